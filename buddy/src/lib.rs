@@ -1,0 +1,2 @@
+//! The page allocator.
+#![forbid(unsafe_code)]

@@ -1,0 +1,2 @@
+//! Compression algorithms.
+#![forbid(unsafe_code)]

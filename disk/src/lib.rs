@@ -1,0 +1,2 @@
+//! What a block device is.
+#![forbid(unsafe_code)]

@@ -1,0 +1,2 @@
+//! The unsafe fence: arena, tables, locks.
+#![forbid(unsafe_code)]

@@ -1,0 +1,2 @@
+//! The doors: NBD server and control socket.
+#![forbid(unsafe_code)]

@@ -1,0 +1,2 @@
+//! A compressed RAM disk.
+#![forbid(unsafe_code)]

@@ -1,0 +1,2 @@
+//! A dense, compacting allocator of small objects.
+#![forbid(unsafe_code)]
