@@ -1,2 +1,62 @@
-//! The page allocator.
+//! The page allocator: which frames of an arena are in use, in pure numbers.
+//!
+//! Nothing here touches the memory it manages. A frame is a number ([`Pfn`]); the arena that turns
+//! runs of numbers into memory is a crate of its own and refuses a run handed out twice, so a
+//! defect in this crate is an error there and never aliasing.
+//!
+//! | word | meaning |
+//! |---|---|
+//! | frame, [`Pfn`] | one 4096-byte unit of the arena, and its number |
+//! | block, [`Order`] | 2^order frames, aligned to their own size |
+//! | buddy | the other half of the next larger block |
+//! | run | 1..=1024 frames handed out together, starting at the head of a block |
+//! | pageblock | 512 frames: the unit of mobility grouping and of going online and offline |
+//! | migratetype | what a pageblock is used for; free blocks are kept apart by it |
+//! | online | has metadata here and takes part; everything else costs nothing |
+//! | warm | a free block of which some frame is, as far as is known, still resident |
+//!
+//! ```text
+//!   shared      SharedZone: one lock around one Zone
+//!     |
+//!   zone        alloc: find, split, give the tail back;  free: check, cut into blocks, merge
+//!     |  \
+//!     |   online, fallback   where a request goes when its type's free blocks do not serve it
+//!     |   release            free blocks and pageblocks on their way back to the system
+//!     |   survey, check      what there is; recounting everything
+//!     |
+//!   lists       free blocks by order, migratetype and warmth; counts
+//!   directory   the pageblocks that are online
+//!   pageblock   links and one state byte per frame
+//!     |
+//!   state, pieces, order, pfn, migratetype, error, defect        values and arithmetic
+//! ```
 #![forbid(unsafe_code)]
+
+mod check;
+mod defect;
+mod directory;
+mod error;
+mod fallback;
+mod lists;
+mod migratetype;
+mod online;
+mod order;
+mod pageblock;
+mod pfn;
+mod pieces;
+mod release;
+mod shared;
+mod state;
+mod survey;
+mod sync;
+mod zone;
+
+pub use check::ZoneCheck;
+pub use defect::ZoneDefect;
+pub use error::{AllocError, FreeError, OfflineError, TakeError};
+pub use migratetype::Migratetype;
+pub use order::{MAX_ORDER, ORDERS, Order, PAGEBLOCK_ORDER, RUN_FRAMES_MAX};
+pub use pfn::{PAGEBLOCK_FRAMES, PageblockIndex, Pfn};
+pub use shared::SharedZone;
+pub use state::Warm;
+pub use zone::Zone;

@@ -1,2 +1,44 @@
 //! What a block device is.
+//!
+//! Everything that stores pages for somebody, and everything that serves them to somebody, meets
+//! at one trait, [`Disk`]: an array of bytes of fixed size that can be read, written, discarded
+//! and zeroed at any offset. Servers (NBD, FUSE) hold a `dyn Disk`; the compressed disk is one,
+//! and writes its cold pages back to another.
+//!
+//! ```text
+//!        server          server      write-back
+//!           \              |             /
+//!            '---------  Disk  ---------'
+//!                 /    |     |      \
+//!            zram  RamDisk  FaultyDisk<D>  ReadOnly<D>
+//! ```
+//!
+//! | item | what it is for |
+//! |---|---|
+//! | [`Disk`] | the contract, and who has to check what |
+//! | [`DiskError`] | what can go wrong, worded for the peer, with its `errno` |
+//! | [`RamDisk`] | a reference: one lock and at most one buffer per page, nothing clever |
+//! | [`FaultyDisk`] | fails on a countdown, for tests of whoever stands above |
+//! | [`ReadOnly`] | refuses to change what it wraps |
+//! | [`conformance`] | the contract as a suite, to be run over every implementation |
+//!
+//! Requests are synchronous: a call returns when its effect is visible to every later call.
+//! Concurrency is the caller's, by calling from several threads.
 #![forbid(unsafe_code)]
+
+pub mod conformance;
+mod contract;
+mod error;
+mod extent;
+mod faulty;
+mod ram;
+mod range;
+mod read_only;
+
+pub use contract::Disk;
+pub use error::DiskError;
+pub use extent::{Allocation, Extent, ExtentKind};
+pub use faulty::{Fault, FaultPlan, FaultyDisk, Span, Verbs};
+pub use ram::RamDisk;
+pub use range::check_range;
+pub use read_only::ReadOnly;

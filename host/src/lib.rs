@@ -1,2 +1,56 @@
-//! The unsafe fence: arena, tables, locks.
-#![forbid(unsafe_code)]
+//! The unsafe fence: memory from the system, and the locks that guard it.
+//!
+//! ```text
+//!   who needs it          what it gets                    what keeps it sound
+//!   ------------          ------------                    -------------------
+//!   zsmalloc, region      Arena: frames by number         a Run token per claim, one claim bit a frame
+//!   zsmalloc, zram        Table<T>: zeroed, lazy, typed   elements are atomics, all-zero is valid
+//!   everyone above        Lock<T>, BitLockWaiters         futexes; ranks asserted in debug builds
+//!   the tools             cpu, limits, smaps              text parsers without side effects
+//!   tests                 FailureInjector                 owned by whoever builds an arena or table
+//! ```
+//!
+//! Words: a *frame* is 4096 bytes of arena memory and a *PFN* is its number; a frame is *claimed*
+//! while a [`Run`] token for it exists and *resident* once it has been touched; a table page is
+//! *held* once an entry on it has been touched.
+//!
+//! Invariant H1: at most one [`Run`] covers a frame. The claim is an atomic operation on the
+//! arena's own bits, so an allocator that hands a frame out twice meets [`ClaimError::InUse`],
+//! never aliasing: soundness here does not rest on any crate above.
+//!
+//! Invariant H2: a mapping never merges with a neighbour and never uses huge pages, so that its
+//! resident size in `/proc/self/smaps` is exactly the frames that were touched.
+
+mod arena;
+mod bitlock;
+mod bits;
+mod cgroup;
+mod error;
+mod futex;
+mod lock;
+mod mapping;
+mod rank;
+mod run;
+mod table;
+mod zeroed;
+
+pub mod cpu;
+pub mod faults;
+pub mod limits;
+pub mod smaps;
+pub mod sync;
+
+pub use arena::{Arena, FRAMES_MAX};
+pub use bitlock::BitLockWaiters;
+pub use error::{ClaimError, ForeignRun, HostError};
+pub use faults::FailureInjector;
+pub use lock::{Lock, LockGuard};
+pub use rank::{Held, Rank};
+pub use run::{RawRun, Run};
+pub use table::Table;
+pub use zeroed::Zeroed;
+
+/// Bytes in a page of client data, and in a frame.
+pub const PAGE_SIZE: usize = 4096; // 4 KiB
+
+const _: () = assert!(PAGE_SIZE.is_power_of_two(), "offsets are split with masks");

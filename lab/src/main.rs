@@ -1,3 +1,121 @@
-//! Placeholder.
+//! `lab`: workloads, measurement, peers, reports.
+//!
+//! ```text
+//!   main -> study::STUDIES -> one file per study -> Report -> table, --json, --record
+//!                |
+//!            Lab: common options, cleanup on any exit, progress
+//! ```
+//!
+//! A study verifies every answer before its figures count, interleaves what it compares, and
+//! reports medians with minimum and maximum. Nothing here is a library; nothing depends on it.
 #![forbid(unsafe_code)]
-fn main() {}
+
+mod cleanup;
+mod corpus;
+mod dump;
+mod error;
+mod kernel;
+mod record;
+mod rng;
+mod row;
+mod size;
+mod stats;
+mod study;
+mod synthetic;
+mod table;
+
+use clap::error::{ContextKind, ErrorKind};
+use clap::{Args, Command, FromArgMatches};
+use cleanup::Cleanup;
+use error::LabError;
+use std::io::Write;
+use std::process::ExitCode;
+use study::{Common, Lab, Report, STUDIES, Study};
+
+fn main() -> ExitCode {
+    let cleanup = Cleanup::default();
+    let result = run(&cleanup);
+    let code = match result {
+        Ok(()) => 0,
+        Err(error) => {
+            eprintln!("lab: {error}");
+            error.exit_code()
+        }
+    };
+    cleanup.finish();
+    ExitCode::from(code)
+}
+
+fn run(cleanup: &Cleanup) -> Result<(), LabError> {
+    let matches = match command().try_get_matches() {
+        Ok(matches) => matches,
+        Err(error) if error.kind() == ErrorKind::InvalidSubcommand => return Err(unknown(&error)),
+        Err(error) => error.exit(),
+    };
+    let Some((name, matches)) = matches.subcommand() else { return Ok(()) };
+    cleanup.watch_signals()?;
+    if name == CORPUS {
+        let options = dump::Options::from_arg_matches(matches).map_err(usage)?;
+        return print(&dump::run(&options)?);
+    }
+    let Some(study) = STUDIES.iter().find(|study| study.name == name) else { return Ok(()) };
+    let common = Common::from_arg_matches(matches).map_err(usage)?;
+    let lab = Lab { common, cleanup: cleanup.clone() };
+    let report = (study.run)(matches, &lab)?;
+    publish(study, &report, &lab.common)
+}
+
+const CORPUS: &str = "corpus";
+
+fn command() -> Command {
+    let corpus = Command::new(CORPUS).about("Dump the resident anonymous pages of a process");
+    let mut command = Command::new("lab")
+        .about("Measures the compressed-memory stack; every answer is verified first")
+        .subcommand_required(true)
+        .arg_required_else_help(true)
+        .subcommand_value_name("STUDY")
+        .subcommand_help_heading("Studies and tools")
+        .disable_help_subcommand(true)
+        .subcommand(dump::Options::augment_args(corpus));
+    for study in STUDIES {
+        let options = Command::new(study.name).about(study.about);
+        command = command.subcommand(Common::augment_args((study.options)(options)));
+    }
+    command
+}
+
+fn unknown(error: &clap::Error) -> LabError {
+    let given = error.get(ContextKind::InvalidSubcommand).map(ToString::to_string);
+    let names: Vec<&str> = STUDIES.iter().map(|study| study.name).collect();
+    LabError::Usage(format!(
+        "no study {}; there are {}, and the tool {CORPUS}",
+        given.unwrap_or_default(),
+        names.join(", ")
+    ))
+}
+
+fn usage(error: clap::Error) -> LabError {
+    LabError::Usage(error.to_string())
+}
+
+/// Prints the table and the notes, then writes what was asked for.
+fn publish(study: &Study, report: &Report, common: &Common) -> Result<(), LabError> {
+    let table = table::render(report.columns, &report.rows);
+    let notes: String = report.notes.iter().map(|note| format!("\n{note}")).collect();
+    print(&format!("{table}{notes}"))?;
+    let machine = record::Machine::here();
+    let document = record::document(study.name, &machine, &report.corpus, &report.rows);
+    if let Some(path) = &common.json {
+        record::write(path, &document)?;
+    }
+    if let Some(root) = &common.record {
+        let path = record::add(root, &machine, document, &report.runs)?;
+        print(&format!("record: {}", path.display()))?;
+    }
+    Ok(())
+}
+
+/// `println!` would panic when the reader has gone.
+fn print(text: &str) -> Result<(), LabError> {
+    writeln!(std::io::stdout(), "{}", text.trim_end()).map_err(LabError::io("standard output"))
+}

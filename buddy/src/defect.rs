@@ -1,0 +1,105 @@
+//! What [`Zone::check`](crate::Zone::check) may find: each a broken invariant of this crate.
+
+use std::error::Error;
+use std::fmt;
+
+use crate::migratetype::Migratetype;
+use crate::order::Order;
+use crate::pfn::{PageblockIndex, Pfn};
+use crate::state::Warm;
+
+/// The first defect found. None can be caused by a caller; each is a defect of this crate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ZoneDefect {
+    /// The directory's count of online pageblocks, its end or its hint is wrong.
+    Directory {
+        /// Pageblocks found online.
+        counted: u32,
+        /// Pageblocks recorded as online.
+        recorded: u32,
+    },
+    /// A pageblock is online that the zone may not have.
+    BeyondTheZone(PageblockIndex),
+    /// A state byte has no meaning.
+    BadState(Pfn),
+    /// A frame is in no block and no run.
+    NoHead(Pfn),
+    /// A frame inside a block or run is itself a head.
+    Overlap {
+        /// The head of the block or run.
+        head: Pfn,
+        /// The frame inside it.
+        frame: Pfn,
+    },
+    /// A block or run starts where none of its size may.
+    Misaligned(Pfn),
+    /// A block or run reaches into an offline pageblock.
+    CutOff(Pfn),
+    /// A block or run lies in pageblocks of two types.
+    MixedTypes(Pfn),
+    /// A run has a length no run can have.
+    BadRunLength {
+        /// The head of the run.
+        pfn: Pfn,
+        /// Its recorded length.
+        frames: u32,
+    },
+    /// A free block and its buddy could be one.
+    Unmerged(Pfn),
+    /// Something on a list does not belong there.
+    Strayed(Pfn),
+    /// A list's links disagree at this block.
+    BrokenLink(Pfn),
+    /// A list's count is not the number of free blocks of its kind.
+    ListCount {
+        /// The list's order.
+        order: Order,
+        /// The list's type.
+        migratetype: Migratetype,
+        /// The list's warmth.
+        warm: Warm,
+        /// Blocks found.
+        counted: u32,
+        /// Blocks recorded.
+        recorded: u32,
+    },
+    /// The total of free frames is wrong.
+    FreeFrames {
+        /// Frames found.
+        counted: u64,
+        /// Frames recorded.
+        recorded: u64,
+    },
+}
+
+impl fmt::Display for ZoneDefect {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        use ZoneDefect::*;
+        match self {
+            Directory { counted, recorded } => {
+                write!(f, "{counted} pageblocks are online, the directory says {recorded}")
+            }
+            BeyondTheZone(index) => write!(f, "{index} is online beyond the zone"),
+            BadState(pfn) => write!(f, "the state of {pfn} has no meaning"),
+            NoHead(pfn) => write!(f, "{pfn} is in no block and no run"),
+            Overlap { head, frame } => write!(f, "{frame} is a head inside what starts at {head}"),
+            Misaligned(pfn) => write!(f, "what starts at {pfn} is not aligned to its size"),
+            CutOff(pfn) => write!(f, "what starts at {pfn} reaches into an offline pageblock"),
+            MixedTypes(pfn) => write!(f, "what starts at {pfn} lies in pageblocks of two types"),
+            BadRunLength { pfn, frames } => write!(f, "the run at {pfn} has {frames} frames"),
+            Unmerged(pfn) => write!(f, "the free block at {pfn} was not merged with its buddy"),
+            Strayed(pfn) => write!(f, "{pfn} is on a list where it does not belong"),
+            BrokenLink(pfn) => write!(f, "the links of a free list disagree at {pfn}"),
+            ListCount { order, migratetype, warm, counted, recorded } => {
+                write!(f, "{counted} free blocks of {order}, {migratetype}, {warm:?}, ")?;
+                write!(f, "the list says {recorded}")
+            }
+            FreeFrames { counted, recorded } => {
+                write!(f, "{counted} frames are free, the zone says {recorded}")
+            }
+        }
+    }
+}
+
+impl Error for ZoneDefect {}

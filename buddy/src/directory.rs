@@ -1,0 +1,172 @@
+//! Which pageblocks are online, and the way from a frame number to its metadata.
+//!
+//! A vector of pointers, as long as the highest pageblock that is online requires: pageblocks come
+//! online lowest first, so memory follows what is online and not what could be.
+//!
+//! Invariants
+//!
+//! * D1: an entry is filled exactly when its pageblock is online.
+//! * D2: the last entry is filled: a pageblock past the end is offline.
+//! * D3: `online` is the number of filled entries.
+//! * D4: every entry below `holes_from` is filled.
+
+use crate::defect::ZoneDefect;
+use crate::error::AllocError;
+use crate::migratetype::Migratetype;
+use crate::pageblock::{BoxedPageblock, Links, Pageblock};
+use crate::pfn::{PAGEBLOCK_FRAMES, PageblockIndex, Pfn};
+use crate::state::{Role, State};
+
+/// The metadata of the online pageblocks.
+pub(crate) struct Directory {
+    entries: Vec<Option<BoxedPageblock>>,
+    online: u32,
+    holes_from: u32,
+    pageblocks_max: u32,
+}
+
+impl Directory {
+    /// Nothing online, and never more than the whole pageblocks among `frames_max` frames.
+    pub(crate) fn new(frames_max: u32) -> Directory {
+        let pageblocks_max = frames_max / PAGEBLOCK_FRAMES;
+        Directory { entries: Vec::new(), online: 0, holes_from: 0, pageblocks_max }
+    }
+
+    pub(crate) fn contains(&self, index: PageblockIndex) -> bool {
+        index.get() < self.pageblocks_max
+    }
+
+    pub(crate) fn pageblocks_max(&self) -> u32 {
+        self.pageblocks_max
+    }
+
+    pub(crate) fn online(&self) -> u32 {
+        self.online
+    }
+
+    pub(crate) fn is_online(&self, index: PageblockIndex) -> bool {
+        self.get(index).is_some()
+    }
+
+    /// The online pageblocks, lowest first.
+    pub(crate) fn iter_online(&self) -> impl Iterator<Item = PageblockIndex> {
+        let filled = self.entries.iter().enumerate().filter(|(_, entry)| entry.is_some());
+        filled.map(|(index, _)| PageblockIndex::new(index as u32))
+    }
+
+    /// The lowest pageblock that is not online, if the zone has one.
+    pub(crate) fn lowest_offline(&mut self) -> Option<PageblockIndex> {
+        let from = self.holes_from as usize;
+        let online = self.entries[from..].iter().take_while(|entry| entry.is_some()).count();
+        self.holes_from += online as u32;
+        (self.holes_from < self.pageblocks_max).then(|| PageblockIndex::new(self.holes_from))
+    }
+
+    /// How many entries the vector has: every pageblock from here on is offline.
+    pub(crate) fn len(&self) -> u32 {
+        self.entries.len() as u32
+    }
+
+    /// Gives an offline pageblock of the zone its metadata. Its frames are inner afterwards.
+    pub(crate) fn insert(
+        &mut self,
+        index: PageblockIndex,
+        migratetype: Migratetype,
+    ) -> Result<(), AllocError> {
+        debug_assert!(self.contains(index), "{index} is beyond the zone");
+        debug_assert!(!self.is_online(index), "{index} is online already");
+        let len = self.entries.len().max(index.index() + 1);
+        let more = len - self.entries.len();
+        self.entries.try_reserve(more).map_err(|_| AllocError::NoMetadata)?;
+        let pageblock = Pageblock::boxed(migratetype).ok_or(AllocError::NoMetadata)?;
+        self.entries.resize_with(len, || None);
+        self.entries[index.index()] = Some(pageblock);
+        self.online += 1;
+        Ok(())
+    }
+
+    /// Drops the metadata of an online pageblock. Memory for the pointers stays with the vector.
+    pub(crate) fn remove(&mut self, index: PageblockIndex) {
+        let removed = self.entries[index.index()].take();
+        debug_assert!(removed.is_some(), "{index} is offline already");
+        self.online -= 1;
+        self.holes_from = self.holes_from.min(index.get());
+        while let Some(None) = self.entries.last() {
+            self.entries.pop();
+        }
+    }
+
+    /// Bytes of heap behind this directory.
+    pub(crate) fn heap_bytes(&self) -> usize {
+        self.entries.capacity() * size_of::<Option<BoxedPageblock>>()
+            + self.online as usize * size_of::<Pageblock>()
+    }
+
+    pub(crate) fn migratetype(&self, index: PageblockIndex) -> Migratetype {
+        self.of(index).migratetype
+    }
+
+    pub(crate) fn set_migratetype(&mut self, index: PageblockIndex, migratetype: Migratetype) {
+        self.of_mut(index).migratetype = migratetype;
+    }
+
+    /// The role of a frame: none if it is offline or its state byte has no meaning.
+    pub(crate) fn role(&self, pfn: Pfn) -> Option<Role> {
+        self.state(pfn)?.role()
+    }
+
+    /// The state byte of a frame: none if it is offline.
+    pub(crate) fn state(&self, pfn: Pfn) -> Option<State> {
+        Some(self.get(pfn.pageblock())?.states[pfn.offset()])
+    }
+
+    pub(crate) fn set_state(&mut self, pfn: Pfn, state: State) {
+        self.of_mut(pfn.pageblock()).states[pfn.offset()] = state;
+    }
+
+    pub(crate) fn links(&self, pfn: Pfn) -> Links {
+        self.of(pfn.pageblock()).links[pfn.offset()]
+    }
+
+    pub(crate) fn links_mut(&mut self, pfn: Pfn) -> &mut Links {
+        &mut self.of_mut(pfn.pageblock()).links[pfn.offset()]
+    }
+
+    /// The length of the run whose head is `pfn`.
+    pub(crate) fn run_frames(&self, pfn: Pfn) -> u32 {
+        self.links(pfn).prev
+    }
+
+    /// Makes `pfn` the head of a run.
+    pub(crate) fn set_allocated(&mut self, pfn: Pfn, frames: u32) {
+        self.set_state(pfn, State::ALLOCATED);
+        self.links_mut(pfn).prev = frames;
+    }
+
+    /// Recounts D2, D3 and D4; D1 is a matter of the type.
+    pub(crate) fn check(&self) -> Result<(), ZoneDefect> {
+        let (counted, recorded) = (self.iter_online().count() as u32, self.online);
+        let end = self.entries.last().is_none_or(Option::is_some);
+        let filled = self.entries.iter().take_while(|entry| entry.is_some()).count();
+        if counted != recorded || !end || filled < self.holes_from as usize {
+            return Err(ZoneDefect::Directory { counted, recorded });
+        }
+        match self.iter_online().last().filter(|index| !self.contains(*index)) {
+            Some(beyond) => Err(ZoneDefect::BeyondTheZone(beyond)),
+            None => Ok(()),
+        }
+    }
+
+    fn get(&self, index: PageblockIndex) -> Option<&Pageblock> {
+        self.entries.get(index.index())?.as_ref().map(|boxed| &boxed[0])
+    }
+
+    fn of(&self, index: PageblockIndex) -> &Pageblock {
+        self.get(index).expect("D1: frames on lists and in runs are online")
+    }
+
+    fn of_mut(&mut self, index: PageblockIndex) -> &mut Pageblock {
+        let entry = self.entries.get_mut(index.index()).and_then(Option::as_mut);
+        &mut entry.expect("D1: frames on lists and in runs are online")[0]
+    }
+}

@@ -1,0 +1,138 @@
+//! Why the zone said no. After every one of these the zone is as it was before the call.
+
+use std::error::Error;
+use std::fmt;
+
+use crate::order::{Order, RUN_FRAMES_MAX};
+use crate::pfn::{PageblockIndex, Pfn};
+
+/// Why nothing was allocated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum AllocError {
+    /// A run has 1..=1024 frames.
+    BadLength {
+        /// What was asked for.
+        frames: u32,
+    },
+    /// Isolated pageblocks are being emptied: nothing is allocated from them.
+    Isolated,
+    /// No free block is large enough and no pageblock is left to bring online: free something.
+    NoFreeRun {
+        /// The block that was needed.
+        order: Order,
+    },
+    /// A pageblock could have come online, but the process has no memory for its metadata.
+    NoMetadata,
+}
+
+/// Why a run was not freed. Each means that the caller's books are wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum FreeError {
+    /// The zone has no such frame.
+    OutOfRange(Pfn),
+    /// The frame's pageblock is offline.
+    Offline(Pfn),
+    /// The frame is the head of a free block: freed twice.
+    AlreadyFree(Pfn),
+    /// The frame is inside a run or a free block, not at its head.
+    NotAHead(Pfn),
+    /// A run starts there, but of another length.
+    WrongLength {
+        /// The head of the run.
+        pfn: Pfn,
+        /// How long the run is.
+        allocated: u32,
+        /// How long the caller thinks it is.
+        freed: u32,
+    },
+}
+
+/// Why a pageblock did not go offline.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum OfflineError {
+    /// The zone has no such pageblock.
+    OutOfRange(PageblockIndex),
+    /// It is offline already.
+    AlreadyOffline(PageblockIndex),
+    /// Some of its frames are allocated.
+    InUse(PageblockIndex),
+}
+
+/// Why a particular free block was not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum TakeError {
+    /// The zone has no such frame.
+    OutOfRange(Pfn),
+    /// The frame's pageblock is offline.
+    Offline(Pfn),
+    /// No free block starts at the frame.
+    NotAFreeHead(Pfn),
+    /// A free block starts there, but of another order.
+    WrongOrder {
+        /// The head of the block.
+        pfn: Pfn,
+        /// Its order.
+        order: Order,
+    },
+}
+
+impl fmt::Display for AllocError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            AllocError::BadLength { frames } => {
+                write!(f, "a run has 1 to {RUN_FRAMES_MAX} frames, not {frames}")
+            }
+            AllocError::Isolated => f.write_str("nothing is allocated from isolated pageblocks"),
+            AllocError::NoFreeRun { order } => {
+                write!(f, "no free block of {order} and no pageblock left to bring online")
+            }
+            AllocError::NoMetadata => f.write_str("no memory for the metadata of a pageblock"),
+        }
+    }
+}
+
+impl fmt::Display for FreeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            FreeError::OutOfRange(pfn) => write!(f, "{pfn} is beyond the zone"),
+            FreeError::Offline(pfn) => write!(f, "{pfn} is in an offline pageblock"),
+            FreeError::AlreadyFree(pfn) => write!(f, "{pfn} is free already"),
+            FreeError::NotAHead(pfn) => write!(f, "{pfn} is not the head of a run"),
+            FreeError::WrongLength { pfn, allocated, freed } => {
+                write!(f, "the run at {pfn} has {allocated} frames, not {freed}")
+            }
+        }
+    }
+}
+
+impl fmt::Display for OfflineError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            OfflineError::OutOfRange(index) => write!(f, "{index} is beyond the zone"),
+            OfflineError::AlreadyOffline(index) => write!(f, "{index} is offline already"),
+            OfflineError::InUse(index) => write!(f, "{index} has allocated frames"),
+        }
+    }
+}
+
+impl fmt::Display for TakeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            TakeError::OutOfRange(pfn) => write!(f, "{pfn} is beyond the zone"),
+            TakeError::Offline(pfn) => write!(f, "{pfn} is in an offline pageblock"),
+            TakeError::NotAFreeHead(pfn) => write!(f, "no free block starts at {pfn}"),
+            TakeError::WrongOrder { pfn, order } => {
+                write!(f, "the free block at {pfn} is of {order}")
+            }
+        }
+    }
+}
+
+impl Error for AllocError {}
+impl Error for FreeError {}
+impl Error for OfflineError {}
+impl Error for TakeError {}

@@ -1,0 +1,97 @@
+//! Bringing pageblocks online, and taking wholly free ones offline.
+//!
+//! ```text
+//!                bring_online: no metadata yet, all of it one untouched free block
+//!    offline  ------------------------------------------------------------------->  online
+//!             <-------------------------------------------------------------------
+//!                offline: wholly free; metadata dropped
+//! ```
+
+use crate::error::{AllocError, OfflineError};
+use crate::lists::{End, FreeBlock};
+use crate::migratetype::Migratetype;
+use crate::order::Order;
+use crate::pfn::{PageblockIndex, Pfn};
+use crate::state::Warm;
+use crate::zone::Zone;
+
+impl Zone {
+    /// Brings online what a request of `order` needs, as pageblocks of its type: the lowest
+    /// offline pageblock, or the lowest pair that yields a block of the largest order.
+    pub(crate) fn bring_online(&mut self, order: Order, mt: Migratetype) -> Result<(), AllocError> {
+        if order > Order::PAGEBLOCK {
+            return self.bring_pair_online(mt);
+        }
+        let index = self.directory.lowest_offline();
+        self.bring_one_online(index.ok_or(AllocError::NoFreeRun { order })?, mt)
+    }
+
+    /// The first pair, up to the one past the directory's end, of which one half at least is offline and the other would merge with it.
+    /// When the second half is refused, the first stays online and free.
+    fn bring_pair_online(&mut self, mt: Migratetype) -> Result<(), AllocError> {
+        let pairs = (0..self.directory.len() + 2).step_by(2).map(pair);
+        let suits = |index: &PageblockIndex| self.suits_pair(*index, mt);
+        let mut suited = pairs.filter(|pair| pair.iter().all(suits));
+        let found = suited.find(|pair| pair.iter().any(|index| !self.is_online(*index)));
+        for index in found.ok_or(AllocError::NoFreeRun { order: Order::MAX })? {
+            if !self.is_online(index) {
+                self.bring_one_online(index, mt)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a pageblock is, or can come online as, half of a free pair of type `mt`.
+    fn suits_pair(&self, index: PageblockIndex, mt: Migratetype) -> bool {
+        if !self.directory.is_online(index) {
+            return self.directory.contains(index);
+        }
+        self.free_block_over(index).is_some() && self.directory.migratetype(index).merges_with(mt)
+    }
+
+    fn bring_one_online(
+        &mut self,
+        index: PageblockIndex,
+        migratetype: Migratetype,
+    ) -> Result<(), AllocError> {
+        self.directory.insert(index, migratetype)?;
+        let pfn = first_frame(index);
+        self.give_back(FreeBlock { pfn, order: Order::PAGEBLOCK, warm: Warm::Untouched });
+        Ok(())
+    }
+
+    /// Takes a wholly free pageblock offline and drops its metadata. Its memory is the caller's
+    /// to release, before another request brings it online again.
+    pub fn offline(&mut self, index: PageblockIndex) -> Result<(), OfflineError> {
+        if !self.directory.contains(index) {
+            return Err(OfflineError::OutOfRange(index));
+        }
+        if !self.is_online(index) {
+            return Err(OfflineError::AlreadyOffline(index));
+        }
+        let block = self.free_block_over(index).ok_or(OfflineError::InUse(index))?;
+        self.lists.take(&mut self.directory, block);
+        self.directory.remove(index);
+        if block.order > Order::PAGEBLOCK {
+            let pfn = first_frame(index).buddy(Order::PAGEBLOCK);
+            let half = FreeBlock { pfn, order: Order::PAGEBLOCK, warm: block.warm };
+            self.lists.add(&mut self.directory, half, End::Head);
+        }
+        Ok(())
+    }
+
+    /// The free block that covers a whole pageblock.
+    fn free_block_over(&self, index: PageblockIndex) -> Option<FreeBlock> {
+        let pfn = index.first_frame()?;
+        let at = |order| self.free_at(pfn.head(order)).filter(|block| block.order == order);
+        at(Order::PAGEBLOCK).or_else(|| at(Order::MAX))
+    }
+}
+
+fn pair(even: u32) -> [PageblockIndex; 2] {
+    [PageblockIndex::new(even), PageblockIndex::new(even + 1)]
+}
+
+fn first_frame(index: PageblockIndex) -> Pfn {
+    index.first_frame().expect("a pageblock of the zone has frame numbers")
+}

@@ -1,0 +1,49 @@
+//! Free blocks on their way back to the system.
+//!
+//! Clearing memory takes long, so it happens without the zone: a block is taken as if allocated,
+//! cleared, and put back untouched with `free_run(pfn, order.frames(), Warm::Untouched)`. Until
+//! then nobody else can have its frames.
+
+use crate::error::TakeError;
+use crate::lists::{FreeBlock, Which};
+use crate::migratetype::Migratetype;
+use crate::order::Order;
+use crate::pfn::Pfn;
+use crate::state::Warm;
+use crate::zone::Zone;
+
+impl Zone {
+    /// Takes the free block of `order` whose head is `pfn`.
+    pub fn take_free(&mut self, pfn: Pfn, order: Order) -> Result<(), TakeError> {
+        if !self.directory.contains(pfn.pageblock()) {
+            return Err(TakeError::OutOfRange(pfn));
+        }
+        if !self.is_online(pfn.pageblock()) {
+            return Err(TakeError::Offline(pfn));
+        }
+        let block = self.free_at(pfn).ok_or(TakeError::NotAFreeHead(pfn))?;
+        if block.order != order {
+            return Err(TakeError::WrongOrder { pfn, order: block.order });
+        }
+        self.take(block);
+        Ok(())
+    }
+
+    /// Takes a warm free block of the largest order that has one, `min_order` at least.
+    pub fn take_largest_warm(&mut self, min_order: Order) -> Option<(Pfn, Order)> {
+        let block = min_order.and_above().rev().find_map(|order| self.first_warm(order))?;
+        self.take(block);
+        Some((block.pfn, block.order))
+    }
+
+    fn first_warm(&self, order: Order) -> Option<FreeBlock> {
+        let warm = Warm::Resident;
+        let first = |migratetype| self.lists.first(Which { order, migratetype, warm });
+        Migratetype::ALL.into_iter().find_map(first)
+    }
+
+    fn take(&mut self, block: FreeBlock) {
+        self.lists.take(&mut self.directory, block);
+        self.directory.set_allocated(block.pfn, block.order.frames());
+    }
+}

@@ -1,0 +1,140 @@
+//! One zone for all threads.
+//!
+//! Lock: one mutex around the whole zone, held for one operation and never across a call out of
+//! this crate: no method takes a closure, and none returns a guard.
+
+use crate::check::ZoneCheck;
+use crate::defect::ZoneDefect;
+use crate::error::{AllocError, FreeError, OfflineError, TakeError};
+use crate::migratetype::Migratetype;
+use crate::order::{ORDERS, Order};
+use crate::pfn::{PageblockIndex, Pfn};
+use crate::state::Warm;
+use crate::sync::{Mutex, MutexGuard, PoisonError};
+use crate::zone::Zone;
+
+/// A [`Zone`] behind a lock. Each method is the zone's method of the same name, done atomically.
+pub struct SharedZone {
+    zone: Mutex<Zone>,
+}
+
+impl SharedZone {
+    /// See [`Zone::new`].
+    pub fn new(frames_max: u32) -> SharedZone {
+        SharedZone { zone: Mutex::new(Zone::new(frames_max)) }
+    }
+
+    /// See [`Zone::alloc`].
+    pub fn alloc(&self, order: Order, migratetype: Migratetype) -> Result<Pfn, AllocError> {
+        self.lock().alloc(order, migratetype)
+    }
+
+    /// See [`Zone::alloc_run`].
+    pub fn alloc_run(&self, frames: u32, migratetype: Migratetype) -> Result<Pfn, AllocError> {
+        self.lock().alloc_run(frames, migratetype)
+    }
+
+    /// See [`Zone::free`].
+    pub fn free(&self, pfn: Pfn, order: Order, warm: Warm) -> Result<(), FreeError> {
+        self.lock().free(pfn, order, warm)
+    }
+
+    /// See [`Zone::free_run`].
+    pub fn free_run(&self, pfn: Pfn, frames: u32, warm: Warm) -> Result<(), FreeError> {
+        self.lock().free_run(pfn, frames, warm)
+    }
+
+    /// See [`Zone::take_free`].
+    pub fn take_free(&self, pfn: Pfn, order: Order) -> Result<(), TakeError> {
+        self.lock().take_free(pfn, order)
+    }
+
+    /// See [`Zone::take_largest_warm`].
+    pub fn take_largest_warm(&self, min_order: Order) -> Option<(Pfn, Order)> {
+        self.lock().take_largest_warm(min_order)
+    }
+
+    /// See [`Zone::offline`].
+    pub fn offline(&self, index: PageblockIndex) -> Result<(), OfflineError> {
+        self.lock().offline(index)
+    }
+
+    /// See [`Zone::is_online`].
+    pub fn is_online(&self, index: PageblockIndex) -> bool {
+        self.lock().is_online(index)
+    }
+
+    /// See [`Zone::free_frames`].
+    pub fn free_frames(&self) -> u64 {
+        self.lock().free_frames()
+    }
+
+    /// See [`Zone::allocated_frames`].
+    pub fn allocated_frames(&self) -> u64 {
+        self.lock().allocated_frames()
+    }
+
+    /// See [`Zone::online_frames`].
+    pub fn online_frames(&self) -> u64 {
+        self.lock().online_frames()
+    }
+
+    /// See [`Zone::frames_max`].
+    pub fn frames_max(&self) -> u64 {
+        self.lock().frames_max()
+    }
+
+    /// See [`Zone::counts`].
+    pub fn counts(&self) -> [[u64; Migratetype::COUNT]; ORDERS] {
+        self.lock().counts()
+    }
+
+    /// See [`Zone::largest_free_order`].
+    pub fn largest_free_order(&self) -> Option<Order> {
+        self.lock().largest_free_order()
+    }
+
+    /// See [`Zone::metadata_bytes`]; the lock is counted too.
+    pub fn metadata_bytes(&self) -> usize {
+        self.lock().metadata_bytes() - size_of::<Zone>() + size_of::<SharedZone>()
+    }
+
+    /// See [`Zone::check`].
+    pub fn check(&self) -> Result<ZoneCheck, ZoneDefect> {
+        self.lock().check()
+    }
+
+    /// A poisoned lock is taken all the same. No foreign code runs under it, so only a broken
+    /// invariant can have panicked there, and [`SharedZone::check`] is what says so; refusing
+    /// would turn one failed operation into the loss of every page that is stored.
+    fn lock(&self) -> MutexGuard<'_, Zone> {
+        self.zone.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_under_the_lock_does_not_end_the_zone() {
+        let zone = SharedZone::new(1024);
+        let run = zone.alloc_run(3, Migratetype::Movable).expect("an empty zone has room");
+        std::thread::scope(|scope| {
+            let poisoner = scope.spawn(|| {
+                let _held = zone.lock();
+                panic!("poisons the lock, as a broken invariant would");
+            });
+            assert!(poisoner.join().is_err(), "the lock was not poisoned");
+        });
+        assert!(zone.zone.is_poisoned(), "the lock was not poisoned");
+        assert_eq!(zone.free_run(run, 3, Warm::Resident), Ok(()));
+        zone.check().expect("the zone is as sound as before");
+    }
+
+    #[test]
+    fn the_lock_is_counted() {
+        let zone = SharedZone::new(1024);
+        assert_eq!(zone.metadata_bytes(), size_of::<SharedZone>(), "with nothing online");
+    }
+}

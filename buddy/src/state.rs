@@ -1,0 +1,117 @@
+//! The state byte of a frame.
+//!
+//! ```text
+//!     7   6   5 4   3 2 1 0
+//!    [0][warm][role][order  ]
+//!
+//!    role 0  inner      part of a block or run whose head is at a lower number; other bits 0
+//!    role 1  free       head of a free block of `order`; `warm` says some frame may be resident
+//!    role 2  allocated  head of a run; its length is in the frame's link word; other bits 0
+//! ```
+
+use crate::order::{MAX_ORDER, Order};
+
+const ORDER_BITS: u32 = 4;
+const ROLE_BITS: u32 = 2;
+const ORDER_MASK: u8 = (1 << ORDER_BITS) - 1; // 0x0f
+const ROLE_SHIFT: u32 = ORDER_BITS; // 4
+const ROLE_MASK: u8 = (1 << ROLE_BITS) - 1; // 0x03
+const WARM: u8 = 1 << (ROLE_SHIFT + ROLE_BITS); // 0x40
+
+// Every order fits its field, and the fields fit the byte.
+const _: () = assert!(MAX_ORDER <= ORDER_MASK);
+const _: () = assert!(ROLE_SHIFT + ROLE_BITS < u8::BITS);
+
+const ROLE_FREE: u8 = 1 << ROLE_SHIFT;
+const ROLE_ALLOCATED: u8 = 2 << ROLE_SHIFT;
+
+/// Whether a block's memory is worth having again.
+///
+/// A hint, kept per free block and never per frame: `Resident` means that some frame of the block
+/// was freed as resident since the block was last put back as `Untouched`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Warm {
+    /// Some of it may still be backed by memory: using it again is cheap.
+    Resident,
+    /// None of it is backed by memory: its first use faults.
+    Untouched,
+}
+
+impl Warm {
+    /// Both, in the order in which a request looks for them.
+    pub(crate) const ALL: [Warm; 2] = [Warm::Resident, Warm::Untouched];
+
+    /// The warmth of the block that two blocks make.
+    pub(crate) fn or(self, other: Warm) -> Warm {
+        if self == Warm::Resident { self } else { other }
+    }
+
+    pub(crate) const fn index(self) -> usize {
+        self as usize
+    }
+}
+
+/// What one frame is, in a byte.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct State(u8);
+
+/// What a state byte says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    Inner,
+    Free { order: Order, warm: Warm },
+    Allocated,
+}
+
+impl State {
+    pub(crate) const INNER: State = State(0);
+    pub(crate) const ALLOCATED: State = State(ROLE_ALLOCATED);
+
+    pub(crate) fn free(order: Order, warm: Warm) -> State {
+        let warm = if warm == Warm::Resident { WARM } else { 0 };
+        State(warm | ROLE_FREE | order.get())
+    }
+
+    /// What the byte says; a byte that no constructor makes says nothing.
+    pub(crate) fn role(self) -> Option<Role> {
+        match self {
+            State::INNER => Some(Role::Inner),
+            State::ALLOCATED => Some(Role::Allocated),
+            State(byte) if byte & (ROLE_MASK << ROLE_SHIFT) == ROLE_FREE => {
+                let order = Order::new(byte & ORDER_MASK)?;
+                let warm = if byte & WARM != 0 { Warm::Resident } else { Warm::Untouched };
+                (State::free(order, warm) == self).then_some(Role::Free { order, warm })
+            }
+            State(_) => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_state_reads_back() {
+        assert_eq!(State::INNER.role(), Some(Role::Inner));
+        assert_eq!(State::ALLOCATED.role(), Some(Role::Allocated));
+        for order in Order::all() {
+            for warm in Warm::ALL {
+                assert_eq!(State::free(order, warm).role(), Some(Role::Free { order, warm }));
+            }
+        }
+    }
+
+    #[test]
+    fn no_other_byte_has_a_meaning() {
+        let meant = (0..=u8::MAX).filter(|byte| State(*byte).role().is_some()).count();
+        assert_eq!(meant, 2 + 2 * Order::all().count(), "inner, allocated, free x order x warmth");
+    }
+
+    #[test]
+    fn one_resident_half_makes_a_warm_whole() {
+        assert_eq!(Warm::Resident.or(Warm::Untouched), Warm::Resident);
+        assert_eq!(Warm::Untouched.or(Warm::Resident), Warm::Resident);
+        assert_eq!(Warm::Untouched.or(Warm::Untouched), Warm::Untouched);
+    }
+}

@@ -1,0 +1,74 @@
+//! What there is: totals, counts, and a visit to every free block.
+
+use crate::lists::Which;
+use crate::migratetype::Migratetype;
+use crate::order::{ORDERS, Order};
+use crate::pfn::{PAGEBLOCK_FRAMES, PageblockIndex, Pfn};
+use crate::state::Warm;
+use crate::zone::Zone;
+
+impl Zone {
+    /// Frames in free blocks.
+    pub fn free_frames(&self) -> u64 {
+        self.lists.frames()
+    }
+
+    /// Frames in runs, taken blocks included.
+    pub fn allocated_frames(&self) -> u64 {
+        self.online_frames() - self.free_frames()
+    }
+
+    /// Frames of online pageblocks, free and allocated.
+    pub fn online_frames(&self) -> u64 {
+        frames_of(self.directory.online())
+    }
+
+    /// Frames of whole pageblocks, online and offline: all that can ever be allocated.
+    pub fn frames_max(&self) -> u64 {
+        frames_of(self.directory.pageblocks_max())
+    }
+
+    /// Whether a pageblock is online.
+    pub fn is_online(&self, index: PageblockIndex) -> bool {
+        self.directory.is_online(index)
+    }
+
+    /// Free blocks by order and migratetype: `counts()[order][migratetype]`, the types in the
+    /// order of [`Migratetype::ALL`].
+    pub fn counts(&self) -> [[u64; Migratetype::COUNT]; ORDERS] {
+        let mut counts = [[0; Migratetype::COUNT]; ORDERS];
+        for which in Which::all() {
+            let blocks = u64::from(self.lists.count(which));
+            counts[which.order.index()][which.migratetype.index()] += blocks;
+        }
+        counts
+    }
+
+    /// The largest order of which a block is free, of whatever type.
+    pub fn largest_free_order(&self) -> Option<Order> {
+        let free = Which::all().filter(|which| self.lists.count(*which) > 0);
+        free.map(|which| which.order).max()
+    }
+
+    /// Visits every free block: by order, then type, warm before untouched, each list from the
+    /// end that requests take from.
+    pub fn for_each_free(&self, mut visit: impl FnMut(Pfn, Order, Migratetype, Warm)) {
+        for which in Which::all() {
+            let mut at = self.lists.first(which).map(|block| block.pfn);
+            while let Some(pfn) = at {
+                visit(pfn, which.order, which.migratetype, which.warm);
+                at = self.lists.next(&self.directory, pfn);
+            }
+        }
+    }
+
+    /// Bytes this zone holds: itself, the metadata of the online pageblocks, the way to it. What
+    /// the heap adds for itself is not counted.
+    pub fn metadata_bytes(&self) -> usize {
+        size_of::<Zone>() + self.directory.heap_bytes()
+    }
+}
+
+fn frames_of(pageblocks: u32) -> u64 {
+    u64::from(pageblocks) * u64::from(PAGEBLOCK_FRAMES)
+}

@@ -1,0 +1,226 @@
+//! The buddy allocator.
+//!
+//! Every request is rounded up to a power of two. Free blocks are aligned powers of two; a request
+//! takes the smallest that holds it, halving it as often as it can; a freed block joins its buddy,
+//! the other half of what it once was, as long as that is free, and the result joins its own.
+//!
+//! Knowlton, "A fast storage allocator", CACM 8(10), 1965; Knuth, The Art of Computer Programming,
+//! volume 1, section 2.5. Sizes, types and placement are those of the kernel's page allocator.
+//! The departures: a run gives its unused tail back at once, so rounding costs address alignment
+//! and no memory; and warm blocks go first.
+//!
+//! ```text
+//!   alloc_run(5) rounds to order 3; the smallest free block that holds it is of order 4, at 0
+//!
+//!   0   1   2   3   4   5   6   7   8                              16
+//!   [                            order 4                            ]   off its list
+//!   [            order 3            ][            order 3           ]   upper half put back
+//!   [ R   .   .   .   . ][ 0 ][  1  ][            order 3           ]   tail of 3 put back
+//!     run, known by its head
+//! ```
+//!
+//! Invariants (those of the lists and of the directory are in their files)
+//!
+//! * I1: every online frame is in exactly one free block or one run.
+//! * I2: a free block of order k is aligned to 2^k, and its frames are online.
+//! * I3: a free block's type is its pageblock's. A block of the largest order covers two
+//!   pageblocks of one type.
+//! * I4: no free block could merge with its buddy. So the set of free blocks follows from the set
+//!   of free frames and the types alone, and whatever was done, freeing all of it restores it.
+//! * I5: a run of n frames starts where a block of the smallest order holding n may start, and
+//!   lies in pageblocks of one type. Its head knows n; its other frames know only that they are
+//!   not heads.
+//!
+//! Warm blocks. `free_run` is told whether the run may still be backed by memory, and a free block
+//! carries the answer: the OR of its parts when blocks merge, its own to both halves when it is
+//! split. Each order and type has two lists, warm and untouched. Exactly this is promised:
+//!
+//! * W1: a request takes an untouched block of its own type only if no warm block of that type is
+//!   large enough, and among the blocks of that warmth one of the smallest order that fits.
+//! * W2: a frame freed as `Resident` is in a warm block until it is allocated or taken again, or
+//!   its pageblock goes offline. A pageblock comes online untouched.
+//! * W3: nothing is promised about a particular frame of a warm block.
+//!
+//! The price of W1 is that a large warm block may be split although a smaller untouched one fits.
+//! The kernel's rule of putting a block whose merge is near to the tail holds within each of the
+//! two lists: such a block is taken last among the warm, yet before all that are untouched.
+//!
+//! The bound. No allocator can promise blocks of up to n frames while at most M are in use with
+//! fewer than M * (1 + log2(n) / 2) - n + 1 frames (Robson, JACM 18(3), 1971). This one promises
+//! from the present alone, whatever the history: an ordinary request of order k is refused for
+//! want of frames only if every aligned block of 2^k frames that fits into the zone has a frame in
+//! use or lies in a reserve. Without reserves it cannot be refused while
+//!
+//! ```text
+//!   allocated_frames() < frames_max() / 2^k        k <= 9; for k = 10 an odd last pageblock
+//!                                                  does not count
+//! ```
+//!
+//! and both sides can be read at any time. A zone 2^k times what is ever in use never fails.
+//!
+//! Cost: allocating and freeing look at a number of lists and blocks bounded by the number of
+//! orders, never at the length of a list. Only bringing pageblocks online searches, among
+//! pageblocks.
+
+use crate::directory::Directory;
+use crate::error::{AllocError, FreeError};
+use crate::lists::{End, FreeBlock, Lists, Which};
+use crate::migratetype::Migratetype;
+use crate::order::Order;
+use crate::pfn::Pfn;
+use crate::pieces::Pieces;
+use crate::state::{Role, State, Warm};
+
+/// Which frames are free, which are not, and which free ones to hand out next.
+///
+/// ```
+/// use buddy::{FreeError, Migratetype, Warm, Zone};
+///
+/// let mut zone = Zone::new(4096);
+/// let run = zone.alloc_run(5, Migratetype::Movable)?;
+/// assert_eq!(zone.allocated_frames(), 5, "the tail of the block of 8 was given back");
+/// zone.free_run(run, 5, Warm::Resident)?;
+/// assert_eq!(zone.free_run(run, 5, Warm::Resident), Err(FreeError::AlreadyFree(run)));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Zone {
+    pub(crate) directory: Directory,
+    pub(crate) lists: Lists,
+}
+
+impl Zone {
+    /// A zone with nothing online. It never brings a frame online whose number is `frames_max` or
+    /// more, nor any frame of a last pageblock that is not whole.
+    pub fn new(frames_max: u32) -> Zone {
+        Zone { directory: Directory::new(frames_max), lists: Lists::new() }
+    }
+
+    /// Allocates a block of 2^order frames: a run of that length.
+    pub fn alloc(&mut self, order: Order, migratetype: Migratetype) -> Result<Pfn, AllocError> {
+        self.alloc_run(order.frames(), migratetype)
+    }
+
+    /// Allocates a run of 1..=1024 frames, aligned to the smallest order that holds it.
+    ///
+    /// Tried in turn: the free blocks of `migratetype`, a pageblock brought online for it, the
+    /// free blocks of the types it falls back to.
+    pub fn alloc_run(&mut self, frames: u32, migratetype: Migratetype) -> Result<Pfn, AllocError> {
+        let order = Order::holding(frames).ok_or(AllocError::BadLength { frames })?;
+        if migratetype == Migratetype::Isolate {
+            return Err(AllocError::Isolated);
+        }
+        let block = self.find(order, migratetype)?;
+        self.carve(block, order, frames);
+        Ok(block.pfn)
+    }
+
+    /// Frees a block of 2^order frames: a run of that length.
+    pub fn free(&mut self, pfn: Pfn, order: Order, warm: Warm) -> Result<(), FreeError> {
+        self.free_run(pfn, order.frames(), warm)
+    }
+
+    /// Frees the run of `frames` frames whose head is `pfn`, as a whole.
+    pub fn free_run(&mut self, pfn: Pfn, frames: u32, warm: Warm) -> Result<(), FreeError> {
+        let allocated = self.run_at(pfn)?;
+        if allocated != frames {
+            return Err(FreeError::WrongLength { pfn, allocated, freed: frames });
+        }
+        self.directory.set_state(pfn, State::INNER);
+        for (pfn, order) in Pieces::of(pfn, frames) {
+            self.give_back(FreeBlock { pfn, order, warm });
+        }
+        Ok(())
+    }
+
+    fn find(&mut self, order: Order, mt: Migratetype) -> Result<FreeBlock, AllocError> {
+        if let Some(block) = self.fit(order, mt) {
+            return Ok(block);
+        }
+        match self.bring_online(order, mt) {
+            Ok(()) => self.fit(order, mt).ok_or(AllocError::NoFreeRun { order }),
+            Err(refused) => self.fallback(order, mt).ok_or(refused),
+        }
+    }
+
+    /// The block W1 names.
+    fn fit(&self, order: Order, migratetype: Migratetype) -> Option<FreeBlock> {
+        let first = |order, warm| self.lists.first(Which { order, migratetype, warm });
+        let smallest = |warm| order.and_above().find_map(|order| first(order, warm));
+        Warm::ALL.into_iter().find_map(smallest)
+    }
+
+    /// Makes the first `frames` frames of a free block a run. What is left of the block goes to
+    /// the heads of its lists: the upper halves down to `order`, which holds the run, and the
+    /// tail. None of it can merge, for each piece's buddy holds some of the run.
+    fn carve(&mut self, block: FreeBlock, order: Order, frames: u32) {
+        let FreeBlock { pfn, warm, .. } = block;
+        self.lists.take(&mut self.directory, block);
+        let halves = order.and_above().rev().filter(|half| *half < block.order);
+        let halves = halves.map(|half| (pfn.plus(half.frames()), half));
+        let tail = Pieces::of(pfn.plus(frames), order.frames() - frames);
+        for (pfn, order) in halves.chain(tail) {
+            self.lists.add(&mut self.directory, FreeBlock { pfn, order, warm }, End::Head);
+        }
+        self.directory.set_allocated(pfn, frames);
+    }
+
+    /// The length of the run whose head is `pfn`.
+    fn run_at(&self, pfn: Pfn) -> Result<u32, FreeError> {
+        if !self.directory.contains(pfn.pageblock()) {
+            return Err(FreeError::OutOfRange(pfn));
+        }
+        if !self.directory.is_online(pfn.pageblock()) {
+            return Err(FreeError::Offline(pfn));
+        }
+        match self.directory.role(pfn) {
+            Some(Role::Allocated) => Ok(self.directory.run_frames(pfn)),
+            Some(Role::Free { .. }) => Err(FreeError::AlreadyFree(pfn)),
+            Some(Role::Inner) | None => Err(FreeError::NotAHead(pfn)),
+        }
+    }
+
+    /// Merges a block whose frames are all inner as far as it goes and puts it on its list.
+    pub(crate) fn give_back(&mut self, mut block: FreeBlock) {
+        while let Some(buddy) = self.mergeable_buddy(block) {
+            block = self.merge(block, buddy);
+        }
+        let end = self.end_for(block);
+        self.lists.add(&mut self.directory, block, end);
+    }
+
+    /// The buddy of a block, if it is free and of a type that lets them merge.
+    pub(crate) fn mergeable_buddy(&self, block: FreeBlock) -> Option<FreeBlock> {
+        block.order.above()?;
+        let buddy = self.free_at(block.pfn.buddy(block.order))?;
+        let mt = |block: FreeBlock| self.directory.migratetype(block.pfn.pageblock());
+        (buddy.order == block.order && mt(buddy).merges_with(mt(block))).then_some(buddy)
+    }
+
+    /// One block of a block and its buddy. A whole pageblock takes the type of the one it joins,
+    /// for which I3 gives the reason.
+    fn merge(&mut self, block: FreeBlock, buddy: FreeBlock) -> FreeBlock {
+        self.lists.take(&mut self.directory, buddy);
+        let migratetype = self.directory.migratetype(block.pfn.pageblock());
+        self.directory.set_migratetype(buddy.pfn.pageblock(), migratetype);
+        let order = block.order.above().expect("mergeable_buddy stops below the largest order");
+        FreeBlock { pfn: block.pfn.head(order), order, warm: block.warm.or(buddy.warm) }
+    }
+
+    /// The free block whose head is `pfn`.
+    pub(crate) fn free_at(&self, pfn: Pfn) -> Option<FreeBlock> {
+        match self.directory.role(pfn)? {
+            Role::Free { order, warm } => Some(FreeBlock { pfn, order, warm }),
+            Role::Inner | Role::Allocated => None,
+        }
+    }
+
+    /// The tail if only this block's buddy is missing for a merge two orders up: it is worth
+    /// waiting for (the kernel's `buddy_merge_likely`). The head otherwise.
+    fn end_for(&self, block: FreeBlock) -> End {
+        let Some(above) = block.order.above().filter(|above| *above < Order::MAX) else {
+            return End::Head;
+        };
+        let uncle = self.free_at(block.pfn.head(above).buddy(above));
+        if uncle.is_some_and(|uncle| uncle.order == above) { End::Tail } else { End::Head }
+    }
+}

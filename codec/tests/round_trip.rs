@@ -1,0 +1,155 @@
+//! What goes in comes out, for every algorithm, at every length, and the blob is small when the
+//! page is simple.
+//!
+//! ```text
+//!   page --compress--> blob --decompress-----------> the same page
+//!                       '---decompress_stateless---> the same page, where there is such a thing
+//! ```
+
+use codec::{Algorithm, Codec, CodecError, PAGE_LEN_MAX, Stream};
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+/// Every algorithm at its default and at the ends of its levels.
+fn codecs() -> Vec<Codec> {
+    let of = |algorithm: Algorithm, level| {
+        Codec::with_level(algorithm, level).expect("a level of the algorithm")
+    };
+    let levels = |algorithm: Algorithm| {
+        let range = algorithm.levels();
+        [algorithm.default_level(), *range.start(), *range.end()]
+    };
+    let all = Algorithm::ALL.iter();
+    all.flat_map(|&algorithm| levels(algorithm).map(|level| of(algorithm, level))).collect()
+}
+
+#[track_caller]
+fn round_trip(codec: Codec, stream: &mut Stream, page: &[u8]) -> usize {
+    let blob = codec.compress(stream, page).expect("every page compresses").to_vec();
+    let mut back = vec![0xA5; page.len()];
+    let outcome = codec.decompress(stream, &blob, &mut back);
+    assert_eq!(outcome, Ok(()), "{codec}, {} bytes", page.len());
+    assert!(back == page, "{codec}: {} bytes came back changed", page.len());
+    if !codec.needs_stream_to_decompress() {
+        back.fill(0xA5);
+        assert_eq!(codec.decompress_stateless(&blob, &mut back), Ok(()), "{codec}, stateless");
+        assert!(back == page, "{codec}, stateless: the page came back changed");
+    }
+    blob.len()
+}
+
+/// Bytes that do not compress.
+fn noise(len: usize) -> Vec<u8> {
+    let mut state = 0x9E37_79B9_7F4A_7C15_u64;
+    let step = |_| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 32) as u8
+    };
+    (0..len).map(step).collect()
+}
+
+fn text(len: usize) -> Vec<u8> {
+    (0..)
+        .flat_map(|line| format!("{line}: a page, a frame, a slot\n").into_bytes())
+        .take(len)
+        .collect()
+}
+
+#[test]
+fn every_length_of_every_sort_of_page() {
+    let mut stream = Stream::new();
+    let sorts = [vec![0; PAGE_LEN_MAX], text(PAGE_LEN_MAX), noise(PAGE_LEN_MAX)];
+    for codec in Algorithm::ALL.iter().map(|&algorithm| Codec::new(algorithm)) {
+        for len in 1..=PAGE_LEN_MAX {
+            sorts.iter().for_each(|page| {
+                round_trip(codec, &mut stream, &page[..len]);
+            });
+        }
+    }
+}
+
+#[test]
+fn simple_pages_become_small_and_noise_does_not() {
+    let mut stream = Stream::new();
+    for codec in Algorithm::ALL.iter().map(|&algorithm| Codec::new(algorithm)) {
+        let zeros = round_trip(codec, &mut stream, &[0; PAGE_LEN_MAX]);
+        assert!(zeros < 64, "{codec}: a page of zeros became {zeros} bytes");
+        let words = round_trip(codec, &mut stream, &text(PAGE_LEN_MAX));
+        assert!(words < PAGE_LEN_MAX / 2, "{codec}: a page of text became {words} bytes");
+        let random = round_trip(codec, &mut stream, &noise(PAGE_LEN_MAX));
+        assert!(random >= PAGE_LEN_MAX, "{codec}: noise became {random} bytes");
+    }
+}
+
+#[test]
+fn a_zstd_blob_carries_no_more_header_than_it_must() {
+    let mut stream = Stream::new();
+    let len = round_trip(Codec::new(Algorithm::Zstd), &mut stream, &noise(PAGE_LEN_MAX));
+    // Frame descriptor, window descriptor and the header of one raw block.
+    assert_eq!(len, PAGE_LEN_MAX + 1 + 1 + 3);
+}
+
+#[test]
+fn codecs_take_turns_on_one_stream() {
+    let mut stream = Stream::new();
+    for _ in 0..3 {
+        for codec in codecs() {
+            round_trip(codec, &mut stream, &text(PAGE_LEN_MAX));
+            round_trip(codec, &mut stream, &noise(100));
+        }
+    }
+}
+
+#[test]
+fn a_blob_does_not_depend_on_what_the_stream_did_before() {
+    for codec in codecs() {
+        let mut used = Stream::new();
+        for page in [noise(PAGE_LEN_MAX), text(PAGE_LEN_MAX), vec![7; PAGE_LEN_MAX], text(999)] {
+            let after_others = codec.compress(&mut used, &page).unwrap().to_vec();
+            let mut fresh = Stream::new();
+            let alone = codec.compress(&mut fresh, &page).unwrap();
+            assert!(after_others == alone, "{codec}: history changed the blob");
+        }
+    }
+}
+
+#[test]
+fn pages_of_other_lengths_are_refused() {
+    let mut stream = Stream::new();
+    for codec in codecs() {
+        for len in [0, PAGE_LEN_MAX + 1] {
+            let mut page = vec![0; len];
+            let refused = CodecError::PageLength(len);
+            assert_eq!(codec.compress(&mut stream, &page), Err(refused));
+            assert_eq!(codec.decompress(&mut stream, &[0], &mut page), Err(refused));
+            assert_eq!(codec.decompress_stateless(&[0], &mut page), Err(refused));
+        }
+    }
+}
+
+#[test]
+fn stateless_is_refused_exactly_where_a_stream_is_needed() {
+    let mut stream = Stream::new();
+    for codec in codecs() {
+        let blob = codec.compress(&mut stream, &[1; 64]).unwrap();
+        let outcome = codec.decompress_stateless(blob, &mut [0; 64]);
+        let refused = outcome == Err(CodecError::NeedsStream);
+        assert_eq!(refused, codec.needs_stream_to_decompress(), "{codec}: {outcome:?}");
+    }
+}
+
+proptest! {
+    /// Repetitive pages: runs of short phrases, the input that exercises matches of every kind.
+    #[test]
+    fn any_page_comes_back(
+        phrases in vec((vec(any::<u8>(), 1..40), 1..30_usize), 1..40),
+        cut in 1..=PAGE_LEN_MAX,
+    ) {
+        let runs = phrases.iter().flat_map(|(phrase, times)| phrase.repeat(*times));
+        let page: Vec<u8> = runs.take(cut).collect();
+        let mut stream = Stream::new();
+        codecs().into_iter().for_each(|codec| { round_trip(codec, &mut stream, &page); });
+    }
+}

@@ -1,0 +1,108 @@
+//! The contract of [`Disk`] as a suite, for the tests of every implementation.
+//!
+//! ```no_run
+//! # use std::sync::Arc;
+//! disk::conformance::run("RamDisk", &|size| Arc::new(disk::RamDisk::new(size).unwrap()));
+//! ```
+//!
+//! Every check drives the disk and a `Vec<u8>` through the same operations (the module `twin`). The
+//! oracle is exact: a request within the disk must succeed and do to the disk what it does to
+//! the vector; any other must fail with [`DiskError::OutOfRange`] and do
+//! nothing. Contents are compared byte by byte, and extents with contents.
+//!
+//! The claims, by the numbers of the contract: D1 in `fresh`; D2 in `ranges`, `content`, `random`;
+//! D3 in `bounds` and in every other check; D4 in [`run_read_only`]; D5 in `stripes` and
+//! `collisions`. D6 needs a disk that fails, which only the implementation's own tests can make.
+//!
+//! What fails panics with the name of the disk, the name of the check, its seed if it has one,
+//! and the request. The suite means what it says only in a build with overflow checks.
+
+mod bounds;
+mod content;
+mod extents;
+mod random;
+mod threads;
+mod twin;
+
+use crate::{Allocation, Disk, DiskError};
+use std::sync::Arc;
+use twin::Twin;
+
+/// Makes an empty disk of the given size.
+type Make<'a> = &'a dyn Fn(u64) -> Arc<dyn Disk>;
+
+/// Sizes the suite runs at: one page, a few, and enough to cross every table boundary that an
+/// implementation with two-level tables of 512 pages has.
+const SIZES: [u64; 3] = [4096, 24 * 4096, (3 * 512 + 7) * 4096];
+
+/// A claim, checked on a fresh disk.
+type Check = fn(&mut Twin);
+
+const CHECKS: [(&str, Check); 9] = [
+    ("fresh", content::fresh),
+    ("bounds", bounds::beyond_the_end),
+    ("empty", bounds::empty),
+    ("ranges", bounds::ranges),
+    ("content", content::patterns),
+    ("extents", extents::agree),
+    ("random", random::operations),
+    ("stripes", threads::stripes),
+    ("collisions", threads::collisions),
+];
+
+/// Runs the suite over disks from `make`, which is called often, always with a multiple of 4096,
+/// and returns an empty disk that can be written and has room for any content of that size.
+///
+/// # Panics
+///
+/// With what is wrong, if anything is; `name` is how the message calls the disk.
+pub fn run(name: &str, make: &dyn Fn(u64) -> Arc<dyn Disk>) {
+    SIZES.into_iter().for_each(|size| run_sized(name, size, make));
+}
+
+/// Runs the suite at one size, which `make` is given, any that it can make.
+///
+/// # Panics
+///
+/// As [`run`].
+pub fn run_sized(name: &str, size: u64, make: &dyn Fn(u64) -> Arc<dyn Disk>) {
+    for (check, body) in CHECKS {
+        let label = format!("{name}, {size} bytes: {check}");
+        body(&mut Twin::new(label, size, make));
+    }
+}
+
+/// Checks that `disk`, with whatever content, refuses every change and still answers the rest.
+///
+/// # Panics
+///
+/// As [`run`].
+pub fn run_read_only(name: &str, disk: &dyn Disk) {
+    assert!(disk.read_only(), "{name}: does not say that it is read-only");
+    let size = disk.size_bytes();
+    let before = read_all(name, disk);
+    for (offset, data) in [(0, &b"x"[..]), (0, b""), (size, b"x")] {
+        let len = data.len() as u64;
+        let refusals = [
+            ("write", disk.write(offset, data)),
+            ("discard", disk.discard(offset, len)),
+            ("write_zeroes", disk.write_zeroes(offset, len, Allocation::MayUnmap)),
+        ];
+        for (verb, outcome) in refusals {
+            let refused = matches!(outcome, Err(DiskError::ReadOnly));
+            assert!(refused, "{name}: {verb} of {len} at {offset} must be refused: {outcome:?}");
+        }
+    }
+    assert!(read_all(name, disk) == before, "{name}: a refused change changed the content");
+    let others = [disk.prefetch(0, size), disk.flush(), disk.next_extent(0, size).map(|_| ())];
+    for outcome in others {
+        assert!(outcome.is_ok(), "{name}: a request that changes nothing failed: {outcome:?}");
+    }
+}
+
+fn read_all(name: &str, disk: &dyn Disk) -> Vec<u8> {
+    let mut bytes = vec![0xA5; disk.size_bytes() as usize];
+    let outcome = disk.read(0, &mut bytes);
+    assert!(outcome.is_ok(), "{name}: reading the whole disk failed: {outcome:?}");
+    bytes
+}

@@ -1,0 +1,122 @@
+//! The contract of a block device.
+//!
+//! Invariants every implementation keeps, and every caller may rely on:
+//!
+//! - D1. The size is fixed for the life of the disk and at most `i64::MAX`, so the end of any
+//!   range that passed [`check_range`] is representable in every signed or unsigned 64-bit form.
+//!   It need not be a multiple of anything.
+//! - D2. A byte reads as the last thing done to it: what was written, or zero if it was zeroed,
+//!   discarded or never written. Every request changes exactly the bytes of its range, wherever
+//!   they lie in a page.
+//! - D3. A request that does not lie within the disk fails with [`DiskError::OutOfRange`], exactly
+//!   that, and changes nothing. An empty range up to and including the end of the disk succeeds.
+//! - D4. On a disk that is read-only every change fails with [`DiskError::ReadOnly`], whatever its
+//!   range. Reading, prefetching, asking for extents and flushing still work.
+//! - D5. A request returns after its effect is visible to every later request. Requests that do
+//!   not overlap do not disturb each other, even within one page; where simultaneous requests
+//!   overlap, each byte is as one of them left it.
+//! - D6. A failed request may have been done in part, but only within its range; what it left
+//!   undone keeps its old content. After a failed read the buffer holds anything.
+//!
+//! Who checks what: the implementation checks the range and read-only, because only it knows
+//! its size and mode for certain; callers pass on what clients send unchecked. Callers split
+//! requests that are too long for one buffer; an implementation takes any length that fits.
+//!
+//! Locks: an implementation takes what locks it likes but returns with none held, and a caller
+//! holds none when it calls.
+
+use crate::{Allocation, DiskError, Extent, check_range};
+use std::sync::Arc;
+
+/// A block device: bytes of fixed number, addressed by offset. Zeros before the first write.
+///
+/// What holds for every method is written at the head of the module, in short: ranges are
+/// checked by the disk and fail with [`DiskError::OutOfRange`]; empty ranges succeed; every
+/// request touches exactly its bytes; distinct bytes never interfere; nothing panics.
+pub trait Disk: Send + Sync {
+    /// Bytes on the disk. Fixed for the life of the disk.
+    fn size_bytes(&self) -> u64;
+
+    /// The request size and alignment at which the disk works best, a power of two. Other
+    /// sizes and alignments work as well, only slower.
+    fn block_size(&self) -> u32 {
+        4096
+    }
+
+    /// Whether changes are refused. Fixed for the life of the disk.
+    fn read_only(&self) -> bool {
+        false
+    }
+
+    /// Fills `buf` with the bytes at `offset`.
+    fn read(&self, offset: u64, buf: &mut [u8]) -> Result<(), DiskError>;
+
+    /// Stores `data` at `offset`.
+    fn write(&self, offset: u64, data: &[u8]) -> Result<(), DiskError>;
+
+    /// Says that a range is no longer needed. Afterwards it reads as zeros, all of it, and pages
+    /// wholly within it occupy nothing.
+    fn discard(&self, offset: u64, len: u64) -> Result<(), DiskError>;
+
+    /// Makes a range read as zeros.
+    fn write_zeroes(&self, offset: u64, len: u64, keep: Allocation) -> Result<(), DiskError>;
+
+    /// Says that a range will be read soon. Changes no content; the default only checks the
+    /// range.
+    fn prefetch(&self, offset: u64, len: u64) -> Result<(), DiskError> {
+        check_range(self.size_bytes(), offset, len)
+    }
+
+    /// Returns when everything written before is as durable as the disk can make it.
+    fn flush(&self) -> Result<(), DiskError>;
+
+    /// The run of one kind that starts at `offset`, cut off at `len` bytes.
+    ///
+    /// At least one byte long unless `len` is 0, so a loop over a range makes progress; it may
+    /// end before the kind changes, so that an implementation can bound its work. For an empty
+    /// range the run is empty and its kind means nothing. A run said to read as zeros did so at
+    /// some moment during the call.
+    fn next_extent(&self, offset: u64, len: u64) -> Result<Extent, DiskError>;
+}
+
+impl<D: Disk + ?Sized> Disk for Arc<D> {
+    fn size_bytes(&self) -> u64 {
+        (**self).size_bytes()
+    }
+
+    fn block_size(&self) -> u32 {
+        (**self).block_size()
+    }
+
+    fn read_only(&self) -> bool {
+        (**self).read_only()
+    }
+
+    fn read(&self, offset: u64, buf: &mut [u8]) -> Result<(), DiskError> {
+        (**self).read(offset, buf)
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> Result<(), DiskError> {
+        (**self).write(offset, data)
+    }
+
+    fn discard(&self, offset: u64, len: u64) -> Result<(), DiskError> {
+        (**self).discard(offset, len)
+    }
+
+    fn write_zeroes(&self, offset: u64, len: u64, keep: Allocation) -> Result<(), DiskError> {
+        (**self).write_zeroes(offset, len, keep)
+    }
+
+    fn prefetch(&self, offset: u64, len: u64) -> Result<(), DiskError> {
+        (**self).prefetch(offset, len)
+    }
+
+    fn flush(&self) -> Result<(), DiskError> {
+        (**self).flush()
+    }
+
+    fn next_extent(&self, offset: u64, len: u64) -> Result<Extent, DiskError> {
+        (**self).next_extent(offset, len)
+    }
+}

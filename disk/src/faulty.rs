@@ -1,0 +1,188 @@
+//! A disk that fails on purpose, for testing what stands above it.
+//!
+//! Lock: one, a leaf, around the plan and the count; never held while the inner disk is called.
+
+use crate::{Allocation, Disk, DiskError, Extent};
+use std::io;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// The error a [`FaultyDisk`] returns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// [`DiskError::Backing`], as from a device that is gone.
+    Backing,
+    /// [`DiskError::NoSpace`].
+    NoSpace,
+    /// [`DiskError::NoMemory`].
+    NoMemory,
+    /// [`DiskError::Corrupt`] at the offset of the request.
+    Corrupt,
+}
+
+/// For how long a [`FaultyDisk`] fails.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Span {
+    /// One request.
+    Once,
+    /// Every request from the first failing one on.
+    Forever,
+}
+
+/// Which requests a [`FaultPlan`] counts and fails.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verbs {
+    /// All of them.
+    All,
+    /// `read`, `prefetch` and `next_extent`.
+    Reads,
+    /// `write`, `discard`, `write_zeroes` and `flush`.
+    Writes,
+}
+
+/// When and how a [`FaultyDisk`] fails.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FaultPlan {
+    /// Requests that still succeed.
+    pub after: u64,
+    /// Which requests are counted and may fail.
+    pub verbs: Verbs,
+    /// For how long.
+    pub span: Span,
+    /// What they fail with.
+    pub fault: Fault,
+}
+
+/// `D`, failing as a [`FaultPlan`] says. A request that fails does not reach `D`.
+///
+/// ```
+/// use disk::{Disk, DiskError, Fault, FaultPlan, FaultyDisk, RamDisk, Span, Verbs};
+/// let disk = FaultyDisk::new(RamDisk::new(1 << 20)?);
+/// let (after, verbs) = (1, Verbs::Writes);
+/// disk.arm(FaultPlan { after, verbs, span: Span::Once, fault: Fault::NoSpace });
+/// assert!(disk.write(0, b"one").is_ok());
+/// assert!(matches!(disk.write(0, b"two"), Err(DiskError::NoSpace)));
+/// assert!(disk.write(0, b"three").is_ok());
+/// # Ok::<(), DiskError>(())
+/// ```
+#[derive(Debug)]
+pub struct FaultyDisk<D> {
+    inner: D,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    plan: Option<FaultPlan>,
+    requests: u64,
+}
+
+impl<D: Disk> FaultyDisk<D> {
+    /// Wraps `inner`; nothing fails before [`arm`](Self::arm).
+    pub fn new(inner: D) -> Self {
+        Self { inner, state: Mutex::default() }
+    }
+
+    /// Replaces the plan; its count starts now.
+    pub fn arm(&self, plan: FaultPlan) {
+        self.state().plan = Some(plan);
+    }
+
+    /// Nothing fails any more.
+    pub fn disarm(&self) {
+        self.state().plan = None;
+    }
+
+    /// Requests seen so far, failed ones included: the range of a countdown that should hit
+    /// every request of a scenario.
+    pub fn requests(&self) -> u64 {
+        self.state().requests
+    }
+
+    /// The disk underneath.
+    pub fn inner(&self) -> &D {
+        &self.inner
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn pass(&self, verb: Verbs, offset: u64) -> Result<(), DiskError> {
+        match self.state().step(verb) {
+            None => Ok(()),
+            Some(Fault::Backing) => Err(DiskError::Backing(io::Error::other("injected fault"))),
+            Some(Fault::NoSpace) => Err(DiskError::NoSpace),
+            Some(Fault::NoMemory) => Err(DiskError::NoMemory),
+            Some(Fault::Corrupt) => Err(DiskError::Corrupt { offset }),
+        }
+    }
+}
+
+impl State {
+    /// Counts one request; says whether it is to fail.
+    fn step(&mut self, verb: Verbs) -> Option<Fault> {
+        self.requests += 1;
+        let plan = self.plan.as_mut()?;
+        if plan.verbs != Verbs::All && plan.verbs != verb {
+            return None;
+        }
+        if plan.after > 0 {
+            plan.after -= 1;
+            return None;
+        }
+        let fault = plan.fault;
+        if plan.span == Span::Once {
+            self.plan = None;
+        }
+        Some(fault)
+    }
+}
+
+impl<D: Disk> Disk for FaultyDisk<D> {
+    fn size_bytes(&self) -> u64 {
+        self.inner.size_bytes()
+    }
+
+    fn block_size(&self) -> u32 {
+        self.inner.block_size()
+    }
+
+    fn read_only(&self) -> bool {
+        self.inner.read_only()
+    }
+
+    fn read(&self, offset: u64, buf: &mut [u8]) -> Result<(), DiskError> {
+        self.pass(Verbs::Reads, offset)?;
+        self.inner.read(offset, buf)
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> Result<(), DiskError> {
+        self.pass(Verbs::Writes, offset)?;
+        self.inner.write(offset, data)
+    }
+
+    fn discard(&self, offset: u64, len: u64) -> Result<(), DiskError> {
+        self.pass(Verbs::Writes, offset)?;
+        self.inner.discard(offset, len)
+    }
+
+    fn write_zeroes(&self, offset: u64, len: u64, keep: Allocation) -> Result<(), DiskError> {
+        self.pass(Verbs::Writes, offset)?;
+        self.inner.write_zeroes(offset, len, keep)
+    }
+
+    fn prefetch(&self, offset: u64, len: u64) -> Result<(), DiskError> {
+        self.pass(Verbs::Reads, offset)?;
+        self.inner.prefetch(offset, len)
+    }
+
+    fn flush(&self) -> Result<(), DiskError> {
+        self.pass(Verbs::Writes, 0)?;
+        self.inner.flush()
+    }
+
+    fn next_extent(&self, offset: u64, len: u64) -> Result<Extent, DiskError> {
+        self.pass(Verbs::Reads, offset)?;
+        self.inner.next_extent(offset, len)
+    }
+}

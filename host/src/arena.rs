@@ -1,0 +1,335 @@
+//! The arena: one reservation of frames, claimed by number, touched lazily, returned in runs.
+//!
+//! ```text
+//!    PFN       0        1        2        3        4                     frames - 1
+//!          +--------+--------+--------+--------+--------+-- ... --+--------+
+//!          | frame  |        |        |        |        |         |        |  4096 bytes each
+//!          +--------+--------+--------+--------+--------+-- ... --+--------+
+//!    claimed   1        1        1        0        0                  0       one bit: a Run exists
+//!    resident  1        1        0        0        1                  0       one bit: touched
+//! ```
+//!
+//! Invariants
+//! - A1: a claim bit is set exactly while a [`Run`] (or the [`RawRun`] it was turned into) covers
+//!   its frame. `claim` sets bits only where all were clear, `unclaim` consumes the token.
+//! - A2: a resident bit is set before or as the frame is touched, and cleared only by `purge`, whose
+//!   caller holds the token. A frame without its bit costs no memory.
+//! - A3: `resident_frames` is the number of resident bits: it moves by the bits that changed.
+//!
+//! Claim and release cross threads through the claim bits alone: the release of a bit publishes
+//! whatever was done to the frame, and the claim that finds the bit clear sees it.
+
+use crate::PAGE_SIZE;
+use crate::bits::{mask_of, spans, word_of, words_for};
+use crate::error::{ClaimError, ForeignRun, HostError};
+use crate::faults::{FailureInjector, Operation, guard};
+use crate::mapping::Mapping;
+use crate::run::{ArenaId, RawRun, Run};
+use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::table::Table;
+use std::num::NonZeroU64;
+use std::ops::Range;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+/// The most frames an arena can have.
+pub const FRAMES_MAX: u32 = 1 << 30; // 4 TiB
+
+const _: () = assert!(
+    (FRAMES_MAX as usize).checked_mul(PAGE_SIZE).is_some(),
+    "byte offsets of all frames fit in usize"
+);
+
+/// A reserved range of frames. See the module's picture.
+#[derive(Debug)]
+pub struct Arena {
+    id: ArenaId,
+    frames: u32,
+    mapping: Mapping,
+    claimed: Table<AtomicU64>,
+    resident: Table<AtomicU64>,
+    /// Bits set in `resident` (A3).
+    resident_frames: AtomicU64,
+    faults: Option<Arc<FailureInjector>>,
+}
+
+impl Arena {
+    /// Reserves address space for `frames` frames, 1 to [`FRAMES_MAX`]. No memory is touched.
+    pub fn reserve(frames: u32) -> Result<Arena, HostError> {
+        Arena::build(frames, None)
+    }
+
+    /// As [`Arena::reserve`], with operations that `faults` can make fail.
+    pub fn with_faults(frames: u32, faults: Arc<FailureInjector>) -> Result<Arena, HostError> {
+        Arena::build(frames, Some(faults))
+    }
+
+    fn build(frames: u32, faults: Option<Arc<FailureInjector>>) -> Result<Arena, HostError> {
+        if frames == 0 || frames > FRAMES_MAX {
+            return Err(HostError::Size { len: frames.into(), max: FRAMES_MAX.into() });
+        }
+        guard(faults.as_deref(), Operation::Reserve)?;
+        let words = words_for(frames as usize);
+        Ok(Arena {
+            id: next_id(),
+            frames,
+            mapping: Mapping::reserve(frames as usize)?,
+            claimed: Table::reserve(words)?,
+            resident: Table::reserve(words)?,
+            resident_frames: AtomicU64::new(0),
+            faults,
+        })
+    }
+
+    /// Frames in the arena.
+    pub fn frames(&self) -> u32 {
+        self.frames
+    }
+
+    /// The address of frame 0. What may be done there, a [`Run`] says.
+    pub fn base(&self) -> NonNull<u8> {
+        self.mapping.base()
+    }
+
+    /// The addresses of all frames.
+    pub fn range(&self) -> Range<usize> {
+        self.mapping.range()
+    }
+
+    /// Bytes of memory that the arena's own bits take.
+    pub fn metadata_bytes(&self) -> u64 {
+        self.claimed.held_bytes() + self.resident.held_bytes() + self.heap_bytes()
+    }
+
+    /// The part of [`Arena::metadata_bytes`] that lies on the heap.
+    pub fn heap_bytes(&self) -> u64 {
+        self.claimed.heap_bytes() + self.resident.heap_bytes()
+    }
+
+    /// The addresses of the arena's bits, for measuring what they take.
+    pub fn metadata_ranges(&self) -> [Range<usize>; 2] {
+        [self.claimed.range(), self.resident.range()]
+    }
+
+    /// Claims frames `pfn..pfn + frames`, all or none.
+    ///
+    /// While another claim of overlapping frames is under way this may be refused even if that one
+    /// fails in turn; of two racing claims of overlapping frames exactly one gets its run.
+    pub fn claim(&self, pfn: u32, frames: u32) -> Result<Run, ClaimError> {
+        let raw = RawRun { pfn, frames };
+        self.check_range(raw)?;
+        guard(self.faults.as_deref(), Operation::Claim).map_err(|_| ClaimError::Injected)?;
+        let bits = bits_of(raw);
+        self.claimed.touch(word_of(bits.start)..word_of(bits.end - 1) + 1);
+        for (word, mask) in spans(bits.start, bits.end) {
+            if let Err(taken) = self.claim_word(word, mask) {
+                self.undo_claim(bits.start, word);
+                return Err(ClaimError::InUse { pfn: taken });
+            }
+        }
+        Ok(Run::new(raw, self.id))
+    }
+
+    fn check_range(&self, raw: RawRun) -> Result<(), ClaimError> {
+        match raw.pfn.checked_add(raw.frames) {
+            Some(end) if raw.frames > 0 && end <= self.frames => Ok(()),
+            _ => Err(ClaimError::OutOfRange { pfn: raw.pfn, frames: raw.frames }),
+        }
+    }
+
+    /// Sets `mask` in one word if none of it is set; otherwise names the lowest frame taken.
+    fn claim_word(&self, word: usize, mask: u64) -> Result<(), u32> {
+        // Acquire pairs with the Release in `unclaim`, so that what the last owner did to the
+        // frame is seen by the next one.
+        let claim = |bits: u64| if bits & mask == 0 { Some(bits | mask) } else { None };
+        self.claimed[word]
+            .fetch_update(Ordering::Acquire, Ordering::Acquire, claim)
+            .map(drop)
+            .map_err(|bits| (word as u32) * u64::BITS + (bits & mask).trailing_zeros())
+    }
+
+    /// Clears what a refused claim has set: the bits from `start` up to `word`, exclusive.
+    fn undo_claim(&self, start: usize, word: usize) {
+        for (earlier, mask) in spans(start, word * u64::BITS as usize) {
+            // relaxed: these frames were not touched, so there is nothing to publish; as a
+            // read-modify-write it keeps the release sequence of the last `unclaim` alive.
+            self.claimed[earlier].fetch_and(!mask, Ordering::Relaxed);
+        }
+    }
+
+    /// Gives frames up for anyone to claim, and says how many of them are resident (they stay so).
+    pub fn unclaim(&self, run: Run) -> Result<u32, ForeignRun> {
+        if !run.is_of(self.id) {
+            return Err(ForeignRun { run });
+        }
+        let resident = self.resident_in(run.pfn(), run.frames());
+        let bits = bits_of(run.into_raw());
+        for (word, mask) in spans(bits.start, bits.end) {
+            // Release pairs with the Acquire in `claim_word`, so that the next owner sees
+            // everything this one did to the frame.
+            let before = self.claimed[word].fetch_and(!mask, Ordering::Release);
+            debug_assert_eq!(before & mask, mask, "A1: word {word} lost claims of a live run");
+        }
+        Ok(resident)
+    }
+
+    /// A token again, after [`Run::into_raw`].
+    ///
+    /// # Safety
+    ///
+    /// - `raw` came from `into_raw` of a run of this arena, or is a part of such a run.
+    /// - No frame of it is covered by any other token made since.
+    pub unsafe fn run_from_raw(&self, raw: RawRun) -> Run {
+        debug_assert_eq!(self.claimed_in(raw.pfn, raw.frames), raw.frames, "A1: {raw:?}");
+        Run::new(raw, self.id)
+    }
+
+    /// How many of the frames `pfn..pfn + frames` are claimed.
+    pub fn claimed_in(&self, pfn: u32, frames: u32) -> u32 {
+        self.count(&self.claimed, RawRun { pfn, frames })
+    }
+
+    /// Whether frame `pfn` has been touched since it was last purged.
+    pub fn is_resident(&self, pfn: u32) -> bool {
+        self.resident_in(pfn, 1) == 1
+    }
+
+    /// How many of the frames `pfn..pfn + frames` are resident.
+    pub fn resident_in(&self, pfn: u32, frames: u32) -> u32 {
+        self.count(&self.resident, RawRun { pfn, frames })
+    }
+
+    /// Frames resident in the whole arena.
+    pub fn resident_frames(&self) -> u64 {
+        // relaxed: one independent number, exact whenever nobody is marking or purging.
+        self.resident_frames.load(Ordering::Relaxed)
+    }
+
+    /// Frames past the arena count as clear.
+    fn count(&self, bitmap: &Table<AtomicU64>, raw: RawRun) -> u32 {
+        let bits = bits_of(raw);
+        let end = bits.end.min(self.frames as usize);
+        let ones = |(word, mask): (usize, u64)| {
+            // relaxed: a count of single bits; whoever needs them to hold still has the token.
+            (bitmap[word].load(Ordering::Relaxed) & mask).count_ones()
+        };
+        spans(bits.start, end).map(ones).sum()
+    }
+
+    /// Records that frame `pfn` is about to be touched, and says whether that is news.
+    ///
+    /// # Panics
+    ///
+    /// When the arena has no such frame: a broken caller.
+    pub fn mark_resident(&self, pfn: u32) -> bool {
+        assert!(pfn < self.frames, "frame {pfn} lies past the arena's {}", self.frames);
+        let (word, mask) = (word_of(pfn as usize), mask_of(pfn as usize));
+        // relaxed: the bit changes only under the token of its frame, so the owner sees its own.
+        if self.resident[word].load(Ordering::Relaxed) & mask != 0 {
+            return false;
+        }
+        self.resident.touch(word..word + 1);
+        // relaxed: a bit of accounting; the frame's content is published by its owner.
+        let news = self.resident[word].fetch_or(mask, Ordering::Relaxed) & mask == 0;
+        // relaxed: an independent sum of bits that changed (A3).
+        self.resident_frames.fetch_add(news.into(), Ordering::Relaxed);
+        news
+    }
+
+    /// Returns the run's memory to the system and says how many frames were resident; they
+    /// read as zeros from now on.
+    ///
+    /// On an error nothing has changed, except that the content may be gone.
+    pub fn purge(&self, run: &mut Run) -> Result<u32, HostError> {
+        if !run.is_of(self.id) {
+            return Err(HostError::ForeignRun);
+        }
+        guard(self.faults.as_deref(), Operation::Purge)?;
+        let bits = bits_of(RawRun { pfn: run.pfn(), frames: run.frames() });
+        let Some(touched) = self.resident_span(bits.clone()) else { return Ok(0) };
+        // SAFETY: the token is borrowed exclusively, so by A1 nobody has a reference into its
+        // frames, which are exactly the pages of this number.
+        unsafe { self.mapping.discard(touched)? };
+        Ok(self.clear_resident(bits))
+    }
+
+    /// From the first resident frame of `bits` to the last.
+    fn resident_span(&self, bits: Range<usize>) -> Option<Range<usize>> {
+        let width = u64::BITS as usize;
+        let set = |(word, mask)| {
+            // relaxed: the caller holds the token, and with it these bits.
+            let bits = self.resident[word].load(Ordering::Relaxed) & mask;
+            (bits != 0).then_some((word * width, bits))
+        };
+        let (low, low_bits) = spans(bits.start, bits.end).find_map(set)?;
+        let (high, high_bits) = spans(bits.start, bits.end).rev().find_map(set)?;
+        let first = low + low_bits.trailing_zeros() as usize;
+        let last = high + width - 1 - high_bits.leading_zeros() as usize;
+        Some(first..last + 1)
+    }
+
+    fn clear_resident(&self, bits: Range<usize>) -> u32 {
+        let clear = |(word, mask): (usize, u64)| {
+            // relaxed: the caller holds the token, and with it these bits.
+            let before = self.resident[word].fetch_and(!mask, Ordering::Relaxed);
+            (before & mask).count_ones()
+        };
+        let cleared: u32 = spans(bits.start, bits.end).map(clear).sum();
+        // relaxed: an independent sum of bits that changed (A3).
+        self.resident_frames.fetch_sub(cleared.into(), Ordering::Relaxed);
+        cleared
+    }
+
+    /// The run's bytes, if the run is this arena's.
+    pub fn bytes<'a>(&'a self, run: &'a Run) -> Option<&'a [u8]> {
+        let start = self.start_of(run)?;
+        // SAFETY: the frames are mapped and zeroed or written (M1); by A1 only the holder of
+        // the token writes to them, and it is borrowed for as long as the slice lives.
+        Some(unsafe { std::slice::from_raw_parts(start.as_ptr(), len_of(run)) })
+    }
+
+    /// Copies `data` to `offset` of the run and marks the frames it touches. False, and nothing
+    /// done, when it does not fit or the run is another arena's.
+    pub fn write(&self, run: &mut Run, offset: usize, data: &[u8]) -> bool {
+        let Some(start) = self.start_of(run) else { return false };
+        let Some(end) = offset.checked_add(data.len()) else { return false };
+        if end > len_of(run) {
+            return false;
+        }
+        for frame in offset / PAGE_SIZE..end.div_ceil(PAGE_SIZE) {
+            self.mark_resident(run.pfn() + frame as u32);
+        }
+        // SAFETY: `offset..end` lies in the run; the token is borrowed exclusively, so by A1
+        // nobody else has a reference to its frames, `data` included.
+        unsafe {
+            start.add(offset).copy_from_nonoverlapping(NonNull::from(data).cast(), data.len())
+        };
+        true
+    }
+
+    fn start_of(&self, run: &Run) -> Option<NonNull<u8>> {
+        let offset = run.pfn() as usize * PAGE_SIZE;
+        // SAFETY: a run of this arena was checked against its size when it was claimed.
+        run.is_of(self.id).then(|| unsafe { self.base().add(offset) })
+    }
+}
+
+/// The bits of a run.
+fn bits_of(raw: RawRun) -> Range<usize> {
+    let start = raw.pfn as usize;
+    start..start + raw.frames as usize
+}
+
+/// Bytes in a run.
+fn len_of(run: &Run) -> usize {
+    run.frames() as usize * PAGE_SIZE
+}
+
+/// A name no arena of this process has had. An address would not do: it is used again when an
+/// arena is gone, and a stale run would then pass for one of its successor's.
+fn next_id() -> ArenaId {
+    static NAMES: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1);
+    // relaxed: only that no two calls get the same number matters.
+    let name = NAMES.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    ArenaId(NonZeroU64::new(name).expect("2^64 arenas are more than a process can reserve"))
+}

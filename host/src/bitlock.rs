@@ -1,0 +1,154 @@
+//! Where threads sleep that wait for a one-bit lock inside a word of a table.
+//!
+//! The words themselves have no room for a queue, and the page under them may be discarded, so that
+//! a lock bit can also vanish. Waiters therefore sleep here, on one of a fixed set of buckets,
+//! and ask again whenever their bucket is rung.
+//!
+//! ```text
+//!    key --hash--> bucket { sequence, waiters }
+//!
+//!    waiter                                  holder
+//!    W1  waiters += 1                        H1  clear the lock bit (SeqCst read-modify-write)
+//!    W2  fence                               H2  waiters == 0?  then done
+//!    W3  s = sequence                        H3  sequence += 1
+//!    W4  bit clear?  then done               H4  wake the bucket
+//!    W5  sleep while sequence == s; to W3
+//! ```
+//!
+//! Invariant B1 (no lost wake-up): a waiter asleep in W5 is woken by every H1 that it did not see in
+//! W4. Either H2 sees W1 or W4 sees H1: were both missed, then H1 < H2 < W1 < W2 < H1 in the single
+//! order of SeqCst operations, which is a cycle. If H2 sees W1, then H3 comes before W3, and
+//! W4 sees H1 because W3 read from H3; or it comes after, and W5 finds another sequence or is woken.
+//!
+//! Locks: none is taken; the caller holds none of the bits it waits for.
+
+use crate::futex::Futex;
+use crate::sync::atomic::{AtomicU32, Ordering, fence};
+use crate::sync::{fence_for_loom, hint};
+
+/// Buckets, as a shift: more than threads that are likely to wait at once.
+const BUCKETS_SHIFT: u32 = if cfg!(loom) { 1 } else { 6 };
+/// Buckets.
+const BUCKETS: usize = 1 << BUCKETS_SHIFT; // 64, 8 KiB
+
+const _: () = assert!(BUCKETS_SHIFT < u64::BITS, "the hash keeps its upper BUCKETS_SHIFT bits");
+
+/// Looks at a taken bit before going to sleep; one under loom, to bound the interleavings.
+const SPINS: u32 = if cfg!(loom) { 1 } else { 100 };
+
+/// 2^64 divided by the golden ratio: spreads neighbouring keys over the buckets (Knuth, 6.4).
+const GOLDEN: u64 = 0x9E37_79B9_7F4A_7C15;
+
+/// Two cache lines, because processors fetch them in pairs.
+#[derive(Debug)]
+#[repr(align(128))]
+struct Bucket {
+    /// Rung by every wake that found someone waiting. That it returns to an old value
+    /// while a waiter is between W3 and W5 would take 2^32 wakes in that time.
+    sequence: Futex,
+    waiters: AtomicU32,
+}
+
+impl Bucket {
+    fn new() -> Bucket {
+        Bucket { sequence: Futex::new(0), waiters: AtomicU32::new(0) }
+    }
+
+    /// H2 to H4.
+    #[inline]
+    fn ring(&self) {
+        fence_for_loom();
+        // SeqCst pairs with the fence in `wait_while` (W2), so that a waiter is seen here or sees
+        // the bit cleared there (B1).
+        if self.waiters.load(Ordering::SeqCst) != 0 {
+            self.ring_sleepers();
+        }
+    }
+
+    #[cold]
+    fn ring_sleepers(&self) {
+        // SeqCst pairs with the load of the sequence in `wait_while` (W3), so that a waiter
+        // who reads the new sequence sees the bit cleared.
+        self.sequence.word().fetch_add(1, Ordering::SeqCst);
+        self.sequence.wake_all();
+    }
+}
+
+/// The buckets. One set serves any number of tables.
+#[derive(Debug)]
+pub struct BitLockWaiters {
+    buckets: Box<[Bucket]>,
+}
+
+impl BitLockWaiters {
+    /// Buckets with nobody in them.
+    pub fn new() -> BitLockWaiters {
+        BitLockWaiters { buckets: (0..BUCKETS).map(|_| Bucket::new()).collect() }
+    }
+
+    /// Bytes of heap the buckets take.
+    pub fn heap_bytes(&self) -> u64 {
+        size_of_val(&*self.buckets) as u64
+    }
+
+    /// Returns once `locked` has answered no. Neither spins for long nor sleeps through the
+    /// [`wake`](Self::wake) of the same key that follows the unlocking.
+    pub fn wait_while(&self, key: usize, locked: impl Fn() -> bool) {
+        for _ in 0..SPINS {
+            if !locked() {
+                return;
+            }
+            hint::spin_loop();
+        }
+        self.sleep_while(self.bucket(key), locked);
+    }
+
+    fn sleep_while(&self, bucket: &Bucket, locked: impl Fn() -> bool) {
+        // SeqCst pairs with the load in `Bucket::ring` (H2), so that a holder who unlocks from here
+        // on sees that someone waits (W1).
+        bucket.waiters.fetch_add(1, Ordering::SeqCst);
+        // SeqCst pairs with the SeqCst unlocking before `wake` (H1), so that the bit is read
+        // after the count went up, whatever ordering `locked` uses (W2).
+        fence(Ordering::SeqCst);
+        loop {
+            // SeqCst pairs with the increment in `Bucket::ring_sleepers` (H3), so that the
+            // new sequence is never read together with the old bit (W3).
+            let sequence = bucket.sequence.word().load(Ordering::SeqCst);
+            if !locked() {
+                break;
+            }
+            bucket.sequence.wait(sequence);
+        }
+        // relaxed: a count too high for a moment costs its reader a needless wake, no more.
+        bucket.waiters.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Wakes those who wait for `key`. The word was unlocked by a SeqCst read-modify-write of
+    /// this thread just before. One load when nobody waits.
+    #[inline]
+    pub fn wake(&self, key: usize) {
+        self.bucket(key).ring();
+    }
+
+    /// Wakes everyone: lock bits have vanished with a discarded page.
+    ///
+    /// The fence and the system call that discarded the page stand for H1.
+    pub fn wake_all(&self) {
+        // SeqCst pairs with the fence in `sleep_while` (W2): a waiter is counted before the load in
+        // `ring`, or looks at its word after the page was discarded.
+        fence(Ordering::SeqCst);
+        self.buckets.iter().for_each(Bucket::ring);
+    }
+
+    #[inline]
+    fn bucket(&self, key: usize) -> &Bucket {
+        let hash = (key as u64).wrapping_mul(GOLDEN);
+        &self.buckets[(hash >> (u64::BITS - BUCKETS_SHIFT)) as usize]
+    }
+}
+
+impl Default for BitLockWaiters {
+    fn default() -> BitLockWaiters {
+        BitLockWaiters::new()
+    }
+}

@@ -1,0 +1,70 @@
+//! Arithmetic of bit maps kept in 64-bit words: pure functions, no storage.
+//!
+//! ```text
+//!    bit    60 61 62 63 | 64 65 66 ...
+//!    word 0 ............|............ word 1
+//!    run        [62 .. 66)            spans: (0, bits 62..64), (1, bits 0..2)
+//! ```
+
+/// Bits in a word, as a shift.
+const WORD_SHIFT: u32 = u64::BITS.trailing_zeros(); // 6
+/// Position of a bit inside its word.
+const WORD_MASK: usize = u64::BITS as usize - 1; // 63
+
+const _: () = assert!(1 << WORD_SHIFT == WORD_MASK + 1, "the shift and the mask split one index");
+
+/// Words that hold `bits` bits.
+pub(crate) const fn words_for(bits: usize) -> usize {
+    bits.div_ceil(u64::BITS as usize)
+}
+
+/// The word that holds bit `index`.
+pub(crate) const fn word_of(index: usize) -> usize {
+    index >> WORD_SHIFT
+}
+
+/// The bit of `index` inside its word.
+pub(crate) const fn mask_of(index: usize) -> u64 {
+    1 << (index & WORD_MASK)
+}
+
+/// The words that `start..end` reaches, in ascending order, each with its part of the run as a mask.
+pub(crate) fn spans(start: usize, end: usize) -> impl DoubleEndedIterator<Item = (usize, u64)> {
+    let words = if start < end { word_of(start)..word_of(end - 1) + 1 } else { 0..0 };
+    words.map(move |word| {
+        let base = word << WORD_SHIFT;
+        let low = start.max(base) - base;
+        let high = (end - base).min(u64::BITS as usize);
+        (word, mask_between(low, high))
+    })
+}
+
+/// Bits `low..high` of a word, `low < high <= 64`.
+const fn mask_between(low: usize, high: usize) -> u64 {
+    (u64::MAX >> (u64::BITS as usize - (high - low))) << low
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn spans_cover_exactly_the_run(start in 0_usize..300, len in 0_usize..300) {
+            let mut covered = Vec::new();
+            for (word, mask) in spans(start, start + len) {
+                prop_assert!(mask != 0, "word {word} is named without a bit");
+                let bits = (0..64).filter(|bit| mask >> bit & 1 == 1);
+                covered.extend(bits.map(|bit| word * 64 + bit));
+            }
+            prop_assert_eq!(covered, (start..start + len).collect::<Vec<_>>());
+        }
+
+        #[test]
+        fn a_bit_is_a_run_of_one(index in 0_usize..1 << 40) {
+            let expected = (word_of(index), mask_of(index));
+            prop_assert_eq!(spans(index, index + 1).collect::<Vec<_>>(), [expected]);
+        }
+    }
+}

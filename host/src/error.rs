@@ -1,0 +1,125 @@
+//! What can go wrong at the fence, worded for whoever must act.
+
+use crate::faults::Operation;
+use crate::run::Run;
+use std::fmt;
+use std::io;
+
+/// The system refused, or an argument was impossible.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum HostError {
+    /// Address space could not be reserved.
+    Reserve {
+        /// Bytes asked for, guard pages included.
+        bytes: u64,
+        /// The system's answer.
+        source: io::Error,
+    },
+    /// A size that no arena or table can have.
+    Size {
+        /// Elements (frames or entries) asked for.
+        len: u64,
+        /// The most there can be.
+        max: u64,
+    },
+    /// The system's page is not 4096 bytes, so frames could not be returned one by one.
+    PageSize {
+        /// Bytes in the system's page.
+        system_bytes: usize,
+    },
+    /// `madvise` failed on a mapping of ours.
+    Advise {
+        /// What was advised.
+        advice: &'static str,
+        /// Bytes advised.
+        bytes: u64,
+        /// The system's answer.
+        source: io::Error,
+    },
+    /// A run was handed to an arena it does not come from.
+    ForeignRun,
+    /// A [`FailureInjector`](crate::FailureInjector) made this operation fail.
+    Injected(Operation),
+}
+
+impl fmt::Display for HostError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            HostError::Reserve { bytes, source } => write!(
+                f,
+                "cannot reserve {bytes} bytes of address space: {source} \
+                 (see `ulimit -v` and /proc/sys/vm/overcommit_memory, which must not be 2)"
+            ),
+            HostError::Size { len, max } => {
+                write!(f, "{len} frames or entries asked for; there must be 1 to {max}")
+            }
+            HostError::PageSize { system_bytes } => {
+                write!(f, "this system's pages are {system_bytes} bytes; ramfold needs 4096")
+            }
+            HostError::Advise { advice, bytes, source } => {
+                write!(f, "madvise({advice}) failed on {bytes} bytes: {source}")
+            }
+            HostError::ForeignRun => write!(f, "a run of frames was handed to the wrong arena"),
+            HostError::Injected(operation) => write!(f, "injected failure of {operation}"),
+        }
+    }
+}
+
+impl std::error::Error for HostError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            HostError::Reserve { source, .. } | HostError::Advise { source, .. } => Some(source),
+            _ => None,
+        }
+    }
+}
+
+/// Why [`Arena::claim`](crate::Arena::claim) gave no token.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ClaimError {
+    /// Part of the run is claimed already: the allocator above is broken.
+    InUse {
+        /// The lowest frame found taken.
+        pfn: u32,
+    },
+    /// The run is empty or reaches past the arena.
+    OutOfRange {
+        /// First frame asked for.
+        pfn: u32,
+        /// Frames asked for.
+        frames: u32,
+    },
+    /// A [`FailureInjector`](crate::FailureInjector) made this claim fail.
+    Injected,
+}
+
+impl fmt::Display for ClaimError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ClaimError::InUse { pfn } => write!(f, "frame {pfn} is claimed already"),
+            ClaimError::OutOfRange { pfn, frames } => {
+                write!(f, "{frames} frames at {pfn} are not a run of this arena")
+            }
+            ClaimError::Injected => write!(f, "injected failure of a claim"),
+        }
+    }
+}
+
+impl std::error::Error for ClaimError {}
+
+/// A run was handed to an arena it does not come from; here it is back.
+#[derive(Debug)]
+pub struct ForeignRun {
+    /// The token, still good for its own arena.
+    pub run: Run,
+}
+
+impl fmt::Display for ForeignRun {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        HostError::ForeignRun.fmt(f)
+    }
+}
+
+impl std::error::Error for ForeignRun {}

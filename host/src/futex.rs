@@ -1,0 +1,113 @@
+//! A 32-bit word that threads can sleep on, and nothing else: the primitive under our locks.
+//!
+//! Waiting may end without a reason (a signal, a wake meant for someone else), so callers loop. The one
+//! property they rely on: a waiter that sleeps has found the word equal to what it expected at
+//! a moment after which every `wake` finds it asleep. The kernel has it from the lock of its hash bucket;
+//! the model used under loom has it from a mutex.
+
+#[cfg(not(loom))]
+pub(crate) use futex_system::Futex;
+
+#[cfg(loom)]
+pub(crate) use futex_model::Futex;
+
+#[cfg(not(loom))]
+mod futex_system {
+    use std::sync::atomic::AtomicU32;
+
+    /// The word.
+    #[derive(Debug)]
+    pub(crate) struct Futex(AtomicU32);
+
+    impl Futex {
+        pub(crate) const fn new(value: u32) -> Futex {
+            Futex(AtomicU32::new(value))
+        }
+
+        #[inline]
+        pub(crate) fn word(&self) -> &AtomicU32 {
+            &self.0
+        }
+
+        /// Sleeps while the word is `expected`; may return early.
+        #[cfg(not(miri))]
+        pub(crate) fn wait(&self, expected: u32) {
+            use rustix::thread::futex::{Flags, wait};
+            // An error is EAGAIN (the word differs) or EINTR: both mean look again.
+            let _ = wait(&self.0, Flags::PRIVATE, expected, None);
+        }
+
+        #[cfg(not(miri))]
+        fn wake(&self, waiters: u32) {
+            use rustix::thread::futex::{Flags, wake};
+            // A wake of a private futex in our own memory has nothing to fail on.
+            let _ = wake(&self.0, Flags::PRIVATE, waiters);
+        }
+
+        /// Miri has no such system call here: every wait returns early.
+        #[cfg(miri)]
+        pub(crate) fn wait(&self, _expected: u32) {
+            std::thread::yield_now();
+        }
+
+        #[cfg(miri)]
+        fn wake(&self, _waiters: u32) {}
+
+        /// Wakes one sleeper, if there is one.
+        pub(crate) fn wake_one(&self) {
+            self.wake(1);
+        }
+
+        /// Wakes every sleeper.
+        pub(crate) fn wake_all(&self) {
+            self.wake(i32::MAX as u32);
+        }
+    }
+}
+
+#[cfg(loom)]
+mod futex_model {
+    use crate::sync::atomic::{AtomicU32, Ordering};
+    use crate::sync::{Condvar, Mutex, MutexGuard};
+
+    /// The word, and what the kernel keeps for it.
+    #[derive(Debug)]
+    pub(crate) struct Futex {
+        word: AtomicU32,
+        bucket: Mutex<()>,
+        asleep: Condvar,
+    }
+
+    impl Futex {
+        pub(crate) fn new(value: u32) -> Futex {
+            Futex { word: AtomicU32::new(value), bucket: Mutex::new(()), asleep: Condvar::new() }
+        }
+
+        pub(crate) fn word(&self) -> &AtomicU32 {
+            &self.word
+        }
+
+        fn bucket(&self) -> MutexGuard<'_, ()> {
+            self.bucket.lock().expect("no scenario panics inside the model")
+        }
+
+        pub(crate) fn wait(&self, expected: u32) {
+            let bucket = self.bucket();
+            // SeqCst pairs with the barrier the kernel takes before it compares, so that a
+            // word changed before a wake is seen changed by a wait that comes after it.
+            if self.word.load(Ordering::SeqCst) == expected {
+                drop(self.asleep.wait(bucket).expect("no scenario panics inside the model"));
+            }
+        }
+
+        pub(crate) fn wake_one(&self) {
+            let _bucket = self.bucket();
+            self.asleep.notify_one();
+        }
+
+        pub(crate) fn wake_all(&self) {
+            let _bucket = self.bucket();
+            self.asleep.notify_all();
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! How much memory may be had, and the default limit that follows from it.
+
+use crate::cgroup;
+use crate::smaps::field;
+use std::fs;
+
+/// The default limit is what can be had divided by this.
+const DEFAULT_SHARE: u64 = 2;
+
+/// Bytes of memory to be had, as far as the system tells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct MemoryLimits {
+    /// Memory of the machine (`MemTotal`).
+    pub mem_total: Option<u64>,
+    /// Memory the kernel could hand out without swapping (`MemAvailable`).
+    pub mem_available: Option<u64>,
+    /// Bytes until the tightest limit of this process's control groups; `None`: no limit.
+    ///
+    /// What the group uses includes its page cache, part of which the kernel would give up first.
+    pub cgroup_headroom: Option<u64>,
+    /// Half of the smaller of the two above; `None` when neither is known.
+    pub default_limit: Option<u64>,
+}
+
+impl MemoryLimits {
+    /// The smaller of what the machine and what the control groups have left.
+    pub fn to_be_had(&self) -> Option<u64> {
+        [self.mem_available, self.cgroup_headroom].into_iter().flatten().min()
+    }
+}
+
+/// Asks the system. Unreadable files tell nothing and limit nothing.
+pub fn memory_available() -> MemoryLimits {
+    let meminfo = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    limits_from(&meminfo, cgroup::headroom())
+}
+
+fn limits_from(meminfo: &str, cgroup_headroom: Option<u64>) -> MemoryLimits {
+    let find = |name| meminfo.lines().find_map(|line| field(line, name));
+    let mut limits = MemoryLimits {
+        mem_total: find("MemTotal"),
+        mem_available: find("MemAvailable"),
+        cgroup_headroom,
+        default_limit: None,
+    };
+    limits.default_limit = limits.to_be_had().map(|bytes| bytes / DEFAULT_SHARE);
+    limits
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MEMINFO: &str = "\
+MemTotal:        8000000 kB\n\
+MemFree:         1000000 kB\n\
+MemAvailable:    6000000 kB\n\
+SwapTotal:             0 kB\n";
+
+    #[test]
+    fn the_smaller_of_machine_and_group_decides() {
+        let available = 6_000_000 * 1024;
+        let default = |headroom| limits_from(MEMINFO, headroom).default_limit;
+        assert_eq!(default(None), Some(available / 2));
+        assert_eq!(default(Some(1000)), Some(500));
+        assert_eq!(default(Some(u64::MAX)), Some(available / 2));
+        assert_eq!(default(Some(0)), Some(0), "a full group has nothing to give");
+    }
+
+    #[test]
+    fn what_is_absent_or_garbled_limits_nothing() {
+        for text in ["", "MemAvailable:", "MemAvailable: many kB\n", "MemFree: 1 kB\n"] {
+            let limits = limits_from(text, None);
+            assert_eq!(limits, MemoryLimits::default(), "of {text:?}");
+            assert_eq!(limits_from(text, Some(10)).default_limit, Some(5), "of {text:?}");
+        }
+    }
+
+    #[test]
+    fn this_machine_has_memory() {
+        let limits = memory_available();
+        let total = limits.mem_total.expect("/proc is mounted");
+        assert!(limits.mem_available.is_some_and(|bytes| bytes <= total), "{limits:?}");
+        assert!(limits.default_limit.is_some_and(|bytes| bytes <= total / 2), "{limits:?}");
+    }
+}

@@ -1,0 +1,205 @@
+//! One reservation of zeroed, private, lazily touched memory between two guard pages.
+//!
+//! ```text
+//!    | guard | base ................................. base + len | guard |
+//!    PROT_NONE        PROT_READ|PROT_WRITE, NORESERVE              PROT_NONE
+//!                     MADV_NOHUGEPAGE, MADV_DONTFORK
+//! ```
+//!
+//! Invariant M1: `base` is page-aligned and `len` bytes from it stay mapped for the life of the
+//! value. Invariant M2: the guards differ in protection, so the kernel never merges the middle
+//! with a neighbour: it is one VMA (or several, if a caller splits it), and all of it is ours.
+//!
+//! Under loom and Miri there is no system to ask: an aligned heap allocation stands in, and
+//! discarding writes zeros.
+
+use crate::PAGE_SIZE;
+use crate::error::HostError;
+use std::io;
+use std::ops::Range;
+use std::ptr::NonNull;
+
+/// Address space, owned. Says nothing about who may touch which byte: its owner does.
+#[derive(Debug)]
+pub(crate) struct Mapping {
+    base: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: an owned range of addresses, not tied to a thread; it hands out no references.
+unsafe impl Send for Mapping {}
+// SAFETY: as above; `discard` only tells the system, and its contract is the caller's.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// Reserves `pages` pages, at least one.
+    pub(crate) fn reserve(pages: usize) -> Result<Mapping, HostError> {
+        let len = pages.saturating_mul(PAGE_SIZE);
+        let total = len.saturating_add(2 * PAGE_SIZE);
+        let refused = |source| HostError::Reserve { bytes: total as u64, source };
+        if pages == 0 || total > isize::MAX as usize {
+            return Err(refused(io::ErrorKind::InvalidInput.into()));
+        }
+        system::check_page_size()?;
+        let base = system::reserve(len).map_err(refused)?;
+        Ok(Mapping { base, len })
+    }
+
+    /// The lowest address.
+    pub(crate) fn base(&self) -> NonNull<u8> {
+        self.base
+    }
+
+    /// All addresses.
+    pub(crate) fn range(&self) -> Range<usize> {
+        let start = self.base.as_ptr().addr();
+        start..start + self.len
+    }
+
+    /// Gives `pages` back to the system: they read as zeros and cost nothing until touched.
+    ///
+    /// # Safety
+    ///
+    /// - No reference to plain (non-atomic) data on these pages is alive.
+    pub(crate) unsafe fn discard(&self, pages: Range<usize>) -> Result<(), HostError> {
+        if pages.is_empty() {
+            return Ok(());
+        }
+        assert!(pages.end <= self.len / PAGE_SIZE, "pages {pages:?} lie past the mapping");
+        let bytes = pages.len() * PAGE_SIZE;
+        // SAFETY: the assertion keeps the result inside the mapping (M1).
+        let start = unsafe { self.base.add(pages.start * PAGE_SIZE) };
+        // SAFETY: these pages are ours (M1), and the caller vouches for references to them.
+        let outcome = unsafe { system::discard(start, bytes) };
+        outcome.map_err(|source| HostError::Advise {
+            advice: "MADV_DONTNEED",
+            bytes: bytes as u64,
+            source,
+        })
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: made by `system::reserve` with this length; `self` is gone after this, and
+        // with it everyone who borrowed the mapping.
+        unsafe { system::release(self.base, self.len) };
+    }
+}
+
+#[cfg(not(any(loom, miri)))]
+mod system {
+    use crate::PAGE_SIZE;
+    use crate::error::HostError;
+    use rustix::mm::{
+        Advice, MapFlags, MprotectFlags, ProtFlags, madvise, mmap_anonymous, mprotect, munmap,
+    };
+    use std::io;
+    use std::ptr::{self, NonNull};
+
+    pub(super) fn check_page_size() -> Result<(), HostError> {
+        match rustix::param::page_size() {
+            PAGE_SIZE => Ok(()),
+            system_bytes => Err(HostError::PageSize { system_bytes }),
+        }
+    }
+
+    pub(super) fn reserve(len: usize) -> io::Result<NonNull<u8>> {
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+        let total = len + 2 * PAGE_SIZE;
+        // SAFETY: a new mapping at an address of the kernel's choosing disturbs nobody.
+        let guard = unsafe { mmap_anonymous(ptr::null_mut(), total, ProtFlags::empty(), flags)? };
+        // SAFETY: `guard` starts a mapping of `len` and two pages.
+        let base = unsafe { guard.cast::<u8>().add(PAGE_SIZE) };
+        let base = NonNull::new(base).ok_or(io::ErrorKind::OutOfMemory)?;
+        match prepare(base, len) {
+            Ok(()) => Ok(base),
+            Err(error) => {
+                // SAFETY: mapped above with this length, and nobody has seen it yet.
+                unsafe { release(base, len) };
+                Err(error)
+            }
+        }
+    }
+
+    /// Opens the middle of a fresh reservation.
+    fn prepare(base: NonNull<u8>, len: usize) -> io::Result<()> {
+        let start = base.as_ptr().cast();
+        // SAFETY: `reserve` has just mapped these pages and nobody else knows of them.
+        unsafe {
+            mprotect(start, len, MprotectFlags::READ | MprotectFlags::WRITE)?;
+            advise_if_known(madvise(start, len, Advice::LinuxNoHugepage))?;
+            advise_if_known(madvise(start, len, Advice::LinuxDontFork))
+        }
+    }
+
+    /// A kernel built without an advice has nothing to be advised against.
+    fn advise_if_known(outcome: rustix::io::Result<()>) -> io::Result<()> {
+        match outcome {
+            Err(rustix::io::Errno::INVAL) => Ok(()),
+            other => Ok(other?),
+        }
+    }
+
+    /// # Safety
+    ///
+    /// - The pages belong to a live `Mapping`.
+    /// - No reference to plain data on them is alive.
+    pub(super) unsafe fn discard(start: NonNull<u8>, bytes: usize) -> io::Result<()> {
+        // SAFETY: the caller's contract.
+        unsafe { Ok(madvise(start.as_ptr().cast(), bytes, Advice::LinuxDontNeed)?) }
+    }
+
+    /// # Safety
+    ///
+    /// - `base` and `len` are those of one `reserve`, not yet released.
+    pub(super) unsafe fn release(base: NonNull<u8>, len: usize) {
+        // SAFETY: a guard page precedes `base`, so the whole reservation is unmapped at once.
+        // It fails only when splitting a VMA at its limit, which a whole VMA never does;
+        // the address space would then merely stay reserved.
+        let _ = unsafe { munmap(base.as_ptr().sub(PAGE_SIZE).cast(), len + 2 * PAGE_SIZE) };
+    }
+}
+
+#[cfg(any(loom, miri))]
+mod system {
+    use crate::PAGE_SIZE;
+    use crate::error::HostError;
+    use std::alloc::{Layout, alloc_zeroed, dealloc};
+    use std::io;
+    use std::ptr::NonNull;
+
+    pub(super) fn check_page_size() -> Result<(), HostError> {
+        Ok(())
+    }
+
+    fn layout(len: usize) -> io::Result<Layout> {
+        Layout::from_size_align(len, PAGE_SIZE).map_err(|_| io::ErrorKind::InvalidInput.into())
+    }
+
+    pub(super) fn reserve(len: usize) -> io::Result<NonNull<u8>> {
+        // SAFETY: `Mapping::reserve` asks for at least one page, so the layout is not empty.
+        let base = unsafe { alloc_zeroed(layout(len)?) };
+        NonNull::new(base).ok_or(io::ErrorKind::OutOfMemory.into())
+    }
+
+    /// # Safety
+    ///
+    /// - The pages belong to a live `Mapping`.
+    /// - No reference to anything on them is alive.
+    pub(super) unsafe fn discard(start: NonNull<u8>, bytes: usize) -> io::Result<()> {
+        // SAFETY: the caller's contract.
+        unsafe { start.write_bytes(0, bytes) };
+        Ok(())
+    }
+
+    /// # Safety
+    ///
+    /// - `base` and `len` are those of one `reserve`, not yet released.
+    pub(super) unsafe fn release(base: NonNull<u8>, len: usize) {
+        if let Ok(layout) = layout(len) {
+            // SAFETY: allocated by `reserve` with this very layout.
+            unsafe { dealloc(base.as_ptr(), layout) };
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! The order in which locks are taken, and the assertion that they are.
+//!
+//! ```text
+//!    Registry -> PoolList -> RegionPage -> ZswapShard -> ZramCell -> HandleShard
+//!             -> Class -> Zspage -> PerCpuList -> Zone -> Leaf
+//! ```
+//!
+//! Invariant R1: a thread that waits for a lock holds only locks of lower rank, so no cycle of
+//! waiting threads can form. Taking a lock without waiting (`try_lock`) cannot close a cycle and
+//! is exempt, but what it takes is recorded like the rest.
+//!
+//! Debug builds keep the locks a thread holds in one thread-local word, constant-initialised and
+//! without a destructor, so that locks may be taken in a signal handler. Release builds keep nothing.
+
+#[cfg(debug_assertions)]
+use std::cell::Cell;
+use std::marker::PhantomData;
+
+/// A lock's place in the order; a later variant is taken inside an earlier one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum Rank {
+    /// The servers' list of devices.
+    Registry,
+    /// The memory's list of pools.
+    PoolList,
+    /// One page of a region.
+    RegionPage,
+    /// One shard of a zswap pool.
+    ZswapShard,
+    /// One cell of a zram table (a bit lock).
+    ZramCell,
+    /// One shard of the handle allocator.
+    HandleShard,
+    /// One size class.
+    Class,
+    /// One zspage.
+    Zspage,
+    /// One CPU's list of free frames.
+    PerCpuList,
+    /// The zone.
+    Zone,
+    /// Locks under which no other lock is taken.
+    Leaf,
+}
+
+/// Bits of the word that count the locks held of one rank.
+#[cfg(debug_assertions)]
+const COUNT_BITS: u32 = 4; // up to 15 of one rank
+/// The largest such count.
+#[cfg(debug_assertions)]
+const COUNT_MAX: u64 = (1 << COUNT_BITS) - 1; // 15
+
+#[cfg(debug_assertions)]
+const _: () = assert!((Rank::Leaf as u32 + 1) * COUNT_BITS <= u64::BITS, "a count for every rank");
+
+#[cfg(debug_assertions)]
+thread_local! {
+    /// Locks held by this thread: four bits a rank, lowest rank lowest.
+    static HELD: Cell<u64> = const { Cell::new(0) };
+}
+
+/// The record that this thread holds a lock; dropping it says the lock is given up.
+///
+/// [`Lock`](crate::Lock) keeps one by itself; a holder of a bit lock enters one by hand.
+#[derive(Debug)]
+#[must_use = "the record ends when this is dropped"]
+pub struct Held {
+    #[cfg(debug_assertions)]
+    rank: Rank,
+    /// A lock is given up by the thread that took it.
+    thread_bound: PhantomData<*const ()>,
+}
+
+impl Held {
+    /// Records a lock that is about to be waited for.
+    ///
+    /// # Panics
+    ///
+    /// In debug builds, when this thread holds a lock of the same or a higher rank (R1).
+    #[inline]
+    pub fn enter(rank: Rank) -> Held {
+        #[cfg(debug_assertions)]
+        assert_in_order(rank, HELD.get());
+        Held::enter_try(rank)
+    }
+
+    /// Records a lock taken without waiting.
+    #[inline]
+    pub fn enter_try(rank: Rank) -> Held {
+        #[cfg(debug_assertions)]
+        {
+            let held = HELD.get();
+            assert!(count(held, rank) < COUNT_MAX, "too many locks of rank {rank:?}");
+            HELD.set(held + one(rank));
+        }
+        #[cfg(not(debug_assertions))]
+        let _ = rank;
+        Held {
+            #[cfg(debug_assertions)]
+            rank,
+            thread_bound: PhantomData,
+        }
+    }
+}
+
+#[cfg(debug_assertions)]
+impl Drop for Held {
+    fn drop(&mut self) {
+        HELD.set(HELD.get() - one(self.rank));
+    }
+}
+
+/// One lock of `rank` in the thread's word.
+#[cfg(debug_assertions)]
+const fn one(rank: Rank) -> u64 {
+    1 << (rank as u32 * COUNT_BITS)
+}
+
+#[cfg(debug_assertions)]
+const fn count(held: u64, rank: Rank) -> u64 {
+    (held >> (rank as u32 * COUNT_BITS)) & COUNT_MAX
+}
+
+#[cfg(debug_assertions)]
+fn assert_in_order(rank: Rank, held: u64) {
+    let highest = held.checked_ilog2().map(|bit| bit / COUNT_BITS);
+    assert!(
+        highest.is_none_or(|highest| highest < rank as u32),
+        "R1: waiting for a lock of rank {rank:?} ({}) while holding one of rank number {}",
+        rank as u32,
+        highest.unwrap_or_default(),
+    );
+}
+
+#[cfg(all(test, debug_assertions))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ascending_ranks_pass() {
+        let _outer = Held::enter(Rank::Registry);
+        let _inner = Held::enter(Rank::Class);
+        let _leaf = Held::enter(Rank::Leaf);
+    }
+
+    #[test]
+    #[should_panic(expected = "R1: waiting for a lock of rank Class")]
+    fn a_descending_rank_is_caught() {
+        let _zone = Held::enter(Rank::Zone);
+        let _class = Held::enter(Rank::Class);
+    }
+
+    #[test]
+    #[should_panic(expected = "R1: waiting for a lock of rank Class")]
+    fn an_equal_rank_is_caught() {
+        let _one = Held::enter(Rank::Class);
+        let _other = Held::enter(Rank::Class);
+    }
+
+    #[test]
+    fn trying_is_exempt_and_given_up_in_any_order() {
+        let zone = Held::enter(Rank::Zone);
+        let class = Held::enter_try(Rank::Class);
+        let other = Held::enter_try(Rank::Class);
+        drop(zone);
+        drop(class);
+        drop(other);
+        assert_eq!(HELD.get(), 0, "every record was taken back");
+    }
+
+    #[test]
+    #[should_panic(expected = "R1")]
+    fn what_a_try_took_counts_for_later_waits() {
+        let _zone = Held::enter_try(Rank::Zone);
+        let _class = Held::enter(Rank::Class);
+    }
+}

@@ -1,0 +1,70 @@
+//! The token that is the right to a run of frames.
+//!
+//! Only [`Arena::claim`](crate::Arena::claim) makes one, and it is neither `Copy` nor `Clone`:
+//! whoever holds it is the only one who does (invariant H1). A token that is dropped leaves its
+//! frames claimed for the life of the arena.
+
+use std::num::NonZeroU64;
+
+/// The exclusive right to frames `pfn..pfn + frames` of one arena.
+#[derive(Debug, PartialEq, Eq)]
+#[must_use = "a dropped token leaves its frames claimed for ever"]
+pub struct Run {
+    pfn: u32,
+    frames: u32,
+    arena: ArenaId,
+}
+
+/// A run as numbers, for keeping in a descriptor: no right to anything by itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RawRun {
+    /// The first frame.
+    pub pfn: u32,
+    /// How many there are, at least one.
+    pub frames: u32,
+}
+
+/// Which arena a run belongs to; never used twice in the life of the process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ArenaId(pub(crate) NonZeroU64);
+
+impl Run {
+    /// A token. The caller has just claimed these frames, or taken them from another token.
+    pub(crate) fn new(raw: RawRun, arena: ArenaId) -> Run {
+        Run { pfn: raw.pfn, frames: raw.frames, arena }
+    }
+
+    /// The first frame.
+    pub fn pfn(&self) -> u32 {
+        self.pfn
+    }
+
+    /// How many frames there are, at least one.
+    pub fn frames(&self) -> u32 {
+        self.frames
+    }
+
+    /// Whether `arena` made this run.
+    pub(crate) fn is_of(&self, arena: ArenaId) -> bool {
+        self.arena == arena
+    }
+
+    /// The run as numbers; the frames stay claimed. The way back is
+    /// [`Arena::run_from_raw`](crate::Arena::run_from_raw).
+    pub fn into_raw(self) -> RawRun {
+        RawRun { pfn: self.pfn, frames: self.frames }
+    }
+
+    /// Two runs: the first `at` frames, and the others.
+    ///
+    /// # Panics
+    ///
+    /// When one of the two would be empty: a broken caller.
+    pub fn split(self, at: u32) -> (Run, Run) {
+        assert!(at > 0, "a split at 0 leaves the first run empty");
+        assert!(at < self.frames, "a split at {at} of {} frames leaves none behind", self.frames);
+        let first = RawRun { pfn: self.pfn, frames: at };
+        let second = RawRun { pfn: self.pfn + at, frames: self.frames - at };
+        (Run::new(first, self.arena), Run::new(second, self.arena))
+    }
+}

@@ -1,0 +1,59 @@
+//! The standard library's synchronisation, or loom's under `cfg(loom)`, by the same names.
+//!
+//! Code with an atomic protocol takes its atomics, mutexes and threads from here and nowhere
+//! else; a loom scenario then explores every interleaving of the very code that ships.
+
+#[cfg(not(loom))]
+pub use std::{hint, sync::Condvar, sync::Mutex, sync::MutexGuard, sync::atomic, thread};
+
+#[cfg(loom)]
+pub use loom::{hint, sync::Condvar, sync::Mutex, sync::MutexGuard, sync::atomic, thread};
+
+/// A full barrier that only loom needs, placed between a SeqCst read-modify-write and a SeqCst load.
+///
+/// In the C++ memory model those two are already ordered. Loom treats SeqCst accesses as
+/// acquire-release and models SeqCst in fences alone, so the barrier that the operations
+/// imply has to be spelled out for it.
+#[inline]
+pub(crate) fn fence_for_loom() {
+    #[cfg(loom)]
+    atomic::fence(atomic::Ordering::SeqCst);
+}
+
+#[cfg(not(loom))]
+mod cell {
+    /// Storage whose exclusive access is proven by a lock; loom's variant checks the proof.
+    #[derive(Debug)]
+    pub(crate) struct UnsafeCell<T>(std::cell::UnsafeCell<T>);
+
+    impl<T> UnsafeCell<T> {
+        pub(crate) const fn new(value: T) -> UnsafeCell<T> {
+            UnsafeCell(std::cell::UnsafeCell::new(value))
+        }
+
+        pub(crate) fn get_mut(&self) -> MutPtr<T> {
+            MutPtr(self.0.get())
+        }
+
+        pub(crate) fn into_inner(self) -> T {
+            self.0.into_inner()
+        }
+    }
+
+    /// The right to the cell's content, for as long as this value lives.
+    #[derive(Debug)]
+    pub(crate) struct MutPtr<T>(*mut T);
+
+    impl<T> MutPtr<T> {
+        /// Hands the content's address to `access`.
+        pub(crate) fn with<R>(&self, access: impl FnOnce(*mut T) -> R) -> R {
+            access(self.0)
+        }
+    }
+}
+
+#[cfg(not(loom))]
+pub(crate) use cell::{MutPtr, UnsafeCell};
+
+#[cfg(loom)]
+pub(crate) use loom::cell::{MutPtr, UnsafeCell};

@@ -1,0 +1,299 @@
+//! A reserved, zeroed, lazily touched array whose elements never move and never change type.
+//!
+//! ```text
+//!    entries    | 0 1 2 ... | ... 511 512 | ...                         len - 1 |
+//!    pages      |     0     |     1       |      2      |         ...           |   4096 bytes
+//!    held             1            0             1                ...               one bit a page
+//! ```
+//!
+//! Invariants
+//! - T1: an entry is all-zero until someone stores to it, and again after its page is discarded.
+//! - T2: `held_bytes` is 4096 times the number of held bits: it moves by the bits that changed.
+//! - T3: no entry straddles two pages, since its size divides 4096.
+//!
+//! The contract with callers is two sentences. Touch an entry before its first store, or its
+//! page is in memory and in no counter. Discard only entries nobody relies on: a reader with a stale index may
+//! look at them at any moment and sees zero, which is why elements are atomics ([`Zeroed`]).
+
+use crate::PAGE_SIZE;
+use crate::bits::{spans, words_for};
+use crate::error::HostError;
+use crate::faults::{FailureInjector, Operation, guard};
+use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::zeroed::Zeroed;
+use std::ops::{Index, Range};
+use std::sync::Arc;
+use store::Store;
+
+/// An array of `len` entries. See the module's picture.
+#[derive(Debug)]
+pub struct Table<T: Zeroed> {
+    store: Store<T>,
+    held: Box<[AtomicU64]>,
+    held_pages: AtomicU64,
+    faults: Option<Arc<FailureInjector>>,
+}
+
+impl<T: Zeroed> Table<T> {
+    /// Entries on a page.
+    pub const PER_PAGE: usize = {
+        assert!(T::BYTES > 0, "an entry has a size");
+        assert!(PAGE_SIZE.is_multiple_of(T::BYTES), "T3: an entry's size divides the page");
+        PAGE_SIZE / T::BYTES
+    };
+
+    /// Reserves address space for `len` entries, at least one. No memory is touched but for one
+    /// bit of heap for each page.
+    pub fn reserve(len: usize) -> Result<Table<T>, HostError> {
+        Table::build(len, None)
+    }
+
+    /// As [`Table::reserve`], with operations that `faults` can make fail.
+    pub fn with_faults(len: usize, faults: Arc<FailureInjector>) -> Result<Table<T>, HostError> {
+        Table::build(len, Some(faults))
+    }
+
+    fn build(len: usize, faults: Option<Arc<FailureInjector>>) -> Result<Table<T>, HostError> {
+        let max = isize::MAX as usize / T::BYTES - 2 * Self::PER_PAGE;
+        if len == 0 || len > max {
+            return Err(HostError::Size { len: len as u64, max: max as u64 });
+        }
+        guard(faults.as_deref(), Operation::Reserve)?;
+        let store = Store::reserve(len)?;
+        let words = words_for(len.div_ceil(Self::PER_PAGE));
+        let held = (0..words).map(|_| AtomicU64::new(0)).collect();
+        Ok(Table { store, held, held_pages: AtomicU64::new(0), faults })
+    }
+
+    /// Entries in the table.
+    #[expect(clippy::len_without_is_empty, reason = "a table has at least one entry")]
+    pub fn len(&self) -> usize {
+        self.store.len()
+    }
+
+    /// Entry `index`, if there is one.
+    #[inline]
+    pub fn get(&self, index: usize) -> Option<&T> {
+        self.store.get(index)
+    }
+
+    /// Entries `entries` as a slice.
+    ///
+    /// # Panics
+    ///
+    /// When the table has no such entries: a broken caller.
+    #[inline]
+    pub fn slice(&self, entries: Range<usize>) -> &[T] {
+        assert!(entries.start <= entries.end && entries.end <= self.len(), "entries in the table");
+        self.store.slice(entries)
+    }
+
+    /// The addresses of the table, for measuring what it takes; empty where nothing is mapped.
+    pub fn range(&self) -> Range<usize> {
+        self.store.range()
+    }
+
+    /// Bytes of table memory held: touched and not discarded since.
+    pub fn held_bytes(&self) -> u64 {
+        // relaxed: one independent number, exact whenever nobody is touching or discarding.
+        self.held_pages.load(Ordering::Relaxed) * PAGE_SIZE as u64
+    }
+
+    /// Bytes of heap that the held bits take.
+    pub fn heap_bytes(&self) -> u64 {
+        size_of_val(&*self.held) as u64
+    }
+
+    /// Records that `entries` are about to be stored to: their pages are held from now on.
+    ///
+    /// # Panics
+    ///
+    /// When the table has no such entries: a broken caller.
+    #[inline]
+    pub fn touch(&self, entries: Range<usize>) {
+        assert!(entries.end <= self.len(), "entries {entries:?} lie past the table");
+        let pages = entries.start / Self::PER_PAGE..entries.end.div_ceil(Self::PER_PAGE);
+        for (word, mask) in spans(pages.start, pages.end) {
+            // relaxed: if the bit is seen set, its page is counted, and that is all it says.
+            if self.held[word].load(Ordering::Relaxed) & mask != mask {
+                self.hold(word, mask);
+            }
+        }
+    }
+
+    #[cold]
+    fn hold(&self, word: usize, mask: u64) {
+        // relaxed: a bit of accounting; what an entry publishes, its own stores order.
+        let before = self.held[word].fetch_or(mask, Ordering::Relaxed);
+        let news = u64::from((mask & !before).count_ones());
+        // relaxed: an independent sum of bits that changed (T2).
+        self.held_pages.fetch_add(news, Ordering::Relaxed);
+    }
+
+    /// Returns the pages that lie wholly inside `entries` to the system, and says how many
+    /// bytes were held there. Entries on them are zero from now on.
+    ///
+    /// # Panics
+    ///
+    /// When the table has no such entries: a broken caller.
+    pub fn discard(&self, entries: Range<usize>) -> Result<u64, HostError> {
+        assert!(entries.end <= self.len(), "entries {entries:?} lie past the table");
+        guard(self.faults.as_deref(), Operation::Discard)?;
+        let pages = self.whole_pages(entries);
+        self.store.discard(pages.clone())?;
+        let release = |(word, mask): (usize, u64)| {
+            // relaxed: a bit of accounting, as in `hold`.
+            let before = self.held[word].fetch_and(!mask, Ordering::Relaxed);
+            u64::from((before & mask).count_ones())
+        };
+        let released: u64 = spans(pages.start, pages.end).map(release).sum();
+        // relaxed: an independent sum of bits that changed (T2).
+        self.held_pages.fetch_sub(released, Ordering::Relaxed);
+        Ok(released * PAGE_SIZE as u64)
+    }
+
+    /// The pages all of whose entries are in `entries`; the last page may be short.
+    fn whole_pages(&self, entries: Range<usize>) -> Range<usize> {
+        let start = entries.start.div_ceil(Self::PER_PAGE);
+        let end = if entries.end == self.len() {
+            entries.end.div_ceil(Self::PER_PAGE)
+        } else {
+            entries.end / Self::PER_PAGE
+        };
+        start..end.max(start)
+    }
+
+    /// Recounts the held bits and compares them with the counter (T2); for when nobody is busy.
+    pub fn check(&self) -> Result<(), String> {
+        // relaxed: the caller has brought the table to rest.
+        let bits = |word: &AtomicU64| u64::from(word.load(Ordering::Relaxed).count_ones());
+        let counted: u64 = self.held.iter().map(bits).sum::<u64>() * PAGE_SIZE as u64;
+        match self.held_bytes() {
+            held if held == counted => Ok(()),
+            held => Err(format!("T2: held_bytes says {held}, the bits say {counted}")),
+        }
+    }
+}
+
+impl<T: Zeroed> Index<usize> for Table<T> {
+    type Output = T;
+
+    /// # Panics
+    ///
+    /// When the table has no such entry: a broken caller.
+    #[inline]
+    fn index(&self, index: usize) -> &T {
+        match self.get(index) {
+            Some(entry) => entry,
+            None => panic!("entry {index} lies past the table's {}", self.len()),
+        }
+    }
+}
+
+/// Entries in a mapping.
+#[cfg(not(loom))]
+mod store {
+    use crate::error::HostError;
+    use crate::mapping::Mapping;
+    use crate::zeroed::Zeroed;
+    use std::marker::PhantomData;
+    use std::ops::Range;
+
+    #[derive(Debug)]
+    pub(super) struct Store<T> {
+        mapping: Mapping,
+        len: usize,
+        entries: PhantomData<T>,
+    }
+
+    impl<T: Zeroed> Store<T> {
+        pub(super) fn reserve(len: usize) -> Result<Store<T>, HostError> {
+            const { assert!(size_of::<T>() == T::BYTES, "Zeroed::BYTES is the size") };
+            const { assert!(align_of::<T>() <= crate::PAGE_SIZE, "a mapping is page-aligned") };
+            let mapping = Mapping::reserve(len.div_ceil(super::Table::<T>::PER_PAGE))?;
+            Ok(Store { mapping, len, entries: PhantomData })
+        }
+
+        pub(super) fn len(&self) -> usize {
+            self.len
+        }
+
+        pub(super) fn range(&self) -> Range<usize> {
+            self.mapping.range()
+        }
+
+        #[inline]
+        pub(super) fn get(&self, index: usize) -> Option<&T> {
+            if index >= self.len {
+                return None;
+            }
+            // SAFETY: the mapping holds `len` entries (M1), page-aligned and so aligned for T;
+            // its bytes are zero or what was stored through `&T`, both valid for `Zeroed`.
+            Some(unsafe { self.mapping.base().cast::<T>().add(index).as_ref() })
+        }
+
+        #[inline]
+        pub(super) fn slice(&self, entries: Range<usize>) -> &[T] {
+            // SAFETY: as in `get`; `Table::slice` checked the range against the length.
+            unsafe {
+                let first = self.mapping.base().cast::<T>().add(entries.start);
+                std::slice::from_raw_parts(first.as_ptr(), entries.len())
+            }
+        }
+
+        #[cfg(not(miri))]
+        pub(super) fn discard(&self, pages: Range<usize>) -> Result<(), HostError> {
+            // SAFETY: the pages hold entries only, and those are accessed atomically (`Zeroed`).
+            unsafe { self.mapping.discard(pages) }
+        }
+
+        /// Miri would call the stand-in's plain zeroing a race: store atomically instead.
+        #[cfg(miri)]
+        pub(super) fn discard(&self, pages: Range<usize>) -> Result<(), HostError> {
+            let per_page = super::Table::<T>::PER_PAGE;
+            let entries = pages.start * per_page..(pages.end * per_page).min(self.len);
+            entries.filter_map(|index| self.get(index)).for_each(T::clear);
+            Ok(())
+        }
+    }
+}
+
+/// Entries in a boxed slice: loom's atomics have to be constructed.
+#[cfg(loom)]
+mod store {
+    use crate::error::HostError;
+    use crate::zeroed::Zeroed;
+    use std::ops::Range;
+
+    #[derive(Debug)]
+    pub(super) struct Store<T>(Box<[T]>);
+
+    impl<T: Zeroed> Store<T> {
+        pub(super) fn reserve(len: usize) -> Result<Store<T>, HostError> {
+            Ok(Store((0..len).map(|_| T::zero()).collect()))
+        }
+
+        pub(super) fn len(&self) -> usize {
+            self.0.len()
+        }
+
+        pub(super) fn range(&self) -> Range<usize> {
+            0..0
+        }
+
+        pub(super) fn get(&self, index: usize) -> Option<&T> {
+            self.0.get(index)
+        }
+
+        pub(super) fn slice(&self, entries: Range<usize>) -> &[T] {
+            &self.0[entries]
+        }
+
+        pub(super) fn discard(&self, pages: Range<usize>) -> Result<(), HostError> {
+            let per_page = super::Table::<T>::PER_PAGE;
+            let entries = pages.start * per_page..(pages.end * per_page).min(self.len());
+            entries.filter_map(|index| self.get(index)).for_each(T::clear);
+            Ok(())
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! Claims: every operation of an arena and a table that the system may refuse can be made to fail; the
+//! failure is reported as injected, and nothing has changed when it is.
+
+use host::faults::Operation;
+use host::{Arena, ClaimError, FailureInjector, HostError, PAGE_SIZE, Table};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+/// Everything guarded, once; stops at the first refusal and says which it was.
+fn scenario(faults: &Arc<FailureInjector>) -> Result<(), Operation> {
+    let injected = |error| match error {
+        HostError::Injected(operation) => operation,
+        other => panic!("a failure that nobody injected: {other}"),
+    };
+    let arena = Arena::with_faults(16, faults.clone()).map_err(injected)?;
+    let table: Table<AtomicU64> = Table::with_faults(512, faults.clone()).map_err(injected)?;
+    table.touch(0..1);
+    let outcome = table.discard(0..512).map_err(injected);
+    let held = if outcome.is_err() { PAGE_SIZE as u64 } else { 0 };
+    assert_eq!(table.held_bytes(), held, "held after a discard: {outcome:?}");
+    outcome?;
+    purge(&arena, injected)
+}
+
+fn purge(arena: &Arena, injected: impl Fn(HostError) -> Operation) -> Result<(), Operation> {
+    let mut run = match arena.claim(0, 16) {
+        Ok(run) => run,
+        Err(error) => {
+            assert_eq!(error, ClaimError::Injected);
+            assert_eq!(arena.claimed_in(0, 16), 0, "a failed claim claims nothing");
+            return Err(Operation::Claim);
+        }
+    };
+    assert!(arena.write(&mut run, 0, b"content"));
+    let outcome = arena.purge(&mut run).map_err(injected);
+    let resident = u64::from(outcome.is_err());
+    assert_eq!(arena.resident_frames(), resident, "resident after a purge: {outcome:?}");
+    outcome.map(drop)
+}
+
+#[test]
+fn a_sweep_meets_every_guarded_operation() {
+    let faults = FailureInjector::new();
+    let mut met = Vec::new();
+    for nth in 1.. {
+        faults.arm(nth);
+        match scenario(&faults) {
+            Err(operation) => met.push(operation),
+            Ok(()) => break,
+        }
+    }
+    let expected = [
+        Operation::Reserve,
+        Operation::Reserve,
+        Operation::Discard,
+        Operation::Claim,
+        Operation::Purge,
+    ];
+    assert_eq!(
+        met, expected,
+        "one failure for each guarded operation, in the order of the scenario"
+    );
+}
+
+#[cfg(not(miri))]
+#[test]
+fn a_refused_reservation_says_what_to_look_at() {
+    // 2^47 bytes are all that user space has.
+    let refused = Table::<AtomicU64>::reserve(1 << 45).expect_err("no room for 2^48 bytes");
+    let text = refused.to_string();
+    assert!(matches!(refused, HostError::Reserve { .. }), "{text}");
+    assert!(text.contains("ulimit -v") && text.contains("overcommit_memory"), "{text}");
+}

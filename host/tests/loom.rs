@@ -1,0 +1,243 @@
+//! Every interleaving (up to two preemptions) of the protocols of this crate.
+//!
+//! ```text
+//! RUSTFLAGS="--cfg loom" LOOM_MAX_PREEMPTIONS=2 cargo test -p host --release --test loom
+//! ```
+//!
+//! Claims, by scenario: overlapping claims have exactly one winner; what an owner did is seen by
+//! the next; counters of bits are exact; a lock admits one at a time and wakes who sleeps on it; no
+//! waiter for a bit misses the clearing of it. A lost wake-up shows as loom's deadlock.
+#![cfg(loom)]
+
+use host::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use host::sync::thread;
+use host::{Arena, BitLockWaiters, ClaimError, Lock, PAGE_SIZE, Rank, Run, Table, Zeroed};
+use loom::model;
+use loom::sync::Arc;
+
+/// Two words of bits, the border between frames 63 and 64.
+fn arena() -> Arc<Arena> {
+    Arc::new(Arena::reserve(128).unwrap())
+}
+
+fn spawn<T: 'static>(
+    arena: &Arc<Arena>,
+    action: impl FnOnce(&Arena) -> T + 'static,
+) -> thread::JoinHandle<T> {
+    let arena = Arc::clone(arena);
+    thread::spawn(move || action(&arena))
+}
+
+#[test]
+fn of_two_overlapping_claims_across_a_word_border_one_wins() {
+    model(|| {
+        let arena = arena();
+        let other = spawn(&arena, |arena| arena.claim(63, 4));
+        let mine = arena.claim(60, 5);
+        let other = other.join().unwrap();
+        match (&mine, &other) {
+            (Ok(_), Err(refused)) => assert_eq!(*refused, ClaimError::InUse { pfn: 63 }),
+            (Err(refused), Ok(_)) => assert!(matches!(refused, ClaimError::InUse { pfn: 63..67 })),
+            both => panic!("one winner, not {both:?}"),
+        }
+        let expected = if mine.is_ok() { 5 } else { 4 };
+        assert_eq!(arena.claimed_in(0, 128), expected, "the loser left nothing behind");
+    });
+}
+
+#[test]
+fn claims_that_only_touch_never_refuse_each_other() {
+    model(|| {
+        let arena = arena();
+        let other = spawn(&arena, |arena| arena.claim(66, 2).is_ok());
+        assert!(arena.claim(62, 4).is_ok(), "frames 62 to 65 are nobody else's");
+        assert!(other.join().unwrap(), "frames 66 and 67 are nobody else's");
+    });
+}
+
+#[test]
+fn a_frame_passes_from_owner_to_owner_with_its_content() {
+    model(|| {
+        let arena = arena();
+        // The frame's content, as loom sees it: plain accesses, raced unless the claim orders them.
+        let frame = Arc::new(loom::cell::UnsafeCell::new(0_u32));
+        let theirs = Arc::clone(&frame);
+        let owns = move |arena: &Arena, frame: &loom::cell::UnsafeCell<u32>| {
+            let Ok(run) = arena.claim(63, 2) else { return 0 };
+            // SAFETY: the frame is this owner's; loom checks just that.
+            frame.with_mut(|content| unsafe { *content += 1 });
+            arena.unclaim(run).unwrap();
+            1
+        };
+        let other = spawn(&arena, move |arena| owns(arena, &theirs));
+        let mine = owns(&arena, &frame);
+        let owners = mine + other.join().unwrap();
+        // SAFETY: the other thread is gone.
+        assert_eq!(frame.with(|content| unsafe { *content }), owners);
+        assert!(owners >= 1, "two claims never refuse each other both");
+    });
+}
+
+#[test]
+fn residency_of_frames_in_one_word_is_counted_exactly() {
+    model(|| {
+        let arena = arena();
+        let mut mine = arena.claim(0, 2).unwrap();
+        let theirs = arena.claim(2, 2).unwrap();
+        arena.mark_resident(0);
+        let other = spawn(&arena, move |arena| touch_all(arena, theirs));
+        assert_eq!(arena.purge(&mut mine).unwrap(), 1, "the one frame that was touched");
+        other.join().unwrap();
+        assert_eq!(arena.resident_frames(), 2);
+        assert_eq!(arena.resident_in(0, 128), 2, "the bits agree with the sum");
+    });
+}
+
+fn touch_all(arena: &Arena, run: Run) {
+    for pfn in run.pfn()..run.pfn() + run.frames() {
+        assert!(arena.mark_resident(pfn), "frame {pfn} was not touched before");
+    }
+}
+
+/// An entry that fills a page with one atomic, since loom counts every access to any of 512.
+struct WholePage(AtomicU64);
+
+// SAFETY: a single atomic; under loom the size is nominal.
+unsafe impl Zeroed for WholePage {
+    const BYTES: usize = PAGE_SIZE;
+
+    fn zero() -> WholePage {
+        WholePage(AtomicU64::new(0))
+    }
+
+    fn clear(&self) {
+        self.0.clear();
+    }
+}
+
+#[test]
+fn held_pages_touched_and_discarded_at_once_are_counted_exactly() {
+    model(|| {
+        let table: Arc<Table<WholePage>> = Arc::new(Table::reserve(2).unwrap());
+        let theirs = Arc::clone(&table);
+        let other = thread::spawn(move || theirs.touch(0..2));
+        table.touch(1..2);
+        let released = table.discard(0..2).unwrap();
+        other.join().unwrap();
+        assert!(released >= 4096, "the page touched here was held");
+        table.check().unwrap();
+    });
+}
+
+#[test]
+fn two_increments_under_a_lock_are_both_counted() {
+    model(|| {
+        let lock = Arc::new(Lock::new(Rank::Class, 0));
+        let theirs = Arc::clone(&lock);
+        let other = thread::spawn(move || *theirs.lock() += 1);
+        *lock.lock() += 1;
+        other.join().unwrap();
+        assert_eq!(*lock.lock(), 2);
+    });
+}
+
+#[test]
+fn three_threads_at_a_lock_are_all_woken() {
+    model(|| {
+        let lock = Arc::new(Lock::new(Rank::Class, 0));
+        let others: Vec<_> = (0..2)
+            .map(|_| {
+                let lock = Arc::clone(&lock);
+                thread::spawn(move || *lock.lock() += 1)
+            })
+            .collect();
+        *lock.lock() += 1;
+        others.into_iter().for_each(|other| other.join().unwrap());
+        assert_eq!(*lock.lock(), 3);
+    });
+}
+
+#[test]
+fn trying_while_another_locks_is_refused_or_exclusive() {
+    model(|| {
+        let lock = Arc::new(Lock::new(Rank::Class, 0));
+        let theirs = Arc::clone(&lock);
+        let other = thread::spawn(move || *theirs.lock() += 1);
+        let tried = lock.try_lock().map(|mut value| *value += 1);
+        other.join().unwrap();
+        assert_eq!(*lock.lock(), 1 + i32::from(tried.is_some()));
+    });
+}
+
+/// A word with its lock in bit 0, and where its waiters sleep.
+struct BitLocked {
+    word: AtomicU64,
+    waiters: BitLockWaiters,
+}
+
+impl BitLocked {
+    fn new(word: u64) -> Arc<BitLocked> {
+        Arc::new(BitLocked { word: AtomicU64::new(word), waiters: BitLockWaiters::new() })
+    }
+
+    fn lock(&self) {
+        while self.word.fetch_or(1, Ordering::SeqCst) & 1 != 0 {
+            self.wait();
+        }
+    }
+
+    /// Relaxed: what orders the load is the fence in `wait_while`, which is on trial.
+    fn wait(&self) {
+        self.waiters.wait_while(0, || self.word.load(Ordering::Relaxed) & 1 != 0);
+    }
+
+    fn unlock(&self) {
+        self.word.fetch_and(!1, Ordering::SeqCst);
+        self.waiters.wake(0);
+    }
+}
+
+#[test]
+fn no_wake_up_is_lost_between_two_holders_of_a_bit() {
+    model(|| {
+        let bit = BitLocked::new(0);
+        let inside = Arc::new(AtomicUsize::new(0));
+        let (theirs, also_inside) = (Arc::clone(&bit), Arc::clone(&inside));
+        let hold = |bit: &BitLocked, inside: &AtomicUsize| {
+            bit.lock();
+            assert_eq!(inside.fetch_add(1, Ordering::Relaxed), 0, "two holders of a bit");
+            inside.fetch_sub(1, Ordering::Relaxed);
+            bit.unlock();
+        };
+        let other = thread::spawn(move || hold(&theirs, &also_inside));
+        hold(&bit, &inside);
+        other.join().unwrap();
+    });
+}
+
+#[test]
+fn one_clearing_wakes_two_waiters() {
+    model(|| {
+        let bit = BitLocked::new(1);
+        let others: Vec<_> = (0..2)
+            .map(|_| {
+                let bit = Arc::clone(&bit);
+                thread::spawn(move || bit.wait())
+            })
+            .collect();
+        bit.unlock();
+        others.into_iter().for_each(|other| other.join().unwrap());
+    });
+}
+
+#[test]
+fn a_bit_that_vanishes_wakes_its_waiter() {
+    model(|| {
+        let bit = BitLocked::new(1);
+        let theirs = Arc::clone(&bit);
+        let other = thread::spawn(move || theirs.wait());
+        bit.word.store(0, Ordering::Relaxed); // as a discarded page: no ordering of its own
+        bit.waiters.wake_all();
+        other.join().unwrap();
+    });
+}

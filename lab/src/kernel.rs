@@ -1,0 +1,476 @@
+//! The kernel's zram, borrowed for a measurement and given back as it was.
+//!
+//! ```text
+//!   free --claim--> claimed --set_up--> holding data --drop, signal or panic--> free
+//!     |                                      |
+//!     +-- in use: refused, with the reason   +-- set_up again: reset first
+//! ```
+//!
+//! Invariants
+//! - K1. A device that holds anything, is mounted, swapped on or open is never touched.
+//! - K2. Giving back means: swap off, our file closed, reset, and every setting read at the
+//!   claim written back where it differs; a device added here is removed again.
+//!
+//! Lock: one mutex around the claim, held for one request at a time, so that a signal can take
+//! the claim away between two requests; later ones fail. A lock file keeps two labs apart and
+//! goes with the process, however that ends.
+
+use crate::cleanup::{Cleanup, Deferred};
+use crate::corpus::PAGE_SIZE;
+use crate::error::LabError;
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// The name rows and messages use.
+pub(crate) const NAME: &str = "kernel-zram";
+const LOCK_FILE: &str = "/run/lock/ramfold-lab-zram.lock";
+const HOT_ADD: &str = "/sys/class/zram-control/hot_add";
+const HOT_REMOVE: &str = "/sys/class/zram-control/hot_remove";
+const SWAPS: &str = "/proc/swaps";
+/// System-wide settings a study of swapping may change.
+const SETTINGS: [&str; 8] = [
+    "/proc/sys/vm/page-cluster",
+    "/sys/module/zswap/parameters/enabled",
+    "/sys/module/zswap/parameters/compressor",
+    "/sys/module/zswap/parameters/max_pool_percent",
+    "/sys/module/zswap/parameters/accept_threshold_percent",
+    "/sys/module/zswap/parameters/shrinker_enabled",
+    "/sys/module/zswap/parameters/non_same_filled_pages_enabled",
+    "/sys/module/zswap/parameters/same_filled_pages_enabled",
+];
+
+/// Columns 1..9 of `mm_stat`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct MmStat {
+    pub(crate) orig_data_size: u64,
+    pub(crate) compr_data_size: u64,
+    pub(crate) mem_used_total: u64,
+    pub(crate) mem_used_max: u64,
+    pub(crate) same_pages: u64,
+    pub(crate) huge_pages: u64,
+}
+
+impl MmStat {
+    fn parse(line: &str) -> Option<MmStat> {
+        let columns: Vec<u64> =
+            line.split_ascii_whitespace().map(str::parse).collect::<Result<_, _>>().ok()?;
+        let [
+            orig_data_size,
+            compr_data_size,
+            mem_used_total,
+            _,
+            mem_used_max,
+            same_pages,
+            _,
+            huge_pages,
+            ..,
+        ] = columns[..]
+        else {
+            return None;
+        };
+        Some(MmStat {
+            orig_data_size,
+            compr_data_size,
+            mem_used_total,
+            mem_used_max,
+            same_pages,
+            huge_pages,
+        })
+    }
+}
+
+/// A claimed zram device; dropping it gives it back.
+pub(crate) struct KernelZram {
+    name: String,
+    claim: Arc<Mutex<Option<Claim>>>,
+    _deferred: Deferred,
+}
+
+struct Claim {
+    sys: PathBuf,
+    device: PathBuf,
+    /// Open while the device holds data; exclusive, so nobody mounts it meanwhile.
+    file: Option<File>,
+    added: Option<String>,
+    found: Vec<(PathBuf, String)>,
+    _lock: File,
+}
+
+impl KernelZram {
+    /// Claims zram0, or a device added for this when there is none.
+    pub(crate) fn claim(cleanup: &Cleanup) -> Result<KernelZram, LabError> {
+        let claim = Claim::new().map_err(|why| LabError::missing(NAME, why))?;
+        let name = claim.name();
+        let claim = Arc::new(Mutex::new(Some(claim)));
+        let doomed = Arc::clone(&claim);
+        let deferred = cleanup.defer(move || {
+            let claim = doomed.lock().unwrap_or_else(PoisonError::into_inner).take();
+            if let Some(why) = claim.and_then(|claim| claim.give_back().err()) {
+                eprintln!("lab: {NAME} is not as it was found: {why}");
+            }
+        });
+        Ok(KernelZram { name, claim, _deferred: deferred })
+    }
+
+    /// Empties the device and makes it `bytes` large with `algorithm`.
+    pub(crate) fn set_up(&self, algorithm: &str, bytes: u64) -> Result<(), LabError> {
+        self.with("set up", |claim| claim.set_up(algorithm, bytes))
+    }
+
+    /// Writes pages from page `slot` on.
+    pub(crate) fn write(&self, slot: usize, aligned: &mut Aligned) -> Result<(), LabError> {
+        self.with("write", |claim| claim.open()?.write_all_at(aligned.bytes(), offset(slot)))
+    }
+
+    /// Reads pages from page `slot` on into `aligned`.
+    pub(crate) fn read(&self, slot: usize, aligned: &mut Aligned) -> Result<(), LabError> {
+        self.with("read", |claim| claim.open()?.read_exact_at(aligned.bytes(), offset(slot)))
+    }
+
+    pub(crate) fn compact(&self) -> Result<(), LabError> {
+        self.with("compact", |claim| fs::write(claim.sys.join("compact"), "1"))
+    }
+
+    pub(crate) fn mm_stat(&self) -> Result<MmStat, LabError> {
+        let line = self.with("mm_stat", |claim| fs::read_to_string(claim.sys.join("mm_stat")))?;
+        MmStat::parse(&line).ok_or_else(|| LabError::Store {
+            what: format!("{}: mm_stat", self.name),
+            why: format!("not understood: {line}"),
+        })
+    }
+
+    /// What the kernel spends besides the zspages: 16 bytes a slot of its table, and the slabs of
+    /// handles and zspage descriptors as `/proc/slabinfo` has them. Nothing where those cannot
+    /// be told from other pools' (since 7.3) or slabs are merged.
+    pub(crate) fn metadata_bytes(&self, slots: usize) -> Option<u64> {
+        const SLOT_BYTES: u64 = 16;
+        let slabs = fs::read_to_string("/proc/slabinfo").ok()?;
+        let handles = slab_bytes(&slabs, &format!("zs_handle-{}", self.name))?;
+        let zspages = slab_bytes(&slabs, &format!("zspage-{}", self.name))?;
+        Some(SLOT_BYTES * slots as u64 + handles + zspages)
+    }
+
+    /// Closes our file, so that another client may have the device to itself.
+    pub(crate) fn close(&self) -> Result<(), LabError> {
+        self.with("close", |claim| {
+            claim.file = None;
+            Ok(())
+        })
+    }
+
+    /// The block device, for a client that opens it itself.
+    pub(crate) fn device(&self) -> PathBuf {
+        Path::new("/dev").join(&self.name)
+    }
+
+    fn with<R>(
+        &self,
+        what: &str,
+        work: impl FnOnce(&mut Claim) -> io::Result<R>,
+    ) -> Result<R, LabError> {
+        let mut claim = self.claim.lock().unwrap_or_else(PoisonError::into_inner);
+        let given_back = || io::Error::other("already given back");
+        let result = claim.as_mut().ok_or_else(given_back).and_then(work);
+        result.map_err(LabError::io(format!("{}: {what}", self.name)))
+    }
+}
+
+impl Claim {
+    fn new() -> Result<Claim, String> {
+        if fs::metadata("/proc/self").map(|meta| meta.uid()).unwrap_or(1) != 0 {
+            return Err("needs root".into());
+        }
+        let lock = lock_file()?;
+        let added = add_if_none()?;
+        let name = added.as_ref().map_or("zram0".to_owned(), |id| format!("zram{id}"));
+        let sys = Path::new("/sys/block").join(&name);
+        let mut claim = Claim {
+            device: Path::new("/dev").join(&name),
+            file: None,
+            added,
+            found: Vec::new(),
+            _lock: lock,
+            sys,
+        };
+        if let Some(why) = claim.in_use() {
+            claim.remove_if_added();
+            return Err(why);
+        }
+        claim.remember();
+        Ok(claim)
+    }
+
+    fn name(&self) -> String {
+        self.device.file_name().map_or(String::new(), |name| name.to_string_lossy().into_owned())
+    }
+
+    /// Why the device must not be touched (K1), if so.
+    fn in_use(&self) -> Option<String> {
+        let read = |path: &Path| fs::read_to_string(path).unwrap_or_default();
+        let disksize = read(&self.sys.join("disksize"));
+        let facts = Facts {
+            disksize: disksize.trim(),
+            swaps: &read(Path::new(SWAPS)),
+            mounts: &read(Path::new("/proc/self/mountinfo")),
+            device: &self.device.display().to_string(),
+        };
+        facts.in_use().or_else(|| opener(&self.device))
+    }
+
+    /// Reads every setting that is given back (K2).
+    fn remember(&mut self) {
+        let algorithm = self.sys.join("comp_algorithm");
+        if let Some(name) = fs::read_to_string(&algorithm).ok().as_deref().and_then(selected) {
+            self.found.push((algorithm, name.to_owned()));
+        }
+        for path in SETTINGS.map(PathBuf::from) {
+            if let Ok(value) = fs::read_to_string(&path) {
+                self.found.push((path, value.trim().to_owned()));
+            }
+        }
+    }
+
+    fn set_up(&mut self, algorithm: &str, bytes: u64) -> io::Result<()> {
+        self.empty()?;
+        let offered = fs::read_to_string(self.sys.join("comp_algorithm"))?;
+        if !offered.split_ascii_whitespace().any(|name| name.trim_matches(['[', ']']) == algorithm)
+        {
+            let why = format!("no algorithm {algorithm}; this kernel has {}", offered.trim());
+            return Err(io::Error::other(why));
+        }
+        fs::write(self.sys.join("comp_algorithm"), algorithm)?;
+        fs::write(self.sys.join("disksize"), bytes.to_string())
+    }
+
+    /// The device opened past the page cache, so that what is read back was really stored.
+    fn open(&mut self) -> io::Result<&File> {
+        if self.file.is_none() {
+            let mut options = OpenOptions::new();
+            options.read(true).write(true).custom_flags(libc::O_DIRECT | libc::O_EXCL);
+            self.file = Some(options.open(&self.device)?);
+        }
+        self.file.as_ref().ok_or_else(|| io::Error::other("the device is closed"))
+    }
+
+    /// Closes and resets. Others (udev) may have the device open for a moment: that passes.
+    fn empty(&mut self) -> io::Result<()> {
+        const PATIENCE: Duration = Duration::from_secs(5);
+        self.file = None;
+        let start = Instant::now();
+        loop {
+            match fs::write(self.sys.join("reset"), "1") {
+                Err(error)
+                    if error.raw_os_error() == Some(libc::EBUSY) && start.elapsed() < PATIENCE =>
+                {
+                    std::thread::sleep(Duration::from_millis(20));
+                }
+                result => return result,
+            }
+        }
+    }
+
+    fn give_back(mut self) -> Result<(), String> {
+        let device = self.device.display().to_string();
+        let swaps = fs::read_to_string(SWAPS).unwrap_or_default();
+        if swapped_on(&swaps, &device)
+            && !Command::new("swapoff").arg(&device).status().is_ok_and(|s| s.success())
+        {
+            return Err(format!("swapoff {device} failed"));
+        }
+        self.empty().map_err(|error| format!("reset of {device}: {error}"))?;
+        for (path, value) in &self.found {
+            put_back(path, value).map_err(|error| format!("{}: {error}", path.display()))?;
+        }
+        self.remove_if_added();
+        Ok(())
+    }
+
+    fn remove_if_added(&self) {
+        if let Some(id) = &self.added
+            && let Err(error) = fs::write(HOT_REMOVE, id)
+        {
+            eprintln!("lab: cannot remove zram{id} again: {error}");
+        }
+    }
+}
+
+/// Held as long as the file is open.
+fn lock_file() -> Result<File, String> {
+    let cannot = |error: &dyn std::fmt::Display| format!("{LOCK_FILE}: {error}");
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(false);
+    let file = options.open(LOCK_FILE).map_err(|error| cannot(&error))?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(fs::TryLockError::WouldBlock) => Err("another lab is measuring it".into()),
+        Err(error) => Err(cannot(&error)),
+    }
+}
+
+/// Adds a device when there is no zram0; its number.
+fn add_if_none() -> Result<Option<String>, String> {
+    if Path::new("/sys/block/zram0").exists() {
+        return Ok(None);
+    }
+    // Reading is what creates the device.
+    let id = fs::read_to_string(HOT_ADD)
+        .map_err(|error| format!("no zram0, and {HOT_ADD}: {error} (modprobe zram?)"))?;
+    Ok(Some(id.trim().to_owned()))
+}
+
+/// What the system says about the device.
+struct Facts<'a> {
+    disksize: &'a str,
+    swaps: &'a str,
+    mounts: &'a str,
+    device: &'a str,
+}
+
+impl Facts<'_> {
+    fn in_use(&self) -> Option<String> {
+        let device = self.device;
+        let mounted = |line: &str| line.split(' ').any(|field| field == device);
+        if self.mounts.lines().any(mounted) {
+            return Some(format!("{device} is mounted"));
+        }
+        if let Some(other) = self.swaps.lines().nth(1).and_then(|line| line.split(' ').next()) {
+            return Some(format!("{other} is swapped on, which would disturb the figures"));
+        }
+        (self.disksize != "0").then(|| {
+            format!(
+                "{device} holds data, disksize {}; when nobody needs it: zramctl --reset {device}",
+                self.disksize
+            )
+        })
+    }
+}
+
+fn swapped_on(swaps: &str, device: &str) -> bool {
+    swaps.lines().skip(1).any(|line| line.split([' ', '\t']).next() == Some(device))
+}
+
+/// Some process that has the device open.
+fn opener(device: &Path) -> Option<String> {
+    let processes = fs::read_dir("/proc").ok()?.flatten();
+    for process in processes {
+        let files = fs::read_dir(process.path().join("fd")).into_iter().flatten().flatten();
+        let mut targets = files.filter_map(|file| fs::read_link(file.path()).ok());
+        if targets.any(|target| target == device) {
+            let pid = process.file_name();
+            return Some(format!("{} is open in process {}", device.display(), pid.display()));
+        }
+    }
+    None
+}
+
+/// The name in brackets: `lzo [lz4]` has lz4 selected.
+fn selected(list: &str) -> Option<&str> {
+    list.split_once('[')?.1.split_once(']').map(|(name, _)| name)
+}
+
+fn put_back(path: &Path, value: &str) -> io::Result<()> {
+    let now = fs::read_to_string(path)?;
+    let now = selected(&now).unwrap_or(now.trim());
+    if now == value { Ok(()) } else { fs::write(path, value) }
+}
+
+/// Columns of a slabinfo line: name, active, total, size, per slab, pages per slab, `: tunables`
+/// and four more, `: slabdata`, active slabs, slabs.
+fn slab_bytes(slabs: &str, cache: &str) -> Option<u64> {
+    let fields = slabs.lines().map(|line| line.split_ascii_whitespace().collect::<Vec<_>>());
+    let line = fields.into_iter().find(|fields| fields.first() == Some(&cache))?;
+    let number = |at: usize| line.get(at)?.parse::<u64>().ok();
+    Some(number(5)? * number(14)? * PAGE_SIZE as u64)
+}
+
+const fn offset(slot: usize) -> u64 {
+    (slot * PAGE_SIZE) as u64
+}
+
+/// A buffer that may be read and written past the page cache, which wants aligned memory.
+pub(crate) struct Aligned {
+    memory: Vec<u8>,
+    start: usize,
+    length: usize,
+}
+
+impl Aligned {
+    pub(crate) fn new(length: usize) -> Aligned {
+        let memory = vec![0; length + PAGE_SIZE];
+        let start = memory.as_ptr().align_offset(PAGE_SIZE);
+        Aligned { memory, start, length }
+    }
+
+    pub(crate) fn bytes(&mut self) -> &mut [u8] {
+        &mut self.memory[self.start..][..self.length]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SWAPS_HEAD: &str = "Filename\t\t\t\tType\t\tSize\t\tUsed\t\tPriority\n";
+
+    fn free() -> Facts<'static> {
+        Facts { disksize: "0", swaps: SWAPS_HEAD, mounts: "", device: "/dev/zram0" }
+    }
+
+    #[test]
+    fn a_free_device_is_claimed() {
+        assert_eq!(free().in_use(), None);
+    }
+
+    #[test]
+    fn a_used_device_is_refused_with_the_reason() {
+        let sized = Facts { disksize: "1048576", ..free() };
+        assert!(sized.in_use().unwrap().contains("holds data, disksize 1048576"));
+        let mounts = "36 35 253:0 / /mnt rw,noatime - ext4 /dev/zram0 rw";
+        let mounted = Facts { mounts, ..free() };
+        assert_eq!(mounted.in_use().unwrap(), "/dev/zram0 is mounted");
+        let swaps = format!("{SWAPS_HEAD}/swapfile file\t\t1048572\t0\t-2\n");
+        let swapping = Facts { swaps: &swaps, ..free() };
+        assert!(swapping.in_use().unwrap().starts_with("/swapfile is swapped on"));
+    }
+
+    #[test]
+    fn swapped_on_is_this_device_alone() {
+        let swaps = format!("{SWAPS_HEAD}/dev/zram01 partition\t8\t0\t100\n");
+        assert!(swapped_on(&swaps, "/dev/zram01"));
+        assert!(!swapped_on(&swaps, "/dev/zram0"));
+    }
+
+    #[test]
+    fn mm_stat_columns() {
+        let line = "    8192     100    4096       0   12288        1        2        3        4\n";
+        let stat = MmStat::parse(line).unwrap();
+        assert_eq!(
+            (stat.orig_data_size, stat.compr_data_size, stat.mem_used_total),
+            (8192, 100, 4096)
+        );
+        assert_eq!((stat.mem_used_max, stat.same_pages, stat.huge_pages), (12288, 1, 3));
+        assert_eq!(MmStat::parse("1 2 3"), None);
+        assert_eq!(MmStat::parse("a b c d e f g h i"), None);
+    }
+
+    #[test]
+    fn slabs_and_selected_names() {
+        let line = "zs_handle-zram0   512  1024      8  512    1 : tunables    0    0    0 : slabdata      2      2      0";
+        assert_eq!(slab_bytes(line, "zs_handle-zram0"), Some(8192));
+        assert_eq!(slab_bytes(line, "zspage-zram0"), None);
+        assert_eq!(selected("lzo-rle lzo [lz4] \n"), Some("lz4"));
+        assert_eq!(selected("lzo"), None);
+    }
+
+    #[test]
+    fn aligned_memory_is_aligned() {
+        let mut aligned = Aligned::new(3 * PAGE_SIZE);
+        assert_eq!(aligned.bytes().len(), 3 * PAGE_SIZE);
+        assert_eq!(aligned.bytes().as_ptr().align_offset(PAGE_SIZE), 0);
+    }
+}

@@ -1,0 +1,76 @@
+//! Flat rows: what a study reports, field by field, in the order they are set.
+
+use crate::stats;
+use serde_json::{Map, Value};
+
+/// One line of a report.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Row(Map<String, Value>);
+
+impl Row {
+    /// Sets one field; a number that is not finite becomes null, which means not measured.
+    pub(crate) fn set(&mut self, field: &str, value: impl Into<Value>) -> &mut Row {
+        self.0.insert(field.to_owned(), value.into());
+        self
+    }
+
+    /// Sets `field` to the median and `_min` and `_max` beside it. Samples that are all whole
+    /// numbers (bytes, pages) keep a whole median.
+    pub(crate) fn spread(&mut self, field: &str, samples: &[f64]) -> &mut Row {
+        let whole = samples.iter().all(|x| x.fract() == 0.0);
+        let value = |x: f64| if whole { Value::from(x.round() as i64) } else { Value::from(x) };
+        let spread = stats::spread(samples);
+        let number = |x: Option<f64>| x.map_or(Value::Null, value);
+        self.set(field, number(spread.map(|s| s.median)));
+        self.set(&format!("{field}_min"), number(spread.map(|s| s.min)));
+        self.set(&format!("{field}_max"), number(spread.map(|s| s.max)))
+    }
+
+    pub(crate) fn get(&self, field: &str) -> &Value {
+        self.0.get(field).unwrap_or(&Value::Null)
+    }
+
+    pub(crate) fn number(&self, field: &str) -> Option<f64> {
+        self.get(field).as_f64()
+    }
+
+    pub(crate) fn is(&self, field: &str, value: &str) -> bool {
+        self.get(field) == value
+    }
+}
+
+impl From<Row> for Value {
+    fn from(row: Row) -> Value {
+        Value::Object(row.0)
+    }
+}
+
+/// One column of `rows`, as far as measured.
+pub(crate) fn column(rows: &[Row], field: &str) -> Vec<f64> {
+    rows.iter().filter_map(|row| row.number(field)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whole_samples_stay_whole_and_others_do_not() {
+        let mut row = Row::default();
+        row.spread("bytes", &[3.0, 1.0, 4.0, 2.0]).spread("ns", &[1.5, 2.5, 9.0]);
+        let json = Value::from(row).to_string();
+        assert_eq!(
+            json,
+            r#"{"bytes":3,"bytes_min":1,"bytes_max":4,"ns":2.5,"ns_min":1.5,"ns_max":9.0}"#
+        );
+    }
+
+    #[test]
+    fn not_measured_is_null() {
+        let mut row = Row::default();
+        row.spread("us", &[]).set("ratio", f64::NAN);
+        for field in ["us", "us_min", "us_max", "ratio", "absent"] {
+            assert_eq!(row.get(field), &Value::Null, "{field}");
+        }
+    }
+}

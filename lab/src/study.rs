@@ -1,0 +1,107 @@
+//! What a study is, and the list of them. A new study is one file and one line of `STUDIES`.
+
+use crate::cleanup::Cleanup;
+use crate::corpus::Corpus;
+use crate::error::LabError;
+use crate::kernel::KernelZram;
+use crate::row::Row;
+use crate::table::Column;
+use clap::{ArgMatches, Command};
+use indicatif::{ProgressBar, ProgressStyle};
+use std::path::{Path, PathBuf};
+
+mod chain;
+mod device;
+mod ours;
+
+/// Every study there is.
+pub(crate) const STUDIES: [Study; 2] = [chain::STUDY, device::STUDY];
+
+/// A named experiment.
+pub(crate) struct Study {
+    pub(crate) name: &'static str,
+    pub(crate) about: &'static str,
+    /// Adds the study's own options to its subcommand.
+    pub(crate) options: fn(Command) -> Command,
+    pub(crate) run: fn(&ArgMatches, &Lab) -> Result<Report, LabError>,
+}
+
+/// What a study found.
+pub(crate) struct Report {
+    pub(crate) corpus: Corpus,
+    pub(crate) columns: &'static [Column],
+    /// Medians, one row per thing compared.
+    pub(crate) rows: Vec<Row>,
+    /// One row per thing and run, as measured.
+    pub(crate) runs: Vec<Row>,
+    /// Sentences below the table: ratios, and which peer is missing and why.
+    pub(crate) notes: Vec<String>,
+}
+
+/// Options every study has.
+#[derive(clap::Args, Debug)]
+pub(crate) struct Common {
+    /// File whose 4 KiB pages are stored [default: a seeded synthetic mix]
+    #[arg(long, value_name = "FILE")]
+    corpus: Option<PathBuf>,
+    /// Runs of everything compared, interleaved; rows are medians
+    #[arg(long, value_name = "N", default_value = "5", value_parser = clap::value_parser!(u32).range(1..))]
+    runs: u32,
+    /// Only see that it works: little data, few runs, under 20 s
+    #[arg(long)]
+    quick: bool,
+    /// Measure the kernel's zram beside (root; the device must not be in use)
+    #[arg(long)]
+    vs_kernel: bool,
+    /// Write machine and rows as JSON
+    #[arg(long, value_name = "FILE")]
+    pub(crate) json: Option<PathBuf>,
+    /// Add a record with the rows of every run [default directory: the lab's own records]
+    #[arg(long, value_name = "DIR", num_args = 0..=1, require_equals = true,
+          default_missing_value = concat!(env!("CARGO_MANIFEST_DIR"), "/records"))]
+    pub(crate) record: Option<PathBuf>,
+}
+
+/// What the frame gives a study: the common options and the means to clean up and to show progress.
+pub(crate) struct Lab {
+    pub(crate) common: Common,
+    pub(crate) cleanup: Cleanup,
+}
+
+impl Lab {
+    pub(crate) fn corpus_file(&self) -> Option<&Path> {
+        self.common.corpus.as_deref()
+    }
+
+    pub(crate) fn quick(&self) -> bool {
+        self.common.quick
+    }
+
+    /// The kernel's zram where `--vs-kernel` asks for it; a note when it cannot be had.
+    pub(crate) fn kernel_peer(&self, notes: &mut Vec<String>) -> Option<KernelZram> {
+        let claimed = self.common.vs_kernel.then(|| KernelZram::claim(&self.cleanup))?;
+        claimed.map_err(|error| note(notes, error.to_string())).ok()
+    }
+
+    /// Runs of everything compared; two are enough to see that it works.
+    pub(crate) fn runs(&self) -> u32 {
+        if self.common.quick { self.common.runs.min(2) } else { self.common.runs }
+    }
+
+    /// A bar of `steps` on a terminal, nothing elsewhere.
+    pub(crate) fn progress(&self, steps: usize) -> ProgressBar {
+        let bar = ProgressBar::new(steps as u64);
+        let style = ProgressStyle::with_template("{pos}/{len} [{bar:30}] {eta} left: {msg}");
+        if let Ok(style) = style {
+            bar.set_style(style);
+        }
+        bar
+    }
+}
+
+/// Adds a sentence, once.
+fn note(notes: &mut Vec<String>, sentence: String) {
+    if !notes.contains(&sentence) {
+        notes.push(sentence);
+    }
+}

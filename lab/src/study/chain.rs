@@ -1,0 +1,201 @@
+//! Study `chain`: what the chain size costs and saves (S1).
+//!
+//! ```text
+//!   for every run:   a random half of the corpus  (the same for every row of the table)
+//!     for every --mib, --algorithm, --rule, --chain-order, and the kernel:
+//!       store it, read it back, overwrite a tenth, read it back, read the counters,
+//!       compact, read it back, read the counters
+//! ```
+//!
+//! Rows are medians over the runs. What an order saves against order 2 is the mean of the paired
+//! differences with Student's 95 % interval: the halves differ, the orders see the same ones.
+
+use super::{Lab, Report, Study, ours};
+use crate::corpus::{Corpus, PAGE_SIZE};
+use crate::error::LabError;
+use crate::kernel::{self, KernelZram};
+use crate::row::Row;
+use crate::table::{Column, Format};
+use clap::{ArgMatches, Args, FromArgMatches};
+use codec::Codec;
+use plan::Plan;
+use zsmalloc::Rule;
+
+mod plan;
+mod summary;
+mod trial;
+
+pub(super) const STUDY: Study = Study {
+    name: "chain",
+    about: "Density by chain size and class rule, on random halves of a corpus",
+    options: Options::augment_args,
+    run,
+};
+
+/// Options of `lab chain`.
+#[derive(Args, Debug)]
+struct Options {
+    /// Chain orders; N means at most 2^N frames per zspage
+    #[arg(long, value_name = "N[,N]", value_delimiter = ',', default_value = "2,3,4",
+          value_parser = clap::value_parser!(u32).range(0..=4))]
+    chain_order: Vec<u32>,
+    /// How the chain of a class is chosen: used-percent, least-waste
+    #[arg(
+        long,
+        value_name = "RULE[,RULE]",
+        value_delimiter = ',',
+        default_value = "used-percent,least-waste"
+    )]
+    rule: Vec<Rule>,
+    /// Algorithms, with a level where wanted: zstd:7
+    #[arg(long, value_name = "NAME[,NAME]", value_delimiter = ',', default_value = "lz4")]
+    algorithm: Vec<Codec>,
+    /// Use the first N MiB of the corpus [default: all of it]
+    #[arg(long, value_name = "N[,N]", value_delimiter = ',')]
+    mib: Vec<u64>,
+    /// Store a random half and overwrite a tenth, or the whole corpus once, freshly filled
+    #[arg(long, default_value = "half")]
+    fill: plan::Fill,
+}
+
+/// Bytes of the synthetic mix when `--mib` does not say.
+const SYNTHETIC_BYTES: u64 = 64 << 20;
+const QUICK_BYTES: u64 = 4 << 20;
+
+fn run(matches: &ArgMatches, lab: &Lab) -> Result<Report, LabError> {
+    let options = Options::from_arg_matches(matches).map_err(crate::usage)?;
+    let default = if lab.quick() { QUICK_BYTES } else { SYNTHETIC_BYTES };
+    let synthetic = options.mib.iter().max().map_or(default, |mib| mib << 20);
+    let corpus = Corpus::open(lab.corpus_file(), synthetic)?;
+    let sizes = sizes(&options, &corpus, lab.quick())?;
+    let mut notes = Vec::new();
+    let peer = lab.kernel_peer(&mut notes);
+    let mut bench = Bench { options: &options, corpus: &corpus, peer, runs: Vec::new() };
+    let bar = lab.progress(lab.runs() as usize * sizes.len());
+    for run in 0..lab.runs() {
+        for &pages in &sizes {
+            let plan = Plan::new(options.fill, pages, run);
+            bar.set_message(format!("run {run}, {} MiB", pages * PAGE_SIZE >> 20));
+            bench.all_stores(&plan, run, &mut notes)?;
+            bar.inc(1);
+        }
+    }
+    bar.finish_and_clear();
+    let runs = bench.runs;
+    let rows = summary::rows(&runs);
+    Ok(Report { corpus, columns: &COLUMNS, rows, runs, notes })
+}
+
+/// Pages for every `--mib`; all of the corpus without one, its first MiBs in quick runs.
+fn sizes(options: &Options, corpus: &Corpus, quick: bool) -> Result<Vec<usize>, LabError> {
+    if options.mib.is_empty() {
+        let most = if quick { QUICK_BYTES as usize / PAGE_SIZE } else { usize::MAX };
+        let pages = corpus.pages().min(most);
+        let enough = options.fill == plan::Fill::Whole || pages >= plan::PAGES_MIN;
+        return enough.then(|| vec![pages]).ok_or_else(|| {
+            LabError::Usage(format!("a corpus of {pages} pages has no half worth storing"))
+        });
+    }
+    options.mib.iter().map(|&mib| corpus.pages_in(mib)).collect()
+}
+
+struct Bench<'a> {
+    options: &'a Options,
+    corpus: &'a Corpus,
+    peer: Option<KernelZram>,
+    runs: Vec<Row>,
+}
+
+impl Bench<'_> {
+    /// One run: every store on the same pages.
+    fn all_stores(
+        &mut self,
+        plan: &Plan,
+        run: u32,
+        notes: &mut Vec<String>,
+    ) -> Result<(), LabError> {
+        for &algorithm in &self.options.algorithm {
+            for &rule in &self.options.rule {
+                for &chain_order in &self.options.chain_order {
+                    let shape = ours::Shape { algorithm, chain_order, rule, slots: plan.slots() };
+                    let mut row = self.key(ours::NAME, algorithm, plan, run);
+                    trial::ours(shape, plan, self.corpus, &mut row)?;
+                    self.runs.push(row);
+                }
+            }
+            self.kernel(algorithm, plan, run, notes)?;
+        }
+        Ok(())
+    }
+
+    /// The kernel with the same pages, as long as it is there and has the algorithm.
+    fn kernel(
+        &mut self,
+        algorithm: Codec,
+        plan: &Plan,
+        run: u32,
+        notes: &mut Vec<String>,
+    ) -> Result<(), LabError> {
+        let Some(peer) = &self.peer else { return Ok(()) };
+        let name = algorithm.algorithm().name();
+        if let Err(error) = peer.set_up(name, (plan.slots() * PAGE_SIZE) as u64) {
+            super::note(notes, LabError::missing(kernel::NAME, error).to_string());
+            return Ok(());
+        }
+        let mut row = self.key(kernel::NAME, algorithm, plan, run);
+        trial::kernel(peer, plan, self.corpus, &mut row)?;
+        self.runs.push(row);
+        Ok(())
+    }
+
+    fn key(&self, store: &str, algorithm: Codec, plan: &Plan, run: u32) -> Row {
+        let mut row = Row::default();
+        row.set("store", store)
+            .set("algorithm", algorithm.to_string())
+            .set("corpus", self.corpus.name.as_str())
+            .set("corpus_bytes", plan.pages * PAGE_SIZE)
+            .set("fill", self.options.fill.name())
+            .set("run", run);
+        row
+    }
+}
+
+const COLUMNS: [Column; 19] = [
+    Column::new("store", "store", Format::Plain),
+    Column::new("algorithm", "algorithm", Format::Plain),
+    Column::new("corpus_bytes", "corpus MiB", Format::Mib),
+    Column::new("rule", "rule", Format::Plain),
+    Column::new("chain_order", "order", Format::Plain),
+    Column::new("classes", "classes", Format::Plain),
+    Column::new("huge_watermark", "huge above", Format::Plain),
+    Column::new("compr_data_size", "compressed MiB", Format::Mib),
+    Column::new("mem_used_total", "used MiB", Format::Mib),
+    Column::new("object_bytes_resident", "resident objects MiB", Format::Mib),
+    Column::new("metadata_bytes", "metadata MiB", Format::Mib),
+    Column::new("accounted_bytes", "accounted MiB", Format::Mib),
+    Column::new("huge_pages", "huge pages", Format::Plain),
+    Column::new("overhead_mem_used", "used over %", Format::Percent),
+    Column::new("overhead_all_in", "all-in over %", Format::Percent),
+    Column::new("compacted_overhead_all_in", "compacted over %", Format::Percent),
+    Column::new("saves_bytes", "saves MiB", Format::Mib),
+    Column::new("saves_percent", "saves %", Format::Fixed(3)),
+    Column::new("saves_percent_ci95", "+- %", Format::Fixed(3)),
+];
+
+#[cfg(test)]
+pub(super) mod fields {
+    /// The contract's fields of a row, all of which must be there.
+    pub(crate) const CONTRACT: [&str; 11] = [
+        "chain_order",
+        "rule",
+        "classes",
+        "huge_watermark",
+        "compr_data_size",
+        "mem_used_total",
+        "mem_used_max",
+        "object_bytes_resident",
+        "huge_pages",
+        "metadata_bytes",
+        "overhead_all_in",
+    ];
+}

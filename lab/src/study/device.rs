@@ -1,0 +1,218 @@
+//! Study `device`: compressed disks as their clients see them, and what the store adds to its codec.
+//!
+//! ```text
+//!   client fio          fio --nbd--> ramfold serve, nbdkit memory (malloc, zstd); the kernel's
+//!                       zram through libaio; all filled with the corpus, interleaved rounds
+//!   client in-process   read and write calls on a zram, beside the codec alone on the same pages
+//! ```
+//!
+//! Rows are medians over the rounds, with minimum and maximum.
+
+use super::{Lab, Report, Study, note};
+use crate::corpus::{Corpus, PAGE_SIZE};
+use crate::error::LabError;
+use crate::row::{Row, column};
+use crate::table::{Column, Format};
+use clap::{ArgMatches, Args, FromArgMatches};
+use codec::Codec;
+use std::path::PathBuf;
+
+mod fio;
+mod inside;
+mod passes;
+mod served;
+
+pub(super) const STUDY: Study = Study {
+    name: "device",
+    about: "Speed of compressed disks: over NBD beside nbdkit, in process beside the codec alone",
+    options: Options::augment_args,
+    run,
+};
+
+/// Options of `lab device`.
+#[derive(Args, Debug)]
+struct Options {
+    /// Which clients measure
+    #[arg(
+        long,
+        value_name = "NAME[,NAME]",
+        value_delimiter = ',',
+        default_value = "fio,in-process"
+    )]
+    client: Vec<Client>,
+    /// Other servers for fio
+    #[arg(long, value_name = "NAME[,NAME]", value_delimiter = ',', default_value = "nbdkit")]
+    peers: Vec<Peer>,
+    /// Algorithm of our disks, with a level where wanted: zstd:7
+    #[arg(long, value_name = "NAME", default_value = "lz4")]
+    algorithm: Codec,
+    /// Chain order of the in-process disk
+    #[arg(long, value_name = "N", default_value = "3", value_parser = clap::value_parser!(u32).range(0..=4))]
+    chain_order: u32,
+    /// The server to measure [default: ramfold beside this program]
+    #[arg(long, value_name = "PATH")]
+    ramfold: Option<PathBuf>,
+    /// Use the first N MiB of the corpus [default: all of it]
+    #[arg(long, value_name = "N")]
+    mib: Option<u64>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Client {
+    Fio,
+    InProcess,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Peer {
+    /// nbdkit's memory plugin, plain and with its zstd allocator
+    Nbdkit,
+    /// The same as --vs-kernel
+    Kernel,
+}
+
+const SYNTHETIC_BYTES: u64 = 64 << 20;
+const QUICK_BYTES: u64 = 2 << 20;
+
+/// What both clients work with.
+struct Bench<'a> {
+    options: &'a Options,
+    lab: &'a Lab,
+    /// The pages stored: whole pages, all of the disk.
+    pages: &'a [u8],
+    kernel: bool,
+}
+
+fn run(matches: &ArgMatches, lab: &Lab) -> Result<Report, LabError> {
+    let options = Options::from_arg_matches(matches).map_err(crate::usage)?;
+    let default = if lab.quick() { QUICK_BYTES } else { SYNTHETIC_BYTES };
+    let synthetic = options.mib.map_or(default, |mib| mib << 20);
+    let corpus = Corpus::open(lab.corpus_file(), synthetic)?;
+    let most = if lab.quick() { QUICK_BYTES as usize / PAGE_SIZE } else { usize::MAX };
+    let used = options.mib.map_or(Ok(corpus.pages().min(most)), |mib| corpus.pages_in(mib))?;
+    let kernel = lab.common.vs_kernel || options.peers.contains(&Peer::Kernel);
+    let pages = &corpus.bytes()[..used * PAGE_SIZE];
+    let bench = Bench { options: &options, lab, pages, kernel };
+    let (mut runs, mut notes) = (Vec::new(), Vec::new());
+    if options.client.contains(&Client::InProcess) {
+        inside::run(&bench, &mut runs)?;
+    }
+    if options.client.contains(&Client::Fio) {
+        fio::run(&bench, &mut runs, &mut notes)?;
+    }
+    for row in &mut runs {
+        row.set("corpus", corpus.name.as_str()).set("corpus_bytes", pages.len());
+    }
+    let rows = summarise(&runs);
+    ratios(&rows, &mut notes);
+    Ok(Report { corpus, columns: &COLUMNS, rows, runs, notes })
+}
+
+const KEY: [&str; 8] =
+    ["device", "client", "algorithm", "rw", "bs", "qd", "corpus", "corpus_bytes"];
+const MEASURED: [&str; 10] = [
+    "iops",
+    "lat_us_p50",
+    "lat_us_p99",
+    "mib_per_s",
+    "stored_bytes",
+    "ns_per_page",
+    "codec_ns_per_page",
+    "ratio",
+    "stored_pages",
+    "huge_pages",
+];
+
+/// One row per device, client and pattern, in the order they were first measured.
+fn summarise(runs: &[Row]) -> Vec<Row> {
+    let mut groups: Vec<Vec<Row>> = Vec::new();
+    for run in runs {
+        let same = |group: &&mut Vec<Row>| KEY.iter().all(|key| group[0].get(key) == run.get(key));
+        match groups.iter_mut().find(same) {
+            Some(group) => group.push(run.clone()),
+            None => groups.push(vec![run.clone()]),
+        }
+    }
+    let median = |group: &Vec<Row>| {
+        let mut row = Row::default();
+        for key in KEY {
+            row.set(key, group[0].get(key).clone());
+        }
+        row.set("runs", group.len());
+        for field in MEASURED {
+            row.spread(field, &column(group, field));
+        }
+        row
+    };
+    groups.iter().map(median).collect()
+}
+
+/// Says how our server compares with every other, pattern by pattern.
+fn ratios(rows: &[Row], notes: &mut Vec<String>) {
+    let ours = rows.iter().filter(|row| row.is("device", fio::RAMFOLD));
+    for row in ours {
+        let same = |other: &&Row| other.get("rw") == row.get("rw") && other != &row;
+        let others = rows.iter().filter(same).filter(|other| !other.is("client", inside::CLIENT));
+        for other in others {
+            let Some((a, b)) = row.number("iops").zip(other.number("iops")) else { continue };
+            let text = |field| other.get(field).as_str().unwrap_or("").to_owned();
+            let (device, algorithm, rw) = (text("device"), text("algorithm"), text("rw"));
+            note(notes, format!("{rw}: ramfold / {device} {algorithm} = {:.2} (IOPS)", a / b));
+        }
+    }
+}
+
+/// The throughput fields that follow from a rate of 4 KiB requests.
+fn set_rate(row: &mut Row, iops: f64) {
+    row.set("iops", iops).set("mib_per_s", iops * PAGE_SIZE as f64 / f64::from(1 << 20));
+}
+
+/// Median ns per page of one kind of pass, for messages and ratios.
+fn ns_per_page(elapsed: std::time::Duration, pages: usize) -> f64 {
+    if pages == 0 { f64::NAN } else { elapsed.as_nanos() as f64 / pages as f64 }
+}
+
+const COLUMNS: [Column; 13] = [
+    Column::new("device", "device", Format::Plain),
+    Column::new("client", "client", Format::Plain),
+    Column::new("algorithm", "algorithm", Format::Plain),
+    Column::new("rw", "pattern", Format::Plain),
+    Column::new("qd", "depth", Format::Plain),
+    Column::new("iops", "IOPS", Format::Fixed(0)),
+    Column::new("mib_per_s", "MiB/s", Format::Fixed(1)),
+    Column::new("lat_us_p50", "p50 us", Format::Fixed(1)),
+    Column::new("lat_us_p99", "p99 us", Format::Fixed(1)),
+    Column::new("stored_bytes", "stored MiB", Format::Mib),
+    Column::new("ns_per_page", "ns/page", Format::Fixed(0)),
+    Column::new("codec_ns_per_page", "codec ns/page", Format::Fixed(0)),
+    Column::new("ratio", "store/codec", Format::Fixed(3)),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(device: &str, algorithm: &str, iops: f64) -> Row {
+        let mut row = Row::default();
+        row.set("device", device).set("algorithm", algorithm).set("rw", "randread");
+        set_rate(&mut row, iops);
+        row
+    }
+
+    #[test]
+    fn ratios_are_of_medians_and_name_the_peer() {
+        let runs = [
+            run("ramfold", "lz4", 100.0),
+            run("nbdkit", "zstd", 20.0),
+            run("ramfold", "lz4", 120.0),
+            run("nbdkit", "zstd", 24.0),
+            run("ramfold", "lz4", 90.0),
+            run("nbdkit", "zstd", 25.0),
+        ];
+        let rows = summarise(&runs);
+        let mut notes = Vec::new();
+        ratios(&rows, &mut notes);
+        assert_eq!(notes, ["randread: ramfold / nbdkit zstd = 4.17 (IOPS)"]);
+        assert_eq!(rows[0].number("iops_max"), Some(120.0));
+    }
+}

@@ -1,0 +1,300 @@
+//! The client fio: random 4 KiB reads and writes, 16 at a time, over NBD.
+//!
+//! Every measurement of a round begins with the disk filled with the corpus: fio's writes leave
+//! its own pages behind, and reads of those would say nothing about the corpus.
+
+use super::served::{PrivateDirectory, Served};
+use super::{Bench, Peer, set_rate};
+use crate::cleanup::Cleanup;
+use crate::corpus::PAGE_SIZE;
+use crate::error::LabError;
+use crate::kernel::{self, Aligned, KernelZram};
+use crate::row::Row;
+use crate::study::note;
+use serde_json::Value;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+/// The name of our server in rows.
+pub(super) const RAMFOLD: &str = "ramfold";
+const DEPTH: u32 = 16;
+const PATTERNS: [&str; 2] = ["randread", "randwrite"];
+
+pub(super) fn run(
+    bench: &Bench,
+    runs: &mut Vec<Row>,
+    notes: &mut Vec<String>,
+) -> Result<(), LabError> {
+    let cleanup = &bench.lab.cleanup;
+    if let Err(error) = Command::new("fio").arg("--version").stdout(Stdio::null()).status() {
+        note(notes, LabError::missing("fio", error).to_string());
+        return Ok(());
+    }
+    let directory = PrivateDirectory::new(cleanup)?;
+    let targets = targets(bench, directory.path(), notes)?;
+    let bar = bench.lab.progress(bench.lab.runs() as usize * targets.len() * PATTERNS.len());
+    for round in 0..bench.lab.runs() {
+        for target in &targets {
+            for rw in PATTERNS {
+                bar.set_message(format!("fio {rw}, {}, round {round}", target.name()));
+                let fio = Fio { directory: directory.path(), seconds: seconds(bench), rw };
+                runs.push(target.measure(&fio, bench.pages, round, cleanup)?);
+                bar.inc(1);
+            }
+        }
+    }
+    bar.finish_and_clear();
+    if !targets.is_empty() {
+        note(notes, "fio: stored MiB is the growth of the server's resident memory".into());
+    }
+    Ok(())
+}
+
+fn seconds(bench: &Bench) -> u32 {
+    if bench.lab.quick() { 1 } else { 4 }
+}
+
+/// Everything that can be had, filled and verified; a note for everything that cannot.
+fn targets(
+    bench: &Bench,
+    directory: &Path,
+    notes: &mut Vec<String>,
+) -> Result<Vec<Target>, LabError> {
+    let mut found = vec![ramfold(bench, directory)];
+    if bench.options.peers.contains(&Peer::Nbdkit) {
+        found.extend(["malloc", "zstd"].map(|allocator| nbdkit(bench, directory, allocator)));
+    }
+    if bench.kernel {
+        found.push(kernel_zram(bench));
+    }
+    let mut targets = Vec::new();
+    for target in found {
+        match target {
+            Ok(target) => targets.push(target),
+            Err(error @ LabError::Missing { .. }) => note(notes, error.to_string()),
+            Err(error) => return Err(error),
+        }
+    }
+    for target in &targets {
+        target.fill(bench.pages, &bench.lab.cleanup)?;
+        target.verify(bench.pages, &bench.lab.cleanup)?;
+    }
+    Ok(targets)
+}
+
+fn ramfold(bench: &Bench, directory: &Path) -> Result<Target, LabError> {
+    let beside = || Some(std::env::current_exe().ok()?.with_file_name(RAMFOLD));
+    let program = bench.options.ramfold.clone().or_else(beside).unwrap_or(RAMFOLD.into());
+    if !program.exists() {
+        let build = "cargo build --release -p ramfold";
+        let why = format!("no {}; {build}, or --ramfold PATH", program.display());
+        return Err(LabError::missing(RAMFOLD, why));
+    }
+    let socket = directory.join("ramfold.sock");
+    let algorithm = bench.options.algorithm.to_string();
+    let mut command = Command::new(program);
+    command.args(["serve", "--size", &bench.pages.len().to_string(), "--algorithm", &algorithm]);
+    command.args(["--chain-order", &bench.options.chain_order.to_string()]);
+    command.arg("--unix").arg(&socket);
+    Served::start(RAMFOLD, algorithm, socket, command, &bench.lab.cleanup).map(Target::Nbd)
+}
+
+fn nbdkit(bench: &Bench, directory: &Path, allocator: &str) -> Result<Target, LabError> {
+    let socket = directory.join(format!("{allocator}.sock"));
+    let mut command = Command::new("nbdkit");
+    command.args(["--foreground", "--exit-with-parent", "--unix"]).arg(&socket);
+    command.args(["memory", &bench.pages.len().to_string(), &format!("allocator={allocator}")]);
+    let cleanup = &bench.lab.cleanup;
+    Served::start("nbdkit", allocator.into(), socket, command, cleanup).map(Target::Nbd)
+}
+
+fn kernel_zram(bench: &Bench) -> Result<Target, LabError> {
+    let peer = KernelZram::claim(&bench.lab.cleanup)?;
+    let algorithm = bench.options.algorithm.algorithm().name();
+    let set_up = peer.set_up(algorithm, bench.pages.len() as u64);
+    set_up.map_err(|error| LabError::missing(kernel::NAME, error))?;
+    Ok(Target::Kernel { peer, algorithm })
+}
+
+/// A disk fio can be pointed at.
+enum Target {
+    Nbd(Served),
+    Kernel { peer: KernelZram, algorithm: &'static str },
+}
+
+/// Pages per request when the kernel's device is filled.
+const BATCH: usize = 64;
+
+impl Target {
+    fn name(&self) -> &'static str {
+        match self {
+            Target::Nbd(served) => served.device,
+            Target::Kernel { .. } => kernel::NAME,
+        }
+    }
+
+    fn fill(&self, pages: &[u8], cleanup: &Cleanup) -> Result<(), LabError> {
+        match self {
+            Target::Nbd(served) => served.fill(pages, cleanup),
+            Target::Kernel { peer, .. } => {
+                for (batch, bytes) in pages.chunks(BATCH * PAGE_SIZE).enumerate() {
+                    let mut aligned = Aligned::new(bytes.len());
+                    aligned.bytes().copy_from_slice(bytes);
+                    peer.write(batch * BATCH, &mut aligned)?;
+                }
+                peer.close()
+            }
+        }
+    }
+
+    fn verify(&self, pages: &[u8], cleanup: &Cleanup) -> Result<(), LabError> {
+        match self {
+            Target::Nbd(served) => served.verify(pages, cleanup),
+            Target::Kernel { peer, .. } => {
+                for (batch, bytes) in pages.chunks(BATCH * PAGE_SIZE).enumerate() {
+                    let mut aligned = Aligned::new(bytes.len());
+                    peer.read(batch * BATCH, &mut aligned)?;
+                    if aligned.bytes() != bytes {
+                        let what = format!("{} does not hold the corpus", kernel::NAME);
+                        return Err(LabError::Wrong(what));
+                    }
+                }
+                peer.close()
+            }
+        }
+    }
+
+    fn stored_bytes(&self) -> Result<u64, LabError> {
+        match self {
+            Target::Nbd(served) => Ok(served.grown_bytes()),
+            Target::Kernel { peer, .. } => Ok(peer.mm_stat()?.mem_used_total),
+        }
+    }
+
+    fn measure(
+        &self,
+        fio: &Fio,
+        pages: &[u8],
+        round: u32,
+        cleanup: &Cleanup,
+    ) -> Result<Row, LabError> {
+        self.fill(pages, cleanup)?;
+        let stored = self.stored_bytes()?;
+        let (engine, client, algorithm) = match self {
+            Target::Nbd(served) => (
+                vec!["--ioengine=nbd".into(), format!("--uri={}", served.uri())],
+                "fio",
+                &*served.algorithm,
+            ),
+            Target::Kernel { peer, algorithm } => {
+                let file = format!("--filename={}", peer.device().display());
+                (
+                    vec!["--ioengine=libaio".into(), "--direct=1".into(), file],
+                    "fio-libaio",
+                    *algorithm,
+                )
+            }
+        };
+        let mut row = fio.run(&engine, cleanup)?;
+        row.set("device", self.name())
+            .set("client", client)
+            .set("algorithm", algorithm)
+            .set("rw", fio.rw)
+            .set("bs", PAGE_SIZE)
+            .set("qd", DEPTH)
+            .set("run", round)
+            .set("stored_bytes", stored);
+        Ok(row)
+    }
+}
+
+/// One call of fio.
+struct Fio<'a> {
+    directory: &'a Path,
+    seconds: u32,
+    rw: &'static str,
+}
+
+impl Fio<'_> {
+    fn run(&self, engine: &[String], cleanup: &Cleanup) -> Result<Row, LabError> {
+        let output = self.directory.join("fio.json");
+        let mut command = Command::new("fio");
+        command.args(engine).args(self.arguments(&output)).current_dir(self.directory);
+        command.stdin(Stdio::null()).stdout(Stdio::null());
+        let limit = Duration::from_secs(u64::from(self.seconds) + 60);
+        let status = cleanup.spawn(&mut command)?.wait(limit)?;
+        let text = fs::read_to_string(&output).map_err(LabError::io(output.display()))?;
+        let what = format!("fio {}", engine.join(" "));
+        if !status.success() {
+            return Err(LabError::Store { what, why: format!("ended with {status}") });
+        }
+        let direction = self.rw.trim_start_matches("rand");
+        let not_understood = || LabError::Store { what, why: "output not understood".into() };
+        parse(&text, direction).ok_or_else(not_understood)
+    }
+
+    /// One process, so that killing it ends everything; otherwise as the contract says.
+    fn arguments(&self, output: &Path) -> Vec<String> {
+        let own = [
+            format!("--rw={}", self.rw),
+            format!("--iodepth={DEPTH}"),
+            format!("--runtime={}", self.seconds),
+            format!("--output={}", PathBuf::from(output).display()),
+        ];
+        let fixed = [
+            "--name=lab",
+            "--thread",
+            "--bs=4k",
+            "--refill_buffers=1",
+            "--buffer_compress_percentage=68",
+            "--buffer_compress_chunk=4096",
+            "--time_based",
+            "--output-format=json",
+        ];
+        fixed.iter().map(|&argument| argument.to_owned()).chain(own).collect()
+    }
+}
+
+/// Rate and latency of fio's first job; `None` when it reported none or an error.
+fn parse(text: &str, direction: &str) -> Option<Row> {
+    // Warnings may stand before the document.
+    let document: Value = serde_json::from_str(&text[text.find('{')?..]).ok()?;
+    let job = document.get("jobs")?.get(0)?;
+    if job.get("error")?.as_i64()? != 0 {
+        return None;
+    }
+    let side = job.get(direction)?;
+    let percentiles = side.get("clat_ns")?.get("percentile")?;
+    let us = |name: &str| Some(percentiles.get(name)?.as_f64()? / 1000.0);
+    let mut row = Row::default();
+    set_rate(&mut row, side.get("iops")?.as_f64()?);
+    row.set("lat_us_p50", us("50.000000")?).set("lat_us_p99", us("99.000000")?);
+    Some(row)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OUTPUT: &str = r#"note: something
+        {"jobs": [{"error": 0, "read": {"iops": 25600.0, "clat_ns": {"percentile":
+        {"50.000000": 12000, "99.000000": 40500}}}}]}"#;
+
+    #[test]
+    fn fio_output_is_understood() {
+        let row = parse(OUTPUT, "read").unwrap();
+        assert_eq!(row.number("iops"), Some(25600.0));
+        assert_eq!(row.number("mib_per_s"), Some(100.0));
+        assert_eq!(row.number("lat_us_p50"), Some(12.0));
+        assert_eq!(row.number("lat_us_p99"), Some(40.5));
+    }
+
+    #[test]
+    fn an_error_or_another_direction_is_no_measurement() {
+        assert!(parse(OUTPUT, "write").is_none());
+        assert!(parse(&OUTPUT.replace("\"error\": 0", "\"error\": 5"), "read").is_none());
+        assert!(parse("fio: failed", "read").is_none());
+    }
+}

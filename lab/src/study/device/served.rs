@@ -1,0 +1,144 @@
+//! NBD servers under measurement: started on a socket of their own, filled and verified.
+//!
+//! ```text
+//!   temporary directory (0700)/ramfold.sock   <- ramfold serve
+//!                             /malloc.sock    <- nbdkit memory allocator=malloc
+//!                             /zstd.sock      <- nbdkit memory allocator=zstd
+//! ```
+//!
+//! Invariant: server and directory go when the value is dropped, or on a signal.
+
+use crate::cleanup::{Cleanup, Deferred, GuardedChild};
+use crate::error::LabError;
+use std::fs;
+use std::io::{Read, Write};
+use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// Longest time a server may take to listen, and a copy to end.
+const START_MAX: Duration = Duration::from_secs(10);
+const COPY_MAX: Duration = Duration::from_secs(600);
+
+/// A directory nobody else looks into.
+pub(super) struct PrivateDirectory {
+    path: PathBuf,
+    _deferred: Deferred,
+}
+
+impl PrivateDirectory {
+    pub(super) fn new(cleanup: &Cleanup) -> Result<PrivateDirectory, LabError> {
+        const OWNER_ONLY: u32 = 0o700;
+        let path = std::env::temp_dir().join(format!("lab-device-{}", std::process::id()));
+        let made = fs::DirBuilder::new().mode(OWNER_ONLY).create(&path);
+        made.map_err(LabError::io(path.display()))?;
+        let doomed = path.clone();
+        let deferred = cleanup.defer(move || {
+            // It may be gone already; nothing else can be done about what is left.
+            let _ = fs::remove_dir_all(doomed);
+        });
+        Ok(PrivateDirectory { path, _deferred: deferred })
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+/// A server that listens.
+pub(super) struct Served {
+    pub(super) device: &'static str,
+    pub(super) algorithm: String,
+    socket: PathBuf,
+    child: GuardedChild,
+    resident_empty: u64,
+}
+
+impl Served {
+    /// Starts `command`, which is to listen on `socket`.
+    pub(super) fn start(
+        device: &'static str,
+        algorithm: String,
+        socket: PathBuf,
+        mut command: Command,
+        cleanup: &Cleanup,
+    ) -> Result<Served, LabError> {
+        let log = socket.with_extension("log");
+        let output = fs::File::create(&log).map_err(LabError::io(log.display()))?;
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(output);
+        let child =
+            cleanup.spawn(&mut command).map_err(|error| LabError::missing(device, error))?;
+        let mut served = Served { device, algorithm, socket, child, resident_empty: 0 };
+        served.listen(&log)?;
+        served.resident_empty = served.resident_bytes();
+        Ok(served)
+    }
+
+    fn listen(&self, log: &Path) -> Result<(), LabError> {
+        let start = Instant::now();
+        while UnixStream::connect(&self.socket).is_err() {
+            if self.child.exited().is_some() || start.elapsed() > START_MAX {
+                let said = fs::read_to_string(log).unwrap_or_default();
+                let why = format!("does not serve: {}", said.trim());
+                return Err(LabError::missing(self.device, why));
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        Ok(())
+    }
+
+    pub(super) fn uri(&self) -> String {
+        format!("nbd+unix:///?socket={}", self.socket.display())
+    }
+
+    /// What the server's resident memory has grown by since it was empty.
+    pub(super) fn grown_bytes(&self) -> u64 {
+        self.resident_bytes().saturating_sub(self.resident_empty)
+    }
+
+    fn resident_bytes(&self) -> u64 {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.child.pid()));
+        let status = status.unwrap_or_default();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let kib = line.and_then(|rest| rest.split_ascii_whitespace().next()?.parse::<u64>().ok());
+        kib.unwrap_or(0) * 1024
+    }
+
+    /// Writes `bytes` to the whole disk.
+    pub(super) fn fill(&self, bytes: &[u8], cleanup: &Cleanup) -> Result<(), LabError> {
+        let child = copier(cleanup, ["-", &self.uri()])?;
+        let written = child.stdin().map_or(Ok(()), |mut pipe| pipe.write_all(bytes));
+        self.copied(&child)?;
+        written.map_err(LabError::io(format!("filling {}", self.device)))
+    }
+
+    /// Reads the whole disk back and compares.
+    pub(super) fn verify(&self, bytes: &[u8], cleanup: &Cleanup) -> Result<(), LabError> {
+        let child = copier(cleanup, [&self.uri(), "-"])?;
+        let mut held = Vec::with_capacity(bytes.len());
+        let read = child.stdout().map_or(Ok(0), |mut pipe| pipe.read_to_end(&mut held));
+        read.map_err(LabError::io(format!("reading {}", self.device)))?;
+        self.copied(&child)?;
+        if held != bytes {
+            let what = format!("{} {} does not hold the corpus", self.device, self.algorithm);
+            return Err(LabError::Wrong(what));
+        }
+        Ok(())
+    }
+
+    fn copied(&self, child: &GuardedChild) -> Result<(), LabError> {
+        let status = child.wait(COPY_MAX)?;
+        let why = || format!("nbdcopy ended with {status}");
+        let what = format!("{} {}", self.device, self.algorithm);
+        status.success().then_some(()).ok_or_else(|| LabError::Store { what, why: why() })
+    }
+}
+
+fn copier(cleanup: &Cleanup, arguments: [&str; 2]) -> Result<GuardedChild, LabError> {
+    let mut command = Command::new("nbdcopy");
+    command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let missing = |error| LabError::missing("nbdcopy", format!("{error}; Debian: libnbd-bin"));
+    cleanup.spawn(&mut command).map_err(missing)
+}

@@ -1,0 +1,53 @@
+//! A zram of this project, as the studies use it: one memory and one disk.
+
+use crate::corpus::PAGE_SIZE;
+use crate::error::LabError;
+use codec::Codec;
+use disk::Disk;
+use zram::{Zram, ZramConfig};
+use zsmalloc::{Memory, MemoryConfig, Rule};
+
+/// The name in rows.
+pub(super) const NAME: &str = "zram";
+
+/// How a disk under study is made.
+#[derive(Clone, Copy)]
+pub(super) struct Shape {
+    pub(super) algorithm: Codec,
+    pub(super) chain_order: u32,
+    pub(super) rule: Rule,
+    /// Pages of the disk.
+    pub(super) slots: usize,
+}
+
+/// A fresh disk over a memory of its own: what one run held is gone before the next.
+pub(super) fn disk(shape: Shape) -> Result<Zram, LabError> {
+    let bytes = (shape.slots * PAGE_SIZE) as u64;
+    let memory = Memory::new(MemoryConfig::for_disk(bytes)).map_err(LabError::store(NAME))?;
+    let config = ZramConfig {
+        name: "lab".to_owned(),
+        disksize: bytes,
+        algorithm: shape.algorithm,
+        chain_order: shape.chain_order,
+        rule: shape.rule,
+        mem_limit: 0,
+        read_only: false,
+    };
+    Zram::new(memory, config).map_err(LabError::store(NAME))
+}
+
+/// Writes one page.
+pub(super) fn write(disk: &Zram, slot: usize, page: &[u8]) -> Result<(), LabError> {
+    let offset = (slot * PAGE_SIZE) as u64;
+    disk.write(offset, page).map_err(|error| failed("write", slot, &error))
+}
+
+/// Reads one page.
+pub(super) fn read(disk: &Zram, slot: usize, page: &mut [u8]) -> Result<(), LabError> {
+    let offset = (slot * PAGE_SIZE) as u64;
+    disk.read(offset, page).map_err(|error| failed("read", slot, &error))
+}
+
+fn failed(what: &str, slot: usize, error: &disk::DiskError) -> LabError {
+    LabError::Store { what: format!("{NAME}: {what} of page {slot}"), why: error.to_string() }
+}

@@ -1,0 +1,128 @@
+//! The arrows between crates, compared with what cargo builds.
+//!
+//! ```text
+//!         ramfold   lab          tools: nothing depends on them
+//!            |      /|
+//!          serve   / |           doors
+//!             \   /  |
+//!             zram   |           stores
+//!            /  |  \ |
+//!        disk codec zsmalloc
+//!                    /   \
+//!                 host   buddy
+//! ```
+//!
+//! Invariant: the table below is the drawing; a crate that needs another arrow changes both, and
+//! ARCHITECTURE.md says why.
+
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::tree::{Document, Finding};
+
+/// What a crate may depend on.
+enum Arrows {
+    To(&'static [&'static str]),
+    AnyLibrary,
+}
+
+const TABLE: [(&str, Arrows); 9] = [
+    ("host", Arrows::To(&[])),
+    ("buddy", Arrows::To(&[])),
+    ("codec", Arrows::To(&[])),
+    ("disk", Arrows::To(&[])),
+    ("zsmalloc", Arrows::To(&["host", "buddy"])),
+    ("zram", Arrows::To(&["zsmalloc", "codec", "disk"])),
+    ("serve", Arrows::To(&["disk", "zram"])),
+    ("ramfold", Arrows::AnyLibrary),
+    ("lab", Arrows::AnyLibrary),
+];
+
+/// Crates built from the standard library alone; loom stands in for it in models.
+const STD_ONLY: [&str; 2] = ["buddy", "disk"];
+
+/// What cargo says about the workspace's own packages.
+pub(crate) fn cargo_metadata(root: &Path) -> Value {
+    let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
+    let arguments = ["metadata", "--format-version", "1", "--no-deps", "--offline"];
+    let output = Command::new(cargo).args(arguments).current_dir(root).output();
+    let output = output.expect("cargo runs this test, so it can be started");
+    serde_json::from_slice(&output.stdout).expect("cargo metadata prints JSON")
+}
+
+pub(crate) fn findings(metadata: &Value) -> Vec<Finding> {
+    let packages = metadata["packages"].as_array().map_or(&[][..], Vec::as_slice);
+    let mut findings: Vec<Finding> = packages.iter().flat_map(package).collect();
+    let present = |name: &str| packages.iter().any(|package| package["name"] == name);
+    let gone = TABLE.iter().filter(|row| !present(row.0));
+    findings.extend(gone.map(|row| finding(row.0, "in the table of arrows, not in the workspace")));
+    findings
+}
+
+fn package(package: &Value) -> Vec<Finding> {
+    let name = package["name"].as_str().unwrap_or_default();
+    let Some((_, arrows)) = TABLE.iter().find(|row| row.0 == name) else {
+        return vec![finding(name, "in the workspace, not in the table of arrows")];
+    };
+    let dependencies = package["dependencies"].as_array().map_or(&[][..], Vec::as_slice);
+    let refused = dependencies.iter().filter(|dependency| !is_allowed(name, arrows, dependency));
+    refused.map(|d| finding(name, &format!("must not depend on {}", d["name"]))).collect()
+}
+
+fn is_allowed(name: &str, arrows: &Arrows, dependency: &Value) -> bool {
+    let target = dependency["name"].as_str().unwrap_or_default();
+    let local = !dependency["path"].is_null();
+    let for_tests = dependency["kind"] == "dev";
+    match arrows {
+        _ if !local => for_tests || target == "loom" || !STD_ONLY.contains(&name),
+        _ if is_tool(target) => false,
+        Arrows::AnyLibrary => true,
+        Arrows::To(allowed) => for_tests || allowed.contains(&target),
+    }
+}
+
+fn is_tool(name: &str) -> bool {
+    TABLE.iter().any(|row| row.0 == name && matches!(row.1, Arrows::AnyLibrary))
+}
+
+fn finding(package: &str, what: &str) -> Finding {
+    let path = format!("{package}/Cargo.toml");
+    Document { path, text: String::new() }.finding(1, what)
+}
+
+#[cfg(test)]
+fn workspace(name: &str, dependencies: Value) -> Value {
+    let others = TABLE.iter().filter(|row| row.0 != name);
+    let others = others.map(|row| serde_json::json!({"name": row.0, "dependencies": []}));
+    let changed = serde_json::json!({"name": name, "dependencies": dependencies});
+    serde_json::json!({"packages": others.chain([changed]).collect::<Vec<_>>()})
+}
+
+#[test]
+fn an_arrow_upwards_is_refused() {
+    let arrow =
+        |to: &str, kind: Value| serde_json::json!([{"name": to, "path": "/x", "kind": kind}]);
+    let count = |name, dependencies| findings(&workspace(name, dependencies)).len();
+    assert_eq!(count("zram", arrow("zsmalloc", Value::Null)), 0);
+    assert_eq!(count("host", arrow("zram", Value::Null)), 1);
+    assert_eq!(count("zsmalloc", arrow("codec", "dev".into())), 0, "tests may look sideways");
+    assert_eq!(count("zsmalloc", arrow("lab", "dev".into())), 1, "nothing depends on a tool");
+    assert_eq!(count("lab", arrow("ramfold", Value::Null)), 1, "nothing depends on a tool");
+}
+
+#[test]
+fn a_foreign_dependency_of_a_bare_crate_is_refused() {
+    let foreign = |name: &str| serde_json::json!([{"name": name, "path": null, "kind": null}]);
+    assert_eq!(findings(&workspace("buddy", foreign("rand"))).len(), 1);
+    assert_eq!(findings(&workspace("buddy", foreign("loom"))).len(), 0);
+    assert_eq!(findings(&workspace("host", foreign("rustix"))).len(), 0);
+}
+
+#[test]
+fn an_unknown_or_missing_crate_is_refused() {
+    assert_eq!(findings(&workspace("stranger", serde_json::json!([]))).len(), 1);
+    let empty = serde_json::json!({"packages": []});
+    assert_eq!(findings(&empty).len(), TABLE.len());
+}

@@ -1,0 +1,60 @@
+//! Unsafe code lives in `host` and in the zspage module of `zsmalloc`, and the compiler knows it.
+
+use crate::items::word_offsets;
+use crate::tree::{Document, Finding, Source};
+
+/// What a crate root says about unsafe code; `host` is the fence itself.
+pub(crate) fn roots(source: &Source) -> Vec<Finding> {
+    let attribute = match source.crate_name() {
+        "host" => return Vec::new(),
+        "zsmalloc" => "#![deny(unsafe_code)]",
+        _ => "#![forbid(unsafe_code)]",
+    };
+    let missing = is_root(&source.path) && !source.code.contains(attribute);
+    let what = format!("a crate root without {attribute}");
+    missing.then(|| source.finding(1, what)).into_iter().collect()
+}
+
+fn is_root(path: &str) -> bool {
+    let inside = path.split_once('/').map_or("", |parts| parts.1);
+    matches!(inside, "src/lib.rs" | "src/main.rs") || inside.starts_with("src/bin/")
+}
+
+pub(crate) fn uses(source: &Source) -> Vec<Finding> {
+    let fenced = source.path.starts_with("host/") || source.path.starts_with("zsmalloc/src/zspage");
+    let uses = word_offsets(&source.code, "unsafe").filter(|_| !fenced);
+    uses.map(|at| source.finding_at(at, "unsafe outside host and zsmalloc's zspage")).collect()
+}
+
+/// Lints are set once for the workspace; a package that forgets them has none.
+pub(crate) fn inherits_lints(manifest: &Document) -> Vec<Finding> {
+    let section = manifest.text.split_once("[lints]\n").map_or("", |parts| parts.1);
+    let inherits = section.lines().next() == Some("workspace = true");
+    let finding = || manifest.finding(1, "a package without the workspace's lints");
+    (!inherits).then(finding).into_iter().collect()
+}
+
+#[test]
+fn a_root_without_the_attribute_is_refused() {
+    let findings = |path, text| roots(&Source::new(path, text)).len();
+    assert_eq!(findings("zram/src/lib.rs", "//! x\n"), 1);
+    assert_eq!(findings("zram/src/lib.rs", "// #![forbid(unsafe_code)]\n"), 1, "a comment");
+    assert_eq!(findings("zram/src/lib.rs", "#![forbid(unsafe_code)]\n"), 0);
+    assert_eq!(findings("zsmalloc/src/lib.rs", "#![deny(unsafe_code)]\n"), 0);
+    assert_eq!(findings("zram/src/slot.rs", ""), 0, "not a root");
+}
+
+#[test]
+fn unsafe_beyond_the_fence_is_refused() {
+    let findings = |path| uses(&Source::new(path, "fn f() { unsafe { g() } }")).len();
+    assert_eq!((findings("zram/src/slot.rs"), findings("zsmalloc/src/class.rs")), (1, 1));
+    assert_eq!((findings("host/src/arena.rs"), findings("zsmalloc/src/zspage.rs")), (0, 0));
+}
+
+#[test]
+fn a_package_without_lints_is_refused() {
+    let manifest = |text: &str| Document { path: "a/Cargo.toml".into(), text: text.into() };
+    let findings = |text| inherits_lints(&manifest(text)).len();
+    assert_eq!((findings("[package]\n"), findings("[lints]\n[dependencies]\n")), (1, 1));
+    assert_eq!(findings("[lints]\nworkspace = true\n"), 0);
+}

@@ -1,0 +1,136 @@
+//! The house style, as far as a machine can check it.
+//!
+//! ```text
+//!   tree    reads every source of the workspace into a Source
+//!             |        scan: which byte is code, comment or literal
+//!             v        items: where functions and test items begin and end
+//!   rules   fn(&Source) -> Vec<Finding>, one file per concern
+//! ```
+//!
+//! Invariant: every rule has a unit test beside it with a sample that it must refuse, so no rule
+//! can rot into one that passes everything.
+
+mod arrows;
+mod attributes;
+mod fence;
+mod geometry;
+mod heads;
+mod items;
+mod length;
+mod numbers;
+mod orderings;
+mod scan;
+mod tree;
+mod words;
+
+use tree::{Finding, Source};
+
+/// Applies one rule to every source and fails with all its findings at once.
+fn every_source(rule: fn(&Source) -> Vec<Finding>) {
+    let sources = tree::sources(&tree::root());
+    report(sources.iter().flat_map(rule).collect());
+}
+
+fn report(findings: Vec<Finding>) {
+    let list: Vec<String> = findings.iter().map(Finding::to_string).collect();
+    assert!(list.is_empty(), "{} findings:\n{}\n", list.len(), list.join("\n"));
+}
+
+#[test]
+fn the_whole_workspace_is_looked_at() {
+    let root = tree::root();
+    let sources = tree::sources(&root);
+    for member in tree::members(&root) {
+        let prefix = format!("{member}/src/");
+        assert!(sources.iter().any(|s| s.path.starts_with(&prefix)), "no source in {prefix}");
+    }
+    assert!(sources.iter().any(|s| s.path == "lab/tests/tidy/main.rs"), "tests are sources too");
+}
+
+#[test]
+fn files_and_functions_are_short() {
+    every_source(length::files);
+    every_source(length::functions);
+}
+
+#[test]
+fn most_functions_are_very_short() {
+    let totals = length::Totals::of(&tree::sources(&tree::root()));
+    println!("{totals}");
+    report(totals.findings());
+}
+
+#[test]
+fn crates_depend_only_downwards() {
+    report(arrows::findings(&arrows::cargo_metadata(&tree::root())));
+}
+
+#[test]
+fn every_file_opens_with_a_contract() {
+    every_source(heads::opens_with_doc);
+    every_source(heads::long_files_say_more);
+    every_source(heads::named_by_what_it_holds);
+}
+
+#[test]
+fn geometry_is_asserted() {
+    every_source(geometry::shifts_and_masks);
+    every_source(geometry::asserts_have_reasons);
+}
+
+#[test]
+fn every_ordering_names_its_partner() {
+    every_source(orderings::partners);
+}
+
+#[test]
+fn every_protocol_is_modelled() {
+    report(orderings::unmodelled(&tree::sources(&tree::root())));
+}
+
+#[test]
+fn unsafe_stays_behind_the_fence() {
+    every_source(fence::roots);
+    every_source(fence::uses);
+}
+
+#[test]
+fn every_package_has_the_lints() {
+    report(tree::manifests(&tree::root()).iter().flat_map(fence::inherits_lints).collect());
+}
+
+#[test]
+fn exceptions_carry_reasons() {
+    every_source(attributes::allows);
+    every_source(attributes::expectations);
+    every_source(attributes::expect_messages);
+}
+
+#[test]
+fn lines_are_plain() {
+    every_source(words::columns);
+    every_source(words::ascii);
+    every_source(words::markers);
+    every_source(words::history);
+}
+
+#[test]
+fn documents_tell_no_history() {
+    let root = tree::root();
+    report(tree::documents(&root).iter().flat_map(words::document_history).collect());
+}
+
+#[test]
+fn measured_numbers_name_their_record() {
+    let root = tree::root();
+    let measured = ["README.md", "BENCHMARKS.md"];
+    let documents = tree::documents(&root);
+    let documents = documents.iter().filter(|d| measured.contains(&d.path.as_str()));
+    report(documents.flat_map(|d| numbers::unrecorded(d, &root)).collect());
+}
+
+#[test]
+fn links_between_documents_resolve() {
+    let root = tree::root();
+    report(tree::documents(&root).iter().flat_map(|d| numbers::dead_links(d, &root)).collect());
+}

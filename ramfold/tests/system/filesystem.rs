@@ -1,0 +1,117 @@
+//! An ext4 file system on the disk, through FUSE and a loop device.
+//!
+//! ```text
+//!   cp, diff -> ext4 -> loop device -> nbdfuse's file -> NBD -> ramfold
+//! ```
+//!
+//! Invariant: mounts, loop devices and nbdfuse end in the reverse order of their making, also when
+//! the test fails in between.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use crate::rig::{Server, eventually, needs, needs_device, needs_root, succeed, tool};
+
+const TREE: &str = "/usr/include";
+
+/// A served disk as a file, until dropped.
+struct FuseFile {
+    nbdfuse: Child,
+    path: PathBuf,
+}
+
+impl FuseFile {
+    fn mount(server: &Server) -> FuseFile {
+        let path = server.scratch.path("disk.img");
+        std::fs::write(&path, "").expect("a mount point can be made");
+        let mut command = Command::new("nbdfuse");
+        command.arg(&path).arg(server.uri()).stdin(Stdio::null());
+        let nbdfuse = command.spawn().expect("nbdfuse is installed");
+        let file = FuseFile { nbdfuse, path };
+        eventually("nbdfuse's file", || {
+            std::fs::metadata(&file.path).is_ok_and(|status| status.len() > 0)
+        });
+        file
+    }
+}
+
+impl Drop for FuseFile {
+    fn drop(&mut self) {
+        undo(tool("fusermount3").arg("-u").arg(&self.path));
+        if let Err(error) = self.nbdfuse.wait() {
+            eprintln!("nbdfuse: {error}");
+        }
+    }
+}
+
+/// A loop device over a file, until dropped.
+struct Loop {
+    device: String,
+}
+
+impl Loop {
+    fn attach(file: &Path) -> Loop {
+        let device = succeed(tool("losetup").args(["--find", "--show"]).arg(file));
+        Loop { device: device.trim().to_string() }
+    }
+}
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        undo(tool("losetup").args(["--detach", &self.device]));
+    }
+}
+
+/// A mounted file system, until dropped.
+struct Mount {
+    directory: PathBuf,
+}
+
+impl Mount {
+    fn of(device: &str, directory: PathBuf) -> Mount {
+        std::fs::create_dir_all(&directory).expect("a mount point can be made");
+        succeed(tool("mount").arg(device).arg(&directory));
+        Mount { directory }
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        undo(tool("umount").arg(&self.directory));
+    }
+}
+
+/// Clean-up that says what it could not undo, and goes on.
+fn undo(command: &mut Command) {
+    match command.status() {
+        Ok(status) if status.success() => {}
+        status => eprintln!("left behind, {command:?}: {status:?}"),
+    }
+}
+
+#[test]
+fn ext4_keeps_a_source_tree() {
+    let tools = ["nbdfuse", "fusermount3", "losetup", "mkfs.ext4", "e2fsck", "mount", "diff"];
+    let possible = needs(&tools) && needs_root();
+    if !possible || !needs_device("/dev/fuse") || !needs_device("/dev/loop-control") {
+        return;
+    }
+    let server = Server::of_size("512M");
+    let file = FuseFile::mount(&server);
+    {
+        let disk = Loop::attach(&file.path);
+        succeed(tool("mkfs.ext4").args(["-q", &disk.device]));
+        let mount = Mount::of(&disk.device, server.scratch.path("mnt"));
+        succeed(tool("cp").args(["--archive", TREE]).arg(&mount.directory));
+    }
+    assert!(server.figure("orig_data_size") > 0, "the tree reached the disk: {}", server.stat());
+    // Another loop device: nothing that is compared comes from the caches of the first.
+    let disk = Loop::attach(&file.path);
+    succeed(tool("e2fsck").args(["-f", "-n", &disk.device]));
+    {
+        let mount = Mount::of(&disk.device, server.scratch.path("mnt"));
+        let copy = mount.directory.join("include");
+        succeed(tool("diff").args(["--recursive", "--no-dereference", TREE]).arg(copy));
+    }
+    server.check();
+}

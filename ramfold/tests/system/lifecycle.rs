@@ -1,0 +1,198 @@
+//! Starting, stopping, dying clients and full memory.
+//!
+//! Claims: a server starts small and ends when told to; whatever a client does, the others are
+//! served; memory that is full refuses a write and keeps what it has.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::rig::{Nbd, PAGE_SIZE, Scratch, Server, eventually, needs, noise, ramfold, succeed};
+
+const ENOSPC: u32 = 28;
+
+#[test]
+fn the_first_line_can_be_pasted() {
+    let server = Server::of_size("1M");
+    let said = server.said();
+    let line = said.lines().find(|line| line.contains("nbd+unix://")).unwrap();
+    assert!(line.contains(server.target()), "the socket's path: {line}");
+    let mode = std::fs::metadata(server.socket()).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600, "the socket is its owner's alone");
+}
+
+#[test]
+fn a_huge_disk_starts_small() {
+    let started = Instant::now();
+    let server = Server::of_size("100G");
+    println!("a disk of 100 GiB serves after {:?}", started.elapsed());
+    assert!(started.elapsed() < Duration::from_secs(5), "starting does not depend on the size");
+    assert_eq!(server.connect().size(), 100 << 30);
+    let resident = resident_bytes(server.pid());
+    assert!(resident < 32 << 20, "{resident} bytes resident for an empty disk");
+}
+
+fn resident_bytes(pid: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status"));
+    let status = status.expect("the server has a status");
+    let kib = status.lines().find_map(|line| line.strip_prefix("VmRSS:")?.strip_suffix(" kB"));
+    let kib = kib.and_then(|kib| kib.trim().parse::<u64>().ok());
+    kib.expect("VmRSS is a number of kB") << 10
+}
+
+#[test]
+fn sigterm_ends_heavy_traffic_cleanly() {
+    for signal in ["TERM", "INT"] {
+        end_under_traffic(signal);
+    }
+}
+
+fn end_under_traffic(signal: &str) {
+    let mut server = Server::of_size("64M");
+    let (written, stop) = (AtomicU64::new(0), AtomicBool::new(false));
+    let socket = server.socket().to_path_buf();
+    let status = std::thread::scope(|scope| {
+        for client in 0..4 {
+            let (socket, written, stop) = (&socket, &written, &stop);
+            scope.spawn(move || write_until_cut(socket, client, written, stop));
+        }
+        eventually("traffic", || written.load(Ordering::Relaxed) > 500);
+        server.signal(signal);
+        let status = server.wait();
+        stop.store(true, Ordering::Relaxed);
+        status
+    });
+    assert_eq!(status.code(), Some(0), "SIG{signal}: {}", server.said());
+    assert!(!socket.exists(), "the socket is removed");
+    assert!(!socket.with_extension("sock.ctl").exists(), "so is the control socket");
+    let said = server.said();
+    let last = said.lines().last().unwrap_or_default();
+    assert!(last.contains("gone"), "says how many stored bytes are gone: {said}");
+    assert!(last.contains(|c: char| c.is_ascii_digit()), "says how many: {said}");
+}
+
+/// Writes noise to its quarter of the disk until the connection breaks.
+fn write_until_cut(socket: &Path, client: u64, written: &AtomicU64, stop: &AtomicBool) {
+    let mut nbd = Nbd::connect(socket);
+    let quarter = nbd.size() / 4;
+    let page = noise(client, PAGE_SIZE as usize);
+    for number in 0.. {
+        let offset = client * quarter + number * PAGE_SIZE % quarter;
+        if stop.load(Ordering::Relaxed) || nbd.try_write(offset, &page).is_err() {
+            return;
+        }
+        written.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn a_client_that_dies_in_a_write_harms_nobody() {
+    let server = Server::of_size("16M");
+    let mut witness = server.connect();
+    witness.write(0, b"kept").unwrap();
+    for round in 1..20 {
+        server.connect().die_in_write(1 << 20, &noise(round, 1 << 20));
+    }
+    assert_eq!(witness.read(0, 4).unwrap(), b"kept");
+    witness.write(1 << 20, &noise(99, 1 << 20)).unwrap();
+    assert!(witness.read(1 << 20, 1 << 20).unwrap() == noise(99, 1 << 20), "the last write counts");
+    server.check();
+}
+
+#[test]
+fn a_killed_client_harms_nobody() {
+    if !needs(&["nbdcopy"]) {
+        return;
+    }
+    let server = Server::of_size("256M");
+    let file = server.scratch.large("noise");
+    std::fs::write(&file, noise(1, 256 << 20)).unwrap();
+    let mut nbdcopy = Command::new("nbdcopy");
+    nbdcopy.arg(&file).arg(server.uri()).stderr(Stdio::null());
+    let mut nbdcopy = nbdcopy.spawn().unwrap();
+    eventually("the copy to begin", || server.figure("orig_data_size") > 0);
+    nbdcopy.kill().unwrap();
+    nbdcopy.wait().unwrap();
+    let mut client = server.connect();
+    client.write(0, b"alive").unwrap();
+    assert_eq!(client.read(0, 5).unwrap(), b"alive");
+    server.check();
+}
+
+#[test]
+fn full_memory_refuses_and_keeps() {
+    let server = Server::with(&["--size", "64M", "--memory-limit", "8M"]);
+    let mut client = server.connect();
+    let stored = fill(&mut client);
+    assert!(stored > 1024 && stored <= 2048, "{stored} pages of noise fill 8 MiB");
+    for number in 0..stored {
+        assert!(holds(&mut client, number), "page {number} is kept");
+    }
+    let refused = client.read(stored * PAGE_SIZE, PAGE_SIZE as usize).unwrap();
+    assert!(refused.iter().all(|&byte| byte == 0), "a refused write leaves nothing");
+
+    let half = stored / 2;
+    client.trim(0, (half * PAGE_SIZE) as u32).unwrap();
+    for number in stored..stored + half / 2 {
+        assert_eq!(put(&mut client, number), Ok(()), "discarding made room for page {number}");
+    }
+    assert!((half..stored + half / 2).all(|number| holds(&mut client, number)), "all is kept");
+    server.check();
+}
+
+/// Writes pages of noise until one is refused; how many were stored.
+fn fill(client: &mut Nbd) -> u64 {
+    let pages = client.size() / PAGE_SIZE;
+    for number in 0..pages {
+        if let Err(error) = put(client, number) {
+            assert_eq!(error, ENOSPC, "the client is told that there is no space");
+            return number;
+        }
+    }
+    panic!("{pages} pages of noise fitted below the limit");
+}
+
+fn put(client: &mut Nbd, number: u64) -> Result<(), u32> {
+    client.write(number * PAGE_SIZE, &noise(number + 1, PAGE_SIZE as usize))
+}
+
+fn holds(client: &mut Nbd, number: u64) -> bool {
+    let page = client.read(number * PAGE_SIZE, PAGE_SIZE as usize);
+    page == Ok(noise(number + 1, PAGE_SIZE as usize))
+}
+
+#[test]
+fn a_limit_set_later_counts_at_once() {
+    let server = Server::of_size("64M");
+    let mut client = server.connect();
+    (0..512).for_each(|number| put(&mut client, number).unwrap());
+    succeed(&mut ramfold(&["set", server.target(), "mem_limit", "1M"]));
+    assert_eq!(put(&mut client, 512), Err(ENOSPC));
+    assert!((0..512).all(|number| holds(&mut client, number)), "what was stored stays");
+    succeed(&mut ramfold(&["set", server.target(), "mem_limit", "0"]));
+    assert_eq!(put(&mut client, 512), Ok(()), "0 lifts the limit");
+}
+
+#[test]
+fn a_socket_left_by_a_dead_server_is_replaced() {
+    let scratch = Scratch::new();
+    let path = scratch.path("stale.sock");
+    let path = path.to_str().unwrap();
+    let mut servers = (0..2).map(|_| {
+        let mut command = Command::new(crate::rig::BINARY);
+        command.args(["serve", "--size", "1M", "--unix", path]);
+        command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
+    });
+    let mut serve_and_kill = || {
+        let mut child = servers.next().unwrap();
+        let served = || Nbd::connect_if_serving(Path::new(path)).is_some();
+        eventually("the server to serve", served);
+        child.kill().unwrap();
+        child.wait().unwrap();
+    };
+    serve_and_kill();
+    assert!(Path::new(path).exists(), "a killed server leaves its socket");
+    serve_and_kill();
+}

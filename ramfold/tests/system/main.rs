@@ -1,0 +1,22 @@
+//! `ramfold` from the outside: the built binary, and the clients its users have.
+//!
+//! ```text
+//!   clients     nbdinfo, nbdcopy, qemu-img, qemu-io, fio
+//!   filesystem  nbdfuse, a loop device, ext4
+//!   lifecycle   starting, stopping, dying clients, full memory
+//!   figures     what stat, set, check and estimate print
+//!   usage       what is refused, and in which words
+//!   rig         servers, scratch directories, tools, a bare NBD client
+//! ```
+//!
+//! Claims are the names of the tests. A test that needs a tool which is not installed says so and
+//! passes, but fails where CI=true. No claim is about speed; deadlines only catch hangs.
+
+#![forbid(unsafe_code)]
+
+mod clients;
+mod figures;
+mod filesystem;
+mod lifecycle;
+mod rig;
+mod usage;

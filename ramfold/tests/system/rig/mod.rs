@@ -1,0 +1,15 @@
+//! What the tests are built from.
+
+mod nbd;
+mod pages;
+mod scratch;
+mod server;
+mod tools;
+
+pub(crate) use nbd::Nbd;
+pub(crate) use pages::{PAGE_SIZE, noise, real_files};
+pub(crate) use scratch::Scratch;
+pub(crate) use server::Server;
+pub(crate) use tools::{
+    BINARY, eventually, from_env, needs, needs_device, needs_root, ramfold, refusal, succeed, tool,
+};

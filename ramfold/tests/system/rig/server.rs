@@ -1,0 +1,132 @@
+//! A running `ramfold serve`, killed with the test.
+//!
+//! Invariant: a Server that `with` returns is serving; its sockets lie in its own scratch
+//! directory, so tests never meet each other.
+
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex};
+
+use serde_json::Value;
+
+use super::{BINARY, Nbd, Scratch, eventually, ramfold, succeed};
+
+pub(crate) struct Server {
+    child: Child,
+    said: Arc<Mutex<String>>,
+    socket: PathBuf,
+    pub(crate) scratch: Scratch,
+}
+
+impl Server {
+    /// Serves a disk of this size with default settings.
+    pub(crate) fn of_size(size: &str) -> Server {
+        Server::with(&["--size", size])
+    }
+
+    pub(crate) fn with(arguments: &[&str]) -> Server {
+        let scratch = Scratch::new();
+        let socket = scratch.path("disk.sock");
+        let mut command = Command::new(BINARY);
+        command.arg("serve").args(arguments).arg("--unix").arg(&socket);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().expect("the built binary can be started");
+        let said = Arc::new(Mutex::new(String::new()));
+        listen(child.stdout.take(), &said);
+        listen(child.stderr.take(), &said);
+        let mut server = Server { child, said, socket, scratch };
+        eventually("a line with the URI", || {
+            let gone = server.child.try_wait().expect("a child can be waited for");
+            assert!(gone.is_none(), "serve {arguments:?} ended: {}", server.said());
+            server.said().contains("nbd+unix://")
+        });
+        server
+    }
+
+    pub(crate) fn socket(&self) -> &Path {
+        &self.socket
+    }
+
+    pub(crate) fn target(&self) -> &str {
+        self.socket.to_str().expect("scratch paths are text")
+    }
+
+    pub(crate) fn uri(&self) -> String {
+        format!("nbd+unix:///?socket={}", self.target())
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Everything printed so far, on both streams.
+    pub(crate) fn said(&self) -> String {
+        self.said.lock().expect("no listener panics").clone()
+    }
+
+    pub(crate) fn connect(&self) -> Nbd {
+        Nbd::connect(&self.socket)
+    }
+
+    pub(crate) fn stat(&self) -> Value {
+        let text = succeed(&mut ramfold(&["stat", self.target(), "--json"]));
+        let stat: Value = serde_json::from_str(&text)
+            .unwrap_or_else(|error| panic!("stat --json is not JSON: {error}\n{text}"));
+        assert!(stat.is_object(), "one device is one object, not an array: {text}");
+        stat
+    }
+
+    /// One integer of `stat --json`.
+    #[track_caller]
+    pub(crate) fn figure(&self, name: &str) -> u64 {
+        let stat = self.stat();
+        stat[name].as_u64().unwrap_or_else(|| panic!("no integer {name} in {stat}"))
+    }
+
+    #[track_caller]
+    pub(crate) fn check(&self) {
+        succeed(&mut ramfold(&["check", self.target()]));
+    }
+
+    pub(crate) fn signal(&self, name: &str) {
+        signal(self.pid(), name);
+    }
+
+    /// Waits for the server to end by itself.
+    pub(crate) fn wait(&mut self) -> ExitStatus {
+        let mut status = None;
+        eventually("the server to end", || {
+            status = self.child.try_wait().expect("a child can be waited for");
+            status.is_some()
+        });
+        status.expect("the wait ended with a status")
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // Both fail only when the child has ended and been waited for.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        if std::thread::panicking() {
+            eprintln!("-- the server said\n{}", self.said());
+        }
+    }
+}
+
+fn signal(pid: u32, name: &str) {
+    succeed(Command::new("sh").arg("-c").arg(format!("kill -{name} {pid}")));
+}
+
+fn listen(stream: Option<impl Read + Send + 'static>, said: &Arc<Mutex<String>>) {
+    let stream = BufReader::new(stream.expect("the stream is a pipe"));
+    let said = Arc::clone(said);
+    std::thread::spawn(move || {
+        for line in stream.lines().map_while(Result::ok) {
+            let mut said = said.lock().expect("no listener panics");
+            said.push_str(&line);
+            said.push('\n');
+        }
+    });
+}

@@ -1,0 +1,200 @@
+//! From what a person types to a control socket.
+//!
+//! | TARGET | control socket |
+//! |---|---|
+//! | `nbd+unix:///NAME?socket=PATH` | as for PATH |
+//! | PATH of a control socket, `*.ctl` | PATH |
+//! | PATH of an NBD socket | `PATH.ctl`; for a `NAME.sock` without one, `NAME.ctl` beside it |
+//! | NAME | `NAME.ctl` in the runtime directory |
+//!
+//! What has a `/` in it is a path; so is what is not found as a name but exists as a file.
+
+use super::ControlError;
+use crate::runtime::{self, CONTROL_SUFFIX, SOCKET_SUFFIX};
+use crate::uri;
+use std::fs;
+use std::os::unix::fs::FileTypeExt;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+
+/// A server that runs.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Running {
+    /// Its device's name.
+    pub name: String,
+    /// Its control socket.
+    pub control: PathBuf,
+}
+
+/// The control socket that TARGET means. It exists; whether somebody listens, `call` will say.
+pub fn locate(target: &str) -> Result<PathBuf, ControlError> {
+    locate_in(&runtime::directory(), target)
+}
+
+/// The servers that run and were given no place of their own, by name.
+pub fn list() -> Vec<Running> {
+    list_in(&runtime::directory())
+}
+
+fn locate_in(directory: &Path, target: &str) -> Result<PathBuf, ControlError> {
+    let wrong = |hint: String| ControlError::NoSuchTarget { target: target.to_owned(), hint };
+    if target.starts_with(uri::UNIX) {
+        let socket = uri::socket_of(target)
+            .ok_or_else(|| wrong("the address has no socket=PATH in it".into()))?;
+        return beside(&socket).map_err(wrong);
+    }
+    if target.starts_with("nbd://") || target.starts_with("nbds://") {
+        return Err(wrong("there is no control over TCP; use the Unix socket".into()));
+    }
+    if let Some((_, control)) = runtime::sockets(directory, target) {
+        // In a directory that others can write to, a name means nothing.
+        if is_socket(&control) && runtime::is_private(directory) {
+            return Ok(control);
+        }
+        if !Path::new(target).exists() {
+            let known = known_names(directory);
+            return Err(wrong(format!("no server of this name runs ({known}), and no such file")));
+        }
+    }
+    beside(Path::new(target)).map_err(wrong)
+}
+
+/// The control socket that belongs to a path, or what is wrong with the path.
+fn beside(path: &Path) -> Result<PathBuf, String> {
+    if is_socket(path) && has_suffix(path, CONTROL_SUFFIX) {
+        return Ok(path.to_owned());
+    }
+    let mut candidates = vec![runtime::control_beside(path)];
+    if has_suffix(path, SOCKET_SUFFIX) {
+        candidates.push(path.with_extension(&CONTROL_SUFFIX[1..]));
+    }
+    if let Some(found) = candidates.iter().find(|candidate| is_socket(candidate)) {
+        return Ok(found.clone());
+    }
+    Err(if !path.exists() {
+        "there is no such socket".into()
+    } else if is_socket(path) {
+        format!("no control socket belongs to it ({} is missing)", candidates[0].display())
+    } else {
+        "it is not a socket; give the socket, the address or the name of a server".into()
+    })
+}
+
+fn list_in(directory: &Path) -> Vec<Running> {
+    let mut running = found_in(directory);
+    running.retain(|server| UnixStream::connect(&server.control).is_ok());
+    running
+}
+
+/// Control sockets in a directory, with or without somebody behind them.
+fn found_in(directory: &Path) -> Vec<Running> {
+    if !runtime::is_private(directory) {
+        return Vec::new();
+    }
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    let mut found: Vec<Running> = entries
+        .filter_map(|entry| {
+            let name = entry.file_name().to_str()?.strip_suffix(CONTROL_SUFFIX)?.to_owned();
+            Some(Running { name, control: entry.path() })
+        })
+        .filter(|server| is_socket(&server.control))
+        .collect();
+    found.sort();
+    found
+}
+
+fn known_names(directory: &Path) -> String {
+    let names: Vec<String> = list_in(directory).into_iter().map(|server| server.name).collect();
+    if names.is_empty() { "none does".into() } else { format!("running: {}", names.join(", ")) }
+}
+
+fn is_socket(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|found| found.file_type().is_socket())
+}
+
+fn has_suffix(path: &Path, suffix: &str) -> bool {
+    path.as_os_str().as_encoded_bytes().ends_with(suffix.as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::DirBuilderExt;
+    use std::os::unix::net::UnixListener;
+
+    /// A directory of its own, gone at the end.
+    struct Scratch(PathBuf);
+
+    impl Scratch {
+        fn new(name: &str) -> Self {
+            let path = std::env::temp_dir().join(format!("serve-{name}-{}", std::process::id()));
+            let _ = fs::remove_dir_all(&path);
+            fs::DirBuilder::new().mode(0o700).create(&path).unwrap();
+            Self(path)
+        }
+
+        fn listen(&self, name: &str) -> (PathBuf, UnixListener) {
+            let path = self.0.join(name);
+            let listener = UnixListener::bind(&path).unwrap();
+            (path, listener)
+        }
+    }
+
+    impl Drop for Scratch {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    #[test]
+    fn every_form_of_target_leads_to_its_control_socket() {
+        let scratch = Scratch::new("forms");
+        let (named, _keep1) = scratch.listen("zram0.ctl");
+        let (nbd, _keep2) = scratch.listen("zram0.sock");
+        let (placed, _keep3) = scratch.listen("other.sock.ctl");
+        let other = scratch.0.join("other.sock").display().to_string();
+        let rows = [
+            ("zram0".to_owned(), &named),
+            (named.display().to_string(), &named),
+            (nbd.display().to_string(), &named),
+            (uri::unix("zram0", &nbd), &named),
+            (other, &placed),
+        ];
+        for (target, expected) in rows {
+            let found = locate_in(&scratch.0, &target).unwrap_or_else(|e| panic!("{target}: {e}"));
+            assert_eq!(&found, expected, "{target}");
+        }
+    }
+
+    #[test]
+    fn a_wrong_target_says_what_would_be_right() {
+        let scratch = Scratch::new("wrong");
+        let (_, _keep) = scratch.listen("zram7.ctl");
+        let (lonely, _keep) = scratch.listen("lonely.sock");
+        let file = scratch.0.join("file");
+        fs::write(&file, "").unwrap();
+        let rows = [
+            ("zram9".to_owned(), "running: zram7"),
+            ("nbd://localhost/zram7".to_owned(), "no control over TCP"),
+            ("nbd+unix:///zram7".to_owned(), "socket=PATH"),
+            ("/nonexistent/x.sock".to_owned(), "no such socket"),
+            (lonely.display().to_string(), "no control socket belongs to it"),
+            (file.display().to_string(), "not a socket"),
+        ];
+        for (target, words) in rows {
+            let error = locate_in(&scratch.0, &target).expect_err(&target).to_string();
+            assert!(error.contains(words), "{target}: {error:?} does not say {words:?}");
+            assert_eq!(error.lines().count(), 1);
+        }
+    }
+
+    #[test]
+    fn only_servers_that_listen_are_listed() {
+        let scratch = Scratch::new("list");
+        let (control, _keep) = scratch.listen("alive.ctl");
+        drop(scratch.listen("stale.ctl"));
+        fs::write(scratch.0.join("file.ctl"), "").unwrap();
+        assert_eq!(list_in(&scratch.0), [Running { name: "alive".into(), control }]);
+        assert_eq!(list_in(Path::new("/nonexistent")), []);
+    }
+}

@@ -1,0 +1,170 @@
+//! A listening socket: a Unix path only its owner can open, or a TCP address.
+//!
+//! What is at a Unix path, and what happens:
+//!
+//! | found | done |
+//! |---|---|
+//! | nothing | the socket is made, mode 0600, its directory too (0700) if it is missing |
+//! | a socket that refuses connections | its server is gone: removed, replaced |
+//! | a socket that accepts them | `ServeError::InUse` |
+//! | anything else | `ServeError::NotASocket`, left alone |
+//!
+//! Invariants: looking, removing, binding and listening happen under a lock on the directory, so
+//! of two starting servers one sees the other; on closing, a path is removed only while it still
+//! leads to the socket that was made here.
+
+use crate::error::ServeError;
+use crate::socket::Socket;
+use rustix::fs::{FlockOperation, Mode};
+use rustix::io::Errno;
+use rustix::net::{self, AddressFamily, Shutdown, SocketAddrUnix, SocketFlags, SocketType};
+use std::fs::{self, DirBuilder, File, Metadata};
+use std::io;
+use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
+
+/// Connections the system keeps waiting before they are accepted.
+const BACKLOG: i32 = 128;
+/// Tries to lock a directory; a starting server holds the lock for less than a millisecond.
+const LOCK_TRIES: u32 = 100;
+/// Between two of them: a second in all.
+const LOCK_PAUSE: Duration = Duration::from_millis(10);
+
+/// A listening socket.
+pub(crate) struct Door {
+    fd: OwnedFd,
+    place: Place,
+}
+
+/// Where a door is.
+pub(crate) enum Place {
+    /// At a path, as the file with this device and inode.
+    Unix {
+        /// Absolute if it was given so.
+        path: PathBuf,
+        /// Device and inode.
+        file: (u64, u64),
+    },
+    /// At an address, with its real port.
+    Tcp(SocketAddr),
+}
+
+impl Door {
+    /// Listens at a path.
+    pub(crate) fn unix(path: &Path) -> Result<Self, ServeError> {
+        let failed = |source| ServeError::Unix { path: path.to_owned(), source };
+        let address = SocketAddrUnix::new(path).map_err(|error| failed(error.into()))?;
+        let parent = match path.parent() {
+            Some(parent) if !parent.as_os_str().is_empty() => parent,
+            _ => Path::new("."),
+        };
+        DirBuilder::new().recursive(true).mode(0o700).create(parent).map_err(failed)?;
+        let _lock = lock_directory(parent)?;
+        clear(path)?;
+        let fd = bind_private(&address).map_err(|error| match error {
+            Errno::ADDRINUSE => ServeError::InUse(path.to_owned()),
+            other => failed(other.into()),
+        })?;
+        let file = identity(&fs::symlink_metadata(path).map_err(failed)?);
+        Ok(Self { fd, place: Place::Unix { path: path.to_owned(), file } })
+    }
+
+    /// Listens at `HOST:PORT`; elsewhere than on the loopback only with `anywhere`.
+    pub(crate) fn tcp(address: &str, anywhere: bool) -> Result<Self, ServeError> {
+        let failed = |source| ServeError::Tcp { address: address.to_owned(), source };
+        let found: Vec<SocketAddr> = address.to_socket_addrs().map_err(failed)?.collect();
+        if let Some(open) = found.iter().find(|found| !anywhere && !found.ip().is_loopback()) {
+            return Err(ServeError::NotLoopback(*open));
+        }
+        let listener = TcpListener::bind(&found[..]).map_err(failed)?;
+        let local = listener.local_addr().map_err(failed)?;
+        Ok(Self { fd: listener.into(), place: Place::Tcp(local) })
+    }
+
+    /// Where it is.
+    pub(crate) fn place(&self) -> &Place {
+        &self.place
+    }
+
+    /// Waits for a connection.
+    pub(crate) fn accept(&self) -> Result<Socket, Errno> {
+        let socket = Socket::new(net::accept_with(&self.fd, SocketFlags::CLOEXEC)?);
+        if let Place::Tcp(_) = self.place {
+            // Both settings are improvements, none is needed.
+            let _ = socket.tune_tcp();
+        }
+        Ok(socket)
+    }
+
+    /// No more connections: a blocked `accept` returns, the path is gone.
+    pub(crate) fn close(&self) {
+        if let Place::Unix { path, file } = &self.place {
+            let ours = fs::symlink_metadata(path).is_ok_and(|found| identity(&found) == *file);
+            if ours {
+                // If somebody was faster, it is gone as it should be.
+                let _ = fs::remove_file(path);
+            }
+        }
+        // Fails only if it was shut already.
+        let _ = net::shutdown(&self.fd, Shutdown::Both);
+    }
+}
+
+impl Drop for Door {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+/// Holds off other starting servers until dropped.
+fn lock_directory(directory: &Path) -> Result<File, ServeError> {
+    let failed = |source| ServeError::Unix { path: directory.to_owned(), source };
+    let opened = File::open(directory).map_err(failed)?;
+    for _ in 0..LOCK_TRIES {
+        match rustix::fs::flock(&opened, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Ok(opened),
+            Err(Errno::WOULDBLOCK) => thread::sleep(LOCK_PAUSE),
+            Err(error) => return Err(failed(error.into())),
+        }
+    }
+    Err(ServeError::Busy(directory.to_owned()))
+}
+
+/// Makes way for a new socket, as the table above says.
+fn clear(path: &Path) -> Result<(), ServeError> {
+    let failed = |source| ServeError::Unix { path: path.to_owned(), source };
+    match fs::symlink_metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(failed(error)),
+        Ok(found) if !found.file_type().is_socket() => {
+            return Err(ServeError::NotASocket(path.to_owned()));
+        }
+        Ok(_) => {}
+    }
+    match UnixStream::connect(path) {
+        Ok(_) => Err(ServeError::InUse(path.to_owned())),
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+            fs::remove_file(path).map_err(failed)
+        }
+        Err(error) => Err(failed(error)),
+    }
+}
+
+/// Makes the socket and listens. On Linux the file takes the mode the unbound socket has, so
+/// that there is no moment at which others could connect.
+fn bind_private(address: &SocketAddrUnix) -> Result<OwnedFd, Errno> {
+    let fd = net::socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    rustix::fs::fchmod(&fd, Mode::from_raw_mode(0o600))?;
+    net::bind(&fd, address)?;
+    net::listen(&fd, BACKLOG)?;
+    Ok(fd)
+}
+
+fn identity(file: &Metadata) -> (u64, u64) {
+    (file.dev(), file.ino())
+}

@@ -1,0 +1,86 @@
+//! Why a server did not start, worded for the person who started it.
+
+use std::{error, fmt, io, net::SocketAddr, path::PathBuf};
+
+/// What keeps a server or a control socket from starting.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum ServeError {
+    /// Neither a Unix socket nor a TCP address was given.
+    NoListener,
+    /// The export's name is not one NBD can carry.
+    BadName {
+        /// Bytes in it.
+        len: usize,
+    },
+    /// A server that still runs listens there.
+    InUse(PathBuf),
+    /// Something that is not a socket is there; it is never removed.
+    NotASocket(PathBuf),
+    /// Another process is starting or replacing a server in this directory right now.
+    Busy(PathBuf),
+    /// A directory that must be private to us is not.
+    NotPrivate(PathBuf),
+    /// The Unix socket could not be made.
+    Unix {
+        /// Where.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// Anyone on the network could connect, and nobody insisted on that.
+    NotLoopback(SocketAddr),
+    /// The TCP address could not be understood or bound.
+    Tcp {
+        /// As it was given.
+        address: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// No thread could be started.
+    Thread(io::Error),
+}
+
+impl fmt::Display for ServeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoListener => f.write_str("nothing to listen on: give a Unix socket or an address"),
+            Self::BadName { len } => {
+                write!(f, "the name has {len} bytes; it must have 1 to 4096 and no NUL")
+            }
+            Self::InUse(path) => write!(f, "{} is in use by a running server", path.display()),
+            Self::NotASocket(path) => {
+                write!(f, "{} exists and is not a socket; it is left alone", path.display())
+            }
+            Self::Busy(path) => write!(
+                f,
+                "another process holds the lock of {}; try again, or another directory",
+                path.display()
+            ),
+            Self::NotPrivate(path) => write!(
+                f,
+                "{} must be a directory of yours with mode 0700; remove it or set XDG_RUNTIME_DIR",
+                path.display()
+            ),
+            Self::Unix { path, source } => write!(f, "{}: {source}", path.display()),
+            Self::NotLoopback(address) => write!(
+                f,
+                "{address} is reachable from other machines and NBD has no password; \
+                 use 127.0.0.1 or insist"
+            ),
+            Self::Tcp { address, source } => write!(f, "{address}: {source}"),
+            Self::Thread(source) => write!(f, "cannot start a thread: {source}"),
+        }
+    }
+}
+
+impl error::Error for ServeError {
+    fn source(&self) -> Option<&(dyn error::Error + 'static)> {
+        match self {
+            Self::Unix { source, .. } | Self::Tcp { source, .. } | Self::Thread(source) => {
+                Some(source)
+            }
+            _ => None,
+        }
+    }
+}

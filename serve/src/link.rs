@@ -1,0 +1,224 @@
+//! A connection with its two buffers: how requests come in and replies go out.
+//!
+//! ```text
+//!             want / skip                      append ... send
+//!   socket ---------------> inbox     outbox ------------------> socket
+//!                  '--- every wait for input sends the outbox first ---'
+//! ```
+//!
+//! Invariants
+//! - L1. Nobody waits for a client while replies to it are unsent, so a client that waits for
+//!   an answer before it goes on is never waited for in turn.
+//! - L2. Replies to requests that arrived together leave together, in one call, unless they
+//!   exceed `SEND_AT`.
+//! - L3. After `IDLE_AFTER` without input the big buffers are given back, and the wait goes on
+//!   without a limit: a quiet connection costs no wake-ups.
+
+use crate::buffer::{Inbox, Meter, NoMemory, Outbox};
+use crate::limits::{INBOX_MAX, OUTBOX_MAX, SEND_AT};
+use crate::service::Ticket;
+use rustix::io::Errno;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Why a connection ends. Never the server's end.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    /// The client said goodbye.
+    Done,
+    /// The client closed without a word, or its machine is gone.
+    Hangup,
+    /// The client took too long over the handshake.
+    Timeout,
+    /// The client does not speak NBD, or not as agreed.
+    Nonsense(&'static str),
+    /// A reply could not be completed after its beginning was sent.
+    CutReply,
+    /// No memory for this connection's buffers.
+    NoMemory,
+    /// The server stops.
+    Stopping,
+}
+
+impl From<NoMemory> for End {
+    fn from(_: NoMemory) -> Self {
+        Self::NoMemory
+    }
+}
+
+/// How long to wait for input.
+#[derive(Clone, Copy, Debug)]
+enum Patience {
+    /// Until then, in all.
+    Until(Instant),
+    /// For so long, then give buffers back.
+    Awake(Duration),
+    /// For ever.
+    Asleep(Duration),
+}
+
+/// A connection with its buffers.
+pub(crate) struct Link<'a> {
+    ticket: &'a Ticket,
+    inbox: Inbox,
+    outbox: Outbox,
+    patience: Patience,
+}
+
+impl<'a> Link<'a> {
+    /// A new connection; whatever it is for must be agreed within `limit`.
+    pub(crate) fn new(ticket: &'a Ticket, meter: &Arc<Meter>, limit: Duration) -> Self {
+        // A limit that cannot be set shows as a longer wait, which `stop` ends as well.
+        let _ = ticket.socket().limit_send(Some(limit.max(MOMENT)));
+        Self {
+            ticket,
+            inbox: Inbox::new(Arc::clone(meter)),
+            outbox: Outbox::new(Arc::clone(meter)),
+            patience: Patience::Until(Instant::now() + limit),
+        }
+    }
+
+    /// The handshake is over: from now on the client may take its time.
+    pub(crate) fn relax(&mut self, idle_after: Duration) -> Result<(), End> {
+        self.patience = Patience::Awake(idle_after.max(MOMENT));
+        self.ticket.socket().limit_send(None).map_err(hangup)?;
+        self.apply_patience()
+    }
+
+    /// Received and not handled.
+    pub(crate) fn input(&self) -> &[u8] {
+        self.inbox.bytes()
+    }
+
+    /// The first `n` bytes of the input are handled.
+    pub(crate) fn consume(&mut self, n: usize) {
+        self.inbox.consume(n);
+    }
+
+    /// Waits until at least `n` bytes of input are there.
+    pub(crate) fn want(&mut self, n: usize) -> Result<(), End> {
+        debug_assert!(n <= INBOX_MAX, "such input never fits");
+        while self.inbox.bytes().len() < n {
+            self.receive(n)?;
+        }
+        Ok(())
+    }
+
+    /// Takes exactly `N` bytes of input.
+    pub(crate) fn take<const N: usize>(&mut self) -> Result<[u8; N], End> {
+        self.want(N)?;
+        let mut bytes = [0; N];
+        bytes.copy_from_slice(&self.inbox.bytes()[..N]);
+        self.inbox.consume(N);
+        Ok(bytes)
+    }
+
+    /// Throws away `len` bytes of input.
+    pub(crate) fn skip(&mut self, mut len: u64) -> Result<(), End> {
+        while len > 0 {
+            self.want(1)?;
+            let n = self.inbox.bytes().len().min(usize::try_from(len).unwrap_or(usize::MAX));
+            self.inbox.consume(n);
+            len -= n as u64;
+        }
+        Ok(())
+    }
+
+    /// Makes room for a reply of `n` bytes, by sending earlier ones if need be: the next
+    /// `append`s of so many bytes in all send nothing, so they can be taken back.
+    pub(crate) fn make_room(&mut self, n: usize) -> Result<usize, End> {
+        debug_assert!(n <= OUTBOX_MAX, "such a reply never fits");
+        if !self.outbox.can_hold(n) {
+            self.send()?;
+        }
+        Ok(self.outbox.filled())
+    }
+
+    /// Adds `n` bytes to the replies, to be filled in by the caller.
+    pub(crate) fn append(&mut self, n: usize) -> Result<&mut [u8], End> {
+        self.make_room(n)?;
+        Ok(self.outbox.append(n)?)
+    }
+
+    /// Adds bytes to the replies.
+    pub(crate) fn put(&mut self, bytes: &[u8]) -> Result<(), End> {
+        self.append(bytes.len())?.copy_from_slice(bytes);
+        Ok(())
+    }
+
+    /// Takes back replies down to a mark that `make_room` returned.
+    pub(crate) fn rewind(&mut self, mark: usize) {
+        self.outbox.rewind(mark);
+    }
+
+    /// A reply is complete: send if enough has come together.
+    pub(crate) fn complete(&mut self) -> Result<(), End> {
+        if self.outbox.filled() >= SEND_AT { self.send() } else { Ok(()) }
+    }
+
+    /// Sends what has been gathered.
+    pub(crate) fn send(&mut self) -> Result<(), End> {
+        let sent = self.ticket.socket().send(self.outbox.bytes());
+        self.outbox.rewind(0);
+        sent.map_err(hangup)
+    }
+
+    /// One wait for input, with the replies sent before (L1).
+    fn receive(&mut self, total: usize) -> Result<(), End> {
+        self.send()?;
+        if self.ticket.is_stopping() {
+            return Err(End::Stopping);
+        }
+        self.wake_up()?;
+        match self.ticket.socket().receive(self.inbox.space(total)?) {
+            Ok(0) => Err(End::Hangup),
+            Ok(n) => Ok(self.inbox.received(n)?),
+            Err(Errno::AGAIN) => self.fall_asleep(),
+            Err(error) => Err(hangup(error)),
+        }
+    }
+
+    /// Before a wait: a handshake has less time left, and whoever holds big buffers again will
+    /// have to give them back again.
+    fn wake_up(&mut self) -> Result<(), End> {
+        match self.patience {
+            Patience::Until(_) => self.apply_patience(),
+            Patience::Asleep(idle_after) if self.inbox.is_large() || self.outbox.is_large() => {
+                self.patience = Patience::Awake(idle_after);
+                self.apply_patience()
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The time is up: the end of a handshake, the beginning of rest for a served client.
+    fn fall_asleep(&mut self) -> Result<(), End> {
+        let Patience::Awake(idle_after) = self.patience else { return Err(End::Timeout) };
+        self.inbox.shrink()?;
+        self.outbox.shrink()?;
+        self.patience = Patience::Asleep(idle_after);
+        self.apply_patience()
+    }
+
+    fn apply_patience(&self) -> Result<(), End> {
+        let limit = match self.patience {
+            Patience::Until(end) => {
+                let left = end.saturating_duration_since(Instant::now());
+                if left.is_zero() {
+                    return Err(End::Timeout);
+                }
+                Some(left.max(MOMENT))
+            }
+            Patience::Awake(idle_after) => Some(idle_after),
+            Patience::Asleep(_) => None,
+        };
+        self.ticket.socket().limit_receive(limit).map_err(hangup)
+    }
+}
+
+/// The shortest limit a socket can have; zero would mean none.
+const MOMENT: Duration = Duration::from_millis(1);
+
+fn hangup(error: Errno) -> End {
+    if error == Errno::AGAIN { End::Timeout } else { End::Hangup }
+}

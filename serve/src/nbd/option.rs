@@ -1,0 +1,157 @@
+//! One option of the handshake and its answer.
+//!
+//! | option | answer |
+//! |---|---|
+//! | `EXPORT_NAME` | size and flags, then transmission; an unknown name ends the connection |
+//! | `GO`, `INFO` | what was asked for, `ACK`; after `GO`, transmission |
+//! | `LIST` | the one export |
+//! | `STRUCTURED_REPLY` | `ACK` |
+//! | `LIST_META_CONTEXT`, `SET_META_CONTEXT` | see `contexts` |
+//! | `ABORT` | `ACK`, and the connection ends |
+//! | `STARTTLS` | `ERR_POLICY` |
+//! | any other | `ERR_UNSUP` |
+//!
+//! Invariant: data that does not have the option's form, to the byte, is `ERR_INVALID` and
+//! changes nothing that was agreed before.
+
+use crate::limits::{NAME_MAX, PAYLOAD_MAX};
+use crate::link::End;
+use crate::nbd::handshake::Haggling;
+use crate::nbd::{contexts, wire};
+
+/// What comes after an option.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Next {
+    /// Another option.
+    Option,
+    /// Requests.
+    Transmission,
+}
+
+/// Answers an option.
+pub(super) fn answer(client: &mut Haggling<'_, '_>, option: u32, data: &[u8]) -> Result<Next, End> {
+    match option {
+        wire::OPT_EXPORT_NAME => return export_name(client, data),
+        wire::OPT_GO | wire::OPT_INFO => return go(client, option, data),
+        wire::OPT_ABORT => {
+            client.reply(option, wire::REP_ACK, &[])?;
+            // A client that has closed already did not want the answer.
+            let _ = client.link.send();
+            return Err(End::Done);
+        }
+        wire::OPT_LIST if data.is_empty() => list(client)?,
+        wire::OPT_STRUCTURED_REPLY if data.is_empty() => {
+            client.agreed.structured = true;
+            client.reply(option, wire::REP_ACK, &[])?;
+        }
+        wire::OPT_LIST | wire::OPT_STRUCTURED_REPLY => {
+            client.refuse(option, wire::REP_ERR_INVALID, "this option takes no data")?;
+        }
+        wire::OPT_LIST_META_CONTEXT | wire::OPT_SET_META_CONTEXT => {
+            contexts::answer(client, option, data)?;
+        }
+        wire::OPT_STARTTLS => {
+            client.refuse(option, wire::REP_ERR_POLICY, "this server does not offer TLS")?;
+        }
+        _ => client.refuse(option, wire::REP_ERR_UNSUP, "unknown option")?,
+    }
+    Ok(Next::Option)
+}
+
+fn export_name(client: &mut Haggling<'_, '_>, name: &[u8]) -> Result<Next, End> {
+    if !client.export.answers_to(name) {
+        return Err(End::Nonsense("no such export"));
+    }
+    let flags = client.export.transmission_flags(client.agreed);
+    client.link.put(&client.export.size.to_be_bytes())?;
+    client.link.put(&flags.to_be_bytes())?;
+    if !client.no_zeroes {
+        client.link.put(&[0; 124])?;
+    }
+    Ok(Next::Transmission)
+}
+
+fn list(client: &mut Haggling<'_, '_>) -> Result<(), End> {
+    let export = client.export;
+    let len = (export.name.len() as u32).to_be_bytes();
+    let parts = [&len[..], export.name.as_bytes(), export.description.as_bytes()];
+    client.reply(wire::OPT_LIST, wire::REP_SERVER, &parts)?;
+    client.reply(wire::OPT_LIST, wire::REP_ACK, &[])
+}
+
+fn go(client: &mut Haggling<'_, '_>, option: u32, data: &[u8]) -> Result<Next, End> {
+    let Some((name, wanted)) = parse_go(data) else {
+        client.refuse(option, wire::REP_ERR_INVALID, "malformed data")?;
+        return Ok(Next::Option);
+    };
+    if !client.export.answers_to(name) {
+        client.refuse(option, wire::REP_ERR_UNKNOWN, "no such export")?;
+        return Ok(Next::Option);
+    }
+    inform(client, option, &wanted)?;
+    client.reply(option, wire::REP_ACK, &[])?;
+    Ok(if option == wire::OPT_GO { Next::Transmission } else { Next::Option })
+}
+
+/// `name_len(4) name count(2) count * kind(2)`
+fn parse_go(data: &[u8]) -> Option<(&[u8], Wanted)> {
+    let (name, rest) = parse_name(data)?;
+    let (count, kinds) = rest.split_first_chunk()?;
+    if kinds.len() != 2 * usize::from(u16::from_be_bytes(*count)) {
+        return None;
+    }
+    let mut wanted = Wanted::default();
+    for kind in kinds.chunks_exact(2) {
+        match u16::from_be_bytes([kind[0], kind[1]]) {
+            wire::INFO_NAME => wanted.name = true,
+            wire::INFO_DESCRIPTION => wanted.description = true,
+            wire::INFO_BLOCK_SIZE => wanted.block_size = true,
+            _ => {}
+        }
+    }
+    Some((name, wanted))
+}
+
+/// `len(4) name`, at the front; returns the name and what follows.
+pub(super) fn parse_name(data: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (len, rest) = data.split_first_chunk()?;
+    let len = u32::from_be_bytes(*len) as usize;
+    if len <= NAME_MAX { rest.split_at_checked(len) } else { None }
+}
+
+/// What a client would like to know beyond size and flags.
+#[derive(Clone, Copy, Debug, Default)]
+struct Wanted {
+    name: bool,
+    description: bool,
+    block_size: bool,
+}
+
+fn inform(client: &mut Haggling<'_, '_>, option: u32, wanted: &Wanted) -> Result<(), End> {
+    let export = client.export;
+    let flags = export.transmission_flags(client.agreed).to_be_bytes();
+    info(client, option, wire::INFO_EXPORT, &[&export.size.to_be_bytes(), &flags])?;
+    if wanted.name {
+        info(client, option, wire::INFO_NAME, &[export.name.as_bytes()])?;
+    }
+    if wanted.description && !export.description.is_empty() {
+        info(client, option, wire::INFO_DESCRIPTION, &[export.description.as_bytes()])?;
+    }
+    if wanted.block_size {
+        let preferred = export.disk.block_size().to_be_bytes();
+        let sizes = [&1_u32.to_be_bytes()[..], &preferred, &PAYLOAD_MAX.to_be_bytes()];
+        info(client, option, wire::INFO_BLOCK_SIZE, &sizes)?;
+    }
+    Ok(())
+}
+
+fn info(
+    client: &mut Haggling<'_, '_>,
+    option: u32,
+    kind: u16,
+    parts: &[&[u8]],
+) -> Result<(), End> {
+    let kind = kind.to_be_bytes();
+    let parts: Vec<&[u8]> = std::iter::once(&kind[..]).chain(parts.iter().copied()).collect();
+    client.reply(option, wire::REP_INFO, &parts)
+}

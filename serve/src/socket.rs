@@ -1,0 +1,72 @@
+//! One end of a connection, Unix or TCP: bytes in, bytes out, and being told to stop.
+//!
+//! Blocking throughout. Another thread ends a blocked call with `end_input` or `end`.
+
+use rustix::io::Errno;
+use rustix::net::{self, RecvFlags, SendFlags, Shutdown, sockopt};
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+/// A connected stream socket.
+#[derive(Debug)]
+pub(crate) struct Socket {
+    fd: OwnedFd,
+}
+
+impl Socket {
+    /// Takes over a connected stream socket.
+    pub(crate) fn new(fd: OwnedFd) -> Self {
+        Self { fd }
+    }
+
+    /// Waits for bytes; 0 means the peer has closed, `Errno::AGAIN` that the time is up.
+    pub(crate) fn receive(&self, into: &mut [u8]) -> Result<usize, Errno> {
+        loop {
+            match net::recv(&self.fd, &mut *into, RecvFlags::empty()) {
+                Err(Errno::INTR) => {}
+                other => return other.map(|(_, received)| received),
+            }
+        }
+    }
+
+    /// Sends all of `bytes`, waiting for the peer as long as it takes, or as long as the limit
+    /// set on sending says.
+    pub(crate) fn send(&self, mut bytes: &[u8]) -> Result<(), Errno> {
+        while !bytes.is_empty() {
+            match net::send(&self.fd, bytes, SendFlags::NOSIGNAL) {
+                Ok(sent) => bytes = &bytes[sent..],
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Limits how long one `receive` waits; `None` is for ever.
+    pub(crate) fn limit_receive(&self, limit: Option<Duration>) -> Result<(), Errno> {
+        sockopt::set_socket_timeout(&self.fd, sockopt::Timeout::Recv, limit)
+    }
+
+    /// Limits how long one `send` waits; `None` is for ever.
+    pub(crate) fn limit_send(&self, limit: Option<Duration>) -> Result<(), Errno> {
+        sockopt::set_socket_timeout(&self.fd, sockopt::Timeout::Send, limit)
+    }
+
+    /// Replies go out at once, and a peer whose machine is gone is noticed in the end.
+    pub(crate) fn tune_tcp(&self) -> Result<(), Errno> {
+        sockopt::set_tcp_nodelay(&self.fd, true)?;
+        sockopt::set_socket_keepalive(&self.fd, true)
+    }
+
+    /// No more input: a blocked `receive` returns, replies can still be sent.
+    pub(crate) fn end_input(&self) {
+        // The peer may be gone already; then there is nothing to end.
+        let _ = net::shutdown(&self.fd, Shutdown::Read);
+    }
+
+    /// Nothing more in either direction: every blocked call returns.
+    pub(crate) fn end(&self) {
+        // As above.
+        let _ = net::shutdown(&self.fd, Shutdown::Both);
+    }
+}

@@ -1,0 +1,193 @@
+//! The device as a [`Disk`]: byte ranges cut into pages.
+//!
+//! ```text
+//!   range     .....|xxxxxx|xxxxxxxx|xxxxxxxx|xxx.....
+//!                   change  write    write   change        a part of a page is changed in place
+//! ```
+//!
+//! Lock: none here; pages are independent, and a request over several is not atomic.
+
+use disk::{Allocation, Disk, DiskError, Extent, ExtentKind, check_range};
+use zsmalloc::{Content, LEAF_CELLS, PAGE_SIZE};
+
+use crate::counters::{Tally, bump};
+use crate::device::Zram;
+use crate::same::Same;
+use crate::slots::split;
+
+/// A page, and the part of it that a request is about.
+#[derive(Clone, Copy)]
+struct Part {
+    page: u64,
+    start: usize,
+    len: usize,
+}
+
+impl Part {
+    fn is_whole(&self) -> bool {
+        self.len == PAGE_SIZE
+    }
+}
+
+/// The pages of a byte range.
+fn parts(offset: u64, len: u64) -> impl Iterator<Item = Part> {
+    let end = offset + len;
+    let mut at = offset;
+    std::iter::from_fn(move || {
+        if at >= end {
+            return None;
+        }
+        let start = (at % PAGE_SIZE as u64) as usize;
+        let len = (PAGE_SIZE - start).min((end - at) as usize);
+        let part = Part { page: at / PAGE_SIZE as u64, start, len };
+        at += len as u64;
+        Some(part)
+    })
+}
+
+impl Zram {
+    fn read_parts(&self, offset: u64, buf: &mut [u8]) -> Result<(), DiskError> {
+        let mut rest = buf;
+        for part in parts(offset, rest.len() as u64) {
+            let (here, after) = rest.split_at_mut(part.len);
+            rest = after;
+            if part.is_whole() {
+                self.read_page(part.page, here)?;
+            } else {
+                let mut page = [0; PAGE_SIZE];
+                self.read_page(part.page, &mut page)?;
+                here.copy_from_slice(&page[part.start..part.start + part.len]);
+            }
+        }
+        Ok(())
+    }
+
+    fn write_parts(&self, offset: u64, data: &[u8]) -> Result<(), DiskError> {
+        let mut rest = data;
+        for part in parts(offset, rest.len() as u64) {
+            let (here, after) = rest.split_at(part.len);
+            rest = after;
+            if part.is_whole() {
+                self.write_page(part.page, here)?;
+            } else {
+                let range = part.start..part.start + part.len;
+                self.change_page(part.page, |page| page[range].copy_from_slice(here))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Zeroes the parts of pages at the ends of a range; gives the whole pages in between.
+    fn zero_ends(&self, offset: u64, len: u64) -> Result<std::ops::Range<u64>, DiskError> {
+        let page_bytes = PAGE_SIZE as u64;
+        let whole = offset.div_ceil(page_bytes)..(offset + len) / page_bytes;
+        let head = (whole.start * page_bytes).min(offset + len) - offset;
+        let tail_start = (whole.end * page_bytes).max(offset + head);
+        let tail = offset + len - tail_start;
+        for part in parts(offset, head).chain(parts(tail_start, tail)) {
+            if self.slots.peek(part.page) != Content::Empty {
+                let range = part.start..part.start + part.len;
+                self.change_page(part.page, |page| page[range].fill(0))?;
+            }
+        }
+        Ok(whole.start..whole.end.max(whole.start))
+    }
+
+    /// Empties whole pages: whole leaves in one exchange each, the rest slot by slot.
+    fn discard_pages(&self, pages: std::ops::Range<u64>) {
+        let mut page = pages.start;
+        while page < pages.end {
+            let (index, cell) = split(page);
+            let last = (page + (LEAF_CELLS - cell) as u64).min(pages.end);
+            if last - page == LEAF_CELLS as u64 {
+                self.discard_leaf(index);
+            } else if self.slots.leaf(index).is_some() {
+                (page..last).for_each(|page| self.discard_page(page));
+            }
+            page = last;
+        }
+        bump(&self.counters.notify_free, pages.end - pages.start);
+    }
+
+    fn discard_leaf(&self, index: usize) {
+        let mut gone = Tally::default();
+        self.slots.remove_leaf(index, |slot| {
+            gone.add(Tally::of(slot.content()));
+            self.retire(slot.content());
+        });
+        self.counters.remove(gone);
+    }
+
+    fn check_write(&self, offset: u64, len: u64) -> Result<(), DiskError> {
+        if self.config.read_only {
+            return Err(DiskError::ReadOnly);
+        }
+        check_range(self.config.disksize, offset, len)
+    }
+
+    fn kind_of(&self, page: u64) -> ExtentKind {
+        match self.slots.peek(page) {
+            Content::Empty => ExtentKind::Hole,
+            Content::Value { tag, value } if Same::from_cell(tag, value) == Some(Same::ZERO) => {
+                ExtentKind::Zero
+            }
+            Content::Value { .. } | Content::Object { .. } => ExtentKind::Data,
+        }
+    }
+}
+
+impl Disk for Zram {
+    fn size_bytes(&self) -> u64 {
+        self.config.disksize
+    }
+
+    fn read_only(&self) -> bool {
+        self.config.read_only
+    }
+
+    fn read(&self, offset: u64, buf: &mut [u8]) -> Result<(), DiskError> {
+        check_range(self.config.disksize, offset, buf.len() as u64)?;
+        self.counted_read(self.read_parts(offset, buf))
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> Result<(), DiskError> {
+        self.check_write(offset, data.len() as u64)?;
+        self.counted_write(self.write_parts(offset, data))
+    }
+
+    fn discard(&self, offset: u64, len: u64) -> Result<(), DiskError> {
+        self.check_write(offset, len)?;
+        let whole = self.counted_write(self.zero_ends(offset, len))?;
+        self.discard_pages(whole);
+        Ok(())
+    }
+
+    fn write_zeroes(&self, offset: u64, len: u64, keep: Allocation) -> Result<(), DiskError> {
+        if keep == Allocation::MayUnmap {
+            return self.discard(offset, len);
+        }
+        self.check_write(offset, len)?;
+        let zero = || {
+            let mut whole = self.zero_ends(offset, len)?;
+            whole.try_for_each(|page| self.write_zero_page(page))
+        };
+        self.counted_write(zero())
+    }
+
+    fn flush(&self) -> Result<(), DiskError> {
+        Ok(()) // what was written is in the pool already
+    }
+
+    fn next_extent(&self, offset: u64, len: u64) -> Result<Extent, DiskError> {
+        check_range(self.config.disksize, offset, len)?;
+        let page_bytes = PAGE_SIZE as u64;
+        let end = offset + len;
+        let mut page = offset / page_bytes;
+        let kind = self.kind_of(page.min(self.config.disksize / page_bytes - 1));
+        while page * page_bytes < end && self.kind_of(page) == kind {
+            // Parts of the disk without a leaf are passed over 2 MiB at a time.
+            page += self.slots.absent(page).max(1);
+        }
+        Ok(Extent { len: (page * page_bytes).min(end).saturating_sub(offset), kind })
+    }
+}

@@ -1,0 +1,119 @@
+//! Recounting a device: pool, zone, and every slot, whose content must still decode.
+//!
+//! Invariant checked: the counters are the sums over the slots, each object of the pool is named by
+//! one slot, and every stored page decodes.
+//!
+//! Locks: one cell at a time. On a device in use a difference between sums is motion, not defect,
+//! when the pool or the counters moved meanwhile; the report says so.
+
+use std::fmt;
+
+use disk::DiskError;
+use zsmalloc::{Content, LEAF_CELLS, PAGE_SIZE, PoolCheck, cpu};
+
+use crate::counters::{Tally, read};
+use crate::device::Zram;
+
+/// What a recount found, when it found no defect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CheckReport {
+    /// The pool's recount.
+    pub pool: PoolCheck,
+    /// Slots that hold something.
+    pub pages_stored: u64,
+    /// Pages decoded, all of them without error.
+    pub pages_decoded: u64,
+    /// True when requests changed the device during the recount: sums were not compared.
+    pub moved: bool,
+}
+
+/// A device that contradicts itself, or a page that does not decode.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CheckError(
+    /// What was found where.
+    pub String,
+);
+
+impl fmt::Display for CheckError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for CheckError {}
+
+impl Zram {
+    /// Recounts everything and compares it with the counters.
+    ///
+    /// # Errors
+    ///
+    /// The first contradiction found.
+    pub fn check(&self) -> Result<CheckReport, CheckError> {
+        let before = self.motion();
+        let memory = self.slots.pool.memory();
+        memory.check_zone().map_err(|defect| CheckError(format!("zone: {defect}")))?;
+        let pool = self.slots.pool.check().map_err(|defect| CheckError(defect.to_string()))?;
+        let mut counted = Count::default();
+        for index in 0..self.slots.root_len() {
+            self.check_leaf(index, &mut counted)?;
+        }
+        let moved = pool.moved > 0 || self.motion() != before;
+        if !moved {
+            self.compare(&pool, &counted)?;
+        }
+        let pages_decoded = counted.objects;
+        Ok(CheckReport { pool, pages_stored: counted.tally.stored, pages_decoded, moved })
+    }
+
+    /// Changes with every write and discard.
+    fn motion(&self) -> (Tally, u64, u64) {
+        let operations = self.slots.pool.operations();
+        (self.counters.tally(), read(&self.counters.notify_free), operations)
+    }
+
+    fn check_leaf(&self, index: usize, counted: &mut Count) -> Result<(), CheckError> {
+        let Some(leaf) = self.slots.leaf(index) else { return Ok(()) };
+        for cell in 0..LEAF_CELLS {
+            if self.slots.pool.peek(leaf, cell).is_none_or(|content| content == Content::Empty) {
+                continue;
+            }
+            let page = (index * LEAF_CELLS + cell) as u64;
+            self.check_slot(page, counted)
+                .map_err(|error| CheckError(format!("page {page}: {error}")))?;
+        }
+        Ok(())
+    }
+
+    fn check_slot(&self, page: u64, counted: &mut Count) -> Result<(), DiskError> {
+        let mut data = [0; PAGE_SIZE];
+        self.streams.with(cpu::current_hint(), |stream| {
+            let Some(slot) = self.slots.lock(page) else { return Ok(()) };
+            let content = slot.content();
+            counted.tally.add(Tally::of(content));
+            counted.objects += u64::from(matches!(content, Content::Object { .. }));
+            self.decode(page, &slot, Some(stream), &mut data)
+        })
+    }
+
+    fn compare(&self, pool: &PoolCheck, counted: &Count) -> Result<(), CheckError> {
+        let kept = self.counters.tally();
+        if counted.tally != kept {
+            return Err(CheckError(format!("slots hold {:?}, counters {kept:?}", counted.tally)));
+        }
+        if counted.objects != pool.objects {
+            let (slots, pool) = (counted.objects, pool.objects);
+            return Err(CheckError(format!("slots name {slots} objects, the pool has {pool}")));
+        }
+        if self.words.uses() > kept.same {
+            let (uses, same) = (self.words.uses(), kept.same);
+            return Err(CheckError(format!("{uses} uses of words, {same} same-filled pages")));
+        }
+        Ok(())
+    }
+}
+
+#[derive(Default)]
+struct Count {
+    tally: Tally,
+    objects: u64,
+}

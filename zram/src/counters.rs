@@ -1,0 +1,109 @@
+//! The counters of a device, and how a slot's content enters them.
+//!
+//! Invariant: each counter is the sum over the slots of what [`Tally::of`] says of their content;
+//! a slot's change is entered under its lock, so `check` can recount them.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use zsmalloc::{Content, PAGE_SIZE};
+
+/// What one slot, or many, add to the counters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub(crate) struct Tally {
+    /// Slots that hold something, same-filled pages included.
+    pub(crate) stored: u64,
+    /// Same-filled pages.
+    pub(crate) same: u64,
+    /// Pages stored uncompressed.
+    pub(crate) huge: u64,
+    /// Bytes of objects; a huge page counts 4096.
+    pub(crate) compressed_bytes: u64,
+}
+
+impl Tally {
+    /// What a slot with this content counts.
+    pub(crate) fn of(content: Content) -> Tally {
+        match content {
+            Content::Empty => Tally::default(),
+            Content::Value { .. } => Tally { stored: 1, same: 1, ..Tally::default() },
+            Content::Object { len } => Tally {
+                stored: 1,
+                same: 0,
+                huge: u64::from(len == PAGE_SIZE),
+                compressed_bytes: len as u64,
+            },
+        }
+    }
+
+    /// Adds another tally.
+    pub(crate) fn add(&mut self, other: Tally) {
+        self.stored += other.stored;
+        self.same += other.same;
+        self.huge += other.huge;
+        self.compressed_bytes += other.compressed_bytes;
+    }
+}
+
+/// The counters of a device.
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    stored: AtomicU64,
+    same: AtomicU64,
+    huge: AtomicU64,
+    compressed_bytes: AtomicU64,
+    /// Huge pages ever stored.
+    pub(crate) huge_since: AtomicU64,
+    pub(crate) failed_reads: AtomicU64,
+    pub(crate) failed_writes: AtomicU64,
+    pub(crate) notify_free: AtomicU64,
+}
+
+impl Counters {
+    /// A slot's content changed.
+    pub(crate) fn replace(&self, old: Content, new: Content) {
+        let (old, new) = (Tally::of(old), Tally::of(new));
+        change(&self.stored, old.stored, new.stored);
+        change(&self.same, old.same, new.same);
+        change(&self.huge, old.huge, new.huge);
+        change(&self.compressed_bytes, old.compressed_bytes, new.compressed_bytes);
+        if new.huge > 0 {
+            bump(&self.huge_since, 1);
+        }
+    }
+
+    /// Slots were emptied together.
+    pub(crate) fn remove(&self, gone: Tally) {
+        change(&self.stored, gone.stored, 0);
+        change(&self.same, gone.same, 0);
+        change(&self.huge, gone.huge, 0);
+        change(&self.compressed_bytes, gone.compressed_bytes, 0);
+    }
+
+    /// The totals over all slots.
+    pub(crate) fn tally(&self) -> Tally {
+        Tally {
+            stored: read(&self.stored),
+            same: read(&self.same),
+            huge: read(&self.huge),
+            compressed_bytes: read(&self.compressed_bytes),
+        }
+    }
+}
+
+/// Adds to a counter.
+pub(crate) fn bump(counter: &AtomicU64, by: u64) {
+    // relaxed: an independent total.
+    counter.fetch_add(by, Ordering::Relaxed);
+}
+
+/// Reads a counter.
+pub(crate) fn read(counter: &AtomicU64) -> u64 {
+    // relaxed: an independent total.
+    counter.load(Ordering::Relaxed)
+}
+
+fn change(counter: &AtomicU64, old: u64, new: u64) {
+    if old != new {
+        bump(counter, new.wrapping_sub(old));
+    }
+}

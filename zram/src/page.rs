@@ -1,0 +1,201 @@
+//! One page at a time: reading, writing and changing a slot.
+//!
+//! ```text
+//!   write   same-filled? -> word ............................. \
+//!           else compress -> longer than the watermark: raw     > lock slot, put, old content freed
+//!                            else the blob -> object .......... /
+//!   read    lock slot -> nothing: zeros | word: fill | raw: copy | blob: decompress in place
+//!   change  lock slot -> read -> edit -> write           part of a page, or one not aligned
+//! ```
+//!
+//! Invariants
+//! - I1 the old content of a slot is there until the new one is stored: a write that fails changes
+//!   nothing.
+//! - I2 an object of 4096 bytes is a raw page: the watermark lies below.
+//!
+//! Locks: stream, then cell, then class. A stream is taken first where one may be needed: who
+//! holds a stream waits for cells, so who holds a cell must not wait for a stream.
+
+use codec::Stream;
+use disk::DiskError;
+use zsmalloc::{AllocError, CellGuard, Content, Object, PAGE_SIZE, cpu};
+
+use crate::counters::bump;
+use crate::device::Zram;
+use crate::error::disk_error;
+use crate::same::{self, Same};
+
+/// A page ready to be put in a slot.
+enum Encoded<'p> {
+    Same(Same),
+    Object(Object<'p>),
+}
+
+impl Zram {
+    /// Stores a whole page.
+    pub(crate) fn write_page(&self, page: u64, data: &[u8]) -> Result<(), DiskError> {
+        if let Some(same) = self.same_filled(data) {
+            return self.put_page(page, Encoded::Same(same));
+        }
+        self.streams.with(cpu::current_hint(), |stream| {
+            let object = self.compress(stream, data)?;
+            self.put_page(page, Encoded::Object(object))
+        })
+    }
+
+    /// Marks a page as zeros that are there: not a hole.
+    pub(crate) fn write_zero_page(&self, page: u64) -> Result<(), DiskError> {
+        self.put_page(page, Encoded::Same(Same::ZERO))
+    }
+
+    /// Reads a whole page.
+    pub(crate) fn read_page(&self, page: u64, data: &mut [u8]) -> Result<(), DiskError> {
+        if !self.codec.needs_stream_to_decompress() {
+            return self.read_slot(page, None, data);
+        }
+        let hint = cpu::current_hint();
+        self.streams.with(hint, |stream| self.read_slot(page, Some(stream), data))
+    }
+
+    /// Changes a part of a page, under the slot's lock: two clients that write neighbouring
+    /// sectors both find their bytes afterwards.
+    pub(crate) fn change_page(
+        &self, page: u64, edit: impl FnOnce(&mut [u8]),
+    ) -> Result<(), DiskError> {
+        self.streams.with(cpu::current_hint(), |stream| {
+            let mut data = [0; PAGE_SIZE];
+            let mut slot = self.slots.lock_or_add(page).map_err(disk_error)?;
+            self.decode(page, &slot, Some(stream), &mut data)?;
+            edit(&mut data);
+            let encoded = match self.same_filled(&data) {
+                Some(same) => Encoded::Same(same),
+                None => Encoded::Object(self.compress(stream, &data)?),
+            };
+            self.put(&mut slot, encoded);
+            Ok(())
+        })
+    }
+
+    /// Empties a slot.
+    pub(crate) fn discard_page(&self, page: u64) {
+        if let Some(mut slot) = self.slots.lock(page) {
+            let old = slot.content();
+            slot.clear();
+            self.retire(old);
+            self.counters.replace(old, Content::Empty);
+        }
+    }
+
+    /// A slot's content is gone: what it held outside the pool goes too.
+    pub(crate) fn retire(&self, content: Content) {
+        if let Content::Value { tag, value } = content
+            && let Some(same) = Same::from_cell(tag, value)
+        {
+            self.words.release(same);
+        }
+    }
+
+    /// Decodes what a locked slot holds.
+    pub(crate) fn decode(
+        &self, page: u64, slot: &CellGuard<'_>, stream: Option<&mut Stream>, data: &mut [u8],
+    ) -> Result<(), DiskError> {
+        match slot.content() {
+            Content::Empty => data.fill(0),
+            Content::Value { tag, value } => {
+                let word = Same::from_cell(tag, value).map_or(0, |same| self.words.word(same));
+                same::fill(data, word);
+            }
+            Content::Object { .. } => {
+                let blob = slot.bytes().unwrap_or(&[]);
+                return self.decode_blob(page, blob, stream, data);
+            }
+        }
+        Ok(())
+    }
+
+    fn decode_blob(
+        &self, page: u64, blob: &[u8], stream: Option<&mut Stream>, data: &mut [u8],
+    ) -> Result<(), DiskError> {
+        if blob.len() == PAGE_SIZE {
+            data.copy_from_slice(blob);
+            return Ok(());
+        }
+        let decoded = match stream {
+            Some(stream) => self.codec.decompress(stream, blob, data),
+            None => self.codec.decompress_stateless(blob, data),
+        };
+        decoded.map_err(|_| DiskError::Corrupt { offset: page * PAGE_SIZE as u64 })
+    }
+
+    fn read_slot(
+        &self, page: u64, stream: Option<&mut Stream>, data: &mut [u8],
+    ) -> Result<(), DiskError> {
+        match self.slots.lock(page) {
+            Some(slot) => self.decode(page, &slot, stream, data),
+            None => {
+                data.fill(0);
+                Ok(())
+            }
+        }
+    }
+
+    fn same_filled(&self, data: &[u8]) -> Option<Same> {
+        same::repeated_word(data).and_then(|word| self.words.intern(word))
+    }
+
+    fn compress(&self, stream: &mut Stream, data: &[u8]) -> Result<Object<'_>, DiskError> {
+        let blob = match self.codec.compress(stream, data) {
+            Ok(blob) if blob.len() <= self.watermark => blob,
+            // Too long, or the codec failed: neither is an error.
+            _ => data,
+        };
+        self.store(blob).map_err(disk_error)
+    }
+
+    /// Stores a blob; at the limit, once more after compaction.
+    fn store(&self, blob: &[u8]) -> Result<Object<'_>, AllocError> {
+        let pool = &self.slots.pool;
+        match pool.store(blob) {
+            Err(AllocError::OverLimit { .. }) if pool.freeable_frames() > 0 => {
+                pool.compact();
+                pool.store(blob)
+            }
+            stored => stored,
+        }
+    }
+
+    fn put_page(&self, page: u64, encoded: Encoded<'_>) -> Result<(), DiskError> {
+        match self.slots.lock_or_add(page) {
+            Ok(mut slot) => {
+                self.put(&mut slot, encoded);
+                Ok(())
+            }
+            Err(error) => {
+                if let Encoded::Same(same) = encoded {
+                    self.words.release(same);
+                }
+                Err(disk_error(error))
+            }
+        }
+    }
+
+    fn put<'p>(&'p self, slot: &mut CellGuard<'p>, encoded: Encoded<'p>) {
+        let old = slot.content();
+        match encoded {
+            Encoded::Same(same) => slot.put_value(same.tag, same.value),
+            Encoded::Object(object) => slot.put(object),
+        }
+        self.retire(old);
+        self.counters.replace(old, slot.content());
+    }
+
+    /// Counts a failure and passes it on.
+    pub(crate) fn counted_write<T>(&self, result: Result<T, DiskError>) -> Result<T, DiskError> {
+        result.inspect_err(|_| bump(&self.counters.failed_writes, 1))
+    }
+
+    /// Counts a failure and passes it on.
+    pub(crate) fn counted_read<T>(&self, result: Result<T, DiskError>) -> Result<T, DiskError> {
+        result.inspect_err(|_| bump(&self.counters.failed_reads, 1))
+    }
+}

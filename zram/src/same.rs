@@ -1,0 +1,196 @@
+//! Same-filled pages: a page that repeats one 8-byte word stores nothing but the word.
+//!
+//! ```text
+//!   word = two equal halves   the half, in the cell                        tag HALF
+//!   any other word            a number, in the cell -> word, in the table  tag INTERNED
+//! ```
+//!
+//! A cell has room for 41 bits. Nearly all same-filled pages are zeros or one repeated byte, whose
+//! halves are equal; the others share a bounded table of words with use counts. When that table is
+//! full the page is compressed like any other: correct, and a few dozen bytes.
+//!
+//! Invariant: the use count of a number is the count of cells that hold it.
+//!
+//! Lock: the table's, taken with a cell locked, and last.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use zsmalloc::PAGE_SIZE;
+
+/// Tag of a cell whose value is half of the word.
+const HALF: u8 = 1;
+/// Tag of a cell whose value is a number in the table.
+const INTERNED: u8 = 2;
+/// Words in the table at most.
+const WORDS_MAX: usize = 1 << 16;
+const _: () = assert!(WORDS_MAX <= u32::MAX as usize, "numbers fit the table's u32");
+
+/// A same-filled page as a cell keeps it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Same {
+    pub(crate) tag: u8,
+    pub(crate) value: u64,
+}
+
+impl Same {
+    /// The page of zeros.
+    pub(crate) const ZERO: Same = Same { tag: HALF, value: 0 };
+
+    /// The value of a cell, where it is that of a same-filled page.
+    pub(crate) fn from_cell(tag: u8, value: u64) -> Option<Same> {
+        matches!(tag, HALF | INTERNED).then_some(Same { tag, value })
+    }
+}
+
+/// The word that a page repeats, if it does. The last word is compared first: pages that begin
+/// with a run of equal words are common.
+pub(crate) fn repeated_word(page: &[u8]) -> Option<u64> {
+    debug_assert_eq!(page.len(), PAGE_SIZE);
+    let (words, _) = page.as_chunks::<8>();
+    let (first, last) = (words.first()?, words.last()?);
+    let same = first == last && words.iter().all(|word| word == first);
+    same.then(|| u64::from_ne_bytes(*first))
+}
+
+/// Fills `page` with `word`.
+pub(crate) fn fill(page: &mut [u8], word: u64) {
+    for chunk in page.as_chunks_mut::<8>().0 {
+        *chunk = word.to_ne_bytes();
+    }
+}
+
+/// The table of words that do not fit a cell.
+#[derive(Debug, Default)]
+pub(crate) struct Words {
+    table: Mutex<Table>,
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    numbers: HashMap<u64, u32>,
+    /// Word and use count by number.
+    words: Vec<(u64, u64)>,
+    free: Vec<u32>,
+}
+
+impl Words {
+    /// The cell's form of a page of `word`; `None` when the table is full.
+    pub(crate) fn intern(&self, word: u64) -> Option<Same> {
+        if word >> 32 == word & 0xffff_ffff {
+            return Some(Same { tag: HALF, value: word >> 32 });
+        }
+        let number = self.lock().take(word)?;
+        Some(Same { tag: INTERNED, value: u64::from(number) })
+    }
+
+    /// The word of a cell; 0 for a number that is not in use, which no cell holds.
+    pub(crate) fn word(&self, same: Same) -> u64 {
+        match same.tag {
+            HALF => same.value << 32 | same.value,
+            _ => self.lock().words.get(same.value as usize).map_or(0, |&(word, _)| word),
+        }
+    }
+
+    /// A cell gave up its value.
+    pub(crate) fn release(&self, same: Same) {
+        if same.tag == INTERNED {
+            self.lock().give(same.value as u32);
+        }
+    }
+
+    /// Uses over all numbers, for a check.
+    pub(crate) fn uses(&self) -> u64 {
+        self.lock().words.iter().map(|&(_, uses)| uses).sum()
+    }
+
+    /// Bytes on the heap.
+    pub(crate) fn heap_bytes(&self) -> u64 {
+        let table = self.lock();
+        let per_number = size_of::<(u64, u32)>() + 1; // one control byte per bucket
+        (table.numbers.capacity() * per_number
+            + table.words.capacity() * size_of::<(u64, u64)>()
+            + table.free.capacity() * size_of::<u32>()) as u64
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Table> {
+        // Nothing that runs under the lock can panic half-way.
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Table {
+    fn take(&mut self, word: u64) -> Option<u32> {
+        if let Some(&number) = self.numbers.get(&word) {
+            self.words[number as usize].1 += 1;
+            return Some(number);
+        }
+        let number = match self.free.pop() {
+            Some(number) => number,
+            None if self.words.len() < WORDS_MAX => {
+                self.words.push((0, 0));
+                self.words.len() as u32 - 1
+            }
+            None => return None,
+        };
+        self.words[number as usize] = (word, 1);
+        self.numbers.insert(word, number);
+        Some(number)
+    }
+
+    fn give(&mut self, number: u32) {
+        let (word, uses) = &mut self.words[number as usize];
+        *uses -= 1;
+        if *uses == 0 {
+            self.numbers.remove(word);
+            self.free.push(number);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn page_of(word: u64) -> Vec<u8> {
+        let mut page = vec![0; PAGE_SIZE];
+        fill(&mut page, word);
+        page
+    }
+
+    #[test]
+    fn a_page_that_differs_in_one_byte_is_not_same_filled() {
+        for at in [0, 1, 7, 8, 2047, 4088, 4095] {
+            let mut page = page_of(0x0102_0304_0506_0708);
+            assert_eq!(repeated_word(&page), Some(0x0102_0304_0506_0708));
+            page[at] ^= 1;
+            assert_eq!(repeated_word(&page), None, "byte {at} differs");
+        }
+    }
+
+    #[test]
+    fn words_come_back_and_numbers_are_used_again() {
+        let words = Words::default();
+        for word in [0, u64::MAX, 0x5555_5555_5555_5555, 1, 0x1234_5678_9abc_def0] {
+            let same = words.intern(word).expect("the table is empty");
+            assert_eq!(words.word(same), word);
+            words.release(same);
+        }
+        assert_eq!(words.uses(), 0);
+        let first = words.intern(1).expect("room");
+        assert_eq!(words.intern(1), Some(first), "one number per word");
+        words.release(first);
+        assert_eq!(words.word(first), 1, "still used once");
+    }
+
+    #[test]
+    fn a_full_table_refuses_and_recovers() {
+        let words = Words::default();
+        let all: Vec<Same> =
+            (1..=WORDS_MAX as u64).map(|word| words.intern(word).expect("room")).collect();
+        assert_eq!(words.intern(u64::MAX / 3 + 1), None, "the table is full");
+        assert_eq!(words.intern(0), Some(Same::ZERO), "halves need no room");
+        words.release(all[7]);
+        assert!(words.intern(u64::MAX / 3 + 1).is_some(), "a number became free");
+    }
+}

@@ -1,0 +1,147 @@
+//! The slot table: two levels, a root of leaf numbers and leaves of 512 cells.
+//!
+//! ```text
+//!   page number   | root index            | cell 9 bits |
+//!   root          | 0 | 17 | 0 | 3 | ...                      0: nothing stored in these 2 MiB
+//!                        `--> leaf 17: 512 cells
+//! ```
+//!
+//! A write into an empty part of the disk takes a leaf; discarding 2 MiB that are aligned takes it
+//! out of the root in one exchange, and whoever comes later takes a fresh one.
+//!
+//! Invariants
+//! - I1 a leaf is named by at most one root entry.
+//! - I2 who holds the lock of a cell and finds its leaf in the root (again) has the slot of its
+//!   page; anything else is a leaf that was taken out meanwhile: look again.
+//!
+//! Lock: a cell's.
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use zsmalloc::{AllocError, CellGuard, Content, LEAF_CELLS, LeafId, MemoryError, Pool, Table};
+
+/// Root and pool of a device.
+pub(crate) struct Slots {
+    root: Table<AtomicU32>,
+    pub(crate) pool: Pool,
+}
+
+impl Slots {
+    /// An empty table of `pages` slots.
+    pub(crate) fn new(pool: Pool, pages: u64) -> Result<Slots, MemoryError> {
+        let root = pool.table(pages.div_ceil(LEAF_CELLS as u64) as usize)?;
+        Ok(Slots { root, pool })
+    }
+
+    /// Locks the slot of `page`; `None` when nothing is stored in its part of the disk.
+    pub(crate) fn lock(&self, page: u64) -> Option<CellGuard<'_>> {
+        let (index, cell) = split(page);
+        loop {
+            let leaf = self.leaf(index)?;
+            if let Some(guard) = self.lock_in(index, leaf, cell) {
+                return Some(guard);
+            }
+        }
+    }
+
+    /// Locks the slot of `page`, taking a leaf for it if there is none.
+    pub(crate) fn lock_or_add(&self, page: u64) -> Result<CellGuard<'_>, AllocError> {
+        let (index, cell) = split(page);
+        loop {
+            let leaf = match self.leaf(index) {
+                Some(leaf) => leaf,
+                None => self.add_leaf(index)?,
+            };
+            if let Some(guard) = self.lock_in(index, leaf, cell) {
+                return Ok(guard);
+            }
+        }
+    }
+
+    /// What the slot of `page` held a moment ago.
+    pub(crate) fn peek(&self, page: u64) -> Content {
+        let (index, cell) = split(page);
+        let content = self.leaf(index).and_then(|leaf| self.pool.peek(leaf, cell));
+        content.unwrap_or(Content::Empty)
+    }
+
+    /// Pages from `page` on that certainly have no leaf, up to the end of their 2 MiB.
+    pub(crate) fn absent(&self, page: u64) -> u64 {
+        let (index, cell) = split(page);
+        if self.leaf(index).is_some() { 0 } else { (LEAF_CELLS - cell) as u64 }
+    }
+
+    /// Takes the leaf of root entry `index` out and frees what it holds. `visit` sees each cell
+    /// before it is emptied.
+    pub(crate) fn remove_leaf(&self, index: usize, visit: impl FnMut(&CellGuard<'_>)) {
+        if self.leaf(index).is_none() {
+            return;
+        }
+        // AcqRel pairs with the exchange in `add_leaf` and the loads in `leaf`: who reads the
+        // root after locking a cell that was freed here finds another number.
+        let leaf = LeafId::new(self.root[index].swap(0, Ordering::AcqRel));
+        if let Some(leaf) = leaf {
+            let freed = self.pool.free_leaf(leaf, visit);
+            debug_assert!(freed.is_ok(), "I1: the leaf was ours, and taken out once");
+        }
+    }
+
+    /// Root entries.
+    pub(crate) fn root_len(&self) -> usize {
+        self.root.len()
+    }
+
+    /// The leaf of a root entry.
+    pub(crate) fn leaf(&self, index: usize) -> Option<LeafId> {
+        // Acquire pairs with the exchanges in `add_leaf` and `remove_leaf`.
+        LeafId::new(self.root[index].load(Ordering::Acquire))
+    }
+
+    /// Bytes of the root: table pages held, and heap.
+    pub(crate) fn root_bytes(&self) -> (u64, u64) {
+        (self.root.held_bytes(), self.root.heap_bytes())
+    }
+
+    /// The root's addresses.
+    pub(crate) fn root_range(&self) -> Range<usize> {
+        self.root.range()
+    }
+
+    fn lock_in(&self, index: usize, leaf: LeafId, cell: usize) -> Option<CellGuard<'_>> {
+        let guard = self.pool.cell(leaf, cell).ok()?;
+        // I2: without this look, a write that read the root before a discard would go into a leaf
+        // that is being emptied, or is somebody else's by now.
+        (self.leaf(index) == Some(leaf)).then_some(guard)
+    }
+
+    fn add_leaf(&self, index: usize) -> Result<LeafId, AllocError> {
+        let leaf = self.pool.alloc_leaf()?;
+        self.root.touch(index..index + 1);
+        // Release pairs with the Acquire in `leaf`: the leaf's cells are empty to who finds it.
+        // Acquire: to find the other thread's leaf as it left it.
+        let entry = &self.root[index];
+        match entry.compare_exchange(0, leaf.get(), Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => Ok(leaf),
+            Err(other) => {
+                let freed = self.pool.free_leaf(leaf, |_| {});
+                debug_assert!(freed.is_ok(), "nobody else knew the leaf");
+                // Non-zero, as the exchange failed; a stale number only makes the caller retry.
+                Ok(LeafId::new(other).unwrap_or(leaf))
+            }
+        }
+    }
+}
+
+impl Drop for Slots {
+    fn drop(&mut self) {
+        for index in 0..self.root_len() {
+            self.remove_leaf(index, |_| {});
+        }
+    }
+}
+
+/// Root index and cell of a page.
+pub(crate) fn split(page: u64) -> (usize, usize) {
+    ((page / LEAF_CELLS as u64) as usize, (page % LEAF_CELLS as u64) as usize)
+}

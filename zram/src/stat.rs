@@ -1,0 +1,235 @@
+//! What a device can say about itself.
+//!
+//! ```text
+//!   object_bytes_resident + free_bytes_held + metadata + pending + staging = accounted
+//!   accounted / compr_data_size - 1                                        = overhead_all_in
+//! ```
+//!
+//! Invariant: every byte the stack holds is in exactly one term of the first line. Where several
+//! devices share a memory, each reports the memory's free frames and tables as if it were alone.
+//!
+//! Lock: none; each number is exact, together they are no snapshot while requests run.
+
+use std::fmt;
+
+use zsmalloc::{LEAF_CELLS, PAGE_SIZE};
+
+use crate::counters::read;
+use crate::device::Zram;
+
+/// The parts of `metadata_bytes`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Metadata {
+    /// Cells, the root that names their leaves, and words of same-filled pages.
+    pub slot_table: u64,
+    /// Cells behind single handles.
+    pub handle_table: u64,
+    /// Zspage descriptors and size classes.
+    pub descriptors: u64,
+    /// What describes frames: zone lists, frame to descriptor, claimed and resident bits.
+    pub frame_table: u64,
+    /// Buffers of connections.
+    pub buffers: u64,
+    /// Codec contexts.
+    pub codec_contexts: u64,
+}
+
+impl Metadata {
+    /// The sum.
+    pub fn total(&self) -> u64 {
+        self.slot_table
+            + self.handle_table
+            + self.descriptors
+            + self.frame_table
+            + self.buffers
+            + self.codec_contexts
+    }
+}
+
+/// Everything `stat --json` prints; bytes unless the name says otherwise.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Stat {
+    /// The device's name.
+    pub name: String,
+    /// Algorithm, with its level where it is not the default.
+    pub algorithm: String,
+    /// Chain order.
+    pub chain_order: u32,
+    /// Size of the disk.
+    pub disksize: u64,
+    /// 1: the device can be used.
+    pub initstate: u32,
+    /// Pages stored, times 4096.
+    pub orig_data_size: u64,
+    /// Bytes of compressed and raw objects.
+    pub compr_data_size: u64,
+    /// All frames of zspages.
+    pub mem_used_total: u64,
+    /// The limit on object bytes; 0 = none.
+    pub mem_limit: u64,
+    /// The most `mem_used_total` ever was.
+    pub mem_used_max: u64,
+    /// Same-filled pages.
+    pub same_pages: u64,
+    /// Frames freed by compaction.
+    pub pages_compacted: u64,
+    /// Pages stored uncompressed.
+    pub huge_pages: u64,
+    /// Pages ever stored uncompressed.
+    pub huge_pages_since: u64,
+    /// Touched frames of zspages.
+    pub object_bytes_resident: u64,
+    /// Touched frames that are free.
+    pub free_bytes_held: u64,
+    /// The parts of the metadata.
+    pub metadata: Metadata,
+    /// Freed but not yet drained.
+    pub pending_bytes: u64,
+    /// On the way out of a region.
+    pub staging_bytes: u64,
+    /// What the system says: Rss of the mappings plus counted heap; `None` where it cannot be read.
+    pub resident_bytes: Option<u64>,
+    /// Page tables of the whole process; `None` where they cannot be read.
+    pub page_table_bytes: Option<u64>,
+}
+
+impl Stat {
+    /// Bytes of metadata.
+    pub fn metadata_bytes(&self) -> u64 {
+        self.metadata.total()
+    }
+
+    /// Every byte held.
+    pub fn accounted_bytes(&self) -> u64 {
+        self.object_bytes_resident
+            + self.free_bytes_held
+            + self.metadata_bytes()
+            + self.pending_bytes
+            + self.staging_bytes
+    }
+
+    /// `accounted_bytes / compr_data_size - 1`; `None` when nothing is stored.
+    pub fn overhead_all_in(&self) -> Option<f64> {
+        let stored = self.compr_data_size;
+        (stored > 0).then(|| self.accounted_bytes() as f64 / stored as f64 - 1.0)
+    }
+
+    /// Enters the buffers of a server that serves this device; they are heap, and resident.
+    #[must_use]
+    pub fn with_buffers(mut self, bytes: u64) -> Stat {
+        self.metadata.buffers += bytes;
+        self.resident_bytes = self.resident_bytes.map(|resident| resident + bytes);
+        self
+    }
+}
+
+/// The nine columns of `mm_stat`; `Display` is the kernel's line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MmStat(
+    /// `orig_data_size compr_data_size mem_used_total mem_limit mem_used_max same_pages
+    /// pages_compacted huge_pages huge_pages_since`.
+    pub [u64; 9],
+);
+
+impl fmt::Display for MmStat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let columns: Vec<String> = self.0.iter().map(|value| format!("{value:>8}")).collect();
+        writeln!(f, "{}", columns.join(" "))
+    }
+}
+
+/// The four columns of `io_stat`; `Display` is the kernel's line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IoStat {
+    /// Reads that failed.
+    pub failed_reads: u64,
+    /// Writes that failed.
+    pub failed_writes: u64,
+    /// Pages discarded, whether or not they held anything.
+    pub notify_free: u64,
+}
+
+impl fmt::Display for IoStat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let IoStat { failed_reads, failed_writes, notify_free } = self;
+        writeln!(f, "{failed_reads:>8} {failed_writes:>8} 0 {notify_free:>8}")
+    }
+}
+
+impl Zram {
+    /// Everything `stat --json` prints, but for the buffers of a server.
+    pub fn stat(&self) -> Stat {
+        let (pool, memory) = (&self.slots.pool, self.slots.pool.memory());
+        let (tally, stats) = (self.counters.tally(), pool.stats());
+        let metadata = self.metadata(&stats);
+        let (root_mapped, _) = self.slots.root_bytes();
+        let mapped = memory.mapped_bytes() + root_mapped;
+        let mut stat = Stat {
+            name: self.config.name.clone(),
+            algorithm: self.codec.to_string(),
+            chain_order: self.config.chain_order,
+            disksize: self.config.disksize,
+            initstate: 1,
+            orig_data_size: tally.stored * PAGE_SIZE as u64,
+            compr_data_size: tally.compressed_bytes,
+            mem_used_total: stats.mem_used_total,
+            mem_limit: pool.limit(),
+            mem_used_max: stats.mem_used_max,
+            same_pages: tally.same,
+            pages_compacted: stats.pages_compacted,
+            huge_pages: tally.huge,
+            huge_pages_since: read(&self.counters.huge_since),
+            object_bytes_resident: stats.object_bytes_resident,
+            free_bytes_held: memory.free_bytes_held(),
+            metadata,
+            pending_bytes: 0,
+            staging_bytes: 0,
+            resident_bytes: None,
+            page_table_bytes: zsmalloc::page_table_bytes().ok(),
+        };
+        let heap = stat.accounted_bytes().saturating_sub(mapped);
+        let rss = memory.resident_bytes(&[self.slots.root_range()]);
+        stat.resident_bytes = rss.ok().map(|rss| rss + heap);
+        stat
+    }
+
+    fn metadata(&self, stats: &zsmalloc::PoolStats) -> Metadata {
+        let memory = self.slots.pool.memory();
+        let handle_table = stats.handle_leaves * (LEAF_CELLS * size_of::<u64>()) as u64;
+        let (root_mapped, root_heap) = self.slots.root_bytes();
+        let slots = memory.cell_table_bytes() - handle_table + root_mapped + root_heap;
+        Metadata {
+            slot_table: slots + self.words.heap_bytes(),
+            handle_table,
+            descriptors: memory.descriptor_bytes() + stats.class_bytes,
+            frame_table: memory.frame_table_bytes(),
+            buffers: 0,
+            codec_contexts: self.streams.heap_bytes() as u64,
+        }
+    }
+
+    /// The line of the kernel's `mm_stat`.
+    pub fn mm_stat(&self) -> MmStat {
+        let (tally, stats) = (self.counters.tally(), self.slots.pool.stats());
+        MmStat([
+            tally.stored * PAGE_SIZE as u64,
+            tally.compressed_bytes,
+            stats.mem_used_total,
+            self.slots.pool.limit(),
+            stats.mem_used_max,
+            tally.same,
+            stats.pages_compacted,
+            tally.huge,
+            read(&self.counters.huge_since),
+        ])
+    }
+
+    /// The line of the kernel's `io_stat`.
+    pub fn io_stat(&self) -> IoStat {
+        IoStat {
+            failed_reads: read(&self.counters.failed_reads),
+            failed_writes: read(&self.counters.failed_writes),
+            notify_free: read(&self.counters.notify_free),
+        }
+    }
+}

@@ -1,0 +1,252 @@
+//! Cells: 8-byte words of a client's table, each of which holds an object, a value, or nothing.
+//!
+//! The handle of the kernel's allocator is the address of a word that says where the object is;
+//! the client keeps the handle in its table, 16 bytes in all. Here the client's table *is* made of
+//! those words: 8 bytes, one cache line less on the way to an object. The mover rewrites them,
+//! under the lock bit that the client takes too.
+//!
+//! ```text
+//!             lock            put, put_value, clear            unlock (drop of the guard)
+//!   unlocked -------> locked ------------------------> locked --------> unlocked
+//!             CAS 0->1   the guard's copy of the word    swap in the copy
+//! ```
+//!
+//! Invariants
+//! - I1 while the lock bit is set, nobody but its owner writes the word: unlocking is a swap.
+//! - I2 an object is read, moved and freed under the lock of the cell that names it. So a reader
+//!   may decompress in place while neighbours come and go, and no pin is needed: the mover only
+//!   tries the lock and skips what is in use.
+//!
+//! Locks: cell before class; the mover, who holds a class lock, only tries the cell.
+
+use host::sync::atomic::{AtomicU64, Ordering};
+
+use crate::error::{AllocError, StaleLeaf};
+use crate::leaf::{LEAF_CELLS, LeafId, LeafUse};
+use crate::object::Object;
+use crate::pool::Pool;
+use crate::word::{LOCKED, Word};
+use crate::zspage;
+
+/// What a cell holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Content {
+    /// Nothing.
+    Empty,
+    /// A value of the client's, kept in the cell itself.
+    Value {
+        /// Which kind of value; with `value` 0, tag 0 is an empty cell.
+        tag: u8,
+        /// 41 bits.
+        value: u64,
+    },
+    /// An object.
+    Object {
+        /// Its length in bytes.
+        len: usize,
+    },
+}
+
+/// A locked cell; unlocked when dropped.
+#[must_use = "the cell is unlocked when the guard is dropped"]
+pub struct CellGuard<'p> {
+    pool: &'p Pool,
+    cell: &'p AtomicU64,
+    entry: u32,
+    word: Word,
+}
+
+impl Pool {
+    /// A leaf of 512 empty cells.
+    ///
+    /// # Errors
+    ///
+    /// [`AllocError::OutOfCells`] when the memory's table is full.
+    pub fn alloc_leaf(&self) -> Result<LeafId, AllocError> {
+        let leaf = self.memory.leaves.alloc(self.id, LeafUse::Cells)?;
+        // relaxed: a total.
+        self.counters.leaves.fetch_add(1, Ordering::Relaxed);
+        Ok(leaf)
+    }
+
+    /// Frees everything in a leaf's cells and gives the leaf back. `visit` sees each cell that is
+    /// not empty before it is cleared. From the start of the call, locking its cells fails.
+    ///
+    /// # Errors
+    ///
+    /// [`StaleLeaf`] when it is not this pool's, or another thread is freeing it.
+    pub fn free_leaf(
+        &self, leaf: LeafId, mut visit: impl FnMut(&CellGuard<'_>),
+    ) -> Result<(), StaleLeaf> {
+        if !self.memory.leaves.begin_drain(leaf, self.id, LeafUse::Cells) {
+            return Err(StaleLeaf);
+        }
+        for index in 0..LEAF_CELLS {
+            let mut guard = self.lock_entry(leaf.get() * LEAF_CELLS as u32 + index as u32)?;
+            if guard.word.0 != LOCKED {
+                visit(&guard);
+                guard.clear();
+                guard.set_client(0);
+            }
+        }
+        self.memory.leaves.end_drain(leaf);
+        // relaxed: a total.
+        self.counters.leaves.fetch_sub(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Locks a cell, waiting for whoever holds it.
+    ///
+    /// # Errors
+    ///
+    /// [`StaleLeaf`] when the leaf is not this pool's, or no longer.
+    ///
+    /// # Panics
+    ///
+    /// When `index` is not below [`LEAF_CELLS`].
+    pub fn cell(&self, leaf: LeafId, index: usize) -> Result<CellGuard<'_>, StaleLeaf> {
+        self.owned_cell(leaf, index, LeafUse::Cells)
+    }
+
+    /// What a cell held a moment ago, without locking it; `None` for a leaf of another pool.
+    ///
+    /// # Panics
+    ///
+    /// When `index` is not below [`LEAF_CELLS`].
+    pub fn peek(&self, leaf: LeafId, index: usize) -> Option<Content> {
+        assert!(index < LEAF_CELLS, "a leaf has {LEAF_CELLS} cells");
+        self.memory.leaves.owned(leaf, self.id, LeafUse::Cells).ok()?;
+        let cell = self.memory.leaves.cell(leaf.get() * LEAF_CELLS as u32 + index as u32)?;
+        // relaxed: a glance at one word; nothing it names is followed.
+        Some(self.content_of(Word(cell.load(Ordering::Relaxed))))
+    }
+
+    fn content_of(&self, word: Word) -> Content {
+        match (word.place(), word.value()) {
+            (Some(place), _) => {
+                let size = self.class(place.class).shape.size;
+                Content::Object { len: usize::from(size - place.slack) }
+            }
+            (None, (0, 0)) => Content::Empty,
+            (None, (tag, value)) => Content::Value { tag, value },
+        }
+    }
+
+    pub(crate) fn owned_cell(
+        &self, leaf: LeafId, index: usize, purpose: LeafUse,
+    ) -> Result<CellGuard<'_>, StaleLeaf> {
+        assert!(index < LEAF_CELLS, "a leaf has {LEAF_CELLS} cells");
+        let guard = self.lock_entry(leaf.get() * LEAF_CELLS as u32 + index as u32)?;
+        self.memory.leaves.owned(leaf, self.id, purpose)?;
+        Ok(guard)
+    }
+
+    fn lock_entry(&self, entry: u32) -> Result<CellGuard<'_>, StaleLeaf> {
+        let cell = self.memory.leaves.cell(entry).ok_or(StaleLeaf)?;
+        loop {
+            if let Some(word) = try_lock(cell) {
+                return Ok(CellGuard { pool: self, cell, entry, word });
+            }
+            // relaxed: only decides whether to go on waiting; `try_lock` orders.
+            let locked = || cell.load(Ordering::Relaxed) & LOCKED != 0;
+            self.memory.leaves.waiters.wait_while(entry as usize, locked);
+        }
+    }
+
+    /// Locks the cell of `entry` if nobody holds it: for the mover, under a class lock.
+    pub(crate) fn try_lock_entry(&self, entry: u32) -> Option<CellGuard<'_>> {
+        let cell = self.memory.leaves.cell(entry)?;
+        let word = try_lock(cell)?;
+        Some(CellGuard { pool: self, cell, entry, word })
+    }
+}
+
+impl<'p> CellGuard<'p> {
+    /// What the cell holds.
+    pub fn content(&self) -> Content {
+        self.pool.content_of(self.word)
+    }
+
+    /// The bytes of the object, in place; `None` when the cell holds none.
+    pub fn bytes(&self) -> Option<&[u8]> {
+        let place = self.word.place()?;
+        let shape = self.pool.class(place.class).shape;
+        Some(zspage::bytes(&self.pool.memory.arena, shape, place))
+    }
+
+    /// The client's bits: 6.
+    pub fn client(&self) -> u8 {
+        self.word.client()
+    }
+
+    /// Sets the client's bits.
+    pub fn set_client(&mut self, bits: u8) {
+        self.word = self.word.with_client(bits);
+    }
+
+    /// Publishes `object` here and frees what the cell held.
+    ///
+    /// # Panics
+    ///
+    /// When the object is another pool's.
+    pub fn put(&mut self, object: Object<'p>) {
+        assert!(std::ptr::eq(object.pool, self.pool), "the object is of the cell's pool");
+        let old = self.word;
+        self.word = self.word.with_place(object.publish(self.entry));
+        self.free(old);
+    }
+
+    /// Keeps a value in the cell and frees what it held.
+    ///
+    /// # Panics
+    ///
+    /// When `value` has more than 41 bits.
+    pub fn put_value(&mut self, tag: u8, value: u64) {
+        assert!(value >> crate::word::VALUE_BITS == 0, "a value has 41 bits");
+        let old = self.word;
+        self.word = self.word.with_value(tag, value);
+        self.free(old);
+    }
+
+    /// Empties the cell; the client's bits stay.
+    pub fn clear(&mut self) {
+        self.put_value(0, 0);
+    }
+
+    /// The word as the mover rewrites it.
+    pub(crate) fn word_mut(&mut self) -> &mut Word {
+        &mut self.word
+    }
+
+    fn free(&self, old: Word) {
+        if let Some(place) = old.place() {
+            self.pool.free(place);
+        }
+    }
+}
+
+impl Drop for CellGuard<'_> {
+    fn drop(&mut self) {
+        // SeqCst: pairs with the waiter's re-check in `BitLockWaiters::wait_while`, so that either
+        // the waiter sees the bit gone or `wake` sees the waiter. It also pairs, as a Release,
+        // with the Acquire in `try_lock`.
+        self.cell.swap(self.word.0 & !LOCKED, Ordering::SeqCst);
+        self.pool.memory.leaves.waiters.wake(self.entry as usize);
+    }
+}
+
+impl std::fmt::Debug for CellGuard<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "CellGuard({}: {:?})", self.entry, self.content())
+    }
+}
+
+fn try_lock(cell: &AtomicU64) -> Option<Word> {
+    // relaxed: a guess, confirmed by the exchange.
+    let word = cell.load(Ordering::Relaxed) & !LOCKED;
+    // Acquire pairs with the swap of the last unlock, so that the object the word names is seen
+    // as its writer left it. relaxed: a failure reads nothing.
+    cell.compare_exchange(word, word | LOCKED, Ordering::Acquire, Ordering::Relaxed)
+        .ok()
+        .map(|word| Word(word | LOCKED))
+}

@@ -1,0 +1,223 @@
+//! Where descriptors live: a slab allocator over one lazily touched table.
+//!
+//! Descriptors of different classes differ in length (88 bytes for 17 objects, 564 for 128), so
+//! the table is cut into slab pages of 4096 bytes, each holding descriptors of one length.
+//! Lengths are multiples of 16 bytes; a number is the offset in such units.
+//!
+//! ```text
+//!   table   | slab 0 (unused) | slab 1: 88+8 bytes x 42 | slab 2: 564+12 bytes x 7 | ...
+//!                                    |
+//!   Slab    units, used, next fresh descriptor, list of freed ones (through their first word)
+//! ```
+//!
+//! Invariants
+//! - I1 a slab is in the partial list of its length exactly when it has a free descriptor and at
+//!   least one in use.
+//! - I2 an empty slab belongs to no length; at most [`EMPTY_SLABS_HELD`] of them stay touched.
+//!
+//! Lock: one leaf lock; zspages come and go far less often than objects.
+
+use host::sync::atomic::{AtomicU32, Ordering};
+use host::{HostError, Lock, PAGE_SIZE, Rank, Table};
+
+use crate::descriptor::{Descriptor, DescriptorId, words_of};
+use crate::error::AllocError;
+use crate::geometry::Shape;
+
+/// Bytes that descriptor lengths are rounded up to.
+const UNIT_BYTES: usize = 16;
+const UNIT_WORDS: usize = UNIT_BYTES / size_of::<u32>(); // 4
+const SLAB_UNITS: usize = PAGE_SIZE / UNIT_BYTES; // 256
+const SLAB_WORDS: usize = PAGE_SIZE / size_of::<u32>(); // 1024
+/// Units of the longest descriptor: 256 objects.
+const UNITS_MAX: usize = (4 + 8 + 256usize).div_ceil(UNIT_WORDS); // 67
+/// Empty slabs kept touched before they are returned together: one call for many pages.
+const EMPTY_SLABS_HELD: usize = 64;
+/// End of a slab's list of freed descriptors.
+const END: u16 = u16::MAX;
+const _: () = assert!(UNITS_MAX <= SLAB_UNITS, "the longest descriptor fits a slab page");
+
+/// All descriptors of one memory.
+pub(crate) struct DescriptorHeap {
+    words: Table<AtomicU32>,
+    state: Lock<State>,
+}
+
+struct State {
+    slabs: Vec<Slab>,
+    /// First partial slab by length in units; 0 = none.
+    partial: [u32; UNITS_MAX + 1],
+    /// Empty slabs whose page is touched, and whose page was returned.
+    empty: Vec<u32>,
+    returned: Vec<u32>,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Slab {
+    units: u16,
+    used: u16,
+    /// Descriptors handed out at least once; the rest of the page was never touched.
+    fresh: u16,
+    freed: u16,
+    prev: u32,
+    next: u32,
+}
+
+impl Slab {
+    fn capacity(&self) -> u16 {
+        SLAB_UNITS as u16 / self.units
+    }
+}
+
+impl DescriptorHeap {
+    /// Room for at most `slabs` pages of descriptors; nothing is touched yet.
+    pub(crate) fn reserve(slabs: usize) -> Result<DescriptorHeap, HostError> {
+        let state = State {
+            slabs: vec![Slab::default()], // slab 0 is never used: descriptor number 0 means none
+            partial: [0; UNITS_MAX + 1],
+            empty: Vec::new(),
+            returned: Vec::new(),
+        };
+        let words = Table::reserve((slabs + 1) * SLAB_WORDS)?;
+        Ok(DescriptorHeap { words, state: Lock::new(Rank::Leaf, state) })
+    }
+
+    /// A descriptor for a zspage of this shape; its words hold whatever they held.
+    pub(crate) fn alloc(&self, shape: Shape) -> Result<DescriptorId, AllocError> {
+        let units = words_of(shape).div_ceil(UNIT_WORDS);
+        let mut state = self.state.lock();
+        let slab = match state.partial[units] {
+            0 => self.start_slab(&mut state, units as u16)?,
+            slab => slab,
+        };
+        Ok(self.take(&mut state, slab))
+    }
+
+    /// Gives a descriptor back.
+    pub(crate) fn free(&self, id: DescriptorId) {
+        let mut state = self.state.lock();
+        let slab = id.0 / SLAB_UNITS as u32;
+        let offset = (id.0 % SLAB_UNITS as u32) as u16;
+        let entry = state.slabs[slab as usize];
+        let was_full = entry.used == entry.capacity();
+        self.set_link(id, entry.freed);
+        let entry = &mut state.slabs[slab as usize];
+        entry.freed = offset;
+        entry.used -= 1;
+        let empty = entry.used == 0;
+        match (was_full, empty) {
+            (true, false) => state.link(slab),
+            (false, true) => state.unlink(slab),
+            (true, true) | (false, false) => {}
+        }
+        if empty {
+            self.retire(&mut state, slab);
+        }
+    }
+
+    /// The descriptor `id` of a zspage of this shape.
+    pub(crate) fn get(&self, id: DescriptorId, shape: Shape) -> Descriptor<'_> {
+        let start = id.0 as usize * UNIT_WORDS;
+        Descriptor::new(self.words.slice(start..start + words_of(shape)), shape)
+    }
+
+    /// Bytes held: touched slab pages and the list that describes them.
+    pub(crate) fn held_bytes(&self) -> u64 {
+        let state = self.state.lock();
+        let lists = state.slabs.capacity() * size_of::<Slab>()
+            + (state.empty.capacity() + state.returned.capacity()) * size_of::<u32>();
+        self.words.held_bytes() + self.words.heap_bytes() + lists as u64
+    }
+
+    /// The part of [`DescriptorHeap::held_bytes`] that lies in the table.
+    pub(crate) fn mapped_bytes(&self) -> u64 {
+        self.words.held_bytes()
+    }
+
+    /// The address ranges reserved for descriptors.
+    pub(crate) fn range(&self) -> std::ops::Range<usize> {
+        self.words.range()
+    }
+
+    fn start_slab(&self, state: &mut State, units: u16) -> Result<u32, AllocError> {
+        let slab = match state.empty.pop().or_else(|| state.returned.pop()) {
+            Some(slab) => slab,
+            None if state.slabs.len() * SLAB_WORDS < self.words.len() => {
+                state.slabs.push(Slab::default());
+                state.slabs.len() as u32 - 1
+            }
+            None => return Err(AllocError::OutOfDescriptors),
+        };
+        let first = slab as usize * SLAB_WORDS;
+        self.words.touch(first..first + SLAB_WORDS);
+        state.slabs[slab as usize] = Slab { units, freed: END, ..Slab::default() };
+        state.link(slab);
+        Ok(slab)
+    }
+
+    fn take(&self, state: &mut State, slab: u32) -> DescriptorId {
+        let entry = &mut state.slabs[slab as usize];
+        let base = slab * SLAB_UNITS as u32;
+        let id = if entry.freed == END {
+            entry.fresh += 1;
+            DescriptorId(base + u32::from((entry.fresh - 1) * entry.units))
+        } else {
+            let id = DescriptorId(base + u32::from(entry.freed));
+            entry.freed = self.link(id);
+            id
+        };
+        entry.used += 1;
+        if entry.used == entry.capacity() {
+            state.unlink(slab);
+        }
+        id
+    }
+
+    fn retire(&self, state: &mut State, slab: u32) {
+        state.empty.push(slab);
+        if state.empty.len() > EMPTY_SLABS_HELD {
+            state.empty.sort_unstable();
+            for run in state.empty.chunk_by(|a, b| a + 1 == *b) {
+                let first = run[0] as usize * SLAB_WORDS;
+                // Refused by the system, the pages stay held and are used again as they are.
+                let _ = self.words.discard(first..first + run.len() * SLAB_WORDS);
+            }
+            let returned = std::mem::take(&mut state.empty);
+            state.returned.extend(returned);
+        }
+    }
+
+    fn link(&self, id: DescriptorId) -> u16 {
+        // relaxed: freed descriptors are read and written under the heap lock only.
+        self.words[id.0 as usize * UNIT_WORDS].load(Ordering::Relaxed) as u16
+    }
+
+    fn set_link(&self, id: DescriptorId, next: u16) {
+        // relaxed: freed descriptors are read and written under the heap lock only.
+        self.words[id.0 as usize * UNIT_WORDS].store(u32::from(next), Ordering::Relaxed);
+    }
+}
+
+impl State {
+    /// Puts a slab at the head of the partial list of its length.
+    fn link(&mut self, slab: u32) {
+        let units = self.slabs[slab as usize].units as usize;
+        let head = std::mem::replace(&mut self.partial[units], slab);
+        self.slabs[slab as usize].prev = 0;
+        self.slabs[slab as usize].next = head;
+        if head != 0 {
+            self.slabs[head as usize].prev = slab;
+        }
+    }
+
+    fn unlink(&mut self, slab: u32) {
+        let Slab { units, prev, next, .. } = self.slabs[slab as usize];
+        match prev {
+            0 => self.partial[units as usize] = next,
+            prev => self.slabs[prev as usize].next = next,
+        }
+        if next != 0 {
+            self.slabs[next as usize].prev = prev;
+        }
+    }
+}

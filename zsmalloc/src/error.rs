@@ -1,0 +1,109 @@
+//! What can go wrong in the allocator, worded for whoever must act.
+
+use std::fmt;
+
+use host::HostError;
+
+/// Why an object could not be stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum AllocError {
+    /// Zero bytes, or more than a page.
+    BadLength {
+        /// The length asked for, in bytes.
+        len: usize,
+    },
+    /// The pool holds as many object bytes as its limit allows.
+    OverLimit {
+        /// The limit, in bytes.
+        limit: u64,
+    },
+    /// No run of free frames is left in the arena.
+    OutOfFrames,
+    /// The descriptor table is full.
+    OutOfDescriptors,
+    /// The table of cells is full.
+    OutOfCells,
+}
+
+impl fmt::Display for AllocError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            AllocError::BadLength { len } => {
+                write!(f, "an object is 1 to {} bytes long, not {len}", crate::geometry::SIZE_MAX)
+            }
+            AllocError::OverLimit { limit } => {
+                write!(f, "the pool's memory limit of {limit} bytes is reached")
+            }
+            AllocError::OutOfFrames => f.write_str("no frames are left in the arena"),
+            AllocError::OutOfDescriptors => f.write_str("the table of zspage descriptors is full"),
+            AllocError::OutOfCells => f.write_str("the table of cells is full"),
+        }
+    }
+}
+
+impl std::error::Error for AllocError {}
+
+/// Why a memory could not be built.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum MemoryError {
+    /// The system refused a reservation.
+    Host(HostError),
+    /// A number of frames or cells is out of range.
+    BadConfig {
+        /// What is wrong.
+        what: &'static str,
+    },
+}
+
+impl fmt::Display for MemoryError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            MemoryError::Host(error) => write!(f, "cannot reserve address space: {error}"),
+            MemoryError::BadConfig { what } => f.write_str(what),
+        }
+    }
+}
+
+impl std::error::Error for MemoryError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            MemoryError::Host(error) => Some(error),
+            MemoryError::BadConfig { .. } => None,
+        }
+    }
+}
+
+impl From<HostError> for MemoryError {
+    fn from(error: HostError) -> MemoryError {
+        MemoryError::Host(error)
+    }
+}
+
+/// The leaf is not one of this pool's, or no longer: read the table that named it again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StaleLeaf;
+
+impl fmt::Display for StaleLeaf {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the leaf belongs to another pool, or was given back")
+    }
+}
+
+impl std::error::Error for StaleLeaf {}
+
+/// The handle belongs to another pool; it comes back in the error, nothing was done.
+#[derive(Debug)]
+pub struct ForeignHandle<H>(
+    /// The handle, still owned by the caller.
+    pub H,
+);
+
+impl<H> fmt::Display for ForeignHandle<H> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the handle belongs to another pool")
+    }
+}
+
+impl<H: fmt::Debug> std::error::Error for ForeignHandle<H> {}

@@ -1,0 +1,194 @@
+//! Leaves: pages of 512 cells, the unit in which a store takes and gives back table space.
+//!
+//! ```text
+//!   cells    | leaf 0: unused | leaf 1: 512 cells | leaf 2 | ...     entry = leaf * 512 + index
+//!   owners   | -              | pool id           | 0      | ...     0 = nobody's
+//! ```
+//!
+//! A leaf is named by its number, which anyone may write down and nobody can misuse: every access
+//! goes through the owner word, so a number that is stale or made up is refused.
+//!
+//! Invariants
+//! - I1 a cell of a leaf without an owner is all zero, but for a lock bit that somebody with a
+//!   stale number is about to take off again.
+//! - I2 the owner word leaves a pool's id before the pool drains the cells; whoever locks a cell
+//!   and then finds the pool's id there was ahead of the drain, which will see the cell's content.
+//!
+//! Locks: the free list is a leaf lock. Cell locks are ranked above the class lock.
+
+use host::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use host::{BitLockWaiters, HostError, Lock, Rank, Table};
+
+use crate::error::{AllocError, StaleLeaf};
+
+/// Cells in a leaf: 4096 bytes, 2 MiB of a disk.
+pub const LEAF_CELLS: usize = 512;
+/// Free leaves kept touched before they are returned to the system together.
+const FREE_LEAVES_HELD: usize = 64; // 256 KiB
+/// Set in the owner word while the pool drains the leaf.
+const DRAINING: u32 = 1 << 31;
+/// Set in the owner word of leaves whose cells back single handles.
+const HANDLES: u32 = 1 << 30;
+/// Pool ids stay below the flags.
+pub(crate) const POOL_ID_MAX: u32 = HANDLES - 1;
+
+const _: () = assert!(LEAF_CELLS * size_of::<u64>() == host::PAGE_SIZE, "a leaf is a page");
+const _: () = assert!(DRAINING > HANDLES && HANDLES > POOL_ID_MAX, "flags lie above the ids");
+
+/// Number of a leaf; 0 is never one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct LeafId(u32);
+
+impl LeafId {
+    /// The number, for keeping it in a word of one's own.
+    pub fn get(self) -> u32 {
+        self.0
+    }
+
+    /// A leaf by number; `None` for 0. Whether it is the caller's is found out at each access.
+    pub fn new(number: u32) -> Option<LeafId> {
+        (number != 0).then_some(LeafId(number))
+    }
+}
+
+/// Which cells a leaf is used for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LeafUse {
+    /// Cells of a client's table.
+    Cells,
+    /// Cells behind single handles.
+    Handles,
+}
+
+/// All cells of one memory.
+pub(crate) struct Leaves {
+    cells: Table<[AtomicU64; LEAF_CELLS]>,
+    owners: Table<AtomicU32>,
+    free: Lock<FreeLeaves>,
+    /// Where threads wait for a cell's lock bit.
+    pub(crate) waiters: BitLockWaiters,
+}
+
+struct FreeLeaves {
+    /// Free and touched; free and returned to the system.
+    held: Vec<u32>,
+    returned: Vec<u32>,
+    /// The lowest leaf never used.
+    fresh: u32,
+}
+
+impl Leaves {
+    /// Room for `leaves` leaves; nothing is touched yet.
+    pub(crate) fn reserve(leaves: usize) -> Result<Leaves, HostError> {
+        let free = FreeLeaves { held: Vec::new(), returned: Vec::new(), fresh: 1 };
+        Ok(Leaves {
+            cells: Table::reserve(leaves + 1)?,
+            owners: Table::reserve(leaves + 1)?,
+            free: Lock::new(Rank::Leaf, free),
+            waiters: BitLockWaiters::new(),
+        })
+    }
+
+    /// An empty leaf for `pool`.
+    pub(crate) fn alloc(&self, pool: u32, purpose: LeafUse) -> Result<LeafId, AllocError> {
+        let mut free = self.free.lock();
+        let leaf = match free.held.pop().or_else(|| free.returned.pop()) {
+            Some(leaf) => leaf,
+            None if (free.fresh as usize) < self.cells.len() => {
+                free.fresh += 1;
+                free.fresh - 1
+            }
+            None => return Err(AllocError::OutOfCells),
+        };
+        drop(free);
+        let index = leaf as usize;
+        self.cells.touch(index..index + 1);
+        self.owners.touch(index..index + 1);
+        // Pairs with the Acquire in `owned`: who sees the owner sees the leaf empty.
+        self.owners[index].store(owner_word(pool, purpose), Ordering::Release);
+        Ok(LeafId(leaf))
+    }
+
+    /// Takes the leaf away from its owner so that it can be drained; refused when it is not
+    /// `pool`'s, or when somebody is already draining it.
+    pub(crate) fn begin_drain(&self, leaf: LeafId, pool: u32, purpose: LeafUse) -> bool {
+        let word = owner_word(pool, purpose);
+        self.owners.get(leaf.0 as usize).is_some_and(|owner| {
+            // Pairs with the load in `owned`, through the lock of each cell that the drain takes
+            // next: a thread that locks a cell after the drain unlocked it finds the pool's id
+            // gone.
+            owner.compare_exchange(word, word | DRAINING, Ordering::AcqRel, Ordering::Relaxed)
+                .is_ok() // relaxed: the failure touches nothing
+        })
+    }
+
+    /// Puts a drained leaf back; every cell is empty.
+    pub(crate) fn end_drain(&self, leaf: LeafId) {
+        // Pairs with the Acquire in `owned`: nobody who still sees an owner sees the next life.
+        self.owners[leaf.0 as usize].store(0, Ordering::Release);
+        let mut free = self.free.lock();
+        free.held.push(leaf.0);
+        if free.held.len() > FREE_LEAVES_HELD {
+            self.return_held(&mut free);
+        }
+    }
+
+    /// Returns the free leaves to the system.
+    pub(crate) fn release(&self) {
+        self.return_held(&mut self.free.lock());
+    }
+
+    /// The cell, by number; `None` outside the table.
+    pub(crate) fn cell(&self, entry: u32) -> Option<&AtomicU64> {
+        let leaf = self.cells.get(entry as usize / LEAF_CELLS)?;
+        leaf.get(entry as usize % LEAF_CELLS)
+    }
+
+    /// Checks that `leaf` is `pool`'s. Meaningful while one of its cells is locked (I2).
+    pub(crate) fn owned(
+        &self, leaf: LeafId, pool: u32, purpose: LeafUse,
+    ) -> Result<(), StaleLeaf> {
+        let owner = self.owners.get(leaf.0 as usize).ok_or(StaleLeaf)?;
+        // Pairs with the Release in `alloc` and, through the cell's lock, with `begin_drain`.
+        let found = owner.load(Ordering::Acquire);
+        if found == owner_word(pool, purpose) { Ok(()) } else { Err(StaleLeaf) }
+    }
+
+    /// Bytes held for cells and their owner words.
+    pub(crate) fn held_bytes(&self) -> u64 {
+        let free = self.free.lock();
+        let lists = (free.held.capacity() + free.returned.capacity()) * size_of::<u32>();
+        let heap = self.cells.heap_bytes() + self.owners.heap_bytes() + self.waiters.heap_bytes();
+        self.mapped_bytes() + heap + lists as u64
+    }
+
+    /// The part of [`Leaves::held_bytes`] that lies in the tables.
+    pub(crate) fn mapped_bytes(&self) -> u64 {
+        self.cells.held_bytes() + self.owners.held_bytes()
+    }
+
+    /// The address ranges reserved.
+    pub(crate) fn ranges(&self) -> [std::ops::Range<usize>; 2] {
+        [self.cells.range(), self.owners.range()]
+    }
+
+    fn return_held(&self, free: &mut FreeLeaves) {
+        free.held.sort_unstable();
+        for run in free.held.chunk_by(|a, b| a + 1 == *b) {
+            let first = run[0] as usize;
+            // Refused by the system, the pages stay held and zero: as good for the next owner.
+            let _ = self.cells.discard(first..first + run.len());
+        }
+        let returned = std::mem::take(&mut free.held);
+        free.returned.extend(returned);
+        // A lock bit taken through a stale number may have vanished with its page.
+        self.waiters.wake_all();
+    }
+}
+
+fn owner_word(pool: u32, purpose: LeafUse) -> u32 {
+    match purpose {
+        LeafUse::Cells => pool,
+        LeafUse::Handles => pool | HANDLES,
+    }
+}

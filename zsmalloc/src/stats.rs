@@ -1,0 +1,163 @@
+//! What a pool can say about itself: totals, and the kernel's `classes` table.
+//!
+//! ```text
+//!  class  size  10%  20% ...  100%  obj_allocated  obj_used  pages_used  pages_per_zspage freeable
+//! ```
+//!
+//! `10%` is the number of zspages with 1 to 9 percent of their slots in use, and so on; `99%` is 90
+//! to 99, `100%` full ones. `obj_allocated` are all slots, `obj_used` those in use, `pages_used`
+//! the frames of the class's zspages, `freeable` the frames that compaction could free. Source:
+//! `/sys/kernel/debug/zsmalloc/POOL/classes`.
+//!
+//! Locks: one class lock after the other; rows are exact, their sum is not a snapshot.
+
+use std::fmt;
+
+use host::PAGE_SIZE;
+use host::sync::atomic::Ordering;
+
+use crate::class::Class;
+use crate::group::GROUPS;
+use crate::pool::Pool;
+
+/// Totals of a pool; bytes unless the name says otherwise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PoolStats {
+    /// All frames of zspages.
+    pub mem_used_total: u64,
+    /// The most that ever was.
+    pub mem_used_max: u64,
+    /// Touched frames of zspages.
+    pub object_bytes_resident: u64,
+    /// Frames freed by compaction so far.
+    pub pages_compacted: u64,
+    /// Leaves of cells in use, and those behind single handles.
+    pub leaves: u64,
+    /// Leaves behind single handles.
+    pub handle_leaves: u64,
+    /// The pool's own structures: classes and their locks.
+    pub class_bytes: u64,
+}
+
+/// A row of the `classes` table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct ClassRow {
+    /// Nominal index of the class.
+    pub class: usize,
+    /// Bytes per slot.
+    pub size: usize,
+    /// Zspages by fullness group; group 0, empty ones, is not shown.
+    pub zspages: [u64; GROUPS],
+    /// Slots.
+    pub obj_allocated: u64,
+    /// Slots in use.
+    pub obj_used: u64,
+    /// Frames.
+    pub pages_used: u64,
+    /// Frames per zspage.
+    pub pages_per_zspage: usize,
+    /// Frames that compaction could free.
+    pub freeable: u64,
+}
+
+/// The `classes` table: `Display` is the kernel's text, column for column.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClassTable {
+    /// One row per class that has zspages of its own, smallest size first.
+    pub rows: Vec<ClassRow>,
+}
+
+impl Pool {
+    /// The totals.
+    pub fn stats(&self) -> PoolStats {
+        // relaxed: independent totals, each exact when nothing is in flight.
+        let read = |counter: &host::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
+        let counters = &self.counters;
+        PoolStats {
+            mem_used_total: read(&counters.frames) * PAGE_SIZE as u64,
+            mem_used_max: read(&counters.frames_max) * PAGE_SIZE as u64,
+            object_bytes_resident: read(&counters.resident) * PAGE_SIZE as u64,
+            pages_compacted: read(&counters.compacted),
+            leaves: read(&counters.leaves),
+            handle_leaves: read(&counters.handle_leaves),
+            class_bytes: (size_of_val(self) + size_of_val(self.classes())) as u64,
+        }
+    }
+
+    /// Makes the present `mem_used_total` the most that ever was.
+    pub fn reset_mem_used_max(&self) {
+        // relaxed: an independent total.
+        let frames = self.counters.frames.load(Ordering::Relaxed);
+        // relaxed: an independent total.
+        self.counters.frames_max.store(frames, Ordering::Relaxed);
+    }
+
+    /// The `classes` table.
+    pub fn class_table(&self) -> ClassTable {
+        ClassTable { rows: self.classes().iter().map(class_row).collect() }
+    }
+}
+
+fn class_row(class: &Class) -> ClassRow {
+    let (shape, state) = (class.shape, class.lock());
+    ClassRow {
+        class: class.index.get(),
+        size: usize::from(shape.size),
+        zspages: std::array::from_fn(|group| u64::from(state.groups.count(group))),
+        obj_allocated: state.zspages * u64::from(shape.objects),
+        obj_used: state.objects,
+        pages_used: state.zspages * u64::from(shape.frames),
+        pages_per_zspage: usize::from(shape.frames),
+        freeable: state.freeable_frames(shape),
+    }
+}
+
+impl ClassTable {
+    /// The `Total` row: sums; class, size and frames per zspage mean nothing there.
+    pub fn total(&self) -> ClassRow {
+        let sum = |get: fn(&ClassRow) -> u64| self.rows.iter().map(get).sum();
+        let group = |group: usize| self.rows.iter().map(|row| row.zspages[group]).sum();
+        ClassRow {
+            zspages: std::array::from_fn(group),
+            obj_allocated: sum(|row| row.obj_allocated),
+            obj_used: sum(|row| row.obj_used),
+            pages_used: sum(|row| row.pages_used),
+            freeable: sum(|row| row.freeable),
+            ..ClassRow::default()
+        }
+    }
+}
+
+impl fmt::Display for ClassTable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, " {:>5} {:>5}", "class", "size")?;
+        for name in ["10%", "20%", "30%", "40%", "50%", "60%", "70%", "80%", "90%", "99%", "100%"] {
+            write!(f, " {name:>9}")?;
+        }
+        writeln!(
+            f,
+            " {:>13} {:>10} {:>10} {:>16} {:>8}",
+            "obj_allocated", "obj_used", "pages_used", "pages_per_zspage", "freeable"
+        )?;
+        for row in &self.rows {
+            let names = [row.class.to_string(), row.size.to_string()];
+            write_row(f, [&names[0], &names[1]], row, &row.pages_per_zspage.to_string())?;
+        }
+        writeln!(f)?;
+        write_row(f, ["Total", ""], &self.total(), "")
+    }
+}
+
+fn write_row(
+    f: &mut fmt::Formatter<'_>, names: [&str; 2], row: &ClassRow, chain: &str,
+) -> fmt::Result {
+    write!(f, " {:>5} {:>5}", names[0], names[1])?;
+    for count in &row.zspages[1..] {
+        write!(f, " {count:>9}")?;
+    }
+    writeln!(
+        f,
+        " {:>13} {:>10} {:>10} {chain:>16} {:>8}",
+        row.obj_allocated, row.obj_used, row.pages_used, row.freeable
+    )
+}

@@ -1,0 +1,86 @@
+//! The payload of zspages: the only file of this crate with `unsafe` in it.
+//!
+//! ```text
+//!   arena  | frame | frame | frame |        a zspage of 3 frames, 7 objects of 1744 bytes
+//!          | obj 0 | obj 1 | obj 2 | ...     object i at PFN * 4096 + i * size, never split:
+//!                                            frames of a zspage are contiguous
+//! ```
+//!
+//! Invariants the blocks below rest on
+//! - I1 frames: the frames of a zspage were claimed from the arena by a `Run` token, which
+//!   [`adopt`] turned into the PFN kept in the descriptor and [`surrender`] turns back once, when
+//!   the zspage was unlinked from its class. In between nobody else can claim them.
+//! - I2 slots: `Descriptor::take_lowest` gives a slot to one owner until `Descriptor::give`; both
+//!   run under the class lock.
+//! - I3 access: an unpublished object is known to the thread that stores it alone; a published one
+//!   is read, moved and freed only by whoever holds the lock of the cell that names it.
+//!
+//! So no two threads ever access the bytes of one slot unless both only read, and the ranges below
+//! are checked against the arena before a pointer is made.
+
+use host::{Arena, PAGE_SIZE, RawRun, Run};
+
+use crate::geometry::Shape;
+use crate::word::Place;
+
+/// Keeps a run as a plain frame number, in a descriptor.
+pub(crate) fn adopt(run: Run) -> u32 {
+    run.into_raw().pfn
+}
+
+/// Gets the run of an unlinked zspage back as a token.
+pub(crate) fn surrender(arena: &Arena, pfn: u32, frames: u32) -> Run {
+    // SAFETY: by I1 `pfn` came from `adopt` of a run of as many frames (its class says how many),
+    // and unlinking a zspage happens once, so the token is made once.
+    unsafe { arena.run_from_raw(RawRun { pfn, frames }) }
+}
+
+/// Frames that the first `len` bytes of a slot lie in: first and last.
+pub(crate) fn frames_of(shape: Shape, place: Place, len: usize) -> (u32, u32) {
+    let start = usize::from(place.object) * usize::from(shape.size);
+    let first = start / PAGE_SIZE;
+    let last = (start + len - 1) / PAGE_SIZE;
+    (place.pfn + first as u32, place.pfn + last as u32)
+}
+
+/// The bytes of an object; the caller holds the lock of its cell for as long as they are borrowed.
+pub(crate) fn bytes(arena: &Arena, shape: Shape, place: Place) -> &[u8] {
+    let len = usize::from(shape.size) - usize::from(place.slack);
+    // SAFETY: `slot` checked the range; by I3 nobody writes these bytes while the cell is locked,
+    // and they were initialised by `write` (or by zeroed memory) before the object was published.
+    unsafe { std::slice::from_raw_parts(slot(arena, shape, place), len) }
+}
+
+/// Fills the slot of an object that is not yet published.
+pub(crate) fn write(arena: &Arena, shape: Shape, place: Place, payload: &[u8]) {
+    assert!(payload.len() <= usize::from(shape.size), "the payload fits its class");
+    // SAFETY: `slot` checked the range and the line above the length; by I2 and I3 this thread
+    // alone knows the slot, and a caller's payload cannot lie in it.
+    unsafe {
+        std::ptr::copy_nonoverlapping(payload.as_ptr(), slot(arena, shape, place), payload.len());
+    }
+}
+
+/// Copies an object to another slot of its class; the caller holds the class lock and the lock of
+/// the object's cell.
+pub(crate) fn copy(arena: &Arena, shape: Shape, from: Place, to: Place) {
+    let len = usize::from(shape.size) - usize::from(from.slack);
+    let (source, target) = (slot(arena, shape, from), slot(arena, shape, to));
+    assert!(source != target, "an object moves to another slot");
+    // SAFETY: `slot` checked both ranges; by I2 the slots are different, so they do not overlap,
+    // and by I3 nobody else reads or writes either of them.
+    unsafe { std::ptr::copy_nonoverlapping(source, target, len) };
+}
+
+/// Where a slot starts. Panics when it does not lie in the arena: the word is not one of ours.
+fn slot(arena: &Arena, shape: Shape, place: Place) -> *mut u8 {
+    assert!(u16::from(place.object) < shape.objects, "object index within the zspage");
+    assert!(place.slack < shape.size, "an object has at least one byte");
+    let end = u64::from(place.pfn) + u64::from(shape.frames);
+    assert!(end <= u64::from(arena.frames()), "zspage within the arena");
+    let offset = place.pfn as usize * PAGE_SIZE
+        + usize::from(place.object) * usize::from(shape.size);
+    // SAFETY: the asserts keep offset + size within the arena's mapping, which lives as long as
+    // the arena is borrowed.
+    unsafe { arena.base().as_ptr().add(offset) }
+}

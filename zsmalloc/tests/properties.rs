@@ -1,0 +1,229 @@
+//! A pool against its naive twin, a map from handle to bytes.
+//!
+//! Claims
+//! - every object reads back as it was stored, also after others came, went and moved;
+//! - objects never overlap: each is filled with a pattern of its own;
+//! - `check()` finds nothing after any sequence of operations;
+//! - when everything is freed, no zspage, no frame and no byte of the limit is in use;
+//! - compaction loses nothing and leaves at most one zspage with free slots per class.
+
+use std::sync::Arc;
+
+use proptest::prelude::*;
+use zsmalloc::{AllocError, ChainSize, Handle, Memory, MemoryConfig, Pool, PoolConfig, Rule};
+
+fn memory(frames: u32) -> Arc<Memory> {
+    let config =
+        MemoryConfig { arena_frames: frames, entries_max: 1 << 20, limit_bytes: 64 << 20 };
+    Memory::new(config).expect("address space")
+}
+
+fn pool(memory: &Arc<Memory>, rule: Rule, chain: usize) -> Pool {
+    let config = PoolConfig { rule, chain: ChainSize::new(chain).expect("1 to 16") };
+    Pool::new(Arc::clone(memory), config).expect("a pool")
+}
+
+fn pattern(seed: u64, len: usize) -> Vec<u8> {
+    (0..len as u64).map(|at| (seed.wrapping_mul(0x9e37_79b9) >> (at % 24)) as u8 ^ at as u8).collect()
+}
+
+#[derive(Clone, Debug)]
+enum Action {
+    Alloc(usize),
+    Free(usize),
+    Read(usize),
+    Compact,
+    Release,
+}
+
+fn action() -> impl Strategy<Value = Action> {
+    prop_oneof![
+        10 => prop_oneof![1usize..=4096, 1000usize..1400, 30usize..60, Just(4096)]
+            .prop_map(Action::Alloc),
+        7 => any::<usize>().prop_map(Action::Free),
+        3 => any::<usize>().prop_map(Action::Read),
+        1 => Just(Action::Compact),
+        1 => Just(Action::Release),
+    ]
+}
+
+struct Twin {
+    pool: Pool,
+    objects: Vec<(Handle, Vec<u8>)>,
+    stored: u64,
+}
+
+impl Twin {
+    fn apply(&mut self, action: &Action) {
+        match *action {
+            Action::Alloc(len) => {
+                self.stored += 1;
+                let bytes = pattern(self.stored, len);
+                let handle = self.pool.alloc(&bytes).expect("the arena is large enough");
+                self.objects.push((handle, bytes));
+            }
+            Action::Free(which) if !self.objects.is_empty() => {
+                let (handle, bytes) = self.objects.swap_remove(which % self.objects.len());
+                assert_eq!(*self.pool.read(&handle).expect("ours"), bytes[..], "before its free");
+                self.pool.free_handle(handle).expect("ours");
+            }
+            Action::Read(which) if !self.objects.is_empty() => {
+                let (handle, bytes) = &self.objects[which % self.objects.len()];
+                assert_eq!(*self.pool.read(handle).expect("ours"), bytes[..]);
+            }
+            Action::Free(_) | Action::Read(_) => {}
+            Action::Compact => {
+                self.pool.compact();
+                self.expect_dense();
+            }
+            Action::Release => {
+                self.pool.memory().release(0);
+            }
+        }
+    }
+
+    fn expect_dense(&self) {
+        for row in self.pool.class_table().rows {
+            let sparse: u64 = row.zspages[1..11].iter().sum();
+            assert!(sparse <= 1, "class {}: {sparse} zspages with free slots", row.class);
+            assert_eq!(row.freeable, 0, "class {}", row.class);
+        }
+    }
+
+    fn check(&self) {
+        let found = self.pool.check().expect("no defect");
+        assert_eq!(found.objects, self.objects.len() as u64);
+        assert_eq!(found.in_flight, 0);
+        self.pool.memory().check_zone().expect("no defect in the zone");
+        for (handle, bytes) in &self.objects {
+            assert_eq!(*self.pool.read(handle).expect("ours"), bytes[..]);
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_pool_is_its_twin(
+        actions in prop::collection::vec(action(), 1..400),
+        rule in prop_oneof![Just(Rule::LeastWaste), Just(Rule::UsedPercent)],
+        chain in 1usize..=16,
+    ) {
+        let memory = memory(1 << 14);
+        let mut twin = Twin { pool: pool(&memory, rule, chain), objects: Vec::new(), stored: 0 };
+        for (step, action) in actions.iter().enumerate() {
+            twin.apply(action);
+            if step % 16 == 0 {
+                twin.check();
+            }
+        }
+        twin.check();
+        for (handle, _) in twin.objects.drain(..) {
+            twin.pool.free_handle(handle).expect("ours");
+        }
+        twin.check();
+        let stats = twin.pool.stats();
+        prop_assert_eq!(stats.mem_used_total, 0);
+        prop_assert_eq!(stats.object_bytes_resident, 0);
+        memory.release(0);
+        prop_assert_eq!(memory.free_bytes_held(), 0, "everything went back to the system");
+    }
+}
+
+#[test]
+fn a_freshly_filled_class_touches_only_the_frames_it_uses() {
+    let memory = memory(1 << 12);
+    let pool = pool(&memory, Rule::LeastWaste, 8);
+    // 1568 bytes: 13 objects in 5 frames. Three objects reach into the second frame.
+    let handles: Vec<Handle> =
+        (0..3).map(|seed| pool.alloc(&pattern(seed, 1568)).expect("room")).collect();
+    assert_eq!(pool.stats().object_bytes_resident, 2 * 4096);
+    assert_eq!(pool.stats().mem_used_total, 5 * 4096);
+    drop(handles);
+}
+
+#[test]
+fn the_limit_is_on_touched_bytes_and_freeing_makes_room() {
+    let memory = memory(1 << 12);
+    let pool = pool(&memory, Rule::LeastWaste, 8);
+    pool.set_limit(16 * 4096);
+    let mut handles: Vec<Handle> =
+        (0..16).map(|seed| pool.alloc(&pattern(seed, 4096)).expect("below the limit")).collect();
+    let refused = pool.alloc(&pattern(99, 4096)).expect_err("17 frames");
+    assert_eq!(refused, AllocError::OverLimit { limit: 16 * 4096 });
+    assert_eq!(pool.check().expect("no defect").objects, 16, "the refused object left nothing");
+    pool.free_handle(handles.swap_remove(3)).expect("ours");
+    handles.push(pool.alloc(&pattern(100, 4096)).expect("one frame became free"));
+    assert!(pool.stats().object_bytes_resident <= 16 * 4096);
+}
+
+#[test]
+fn a_warm_run_does_not_take_a_pool_over_its_limit() {
+    let memory = memory(1 << 12);
+    let (first, second) = (pool(&memory, Rule::LeastWaste, 8), pool(&memory, Rule::LeastWaste, 8));
+    let full: Vec<Handle> =
+        (0..130).map(|seed| first.alloc(&pattern(seed, 1568)).expect("room")).collect();
+    for handle in full {
+        first.free_handle(handle).expect("ours");
+    }
+    assert!(memory.free_bytes_held() > 8 * 4096, "frames stay for reuse");
+    second.set_limit(4096);
+    let handle = second.alloc(&pattern(1, 1568)).expect("one frame is within the limit");
+    assert_eq!(second.stats().object_bytes_resident, 4096);
+    second.check().expect("no defect");
+    second.free_handle(handle).expect("ours");
+}
+
+#[test]
+fn the_arena_runs_out_with_an_error_and_recovers() {
+    let memory = memory(512);
+    let pool = pool(&memory, Rule::LeastWaste, 8);
+    let mut handles = Vec::new();
+    let error = loop {
+        match pool.alloc(&pattern(handles.len() as u64, 4096)) {
+            Ok(handle) => handles.push(handle),
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(error, AllocError::OutOfFrames);
+    assert_eq!(handles.len(), 512);
+    pool.check().expect("no defect");
+    pool.free_handle(handles.pop().expect("512 of them")).expect("ours");
+    handles.push(pool.alloc(&pattern(7, 4096)).expect("a frame became free"));
+    pool.check().expect("no defect");
+}
+
+#[test]
+fn bad_lengths_and_foreign_handles_are_errors() {
+    let memory = memory(1 << 12);
+    let (ours, theirs) = (pool(&memory, Rule::LeastWaste, 8), pool(&memory, Rule::LeastWaste, 4));
+    for len in [0, 4097, 1 << 20] {
+        let error = ours.alloc(&vec![1; len]).expect_err("no such class");
+        assert_eq!(error, AllocError::BadLength { len });
+    }
+    let handle = ours.alloc(b"ours").expect("room");
+    assert!(theirs.read(&handle).is_err());
+    let handle = theirs.free_handle(handle).expect_err("another pool's").0;
+    assert_eq!(*ours.read(&handle).expect("still there"), b"ours"[..]);
+    ours.free_handle(handle).expect("ours");
+}
+
+#[test]
+fn a_leaf_is_refused_to_other_pools_and_after_it_was_freed() {
+    let memory = memory(1 << 12);
+    let (ours, theirs) = (pool(&memory, Rule::LeastWaste, 8), pool(&memory, Rule::LeastWaste, 8));
+    let leaf = ours.alloc_leaf().expect("room");
+    assert!(theirs.cell(leaf, 0).is_err() && theirs.free_leaf(leaf, |_| {}).is_err());
+    let object = ours.store(b"in a cell").expect("room");
+    ours.cell(leaf, 5).expect("ours").put(object);
+    let mut seen = 0;
+    ours.free_leaf(leaf, |cell| {
+        assert_eq!(cell.bytes(), Some(&b"in a cell"[..]));
+        seen += 1;
+    })
+    .expect("ours");
+    assert_eq!(seen, 1);
+    assert!(ours.cell(leaf, 5).is_err() && ours.free_leaf(leaf, |_| {}).is_err());
+    assert_eq!(ours.check().expect("no defect").objects, 0);
+}
