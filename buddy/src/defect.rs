@@ -1,4 +1,7 @@
-//! What [`Zone::check`](crate::Zone::check) may find: each a broken invariant of this crate.
+//! What [`Zone::check`](crate::Zone::check) may find.
+//!
+//! Invariant: none of these can be caused by a caller, whatever it passes. The numbers in brackets
+//! are the invariants broken, as the heads of zone.rs, lists.rs and directory.rs state them.
 
 use std::error::Error;
 use std::fmt;
@@ -8,50 +11,50 @@ use crate::order::Order;
 use crate::pfn::{PageblockIndex, Pfn};
 use crate::state::Warm;
 
-/// The first defect found. None can be caused by a caller; each is a defect of this crate.
+/// The first defect found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ZoneDefect {
-    /// The directory's count of online pageblocks, its end or its hint is wrong.
+    /// The directory's count of online pageblocks, its end or its hint is wrong (D2, D3, D4).
     Directory {
         /// Pageblocks found online.
         counted: u32,
         /// Pageblocks recorded as online.
         recorded: u32,
     },
-    /// A pageblock is online that the zone may not have.
+    /// A pageblock is online that the zone may not have (D1).
     BeyondTheZone(PageblockIndex),
-    /// A state byte has no meaning.
+    /// A state byte has no meaning (I1).
     BadState(Pfn),
-    /// A frame is in no block and no run.
+    /// A frame is in no block and no run (I1).
     NoHead(Pfn),
-    /// A frame inside a block or run is itself a head.
+    /// A frame inside a block or run is itself a head (I1).
     Overlap {
         /// The head of the block or run.
         head: Pfn,
         /// The frame inside it.
         frame: Pfn,
     },
-    /// A block or run starts where none of its size may.
+    /// A block or run starts where none of its size may (I2, I5).
     Misaligned(Pfn),
-    /// A block or run reaches into an offline pageblock.
+    /// A block or run reaches into an offline pageblock (I2).
     CutOff(Pfn),
-    /// A block or run lies in pageblocks of two types.
+    /// A block or run lies in pageblocks of two types (I3, I5).
     MixedTypes(Pfn),
-    /// A run has a length no run can have.
+    /// A run has a length no run can have (I5).
     BadRunLength {
         /// The head of the run.
         pfn: Pfn,
         /// Its recorded length.
         frames: u32,
     },
-    /// A free block and its buddy could be one.
+    /// A free block and its buddy could be one (I4).
     Unmerged(Pfn),
-    /// Something on a list does not belong there.
+    /// Something on a list does not belong there (L1).
     Strayed(Pfn),
-    /// A list's links disagree at this block.
+    /// A list's links disagree at this block (L2).
     BrokenLink(Pfn),
-    /// A list's count is not the number of free blocks of its kind.
+    /// A list's count is not the number of free blocks of its kind (L2).
     ListCount {
         /// The list's order.
         order: Order,
@@ -64,7 +67,7 @@ pub enum ZoneDefect {
         /// Blocks recorded.
         recorded: u32,
     },
-    /// The total of free frames is wrong.
+    /// The total of free frames is wrong (L3).
     FreeFrames {
         /// Frames found.
         counted: u64,

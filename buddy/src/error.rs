@@ -1,4 +1,8 @@
-//! Why the zone said no. After every one of these the zone is as it was before the call.
+//! Why the zone said no.
+//!
+//! Invariant: a call that returned one of these has changed nothing, with one exception. A request
+//! for more than a pageblock that ends in [`AllocError::NoMetadata`] may have brought one of the
+//! two pageblocks it needs online, wholly free.
 
 use std::error::Error;
 use std::fmt;

@@ -26,8 +26,9 @@ impl Zone {
         self.bring_one_online(index.ok_or(AllocError::NoFreeRun { order })?, mt)
     }
 
-    /// The first pair, up to the one past the directory's end, of which one half at least is offline and the other would merge with it.
-    /// When the second half is refused, the first stays online and free.
+    /// The lowest pair of which one half at least is offline and the other would merge with it;
+    /// past the end of the directory every pair is. When the second half is refused, the first
+    /// stays online and free.
     fn bring_pair_online(&mut self, mt: Migratetype) -> Result<(), AllocError> {
         let pairs = (0..self.directory.len() + 2).step_by(2).map(pair);
         let suits = |index: &PageblockIndex| self.suits_pair(*index, mt);

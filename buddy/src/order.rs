@@ -1,4 +1,10 @@
 //! Block sizes: an order is the logarithm of a number of frames.
+//!
+//! ```text
+//!    order     0   1   2   3   4   5    6    7    8    9          10
+//!    frames    1   2   4   8  16  32   64  128  256  512        1024
+//!                                                    pageblock  longest run
+//! ```
 
 use std::fmt;
 

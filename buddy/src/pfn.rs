@@ -1,4 +1,10 @@
 //! Frame numbers and pageblock numbers, and the arithmetic between them.
+//!
+//! ```text
+//!    31                       9 8                   0
+//!    [      pageblock          |  frame within it    ]     flipping bit k gives the buddy of an
+//!                                                          aligned block of order k
+//! ```
 
 use std::fmt;
 

@@ -1,3 +1,7 @@
-//! The lock of the shared zone, named in one place so that a model checker can stand in for it.
+//! The lock of the shared zone: std's, or loom's where allocators above are model-checked.
 
-pub(crate) use std::sync::{Mutex, MutexGuard, PoisonError};
+#[cfg(loom)]
+pub(crate) use loom::sync::{Mutex, MutexGuard};
+pub(crate) use std::sync::PoisonError;
+#[cfg(not(loom))]
+pub(crate) use std::sync::{Mutex, MutexGuard};

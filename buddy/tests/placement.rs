@@ -1,5 +1,10 @@
 //! Which block a request gets, and where a freed one goes: the rules that the twin leaves open
 //! because they depend on the order of the lists, and the kernel's rules by example.
+//!
+//! ```text
+//!    take  <-  [head]  warm, last freed first      [tail]  warm, merge is near
+//!    then  <-  [head]  untouched, last freed first [tail]  untouched, merge is near
+//! ```
 
 use buddy::{AllocError, Migratetype, Order, PageblockIndex, Pfn, Warm, Zone};
 
@@ -137,19 +142,38 @@ fn a_block_about_to_merge_still_goes_before_untouched_ones() {
     list(&zone, order(0), &[0, 16]);
 }
 
-/// The kernel's rule ends below order 9: two pageblocks do not wait for each other.
+/// 2 is free, but alone: 0 is two merges away from anything larger.
+#[test]
+fn a_block_whose_merge_is_not_near_goes_to_the_head() {
+    let mut zone = frames_all_in_use();
+    for pfn in [16, 2, 0] {
+        free(&mut zone, pfn, 1, Resident);
+    }
+    list(&zone, order(0), &[0, 2, 16]);
+}
+
+/// Half a pageblock next to a free pageblock may wait; a pageblock may not, for above it only one
+/// merge is possible.
 #[test]
 fn tail_placement_ends_below_the_pageblock() {
-    let mut zone = Zone::new(2048);
-    for pfn in [0, 256, 512, 768, 1024, 1280] {
+    let mut zone = Zone::new(6 * 512);
+    for pfn in (0..6 * 512).step_by(256) {
         gets(&mut zone, 256, Movable, pfn);
     }
-    free(&mut zone, 1024, 256, Resident);
-    free(&mut zone, 512, 256, Resident);
-    free(&mut zone, 768, 256, Resident);
-    free(&mut zone, 0, 256, Resident);
-    list(&zone, order(9), &[512]);
-    list(&zone, order(8), &[1024, 0]);
+    for pfn in [2048, 512, 768, 0] {
+        free(&mut zone, pfn, 256, Resident);
+    }
+    list(&zone, order(8), &[2048, 0]);
+    for pfn in [2304, 1024, 1280, 1536, 1792] {
+        free(&mut zone, pfn, 256, Resident);
+    }
+    list(&zone, Order::MAX, &[1024]);
+    list(&zone, order(9), &[2048, 512]);
+    gets(&mut zone, 512, Movable, 2048);
+    gets(&mut zone, 512, Movable, 512);
+    free(&mut zone, 2048, 512, Resident);
+    free(&mut zone, 512, 512, Resident);
+    list(&zone, order(9), &[512, 2048]);
 }
 
 #[test]

@@ -26,6 +26,20 @@ fn decompressing_lz4_allocates_nothing() {
     assert_eq!(stream.heap_bytes(), 0);
 }
 
+/// The two directions are built apart, and each is counted.
+#[test]
+fn zstd_counts_the_context_of_each_direction() {
+    let codec = Codec::new(Algorithm::Zstd);
+    let mut both = Stream::new();
+    let blob = codec.compress(&mut both, &[1; 4096]).unwrap().to_vec();
+    let compressing = both.heap_bytes();
+    let mut reader = Stream::new();
+    codec.decompress(&mut reader, &blob, &mut [0; 4096]).unwrap();
+    assert!(reader.heap_bytes() > 4096, "a decoder of {} bytes", reader.heap_bytes());
+    codec.decompress(&mut both, &blob, &mut [0; 4096]).unwrap();
+    assert_eq!(both.heap_bytes(), compressing + reader.heap_bytes());
+}
+
 #[test]
 fn nothing_is_allocated_after_the_first_use() {
     for text in ["lz4", "lz4:17", "zstd:-7", "zstd:1", "zstd", "zstd:9", "zstd:15", "zstd:22"] {

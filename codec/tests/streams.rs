@@ -12,6 +12,9 @@ use std::time::Duration;
 
 const PAGE: [u8; 4096] = [7; 4096];
 
+/// Longer than anything here takes on any machine.
+const HANG: Duration = Duration::from_secs(60);
+
 /// What one stream holds once it has compressed a page.
 fn held_by_one(codec: Codec) -> usize {
     let mut stream = Stream::new();
@@ -52,13 +55,19 @@ fn a_stream_that_shrinks_is_counted_down() {
 
 #[test]
 fn a_busy_stream_is_passed_over() {
-    let streams = Streams::for_cpus(1);
+    let streams = &Streams::for_cpus(1);
     let codec = Codec::new(Algorithm::Lz4);
-    streams.with(0, |_| {
-        thread::scope(|scope| {
-            // Were the hinted stream waited for, this thread would never end.
-            scope.spawn(|| compress(&streams, 0, codec));
-        })
+    let (done, other_is_done) = mpsc::channel::<()>();
+    thread::scope(|scope| {
+        let served = streams.with(0, |_| {
+            scope.spawn(move || {
+                compress(streams, 0, codec);
+                done.send(())
+            });
+            // The limit only turns a hang into a failure.
+            other_is_done.recv_timeout(HANG)
+        });
+        assert!(served.is_ok(), "stream 1 was free, but the thread waited for stream 0");
     });
     assert_eq!(streams.heap_bytes(), held_by_one(codec));
 }
@@ -89,7 +98,7 @@ fn when_all_are_busy_the_hinted_one_is_waited_for() {
         assert_eq!(streams.heap_bytes(), 0, "no stream is free, so none was used");
         release_second.send(()).unwrap();
         // The limit only turns a hang into a failure.
-        let served = waiter_is_done.recv_timeout(Duration::from_secs(60));
+        let served = waiter_is_done.recv_timeout(HANG);
         assert!(served.is_ok(), "stream 1 is free again, but the thread waits for another");
         release_first.send(()).unwrap();
     });

@@ -5,14 +5,14 @@
 //!          +--------+--------+--------+--------+--------+-- ... --+--------+
 //!          | frame  |        |        |        |        |         |        |  4096 bytes each
 //!          +--------+--------+--------+--------+--------+-- ... --+--------+
-//!    claimed   1        1        1        0        0                  0       one bit: a Run exists
-//!    resident  1        1        0        0        1                  0       one bit: touched
+//!    claimed   1        1        1        0        0                  0     one bit: a Run exists
+//!    resident  1        1        0        0        1                  0     one bit: touched
 //! ```
 //!
 //! Invariants
 //! - A1: a claim bit is set exactly while a [`Run`] (or the [`RawRun`] it was turned into) covers
 //!   its frame. `claim` sets bits only where all were clear, `unclaim` consumes the token.
-//! - A2: a resident bit is set before or as the frame is touched, and cleared only by `purge`, whose
+//! - A2: a resident bit is set before the frame is touched, and cleared only by `purge`, whose
 //!   caller holds the token. A frame without its bit costs no memory.
 //! - A3: `resident_frames` is the number of resident bits: it moves by the bits that changed.
 //!

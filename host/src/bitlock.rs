@@ -15,10 +15,11 @@
 //!    W5  sleep while sequence == s; to W3
 //! ```
 //!
-//! Invariant B1 (no lost wake-up): a waiter asleep in W5 is woken by every H1 that it did not see in
-//! W4. Either H2 sees W1 or W4 sees H1: were both missed, then H1 < H2 < W1 < W2 < H1 in the single
-//! order of SeqCst operations, which is a cycle. If H2 sees W1, then H3 comes before W3, and
-//! W4 sees H1 because W3 read from H3; or it comes after, and W5 finds another sequence or is woken.
+//! Invariant B1 (no lost wake-up): a waiter asleep in W5 is woken by every H1 that it did not see
+//! in W4. Either H2 sees W1 or W4 sees H1: were both missed, then H1 < H2 < W1 < W2 < H1 in the
+//! single order of SeqCst operations, which is a cycle. If H2 sees W1, then either H3 comes before
+//! W3, and W4 sees H1 because W3 read from H3; or H3 comes after, and W5 finds another sequence or
+//! is woken.
 //!
 //! Locks: none is taken; the caller holds none of the bits it waits for.
 

@@ -28,7 +28,7 @@ pub(crate) const fn mask_of(index: usize) -> u64 {
     1 << (index & WORD_MASK)
 }
 
-/// The words that `start..end` reaches, in ascending order, each with its part of the run as a mask.
+/// The words that `start..end` reaches, in ascending order, each with its part of it as a mask.
 pub(crate) fn spans(start: usize, end: usize) -> impl DoubleEndedIterator<Item = (usize, u64)> {
     let words = if start < end { word_of(start)..word_of(end - 1) + 1 } else { 0..0 };
     words.map(move |word| {
@@ -50,6 +50,8 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
+        #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 8 } else { 256 }))]
+
         #[test]
         fn spans_cover_exactly_the_run(start in 0_usize..300, len in 0_usize..300) {
             let mut covered = Vec::new();

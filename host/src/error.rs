@@ -1,4 +1,10 @@
 //! What can go wrong at the fence, worded for whoever must act.
+//!
+//! ```text
+//!    HostError    the system refused (its answer is in `source`), or an impossible argument
+//!    ClaimError   an allocator asked for frames it must not have: its bug, not the system's
+//!    ForeignRun   a token went to the wrong arena, and comes back inside the error
+//! ```
 
 use crate::faults::Operation;
 use crate::run::Run;

@@ -3,6 +3,9 @@
 //! An injector belongs to whoever builds an arena or a table with it; nothing is global. A test
 //! sweeps N upwards until its scenario runs through without the injector firing, and so has
 //! seen every refusal the system could give at every point where one is possible.
+//!
+//! Invariant: an armed injector fires exactly once, however many threads race to it: the
+//! operation whose decrement reaches zero fails, and no other.
 
 use crate::error::HostError;
 use std::fmt;

@@ -1,9 +1,10 @@
 //! A 32-bit word that threads can sleep on, and nothing else: the primitive under our locks.
 //!
-//! Waiting may end without a reason (a signal, a wake meant for someone else), so callers loop. The one
-//! property they rely on: a waiter that sleeps has found the word equal to what it expected at
-//! a moment after which every `wake` finds it asleep. The kernel has it from the lock of its hash bucket;
-//! the model used under loom has it from a mutex.
+//! Waiting may end without a reason (a signal, a wake meant for someone else), so callers loop.
+//!
+//! Invariant F1: a waiter that sleeps has found the word equal to what it expected, at a moment
+//! after which every `wake` finds it asleep. The kernel has it from the lock of its hash bucket,
+//! the model used under loom from a mutex.
 
 #[cfg(not(loom))]
 pub(crate) use futex_system::Futex;

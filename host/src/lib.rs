@@ -1,13 +1,13 @@
 //! The unsafe fence: memory from the system, and the locks that guard it.
 //!
 //! ```text
-//!   who needs it          what it gets                    what keeps it sound
-//!   ------------          ------------                    -------------------
-//!   zsmalloc, region      Arena: frames by number         a Run token per claim, one claim bit a frame
-//!   zsmalloc, zram        Table<T>: zeroed, lazy, typed   elements are atomics, all-zero is valid
-//!   everyone above        Lock<T>, BitLockWaiters         futexes; ranks asserted in debug builds
-//!   the tools             cpu, limits, smaps              text parsers without side effects
-//!   tests                 FailureInjector                 owned by whoever builds an arena or table
+//!   who needs it        what it gets                    what keeps it sound
+//!   ------------        ------------                    -------------------
+//!   zsmalloc, region    Arena: frames by number         a token per claim, a bit per frame
+//!   zsmalloc, zram      Table<T>: zeroed, lazy, typed   elements are atomics, all-zero is valid
+//!   everyone above      Lock<T>, BitLockWaiters         futexes; ranks asserted in debug builds
+//!   the tools           cpu, limits, smaps              text parsers without side effects
+//!   tests               FailureInjector                 owned by whoever builds an arena or table
 //! ```
 //!
 //! Words: a *frame* is 4096 bytes of arena memory and a *PFN* is its number; a frame is *claimed*

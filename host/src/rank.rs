@@ -10,7 +10,8 @@
 //! is exempt, but what it takes is recorded like the rest.
 //!
 //! Debug builds keep the locks a thread holds in one thread-local word, constant-initialised and
-//! without a destructor, so that locks may be taken in a signal handler. Release builds keep nothing.
+//! without a destructor, so that locks may be taken in a signal handler. Release builds keep
+//! nothing.
 
 #[cfg(debug_assertions)]
 use std::cell::Cell;

@@ -1,14 +1,14 @@
 //! What our mappings cost, as the kernel counts it: `/proc/self/smaps` and `/proc/self/status`.
 //!
 //! ```text
-//!    7f10c0001000-7f10c8001000 rw-p 00000000 00:00 0      <- a VMA: two addresses, a permission field
+//!    7f10c0001000-7f10c8001000 rw-p 00000000 00:00 0      <- a VMA: its addresses
 //!    Size:             131072 kB
 //!    Rss:                   4 kB                          <- what of it is in memory
 //!    VmFlags: rd wr mr mw me nr dc nh
 //! ```
 //!
-//! Invariant: arenas and tables lie between guard pages, so no VMA reaches across their ends, and the
-//! sum over the VMAs inside an address range is exactly what that range costs.
+//! Invariant: arenas and tables lie between guard pages, so no VMA reaches across their ends, and
+//! the sum over the VMAs inside an address range is exactly what that range costs.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};

@@ -9,7 +9,7 @@ pub use std::{hint, sync::Condvar, sync::Mutex, sync::MutexGuard, sync::atomic, 
 #[cfg(loom)]
 pub use loom::{hint, sync::Condvar, sync::Mutex, sync::MutexGuard, sync::atomic, thread};
 
-/// A full barrier that only loom needs, placed between a SeqCst read-modify-write and a SeqCst load.
+/// A full barrier that only loom needs, between a SeqCst read-modify-write and a SeqCst load.
 ///
 /// In the C++ memory model those two are already ordered. Loom treats SeqCst accesses as
 /// acquire-release and models SeqCst in fences alone, so the barrier that the operations

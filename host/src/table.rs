@@ -12,8 +12,9 @@
 //! - T3: no entry straddles two pages, since its size divides 4096.
 //!
 //! The contract with callers is two sentences. Touch an entry before its first store, or its
-//! page is in memory and in no counter. Discard only entries nobody relies on: a reader with a stale index may
-//! look at them at any moment and sees zero, which is why elements are atomics ([`Zeroed`]).
+//! page is in memory and in no counter. Discard only entries nobody relies on: a reader with a
+//! stale index may look at them at any moment and sees zero, which is why elements are atomics
+//! ([`Zeroed`]).
 
 use crate::PAGE_SIZE;
 use crate::bits::{spans, words_for};

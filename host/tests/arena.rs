@@ -1,10 +1,11 @@
 //! Claims:
-//! - whatever sequence of claims, releases, touches, splits and purges is run, the arena agrees with
-//!   a twin that keeps one `bool` per frame, after every step;
+//! - whatever sequence of claims, releases, touches, splits and purges is run, the arena agrees
+//!   after every step with a twin that keeps one `bool` per frame;
 //! - a frame handed out twice is an error, and racing claims never both win;
 //! - memory is what the bits say: `/proc/self/smaps` counts the same frames.
 //!
 //! Lock: none; the arena has no locks, only claim bits.
+#![cfg(not(loom))]
 #![expect(clippy::unwrap_used, reason = "the helpers of tests may")]
 
 use host::{Arena, ClaimError, FRAMES_MAX, HostError, PAGE_SIZE, Run};
@@ -251,8 +252,8 @@ fn a_split_that_leaves_nothing_is_a_broken_caller() {
     let _halves = arena.claim(0, 4).unwrap().split(4);
 }
 
-/// Every thread claims random overlapping runs; a counter per frame, which only a winner moves, would show
-/// two owners at once.
+/// Every thread claims random overlapping runs; a counter per frame, which only a winner moves,
+/// would show two owners at once.
 #[test]
 fn racing_claims_never_both_win() {
     const ROUNDS: u32 = if cfg!(miri) { 20 } else { 20_000 };

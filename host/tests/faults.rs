@@ -1,5 +1,6 @@
-//! Claims: every operation of an arena and a table that the system may refuse can be made to fail; the
-//! failure is reported as injected, and nothing has changed when it is.
+//! Claims: every operation of an arena and a table that the system may refuse can be made to fail;
+//! the failure is reported as injected, and nothing has changed when it is.
+#![cfg(not(loom))]
 
 use host::faults::Operation;
 use host::{Arena, ClaimError, FailureInjector, HostError, PAGE_SIZE, Table};

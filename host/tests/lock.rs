@@ -1,6 +1,7 @@
 //! Claims: a `Lock` lets one thread in at a time and publishes what it did; sleepers are woken; a
 //! panic gives it up; a thread that waits for a bit lock is woken when the bit is cleared or
 //! vanishes with its page.
+#![cfg(not(loom))]
 
 use host::{BitLockWaiters, Lock, Rank, Table};
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -17,7 +17,7 @@ use loom::sync::Arc;
 
 /// Two words of bits, the border between frames 63 and 64.
 fn arena() -> Arc<Arena> {
-    Arc::new(Arena::reserve(128).unwrap())
+    Arc::new(Arena::reserve(128).expect("128 frames of heap stand in"))
 }
 
 fn spawn<T: 'static>(

@@ -157,17 +157,12 @@ impl Process {
             Some(_) => "resident anonymous pages",
             None => "pages of anonymous mappings, touched or not (no permission for pagemap),",
         };
-        format!(
-            "{}: {} {kind} ({:.1} MiB) of {} (process {}) from {} mappings; {} same-filled; {} went away",
-            out.display(),
-            tally.pages,
-            size::mib(tally.pages * PAGE_SIZE as u64),
-            self.name,
-            self.pid,
-            tally.mappings,
-            tally.same_filled,
-            tally.gone
-        )
+        let mib = size::mib(tally.pages * PAGE_SIZE as u64);
+        let wrote = format!("{}: {} {kind} ({mib:.1} MiB)", out.display(), tally.pages);
+        let of = format!("of {} (process {})", self.name, self.pid);
+        let Tally { mappings, same_filled, gone, .. } = tally;
+        let rest = format!("from {mappings} mappings; {same_filled} same-filled; {gone} went away");
+        format!("{wrote} {of} {rest}")
     }
 }
 

@@ -50,6 +50,19 @@ pub(crate) fn column(rows: &[Row], field: &str) -> Vec<f64> {
     rows.iter().filter_map(|row| row.number(field)).collect()
 }
 
+/// The runs that agree in every field of `key`, in the order they first occur.
+pub(crate) fn grouped(runs: &[Row], key: &[&str]) -> Vec<Vec<Row>> {
+    let mut groups: Vec<Vec<Row>> = Vec::new();
+    for run in runs {
+        let same = |group: &&mut Vec<Row>| key.iter().all(|&at| group[0].get(at) == run.get(at));
+        match groups.iter_mut().find(same) {
+            Some(group) => group.push(run.clone()),
+            None => groups.push(vec![run.clone()]),
+        }
+    }
+    groups
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

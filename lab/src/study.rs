@@ -1,4 +1,11 @@
 //! What a study is, and the list of them. A new study is one file and one line of `STUDIES`.
+//!
+//! ```text
+//!   Study { name, options, run }  --run(options, Lab)-->  Report { columns, rows, runs, notes }
+//!        ^ main finds it by name                               ^ main prints, writes, records
+//! ```
+//!
+//! A study never prints a result and never exits; it returns what it found or why it could not.
 
 use crate::cleanup::Cleanup;
 use crate::corpus::Corpus;
@@ -45,7 +52,8 @@ pub(crate) struct Common {
     #[arg(long, value_name = "FILE")]
     corpus: Option<PathBuf>,
     /// Runs of everything compared, interleaved; rows are medians
-    #[arg(long, value_name = "N", default_value = "5", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", default_value = "5",
+          value_parser = clap::value_parser!(u32).range(1..))]
     runs: u32,
     /// Only see that it works: little data, few runs, under 20 s
     #[arg(long)]

@@ -44,7 +44,9 @@ pub enum ServeError {
 impl fmt::Display for ServeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NoListener => f.write_str("nothing to listen on: give a Unix socket or an address"),
+            Self::NoListener => {
+                f.write_str("nothing to listen on: give a Unix socket or an address")
+            }
             Self::BadName { len } => {
                 write!(f, "the name has {len} bytes; it must have 1 to 4096 and no NUL")
             }

@@ -7,7 +7,7 @@
 //!   thread stack            (2 MiB of address space, touched as needed)
 //! ```
 //!
-//! Invariant: a client can make the server hold [`INBOX_MAX`] + [`OUTBOX_MAX`] bytes for each of
+//! Invariant: a client can make the server hold `INBOX_MAX` + `OUTBOX_MAX` bytes for each of
 //! its connections and no more, whatever it sends and however slowly.
 
 use std::time::Duration;

@@ -29,7 +29,9 @@ pub fn send(name: &OsStr, state: &str) -> io::Result<()> {
     let address = match name.as_bytes() {
         [b'@', name @ ..] => SocketAddr::from_abstract_name(name)?,
         [b'/', ..] => SocketAddr::from_pathname(name)?,
-        _ => return Err(io::Error::new(io::ErrorKind::Unsupported, "NOTIFY_SOCKET: / or @ wanted")),
+        _ => {
+            return Err(io::Error::new(io::ErrorKind::Unsupported, "NOTIFY_SOCKET: / or @ wanted"));
+        }
     };
     UnixDatagram::unbound()?.send_to_addr(state.as_bytes(), &address).map(drop)
 }

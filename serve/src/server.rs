@@ -1,4 +1,7 @@
 //! The NBD server: one disk, served at any number of Unix sockets and TCP addresses.
+//!
+//! Invariants: all listeners lead to the same export; a server that does not start leaves no
+//! socket behind, and so does one that has stopped.
 
 use crate::buffer::Meter;
 use crate::door::{Door, Place};

@@ -75,7 +75,8 @@ mod tests {
 
     #[test]
     fn a_damaged_address_is_no_address() {
-        for uri in ["nbd+unix:///x", "nbd+unix:///x?socket=", "nbd+unix:///x?socket=%4", "nbd:///"] {
+        for uri in ["nbd+unix:///x", "nbd+unix:///x?socket=", "nbd+unix:///x?socket=%4", "nbd:///"]
+        {
             assert_eq!(socket_of(uri), None, "{uri}");
         }
         assert_eq!(socket_of("nbd+unix:///?a=b&socket=/s"), Some(PathBuf::from("/s")));

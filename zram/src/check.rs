@@ -13,6 +13,7 @@ use zsmalloc::{Content, LEAF_CELLS, PAGE_SIZE, PoolCheck, cpu};
 
 use crate::counters::{Tally, read};
 use crate::device::Zram;
+use crate::same::Same;
 
 /// What a recount found, when it found no defect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,7 +58,7 @@ impl Zram {
         for index in 0..self.slots.root_len() {
             self.check_leaf(index, &mut counted)?;
         }
-        let moved = pool.moved > 0 || self.motion() != before;
+        let moved = pool.moved > 0 || pool.in_flight > 0 || self.motion() != before;
         if !moved {
             self.compare(&pool, &counted)?;
         }
@@ -65,10 +66,9 @@ impl Zram {
         Ok(CheckReport { pool, pages_stored: counted.tally.stored, pages_decoded, moved })
     }
 
-    /// Changes with every write and discard.
-    fn motion(&self) -> (Tally, u64, u64) {
-        let operations = self.slots.pool.operations();
-        (self.counters.tally(), read(&self.counters.notify_free), operations)
+    /// Grows with every change of a slot or of the pool.
+    fn motion(&self) -> (u64, u64) {
+        (read(&self.counters.changes), self.slots.pool.operations())
     }
 
     fn check_leaf(&self, index: usize, counted: &mut Count) -> Result<(), CheckError> {
@@ -90,7 +90,14 @@ impl Zram {
             let Some(slot) = self.slots.lock(page) else { return Ok(()) };
             let content = slot.content();
             counted.tally.add(Tally::of(content));
-            counted.objects += u64::from(matches!(content, Content::Object { .. }));
+            match content {
+                Content::Object { .. } => counted.objects += 1,
+                Content::Value { tag, value } => {
+                    let same = Same::from_cell(tag, value);
+                    counted.interned += u64::from(same.is_some_and(|same| same.is_interned()));
+                }
+                Content::Empty => {}
+            }
             self.decode(page, &slot, Some(stream), &mut data)
         })
     }
@@ -104,9 +111,10 @@ impl Zram {
             let (slots, pool) = (counted.objects, pool.objects);
             return Err(CheckError(format!("slots name {slots} objects, the pool has {pool}")));
         }
-        if self.words.uses() > kept.same {
-            let (uses, same) = (self.words.uses(), kept.same);
-            return Err(CheckError(format!("{uses} uses of words, {same} same-filled pages")));
+        let uses = self.words.uses();
+        if counted.interned != uses {
+            let slots = counted.interned;
+            return Err(CheckError(format!("{slots} slots use interned words, counted {uses}")));
         }
         Ok(())
     }
@@ -116,4 +124,5 @@ impl Zram {
 struct Count {
     tally: Tally,
     objects: u64,
+    interned: u64,
 }

@@ -51,6 +51,8 @@ pub(crate) struct Counters {
     same: AtomicU64,
     huge: AtomicU64,
     compressed_bytes: AtomicU64,
+    /// Slots that changed, ever: tells a check that something moved while it looked elsewhere.
+    pub(crate) changes: AtomicU64,
     /// Huge pages ever stored.
     pub(crate) huge_since: AtomicU64,
     pub(crate) failed_reads: AtomicU64,
@@ -62,6 +64,9 @@ impl Counters {
     /// A slot's content changed.
     pub(crate) fn replace(&self, old: Content, new: Content) {
         let (old, new) = (Tally::of(old), Tally::of(new));
+        if old != new {
+            bump(&self.changes, 1);
+        }
         change(&self.stored, old.stored, new.stored);
         change(&self.same, old.same, new.same);
         change(&self.huge, old.huge, new.huge);
@@ -73,6 +78,7 @@ impl Counters {
 
     /// Slots were emptied together.
     pub(crate) fn remove(&self, gone: Tally) {
+        bump(&self.changes, gone.stored);
         change(&self.stored, gone.stored, 0);
         change(&self.same, gone.same, 0);
         change(&self.huge, gone.huge, 0);

@@ -41,6 +41,11 @@ impl Same {
     pub(crate) fn from_cell(tag: u8, value: u64) -> Option<Same> {
         matches!(tag, HALF | INTERNED).then_some(Same { tag, value })
     }
+
+    /// True when the word is in the table.
+    pub(crate) fn is_interned(self) -> bool {
+        self.tag == INTERNED
+    }
 }
 
 /// The word that a page repeats, if it does. The last word is compared first: pages that begin
@@ -94,7 +99,7 @@ impl Words {
 
     /// A cell gave up its value.
     pub(crate) fn release(&self, same: Same) {
-        if same.tag == INTERNED {
+        if same.is_interned() {
             self.lock().give(same.value as u32);
         }
     }

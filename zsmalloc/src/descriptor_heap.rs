@@ -27,15 +27,17 @@ use crate::geometry::Shape;
 /// Bytes that descriptor lengths are rounded up to.
 const UNIT_BYTES: usize = 16;
 const UNIT_WORDS: usize = UNIT_BYTES / size_of::<u32>(); // 4
-const SLAB_UNITS: usize = PAGE_SIZE / UNIT_BYTES; // 256
-const SLAB_WORDS: usize = PAGE_SIZE / size_of::<u32>(); // 1024
+/// Bytes of a slab: a page; under loom, where each word costs, room for four short descriptors.
+const SLAB_BYTES: usize = if cfg!(loom) { 128 } else { PAGE_SIZE };
+const SLAB_UNITS: usize = SLAB_BYTES / UNIT_BYTES; // 256
+const SLAB_WORDS: usize = SLAB_BYTES / size_of::<u32>(); // 1024
 /// Units of the longest descriptor: 256 objects.
 const UNITS_MAX: usize = (4 + 8 + 256usize).div_ceil(UNIT_WORDS); // 67
 /// Empty slabs kept touched before they are returned together: one call for many pages.
 const EMPTY_SLABS_HELD: usize = 64;
 /// End of a slab's list of freed descriptors.
 const END: u16 = u16::MAX;
-const _: () = assert!(UNITS_MAX <= SLAB_UNITS, "the longest descriptor fits a slab page");
+const _: () = assert!(cfg!(loom) || UNITS_MAX <= SLAB_UNITS, "the longest descriptor fits a slab");
 
 /// All descriptors of one memory.
 pub(crate) struct DescriptorHeap {

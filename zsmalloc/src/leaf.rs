@@ -22,7 +22,7 @@ use host::{BitLockWaiters, HostError, Lock, Rank, Table};
 use crate::error::{AllocError, StaleLeaf};
 
 /// Cells in a leaf: 4096 bytes, 2 MiB of a disk.
-pub const LEAF_CELLS: usize = 512;
+pub const LEAF_CELLS: usize = if cfg!(loom) { 2 } else { 512 };
 /// Free leaves kept touched before they are returned to the system together.
 const FREE_LEAVES_HELD: usize = 64; // 256 KiB
 /// Set in the owner word while the pool drains the leaf.
@@ -32,7 +32,7 @@ const HANDLES: u32 = 1 << 30;
 /// Pool ids stay below the flags.
 pub(crate) const POOL_ID_MAX: u32 = HANDLES - 1;
 
-const _: () = assert!(LEAF_CELLS * size_of::<u64>() == host::PAGE_SIZE, "a leaf is a page");
+const _: () = assert!(cfg!(loom) || LEAF_CELLS * 8 == host::PAGE_SIZE, "a leaf is a page");
 const _: () = assert!(DRAINING > HANDLES && HANDLES > POOL_ID_MAX, "flags lie above the ids");
 
 /// Number of a leaf; 0 is never one.

@@ -1,5 +1,39 @@
-//! placeholder
+//! A dense, compacting allocator of small objects: the Linux kernel's zsmalloc in user space.
+//!
+//! Words
+//! - *page*: 4096 bytes of a client's data; *frame*, *PFN*: 4096 bytes of arena memory, its number
+//! - *size class*: the objects of one size; merged classes share their zspages
+//! - *zspage*: a contiguous run of 1 to chain-size frames that holds objects of one class
+//! - *cell*: 8 bytes of a client's table that say where an object is; *leaf*: 512 cells
+//! - *handle*: an owned, stable name for an object that is not in a client's table
+//!
+//! ```text
+//!   Pool ---- classes ---- zspages ---- frames             Memory: arena, zone, tables,
+//!     |                       ^                            shared by all pools
+//!     `-- leaves -- cells ----'  PFN | class | object
+//! ```
+//!
+//! ```
+//! use zsmalloc::{Memory, MemoryConfig, Pool, PoolConfig};
+//! let memory = Memory::new(MemoryConfig {
+//!     arena_frames: 1 << 16,
+//!     entries_max: 1 << 20,
+//!     limit_bytes: 64 << 20,
+//! })?;
+//! let pool = Pool::new(memory, PoolConfig::default())?;
+//! let handle = pool.alloc(b"some bytes")?;
+//! assert_eq!(*pool.read(&handle)?, b"some bytes"[..]);
+//! pool.compact();
+//! pool.free_handle(handle)?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! Locks, in the order they may be taken: handle list, cell, class, zone; the descriptor heap and
+//! the list of free leaves are taken last and alone. The mover, who holds a class lock, only tries
+//! cells. Every `unsafe` block is in `zspage`.
+
 #![deny(unsafe_code)]
+
 mod cell;
 mod check;
 mod class;
@@ -23,13 +57,15 @@ mod zspage;
 pub use cell::{CellGuard, Content};
 pub use check::{PoolCheck, PoolDefect};
 pub use error::{AllocError, ForeignHandle, MemoryError, StaleLeaf};
-pub use geometry::{CLASSES, ChainSize, ClassIndex, Geometry, OBJECTS_MAX, Rule, SIZE_MAX, SIZE_MIN, Shape};
+pub use geometry::{
+    CLASSES, ChainSize, ClassIndex, Geometry, OBJECTS_MAX, Rule, SIZE_MAX, SIZE_MIN, Shape,
+};
 pub use group::GROUPS;
 pub use handle::{Handle, ReadGuard};
+pub use host::smaps::page_table_bytes;
+pub use host::{HostError, PAGE_SIZE, Table, Zeroed, cpu, limits};
 pub use leaf::{LEAF_CELLS, LeafId};
 pub use memory::{Memory, MemoryConfig};
 pub use object::Object;
 pub use pool::{Pool, PoolConfig};
 pub use stats::{ClassRow, ClassTable, PoolStats};
-pub use host::smaps::page_table_bytes;
-pub use host::{HostError, PAGE_SIZE, Table, Zeroed, cpu, limits};

@@ -75,7 +75,7 @@ fn run(matches: &ArgMatches, lab: &Lab) -> Result<Report, LabError> {
     for run in 0..lab.runs() {
         for &pages in &sizes {
             let plan = Plan::new(options.fill, pages, run);
-            bar.set_message(format!("run {run}, {} MiB", pages * PAGE_SIZE >> 20));
+            bar.set_message(format!("run {run}, {} MiB", (pages * PAGE_SIZE) >> 20));
             bench.all_stores(&plan, run, &mut notes)?;
             bar.inc(1);
         }
@@ -181,21 +181,3 @@ const COLUMNS: [Column; 19] = [
     Column::new("saves_percent", "saves %", Format::Fixed(3)),
     Column::new("saves_percent_ci95", "+- %", Format::Fixed(3)),
 ];
-
-#[cfg(test)]
-pub(super) mod fields {
-    /// The contract's fields of a row, all of which must be there.
-    pub(crate) const CONTRACT: [&str; 11] = [
-        "chain_order",
-        "rule",
-        "classes",
-        "huge_watermark",
-        "compr_data_size",
-        "mem_used_total",
-        "mem_used_max",
-        "object_bytes_resident",
-        "huge_pages",
-        "metadata_bytes",
-        "overhead_all_in",
-    ];
-}

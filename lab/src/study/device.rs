@@ -1,4 +1,4 @@
-//! Study `device`: compressed disks as their clients see them, and what the store adds to its codec.
+//! Study `device`: compressed disks as their clients see them, and what a store adds to its codec.
 //!
 //! ```text
 //!   client fio          fio --nbd--> ramfold serve, nbdkit memory (malloc, zstd); the kernel's
@@ -11,7 +11,8 @@
 use super::{Lab, Report, Study, note};
 use crate::corpus::{Corpus, PAGE_SIZE};
 use crate::error::LabError;
-use crate::row::{Row, column};
+use crate::row::{Row, column, grouped};
+use crate::size;
 use crate::table::{Column, Format};
 use clap::{ArgMatches, Args, FromArgMatches};
 use codec::Codec;
@@ -47,11 +48,15 @@ struct Options {
     #[arg(long, value_name = "NAME", default_value = "lz4")]
     algorithm: Codec,
     /// Chain order of the in-process disk
-    #[arg(long, value_name = "N", default_value = "3", value_parser = clap::value_parser!(u32).range(0..=4))]
+    #[arg(long, value_name = "N", default_value = "3",
+          value_parser = clap::value_parser!(u32).range(0..=4))]
     chain_order: u32,
     /// The server to measure [default: ramfold beside this program]
     #[arg(long, value_name = "PATH")]
     ramfold: Option<PathBuf>,
+    /// Memory limit of the served disk, as in 512M [default: the server's own]
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    memory_limit: Option<u64>,
     /// Use the first N MiB of the corpus [default: all of it]
     #[arg(long, value_name = "N")]
     mib: Option<u64>,
@@ -125,14 +130,6 @@ const MEASURED: [&str; 10] = [
 
 /// One row per device, client and pattern, in the order they were first measured.
 fn summarise(runs: &[Row]) -> Vec<Row> {
-    let mut groups: Vec<Vec<Row>> = Vec::new();
-    for run in runs {
-        let same = |group: &&mut Vec<Row>| KEY.iter().all(|key| group[0].get(key) == run.get(key));
-        match groups.iter_mut().find(same) {
-            Some(group) => group.push(run.clone()),
-            None => groups.push(vec![run.clone()]),
-        }
-    }
     let median = |group: &Vec<Row>| {
         let mut row = Row::default();
         for key in KEY {
@@ -144,7 +141,7 @@ fn summarise(runs: &[Row]) -> Vec<Row> {
         }
         row
     };
-    groups.iter().map(median).collect()
+    grouped(runs, &KEY).iter().map(median).collect()
 }
 
 /// Says how our server compares with every other, pattern by pattern.

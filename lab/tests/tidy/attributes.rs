@@ -25,19 +25,20 @@ fn gives_reason(source: &Source, at: usize) -> bool {
     reason.is_some_and(|(_, text)| !text.starts_with('"'))
 }
 
-/// A message names an invariant or a reason, which takes at least two words.
+/// A message names an invariant or a reason, which takes at least two words; a test, which may
+/// unwrap, only must not pretend to have one.
 pub(crate) fn expect_messages(source: &Source) -> Vec<Finding> {
     let calls = source.code.match_indices(".expect(").map(|(at, call)| at + call.len());
-    let poor = calls.filter(|&at| literal(&source.text[at..]).is_some_and(is_poor));
+    let poor = calls.filter(|&at| {
+        let words_min = if source.is_test(at) { 1 } else { 2 };
+        literal(&source.text[at..])
+            .is_some_and(|words| words.split_whitespace().count() < words_min)
+    });
     poor.map(|at| source.finding_at(at, "an expect message that gives no reason")).collect()
 }
 
 fn literal(rest: &str) -> Option<&str> {
     rest.trim_start().strip_prefix('"')?.split('"').next()
-}
-
-fn is_poor(message: &str) -> bool {
-    message.split_whitespace().count() < 2
 }
 
 #[test]
@@ -58,7 +59,10 @@ fn an_expectation_without_a_reason_is_refused() {
 
 #[test]
 fn an_expect_without_words_is_refused() {
-    let findings = |text| expect_messages(&Source::new("a/src/x.rs", text)).len();
-    assert_eq!((findings("x.expect(\"\");"), findings("x.expect(\"oops\");")), (1, 1));
-    assert_eq!(findings("x.expect(\"I3: the class is locked\");"), 0);
+    let findings = |path: &str, text: &str| expect_messages(&Source::new(path, text)).len();
+    for (text, real, test) in [("", 1, 1), ("oops", 1, 0), ("I3: the class is locked", 0, 0)] {
+        let text = format!("x.expect(\"{text}\");");
+        assert_eq!(findings("a/src/x.rs", &text), real, "{text}");
+        assert_eq!(findings("a/tests/x.rs", &text), test, "{text}");
+    }
 }

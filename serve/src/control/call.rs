@@ -1,4 +1,7 @@
-//! The asking side of a control socket.
+//! The asking side of a control socket: one connection, one line out, one line in.
+//!
+//! Invariant: a call ends, with an answer or an error, when the server has been silent for the
+//! limit or has sent `ANSWER_MAX` bytes.
 
 use super::{ANSWER_MAX, CALL_TIMEOUT, Request, Response};
 use serde_json::Value;

@@ -8,6 +8,9 @@
 //! | NAME | `NAME.ctl` in the runtime directory |
 //!
 //! What has a `/` in it is a path; so is what is not found as a name but exists as a file.
+//!
+//! Invariant: a name is looked up in a directory that is private to us, or not at all; anyone
+//! may make a directory of the right name in a temporary one.
 
 use super::ControlError;
 use crate::runtime::{self, CONTROL_SUFFIX, SOCKET_SUFFIX};
@@ -47,7 +50,6 @@ fn locate_in(directory: &Path, target: &str) -> Result<PathBuf, ControlError> {
         return Err(wrong("there is no control over TCP; use the Unix socket".into()));
     }
     if let Some((_, control)) = runtime::sockets(directory, target) {
-        // In a directory that others can write to, a name means nothing.
         if is_socket(&control) && runtime::is_private(directory) {
             return Ok(control);
         }

@@ -145,12 +145,7 @@ fn inform(client: &mut Haggling<'_, '_>, option: u32, wanted: &Wanted) -> Result
     Ok(())
 }
 
-fn info(
-    client: &mut Haggling<'_, '_>,
-    option: u32,
-    kind: u16,
-    parts: &[&[u8]],
-) -> Result<(), End> {
+fn info(client: &mut Haggling<'_, '_>, option: u32, kind: u16, parts: &[&[u8]]) -> Result<(), End> {
     let kind = kind.to_be_bytes();
     let parts: Vec<&[u8]> = std::iter::once(&kind[..]).chain(parts.iter().copied()).collect();
     client.reply(option, wire::REP_INFO, &parts)

@@ -7,7 +7,7 @@
 //!
 //! Invariants
 //! - R1. Pieces are at most `PIECE` long and end on page boundaries, but for the last, so no
-//!   page is decoded twice.
+//!   page is decoded twice. A `DF` read is one piece.
 //! - R2. In chunks, a failure is told in the chunk that takes the failed piece's place. Plainly,
 //!   it can be told only while the header is unsent, that is, for the first piece; after that
 //!   the connection is cut, lest the client take garbage for data.
@@ -69,8 +69,12 @@ fn next_chunk(
     left: u32,
     link: &mut Link<'_>,
 ) -> Result<Result<u32, DiskError>, End> {
+    if request.flags & wire::FLAG_DF != 0 {
+        // One piece, even if it does not end on a page boundary; `validate` has seen its length.
+        return data(disk, request, offset, left, Place::Last, link);
+    }
     let mut piece = piece_at(offset, left);
-    if request.len >= HOLE_PROBE_MIN && request.flags & wire::FLAG_DF == 0 {
+    if request.len >= HOLE_PROBE_MIN {
         let extent = match disk.next_extent(offset, left.into()) {
             Ok(extent) => extent,
             Err(error) => return Ok(Err(error)),

@@ -11,7 +11,9 @@
 //! | `BLOCK_STATUS` | `REQ_ONE` | any but 0 | | `EINVAL` |
 //!
 //! Everything else is `EINVAL`. A `DF` read longer than `PIECE` is `EOVERFLOW`. Of several
-//! faults the leftmost is told. Pure: no disk is called, nothing is sent.
+//! faults the leftmost is told.
+//!
+//! Invariant: a request that passes lies within the disk. Pure: nothing is read or sent.
 
 use crate::limits::{PAYLOAD_MAX, PIECE};
 use crate::nbd::export::{Agreed, Export};

@@ -1,7 +1,7 @@
 //! Medians over the runs, and what every order saves against order 2.
 
 use super::trial::{COMPACTED, MEASURED};
-use crate::row::{Row, column};
+use crate::row::{Row, column, grouped};
 use crate::stats;
 
 /// What tells one row of the table from another.
@@ -21,14 +21,7 @@ const BASE_ORDER: f64 = 2.0;
 
 /// One row per store, size, rule and order, in the order they were first measured.
 pub(super) fn rows(runs: &[Row]) -> Vec<Row> {
-    let mut groups: Vec<Vec<Row>> = Vec::new();
-    for run in runs {
-        let same = |group: &&mut Vec<Row>| KEY.iter().all(|key| group[0].get(key) == run.get(key));
-        match groups.iter_mut().find(same) {
-            Some(group) => group.push(run.clone()),
-            None => groups.push(vec![run.clone()]),
-        }
-    }
+    let groups = grouped(runs, &KEY);
     groups.iter().map(|group| summarise(group, base_of(group, &groups))).collect()
 }
 

@@ -1,4 +1,6 @@
 //! One run of one store: write, verify, overwrite, verify, count, compact, verify, count.
+//!
+//! Invariant: no counter is read before every page was read back equal.
 
 use super::plan::Plan;
 use crate::corpus::{Corpus, PAGE_SIZE};

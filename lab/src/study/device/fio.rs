@@ -1,7 +1,7 @@
 //! The client fio: random 4 KiB reads and writes, 16 at a time, over NBD.
 //!
-//! Every measurement of a round begins with the disk filled with the corpus: fio's writes leave
-//! its own pages behind, and reads of those would say nothing about the corpus.
+//! Invariant: every measurement of a round begins with the disk filled with the corpus. fio's
+//! writes leave its own pages behind, and reads of those would say nothing about the corpus.
 
 use super::served::{PrivateDirectory, Served};
 use super::{Bench, Peer, set_rate};
@@ -97,6 +97,9 @@ fn ramfold(bench: &Bench, directory: &Path) -> Result<Target, LabError> {
     let mut command = Command::new(program);
     command.args(["serve", "--size", &bench.pages.len().to_string(), "--algorithm", &algorithm]);
     command.args(["--chain-order", &bench.options.chain_order.to_string()]);
+    if let Some(bytes) = bench.options.memory_limit {
+        command.args(["--memory-limit", &bytes.to_string()]);
+    }
     command.arg("--unix").arg(&socket);
     Served::start(RAMFOLD, algorithm, socket, command, &bench.lab.cleanup).map(Target::Nbd)
 }

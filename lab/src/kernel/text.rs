@@ -1,0 +1,152 @@
+//! What the kernel says about a zram device, as text: read here, without side effects.
+//!
+//! ```text
+//!   mm_stat         orig compr used limit used_max same compacted huge huge_since
+//!   comp_algorithm  lzo-rle [lzo] lz4             the one in brackets is selected
+//!   /proc/swaps     a heading, then one line per swap area, device first
+//!   /proc/slabinfo  name active total size per-slab pages-per-slab : .. : slabdata active slabs 0
+//! ```
+
+use crate::corpus::PAGE_SIZE;
+
+/// Columns 1..9 of `mm_stat`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct MmStat {
+    pub(crate) orig_data_size: u64,
+    pub(crate) compr_data_size: u64,
+    pub(crate) mem_used_total: u64,
+    pub(crate) mem_used_max: u64,
+    pub(crate) same_pages: u64,
+    pub(crate) huge_pages: u64,
+}
+
+impl MmStat {
+    pub(super) fn parse(line: &str) -> Option<MmStat> {
+        let columns: Vec<u64> =
+            line.split_ascii_whitespace().map(str::parse).collect::<Result<_, _>>().ok()?;
+        let [
+            orig_data_size,
+            compr_data_size,
+            mem_used_total,
+            _,
+            mem_used_max,
+            same_pages,
+            _,
+            huge_pages,
+            ..,
+        ] = columns[..]
+        else {
+            return None;
+        };
+        Some(MmStat {
+            orig_data_size,
+            compr_data_size,
+            mem_used_total,
+            mem_used_max,
+            same_pages,
+            huge_pages,
+        })
+    }
+}
+
+/// What the system says about the device.
+pub(super) struct Facts<'a> {
+    pub(super) disksize: &'a str,
+    pub(super) swaps: &'a str,
+    pub(super) mounts: &'a str,
+    pub(super) device: &'a str,
+}
+
+impl Facts<'_> {
+    pub(super) fn in_use(&self) -> Option<String> {
+        let device = self.device;
+        let mounted = |line: &str| line.split(' ').any(|field| field == device);
+        if self.mounts.lines().any(mounted) {
+            return Some(format!("{device} is mounted"));
+        }
+        if let Some(other) = self.swaps.lines().nth(1).and_then(|line| line.split(' ').next()) {
+            return Some(format!("{other} is swapped on, which would disturb the figures"));
+        }
+        (self.disksize != "0").then(|| {
+            format!(
+                "{device} holds data, disksize {}; when nobody needs it: zramctl --reset {device}",
+                self.disksize
+            )
+        })
+    }
+}
+
+pub(super) fn swapped_on(swaps: &str, device: &str) -> bool {
+    swaps.lines().skip(1).any(|line| line.split([' ', '\t']).next() == Some(device))
+}
+
+/// The name in brackets: `lzo [lz4]` has lz4 selected.
+pub(super) fn selected(list: &str) -> Option<&str> {
+    list.split_once('[')?.1.split_once(']').map(|(name, _)| name)
+}
+
+/// Columns of a slabinfo line: name, active, total, size, per slab, pages per slab, `: tunables`
+/// and four more, `: slabdata`, active slabs, slabs.
+pub(super) fn slab_bytes(slabs: &str, cache: &str) -> Option<u64> {
+    let fields = slabs.lines().map(|line| line.split_ascii_whitespace().collect::<Vec<_>>());
+    let line = fields.into_iter().find(|fields| fields.first() == Some(&cache))?;
+    let number = |at: usize| line.get(at)?.parse::<u64>().ok();
+    Some(number(5)? * number(14)? * PAGE_SIZE as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SWAPS_HEAD: &str = "Filename\t\t\t\tType\t\tSize\t\tUsed\t\tPriority\n";
+
+    fn free() -> Facts<'static> {
+        Facts { disksize: "0", swaps: SWAPS_HEAD, mounts: "", device: "/dev/zram0" }
+    }
+
+    #[test]
+    fn a_free_device_is_claimed() {
+        assert_eq!(free().in_use(), None);
+    }
+
+    #[test]
+    fn a_used_device_is_refused_with_the_reason() {
+        let sized = Facts { disksize: "1048576", ..free() };
+        assert!(sized.in_use().unwrap().contains("holds data, disksize 1048576"));
+        let mounts = "36 35 253:0 / /mnt rw,noatime - ext4 /dev/zram0 rw";
+        let mounted = Facts { mounts, ..free() };
+        assert_eq!(mounted.in_use().unwrap(), "/dev/zram0 is mounted");
+        let swaps = format!("{SWAPS_HEAD}/swapfile file\t\t1048572\t0\t-2\n");
+        let swapping = Facts { swaps: &swaps, ..free() };
+        assert!(swapping.in_use().unwrap().starts_with("/swapfile is swapped on"));
+    }
+
+    #[test]
+    fn swapped_on_is_this_device_alone() {
+        let swaps = format!("{SWAPS_HEAD}/dev/zram01 partition\t8\t0\t100\n");
+        assert!(swapped_on(&swaps, "/dev/zram01"));
+        assert!(!swapped_on(&swaps, "/dev/zram0"));
+    }
+
+    #[test]
+    fn mm_stat_columns() {
+        let line = "    8192     100    4096       0   12288        1        2        3        4\n";
+        let stat = MmStat::parse(line).unwrap();
+        assert_eq!(
+            (stat.orig_data_size, stat.compr_data_size, stat.mem_used_total),
+            (8192, 100, 4096)
+        );
+        assert_eq!((stat.mem_used_max, stat.same_pages, stat.huge_pages), (12288, 1, 3));
+        assert_eq!(MmStat::parse("1 2 3"), None);
+        assert_eq!(MmStat::parse("a b c d e f g h i"), None);
+    }
+
+    #[test]
+    fn slabs_and_selected_names() {
+        let line = "zs_handle-zram0 512 1024 8 512 1 : tunables 0 0 0 : slabdata 2 2 0";
+        assert_eq!(slab_bytes(line, "zs_handle-zram0"), Some(8192));
+        assert_eq!(slab_bytes(line, "zspage-zram0"), None);
+        assert_eq!(selected("lzo-rle lzo [lz4] \n"), Some("lz4"));
+        assert_eq!(selected("lzo"), None);
+    }
+}

@@ -1,0 +1,82 @@
+//! The kernel as a peer: measured on the same pages, and left as found, also when killed.
+
+use crate::support::{json, lab, rows, succeed};
+use serde_json::Value;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Command, Stdio};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// One zram for all tests of this file.
+static DEVICE: Mutex<()> = Mutex::new(());
+
+const CLUSTER: &str = "/proc/sys/vm/page-cluster";
+const DISKSIZE: &str = "/sys/block/zram0/disksize";
+const ALGORITHM: &str = "/sys/block/zram0/comp_algorithm";
+
+fn read(path: &str) -> String {
+    std::fs::read_to_string(path).unwrap_or_default()
+}
+
+/// Whether there is a kernel peer; in CI there must be.
+fn has_peer() -> bool {
+    let root = std::fs::metadata("/proc/self").is_ok_and(|meta| {
+        use std::os::unix::fs::MetadataExt;
+        meta.uid() == 0
+    });
+    let has = root && read(DISKSIZE).trim() == "0";
+    assert!(has || std::env::var("CI").is_err(), "CI is to have root and a free zram0");
+    if !has {
+        println!("skipped: needs root and a free zram0");
+    }
+    has
+}
+
+#[test]
+fn the_kernel_stores_the_same_pages() {
+    let _device = DEVICE.lock().unwrap_or_else(PoisonError::into_inner);
+    if !has_peer() {
+        return;
+    }
+    let arguments = ["chain", "--quick", "--mib", "2", "--chain-order", "3", "--vs-kernel"];
+    let document = json("vs-kernel", &arguments);
+    let of = |store: &str| -> &Value {
+        rows(&document).iter().find(|row| row["store"] == store).expect(store)
+    };
+    let (kernel, ours) = (of("kernel-zram"), of("zram"));
+    for field in ["orig_data_size", "same_pages"] {
+        assert_eq!(kernel[field], ours[field], "{field}");
+    }
+    assert!(kernel["mem_used_total"].as_u64() >= kernel["compr_data_size"].as_u64());
+    assert_eq!(read(DISKSIZE).trim(), "0", "not reset");
+}
+
+/// SIGTERM in the middle of a measurement, after somebody changed a setting meanwhile; a second
+/// lab that wants the device is told who has it.
+#[test]
+fn a_killed_lab_leaves_everything_as_found() {
+    let _device = DEVICE.lock().unwrap_or_else(PoisonError::into_inner);
+    if !has_peer() {
+        return;
+    }
+    let (cluster, algorithm) = (read(CLUSTER), read(ALGORITHM));
+    let mut command = lab();
+    command.args(["chain", "--vs-kernel", "--mib", "8", "--chain-order", "2", "--runs", "100000"]);
+    let mut child = command.stdout(Stdio::null()).spawn().unwrap();
+    let start = Instant::now();
+    while read(DISKSIZE).trim() == "0" {
+        assert!(start.elapsed() < Duration::from_secs(60), "the kernel's turn never came");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    std::fs::write(CLUSTER, "0").unwrap();
+    let quick = ["chain", "--quick", "--mib", "1", "--chain-order", "2", "--vs-kernel"];
+    let second = String::from_utf8(succeed(&quick).stdout).unwrap();
+    let pid = child.id().to_string();
+    assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
+    let status = child.wait().unwrap();
+    assert_eq!(status.signal(), Some(15), "ended with {status}");
+    assert!(second.contains("kernel-zram: missing (another lab is measuring it)"), "{second}");
+    assert_eq!(read(DISKSIZE).trim(), "0", "not reset");
+    assert_eq!(read(ALGORITHM), algorithm);
+    assert_eq!(read(CLUSTER), cluster, "page-cluster is not as found");
+}

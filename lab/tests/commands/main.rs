@@ -1,0 +1,12 @@
+//! The program from outside: studies, tools, peers, and how it ends.
+
+#[cfg(test)]
+mod corpus;
+#[cfg(test)]
+mod fio;
+#[cfg(test)]
+mod kernel;
+#[cfg(test)]
+mod studies;
+#[cfg(test)]
+mod support;

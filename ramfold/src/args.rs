@@ -1,0 +1,200 @@
+//! The command line as it is typed: names, types and defaults, nothing that needs the system.
+//!
+//! Invariant: every value here is well formed by itself; whether it can be had (a limit, a socket,
+//! a file) is found out by the command.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand};
+
+use crate::size;
+
+/// Folds memory: compressed RAM disks for any NBD client, without a kernel module.
+#[derive(Parser, Debug)]
+#[command(name = "ramfold", version, arg_required_else_help = false, max_term_width = 100)]
+#[command(after_help = "Sizes take K, M, G and T, which are binary. `man ramfold` tells more.")]
+pub(crate) struct Line {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// The verbs.
+#[derive(Subcommand, Debug)]
+pub(crate) enum Command {
+    /// Serve a compressed RAM disk until interrupted
+    Serve(Serve),
+    /// Show what a server holds, or which servers run
+    Stat(Stat),
+    /// Change an attribute of a running server
+    Set(Set),
+    /// Compute what files or a process would take, trying every algorithm and chain order
+    Estimate(Estimate),
+    /// Recount everything a server holds and compare it with its counters
+    Check(Check),
+}
+
+/// `ramfold serve`
+#[derive(Args, Debug)]
+pub(crate) struct Serve {
+    /// Name of the device and of the export
+    #[arg(long, default_value = "zram0", value_parser = device_name)]
+    pub(crate) name: String,
+    /// Size of the disk as clients see it; memory is taken only by what they store
+    #[arg(long, value_name = "SIZE", value_parser = size::parse, allow_negative_numbers = true)]
+    pub(crate) size: u64,
+    /// The most memory that stored pages may take [default: half of what is available]
+    #[arg(long, value_name = "SIZE", value_parser = size::parse, allow_negative_numbers = true)]
+    pub(crate) memory_limit: Option<u64>,
+    /// Compression: lz4 or zstd, with a level if wanted, as in zstd:7
+    #[arg(long, default_value = "lz4", value_name = "NAME[:LEVEL]")]
+    pub(crate) algorithm: codec::Codec,
+    /// Up to 2^N frames per zspage, N from 0 to 4: longer packs denser
+    #[arg(long, default_value = "3", value_name = "N", value_parser = chain_order)]
+    #[arg(allow_negative_numbers = true)]
+    pub(crate) chain_order: u32,
+    /// How a size class picks its chain length: least-waste or used-percent
+    #[arg(long, default_value = "least-waste")]
+    pub(crate) rule: zsmalloc::Rule,
+    /// Listen on this Unix socket; control is at PATH.ctl
+    #[arg(long, value_name = "PATH")]
+    pub(crate) unix: Option<PathBuf>,
+    /// Listen on this address; there is no control over TCP
+    #[arg(long, value_name = "HOST:PORT")]
+    pub(crate) tcp: Option<String>,
+    /// Allow --tcp addresses that other machines can reach; NBD has no password
+    #[arg(long, requires = "tcp")]
+    pub(crate) tcp_anywhere: bool,
+    /// Refuse writes
+    #[arg(long)]
+    pub(crate) read_only: bool,
+}
+
+/// `ramfold stat`
+#[derive(Args, Debug)]
+pub(crate) struct Stat {
+    /// Socket, nbd+unix address or name of a server [default: list those that run]
+    pub(crate) target: Option<String>,
+    /// Print JSON: bytes, as integers
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Print the table of size classes, in the kernel's columns
+    #[arg(long, requires = "target")]
+    pub(crate) classes: bool,
+    /// Print anew every so many seconds until interrupted
+    #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "1")]
+    #[arg(value_parser = interval, allow_negative_numbers = true)]
+    pub(crate) watch: Option<Duration>,
+}
+
+/// `ramfold set`
+#[derive(Args, Debug)]
+pub(crate) struct Set {
+    /// Socket, nbd+unix address or name of a server
+    pub(crate) target: String,
+    /// mem_limit (a size; 0 is none), mem_used_max (0 starts it anew) or compact (1)
+    pub(crate) attribute: String,
+    /// The new value
+    #[arg(allow_negative_numbers = true)]
+    pub(crate) value: String,
+}
+
+/// `ramfold estimate`
+#[derive(Args, Debug)]
+pub(crate) struct Estimate {
+    /// Files whose pages to store, the last page of each filled with zeros
+    #[arg(value_name = "FILE", required_unless_present = "pid", conflicts_with = "pid")]
+    pub(crate) files: Vec<PathBuf>,
+    /// Store the resident anonymous pages of this process instead
+    #[arg(long, value_parser = process, allow_negative_numbers = true)]
+    pub(crate) pid: Option<u32>,
+    /// Print JSON: bytes, as integers
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// `ramfold check`
+#[derive(Args, Debug)]
+pub(crate) struct Check {
+    /// Socket, nbd+unix address or name of a server
+    pub(crate) target: String,
+}
+
+/// A name becomes a file name and a part of addresses.
+fn device_name(text: &str) -> Result<String, String> {
+    const LEN_MAX: usize = 64;
+    let plain = |c: char| c.is_alphanumeric() || "-_.+@:".contains(c);
+    if text.is_empty() || text.len() > LEN_MAX || text.starts_with('.') || !text.chars().all(plain)
+    {
+        return Err(format!(
+            "{text:?} is no name for a device; use up to {LEN_MAX} letters, digits, - and _"
+        ));
+    }
+    Ok(text.to_owned())
+}
+
+fn chain_order(text: &str) -> Result<u32, String> {
+    let order = text.parse().ok().filter(|&order| zsmalloc::ChainSize::from_order(order).is_some());
+    order.ok_or_else(|| format!("there is no chain order {text:?}; it is 0 to 4"))
+}
+
+fn interval(text: &str) -> Result<Duration, String> {
+    const SECONDS_MAX: f64 = 86_400.0;
+    let seconds: Option<f64> = text.parse().ok().filter(|s| (0.1..=SECONDS_MAX).contains(s));
+    let seconds = seconds.ok_or_else(|| format!("{text:?} is not 0.1 to {SECONDS_MAX} seconds"))?;
+    Ok(Duration::from_secs_f64(seconds))
+}
+
+fn process(text: &str) -> Result<u32, String> {
+    let pid = text.parse().ok().filter(|&pid| pid > 0);
+    pid.ok_or_else(|| format!("{text:?} is not the number of a process"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_definition_is_sound() {
+        Line::command().debug_assert();
+    }
+
+    #[test]
+    fn defaults_are_the_documented_ones() {
+        let line = Line::try_parse_from(["ramfold", "serve", "--size", "1G"]).unwrap();
+        let Command::Serve(serve) = line.command else { panic!("serve is serve") };
+        assert_eq!((&*serve.name, serve.size), ("zram0", 1 << 30));
+        assert_eq!(serve.algorithm.to_string(), "lz4");
+        assert_eq!((serve.chain_order, serve.rule), (3, zsmalloc::Rule::LeastWaste));
+        assert_eq!((serve.memory_limit, serve.unix, serve.tcp), (None, None, None));
+        assert!(!serve.tcp_anywhere && !serve.read_only);
+    }
+
+    #[test]
+    fn names_that_would_surprise_a_file_system_are_refused() {
+        for name in ["", ".", "..", "a/b", ".hidden", "a b", "a\n", "a?b", &"x".repeat(65)] {
+            assert!(device_name(name).is_err(), "{name:?}");
+        }
+        for name in ["zram0", "scratch-1", "a.b"] {
+            assert_eq!(device_name(name).as_deref(), Ok(name));
+        }
+    }
+
+    #[test]
+    fn a_watch_has_an_interval_of_its_own() {
+        let watch = |words: &[&str]| {
+            let line = ["ramfold", "stat", "zram0"].iter().chain(words);
+            match Line::try_parse_from(line).unwrap().command {
+                Command::Stat(stat) => stat.watch,
+                other => panic!("stat is not {other:?}"),
+            }
+        };
+        assert_eq!(watch(&[]), None);
+        assert_eq!(watch(&["--watch"]), Some(Duration::from_secs(1)));
+        assert_eq!(watch(&["--watch", "0.5"]), Some(Duration::from_millis(500)));
+        for text in ["0", "-1", "nan", "inf", "1e300", "soon"] {
+            assert!(interval(text).is_err(), "{text}");
+        }
+    }
+}

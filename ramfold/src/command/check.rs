@@ -1,0 +1,50 @@
+//! `ramfold check`: has a server recount everything it holds.
+
+use std::time::Duration;
+
+use serde_json::Value;
+use serve::control::{self, Request};
+
+use crate::args;
+use crate::failure::Failure;
+use crate::output::print;
+
+/// Recounting decodes every page: about a minute for each 10 GiB stored.
+const PATIENCE: Duration = Duration::from_secs(3600);
+
+/// Prints what was recounted; a defect is a failure, in the server's words.
+pub(super) fn run(args: &args::Check) -> Result<(), Failure> {
+    let path = control::locate(&args.target)?;
+    let report = control::call_within(&path, &Request::Check, PATIENCE)?;
+    print(&sentence(&args.target, &report))
+}
+
+fn sentence(target: &str, report: &Value) -> String {
+    let number = |name: &str| report[name].as_u64().unwrap_or(0);
+    let moved = match report["moved"].as_bool() {
+        Some(false) => "every counter agrees",
+        _ => "requests moved things meanwhile, so sums were not compared",
+    };
+    format!(
+        "{target}: no defect; {} pages stored, {} decoded, {} objects in {} zspages; {moved}\n",
+        number("pages_stored"),
+        number("pages_decoded"),
+        number("objects"),
+        number("zspages"),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn motion_is_told_from_agreement() {
+        let report = |moved| json!({"pages_stored": 7, "pages_decoded": 5, "moved": moved});
+        let still = sentence("zram0", &report(false));
+        assert!(still.contains("7 pages stored, 5 decoded") && still.contains("agrees"), "{still}");
+        let busy = sentence("zram0", &report(true));
+        assert!(busy.contains("not compared"), "{busy}");
+    }
+}

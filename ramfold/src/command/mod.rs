@@ -1,0 +1,21 @@
+//! The verbs. Each takes what was typed and does it.
+
+mod check;
+mod estimate;
+mod serve;
+mod set;
+mod stat;
+
+use crate::args::Command;
+use crate::failure::Failure;
+
+/// Does what was asked.
+pub(crate) fn run(command: Command) -> Result<(), Failure> {
+    match command {
+        Command::Serve(args) => self::serve::run(args),
+        Command::Stat(args) => stat::run(&args),
+        Command::Set(args) => set::run(&args),
+        Command::Estimate(args) => estimate::run(&args),
+        Command::Check(args) => check::run(&args),
+    }
+}

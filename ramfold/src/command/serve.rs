@@ -1,0 +1,184 @@
+//! `ramfold serve`: a device, the doors to it, and their end.
+//!
+//! ```text
+//!   signals watched -> device -> NBD server -> control socket -> "serving ..." -> signal
+//!                                                                                   |
+//!   exit <- "... are gone" <- control socket, NBD server stopped  <-----------------'
+//! ```
+//!
+//! Invariant: signals are watched before anything exists, so one that comes early still finds the
+//! sockets removed; the second one ends the process wherever it is.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use serve::control::Control;
+use serve::{Server, ServerConfig, notify, runtime};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use zram::{Zram, ZramConfig};
+use zsmalloc::{Memory, MemoryConfig, PAGE_SIZE, limits};
+
+use crate::args;
+use crate::control::Answers;
+use crate::failure::Failure;
+use crate::output::{complain, mention};
+use crate::size::human;
+
+/// A limit above this share of what can be had gets a warning: touching memory past a control
+/// group's limit is a kill, not an error.
+const LIMIT_WARN_PERCENT: u64 = 80;
+
+/// Exit code after a second signal.
+const INTERRUPTED: i32 = 1;
+
+/// Serves until SIGINT or SIGTERM.
+pub(super) fn run(args: args::Serve) -> Result<(), Failure> {
+    let mut signals = watch_signals()?;
+    let (name, limit) = (args.name.clone(), memory_limit(args.memory_limit)?);
+    let doors = Doors::choose(&args)?;
+    let device = device(&args, limit)?;
+    let server = Arc::new(Server::start(Arc::clone(&device) as _, doors.config(&args))?);
+    let control = doors.control.as_deref().map(|path| open_control(path, &device, &server));
+    let control = control.transpose()?;
+    let size = human(device.config().disksize);
+    mention(&announcement(&name, &server.uris()));
+    mention(&format!("{name}: {size} for clients to fill, at most {} of memory", human(limit)));
+    if let Err(error) = notify::ready() {
+        complain(&format!("the service manager cannot be told: {error}"));
+    }
+    signals.forever().next();
+    // Nobody to tell it to, or nobody who listens: it ends all the same.
+    let _ = notify::stopping();
+    server.stop();
+    control.iter().for_each(Control::stop);
+    mention(&farewell(&name, &device));
+    Ok(())
+}
+
+/// The first signal ends the wait, the second one the process.
+fn watch_signals() -> Result<Signals, Failure> {
+    let failed = |error| Failure::about("cannot watch for signals", error);
+    let came = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        // In this order: the signal that sets the flag must not yet see it set.
+        signal_hook::flag::register_conditional_shutdown(signal, INTERRUPTED, Arc::clone(&came))
+            .map_err(failed)?;
+        signal_hook::flag::register(signal, Arc::clone(&came)).map_err(failed)?;
+    }
+    Signals::new([SIGINT, SIGTERM]).map_err(failed)
+}
+
+/// The limit asked for, with a warning where it is close to what there is; else the default.
+fn memory_limit(asked: Option<u64>) -> Result<u64, Failure> {
+    let system = limits::memory_available();
+    let Some(limit) = asked else {
+        let least = PAGE_SIZE as u64;
+        return system.default_limit.filter(|&bytes| bytes >= least).ok_or_else(|| {
+            let why = "no memory is available, or the system does not say how much";
+            Failure::Failed(format!("{why}; give --memory-limit"))
+        });
+    };
+    if let Some(available) = system.to_be_had().filter(|&bytes| is_close(limit, bytes)) {
+        complain(&format!(
+            "warning: --memory-limit {} is more than {LIMIT_WARN_PERCENT} % of the {} available",
+            human(limit),
+            human(available)
+        ));
+    }
+    Ok(limit)
+}
+
+const fn is_close(limit: u64, available: u64) -> bool {
+    limit > available / 100 * LIMIT_WARN_PERCENT
+}
+
+fn device(args: &args::Serve, mem_limit: u64) -> Result<Arc<Zram>, Failure> {
+    let room = MemoryConfig { limit_bytes: mem_limit, ..MemoryConfig::for_disk(args.size) };
+    let config = ZramConfig {
+        name: args.name.clone(),
+        disksize: args.size,
+        algorithm: args.algorithm,
+        chain_order: args.chain_order,
+        rule: args.rule,
+        mem_limit,
+        read_only: args.read_only,
+    };
+    Ok(Arc::new(Zram::new(Memory::new(room)?, config)?))
+}
+
+/// Where to listen.
+struct Doors {
+    unix: Option<PathBuf>,
+    control: Option<PathBuf>,
+}
+
+impl Doors {
+    /// As typed; without a word about it, in the runtime directory.
+    fn choose(args: &args::Serve) -> Result<Doors, Failure> {
+        if args.unix.is_none() && args.tcp.is_none() {
+            let directory = runtime::prepare()?;
+            let (unix, control) = runtime::sockets(&directory, &args.name).unzip();
+            return Ok(Doors { unix, control });
+        }
+        let control = args.unix.as_deref().map(runtime::control_beside);
+        Ok(Doors { unix: args.unix.clone(), control })
+    }
+
+    fn config(&self, args: &args::Serve) -> ServerConfig {
+        let mut config = ServerConfig::new(&args.name);
+        config.description = format!("ramfold, compressed with {}", args.algorithm);
+        config.unix.extend(self.unix.clone());
+        config.tcp.extend(args.tcp.clone());
+        config.tcp_anywhere = args.tcp_anywhere;
+        config
+    }
+}
+
+fn open_control(
+    path: &std::path::Path,
+    device: &Arc<Zram>,
+    server: &Arc<Server>,
+) -> Result<Control, Failure> {
+    let answers = Answers::new(Arc::clone(device), Arc::clone(server));
+    Ok(Control::start(path, Arc::new(move |request| answers.answer(request)))?)
+}
+
+/// Where it serves, and a command to paste that shows it.
+fn announcement(name: &str, uris: &[String]) -> String {
+    let example = uris.first().map_or("", String::as_str);
+    format!("{name}: serving {}; try: nbdinfo '{example}'", uris.join(" and "))
+}
+
+fn farewell(name: &str, device: &Zram) -> String {
+    let bytes = device.stat().orig_data_size;
+    format!("{name}: stopped; {bytes} stored bytes ({}) are gone", human(bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_announcement_can_be_pasted() {
+        let uris = ["nbd+unix:///a?socket=/s".to_owned(), "nbd://[::1]:1/a".to_owned()];
+        assert_eq!(
+            announcement("a", &uris),
+            "a: serving nbd+unix:///a?socket=/s and nbd://[::1]:1/a; \
+             try: nbdinfo 'nbd+unix:///a?socket=/s'"
+        );
+    }
+
+    #[test]
+    fn a_limit_near_what_there_is_is_close() {
+        assert!(!is_close(80, 100), "exactly the share");
+        assert!(is_close(81, 100));
+        assert!(is_close(1, 0), "nothing to be had");
+    }
+
+    #[test]
+    fn a_limit_asked_for_is_taken() {
+        assert_eq!(memory_limit(Some(1 << 20)).unwrap(), 1 << 20);
+    }
+}

@@ -1,0 +1,67 @@
+//! `ramfold stat`: what a server holds, or which servers run.
+
+mod list;
+mod table;
+
+use std::io::IsTerminal;
+use std::path::Path;
+use std::thread;
+use std::time::Duration;
+
+use serde_json::Value;
+use serve::control::{self, Request};
+
+use crate::args;
+use crate::failure::Failure;
+use crate::output::{print, print_json};
+
+/// Cursor home, and the rest of the screen cleared.
+const REDRAW: &str = "\x1b[H\x1b[J";
+
+/// Prints once, or again and again.
+pub(super) fn run(args: &args::Stat) -> Result<(), Failure> {
+    match args.watch {
+        Some(interval) => watch(args, interval),
+        None => show(args),
+    }
+}
+
+fn watch(args: &args::Stat, interval: Duration) -> Result<(), Failure> {
+    let redraws = std::io::stdout().is_terminal() && !args.json;
+    loop {
+        if redraws {
+            print(REDRAW)?;
+        }
+        show(args)?;
+        thread::sleep(interval);
+    }
+}
+
+fn show(args: &args::Stat) -> Result<(), Failure> {
+    let Some(target) = &args.target else { return list::show(args.json) };
+    let path = control::locate(target)?;
+    if args.classes {
+        return classes(&path, args.json);
+    }
+    let mut stat = control::call(&path, &Request::Stat)?;
+    if args.json {
+        reduce(&mut stat);
+        return print_json(&stat);
+    }
+    print(&table::render(&stat))
+}
+
+/// What the server says about itself is not about the device.
+fn reduce(stat: &mut Value) {
+    if let Some(fields) = stat.as_object_mut() {
+        fields.shift_remove("server");
+    }
+}
+
+fn classes(path: &Path, json: bool) -> Result<(), Failure> {
+    let table = control::call(path, &Request::Classes)?;
+    if json {
+        return print_json(&table["rows"]);
+    }
+    print(table["text"].as_str().unwrap_or_default())
+}

@@ -1,0 +1,96 @@
+//! The servers that run in the runtime directory, one line each.
+
+use serde_json::Value;
+use serve::control::{self, Request, Running};
+
+use crate::failure::Failure;
+use crate::output::{print, print_json};
+use crate::size::human;
+
+/// Prints the table, or the devices as an array.
+pub(super) fn show(json: bool) -> Result<(), Failure> {
+    let rows = rows(&control::list());
+    if json {
+        let stats = rows.into_iter().map(|mut row| {
+            super::reduce(&mut row.stat);
+            row.stat
+        });
+        return print_json(&Value::Array(stats.collect()));
+    }
+    print(&table(&rows))
+}
+
+struct Row {
+    name: String,
+    stat: Value,
+}
+
+/// One that ends between being listed and being asked is left out.
+fn rows(servers: &[Running]) -> Vec<Row> {
+    let ask = |server: &Running| {
+        let stat = control::call(&server.control, &Request::Stat).ok()?;
+        Some(Row { name: server.name.clone(), stat })
+    };
+    servers.iter().filter_map(ask).collect()
+}
+
+fn table(rows: &[Row]) -> String {
+    if rows.is_empty() {
+        return "No server runs in the runtime directory; \
+                those started with --unix PATH answer to: ramfold stat PATH\n"
+            .to_owned();
+    }
+    let header = ["NAME", "PID", "SIZE", "STORED", "HELD", "LIMIT", "RATIO", "ADDRESS"];
+    let mut lines = vec![header.map(str::to_owned)];
+    lines.extend(rows.iter().map(cells));
+    lines.iter().map(|cells| line(cells)).collect()
+}
+
+fn cells(row: &Row) -> [String; 8] {
+    let bytes = |name: &str| row.stat[name].as_u64().unwrap_or(0);
+    let server = &row.stat["server"];
+    [
+        row.name.clone(),
+        server["pid"].to_string(),
+        human(bytes("disksize")),
+        human(bytes("orig_data_size")),
+        human(bytes("accounted_bytes")),
+        limit(bytes("mem_limit")),
+        super::table::ratio(bytes("orig_data_size"), bytes("accounted_bytes")),
+        server["uris"][0].as_str().unwrap_or("-").to_owned(),
+    ]
+}
+
+fn limit(bytes: u64) -> String {
+    if bytes == 0 { "none".to_owned() } else { human(bytes) }
+}
+
+fn line([name, pid, size, stored, held, limit, ratio, address]: &[String; 8]) -> String {
+    format!(
+        "{name:<12} {pid:>8} {size:>11} {stored:>11} {held:>11} {limit:>11} {ratio:>7}  {address}\n"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn each_server_has_a_line_with_size_and_limit() {
+        let stat = json!({
+            "disksize": 1 << 30, "orig_data_size": 3 << 20, "accounted_bytes": 1 << 20,
+            "mem_limit": 0, "server": {"pid": 77, "uris": ["nbd+unix:///zram0?socket=/s"]},
+        });
+        let text = table(&[Row { name: "zram0".into(), stat }]);
+        let last = text.lines().last().unwrap();
+        for word in ["zram0", "77", "1.0 GiB", "3.0 MiB", "none", "3.00", "socket=/s"] {
+            assert!(last.contains(word), "{word}: {text}");
+        }
+    }
+
+    #[test]
+    fn an_empty_list_says_where_others_are() {
+        assert!(table(&[]).contains("ramfold stat PATH"));
+    }
+}

@@ -1,0 +1,185 @@
+//! One device for people: lines that add up.
+//!
+//! ```text
+//!   size   = compressed + huge + same-filled + holes                  in pages
+//!   held   = objects + free frames + metadata + on the move           in bytes
+//! ```
+//!
+//! Invariant: each block lists every part of the sum that heads it, nothing twice.
+
+use std::fmt::Write;
+
+use serde_json::Value;
+use zsmalloc::PAGE_SIZE;
+
+use crate::size::human;
+
+/// The table of one device.
+pub(super) fn render(stat: &Value) -> String {
+    let figures = Figures(stat);
+    let mut text = String::new();
+    title(&mut text, stat);
+    disk(&mut text, &figures);
+    memory(&mut text, &figures);
+    limit(&mut text, &figures);
+    text
+}
+
+/// How often what is held fits into what is stored.
+pub(super) fn ratio(stored: u64, held: u64) -> String {
+    if stored == 0 || held == 0 {
+        return "-".to_owned();
+    }
+    format!("{:.2}", stored as f64 / held as f64)
+}
+
+struct Figures<'a>(&'a Value);
+
+impl Figures<'_> {
+    fn get(&self, name: &str) -> u64 {
+        self.0[name].as_u64().unwrap_or(0)
+    }
+
+    fn stored_pages(&self) -> u64 {
+        self.get("orig_data_size") / PAGE_SIZE as u64
+    }
+
+    /// Pages that are neither huge nor same-filled. The counters are no snapshot while requests
+    /// run, so the difference is kept from falling below nothing.
+    fn compressed_pages(&self) -> u64 {
+        let others = self.get("huge_pages") + self.get("same_pages");
+        self.stored_pages().saturating_sub(others)
+    }
+
+    fn moving_bytes(&self) -> u64 {
+        self.get("pending_bytes") + self.get("staging_bytes")
+    }
+}
+
+fn title(text: &mut String, stat: &Value) {
+    let word = |name: &str| stat[name].as_str().unwrap_or("?");
+    let (name, algorithm, order) = (word("name"), word("algorithm"), &stat["chain_order"]);
+    let server = &stat["server"];
+    let (pid, clients) = (&server["pid"], &server["connections"]);
+    put(text, format_args!("{name}: {algorithm}, chain order {order}; pid {pid}, {clients} connected"));
+    for uri in server["uris"].as_array().into_iter().flatten().filter_map(Value::as_str) {
+        put(text, format_args!("  {uri}"));
+    }
+}
+
+fn disk(text: &mut String, figures: &Figures<'_>) {
+    let pages = figures.get("disksize") / PAGE_SIZE as u64;
+    let holes = pages.saturating_sub(figures.stored_pages());
+    let row = |text: &mut String, name: &str, pages: u64, note: &str| {
+        let bytes = human(pages * PAGE_SIZE as u64);
+        put(text, format_args!("{name:<16} {bytes:>11} {pages:>12} pages  {note}"));
+    };
+    text.push('\n');
+    row(text, "size", pages, "what clients see");
+    row(text, "  compressed", figures.compressed_pages(), "");
+    row(text, "  huge", figures.get("huge_pages"), "incompressible, stored as they are");
+    row(text, "  same-filled", figures.get("same_pages"), "one repeated word, stored as nothing");
+    row(text, "  holes", holes, "never written, or discarded");
+}
+
+fn memory(text: &mut String, figures: &Figures<'_>) {
+    let (held, stored) = (figures.get("accounted_bytes"), figures.get("orig_data_size"));
+    let data = figures.get("compr_data_size");
+    let overhead = match figures.0["overhead_all_in"].as_f64() {
+        Some(fraction) => format!("{:.1} % over the data", fraction * 100.0),
+        None => "nothing is stored".to_owned(),
+    };
+    text.push('\n');
+    bytes(text, "data", data, "compressed and huge pages, to the byte");
+    bytes(text, "held", held, &format!("ratio {}, {overhead}", ratio(stored, held)));
+    bytes(text, "  objects", figures.get("object_bytes_resident"), "frames of the data");
+    bytes(text, "  free", figures.get("free_bytes_held"), "frames kept for the next pages");
+    bytes(text, "  metadata", figures.get("metadata_bytes"), "tables, buffers, codecs");
+    bytes(text, "  moving", figures.moving_bytes(), "freed or paged out, not yet settled");
+    resident(text, figures);
+}
+
+fn resident(text: &mut String, figures: &Figures<'_>) {
+    let page_tables = human(figures.get("page_table_bytes"));
+    match figures.0["resident_bytes"].as_u64() {
+        Some(resident) => bytes(
+            text,
+            "resident",
+            resident,
+            &format!("as the system counts; page tables {page_tables} beside it"),
+        ),
+        None => put(text, format_args!("resident         unknown: /proc/self/smaps is unreadable")),
+    }
+}
+
+fn limit(text: &mut String, figures: &Figures<'_>) {
+    let (limit, used) = (figures.get("mem_limit"), figures.get("object_bytes_resident"));
+    let most = human(figures.get("mem_used_max"));
+    text.push('\n');
+    if limit == 0 {
+        put(text, format_args!("memory limit            none               most used {most}"));
+        return;
+    }
+    let percent = used as f64 * 100.0 / limit as f64;
+    bytes(text, "memory limit", limit, &format!("{percent:.1} % used, most used {most}"));
+}
+
+fn bytes(text: &mut String, name: &str, bytes: u64, note: &str) {
+    put(text, format_args!("{name:<16} {:>11} {:18}  {note}", human(bytes), ""));
+}
+
+/// Appends a line. Writing to a string cannot fail.
+fn put(text: &mut String, line: std::fmt::Arguments<'_>) {
+    let start = text.len();
+    let _ = text.write_fmt(line);
+    text.truncate(text.trim_end_matches(' ').len().max(start));
+    text.push('\n');
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn example() -> Value {
+        json!({
+            "name": "zram0", "algorithm": "lz4", "chain_order": 3, "disksize": 100 * 4096,
+            "orig_data_size": 60 * 4096, "compr_data_size": 40_000, "mem_limit": 1 << 20,
+            "mem_used_max": 65536, "same_pages": 10, "huge_pages": 5,
+            "object_bytes_resident": 49_152, "free_bytes_held": 4096, "metadata_bytes": 1000,
+            "pending_bytes": 7, "staging_bytes": 3, "accounted_bytes": 54_258,
+            "resident_bytes": 54_258, "page_table_bytes": 8192, "overhead_all_in": 0.356_45,
+            "server": {"pid": 1, "connections": 2, "uris": ["nbd+unix:///zram0?socket=/s"]},
+        })
+    }
+
+    /// The numbers before "pages" in the lines of the first block.
+    fn pages(text: &str) -> Vec<u64> {
+        let lines = text.lines().filter(|line| line.contains(" pages"));
+        let number = |line: &str| line.split(" pages").next()?.split(' ').next_back()?.parse().ok();
+        lines.filter_map(number).collect()
+    }
+
+    #[test]
+    fn kinds_of_pages_add_up_to_the_size() {
+        let text = render(&example());
+        let pages = pages(&text);
+        assert_eq!(pages, [100, 45, 5, 10, 40], "{text}");
+        assert_eq!(pages[0], pages[1..].iter().sum::<u64>(), "{text}");
+    }
+
+    #[test]
+    fn size_limit_and_overhead_are_told() {
+        let text = render(&example());
+        for words in ["ratio 4.53", "35.6 %", "4.7 % used", "memory limit", "what clients see"] {
+            assert!(text.contains(words), "{words}: {text}");
+        }
+        assert!(text.lines().all(|line| line.trim_end() == line), "no line ends in blanks: {text}");
+    }
+
+    #[test]
+    fn an_answer_without_figures_is_no_crash() {
+        let text = render(&json!({}));
+        assert!(text.contains("memory limit") && text.contains("none"), "{text}");
+    }
+}

@@ -1,0 +1,77 @@
+//! Figures as JSON objects, in the words and the order of the command line's contract.
+//!
+//! Invariant: bytes and counts are integers; what could not be measured is null.
+
+use serde_json::{Value, json};
+use zram::{CheckReport, Stat};
+use zsmalloc::{ClassRow, ClassTable};
+
+/// One device, as `stat --json` prints it.
+pub(crate) fn stat(stat: &Stat) -> Value {
+    json!({
+        "name": stat.name,
+        "algorithm": stat.algorithm,
+        "chain_order": stat.chain_order,
+        "disksize": stat.disksize,
+        "initstate": stat.initstate,
+        "orig_data_size": stat.orig_data_size,
+        "compr_data_size": stat.compr_data_size,
+        "mem_used_total": stat.mem_used_total,
+        "mem_limit": stat.mem_limit,
+        "mem_used_max": stat.mem_used_max,
+        "same_pages": stat.same_pages,
+        "pages_compacted": stat.pages_compacted,
+        "huge_pages": stat.huge_pages,
+        "huge_pages_since": stat.huge_pages_since,
+        "object_bytes_resident": stat.object_bytes_resident,
+        "free_bytes_held": stat.free_bytes_held,
+        "metadata_bytes": stat.metadata_bytes(),
+        "metadata": {
+            "slot_table": stat.metadata.slot_table,
+            "handle_table": stat.metadata.handle_table,
+            "descriptors": stat.metadata.descriptors,
+            "frame_table": stat.metadata.frame_table,
+            "buffers": stat.metadata.buffers,
+            "codec_contexts": stat.metadata.codec_contexts,
+        },
+        "pending_bytes": stat.pending_bytes,
+        "staging_bytes": stat.staging_bytes,
+        "accounted_bytes": stat.accounted_bytes(),
+        "resident_bytes": stat.resident_bytes,
+        "page_table_bytes": stat.page_table_bytes,
+        "overhead_all_in": stat.overhead_all_in(),
+    })
+}
+
+/// The `classes` table, as text for people and as rows for programs.
+pub(crate) fn classes(table: &ClassTable) -> Value {
+    let rows: Vec<Value> = table.rows.iter().map(class).collect();
+    json!({ "text": table.to_string(), "rows": rows })
+}
+
+fn class(row: &ClassRow) -> Value {
+    json!({
+        "class": row.class,
+        "size": row.size,
+        "zspages_by_fullness": row.zspages,
+        "obj_allocated": row.obj_allocated,
+        "obj_used": row.obj_used,
+        "pages_used": row.pages_used,
+        "pages_per_zspage": row.pages_per_zspage,
+        "freeable": row.freeable,
+    })
+}
+
+/// What a recount found.
+pub(crate) fn check(report: &CheckReport) -> Value {
+    json!({
+        "zspages": report.pool.zspages,
+        "objects": report.pool.objects,
+        "mem_used_total": report.pool.mem_used_total,
+        "object_bytes_resident": report.pool.object_bytes_resident,
+        "pages_stored": report.pages_stored,
+        "pages_decoded": report.pages_decoded,
+        "in_flight": report.pool.in_flight,
+        "moved": report.moved,
+    })
+}

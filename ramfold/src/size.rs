@@ -1,0 +1,102 @@
+//! Sizes as people write and read them: `64M`, `1G`; suffixes are binary, as the kernel's are.
+
+const KIB_SHIFT: u32 = 10;
+const SUFFIXES: [char; 4] = ['K', 'M', 'G', 'T'];
+const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
+
+const _: () = assert!(1 << KIB_SHIFT == 1024, "each suffix is 1024 of the one before");
+
+/// Bytes of a size that is not nothing.
+pub(crate) fn parse(text: &str) -> Result<u64, String> {
+    match parse_or_zero(text)? {
+        0 => Err(format!("a size of {text} is nothing; give at least one page, as in 64M")),
+        bytes => Ok(bytes),
+    }
+}
+
+/// Bytes of a size; 0 is one.
+pub(crate) fn parse_or_zero(text: &str) -> Result<u64, String> {
+    let wrong = || format!("{text:?} is not a size; give a whole number with K, M, G or T: 64M");
+    let (digits, shift) = split(text.trim()).ok_or_else(wrong)?;
+    let is_number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+    if !is_number {
+        return Err(wrong());
+    }
+    let bytes = digits.parse::<u64>().ok().and_then(|number| number.checked_mul(1 << shift));
+    bytes.ok_or_else(|| format!("{text} is more than 2^64 bytes; the largest disk is 8T"))
+}
+
+/// The digits, and how far to shift them. `64`, `64K`, `64k`, `64KiB` and `64KB` are understood.
+fn split(text: &str) -> Option<(&str, u32)> {
+    let number = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let suffix = text[number.len()..].to_ascii_uppercase();
+    let mut letters = suffix.chars();
+    let Some(letter) = letters.next().filter(|&letter| letter != 'B') else {
+        return matches!(&*suffix, "" | "B").then_some((number, 0));
+    };
+    let power = SUFFIXES.iter().position(|&known| known == letter)?;
+    let plain = matches!(letters.as_str(), "" | "B" | "IB");
+    plain.then_some((number, (power as u32 + 1) * KIB_SHIFT))
+}
+
+/// Bytes with three or four digits and a unit: `12.5 MiB`.
+pub(crate) fn human(bytes: u64) -> String {
+    let power = (u64::BITS - 1).saturating_sub(bytes.leading_zeros()) / KIB_SHIFT;
+    let power = power.min(UNITS.len() as u32 - 1);
+    let unit = UNITS[power as usize];
+    match power {
+        0 => format!("{bytes} {unit}"),
+        _ => format!("{:.1} {unit}", bytes as f64 / (1_u64 << (power * KIB_SHIFT)) as f64),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn suffixes_are_binary_and_forgiving() {
+        let rows = [
+            ("4096", 4096),
+            ("4k", 4 << 10),
+            ("4KiB", 4 << 10),
+            ("3M", 3 << 20),
+            ("3mb", 3 << 20),
+            (" 2G ", 2 << 30),
+            ("1T", 1 << 40),
+            ("512B", 512),
+            ("18446744073709551615", u64::MAX),
+        ];
+        for (text, bytes) in rows {
+            assert_eq!(parse(text), Ok(bytes), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_size_is_refused_in_its_own_words() {
+        for text in ["", "M", "-1", "+1", "1X", "1.5G", "1KK", "1iB", "G1", "1 G G", "\u{1F4BE}"] {
+            let error = parse(text).unwrap_err();
+            assert!(error.contains(&format!("{text:?}")), "{text:?}: {error}");
+            assert!(error.contains("K, M, G or T"), "{text:?}: {error}");
+        }
+        assert!(parse("0").unwrap_err().contains("nothing"));
+        assert!(parse("99999999999T").unwrap_err().contains("99999999999T"));
+        assert!(parse("18446744073709551616").is_err(), "one more than fits");
+        assert_eq!(parse_or_zero("0"), Ok(0));
+    }
+
+    #[test]
+    fn people_get_a_few_digits_and_a_unit() {
+        let rows = [
+            (0, "0 B"),
+            (1023, "1023 B"),
+            (1024, "1.0 KiB"),
+            (1 << 20, "1.0 MiB"),
+            ((1 << 30) + (1 << 29), "1.5 GiB"),
+            (u64::MAX, "16777216.0 TiB"),
+        ];
+        for (bytes, text) in rows {
+            assert_eq!(human(bytes), text);
+        }
+    }
+}

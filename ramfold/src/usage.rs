@@ -1,0 +1,152 @@
+//! From words to a command, or to one line that says what is wrong with them.
+
+use std::ffi::OsString;
+
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{CommandFactory, Error, Parser};
+
+use crate::args::{Command, Line};
+use crate::failure::Failure;
+
+/// What the words ask for.
+pub(crate) enum Wanted {
+    /// Help or the version: print it and be done.
+    Text(String),
+    /// A command.
+    Command(Command),
+}
+
+/// Understands a command line, or says why not.
+pub(crate) fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Wanted, Failure> {
+    match Line::try_parse_from(words) {
+        Ok(line) => Ok(Wanted::Command(line.command)),
+        Err(error) if !error.use_stderr() => Ok(Wanted::Text(error.render().to_string())),
+        Err(error) => Err(Failure::Usage(explain(&error))),
+    }
+}
+
+/// One line: what is wrong, and what would be right.
+fn explain(error: &Error) -> String {
+    let word = |kind| error.get(kind).map(plain).unwrap_or_default();
+    let (argument, value) = (word(ContextKind::InvalidArg), word(ContextKind::InvalidValue));
+    match error.kind() {
+        ErrorKind::MissingSubcommand => format!("a command is missing; it is {}", verbs()),
+        ErrorKind::InvalidSubcommand => {
+            let verb = word(ContextKind::InvalidSubcommand);
+            format!("there is no command {verb:?}; it is {}", verbs())
+        }
+        ErrorKind::UnknownArgument => {
+            format!("{argument} is not expected here; {}", hint(error))
+        }
+        ErrorKind::MissingRequiredArgument => format!("{argument} is missing; {}", hint(error)),
+        ErrorKind::InvalidValue if value.is_empty() => {
+            format!("{argument} needs a value; {}", hint(error))
+        }
+        ErrorKind::ValueValidation => {
+            let why = std::error::Error::source(error).map(|why| why.to_string());
+            format!("{argument}: {}", why.unwrap_or(value))
+        }
+        ErrorKind::ArgumentConflict => {
+            let other = word(ContextKind::PriorArg);
+            format!("{argument} and {other} do not go together; {}", hint(error))
+        }
+        _ => first_line(error),
+    }
+}
+
+fn plain(value: &ContextValue) -> String {
+    match value {
+        ContextValue::Strings(words) => words.join(" "),
+        other => other.to_string(),
+    }
+}
+
+fn verbs() -> String {
+    let line = Line::command();
+    let names: Vec<&str> = line.get_subcommands().map(clap::Command::get_name).collect();
+    match names.split_last() {
+        Some((last, rest)) => format!("{} or {last}", rest.join(", ")),
+        None => String::new(),
+    }
+}
+
+/// What was probably meant, or where to read on.
+fn hint(error: &Error) -> String {
+    if let Some(meant) = error.get(ContextKind::SuggestedArg) {
+        return format!("did you mean {}?", plain(meant));
+    }
+    let usage = error.get(ContextKind::Usage).map(plain).unwrap_or_default();
+    let mut words = usage.split_whitespace().skip_while(|&word| word != "ramfold").skip(1);
+    let verb = words.next().filter(|word| word.bytes().all(|byte| byte.is_ascii_lowercase()));
+    match verb {
+        Some(verb) => format!("see ramfold {verb} --help"),
+        None => "see ramfold --help".to_owned(),
+    }
+}
+
+/// What clap says, without its advice.
+fn first_line(error: &Error) -> String {
+    let text = error.to_string();
+    let line = text.lines().next().unwrap_or_default();
+    format!("{}; {}", line.trim_start_matches("error: "), hint(error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn refusal(words: &[&str]) -> String {
+        let words = ["ramfold"].iter().chain(words).map(OsString::from);
+        match parse(words) {
+            Err(Failure::Usage(line)) => line,
+            Err(other) => panic!("not a matter of usage: {other}"),
+            Ok(_) => panic!("accepted"),
+        }
+    }
+
+    #[test]
+    fn each_mistake_is_named_on_one_line() {
+        let rows: [(&[&str], &str); 10] = [
+            (&[], "a command is missing; it is serve, stat, set, estimate or check"),
+            (&["frob"], "there is no command \"frob\"; it is serve, stat"),
+            (&["serve"], "--size <SIZE> is missing; see ramfold serve --help"),
+            (&["serve", "--size"], "--size <SIZE> needs a value; see ramfold"),
+            (&["serve", "--size", "1G", "--frob"], "--frob is not expected here; see ramfold"),
+            (&["serve", "--sise", "1G"], "--sise is not expected here; did you mean --size?"),
+            (&["serve", "--size", "-1"], "--size <SIZE>: \"-1\" is not a size"),
+            (&["set", "x", "mem_limit"], "<VALUE> is missing; see ramfold set --help"),
+            (&["estimate"], "<FILE>... --pid"),
+            (&["estimate", "a", "--pid", "1"], "do not go together"),
+        ];
+        for (words, expected) in rows {
+            let line = refusal(words);
+            assert!(line.contains(expected), "{words:?}: {line}");
+            assert_eq!(line.lines().count(), 1, "{words:?}: {line}");
+        }
+    }
+
+    #[test]
+    fn values_are_judged_by_those_who_know_them() {
+        let rows = [
+            ("--algorithm=best", "unknown algorithm \"best\"; known: lz4 zstd"),
+            ("--algorithm=zstd:99", "not 99"),
+            ("--chain-order=9", "there is no chain order \"9\"; it is 0 to 4"),
+            ("--rule=best", "least-waste or used-percent"),
+            ("--name=a/b", "\"a/b\" is no name"),
+        ];
+        for (word, expected) in rows {
+            let line = refusal(&["serve", "--size", "1G", word]);
+            assert!(line.contains(expected), "{word}: {line}");
+        }
+    }
+
+    #[test]
+    fn help_and_version_are_text() {
+        for words in [&["--help"][..], &["serve", "--help"], &["--version"]] {
+            let words = ["ramfold"].iter().chain(words).map(OsString::from);
+            let Ok(Wanted::Text(text)) = parse(words) else { panic!("not text") };
+            assert!(text.contains("ramfold"), "{text}");
+        }
+    }
+}

@@ -1,0 +1,318 @@
+//! Seeded fuzzing of a live server, three ways:
+//!
+//! - noise: random bytes, before and after a good handshake;
+//! - damage: a good conversation with bytes changed, dropped, repeated or cut off;
+//! - twin: valid and invalid requests in random batches, each answer compared with what a
+//!   `Vec<u8>` says it must be, the error number included.
+//!
+//! Invariants checked after every case: a fresh good client is served as if nothing had
+//! happened, and once the others are gone no connection is listed and no buffer held.
+//!
+//! `RAMFOLD_FUZZ_SECONDS` (5) is for all three together; `RAMFOLD_FUZZ_SEED` repeats a run.
+//! Not covered: the control socket (see `nbd::control`), several clients writing one range.
+
+#[cfg(test)]
+#[path = "nbd/client.rs"]
+#[expect(dead_code, reason = "the protocol tests use the rest")]
+mod client;
+#[cfg(test)]
+#[path = "nbd/fixture.rs"]
+#[expect(dead_code, reason = "the protocol tests use the rest")]
+mod fixture;
+
+use client::*;
+use disk::{RamDisk, ReadOnly};
+use fixture::Fixture;
+use std::io::{Read, Write};
+use std::net::Shutdown;
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+const SIZE: u64 = (1 << 20) + 100;
+
+/// A small generator of random numbers, Steele and others' SplitMix64.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    fn below(&mut self, limit: usize) -> usize {
+        (self.next() % limit as u64) as usize
+    }
+
+    fn one_in(&mut self, n: usize) -> bool {
+        self.below(n) == 0
+    }
+
+    fn pick<T: Copy>(&mut self, from: &[T]) -> T {
+        from[self.below(from.len())]
+    }
+
+    fn bytes(&mut self, len: usize) -> Vec<u8> {
+        (0..len).map(|_| self.next() as u8).collect()
+    }
+}
+
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok()?.parse().ok()
+}
+
+/// Runs cases for a third of the time, at least one, each with a seed that is printed.
+fn run(what: &str, case: impl Fn(&mut Random)) {
+    let seconds = number("RAMFOLD_FUZZ_SECONDS").unwrap_or(5);
+    let start = number("RAMFOLD_FUZZ_SEED").unwrap_or_else(|| {
+        let now = std::time::SystemTime::now()
+            .duration_since(std::time::UNIX_EPOCH)
+            .expect("the clock is set");
+        now.as_nanos() as u64
+    });
+    let end = Instant::now() + Duration::from_millis(seconds * 1000 / 3);
+    let mut seed = start;
+    loop {
+        println!("{what}: RAMFOLD_FUZZ_SEED={seed}");
+        case(&mut Random(seed));
+        seed = seed.wrapping_add(1);
+        if Instant::now() >= end {
+            break;
+        }
+    }
+    println!("{what}: {} cases", seed.wrapping_sub(start));
+}
+
+fn server() -> Fixture {
+    Fixture::with(Arc::new(RamDisk::new(SIZE).expect("a small disk")), |config| {
+        config.idle_after = Duration::from_millis(5);
+        config.stop_grace = Duration::from_millis(100);
+    })
+}
+
+/// Sends bytes in random portions while somebody else throws the answers away.
+fn pour(fixture: &Fixture, bytes: &[u8], random: &mut Random) {
+    let stream = UnixStream::connect(fixture.path()).expect("the server listens");
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut buffer = [0; 65_536];
+            while matches!((&stream).read(&mut buffer), Ok(n) if n > 0) {}
+        });
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            let portion = rest.len().min(1 + random.below(5000));
+            // A server that has hung up is within its rights.
+            if (&stream).write_all(&rest[..portion]).is_err() {
+                break;
+            }
+            rest = &rest[portion..];
+        }
+        let _ = stream.shutdown(if random.one_in(2) { Shutdown::Write } else { Shutdown::Both });
+    });
+}
+
+/// A good handshake and the beginning of a good conversation, as bytes.
+fn conversation(random: &mut Random) -> Vec<u8> {
+    let mut bytes = vec![0, 0, 0, 3];
+    let mut option = |number: u32, data: &[u8]| {
+        bytes.extend(IHAVEOPT.to_be_bytes());
+        bytes.extend(number.to_be_bytes());
+        bytes.extend((data.len() as u32).to_be_bytes());
+        bytes.extend(data);
+    };
+    option(3, &[]);
+    option(OPT_STRUCTURED, &[]);
+    let context = [&[0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 15][..], b"base:allocation"].concat();
+    option(OPT_SET_META, &context);
+    option(6, &[0, 0, 0, 3, b'r', b'a', b'm', 0, 1, 0, 3]);
+    option(OPT_GO, &[0, 0, 0, 0, 0, 0]);
+    for _ in 0..random.below(20) {
+        bytes.extend(encode(&any_request(random, SIZE)));
+    }
+    bytes
+}
+
+#[test]
+fn noise_harms_nobody() {
+    let fixture = server();
+    run("noise", |random| {
+        let noise = random.pick(&[10, 100, 1000, 100_000]);
+        let mut bytes = if random.one_in(2) { conversation(random) } else { Vec::new() };
+        let noise = random.bytes(noise);
+        bytes.extend(noise);
+        pour(&fixture, &bytes, random);
+        fixture.assert_well();
+    });
+}
+
+#[test]
+fn damaged_conversations_harm_nobody() {
+    let fixture = server();
+    run("damage", |random| {
+        let mut bytes = conversation(random);
+        for _ in 0..1 + random.below(4) {
+            damage(&mut bytes, random);
+        }
+        pour(&fixture, &bytes, random);
+        fixture.assert_well();
+    });
+}
+
+fn damage(bytes: &mut Vec<u8>, random: &mut Random) {
+    let at = random.below(bytes.len());
+    let end = (at + 1 + random.below(40)).min(bytes.len());
+    match random.below(5) {
+        0 => bytes.truncate(at.max(1)),
+        1 => drop(bytes.drain(at..end).count().min(bytes.len())),
+        2 => bytes.splice(at..at, bytes[at..end].to_vec()).for_each(drop),
+        3 => bytes[at] ^= 1 << random.below(8),
+        _ => bytes[at..end].fill(random.pick(&[0, 0xff, 0x80])),
+    }
+    if bytes.is_empty() {
+        bytes.push(0);
+    }
+}
+
+/// A request, mostly a good one.
+fn any_request(random: &mut Random, size: u64) -> Ask {
+    let kind = random.pick(&[READ, READ, WRITE, WRITE, WRITE, TRIM, ZEROES, CACHE, FLUSH, STATUS]);
+    let kind = if random.one_in(40) { random.next() as u16 | 8 } else { kind };
+    let flags = match kind {
+        READ => random.pick(&[0, 0, DF]),
+        ZEROES => random.pick(&[0, NO_HOLE, FAST_ZERO, NO_HOLE | FAST_ZERO]),
+        STATUS => random.pick(&[0, REQ_ONE]),
+        _ => 0,
+    } | random.pick(&[0, 0, FUA]);
+    let flags = if random.one_in(30) { random.next() as u16 } else { flags };
+    let page = random.next() % size / 4096 * 4096;
+    let offset = match random.below(12) {
+        0 => size - random.next() % 5000,
+        1 => random.next(),
+        2..5 => random.next() % size,
+        _ => page,
+    };
+    let most = random.pick(&[1, 4096, 4096, 9000, if kind == WRITE { 20_000 } else { 300_000 }]);
+    let len = if random.one_in(3) { random.below(most + 1) } else { most } as u32;
+    let len = if kind == READ && random.one_in(30) { 33 << 20 } else { len };
+    let (offset, len) = if kind == FLUSH && !random.one_in(9) { (0, 0) } else { (offset, len) };
+    let payload = if kind == WRITE { random.bytes(len as usize) } else { Vec::new() };
+    Ask { kind, flags, cookie: random.next(), offset, len, payload }
+}
+
+/// What a disk in a vector would do.
+struct Twin {
+    bytes: Vec<u8>,
+    read_only: bool,
+    structured: bool,
+}
+
+impl Twin {
+    /// The answer the server must give; for block status, `None` if it is not a refusal.
+    fn answer(&mut self, ask: &Ask) -> Option<Answer> {
+        if let Some(number) = self.refusal(ask) {
+            return Some(Answer::Error(number));
+        }
+        let range = ask.offset as usize..ask.offset as usize + ask.len as usize;
+        match ask.kind {
+            READ => return Some(Answer::Data(self.bytes[range].to_vec())),
+            WRITE => self.bytes[range].copy_from_slice(&ask.payload),
+            TRIM | ZEROES => self.bytes[range].fill(0),
+            STATUS => return None,
+            _ => {}
+        }
+        Some(Answer::Data(Vec::new()))
+    }
+
+    fn refusal(&self, ask: &Ask) -> Option<u32> {
+        let own = match ask.kind {
+            READ if self.structured => DF,
+            ZEROES => NO_HOLE | FAST_ZERO,
+            STATUS if self.structured => REQ_ONE,
+            STATUS => return Some(22),
+            READ | WRITE | TRIM | CACHE | FLUSH => 0,
+            _ => return Some(22),
+        };
+        let size = self.bytes.len() as u64;
+        let outside = ask.offset.checked_add(ask.len.into()).is_none_or(|end| end > size);
+        let changes = matches!(ask.kind, WRITE | TRIM | ZEROES);
+        let too_long = matches!(ask.kind, READ | WRITE) && ask.len > 32 << 20;
+        if ask.flags & !(own | FUA) != 0 || too_long {
+            Some(22)
+        } else if ask.flags & DF != 0 && ask.len > 128 << 10 {
+            Some(75)
+        } else if ask.kind == FLUSH {
+            (ask.offset != 0 || ask.len != 0).then_some(22)
+        } else if ask.kind == STATUS && ask.len == 0 {
+            Some(22)
+        } else if changes && self.read_only {
+            Some(1)
+        } else {
+            outside.then_some(if matches!(ask.kind, WRITE | ZEROES) { 28 } else { 22 })
+        }
+    }
+
+    /// Extents may split what is zero and what is not as they like, but must not call zero what
+    /// is not, must begin at the beginning and must not go beyond the end.
+    fn check_extents(&self, ask: &Ask, extents: &[(u32, u32)]) {
+        let mut at = ask.offset as usize;
+        for &(len, flags) in extents {
+            let run = &self.bytes[at..at + len as usize];
+            assert!(len > 0 && [0, 2, 3].contains(&flags), "{ask:?}: {extents:?}");
+            assert!(flags == 0 || run.iter().all(|&byte| byte == 0), "{ask:?}: data called zeros");
+            at += len as usize;
+        }
+        assert!(at <= ask.offset as usize + ask.len as usize, "{ask:?}: {extents:?}");
+        assert!(!extents.is_empty() && (ask.flags & REQ_ONE == 0 || extents.len() == 1));
+    }
+}
+
+#[test]
+fn every_answer_is_the_twins() {
+    run("twin", |random| {
+        let (read_only, structured) = (random.one_in(5), !random.one_in(3));
+        let ram = RamDisk::new(SIZE).unwrap();
+        let fixture = if read_only {
+            Fixture::of(Arc::new(ReadOnly::new(ram)))
+        } else {
+            Fixture::of(Arc::new(ram))
+        };
+        let mut twin = Twin { bytes: vec![0; SIZE as usize], read_only, structured };
+        let mut client = fixture.open(structured);
+        for _ in 0..40 {
+            batch(&mut client, &mut twin, random);
+        }
+        let all = client.read(0, SIZE as u32).unwrap();
+        assert!(all == Answer::Data(twin.bytes), "the whole disk differs from the twin");
+        drop(client);
+        fixture.assert_well();
+    });
+}
+
+/// Sends several requests at once, then checks the answers. Payloads are bounded, so that all
+/// requests fit the socket while nobody reads.
+fn batch(client: &mut Client, twin: &mut Twin, random: &mut Random) {
+    let mut asks: Vec<Ask> = (0..1 + random.below(12)).map(|_| any_request(random, SIZE)).collect();
+    let mut budget = 100_000_i64;
+    asks.retain(|ask| {
+        budget -= ask.payload.len() as i64;
+        budget > 0
+    });
+    let bytes: Vec<u8> = asks.iter().flat_map(encode).collect();
+    client.line.write_all(&bytes).expect("the server reads");
+    for ask in &asks {
+        let answer = client.answer(ask).unwrap_or_else(|error| panic!("{}: {error}", brief(ask)));
+        match (twin.answer(ask), answer) {
+            (Some(expected), found) => assert_eq!(found, expected, "{}", brief(ask)),
+            (None, Answer::Extents(extents)) => twin.check_extents(ask, &extents),
+            (None, found) => panic!("{}: {found:?} instead of extents", brief(ask)),
+        }
+    }
+}
+
+fn brief(ask: &Ask) -> String {
+    format!("command {} flags {} offset {} length {}", ask.kind, ask.flags, ask.offset, ask.len)
+}

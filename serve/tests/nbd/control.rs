@@ -1,0 +1,124 @@
+//! The control socket, fact by fact.
+//!
+//! Invariant of every test here: whatever one caller sends, the next is answered.
+
+use crate::fixture::{Scratch, wait_until};
+use serde_json::{Value, json};
+use serve::control::{Control, ControlError, Request, Response, call, call_within};
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+struct Fixture {
+    control: Control,
+    path: PathBuf,
+    _scratch: Scratch,
+}
+
+/// A handler that repeats the request, and refuses to set what it does not know.
+fn start() -> Fixture {
+    let scratch = Scratch::new();
+    let path = scratch.path("ram.sock.ctl");
+    let handler = |request: Request| match request {
+        Request::Set { attribute, .. } if attribute == "nonsense" => {
+            Response::Error("no such attribute: nonsense".into())
+        }
+        other => Response::Ok(serde_json::to_value(other).unwrap()),
+    };
+    let control = Control::start(&path, Arc::new(handler)).unwrap();
+    Fixture { control, path, _scratch: scratch }
+}
+
+#[test]
+fn requests_reach_the_handler_and_answers_the_caller() {
+    let fixture = start();
+    let set = Request::Set { attribute: "mem_limit".into(), value: "64M".into() };
+    for (request, name) in [
+        (Request::Stat, "stat"),
+        (Request::Classes, "classes"),
+        (Request::Pagetypeinfo, "pagetypeinfo"),
+        (Request::Check, "check"),
+        (set, "set"),
+    ] {
+        let answer = call(&fixture.path, &request).unwrap();
+        assert_eq!(answer["cmd"], json!(name));
+    }
+}
+
+#[test]
+fn a_refusal_reaches_the_caller_in_the_handlers_words() {
+    let fixture = start();
+    let request = Request::Set { attribute: "nonsense".into(), value: String::new() };
+    let error = call(&fixture.path, &request).unwrap_err();
+    assert!(matches!(error, ControlError::Refused(_)));
+    assert_eq!(error.to_string(), "no such attribute: nonsense");
+}
+
+#[test]
+fn lines_that_are_no_requests_are_answered_and_the_conversation_goes_on() {
+    let fixture = start();
+    let stream = UnixStream::connect(&fixture.path).unwrap();
+    let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
+    let mut exchange = |line: &str| -> Value {
+        (&stream).write_all(format!("{line}\n").as_bytes()).unwrap();
+        serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap()
+    };
+    let odd = r#"{"cmd":"set","attribute":"mem_limit","valeu":"64M"}"#;
+    for line in ["", "stat", "{}", "[1]", r#"{"cmd":"explode"}"#, r#"{"cmd":"set"}"#, odd, "\u{1}"]
+    {
+        let answer = exchange(line);
+        let words = answer["error"].as_str().unwrap_or_else(|| panic!("{line:?}: {answer}"));
+        assert!(words.starts_with("not a request"), "{line:?}: {words}");
+    }
+    assert_eq!(exchange(r#"{"cmd":"stat"}"#), json!({"ok": {"cmd": "stat"}}));
+    let set = exchange(r#"{"cmd":"set","attribute":"compact"}"#);
+    assert_eq!(set["ok"]["value"], json!(""), "an attribute without a value");
+}
+
+#[test]
+fn a_line_without_end_is_cut() {
+    let fixture = start();
+    let stream = UnixStream::connect(&fixture.path).unwrap();
+    let cut = (0..10_000).find(|_| (&stream).write_all(&[b'x'; 4096]).is_err());
+    assert!(cut.is_some(), "the server takes in everything");
+    drop(stream);
+    wait_until("the connection is over", || fixture.control.connections() == 0);
+    call(&fixture.path, &Request::Stat).unwrap();
+}
+
+#[test]
+fn the_socket_is_the_owners_alone_and_gone_after_the_end() {
+    let fixture = start();
+    let mode = std::fs::metadata(&fixture.path).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    let _quiet = UnixStream::connect(&fixture.path).unwrap();
+    fixture.control.stop();
+    assert!(!fixture.path.exists());
+    let error = call(&fixture.path, &Request::Stat).unwrap_err();
+    assert!(matches!(error, ControlError::NotRunning(_)), "{error}");
+}
+
+#[test]
+fn a_caller_is_told_what_is_wrong_with_the_other_end() {
+    let scratch = Scratch::new();
+    let path = scratch.path("odd.ctl");
+    let listener = UnixListener::bind(&path).unwrap();
+    let limit = Duration::from_millis(50);
+    let error = call_within(&path, &Request::Stat, limit).unwrap_err();
+    assert!(matches!(error, ControlError::Timeout(_)), "a server that is silent: {error}");
+    let answer = |text: &'static [u8]| {
+        let listener = listener.try_clone().unwrap();
+        std::thread::spawn(move || {
+            // The connection that timed out may still be in the queue: answer whoever comes.
+            for mut stream in listener.incoming().flatten().take(2) {
+                let _ = stream.write_all(text);
+            }
+        });
+        call_within(&path, &Request::Stat, Duration::from_secs(20)).unwrap_err()
+    };
+    let error = answer(b"HTTP/1.1 400\n");
+    assert!(matches!(error, ControlError::Garbled(_)), "{error}");
+}

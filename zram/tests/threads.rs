@@ -1,0 +1,167 @@
+//! A device under several threads.
+//!
+//! Claims
+//! - threads that write, read and discard pages of their own, while others compact, check and
+//!   discard whole leaves, find their own bytes every time;
+//! - neighbouring sectors of one page, written by two threads, both survive;
+//! - racing writes and discards of the same pages leave each page as some write or the discard left
+//!   it, and nothing leaks.
+//!
+//! The distribution: 4 threads, 60 % writes (a third of them same-filled), 25 % reads, 15 %
+//! discards, uniform over the thread's pages. Not a benchmark.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use disk::Disk;
+use zram::{Zram, ZramConfig};
+use zsmalloc::{Memory, MemoryConfig};
+
+const PAGE: usize = 4096;
+const THREADS: u64 = 4;
+
+fn device(size: u64) -> Zram {
+    let config =
+        MemoryConfig { arena_frames: 1 << 16, entries_max: 1 << 20, limit_bytes: 8 << 20 };
+    let memory: Arc<Memory> = Memory::new(config).expect("address space");
+    Zram::new(memory, ZramConfig::new("zram0", size)).expect("a device")
+}
+
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    fn below(&mut self, bound: u64) -> u64 {
+        (self.next() >> 16) % bound
+    }
+}
+
+/// A page whose every 64 bytes say who wrote it and when.
+fn stamped(thread: u64, page: u64, version: u64) -> Vec<u8> {
+    if version.is_multiple_of(3) {
+        return vec![(version % 251) as u8; PAGE];
+    }
+    let mut random = Random(version | 1);
+    let mut data = Vec::with_capacity(PAGE);
+    while data.len() < PAGE {
+        for word in [thread, page, version, random.next() >> (version % 50)] {
+            data.extend_from_slice(&word.to_le_bytes());
+        }
+    }
+    data
+}
+
+#[test]
+fn each_thread_finds_its_own_bytes_while_others_compact() {
+    const PAGES: u64 = 600;
+    let zram = device(THREADS * PAGES * PAGE as u64);
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let (zram, done) = (&zram, &done);
+        let others = scope.spawn(move || {
+            let mut rounds = 0;
+            while !done.load(Ordering::Relaxed) {
+                zram.compact();
+                zram.check().expect("no defect under load");
+                rounds += 1;
+            }
+            rounds
+        });
+        let workers: Vec<_> =
+            (0..THREADS).map(|thread| scope.spawn(move || work(zram, thread, PAGES))).collect();
+        let failed = workers.into_iter().any(|worker| worker.join().is_err());
+        done.store(true, Ordering::Relaxed);
+        assert!(others.join().expect("compactor") > 0);
+        assert!(!failed, "a thread found other bytes than it wrote");
+    });
+    let report = zram.check().expect("no defect");
+    assert!(!report.moved);
+}
+
+fn work(zram: &Zram, thread: u64, pages: u64) {
+    let mut random = Random(0x1234_5678 + thread * 77);
+    let mut versions = vec![0u64; pages as usize];
+    let mut data = vec![0; PAGE];
+    for version in 1..12_000u64 {
+        let page = random.below(pages);
+        // Pages of the threads are interleaved: neighbours share leaves and zspages.
+        let offset = (page * THREADS + thread) * PAGE as u64;
+        match random.below(100) {
+            0..60 => {
+                zram.write(offset, &stamped(thread, page, version)).expect("room");
+                versions[page as usize] = version;
+            }
+            60..85 => {
+                zram.read(offset, &mut data).expect("in range");
+                match versions[page as usize] {
+                    0 => assert!(data.iter().all(|&byte| byte == 0), "page {page} is zeros"),
+                    version => assert!(data == stamped(thread, page, version), "page {page}"),
+                }
+            }
+            _ => {
+                zram.discard(offset, PAGE as u64).expect("in range");
+                versions[page as usize] = 0;
+            }
+        }
+    }
+}
+
+#[test]
+fn neighbouring_sectors_written_by_two_threads_both_survive() {
+    let zram = device(16 * PAGE as u64);
+    std::thread::scope(|scope| {
+        for thread in 0..2u64 {
+            let zram = &zram;
+            scope.spawn(move || {
+                for round in 0..2_000u64 {
+                    let offset = (round % 16) * PAGE as u64 + thread * 512;
+                    let sector = [(round % 255) as u8 + 1 - thread as u8; 512];
+                    zram.write(offset, &sector).expect("room");
+                    let mut back = [0; 512];
+                    zram.read(offset, &mut back).expect("in range");
+                    assert!(back == sector, "thread {thread} round {round}");
+                }
+            });
+        }
+    });
+    zram.check().expect("no defect");
+}
+
+#[test]
+fn racing_writes_and_leaf_discards_lose_nothing_else() {
+    const LEAF: u64 = 512 * PAGE as u64;
+    let zram = device(2 * LEAF);
+    std::thread::scope(|scope| {
+        for thread in 0..2u64 {
+            let zram = &zram;
+            scope.spawn(move || {
+                let mut random = Random(99 + thread);
+                let mut data = vec![0; PAGE];
+                for version in 0..40_000u64 {
+                    let page = random.below(64) * 8 + thread;
+                    let offset = page * PAGE as u64;
+                    zram.write(offset, &stamped(thread, page, version)).expect("room");
+                    zram.read(offset, &mut data).expect("in range");
+                    let zeros = data.iter().all(|&byte| byte == 0);
+                    let ours = data == stamped(thread, page, version);
+                    assert!(zeros || ours, "thread {thread} version {version}");
+                }
+            });
+        }
+        scope.spawn(|| {
+            for _ in 0..4_000 {
+                zram.discard(0, LEAF).expect("in range");
+            }
+        });
+    });
+    zram.check().expect("no defect");
+    zram.discard(0, 2 * LEAF).expect("in range");
+    assert_eq!(zram.stat().compr_data_size, 0);
+    assert_eq!(zram.stat().mem_used_total, 0);
+}

@@ -1,0 +1,170 @@
+//! The protocols of the pool under every interleaving that two preemptions allow.
+//!
+//! Each scenario is a whole pool with small tables: two cells per leaf, objects of 2048 bytes, two
+//! to a zspage of one frame. Run with `RUSTFLAGS="--cfg loom" LOOM_MAX_PREEMPTIONS=2`.
+//!
+//! Claims: whatever the interleaving, objects read as they were stored, `check()` finds nothing, and
+//! what was freed is gone.
+#![cfg(loom)]
+
+use std::sync::Arc;
+
+use loom::thread;
+use zsmalloc::{ChainSize, Content, LeafId, Memory, MemoryConfig, Pool, PoolConfig, Rule};
+
+const SIZE: usize = 2048;
+
+/// `loom::model` with room for the many atomics of a whole pool.
+fn model(scenario: impl Fn() + Sync + Send + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.max_branches = 100_000;
+    builder.check(scenario);
+}
+
+fn pool() -> Arc<Pool> {
+    let config = MemoryConfig { arena_frames: 512, entries_max: 6, limit_bytes: 1 << 30 };
+    let memory = Memory::new(config).expect("small tables");
+    let config = PoolConfig { rule: Rule::LeastWaste, chain: ChainSize::new(1).expect("1") };
+    Arc::new(Pool::new(memory, config).expect("a pool"))
+}
+
+fn put(pool: &Pool, leaf: LeafId, index: usize, byte: u8) -> bool {
+    let object = pool.store(&[byte; SIZE]).expect("room");
+    match pool.cell(leaf, index) {
+        Ok(mut cell) => {
+            cell.put(object);
+            true
+        }
+        Err(_) => false,
+    }
+}
+
+#[track_caller]
+fn expect(pool: &Pool, leaf: LeafId, index: usize, byte: u8) {
+    let cell = pool.cell(leaf, index).expect("the leaf is ours");
+    assert_eq!(cell.bytes(), Some(&[byte; SIZE][..]));
+}
+
+/// Two zspages with one object each: what compaction would merge.
+fn two_sparse_zspages(pool: &Pool) -> (LeafId, LeafId) {
+    let (one, two) = (pool.alloc_leaf().expect("room"), pool.alloc_leaf().expect("room"));
+    for (leaf, index, byte) in [(one, 0, 1), (one, 1, 2), (two, 0, 3), (two, 1, 4)] {
+        assert!(put(pool, leaf, index, byte));
+    }
+    pool.cell(one, 1).expect("ours").clear();
+    pool.cell(two, 1).expect("ours").clear();
+    (one, two)
+}
+
+#[test]
+fn read_against_compaction() {
+    model(|| {
+        let pool = pool();
+        let (one, two) = two_sparse_zspages(&pool);
+        let other = Arc::clone(&pool);
+        let mover = thread::spawn(move || other.compact());
+        expect(&pool, one, 0, 1);
+        expect(&pool, two, 0, 3);
+        mover.join().expect("mover");
+        expect(&pool, one, 0, 1);
+        expect(&pool, two, 0, 3);
+        assert_eq!(pool.check().expect("no defect").objects, 2);
+    });
+}
+
+#[test]
+fn free_against_compaction() {
+    model(|| {
+        let pool = pool();
+        let (one, two) = two_sparse_zspages(&pool);
+        let other = Arc::clone(&pool);
+        let mover = thread::spawn(move || other.compact());
+        pool.cell(one, 0).expect("ours").clear();
+        mover.join().expect("mover");
+        expect(&pool, two, 0, 3);
+        assert_eq!(pool.check().expect("no defect").objects, 1);
+        assert_eq!(pool.stats().mem_used_total, 4096, "the emptied zspage went back");
+    });
+}
+
+#[test]
+fn publication_against_compaction() {
+    model(|| {
+        let pool = pool();
+        let (one, two) = two_sparse_zspages(&pool);
+        let other = Arc::clone(&pool);
+        let mover = thread::spawn(move || other.compact());
+        assert!(put(&pool, one, 1, 9));
+        mover.join().expect("mover");
+        for (leaf, index, byte) in [(one, 0, 1), (one, 1, 9), (two, 0, 3)] {
+            expect(&pool, leaf, index, byte);
+        }
+        assert_eq!(pool.check().expect("no defect").objects, 3);
+    });
+}
+
+#[test]
+fn two_frees_of_neighbours() {
+    model(|| {
+        let pool = pool();
+        let leaf = pool.alloc_leaf().expect("room");
+        assert!(put(&pool, leaf, 0, 1) && put(&pool, leaf, 1, 2));
+        let other = Arc::clone(&pool);
+        let thread = thread::spawn(move || other.cell(leaf, 0).expect("ours").clear());
+        pool.cell(leaf, 1).expect("ours").clear();
+        thread.join().expect("the other free");
+        assert_eq!(pool.check().expect("no defect").objects, 0);
+        assert_eq!(pool.stats().mem_used_total, 0, "released once, by the last");
+    });
+}
+
+#[test]
+fn allocation_against_release() {
+    model(|| {
+        let pool = pool();
+        let leaf = pool.alloc_leaf().expect("room");
+        assert!(put(&pool, leaf, 0, 1));
+        let other = Arc::clone(&pool);
+        let thread = thread::spawn(move || assert!(put(&other, leaf, 1, 2)));
+        pool.cell(leaf, 0).expect("ours").clear();
+        thread.join().expect("the allocation");
+        expect(&pool, leaf, 1, 2);
+        assert_eq!(pool.check().expect("no defect").objects, 1);
+        assert_eq!(pool.stats().mem_used_total, 4096);
+    });
+}
+
+#[test]
+fn two_writers_of_one_cell() {
+    model(|| {
+        let pool = pool();
+        let leaf = pool.alloc_leaf().expect("room");
+        let other = Arc::clone(&pool);
+        let thread = thread::spawn(move || assert!(put(&other, leaf, 0, 1)));
+        assert!(put(&pool, leaf, 0, 2));
+        thread.join().expect("the other writer");
+        let cell = pool.cell(leaf, 0).expect("ours");
+        assert!(matches!(cell.bytes(), Some([1, ..] | [2, ..])));
+        drop(cell);
+        assert_eq!(pool.check().expect("no defect").objects, 1, "the other object was freed");
+    });
+}
+
+/// Without the look at the owner after locking, the object of a late writer would stay in a leaf
+/// that was given back.
+#[test]
+fn late_write_against_drain_and_next_owner() {
+    model(|| {
+        let pool = pool();
+        let leaf = pool.alloc_leaf().expect("room");
+        assert!(put(&pool, leaf, 0, 1));
+        let other = Arc::clone(&pool);
+        let drainer = thread::spawn(move || other.free_leaf(leaf, |_| {}).expect("ours"));
+        let written = put(&pool, leaf, 0, 2);
+        drainer.join().expect("drainer");
+        assert_eq!(pool.check().expect("no defect").objects, 0, "written: {written}");
+        let next = pool.alloc_leaf().expect("room");
+        let cell = pool.cell(next, 0).expect("ours");
+        assert_eq!(cell.content(), Content::Empty, "the next owner finds it empty");
+    });
+}
