@@ -224,7 +224,8 @@ impl Arena {
     pub fn mark_resident(&self, pfn: u32) -> bool {
         assert!(pfn < self.frames, "frame {pfn} lies past the arena's {}", self.frames);
         let (word, mask) = (word_of(pfn as usize), mask_of(pfn as usize));
-        // relaxed: the bit changes only under the token of its frame, so the owner sees its own.
+        // relaxed: set is set, whoever did it; the bit is cleared only when the run's owner has
+        // brought everyone who works on it to rest, and that ordering is the owner's.
         if self.resident[word].load(Ordering::Relaxed) & mask != 0 {
             return false;
         }

@@ -27,9 +27,9 @@ const FREE: u32 = 0;
 const HELD: u32 = 1;
 const CONTENDED: u32 = 2;
 
-/// Looks at a taken lock before going to sleep: about the length of our longest short hold. Under
-/// loom one look, since every look multiplies the interleavings.
-const SPINS: u32 = if cfg!(loom) { 1 } else { 100 };
+/// Looks at a taken lock before going to sleep: about the length of our longest short hold. None
+/// under loom, where a look yields to the other threads and so hides the way to sleep.
+const SPINS: u32 = if cfg!(loom) { 0 } else { 100 };
 
 /// A value that one thread at a time may reach. See the module's picture.
 pub struct Lock<T> {

@@ -46,6 +46,21 @@ fn of_two_overlapping_claims_across_a_word_border_one_wins() {
 }
 
 #[test]
+fn a_claim_refused_in_its_second_word_gives_back_its_first() {
+    model(|| {
+        let arena = arena();
+        let other = spawn(&arena, |arena| arena.claim(64, 3));
+        let mine = arena.claim(60, 5);
+        let other = other.join().unwrap();
+        assert!(mine.is_ok() != other.is_ok(), "one winner of frame 64");
+        let refused = mine.as_ref().err().or(other.as_ref().err());
+        assert_eq!(refused, Some(&ClaimError::InUse { pfn: 64 }));
+        let expected = if mine.is_ok() { 5 } else { 3 };
+        assert_eq!(arena.claimed_in(0, 128), expected, "the loser left nothing behind");
+    });
+}
+
+#[test]
 fn claims_that_only_touch_never_refuse_each_other() {
     model(|| {
         let arena = arena();
@@ -90,6 +105,17 @@ fn residency_of_frames_in_one_word_is_counted_exactly() {
         other.join().unwrap();
         assert_eq!(arena.resident_frames(), 2);
         assert_eq!(arena.resident_in(0, 128), 2, "the bits agree with the sum");
+    });
+}
+
+#[test]
+fn two_objects_copied_into_one_frame_make_it_resident_once() {
+    model(|| {
+        let arena = arena();
+        let other = spawn(&arena, |arena| arena.mark_resident(7));
+        let mine = arena.mark_resident(7);
+        assert!(mine != other.join().unwrap(), "news to exactly one of the two");
+        assert_eq!(arena.resident_frames(), 1);
     });
 }
 

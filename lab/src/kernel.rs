@@ -28,7 +28,7 @@ use std::time::{Duration, Instant};
 
 mod text;
 pub(crate) use text::MmStat;
-use text::{Facts, selected, slab_bytes, swapped_on};
+use text::{Facts, selected, slab_objects_bytes, swapped_on};
 
 /// The name rows and messages use.
 pub(crate) const NAME: &str = "kernel-zram";
@@ -61,6 +61,7 @@ struct Claim {
     /// Open while the device holds data; exclusive, so nobody mounts it meanwhile.
     file: Option<File>,
     added: Option<String>,
+    slab_bytes_empty: Option<u64>,
     found: Vec<(PathBuf, String)>,
     _lock: File,
 }
@@ -108,15 +109,15 @@ impl KernelZram {
         })
     }
 
-    /// What the kernel spends besides the zspages: 16 bytes a slot of its table, and the slabs of
-    /// handles and zspage descriptors as `/proc/slabinfo` has them. Nothing where those cannot
-    /// be told from other pools' (since 7.3) or slabs are merged.
+    /// What the kernel spends besides the zspages: 16 bytes a slot of its table, and what the
+    /// slabs of handles and zspage descriptors hold more than when the device was set up. Nothing
+    /// where this kernel does not show its slabs.
     pub(crate) fn metadata_bytes(&self, slots: usize) -> Option<u64> {
         const SLOT_BYTES: u64 = 16;
-        let slabs = fs::read_to_string("/proc/slabinfo").ok()?;
-        let handles = slab_bytes(&slabs, &format!("zs_handle-{}", self.name))?;
-        let zspages = slab_bytes(&slabs, &format!("zspage-{}", self.name))?;
-        Some(SLOT_BYTES * slots as u64 + handles + zspages)
+        let claim = self.claim.lock().unwrap_or_else(PoisonError::into_inner);
+        let empty = claim.as_ref()?.slab_bytes_empty?;
+        let slabs = slab_bytes(&self.name)?.saturating_sub(empty);
+        Some(SLOT_BYTES * slots as u64 + slabs)
     }
 
     /// Closes our file, so that another client may have the device to itself.
@@ -157,6 +158,7 @@ impl Claim {
             device: Path::new("/dev").join(&name),
             file: None,
             added,
+            slab_bytes_empty: None,
             found: Vec::new(),
             _lock: lock,
             sys,
@@ -208,7 +210,9 @@ impl Claim {
             return Err(io::Error::other(why));
         }
         fs::write(self.sys.join("comp_algorithm"), algorithm)?;
-        fs::write(self.sys.join("disksize"), bytes.to_string())
+        fs::write(self.sys.join("disksize"), bytes.to_string())?;
+        self.slab_bytes_empty = slab_bytes(&self.name());
+        Ok(())
     }
 
     /// The device opened past the page cache, so that what is read back was really stored.
@@ -305,6 +309,20 @@ fn put_back(path: &Path, value: &str) -> io::Result<()> {
     let now = fs::read_to_string(path)?;
     let now = selected(&now).unwrap_or(now.trim());
     if now == value { Ok(()) } else { fs::write(path, value) }
+}
+
+/// Bytes of the handles and zspage descriptors of the pool `pool`; caches of a size are merged,
+/// so other users of that size are in it.
+fn slab_bytes(pool: &str) -> Option<u64> {
+    let one = |cache: &str| {
+        // Per pool up to 7.2, one for all pools since.
+        let names = [format!("{cache}-{pool}"), cache.to_owned()];
+        let directories = names.map(|name| Path::new("/sys/kernel/slab").join(name));
+        let directory = directories.into_iter().find(|directory| directory.exists())?;
+        let read = |file| fs::read_to_string(directory.join(file)).ok();
+        slab_objects_bytes(&read("objects")?, &read("objs_per_slab")?, &read("order")?)
+    };
+    Some(one("zs_handle")? + one("zspage")?)
 }
 
 const fn offset(slot: usize) -> u64 {

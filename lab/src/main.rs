@@ -68,7 +68,6 @@ fn run(cleanup: &Cleanup) -> Result<(), LabError> {
 const CORPUS: &str = "corpus";
 
 fn command() -> Command {
-    let corpus = Command::new(CORPUS).about("Dump the resident anonymous pages of a process");
     let mut command = Command::new("lab")
         .about("Measures the compressed-memory stack; every answer is verified first")
         .subcommand_required(true)
@@ -76,10 +75,13 @@ fn command() -> Command {
         .subcommand_value_name("STUDY")
         .subcommand_help_heading("Studies and tools")
         .disable_help_subcommand(true)
-        .subcommand(dump::Options::augment_args(corpus));
+        .subcommand(
+            dump::Options::augment_args(Command::new(CORPUS))
+                .about("Dump the resident anonymous pages of a process"),
+        );
     for study in STUDIES {
-        let options = Command::new(study.name).about(study.about);
-        command = command.subcommand(Common::augment_args((study.options)(options)));
+        let options = Common::augment_args((study.options)(Command::new(study.name)));
+        command = command.subcommand(options.about(study.about));
     }
     command
 }

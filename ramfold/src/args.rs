@@ -6,7 +6,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{ArgGroup, Args, Parser, Subcommand};
 
 use crate::size;
 
@@ -81,9 +81,9 @@ pub(crate) struct Stat {
     /// Print the table of size classes, in the kernel's columns
     #[arg(long, requires = "target")]
     pub(crate) classes: bool,
-    /// Print anew every so many seconds until interrupted
-    #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "1")]
-    #[arg(value_parser = interval, allow_negative_numbers = true)]
+    /// Print anew every so many seconds until interrupted [default: 1]
+    #[arg(long, value_name = "SECONDS", num_args = 0..=1, require_equals = true)]
+    #[arg(default_missing_value = "1", value_parser = interval)]
     pub(crate) watch: Option<Duration>,
 }
 
@@ -101,12 +101,13 @@ pub(crate) struct Set {
 
 /// `ramfold estimate`
 #[derive(Args, Debug)]
+#[command(group = ArgGroup::new("pages").required(true))]
 pub(crate) struct Estimate {
     /// Files whose pages to store, the last page of each filled with zeros
-    #[arg(value_name = "FILE", required_unless_present = "pid", conflicts_with = "pid")]
+    #[arg(value_name = "FILE", group = "pages")]
     pub(crate) files: Vec<PathBuf>,
     /// Store the resident anonymous pages of this process instead
-    #[arg(long, value_parser = process, allow_negative_numbers = true)]
+    #[arg(long, value_parser = process, allow_negative_numbers = true, group = "pages")]
     pub(crate) pid: Option<u32>,
     /// Print JSON: bytes, as integers
     #[arg(long)]
@@ -154,6 +155,7 @@ fn process(text: &str) -> Result<u32, String> {
 mod tests {
     use super::*;
     use clap::CommandFactory;
+    use std::collections::BTreeSet;
 
     #[test]
     fn the_definition_is_sound() {
@@ -181,10 +183,26 @@ mod tests {
         }
     }
 
+    /// The manual writes the option `--size` as `.Fl -size` or `.It Fl -size`.
+    #[test]
+    fn the_manual_has_every_option_and_no_other() {
+        let mut options = BTreeSet::from(["help", "version"]);
+        let (manual, line) = (include_str!("../man/ramfold.1"), Line::command());
+        for verb in line.get_subcommands() {
+            let heading = format!(".Ss ramfold {}\n", verb.get_name());
+            assert!(manual.contains(&heading), "no {heading}");
+            options.extend(verb.get_arguments().filter_map(clap::Arg::get_long));
+        }
+        let words: Vec<&str> = manual.split_ascii_whitespace().collect();
+        let flags = words.windows(2).filter(|pair| pair[0].trim_start_matches('.') == "Fl");
+        let told: BTreeSet<&str> = flags.filter_map(|pair| pair[1].strip_prefix('-')).collect();
+        assert_eq!(told, options, "in the manual, and on the command line");
+    }
+
     #[test]
     fn a_watch_has_an_interval_of_its_own() {
         let watch = |words: &[&str]| {
-            let line = ["ramfold", "stat", "zram0"].iter().chain(words);
+            let line = ["ramfold", "stat"].iter().chain(words).chain(&["zram0"]);
             match Line::try_parse_from(line).unwrap().command {
                 Command::Stat(stat) => stat.watch,
                 other => panic!("stat is not {other:?}"),
@@ -192,7 +210,7 @@ mod tests {
         };
         assert_eq!(watch(&[]), None);
         assert_eq!(watch(&["--watch"]), Some(Duration::from_secs(1)));
-        assert_eq!(watch(&["--watch", "0.5"]), Some(Duration::from_millis(500)));
+        assert_eq!(watch(&["--watch=0.5"]), Some(Duration::from_millis(500)));
         for text in ["0", "-1", "nan", "inf", "1e300", "soon"] {
             assert!(interval(text).is_err(), "{text}");
         }

@@ -43,9 +43,9 @@ impl Change {
                 .map(Change::MemLimit)
                 .map_err(|error| format!("mem_limit: {error}")),
             "mem_used_max" if value == "0" => Ok(Change::ResetMemUsedMax),
-            "mem_used_max" => {
-                Err(format!("mem_used_max can only be set to 0, which starts it anew, not {value:?}"))
-            }
+            "mem_used_max" => Err(format!(
+                "mem_used_max can only be set to 0, which starts it anew, not {value:?}"
+            )),
             "compact" if !value.is_empty() => Ok(Change::Compact),
             "compact" => Err("compact takes a value to start it; give 1".to_owned()),
             known if NOT_HERE.contains(&known) => {

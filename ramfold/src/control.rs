@@ -59,3 +59,71 @@ impl Answers {
         Ok(document::check(&report))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use disk::Disk;
+    use serve::ServerConfig;
+    use zram::ZramConfig;
+    use zsmalloc::{Memory, MemoryConfig};
+
+    const DISK_BYTES: u64 = 1 << 20;
+
+    fn answers() -> Answers {
+        let memory = Memory::new(MemoryConfig::for_disk(DISK_BYTES)).unwrap();
+        let device = Arc::new(Zram::new(memory, ZramConfig::new("test", DISK_BYTES)).unwrap());
+        let mut config = ServerConfig::new("test");
+        config.tcp.push("127.0.0.1:0".into());
+        let server = Arc::new(Server::start(Arc::clone(&device) as _, config).unwrap());
+        Answers::new(device, server)
+    }
+
+    #[track_caller]
+    fn accepted(answers: &Answers, request: Request) -> Value {
+        match answers.answer(request) {
+            Response::Ok(value) => value,
+            Response::Error(why) => panic!("refused: {why}"),
+        }
+    }
+
+    fn set(attribute: &str, value: &str) -> Request {
+        Request::Set { attribute: attribute.into(), value: value.into() }
+    }
+
+    #[test]
+    fn figures_are_those_of_the_device() {
+        let answers = answers();
+        answers.device.write(0, &[1; 8192]).unwrap();
+        let stat = accepted(&answers, Request::Stat);
+        assert_eq!((&stat["same_pages"], &stat["disksize"]), (&2.into(), &DISK_BYTES.into()));
+        assert_eq!(stat["server"]["pid"], std::process::id());
+        assert_eq!(stat["server"]["uris"].as_array().map(Vec::len), Some(1), "{stat}");
+        let check = accepted(&answers, Request::Check);
+        assert_eq!((&check["pages_stored"], &check["moved"]), (&2.into(), &false.into()));
+    }
+
+    #[test]
+    fn attributes_reach_the_device_or_are_refused() {
+        let answers = answers();
+        accepted(&answers, set("mem_limit", "64K"));
+        assert_eq!(answers.device.stat().mem_limit, 64 << 10);
+        accepted(&answers, set("compact", "1"));
+        for request in [set("colour", "red"), set("mem_limit", "much"), Request::Pagetypeinfo] {
+            let said = format!("{request:?}");
+            let answer = answers.answer(request);
+            assert!(matches!(answer, Response::Error(_)), "{said} was done");
+        }
+    }
+
+    #[test]
+    fn classes_are_text_and_rows() {
+        let answers = answers();
+        answers.device.write(0, &std::array::from_fn::<u8, 4096, _>(|at| (at / 9) as u8)).unwrap();
+        let classes = accepted(&answers, Request::Classes);
+        let rows = classes["rows"].as_array().unwrap();
+        let used: u64 = rows.iter().filter_map(|row| row["obj_used"].as_u64()).sum();
+        assert_eq!(used, 1, "one page is one object: {classes}");
+        assert!(classes["text"].as_str().is_some_and(|text| text.contains("obj_allocated")));
+    }
+}

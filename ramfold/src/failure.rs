@@ -3,6 +3,11 @@
 use std::process::ExitCode;
 use std::{error, fmt, io};
 
+use serve::ServeError;
+use serve::control::ControlError;
+use zram::ZramError;
+use zsmalloc::MemoryError;
+
 /// Why a command did not do what was asked.
 #[derive(Debug)]
 pub(crate) enum Failure {
@@ -51,26 +56,70 @@ impl From<io::Error> for Failure {
     }
 }
 
-impl From<serve::control::ControlError> for Failure {
-    fn from(error: serve::control::ControlError) -> Failure {
+impl From<ControlError> for Failure {
+    fn from(error: ControlError) -> Failure {
         Failure::Failed(error.to_string())
     }
 }
 
-impl From<serve::ServeError> for Failure {
-    fn from(error: serve::ServeError) -> Failure {
-        Failure::Failed(error.to_string())
+impl From<ServeError> for Failure {
+    fn from(error: ServeError) -> Failure {
+        let right = match &error {
+            ServeError::NotLoopback(_) => "; give --tcp-anywhere if it is meant",
+            ServeError::Tcp { source, .. } if source.kind() == io::ErrorKind::InvalidInput => {
+                "; an address is HOST:PORT, as in 127.0.0.1:10809"
+            }
+            ServeError::Tcp { source, .. } if source.kind() == io::ErrorKind::AddrInUse => {
+                "; port 0 takes one that is free"
+            }
+            _ => "",
+        };
+        Failure::Failed(format!("{error}{right}"))
     }
 }
 
-impl From<zram::ZramError> for Failure {
-    fn from(error: zram::ZramError) -> Failure {
-        Failure::Failed(error.to_string())
+/// The system's refusal is told in its own words, which say what was asked of it.
+impl From<MemoryError> for Failure {
+    fn from(error: MemoryError) -> Failure {
+        match error {
+            MemoryError::Host(refusal) => Failure::Failed(refusal.to_string()),
+            other => Failure::Failed(other.to_string()),
+        }
     }
 }
 
-impl From<zsmalloc::MemoryError> for Failure {
-    fn from(error: zsmalloc::MemoryError) -> Failure {
-        Failure::Failed(error.to_string())
+impl From<ZramError> for Failure {
+    fn from(error: ZramError) -> Failure {
+        match error {
+            ZramError::Memory(error) => error.into(),
+            other => Failure::Failed(other.to_string()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_that_cannot_be_is_told_what_would() {
+        let tcp = |kind| ServeError::Tcp { address: "x".into(), source: io::Error::from(kind) };
+        let rows = [
+            (tcp(io::ErrorKind::InvalidInput), "HOST:PORT"),
+            (tcp(io::ErrorKind::AddrInUse), "port 0"),
+            (ServeError::NotLoopback(([0, 0, 0, 0], 1).into()), "--tcp-anywhere"),
+        ];
+        for (error, expected) in rows {
+            let line = Failure::from(error).to_string();
+            assert!(line.contains(expected), "{line}");
+        }
+    }
+
+    #[test]
+    fn a_reader_that_leaves_is_no_failure() {
+        let gone = Failure::from(io::Error::from(io::ErrorKind::BrokenPipe));
+        assert!(matches!(gone, Failure::ReaderGone), "{gone:?}");
+        let full = Failure::from(io::Error::from(io::ErrorKind::StorageFull));
+        assert!(matches!(full, Failure::Failed(_)), "{full:?}");
     }
 }

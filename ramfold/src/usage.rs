@@ -116,7 +116,7 @@ mod tests {
             (&["serve", "--sise", "1G"], "--sise is not expected here; did you mean --size?"),
             (&["serve", "--size", "-1"], "--size <SIZE>: \"-1\" is not a size"),
             (&["set", "x", "mem_limit"], "<VALUE> is missing; see ramfold set --help"),
-            (&["estimate"], "<FILE>... --pid"),
+            (&["estimate"], "<FILE|--pid <PID>> is missing"),
             (&["estimate", "a", "--pid", "1"], "do not go together"),
         ];
         for (words, expected) in rows {

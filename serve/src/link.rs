@@ -165,6 +165,7 @@ impl<'a> Link<'a> {
 
     /// One wait for input, with the replies sent before (L1).
     fn receive(&mut self, total: usize) -> Result<(), End> {
+        self.send()?;
         if self.ticket.is_stopping() {
             return Err(End::Stopping);
         }

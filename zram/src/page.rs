@@ -60,7 +60,9 @@ impl Zram {
     /// Changes a part of a page, under the slot's lock: two clients that write neighbouring
     /// sectors both find their bytes afterwards.
     pub(crate) fn change_page(
-        &self, page: u64, edit: impl FnOnce(&mut [u8]),
+        &self,
+        page: u64,
+        edit: impl FnOnce(&mut [u8]),
     ) -> Result<(), DiskError> {
         self.streams.with(cpu::current_hint(), |stream| {
             let mut data = [0; PAGE_SIZE];
@@ -97,7 +99,11 @@ impl Zram {
 
     /// Decodes what a locked slot holds.
     pub(crate) fn decode(
-        &self, page: u64, slot: &CellGuard<'_>, stream: Option<&mut Stream>, data: &mut [u8],
+        &self,
+        page: u64,
+        slot: &CellGuard<'_>,
+        stream: Option<&mut Stream>,
+        data: &mut [u8],
     ) -> Result<(), DiskError> {
         match slot.content() {
             Content::Empty => data.fill(0),
@@ -114,7 +120,11 @@ impl Zram {
     }
 
     fn decode_blob(
-        &self, page: u64, blob: &[u8], stream: Option<&mut Stream>, data: &mut [u8],
+        &self,
+        page: u64,
+        blob: &[u8],
+        stream: Option<&mut Stream>,
+        data: &mut [u8],
     ) -> Result<(), DiskError> {
         if blob.len() == PAGE_SIZE {
             data.copy_from_slice(blob);
@@ -128,7 +138,10 @@ impl Zram {
     }
 
     fn read_slot(
-        &self, page: u64, stream: Option<&mut Stream>, data: &mut [u8],
+        &self,
+        page: u64,
+        stream: Option<&mut Stream>,
+        data: &mut [u8],
     ) -> Result<(), DiskError> {
         match self.slots.lock(page) {
             Some(slot) => self.decode(page, &slot, stream, data),

@@ -21,7 +21,8 @@ const PAGE: usize = 4096;
 const MIB: u64 = 1 << 20;
 
 fn memory() -> Arc<Memory> {
-    let config = MemoryConfig { arena_frames: 1 << 17, entries_max: 1 << 20, limit_bytes: 64 * MIB };
+    let config =
+        MemoryConfig { arena_frames: 1 << 17, entries_max: 1 << 20, limit_bytes: 64 * MIB };
     Memory::new(config).expect("address space")
 }
 
@@ -51,8 +52,12 @@ fn it_is_a_disk() {
     ] {
         let algorithm: Codec = algorithm.parse().expect("a codec");
         let make = |size: u64| -> Arc<dyn Disk> {
-            let config =
-                ZramConfig { algorithm, chain_order: order, rule, ..ZramConfig::new("zram0", size) };
+            let config = ZramConfig {
+                algorithm,
+                chain_order: order,
+                rule,
+                ..ZramConfig::new("zram0", size)
+            };
             Arc::new(device(config))
         };
         disk::conformance::run(&format!("zram {algorithm} order {order} {rule}"), &make);
@@ -94,7 +99,8 @@ fn apply(zram: &Zram, twin: &mut [u8], action: &Action) {
     match *action {
         Action::Write { offset, len, seed, ratio } => {
             let range = clip(offset, len);
-            let data: Vec<u8> = (0..).flat_map(|n| page(seed + n, ratio)).take(range.len()).collect();
+            let data: Vec<u8> =
+                (0..).flat_map(|n| page(seed + n, ratio)).take(range.len()).collect();
             zram.write(offset as u64, &data).expect("room");
             twin[range].copy_from_slice(&data);
         }

@@ -21,8 +21,7 @@ const PAGE: usize = 4096;
 const THREADS: u64 = 4;
 
 fn device(size: u64) -> Zram {
-    let config =
-        MemoryConfig { arena_frames: 1 << 16, entries_max: 1 << 20, limit_bytes: 8 << 20 };
+    let config = MemoryConfig { arena_frames: 1 << 16, entries_max: 1 << 20, limit_bytes: 8 << 20 };
     let memory: Arc<Memory> = Memory::new(config).expect("address space");
     Zram::new(memory, ZramConfig::new("zram0", size)).expect("a device")
 }

@@ -76,7 +76,9 @@ impl Pool {
     ///
     /// [`StaleLeaf`] when it is not this pool's, or another thread is freeing it.
     pub fn free_leaf(
-        &self, leaf: LeafId, mut visit: impl FnMut(&CellGuard<'_>),
+        &self,
+        leaf: LeafId,
+        mut visit: impl FnMut(&CellGuard<'_>),
     ) -> Result<(), StaleLeaf> {
         if !self.memory.leaves.begin_drain(leaf, self.id, LeafUse::Cells) {
             return Err(StaleLeaf);
@@ -133,7 +135,10 @@ impl Pool {
     }
 
     pub(crate) fn owned_cell(
-        &self, leaf: LeafId, index: usize, purpose: LeafUse,
+        &self,
+        leaf: LeafId,
+        index: usize,
+        purpose: LeafUse,
     ) -> Result<CellGuard<'_>, StaleLeaf> {
         assert!(index < LEAF_CELLS, "a leaf has {LEAF_CELLS} cells");
         let guard = self.lock_entry(leaf.get() * LEAF_CELLS as u32 + index as u32)?;

@@ -53,7 +53,9 @@ impl fmt::Display for PoolDefect {
 impl std::error::Error for PoolDefect {}
 
 fn expect_equal<T: PartialEq + fmt::Debug>(
-    what: impl fmt::Display, counted: T, kept: T,
+    what: impl fmt::Display,
+    counted: T,
+    kept: T,
 ) -> Result<(), PoolDefect> {
     if counted == kept {
         return Ok(());
@@ -115,7 +117,11 @@ impl Pool {
     }
 
     fn check_totals(
-        &self, class: &Class, state: &State, objects: u64, zspages: u64,
+        &self,
+        class: &Class,
+        state: &State,
+        objects: u64,
+        zspages: u64,
     ) -> Result<(), PoolDefect> {
         let name = class.index.get();
         expect_equal(format!("class {name} objects"), objects, state.objects)?;
@@ -152,7 +158,11 @@ impl Pool {
 
     /// Compares an object with the cell that owns it; false when the cell is in use.
     fn check_object(
-        &self, class: &Class, zspage: Descriptor<'_>, slot: usize, here: &str,
+        &self,
+        class: &Class,
+        zspage: Descriptor<'_>,
+        slot: usize,
+        here: &str,
     ) -> Result<bool, PoolDefect> {
         let owner = zspage.owner(slot);
         if owner == 0 {

@@ -50,11 +50,12 @@ impl Pool {
         }
         let merged: u64 = self.classes().iter().rev().map(|class| self.merge(class)).sum();
         self.memory.release(0);
-        let mut trimmed = 0;
-        for class in self.classes().iter().rev() {
-            trimmed += self.trim(class);
-        }
-        if trimmed > 0 {
+        // What the second pass empties goes back at its end: a touched run that went back earlier
+        // would be the first to be taken again.
+        let emptied: Vec<_> =
+            self.classes().iter().filter_map(|class| Some((class, self.trim(class)?))).collect();
+        if !emptied.is_empty() {
+            emptied.into_iter().for_each(|(class, zspage)| self.release_zspage(class, zspage));
             self.memory.release(0);
         }
         // relaxed: a total.
@@ -76,7 +77,10 @@ impl Pool {
         let mut freed = 0;
         loop {
             let step = self.merge_step(class, &mut class.lock());
-            freed += self.finish(class, &step);
+            if let Some(emptied) = step.emptied {
+                self.release_zspage(class, emptied);
+                freed += u64::from(class.shape.frames);
+            }
             if step.moved == 0 {
                 return freed;
             }
@@ -91,24 +95,19 @@ impl Pool {
         }
     }
 
-    /// Moves the objects of the one sparse zspage to untouched frames, where that frees any.
-    fn trim(&self, class: &Class) -> u64 {
+    /// Moves the objects of the one sparse zspage to untouched frames, where that frees any. Gives
+    /// the emptied zspage.
+    fn trim(&self, class: &Class) -> Option<DescriptorId> {
         let list = self.list(class);
-        let sparse = {
-            let state = class.lock();
+        let sparse = |state: &State| {
             state.groups.emptiest_in_use().filter(|&id| self.wasted_frames(class, id) > 0)
         };
-        if sparse.is_none() {
-            return 0;
-        }
-        let Ok(target) = self.new_zspage(class) else { return 0 };
+        sparse(&class.lock())?;
+        let target = self.new_zspage(class).ok()?;
         let mut state = class.lock();
-        let source = state.groups.emptiest_in_use();
+        let source = sparse(&state);
         state.insert_zspage(&list, target);
-        let step = match source.filter(|&id| self.wasted_frames(class, id) > 0) {
-            Some(source) => self.move_objects(class, &mut state, source, target, OBJECTS_MAX),
-            None => Step::default(),
-        };
+        let step = source.map(|id| self.move_objects(class, &mut state, id, target, OBJECTS_MAX));
         let unused = list.get(target).in_use() == 0;
         if unused {
             state.remove_zspage(&list, target);
@@ -117,7 +116,7 @@ impl Pool {
         if unused {
             self.release_zspage(class, target);
         }
-        self.finish(class, &step)
+        step?.emptied
     }
 
     /// Touched frames of a zspage beyond those that its objects would fill.
@@ -126,12 +125,6 @@ impl Pool {
         let needed = (zspage.in_use() * class.shape.size as usize).div_ceil(PAGE_SIZE) as u32;
         let frames = u32::from(class.shape.frames);
         self.memory.arena.resident_in(zspage.pfn(), frames).saturating_sub(needed)
-    }
-
-    fn finish(&self, class: &Class, step: &Step) -> u64 {
-        let Some(emptied) = step.emptied else { return 0 };
-        self.release_zspage(class, emptied);
-        u64::from(class.shape.frames)
     }
 
     /// Moves objects from `source` to `target`, at most `moves_max` and as many as fit.
@@ -161,7 +154,11 @@ impl Pool {
 
     /// Moves one object; false when its cell is in use.
     fn move_object(
-        &self, class: &Class, state: &mut State, from: Slot, target: DescriptorId,
+        &self,
+        class: &Class,
+        state: &mut State,
+        from: Slot,
+        target: DescriptorId,
     ) -> bool {
         let list = self.list(class);
         let owner = list.get(from.descriptor).owner(usize::from(from.object));

@@ -117,7 +117,10 @@ impl<'a> List<'a> {
     }
 
     /// The zspages of a list from `first` on.
-    pub(crate) fn walk(self, first: Option<DescriptorId>) -> impl Iterator<Item = DescriptorId> + 'a {
+    pub(crate) fn walk(
+        self,
+        first: Option<DescriptorId>,
+    ) -> impl Iterator<Item = DescriptorId> + 'a {
         std::iter::successors(first, move |&id| self.get(id).next().some())
     }
 }

@@ -85,7 +85,8 @@ impl Pool {
     ///
     /// [`ForeignHandle`] when it is another pool's.
     pub fn read<'p>(
-        &'p self, handle: &'p Handle,
+        &'p self,
+        handle: &'p Handle,
     ) -> Result<ReadGuard<'p>, ForeignHandle<&'p Handle>> {
         if handle.pool != self.id {
             return Err(ForeignHandle(handle));

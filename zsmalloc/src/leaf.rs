@@ -117,7 +117,8 @@ impl Leaves {
             // Pairs with the load in `owned`, through the lock of each cell that the drain takes
             // next: a thread that locks a cell after the drain unlocked it finds the pool's id
             // gone.
-            owner.compare_exchange(word, word | DRAINING, Ordering::AcqRel, Ordering::Relaxed)
+            owner
+                .compare_exchange(word, word | DRAINING, Ordering::AcqRel, Ordering::Relaxed)
                 .is_ok() // relaxed: the failure touches nothing
         })
     }
@@ -145,9 +146,7 @@ impl Leaves {
     }
 
     /// Checks that `leaf` is `pool`'s. Meaningful while one of its cells is locked (I2).
-    pub(crate) fn owned(
-        &self, leaf: LeafId, pool: u32, purpose: LeafUse,
-    ) -> Result<(), StaleLeaf> {
+    pub(crate) fn owned(&self, leaf: LeafId, pool: u32, purpose: LeafUse) -> Result<(), StaleLeaf> {
         let owner = self.owners.get(leaf.0 as usize).ok_or(StaleLeaf)?;
         // Pairs with the Release in `alloc` and, through the cell's lock, with `begin_drain`.
         let found = owner.load(Ordering::Acquire);

@@ -36,9 +36,9 @@ use crate::word::PFN_BITS;
 
 /// Frames of the largest arena.
 const ARENA_FRAMES_MAX: u32 = 1 << PFN_BITS; // 4 TiB
-/// Frames per slab page of descriptors: 293 bytes a frame. The most are those of 128 objects in a
-/// frame, 544 bytes; an arena of 32-byte objects alone would run out of descriptors half full.
-const FRAMES_PER_SLAB: u32 = 14;
+/// Frames per slab page of descriptors: 128 bytes a frame, enough for objects of 160 bytes. The
+/// most are those of 32-byte objects, 544 bytes: of them alone, an arena holds a quarter.
+const FRAMES_PER_SLAB: u32 = 32;
 /// Memory assumed where the system does not say how much there is.
 const FALLBACK_BYTES: u64 = 1 << 30;
 /// Smallest order that a release returns alone: smaller blocks cost more calls than they free.
@@ -102,7 +102,7 @@ impl Memory {
             zone: SharedZone::new(config.arena_frames),
             owners: Table::reserve(config.arena_frames as usize)?,
             descriptors: DescriptorHeap::reserve(
-                config.arena_frames.div_ceil(FRAMES_PER_SLAB) as usize,
+                config.arena_frames.div_ceil(FRAMES_PER_SLAB) as usize
             )?,
             leaves: Leaves::reserve(leaves as usize)?,
             free_held: AtomicU64::new(0),
@@ -149,7 +149,10 @@ impl Memory {
     pub fn mapped_bytes(&self) -> u64 {
         let arena = self.arena.resident_frames() * host::PAGE_SIZE as u64;
         let bits = self.arena.metadata_bytes() - self.arena.heap_bytes();
-        arena + bits + self.owners.held_bytes() + self.descriptors.mapped_bytes()
+        arena
+            + bits
+            + self.owners.held_bytes()
+            + self.descriptors.mapped_bytes()
             + self.leaves.mapped_bytes()
     }
 

@@ -149,7 +149,10 @@ impl fmt::Display for ClassTable {
 }
 
 fn write_row(
-    f: &mut fmt::Formatter<'_>, names: [&str; 2], row: &ClassRow, chain: &str,
+    f: &mut fmt::Formatter<'_>,
+    names: [&str; 2],
+    row: &ClassRow,
+    chain: &str,
 ) -> fmt::Result {
     write!(f, " {:>5} {:>5}", names[0], names[1])?;
     for count in &row.zspages[1..] {

@@ -78,8 +78,8 @@ fn slot(arena: &Arena, shape: Shape, place: Place) -> *mut u8 {
     assert!(place.slack < shape.size, "an object has at least one byte");
     let end = u64::from(place.pfn) + u64::from(shape.frames);
     assert!(end <= u64::from(arena.frames()), "zspage within the arena");
-    let offset = place.pfn as usize * PAGE_SIZE
-        + usize::from(place.object) * usize::from(shape.size);
+    let offset =
+        place.pfn as usize * PAGE_SIZE + usize::from(place.object) * usize::from(shape.size);
     // SAFETY: the asserts keep offset + size within the arena's mapping, which lives as long as
     // the arena is borrowed.
     unsafe { arena.base().as_ptr().add(offset) }

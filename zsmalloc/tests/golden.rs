@@ -107,8 +107,7 @@ fn class_counts_are_the_published_ones() {
 
 #[test]
 fn huge_watermarks_are_the_published_ones() {
-    let watermarks =
-        [3264, 3408, 3504, 3584, 3632, 3680, 3712, 3744, 3776, 3792, 3808, 3840, 3840];
+    let watermarks = [3264, 3408, 3504, 3584, 3632, 3680, 3712, 3744, 3776, 3792, 3808, 3840, 3840];
     for rule in Rule::ALL {
         for (chain, watermark) in (4..=16).zip(watermarks) {
             assert_eq!(geometry(rule, chain).huge_watermark(), watermark, "{rule} chain {chain}");

@@ -13,8 +13,7 @@ use proptest::prelude::*;
 use zsmalloc::{AllocError, ChainSize, Handle, Memory, MemoryConfig, Pool, PoolConfig, Rule};
 
 fn memory(frames: u32) -> Arc<Memory> {
-    let config =
-        MemoryConfig { arena_frames: frames, entries_max: 1 << 20, limit_bytes: 64 << 20 };
+    let config = MemoryConfig { arena_frames: frames, entries_max: 1 << 20, limit_bytes: 64 << 20 };
     Memory::new(config).expect("address space")
 }
 
@@ -24,7 +23,9 @@ fn pool(memory: &Arc<Memory>, rule: Rule, chain: usize) -> Pool {
 }
 
 fn pattern(seed: u64, len: usize) -> Vec<u8> {
-    (0..len as u64).map(|at| (seed.wrapping_mul(0x9e37_79b9) >> (at % 24)) as u8 ^ at as u8).collect()
+    (0..len as u64)
+        .map(|at| (seed.wrapping_mul(0x9e37_79b9) >> (at % 24)) as u8 ^ at as u8)
+        .collect()
 }
 
 #[derive(Clone, Debug)]

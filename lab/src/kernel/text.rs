@@ -4,7 +4,7 @@
 //!   mm_stat         orig compr used limit used_max same compacted huge huge_since
 //!   comp_algorithm  lzo-rle [lzo] lz4             the one in brackets is selected
 //!   /proc/swaps     a heading, then one line per swap area, device first
-//!   /proc/slabinfo  name active total size per-slab pages-per-slab : .. : slabdata active slabs 0
+//!   /sys/kernel/slab/CACHE/objects                 objects in use, then per node
 //! ```
 
 use crate::corpus::PAGE_SIZE;
@@ -85,13 +85,11 @@ pub(super) fn selected(list: &str) -> Option<&str> {
     list.split_once('[')?.1.split_once(']').map(|(name, _)| name)
 }
 
-/// Columns of a slabinfo line: name, active, total, size, per slab, pages per slab, `: tunables`
-/// and four more, `: slabdata`, active slabs, slabs.
-pub(super) fn slab_bytes(slabs: &str, cache: &str) -> Option<u64> {
-    let fields = slabs.lines().map(|line| line.split_ascii_whitespace().collect::<Vec<_>>());
-    let line = fields.into_iter().find(|fields| fields.first() == Some(&cache))?;
-    let number = |at: usize| line.get(at)?.parse::<u64>().ok();
-    Some(number(5)? * number(14)? * PAGE_SIZE as u64)
+/// Bytes of the objects of a slab cache, each with its share of what the slab leaves unused.
+pub(super) fn slab_objects_bytes(objects: &str, per_slab: &str, order: &str) -> Option<u64> {
+    let number = |text: &str| text.split_ascii_whitespace().next()?.parse::<u64>().ok();
+    let slab = (PAGE_SIZE as u64).checked_shl(u32::try_from(number(order)?).ok()?)?;
+    (number(objects)? * slab).checked_div(number(per_slab)?)
 }
 
 #[cfg(test)]
@@ -143,9 +141,9 @@ mod tests {
 
     #[test]
     fn slabs_and_selected_names() {
-        let line = "zs_handle-zram0 512 1024 8 512 1 : tunables 0 0 0 : slabdata 2 2 0";
-        assert_eq!(slab_bytes(line, "zs_handle-zram0"), Some(8192));
-        assert_eq!(slab_bytes(line, "zspage-zram0"), None);
+        assert_eq!(slab_objects_bytes("146 N0=146", "73", "0"), Some(8192));
+        assert_eq!(slab_objects_bytes("10", "5", "1"), Some(16384));
+        assert_eq!(slab_objects_bytes("10", "0", "0"), None);
         assert_eq!(selected("lzo-rle lzo [lz4] \n"), Some("lz4"));
         assert_eq!(selected("lzo"), None);
     }

@@ -18,6 +18,7 @@ use crate::row::Row;
 use crate::table::{Column, Format};
 use clap::{ArgMatches, Args, FromArgMatches};
 use codec::Codec;
+use indicatif::ProgressBar;
 use plan::Plan;
 use zsmalloc::Rule;
 
@@ -70,17 +71,19 @@ fn run(matches: &ArgMatches, lab: &Lab) -> Result<Report, LabError> {
     let sizes = sizes(&options, &corpus, lab.quick())?;
     let mut notes = Vec::new();
     let peer = lab.kernel_peer(&mut notes);
-    let mut bench = Bench { options: &options, corpus: &corpus, peer, runs: Vec::new() };
-    let bar = lab.progress(lab.runs() as usize * sizes.len());
+    let ours = options.rule.len() * options.chain_order.len();
+    let stores = options.algorithm.len() * (ours + usize::from(peer.is_some()));
+    let bar = lab.progress(lab.runs() as usize * sizes.len() * stores);
+    let mut bench = Bench { options: &options, corpus: &corpus, peer, bar, runs: Vec::new() };
     for run in 0..lab.runs() {
         for &pages in &sizes {
             let plan = Plan::new(options.fill, pages, run);
-            bar.set_message(format!("run {run}, {} MiB", (pages * PAGE_SIZE) >> 20));
+            let mib = (pages * PAGE_SIZE) >> 20;
+            bench.bar.set_message(format!("run {run}, {mib} MiB"));
             bench.all_stores(&plan, run, &mut notes)?;
-            bar.inc(1);
         }
     }
-    bar.finish_and_clear();
+    bench.bar.finish_and_clear();
     let runs = bench.runs;
     let rows = summary::rows(&runs);
     Ok(Report { corpus, columns: &COLUMNS, rows, runs, notes })
@@ -103,6 +106,7 @@ struct Bench<'a> {
     options: &'a Options,
     corpus: &'a Corpus,
     peer: Option<KernelZram>,
+    bar: ProgressBar,
     runs: Vec<Row>,
 }
 
@@ -121,6 +125,7 @@ impl Bench<'_> {
                     let mut row = self.key(ours::NAME, algorithm, plan, run);
                     trial::ours(shape, plan, self.corpus, &mut row)?;
                     self.runs.push(row);
+                    self.bar.inc(1);
                 }
             }
             self.kernel(algorithm, plan, run, notes)?;
@@ -137,6 +142,7 @@ impl Bench<'_> {
         notes: &mut Vec<String>,
     ) -> Result<(), LabError> {
         let Some(peer) = &self.peer else { return Ok(()) };
+        self.bar.inc(1);
         let name = algorithm.algorithm().name();
         if let Err(error) = peer.set_up(name, (plan.slots() * PAGE_SIZE) as u64) {
             super::note(notes, LabError::missing(kernel::NAME, error).to_string());

@@ -7,15 +7,15 @@ use serve::control::{self, Request};
 
 use crate::args;
 use crate::failure::Failure;
-use crate::output::print;
+use crate::output::{patiently, print};
 
-/// Recounting decodes every page: about a minute for each 10 GiB stored.
+/// Recounting decodes every page of a large disk.
 const PATIENCE: Duration = Duration::from_secs(3600);
 
 /// Prints what was recounted; a defect is a failure, in the server's words.
 pub(super) fn run(args: &args::Check) -> Result<(), Failure> {
     let path = control::locate(&args.target)?;
-    let report = control::call_within(&path, &Request::Check, PATIENCE)?;
+    let report = patiently(|| control::call_within(&path, &Request::Check, PATIENCE))?;
     print(&sentence(&args.target, &report))
 }
 

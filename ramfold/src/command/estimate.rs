@@ -1,7 +1,159 @@
-//! `ramfold estimate`.
+//! `ramfold estimate`: what pages would take, by storing them.
+//!
+//! ```text
+//!   files ------------------------.
+//!                                  >-- source -> sample -> trial per algorithm and chain order
+//!   process -> snapshot device ---'                |                |
+//!                                     thinner <----' does not fit   v
+//!                                                          row: figures of a real device
+//! ```
+//!
+//! Invariants
+//! - E1 what is stored is bounded: a trial's device has a memory limit, only one exists at a time,
+//!   and pages come one by one from where they lie.
+//! - E2 every row is about the same pages, each of which was read back and compared.
+
+mod process;
+mod progress;
+mod report;
+mod sample;
+mod source;
+mod stopwatch;
+mod trial;
+
+use codec::{Algorithm, Codec};
+use zsmalloc::{ChainSize, PAGE_SIZE, limits};
+
 use crate::args;
 use crate::failure::Failure;
+use crate::output::{print, print_json};
+use progress::Progress;
+use sample::Sample;
+use source::Source;
+use trial::{Row, Setting, Stop};
+
+/// Used where the system does not say how much memory there is.
+const FALLBACK_LIMIT: u64 = 1 << 30; // 1 GiB
+
+/// The pages that were stored, and what they took.
+pub(super) struct Estimate {
+    sample: Sample,
+    same_pages: u64,
+    /// Pages of a process that could not be read.
+    unread: u64,
+    rows: Vec<Row>,
+}
+
+/// Stores the pages in every way and prints what each took.
 pub(super) fn run(args: &args::Estimate) -> Result<(), Failure> {
-    let _ = (&args.files, args.pid, args.json);
-    Err(Failure::Failed("not yet".into()))
+    let memory = limits::memory_available().default_limit.unwrap_or(FALLBACK_LIMIT);
+    let limit = memory.max(PAGE_SIZE as u64);
+    let (source, limit) = match args.pid {
+        Some(pid) => (Source::of_process(pid, limit / 2)?, limit / 2),
+        None => (Source::of_files(&args.files)?, limit),
+    };
+    let estimate = estimate(&source, limit)?;
+    if args.json {
+        return print_json(&report::document(&estimate), false);
+    }
+    print(&report::table(&estimate))
+}
+
+/// All rows over the densest sample that fits the limit.
+fn estimate(source: &Source, limit: u64) -> Result<Estimate, Failure> {
+    let mut sample = Sample::of(source.pages(), source.stride());
+    loop {
+        match rows(source, sample, limit) {
+            Ok((rows, same_pages)) => {
+                return Ok(Estimate { sample, same_pages, unread: source.unread(), rows });
+            }
+            Err(Stop::Full { stored }) => sample = sample.thinned(stored)?,
+            Err(Stop::Failed(failure)) => return Err(failure),
+        }
+    }
+}
+
+fn rows(source: &Source, sample: Sample, limit: u64) -> Result<(Vec<Row>, u64), Stop> {
+    let settings = settings();
+    let mut progress = Progress::new(settings.len() as u64 * sample.pages() * 2);
+    let mut rows = Vec::with_capacity(settings.len());
+    let mut same_pages = 0;
+    for setting in settings {
+        progress.name(&format!("{}, chain order {}", setting.codec, setting.chain_order));
+        let (row, same) = trial::run(source, sample, setting, limit, &mut progress)?;
+        rows.push(row);
+        same_pages = same;
+    }
+    Ok((rows, same_pages))
+}
+
+/// Every algorithm at its default level, with every chain order.
+fn settings() -> Vec<Setting> {
+    let orders = || (0..).take_while(|&order| ChainSize::from_order(order).is_some());
+    let codecs = Algorithm::ALL.iter().map(|&algorithm| Codec::new(algorithm));
+    codecs
+        .flat_map(|codec| orders().map(move |chain_order| Setting { codec, chain_order }))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    fn estimate_of(name: &str, bytes: &[u8], limit: u64) -> Result<Estimate, Failure> {
+        let file = std::env::temp_dir().join(format!("ramfold-{name}-{}", std::process::id()));
+        fs::write(&file, bytes).unwrap();
+        let estimate = estimate(&Source::of_files(std::slice::from_ref(&file)).unwrap(), limit);
+        fs::remove_file(&file).unwrap();
+        estimate
+    }
+
+    /// Bytes of which each page compresses to about a third, none like another.
+    fn texture(pages: usize) -> Vec<u8> {
+        let mut state = 1_u32;
+        let mut next = || {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            (state >> 24) as u8
+        };
+        (0..pages * PAGE_SIZE).map(|at| if at % 64 < 44 { 0 } else { next() }).collect()
+    }
+
+    #[test]
+    fn every_way_of_storing_has_a_row() {
+        let estimate = estimate_of("rows", &texture(64), 1 << 30).unwrap();
+        assert_eq!(estimate.rows.len(), Algorithm::ALL.len() * 5);
+        for row in &estimate.rows {
+            let stored = 64 * PAGE_SIZE as u64;
+            assert!(row.compr_data_size > 0 && row.compr_data_size < stored, "{row:?}");
+            assert!(row.object_bytes_resident >= row.compr_data_size, "{row:?}");
+            assert!(row.compress_ns.is_some() && row.decompress_ns.is_some(), "{row:?}");
+        }
+        assert!(!estimate.sample.is_partial());
+    }
+
+    #[test]
+    fn what_does_not_fit_is_sampled() {
+        let limit = 64 * PAGE_SIZE as u64;
+        let estimate = estimate_of("sampled", &texture(1000), limit).unwrap();
+        let pages = estimate.sample.pages();
+        assert!(estimate.sample.is_partial() && pages < 130, "{pages} pages at two to a frame");
+        assert!(pages > 30, "{pages} pages leave most of the room empty");
+        assert_eq!(estimate.rows.len(), Algorithm::ALL.len() * 5, "in every way all the same");
+    }
+
+    #[test]
+    fn pages_that_take_nothing_are_counted() {
+        let mut bytes = vec![7; 10 * PAGE_SIZE];
+        bytes.extend(texture(3));
+        bytes.extend([1, 2, 3]);
+        let estimate = estimate_of("same", &bytes, 1 << 30).unwrap();
+        assert_eq!((estimate.sample.pages(), estimate.same_pages), (14, 10));
+    }
+
+    #[test]
+    fn no_room_at_all_is_an_error() {
+        let refused = estimate_of("no-room", &texture(4), 1).err().expect("nothing fits a byte");
+        assert!(refused.to_string().contains("memory"), "{refused}");
+    }
 }

@@ -9,7 +9,7 @@
 //! Invariant: signals are watched before anything exists, so one that comes early still finds the
 //! sockets removed; the second one ends the process wherever it is.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -122,8 +122,11 @@ impl Doors {
             let (unix, control) = runtime::sockets(&directory, &args.name).unzip();
             return Ok(Doors { unix, control });
         }
-        let control = args.unix.as_deref().map(runtime::control_beside);
-        Ok(Doors { unix: args.unix.clone(), control })
+        // Absolute, so that the address holds in every directory.
+        let unix = args.unix.as_deref().map(std::path::absolute).transpose();
+        let unix = unix.map_err(|error| Failure::about("--unix", error))?;
+        let control = unix.as_deref().map(runtime::control_beside);
+        Ok(Doors { unix, control })
     }
 
     fn config(&self, args: &args::Serve) -> ServerConfig {
@@ -136,11 +139,7 @@ impl Doors {
     }
 }
 
-fn open_control(
-    path: &std::path::Path,
-    device: &Arc<Zram>,
-    server: &Arc<Server>,
-) -> Result<Control, Failure> {
+fn open_control(path: &Path, device: &Arc<Zram>, server: &Arc<Server>) -> Result<Control, Failure> {
     let answers = Answers::new(Arc::clone(device), Arc::clone(server));
     Ok(Control::start(path, Arc::new(move |request| answers.answer(request)))?)
 }

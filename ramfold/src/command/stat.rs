@@ -18,7 +18,7 @@ use crate::output::{print, print_json};
 /// Cursor home, and the rest of the screen cleared.
 const REDRAW: &str = "\x1b[H\x1b[J";
 
-/// Prints once, or again and again.
+/// Prints once, or again and again; then JSON is one line each time.
 pub(super) fn run(args: &args::Stat) -> Result<(), Failure> {
     match args.watch {
         Some(interval) => watch(args, interval),
@@ -38,15 +38,15 @@ fn watch(args: &args::Stat, interval: Duration) -> Result<(), Failure> {
 }
 
 fn show(args: &args::Stat) -> Result<(), Failure> {
-    let Some(target) = &args.target else { return list::show(args.json) };
+    let Some(target) = &args.target else { return list::show(args) };
     let path = control::locate(target)?;
     if args.classes {
-        return classes(&path, args.json);
+        return classes(&path, args);
     }
     let mut stat = control::call(&path, &Request::Stat)?;
     if args.json {
         reduce(&mut stat);
-        return print_json(&stat);
+        return print_json(&stat, args.watch.is_some());
     }
     print(&table::render(&stat))
 }
@@ -58,10 +58,10 @@ fn reduce(stat: &mut Value) {
     }
 }
 
-fn classes(path: &Path, json: bool) -> Result<(), Failure> {
+fn classes(path: &Path, args: &args::Stat) -> Result<(), Failure> {
     let table = control::call(path, &Request::Classes)?;
-    if json {
-        return print_json(&table["rows"]);
+    if args.json {
+        return print_json(&table["rows"], args.watch.is_some());
     }
     print(table["text"].as_str().unwrap_or_default())
 }

@@ -94,6 +94,14 @@ fn every_byte_is_in_one_counter() {
     assert!((printed - overhead).abs() < 1e-3, "{printed} is not {overhead}: {stat}");
 }
 
+#[test]
+fn the_system_agrees_with_the_counters() {
+    let server = filled(64);
+    let (accounted, resident) = (server.figure("accounted_bytes"), server.figure("resident_bytes"));
+    let apart = accounted.abs_diff(resident);
+    assert!(apart * 100 <= accounted, "{accounted} accounted, {resident} resident, over 1 % apart");
+}
+
 /// A server with a disk full of real files.
 fn filled(mib: u64) -> Server {
     let server = Server::of_size(&format!("{mib}M"));

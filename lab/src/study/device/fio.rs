@@ -34,8 +34,9 @@ pub(super) fn run(
     }
     let directory = PrivateDirectory::new(cleanup)?;
     let targets = targets(bench, directory.path(), notes)?;
-    let bar = bench.lab.progress(bench.lab.runs() as usize * targets.len() * PATTERNS.len());
-    for round in 0..bench.lab.runs() {
+    let rounds = if bench.lab.quick() { 1 } else { bench.lab.runs() };
+    let bar = bench.lab.progress(rounds as usize * targets.len() * PATTERNS.len());
+    for round in 0..rounds {
         for target in &targets {
             for rw in PATTERNS {
                 bar.set_message(format!("fio {rw}, {}, round {round}", target.name()));

@@ -66,6 +66,7 @@ impl Client<'_> {
         let own = pages.assignment(0);
         let fresh = (self.time_write(&own)?, pages.time_compress(&own, self.stream)?);
         self.verify(&own)?;
+        self.check_sorting()?;
         let fresh = self.row("fresh", round, fresh);
 
         let order = pages.shuffled(round);
@@ -108,6 +109,16 @@ impl Client<'_> {
             }
         }
         Ok(())
+    }
+
+    /// What is timed must be what the disk stores compressed: both sort pages by the same rule.
+    fn check_sorting(&self) -> Result<(), LabError> {
+        let (stat, pages) = (self.disk.stat(), self.pages);
+        let ours = (pages.huge as u64, (pages.others.len() - pages.huge) as u64);
+        let disks = (stat.huge_pages, stat.same_pages);
+        let wrong =
+            || format!("(huge, same-filled) pages are {ours:?} here, {disks:?} on the disk");
+        (ours == disks).then_some(()).ok_or_else(|| LabError::Wrong(wrong()))
     }
 
     fn row(&self, rw: &str, round: u32, (ns, codec_ns): (f64, f64)) -> Row {

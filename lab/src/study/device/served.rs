@@ -99,9 +99,10 @@ impl Served {
     }
 
     fn resident_bytes(&self) -> u64 {
-        let status = fs::read_to_string(format!("/proc/{}/status", self.child.pid()));
-        let status = status.unwrap_or_default();
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        // VmRSS in `status` is off by some pages per thread and processor; this sum is exact.
+        let smaps = fs::read_to_string(format!("/proc/{}/smaps_rollup", self.child.pid()));
+        let smaps = smaps.unwrap_or_default();
+        let line = smaps.lines().find_map(|line| line.strip_prefix("Rss:"));
         let kib = line.and_then(|rest| rest.split_ascii_whitespace().next()?.parse::<u64>().ok());
         kib.unwrap_or(0) * 1024
     }

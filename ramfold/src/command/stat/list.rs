@@ -3,19 +3,20 @@
 use serde_json::Value;
 use serve::control::{self, Request, Running};
 
+use crate::args;
 use crate::failure::Failure;
 use crate::output::{print, print_json};
 use crate::size::human;
 
 /// Prints the table, or the devices as an array.
-pub(super) fn show(json: bool) -> Result<(), Failure> {
+pub(super) fn show(args: &args::Stat) -> Result<(), Failure> {
     let rows = rows(&control::list());
-    if json {
+    if args.json {
         let stats = rows.into_iter().map(|mut row| {
             super::reduce(&mut row.stat);
             row.stat
         });
-        return print_json(&Value::Array(stats.collect()));
+        return print_json(&Value::Array(stats.collect()), args.watch.is_some());
     }
     print(&table(&rows))
 }
@@ -43,7 +44,7 @@ fn table(rows: &[Row]) -> String {
     let header = ["NAME", "PID", "SIZE", "STORED", "HELD", "LIMIT", "RATIO", "ADDRESS"];
     let mut lines = vec![header.map(str::to_owned)];
     lines.extend(rows.iter().map(cells));
-    lines.iter().map(|cells| line(cells)).collect()
+    lines.iter().map(line).collect()
 }
 
 fn cells(row: &Row) -> [String; 8] {

@@ -61,7 +61,10 @@ fn title(text: &mut String, stat: &Value) {
     let (name, algorithm, order) = (word("name"), word("algorithm"), &stat["chain_order"]);
     let server = &stat["server"];
     let (pid, clients) = (&server["pid"], &server["connections"]);
-    put(text, format_args!("{name}: {algorithm}, chain order {order}; pid {pid}, {clients} connected"));
+    put(
+        text,
+        format_args!("{name}: {algorithm}, chain order {order}; pid {pid}, {clients} connected"),
+    );
     for uri in server["uris"].as_array().into_iter().flatten().filter_map(Value::as_str) {
         put(text, format_args!("  {uri}"));
     }

@@ -1,0 +1,187 @@
+//! An estimate as a table for people and as JSON for programs.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use serde_json::{Value, json};
+use zsmalloc::PAGE_SIZE;
+
+use super::Estimate;
+use super::trial::Row;
+use crate::size::human;
+
+/// The contract's fields. Where only a sample was stored, `pages` and all that follows from it are
+/// the sample's, and `every` is greater than 1.
+pub(super) fn document(estimate: &Estimate) -> Value {
+    let rows: Vec<Value> = estimate.rows.iter().map(|row| row_document(estimate, row)).collect();
+    json!({
+        "pages": estimate.sample.pages(),
+        "same_pages": estimate.same_pages,
+        "sampled": estimate.sample.is_partial(),
+        "every": estimate.sample.every(),
+        "unread_pages": estimate.unread,
+        "rows": rows,
+    })
+}
+
+fn row_document(estimate: &Estimate, row: &Row) -> Value {
+    json!({
+        "algorithm": row.setting.codec.algorithm().name(),
+        "level": row.setting.codec.level(),
+        "chain_order": row.setting.chain_order,
+        "compr_data_size": row.compr_data_size,
+        "object_bytes_resident": row.object_bytes_resident,
+        "metadata_bytes": row.metadata_bytes,
+        "huge_pages": row.huge_pages,
+        "ratio": ratio(estimate, row),
+        "compress_ns_per_page": row.compress_ns,
+        "decompress_ns_per_page": row.decompress_ns,
+    })
+}
+
+/// Bytes of pages for each byte taken, all in.
+fn ratio(estimate: &Estimate, row: &Row) -> f64 {
+    bytes(estimate) as f64 / row.takes().max(1) as f64
+}
+
+fn bytes(estimate: &Estimate) -> u64 {
+    estimate.sample.pages() * PAGE_SIZE as u64
+}
+
+/// Lines for people, and at the end which way to take.
+pub(super) fn table(estimate: &Estimate) -> String {
+    let mut text = headline(estimate);
+    put(&mut text, HEADER.map(str::to_owned));
+    for row in &estimate.rows {
+        put(&mut text, cells(estimate, row));
+    }
+    let advice = advice(estimate);
+    text + "\nTakes: frames and metadata. Times: the codec alone, us per page. \
+            Every page was read back and compared.\n"
+        + &advice
+}
+
+const HEADER: [&str; 8] =
+    ["ALGORITHM", "ORDER", "HUGE", "COMPRESSED", "TAKES", "RATIO", "COMPRESS", "DECOMPRESS"];
+
+fn headline(estimate: &Estimate) -> String {
+    let (pages, same) = (estimate.sample.pages(), estimate.same_pages);
+    let mut text = format!("{pages} pages ({}), {same} same-filled", human(bytes(estimate)));
+    if estimate.sample.is_partial() {
+        let every = estimate.sample.every();
+        text += &format!("; a sample, one page of every {every}, because all would not fit");
+    }
+    if estimate.unread > 0 {
+        text += &format!("; {} more pages could not be read", estimate.unread);
+    }
+    text + "\n\n"
+}
+
+fn cells(estimate: &Estimate, row: &Row) -> [String; 8] {
+    let us = |ns: Option<u64>| ns.map_or("-".to_owned(), |ns| format!("{:.2}", ns as f64 / 1e3));
+    [
+        row.setting.codec.to_string(),
+        row.setting.chain_order.to_string(),
+        row.huge_pages.to_string(),
+        human(row.compr_data_size),
+        human(row.takes()),
+        format!("{:.2}", ratio(estimate, row)),
+        us(row.compress_ns),
+        us(row.decompress_ns),
+    ]
+}
+
+fn put(text: &mut String, cells: [String; 8]) {
+    let [name, order, huge, compressed, takes, ratio, compress, decompress] = cells;
+    // Writing to a string cannot fail.
+    let _ = writeln!(
+        text,
+        "{name:<10} {order:>5} {huge:>9} {compressed:>11} {takes:>11} {ratio:>7} \
+         {compress:>9} {decompress:>11}"
+    );
+}
+
+fn advice(estimate: &Estimate) -> String {
+    let name = |row: &Row| {
+        let (codec, order) = (row.setting.codec, row.setting.chain_order);
+        format!("--algorithm {codec} --chain-order {order} ({})", human(row.takes()))
+    };
+    let smallest = estimate.rows.iter().min_by_key(|row| row.takes()).map(name);
+    let fastest = fastest(&estimate.rows).map(name);
+    match (smallest, fastest) {
+        (Some(small), Some(fast)) => format!("smallest: {small}; fastest: {fast}\n"),
+        (Some(small), None) => format!("smallest: {small}\n"),
+        _ => String::new(),
+    }
+}
+
+/// The smallest row of the algorithm whose codec takes least time, there and back, over all its
+/// rows: the chain order has no part in that time.
+fn fastest(rows: &[Row]) -> Option<&Row> {
+    let mut times = BTreeMap::new();
+    for row in rows {
+        let time = times.entry(row.setting.codec.algorithm().name()).or_insert(0);
+        *time += row.compress_ns? + row.decompress_ns.unwrap_or(0);
+    }
+    rows.iter().max_by_key(|row| {
+        let time = times[row.setting.codec.algorithm().name()];
+        (Reverse(time), Reverse(row.takes()))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::sample::Sample;
+    use super::super::trial::Setting;
+    use super::*;
+    use codec::{Algorithm, Codec};
+
+    fn row(algorithm: Algorithm, chain_order: u32, takes: u64, ns: Option<u64>) -> Row {
+        Row {
+            setting: Setting { codec: Codec::new(algorithm), chain_order },
+            compr_data_size: takes - 100,
+            object_bytes_resident: takes - 50,
+            metadata_bytes: 50,
+            huge_pages: 1,
+            compress_ns: ns,
+            decompress_ns: ns,
+        }
+    }
+
+    fn estimate(sample: Sample) -> Estimate {
+        let rows = vec![
+            row(Algorithm::Lz4, 2, 30_000, Some(900)),
+            row(Algorithm::Lz4, 3, 20_000, Some(1100)),
+            row(Algorithm::Zstd, 3, 10_000, Some(5000)),
+        ];
+        Estimate { sample, same_pages: 3, unread: 0, rows }
+    }
+
+    #[test]
+    fn the_advice_names_the_smallest_and_the_fastest() {
+        let text = table(&estimate(Sample::of(10, 1)));
+        let last = text.lines().last().unwrap();
+        assert!(last.contains("smallest: --algorithm zstd --chain-order 3"), "{last}");
+        assert!(last.contains("fastest: --algorithm lz4 --chain-order 3"), "{last}");
+        assert!(text.contains("10 pages (40.0 KiB), 3 same-filled\n"), "{text}");
+    }
+
+    #[test]
+    fn a_sample_says_that_it_is_one() {
+        let whole = document(&estimate(Sample::of(10, 1)));
+        assert_eq!((&whole["sampled"], &whole["pages"]), (&false.into(), &10.into()));
+        let part = estimate(Sample::of(10, 4));
+        assert!(table(&part).contains("one page of every 4"));
+        assert_eq!(document(&part)["every"], 4);
+    }
+
+    #[test]
+    fn what_was_not_timed_is_null() {
+        let mut estimate = estimate(Sample::of(10, 1));
+        estimate.rows = vec![row(Algorithm::Lz4, 0, 4096, None)];
+        assert!(document(&estimate)["rows"][0]["compress_ns_per_page"].is_null());
+        let last = table(&estimate);
+        assert!(last.lines().last().unwrap().starts_with("smallest: --algorithm lz4"), "{last}");
+    }
+}

@@ -1,0 +1,88 @@
+//! Which pages are stored: all, or evenly spaced ones where all would not fit.
+
+use crate::failure::Failure;
+
+/// Pages stored at most: 64 GiB, whose table alone takes 128 MiB.
+const PAGES_MAX: u64 = 1 << 24;
+
+/// Every `stride`-th page of `of`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Sample {
+    of: u64,
+    stride: u64,
+    /// Of the pages that there were, the source has every so many.
+    source_stride: u64,
+}
+
+impl Sample {
+    /// As many of `of` pages as may be stored; the source took every `source_stride`-th one.
+    pub(super) fn of(of: u64, source_stride: u64) -> Sample {
+        Sample { of, stride: of.div_ceil(PAGES_MAX).max(1), source_stride }
+    }
+
+    /// A sample that should fit, when this one filled the memory after `stored` pages.
+    pub(super) fn thinned(self, stored: u64) -> Result<Sample, Failure> {
+        let stride = thinner(self.stride, self.pages(), stored);
+        match stride.filter(|&stride| stride < self.of) {
+            Some(stride) => Ok(Sample { stride, ..self }),
+            None => Err(Failure::Failed("not enough memory is available for a sample".to_owned())),
+        }
+    }
+
+    /// Pages in the sample.
+    pub(super) fn pages(self) -> u64 {
+        self.of.div_ceil(self.stride)
+    }
+
+    /// Where in the source the pages of the sample lie.
+    pub(super) fn places(self) -> impl Iterator<Item = u64> {
+        (0..self.pages()).map(move |index| index * self.stride)
+    }
+
+    /// Whether pages are left out.
+    pub(super) fn is_partial(self) -> bool {
+        self.every() > 1
+    }
+
+    /// Of so many pages that there were, one is in the sample.
+    pub(super) fn every(self) -> u64 {
+        self.stride * self.source_stride
+    }
+}
+
+/// The stride at which `pages` should fit where at `stride` only `stored` did, with a tenth to
+/// spare; `None` where nothing did.
+pub(super) fn thinner(stride: u64, pages: u64, stored: u64) -> Option<u64> {
+    let wanted = u128::from(stride) * u128::from(pages) * 11;
+    let wanted = wanted.div_ceil(u128::from(stored).checked_mul(10).filter(|&room| room > 0)?);
+    u64::try_from(wanted).ok().map(|wanted| wanted.max(stride + 1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sample_spans_what_there_is() {
+        let all = Sample::of(10, 1);
+        assert_eq!((all.pages(), all.is_partial()), (10, false));
+        let some = all.thinned(4).unwrap();
+        assert_eq!(some.places().collect::<Vec<_>>(), [0, 3, 6, 9], "10 * 1.1 / 4, rounded up");
+        assert!(some.is_partial());
+    }
+
+    #[test]
+    fn each_thinning_makes_progress_or_ends() {
+        let mut sample = Sample::of(1 << 40, 1);
+        assert!(sample.pages() <= PAGES_MAX, "{}", sample.pages());
+        for _ in 0..64 {
+            let Ok(thinned) = sample.thinned(sample.pages() - 1) else { return };
+            assert!(thinned.stride > sample.stride);
+            sample = thinned;
+            if sample.pages() == 1 {
+                break;
+            }
+        }
+        assert!(Sample::of(10, 1).thinned(0).is_err(), "nothing fits");
+    }
+}

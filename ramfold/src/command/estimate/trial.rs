@@ -1,0 +1,134 @@
+//! One way of storing: a device is made, filled, read back, asked what it holds, and dropped.
+
+use disk::{Disk, DiskError};
+use zram::{Zram, ZramConfig};
+use zsmalloc::{Memory, MemoryConfig, PAGE_SIZE};
+
+use super::progress::Progress;
+use super::sample::Sample;
+use super::source::Source;
+use super::stopwatch::Stopwatch;
+use crate::failure::Failure;
+
+/// A way of storing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Setting {
+    pub(super) codec: codec::Codec,
+    pub(super) chain_order: u32,
+}
+
+/// What the pages took.
+#[derive(Clone, Debug)]
+pub(super) struct Row {
+    pub(super) setting: Setting,
+    pub(super) compr_data_size: u64,
+    pub(super) object_bytes_resident: u64,
+    pub(super) metadata_bytes: u64,
+    pub(super) huge_pages: u64,
+    pub(super) compress_ns: Option<u64>,
+    pub(super) decompress_ns: Option<u64>,
+}
+
+impl Row {
+    /// Bytes all in.
+    pub(super) fn takes(&self) -> u64 {
+        self.object_bytes_resident + self.metadata_bytes
+    }
+}
+
+/// Why a trial gave no row.
+#[derive(Debug)]
+pub(super) enum Stop {
+    /// The memory was full after so many pages.
+    Full {
+        stored: u64,
+    },
+    Failed(Failure),
+}
+
+impl From<Failure> for Stop {
+    fn from(failure: Failure) -> Stop {
+        Stop::Failed(failure)
+    }
+}
+
+/// Tries one way; gives its row and the number of same-filled pages, which is that of any way.
+pub(super) fn run(
+    source: &Source,
+    sample: Sample,
+    setting: Setting,
+    limit: u64,
+    progress: &mut Progress,
+) -> Result<(Row, u64), Stop> {
+    let device = device(sample.pages(), setting, limit)?;
+    let mut stopwatch = Stopwatch::new(setting.codec);
+    fill(source, sample, &device, &mut stopwatch, progress)?;
+    compare(source, sample, &device, progress)?;
+    let stat = device.stat();
+    let row = Row {
+        setting,
+        compr_data_size: stat.compr_data_size,
+        object_bytes_resident: stat.object_bytes_resident,
+        metadata_bytes: stat.metadata_bytes(),
+        huge_pages: stat.huge_pages,
+        compress_ns: stopwatch.compress_ns(),
+        decompress_ns: stopwatch.decompress_ns(),
+    };
+    Ok((row, stat.same_pages))
+}
+
+/// An empty device with room for so many pages.
+pub(super) fn device(pages: u64, setting: Setting, mem_limit: u64) -> Result<Zram, Failure> {
+    let bytes = pages * PAGE_SIZE as u64;
+    let room = MemoryConfig { limit_bytes: mem_limit, ..MemoryConfig::for_disk(bytes) };
+    let config = ZramConfig {
+        algorithm: setting.codec,
+        chain_order: setting.chain_order,
+        mem_limit,
+        ..ZramConfig::new("estimate", bytes)
+    };
+    Ok(Zram::new(Memory::new(room)?, config)?)
+}
+
+fn fill(
+    source: &Source,
+    sample: Sample,
+    device: &Zram,
+    stopwatch: &mut Stopwatch,
+    progress: &mut Progress,
+) -> Result<(), Stop> {
+    let mut page = [0; PAGE_SIZE];
+    for (index, place) in (0..).zip(sample.places()) {
+        source.read(place, &mut page)?;
+        stopwatch.see(&page);
+        match device.write(index * PAGE_SIZE as u64, &page) {
+            Ok(()) => progress.step(),
+            Err(DiskError::NoSpace | DiskError::NoMemory) => {
+                return Err(Stop::Full { stored: index });
+            }
+            Err(error) => return Err(Failure::about(format!("page {place}"), error).into()),
+        }
+    }
+    Ok(())
+}
+
+fn compare(
+    source: &Source,
+    sample: Sample,
+    device: &Zram,
+    progress: &mut Progress,
+) -> Result<(), Failure> {
+    let (mut page, mut back) = ([0; PAGE_SIZE], [0; PAGE_SIZE]);
+    for (index, place) in (0..).zip(sample.places()) {
+        source.read(place, &mut page)?;
+        device
+            .read(index * PAGE_SIZE as u64, &mut back)
+            .map_err(|error| Failure::about(format!("page {place} cannot be read back"), error))?;
+        if page != back {
+            let defect = || format!("page {place} came back different: a defect of ramfold");
+            return Err(Failure::Failed(source.suspect(place).unwrap_or_else(defect)));
+        }
+        progress.step();
+    }
+    Ok(())
+}
