@@ -71,7 +71,7 @@ impl Arena {
         guard(faults.as_deref(), Operation::Reserve)?;
         let words = words_for(frames as usize);
         Ok(Arena {
-            id: next_id(),
+            id: ArenaId::default(),
             frames,
             mapping: Mapping::reserve(frames as usize)?,
             claimed: Table::reserve(words)?,
@@ -127,7 +127,7 @@ impl Arena {
                 return Err(ClaimError::InUse { pfn: taken });
             }
         }
-        Ok(Run::new(raw, self.id))
+        Ok(Run::new(raw, self.id.clone()))
     }
 
     fn check_range(&self, raw: RawRun) -> Result<(), ClaimError> {
@@ -159,7 +159,7 @@ impl Arena {
 
     /// Gives frames up for anyone to claim, and says how many of them are resident (they stay so).
     pub fn unclaim(&self, run: Run) -> Result<u32, ForeignRun> {
-        if !run.is_of(self.id) {
+        if !run.is_of(&self.id) {
             return Err(ForeignRun { run });
         }
         let resident = self.resident_in(run.pfn(), run.frames());
@@ -181,7 +181,7 @@ impl Arena {
     /// - No frame of it is covered by any other token made since.
     pub unsafe fn run_from_raw(&self, raw: RawRun) -> Run {
         debug_assert_eq!(self.claimed_in(raw.pfn, raw.frames), raw.frames, "A1: {raw:?}");
-        Run::new(raw, self.id)
+        Run::new(raw, self.id.clone())
     }
 
     /// How many of the frames `pfn..pfn + frames` are claimed.
@@ -242,7 +242,7 @@ impl Arena {
     ///
     /// On an error nothing has changed, except that the content may be gone.
     pub fn purge(&self, run: &mut Run) -> Result<u32, HostError> {
-        if !run.is_of(self.id) {
+        if !run.is_of(&self.id) {
             return Err(HostError::ForeignRun);
         }
         guard(self.faults.as_deref(), Operation::Purge)?;
@@ -311,7 +311,7 @@ impl Arena {
     fn start_of(&self, run: &Run) -> Option<NonNull<u8>> {
         let offset = run.pfn() as usize * PAGE_SIZE;
         // SAFETY: a run of this arena was checked against its size when it was claimed.
-        run.is_of(self.id).then(|| unsafe { self.base().add(offset) })
+        run.is_of(&self.id).then(|| unsafe { self.base().add(offset) })
     }
 }
 
@@ -324,13 +324,4 @@ fn bits_of(raw: RawRun) -> Range<usize> {
 /// Bytes in a run.
 fn len_of(run: &Run) -> usize {
     run.frames() as usize * PAGE_SIZE
-}
-
-/// A name no arena of this process has had. An address would not do: it is used again when an
-/// arena is gone, and a stale run would then pass for one of its successor's.
-fn next_id() -> ArenaId {
-    static NAMES: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1);
-    // relaxed: only that no two calls get the same number matters.
-    let name = NAMES.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-    ArenaId(NonZeroU64::new(name).expect("2^64 arenas are more than a process can reserve"))
 }

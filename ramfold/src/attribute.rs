@@ -5,6 +5,9 @@
 //! | `mem_limit` | a size, 0 is none | the most that objects may take; what is stored stays |
 //! | `mem_used_max` | 0 | the highest use starts anew at the present one |
 //! | `compact` | 1 | objects move together, freed frames go back to the system |
+//!
+//! Invariant: the command line and the server judge a value with the same function, so that what
+//! one lets pass the other accepts.
 
 use zram::Zram;
 

@@ -1,4 +1,10 @@
 //! Why a command did not do what was asked, in one line for the person who typed it.
+//!
+//! ```text
+//!   Usage         the command line       exit code 2
+//!   Failed        everything else        exit code 1
+//!   ReaderGone    `ramfold .. | head`    exit code 0, and silence
+//! ```
 
 use std::process::ExitCode;
 use std::{error, fmt, io};

@@ -1,4 +1,6 @@
 //! Sizes as people write and read them: `64M`, `1G`; suffixes are binary, as the kernel's are.
+//!
+//! Invariant: no size wraps around; one that does not fit 64 bits is refused.
 
 const KIB_SHIFT: u32 = 10;
 const SUFFIXES: [char; 4] = ['K', 'M', 'G', 'T'];
@@ -53,6 +55,7 @@ pub(crate) fn human(bytes: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     #[test]
     fn suffixes_are_binary_and_forgiving() {
@@ -83,6 +86,23 @@ mod tests {
         assert!(parse("99999999999T").unwrap_err().contains("99999999999T"));
         assert!(parse("18446744073709551616").is_err(), "one more than fits");
         assert_eq!(parse_or_zero("0"), Ok(0));
+    }
+
+    proptest! {
+        /// The twin counts in 128 bits, where nothing overflows.
+        #[test]
+        fn any_number_is_exact_or_refused(number: u64, shift in 0..5_u32) {
+            let text = format!("{number}{}", ["", "K", "M", "G", "T"][shift as usize]);
+            let twin = u128::from(number) << (10 * shift);
+            prop_assert_eq!(parse_or_zero(&text).ok(), u64::try_from(twin).ok(), "{}", text);
+        }
+
+        #[test]
+        fn no_text_confuses_the_parser(text in ".{0,12}") {
+            if let Ok(bytes) = parse(&text) {
+                prop_assert!(bytes > 0 && text.trim().starts_with(|c: char| c.is_ascii_digit()));
+            }
+        }
     }
 
     #[test]

@@ -1,4 +1,10 @@
 //! From words to a command, or to one line that says what is wrong with them.
+//!
+//! ```text
+//!   --sise 1G                 --sise is not expected here; did you mean --size?
+//!   --size banana             --size <SIZE>: "banana" is not a size; give ..
+//!      what is wrong ---'                            '--- what would be right
+//! ```
 
 use std::ffi::OsString;
 

@@ -20,6 +20,7 @@
 //! Locks: cell before class; the mover, who holds a class lock, only tries the cell.
 
 use host::sync::atomic::{AtomicU64, Ordering};
+use host::{Held, Rank};
 
 use crate::error::{AllocError, StaleLeaf};
 use crate::leaf::{LEAF_CELLS, LeafId, LeafUse};
@@ -54,6 +55,8 @@ pub struct CellGuard<'p> {
     cell: &'p AtomicU64,
     entry: u32,
     word: Word,
+    /// Dropped after the unlocking, which is in `Drop`.
+    _held: Held,
 }
 
 impl Pool {
@@ -148,9 +151,10 @@ impl Pool {
 
     fn lock_entry(&self, entry: u32) -> Result<CellGuard<'_>, StaleLeaf> {
         let cell = self.memory.leaves.cell(entry).ok_or(StaleLeaf)?;
+        let held = Held::enter(Rank::ZramCell);
         loop {
             if let Some(word) = try_lock(cell) {
-                return Ok(CellGuard { pool: self, cell, entry, word });
+                return Ok(CellGuard { pool: self, cell, entry, word, _held: held });
             }
             // relaxed: only decides whether to go on waiting; `try_lock` orders.
             let locked = || cell.load(Ordering::Relaxed) & LOCKED != 0;
@@ -162,7 +166,7 @@ impl Pool {
     pub(crate) fn try_lock_entry(&self, entry: u32) -> Option<CellGuard<'_>> {
         let cell = self.memory.leaves.cell(entry)?;
         let word = try_lock(cell)?;
-        Some(CellGuard { pool: self, cell, entry, word })
+        Some(CellGuard { pool: self, cell, entry, word, _held: Held::enter_try(Rank::ZramCell) })
     }
 }
 

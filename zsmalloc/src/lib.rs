@@ -28,7 +28,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Locks, in the order they may be taken: handle list, cell, class, zone; the descriptor heap and
+//! Locks, in the order they may be taken: cell, handle list, class, zone; the descriptor heap and
 //! the list of free leaves are taken last and alone. The mover, who holds a class lock, only tries
 //! cells. Every `unsafe` block is in `zspage`.
 

@@ -13,6 +13,7 @@
 //!   and pages come one by one from where they lie.
 //! - E2 every row is about the same pages, each of which was read back and compared.
 
+mod files;
 mod process;
 mod progress;
 mod report;

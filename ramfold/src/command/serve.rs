@@ -18,7 +18,7 @@ use serve::{Server, ServerConfig, notify, runtime};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use zram::{Zram, ZramConfig};
-use zsmalloc::{Memory, MemoryConfig, PAGE_SIZE, limits};
+use zsmalloc::{Memory, MemoryConfig, MemoryError, PAGE_SIZE, limits};
 
 use crate::args;
 use crate::control::Answers;
@@ -105,7 +105,14 @@ fn device(args: &args::Serve, mem_limit: u64) -> Result<Arc<Zram>, Failure> {
         mem_limit,
         read_only: args.read_only,
     };
-    Ok(Arc::new(Zram::new(Memory::new(room)?, config)?))
+    let memory = Memory::new(room).map_err(|error| match error {
+        // Of what the room is made of, only the table of cells grows with the disk.
+        MemoryError::BadConfig { .. } => {
+            Failure::Failed(format!("--size {} is too large: at most 8T", human(args.size)))
+        }
+        other => other.into(),
+    })?;
+    Ok(Arc::new(Zram::new(memory, config)?))
 }
 
 /// Where to listen.

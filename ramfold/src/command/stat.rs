@@ -65,3 +65,16 @@ fn classes(path: &Path, args: &args::Stat) -> Result<(), Failure> {
     }
     print(table["text"].as_str().unwrap_or_default())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn programs_get_the_device_alone() {
+        let mut stat = json!({"name": "zram0", "server": {"pid": 1}, "disksize": 4096});
+        reduce(&mut stat);
+        assert_eq!(stat.to_string(), r#"{"name":"zram0","disksize":4096}"#, "order and all");
+    }
+}

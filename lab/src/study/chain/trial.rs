@@ -208,23 +208,40 @@ impl Store for Kernel<'_> {
 mod tests {
     use super::*;
 
-    /// Keeps pages as they are, except that it may lose one.
+    #[derive(PartialEq)]
+    enum Loses {
+        Nothing,
+        Slot(usize),
+        Overwrites,
+        AllWhenCompacted,
+    }
+
+    /// Keeps pages as they are, except for what it loses.
     struct Plain {
-        pages: Vec<Vec<u8>>,
-        lose: Option<usize>,
+        pages: Vec<Option<Vec<u8>>>,
+        loses: Loses,
     }
 
     impl Store for Plain {
         fn write(&mut self, slot: usize, page: &[u8]) -> Result<(), LabError> {
-            if self.lose != Some(slot) {
-                self.pages[slot].copy_from_slice(page);
+            let overwrites = self.pages[slot].is_some();
+            let lost = match self.loses {
+                Loses::Slot(lost) => lost == slot,
+                Loses::Overwrites => overwrites,
+                _ => false,
+            };
+            if !lost {
+                self.pages[slot] = Some(page.to_vec());
             }
             Ok(())
         }
         fn read(&mut self, slot: usize) -> Result<&[u8], LabError> {
-            Ok(&self.pages[slot])
+            Ok(self.pages[slot].as_deref().unwrap_or(&[]))
         }
         fn compact(&mut self) -> Result<(), LabError> {
+            if self.loses == Loses::AllWhenCompacted {
+                self.pages.fill(None);
+            }
             Ok(())
         }
         fn count(&self) -> Result<Row, LabError> {
@@ -234,26 +251,28 @@ mod tests {
         }
     }
 
-    fn measured(lose: Option<usize>) -> Result<Row, LabError> {
+    fn measured(loses: Loses) -> Result<Row, LabError> {
         let corpus = Corpus::open(None, 40 * PAGE_SIZE as u64)?;
         let plan = Plan::new(super::super::plan::Fill::Half, 40, 0);
         let mut row = Row::default();
-        let mut store = Plain { pages: vec![vec![0x5a; PAGE_SIZE]; plan.slots()], lose };
+        let mut store = Plain { pages: vec![None; plan.slots()], loses };
         measure(&mut store, &plan, &corpus, &mut row)?;
         Ok(row)
     }
 
     #[test]
     fn overheads_are_over_the_compressed_bytes() {
-        let row = measured(None).unwrap();
+        let row = measured(Loses::Nothing).unwrap();
         assert!((row.number("overhead_all_in").unwrap() - 0.25).abs() < 1e-12);
         assert!((row.number("compacted_overhead_mem_used").unwrap() - 0.05).abs() < 1e-12);
         assert_eq!(row.number("metadata_bytes"), None, "not counted is null");
     }
 
     #[test]
-    fn a_store_that_loses_a_page_is_found_out() {
-        let error = measured(Some(7)).unwrap_err().to_string();
-        assert!(error.starts_with("wrong answer: slot 7 does not hold page"), "{error}");
+    fn a_store_that_loses_pages_is_found_out_at_every_step() {
+        for loses in [Loses::Slot(7), Loses::Overwrites, Loses::AllWhenCompacted] {
+            let error = measured(loses).expect_err("a loss must not go unseen").to_string();
+            assert!(error.starts_with("wrong answer: slot "), "{error}");
+        }
     }
 }

@@ -29,6 +29,9 @@ use crate::failure::Failure;
 /// How the copy is kept: it is read often.
 const KEPT: Setting = Setting { codec: Codec::new(Algorithm::Lz4), chain_order: 3 };
 
+/// What `/proc` says of the memory of a process that has none.
+const ESRCH: i32 = 3;
+
 /// Pages whose page map is read at once; ranges may be terabytes, most of it absent.
 const CHUNK_PAGES: usize = 512;
 
@@ -101,7 +104,12 @@ impl Process {
         let failed = |error: std::io::Error| {
             let why = match error.kind() {
                 ErrorKind::NotFound => "there is no such process".to_owned(),
-                ErrorKind::PermissionDenied => "its memory may not be read; try as root".to_owned(),
+                ErrorKind::PermissionDenied => {
+                    "its memory may not be read; that takes the rights of a debugger".to_owned()
+                }
+                _ if error.raw_os_error() == Some(ESRCH) => {
+                    "it has no memory of its own: a kernel thread, or it has ended".to_owned()
+                }
                 _ => error.to_string(),
             };
             Failure::about(format!("process {pid}"), why)
@@ -243,7 +251,15 @@ mod tests {
 
     #[test]
     fn a_copy_that_does_not_fit_is_thinned() {
+        let mut state = 1_u64;
+        let noise: Vec<u64> = std::iter::repeat_with(|| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            state.rotate_left(32)
+        })
+        .take(64 * PAGE_SIZE / size_of::<u64>())
+        .collect();
         let snapshot = Snapshot::take(std::process::id(), 16 * PAGE_SIZE as u64).unwrap();
+        assert_ne!(noise.last(), Some(&0), "64 pages of noise are there while the copy is made");
         assert!(snapshot.stride() > 1 && snapshot.pages() > 0, "every {}", snapshot.stride());
     }
 

@@ -1,4 +1,7 @@
 //! An estimate as a table for people and as JSON for programs.
+//!
+//! Invariant: both say the same: `ratio` is of the pages to all they took, metadata included, and
+//! a sample is called one.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;

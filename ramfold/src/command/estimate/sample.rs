@@ -61,6 +61,7 @@ pub(super) fn thinner(stride: u64, pages: u64, stored: u64) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     #[test]
     fn a_sample_spans_what_there_is() {
@@ -69,6 +70,23 @@ mod tests {
         let some = all.thinned(4).unwrap();
         assert_eq!(some.places().collect::<Vec<_>>(), [0, 3, 6, 9], "10 * 1.1 / 4, rounded up");
         assert!(some.is_partial());
+    }
+
+    proptest! {
+        /// What was stored at one stride, at the density it was stored with, fits at the next.
+        #[test]
+        fn the_thinner_sample_would_have_fitted(
+            of in 2..1_u64 << 40, stride in 1..1000_u64, part in 0.0..1.0_f64,
+        ) {
+            let pages = of.div_ceil(stride);
+            let stored = (pages as f64 * part) as u64;
+            let Some(next) = thinner(stride, pages, stored) else {
+                return prop_assert_eq!(stored, 0, "only what fits nowhere cannot be thinned");
+            };
+            prop_assert!(next > stride);
+            let rest = pages.saturating_mul(stride).div_ceil(next);
+            prop_assert!(rest <= stored.max(1) + 1, "{rest} pages where {stored} fitted");
+        }
     }
 
     #[test]

@@ -1,4 +1,6 @@
 //! One way of storing: a device is made, filled, read back, asked what it holds, and dropped.
+//!
+//! Invariant: a row exists only if every page of the sample came back as it was.
 
 use disk::{Disk, DiskError};
 use zram::{Zram, ZramConfig};
