@@ -27,7 +27,6 @@ use crate::mapping::Mapping;
 use crate::run::{ArenaId, RawRun, Run};
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::table::Table;
-use std::num::NonZeroU64;
 use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::Arc;

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   write   same-filled? -> word ............................. \
-//!           else compress -> longer than the watermark: raw     > lock slot, put, old content freed
+//!           else compress -> longer than the watermark: raw     > lock slot, put, free the old
 //!                            else the blob -> object .......... /
 //!   read    lock slot -> nothing: zeros | word: fill | raw: copy | blob: decompress in place
 //!   change  lock slot -> read -> edit -> write           part of a page, or one not aligned

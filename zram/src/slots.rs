@@ -17,8 +17,7 @@
 //! Lock: a cell's.
 
 use std::ops::Range;
-use std::sync::atomic::{AtomicU32, Ordering};
-
+use zsmalloc::sync::atomic::{AtomicU32, Ordering};
 use zsmalloc::{AllocError, CellGuard, Content, LEAF_CELLS, LeafId, MemoryError, Pool, Table};
 
 /// Root and pool of a device.

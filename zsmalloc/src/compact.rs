@@ -44,7 +44,7 @@ impl Pool {
     /// Compacts every class and returns the free frames to the system; gives the frames freed.
     /// Returns 0 at once while another thread compacts this pool.
     pub fn compact(&self) -> u64 {
-        // Acquire and Release pair with each other, so that compactions are one after the other.
+        // Acquire pairs with the Release store at the end: compactions are one after the other.
         if self.compacting.swap(true, Ordering::Acquire) {
             return 0;
         }
@@ -60,7 +60,7 @@ impl Pool {
         }
         // relaxed: a total.
         self.counters.compacted.fetch_add(merged, Ordering::Relaxed);
-        // Release pairs with the Acquire above.
+        // Release pairs with the Acquire swap at the start.
         self.compacting.store(false, Ordering::Release);
         merged
     }

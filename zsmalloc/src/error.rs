@@ -1,4 +1,6 @@
 //! What can go wrong in the allocator, worded for whoever must act.
+//!
+//! Invariant: an operation that returns one of these changed nothing.
 
 use std::fmt;
 
@@ -93,10 +95,11 @@ impl fmt::Display for StaleLeaf {
 
 impl std::error::Error for StaleLeaf {}
 
-/// The handle belongs to another pool; it comes back in the error, nothing was done.
+/// The handle belongs to another pool; nothing was done. Where it was to be consumed, it comes back
+/// in the error.
 #[derive(Debug)]
 pub struct ForeignHandle<H>(
-    /// The handle, still owned by the caller.
+    /// The handle, still owned by the caller; `()` where it was only lent.
     pub H,
 );
 

@@ -84,12 +84,9 @@ impl Pool {
     /// # Errors
     ///
     /// [`ForeignHandle`] when it is another pool's.
-    pub fn read<'p>(
-        &'p self,
-        handle: &'p Handle,
-    ) -> Result<ReadGuard<'p>, ForeignHandle<&'p Handle>> {
+    pub fn read<'p>(&'p self, handle: &'p Handle) -> Result<ReadGuard<'p>, ForeignHandle<()>> {
         if handle.pool != self.id {
-            return Err(ForeignHandle(handle));
+            return Err(ForeignHandle(()));
         }
         Ok(ReadGuard { cell: self.handle_cell(handle.entry) })
     }

@@ -63,7 +63,7 @@ pub use geometry::{
 pub use group::GROUPS;
 pub use handle::{Handle, ReadGuard};
 pub use host::smaps::page_table_bytes;
-pub use host::{HostError, PAGE_SIZE, Table, Zeroed, cpu, limits};
+pub use host::{HostError, PAGE_SIZE, Table, Zeroed, cpu, limits, sync};
 pub use leaf::{LEAF_CELLS, LeafId};
 pub use memory::{Memory, MemoryConfig};
 pub use object::Object;

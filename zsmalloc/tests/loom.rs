@@ -3,8 +3,8 @@
 //! Each scenario is a whole pool with small tables: two cells per leaf, objects of 2048 bytes, two
 //! to a zspage of one frame. Run with `RUSTFLAGS="--cfg loom" LOOM_MAX_PREEMPTIONS=2`.
 //!
-//! Claims: whatever the interleaving, objects read as they were stored, `check()` finds nothing, and
-//! what was freed is gone.
+//! Claims: whatever the interleaving, objects read as they were stored, `check()` finds nothing,
+//! and what was freed is gone.
 #![cfg(loom)]
 
 use std::sync::Arc;

@@ -37,18 +37,21 @@ pub(super) fn run(
     let rounds = if bench.lab.quick() { 1 } else { bench.lab.runs() };
     let bar = bench.lab.progress(rounds as usize * targets.len() * PATTERNS.len());
     for round in 0..rounds {
-        for target in &targets {
+        for Filled { target, stored_bytes } in &targets {
             for rw in PATTERNS {
                 bar.set_message(format!("fio {rw}, {}, round {round}", target.name()));
                 let fio = Fio { directory: directory.path(), seconds: seconds(bench), rw };
-                runs.push(target.measure(&fio, bench.pages, round, cleanup)?);
+                target.fill(bench.pages, cleanup)?;
+                let mut row = target.measure(&fio, cleanup)?;
+                row.set("run", round).set("stored_bytes", *stored_bytes);
+                runs.push(row);
                 bar.inc(1);
             }
         }
     }
     bar.finish_and_clear();
     if !targets.is_empty() {
-        note(notes, "fio: stored MiB is the growth of the server's resident memory".into());
+        note(notes, "fio: stored MiB is the server's anonymous memory after the first fill".into());
     }
     Ok(())
 }
@@ -62,7 +65,7 @@ fn targets(
     bench: &Bench,
     directory: &Path,
     notes: &mut Vec<String>,
-) -> Result<Vec<Target>, LabError> {
+) -> Result<Vec<Filled>, LabError> {
     let mut found = vec![ramfold(bench, directory)];
     if bench.options.peers.contains(&Peer::Nbdkit) {
         found.extend(["malloc", "zstd"].map(|allocator| nbdkit(bench, directory, allocator)));
@@ -70,19 +73,15 @@ fn targets(
     if bench.kernel {
         found.push(kernel_zram(bench));
     }
-    let mut targets = Vec::new();
+    let mut filled = Vec::new();
     for target in found {
         match target {
-            Ok(target) => targets.push(target),
+            Ok(target) => filled.push(Filled::new(target, bench)?),
             Err(error @ LabError::Missing { .. }) => note(notes, error.to_string()),
             Err(error) => return Err(error),
         }
     }
-    for target in &targets {
-        target.fill(bench.pages, &bench.lab.cleanup)?;
-        target.verify(bench.pages, &bench.lab.cleanup)?;
-    }
-    Ok(targets)
+    Ok(filled)
 }
 
 fn ramfold(bench: &Bench, directory: &Path) -> Result<Target, LabError> {
@@ -120,6 +119,22 @@ fn kernel_zram(bench: &Bench) -> Result<Target, LabError> {
     let set_up = peer.set_up(algorithm, bench.pages.len() as u64);
     set_up.map_err(|error| LabError::missing(kernel::NAME, error))?;
     Ok(Target::Kernel { peer, algorithm })
+}
+
+/// A disk that holds the corpus, and what that took.
+struct Filled {
+    target: Target,
+    stored_bytes: u64,
+}
+
+impl Filled {
+    fn new(target: Target, bench: &Bench) -> Result<Filled, LabError> {
+        let cleanup = &bench.lab.cleanup;
+        target.fill(bench.pages, cleanup)?;
+        let stored_bytes = target.stored_bytes()?;
+        target.verify(bench.pages, cleanup)?;
+        Ok(Filled { target, stored_bytes })
+    }
 }
 
 /// A disk fio can be pointed at.
@@ -172,20 +187,12 @@ impl Target {
 
     fn stored_bytes(&self) -> Result<u64, LabError> {
         match self {
-            Target::Nbd(served) => Ok(served.grown_bytes()),
+            Target::Nbd(served) => Ok(served.anonymous_bytes()),
             Target::Kernel { peer, .. } => Ok(peer.mm_stat()?.mem_used_total),
         }
     }
 
-    fn measure(
-        &self,
-        fio: &Fio,
-        pages: &[u8],
-        round: u32,
-        cleanup: &Cleanup,
-    ) -> Result<Row, LabError> {
-        self.fill(pages, cleanup)?;
-        let stored = self.stored_bytes()?;
+    fn measure(&self, fio: &Fio, cleanup: &Cleanup) -> Result<Row, LabError> {
         let (engine, client, algorithm) = match self {
             Target::Nbd(served) => (
                 vec!["--ioengine=nbd".into(), format!("--uri={}", served.uri())],
@@ -207,9 +214,7 @@ impl Target {
             .set("algorithm", algorithm)
             .set("rw", fio.rw)
             .set("bs", PAGE_SIZE)
-            .set("qd", DEPTH)
-            .set("run", round)
-            .set("stored_bytes", stored);
+            .set("qd", DEPTH);
         Ok(row)
     }
 }

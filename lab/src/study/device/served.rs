@@ -9,6 +9,7 @@
 //! Invariant: server and directory go when the value is dropped, or on a signal.
 
 use crate::cleanup::{Cleanup, Deferred, GuardedChild};
+use crate::corpus::PAGE_SIZE;
 use crate::error::LabError;
 use std::fs;
 use std::io::{Read, Write};
@@ -53,7 +54,6 @@ pub(super) struct Served {
     pub(super) algorithm: String,
     socket: PathBuf,
     child: GuardedChild,
-    resident_empty: u64,
 }
 
 impl Served {
@@ -70,9 +70,8 @@ impl Served {
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(output);
         let child =
             cleanup.spawn(&mut command).map_err(|error| LabError::missing(device, error))?;
-        let mut served = Served { device, algorithm, socket, child, resident_empty: 0 };
+        let served = Served { device, algorithm, socket, child };
         served.listen(&log)?;
-        served.resident_empty = served.resident_bytes();
         Ok(served)
     }
 
@@ -93,16 +92,12 @@ impl Served {
         format!("nbd+unix:///?socket={}", self.socket.display())
     }
 
-    /// What the server's resident memory has grown by since it was empty.
-    pub(super) fn grown_bytes(&self) -> u64 {
-        self.resident_bytes().saturating_sub(self.resident_empty)
-    }
-
-    fn resident_bytes(&self) -> u64 {
-        // VmRSS in `status` is off by some pages per thread and processor; this sum is exact.
+    /// Anonymous memory of the whole server: what it stores and what it works with, not its
+    /// program text. Growth since it was empty would miss what a server sets aside beforehand.
+    pub(super) fn anonymous_bytes(&self) -> u64 {
         let smaps = fs::read_to_string(format!("/proc/{}/smaps_rollup", self.child.pid()));
         let smaps = smaps.unwrap_or_default();
-        let line = smaps.lines().find_map(|line| line.strip_prefix("Rss:"));
+        let line = smaps.lines().find_map(|line| line.strip_prefix("Anonymous:"));
         let kib = line.and_then(|rest| rest.split_ascii_whitespace().next()?.parse::<u64>().ok());
         kib.unwrap_or(0) * 1024
     }
@@ -123,7 +118,15 @@ impl Served {
         read.map_err(LabError::io(format!("reading {}", self.device)))?;
         self.copied(&child)?;
         if held != bytes {
-            let what = format!("{} {} does not hold the corpus", self.device, self.algorithm);
+            let pages = held.chunks(PAGE_SIZE).zip(bytes.chunks(PAGE_SIZE));
+            let wrong: Vec<usize> = pages
+                .enumerate()
+                .filter_map(|(index, (held, page))| (held != page).then_some(index))
+                .collect();
+            let at = wrong.first().map_or(String::new(), |first| format!(", the first is {first}"));
+            let disk = format!("{} {}", self.device, self.algorithm);
+            let lengths = format!("{} of {} bytes", held.len(), bytes.len());
+            let what = format!("{disk}: {lengths}, {} pages differ{at}", wrong.len());
             return Err(LabError::Wrong(what));
         }
         Ok(())

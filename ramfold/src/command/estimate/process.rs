@@ -29,6 +29,9 @@ use crate::failure::Failure;
 /// How the copy is kept: it is read often.
 const KEPT: Setting = Setting { codec: Codec::new(Algorithm::Lz4), chain_order: 3 };
 
+/// Room in the copy for pages that come while it is made, beside a quarter of those there were.
+const GROWTH_PAGES_MIN: u64 = 1024; // 4 MiB, of which only what comes is touched
+
 /// What `/proc` says of the memory of a process that has none.
 const ESRCH: i32 = 3;
 
@@ -151,10 +154,10 @@ impl Process {
         }
     }
 
-    /// Copies every `stride`-th page. The process may have grown since it was measured: what is
-    /// beyond `resident` pages is left out.
+    /// Copies every `stride`-th page. The process may have grown since it was measured; what is
+    /// beyond the room for that is left out.
     fn copy(&self, resident: u64, stride: u64, limit: u64) -> Result<Snapshot, Stop> {
-        let room = resident.div_ceil(stride);
+        let room = (resident + resident / 4 + GROWTH_PAGES_MIN).div_ceil(stride);
         let copy = device(room, KEPT, limit)?;
         let (mut pages, mut unread) = (0, 0);
         let mut page = [0; PAGE_SIZE];

@@ -154,8 +154,8 @@ mod tests {
 
     fn estimate(sample: Sample) -> Estimate {
         let rows = vec![
-            row(Algorithm::Lz4, 2, 30_000, Some(900)),
             row(Algorithm::Lz4, 3, 20_000, Some(1100)),
+            row(Algorithm::Lz4, 2, 30_000, Some(900)),
             row(Algorithm::Zstd, 3, 10_000, Some(5000)),
         ];
         Estimate { sample, same_pages: 3, unread: 0, rows }

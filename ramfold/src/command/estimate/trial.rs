@@ -134,3 +134,33 @@ fn compare(
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use codec::{Algorithm, Codec};
+    use std::fs::{self, File};
+    use std::time::{Duration, SystemTime};
+
+    #[test]
+    fn a_page_that_comes_back_different_gives_no_row() {
+        let path = std::env::temp_dir().join(format!("ramfold-trial-{}", std::process::id()));
+        fs::write(&path, [1; 2 * PAGE_SIZE]).unwrap();
+        let source = Source::of_files(std::slice::from_ref(&path)).unwrap();
+        let sample = Sample::of(source.pages(), 1);
+        let setting = Setting { codec: Codec::new(Algorithm::Lz4), chain_order: 3 };
+        let device = device(sample.pages(), setting, 0).unwrap();
+        let (mut stopwatch, mut progress) = (Stopwatch::new(setting.codec), Progress::new(4));
+        fill(&source, sample, &device, &mut stopwatch, &mut progress).unwrap();
+        compare(&source, sample, &device, &mut progress).unwrap();
+
+        device.write(PAGE_SIZE as u64, &[2; PAGE_SIZE]).unwrap();
+        let lost = compare(&source, sample, &device, &mut progress).unwrap_err().to_string();
+        assert!(lost.contains("page 1 came back different"), "{lost}");
+        let later = SystemTime::now() + Duration::from_secs(10);
+        File::options().write(true).open(&path).unwrap().set_modified(later).unwrap();
+        let changed = compare(&source, sample, &device, &mut progress).unwrap_err().to_string();
+        assert!(changed.contains("written to meanwhile"), "{changed}");
+        fs::remove_file(&path).unwrap();
+    }
+}
