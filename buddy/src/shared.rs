@@ -59,6 +59,11 @@ impl SharedZone {
         self.lock().offline(index)
     }
 
+    /// See [`Zone::offline_untouched`].
+    pub fn offline_untouched(&self) -> u32 {
+        self.lock().offline_untouched()
+    }
+
     /// See [`Zone::is_online`].
     pub fn is_online(&self, index: PageblockIndex) -> bool {
         self.lock().is_online(index)

@@ -282,3 +282,21 @@ fn half_of_the_largest_block_goes_offline_alone() {
     blocks(&zone, &[(512, 9, Movable, Resident)]);
     gets(&mut zone, 1024, Movable, 0);
 }
+
+#[test]
+fn only_wholly_free_untouched_pageblocks_go_offline() {
+    let mut zone = Zone::new(8 * 512);
+    let pfns: Vec<Pfn> =
+        (0..4).map(|_| zone.alloc_run(512, Migratetype::Movable).expect("room")).collect();
+    zone.free_run(pfns[0], 512, Warm::Untouched).expect("allocated");
+    zone.free_run(pfns[2], 512, Warm::Resident).expect("allocated");
+    zone.free_run(pfns[3], 512, Warm::Untouched).expect("allocated");
+    let before = zone.metadata_bytes();
+    let gone = zone.offline_untouched();
+    zone.check().expect("no defect");
+    assert!(gone >= 1, "pageblock 0 is free and untouched");
+    assert!(!zone.is_online(pfns[0].pageblock()));
+    assert!(zone.is_online(pfns[1].pageblock()), "in use");
+    assert!(zone.is_online(pfns[2].pageblock()), "its frames are still to be released");
+    assert!(zone.metadata_bytes() < before);
+}

@@ -36,9 +36,9 @@ use crate::word::PFN_BITS;
 
 /// Frames of the largest arena.
 const ARENA_FRAMES_MAX: u32 = 1 << PFN_BITS; // 4 TiB
-/// Frames per slab page of descriptors: 128 bytes a frame, enough for objects of 160 bytes. The
-/// most are those of 32-byte objects, 544 bytes: of them alone, an arena holds a quarter.
-const FRAMES_PER_SLAB: u32 = 32;
+/// Frames per slab page of descriptors: 64 bytes a frame, enough when the objects of a full arena
+/// average 300 bytes. An arena is larger than memory, and shorter objects need fewer frames.
+const FRAMES_PER_SLAB: u32 = 64;
 /// Memory assumed where the system does not say how much there is.
 const FALLBACK_BYTES: u64 = 1 << 30;
 /// Smallest order that a release returns alone: smaller blocks cost more calls than they free.
@@ -173,7 +173,8 @@ impl Memory {
     }
 
     /// Returns free frames and free leaves to the system, until at most `keep` bytes of resident
-    /// free frames are held. Gives the bytes returned.
+    /// free frames are held; with 0, the zone's metadata of wholly free pageblocks goes too. Gives the
+    /// bytes returned.
     pub fn release(&self, keep: u64) -> u64 {
         self.leaves.release();
         let mut returned = 0;
@@ -182,6 +183,9 @@ impl Memory {
             // clears them; allocation goes on meanwhile.
             let Some((pfn, order)) = self.zone.take_largest_warm(RELEASE_ORDER) else { break };
             returned += self.purge(pfn, order);
+        }
+        if keep == 0 {
+            self.zone.offline_untouched();
         }
         returned * host::PAGE_SIZE as u64
     }
