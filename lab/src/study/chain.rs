@@ -1,9 +1,11 @@
 //! Study `chain`: what the chain size costs and saves (S1).
 //!
 //! ```text
-//!   for every run:   a random half of the corpus  (the same for every row of the table)
-//!     for every --mib, --algorithm, --rule, --chain-order, and the kernel:
-//!       store it, read it back, overwrite a tenth, read it back, read the counters,
+//!   for every run, --mib and --fill:
+//!     half:   a random half of the corpus, the same for every row of the table
+//!     whole:  all of it, in order
+//!     for every --algorithm, --rule, --chain-order, and the kernel:
+//!       store it, read it back, (half: overwrite a tenth, read it back,) read the counters,
 //!       compact, read it back, read the counters
 //! ```
 //!
@@ -55,8 +57,8 @@ struct Options {
     #[arg(long, value_name = "N[,N]", value_delimiter = ',')]
     mib: Vec<u64>,
     /// Store a random half and overwrite a tenth, or the whole corpus once, freshly filled
-    #[arg(long, default_value = "half")]
-    fill: plan::Fill,
+    #[arg(long, value_name = "FILL[,FILL]", value_delimiter = ',', default_value = "half,whole")]
+    fill: Vec<plan::Fill>,
 }
 
 /// Bytes of the synthetic mix when `--mib` does not say.
@@ -73,14 +75,15 @@ fn run(matches: &ArgMatches, lab: &Lab) -> Result<Report, LabError> {
     let peer = lab.kernel_peer(&mut notes);
     let ours = options.rule.len() * options.chain_order.len();
     let stores = options.algorithm.len() * (ours + usize::from(peer.is_some()));
-    let bar = lab.progress(lab.runs() as usize * sizes.len() * stores);
+    let bar = lab.progress(lab.runs() as usize * sizes.len() * options.fill.len() * stores);
     let mut bench = Bench { options: &options, corpus: &corpus, peer, bar, runs: Vec::new() };
     for run in 0..lab.runs() {
         for &pages in &sizes {
-            let plan = Plan::new(options.fill, pages, run);
             let mib = (pages * PAGE_SIZE) >> 20;
             bench.bar.set_message(format!("run {run}, {mib} MiB"));
-            bench.all_stores(&plan, run, &mut notes)?;
+            for &fill in &options.fill {
+                bench.all_stores(&Plan::new(fill, pages, run), run, &mut notes)?;
+            }
         }
     }
     bench.bar.finish_and_clear();
@@ -94,7 +97,8 @@ fn sizes(options: &Options, corpus: &Corpus, quick: bool) -> Result<Vec<usize>, 
     if options.mib.is_empty() {
         let most = if quick { QUICK_BYTES as usize / PAGE_SIZE } else { usize::MAX };
         let pages = corpus.pages().min(most);
-        let enough = options.fill == plan::Fill::Whole || pages >= plan::PAGES_MIN;
+        let halves = options.fill.contains(&plan::Fill::Half);
+        let enough = !halves || pages >= plan::PAGES_MIN;
         return enough.then(|| vec![pages]).ok_or_else(|| {
             LabError::Usage(format!("a corpus of {pages} pages has no half worth storing"))
         });
@@ -160,16 +164,17 @@ impl Bench<'_> {
             .set("algorithm", algorithm.to_string())
             .set("corpus", self.corpus.name.as_str())
             .set("corpus_bytes", plan.pages * PAGE_SIZE)
-            .set("fill", self.options.fill.name())
+            .set("fill", plan.fill.name())
             .set("run", run);
         row
     }
 }
 
-const COLUMNS: [Column; 19] = [
+const COLUMNS: [Column; 20] = [
     Column::new("store", "store", Format::Plain),
     Column::new("algorithm", "algorithm", Format::Plain),
     Column::new("corpus_bytes", "corpus MiB", Format::Mib),
+    Column::new("fill", "fill", Format::Plain),
     Column::new("rule", "rule", Format::Plain),
     Column::new("chain_order", "order", Format::Plain),
     Column::new("classes", "classes", Format::Plain),

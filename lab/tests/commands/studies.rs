@@ -96,7 +96,7 @@ fn chain_reports_every_order_under_every_rule() {
     assert_eq!(document["study"], "chain");
     assert_eq!(document["machine"]["corpus"]["name"], "synthetic");
     let rows = rows(&document);
-    assert_eq!(rows.len(), 6, "two rules by three orders");
+    assert_eq!(rows.len(), 12, "two fills by two rules by three orders");
     for row in rows {
         golden(row, &CHAIN);
         measured(row, &CHAIN[10..28]);
@@ -124,7 +124,9 @@ fn classes_are_the_published_ones() {
 #[test]
 fn halves_are_the_same_for_every_order_and_the_whole_is_all_of_it() {
     let arguments = ["chain", "--quick", "--mib", "1,2", "--rule", "least-waste"];
-    let halves = json("halves", &arguments);
+    let mut half_arguments = arguments.to_vec();
+    half_arguments.extend(["--fill", "half"]);
+    let halves = json("halves", &half_arguments);
     let mut whole_arguments = arguments.to_vec();
     whole_arguments.extend(["--fill", "whole", "--runs", "1"]);
     let whole = json("whole", &whole_arguments);
@@ -171,7 +173,7 @@ fn a_record_is_added_with_every_run() {
     let said = String::from_utf8(output.stdout).unwrap();
     let path = said.lines().find_map(|line| line.strip_prefix("record: ")).expect("a record line");
     let document: Value = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
-    assert_eq!(document["runs"].as_array().unwrap().len(), 4, "two runs by two rules");
+    assert_eq!(document["runs"].as_array().unwrap().len(), 8, "two runs by two fills by two rules");
     assert!(document["command"].as_str().unwrap().starts_with("lab chain --quick"));
     std::fs::remove_dir_all(root).unwrap();
 }

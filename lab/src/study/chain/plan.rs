@@ -25,6 +25,8 @@ impl Fill {
 
 /// The writes of one run.
 pub(super) struct Plan {
+    /// How they were drawn.
+    pub(super) fill: Fill,
     /// Pages of the corpus that were drawn from.
     pub(super) pages: usize,
     /// The page first written to slot `i`.
@@ -39,7 +41,7 @@ impl Plan {
     /// The plan of run `run`: a function of its arguments alone.
     pub(super) fn new(fill: Fill, pages: usize, run: u32) -> Plan {
         if fill == Fill::Whole {
-            return Plan { pages, first: (0..pages as u32).collect(), again: Vec::new() };
+            return Plan { fill, pages, first: (0..pages as u32).collect(), again: Vec::new() };
         }
         let mut rng = Rng::new(SEED, u64::from(run));
         let mut first = rng.permutation(pages);
@@ -47,7 +49,7 @@ impl Plan {
         let mut slots = rng.permutation(first.len());
         slots.truncate(first.len() / 10);
         let again = slots.into_iter().map(|slot| (slot, rng.below(pages) as u32)).collect();
-        Plan { pages, first, again }
+        Plan { fill, pages, first, again }
     }
 
     pub(super) fn slots(&self) -> usize {
@@ -88,7 +90,7 @@ mod tests {
 
     #[test]
     fn the_last_write_counts() {
-        let plan = Plan { pages: 9, first: vec![4, 5, 6], again: vec![(1, 8)] };
+        let plan = Plan { fill: Fill::Half, pages: 9, first: vec![4, 5, 6], again: vec![(1, 8)] };
         assert_eq!(plan.last(), [4, 8, 6]);
         assert_eq!(Plan::new(Fill::Whole, 3, 0).last(), [0, 1, 2]);
     }
