@@ -28,7 +28,7 @@ pub(crate) enum Command {
     Stat(Stat),
     /// Change an attribute of a running server
     Set(Set),
-    /// Compute what files or a process would take, trying every algorithm and chain order
+    /// Compute what files or a process would take, every algorithm with chain orders 2 to 4
     Estimate(Estimate),
     /// Recount everything a server holds and compare it with its counters
     Check(Check),

@@ -227,7 +227,7 @@ fn estimates_try_every_algorithm_and_chain() {
         assert!(row["ratio"].as_f64() > Some(1.0), "files of /usr compress: {row}");
     }
     for algorithm in ["lz4", "zstd"] {
-        for order in 0..=4 {
+        for order in 2..=4 {
             let fits = |row: &&Value| row["algorithm"] == algorithm && row["chain_order"] == order;
             assert!(rows.iter().any(|row| fits(&row)), "no row {algorithm} {order}: {estimate}");
         }
