@@ -352,14 +352,15 @@ impl Aligned {
 mod tests {
     use super::*;
 
-    /// Needs root and a zram nobody uses; elsewhere only CI insists.
+    /// Needs root and a zram nobody uses. CI insists on the second where the kernel has one.
     #[test]
     fn everything_is_given_back_as_found() {
         let cleanup = Cleanup::default();
         let peer = match KernelZram::claim(&cleanup) {
             Ok(peer) => peer,
             Err(error) => {
-                assert!(std::env::var("CI").is_err(), "CI is to have a zram: {error}");
+                let absent = !Path::new("/sys/class/zram-control").exists();
+                assert!(absent || std::env::var("CI").is_err(), "zram is to be free: {error}");
                 println!("skipped: needs {error}");
                 return;
             }

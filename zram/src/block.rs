@@ -7,6 +7,8 @@
 //!
 //! Lock: none here; pages are independent, and a request over several is not atomic.
 
+use std::ops::Range;
+
 use disk::{Allocation, Disk, DiskError, Extent, ExtentKind, check_range};
 use zsmalloc::{Content, LEAF_CELLS, PAGE_SIZE};
 
@@ -45,6 +47,12 @@ fn parts(offset: u64, len: u64) -> impl Iterator<Item = Part> {
     })
 }
 
+/// The pages that lie wholly in a byte range; an empty range at its start where none does.
+fn whole_pages(offset: u64, len: u64) -> Range<u64> {
+    let first = offset.div_ceil(PAGE_SIZE as u64);
+    first..((offset + len) / PAGE_SIZE as u64).max(first)
+}
+
 impl Zram {
     fn read_parts(&self, offset: u64, buf: &mut [u8]) -> Result<(), DiskError> {
         let mut rest = buf;
@@ -71,35 +79,35 @@ impl Zram {
                 self.write_page(part.page, here)?;
             } else {
                 let range = part.start..part.start + part.len;
-                self.change_page(part.page, |page| page[range].copy_from_slice(here))?;
+                self.change_page(part.page, |page| page[range.clone()].copy_from_slice(here))?;
             }
         }
         Ok(())
     }
 
-    /// Zeroes the parts of pages at the ends of a range; gives the whole pages in between.
-    fn zero_ends(&self, offset: u64, len: u64) -> Result<std::ops::Range<u64>, DiskError> {
+    /// Zeroes the parts of pages at the ends of a range whose whole pages are `whole`.
+    fn zero_ends(&self, offset: u64, len: u64, whole: &Range<u64>) -> Result<(), DiskError> {
         let page_bytes = PAGE_SIZE as u64;
-        let whole = offset.div_ceil(page_bytes)..(offset + len) / page_bytes;
         let head = (whole.start * page_bytes).min(offset + len) - offset;
-        let tail_start = (whole.end * page_bytes).max(offset + head);
+        let tail_start = (whole.end * page_bytes).max(offset + head).min(offset + len);
         let tail = offset + len - tail_start;
         for part in parts(offset, head).chain(parts(tail_start, tail)) {
             if self.slots.peek(part.page) != Content::Empty {
                 let range = part.start..part.start + part.len;
-                self.change_page(part.page, |page| page[range].fill(0))?;
+                self.change_page(part.page, |page| page[range.clone()].fill(0))?;
             }
         }
-        Ok(whole.start..whole.end.max(whole.start))
+        Ok(())
     }
 
     /// Empties whole pages: whole leaves in one exchange each, the rest slot by slot.
-    fn discard_pages(&self, pages: std::ops::Range<u64>) {
+    fn discard_pages(&self, pages: &Range<u64>) {
         let mut page = pages.start;
         while page < pages.end {
             let (index, cell) = split(page);
             let last = (page + (LEAF_CELLS - cell) as u64).min(pages.end);
-            if last - page == LEAF_CELLS as u64 {
+            let to_the_end = last == self.config.disksize / PAGE_SIZE as u64;
+            if cell == 0 && (last - page == LEAF_CELLS as u64 || to_the_end) {
                 self.discard_leaf(index);
             } else if self.slots.leaf(index).is_some() {
                 (page..last).for_each(|page| self.discard_page(page));
@@ -152,14 +160,17 @@ impl Disk for Zram {
 
     fn write(&self, offset: u64, data: &[u8]) -> Result<(), DiskError> {
         self.check_write(offset, data.len() as u64)?;
+        let _change = self.counters.change();
         self.counted_write(self.write_parts(offset, data))
     }
 
     fn discard(&self, offset: u64, len: u64) -> Result<(), DiskError> {
         self.check_write(offset, len)?;
-        let whole = self.counted_write(self.zero_ends(offset, len))?;
-        self.discard_pages(whole);
-        Ok(())
+        let _change = self.counters.change();
+        // Whole pages first: at the limit, they make room for the ends.
+        let whole = whole_pages(offset, len);
+        self.discard_pages(&whole);
+        self.counted_write(self.zero_ends(offset, len, &whole))
     }
 
     fn write_zeroes(&self, offset: u64, len: u64, keep: Allocation) -> Result<(), DiskError> {
@@ -167,11 +178,10 @@ impl Disk for Zram {
             return self.discard(offset, len);
         }
         self.check_write(offset, len)?;
-        let zero = || {
-            let mut whole = self.zero_ends(offset, len)?;
-            whole.try_for_each(|page| self.write_zero_page(page))
-        };
-        self.counted_write(zero())
+        let _change = self.counters.change();
+        let whole = whole_pages(offset, len);
+        let zeroed = whole.clone().try_for_each(|page| self.write_zero_page(page));
+        self.counted_write(zeroed.and_then(|()| self.zero_ends(offset, len, &whole)))
     }
 
     fn flush(&self) -> Result<(), DiskError> {

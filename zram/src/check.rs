@@ -11,7 +11,7 @@ use std::fmt;
 use disk::DiskError;
 use zsmalloc::{Content, LEAF_CELLS, PAGE_SIZE, PoolCheck, cpu};
 
-use crate::counters::{Tally, read};
+use crate::counters::Tally;
 use crate::device::Zram;
 use crate::same::Same;
 
@@ -58,7 +58,8 @@ impl Zram {
         for index in 0..self.slots.root_len() {
             self.check_leaf(index, &mut counted)?;
         }
-        let moved = pool.moved > 0 || pool.in_flight > 0 || self.motion() != before;
+        let rest = before.is_some() && self.motion() == before;
+        let moved = pool.moved > 0 || pool.in_flight > 0 || !rest;
         if !moved {
             self.compare(&pool, &counted)?;
         }
@@ -66,9 +67,9 @@ impl Zram {
         Ok(CheckReport { pool, pages_stored: counted.tally.stored, pages_decoded, moved })
     }
 
-    /// Grows with every change of a slot or of the pool.
-    fn motion(&self) -> (u64, u64) {
-        (read(&self.counters.changes), self.slots.pool.operations())
+    /// Grows with every change of a slot or of the pool; `None` while one is under way.
+    fn motion(&self) -> Option<(u64, u64)> {
+        Some((self.counters.changes()?, self.slots.pool.operations()))
     }
 
     fn check_leaf(&self, index: usize, counted: &mut Count) -> Result<(), CheckError> {

@@ -51,8 +51,10 @@ pub(crate) struct Counters {
     same: AtomicU64,
     huge: AtomicU64,
     compressed_bytes: AtomicU64,
-    /// Slots that changed, ever: tells a check that something moved while it looked elsewhere.
-    pub(crate) changes: AtomicU64,
+    /// Requests that change slots, ever, and those under way: they tell a check that something
+    /// moved while it looked elsewhere.
+    changes: AtomicU64,
+    changing: AtomicU64,
     /// Huge pages ever stored.
     pub(crate) huge_since: AtomicU64,
     pub(crate) failed_reads: AtomicU64,
@@ -64,9 +66,6 @@ impl Counters {
     /// A slot's content changed.
     pub(crate) fn replace(&self, old: Content, new: Content) {
         let (old, new) = (Tally::of(old), Tally::of(new));
-        if old != new {
-            bump(&self.changes, 1);
-        }
         change(&self.stored, old.stored, new.stored);
         change(&self.same, old.same, new.same);
         change(&self.huge, old.huge, new.huge);
@@ -76,9 +75,21 @@ impl Counters {
         }
     }
 
+    /// Enters a request that changes slots, until the guard is dropped.
+    pub(crate) fn change(&self) -> Change<'_> {
+        bump(&self.changing, 1);
+        bump(&self.changes, 1);
+        Change(self)
+    }
+
+    /// Requests that change slots, so far; `None` while one is under way.
+    pub(crate) fn changes(&self) -> Option<u64> {
+        let changes = read(&self.changes);
+        (read(&self.changing) == 0).then_some(changes)
+    }
+
     /// Slots were emptied together.
     pub(crate) fn remove(&self, gone: Tally) {
-        bump(&self.changes, gone.stored);
         change(&self.stored, gone.stored, 0);
         change(&self.same, gone.same, 0);
         change(&self.huge, gone.huge, 0);
@@ -93,6 +104,15 @@ impl Counters {
             huge: read(&self.huge),
             compressed_bytes: read(&self.compressed_bytes),
         }
+    }
+}
+
+/// A request that changes slots.
+pub(crate) struct Change<'a>(&'a Counters);
+
+impl Drop for Change<'_> {
+    fn drop(&mut self) {
+        bump(&self.0.changing, 1u64.wrapping_neg());
     }
 }
 

@@ -11,7 +11,8 @@ use zsmalloc::{AllocError, MemoryError};
 pub enum ZramError {
     /// A disk has at least one byte.
     NoSize,
-    /// The size does not fit the memory's table of cells, or 2^63 bytes.
+    /// More than 8 TiB. A size beyond the memory's `entries_max` is not refused here: writes fail
+    /// with "no memory" once the table of cells is full.
     TooLarge {
         /// The size asked for, in bytes.
         disksize: u64,

@@ -18,7 +18,7 @@
 
 use codec::Stream;
 use disk::DiskError;
-use zsmalloc::{AllocError, CellGuard, Content, Object, PAGE_SIZE, cpu};
+use zsmalloc::{CellGuard, Content, Object, PAGE_SIZE, cpu};
 
 use crate::counters::bump;
 use crate::device::Zram;
@@ -34,6 +34,10 @@ enum Encoded<'p> {
 impl Zram {
     /// Stores a whole page.
     pub(crate) fn write_page(&self, page: u64, data: &[u8]) -> Result<(), DiskError> {
+        self.with_room(|| self.try_write_page(page, data))
+    }
+
+    fn try_write_page(&self, page: u64, data: &[u8]) -> Result<(), DiskError> {
         if let Some(same) = self.same_filled(data) {
             return self.put_page(page, Encoded::Same(same));
         }
@@ -59,11 +63,11 @@ impl Zram {
 
     /// Changes a part of a page, under the slot's lock: two clients that write neighbouring
     /// sectors both find their bytes afterwards.
-    pub(crate) fn change_page(
-        &self,
-        page: u64,
-        edit: impl FnOnce(&mut [u8]),
-    ) -> Result<(), DiskError> {
+    pub(crate) fn change_page(&self, page: u64, edit: impl Fn(&mut [u8])) -> Result<(), DiskError> {
+        self.with_room(|| self.try_change_page(page, &edit))
+    }
+
+    fn try_change_page(&self, page: u64, edit: &impl Fn(&mut [u8])) -> Result<(), DiskError> {
         self.streams.with(cpu::current_hint(), |stream| {
             let mut data = [0; PAGE_SIZE];
             let mut slot = self.slots.lock_or_add(page).map_err(disk_error)?;
@@ -162,18 +166,17 @@ impl Zram {
             // Too long, or the codec failed: neither is an error.
             _ => data,
         };
-        self.store(blob).map_err(disk_error)
+        self.slots.pool.store(blob).map_err(disk_error)
     }
 
-    /// Stores a blob; at the limit, once more after compaction.
-    fn store(&self, blob: &[u8]) -> Result<Object<'_>, AllocError> {
-        let pool = &self.slots.pool;
-        match pool.store(blob) {
-            Err(AllocError::OverLimit { .. }) if pool.freeable_frames() > 0 => {
-                pool.compact();
-                pool.store(blob)
+    /// Tries; at the limit, once more after compaction, which runs with no lock of the attempt held.
+    fn with_room(&self, attempt: impl Fn() -> Result<(), DiskError>) -> Result<(), DiskError> {
+        match attempt() {
+            Err(DiskError::NoSpace) => {
+                self.slots.pool.make_room();
+                attempt()
             }
-            stored => stored,
+            done => done,
         }
     }
 

@@ -239,6 +239,31 @@ fn at_the_limit_writes_fail_nothing_is_lost_and_discarding_makes_room() {
     zram.check().expect("no defect");
 }
 
+/// Zeroing the ends first would need room that only the discard of the middle makes.
+#[test]
+fn an_unaligned_discard_at_the_limit_makes_its_own_room() {
+    let zram = device(ZramConfig { mem_limit: MIB, ..ZramConfig::new("zram0", 64 * MIB) });
+    let mut stored = 0;
+    while zram.write(stored * PAGE as u64, &page(stored, 1)).is_ok() {
+        stored += 1;
+    }
+    zram.discard(100, (stored - 1) * PAGE as u64).expect("the middle goes first");
+    assert_eq!(zram.stat().orig_data_size, 2 * PAGE as u64, "the two ends are left");
+    zram.check().expect("no defect");
+}
+
+/// The last leaf of a disk may be a part of one.
+#[test]
+fn a_whole_discard_gives_every_leaf_back() {
+    let zram = device(ZramConfig::new("zram0", 600 * PAGE as u64));
+    zram.write(599 * PAGE as u64, &page(1, 9)).expect("room");
+    zram.write(0, &page(2, 9)).expect("room");
+    zram.discard(0, 600 * PAGE as u64).expect("in range");
+    zram.compact();
+    let table = zram.stat().metadata.slot_table;
+    assert!(table < 24 << 10, "{table} bytes of table for an empty disk");
+}
+
 #[test]
 fn accounted_bytes_are_the_resident_ones() {
     for order in [2, 3, 4] {

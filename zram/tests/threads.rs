@@ -164,3 +164,32 @@ fn racing_writes_and_leaf_discards_lose_nothing_else() {
     assert_eq!(zram.stat().compr_data_size, 0);
     assert_eq!(zram.stat().mem_used_total, 0);
 }
+
+/// Whoever meets another's compaction at the limit waits for it: there is room, and everybody gets
+/// some.
+#[test]
+fn writers_that_meet_at_the_limit_all_find_the_room_there_is() {
+    const PAGES: u64 = 64;
+    let zram = device(8 * PAGES * PAGE as u64);
+    for n in 0..4 * PAGES {
+        zram.write(n * PAGE as u64, &stamped(0, n, 3 * n + 1)).expect("no limit yet");
+    }
+    let full = zram.stat().object_bytes_resident;
+    for n in (0..4 * PAGES).filter(|n| n % 2 == 0) {
+        zram.discard(n * PAGE as u64, PAGE as u64).expect("in range");
+    }
+    zram.set_mem_limit(full);
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let zram = &zram;
+            scope.spawn(move || {
+                for n in 0..PAGES / THREADS {
+                    let page = 4 * PAGES + thread * PAGES + n;
+                    let data = stamped(thread, page, 3 * n + 2);
+                    zram.write(page * PAGE as u64, &data).expect("half of the pages are gone");
+                }
+            });
+        }
+    });
+    zram.check().expect("no defect");
+}

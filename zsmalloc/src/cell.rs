@@ -17,7 +17,9 @@
 //!   may decompress in place while neighbours come and go, and no pin is needed: the mover only
 //!   tries the lock and skips what is in use.
 //!
-//! Locks: cell before class; the mover, who holds a class lock, only tries the cell.
+//! Locks: cell before class; the mover, who holds a class lock, only tries the cell. A thread holds
+//! one cell at a time: a second [`CellGuard`] or read of a handle while the first lives may wait
+//! for itself, or for a thread that waits for it; debug builds panic.
 
 use host::sync::atomic::{AtomicU64, Ordering};
 use host::{Held, Rank};
@@ -55,6 +57,8 @@ pub struct CellGuard<'p> {
     cell: &'p AtomicU64,
     entry: u32,
     word: Word,
+    /// The cell is not the pool's: unlocking must not write the word.
+    foreign: bool,
     /// Dropped after the unlocking, which is in `Drop`.
     _held: Held,
 }
@@ -87,7 +91,7 @@ impl Pool {
             return Err(StaleLeaf);
         }
         for index in 0..LEAF_CELLS {
-            let mut guard = self.lock_entry(leaf.get() * LEAF_CELLS as u32 + index as u32)?;
+            let mut guard = self.lock_entry(leaf, index)?;
             if guard.word.0 != LOCKED {
                 visit(&guard);
                 guard.clear();
@@ -121,7 +125,7 @@ impl Pool {
     pub fn peek(&self, leaf: LeafId, index: usize) -> Option<Content> {
         assert!(index < LEAF_CELLS, "a leaf has {LEAF_CELLS} cells");
         self.memory.leaves.owned(leaf, self.id, LeafUse::Cells).ok()?;
-        let cell = self.memory.leaves.cell(leaf.get() * LEAF_CELLS as u32 + index as u32)?;
+        let cell = self.memory.leaves.cell(leaf.entry(index)?)?;
         // relaxed: a glance at one word; nothing it names is followed.
         Some(self.content_of(Word(cell.load(Ordering::Relaxed))))
     }
@@ -129,8 +133,9 @@ impl Pool {
     fn content_of(&self, word: Word) -> Content {
         match (word.place(), word.value()) {
             (Some(place), _) => {
-                let size = self.class(place.class).shape.size;
-                Content::Object { len: usize::from(size - place.slack) }
+                let size = self.geometry().shape(place.class).size;
+                // A glance without the lock may meet a word of another pool's.
+                Content::Object { len: usize::from(size.saturating_sub(place.slack)) }
             }
             (None, (0, 0)) => Content::Empty,
             (None, (tag, value)) => Content::Value { tag, value },
@@ -144,17 +149,30 @@ impl Pool {
         purpose: LeafUse,
     ) -> Result<CellGuard<'_>, StaleLeaf> {
         assert!(index < LEAF_CELLS, "a leaf has {LEAF_CELLS} cells");
-        let guard = self.lock_entry(leaf.get() * LEAF_CELLS as u32 + index as u32)?;
-        self.memory.leaves.owned(leaf, self.id, purpose)?;
-        Ok(guard)
+        let guard = self.lock_entry(leaf, index)?;
+        match self.memory.leaves.owned(leaf, self.id, purpose) {
+            Ok(()) => Ok(guard),
+            Err(stale) => {
+                guard.unlock_only();
+                Err(stale)
+            }
+        }
     }
 
-    fn lock_entry(&self, entry: u32) -> Result<CellGuard<'_>, StaleLeaf> {
+    fn lock_entry(&self, leaf: LeafId, index: usize) -> Result<CellGuard<'_>, StaleLeaf> {
+        let entry = leaf.entry(index).ok_or(StaleLeaf)?;
         let cell = self.memory.leaves.cell(entry).ok_or(StaleLeaf)?;
         let held = Held::enter(Rank::ZramCell);
         loop {
             if let Some(word) = try_lock(cell) {
-                return Ok(CellGuard { pool: self, cell, entry, word, _held: held });
+                return Ok(CellGuard {
+                    pool: self,
+                    cell,
+                    entry,
+                    word,
+                    foreign: false,
+                    _held: held,
+                });
             }
             // relaxed: only decides whether to go on waiting; `try_lock` orders.
             let locked = || cell.load(Ordering::Relaxed) & LOCKED != 0;
@@ -166,7 +184,8 @@ impl Pool {
     pub(crate) fn try_lock_entry(&self, entry: u32) -> Option<CellGuard<'_>> {
         let cell = self.memory.leaves.cell(entry)?;
         let word = try_lock(cell)?;
-        Some(CellGuard { pool: self, cell, entry, word, _held: Held::enter_try(Rank::ZramCell) })
+        let held = Held::enter_try(Rank::ZramCell);
+        Some(CellGuard { pool: self, cell, entry, word, foreign: false, _held: held })
     }
 }
 
@@ -179,7 +198,7 @@ impl<'p> CellGuard<'p> {
     /// The bytes of the object, in place; `None` when the cell holds none.
     pub fn bytes(&self) -> Option<&[u8]> {
         let place = self.word.place()?;
-        let shape = self.pool.class(place.class).shape;
+        let shape = self.pool.geometry().shape(place.class);
         Some(zspage::bytes(&self.pool.memory.arena, shape, place))
     }
 
@@ -227,6 +246,12 @@ impl<'p> CellGuard<'p> {
         &mut self.word
     }
 
+    /// Unlocks a cell that turned out to be somebody else's: takes the bit off and nothing more.
+    fn unlock_only(self) {
+        let mut guard = self;
+        guard.foreign = true;
+    }
+
     fn free(&self, old: Word) {
         if let Some(place) = old.place() {
             self.pool.free(place);
@@ -239,7 +264,13 @@ impl Drop for CellGuard<'_> {
         // SeqCst: pairs with the waiter's re-check in `BitLockWaiters::wait_while`, so that either
         // the waiter sees the bit gone or `wake` sees the waiter. It also pairs, as a Release,
         // with the Acquire in `try_lock`.
-        self.cell.swap(self.word.0 & !LOCKED, Ordering::SeqCst);
+        if self.foreign {
+            // SeqCst: pairs as below. A free cell of a handle leaf is written without its lock.
+            self.cell.fetch_and(!LOCKED, Ordering::SeqCst);
+        } else {
+            // SeqCst: pairs as said above.
+            self.cell.swap(self.word.0 & !LOCKED, Ordering::SeqCst);
+        }
         self.pool.memory.leaves.waiters.wake(self.entry as usize);
     }
 }

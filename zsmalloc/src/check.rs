@@ -27,7 +27,8 @@ pub struct PoolCheck {
     pub zspages: u64,
     /// Objects counted.
     pub objects: u64,
-    /// Objects whose cell was locked, or that were not yet published: looked at by count only.
+    /// Objects whose cell was locked, or that were not yet published, looked at by count only; and
+    /// zspages that were being built or given back.
     pub in_flight: u64,
     /// Bytes of all frames of zspages, and of the touched ones.
     pub mem_used_total: u64,
@@ -71,12 +72,13 @@ impl Pool {
     /// The first contradiction found.
     pub fn check(&self) -> Result<PoolCheck, PoolDefect> {
         let mut found = PoolCheck::default();
-        let before = self.operations();
+        let before = (self.operations(), self.in_transit());
         for class in self.classes() {
             self.check_class(class, &mut found)?;
         }
         let stats = self.stats();
-        found.moved = self.operations() - before;
+        found.moved = self.operations() - before.0;
+        found.in_flight += before.1 + self.in_transit();
         if found.moved == 0 && found.in_flight == 0 {
             expect_equal("mem_used_total", found.mem_used_total, stats.mem_used_total)?;
             let (counted, kept) = (found.object_bytes_resident, stats.object_bytes_resident);
@@ -88,6 +90,11 @@ impl Pool {
     /// Allocations and frees so far.
     pub fn operations(&self) -> u64 {
         self.classes().iter().map(|class| class.lock().operations).sum()
+    }
+
+    fn in_transit(&self) -> u64 {
+        // relaxed: a total.
+        self.counters.in_transit.load(Ordering::Relaxed)
     }
 
     fn check_class(&self, class: &Class, found: &mut PoolCheck) -> Result<(), PoolDefect> {
@@ -177,7 +184,7 @@ impl Pool {
         }
         let place = Word(word).place();
         let named = place.map(|place| (place.pfn, place.class, usize::from(place.object)));
-        let what = format!("{here} slot {slot}, as entry {owner} names it");
+        let what = format_args!("{here} slot {slot}, as entry {owner} names it");
         expect_equal(what, named, Some((zspage.pfn(), class.index, slot)))?;
         Ok(true)
     }

@@ -17,7 +17,10 @@
 //!   what is being read, written or published stays where it is, and its zspage with it.
 //! - I2 a lock hold moves at most [`MOVES_MAX`] objects; in the second pass, those of one zspage.
 //!
-//! Locks: class, then cells by trying. Frames go back outside them. Source: `zs_compact`.
+//! Locks: one compaction at a time, then class, then cells by trying. Frames go back outside the
+//! class lock; payload is copied under it. Source: `zs_compact`.
+
+use std::sync::PoisonError;
 
 use host::PAGE_SIZE;
 use host::sync::atomic::Ordering;
@@ -44,25 +47,30 @@ impl Pool {
     /// Compacts every class and returns the free frames to the system; gives the frames freed.
     /// Returns 0 at once while another thread compacts this pool.
     pub fn compact(&self) -> u64 {
-        // Acquire pairs with the Release store at the end: compactions are one after the other.
-        if self.compacting.swap(true, Ordering::Acquire) {
-            return 0;
+        match self.compacting.try_lock() {
+            Ok(_turn) => self.compact_all(),
+            Err(_) => 0,
         }
-        let merged: u64 = self.classes().iter().rev().map(|class| self.merge(class)).sum();
+    }
+
+    /// Compacts, or waits for the thread that is doing so: for a store that hit the limit. The
+    /// caller holds no lock of the pool's.
+    pub fn make_room(&self) {
+        if let Ok(_turn) = self.compacting.try_lock() {
+            self.compact_all();
+            return;
+        }
+        drop(self.compacting.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+
+    fn compact_all(&self) -> u64 {
+        let freed: u64 = self.classes().iter().rev().map(|class| self.merge(class)).sum();
         self.memory.release(0);
-        // What the second pass empties goes back at its end: a touched run that went back earlier
-        // would be the first to be taken again.
-        let emptied: Vec<_> =
-            self.classes().iter().filter_map(|class| Some((class, self.trim(class)?))).collect();
-        if !emptied.is_empty() {
-            emptied.into_iter().for_each(|(class, zspage)| self.release_zspage(class, zspage));
-            self.memory.release(0);
-        }
+        self.classes().iter().for_each(|class| self.trim(class));
+        self.memory.release(0);
         // relaxed: a total.
-        self.counters.compacted.fetch_add(merged, Ordering::Relaxed);
-        // Release pairs with the Acquire swap at the start.
-        self.compacting.store(false, Ordering::Release);
-        merged
+        self.counters.compacted.fetch_add(freed, Ordering::Relaxed);
+        freed
     }
 
     /// Frames that compaction could free, by the counts of each class.
@@ -74,16 +82,27 @@ impl Pool {
     /// when the free slots make no whole zspage; going on moves fewer objects than one zspage
     /// holds, and leaves all unused frames in one place for the second pass.
     fn merge(&self, class: &Class) -> u64 {
+        // Others go on storing and freeing meanwhile: each object is moved once on average, and
+        // then it is enough.
+        let mut moves = class.lock().objects as usize;
         let mut freed = 0;
         loop {
-            let step = self.merge_step(class, &mut class.lock());
+            let step = {
+                let mut state = class.lock();
+                let step = self.merge_step(class, &mut state);
+                if step.emptied.is_some() {
+                    self.departs();
+                }
+                step
+            };
             if let Some(emptied) = step.emptied {
                 self.release_zspage(class, emptied);
                 freed += u64::from(class.shape.frames);
             }
-            if step.moved == 0 {
+            if step.moved == 0 || step.moved > moves {
                 return freed;
             }
+            moves -= step.moved;
         }
     }
 
@@ -95,28 +114,34 @@ impl Pool {
         }
     }
 
-    /// Moves the objects of the one sparse zspage to untouched frames, where that frees any. Gives
-    /// the emptied zspage.
-    fn trim(&self, class: &Class) -> Option<DescriptorId> {
+    /// Moves the objects of the one sparse zspage to untouched frames, where that frees any. For the
+    /// time of the move both are there: the limit may be overshot by one zspage.
+    fn trim(&self, class: &Class) {
         let list = self.list(class);
         let sparse = |state: &State| {
             state.groups.emptiest_in_use().filter(|&id| self.wasted_frames(class, id) > 0)
         };
-        sparse(&class.lock())?;
-        let target = self.new_zspage(class).ok()?;
+        if sparse(&class.lock()).is_none() {
+            return;
+        }
+        let Ok(target) = self.new_zspage(class) else { return };
         let mut state = class.lock();
         let source = sparse(&state);
         state.insert_zspage(&list, target);
         let step = source.map(|id| self.move_objects(class, &mut state, id, target, OBJECTS_MAX));
-        let unused = list.get(target).in_use() == 0;
-        if unused {
+        let unused = (list.get(target).in_use() == 0).then_some(target);
+        if unused.is_some() {
             state.remove_zspage(&list, target);
+        } else {
+            self.arrived();
+        }
+        let emptied = step.and_then(|step| step.emptied);
+        if emptied.is_some() {
+            self.departs();
         }
         drop(state);
-        if unused {
-            self.release_zspage(class, target);
-        }
-        step?.emptied
+        // At once to the system: left touched, they would be the next class's first choice.
+        [unused, emptied].into_iter().flatten().for_each(|id| self.return_zspage(class, id));
     }
 
     /// Touched frames of a zspage beyond those that its objects would fill.

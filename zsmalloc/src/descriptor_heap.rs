@@ -37,6 +37,8 @@ const UNITS_MAX: usize = (4 + 8 + 256usize).div_ceil(UNIT_WORDS); // 67
 const EMPTY_SLABS_HELD: usize = 64;
 /// End of a slab's list of freed descriptors.
 const END: u16 = u16::MAX;
+/// Slabs at most: a number counts units, in 32 bits.
+const SLABS_MAX: usize = (u32::MAX as usize + 1) / SLAB_UNITS - 1;
 const _: () = assert!(cfg!(loom) || UNITS_MAX <= SLAB_UNITS, "the longest descriptor fits a slab");
 
 /// All descriptors of one memory.
@@ -80,7 +82,7 @@ impl DescriptorHeap {
             empty: Vec::new(),
             returned: Vec::new(),
         };
-        let words = Table::reserve((slabs + 1) * SLAB_WORDS)?;
+        let words = Table::reserve((slabs.min(SLABS_MAX - 1) + 1) * SLAB_WORDS)?;
         Ok(DescriptorHeap { words, state: Lock::new(Rank::Leaf, state) })
     }
 

@@ -11,6 +11,8 @@
 //!
 //! Lock: the chain's, rank HandleShard; it is held to take or give one cell.
 
+use std::sync::Arc;
+
 use host::sync::atomic::Ordering;
 use host::{Lock, Rank};
 
@@ -18,6 +20,7 @@ use crate::cell::{CellGuard, Content};
 use crate::error::{AllocError, ForeignHandle};
 use crate::leaf::{LEAF_CELLS, LeafId, LeafUse};
 use crate::pool::Pool;
+use crate::word::{LOCKED, Word};
 
 /// Tag of a chained cell's value.
 const CHAINED: u8 = 1;
@@ -28,7 +31,18 @@ const CHAINED: u8 = 1;
 #[must_use = "dropping a handle leaves its object in the pool"]
 pub struct Handle {
     entry: u32,
-    pool: u32,
+    pool: PoolName,
+}
+
+/// Which pool a handle is of: the address of a byte that the pool and its handles keep alive, so
+/// that no other pool, of whatever memory, ever has the same.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct PoolName(Arc<u8>);
+
+impl PartialEq for PoolName {
+    fn eq(&self, other: &PoolName) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
 }
 
 /// The free cells of a pool's handle leaves.
@@ -53,8 +67,8 @@ impl HandleList {
             if pool.memory.leaves.begin_drain(leaf, pool.id, LeafUse::Handles) {
                 for index in 0..LEAF_CELLS {
                     if let Some(cell) = pool.memory.leaves.cell(entry_of(leaf, index)) {
-                        // relaxed: the pool is being dropped, nobody else knows its cells.
-                        cell.store(0, Ordering::Relaxed);
+                        // relaxed: the pool is being dropped; only a lock bit may be somebody's.
+                        cell.fetch_and(LOCKED, Ordering::Relaxed);
                     }
                 }
                 pool.memory.leaves.end_drain(leaf);
@@ -75,17 +89,20 @@ impl Pool {
         let mut cell = self.handle_cell(entry);
         cell.put(object);
         drop(cell);
-        Ok(Handle { entry, pool: self.id })
+        Ok(Handle { entry, pool: self.name.clone() })
     }
 
     /// The object of a handle, in place. Others that want the same object wait meanwhile; its
     /// neighbours do not, and the object cannot move.
     ///
+    /// A thread may hold one [`ReadGuard`] at a time, and must drop it before it allocates or frees
+    /// handles: it would wait for itself, or for a thread that waits for it. Debug builds panic.
+    ///
     /// # Errors
     ///
     /// [`ForeignHandle`] when it is another pool's.
     pub fn read<'p>(&'p self, handle: &'p Handle) -> Result<ReadGuard<'p>, ForeignHandle<()>> {
-        if handle.pool != self.id {
+        if handle.pool != self.name {
             return Err(ForeignHandle(()));
         }
         Ok(ReadGuard { cell: self.handle_cell(handle.entry) })
@@ -97,7 +114,7 @@ impl Pool {
     ///
     /// [`ForeignHandle`] with the handle when it is another pool's.
     pub fn free_handle(&self, handle: Handle) -> Result<(), ForeignHandle<Handle>> {
-        if handle.pool != self.id {
+        if handle.pool != self.name {
             return Err(ForeignHandle(handle));
         }
         let mut cell = self.handle_cell(handle.entry);
@@ -148,22 +165,25 @@ impl crate::leaf::Leaves {
     fn chained(&self, entry: u32) -> u32 {
         // relaxed: the chain's lock orders chained words.
         let word = self.cell(entry).map_or(0, |cell| cell.load(Ordering::Relaxed));
-        let (tag, next) = crate::word::Word(word).value();
+        let (tag, next) = Word(word).value();
         debug_assert_eq!(tag, CHAINED, "the chain leads through chained cells");
         next as u32
     }
 
     fn chain(&self, entry: u32, next: u32) {
-        let word = crate::word::Word::default().with_value(CHAINED, u64::from(next));
+        let word = Word::default().with_value(CHAINED, u64::from(next));
         if let Some(cell) = self.cell(entry) {
+            // The lock bit stays as it is: somebody with a made-up number may be holding it.
             // relaxed: the chain's lock orders chained words.
-            cell.store(word.0, Ordering::Relaxed);
+            let _ = cell.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |old| {
+                Some(word.0 | old & LOCKED)
+            });
         }
     }
 }
 
 fn entry_of(leaf: LeafId, index: usize) -> u32 {
-    leaf.get() * LEAF_CELLS as u32 + index as u32
+    leaf.entry(index).expect("a leaf that was handed out has its entries")
 }
 
 /// An object, readable in place until dropped.

@@ -11,6 +11,8 @@
 //! Invariants
 //! - I1 a cell of a leaf without an owner is all zero, but for a lock bit that somebody with a
 //!   stale number is about to take off again.
+//! - I3 a leaf's page is discarded only while the discarder holds all 512 locks: a lock bit that
+//!   vanished under its owner would let two threads write one cell.
 //! - I2 the owner word leaves a pool's id before the pool drains the cells; whoever locks a cell
 //!   and then finds the pool's id there was ahead of the drain, which will see the cell's content.
 //!
@@ -20,6 +22,7 @@ use host::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use host::{BitLockWaiters, HostError, Lock, Rank, Table};
 
 use crate::error::{AllocError, StaleLeaf};
+use crate::word::LOCKED;
 
 /// Cells in a leaf: 4096 bytes, 2 MiB of a disk.
 pub const LEAF_CELLS: usize = if cfg!(loom) { 2 } else { 512 };
@@ -40,6 +43,11 @@ const _: () = assert!(DRAINING > HANDLES && HANDLES > POOL_ID_MAX, "flags lie ab
 pub struct LeafId(u32);
 
 impl LeafId {
+    /// The entry of the leaf's cell `index`; `None` past the last entry there can be.
+    pub(crate) fn entry(self, index: usize) -> Option<u32> {
+        self.0.checked_mul(LEAF_CELLS as u32)?.checked_add(index as u32)
+    }
+
     /// The number, for keeping it in a word of one's own.
     pub fn get(self) -> u32 {
         self.0
@@ -172,15 +180,44 @@ impl Leaves {
     }
 
     fn return_held(&self, free: &mut FreeLeaves) {
-        free.held.sort_unstable();
-        for run in free.held.chunk_by(|a, b| a + 1 == *b) {
+        let held = std::mem::take(&mut free.held);
+        let (mut locked, busy): (Vec<u32>, Vec<u32>) =
+            held.into_iter().partition(|&leaf| self.lock_all(leaf));
+        free.held = busy;
+        locked.sort_unstable();
+        for run in locked.chunk_by(|a, b| a + 1 == *b) {
             let first = run[0] as usize;
-            // Refused by the system, the pages stay held and zero: as good for the next owner.
-            let _ = self.cells.discard(first..first + run.len());
+            let refused = self.cells.discard(first..first + run.len()).is_err();
+            // Refused by the system, the pages stay held, and are zero once they are unlocked; the
+            // same stands for the discard under loom, where a leaf is no page.
+            if refused || cfg!(loom) {
+                run.iter().for_each(|&leaf| self.unlock_first(leaf, LEAF_CELLS));
+            }
         }
-        let returned = std::mem::take(&mut free.held);
-        free.returned.extend(returned);
-        // A lock bit taken through a stale number may have vanished with its page.
+        free.returned.append(&mut locked);
+        // Whoever waited for a cell with a stale number waited for a lock that is gone.
+        self.waiters.wake_all();
+    }
+
+    /// Locks every cell of a free leaf; false, with none locked, when one is in use.
+    fn lock_all(&self, leaf: u32) -> bool {
+        for (index, cell) in self.cells[leaf as usize].iter().enumerate() {
+            // Acquire pairs with the unlocking in `CellGuard`. relaxed: a failure reads nothing.
+            if cell.compare_exchange(0, LOCKED, Ordering::Acquire, Ordering::Relaxed).is_err() {
+                self.unlock_first(leaf, index);
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Unlocks the first `count` cells of a free leaf.
+    fn unlock_first(&self, leaf: u32, count: usize) {
+        for cell in &self.cells[leaf as usize][..count] {
+            // SeqCst: pairs with the re-check in `BitLockWaiters::wait_while`. A free cell is zero
+            // but for the lock bit.
+            cell.swap(0, Ordering::SeqCst);
+        }
         self.waiters.wake_all();
     }
 }

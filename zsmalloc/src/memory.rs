@@ -39,9 +39,12 @@ const ARENA_FRAMES_MAX: u32 = 1 << PFN_BITS; // 4 TiB
 /// Frames per slab page of descriptors: 64 bytes a frame, enough when the objects of a full arena
 /// average 300 bytes. An arena is larger than memory, and shorter objects need fewer frames.
 const FRAMES_PER_SLAB: u32 = 64;
+/// Frames of the smallest: the zone hands out whole pageblocks' worth.
+const ARENA_FRAMES_MIN: u32 = 512; // 2 MiB
 /// Memory assumed where the system does not say how much there is.
 const FALLBACK_BYTES: u64 = 1 << 30;
-/// Smallest order that a release returns alone: smaller blocks cost more calls than they free.
+/// The smallest block that a release returns alone. A single frame costs a system call of its own,
+/// but only what merged with nothing else is left in single frames.
 const RELEASE_ORDER: Order = match Order::new(0) {
     Some(order) => order,
     None => panic!("order 0 exists"),
@@ -51,7 +54,7 @@ const _: () = assert!(ARENA_FRAMES_MAX.is_power_of_two(), "a PFN fits its field 
 /// How large a memory may become; reservations only, nothing is touched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryConfig {
-    /// Frames in the arena, 1..=2^30. More than the limits of the pools add up to, so that a run
+    /// Frames in the arena, 512 to 2^30. More than the limits of the pools add up to, so that a run
     /// never fails for fragmentation: an untouched frame costs nothing.
     pub arena_frames: u32,
     /// Cells at most: pages of all disks together, plus single handles.
@@ -90,8 +93,8 @@ pub struct Memory {
 impl Memory {
     /// Reserves the address space; every table starts untouched.
     pub fn new(config: MemoryConfig) -> Result<Arc<Memory>, MemoryError> {
-        if config.arena_frames == 0 || config.arena_frames > ARENA_FRAMES_MAX {
-            return Err(MemoryError::BadConfig { what: "an arena has 1 to 2^30 frames" });
+        if !(ARENA_FRAMES_MIN..=ARENA_FRAMES_MAX).contains(&config.arena_frames) {
+            return Err(MemoryError::BadConfig { what: "an arena has 512 to 2^30 frames" });
         }
         let leaves = config.entries_max.div_ceil(LEAF_CELLS as u64);
         if leaves >= u64::from(u32::MAX) / LEAF_CELLS as u64 {

@@ -13,19 +13,21 @@
 //! - I1 `resident` counts the touched frames of this pool's zspages, `frames` all of them.
 //! - I2 an object belongs to the pool whose leaf holds its cell.
 //!
-//! Locks: cell, class, then the zone's; a class lock is never held across frames or payload.
+//! Locks: cell, class, then the zone's. A class lock is not held while frames are taken or given
+//! back, nor while an object is stored; compaction copies payload under it.
 
 use std::sync::Arc;
 
-use host::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use host::{PAGE_SIZE, Table};
+use host::sync::Mutex;
+use host::sync::atomic::{AtomicU64, Ordering};
+use host::{PAGE_SIZE, Run, Table};
 
 use crate::class::{Class, Slot};
 use crate::descriptor::DescriptorId;
 use crate::error::{AllocError, MemoryError};
 use crate::geometry::{CLASSES, ChainSize, ClassIndex, Geometry, Rule};
 use crate::group::List;
-use crate::handle::HandleList;
+use crate::handle::{HandleList, PoolName};
 use crate::memory::Memory;
 use crate::object::Object;
 use crate::word::Place;
@@ -58,7 +60,9 @@ pub struct Pool {
     positions: Box<[u8; CLASSES]>,
     pub(crate) counters: Counters,
     pub(crate) handles: HandleList,
-    pub(crate) compacting: AtomicBool,
+    /// Held by the thread that compacts.
+    pub(crate) compacting: Mutex<()>,
+    pub(crate) name: PoolName,
 }
 
 /// Independent totals of a pool.
@@ -71,6 +75,8 @@ pub(crate) struct Counters {
     pub(crate) resident: AtomicU64,
     /// Frames freed by compaction.
     pub(crate) compacted: AtomicU64,
+    /// Zspages that are counted above but in no class: being built, or being given back.
+    pub(crate) in_transit: AtomicU64,
     /// Bytes of objects at most, in touched frames; 0 = no limit.
     pub(crate) limit: AtomicU64,
     /// Leaves of this pool: for tables, for single handles.
@@ -96,7 +102,8 @@ impl Pool {
             positions,
             counters: Counters::default(),
             handles: HandleList::new(),
-            compacting: AtomicBool::new(false),
+            compacting: Mutex::new(()),
+            name: PoolName::default(),
         })
     }
 
@@ -167,14 +174,43 @@ impl Pool {
         let descriptor = self.memory.owner(place.pfn);
         let slot = Slot { descriptor, pfn: place.pfn, object: place.object };
         let emptied = state.give_slot(&self.list(class), slot);
+        if emptied.is_some() {
+            self.departs();
+        }
         drop(state);
         if let Some(descriptor) = emptied {
             self.release_zspage(class, descriptor);
         }
     }
 
-    /// Gives the frames of a zspage back that was taken out of its class.
+    /// A zspage was taken out of its class, whose lock is held, and is about to be given back.
+    pub(crate) fn departs(&self) {
+        // relaxed: a total, compared only when nothing moves.
+        self.counters.in_transit.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A zspage on its way is in its class, whose lock is held, or gone.
+    pub(crate) fn arrived(&self) {
+        // relaxed: a total, compared only when nothing moves.
+        self.counters.in_transit.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Gives the frames of a zspage that departed back to the zone, touched as they are.
     pub(crate) fn release_zspage(&self, class: &Class, descriptor: DescriptorId) {
+        let run = self.dissolve(class, descriptor);
+        self.memory.give_run(run);
+        self.arrived();
+    }
+
+    /// Gives the frames of a zspage that departed back to the zone, and their memory to the system.
+    pub(crate) fn return_zspage(&self, class: &Class, descriptor: DescriptorId) {
+        let mut run = self.dissolve(class, descriptor);
+        self.memory.purge_run(&mut run);
+        self.memory.give_run(run);
+        self.arrived();
+    }
+
+    fn dissolve(&self, class: &Class, descriptor: DescriptorId) -> Run {
         let pfn = self.list(class).get(descriptor).pfn();
         self.memory.set_owner(pfn, DescriptorId::NONE);
         self.memory.descriptors.free(descriptor);
@@ -184,11 +220,17 @@ impl Pool {
         // relaxed: totals; the frames counted are this thread's.
         self.counters.frames.fetch_sub(u64::from(frames), Ordering::Relaxed);
         self.counters.resident.fetch_sub(u64::from(resident), Ordering::Relaxed);
-        self.memory.give_run(run);
+        run
     }
 
-    /// A zspage without objects, known to the caller alone.
+    /// A zspage without objects, known to the caller alone and in transit: it is to arrive in its
+    /// class, or to be given back.
     pub(crate) fn new_zspage(&self, class: &Class) -> Result<DescriptorId, AllocError> {
+        self.departs();
+        self.build_zspage(class).inspect_err(|_| self.arrived())
+    }
+
+    fn build_zspage(&self, class: &Class) -> Result<DescriptorId, AllocError> {
         let frames = u32::from(class.shape.frames);
         let descriptor = self.memory.descriptors.alloc(class.shape)?;
         let taken = self.memory.take_run(frames);
@@ -203,8 +245,7 @@ impl Pool {
         self.memory.set_owner(pfn, descriptor);
         // relaxed: totals; the frames counted are this thread's.
         self.counters.resident.fetch_add(u64::from(resident), Ordering::Relaxed);
-        let total = self.counters.frames.fetch_add(u64::from(frames), Ordering::Relaxed);
-        self.counters.frames_max.fetch_max(total + u64::from(frames), Ordering::Relaxed);
+        self.counters.frames.fetch_add(u64::from(frames), Ordering::Relaxed);
         Ok(descriptor)
     }
 
@@ -214,8 +255,13 @@ impl Pool {
             return Ok(slot);
         }
         let descriptor = self.new_zspage(class)?;
+        // relaxed: totals. Compaction's own zspages replace others and do not count as use.
+        let frames = self.counters.frames.load(Ordering::Relaxed);
+        // relaxed: totals.
+        self.counters.frames_max.fetch_max(frames, Ordering::Relaxed);
         let mut state = class.lock();
         state.insert_zspage(&list, descriptor);
+        self.arrived();
         Ok(state.take_slot_of(&list, descriptor))
     }
 
@@ -264,6 +310,7 @@ impl Drop for Pool {
                 let mut state = class.lock();
                 let Some(descriptor) = state.zspages(list).next() else { break };
                 state.remove_zspage(&list, descriptor);
+                self.departs();
                 drop(state);
                 self.release_zspage(class, descriptor);
             }

@@ -73,6 +73,8 @@ impl Worker {
             self.shared.changed.notify_one();
         } else {
             state.running = self.start(Arc::downgrade(memory));
+            // Without a thread nobody will take the wish off: the next run tries again.
+            state.wanted = state.running;
         }
     }
 

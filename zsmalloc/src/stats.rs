@@ -31,7 +31,7 @@ pub struct PoolStats {
     pub object_bytes_resident: u64,
     /// Frames freed by compaction so far.
     pub pages_compacted: u64,
-    /// Leaves of cells in use, and those behind single handles.
+    /// Leaves of cells in clients' tables.
     pub leaves: u64,
     /// Leaves behind single handles.
     pub handle_leaves: u64,

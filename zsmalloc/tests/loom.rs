@@ -170,3 +170,42 @@ fn late_write_against_drain_and_next_owner() {
         assert_eq!(cell.content(), Content::Empty, "the next owner finds it empty");
     });
 }
+
+/// A leaf's page is discarded under all its locks: were it not, the lock bit of a thread with a
+/// stale number could vanish, and its unlocking wipe out what the next owner stored.
+#[test]
+fn stale_number_against_discard_and_next_owner() {
+    model(|| {
+        let pool = pool();
+        let leaf = pool.alloc_leaf().expect("room");
+        pool.free_leaf(leaf, |_| {}).expect("ours");
+        let other = Arc::clone(&pool);
+        let stale = thread::spawn(move || drop(other.cell(leaf, 0)));
+        pool.memory().release(0);
+        let next = pool.alloc_leaf().expect("room");
+        assert!(put(&pool, next, 0, 5));
+        stale.join().expect("the stale reader");
+        expect(&pool, next, 0, 5);
+        assert_eq!(pool.check().expect("no defect").objects, 1);
+    });
+}
+
+/// Handle cells are chained without their locks; a made-up number must not cut the chain.
+#[test]
+fn made_up_number_against_the_handle_chain() {
+    model(|| {
+        let pool = pool();
+        let handle = pool.alloc(&[1; SIZE]).expect("room");
+        let other = Arc::clone(&pool);
+        let first = LeafId::new(1).expect("not 0");
+        let stranger = thread::spawn(move || assert!(other.cell(first, 0).is_err()));
+        pool.free_handle(handle).expect("ours");
+        stranger.join().expect("the stranger");
+        let both = [pool.alloc(&[2; SIZE]).expect("room"), pool.alloc(&[3; SIZE]).expect("room")];
+        assert_eq!(pool.stats().handle_leaves, 1, "the chain is whole: two cells in one leaf");
+        for (handle, byte) in both.into_iter().zip([2, 3]) {
+            assert_eq!(pool.read(&handle).expect("ours")[..], [byte; SIZE]);
+            pool.free_handle(handle).expect("ours");
+        }
+    });
+}

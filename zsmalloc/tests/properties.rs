@@ -210,6 +210,44 @@ fn bad_lengths_and_foreign_handles_are_errors() {
     ours.free_handle(handle).expect("ours");
 }
 
+/// Pool numbers are given out per memory: the first pool of each has the same.
+#[test]
+fn a_handle_of_another_memory_is_foreign() {
+    let (one, two) = (memory(1 << 12), memory(1 << 12));
+    let (ours, theirs) = (pool(&one, Rule::LeastWaste, 8), pool(&two, Rule::LeastWaste, 8));
+    let (handle, other) = (ours.alloc(b"ours").expect("room"), theirs.alloc(b"x").expect("room"));
+    assert!(theirs.read(&handle).is_err());
+    let handle = theirs.free_handle(handle).expect_err("another memory's").0;
+    ours.free_handle(handle).expect("ours");
+    theirs.free_handle(other).expect("theirs");
+}
+
+#[test]
+fn numbers_that_no_leaf_has_are_refused() {
+    let memory = memory(1 << 12);
+    let pool = pool(&memory, Rule::LeastWaste, 8);
+    for number in [1, 2, 1 << 20, 1 << 23, u32::MAX] {
+        let leaf = zsmalloc::LeafId::new(number).expect("not 0");
+        assert!(pool.cell(leaf, 511).is_err() && pool.peek(leaf, 0).is_none(), "{number}");
+    }
+}
+
+#[test]
+fn compaction_does_not_count_as_use() {
+    let memory = memory(1 << 14);
+    let pool = pool(&memory, Rule::LeastWaste, 16);
+    let mut handles: Vec<Handle> = (0..4000)
+        .map(|seed| pool.alloc(&pattern(seed, 300 + seed as usize % 3000)).expect("room"))
+        .collect();
+    for handle in handles.drain(..).step_by(2).collect::<Vec<_>>() {
+        pool.free_handle(handle).expect("ours");
+    }
+    let max = pool.stats().mem_used_max;
+    pool.compact();
+    assert_eq!(pool.stats().mem_used_max, max);
+    pool.check().expect("no defect");
+}
+
 #[test]
 fn a_leaf_is_refused_to_other_pools_and_after_it_was_freed() {
     let memory = memory(1 << 12);
