@@ -169,7 +169,8 @@ impl Zram {
         self.slots.pool.store(blob).map_err(disk_error)
     }
 
-    /// Tries; at the limit, once more after compaction, which runs with no lock of the attempt held.
+    /// Tries; at the limit, once more after compaction, which runs with no lock of the attempt
+    /// held.
     fn with_room(&self, attempt: impl Fn() -> Result<(), DiskError>) -> Result<(), DiskError> {
         match attempt() {
             Err(DiskError::NoSpace) => {

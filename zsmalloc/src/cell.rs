@@ -261,14 +261,14 @@ impl<'p> CellGuard<'p> {
 
 impl Drop for CellGuard<'_> {
     fn drop(&mut self) {
-        // SeqCst: pairs with the waiter's re-check in `BitLockWaiters::wait_while`, so that either
-        // the waiter sees the bit gone or `wake` sees the waiter. It also pairs, as a Release,
-        // with the Acquire in `try_lock`.
+        // Either the waiter sees the bit gone in its re-check, or `wake` sees the waiter.
         if self.foreign {
-            // SeqCst: pairs as below. A free cell of a handle leaf is written without its lock.
+            // A free cell of a handle leaf is written without its lock: its word is left alone.
+            // SeqCst: pairs with the re-check in `BitLockWaiters::wait_while`.
             self.cell.fetch_and(!LOCKED, Ordering::SeqCst);
         } else {
-            // SeqCst: pairs as said above.
+            // SeqCst: pairs with the re-check in `BitLockWaiters::wait_while`, and as a Release
+            // with the Acquire in `try_lock`.
             self.cell.swap(self.word.0 & !LOCKED, Ordering::SeqCst);
         }
         self.pool.memory.leaves.waiters.wake(self.entry as usize);

@@ -114,8 +114,8 @@ impl Pool {
         }
     }
 
-    /// Moves the objects of the one sparse zspage to untouched frames, where that frees any. For the
-    /// time of the move both are there: the limit may be overshot by one zspage.
+    /// Moves the objects of the one sparse zspage to untouched frames, where that frees any. For
+    /// the time of the move both are there: the limit may be overshot by one zspage.
     fn trim(&self, class: &Class) {
         let list = self.list(class);
         let sparse = |state: &State| {

@@ -176,8 +176,8 @@ impl Memory {
     }
 
     /// Returns free frames and free leaves to the system, until at most `keep` bytes of resident
-    /// free frames are held; with 0, the zone's metadata of wholly free pageblocks goes too. Gives the
-    /// bytes returned.
+    /// free frames are held; with 0, the zone's metadata of wholly free pageblocks goes too. Gives
+    /// the bytes returned.
     pub fn release(&self, keep: u64) -> u64 {
         self.leaves.release();
         let mut returned = 0;
