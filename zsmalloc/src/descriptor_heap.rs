@@ -225,3 +225,86 @@ impl State {
         }
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn shape(objects: u16) -> Shape {
+        Shape { size: 32, frames: 1, objects }
+    }
+
+    fn units(objects: u16) -> u32 {
+        words_of(shape(objects)).div_ceil(UNIT_WORDS) as u32
+    }
+
+    /// The naive twin: who owns each unit of the table.
+    #[derive(Default)]
+    struct Twin {
+        owners: std::collections::HashMap<u32, u16>,
+        live: Vec<(DescriptorId, u16)>,
+    }
+
+    impl Twin {
+        fn add(&mut self, id: DescriptorId, objects: u16) {
+            assert!(id.0 >= SLAB_UNITS as u32, "slab 0 is never used");
+            for unit in id.0..id.0 + units(objects) {
+                assert_eq!(self.owners.insert(unit, objects), None, "unit {unit} has two owners");
+                assert_eq!(unit / SLAB_UNITS as u32, id.0 / SLAB_UNITS as u32, "in one slab");
+            }
+            self.live.push((id, objects));
+        }
+
+        fn remove(&mut self, which: usize) -> DescriptorId {
+            let (id, objects) = self.live.swap_remove(which % self.live.len());
+            (id.0..id.0 + units(objects)).for_each(|unit| drop(self.owners.remove(&unit)));
+            id
+        }
+
+        /// Slabs that cannot be empty.
+        fn slabs(&self) -> usize {
+            let slabs = self.live.iter().map(|(id, _)| id.0 / SLAB_UNITS as u32);
+            slabs.collect::<std::collections::HashSet<_>>().len()
+        }
+    }
+
+    proptest! {
+        /// No unit has two owners, and what is held is what is used, but for the slabs kept.
+        #[test]
+        fn descriptors_never_overlap(
+            steps in prop::collection::vec((any::<bool>(), 1u16..=256, any::<usize>()), 1..600),
+        ) {
+            let heap = DescriptorHeap::reserve(600).expect("address space");
+            let mut twin = Twin::default();
+            for (add, objects, which) in steps {
+                if add || twin.live.is_empty() {
+                    twin.add(heap.alloc(shape(objects)).expect("room"), objects);
+                } else {
+                    heap.free(twin.remove(which));
+                }
+                let held = heap.mapped_bytes() as usize / SLAB_BYTES;
+                prop_assert!(held >= twin.slabs() && held <= twin.slabs() + EMPTY_SLABS_HELD);
+            }
+            while !twin.live.is_empty() {
+                heap.free(twin.remove(0));
+            }
+            prop_assert!(heap.mapped_bytes() as usize <= EMPTY_SLABS_HELD * SLAB_BYTES);
+        }
+    }
+
+    #[test]
+    fn a_full_table_is_an_error_and_recovers() {
+        let heap = DescriptorHeap::reserve(1).expect("address space");
+        let mut ids = Vec::new();
+        let error = loop {
+            match heap.alloc(shape(256)) {
+                Ok(id) => ids.push(id),
+                Err(error) => break error,
+            }
+        };
+        assert_eq!((error, ids.len()), (AllocError::OutOfDescriptors, SLAB_UNITS / UNITS_MAX));
+        heap.free(ids[0]);
+        assert_eq!(heap.alloc(shape(256)), Ok(ids[0]));
+    }
+}

@@ -177,6 +177,25 @@ fn a_warm_run_does_not_take_a_pool_over_its_limit() {
 }
 
 #[test]
+fn free_frames_go_back_to_the_system_by_themselves() {
+    let config = MemoryConfig { arena_frames: 1 << 12, entries_max: 1 << 20, limit_bytes: 2 << 20 };
+    let memory = Memory::new(config).expect("address space");
+    let pool = pool(&memory, Rule::LeastWaste, 8);
+    let handles: Vec<Handle> =
+        (0..1024).map(|seed| pool.alloc(&pattern(seed, 4096)).expect("room")).collect();
+    for handle in handles {
+        pool.free_handle(handle).expect("ours");
+    }
+    // 4 MiB are free, 1 MiB may be held: the worker acts after a second.
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    while memory.free_bytes_held() > 1 << 20 {
+        assert!(std::time::Instant::now() < deadline, "{} bytes held", memory.free_bytes_held());
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+    memory.check_zone().expect("no defect in the zone");
+}
+
+#[test]
 fn the_arena_runs_out_with_an_error_and_recovers() {
     let memory = memory(512);
     let pool = pool(&memory, Rule::LeastWaste, 8);
