@@ -28,9 +28,9 @@ use crate::sync::atomic::{AtomicU32, Ordering, fence};
 use crate::sync::{fence_for_loom, hint};
 
 /// Buckets, as a shift: more than threads that are likely to wait at once.
-const BUCKETS_SHIFT: u32 = if cfg!(loom) { 1 } else { 6 };
+const BUCKETS_SHIFT: u32 = if cfg!(loom) { 1 } else { 4 };
 /// Buckets.
-const BUCKETS: usize = 1 << BUCKETS_SHIFT; // 64, 8 KiB
+const BUCKETS: usize = 1 << BUCKETS_SHIFT; // 16, 2 KiB
 
 const _: () = assert!(BUCKETS_SHIFT < u64::BITS, "the hash keeps its upper BUCKETS_SHIFT bits");
 

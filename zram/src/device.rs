@@ -113,6 +113,12 @@ impl Zram {
         self.slots.pool.compact()
     }
 
+    /// True when nothing was freed since the pool compacted itself: a device that is left alone for
+    /// a second is settled.
+    pub fn is_settled(&self) -> bool {
+        self.slots.pool.is_settled()
+    }
+
     /// The pool's `classes` table.
     pub fn classes(&self) -> zsmalloc::ClassTable {
         self.slots.pool.class_table()

@@ -17,18 +17,19 @@
 //! Lock: a cell's.
 
 use std::ops::Range;
+use std::sync::Arc;
 use zsmalloc::sync::atomic::{AtomicU32, Ordering};
 use zsmalloc::{AllocError, CellGuard, Content, LEAF_CELLS, LeafId, MemoryError, Pool, Table};
 
 /// Root and pool of a device.
 pub(crate) struct Slots {
     root: Table<AtomicU32>,
-    pub(crate) pool: Pool,
+    pub(crate) pool: Arc<Pool>,
 }
 
 impl Slots {
     /// An empty table of `pages` slots.
-    pub(crate) fn new(pool: Pool, pages: u64) -> Result<Slots, MemoryError> {
+    pub(crate) fn new(pool: Arc<Pool>, pages: u64) -> Result<Slots, MemoryError> {
         let root = pool.table(pages.div_ceil(LEAF_CELLS as u64) as usize)?;
         Ok(Slots { root, pool })
     }

@@ -21,8 +21,12 @@ const PAGE: usize = 4096;
 const MIB: u64 = 1 << 20;
 
 fn memory() -> Arc<Memory> {
-    let config =
-        MemoryConfig { arena_frames: 1 << 17, entries_max: 1 << 20, limit_bytes: 64 * MIB };
+    let config = MemoryConfig {
+        arena_frames: 1 << 17,
+        entries_max: 1 << 20,
+        limit_bytes: 64 * MIB,
+        worker: false,
+    };
     Memory::new(config).expect("address space")
 }
 

@@ -26,7 +26,8 @@ fn model(scenario: impl Fn() + Sync + Send + 'static) {
 }
 
 fn device() -> Arc<Zram> {
-    let config = MemoryConfig { arena_frames: 512, entries_max: 6, limit_bytes: 1 << 30 };
+    let config =
+        MemoryConfig { arena_frames: 512, entries_max: 6, limit_bytes: 1 << 30, worker: false };
     let memory = Memory::new(config).expect("small tables");
     Arc::new(Zram::new(memory, ZramConfig::new("zram0", 2 * LEAF)).expect("a device"))
 }

@@ -1,11 +1,11 @@
 //! Where descriptors live: a slab allocator over one lazily touched table.
 //!
 //! Descriptors of different classes differ in length (88 bytes for 17 objects, 564 for 128), so
-//! the table is cut into slab pages of 4096 bytes, each holding descriptors of one length.
+//! the table is cut into slabs of 2048 bytes, each holding descriptors of one length.
 //! Lengths are multiples of 16 bytes; a number is the offset in such units.
 //!
 //! ```text
-//!   table   | slab 0 (unused) | slab 1: 88+8 bytes x 42 | slab 2: 564+12 bytes x 7 | ...
+//!   table   | slab 0 (unused) | slab 1: 88+8 bytes x 21 | slab 2: 564+12 bytes x 3 | ...
 //!                                    |
 //!   Slab    units, used, next fresh descriptor, list of freed ones (through their first word)
 //! ```
@@ -13,7 +13,8 @@
 //! Invariants
 //! - I1 a slab is in the partial list of its length exactly when it has a free descriptor and at
 //!   least one in use.
-//! - I2 an empty slab belongs to no length; at most [`EMPTY_SLABS_HELD`] of them stay touched.
+//! - I2 an empty slab belongs to no length; beyond [`EMPTY_SLABS_HELD`] of them, whole pages of
+//!   such slabs are returned to the system.
 //!
 //! Lock: one leaf lock; zspages come and go far less often than objects.
 
@@ -27,10 +28,11 @@ use crate::geometry::Shape;
 /// Bytes that descriptor lengths are rounded up to.
 const UNIT_BYTES: usize = 16;
 const UNIT_WORDS: usize = UNIT_BYTES / size_of::<u32>(); // 4
-/// Bytes of a slab: a page; under loom, where each word costs, room for four short descriptors.
-const SLAB_BYTES: usize = if cfg!(loom) { 128 } else { PAGE_SIZE };
-const SLAB_UNITS: usize = SLAB_BYTES / UNIT_BYTES; // 256
-const SLAB_WORDS: usize = SLAB_BYTES / size_of::<u32>(); // 1024
+/// Bytes of a slab: half a page, as half of one is empty on average, for each of some 35 lengths.
+/// Under loom, where each word costs, room for four short descriptors.
+const SLAB_BYTES: usize = if cfg!(loom) { 128 } else { PAGE_SIZE / 2 };
+const SLAB_UNITS: usize = SLAB_BYTES / UNIT_BYTES; // 128
+const SLAB_WORDS: usize = SLAB_BYTES / size_of::<u32>(); // 512
 /// Units of the longest descriptor: 256 objects.
 const UNITS_MAX: usize = (4 + 8 + 256usize).div_ceil(UNIT_WORDS); // 67
 /// Empty slabs kept touched before they are returned together: one call for many pages.
@@ -51,7 +53,8 @@ struct State {
     slabs: Vec<Slab>,
     /// First partial slab by length in units; 0 = none.
     partial: [u32; UNITS_MAX + 1],
-    /// Empty slabs whose page is touched, and whose page was returned.
+    /// Empty slabs whose page is touched, and those whose page was returned, unless a neighbour
+    /// in use kept it.
     empty: Vec<u32>,
     returned: Vec<u32>,
 }
@@ -74,7 +77,7 @@ impl Slab {
 }
 
 impl DescriptorHeap {
-    /// Room for at most `slabs` pages of descriptors; nothing is touched yet.
+    /// Room for at most `slabs` slabs of descriptors; nothing is touched yet.
     pub(crate) fn reserve(slabs: usize) -> Result<DescriptorHeap, HostError> {
         let state = State {
             slabs: vec![Slab::default()], // slab 0 is never used: descriptor number 0 means none
@@ -231,6 +234,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    const SLABS_PER_PAGE: usize = PAGE_SIZE / SLAB_BYTES;
+
     fn shape(objects: u16) -> Shape {
         Shape { size: 32, frames: 1, objects }
     }
@@ -258,7 +263,9 @@ mod tests {
 
         fn remove(&mut self, which: usize) -> DescriptorId {
             let (id, objects) = self.live.swap_remove(which % self.live.len());
-            (id.0..id.0 + units(objects)).for_each(|unit| drop(self.owners.remove(&unit)));
+            for unit in id.0..id.0 + units(objects) {
+                assert_eq!(self.owners.remove(&unit), Some(objects));
+            }
             id
         }
 
@@ -283,13 +290,14 @@ mod tests {
                 } else {
                     heap.free(twin.remove(which));
                 }
-                let held = heap.mapped_bytes() as usize / SLAB_BYTES;
-                prop_assert!(held >= twin.slabs() && held <= twin.slabs() + EMPTY_SLABS_HELD);
+                let pages = heap.mapped_bytes() as usize / PAGE_SIZE;
+                let most = twin.slabs() + EMPTY_SLABS_HELD + 1;
+                prop_assert!(pages * SLABS_PER_PAGE >= twin.slabs() && pages <= most);
             }
             while !twin.live.is_empty() {
                 heap.free(twin.remove(0));
             }
-            prop_assert!(heap.mapped_bytes() as usize <= EMPTY_SLABS_HELD * SLAB_BYTES);
+            prop_assert!(heap.mapped_bytes() as usize <= (EMPTY_SLABS_HELD + 1) * PAGE_SIZE);
         }
     }
 

@@ -19,6 +19,7 @@
 //!     arena_frames: 1 << 16,
 //!     entries_max: 1 << 20,
 //!     limit_bytes: 64 << 20,
+//!     worker: true,
 //! })?;
 //! let pool = Pool::new(memory, PoolConfig::default())?;
 //! let handle = pool.alloc(b"some bytes")?;
@@ -48,9 +49,9 @@ mod leaf;
 mod memory;
 mod object;
 mod pool;
-mod release;
 mod stats;
 mod word;
+mod worker;
 #[expect(unsafe_code, reason = "the fence: payload of zspages, see its invariants")]
 mod zspage;
 

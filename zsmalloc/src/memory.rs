@@ -21,7 +21,7 @@
 //! Locks: the zone's, inside `SharedZone`; it is the last in the order and held for list work only.
 
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use buddy::{Migratetype, Order, Pfn, SharedZone, Warm};
 use host::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -31,14 +31,15 @@ use crate::descriptor::DescriptorId;
 use crate::descriptor_heap::DescriptorHeap;
 use crate::error::{AllocError, MemoryError};
 use crate::leaf::{LEAF_CELLS, Leaves, POOL_ID_MAX};
-use crate::release::Worker;
+use crate::pool::Pool;
 use crate::word::PFN_BITS;
+use crate::worker::Worker;
 
 /// Frames of the largest arena.
 const ARENA_FRAMES_MAX: u32 = 1 << PFN_BITS; // 4 TiB
-/// Frames per slab page of descriptors: 64 bytes a frame, enough when the objects of a full arena
+/// Frames per slab of descriptors: 64 bytes a frame, enough when the objects of a full arena
 /// average 300 bytes. An arena is larger than memory, and shorter objects need fewer frames.
-const FRAMES_PER_SLAB: u32 = 64;
+const FRAMES_PER_SLAB: u32 = 32;
 /// Frames of the smallest: the zone hands out whole pageblocks' worth.
 const ARENA_FRAMES_MIN: u32 = 512; // 2 MiB
 /// Memory assumed where the system does not say how much there is.
@@ -62,6 +63,9 @@ pub struct MemoryConfig {
     /// Resident bytes that the pools are expected to stay under; decides how many free frames are
     /// kept for reuse.
     pub limit_bytes: u64,
+    /// Whether a thread may be started that compacts pools at rest and gives free frames back.
+    /// Without it, that is done when asked for.
+    pub worker: bool,
 }
 
 impl MemoryConfig {
@@ -73,6 +77,7 @@ impl MemoryConfig {
             arena_frames: frames.clamp(1 << 16, u64::from(ARENA_FRAMES_MAX)) as u32,
             entries_max: bytes.div_ceil(host::PAGE_SIZE as u64) + (1 << 24),
             limit_bytes: limits.default_limit.unwrap_or(FALLBACK_BYTES),
+            worker: true,
         }
     }
 }
@@ -86,8 +91,10 @@ pub struct Memory {
     pub(crate) descriptors: DescriptorHeap,
     pub(crate) leaves: Leaves,
     free_held: AtomicU64,
-    pools: AtomicU32,
-    worker: Worker,
+    pool_ids: AtomicU32,
+    /// The pools there are, for the worker.
+    pools: Mutex<Vec<Weak<Pool>>>,
+    pub(crate) worker: Worker,
 }
 
 impl Memory {
@@ -109,8 +116,9 @@ impl Memory {
             )?,
             leaves: Leaves::reserve(leaves as usize)?,
             free_held: AtomicU64::new(0),
-            pools: AtomicU32::new(0),
-            worker: Worker::new(config.limit_bytes),
+            pool_ids: AtomicU32::new(0),
+            pools: Mutex::default(),
+            worker: Worker::new(config.limit_bytes, config.worker),
         }))
     }
 
@@ -196,11 +204,25 @@ impl Memory {
     /// An id for a pool.
     pub(crate) fn pool_id(&self) -> Result<u32, MemoryError> {
         // relaxed: only uniqueness matters.
-        let id = self.pools.fetch_add(1, Ordering::Relaxed) + 1;
+        let id = self.pool_ids.fetch_add(1, Ordering::Relaxed) + 1;
         if id > POOL_ID_MAX {
             return Err(MemoryError::BadConfig { what: "this memory has had 2^30 pools" });
         }
         Ok(id)
+    }
+
+    /// Enters a pool for the worker.
+    pub(crate) fn enter_pool(&self, pool: &Arc<Pool>) {
+        let mut pools = self.pools.lock().unwrap_or_else(PoisonError::into_inner);
+        pools.retain(|pool| pool.strong_count() > 0);
+        pools.push(Arc::downgrade(pool));
+    }
+
+    /// Compacts the pools that are at rest; false while one is in use.
+    pub(crate) fn settle(&self) -> bool {
+        let pools = self.pools.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let settled = |settled: bool, pool: Arc<Pool>| pool.settle() && settled;
+        pools.iter().filter_map(Weak::upgrade).fold(true, settled)
     }
 
     /// A run of contiguous frames, and how many of them are resident already.
@@ -233,7 +255,7 @@ impl Memory {
         let held = self.free_held.fetch_add(u64::from(resident), Ordering::Relaxed);
         let warm = if resident == 0 { Warm::Untouched } else { Warm::Resident };
         self.unclaim(run, warm);
-        self.worker.notice(self, (held + u64::from(resident)) * host::PAGE_SIZE as u64);
+        self.worker.notice_free(self, (held + u64::from(resident)) * host::PAGE_SIZE as u64);
     }
 
     /// The descriptor of the zspage that starts at `pfn`; its class lock is held.

@@ -19,7 +19,7 @@
 use std::sync::Arc;
 
 use host::sync::Mutex;
-use host::sync::atomic::{AtomicU64, Ordering};
+use host::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use host::{PAGE_SIZE, Run, Table};
 
 use crate::class::{Class, Slot};
@@ -63,6 +63,9 @@ pub struct Pool {
     /// Held by the thread that compacts.
     pub(crate) compacting: Mutex<()>,
     pub(crate) name: PoolName,
+    /// Set by the first free after a compaction by the worker; operations at its last look.
+    stirred: AtomicBool,
+    looked_at: AtomicU64,
 }
 
 /// Independent totals of a pool.
@@ -86,7 +89,11 @@ pub(crate) struct Counters {
 
 impl Pool {
     /// An empty pool on `memory`.
-    pub fn new(memory: Arc<Memory>, config: PoolConfig) -> Result<Pool, MemoryError> {
+    ///
+    /// # Errors
+    ///
+    /// [`MemoryError`] when the memory has had too many pools.
+    pub fn new(memory: Arc<Memory>, config: PoolConfig) -> Result<Arc<Pool>, MemoryError> {
         let geometry = Geometry::new(config.rule, config.chain);
         let classes: Vec<Class> =
             geometry.classes().map(|index| Class::new(index, geometry.shape(index))).collect();
@@ -94,7 +101,7 @@ impl Pool {
         for (position, class) in classes.iter().enumerate() {
             positions[class.index.get()] = position as u8;
         }
-        Ok(Pool {
+        let pool = Arc::new(Pool {
             id: memory.pool_id()?,
             memory,
             geometry,
@@ -104,7 +111,11 @@ impl Pool {
             handles: HandleList::new(),
             compacting: Mutex::new(()),
             name: PoolName::default(),
-        })
+            stirred: AtomicBool::new(false),
+            looked_at: AtomicU64::new(0),
+        });
+        pool.memory.enter_pool(&pool);
+        Ok(pool)
     }
 
     /// The memory the pool lives in.
@@ -181,6 +192,38 @@ impl Pool {
         if let Some(descriptor) = emptied {
             self.release_zspage(class, descriptor);
         }
+        self.stir();
+    }
+
+    /// Tells the worker, once, that there may be something to compact.
+    fn stir(&self) {
+        // relaxed: a hint. A free that reads an old value is followed by the worker's second look.
+        if !self.stirred.load(Ordering::Relaxed) && !self.stirred.swap(true, Ordering::Relaxed) {
+            self.memory.worker.notice_stirred(&self.memory);
+        }
+    }
+
+    /// True when no object was freed since the worker compacted the pool.
+    pub fn is_settled(&self) -> bool {
+        // relaxed: a hint.
+        !self.stirred.load(Ordering::Relaxed)
+    }
+
+    /// Compacts the pool if objects were freed and nothing changed since the last call; false
+    /// while it is in use.
+    pub(crate) fn settle(&self) -> bool {
+        if self.is_settled() {
+            return true;
+        }
+        let operations = self.operations();
+        // relaxed: the worker alone looks.
+        if self.looked_at.swap(operations, Ordering::Relaxed) != operations {
+            return false;
+        }
+        self.compact();
+        // relaxed: a hint; a free during the compaction is one more reason for the next.
+        self.stirred.store(false, Ordering::Relaxed);
+        true
     }
 
     /// A zspage was taken out of its class, whose lock is held, and is about to be given back.

@@ -22,10 +22,11 @@ fn model(scenario: impl Fn() + Sync + Send + 'static) {
 }
 
 fn pool() -> Arc<Pool> {
-    let config = MemoryConfig { arena_frames: 512, entries_max: 6, limit_bytes: 1 << 30 };
+    let config =
+        MemoryConfig { arena_frames: 512, entries_max: 6, limit_bytes: 1 << 30, worker: false };
     let memory = Memory::new(config).expect("small tables");
     let config = PoolConfig { rule: Rule::LeastWaste, chain: ChainSize::new(1).expect("1") };
-    Arc::new(Pool::new(memory, config).expect("a pool"))
+    Pool::new(memory, config).expect("a pool")
 }
 
 fn put(pool: &Pool, leaf: LeafId, index: usize, byte: u8) -> bool {

@@ -13,11 +13,16 @@ use proptest::prelude::*;
 use zsmalloc::{AllocError, ChainSize, Handle, Memory, MemoryConfig, Pool, PoolConfig, Rule};
 
 fn memory(frames: u32) -> Arc<Memory> {
-    let config = MemoryConfig { arena_frames: frames, entries_max: 1 << 20, limit_bytes: 64 << 20 };
+    let config = MemoryConfig {
+        arena_frames: frames,
+        entries_max: 1 << 20,
+        limit_bytes: 64 << 20,
+        worker: false,
+    };
     Memory::new(config).expect("address space")
 }
 
-fn pool(memory: &Arc<Memory>, rule: Rule, chain: usize) -> Pool {
+fn pool(memory: &Arc<Memory>, rule: Rule, chain: usize) -> Arc<Pool> {
     let config = PoolConfig { rule, chain: ChainSize::new(chain).expect("1 to 16") };
     Pool::new(Arc::clone(memory), config).expect("a pool")
 }
@@ -49,7 +54,7 @@ fn action() -> impl Strategy<Value = Action> {
 }
 
 struct Twin {
-    pool: Pool,
+    pool: Arc<Pool>,
     objects: Vec<(Handle, Vec<u8>)>,
     stored: u64,
 }
@@ -178,7 +183,12 @@ fn a_warm_run_does_not_take_a_pool_over_its_limit() {
 
 #[test]
 fn free_frames_go_back_to_the_system_by_themselves() {
-    let config = MemoryConfig { arena_frames: 1 << 12, entries_max: 1 << 20, limit_bytes: 2 << 20 };
+    let config = MemoryConfig {
+        arena_frames: 1 << 12,
+        entries_max: 1 << 20,
+        limit_bytes: 2 << 20,
+        worker: true,
+    };
     let memory = Memory::new(config).expect("address space");
     let pool = pool(&memory, Rule::LeastWaste, 8);
     let handles: Vec<Handle> =
@@ -193,6 +203,33 @@ fn free_frames_go_back_to_the_system_by_themselves() {
         std::thread::sleep(std::time::Duration::from_millis(50));
     }
     memory.check_zone().expect("no defect in the zone");
+}
+
+#[test]
+fn a_pool_at_rest_compacts_itself() {
+    let config = MemoryConfig {
+        arena_frames: 1 << 14,
+        entries_max: 1 << 20,
+        limit_bytes: 64 << 20,
+        worker: true,
+    };
+    let memory = Memory::new(config).expect("address space");
+    let pool = pool(&memory, Rule::LeastWaste, 8);
+    let mut handles: Vec<Handle> =
+        (0..6000).map(|seed| pool.alloc(&pattern(seed, 1000)).expect("room")).collect();
+    for handle in handles.drain(..).step_by(2).collect::<Vec<_>>() {
+        pool.free_handle(handle).expect("ours");
+    }
+    assert!(!pool.is_settled());
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    while !pool.is_settled() {
+        assert!(std::time::Instant::now() < deadline, "never settled");
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+    let stats = pool.stats();
+    assert!(stats.pages_compacted > 0);
+    assert!(stats.object_bytes_resident < 3000 * 1050, "{stats:?}");
+    pool.check().expect("no defect");
 }
 
 #[test]

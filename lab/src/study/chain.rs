@@ -5,8 +5,9 @@
 //!     half:   a random half of the corpus, the same for every row of the table
 //!     whole:  all of it, in order
 //!     for every --algorithm, --rule, --chain-order, and the kernel:
-//!       store it, read it back, (half: overwrite a tenth, read it back,) read the counters,
-//!       compact, read it back, read the counters
+//!       store it, read it back, (half: overwrite a tenth,) read the counters (`unsettled_*`),
+//!       leave it alone until it is at rest, read it back, read the counters,
+//!       compact, read it back, read the counters (`compacted_*`)
 //! ```
 //!
 //! Rows are medians over the runs. What an order saves against order 2 is the mean of the paired
@@ -170,7 +171,7 @@ impl Bench<'_> {
     }
 }
 
-const COLUMNS: [Column; 20] = [
+const COLUMNS: [Column; 21] = [
     Column::new("store", "store", Format::Plain),
     Column::new("algorithm", "algorithm", Format::Plain),
     Column::new("corpus_bytes", "corpus MiB", Format::Mib),
@@ -186,6 +187,7 @@ const COLUMNS: [Column; 20] = [
     Column::new("accounted_bytes", "accounted MiB", Format::Mib),
     Column::new("huge_pages", "huge pages", Format::Plain),
     Column::new("overhead_mem_used", "used over %", Format::Percent),
+    Column::new("unsettled_overhead_all_in", "at once over %", Format::Percent),
     Column::new("overhead_all_in", "all-in over %", Format::Percent),
     Column::new("compacted_overhead_all_in", "compacted over %", Format::Percent),
     Column::new("saves_bytes", "saves MiB", Format::Mib),

@@ -1,6 +1,8 @@
 //! Medians over the runs, and what every order saves against order 2.
+//!
+//! Invariant: a difference is taken between runs of the same number, which stored the same pages.
 
-use super::trial::{COMPACTED, MEASURED};
+use super::trial::{COMPACTED, MEASURED, UNSETTLED};
 use crate::row::{Row, column, grouped};
 use crate::stats;
 
@@ -44,6 +46,9 @@ fn summarise(group: &[Row], base: Option<&[Row]>) -> Row {
     row.set("runs", group.len());
     for field in MEASURED {
         row.spread(field, &column(group, field));
+    }
+    for field in UNSETTLED.map(|field| format!("unsettled_{field}")) {
+        row.spread(&field, &column(group, &field));
     }
     for field in COMPACTED.map(|field| format!("compacted_{field}")) {
         row.spread(&field, &column(group, &field));

@@ -8,6 +8,7 @@ use crate::error::LabError;
 use crate::kernel::{Aligned, KernelZram};
 use crate::row::Row;
 use crate::study::ours;
+use std::time::{Duration, Instant};
 use zram::Zram;
 use zsmalloc::{ChainSize, Geometry};
 
@@ -28,6 +29,10 @@ pub(super) const MEASURED: [&str; 13] = [
     "overhead_all_in",
 ];
 
+/// Fields measured before that, right after the last write, with the prefix `unsettled_`.
+pub(super) const UNSETTLED: [&str; 3] =
+    ["object_bytes_resident", "accounted_bytes", "overhead_all_in"];
+
 /// Fields measured again after compaction, there with the prefix `compacted_`.
 pub(super) const COMPACTED: [&str; 5] = [
     "mem_used_total",
@@ -37,10 +42,16 @@ pub(super) const COMPACTED: [&str; 5] = [
     "overhead_all_in",
 ];
 
+/// How long a pool may take to come to rest, and how often it is asked.
+const SETTLE_MAX: Duration = Duration::from_secs(60);
+const SETTLE_LOOK: Duration = Duration::from_millis(20);
+
 /// Something that holds pages and can be counted.
 trait Store {
     fn write(&mut self, slot: usize, page: &[u8]) -> Result<(), LabError>;
     fn read(&mut self, slot: usize) -> Result<&[u8], LabError>;
+    /// Waits until the store has done what it does by itself when it is left alone.
+    fn settle(&mut self) -> Result<(), LabError>;
     fn compact(&mut self) -> Result<(), LabError>;
     /// The counters, by the names of `MEASURED`; what the store cannot tell is left out.
     fn count(&self) -> Result<Row, LabError>;
@@ -93,19 +104,22 @@ fn measure(
     for &(slot, page) in &plan.again {
         store.write(slot as usize, corpus.page(page as usize))?;
     }
+    set_all(row, "unsettled_", &UNSETTLED, &with_overheads(store.count()?));
+    store.settle()?;
     let last = plan.last();
     verify(store, &last, corpus)?;
     let counted = with_overheads(store.count()?);
-    for field in MEASURED {
-        row.set(field, counted.get(field).clone());
-    }
+    set_all(row, "", &MEASURED, &counted);
     store.compact()?;
     verify(store, &last, corpus)?;
-    let counted = with_overheads(store.count()?);
-    for field in COMPACTED {
-        row.set(&format!("compacted_{field}"), counted.get(field).clone());
-    }
+    set_all(row, "compacted_", &COMPACTED, &with_overheads(store.count()?));
     Ok(())
+}
+
+fn set_all(row: &mut Row, prefix: &str, fields: &[&str], counted: &Row) {
+    for field in fields {
+        row.set(&format!("{prefix}{field}"), counted.get(field).clone());
+    }
 }
 
 fn verify(store: &mut impl Store, pages: &[u32], corpus: &Corpus) -> Result<(), LabError> {
@@ -140,6 +154,17 @@ impl Store for Ours {
     fn read(&mut self, slot: usize) -> Result<&[u8], LabError> {
         ours::read(&self.disk, slot, &mut self.page)?;
         Ok(&self.page)
+    }
+
+    fn settle(&mut self) -> Result<(), LabError> {
+        let deadline = Instant::now() + SETTLE_MAX;
+        while !self.disk.is_settled() {
+            if Instant::now() > deadline {
+                return Err(LabError::Wrong("the pool never came to rest".into()));
+            }
+            std::thread::sleep(SETTLE_LOOK);
+        }
+        Ok(())
     }
 
     fn compact(&mut self) -> Result<(), LabError> {
@@ -180,6 +205,11 @@ impl Store for Kernel<'_> {
     fn read(&mut self, slot: usize) -> Result<&[u8], LabError> {
         self.peer.read(slot, &mut self.page)?;
         Ok(self.page.bytes())
+    }
+
+    /// The kernel compacts under memory pressure only.
+    fn settle(&mut self) -> Result<(), LabError> {
+        Ok(())
     }
 
     fn compact(&mut self) -> Result<(), LabError> {
@@ -238,6 +268,10 @@ mod tests {
         fn read(&mut self, slot: usize) -> Result<&[u8], LabError> {
             Ok(self.pages[slot].as_deref().unwrap_or(&[]))
         }
+        fn settle(&mut self) -> Result<(), LabError> {
+            Ok(())
+        }
+
         fn compact(&mut self) -> Result<(), LabError> {
             if self.loses == Loses::AllWhenCompacted {
                 self.pages.fill(None);
