@@ -2,39 +2,27 @@
 
 use crate::support::{Scratch, lab, succeed};
 use std::collections::HashSet;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 const PAGE: usize = 4096;
 const PAGES: usize = 300;
 
-/// Page `index` of what the child holds.
+/// Page `index` of what the child, `examples/hold_pages.rs`, holds.
 fn pattern(index: usize) -> Vec<u8> {
     let word = (index as u64 + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     let words = (0..PAGE as u64 / 8).map(|at| word ^ (at / 5));
     words.flat_map(u64::to_le_bytes).collect()
 }
 
-/// Not a test: what the child runs, until its standard input ends.
-#[test]
-#[ignore = "the child of the other tests"]
-fn hold_the_patterns() {
-    let mut memory = vec![0; (PAGES + 1) * PAGE];
-    let start = memory.as_ptr().align_offset(PAGE);
-    for (index, page) in memory[start..].chunks_exact_mut(PAGE).take(PAGES).enumerate() {
-        page.copy_from_slice(&pattern(index));
-    }
-    println!("\nholding");
-    std::io::stdin().read_to_end(&mut Vec::new()).unwrap();
-    assert_eq!(memory[start..][..PAGE], pattern(0));
-}
-
 struct Holder(Child);
 
 impl Holder {
     fn start() -> Holder {
-        let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["--exact", "corpus::hold_the_patterns", "--ignored", "--nocapture"]);
+        // Cargo builds examples with the tests, next to the program.
+        let program = Path::new(env!("CARGO_BIN_EXE_lab")).with_file_name("examples/hold_pages");
+        let mut command = Command::new(program);
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let output = BufReader::new(child.stdout.take().unwrap());
         assert!(output.lines().any(|line| line.unwrap() == "holding"), "the child did not start");
