@@ -44,7 +44,10 @@ impl Answers {
     }
 
     fn stat(&self) -> Value {
-        let stat = self.device.stat().with_buffers(self.server.buffer_bytes() as u64);
+        // The LZ4 library keeps state for every thread that compresses: one per connection here.
+        let threads = self.server.connections() * self.device.config().algorithm.thread_bytes();
+        let buffers = self.server.buffer_bytes();
+        let stat = self.device.stat().with_server(buffers as u64, threads as u64);
         let mut answer = document::stat(&stat);
         answer["server"] = json!({
             "pid": std::process::id(),

@@ -114,11 +114,14 @@ impl Stat {
         (stored > 0).then(|| self.accounted_bytes() as f64 / stored as f64 - 1.0)
     }
 
-    /// Enters the buffers of a server that serves this device; they are heap, and resident.
+    /// Enters what a server of this device holds on the heap: the buffers of its connections, and
+    /// the codec state of their threads. Both are resident.
     #[must_use]
-    pub fn with_buffers(mut self, bytes: u64) -> Stat {
-        self.metadata.buffers += bytes;
-        self.resident_bytes = self.resident_bytes.map(|resident| resident + bytes);
+    pub fn with_server(mut self, buffers: u64, codec_contexts: u64) -> Stat {
+        self.metadata.buffers += buffers;
+        self.metadata.codec_contexts += codec_contexts;
+        let heap = buffers + codec_contexts;
+        self.resident_bytes = self.resident_bytes.map(|resident| resident + heap);
         self
     }
 }
