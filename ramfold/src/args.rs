@@ -125,10 +125,13 @@ pub(crate) struct Check {
 fn device_name(text: &str) -> Result<String, String> {
     const LEN_MAX: usize = 64;
     let plain = |c: char| c.is_alphanumeric() || "-_.+@:".contains(c);
-    if text.is_empty() || text.len() > LEN_MAX || text.starts_with('.') || !text.chars().all(plain)
-    {
+    // The sockets of `x` are x.sock and x.ctl: a device of such a name would answer in its place.
+    let taken = text.ends_with(".sock") || text.ends_with(".ctl");
+    let sized = !text.is_empty() && text.len() <= LEN_MAX && !taken;
+    if !sized || text.starts_with(['.', '-']) || !text.chars().all(plain) {
         return Err(format!(
-            "{text:?} is no name for a device; use up to {LEN_MAX} letters, digits, - and _"
+            "{text:?} is no name for a device; use up to {LEN_MAX} letters and digits, after the \
+             first also - _ . + @ :, but not .sock or .ctl at the end"
         ));
     }
     Ok(text.to_owned())

@@ -146,13 +146,27 @@ fn clear(path: &Path) -> Result<(), ServeError> {
         }
         Ok(_) => {}
     }
-    match UnixStream::connect(path) {
+    match knock(path) {
         Ok(_) => Err(ServeError::InUse(path.to_owned())),
+        // Somebody listens, and is too busy or stopped to answer.
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+            Err(ServeError::InUse(path.to_owned()))
+        }
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
             fs::remove_file(path).map_err(failed)
         }
         Err(error) => Err(failed(error)),
     }
+}
+
+/// Connects without waiting: a server that is stopped, its backlog full, is `WouldBlock`.
+pub(crate) fn knock(path: &Path) -> io::Result<UnixStream> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let fd = net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    net::connect(&fd, &SocketAddrUnix::new(path)?)?;
+    let stream = UnixStream::from(fd);
+    stream.set_nonblocking(false)?;
+    Ok(stream)
 }
 
 /// Makes the socket and listens. On Linux the file takes the mode the unbound socket has, so

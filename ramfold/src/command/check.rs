@@ -23,7 +23,7 @@ fn sentence(target: &str, report: &Value) -> String {
     let number = |name: &str| report[name].as_u64().unwrap_or(0);
     let moved = match report["moved"].as_bool() {
         Some(false) => "every counter agrees",
-        _ => "requests moved things meanwhile, so sums were not compared",
+        _ => "things moved meanwhile, so sums were not compared",
     };
     format!(
         "{target}: no defect; {} pages stored, {} decoded, {} objects in {} zspages; {moved}\n",

@@ -94,7 +94,26 @@ const fn is_close(limit: u64, available: u64) -> bool {
     limit > available / 100 * LIMIT_WARN_PERCENT
 }
 
+/// Cells are beside the limit: a disk all of whose pages are written takes 8 bytes for each.
+fn warn_of_table(disksize: u64, limit: u64) {
+    let table = disksize / PAGE_SIZE as u64 * 8;
+    let available = limits::memory_available().to_be_had();
+    let is_the_table =
+        |&bytes: &u64| is_close(limit.saturating_add(table), bytes) && !is_close(limit, bytes);
+    if let Some(available) = available.filter(is_the_table) {
+        complain(&format!(
+            "warning: once all of --size {} is written its slot table takes {}; with the memory \
+             limit of {} that is more than {LIMIT_WARN_PERCENT} % of the {} available",
+            human(disksize),
+            human(table),
+            human(limit),
+            human(available)
+        ));
+    }
+}
+
 fn device(args: &args::Serve, mem_limit: u64) -> Result<Arc<Zram>, Failure> {
+    warn_of_table(args.size, mem_limit);
     let room = MemoryConfig { limit_bytes: mem_limit, ..MemoryConfig::for_disk(args.size) };
     let config = ZramConfig {
         name: args.name.clone(),

@@ -3,11 +3,14 @@
 //! Invariant: each figure is compared with a number this test knows from elsewhere, not only
 //! looked at.
 
+use std::io::Read;
 use std::process::{Child, Command, Stdio};
 
 use serde_json::Value;
 
-use crate::rig::{PAGE_SIZE, Scratch, Server, from_env, noise, ramfold, real_files, succeed};
+use crate::rig::{
+    PAGE_SIZE, Scratch, Server, from_env, needs, noise, ramfold, real_files, succeed,
+};
 
 const STAT_FIELDS: [&str; 21] = [
     "chain_order",
@@ -240,4 +243,26 @@ fn a_live_process_can_be_estimated() {
     let text = succeed(&mut ramfold(&["estimate", "--pid", &child.0.id().to_string(), "--json"]));
     let estimate = parse(&text);
     assert!(estimate["pages"].as_u64() > Some(0), "{estimate}");
+}
+
+/// Pages that were read and never written are the system's one page of zeros, nobody's memory.
+#[test]
+fn a_page_that_was_only_read_is_not_counted() {
+    if !needs(&["python3"]) {
+        return;
+    }
+    let script = "import mmap, sys\n\
+        m = mmap.mmap(-1, 64 << 20, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)\n\
+        sum(m[at] for at in range(0, 64 << 20, 4096))\n\
+        print('ready', flush=True)\n\
+        sys.stdin.read()";
+    let mut child = Command::new("python3");
+    child.args(["-c", script]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = Killed(child.spawn().unwrap());
+    let mut ready = [0; 6];
+    child.0.stdout.take().unwrap().read_exact(&mut ready).unwrap();
+    let pid = child.0.id().to_string();
+    let estimate = parse(&succeed(&mut ramfold(&["estimate", "--pid", &pid, "--json"])));
+    let pages = estimate["pages"].as_u64().unwrap();
+    assert!(pages > 0 && pages < 16_384 / 2, "{pages} pages of a process that wrote few");
 }

@@ -4,9 +4,9 @@
 //! limit or has sent `ANSWER_MAX` bytes.
 
 use super::{ANSWER_MAX, CALL_TIMEOUT, Request, Response};
+use crate::door::knock;
 use serde_json::Value;
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use std::{error, fmt};
@@ -82,7 +82,7 @@ pub fn call_within(path: &Path, request: &Request, limit: Duration) -> Result<Va
 }
 
 fn exchange(path: &Path, request: &Request, limit: Duration) -> io::Result<String> {
-    let mut stream = UnixStream::connect(path)?;
+    let mut stream = knock(path)?;
     stream.set_read_timeout(Some(limit))?;
     stream.set_write_timeout(Some(limit))?;
     let mut text = serde_json::to_string(request).map_err(io::Error::other)?;

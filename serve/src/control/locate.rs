@@ -13,11 +13,12 @@
 //! may make a directory of the right name in a temporary one.
 
 use super::ControlError;
+use crate::door::knock;
 use crate::runtime::{self, CONTROL_SUFFIX, SOCKET_SUFFIX};
 use crate::uri;
 use std::fs;
+use std::io;
 use std::os::unix::fs::FileTypeExt;
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
 /// A server that runs.
@@ -84,7 +85,10 @@ fn beside(path: &Path) -> Result<PathBuf, String> {
 
 fn list_in(directory: &Path) -> Vec<Running> {
     let mut running = found_in(directory);
-    running.retain(|server| UnixStream::connect(&server.control).is_ok());
+    running.retain(|server| match knock(&server.control) {
+        Ok(_) => true,
+        Err(error) => error.kind() == io::ErrorKind::WouldBlock,
+    });
     running
 }
 

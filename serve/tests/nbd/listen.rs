@@ -5,6 +5,7 @@
 use crate::client::{Answer, Client};
 use crate::fixture::{Fixture, SIZE, Scratch};
 use disk::RamDisk;
+use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use serve::{ServeError, Server, ServerConfig};
 use std::fs;
 use std::net::TcpStream;
@@ -116,4 +117,25 @@ fn all_listeners_lead_to_the_same_disk() {
     remote.write(5000, b"over TCP").unwrap();
     let seen = fixture.open(true).read(5000, 8).unwrap();
     assert_eq!(seen, Answer::Data(b"over TCP".to_vec()));
+}
+
+/// Connecting to it would wait for ever: it is stopped, and as many clients as it has room for are
+/// in line.
+#[test]
+fn a_server_that_does_not_accept_is_in_use() {
+    let scratch = Scratch::new();
+    let path = scratch.path("nbd.sock");
+    let address = SocketAddrUnix::new(&path).unwrap();
+    let socket =
+        |flags| net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).unwrap();
+    let stopped = socket(SocketFlags::CLOEXEC);
+    net::bind(&stopped, &address).unwrap();
+    net::listen(&stopped, 1).unwrap();
+    let in_line: Vec<_> = std::iter::repeat_with(|| socket(SocketFlags::NONBLOCK))
+        .take_while(|client| net::connect(client, &address).is_ok())
+        .take(16)
+        .collect();
+    assert!(in_line.len() < 16, "the line is full");
+    assert!(matches!(refusal(at(&path)), ServeError::InUse(_)));
+    assert!(path.exists(), "a live socket is left alone");
 }

@@ -2,7 +2,7 @@
 
 use crate::client::*;
 use crate::fixture::{Fixture, SIZE, pattern};
-use disk::RamDisk;
+use disk::{Allocation, Disk, DiskError, Extent, RamDisk};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -71,4 +71,51 @@ fn dropping_a_server_stops_it() {
     let mut client = fixture.open(true);
     drop(fixture);
     assert!(client.is_closed());
+}
+
+/// A disk that takes its time to flush.
+struct Slow(RamDisk);
+
+impl Disk for Slow {
+    fn size_bytes(&self) -> u64 {
+        self.0.size_bytes()
+    }
+
+    fn read(&self, offset: u64, buf: &mut [u8]) -> Result<(), DiskError> {
+        self.0.read(offset, buf)
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> Result<(), DiskError> {
+        self.0.write(offset, data)
+    }
+
+    fn discard(&self, offset: u64, len: u64) -> Result<(), DiskError> {
+        self.0.discard(offset, len)
+    }
+
+    fn write_zeroes(&self, offset: u64, len: u64, keep: Allocation) -> Result<(), DiskError> {
+        self.0.write_zeroes(offset, len, keep)
+    }
+
+    fn flush(&self) -> Result<(), DiskError> {
+        thread::sleep(Duration::from_millis(20));
+        self.0.flush()
+    }
+
+    fn next_extent(&self, offset: u64, len: u64) -> Result<Extent, DiskError> {
+        self.0.next_extent(offset, len)
+    }
+}
+
+/// Requests that a client sent ahead were all served before the stop was noticed: thousands fit
+/// an inbox, and each may be slow.
+#[test]
+fn what_was_sent_ahead_does_not_hold_it_up() {
+    let disk = Arc::new(Slow(RamDisk::new(SIZE).unwrap()));
+    let fixture = Fixture::with(disk, |config| config.stop_grace = Duration::from_millis(100));
+    let mut eager = fixture.open(true);
+    eager.write(0, &pattern(1 << 20, 1)).unwrap(); // a large inbox
+    let flush = encode(&Ask { kind: FLUSH, ..Ask::default() });
+    eager.line.write_all(&flush.repeat(3000)).unwrap(); // a minute of work
+    stop(&fixture);
 }

@@ -42,7 +42,10 @@ const CHUNK_PAGES: usize = 512;
 const PRESENT: u64 = 1 << 63;
 /// `pagemap` word: it is a file's, or shared.
 const FILE_OR_SHARED: u64 = 1 << 61;
-const _: () = assert!(PRESENT & FILE_OR_SHARED == 0, "two bits of one word, see pagemap.rst");
+/// `pagemap` word: no other process maps it.
+const EXCLUSIVE: u64 = 1 << 56;
+const _: () =
+    assert!(PRESENT & FILE_OR_SHARED & EXCLUSIVE == 0, "two bits of one word, see pagemap.rst");
 
 /// Pages of a process, copied.
 pub(super) struct Snapshot {
@@ -129,8 +132,9 @@ impl Process {
         Failure::about(format!("process {}", self.pid), why)
     }
 
-    /// Addresses of the pages that are present and anonymous.
-    fn wanted(&self) -> impl Iterator<Item = u64> {
+    /// Addresses of the pages that are present and anonymous, and whether the process alone maps
+    /// them.
+    fn wanted(&self) -> impl Iterator<Item = (u64, bool)> {
         let chunk_bytes = (CHUNK_PAGES * PAGE_SIZE) as u64;
         let chunks = self.ranges.iter().flat_map(move |range| {
             let starts = range.clone().step_by(CHUNK_PAGES * PAGE_SIZE);
@@ -139,7 +143,8 @@ impl Process {
         chunks.flat_map(|chunk| {
             let words = self.page_map_of(&chunk);
             let pages = chunk.step_by(PAGE_SIZE).zip(words);
-            pages.filter(|&(_, word)| is_anonymous(word)).map(|(address, _)| address)
+            let wanted = pages.filter(|&(_, word)| is_anonymous(word));
+            wanted.map(|(address, word)| (address, word & EXCLUSIVE != 0))
         })
     }
 
@@ -161,12 +166,17 @@ impl Process {
         let copy = device(room, KEPT, limit)?;
         let (mut pages, mut unread) = (0, 0);
         let mut page = [0; PAGE_SIZE];
-        for address in self.wanted().step_by(stride as usize) {
+        for (address, alone) in self.wanted().step_by(stride as usize) {
             if pages == room {
                 break;
             }
             if self.memory.read_exact_at(&mut page, address).is_err() {
                 unread += 1;
+                continue;
+            }
+            // What was read and never written is the system's one page of zeros, nobody's memory;
+            // the page map tells it from the process's own by nothing but this.
+            if !alone && page.iter().all(|&byte| byte == 0) {
                 continue;
             }
             keep(&copy, pages, &page)?;
@@ -196,14 +206,15 @@ const fn is_anonymous(word: u64) -> bool {
     word & PRESENT != 0 && word & FILE_OR_SHARED == 0
 }
 
-/// The range of a line of `maps` that is readable and private. A private mapping of a file has
+/// The range of a line of `maps` that is private; what may not be read now may hold pages all the
+/// same, and is read by the rights of a debugger. A private mapping of a file has
 /// anonymous pages where it was written to. The kernel's own ranges have none.
 fn parse_mapping(line: &str) -> Option<Range<u64>> {
     let mut fields = line.split_ascii_whitespace();
     let (start, end) = fields.next()?.split_once('-')?;
     let rights = fields.next()?;
     let is_kernels = fields.nth(3).is_some_and(|path| path.starts_with("[v"));
-    (rights.starts_with('r') && rights.ends_with('p') && !is_kernels).then_some(())?;
+    (rights.ends_with('p') && !is_kernels).then_some(())?;
     let address = |text| u64::from_str_radix(text, 16).ok();
     let (start, end) = (address(start)?, address(end)?);
     (start < end).then_some(start..end)
@@ -214,13 +225,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn private_readable_mappings_have_pages() {
+    fn private_mappings_have_pages() {
         let heap = "55d0c0a00000-55d0c0a21000 rw-p 00000000 00:00 0          [heap]";
         assert_eq!(parse_mapping(heap), Some(0x55d0_c0a0_0000..0x55d0_c0a2_1000));
         assert!(parse_mapping("7f10000-7f20000 rw-p 00001000 fe:00 12 /usr/lib/x.so").is_some());
+        assert!(parse_mapping("7f10-7f20 ---p 00000000 00:00 0").is_some(), "it may hold pages");
         for line in [
             "7f10-7f20 rw-s 00000000 00:01 99 /dev/zero (deleted)",
-            "7f10-7f20 ---p 00000000 00:00 0",
             "7ffc-7ffd r--p 00000000 00:00 0 [vvar]",
             "ffff-fffff --xp 00000000 00:00 0 [vsyscall]",
             "2000-1000 rw-p 00000000 00:00 0",

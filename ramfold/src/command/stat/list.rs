@@ -1,11 +1,13 @@
 //! The servers that run in the runtime directory, one line each.
 
+use std::time::Duration;
+
 use serde_json::Value;
-use serve::control::{self, Request, Running};
+use serve::control::{self, ControlError, Request, Running};
 
 use crate::args;
 use crate::failure::Failure;
-use crate::output::{print, print_json};
+use crate::output::{complain, print, print_json};
 use crate::size::human;
 
 /// Prints the table, or the devices as an array.
@@ -26,12 +28,21 @@ struct Row {
     stat: Value,
 }
 
-/// One that ends between being listed and being asked is left out.
+/// How long one server may keep the others waiting.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// One that ends between being listed and being asked is left out; one that does not answer is
+/// said to be there.
 fn rows(servers: &[Running]) -> Vec<Row> {
-    let ask = |server: &Running| {
-        let stat = control::call(&server.control, &Request::Stat).ok()?;
-        Some(Row { name: server.name.clone(), stat })
-    };
+    let ask =
+        |server: &Running| match control::call_within(&server.control, &Request::Stat, PATIENCE) {
+            Ok(stat) => Some(Row { name: server.name.clone(), stat }),
+            Err(ControlError::Timeout(_)) => {
+                complain(&format!("{} does not answer", server.name));
+                None
+            }
+            Err(_) => None,
+        };
     servers.iter().filter_map(ask).collect()
 }
 
