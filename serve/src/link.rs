@@ -151,8 +151,8 @@ impl<'a> Link<'a> {
         self.outbox.rewind(mark);
     }
 
-    /// A reply is complete: send if enough has come together. Ends the conversation of a server that
-    /// stops: what a client sent ahead may be minutes of work.
+    /// A reply is complete: send if enough has come together. Ends the conversation of a server
+    /// that stops: what a client sent ahead may be minutes of work.
     pub(crate) fn complete(&mut self) -> Result<(), End> {
         if self.ticket.is_stopping() {
             self.send()?;

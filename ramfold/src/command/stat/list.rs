@@ -1,4 +1,6 @@
 //! The servers that run in the runtime directory, one line each.
+//!
+//! Invariant: one that does not answer keeps the others waiting for `PATIENCE` at most.
 
 use std::time::Duration;
 
