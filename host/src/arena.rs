@@ -39,10 +39,13 @@ const _: () = assert!(
     "byte offsets of all frames fit in usize"
 );
 
+/// Two arenas of this many bytes, as a shift, start in different units of as many. User addresses
+/// have 48 bits unless a program asks for more, so the number of the unit has 27.
+const NUMBER_SHIFT: u32 = 21;
+
 /// A reserved range of frames. See the module's picture.
 #[derive(Debug)]
 pub struct Arena {
-    id: ArenaId,
     frames: u32,
     mapping: Mapping,
     claimed: Table<AtomicU64>,
@@ -58,9 +61,12 @@ impl Arena {
         Arena::build(frames, None)
     }
 
-    /// As [`Arena::reserve`], with operations that `faults` can make fail.
-    pub fn with_faults(frames: u32, faults: Arc<FailureInjector>) -> Result<Arena, HostError> {
-        Arena::build(frames, Some(faults))
+    /// As [`Arena::reserve`], with operations that `faults`, where there are any, can make fail.
+    pub fn with_faults(
+        frames: u32,
+        faults: impl Into<Option<Arc<FailureInjector>>>,
+    ) -> Result<Arena, HostError> {
+        Arena::build(frames, faults.into())
     }
 
     fn build(frames: u32, faults: Option<Arc<FailureInjector>>) -> Result<Arena, HostError> {
@@ -70,24 +76,38 @@ impl Arena {
         guard(faults.as_deref(), Operation::Reserve)?;
         let words = words_for(frames as usize);
         Ok(Arena {
-            id: ArenaId::default(),
             frames,
             mapping: Mapping::reserve(frames as usize)?,
-            claimed: Table::reserve(words)?,
-            resident: Table::reserve(words)?,
+            claimed: Table::with_faults(words, faults.clone())?,
+            resident: Table::with_faults(words, faults.clone())?,
             resident_frames: AtomicU64::new(0),
             faults,
         })
     }
 
     /// Frames in the arena.
+    #[inline]
     pub fn frames(&self) -> u32 {
         self.frames
     }
 
     /// The address of frame 0. What may be done there, a [`Run`] says.
+    #[inline]
     pub fn base(&self) -> NonNull<u8> {
         self.mapping.base()
+    }
+
+    /// A number that no other arena of this process has while this one lives, or for ever after
+    /// [`Arena::keep_number`]. Its first address in units of 2 MiB; shorter arenas may share one.
+    #[inline]
+    pub fn number(&self) -> u32 {
+        (self.base().as_ptr().addr() >> NUMBER_SHIFT) as u32
+    }
+
+    /// Keeps the arena's addresses reserved, without memory, when it is dropped, so that no later
+    /// arena has its number.
+    pub fn keep_number(&self) {
+        self.mapping.keep_addresses();
     }
 
     /// The addresses of all frames.
@@ -126,7 +146,7 @@ impl Arena {
                 return Err(ClaimError::InUse { pfn: taken });
             }
         }
-        Ok(Run::new(raw, self.id.clone()))
+        Ok(Run::new(raw, self.id()))
     }
 
     fn check_range(&self, raw: RawRun) -> Result<(), ClaimError> {
@@ -156,9 +176,13 @@ impl Arena {
         }
     }
 
+    fn id(&self) -> ArenaId {
+        ArenaId(self.base().as_ptr().addr())
+    }
+
     /// Gives frames up for anyone to claim, and says how many of them are resident (they stay so).
     pub fn unclaim(&self, run: Run) -> Result<u32, ForeignRun> {
-        if !run.is_of(&self.id) {
+        if !run.is_of(self.id()) {
             return Err(ForeignRun { run });
         }
         let resident = self.resident_in(run.pfn(), run.frames());
@@ -180,7 +204,7 @@ impl Arena {
     /// - No frame of it is covered by any other token made since.
     pub unsafe fn run_from_raw(&self, raw: RawRun) -> Run {
         debug_assert_eq!(self.claimed_in(raw.pfn, raw.frames), raw.frames, "A1: {raw:?}");
-        Run::new(raw, self.id.clone())
+        Run::new(raw, self.id())
     }
 
     /// How many of the frames `pfn..pfn + frames` are claimed.
@@ -189,8 +213,11 @@ impl Arena {
     }
 
     /// Whether frame `pfn` has been touched since it was last purged.
+    #[inline]
     pub fn is_resident(&self, pfn: u32) -> bool {
-        self.resident_in(pfn, 1) == 1
+        let word = self.resident.get(word_of(pfn as usize));
+        // relaxed: a single bit; whoever needs it to hold still has the token.
+        word.is_some_and(|word| word.load(Ordering::Relaxed) & mask_of(pfn as usize) != 0)
     }
 
     /// How many of the frames `pfn..pfn + frames` are resident.
@@ -241,7 +268,7 @@ impl Arena {
     ///
     /// On an error nothing has changed, except that the content may be gone.
     pub fn purge(&self, run: &mut Run) -> Result<u32, HostError> {
-        if !run.is_of(&self.id) {
+        if !run.is_of(self.id()) {
             return Err(HostError::ForeignRun);
         }
         guard(self.faults.as_deref(), Operation::Purge)?;
@@ -251,6 +278,31 @@ impl Arena {
         // frames, which are exactly the pages of this number.
         unsafe { self.mapping.discard(touched)? };
         Ok(self.clear_resident(bits))
+    }
+
+    /// As [`Arena::purge`], for many runs in one call to the system.
+    ///
+    /// On an error nothing has changed, except that the content may be gone.
+    pub fn purge_all(&self, runs: &mut [Run]) -> Result<u32, HostError> {
+        if !runs.iter().all(|run| run.is_of(self.id())) {
+            return Err(HostError::ForeignRun);
+        }
+        guard(self.faults.as_deref(), Operation::Purge)?;
+        let bits = |run: &Run| bits_of(RawRun { pfn: run.pfn(), frames: run.frames() });
+        let mut touched: Vec<_> =
+            runs.iter().filter_map(|run| self.resident_span(bits(run))).collect();
+        touched.sort_unstable_by_key(|span| span.start);
+        touched.dedup_by(|next, span| {
+            let adjacent = span.end == next.start;
+            if adjacent {
+                span.end = next.end;
+            }
+            adjacent
+        });
+        // SAFETY: the tokens are borrowed exclusively, so by A1 nobody has a reference into their
+        // frames, of which these spans are parts.
+        unsafe { self.mapping.discard_all(&touched)? };
+        Ok(runs.iter().map(|run| self.clear_resident(bits(run))).sum())
     }
 
     /// From the first resident frame of `bits` to the last.
@@ -310,7 +362,17 @@ impl Arena {
     fn start_of(&self, run: &Run) -> Option<NonNull<u8>> {
         let offset = run.pfn() as usize * PAGE_SIZE;
         // SAFETY: a run of this arena was checked against its size when it was claimed.
-        run.is_of(&self.id).then(|| unsafe { self.base().add(offset) })
+        run.is_of(self.id()).then(|| unsafe { self.base().add(offset) })
+    }
+}
+
+impl Drop for Arena {
+    /// A token that is still out must not pass for one of a later arena's.
+    fn drop(&mut self) {
+        // relaxed: the value is this thread's alone.
+        if self.claimed.any_held(|word| word.load(Ordering::Relaxed) != 0) {
+            self.keep_number();
+        }
     }
 }
 

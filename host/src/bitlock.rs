@@ -34,9 +34,9 @@ const BUCKETS: usize = 1 << BUCKETS_SHIFT; // 16, 2 KiB
 
 const _: () = assert!(BUCKETS_SHIFT < u64::BITS, "the hash keeps its upper BUCKETS_SHIFT bits");
 
-/// Looks at a taken bit before going to sleep. None under loom, where a look yields to the other
+/// Looks at a taken bit before going to sleep. None in a model, where a look yields to the other
 /// threads and so hides the interleavings that lead to sleep.
-const SPINS: u32 = if cfg!(loom) { 0 } else { 100 };
+const SPINS: u32 = if cfg!(any(loom, shuttle)) { 0 } else { 100 };
 
 /// 2^64 divided by the golden ratio: spreads neighbouring keys over the buckets (Knuth, 6.4).
 const GOLDEN: u64 = 0x9E37_79B9_7F4A_7C15;

@@ -4,7 +4,7 @@
 //! never stands for a lock.
 
 /// The CPU this thread ran on a moment ago; any number, to be taken modulo the number of shards.
-#[cfg(not(any(loom, miri)))]
+#[cfg(not(any(loom, shuttle, miri)))]
 #[inline]
 pub fn current_hint() -> usize {
     rustix::thread::sched_getcpu()
@@ -14,6 +14,12 @@ pub fn current_hint() -> usize {
 #[cfg(any(loom, miri))]
 pub fn current_hint() -> usize {
     0
+}
+
+/// Under shuttle every thread has a CPU of its own.
+#[cfg(shuttle)]
+pub fn current_hint() -> usize {
+    shuttle::thread::current().id().into()
 }
 
 /// CPUs this process may use at once (its affinity and its cgroup's quota counted), at least one.

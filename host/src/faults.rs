@@ -1,16 +1,21 @@
-//! Failure injection: the Nth guarded operation from now fails, once.
+//! Failure injection: the Nth guarded operation from now fails, once or from then on.
 //!
-//! An injector belongs to whoever builds an arena or a table with it; nothing is global. A test
-//! sweeps N upwards until its scenario runs through without the injector firing, and so has
-//! seen every refusal the system could give at every point where one is possible.
+//! ```text
+//!    arm(n)         . . . . F . . . . .        one refusal at every point, in turn
+//!    arm_from(n)    . . . . F F F F F F        a system that has nothing more to give
+//! ```
 //!
-//! Invariant: an armed injector fires exactly once, however many threads race to it: the
+//! An injector belongs to whoever builds an arena, a table or what is made of them; nothing is
+//! global. A test sweeps N upwards until its scenario runs through without the injector firing, and
+//! so has seen every refusal the system could give at every point where one is possible.
+//!
+//! Invariant: armed by `arm`, an injector fires exactly once, however many threads race to it: the
 //! operation whose decrement reaches zero fails, and no other.
 
 use crate::error::HostError;
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// An operation that can be made to fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,30 +23,55 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub enum Operation {
     /// Reserving address space for an arena or a table.
     Reserve,
+    /// Taking a run of frames from an allocator above the arena.
+    Frames,
     /// Claiming a run of frames.
     Claim,
     /// Returning the memory of a run.
     Purge,
+    /// Taking a part of a table that was not in use.
+    Extend,
     /// Returning the memory of table pages.
     Discard,
+}
+
+impl Operation {
+    /// Every operation.
+    pub const ALL: [Operation; 6] = [
+        Operation::Reserve,
+        Operation::Frames,
+        Operation::Claim,
+        Operation::Purge,
+        Operation::Extend,
+        Operation::Discard,
+    ];
 }
 
 impl fmt::Display for Operation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Operation::Reserve => "a reservation",
+            Operation::Frames => "taking frames",
             Operation::Claim => "a claim",
             Operation::Purge => "a purge",
+            Operation::Extend => "an extension",
             Operation::Discard => "a discard",
         })
     }
 }
 
+/// Set in the countdown when the failure is to last.
+const LASTING: u64 = 1 << 63;
+
+const _: () = assert!(LASTING.is_power_of_two(), "one bit, above any count");
+
 /// Counts guarded operations down and fails the one that reaches zero.
 #[derive(Debug, Default)]
 pub struct FailureInjector {
-    /// 0: disarmed; n: the nth operation from now fails.
+    /// 0: disarmed; n: the nth operation from now fails; with LASTING, those after it too.
     countdown: AtomicU64,
+    /// What failed last.
+    fired: Mutex<Option<Operation>>,
 }
 
 impl FailureInjector {
@@ -52,30 +82,57 @@ impl FailureInjector {
 
     /// Makes the `nth` guarded operation from now fail (1: the next one; 0 disarms).
     pub fn arm(&self, nth: u64) {
+        *self.last() = None;
         // relaxed: one independent value; a test arms before it starts what is to fail.
         self.countdown.store(nth, Ordering::Relaxed);
     }
 
-    /// Whether a failure is still to come: false once it has fired.
+    /// Makes the `nth` guarded operation from now fail, and all after it until the next arming (0
+    /// disarms).
+    pub fn arm_from(&self, nth: u64) {
+        self.arm(if nth == 0 { 0 } else { nth | LASTING });
+    }
+
+    /// Whether a failure is still to come: false once it has fired, but for a lasting one.
     pub fn is_armed(&self) -> bool {
         // relaxed: one independent value, read when the operations have returned.
         self.countdown.load(Ordering::Relaxed) != 0
     }
 
+    /// What failed last since the injector was armed.
+    pub fn fired(&self) -> Option<Operation> {
+        *self.last()
+    }
+
+    fn last(&self) -> std::sync::MutexGuard<'_, Option<Operation>> {
+        // One value, whole whoever panicked.
+        self.fired.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn fires(&self) -> bool {
+        let next = |left: u64| match left {
+            0 => None,
+            left if left == LASTING | 1 => Some(left),
+            left => Some(left - 1),
+        };
         // relaxed: the decrement alone decides who fires; it publishes nothing else.
         let (set, fetch) = (Ordering::Relaxed, Ordering::Relaxed);
-        self.countdown.fetch_update(set, fetch, |left| left.checked_sub(1)) == Ok(1)
+        let before = self.countdown.fetch_update(set, fetch, next);
+        before.is_ok_and(|before| before & !LASTING == 1)
     }
 }
 
-/// Whether `operation` has to fail now.
-pub(crate) fn guard(
-    faults: Option<&FailureInjector>,
-    operation: Operation,
-) -> Result<(), HostError> {
+/// Whether `operation` has to fail now: for whoever has an operation of these kinds to guard.
+///
+/// # Errors
+///
+/// [`HostError::Injected`], when it is this one's turn.
+pub fn guard(faults: Option<&FailureInjector>, operation: Operation) -> Result<(), HostError> {
     match faults {
-        Some(injector) if injector.fires() => Err(HostError::Injected(operation)),
+        Some(injector) if injector.fires() => {
+            *injector.last() = Some(operation);
+            Err(HostError::Injected(operation))
+        }
         _ => Ok(()),
     }
 }
@@ -84,14 +141,27 @@ pub(crate) fn guard(
 mod tests {
     use super::*;
 
+    fn failures(injector: &FailureInjector) -> Vec<bool> {
+        (0..6).map(|_| guard(Some(injector), Operation::Claim).is_err()).collect()
+    }
+
     #[test]
     fn exactly_the_nth_operation_fails() {
         let injector = FailureInjector::new();
         injector.arm(3);
-        let failed: Vec<bool> =
-            (0..6).map(|_| guard(Some(&injector), Operation::Claim).is_err()).collect();
-        assert_eq!(failed, [false, false, true, false, false, false]);
+        assert_eq!(failures(&injector), [false, false, true, false, false, false]);
         assert!(!injector.is_armed(), "a fired injector is disarmed");
+        assert_eq!(injector.fired(), Some(Operation::Claim));
+    }
+
+    #[test]
+    fn a_lasting_failure_lasts_until_the_next_arming() {
+        let injector = FailureInjector::new();
+        injector.arm_from(3);
+        assert_eq!(failures(&injector), [false, false, true, true, true, true]);
+        assert!(injector.is_armed(), "more is to come");
+        injector.arm(0);
+        assert_eq!((failures(&injector), injector.fired()), (vec![false; 6], None));
     }
 
     #[test]

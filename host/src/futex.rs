@@ -4,15 +4,15 @@
 //!
 //! Invariant F1: a waiter that sleeps has found the word equal to what it expected, at a moment
 //! after which every `wake` finds it asleep. The kernel has it from the lock of its hash bucket,
-//! the model used under loom from a mutex.
+//! the model used under loom and shuttle from a mutex.
 
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 pub(crate) use futex_system::Futex;
 
-#[cfg(loom)]
+#[cfg(any(loom, shuttle))]
 pub(crate) use futex_model::Futex;
 
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 mod futex_system {
     use std::sync::atomic::AtomicU32;
 
@@ -66,10 +66,11 @@ mod futex_system {
     }
 }
 
-#[cfg(loom)]
+#[cfg(any(loom, shuttle))]
 mod futex_model {
     use crate::sync::atomic::{AtomicU32, Ordering};
     use crate::sync::{Condvar, Mutex, MutexGuard};
+    use std::sync::PoisonError;
 
     /// The word, and what the kernel keeps for it.
     #[derive(Debug)]
@@ -89,7 +90,8 @@ mod futex_model {
         }
 
         fn bucket(&self) -> MutexGuard<'_, ()> {
-            self.bucket.lock().expect("no scenario panics inside the model")
+            // A scenario that panicked elsewhere is to end as itself.
+            self.bucket.lock().unwrap_or_else(PoisonError::into_inner)
         }
 
         pub(crate) fn wait(&self, expected: u32) {
@@ -97,7 +99,7 @@ mod futex_model {
             // SeqCst pairs with the barrier the kernel takes before it compares, so that a
             // word changed before a wake is seen changed by a wait that comes after it.
             if self.word.load(Ordering::SeqCst) == expected {
-                drop(self.asleep.wait(bucket).expect("no scenario panics inside the model"));
+                drop(self.asleep.wait(bucket).unwrap_or_else(PoisonError::into_inner));
             }
         }
 

@@ -11,6 +11,15 @@
 //! sleeps on the word, the word is CONTENDED or someone has been woken who will make it so again:
 //! a thread that has slept takes the lock as CONTENDED, since others may sleep still.
 //!
+//! ```text
+//!      Lock { own word, value }        Lock { shared, value }   Lock { shared, value }
+//!                                                 `------> LockWord <------'
+//! ```
+//!
+//! A lock has a word of its own, or shares a [`LockWord`] with others. Invariant L3: which word a
+//! lock uses never changes, and nothing but locks reaches a word. So L1 holds over all the locks of
+//! a word: while one of them is taken, so are the others, and no other guard of any of them exists.
+//!
 //! The three states are those of Drepper's "Futexes Are Tricky". There is no poisoning: a panic
 //! with the lock held gives it up, and what it left half-done is the concern of whoever panics
 //! with a lock held; code in this tree does not.
@@ -22,39 +31,62 @@ use crate::sync::{MutPtr, UnsafeCell, hint};
 use std::fmt;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
 
 const FREE: u32 = 0;
 const HELD: u32 = 1;
 const CONTENDED: u32 = 2;
 
 /// Looks at a taken lock before going to sleep: about the length of our longest short hold. None
-/// under loom, where a look yields to the other threads and so hides the way to sleep.
-const SPINS: u32 = if cfg!(loom) { 0 } else { 100 };
+/// in a model, where a look yields to the other threads and so hides the way to sleep.
+const SPINS: u32 = if cfg!(any(loom, shuttle)) { 0 } else { 100 };
 
-/// A value that one thread at a time may reach. See the module's picture.
+/// A word that several locks share: see [`Lock::sharing`]. Alone on its cache lines, as many locks
+/// want it and nothing else should.
+#[derive(Debug)]
+#[repr(align(128))]
+pub struct LockWord(Futex);
+
+impl Default for LockWord {
+    fn default() -> LockWord {
+        LockWord(Futex::new(FREE))
+    }
+}
+
+/// A value that one thread at a time may reach. See the module's pictures.
 pub struct Lock<T> {
-    state: Futex,
+    own: Futex,
+    /// What is used instead of `own`, from the beginning to the end (L3).
+    shared: Option<Arc<LockWord>>,
     rank: Rank,
     value: UnsafeCell<T>,
 }
 
 // SAFETY: the lock owns its value; sending the one sends the other.
 unsafe impl<T: Send> Send for Lock<T> {}
-// SAFETY: by L1 the value is reached by one thread at a time, so that sharing the lock only
-// ever sends the value.
+// SAFETY: by L1 and L3 the value is reached by one thread at a time, so that sharing the lock
+// only ever sends the value; a shared word holds no data.
 unsafe impl<T: Send> Sync for Lock<T> {}
 
 impl<T> Lock<T> {
     /// A free lock.
-    #[cfg(not(loom))]
+    #[cfg(not(any(loom, shuttle)))]
     pub const fn new(rank: Rank, value: T) -> Lock<T> {
-        Lock { state: Futex::new(FREE), rank, value: UnsafeCell::new(value) }
+        Lock { own: Futex::new(FREE), shared: None, rank, value: UnsafeCell::new(value) }
     }
 
-    /// A free lock; not `const`, since loom's atomics are not.
-    #[cfg(loom)]
+    /// A free lock; not `const`, since the atomics of a model are not.
+    #[cfg(any(loom, shuttle))]
     pub fn new(rank: Rank, value: T) -> Lock<T> {
-        Lock { state: Futex::new(FREE), rank, value: UnsafeCell::new(value) }
+        Lock { own: Futex::new(FREE), shared: None, rank, value: UnsafeCell::new(value) }
+    }
+
+    /// A lock that is taken whenever another one of `word` is: one lock over many values.
+    ///
+    /// A thread that holds one of them and waits for another waits for itself. Locks of one word
+    /// have one rank, so that debug builds catch it.
+    pub fn sharing(word: Arc<LockWord>, rank: Rank, value: T) -> Lock<T> {
+        Lock { shared: Some(word), ..Lock::new(rank, value) }
     }
 
     /// Waits for the lock.
@@ -82,9 +114,18 @@ impl<T> Lock<T> {
         self.value.into_inner()
     }
 
+    /// The word that says whether the lock is taken.
+    #[inline]
+    fn state(&self) -> &Futex {
+        match &self.shared {
+            None => &self.own,
+            Some(word) => &word.0,
+        }
+    }
+
     #[inline]
     fn guard(&self, held: Held) -> LockGuard<'_, T> {
-        let taken = Taken { state: &self.state, _held: held };
+        let taken = Taken { state: self.state(), _held: held };
         LockGuard { value: self.value.get_mut(), _taken: taken, exclusive: PhantomData }
     }
 
@@ -93,7 +134,7 @@ impl<T> Lock<T> {
         // Acquire pairs with the Release in `Taken::drop`, so that the last holder's changes to the
         // value are seen. relaxed: a failure tells only that the lock is taken.
         let (taken, failed) = (Ordering::Acquire, Ordering::Relaxed);
-        self.state.word().compare_exchange(FREE, HELD, taken, failed).is_ok()
+        self.state().word().compare_exchange(FREE, HELD, taken, failed).is_ok()
     }
 
     #[cold]
@@ -103,8 +144,8 @@ impl<T> Lock<T> {
         }
         // Acquire pairs with the Release in `Taken::drop`, as in `try_acquire`. Taken as CONTENDED:
         // others may be asleep (L2).
-        while self.state.word().swap(CONTENDED, Ordering::Acquire) != FREE {
-            self.state.wait(CONTENDED);
+        while self.state().word().swap(CONTENDED, Ordering::Acquire) != FREE {
+            self.state().wait(CONTENDED);
         }
     }
 
@@ -112,7 +153,7 @@ impl<T> Lock<T> {
     fn spin(&self) -> bool {
         for _ in 0..SPINS {
             // relaxed: a hint; whoever sees FREE still has to acquire.
-            match self.state.word().load(Ordering::Relaxed) {
+            match self.state().word().load(Ordering::Relaxed) {
                 FREE => return true,
                 CONTENDED => return false,
                 _ => hint::spin_loop(),
@@ -162,7 +203,7 @@ impl<T> Deref for LockGuard<'_, T> {
 
     #[inline]
     fn deref(&self) -> &T {
-        // SAFETY: by L1 this guard is the only way to the value, and it is borrowed.
+        // SAFETY: by L1 and L3 this guard is the only way to the value, and it is borrowed.
         self.value.with(|value| unsafe { &*value })
     }
 }
@@ -170,7 +211,7 @@ impl<T> Deref for LockGuard<'_, T> {
 impl<T> DerefMut for LockGuard<'_, T> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: by L1 this guard is the only way to the value, and it is borrowed exclusively.
+        // SAFETY: by L1 and L3 this guard is the only way to the value; it is borrowed exclusively.
         self.value.with(|value| unsafe { &mut *value })
     }
 }

@@ -18,12 +18,15 @@ use crate::error::HostError;
 use std::io;
 use std::ops::Range;
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Address space, owned. Says nothing about who may touch which byte: its owner does.
 #[derive(Debug)]
 pub(crate) struct Mapping {
     base: NonNull<u8>,
     len: usize,
+    /// The addresses outlive the value, so that nobody gets them again.
+    kept: AtomicBool,
 }
 
 // SAFETY: an owned range of addresses, not tied to a thread; it hands out no references.
@@ -42,10 +45,11 @@ impl Mapping {
         }
         system::check_page_size()?;
         let base = system::reserve(len).map_err(refused)?;
-        Ok(Mapping { base, len })
+        Ok(Mapping { base, len, kept: AtomicBool::new(false) })
     }
 
     /// The lowest address.
+    #[inline]
     pub(crate) fn base(&self) -> NonNull<u8> {
         self.base
     }
@@ -54,6 +58,12 @@ impl Mapping {
     pub(crate) fn range(&self) -> Range<usize> {
         let start = self.base.as_ptr().addr();
         start..start + self.len
+    }
+
+    /// From now on, dropping the value returns the memory and keeps the addresses reserved.
+    pub(crate) fn keep_addresses(&self) {
+        // relaxed: read by `drop`, which has the value alone.
+        self.kept.store(true, Ordering::Relaxed);
     }
 
     /// Gives `pages` back to the system: they read as zeros and cost nothing until touched.
@@ -70,17 +80,36 @@ impl Mapping {
         // SAFETY: the assertion keeps the result inside the mapping (M1).
         let start = unsafe { self.base.add(pages.start * PAGE_SIZE) };
         // SAFETY: these pages are ours (M1), and the caller vouches for references to them.
-        let outcome = unsafe { system::discard(start, bytes) };
-        outcome.map_err(|source| HostError::Advise {
-            advice: "MADV_DONTNEED",
-            bytes: bytes as u64,
-            source,
-        })
+        unsafe { system::discard(start, bytes) }.map_err(refused(bytes))
     }
+
+    /// As [`Mapping::discard`], for many ranges.
+    ///
+    /// # Safety
+    ///
+    /// - No reference to plain (non-atomic) data on these pages is alive.
+    pub(crate) unsafe fn discard_all(&self, ranges: &[Range<usize>]) -> Result<(), HostError> {
+        let last = ranges.iter().map(|pages| pages.end).max().unwrap_or(0);
+        assert!(last <= self.len / PAGE_SIZE, "page {last} lies past the mapping");
+        let bytes = ranges.iter().map(|pages| pages.len() * PAGE_SIZE).sum();
+        // SAFETY: these pages are ours (M1), and the caller vouches for references to them.
+        unsafe { system::discard_all(self.base, ranges) }.map_err(refused(bytes))
+    }
+}
+
+fn refused(bytes: usize) -> impl FnOnce(io::Error) -> HostError {
+    move |source| HostError::Advise { advice: "MADV_DONTNEED", bytes: bytes as u64, source }
 }
 
 impl Drop for Mapping {
     fn drop(&mut self) {
+        if *self.kept.get_mut() {
+            // SAFETY: with `self` everyone is gone who borrowed the mapping.
+            let discarded = unsafe { self.discard(0..self.len / PAGE_SIZE) };
+            // Where the system refuses, the memory stays with the addresses.
+            drop(discarded);
+            return;
+        }
         // SAFETY: made by `system::reserve` with this length; `self` is gone after this, and
         // with it everyone who borrowed the mapping.
         unsafe { system::release(self.base, self.len) };
@@ -95,6 +124,7 @@ mod system {
         Advice, MapFlags, MprotectFlags, ProtFlags, madvise, mmap_anonymous, mprotect, munmap,
     };
     use std::io;
+    use std::ops::Range;
     use std::ptr::{self, NonNull};
 
     pub(super) fn check_page_size() -> Result<(), HostError> {
@@ -152,6 +182,21 @@ mod system {
 
     /// # Safety
     ///
+    /// - The pages, counted from `base`, belong to a live `Mapping`.
+    /// - No reference to plain data on them is alive.
+    pub(super) unsafe fn discard_all(base: NonNull<u8>, ranges: &[Range<usize>]) -> io::Result<()> {
+        let vector = |pages: &Range<usize>| libc::iovec {
+            // SAFETY: the caller's contract.
+            iov_base: unsafe { base.add(pages.start * PAGE_SIZE) }.as_ptr().cast(),
+            iov_len: pages.len() * PAGE_SIZE,
+        };
+        let vectors: Vec<_> = ranges.iter().map(vector).collect();
+        // SAFETY: the caller's contract.
+        unsafe { crate::discard::discard(&vectors) }
+    }
+
+    /// # Safety
+    ///
     /// - `base` and `len` are those of one `reserve`, not yet released.
     pub(super) unsafe fn release(base: NonNull<u8>, len: usize) {
         // SAFETY: a guard page precedes `base`, so the whole reservation is unmapped at once.
@@ -167,6 +212,7 @@ mod system {
     use crate::error::HostError;
     use std::alloc::{Layout, alloc_zeroed, dealloc};
     use std::io;
+    use std::ops::Range;
     use std::ptr::NonNull;
 
     pub(super) fn check_page_size() -> Result<(), HostError> {
@@ -190,6 +236,18 @@ mod system {
     pub(super) unsafe fn discard(start: NonNull<u8>, bytes: usize) -> io::Result<()> {
         // SAFETY: the caller's contract.
         unsafe { start.write_bytes(0, bytes) };
+        Ok(())
+    }
+
+    /// # Safety
+    ///
+    /// - The pages, counted from `base`, belong to a live `Mapping`.
+    /// - No reference to anything on them is alive.
+    pub(super) unsafe fn discard_all(base: NonNull<u8>, ranges: &[Range<usize>]) -> io::Result<()> {
+        for pages in ranges {
+            // SAFETY: the caller's contract.
+            unsafe { discard(base.add(pages.start * PAGE_SIZE), pages.len() * PAGE_SIZE)? };
+        }
         Ok(())
     }
 

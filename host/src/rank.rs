@@ -1,8 +1,8 @@
 //! The order in which locks are taken, and the assertion that they are.
 //!
 //! ```text
-//!    Registry -> PoolList -> RegionPage -> ZswapShard -> ZramCell -> HandleShard
-//!             -> Class -> Zspage -> PerCpuList -> Zone -> Leaf
+//!    Registry -> PoolList -> RegionPage -> ZswapShard -> ZramCell -> Class
+//!             -> HandleShard -> Zspage -> PerCpuList -> Zone -> Leaf
 //! ```
 //!
 //! Invariant R1: a thread that waits for a lock holds only locks of lower rank, so no cycle of
@@ -16,6 +16,10 @@
 #[cfg(debug_assertions)]
 use std::cell::Cell;
 use std::marker::PhantomData;
+
+// Shuttle runs all of a model's threads on one of the system's.
+#[cfg(all(debug_assertions, shuttle))]
+use shuttle::thread_local;
 
 /// A lock's place in the order; a later variant is taken inside an earlier one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -31,10 +35,10 @@ pub enum Rank {
     ZswapShard,
     /// One cell of a zram table (a bit lock).
     ZramCell,
-    /// One shard of the handle allocator.
-    HandleShard,
     /// One size class.
     Class,
+    /// One shard of the handle allocator.
+    HandleShard,
     /// One zspage.
     Zspage,
     /// One CPU's list of free frames.
@@ -82,7 +86,7 @@ impl Held {
     #[inline]
     pub fn enter(rank: Rank) -> Held {
         #[cfg(debug_assertions)]
-        assert_in_order(rank, HELD.get());
+        assert_in_order(rank, HELD.with(Cell::get));
         Held::enter_try(rank)
     }
 
@@ -91,9 +95,9 @@ impl Held {
     pub fn enter_try(rank: Rank) -> Held {
         #[cfg(debug_assertions)]
         {
-            let held = HELD.get();
+            let held = HELD.with(Cell::get);
             assert!(count(held, rank) < COUNT_MAX, "too many locks of rank {rank:?}");
-            HELD.set(held + one(rank));
+            HELD.with(|word| word.set(held + one(rank)));
         }
         #[cfg(not(debug_assertions))]
         let _ = rank;
@@ -108,7 +112,7 @@ impl Held {
 #[cfg(debug_assertions)]
 impl Drop for Held {
     fn drop(&mut self) {
-        HELD.set(HELD.get() - one(self.rank));
+        HELD.with(|word| word.set(word.get() - one(self.rank)));
     }
 }
 

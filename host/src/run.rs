@@ -4,8 +4,6 @@
 //! whoever holds it is the only one who does (invariant H1). A token that is dropped leaves its
 //! frames claimed for the life of the arena.
 
-use std::sync::Arc;
-
 /// The exclusive right to frames `pfn..pfn + frames` of one arena.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use = "a dropped token leaves its frames claimed for ever"]
@@ -24,19 +22,11 @@ pub struct RawRun {
     pub frames: u32,
 }
 
-/// Which arena a run belongs to: the address of a byte that the arena and its runs keep alive. The
-/// arena's own address would not do: it is used again when an arena is gone, and a stale run would
-/// then pass for one of its successor's.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct ArenaId(Arc<u8>);
-
-impl PartialEq for ArenaId {
-    fn eq(&self, other: &ArenaId) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
-    }
-}
-
-impl Eq for ArenaId {}
+/// Which arena a run belongs to: its first address. An arena that is dropped while runs of it are
+/// out keeps its addresses reserved, so that no later arena has the same, for which a stale run
+/// would pass.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ArenaId(pub(crate) usize);
 
 impl Run {
     /// A token. The caller has just claimed these frames, or taken them from another token.
@@ -55,8 +45,8 @@ impl Run {
     }
 
     /// Whether `arena` made this run.
-    pub(crate) fn is_of(&self, arena: &ArenaId) -> bool {
-        self.arena == *arena
+    pub(crate) fn is_of(&self, arena: ArenaId) -> bool {
+        self.arena == arena
     }
 
     /// The run as numbers; the frames stay claimed. The way back is
@@ -75,6 +65,6 @@ impl Run {
         assert!(at < self.frames, "a split at {at} of {} frames leaves none behind", self.frames);
         let first = RawRun { pfn: self.pfn, frames: at };
         let second = RawRun { pfn: self.pfn + at, frames: self.frames - at };
-        (Run::new(first, self.arena.clone()), Run::new(second, self.arena))
+        (Run::new(first, self.arena), Run::new(second, self.arena))
     }
 }

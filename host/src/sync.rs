@@ -1,13 +1,25 @@
-//! The standard library's synchronisation, or loom's under `cfg(loom)`, by the same names.
+//! The standard library's synchronisation, or loom's or shuttle's by the same names.
 //!
 //! Code with an atomic protocol takes its atomics, mutexes and threads from here and nowhere
-//! else; a loom scenario then explores every interleaving of the very code that ships.
+//! else. Under `cfg(loom)` a scenario then explores every interleaving of a small part of the very
+//! code that ships, under `cfg(shuttle)` random ones of the whole.
 
-#[cfg(not(loom))]
-pub use std::{hint, sync::Condvar, sync::Mutex, sync::MutexGuard, sync::atomic, thread};
+#[cfg(not(any(loom, shuttle)))]
+pub use std::sync::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
+#[cfg(not(any(loom, shuttle)))]
+pub use std::{hint, sync::atomic, thread};
 
 #[cfg(loom)]
-pub use loom::{hint, sync::Condvar, sync::Mutex, sync::MutexGuard, sync::atomic, thread};
+pub use loom::sync::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
+#[cfg(loom)]
+pub use loom::{hint, sync::atomic, thread};
+
+#[cfg(shuttle)]
+pub mod atomic;
+#[cfg(shuttle)]
+pub use shuttle::sync::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
+#[cfg(shuttle)]
+pub use shuttle::{hint, thread};
 
 /// A full barrier that only loom needs, between a SeqCst read-modify-write and a SeqCst load.
 ///

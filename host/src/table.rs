@@ -49,9 +49,18 @@ impl<T: Zeroed> Table<T> {
         Table::build(len, None)
     }
 
-    /// As [`Table::reserve`], with operations that `faults` can make fail.
-    pub fn with_faults(len: usize, faults: Arc<FailureInjector>) -> Result<Table<T>, HostError> {
-        Table::build(len, Some(faults))
+    /// As [`Table::reserve`], with operations that `faults`, where there are any, can make fail.
+    pub fn with_faults(
+        len: usize,
+        faults: impl Into<Option<Arc<FailureInjector>>>,
+    ) -> Result<Table<T>, HostError> {
+        Table::build(len, faults.into())
+    }
+
+    /// Asks whether a part that was not in use may be taken in use: for owners that hand out
+    /// parts. Fails where an injector says so and never else.
+    pub fn extend(&self) -> Result<(), HostError> {
+        guard(self.faults.as_deref(), Operation::Extend)
     }
 
     fn build(len: usize, faults: Option<Arc<FailureInjector>>) -> Result<Table<T>, HostError> {
@@ -113,6 +122,9 @@ impl<T: Zeroed> Table<T> {
     #[inline]
     pub fn touch(&self, entries: Range<usize>) {
         assert!(entries.end <= self.len(), "entries {entries:?} lie past the table");
+        if entries.is_empty() {
+            return;
+        }
         let pages = entries.start / Self::PER_PAGE..entries.end.div_ceil(Self::PER_PAGE);
         for (word, mask) in spans(pages.start, pages.end) {
             // relaxed: if the bit is seen set, its page is counted, and that is all it says.
@@ -162,6 +174,18 @@ impl<T: Zeroed> Table<T> {
             entries.end / Self::PER_PAGE
         };
         start..end.max(start)
+    }
+
+    /// Whether `test` holds for an entry on a page that is held.
+    pub(crate) fn any_held(&self, test: impl Fn(&T) -> bool) -> bool {
+        let width = u64::BITS as usize;
+        let held = |page: &usize| {
+            // relaxed: a bit of accounting, as in `hold`.
+            self.held[page / width].load(Ordering::Relaxed) >> (page % width) & 1 == 1
+        };
+        let pages = (0..self.len().div_ceil(Self::PER_PAGE)).filter(held);
+        let mut entries = pages.flat_map(|page| page * Self::PER_PAGE..(page + 1) * Self::PER_PAGE);
+        entries.any(|entry| self.get(entry).is_some_and(&test))
     }
 
     /// Recounts the held bits and compares them with the counter (T2); for when nobody is busy.

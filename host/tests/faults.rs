@@ -15,6 +15,7 @@ fn scenario(faults: &Arc<FailureInjector>) -> Result<(), Operation> {
     };
     let arena = Arena::with_faults(16, faults.clone()).map_err(injected)?;
     let table: Table<AtomicU64> = Table::with_faults(512, faults.clone()).map_err(injected)?;
+    table.extend().map_err(injected)?;
     table.touch(0..1);
     let outcome = table.discard(0..512).map_err(injected);
     let held = if outcome.is_err() { PAGE_SIZE as u64 } else { 0 };
@@ -51,8 +52,11 @@ fn a_sweep_meets_every_guarded_operation() {
         }
     }
     let expected = [
-        Operation::Reserve,
-        Operation::Reserve,
+        Operation::Reserve, // the frames
+        Operation::Reserve, // their claim bits
+        Operation::Reserve, // their resident bits
+        Operation::Reserve, // the table
+        Operation::Extend,
         Operation::Discard,
         Operation::Claim,
         Operation::Purge,

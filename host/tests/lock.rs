@@ -1,9 +1,10 @@
 //! Claims: a `Lock` lets one thread in at a time and publishes what it did; sleepers are woken; a
-//! panic gives it up; a thread that waits for a bit lock is woken when the bit is cleared or
-//! vanishes with its page.
+//! panic gives it up; locks that share a word are one lock over several values; a thread that waits
+//! for a bit lock is woken when the bit is cleared or vanishes with its page.
 #![cfg(not(loom))]
 
-use host::{BitLockWaiters, Lock, Rank, Table};
+use host::{BitLockWaiters, Lock, LockWord, Rank, Table};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
@@ -21,7 +22,7 @@ fn eight_threads_lose_no_increment() {
         }
     });
     let expected = THREADS as u64 * ROUNDS;
-    assert_eq!(lock.into_inner(), (expected, expected));
+    assert_eq!(*lock.lock(), (expected, expected));
 }
 
 /// By waiting mostly, by trying now and then; sometimes preempted while holding.
@@ -66,6 +67,59 @@ fn locks_taken_against_their_rank_are_caught() {
     let (class, zone) = (Lock::new(Rank::Class, ()), Lock::new(Rank::Zone, ()));
     let _zone = zone.lock();
     let _class = class.lock();
+}
+
+/// Two locks of one word.
+fn sharing<T: Clone>(value: T) -> [Lock<T>; 2] {
+    let word: Arc<LockWord> = Arc::default();
+    [(); 2].map(|()| Lock::sharing(Arc::clone(&word), Rank::Class, value.clone()))
+}
+
+#[test]
+fn locks_of_one_word_are_taken_and_given_up_together() {
+    let [one, other] = sharing(7);
+    let apart = Lock::sharing(Arc::default(), Rank::Class, 7);
+    let guard = one.lock();
+    assert!(other.try_lock().is_none() && one.try_lock().is_none(), "one guard for both");
+    assert!(apart.try_lock().is_some(), "another word is another lock");
+    drop(guard);
+    *other.lock() += 1;
+    assert_eq!((one.into_inner(), other.into_inner()), (7, 8), "each has a value of its own");
+}
+
+#[test]
+fn eight_threads_at_two_locks_of_one_word_are_never_two_inside() {
+    let (locks, inside) = (sharing((0_u64, 0_u64)), AtomicU64::new(0));
+    thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let (locks, inside) = (&locks, &inside);
+            scope.spawn(move || {
+                for round in 0..ROUNDS {
+                    let mut pair = locks[(thread + round as usize) % 2].lock();
+                    // relaxed: only the lock is to keep others out.
+                    assert_eq!(inside.fetch_add(1, Ordering::Relaxed), 0, "two inside");
+                    pair.0 += 1;
+                    if round.is_multiple_of(1000) && thread == 0 {
+                        thread::sleep(Duration::from_millis(1)); // the others sleep
+                    }
+                    pair.1 += 1;
+                    assert_eq!(pair.0, pair.1, "someone else was inside");
+                    inside.fetch_sub(1, Ordering::Relaxed);
+                }
+            });
+        }
+    });
+    let sum: u64 = locks.iter().map(|lock| lock.lock().0).sum();
+    assert_eq!(sum, THREADS as u64 * ROUNDS);
+}
+
+#[cfg(debug_assertions)]
+#[test]
+#[should_panic(expected = "R1: waiting for a lock of rank Class")]
+fn waiting_for_oneself_through_a_shared_word_is_caught() {
+    let [one, other] = sharing(());
+    let _one = one.lock();
+    let _other = other.lock();
 }
 
 /// Bit 0 of a word in a table, as a store keeps it.

@@ -5,13 +5,16 @@
 //! ```
 //!
 //! Claims, by scenario: overlapping claims have exactly one winner; what an owner did is seen by
-//! the next; counters of bits are exact; a lock admits one at a time and wakes who sleeps on it; no
-//! waiter for a bit misses the clearing of it. A lost wake-up shows as loom's deadlock.
+//! the next; counters of bits are exact; a lock admits one at a time and wakes who sleeps on it,
+//! also where several share one word; no waiter for a bit misses the clearing of it. A lost wake-up
+//! shows as loom's deadlock.
 #![cfg(loom)]
 
 use host::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use host::sync::thread;
-use host::{Arena, BitLockWaiters, ClaimError, Lock, PAGE_SIZE, Rank, Run, Table, Zeroed};
+use host::{
+    Arena, BitLockWaiters, ClaimError, Lock, LockWord, PAGE_SIZE, Rank, Run, Table, Zeroed,
+};
 use loom::model;
 use loom::sync::Arc;
 
@@ -192,6 +195,32 @@ fn trying_while_another_locks_is_refused_or_exclusive() {
         let tried = lock.try_lock().map(|mut value| *value += 1);
         other.join().unwrap();
         assert_eq!(*lock.lock(), 1 + i32::from(tried.is_some()));
+    });
+}
+
+/// Two values, one word. What a thread does in the one is seen by the next in the other: the plain
+/// accesses to `both` are a race for loom unless the word orders them.
+#[test]
+fn locks_of_one_word_exclude_each_other_over_both_values() {
+    model(|| {
+        let word: std::sync::Arc<LockWord> = std::sync::Arc::default();
+        let locks = Arc::new([0, 10].map(|value| Lock::sharing(word.clone(), Rank::Class, value)));
+        let both = Arc::new(loom::cell::UnsafeCell::new(0));
+        let increment = |lock: &Lock<i32>, both: &loom::cell::UnsafeCell<i32>| {
+            let mut value = lock.lock();
+            *value += 1;
+            // SAFETY: whoever holds either lock is alone; loom checks just that.
+            both.with_mut(|both| unsafe { *both += 1 });
+        };
+        let (theirs, also_both) = (Arc::clone(&locks), Arc::clone(&both));
+        let other = thread::spawn(move || increment(&theirs[1], &also_both));
+        increment(&locks[0], &both);
+        let tried = locks[1].try_lock().map(|mut value| *value += 1).is_some();
+        other.join().unwrap();
+        assert_eq!(*locks[0].lock(), 1);
+        assert_eq!(*locks[1].lock(), 11 + i32::from(tried));
+        // SAFETY: the other thread is gone.
+        assert_eq!(both.with(|both| unsafe { *both }), 2);
     });
 }
 

@@ -213,3 +213,10 @@ fn what_is_held_is_what_the_kernel_counts() {
     assert_eq!(rss(), table.held_bytes());
     assert_eq!(table[0].load(SeqCst), 0, "a discarded entry is zero");
 }
+
+#[test]
+fn an_empty_touch_holds_nothing() {
+    let table: Table<AtomicU64> = Table::reserve(LEN).expect("address space");
+    table.touch(1389..1389);
+    assert_eq!(table.held_bytes(), 0);
+}
