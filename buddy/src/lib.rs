@@ -57,6 +57,6 @@ pub use error::{AllocError, FreeError, OfflineError, TakeError};
 pub use migratetype::Migratetype;
 pub use order::{MAX_ORDER, ORDERS, Order, PAGEBLOCK_ORDER, RUN_FRAMES_MAX};
 pub use pfn::{PAGEBLOCK_FRAMES, PageblockIndex, Pfn};
-pub use shared::SharedZone;
+pub use shared::{FreedRun, SharedZone};
 pub use state::Warm;
 pub use zone::Zone;

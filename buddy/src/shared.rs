@@ -13,6 +13,23 @@ use crate::state::Warm;
 use crate::sync::{Mutex, MutexGuard, PoisonError};
 use crate::zone::Zone;
 
+/// Blocks of one frame.
+const SINGLE: Order = match Order::new(0) {
+    Some(order) => order,
+    None => panic!("order 0 exists"),
+};
+
+/// A run for [`SharedZone::free_runs`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FreedRun {
+    /// Its head.
+    pub pfn: Pfn,
+    /// Its length.
+    pub frames: u32,
+    /// Whether some of it may still be backed by memory.
+    pub warm: Warm,
+}
+
 /// A [`Zone`] behind a lock. Each method is the zone's method of the same name, done atomically.
 pub struct SharedZone {
     zone: Mutex<Zone>,
@@ -44,9 +61,28 @@ impl SharedZone {
         self.lock().free_run(pfn, frames, warm)
     }
 
+    /// Frees runs one after the other, in one hold of the lock; gives the first refusal.
+    pub fn free_runs(&self, runs: impl Iterator<Item = FreedRun>) -> Result<(), FreeError> {
+        let mut zone = self.lock();
+        let free = |run: FreedRun| zone.free_run(run.pfn, run.frames, run.warm);
+        runs.map(free).fold(Ok(()), Result::and)
+    }
+
     /// See [`Zone::take_free`].
     pub fn take_free(&self, pfn: Pfn, order: Order) -> Result<(), TakeError> {
         self.lock().take_free(pfn, order)
+    }
+
+    /// Takes warm free blocks, the largest first, until they have `frames` frames or are
+    /// `blocks_max` blocks.
+    pub fn take_warm(&self, frames: u64, blocks_max: usize) -> Vec<(Pfn, Order)> {
+        let (mut zone, mut taken, mut total) = (self.lock(), Vec::new(), 0);
+        while total < frames && taken.len() < blocks_max {
+            let Some((pfn, order)) = zone.take_largest_warm(SINGLE) else { break };
+            total += u64::from(order.frames());
+            taken.push((pfn, order));
+        }
+        taken
     }
 
     /// See [`Zone::take_largest_warm`].
