@@ -18,8 +18,8 @@
 //!   tries the lock and skips what is in use.
 //!
 //! Locks: cell before class; the mover, who holds a class lock, only tries the cell. A thread holds
-//! one cell at a time: a second [`CellGuard`] or read of a handle while the first lives may wait
-//! for itself, or for a thread that waits for it; debug builds panic.
+//! one cell at a time: a second [`CellGuard`] while the first lives may wait for itself, or for a
+//! thread that waits for it; debug builds panic.
 
 use host::sync::atomic::{AtomicU64, Ordering};
 use host::{Held, Rank};
@@ -57,8 +57,6 @@ pub struct CellGuard<'p> {
     cell: &'p AtomicU64,
     entry: u32,
     word: Word,
-    /// The cell is not the pool's: unlocking must not write the word.
-    foreign: bool,
     /// Dropped after the unlocking, which is in `Drop`.
     _held: Held,
 }
@@ -98,7 +96,7 @@ impl Pool {
                 guard.set_client(0);
             }
         }
-        self.memory.leaves.end_drain(leaf);
+        self.memory.leaves.end_drain(leaf, LeafUse::Cells);
         // relaxed: a total.
         self.counters.leaves.fetch_sub(1, Ordering::Relaxed);
         Ok(())
@@ -114,7 +112,13 @@ impl Pool {
     ///
     /// When `index` is not below [`LEAF_CELLS`].
     pub fn cell(&self, leaf: LeafId, index: usize) -> Result<CellGuard<'_>, StaleLeaf> {
-        self.owned_cell(leaf, index, LeafUse::Cells)
+        assert!(index < LEAF_CELLS, "a leaf has {LEAF_CELLS} cells");
+        // Before the lock, so that the cells of handles are never locked; after it, because the
+        // leaf may have been given back meanwhile.
+        self.memory.leaves.owned(leaf, self.id, LeafUse::Cells)?;
+        let guard = self.lock_entry(leaf, index)?;
+        self.memory.leaves.owned(leaf, self.id, LeafUse::Cells)?;
+        Ok(guard)
     }
 
     /// What a cell held a moment ago, without locking it; `None` for a leaf of another pool.
@@ -133,29 +137,12 @@ impl Pool {
     fn content_of(&self, word: Word) -> Content {
         match (word.place(), word.value()) {
             (Some(place), _) => {
-                let size = self.geometry().shape(place.class).size;
+                let size = self.geometry().shape(place.class()).size;
                 // A glance without the lock may meet a word of another pool's.
-                Content::Object { len: usize::from(size.saturating_sub(place.slack)) }
+                Content::Object { len: usize::from(size.saturating_sub(place.slack())) }
             }
             (None, (0, 0)) => Content::Empty,
             (None, (tag, value)) => Content::Value { tag, value },
-        }
-    }
-
-    pub(crate) fn owned_cell(
-        &self,
-        leaf: LeafId,
-        index: usize,
-        purpose: LeafUse,
-    ) -> Result<CellGuard<'_>, StaleLeaf> {
-        assert!(index < LEAF_CELLS, "a leaf has {LEAF_CELLS} cells");
-        let guard = self.lock_entry(leaf, index)?;
-        match self.memory.leaves.owned(leaf, self.id, purpose) {
-            Ok(()) => Ok(guard),
-            Err(stale) => {
-                guard.unlock_only();
-                Err(stale)
-            }
         }
     }
 
@@ -164,15 +151,8 @@ impl Pool {
         let cell = self.memory.leaves.cell(entry).ok_or(StaleLeaf)?;
         let held = Held::enter(Rank::ZramCell);
         loop {
-            if let Some(word) = try_lock(cell) {
-                return Ok(CellGuard {
-                    pool: self,
-                    cell,
-                    entry,
-                    word,
-                    foreign: false,
-                    _held: held,
-                });
+            if let Some(word) = try_lock(cell, |_| true) {
+                return Ok(CellGuard { pool: self, cell, entry, word, _held: held });
             }
             // relaxed: only decides whether to go on waiting; `try_lock` orders.
             let locked = || cell.load(Ordering::Relaxed) & LOCKED != 0;
@@ -180,12 +160,33 @@ impl Pool {
         }
     }
 
-    /// Locks the cell of `entry` if nobody holds it: for the mover, under a class lock.
+    /// Locks the cell of `entry` if nobody uses its object: for the mover, under a class lock.
     pub(crate) fn try_lock_entry(&self, entry: u32) -> Option<CellGuard<'_>> {
+        let word = self.try_lock_word(entry)?;
         let cell = self.memory.leaves.cell(entry)?;
-        let word = try_lock(cell)?;
         let held = Held::enter_try(Rank::ZramCell);
-        Some(CellGuard { pool: self, cell, entry, word, foreign: false, _held: held })
+        Some(CellGuard { pool: self, cell, entry, word, _held: held })
+    }
+
+    /// Sets the lock bit of `entry` if nobody uses its object; gives the word.
+    pub(crate) fn try_lock_word(&self, entry: u32) -> Option<Word> {
+        let cell = self.memory.leaves.cell(entry)?;
+        match self.memory.leaves.use_of(entry) {
+            LeafUse::Cells => try_lock(cell, |_| true),
+            // A word that names nothing is about to be written, by the thread that stores the
+            // object and that takes no lock.
+            LeafUse::Handles => try_lock(cell, |word| word.place().is_some() && word.pins() == 0),
+            LeafUse::Raw => try_lock(cell, |word| word.place().is_some()),
+        }
+    }
+
+    /// Gives the lock bit of `entry` up, and its cell a new word.
+    pub(crate) fn unlock_word(&self, entry: u32, cell: &AtomicU64, word: Word) {
+        // Either the waiter sees the bit gone in its re-check, or `wake` sees the waiter.
+        // SeqCst: pairs with the re-check in `BitLockWaiters::wait_while`, and as a Release with
+        // the Acquire in `try_lock`.
+        cell.swap(word.0 & !LOCKED, Ordering::SeqCst);
+        self.memory.leaves.waiters.wake(entry as usize);
     }
 }
 
@@ -198,7 +199,7 @@ impl<'p> CellGuard<'p> {
     /// The bytes of the object, in place; `None` when the cell holds none.
     pub fn bytes(&self) -> Option<&[u8]> {
         let place = self.word.place()?;
-        let shape = self.pool.geometry().shape(place.class);
+        let shape = self.pool.geometry().shape(place.class());
         Some(zspage::bytes(&self.pool.memory.arena, shape, place))
     }
 
@@ -246,12 +247,6 @@ impl<'p> CellGuard<'p> {
         &mut self.word
     }
 
-    /// Unlocks a cell that turned out to be somebody else's: takes the bit off and nothing more.
-    fn unlock_only(self) {
-        let mut guard = self;
-        guard.foreign = true;
-    }
-
     fn free(&self, old: Word) {
         if let Some(place) = old.place() {
             self.pool.free(place);
@@ -261,17 +256,7 @@ impl<'p> CellGuard<'p> {
 
 impl Drop for CellGuard<'_> {
     fn drop(&mut self) {
-        // Either the waiter sees the bit gone in its re-check, or `wake` sees the waiter.
-        if self.foreign {
-            // A free cell of a handle leaf is written without its lock: its word is left alone.
-            // SeqCst: pairs with the re-check in `BitLockWaiters::wait_while`.
-            self.cell.fetch_and(!LOCKED, Ordering::SeqCst);
-        } else {
-            // SeqCst: pairs with the re-check in `BitLockWaiters::wait_while`, and as a Release
-            // with the Acquire in `try_lock`.
-            self.cell.swap(self.word.0 & !LOCKED, Ordering::SeqCst);
-        }
-        self.pool.memory.leaves.waiters.wake(self.entry as usize);
+        self.pool.unlock_word(self.entry, self.cell, self.word);
     }
 }
 
@@ -281,11 +266,16 @@ impl std::fmt::Debug for CellGuard<'_> {
     }
 }
 
-fn try_lock(cell: &AtomicU64) -> Option<Word> {
+/// Sets the lock bit if it is clear, and the word is one that `allows`.
+fn try_lock(cell: &AtomicU64, allows: impl Fn(Word) -> bool) -> Option<Word> {
     // relaxed: a guess, confirmed by the exchange.
     let word = cell.load(Ordering::Relaxed) & !LOCKED;
+    if !allows(Word(word)) {
+        return None;
+    }
     // Acquire pairs with the swap of the last unlock, so that the object the word names is seen
-    // as its writer left it. relaxed: a failure reads nothing.
+    // as its writer left it, and with the unpinning of its last reader. relaxed: a failure reads
+    // nothing.
     cell.compare_exchange(word, word | LOCKED, Ordering::Acquire, Ordering::Relaxed)
         .ok()
         .map(|word| Word(word | LOCKED))

@@ -5,7 +5,7 @@
 //! reference names. The totals are compared with the sums at the end; where objects came or went
 //! while other classes were walked, a difference of totals is reported as motion, not as a defect.
 //!
-//! Invariants checked: descriptor I1, I2; group; class I1, I2; pool I1.
+//! Invariants checked: descriptor I1, I2; group I1, I2; class I1 to I3; entries; pool I1.
 //!
 //! Locks: one class lock at a time; cells are looked at, not locked.
 
@@ -16,7 +16,9 @@ use host::sync::atomic::Ordering;
 
 use crate::class::{Class, State};
 use crate::descriptor::{Descriptor, DescriptorId};
-use crate::group::group_of;
+use crate::entries::Stock;
+use crate::group::{GROUPS, Groups, LISTS};
+use crate::leaf::LeafUse;
 use crate::pool::Pool;
 use crate::word::{LOCKED, Word};
 
@@ -36,6 +38,32 @@ pub struct PoolCheck {
     pub object_bytes_resident: u64,
     /// Allocations and frees that happened during the walk.
     pub moved: u64,
+}
+
+/// Entries of handles, as a walk finds them.
+#[derive(Clone, Copy, Default)]
+struct EntryCount {
+    /// Behind objects.
+    handles: u64,
+    raw: u64,
+    /// In the chains of classes.
+    free: u64,
+    raw_free: u64,
+    /// Handles, as the classes count them.
+    handles_kept: i64,
+}
+
+impl EntryCount {
+    /// Every entry is behind an object, in a class's chains, or in the stock, of which there are
+    /// given all entries and those in it: for handles, for raw ones.
+    fn check(
+        self,
+        [(all, stock), (all_raw, stock_raw)]: [(u64, u64); 2],
+    ) -> Result<(), PoolDefect> {
+        expect_equal("handles", self.handles as i64, self.handles_kept)?;
+        expect_equal("entries of handles", self.handles + self.free + stock, all)?;
+        expect_equal("entries of raw handles", self.raw + self.raw_free + stock_raw, all_raw)
+    }
 }
 
 /// A structure that contradicts itself.
@@ -73,16 +101,20 @@ impl Pool {
     pub fn check(&self) -> Result<PoolCheck, PoolDefect> {
         let mut found = PoolCheck::default();
         let before = (self.operations(), self.in_transit());
+        let mut entries = EntryCount::default();
         for class in self.classes() {
-            self.check_class(class, &mut found)?;
+            self.check_class(class, &mut found, &mut entries)?;
         }
-        let stats = self.stats();
+        // Read before the operations are, so that whatever came in between is seen there.
+        let (stats, stocks) = (self.stats(), [&self.handles, &self.raw_handles]);
+        let stocks = stocks.map(Stock::entries);
         found.moved = self.operations() - before.0;
         found.in_flight += before.1 + self.in_transit();
         if found.moved == 0 && found.in_flight == 0 {
             expect_equal("mem_used_total", found.mem_used_total, stats.mem_used_total)?;
             let (counted, kept) = (found.object_bytes_resident, stats.object_bytes_resident);
             expect_equal("object_bytes_resident", counted, kept)?;
+            entries.check(stocks)?;
         }
         Ok(found)
     }
@@ -92,34 +124,41 @@ impl Pool {
         self.classes().iter().map(|class| class.lock().operations).sum()
     }
 
-    fn in_transit(&self) -> u64 {
-        // relaxed: a total.
-        self.counters.in_transit.load(Ordering::Relaxed)
-    }
-
-    fn check_class(&self, class: &Class, found: &mut PoolCheck) -> Result<(), PoolDefect> {
-        let (list, state) = (self.list(class), class.lock());
-        let (mut objects, mut zspages) = (0, 0);
-        for group in 0..crate::GROUPS {
-            let mut count = 0;
+    fn check_class(
+        &self,
+        class: &Class,
+        found: &mut PoolCheck,
+        entries: &mut EntryCount,
+    ) -> Result<(), PoolDefect> {
+        let (list, mut state) = (self.list(class), class.lock());
+        state.file_active(&list);
+        entries.handles_kept += state.handles;
+        entries.free += state.entries.len();
+        entries.raw_free += state.raw_entries.len();
+        let (mut objects, mut counts) = (0, [0; GROUPS]);
+        for to in 0..LISTS {
             let mut prev = DescriptorId::NONE;
-            for id in list.walk(state.groups.head(group)) {
+            for id in list.walk(state.groups.head(to)) {
                 let zspage = list.get(id);
-                let here = format!("class {} group {group} zspage {}", class.index.get(), id.0);
+                let here = format!(
+                    "class {} shard {} list {to} zspage {}",
+                    class.index.get(),
+                    class.shard,
+                    id.0
+                );
                 expect_equal(format!("{here} previous"), zspage.prev(), prev)?;
-                expect_equal(format!("{here} group kept"), zspage.group(), group)?;
+                expect_equal(format!("{here} list kept"), zspage.group(), to)?;
+                expect_equal(&here, Groups::belongs(&list, to, zspage.in_use()), true)?;
                 self.check_zspage(class, id, zspage, &here, found)?;
+                self.count_entries(zspage, entries);
                 objects += zspage.in_use() as u64;
+                counts[list.group_of(zspage.in_use())] += 1;
                 prev = id;
-                count += 1;
             }
-            let what = format!("class {} zspages in group {group}", class.index.get());
-            expect_equal(what, count, state.groups.count(group))?;
-            zspages += u64::from(count);
         }
-        self.check_totals(class, &state, objects, zspages)?;
+        self.check_totals(class, &state, objects, counts)?;
         found.objects += objects;
-        found.zspages += zspages;
+        found.zspages += counts.iter().copied().map(u64::from).sum::<u64>();
         Ok(())
     }
 
@@ -128,12 +167,26 @@ impl Pool {
         class: &Class,
         state: &State,
         objects: u64,
-        zspages: u64,
+        counts: [u32; GROUPS],
     ) -> Result<(), PoolDefect> {
         let name = class.index.get();
+        let zspages = counts.iter().copied().map(u64::from).sum();
         expect_equal(format!("class {name} objects"), objects, state.objects)?;
         expect_equal(format!("class {name} zspages"), zspages, state.zspages)?;
-        expect_equal(format!("class {name} empty zspages"), state.groups.count(0), 0)
+        let kept = std::array::from_fn(|group| state.groups.count(group));
+        expect_equal(format!("class {name} zspages by fullness"), counts, kept)?;
+        expect_equal(format!("class {name} empty zspages"), counts[0], 0)
+    }
+
+    fn count_entries(&self, zspage: Descriptor<'_>, entries: &mut EntryCount) {
+        let owners = zspage.used_slots().map(|slot| zspage.owner(slot));
+        for owner in owners.filter(|&owner| owner != 0) {
+            match self.memory.leaves.use_of(owner) {
+                LeafUse::Cells => {}
+                LeafUse::Handles => entries.handles += 1,
+                LeafUse::Raw => entries.raw += 1,
+            }
+        }
     }
 
     fn check_zspage(
@@ -147,9 +200,9 @@ impl Pool {
         let (shape, pfn) = (class.shape, zspage.pfn());
         let bits = zspage.used_slots().count();
         expect_equal(format!("{here} objects"), bits, zspage.in_use())?;
-        let group = group_of(bits, usize::from(shape.objects));
-        expect_equal(format!("{here} group"), group, zspage.group())?;
         expect_equal(format!("{here} class"), zspage.class(), class.index)?;
+        expect_equal(format!("{here} shard"), zspage.shard(), class.shard)?;
+        expect_equal(format!("{here} pool"), zspage.pool(), self.id)?;
         expect_equal(format!("{here} descriptor of its frames"), self.memory.owner(pfn), id)?;
         for slot in zspage.used_slots() {
             if !self.check_object(class, zspage, slot, here)? {
@@ -177,13 +230,17 @@ impl Pool {
         }
         let cell = self.memory.leaves.cell(owner);
         let cell = cell.ok_or_else(|| PoolDefect(format!("{here}: no entry {owner}")))?;
-        // Acquire pairs with the unlocking swap in `CellGuard`: an unlocked word is complete.
+        // Acquire pairs with the unlocking swap in `CellGuard`: an unlocked word is complete. The
+        // cell of a handle whose object is being written names nothing yet.
         let word = cell.load(Ordering::Acquire);
         if word & LOCKED != 0 {
             return Ok(false);
         }
         let place = Word(word).place();
-        let named = place.map(|place| (place.pfn, place.class, usize::from(place.object)));
+        if place.is_none() && self.memory.leaves.use_of(owner) != LeafUse::Cells {
+            return Ok(false);
+        }
+        let named = place.map(|place| (place.pfn(), place.class(), usize::from(place.object())));
         let what = format_args!("{here} slot {slot}, as entry {owner} names it");
         expect_equal(what, named, Some((zspage.pfn(), class.index, slot)))?;
         Ok(true)

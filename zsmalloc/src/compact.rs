@@ -13,135 +13,195 @@
 //! half-empty zspages of 192 classes would otherwise hold more than the longer chain saves.
 //!
 //! Invariants
-//! - I1 an object moves under the class lock and the lock of its cell, which the mover only tries:
-//!   what is being read, written or published stays where it is, and its zspage with it.
+//! - I1 an object moves under the class lock and the lock bit of its cell, which the mover only
+//!   tries, and which a handle's cell with readers refuses: what is being read, written or
+//!   published stays where it is, and its zspage with it.
 //! - I2 a lock hold moves at most [`MOVES_MAX`] objects; in the second pass, those of one zspage.
 //!
 //! Locks: one compaction at a time, then class, then cells by trying. Frames go back outside the
 //! class lock; payload is copied under it. Source: `zs_compact`.
 
-use std::sync::PoisonError;
+use std::sync::{PoisonError, TryLockError};
 
 use host::PAGE_SIZE;
+use host::sync::MutexGuard;
 use host::sync::atomic::Ordering;
 
 use crate::class::{Class, Slot, State};
 use crate::descriptor::DescriptorId;
 use crate::geometry::OBJECTS_MAX;
 use crate::pool::Pool;
-use crate::word::Place;
+use crate::release::Leaving;
+use crate::word::{Place, Word};
 use crate::zspage;
 
 /// Objects moved under one hold of a class lock, at most.
 const MOVES_MAX: usize = 32;
 
+/// Zspages whose objects are all in use that a class's merging walks past, before it gives up.
+const STUCK_MAX: usize = 64;
+
 /// What one lock hold did.
 #[derive(Default)]
 struct Step {
     moved: usize,
-    /// The source, out of its lists, when no object is left in it.
-    emptied: Option<DescriptorId>,
+    /// The source, when all its objects are in use.
+    stuck: Option<DescriptorId>,
+    /// Zspages are left that were not looked at.
+    unsorted: bool,
+    /// No object is left in the source, which is out of its lists.
+    emptied: bool,
 }
 
 impl Pool {
-    /// Compacts every class and returns the free frames to the system; gives the frames freed.
+    /// Compacts every class and gives the frames freed. The system gets them from the memory's
+    /// worker soon after, or, where there is none, before this returns.
     /// Returns 0 at once while another thread compacts this pool.
     pub fn compact(&self) -> u64 {
-        match self.compacting.try_lock() {
-            Ok(_turn) => self.compact_all(),
-            Err(_) => 0,
+        match self.turn_to_compact() {
+            Some(_turn) => self.compact_all(),
+            None => 0,
         }
+    }
+
+    /// The turn to compact, if nobody has it. It guards no data, so a panic of its last holder's
+    /// leaves nothing half-done.
+    pub(crate) fn turn_to_compact(&self) -> Option<MutexGuard<'_, ()>> {
+        match self.compacting.try_lock() {
+            Ok(turn) => Some(turn),
+            Err(TryLockError::Poisoned(turn)) => Some(turn.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+
+    /// Compacts until `frames` frames are freed and returned to the system, and stops there; gives
+    /// how many it freed. The last zspage may make that up to 15 more than asked for. Returns 0 at
+    /// once while another thread compacts this pool. Source: `zs_shrinker_scan`, which compacts all
+    /// there is.
+    pub fn shrink(&self, frames: u64) -> u64 {
+        let Some(_turn) = self.turn_to_compact() else { return 0 };
+        let mut freed = 0;
+        for shards in self.sharded().rev() {
+            freed += self.merge(shards, frames.saturating_sub(freed));
+        }
+        let held = self.memory.free_bytes_held();
+        self.memory.release(held.saturating_sub(freed * PAGE_SIZE as u64));
+        // relaxed: a total.
+        self.counters.compacted.fetch_add(freed, Ordering::Relaxed);
+        freed
     }
 
     /// Compacts, or waits for the thread that is doing so: for a store that hit the limit. The
     /// caller holds no lock of the pool's.
     pub fn make_room(&self) {
-        if let Ok(_turn) = self.compacting.try_lock() {
+        if let Some(_turn) = self.turn_to_compact() {
             self.compact_all();
             return;
         }
         drop(self.compacting.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
-    fn compact_all(&self) -> u64 {
-        let freed: u64 = self.classes().iter().rev().map(|class| self.merge(class)).sum();
-        self.memory.release(0);
-        self.classes().iter().for_each(|class| self.trim(class));
-        self.memory.release(0);
+    pub(crate) fn compact_all(&self) -> u64 {
+        let freed: u64 = self.sharded().rev().map(|shards| self.merge(shards, u64::MAX)).sum();
+        let mut leaving = Leaving::NONE;
+        self.sharded().for_each(|shards| self.trim(&shards[0], &mut leaving));
+        self.release_zspages(leaving);
+        self.memory.release_soon();
         // relaxed: a total.
         self.counters.compacted.fetch_add(freed, Ordering::Relaxed);
         freed
     }
 
-    /// Frames that compaction could free, by the counts of each class.
-    pub fn freeable_frames(&self) -> u64 {
-        self.classes().iter().map(|class| class.lock().freeable_frames(class.shape)).sum()
-    }
-
-    /// Moves objects until at most one zspage has free slots; gives frames freed. The kernel stops
-    /// when the free slots make no whole zspage; going on moves fewer objects than one zspage
-    /// holds, and leaves all unused frames in one place for the second pass.
-    fn merge(&self, class: &Class) -> u64 {
+    /// Moves objects until at most one zspage has free slots, or `frames_max` frames are freed;
+    /// gives the frames freed. The kernel stops when the free slots make no whole zspage; going on
+    /// moves fewer objects than one zspage holds, and leaves all unused frames in one place for the
+    /// second pass.
+    fn merge(&self, shards: &[Class], frames_max: u64) -> u64 {
+        if frames_max == 0 {
+            return 0;
+        }
+        let class = &shards[0];
+        shards[1..].iter().for_each(|other| self.gather(class, other));
         // Others go on storing and freeing meanwhile: each object is moved once on average, and
         // then it is enough.
         let mut moves = class.lock().objects as usize;
-        let mut freed = 0;
+        let (mut freed, mut leaving) = (0, Leaving::NONE);
+        let mut stuck = Vec::new();
+        while freed < frames_max && moves > 0 && stuck.len() < STUCK_MAX {
+            let step = self.merge_step(class, &stuck, &mut leaving);
+            if let Some(source) = step.stuck {
+                stuck.push(source);
+                continue;
+            }
+            freed += u64::from(step.emptied) * u64::from(class.shape.frames);
+            if step.moved == 0 && !step.unsorted || step.moved > moves {
+                break;
+            }
+            // A step that only filed counts too: others may leave zspages to file for ever.
+            moves = moves.saturating_sub(step.moved.max(1));
+        }
+        self.release_zspages(leaving);
+        freed
+    }
+
+    /// Gives the first shard of a class the zspages of another one that have room; those that are
+    /// left because the other shard is in use stay where they are.
+    fn gather(&self, class: &Class, other: &Class) {
+        let list = self.list(class);
         loop {
-            let step = {
-                let mut state = class.lock();
-                let step = self.merge_step(class, &mut state);
-                if step.emptied.is_some() {
-                    self.departs();
-                }
-                step
-            };
-            if let Some(emptied) = step.emptied {
-                self.release_zspage(class, emptied);
-                freed += u64::from(class.shape.frames);
+            let mut state = self.lock(class);
+            let Some(mut theirs) = other.try_lock() else { return };
+            theirs.file_active(&list);
+            for _ in 0..MOVES_MAX {
+                let Some(partial) = theirs.take_partial(&list) else {
+                    other.hint_partial(false);
+                    return;
+                };
+                state.adopt(&list, partial, class.shard);
+                class.hint_partial(true);
             }
-            if step.moved == 0 || step.moved > moves {
-                return freed;
-            }
-            moves -= step.moved;
         }
     }
 
-    fn merge_step(&self, class: &Class, state: &mut State) -> Step {
-        let Some(target) = state.groups.fullest_with_room() else { return Step::default() };
-        match state.groups.emptiest_but(&self.list(class), target) {
-            Some(source) => self.move_objects(class, state, source, target, MOVES_MAX),
-            None => Step::default(),
-        }
+    fn merge_step(&self, class: &Class, stuck: &[DescriptorId], leaving: &mut Leaving) -> Step {
+        let mut moving = self.lock_moving(class);
+        let (state, list) = (&mut *moving.state, self.list(class));
+        state.file_active(&list);
+        let unsorted = !state.groups.sort(&list, MOVES_MAX);
+        let target = state.groups.fullest_with_room();
+        let source = target.and_then(|target| state.groups.emptiest_but(&list, target, stuck));
+        let (Some(source), Some(target)) = (source, target) else {
+            return Step { unsorted, ..Step::default() };
+        };
+        let step = self.move_objects(class, state, (source, target), MOVES_MAX, leaving);
+        Step { unsorted, stuck: (step.moved == 0).then_some(source), ..step }
     }
 
     /// Moves the objects of the one sparse zspage to untouched frames, where that frees any. For
-    /// the time of the move both are there: the limit may be overshot by one zspage.
-    fn trim(&self, class: &Class) {
+    /// the time of the pass both are there: the limit may be overshot by a zspage for each class.
+    fn trim(&self, class: &Class, leaving: &mut Leaving) {
         let list = self.list(class);
-        let sparse = |state: &State| {
+        let sparse = |state: &mut State| {
+            state.file_active(&list);
+            state.groups.sort(&list, MOVES_MAX);
             state.groups.emptiest_in_use().filter(|&id| self.wasted_frames(class, id) > 0)
         };
-        if sparse(&class.lock()).is_none() {
+        if sparse(&mut class.lock()).is_none() {
             return;
         }
-        let Ok(target) = self.new_zspage(class) else { return };
-        let mut state = class.lock();
-        let source = sparse(&state);
+        let Ok(target) = self.new_untouched_zspage(class) else { return };
+        let mut moving = self.lock_moving(class);
+        let state = &mut *moving.state;
+        let source = sparse(state);
         state.insert_zspage(&list, target);
-        let step = source.map(|id| self.move_objects(class, &mut state, id, target, OBJECTS_MAX));
-        let unused = (list.get(target).in_use() == 0).then_some(target);
-        if unused.is_some() {
-            state.remove_zspage(&list, target);
-        } else {
-            self.arrived();
+        if let Some(source) = source {
+            self.move_objects(class, state, (source, target), OBJECTS_MAX, leaving);
         }
-        let emptied = step.and_then(|step| step.emptied);
-        if emptied.is_some() {
-            self.departs();
+        if list.header(target).in_use() == 0 && state.settle(&list, target) {
+            leaving.push(self, target);
         }
-        drop(state);
-        // At once to the system: left touched, they would be the next class's first choice.
-        [unused, emptied].into_iter().flatten().for_each(|id| self.return_zspage(class, id));
+        drop(moving);
+        self.arrived(1);
     }
 
     /// Touched frames of a zspage beyond those that its objects would fill.
@@ -152,63 +212,83 @@ impl Pool {
         self.memory.arena.resident_in(zspage.pfn(), frames).saturating_sub(needed)
     }
 
-    /// Moves objects from `source` to `target`, at most `moves_max` and as many as fit.
+    /// Moves objects from one zspage to another, at most `moves_max` and as many as fit.
     fn move_objects(
         &self,
         class: &Class,
         state: &mut State,
-        source: DescriptorId,
-        target: DescriptorId,
+        (source, target): (DescriptorId, DescriptorId),
         moves_max: usize,
+        leaving: &mut Leaving,
     ) -> Step {
         let list = self.list(class);
         let (zspage, objects) = (list.get(source), class.shape.objects as usize);
+        state.activate(&list, target);
         let mut step = Step::default();
-        for object in zspage.used_slots() {
-            if step.moved == moves_max || list.get(target).in_use() == objects {
+        let mut used = zspage.used_slots().peekable();
+        while let Some(object) = used.next() {
+            if step.moved == moves_max || list.header(target).in_use() == objects {
                 break;
             }
+            if let Some(&next) = used.peek() {
+                zspage::prefetch(&self.memory.arena, class.shape, zspage.pfn(), next);
+            }
             let from = Slot { descriptor: source, pfn: zspage.pfn(), object: object as u8 };
-            if self.move_object(class, state, from, target) {
+            if self.move_object(class, state, from) {
                 step.moved += 1;
             }
         }
-        step.emptied = (step.moved > 0 && zspage.in_use() == 0).then_some(source);
+        state.file_active(&list);
+        if step.moved > 0 && state.settle(&list, source) {
+            leaving.push(self, source);
+            step.emptied = true;
+        }
         step
     }
 
-    /// Moves one object; false when its cell is in use.
-    fn move_object(
-        &self,
-        class: &Class,
-        state: &mut State,
-        from: Slot,
-        target: DescriptorId,
-    ) -> bool {
+    /// Moves one object; false when it is in use.
+    fn move_object(&self, class: &Class, state: &mut State, from: Slot) -> bool {
         let list = self.list(class);
         let owner = list.get(from.descriptor).owner(usize::from(from.object));
         if owner == 0 {
             return false;
         }
-        let Some(mut cell) = self.try_lock_entry(owner) else { return false };
-        let Some(place) = cell.word_mut().place() else { return false };
-        if (place.pfn, place.object) != (from.pfn, from.object) {
-            debug_assert!(false, "descriptor I2: the owner's word names the slot");
-            return false;
+        let to = state.take_active(&list, owner);
+        let moved = self.move_to(class, owner, from, to);
+        if moved {
+            state.give_slot(&list, from);
+        } else {
+            state.give_slot(&list, to);
+            // It is no longer, had this slot filled it.
+            state.activate(&list, to.descriptor);
         }
-        let to = state.take_slot_of(&list, target);
+        moved
+    }
+
+    fn move_to(&self, class: &Class, owner: u32, from: Slot, to: Slot) -> bool {
+        let Some(mut cell) = self.try_lock_entry(owner) else { return false };
+        let Some(place) = named(*cell.word_mut(), from) else { return false };
         self.copy_object(class, place, to);
-        let moved = Place { pfn: to.pfn, object: to.object, ..place };
-        *cell.word_mut() = cell.word_mut().with_place(moved);
-        list.get(target).publish(usize::from(to.object), owner);
-        state.give_slot(&list, from);
+        *cell.word_mut() = cell.word_mut().with_place(place_in(place, to));
         true
     }
 
-    fn copy_object(&self, class: &Class, from: Place, to: Slot) {
-        let place = Place { pfn: to.pfn, object: to.object, ..from };
-        let len = usize::from(class.shape.size) - usize::from(from.slack);
+    pub(crate) fn copy_object(&self, class: &Class, from: Place, to: Slot) {
+        let place = place_in(from, to);
+        let len = usize::from(class.shape.size) - usize::from(from.slack());
         self.touch(class, place, len);
         zspage::copy(&self.memory.arena, class.shape, from, place);
     }
+}
+
+/// The place that `word` names, if that is the slot.
+pub(crate) fn named(word: Word, slot: Slot) -> Option<Place> {
+    let place = word.place()?;
+    let same = (place.pfn(), place.object()) == (slot.pfn, slot.object);
+    debug_assert!(same, "descriptor I2: the owner's word names the slot");
+    same.then_some(place)
+}
+
+pub(crate) fn place_in(place: Place, slot: Slot) -> Place {
+    Place::new(slot.pfn, place.class(), slot.object, place.slack())
 }

@@ -1,29 +1,32 @@
 //! Where descriptors live: a slab allocator over one lazily touched table.
 //!
-//! Descriptors of different classes differ in length (88 bytes for 17 objects, 564 for 128), so
+//! Descriptors of different classes differ in length (92 bytes for 17 objects, 548 for 128), so
 //! the table is cut into slabs of 2048 bytes, each holding descriptors of one length.
 //! Lengths are multiples of 16 bytes; a number is the offset in such units.
 //!
 //! ```text
-//!   table   | slab 0 (unused) | slab 1: 88+8 bytes x 21 | slab 2: 564+12 bytes x 3 | ...
+//!   table   | slab 0 (unused) | slab 1: 92+4 bytes x 21 | slab 2: 548+12 bytes x 3 | ...
 //!                                    |
 //!   Slab    units, used, next fresh descriptor, list of freed ones (through their first word)
 //! ```
 //!
 //! Invariants
-//! - I1 a slab is in the partial list of its length exactly when it has a free descriptor and at
-//!   least one in use.
+//! - I1 a slab is in the partial list of its shard and length exactly when it has a free descriptor
+//!   and at least one in use.
 //! - I2 an empty slab belongs to no length; beyond [`EMPTY_SLABS_HELD`] of them, whole pages of
 //!   such slabs are returned to the system.
 //!
 //! Lock: one leaf lock; zspages come and go far less often than objects.
 
-use host::sync::atomic::{AtomicU32, Ordering};
-use host::{HostError, Lock, PAGE_SIZE, Rank, Table};
+use std::sync::Arc;
 
-use crate::descriptor::{Descriptor, DescriptorId, words_of};
+use host::sync::atomic::{AtomicU32, Ordering};
+use host::{FailureInjector, HostError, Lock, PAGE_SIZE, Rank, Table};
+
+use crate::descriptor::{Descriptor, DescriptorId, HEADER_WORDS, Header, words_of};
 use crate::error::AllocError;
 use crate::geometry::Shape;
+use crate::pool::SHARDS_MAX;
 
 /// Bytes that descriptor lengths are rounded up to.
 const UNIT_BYTES: usize = 16;
@@ -34,7 +37,7 @@ const SLAB_BYTES: usize = if cfg!(loom) { 128 } else { PAGE_SIZE / 2 };
 const SLAB_UNITS: usize = SLAB_BYTES / UNIT_BYTES; // 128
 const SLAB_WORDS: usize = SLAB_BYTES / size_of::<u32>(); // 512
 /// Units of the longest descriptor: 256 objects.
-const UNITS_MAX: usize = (4 + 8 + 256usize).div_ceil(UNIT_WORDS); // 67
+const UNITS_MAX: usize = (HEADER_WORDS + 8 + 256).div_ceil(UNIT_WORDS); // 67
 /// Empty slabs kept touched before they are returned together: one call for many pages.
 const EMPTY_SLABS_HELD: usize = 64;
 /// End of a slab's list of freed descriptors.
@@ -49,10 +52,13 @@ pub(crate) struct DescriptorHeap {
     state: Lock<State>,
 }
 
+/// Apart from the table, which every operation reads.
+#[repr(align(128))]
 struct State {
     slabs: Vec<Slab>,
-    /// First partial slab by length in units; 0 = none.
-    partial: [u32; UNITS_MAX + 1],
+    /// First partial slab by shard and length in units; 0 = none. Shards have slabs of their own,
+    /// so that two CPUs do not write to descriptors on one cache line.
+    partial: [[u32; UNITS_MAX + 1]; SHARDS_MAX],
     /// Empty slabs whose page is touched, and those whose page was returned, unless a neighbour
     /// in use kept it.
     empty: Vec<u32>,
@@ -61,6 +67,7 @@ struct State {
 
 #[derive(Clone, Copy, Default)]
 struct Slab {
+    shard: u8,
     units: u16,
     used: u16,
     /// Descriptors handed out at least once; the rest of the page was never touched.
@@ -78,31 +85,38 @@ impl Slab {
 
 impl DescriptorHeap {
     /// Room for at most `slabs` slabs of descriptors; nothing is touched yet.
-    pub(crate) fn reserve(slabs: usize) -> Result<DescriptorHeap, HostError> {
+    pub(crate) fn reserve(
+        slabs: usize,
+        faults: Option<Arc<FailureInjector>>,
+    ) -> Result<DescriptorHeap, HostError> {
         let state = State {
             slabs: vec![Slab::default()], // slab 0 is never used: descriptor number 0 means none
-            partial: [0; UNITS_MAX + 1],
+            partial: [[0; UNITS_MAX + 1]; SHARDS_MAX],
             empty: Vec::new(),
             returned: Vec::new(),
         };
-        let words = Table::reserve((slabs.min(SLABS_MAX - 1) + 1) * SLAB_WORDS)?;
+        let words = Table::with_faults((slabs.min(SLABS_MAX - 1) + 1) * SLAB_WORDS, faults)?;
         Ok(DescriptorHeap { words, state: Lock::new(Rank::Leaf, state) })
     }
 
-    /// A descriptor for a zspage of this shape; its words hold whatever they held.
-    pub(crate) fn alloc(&self, shape: Shape) -> Result<DescriptorId, AllocError> {
+    /// A descriptor for a zspage of this shape, made by a shard; its words hold whatever they held.
+    pub(crate) fn alloc(&self, shape: Shape, shard: usize) -> Result<DescriptorId, AllocError> {
         let units = words_of(shape).div_ceil(UNIT_WORDS);
         let mut state = self.state.lock();
-        let slab = match state.partial[units] {
-            0 => self.start_slab(&mut state, units as u16)?,
+        let slab = match state.partial[shard][units] {
+            0 => self.start_slab(&mut state, units as u16, shard as u8)?,
             slab => slab,
         };
         Ok(self.take(&mut state, slab))
     }
 
-    /// Gives a descriptor back.
-    pub(crate) fn free(&self, id: DescriptorId) {
+    /// Gives descriptors back.
+    pub(crate) fn free(&self, ids: &[DescriptorId]) {
         let mut state = self.state.lock();
+        ids.iter().for_each(|&id| self.free_one(&mut state, id));
+    }
+
+    fn free_one(&self, state: &mut State, id: DescriptorId) {
         let slab = id.0 / SLAB_UNITS as u32;
         let offset = (id.0 % SLAB_UNITS as u32) as u16;
         let entry = state.slabs[slab as usize];
@@ -118,14 +132,27 @@ impl DescriptorHeap {
             (true, true) | (false, false) => {}
         }
         if empty {
-            self.retire(&mut state, slab);
+            self.retire(state, slab);
         }
     }
 
-    /// The descriptor `id` of a zspage of this shape.
-    pub(crate) fn get(&self, id: DescriptorId, shape: Shape) -> Descriptor<'_> {
+    /// Keeps every descriptor from being freed or handed out.
+    pub(crate) fn hold(&self) -> impl Sized + '_ {
+        self.state.lock()
+    }
+
+    /// The descriptor `id` of a zspage of this shape, which makes it `words` long.
+    #[inline]
+    pub(crate) fn get(&self, id: DescriptorId, shape: Shape, words: usize) -> Descriptor<'_> {
         let start = id.0 as usize * UNIT_WORDS;
-        Descriptor::new(self.words.slice(start..start + words_of(shape)), shape)
+        Descriptor::new(self.words.slice(start..start + words), shape)
+    }
+
+    /// What all descriptors begin with.
+    #[inline]
+    pub(crate) fn header(&self, id: DescriptorId) -> Header<'_> {
+        let start = id.0 as usize * UNIT_WORDS;
+        Header::new(self.words.slice(start..start + HEADER_WORDS))
     }
 
     /// Bytes held: touched slab pages and the list that describes them.
@@ -146,7 +173,8 @@ impl DescriptorHeap {
         self.words.range()
     }
 
-    fn start_slab(&self, state: &mut State, units: u16) -> Result<u32, AllocError> {
+    fn start_slab(&self, state: &mut State, units: u16, shard: u8) -> Result<u32, AllocError> {
+        self.words.extend().map_err(|_| AllocError::OutOfDescriptors)?;
         let slab = match state.empty.pop().or_else(|| state.returned.pop()) {
             Some(slab) => slab,
             None if state.slabs.len() * SLAB_WORDS < self.words.len() => {
@@ -157,7 +185,7 @@ impl DescriptorHeap {
         };
         let first = slab as usize * SLAB_WORDS;
         self.words.touch(first..first + SLAB_WORDS);
-        state.slabs[slab as usize] = Slab { units, freed: END, ..Slab::default() };
+        state.slabs[slab as usize] = Slab { shard, units, freed: END, ..Slab::default() };
         state.link(slab);
         Ok(slab)
     }
@@ -208,8 +236,9 @@ impl DescriptorHeap {
 impl State {
     /// Puts a slab at the head of the partial list of its length.
     fn link(&mut self, slab: u32) {
-        let units = self.slabs[slab as usize].units as usize;
-        let head = std::mem::replace(&mut self.partial[units], slab);
+        let Slab { shard, units, .. } = self.slabs[slab as usize];
+        let first = &mut self.partial[usize::from(shard)][usize::from(units)];
+        let head = std::mem::replace(first, slab);
         self.slabs[slab as usize].prev = 0;
         self.slabs[slab as usize].next = head;
         if head != 0 {
@@ -218,9 +247,9 @@ impl State {
     }
 
     fn unlink(&mut self, slab: u32) {
-        let Slab { units, prev, next, .. } = self.slabs[slab as usize];
+        let Slab { shard, units, prev, next, .. } = self.slabs[slab as usize];
         match prev {
-            0 => self.partial[units as usize] = next,
+            0 => self.partial[usize::from(shard)][usize::from(units)] = next,
             prev => self.slabs[prev as usize].next = next,
         }
         if next != 0 {
@@ -282,20 +311,21 @@ mod tests {
         fn descriptors_never_overlap(
             steps in prop::collection::vec((any::<bool>(), 1u16..=256, any::<usize>()), 1..600),
         ) {
-            let heap = DescriptorHeap::reserve(600).expect("address space");
+            let heap = DescriptorHeap::reserve(600, None).expect("address space");
             let mut twin = Twin::default();
             for (add, objects, which) in steps {
                 if add || twin.live.is_empty() {
-                    twin.add(heap.alloc(shape(objects)).expect("room"), objects);
+                    let shard = usize::from(objects) % 2;
+                    twin.add(heap.alloc(shape(objects), shard).expect("room"), objects);
                 } else {
-                    heap.free(twin.remove(which));
+                    heap.free(&[twin.remove(which)]);
                 }
                 let pages = heap.mapped_bytes() as usize / PAGE_SIZE;
                 let most = twin.slabs() + EMPTY_SLABS_HELD + 1;
                 prop_assert!(pages * SLABS_PER_PAGE >= twin.slabs() && pages <= most);
             }
             while !twin.live.is_empty() {
-                heap.free(twin.remove(0));
+                heap.free(&[twin.remove(0)]);
             }
             prop_assert!(heap.mapped_bytes() as usize <= (EMPTY_SLABS_HELD + 1) * PAGE_SIZE);
         }
@@ -303,16 +333,16 @@ mod tests {
 
     #[test]
     fn a_full_table_is_an_error_and_recovers() {
-        let heap = DescriptorHeap::reserve(1).expect("address space");
+        let heap = DescriptorHeap::reserve(1, None).expect("address space");
         let mut ids = Vec::new();
         let error = loop {
-            match heap.alloc(shape(256)) {
+            match heap.alloc(shape(256), 0) {
                 Ok(id) => ids.push(id),
                 Err(error) => break error,
             }
         };
         assert_eq!((error, ids.len()), (AllocError::OutOfDescriptors, SLAB_UNITS / UNITS_MAX));
-        heap.free(ids[0]);
-        assert_eq!(heap.alloc(shape(256)), Ok(ids[0]));
+        heap.free(&[ids[0]]);
+        assert_eq!(heap.alloc(shape(256), 0), Ok(ids[0]));
     }
 }

@@ -95,6 +95,18 @@ impl fmt::Display for StaleLeaf {
 
 impl std::error::Error for StaleLeaf {}
 
+/// The raw handle names no object of this pool: it was freed, is another pool's, or was made up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StaleHandle;
+
+impl fmt::Display for StaleHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the handle names no object of this pool, or no longer")
+    }
+}
+
+impl std::error::Error for StaleHandle {}
+
 /// The handle belongs to another pool; nothing was done. Where it was to be consumed, it comes back
 /// in the error.
 #[derive(Debug)]

@@ -1,79 +1,70 @@
-//! Single handles: for programs that keep objects in structures of their own.
+//! Handles: for programs that keep objects in structures of their own.
 //!
-//! A [`Handle`] owns one object. Behind it is a cell like any other, taken from leaves that the
-//! pool keeps for this purpose; free cells are chained through their words.
+//! A [`Handle`] owns one object. Behind it is a cell, as in a client's table, but of a leaf that
+//! the pool keeps for this purpose. The mover alone locks its word; the client's bits count
+//! readers.
 //!
 //! ```text
-//!   first free --> | value: next | --> | value: next | --> 0
+//!   63      58                                           1   0
+//!  +----------+------------+-------+-------+--------+------+
+//!  | readers  |   slack    |  PFN  | class | object | lock |   reader: + 1 to pin, - 1 to unpin
+//!  +----------+------------+-------+-------+--------+------+   mover: lock, where there is no
+//!  reader
 //! ```
 //!
-//! Invariant: a cell of a handle leaf is in the chain, or one `Handle` names it.
+//! Reading pins: one compare-exchange adds a reader to the very word that says where the object is,
+//! so a pin that succeeds names the right place and nothing needs to be read again. The mover sets
+//! the lock bit of a word without readers while it copies one object, or migrates one zspage; who
+//! wants to read waits that long. (The kernel, and the design this departs from, count pins per
+//! zspage, beside the word: a pin has to look at the word again, the mover has to freeze the count,
+//! and a zspage emptied under a late pin must be released later.)
 //!
-//! Lock: the chain's, rank HandleShard; it is held to take or give one cell.
+//! Freeing takes the class lock alone (study S0): the class is read without it and cannot change,
+//! the place is read under it.
+//!
+//! Invariants
+//! - I1 the word of an object with readers does not change, but for their number.
+//! - I2 an object with readers is not freed: its handle is borrowed. So an emptied zspage has no
+//!   readers, and its release need not look.
+//! - I3 a handle's entry lies in a leaf of the pool that made it. A handle is shown to be a pool's
+//!   by its memory, whose number no later memory has, and its leaf's owner, which stays that pool's
+//!   id: neither is given away again where handles were out.
+//!
+//! Locks: class. Waiting for the 64th reader's turn takes none.
 
-use std::sync::Arc;
+use std::num::NonZeroU64;
 
-use host::sync::atomic::Ordering;
-use host::{Lock, Rank};
+use host::sync::atomic::{AtomicU64, Ordering};
 
-use crate::cell::{CellGuard, Content};
 use crate::error::{AllocError, ForeignHandle};
 use crate::leaf::{LEAF_CELLS, LeafId, LeafUse};
 use crate::pool::Pool;
-use crate::word::{LOCKED, Word};
+use crate::word::{LOCKED, PIN, PINS_MAX, Word};
+use crate::zspage;
 
-/// Tag of a chained cell's value.
-const CHAINED: u8 = 1;
-
-/// An owned object of a pool. Not `Copy`, consumed by [`Pool::free_handle`]; a handle that is
-/// dropped instead leaves its object in the pool until the pool is dropped.
+/// An owned object of a pool: 8 bytes. Not `Copy`, consumed by [`Pool::free_handle`]; a handle that
+/// is dropped instead leaves its object in the pool until the pool is dropped.
 #[derive(Debug)]
 #[must_use = "dropping a handle leaves its object in the pool"]
-pub struct Handle {
-    entry: u32,
-    pool: PoolName,
-}
+pub struct Handle(NonZeroU64); // | memory 32 | entry 32 |
 
-/// Which pool a handle is of: the address of a byte that the pool and its handles keep alive, so
-/// that no other pool, of whatever memory, ever has the same.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct PoolName(Arc<u8>);
+const _: () = assert!(size_of::<Option<Handle>>() == 8, "a handle is as small as a pointer");
 
-impl PartialEq for PoolName {
-    fn eq(&self, other: &PoolName) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
-    }
-}
-
-/// The free cells of a pool's handle leaves.
-pub(crate) struct HandleList {
-    first: Lock<Chain>,
-}
-
-#[derive(Default)]
-struct Chain {
-    first: u32,
-    leaves: Vec<LeafId>,
-}
-
-impl HandleList {
-    pub(crate) fn new() -> HandleList {
-        HandleList { first: Lock::new(Rank::HandleShard, Chain::default()) }
+impl Handle {
+    #[inline]
+    fn new(entry: u32, memory: u32) -> Handle {
+        let word = u64::from(memory) << u32::BITS | u64::from(entry);
+        Handle(NonZeroU64::new(word).expect("no leaf has number 0"))
     }
 
-    /// Gives the leaves of a pool back that is being dropped; its objects are gone.
-    pub(crate) fn drain(&self, pool: &Pool) {
-        for leaf in std::mem::take(&mut self.first.lock().leaves) {
-            if pool.memory.leaves.begin_drain(leaf, pool.id, LeafUse::Handles) {
-                for index in 0..LEAF_CELLS {
-                    if let Some(cell) = pool.memory.leaves.cell(entry_of(leaf, index)) {
-                        // relaxed: the pool is being dropped; only a lock bit may be somebody's.
-                        cell.fetch_and(LOCKED, Ordering::Relaxed);
-                    }
-                }
-                pool.memory.leaves.end_drain(leaf);
-            }
-        }
+    #[inline]
+    pub(crate) fn entry(&self) -> u32 {
+        self.0.get() as u32
+    }
+
+    #[inline]
+    fn memory(&self) -> u32 {
+        (self.0.get() >> u32::BITS) as u32
     }
 }
 
@@ -84,119 +75,143 @@ impl Pool {
     ///
     /// [`AllocError`]; nothing is stored then.
     pub fn alloc(&self, bytes: &[u8]) -> Result<Handle, AllocError> {
-        let object = self.store(bytes)?;
-        let entry = self.take_entry()?;
-        let mut cell = self.handle_cell(entry);
-        cell.put(object);
-        drop(cell);
-        Ok(Handle { entry, pool: self.name.clone() })
+        self.alloc_with(bytes.len(), |slot| slot.copy_from_slice(bytes))
     }
 
-    /// The object of a handle, in place. Others that want the same object wait meanwhile; its
-    /// neighbours do not, and the object cannot move.
+    /// Stores an object of `len` bytes that `fill` writes in place. The slice it is given holds
+    /// whatever the slot held before.
     ///
-    /// A thread may hold one [`ReadGuard`] at a time, and must drop it before it allocates or frees
-    /// handles: it would wait for itself, or for a thread that waits for it. Debug builds panic.
+    /// # Errors
+    ///
+    /// [`AllocError`]; nothing is stored then, and `fill` was not called.
+    pub fn alloc_with(
+        &self,
+        len: usize,
+        fill: impl FnOnce(&mut [u8]),
+    ) -> Result<Handle, AllocError> {
+        let object = self.store_with(len, Some(LeafUse::Handles), fill)?;
+        let entry = object.entry;
+        // Release pairs with the Acquire in `pin` and in the mover: who sees the place sees the
+        // object. Until here nobody has the handle, and the cell names nothing.
+        self.handle_cell(entry)
+            .store(Word::default().with_place(object.into_place()).0, Ordering::Release);
+        Ok(Handle::new(entry, self.memory.number()))
+    }
+
+    /// The object of a handle, in place. Any number of threads may read it at once, and free or
+    /// allocate meanwhile; the object does not move until the guard is dropped.
+    ///
+    /// More than 63 readers of one object take turns: a thread that holds as many of one object and
+    /// asks for another waits for itself. A guard that is forgotten keeps its object from moving
+    /// until it is freed.
     ///
     /// # Errors
     ///
     /// [`ForeignHandle`] when it is another pool's.
+    #[inline]
     pub fn read<'p>(&'p self, handle: &'p Handle) -> Result<ReadGuard<'p>, ForeignHandle<()>> {
-        if handle.pool != self.name {
+        if !self.owns(handle) {
             return Err(ForeignHandle(()));
         }
-        Ok(ReadGuard { cell: self.handle_cell(handle.entry) })
+        let entry = handle.entry();
+        let cell = self.handle_cell(entry);
+        let word = self.pin(cell, entry);
+        Ok(ReadGuard { pool: self, cell, entry, word })
     }
 
-    /// Frees the object of a handle.
-    ///
-    /// # Errors
-    ///
-    /// [`ForeignHandle`] with the handle when it is another pool's.
-    pub fn free_handle(&self, handle: Handle) -> Result<(), ForeignHandle<Handle>> {
-        if handle.pool != self.name {
-            return Err(ForeignHandle(handle));
-        }
-        let mut cell = self.handle_cell(handle.entry);
-        cell.clear();
-        drop(cell);
-        self.give_entry(handle.entry);
-        Ok(())
+    /// True when the handle is this pool's (I3).
+    #[inline]
+    pub(crate) fn owns(&self, handle: &Handle) -> bool {
+        let leaf = LeafId::new(handle.entry() / LEAF_CELLS as u32);
+        let owned = |leaf| self.memory.leaves.owned(leaf, self.id, LeafUse::Handles).is_ok();
+        handle.memory() == self.memory.number() && leaf.is_some_and(owned)
     }
 
-    fn handle_cell(&self, entry: u32) -> CellGuard<'_> {
-        let leaf = LeafId::new(entry / LEAF_CELLS as u32).expect("a handle's entry is in a leaf");
-        self.owned_cell(leaf, entry as usize % LEAF_CELLS, LeafUse::Handles)
-            .expect("a handle leaf stays its pool's for the pool's life")
+    /// The cell of a handle that is this pool's.
+    #[inline]
+    pub(crate) fn handle_cell(&self, entry: u32) -> &AtomicU64 {
+        self.memory.leaves.cell(entry).expect("a handle's entry is in a leaf")
     }
 
-    fn take_entry(&self) -> Result<u32, AllocError> {
-        let mut chain = self.handles.first.lock();
-        if chain.first == 0 {
-            self.extend_chain(&mut chain)?;
-        }
-        let entry = chain.first;
-        chain.first = self.memory.leaves.chained(entry);
-        Ok(entry)
+    /// Pins an object that its owner is about to free: a pin that a forgotten guard left will do.
+    #[inline]
+    pub(crate) fn pin_last(&self, cell: &AtomicU64, entry: u32) -> Word {
+        // Acquire pairs with the unlocking of the mover: the place is seen where the object is.
+        let word = Word(cell.load(Ordering::Acquire));
+        if word.pins() > 0 { word } else { self.pin(cell, entry) }
     }
 
-    fn give_entry(&self, entry: u32) {
-        let mut chain = self.handles.first.lock();
-        self.memory.leaves.chain(entry, chain.first);
-        chain.first = entry;
-    }
-
-    fn extend_chain(&self, chain: &mut Chain) -> Result<(), AllocError> {
-        let leaf = self.memory.leaves.alloc(self.id, LeafUse::Handles)?;
-        // relaxed: a total.
-        self.counters.handle_leaves.fetch_add(1, Ordering::Relaxed);
-        chain.leaves.push(leaf);
-        for index in (0..LEAF_CELLS).rev() {
-            let entry = entry_of(leaf, index);
-            self.memory.leaves.chain(entry, chain.first);
-            chain.first = entry;
-        }
-        Ok(())
-    }
-}
-
-impl crate::leaf::Leaves {
-    /// The entry that follows a chained one; the chain's lock is held.
-    fn chained(&self, entry: u32) -> u32 {
-        // relaxed: the chain's lock orders chained words.
-        let word = self.cell(entry).map_or(0, |cell| cell.load(Ordering::Relaxed));
-        let (tag, next) = Word(word).value();
-        debug_assert_eq!(tag, CHAINED, "the chain leads through chained cells");
-        next as u32
-    }
-
-    fn chain(&self, entry: u32, next: u32) {
-        let word = Word::default().with_value(CHAINED, u64::from(next));
-        if let Some(cell) = self.cell(entry) {
-            // The lock bit stays as it is: somebody with a made-up number may be holding it.
-            // relaxed: the chain's lock orders chained words.
-            let _ = cell.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |old| {
-                Some(word.0 | old & LOCKED)
-            });
+    #[inline]
+    fn pin(&self, cell: &AtomicU64, entry: u32) -> Word {
+        loop {
+            if let Some(word) = self.pinning(|| try_pin(cell)) {
+                return word;
+            }
+            // Outside the locks of the design: whoever is to make room may need them.
+            // relaxed: only decides whether to go on waiting.
+            let busy = || is_busy(cell.load(Ordering::Relaxed));
+            self.memory.leaves.waiters.wait_while(entry as usize, busy);
         }
     }
 }
 
-fn entry_of(leaf: LeafId, index: usize) -> u32 {
-    leaf.entry(index).expect("a leaf that was handed out has its entries")
+/// Adds a reader; gives the word as it was, or nothing while no reader can be added.
+#[inline]
+fn try_pin(cell: &AtomicU64) -> Option<Word> {
+    loop {
+        // relaxed: a guess, confirmed by the exchange.
+        let word = cell.load(Ordering::Relaxed);
+        if is_busy(word) {
+            return None;
+        }
+        // Acquire pairs with the Release of whoever published the object or moved it, so that its
+        // bytes are seen. relaxed: a failure is followed by another guess.
+        let (pinned, failed) = (Ordering::Acquire, Ordering::Relaxed);
+        if cell.compare_exchange_weak(word, word + PIN, pinned, failed).is_ok() {
+            return Some(Word(word));
+        }
+    }
+}
+
+/// True while no reader can be added.
+#[inline]
+fn is_busy(word: u64) -> bool {
+    word & LOCKED != 0 || Word(word).pins() == PINS_MAX
 }
 
 /// An object, readable in place until dropped.
-#[derive(Debug)]
 pub struct ReadGuard<'p> {
-    cell: CellGuard<'p>,
+    pool: &'p Pool,
+    cell: &'p AtomicU64,
+    entry: u32,
+    /// The cell as it was when this reader was counted: all but the count holds still.
+    word: Word,
 }
 
 impl std::ops::Deref for ReadGuard<'_> {
     type Target = [u8];
 
+    #[inline]
     fn deref(&self) -> &[u8] {
-        debug_assert!(matches!(self.cell.content(), Content::Object { .. }));
-        self.cell.bytes().unwrap_or(&[])
+        let place = self.word.place().expect("a handle's cell names its object");
+        zspage::bytes(&self.pool.memory.arena, self.pool.class(place.class()).shape, place)
+    }
+}
+
+impl Drop for ReadGuard<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        // SeqCst: pairs with the re-check in `BitLockWaiters::wait_while`, and as a Release with
+        // the Acquire of the mover's lock, who lets the slot be written again.
+        let word = self.cell.fetch_sub(PIN, Ordering::SeqCst);
+        if Word(word).pins() == PINS_MAX {
+            self.pool.memory.leaves.waiters.wake(self.entry as usize);
+        }
+    }
+}
+
+impl std::fmt::Debug for ReadGuard<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "ReadGuard({} bytes)", self.len())
     }
 }

@@ -11,15 +11,19 @@
 //! Invariants
 //! - I1 a cell of a leaf without an owner is all zero, but for a lock bit that somebody with a
 //!   stale number is about to take off again.
-//! - I3 a leaf's page is discarded only while the discarder holds all 512 locks: a lock bit that
-//!   vanished under its owner would let two threads write one cell.
 //! - I2 the owner word leaves a pool's id before the pool drains the cells; whoever locks a cell
 //!   and then finds the pool's id there was ahead of the drain, which will see the cell's content.
+//! - I3 a leaf's page is discarded only while the discarder holds all 512 locks: a lock bit that
+//!   vanished under its owner would let two threads write one cell.
+//! - I4 a leaf has the same use for ever. So a number that is made up is refused before the lock
+//!   bit of a handle's cell is set; the mover alone sets those, under the class lock.
 //!
 //! Locks: the free list is a leaf lock. Cell locks are ranked above the class lock.
 
+use std::sync::Arc;
+
 use host::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use host::{BitLockWaiters, HostError, Lock, Rank, Table};
+use host::{BitLockWaiters, FailureInjector, HostError, Lock, Rank, Table};
 
 use crate::error::{AllocError, StaleLeaf};
 use crate::word::LOCKED;
@@ -30,13 +34,14 @@ pub const LEAF_CELLS: usize = if cfg!(loom) { 2 } else { 512 };
 const FREE_LEAVES_HELD: usize = 64; // 256 KiB
 /// Set in the owner word while the pool drains the leaf.
 const DRAINING: u32 = 1 << 31;
-/// Set in the owner word of leaves whose cells back single handles.
-const HANDLES: u32 = 1 << 30;
+/// Where the owner word has the leaf's use.
+const USE_SHIFT: u32 = 29;
+const USE_MASK: u32 = 3 << USE_SHIFT;
 /// Pool ids stay below the flags.
-pub(crate) const POOL_ID_MAX: u32 = HANDLES - 1;
+pub(crate) const POOL_ID_MAX: u32 = (1 << USE_SHIFT) - 1;
 
 const _: () = assert!(cfg!(loom) || LEAF_CELLS * 8 == host::PAGE_SIZE, "a leaf is a page");
-const _: () = assert!(DRAINING > HANDLES && HANDLES > POOL_ID_MAX, "flags lie above the ids");
+const _: () = assert!(DRAINING > USE_MASK && USE_MASK & POOL_ID_MAX == 0, "flags above the ids");
 
 /// Number of a leaf; 0 is never one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -64,8 +69,23 @@ impl LeafId {
 pub(crate) enum LeafUse {
     /// Cells of a client's table.
     Cells,
-    /// Cells behind single handles.
+    /// Cells behind handles.
     Handles,
+    /// Cells behind raw handles, each followed by a word with its generation.
+    Raw,
+}
+
+/// Number of uses.
+const USES: usize = 3;
+
+impl LeafUse {
+    /// Cells per entry.
+    pub(crate) fn stride(self) -> u32 {
+        match self {
+            LeafUse::Cells | LeafUse::Handles => 1,
+            LeafUse::Raw => 2,
+        }
+    }
 }
 
 /// All cells of one memory.
@@ -78,20 +98,23 @@ pub(crate) struct Leaves {
 }
 
 struct FreeLeaves {
-    /// Free and touched; free and returned to the system.
-    held: Vec<u32>,
-    returned: Vec<u32>,
+    /// By use: free and touched; free and returned to the system.
+    held: [Vec<u32>; USES],
+    returned: [Vec<u32>; USES],
     /// The lowest leaf never used.
     fresh: u32,
 }
 
 impl Leaves {
     /// Room for `leaves` leaves; nothing is touched yet.
-    pub(crate) fn reserve(leaves: usize) -> Result<Leaves, HostError> {
-        let free = FreeLeaves { held: Vec::new(), returned: Vec::new(), fresh: 1 };
+    pub(crate) fn reserve(
+        leaves: usize,
+        faults: Option<Arc<FailureInjector>>,
+    ) -> Result<Leaves, HostError> {
+        let free = FreeLeaves { held: Default::default(), returned: Default::default(), fresh: 1 };
         Ok(Leaves {
-            cells: Table::reserve(leaves + 1)?,
-            owners: Table::reserve(leaves + 1)?,
+            cells: Table::with_faults(leaves + 1, faults.clone())?,
+            owners: Table::with_faults(leaves + 1, faults)?,
             free: Lock::new(Rank::Leaf, free),
             waiters: BitLockWaiters::new(),
         })
@@ -99,8 +122,10 @@ impl Leaves {
 
     /// An empty leaf for `pool`.
     pub(crate) fn alloc(&self, pool: u32, purpose: LeafUse) -> Result<LeafId, AllocError> {
+        self.cells.extend().map_err(|_| AllocError::OutOfCells)?;
         let mut free = self.free.lock();
-        let leaf = match free.held.pop().or_else(|| free.returned.pop()) {
+        let kind = purpose as usize;
+        let leaf = match free.held[kind].pop().or_else(|| free.returned[kind].pop()) {
             Some(leaf) => leaf,
             None if (free.fresh as usize) < self.cells.len() => {
                 free.fresh += 1;
@@ -132,13 +157,34 @@ impl Leaves {
     }
 
     /// Puts a drained leaf back; every cell is empty.
-    pub(crate) fn end_drain(&self, leaf: LeafId) {
+    pub(crate) fn end_drain(&self, leaf: LeafId, purpose: LeafUse) {
         // Pairs with the Acquire in `owned`: nobody who still sees an owner sees the next life.
         self.owners[leaf.0 as usize].store(0, Ordering::Release);
         let mut free = self.free.lock();
-        free.held.push(leaf.0);
-        if free.held.len() > FREE_LEAVES_HELD {
+        free.held[purpose as usize].push(leaf.0);
+        if free.held[purpose as usize].len() > FREE_LEAVES_HELD {
             self.return_held(&mut free);
+        }
+    }
+
+    /// Empties the cells of a leaf that nobody uses any more.
+    pub(crate) fn clear(&self, leaf: LeafId) {
+        for cell in &self.cells[leaf.0 as usize] {
+            // relaxed: published with the leaf's next owner, by the lock of the free leaves.
+            cell.store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// The use of the leaf that an entry lies in; only the owner of the entry may rely on it.
+    #[inline]
+    pub(crate) fn use_of(&self, entry: u32) -> LeafUse {
+        let owner = self.owners.get(entry as usize / LEAF_CELLS);
+        // relaxed: constant while the entry is in use.
+        let word = owner.map_or(0, |owner| owner.load(Ordering::Relaxed));
+        match (word & USE_MASK) >> USE_SHIFT {
+            0 => LeafUse::Cells,
+            1 => LeafUse::Handles,
+            _ => LeafUse::Raw,
         }
     }
 
@@ -148,12 +194,14 @@ impl Leaves {
     }
 
     /// The cell, by number; `None` outside the table.
+    #[inline]
     pub(crate) fn cell(&self, entry: u32) -> Option<&AtomicU64> {
         let leaf = self.cells.get(entry as usize / LEAF_CELLS)?;
         leaf.get(entry as usize % LEAF_CELLS)
     }
 
     /// Checks that `leaf` is `pool`'s. Meaningful while one of its cells is locked (I2).
+    #[inline]
     pub(crate) fn owned(&self, leaf: LeafId, pool: u32, purpose: LeafUse) -> Result<(), StaleLeaf> {
         let owner = self.owners.get(leaf.0 as usize).ok_or(StaleLeaf)?;
         // Pairs with the Release in `alloc` and, through the cell's lock, with `begin_drain`.
@@ -164,9 +212,9 @@ impl Leaves {
     /// Bytes held for cells and their owner words.
     pub(crate) fn held_bytes(&self) -> u64 {
         let free = self.free.lock();
-        let lists = (free.held.capacity() + free.returned.capacity()) * size_of::<u32>();
+        let lists = free.held.iter().chain(&free.returned).map(Vec::capacity).sum::<usize>();
         let heap = self.cells.heap_bytes() + self.owners.heap_bytes() + self.waiters.heap_bytes();
-        self.mapped_bytes() + heap + lists as u64
+        self.mapped_bytes() + heap + (lists * size_of::<u32>()) as u64
     }
 
     /// The part of [`Leaves::held_bytes`] that lies in the tables.
@@ -180,10 +228,18 @@ impl Leaves {
     }
 
     fn return_held(&self, free: &mut FreeLeaves) {
-        let held = std::mem::take(&mut free.held);
-        let (mut locked, busy): (Vec<u32>, Vec<u32>) =
-            held.into_iter().partition(|&leaf| self.lock_all(leaf));
-        free.held = busy;
+        for (held, returned) in free.held.iter_mut().zip(&mut free.returned) {
+            let (locked, busy): (Vec<u32>, Vec<u32>) =
+                std::mem::take(held).into_iter().partition(|&leaf| self.lock_all(leaf));
+            *held = busy;
+            self.discard(locked, returned);
+        }
+        // Whoever waited for a cell with a stale number waited for a lock that is gone.
+        self.waiters.wake_all();
+    }
+
+    /// Discards the pages of leaves whose every cell is locked.
+    fn discard(&self, mut locked: Vec<u32>, returned: &mut Vec<u32>) {
         locked.sort_unstable();
         for run in locked.chunk_by(|a, b| a + 1 == *b) {
             let first = run[0] as usize;
@@ -194,9 +250,7 @@ impl Leaves {
                 run.iter().for_each(|&leaf| self.unlock_first(leaf, LEAF_CELLS));
             }
         }
-        free.returned.append(&mut locked);
-        // Whoever waited for a cell with a stale number waited for a lock that is gone.
-        self.waiters.wake_all();
+        returned.append(&mut locked);
     }
 
     /// Locks every cell of a free leaf; false, with none locked, when one is in use.
@@ -223,8 +277,5 @@ impl Leaves {
 }
 
 fn owner_word(pool: u32, purpose: LeafUse) -> u32 {
-    match purpose {
-        LeafUse::Cells => pool,
-        LeafUse::Handles => pool | HANDLES,
-    }
+    pool | (purpose as u32) << USE_SHIFT
 }

@@ -29,9 +29,9 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Locks, in the order they may be taken: cell, handle list, class, zone; the descriptor heap and
-//! the list of free leaves are taken last and alone. The mover, who holds a class lock, only tries
-//! cells. Every `unsafe` block is in `zspage`.
+//! Locks, in the order they may be taken: cell, class, stock of entries, zone; the descriptor heap
+//! and the list of free leaves are taken last and alone. The mover, who holds a class lock, only
+//! tries cells. Every `unsafe` block is in `zspage`.
 
 #![deny(unsafe_code)]
 
@@ -41,23 +41,32 @@ mod class;
 mod compact;
 mod descriptor;
 mod descriptor_heap;
+mod design;
+mod entries;
 mod error;
+mod free;
 mod geometry;
 mod group;
 mod handle;
 mod leaf;
 mod memory;
+mod migrate;
 mod object;
 mod pool;
+mod raw;
+mod release;
+mod shards;
 mod stats;
 mod word;
 mod worker;
+mod zones;
 #[expect(unsafe_code, reason = "the fence: payload of zspages, see its invariants")]
 mod zspage;
 
 pub use cell::{CellGuard, Content};
 pub use check::{PoolCheck, PoolDefect};
-pub use error::{AllocError, ForeignHandle, MemoryError, StaleLeaf};
+pub use design::{LockDesign, Release};
+pub use error::{AllocError, ForeignHandle, MemoryError, StaleHandle, StaleLeaf};
 pub use geometry::{
     CLASSES, ChainSize, ClassIndex, Geometry, OBJECTS_MAX, Rule, SIZE_MAX, SIZE_MIN, Shape,
 };
@@ -67,6 +76,8 @@ pub use host::smaps::page_table_bytes;
 pub use host::{HostError, PAGE_SIZE, Table, Zeroed, cpu, limits, sync};
 pub use leaf::{LEAF_CELLS, LeafId};
 pub use memory::{Memory, MemoryConfig};
+pub use migrate::{Frames, MigrateError, ZspageInfo};
 pub use object::Object;
-pub use pool::{Pool, PoolConfig};
+pub use pool::{Pool, PoolConfig, SHARDS_MAX};
+pub use raw::RawHandle;
 pub use stats::{ClassRow, ClassTable, PoolStats};

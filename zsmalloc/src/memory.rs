@@ -23,9 +23,10 @@
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use buddy::{Migratetype, Order, Pfn, SharedZone, Warm};
+use buddy::{FreedRun, Order, Pfn, Warm};
+use host::faults::{self, Operation};
 use host::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use host::{Arena, Run, Table, limits};
+use host::{Arena, ClaimError, FailureInjector, Run, Table, limits};
 
 use crate::descriptor::DescriptorId;
 use crate::descriptor_heap::DescriptorHeap;
@@ -34,6 +35,7 @@ use crate::leaf::{LEAF_CELLS, Leaves, POOL_ID_MAX};
 use crate::pool::Pool;
 use crate::word::PFN_BITS;
 use crate::worker::Worker;
+use crate::zones::Zones;
 
 /// Frames of the largest arena.
 const ARENA_FRAMES_MAX: u32 = 1 << PFN_BITS; // 4 TiB
@@ -44,12 +46,12 @@ const FRAMES_PER_SLAB: u32 = 32;
 const ARENA_FRAMES_MIN: u32 = 512; // 2 MiB
 /// Memory assumed where the system does not say how much there is.
 const FALLBACK_BYTES: u64 = 1 << 30;
-/// The smallest block that a release returns alone. A single frame costs a system call of its own,
-/// but only what merged with nothing else is left in single frames.
-const RELEASE_ORDER: Order = match Order::new(0) {
-    Some(order) => order,
-    None => panic!("order 0 exists"),
-};
+/// Free blocks that a release takes out of the zone at once.
+const BLOCKS_AT_ONCE: usize = 512;
+/// And frames, but for the last block: what is being returned, nobody can allocate.
+const FRAMES_AT_ONCE: u64 = 1 << 14; // 64 MiB
+/// Runs given back under one hold of the zone's lock.
+const RUNS_AT_ONCE: usize = 32;
 const _: () = assert!(ARENA_FRAMES_MAX.is_power_of_two(), "a PFN fits its field exactly");
 
 /// How large a memory may become; reservations only, nothing is touched.
@@ -82,24 +84,45 @@ impl MemoryConfig {
     }
 }
 
+/// A value that changes, on cache lines of its own: what lies beside it is read by every operation.
+#[repr(align(128))]
+struct Apart<T>(T);
+
 /// See the module documentation.
 pub struct Memory {
     pub(crate) arena: Arena,
-    zone: SharedZone,
+    zones: Zones,
     /// The descriptor of the zspage that starts at a frame.
     owners: Table<AtomicU32>,
     pub(crate) descriptors: DescriptorHeap,
     pub(crate) leaves: Leaves,
-    free_held: AtomicU64,
+    free_held: Apart<AtomicU64>,
     pool_ids: AtomicU32,
     /// The pools there are, for the worker.
     pools: Mutex<Vec<Weak<Pool>>>,
     pub(crate) worker: Worker,
+    faults: Option<Arc<FailureInjector>>,
 }
 
 impl Memory {
     /// Reserves the address space; every table starts untouched.
     pub fn new(config: MemoryConfig) -> Result<Arc<Memory>, MemoryError> {
+        Memory::build(config, None)
+    }
+
+    /// As [`Memory::new`], with `faults` to make any step fail that the system, or a full table,
+    /// might refuse.
+    pub fn with_faults(
+        config: MemoryConfig,
+        faults: Arc<FailureInjector>,
+    ) -> Result<Arc<Memory>, MemoryError> {
+        Memory::build(config, Some(faults))
+    }
+
+    fn build(
+        config: MemoryConfig,
+        faults: Option<Arc<FailureInjector>>,
+    ) -> Result<Arc<Memory>, MemoryError> {
         if !(ARENA_FRAMES_MIN..=ARENA_FRAMES_MAX).contains(&config.arena_frames) {
             return Err(MemoryError::BadConfig { what: "an arena has 512 to 2^30 frames" });
         }
@@ -108,29 +131,31 @@ impl Memory {
             return Err(MemoryError::BadConfig { what: "a memory has fewer than 2^32 cells" });
         }
         Ok(Arc::new(Memory {
-            arena: Arena::reserve(config.arena_frames)?,
-            zone: SharedZone::new(config.arena_frames),
-            owners: Table::reserve(config.arena_frames as usize)?,
+            arena: Arena::with_faults(config.arena_frames, faults.clone())?,
+            zones: Zones::new(config.arena_frames),
+            owners: Table::with_faults(config.arena_frames as usize, faults.clone())?,
             descriptors: DescriptorHeap::reserve(
-                config.arena_frames.div_ceil(FRAMES_PER_SLAB) as usize
+                config.arena_frames.div_ceil(FRAMES_PER_SLAB) as usize,
+                faults.clone(),
             )?,
-            leaves: Leaves::reserve(leaves as usize)?,
-            free_held: AtomicU64::new(0),
+            leaves: Leaves::reserve(leaves as usize, faults.clone())?,
+            free_held: Apart(AtomicU64::new(0)),
             pool_ids: AtomicU32::new(0),
             pools: Mutex::default(),
             worker: Worker::new(config.limit_bytes, config.worker),
+            faults,
         }))
     }
 
     /// Bytes of free frames that are still resident.
     pub fn free_bytes_held(&self) -> u64 {
         // relaxed: a statistic; each change is made by the owner of the frames it counts.
-        self.free_held.load(Ordering::Relaxed) * host::PAGE_SIZE as u64
+        self.free_held.0.load(Ordering::Relaxed) * host::PAGE_SIZE as u64
     }
 
     /// Bytes that describe frames: the zone's metadata and the frame table.
     pub fn frame_table_bytes(&self) -> u64 {
-        self.zone.metadata_bytes() as u64
+        self.zones.metadata_bytes()
             + self.owners.held_bytes()
             + self.owners.heap_bytes()
             + self.arena.metadata_bytes()
@@ -178,9 +203,9 @@ impl Memory {
         host::smaps::rss_of(&ranges)
     }
 
-    /// Recounts the zone's lists.
+    /// Recounts the zones' lists; gives the sums.
     pub fn check_zone(&self) -> Result<buddy::ZoneCheck, buddy::ZoneDefect> {
-        self.zone.check()
+        self.zones.check()
     }
 
     /// Returns free frames and free leaves to the system, until at most `keep` bytes of resident
@@ -189,26 +214,50 @@ impl Memory {
     pub fn release(&self, keep: u64) -> u64 {
         self.leaves.release();
         let mut returned = 0;
-        while self.free_bytes_held() > keep {
+        loop {
+            let excess = self.free_bytes_held().saturating_sub(keep);
+            let frames = excess.div_ceil(host::PAGE_SIZE as u64);
             // Out of the zone's lists and claimed, the frames are this thread's while the system
             // clears them; allocation goes on meanwhile.
-            let Some((pfn, order)) = self.zone.take_largest_warm(RELEASE_ORDER) else { break };
-            returned += self.purge(pfn, order);
+            let blocks = self.zones.take_warm(frames.min(FRAMES_AT_ONCE), BLOCKS_AT_ONCE);
+            let claim = |&(pfn, order): &(Pfn, Order)| self.claim(pfn, order.frames());
+            let runs: Vec<Run> = blocks.iter().filter_map(claim).collect();
+            if runs.is_empty() {
+                break;
+            }
+            returned += self.purge(runs);
         }
         if keep == 0 {
-            self.zone.offline_untouched();
+            self.zones.offline_untouched();
         }
         returned * host::PAGE_SIZE as u64
     }
 
+    /// Has the free frames returned to the system: by the worker, where there is one, or at once.
+    pub(crate) fn release_soon(self: &Arc<Memory>) {
+        if !self.worker.release_now(self) {
+            self.release(0);
+        }
+    }
+
+    /// What handles name this memory by.
+    pub(crate) fn number(&self) -> u32 {
+        self.arena.number()
+    }
+
+    /// A pool is dropped while handles to its objects are out: the memory's number is not to be
+    /// used again.
+    pub(crate) fn handles_are_out(&self) {
+        self.arena.keep_number();
+    }
+
     /// An id for a pool.
     pub(crate) fn pool_id(&self) -> Result<u32, MemoryError> {
+        let next = |id: u32| (id < POOL_ID_MAX).then_some(id + 1);
         // relaxed: only uniqueness matters.
-        let id = self.pool_ids.fetch_add(1, Ordering::Relaxed) + 1;
-        if id > POOL_ID_MAX {
-            return Err(MemoryError::BadConfig { what: "this memory has had 2^30 pools" });
-        }
-        Ok(id)
+        let last = self.pool_ids.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
+        let spent = |_| MemoryError::BadConfig { what: "this memory has had 2^29 pools" };
+        last.map(|id| id + 1).map_err(spent)
     }
 
     /// Enters a pool for the worker.
@@ -225,67 +274,112 @@ impl Memory {
         pools.iter().filter_map(Weak::upgrade).fold(true, settled)
     }
 
-    /// A run of contiguous frames, and how many of them are resident already.
-    pub(crate) fn take_run(&self, frames: u32) -> Result<(Run, u32), AllocError> {
-        let pfn = self
-            .zone
-            .alloc_run(frames, Migratetype::Movable)
-            .map_err(|_| AllocError::OutOfFrames)?;
-        // A refused claim means the zone handed out a frame that is in use; the run is left
-        // where it is, neither used nor given back.
-        let run = self.arena.claim(pfn.get(), frames).map_err(|_| AllocError::OutOfFrames)?;
+    /// A run of contiguous frames for a shard, and how many of them are resident already.
+    pub(crate) fn take_run(&self, shard: usize, frames: u32) -> Result<(Run, u32), AllocError> {
+        let refused = |_| AllocError::OutOfFrames;
+        faults::guard(self.faults.as_deref(), Operation::Frames).map_err(refused)?;
+        let pfn = self.zones.alloc_run(shard, frames)?;
+        let run = self.claim(pfn, frames).ok_or(AllocError::OutOfFrames)?;
         let first = pfn.get() as usize;
         self.owners.touch(first..first + 1);
         let resident = self.arena.resident_in(run.pfn(), frames);
         // relaxed: the frames counted are this thread's.
-        self.free_held.fetch_sub(u64::from(resident), Ordering::Relaxed);
+        self.free_held.0.fetch_sub(u64::from(resident), Ordering::Relaxed);
         Ok((run, resident))
     }
 
-    /// Returns the frames of a run to the system; gives how many of them were resident.
-    pub(crate) fn purge_run(&self, run: &mut Run) -> u32 {
-        self.arena.purge(run).unwrap_or(0)
+    /// Claims what the zone handed out. A frame in use means that the zone was wrong: the run is
+    /// left where it is, neither used nor given back.
+    fn claim(&self, pfn: Pfn, frames: u32) -> Option<Run> {
+        match self.arena.claim(pfn.get(), frames) {
+            Ok(run) => Some(run),
+            Err(ClaimError::InUse { .. }) => None,
+            Err(_) => {
+                self.zones.free_runs(&[FreedRun { pfn, frames, warm: Warm::Resident }]);
+                None
+            }
+        }
     }
 
-    /// Gives a run back to the zone; its frames stay resident until a release.
-    pub(crate) fn give_run(self: &Arc<Memory>, run: Run) {
-        let (pfn, frames) = (run.pfn(), run.frames());
-        let resident = self.arena.resident_in(pfn, frames);
-        // relaxed: the frames counted are this thread's until the zone has them.
-        let held = self.free_held.fetch_add(u64::from(resident), Ordering::Relaxed);
-        let warm = if resident == 0 { Warm::Untouched } else { Warm::Resident };
-        self.unclaim(run, warm);
-        self.worker.notice_free(self, (held + u64::from(resident)) * host::PAGE_SIZE as u64);
+    /// Returns the frames of runs to the system; gives how many of them were resident.
+    pub(crate) fn purge_runs(&self, runs: &mut [Run]) -> u32 {
+        self.arena.purge_all(runs).unwrap_or(0)
     }
 
-    /// The descriptor of the zspage that starts at `pfn`; its class lock is held.
+    /// Gives runs back to the zone, 32 at a time; their frames stay resident until a release. Gives
+    /// how many of them are.
+    pub(crate) fn give_runs(self: &Arc<Memory>, runs: impl Iterator<Item = Run>) -> u64 {
+        let mut runs = runs.fuse().peekable();
+        let mut total = 0;
+        while runs.peek().is_some() {
+            let nothing = FreedRun { pfn: Pfn::new(0), frames: 0, warm: Warm::Untouched };
+            let (mut freed, mut len, mut resident) = ([nothing; RUNS_AT_ONCE], 0, 0);
+            for (slot, run) in freed.iter_mut().zip(&mut runs) {
+                let (pfn, frames) = (Pfn::new(run.pfn()), run.frames());
+                let touched = self.unclaim(run);
+                let warm = if touched == 0 { Warm::Untouched } else { Warm::Resident };
+                *slot = FreedRun { pfn, frames, warm };
+                resident += u64::from(touched);
+                len += 1;
+            }
+            // relaxed: the frames counted are this thread's until the zone has them.
+            let held = self.free_held.0.fetch_add(resident, Ordering::Relaxed) + resident;
+            self.zones.free_runs(&freed[..len]);
+            self.worker.notice_free(self, held * host::PAGE_SIZE as u64);
+            total += resident;
+        }
+        total
+    }
+
+    /// The descriptor of the zspage that starts at `pfn`, an object of which the caller keeps from
+    /// moving, or whose class lock it holds.
+    #[inline]
     pub(crate) fn owner(&self, pfn: u32) -> DescriptorId {
-        // relaxed: written before the zspage entered its class, read under the class lock.
+        // relaxed: written before any word named the frame, and seen with the word.
         DescriptorId(self.owners[pfn as usize].load(Ordering::Relaxed))
+    }
+
+    /// The descriptor of the zspage that starts at any number, if one does.
+    pub(crate) fn owner_at(&self, pfn: u32) -> Option<DescriptorId> {
+        // Pairs with the Release in `set_owner`, so that the descriptor is seen that is named.
+        DescriptorId(self.owners.get(pfn as usize)?.load(Ordering::Acquire)).some()
+    }
+
+    /// Prepares for [`Memory::owner`].
+    #[inline]
+    pub(crate) fn prefetch_owner(&self, pfn: u32) {
+        if let Some(owner) = self.owners.get(pfn as usize) {
+            host::prefetch(owner);
+        }
     }
 
     /// Names the descriptor of the zspage that starts at `pfn`.
     pub(crate) fn set_owner(&self, pfn: u32, id: DescriptorId) {
-        // relaxed: see `owner`.
-        self.owners[pfn as usize].store(id.0, Ordering::Relaxed);
+        // Pairs with the Acquire in `owner_at`.
+        self.owners[pfn as usize].store(id.0, Ordering::Release);
     }
 
-    fn purge(&self, pfn: Pfn, order: Order) -> u64 {
-        let Ok(mut run) = self.arena.claim(pfn.get(), order.frames()) else { return 0 };
+    /// Returns the memory of blocks that the zone gave up, and puts them back.
+    fn purge(&self, mut runs: Vec<Run>) -> u64 {
         // Where the system refuses, the frames stay resident and counted; filed as untouched, they
         // are not tried again until they were used.
-        let purged = self.purge_run(&mut run);
+        let purged = u64::from(self.arena.purge_all(&mut runs).unwrap_or(0));
         // relaxed: the frames counted are this thread's.
-        self.free_held.fetch_sub(u64::from(purged), Ordering::Relaxed);
-        self.unclaim(run, Warm::Untouched);
-        u64::from(purged)
+        self.free_held.0.fetch_sub(purged, Ordering::Relaxed);
+        let freed = |run: Run| {
+            let (pfn, frames) = (Pfn::new(run.pfn()), run.frames());
+            self.unclaim(run);
+            FreedRun { pfn, frames, warm: Warm::Untouched }
+        };
+        let freed: Vec<FreedRun> = runs.into_iter().map(freed).collect();
+        self.zones.free_runs(&freed);
+        purged
     }
 
-    fn unclaim(&self, run: Run, warm: Warm) {
-        let (pfn, frames) = (run.pfn(), run.frames());
+    /// Ends the claim of a run; gives how many of its frames are resident.
+    fn unclaim(&self, run: Run) -> u32 {
         let unclaimed = self.arena.unclaim(run);
         debug_assert!(unclaimed.is_ok(), "the run is this arena's");
-        let freed = self.zone.free_run(Pfn::new(pfn), frames, warm);
-        debug_assert!(freed.is_ok(), "the zone handed this run out: {freed:?}");
+        unclaimed.unwrap_or(0)
     }
 }

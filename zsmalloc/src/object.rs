@@ -3,7 +3,6 @@
 //! Its slot is taken and filled; no cell names it, so nobody can read, move or free it but its
 //! owner. Putting it in a cell publishes it, dropping it frees it.
 
-use crate::descriptor::DescriptorId;
 use crate::pool::Pool;
 use crate::word::Place;
 
@@ -11,16 +10,23 @@ use crate::word::Place;
 #[must_use = "an object that is not put in a cell is freed again"]
 pub struct Object<'p> {
     pub(crate) pool: &'p Pool,
-    pub(crate) descriptor: DescriptorId,
     pub(crate) place: Place,
+    /// The entry taken for its handle, and named as its owner; 0 = none.
+    pub(crate) entry: u32,
 }
 
 impl Object<'_> {
     /// Names `entry`, whose lock the caller holds, as the owner; gives the place for its word.
     pub(crate) fn publish(self, entry: u32) -> Place {
-        let class = self.pool.class(self.place.class);
-        let zspage = self.pool.list(class).get(self.descriptor);
-        zspage.publish(usize::from(self.place.object), entry);
+        let class = self.pool.class(self.place.class());
+        let zspage = self.pool.list(class).get(self.pool.memory.owner(self.place.pfn()));
+        zspage.publish(usize::from(self.place.object()), entry);
+        self.into_place()
+    }
+
+    /// The place, for the cell of the entry that was taken with the slot and owns it already.
+    #[inline]
+    pub(crate) fn into_place(self) -> Place {
         let place = self.place;
         std::mem::forget(self);
         place
@@ -29,7 +35,7 @@ impl Object<'_> {
 
 impl Drop for Object<'_> {
     fn drop(&mut self) {
-        self.pool.free(self.place);
+        self.pool.free_unpublished(self);
     }
 }
 

@@ -3,7 +3,7 @@
 //! ```text
 //!   store(bytes)   class lock: slot  ->  bytes copied, no lock  ->  Object, known to nobody else
 //!   put            cell lock: back reference, word              ->  published
-//!   free           cell lock, class lock: slot back             ->  frames back, no lock
+//!   free           class lock: slot back                        ->  frames back, no lock
 //! ```
 //!
 //! The payload is copied outside the class lock: the slot belongs to the object already, and
@@ -20,16 +20,19 @@ use std::sync::Arc;
 
 use host::sync::Mutex;
 use host::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use host::{PAGE_SIZE, Run, Table};
+use host::{LockGuard, PAGE_SIZE, Table};
 
-use crate::class::{Class, Slot};
+use crate::class::{Class, Slot, State};
 use crate::descriptor::DescriptorId;
+use crate::design::{LockDesign, Locks, Release, shards_of};
+use crate::entries::Stock;
 use crate::error::{AllocError, MemoryError};
 use crate::geometry::{CLASSES, ChainSize, ClassIndex, Geometry, Rule};
 use crate::group::List;
-use crate::handle::{HandleList, PoolName};
+use crate::leaf::LeafUse;
 use crate::memory::Memory;
 use crate::object::Object;
+use crate::release::Leaving;
 use crate::word::Place;
 use crate::zspage;
 
@@ -40,13 +43,29 @@ pub struct PoolConfig {
     pub chain: ChainSize,
     /// How each class picks its chain length.
     pub rule: Rule,
+    /// Which locks there are.
+    pub design: LockDesign,
+    /// When the frames of emptied zspages go back.
+    pub release: Release,
+    /// Shards of each class in the class design, 1 to [`SHARDS_MAX`]; `None`: one per CPU, four at
+    /// most, used from when two threads first meet at a class. The other designs have one.
+    pub shards: Option<usize>,
 }
 
+/// The most shards a class can have.
+pub const SHARDS_MAX: usize = 8;
+
 impl Default for PoolConfig {
-    /// Chain order 3 and the rule of current kernels.
+    /// Chain order 3, the rule of current kernels, class locks, frames released outside them.
     fn default() -> PoolConfig {
         let chain = ChainSize::from_order(3).expect("order 3 is a chain size");
-        PoolConfig { chain, rule: Rule::LeastWaste }
+        PoolConfig {
+            chain,
+            rule: Rule::LeastWaste,
+            design: LockDesign::default(),
+            release: Release::default(),
+            shards: None,
+        }
     }
 }
 
@@ -55,21 +74,37 @@ pub struct Pool {
     pub(crate) memory: Arc<Memory>,
     pub(crate) id: u32,
     geometry: Geometry,
-    classes: Vec<Class>,
-    /// Position in `classes` by class index.
+    /// Each class's shards, side by side.
+    pub(crate) classes: Vec<Class>,
+    pub(crate) shards: usize,
+    /// Every CPU allocates from its own shard, not all of them from the first.
+    spread: AtomicBool,
+    /// Spread when asked to, or when threads meet.
+    spread_asked: bool,
+    /// Position of the class among the classes, by class index.
     positions: Box<[u8; CLASSES]>,
     pub(crate) counters: Counters,
-    pub(crate) handles: HandleList,
+    pub(crate) locks: Locks,
+    pub(crate) release: Release,
+    /// Free entries for handles, and for raw ones.
+    pub(crate) handles: Stock,
+    pub(crate) raw_handles: Stock,
     /// Held by the thread that compacts.
     pub(crate) compacting: Mutex<()>,
-    pub(crate) name: PoolName,
     /// Set by the first free after a compaction by the worker; operations at its last look.
     stirred: AtomicBool,
     looked_at: AtomicU64,
 }
 
-/// Independent totals of a pool.
+/// On cache lines of its own.
 #[derive(Default)]
+#[repr(align(128))]
+pub(crate) struct Apart<T>(pub(crate) T);
+
+/// Independent totals of a pool; on cache lines of their own, as what lies beside them is read by
+/// every operation.
+#[derive(Default)]
+#[repr(align(128))]
 pub(crate) struct Counters {
     /// Frames of all zspages, and the most there ever were.
     pub(crate) frames: AtomicU64,
@@ -78,13 +113,14 @@ pub(crate) struct Counters {
     pub(crate) resident: AtomicU64,
     /// Frames freed by compaction.
     pub(crate) compacted: AtomicU64,
-    /// Zspages that are counted above but in no class: being built, or being given back.
-    pub(crate) in_transit: AtomicU64,
+    /// Zspages that are counted above but in no class: being built, or being given back. By CPU;
+    /// only the sums mean something.
+    pub(crate) departed: [Apart<AtomicU64>; SHARDS_MAX],
+    pub(crate) arrived: [Apart<AtomicU64>; SHARDS_MAX],
     /// Bytes of objects at most, in touched frames; 0 = no limit.
     pub(crate) limit: AtomicU64,
-    /// Leaves of this pool: for tables, for single handles.
+    /// Leaves of clients' tables.
     pub(crate) leaves: AtomicU64,
-    pub(crate) handle_leaves: AtomicU64,
 }
 
 impl Pool {
@@ -95,22 +131,35 @@ impl Pool {
     /// [`MemoryError`] when the memory has had too many pools.
     pub fn new(memory: Arc<Memory>, config: PoolConfig) -> Result<Arc<Pool>, MemoryError> {
         let geometry = Geometry::new(config.rule, config.chain);
-        let classes: Vec<Class> =
-            geometry.classes().map(|index| Class::new(index, geometry.shape(index))).collect();
+        let locks = Locks::new(config.design);
+        let shards = shards_of(&config)?;
+        let class = |index, shard| Class::new(index, geometry.shape(index), shard, locks.shared());
+        let sharded = |index| (0..shards).map(move |shard| (index, shard));
+        let classes: Vec<Class> = geometry
+            .classes()
+            .flat_map(sharded)
+            .map(|(index, shard)| class(index, shard))
+            .collect();
         let mut positions = Box::new([0; CLASSES]);
-        for (position, class) in classes.iter().enumerate() {
-            positions[class.index.get()] = position as u8;
+        for (position, index) in geometry.classes().enumerate() {
+            positions[index.get()] = position as u8;
         }
+        let id = memory.pool_id()?;
         let pool = Arc::new(Pool {
-            id: memory.pool_id()?,
+            id,
             memory,
             geometry,
             classes,
+            shards,
+            spread: AtomicBool::new(config.shards.is_some()),
+            spread_asked: config.shards.is_some(),
             positions,
             counters: Counters::default(),
-            handles: HandleList::new(),
+            locks,
+            release: config.release,
+            handles: Stock::new(LeafUse::Handles, id),
+            raw_handles: Stock::new(LeafUse::Raw, id),
             compacting: Mutex::new(()),
-            name: PoolName::default(),
             stirred: AtomicBool::new(false),
             looked_at: AtomicU64::new(0),
         });
@@ -153,50 +202,97 @@ impl Pool {
     /// [`AllocError`]; nothing is stored then. The limit is checked before a frame is touched;
     /// threads that pass the check together may overshoot it by two frames each.
     pub fn store(&self, bytes: &[u8]) -> Result<Object<'_>, AllocError> {
-        let index = self.geometry.class_of(bytes.len());
-        let index = index.ok_or(AllocError::BadLength { len: bytes.len() })?;
-        let class = self.class(index);
-        let slot = self.take_slot(class)?;
-        let slack = class.shape.size - bytes.len() as u16;
-        let place = Place { pfn: slot.pfn, class: index, object: slot.object, slack };
-        let object = Object { pool: self, descriptor: slot.descriptor, place };
-        self.charge(class, place, bytes.len())?;
-        zspage::write(&self.memory.arena, class.shape, place, bytes);
+        self.store_with(bytes.len(), None, |slot| slot.copy_from_slice(bytes))
+    }
+
+    /// Stores `len` bytes that `fill` writes; with an entry for a handle of the given kind.
+    pub(crate) fn store_with(
+        &self,
+        len: usize,
+        handle: Option<LeafUse>,
+        fill: impl FnOnce(&mut [u8]),
+    ) -> Result<Object<'_>, AllocError> {
+        let object = self.reserve(len, handle)?;
+        let shape = self.class(object.place.class()).shape;
+        zspage::fill(&self.memory.arena, shape, object.place, fill);
         Ok(object)
     }
 
-    pub(crate) fn class(&self, index: ClassIndex) -> &Class {
-        &self.classes[usize::from(self.positions[index.get()])]
+    /// A slot for `len` bytes, its frames counted, with an entry where one is wanted.
+    fn reserve(&self, len: usize, handle: Option<LeafUse>) -> Result<Object<'_>, AllocError> {
+        let index = self.geometry.class_of(len).ok_or(AllocError::BadLength { len })?;
+        let class = &self.classes[self.position(index, self.home(len))];
+        let (slot, entry) = self.take(class, handle)?;
+        let slack = class.shape.size - len as u16;
+        let place = Place::new(slot.pfn, index, slot.object, slack);
+        let object = Object { pool: self, place, entry };
+        self.charge(class, place, len)?;
+        Ok(object)
     }
 
+    /// The first shard of a class.
+    #[inline]
+    pub(crate) fn class(&self, index: ClassIndex) -> &Class {
+        &self.classes[self.position(index, 0)]
+    }
+
+    /// Where a shard of a class is among [`Pool::classes`].
+    #[inline]
+    pub(crate) fn position(&self, index: ClassIndex, shard: usize) -> usize {
+        usize::from(self.positions[index.get()]) * self.shards + shard
+    }
+
+    /// Which shard this thread allocates from.
+    #[inline]
+    fn home(&self, len: usize) -> usize {
+        // relaxed: a hint.
+        if self.shards == 1 || !self.spread.load(Ordering::Relaxed) && !cfg!(loom) {
+            return 0;
+        }
+        // Under loom every thread is on the first CPU: there the length decides.
+        if cfg!(loom) { len % self.shards } else { host::cpu::current_hint() % self.shards }
+    }
+
+    /// Every shard of every class.
     pub(crate) fn classes(&self) -> &[Class] {
         &self.classes
     }
 
-    pub(crate) fn list(&self, class: &Class) -> List<'_> {
-        List { heap: &self.memory.descriptors, shape: class.shape }
+    /// The classes, each as its shards.
+    pub(crate) fn sharded(&self) -> std::slice::ChunksExact<'_, Class> {
+        self.classes.chunks_exact(self.shards)
     }
 
-    /// Frees the object at `place`. The caller holds the lock of the cell that names it, or owns
-    /// it unpublished.
-    pub(crate) fn free(&self, place: Place) {
-        let class = self.class(place.class);
-        let mut state = class.lock();
-        let descriptor = self.memory.owner(place.pfn);
-        let slot = Slot { descriptor, pfn: place.pfn, object: place.object };
-        let emptied = state.give_slot(&self.list(class), slot);
-        if emptied.is_some() {
-            self.departs();
+    /// Shards of each class.
+    pub fn shards(&self) -> usize {
+        self.shards
+    }
+
+    /// Locks the shard that a zspage belongs to. The caller keeps an object of it from moving.
+    #[inline]
+    pub(crate) fn lock_zspage(
+        &self,
+        index: ClassIndex,
+        id: DescriptorId,
+    ) -> (&Class, LockGuard<'_, State>) {
+        let header = self.memory.descriptors.header(id);
+        loop {
+            let class = &self.classes[self.position(index, header.shard())];
+            let state = self.lock(class);
+            // Compaction may have given it to another shard before the lock was there.
+            if header.shard() == class.shard {
+                return (class, state);
+            }
         }
-        drop(state);
-        if let Some(descriptor) = emptied {
-            self.release_zspage(class, descriptor);
-        }
-        self.stir();
+    }
+
+    #[inline]
+    pub(crate) fn list(&self, class: &Class) -> List<'_> {
+        class.list(&self.memory.descriptors)
     }
 
     /// Tells the worker, once, that there may be something to compact.
-    fn stir(&self) {
+    pub(crate) fn stir(&self) {
         // relaxed: a hint. A free that reads an old value is followed by the worker's second look.
         if !self.stirred.load(Ordering::Relaxed) && !self.stirred.swap(true, Ordering::Relaxed) {
             self.memory.worker.notice_stirred(&self.memory);
@@ -220,71 +316,34 @@ impl Pool {
         if self.looked_at.swap(operations, Ordering::Relaxed) != operations {
             return false;
         }
-        self.compact();
-        // relaxed: a hint; a free during the compaction is one more reason for the next.
+        let Some(_turn) = self.turn_to_compact() else { return false };
+        // Before the compaction: a free during it asks for the next. relaxed: hints.
         self.stirred.store(false, Ordering::Relaxed);
+        self.compact_all();
+        // Nobody met for a while. relaxed: a hint.
+        self.spread.store(self.spread_asked, Ordering::Relaxed);
         true
     }
 
-    /// A zspage was taken out of its class, whose lock is held, and is about to be given back.
-    pub(crate) fn departs(&self) {
-        // relaxed: a total, compared only when nothing moves.
-        self.counters.in_transit.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// A zspage on its way is in its class, whose lock is held, or gone.
-    pub(crate) fn arrived(&self) {
-        // relaxed: a total, compared only when nothing moves.
-        self.counters.in_transit.fetch_sub(1, Ordering::Relaxed);
-    }
-
-    /// Gives the frames of a zspage that departed back to the zone, touched as they are.
-    pub(crate) fn release_zspage(&self, class: &Class, descriptor: DescriptorId) {
-        let run = self.dissolve(class, descriptor);
-        self.memory.give_run(run);
-        self.arrived();
-    }
-
-    /// Gives the frames of a zspage that departed back to the zone, and their memory to the system.
-    pub(crate) fn return_zspage(&self, class: &Class, descriptor: DescriptorId) {
-        let mut run = self.dissolve(class, descriptor);
-        self.memory.purge_run(&mut run);
-        self.memory.give_run(run);
-        self.arrived();
-    }
-
-    fn dissolve(&self, class: &Class, descriptor: DescriptorId) -> Run {
-        let pfn = self.list(class).get(descriptor).pfn();
-        self.memory.set_owner(pfn, DescriptorId::NONE);
-        self.memory.descriptors.free(descriptor);
-        let frames = u32::from(class.shape.frames);
-        let run = zspage::surrender(&self.memory.arena, pfn, frames);
-        let resident = self.memory.arena.resident_in(pfn, frames);
-        // relaxed: totals; the frames counted are this thread's.
-        self.counters.frames.fetch_sub(u64::from(frames), Ordering::Relaxed);
-        self.counters.resident.fetch_sub(u64::from(resident), Ordering::Relaxed);
-        run
-    }
-
-    /// A zspage without objects, known to the caller alone and in transit: it is to arrive in its
-    /// class, or to be given back.
-    pub(crate) fn new_zspage(&self, class: &Class) -> Result<DescriptorId, AllocError> {
+    /// A zspage without objects, of frames that cost nothing yet, known to the caller alone and in
+    /// transit: it is to arrive in its class, or to be given back.
+    pub(crate) fn new_untouched_zspage(&self, class: &Class) -> Result<DescriptorId, AllocError> {
         self.departs();
-        self.build_zspage(class).inspect_err(|_| self.arrived())
+        self.build_zspage(class, true).inspect_err(|_| self.arrived(1))
     }
 
-    fn build_zspage(&self, class: &Class) -> Result<DescriptorId, AllocError> {
+    fn build_zspage(&self, class: &Class, untouched: bool) -> Result<DescriptorId, AllocError> {
         let frames = u32::from(class.shape.frames);
-        let descriptor = self.memory.descriptors.alloc(class.shape)?;
-        let taken = self.memory.take_run(frames);
+        let descriptor = self.memory.descriptors.alloc(class.shape, class.shard)?;
+        let taken = self.memory.take_run(class.shard, frames);
         let (mut run, mut resident) =
-            taken.inspect_err(|_| self.memory.descriptors.free(descriptor))?;
-        if self.is_over_limit(u64::from(resident)) {
-            // The run brings touched frames along that the first object may not need.
-            resident -= self.memory.purge_run(&mut run);
+            taken.inspect_err(|_| self.memory.descriptors.free(&[descriptor]))?;
+        // A run brings touched frames along that the first object may not need.
+        if untouched || self.is_over_limit(u64::from(resident)) {
+            resident -= self.memory.purge_runs(std::slice::from_mut(&mut run));
         }
         let pfn = zspage::adopt(run);
-        self.list(class).get(descriptor).reset(pfn, class.index);
+        self.list(class).get(descriptor).reset(pfn, class.index, class.shard, self.id);
         self.memory.set_owner(pfn, descriptor);
         // relaxed: totals; the frames counted are this thread's.
         self.counters.resident.fetch_add(u64::from(resident), Ordering::Relaxed);
@@ -292,20 +351,60 @@ impl Pool {
         Ok(descriptor)
     }
 
-    fn take_slot(&self, class: &Class) -> Result<Slot, AllocError> {
+    /// A slot of a class, and an entry where one is wanted (0 otherwise).
+    #[inline]
+    fn take(&self, class: &Class, handle: Option<LeafUse>) -> Result<(Slot, u32), AllocError> {
         let list = self.list(class);
-        if let Some(slot) = class.lock().take_slot(&list) {
-            return Ok(slot);
+        let mut state = match self.try_lock(class) {
+            Some(state) => state,
+            None => self.lock_met(class),
+        };
+        let entry = match handle {
+            Some(purpose) => state.take_entry(purpose, self)?,
+            None => 0,
+        };
+        if let Some(slot) = state.take_slot(&list, entry) {
+            return Ok((slot, entry));
         }
-        let descriptor = self.new_zspage(class)?;
+        class.hint_partial(false);
+        if self.take_over(class, &mut state)
+            && let Some(slot) = state.take_slot(&list, entry)
+        {
+            return Ok((slot, entry));
+        }
+        // Before the lock is given up: the entry is now in no chain, and behind no object.
+        self.departs();
+        drop(state);
+        Ok((self.take_of_new(class, entry)?, entry))
+    }
+
+    /// Locks a class that another thread has locked: from now on each has a shard of its own.
+    #[cold]
+    fn lock_met<'p>(&'p self, class: &'p Class) -> LockGuard<'p, State> {
+        // relaxed: a hint, stored once, as every CPU reads its cache line.
+        if !self.spread.load(Ordering::Relaxed) {
+            // relaxed: a hint.
+            self.spread.store(true, Ordering::Relaxed);
+        }
+        self.lock(class)
+    }
+
+    /// A slot of a new zspage; where there is none, the entry goes back.
+    #[cold]
+    fn take_of_new(&self, class: &Class, entry: u32) -> Result<Slot, AllocError> {
+        let list = self.list(class);
+        let descriptor = match self.build_zspage(class, false) {
+            Ok(descriptor) => descriptor,
+            Err(error) => return self.take_next_door(class, entry).ok_or(error),
+        };
+        let mut state = self.lock(class);
+        state.insert_zspage(&list, descriptor);
+        self.arrived(1);
         // relaxed: totals. Compaction's own zspages replace others and do not count as use.
         let frames = self.counters.frames.load(Ordering::Relaxed);
         // relaxed: totals.
         self.counters.frames_max.fetch_max(frames, Ordering::Relaxed);
-        let mut state = class.lock();
-        state.insert_zspage(&list, descriptor);
-        self.arrived();
-        Ok(state.take_slot_of(&list, descriptor))
+        Ok(state.take_active(&list, entry))
     }
 
     /// True when `frames` more touched frames would exceed the limit.
@@ -317,10 +416,11 @@ impl Pool {
     }
 
     /// Counts the frames that writing `len` bytes at `place` touches for the first time.
+    #[inline]
     fn charge(&self, class: &Class, place: Place, len: usize) -> Result<(), AllocError> {
         let arena = &self.memory.arena;
         let (first, last) = zspage::frames_of(class.shape, place, len);
-        let untouched = (first..=last).filter(|&pfn| !arena.is_resident(pfn)).count() as u64;
+        let untouched = (first..last + 1).map(|pfn| u64::from(!arena.is_resident(pfn))).sum();
         if untouched == 0 {
             return Ok(());
         }
@@ -344,20 +444,29 @@ impl Pool {
 }
 
 impl Drop for Pool {
-    /// Frees everything that is still stored. Leaves are given back by their holders or, here,
-    /// lost to this memory until it is dropped itself.
+    /// Frees everything that is still stored. Leaves of clients' tables are given back by their
+    /// holders or, here, lost to this memory until it is dropped itself.
     fn drop(&mut self) {
+        let out = self.classes.iter().map(|class| class.lock().handles).sum::<i64>() > 0;
+        if out {
+            self.memory.handles_are_out();
+        }
         for class in &self.classes {
             let list = self.list(class);
             loop {
                 let mut state = class.lock();
-                let Some(descriptor) = state.zspages(list).next() else { break };
-                state.remove_zspage(&list, descriptor);
-                self.departs();
+                let Some(descriptor) = state.take_any(&list) else { break };
+                let mut leaving = Leaving::NONE;
+                leaving.push(self, descriptor);
                 drop(state);
-                self.release_zspage(class, descriptor);
+                self.release_zspages(leaving);
             }
         }
-        self.handles.drain(self);
+        // Where handles are out, their leaves stay this pool's: no later one must own what they
+        // name.
+        if !out {
+            self.handles.drain(&self.memory.leaves);
+        }
+        self.raw_handles.drain(&self.memory.leaves);
     }
 }

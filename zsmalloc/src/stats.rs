@@ -79,9 +79,14 @@ impl Pool {
             object_bytes_resident: read(&counters.resident) * PAGE_SIZE as u64,
             pages_compacted: read(&counters.compacted),
             leaves: read(&counters.leaves),
-            handle_leaves: read(&counters.handle_leaves),
-            class_bytes: (size_of_val(self) + size_of_val(self.classes())) as u64,
+            handle_leaves: self.handles.leaves() + self.raw_handles.leaves(),
+            class_bytes: (size_of_val(self) + size_of_val(self.classes()) + self.stock_bytes())
+                as u64,
         }
+    }
+
+    fn stock_bytes(&self) -> usize {
+        self.handles.heap_bytes() + self.raw_handles.heap_bytes()
     }
 
     /// Makes the present `mem_used_total` the most that ever was.
@@ -94,22 +99,37 @@ impl Pool {
 
     /// The `classes` table.
     pub fn class_table(&self) -> ClassTable {
-        ClassTable { rows: self.classes().iter().map(class_row).collect() }
+        ClassTable { rows: self.sharded().map(class_row).collect() }
+    }
+
+    /// Frames that [`Pool::shrink`] could free, by the counts of each class: whole zspages' worth
+    /// of free slots. Source: `zs_shrinker_count`.
+    pub fn freeable_frames(&self) -> u64 {
+        self.sharded().map(|shards| class_row(shards).freeable).sum()
     }
 }
 
-fn class_row(class: &Class) -> ClassRow {
-    let (shape, state) = (class.shape, class.lock());
-    ClassRow {
-        class: class.index.get(),
+/// The row of a class, summed over its shards.
+fn class_row(shards: &[Class]) -> ClassRow {
+    let shape = shards[0].shape;
+    let (objects, frames) = (u64::from(shape.objects), u64::from(shape.frames));
+    let mut row = ClassRow {
+        class: shards[0].index.get(),
         size: usize::from(shape.size),
-        zspages: std::array::from_fn(|group| u64::from(state.groups.count(group))),
-        obj_allocated: state.zspages * u64::from(shape.objects),
-        obj_used: state.objects,
-        pages_used: state.zspages * u64::from(shape.frames),
         pages_per_zspage: usize::from(shape.frames),
-        freeable: state.freeable_frames(shape),
+        ..ClassRow::default()
+    };
+    for class in shards {
+        let state = class.lock();
+        for (group, zspages) in row.zspages.iter_mut().enumerate() {
+            *zspages += u64::from(state.groups.count(group));
+        }
+        row.obj_allocated += state.zspages * objects;
+        row.obj_used += state.objects;
+        row.pages_used += state.zspages * frames;
     }
+    row.freeable = (row.obj_allocated - row.obj_used) / objects * frames;
+    row
 }
 
 impl ClassTable {

@@ -49,6 +49,10 @@ const _: () = assert!(
 
 /// The lock bit of a cell's word.
 pub(crate) const LOCKED: u64 = 1;
+/// One reader of a handle's object: the client's bits of a handle's cell count them.
+pub(crate) const PIN: u64 = 1 << CLIENT_SHIFT;
+/// Readers of one object at once, at most.
+pub(crate) const PINS_MAX: u8 = (1 << CLIENT_BITS) - 1; // 63
 
 const fn field(word: u64, shift: u32, bits: u32) -> u64 {
     (word >> shift) & ((1 << bits) - 1)
@@ -58,17 +62,59 @@ const fn mask(shift: u32, bits: u32) -> u64 {
     ((1 << bits) - 1) << shift
 }
 
-/// Where an object is and how much of its slot it leaves unused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
+/// Where an object is and how much of its slot it leaves unused: a word's content, without lock and
+/// client's bits.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Place(u64);
+
+impl Place {
+    #[inline]
+    pub(crate) fn new(pfn: u32, class: ClassIndex, object: u8, slack: u16) -> Place {
+        debug_assert!(u64::from(pfn) < 1 << PFN_BITS);
+        debug_assert!(u64::from(slack) < 1 << SLACK_BITS);
+        Place(
+            u64::from(object) << OBJECT_SHIFT
+                | (u64::from(class.0) + 1) << CLASS_SHIFT
+                | u64::from(pfn) << PFN_SHIFT
+                | u64::from(slack) << SLACK_SHIFT,
+        )
+    }
+
     /// First frame of the zspage.
-    pub(crate) pfn: u32,
+    #[inline]
+    pub(crate) fn pfn(self) -> u32 {
+        field(self.0, PFN_SHIFT, PFN_BITS) as u32
+    }
+
     /// The size class, constant for the object's life.
-    pub(crate) class: ClassIndex,
+    #[inline]
+    pub(crate) fn class(self) -> ClassIndex {
+        ClassIndex((field(self.0, CLASS_SHIFT, CLASS_BITS) as u8).wrapping_sub(1))
+    }
+
     /// Slot in the zspage.
-    pub(crate) object: u8,
+    #[inline]
+    pub(crate) fn object(self) -> u8 {
+        field(self.0, OBJECT_SHIFT, OBJECT_BITS) as u8
+    }
+
     /// Class size minus length, in bytes.
-    pub(crate) slack: u16,
+    #[inline]
+    pub(crate) fn slack(self) -> u16 {
+        field(self.0, SLACK_SHIFT, SLACK_BITS) as u16
+    }
+}
+
+impl std::fmt::Debug for Place {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (class, slack) = (self.class().0, self.slack());
+        write!(
+            f,
+            "Place(PFN {}, class {class}, object {}, slack {slack})",
+            self.pfn(),
+            self.object()
+        )
+    }
 }
 
 /// A word, taken apart and put together; never shared, the table holds the atomic.
@@ -77,28 +123,17 @@ pub(crate) struct Word(pub(crate) u64);
 
 impl Word {
     /// The object, where there is one.
+    #[inline]
     pub(crate) fn place(self) -> Option<Place> {
-        let class = field(self.0, CLASS_SHIFT, CLASS_BITS).checked_sub(1)?;
-        Some(Place {
-            pfn: field(self.0, PFN_SHIFT, PFN_BITS) as u32,
-            class: ClassIndex(class as u8),
-            object: field(self.0, OBJECT_SHIFT, OBJECT_BITS) as u8,
-            slack: field(self.0, SLACK_SHIFT, SLACK_BITS) as u16,
-        })
+        let content = self.0 & !(mask(CLIENT_SHIFT, CLIENT_BITS) | LOCKED);
+        (field(content, CLASS_SHIFT, CLASS_BITS) != 0).then_some(Place(content))
     }
 
     /// Replaces object or value, keeps the client's bits and the lock.
+    #[inline]
     #[must_use]
     pub(crate) fn with_place(self, place: Place) -> Word {
-        debug_assert!(u64::from(place.pfn) < 1 << PFN_BITS);
-        debug_assert!(u64::from(place.slack) < 1 << SLACK_BITS);
-        Word(
-            self.without_content().0
-                | u64::from(place.object) << OBJECT_SHIFT
-                | (u64::from(place.class.0) + 1) << CLASS_SHIFT
-                | u64::from(place.pfn) << PFN_SHIFT
-                | u64::from(place.slack) << SLACK_SHIFT,
-        )
+        Word(self.without_content().0 | place.0)
     }
 
     /// The value kept in place of an object: tag and value, (0, 0) when empty.
@@ -117,6 +152,11 @@ impl Word {
     /// The client's bits.
     pub(crate) fn client(self) -> u8 {
         field(self.0, CLIENT_SHIFT, CLIENT_BITS) as u8
+    }
+
+    /// Readers of the object, in a handle's cell.
+    pub(crate) fn pins(self) -> u8 {
+        self.client()
     }
 
     /// Replaces the client's bits; bits above the field are dropped.
@@ -143,9 +183,11 @@ mod tests {
             pfn in 0u32..1 << PFN_BITS, class in 0u8..255, object: u8,
             slack in 0u16..1 << SLACK_BITS, client in 0u8..1 << CLIENT_BITS, locked: bool,
         ) {
-            let place = Place { pfn, class: ClassIndex(class), object, slack };
+            let place = Place::new(pfn, ClassIndex(class), object, slack);
             let word = Word(u64::from(locked)).with_client(client).with_place(place);
             prop_assert_eq!(word.place(), Some(place));
+            let fields = (place.pfn(), place.class().0, place.object(), place.slack());
+            prop_assert_eq!(fields, (pfn, class, object, slack));
             prop_assert_eq!(word.client(), client);
             prop_assert_eq!(word.0 & LOCKED, u64::from(locked));
         }

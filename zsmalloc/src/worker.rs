@@ -3,6 +3,7 @@
 //! ```text
 //!   objects were freed      -- at rest for a tick -->   the pool is compacted
 //!   free frames > limit/32  ------- 1 s ----------->    released down to limit/64
+//!   a pool was compacted    ----------------------->    all free frames released
 //! ```
 //!
 //! The thread is started by the first free that has work for it, sleeps while there is none, and
@@ -11,6 +12,7 @@
 //!
 //! Lock: `State`, a leaf; held to read and set what is wanted.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
@@ -41,6 +43,8 @@ pub(crate) struct Worker {
 struct Shared {
     state: Mutex<State>,
     changed: Condvar,
+    /// A release is wanted already: a free need not say so again.
+    releasing: AtomicBool,
 }
 
 #[derive(Default)]
@@ -50,6 +54,8 @@ struct State {
     stirred: bool,
     /// Ticks until a release, once one is wanted.
     release_in: Option<u32>,
+    /// All that is free is to be released at once.
+    release_now: bool,
     stop: bool,
 }
 
@@ -73,10 +79,21 @@ impl Worker {
 
     /// Called with the free bytes held after a run went back.
     pub(crate) fn notice_free(&self, memory: &Arc<Memory>, free_held: u64) {
-        if free_held > self.above {
-            self.want(memory, |state| {
+        // relaxed: a hint. A free that reads an old value is followed by others, or leaves frames
+        // to the next release.
+        let asked = &self.shared.releasing;
+        if self.allowed
+            && free_held > self.above
+            && !asked.load(Ordering::Relaxed)
+            && !asked.swap(true, Ordering::Relaxed)
+        {
+            let wanted = self.want(memory, |state| {
                 state.release_in.get_or_insert(RELEASE_TICKS);
             });
+            if !wanted {
+                // relaxed: a hint; the next free tries again.
+                asked.store(false, Ordering::Relaxed);
+            }
         }
     }
 
@@ -85,9 +102,15 @@ impl Worker {
         self.want(memory, |state| state.stirred = true);
     }
 
-    fn want(&self, memory: &Arc<Memory>, wish: impl FnOnce(&mut State)) {
+    /// Asks for all free frames to be released without delay; false where there is no worker.
+    pub(crate) fn release_now(&self, memory: &Arc<Memory>) -> bool {
+        self.want(memory, |state| state.release_now = true)
+    }
+
+    /// False where there is no thread to do it.
+    fn want(&self, memory: &Arc<Memory>, wish: impl FnOnce(&mut State)) -> bool {
         if !self.allowed {
-            return;
+            return false;
         }
         let mut state = self.shared.lock();
         wish(&mut state);
@@ -97,6 +120,7 @@ impl Worker {
             // Without a thread the wish stays, and the next one tries again.
             state.running = self.start(Arc::downgrade(memory));
         }
+        state.running
     }
 
     fn start(&self, memory: Weak<Memory>) -> bool {
@@ -119,32 +143,40 @@ impl Drop for Worker {
 /// What is due at a tick.
 struct Due {
     settle: bool,
-    release: bool,
+    /// Bytes of free frames to keep.
+    release: Option<u64>,
 }
 
 fn run(shared: &Shared, memory: &Weak<Memory>, keep: u64) {
-    while let Some(due) = wait(shared) {
+    while let Some(due) = wait(shared, keep) {
         let Some(memory) = memory.upgrade() else { return };
         if due.settle && !memory.settle() {
             shared.lock().stirred = true;
         }
-        if due.release {
+        if let Some(keep) = due.release {
+            // relaxed: a hint; frees from here on ask for the next release.
+            shared.releasing.store(false, Ordering::Relaxed);
             memory.release(keep);
         }
     }
 }
 
 /// Sleeps until there is work, and a tick more; `None` when the memory is gone.
-fn wait(shared: &Shared) -> Option<Due> {
-    let idle = |state: &mut State| !state.stirred && state.release_in.is_none() && !state.stop;
+fn wait(shared: &Shared, keep: u64) -> Option<Due> {
+    let idle = |state: &mut State| {
+        !(state.stirred || state.release_in.is_some() || state.release_now || state.stop)
+    };
     let state = shared.changed.wait_while(shared.lock(), idle);
     let state = state.unwrap_or_else(PoisonError::into_inner);
     let (mut state, _) = shared
         .changed
-        .wait_timeout_while(state, TICK, |state| !state.stop)
+        .wait_timeout_while(state, TICK, |state| !state.stop && !state.release_now)
         .unwrap_or_else(PoisonError::into_inner);
     if state.stop {
         return None;
+    }
+    if std::mem::take(&mut state.release_now) {
+        return Some(Due { settle: false, release: Some(0) });
     }
     let settle = std::mem::take(&mut state.stirred);
     state.release_in = state.release_in.map(|ticks| ticks - 1);
@@ -152,5 +184,5 @@ fn wait(shared: &Shared) -> Option<Due> {
     if release {
         state.release_in = None;
     }
-    Some(Due { settle, release })
+    Some(Due { settle, release: release.then_some(keep) })
 }

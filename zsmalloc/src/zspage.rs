@@ -13,7 +13,9 @@
 //! - I2 slots: `Descriptor::take_lowest` gives a slot to one owner until `Descriptor::give`; both
 //!   run under the class lock.
 //! - I3 access: an unpublished object is known to the thread that stores it alone; a published one
-//!   is read, moved and freed only by whoever holds the lock of the cell that names it.
+//!   is read, moved and freed only by whoever holds the lock of the cell that names it. For a
+//!   handle, the mover alone locks; readers, who borrow from the owner, have pinned the word, which
+//!   keeps the mover out; and the owner frees, under the class lock, which does too.
 //!
 //! So no two threads ever access the bytes of one slot unless both only read, and the ranges below
 //! are checked against the arena before a pointer is made.
@@ -37,49 +39,54 @@ pub(crate) fn surrender(arena: &Arena, pfn: u32, frames: u32) -> Run {
 
 /// Frames that the first `len` bytes of a slot lie in: first and last.
 pub(crate) fn frames_of(shape: Shape, place: Place, len: usize) -> (u32, u32) {
-    let start = usize::from(place.object) * usize::from(shape.size);
+    let start = usize::from(place.object()) * usize::from(shape.size);
     let first = start / PAGE_SIZE;
     let last = (start + len - 1) / PAGE_SIZE;
-    (place.pfn + first as u32, place.pfn + last as u32)
+    (place.pfn() + first as u32, place.pfn() + last as u32)
 }
 
-/// The bytes of an object; the caller holds the lock of its cell for as long as they are borrowed.
+/// The bytes of an object; the caller holds the lock of its cell, or has pinned its handle, for as
+/// long as they are borrowed.
 pub(crate) fn bytes(arena: &Arena, shape: Shape, place: Place) -> &[u8] {
-    let len = usize::from(shape.size) - usize::from(place.slack);
-    // SAFETY: `slot` checked the range; by I3 nobody writes these bytes while the cell is locked,
-    // and they were initialised by `write` (or by zeroed memory) before the object was published.
+    let len = usize::from(shape.size) - usize::from(place.slack());
+    // SAFETY: `slot` checked the range; by I3 nobody writes these bytes while the cell is locked or
+    // pinned, and they were initialised by `fill` (or by zeroed memory) before it was published.
     unsafe { std::slice::from_raw_parts(slot(arena, shape, place), len) }
 }
 
-/// Fills the slot of an object that is not yet published.
-pub(crate) fn write(arena: &Arena, shape: Shape, place: Place, payload: &[u8]) {
-    assert!(payload.len() <= usize::from(shape.size), "the payload fits its class");
-    // SAFETY: `slot` checked the range and the line above the length; by I2 and I3 this thread
-    // alone knows the slot, and a caller's payload cannot lie in it.
-    unsafe {
-        std::ptr::copy_nonoverlapping(payload.as_ptr(), slot(arena, shape, place), payload.len());
-    }
+/// Lets `fill` write an object that is not yet published.
+pub(crate) fn fill(arena: &Arena, shape: Shape, place: Place, fill: impl FnOnce(&mut [u8])) {
+    let len = usize::from(shape.size) - usize::from(place.slack());
+    // SAFETY: `slot` checked the range; by I2 and I3 this thread alone knows the slot, and its
+    // bytes are zeroed memory or those of an earlier object.
+    fill(unsafe { std::slice::from_raw_parts_mut(slot(arena, shape, place), len) });
 }
 
-/// Copies an object to another slot of its class; the caller holds the class lock and the lock of
-/// the object's cell.
+/// Starts loading the slot of an object that is about to be copied.
+pub(crate) fn prefetch(arena: &Arena, shape: Shape, pfn: u32, object: usize) {
+    let offset = pfn as usize * PAGE_SIZE + object * usize::from(shape.size);
+    host::prefetch_bytes(arena.base().as_ptr().wrapping_add(offset), shape.size.into());
+}
+
+/// Copies an object to another slot of its class, which the caller has just taken under the class
+/// lock; the caller holds the lock of the object's cell, if its cell has one.
 pub(crate) fn copy(arena: &Arena, shape: Shape, from: Place, to: Place) {
-    let len = usize::from(shape.size) - usize::from(from.slack);
+    let len = usize::from(shape.size) - usize::from(from.slack());
     let (source, target) = (slot(arena, shape, from), slot(arena, shape, to));
     assert!(source != target, "an object moves to another slot");
     // SAFETY: `slot` checked both ranges; by I2 the slots are different, so they do not overlap,
-    // and by I3 nobody else reads or writes either of them.
+    // and by I3 nobody writes the old one or touches the new one.
     unsafe { std::ptr::copy_nonoverlapping(source, target, len) };
 }
 
 /// Where a slot starts. Panics when it does not lie in the arena: the word is not one of ours.
 fn slot(arena: &Arena, shape: Shape, place: Place) -> *mut u8 {
-    assert!(u16::from(place.object) < shape.objects, "object index within the zspage");
-    assert!(place.slack < shape.size, "an object has at least one byte");
-    let end = u64::from(place.pfn) + u64::from(shape.frames);
+    assert!(u16::from(place.object()) < shape.objects, "object index within the zspage");
+    assert!(place.slack() < shape.size, "an object has at least one byte");
+    let end = u64::from(place.pfn()) + u64::from(shape.frames);
     assert!(end <= u64::from(arena.frames()), "zspage within the arena");
     let offset =
-        place.pfn as usize * PAGE_SIZE + usize::from(place.object) * usize::from(shape.size);
+        place.pfn() as usize * PAGE_SIZE + usize::from(place.object()) * usize::from(shape.size);
     // SAFETY: the asserts keep offset + size within the arena's mapping, which lives as long as
     // the arena is borrowed.
     unsafe { arena.base().as_ptr().add(offset) }

@@ -10,7 +10,10 @@
 use std::sync::Arc;
 
 use loom::thread;
-use zsmalloc::{ChainSize, Content, LeafId, Memory, MemoryConfig, Pool, PoolConfig, Rule};
+use zsmalloc::{ChainSize, Content, LeafId, LockDesign, Memory, MemoryConfig, Pool, PoolConfig};
+
+#[path = "loom/handles.rs"]
+mod handles;
 
 const SIZE: usize = 2048;
 
@@ -22,10 +25,15 @@ fn model(scenario: impl Fn() + Sync + Send + 'static) {
 }
 
 fn pool() -> Arc<Pool> {
+    pool_with(LockDesign::Class)
+}
+
+fn pool_with(design: LockDesign) -> Arc<Pool> {
     let config =
         MemoryConfig { arena_frames: 512, entries_max: 6, limit_bytes: 1 << 30, worker: false };
     let memory = Memory::new(config).expect("small tables");
-    let config = PoolConfig { rule: Rule::LeastWaste, chain: ChainSize::new(1).expect("1") };
+    let chain = ChainSize::new(1).expect("1");
+    let config = PoolConfig { chain, design, shards: Some(2), ..PoolConfig::default() };
     Pool::new(memory, config).expect("a pool")
 }
 
@@ -73,19 +81,23 @@ fn read_against_compaction() {
     });
 }
 
+/// One of the two moves: each is freed, in a model of its own.
 #[test]
 fn free_against_compaction() {
-    model(|| {
-        let pool = pool();
-        let (one, two) = two_sparse_zspages(&pool);
-        let other = Arc::clone(&pool);
-        let mover = thread::spawn(move || other.compact());
-        pool.cell(one, 0).expect("ours").clear();
-        mover.join().expect("mover");
-        expect(&pool, two, 0, 3);
-        assert_eq!(pool.check().expect("no defect").objects, 1);
-        assert_eq!(pool.stats().mem_used_total, 4096, "the emptied zspage went back");
-    });
+    for first in [true, false] {
+        model(move || {
+            let pool = pool();
+            let (one, two) = two_sparse_zspages(&pool);
+            let (freed, kept, byte) = if first { (one, two, 3) } else { (two, one, 1) };
+            let other = Arc::clone(&pool);
+            let mover = thread::spawn(move || other.compact());
+            pool.cell(freed, 0).expect("ours").clear();
+            mover.join().expect("mover");
+            expect(&pool, kept, 0, byte);
+            assert_eq!(pool.check().expect("no defect").objects, 1);
+            assert_eq!(pool.stats().mem_used_total, 4096, "the emptied zspage went back");
+        });
+    }
 }
 
 #[test]
@@ -172,26 +184,32 @@ fn late_write_against_drain_and_next_owner() {
     });
 }
 
-/// A leaf's page is discarded under all its locks: were it not, the lock bit of a thread with a
-/// stale number could vanish, and its unlocking wipe out what the next owner stored.
+/// A leaf's page is discarded under all its locks: were it not, the lock bit of a thread whose
+/// number has just gone stale could vanish, and its unlocking wipe out what the next owner stored.
+/// Three threads, because each switch to one that goes on by itself is a preemption less.
 #[test]
-fn stale_number_against_discard_and_next_owner() {
+fn number_gone_stale_against_discard_and_next_owner() {
     model(|| {
         let pool = pool();
         let leaf = pool.alloc_leaf().expect("room");
-        pool.free_leaf(leaf, |_| {}).expect("ours");
         let other = Arc::clone(&pool);
-        let stale = thread::spawn(move || drop(other.cell(leaf, 0)));
-        pool.memory().release(0);
-        let next = pool.alloc_leaf().expect("room");
-        assert!(put(&pool, next, 0, 5));
-        stale.join().expect("the stale reader");
+        let drainer = thread::spawn(move || other.free_leaf(leaf, |_| {}).expect("ours"));
+        let other = Arc::clone(&pool);
+        let next = thread::spawn(move || {
+            drainer.join().expect("drainer");
+            other.memory().release(0);
+            let next = other.alloc_leaf().expect("room");
+            assert!(put(&other, next, 0, 5));
+            next
+        });
+        drop(pool.cell(leaf, 0));
+        let next = next.join().expect("the next owner");
         expect(&pool, next, 0, 5);
         assert_eq!(pool.check().expect("no defect").objects, 1);
     });
 }
 
-/// Handle cells are chained without their locks; a made-up number must not cut the chain.
+/// A number that names a leaf of handles is refused before it can touch a cell's lock bit.
 #[test]
 fn made_up_number_against_the_handle_chain() {
     model(|| {

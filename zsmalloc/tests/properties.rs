@@ -10,7 +10,10 @@
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use zsmalloc::{AllocError, ChainSize, Handle, Memory, MemoryConfig, Pool, PoolConfig, Rule};
+use zsmalloc::{
+    AllocError, ChainSize, Handle, LockDesign, Memory, MemoryConfig, Pool, PoolConfig, RawHandle,
+    Rule, StaleHandle,
+};
 
 fn memory(frames: u32) -> Arc<Memory> {
     let config = MemoryConfig {
@@ -23,7 +26,8 @@ fn memory(frames: u32) -> Arc<Memory> {
 }
 
 fn pool(memory: &Arc<Memory>, rule: Rule, chain: usize) -> Arc<Pool> {
-    let config = PoolConfig { rule, chain: ChainSize::new(chain).expect("1 to 16") };
+    let chain = ChainSize::new(chain).expect("1 to 16");
+    let config = PoolConfig { rule, chain, ..PoolConfig::default() };
     Pool::new(Arc::clone(memory), config).expect("a pool")
 }
 
@@ -37,7 +41,12 @@ fn pattern(seed: u64, len: usize) -> Vec<u8> {
 enum Action {
     Alloc(usize),
     Free(usize),
+    FreeBatch(usize),
     Read(usize),
+    AllocRaw(usize),
+    FreeRaw(usize),
+    Migrate(usize),
+    Shrink(u64),
     Compact,
     Release,
 }
@@ -47,7 +56,12 @@ fn action() -> impl Strategy<Value = Action> {
         10 => prop_oneof![1usize..=4096, 1000usize..1400, 30usize..60, Just(4096)]
             .prop_map(Action::Alloc),
         7 => any::<usize>().prop_map(Action::Free),
+        1 => (0usize..80).prop_map(Action::FreeBatch),
         3 => any::<usize>().prop_map(Action::Read),
+        2 => (1usize..=4096).prop_map(Action::AllocRaw),
+        2 => any::<usize>().prop_map(Action::FreeRaw),
+        2 => any::<usize>().prop_map(Action::Migrate),
+        1 => (0u64..40).prop_map(Action::Shrink),
         1 => Just(Action::Compact),
         1 => Just(Action::Release),
     ]
@@ -56,6 +70,9 @@ fn action() -> impl Strategy<Value = Action> {
 struct Twin {
     pool: Arc<Pool>,
     objects: Vec<(Handle, Vec<u8>)>,
+    raw: Vec<(RawHandle, Vec<u8>)>,
+    /// Freed once.
+    stale: Vec<RawHandle>,
     stored: u64,
 }
 
@@ -78,6 +95,25 @@ impl Twin {
                 assert_eq!(*self.pool.read(handle).expect("ours"), bytes[..]);
             }
             Action::Free(_) | Action::Read(_) => {}
+            Action::FreeBatch(count) => {
+                let kept = self.objects.len().saturating_sub(count);
+                let freed = self.objects.split_off(kept).into_iter().map(|(handle, _)| handle);
+                self.pool.free_batch(freed).expect("ours");
+            }
+            Action::AllocRaw(len) => {
+                self.stored += 1;
+                let bytes = pattern(self.stored, len);
+                let raw = self.pool.alloc_raw(&bytes).expect("the arena is large enough");
+                self.raw.push((raw, bytes));
+            }
+            Action::FreeRaw(which) => self.free_raw(which),
+            Action::Migrate(which) => self.migrate(which),
+            Action::Shrink(frames) => {
+                let freeable = self.pool.freeable_frames();
+                let freed = self.pool.shrink(frames);
+                assert!(freed < frames + 16, "asked for {frames}, freed {freed}");
+                assert!(freed >= frames.min(freeable), "{freeable} of {frames} freeable: {freed}");
+            }
             Action::Compact => {
                 self.pool.compact();
                 self.expect_dense();
@@ -86,6 +122,28 @@ impl Twin {
                 self.pool.memory().release(0);
             }
         }
+    }
+
+    fn free_raw(&mut self, which: usize) {
+        if !self.raw.is_empty() {
+            let (raw, _) = self.raw.swap_remove(which % self.raw.len());
+            assert_eq!(self.pool.free_raw(raw), Ok(()));
+            self.stale.push(raw);
+        }
+        for &raw in self.stale.iter().rev().take(3) {
+            assert_eq!(self.pool.read_raw(raw, &mut [0]), Err(StaleHandle));
+            assert_eq!(self.pool.free_raw(raw), Err(StaleHandle));
+        }
+    }
+
+    fn migrate(&mut self, which: usize) {
+        let zspages = self.pool.zspages();
+        let Some(zspage) = zspages.get(which % zspages.len().max(1)) else { return };
+        let frames = self.pool.memory().frames(zspage.frames).expect("the arena is large enough");
+        let to = frames.pfn().expect("not taken yet");
+        self.pool.migrate(zspage.pfn, frames).expect("nobody uses an object");
+        let moved = self.pool.zspages().into_iter().find(|moved| moved.pfn == to);
+        assert_eq!(moved.map(|moved| moved.objects), Some(zspage.objects));
     }
 
     fn expect_dense(&self) {
@@ -98,11 +156,16 @@ impl Twin {
 
     fn check(&self) {
         let found = self.pool.check().expect("no defect");
-        assert_eq!(found.objects, self.objects.len() as u64);
+        assert_eq!(found.objects, (self.objects.len() + self.raw.len()) as u64);
         assert_eq!(found.in_flight, 0);
         self.pool.memory().check_zone().expect("no defect in the zone");
         for (handle, bytes) in &self.objects {
             assert_eq!(*self.pool.read(handle).expect("ours"), bytes[..]);
+        }
+        for (raw, bytes) in &self.raw {
+            let mut out = vec![0; bytes.len()];
+            assert_eq!(self.pool.read_raw(*raw, &mut out), Ok(bytes.len()));
+            assert_eq!(out, *bytes);
         }
     }
 }
@@ -115,9 +178,16 @@ proptest! {
         actions in prop::collection::vec(action(), 1..400),
         rule in prop_oneof![Just(Rule::LeastWaste), Just(Rule::UsedPercent)],
         chain in 1usize..=16,
+        design in prop::sample::select(LockDesign::ALL.to_vec()),
+        shards in 1usize..=3,
     ) {
         let memory = memory(1 << 14);
-        let mut twin = Twin { pool: pool(&memory, rule, chain), objects: Vec::new(), stored: 0 };
+        let chain = ChainSize::new(chain).expect("1 to 16");
+        let config =
+            PoolConfig { rule, chain, design, shards: Some(shards), ..PoolConfig::default() };
+        let pool = Pool::new(Arc::clone(&memory), config).expect("a pool");
+        let (objects, raw, stale) = Default::default();
+        let mut twin = Twin { pool, objects, raw, stale, stored: 0 };
         for (step, action) in actions.iter().enumerate() {
             twin.apply(action);
             if step % 16 == 0 {
@@ -127,6 +197,9 @@ proptest! {
         twin.check();
         for (handle, _) in twin.objects.drain(..) {
             twin.pool.free_handle(handle).expect("ours");
+        }
+        while !twin.raw.is_empty() {
+            twin.free_raw(0);
         }
         twin.check();
         let stats = twin.pool.stats();
@@ -230,52 +303,6 @@ fn a_pool_at_rest_compacts_itself() {
     assert!(stats.pages_compacted > 0);
     assert!(stats.object_bytes_resident < 3000 * 1050, "{stats:?}");
     pool.check().expect("no defect");
-}
-
-#[test]
-fn the_arena_runs_out_with_an_error_and_recovers() {
-    let memory = memory(512);
-    let pool = pool(&memory, Rule::LeastWaste, 8);
-    let mut handles = Vec::new();
-    let error = loop {
-        match pool.alloc(&pattern(handles.len() as u64, 4096)) {
-            Ok(handle) => handles.push(handle),
-            Err(error) => break error,
-        }
-    };
-    assert_eq!(error, AllocError::OutOfFrames);
-    assert_eq!(handles.len(), 512);
-    pool.check().expect("no defect");
-    pool.free_handle(handles.pop().expect("512 of them")).expect("ours");
-    handles.push(pool.alloc(&pattern(7, 4096)).expect("a frame became free"));
-    pool.check().expect("no defect");
-}
-
-#[test]
-fn bad_lengths_and_foreign_handles_are_errors() {
-    let memory = memory(1 << 12);
-    let (ours, theirs) = (pool(&memory, Rule::LeastWaste, 8), pool(&memory, Rule::LeastWaste, 4));
-    for len in [0, 4097, 1 << 20] {
-        let error = ours.alloc(&vec![1; len]).expect_err("no such class");
-        assert_eq!(error, AllocError::BadLength { len });
-    }
-    let handle = ours.alloc(b"ours").expect("room");
-    assert!(theirs.read(&handle).is_err());
-    let handle = theirs.free_handle(handle).expect_err("another pool's").0;
-    assert_eq!(*ours.read(&handle).expect("still there"), b"ours"[..]);
-    ours.free_handle(handle).expect("ours");
-}
-
-/// Pool numbers are given out per memory: the first pool of each has the same.
-#[test]
-fn a_handle_of_another_memory_is_foreign() {
-    let (one, two) = (memory(1 << 12), memory(1 << 12));
-    let (ours, theirs) = (pool(&one, Rule::LeastWaste, 8), pool(&two, Rule::LeastWaste, 8));
-    let (handle, other) = (ours.alloc(b"ours").expect("room"), theirs.alloc(b"x").expect("room"));
-    assert!(theirs.read(&handle).is_err());
-    let handle = theirs.free_handle(handle).expect_err("another memory's").0;
-    ours.free_handle(handle).expect("ours");
-    theirs.free_handle(other).expect("theirs");
 }
 
 #[test]

@@ -1,0 +1,232 @@
+//! The three lock designs, and all that differs between them.
+//!
+//! ```text
+//!                   hierarchical                  pool              class
+//!   take, give      pool rwlock (read), class     the pool's lock   class
+//!   pin             pool rwlock (read)            the pool's lock   nothing
+//!   move, migrate   pool rwlock (write), class    the pool's lock   class
+//! ```
+//!
+//! In the class design (study S0) the class of an object is read from its word without a lock: it
+//! never changes while the object lives. A free pins the object first, so that its zspage, which
+//! says the shard, holds still; then it takes the lock, and asks for the shard again.
+//! The hierarchical design is what went
+//! before: whoever looks an object up holds the pool's lock for reading, so that nothing moves,
+//! until the class lock is held; it is the way where a word is too small to hold a class. The pool
+//! design (study S4) has one lock instead of all; its classes share a lock word.
+//!
+//! Invariant: whoever holds the guard of a class is alone in that class, and no object of it moves.
+//! Nothing else in this crate asks which design a pool has.
+//!
+//! Locks: the pool rwlock ranks before the class locks.
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::{Arc, PoisonError};
+
+use host::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+use host::{LockGuard, LockWord};
+
+use crate::class::{Class, State};
+use crate::error::MemoryError;
+use crate::pool::{Pool, PoolConfig, SHARDS_MAX};
+
+/// Which locks a pool has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum LockDesign {
+    /// A pool-wide readers-writer lock before the class locks.
+    Hierarchical,
+    /// One lock for the pool.
+    Pool,
+    /// Class locks alone; the class is found without a lock.
+    #[default]
+    Class,
+}
+
+/// When the frames of an emptied zspage go back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Release {
+    /// While the class lock is held, as before study S0: for comparison.
+    Inside,
+    /// After it.
+    #[default]
+    Outside,
+}
+
+impl LockDesign {
+    /// Every design.
+    pub const ALL: [LockDesign; 3] =
+        [LockDesign::Hierarchical, LockDesign::Pool, LockDesign::Class];
+
+    /// Its name in options and reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            LockDesign::Hierarchical => "hierarchical",
+            LockDesign::Pool => "pool",
+            LockDesign::Class => "class",
+        }
+    }
+}
+
+impl Release {
+    /// Both.
+    pub const ALL: [Release; 2] = [Release::Inside, Release::Outside];
+
+    /// Its name in options and reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Release::Inside => "inside",
+            Release::Outside => "outside",
+        }
+    }
+}
+
+impl fmt::Display for LockDesign {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl fmt::Display for Release {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for LockDesign {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<LockDesign, String> {
+        let found = LockDesign::ALL.into_iter().find(|design| design.name() == name);
+        found.ok_or_else(|| format!("unknown design \"{name}\": hierarchical, pool or class"))
+    }
+}
+
+impl FromStr for Release {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Release, String> {
+        let found = Release::ALL.into_iter().find(|release| release.name() == name);
+        found.ok_or_else(|| format!("unknown release \"{name}\": inside or outside"))
+    }
+}
+
+/// The most shards a class gets unasked: each may hold one partly filled zspage more.
+const SHARDS_UNASKED: usize = 4;
+
+/// Shards of each class.
+///
+/// # Errors
+///
+/// [`MemoryError`] when there are to be none, or too many.
+pub(crate) fn shards_of(config: &PoolConfig) -> Result<usize, MemoryError> {
+    match (config.design, config.shards) {
+        (_, Some(shards)) if !(1..=SHARDS_MAX).contains(&shards) => {
+            Err(MemoryError::BadConfig { what: "a class has 1 to 8 shards" })
+        }
+        (LockDesign::Class, Some(shards)) => Ok(shards),
+        (LockDesign::Class, None) => Ok(host::cpu::count().min(SHARDS_UNASKED)),
+        (LockDesign::Hierarchical | LockDesign::Pool, _) => Ok(1),
+    }
+}
+
+/// The locks of a pool above its classes' own.
+pub(crate) struct Locks {
+    /// Objects are looked up without a lock: the class design.
+    free_lookup: bool,
+    /// In the hierarchical design: held for reading to look an object up, for writing to move one.
+    lookup: Option<RwLock<()>>,
+    /// In the pool design: the word that every class uses.
+    shared: Option<Arc<LockWord>>,
+}
+
+impl Locks {
+    pub(crate) fn new(design: LockDesign) -> Locks {
+        Locks {
+            free_lookup: design == LockDesign::Class,
+            lookup: (design == LockDesign::Hierarchical).then(RwLock::default),
+            shared: (design == LockDesign::Pool).then(Arc::default),
+        }
+    }
+
+    /// The lock word for the classes, where they have none of their own.
+    pub(crate) fn shared(&self) -> Option<&Arc<LockWord>> {
+        self.shared.as_ref()
+    }
+
+    #[inline]
+    fn look_up(&self) -> Option<RwLockReadGuard<'_, ()>> {
+        // The lock guards no data that a panic could have left half-changed.
+        Some(self.lookup.as_ref()?.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn stop(&self) -> Option<RwLockWriteGuard<'_, ()>> {
+        Some(self.lookup.as_ref()?.write().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// A class, locked, while objects of it move.
+pub(crate) struct Moving<'p> {
+    pub(crate) state: LockGuard<'p, State>,
+    _stopped: Option<RwLockWriteGuard<'p, ()>>,
+}
+
+impl Pool {
+    /// Locks a class to take slots of it or to give them back.
+    #[inline]
+    pub(crate) fn lock<'p>(&'p self, class: &'p Class) -> LockGuard<'p, State> {
+        if self.locks.free_lookup { class.lock() } else { self.lock_looked_up(class) }
+    }
+
+    #[inline(never)]
+    fn lock_looked_up<'p>(&'p self, class: &'p Class) -> LockGuard<'p, State> {
+        let looked_up = self.locks.look_up();
+        let state = class.lock();
+        drop(looked_up);
+        state
+    }
+
+    /// As [`Pool::lock`], where nobody else holds it.
+    #[inline]
+    pub(crate) fn try_lock<'p>(&'p self, class: &'p Class) -> Option<LockGuard<'p, State>> {
+        let looked_up = self.locks.look_up();
+        let state = class.try_lock();
+        drop(looked_up);
+        state
+    }
+
+    /// Locks a class to move its objects.
+    pub(crate) fn lock_moving<'p>(&'p self, class: &'p Class) -> Moving<'p> {
+        let stopped = self.locks.stop();
+        Moving { state: class.lock(), _stopped: stopped }
+    }
+
+    /// Runs `pin`, which reads a word and marks it as in use, as the design demands.
+    #[inline]
+    pub(crate) fn pinning<R>(&self, pin: impl FnOnce() -> R) -> R {
+        if self.locks.free_lookup { pin() } else { self.pinning_locked(pin) }
+    }
+
+    #[inline(never)]
+    fn pinning_locked<R>(&self, pin: impl FnOnce() -> R) -> R {
+        let _looked_up = self.locks.look_up();
+        let _alone = self.locks.shared.is_some().then(|| self.classes()[0].lock());
+        pin()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_read_back() {
+        for design in LockDesign::ALL {
+            assert_eq!(design.name().parse(), Ok(design));
+        }
+        for release in Release::ALL {
+            assert_eq!(release.name().parse(), Ok(release));
+        }
+        assert!("rcu".parse::<LockDesign>().is_err() && "both".parse::<Release>().is_err());
+    }
+}

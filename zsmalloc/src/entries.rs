@@ -1,0 +1,213 @@
+//! Free entries: the cells behind handles that nobody has, chained in blocks.
+//!
+//! ```text
+//!   class    first --> | next | --> | next | --> 0        at most a block
+//!            spare --> a whole block, or nothing
+//!   stock    [ block, block, ... ]                        the pool's, cut from leaves
+//! ```
+//!
+//! A handle needs a slot and an entry, and both are taken and given in one hold of the class lock.
+//! Whole blocks move between the classes and the stock, so that no class keeps more than two.
+//!
+//! Invariant: an entry of these leaves is in one chain, or a handle names it.
+//!
+//! Locks: a class's chains are under the class lock; the stock has its own, rank HandleShard, taken
+//! under a class lock once for a block.
+
+use host::sync::atomic::Ordering;
+use host::{Lock, Rank};
+
+use crate::class::State as ClassState;
+use crate::error::AllocError;
+use crate::leaf::{LEAF_CELLS, LeafId, LeafUse, Leaves};
+use crate::pool::Pool;
+use crate::word::Word;
+
+/// Entries in a block.
+const BLOCK: u32 = if cfg!(loom) { 1 } else { 32 };
+/// Tag of a chained cell's value.
+const CHAINED: u8 = 1;
+const _: () = assert!(LEAF_CELLS.is_multiple_of(BLOCK as usize * 2), "a leaf is whole blocks");
+
+/// The free entries of one class and one use.
+#[derive(Debug, Default)]
+pub(crate) struct Entries {
+    first: u32,
+    count: u32,
+    spare: u32,
+}
+
+impl Entries {
+    /// Entries in the chains.
+    pub(crate) fn len(&self) -> u64 {
+        u64::from(self.count) + if self.spare == 0 { 0 } else { u64::from(BLOCK) }
+    }
+
+    /// Takes an entry; from the stock, where the class has none.
+    #[inline]
+    pub(crate) fn take(&mut self, stock: &Stock, leaves: &Leaves) -> Result<u32, AllocError> {
+        if self.first == 0 {
+            self.first = match std::mem::take(&mut self.spare) {
+                0 => stock.take(leaves)?,
+                spare => spare,
+            };
+            self.count = BLOCK;
+        }
+        let entry = self.first;
+        self.first = leaves.chained(entry);
+        self.count -= 1;
+        if let Some(next) = leaves.cell(self.first) {
+            host::prefetch(next);
+        }
+        Ok(entry)
+    }
+
+    /// Gives an entry back; to the stock, a block at a time, what the class need not keep.
+    #[inline(always)]
+    pub(crate) fn give(&mut self, entry: u32, stock: &Stock, leaves: &Leaves) {
+        leaves.chain(entry, self.first);
+        self.first = entry;
+        self.count += 1;
+        if self.count == BLOCK {
+            self.count = 0;
+            let full = std::mem::take(&mut self.first);
+            match std::mem::replace(&mut self.spare, full) {
+                0 => {}
+                surplus => stock.give(surplus),
+            }
+        }
+    }
+}
+
+impl ClassState {
+    /// Takes an entry for a handle of the given kind.
+    #[inline]
+    pub(crate) fn take_entry(&mut self, kind: LeafUse, pool: &Pool) -> Result<u32, AllocError> {
+        let leaves = &pool.memory.leaves;
+        if kind == LeafUse::Raw {
+            return self.raw_entries.take(&pool.raw_handles, leaves);
+        }
+        let entry = self.entries.take(&pool.handles, leaves)?;
+        self.handles += 1;
+        Ok(entry)
+    }
+
+    /// Gives an entry back.
+    pub(crate) fn give_entry(&mut self, entry: u32, pool: &Pool) {
+        let leaves = &pool.memory.leaves;
+        if leaves.use_of(entry) == LeafUse::Raw {
+            return self.raw_entries.give(entry, &pool.raw_handles, leaves);
+        }
+        self.give_handle(entry, pool);
+    }
+
+    /// Gives the entry of an owned handle back.
+    #[inline]
+    pub(crate) fn give_handle(&mut self, entry: u32, pool: &Pool) {
+        self.entries.give(entry, &pool.handles, &pool.memory.leaves);
+        self.handles -= 1;
+    }
+}
+
+/// The free entries of one use that no class has.
+pub(crate) struct Stock {
+    purpose: LeafUse,
+    pool: u32,
+    state: Lock<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// First entries of whole blocks.
+    blocks: Vec<u32>,
+    leaves: Vec<LeafId>,
+}
+
+impl Stock {
+    pub(crate) fn new(purpose: LeafUse, pool: u32) -> Stock {
+        Stock { purpose, pool, state: Lock::new(Rank::HandleShard, State::default()) }
+    }
+
+    /// A block, cut from a new leaf where none is left.
+    fn take(&self, leaves: &Leaves) -> Result<u32, AllocError> {
+        let mut state = self.state.lock();
+        if state.blocks.is_empty() {
+            let leaf = leaves.alloc(self.pool, self.purpose)?;
+            state.leaves.push(leaf);
+            if self.purpose == LeafUse::Raw {
+                leaves.seed_generations(leaf);
+            }
+            self.cut(&mut state, leaves, leaf);
+        }
+        Ok(state.blocks.pop().expect("a leaf is at least one block"))
+    }
+
+    fn give(&self, block: u32) {
+        self.state.lock().blocks.push(block);
+    }
+
+    /// Leaves there are.
+    pub(crate) fn leaves(&self) -> u64 {
+        self.state.lock().leaves.len() as u64
+    }
+
+    /// Entries there are, and those of them that are in the stock.
+    pub(crate) fn entries(&self) -> (u64, u64) {
+        let state = self.state.lock();
+        let per_leaf = LEAF_CELLS as u64 / u64::from(self.purpose.stride());
+        (state.leaves.len() as u64 * per_leaf, state.blocks.len() as u64 * u64::from(BLOCK))
+    }
+
+    /// Bytes of the stock's own lists.
+    pub(crate) fn heap_bytes(&self) -> usize {
+        let state = self.state.lock();
+        state.blocks.capacity() * size_of::<u32>() + state.leaves.capacity() * size_of::<LeafId>()
+    }
+
+    /// Gives the leaves back of a pool that is being dropped; its objects are gone.
+    pub(crate) fn drain(&self, leaves: &Leaves) {
+        for leaf in std::mem::take(&mut *self.state.lock()).leaves {
+            if leaves.begin_drain(leaf, self.pool, self.purpose) {
+                leaves.clear(leaf);
+                leaves.end_drain(leaf, self.purpose);
+            }
+        }
+    }
+
+    /// Chains the entries of a new leaf, block by block, lowest first.
+    fn cut(&self, state: &mut State, leaves: &Leaves, leaf: LeafId) {
+        let stride = self.purpose.stride();
+        let first = leaf.entry(0).expect("a leaf that was handed out has its entries");
+        let entries = LEAF_CELLS as u32 / stride;
+        for block in (0..entries / BLOCK).rev() {
+            let mut next = 0;
+            for index in (block * BLOCK..(block + 1) * BLOCK).rev() {
+                let entry = first + index * stride;
+                leaves.chain(entry, next);
+                next = entry;
+            }
+            state.blocks.push(next);
+        }
+    }
+}
+
+impl Leaves {
+    /// The entry that follows a chained one; the chain's lock is held.
+    #[inline]
+    fn chained(&self, entry: u32) -> u32 {
+        // relaxed: the chain's lock orders chained words.
+        let word = self.cell(entry).map_or(0, |cell| cell.load(Ordering::Relaxed));
+        let (tag, next) = Word(word).value();
+        debug_assert_eq!(tag, CHAINED, "the chain leads through chained cells");
+        next as u32
+    }
+
+    #[inline]
+    fn chain(&self, entry: u32, next: u32) {
+        let word = Word::default().with_value(CHAINED, u64::from(next));
+        if let Some(cell) = self.cell(entry) {
+            // relaxed: the chain's lock orders chained words, and nobody has a handle to the cell.
+            cell.store(word.0, Ordering::Relaxed);
+        }
+    }
+}

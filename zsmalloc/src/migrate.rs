@@ -1,0 +1,235 @@
+//! Migration: a zspage moves to other frames as a whole.
+//!
+//! ```text
+//!   class lock      every cell locked     copy       words, descriptor     unlock; old run back
+//!   | a |   | b | ------------------> | a |   | b |  PFN := other   ----->
+//!        one in use: all unlocked,
+//!        nothing done
+//! ```
+//!
+//! What the page allocator asks for when it wants a pageblock back. Slots stay what they are, and
+//! so do the lists. Source: `zs_page_migrate`.
+//!
+//! Invariants
+//! - I1 all objects move or none: the descriptor has one PFN.
+//! - I2 a lock hold copies one zspage, 64 KiB at most.
+//!
+//! Locks: one class, then cells by trying.
+
+use std::fmt;
+use std::sync::Arc;
+
+use host::Run;
+use host::sync::atomic::Ordering;
+
+use crate::class::{Class, Slot};
+use crate::compact::{named, place_in};
+use crate::descriptor::{Descriptor, DescriptorId};
+use crate::error::AllocError;
+use crate::geometry::OBJECTS_MAX;
+use crate::memory::Memory;
+use crate::pool::Pool;
+use crate::word::Word;
+use crate::zspage;
+
+/// Frames that nobody uses, for a zspage to move to; given back when dropped.
+#[must_use = "the frames are given back when this is dropped"]
+pub struct Frames {
+    memory: Arc<Memory>,
+    /// `None` once a zspage has them.
+    run: Option<Run>,
+    resident: u32,
+}
+
+/// A zspage, as it was a moment ago.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ZspageInfo {
+    /// Its first frame.
+    pub pfn: u32,
+    /// Its frames.
+    pub frames: u32,
+    /// Objects in it.
+    pub objects: u32,
+}
+
+/// Why a zspage stayed where it is.
+#[derive(Debug)]
+pub enum MigrateError {
+    /// No zspage of this pool starts at that frame.
+    NoZspage,
+    /// An object of it is being read, written or published. Try again later.
+    Busy(Frames),
+    /// The frames are another memory's, or more or fewer than the zspage has.
+    WrongFrames(Frames),
+}
+
+impl fmt::Display for MigrateError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            MigrateError::NoZspage => "no zspage of this pool starts at that frame",
+            MigrateError::Busy(_) => "an object of the zspage is in use",
+            MigrateError::WrongFrames(_) => "the frames do not fit the zspage",
+        })
+    }
+}
+
+impl std::error::Error for MigrateError {}
+
+impl Memory {
+    /// Takes `frames` contiguous frames, 1 to 1024.
+    ///
+    /// # Errors
+    ///
+    /// [`AllocError::OutOfFrames`] when the arena has no such run.
+    pub fn frames(self: &Arc<Memory>, frames: u32) -> Result<Frames, AllocError> {
+        let (run, resident) = self.take_run(0, frames)?;
+        Ok(Frames { memory: Arc::clone(self), run: Some(run), resident })
+    }
+}
+
+impl Frames {
+    /// The number of the first; `None` for frames that a zspage has taken.
+    pub fn pfn(&self) -> Option<u32> {
+        self.run.as_ref().map(Run::pfn)
+    }
+
+    fn len(&self) -> u32 {
+        self.run.as_ref().map_or(0, Run::frames)
+    }
+}
+
+impl fmt::Debug for Frames {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Frames({:?})", self.run)
+    }
+}
+
+impl Drop for Frames {
+    fn drop(&mut self) {
+        self.memory.give_runs(self.run.take().into_iter());
+    }
+}
+
+impl Pool {
+    /// Every zspage, class by class; what comes and goes meanwhile may be missing or gone.
+    pub fn zspages(&self) -> Vec<ZspageInfo> {
+        self.classes().iter().flat_map(|class| self.zspages_of(class)).collect()
+    }
+
+    fn zspages_of(&self, class: &Class) -> Vec<ZspageInfo> {
+        let (list, mut state) = (self.list(class), self.lock(class));
+        state.file_active(&list);
+        let info = |id: DescriptorId| ZspageInfo {
+            pfn: list.header(id).pfn(),
+            frames: class.shape.frames.into(),
+            objects: list.header(id).in_use() as u32,
+        };
+        let ids = (0..crate::group::LISTS).flat_map(|to| list.walk(state.groups.head(to)));
+        ids.map(info).collect()
+    }
+
+    /// Moves the zspage that starts at frame `pfn` to other frames.
+    ///
+    /// # Errors
+    ///
+    /// [`MigrateError`]; nothing has moved then.
+    pub fn migrate(&self, pfn: u32, to: Frames) -> Result<(), MigrateError> {
+        // Only zspages of this pool, of this class, are kept from changing by the class lock; so
+        // what is found without it is asked again.
+        let found = self.zspage_at(pfn).ok_or(MigrateError::NoZspage)?;
+        let (id, position) = found;
+        let class = &self.classes()[position];
+        if to.len() != u32::from(class.shape.frames) || !Arc::ptr_eq(&to.memory, &self.memory) {
+            return Err(MigrateError::WrongFrames(to));
+        }
+        let mut moving = self.lock_moving(class);
+        if self.zspage_at(pfn) != Some(found) {
+            return Err(MigrateError::NoZspage);
+        }
+        let resident = u64::from(to.resident);
+        if let Err(to) = self.move_zspage(class, id, to) {
+            drop(moving);
+            return Err(MigrateError::Busy(to));
+        }
+        moving.state.operations += 1;
+        // A recount from here on knows that the totals are behind.
+        self.departs();
+        drop(moving);
+        let old = zspage::surrender(&self.memory.arena, pfn, class.shape.frames.into());
+        let left = self.memory.give_runs(std::iter::once(old));
+        // relaxed: totals; the frames counted were this thread's.
+        self.counters.resident.fetch_add(resident, Ordering::Relaxed);
+        self.counters.resident.fetch_sub(left, Ordering::Relaxed);
+        self.arrived(1);
+        Ok(())
+    }
+
+    /// Descriptor and class, with its shard, of the zspage that starts at a frame, if it is this
+    /// pool's and has objects.
+    fn zspage_at(&self, pfn: u32) -> Option<(DescriptorId, usize)> {
+        // While it is held no descriptor is freed: what a frame names is a descriptor.
+        let _held = self.memory.descriptors.hold();
+        let id = self.memory.owner_at(pfn)?;
+        let header = self.memory.descriptors.header(id);
+        let live = header.pool() == self.id && header.in_use() > 0;
+        live.then(|| (id, self.position(header.class(), header.shard())))
+    }
+
+    /// Copies the objects of a zspage to `to` and changes their words; gives the frames back, with
+    /// nothing done, when one of them is in use.
+    fn move_zspage(&self, class: &Class, id: DescriptorId, to: Frames) -> Result<(), Frames> {
+        let zspage = self.list(class).get(id);
+        let mut words = [Word::default(); OBJECTS_MAX];
+        let locked = self.lock_objects(zspage, id, &mut words);
+        let slots = || zspage.used_slots().zip(&words[..locked]);
+        if locked < zspage.in_use() {
+            for (slot, &word) in slots() {
+                self.unlock_word(zspage.owner(slot), self.handle_cell(zspage.owner(slot)), word);
+            }
+            return Err(to);
+        }
+        // Before a word is unlocked: who reads the new place looks for its descriptor.
+        let pfn = self.adopt_frames(id, to);
+        for (slot, &word) in slots() {
+            let place = word.place().expect("only objects were locked");
+            let to = Slot { descriptor: id, pfn, object: slot as u8 };
+            self.copy_object(class, place, to);
+            let entry = zspage.owner(slot);
+            self.unlock_word(entry, self.handle_cell(entry), word.with_place(place_in(place, to)));
+        }
+        Ok(())
+    }
+
+    /// Makes a zspage one of other frames; gives the first.
+    fn adopt_frames(&self, id: DescriptorId, mut to: Frames) -> u32 {
+        let header = self.memory.descriptors.header(id);
+        self.memory.set_owner(header.pfn(), DescriptorId::NONE);
+        let pfn = zspage::adopt(to.run.take().expect("frames that were not taken are there"));
+        self.memory.set_owner(pfn, id);
+        header.set_pfn(pfn);
+        pfn
+    }
+
+    /// Locks the cells of a zspage's objects, lowest slot first, until one is in use.
+    fn lock_objects(
+        &self,
+        zspage: Descriptor<'_>,
+        id: DescriptorId,
+        words: &mut [Word; OBJECTS_MAX],
+    ) -> usize {
+        let mut locked = 0;
+        for slot in zspage.used_slots() {
+            let entry = zspage.owner(slot);
+            let here = Slot { descriptor: id, pfn: zspage.pfn(), object: slot as u8 };
+            let word = if entry == 0 { None } else { self.try_lock_word(entry) };
+            let Some(word) = word else { break };
+            if named(word, here).is_none() {
+                self.unlock_word(entry, self.handle_cell(entry), word);
+                break;
+            }
+            words[locked] = word;
+            locked += 1;
+        }
+        locked
+    }
+}

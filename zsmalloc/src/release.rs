@@ -1,0 +1,119 @@
+//! Giving zspages back: what happens between the class that lost one and the zone that gets it.
+//!
+//! ```text
+//!   class lock                         no lock                                  zone lock
+//!   out of the lists -> Leaving -----> descriptor freed, run -> unclaimed ----> free
+//!                       (a chain       32 zspages at a time
+//!                        through next)
+//! ```
+//!
+//! Source: step 3 of study S0.
+//!
+//! Invariants
+//! - I1 the frames of an emptied zspage go back once, by the thread that took it out of its class.
+//! - I2 nobody reads or pins an object of such a zspage: it has none (handle I2).
+//!
+//! Locks: descriptor heap, then the zone's, each once for many zspages.
+
+use host::Run;
+use host::sync::atomic::{AtomicU64, Ordering};
+
+use crate::descriptor::DescriptorId;
+use crate::pool::{Apart, Pool, SHARDS_MAX};
+use crate::zspage;
+
+/// Zspages given back at once.
+const AT_ONCE: usize = 32;
+
+/// Zspages out of their classes' lists, chained through `next`.
+#[must_use = "the frames of these zspages are to be given back"]
+pub(crate) struct Leaving(DescriptorId);
+
+impl Leaving {
+    pub(crate) const NONE: Leaving = Leaving(DescriptorId::NONE);
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0 == DescriptorId::NONE
+    }
+
+    /// Adds a zspage that was just taken out of its class, whose lock is held.
+    pub(crate) fn push(&mut self, pool: &Pool, descriptor: DescriptorId) {
+        pool.departs();
+        pool.memory.descriptors.header(descriptor).set_next(self.0);
+        self.0 = descriptor;
+    }
+}
+
+impl Pool {
+    /// A zspage was taken out of its class, whose lock is held, and is about to be given back.
+    pub(crate) fn departs(&self) {
+        // relaxed: a total; its arrival publishes it.
+        here(&self.counters.departed).fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Zspages on their way are in their class, whose lock is held, or gone.
+    pub(crate) fn arrived(&self, zspages: u64) {
+        // Pairs with the Acquire in `in_transit`: who sees the arrival sees the departure, and the
+        // totals as they were changed in between.
+        here(&self.counters.arrived).fetch_add(zspages, Ordering::Release);
+    }
+
+    /// Zspages on their way.
+    pub(crate) fn in_transit(&self) -> u64 {
+        // Pairs with the Release in `arrived`. Read first, so that no arrival is without its
+        // departure.
+        let arrived = sum(&self.counters.arrived, Ordering::Acquire);
+        // relaxed: a total.
+        sum(&self.counters.departed, Ordering::Relaxed) - arrived
+    }
+
+    /// Gives the frames of zspages back to the zone, touched as they are.
+    pub(crate) fn release_zspages(&self, leaving: Leaving) {
+        let mut next = leaving.0.some();
+        while next.is_some() {
+            let (mut ids, mut len) = ([DescriptorId::NONE; AT_ONCE], 0);
+            while let Some(id) = next.filter(|_| len < AT_ONCE) {
+                ids[len] = id;
+                len += 1;
+                next = self.memory.descriptors.header(id).next().some();
+            }
+            let mut frames = 0;
+            let runs = ids[..len].iter().map(|&id| {
+                let run = self.dissolve(id);
+                frames += u64::from(run.frames());
+                run
+            });
+            let resident = self.memory.give_runs(runs);
+            self.forget(&ids[..len], frames, resident);
+        }
+    }
+
+    /// Frees the descriptors of zspages that are gone, with so many frames, so many of them
+    /// resident.
+    fn forget(&self, ids: &[DescriptorId], frames: u64, resident: u64) {
+        self.memory.descriptors.free(ids);
+        // relaxed: totals; the frames counted were this thread's.
+        self.counters.frames.fetch_sub(frames, Ordering::Relaxed);
+        self.counters.resident.fetch_sub(resident, Ordering::Relaxed);
+        self.arrived(ids.len() as u64);
+    }
+
+    /// The run of a zspage that departed; its descriptor is to be freed.
+    fn dissolve(&self, descriptor: DescriptorId) -> Run {
+        let header = self.memory.descriptors.header(descriptor);
+        let (pfn, class) = (header.pfn(), self.class(header.class()));
+        header.set_pool(0);
+        self.memory.set_owner(pfn, DescriptorId::NONE);
+        zspage::surrender(&self.memory.arena, pfn, u32::from(class.shape.frames))
+    }
+}
+
+/// The counter of the CPU this thread is on.
+fn here(counters: &[Apart<AtomicU64>; SHARDS_MAX]) -> &AtomicU64 {
+    &counters[host::cpu::current_hint() % SHARDS_MAX].0
+}
+
+fn sum(counters: &[Apart<AtomicU64>; SHARDS_MAX], ordering: Ordering) -> u64 {
+    // `ordering` pairs with, or is relaxed for, what the caller says.
+    counters.iter().map(|counter| counter.0.load(ordering)).sum()
+}

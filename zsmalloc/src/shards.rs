@@ -1,0 +1,44 @@
+//! What the shards of a class do for each other.
+//!
+//! Invariant: a zspage changes its shard while the locks of both are held.
+//!
+//! Locks: a shard's while another is only tried; or one after the other.
+
+use crate::class::{Class, Slot, State};
+use crate::pool::Pool;
+
+impl Pool {
+    /// Gets a zspage with room from another shard of a class, so that a new one is not needed.
+    pub(crate) fn take_over(&self, class: &Class, state: &mut State) -> bool {
+        let list = self.list(class);
+        let first = self.position(class.index, 0);
+        let others = self.classes[first..first + self.shards].iter();
+        let others = others.filter(|other| other.shard != class.shard && other.may_have_partial());
+        for other in others {
+            let Some(mut theirs) = other.try_lock() else { continue };
+            match theirs.take_partial(&list) {
+                Some(partial) => {
+                    state.adopt(&list, partial, class.shard);
+                    return true;
+                }
+                None => other.hint_partial(false),
+            }
+        }
+        false
+    }
+
+    /// A slot of any shard of a class, for when there can be no new zspage; where there is none,
+    /// the entry goes back. Waits for each lock in turn, as [`Pool::take_over`] does not.
+    pub(crate) fn take_next_door(&self, class: &Class, entry: u32) -> Option<Slot> {
+        let (list, first) = (self.list(class), self.position(class.index, 0));
+        let shards = self.classes[first..first + self.shards].iter();
+        let slot = shards.into_iter().find_map(|shard| self.lock(shard).take_slot(&list, entry));
+        if slot.is_none() && entry != 0 {
+            let mut state = self.lock(class);
+            state.give_entry(entry, self);
+            state.operations += 1;
+        }
+        self.arrived(1);
+        slot
+    }
+}

@@ -1,0 +1,157 @@
+//! The zones under one arena: each shard's frames come from a range of their own.
+//!
+//! ```text
+//!   arena  |  zone 0           |  zone 1           |  ...       as many frames in each, the last
+//!          |  frames 0 ..      |  each ..          |            one takes what is left
+//!             ^ shard 0           ^ shard 1                     numbers inside a zone start at 0
+//! ```
+//!
+//! A zone has one lock, and what it keeps about neighbouring frames shares cache lines; so do the
+//! bits and the descriptors of neighbouring frames. Two CPUs that fill or empty zspages side by
+//! side would hand all of these lines to each other for every zspage. A shard that finds its zone
+//! full takes from the others.
+//!
+//! Invariant: a frame belongs to the zone that its number says; a run lies in one zone.
+//!
+//! Locks: one zone's at a time, inside `SharedZone`.
+
+use buddy::{FreedRun, Migratetype, Order, PAGEBLOCK_FRAMES, Pfn, SharedZone};
+use buddy::{ZoneCheck, ZoneDefect};
+
+use crate::error::AllocError;
+
+/// Zones at most: shards that a class gets unasked.
+const ZONES_MAX: u32 = 4;
+/// A zone is not smaller than this, so that a small arena stays in one piece.
+const ZONE_FRAMES_MIN: u32 = 64 * PAGEBLOCK_FRAMES; // 128 MiB
+
+/// On cache lines of its own.
+#[repr(align(128))]
+struct Apart(SharedZone);
+
+/// All frames of an arena.
+pub(crate) struct Zones {
+    zones: Box<[Apart]>,
+    /// Frames in each but the last.
+    each: u32,
+}
+
+impl Zones {
+    /// Zones over `frames` frames, nothing online.
+    pub(crate) fn new(frames: u32) -> Zones {
+        let wanted = (host::cpu::count() as u32).min(ZONES_MAX);
+        let count = wanted.min(frames / ZONE_FRAMES_MIN).max(1);
+        // Whole blocks of the largest order.
+        let each = (frames / count).next_multiple_of(2 * PAGEBLOCK_FRAMES).min(frames);
+        let len = |zone| if zone + 1 == count { frames - zone * each } else { each };
+        let zones = (0..count).map(|zone| Apart(SharedZone::new(len(zone)))).collect();
+        Zones { zones, each }
+    }
+
+    /// A run of frames, from the zone of `shard` if it has one.
+    pub(crate) fn alloc_run(&self, shard: usize, frames: u32) -> Result<Pfn, AllocError> {
+        let count = self.zones.len();
+        let from = |zone: usize| {
+            let pfn = self.zones[zone].0.alloc_run(frames, Migratetype::Movable).ok()?;
+            Some(Pfn::new(pfn.get() + zone as u32 * self.each))
+        };
+        let zones = (0..count).map(|turn| (shard + turn) % count);
+        zones.into_iter().find_map(from).ok_or(AllocError::OutOfFrames)
+    }
+
+    /// Frees runs, all of a zone's in one hold of its lock.
+    pub(crate) fn free_runs(&self, runs: &[FreedRun]) {
+        let mut left = runs;
+        while let Some(first) = left.first() {
+            let zone = self.zone_of(first.pfn);
+            let len = left.iter().take_while(|run| self.zone_of(run.pfn) == zone).count();
+            let (same, others) = left.split_at(len);
+            self.free_in(zone, same);
+            left = others;
+        }
+    }
+
+    fn free_in(&self, zone: usize, runs: &[FreedRun]) {
+        let base = zone as u32 * self.each;
+        let inside = |run: &FreedRun| FreedRun { pfn: Pfn::new(run.pfn.get() - base), ..*run };
+        let freed = self.zones[zone].0.free_runs(runs.iter().map(inside));
+        debug_assert!(freed.is_ok(), "the zone handed these runs out: {freed:?}");
+    }
+
+    fn zone_of(&self, pfn: Pfn) -> usize {
+        ((pfn.get() / self.each) as usize).min(self.zones.len() - 1)
+    }
+
+    /// Takes warm free blocks, each zone's largest first, until they have `frames` frames or are
+    /// `blocks_max` blocks.
+    pub(crate) fn take_warm(&self, frames: u64, blocks_max: usize) -> Vec<(Pfn, Order)> {
+        let mut taken = Vec::new();
+        for (zone, base) in self.zones.iter().zip((0..).step_by(self.each as usize)) {
+            let have: u64 = taken.iter().map(|(_, order): &(_, Order)| order.frames() as u64).sum();
+            let more = zone.0.take_warm(frames.saturating_sub(have), blocks_max - taken.len());
+            taken.extend(more.into_iter().map(|(pfn, order)| (Pfn::new(pfn.get() + base), order)));
+        }
+        taken
+    }
+
+    /// Takes wholly free pageblocks without memory offline.
+    pub(crate) fn offline_untouched(&self) {
+        for zone in &self.zones {
+            zone.0.offline_untouched();
+        }
+    }
+
+    /// Bytes that describe the frames.
+    pub(crate) fn metadata_bytes(&self) -> u64 {
+        self.zones.iter().map(|zone| zone.0.metadata_bytes() as u64).sum()
+    }
+
+    /// Recounts every zone; gives the sums.
+    pub(crate) fn check(&self) -> Result<ZoneCheck, ZoneDefect> {
+        let mut sum = ZoneCheck::default();
+        for zone in &self.zones {
+            let found = zone.0.check()?;
+            sum.online_pageblocks += found.online_pageblocks;
+            sum.free_blocks += found.free_blocks;
+            sum.free_frames += found.free_frames;
+            sum.runs += found.runs;
+            sum.allocated_frames += found.allocated_frames;
+        }
+        Ok(sum)
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use buddy::Warm;
+
+    fn freed(pfn: Pfn, frames: u32) -> FreedRun {
+        FreedRun { pfn, frames, warm: Warm::Untouched }
+    }
+
+    #[test]
+    fn runs_of_every_zone_come_and_go() {
+        for frames in [512, 5000, ZONE_FRAMES_MIN, 3 * ZONE_FRAMES_MIN + 700] {
+            let zones = Zones::new(frames);
+            let mut runs = Vec::new();
+            for shard in (0..5).cycle() {
+                match zones.alloc_run(shard, 512) {
+                    Ok(pfn) => runs.push(freed(pfn, 512)),
+                    Err(error) => {
+                        assert_eq!(error, AllocError::OutOfFrames);
+                        break;
+                    }
+                }
+            }
+            runs.sort_by_key(|run| run.pfn.get());
+            let distinct = runs.windows(2).all(|two| two[0].pfn.get() + 512 <= two[1].pfn.get());
+            assert!(distinct, "{frames} frames: no run overlaps the next");
+            let lost = frames as usize / 512 - runs.len();
+            assert!(lost < zones.zones.len(), "{frames} frames: every whole pageblock was found");
+            zones.free_runs(&runs);
+            let found = zones.check().expect("no defect");
+            assert_eq!((found.runs, found.free_frames), (0, 512 * runs.len() as u64));
+        }
+    }
+}

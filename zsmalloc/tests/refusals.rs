@@ -1,0 +1,224 @@
+//! What cannot be is refused: lengths, full tables, and handles of others.
+//!
+//! Claims
+//! - a length without a class is refused by every way in, and nothing is written;
+//! - an arena without frames, a table without cells and one without descriptors refuse each by its
+//!   own error, keep what they hold, and serve again when something was freed;
+//! - a handle of another pool or memory comes back, and what it names stays;
+//! - a raw handle that is stale, another pool's, freed before or made up is refused.
+//!
+//! Invariant: who is refused has changed nothing; `check()` follows every refusal.
+#![cfg(not(loom))]
+
+use std::sync::Arc;
+
+use zsmalloc::{
+    AllocError, Content, LEAF_CELLS, Memory, MemoryConfig, Pool, PoolConfig, RawHandle, SIZE_MAX,
+    StaleHandle,
+};
+
+/// The smallest arena.
+const FRAMES: u32 = 512;
+
+const CONFIG: MemoryConfig = MemoryConfig {
+    arena_frames: FRAMES,
+    entries_max: 64 * LEAF_CELLS as u64,
+    limit_bytes: 1 << 20,
+    worker: false,
+};
+
+fn pattern(seed: usize, len: usize) -> Vec<u8> {
+    (0..len).map(|at| (seed.wrapping_mul(0x9e37_79b9) >> (at % 24)) as u8 ^ at as u8).collect()
+}
+
+fn pool(memory: &Arc<Memory>) -> Arc<Pool> {
+    Pool::new(Arc::clone(memory), PoolConfig::default()).expect("a pool")
+}
+
+fn memory(config: MemoryConfig) -> Arc<Memory> {
+    Memory::new(config).expect("address space")
+}
+
+#[test]
+fn lengths_without_a_class_are_refused_by_every_way_in() {
+    let pool = pool(&memory(CONFIG));
+    for len in [0, SIZE_MAX + 1, 1 << 20] {
+        let (bytes, refused) = (vec![1; len], Some(AllocError::BadLength { len }));
+        assert_eq!(pool.alloc(&bytes).err(), refused);
+        assert_eq!(pool.alloc_raw(&bytes).err(), refused);
+        assert_eq!(pool.store(&bytes).err(), refused);
+        let filled = pool.alloc_with(len, |_| panic!("there is nothing to fill"));
+        assert_eq!(filled.err(), refused);
+    }
+    assert_eq!(pool.check().expect("no defect").objects, 0);
+}
+
+#[test]
+fn an_arena_without_frames_refuses_and_recovers() {
+    let pool = pool(&memory(CONFIG));
+    let mut handles = Vec::new();
+    let error = loop {
+        match pool.alloc(&pattern(handles.len(), SIZE_MAX)) {
+            Ok(handle) => handles.push(handle),
+            Err(error) => break error,
+        }
+    };
+    assert_eq!((error, handles.len()), (AllocError::OutOfFrames, FRAMES as usize));
+    let leaf = pool.alloc_leaf().expect("cells are not frames");
+    assert_eq!(pool.store(&[1; 64]).err(), Some(AllocError::OutOfFrames));
+    assert_eq!(pool.alloc_raw(&[1; 64]).err(), Some(AllocError::OutOfFrames));
+    let filled = pool.alloc_with(64, |_| panic!("there is nothing to fill"));
+    assert_eq!(filled.err(), Some(AllocError::OutOfFrames));
+    pool.check().expect("no defect");
+    pool.free_handle(handles.pop().expect("512 of them")).expect("ours");
+    let raw = pool.alloc_raw(&[1; 64]).expect("a frame became free");
+    pool.cell(leaf, 0).expect("ours").put(pool.store(&[2; 64]).expect("its neighbour"));
+    assert_eq!(pool.check().expect("no defect").objects, u64::from(FRAMES) + 1);
+    for (seed, handle) in handles.iter().enumerate() {
+        assert_eq!(*pool.read(handle).expect("ours"), pattern(seed, SIZE_MAX)[..]);
+    }
+    pool.free_raw(raw).expect("ours");
+}
+
+#[test]
+fn a_full_table_of_cells_refuses_and_recovers() {
+    let entries_max = 4 * LEAF_CELLS as u64;
+    let pool = pool(&memory(MemoryConfig { entries_max, ..CONFIG }));
+    let handle = pool.alloc(b"before").expect("room");
+    let mut leaves = Vec::new();
+    let refused = loop {
+        match pool.alloc_leaf() {
+            Ok(leaf) => leaves.push(leaf),
+            Err(error) => break error,
+        }
+    };
+    assert_eq!((refused, leaves.len()), (AllocError::OutOfCells, 3));
+    let used = pool.stats().mem_used_total;
+    assert_eq!(
+        pool.alloc_raw(b"raw handles have leaves of their own"),
+        Err(AllocError::OutOfCells)
+    );
+    assert_eq!(pool.check().expect("no defect").objects, 1, "the slot went back");
+    assert_eq!(pool.stats().mem_used_total, used, "and its frames");
+    pool.free_leaf(leaves.remove(0), |_| {}).expect("ours");
+    let leaf = pool.alloc_leaf().expect("a leaf became free");
+    assert_eq!(pool.cell(leaf, LEAF_CELLS - 1).expect("ours").content(), Content::Empty);
+    pool.free_handle(handle).expect("ours");
+}
+
+#[test]
+fn a_full_table_of_descriptors_refuses_and_recovers() {
+    let pool = pool(&memory(CONFIG));
+    let mut handles = Vec::new();
+    let error = loop {
+        match pool.alloc(&pattern(handles.len(), 32)) {
+            Ok(handle) => handles.push(handle),
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(error, AllocError::OutOfDescriptors, "after {} small objects", handles.len());
+    pool.check().expect("no defect");
+    let whole = pool.alloc(&[1; SIZE_MAX]);
+    assert!(matches!(whole, Ok(_) | Err(AllocError::OutOfDescriptors)), "{whole:?}");
+    for (seed, handle) in handles.iter().enumerate() {
+        assert_eq!(*pool.read(handle).expect("ours"), pattern(seed, 32)[..]);
+    }
+    pool.free_batch(handles.into_iter().chain(whole)).expect("ours");
+    assert_eq!(pool.check().expect("no defect").objects, 0);
+    let handle = pool.alloc(b"again").expect("descriptors became free");
+    pool.free_handle(handle).expect("ours");
+}
+
+/// Another pool of the same memory, and the first pool of another, which has the same number.
+fn strangers(pool: &Pool) -> [Arc<Pool>; 2] {
+    [crate::pool(pool.memory()), crate::pool(&memory(CONFIG))]
+}
+
+#[test]
+fn foreign_handles_come_back_and_do_nothing() {
+    let ours = pool(&memory(CONFIG));
+    for theirs in strangers(&ours) {
+        let handle = ours.alloc(b"ours").expect("room");
+        assert!(theirs.read(&handle).is_err());
+        let handle = theirs.free_handle(handle).expect_err("another pool's").0;
+        let mixed = [handle, theirs.alloc(b"theirs").expect("room")];
+        let mut back = theirs.free_batch(mixed).expect_err("one is another pool's").0;
+        assert_eq!(back.len(), 1, "its own was freed");
+        assert_eq!(theirs.check().expect("no defect").objects, 0);
+        let handle = back.remove(0);
+        assert_eq!(*ours.read(&handle).expect("still there"), b"ours"[..]);
+        ours.free_handle(handle).expect("ours");
+        assert_eq!(ours.check().expect("no defect").objects, 0);
+    }
+}
+
+#[test]
+fn raw_handles_are_refused_when_stale_foreign_freed_twice_or_made_up() {
+    let ours = pool(&memory(CONFIG));
+    let refused = |pool: &Pool, raw: RawHandle| {
+        assert_eq!(pool.read_raw(raw, &mut [0; 8]), Err(StaleHandle), "{raw:?}");
+        assert_eq!(pool.free_raw(raw), Err(StaleHandle), "{raw:?}");
+        pool.check().expect("no defect");
+    };
+    let (raw, handle) =
+        (ours.alloc_raw(b"raw").expect("room"), ours.alloc(b"owned").expect("room"));
+    strangers(&ours).iter().for_each(|stranger| refused(stranger, raw));
+    for bit in 0..u64::BITS {
+        refused(&ours, RawHandle::new(raw.get() ^ 1 << bit));
+    }
+    for made_up in [0, 1, u64::MAX, u64::from(u32::MAX)] {
+        refused(&ours, RawHandle::new(made_up));
+    }
+    ours.free_raw(raw).expect("ours");
+    refused(&ours, raw);
+    // The same entry, the next of its lives.
+    let again = ours.alloc_raw(b"again").expect("room");
+    assert_eq!(again.get() as u32, raw.get() as u32, "the entry freed last is taken first");
+    refused(&ours, raw);
+    assert_eq!(ours.read_raw(again, &mut [0; 8]), Ok(5));
+    ours.free_raw(again).expect("ours");
+    assert_eq!(*ours.read(&handle).expect("untouched by all this"), b"owned"[..]);
+    ours.free_handle(handle).expect("ours");
+}
+
+/// The next pool of the memory must not own what a handle of the last one names.
+#[test]
+fn a_handle_that_outlived_its_pool_is_foreign_to_the_next() {
+    let memory = memory(MemoryConfig {
+        arena_frames: 1 << 12,
+        entries_max: 1 << 13,
+        limit_bytes: 0,
+        worker: false,
+    });
+    let first = pool(&memory);
+    let stale = first.alloc(b"first").expect("room");
+    drop(first);
+    let next = pool(&memory);
+    let own = next.alloc(b"second").expect("room");
+    assert!(next.read(&stale).is_err());
+    assert!(next.free_handle(stale).is_err());
+    assert_eq!(*next.read(&own).expect("its own"), b"second"[..]);
+    next.free_handle(own).expect("its own");
+}
+
+/// What a reader holds in place is walked past.
+#[test]
+fn a_pinned_object_does_not_stop_the_compaction_of_its_class() {
+    let memory = memory(MemoryConfig {
+        arena_frames: 1 << 14,
+        entries_max: 1 << 15,
+        limit_bytes: 0,
+        worker: false,
+    });
+    let pool = pool(&memory);
+    let all: Vec<_> =
+        (0..2000).map(|seed| pool.alloc(&pattern(seed, 1000)).expect("room")).collect();
+    let (kept, gone): (Vec<_>, Vec<_>) =
+        all.into_iter().enumerate().partition(|(at, _)| at % 8 == 0);
+    pool.free_batch(gone.into_iter().map(|(_, handle)| handle)).expect("its own");
+    let guards: Vec<_> = kept.iter().take(3).map(|(_, one)| pool.read(one).expect("own")).collect();
+    let freeable = pool.freeable_frames();
+    assert!(pool.compact() > freeable / 2, "{freeable} frames were freeable");
+    drop(guards);
+    pool.check().expect("no defect");
+}
