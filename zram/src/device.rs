@@ -80,7 +80,8 @@ impl Zram {
             return Err(ZramError::TooLarge { disksize: config.disksize });
         }
         config.disksize = config.disksize.next_multiple_of(PAGE_SIZE as u64);
-        let pool = Pool::new(memory, PoolConfig { chain, rule: config.rule })?;
+        let pool =
+            Pool::new(memory, PoolConfig { chain, rule: config.rule, ..PoolConfig::default() })?;
         pool.set_limit(config.mem_limit);
         Ok(Zram {
             codec: config.algorithm,
