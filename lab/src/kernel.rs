@@ -18,6 +18,7 @@
 use crate::cleanup::{Cleanup, Deferred};
 use crate::corpus::PAGE_SIZE;
 use crate::error::LabError;
+use rustix::fs::{FallocateFlags, fallocate};
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
@@ -95,6 +96,13 @@ impl KernelZram {
     /// Reads pages from page `slot` on into `aligned`.
     pub(crate) fn read(&self, slot: usize, aligned: &mut Aligned) -> Result<(), LabError> {
         self.with("read", |claim| claim.open()?.read_exact_at(aligned.bytes(), offset(slot)))
+    }
+
+    /// Discards `pages` pages from page `first` on.
+    pub(crate) fn discard(&self, first: usize, pages: usize) -> Result<(), LabError> {
+        let how = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        let length = offset(pages);
+        self.with("discard", |claim| Ok(fallocate(claim.open()?, how, offset(first), length)?))
     }
 
     pub(crate) fn compact(&self) -> Result<(), LabError> {

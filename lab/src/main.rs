@@ -30,7 +30,7 @@ use cleanup::Cleanup;
 use error::LabError;
 use std::io::Write;
 use std::process::ExitCode;
-use study::{Common, Lab, Report, STUDIES, Study};
+use study::{Common, INSIDES, Lab, Report, STUDIES, Study};
 
 fn main() -> ExitCode {
     let cleanup = Cleanup::default();
@@ -53,6 +53,10 @@ fn run(cleanup: &Cleanup) -> Result<(), LabError> {
         Err(error) => error.exit(),
     };
     let Some((name, matches)) = matches.subcommand() else { return Ok(()) };
+    if let Some(inside) = INSIDES.iter().find(|inside| inside.name == name) {
+        // Without a thread for signals: what is measured is a process that has its threads alone.
+        return (inside.run)(matches);
+    }
     cleanup.watch_signals()?;
     if name == CORPUS {
         let options = dump::Options::from_arg_matches(matches).map_err(usage)?;
@@ -79,6 +83,9 @@ fn command() -> Command {
             dump::Options::augment_args(Command::new(CORPUS))
                 .about("Dump the resident anonymous pages of a process"),
         );
+    for inside in INSIDES {
+        command = command.subcommand((inside.options)(Command::new(inside.name).hide(true)));
+    }
     for study in STUDIES {
         let options = Common::augment_args((study.options)(Command::new(study.name)));
         command = command.subcommand(options.about(study.about));

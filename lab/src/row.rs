@@ -1,4 +1,6 @@
 //! Flat rows: what a study reports, field by field, in the order they are set.
+//!
+//! Invariant: a number is finite or null; null means not measured.
 
 use crate::stats;
 use serde_json::{Map, Value};
@@ -24,6 +26,14 @@ impl Row {
         self.set(field, number(spread.map(|s| s.median)));
         self.set(&format!("{field}_min"), number(spread.map(|s| s.min)));
         self.set(&format!("{field}_max"), number(spread.map(|s| s.max)))
+    }
+
+    /// A row from its JSON.
+    pub(crate) fn parse(json: &str) -> Option<Row> {
+        match serde_json::from_str(json) {
+            Ok(Value::Object(fields)) => Some(Row(fields)),
+            _ => None,
+        }
     }
 
     pub(crate) fn get(&self, field: &str) -> &Value {
@@ -63,6 +73,23 @@ pub(crate) fn grouped(runs: &[Row], key: &[&str]) -> Vec<Vec<Row>> {
     groups
 }
 
+/// One row per distinct `key`, in the order they first occur: the key, the number of runs, and the
+/// spread of everything in `measured`.
+pub(crate) fn medians(runs: &[Row], key: &[&str], measured: &[&str]) -> Vec<Row> {
+    let median = |group: &Vec<Row>| {
+        let mut row = Row::default();
+        for field in key {
+            row.set(field, group[0].get(field).clone());
+        }
+        row.set("runs", group.len());
+        for field in measured {
+            row.spread(field, &column(group, field));
+        }
+        row
+    };
+    grouped(runs, key).iter().map(median).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -85,5 +112,32 @@ mod tests {
         for field in ["us", "us_min", "us_max", "ratio", "absent"] {
             assert_eq!(row.get(field), &Value::Null, "{field}");
         }
+    }
+    #[test]
+    fn a_row_is_read_back_from_its_json() {
+        let mut row = Row::default();
+        row.set("phase", "fill").set("ns", 1.5).set("bytes", 3).set("ratio", f64::NAN);
+        assert_eq!(Row::parse(&Value::from(row.clone()).to_string()), Some(row));
+        assert_eq!(Row::parse("[1]"), None);
+        assert_eq!(Row::parse("{"), None);
+    }
+
+    #[test]
+    fn medians_are_by_key_in_order_of_appearance() {
+        let run = |store: &str, ns: f64| {
+            let mut row = Row::default();
+            row.set("store", store).set("ns", ns).set("run", 0);
+            row
+        };
+        let runs = [run("b", 1.5), run("a", 7.0), run("b", 2.5), run("b", 9.0)];
+        let rows = medians(&runs, &["store"], &["ns"]);
+        let text: Vec<String> = rows.into_iter().map(|row| Value::from(row).to_string()).collect();
+        assert_eq!(
+            text,
+            [
+                r#"{"store":"b","runs":3,"ns":2.5,"ns_min":1.5,"ns_max":9.0}"#,
+                r#"{"store":"a","runs":1,"ns":7,"ns_min":7,"ns_max":7}"#
+            ]
+        );
     }
 }

@@ -32,6 +32,12 @@ pub(crate) fn spread(samples: &[f64]) -> Option<Spread> {
     Some(Spread { median, min, max })
 }
 
+/// The smallest sample that `percent` of them do not exceed; samples ascend.
+pub(crate) fn percentile(ascending: &[u32], percent: usize) -> Option<u32> {
+    let rank = (ascending.len() * percent).div_ceil(100);
+    ascending.get(rank.saturating_sub(1)).copied()
+}
+
 /// What changed from one treatment to another, measured on the same subjects.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Difference {
@@ -103,6 +109,15 @@ mod tests {
         assert_eq!((difference.mean, difference.ci95), (2.0, None));
         assert!(paired(&[], &[]).is_none());
         assert!(paired(&[1.0], &[]).is_none());
+    }
+
+    #[test]
+    fn percentiles_are_samples() {
+        let samples: Vec<u32> = (1..=200).collect();
+        assert_eq!(percentile(&samples, 50), Some(100));
+        assert_eq!(percentile(&samples, 99), Some(198));
+        assert_eq!(percentile(&[7], 99), Some(7));
+        assert_eq!(percentile(&[], 50), None);
     }
 
     #[test]

@@ -17,12 +17,20 @@ use clap::{ArgMatches, Command};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::path::{Path, PathBuf};
 
+mod alloc;
 mod chain;
+mod compact;
 mod device;
+mod locks;
+mod objects;
 mod ours;
+mod store;
 
 /// Every study there is.
-pub(crate) const STUDIES: [Study; 2] = [chain::STUDY, device::STUDY];
+pub(crate) const STUDIES: [Study; 5] =
+    [alloc::STUDY, chain::STUDY, compact::STUDY, device::STUDY, locks::STUDY];
+/// What studies run in processes of their own.
+pub(crate) const INSIDES: [Inside; 2] = [alloc::INSIDE, locks::INSIDE];
 
 /// A named experiment.
 pub(crate) struct Study {
@@ -31,6 +39,14 @@ pub(crate) struct Study {
     /// Adds the study's own options to its subcommand.
     pub(crate) options: fn(Command) -> Command,
     pub(crate) run: fn(&ArgMatches, &Lab) -> Result<Report, LabError>,
+}
+
+/// The part of a study that this program runs as its own child, away from what the study itself
+/// holds. Not in the help: it is talked to through pipes.
+pub(crate) struct Inside {
+    pub(crate) name: &'static str,
+    pub(crate) options: fn(Command) -> Command,
+    pub(crate) run: fn(&ArgMatches) -> Result<(), LabError>,
 }
 
 /// What a study found.

@@ -31,6 +31,7 @@ impl Column {
     fn cell(&self, row: &Row) -> String {
         let value = row.get(self.field);
         match (self.format, value.as_f64()) {
+            (_, None) if value.is_boolean() => value.to_string(),
             (_, None) => value.as_str().unwrap_or("-").to_owned(),
             (Format::Plain, _) => value.to_string(),
             (Format::Mib, Some(x)) => format!("{:.2}", x / f64::from(1 << 20)),

@@ -17,6 +17,7 @@ pub(crate) struct MmStat {
     pub(crate) mem_used_total: u64,
     pub(crate) mem_used_max: u64,
     pub(crate) same_pages: u64,
+    pub(crate) pages_compacted: u64,
     pub(crate) huge_pages: u64,
 }
 
@@ -31,7 +32,7 @@ impl MmStat {
             _,
             mem_used_max,
             same_pages,
-            _,
+            pages_compacted,
             huge_pages,
             ..,
         ] = columns[..]
@@ -44,6 +45,7 @@ impl MmStat {
             mem_used_total,
             mem_used_max,
             same_pages,
+            pages_compacted,
             huge_pages,
         })
     }
@@ -134,7 +136,8 @@ mod tests {
             (stat.orig_data_size, stat.compr_data_size, stat.mem_used_total),
             (8192, 100, 4096)
         );
-        assert_eq!((stat.mem_used_max, stat.same_pages, stat.huge_pages), (12288, 1, 3));
+        assert_eq!((stat.mem_used_max, stat.same_pages), (12288, 1));
+        assert_eq!((stat.pages_compacted, stat.huge_pages), (2, 3));
         assert_eq!(MmStat::parse("1 2 3"), None);
         assert_eq!(MmStat::parse("a b c d e f g h i"), None);
     }

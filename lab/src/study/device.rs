@@ -11,7 +11,7 @@
 use super::{Lab, Report, Study, note};
 use crate::corpus::{Corpus, PAGE_SIZE};
 use crate::error::LabError;
-use crate::row::{Row, column, grouped};
+use crate::row::{self, Row};
 use crate::size;
 use crate::table::{Column, Format};
 use clap::{ArgMatches, Args, FromArgMatches};
@@ -108,7 +108,7 @@ fn run(matches: &ArgMatches, lab: &Lab) -> Result<Report, LabError> {
     for row in &mut runs {
         row.set("corpus", corpus.name.as_str()).set("corpus_bytes", pages.len());
     }
-    let rows = summarise(&runs);
+    let rows = row::medians(&runs, &KEY, &MEASURED);
     ratios(&rows, &mut notes);
     Ok(Report { corpus, columns: &COLUMNS, rows, runs, notes })
 }
@@ -127,22 +127,6 @@ const MEASURED: [&str; 10] = [
     "stored_pages",
     "huge_pages",
 ];
-
-/// One row per device, client and pattern, in the order they were first measured.
-fn summarise(runs: &[Row]) -> Vec<Row> {
-    let median = |group: &Vec<Row>| {
-        let mut row = Row::default();
-        for key in KEY {
-            row.set(key, group[0].get(key).clone());
-        }
-        row.set("runs", group.len());
-        for field in MEASURED {
-            row.spread(field, &column(group, field));
-        }
-        row
-    };
-    grouped(runs, &KEY).iter().map(median).collect()
-}
 
 /// Says how our server compares with every other, pattern by pattern.
 fn ratios(rows: &[Row], notes: &mut Vec<String>) {
@@ -206,7 +190,7 @@ mod tests {
             run("ramfold", "lz4", 90.0),
             run("nbdkit", "zstd", 25.0),
         ];
-        let rows = summarise(&runs);
+        let rows = row::medians(&runs, &KEY, &MEASURED);
         let mut notes = Vec::new();
         ratios(&rows, &mut notes);
         assert_eq!(notes, ["randread: ramfold / nbdkit zstd = 4.17 (IOPS)"]);

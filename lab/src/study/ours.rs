@@ -20,13 +20,19 @@ pub(super) struct Shape {
     pub(super) slots: usize,
 }
 
+impl Shape {
+    fn bytes(self) -> u64 {
+        (self.slots * PAGE_SIZE) as u64
+    }
+}
+
 /// A fresh disk over a memory of its own: what one run held is gone before the next.
 pub(super) fn disk(shape: Shape) -> Result<Zram, LabError> {
-    let bytes = (shape.slots * PAGE_SIZE) as u64;
-    let memory = Memory::new(MemoryConfig::for_disk(bytes)).map_err(LabError::store(NAME))?;
+    let memory = MemoryConfig::for_disk(shape.bytes());
+    let memory = Memory::new(memory).map_err(LabError::store(NAME))?;
     let config = ZramConfig {
         name: "lab".to_owned(),
-        disksize: bytes,
+        disksize: shape.bytes(),
         algorithm: shape.algorithm,
         chain_order: shape.chain_order,
         rule: shape.rule,

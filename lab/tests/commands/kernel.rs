@@ -1,6 +1,7 @@
 //! The kernel as a peer: measured on the same pages, and left as found, also when killed.
 
-use crate::support::{json, lab, rows, succeed};
+use crate::compact::FIELDS;
+use crate::support::{golden, json, lab, measured, number, rows, succeed};
 use serde_json::Value;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Stdio};
@@ -49,6 +50,25 @@ fn the_kernel_stores_the_same_pages() {
         assert_eq!(kernel[field], ours[field], "{field}");
     }
     assert!(kernel["mem_used_total"].as_u64() >= kernel["compr_data_size"].as_u64());
+    assert_eq!(read(DISKSIZE).trim(), "0", "not reset");
+}
+
+/// Both are left with the same pages; what the kernel does not count is null.
+#[test]
+fn the_kernel_compacts_what_is_left_of_the_same_pages() {
+    let _device = DEVICE.lock().unwrap_or_else(PoisonError::into_inner);
+    if !has_peer() {
+        return;
+    }
+    let arguments = ["compact", "--quick", "--discard", "90", "--busy", "0", "--vs-kernel"];
+    let document = json("compact-vs-kernel", &arguments);
+    let [ours, kernel] = rows(&document) else { panic!("two rows, not {document}") };
+    assert_eq!((&ours["store"], &kernel["store"]), (&"zram".into(), &"kernel-zram".into()));
+    golden(kernel, &FIELDS);
+    measured(kernel, &FIELDS[8..14]);
+    assert!(number(kernel, "pages_compacted") > 0.0, "{kernel}");
+    assert!(number(kernel, "freed_bytes") > 0.0, "{kernel}");
+    assert!(kernel["chain_order"].is_null());
     assert_eq!(read(DISKSIZE).trim(), "0", "not reset");
 }
 

@@ -1,11 +1,17 @@
 //! The program from outside: studies, tools, peers, and how it ends.
 
 #[cfg(test)]
+mod alloc;
+#[cfg(test)]
+mod compact;
+#[cfg(test)]
 mod corpus;
 #[cfg(test)]
 mod fio;
 #[cfg(test)]
 mod kernel;
+#[cfg(test)]
+mod locks;
 #[cfg(test)]
 mod studies;
 #[cfg(test)]

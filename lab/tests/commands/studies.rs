@@ -1,7 +1,7 @@
 //! Every study runs in its quick form, verifies its answers, and reports the fields it promises.
 //! Times are looked at only for being there.
 
-use crate::support::{Scratch, json, lab, rows, succeed};
+use crate::support::{Scratch, golden, json, lab, measured, number, rows, succeed};
 use serde_json::Value;
 
 /// The fields of a row of `chain`; those measured have `_min` and `_max` besides.
@@ -68,30 +68,6 @@ const DEVICE: [&str; 19] = [
     "stored_pages",
     "huge_pages",
 ];
-
-fn number(row: &Value, field: &str) -> f64 {
-    row[field].as_f64().unwrap_or_else(|| panic!("{field} is {} in {row}", row[field]))
-}
-
-/// Names are a contract: a field renamed, lost or added is seen here.
-fn golden(row: &Value, fields: &[&str]) {
-    let spread = |name: &&str| {
-        let median = name.strip_suffix("_min").or(name.strip_suffix("_max"));
-        median.is_some_and(|median| row.get(median).is_some())
-    };
-    let names = row.as_object().expect("a row is an object").keys().map(String::as_str);
-    let names: Vec<&str> = names.filter(|name| !spread(name)).collect();
-    assert_eq!(names, fields);
-}
-
-/// Medians lie between their extremes; what a study must know of our store is not null.
-fn measured(row: &Value, fields: &[&str]) {
-    for field in fields {
-        let (least, most) = (format!("{field}_min"), format!("{field}_max"));
-        let (least, median, most) = (number(row, &least), number(row, field), number(row, &most));
-        assert!(least <= median && median <= most, "{field}: {least} {median} {most}");
-    }
-}
 
 #[test]
 fn chain_reports_every_order_under_every_rule() {
@@ -184,7 +160,10 @@ fn a_record_is_added_with_every_run() {
 #[test]
 fn mistakes_are_explained_and_exit_with_2() {
     let cases: [(&[&str], &str); 5] = [
-        (&["chian"], "no study chian; there are chain, device, and the tool corpus"),
+        (
+            &["chian"],
+            "no study chian; there are alloc, chain, compact, device, locks, and the tool corpus",
+        ),
         (&["chain", "--corpus", "/dev/null"], "/dev/null is empty"),
         (&["chain", "--chain-order", "5"], "5 is not in 0..=4"),
         (&["chain", "--rule", "best"], "least-waste"),
@@ -211,7 +190,8 @@ fn a_corpus_too_small_is_refused() {
 #[test]
 fn help_names_every_study() {
     let help = String::from_utf8(succeed(&["--help"]).stdout).unwrap();
-    for name in ["chain", "device", "corpus"] {
+    for name in ["alloc", "chain", "compact", "device", "locks", "corpus"] {
         assert!(help.contains(name), "{name} is not in {help}");
     }
+    assert!(!help.contains("-inside"), "what studies run as children is for studies");
 }

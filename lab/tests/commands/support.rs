@@ -46,3 +46,28 @@ pub(crate) fn json(name: &str, arguments: &[&str]) -> Value {
 pub(crate) fn rows(document: &Value) -> &[Value] {
     document["rows"].as_array().expect("a document has an array of rows")
 }
+
+/// A field that must be a number.
+pub(crate) fn number(row: &Value, field: &str) -> f64 {
+    row[field].as_f64().unwrap_or_else(|| panic!("{field} is {} in {row}", row[field]))
+}
+
+/// Names are a contract: a field renamed, lost or added is seen here.
+pub(crate) fn golden(row: &Value, fields: &[&str]) {
+    let spread = |name: &&str| {
+        let median = name.strip_suffix("_min").or(name.strip_suffix("_max"));
+        median.is_some_and(|median| row.get(median).is_some())
+    };
+    let names = row.as_object().expect("a row is an object").keys().map(String::as_str);
+    let names: Vec<&str> = names.filter(|name| !spread(name)).collect();
+    assert_eq!(names, fields);
+}
+
+/// Medians lie between their extremes; what a study must know of our store is not null.
+pub(crate) fn measured(row: &Value, fields: &[&str]) {
+    for field in fields {
+        let (least, most) = (format!("{field}_min"), format!("{field}_max"));
+        let (least, median, most) = (number(row, &least), number(row, field), number(row, &most));
+        assert!(least <= median && median <= most, "{field}: {least} {median} {most}");
+    }
+}

@@ -40,8 +40,9 @@ const TABLE: [(&str, Arrows); 9] = [
     ("lab", Arrows::AnyLibrary),
 ];
 
-/// Crates built from the standard library alone; loom stands in for it in models.
+/// Crates built from the standard library alone; in models another one stands in for it.
 const STD_ONLY: [&str; 2] = ["buddy", "disk"];
+const MODELS: [&str; 2] = ["loom", "shuttle"];
 
 /// What cargo says about the workspace's own packages.
 pub(crate) fn cargo_metadata(root: &Path) -> Value {
@@ -76,7 +77,7 @@ fn is_allowed(name: &str, arrows: &Arrows, dependency: &Value) -> bool {
     let local = !dependency["path"].is_null();
     let for_tests = dependency["kind"] == "dev";
     match arrows {
-        _ if !local => for_tests || target == "loom" || !STD_ONLY.contains(&name),
+        _ if !local => for_tests || MODELS.contains(&target) || !STD_ONLY.contains(&name),
         _ if is_tool(target) => false,
         Arrows::AnyLibrary => true,
         Arrows::To(allowed) => for_tests || allowed.contains(&target),

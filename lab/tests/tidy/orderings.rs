@@ -2,8 +2,10 @@
 
 use crate::items::{line_of, word_offsets};
 use crate::tree::{Finding, Source};
+use std::ops::Range;
 
 const ORDERINGS: [&str; 5] = ["Relaxed", "Acquire", "Release", "AcqRel", "SeqCst"];
+const TYPE: &str = "Ordering";
 const PARTNERS: [&str; 2] = ["pairs with", "relaxed:"];
 
 /// A comment this many lines above an ordering still speaks about it.
@@ -15,9 +17,9 @@ pub(crate) fn partners(source: &Source) -> Vec<Finding> {
     }
     let imports = imports(&source.code);
     let comments: Vec<String> = source.comments.lines().map(str::to_lowercase).collect();
-    let uses = ORDERINGS.iter().flat_map(|name| word_offsets(&source.code, name));
+    let uses = ORDERINGS.iter().flat_map(|name| orderings_named(name, &source.code, &imports));
     let mut silent: Vec<usize> = uses
-        .filter(|at| !source.is_test(*at) && !imports.iter().any(|range| range.contains(at)))
+        .filter(|&at| !source.is_test(at))
         .map(|at| line_of(&source.code, at))
         .filter(|&line| !is_argued(&comments, line))
         .collect();
@@ -25,6 +27,22 @@ pub(crate) fn partners(source: &Source) -> Vec<Finding> {
     silent.dedup();
     let what = "an atomic ordering without \"pairs with ..\" or \"relaxed: ..\" above it";
     silent.into_iter().map(|line| source.finding(line, what)).collect()
+}
+
+/// Where `name` is an ordering: not in imports, and without its path only where nothing else has
+/// that name. A type of the file's own, or imported from elsewhere, may.
+fn orderings_named(name: &str, code: &str, imports: &[Range<usize>]) -> Vec<usize> {
+    let imported =
+        |range: &&Range<usize>| word_offsets(&code[(*range).clone()], name).next().is_some();
+    let other = imports.iter().filter(imported).any(|range| !code[range.clone()].contains(TYPE));
+    let other = other || code.contains(&format!("enum {name} "));
+    let is_ordering = |at: &usize| {
+        let path = code[..*at].strip_suffix("::");
+        path.map_or(!other, |path| path.ends_with(TYPE))
+    };
+    let uses =
+        word_offsets(code, name).filter(|at| !imports.iter().any(|range| range.contains(at)));
+    uses.filter(is_ordering).collect()
 }
 
 fn is_argued(comments: &[String], line: usize) -> bool {
@@ -50,7 +68,7 @@ pub(crate) fn unmodelled(sources: &[Source]) -> Vec<Finding> {
 }
 
 /// The ranges of `use` items, which name orderings without using them.
-fn imports(code: &str) -> Vec<std::ops::Range<usize>> {
+fn imports(code: &str) -> Vec<Range<usize>> {
     let starts = word_offsets(code, "use");
     starts.map(|at| at..code[at..].find(';').map_or(code.len(), |len| at + len)).collect()
 }
@@ -67,6 +85,16 @@ fn a_silent_ordering_is_refused() {
     assert_eq!(lines("fn f() { a.load(Relaxed) } // relaxed: a counter").len(), 0);
     assert_eq!(lines("use x::{\n  Ordering::Relaxed,\n};").len(), 0, "an import");
     assert_eq!(lines("// SeqCst is a word here\nstruct ReleaseQueue;").len(), 0);
+}
+
+#[test]
+fn a_type_with_the_name_of_an_ordering_is_none() {
+    let own = "pub enum Release { Inside }\nfn f(when: Release) { g(Release::Inside) }";
+    assert_eq!(lines(own).len(), 0);
+    assert_eq!(lines("use zsmalloc::{Pool, Release};\nfn f(when: Release) {}").len(), 0);
+    assert_eq!(lines("fn f(when: crate::Release) {}").len(), 0);
+    assert_eq!(lines(&format!("{own}\nfn h() {{ a.load(Ordering::Release) }}")).len(), 1);
+    assert_eq!(lines("use x::Ordering::{self, Release};\nfn f() { a.store(1, Release) }").len(), 1);
 }
 
 #[test]

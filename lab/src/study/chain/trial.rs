@@ -3,13 +3,12 @@
 //! Invariant: no counter is read before every page was read back equal.
 
 use super::plan::Plan;
-use crate::corpus::{Corpus, PAGE_SIZE};
+use crate::corpus::Corpus;
 use crate::error::LabError;
-use crate::kernel::{Aligned, KernelZram};
+use crate::kernel::KernelZram;
 use crate::row::Row;
 use crate::study::ours;
-use std::time::{Duration, Instant};
-use zram::Zram;
+use crate::study::store::{Kernel, Ours, Store};
 use zsmalloc::{ChainSize, Geometry};
 
 /// Fields measured once the writes are done; those of `COMPACTED` also after compaction.
@@ -42,21 +41,6 @@ pub(super) const COMPACTED: [&str; 5] = [
     "overhead_all_in",
 ];
 
-/// How long a pool may take to come to rest, and how often it is asked.
-const SETTLE_MAX: Duration = Duration::from_secs(60);
-const SETTLE_LOOK: Duration = Duration::from_millis(20);
-
-/// Something that holds pages and can be counted.
-trait Store {
-    fn write(&mut self, slot: usize, page: &[u8]) -> Result<(), LabError>;
-    fn read(&mut self, slot: usize) -> Result<&[u8], LabError>;
-    /// Waits until the store has done what it does by itself when it is left alone.
-    fn settle(&mut self) -> Result<(), LabError>;
-    fn compact(&mut self) -> Result<(), LabError>;
-    /// The counters, by the names of `MEASURED`; what the store cannot tell is left out.
-    fn count(&self) -> Result<Row, LabError>;
-}
-
 /// Our zram: adds the measured fields to `row`.
 pub(super) fn ours(
     shape: ours::Shape,
@@ -71,7 +55,7 @@ pub(super) fn ours(
         .set("rule", shape.rule.name())
         .set("classes", geometry.classes().count())
         .set("huge_watermark", geometry.huge_watermark());
-    let mut store = Ours { disk: ours::disk(shape)?, page: vec![0; PAGE_SIZE] };
+    let mut store = Ours::new(ours::disk(shape)?);
     measure(&mut store, plan, corpus, row)?;
     store.disk.check().map_err(LabError::store("check"))?;
     Ok(())
@@ -87,8 +71,7 @@ pub(super) fn kernel(
     for field in ["chain_order", "rule", "classes", "huge_watermark"] {
         row.set(field, serde_json::Value::Null);
     }
-    let slots = plan.slots();
-    measure(&mut Kernel { peer, slots, page: Aligned::new(PAGE_SIZE) }, plan, corpus, row)
+    measure(&mut Kernel::new(peer, plan.slots()), plan, corpus, row)
 }
 
 fn measure(
@@ -141,102 +124,10 @@ fn with_overheads(mut counted: Row) -> Row {
     counted
 }
 
-struct Ours {
-    disk: Zram,
-    page: Vec<u8>,
-}
-
-impl Store for Ours {
-    fn write(&mut self, slot: usize, page: &[u8]) -> Result<(), LabError> {
-        ours::write(&self.disk, slot, page)
-    }
-
-    fn read(&mut self, slot: usize) -> Result<&[u8], LabError> {
-        ours::read(&self.disk, slot, &mut self.page)?;
-        Ok(&self.page)
-    }
-
-    fn settle(&mut self) -> Result<(), LabError> {
-        let deadline = Instant::now() + SETTLE_MAX;
-        while !self.disk.is_settled() {
-            if Instant::now() > deadline {
-                return Err(LabError::Wrong("the pool never came to rest".into()));
-            }
-            std::thread::sleep(SETTLE_LOOK);
-        }
-        Ok(())
-    }
-
-    fn compact(&mut self) -> Result<(), LabError> {
-        self.disk.compact();
-        Ok(())
-    }
-
-    fn count(&self) -> Result<Row, LabError> {
-        let stat = self.disk.stat();
-        let mut row = Row::default();
-        row.set("orig_data_size", stat.orig_data_size)
-            .set("compr_data_size", stat.compr_data_size)
-            .set("mem_used_total", stat.mem_used_total)
-            .set("mem_used_max", stat.mem_used_max)
-            .set("object_bytes_resident", stat.object_bytes_resident)
-            .set("same_pages", stat.same_pages)
-            .set("huge_pages", stat.huge_pages)
-            .set("metadata_bytes", stat.metadata_bytes())
-            .set("free_bytes_held", stat.free_bytes_held)
-            .set("accounted_bytes", stat.accounted_bytes())
-            .set("resident_bytes", stat.resident_bytes);
-        Ok(row)
-    }
-}
-
-struct Kernel<'a> {
-    peer: &'a KernelZram,
-    slots: usize,
-    page: Aligned,
-}
-
-impl Store for Kernel<'_> {
-    fn write(&mut self, slot: usize, page: &[u8]) -> Result<(), LabError> {
-        self.page.bytes().copy_from_slice(page);
-        self.peer.write(slot, &mut self.page)
-    }
-
-    fn read(&mut self, slot: usize) -> Result<&[u8], LabError> {
-        self.peer.read(slot, &mut self.page)?;
-        Ok(self.page.bytes())
-    }
-
-    /// The kernel compacts under memory pressure only.
-    fn settle(&mut self) -> Result<(), LabError> {
-        Ok(())
-    }
-
-    fn compact(&mut self) -> Result<(), LabError> {
-        self.peer.compact()
-    }
-
-    /// Every frame of the kernel's zspages is resident, and it holds nothing else back.
-    fn count(&self) -> Result<Row, LabError> {
-        let stat = self.peer.mm_stat()?;
-        let metadata = self.peer.metadata_bytes(self.slots);
-        let mut row = Row::default();
-        row.set("orig_data_size", stat.orig_data_size)
-            .set("compr_data_size", stat.compr_data_size)
-            .set("mem_used_total", stat.mem_used_total)
-            .set("mem_used_max", stat.mem_used_max)
-            .set("object_bytes_resident", stat.mem_used_total)
-            .set("same_pages", stat.same_pages)
-            .set("huge_pages", stat.huge_pages)
-            .set("metadata_bytes", metadata)
-            .set("accounted_bytes", metadata.map(|bytes| bytes + stat.mem_used_total));
-        Ok(row)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::corpus::PAGE_SIZE;
 
     #[derive(PartialEq)]
     enum Loses {
@@ -268,10 +159,12 @@ mod tests {
         fn read(&mut self, slot: usize) -> Result<&[u8], LabError> {
             Ok(self.pages[slot].as_deref().unwrap_or(&[]))
         }
+        fn discard(&mut self, _first: usize, _pages: usize) -> Result<(), LabError> {
+            Ok(())
+        }
         fn settle(&mut self) -> Result<(), LabError> {
             Ok(())
         }
-
         fn compact(&mut self) -> Result<(), LabError> {
             if self.loses == Loses::AllWhenCompacted {
                 self.pages.fill(None);

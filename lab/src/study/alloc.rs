@@ -1,0 +1,219 @@
+//! Study `alloc`: a pool against malloc, mimalloc and jemalloc, holding the same objects.
+//!
+//! ```text
+//!   this process                        a child of the same program, one per measurement
+//!   corpus -> lz4 -> objects --stdin--> objects, tables of slots; baseline of resident memory
+//!   rows  <------------------stdout---  fill, churn, churn_compact, half, compact, refill
+//!                                       zsmalloc: Pool;  malloc: Box<[u8]>, libc's or preloaded
+//! ```
+//!
+//! - `fill`: every object is allocated and copied, in order. `churn`: 10 N times a random slot is
+//!   freed and gets a random object. `half`: a random half is freed. `refill`: it is stored again.
+//! - `churn_compact` and `compact`: the pool is compacted. The others have no such call that
+//!   reaches them all, so they are left alone for a while and then given a little work, which is
+//!   when they give back what they put off. `MALLOC_CONF` has jemalloc do it in its background
+//!   thread, and within that while instead of ten seconds; the rest is everybody's default.
+//!
+//! `resident_bytes` is the growth of the child's anonymous memory since just before `fill`, the
+//! same for all: pages of allocator, metadata and payload count; the table of pointers or handles
+//! (8 bytes each), the copy of the corpus and page tables do not. Times are per operation of a
+//! thread, include the copy and the page faults, and are taken over batches of 512: `churn` frees
+//! as many and then fills their slots, each of the two timed.
+//!
+//! Rows are medians over the runs, with minimum and maximum.
+
+use super::objects::Objects;
+use super::{Inside, Lab, Report, Study, note};
+use crate::corpus::{Corpus, PAGE_SIZE};
+use crate::error::LabError;
+use crate::row::{self, Row};
+use crate::table::{Column, Format};
+use clap::{ArgMatches, Args, FromArgMatches};
+use peers::{Peer, Starter};
+
+mod child;
+mod holder;
+mod peers;
+mod phase;
+
+pub(super) const STUDY: Study = Study {
+    name: "alloc",
+    about: "Memory and time of a pool beside malloc, mimalloc and jemalloc, same objects",
+    options: Options::augment_args,
+    run,
+};
+
+/// What runs in the child.
+pub(super) const INSIDE: Inside =
+    Inside { name: "alloc-inside", options: child::Options::augment_args, run: child::run };
+
+/// The name of our store in rows.
+const ZSMALLOC: &str = "zsmalloc";
+
+/// Options of `lab alloc`.
+#[derive(Args, Debug)]
+struct Options {
+    /// Allocators beside ours
+    #[arg(
+        long,
+        value_name = "NAME[,NAME]",
+        value_delimiter = ',',
+        default_value = "malloc,mimalloc,jemalloc"
+    )]
+    peers: Vec<Peer>,
+    /// Threads; each has its own share of the slots
+    #[arg(long, value_name = "N[,N]", value_delimiter = ',', default_value = "1",
+          value_parser = clap::value_parser!(u32).range(1..=64))]
+    threads: Vec<u32>,
+    /// Chain order of our pool
+    #[arg(long, value_name = "N", default_value = "3",
+          value_parser = clap::value_parser!(u32).range(0..=4))]
+    chain_order: u32,
+    /// Use the first N MiB of the corpus [default: 256, or all of a smaller one]
+    #[arg(long, value_name = "N")]
+    mib: Option<u64>,
+}
+
+const DEFAULT_BYTES: u64 = 256 << 20;
+const QUICK_BYTES: u64 = 4 << 20;
+
+fn run(matches: &ArgMatches, lab: &Lab) -> Result<Report, LabError> {
+    let options = Options::from_arg_matches(matches).map_err(crate::usage)?;
+    let default = if lab.quick() { QUICK_BYTES } else { DEFAULT_BYTES };
+    let synthetic = options.mib.map_or(default, |mib| mib << 20);
+    let corpus = Corpus::open(lab.corpus_file(), synthetic)?;
+    let most = default as usize / PAGE_SIZE;
+    let pages = options.mib.map_or(Ok(corpus.pages().min(most)), |mib| corpus.pages_in(mib))?;
+    let objects = Objects::of(&corpus, pages)?;
+    let mut notes = vec![peers::CONDITIONS.to_owned()];
+    let mut peers = options.peers.clone();
+    let bar = lab.progress(lab.runs() as usize * options.threads.len() * (1 + peers.len()));
+    let mut runs = Vec::new();
+    for run in 0..lab.runs() {
+        for &threads in &options.threads {
+            let (chain_order, rest) = (options.chain_order, peers::rest(lab.quick()));
+            let plan = child::Plan { threads, run, chain_order, rest };
+            let starter = Starter { plan, objects: &objects, cleanup: &lab.cleanup };
+            bar.set_message(format!("run {run}, {threads} threads"));
+            runs.extend(starter.pool()?);
+            bar.inc(1);
+            for peer in std::mem::take(&mut peers) {
+                // One that is missing is not asked for again.
+                if let Some(rows) = starter.peer(peer, &mut notes)? {
+                    runs.extend(rows);
+                    peers.push(peer);
+                }
+                bar.inc(1);
+            }
+        }
+    }
+    bar.finish_and_clear();
+    for row in &mut runs {
+        let ours = row.is("allocator", ZSMALLOC);
+        row.set("chain_order", ours.then_some(options.chain_order))
+            .set("corpus", corpus.name.as_str())
+            .set("corpus_bytes", pages * PAGE_SIZE);
+    }
+    let rows = row::medians(&runs, &KEY, &MEASURED);
+    ratios(&rows, &mut notes);
+    Ok(Report { corpus, columns: &COLUMNS, rows, runs, notes })
+}
+
+const KEY: [&str; 7] =
+    ["allocator", "phase", "threads", "chain_order", "corpus", "corpus_bytes", "objects"];
+const MEASURED: [&str; 9] = [
+    "alloc_ns",
+    "free_ns",
+    "replace_ns",
+    "compact_ms",
+    "resident_bytes",
+    "payload_bytes",
+    "overhead_all_in",
+    "accounted_bytes",
+    "page_table_bytes",
+];
+
+/// What is compared between the allocators, and in which phases.
+const COMPARED: [(&str, &str); 5] = [
+    ("fill", "resident_bytes"),
+    ("churn_compact", "resident_bytes"),
+    ("compact", "resident_bytes"),
+    ("refill", "resident_bytes"),
+    ("churn", "replace_ns"),
+];
+
+/// Says how the pool compares with every other, and how its own count compares with the system's.
+fn ratios(rows: &[Row], notes: &mut Vec<String>) {
+    for row in rows.iter().filter(|row| row.is("allocator", ZSMALLOC)) {
+        let text = |row: &Row, field| row.get(field).as_str().unwrap_or("").to_owned();
+        let phase = text(row, "phase");
+        let same = |other: &&Row| {
+            other.is("phase", &phase) && other.get("threads") == row.get("threads") && other != &row
+        };
+        for (_, field) in COMPARED.iter().filter(|(at, _)| *at == phase) {
+            for other in rows.iter().filter(same) {
+                let Some((a, b)) = row.number(field).zip(other.number(field)) else { continue };
+                let (threads, peer) = (row.get("threads"), text(other, "allocator"));
+                let ratio = a / b;
+                note(
+                    notes,
+                    format!("{phase}, threads {threads}: zsmalloc / {peer} = {ratio:.3} ({field})"),
+                );
+            }
+        }
+        if let Some((own, seen)) = row.number("accounted_bytes").zip(row.number("resident_bytes")) {
+            let (threads, over) = (row.get("threads"), (seen / own - 1.0) * 100.0);
+            note(
+                notes,
+                format!("{phase}, threads {threads}: resident is {over:+.2} % of accounted"),
+            );
+        }
+    }
+}
+
+const COLUMNS: [Column; 12] = [
+    Column::new("allocator", "allocator", Format::Plain),
+    Column::new("phase", "phase", Format::Plain),
+    Column::new("threads", "threads", Format::Plain),
+    Column::new("chain_order", "order", Format::Plain),
+    Column::new("alloc_ns", "alloc ns", Format::Fixed(1)),
+    Column::new("free_ns", "free ns", Format::Fixed(1)),
+    Column::new("replace_ns", "alloc + free ns", Format::Fixed(1)),
+    Column::new("compact_ms", "compact ms", Format::Fixed(1)),
+    Column::new("resident_bytes", "resident MiB", Format::Mib),
+    Column::new("payload_bytes", "payload MiB", Format::Mib),
+    Column::new("overhead_all_in", "all-in over %", Format::Percent),
+    Column::new("page_table_bytes", "page tables MiB", Format::Mib),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(allocator: &str, phase: &str, resident: u64, replace_ns: f64) -> Row {
+        let mut row = Row::default();
+        row.set("allocator", allocator).set("phase", phase).set("threads", 1);
+        row.set("resident_bytes", resident).set("replace_ns", replace_ns);
+        row
+    }
+
+    #[test]
+    fn ratios_are_of_the_same_phase_and_name_the_peer() {
+        let mut ours = row(ZSMALLOC, "compact", 60, f64::NAN);
+        ours.set("accounted_bytes", 50);
+        let rows = [
+            ours,
+            row(ZSMALLOC, "churn", 90, 150.0),
+            row("malloc", "compact", 100, f64::NAN),
+            row("malloc", "churn", 120, 300.0),
+        ];
+        let mut notes = Vec::new();
+        ratios(&rows, &mut notes);
+        let expected = [
+            "compact, threads 1: zsmalloc / malloc = 0.600 (resident_bytes)",
+            "compact, threads 1: resident is +20.00 % of accounted",
+            "churn, threads 1: zsmalloc / malloc = 0.500 (replace_ns)",
+        ];
+        assert_eq!(notes, expected);
+    }
+}

@@ -1,0 +1,275 @@
+//! Study `compact`: what compaction gives back and how soon, the kernel's and ours.
+//!
+//! ```text
+//!   for every run, --discard and store:
+//!     write the corpus, discard a random share of its pages, one page or more at a time,
+//!     read the counters, compact with the clock running, read the counters,
+//!     read every page back: those left as written, those discarded as zeros
+//!   ours also with --busy threads: they read and write random pages of those left,
+//!     before ------ compaction ------ a while without it ------ stop
+//!                   latencies         latencies
+//! ```
+//!
+//! `compact_ms` ends when the frames are free: the kernel's are then its page allocator's, ours the
+//! zone's. `returned_ms` is when the system has ours back, from the worker. `used_over` is resident
+//! object bytes over compressed bytes, less one; all frames of the kernel's zspages are resident.
+//! The pages left are the same for every store of a run, and a write puts a page drawn from them
+//! into one of them: their number never changes, their compressed bytes hardly.
+//!
+//! Rows are medians over the runs, with minimum and maximum.
+
+use super::store::{Kernel, Ours};
+use super::{Lab, Report, Study, note, ours};
+use crate::corpus::{Corpus, PAGE_SIZE};
+use crate::error::LabError;
+use crate::kernel::{self, KernelZram};
+use crate::row::{self, Row};
+use crate::table::{Column, Format};
+use clap::{ArgMatches, Args, FromArgMatches};
+use codec::Codec;
+use indicatif::ProgressBar;
+use plan::Plan;
+use std::time::Duration;
+use zsmalloc::Rule;
+
+mod busy;
+mod plan;
+mod round;
+
+pub(super) const STUDY: Study = Study {
+    name: "compact",
+    about: "What compaction gives back, how soon, and how it disturbs those who read and write",
+    options: Options::augment_args,
+    run,
+};
+
+/// Options of `lab compact`.
+#[derive(Args, Debug)]
+struct Options {
+    /// Percent of the pages that are discarded
+    #[arg(long, value_name = "N[,N]", value_delimiter = ',', default_value = "50,90",
+          value_parser = clap::value_parser!(u32).range(1..=99))]
+    discard: Vec<u32>,
+    /// Threads that read and write meanwhile; ours only
+    #[arg(long, value_name = "N[,N]", value_delimiter = ',', default_value = "0,2",
+          value_parser = clap::value_parser!(u32).range(0..=64))]
+    busy: Vec<u32>,
+    /// Chain order of our disk
+    #[arg(long, value_name = "N", default_value = "3",
+          value_parser = clap::value_parser!(u32).range(0..=4))]
+    chain_order: u32,
+    /// Algorithm, with a level where wanted: zstd:7
+    #[arg(long, value_name = "NAME", default_value = "lz4")]
+    algorithm: Codec,
+    /// Use the first N MiB of the corpus [default: all of it]
+    #[arg(long, value_name = "N")]
+    mib: Option<u64>,
+}
+
+const SYNTHETIC_BYTES: u64 = 256 << 20;
+const QUICK_BYTES: u64 = 4 << 20;
+/// How long busy threads go on after the compaction: long enough for a p99.
+const WITHOUT: Duration = Duration::from_millis(300);
+const QUICK_WITHOUT: Duration = Duration::from_millis(20);
+
+fn run(matches: &ArgMatches, lab: &Lab) -> Result<Report, LabError> {
+    let options = Options::from_arg_matches(matches).map_err(crate::usage)?;
+    let default = if lab.quick() { QUICK_BYTES } else { SYNTHETIC_BYTES };
+    let synthetic = options.mib.map_or(default, |mib| mib << 20);
+    let corpus = Corpus::open(lab.corpus_file(), synthetic)?;
+    let most = if lab.quick() { QUICK_BYTES as usize / PAGE_SIZE } else { usize::MAX };
+    let pages = options.mib.map_or(Ok(corpus.pages().min(most)), |mib| corpus.pages_in(mib))?;
+    let mut notes = Vec::new();
+    let peer = lab.kernel_peer(&mut notes);
+    let stores = options.busy.len() + usize::from(peer.is_some());
+    let bar = lab.progress(lab.runs() as usize * options.discard.len() * stores);
+    let quick = lab.quick();
+    let mut bench =
+        Bench { options: &options, corpus: &corpus, peer, quick, bar, runs: Vec::new() };
+    for run in 0..lab.runs() {
+        for &percent in &options.discard {
+            let plan = Plan::new(pages, percent, run)?;
+            bench.bar.set_message(format!("run {run}, {percent} % discarded"));
+            bench.all_stores(&plan, run, &mut notes)?;
+        }
+    }
+    bench.bar.finish_and_clear();
+    let runs = bench.runs;
+    let rows = row::medians(&runs, &KEY, &MEASURED);
+    compare(&rows, &mut notes);
+    Ok(Report { corpus, columns: &COLUMNS, rows, runs, notes })
+}
+
+struct Bench<'a> {
+    options: &'a Options,
+    corpus: &'a Corpus,
+    peer: Option<KernelZram>,
+    quick: bool,
+    bar: ProgressBar,
+    runs: Vec<Row>,
+}
+
+impl Bench<'_> {
+    /// One run: every store left with the same pages.
+    fn all_stores(
+        &mut self,
+        plan: &Plan,
+        run: u32,
+        notes: &mut Vec<String>,
+    ) -> Result<(), LabError> {
+        for &threads in &self.options.busy {
+            let mut row = self.key(ours::NAME, plan, threads, run);
+            row.set("chain_order", self.options.chain_order);
+            self.ours(plan, threads, &mut row)?;
+            self.runs.push(row);
+            self.bar.inc(1);
+        }
+        self.kernel(plan, run, notes)
+    }
+
+    fn ours(&self, plan: &Plan, threads: u32, row: &mut Row) -> Result<(), LabError> {
+        let shape = ours::Shape {
+            algorithm: self.options.algorithm,
+            chain_order: self.options.chain_order,
+            rule: Rule::LeastWaste,
+            slots: plan.pages,
+        };
+        // Its worker compacts what was at rest for half a second: not between discards and clock.
+        let mut store = Ours::new(ours::disk(shape)?);
+        if threads == 0 {
+            round::alone(&mut store, plan, self.corpus, row)?;
+        } else {
+            let without = if self.quick { QUICK_WITHOUT } else { WITHOUT };
+            round::beside(&mut store, plan, self.corpus, busy::Load { threads, without }, row)?;
+        }
+        store.disk.check().map_err(LabError::store("check")).map(drop)
+    }
+
+    /// The kernel, as long as it is there and has the algorithm. Its chain is what it was built
+    /// with; nothing tells which.
+    fn kernel(&mut self, plan: &Plan, run: u32, notes: &mut Vec<String>) -> Result<(), LabError> {
+        let Some(peer) = &self.peer else { return Ok(()) };
+        self.bar.inc(1);
+        let algorithm = self.options.algorithm.algorithm().name();
+        if let Err(error) = peer.set_up(algorithm, (plan.pages * PAGE_SIZE) as u64) {
+            note(notes, LabError::missing(kernel::NAME, error).to_string());
+            return Ok(());
+        }
+        let mut row = self.key(kernel::NAME, plan, 0, run);
+        round::alone(&mut Kernel::new(peer, plan.pages), plan, self.corpus, &mut row)?;
+        self.runs.push(row);
+        Ok(())
+    }
+
+    fn key(&self, store: &str, plan: &Plan, threads: u32, run: u32) -> Row {
+        let mut row = Row::default();
+        row.set("store", store)
+            .set("algorithm", self.options.algorithm.to_string())
+            .set("corpus", self.corpus.name.as_str())
+            .set("corpus_bytes", plan.pages * PAGE_SIZE)
+            .set("discard", plan.percent)
+            .set("busy", threads)
+            .set("run", run);
+        row
+    }
+}
+
+const KEY: [&str; 7] =
+    ["store", "algorithm", "corpus", "corpus_bytes", "chain_order", "discard", "busy"];
+const MEASURED: [&str; 20] = [
+    "compr_data_size",
+    "mem_used_before",
+    "mem_used_after",
+    "freed_bytes",
+    "resident_before",
+    "resident_after",
+    "accounted_after",
+    "pages_compacted",
+    "compact_ms",
+    "compact_ms_per_mib",
+    "returned_ms",
+    "used_over_before",
+    "used_over",
+    "overhead_all_in",
+    "ops",
+    "op_us_p50",
+    "op_us_p99",
+    "compacting_ops",
+    "compacting_op_us_p50",
+    "compacting_op_us_p99",
+];
+
+/// Says how ours compares with the kernel's, and a busy pool with one left alone.
+fn compare(rows: &[Row], notes: &mut Vec<String>) {
+    for row in rows.iter().filter(|row| row.is("store", ours::NAME)) {
+        let (percent, threads) = (row.get("discard"), row.get("busy"));
+        let same = |other: &&Row| other.get("discard") == percent;
+        let alone = |other: &&Row| other.number("busy") == Some(0.0) && same(other);
+        let mut ratio = |what: String, field: &str, of: Option<f64>, to: Option<f64>| {
+            let Some((a, b)) = of.zip(to) else { return };
+            let ratio = a / b;
+            note(notes, format!("{percent} % discarded, {what} = {ratio:.3} ({field})"));
+        };
+        if threads == 0 {
+            let peer = rows.iter().filter(same).find(|other| other.is("store", kernel::NAME));
+            for field in ["compact_ms_per_mib", "used_over", "freed_bytes"] {
+                let peer = peer.and_then(|peer| peer.number(field));
+                ratio(format!("zram / {}", kernel::NAME), field, row.number(field), peer);
+            }
+            continue;
+        }
+        let quiet = rows.iter().filter(alone).find(|other| other.is("store", ours::NAME));
+        let quiet = quiet.and_then(|quiet| quiet.number("freed_bytes"));
+        ratio(format!("{threads} busy / 0 busy"), "freed_bytes", row.number("freed_bytes"), quiet);
+        let (with, without) = (row.number("compacting_op_us_p99"), row.number("op_us_p99"));
+        ratio(format!("{threads} busy, with / without compaction"), "op_us_p99", with, without);
+    }
+}
+
+const COLUMNS: [Column; 17] = [
+    Column::new("store", "store", Format::Plain),
+    Column::new("algorithm", "algorithm", Format::Plain),
+    Column::new("chain_order", "order", Format::Plain),
+    Column::new("discard", "discarded %", Format::Plain),
+    Column::new("busy", "busy", Format::Plain),
+    Column::new("compr_data_size", "compressed MiB", Format::Mib),
+    Column::new("mem_used_before", "used before MiB", Format::Mib),
+    Column::new("mem_used_after", "after MiB", Format::Mib),
+    Column::new("compact_ms", "ms", Format::Fixed(2)),
+    Column::new("compact_ms_per_mib", "ms/MiB freed", Format::Fixed(3)),
+    Column::new("returned_ms", "returned ms", Format::Fixed(2)),
+    Column::new("used_over", "used over %", Format::Percent),
+    Column::new("overhead_all_in", "all-in over %", Format::Percent),
+    Column::new("op_us_p50", "op p50 us", Format::Fixed(2)),
+    Column::new("op_us_p99", "p99 us", Format::Fixed(2)),
+    Column::new("compacting_op_us_p50", "compacting p50 us", Format::Fixed(2)),
+    Column::new("compacting_op_us_p99", "p99 us", Format::Fixed(2)),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(store: &str, busy: u32, freed: u64, over: f64) -> Row {
+        let mut row = Row::default();
+        row.set("store", store).set("discard", 50).set("busy", busy);
+        row.set("freed_bytes", freed).set("used_over", over);
+        row
+    }
+
+    #[test]
+    fn ours_is_compared_with_the_kernel_and_busy_with_quiet() {
+        let mut busy = row("zram", 2, 90, 0.04);
+        busy.set("op_us_p99", 2.0).set("compacting_op_us_p99", 5.0);
+        let rows = [row("zram", 0, 100, 0.02), busy, row("kernel-zram", 0, 80, 0.05)];
+        let mut notes = Vec::new();
+        compare(&rows, &mut notes);
+        let expected = [
+            "50 % discarded, zram / kernel-zram = 0.400 (used_over)",
+            "50 % discarded, zram / kernel-zram = 1.250 (freed_bytes)",
+            "50 % discarded, 2 busy / 0 busy = 0.900 (freed_bytes)",
+            "50 % discarded, 2 busy, with / without compaction = 2.500 (op_us_p99)",
+        ];
+        assert_eq!(notes, expected);
+    }
+}

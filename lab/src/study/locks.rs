@@ -1,0 +1,286 @@
+//! Study `locks`: three lock designs, frames released inside or outside the class lock (S0, S4).
+//!
+//! ```text
+//!   every run, mix, release, number of threads and design, each on a pool of its own:
+//!     every thread   stores its objects (all at once) and reads them back
+//!     all together   the mix, on the objects each thread stored     <- timed
+//!     at the end     everything is freed, and a recount finds nothing
+//!   and once more with the objects dealt out by class, so that no two threads share a class:
+//!   the split ceiling; and, for the class design, with a memory for each thread, so that they
+//!   share nothing but the machine: apart
+//! ```
+//!
+//! Mixes
+//! - `free`: each object alone, in random order. `free-batch`: 512 at a time, in the order stored.
+//! - `mixed`: a quarter allocations, a quarter frees, half reads, of random objects.
+//! - `pin`, at one thread: one object read again and again. `alloc`, at one thread: objects stored
+//!   that nobody writes, in a pool that held as many before.
+//!
+//! An operation is one object. The time is that from the first thread's start to the last one's
+//! end; `ns_per_op` is it times threads over operations. Objects have the lengths of the corpus's
+//! pages compressed with lz4, repeated where it is shorter than --mib; of their bytes only the
+//! first few are written. There is no worker thread: nobody compacts or returns memory meanwhile.
+//!
+//! Threads beyond the machine's cores are measured as they are, taking turns (`simulated` false),
+//! and simulated on as many cores as threads (`simulated` true) by the model in `model`.
+//!
+//! Rows are medians over the runs, with minimum and maximum; a speed-up is the median of those
+//! within each run.
+
+use super::objects::Objects;
+use super::{Inside, Lab, Report, Study, note};
+use crate::corpus::{Corpus, PAGE_SIZE};
+use crate::error::LabError;
+use crate::row::{self, Row};
+use crate::table::{Column, Format};
+use clap::{ArgMatches, Args, FromArgMatches};
+use serde_json::Value;
+use std::sync::Arc;
+use trial::{Mix, Trial};
+use zsmalloc::{Geometry, LockDesign, Memory, MemoryConfig, PoolConfig, Release};
+
+mod compare;
+mod count;
+mod model;
+mod shares;
+mod simulate;
+mod trial;
+
+pub(super) const STUDY: Study = Study {
+    name: "locks",
+    about: "Lock designs of a pool under 1 to N threads",
+    options: Options::augment_args,
+    run,
+};
+
+/// What runs under valgrind.
+pub(super) const INSIDE: Inside =
+    Inside { name: "locks-inside", options: count::Options::augment_args, run: count::run };
+
+/// Options of `lab locks`.
+#[derive(Args, Debug)]
+struct Options {
+    /// Lock designs: hierarchical, pool, class
+    #[arg(
+        long,
+        value_name = "DESIGN[,DESIGN]",
+        value_delimiter = ',',
+        default_value = "hierarchical,pool,class"
+    )]
+    design: Vec<LockDesign>,
+    /// Threads
+    #[arg(long, value_name = "N[,N]", value_delimiter = ',', default_value = "1,2,4,8",
+          value_parser = clap::value_parser!(u32).range(1..=64))]
+    threads: Vec<u32>,
+    /// What the threads do; pin and alloc are measured at one thread
+    #[arg(
+        long,
+        value_name = "MIX[,MIX]",
+        value_delimiter = ',',
+        default_value = "free,free-batch,mixed,pin,alloc"
+    )]
+    mix: Vec<Mix>,
+    /// When the frames of an emptied zspage go back: inside, outside the class lock
+    #[arg(
+        long,
+        value_name = "WHEN[,WHEN]",
+        value_delimiter = ',',
+        default_value = "inside,outside"
+    )]
+    release: Vec<Release>,
+    /// MiB of pages that the objects stand for [default: 1024]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=65536))]
+    mib: Option<u64>,
+    /// Count instructions per operation at one thread, under valgrind
+    #[arg(long)]
+    instructions: bool,
+}
+
+/// Of the synthetic mix, whose lengths are then repeated.
+const SYNTHETIC_BYTES: u64 = 64 << 20;
+const DEFAULT_MIB: u64 = 1024;
+const QUICK_MIB: u64 = 8;
+
+fn run(matches: &ArgMatches, lab: &Lab) -> Result<Report, LabError> {
+    let options = Options::from_arg_matches(matches).map_err(crate::usage)?;
+    let mib = options.mib.unwrap_or(if lab.quick() { QUICK_MIB } else { DEFAULT_MIB });
+    let corpus = Corpus::open(lab.corpus_file(), SYNTHETIC_BYTES.min(mib << 20))?;
+    let objects = Objects::of(&corpus, corpus.pages())?;
+    let count = (mib << 20) as usize / PAGE_SIZE;
+    let lengths: Vec<u16> = objects.lengths().map(|length| length as u16).collect();
+    let lengths: Vec<u16> = lengths.into_iter().cycle().take(count).collect();
+    let (mut runs, mut notes) = (Vec::new(), Vec::new());
+    let steps = options.steps();
+    let bar = lab.progress(lab.runs() as usize * steps.len());
+    for run in 0..lab.runs() {
+        let memories = Memories::new(&options, count)?;
+        for step in &steps {
+            bar.set_message(format!("run {run}, {} threads, {}", step.threads, step.mix.name()));
+            runs.push(step.measure(&memories, &lengths, run)?);
+            bar.inc(1);
+        }
+        memories.check()?;
+    }
+    bar.finish_and_clear();
+    for row in &mut runs {
+        row.set("corpus", corpus.name.as_str()).set("corpus_bytes", count * PAGE_SIZE);
+    }
+    compare::speedups(&mut runs);
+    let mut rows = row::medians(&runs, &KEY, &MEASURED);
+    for row in &mut rows {
+        row.set("instructions_per_op", Value::Null);
+    }
+    if options.instructions {
+        count_instructions(&mut rows, &lengths, lab, &mut notes)?;
+    }
+    let cores = std::thread::available_parallelism().map_or(1, usize::from) as u32;
+    let weights = shares::class_weights(&lengths, &geometry());
+    simulate::beyond(cores, &weights, &mut rows, &mut notes);
+    compare::notes(&rows, &mut notes);
+    Ok(Report { corpus, columns: &COLUMNS, rows, runs, notes })
+}
+
+fn geometry() -> Geometry {
+    let config = PoolConfig::default();
+    Geometry::new(config.rule, config.chain)
+}
+
+/// Room for so many objects of a page each, twice.
+fn memory(objects: usize) -> Result<Arc<Memory>, LabError> {
+    const SPARE: usize = 1 << 16;
+    let config = MemoryConfig {
+        arena_frames: (2 * objects + SPARE) as u32,
+        entries_max: (2 * objects + SPARE) as u64,
+        limit_bytes: ((2 * objects + SPARE) * PAGE_SIZE) as u64,
+        worker: false,
+    };
+    Memory::new(config).map_err(LabError::store("memory"))
+}
+
+/// The memories of a run: their frames are touched once, and every pool finds them so.
+struct Memories {
+    shared: Arc<Memory>,
+    /// One for each thread.
+    apart: Vec<Arc<Memory>>,
+}
+
+impl Memories {
+    fn new(options: &Options, objects: usize) -> Result<Memories, LabError> {
+        let most = options.threads.iter().copied().max().unwrap_or(1);
+        let apart = (0..most).map(|_| memory(objects)).collect::<Result<_, _>>()?;
+        Ok(Memories { shared: memory(objects)?, apart })
+    }
+
+    fn check(&self) -> Result<(), LabError> {
+        let all = self.apart.iter().chain([&self.shared]);
+        all.map(|memory| memory.check_zone())
+            .try_for_each(|found| found.map(drop))
+            .map_err(LabError::store("check"))
+    }
+}
+
+/// One thing measured in every run.
+struct Step {
+    design: LockDesign,
+    release: Release,
+    mix: Mix,
+    threads: u32,
+}
+
+impl Options {
+    /// Designs change fastest: what is compared is measured one after another.
+    fn steps(&self) -> Vec<Step> {
+        let mut steps = Vec::new();
+        for &mix in &self.mix {
+            let releases = if mix.scales() { &self.release[..] } else { &[Release::Outside] };
+            for &threads in self.threads.iter().filter(|&&threads| threads == 1 || mix.scales()) {
+                for &release in releases {
+                    let step = |&design| Step { design, release, mix, threads };
+                    steps.extend(self.design.iter().map(step));
+                }
+            }
+        }
+        steps
+    }
+}
+
+impl Step {
+    fn measure(&self, memories: &Memories, lengths: &[u16], run: u32) -> Result<Row, LabError> {
+        const NS_PER_S: f64 = 1e9;
+        let &Step { design, release, mix, threads } = self;
+        let config = PoolConfig { design, release, ..PoolConfig::default() };
+        let rate = |memories: &[Arc<Memory>], shares: &[Vec<u16>]| {
+            Trial { memories, config, mix, shares, run }.ops_per_s()
+        };
+        let shared = std::slice::from_ref(&memories.shared);
+        let contiguous = shares::contiguous(lengths, threads);
+        let all = rate(shared, &contiguous)?;
+        let split = || rate(shared, &shares::by_class(lengths, threads, &geometry()));
+        let apart = || rate(&memories.apart[..threads as usize], &contiguous);
+        let (several, class) = (mix.scales() && threads > 1, design == LockDesign::Class);
+        let mut row = Row::default();
+        row.set("design", design.name())
+            .set("mix", mix.name())
+            .set("release", release.name())
+            .set("threads", threads)
+            .set("simulated", false)
+            .set("run", run)
+            .set("ops_per_s", all)
+            .set("ns_per_op", f64::from(threads) * NS_PER_S / all)
+            .set("split_ceiling_ops_per_s", several.then(split).transpose()?)
+            .set("apart_ops_per_s", (several && class).then(apart).transpose()?);
+        Ok(row)
+    }
+}
+
+/// Adds what valgrind counts to the rows of one thread, release outside; a mixture has no operation
+/// that could be counted.
+fn count_instructions(
+    rows: &mut [Row],
+    lengths: &[u16],
+    lab: &Lab,
+    notes: &mut Vec<String>,
+) -> Result<(), LabError> {
+    let bar = lab.progress(rows.len());
+    for row in rows {
+        bar.inc(1);
+        let outside = row.is("release", Release::Outside.name());
+        if *row.get("threads") != 1 || !outside || row.is("mix", Mix::Mixed.name()) {
+            continue;
+        }
+        bar.set_message("instructions");
+        match count::per_operation(row, lengths, lab) {
+            Ok(count) => {
+                row.set("instructions_per_op", count);
+            }
+            Err(error @ LabError::Missing { .. }) => note(notes, error.to_string()),
+            Err(error) => return Err(error),
+        }
+    }
+    bar.finish_and_clear();
+    Ok(())
+}
+
+const KEY: [&str; 7] =
+    ["design", "mix", "release", "threads", "simulated", "corpus", "corpus_bytes"];
+const MEASURED: [&str; 5] = [
+    "ops_per_s",
+    "ns_per_op",
+    "speedup_vs_hierarchical",
+    "split_ceiling_ops_per_s",
+    "apart_ops_per_s",
+];
+
+const COLUMNS: [Column; 11] = [
+    Column::new("mix", "mix", Format::Plain),
+    Column::new("release", "release", Format::Plain),
+    Column::new("threads", "threads", Format::Plain),
+    Column::new("design", "design", Format::Plain),
+    Column::new("simulated", "simulated", Format::Plain),
+    Column::new("ops_per_s", "ops/s", Format::Fixed(0)),
+    Column::new("ns_per_op", "ns/op", Format::Fixed(1)),
+    Column::new("instructions_per_op", "instructions/op", Format::Fixed(1)),
+    Column::new("speedup_vs_hierarchical", "x hierarchical", Format::Fixed(2)),
+    Column::new("split_ceiling_ops_per_s", "split ceiling ops/s", Format::Fixed(0)),
+    Column::new("apart_ops_per_s", "apart ops/s", Format::Fixed(0)),
+];

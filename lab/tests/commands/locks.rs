@@ -1,0 +1,77 @@
+//! `lab locks`: every design under every mix, measured, and simulated beyond the machine's cores.
+
+use crate::support::{golden, json, measured, number, rows};
+use serde_json::Value;
+use std::process::{Command, Stdio};
+
+const FIELDS: [&str; 14] = [
+    "design",
+    "mix",
+    "release",
+    "threads",
+    "simulated",
+    "corpus",
+    "corpus_bytes",
+    "runs",
+    "ops_per_s",
+    "ns_per_op",
+    "speedup_vs_hierarchical",
+    "split_ceiling_ops_per_s",
+    "apart_ops_per_s",
+    "instructions_per_op",
+];
+
+fn of<'a>(document: &'a Value, mix: &str, threads: usize, simulated: bool) -> Vec<&'a Value> {
+    let same = |row: &&Value| {
+        row["mix"] == mix && row["threads"] == threads && row["simulated"] == simulated
+    };
+    rows(document).iter().filter(same).collect()
+}
+
+#[test]
+fn every_design_is_measured_under_every_mix_and_simulated_beyond_the_cores() {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let many = 2 * cores;
+    let threads = format!("1,2,{many}");
+    let document = json("locks", &["locks", "--quick", "--threads", &threads]);
+    for row in rows(&document) {
+        golden(row, &FIELDS);
+        assert!(number(row, "ops_per_s") > 0.0 && number(row, "ns_per_op") > 0.0, "{row}");
+        assert!(number(row, "speedup_vs_hierarchical") > 0.0, "{row}");
+    }
+    for mix in ["free", "free-batch", "mixed"] {
+        for threads in [1, 2, many] {
+            let found = of(&document, mix, threads, false);
+            assert_eq!(found.len(), 6, "{mix}: three designs, inside and outside");
+            for row in found {
+                measured(row, &["ops_per_s", "ns_per_op", "speedup_vs_hierarchical"]);
+                assert_eq!(row["split_ceiling_ops_per_s"].is_null(), threads == 1, "{row}");
+                let apart = threads > 1 && row["design"] == "class";
+                assert_eq!(row["apart_ops_per_s"].is_number(), apart, "{row}");
+            }
+        }
+        let simulated = of(&document, mix, many, true);
+        assert_eq!(simulated.len(), if cores > 1 { 6 } else { 0 });
+        assert!(of(&document, mix, 1, true).is_empty(), "one core is there to be measured");
+    }
+    for mix in ["pin", "alloc"] {
+        assert_eq!(of(&document, mix, 1, false).len(), 3, "{mix}: three designs");
+        assert!(of(&document, mix, 2, false).is_empty(), "{mix} is measured at one thread");
+    }
+}
+
+#[test]
+fn instructions_are_counted_under_valgrind() {
+    let mut valgrind = Command::new("valgrind");
+    if valgrind.arg("--version").stdout(Stdio::null()).status().is_err() {
+        assert!(std::env::var("CI").is_err(), "CI is to have valgrind");
+        println!("skipped: needs valgrind");
+        return;
+    }
+    let arguments = ["locks", "--quick", "--instructions", "--threads", "1", "--design", "class"];
+    let document = json("instructions", &[&arguments[..], &["--mix", "pin,alloc"]].concat());
+    let count = |mix| number(of(&document, mix, 1, false)[0], "instructions_per_op");
+    let (pin, alloc) = (count("pin"), count("alloc"));
+    assert!((10.0..alloc).contains(&pin), "{pin} to pin and unpin, {alloc} to allocate");
+    assert!(alloc < 1e5, "{alloc} instructions are not one allocation's");
+}
