@@ -25,7 +25,8 @@ impl LabError {
         |source| LabError::Io { what, source }
     }
 
-    /// Attaches what was being done to any other error; for `map_err`.
+    /// Attaches what was being done to any other error; for `map_err`. Says it at once, so that
+    /// what is timed calls this in a closure.
     pub(crate) fn store<E: fmt::Display>(what: impl fmt::Display) -> impl FnOnce(E) -> LabError {
         let what = what.to_string();
         move |why| LabError::Store { what, why: why.to_string() }

@@ -2,14 +2,13 @@
 //!
 //! ```text
 //!   take_slot     active zspage, else head of the fullest group with room -> lowest free slot
-//!   give_slot     slot back
-//!   settle        after some of these: zspage unsorted, or forgotten when it became empty
+//!   settle        after slots were given back: zspage unsorted, or forgotten when it became empty
 //! ```
 //!
 //! The zspage is chosen as the kernel chooses it (`find_get_zspage`), the slot is the lowest free
 //! one where the kernel takes the one freed last: a frame that no object reached is never touched.
-//! A zspage that was chosen is active, and in no list, until it is full or an object is freed: in
-//! the kernel each allocation moves it to another list, from which the next one takes it again.
+//! A zspage that was chosen is active, and in no list, until it is full. The kernel chooses for
+//! every allocation: it would leave a zspage for a fuller one that has just lost an object.
 //!
 //! Invariants
 //! - I1 `objects` = sum of the slots in use over the zspages of all groups.
@@ -28,7 +27,7 @@ use std::sync::Arc;
 use host::sync::atomic::{AtomicBool, Ordering};
 use host::{Lock, LockGuard, LockWord, Rank};
 
-use crate::descriptor::{DescriptorId, words_of};
+use crate::descriptor::{DescriptorId, body_words};
 use crate::descriptor_heap::DescriptorHeap;
 use crate::entries::Entries;
 use crate::geometry::{ClassIndex, Shape};
@@ -44,7 +43,7 @@ pub(crate) struct Class {
     pub(crate) index: ClassIndex,
     pub(crate) shape: Shape,
     pub(crate) shard: usize,
-    /// Words of a descriptor of this shape.
+    /// Words of a descriptor's body.
     words: usize,
     tenth: Tenth,
     /// Zspages with objects and room may be in the lists: worth a look for other shards.
@@ -95,7 +94,7 @@ impl Class {
             None => Lock::new(Rank::Class, State::default()),
             Some(word) => Lock::sharing(Arc::clone(word), Rank::Class, State::default()),
         };
-        let (words, tenth) = (words_of(shape), Tenth::of(shape.objects));
+        let (words, tenth) = (body_words(shape), Tenth::of(shape.objects));
         let partial = AtomicBool::new(false);
         Class { index, shape, shard, words, tenth, partial, state: Apart(state) }
     }
@@ -174,36 +173,42 @@ impl State {
         }
     }
 
-    /// Gives a slot back. The caller settles the zspage before unlocking.
-    #[inline(always)]
-    pub(crate) fn give_slot(&mut self, list: &List<'_>, slot: Slot) {
-        let zspage = list.get(slot.descriptor);
-        zspage.give(usize::from(slot.object));
-        let in_use = zspage.in_use();
-        self.groups.recount(list, in_use + 1, in_use);
-        self.objects -= 1;
-        self.operations += 1;
+    /// Takes back what [`State::take_active`] gave: its zspage is active again.
+    pub(crate) fn untake(&mut self, list: &List<'_>, slot: Slot) {
+        self.activate(list, slot.descriptor);
+        list.get(slot.descriptor).give(usize::from(slot.object));
+        self.given(list, slot.descriptor, 1);
     }
 
-    /// Takes note of a zspage after slots of it were given back. True when it is empty: it is then
-    /// out of the class, and the caller releases it after the lock.
+    /// Takes note of a zspage that `given` slots were given back of. True when it is empty: it is
+    /// then out of the class, and the caller releases it after the lock.
     #[inline(always)]
-    pub(crate) fn settle(&mut self, list: &List<'_>, descriptor: DescriptorId) -> bool {
-        // The hole may be in a fuller zspage than the active one: the next allocation chooses
-        // again.
-        if descriptor == self.active {
-            self.active = DescriptorId::NONE;
-        } else {
-            self.file_active(list);
-        }
+    pub(crate) fn settle(
+        &mut self,
+        list: &List<'_>,
+        descriptor: DescriptorId,
+        given: usize,
+    ) -> bool {
+        self.given(list, descriptor, given);
         let empty = list.header(descriptor).in_use() == 0;
         if empty {
+            if descriptor == self.active {
+                self.active = DescriptorId::NONE;
+            }
             self.groups.leave(list, descriptor);
             self.zspages -= 1;
-        } else {
+        } else if descriptor != self.active {
             self.groups.unsort(list, descriptor);
         }
         empty
+    }
+
+    #[inline(always)]
+    fn given(&mut self, list: &List<'_>, descriptor: DescriptorId, given: usize) {
+        let in_use = list.header(descriptor).in_use();
+        self.groups.recount(list, in_use + given, in_use);
+        self.objects -= given as u64;
+        self.operations += given as u64;
     }
 
     /// Enters a zspage that has no objects as the active one; the caller takes a slot of it before

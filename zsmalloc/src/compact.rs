@@ -197,7 +197,7 @@ impl Pool {
         if let Some(source) = source {
             self.move_objects(class, state, (source, target), OBJECTS_MAX, leaving);
         }
-        if list.header(target).in_use() == 0 && state.settle(&list, target) {
+        if list.header(target).in_use() == 0 && state.settle(&list, target, 0) {
             leaving.push(self, target);
         }
         drop(moving);
@@ -239,7 +239,8 @@ impl Pool {
             }
         }
         state.file_active(&list);
-        if step.moved > 0 && state.settle(&list, source) {
+        self.count_move();
+        if step.moved > 0 && state.settle(&list, source, step.moved) {
             leaving.push(self, source);
             step.emptied = true;
         }
@@ -256,11 +257,9 @@ impl Pool {
         let to = state.take_active(&list, owner);
         let moved = self.move_to(class, owner, from, to);
         if moved {
-            state.give_slot(&list, from);
+            list.get(from.descriptor).give(usize::from(from.object));
         } else {
-            state.give_slot(&list, to);
-            // It is no longer, had this slot filled it.
-            state.activate(&list, to.descriptor);
+            state.untake(&list, to);
         }
         moved
     }
@@ -271,6 +270,12 @@ impl Pool {
         self.copy_object(class, place, to);
         *cell.word_mut() = cell.word_mut().with_place(place_in(place, to));
         true
+    }
+
+    /// Counts a move, whose words are written; the lock is held under which it was done.
+    pub(crate) fn count_move(&self) {
+        // Pairs with the Acquire in `slot_in`.
+        self.moves.fetch_add(1, Ordering::Release);
     }
 
     pub(crate) fn copy_object(&self, class: &Class, from: Place, to: Slot) {

@@ -2,16 +2,18 @@
 //! so that none of it touches the objects themselves.
 //!
 //! ```text
-//!   word 0   PFN of the first frame
-//!   word 1   | class 8 | unused 8 | shard 3 | list 4 | objects in use 9 |
-//!   word 2   previous zspage of the fullness list (descriptor number, 0 = none)
-//!   word 3   next zspage
-//!   word 4   the pool, by its id
-//!   then     one bit per slot: in use                     ceil(objects / 32) words
-//!   then     one word per slot: the entry that owns it    objects words, 0 = not published
+//!   header   word 0   PFN of the first frame
+//!            word 1   | class 8 | unused 8 | shard 3 | list 4 | objects in use 9 |
+//!            word 2   one bit per slot: in use; slots 0 to 31
+//!            word 3   the number of the body
+//!   body     word 0   previous zspage of the fullness list (descriptor number, 0 = none)
+//!            word 1   next zspage
+//!            word 2   the pool, by its id
+//!            then     the bits of the other slots        objects / 32 words, rounded up, less one
+//!            then     one word per slot: the entry that owns it     objects words, 0 = not published
 //! ```
 //!
-//! A descriptor of 17 objects is 92 bytes, of which 68 are back references. Its words are atomics
+//! A descriptor of 17 objects is 96 bytes, of which 68 are back references. Its words are atomics
 //! of a shared table only so that plain references to them are sound; they are read and written
 //! under the class lock, with two exceptions: a publisher stores the back reference of an object
 //! that it alone knows (see `publish`), and the shard is read to find the lock.
@@ -28,25 +30,38 @@ use host::sync::atomic::{AtomicU32, Ordering};
 
 use crate::geometry::{ClassIndex, OBJECTS_MAX, Shape};
 use crate::pool::SHARDS_MAX;
+use crate::slabs::Slabs;
 
+// The header.
 const PFN: usize = 0;
 const STATE: usize = 1;
-const PREV: usize = 2;
-const NEXT: usize = 3;
-const POOL: usize = 4;
-/// Words before the bitmap.
-pub(crate) const HEADER_WORDS: usize = 5; // 20 bytes
+const BITS: usize = 2;
+const BODY: usize = 3;
+/// Words of a header.
+pub(crate) const HEADER_WORDS: usize = 4; // 16 bytes
+
+// The body.
+const PREV: usize = 0;
+const NEXT: usize = 1;
+const POOL: usize = 2;
+/// Words of a body before the bits.
+pub(crate) const LINK_WORDS: usize = 3;
+/// Words of the longest body.
+pub(crate) const BODY_WORDS_MAX: usize = LINK_WORDS + more_bits(OBJECTS_MAX) + OBJECTS_MAX; // 266
+
+/// Slots whose bits are in one word.
+const WORD_SLOTS: usize = u32::BITS as usize;
 
 const IN_USE_BITS: u32 = OBJECTS_MAX.ilog2() + 1; // 9: 0..=256
-const GROUP_BITS: u32 = 4; // 12 groups
+const LIST_BITS: u32 = 4; // 13 lists, and none
 const CLASS_BITS: u32 = 8;
-const GROUP_SHIFT: u32 = IN_USE_BITS; // 9
+const LIST_SHIFT: u32 = IN_USE_BITS; // 9
 const SHARD_BITS: u32 = SHARDS_MAX.ilog2(); // 3
-const SHARD_SHIFT: u32 = GROUP_SHIFT + GROUP_BITS; // 13
+const SHARD_SHIFT: u32 = LIST_SHIFT + LIST_BITS; // 13
 const CLASS_SHIFT: u32 = u32::BITS - CLASS_BITS; // 24
 const _: () = assert!(SHARD_SHIFT + SHARD_BITS <= CLASS_SHIFT, "state fields do not overlap");
 
-/// Number of a descriptor: its offset in 16-byte units; 0 is none.
+/// Number of a descriptor, which is its header's; 0 is none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub(crate) struct DescriptorId(pub(crate) u32);
 
@@ -58,26 +73,41 @@ impl DescriptorId {
     }
 }
 
-/// Words of a descriptor for zspages of this shape.
-pub(crate) const fn words_of(shape: Shape) -> usize {
-    HEADER_WORDS + bitmap_words(shape.objects as usize) + shape.objects as usize
+/// Words of the body of a descriptor for zspages of this shape.
+pub(crate) const fn body_words(shape: Shape) -> usize {
+    LINK_WORDS + more_bits(shape.objects as usize) + shape.objects as usize
 }
 
-const fn bitmap_words(objects: usize) -> usize {
-    objects.div_ceil(32)
+/// Words of bits beyond the header's.
+const fn more_bits(objects: usize) -> usize {
+    objects.div_ceil(WORD_SLOTS) - 1
 }
 
-/// What every descriptor begins with.
+/// What every descriptor begins with, and the links.
 #[derive(Clone, Copy)]
-pub(crate) struct Header<'a>(&'a [AtomicU32; HEADER_WORDS]);
+pub(crate) struct Header<'a> {
+    words: &'a [AtomicU32; HEADER_WORDS],
+    bodies: &'a Slabs<1>,
+}
 
 impl<'a> Header<'a> {
-    /// The header at the start of a descriptor's words.
+    /// The header that is these words.
     #[inline]
-    pub(crate) fn new(words: &'a [AtomicU32]) -> Header<'a> {
-        Header(words.first_chunk().expect("a descriptor has a header"))
+    pub(crate) fn new(words: &'a [AtomicU32], bodies: &'a Slabs<1>) -> Header<'a> {
+        Header { words: words.first_chunk().expect("a header has its words"), bodies }
     }
 
+    /// The number of the body.
+    #[inline]
+    pub(crate) fn body(self) -> u32 {
+        self.get(BODY)
+    }
+
+    pub(crate) fn set_body(self, body: u32) {
+        self.set(BODY, body);
+    }
+
+    #[inline]
     pub(crate) fn pfn(self) -> u32 {
         self.get(PFN)
     }
@@ -109,34 +139,38 @@ impl<'a> Header<'a> {
 
     #[inline]
     pub(crate) fn group(self) -> usize {
-        ((self.get(STATE) >> GROUP_SHIFT) & ((1 << GROUP_BITS) - 1)) as usize
+        ((self.get(STATE) >> LIST_SHIFT) & ((1 << LIST_BITS) - 1)) as usize
     }
 
     #[inline]
     pub(crate) fn prev(self) -> DescriptorId {
-        DescriptorId(self.get(PREV))
+        // relaxed: the class lock orders every access.
+        DescriptorId(self.link(PREV).load(Ordering::Relaxed))
     }
 
     #[inline]
     pub(crate) fn next(self) -> DescriptorId {
-        DescriptorId(self.get(NEXT))
+        // relaxed: the class lock orders every access.
+        DescriptorId(self.link(NEXT).load(Ordering::Relaxed))
     }
 
     #[inline]
     pub(crate) fn set_prev(self, id: DescriptorId) {
-        self.set(PREV, id.0);
+        // relaxed: the class lock orders every access.
+        self.link(PREV).store(id.0, Ordering::Relaxed);
     }
 
     #[inline]
     pub(crate) fn set_next(self, id: DescriptorId) {
-        self.set(NEXT, id.0);
+        // relaxed: the class lock orders every access.
+        self.link(NEXT).store(id.0, Ordering::Relaxed);
     }
 
     /// Files the zspage under a group, between two others.
     #[inline]
     pub(crate) fn set_links(self, group: usize, prev: DescriptorId, next: DescriptorId) {
-        let kept = self.get(STATE) & !(((1 << GROUP_BITS) - 1) << GROUP_SHIFT);
-        self.set(STATE, kept | (group as u32) << GROUP_SHIFT);
+        let kept = self.get(STATE) & !(((1 << LIST_BITS) - 1) << LIST_SHIFT);
+        self.set(STATE, kept | (group as u32) << LIST_SHIFT);
         self.set_prev(prev);
         self.set_next(next);
     }
@@ -145,32 +179,37 @@ impl<'a> Header<'a> {
     /// of the class that the header names knows that both hold still, if objects are in use.
     pub(crate) fn pool(self) -> u32 {
         // Pairs with the Release in `set_pool`.
-        self.0[POOL].load(Ordering::Acquire)
+        self.link(POOL).load(Ordering::Acquire)
     }
 
     pub(crate) fn set_pool(self, pool: u32) {
         // Pairs with the Acquire in `pool`: who sees the pool sees the header of its zspage.
-        self.0[POOL].store(pool, Ordering::Release);
+        self.link(POOL).store(pool, Ordering::Release);
+    }
+
+    #[inline]
+    fn link(self, word: usize) -> &'a AtomicU32 {
+        &self.bodies.words(self.body(), word..word + 1)[0]
     }
 
     #[inline]
     fn get(self, word: usize) -> u32 {
         // relaxed: the class lock orders every access.
-        self.0[word].load(Ordering::Relaxed)
+        self.words[word].load(Ordering::Relaxed)
     }
 
     #[inline]
     fn set(self, word: usize, value: u32) {
         // relaxed: the class lock orders every access.
-        self.0[word].store(value, Ordering::Relaxed);
+        self.words[word].store(value, Ordering::Relaxed);
     }
 }
 
-/// One descriptor, borrowed from the table.
+/// One descriptor, borrowed from the tables.
 #[derive(Clone, Copy)]
 pub(crate) struct Descriptor<'a> {
     header: Header<'a>,
-    /// The bitmap, then the back references.
+    /// The bits of slots 32 and up, then the back references.
     slots: &'a [AtomicU32],
     objects: usize,
 }
@@ -185,17 +224,17 @@ impl<'a> std::ops::Deref for Descriptor<'a> {
 }
 
 impl<'a> Descriptor<'a> {
+    /// A header and what follows the links of its body.
     #[inline]
-    pub(crate) fn new(words: &'a [AtomicU32], shape: Shape) -> Descriptor<'a> {
-        debug_assert_eq!(words.len(), words_of(shape));
-        let slots = &words[HEADER_WORDS..];
-        Descriptor { header: Header::new(words), slots, objects: shape.objects as usize }
+    pub(crate) fn new(header: Header<'a>, slots: &'a [AtomicU32], shape: Shape) -> Descriptor<'a> {
+        debug_assert_eq!(LINK_WORDS + slots.len(), body_words(shape));
+        Descriptor { header, slots, objects: shape.objects as usize }
     }
 
     /// Describes a zspage without objects.
     pub(crate) fn reset(&self, pfn: u32, class: ClassIndex, shard: usize, pool: u32) {
-        for index in 0..bitmap_words(self.objects) {
-            self.set_bits(index, 0);
+        for index in 0..=more_bits(self.objects) {
+            self.bits(index).store(0, Ordering::Relaxed); // relaxed: nobody else knows of it yet.
         }
         self.set_pfn(pfn);
         self.set(STATE, u32::from(class.0) << CLASS_SHIFT | (shard as u32) << SHARD_SHIFT);
@@ -206,11 +245,13 @@ impl<'a> Descriptor<'a> {
     /// zspage is full.
     #[inline]
     pub(crate) fn take_lowest(&self, owner: u32) -> Option<usize> {
-        for index in 0..bitmap_words(self.objects) {
-            let bits = self.bits(index);
-            let slot = index * 32 + bits.trailing_ones() as usize;
+        for index in 0..=more_bits(self.objects) {
+            // relaxed: the class lock orders every access.
+            let bits = self.bits(index).load(Ordering::Relaxed);
+            let slot = index * WORD_SLOTS + bits.trailing_ones() as usize;
             if bits != u32::MAX && slot < self.objects {
-                self.set_bits(index, bits | 1 << (slot % 32));
+                // relaxed: as above.
+                self.bits(index).store(bits | (bits + 1), Ordering::Relaxed);
                 self.set(STATE, self.get(STATE) + 1);
                 // relaxed: the class lock orders it; the slot's publisher stores after that.
                 self.back_reference(slot).store(owner, Ordering::Relaxed);
@@ -222,14 +263,21 @@ impl<'a> Descriptor<'a> {
 
     /// Gives a slot back. Its back reference stays until the slot is taken again, so that a free
     /// leaves that cache line alone.
+    #[inline]
     pub(crate) fn give(&self, slot: usize) {
         debug_assert!(self.is_in_use(slot), "slot {slot} freed twice");
-        self.set_bits(slot / 32, self.bits(slot / 32) & !(1 << (slot % 32)));
+        let bits = self.bits(slot / WORD_SLOTS);
+        // relaxed: the class lock orders every access.
+        let kept = bits.load(Ordering::Relaxed) & !(1 << (slot % WORD_SLOTS));
+        // relaxed: as above.
+        bits.store(kept, Ordering::Relaxed);
         self.set(STATE, self.get(STATE) - 1);
     }
 
     pub(crate) fn is_in_use(&self, slot: usize) -> bool {
-        self.bits(slot / 32) >> (slot % 32) & 1 == 1
+        // relaxed: the class lock orders every access.
+        let bits = self.bits(slot / WORD_SLOTS).load(Ordering::Relaxed);
+        bits >> (slot % WORD_SLOTS) & 1 == 1
     }
 
     /// The slots in use, lowest first.
@@ -252,18 +300,15 @@ impl<'a> Descriptor<'a> {
 
     #[inline]
     fn back_reference(&self, slot: usize) -> &'a AtomicU32 {
-        &self.slots[bitmap_words(self.objects) + slot]
+        &self.slots[more_bits(self.objects) + slot]
     }
 
+    /// The bits of 32 slots.
     #[inline]
-    fn bits(&self, index: usize) -> u32 {
-        // relaxed: the class lock orders every access.
-        self.slots[index].load(Ordering::Relaxed)
-    }
-
-    #[inline]
-    fn set_bits(&self, index: usize, bits: u32) {
-        // relaxed: the class lock orders every access.
-        self.slots[index].store(bits, Ordering::Relaxed);
+    fn bits(&self, index: usize) -> &'a AtomicU32 {
+        match index {
+            0 => &self.words[BITS],
+            more => &self.slots[more - 1],
+        }
     }
 }

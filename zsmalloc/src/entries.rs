@@ -102,7 +102,7 @@ impl ClassState {
     }
 
     /// Gives the entry of an owned handle back.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn give_handle(&mut self, entry: u32, pool: &Pool) {
         self.entries.give(entry, &pool.handles, &pool.memory.leaves);
         self.handles -= 1;

@@ -1,20 +1,21 @@
 //! Freeing: one at a time, or many under one lock hold per class.
 //!
 //! ```text
-//!   handle, batch   word, unlocked -> pinned: class and zspage hold still
+//!   handle, batch   word, owner, header, unlocked -> class and shard, or what they were
 //!                   (batch: sorted by class and shard)
-//!                   class lock, shard asked again    one hold per run of a class
+//!                   class lock, all three read again   one hold per run of a class
 //!                     slot and entry back
-//!                   unlock                           then frames back, unless Release::Inside
+//!                   unlock                             then frames back, unless Release::Inside
 //! ```
 //!
-//! Sources: `zs_free` as study S0 changed it; the drain of study S3 for the batch. S0 reads the
-//! word again under the lock, because a move may have changed the place. Here a class has shards
-//! and the zspage says which, so the place has to be right before the lock is known: the free pins
-//! the object, as a reader does, and the mover lets it be. The entry goes back with the pin.
+//! Sources: `zs_free` as study S0 changed it; the drain of study S3 for the batch.
 //!
-//! Invariant: a handle is freed by its owner, so its word changes only by a move, and its class
-//! never.
+//! Invariants
+//! - I1 a handle is freed by its owner, so its word changes only by a move, and its class never.
+//! - I2 objects of a shard move, and zspages leave it, under its lock alone. So what is read under a
+//!   lock holds still if it names the lock's shard, and was not read across a move elsewhere that
+//!   ended one zspage's life and began another's on the same frame. Moves are counted after their
+//!   words are written and before their frames go back: whoever sees the new life sees the count.
 //!
 //! Locks: one class. Of a batch, the classes that nobody holds come first, the others after that.
 
@@ -55,12 +56,11 @@ impl Pool {
             return Err(ForeignHandle(handle));
         }
         let entry = handle.entry();
-        let place = self.hold(entry);
-        let slot = self.slot_of(place);
-        let (class, mut state) = self.lock_zspage(place.class(), slot.descriptor);
+        let (class, mut state, slot) = self.lock_object(entry);
         let mut leaving = Leaving::NONE;
-        self.give(class, &mut state, slot, entry);
-        self.settle_zspage(class, &mut state, slot.descriptor, &mut leaving);
+        self.give_slot(class, slot);
+        state.give_handle(entry, self);
+        self.settle_zspage(class, &mut state, (slot.descriptor, 1), &mut leaving);
         self.unlock_and_release(state, leaving);
         Ok(())
     }
@@ -101,7 +101,7 @@ impl Pool {
 
     /// Frees the objects of at most [`BATCH`] entries that the caller owns.
     fn free_entries(&self, entries: &[u32]) {
-        let sorted = self.sort_by_class(entries);
+        let sorted = self.sort_by_lock(entries);
         let runs = || {
             let starts = std::iter::once(0).chain(sorted.ends.iter().copied().map(usize::from));
             let runs = starts.zip(&sorted.ends).map(|(start, &end)| start..usize::from(end));
@@ -122,33 +122,26 @@ impl Pool {
             self.free_run(class, state, &sorted.entries[run], &mut leaving, &mut strays);
         }
         for entry in strays {
-            let place = self.held(entry);
-            let (class, state) = self.lock_zspage(place.class(), self.memory.owner(place.pfn()));
+            let (class, state, _) = self.lock_object(entry);
             self.free_run(class, state, &[entry], &mut leaving, &mut Vec::new());
         }
         self.release_any(leaving);
         self.stir();
     }
 
-    /// Pins the objects of a batch and sorts them by the lock that their zspages need.
-    fn sort_by_class(&self, entries: &[u32]) -> Sorted {
+    /// Sorts a batch by the lock that each object's zspage is under, or was a moment ago.
+    fn sort_by_lock(&self, entries: &[u32]) -> Sorted {
         let mut sorted = Sorted { entries: [0; BATCH], ends: [0; LOCKS_MAX] };
-        let (mut places, mut locks) = ([Word::default(); BATCH], [0_u16; BATCH]);
-        // An exchange waits for its cache line, and what comes after waits for the exchange: so the
-        // lines are asked for before.
+        let mut locks = [0_u16; BATCH];
+        // One after the other on the way to a header, all of a batch side by side.
         for &entry in entries {
             host::prefetch(self.handle_cell(entry));
         }
-        for (&entry, place) in entries.iter().zip(&mut places) {
-            let held = self.hold(entry);
-            // One after the other on the way to the descriptors, all of a batch side by side.
-            self.memory.prefetch_owner(held.pfn());
-            *place = Word::default().with_place(held);
+        for &entry in entries {
+            self.memory.prefetch_owner(self.place_of(entry).pfn());
         }
-        let places = places[..entries.len()].iter().filter_map(|word| word.place());
-        for (place, lock) in places.zip(&mut locks) {
-            let zspage = self.memory.descriptors.header(self.memory.owner(place.pfn()));
-            let position = self.position(place.class(), zspage.shard());
+        for (&entry, lock) in entries.iter().zip(&mut locks) {
+            let position = self.lock_of(entry);
             *lock = position as u16;
             sorted.ends[position] += 1;
         }
@@ -164,19 +157,46 @@ impl Pool {
         sorted
     }
 
-    /// Pins the object of an entry that the caller owns and is about to free; gives its place.
-    #[inline]
-    fn hold(&self, entry: u32) -> Place {
-        let word = self.pin_last(self.handle_cell(entry), entry);
+    /// Where the object of an entry is, or was a moment ago; the caller owns it.
+    #[inline(always)]
+    fn place_of(&self, entry: u32) -> Place {
+        // Acquire pairs with the Release of whoever published the object or moved it, so that the
+        // frame's descriptor is seen, and its header, as they were then or later.
+        let word = Word(self.handle_cell(entry).load(Ordering::Acquire));
         word.place().expect("a handle's cell names its object")
     }
 
-    /// The place of an object that [`Pool::hold`] has pinned.
-    #[inline]
-    fn held(&self, entry: u32) -> Place {
-        // relaxed: the word holds still since this thread pinned it.
-        let word = Word(self.handle_cell(entry).load(Ordering::Relaxed));
-        word.place().expect("a handle's cell names its object")
+    /// The position of the class, and shard, whose lock an object is under, or was a moment ago.
+    #[inline(always)]
+    fn lock_of(&self, entry: u32) -> usize {
+        let place = self.place_of(entry);
+        let header = self.memory.descriptors.header(self.memory.owner(place.pfn()));
+        // The frame may be another zspage's by now, of a pool with more shards.
+        self.position(place.class(), header.shard().min(self.shards - 1))
+    }
+
+    /// Locks the class that an object is in; gives its slot.
+    #[inline(always)]
+    fn lock_object(&self, entry: u32) -> (&Class, LockGuard<'_, State>, Slot) {
+        loop {
+            let class = &self.classes[self.lock_of(entry)];
+            let state = self.lock(class);
+            if let Some(slot) = self.slot_in(class, entry) {
+                return (class, state, slot);
+            }
+        }
+    }
+
+    /// The slot of an object, if its zspage is in `class`, whose lock is held (I2).
+    #[inline(always)]
+    fn slot_in(&self, class: &Class, entry: u32) -> Option<Slot> {
+        // Acquire pairs with the Release in `count_move`: the word is seen that a counted move left.
+        let moves = self.moves.load(Ordering::Acquire);
+        let slot = self.slot_of(self.place_of(entry));
+        let shard = self.memory.descriptors.header(slot.descriptor).shard();
+        // relaxed: read after the descriptor, whose Acquire shows the moves before its life.
+        let still = self.moves.load(Ordering::Relaxed) == moves;
+        (still && shard == class.shard).then_some(slot)
     }
 
     /// Frees the objects of some entries of one class, whose lock this gives up; but for those
@@ -189,18 +209,19 @@ impl Pool {
         leaving: &mut Leaving,
         strays: &mut Vec<u32>,
     ) {
-        let mut current = DescriptorId::NONE;
+        let mut current = (DescriptorId::NONE, 0);
         for &entry in entries {
-            let slot = self.slot_of(self.held(entry));
-            if self.memory.descriptors.header(slot.descriptor).shard() != class.shard {
+            let Some(slot) = self.slot_in(class, entry) else {
                 strays.push(entry);
                 continue;
-            }
-            if slot.descriptor != current {
+            };
+            if slot.descriptor != current.0 {
                 self.settle_zspage(class, &mut state, current, leaving);
-                current = slot.descriptor;
+                current = (slot.descriptor, 0);
             }
-            self.give(class, &mut state, slot, entry);
+            self.give_slot(class, slot);
+            state.give_handle(entry, self);
+            current.1 += 1;
         }
         self.settle_zspage(class, &mut state, current, leaving);
         if self.release == Release::Inside {
@@ -208,11 +229,10 @@ impl Pool {
         }
     }
 
-    /// Gives slot and entry of a handle back; the zspage is to be settled.
+    /// Gives a slot back, whose class lock is held; its zspage is to be settled.
     #[inline(always)]
-    fn give(&self, class: &Class, state: &mut State, slot: Slot, entry: u32) {
-        state.give_slot(&self.list(class), slot);
-        state.give_handle(entry, self);
+    fn give_slot(&self, class: &Class, slot: Slot) {
+        self.list(class).get(slot.descriptor).give(usize::from(slot.object));
     }
 
     /// Frees the object at `place`. The caller holds the lock of the cell that names it.
@@ -230,11 +250,11 @@ impl Pool {
         let slot = self.slot_of(place);
         let (class, mut state) = self.lock_zspage(place.class(), slot.descriptor);
         let mut leaving = Leaving::NONE;
-        state.give_slot(&self.list(class), slot);
+        self.give_slot(class, slot);
         if entry != 0 {
             state.give_entry(entry, self);
         }
-        self.settle_zspage(class, &mut state, slot.descriptor, &mut leaving);
+        self.settle_zspage(class, &mut state, (slot.descriptor, 1), &mut leaving);
         self.unlock_and_release(state, leaving);
     }
 
@@ -244,20 +264,20 @@ impl Pool {
         Slot { descriptor, pfn: place.pfn(), object: place.object() }
     }
 
-    /// Takes note of a zspage after slots of it were given back.
+    /// Takes note of a zspage after so many slots of it were given back.
     #[inline(always)]
     fn settle_zspage(
         &self,
         class: &Class,
         state: &mut State,
-        descriptor: DescriptorId,
+        (descriptor, given): (DescriptorId, usize),
         leaving: &mut Leaving,
     ) {
         let list = self.list(class);
         if descriptor == DescriptorId::NONE {
             return;
         }
-        if state.settle(&list, descriptor) {
+        if state.settle(&list, descriptor, given) {
             leaving.push(self, descriptor);
         } else {
             class.hint_partial(true);

@@ -213,7 +213,7 @@ impl Groups {
 pub(crate) struct List<'a> {
     pub(crate) heap: &'a DescriptorHeap,
     pub(crate) shape: Shape,
-    /// Words of each descriptor.
+    /// Words of each descriptor's body.
     pub(crate) words: usize,
     pub(crate) tenth: Tenth,
 }

@@ -19,8 +19,8 @@
 //! zspage, beside the word: a pin has to look at the word again, the mover has to freeze the count,
 //! and a zspage emptied under a late pin must be released later.)
 //!
-//! Freeing takes the class lock alone (study S0): the class is read without it and cannot change,
-//! the place is read under it.
+//! Freeing pins nothing (study S0): the class, which cannot change, is read without a lock, and the
+//! place again under the lock.
 //!
 //! Invariants
 //! - I1 the word of an object with readers does not change, but for their number.
@@ -131,14 +131,6 @@ impl Pool {
     #[inline]
     pub(crate) fn handle_cell(&self, entry: u32) -> &AtomicU64 {
         self.memory.leaves.cell(entry).expect("a handle's entry is in a leaf")
-    }
-
-    /// Pins an object that its owner is about to free: a pin that a forgotten guard left will do.
-    #[inline]
-    pub(crate) fn pin_last(&self, cell: &AtomicU64, entry: u32) -> Word {
-        // Acquire pairs with the unlocking of the mover: the place is seen where the object is.
-        let word = Word(cell.load(Ordering::Acquire));
-        if word.pins() > 0 { word } else { self.pin(cell, entry) }
     }
 
     #[inline]

@@ -56,6 +56,7 @@ mod pool;
 mod raw;
 mod release;
 mod shards;
+mod slabs;
 mod stats;
 mod word;
 mod worker;

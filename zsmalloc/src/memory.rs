@@ -39,9 +39,6 @@ use crate::zones::Zones;
 
 /// Frames of the largest arena.
 const ARENA_FRAMES_MAX: u32 = 1 << PFN_BITS; // 4 TiB
-/// Frames per slab of descriptors: 64 bytes a frame, enough when the objects of a full arena
-/// average 300 bytes. An arena is larger than memory, and shorter objects need fewer frames.
-const FRAMES_PER_SLAB: u32 = 32;
 /// Frames of the smallest: the zone hands out whole pageblocks' worth.
 const ARENA_FRAMES_MIN: u32 = 512; // 2 MiB
 /// Memory assumed where the system does not say how much there is.
@@ -134,10 +131,7 @@ impl Memory {
             arena: Arena::with_faults(config.arena_frames, faults.clone())?,
             zones: Zones::new(config.arena_frames),
             owners: Table::with_faults(config.arena_frames as usize, faults.clone())?,
-            descriptors: DescriptorHeap::reserve(
-                config.arena_frames.div_ceil(FRAMES_PER_SLAB) as usize,
-                faults.clone(),
-            )?,
+            descriptors: DescriptorHeap::reserve(config.arena_frames, faults.clone())?,
             leaves: Leaves::reserve(leaves as usize, faults.clone())?,
             free_held: Apart(AtomicU64::new(0)),
             pool_ids: AtomicU32::new(0),
@@ -174,8 +168,8 @@ impl Memory {
     /// The address ranges reserved, for comparing with the system's view of them.
     pub fn ranges(&self) -> Vec<Range<usize>> {
         let [cells, owners] = self.leaves.ranges();
-        let mut ranges =
-            vec![self.arena.range(), self.owners.range(), self.descriptors.range(), cells, owners];
+        let mut ranges = vec![self.arena.range(), self.owners.range(), cells, owners];
+        ranges.extend(self.descriptors.ranges());
         ranges.extend(self.arena.metadata_ranges());
         ranges
     }
@@ -331,12 +325,12 @@ impl Memory {
         total
     }
 
-    /// The descriptor of the zspage that starts at `pfn`, an object of which the caller keeps from
-    /// moving, or whose class lock it holds.
+    /// The descriptor of the zspage that starts at `pfn`. For good, where the caller keeps an object
+    /// of it from moving or holds its class lock; or as it was a moment ago.
     #[inline]
     pub(crate) fn owner(&self, pfn: u32) -> DescriptorId {
-        // relaxed: written before any word named the frame, and seen with the word.
-        DescriptorId(self.owners[pfn as usize].load(Ordering::Relaxed))
+        // Pairs with the Release in `set_owner`: a frame's next life shows what ended the last.
+        DescriptorId(self.owners[pfn as usize].load(Ordering::Acquire))
     }
 
     /// The descriptor of the zspage that starts at any number, if one does.

@@ -188,8 +188,9 @@ impl Pool {
             }
             return Err(to);
         }
-        // Before a word is unlocked: who reads the new place looks for its descriptor.
-        let pfn = self.adopt_frames(id, to);
+        // Before a word is unlocked: who reads the new place looks for its descriptor. The old one
+        // keeps its own until the move is counted (free I2).
+        let (old, pfn) = (zspage.pfn(), self.adopt_frames(id, to));
         for (slot, &word) in slots() {
             let place = word.place().expect("only objects were locked");
             let to = Slot { descriptor: id, pfn, object: slot as u8 };
@@ -197,16 +198,16 @@ impl Pool {
             let entry = zspage.owner(slot);
             self.unlock_word(entry, self.handle_cell(entry), word.with_place(place_in(place, to)));
         }
+        self.count_move();
+        self.memory.set_owner(old, DescriptorId::NONE);
         Ok(())
     }
 
     /// Makes a zspage one of other frames; gives the first.
     fn adopt_frames(&self, id: DescriptorId, mut to: Frames) -> u32 {
-        let header = self.memory.descriptors.header(id);
-        self.memory.set_owner(header.pfn(), DescriptorId::NONE);
         let pfn = zspage::adopt(to.run.take().expect("frames that were not taken are there"));
         self.memory.set_owner(pfn, id);
-        header.set_pfn(pfn);
+        self.memory.descriptors.header(id).set_pfn(pfn);
         pfn
     }
 

@@ -84,6 +84,8 @@ pub struct Pool {
     /// Position of the class among the classes, by class index.
     positions: Box<[u8; CLASSES]>,
     pub(crate) counters: Counters,
+    /// Moves of objects so far, a few counted as one; see free I2.
+    pub(crate) moves: AtomicU64,
     pub(crate) locks: Locks,
     pub(crate) release: Release,
     /// Free entries for handles, and for raw ones.
@@ -155,6 +157,7 @@ impl Pool {
             spread_asked: config.shards.is_some(),
             positions,
             counters: Counters::default(),
+            moves: AtomicU64::new(0),
             locks,
             release: config.release,
             handles: Stock::new(LeafUse::Handles, id),

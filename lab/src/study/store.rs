@@ -58,7 +58,9 @@ impl Store for Ours {
 
     fn discard(&mut self, first: usize, pages: usize) -> Result<(), LabError> {
         let (offset, length) = ((first * PAGE_SIZE) as u64, (pages * PAGE_SIZE) as u64);
-        self.disk.discard(offset, length).map_err(LabError::store(format!("{NAME}: discard")))
+        self.disk
+            .discard(offset, length)
+            .map_err(|error| LabError::store(format!("{NAME}: discard"))(error))
     }
 
     fn settle(&mut self) -> Result<(), LabError> {

@@ -83,7 +83,8 @@ impl Holder for Pooled {
     type Held = Handle;
 
     fn alloc(&self, object: &[u8]) -> Result<Handle, LabError> {
-        self.0.alloc(object).map_err(failed("alloc"))
+        // Said when it fails: a message made in advance would be part of every allocation's time.
+        self.0.alloc(object).map_err(|error| failed("alloc")(error))
     }
 
     fn free(&self, held: Handle) -> Result<(), LabError> {

@@ -95,7 +95,7 @@ impl<'a> Pages<'a> {
         for &at in order {
             let blob = &self.blobs[self.starts[at as usize]..self.starts[at as usize + 1]];
             let result = self.codec.decompress(stream, blob, black_box(&mut page));
-            result.map_err(LabError::store("codec"))?;
+            result.map_err(|error| LabError::store("codec")(error))?;
         }
         let elapsed = start.elapsed();
         let last = order.last().map(|&at| self.page(self.stored[at as usize]));
@@ -114,7 +114,7 @@ impl<'a> Pages<'a> {
         let start = Instant::now();
         for &(_, page) in assignment {
             let blob = self.codec.compress(stream, self.page(page));
-            black_box(blob.map_err(LabError::store("codec"))?);
+            black_box(blob.map_err(|error| LabError::store("codec")(error))?);
         }
         Ok(ns_per_page(start.elapsed(), assignment.len()))
     }

@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier};
 use std::thread::{self, ScopedJoinHandle};
 use std::time::Instant;
-use zsmalloc::{Handle, Memory, Pool, PoolConfig};
+use zsmalloc::{AllocError, Handle, Memory, Pool, PoolConfig};
 
 /// Objects freed by one call of `free_batch`.
 pub(super) const BATCH: usize = 512;
@@ -216,7 +216,7 @@ impl<'a> Worker<'a> {
             Mix::Alloc => {
                 for &length in &self.lengths[..most] {
                     let handle = self.pool.alloc_with(usize::from(length), |_| {});
-                    self.handles.push(handle.map_err(LabError::store("alloc"))?);
+                    self.handles.push(handle.map_err(refused)?);
                 }
             }
         }
@@ -246,7 +246,7 @@ impl<'a> Worker<'a> {
             object[..marked].copy_from_slice(&mark[..marked]);
         };
         let handle = self.pool.alloc_with(usize::from(length), fill);
-        self.handles.push(handle.map_err(LabError::store("alloc"))?);
+        self.handles.push(handle.map_err(refused)?);
         Ok(())
     }
 
@@ -276,6 +276,11 @@ impl<'a> Worker<'a> {
     fn wrong(&self) -> LabError {
         LabError::Wrong(format!("an object of thread {} is not what it stored", self.number))
     }
+}
+
+/// Made when it is needed: an error made in advance would be part of every operation's time.
+fn refused(error: AllocError) -> LabError {
+    LabError::store("alloc")(error)
 }
 
 fn foreign() -> LabError {

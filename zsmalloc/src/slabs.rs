@@ -1,0 +1,320 @@
+//! A slab allocator of numbers over one lazily touched table: where descriptors live.
+//!
+//! ```text
+//!   table   | slab 0 (unused) | slab 1: 25 words x 20 | slab 2: 131 words x 3 | ...
+//!                                |
+//!   Slab    units, used, next fresh item, list of freed ones (through their first word)
+//! ```
+//!
+//! The table is cut into slabs of 2048 bytes, each holding items of one length. A number is the
+//! offset of an item in units of `UNIT` words; 0 is none.
+//!
+//! Invariants
+//! - I1 a slab is in the partial list of its shard and length exactly when it has a free item and
+//!   at least one in use.
+//! - I2 an empty slab belongs to no length; beyond [`EMPTY_SLABS_HELD`] of them, whole pages of
+//!   such slabs are returned to the system.
+//!
+//! Lock: whoever has the `State`.
+
+use std::sync::Arc;
+
+use host::sync::atomic::{AtomicU32, Ordering};
+use host::{FailureInjector, HostError, PAGE_SIZE, Table};
+
+use crate::error::AllocError;
+use crate::pool::SHARDS_MAX;
+
+/// Bytes of a slab: half a page, as half of one is empty on average, for each of some 35 lengths.
+/// Under loom, where each word costs, room for a few short items.
+const SLAB_BYTES: usize = if cfg!(loom) { 128 } else { PAGE_SIZE / 2 };
+/// Words of a slab.
+pub(crate) const SLAB_WORDS: usize = SLAB_BYTES / size_of::<u32>(); // 512
+/// Empty slabs kept touched before they are returned together: one call for many pages.
+const EMPTY_SLABS_HELD: usize = 64;
+/// End of a slab's list of freed items.
+const END: u16 = u16::MAX;
+
+/// A table of items that are multiples of `UNIT` words long.
+pub(crate) struct Slabs<const UNIT: usize> {
+    words: Table<AtomicU32>,
+}
+
+/// Which parts of the table are in use.
+pub(crate) struct State {
+    slabs: Vec<Slab>,
+    /// First partial slab by shard and length in units; 0 = none. Shards have slabs of their own,
+    /// so that two CPUs do not write to items on one cache line.
+    partial: [Box<[u32]>; SHARDS_MAX],
+    /// Empty slabs whose page is touched, and those whose page was returned, unless a neighbour
+    /// in use kept it.
+    empty: Vec<u32>,
+    returned: Vec<u32>,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Slab {
+    shard: u8,
+    units: u16,
+    used: u16,
+    /// Items handed out at least once; the rest of the page was never touched.
+    fresh: u16,
+    freed: u16,
+    prev: u32,
+    next: u32,
+}
+
+impl<const UNIT: usize> Slabs<UNIT> {
+    const SLAB_UNITS: usize = SLAB_WORDS / UNIT;
+    /// A number counts units, in 32 bits.
+    const SLABS_MAX: usize = (u32::MAX as usize + 1) / Self::SLAB_UNITS - 1;
+
+    /// Room for at most `slabs` slabs; nothing is touched yet.
+    pub(crate) fn reserve(
+        slabs: usize,
+        faults: Option<Arc<FailureInjector>>,
+    ) -> Result<Slabs<UNIT>, HostError> {
+        let words = (slabs.min(Self::SLABS_MAX - 1) + 1) * SLAB_WORDS;
+        Ok(Slabs { words: Table::with_faults(words, faults)? })
+    }
+
+    /// An item of `units` units for a shard; its words hold whatever they held.
+    pub(crate) fn alloc(
+        &self,
+        state: &mut State,
+        units: usize,
+        shard: usize,
+    ) -> Result<u32, AllocError> {
+        let slab = match state.partial[shard][units] {
+            0 => self.start_slab(state, units as u16, shard as u8)?,
+            slab => slab,
+        };
+        Ok(self.take(state, slab))
+    }
+
+    /// Gives an item back.
+    pub(crate) fn free(&self, state: &mut State, number: u32) {
+        let slab = number / Self::SLAB_UNITS as u32;
+        let offset = (number % Self::SLAB_UNITS as u32) as u16;
+        let entry = &mut state.slabs[slab as usize];
+        let was_full = entry.used == Self::capacity(entry);
+        self.set_link(number, std::mem::replace(&mut entry.freed, offset));
+        entry.used -= 1;
+        let empty = entry.used == 0;
+        match (was_full, empty) {
+            (true, false) => state.link(slab),
+            (false, true) => state.unlink(slab),
+            (true, true) | (false, false) => {}
+        }
+        if empty {
+            self.retire(state, slab);
+        }
+    }
+
+    /// Words `words` of the item `number`.
+    #[inline]
+    pub(crate) fn words(&self, number: u32, words: std::ops::Range<usize>) -> &[AtomicU32] {
+        let first = number as usize * UNIT;
+        self.words.slice(first + words.start..first + words.end)
+    }
+
+    /// Bytes held: touched pages, and what is kept about them.
+    pub(crate) fn held_bytes(&self, state: &State) -> u64 {
+        let lists = state.slabs.capacity() * size_of::<Slab>()
+            + (state.empty.capacity() + state.returned.capacity()) * size_of::<u32>()
+            + state.partial.iter().map(|heads| size_of_val(&**heads)).sum::<usize>();
+        self.mapped_bytes() + self.words.heap_bytes() + lists as u64
+    }
+
+    /// The part of [`Slabs::held_bytes`] that lies in the table.
+    pub(crate) fn mapped_bytes(&self) -> u64 {
+        self.words.held_bytes()
+    }
+
+    /// The addresses reserved.
+    pub(crate) fn range(&self) -> std::ops::Range<usize> {
+        self.words.range()
+    }
+
+    fn capacity(slab: &Slab) -> u16 {
+        Self::SLAB_UNITS as u16 / slab.units
+    }
+
+    fn start_slab(&self, state: &mut State, units: u16, shard: u8) -> Result<u32, AllocError> {
+        self.words.extend().map_err(|_| AllocError::OutOfDescriptors)?;
+        let slab = match state.empty.pop().or_else(|| state.returned.pop()) {
+            Some(slab) => slab,
+            None if state.slabs.len() * SLAB_WORDS < self.words.len() => {
+                state.slabs.push(Slab::default());
+                state.slabs.len() as u32 - 1
+            }
+            None => return Err(AllocError::OutOfDescriptors),
+        };
+        let first = slab as usize * SLAB_WORDS;
+        self.words.touch(first..first + SLAB_WORDS);
+        state.slabs[slab as usize] = Slab { shard, units, freed: END, ..Slab::default() };
+        state.link(slab);
+        Ok(slab)
+    }
+
+    fn take(&self, state: &mut State, slab: u32) -> u32 {
+        let entry = &mut state.slabs[slab as usize];
+        let base = slab * Self::SLAB_UNITS as u32;
+        let number = if entry.freed == END {
+            entry.fresh += 1;
+            base + u32::from((entry.fresh - 1) * entry.units)
+        } else {
+            let number = base + u32::from(entry.freed);
+            entry.freed = self.link(number);
+            number
+        };
+        entry.used += 1;
+        if entry.used == Self::capacity(entry) {
+            state.unlink(slab);
+        }
+        number
+    }
+
+    fn retire(&self, state: &mut State, slab: u32) {
+        state.empty.push(slab);
+        if state.empty.len() > EMPTY_SLABS_HELD {
+            state.empty.sort_unstable();
+            for run in state.empty.chunk_by(|a, b| a + 1 == *b) {
+                let first = run[0] as usize * SLAB_WORDS;
+                // Refused by the system, the pages stay held and are used again as they are.
+                let _ = self.words.discard(first..first + run.len() * SLAB_WORDS);
+            }
+            let returned = std::mem::take(&mut state.empty);
+            state.returned.extend(returned);
+        }
+    }
+
+    fn link(&self, number: u32) -> u16 {
+        // relaxed: links of freed items are read and written with the state in hand.
+        self.words[number as usize * UNIT].load(Ordering::Relaxed) as u16
+    }
+
+    fn set_link(&self, number: u32, next: u16) {
+        // relaxed: as in `link`.
+        self.words[number as usize * UNIT].store(u32::from(next), Ordering::Relaxed);
+    }
+}
+
+impl State {
+    /// Nothing in use; items have at most `units_max` units.
+    pub(crate) fn new(units_max: usize) -> State {
+        State {
+            slabs: vec![Slab::default()], // slab 0 is never used: number 0 means none
+            partial: std::array::from_fn(|_| vec![0; units_max + 1].into_boxed_slice()),
+            empty: Vec::new(),
+            returned: Vec::new(),
+        }
+    }
+
+    /// Puts a slab at the head of the partial list of its length.
+    fn link(&mut self, slab: u32) {
+        let Slab { shard, units, .. } = self.slabs[slab as usize];
+        let first = &mut self.partial[usize::from(shard)][usize::from(units)];
+        let head = std::mem::replace(first, slab);
+        self.slabs[slab as usize].prev = 0;
+        self.slabs[slab as usize].next = head;
+        if head != 0 {
+            self.slabs[head as usize].prev = slab;
+        }
+    }
+
+    fn unlink(&mut self, slab: u32) {
+        let Slab { shard, units, prev, next, .. } = self.slabs[slab as usize];
+        match prev {
+            0 => self.partial[usize::from(shard)][usize::from(units)] = next,
+            prev => self.slabs[prev as usize].next = next,
+        }
+        if next != 0 {
+            self.slabs[next as usize].prev = prev;
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const SLABS_PER_PAGE: usize = PAGE_SIZE / SLAB_BYTES;
+    const UNITS_MAX: usize = 267;
+    const SLAB_UNITS: u32 = SLAB_WORDS as u32;
+
+    /// The naive twin: who owns each unit of the table.
+    #[derive(Default)]
+    struct Twin {
+        owners: std::collections::HashMap<u32, u32>,
+        live: Vec<(u32, u32)>,
+    }
+
+    impl Twin {
+        fn add(&mut self, number: u32, units: u32) {
+            assert!(number >= SLAB_UNITS, "slab 0 is never used");
+            for unit in number..number + units {
+                assert_eq!(self.owners.insert(unit, units), None, "unit {unit} has two owners");
+                assert_eq!(unit / SLAB_UNITS, number / SLAB_UNITS, "in one slab");
+            }
+            self.live.push((number, units));
+        }
+
+        fn remove(&mut self, which: usize) -> u32 {
+            let (number, units) = self.live.swap_remove(which % self.live.len());
+            for unit in number..number + units {
+                assert_eq!(self.owners.remove(&unit), Some(units));
+            }
+            number
+        }
+
+        /// Slabs that cannot be empty.
+        fn slabs(&self) -> usize {
+            let slabs = self.live.iter().map(|(number, _)| number / SLAB_UNITS);
+            slabs.collect::<std::collections::HashSet<_>>().len()
+        }
+    }
+
+    proptest! {
+        /// No unit has two owners, and what is held is what is used, but for the slabs kept.
+        #[test]
+        fn items_never_overlap(
+            steps in prop::collection::vec(
+                (any::<bool>(), 1usize..=UNITS_MAX, any::<usize>()), 1..600),
+        ) {
+            let slabs = Slabs::<1>::reserve(600, None).expect("address space");
+            let (mut state, mut twin) = (State::new(UNITS_MAX), Twin::default());
+            for (add, units, which) in steps {
+                if add || twin.live.is_empty() {
+                    let number = slabs.alloc(&mut state, units, units % 2).expect("room");
+                    twin.add(number, units as u32);
+                } else {
+                    slabs.free(&mut state, twin.remove(which));
+                }
+                let pages = slabs.mapped_bytes() as usize / PAGE_SIZE;
+                let most = twin.slabs() + EMPTY_SLABS_HELD + 1;
+                prop_assert!(pages * SLABS_PER_PAGE >= twin.slabs() && pages <= most);
+            }
+            while !twin.live.is_empty() {
+                slabs.free(&mut state, twin.remove(0));
+            }
+            prop_assert!(slabs.mapped_bytes() as usize <= (EMPTY_SLABS_HELD + 1) * PAGE_SIZE);
+        }
+    }
+
+    #[test]
+    fn a_full_table_is_an_error_and_recovers() {
+        let slabs = Slabs::<4>::reserve(1, None).expect("address space");
+        let (mut state, mut numbers) = (State::new(1), Vec::new());
+        let error = loop {
+            match slabs.alloc(&mut state, 1, 0) {
+                Ok(number) => numbers.push(number),
+                Err(error) => break error,
+            }
+        };
+        assert_eq!((error, numbers.len()), (AllocError::OutOfDescriptors, SLAB_WORDS / 4));
+        slabs.free(&mut state, numbers[0]);
+        assert_eq!(slabs.alloc(&mut state, 1, 0), Ok(numbers[0]));
+    }
+}
