@@ -226,8 +226,10 @@ impl Pool {
         let slack = class.shape.size - len as u16;
         let place = Place::new(slot.pfn, index, slot.object, slack);
         let object = Object { pool: self, place, entry };
-        self.charge(class, place, len)?;
-        Ok(object)
+        match self.charge(class, place, len) {
+            Ok(()) => Ok(object),
+            Err(error) => self.charge_next_door(class, object, len).ok_or(error),
+        }
     }
 
     /// The first shard of a class.
@@ -417,7 +419,7 @@ impl Pool {
 
     /// Counts the frames that writing `len` bytes at `place` touches for the first time.
     #[inline]
-    fn charge(&self, class: &Class, place: Place, len: usize) -> Result<(), AllocError> {
+    pub(crate) fn charge(&self, class: &Class, place: Place, len: usize) -> Result<(), AllocError> {
         let arena = &self.memory.arena;
         let (first, last) = zspage::frames_of(class.shape, place, len);
         let untouched = (first..last + 1).map(|pfn| u64::from(!arena.is_resident(pfn))).sum();
