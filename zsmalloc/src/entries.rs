@@ -7,17 +7,19 @@
 //! ```
 //!
 //! A handle needs a slot and an entry, and both are taken and given in one hold of the class lock.
-//! Whole blocks move between the classes and the stock, so that no class keeps more than two.
+//! Whole blocks move between the classes and the stock, so that no class keeps more than two. Where
+//! there can be no new leaf, a class without entries gets the chain of another one.
 //!
-//! Invariant: an entry of these leaves is in one chain, or a handle names it.
+//! Invariant: an entry of these leaves is in one chain, or a handle names it, or a thread brings it
+//! to another chain, which the pool counts as in transit.
 //!
 //! Locks: a class's chains are under the class lock; the stock has its own, rank HandleShard, taken
-//! under a class lock once for a block.
+//! under a class lock once for a block. One class lock at a time.
 
 use host::sync::atomic::Ordering;
-use host::{Lock, Rank};
+use host::{Lock, LockGuard, Rank};
 
-use crate::class::State as ClassState;
+use crate::class::{Class, State as ClassState};
 use crate::error::AllocError;
 use crate::leaf::{LEAF_CELLS, LeafId, LeafUse, Leaves};
 use crate::pool::Pool;
@@ -62,6 +64,16 @@ impl Entries {
         Ok(entry)
     }
 
+    /// Takes a chain as a whole; nothing where there is none.
+    fn take_chain(&mut self) -> Option<Chain> {
+        if self.first == 0 {
+            (self.first, self.count) = (std::mem::take(&mut self.spare), BLOCK);
+        }
+        let chain = Chain { first: std::mem::take(&mut self.first), len: self.count };
+        self.count = 0;
+        (chain.first != 0).then_some(chain)
+    }
+
     /// Gives an entry back; to the stock, a block at a time, what the class need not keep.
     #[inline(always)]
     pub(crate) fn give(&mut self, entry: u32, stock: &Stock, leaves: &Leaves) {
@@ -77,6 +89,13 @@ impl Entries {
             }
         }
     }
+}
+
+/// Entries on their way from one class to another.
+#[must_use = "these entries belong in a class"]
+struct Chain {
+    first: u32,
+    len: u32,
 }
 
 impl ClassState {
@@ -101,11 +120,64 @@ impl ClassState {
         self.give_handle(entry, pool);
     }
 
+    /// The free entries for handles of the given kind.
+    fn entries_of(&mut self, kind: LeafUse) -> &mut Entries {
+        if kind == LeafUse::Raw { &mut self.raw_entries } else { &mut self.entries }
+    }
+
+    /// Enters the entries of another class.
+    fn adopt_entries(&mut self, chain: Chain, kind: LeafUse, pool: &Pool) {
+        let leaves = &pool.memory.leaves;
+        let stock = if kind == LeafUse::Raw { &pool.raw_handles } else { &pool.handles };
+        let mut next = chain.first;
+        for _ in 0..chain.len {
+            // Read before the entry gets a new neighbour.
+            let after = leaves.chained(next);
+            self.entries_of(kind).give(std::mem::replace(&mut next, after), stock, leaves);
+        }
+    }
+
     /// Gives the entry of an owned handle back.
     #[inline]
     pub(crate) fn give_handle(&mut self, entry: u32, pool: &Pool) {
         self.entries.give(entry, &pool.handles, &pool.memory.leaves);
         self.handles -= 1;
+    }
+}
+
+impl Pool {
+    /// Brings free entries of the given kind to a class that has none, which is locked then;
+    /// nothing where no class has any. Waits for each class that is in use, one at a time, with no
+    /// lock held.
+    #[cold]
+    pub(crate) fn fetch_entries<'p>(
+        &'p self,
+        class: &'p Class,
+        kind: LeafUse,
+    ) -> Option<LockGuard<'p, ClassState>> {
+        let take = |mut state: LockGuard<'_, ClassState>| {
+            let chain = state.entries_of(kind).take_chain();
+            if chain.is_some() {
+                // Before the lock is given up: the entries are now in no chain.
+                self.departs();
+                state.operations += 1;
+            }
+            chain
+        };
+        let mut busy = Vec::new();
+        let idle = self.classes().iter().find_map(|other| match self.try_lock(other) {
+            Some(state) => take(state),
+            None => {
+                busy.push(other);
+                None
+            }
+        });
+        let found = idle.or_else(|| busy.into_iter().find_map(|other| take(self.lock(other))));
+        let chain = found?;
+        let mut state = self.lock(class);
+        state.adopt_entries(chain, kind, self);
+        self.arrived(1);
+        Some(state)
     }
 }
 

@@ -362,7 +362,14 @@ impl Pool {
             None => self.lock_met(class),
         };
         let entry = match handle {
-            Some(purpose) => state.take_entry(purpose, self)?,
+            Some(purpose) => match state.take_entry(purpose, self) {
+                Ok(entry) => entry,
+                Err(error) => {
+                    drop(state);
+                    state = self.fetch_entries(class, purpose).ok_or(error)?;
+                    state.take_entry(purpose, self)?
+                }
+            },
             None => 0,
         };
         if let Some(slot) = state.take_slot(&list, entry) {

@@ -106,6 +106,36 @@ fn a_full_table_of_cells_refuses_and_recovers() {
     pool.free_handle(handle).expect("ours");
 }
 
+/// One leaf, and classes enough for each to keep a part of its entries.
+#[test]
+fn free_entries_of_other_classes_are_found() {
+    let entries_max = 2 * LEAF_CELLS as u64;
+    let fill = |pool: &Pool, len: fn(usize) -> usize| {
+        let alloc = |seed| pool.alloc(&pattern(seed, len(seed)));
+        let handles: Vec<_> = (0..).map_while(|seed| alloc(seed).ok()).collect();
+        assert_eq!(pool.alloc(b"one more").err(), Some(AllocError::OutOfCells));
+        assert_eq!(pool.check().expect("no defect").objects, 1 + handles.len() as u64);
+        for (seed, handle) in handles.iter().enumerate() {
+            assert_eq!(*pool.read(handle).expect("ours"), pattern(seed, len(seed))[..]);
+        }
+        handles
+    };
+    let pool = pool(&memory(MemoryConfig { arena_frames: 1 << 14, entries_max, ..CONFIG }));
+    let raw = pool.alloc_raw(b"the other leaf").expect("room");
+    for len in [|seed| 1 + seed % 29 * 40, |_| 100, |seed| 1 + seed % 31 * 130] {
+        let handles = fill(&pool, len);
+        assert_eq!(handles.len(), LEAF_CELLS, "every entry there is");
+        pool.free_batch(handles).expect("ours");
+        assert_eq!(pool.check().expect("no defect").objects, 1);
+    }
+    let entries = LEAF_CELLS / 2 - 1;
+    let raws: Vec<_> = (0..entries).map(|seed| pool.alloc_raw(&[1; 4000][seed * 15..])).collect();
+    assert!(raws.iter().all(Result::is_ok), "raw entries take two cells each");
+    assert_eq!(pool.alloc_raw(b"one more"), Err(AllocError::OutOfCells));
+    raws.into_iter().flatten().chain([raw]).for_each(|raw| pool.free_raw(raw).expect("ours"));
+    assert_eq!(pool.check().expect("no defect").objects, 0);
+}
+
 #[test]
 fn a_full_table_of_descriptors_refuses_and_recovers() {
     let pool = pool(&memory(CONFIG));
