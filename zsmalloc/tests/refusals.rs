@@ -252,3 +252,31 @@ fn a_pinned_object_does_not_stop_the_compaction_of_its_class() {
     drop(guards);
     pool.check().expect("no defect");
 }
+
+/// Each class's old zspage goes back before the next class needs frames to move to.
+#[test]
+fn frames_for_one_zspage_are_enough_to_pack_every_class() {
+    let memory = memory(MemoryConfig { arena_frames: 1 << 12, entries_max: 1 << 15, ..CONFIG });
+    let pool = pool(&memory);
+    let shape = |class| pool.geometry().shape(class);
+    let classes = || pool.geometry().classes().filter(|&class| shape(class).frames == 8);
+    let resident = || pool.stats().object_bytes_resident / 4096;
+    let mut kept = Vec::new();
+    for size in classes().map(|class| usize::from(shape(class).size)) {
+        let slots = 8 * 4096 / size;
+        let mut handles: Vec<_> =
+            (0..slots).map(|_| pool.alloc(&pattern(size, size)).expect("room")).collect();
+        kept.push((size, handles.swap_remove(slots / 2)));
+        pool.free_batch(handles).expect("ours");
+    }
+    assert!(kept.len() > 10, "{} classes have zspages of 8 frames", kept.len());
+    assert_eq!(resident(), 8 * kept.len() as u64, "frames go back with their zspage");
+    let mut rest: Vec<_> = std::iter::from_fn(|| memory.frames(8).ok()).collect();
+    drop(rest.pop().expect("for one zspage"));
+    pool.compact();
+    assert_eq!(resident(), kept.len() as u64, "one frame each");
+    for (size, handle) in &kept {
+        assert_eq!(*pool.read(handle).expect("ours"), pattern(*size, *size)[..]);
+    }
+    pool.check().expect("no defect");
+}
