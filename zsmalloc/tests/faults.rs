@@ -244,6 +244,7 @@ impl Twin {
         let objects = self.handles.len() + self.raws.len() + cells.sum::<usize>();
         assert_eq!((found.objects, found.in_flight), (objects as u64, 0));
         self.pool.memory().check_zone().expect("no defect in the zone");
+        self.pool.memory().check_free_held().expect("no defect");
         self.expect_whole();
     }
 
@@ -288,6 +289,7 @@ impl Twin {
         drop(self);
         memory.release(0);
         let zone = memory.check_zone().expect("no defect in the zone");
+        memory.check_free_held().expect("no defect");
         assert_eq!(zone.allocated_frames, 0, "every frame is free");
         Capacity::of(&memory)
     }
