@@ -91,8 +91,10 @@ pub struct Pool {
     pub(crate) raw_handles: Stock,
     /// Held by the thread that compacts.
     pub(crate) compacting: Mutex<()>,
-    /// Set by the first free after a compaction by the worker; operations at its last look.
+    /// Set by the first free after a compaction by the worker; during that compaction; operations
+    /// at its last look.
     stirred: AtomicBool,
+    settling: AtomicBool,
     looked_at: AtomicU64,
 }
 
@@ -161,6 +163,7 @@ impl Pool {
             raw_handles: Stock::new(LeafUse::Raw, id),
             compacting: Mutex::new(()),
             stirred: AtomicBool::new(false),
+            settling: AtomicBool::new(false),
             looked_at: AtomicU64::new(0),
         });
         pool.memory.enter_pool(&pool);
@@ -301,10 +304,11 @@ impl Pool {
         }
     }
 
-    /// True when no object was freed since the worker compacted the pool.
+    /// True when no object was freed since the worker compacted the pool, and it has done so.
     pub fn is_settled(&self) -> bool {
-        // relaxed: a hint.
-        !self.stirred.load(Ordering::Relaxed)
+        // Acquire, twice: pairs with the Releases in `settle`. Who sees that nothing is stirred
+        // sees that the worker is at it, and who sees that it is not any more sees what it did.
+        !self.stirred.load(Ordering::Acquire) && !self.settling.load(Ordering::Acquire)
     }
 
     /// Compacts the pool if objects were freed and nothing changed since the last call; false
@@ -319,11 +323,15 @@ impl Pool {
             return false;
         }
         let Some(_turn) = self.turn_to_compact() else { return false };
-        // Before the compaction: a free during it asks for the next. relaxed: hints.
-        self.stirred.store(false, Ordering::Relaxed);
+        // relaxed: published by the next store.
+        self.settling.store(true, Ordering::Relaxed);
+        // Before the compaction: a free during it asks for the next. Pairs with `is_settled`.
+        self.stirred.store(false, Ordering::Release);
         self.compact_all();
         // Nobody met for a while. relaxed: a hint.
         self.spread.store(self.spread_asked, Ordering::Relaxed);
+        // Pairs with the Acquire in `is_settled`.
+        self.settling.store(false, Ordering::Release);
         true
     }
 
