@@ -303,6 +303,25 @@ fn free_against_an_allocation_that_takes_its_zspage_over() {
     });
 }
 
+/// A zspage that only changed its shard is looked for again.
+#[test]
+fn migration_against_an_allocation_that_takes_its_zspage_over() {
+    model(|| {
+        let pool = pool();
+        let one = in_second_shard(&pool);
+        let from = pfns(&pool)[0];
+        let other = Arc::clone(&pool);
+        let taker = thread::spawn(move || other.alloc(&[3; SIZE]).expect("room"));
+        let frames = pool.memory().frames(1).expect("room");
+        let moved = pool.migrate(from, frames);
+        assert!(matches!(moved, Ok(()) | Err(MigrateError::Busy(_))), "{moved:?}");
+        let three = taker.join().expect("taker");
+        assert_eq!(pool.read(&one).expect("ours")[..], [1; SIZE - 1]);
+        expect(&pool, &three, 3);
+        check(&pool, 2);
+    });
+}
+
 /// The batch looks at the shard before it locks, too.
 #[test]
 fn batch_free_against_an_allocation_that_takes_its_zspage_over() {
