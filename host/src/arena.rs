@@ -231,6 +231,17 @@ impl Arena {
         self.resident_frames.load(Ordering::Relaxed)
     }
 
+    /// Counts the resident frames that nobody has claimed; exact when nobody is busy.
+    pub fn resident_unclaimed(&self) -> u64 {
+        let unclaimed = |(index, resident): (usize, &AtomicU64)| {
+            // relaxed: a count of single bits, as in `count`.
+            let claimed = self.claimed[index].load(Ordering::Relaxed);
+            // relaxed: the same.
+            u64::from((resident.load(Ordering::Relaxed) & !claimed).count_ones())
+        };
+        self.resident.held().map(unclaimed).sum()
+    }
+
     /// Frames past the arena count as clear.
     fn count(&self, bitmap: &Table<AtomicU64>, raw: RawRun) -> u32 {
         let bits = bits_of(raw);
@@ -370,7 +381,7 @@ impl Drop for Arena {
     /// A token that is still out must not pass for one of a later arena's.
     fn drop(&mut self) {
         // relaxed: the value is this thread's alone.
-        if self.claimed.any_held(|word| word.load(Ordering::Relaxed) != 0) {
+        if self.claimed.held().any(|(_, word)| word.load(Ordering::Relaxed) != 0) {
             self.keep_number();
         }
     }

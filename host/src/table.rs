@@ -176,16 +176,16 @@ impl<T: Zeroed> Table<T> {
         start..end.max(start)
     }
 
-    /// Whether `test` holds for an entry on a page that is held.
-    pub(crate) fn any_held(&self, test: impl Fn(&T) -> bool) -> bool {
+    /// The entries on pages that are held, with their indices.
+    pub(crate) fn held(&self) -> impl Iterator<Item = (usize, &T)> {
         let width = u64::BITS as usize;
-        let held = |page: &usize| {
+        let held = move |page: &usize| {
             // relaxed: a bit of accounting, as in `hold`.
             self.held[page / width].load(Ordering::Relaxed) >> (page % width) & 1 == 1
         };
         let pages = (0..self.len().div_ceil(Self::PER_PAGE)).filter(held);
-        let mut entries = pages.flat_map(|page| page * Self::PER_PAGE..(page + 1) * Self::PER_PAGE);
-        entries.any(|entry| self.get(entry).is_some_and(&test))
+        let entries = pages.flat_map(|page| page * Self::PER_PAGE..(page + 1) * Self::PER_PAGE);
+        entries.filter_map(|index| Some((index, self.get(index)?)))
     }
 
     /// Recounts the held bits and compares them with the counter (T2); for when nobody is busy.

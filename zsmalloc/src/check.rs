@@ -5,7 +5,7 @@
 //! reference names. The totals are compared with the sums at the end; where objects came or went
 //! while other classes were walked, a difference of totals is reported as motion, not as a defect.
 //!
-//! Invariants checked: descriptor I1, I2; group I1, I2; class I1 to I3; entries; pool I1.
+//! Invariants checked: descriptor I1, I2; group I1 to I3; class I1 to I3; entries; pool I1.
 //!
 //! Locks: one class lock at a time; cells are looked at, not locked.
 
@@ -16,7 +16,6 @@ use host::sync::atomic::Ordering;
 
 use crate::class::{Class, State};
 use crate::descriptor::{Descriptor, DescriptorId};
-use crate::entries::Stock;
 use crate::group::{GROUPS, Groups, LISTS};
 use crate::leaf::LeafUse;
 use crate::pool::Pool;
@@ -41,28 +40,33 @@ pub struct PoolCheck {
 }
 
 /// Entries of handles, as a walk finds them.
-#[derive(Clone, Copy, Default)]
+#[derive(Default)]
 struct EntryCount {
     /// Behind objects.
     handles: u64,
     raw: u64,
-    /// In the chains of classes.
-    free: u64,
-    raw_free: u64,
+    /// In the chains of classes and stocks, each by its number.
+    free: Vec<u32>,
+    raw_free: Vec<u32>,
     /// Handles, as the classes count them.
     handles_kept: i64,
 }
 
 impl EntryCount {
-    /// Every entry is behind an object, in a class's chains, or in the stock, of which there are
-    /// given all entries and those in it: for handles, for raw ones.
-    fn check(
-        self,
-        [(all, stock), (all_raw, stock_raw)]: [(u64, u64); 2],
-    ) -> Result<(), PoolDefect> {
+    /// Every entry is behind an object or in one chain. Given are all there are: for handles, for
+    /// raw ones.
+    fn check(mut self, [all, all_raw]: [u64; 2]) -> Result<(), PoolDefect> {
         expect_equal("handles", self.handles as i64, self.handles_kept)?;
-        expect_equal("entries of handles", self.handles + self.free + stock, all)?;
-        expect_equal("entries of raw handles", self.raw + self.raw_free + stock_raw, all_raw)
+        expect_equal("entries of handles", self.handles + self.free.len() as u64, all)?;
+        expect_equal("entries of raw handles", self.raw + self.raw_free.len() as u64, all_raw)?;
+        for chained in [&mut self.free, &mut self.raw_free] {
+            chained.sort_unstable();
+            let twice = chained.windows(2).find(|two| two[0] == two[1]);
+            if let Some(twice) = twice {
+                return Err(PoolDefect(format!("entry {} is chained twice", twice[0])));
+            }
+        }
+        Ok(())
     }
 }
 
@@ -81,7 +85,7 @@ impl fmt::Display for PoolDefect {
 
 impl std::error::Error for PoolDefect {}
 
-fn expect_equal<T: PartialEq + fmt::Debug>(
+pub(crate) fn expect_equal<T: PartialEq + fmt::Debug>(
     what: impl fmt::Display,
     counted: T,
     kept: T,
@@ -106,15 +110,16 @@ impl Pool {
             self.check_class(class, &mut found, &mut entries)?;
         }
         // Read before the operations are, so that whatever came in between is seen there.
-        let (stats, stocks) = (self.stats(), [&self.handles, &self.raw_handles]);
-        let stocks = stocks.map(Stock::entries);
+        let (stats, leaves) = (self.stats(), &self.memory.leaves);
+        let all = self.handles.check(leaves, &mut entries.free)?;
+        let all_raw = self.raw_handles.check(leaves, &mut entries.raw_free)?;
         found.moved = self.operations() - before.0;
         found.in_flight += before.1 + self.in_transit();
         if found.moved == 0 && found.in_flight == 0 {
             expect_equal("mem_used_total", found.mem_used_total, stats.mem_used_total)?;
             let (counted, kept) = (found.object_bytes_resident, stats.object_bytes_resident);
             expect_equal("object_bytes_resident", counted, kept)?;
-            entries.check(stocks)?;
+            entries.check([all, all_raw])?;
         }
         Ok(found)
     }
@@ -133,12 +138,15 @@ impl Pool {
         let (list, mut state) = (self.list(class), class.lock());
         state.file_active(&list);
         entries.handles_kept += state.handles;
-        entries.free += state.entries.len();
-        entries.raw_free += state.raw_entries.len();
+        let leaves = &self.memory.leaves;
+        state.entries.check(leaves, &mut entries.free)?;
+        state.raw_entries.check(leaves, &mut entries.raw_free)?;
         let (mut objects, mut counts) = (0, [0; GROUPS]);
         for to in 0..LISTS {
             let mut prev = DescriptorId::NONE;
-            for id in list.walk(state.groups.head(to)) {
+            let (head, filled) = (state.groups.head(to), state.groups.is_filled(to));
+            expect_equal(format_args!("list {to} has zspages"), head.is_some(), filled)?;
+            for id in list.walk(head) {
                 let zspage = list.get(id);
                 let here = format!(
                     "class {} shard {} list {to} zspage {}",

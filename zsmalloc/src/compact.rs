@@ -103,9 +103,7 @@ impl Pool {
 
     pub(crate) fn compact_all(&self) -> u64 {
         let freed: u64 = self.sharded().rev().map(|shards| self.merge(shards, u64::MAX)).sum();
-        let mut leaving = Leaving::NONE;
-        self.sharded().for_each(|shards| self.trim(&shards[0], &mut leaving));
-        self.release_zspages(leaving);
+        self.sharded().for_each(|shards| self.trim(&shards[0]));
         self.memory.release_soon();
         // relaxed: a total.
         self.counters.compacted.fetch_add(freed, Ordering::Relaxed);
@@ -177,9 +175,9 @@ impl Pool {
         Step { unsorted, stuck: (step.moved == 0).then_some(source), ..step }
     }
 
-    /// Moves the objects of the one sparse zspage to untouched frames, where that frees any. For
-    /// the time of the pass both are there: the limit may be overshot by a zspage for each class.
-    fn trim(&self, class: &Class, leaving: &mut Leaving) {
+    /// Moves the objects of the one sparse zspage to untouched frames, where that frees any. While
+    /// they move both zspages are there: the limit may be overshot by the frames of one.
+    fn trim(&self, class: &Class) {
         let list = self.list(class);
         let sparse = |state: &mut State| {
             state.file_active(&list);
@@ -192,16 +190,18 @@ impl Pool {
         let Ok(target) = self.new_untouched_zspage(class) else { return };
         let mut moving = self.lock_moving(class);
         let state = &mut *moving.state;
+        let mut leaving = Leaving::NONE;
         let source = sparse(state);
         state.insert_zspage(&list, target);
         if let Some(source) = source {
-            self.move_objects(class, state, (source, target), OBJECTS_MAX, leaving);
+            self.move_objects(class, state, (source, target), OBJECTS_MAX, &mut leaving);
         }
         if list.header(target).in_use() == 0 && state.settle(&list, target, 0) {
             leaving.push(self, target);
         }
         drop(moving);
         self.arrived(1);
+        self.release_zspages(leaving);
     }
 
     /// Touched frames of a zspage beyond those that its objects would fill.

@@ -7,17 +7,20 @@
 //! ```
 //!
 //! A handle needs a slot and an entry, and both are taken and given in one hold of the class lock.
-//! Whole blocks move between the classes and the stock, so that no class keeps more than two.
+//! Whole blocks move between the classes and the stock, so that no class keeps more than two. Where
+//! there can be no new leaf, a class without entries gets the chain of another one.
 //!
-//! Invariant: an entry of these leaves is in one chain, or a handle names it.
+//! Invariant: an entry of these leaves is in one chain, or a handle names it, or a thread brings it
+//! to another chain, which the pool counts as in transit.
 //!
 //! Locks: a class's chains are under the class lock; the stock has its own, rank HandleShard, taken
-//! under a class lock once for a block.
+//! under a class lock once for a block. One class lock at a time.
 
 use host::sync::atomic::Ordering;
-use host::{Lock, Rank};
+use host::{Lock, LockGuard, Rank};
 
-use crate::class::State as ClassState;
+use crate::check::PoolDefect;
+use crate::class::{Class, State as ClassState};
 use crate::error::AllocError;
 use crate::leaf::{LEAF_CELLS, LeafId, LeafUse, Leaves};
 use crate::pool::Pool;
@@ -38,9 +41,10 @@ pub(crate) struct Entries {
 }
 
 impl Entries {
-    /// Entries in the chains.
-    pub(crate) fn len(&self) -> u64 {
-        u64::from(self.count) + if self.spare == 0 { 0 } else { u64::from(BLOCK) }
+    /// Walks both chains: adds their entries to `found`.
+    pub(crate) fn check(&self, leaves: &Leaves, found: &mut Vec<u32>) -> Result<(), PoolDefect> {
+        leaves.walk(self.first, self.count, found)?;
+        leaves.walk(self.spare, if self.spare == 0 { 0 } else { BLOCK }, found)
     }
 
     /// Takes an entry; from the stock, where the class has none.
@@ -62,6 +66,16 @@ impl Entries {
         Ok(entry)
     }
 
+    /// Takes a chain as a whole; nothing where there is none.
+    fn take_chain(&mut self) -> Option<Chain> {
+        if self.first == 0 {
+            (self.first, self.count) = (std::mem::take(&mut self.spare), BLOCK);
+        }
+        let chain = Chain { first: std::mem::take(&mut self.first), len: self.count };
+        self.count = 0;
+        (chain.first != 0).then_some(chain)
+    }
+
     /// Gives an entry back; to the stock, a block at a time, what the class need not keep.
     #[inline(always)]
     pub(crate) fn give(&mut self, entry: u32, stock: &Stock, leaves: &Leaves) {
@@ -77,6 +91,13 @@ impl Entries {
             }
         }
     }
+}
+
+/// Entries on their way from one class to another.
+#[must_use = "these entries belong in a class"]
+struct Chain {
+    first: u32,
+    len: u32,
 }
 
 impl ClassState {
@@ -101,11 +122,64 @@ impl ClassState {
         self.give_handle(entry, pool);
     }
 
+    /// The free entries for handles of the given kind.
+    fn entries_of(&mut self, kind: LeafUse) -> &mut Entries {
+        if kind == LeafUse::Raw { &mut self.raw_entries } else { &mut self.entries }
+    }
+
+    /// Enters the entries of another class.
+    fn adopt_entries(&mut self, chain: Chain, kind: LeafUse, pool: &Pool) {
+        let leaves = &pool.memory.leaves;
+        let stock = if kind == LeafUse::Raw { &pool.raw_handles } else { &pool.handles };
+        let mut next = chain.first;
+        for _ in 0..chain.len {
+            // Read before the entry gets a new neighbour.
+            let after = leaves.chained(next);
+            self.entries_of(kind).give(std::mem::replace(&mut next, after), stock, leaves);
+        }
+    }
+
     /// Gives the entry of an owned handle back.
     #[inline(always)]
     pub(crate) fn give_handle(&mut self, entry: u32, pool: &Pool) {
         self.entries.give(entry, &pool.handles, &pool.memory.leaves);
         self.handles -= 1;
+    }
+}
+
+impl Pool {
+    /// Brings free entries of the given kind to a class that has none, which is locked then;
+    /// nothing where no class has any. Waits for each class that is in use, one at a time, with no
+    /// lock held.
+    #[cold]
+    pub(crate) fn fetch_entries<'p>(
+        &'p self,
+        class: &'p Class,
+        kind: LeafUse,
+    ) -> Option<LockGuard<'p, ClassState>> {
+        let take = |mut state: LockGuard<'_, ClassState>| {
+            let chain = state.entries_of(kind).take_chain();
+            if chain.is_some() {
+                // Before the lock is given up: the entries are now in no chain.
+                self.departs();
+                state.operations += 1;
+            }
+            chain
+        };
+        let mut busy = Vec::new();
+        let idle = self.classes().iter().find_map(|other| match self.try_lock(other) {
+            Some(state) => take(state),
+            None => {
+                busy.push(other);
+                None
+            }
+        });
+        let found = idle.or_else(|| busy.into_iter().find_map(|other| take(self.lock(other))));
+        let chain = found?;
+        let mut state = self.lock(class);
+        state.adopt_entries(chain, kind, self);
+        self.arrived(1);
+        Some(state)
     }
 }
 
@@ -151,11 +225,12 @@ impl Stock {
         self.state.lock().leaves.len() as u64
     }
 
-    /// Entries there are, and those of them that are in the stock.
-    pub(crate) fn entries(&self) -> (u64, u64) {
+    /// Walks every block: adds their entries to `found`; gives how many entries there are in all,
+    /// behind objects and in classes too.
+    pub(crate) fn check(&self, leaves: &Leaves, found: &mut Vec<u32>) -> Result<u64, PoolDefect> {
         let state = self.state.lock();
-        let per_leaf = LEAF_CELLS as u64 / u64::from(self.purpose.stride());
-        (state.leaves.len() as u64 * per_leaf, state.blocks.len() as u64 * u64::from(BLOCK))
+        state.blocks.iter().try_for_each(|&block| leaves.walk(block, BLOCK, found))?;
+        Ok((state.leaves.len() * LEAF_CELLS / self.purpose.stride() as usize) as u64)
     }
 
     /// Bytes of the stock's own lists.
@@ -192,6 +267,25 @@ impl Stock {
 }
 
 impl Leaves {
+    /// Adds the entries of a chain to `found`, which is to have `len` of them, and no more.
+    fn walk(&self, first: u32, len: u32, found: &mut Vec<u32>) -> Result<(), PoolDefect> {
+        let mut entry = first;
+        for at in 0..len {
+            // relaxed: the chain's lock orders chained words.
+            let word = self.cell(entry).map_or(0, |cell| cell.load(Ordering::Relaxed));
+            let (tag, next) = Word(word).value();
+            if entry == 0 || tag != CHAINED {
+                let what =
+                    format!("a chain of {len} entries: {entry}, number {at}, is not chained");
+                return Err(PoolDefect(what));
+            }
+            found.push(entry);
+            entry = next as u32;
+        }
+        let longer = || PoolDefect(format!("a chain of {len} entries goes on with {entry}"));
+        if entry == 0 { Ok(()) } else { Err(longer()) }
+    }
+
     /// The entry that follows a chained one; the chain's lock is held.
     #[inline]
     fn chained(&self, entry: u32) -> u32 {
@@ -209,5 +303,65 @@ impl Leaves {
             // relaxed: the chain's lock orders chained words, and nobody has a handle to the cell.
             cell.store(word.0, Ordering::Relaxed);
         }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::{Memory, MemoryConfig, PoolConfig};
+    use std::sync::Arc;
+
+    /// A pool with a chain of 3 free entries in each of two classes.
+    fn pool() -> Arc<Pool> {
+        let config = MemoryConfig {
+            arena_frames: 1 << 12,
+            entries_max: 4096,
+            limit_bytes: 0,
+            worker: false,
+        };
+        let config = (Memory::new(config).expect("address space"), PoolConfig::default());
+        let pool = Pool::new(config.0, PoolConfig { shards: Some(1), ..config.1 }).expect("a pool");
+        for len in [100, 200] {
+            let handles: Vec<_> = (0..BLOCK).map(|_| pool.alloc(&[1; 200][..len])).collect();
+            let freed = handles.into_iter().take(3).map(|handle| handle.expect("room"));
+            pool.free_batch(freed).expect("ours");
+        }
+        assert!(pool.check().is_ok());
+        pool
+    }
+
+    fn state(pool: &Pool, len: usize) -> LockGuard<'_, ClassState> {
+        pool.class(pool.geometry().class_of(len).expect("a class")).lock()
+    }
+
+    /// Expects that a recount finds what `break_it` did to the first class's chain.
+    #[track_caller]
+    fn expect(finding: &str, break_it: impl FnOnce(&mut Entries, &Leaves, (&Stock, u32))) {
+        let pool = pool();
+        let other = state(&pool, 200).entries.first;
+        break_it(&mut state(&pool, 100).entries, &pool.memory.leaves, (&pool.handles, other));
+        let defect = pool.check().expect_err("a broken chain").0;
+        assert!(defect.contains(finding), "{defect:?} is not about {finding:?}");
+    }
+
+    #[test]
+    fn a_recount_finds_broken_chains() {
+        expect("goes on with", |entries, leaves, _| leaves.chain(entries.first, entries.first));
+        expect(": 0, number 1,", |entries, leaves, _| leaves.chain(entries.first, 0));
+        expect("goes on with", |entries, _, _| entries.count -= 1);
+        expect(": 0, number 3,", |entries, _, _| entries.count += 1);
+        expect("is not chained", |entries, leaves, _| {
+            let cell = leaves.cell(entries.first).expect("there");
+            cell.store(0, Ordering::Relaxed); // relaxed: one thread
+        });
+        expect("of 32 entries: 0, number 3,", |entries, _, _| {
+            (entries.spare, entries.first, entries.count) = (entries.first, 0, 0);
+        });
+        expect("twice", |entries, _, (_, other)| entries.first = other);
+        expect("entries of handles", |entries, _, _| *entries = Entries::default());
+        expect("is not chained", |entries, leaves, (stock, _)| {
+            stock.state.lock().blocks.push(leaves.chained(entries.first));
+        });
     }
 }

@@ -15,7 +15,8 @@
 //! Invariants
 //! - I1 a zspage is in the list that `group_of` says, or unsorted with objects and free slots, or
 //!   in no list and active; its descriptor says which.
-//! - I2 `counts` is the number of zspages by fullness, whichever list they are in.
+//! - I2 `filled` has the bits of the lists that have zspages.
+//! - I3 `counts` is the number of zspages by fullness, whichever list they are in.
 //!
 //! Lock: the class lock, taken by the caller.
 
@@ -65,7 +66,7 @@ pub(crate) fn group_of(in_use: usize, objects: usize, tenth: Tenth) -> usize {
 #[derive(Debug, Default)]
 pub(crate) struct Groups {
     heads: [DescriptorId; LISTS],
-    /// One bit per group whose list has zspages.
+    /// One bit per list that has zspages.
     filled: u16,
     /// Zspages by fullness.
     counts: [u32; GROUPS],
@@ -85,6 +86,11 @@ impl Groups {
     /// The head of a list.
     pub(crate) fn head(&self, list: usize) -> Option<DescriptorId> {
         self.heads[list].some()
+    }
+
+    /// Whether a list is said to have zspages.
+    pub(crate) fn is_filled(&self, list: usize) -> bool {
+        self.filled >> list & 1 == 1
     }
 
     /// The head of the fullest group that has free slots.
@@ -271,5 +277,21 @@ mod tests {
                 expect(in_use, objects, 100 * in_use / objects / 10 + 1);
             }
         }
+    }
+    #[test]
+    #[cfg(not(loom))]
+    fn a_recount_finds_a_wrong_bit() {
+        use crate::{Memory, MemoryConfig, Pool, PoolConfig};
+        let config =
+            MemoryConfig { arena_frames: 512, entries_max: 512, limit_bytes: 0, worker: false };
+        let memory = Memory::new(config).expect("address space");
+        let pool = Pool::new(memory, PoolConfig::default()).expect("a pool");
+        for list in 0..LISTS {
+            pool.classes()[0].lock().groups.filled ^= 1 << list;
+            let defect = pool.check().expect_err("a wrong bit").0;
+            assert_eq!(defect, format!("list {list} has zspages: counted false, kept true"));
+            pool.classes()[0].lock().groups.filled ^= 1 << list;
+        }
+        assert!(pool.check().is_ok());
     }
 }

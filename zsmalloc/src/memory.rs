@@ -26,8 +26,9 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use buddy::{FreedRun, Order, Pfn, Warm};
 use host::faults::{self, Operation};
 use host::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use host::{Arena, ClaimError, FailureInjector, Run, Table, limits};
+use host::{Arena, ClaimError, FailureInjector, HostError, Run, Table, limits};
 
+use crate::check::{PoolDefect, expect_equal};
 use crate::descriptor::DescriptorId;
 use crate::descriptor_heap::DescriptorHeap;
 use crate::error::{AllocError, MemoryError};
@@ -202,6 +203,17 @@ impl Memory {
         self.zones.check()
     }
 
+    /// Recounts the resident free frames from the arena's bits. For when nobody uses the memory.
+    ///
+    /// # Errors
+    ///
+    /// When they are not as many as [`Memory::free_bytes_held`] says.
+    pub fn check_free_held(&self) -> Result<(), PoolDefect> {
+        // relaxed: the caller has brought the memory to rest.
+        let kept = self.free_held.0.load(Ordering::Relaxed);
+        expect_equal("resident free frames", self.arena.resident_unclaimed(), kept)
+    }
+
     /// Returns free frames and free leaves to the system, until at most `keep` bytes of resident
     /// free frames are held; with 0, the zone's metadata of wholly free pageblocks goes too. Gives
     /// the bytes returned.
@@ -219,7 +231,9 @@ impl Memory {
             if runs.is_empty() {
                 break;
             }
-            returned += self.purge(runs);
+            // Refused by the system, they would be taken again at once.
+            let Ok(purged) = self.purge(runs) else { break };
+            returned += purged;
         }
         if keep == 0 {
             self.zones.offline_untouched();
@@ -309,10 +323,8 @@ impl Memory {
             let nothing = FreedRun { pfn: Pfn::new(0), frames: 0, warm: Warm::Untouched };
             let (mut freed, mut len, mut resident) = ([nothing; RUNS_AT_ONCE], 0, 0);
             for (slot, run) in freed.iter_mut().zip(&mut runs) {
-                let (pfn, frames) = (Pfn::new(run.pfn()), run.frames());
-                let touched = self.unclaim(run);
-                let warm = if touched == 0 { Warm::Untouched } else { Warm::Resident };
-                *slot = FreedRun { pfn, frames, warm };
+                let (run, touched) = self.free_run(run);
+                *slot = run;
                 resident += u64::from(touched);
                 len += 1;
             }
@@ -353,21 +365,23 @@ impl Memory {
         self.owners[pfn as usize].store(id.0, Ordering::Release);
     }
 
-    /// Returns the memory of blocks that the zone gave up, and puts them back.
-    fn purge(&self, mut runs: Vec<Run>) -> u64 {
-        // Where the system refuses, the frames stay resident and counted; filed as untouched, they
-        // are not tried again until they were used.
-        let purged = u64::from(self.arena.purge_all(&mut runs).unwrap_or(0));
+    /// Returns the memory of blocks that the zone gave up, and puts them back. Where the system
+    /// refuses, the frames stay resident, counted, and warm: the next release tries again.
+    fn purge(&self, mut runs: Vec<Run>) -> Result<u64, HostError> {
+        let purged = self.arena.purge_all(&mut runs).map(u64::from);
         // relaxed: the frames counted are this thread's.
-        self.free_held.0.fetch_sub(purged, Ordering::Relaxed);
-        let freed = |run: Run| {
-            let (pfn, frames) = (Pfn::new(run.pfn()), run.frames());
-            self.unclaim(run);
-            FreedRun { pfn, frames, warm: Warm::Untouched }
-        };
-        let freed: Vec<FreedRun> = runs.into_iter().map(freed).collect();
+        self.free_held.0.fetch_sub(*purged.as_ref().unwrap_or(&0), Ordering::Relaxed);
+        let freed: Vec<FreedRun> = runs.into_iter().map(|run| self.free_run(run).0).collect();
         self.zones.free_runs(&freed);
         purged
+    }
+
+    /// Ends the claim of a run, for the zone; gives how many of its frames are resident.
+    fn free_run(&self, run: Run) -> (FreedRun, u32) {
+        let (pfn, frames) = (Pfn::new(run.pfn()), run.frames());
+        let resident = self.unclaim(run);
+        let warm = if resident == 0 { Warm::Untouched } else { Warm::Resident };
+        (FreedRun { pfn, frames, warm }, resident)
     }
 
     /// Ends the claim of a run; gives how many of its frames are resident.

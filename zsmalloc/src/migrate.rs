@@ -134,18 +134,20 @@ impl Pool {
     ///
     /// [`MigrateError`]; nothing has moved then.
     pub fn migrate(&self, pfn: u32, to: Frames) -> Result<(), MigrateError> {
-        // Only zspages of this pool, of this class, are kept from changing by the class lock; so
-        // what is found without it is asked again.
-        let found = self.zspage_at(pfn).ok_or(MigrateError::NoZspage)?;
-        let (id, position) = found;
-        let class = &self.classes()[position];
-        if to.len() != u32::from(class.shape.frames) || !Arc::ptr_eq(&to.memory, &self.memory) {
-            return Err(MigrateError::WrongFrames(to));
-        }
-        let mut moving = self.lock_moving(class);
-        if self.zspage_at(pfn) != Some(found) {
-            return Err(MigrateError::NoZspage);
-        }
+        let (id, class, mut moving) = loop {
+            let found = self.zspage_at(pfn).ok_or(MigrateError::NoZspage)?;
+            let (id, position) = found;
+            let class = &self.classes()[position];
+            if to.len() != u32::from(class.shape.frames) || !Arc::ptr_eq(&to.memory, &self.memory) {
+                return Err(MigrateError::WrongFrames(to));
+            }
+            let moving = self.lock_moving(class);
+            // Only zspages of this pool, of this class, are kept from changing by the class lock;
+            // so what was found without it is asked again. It may have changed its shard alone.
+            if self.zspage_at(pfn) == Some(found) {
+                break (id, class, moving);
+            }
+        };
         let resident = u64::from(to.resident);
         if let Err(to) = self.move_zspage(class, id, to) {
             drop(moving);

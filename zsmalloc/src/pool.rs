@@ -93,8 +93,10 @@ pub struct Pool {
     pub(crate) raw_handles: Stock,
     /// Held by the thread that compacts.
     pub(crate) compacting: Mutex<()>,
-    /// Set by the first free after a compaction by the worker; operations at its last look.
+    /// Set by the first free after a compaction by the worker; during that compaction; operations
+    /// at its last look.
     stirred: AtomicBool,
+    settling: AtomicBool,
     looked_at: AtomicU64,
 }
 
@@ -164,6 +166,7 @@ impl Pool {
             raw_handles: Stock::new(LeafUse::Raw, id),
             compacting: Mutex::new(()),
             stirred: AtomicBool::new(false),
+            settling: AtomicBool::new(false),
             looked_at: AtomicU64::new(0),
         });
         pool.memory.enter_pool(&pool);
@@ -229,8 +232,10 @@ impl Pool {
         let slack = class.shape.size - len as u16;
         let place = Place::new(slot.pfn, index, slot.object, slack);
         let object = Object { pool: self, place, entry };
-        self.charge(class, place, len)?;
-        Ok(object)
+        match self.charge(class, place, len) {
+            Ok(()) => Ok(object),
+            Err(error) => self.charge_next_door(class, object, len).ok_or(error),
+        }
     }
 
     /// The first shard of a class.
@@ -302,10 +307,11 @@ impl Pool {
         }
     }
 
-    /// True when no object was freed since the worker compacted the pool.
+    /// True when no object was freed since the worker compacted the pool, and it has done so.
     pub fn is_settled(&self) -> bool {
-        // relaxed: a hint.
-        !self.stirred.load(Ordering::Relaxed)
+        // Acquire, twice: pairs with the Releases in `settle`. Who sees that nothing is stirred
+        // sees that the worker is at it, and who sees that it is not any more sees what it did.
+        !self.stirred.load(Ordering::Acquire) && !self.settling.load(Ordering::Acquire)
     }
 
     /// Compacts the pool if objects were freed and nothing changed since the last call; false
@@ -320,11 +326,15 @@ impl Pool {
             return false;
         }
         let Some(_turn) = self.turn_to_compact() else { return false };
-        // Before the compaction: a free during it asks for the next. relaxed: hints.
-        self.stirred.store(false, Ordering::Relaxed);
+        // relaxed: published by the next store.
+        self.settling.store(true, Ordering::Relaxed);
+        // Before the compaction: a free during it asks for the next. Pairs with `is_settled`.
+        self.stirred.store(false, Ordering::Release);
         self.compact_all();
         // Nobody met for a while. relaxed: a hint.
         self.spread.store(self.spread_asked, Ordering::Relaxed);
+        // Pairs with the Acquire in `is_settled`.
+        self.settling.store(false, Ordering::Release);
         true
     }
 
@@ -363,7 +373,14 @@ impl Pool {
             None => self.lock_met(class),
         };
         let entry = match handle {
-            Some(purpose) => state.take_entry(purpose, self)?,
+            Some(purpose) => match state.take_entry(purpose, self) {
+                Ok(entry) => entry,
+                Err(error) => {
+                    drop(state);
+                    state = self.fetch_entries(class, purpose).ok_or(error)?;
+                    state.take_entry(purpose, self)?
+                }
+            },
             None => 0,
         };
         if let Some(slot) = state.take_slot(&list, entry) {
@@ -420,7 +437,7 @@ impl Pool {
 
     /// Counts the frames that writing `len` bytes at `place` touches for the first time.
     #[inline]
-    fn charge(&self, class: &Class, place: Place, len: usize) -> Result<(), AllocError> {
+    pub(crate) fn charge(&self, class: &Class, place: Place, len: usize) -> Result<(), AllocError> {
         let arena = &self.memory.arena;
         let (first, last) = zspage::frames_of(class.shape, place, len);
         let untouched = (first..last + 1).map(|pfn| u64::from(!arena.is_resident(pfn))).sum();

@@ -5,7 +5,9 @@
 //! Locks: a shard's while another is only tried; or one after the other.
 
 use crate::class::{Class, Slot, State};
+use crate::object::Object;
 use crate::pool::Pool;
+use crate::word::Place;
 
 impl Pool {
     /// Gets a zspage with room from another shard of a class, so that a new one is not needed.
@@ -40,5 +42,30 @@ impl Pool {
         }
         self.arrived(1);
         slot
+    }
+
+    /// A slot of another shard of the class, for when the frames of `object`'s would exceed the
+    /// limit: one on frames that are touched already. The object's own slot goes back either way,
+    /// its entry only where there is no other slot.
+    #[cold]
+    pub(crate) fn charge_next_door<'p>(
+        &'p self,
+        class: &Class,
+        mut object: Object<'p>,
+        len: usize,
+    ) -> Option<Object<'p>> {
+        let (list, first) = (self.list(class), self.position(class.index, 0));
+        let shards = self.classes[first..first + self.shards].iter();
+        for other in shards.filter(|other| other.shard != class.shard) {
+            let taken = self.lock(other).take_slot(&list, object.entry);
+            let Some(slot) = taken else { continue };
+            let place = Place::new(slot.pfn, class.index, slot.object, object.place.slack());
+            let mut found = Object { pool: self, place, entry: 0 };
+            if self.charge(other, place, len).is_ok() {
+                std::mem::swap(&mut found.entry, &mut object.entry);
+                return Some(found);
+            }
+        }
+        None
     }
 }

@@ -244,6 +244,7 @@ impl Twin {
         let objects = self.handles.len() + self.raws.len() + cells.sum::<usize>();
         assert_eq!((found.objects, found.in_flight), (objects as u64, 0));
         self.pool.memory().check_zone().expect("no defect in the zone");
+        self.pool.memory().check_free_held().expect("no defect");
         self.expect_whole();
     }
 
@@ -288,6 +289,7 @@ impl Twin {
         drop(self);
         memory.release(0);
         let zone = memory.check_zone().expect("no defect in the zone");
+        memory.check_free_held().expect("no defect");
         assert_eq!(zone.allocated_frames, 0, "every frame is free");
         Capacity::of(&memory)
     }
@@ -393,4 +395,31 @@ fn a_memory_is_built_or_refused_as_a_whole() {
             }
         }
     }
+}
+
+/// Frames that the system did not take back are tried again by the next release.
+#[test]
+fn frames_that_a_release_could_not_return_are_returned_by_the_next() {
+    let mut purges = 0;
+    for nth in 1.. {
+        let mut twin = Twin::new(config(LockDesign::default(), Release::default()));
+        twin.alloc(24);
+        twin.free_batch(usize::MAX);
+        let memory = Arc::clone(twin.pool.memory());
+        let held = memory.free_bytes_held();
+        assert!(held > 0, "free frames stay resident until a release");
+        twin.faults.arm(nth);
+        let returned = memory.release(0);
+        match twin.faults.fired() {
+            None => break,
+            Some(Operation::Purge) => purges += 1,
+            Some(_) => {}
+        }
+        assert_eq!(memory.free_bytes_held(), held - returned, "what is still there is counted");
+        twin.check();
+        assert_eq!(memory.release(0), held - returned, "after {:?} failed", twin.faults.fired());
+        assert_eq!(memory.free_bytes_held(), 0);
+        twin.check();
+    }
+    assert!(purges > 0, "no purge was refused");
 }

@@ -159,6 +159,7 @@ impl Twin {
         assert_eq!(found.objects, (self.objects.len() + self.raw.len()) as u64);
         assert_eq!(found.in_flight, 0);
         self.pool.memory().check_zone().expect("no defect in the zone");
+        self.pool.memory().check_free_held().expect("no defect");
         for (handle, bytes) in &self.objects {
             assert_eq!(*self.pool.read(handle).expect("ours"), bytes[..]);
         }
@@ -276,6 +277,7 @@ fn free_frames_go_back_to_the_system_by_themselves() {
         std::thread::sleep(std::time::Duration::from_millis(50));
     }
     memory.check_zone().expect("no defect in the zone");
+    memory.check_free_held().expect("no defect");
 }
 
 #[test]

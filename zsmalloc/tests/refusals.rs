@@ -106,6 +106,36 @@ fn a_full_table_of_cells_refuses_and_recovers() {
     pool.free_handle(handle).expect("ours");
 }
 
+/// One leaf, and classes enough for each to keep a part of its entries.
+#[test]
+fn free_entries_of_other_classes_are_found() {
+    let entries_max = 2 * LEAF_CELLS as u64;
+    let fill = |pool: &Pool, len: fn(usize) -> usize| {
+        let alloc = |seed| pool.alloc(&pattern(seed, len(seed)));
+        let handles: Vec<_> = (0..).map_while(|seed| alloc(seed).ok()).collect();
+        assert_eq!(pool.alloc(b"one more").err(), Some(AllocError::OutOfCells));
+        assert_eq!(pool.check().expect("no defect").objects, 1 + handles.len() as u64);
+        for (seed, handle) in handles.iter().enumerate() {
+            assert_eq!(*pool.read(handle).expect("ours"), pattern(seed, len(seed))[..]);
+        }
+        handles
+    };
+    let pool = pool(&memory(MemoryConfig { arena_frames: 1 << 14, entries_max, ..CONFIG }));
+    let raw = pool.alloc_raw(b"the other leaf").expect("room");
+    for len in [|seed| 1 + seed % 29 * 40, |_| 100, |seed| 1 + seed % 31 * 130] {
+        let handles = fill(&pool, len);
+        assert_eq!(handles.len(), LEAF_CELLS, "every entry there is");
+        pool.free_batch(handles).expect("ours");
+        assert_eq!(pool.check().expect("no defect").objects, 1);
+    }
+    let entries = LEAF_CELLS / 2 - 1;
+    let raws: Vec<_> = (0..entries).map(|seed| pool.alloc_raw(&[1; 4000][seed * 15..])).collect();
+    assert!(raws.iter().all(Result::is_ok), "raw entries take two cells each");
+    assert_eq!(pool.alloc_raw(b"one more"), Err(AllocError::OutOfCells));
+    raws.into_iter().flatten().chain([raw]).for_each(|raw| pool.free_raw(raw).expect("ours"));
+    assert_eq!(pool.check().expect("no defect").objects, 0);
+}
+
 /// The longest descriptors, as many as there are frames for: those run out, not the table.
 #[test]
 fn the_smallest_objects_fill_every_frame_of_the_smallest_arena() {
@@ -220,5 +250,33 @@ fn a_pinned_object_does_not_stop_the_compaction_of_its_class() {
     let freeable = pool.freeable_frames();
     assert!(pool.compact() > freeable / 2, "{freeable} frames were freeable");
     drop(guards);
+    pool.check().expect("no defect");
+}
+
+/// Each class's old zspage goes back before the next class needs frames to move to.
+#[test]
+fn frames_for_one_zspage_are_enough_to_pack_every_class() {
+    let memory = memory(MemoryConfig { arena_frames: 1 << 12, entries_max: 1 << 15, ..CONFIG });
+    let pool = pool(&memory);
+    let shape = |class| pool.geometry().shape(class);
+    let classes = || pool.geometry().classes().filter(|&class| shape(class).frames == 8);
+    let resident = || pool.stats().object_bytes_resident / 4096;
+    let mut kept = Vec::new();
+    for size in classes().map(|class| usize::from(shape(class).size)) {
+        let slots = 8 * 4096 / size;
+        let mut handles: Vec<_> =
+            (0..slots).map(|_| pool.alloc(&pattern(size, size)).expect("room")).collect();
+        kept.push((size, handles.swap_remove(slots / 2)));
+        pool.free_batch(handles).expect("ours");
+    }
+    assert!(kept.len() > 10, "{} classes have zspages of 8 frames", kept.len());
+    assert_eq!(resident(), 8 * kept.len() as u64, "frames go back with their zspage");
+    let mut rest: Vec<_> = std::iter::from_fn(|| memory.frames(8).ok()).collect();
+    drop(rest.pop().expect("for one zspage"));
+    pool.compact();
+    assert_eq!(resident(), kept.len() as u64, "one frame each");
+    for (size, handle) in &kept {
+        assert_eq!(*pool.read(handle).expect("ours"), pattern(*size, *size)[..]);
+    }
     pool.check().expect("no defect");
 }

@@ -3,7 +3,7 @@
 use super::{SIZE, model, pool, pool_with};
 use loom::thread;
 use std::sync::Arc;
-use zsmalloc::{Handle, LockDesign, MigrateError, Pool, StaleHandle};
+use zsmalloc::{AllocError, Handle, LockDesign, MigrateError, Pool, StaleHandle};
 
 /// Handles to one object in each of two zspages: what compaction would merge.
 fn two_sparse(pool: &Pool) -> (Handle, Handle) {
@@ -303,6 +303,25 @@ fn free_against_an_allocation_that_takes_its_zspage_over() {
     });
 }
 
+/// A zspage that only changed its shard is looked for again.
+#[test]
+fn migration_against_an_allocation_that_takes_its_zspage_over() {
+    model(|| {
+        let pool = pool();
+        let one = in_second_shard(&pool);
+        let from = pfns(&pool)[0];
+        let other = Arc::clone(&pool);
+        let taker = thread::spawn(move || other.alloc(&[3; SIZE]).expect("room"));
+        let frames = pool.memory().frames(1).expect("room");
+        let moved = pool.migrate(from, frames);
+        assert!(matches!(moved, Ok(()) | Err(MigrateError::Busy(_))), "{moved:?}");
+        let three = taker.join().expect("taker");
+        assert_eq!(pool.read(&one).expect("ours")[..], [1; SIZE - 1]);
+        expect(&pool, &three, 3);
+        check(&pool, 2);
+    });
+}
+
 /// The batch looks at the shard before it locks, too.
 #[test]
 fn batch_free_against_an_allocation_that_takes_its_zspage_over() {
@@ -340,6 +359,25 @@ fn allocation_without_frames_takes_a_slot_of_another_shard() {
         pool.alloc(&[3; SIZE]).expect_err("no slot in any shard");
         faults.arm(0);
         check(&pool, 2);
+        pool.free_batch([there, here]).expect("ours");
+        check(&pool, 0);
+    });
+}
+
+/// At the limit, the slot beside an active zspage's object is found in whichever shard it is: a
+/// zspage of the first shard's own would touch a frame more.
+#[test]
+fn allocation_at_the_limit_takes_a_slot_of_another_shard() {
+    model(|| {
+        let pool = pool();
+        let there = pool.alloc(&[1; SIZE - 1]).expect("room");
+        pool.set_limit(4096);
+        let here = pool.alloc(&[2; SIZE]).expect("the slot beside the other");
+        let refused = pool.alloc(&[3; SIZE]).expect_err("no slot in any shard");
+        assert_eq!(refused, AllocError::OverLimit { limit: 4096 });
+        expect(&pool, &here, 2);
+        check(&pool, 2);
+        assert_eq!(pool.stats().mem_used_total, 4096, "the other zspage went back");
         pool.free_batch([there, here]).expect("ours");
         check(&pool, 0);
     });
