@@ -16,7 +16,7 @@ use host::sync::atomic::Ordering;
 
 use crate::class::{Class, State};
 use crate::descriptor::{Descriptor, DescriptorId};
-use crate::group::{GROUPS, Groups, LISTS};
+use crate::fullness::GROUPS;
 use crate::leaf::LeafUse;
 use crate::pool::Pool;
 use crate::word::{LOCKED, Word};
@@ -37,6 +37,8 @@ pub struct PoolCheck {
     pub object_bytes_resident: u64,
     /// Allocations and frees that happened during the walk.
     pub moved: u64,
+    /// Bytes of the classes' arrays of zspages.
+    pub position_bytes: u64,
 }
 
 /// Entries of handles, as a walk finds them.
@@ -119,6 +121,9 @@ impl Pool {
             expect_equal("mem_used_total", found.mem_used_total, stats.mem_used_total)?;
             let (counted, kept) = (found.object_bytes_resident, stats.object_bytes_resident);
             expect_equal("object_bytes_resident", counted, kept)?;
+            // relaxed: nothing is in flight.
+            let kept = self.counters.position_bytes.load(Ordering::Relaxed);
+            expect_equal("bytes of positions", found.position_bytes, kept)?;
             entries.check([all, all_raw])?;
         }
         Ok(found)
@@ -135,38 +140,28 @@ impl Pool {
         found: &mut PoolCheck,
         entries: &mut EntryCount,
     ) -> Result<(), PoolDefect> {
-        let (list, mut state) = (self.list(class), class.lock());
-        state.file_active(&list);
+        let (of, state) = (self.descriptors(class), class.lock());
         entries.handles_kept += state.handles;
         let leaves = &self.memory.leaves;
         state.entries.check(leaves, &mut entries.free)?;
         state.raw_entries.check(leaves, &mut entries.raw_free)?;
         let (mut objects, mut counts) = (0, [0; GROUPS]);
-        for to in 0..LISTS {
-            let mut prev = DescriptorId::NONE;
-            let (head, filled) = (state.groups.head(to), state.groups.is_filled(to));
-            expect_equal(format_args!("list {to} has zspages"), head.is_some(), filled)?;
-            for id in list.walk(head) {
-                let zspage = list.get(id);
-                let here = format!(
-                    "class {} shard {} list {to} zspage {}",
-                    class.index.get(),
-                    class.shard,
-                    id.0
-                );
-                expect_equal(format!("{here} previous"), zspage.prev(), prev)?;
-                expect_equal(format!("{here} list kept"), zspage.group(), to)?;
-                expect_equal(&here, Groups::belongs(&list, to, zspage.in_use()), true)?;
-                self.check_zspage(class, id, zspage, &here, found)?;
-                self.count_entries(zspage, entries);
-                objects += zspage.in_use() as u64;
-                counts[list.group_of(zspage.in_use())] += 1;
-                prev = id;
-            }
+        for (position, &id) in state.fullness.zspages().iter().enumerate() {
+            let zspage = of.get(id);
+            let here = format!("class {} shard {} zspage {}", class.index.get(), class.shard, id.0);
+            let group = of.group_of(zspage.in_use());
+            expect_equal(format_args!("{here} position"), position as u32, zspage.position())?;
+            let kept = state.fullness.group_at(position);
+            expect_equal(format_args!("{here} group"), group, kept)?;
+            self.check_zspage(class, id, zspage, &here, found)?;
+            self.count_entries(zspage, entries);
+            objects += zspage.in_use() as u64;
+            counts[group] += 1;
         }
         self.check_totals(class, &state, objects, counts)?;
         found.objects += objects;
-        found.zspages += counts.iter().copied().map(u64::from).sum::<u64>();
+        found.zspages += state.fullness.zspages().len() as u64;
+        found.position_bytes += state.fullness.heap_bytes() as u64;
         Ok(())
     }
 
@@ -178,10 +173,8 @@ impl Pool {
         counts: [u32; GROUPS],
     ) -> Result<(), PoolDefect> {
         let name = class.index.get();
-        let zspages = counts.iter().copied().map(u64::from).sum();
         expect_equal(format!("class {name} objects"), objects, state.objects)?;
-        expect_equal(format!("class {name} zspages"), zspages, state.zspages)?;
-        let kept = std::array::from_fn(|group| state.groups.count(group));
+        let kept = std::array::from_fn(|group| state.fullness.count(group));
         expect_equal(format!("class {name} zspages by fullness"), counts, kept)?;
         expect_equal(format!("class {name} empty zspages"), counts[0], 0)
     }

@@ -1,19 +1,16 @@
 //! One size class: its zspages by fullness, and the slots in them.
 //!
 //! ```text
-//!   take_slot     active zspage, else head of the fullest group with room -> lowest free slot
-//!   settle        after slots were given back: zspage unsorted, or forgotten when it became empty
+//!   take_slot     the fullest zspage with room -> its lowest free slot
+//!   settle        after slots were given back: regrouped, or forgotten when it became empty
 //! ```
 //!
 //! The zspage is chosen as the kernel chooses it (`find_get_zspage`), the slot is the lowest free
 //! one where the kernel takes the one freed last: a frame that no object reached is never touched.
-//! A zspage that was chosen is active, and in no list, until it is full. The kernel chooses for
-//! every allocation: it would leave a zspage for a fuller one that has just lost an object.
 //!
 //! Invariants
-//! - I1 `objects` = sum of the slots in use over the zspages of all groups.
-//! - I2 every zspage but the active one is in a list.
-//! - I3 no zspage stays without objects: it is taken out and released by whoever emptied it.
+//! - I1 `objects` = sum of the slots in use over the zspages.
+//! - I2 no zspage stays without objects: it is taken out and released by whoever emptied it.
 //!
 //! A class may have several shards, each with zspages and a lock of its own; a CPU allocates from
 //! its own shard, an object is freed in its zspage's. Zspages with room go to another shard when
@@ -30,11 +27,8 @@ use host::{Lock, LockGuard, LockWord, Rank};
 use crate::descriptor::{DescriptorId, body_words};
 use crate::descriptor_heap::DescriptorHeap;
 use crate::entries::Entries;
+use crate::fullness::{Descriptors, Fullness, Tenth};
 use crate::geometry::{ClassIndex, Shape};
-use crate::group::{Groups, LISTS, List, Tenth};
-
-/// Unsorted zspages filed before a zspage is chosen, at most.
-const SORTED_AT_ONCE: usize = 8;
 
 /// A class of one pool, or one shard of it: the zspages that one group of CPUs allocates from.
 /// Alone on its cache lines, since other threads lock the neighbours.
@@ -58,20 +52,16 @@ struct Apart<T>(T);
 /// What the class lock protects.
 #[derive(Debug, Default)]
 pub(crate) struct State {
-    pub(crate) groups: Groups,
-    /// Allocated from, and in no list.
-    active: DescriptorId,
     /// Slots in use.
     pub(crate) objects: u64,
-    /// Zspages there are.
-    pub(crate) zspages: u64,
     /// Allocations and frees so far: tells a check what moved while it looked elsewhere.
     pub(crate) operations: u64,
-    /// Free entries for handles, and for raw ones.
-    pub(crate) entries: Entries,
-    pub(crate) raw_entries: Entries,
     /// Handles made here less those freed here; only the sum over the shards means something.
     pub(crate) handles: i64,
+    /// Free entries for handles, and for raw ones.
+    pub(crate) entries: Entries,
+    pub(crate) fullness: Fullness,
+    pub(crate) raw_entries: Entries,
 }
 
 /// A slot that was taken.
@@ -117,8 +107,8 @@ impl Class {
 
     /// How the class finds its descriptors.
     #[inline]
-    pub(crate) fn list<'a>(&self, heap: &'a DescriptorHeap) -> List<'a> {
-        List { heap, shape: self.shape, words: self.words, tenth: self.tenth }
+    pub(crate) fn descriptors<'a>(&self, heap: &'a DescriptorHeap) -> Descriptors<'a> {
+        Descriptors { heap, shape: self.shape, words: self.words, tenth: self.tenth }
     }
 
     pub(crate) fn try_lock(&self) -> Option<LockGuard<'_, State>> {
@@ -134,50 +124,34 @@ impl Class {
 impl State {
     /// Takes a slot of a zspage that has room, for `owner` (0 = not known yet).
     #[inline(always)]
-    pub(crate) fn take_slot(&mut self, list: &List<'_>, owner: u32) -> Option<Slot> {
-        if self.active == DescriptorId::NONE {
-            self.groups.sort(list, SORTED_AT_ONCE);
-            let fullest = self.groups.fullest_with_room()?;
-            self.activate(list, fullest);
-        }
-        Some(self.take_active(list, owner))
+    pub(crate) fn take_slot(&mut self, of: &Descriptors<'_>, owner: u32) -> Option<Slot> {
+        let fullest = self.fullness.fullest_with_room()?;
+        Some(self.take_slot_in(of, fullest, owner))
     }
 
-    /// Takes the lowest free slot of the active zspage, which has one.
+    /// Takes the lowest free slot of a zspage that has one.
     #[inline(always)]
-    pub(crate) fn take_active(&mut self, list: &List<'_>, owner: u32) -> Slot {
-        let descriptor = self.active;
-        let zspage = list.get(descriptor);
-        let object = zspage.take_lowest(owner).expect("the active zspage has a free slot");
+    pub(crate) fn take_slot_in(
+        &mut self,
+        of: &Descriptors<'_>,
+        descriptor: DescriptorId,
+        owner: u32,
+    ) -> Slot {
+        let zspage = of.get(descriptor);
+        let object = zspage.take_lowest(owner).expect("a zspage with room has a free slot");
         let in_use = zspage.in_use();
-        self.groups.recount(list, in_use - 1, in_use);
-        if in_use == usize::from(list.shape.objects) {
-            self.file_active(list);
-        }
+        self.fullness.regroup(of, descriptor, in_use - 1, in_use);
         self.objects += 1;
         self.operations += 1;
         Slot { descriptor, pfn: zspage.pfn(), object: object as u8 }
     }
 
-    /// Makes a zspage with room the active one.
-    pub(crate) fn activate(&mut self, list: &List<'_>, descriptor: DescriptorId) {
-        self.file_active(list);
-        self.groups.unfile(list, descriptor);
-        self.active = descriptor;
-    }
-
-    /// Files the active zspage under its fullness; none is active then.
-    pub(crate) fn file_active(&mut self, list: &List<'_>) {
-        if let Some(active) = std::mem::take(&mut self.active).some() {
-            self.groups.file(list, active);
-        }
-    }
-
-    /// Takes back what [`State::take_active`] gave: its zspage is active again.
-    pub(crate) fn untake(&mut self, list: &List<'_>, slot: Slot) {
-        self.activate(list, slot.descriptor);
-        list.get(slot.descriptor).give(usize::from(slot.object));
-        self.given(list, slot.descriptor, 1);
+    /// Gives back what [`State::take_slot_in`] gave; the zspage stays, though it be empty.
+    pub(crate) fn untake(&mut self, of: &Descriptors<'_>, slot: Slot) {
+        let zspage = of.get(slot.descriptor);
+        zspage.give(usize::from(slot.object));
+        self.fullness.regroup(of, slot.descriptor, zspage.in_use() + 1, zspage.in_use());
+        self.objects -= 1;
     }
 
     /// Takes note of a zspage that `given` slots were given back of. True when it is empty: it is
@@ -185,74 +159,32 @@ impl State {
     #[inline(always)]
     pub(crate) fn settle(
         &mut self,
-        list: &List<'_>,
+        of: &Descriptors<'_>,
         descriptor: DescriptorId,
         given: usize,
     ) -> bool {
-        self.given(list, descriptor, given);
-        let empty = list.header(descriptor).in_use() == 0;
+        let in_use = of.header(descriptor).in_use();
+        self.fullness.regroup(of, descriptor, in_use + given, in_use);
+        self.objects -= given as u64;
+        self.operations += given as u64;
+        let empty = in_use == 0;
         if empty {
-            if descriptor == self.active {
-                self.active = DescriptorId::NONE;
-            }
-            self.groups.leave(list, descriptor);
-            self.zspages -= 1;
-        } else if descriptor != self.active {
-            self.groups.unsort(list, descriptor);
+            self.fullness.leave(of, descriptor);
         }
         empty
     }
 
-    #[inline(always)]
-    fn given(&mut self, list: &List<'_>, descriptor: DescriptorId, given: usize) {
-        let in_use = list.header(descriptor).in_use();
-        self.groups.recount(list, in_use + given, in_use);
-        self.objects -= given as u64;
-        self.operations += given as u64;
-    }
-
-    /// Enters a zspage that has no objects as the active one; the caller takes a slot of it before
-    /// unlocking.
-    pub(crate) fn insert_zspage(&mut self, list: &List<'_>, descriptor: DescriptorId) {
-        self.groups.enter(list, descriptor);
-        self.activate(list, descriptor);
-        self.zspages += 1;
-    }
-
-    /// Takes a zspage with objects and room out of the class, for another shard of it; not the
-    /// active one.
-    pub(crate) fn take_partial(&mut self, list: &List<'_>) -> Option<DescriptorId> {
-        self.groups.sort(list, SORTED_AT_ONCE);
-        let partial = self.groups.fullest_with_room()?;
-        self.remove(list, partial);
-        Some(partial)
-    }
-
-    /// Enters a zspage that another shard gave up; both locks are held.
-    pub(crate) fn adopt(&mut self, list: &List<'_>, descriptor: DescriptorId, shard: usize) {
-        let zspage = list.header(descriptor);
-        zspage.set_shard(shard);
-        self.groups.count_in(list, zspage.in_use());
-        self.groups.file(list, descriptor);
-        self.objects += zspage.in_use() as u64;
-        self.zspages += 1;
+    /// Takes a zspage out of the class, with its objects.
+    pub(crate) fn remove(&mut self, of: &Descriptors<'_>, descriptor: DescriptorId) {
+        self.fullness.leave(of, descriptor);
+        self.objects -= of.header(descriptor).in_use() as u64;
         self.operations += 1;
     }
 
-    /// Takes any zspage out of the class, for a pool that is being dropped.
-    pub(crate) fn take_any(&mut self, list: &List<'_>) -> Option<DescriptorId> {
-        self.file_active(list);
-        let any = (0..LISTS).find_map(|list| self.groups.head(list))?;
-        self.remove(list, any);
-        Some(any)
-    }
-
-    fn remove(&mut self, list: &List<'_>, descriptor: DescriptorId) {
-        let in_use = list.header(descriptor).in_use();
-        self.groups.unfile(list, descriptor);
-        self.groups.count_out(list, in_use);
-        self.objects -= in_use as u64;
-        self.zspages -= 1;
+    /// Enters a zspage, with its objects; room for it was reserved.
+    pub(crate) fn insert(&mut self, of: &Descriptors<'_>, descriptor: DescriptorId) {
+        self.fullness.enter(of, descriptor);
+        self.objects += of.header(descriptor).in_use() as u64;
         self.operations += 1;
     }
 }

@@ -47,8 +47,6 @@ struct Step {
     moved: usize,
     /// The source, when all its objects are in use.
     stuck: Option<DescriptorId>,
-    /// Zspages are left that were not looked at.
-    unsorted: bool,
     /// No object is left in the source, which is out of its lists.
     emptied: bool,
 }
@@ -104,6 +102,7 @@ impl Pool {
     pub(crate) fn compact_all(&self) -> u64 {
         let freed: u64 = self.sharded().rev().map(|shards| self.merge(shards, u64::MAX)).sum();
         self.sharded().for_each(|shards| self.trim(&shards[0]));
+        self.classes().iter().for_each(|class| self.shrink_positions(class));
         self.memory.release_soon();
         // relaxed: a total.
         self.counters.compacted.fetch_add(freed, Ordering::Relaxed);
@@ -132,11 +131,10 @@ impl Pool {
                 continue;
             }
             freed += u64::from(step.emptied) * u64::from(class.shape.frames);
-            if step.moved == 0 && !step.unsorted || step.moved > moves {
+            if step.moved == 0 || step.moved > moves {
                 break;
             }
-            // A step that only filed counts too: others may leave zspages to file for ever.
-            moves = moves.saturating_sub(step.moved.max(1));
+            moves -= step.moved;
         }
         self.release_zspages(leaving);
         freed
@@ -145,17 +143,17 @@ impl Pool {
     /// Gives the first shard of a class the zspages of another one that have room; those that are
     /// left because the other shard is in use stay where they are.
     fn gather(&self, class: &Class, other: &Class) {
-        let list = self.list(class);
         loop {
             let mut state = self.lock(class);
             let Some(mut theirs) = other.try_lock() else { return };
-            theirs.file_active(&list);
             for _ in 0..MOVES_MAX {
-                let Some(partial) = theirs.take_partial(&list) else {
+                let Some(&partial) = theirs.fullness.partial().last() else {
                     other.hint_partial(false);
                     return;
                 };
-                state.adopt(&list, partial, class.shard);
+                if !self.adopt(class, &mut state, &mut theirs, partial) {
+                    return;
+                }
                 class.hint_partial(true);
             }
         }
@@ -163,28 +161,26 @@ impl Pool {
 
     fn merge_step(&self, class: &Class, stuck: &[DescriptorId], leaving: &mut Leaving) -> Step {
         let mut moving = self.lock_moving(class);
-        let (state, list) = (&mut *moving.state, self.list(class));
-        state.file_active(&list);
-        let unsorted = !state.groups.sort(&list, MOVES_MAX);
-        let target = state.groups.fullest_with_room();
-        let source = target.and_then(|target| state.groups.emptiest_but(&list, target, stuck));
-        let (Some(source), Some(target)) = (source, target) else {
-            return Step { unsorted, ..Step::default() };
+        let state = &mut *moving.state;
+        let Some((&target, others)) = state.fullness.partial().split_first() else {
+            return Step::default();
+        };
+        let Some(&source) = others.iter().rev().find(|other| !stuck.contains(other)) else {
+            return Step::default();
         };
         let step = self.move_objects(class, state, (source, target), MOVES_MAX, leaving);
-        Step { unsorted, stuck: (step.moved == 0).then_some(source), ..step }
+        Step { stuck: (step.moved == 0).then_some(source), ..step }
     }
 
     /// Moves the objects of the one sparse zspage to untouched frames, where that frees any. While
     /// they move both zspages are there: the limit may be overshot by the frames of one.
     fn trim(&self, class: &Class) {
-        let list = self.list(class);
-        let sparse = |state: &mut State| {
-            state.file_active(&list);
-            state.groups.sort(&list, MOVES_MAX);
-            state.groups.emptiest_in_use().filter(|&id| self.wasted_frames(class, id) > 0)
+        let of = self.descriptors(class);
+        let sparse = |state: &State| {
+            let emptiest = state.fullness.partial().last().copied();
+            emptiest.filter(|&id| self.wasted_frames(class, id) > 0)
         };
-        if sparse(&mut class.lock()).is_none() {
+        if sparse(&class.lock()).is_none() {
             return;
         }
         let Ok(target) = self.new_untouched_zspage(class) else { return };
@@ -192,11 +188,15 @@ impl Pool {
         let state = &mut *moving.state;
         let mut leaving = Leaving::NONE;
         let source = sparse(state);
-        state.insert_zspage(&list, target);
+        if !self.reserve_position(state) {
+            drop(moving);
+            return self.release_zspages(Leaving::of(&self.memory, target));
+        }
+        state.insert(&of, target);
         if let Some(source) = source {
             self.move_objects(class, state, (source, target), OBJECTS_MAX, &mut leaving);
         }
-        if list.header(target).in_use() == 0 && state.settle(&list, target, 0) {
+        if of.header(target).in_use() == 0 && state.settle(&of, target, 0) {
             leaving.push(self, target);
         }
         drop(moving);
@@ -206,7 +206,7 @@ impl Pool {
 
     /// Touched frames of a zspage beyond those that its objects would fill.
     fn wasted_frames(&self, class: &Class, id: DescriptorId) -> u32 {
-        let zspage = self.list(class).get(id);
+        let zspage = self.descriptors(class).get(id);
         let needed = (zspage.in_use() * class.shape.size as usize).div_ceil(PAGE_SIZE) as u32;
         let frames = u32::from(class.shape.frames);
         self.memory.arena.resident_in(zspage.pfn(), frames).saturating_sub(needed)
@@ -221,26 +221,24 @@ impl Pool {
         moves_max: usize,
         leaving: &mut Leaving,
     ) -> Step {
-        let list = self.list(class);
-        let (zspage, objects) = (list.get(source), class.shape.objects as usize);
-        state.activate(&list, target);
+        let of = self.descriptors(class);
+        let (zspage, objects) = (of.get(source), class.shape.objects as usize);
         let mut step = Step::default();
         let mut used = zspage.used_slots().peekable();
         while let Some(object) = used.next() {
-            if step.moved == moves_max || list.header(target).in_use() == objects {
+            if step.moved == moves_max || of.header(target).in_use() == objects {
                 break;
             }
             if let Some(&next) = used.peek() {
                 zspage::prefetch(&self.memory.arena, class.shape, zspage.pfn(), next);
             }
             let from = Slot { descriptor: source, pfn: zspage.pfn(), object: object as u8 };
-            if self.move_object(class, state, from) {
+            if self.move_object(class, state, from, target) {
                 step.moved += 1;
             }
         }
-        state.file_active(&list);
         self.count_move();
-        if step.moved > 0 && state.settle(&list, source, step.moved) {
+        if step.moved > 0 && state.settle(&of, source, step.moved) {
             leaving.push(self, source);
             step.emptied = true;
         }
@@ -248,18 +246,24 @@ impl Pool {
     }
 
     /// Moves one object; false when it is in use.
-    fn move_object(&self, class: &Class, state: &mut State, from: Slot) -> bool {
-        let list = self.list(class);
-        let owner = list.get(from.descriptor).owner(usize::from(from.object));
+    fn move_object(
+        &self,
+        class: &Class,
+        state: &mut State,
+        from: Slot,
+        target: DescriptorId,
+    ) -> bool {
+        let of = self.descriptors(class);
+        let owner = of.get(from.descriptor).owner(usize::from(from.object));
         if owner == 0 {
             return false;
         }
-        let to = state.take_active(&list, owner);
+        let to = state.take_slot_in(&of, target, owner);
         let moved = self.move_to(class, owner, from, to);
         if moved {
-            list.get(from.descriptor).give(usize::from(from.object));
+            of.get(from.descriptor).give(usize::from(from.object));
         } else {
-            state.untake(&list, to);
+            state.untake(&of, to);
         }
         moved
     }

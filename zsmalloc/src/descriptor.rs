@@ -2,18 +2,17 @@
 //! so that none of it touches the objects themselves.
 //!
 //! ```text
-//!   header   word 0   PFN of the first frame
-//!            word 1   | class 8 | unused 8 | shard 3 | list 4 | objects in use 9 |
-//!            word 2   one bit per slot: in use; slots 0 to 31
+//!   header   word 0   | class 8 | unused 12 | shard 3 | objects in use 9 |
+//!            word 1   one bit per slot: in use; slots 0 to 31
+//!            word 2   where the class keeps its number; on the way out, the next one's number
 //!            word 3   the number of the body
-//!   body     word 0   previous zspage of the fullness list (descriptor number, 0 = none)
-//!            word 1   next zspage
-//!            word 2   the pool, by its id
+//!   body     word 0   PFN of the first frame
+//!            word 1   the pool, by its id
 //!            then     the bits of the other slots        objects / 32 words, rounded up, less one
 //!            then     one word per slot: the entry that owns it     objects words, 0 = not published
 //! ```
 //!
-//! A descriptor of 17 objects is 96 bytes, of which 68 are back references. Its words are atomics
+//! A descriptor of 17 objects is 92 bytes, of which 68 are back references. Its words are atomics
 //! of a shared table only so that plain references to them are sound; they are read and written
 //! under the class lock, with two exceptions: a publisher stores the back reference of an object
 //! that it alone knows (see `publish`), and the shard is read to find the lock.
@@ -33,31 +32,28 @@ use crate::pool::SHARDS_MAX;
 use crate::slabs::Slabs;
 
 // The header.
-const PFN: usize = 0;
-const STATE: usize = 1;
-const BITS: usize = 2;
+const STATE: usize = 0;
+const BITS: usize = 1;
+const POSITION: usize = 2;
 const BODY: usize = 3;
 /// Words of a header.
 pub(crate) const HEADER_WORDS: usize = 4; // 16 bytes
 
 // The body.
-const PREV: usize = 0;
-const NEXT: usize = 1;
-const POOL: usize = 2;
+const PFN: usize = 0;
+const POOL: usize = 1;
 /// Words of a body before the bits.
-pub(crate) const LINK_WORDS: usize = 3;
+pub(crate) const FIXED_WORDS: usize = 2;
 /// Words of the longest body.
-pub(crate) const BODY_WORDS_MAX: usize = LINK_WORDS + more_bits(OBJECTS_MAX) + OBJECTS_MAX; // 266
+pub(crate) const BODY_WORDS_MAX: usize = FIXED_WORDS + more_bits(OBJECTS_MAX) + OBJECTS_MAX; // 265
 
 /// Slots whose bits are in one word.
 const WORD_SLOTS: usize = u32::BITS as usize;
 
 const IN_USE_BITS: u32 = OBJECTS_MAX.ilog2() + 1; // 9: 0..=256
-const LIST_BITS: u32 = 4; // 13 lists, and none
 const CLASS_BITS: u32 = 8;
-const LIST_SHIFT: u32 = IN_USE_BITS; // 9
 const SHARD_BITS: u32 = SHARDS_MAX.ilog2(); // 3
-const SHARD_SHIFT: u32 = LIST_SHIFT + LIST_BITS; // 13
+const SHARD_SHIFT: u32 = IN_USE_BITS; // 9
 const CLASS_SHIFT: u32 = u32::BITS - CLASS_BITS; // 24
 const _: () = assert!(SHARD_SHIFT + SHARD_BITS <= CLASS_SHIFT, "state fields do not overlap");
 
@@ -75,7 +71,7 @@ impl DescriptorId {
 
 /// Words of the body of a descriptor for zspages of this shape.
 pub(crate) const fn body_words(shape: Shape) -> usize {
-    LINK_WORDS + more_bits(shape.objects as usize) + shape.objects as usize
+    FIXED_WORDS + more_bits(shape.objects as usize) + shape.objects as usize
 }
 
 /// Words of bits beyond the header's.
@@ -83,7 +79,7 @@ const fn more_bits(objects: usize) -> usize {
     objects.div_ceil(WORD_SLOTS) - 1
 }
 
-/// What every descriptor begins with, and the links.
+/// What every descriptor begins with, and what its body begins with.
 #[derive(Clone, Copy)]
 pub(crate) struct Header<'a> {
     words: &'a [AtomicU32; HEADER_WORDS],
@@ -107,13 +103,14 @@ impl<'a> Header<'a> {
         self.set(BODY, body);
     }
 
-    #[inline]
     pub(crate) fn pfn(self) -> u32 {
-        self.get(PFN)
+        // relaxed: the class lock orders every access.
+        self.fixed(PFN).load(Ordering::Relaxed)
     }
 
     pub(crate) fn set_pfn(self, pfn: u32) {
-        self.set(PFN, pfn);
+        // relaxed: the class lock orders every access.
+        self.fixed(PFN).store(pfn, Ordering::Relaxed);
     }
 
     pub(crate) fn class(self) -> ClassIndex {
@@ -137,58 +134,40 @@ impl<'a> Header<'a> {
         (self.get(STATE) & ((1 << IN_USE_BITS) - 1)) as usize
     }
 
+    /// Where the class keeps the zspage's number.
     #[inline]
-    pub(crate) fn group(self) -> usize {
-        ((self.get(STATE) >> LIST_SHIFT) & ((1 << LIST_BITS) - 1)) as usize
+    pub(crate) fn position(self) -> u32 {
+        self.get(POSITION)
     }
 
     #[inline]
-    pub(crate) fn prev(self) -> DescriptorId {
-        // relaxed: the class lock orders every access.
-        DescriptorId(self.link(PREV).load(Ordering::Relaxed))
+    pub(crate) fn set_position(self, position: u32) {
+        self.set(POSITION, position);
     }
 
-    #[inline]
+    /// The zspage that goes back after this one, which is out of its class.
     pub(crate) fn next(self) -> DescriptorId {
-        // relaxed: the class lock orders every access.
-        DescriptorId(self.link(NEXT).load(Ordering::Relaxed))
+        DescriptorId(self.get(POSITION))
     }
 
-    #[inline]
-    pub(crate) fn set_prev(self, id: DescriptorId) {
-        // relaxed: the class lock orders every access.
-        self.link(PREV).store(id.0, Ordering::Relaxed);
-    }
-
-    #[inline]
     pub(crate) fn set_next(self, id: DescriptorId) {
-        // relaxed: the class lock orders every access.
-        self.link(NEXT).store(id.0, Ordering::Relaxed);
-    }
-
-    /// Files the zspage under a group, between two others.
-    #[inline]
-    pub(crate) fn set_links(self, group: usize, prev: DescriptorId, next: DescriptorId) {
-        let kept = self.get(STATE) & !(((1 << LIST_BITS) - 1) << LIST_SHIFT);
-        self.set(STATE, kept | (group as u32) << LIST_SHIFT);
-        self.set_prev(prev);
-        self.set_next(next);
+        self.set(POSITION, id.0);
     }
 
     /// The pool of the zspage; 0 from when it departs. Whoever finds a pool's id holding the lock
     /// of the class that the header names knows that both hold still, if objects are in use.
     pub(crate) fn pool(self) -> u32 {
         // Pairs with the Release in `set_pool`.
-        self.link(POOL).load(Ordering::Acquire)
+        self.fixed(POOL).load(Ordering::Acquire)
     }
 
     pub(crate) fn set_pool(self, pool: u32) {
         // Pairs with the Acquire in `pool`: who sees the pool sees the header of its zspage.
-        self.link(POOL).store(pool, Ordering::Release);
+        self.fixed(POOL).store(pool, Ordering::Release);
     }
 
     #[inline]
-    fn link(self, word: usize) -> &'a AtomicU32 {
+    fn fixed(self, word: usize) -> &'a AtomicU32 {
         &self.bodies.words(self.body(), word..word + 1)[0]
     }
 
@@ -224,10 +203,10 @@ impl<'a> std::ops::Deref for Descriptor<'a> {
 }
 
 impl<'a> Descriptor<'a> {
-    /// A header and what follows the links of its body.
+    /// A header, and the rest of its body.
     #[inline]
     pub(crate) fn new(header: Header<'a>, slots: &'a [AtomicU32], shape: Shape) -> Descriptor<'a> {
-        debug_assert_eq!(LINK_WORDS + slots.len(), body_words(shape));
+        debug_assert_eq!(FIXED_WORDS + slots.len(), body_words(shape));
         Descriptor { header, slots, objects: shape.objects as usize }
     }
 

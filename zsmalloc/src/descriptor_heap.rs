@@ -3,7 +3,7 @@
 //! ```text
 //!   headers   | 0 | 1 | 2 | 3 | ...        16 bytes each, four on a cache line
 //!               |       `--------.
-//!   bodies    | links, owners | links, owners, owners, ... |       of different lengths
+//!   bodies    | PFN, owners | PFN, owners, owners, ... |           of different lengths
 //! ```
 //!
 //! A free needs the header alone: objects are freed in any order, and with headers side by side the
@@ -19,7 +19,7 @@ use std::sync::Arc;
 use host::{FailureInjector, HostError, Lock, Rank};
 
 use crate::descriptor::{BODY_WORDS_MAX, Descriptor, DescriptorId, HEADER_WORDS, Header};
-use crate::descriptor::{LINK_WORDS, body_words};
+use crate::descriptor::{FIXED_WORDS, body_words};
 use crate::error::AllocError;
 use crate::geometry::{CLASSES, Shape};
 use crate::pool::SHARDS_MAX;
@@ -98,7 +98,7 @@ impl DescriptorHeap {
     #[inline]
     pub(crate) fn get(&self, id: DescriptorId, shape: Shape, words: usize) -> Descriptor<'_> {
         let header = self.header(id);
-        Descriptor::new(header, self.bodies.words(header.body(), LINK_WORDS..words), shape)
+        Descriptor::new(header, self.bodies.words(header.body(), FIXED_WORDS..words), shape)
     }
 
     /// What all descriptors begin with.

@@ -184,6 +184,9 @@ impl Pool {
             if let Some(slot) = self.slot_in(class, entry) {
                 return (class, state, slot);
             }
+            // It was moved meanwhile, or its zspage given to another shard.
+            drop(state);
+            host::sync::hint::spin_loop();
         }
     }
 
@@ -232,7 +235,7 @@ impl Pool {
     /// Gives a slot back, whose class lock is held; its zspage is to be settled.
     #[inline(always)]
     fn give_slot(&self, class: &Class, slot: Slot) {
-        self.list(class).get(slot.descriptor).give(usize::from(slot.object));
+        self.descriptors(class).get(slot.descriptor).give(usize::from(slot.object));
     }
 
     /// Frees the object at `place`. The caller holds the lock of the cell that names it.
@@ -273,11 +276,11 @@ impl Pool {
         (descriptor, given): (DescriptorId, usize),
         leaving: &mut Leaving,
     ) {
-        let list = self.list(class);
+        let of = self.descriptors(class);
         if descriptor == DescriptorId::NONE {
             return;
         }
-        if state.settle(&list, descriptor, given) {
+        if state.settle(&of, descriptor, given) {
             leaving.push(self, descriptor);
         } else {
             class.hint_partial(true);

@@ -45,8 +45,8 @@ mod design;
 mod entries;
 mod error;
 mod free;
+mod fullness;
 mod geometry;
-mod group;
 mod handle;
 mod leaf;
 mod memory;
@@ -68,10 +68,10 @@ pub use cell::{CellGuard, Content};
 pub use check::{PoolCheck, PoolDefect};
 pub use design::{LockDesign, Release};
 pub use error::{AllocError, ForeignHandle, MemoryError, StaleHandle, StaleLeaf};
+pub use fullness::GROUPS;
 pub use geometry::{
     CLASSES, ChainSize, ClassIndex, Geometry, OBJECTS_MAX, Rule, SIZE_MAX, SIZE_MIN, Shape,
 };
-pub use group::GROUPS;
 pub use handle::{Handle, ReadGuard};
 pub use host::smaps::page_table_bytes;
 pub use host::{HostError, PAGE_SIZE, Table, Zeroed, cpu, limits, sync};

@@ -117,15 +117,13 @@ impl Pool {
     }
 
     fn zspages_of(&self, class: &Class) -> Vec<ZspageInfo> {
-        let (list, mut state) = (self.list(class), self.lock(class));
-        state.file_active(&list);
+        let (of, state) = (self.descriptors(class), self.lock(class));
         let info = |id: DescriptorId| ZspageInfo {
-            pfn: list.header(id).pfn(),
+            pfn: of.header(id).pfn(),
             frames: class.shape.frames.into(),
-            objects: list.header(id).in_use() as u32,
+            objects: of.header(id).in_use() as u32,
         };
-        let ids = (0..crate::group::LISTS).flat_map(|to| list.walk(state.groups.head(to)));
-        ids.map(info).collect()
+        state.fullness.zspages().iter().copied().map(info).collect()
     }
 
     /// Moves the zspage that starts at frame `pfn` to other frames.
@@ -180,7 +178,7 @@ impl Pool {
     /// Copies the objects of a zspage to `to` and changes their words; gives the frames back, with
     /// nothing done, when one of them is in use.
     fn move_zspage(&self, class: &Class, id: DescriptorId, to: Frames) -> Result<(), Frames> {
-        let zspage = self.list(class).get(id);
+        let zspage = self.descriptors(class).get(id);
         let mut words = [Word::default(); OBJECTS_MAX];
         let locked = self.lock_objects(zspage, id, &mut words);
         let slots = || zspage.used_slots().zip(&words[..locked]);

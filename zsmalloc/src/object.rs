@@ -19,7 +19,7 @@ impl Object<'_> {
     /// Names `entry`, whose lock the caller holds, as the owner; gives the place for its word.
     pub(crate) fn publish(self, entry: u32) -> Place {
         let class = self.pool.class(self.place.class());
-        let zspage = self.pool.list(class).get(self.pool.memory.owner(self.place.pfn()));
+        let zspage = self.pool.descriptors(class).get(self.pool.memory.owner(self.place.pfn()));
         zspage.publish(usize::from(self.place.object()), entry);
         self.into_place()
     }

@@ -27,8 +27,8 @@ use crate::descriptor::DescriptorId;
 use crate::design::{LockDesign, Locks, Release, shards_of};
 use crate::entries::Stock;
 use crate::error::{AllocError, MemoryError};
+use crate::fullness::Descriptors;
 use crate::geometry::{CLASSES, ChainSize, ClassIndex, Geometry, Rule};
-use crate::group::List;
 use crate::leaf::LeafUse;
 use crate::memory::Memory;
 use crate::object::Object;
@@ -125,6 +125,8 @@ pub(crate) struct Counters {
     pub(crate) limit: AtomicU64,
     /// Leaves of clients' tables.
     pub(crate) leaves: AtomicU64,
+    /// Bytes of the classes' arrays of zspages.
+    pub(crate) position_bytes: AtomicU64,
 }
 
 impl Pool {
@@ -295,8 +297,8 @@ impl Pool {
     }
 
     #[inline]
-    pub(crate) fn list(&self, class: &Class) -> List<'_> {
-        class.list(&self.memory.descriptors)
+    pub(crate) fn descriptors(&self, class: &Class) -> Descriptors<'_> {
+        class.descriptors(&self.memory.descriptors)
     }
 
     /// Tells the worker, once, that there may be something to compact.
@@ -356,7 +358,7 @@ impl Pool {
             resident -= self.memory.purge_runs(std::slice::from_mut(&mut run));
         }
         let pfn = zspage::adopt(run);
-        self.list(class).get(descriptor).reset(pfn, class.index, class.shard, self.id);
+        self.descriptors(class).get(descriptor).reset(pfn, class.index, class.shard, self.id);
         self.memory.set_owner(pfn, descriptor);
         // relaxed: totals; the frames counted are this thread's.
         self.counters.resident.fetch_add(u64::from(resident), Ordering::Relaxed);
@@ -367,7 +369,7 @@ impl Pool {
     /// A slot of a class, and an entry where one is wanted (0 otherwise).
     #[inline]
     fn take(&self, class: &Class, handle: Option<LeafUse>) -> Result<(Slot, u32), AllocError> {
-        let list = self.list(class);
+        let of = self.descriptors(class);
         let mut state = match self.try_lock(class) {
             Some(state) => state,
             None => self.lock_met(class),
@@ -383,12 +385,12 @@ impl Pool {
             },
             None => 0,
         };
-        if let Some(slot) = state.take_slot(&list, entry) {
+        if let Some(slot) = state.take_slot(&of, entry) {
             return Ok((slot, entry));
         }
         class.hint_partial(false);
         if self.take_over(class, &mut state)
-            && let Some(slot) = state.take_slot(&list, entry)
+            && let Some(slot) = state.take_slot(&of, entry)
         {
             return Ok((slot, entry));
         }
@@ -412,19 +414,42 @@ impl Pool {
     /// A slot of a new zspage; where there is none, the entry goes back.
     #[cold]
     fn take_of_new(&self, class: &Class, entry: u32) -> Result<Slot, AllocError> {
-        let list = self.list(class);
+        let of = self.descriptors(class);
         let descriptor = match self.build_zspage(class, false) {
             Ok(descriptor) => descriptor,
             Err(error) => return self.take_next_door(class, entry).ok_or(error),
         };
         let mut state = self.lock(class);
-        state.insert_zspage(&list, descriptor);
+        if !self.reserve_position(&mut state) {
+            drop(state);
+            self.release_zspages(Leaving::of(&self.memory, descriptor));
+            self.departs();
+            return self.take_next_door(class, entry).ok_or(AllocError::OutOfDescriptors);
+        }
+        state.insert(&of, descriptor);
         self.arrived(1);
         // relaxed: totals. Compaction's own zspages replace others and do not count as use.
         let frames = self.counters.frames.load(Ordering::Relaxed);
         // relaxed: totals.
         self.counters.frames_max.fetch_max(frames, Ordering::Relaxed);
-        Ok(state.take_active(&list, entry))
+        Ok(state.take_slot_in(&of, descriptor, entry))
+    }
+
+    /// Makes sure that a class has room for one zspage more; false when there is no memory.
+    pub(crate) fn reserve_position(&self, state: &mut State) -> bool {
+        let reserved = state.fullness.reserve();
+        if let Ok(bytes @ 1..) = reserved {
+            // relaxed: a total.
+            self.counters.position_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+        }
+        reserved.is_ok()
+    }
+
+    /// Gives back what classes that have become small no longer need for their zspages' numbers.
+    pub(crate) fn shrink_positions(&self, class: &Class) {
+        let bytes = self.lock(class).fullness.shrink() as u64;
+        // relaxed: a total.
+        self.counters.position_bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
 
     /// True when `frames` more touched frames would exceed the limit.
@@ -472,11 +497,12 @@ impl Drop for Pool {
             self.memory.handles_are_out();
         }
         for class in &self.classes {
-            let list = self.list(class);
+            let of = self.descriptors(class);
             loop {
                 let mut state = class.lock();
-                let Some(descriptor) = state.take_any(&list) else { break };
+                let Some(&descriptor) = state.fullness.zspages().last() else { break };
                 let mut leaving = Leaving::NONE;
+                state.remove(&of, descriptor);
                 leaving.push(self, descriptor);
                 drop(state);
                 self.release_zspages(leaving);

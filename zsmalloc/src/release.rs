@@ -19,6 +19,7 @@ use host::Run;
 use host::sync::atomic::{AtomicU64, Ordering};
 
 use crate::descriptor::DescriptorId;
+use crate::memory::Memory;
 use crate::pool::{Apart, Pool, SHARDS_MAX};
 use crate::zspage;
 
@@ -31,6 +32,12 @@ pub(crate) struct Leaving(DescriptorId);
 
 impl Leaving {
     pub(crate) const NONE: Leaving = Leaving(DescriptorId::NONE);
+
+    /// A zspage that was never in a class, and departed when it was made.
+    pub(crate) fn of(memory: &Memory, descriptor: DescriptorId) -> Leaving {
+        memory.descriptors.header(descriptor).set_next(DescriptorId::NONE);
+        Leaving(descriptor)
+    }
 
     pub(crate) fn is_empty(&self) -> bool {
         self.0 == DescriptorId::NONE

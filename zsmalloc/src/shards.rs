@@ -5,6 +5,7 @@
 //! Locks: a shard's while another is only tried; or one after the other.
 
 use crate::class::{Class, Slot, State};
+use crate::descriptor::DescriptorId;
 use crate::object::Object;
 use crate::pool::Pool;
 use crate::word::Place;
@@ -12,29 +13,48 @@ use crate::word::Place;
 impl Pool {
     /// Gets a zspage with room from another shard of a class, so that a new one is not needed.
     pub(crate) fn take_over(&self, class: &Class, state: &mut State) -> bool {
-        let list = self.list(class);
         let first = self.position(class.index, 0);
         let others = self.classes[first..first + self.shards].iter();
         let others = others.filter(|other| other.shard != class.shard && other.may_have_partial());
         for other in others {
             let Some(mut theirs) = other.try_lock() else { continue };
-            match theirs.take_partial(&list) {
-                Some(partial) => {
-                    state.adopt(&list, partial, class.shard);
-                    return true;
-                }
-                None => other.hint_partial(false),
+            // Its first is the one that it allocates from.
+            let Some(&spare) = theirs.fullness.partial().get(1) else {
+                other.hint_partial(false);
+                continue;
+            };
+            if self.adopt(class, state, &mut theirs, spare) {
+                return true;
             }
         }
         false
     }
 
+    /// Gives a zspage to another shard of its class; both locks are held. False when there is no
+    /// memory for its number.
+    pub(crate) fn adopt(
+        &self,
+        class: &Class,
+        state: &mut State,
+        from: &mut State,
+        descriptor: DescriptorId,
+    ) -> bool {
+        let of = self.descriptors(class);
+        let room = self.reserve_position(state);
+        if room {
+            from.remove(&of, descriptor);
+            of.header(descriptor).set_shard(class.shard);
+            state.insert(&of, descriptor);
+        }
+        room
+    }
+
     /// A slot of any shard of a class, for when there can be no new zspage; where there is none,
     /// the entry goes back. Waits for each lock in turn, as [`Pool::take_over`] does not.
     pub(crate) fn take_next_door(&self, class: &Class, entry: u32) -> Option<Slot> {
-        let (list, first) = (self.list(class), self.position(class.index, 0));
+        let (of, first) = (self.descriptors(class), self.position(class.index, 0));
         let shards = self.classes[first..first + self.shards].iter();
-        let slot = shards.into_iter().find_map(|shard| self.lock(shard).take_slot(&list, entry));
+        let slot = shards.into_iter().find_map(|shard| self.lock(shard).take_slot(&of, entry));
         if slot.is_none() && entry != 0 {
             let mut state = self.lock(class);
             state.give_entry(entry, self);
@@ -54,10 +74,10 @@ impl Pool {
         mut object: Object<'p>,
         len: usize,
     ) -> Option<Object<'p>> {
-        let (list, first) = (self.list(class), self.position(class.index, 0));
+        let (of, first) = (self.descriptors(class), self.position(class.index, 0));
         let shards = self.classes[first..first + self.shards].iter();
         for other in shards.filter(|other| other.shard != class.shard) {
-            let taken = self.lock(other).take_slot(&list, object.entry);
+            let taken = self.lock(other).take_slot(&of, object.entry);
             let Some(slot) = taken else { continue };
             let place = Place::new(slot.pfn, class.index, slot.object, object.place.slack());
             let mut found = Object { pool: self, place, entry: 0 };

@@ -17,7 +17,7 @@ use host::PAGE_SIZE;
 use host::sync::atomic::Ordering;
 
 use crate::class::Class;
-use crate::group::GROUPS;
+use crate::fullness::GROUPS;
 use crate::pool::Pool;
 
 /// Totals of a pool; bytes unless the name says otherwise.
@@ -81,7 +81,8 @@ impl Pool {
             leaves: read(&counters.leaves),
             handle_leaves: self.handles.leaves() + self.raw_handles.leaves(),
             class_bytes: (size_of_val(self) + size_of_val(self.classes()) + self.stock_bytes())
-                as u64,
+                as u64
+                + read(&counters.position_bytes),
         }
     }
 
@@ -122,11 +123,12 @@ fn class_row(shards: &[Class]) -> ClassRow {
     for class in shards {
         let state = class.lock();
         for (group, zspages) in row.zspages.iter_mut().enumerate() {
-            *zspages += u64::from(state.groups.count(group));
+            *zspages += u64::from(state.fullness.count(group));
         }
-        row.obj_allocated += state.zspages * objects;
+        let zspages = state.fullness.zspages().len() as u64;
+        row.obj_allocated += zspages * objects;
         row.obj_used += state.objects;
-        row.pages_used += state.zspages * frames;
+        row.pages_used += zspages * frames;
     }
     row.freeable = (row.obj_allocated - row.obj_used) / objects * frames;
     row
