@@ -35,7 +35,7 @@ use crate::error::{AllocError, MemoryError};
 use crate::leaf::{LEAF_CELLS, Leaves, POOL_ID_MAX};
 use crate::pool::Pool;
 use crate::word::PFN_BITS;
-use crate::worker::Worker;
+use crate::worker::{Worker, WorkerStatus};
 use crate::zones::Zones;
 
 /// Frames of the largest arena.
@@ -137,7 +137,7 @@ impl Memory {
             free_held: Apart(AtomicU64::new(0)),
             pool_ids: AtomicU32::new(0),
             pools: Mutex::default(),
-            worker: Worker::new(config.limit_bytes, config.worker),
+            worker: Worker::new(config.limit_bytes, config.worker, faults.clone()),
             faults,
         }))
     }
@@ -146,6 +146,11 @@ impl Memory {
     pub fn free_bytes_held(&self) -> u64 {
         // relaxed: a statistic; each change is made by the owner of the frames it counts.
         self.free_held.0.load(Ordering::Relaxed) * host::PAGE_SIZE as u64
+    }
+
+    /// How the memory's worker fares.
+    pub fn worker(&self) -> WorkerStatus {
+        self.worker.status()
     }
 
     /// Bytes that describe frames: the zone's metadata and the frame table.
