@@ -211,6 +211,26 @@ fn raw_handles_are_refused_when_stale_foreign_freed_twice_or_made_up() {
     ours.free_handle(handle).expect("ours");
 }
 
+#[test]
+fn a_batch_whose_iterator_panics_frees_what_it_gave() {
+    let pool = pool(&memory(CONFIG));
+    for given in [0, 1, 511, 512, 700] {
+        let handles: Vec<_> = (0..given).map(|_| pool.alloc(b"object").expect("room")).collect();
+        let end = std::iter::from_fn(|| panic!("on purpose"));
+        let batch = || pool.free_batch(handles.into_iter().chain(end));
+        let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(batch));
+        assert!(panicked.is_err());
+        assert_eq!(pool.check().expect("no defect").objects, 0, "of {given}");
+    }
+}
+
+#[test]
+fn an_empty_batch_does_nothing() {
+    let pool = pool(&memory(CONFIG));
+    pool.free_batch([]).expect("nothing");
+    assert!(pool.is_settled(), "nothing was freed");
+}
+
 /// The next pool of the memory must not own what a handle of the last one names.
 #[test]
 fn a_handle_that_outlived_its_pool_is_foreign_to_the_next() {
