@@ -26,7 +26,9 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use buddy::{FreedRun, Order, Pfn, Warm};
 use host::faults::{self, Operation};
 use host::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use host::{Arena, ClaimError, FailureInjector, HostError, Run, Table, limits};
+use host::{
+    Arena, ClaimError, FailureInjector, HostError, NUMBERED_FRAMES_MIN, Run, Table, limits,
+};
 
 use crate::check::{PoolDefect, expect_equal};
 use crate::descriptor::DescriptorId;
@@ -51,6 +53,7 @@ const FRAMES_AT_ONCE: u64 = 1 << 14; // 64 MiB
 /// Runs given back under one hold of the zone's lock.
 const RUNS_AT_ONCE: usize = 32;
 const _: () = assert!(ARENA_FRAMES_MAX.is_power_of_two(), "a PFN fits its field exactly");
+const _: () = assert!(ARENA_FRAMES_MIN >= NUMBERED_FRAMES_MIN, "handles name memories by number");
 
 /// How large a memory may become; reservations only, nothing is touched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
