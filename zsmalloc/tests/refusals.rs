@@ -54,6 +54,17 @@ fn lengths_without_a_class_are_refused_by_every_way_in() {
 }
 
 #[test]
+fn runs_that_cannot_be_are_refused() {
+    let memory = memory(MemoryConfig { arena_frames: 1 << 12, ..CONFIG });
+    for frames in [0, 1025, u32::MAX] {
+        assert_eq!(memory.frames(frames).err(), Some(AllocError::BadRun { frames }));
+    }
+    let whole: Vec<_> = (0..4).map(|_| memory.frames(1024).expect("an empty arena")).collect();
+    assert_eq!(memory.frames(1).err(), Some(AllocError::OutOfFrames));
+    drop(whole);
+}
+
+#[test]
 fn an_arena_without_frames_refuses_and_recovers() {
     let pool = pool(&memory(CONFIG));
     let mut handles = Vec::new();
