@@ -42,6 +42,15 @@ const _: () = assert!(
 /// Two arenas of this many bytes, as a shift, start in different units of as many. User addresses
 /// have 48 bits unless a program asks for more, so the number of the unit has 27.
 const NUMBER_SHIFT: u32 = 21;
+/// Bits of an address.
+const ADDRESS_BITS: u32 = 48;
+/// Arenas of at least so many frames have a number each ([`Arena::number`]).
+pub const NUMBERED_FRAMES_MIN: u32 = (1 << NUMBER_SHIFT) / PAGE_SIZE as u32; // 512
+
+const _: () = assert!(
+    ADDRESS_BITS - NUMBER_SHIFT <= u32::BITS,
+    "the unit of any address fits a number, else two arenas could have the same"
+);
 
 /// A reserved range of frames. See the module's picture.
 #[derive(Debug)]
@@ -98,7 +107,8 @@ impl Arena {
     }
 
     /// A number that no other arena of this process has while this one lives, or for ever after
-    /// [`Arena::keep_number`]. Its first address in units of 2 MiB; shorter arenas may share one.
+    /// [`Arena::keep_number`]. Its first address in units of 2 MiB; arenas of fewer frames than
+    /// [`NUMBERED_FRAMES_MIN`] may share one.
     #[inline]
     pub fn number(&self) -> u32 {
         (self.base().as_ptr().addr() >> NUMBER_SHIFT) as u32

@@ -33,17 +33,20 @@ pub enum Operation {
     Extend,
     /// Returning the memory of table pages.
     Discard,
+    /// Starting a thread.
+    Thread,
 }
 
 impl Operation {
     /// Every operation.
-    pub const ALL: [Operation; 6] = [
+    pub const ALL: [Operation; 7] = [
         Operation::Reserve,
         Operation::Frames,
         Operation::Claim,
         Operation::Purge,
         Operation::Extend,
         Operation::Discard,
+        Operation::Thread,
     ];
 }
 
@@ -56,6 +59,7 @@ impl fmt::Display for Operation {
             Operation::Purge => "a purge",
             Operation::Extend => "an extension",
             Operation::Discard => "a discard",
+            Operation::Thread => "starting a thread",
         })
     }
 }

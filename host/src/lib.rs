@@ -43,7 +43,7 @@ pub mod limits;
 pub mod smaps;
 pub mod sync;
 
-pub use arena::{Arena, FRAMES_MAX};
+pub use arena::{Arena, FRAMES_MAX, NUMBERED_FRAMES_MIN};
 pub use bitlock::BitLockWaiters;
 pub use error::{ClaimError, ForeignRun, HostError};
 pub use faults::FailureInjector;

@@ -138,6 +138,7 @@ fn slabs_for(frames: usize) -> (usize, usize) {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use crate::geometry::OBJECTS_MAX;
 
     #[test]
     fn a_descriptor_costs_its_words_and_nothing_is_lost() {
@@ -155,6 +156,30 @@ mod tests {
                 assert_eq!(heap.header(id).pfn(), number as u32);
             }
             heap.free(&ids);
+        }
+    }
+
+    /// One object of every class in every shard, as far as the smallest arena has frames.
+    #[test]
+    fn a_small_arena_has_descriptors_for_every_class_of_every_shard() {
+        let chain = crate::ChainSize::from_order(4).expect("order 4 is a chain size");
+        let geometry = crate::Geometry::new(crate::Rule::LeastWaste, chain);
+        let shapes = || geometry.classes().map(|class| geometry.shape(class));
+        let pairs = || (0..SHARDS_MAX).flat_map(|shard| shapes().map(move |shape| (shape, shard)));
+        // Whichever come first: those of few frames, of many, or of many objects.
+        let keys: [fn(&Shape) -> u16; 3] =
+            [|s| s.frames.into(), |s| 16 - u16::from(s.frames), |s| OBJECTS_MAX as u16 - s.objects];
+        for key in keys {
+            let heap = DescriptorHeap::reserve(512, None).expect("address space");
+            let (mut left, mut all) = (512, pairs().collect::<Vec<_>>());
+            all.sort_by_key(|(shape, _)| key(shape));
+            for (shape, shard) in all {
+                if let Some(after) = u32::checked_sub(left, shape.frames.into()) {
+                    left = after;
+                    heap.alloc(shape, shard).expect("a descriptor for every frame");
+                }
+            }
+            assert_eq!(left, 0, "every frame is used");
         }
     }
 }

@@ -20,6 +20,11 @@ pub enum AllocError {
         /// The limit, in bytes.
         limit: u64,
     },
+    /// No frames, or more in a run than there can be.
+    BadRun {
+        /// The frames asked for.
+        frames: u32,
+    },
     /// No run of free frames is left in the arena.
     OutOfFrames,
     /// The descriptor table is full.
@@ -36,6 +41,9 @@ impl fmt::Display for AllocError {
             }
             AllocError::OverLimit { limit } => {
                 write!(f, "the pool's memory limit of {limit} bytes is reached")
+            }
+            AllocError::BadRun { frames } => {
+                write!(f, "a run has 1 to {} frames, not {frames}", buddy::RUN_FRAMES_MAX)
             }
             AllocError::OutOfFrames => f.write_str("no frames are left in the arena"),
             AllocError::OutOfDescriptors => f.write_str("the table of zspage descriptors is full"),

@@ -45,6 +45,40 @@ struct Sorted {
     ends: [u16; LOCKS_MAX],
 }
 
+/// Entries to be freed together: when asked to, and at the latest when dropped, so that a caller's
+/// iterator that panics loses nothing it has given.
+struct Batch<'p> {
+    pool: &'p Pool,
+    entries: [u32; BATCH],
+    len: usize,
+}
+
+impl Batch<'_> {
+    /// Adds entries while there are any; true when there is room for no more.
+    fn fill(&mut self, entries: &mut impl Iterator<Item = u32>) -> bool {
+        while self.len < BATCH
+            && let Some(entry) = entries.next()
+        {
+            self.entries[self.len] = entry;
+            self.len += 1;
+        }
+        self.len == BATCH
+    }
+
+    fn free(&mut self) {
+        let len = std::mem::take(&mut self.len);
+        if len > 0 {
+            self.pool.free_entries(&self.entries[..len]);
+        }
+    }
+}
+
+impl Drop for Batch<'_> {
+    fn drop(&mut self) {
+        self.free();
+    }
+}
+
 impl Pool {
     /// Frees the object of a handle.
     ///
@@ -66,7 +100,7 @@ impl Pool {
     }
 
     /// Frees the objects of many handles, 512 at a time: sorted by class, with one lock hold for
-    /// all of a class.
+    /// all of a class. Where the iterator panics, those it gave before are freed.
     ///
     /// # Errors
     ///
@@ -83,18 +117,11 @@ impl Pool {
             foreign.push(handle);
             None
         });
-        let mut batch = [0; BATCH];
-        loop {
-            let mut len = 0;
-            for (slot, entry) in batch.iter_mut().zip(&mut own) {
-                *slot = entry;
-                len += 1;
-            }
-            self.free_entries(&batch[..len]);
-            if len < BATCH {
-                break;
-            }
+        let mut batch = Batch { pool: self, entries: [0; BATCH], len: 0 };
+        while batch.fill(&mut own) {
+            batch.free();
         }
+        batch.free();
         drop(own);
         if foreign.is_empty() { Ok(()) } else { Err(ForeignHandle(foreign)) }
     }

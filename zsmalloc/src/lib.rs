@@ -82,3 +82,4 @@ pub use object::Object;
 pub use pool::{Pool, PoolConfig, SHARDS_MAX};
 pub use raw::RawHandle;
 pub use stats::{ClassRow, ClassTable, PoolStats};
+pub use worker::WorkerStatus;

@@ -26,7 +26,9 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use buddy::{FreedRun, Order, Pfn, Warm};
 use host::faults::{self, Operation};
 use host::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use host::{Arena, ClaimError, FailureInjector, HostError, Run, Table, limits};
+use host::{
+    Arena, ClaimError, FailureInjector, HostError, NUMBERED_FRAMES_MIN, Run, Table, limits,
+};
 
 use crate::check::{PoolDefect, expect_equal};
 use crate::descriptor::DescriptorId;
@@ -35,7 +37,7 @@ use crate::error::{AllocError, MemoryError};
 use crate::leaf::{LEAF_CELLS, Leaves, POOL_ID_MAX};
 use crate::pool::Pool;
 use crate::word::PFN_BITS;
-use crate::worker::Worker;
+use crate::worker::{Worker, WorkerStatus};
 use crate::zones::Zones;
 
 /// Frames of the largest arena.
@@ -51,6 +53,7 @@ const FRAMES_AT_ONCE: u64 = 1 << 14; // 64 MiB
 /// Runs given back under one hold of the zone's lock.
 const RUNS_AT_ONCE: usize = 32;
 const _: () = assert!(ARENA_FRAMES_MAX.is_power_of_two(), "a PFN fits its field exactly");
+const _: () = assert!(ARENA_FRAMES_MIN >= NUMBERED_FRAMES_MIN, "handles name memories by number");
 
 /// How large a memory may become; reservations only, nothing is touched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -137,7 +140,7 @@ impl Memory {
             free_held: Apart(AtomicU64::new(0)),
             pool_ids: AtomicU32::new(0),
             pools: Mutex::default(),
-            worker: Worker::new(config.limit_bytes, config.worker),
+            worker: Worker::new(config.limit_bytes, config.worker, faults.clone()),
             faults,
         }))
     }
@@ -146,6 +149,11 @@ impl Memory {
     pub fn free_bytes_held(&self) -> u64 {
         // relaxed: a statistic; each change is made by the owner of the frames it counts.
         self.free_held.0.load(Ordering::Relaxed) * host::PAGE_SIZE as u64
+    }
+
+    /// How the memory's worker fares.
+    pub fn worker(&self) -> WorkerStatus {
+        self.worker.status()
     }
 
     /// Bytes that describe frames: the zone's metadata and the frame table.

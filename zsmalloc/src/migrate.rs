@@ -80,8 +80,12 @@ impl Memory {
     ///
     /// # Errors
     ///
-    /// [`AllocError::OutOfFrames`] when the arena has no such run.
+    /// [`AllocError::BadRun`] for 0 and for more than 1024 frames, [`AllocError::OutOfFrames`] when
+    /// the arena has no such run.
     pub fn frames(self: &Arc<Memory>, frames: u32) -> Result<Frames, AllocError> {
+        if !(1..=buddy::RUN_FRAMES_MAX).contains(&frames) {
+            return Err(AllocError::BadRun { frames });
+        }
         let (run, resident) = self.take_run(0, frames)?;
         Ok(Frames { memory: Arc::clone(self), run: Some(run), resident })
     }

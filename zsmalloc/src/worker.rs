@@ -10,11 +10,18 @@
 //! ends with the memory: it holds no strong reference while it sleeps. A pool in use is left alone:
 //! compaction would take its locks and move what is about to change again.
 //!
+//! Where the system has no thread to give, wishes stay, and the next zspage that goes back tries
+//! again. Work that panics is counted and tried again at the next tick, by the same thread.
+//!
 //! Lock: `State`, a leaf; held to read and set what is wanted.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
+
+use host::FailureInjector;
+use host::faults::{Operation, guard};
 
 use crate::memory::Memory;
 
@@ -37,6 +44,18 @@ pub(crate) struct Worker {
     above: u64,
     keep: u64,
     shared: Arc<Shared>,
+    faults: Option<Arc<FailureInjector>>,
+}
+
+/// How the thread fares that compacts and releases.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct WorkerStatus {
+    /// Whether it was started.
+    pub running: bool,
+    /// How often the system refused to start it.
+    pub refused: u64,
+    /// How often its work panicked, which ended that work and not the thread.
+    pub panicked: u64,
 }
 
 #[derive(Default)]
@@ -45,11 +64,13 @@ struct Shared {
     changed: Condvar,
     /// A release is wanted already: a free need not say so again.
     releasing: AtomicBool,
+    /// There are wishes and no thread.
+    unstarted: AtomicBool,
 }
 
 #[derive(Default)]
 struct State {
-    running: bool,
+    status: WorkerStatus,
     /// Some pool has had objects freed since it was last compacted.
     stirred: bool,
     /// Ticks until a release, once one is wanted.
@@ -64,21 +85,44 @@ impl Shared {
         // The flags are valid in any combination, also after a panic elsewhere.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    /// Does some work. Where that panics, it is not known what is left to do: pools are looked at
+    /// again.
+    fn survive(&self, work: impl FnOnce()) {
+        if catch_unwind(AssertUnwindSafe(work)).is_err() {
+            let mut state = self.lock();
+            state.status.panicked += 1;
+            state.stirred = true;
+        }
+    }
 }
 
 impl Worker {
-    pub(crate) fn new(limit_bytes: u64, allowed: bool) -> Worker {
+    pub(crate) fn new(
+        limit_bytes: u64,
+        allowed: bool,
+        faults: Option<Arc<FailureInjector>>,
+    ) -> Worker {
         Worker {
             // A thread of the system's is none of loom's.
             allowed: allowed && !cfg!(loom),
             above: (limit_bytes / RELEASE_ABOVE_DIVISOR).max(RELEASE_MIN),
             keep: limit_bytes / RELEASE_TO_DIVISOR,
             shared: Arc::default(),
+            faults,
         }
+    }
+
+    pub(crate) fn status(&self) -> WorkerStatus {
+        self.shared.lock().status
     }
 
     /// Called with the free bytes held after a run went back.
     pub(crate) fn notice_free(&self, memory: &Arc<Memory>, free_held: u64) {
+        // relaxed: a hint; the next free looks again.
+        if self.shared.unstarted.load(Ordering::Relaxed) {
+            self.want(memory, |_| {});
+        }
         // relaxed: a hint. A free that reads an old value is followed by others, or leaves frames
         // to the next release.
         let asked = &self.shared.releasing;
@@ -114,16 +158,22 @@ impl Worker {
         }
         let mut state = self.shared.lock();
         wish(&mut state);
-        if state.running {
+        if state.status.running {
             self.shared.changed.notify_one();
-        } else {
-            // Without a thread the wish stays, and the next one tries again.
-            state.running = self.start(Arc::downgrade(memory));
+            return true;
         }
-        state.running
+        let running = self.start(Arc::downgrade(memory));
+        state.status.running = running;
+        state.status.refused += u64::from(!running);
+        // relaxed: a hint.
+        self.shared.unstarted.store(!running, Ordering::Relaxed);
+        running
     }
 
     fn start(&self, memory: Weak<Memory>) -> bool {
+        if guard(self.faults.as_deref(), Operation::Thread).is_err() {
+            return false;
+        }
         let shared = Arc::clone(&self.shared);
         let keep = self.keep;
         std::thread::Builder::new()
@@ -150,14 +200,21 @@ struct Due {
 fn run(shared: &Shared, memory: &Weak<Memory>, keep: u64) {
     while let Some(due) = wait(shared, keep) {
         let Some(memory) = memory.upgrade() else { return };
-        if due.settle && !memory.settle() {
-            shared.lock().stirred = true;
-        }
-        if let Some(keep) = due.release {
-            // relaxed: a hint; frees from here on ask for the next release.
-            shared.releasing.store(false, Ordering::Relaxed);
-            memory.release(keep);
-        }
+        shared.survive(|| work(shared, &memory, due));
+    }
+}
+
+fn work(shared: &Shared, memory: &Memory, due: Due) {
+    // First, so that whatever comes of the rest, frees from here on ask for the next release.
+    if due.release.is_some() {
+        // relaxed: a hint.
+        shared.releasing.store(false, Ordering::Relaxed);
+    }
+    if due.settle && !memory.settle() {
+        shared.lock().stirred = true;
+    }
+    if let Some(keep) = due.release {
+        memory.release(keep);
     }
 }
 
@@ -185,4 +242,22 @@ fn wait(shared: &Shared, keep: u64) -> Option<Due> {
         state.release_in = None;
     }
     Some(Due { settle, release: release.then_some(keep) })
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn work_that_panics_is_counted_and_asked_for_again() {
+        let shared = Shared::default();
+        let state = || {
+            let state = shared.lock();
+            (state.status.panicked, state.stirred)
+        };
+        shared.survive(|| {});
+        assert_eq!(state(), (0, false));
+        shared.survive(|| panic!("on purpose"));
+        assert_eq!(state(), (1, true));
+    }
 }

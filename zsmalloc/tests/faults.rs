@@ -23,7 +23,7 @@ use host::FailureInjector;
 use host::faults::Operation;
 use zsmalloc::{
     AllocError, Content, Handle, HostError, LEAF_CELLS, LeafId, LockDesign, Memory, MemoryConfig,
-    MemoryError, Pool, PoolConfig, RawHandle, Release, SIZE_MAX,
+    MemoryError, Pool, PoolConfig, RawHandle, Release, SIZE_MAX, WorkerStatus,
 };
 
 /// One shard: with more, the CPU that the thread is on would say what is refused next.
@@ -366,7 +366,9 @@ fn sweep(config: PoolConfig, arm: fn(&FailureInjector, u64)) -> Vec<Operation> {
 fn any_single_refusal_is_survived() {
     for design in LockDesign::ALL {
         let met = sweep(config(design, Release::default()), FailureInjector::arm);
-        for operation in Operation::ALL.into_iter().filter(|&kind| kind != Operation::Reserve) {
+        // Neither is met once a memory is there that has no worker.
+        let other = |kind: &Operation| ![Operation::Reserve, Operation::Thread].contains(kind);
+        for operation in Operation::ALL.into_iter().filter(other) {
             assert!(met.contains(&operation), "the scenario has no {operation}: {met:?}");
         }
         println!("{design}: {} points of failure", met.len());
@@ -422,4 +424,31 @@ fn frames_that_a_release_could_not_return_are_returned_by_the_next() {
         twin.check();
     }
     assert!(purges > 0, "no purge was refused");
+}
+
+/// The worker's thread is refused: the wish stays, and is tried again when a zspage goes back.
+#[test]
+fn a_worker_that_could_not_be_started_is_started_later() {
+    let faults = FailureInjector::new();
+    let memory = MemoryConfig { worker: true, ..CONFIG };
+    let memory = Memory::with_faults(memory, Arc::clone(&faults)).expect("nothing armed");
+    let pool = Pool::new(Arc::clone(&memory), PoolConfig::default()).expect("a pool");
+    let handles = [1, 2, 3].map(|byte| pool.alloc(&[byte; SIZE_MAX]).expect("room"));
+    assert_eq!(memory.worker(), WorkerStatus::default());
+    faults.arm_from(1);
+    for (count, handle) in (0..).zip(handles) {
+        pool.free_handle(handle).expect("ours");
+        let status = memory.worker();
+        match count {
+            // The free itself asks; from then on the zspage that goes back does.
+            0 => assert_eq!((status.running, status.refused), (false, 1)),
+            1 => assert_eq!((status.running, status.refused), (false, 2)),
+            _ => assert_eq!((status.running, status.refused), (true, 2)),
+        }
+        assert!(!pool.is_settled() || status.running);
+        if count == 1 {
+            assert_eq!(faults.fired(), Some(Operation::Thread));
+            faults.arm(0);
+        }
+    }
 }

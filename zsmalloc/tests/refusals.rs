@@ -54,6 +54,17 @@ fn lengths_without_a_class_are_refused_by_every_way_in() {
 }
 
 #[test]
+fn runs_that_cannot_be_are_refused() {
+    let memory = memory(MemoryConfig { arena_frames: 1 << 12, ..CONFIG });
+    for frames in [0, 1025, u32::MAX] {
+        assert_eq!(memory.frames(frames).err(), Some(AllocError::BadRun { frames }));
+    }
+    let whole: Vec<_> = (0..4).map(|_| memory.frames(1024).expect("an empty arena")).collect();
+    assert_eq!(memory.frames(1).err(), Some(AllocError::OutOfFrames));
+    drop(whole);
+}
+
+#[test]
 fn an_arena_without_frames_refuses_and_recovers() {
     let pool = pool(&memory(CONFIG));
     let mut handles = Vec::new();
@@ -209,6 +220,26 @@ fn raw_handles_are_refused_when_stale_foreign_freed_twice_or_made_up() {
     ours.free_raw(again).expect("ours");
     assert_eq!(*ours.read(&handle).expect("untouched by all this"), b"owned"[..]);
     ours.free_handle(handle).expect("ours");
+}
+
+#[test]
+fn a_batch_whose_iterator_panics_frees_what_it_gave() {
+    let pool = pool(&memory(CONFIG));
+    for given in [0, 1, 511, 512, 700] {
+        let handles: Vec<_> = (0..given).map(|_| pool.alloc(b"object").expect("room")).collect();
+        let end = std::iter::from_fn(|| panic!("on purpose"));
+        let batch = || pool.free_batch(handles.into_iter().chain(end));
+        let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(batch));
+        assert!(panicked.is_err());
+        assert_eq!(pool.check().expect("no defect").objects, 0, "of {given}");
+    }
+}
+
+#[test]
+fn an_empty_batch_does_nothing() {
+    let pool = pool(&memory(CONFIG));
+    pool.free_batch([]).expect("nothing");
+    assert!(pool.is_settled(), "nothing was freed");
 }
 
 /// The next pool of the memory must not own what a handle of the last one names.
