@@ -263,11 +263,14 @@ fn shrinker_against_allocation_free_and_read() {
     });
 }
 
-/// An object whose zspage, in the second shard, has room: under loom the length decides the shard.
-fn in_second_shard(pool: &Pool) -> Handle {
-    let [one, two] = [1, 2].map(|byte| pool.alloc(&[byte; SIZE - 1]).expect("room"));
-    pool.free_handle(two).expect("ours");
-    one
+/// Objects of two zspages of the second shard that have room: under loom the length decides the
+/// shard. The first one's is not the next that its shard would use.
+fn in_second_shard(pool: &Pool) -> [Handle; 2] {
+    let alloc = |byte| pool.alloc(&[byte; SIZE - 1]).expect("room");
+    let [spare, hole, kept, other_hole] = [1, 0, 2, 0].map(alloc);
+    pool.free_handle(hole).expect("ours");
+    pool.free_handle(other_hole).expect("ours");
+    [spare, kept]
 }
 
 /// Without the second look at the shard, the free would change a class whose lock it does not hold.
@@ -277,13 +280,33 @@ fn free_against_the_gathering_of_its_shard() {
         let pool = pool();
         // First, or it would take the other's zspage over.
         let three = pool.alloc(&[3; SIZE]).expect("room");
-        let one = in_second_shard(&pool);
+        let [one, two] = in_second_shard(&pool);
         let other = Arc::clone(&pool);
         let mover = thread::spawn(move || other.compact());
         pool.free_handle(one).expect("ours");
         mover.join().expect("mover");
         expect(&pool, &three, 3);
-        check(&pool, 1);
+        assert_eq!(pool.read(&two).expect("ours")[..], [2; SIZE - 1]);
+        check(&pool, 2);
+    });
+}
+
+/// A frame that a migration leaves names no zspage: not one of the first shard, either.
+#[test]
+fn free_against_migration_in_the_second_shard() {
+    model(|| {
+        let pool = pool();
+        let one = pool.alloc(&[1; SIZE - 1]).expect("room");
+        let from = pfns(&pool)[0];
+        let other = Arc::clone(&pool);
+        let mover = thread::spawn(move || {
+            let frames = other.memory().frames(1).expect("room");
+            let moved = other.migrate(from, frames);
+            assert!(matches!(moved, Ok(()) | Err(MigrateError::NoZspage)), "{moved:?}");
+        });
+        pool.free_handle(one).expect("ours");
+        mover.join().expect("mover");
+        check(&pool, 0);
     });
 }
 
@@ -292,14 +315,15 @@ fn free_against_the_gathering_of_its_shard() {
 fn free_against_an_allocation_that_takes_its_zspage_over() {
     model(|| {
         let pool = pool();
-        let one = in_second_shard(&pool);
+        let [one, two] = in_second_shard(&pool);
         let other = Arc::clone(&pool);
         let taker = thread::spawn(move || other.alloc(&[3; SIZE]).expect("room"));
         pool.free_handle(one).expect("ours");
         let three = taker.join().expect("taker");
         expect(&pool, &three, 3);
-        check(&pool, 1);
-        assert_eq!(pool.stats().mem_used_total, 4096);
+        assert_eq!(pool.read(&two).expect("ours")[..], [2; SIZE - 1]);
+        check(&pool, 2);
+        assert_eq!(pool.stats().mem_used_total, 2 * 4096);
     });
 }
 
@@ -308,8 +332,8 @@ fn free_against_an_allocation_that_takes_its_zspage_over() {
 fn migration_against_an_allocation_that_takes_its_zspage_over() {
     model(|| {
         let pool = pool();
-        let one = in_second_shard(&pool);
-        let from = pfns(&pool)[0];
+        let [one, two] = in_second_shard(&pool);
+        let from = pfns(&pool)[1];
         let other = Arc::clone(&pool);
         let taker = thread::spawn(move || other.alloc(&[3; SIZE]).expect("room"));
         let frames = pool.memory().frames(1).expect("room");
@@ -318,7 +342,8 @@ fn migration_against_an_allocation_that_takes_its_zspage_over() {
         let three = taker.join().expect("taker");
         assert_eq!(pool.read(&one).expect("ours")[..], [1; SIZE - 1]);
         expect(&pool, &three, 3);
-        check(&pool, 2);
+        assert_eq!(pool.read(&two).expect("ours")[..], [2; SIZE - 1]);
+        check(&pool, 3);
     });
 }
 
@@ -327,13 +352,14 @@ fn migration_against_an_allocation_that_takes_its_zspage_over() {
 fn batch_free_against_an_allocation_that_takes_its_zspage_over() {
     model(|| {
         let pool = pool();
-        let one = in_second_shard(&pool);
+        let [one, two] = in_second_shard(&pool);
         let other = Arc::clone(&pool);
         let taker = thread::spawn(move || other.alloc(&[3; SIZE]).expect("room"));
         pool.free_batch([one]).expect("ours");
         let three = taker.join().expect("taker");
         expect(&pool, &three, 3);
-        check(&pool, 1);
+        assert_eq!(pool.read(&two).expect("ours")[..], [2; SIZE - 1]);
+        check(&pool, 2);
     });
 }
 
