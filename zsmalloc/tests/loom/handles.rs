@@ -298,14 +298,37 @@ fn free_against_migration_in_the_second_shard() {
         let pool = pool();
         let one = pool.alloc(&[1; SIZE - 1]).expect("room");
         let from = pfns(&pool)[0];
+        let frames = pool.memory().frames(1).expect("room");
         let other = Arc::clone(&pool);
-        let mover = thread::spawn(move || {
-            let frames = other.memory().frames(1).expect("room");
-            let moved = other.migrate(from, frames);
-            assert!(matches!(moved, Ok(()) | Err(MigrateError::NoZspage)), "{moved:?}");
-        });
-        pool.free_handle(one).expect("ours");
-        mover.join().expect("mover");
+        let owner = thread::spawn(move || other.free_handle(one).expect("ours"));
+        let moved = pool.migrate(from, frames);
+        assert!(matches!(moved, Ok(()) | Err(MigrateError::NoZspage)), "{moved:?}");
+        drop(moved);
+        owner.join().expect("owner");
+        check(&pool, 0);
+    });
+}
+
+/// The frame that an object left is a zspage of the shard that the object's was in. Whoever found
+/// that shard, and sees the old word still, finds the shard's own zspage there: but for the moves,
+/// which are counted.
+#[test]
+fn free_against_the_next_life_of_its_frame() {
+    model(|| {
+        let pool = pool();
+        let [one, two] = in_second_shard(&pool);
+        let [kept, from] = [0, 1].map(|zspage| pfns(&pool)[zspage]);
+        let frames = pool.memory().frames(1).expect("room");
+        let other = Arc::clone(&pool);
+        let owner = thread::spawn(move || other.free_handle(one).expect("ours"));
+        // The first shard takes the zspage over, if it is there.
+        let three = pool.alloc(&[3; SIZE]).expect("room");
+        drop(pool.migrate(from, frames));
+        let others = [4, 5].map(|byte| pool.alloc(&[byte; SIZE - 1]).expect("room"));
+        owner.join().expect("owner");
+        assert!(pfns(&pool).contains(&kept));
+        check(&pool, 4);
+        pool.free_batch(others.into_iter().chain([two, three])).expect("ours");
         check(&pool, 0);
     });
 }
