@@ -89,14 +89,19 @@ impl Pool {
         if !self.owns(&handle) {
             return Err(ForeignHandle(handle));
         }
-        let entry = handle.entry();
+        self.free_entry(handle.entry());
+        Ok(())
+    }
+
+    /// Frees the object of an entry that the caller owns.
+    #[inline(always)]
+    fn free_entry(&self, entry: u32) {
         let (class, mut state, slot) = self.lock_object(entry);
         let mut leaving = Leaving::NONE;
         self.give_slot(class, slot);
         state.give_handle(entry, self);
         self.settle_zspage(class, &mut state, (slot.descriptor, 1), &mut leaving);
         self.unlock_and_release(state, leaving);
-        Ok(())
     }
 
     /// Frees the objects of many handles, 512 at a time: sorted by class, with one lock hold for
@@ -148,10 +153,8 @@ impl Pool {
             let state = self.lock(class);
             self.free_run(class, state, &sorted.entries[run], &mut leaving, &mut strays);
         }
-        for entry in strays {
-            let (class, state, _) = self.lock_object(entry);
-            self.free_run(class, state, &[entry], &mut leaving, &mut Vec::new());
-        }
+        // One by one, each where it is found: asked for again, it could be a stray again.
+        strays.into_iter().for_each(|entry| self.free_entry(entry));
         self.release_any(leaving);
         self.stir();
     }
