@@ -5,20 +5,24 @@
 //!               \     |     /
 //!                  Memory
 //!      +--------+-----+------+--------------+
-//!    arena    zone  owners  descriptors   leaves
+//!    arena    zones owners  descriptors   leaves
 //!    frames   free  frame   of zspages    of cells
 //!             runs  -> descriptor
 //! ```
 //!
-//! A run of frames goes zone -> arena claim -> zspage -> arena unclaim -> zone. The zone deals in
-//! numbers and may be wrong without harm: a frame handed out twice is refused by the claim.
+//! A run of frames goes zone -> arena claim -> zspage -> arena unclaim -> the same zone. A zone
+//! deals in numbers and may be wrong without harm: a frame handed out twice is refused by the
+//! claim.
 //!
 //! Invariants
-//! - I1 every online frame is free in the zone, claimed by a zspage, or claimed by a release in
-//!   progress.
-//! - I2 `free_held` counts the resident frames among those that no zspage owns.
+//! - I1 every online frame is free in its zone, claimed by a zspage or by [`Frames`], or claimed by
+//!   a release in progress.
+//! - I2 `free_held` counts the resident frames among those that are free or in a release.
 //!
-//! Locks: the zone's, inside `SharedZone`; it is the last in the order and held for list work only.
+//! Locks: one zone's at a time, inside `SharedZone`; they are the last in the order and held for
+//! list work only.
+//!
+//! [`Frames`]: crate::Frames
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -284,9 +288,9 @@ impl Memory {
     }
 
     /// Compacts the pools that are at rest; false while one is in use.
-    pub(crate) fn settle(&self) -> bool {
+    pub(crate) fn compact_at_rest(&self) -> bool {
         let pools = self.pools.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let settled = |settled: bool, pool: Arc<Pool>| pool.settle() && settled;
+        let settled = |settled: bool, pool: Arc<Pool>| pool.compact_at_rest() && settled;
         pools.iter().filter_map(Weak::upgrade).fold(true, settled)
     }
 
