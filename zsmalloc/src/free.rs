@@ -12,8 +12,8 @@
 //!
 //! Invariants
 //! - I1 a handle is freed by its owner, so its word changes only by a move, and its class never.
-//! - I2 objects of a shard move, and zspages leave it, under its lock alone. So what is read under a
-//!   lock holds still if it names the lock's shard, and was not read across a move elsewhere that
+//! - I2 objects of a shard move, and zspages leave it, under its lock alone. So what is read under
+//!   a lock holds still if it names the lock's shard, and was not read across a move elsewhere that
 //!   ended one zspage's life and began another's on the same frame. Moves are counted after their
 //!   words are written and before their frames go back: whoever sees the new life sees the count.
 //!
@@ -223,7 +223,7 @@ impl Pool {
     /// The slot of an object, if its zspage is in `class`, whose lock is held (I2).
     #[inline(always)]
     fn slot_in(&self, class: &Class, entry: u32) -> Option<Slot> {
-        // Acquire pairs with the Release in `count_move`: the word is seen that a counted move left.
+        // Acquire pairs with the Release in `count_move`: a word is seen as a counted move left it.
         let moves = self.moves.load(Ordering::Acquire);
         let slot = self.slot_of(self.place_of(entry));
         let shard = self.memory.descriptors.header(slot.descriptor).shard();

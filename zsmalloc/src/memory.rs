@@ -349,8 +349,8 @@ impl Memory {
         total
     }
 
-    /// The descriptor of the zspage that starts at `pfn`. For good, where the caller keeps an object
-    /// of it from moving or holds its class lock; or as it was a moment ago.
+    /// The descriptor of the zspage that starts at `pfn`. For good, where the caller keeps an
+    /// object of it from moving or holds its class lock; or as it was a moment ago.
     #[inline]
     pub(crate) fn owner(&self, pfn: u32) -> DescriptorId {
         // Pairs with the Release in `set_owner`: a frame's next life shows what ended the last.
