@@ -13,9 +13,9 @@
 //!
 //! Invariants
 //! - I1 while the lock bit is set, nobody but its owner writes the word: unlocking is a swap.
-//! - I2 an object is read, moved and freed under the lock of the cell that names it. So a reader
-//!   may decompress in place while neighbours come and go, and no pin is needed: the mover only
-//!   tries the lock and skips what is in use.
+//! - I2 an object in a client's cell is read, moved and freed under the lock of that cell. So a
+//!   reader may decompress in place while neighbours come and go: the mover only tries the lock and
+//!   skips what is in use. (Readers of a handle's object are counted in its cell instead.)
 //!
 //! Locks: cell before class; the mover, who holds a class lock, only tries the cell. A thread holds
 //! one cell at a time: a second [`CellGuard`] while the first lives may wait for itself, or for a

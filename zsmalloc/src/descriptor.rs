@@ -9,7 +9,7 @@
 //!   body     word 0   PFN of the first frame
 //!            word 1   the pool, by its id
 //!            then     the bits of the other slots        objects / 32 words, rounded up, less one
-//!            then     one word per slot: the entry that owns it     objects words, 0 = not published
+//!            then     one word per slot: the entry that owns it   objects words, 0 = not published
 //! ```
 //!
 //! A descriptor of 17 objects is 92 bytes, of which 68 are back references. Its words are atomics

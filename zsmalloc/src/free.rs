@@ -12,8 +12,8 @@
 //!
 //! Invariants
 //! - I1 a handle is freed by its owner, so its word changes only by a move, and its class never.
-//! - I2 objects of a shard move, and zspages leave it, under its lock alone. So what is read under a
-//!   lock holds still if it names the lock's shard, and was not read across a move elsewhere that
+//! - I2 objects of a shard move, and zspages leave it, under its lock alone. So what is read under
+//!   a lock holds still if it names the lock's shard, and was not read across a move elsewhere that
 //!   ended one zspage's life and began another's on the same frame. Moves are counted after their
 //!   words are written and before their frames go back: whoever sees the new life sees the count.
 //!
@@ -89,14 +89,19 @@ impl Pool {
         if !self.owns(&handle) {
             return Err(ForeignHandle(handle));
         }
-        let entry = handle.entry();
+        self.free_entry(handle.entry());
+        Ok(())
+    }
+
+    /// Frees the object of an entry that the caller owns.
+    #[inline(always)]
+    fn free_entry(&self, entry: u32) {
         let (class, mut state, slot) = self.lock_object(entry);
         let mut leaving = Leaving::NONE;
         self.give_slot(class, slot);
         state.give_handle(entry, self);
         self.settle_zspage(class, &mut state, (slot.descriptor, 1), &mut leaving);
         self.unlock_and_release(state, leaving);
-        Ok(())
     }
 
     /// Frees the objects of many handles, 512 at a time: sorted by class, with one lock hold for
@@ -148,10 +153,8 @@ impl Pool {
             let state = self.lock(class);
             self.free_run(class, state, &sorted.entries[run], &mut leaving, &mut strays);
         }
-        for entry in strays {
-            let (class, state, _) = self.lock_object(entry);
-            self.free_run(class, state, &[entry], &mut leaving, &mut Vec::new());
-        }
+        // One by one, each where it is found: asked for again, it could be a stray again.
+        strays.into_iter().for_each(|entry| self.free_entry(entry));
         self.release_any(leaving);
         self.stir();
     }
@@ -220,7 +223,7 @@ impl Pool {
     /// The slot of an object, if its zspage is in `class`, whose lock is held (I2).
     #[inline(always)]
     fn slot_in(&self, class: &Class, entry: u32) -> Option<Slot> {
-        // Acquire pairs with the Release in `count_move`: the word is seen that a counted move left.
+        // Acquire pairs with the Release in `count_move`: a word is seen as a counted move left it.
         let moves = self.moves.load(Ordering::Acquire);
         let slot = self.slot_of(self.place_of(entry));
         let shard = self.memory.descriptors.header(slot.descriptor).shard();

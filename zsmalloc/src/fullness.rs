@@ -12,13 +12,14 @@
 //! ```
 //!
 //! The groups are the kernel's (`ZS_INUSE_RATIO_*` of Linux 6.4 and later), where each is a linked
-//! list and a zspage that changes group writes to up to four neighbours. Here it changes places with
-//! the first or the last of its group and the end of the group moves over it: one other header, four
-//! of which share a cache line. What is fuller than a given share, or emptier, is a slice.
+//! list and a zspage that changes group writes to up to four neighbours. Here it changes places
+//! with the first or the last of its group and the end of the group moves over it: one other
+//! header, four of which share a cache line. What is fuller than a given share, or
+//! emptier, is a slice.
 //!
 //! Invariants
-//! - I1 `zspages` holds every zspage of the class once, fuller groups first; a header says where its
-//!   own number is.
+//! - I1 `zspages` holds every zspage of the class once, fuller groups first; a header says where
+//!   its own number is.
 //! - I2 `ends[g]` is where group `g` ends: the number of zspages in it and in fuller groups.
 //!
 //! Lock: the class lock, taken by the caller.
@@ -293,7 +294,8 @@ mod tests {
                     let objects = usize::from(class.shape.objects);
                     if what == 2 {
                         *in_use = (before + by).min(objects);
-                        (before..*in_use).for_each(|_| assert!(of.get(*id).take_lowest(0).is_some()));
+                        let take = || of.get(*id).take_lowest(0);
+                        (before..*in_use).for_each(|_| assert!(take().is_some()));
                     } else {
                         *in_use = before.saturating_sub(by);
                         let used: Vec<usize> = of.get(*id).used_slots().collect();

@@ -55,6 +55,7 @@ mod object;
 mod pool;
 mod raw;
 mod release;
+mod rest;
 mod shards;
 mod slabs;
 mod stats;

@@ -5,20 +5,24 @@
 //!               \     |     /
 //!                  Memory
 //!      +--------+-----+------+--------------+
-//!    arena    zone  owners  descriptors   leaves
+//!    arena    zones owners  descriptors   leaves
 //!    frames   free  frame   of zspages    of cells
 //!             runs  -> descriptor
 //! ```
 //!
-//! A run of frames goes zone -> arena claim -> zspage -> arena unclaim -> zone. The zone deals in
-//! numbers and may be wrong without harm: a frame handed out twice is refused by the claim.
+//! A run of frames goes zone -> arena claim -> zspage -> arena unclaim -> the same zone. A zone
+//! deals in numbers and may be wrong without harm: a frame handed out twice is refused by the
+//! claim.
 //!
 //! Invariants
-//! - I1 every online frame is free in the zone, claimed by a zspage, or claimed by a release in
-//!   progress.
-//! - I2 `free_held` counts the resident frames among those that no zspage owns.
+//! - I1 every online frame is free in its zone, claimed by a zspage or by [`Frames`], or claimed by
+//!   a release in progress.
+//! - I2 `free_held` counts the resident frames among those that are free or in a release.
 //!
-//! Locks: the zone's, inside `SharedZone`; it is the last in the order and held for list work only.
+//! Locks: one zone's at a time, inside `SharedZone`; they are the last in the order and held for
+//! list work only.
+//!
+//! [`Frames`]: crate::Frames
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -284,9 +288,9 @@ impl Memory {
     }
 
     /// Compacts the pools that are at rest; false while one is in use.
-    pub(crate) fn settle(&self) -> bool {
+    pub(crate) fn compact_at_rest(&self) -> bool {
         let pools = self.pools.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let settled = |settled: bool, pool: Arc<Pool>| pool.settle() && settled;
+        let settled = |settled: bool, pool: Arc<Pool>| pool.compact_at_rest() && settled;
         pools.iter().filter_map(Weak::upgrade).fold(true, settled)
     }
 
@@ -345,8 +349,8 @@ impl Memory {
         total
     }
 
-    /// The descriptor of the zspage that starts at `pfn`. For good, where the caller keeps an object
-    /// of it from moving or holds its class lock; or as it was a moment ago.
+    /// The descriptor of the zspage that starts at `pfn`. For good, where the caller keeps an
+    /// object of it from moving or holds its class lock; or as it was a moment ago.
     #[inline]
     pub(crate) fn owner(&self, pfn: u32) -> DescriptorId {
         // Pairs with the Release in `set_owner`: a frame's next life shows what ended the last.

@@ -13,8 +13,9 @@
 //! - I1 `resident` counts the touched frames of this pool's zspages, `frames` all of them.
 //! - I2 an object belongs to the pool whose leaf holds its cell.
 //!
-//! Locks: cell, class, then the zone's. A class lock is not held while frames are taken or given
-//! back, nor while an object is stored; compaction copies payload under it.
+//! Locks: cell, class, then a zone's. A class lock is not held while frames are taken or, but for
+//! [`Release::Inside`], given back, nor while an object is stored; compaction copies payload under
+//! it.
 
 use std::sync::Arc;
 
@@ -33,6 +34,7 @@ use crate::leaf::LeafUse;
 use crate::memory::Memory;
 use crate::object::Object;
 use crate::release::Leaving;
+use crate::rest::Rest;
 use crate::word::Place;
 use crate::zspage;
 
@@ -78,9 +80,9 @@ pub struct Pool {
     pub(crate) classes: Vec<Class>,
     pub(crate) shards: usize,
     /// Every CPU allocates from its own shard, not all of them from the first.
-    spread: AtomicBool,
+    pub(crate) spread: AtomicBool,
     /// Spread when asked to, or when threads meet.
-    spread_asked: bool,
+    pub(crate) spread_asked: bool,
     /// Position of the class among the classes, by class index.
     positions: Box<[u8; CLASSES]>,
     pub(crate) counters: Counters,
@@ -93,11 +95,7 @@ pub struct Pool {
     pub(crate) raw_handles: Stock,
     /// Held by the thread that compacts.
     pub(crate) compacting: Mutex<()>,
-    /// Set by the first free after a compaction by the worker; during that compaction; operations
-    /// at its last look.
-    stirred: AtomicBool,
-    settling: AtomicBool,
-    looked_at: AtomicU64,
+    pub(crate) rest: Rest,
 }
 
 /// On cache lines of its own.
@@ -167,9 +165,7 @@ impl Pool {
             handles: Stock::new(LeafUse::Handles, id),
             raw_handles: Stock::new(LeafUse::Raw, id),
             compacting: Mutex::new(()),
-            stirred: AtomicBool::new(false),
-            settling: AtomicBool::new(false),
-            looked_at: AtomicU64::new(0),
+            rest: Rest::default(),
         });
         pool.memory.enter_pool(&pool);
         Ok(pool)
@@ -299,45 +295,6 @@ impl Pool {
     #[inline]
     pub(crate) fn descriptors(&self, class: &Class) -> Descriptors<'_> {
         class.descriptors(&self.memory.descriptors)
-    }
-
-    /// Tells the worker, once, that there may be something to compact.
-    pub(crate) fn stir(&self) {
-        // relaxed: a hint. A free that reads an old value is followed by the worker's second look.
-        if !self.stirred.load(Ordering::Relaxed) && !self.stirred.swap(true, Ordering::Relaxed) {
-            self.memory.worker.notice_stirred(&self.memory);
-        }
-    }
-
-    /// True when no object was freed since the worker compacted the pool, and it has done so.
-    pub fn is_settled(&self) -> bool {
-        // Acquire, twice: pairs with the Releases in `settle`. Who sees that nothing is stirred
-        // sees that the worker is at it, and who sees that it is not any more sees what it did.
-        !self.stirred.load(Ordering::Acquire) && !self.settling.load(Ordering::Acquire)
-    }
-
-    /// Compacts the pool if objects were freed and nothing changed since the last call; false
-    /// while it is in use.
-    pub(crate) fn settle(&self) -> bool {
-        if self.is_settled() {
-            return true;
-        }
-        let operations = self.operations();
-        // relaxed: the worker alone looks.
-        if self.looked_at.swap(operations, Ordering::Relaxed) != operations {
-            return false;
-        }
-        let Some(_turn) = self.turn_to_compact() else { return false };
-        // relaxed: published by the next store.
-        self.settling.store(true, Ordering::Relaxed);
-        // Before the compaction: a free during it asks for the next. Pairs with `is_settled`.
-        self.stirred.store(false, Ordering::Release);
-        self.compact_all();
-        // Nobody met for a while. relaxed: a hint.
-        self.spread.store(self.spread_asked, Ordering::Relaxed);
-        // Pairs with the Acquire in `is_settled`.
-        self.settling.store(false, Ordering::Release);
-        true
     }
 
     /// A zspage without objects, of frames that cost nothing yet, known to the caller alone and in

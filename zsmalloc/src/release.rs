@@ -1,11 +1,13 @@
 //! Giving zspages back: what happens between the class that lost one and the zone that gets it.
 //!
 //! ```text
-//!   class lock                         no lock                                  zone lock
-//!   out of the lists -> Leaving -----> descriptor freed, run -> unclaimed ----> free
+//!   class lock                         no lock              zone's lock     heap's lock
+//!   out of the class -> Leaving -----> run -> unclaimed --> frames free --> descriptor freed
 //!                       (a chain       32 zspages at a time
 //!                        through next)
 //! ```
+//!
+//! With [`Release::Inside`] all of it happens under the class lock.
 //!
 //! Source: step 3 of study S0.
 //!
@@ -13,7 +15,9 @@
 //! - I1 the frames of an emptied zspage go back once, by the thread that took it out of its class.
 //! - I2 nobody reads or pins an object of such a zspage: it has none (handle I2).
 //!
-//! Locks: descriptor heap, then the zone's, each once for many zspages.
+//! Locks: a zone's, then the descriptor heap's, one after the other, each once for many zspages.
+//!
+//! [`Release::Inside`]: crate::Release::Inside
 
 use host::Run;
 use host::sync::atomic::{AtomicU64, Ordering};

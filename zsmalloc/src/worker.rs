@@ -192,7 +192,7 @@ impl Drop for Worker {
 
 /// What is due at a tick.
 struct Due {
-    settle: bool,
+    compact: bool,
     /// Bytes of free frames to keep.
     release: Option<u64>,
 }
@@ -210,7 +210,7 @@ fn work(shared: &Shared, memory: &Memory, due: Due) {
         // relaxed: a hint.
         shared.releasing.store(false, Ordering::Relaxed);
     }
-    if due.settle && !memory.settle() {
+    if due.compact && !memory.compact_at_rest() {
         shared.lock().stirred = true;
     }
     if let Some(keep) = due.release {
@@ -233,15 +233,15 @@ fn wait(shared: &Shared, keep: u64) -> Option<Due> {
         return None;
     }
     if std::mem::take(&mut state.release_now) {
-        return Some(Due { settle: false, release: Some(0) });
+        return Some(Due { compact: false, release: Some(0) });
     }
-    let settle = std::mem::take(&mut state.stirred);
+    let compact = std::mem::take(&mut state.stirred);
     state.release_in = state.release_in.map(|ticks| ticks - 1);
     let release = state.release_in == Some(0);
     if release {
         state.release_in = None;
     }
-    Some(Due { settle, release: release.then_some(keep) })
+    Some(Due { compact, release: release.then_some(keep) })
 }
 
 #[cfg(all(test, not(loom)))]

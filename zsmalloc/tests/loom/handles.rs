@@ -1,9 +1,9 @@
 //! Scenarios of handles: pins, frees without a cell's lock, migration, raw handles, the shrinker.
 
-use super::{SIZE, model, pool, pool_with};
+use super::{SIZE, config, memory, model, pool, pool_on, pool_with};
 use loom::thread;
 use std::sync::Arc;
-use zsmalloc::{AllocError, Handle, LockDesign, MigrateError, Pool, StaleHandle};
+use zsmalloc::{AllocError, Handle, LockDesign, MigrateError, Pool, SIZE_MAX, StaleHandle};
 
 /// Handles to one object in each of two zspages: what compaction would merge.
 fn two_sparse(pool: &Pool) -> (Handle, Handle) {
@@ -208,6 +208,54 @@ fn migration_against_release_and_next_zspage() {
         mover.join().expect("mover");
         expect(&pool, &two, 2);
         check(&pool, 1);
+    });
+}
+
+/// While a migration looks at a zspage, that goes and its descriptor becomes one of another pool's,
+/// in a shard that the migrating pool does not have.
+#[test]
+fn migration_against_its_descriptors_next_life_in_another_pool() {
+    model(|| {
+        let memory = memory();
+        let [pool, theirs] = [1, 2].map(|shards| pool_on(&memory, config(1, shards)));
+        let one = pool.alloc(&[1; SIZE_MAX]).expect("room");
+        let from = pfns(&pool)[0];
+        let other = Arc::clone(&pool);
+        let mover = thread::spawn(move || {
+            let frames = other.memory().frames(1).expect("room");
+            drop(other.migrate(from, frames));
+        });
+        pool.free_handle(one).expect("ours");
+        let two = theirs.alloc(&[2; SIZE_MAX - 1]).expect("room");
+        mover.join().expect("mover");
+        check(&pool, 0);
+        assert!(theirs.read(&two).expect("theirs")[..] == [2; SIZE_MAX - 1]);
+        check(&theirs, 1);
+    });
+}
+
+/// A sparse zspage is chosen to be packed, and gone when its frames to be are there; its descriptor
+/// is that of another class's zspage by then.
+#[test]
+fn packing_against_the_release_of_its_source() {
+    model(|| {
+        // Three objects to a zspage of two frames; the second reaches into the second frame.
+        const LEN: usize = 2720;
+        let pool = pool_on(&memory(), config(2, 1));
+        let [one, two] = [1, 2].map(|byte| pool.alloc(&[byte; LEN]).expect("room"));
+        pool.free_handle(one).expect("ours");
+        let other = Arc::clone(&pool);
+        let mover = thread::spawn(move || other.compact());
+        pool.free_handle(two).expect("ours");
+        // Refused where compaction is returning all free frames of this small arena at once.
+        let three = pool.alloc(&[3; SIZE_MAX]).ok();
+        mover.join().expect("mover");
+        if let Some(three) = &three {
+            assert!(pool.read(three).expect("ours")[..] == [3; SIZE_MAX]);
+        }
+        let left = three.iter().count() as u64;
+        check(&pool, left);
+        assert_eq!(pool.stats().mem_used_total, left * 4096);
     });
 }
 
