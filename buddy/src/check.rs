@@ -178,7 +178,7 @@ impl Which {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
 
@@ -282,6 +282,13 @@ mod tests {
             recorded: 0,
         };
         shows(change, counted);
+    }
+
+    #[test]
+    fn a_miscounted_type_is_found() {
+        let migratetype = Migratetype::Movable;
+        let count = |zone: &mut Zone| zone.published().pageblock_added(migratetype);
+        shows(count, ZoneDefect::PageblockCount { migratetype, counted: 2, recorded: 3 });
     }
 
     #[test]

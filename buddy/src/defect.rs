@@ -22,6 +22,15 @@ pub enum ZoneDefect {
         /// Pageblocks recorded as online.
         recorded: u32,
     },
+    /// The published count of pageblocks of a type is wrong (D3).
+    PageblockCount {
+        /// The type.
+        migratetype: Migratetype,
+        /// Pageblocks found.
+        counted: u64,
+        /// Pageblocks published.
+        recorded: u64,
+    },
     /// A pageblock is online that the zone may not have (D1).
     BeyondTheZone(PageblockIndex),
     /// A state byte has no meaning (I1).
@@ -82,6 +91,9 @@ impl fmt::Display for ZoneDefect {
         match self {
             Directory { counted, recorded } => {
                 write!(f, "{counted} pageblocks are online, the directory says {recorded}")
+            }
+            PageblockCount { migratetype, counted, recorded } => {
+                write!(f, "{counted} pageblocks are {migratetype}, published are {recorded}")
             }
             BeyondTheZone(index) => write!(f, "{index} is online beyond the zone"),
             BadState(pfn) => write!(f, "the state of {pfn} has no meaning"),

@@ -7,7 +7,8 @@
 //!
 //! * D1: an entry is filled exactly when its pageblock is online.
 //! * D2: the last entry is filled: a pageblock past the end is offline.
-//! * D3: `online` is the number of filled entries.
+//! * D3: `online` is the number of filled entries, and the published count of each type the
+//!   number of those whose pageblock has it.
 //! * D4: every entry below `holes_from` is filled.
 
 use crate::defect::ZoneDefect;
@@ -15,7 +16,9 @@ use crate::error::AllocError;
 use crate::migratetype::Migratetype;
 use crate::pageblock::{BoxedPageblock, Links, Pageblock};
 use crate::pfn::{PAGEBLOCK_FRAMES, PageblockIndex, Pfn};
+use crate::published::Published;
 use crate::state::{Role, State};
+use crate::sync::Arc;
 
 /// The metadata of the online pageblocks.
 pub(crate) struct Directory {
@@ -23,13 +26,15 @@ pub(crate) struct Directory {
     online: u32,
     holes_from: u32,
     pageblocks_max: u32,
+    counts: Arc<Published>,
 }
 
 impl Directory {
-    /// Nothing online, and never more than the whole pageblocks among `frames_max` frames.
-    pub(crate) fn new(frames_max: u32) -> Directory {
+    /// Nothing online, and never more than the whole pageblocks among `frames_max` frames. How
+    /// many there are of each type is published in `counts`.
+    pub(crate) fn new(frames_max: u32, counts: Arc<Published>) -> Directory {
         let pageblocks_max = frames_max / PAGEBLOCK_FRAMES;
-        Directory { entries: Vec::new(), online: 0, holes_from: 0, pageblocks_max }
+        Directory { entries: Vec::new(), online: 0, holes_from: 0, pageblocks_max, counts }
     }
 
     pub(crate) fn contains(&self, index: PageblockIndex) -> bool {
@@ -82,13 +87,14 @@ impl Directory {
         self.entries.resize_with(len, || None);
         self.entries[index.index()] = Some(pageblock);
         self.online += 1;
+        self.counts.pageblock_added(migratetype);
         Ok(())
     }
 
     /// Drops the metadata of an online pageblock. Memory for the pointers stays with the vector.
     pub(crate) fn remove(&mut self, index: PageblockIndex) {
-        let removed = self.entries[index.index()].take();
-        debug_assert!(removed.is_some(), "{index} is offline already");
+        self.counts.pageblock_taken(self.migratetype(index));
+        self.entries[index.index()] = None;
         self.online -= 1;
         self.holes_from = self.holes_from.min(index.get());
         while let Some(None) = self.entries.last() {
@@ -107,7 +113,11 @@ impl Directory {
     }
 
     pub(crate) fn set_migratetype(&mut self, index: PageblockIndex, migratetype: Migratetype) {
-        self.of_mut(index).migratetype = migratetype;
+        let before = std::mem::replace(&mut self.of_mut(index).migratetype, migratetype);
+        if before != migratetype {
+            self.counts.pageblock_taken(before);
+            self.counts.pageblock_added(migratetype);
+        }
     }
 
     /// The role of a frame: none if it is offline or its state byte has no meaning.
@@ -151,10 +161,24 @@ impl Directory {
         if counted != recorded || !end || filled < self.holes_from as usize {
             return Err(ZoneDefect::Directory { counted, recorded });
         }
+        self.check_types()?;
         match self.iter_online().last().filter(|index| !self.contains(*index)) {
             Some(beyond) => Err(ZoneDefect::BeyondTheZone(beyond)),
             None => Ok(()),
         }
+    }
+
+    /// Recounts the second half of D3.
+    fn check_types(&self) -> Result<(), ZoneDefect> {
+        let mut counted = [0; Migratetype::COUNT];
+        self.iter_online().for_each(|index| counted[self.migratetype(index).index()] += 1);
+        for (migratetype, counted) in Migratetype::ALL.into_iter().zip(counted) {
+            let recorded = self.counts.pageblocks(migratetype);
+            if counted != recorded {
+                return Err(ZoneDefect::PageblockCount { migratetype, counted, recorded });
+            }
+        }
+        Ok(())
     }
 
     fn get(&self, index: PageblockIndex) -> Option<&Pageblock> {

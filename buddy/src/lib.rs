@@ -24,7 +24,9 @@
 //!     |   release            free blocks and pageblocks on their way back to the system
 //!     |   survey, check      what there is; recounting everything
 //!     |
-//!   lists       free blocks by order, migratetype and warmth; counts
+//!   lists       free blocks by order, migratetype and warmth
+//!     |  \
+//!     |   published   the counts, for readers without the lock
 //!   directory   the pageblocks that are online
 //!   pageblock   links and one state byte per frame
 //!     |
@@ -44,6 +46,7 @@ mod order;
 mod pageblock;
 mod pfn;
 mod pieces;
+mod published;
 mod release;
 mod shared;
 mod state;
@@ -57,6 +60,7 @@ pub use error::{AllocError, FreeError, OfflineError, TakeError};
 pub use migratetype::Migratetype;
 pub use order::{MAX_ORDER, ORDERS, Order, PAGEBLOCK_ORDER, RUN_FRAMES_MAX};
 pub use pfn::{PAGEBLOCK_FRAMES, PageblockIndex, Pfn};
+pub use published::{Published, ZoneCounts};
 pub use shared::{FreedRun, SharedZone};
 pub use state::Warm;
 pub use zone::Zone;

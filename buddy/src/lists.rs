@@ -6,7 +6,9 @@
 //! ```
 //!
 //! The links lie in the metadata of each block's first frame, so adding and taking a given block
-//! are a handful of stores, and a list costs nothing but its ends and its count.
+//! are a handful of stores, and a list costs nothing but its ends and its count. The counts lie
+//! apart from the ends, where anybody can read them: looking for the smallest block that fits
+//! walks over counts of one type, side by side, and touches only the ends it takes from.
 //!
 //! Invariants
 //!
@@ -19,7 +21,9 @@ use crate::directory::Directory;
 use crate::migratetype::Migratetype;
 use crate::order::{ORDERS, Order};
 use crate::pfn::Pfn;
+use crate::published::Published;
 use crate::state::{Role, State, Warm};
+use crate::sync::Arc;
 
 /// No frame, in a link: the one number that no frame of a whole pageblock has.
 const NONE: u32 = u32::MAX;
@@ -39,11 +43,11 @@ pub(crate) enum End {
     Tail,
 }
 
+/// The ends of one list: meaningless while its count is 0.
 #[derive(Clone, Copy)]
 struct List {
     head: u32,
     tail: u32,
-    count: u32,
 }
 
 /// Which list: an order, a migratetype and a warmth.
@@ -69,12 +73,20 @@ impl Which {
 pub(crate) struct Lists {
     lists: [[[List; Warm::ALL.len()]; Migratetype::COUNT]; ORDERS],
     frames: u64,
+    counts: Arc<Published>,
 }
 
 impl Lists {
-    pub(crate) fn new() -> Lists {
-        let empty = List { head: NONE, tail: NONE, count: 0 };
-        Lists { lists: [[[empty; Warm::ALL.len()]; Migratetype::COUNT]; ORDERS], frames: 0 }
+    /// Empty lists, whose counts are published there.
+    pub(crate) fn new(counts: Arc<Published>) -> Lists {
+        let empty = List { head: NONE, tail: NONE };
+        let lists = [[[empty; Warm::ALL.len()]; Migratetype::COUNT]; ORDERS];
+        Lists { lists, frames: 0, counts }
+    }
+
+    /// The counts, for readers without the lock.
+    pub(crate) fn published(&self) -> &Arc<Published> {
+        &self.counts
     }
 
     /// Frames in all free blocks.
@@ -84,20 +96,18 @@ impl Lists {
 
     /// Blocks on one list.
     pub(crate) fn count(&self, which: Which) -> u32 {
-        self.list(which).count
+        self.counts.count(which)
     }
 
     /// The block a request would take from one list.
     pub(crate) fn first(&self, which: Which) -> Option<FreeBlock> {
-        let list = self.list(which);
         let block = |pfn| FreeBlock { pfn: Pfn::new(pfn), order: which.order, warm: which.warm };
-        (list.count > 0).then(|| block(list.head))
+        (self.count(which) > 0).then(|| block(self.list(which).head))
     }
 
     /// The other end of one list.
     pub(crate) fn last(&self, which: Which) -> Option<Pfn> {
-        let list = self.list(which);
-        (list.count > 0).then(|| Pfn::new(list.tail))
+        (self.count(which) > 0).then(|| Pfn::new(self.list(which).tail))
     }
 
     /// The block after `pfn` on its list.
@@ -116,8 +126,7 @@ impl Lists {
     pub(crate) fn add(&mut self, directory: &mut Directory, block: FreeBlock, end: End) {
         let FreeBlock { pfn, order, warm } = block;
         let migratetype = directory.migratetype(pfn.pageblock());
-        let list = self.list_mut(Which { order, migratetype, warm });
-        list.link(directory, pfn, end);
+        self.link(directory, Which { order, migratetype, warm }, pfn, end);
         directory.set_state(pfn, State::free(order, warm));
         self.frames += u64::from(order.frames());
     }
@@ -127,10 +136,30 @@ impl Lists {
         let FreeBlock { pfn, order, warm } = block;
         debug_assert_eq!(directory.role(pfn), Some(Role::Free { order, warm }), "L1 at {pfn}");
         let migratetype = directory.migratetype(pfn.pageblock());
-        let list = self.list_mut(Which { order, migratetype, warm });
-        list.unlink(directory, pfn);
+        self.unlink(directory, Which { order, migratetype, warm }, pfn);
         directory.set_state(pfn, State::INNER);
         self.frames -= u64::from(order.frames());
+    }
+
+    fn link(&mut self, directory: &mut Directory, which: Which, pfn: Pfn, end: End) {
+        let empty = self.count(which) == 0;
+        let list = self.list_mut(which);
+        let (head, tail) = if empty { (NONE, NONE) } else { (list.head, list.tail) };
+        let (prev, next) = match end {
+            End::Head => (NONE, head),
+            End::Tail => (tail, NONE),
+        };
+        let links = directory.links_mut(pfn);
+        (links.prev, links.next) = (prev, next);
+        list.join(directory, prev, pfn.get());
+        list.join(directory, pfn.get(), next);
+        self.counts.count_added(which);
+    }
+
+    fn unlink(&mut self, directory: &mut Directory, which: Which, pfn: Pfn) {
+        let links = directory.links(pfn);
+        self.list_mut(which).join(directory, links.prev, links.next);
+        self.counts.count_taken(which);
     }
 
     fn list(&self, which: Which) -> &List {
@@ -143,25 +172,6 @@ impl Lists {
 }
 
 impl List {
-    fn link(&mut self, directory: &mut Directory, pfn: Pfn, end: End) {
-        let (head, tail) = if self.count == 0 { (NONE, NONE) } else { (self.head, self.tail) };
-        let (prev, next) = match end {
-            End::Head => (NONE, head),
-            End::Tail => (tail, NONE),
-        };
-        let links = directory.links_mut(pfn);
-        (links.prev, links.next) = (prev, next);
-        self.join(directory, prev, pfn.get());
-        self.join(directory, pfn.get(), next);
-        self.count += 1;
-    }
-
-    fn unlink(&mut self, directory: &mut Directory, pfn: Pfn) {
-        let links = directory.links(pfn);
-        self.join(directory, links.prev, links.next);
-        self.count -= 1;
-    }
-
     /// Makes `next` follow `prev`; at an end, where one of them is none, moves the end.
     fn join(&mut self, directory: &mut Directory, prev: u32, next: u32) {
         match prev {

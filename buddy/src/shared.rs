@@ -9,8 +9,9 @@ use crate::error::{AllocError, FreeError, OfflineError, TakeError};
 use crate::migratetype::Migratetype;
 use crate::order::{ORDERS, Order};
 use crate::pfn::{PageblockIndex, Pfn};
+use crate::published::Published;
 use crate::state::Warm;
-use crate::sync::{Mutex, MutexGuard, PoisonError};
+use crate::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::zone::Zone;
 
 /// Blocks of one frame.
@@ -33,12 +34,19 @@ pub struct FreedRun {
 /// A [`Zone`] behind a lock. Each method is the zone's method of the same name, done atomically.
 pub struct SharedZone {
     zone: Mutex<Zone>,
+    published: Arc<Published>,
 }
 
 impl SharedZone {
     /// See [`Zone::new`].
     pub fn new(frames_max: u32) -> SharedZone {
-        SharedZone { zone: Mutex::new(Zone::new(frames_max)) }
+        let zone = Zone::new(frames_max);
+        SharedZone { published: Arc::clone(zone.published()), zone: Mutex::new(zone) }
+    }
+
+    /// The counts, which are read without the lock and may outlive the zone.
+    pub fn published(&self) -> &Arc<Published> {
+        &self.published
     }
 
     /// See [`Zone::alloc`].
@@ -153,7 +161,7 @@ impl SharedZone {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
 
@@ -176,6 +184,7 @@ mod tests {
     #[test]
     fn the_lock_is_counted() {
         let zone = SharedZone::new(1024);
-        assert_eq!(zone.metadata_bytes(), size_of::<SharedZone>(), "with nothing online");
+        let bytes = size_of::<SharedZone>() + size_of::<Published>();
+        assert_eq!(zone.metadata_bytes(), bytes, "with nothing online");
     }
 }

@@ -4,6 +4,7 @@ use crate::lists::Which;
 use crate::migratetype::Migratetype;
 use crate::order::{ORDERS, Order};
 use crate::pfn::{PAGEBLOCK_FRAMES, PageblockIndex, Pfn};
+use crate::published::Published;
 use crate::state::Warm;
 use crate::zone::Zone;
 
@@ -62,10 +63,10 @@ impl Zone {
         }
     }
 
-    /// Bytes this zone holds: itself, the metadata of the online pageblocks, the way to it. What
-    /// the heap adds for itself is not counted.
+    /// Bytes this zone holds: itself, its counts, the metadata of the online pageblocks, the way to
+    /// it. What the heap adds for itself is not counted.
     pub fn metadata_bytes(&self) -> usize {
-        size_of::<Zone>() + self.directory.heap_bytes()
+        size_of::<Zone>() + size_of::<Published>() + self.directory.heap_bytes()
     }
 }
 

@@ -69,7 +69,9 @@ use crate::migratetype::Migratetype;
 use crate::order::Order;
 use crate::pfn::Pfn;
 use crate::pieces::Pieces;
+use crate::published::Published;
 use crate::state::{Role, State, Warm};
+use crate::sync::Arc;
 
 /// Which frames are free, which are not, and which free ones to hand out next.
 ///
@@ -92,7 +94,14 @@ impl Zone {
     /// A zone with nothing online. It never brings a frame online whose number is `frames_max` or
     /// more, nor any frame of a last pageblock that is not whole.
     pub fn new(frames_max: u32) -> Zone {
-        Zone { directory: Directory::new(frames_max), lists: Lists::new() }
+        let counts = Arc::new(Published::new());
+        let directory = Directory::new(frames_max, Arc::clone(&counts));
+        Zone { directory, lists: Lists::new(counts) }
+    }
+
+    /// The counts, which stay readable without the zone.
+    pub fn published(&self) -> &Arc<Published> {
+        self.lists.published()
     }
 
     /// Allocates a block of 2^order frames: a run of that length.

@@ -6,7 +6,7 @@
 //!    then  <-  [head]  untouched, last freed first [tail]  untouched, merge is near
 //! ```
 
-use buddy::{AllocError, Migratetype, Order, PageblockIndex, Pfn, Warm, Zone};
+use buddy::{AllocError, Migratetype, Order, PageblockIndex, Pfn, Published, Warm, Zone};
 
 use Migratetype::{HighAtomic, Movable, Reclaimable, Unmovable};
 use Warm::{Resident, Untouched};
@@ -67,7 +67,7 @@ fn a_new_zone_has_nothing_online() {
     let zone = Zone::new(4096);
     assert_eq!(zone.online_frames(), 0);
     assert_eq!(zone.largest_free_order(), None);
-    assert_eq!(zone.metadata_bytes(), size_of::<Zone>());
+    assert_eq!(zone.metadata_bytes(), size_of::<Zone>() + size_of::<Published>());
 }
 
 #[test]

@@ -100,17 +100,14 @@ impl Twin {
         self.blocks().into_iter().find(|block| block.pfn == pfn)
     }
 
-    pub(crate) fn online_pageblocks(&self) -> u64 {
-        let online = self.frames.iter().step_by(PAGEBLOCK).filter(|f| **f != Frame::Offline);
-        online.count() as u64
+    /// The types of the online pageblocks.
+    pub(crate) fn online_types(&self) -> impl Iterator<Item = Migratetype> {
+        let heads = self.frames.iter().step_by(PAGEBLOCK).zip(&self.types);
+        heads.filter(|(frame, _)| **frame != Frame::Offline).map(|(_, mt)| *mt)
     }
 
     pub(crate) fn has_reserves(&self) -> bool {
-        self.frames
-            .iter()
-            .step_by(PAGEBLOCK)
-            .zip(&self.types)
-            .any(|(frame, mt)| *frame != Frame::Offline && !ordinary(*mt))
+        self.online_types().any(|mt| !ordinary(mt))
     }
 
     /// The blocks that may serve a request, any one of them. Brings pageblocks online as the zone

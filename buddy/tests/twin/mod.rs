@@ -154,7 +154,7 @@ impl Pair {
         self.compare_totals(op, &blocks);
         let runs = &self.twin.runs;
         let expected = ZoneCheck {
-            online_pageblocks: self.twin.online_pageblocks(),
+            online_pageblocks: self.twin.online_types().count() as u64,
             free_blocks: blocks.len() as u64,
             free_frames: self.zone.free_frames(),
             runs: runs.len() as u64,
@@ -170,6 +170,7 @@ impl Pair {
         assert_eq!(self.zone.allocated_frames(), used, "allocated frames after {op:?}");
         let largest = blocks.iter().map(|block| block.order).max();
         assert_eq!(self.zone.largest_free_order(), largest, "largest free order after {op:?}");
+        self.compare_types(op);
         let counts = self.zone.counts();
         for order in Order::all() {
             for (index, mt) in Migratetype::ALL.into_iter().enumerate() {
@@ -177,7 +178,18 @@ impl Pair {
                 let expected = blocks.iter().filter(kind).count() as u64;
                 let found = counts[usize::from(order.get())][index];
                 assert_eq!(found, expected, "count of {order}, {mt} after {op:?}");
+                let published = self.zone.published().free_blocks(order, mt);
+                assert_eq!(published, expected, "published of {order}, {mt} after {op:?}");
             }
+        }
+    }
+
+    fn compare_types(&self, op: Op) {
+        let found = self.zone.published().read().pageblocks;
+        for (mt, found) in Migratetype::ALL.into_iter().zip(found) {
+            let online = self.twin.online_types();
+            let expected = online.filter(|online| *online == mt).count() as u64;
+            assert_eq!(found, expected, "pageblocks of {mt} after {op:?}");
         }
     }
 }
