@@ -27,6 +27,9 @@
 //!   lists       free blocks by order, migratetype and warmth
 //!     |  \
 //!     |   published   the counts, for readers without the lock
+//!     |     |
+//!     |   buddyinfo, pagetypeinfo   the counts as the kernel prints them, and read back
+//!     |   column, parse             how its tables are written and read
 //!   directory   the pageblocks that are online
 //!   pageblock   links and one state byte per frame
 //!     |
@@ -34,7 +37,9 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod buddyinfo;
 mod check;
+mod column;
 mod defect;
 mod directory;
 mod error;
@@ -44,6 +49,8 @@ mod migratetype;
 mod online;
 mod order;
 mod pageblock;
+mod pagetypeinfo;
+mod parse;
 mod pfn;
 mod pieces;
 mod published;
@@ -54,11 +61,14 @@ mod survey;
 mod sync;
 mod zone;
 
+pub use buddyinfo::{BuddyInfo, ZoneTotals};
 pub use check::ZoneCheck;
 pub use defect::ZoneDefect;
 pub use error::{AllocError, FreeError, OfflineError, TakeError};
 pub use migratetype::Migratetype;
 pub use order::{MAX_ORDER, ORDERS, Order, PAGEBLOCK_ORDER, RUN_FRAMES_MAX};
+pub use pagetypeinfo::{NodePageTypes, PageTypeInfo, TextForm, ZonePageTypes};
+pub use parse::{ParseError, ParseProblem};
 pub use pfn::{PAGEBLOCK_FRAMES, PageblockIndex, Pfn};
 pub use published::{Published, ZoneCounts};
 pub use shared::{FreedRun, SharedZone};
