@@ -48,8 +48,19 @@ pub enum ZoneDefect {
     Misaligned(Pfn),
     /// A block or run reaches into an offline pageblock (I2).
     CutOff(Pfn),
-    /// A block or run lies in pageblocks of two types (I3, I5).
+    /// A free block lies in pageblocks of two types (I3).
     MixedTypes(Pfn),
+    /// A pageblock's numbers of frames in runs are wrong (I6).
+    Occupancy {
+        /// The pageblock.
+        index: PageblockIndex,
+        /// Free frames by the runs that were found.
+        counted: u32,
+        /// Free frames as recorded; equal if the runs are of other types than recorded.
+        recorded: u32,
+    },
+    /// An isolated pageblock does not know which type to return to.
+    LostType(PageblockIndex),
     /// A run has a length no run can have (I5).
     BadRunLength {
         /// The head of the run.
@@ -102,6 +113,14 @@ impl fmt::Display for ZoneDefect {
             Misaligned(pfn) => write!(f, "what starts at {pfn} is not aligned to its size"),
             CutOff(pfn) => write!(f, "what starts at {pfn} reaches into an offline pageblock"),
             MixedTypes(pfn) => write!(f, "what starts at {pfn} lies in pageblocks of two types"),
+            Occupancy { index, counted, recorded } => {
+                write!(
+                    f,
+                    "{counted} frames of {index} are free, or its runs are of other types: "
+                )?;
+                write!(f, "it says {recorded}")
+            }
+            LostType(index) => write!(f, "{index} is isolated and has no type to return to"),
             BadRunLength { pfn, frames } => write!(f, "the run at {pfn} has {frames} frames"),
             Unmerged(pfn) => write!(f, "the free block at {pfn} was not merged with its buddy"),
             Strayed(pfn) => write!(f, "{pfn} is on a list where it does not belong"),

@@ -14,6 +14,7 @@
 use crate::defect::ZoneDefect;
 use crate::error::AllocError;
 use crate::migratetype::Migratetype;
+use crate::occupancy::{Kind, Used};
 use crate::pageblock::{BoxedPageblock, Links, Pageblock};
 use crate::pfn::{PAGEBLOCK_FRAMES, PageblockIndex, Pfn};
 use crate::published::Published;
@@ -147,10 +148,47 @@ impl Directory {
         self.links(pfn).prev
     }
 
-    /// Makes `pfn` the head of a run.
-    pub(crate) fn set_allocated(&mut self, pfn: Pfn, frames: u32) {
-        self.set_state(pfn, State::ALLOCATED);
-        self.links_mut(pfn).prev = frames;
+    /// Makes `pfn` the head of a run, asked for as `migratetype`.
+    pub(crate) fn set_allocated(&mut self, pfn: Pfn, frames: u32, migratetype: Migratetype) {
+        let (kind, inside) = (Kind::of(migratetype), frames_inside(pfn, frames));
+        let pageblock = self.of_mut(pfn.pageblock());
+        pageblock.states[pfn.offset()] = State::allocated(migratetype);
+        pageblock.links[pfn.offset()].prev = frames;
+        pageblock.used.add(kind, inside);
+        if frames > inside {
+            self.of_mut(pfn.plus(inside).pageblock()).used.add(kind, frames - inside);
+        }
+    }
+
+    /// Undoes `set_allocated`: the head is inner afterwards.
+    pub(crate) fn clear_allocated(&mut self, pfn: Pfn, frames: u32, migratetype: Migratetype) {
+        let (kind, inside) = (Kind::of(migratetype), frames_inside(pfn, frames));
+        let pageblock = self.of_mut(pfn.pageblock());
+        pageblock.states[pfn.offset()] = State::INNER;
+        pageblock.used.sub(kind, inside);
+        if frames > inside {
+            self.of_mut(pfn.plus(inside).pageblock()).used.sub(kind, frames - inside);
+        }
+    }
+
+    /// Frames of an online pageblock that are in runs.
+    pub(crate) fn used(&self, index: PageblockIndex) -> Used {
+        self.of(index).used
+    }
+
+    /// The type of an online pageblock, even while it is isolated.
+    pub(crate) fn own_type(&self, index: PageblockIndex) -> Migratetype {
+        let pageblock = self.of(index);
+        match pageblock.migratetype {
+            Migratetype::Isolate => pageblock.before,
+            own => own,
+        }
+    }
+
+    /// Remembers the type of a pageblock that is about to be isolated.
+    pub(crate) fn keep_type(&mut self, index: PageblockIndex) {
+        let pageblock = self.of_mut(index);
+        pageblock.before = pageblock.migratetype;
     }
 
     /// Recounts D2, D3 and D4; D1 is a matter of the type.
@@ -193,4 +231,9 @@ impl Directory {
         let entry = self.entries.get_mut(index.index()).and_then(Option::as_mut);
         &mut entry.expect("D1: frames on lists and in runs are online")[0]
     }
+}
+
+/// How many frames of a run lie in the pageblock of its head.
+fn frames_inside(pfn: Pfn, frames: u32) -> u32 {
+    frames.min(PAGEBLOCK_FRAMES - pfn.offset() as u32)
 }

@@ -141,6 +141,15 @@ impl Lists {
         self.frames -= u64::from(order.frames());
     }
 
+    /// Moves a block to the list of another type, behind what is there: the kernel's
+    /// `move_to_free_list`. The pageblock gets that type when all its blocks are moved.
+    pub(crate) fn relist(&mut self, directory: &mut Directory, block: FreeBlock, to: Migratetype) {
+        let FreeBlock { pfn, order, warm } = block;
+        let from = directory.migratetype(pfn.pageblock());
+        self.unlink(directory, Which { order, migratetype: from, warm }, pfn);
+        self.link(directory, Which { order, migratetype: to, warm }, pfn, End::Tail);
+    }
+
     fn link(&mut self, directory: &mut Directory, which: Which, pfn: Pfn, end: End) {
         let empty = self.count(which) == 0;
         let list = self.list_mut(which);

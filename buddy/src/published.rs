@@ -51,6 +51,7 @@ const _: () = assert!(WARM_SHIFT == u32::BITS && 2 * WARM_SHIFT == u64::BITS);
 pub struct Published {
     blocks: [[AtomicU64; ORDERS]; Migratetype::COUNT],
     pageblocks: [AtomicU32; Migratetype::COUNT],
+    mixings: AtomicU64,
 }
 
 /// Numbers read from a [`Published`], each true at some moment.
@@ -93,6 +94,7 @@ impl Published {
         Published {
             blocks: std::array::from_fn(|_| std::array::from_fn(|_| AtomicU64::new(0))),
             pageblocks: std::array::from_fn(|_| AtomicU32::new(0)),
+            mixings: AtomicU64::new(0),
         }
     }
 
@@ -109,7 +111,14 @@ impl Published {
         self.pageblocks[migratetype.index()].load(Ordering::Relaxed).into()
     }
 
-    /// Every count, each read once.
+    /// How often a request had no other way than into a pageblock with runs of the other mobility:
+    /// movable beside unmovable, or the reverse. Never falls.
+    pub fn mixings(&self) -> u64 {
+        // relaxed: one number that stands for itself, as R4 says.
+        self.mixings.load(Ordering::Relaxed)
+    }
+
+    /// Every count of blocks and pageblocks, each read once.
     pub fn read(&self) -> ZoneCounts {
         let mut counts = ZoneCounts::default();
         for mt in Migratetype::ALL {
@@ -156,6 +165,12 @@ impl Published {
         let count = &self.pageblocks[migratetype.index()];
         // relaxed: for the load see `count`; nothing else is published with this number (R4).
         count.store(count.load(Ordering::Relaxed) - 1, Ordering::Relaxed);
+    }
+
+    /// One mixing more. Only for the owner of the zone (P1).
+    pub(crate) fn mixing_added(&self) {
+        // relaxed: for the load see `count`; nothing else is published with this number (R4).
+        self.mixings.store(self.mixings.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
     }
 
     fn word(&self, order: Order, migratetype: Migratetype) -> &AtomicU64 {

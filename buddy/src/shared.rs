@@ -5,10 +5,11 @@
 
 use crate::check::ZoneCheck;
 use crate::defect::ZoneDefect;
-use crate::error::{AllocError, FreeError, OfflineError, TakeError};
+use crate::error::{AllocError, FreeError, IsolateError, OfflineError, ReserveError, TakeError};
 use crate::migratetype::Migratetype;
+use crate::occupancy::{AllocatedRun, Occupancy};
 use crate::order::{ORDERS, Order};
-use crate::pfn::{PageblockIndex, Pfn};
+use crate::pfn::{PAGEBLOCK_FRAMES, PageblockIndex, Pfn};
 use crate::published::Published;
 use crate::state::Warm;
 use crate::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -106,6 +107,60 @@ impl SharedZone {
     /// See [`Zone::offline_untouched`].
     pub fn offline_untouched(&self) -> u32 {
         self.lock().offline_untouched()
+    }
+
+    /// See [`Zone::isolate`].
+    pub fn isolate(&self, index: PageblockIndex) -> Result<(), IsolateError> {
+        self.lock().isolate(index)
+    }
+
+    /// See [`Zone::undo_isolation`].
+    pub fn undo_isolation(&self, index: PageblockIndex) -> Result<(), IsolateError> {
+        self.lock().undo_isolation(index)
+    }
+
+    /// The runs of which a frame lies in a pageblock, lowest first; see [`Zone::runs_in`]. Anybody
+    /// may free one before the caller gets to it, unless the pageblock's runs are the caller's.
+    pub fn runs_in(&self, index: PageblockIndex) -> Vec<AllocatedRun> {
+        let mut found = Vec::with_capacity(PAGEBLOCK_FRAMES as usize);
+        self.lock().runs_in(index, &mut found);
+        found
+    }
+
+    /// See [`Zone::occupancy`].
+    pub fn occupancy(&self, index: PageblockIndex) -> Option<Occupancy> {
+        self.lock().occupancy(index)
+    }
+
+    /// See [`Zone::occupancies`]: the lock is held for `pageblocks_max` looks, and shorter if
+    /// `found` has room for as many.
+    pub fn occupancies(
+        &self,
+        from: PageblockIndex,
+        pageblocks_max: u32,
+        found: &mut Vec<Occupancy>,
+    ) -> Option<PageblockIndex> {
+        self.lock().occupancies(from, pageblocks_max, found)
+    }
+
+    /// See [`Zone::set_reserve_max`].
+    pub fn set_reserve_max(&self, pageblocks: u32) {
+        self.lock().set_reserve_max(pageblocks);
+    }
+
+    /// See [`Zone::reserve`].
+    pub fn reserve(&self) -> Result<PageblockIndex, ReserveError> {
+        self.lock().reserve()
+    }
+
+    /// See [`Zone::unreserve`].
+    pub fn unreserve(&self, to: Migratetype, force: bool) -> Result<PageblockIndex, ReserveError> {
+        self.lock().unreserve(to, force)
+    }
+
+    /// See [`Zone::set_aside_cma`].
+    pub fn set_aside_cma(&self) -> Result<PageblockIndex, AllocError> {
+        self.lock().set_aside_cma()
     }
 
     /// See [`Zone::is_online`].
