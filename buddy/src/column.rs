@@ -30,6 +30,19 @@ pub(crate) fn left_word(out: &mut String, word: &str, width: usize) {
     out.push_str(&SPACES[..width.saturating_sub(word.len()).min(SPACES.len())]);
 }
 
+/// The kernel's `%{width}d`, or `%0{width}d` with zeros for `pad`: these go behind the sign.
+pub(crate) fn signed(out: &mut String, value: i64, width: usize, pad: char) {
+    let mut digits = [0; DIGITS_MAX];
+    let digits = decimal(value.unsigned_abs(), &mut digits);
+    let sign = if value < 0 { "-" } else { "" };
+    let padding = width.saturating_sub(sign.len() + digits.len());
+    let (before, behind) = if pad == '0' { (0, padding) } else { (padding, 0) };
+    out.extend(std::iter::repeat_n(pad, before));
+    out.push_str(sign);
+    out.extend(std::iter::repeat_n(pad, behind));
+    out.push_str(digits);
+}
+
 /// A number in decimal.
 pub(crate) fn decimal(value: u64, digits: &mut [u8; DIGITS_MAX]) -> &str {
     let (mut at, mut rest) = (DIGITS_MAX, value);
@@ -59,6 +72,10 @@ mod tests {
         for value in [0, 7, 10, 99_999, 100_000, 1_234_567, u64::MAX] {
             writes(|out| number(out, value, 6), &format!("{value:6} "));
             writes(|out| number(out, value, 12), &format!("{value:12} "));
+        }
+        for value in [0, 7, -7, 62, -62, -500, 12_345, i64::MIN] {
+            writes(|out| signed(out, value, 2, ' '), &format!("{value:2}"));
+            writes(|out| signed(out, value, 3, '0'), &format!("{value:03}"));
         }
         for name in ["", "DMA", "a name of more than eight"] {
             writes(|out| word(out, name, 8), &format!("{name:>8}"));

@@ -33,6 +33,7 @@
 //!     |   published   the counts, for readers without the lock
 //!     |     |
 //!     |   buddyinfo, pagetypeinfo   the counts as the kernel prints them, and read back
+//!     |   extfrag                   how fragmented that is
 //!     |   column, parse             how its tables are written and read
 //!   directory   the pageblocks that are online
 //!   pageblock   links and one state byte per frame
@@ -48,6 +49,7 @@ mod column;
 mod defect;
 mod directory;
 mod error;
+mod extfrag;
 mod fallback;
 mod isolate;
 mod lists;
@@ -74,6 +76,7 @@ pub use buddyinfo::{BuddyInfo, ZoneTotals};
 pub use check::ZoneCheck;
 pub use defect::ZoneDefect;
 pub use error::{AllocError, FreeError, IsolateError, OfflineError, ReserveError, TakeError};
+pub use extfrag::{fragmentation_index, unusable_free_index};
 pub use migratetype::Migratetype;
 pub use occupancy::{AllocatedRun, Occupancy};
 pub use order::{MAX_ORDER, ORDERS, Order, PAGEBLOCK_ORDER, RUN_FRAMES_MAX};
