@@ -50,6 +50,23 @@ struct List {
     tail: u32,
 }
 
+/// Bits of a slot that hold an order.
+const SLOT_ORDER_BITS: usize = 4;
+/// How many slots there are: more than orders and migratetypes need, so that a slot is put together
+/// from bits and is never past the end of a table.
+pub(crate) const SLOTS: usize = 1 << (SLOT_ORDER_BITS + 3); // 128
+const SLOT_ORDER_MASK: usize = (1 << SLOT_ORDER_BITS) - 1; // 0x0f
+
+// Every order and every migratetype has a slot of its own.
+const _: () = assert!(ORDERS <= 1 << SLOT_ORDER_BITS);
+const _: () = assert!(Migratetype::COUNT << SLOT_ORDER_BITS <= SLOTS);
+
+/// Where the tables keep what belongs to an order and a migratetype: orders of one type side by
+/// side.
+pub(crate) const fn slot(order: Order, migratetype: Migratetype) -> usize {
+    (migratetype.index() << SLOT_ORDER_BITS | order.index() & SLOT_ORDER_MASK) % SLOTS
+}
+
 /// Which list: an order, a migratetype and a warmth.
 #[derive(Clone, Copy)]
 pub(crate) struct Which {
@@ -71,7 +88,7 @@ impl Which {
 
 /// All the lists of a zone.
 pub(crate) struct Lists {
-    lists: [[[List; Warm::ALL.len()]; Migratetype::COUNT]; ORDERS],
+    lists: [[List; Warm::ALL.len()]; SLOTS],
     frames: u64,
     counts: Arc<Published>,
 }
@@ -80,8 +97,7 @@ impl Lists {
     /// Empty lists, whose counts are published there.
     pub(crate) fn new(counts: Arc<Published>) -> Lists {
         let empty = List { head: NONE, tail: NONE };
-        let lists = [[[empty; Warm::ALL.len()]; Migratetype::COUNT]; ORDERS];
-        Lists { lists, frames: 0, counts }
+        Lists { lists: [[empty; Warm::ALL.len()]; SLOTS], frames: 0, counts }
     }
 
     /// The counts, for readers without the lock.
@@ -103,6 +119,13 @@ impl Lists {
     pub(crate) fn first(&self, which: Which) -> Option<FreeBlock> {
         let block = |pfn| FreeBlock { pfn: Pfn::new(pfn), order: which.order, warm: which.warm };
         (self.count(which) > 0).then(|| block(self.list(which).head))
+    }
+
+    /// The first block of the smallest order from `order` on, of one type and warmth.
+    pub(crate) fn smallest(&self, order: Order, mt: Migratetype, warm: Warm) -> Option<FreeBlock> {
+        let order = self.counts.smallest(order, mt, warm)?;
+        let head = self.list(Which { order, migratetype: mt, warm }).head;
+        Some(FreeBlock { pfn: Pfn::new(head), order, warm })
     }
 
     /// The other end of one list.
@@ -150,8 +173,9 @@ impl Lists {
         self.link(directory, Which { order, migratetype: to, warm }, pfn, End::Tail);
     }
 
+    #[inline(always)]
     fn link(&mut self, directory: &mut Directory, which: Which, pfn: Pfn, end: End) {
-        let empty = self.count(which) == 0;
+        let empty = self.counts.count(which) == 0;
         let list = self.list_mut(which);
         let (head, tail) = if empty { (NONE, NONE) } else { (list.head, list.tail) };
         let (prev, next) = match end {
@@ -165,6 +189,7 @@ impl Lists {
         self.counts.count_added(which);
     }
 
+    #[inline(always)]
     fn unlink(&mut self, directory: &mut Directory, which: Which, pfn: Pfn) {
         let links = directory.links(pfn);
         self.list_mut(which).join(directory, links.prev, links.next);
@@ -172,11 +197,11 @@ impl Lists {
     }
 
     fn list(&self, which: Which) -> &List {
-        &self.lists[which.order.index()][which.migratetype.index()][which.warm.index()]
+        &self.lists[slot(which.order, which.migratetype)][which.warm.index()]
     }
 
     fn list_mut(&mut self, which: Which) -> &mut List {
-        &mut self.lists[which.order.index()][which.migratetype.index()][which.warm.index()]
+        &mut self.lists[slot(which.order, which.migratetype)][which.warm.index()]
     }
 }
 

@@ -1,16 +1,16 @@
 //! What anybody may read without the zone lock, at any rate.
 //!
 //! ```text
-//!   63              32 31               0
-//!   [  warm blocks    |  untouched       ]      one word for each migratetype and order
+//!   [ warm | untouched ]  [ warm | untouched ]  ..     a word for each list: orders of one type
+//!     order 0               order 1                    side by side
 //!
 //!   Lists, Directory  --- load, add, store --->  Published  <--- load ---  any thread
 //!     (&mut Zone, so one writer at a time)          (Arc)                  (no lock)
 //! ```
 //!
-//! These words are the zone's own counts and not copies of them: a list is empty when its half of
-//! a word is 0. They lie on cache lines of their own, so a reader takes nothing from the writer
-//! but the lines it reads.
+//! These words are the zone's own counts and not copies of them: a list is empty when its word is
+//! 0. They lie on cache lines of their own, so a reader takes nothing from the writer but the
+//! lines it reads.
 //!
 //! Invariants
 //!
@@ -21,40 +21,37 @@
 //!
 //! What a reader is promised
 //!
-//! * R1: each number was true at some moment during the call: the number of blocks that were on
-//!   those lists, or of pageblocks of that type. Within an operation of the zone too: a block
-//!   being split is for a moment on no list.
-//! * R2: one thread reading one number twice does not go back in time.
+//! * R1: each word was true at some moment: the number of blocks that were on a list, or of
+//!   pageblocks of a type. Within an operation of the zone too: a block being split is for a
+//!   moment on no list.
+//! * R2: one thread reading one word twice does not go back in time.
 //! * R3: who learned by other means (a message, the lock) that an operation was done, reads its
 //!   result or a later one.
-//! * R4: nothing about two numbers together. A block that was split, merged or moved between two
-//!   loads is in both numbers or in neither. What is computed from several is an estimate while
-//!   others work, and exact when nobody does.
+//! * R4: nothing about two words together, and that includes the warm and the untouched blocks of
+//!   one order and type. A block that was split, merged or moved between two loads is in both or
+//!   in neither. What is computed from several is an estimate while others work, and exact when
+//!   nobody does.
 //!
 //! Study S2 is where this comes from: the counts that make reading pagetypeinfo free of charge for
 //! those who allocate.
 
-use crate::lists::Which;
+use crate::lists::{SLOTS, Which, slot};
 use crate::migratetype::Migratetype;
 use crate::order::{ORDERS, Order};
 use crate::state::Warm;
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
-
-const WARM_SHIFT: u32 = 32;
-// A zone has fewer than 2^32 frames, so fewer blocks: neither half can overflow into the other.
-const _: () = assert!(WARM_SHIFT == u32::BITS && 2 * WARM_SHIFT == u64::BITS);
 
 /// The counts of a zone, for readers without its lock. The head of published.rs says what a reader
 /// is promised.
 #[derive(Debug)]
 #[repr(align(64))]
 pub struct Published {
-    blocks: [[AtomicU64; ORDERS]; Migratetype::COUNT],
+    blocks: [[AtomicU32; Warm::ALL.len()]; SLOTS],
     pageblocks: [AtomicU32; Migratetype::COUNT],
     mixings: AtomicU64,
 }
 
-/// Numbers read from a [`Published`], each true at some moment.
+/// Numbers read from a [`Published`], no two of them of one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ZoneCounts {
     /// Free blocks: `free_blocks[migratetype][order]`, types as in [`Migratetype::ALL`].
@@ -92,17 +89,17 @@ pub(crate) fn frames_in(blocks: &[u64; ORDERS]) -> u64 {
 impl Published {
     pub(crate) fn new() -> Published {
         Published {
-            blocks: std::array::from_fn(|_| std::array::from_fn(|_| AtomicU64::new(0))),
+            blocks: std::array::from_fn(|_| Warm::ALL.map(|_| AtomicU32::new(0))),
             pageblocks: std::array::from_fn(|_| AtomicU32::new(0)),
             mixings: AtomicU64::new(0),
         }
     }
 
-    /// Free blocks of an order and a migratetype, warm and untouched.
+    /// Free blocks of an order and a migratetype: of two lists, warm and untouched.
     pub fn free_blocks(&self, order: Order, migratetype: Migratetype) -> u64 {
-        // relaxed: one number that stands for itself, as R4 says.
-        let word = self.word(order, migratetype).load(Ordering::Relaxed);
-        (word >> WARM_SHIFT) + u64::from(word as u32)
+        let lists = &self.blocks[slot(order, migratetype)];
+        // relaxed: each is a number that stands for itself, as R4 says.
+        lists.iter().map(|count| u64::from(count.load(Ordering::Relaxed))).sum()
     }
 
     /// Online pageblocks of a migratetype.
@@ -132,25 +129,30 @@ impl Published {
     /// Blocks on one list, for the owner of the zone.
     pub(crate) fn count(&self, which: Which) -> u32 {
         // relaxed: the owner of the zone made every store, or got the lock from who did.
-        let word = self.word(which.order, which.migratetype).load(Ordering::Relaxed);
-        match which.warm {
-            Warm::Resident => (word >> WARM_SHIFT) as u32,
-            Warm::Untouched => word as u32,
-        }
+        self.list(which).load(Ordering::Relaxed)
+    }
+
+    /// The smallest order from `order` on of which a type has a block of this warmth, for the owner
+    /// of the zone.
+    pub(crate) fn smallest(&self, order: Order, mt: Migratetype, warm: Warm) -> Option<Order> {
+        let lists = &self.blocks[slot(order, mt)..=slot(Order::MAX, mt)];
+        // relaxed: for the load see `count`.
+        let has = |list: &[AtomicU32; 2]| list[warm.index()].load(Ordering::Relaxed) > 0;
+        Order::new(order.get() + lists.iter().position(has)? as u8)
     }
 
     /// One block more on a list. Only for the owner of the zone (P1).
     pub(crate) fn count_added(&self, which: Which) {
-        let word = self.word(which.order, which.migratetype);
+        let count = self.list(which);
         // relaxed: for the load see `count`; nothing else is published with this number (R4).
-        word.store(word.load(Ordering::Relaxed) + one(which.warm), Ordering::Relaxed);
+        count.store(count.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
     }
 
     /// One block less on a list. Only for the owner of the zone (P1).
     pub(crate) fn count_taken(&self, which: Which) {
-        let word = self.word(which.order, which.migratetype);
+        let count = self.list(which);
         // relaxed: for the load see `count`; nothing else is published with this number (R4).
-        word.store(word.load(Ordering::Relaxed) - one(which.warm), Ordering::Relaxed);
+        count.store(count.load(Ordering::Relaxed) - 1, Ordering::Relaxed);
     }
 
     /// One pageblock more of a type. Only for the owner of the zone (P1).
@@ -173,16 +175,8 @@ impl Published {
         self.mixings.store(self.mixings.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
     }
 
-    fn word(&self, order: Order, migratetype: Migratetype) -> &AtomicU64 {
-        &self.blocks[migratetype.index()][order.index()]
-    }
-}
-
-/// One block, in its half of a word.
-fn one(warm: Warm) -> u64 {
-    match warm {
-        Warm::Resident => 1 << WARM_SHIFT,
-        Warm::Untouched => 1,
+    fn list(&self, which: Which) -> &AtomicU32 {
+        &self.blocks[slot(which.order, which.migratetype)][which.warm.index()]
     }
 }
 
@@ -197,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn the_halves_of_a_word_are_counted_apart_and_read_together() {
+    fn warm_and_untouched_blocks_are_counted_apart_and_read_together() {
         let published = Published::new();
         for warm in [Warm::Resident, Warm::Untouched, Warm::Untouched] {
             published.count_added(which(warm));

@@ -65,7 +65,7 @@
 
 use crate::directory::Directory;
 use crate::error::{AllocError, FreeError};
-use crate::lists::{End, FreeBlock, Lists, Which};
+use crate::lists::{End, FreeBlock, Lists};
 use crate::migratetype::Migratetype;
 use crate::order::Order;
 use crate::pfn::Pfn;
@@ -182,8 +182,7 @@ impl Zone {
 
     /// The block W1 names.
     pub(crate) fn fit(&self, order: Order, migratetype: Migratetype) -> Option<FreeBlock> {
-        let first = |order, warm| self.lists.first(Which { order, migratetype, warm });
-        let smallest = |warm| order.and_above().find_map(|order| first(order, warm));
+        let smallest = |warm| self.lists.smallest(order, migratetype, warm);
         Warm::ALL.into_iter().find_map(smallest)
     }
 

@@ -82,23 +82,23 @@ impl Twin {
         blocks.into_iter().map(choice).collect()
     }
 
-    /// Blocks of other types and one order: by type, then warm before untouched.
-    fn others(&self, order: Order, mt: Migratetype) -> Vec<Block> {
+    /// Of these blocks those of other types and one order: by type, then warm before untouched.
+    fn others(blocks: &[Block], order: Order, mt: Migratetype) -> Vec<Block> {
         let types = fallbacks(mt);
         let rank = |block: &Block| types.iter().position(|mt| *mt == block.migratetype);
         let fits = |block: &Block| block.order == order && rank(block).is_some();
-        best(self.blocks().into_iter().filter(fits), |b| (rank(b), untouched(b)))
+        best(blocks.iter().copied().filter(fits), |b| (rank(b), untouched(b)))
     }
 
     /// Claimed from the largest order down, unless the first of each is refused; else the smallest
     /// stolen.
     fn fallback(&self, order: Order, mt: Migratetype) -> Vec<Choice> {
-        let mut choices = Vec::new();
+        let (mut choices, blocks) = (Vec::new(), self.blocks());
         for candidates in Order::all().rev().take_while(|candidates| *candidates >= order) {
             if mt == Migratetype::Movable && candidates.get() < 4 {
                 break;
             }
-            let firsts = self.others(candidates, mt);
+            let firsts = Twin::others(&blocks, candidates, mt);
             let claims: Vec<_> = firsts.iter().map(|block| self.claim(block, order, mt)).collect();
             choices.extend(claims.iter().flatten().flatten().cloned());
             if !claims.is_empty() && claims.iter().all(Option::is_some) {
@@ -106,7 +106,8 @@ impl Twin {
             }
         }
         let orders = Order::all().filter(|larger| *larger >= order);
-        let stolen = orders.map(|order| self.others(order, mt)).find(|blocks| !blocks.is_empty());
+        let stolen =
+            orders.map(|order| Twin::others(&blocks, order, mt)).find(|blocks| !blocks.is_empty());
         let choice = |block| Choice { block, claimed: Vec::new(), fallback: true };
         choices.extend(stolen.into_iter().flatten().map(choice));
         choices
