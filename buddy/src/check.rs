@@ -3,6 +3,7 @@
 //! ```text
 //!    directory   D2..D4                                           directory.rs
 //!    frames      I1 I2 I3 I4 I5, and a census of the free heads   here, lowest frame first
+//!    pageblocks  I6, by the runs in each                          here
 //!    lists       L1 L2, each list against the census              here
 //!    totals      L3, I1
 //! ```
@@ -13,8 +14,9 @@
 use crate::defect::ZoneDefect;
 use crate::lists::{FreeBlock, Which};
 use crate::migratetype::Migratetype;
+use crate::occupancy::{Kind, Used};
 use crate::order::{ORDERS, Order};
-use crate::pfn::{PAGEBLOCK_FRAMES, Pfn};
+use crate::pfn::{PAGEBLOCK_FRAMES, PageblockIndex, Pfn};
 use crate::state::{Role, State, Warm};
 use crate::zone::Zone;
 
@@ -53,6 +55,7 @@ impl Zone {
         self.directory.check()?;
         let mut census = Census::default();
         self.check_frames(&mut census)?;
+        self.directory.iter_online().try_for_each(|index| self.check_pageblock(index))?;
         for which in Which::all() {
             self.check_list(which, *census.heads(which))?;
         }
@@ -90,7 +93,7 @@ impl Zone {
                 census.found.free_frames += u64::from(order.frames());
                 order.frames()
             }
-            Role::Allocated => {
+            Role::Allocated(_) => {
                 let frames = self.check_run(pfn)?;
                 census.found.runs += 1;
                 census.found.allocated_frames += u64::from(frames);
@@ -104,6 +107,15 @@ impl Zone {
     fn check_free_block(&self, block: FreeBlock) -> Result<(), ZoneDefect> {
         if !block.pfn.is_aligned(block.order) {
             return Err(ZoneDefect::Misaligned(block.pfn));
+        }
+        let (head, last) = (block.pfn, block.pfn.plus(block.order.frames() - 1));
+        let types = [head, last].map(|pfn| self.type_at(pfn));
+        if types[0] != types[1] {
+            return Err(if types[1].is_none() {
+                ZoneDefect::CutOff(head)
+            } else {
+                ZoneDefect::MixedTypes(head)
+            });
         }
         if self.mergeable_buddy(block).is_some() {
             return Err(ZoneDefect::Unmerged(block.pfn));
@@ -120,17 +132,41 @@ impl Zone {
         Ok(frames)
     }
 
-    /// Everything after the head is online, inner, and in pageblocks of the head's type.
+    /// The type of the pageblock of a frame, if it is online.
+    fn type_at(&self, pfn: Pfn) -> Option<Migratetype> {
+        let index = pfn.pageblock();
+        self.is_online(index).then(|| self.directory.migratetype(index))
+    }
+
+    /// Everything after the head is online and inner.
     fn check_inside(&self, head: Pfn, frames: u32) -> Result<(), ZoneDefect> {
-        let migratetype = self.directory.migratetype(head.pageblock());
         for frame in (1..frames).map(|offset| head.plus(offset)) {
             let state = self.directory.state(frame).ok_or(ZoneDefect::CutOff(head))?;
             if state != State::INNER {
                 return Err(ZoneDefect::Overlap { head, frame });
             }
-            if self.directory.migratetype(frame.pageblock()) != migratetype {
-                return Err(ZoneDefect::MixedTypes(head));
-            }
+        }
+        Ok(())
+    }
+
+    /// Recounts the runs in a pageblock. Their heads are proven.
+    fn check_pageblock(&self, index: PageblockIndex) -> Result<(), ZoneDefect> {
+        if self.directory.own_type(index) == Migratetype::Isolate {
+            return Err(ZoneDefect::LostType(index));
+        }
+        let mut counted = Used::default();
+        if self.free_block_over(index).is_none() {
+            self.for_each_run(index, |run| {
+                let first = index.get() * PAGEBLOCK_FRAMES;
+                let end = (run.pfn.get() + run.frames).min(first + PAGEBLOCK_FRAMES);
+                let inside = end - run.pfn.get().max(first);
+                counted.add(Kind::of(run.migratetype), inside);
+            });
+        }
+        let recorded = self.directory.used(index);
+        if counted != recorded {
+            let (counted, recorded) = (counted.free(), recorded.free());
+            return Err(ZoneDefect::Occupancy { index, counted, recorded });
         }
         Ok(())
     }
@@ -178,11 +214,12 @@ impl Which {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
 
     const UNTOUCHED: Warm = Warm::Untouched;
+    const MOVABLE: Migratetype = Migratetype::Movable;
 
     /// Two pageblocks: a run of 5 at 0, one of 4 at 8, and a frame each at 5 and at 512.
     fn sound() -> Zone {
@@ -225,7 +262,7 @@ mod tests {
         let set = |at, state| move |z: &mut Zone| z.directory.set_state(Pfn::new(at), state);
         shows(set(0, State::INNER), ZoneDefect::NoHead(Pfn::new(0)));
         let overlap = ZoneDefect::Overlap { head: Pfn::new(0), frame: Pfn::new(3) };
-        shows(set(3, State::ALLOCATED), overlap);
+        shows(set(3, State::allocated(Migratetype::Movable)), overlap);
         shows(set(5, State::free(order(1), UNTOUCHED)), ZoneDefect::Misaligned(Pfn::new(5)));
         let counted = ZoneDefect::ListCount {
             order: order(9),
@@ -241,7 +278,7 @@ mod tests {
     #[test]
     fn damaged_runs_are_found() {
         let length =
-            |at, frames| move |z: &mut Zone| z.directory.set_allocated(Pfn::new(at), frames);
+            |at, frames| move |z: &mut Zone| z.directory.links_mut(Pfn::new(at)).prev = frames;
         shows(length(8, 0), ZoneDefect::BadRunLength { pfn: Pfn::new(8), frames: 0 });
         shows(length(8, 9), ZoneDefect::Misaligned(Pfn::new(8)));
         shows(length(8, 3), ZoneDefect::NoHead(Pfn::new(11)));
@@ -285,9 +322,45 @@ mod tests {
     }
 
     #[test]
+    fn a_miscounted_occupancy_is_found() {
+        let index = Pfn::new(0).pageblock();
+        let lost = |zone: &mut Zone| zone.directory.clear_allocated(Pfn::new(0), 5, MOVABLE);
+        let counted = ZoneDefect::Occupancy { index, counted: 502, recorded: 507 };
+        let back =
+            |zone: &mut Zone| zone.directory.set_state(Pfn::new(0), State::allocated(MOVABLE));
+        let forget = |zone: &mut Zone| {
+            lost(zone);
+            back(zone);
+        };
+        shows(forget, counted);
+        let other = |zone: &mut Zone| {
+            zone.directory.set_state(Pfn::new(0), State::allocated(Migratetype::Unmovable));
+        };
+        shows(other, ZoneDefect::Occupancy { index, counted: 502, recorded: 502 });
+    }
+
+    #[test]
+    fn a_type_forgotten_in_isolation_is_found() {
+        let index = Pfn::new(512).pageblock();
+        let twice = |zone: &mut Zone| {
+            zone.isolate(index).expect("nothing in it is pinned");
+            zone.directory.keep_type(index);
+        };
+        shows(twice, ZoneDefect::LostType(index));
+    }
+
+    #[test]
+    fn a_miscounted_type_is_found() {
+        let migratetype = Migratetype::Movable;
+        let count = |zone: &mut Zone| zone.published().pageblock_added(migratetype);
+        shows(count, ZoneDefect::PageblockCount { migratetype, counted: 2, recorded: 3 });
+    }
+
+    #[test]
     fn blocks_over_two_pageblocks_are_checked_in_both() {
         let mut zone = Zone::new(2 * PAGEBLOCK_FRAMES);
-        zone.alloc_run(1024, Migratetype::Movable).expect("an empty zone has room");
+        let run = zone.alloc_run(1024, Migratetype::Movable).expect("an empty zone has room");
+        zone.free_run(run, 1024, UNTOUCHED).expect("it was allocated");
         let second = Pfn::new(512).pageblock();
         zone.directory.set_migratetype(second, Migratetype::Unmovable);
         assert_eq!(zone.check(), Err(ZoneDefect::MixedTypes(Pfn::new(0))));

@@ -22,6 +22,15 @@ pub enum ZoneDefect {
         /// Pageblocks recorded as online.
         recorded: u32,
     },
+    /// The published count of pageblocks of a type is wrong (D3).
+    PageblockCount {
+        /// The type.
+        migratetype: Migratetype,
+        /// Pageblocks found.
+        counted: u64,
+        /// Pageblocks published.
+        recorded: u64,
+    },
     /// A pageblock is online that the zone may not have (D1).
     BeyondTheZone(PageblockIndex),
     /// A state byte has no meaning (I1).
@@ -39,8 +48,19 @@ pub enum ZoneDefect {
     Misaligned(Pfn),
     /// A block or run reaches into an offline pageblock (I2).
     CutOff(Pfn),
-    /// A block or run lies in pageblocks of two types (I3, I5).
+    /// A free block lies in pageblocks of two types (I3).
     MixedTypes(Pfn),
+    /// A pageblock's numbers of frames in runs are wrong (I6).
+    Occupancy {
+        /// The pageblock.
+        index: PageblockIndex,
+        /// Free frames by the runs that were found.
+        counted: u32,
+        /// Free frames as recorded; equal if the runs are of other types than recorded.
+        recorded: u32,
+    },
+    /// An isolated pageblock does not know which type to return to.
+    LostType(PageblockIndex),
     /// A run has a length no run can have (I5).
     BadRunLength {
         /// The head of the run.
@@ -83,6 +103,9 @@ impl fmt::Display for ZoneDefect {
             Directory { counted, recorded } => {
                 write!(f, "{counted} pageblocks are online, the directory says {recorded}")
             }
+            PageblockCount { migratetype, counted, recorded } => {
+                write!(f, "{counted} pageblocks are {migratetype}, published are {recorded}")
+            }
             BeyondTheZone(index) => write!(f, "{index} is online beyond the zone"),
             BadState(pfn) => write!(f, "the state of {pfn} has no meaning"),
             NoHead(pfn) => write!(f, "{pfn} is in no block and no run"),
@@ -90,6 +113,14 @@ impl fmt::Display for ZoneDefect {
             Misaligned(pfn) => write!(f, "what starts at {pfn} is not aligned to its size"),
             CutOff(pfn) => write!(f, "what starts at {pfn} reaches into an offline pageblock"),
             MixedTypes(pfn) => write!(f, "what starts at {pfn} lies in pageblocks of two types"),
+            Occupancy { index, counted, recorded } => {
+                write!(
+                    f,
+                    "{counted} frames of {index} are free, or its runs are of other types: "
+                )?;
+                write!(f, "it says {recorded}")
+            }
+            LostType(index) => write!(f, "{index} is isolated and has no type to return to"),
             BadRunLength { pfn, frames } => write!(f, "the run at {pfn} has {frames} frames"),
             Unmerged(pfn) => write!(f, "the free block at {pfn} was not merged with its buddy"),
             Strayed(pfn) => write!(f, "{pfn} is on a list where it does not belong"),

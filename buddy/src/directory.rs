@@ -7,15 +7,19 @@
 //!
 //! * D1: an entry is filled exactly when its pageblock is online.
 //! * D2: the last entry is filled: a pageblock past the end is offline.
-//! * D3: `online` is the number of filled entries.
+//! * D3: `online` is the number of filled entries, and the published count of each type the
+//!   number of those whose pageblock has it.
 //! * D4: every entry below `holes_from` is filled.
 
 use crate::defect::ZoneDefect;
 use crate::error::AllocError;
 use crate::migratetype::Migratetype;
+use crate::occupancy::{Kind, Used};
 use crate::pageblock::{BoxedPageblock, Links, Pageblock};
 use crate::pfn::{PAGEBLOCK_FRAMES, PageblockIndex, Pfn};
+use crate::published::Published;
 use crate::state::{Role, State};
+use crate::sync::Arc;
 
 /// The metadata of the online pageblocks.
 pub(crate) struct Directory {
@@ -23,13 +27,15 @@ pub(crate) struct Directory {
     online: u32,
     holes_from: u32,
     pageblocks_max: u32,
+    counts: Arc<Published>,
 }
 
 impl Directory {
-    /// Nothing online, and never more than the whole pageblocks among `frames_max` frames.
-    pub(crate) fn new(frames_max: u32) -> Directory {
+    /// Nothing online, and never more than the whole pageblocks among `frames_max` frames. How
+    /// many there are of each type is published in `counts`.
+    pub(crate) fn new(frames_max: u32, counts: Arc<Published>) -> Directory {
         let pageblocks_max = frames_max / PAGEBLOCK_FRAMES;
-        Directory { entries: Vec::new(), online: 0, holes_from: 0, pageblocks_max }
+        Directory { entries: Vec::new(), online: 0, holes_from: 0, pageblocks_max, counts }
     }
 
     pub(crate) fn contains(&self, index: PageblockIndex) -> bool {
@@ -82,13 +88,14 @@ impl Directory {
         self.entries.resize_with(len, || None);
         self.entries[index.index()] = Some(pageblock);
         self.online += 1;
+        self.counts.pageblock_added(migratetype);
         Ok(())
     }
 
     /// Drops the metadata of an online pageblock. Memory for the pointers stays with the vector.
     pub(crate) fn remove(&mut self, index: PageblockIndex) {
-        let removed = self.entries[index.index()].take();
-        debug_assert!(removed.is_some(), "{index} is offline already");
+        self.counts.pageblock_taken(self.migratetype(index));
+        self.entries[index.index()] = None;
         self.online -= 1;
         self.holes_from = self.holes_from.min(index.get());
         while let Some(None) = self.entries.last() {
@@ -107,7 +114,11 @@ impl Directory {
     }
 
     pub(crate) fn set_migratetype(&mut self, index: PageblockIndex, migratetype: Migratetype) {
-        self.of_mut(index).migratetype = migratetype;
+        let before = std::mem::replace(&mut self.of_mut(index).migratetype, migratetype);
+        if before != migratetype {
+            self.counts.pageblock_taken(before);
+            self.counts.pageblock_added(migratetype);
+        }
     }
 
     /// The role of a frame: none if it is offline or its state byte has no meaning.
@@ -137,10 +148,47 @@ impl Directory {
         self.links(pfn).prev
     }
 
-    /// Makes `pfn` the head of a run.
-    pub(crate) fn set_allocated(&mut self, pfn: Pfn, frames: u32) {
-        self.set_state(pfn, State::ALLOCATED);
-        self.links_mut(pfn).prev = frames;
+    /// Makes `pfn` the head of a run, asked for as `migratetype`.
+    pub(crate) fn set_allocated(&mut self, pfn: Pfn, frames: u32, migratetype: Migratetype) {
+        let (kind, inside) = (Kind::of(migratetype), frames_inside(pfn, frames));
+        let pageblock = self.of_mut(pfn.pageblock());
+        pageblock.states[pfn.offset()] = State::allocated(migratetype);
+        pageblock.links[pfn.offset()].prev = frames;
+        pageblock.used.add(kind, inside);
+        if frames > inside {
+            self.of_mut(pfn.plus(inside).pageblock()).used.add(kind, frames - inside);
+        }
+    }
+
+    /// Undoes `set_allocated`: the head is inner afterwards.
+    pub(crate) fn clear_allocated(&mut self, pfn: Pfn, frames: u32, migratetype: Migratetype) {
+        let (kind, inside) = (Kind::of(migratetype), frames_inside(pfn, frames));
+        let pageblock = self.of_mut(pfn.pageblock());
+        pageblock.states[pfn.offset()] = State::INNER;
+        pageblock.used.sub(kind, inside);
+        if frames > inside {
+            self.of_mut(pfn.plus(inside).pageblock()).used.sub(kind, frames - inside);
+        }
+    }
+
+    /// Frames of an online pageblock that are in runs.
+    pub(crate) fn used(&self, index: PageblockIndex) -> Used {
+        self.of(index).used
+    }
+
+    /// The type of an online pageblock, even while it is isolated.
+    pub(crate) fn own_type(&self, index: PageblockIndex) -> Migratetype {
+        let pageblock = self.of(index);
+        match pageblock.migratetype {
+            Migratetype::Isolate => pageblock.before,
+            own => own,
+        }
+    }
+
+    /// Remembers the type of a pageblock that is about to be isolated.
+    pub(crate) fn keep_type(&mut self, index: PageblockIndex) {
+        let pageblock = self.of_mut(index);
+        pageblock.before = pageblock.migratetype;
     }
 
     /// Recounts D2, D3 and D4; D1 is a matter of the type.
@@ -151,10 +199,24 @@ impl Directory {
         if counted != recorded || !end || filled < self.holes_from as usize {
             return Err(ZoneDefect::Directory { counted, recorded });
         }
+        self.check_types()?;
         match self.iter_online().last().filter(|index| !self.contains(*index)) {
             Some(beyond) => Err(ZoneDefect::BeyondTheZone(beyond)),
             None => Ok(()),
         }
+    }
+
+    /// Recounts the second half of D3.
+    fn check_types(&self) -> Result<(), ZoneDefect> {
+        let mut counted = [0; Migratetype::COUNT];
+        self.iter_online().for_each(|index| counted[self.migratetype(index).index()] += 1);
+        for (migratetype, counted) in Migratetype::ALL.into_iter().zip(counted) {
+            let recorded = self.counts.pageblocks(migratetype);
+            if counted != recorded {
+                return Err(ZoneDefect::PageblockCount { migratetype, counted, recorded });
+            }
+        }
+        Ok(())
     }
 
     fn get(&self, index: PageblockIndex) -> Option<&Pageblock> {
@@ -169,4 +231,9 @@ impl Directory {
         let entry = self.entries.get_mut(index.index()).and_then(Option::as_mut);
         &mut entry.expect("D1: frames on lists and in runs are online")[0]
     }
+}
+
+/// How many frames of a run lie in the pageblock of its head.
+fn frames_inside(pfn: Pfn, frames: u32) -> u32 {
+    frames.min(PAGEBLOCK_FRAMES - pfn.offset() as u32)
 }

@@ -7,6 +7,7 @@
 use std::error::Error;
 use std::fmt;
 
+use crate::migratetype::Migratetype;
 use crate::order::{Order, RUN_FRAMES_MAX};
 use crate::pfn::{PageblockIndex, Pfn};
 
@@ -63,6 +64,48 @@ pub enum OfflineError {
     AlreadyOffline(PageblockIndex),
     /// Some of its frames are allocated.
     InUse(PageblockIndex),
+}
+
+/// Why a pageblock was not isolated, or its isolation not undone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum IsolateError {
+    /// The zone has no such pageblock.
+    OutOfRange(PageblockIndex),
+    /// It is offline: there is nothing to isolate.
+    Offline(PageblockIndex),
+    /// It is isolated already, by somebody else.
+    AlreadyIsolated(PageblockIndex),
+    /// It is not isolated, so there is nothing to undo.
+    NotIsolated(PageblockIndex),
+    /// A run in it can neither be moved nor dropped.
+    Pinned {
+        /// The pageblock.
+        index: PageblockIndex,
+        /// The head of the lowest such run.
+        pfn: Pfn,
+    },
+}
+
+/// Why the reserve did not grow or shrink.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ReserveError {
+    /// The reserve is as large as it may be.
+    AtLimit {
+        /// How large that is.
+        pageblocks: u32,
+    },
+    /// No pageblock is wholly free and none can come online: free something.
+    NoFreePageblock,
+    /// A pageblock could have come online, but the process has no memory for its metadata.
+    NoMetadata,
+    /// Nothing in the reserve is free.
+    NothingFree,
+    /// One pageblock is left, and it was not to be the last.
+    LastOne,
+    /// The reserve goes back to Unmovable, Movable or Reclaimable, not to this type.
+    NotOrdinary(Migratetype),
 }
 
 /// Why a particular free block was not taken.
@@ -123,6 +166,35 @@ impl fmt::Display for OfflineError {
     }
 }
 
+impl fmt::Display for IsolateError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            IsolateError::OutOfRange(index) => write!(f, "{index} is beyond the zone"),
+            IsolateError::Offline(index) => write!(f, "{index} is offline"),
+            IsolateError::AlreadyIsolated(index) => write!(f, "{index} is isolated already"),
+            IsolateError::NotIsolated(index) => write!(f, "{index} is not isolated"),
+            IsolateError::Pinned { index, pfn } => {
+                write!(f, "{index} cannot be emptied: the run at {pfn} stays where it is")
+            }
+        }
+    }
+}
+
+impl fmt::Display for ReserveError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ReserveError::AtLimit { pageblocks } => {
+                write!(f, "the reserve has the {pageblocks} pageblocks that it may have")
+            }
+            ReserveError::NoFreePageblock => f.write_str("no pageblock is wholly free"),
+            ReserveError::NoMetadata => f.write_str("no memory for the metadata of a pageblock"),
+            ReserveError::NothingFree => f.write_str("nothing in the reserve is free"),
+            ReserveError::LastOne => f.write_str("the last pageblock of the reserve is kept"),
+            ReserveError::NotOrdinary(mt) => write!(f, "the reserve does not go back to {mt}"),
+        }
+    }
+}
+
 impl fmt::Display for TakeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -139,4 +211,6 @@ impl fmt::Display for TakeError {
 impl Error for AllocError {}
 impl Error for FreeError {}
 impl Error for OfflineError {}
+impl Error for IsolateError {}
+impl Error for ReserveError {}
 impl Error for TakeError {}

@@ -21,42 +21,69 @@
 //!   zone        alloc: find, split, give the tail back;  free: check, cut into blocks, merge
 //!     |  \
 //!     |   online, fallback   where a request goes when its type's free blocks do not serve it
+//!     |   reserve            pageblocks set aside for some requests
+//!     |   isolate            pageblocks being emptied; the runs in them
 //!     |   release            free blocks and pageblocks on their way back to the system
 //!     |   survey, check      what there is; recounting everything
+//!     |  /
+//!   retype      a pageblock and its free blocks change type
 //!     |
-//!   lists       free blocks by order, migratetype and warmth; counts
+//!   lists       free blocks by order, migratetype and warmth
+//!     |  \
+//!     |   published   the counts, for readers without the lock
+//!     |     |
+//!     |   buddyinfo, pagetypeinfo   the counts as the kernel prints them, and read back
+//!     |   extfrag                   how fragmented that is
+//!     |   column, parse             how its tables are written and read
 //!   directory   the pageblocks that are online
 //!   pageblock   links and one state byte per frame
+//!   occupancy   frames of a pageblock that are in use, and by what
 //!     |
 //!   state, pieces, order, pfn, migratetype, error, defect        values and arithmetic
 //! ```
 #![forbid(unsafe_code)]
 
+mod buddyinfo;
 mod check;
+mod column;
 mod defect;
 mod directory;
 mod error;
+mod extfrag;
 mod fallback;
+mod isolate;
 mod lists;
 mod migratetype;
+mod occupancy;
 mod online;
 mod order;
 mod pageblock;
+mod pagetypeinfo;
+mod parse;
 mod pfn;
 mod pieces;
+mod published;
 mod release;
+mod reserve;
+mod retype;
 mod shared;
 mod state;
 mod survey;
 mod sync;
 mod zone;
 
+pub use buddyinfo::{BuddyInfo, ZoneTotals};
 pub use check::ZoneCheck;
 pub use defect::ZoneDefect;
-pub use error::{AllocError, FreeError, OfflineError, TakeError};
+pub use error::{AllocError, FreeError, IsolateError, OfflineError, ReserveError, TakeError};
+pub use extfrag::{fragmentation_index, unusable_free_index};
 pub use migratetype::Migratetype;
+pub use occupancy::{AllocatedRun, Occupancy};
 pub use order::{MAX_ORDER, ORDERS, Order, PAGEBLOCK_ORDER, RUN_FRAMES_MAX};
+pub use pagetypeinfo::{NodePageTypes, PageTypeInfo, TextForm, ZonePageTypes};
+pub use parse::{ParseError, ParseProblem};
 pub use pfn::{PAGEBLOCK_FRAMES, PageblockIndex, Pfn};
+pub use published::{Published, ZoneCounts};
 pub use shared::{FreedRun, SharedZone};
 pub use state::Warm;
 pub use zone::Zone;

@@ -6,7 +6,9 @@
 //! ```
 //!
 //! The links lie in the metadata of each block's first frame, so adding and taking a given block
-//! are a handful of stores, and a list costs nothing but its ends and its count.
+//! are a handful of stores, and a list costs nothing but its ends and its count. The counts lie
+//! apart from the ends, where anybody can read them: looking for the smallest block that fits
+//! walks over counts of one type, side by side, and touches only the ends it takes from.
 //!
 //! Invariants
 //!
@@ -19,7 +21,9 @@ use crate::directory::Directory;
 use crate::migratetype::Migratetype;
 use crate::order::{ORDERS, Order};
 use crate::pfn::Pfn;
+use crate::published::Published;
 use crate::state::{Role, State, Warm};
+use crate::sync::Arc;
 
 /// No frame, in a link: the one number that no frame of a whole pageblock has.
 const NONE: u32 = u32::MAX;
@@ -39,11 +43,28 @@ pub(crate) enum End {
     Tail,
 }
 
+/// The ends of one list: meaningless while its count is 0.
 #[derive(Clone, Copy)]
 struct List {
     head: u32,
     tail: u32,
-    count: u32,
+}
+
+/// Bits of a slot that hold an order.
+const SLOT_ORDER_BITS: usize = 4;
+/// How many slots there are: more than orders and migratetypes need, so that a slot is put together
+/// from bits and is never past the end of a table.
+pub(crate) const SLOTS: usize = 1 << (SLOT_ORDER_BITS + 3); // 128
+const SLOT_ORDER_MASK: usize = (1 << SLOT_ORDER_BITS) - 1; // 0x0f
+
+// Every order and every migratetype has a slot of its own.
+const _: () = assert!(ORDERS <= 1 << SLOT_ORDER_BITS);
+const _: () = assert!(Migratetype::COUNT << SLOT_ORDER_BITS <= SLOTS);
+
+/// Where the tables keep what belongs to an order and a migratetype: orders of one type side by
+/// side.
+pub(crate) const fn slot(order: Order, migratetype: Migratetype) -> usize {
+    (migratetype.index() << SLOT_ORDER_BITS | order.index() & SLOT_ORDER_MASK) % SLOTS
 }
 
 /// Which list: an order, a migratetype and a warmth.
@@ -67,14 +88,21 @@ impl Which {
 
 /// All the lists of a zone.
 pub(crate) struct Lists {
-    lists: [[[List; Warm::ALL.len()]; Migratetype::COUNT]; ORDERS],
+    lists: [[List; Warm::ALL.len()]; SLOTS],
     frames: u64,
+    counts: Arc<Published>,
 }
 
 impl Lists {
-    pub(crate) fn new() -> Lists {
-        let empty = List { head: NONE, tail: NONE, count: 0 };
-        Lists { lists: [[[empty; Warm::ALL.len()]; Migratetype::COUNT]; ORDERS], frames: 0 }
+    /// Empty lists, whose counts are published there.
+    pub(crate) fn new(counts: Arc<Published>) -> Lists {
+        let empty = List { head: NONE, tail: NONE };
+        Lists { lists: [[empty; Warm::ALL.len()]; SLOTS], frames: 0, counts }
+    }
+
+    /// The counts, for readers without the lock.
+    pub(crate) fn published(&self) -> &Arc<Published> {
+        &self.counts
     }
 
     /// Frames in all free blocks.
@@ -84,20 +112,25 @@ impl Lists {
 
     /// Blocks on one list.
     pub(crate) fn count(&self, which: Which) -> u32 {
-        self.list(which).count
+        self.counts.count(which)
     }
 
     /// The block a request would take from one list.
     pub(crate) fn first(&self, which: Which) -> Option<FreeBlock> {
-        let list = self.list(which);
         let block = |pfn| FreeBlock { pfn: Pfn::new(pfn), order: which.order, warm: which.warm };
-        (list.count > 0).then(|| block(list.head))
+        (self.count(which) > 0).then(|| block(self.list(which).head))
+    }
+
+    /// The first block of the smallest order from `order` on, of one type and warmth.
+    pub(crate) fn smallest(&self, order: Order, mt: Migratetype, warm: Warm) -> Option<FreeBlock> {
+        let order = self.counts.smallest(order, mt, warm)?;
+        let head = self.list(Which { order, migratetype: mt, warm }).head;
+        Some(FreeBlock { pfn: Pfn::new(head), order, warm })
     }
 
     /// The other end of one list.
     pub(crate) fn last(&self, which: Which) -> Option<Pfn> {
-        let list = self.list(which);
-        (list.count > 0).then(|| Pfn::new(list.tail))
+        (self.count(which) > 0).then(|| Pfn::new(self.list(which).tail))
     }
 
     /// The block after `pfn` on its list.
@@ -116,8 +149,7 @@ impl Lists {
     pub(crate) fn add(&mut self, directory: &mut Directory, block: FreeBlock, end: End) {
         let FreeBlock { pfn, order, warm } = block;
         let migratetype = directory.migratetype(pfn.pageblock());
-        let list = self.list_mut(Which { order, migratetype, warm });
-        list.link(directory, pfn, end);
+        self.link(directory, Which { order, migratetype, warm }, pfn, end);
         directory.set_state(pfn, State::free(order, warm));
         self.frames += u64::from(order.frames());
     }
@@ -127,41 +159,53 @@ impl Lists {
         let FreeBlock { pfn, order, warm } = block;
         debug_assert_eq!(directory.role(pfn), Some(Role::Free { order, warm }), "L1 at {pfn}");
         let migratetype = directory.migratetype(pfn.pageblock());
-        let list = self.list_mut(Which { order, migratetype, warm });
-        list.unlink(directory, pfn);
+        self.unlink(directory, Which { order, migratetype, warm }, pfn);
         directory.set_state(pfn, State::INNER);
         self.frames -= u64::from(order.frames());
     }
 
-    fn list(&self, which: Which) -> &List {
-        &self.lists[which.order.index()][which.migratetype.index()][which.warm.index()]
+    /// Moves a block to the list of another type, behind what is there: the kernel's
+    /// `move_to_free_list`. The pageblock gets that type when all its blocks are moved.
+    pub(crate) fn relist(&mut self, directory: &mut Directory, block: FreeBlock, to: Migratetype) {
+        let FreeBlock { pfn, order, warm } = block;
+        let from = directory.migratetype(pfn.pageblock());
+        self.unlink(directory, Which { order, migratetype: from, warm }, pfn);
+        self.link(directory, Which { order, migratetype: to, warm }, pfn, End::Tail);
     }
 
-    fn list_mut(&mut self, which: Which) -> &mut List {
-        &mut self.lists[which.order.index()][which.migratetype.index()][which.warm.index()]
-    }
-}
-
-impl List {
-    fn link(&mut self, directory: &mut Directory, pfn: Pfn, end: End) {
-        let (head, tail) = if self.count == 0 { (NONE, NONE) } else { (self.head, self.tail) };
+    #[inline(always)]
+    fn link(&mut self, directory: &mut Directory, which: Which, pfn: Pfn, end: End) {
+        let empty = self.counts.count(which) == 0;
+        let list = self.list_mut(which);
+        let (head, tail) = if empty { (NONE, NONE) } else { (list.head, list.tail) };
         let (prev, next) = match end {
             End::Head => (NONE, head),
             End::Tail => (tail, NONE),
         };
         let links = directory.links_mut(pfn);
         (links.prev, links.next) = (prev, next);
-        self.join(directory, prev, pfn.get());
-        self.join(directory, pfn.get(), next);
-        self.count += 1;
+        list.join(directory, prev, pfn.get());
+        list.join(directory, pfn.get(), next);
+        self.counts.count_added(which);
     }
 
-    fn unlink(&mut self, directory: &mut Directory, pfn: Pfn) {
+    #[inline(always)]
+    fn unlink(&mut self, directory: &mut Directory, which: Which, pfn: Pfn) {
         let links = directory.links(pfn);
-        self.join(directory, links.prev, links.next);
-        self.count -= 1;
+        self.list_mut(which).join(directory, links.prev, links.next);
+        self.counts.count_taken(which);
     }
 
+    fn list(&self, which: Which) -> &List {
+        &self.lists[slot(which.order, which.migratetype)][which.warm.index()]
+    }
+
+    fn list_mut(&mut self, which: Which) -> &mut List {
+        &mut self.lists[slot(which.order, which.migratetype)][which.warm.index()]
+    }
+}
+
+impl List {
     /// Makes `next` follow `prev`; at an end, where one of them is none, moves the end.
     fn join(&mut self, directory: &mut Directory, prev: u32, next: u32) {
         match prev {

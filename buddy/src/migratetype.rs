@@ -1,4 +1,14 @@
 //! What a pageblock is used for.
+//!
+//! ```text
+//!                 served from it, in this order                      changes sides   its runs
+//!    Unmovable    Unmovable, then Reclaimable, Movable requests      yes             stay
+//!    Movable      Movable, then Unmovable, Reclaimable requests      yes             move
+//!    Reclaimable  Reclaimable, then Unmovable, Movable requests      yes             are dropped
+//!    HighAtomic   HighAtomic requests                                by unreserve    stay
+//!    CMA          CMA and Movable requests                           no              stay or move
+//!    Isolate      nobody                                             undo_isolation  leave
+//! ```
 
 use std::fmt;
 
@@ -51,6 +61,15 @@ impl Migratetype {
         match self {
             Migratetype::Unmovable | Migratetype::Movable | Migratetype::Reclaimable => true,
             Migratetype::HighAtomic | Migratetype::Cma | Migratetype::Isolate => false,
+        }
+    }
+
+    /// Whether the owner of a run asked for as this type lets it leave its frames: moves it, drops
+    /// it, or has it only for a moment.
+    pub(crate) const fn can_leave(self) -> bool {
+        match self {
+            Migratetype::Movable | Migratetype::Reclaimable | Migratetype::Isolate => true,
+            Migratetype::Unmovable | Migratetype::HighAtomic | Migratetype::Cma => false,
         }
     }
 

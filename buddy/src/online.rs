@@ -8,7 +8,7 @@
 //! ```
 
 use crate::error::{AllocError, OfflineError};
-use crate::lists::{End, FreeBlock};
+use crate::lists::FreeBlock;
 use crate::migratetype::Migratetype;
 use crate::order::Order;
 use crate::pfn::{PageblockIndex, Pfn};
@@ -50,7 +50,7 @@ impl Zone {
         self.free_block_over(index).is_some() && self.directory.migratetype(index).merges_with(mt)
     }
 
-    fn bring_one_online(
+    pub(crate) fn bring_one_online(
         &mut self,
         index: PageblockIndex,
         migratetype: Migratetype,
@@ -71,36 +71,26 @@ impl Zone {
             return Err(OfflineError::AlreadyOffline(index));
         }
         let block = self.free_block_over(index).ok_or(OfflineError::InUse(index))?;
-        self.lists.take(&mut self.directory, block);
+        self.take_pageblock(index, block);
         self.directory.remove(index);
-        if block.order > Order::PAGEBLOCK {
-            let pfn = first_frame(index).buddy(Order::PAGEBLOCK);
-            let half = FreeBlock { pfn, order: Order::PAGEBLOCK, warm: block.warm };
-            self.lists.add(&mut self.directory, half, End::Head);
-        }
         Ok(())
     }
 
     /// Takes every pageblock offline that is wholly free and untouched, so that there is nothing to
-    /// release; gives how many. One look at each pageblock.
+    /// release; gives how many. What was set aside or is isolated stays. One look at each
+    /// pageblock.
     pub fn offline_untouched(&mut self) -> u32 {
         let before = self.online_frames();
         for number in 0..self.directory.len() {
             let index = PageblockIndex::new(number);
             let untouched = |block: FreeBlock| block.warm == Warm::Untouched;
-            if self.is_online(index) && self.free_block_over(index).is_some_and(untouched) {
+            let ordinary = self.is_online(index) && self.directory.migratetype(index).is_ordinary();
+            if ordinary && self.free_block_over(index).is_some_and(untouched) {
                 let gone = self.offline(index);
                 debug_assert!(gone.is_ok(), "it is online and wholly free: {gone:?}");
             }
         }
         ((before - self.online_frames()) / u64::from(Order::PAGEBLOCK.frames())) as u32
-    }
-
-    /// The free block that covers a whole pageblock.
-    fn free_block_over(&self, index: PageblockIndex) -> Option<FreeBlock> {
-        let pfn = index.first_frame()?;
-        let at = |order| self.free_at(pfn.head(order)).filter(|block| block.order == order);
-        at(Order::PAGEBLOCK).or_else(|| at(Order::MAX))
     }
 }
 

@@ -6,9 +6,12 @@
 //!                                   of an inner frame: meaningless
 //!    states  512 x one byte         see state.rs
 //!    migratetype                    of the pageblock, hence of every free block in it
+//!    before                         the type to return to, while migratetype is Isolate
+//!    used                           frames in runs; see occupancy.rs
 //! ```
 
 use crate::migratetype::Migratetype;
+use crate::occupancy::Used;
 use crate::pfn::PAGEBLOCK_FRAMES;
 use crate::state::State;
 
@@ -26,10 +29,12 @@ pub(crate) struct Pageblock {
     pub(crate) links: [Links; FRAMES],
     pub(crate) states: [State; FRAMES],
     pub(crate) migratetype: Migratetype,
+    pub(crate) before: Migratetype,
+    pub(crate) used: Used,
 }
 
 // Eight bytes of links and one of state a frame, and one word for the rest: the budget.
-const _: () = assert!(size_of::<Pageblock>() <= 9 * FRAMES + size_of::<u32>()); // 4612 bytes
+const _: () = assert!(size_of::<Pageblock>() <= 9 * FRAMES + size_of::<u64>()); // 4616 bytes
 
 /// A pageblock on the heap. An array of one, because a `Vec` is the stable way to a heap
 /// allocation that may fail, and an array keeps the pointer thin.
@@ -45,6 +50,8 @@ impl Pageblock {
             links: [Links { prev: 0, next: 0 }; FRAMES],
             states: [State::INNER; FRAMES],
             migratetype,
+            before: migratetype,
+            used: Used::default(),
         });
         one.into_boxed_slice().try_into().ok()
     }

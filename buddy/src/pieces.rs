@@ -1,4 +1,6 @@
-//! Cutting a run of any length into blocks: each as large as its alignment and the rest allow.
+//! Cutting a run of any length into blocks: each as large as its alignment and the rest allow, and
+//! none larger than a pageblock, for each goes where its pageblock's type says (the kernel's
+//! `split_large_buddy`).
 
 use crate::order::Order;
 use crate::pfn::Pfn;
@@ -22,7 +24,7 @@ impl Iterator for Pieces {
         if self.frames == 0 {
             return None;
         }
-        let mut order = Order::within(self.frames);
+        let mut order = Order::within(self.frames).min(Order::PAGEBLOCK);
         if self.pfn.get() != 0 {
             order = order.min(Order::within(1 << self.pfn.get().trailing_zeros()));
         }
@@ -52,7 +54,7 @@ mod tests {
         cut(5, 3, &[(5, 0), (6, 1)]);
         cut(8, 8, &[(8, 3)]);
         cut(1, 6, &[(1, 0), (2, 1), (4, 1), (6, 0)]);
-        cut(0, 1024, &[(0, 10)]);
+        cut(0, 1024, &[(0, 9), (512, 9)]);
         cut(
             1024,
             1023,

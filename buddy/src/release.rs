@@ -2,7 +2,8 @@
 //!
 //! Clearing memory takes long, so it happens without the zone: a block is taken as if allocated,
 //! cleared, and put back untouched with `free_run(pfn, order.frames(), Warm::Untouched)`. Until
-//! then nobody else can have its frames.
+//! then nobody else can have its frames. Reserves keep their memory, and what is isolated is left
+//! to whoever isolated it.
 
 use crate::error::TakeError;
 use crate::lists::{FreeBlock, Which};
@@ -29,7 +30,8 @@ impl Zone {
         Ok(())
     }
 
-    /// Takes a warm free block of the largest order that has one, `min_order` at least.
+    /// Takes a warm free block of the largest order that has one, `min_order` at least; none of the
+    /// reserve, and none that is isolated.
     pub fn take_largest_warm(&mut self, min_order: Order) -> Option<(Pfn, Order)> {
         let block = min_order.and_above().rev().find_map(|order| self.first_warm(order))?;
         self.take(block);
@@ -39,11 +41,12 @@ impl Zone {
     fn first_warm(&self, order: Order) -> Option<FreeBlock> {
         let warm = Warm::Resident;
         let first = |migratetype| self.lists.first(Which { order, migratetype, warm });
-        Migratetype::ALL.into_iter().find_map(first)
+        let kept = [Migratetype::HighAtomic, Migratetype::Isolate];
+        Migratetype::ALL.into_iter().filter(|mt| !kept.contains(mt)).find_map(first)
     }
 
     fn take(&mut self, block: FreeBlock) {
         self.lists.take(&mut self.directory, block);
-        self.directory.set_allocated(block.pfn, block.order.frames());
+        self.directory.set_allocated(block.pfn, block.order.frames(), Migratetype::Isolate);
     }
 }

@@ -5,12 +5,14 @@
 
 use crate::check::ZoneCheck;
 use crate::defect::ZoneDefect;
-use crate::error::{AllocError, FreeError, OfflineError, TakeError};
+use crate::error::{AllocError, FreeError, IsolateError, OfflineError, ReserveError, TakeError};
 use crate::migratetype::Migratetype;
+use crate::occupancy::{AllocatedRun, Occupancy};
 use crate::order::{ORDERS, Order};
-use crate::pfn::{PageblockIndex, Pfn};
+use crate::pfn::{PAGEBLOCK_FRAMES, PageblockIndex, Pfn};
+use crate::published::Published;
 use crate::state::Warm;
-use crate::sync::{Mutex, MutexGuard, PoisonError};
+use crate::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::zone::Zone;
 
 /// Blocks of one frame.
@@ -33,12 +35,19 @@ pub struct FreedRun {
 /// A [`Zone`] behind a lock. Each method is the zone's method of the same name, done atomically.
 pub struct SharedZone {
     zone: Mutex<Zone>,
+    published: Arc<Published>,
 }
 
 impl SharedZone {
     /// See [`Zone::new`].
     pub fn new(frames_max: u32) -> SharedZone {
-        SharedZone { zone: Mutex::new(Zone::new(frames_max)) }
+        let zone = Zone::new(frames_max);
+        SharedZone { published: Arc::clone(zone.published()), zone: Mutex::new(zone) }
+    }
+
+    /// The counts, which are read without the lock and may outlive the zone.
+    pub fn published(&self) -> &Arc<Published> {
+        &self.published
     }
 
     /// See [`Zone::alloc`].
@@ -100,6 +109,60 @@ impl SharedZone {
         self.lock().offline_untouched()
     }
 
+    /// See [`Zone::isolate`].
+    pub fn isolate(&self, index: PageblockIndex) -> Result<(), IsolateError> {
+        self.lock().isolate(index)
+    }
+
+    /// See [`Zone::undo_isolation`].
+    pub fn undo_isolation(&self, index: PageblockIndex) -> Result<(), IsolateError> {
+        self.lock().undo_isolation(index)
+    }
+
+    /// The runs of which a frame lies in a pageblock, lowest first; see [`Zone::runs_in`]. Anybody
+    /// may free one before the caller gets to it, unless the pageblock's runs are the caller's.
+    pub fn runs_in(&self, index: PageblockIndex) -> Vec<AllocatedRun> {
+        let mut found = Vec::with_capacity(PAGEBLOCK_FRAMES as usize);
+        self.lock().runs_in(index, &mut found);
+        found
+    }
+
+    /// See [`Zone::occupancy`].
+    pub fn occupancy(&self, index: PageblockIndex) -> Option<Occupancy> {
+        self.lock().occupancy(index)
+    }
+
+    /// See [`Zone::occupancies`]: the lock is held for `pageblocks_max` looks, and shorter if
+    /// `found` has room for as many.
+    pub fn occupancies(
+        &self,
+        from: PageblockIndex,
+        pageblocks_max: u32,
+        found: &mut Vec<Occupancy>,
+    ) -> Option<PageblockIndex> {
+        self.lock().occupancies(from, pageblocks_max, found)
+    }
+
+    /// See [`Zone::set_reserve_max`].
+    pub fn set_reserve_max(&self, pageblocks: u32) {
+        self.lock().set_reserve_max(pageblocks);
+    }
+
+    /// See [`Zone::reserve`].
+    pub fn reserve(&self) -> Result<PageblockIndex, ReserveError> {
+        self.lock().reserve()
+    }
+
+    /// See [`Zone::unreserve`].
+    pub fn unreserve(&self, to: Migratetype, force: bool) -> Result<PageblockIndex, ReserveError> {
+        self.lock().unreserve(to, force)
+    }
+
+    /// See [`Zone::set_aside_cma`].
+    pub fn set_aside_cma(&self) -> Result<PageblockIndex, AllocError> {
+        self.lock().set_aside_cma()
+    }
+
     /// See [`Zone::is_online`].
     pub fn is_online(&self, index: PageblockIndex) -> bool {
         self.lock().is_online(index)
@@ -153,7 +216,7 @@ impl SharedZone {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
 
@@ -176,6 +239,7 @@ mod tests {
     #[test]
     fn the_lock_is_counted() {
         let zone = SharedZone::new(1024);
-        assert_eq!(zone.metadata_bytes(), size_of::<SharedZone>(), "with nothing online");
+        let bytes = size_of::<SharedZone>() + size_of::<Published>();
+        assert_eq!(zone.metadata_bytes(), bytes, "with nothing online");
     }
 }

@@ -6,9 +6,12 @@
 //!
 //!    role 0  inner      part of a block or run whose head is at a lower number; other bits 0
 //!    role 1  free       head of a free block of `order`; `warm` says some frame may be resident
-//!    role 2  allocated  head of a run; its length is in the frame's link word; other bits 0
+//!    role 2  allocated  head of a run; `order` is the number of the migratetype it was asked for
+//!                       (Isolate: taken, on its way back); its length is in the frame's link
+//!                       word; `warm` is 0
 //! ```
 
+use crate::migratetype::Migratetype;
 use crate::order::{MAX_ORDER, Order};
 
 const ORDER_BITS: u32 = 4;
@@ -18,8 +21,8 @@ const ROLE_SHIFT: u32 = ORDER_BITS; // 4
 const ROLE_MASK: u8 = (1 << ROLE_BITS) - 1; // 0x03
 const WARM: u8 = 1 << (ROLE_SHIFT + ROLE_BITS); // 0x40
 
-// Every order fits its field, and the fields fit the byte.
-const _: () = assert!(MAX_ORDER <= ORDER_MASK);
+// Every order and every migratetype fits the field, and the fields fit the byte.
+const _: () = assert!(MAX_ORDER <= ORDER_MASK && Migratetype::COUNT <= ORDER_MASK as usize);
 const _: () = assert!(ROLE_SHIFT + ROLE_BITS < u8::BITS);
 
 const ROLE_FREE: u8 = 1 << ROLE_SHIFT;
@@ -60,29 +63,35 @@ pub(crate) struct State(u8);
 pub(crate) enum Role {
     Inner,
     Free { order: Order, warm: Warm },
-    Allocated,
+    Allocated(Migratetype),
 }
 
 impl State {
     pub(crate) const INNER: State = State(0);
-    pub(crate) const ALLOCATED: State = State(ROLE_ALLOCATED);
 
     pub(crate) fn free(order: Order, warm: Warm) -> State {
         let warm = if warm == Warm::Resident { WARM } else { 0 };
         State(warm | ROLE_FREE | order.get())
     }
 
+    /// The head of a run that was asked for as `migratetype`.
+    pub(crate) fn allocated(migratetype: Migratetype) -> State {
+        State(ROLE_ALLOCATED | migratetype as u8)
+    }
+
     /// What the byte says; a byte that no constructor makes says nothing.
     pub(crate) fn role(self) -> Option<Role> {
         match self {
             State::INNER => Some(Role::Inner),
-            State::ALLOCATED => Some(Role::Allocated),
             State(byte) if byte & (ROLE_MASK << ROLE_SHIFT) == ROLE_FREE => {
                 let order = Order::new(byte & ORDER_MASK)?;
                 let warm = if byte & WARM != 0 { Warm::Resident } else { Warm::Untouched };
                 (State::free(order, warm) == self).then_some(Role::Free { order, warm })
             }
-            State(_) => None,
+            State(byte) => {
+                let number = usize::from(byte.checked_sub(ROLE_ALLOCATED)?);
+                Migratetype::ALL.get(number).map(|migratetype| Role::Allocated(*migratetype))
+            }
         }
     }
 }
@@ -94,7 +103,10 @@ mod tests {
     #[test]
     fn every_state_reads_back() {
         assert_eq!(State::INNER.role(), Some(Role::Inner));
-        assert_eq!(State::ALLOCATED.role(), Some(Role::Allocated));
+        for migratetype in Migratetype::ALL {
+            let state = State::allocated(migratetype);
+            assert_eq!(state.role(), Some(Role::Allocated(migratetype)));
+        }
         for order in Order::all() {
             for warm in Warm::ALL {
                 assert_eq!(State::free(order, warm).role(), Some(Role::Free { order, warm }));
@@ -105,7 +117,8 @@ mod tests {
     #[test]
     fn no_other_byte_has_a_meaning() {
         let meant = (0..=u8::MAX).filter(|byte| State(*byte).role().is_some()).count();
-        assert_eq!(meant, 2 + 2 * Order::all().count(), "inner, allocated, free x order x warmth");
+        let free = 2 * Order::all().count();
+        assert_eq!(meant, 1 + Migratetype::COUNT + free, "inner, allocated x type, free x both");
     }
 
     #[test]

@@ -2,8 +2,10 @@
 
 use crate::lists::Which;
 use crate::migratetype::Migratetype;
+use crate::occupancy::Occupancy;
 use crate::order::{ORDERS, Order};
 use crate::pfn::{PAGEBLOCK_FRAMES, PageblockIndex, Pfn};
+use crate::published::Published;
 use crate::state::Warm;
 use crate::zone::Zone;
 
@@ -62,10 +64,33 @@ impl Zone {
         }
     }
 
-    /// Bytes this zone holds: itself, the metadata of the online pageblocks, the way to it. What
-    /// the heap adds for itself is not counted.
+    /// How much of a pageblock is in use: none if it is offline.
+    pub fn occupancy(&self, index: PageblockIndex) -> Option<Occupancy> {
+        let online = self.is_online(index);
+        let of =
+            |index| self.directory.used(index).occupancy(index, self.directory.migratetype(index));
+        online.then(|| of(index))
+    }
+
+    /// Looks at `pageblocks_max` pageblocks from `from` on and adds the online ones to `found`.
+    /// Gives where to go on, none at the end. What is found is true now, and of several calls each
+    /// is of its own moment.
+    pub fn occupancies(
+        &self,
+        from: PageblockIndex,
+        pageblocks_max: u32,
+        found: &mut Vec<Occupancy>,
+    ) -> Option<PageblockIndex> {
+        let end = from.get().saturating_add(pageblocks_max).min(self.directory.len());
+        let looked_at = (from.get()..end).map(PageblockIndex::new);
+        found.extend(looked_at.filter_map(|index| self.occupancy(index)));
+        (end < self.directory.len()).then(|| PageblockIndex::new(end))
+    }
+
+    /// Bytes this zone holds: itself, its counts, the metadata of the online pageblocks, the way to
+    /// it. What the heap adds for itself is not counted.
     pub fn metadata_bytes(&self) -> usize {
-        size_of::<Zone>() + self.directory.heap_bytes()
+        size_of::<Zone>() + size_of::<Published>() + self.directory.heap_bytes()
     }
 }
 

@@ -27,9 +27,10 @@
 //!   pageblocks of one type.
 //! * I4: no free block could merge with its buddy. So the set of free blocks follows from the set
 //!   of free frames and the types alone, and whatever was done, freeing all of it restores it.
-//! * I5: a run of n frames starts where a block of the smallest order holding n may start, and
-//!   lies in pageblocks of one type. Its head knows n; its other frames know only that they are
-//!   not heads.
+//! * I5: a run of n frames starts where a block of the smallest order holding n may start, and its
+//!   frames are online. Its head knows n and what it was asked for as; its other frames know only
+//!   that they are not heads. The type of its pageblock may change meanwhile.
+//! * I6: each pageblock knows how many of its frames are in runs, by what they mean for it.
 //!
 //! Warm blocks. `free_run` is told whether the run may still be backed by memory, and a free block
 //! carries the answer: the OR of its parts when blocks merge, its own to both halves when it is
@@ -49,7 +50,7 @@
 //! fewer than M * (1 + log2(n) / 2) - n + 1 frames (Robson, JACM 18(3), 1971). This one promises
 //! from the present alone, whatever the history: an ordinary request of order k is refused for
 //! want of frames only if every aligned block of 2^k frames that fits into the zone has a frame in
-//! use or lies in a reserve. Without reserves it cannot be refused while
+//! use, lies in a reserve or is isolated. Without these it cannot be refused while
 //!
 //! ```text
 //!   allocated_frames() < frames_max() / 2^k        k <= 9; for k = 10 an odd last pageblock
@@ -59,17 +60,20 @@
 //! and both sides can be read at any time. A zone 2^k times what is ever in use never fails.
 //!
 //! Cost: allocating and freeing look at a number of lists and blocks bounded by the number of
-//! orders, never at the length of a list. Only bringing pageblocks online searches, among
-//! pageblocks.
+//! orders, never at the length of a list. Claiming a pageblock of another type also walks that one
+//! pageblock. Only bringing pageblocks online searches, among pageblocks.
 
 use crate::directory::Directory;
 use crate::error::{AllocError, FreeError};
-use crate::lists::{End, FreeBlock, Lists, Which};
+use crate::lists::{End, FreeBlock, Lists};
 use crate::migratetype::Migratetype;
 use crate::order::Order;
 use crate::pfn::Pfn;
 use crate::pieces::Pieces;
-use crate::state::{Role, State, Warm};
+use crate::published::Published;
+use crate::reserve;
+use crate::state::{Role, Warm};
+use crate::sync::Arc;
 
 /// Which frames are free, which are not, and which free ones to hand out next.
 ///
@@ -86,13 +90,25 @@ use crate::state::{Role, State, Warm};
 pub struct Zone {
     pub(crate) directory: Directory,
     pub(crate) lists: Lists,
+    /// Pageblocks of reserve at most.
+    pub(crate) reserve_max: u32,
+    /// Whether any pageblock was ever set aside as CMA.
+    pub(crate) cma: bool,
 }
 
 impl Zone {
     /// A zone with nothing online. It never brings a frame online whose number is `frames_max` or
     /// more, nor any frame of a last pageblock that is not whole.
     pub fn new(frames_max: u32) -> Zone {
-        Zone { directory: Directory::new(frames_max), lists: Lists::new() }
+        let counts = Arc::new(Published::new());
+        let directory = Directory::new(frames_max, Arc::clone(&counts));
+        let reserve_max = reserve::reserve_max(frames_max);
+        Zone { directory, lists: Lists::new(counts), reserve_max, cma: false }
+    }
+
+    /// The counts, which stay readable without the zone.
+    pub fn published(&self) -> &Arc<Published> {
+        self.lists.published()
     }
 
     /// Allocates a block of 2^order frames: a run of that length.
@@ -102,15 +118,17 @@ impl Zone {
 
     /// Allocates a run of 1..=1024 frames, aligned to the smallest order that holds it.
     ///
-    /// Tried in turn: the free blocks of `migratetype`, a pageblock brought online for it, the
-    /// free blocks of the types it falls back to.
+    /// Tried in turn: the free blocks of `migratetype`, for a movable request those of CMA (and
+    /// these first if most of what is free is there), a pageblock brought online for it, the
+    /// free blocks of the types it falls back to. What is asked for as HighAtomic is Unmovable
+    /// that may use the reserve first; what is asked for as CMA comes from there or not at all.
     pub fn alloc_run(&mut self, frames: u32, migratetype: Migratetype) -> Result<Pfn, AllocError> {
         let order = Order::holding(frames).ok_or(AllocError::BadLength { frames })?;
         if migratetype == Migratetype::Isolate {
             return Err(AllocError::Isolated);
         }
         let block = self.find(order, migratetype)?;
-        self.carve(block, order, frames);
+        self.carve(block, order, frames, migratetype);
         Ok(block.pfn)
     }
 
@@ -121,11 +139,11 @@ impl Zone {
 
     /// Frees the run of `frames` frames whose head is `pfn`, as a whole.
     pub fn free_run(&mut self, pfn: Pfn, frames: u32, warm: Warm) -> Result<(), FreeError> {
-        let allocated = self.run_at(pfn)?;
+        let (allocated, migratetype) = self.run_at(pfn)?;
         if allocated != frames {
             return Err(FreeError::WrongLength { pfn, allocated, freed: frames });
         }
-        self.directory.set_state(pfn, State::INNER);
+        self.directory.clear_allocated(pfn, frames, migratetype);
         for (pfn, order) in Pieces::of(pfn, frames) {
             self.give_back(FreeBlock { pfn, order, warm });
         }
@@ -133,7 +151,27 @@ impl Zone {
     }
 
     fn find(&mut self, order: Order, mt: Migratetype) -> Result<FreeBlock, AllocError> {
-        if let Some(block) = self.fit(order, mt) {
+        if self.cma_is_next(mt)
+            && let Some(block) = self.fit(order, Migratetype::Cma)
+        {
+            return Ok(block);
+        }
+        match self.fit(order, mt) {
+            Some(block) => Ok(block),
+            None => self.find_elsewhere(order, mt),
+        }
+    }
+
+    /// When the free blocks of the type itself do not serve.
+    fn find_elsewhere(&mut self, order: Order, mt: Migratetype) -> Result<FreeBlock, AllocError> {
+        match mt {
+            Migratetype::HighAtomic => return self.find(order, Migratetype::Unmovable),
+            Migratetype::Cma => return Err(AllocError::NoFreeRun { order }),
+            _ => {}
+        }
+        if mt == Migratetype::Movable
+            && let Some(block) = self.fit(order, Migratetype::Cma)
+        {
             return Ok(block);
         }
         match self.bring_online(order, mt) {
@@ -143,16 +181,15 @@ impl Zone {
     }
 
     /// The block W1 names.
-    fn fit(&self, order: Order, migratetype: Migratetype) -> Option<FreeBlock> {
-        let first = |order, warm| self.lists.first(Which { order, migratetype, warm });
-        let smallest = |warm| order.and_above().find_map(|order| first(order, warm));
+    pub(crate) fn fit(&self, order: Order, migratetype: Migratetype) -> Option<FreeBlock> {
+        let smallest = |warm| self.lists.smallest(order, migratetype, warm);
         Warm::ALL.into_iter().find_map(smallest)
     }
 
     /// Makes the first `frames` frames of a free block a run. What is left of the block goes to
     /// the heads of its lists: the upper halves down to `order`, which holds the run, and the
     /// tail. None of it can merge, for each piece's buddy holds some of the run.
-    fn carve(&mut self, block: FreeBlock, order: Order, frames: u32) {
+    fn carve(&mut self, block: FreeBlock, order: Order, frames: u32, migratetype: Migratetype) {
         let FreeBlock { pfn, warm, .. } = block;
         self.lists.take(&mut self.directory, block);
         let halves = order.and_above().rev().filter(|half| *half < block.order);
@@ -161,11 +198,11 @@ impl Zone {
         for (pfn, order) in halves.chain(tail) {
             self.lists.add(&mut self.directory, FreeBlock { pfn, order, warm }, End::Head);
         }
-        self.directory.set_allocated(pfn, frames);
+        self.directory.set_allocated(pfn, frames, migratetype);
     }
 
-    /// The length of the run whose head is `pfn`.
-    fn run_at(&self, pfn: Pfn) -> Result<u32, FreeError> {
+    /// The length of the run whose head is `pfn`, and what it was asked for as.
+    fn run_at(&self, pfn: Pfn) -> Result<(u32, Migratetype), FreeError> {
         if !self.directory.contains(pfn.pageblock()) {
             return Err(FreeError::OutOfRange(pfn));
         }
@@ -173,7 +210,7 @@ impl Zone {
             return Err(FreeError::Offline(pfn));
         }
         match self.directory.role(pfn) {
-            Some(Role::Allocated) => Ok(self.directory.run_frames(pfn)),
+            Some(Role::Allocated(mt)) => Ok((self.directory.run_frames(pfn), mt)),
             Some(Role::Free { .. }) => Err(FreeError::AlreadyFree(pfn)),
             Some(Role::Inner) | None => Err(FreeError::NotAHead(pfn)),
         }
@@ -210,7 +247,7 @@ impl Zone {
     pub(crate) fn free_at(&self, pfn: Pfn) -> Option<FreeBlock> {
         match self.directory.role(pfn)? {
             Role::Free { order, warm } => Some(FreeBlock { pfn, order, warm }),
-            Role::Inner | Role::Allocated => None,
+            Role::Inner | Role::Allocated(_) => None,
         }
     }
 

@@ -6,6 +6,8 @@
 //! 2. A request takes a block that the zone's rules name, and is refused only if there is none.
 //! 3. Every wrong free gets the error that names it, and changes nothing.
 //! 4. The zone's own check agrees.
+//! 5. Pageblocks are claimed, isolated, put back, reserved and given back exactly when the rules
+//!    say; their types, their occupancy and the runs in them are the twin's.
 //!
 //! ```text
 //!    frames 0 .. 7     8 .. 15   16 .. 31   ...   256 .. 511
@@ -14,7 +16,8 @@
 //!
 //! Two scales. A pageblock of which all but eight frames are in use is a zone of eight frames:
 //! there the orders 0 to 3 are exhausted. Three pageblocks and requests of the size of pageblocks
-//! exhaust going online and offline, types, and blocks of the largest order.
+//! exhaust going online and offline, types, and blocks of the largest order; two and requests of
+//! a part of one exhaust falling back from one type to another.
 //!
 //! Left out under Miri, which is some thousand times slower and finds no unsafe code here.
 #![cfg(not(miri))]
@@ -58,6 +61,11 @@ fn replay(op: Op, zone: &mut Zone) {
         Op::Take { pfn, order } => zone.take_free(Pfn::new(pfn), order).is_ok(),
         Op::TakeLargest { min } => zone.take_largest_warm(min).is_some(),
         Op::Offline { index } => zone.offline(PageblockIndex::new(index)).is_ok(),
+        Op::Isolate { index } => zone.isolate(PageblockIndex::new(index)).is_ok(),
+        Op::UndoIsolation { index } => zone.undo_isolation(PageblockIndex::new(index)).is_ok(),
+        Op::Reserve => zone.reserve().is_ok(),
+        Op::Unreserve { to, force } => zone.unreserve(to, force).is_ok(),
+        Op::SetAside => zone.set_aside_cma().is_ok(),
     };
     assert!(done, "{op:?} was refused when repeated");
 }
@@ -145,7 +153,56 @@ fn moves_on_pageblocks(twin: &Twin) -> Vec<Op> {
 #[test]
 fn every_sequence_on_three_pageblocks() {
     let frames_max = 3 * 512 + 511;
-    let twin = Twin::new(frames_max);
+    let twin = Pair::new(frames_max).twin;
     let visited = explore(frames_max, &mut Vec::new(), &twin, &moves_on_pageblocks, 5);
     assert!(visited > 5_000, "only {visited} sequences were visited");
+}
+
+/// What a pageblock can go through, as a whole.
+fn moves_of_pageblocks(twin: &Twin) -> Vec<Op> {
+    let mut ops = frees(twin, u32::MAX);
+    ops.retain(|op| matches!(op, Op::Free { warm: Warm::Resident, .. }));
+    for (frames, migratetype) in [
+        (1, Migratetype::Movable),
+        (1, Migratetype::HighAtomic),
+        (512, Migratetype::Unmovable),
+        (1024, Migratetype::Movable),
+    ] {
+        ops.push(Op::Alloc { frames, migratetype });
+    }
+    for index in 0..3 {
+        ops.push(Op::Isolate { index });
+        ops.push(Op::UndoIsolation { index });
+    }
+    ops.push(Op::Offline { index: 1 });
+    ops.push(Op::TakeLargest { min: Order::PAGEBLOCK });
+    ops.extend([Op::Reserve, Op::SetAside]);
+    ops.extend([true, false].map(|force| Op::Unreserve { to: Migratetype::Movable, force }));
+    ops.push(Op::Unreserve { to: Migratetype::Cma, force: true });
+    ops
+}
+
+#[test]
+fn every_sequence_of_types_on_three_pageblocks() {
+    let twin = Pair::new(3 * 512).twin;
+    let visited = explore(3 * 512, &mut Vec::new(), &twin, &moves_of_pageblocks, 5);
+    assert!(visited > 40_000, "only {visited} sequences were visited");
+}
+
+fn moves_between_types(twin: &Twin) -> Vec<Op> {
+    let mut ops = frees(twin, u32::MAX);
+    ops.retain(|op| matches!(op, Op::Free { warm: Warm::Resident, .. }));
+    for migratetype in [Migratetype::Unmovable, Migratetype::Movable, Migratetype::Reclaimable] {
+        ops.extend([1, 100, 300].map(|frames| Op::Alloc { frames, migratetype }));
+    }
+    ops.push(Op::Isolate { index: 0 });
+    ops.push(Op::UndoIsolation { index: 0 });
+    ops
+}
+
+#[test]
+fn every_fallback_on_two_pageblocks() {
+    let twin = Pair::new(2 * 512).twin;
+    let visited = explore(2 * 512, &mut Vec::new(), &twin, &moves_between_types, 5);
+    assert!(visited > 50_000, "only {visited} sequences were visited");
 }

@@ -6,9 +6,9 @@
 //!    then  <-  [head]  untouched, last freed first [tail]  untouched, merge is near
 //! ```
 
-use buddy::{AllocError, Migratetype, Order, PageblockIndex, Pfn, Warm, Zone};
+use buddy::{AllocError, Migratetype, Order, PageblockIndex, Pfn, Published, Warm, Zone};
 
-use Migratetype::{HighAtomic, Movable, Reclaimable, Unmovable};
+use Migratetype::{Movable, Unmovable};
 use Warm::{Resident, Untouched};
 
 #[track_caller]
@@ -67,7 +67,7 @@ fn a_new_zone_has_nothing_online() {
     let zone = Zone::new(4096);
     assert_eq!(zone.online_frames(), 0);
     assert_eq!(zone.largest_free_order(), None);
-    assert_eq!(zone.metadata_bytes(), size_of::<Zone>());
+    assert_eq!(zone.metadata_bytes(), size_of::<Zone>() + size_of::<Published>());
 }
 
 #[test]
@@ -199,46 +199,6 @@ fn a_released_block_comes_back_untouched() {
 }
 
 #[test]
-fn other_types_are_used_only_when_nothing_can_come_online() {
-    let mut zone = Zone::new(1024);
-    gets(&mut zone, 1, Movable, 0);
-    gets(&mut zone, 1, Unmovable, 512);
-    gets(&mut zone, 1, Reclaimable, 513);
-    blocks_of(&zone, Unmovable, 510);
-    gets(&mut zone, 256, Reclaimable, 768);
-    gets(&mut zone, 256, Reclaimable, 256);
-    blocks_of(&zone, Movable, 255);
-}
-
-/// What a block is cut from keeps its type: nothing was claimed.
-#[track_caller]
-fn blocks_of(zone: &Zone, migratetype: Migratetype, frames: u64) {
-    let mut found = 0;
-    zone.for_each_free(|_, order, mt, _| {
-        if mt == migratetype {
-            found += u64::from(order.frames());
-        }
-    });
-    assert_eq!(found, frames, "free {migratetype} frames");
-}
-
-#[test]
-fn fallback_takes_the_smallest_block_first_and_then_the_kernels_order_of_types() {
-    let mut zone = Zone::new(3 * 512);
-    gets(&mut zone, 1, Unmovable, 0);
-    gets(&mut zone, 3, Reclaimable, 512);
-    gets(&mut zone, 512, HighAtomic, 1024);
-    gets(&mut zone, 1, Movable, 515);
-    gets(&mut zone, 1, Movable, 1);
-    gets(&mut zone, 2, Movable, 2);
-    gets(&mut zone, 4, Movable, 516);
-    free(&mut zone, 1024, 512, Resident);
-    gets(&mut zone, 1, Movable, 4);
-    refused(&mut zone, 512, Movable, AllocError::NoFreeRun { order: order(9) });
-    gets(&mut zone, 512, HighAtomic, 1024);
-}
-
-#[test]
 fn the_largest_block_comes_online_as_a_pair() {
     let mut zone = Zone::new(6 * 512);
     gets(&mut zone, 1, Movable, 0);
@@ -258,18 +218,10 @@ fn a_free_half_joins_the_pair() {
     gets(&mut zone, 512, Unmovable, 0);
     free(&mut zone, 0, 512, Resident);
     gets(&mut zone, 600, Movable, 0);
-    blocks_of(&zone, Movable, 1024 - 600);
-}
-
-#[test]
-fn a_reserve_does_not_join_another_type() {
-    let mut zone = Zone::new(1024);
-    gets(&mut zone, 512, HighAtomic, 0);
-    free(&mut zone, 0, 512, Untouched);
-    refused(&mut zone, 1024, Movable, AllocError::NoFreeRun { order: Order::MAX });
-    gets(&mut zone, 512, Movable, 512);
-    free(&mut zone, 512, 512, Untouched);
-    blocks(&zone, &[(0, 9, HighAtomic, Untouched), (512, 9, Movable, Untouched)]);
+    let mut types = Vec::new();
+    zone.for_each_free(|_, _, mt, _| types.push(mt));
+    types.dedup();
+    assert_eq!(types, [Movable], "the types of what is left of the pair");
 }
 
 #[test]

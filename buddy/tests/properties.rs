@@ -23,7 +23,7 @@
 
 mod twin;
 
-use buddy::{Migratetype, Order, Warm, Zone};
+use buddy::{Migratetype, Order, Published, Warm, Zone};
 use proptest::prelude::*;
 use twin::{Op, Pair};
 
@@ -39,6 +39,11 @@ enum Action {
     TakeAny { pfn: u32, order: Order },
     TakeLargest { min: Order },
     Offline { index: u32 },
+    Isolate { index: u32 },
+    UndoIsolation { index: u32 },
+    Reserve,
+    Unreserve { to: Migratetype, force: bool },
+    SetAside,
 }
 
 fn action() -> impl Strategy<Value = Action> {
@@ -53,6 +58,12 @@ fn action() -> impl Strategy<Value = Action> {
         2 => (pfn(), order()).prop_map(|(pfn, order)| Action::TakeAny { pfn, order }),
         1 => order().prop_map(|min| Action::TakeLargest { min }),
         2 => (0..=PAGEBLOCKS).prop_map(|index| Action::Offline { index }),
+        3 => (0..=PAGEBLOCKS).prop_map(|index| Action::Isolate { index }),
+        3 => (0..=PAGEBLOCKS).prop_map(|index| Action::UndoIsolation { index }),
+        1 => Just(Action::Reserve),
+        1 => (migratetype(), any::<bool>())
+            .prop_map(|(to, force)| Action::Unreserve { to, force }),
+        1 => Just(Action::SetAside),
     ]
 }
 
@@ -92,6 +103,11 @@ fn op(pair: &Pair, action: Action) -> Option<Op> {
         Action::TakeAny { pfn, order } => Op::Take { pfn, order },
         Action::TakeLargest { min } => Op::TakeLargest { min },
         Action::Offline { index } => Op::Offline { index },
+        Action::Isolate { index } => Op::Isolate { index },
+        Action::UndoIsolation { index } => Op::UndoIsolation { index },
+        Action::Reserve => Op::Reserve,
+        Action::Unreserve { to, force } => Op::Unreserve { to, force },
+        Action::SetAside => Op::SetAside,
     })
 }
 
@@ -107,7 +123,7 @@ fn wind_up(pair: &mut Pair) {
         pair.step(Op::Offline { index });
     }
     assert_eq!(pair.zone.online_frames(), 0, "a wholly free pageblock did not go offline");
-    let left = pair.zone.metadata_bytes() - size_of::<Zone>();
+    let left = pair.zone.metadata_bytes() - size_of::<Zone>() - size_of::<Published>();
     let pointers = 2 * PAGEBLOCKS as usize * size_of::<usize>();
     assert!(left <= pointers, "{left} bytes of metadata with nothing online");
 }

@@ -4,11 +4,15 @@
 //! by block, so a block that came to be warm stays so when it is split; the twin spreads it over
 //! the frames after every change.
 
-use buddy::{AllocError, Migratetype, Order, PAGEBLOCK_FRAMES, Warm};
+use buddy::{
+    AllocatedRun, Migratetype, Occupancy, Order, PAGEBLOCK_FRAMES, PageblockIndex, Pfn, Warm,
+};
+
+use std::collections::BTreeMap;
 
 use super::Runs;
 
-const PAGEBLOCK: usize = PAGEBLOCK_FRAMES as usize;
+pub(crate) const PAGEBLOCK: usize = PAGEBLOCK_FRAMES as usize;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Frame {
@@ -30,26 +34,22 @@ pub(crate) struct Block {
 pub(crate) struct Twin {
     pub(crate) frames: Vec<Frame>,
     pub(crate) types: Vec<Migratetype>,
+    /// The types to return to, of isolated pageblocks.
+    pub(crate) before: Vec<Migratetype>,
     pub(crate) runs: Runs,
+    /// What the runs were asked for as, by their heads.
+    pub(crate) asked: BTreeMap<u32, Migratetype>,
+    pub(crate) reserve_max: u32,
+    pub(crate) cma: bool,
+    pub(crate) mixings: u64,
 }
 
 pub(crate) fn ordinary(mt: Migratetype) -> bool {
     [Migratetype::Unmovable, Migratetype::Movable, Migratetype::Reclaimable].contains(&mt)
 }
 
-fn mergeable(one: Migratetype, other: Migratetype) -> bool {
+pub(crate) fn mergeable(one: Migratetype, other: Migratetype) -> bool {
     one == other || ordinary(one) && ordinary(other)
-}
-
-/// The request's own type is not among them.
-fn fallbacks(mt: Migratetype) -> Vec<Migratetype> {
-    use Migratetype::*;
-    match mt {
-        Unmovable => vec![Reclaimable, Movable],
-        Movable => vec![Reclaimable, Unmovable],
-        Reclaimable => vec![Unmovable, Movable],
-        HighAtomic | Cma | Isolate => vec![],
-    }
 }
 
 impl Twin {
@@ -58,7 +58,12 @@ impl Twin {
         Twin {
             frames: vec![Frame::Offline; pageblocks * PAGEBLOCK],
             types: vec![Migratetype::Movable; pageblocks],
+            before: vec![Migratetype::Movable; pageblocks],
             runs: Runs::new(),
+            asked: BTreeMap::new(),
+            reserve_max: 0,
+            cma: false,
+            mixings: 0,
         }
     }
 
@@ -81,7 +86,7 @@ impl Twin {
     }
 
     /// The block of `order` at `pfn`, if all of it is free and of mergeable types.
-    fn whole(&self, pfn: u32, order: Order) -> Option<Block> {
+    pub(crate) fn whole(&self, pfn: u32, order: Order) -> Option<Block> {
         let frames = self.frames.get(pfn as usize..(pfn + order.frames()) as usize)?;
         if !frames.iter().all(|frame| matches!(frame, Frame::Free(_))) {
             return None;
@@ -100,100 +105,31 @@ impl Twin {
         self.blocks().into_iter().find(|block| block.pfn == pfn)
     }
 
-    pub(crate) fn online_pageblocks(&self) -> u64 {
-        let online = self.frames.iter().step_by(PAGEBLOCK).filter(|f| **f != Frame::Offline);
-        online.count() as u64
+    /// The types of the online pageblocks.
+    pub(crate) fn online_types(&self) -> impl Iterator<Item = Migratetype> {
+        let heads = self.frames.iter().step_by(PAGEBLOCK).zip(&self.types);
+        heads.filter(|(frame, _)| **frame != Frame::Offline).map(|(_, mt)| *mt)
     }
 
     pub(crate) fn has_reserves(&self) -> bool {
-        self.frames
-            .iter()
-            .step_by(PAGEBLOCK)
-            .zip(&self.types)
-            .any(|(frame, mt)| *frame != Frame::Offline && !ordinary(*mt))
+        self.online_types().any(|mt| !ordinary(mt))
     }
 
-    /// The blocks that may serve a request, any one of them. Brings pageblocks online as the zone
-    /// must.
-    pub(crate) fn expect_alloc(
-        &mut self,
-        frames: u32,
-        mt: Migratetype,
-    ) -> Result<Vec<Block>, AllocError> {
-        if frames == 0 || frames > 1024 {
-            return Err(AllocError::BadLength { frames });
-        }
-        if mt == Migratetype::Isolate {
-            return Err(AllocError::Isolated);
-        }
-        let order = Order::all().find(|order| order.frames() >= frames).expect("at most 1024");
-        let mut served = self.own(order, mt);
-        if served.is_empty() && self.bring_online(order, mt) {
-            served = self.own(order, mt);
-        } else if served.is_empty() {
-            served = self.others(order, mt);
-        }
-        if served.is_empty() { Err(AllocError::NoFreeRun { order }) } else { Ok(served) }
-    }
-
-    /// Blocks of the type itself: warm before untouched, then the smallest.
-    fn own(&self, order: Order, mt: Migratetype) -> Vec<Block> {
-        let fits = |block: &Block| block.order >= order && block.migratetype == mt;
-        best(self.blocks().into_iter().filter(fits).collect(), |b| (untouched(b), b.order))
-    }
-
-    /// Blocks of other types: the smallest, then by type, then warm before untouched.
-    fn others(&self, order: Order, mt: Migratetype) -> Vec<Block> {
-        let types = fallbacks(mt);
-        let rank = |block: &Block| types.iter().position(|mt| *mt == block.migratetype);
-        let fits = |block: &Block| block.order >= order && rank(block).is_some();
-        let fitting = self.blocks().into_iter().filter(fits).collect();
-        best(fitting, |b| (b.order, rank(b), untouched(b)))
-    }
-
-    fn bring_online(&mut self, order: Order, mt: Migratetype) -> bool {
-        let span = if order == Order::MAX { 2 } else { 1 };
-        let starts = (0..self.types.len()).step_by(span);
-        let mut groups = starts.map(|start| start..start + span);
-        let offline = |index: usize| self.frames.get(index * PAGEBLOCK) == Some(&Frame::Offline);
-        let joins = |index: usize| {
-            let free = self.whole((index * PAGEBLOCK) as u32, Order::PAGEBLOCK);
-            free.is_some_and(|block| mergeable(block.migratetype, mt))
-        };
-        let suits = |group: &std::ops::Range<usize>| {
-            group.clone().any(offline) && group.clone().all(|index| offline(index) || joins(index))
-        };
-        let Some(group) = groups.find(suits) else { return false };
-        for index in group {
-            let first = index * PAGEBLOCK;
-            if self.frames[first] == Frame::Offline {
-                self.frames[first..first + PAGEBLOCK].fill(Frame::Free(Warm::Untouched));
-                self.types[index] = mt;
-                self.settle(index);
-            }
-        }
-        true
-    }
-
-    /// Warm blocks of the largest order that has one.
-    pub(crate) fn largest_warm(&self, min: Order) -> Vec<Block> {
-        let fits = |block: &Block| block.order >= min && block.warm == Warm::Resident;
-        let warm = self.blocks().into_iter().filter(fits).collect();
-        best(warm, |b| std::cmp::Reverse(b.order))
-    }
-
-    pub(crate) fn occupy(&mut self, pfn: u32, frames: u32) {
+    pub(crate) fn occupy(&mut self, pfn: u32, frames: u32, asked: Migratetype) {
         for frame in &mut self.frames[pfn as usize..(pfn + frames) as usize] {
             assert!(matches!(frame, Frame::Free(_)), "frame of a run at {pfn} handed out twice");
             *frame = Frame::Used;
         }
         self.runs.insert(pfn, frames);
+        self.asked.insert(pfn, asked);
     }
 
     pub(crate) fn release(&mut self, pfn: u32, frames: u32, warm: Warm) {
         self.runs.remove(&pfn);
+        self.asked.remove(&pfn);
         self.frames[pfn as usize..(pfn + frames) as usize].fill(Frame::Free(warm));
-        self.settle(pfn as usize / PAGEBLOCK);
+        // Each part goes to its own pageblock; the last to come decides for both.
+        self.settle((pfn + frames - 1) as usize / PAGEBLOCK);
     }
 
     pub(crate) fn offline(&mut self, index: u32) {
@@ -203,7 +139,7 @@ impl Twin {
 
     /// After frames of a pageblock became free: its type spreads over a largest block it is now
     /// part of, and warmth over every block.
-    fn settle(&mut self, index: usize) {
+    pub(crate) fn settle(&mut self, index: usize) {
         for block in self.blocks() {
             let range = block.pfn as usize..(block.pfn + block.order.frames()) as usize;
             if range.contains(&(index * PAGEBLOCK)) && block.order == Order::MAX {
@@ -213,14 +149,73 @@ impl Twin {
             self.frames[range].fill(Frame::Free(block.warm));
         }
     }
-}
 
-fn untouched(block: &Block) -> bool {
-    block.warm == Warm::Untouched
-}
+    /// Everything free in a pageblock and the pageblock itself change type.
+    pub(crate) fn retype(&mut self, index: usize, to: Migratetype) {
+        self.types[index] = to;
+        self.settle(index);
+    }
 
-/// The blocks with the least key.
-fn best<K: Ord>(blocks: Vec<Block>, key: impl Fn(&Block) -> K) -> Vec<Block> {
-    let least = blocks.iter().map(&key).min();
-    blocks.into_iter().filter(|block| Some(key(block)) == least).collect()
+    pub(crate) fn is_offline(&self, index: usize) -> bool {
+        self.frames[index * PAGEBLOCK] == Frame::Offline
+    }
+
+    pub(crate) fn lowest_offline(&self) -> Option<usize> {
+        (0..self.types.len()).find(|index| self.is_offline(*index))
+    }
+
+    pub(crate) fn bring_one_online(&mut self, index: usize, mt: Migratetype) {
+        let first = index * PAGEBLOCK;
+        self.frames[first..first + PAGEBLOCK].fill(Frame::Free(Warm::Untouched));
+        self.retype(index, mt);
+    }
+
+    pub(crate) fn reserved(&self) -> u32 {
+        let own = |index: &usize| match self.types[*index] {
+            Migratetype::Isolate => self.before[*index],
+            own => own,
+        };
+        let online = (0..self.types.len()).filter(|index| !self.is_offline(*index));
+        online.filter(|index| own(index) == Migratetype::HighAtomic).count() as u32
+    }
+
+    /// The runs of which a frame lies in a pageblock.
+    pub(crate) fn runs_in(&self, index: usize) -> Vec<AllocatedRun> {
+        let first = (index * PAGEBLOCK) as u32;
+        let inside = |(pfn, frames): &(&u32, &u32)| {
+            **pfn < first + PAGEBLOCK_FRAMES && **pfn + **frames > first
+        };
+        let run = |(pfn, frames): (&u32, &u32)| AllocatedRun {
+            pfn: Pfn::new(*pfn),
+            frames: *frames,
+            migratetype: self.asked[pfn],
+        };
+        self.runs.iter().filter(inside).map(run).collect()
+    }
+
+    pub(crate) fn occupancy(&self, index: usize) -> Option<Occupancy> {
+        if index >= self.types.len() || self.is_offline(index) {
+            return None;
+        }
+        let first = index * PAGEBLOCK;
+        let free = |frame: &&Frame| matches!(frame, Frame::Free(_));
+        let all = self.runs_in(index);
+        let used = |asked: &dyn Fn(Migratetype) -> bool| -> u32 {
+            let end = (first + PAGEBLOCK) as u32;
+            let runs = all.iter().filter(|run| asked(run.migratetype));
+            let inside = |run: &AllocatedRun| {
+                (run.pfn.get() + run.frames).min(end) - run.pfn.get().max(first as u32)
+            };
+            runs.map(inside).sum()
+        };
+        let (movable, taken) = (Migratetype::Movable, Migratetype::Isolate);
+        Some(Occupancy {
+            index: PageblockIndex::new(index as u32),
+            migratetype: self.types[index],
+            free: self.frames[first..first + PAGEBLOCK].iter().filter(free).count() as u32,
+            movable: used(&|asked| asked == movable),
+            fixed: used(&|asked| asked != movable && asked != taken),
+            taken: used(&|asked| asked == taken),
+        })
+    }
 }

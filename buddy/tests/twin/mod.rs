@@ -2,8 +2,8 @@
 //!
 //! ```text
 //!    frames   one entry a frame: offline, free (and warm or not), used
-//!    runs     head -> length
-//!    types    one a pageblock
+//!    runs     head -> length, and what it was asked for as
+//!    types    one a pageblock; of an isolated one the type to return to as well
 //! ```
 //!
 //! No lists and no orders: a free block is whatever aligned power of two happens to be free all
@@ -12,15 +12,16 @@
 //! it predicts exactly.
 
 mod blocks;
+mod choices;
+mod refusals;
 
 use std::collections::BTreeMap;
 
-use buddy::{
-    AllocError, FreeError, Migratetype, OfflineError, Order, PAGEBLOCK_FRAMES, PageblockIndex, Pfn,
-    TakeError, Warm, Zone, ZoneCheck,
-};
+use buddy::{AllocError, Migratetype, Order, PageblockIndex, Pfn, Warm, Zone, ZoneCheck};
 
-pub(crate) use blocks::{Block, Frame, Twin};
+use choices::Choice;
+
+pub(crate) use blocks::{Block, Twin};
 
 /// One call of the zone.
 #[derive(Clone, Copy, Debug)]
@@ -30,7 +31,15 @@ pub(crate) enum Op {
     Take { pfn: u32, order: Order },
     TakeLargest { min: Order },
     Offline { index: u32 },
+    Isolate { index: u32 },
+    UndoIsolation { index: u32 },
+    Reserve,
+    Unreserve { to: Migratetype, force: bool },
+    SetAside,
 }
+
+/// More than the hundredth of a small zone, which is nothing.
+const RESERVE_MAX: u32 = 2;
 
 /// Every free block in the order of the lists: two zones with equal listings behave alike.
 type Listing = Vec<(Pfn, Order, Migratetype, Warm)>;
@@ -43,7 +52,10 @@ pub(crate) struct Pair {
 
 impl Pair {
     pub(crate) fn new(frames_max: u32) -> Pair {
-        Pair { zone: Zone::new(frames_max), twin: Twin::new(frames_max) }
+        let (mut zone, mut twin) = (Zone::new(frames_max), Twin::new(frames_max));
+        zone.set_reserve_max(RESERVE_MAX);
+        twin.reserve_max = RESERVE_MAX;
+        Pair { zone, twin }
     }
 
     /// Does one call on both and compares everything. Whether the call succeeded.
@@ -55,6 +67,11 @@ impl Pair {
             Op::Take { pfn, order } => self.take(pfn, order),
             Op::TakeLargest { min } => self.take_largest(min),
             Op::Offline { index } => self.offline(index),
+            Op::Isolate { index } => self.isolate(index),
+            Op::UndoIsolation { index } => self.undo_isolation(index),
+            Op::Reserve => self.reserve(),
+            Op::Unreserve { to, force } => self.unreserve(to, force),
+            Op::SetAside => self.set_aside(),
         };
         if !done {
             assert_eq!(self.listing(), before, "{op:?} was refused and changed the zone");
@@ -73,10 +90,21 @@ impl Pair {
         let expected = self.twin.expect_alloc(frames, mt);
         let found = self.zone.alloc_run(frames, mt);
         match (expected, found) {
-            (Ok(blocks), Ok(pfn)) => {
-                let any = blocks.iter().any(|block| block.pfn == pfn.get());
-                assert!(any, "{frames} {mt} frames at {pfn}, not in any of {blocks:?}");
-                self.twin.occupy(pfn.get(), frames);
+            (Ok(choices), Ok(pfn)) => {
+                // Two ways may end at one frame: with its pageblock claimed, or not.
+                let now = self.zone.occupancy(pfn.pageblock()).map(|now| now.migratetype);
+                let index = pfn.pageblock().get() as usize;
+                let made = |choice: &&Choice| {
+                    let same = choice.claimed.is_empty() && now == Some(self.twin.types[index]);
+                    let claimed =
+                        choice.claimed.contains(&index) && now == Some(choice.block.migratetype);
+                    choice.block.pfn == pfn.get() && (same || claimed)
+                };
+                let choice = choices.iter().find(made);
+                let choice = choice.unwrap_or_else(|| {
+                    panic!("{frames} {mt} frames at {pfn}, which is none of {choices:?}")
+                });
+                self.twin.choose(choice, frames, mt);
                 true
             }
             (Err(expected), Err(found)) => {
@@ -116,7 +144,7 @@ impl Pair {
         let found = self.zone.take_free(Pfn::new(pfn), order);
         assert_eq!(found, expected, "taking {order} at {pfn}");
         if found.is_ok() {
-            self.twin.occupy(pfn, order.frames());
+            self.twin.occupy(pfn, order.frames(), Migratetype::Isolate);
         }
         found.is_ok()
     }
@@ -129,7 +157,7 @@ impl Pair {
         };
         let any = blocks.iter().any(|block| (block.pfn, block.order) == (pfn.get(), order));
         assert!(any, "took {order} at {pfn}, which is none of {blocks:?}");
-        self.twin.occupy(pfn.get(), order.frames());
+        self.twin.occupy(pfn.get(), order.frames(), Migratetype::Isolate);
         true
     }
 
@@ -139,6 +167,76 @@ impl Pair {
         assert_eq!(found, expected, "taking pageblock {index} offline");
         if found.is_ok() {
             self.twin.offline(index);
+        }
+        found.is_ok()
+    }
+
+    fn isolate(&mut self, index: u32) -> bool {
+        let expected = self.twin.expect_isolate(index);
+        let found = self.zone.isolate(PageblockIndex::new(index));
+        assert_eq!(found, expected, "isolating pageblock {index}");
+        if found.is_ok() {
+            self.twin.before[index as usize] = self.twin.types[index as usize];
+            self.twin.retype(index as usize, Migratetype::Isolate);
+        }
+        found.is_ok()
+    }
+
+    fn undo_isolation(&mut self, index: u32) -> bool {
+        let expected = self.twin.expect_undo(index);
+        let found = self.zone.undo_isolation(PageblockIndex::new(index));
+        assert_eq!(found, expected, "undoing the isolation of pageblock {index}");
+        if found.is_ok() {
+            self.twin.retype(index as usize, self.twin.before[index as usize]);
+        }
+        found.is_ok()
+    }
+
+    fn reserve(&mut self) -> bool {
+        let (expected, found) = (self.twin.expect_reserve(), self.zone.reserve());
+        let Some(index) = self.one_of(expected, found) else { return false };
+        if self.twin.is_offline(index) {
+            self.twin.bring_one_online(index, Migratetype::HighAtomic);
+        } else {
+            self.twin.retype(index, Migratetype::HighAtomic);
+        }
+        true
+    }
+
+    fn unreserve(&mut self, to: Migratetype, force: bool) -> bool {
+        let (expected, found) =
+            (self.twin.expect_unreserve(to, force), self.zone.unreserve(to, force));
+        let Some(index) = self.one_of(expected, found) else { return false };
+        self.twin.retype(index, to);
+        true
+    }
+
+    fn one_of<E: PartialEq + std::fmt::Debug>(
+        &self,
+        expected: Result<Vec<usize>, E>,
+        found: Result<PageblockIndex, E>,
+    ) -> Option<usize> {
+        match (expected, found) {
+            (Ok(any), Ok(index)) => {
+                let index = index.get() as usize;
+                assert!(any.contains(&index), "pageblock {index} is none of {any:?}");
+                Some(index)
+            }
+            (expected, found) => {
+                assert_eq!(found.err(), expected.err(), "why it was refused");
+                None
+            }
+        }
+    }
+
+    fn set_aside(&mut self) -> bool {
+        let order = Order::PAGEBLOCK;
+        let expected = self.twin.lowest_offline().ok_or(AllocError::NoFreeRun { order });
+        let found = self.zone.set_aside_cma().map(|index| index.get() as usize);
+        assert_eq!(found, expected, "setting a pageblock aside");
+        if let Ok(index) = found {
+            self.twin.cma = true;
+            self.twin.bring_one_online(index, Migratetype::Cma);
         }
         found.is_ok()
     }
@@ -154,13 +252,33 @@ impl Pair {
         self.compare_totals(op, &blocks);
         let runs = &self.twin.runs;
         let expected = ZoneCheck {
-            online_pageblocks: self.twin.online_pageblocks(),
+            online_pageblocks: self.twin.online_types().count() as u64,
             free_blocks: blocks.len() as u64,
             free_frames: self.zone.free_frames(),
             runs: runs.len() as u64,
             allocated_frames: self.zone.allocated_frames(),
         };
         assert_eq!(self.zone.check(), Ok(expected), "after {op:?}");
+        self.compare_pageblocks(op);
+        assert_eq!(self.zone.published().mixings(), self.twin.mixings, "mixings after {op:?}");
+    }
+
+    fn compare_pageblocks(&self, op: Op) {
+        let mut online = Vec::new();
+        for index in 0..=self.twin.types.len() {
+            let number = PageblockIndex::new(index as u32);
+            let expected = self.twin.occupancy(index);
+            online.extend(expected);
+            assert_eq!(self.zone.occupancy(number), expected, "occupancy after {op:?}");
+            let (mut runs, expected) = (Vec::new(), expected.map(|_| self.twin.runs_in(index)));
+            self.zone.runs_in(number, &mut runs);
+            assert_eq!(runs, expected.unwrap_or_default(), "runs of {number} after {op:?}");
+        }
+        let (mut found, mut next) = (Vec::new(), Some(PageblockIndex::new(0)));
+        while let Some(from) = next {
+            next = self.zone.occupancies(from, 2, &mut found);
+        }
+        assert_eq!(found, online, "all occupancies after {op:?}");
     }
 
     fn compare_totals(&self, op: Op, blocks: &[Block]) {
@@ -170,6 +288,7 @@ impl Pair {
         assert_eq!(self.zone.allocated_frames(), used, "allocated frames after {op:?}");
         let largest = blocks.iter().map(|block| block.order).max();
         assert_eq!(self.zone.largest_free_order(), largest, "largest free order after {op:?}");
+        self.compare_types(op);
         let counts = self.zone.counts();
         for order in Order::all() {
             for (index, mt) in Migratetype::ALL.into_iter().enumerate() {
@@ -177,51 +296,21 @@ impl Pair {
                 let expected = blocks.iter().filter(kind).count() as u64;
                 let found = counts[usize::from(order.get())][index];
                 assert_eq!(found, expected, "count of {order}, {mt} after {op:?}");
+                let published = self.zone.published().free_blocks(order, mt);
+                assert_eq!(published, expected, "published of {order}, {mt} after {op:?}");
             }
+        }
+    }
+
+    fn compare_types(&self, op: Op) {
+        let found = self.zone.published().read().pageblocks;
+        for (mt, found) in Migratetype::ALL.into_iter().zip(found) {
+            let online = self.twin.online_types();
+            let expected = online.filter(|online| *online == mt).count() as u64;
+            assert_eq!(found, expected, "pageblocks of {mt} after {op:?}");
         }
     }
 }
 
 /// The runs, for tests that free them.
 pub(crate) type Runs = BTreeMap<u32, u32>;
-
-impl Twin {
-    fn expect_free(&self, pfn: u32, frames: u32) -> Result<(), FreeError> {
-        let at = Pfn::new(pfn);
-        match (self.runs.get(&pfn), self.frames.get(pfn as usize)) {
-            (_, None) => Err(FreeError::OutOfRange(at)),
-            (_, Some(Frame::Offline)) => Err(FreeError::Offline(at)),
-            (Some(allocated), _) if *allocated == frames => Ok(()),
-            (Some(allocated), _) => {
-                Err(FreeError::WrongLength { pfn: at, allocated: *allocated, freed: frames })
-            }
-            (None, _) if self.block_at(pfn).is_some() => Err(FreeError::AlreadyFree(at)),
-            (None, _) => Err(FreeError::NotAHead(at)),
-        }
-    }
-
-    fn expect_take(&self, pfn: u32, order: Order) -> Result<(), TakeError> {
-        let at = Pfn::new(pfn);
-        match (self.block_at(pfn), self.frames.get(pfn as usize)) {
-            (_, None) => Err(TakeError::OutOfRange(at)),
-            (_, Some(Frame::Offline)) => Err(TakeError::Offline(at)),
-            (None, _) => Err(TakeError::NotAFreeHead(at)),
-            (Some(block), _) if block.order == order => Ok(()),
-            (Some(block), _) => Err(TakeError::WrongOrder { pfn: at, order: block.order }),
-        }
-    }
-
-    fn expect_offline(&self, index: u32) -> Result<(), OfflineError> {
-        let at = PageblockIndex::new(index);
-        if index as usize >= self.types.len() {
-            return Err(OfflineError::OutOfRange(at));
-        }
-        let first = (index * PAGEBLOCK_FRAMES) as usize;
-        let frames = &self.frames[first..first + PAGEBLOCK_FRAMES as usize];
-        if frames[0] == Frame::Offline {
-            return Err(OfflineError::AlreadyOffline(at));
-        }
-        let used = frames.contains(&Frame::Used);
-        if used { Err(OfflineError::InUse(at)) } else { Ok(()) }
-    }
-}

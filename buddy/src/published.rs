@@ -1,0 +1,217 @@
+//! What anybody may read without the zone lock, at any rate.
+//!
+//! ```text
+//!   [ warm | untouched ]  [ warm | untouched ]  ..     a word for each list: orders of one type
+//!     order 0               order 1                    side by side
+//!
+//!   Lists, Directory  --- load, add, store --->  Published  <--- load ---  any thread
+//!     (&mut Zone, so one writer at a time)          (Arc)                  (no lock)
+//! ```
+//!
+//! These words are the zone's own counts and not copies of them: a list is empty when its word is
+//! 0. They lie on cache lines of their own, so a reader takes nothing from the writer but the
+//! lines it reads.
+//!
+//! Invariants
+//!
+//! * P1: only the owner of the zone writes, through `&mut Zone`. A plain load and store then loses
+//!   nothing, and no instruction locks the bus.
+//! * P2: every list operation is one store to one word, every change of a pageblock's type one to
+//!   each of two.
+//!
+//! What a reader is promised
+//!
+//! * R1: each word was true at some moment: the number of blocks that were on a list, or of
+//!   pageblocks of a type. Within an operation of the zone too: a block being split is for a
+//!   moment on no list.
+//! * R2: one thread reading one word twice does not go back in time.
+//! * R3: who learned by other means (a message, the lock) that an operation was done, reads its
+//!   result or a later one.
+//! * R4: nothing about two words together, and that includes the warm and the untouched blocks of
+//!   one order and type. A block that was split, merged or moved between two loads is in both or
+//!   in neither. What is computed from several is an estimate while others work, and exact when
+//!   nobody does.
+//!
+//! Study S2 is where this comes from: the counts that make reading pagetypeinfo free of charge for
+//! those who allocate.
+
+use crate::lists::{SLOTS, Which, slot};
+use crate::migratetype::Migratetype;
+use crate::order::{ORDERS, Order};
+use crate::state::Warm;
+use crate::sync::{AtomicU32, AtomicU64, Ordering};
+
+/// The counts of a zone, for readers without its lock. The head of published.rs says what a reader
+/// is promised.
+#[derive(Debug)]
+#[repr(align(64))]
+pub struct Published {
+    blocks: [[AtomicU32; Warm::ALL.len()]; SLOTS],
+    pageblocks: [AtomicU32; Migratetype::COUNT],
+    mixings: AtomicU64,
+}
+
+/// Numbers read from a [`Published`], no two of them of one moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ZoneCounts {
+    /// Free blocks: `free_blocks[migratetype][order]`, types as in [`Migratetype::ALL`].
+    pub free_blocks: [[u64; ORDERS]; Migratetype::COUNT],
+    /// Online pageblocks by type.
+    pub pageblocks: [u64; Migratetype::COUNT],
+}
+
+impl ZoneCounts {
+    /// Frames in free blocks, of whatever type.
+    pub fn free_frames(&self) -> u64 {
+        let frames = |orders: &[u64; ORDERS]| frames_in(orders);
+        self.free_blocks.iter().map(frames).sum()
+    }
+
+    /// Free blocks by order, all types together: a line of buddyinfo.
+    pub fn blocks_by_order(&self) -> [u64; ORDERS] {
+        std::array::from_fn(|order| self.free_blocks.iter().map(|orders| orders[order]).sum())
+    }
+
+    /// Adds what another zone has.
+    pub fn add(&mut self, other: &ZoneCounts) {
+        for (sum, more) in self.free_blocks.iter_mut().zip(&other.free_blocks) {
+            sum.iter_mut().zip(more).for_each(|(sum, more)| *sum += more);
+        }
+        self.pageblocks.iter_mut().zip(&other.pageblocks).for_each(|(sum, more)| *sum += more);
+    }
+}
+
+/// Frames in so many blocks of each order.
+pub(crate) fn frames_in(blocks: &[u64; ORDERS]) -> u64 {
+    Order::all().zip(blocks).map(|(order, blocks)| blocks << order.get()).sum()
+}
+
+impl Published {
+    pub(crate) fn new() -> Published {
+        Published {
+            blocks: std::array::from_fn(|_| Warm::ALL.map(|_| AtomicU32::new(0))),
+            pageblocks: std::array::from_fn(|_| AtomicU32::new(0)),
+            mixings: AtomicU64::new(0),
+        }
+    }
+
+    /// Free blocks of an order and a migratetype: of two lists, warm and untouched.
+    pub fn free_blocks(&self, order: Order, migratetype: Migratetype) -> u64 {
+        let lists = &self.blocks[slot(order, migratetype)];
+        // relaxed: each is a number that stands for itself, as R4 says.
+        lists.iter().map(|count| u64::from(count.load(Ordering::Relaxed))).sum()
+    }
+
+    /// Online pageblocks of a migratetype.
+    pub fn pageblocks(&self, migratetype: Migratetype) -> u64 {
+        // relaxed: one number that stands for itself, as R4 says.
+        self.pageblocks[migratetype.index()].load(Ordering::Relaxed).into()
+    }
+
+    /// How often a request had no other way than into a pageblock with runs of the other mobility:
+    /// movable beside unmovable, or the reverse. Never falls.
+    pub fn mixings(&self) -> u64 {
+        // relaxed: one number that stands for itself, as R4 says.
+        self.mixings.load(Ordering::Relaxed)
+    }
+
+    /// Every count of blocks and pageblocks, each read once.
+    pub fn read(&self) -> ZoneCounts {
+        let mut counts = ZoneCounts::default();
+        for mt in Migratetype::ALL {
+            let blocks = &mut counts.free_blocks[mt.index()];
+            Order::all().for_each(|order| blocks[order.index()] = self.free_blocks(order, mt));
+            counts.pageblocks[mt.index()] = self.pageblocks(mt);
+        }
+        counts
+    }
+
+    /// Blocks on one list, for the owner of the zone.
+    pub(crate) fn count(&self, which: Which) -> u32 {
+        // relaxed: the owner of the zone made every store, or got the lock from who did.
+        self.list(which).load(Ordering::Relaxed)
+    }
+
+    /// The smallest order from `order` on of which a type has a block of this warmth, for the owner
+    /// of the zone.
+    pub(crate) fn smallest(&self, order: Order, mt: Migratetype, warm: Warm) -> Option<Order> {
+        let lists = &self.blocks[slot(order, mt)..=slot(Order::MAX, mt)];
+        // relaxed: for the load see `count`.
+        let has = |list: &[AtomicU32; 2]| list[warm.index()].load(Ordering::Relaxed) > 0;
+        Order::new(order.get() + lists.iter().position(has)? as u8)
+    }
+
+    /// One block more on a list. Only for the owner of the zone (P1).
+    pub(crate) fn count_added(&self, which: Which) {
+        let count = self.list(which);
+        // relaxed: for the load see `count`; nothing else is published with this number (R4).
+        count.store(count.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+    }
+
+    /// One block less on a list. Only for the owner of the zone (P1).
+    pub(crate) fn count_taken(&self, which: Which) {
+        let count = self.list(which);
+        // relaxed: for the load see `count`; nothing else is published with this number (R4).
+        count.store(count.load(Ordering::Relaxed) - 1, Ordering::Relaxed);
+    }
+
+    /// One pageblock more of a type. Only for the owner of the zone (P1).
+    pub(crate) fn pageblock_added(&self, migratetype: Migratetype) {
+        let count = &self.pageblocks[migratetype.index()];
+        // relaxed: for the load see `count`; nothing else is published with this number (R4).
+        count.store(count.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+    }
+
+    /// One pageblock less of a type. Only for the owner of the zone (P1).
+    pub(crate) fn pageblock_taken(&self, migratetype: Migratetype) {
+        let count = &self.pageblocks[migratetype.index()];
+        // relaxed: for the load see `count`; nothing else is published with this number (R4).
+        count.store(count.load(Ordering::Relaxed) - 1, Ordering::Relaxed);
+    }
+
+    /// One mixing more. Only for the owner of the zone (P1).
+    pub(crate) fn mixing_added(&self) {
+        // relaxed: for the load see `count`; nothing else is published with this number (R4).
+        self.mixings.store(self.mixings.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+    }
+
+    fn list(&self, which: Which) -> &AtomicU32 {
+        &self.blocks[slot(which.order, which.migratetype)][which.warm.index()]
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    const MOVABLE: Migratetype = Migratetype::Movable;
+
+    fn which(warm: Warm) -> Which {
+        Which { order: Order::PAGEBLOCK, migratetype: MOVABLE, warm }
+    }
+
+    #[test]
+    fn warm_and_untouched_blocks_are_counted_apart_and_read_together() {
+        let published = Published::new();
+        for warm in [Warm::Resident, Warm::Untouched, Warm::Untouched] {
+            published.count_added(which(warm));
+        }
+        assert_eq!(Warm::ALL.map(|warm| published.count(which(warm))), [1, 2]);
+        assert_eq!(published.free_blocks(Order::PAGEBLOCK, MOVABLE), 3);
+        published.count_taken(which(Warm::Resident));
+        assert_eq!(Warm::ALL.map(|warm| published.count(which(warm))), [0, 2]);
+    }
+
+    #[test]
+    fn what_is_read_adds_up() {
+        let published = Published::new();
+        published.count_added(which(Warm::Resident));
+        published.count_added(Which { order: Order::ZERO, ..which(Warm::Untouched) });
+        published.pageblock_added(MOVABLE);
+        let mut counts = published.read();
+        assert_eq!(counts.free_frames(), 513);
+        counts.add(&published.read());
+        assert_eq!((counts.free_frames(), counts.pageblocks[MOVABLE.index()]), (1026, 2));
+        assert_eq!(counts.blocks_by_order()[usize::from(Order::PAGEBLOCK.get())], 2);
+    }
+}
