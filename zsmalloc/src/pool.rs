@@ -404,9 +404,12 @@ impl Pool {
 
     /// Gives back what classes that have become small no longer need for their zspages' numbers.
     pub(crate) fn shrink_positions(&self, class: &Class) {
-        let bytes = self.lock(class).fullness.shrink() as u64;
-        // relaxed: a total.
-        self.counters.position_bytes.fetch_sub(bytes, Ordering::Relaxed);
+        let mut state = self.lock(class);
+        if let bytes @ 1.. = state.fullness.shrink() {
+            state.operations += 1;
+            // relaxed: a total.
+            self.counters.position_bytes.fetch_sub(bytes as u64, Ordering::Relaxed);
+        }
     }
 
     /// True when `frames` more touched frames would exceed the limit.
