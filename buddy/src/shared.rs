@@ -60,6 +60,11 @@ impl SharedZone {
         self.lock().alloc_run(frames, migratetype)
     }
 
+    /// See [`Zone::alloc_hole`].
+    pub fn alloc_hole(&self, frames: u32, migratetype: Migratetype) -> Result<Pfn, AllocError> {
+        self.lock().alloc_hole(frames, migratetype)
+    }
+
     /// See [`Zone::free`].
     pub fn free(&self, pfn: Pfn, order: Order, warm: Warm) -> Result<(), FreeError> {
         self.lock().free(pfn, order, warm)

@@ -132,6 +132,21 @@ impl Zone {
         Ok(block.pfn)
     }
 
+    /// Allocates a run as [`Zone::alloc_run`] does, but only from a free block that is smaller than
+    /// a pageblock: what else is in its pageblock is in use.
+    pub fn alloc_hole(&mut self, frames: u32, migratetype: Migratetype) -> Result<Pfn, AllocError> {
+        let order = Order::holding(frames).ok_or(AllocError::BadLength { frames })?;
+        if migratetype == Migratetype::Isolate {
+            return Err(AllocError::Isolated);
+        }
+        let smallest = |warm| self.lists.smallest(order, migratetype, warm);
+        let is_hole = |block: &FreeBlock| block.order < Order::PAGEBLOCK;
+        let block = Warm::ALL.into_iter().find_map(|warm| smallest(warm).filter(is_hole));
+        let block = block.ok_or(AllocError::NoFreeRun { order })?;
+        self.carve(block, order, frames, migratetype);
+        Ok(block.pfn)
+    }
+
     /// Frees a block of 2^order frames: a run of that length.
     pub fn free(&mut self, pfn: Pfn, order: Order, warm: Warm) -> Result<(), FreeError> {
         self.free_run(pfn, order.frames(), warm)

@@ -44,6 +44,7 @@ mod descriptor_heap;
 mod design;
 mod entries;
 mod error;
+mod evacuate;
 mod free;
 mod fullness;
 mod geometry;
@@ -69,6 +70,7 @@ pub use cell::{CellGuard, Content};
 pub use check::{PoolCheck, PoolDefect};
 pub use design::{LockDesign, Release};
 pub use error::{AllocError, ForeignHandle, MemoryError, StaleHandle, StaleLeaf};
+pub use evacuate::Evacuation;
 pub use fullness::GROUPS;
 pub use geometry::{
     CLASSES, ChainSize, ClassIndex, Geometry, OBJECTS_MAX, Rule, SIZE_MAX, SIZE_MIN, Shape,

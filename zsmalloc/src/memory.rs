@@ -29,6 +29,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use buddy::{FreedRun, Order, Pfn, Warm};
 use host::faults::{self, Operation};
+use host::sync::MutexGuard;
 use host::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use host::{
     Arena, ClaimError, FailureInjector, HostError, NUMBERED_FRAMES_MIN, Run, Table, limits,
@@ -96,7 +97,7 @@ struct Apart<T>(T);
 /// See the module documentation.
 pub struct Memory {
     pub(crate) arena: Arena,
-    zones: Zones,
+    pub(crate) zones: Zones,
     /// The descriptor of the zspage that starts at a frame.
     owners: Table<AtomicU32>,
     pub(crate) descriptors: DescriptorHeap,
@@ -106,6 +107,8 @@ pub struct Memory {
     /// The pools there are, for the worker.
     pools: Mutex<Vec<Weak<Pool>>>,
     pub(crate) worker: Worker,
+    /// Held while pageblocks are isolated: a release would not see what is free in them.
+    isolating: host::sync::Mutex<()>,
     faults: Option<Arc<FailureInjector>>,
 }
 
@@ -144,6 +147,7 @@ impl Memory {
             free_held: Apart(AtomicU64::new(0)),
             pool_ids: AtomicU32::new(0),
             pools: Mutex::default(),
+            isolating: host::sync::Mutex::new(()),
             worker: Worker::new(config.limit_bytes, config.worker, faults.clone()),
             faults,
         }))
@@ -231,6 +235,7 @@ impl Memory {
     /// the bytes returned.
     pub fn release(&self, keep: u64) -> u64 {
         self.leaves.release();
+        let _turn = self.turn_to_isolate();
         let mut returned = 0;
         loop {
             let excess = self.free_bytes_held().saturating_sub(keep);
@@ -253,9 +258,17 @@ impl Memory {
         returned * host::PAGE_SIZE as u64
     }
 
-    /// Has the free frames returned to the system: by the worker, where there is one, or at once.
+    /// The turn to isolate pageblocks; or to see all that is free. It guards no data, so a panic of
+    /// its last holder's leaves nothing half-done.
+    pub(crate) fn turn_to_isolate(&self) -> MutexGuard<'_, ()> {
+        self.isolating.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Has sparse pageblocks evacuated and the free frames returned to the system: by the worker,
+    /// where there is one, or at once.
     pub(crate) fn release_soon(self: &Arc<Memory>) {
         if !self.worker.release_now(self) {
+            self.evacuate();
             self.release(0);
         }
     }
@@ -289,9 +302,22 @@ impl Memory {
 
     /// Compacts the pools that are at rest; false while one is in use.
     pub(crate) fn compact_at_rest(&self) -> bool {
-        let pools = self.pools.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let settled = |settled: bool, pool: Arc<Pool>| pool.compact_at_rest() && settled;
-        pools.iter().filter_map(Weak::upgrade).fold(true, settled)
+        self.pools().into_iter().fold(true, settled)
+    }
+
+    /// The pools there are.
+    pub(crate) fn pools(&self) -> Vec<Arc<Pool>> {
+        let pools = self.pools.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        pools.iter().filter_map(Weak::upgrade).collect()
+    }
+
+    /// The id of the pool whose zspage starts at a frame, if one does.
+    pub(crate) fn pool_id_at(&self, pfn: u32) -> Option<u32> {
+        // While it is held no descriptor is freed: what a frame names is a descriptor.
+        let _held = self.descriptors.hold();
+        let id = self.owner_at(pfn)?;
+        Some(self.descriptors.header(id).pool())
     }
 
     /// A run of contiguous frames for a shard, and how many of them are resident already.
@@ -299,13 +325,28 @@ impl Memory {
         let refused = |_| AllocError::OutOfFrames;
         faults::guard(self.faults.as_deref(), Operation::Frames).map_err(refused)?;
         let pfn = self.zones.alloc_run(shard, frames)?;
-        let run = self.claim(pfn, frames).ok_or(AllocError::OutOfFrames)?;
+        self.own_run(pfn, frames).ok_or(AllocError::OutOfFrames)
+    }
+
+    /// A run of frames whose first `alloc` finds.
+    pub(crate) fn take_found_run(
+        &self,
+        frames: u32,
+        alloc: impl FnOnce(u32) -> Option<Pfn>,
+    ) -> Option<(Run, u32)> {
+        faults::guard(self.faults.as_deref(), Operation::Frames).ok()?;
+        self.own_run(alloc(frames)?, frames)
+    }
+
+    /// Claims what the zone handed out; and how many of the frames are resident.
+    fn own_run(&self, pfn: Pfn, frames: u32) -> Option<(Run, u32)> {
+        let run = self.claim(pfn, frames)?;
         let first = pfn.get() as usize;
         self.owners.touch(first..first + 1);
         let resident = self.arena.resident_in(run.pfn(), frames);
         // relaxed: the frames counted are this thread's.
         self.free_held.0.fetch_sub(u64::from(resident), Ordering::Relaxed);
-        Ok((run, resident))
+        Some((run, resident))
     }
 
     /// Claims what the zone handed out. A frame in use means that the zone was wrong: the run is

@@ -19,6 +19,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use buddy::Pfn;
 use host::Run;
 use host::sync::atomic::Ordering;
 
@@ -92,6 +93,16 @@ impl Memory {
 }
 
 impl Frames {
+    /// Frames whose first `alloc` finds; `None` where it finds none.
+    pub(crate) fn of(
+        memory: &Arc<Memory>,
+        frames: u32,
+        alloc: impl FnOnce(u32) -> Option<Pfn>,
+    ) -> Option<Frames> {
+        let (run, resident) = memory.take_found_run(frames, alloc)?;
+        Some(Frames { memory: Arc::clone(memory), run: Some(run), resident })
+    }
+
     /// The number of the first; `None` for frames that a zspage has taken.
     pub fn pfn(&self) -> Option<u32> {
         self.run.as_ref().map(Run::pfn)

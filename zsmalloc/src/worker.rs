@@ -3,7 +3,8 @@
 //! ```text
 //!   objects were freed      -- at rest for a tick -->   the pool is compacted
 //!   free frames > limit/32  ------- 1 s ----------->    released down to limit/64
-//!   a pool was compacted    ----------------------->    all free frames released
+//!   a pool was compacted    ----------------------->    sparse pageblocks evacuated, and all free
+//!                                                       frames released
 //! ```
 //!
 //! The thread is started by the first free that has work for it, sleeps while there is none, and
@@ -204,7 +205,7 @@ fn run(shared: &Shared, memory: &Weak<Memory>, keep: u64) {
     }
 }
 
-fn work(shared: &Shared, memory: &Memory, due: Due) {
+fn work(shared: &Shared, memory: &Arc<Memory>, due: Due) {
     // First, so that whatever comes of the rest, frees from here on ask for the next release.
     if due.release.is_some() {
         // relaxed: a hint.
@@ -214,6 +215,9 @@ fn work(shared: &Shared, memory: &Memory, due: Due) {
         shared.lock().stirred = true;
     }
     if let Some(keep) = due.release {
+        if keep == 0 {
+            memory.evacuate();
+        }
         memory.release(keep);
     }
 }

@@ -51,12 +51,38 @@ impl Zones {
     /// A run of frames, from the zone of `shard` if it has one.
     pub(crate) fn alloc_run(&self, shard: usize, frames: u32) -> Result<Pfn, AllocError> {
         let count = self.zones.len();
-        let from = |zone: usize| {
-            let pfn = self.zones[zone].0.alloc_run(frames, Migratetype::Movable).ok()?;
-            Some(Pfn::new(pfn.get() + zone as u32 * self.each))
-        };
         let zones = (0..count).map(|turn| (shard + turn) % count);
-        zones.into_iter().find_map(from).ok_or(AllocError::OutOfFrames)
+        zones
+            .into_iter()
+            .find_map(|zone| self.alloc_in(zone, frames))
+            .ok_or(AllocError::OutOfFrames)
+    }
+
+    /// How many zones there are.
+    pub(crate) fn count(&self) -> usize {
+        self.zones.len()
+    }
+
+    /// One of them; its numbers start at 0.
+    pub(crate) fn get(&self, zone: usize) -> &SharedZone {
+        &self.zones[zone].0
+    }
+
+    /// The number of a zone's first frame in the arena.
+    pub(crate) fn base(&self, zone: usize) -> u32 {
+        zone as u32 * self.each
+    }
+
+    /// A run of frames of one zone.
+    pub(crate) fn alloc_in(&self, zone: usize, frames: u32) -> Option<Pfn> {
+        let pfn = self.get(zone).alloc_run(frames, Migratetype::Movable).ok()?;
+        Some(Pfn::new(self.base(zone) + pfn.get()))
+    }
+
+    /// A run of frames between others of one zone.
+    pub(crate) fn alloc_hole(&self, zone: usize, frames: u32) -> Option<Pfn> {
+        let pfn = self.get(zone).alloc_hole(frames, Migratetype::Movable).ok()?;
+        Some(Pfn::new(self.base(zone) + pfn.get()))
     }
 
     /// Frees runs, all of a zone's in one hold of its lock.
@@ -72,7 +98,7 @@ impl Zones {
     }
 
     fn free_in(&self, zone: usize, runs: &[FreedRun]) {
-        let base = zone as u32 * self.each;
+        let base = self.base(zone);
         let inside = |run: &FreedRun| FreedRun { pfn: Pfn::new(run.pfn.get() - base), ..*run };
         let freed = self.zones[zone].0.free_runs(runs.iter().map(inside));
         debug_assert!(freed.is_ok(), "the zone handed these runs out: {freed:?}");

@@ -310,6 +310,7 @@ fn keep(world: &World) {
             }
             _ => {
                 pool.compact();
+                pool.memory().evacuate();
             }
         }
     }
