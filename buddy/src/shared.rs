@@ -65,6 +65,11 @@ impl SharedZone {
         self.lock().alloc_hole(frames, migratetype)
     }
 
+    /// See [`Zone::alloc_warm`].
+    pub fn alloc_warm(&self, frames: u32, migratetype: Migratetype) -> Result<Pfn, AllocError> {
+        self.lock().alloc_warm(frames, migratetype)
+    }
+
     /// See [`Zone::free`].
     pub fn free(&self, pfn: Pfn, order: Order, warm: Warm) -> Result<(), FreeError> {
         self.lock().free(pfn, order, warm)

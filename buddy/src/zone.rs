@@ -135,14 +135,29 @@ impl Zone {
     /// Allocates a run as [`Zone::alloc_run`] does, but only from a free block that is smaller than
     /// a pageblock: what else is in its pageblock is in use.
     pub fn alloc_hole(&mut self, frames: u32, migratetype: Migratetype) -> Result<Pfn, AllocError> {
+        let is_hole = |block: &FreeBlock| block.order < Order::PAGEBLOCK;
+        self.alloc_of_own(frames, migratetype, &Warm::ALL, is_hole)
+    }
+
+    /// Allocates a run as [`Zone::alloc_run`] does, but only from a warm free block of its own type.
+    pub fn alloc_warm(&mut self, frames: u32, migratetype: Migratetype) -> Result<Pfn, AllocError> {
+        self.alloc_of_own(frames, migratetype, &[Warm::Resident], |_| true)
+    }
+
+    /// Allocates from the free blocks of the type itself, if the smallest that holds the run suits.
+    fn alloc_of_own(
+        &mut self,
+        frames: u32,
+        migratetype: Migratetype,
+        warmth: &[Warm],
+        suits: impl Fn(&FreeBlock) -> bool,
+    ) -> Result<Pfn, AllocError> {
         let order = Order::holding(frames).ok_or(AllocError::BadLength { frames })?;
         if migratetype == Migratetype::Isolate {
             return Err(AllocError::Isolated);
         }
-        let smallest = |warm| self.lists.smallest(order, migratetype, warm);
-        let is_hole = |block: &FreeBlock| block.order < Order::PAGEBLOCK;
-        let block = Warm::ALL.into_iter().find_map(|warm| smallest(warm).filter(is_hole));
-        let block = block.ok_or(AllocError::NoFreeRun { order })?;
+        let smallest = |&warm| self.lists.smallest(order, migratetype, warm).filter(&suits);
+        let block = warmth.iter().find_map(smallest).ok_or(AllocError::NoFreeRun { order })?;
         self.carve(block, order, frames, migratetype);
         Ok(block.pfn)
     }

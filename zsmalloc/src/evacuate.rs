@@ -35,7 +35,7 @@ use crate::pool::Pool;
 /// Frames in use in a sparse pageblock, at most.
 const SPARSE_FRAMES: u32 = PAGEBLOCK_FRAMES / 2;
 /// Pageblocks isolated together: nobody can allocate from their holes meanwhile.
-const ISOLATED_AT_ONCE: usize = 32; // 64 MiB
+const ISOLATED_AT_ONCE: usize = 2; // 4 MiB
 /// Pageblocks looked at in one hold of the zone's lock.
 const LOOKS_AT_ONCE: u32 = 512;
 

@@ -30,7 +30,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use buddy::{FreedRun, Order, Pfn, Warm};
 use host::faults::{self, Operation};
 use host::sync::MutexGuard;
-use host::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use host::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use host::{
     Arena, ClaimError, FailureInjector, HostError, NUMBERED_FRAMES_MIN, Run, Table, limits,
 };
@@ -54,7 +54,9 @@ const FALLBACK_BYTES: u64 = 1 << 30;
 /// Free blocks that a release takes out of the zone at once.
 const BLOCKS_AT_ONCE: usize = 512;
 /// And frames, but for the last block: what is being returned, nobody can allocate.
-const FRAMES_AT_ONCE: u64 = 1 << 14; // 64 MiB
+const FRAMES_AT_ONCE: u64 = 1 << 10; // 4 MiB
+/// Free bytes held from which on other shards' are looked for: as little as a release bothers for.
+const WARM_MIN: u64 = 1 << 20;
 /// Runs given back under one hold of the zone's lock.
 const RUNS_AT_ONCE: usize = 32;
 const _: () = assert!(ARENA_FRAMES_MAX.is_power_of_two(), "a PFN fits its field exactly");
@@ -109,6 +111,8 @@ pub struct Memory {
     pub(crate) worker: Worker,
     /// Held while pageblocks are isolated: a release would not see what is free in them.
     isolating: host::sync::Mutex<()>,
+    /// Sparse pageblocks are not to be evacuated.
+    stays: AtomicBool,
     faults: Option<Arc<FailureInjector>>,
 }
 
@@ -148,6 +152,7 @@ impl Memory {
             pool_ids: AtomicU32::new(0),
             pools: Mutex::default(),
             isolating: host::sync::Mutex::new(()),
+            stays: AtomicBool::new(false),
             worker: Worker::new(config.limit_bytes, config.worker, faults.clone()),
             faults,
         }))
@@ -264,12 +269,27 @@ impl Memory {
         self.isolating.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Whether compaction has sparse pageblocks evacuated, as it has from the beginning: for
+    /// comparison. [`Memory::evacuate`] does it either way.
+    pub fn set_evacuation(&self, evacuation: bool) {
+        // relaxed: an independent value, read by later compactions.
+        self.stays.store(!evacuation, Ordering::Relaxed);
+    }
+
+    /// Evacuates sparse pageblocks and returns all free frames.
+    pub(crate) fn give_back_whole(self: &Arc<Memory>) {
+        // relaxed: an independent value.
+        if !self.stays.load(Ordering::Relaxed) {
+            self.evacuate();
+        }
+        self.release(0);
+    }
+
     /// Has sparse pageblocks evacuated and the free frames returned to the system: by the worker,
     /// where there is one, or at once.
     pub(crate) fn release_soon(self: &Arc<Memory>) {
         if !self.worker.release_now(self) {
-            self.evacuate();
-            self.release(0);
+            self.give_back_whole();
         }
     }
 
@@ -324,7 +344,7 @@ impl Memory {
     pub(crate) fn take_run(&self, shard: usize, frames: u32) -> Result<(Run, u32), AllocError> {
         let refused = |_| AllocError::OutOfFrames;
         faults::guard(self.faults.as_deref(), Operation::Frames).map_err(refused)?;
-        let pfn = self.zones.alloc_run(shard, frames)?;
+        let pfn = self.zones.alloc_run(shard, frames, self.free_bytes_held() >= WARM_MIN)?;
         self.own_run(pfn, frames).ok_or(AllocError::OutOfFrames)
     }
 

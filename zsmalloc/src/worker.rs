@@ -2,10 +2,14 @@
 //!
 //! ```text
 //!   objects were freed      -- at rest for a tick -->   the pool is compacted
-//!   free frames > limit/32  ------- 1 s ----------->    released down to limit/64
+//!   free frames > bound     ------- 1 s ----------->    released down to half of it
 //!   a pool was compacted    ----------------------->    sparse pageblocks evacuated, and all free
 //!                                                       frames released
 //! ```
+//!
+//! The bound is 1/32 of the limit, or 1/128 of what is resident where that is less: free frames
+//! between zspages, too short for the next one, would otherwise pile up to a share of a limit that
+//! is far away.
 //!
 //! The thread is started by the first free that has work for it, sleeps while there is none, and
 //! ends with the memory: it holds no strong reference while it sleeps. A pool in use is left alone:
@@ -26,10 +30,10 @@ use host::faults::{Operation, guard};
 
 use crate::memory::Memory;
 
-/// Free frames above limit / this are given back.
-const RELEASE_ABOVE_DIVISOR: u64 = 32;
-/// A release stops at limit / this.
-const RELEASE_TO_DIVISOR: u64 = 64;
+/// Free frames above limit / this are given back,
+const LIMIT_DIVISOR: u64 = 32;
+/// or above resident bytes / this.
+const RESIDENT_DIVISOR: u64 = 128;
 /// Never bothers for less than this, in bytes.
 const RELEASE_MIN: u64 = 1 << 20;
 /// How often the worker looks while there is work; a pool without a change between two looks is at
@@ -42,8 +46,7 @@ const RELEASE_TICKS: u32 = 4; // 1 s
 pub(crate) struct Worker {
     /// False: no thread is ever started.
     allowed: bool,
-    above: u64,
-    keep: u64,
+    limit_bytes: u64,
     shared: Arc<Shared>,
     faults: Option<Arc<FailureInjector>>,
 }
@@ -107,8 +110,7 @@ impl Worker {
         Worker {
             // A thread of the system's is none of loom's.
             allowed: allowed && !cfg!(loom),
-            above: (limit_bytes / RELEASE_ABOVE_DIVISOR).max(RELEASE_MIN),
-            keep: limit_bytes / RELEASE_TO_DIVISOR,
+            limit_bytes,
             shared: Arc::default(),
             faults,
         }
@@ -128,7 +130,7 @@ impl Worker {
         // to the next release.
         let asked = &self.shared.releasing;
         if self.allowed
-            && free_held > self.above
+            && free_held > bound(self.limit_bytes, memory)
             && !asked.load(Ordering::Relaxed)
             && !asked.swap(true, Ordering::Relaxed)
         {
@@ -176,10 +178,10 @@ impl Worker {
             return false;
         }
         let shared = Arc::clone(&self.shared);
-        let keep = self.keep;
+        let limit_bytes = self.limit_bytes;
         std::thread::Builder::new()
             .name("ramfold-worker".into())
-            .spawn(move || run(&shared, &memory, keep))
+            .spawn(move || run(&shared, &memory, limit_bytes))
             .is_ok()
     }
 }
@@ -194,18 +196,31 @@ impl Drop for Worker {
 /// What is due at a tick.
 struct Due {
     compact: bool,
-    /// Bytes of free frames to keep.
-    release: Option<u64>,
+    release: Option<Kept>,
 }
 
-fn run(shared: &Shared, memory: &Weak<Memory>, keep: u64) {
-    while let Some(due) = wait(shared, keep) {
+/// What a release leaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kept {
+    Nothing,
+    /// Half of the bound.
+    Half,
+}
+
+/// Bytes of free frames that may be held.
+fn bound(limit_bytes: u64, memory: &Memory) -> u64 {
+    let resident = memory.arena.resident_frames() * host::PAGE_SIZE as u64;
+    (limit_bytes / LIMIT_DIVISOR).min(resident / RESIDENT_DIVISOR).max(RELEASE_MIN)
+}
+
+fn run(shared: &Shared, memory: &Weak<Memory>, limit_bytes: u64) {
+    while let Some(due) = wait(shared) {
         let Some(memory) = memory.upgrade() else { return };
-        shared.survive(|| work(shared, &memory, due));
+        shared.survive(|| work(shared, &memory, due, limit_bytes));
     }
 }
 
-fn work(shared: &Shared, memory: &Arc<Memory>, due: Due) {
+fn work(shared: &Shared, memory: &Arc<Memory>, due: Due, limit_bytes: u64) {
     // First, so that whatever comes of the rest, frees from here on ask for the next release.
     if due.release.is_some() {
         // relaxed: a hint.
@@ -214,16 +229,15 @@ fn work(shared: &Shared, memory: &Arc<Memory>, due: Due) {
     if due.compact && !memory.compact_at_rest() {
         shared.lock().stirred = true;
     }
-    if let Some(keep) = due.release {
-        if keep == 0 {
-            memory.evacuate();
-        }
-        memory.release(keep);
+    match due.release {
+        Some(Kept::Nothing) => memory.give_back_whole(),
+        Some(Kept::Half) => drop(memory.release(bound(limit_bytes, memory) / 2)),
+        None => {}
     }
 }
 
 /// Sleeps until there is work, and a tick more; `None` when the memory is gone.
-fn wait(shared: &Shared, keep: u64) -> Option<Due> {
+fn wait(shared: &Shared) -> Option<Due> {
     let idle = |state: &mut State| {
         !(state.stirred || state.release_in.is_some() || state.release_now || state.stop)
     };
@@ -237,7 +251,7 @@ fn wait(shared: &Shared, keep: u64) -> Option<Due> {
         return None;
     }
     if std::mem::take(&mut state.release_now) {
-        return Some(Due { compact: false, release: Some(0) });
+        return Some(Due { compact: false, release: Some(Kept::Nothing) });
     }
     let compact = std::mem::take(&mut state.stirred);
     state.release_in = state.release_in.map(|ticks| ticks - 1);
@@ -245,7 +259,7 @@ fn wait(shared: &Shared, keep: u64) -> Option<Due> {
     if release {
         state.release_in = None;
     }
-    Some(Due { compact, release: release.then_some(keep) })
+    Some(Due { compact, release: release.then_some(Kept::Half) })
 }
 
 #[cfg(all(test, not(loom)))]

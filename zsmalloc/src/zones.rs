@@ -48,13 +48,24 @@ impl Zones {
         Zones { zones, each }
     }
 
-    /// A run of frames, from the zone of `shard` if it has one.
-    pub(crate) fn alloc_run(&self, shard: usize, frames: u32) -> Result<Pfn, AllocError> {
+    /// A run of frames, from the zone of `shard` if it has one. Where frames are held `warm` that
+    /// are free, those of the others go before untouched ones of its own: no CPU's frames pile up
+    /// because another one allocates.
+    pub(crate) fn alloc_run(
+        &self,
+        shard: usize,
+        frames: u32,
+        warm: bool,
+    ) -> Result<Pfn, AllocError> {
         let count = self.zones.len();
-        let zones = (0..count).map(|turn| (shard + turn) % count);
-        zones
-            .into_iter()
-            .find_map(|zone| self.alloc_in(zone, frames))
+        let mut zones = (0..count).map(|turn| (shard + turn) % count);
+        let held = |zone| {
+            let pfn = self.get(zone).alloc_warm(frames, Migratetype::Movable).ok()?;
+            Some(Pfn::new(self.base(zone) + pfn.get()))
+        };
+        let found = if warm && count > 1 { zones.clone().find_map(held) } else { None };
+        found
+            .or_else(|| zones.find_map(|zone| self.alloc_in(zone, frames)))
             .ok_or(AllocError::OutOfFrames)
     }
 
@@ -162,7 +173,7 @@ mod tests {
             let zones = Zones::new(frames);
             let mut runs = Vec::new();
             for shard in (0..5).cycle() {
-                match zones.alloc_run(shard, 512) {
+                match zones.alloc_run(shard, 512, shard % 2 == 0) {
                     Ok(pfn) => runs.push(freed(pfn, 512)),
                     Err(error) => {
                         assert_eq!(error, AllocError::OutOfFrames);

@@ -126,7 +126,8 @@ impl Bench<'_> {
         for &algorithm in &self.options.algorithm {
             for &rule in &self.options.rule {
                 for &chain_order in &self.options.chain_order {
-                    let shape = ours::Shape { algorithm, chain_order, rule, slots: plan.slots() };
+                    let (slots, evacuation) = (plan.slots(), true);
+                    let shape = ours::Shape { algorithm, chain_order, rule, slots, evacuation };
                     let mut row = self.key(ours::NAME, algorithm, plan, run);
                     trial::ours(shape, plan, self.corpus, &mut row)?;
                     self.runs.push(row);

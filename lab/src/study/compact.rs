@@ -11,8 +11,11 @@
 //! ```
 //!
 //! `compact_ms` ends when the frames are free: the kernel's are then its page allocator's, ours the
-//! zone's. `returned_ms` is when the system has ours back, from the worker. `used_over` is resident
-//! object bytes over compressed bytes, less one; all frames of the kernel's zspages are resident.
+//! zone's. `returned_ms` is when the system has ours back, from the worker, which evacuates sparse
+//! pageblocks first (`evacuation`); `returned_gb_per_s` is all that the system has back, in that
+//! time. `used_over` is resident object bytes over compressed bytes, less one; all frames of the
+//! kernel's zspages are resident. `held_over` is the same with free frames that are still resident,
+//! when the memory is back: the arena's resident bytes.
 //! The pages left are the same for every store of a run, and a write puts a page drawn from them
 //! into one of them: their number never changes, their compressed bytes hardly.
 //!
@@ -54,6 +57,12 @@ struct Options {
     #[arg(long, value_name = "N[,N]", value_delimiter = ',', default_value = "0,2",
           value_parser = clap::value_parser!(u32).range(0..=64))]
     busy: Vec<u32>,
+    /// Requests per second of all busy threads together [default: as many as they can]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pace: Option<u32>,
+    /// Whether compaction evacuates sparse pageblocks: on, off; ours only
+    #[arg(long, value_name = "WHETHER[,WHETHER]", value_delimiter = ',', default_value = "on")]
+    evacuation: Vec<Switch>,
     /// Chain order of our disk
     #[arg(long, value_name = "N", default_value = "3",
           value_parser = clap::value_parser!(u32).range(0..=4))]
@@ -64,6 +73,22 @@ struct Options {
     /// Use the first N MiB of the corpus [default: all of it]
     #[arg(long, value_name = "N")]
     mib: Option<u64>,
+}
+
+/// On or off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Switch {
+    On,
+    Off,
+}
+
+impl Switch {
+    fn name(self) -> &'static str {
+        match self {
+            Switch::On => "on",
+            Switch::Off => "off",
+        }
+    }
 }
 
 const SYNTHETIC_BYTES: u64 = 256 << 20;
@@ -81,7 +106,7 @@ fn run(matches: &ArgMatches, lab: &Lab) -> Result<Report, LabError> {
     let pages = options.mib.map_or(Ok(corpus.pages().min(most)), |mib| corpus.pages_in(mib))?;
     let mut notes = Vec::new();
     let peer = lab.kernel_peer(&mut notes);
-    let stores = options.busy.len() + usize::from(peer.is_some());
+    let stores = options.busy.len() * options.evacuation.len() + usize::from(peer.is_some());
     let bar = lab.progress(lab.runs() as usize * options.discard.len() * stores);
     let quick = lab.quick();
     let mut bench =
@@ -98,6 +123,14 @@ fn run(matches: &ArgMatches, lab: &Lab) -> Result<Report, LabError> {
     let rows = row::medians(&runs, &KEY, &MEASURED);
     compare(&rows, &mut notes);
     Ok(Report { corpus, columns: &COLUMNS, rows, runs, notes })
+}
+
+impl Options {
+    /// What is measured of ours.
+    fn ours(&self) -> impl Iterator<Item = (&u32, &Switch)> {
+        let each = |threads| self.evacuation.iter().map(move |evacuation| (threads, evacuation));
+        self.busy.iter().flat_map(each)
+    }
 }
 
 struct Bench<'a> {
@@ -117,22 +150,29 @@ impl Bench<'_> {
         run: u32,
         notes: &mut Vec<String>,
     ) -> Result<(), LabError> {
-        for &threads in &self.options.busy {
+        for (&threads, &evacuation) in self.options.ours() {
             let mut row = self.key(ours::NAME, plan, threads, run);
-            row.set("chain_order", self.options.chain_order);
-            self.ours(plan, threads, &mut row)?;
+            row.set("chain_order", self.options.chain_order).set("evacuation", evacuation.name());
+            self.ours(plan, threads, evacuation == Switch::On, &mut row)?;
             self.runs.push(row);
             self.bar.inc(1);
         }
         self.kernel(plan, run, notes)
     }
 
-    fn ours(&self, plan: &Plan, threads: u32, row: &mut Row) -> Result<(), LabError> {
+    fn ours(
+        &self,
+        plan: &Plan,
+        threads: u32,
+        evacuation: bool,
+        row: &mut Row,
+    ) -> Result<(), LabError> {
         let shape = ours::Shape {
             algorithm: self.options.algorithm,
             chain_order: self.options.chain_order,
             rule: Rule::LeastWaste,
             slots: plan.pages,
+            evacuation,
         };
         // Its worker compacts what was at rest for half a second: not between discards and clock.
         let mut store = Ours::new(ours::disk(shape)?);
@@ -140,7 +180,8 @@ impl Bench<'_> {
             round::alone(&mut store, plan, self.corpus, row)?;
         } else {
             let without = if self.quick { QUICK_WITHOUT } else { WITHOUT };
-            round::beside(&mut store, plan, self.corpus, busy::Load { threads, without }, row)?;
+            let load = busy::Load { threads, pace: self.options.pace, without };
+            round::beside(&mut store, plan, self.corpus, load, row)?;
         }
         store.disk.check().map_err(LabError::store("check")).map(drop)
     }
@@ -169,14 +210,24 @@ impl Bench<'_> {
             .set("corpus_bytes", plan.pages * PAGE_SIZE)
             .set("discard", plan.percent)
             .set("busy", threads)
+            .set("pace", self.options.pace)
             .set("run", run);
         row
     }
 }
 
-const KEY: [&str; 7] =
-    ["store", "algorithm", "corpus", "corpus_bytes", "chain_order", "discard", "busy"];
-const MEASURED: [&str; 20] = [
+const KEY: [&str; 9] = [
+    "store",
+    "algorithm",
+    "corpus",
+    "corpus_bytes",
+    "chain_order",
+    "discard",
+    "busy",
+    "pace",
+    "evacuation",
+];
+const MEASURED: [&str; 23] = [
     "compr_data_size",
     "mem_used_before",
     "mem_used_after",
@@ -188,6 +239,9 @@ const MEASURED: [&str; 20] = [
     "compact_ms",
     "compact_ms_per_mib",
     "returned_ms",
+    "returned_bytes",
+    "returned_gb_per_s",
+    "held_over",
     "used_over_before",
     "used_over",
     "overhead_all_in",
@@ -203,7 +257,10 @@ const MEASURED: [&str; 20] = [
 fn compare(rows: &[Row], notes: &mut Vec<String>) {
     for row in rows.iter().filter(|row| row.is("store", ours::NAME)) {
         let (percent, threads) = (row.get("discard"), row.get("busy"));
-        let same = |other: &&Row| other.get("discard") == percent;
+        let alike = |other: &Row| {
+            other.is("store", kernel::NAME) || other.get("evacuation") == row.get("evacuation")
+        };
+        let same = |other: &&Row| other.get("discard") == percent && alike(other);
         let alone = |other: &&Row| other.number("busy") == Some(0.0) && same(other);
         let mut ratio = |what: String, field: &str, of: Option<f64>, to: Option<f64>| {
             let Some((a, b)) = of.zip(to) else { return };
@@ -226,19 +283,22 @@ fn compare(rows: &[Row], notes: &mut Vec<String>) {
     }
 }
 
-const COLUMNS: [Column; 17] = [
+const COLUMNS: [Column; 20] = [
     Column::new("store", "store", Format::Plain),
     Column::new("algorithm", "algorithm", Format::Plain),
     Column::new("chain_order", "order", Format::Plain),
     Column::new("discard", "discarded %", Format::Plain),
     Column::new("busy", "busy", Format::Plain),
+    Column::new("evacuation", "evacuation", Format::Plain),
     Column::new("compr_data_size", "compressed MiB", Format::Mib),
     Column::new("mem_used_before", "used before MiB", Format::Mib),
     Column::new("mem_used_after", "after MiB", Format::Mib),
     Column::new("compact_ms", "ms", Format::Fixed(2)),
     Column::new("compact_ms_per_mib", "ms/MiB freed", Format::Fixed(3)),
     Column::new("returned_ms", "returned ms", Format::Fixed(2)),
+    Column::new("returned_gb_per_s", "GB/s", Format::Fixed(2)),
     Column::new("used_over", "used over %", Format::Percent),
+    Column::new("held_over", "held over %", Format::Percent),
     Column::new("overhead_all_in", "all-in over %", Format::Percent),
     Column::new("op_us_p50", "op p50 us", Format::Fixed(2)),
     Column::new("op_us_p99", "p99 us", Format::Fixed(2)),

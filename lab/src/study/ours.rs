@@ -18,6 +18,8 @@ pub(super) struct Shape {
     pub(super) rule: Rule,
     /// Pages of the disk.
     pub(super) slots: usize,
+    /// Whether compaction evacuates sparse pageblocks.
+    pub(super) evacuation: bool,
 }
 
 impl Shape {
@@ -30,6 +32,7 @@ impl Shape {
 pub(super) fn disk(shape: Shape) -> Result<Zram, LabError> {
     let memory = MemoryConfig::for_disk(shape.bytes());
     let memory = Memory::new(memory).map_err(LabError::store(NAME))?;
+    memory.set_evacuation(shape.evacuation);
     let config = ZramConfig {
         name: "lab".to_owned(),
         disksize: shape.bytes(),

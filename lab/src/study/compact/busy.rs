@@ -33,6 +33,8 @@ const STOP: u8 = 2;
 #[derive(Clone, Copy)]
 pub(super) struct Load {
     pub(super) threads: u32,
+    /// Requests per second of all of them; as many as they can, where there is none.
+    pub(super) pace: Option<u32>,
     pub(super) without: Duration,
 }
 
@@ -56,7 +58,7 @@ pub(super) fn beside<R>(
     let (state, gate) = (AtomicU8::new(COMPACTING), Barrier::new(load.threads as usize + 1));
     thread::scope(|scope| {
         let start = |thread| {
-            let client = Client::new(disk, plan, corpus, thread, load.threads);
+            let client = Client::new(disk, plan, corpus, thread, load);
             let (state, gate) = (&state, &gate);
             scope.spawn(move || {
                 gate.wait();
@@ -86,6 +88,8 @@ struct Client<'a> {
     corpus: &'a Corpus,
     rng: Rng,
     page: Vec<u8>,
+    /// From the beginning of one request to that of the next.
+    interval: Option<Duration>,
     seen: Latencies,
 }
 
@@ -95,18 +99,24 @@ impl<'a> Client<'a> {
         plan: &'a Plan,
         corpus: &'a Corpus,
         thread: u32,
-        threads: u32,
+        load: Load,
     ) -> Client<'a> {
-        let own = (thread as usize..plan.live.len()).step_by(threads as usize);
+        let own = (thread as usize..plan.live.len()).step_by(load.threads as usize);
         let holds = own.map(|position| (position, plan.live[position])).collect();
         let seen = Latencies { holds, ..Latencies::default() };
         let rng = Rng::new(SEED, u64::from(thread));
-        Client { disk, plan, corpus, rng, page: vec![0; PAGE_SIZE], seen }
+        let interval = load.pace.map(|pace| Duration::from_secs(1) * load.threads / pace);
+        Client { disk, plan, corpus, rng, page: vec![0; PAGE_SIZE], interval, seen }
     }
 
     /// Half reads, half writes, until it is told to stop.
     fn run(mut self, state: &AtomicU8) -> Result<Latencies, LabError> {
+        let mut next = Instant::now();
         while !self.seen.holds.is_empty() {
+            if let Some(interval) = self.interval {
+                next += interval;
+                thread::sleep(next.saturating_duration_since(Instant::now()));
+            }
             // relaxed: see where it is stored.
             let before = state.load(Ordering::Relaxed);
             if before == STOP {

@@ -28,7 +28,7 @@ pub(super) fn alone(
     let after = store.count()?;
     verify(store, plan, &plan.live, corpus)?;
     report(row, &before, &after, elapsed);
-    row.set("returned_ms", returned.map(|returned| returned.as_secs_f64() * 1e3));
+    report_returned(row, &before, &after, returned);
     Ok(())
 }
 
@@ -46,10 +46,12 @@ pub(super) fn beside(
         let before = shared.count()?;
         let start = Instant::now();
         shared.disk.compact();
-        Ok((before, start.elapsed(), shared.count()?))
+        let (elapsed, after) = (start.elapsed(), shared.count()?);
+        let returned = wait_returned(shared, start);
+        Ok((before, elapsed, after, returned, shared.count()?))
     };
     let (timed, threads) = busy::beside(&shared.disk, plan, corpus, load, timed)?;
-    let (before, elapsed, after) = timed;
+    let (before, elapsed, after, returned, at_last) = timed;
     let mut holds = plan.live.clone();
     for thread in &threads {
         for &(position, page) in &thread.holds {
@@ -58,6 +60,7 @@ pub(super) fn beside(
     }
     verify(store, plan, &holds, corpus)?;
     report(row, &before, &after, elapsed);
+    report_returned(row, &before, &at_last, returned);
     let all = |which: fn(&Latencies) -> &[u32]| threads.iter().flat_map(which).copied().collect();
     percentiles(row, "", all(|latencies| &latencies.without));
     percentiles(row, "compacting_", all(|latencies| &latencies.compacting));
@@ -133,6 +136,21 @@ fn report(row: &mut Row, before: &Row, after: &Row, elapsed: Duration) {
         .set("used_over_before", over(before, "object_bytes_resident"))
         .set("used_over", over(after, "object_bytes_resident"))
         .set("overhead_all_in", over(after, "accounted_bytes"));
+}
+
+/// What the system has back, when and how fast; and what it has not.
+fn report_returned(row: &mut Row, before: &Row, at_last: &Row, returned: Option<Duration>) {
+    let held = |counted: &Row| {
+        Some(counted.number("object_bytes_resident")? + counted.number("free_bytes_held")?)
+    };
+    let bytes = held(before).zip(held(at_last)).map(|(before, after)| before - after);
+    let seconds = returned.map(|returned| returned.as_secs_f64());
+    let rate = bytes.zip(seconds).map(|(bytes, seconds)| bytes / seconds / 1e9);
+    let over = held(at_last).zip(at_last.number("compr_data_size"));
+    row.set("returned_ms", seconds.map(|seconds| seconds * 1e3))
+        .set("returned_bytes", bytes)
+        .set("returned_gb_per_s", rate)
+        .set("held_over", over.map(|(held, compressed)| held / compressed - 1.0));
 }
 
 fn percentiles(row: &mut Row, prefix: &str, mut ns: Vec<u32>) {

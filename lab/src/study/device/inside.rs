@@ -31,6 +31,7 @@ pub(super) fn run(bench: &Bench, runs: &mut Vec<Row>) -> Result<(), LabError> {
         chain_order: options.chain_order,
         rule: Rule::LeastWaste,
         slots: bench.pages.len() / PAGE_SIZE,
+        evacuation: true,
     };
     let chain = ChainSize::from_order(shape.chain_order)
         .ok_or_else(|| LabError::Usage(format!("--chain-order {}", shape.chain_order)))?;

@@ -1,0 +1,131 @@
+//! Filling and discarding, over and over: memory does not creep.
+//!
+//! ```text
+//!   cycle    fill: every page, other content each time     -> resident, the cycle's peak
+//!            discard a random 90 %, rewrite a tenth         -> resident
+//!   first cycle's peak + 3 %  >=  every later cycle's peak
+//! ```
+//!
+//! The distribution: pages of 200 to 4000 bytes of noise, the rest zeros, uniform; discards of
+//! single pages, in random order. The worker compacts and returns memory when it likes, so that a
+//! cycle meets any state of either.
+//!
+//! As long as `RAMFOLD_SOAK_SECONDS` says: 5 by default, 60 in CI, 600 for the long form.
+#![cfg(not(loom))]
+
+use std::time::{Duration, Instant};
+
+use disk::Disk;
+use zram::{Zram, ZramConfig};
+use zsmalloc::{Memory, MemoryConfig};
+
+const PAGE: u64 = 4096;
+const PAGES: u64 = 1024 << 8; // 1 GiB
+/// Of the first cycle's peak.
+const GROWTH_MAX_PERCENT: u64 = 3;
+
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    fn below(&mut self, bound: u64) -> u64 {
+        (self.next() >> 16) % bound
+    }
+}
+
+fn device() -> Zram {
+    let config = MemoryConfig {
+        arena_frames: 1 << 19,
+        entries_max: 1 << 21,
+        limit_bytes: 1 << 30,
+        worker: true,
+    };
+    let memory = Memory::new(config).expect("address space");
+    Zram::new(memory, ZramConfig::new("zram0", PAGES * PAGE)).expect("a device")
+}
+
+/// Page `page` as version `version` has it.
+fn content(page: u64, version: u64) -> Vec<u8> {
+    let mut random = Random((page << 20 | version) | 1 << 60);
+    let noise = 200 + random.below(3800) as usize;
+    let mut bytes = vec![0; PAGE as usize];
+    for word in bytes[..noise & !7].chunks_exact_mut(8) {
+        word.copy_from_slice(&random.next().to_le_bytes());
+    }
+    bytes
+}
+
+/// The versions that the pages have; 0 = discarded.
+struct Cycle<'a> {
+    zram: &'a Zram,
+    versions: Vec<u64>,
+    random: Random,
+}
+
+impl Cycle<'_> {
+    fn write(&mut self, page: u64, version: u64) {
+        self.zram.write(page * PAGE, &content(page, version)).expect("room");
+        self.versions[page as usize] = version;
+    }
+
+    /// One cycle; gives the most that was resident.
+    fn run(&mut self, version: u64) -> u64 {
+        (0..PAGES).for_each(|page| self.write(page, version));
+        let full = self.resident();
+        for page in 0..PAGES {
+            if self.random.below(10) > 0 {
+                self.zram.discard(page * PAGE, PAGE).expect("within the disk");
+                self.versions[page as usize] = 0;
+            }
+        }
+        for _ in 0..PAGES / 10 {
+            let page = self.random.below(PAGES);
+            self.write(page, version);
+        }
+        full.max(self.resident())
+    }
+
+    fn resident(&self) -> u64 {
+        self.zram.stat().resident_bytes.expect("/proc/self/smaps")
+    }
+
+    fn verify(&self) {
+        let mut read = vec![0; PAGE as usize];
+        for (page, &version) in (0..).zip(&self.versions) {
+            self.zram.read(page * PAGE, &mut read).expect("within the disk");
+            let expected =
+                if version == 0 { vec![0; PAGE as usize] } else { content(page, version) };
+            assert!(read == expected, "page {page} is not what version {version} wrote");
+        }
+        self.zram.check().expect("no defect");
+    }
+}
+
+#[test]
+fn filling_and_discarding_does_not_grow() {
+    let seconds = std::env::var("RAMFOLD_SOAK_SECONDS").ok();
+    let seconds = seconds.map_or(5, |seconds| seconds.parse().expect("a number of seconds"));
+    let end = Instant::now() + Duration::from_secs(seconds);
+    let zram = device();
+    let mut cycle =
+        Cycle { zram: &zram, versions: vec![0; PAGES as usize], random: Random(0x736F_616B) };
+    let first = cycle.run(1);
+    let most = first + first * GROWTH_MAX_PERCENT / 100;
+    let (mut peak, mut version) = (first, 1);
+    while version < 4 || Instant::now() < end {
+        version += 1;
+        peak = peak.max(cycle.run(version));
+        assert!(peak <= most, "cycle {version}: {peak} bytes resident, in the first {first}");
+        if version.is_multiple_of(8) {
+            cycle.verify();
+        }
+    }
+    cycle.verify();
+    println!("{version} cycles, first peak {first}, peak {peak} bytes");
+}
