@@ -38,6 +38,7 @@
 use crate::lists::{SLOTS, Which, slot};
 use crate::migratetype::Migratetype;
 use crate::order::{ORDERS, Order};
+use crate::pfn::PAGEBLOCK_FRAMES;
 use crate::state::Warm;
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
@@ -65,6 +66,11 @@ impl ZoneCounts {
     pub fn free_frames(&self) -> u64 {
         let frames = |orders: &[u64; ORDERS]| frames_in(orders);
         self.free_blocks.iter().map(frames).sum()
+    }
+
+    /// Frames of online pageblocks, free and in use.
+    pub fn online_frames(&self) -> u64 {
+        self.pageblocks.iter().sum::<u64>() * u64::from(PAGEBLOCK_FRAMES)
     }
 
     /// Free blocks by order, all types together: a line of buddyinfo.
@@ -209,7 +215,7 @@ mod tests {
         published.count_added(Which { order: Order::ZERO, ..which(Warm::Untouched) });
         published.pageblock_added(MOVABLE);
         let mut counts = published.read();
-        assert_eq!(counts.free_frames(), 513);
+        assert_eq!((counts.free_frames(), counts.online_frames()), (513, 512));
         counts.add(&published.read());
         assert_eq!((counts.free_frames(), counts.pageblocks[MOVABLE.index()]), (1026, 2));
         assert_eq!(counts.blocks_by_order()[usize::from(Order::PAGEBLOCK.get())], 2);

@@ -81,6 +81,9 @@ pub(crate) struct Stat {
     /// Print the table of size classes, in the kernel's columns
     #[arg(long, requires = "target")]
     pub(crate) classes: bool,
+    /// Print the free frames by migratetype and order, as the kernel's /proc/pagetypeinfo does
+    #[arg(long, requires = "target", conflicts_with = "classes")]
+    pub(crate) pagetypeinfo: bool,
     /// Print anew every so many seconds until interrupted [default: 1]
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, require_equals = true)]
     #[arg(default_missing_value = "1", value_parser = interval)]

@@ -3,6 +3,7 @@
 //! ```text
 //!   stat              {"name", .., "server": {"pid", "connections", "uris"}}
 //!   classes           {"text": the kernel's table, "rows": [{..}, ..]}
+//!   pagetypeinfo      {"text": the kernel's text, "zone": {..}}
 //!   set               "what was done"
 //!   check             {"zspages", "objects", .., "moved"}, or the defect as an error
 //! ```
@@ -18,6 +19,7 @@ use zram::Zram;
 
 use crate::attribute::Change;
 use crate::document;
+use crate::page_types;
 
 /// The disk and the server in front of it.
 pub(crate) struct Answers {
@@ -34,6 +36,7 @@ impl Answers {
         let answer = match request {
             Request::Stat => Ok(self.stat()),
             Request::Classes => Ok(document::classes(&self.device.classes())),
+            Request::Pagetypeinfo => Ok(page_types::answer(self.device.memory())),
             Request::Set { attribute, value } => {
                 Change::parse(&attribute, &value).map(|change| change.apply(&self.device).into())
             }
@@ -112,11 +115,22 @@ mod tests {
         accepted(&answers, set("mem_limit", "64K"));
         assert_eq!(answers.device.stat().mem_limit, 64 << 10);
         accepted(&answers, set("compact", "1"));
-        for request in [set("colour", "red"), set("mem_limit", "much"), Request::Pagetypeinfo] {
+        for request in [set("colour", "red"), set("mem_limit", "much")] {
             let said = format!("{request:?}");
             let answer = answers.answer(request);
             assert!(matches!(answer, Response::Error(_)), "{said} was done");
         }
+    }
+
+    #[test]
+    fn page_types_are_text_and_the_numbers_of_the_device() {
+        let answers = answers();
+        answers.device.write(0, &std::array::from_fn::<u8, 4096, _>(|at| (at / 9) as u8)).unwrap();
+        let found = accepted(&answers, Request::Pagetypeinfo);
+        assert!(found["text"].as_str().is_some_and(|text| text.starts_with("Page block order: 9")));
+        let used = answers.device.stat().mem_used_total / zsmalloc::PAGE_SIZE as u64;
+        assert_eq!(found["zone"]["allocated_frames"], used, "frames of zspages: {found}");
+        assert_eq!(found["zone"]["pageblocks_by_type"]["Movable"], 1, "{found}");
     }
 
     #[test]

@@ -5,6 +5,7 @@
 //!   command          one module per verb                             talks to the system
 //!   attribute        what `set` can change, and `control` how
 //!   document         figures as JSON, in the words of the contract
+//!   page_types       frames as the kernel's text and as JSON
 //!   output, failure  one way out for text, one for errors
 //! ```
 //!
@@ -19,6 +20,7 @@ mod control;
 mod document;
 mod failure;
 mod output;
+mod page_types;
 mod size;
 mod usage;
 

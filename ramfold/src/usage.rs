@@ -113,7 +113,7 @@ mod tests {
 
     #[test]
     fn each_mistake_is_named_on_one_line() {
-        let rows: [(&[&str], &str); 10] = [
+        let rows: [(&[&str], &str); 12] = [
             (&[], "a command is missing; it is serve, stat, set, estimate or check"),
             (&["frob"], "there is no command \"frob\"; it is serve, stat"),
             (&["serve"], "--size <SIZE> is missing; see ramfold serve --help"),
@@ -122,6 +122,8 @@ mod tests {
             (&["serve", "--sise", "1G"], "--sise is not expected here; did you mean --size?"),
             (&["serve", "--size", "-1"], "--size <SIZE>: \"-1\" is not a size"),
             (&["set", "x", "mem_limit"], "<VALUE> is missing; see ramfold set --help"),
+            (&["stat", "--pagetypeinfo"], "<TARGET> is missing; see ramfold stat --help"),
+            (&["stat", "x", "--classes", "--pagetypeinfo"], "do not go together"),
             (&["estimate"], "<FILE|--pid <PID>> is missing"),
             (&["estimate", "a", "--pid", "1"], "do not go together"),
         ];

@@ -120,6 +120,11 @@ impl Zram {
         self.slots.pool.is_settled()
     }
 
+    /// The memory whose frames the pages are in.
+    pub fn memory(&self) -> &Arc<Memory> {
+        self.slots.pool.memory()
+    }
+
     /// The pool's `classes` table.
     pub fn classes(&self) -> zsmalloc::ClassTable {
         self.slots.pool.class_table()

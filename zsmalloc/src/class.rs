@@ -40,7 +40,7 @@ pub(crate) struct Class {
     /// Words of a descriptor's body.
     words: usize,
     tenth: Tenth,
-    /// Zspages with objects and room may be in the lists: worth a look for other shards.
+    /// Zspages with objects and room may be here: worth a look for other shards.
     partial: AtomicBool,
     state: Apart<Lock<State>>,
 }

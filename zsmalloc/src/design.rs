@@ -8,9 +8,8 @@
 //! ```
 //!
 //! In the class design (study S0) the class of an object is read from its word without a lock: it
-//! never changes while the object lives. A free pins the object first, so that its zspage, which
-//! says the shard, holds still; then it takes the lock, and asks for the shard again.
-//! The hierarchical design is what went
+//! never changes while the object lives. A free pins nothing: it takes the lock that word and
+//! zspage named, and reads word, descriptor and shard again. The hierarchical design is what went
 //! before: whoever looks an object up holds the pool's lock for reading, so that nothing moves,
 //! until the class lock is held; it is the way where a word is too small to hold a class. The pool
 //! design (study S4) has one lock instead of all; its classes share a lock word.

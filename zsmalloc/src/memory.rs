@@ -219,6 +219,19 @@ impl Memory {
         host::smaps::rss_of(&ranges)
     }
 
+    /// Free blocks by order and migratetype, and pageblocks by migratetype, of all zones together:
+    /// the arena as one zone. Read without a lock, so each number is of its own moment and they
+    /// add up when nobody allocates; see [`buddy::Published`].
+    pub fn zone_counts(&self) -> buddy::ZoneCounts {
+        self.zones.counts()
+    }
+
+    /// How often a run had to be placed beside runs of the other mobility. Read without a lock;
+    /// never falls.
+    pub fn mixings(&self) -> u64 {
+        self.zones.mixings()
+    }
+
     /// Recounts the zones' lists; gives the sums.
     pub fn check_zone(&self) -> Result<buddy::ZoneCheck, buddy::ZoneDefect> {
         self.zones.check()

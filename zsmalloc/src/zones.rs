@@ -16,7 +16,7 @@
 //! Locks: one zone's at a time, inside `SharedZone`.
 
 use buddy::{FreedRun, Migratetype, Order, PAGEBLOCK_FRAMES, Pfn, SharedZone};
-use buddy::{ZoneCheck, ZoneDefect};
+use buddy::{ZoneCheck, ZoneCounts, ZoneDefect};
 
 use crate::error::AllocError;
 
@@ -143,6 +143,18 @@ impl Zones {
         self.zones.iter().map(|zone| zone.0.metadata_bytes() as u64).sum()
     }
 
+    /// What the zones publish, added up: no lock is taken.
+    pub(crate) fn counts(&self) -> ZoneCounts {
+        let mut sum = ZoneCounts::default();
+        self.zones.iter().for_each(|zone| sum.add(&zone.0.published().read()));
+        sum
+    }
+
+    /// The mixings that the zones publish, added up: no lock is taken.
+    pub(crate) fn mixings(&self) -> u64 {
+        self.zones.iter().map(|zone| zone.0.published().mixings()).sum()
+    }
+
     /// Recounts every zone; gives the sums.
     pub(crate) fn check(&self) -> Result<ZoneCheck, ZoneDefect> {
         let mut sum = ZoneCheck::default();
@@ -162,9 +174,34 @@ impl Zones {
 mod tests {
     use super::*;
     use buddy::Warm;
+    use std::sync::{Arc, mpsc};
+    use std::time::Duration;
+
+    /// Only a deadlock takes so long.
+    const HANG: Duration = Duration::from_secs(60);
 
     fn freed(pfn: Pfn, frames: u32) -> FreedRun {
         FreedRun { pfn, frames, warm: Warm::Untouched }
+    }
+
+    /// Online and free frames.
+    fn frames_in(counts: &ZoneCounts) -> (u64, u64) {
+        (counts.online_frames(), counts.free_frames())
+    }
+
+    /// An iterator of runs is asked for the next under the zone's lock, which is how to hold it.
+    #[test]
+    fn counts_are_read_while_a_zone_is_locked() {
+        let zones = Arc::new(Zones::new(5000));
+        zones.alloc_run(0, 512).expect("an empty zone has room");
+        let locked = std::iter::from_fn(|| {
+            let (zones, (send, counts)) = (Arc::clone(&zones), mpsc::channel());
+            std::thread::spawn(move || send.send((zones.counts(), zones.mixings())).is_ok());
+            let (counts, mixings) = counts.recv_timeout(HANG).expect("no lock is waited for");
+            assert_eq!((frames_in(&counts), mixings), ((512, 0), 0));
+            None
+        });
+        zones.zones[0].0.free_runs(locked).expect("nothing is freed");
     }
 
     #[test]
@@ -186,9 +223,12 @@ mod tests {
             assert!(distinct, "{frames} frames: no run overlaps the next");
             let lost = frames as usize / 512 - runs.len();
             assert!(lost < zones.zones.len(), "{frames} frames: every whole pageblock was found");
+            let online = 512 * runs.len() as u64;
+            assert_eq!(frames_in(&zones.counts()), (online, 0), "{frames} frames: all in use");
             zones.free_runs(&runs);
             let found = zones.check().expect("no defect");
-            assert_eq!((found.runs, found.free_frames), (0, 512 * runs.len() as u64));
+            assert_eq!((found.runs, found.free_frames), (0, online));
+            assert_eq!(frames_in(&zones.counts()), (online, online), "{frames} frames: all free");
         }
     }
 }

@@ -9,7 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use serde_json::Value;
-use serve::control::{self, Request};
+use serve::control::{self, ControlError, Request};
 
 use crate::args;
 use crate::failure::Failure;
@@ -43,6 +43,9 @@ fn show(args: &args::Stat) -> Result<(), Failure> {
     if args.classes {
         return classes(&path, args);
     }
+    if args.pagetypeinfo {
+        return page_types(&path, args);
+    }
     let mut stat = control::call(&path, &Request::Stat)?;
     if args.json {
         reduce(&mut stat);
@@ -64,6 +67,17 @@ fn classes(path: &Path, args: &args::Stat) -> Result<(), Failure> {
         return print_json(&table["rows"], args.watch.is_some());
     }
     print(table["text"].as_str().unwrap_or_default())
+}
+
+fn page_types(path: &Path, args: &args::Stat) -> Result<(), Failure> {
+    let found = control::call(path, &Request::Pagetypeinfo)?;
+    let (Some(text), Some(_)) = (found["text"].as_str(), found["zone"].as_object()) else {
+        return Err(ControlError::Garbled(path.to_owned()).into());
+    };
+    if args.json {
+        return print_json(&found["zone"], args.watch.is_some());
+    }
+    print(text)
 }
 
 #[cfg(test)]

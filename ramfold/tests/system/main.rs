@@ -5,6 +5,7 @@
 //!   filesystem  nbdfuse, a loop device, ext4
 //!   lifecycle   starting, stopping, dying clients, full memory
 //!   figures     what stat, set, check and estimate print
+//!   frames      what stat --pagetypeinfo prints
 //!   usage       what is refused, and in which words
 //!   rig         servers, scratch directories, tools, a bare NBD client
 //! ```
@@ -17,6 +18,7 @@
 mod clients;
 mod figures;
 mod filesystem;
+mod frames;
 mod lifecycle;
 mod rig;
 mod usage;

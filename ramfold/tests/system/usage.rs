@@ -32,6 +32,8 @@ fn commands_that_cannot_be_meant_are_refused() {
     refuses(&["serve"], &["--size"]);
     refuses(&["serve", "--size", "1G", "--frob"], &["--frob"]);
     refuses(&["set"], &["target"]);
+    refuses(&["stat", "--pagetypeinfo"], &["target", "stat --help"]);
+    refuses(&["stat", "zram0", "--pagetypeinfo", "--classes"], &["--pagetypeinfo", "--classes"]);
     refuses(&["check"], &["target"]);
     refuses(&["estimate"], &["file", "--pid"]);
 }
@@ -89,6 +91,7 @@ fn targets_that_do_not_answer_are_refused() {
     std::fs::write(&file, "").unwrap();
     for path in [missing.to_str().unwrap(), file.to_str().unwrap(), "no-such-device"] {
         refuses(&["stat", path], &[path]);
+        refuses(&["stat", path, "--pagetypeinfo"], &[path]);
         refuses(&["check", path], &[path]);
         refuses(&["set", path, "mem_limit", "1M"], &[path]);
     }

@@ -66,8 +66,8 @@ fn pin_against_compaction_with_two_levels() {
     read_against_compaction(LockDesign::Hierarchical);
 }
 
-/// Without the pin, a free would give back the slot that the object has just left. One of the two
-/// moves: each is freed, in a model of its own.
+/// Without the second look at the word, a free would give back the slot that the object has just
+/// left. One of the two moves: each is freed, in a model of its own.
 #[test]
 fn handle_free_against_compaction() {
     for first in [true, false] {
@@ -434,7 +434,7 @@ fn batch_free_against_an_allocation_that_takes_its_zspage_over() {
     });
 }
 
-/// Without frames, the slot beside an active zspage's object is found in whichever shard it is.
+/// Without frames, the slot beside an object is found in whichever shard its zspage is.
 #[test]
 fn allocation_without_frames_takes_a_slot_of_another_shard() {
     model(|| {
@@ -461,7 +461,7 @@ fn allocation_without_frames_takes_a_slot_of_another_shard() {
     });
 }
 
-/// At the limit, the slot beside an active zspage's object is found in whichever shard it is: a
+/// At the limit, the slot beside an object is found in whichever shard its zspage is: a
 /// zspage of the first shard's own would touch a frame more.
 #[test]
 fn allocation_at_the_limit_takes_a_slot_of_another_shard() {
