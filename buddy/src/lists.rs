@@ -87,15 +87,15 @@ impl Which {
 }
 
 /// All the lists of a zone.
-pub(crate) struct Lists {
+pub(crate) struct Lists<const COUNTED: bool> {
     lists: [[List; Warm::ALL.len()]; SLOTS],
     frames: u64,
     counts: Arc<Published>,
 }
 
-impl Lists {
+impl<const COUNTED: bool> Lists<COUNTED> {
     /// Empty lists, whose counts are published there.
-    pub(crate) fn new(counts: Arc<Published>) -> Lists {
+    pub(crate) fn new(counts: Arc<Published>) -> Lists<COUNTED> {
         let empty = List { head: NONE, tail: NONE };
         Lists { lists: [[empty; Warm::ALL.len()]; SLOTS], frames: 0, counts }
     }
@@ -118,19 +118,23 @@ impl Lists {
     /// The block a request would take from one list.
     pub(crate) fn first(&self, which: Which) -> Option<FreeBlock> {
         let block = |pfn| FreeBlock { pfn: Pfn::new(pfn), order: which.order, warm: which.warm };
-        (self.count(which) > 0).then(|| block(self.list(which).head))
+        (!self.is_empty(which)).then(|| block(self.list(which).head))
     }
 
     /// The first block of the smallest order from `order` on, of one type and warmth.
     pub(crate) fn smallest(&self, order: Order, mt: Migratetype, warm: Warm) -> Option<FreeBlock> {
-        let order = self.counts.smallest(order, mt, warm)?;
+        let order = if COUNTED {
+            self.counts.smallest(order, mt, warm)?
+        } else {
+            self.smallest_with_head(order, mt, warm)?
+        };
         let head = self.list(Which { order, migratetype: mt, warm }).head;
         Some(FreeBlock { pfn: Pfn::new(head), order, warm })
     }
 
     /// The other end of one list.
     pub(crate) fn last(&self, which: Which) -> Option<Pfn> {
-        (self.count(which) > 0).then(|| Pfn::new(self.list(which).tail))
+        (!self.is_empty(which)).then(|| Pfn::new(self.list(which).tail))
     }
 
     /// The block after `pfn` on its list.
@@ -175,7 +179,7 @@ impl Lists {
 
     #[inline(always)]
     fn link(&mut self, directory: &mut Directory, which: Which, pfn: Pfn, end: End) {
-        let empty = self.counts.count(which) == 0;
+        let empty = self.is_empty(which);
         let list = self.list_mut(which);
         let (head, tail) = if empty { (NONE, NONE) } else { (list.head, list.tail) };
         let (prev, next) = match end {
@@ -186,14 +190,29 @@ impl Lists {
         (links.prev, links.next) = (prev, next);
         list.join(directory, prev, pfn.get());
         list.join(directory, pfn.get(), next);
-        self.counts.count_added(which);
+        if COUNTED {
+            self.counts.count_added(which);
+        }
     }
 
     #[inline(always)]
     fn unlink(&mut self, directory: &mut Directory, which: Which, pfn: Pfn) {
         let links = directory.links(pfn);
         self.list_mut(which).join(directory, links.prev, links.next);
-        self.counts.count_taken(which);
+        if COUNTED {
+            self.counts.count_taken(which);
+        }
+    }
+
+    fn is_empty(&self, which: Which) -> bool {
+        if COUNTED { self.counts.count(which) == 0 } else { self.list(which).head == NONE }
+    }
+
+    /// What `Published::smallest` finds, where there are no counts.
+    fn smallest_with_head(&self, order: Order, mt: Migratetype, warm: Warm) -> Option<Order> {
+        let lists = &self.lists[slot(order, mt)..=slot(Order::MAX, mt)];
+        let has = |list: &[List; 2]| list[warm.index()].head != NONE;
+        Order::new(order.get() + lists.iter().position(has)? as u8)
     }
 
     fn list(&self, which: Which) -> &List {
