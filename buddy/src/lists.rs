@@ -138,9 +138,10 @@ impl<const COUNTED: bool> Lists<COUNTED> {
         Some(FreeBlock { pfn: Pfn::new(head), order, warm })
     }
 
-    /// The other end of one list.
-    pub(crate) fn last(&self, which: Which) -> Option<Pfn> {
-        (!self.is_empty(which)).then(|| Pfn::new(self.list(which).tail))
+    /// Both ends of one list, whatever its count says.
+    pub(crate) fn ends(&self, which: Which) -> [Option<Pfn>; 2] {
+        let List { head, tail } = *self.list(which);
+        [head, tail].map(|end| (end != NONE).then(|| Pfn::new(end)))
     }
 
     /// The block after `pfn` on its list.
@@ -226,6 +227,14 @@ impl<const COUNTED: bool> Lists<COUNTED> {
 
     fn list_mut(&mut self, which: Which) -> &mut List {
         &mut self.lists.as_flattened_mut()[which.number()]
+    }
+}
+
+#[cfg(test)]
+impl Lists<true> {
+    /// Damages a list.
+    pub(crate) fn set_ends(&mut self, which: Which, head: u32, tail: u32) {
+        *self.list_mut(which) = List { head, tail };
     }
 }
 
