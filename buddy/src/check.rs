@@ -179,7 +179,7 @@ impl Zone {
             return Err(which.miscounted(heads, recorded));
         }
         let mut prev = None;
-        let mut at = self.lists.first(which).map(|block| block.pfn);
+        let [mut at, last] = self.lists.ends(which);
         let mut walked = 0;
         while let Some(pfn) = at {
             walked += 1;
@@ -193,7 +193,7 @@ impl Zone {
             prev = at;
             at = self.lists.next(&self.directory, pfn);
         }
-        if walked != recorded || self.lists.last(which) != prev {
+        if walked != recorded || last != prev {
             return Err(which.miscounted(walked, recorded));
         }
         Ok(())
@@ -303,6 +303,16 @@ mod tests {
         shows(prev, ZoneDefect::BrokenLink(Pfn::new(512)));
         let next = |zone: &mut Zone| zone.directory.links_mut(Pfn::new(512)).next = 6;
         shows(next, ZoneDefect::BrokenLink(Pfn::new(6)));
+    }
+
+    #[test]
+    fn an_empty_list_with_an_end_is_found() {
+        let which = Which { order: order(9), migratetype: MOVABLE, warm: Warm::Resident };
+        let head = |zone: &mut Zone| zone.lists.set_ends(which, 512, u32::MAX);
+        shows(head, ZoneDefect::BrokenLink(Pfn::new(512)));
+        let tail = |zone: &mut Zone| zone.lists.set_ends(which, u32::MAX, 512);
+        let Which { order, migratetype, warm } = which;
+        shows(tail, ZoneDefect::ListCount { order, migratetype, warm, counted: 0, recorded: 0 });
     }
 
     #[test]

@@ -25,7 +25,7 @@ const CLAIM_ORDER: u8 = PAGEBLOCK_ORDER / 2; // 4
 /// So many frames of a pageblock make it the claimant's.
 const CLAIM_FRAMES: u32 = PAGEBLOCK_FRAMES / 2; // 256
 
-impl Zone {
+impl<const COUNTED: bool> Zone<COUNTED> {
     /// A free block of another type, for an ordinary request: claimed, else stolen.
     pub(crate) fn fallback(&mut self, order: Order, mt: Migratetype) -> Option<FreeBlock> {
         let block = self.claim(order, mt).or_else(|| self.steal(order, mt))?;

@@ -14,12 +14,13 @@
 //!
 //! * L1: a block is on exactly the list of its order, its pageblock's type and its warmth, and its
 //!   state byte says the order and the warmth.
-//! * L2: a list's count is its length; empty means count 0, and then its ends mean nothing.
+//! * L2: a list's count is its length; empty means count 0, and then its ends are none.
 //! * L3: `frames` is the number of frames in all blocks on all lists.
 
 use crate::directory::Directory;
 use crate::migratetype::Migratetype;
 use crate::order::{ORDERS, Order};
+use crate::pageblock::Links;
 use crate::pfn::Pfn;
 use crate::published::Published;
 use crate::state::{Role, State, Warm};
@@ -43,7 +44,7 @@ pub(crate) enum End {
     Tail,
 }
 
-/// The ends of one list: meaningless while its count is 0.
+/// The ends of one list: none while its count is 0.
 #[derive(Clone, Copy)]
 struct List {
     head: u32,
@@ -76,6 +77,11 @@ pub(crate) struct Which {
 }
 
 impl Which {
+    /// Which of the tables' entries is this list's: those of a slot are side by side.
+    pub(crate) const fn number(self) -> usize {
+        slot(self.order, self.migratetype) * Warm::ALL.len() + self.warm.index()
+    }
+
     /// Every list: by order, then type, then warmth.
     pub(crate) fn all() -> impl Iterator<Item = Which> {
         Order::all().flat_map(|order| {
@@ -87,15 +93,15 @@ impl Which {
 }
 
 /// All the lists of a zone.
-pub(crate) struct Lists {
+pub(crate) struct Lists<const COUNTED: bool> {
     lists: [[List; Warm::ALL.len()]; SLOTS],
     frames: u64,
     counts: Arc<Published>,
 }
 
-impl Lists {
+impl<const COUNTED: bool> Lists<COUNTED> {
     /// Empty lists, whose counts are published there.
-    pub(crate) fn new(counts: Arc<Published>) -> Lists {
+    pub(crate) fn new(counts: Arc<Published>) -> Lists<COUNTED> {
         let empty = List { head: NONE, tail: NONE };
         Lists { lists: [[empty; Warm::ALL.len()]; SLOTS], frames: 0, counts }
     }
@@ -118,19 +124,24 @@ impl Lists {
     /// The block a request would take from one list.
     pub(crate) fn first(&self, which: Which) -> Option<FreeBlock> {
         let block = |pfn| FreeBlock { pfn: Pfn::new(pfn), order: which.order, warm: which.warm };
-        (self.count(which) > 0).then(|| block(self.list(which).head))
+        (!self.is_empty(which)).then(|| block(self.list(which).head))
     }
 
     /// The first block of the smallest order from `order` on, of one type and warmth.
     pub(crate) fn smallest(&self, order: Order, mt: Migratetype, warm: Warm) -> Option<FreeBlock> {
-        let order = self.counts.smallest(order, mt, warm)?;
+        let order = if COUNTED {
+            self.counts.smallest(order, mt, warm)?
+        } else {
+            self.smallest_with_head(order, mt, warm)?
+        };
         let head = self.list(Which { order, migratetype: mt, warm }).head;
         Some(FreeBlock { pfn: Pfn::new(head), order, warm })
     }
 
-    /// The other end of one list.
-    pub(crate) fn last(&self, which: Which) -> Option<Pfn> {
-        (self.count(which) > 0).then(|| Pfn::new(self.list(which).tail))
+    /// Both ends of one list, whatever its count says.
+    pub(crate) fn ends(&self, which: Which) -> [Option<Pfn>; 2] {
+        let List { head, tail } = *self.list(which);
+        [head, tail].map(|end| (end != NONE).then(|| Pfn::new(end)))
     }
 
     /// The block after `pfn` on its list.
@@ -175,43 +186,69 @@ impl Lists {
 
     #[inline(always)]
     fn link(&mut self, directory: &mut Directory, which: Which, pfn: Pfn, end: End) {
-        let empty = self.counts.count(which) == 0;
         let list = self.list_mut(which);
-        let (head, tail) = if empty { (NONE, NONE) } else { (list.head, list.tail) };
         let (prev, next) = match end {
-            End::Head => (NONE, head),
-            End::Tail => (tail, NONE),
+            End::Head => (NONE, list.head),
+            End::Tail => (list.tail, NONE),
         };
-        let links = directory.links_mut(pfn);
-        (links.prev, links.next) = (prev, next);
-        list.join(directory, prev, pfn.get());
-        list.join(directory, pfn.get(), next);
-        self.counts.count_added(which);
+        *directory.links_mut(pfn) = Links { prev, next };
+        list.set_next(directory, prev, pfn.get());
+        list.set_prev(directory, next, pfn.get());
+        if COUNTED {
+            self.counts.count_added(which);
+        }
     }
 
     #[inline(always)]
     fn unlink(&mut self, directory: &mut Directory, which: Which, pfn: Pfn) {
-        let links = directory.links(pfn);
-        self.list_mut(which).join(directory, links.prev, links.next);
-        self.counts.count_taken(which);
+        let Links { prev, next } = directory.links(pfn);
+        let list = self.list_mut(which);
+        list.set_next(directory, prev, next);
+        list.set_prev(directory, next, prev);
+        if COUNTED {
+            self.counts.count_taken(which);
+        }
+    }
+
+    fn is_empty(&self, which: Which) -> bool {
+        if COUNTED { self.counts.count(which) == 0 } else { self.list(which).head == NONE }
+    }
+
+    /// What `Published::smallest` finds, where there are no counts.
+    fn smallest_with_head(&self, order: Order, mt: Migratetype, warm: Warm) -> Option<Order> {
+        let lists = &self.lists[slot(order, mt)..=slot(Order::MAX, mt)];
+        let has = |list: &[List; 2]| list[warm.index()].head != NONE;
+        Order::new(order.get() + lists.iter().position(has)? as u8)
     }
 
     fn list(&self, which: Which) -> &List {
-        &self.lists[slot(which.order, which.migratetype)][which.warm.index()]
+        &self.lists.as_flattened()[which.number()]
     }
 
     fn list_mut(&mut self, which: Which) -> &mut List {
-        &mut self.lists[slot(which.order, which.migratetype)][which.warm.index()]
+        &mut self.lists.as_flattened_mut()[which.number()]
+    }
+}
+
+#[cfg(test)]
+impl Lists<true> {
+    /// Damages a list.
+    pub(crate) fn set_ends(&mut self, which: Which, head: u32, tail: u32) {
+        *self.list_mut(which) = List { head, tail };
     }
 }
 
 impl List {
-    /// Makes `next` follow `prev`; at an end, where one of them is none, moves the end.
-    fn join(&mut self, directory: &mut Directory, prev: u32, next: u32) {
+    /// Says that `next` follows `prev`: is the head, if that is none.
+    fn set_next(&mut self, directory: &mut Directory, prev: u32, next: u32) {
         match prev {
             NONE => self.head = next,
             prev => directory.links_mut(Pfn::new(prev)).next = next,
         }
+    }
+
+    /// Says that `prev` is before `next`: is the tail, if that is none.
+    fn set_prev(&mut self, directory: &mut Directory, next: u32, prev: u32) {
         match next {
             NONE => self.tail = prev,
             next => directory.links_mut(Pfn::new(next)).prev = prev,

@@ -15,7 +15,7 @@ use crate::pfn::{PageblockIndex, Pfn};
 use crate::state::Warm;
 use crate::zone::Zone;
 
-impl Zone {
+impl<const COUNTED: bool> Zone<COUNTED> {
     /// Brings online what a request of `order` needs, as pageblocks of its type: the lowest
     /// offline pageblock, or the lowest pair that yields a block of the largest order.
     pub(crate) fn bring_online(&mut self, order: Order, mt: Migratetype) -> Result<(), AllocError> {

@@ -182,7 +182,7 @@ impl Published {
     }
 
     fn list(&self, which: Which) -> &AtomicU32 {
-        &self.blocks[slot(which.order, which.migratetype)][which.warm.index()]
+        &self.blocks.as_flattened()[which.number()]
     }
 }
 

@@ -92,6 +92,19 @@ impl Zone {
         Ok(index)
     }
 
+    /// A free block of an ordinary type that is a pageblock or two.
+    fn free_pageblock(&self) -> Option<FreeBlock> {
+        let ordinary = || Migratetype::ALL.into_iter().filter(|mt| mt.is_ordinary());
+        let of = |order, warm| {
+            let first = |migratetype| self.lists.first(Which { order, migratetype, warm });
+            ordinary().find_map(first)
+        };
+        let of_warmth = |warm| Order::PAGEBLOCK.and_above().find_map(|order| of(order, warm));
+        Warm::ALL.into_iter().find_map(of_warmth)
+    }
+}
+
+impl<const COUNTED: bool> Zone<COUNTED> {
     /// Whether a movable request is to take from CMA first: when more than half of the frames that
     /// are free lie there (the kernel's `__rmqueue`). Isolated ones are not free in that sense.
     pub(crate) fn cma_is_next(&self, mt: Migratetype) -> bool {
@@ -107,17 +120,6 @@ impl Zone {
             Order::new(order as u8).map_or(0, |order| self.published().free_blocks(order, mt))
         });
         frames_in(&blocks)
-    }
-
-    /// A free block of an ordinary type that is a pageblock or two.
-    fn free_pageblock(&self) -> Option<FreeBlock> {
-        let ordinary = || Migratetype::ALL.into_iter().filter(|mt| mt.is_ordinary());
-        let of = |order, warm| {
-            let first = |migratetype| self.lists.first(Which { order, migratetype, warm });
-            ordinary().find_map(first)
-        };
-        let of_warmth = |warm| Order::PAGEBLOCK.and_above().find_map(|order| of(order, warm));
-        Warm::ALL.into_iter().find_map(of_warmth)
     }
 }
 

@@ -16,7 +16,7 @@ use crate::pfn::{PAGEBLOCK_FRAMES, PageblockIndex, Pfn};
 use crate::state::{Role, Warm};
 use crate::zone::Zone;
 
-impl Zone {
+impl<const COUNTED: bool> Zone<COUNTED> {
     /// Gives an online pageblock the type `to` and moves its free blocks there: the kernel's
     /// `move_freepages_block` and `set_pageblock_migratetype`, and for isolation
     /// `move_freepages_block_isolate`. One look at each block and run in it.

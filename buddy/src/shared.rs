@@ -10,7 +10,7 @@ use crate::migratetype::Migratetype;
 use crate::occupancy::{AllocatedRun, Occupancy};
 use crate::order::{ORDERS, Order};
 use crate::pfn::{PAGEBLOCK_FRAMES, PageblockIndex, Pfn};
-use crate::published::Published;
+use crate::published::{Published, ZoneCounts};
 use crate::state::Warm;
 use crate::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::zone::Zone;
@@ -201,6 +201,11 @@ impl SharedZone {
     /// See [`Zone::counts`].
     pub fn counts(&self) -> [[u64; Migratetype::COUNT]; ORDERS] {
         self.lock().counts()
+    }
+
+    /// See [`Zone::counts_by_walk`]: the lock is held for the whole walk.
+    pub fn counts_by_walk(&self, blocks_max: u64) -> ZoneCounts {
+        self.lock().counts_by_walk(blocks_max)
     }
 
     /// See [`Zone::largest_free_order`].

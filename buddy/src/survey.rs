@@ -1,15 +1,17 @@
 //! What there is: totals, counts, and a visit to every free block.
+//!
+//! Invariant: nothing here changes the zone.
 
 use crate::lists::Which;
 use crate::migratetype::Migratetype;
 use crate::occupancy::Occupancy;
 use crate::order::{ORDERS, Order};
 use crate::pfn::{PAGEBLOCK_FRAMES, PageblockIndex, Pfn};
-use crate::published::Published;
+use crate::published::{Published, ZoneCounts};
 use crate::state::Warm;
 use crate::zone::Zone;
 
-impl Zone {
+impl<const COUNTED: bool> Zone<COUNTED> {
     /// Frames in free blocks.
     pub fn free_frames(&self) -> u64 {
         self.lists.frames()
@@ -35,23 +37,6 @@ impl Zone {
         self.directory.is_online(index)
     }
 
-    /// Free blocks by order and migratetype: `counts()[order][migratetype]`, the types in the
-    /// order of [`Migratetype::ALL`].
-    pub fn counts(&self) -> [[u64; Migratetype::COUNT]; ORDERS] {
-        let mut counts = [[0; Migratetype::COUNT]; ORDERS];
-        for which in Which::all() {
-            let blocks = u64::from(self.lists.count(which));
-            counts[which.order.index()][which.migratetype.index()] += blocks;
-        }
-        counts
-    }
-
-    /// The largest order of which a block is free, of whatever type.
-    pub fn largest_free_order(&self) -> Option<Order> {
-        let free = Which::all().filter(|which| self.lists.count(*which) > 0);
-        free.map(|which| which.order).max()
-    }
-
     /// Visits every free block: by order, then type, warm before untouched, each list from the
     /// end that requests take from.
     pub fn for_each_free(&self, mut visit: impl FnMut(Pfn, Order, Migratetype, Warm)) {
@@ -62,6 +47,23 @@ impl Zone {
                 at = self.lists.next(&self.directory, pfn);
             }
         }
+    }
+
+    /// The counts as a walk over every list finds them, for comparison with what is published: what
+    /// reading pagetypeinfo was before study S2. Of an order and type it counts `blocks_max` at
+    /// most, as the kernel did up to 100000. Pageblocks are as published.
+    pub fn counts_by_walk(&self, blocks_max: u64) -> ZoneCounts {
+        let pageblocks = Migratetype::ALL.map(|mt| self.published().pageblocks(mt));
+        let mut counts = ZoneCounts { pageblocks, ..ZoneCounts::default() };
+        for which in Which::all() {
+            let found = &mut counts.free_blocks[which.migratetype.index()][which.order.index()];
+            let mut at = self.lists.first(which).map(|block| block.pfn);
+            while let Some(pfn) = at.filter(|_| *found < blocks_max) {
+                *found += 1;
+                at = self.lists.next(&self.directory, pfn);
+            }
+        }
+        counts
     }
 
     /// How much of a pageblock is in use: none if it is offline.
@@ -90,7 +92,26 @@ impl Zone {
     /// Bytes this zone holds: itself, its counts, the metadata of the online pageblocks, the way to
     /// it. What the heap adds for itself is not counted.
     pub fn metadata_bytes(&self) -> usize {
-        size_of::<Zone>() + size_of::<Published>() + self.directory.heap_bytes()
+        size_of::<Self>() + size_of::<Published>() + self.directory.heap_bytes()
+    }
+}
+
+impl Zone {
+    /// Free blocks by order and migratetype: `counts()[order][migratetype]`, the types in the
+    /// order of [`Migratetype::ALL`].
+    pub fn counts(&self) -> [[u64; Migratetype::COUNT]; ORDERS] {
+        let mut counts = [[0; Migratetype::COUNT]; ORDERS];
+        for which in Which::all() {
+            let blocks = u64::from(self.lists.count(which));
+            counts[which.order.index()][which.migratetype.index()] += blocks;
+        }
+        counts
+    }
+
+    /// The largest order of which a block is free, of whatever type.
+    pub fn largest_free_order(&self) -> Option<Order> {
+        let free = Which::all().filter(|which| self.lists.count(*which) > 0);
+        free.map(|which| which.order).max()
     }
 }
 

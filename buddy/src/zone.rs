@@ -87,9 +87,12 @@ use crate::sync::Arc;
 /// assert_eq!(zone.free_run(run, 5, Warm::Resident), Err(FreeError::AlreadyFree(run)));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub struct Zone {
+///
+/// With `COUNTED` false, which is there to measure what counting costs, free blocks are not counted
+/// and a list is empty when it has no head.
+pub struct Zone<const COUNTED: bool = true> {
     pub(crate) directory: Directory,
-    pub(crate) lists: Lists,
+    pub(crate) lists: Lists<COUNTED>,
     /// Pageblocks of reserve at most.
     pub(crate) reserve_max: u32,
     /// Whether any pageblock was ever set aside as CMA.
@@ -100,6 +103,19 @@ impl Zone {
     /// A zone with nothing online. It never brings a frame online whose number is `frames_max` or
     /// more, nor any frame of a last pageblock that is not whole.
     pub fn new(frames_max: u32) -> Zone {
+        Zone::empty(frames_max)
+    }
+}
+
+impl Zone<false> {
+    /// The same for comparison: its published counts of free blocks stay 0.
+    pub fn uncounted(frames_max: u32) -> Zone<false> {
+        Zone::empty(frames_max)
+    }
+}
+
+impl<const COUNTED: bool> Zone<COUNTED> {
+    fn empty(frames_max: u32) -> Zone<COUNTED> {
         let counts = Arc::new(Published::new());
         let directory = Directory::new(frames_max, Arc::clone(&counts));
         let reserve_max = reserve::reserve_max(frames_max);

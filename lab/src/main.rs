@@ -113,7 +113,7 @@ fn publish(study: &Study, report: &Report, common: &Common) -> Result<(), LabErr
     let notes: String = report.notes.iter().map(|note| format!("\n{note}")).collect();
     print(&format!("{table}{notes}"))?;
     let machine = record::Machine::here();
-    let document = record::document(study.name, &machine, &report.corpus, &report.rows);
+    let document = record::document(study.name, &machine, report.corpus.as_ref(), &report.rows);
     if let Some(path) = &common.json {
         record::write(path, &document)?;
     }

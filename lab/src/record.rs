@@ -39,15 +39,18 @@ impl Machine {
         }
     }
 
-    fn json(&self, corpus: &Corpus) -> Value {
+    fn json(&self, corpus: Option<&Corpus>) -> Value {
+        let corpus = corpus.map(|corpus| {
+            json!({
+                "name": corpus.name, "bytes": corpus.length,
+                "checksum": format!("cksum:{}", corpus.checksum),
+            })
+        });
         json!({
             "cpu": self.cpu, "cores": self.cores, "kernel": self.kernel,
             "memory_bytes": self.memory_bytes, "rustc": env!("LAB_RUSTC"),
             "commit": self.commit, "date": self.date,
-            "corpus": {
-                "name": corpus.name, "bytes": corpus.length,
-                "checksum": format!("cksum:{}", corpus.checksum),
-            },
+            "corpus": corpus,
         })
     }
 
@@ -61,7 +64,12 @@ impl Machine {
 }
 
 /// What `--json` writes.
-pub(crate) fn document(study: &str, machine: &Machine, corpus: &Corpus, rows: &[Row]) -> Value {
+pub(crate) fn document(
+    study: &str,
+    machine: &Machine,
+    corpus: Option<&Corpus>,
+    rows: &[Row],
+) -> Value {
     let rows: Vec<Value> = rows.iter().cloned().map(Value::from).collect();
     json!({"study": study, "machine": machine.json(corpus), "rows": rows})
 }
@@ -171,7 +179,7 @@ mod tests {
         let root = std::env::temp_dir().join(format!("lab-records-{}", std::process::id()));
         let machine = Machine::here();
         let corpus = Corpus::open(None, 8192).unwrap();
-        let document = document("chain", &machine, &corpus, &[Row::default()]);
+        let document = document("chain", &machine, Some(&corpus), &[Row::default()]);
         let first = add(&root, &machine, document.clone(), &[]).unwrap();
         let second = add(&root, &machine, document, &[Row::default()]).unwrap();
         assert_ne!(first, second, "the second record went over the first");

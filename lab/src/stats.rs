@@ -38,6 +38,14 @@ pub(crate) fn percentile(ascending: &[u32], percent: usize) -> Option<u32> {
     ascending.get(rank.saturating_sub(1)).copied()
 }
 
+/// The mean of some samples and their standard deviation, or nothing when there are none.
+pub(crate) fn mean_and_sd(samples: &[u32]) -> Option<(f64, f64)> {
+    let count = samples.len() as f64;
+    let mean = samples.iter().map(|&x| f64::from(x)).sum::<f64>() / count;
+    let squares: f64 = samples.iter().map(|&x| (f64::from(x) - mean).powi(2)).sum();
+    (count > 0.0).then(|| (mean, (squares / count).sqrt()))
+}
+
 /// What changed from one treatment to another, measured on the same subjects.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Difference {
@@ -118,6 +126,12 @@ mod tests {
         assert_eq!(percentile(&samples, 99), Some(198));
         assert_eq!(percentile(&[7], 99), Some(7));
         assert_eq!(percentile(&[], 50), None);
+    }
+
+    #[test]
+    fn deviations_are_from_the_mean() {
+        assert_eq!(mean_and_sd(&[2, 4, 4, 4, 5, 5, 7, 9]), Some((5.0, 2.0)));
+        assert_eq!(mean_and_sd(&[]), None);
     }
 
     #[test]

@@ -24,13 +24,25 @@ mod device;
 mod locks;
 mod objects;
 mod ours;
+mod pagealloc;
+mod pagetypeinfo;
+mod reader;
+mod scattered;
 mod store;
+mod valgrind;
 
 /// Every study there is.
-pub(crate) const STUDIES: [Study; 5] =
-    [alloc::STUDY, chain::STUDY, compact::STUDY, device::STUDY, locks::STUDY];
+pub(crate) const STUDIES: [Study; 7] = [
+    alloc::STUDY,
+    chain::STUDY,
+    compact::STUDY,
+    device::STUDY,
+    locks::STUDY,
+    pagealloc::STUDY,
+    pagetypeinfo::STUDY,
+];
 /// What studies run in processes of their own.
-pub(crate) const INSIDES: [Inside; 2] = [alloc::INSIDE, locks::INSIDE];
+pub(crate) const INSIDES: [Inside; 3] = [alloc::INSIDE, locks::INSIDE, pagealloc::INSIDE];
 
 /// A named experiment.
 pub(crate) struct Study {
@@ -51,7 +63,8 @@ pub(crate) struct Inside {
 
 /// What a study found.
 pub(crate) struct Report {
-    pub(crate) corpus: Corpus,
+    /// The pages that were stored, where any were.
+    pub(crate) corpus: Option<Corpus>,
     pub(crate) columns: &'static [Column],
     /// Medians, one row per thing compared.
     pub(crate) rows: Vec<Row>,
@@ -105,6 +118,13 @@ impl Lab {
     pub(crate) fn kernel_peer(&self, notes: &mut Vec<String>) -> Option<KernelZram> {
         let claimed = self.common.vs_kernel.then(|| KernelZram::claim(&self.cleanup))?;
         claimed.map_err(|error| note(notes, error.to_string())).ok()
+    }
+
+    /// For a study that stores nothing: says so where options ask for pages or another store.
+    pub(crate) fn no_pages(&self, notes: &mut Vec<String>) {
+        if self.common.corpus.is_some() || self.common.vs_kernel {
+            note(notes, "no page is stored here: --corpus and --vs-kernel change nothing".into());
+        }
     }
 
     /// Runs of everything compared; two are enough to see that it works.

@@ -116,7 +116,7 @@ fn run(matches: &ArgMatches, lab: &Lab) -> Result<Report, LabError> {
     }
     let rows = row::medians(&runs, &KEY, &MEASURED);
     ratios(&rows, &mut notes);
-    Ok(Report { corpus, columns: &COLUMNS, rows, runs, notes })
+    Ok(Report { corpus: Some(corpus), columns: &COLUMNS, rows, runs, notes })
 }
 
 const KEY: [&str; 7] =

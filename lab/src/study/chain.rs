@@ -90,7 +90,7 @@ fn run(matches: &ArgMatches, lab: &Lab) -> Result<Report, LabError> {
     bench.bar.finish_and_clear();
     let runs = bench.runs;
     let rows = summary::rows(&runs);
-    Ok(Report { corpus, columns: &COLUMNS, rows, runs, notes })
+    Ok(Report { corpus: Some(corpus), columns: &COLUMNS, rows, runs, notes })
 }
 
 /// Pages for every `--mib`; all of the corpus without one, its first MiBs in quick runs.

@@ -122,7 +122,7 @@ fn run(matches: &ArgMatches, lab: &Lab) -> Result<Report, LabError> {
     let runs = bench.runs;
     let rows = row::medians(&runs, &KEY, &MEASURED);
     compare(&rows, &mut notes);
-    Ok(Report { corpus, columns: &COLUMNS, rows, runs, notes })
+    Ok(Report { corpus: Some(corpus), columns: &COLUMNS, rows, runs, notes })
 }
 
 impl Options {

@@ -137,7 +137,7 @@ fn run(matches: &ArgMatches, lab: &Lab) -> Result<Report, LabError> {
     let weights = shares::class_weights(&lengths, &geometry());
     simulate::beyond(cores, &weights, &mut rows, &mut notes);
     compare::notes(&rows, &mut notes);
-    Ok(Report { corpus, columns: &COLUMNS, rows, runs, notes })
+    Ok(Report { corpus: Some(corpus), columns: &COLUMNS, rows, runs, notes })
 }
 
 fn geometry() -> Geometry {

@@ -13,6 +13,10 @@ mod kernel;
 #[cfg(test)]
 mod locks;
 #[cfg(test)]
+mod pagealloc;
+#[cfg(test)]
+mod pagetypeinfo;
+#[cfg(test)]
 mod studies;
 #[cfg(test)]
 mod support;

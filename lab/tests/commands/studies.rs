@@ -162,7 +162,8 @@ fn mistakes_are_explained_and_exit_with_2() {
     let cases: [(&[&str], &str); 5] = [
         (
             &["chian"],
-            "no study chian; there are alloc, chain, compact, device, locks, and the tool corpus",
+            "no study chian; there are alloc, chain, compact, device, locks, pagealloc, \
+             pagetypeinfo, and the tool corpus",
         ),
         (&["chain", "--corpus", "/dev/null"], "/dev/null is empty"),
         (&["chain", "--chain-order", "5"], "5 is not in 0..=4"),
@@ -190,7 +191,9 @@ fn a_corpus_too_small_is_refused() {
 #[test]
 fn help_names_every_study() {
     let help = String::from_utf8(succeed(&["--help"]).stdout).unwrap();
-    for name in ["alloc", "chain", "compact", "device", "locks", "corpus"] {
+    let names =
+        ["alloc", "chain", "compact", "device", "locks", "pagealloc", "pagetypeinfo", "corpus"];
+    for name in names {
         assert!(help.contains(name), "{name} is not in {help}");
     }
     assert!(!help.contains("-inside"), "what studies run as children is for studies");

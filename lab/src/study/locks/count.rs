@@ -12,18 +12,12 @@
 use super::trial::{Mix, Worker};
 use crate::error::LabError;
 use crate::row::Row;
-use crate::study::Lab;
+use crate::study::{Lab, valgrind};
 use clap::{ArgMatches, Args, FromArgMatches};
-use std::io::{self, Read, Write};
-use std::process::{Command, Stdio};
+use std::io::{self, Read};
 use std::sync::Arc;
-use std::time::Duration;
 use zsmalloc::{LockDesign, Pool, PoolConfig, Release};
 
-const VALGRIND: &str = "valgrind";
-/// Cachegrind without caches counts instructions; its report goes where the child writes nothing.
-const TOOL: [&str; 4] =
-    ["--tool=cachegrind", "--cache-sim=no", "--cachegrind-out-file=/dev/null", "--log-fd=1"];
 const OBJECTS: usize = 20_000;
 const QUICK_OBJECTS: usize = 1000;
 const LENGTH_BYTES: usize = 2;
@@ -61,8 +55,6 @@ pub(super) fn run(matches: &ArgMatches) -> Result<(), LabError> {
 
 /// Instructions of one operation of what `row` is about.
 pub(super) fn per_operation(row: &Row, lengths: &[u16], lab: &Lab) -> Result<f64, LabError> {
-    let version = Command::new(VALGRIND).arg("--version").stdout(Stdio::null()).status();
-    version.map_err(|error| LabError::missing(VALGRIND, error))?;
     let objects = if lab.quick() { QUICK_OBJECTS } else { OBJECTS }.min(lengths.len());
     let lengths = &lengths[..objects];
     let (before, after) = (total(row, lengths, 0, lab)?, total(row, lengths, objects, lab)?);
@@ -70,49 +62,11 @@ pub(super) fn per_operation(row: &Row, lengths: &[u16], lab: &Lab) -> Result<f64
 }
 
 fn total(row: &Row, lengths: &[u16], operations: usize, lab: &Lab) -> Result<u64, LabError> {
-    const PATIENCE: Duration = Duration::from_secs(10);
-    let program = std::env::current_exe().map_err(LabError::io("this program"))?;
-    let mut command = Command::new(VALGRIND);
-    command.args(TOOL).arg(program).args([super::INSIDE.name, "--operations"]);
-    command.arg(operations.to_string());
+    let mut arguments = vec!["--operations".to_owned(), operations.to_string()];
     for field in ["design", "release", "mix"] {
-        command.arg(format!("--{field}")).arg(row.get(field).as_str().unwrap_or_default());
+        arguments.push(format!("--{field}"));
+        arguments.push(row.get(field).as_str().unwrap_or_default().to_owned());
     }
-    let child = lab.cleanup.spawn(command.stdin(Stdio::piped()).stdout(Stdio::piped()))?;
-    if let Some(mut input) = child.stdin() {
-        let bytes: Vec<u8> = lengths.iter().flat_map(|length| length.to_le_bytes()).collect();
-        input.write_all(&bytes).map_err(LabError::io(VALGRIND))?;
-    }
-    let mut said = String::new();
-    if let Some(mut output) = child.stdout() {
-        output.read_to_string(&mut said).map_err(LabError::io(VALGRIND))?;
-    }
-    let failed = |why: String| LabError::Store { what: VALGRIND.to_owned(), why };
-    match child.wait(PATIENCE)? {
-        status if !status.success() => Err(failed(format!("ended with {status}: {said}"))),
-        _ => instructions(&said).ok_or_else(|| failed(format!("not understood: {said}"))),
-    }
-}
-
-/// The number in `==123== I   refs:      1,234,567`.
-fn instructions(report: &str) -> Option<u64> {
-    let count = |line: &str| {
-        let (what, count) = line.split_once("refs:")?;
-        let digits: String = count.chars().filter(char::is_ascii_digit).collect();
-        what.trim_end().ends_with('I').then(|| digits.parse().ok())?
-    };
-    report.lines().find_map(count)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn instructions_are_those_of_the_report() {
-        for line in ["==12== I   refs:      1,234,567", "==12== I refs:  1,234,567  "] {
-            assert_eq!(instructions(&format!("==12== Cachegrind\n{line}\n")), Some(1_234_567));
-        }
-        assert_eq!(instructions("==12== D refs: 5\n"), None);
-    }
+    let input: Vec<u8> = lengths.iter().flat_map(|length| length.to_le_bytes()).collect();
+    valgrind::instructions(super::INSIDE.name, &arguments, &input, lab)
 }

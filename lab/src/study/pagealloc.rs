@@ -1,0 +1,264 @@
+//! Study `pagealloc`: what a monitor of the free counts costs those who allocate (S2).
+//!
+//! ```text
+//!   every run, on one zone with --free-blocks free blocks that cannot merge, for every --order and
+//!   --batch, some rounds of:
+//!     for every --monitor:  one thread allocates a batch, frees it, and again   <- timed
+//!                           the monitor reads pagetypeinfo every 10 ms
+//!   and on two zones without lock or monitor, one of which keeps no counts: the same batches, and
+//!   with --instructions what valgrind counts
+//! ```
+//!
+//! A sample is a batch, or as many batches as make 16 operations: of a batch below 16 the clock's
+//! own time is part, once for each batch and half. `alloc_ns` is the median of a run's samples,
+//! beside it their mean, 99th percentile and standard deviation, each of one operation. Requests
+//! are movable. Those of one frame are served from the scattered blocks, all others by halving
+//! larger ones.
+//!
+//! The monitor `list-walk` counts every block of every list under the zone lock, where the kernel
+//! stopped at 100000 and let others go between two lists; how long a reading took stands in
+//! `monitor_read_us`. It begins 10 ms after the one before began, or at once if that took longer.
+//!
+//! Rows are medians over the runs, with minimum and maximum; a ratio to no monitor is the median of
+//! those within each run. `zone` is `shared` (the lock is taken for each operation) or `plain`;
+//! `lists` says what tells that a list is empty.
+
+use super::{Inside, Lab, Report, Study, note, reader, scattered};
+use crate::error::LabError;
+use crate::row::{self, Row};
+use crate::table::{Column, Format};
+use batches::{Batch, Bench, Samples};
+use buddy::{Order, SharedZone};
+use clap::{ArgMatches, Args, FromArgMatches};
+use monitor::Monitor;
+use serde_json::Value;
+use std::time::Duration;
+
+mod batches;
+mod compare;
+mod lists;
+mod monitor;
+
+pub(super) const STUDY: Study = Study {
+    name: "pagealloc",
+    about: "Allocating and freeing runs of frames while somebody reads the free counts",
+    options: Options::augment_args,
+    run,
+};
+
+/// What runs under valgrind.
+pub(super) const INSIDE: Inside =
+    Inside { name: "pagealloc-inside", options: lists::Options::augment_args, run: lists::run };
+
+/// Options of `lab pagealloc`.
+#[derive(Args, Debug)]
+struct Options {
+    /// Orders; N means 2^N frames
+    #[arg(long, value_name = "N[,N]", value_delimiter = ',', default_value = "0,1,2,3,4",
+          value_parser = clap::value_parser!(u8).range(0..=4))]
+    order: Vec<u8>,
+    /// Blocks allocated before they are freed, as far as they are 128 MiB at most [default: powers
+    /// of 4 to 16384]
+    #[arg(long, value_name = "N[,N]", value_delimiter = ',',
+          value_parser = clap::value_parser!(u32).range(1..=16384))]
+    batch: Vec<u32>,
+    /// Who reads the counts meanwhile
+    #[arg(
+        long,
+        value_name = "MONITOR[,MONITOR]",
+        value_delimiter = ',',
+        default_value = "none,counts,list-walk"
+    )]
+    monitor: Vec<Monitor>,
+    /// Free blocks besides, which a list walk counts [default: 300000]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
+    free_blocks: Option<u32>,
+    /// Count instructions per list operation, with and without counts, under valgrind
+    #[arg(long)]
+    instructions: bool,
+}
+
+/// Frames of a batch at most: 128 MiB.
+const BATCH_FRAMES_MAX: usize = 1 << 15;
+const BATCHES: [u32; 8] = [1, 4, 16, 64, 256, 1024, 4096, 16384];
+const QUICK_BATCHES: [u32; 3] = [1, 64, 1024];
+const FREE_BLOCKS: u32 = 300_000;
+const QUICK_FREE_BLOCKS: u32 = 10_000;
+
+/// How often and how long each monitor is measured in a run.
+struct Pace {
+    rounds: u32,
+    time: Duration,
+}
+
+const PACE: Pace = Pace { rounds: 3, time: Duration::from_millis(50) };
+const QUICK_PACE: Pace = Pace { rounds: 1, time: Duration::from_millis(20) };
+
+const SHARED: &str = "shared";
+const PLAIN: &str = "plain";
+
+fn run(matches: &ArgMatches, lab: &Lab) -> Result<Report, LabError> {
+    let options = Options::from_arg_matches(matches).map_err(crate::usage)?;
+    let batches = options.batches(lab.quick())?;
+    let default = if lab.quick() { QUICK_FREE_BLOCKS } else { FREE_BLOCKS };
+    let free_blocks = options.free_blocks.unwrap_or(default);
+    let pace = if lab.quick() { QUICK_PACE } else { PACE };
+    let (mut runs, mut notes) = (Vec::new(), Vec::new());
+    lab.no_pages(&mut notes);
+    let bar = lab.progress(lab.runs() as usize * batches.len());
+    for run in 0..lab.runs() {
+        let zone = scattered::shared(free_blocks, 2 * BATCH_FRAMES_MAX as u32)?;
+        let mut lists = lists::Pair::new(free_blocks)?;
+        for &batch in &batches {
+            let (order, blocks) = (batch.order.get(), batch.blocks);
+            bar.set_message(format!("run {run}, order {order}, batch {blocks}"));
+            let mut found = monitored(&zone, batch, &options.monitor, run, &pace)?;
+            if lists::BLOCKS.contains(&blocks) {
+                found.extend(lists.measure(batch, pace.rounds, pace.time)?.map(|mut row| {
+                    row.set("zone", PLAIN).set("monitor", Monitor::None.name()).clone()
+                }));
+            }
+            for row in &mut found {
+                row.set("order", order).set("batch", blocks).set("free_blocks", free_blocks);
+                row.set("run", run);
+            }
+            runs.extend(found);
+            bar.inc(1);
+        }
+        scattered::is_scattered(&zone, free_blocks)?;
+        reader::agree(&zone)?;
+        zone.check().map_err(LabError::store("check"))?;
+        lists.agree()?;
+    }
+    bar.finish_and_clear();
+    compare::ratios(&mut runs);
+    let mut rows = row::medians(&runs, &KEY, &MEASURED);
+    count_instructions(&options, &mut rows, lab, &mut notes)?;
+    compare::counting(&mut rows, &mut notes);
+    compare::notes(&rows, &mut notes);
+    Ok(Report { corpus: None, columns: &COLUMNS, rows, runs, notes })
+}
+
+impl Options {
+    /// Every order with every batch that is not too large for it.
+    fn batches(&self, quick: bool) -> Result<Vec<Batch>, LabError> {
+        let default = if quick { &QUICK_BATCHES[..] } else { &BATCHES };
+        let blocks = if self.batch.is_empty() { default } else { &self.batch };
+        let orders = self.order.iter().filter_map(|&order| Order::new(order));
+        let all = orders.flat_map(|order| {
+            blocks.iter().map(move |&blocks| Batch { order, blocks: blocks as usize })
+        });
+        let fits = |batch: &Batch| batch.blocks * batch.order.frames() as usize <= BATCH_FRAMES_MAX;
+        let batches: Vec<Batch> = all.filter(fits).collect();
+        let none = || LabError::Usage("every batch is more than 128 MiB".into());
+        (!batches.is_empty()).then_some(batches).ok_or_else(none)
+    }
+}
+
+/// One row for each monitor. Who is first changes from round to round.
+fn monitored(
+    zone: &SharedZone,
+    batch: Batch,
+    monitors: &[Monitor],
+    run: u32,
+    pace: &Pace,
+) -> Result<Vec<Row>, LabError> {
+    let mut bench = Bench::new(zone, batch.blocks);
+    let mut found: Vec<(Samples, Vec<Duration>)> = Vec::new();
+    found.resize_with(monitors.len(), Default::default);
+    for round in 0..pace.rounds {
+        for turn in 0..monitors.len() {
+            let nth = (turn + (round + run) as usize) % monitors.len();
+            let (samples, readings) = &mut found[nth];
+            let work = || bench.run(batch, pace.time, samples);
+            let (done, took) = monitors[nth].beside(zone, work)?;
+            done?;
+            readings.extend(took);
+        }
+    }
+    let rows = monitors.iter().zip(found).map(|(monitor, (samples, readings))| {
+        let mut row = Row::default();
+        row.set("monitor", monitor.name()).set("zone", SHARED).set("lists", lists::COUNTS);
+        samples.report(batch, &mut row);
+        let us = readings.iter().sum::<Duration>().as_secs_f64() * 1e6;
+        let reads = (*monitor != Monitor::None).then_some(readings.len());
+        row.set("monitor_reads", reads);
+        row.set("monitor_read_us", reads.map(|reads| us / reads as f64)).clone()
+    });
+    Ok(rows.collect())
+}
+
+/// Adds what valgrind counts to the rows of zones without a lock, if asked for.
+fn count_instructions(
+    options: &Options,
+    rows: &mut [Row],
+    lab: &Lab,
+    notes: &mut Vec<String>,
+) -> Result<(), LabError> {
+    let bar = lab.progress(rows.len());
+    for row in rows {
+        bar.inc(1);
+        row.set("instructions_per_pair", Value::Null);
+        if !options.instructions || !row.is("zone", PLAIN) {
+            continue;
+        }
+        bar.set_message("instructions");
+        match lists::instructions(row, lab) {
+            Ok(count) => {
+                row.set("instructions_per_pair", count);
+            }
+            Err(error @ LabError::Missing { .. }) => note(notes, error.to_string()),
+            Err(error) => return Err(error),
+        }
+    }
+    bar.finish_and_clear();
+    Ok(())
+}
+
+const KEY: [&str; 6] = ["order", "batch", "monitor", "zone", "lists", "free_blocks"];
+const MEASURED: [&str; 19] = [
+    "alloc_ns",
+    "free_ns",
+    "alloc_sd",
+    "free_sd",
+    "alloc_ns_mean",
+    "free_ns_mean",
+    "alloc_ns_p99",
+    "free_ns_p99",
+    "alloc_ns_vs_none",
+    "free_ns_vs_none",
+    "alloc_ns_mean_vs_none",
+    "free_ns_mean_vs_none",
+    "alloc_ns_p99_vs_none",
+    "free_ns_p99_vs_none",
+    "alloc_sd_vs_none",
+    "free_sd_vs_none",
+    "monitor_reads",
+    "monitor_read_us",
+    "list_ops_per_pair",
+];
+
+const COLUMNS: [Column; 22] = [
+    Column::new("order", "order", Format::Plain),
+    Column::new("batch", "batch", Format::Plain),
+    Column::new("monitor", "monitor", Format::Plain),
+    Column::new("zone", "zone", Format::Plain),
+    Column::new("lists", "lists", Format::Plain),
+    Column::new("alloc_ns", "alloc ns", Format::Fixed(1)),
+    Column::new("alloc_ns_vs_none", "x none", Format::Fixed(3)),
+    Column::new("alloc_ns_mean", "mean", Format::Fixed(1)),
+    Column::new("alloc_ns_p99", "p99", Format::Fixed(1)),
+    Column::new("alloc_ns_p99_vs_none", "x none", Format::Fixed(2)),
+    Column::new("alloc_sd", "sd", Format::Fixed(1)),
+    Column::new("free_ns", "free ns", Format::Fixed(1)),
+    Column::new("free_ns_vs_none", "x none", Format::Fixed(3)),
+    Column::new("free_ns_mean", "mean", Format::Fixed(1)),
+    Column::new("free_ns_p99", "p99", Format::Fixed(1)),
+    Column::new("free_ns_p99_vs_none", "x none", Format::Fixed(2)),
+    Column::new("free_sd", "sd", Format::Fixed(1)),
+    Column::new("monitor_read_us", "monitor us", Format::Fixed(1)),
+    Column::new("list_ops_per_pair", "list ops", Format::Fixed(1)),
+    Column::new("instructions_per_pair", "instructions", Format::Fixed(1)),
+    Column::new("instructions_per_list_op", "per list op", Format::Fixed(1)),
+    Column::new("counting_per_list_op", "counting", Format::Fixed(2)),
+];
