@@ -155,7 +155,7 @@ impl<const COUNTED: bool> Zone<COUNTED> {
         self.alloc_of_own(frames, migratetype, &Warm::ALL, is_hole)
     }
 
-    /// Allocates a run as [`Zone::alloc_run`] does, but only from a warm free block of its own type.
+    /// Allocates a run as [`Zone::alloc_run`] does, but only from a warm free block of its type.
     pub fn alloc_warm(&mut self, frames: u32, migratetype: Migratetype) -> Result<Pfn, AllocError> {
         self.alloc_of_own(frames, migratetype, &[Warm::Resident], |_| true)
     }

@@ -8,16 +8,16 @@
 //!   | . . . . . . . . |   | c c b c c c c c |         after: free, and taken offline by a release
 //! ```
 //!
-//! A frame can be returned alone, so what this saves is what a pageblock costs besides: its metadata
-//! in the zone, a call for each scattered piece, and large runs. Sparse is half full or less, as the
-//! work is copying what is there and the gain is the rest. What is moved goes into holes of fuller
-//! pageblocks, or, where it fits into none, together into another pageblock.
+//! A frame can be returned alone, so what this saves is what a pageblock costs besides: its
+//! metadata in the zone, a call for each scattered piece, and large runs. Sparse is half full or
+//! less, as the work is copying what is there and the gain is the rest. What is moved goes into
+//! holes of fuller pageblocks, or, where it fits into none, together into another pageblock.
 //!
-//! Source: `isolate_migratepages_block` and `alloc_contig_range` of the kernel, as far as they isolate
-//! a pageblock, migrate what is in it, and undo that where something stays.
+//! Source: `isolate_migratepages_block` and `alloc_contig_range` of the kernel, as far as they
+//! isolate a pageblock, migrate what is in it, and undo that where something stays.
 //!
 //! Invariants
-//! - I1 an isolated pageblock is one that an evacuation is at, and its isolation is undone by it.
+//! - I1 an isolated pageblock is one that an evacuation is at, and that undoes it.
 //! - I2 a run leaves by the migration of its zspage, which moves all objects or none.
 //!
 //! Locks: the turn to isolate, for a batch; the zone's for each look and each run; those of a

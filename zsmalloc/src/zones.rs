@@ -193,7 +193,7 @@ mod tests {
     #[test]
     fn counts_are_read_while_a_zone_is_locked() {
         let zones = Arc::new(Zones::new(5000));
-        zones.alloc_run(0, 512).expect("an empty zone has room");
+        zones.alloc_run(0, 512, false).expect("an empty zone has room");
         let locked = std::iter::from_fn(|| {
             let (zones, (send, counts)) = (Arc::clone(&zones), mpsc::channel());
             std::thread::spawn(move || send.send((zones.counts(), zones.mixings())).is_ok());
