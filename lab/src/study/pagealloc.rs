@@ -15,9 +15,10 @@
 //! are movable. Those of one frame are served from the scattered blocks, all others by halving
 //! larger ones.
 //!
-//! The monitor `list-walk` counts every block of every list under the zone lock, where the kernel
-//! stopped at 100000 and let others go between two lists; how long a reading took stands in
-//! `monitor_read_us`. It begins 10 ms after the one before began, or at once if that took longer.
+//! The monitor `list-walk` counts every block of every list under the zone lock. So did the kernel,
+//! up to 100000 blocks of a list, which is the default of --free-blocks; but it let others go
+//! between two lists. How long a reading took stands in `monitor_read_us`. It begins 10 ms after
+//! the one before began, or at once if that took longer.
 //!
 //! Rows are medians over the runs, with minimum and maximum; a ratio to no monitor is the median of
 //! those within each run. `zone` is `shared` (the lock is taken for each operation) or `plain`;
@@ -70,7 +71,7 @@ struct Options {
         default_value = "none,counts,list-walk"
     )]
     monitor: Vec<Monitor>,
-    /// Free blocks besides, which a list walk counts [default: 300000]
+    /// Free blocks besides, which a list walk counts [default: 100000]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     free_blocks: Option<u32>,
     /// Count instructions per list operation, with and without counts, under valgrind
@@ -82,16 +83,20 @@ struct Options {
 const BATCH_FRAMES_MAX: usize = 1 << 15;
 const BATCHES: [u32; 8] = [1, 4, 16, 64, 256, 1024, 4096, 16384];
 const QUICK_BATCHES: [u32; 3] = [1, 64, 1024];
-const FREE_BLOCKS: u32 = 300_000;
+/// A walk over so many takes about as long as the kernel's own, which counts no more of a list.
+const FREE_BLOCKS: u32 = 100_000;
 const QUICK_FREE_BLOCKS: u32 = 10_000;
 
-/// How often and how long each monitor is measured in a run.
+/// How often and how long each of what is compared is measured in a run.
+#[derive(Clone, Copy)]
 struct Pace {
     rounds: u32,
     time: Duration,
 }
 
-const PACE: Pace = Pace { rounds: 3, time: Duration::from_millis(50) };
+/// Many short turns, so that a slow moment of the machine meets all of them alike.
+const PACE: Pace = Pace { rounds: 6, time: Duration::from_millis(25) };
+const LISTS_PACE: Pace = Pace { rounds: 6, time: Duration::from_millis(10) };
 const QUICK_PACE: Pace = Pace { rounds: 1, time: Duration::from_millis(20) };
 
 const SHARED: &str = "shared";
@@ -102,7 +107,8 @@ fn run(matches: &ArgMatches, lab: &Lab) -> Result<Report, LabError> {
     let batches = options.batches(lab.quick())?;
     let default = if lab.quick() { QUICK_FREE_BLOCKS } else { FREE_BLOCKS };
     let free_blocks = options.free_blocks.unwrap_or(default);
-    let pace = if lab.quick() { QUICK_PACE } else { PACE };
+    let (pace, lists_pace) =
+        if lab.quick() { (QUICK_PACE, QUICK_PACE) } else { (PACE, LISTS_PACE) };
     let (mut runs, mut notes) = (Vec::new(), Vec::new());
     lab.no_pages(&mut notes);
     let bar = lab.progress(lab.runs() as usize * batches.len());
@@ -114,9 +120,9 @@ fn run(matches: &ArgMatches, lab: &Lab) -> Result<Report, LabError> {
             bar.set_message(format!("run {run}, order {order}, batch {blocks}"));
             let mut found = monitored(&zone, batch, &options.monitor, run, &pace)?;
             if lists::BLOCKS.contains(&blocks) {
-                found.extend(lists.measure(batch, pace.rounds, pace.time)?.map(|mut row| {
-                    row.set("zone", PLAIN).set("monitor", Monitor::None.name()).clone()
-                }));
+                found.extend(lists.measure(batch, lists_pace.rounds, lists_pace.time)?.map(
+                    |mut row| row.set("zone", PLAIN).set("monitor", Monitor::None.name()).clone(),
+                ));
             }
             for row in &mut found {
                 row.set("order", order).set("batch", blocks).set("free_blocks", free_blocks);

@@ -78,7 +78,8 @@ fn run(matches: &ArgMatches, lab: &Lab) -> Result<Report, LabError> {
         for &free_blocks in sizes {
             bar.set_message(format!("run {run}, {free_blocks} free blocks"));
             let ours = Ours::new(free_blocks, run, time)?;
-            for &mode in &options.mode {
+            for turn in 0..options.mode.len() {
+                let mode = options.mode[(turn + run as usize) % options.mode.len()];
                 runs.push(ours.measure(mode, time)?);
             }
             bar.inc(1);
