@@ -65,7 +65,7 @@ fn the_kernel_compacts_what_is_left_of_the_same_pages() {
     let [ours, kernel] = rows(&document) else { panic!("two rows, not {document}") };
     assert_eq!((&ours["store"], &kernel["store"]), (&"zram".into(), &"kernel-zram".into()));
     golden(kernel, &FIELDS);
-    measured(kernel, &FIELDS[8..14]);
+    measured(kernel, &FIELDS[10..16]);
     assert!(number(kernel, "pages_compacted") > 0.0, "{kernel}");
     assert!(number(kernel, "freed_bytes") > 0.0, "{kernel}");
     assert!(kernel["chain_order"].is_null());
