@@ -50,9 +50,9 @@ fn compaction_is_reported_with_and_without_busy_threads() {
         measured(row, &FIELDS[10..20]);
         measured(row, &FIELDS[24..27]);
         measured(row, &["returned_bytes", "held_over"]);
-        assert!(number(row, "freed_bytes") > 0.0, "nothing was freed: {row}");
-        assert!(number(row, "used_over") < number(row, "used_over_before"), "{row}");
         if row["busy"] == 0 {
+            assert!(number(row, "freed_bytes") > 0.0, "nothing was freed: {row}");
+            assert!(number(row, "used_over") < number(row, "used_over_before"), "{row}");
             assert!(row["op_us_p99"].is_null(), "nobody was there to be timed: {row}");
             measured(row, &["returned_ms", "returned_gb_per_s"]);
         } else {
