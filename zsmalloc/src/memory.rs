@@ -357,8 +357,13 @@ impl Memory {
     pub(crate) fn take_run(&self, shard: usize, frames: u32) -> Result<(Run, u32), AllocError> {
         let refused = |_| AllocError::OutOfFrames;
         faults::guard(self.faults.as_deref(), Operation::Frames).map_err(refused)?;
-        let pfn = self.zones.alloc_run(shard, frames, self.free_bytes_held() >= WARM_MIN)?;
-        self.own_run(pfn, frames).ok_or(AllocError::OutOfFrames)
+        let held = self.free_bytes_held();
+        let pfn = self.zones.alloc_run(shard, frames, held >= WARM_MIN)?;
+        let (run, resident) = self.own_run(pfn, frames).ok_or(AllocError::OutOfFrames)?;
+        if resident == 0 && held >= WARM_MIN {
+            self.worker.notice_untouched(self, held);
+        }
+        Ok((run, resident))
     }
 
     /// A run of frames whose first `alloc` finds.

@@ -11,6 +11,9 @@
 //! between zspages, too short for the next one, would otherwise pile up to a share of a limit that
 //! is far away.
 //!
+//! It does not wait for its second where untouched frames are taken meanwhile: what is held serves
+//! nobody.
+//!
 //! The thread is started by the first free that has work for it, sleeps while there is none, and
 //! ends with the memory: it holds no strong reference while it sleeps. A pool in use is left alone:
 //! compaction would take its locks and move what is about to change again.
@@ -141,6 +144,17 @@ impl Worker {
                 // relaxed: a hint; the next free tries again.
                 asked.store(false, Ordering::Relaxed);
             }
+        }
+    }
+
+    /// Called when a run of untouched frames was taken although free ones are held: they serve no
+    /// longer, and a release that is wanted need not wait for their reuse.
+    pub(crate) fn notice_untouched(&self, memory: &Memory, free_held: u64) {
+        // relaxed: a hint, as in `notice_free`.
+        let releasing = self.shared.releasing.load(Ordering::Relaxed);
+        if releasing && free_held > bound(self.limit_bytes, memory) {
+            let mut state = self.shared.lock();
+            state.release_in = state.release_in.map(|_| 1);
         }
     }
 
