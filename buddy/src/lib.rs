@@ -17,6 +17,8 @@
 //!
 //! ```text
 //!   shared      SharedZone: one lock around one Zone
+//!     |  \
+//!     |   percpu             short runs by CPU, before that lock
 //!     |
 //!   zone        alloc: find, split, give the tail back;  free: check, cut into blocks, merge
 //!     |  \
@@ -60,6 +62,7 @@ mod order;
 mod pageblock;
 mod pagetypeinfo;
 mod parse;
+mod percpu;
 mod pfn;
 mod pieces;
 mod published;
