@@ -18,7 +18,7 @@
 //! ```text
 //!   shared      SharedZone: one lock around one Zone
 //!     |  \
-//!     |   percpu             short runs by CPU, before that lock
+//!     |   percpu, cpu_lists  short runs by CPU, before that lock
 //!     |
 //!   zone        alloc: find, split, give the tail back;  free: check, cut into blocks, merge
 //!     |  \
@@ -48,6 +48,7 @@
 mod buddyinfo;
 mod check;
 mod column;
+mod cpu_lists;
 mod defect;
 mod directory;
 mod error;

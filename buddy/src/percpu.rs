@@ -36,211 +36,33 @@
 //! Whole pageblocks are wanted by releases, reserves and CMA too: [`SharedZone::drain`] before.
 //!
 //! What is freed wrongly. Only the zone knows its runs, and asking it takes the lock that the lists
-//! are there to avoid. Builds with debug assertions do ask, and look for the run on all lists that
-//! are not busy: there a run that is not one, has another length or is free gets the error that `free_run` gives.
-//! Without them a run freed wrongly goes on a list and [`SharedZone::check`] finds it there; when it
-//! gets to the zone, that refuses it, and check knows of that as well. An arena that lets each
-//! frame be claimed once keeps harm from such a run if it is handed out before.
+//! are there to avoid. Builds with debug assertions do ask before a run goes on a list, and look
+//! for it on all lists that are not busy: a run that is not one, has another length or is free gets
+//! the error that `free_run` gives. Without them a run freed wrongly goes on a list and
+//! [`SharedZone::check`] finds it there; when it gets to the zone, that refuses it, and check knows
+//! of that as well. An arena that lets each frame be claimed once keeps harm from such a run if it
+//! is handed out before.
 //!
 //! Locks: a CPU's, then the zone's. A CPU's is only tried: whoever finds it busy goes to the zone.
-//! It is waited for, holding no other, to drain; all of them, lowest CPU first, for C5 and to check.
+//! It is waited for, holding no other, to drain; and all of them, lowest CPU first, for C5 and to
+//! check.
 
 use crate::check::ZoneCheck;
+use crate::cpu_lists::{Held, MOVABLE};
 use crate::defect::ZoneDefect;
 use crate::error::{AllocError, FreeError};
 use crate::migratetype::Migratetype;
 use crate::pfn::Pfn;
 use crate::shared::{FreedRun, SharedZone};
 use crate::state::Warm;
-use crate::sync::{AtomicU32, AtomicU64, Mutex, MutexGuard, Ordering, PoisonError, TryLockError};
+use crate::sync::{MutexGuard, Ordering};
 use crate::zone::Zone;
 
-/// Runs longer than this go to the zone: orders 0 to 3 are listed.
-const LENGTHS: usize = 8;
-/// Runs that go from the zone to a list or back, in one hold of its lock.
-const BATCH: usize = 31;
-/// Runs on a list at most.
-const RUNS_MAX: usize = 2 * BATCH; // 62
-/// What all lists hold.
-const MOVABLE: Migratetype = Migratetype::Movable;
-
+/// Runs freed together for which the lists are used. More share one hold of the zone's lock, and to
+/// pass through the lists costs them more than that.
+const FEW: usize = 8;
 /// Whether a free asks the zone. Not in a model, which would be one of this check.
 const ASKS: bool = cfg!(all(debug_assertions, not(any(loom, shuttle))));
-
-/// The lists of all CPUs.
-pub(crate) struct CpuLists {
-    cpus: Box<[Cpu]>,
-    /// Runs that the zone would not take back.
-    misfreed: AtomicU64,
-}
-
-/// On cache lines of its own.
-#[repr(align(128))]
-struct Cpu {
-    lists: Mutex<Lists>,
-    /// Frames on the lists (C7).
-    frames: AtomicU32,
-}
-
-struct Lists {
-    /// By length less one, oldest first.
-    runs: [Vec<Pfn>; LENGTHS],
-    /// Frames at most.
-    capacity: usize,
-}
-
-/// The lists of a CPU, locked.
-struct Held<'a> {
-    lists: MutexGuard<'a, Lists>,
-    cpu: &'a Cpu,
-}
-
-impl CpuLists {
-    /// Lists for so many CPUs, each for `frames` frames at most; with 0, none.
-    pub(crate) fn new(cpus: usize, frames: u32) -> CpuLists {
-        let cpus = if frames == 0 { 0 } else { cpus };
-        let cpu = |_| Cpu { lists: Mutex::new(Lists::new(frames)), frames: AtomicU32::new(0) };
-        CpuLists { cpus: (0..cpus).map(cpu).collect(), misfreed: AtomicU64::new(0) }
-    }
-
-    /// Bytes on the heap.
-    pub(crate) fn heap_bytes(&self) -> usize {
-        let lists = |cpu: &Cpu| cpu.lock().lists.heap_bytes();
-        size_of_val(&*self.cpus) + self.cpus.iter().map(lists).sum::<usize>()
-    }
-
-    /// The lists of a CPU: none if there are no lists or somebody has them.
-    fn try_lock(&self, cpu: usize) -> Option<Held<'_>> {
-        let cpu = self.cpus.get(cpu.checked_rem(self.cpus.len())?)?;
-        let lists = match cpu.lists.try_lock() {
-            Ok(lists) => lists,
-            // As in `Cpu::lock`.
-            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            Err(TryLockError::WouldBlock) => return None,
-        };
-        Some(Held { lists, cpu })
-    }
-
-    fn lock_all(&self) -> Vec<Held<'_>> {
-        self.cpus.iter().map(Cpu::lock).collect()
-    }
-
-    /// Whether a run that starts at `pfn` is on the lists held or on those of another CPU that are
-    /// not busy.
-    fn has(&self, held: &Held<'_>, pfn: Pfn) -> bool {
-        let others = || (0..self.cpus.len()).filter_map(|cpu| self.try_lock(cpu));
-        held.has(pfn) || others().any(|other| other.has(pfn))
-    }
-
-    fn give_back(&self, zone: &mut Zone, pfn: Pfn, frames: usize) {
-        let refused = zone.free_run(pfn, frames as u32, Warm::Resident).is_err();
-        // relaxed: a number that stands for itself.
-        self.misfreed.fetch_add(refused.into(), Ordering::Relaxed);
-    }
-
-    /// Gives the oldest runs of the longest list to the zone, or of that of `frames` if it has no
-    /// place left.
-    fn trim(&self, held: &mut Held<'_>, zone: &mut Zone, frames: u32) {
-        let own = index(frames);
-        let longest = (0..LENGTHS).max_by_key(|list| held.lists.runs[*list].len() * (list + 1));
-        let full = held.lists.runs[own].len() == RUNS_MAX;
-        let list = longest.filter(|_| !full).unwrap_or(own);
-        let oldest = held.lists.runs[list].len().div_ceil(2).min(BATCH);
-        held.lists.runs[list].drain(..oldest).for_each(|pfn| self.give_back(zone, pfn, list + 1));
-        held.publish();
-    }
-
-    fn empty(&self, held: &mut Held<'_>, zone: &mut Zone) {
-        for (list, runs) in held.lists.runs.iter_mut().enumerate() {
-            runs.drain(..).for_each(|pfn| self.give_back(zone, pfn, list + 1));
-        }
-        held.publish();
-    }
-}
-
-impl Cpu {
-    /// A poisoned lock is taken all the same, for the reason that the zone's is.
-    fn lock(&self) -> Held<'_> {
-        let lists = self.lists.lock().unwrap_or_else(PoisonError::into_inner);
-        Held { lists, cpu: self }
-    }
-
-    fn frames(&self) -> u32 {
-        // relaxed: one number that stands for itself; who holds the lock made every store or got
-        // the lock from who did.
-        self.frames.load(Ordering::Relaxed)
-    }
-}
-
-impl Lists {
-    fn new(frames: u32) -> Lists {
-        let capacity = frames as usize;
-        let runs = |list| Vec::with_capacity(RUNS_MAX.min(capacity / (list + 1)));
-        Lists { runs: std::array::from_fn(runs), capacity }
-    }
-
-    fn frames(&self) -> usize {
-        self.runs.iter().zip(1..).map(|(runs, length)| runs.len() * length).sum()
-    }
-
-    fn heap_bytes(&self) -> usize {
-        self.runs.iter().map(|runs| runs.capacity() * size_of::<Pfn>()).sum()
-    }
-
-    /// Every run: head and length.
-    fn iter(&self) -> impl Iterator<Item = (Pfn, u32)> {
-        let lists = self.runs.iter().zip(1..);
-        lists.flat_map(|(runs, length)| runs.iter().map(move |pfn| (*pfn, length)))
-    }
-}
-
-impl Held<'_> {
-    /// Whether runs of this length are listed at all.
-    fn lists_length(&self, frames: u32) -> bool {
-        (1..=LENGTHS.min(self.lists.capacity)).contains(&(frames as usize))
-    }
-
-    /// More runs of a length that there is room for.
-    fn room(&self, frames: u32) -> usize {
-        let left = self.lists.capacity - self.cpu.frames() as usize;
-        (RUNS_MAX - self.lists.runs[index(frames)].len()).min(left / frames as usize)
-    }
-
-    /// Runs that a refill adds.
-    fn batch(&self, frames: u32) -> usize {
-        (self.lists.capacity / 2 / frames as usize).min(BATCH - 1).min(self.room(frames))
-    }
-
-    fn take(&mut self, frames: u32) -> Option<Pfn> {
-        let pfn = self.lists.runs[index(frames)].pop()?;
-        self.store_frames(self.cpu.frames() - frames);
-        Some(pfn)
-    }
-
-    fn put(&mut self, pfn: Pfn, frames: u32) {
-        self.lists.runs[index(frames)].push(pfn);
-        self.store_frames(self.cpu.frames() + frames);
-    }
-
-    fn has(&self, pfn: Pfn) -> bool {
-        self.lists.iter().any(|(head, _)| head == pfn)
-    }
-
-    /// Counts the frames anew, after many came or went.
-    fn publish(&self) {
-        self.store_frames(self.lists.frames() as u32);
-    }
-
-    fn store_frames(&self, frames: u32) {
-        // relaxed: one number that stands for itself (C7).
-        self.cpu.frames.store(frames, Ordering::Relaxed);
-    }
-}
-
-/// The list of runs of a length, which is at least 1.
-const fn index(frames: u32) -> usize {
-    frames as usize - 1
-}
 
 impl SharedZone {
     /// Allocates a run of 1..=1024 frames as Movable: from the list of a CPU, else from the zone,
@@ -254,24 +76,30 @@ impl SharedZone {
     /// As [`SharedZone::alloc_movable`], but what is on other lists is left there: for a caller
     /// that has other zones to ask first.
     pub fn try_alloc_movable(&self, cpu: usize, frames: u32) -> Result<Pfn, AllocError> {
-        let lists = self.cpus.try_lock(cpu).filter(|lists| lists.lists_length(frames));
-        match lists {
-            Some(mut lists) => lists.take(frames).map_or_else(|| self.refill(lists, frames), Ok),
-            None => self.lock().alloc_run(frames, MOVABLE),
-        }
+        self.alloc_or_refill(cpu, frames, |zone| zone.alloc_run(frames, MOVABLE))
     }
 
-    /// A run from the zone, and warm ones for an empty list, so that it yields them in the order
-    /// in which the zone does.
-    fn refill(&self, mut lists: Held<'_>, frames: u32) -> Result<Pfn, AllocError> {
+    /// As [`SharedZone::try_alloc_movable`], but only of what is warm: from the list, else as
+    /// [`Zone::alloc_warm`] does.
+    pub fn alloc_warm_movable(&self, cpu: usize, frames: u32) -> Result<Pfn, AllocError> {
+        self.alloc_or_refill(cpu, frames, |zone| zone.alloc_warm(frames, MOVABLE))
+    }
+
+    #[inline]
+    fn alloc_or_refill(
+        &self,
+        cpu: usize,
+        frames: u32,
+        alloc: impl FnOnce(&mut Zone) -> Result<Pfn, AllocError>,
+    ) -> Result<Pfn, AllocError> {
+        let lists = self.cpus.try_lock(cpu).filter(|lists| lists.lists_length(frames));
+        let Some(mut lists) = lists else { return alloc(&mut self.lock()) };
+        if let Some(run) = lists.take(frames) {
+            return Ok(run);
+        }
         let mut zone = self.lock();
-        let run = zone.alloc_run(frames, MOVABLE)?;
-        let warm = std::iter::from_fn(|| zone.alloc_warm(frames, MOVABLE).ok());
-        let batch = lists.batch(frames);
-        let list = &mut lists.lists.runs[index(frames)];
-        list.extend(warm.take(batch));
-        list.reverse();
-        lists.publish();
+        let run = alloc(&mut zone)?;
+        lists.refill(&mut zone, frames);
         Ok(run)
     }
 
@@ -284,8 +112,9 @@ impl SharedZone {
         zone.alloc_run(frames, MOVABLE)
     }
 
-    /// Frees runs that were asked for as Movable, to the lists of a CPU as far as they are short
-    /// and `Resident`; the others, and what finds no room there, in one hold of the zone's lock.
+    /// Frees runs that were asked for as Movable: up to 8 to the lists of a CPU, as far as they are
+    /// short and `Resident`; the others, and what has no room there, in one hold of the zone's
+    /// lock.
     ///
     /// # Errors
     ///
@@ -294,9 +123,10 @@ impl SharedZone {
     pub fn free_movable(
         &self,
         cpu: usize,
-        runs: impl Iterator<Item = FreedRun>,
+        runs: impl ExactSizeIterator<Item = FreedRun>,
     ) -> Result<(), FreeError> {
-        let Some(mut lists) = self.cpus.try_lock(cpu) else { return self.free_runs(runs) };
+        let lists = if runs.len() <= FEW { self.cpus.try_lock(cpu) } else { None };
+        let Some(mut lists) = lists else { return self.free_runs(runs) };
         let isolating = self.published().pageblocks(Migratetype::Isolate) > 0;
         let (mut zone, mut freed) = (None, Ok(()));
         for run in runs {
@@ -396,6 +226,7 @@ impl SharedZone {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use crate::cpu_lists::Cpu;
 
     /// A zone whose lists were handed to `damage`, with a run of 2 on the list of CPU 1.
     #[track_caller]

@@ -4,11 +4,11 @@
 //! this crate: no method takes a closure, and none returns a guard. Those of the per-CPU lists are
 //! taken before it.
 
+use crate::cpu_lists::CpuLists;
 use crate::error::{AllocError, FreeError, IsolateError, OfflineError, ReserveError, TakeError};
 use crate::migratetype::Migratetype;
 use crate::occupancy::{AllocatedRun, Occupancy};
 use crate::order::{ORDERS, Order};
-use crate::percpu::CpuLists;
 use crate::pfn::{PAGEBLOCK_FRAMES, PageblockIndex, Pfn};
 use crate::published::{Published, ZoneCounts};
 use crate::state::Warm;

@@ -11,8 +11,8 @@
 //!
 //! 1. The runs handed out are those that the model names: the last put, else one from the zone.
 //! 2. A refill takes warm runs, as many as there is room for and 30 at most, and no others.
-//! 3. Lists hold short runs freed as `Resident`, and no more frames than their capacity; what has
-//!    no room pushes the oldest out.
+//! 3. Lists hold short runs freed as `Resident`, few at a time, and no more frames than their
+//!    capacity; what has no room pushes the oldest out.
 //! 4. A request is refused only if the zone with all lists empty would refuse it.
 //! 5. Frees of what is not allocated are refused, unchanged, with the error that names it. (With
 //!    debug assertions; without them such calls are not made.)
@@ -31,11 +31,19 @@ const PAGEBLOCKS: u32 = 3;
 const CPUS: usize = 2;
 const LENGTHS: usize = 8;
 const RUNS_MAX: usize = 62;
+const FEW: usize = 8;
 const MOVABLE: Migratetype = Migratetype::Movable;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum How {
+    Warm,
+    Alone,
+    OfAll,
+}
 
 #[derive(Clone, Debug)]
 enum Action {
-    Alloc { cpu: usize, frames: u32, alone: bool },
+    Alloc { cpu: usize, frames: u32, how: How },
     Free { cpu: usize, nth: usize, runs: usize, warm: Warm },
     FreeAny { cpu: usize, pfn: u32, frames: u32 },
     FreeListed { cpu: usize, nth: usize },
@@ -54,11 +62,12 @@ enum Action {
 fn action() -> impl Strategy<Value = Action> {
     let cpu = || 0..=CPUS;
     let frames = || prop_oneof![8 => 1..=9u32, 1 => 1..=300u32, 1 => Just(0)];
+    let how = prop::sample::select(vec![How::Warm, How::Alone, How::OfAll]);
     let warm = prop_oneof![4 => Just(Warm::Resident), 1 => Just(Warm::Untouched)];
     prop_oneof![
-        12 => (cpu(), frames(), any::<bool>())
-            .prop_map(|(cpu, frames, alone)| Action::Alloc { cpu, frames, alone }),
-        8 => (cpu(), any::<usize>(), 1..40usize, warm)
+        12 => (cpu(), frames(), how)
+            .prop_map(|(cpu, frames, how)| Action::Alloc { cpu, frames, how }),
+        8 => (cpu(), any::<usize>(), 1..12usize, warm)
             .prop_map(|(cpu, nth, runs, warm)| Action::Free { cpu, nth, runs, warm }),
         1 => (cpu(), 0..PAGEBLOCKS * 512 + 9, 0..10u32)
             .prop_map(|(cpu, pfn, frames)| Action::FreeAny { cpu, pfn, frames }),
@@ -126,18 +135,23 @@ impl Model {
         assert!(self.pair.step(Op::Free { pfn, frames: frames as u32, warm }), "{frames} at {pfn}");
     }
 
-    fn alloc(&mut self, cpu: usize, frames: u32, alone: bool) {
-        let expected = self.expect_alloc(cpu % CPUS, frames, alone);
-        let found = match alone {
-            true => self.zone.try_alloc_movable(cpu, frames),
-            false => self.zone.alloc_movable(cpu, frames),
+    fn alloc(&mut self, cpu: usize, frames: u32, how: How) {
+        let expected = self.expect_alloc(cpu % CPUS, frames, how);
+        let found = match how {
+            How::Warm => self.zone.alloc_warm_movable(cpu, frames),
+            How::Alone => self.zone.try_alloc_movable(cpu, frames),
+            How::OfAll => self.zone.alloc_movable(cpu, frames),
         };
         assert_eq!(found.ok().map(Pfn::get), expected, "{frames} frames for CPU {cpu}");
         self.used.extend(expected.map(|pfn| (pfn, frames)));
     }
 
-    fn expect_alloc(&mut self, cpu: usize, frames: u32, alone: bool) -> Option<u32> {
-        let (op, listed) = (Op::Alloc { frames, migratetype: MOVABLE }, self.lists_length(frames));
+    fn expect_alloc(&mut self, cpu: usize, frames: u32, how: How) -> Option<u32> {
+        let (migratetype, listed) = (MOVABLE, self.lists_length(frames));
+        let op = match how {
+            How::Warm => Op::AllocWarm { frames, migratetype },
+            How::Alone | How::OfAll => Op::Alloc { frames, migratetype },
+        };
         if listed && let Some(last) = self.lists[cpu][frames as usize - 1].pop() {
             return Some(last);
         }
@@ -145,7 +159,7 @@ impl Model {
         if found.is_some() && listed {
             self.refill(cpu, frames);
         }
-        if found.is_none() && !alone {
+        if found.is_none() && how == How::OfAll {
             self.drain();
             return self.zone_alloc(op);
         }
@@ -164,10 +178,15 @@ impl Model {
 
     fn free(&mut self, cpu: usize, nth: usize, runs: usize, warm: Warm) {
         let mut freed = Vec::new();
-        for _ in 0..runs.min(self.used.len()) {
+        let runs = runs.min(self.used.len());
+        for _ in 0..runs {
             let (pfn, frames) = self.used.swap_remove(nth % self.used.len());
             freed.push(FreedRun { pfn: Pfn::new(pfn), frames, warm });
-            self.expect_free(cpu % CPUS, pfn, frames, warm);
+            if runs <= FEW {
+                self.expect_free(cpu % CPUS, pfn, frames, warm);
+            } else {
+                assert!(self.pair.step(Op::Free { pfn, frames, warm }), "{frames} at {pfn}");
+            }
         }
         assert_eq!(self.zone.free_movable(cpu, freed.iter().copied()), Ok(()), "{freed:?}");
     }
@@ -223,7 +242,7 @@ impl Model {
 
     fn step(&mut self, action: Action) {
         match action {
-            Action::Alloc { cpu, frames, alone } => self.alloc(cpu, frames, alone),
+            Action::Alloc { cpu, frames, how } => self.alloc(cpu, frames, how),
             Action::Free { cpu, nth, runs, warm } => self.free(cpu, nth, runs, warm),
             Action::FreeAny { cpu, pfn, frames } => self.misfree(cpu, pfn, frames),
             Action::FreeListed { cpu, nth } => {
@@ -334,7 +353,7 @@ proptest! {
     ) {
         let mut model = Model::new(capacity);
         // All but twelve frames of some pageblocks.
-        (0..full).for_each(|_| model.alloc(0, 500, true));
+        (0..full).for_each(|_| model.alloc(0, 500, How::Alone));
         for action in actions {
             model.step(action.clone());
             model.compare(&action);
