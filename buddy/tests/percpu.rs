@@ -46,7 +46,7 @@ enum Action {
     Alloc { cpu: usize, frames: u32, how: How },
     Free { cpu: usize, nth: usize, runs: usize, warm: Warm },
     FreeAny { cpu: usize, pfn: u32, frames: u32 },
-    FreeListed { cpu: usize, nth: usize },
+    FreeOther { cpu: usize, nth: usize },
     Unmovable { frames: u32 },
     Isolate { index: u32 },
     UndoIsolation { index: u32 },
@@ -71,7 +71,7 @@ fn action() -> impl Strategy<Value = Action> {
             .prop_map(|(cpu, nth, runs, warm)| Action::Free { cpu, nth, runs, warm }),
         1 => (cpu(), 0..PAGEBLOCKS * 512 + 9, 0..10u32)
             .prop_map(|(cpu, pfn, frames)| Action::FreeAny { cpu, pfn, frames }),
-        1 => (cpu(), any::<usize>()).prop_map(|(cpu, nth)| Action::FreeListed { cpu, nth }),
+        1 => (cpu(), any::<usize>()).prop_map(|(cpu, nth)| Action::FreeOther { cpu, nth }),
         1 => frames().prop_map(|frames| Action::Unmovable { frames }),
         1 => (0..PAGEBLOCKS).prop_map(|index| Action::Isolate { index }),
         2 => (0..PAGEBLOCKS).prop_map(|index| Action::UndoIsolation { index }),
@@ -224,6 +224,15 @@ impl Model {
         }
     }
 
+    /// Frees what the zone says is allocated, but on a list, or not movable.
+    fn free_other(&mut self, cpu: usize, nth: usize) {
+        let runs = self.pair.twin.runs.iter().map(|(pfn, frames)| (*pfn, *frames));
+        let others: Vec<_> = runs.filter(|run| !self.used.contains(run)).collect();
+        if let Some(nth) = nth.checked_rem(others.len()) {
+            self.misfree(cpu, others[nth].0, others[nth].1);
+        }
+    }
+
     fn drain(&mut self) {
         for (cpu, frames) in (0..CPUS).flat_map(|cpu| (1..=LENGTHS).map(move |len| (cpu, len))) {
             for pfn in std::mem::take(&mut self.lists[cpu][frames - 1]) {
@@ -245,12 +254,7 @@ impl Model {
             Action::Alloc { cpu, frames, how } => self.alloc(cpu, frames, how),
             Action::Free { cpu, nth, runs, warm } => self.free(cpu, nth, runs, warm),
             Action::FreeAny { cpu, pfn, frames } => self.misfree(cpu, pfn, frames),
-            Action::FreeListed { cpu, nth } => {
-                let listed = || self.lists.iter().flatten().flatten().copied();
-                if let Some(pfn) = nth.checked_rem(listed().count()).and_then(|n| listed().nth(n)) {
-                    self.misfree(cpu, pfn, self.pair.twin.runs[&pfn]);
-                }
-            }
+            Action::FreeOther { cpu, nth } => self.free_other(cpu, nth),
             Action::Unmovable { frames } => {
                 let migratetype = Migratetype::Unmovable;
                 let expected = self.zone_alloc(Op::Alloc { frames, migratetype });
