@@ -33,6 +33,8 @@ pub struct ZoneCheck {
     pub runs: u64,
     /// Frames in runs.
     pub allocated_frames: u64,
+    /// Those of them that are on per-CPU lists, and so in nobody's use.
+    pub listed_frames: u64,
 }
 
 /// The free heads that the frames show, by the list each belongs on.
@@ -253,6 +255,7 @@ mod tests {
             free_frames: 1024 - 10,
             runs: 3,
             allocated_frames: 10,
+            listed_frames: 0,
         };
         assert_eq!(sound().check(), Ok(expected));
     }

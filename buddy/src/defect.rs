@@ -1,7 +1,9 @@
 //! What [`Zone::check`](crate::Zone::check) may find.
 //!
-//! Invariant: none of these can be caused by a caller, whatever it passes. The numbers in brackets
-//! are the invariants broken, as the heads of zone.rs, lists.rs and directory.rs state them.
+//! Invariant: none of these can be caused by a caller, whatever it passes, but for those about
+//! per-CPU lists: without debug assertions, frees of what is not allocated get as far as that. The
+//! numbers in brackets are the invariants broken, as the heads of zone.rs, lists.rs, directory.rs
+//! and percpu.rs state them.
 
 use std::error::Error;
 use std::fmt;
@@ -94,6 +96,22 @@ pub enum ZoneDefect {
         /// Frames recorded.
         recorded: u64,
     },
+    /// What starts there is on a per-CPU list, and is no movable run of that length (C1).
+    Listed(Pfn),
+    /// A run is on per-CPU lists twice (C1).
+    ListedTwice(Pfn),
+    /// The number of frames on per-CPU lists is wrong (C7).
+    ListedFrames {
+        /// Frames found.
+        counted: u64,
+        /// Frames recorded.
+        recorded: u64,
+    },
+    /// The zone refused runs that came from per-CPU lists (C1).
+    Misfreed {
+        /// How many so far.
+        runs: u64,
+    },
 }
 
 impl fmt::Display for ZoneDefect {
@@ -132,6 +150,12 @@ impl fmt::Display for ZoneDefect {
             FreeFrames { counted, recorded } => {
                 write!(f, "{counted} frames are free, the zone says {recorded}")
             }
+            Listed(pfn) => write!(f, "{pfn} is on a CPU's list and no run of that length"),
+            ListedTwice(pfn) => write!(f, "the run at {pfn} is on the lists of CPUs twice"),
+            ListedFrames { counted, recorded } => {
+                write!(f, "{counted} frames are on the lists of CPUs, they say {recorded}")
+            }
+            Misfreed { runs } => write!(f, "{runs} runs from lists of CPUs were not allocated"),
         }
     }
 }

@@ -52,6 +52,8 @@ pub enum FreeError {
         /// How long the caller thinks it is.
         freed: u32,
     },
+    /// The run that starts there was asked for as something else than Movable.
+    NotMovable(Pfn),
 }
 
 /// Why a pageblock did not go offline.
@@ -151,6 +153,9 @@ impl fmt::Display for FreeError {
             FreeError::NotAHead(pfn) => write!(f, "{pfn} is not the head of a run"),
             FreeError::WrongLength { pfn, allocated, freed } => {
                 write!(f, "the run at {pfn} has {allocated} frames, not {freed}")
+            }
+            FreeError::NotMovable(pfn) => {
+                write!(f, "the run at {pfn} was not asked for as movable")
             }
         }
     }

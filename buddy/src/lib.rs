@@ -17,6 +17,8 @@
 //!
 //! ```text
 //!   shared      SharedZone: one lock around one Zone
+//!     |  \
+//!     |   percpu, cpu_lists  short runs by CPU, before that lock
 //!     |
 //!   zone        alloc: find, split, give the tail back;  free: check, cut into blocks, merge
 //!     |  \
@@ -46,6 +48,7 @@
 mod buddyinfo;
 mod check;
 mod column;
+mod cpu_lists;
 mod defect;
 mod directory;
 mod error;
@@ -60,6 +63,7 @@ mod order;
 mod pageblock;
 mod pagetypeinfo;
 mod parse;
+mod percpu;
 mod pfn;
 mod pieces;
 mod published;

@@ -1,10 +1,10 @@
 //! One zone for all threads.
 //!
 //! Lock: one mutex around the whole zone, held for one operation and never across a call out of
-//! this crate: no method takes a closure, and none returns a guard.
+//! this crate: no method takes a closure, and none returns a guard. Those of the per-CPU lists are
+//! taken before it.
 
-use crate::check::ZoneCheck;
-use crate::defect::ZoneDefect;
+use crate::cpu_lists::CpuLists;
 use crate::error::{AllocError, FreeError, IsolateError, OfflineError, ReserveError, TakeError};
 use crate::migratetype::Migratetype;
 use crate::occupancy::{AllocatedRun, Occupancy};
@@ -32,17 +32,29 @@ pub struct FreedRun {
     pub warm: Warm,
 }
 
-/// A [`Zone`] behind a lock. Each method is the zone's method of the same name, done atomically.
+/// A [`Zone`] behind a lock, and per-CPU lists of runs before it. Methods with the name of one of
+/// the zone's are that method, done atomically; the lists are used by those that name a CPU.
 pub struct SharedZone {
+    pub(crate) cpus: CpuLists,
     zone: Mutex<Zone>,
     published: Arc<Published>,
 }
 
 impl SharedZone {
-    /// See [`Zone::new`].
+    /// See [`Zone::new`]. There are no per-CPU lists.
     pub fn new(frames_max: u32) -> SharedZone {
+        SharedZone::with_lists(frames_max, 0, 0)
+    }
+
+    /// As [`SharedZone::new`], with lists for `cpus` CPUs of at most `listed_frames_max` frames
+    /// each; with 0 of either, none.
+    pub fn with_lists(frames_max: u32, cpus: usize, listed_frames_max: u32) -> SharedZone {
         let zone = Zone::new(frames_max);
-        SharedZone { published: Arc::clone(zone.published()), zone: Mutex::new(zone) }
+        SharedZone {
+            cpus: CpuLists::new(cpus, listed_frames_max),
+            published: Arc::clone(zone.published()),
+            zone: Mutex::new(zone),
+        }
     }
 
     /// The counts, which are read without the lock and may outlive the zone.
@@ -119,9 +131,12 @@ impl SharedZone {
         self.lock().offline_untouched()
     }
 
-    /// See [`Zone::isolate`].
+    /// See [`Zone::isolate`]. The per-CPU lists are emptied: a run of the pageblock that nobody
+    /// uses is free, and stays so.
     pub fn isolate(&self, index: PageblockIndex) -> Result<(), IsolateError> {
-        self.lock().isolate(index)
+        self.lock().isolate(index)?;
+        self.drain();
+        Ok(())
     }
 
     /// See [`Zone::undo_isolation`].
@@ -213,20 +228,16 @@ impl SharedZone {
         self.lock().largest_free_order()
     }
 
-    /// See [`Zone::metadata_bytes`]; the lock is counted too.
+    /// See [`Zone::metadata_bytes`]; the locks and the per-CPU lists are counted too.
     pub fn metadata_bytes(&self) -> usize {
-        self.lock().metadata_bytes() - size_of::<Zone>() + size_of::<SharedZone>()
-    }
-
-    /// See [`Zone::check`].
-    pub fn check(&self) -> Result<ZoneCheck, ZoneDefect> {
-        self.lock().check()
+        let own = size_of::<SharedZone>() - size_of::<Zone>() + self.cpus.heap_bytes();
+        self.lock().metadata_bytes() + own
     }
 
     /// A poisoned lock is taken all the same. No foreign code runs under it, so only a broken
     /// invariant can have panicked there, and [`SharedZone::check`] is what says so; refusing
     /// would turn one failed operation into the loss of every page that is stored.
-    fn lock(&self) -> MutexGuard<'_, Zone> {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Zone> {
         self.zone.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

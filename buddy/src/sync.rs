@@ -6,7 +6,7 @@
 
 #[cfg(not(loom))]
 pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-pub(crate) use std::sync::{Arc, PoisonError};
+pub(crate) use std::sync::{Arc, PoisonError, TryLockError};
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) use std::sync::{Mutex, MutexGuard};
 

@@ -39,7 +39,8 @@
 //! * W1: a request takes an untouched block of its own type only if no warm block of that type is
 //!   large enough, and among the blocks of that warmth one of the smallest order that fits.
 //! * W2: a frame freed as `Resident` is in a warm block until it is allocated or taken again, or
-//!   its pageblock goes offline. A pageblock comes online untouched.
+//!   its pageblock goes offline. On a per-CPU list it is warm as well (percpu.rs, C2). A pageblock
+//!   comes online untouched.
 //! * W3: nothing is promised about a particular frame of a warm block.
 //!
 //! The price of W1 is that a large warm block may be split although a smaller untouched one fits.
@@ -248,7 +249,7 @@ impl<const COUNTED: bool> Zone<COUNTED> {
     }
 
     /// The length of the run whose head is `pfn`, and what it was asked for as.
-    fn run_at(&self, pfn: Pfn) -> Result<(u32, Migratetype), FreeError> {
+    pub(crate) fn run_at(&self, pfn: Pfn) -> Result<(u32, Migratetype), FreeError> {
         if !self.directory.contains(pfn.pageblock()) {
             return Err(FreeError::OutOfRange(pfn));
         }

@@ -65,6 +65,7 @@ fn replay(op: Op, zone: &mut Zone) {
         Op::UndoIsolation { index } => zone.undo_isolation(PageblockIndex::new(index)).is_ok(),
         Op::Reserve => zone.reserve().is_ok(),
         Op::Unreserve { to, force } => zone.unreserve(to, force).is_ok(),
+        Op::AllocWarm { frames, migratetype } => zone.alloc_warm(frames, migratetype).is_ok(),
         Op::SetAside => zone.set_aside_cma().is_ok(),
     };
     assert!(done, "{op:?} was refused when repeated");
@@ -115,6 +116,7 @@ fn every_sequence_on_eight_frames() {
 fn every_wrong_free_on_eight_frames() {
     let moves = |twin: &Twin| {
         let mut ops = moves_on_eight_frames(twin);
+        ops.push(Op::AllocWarm { frames: 3, migratetype: Migratetype::Movable });
         for pfn in (0..10).chain([511, 512, u32::MAX]) {
             for frames in (0..10).chain([512, 1024, 1025, u32::MAX]) {
                 ops.push(Op::Free { pfn, frames, warm: Warm::Resident });

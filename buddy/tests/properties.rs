@@ -33,6 +33,7 @@ const PAGEBLOCKS: u32 = 5;
 #[derive(Clone, Debug)]
 enum Action {
     Alloc { frames: u32, migratetype: Migratetype },
+    AllocWarm { frames: u32, migratetype: Migratetype },
     FreeRun { nth: usize, warm: Warm },
     FreeAny { pfn: u32, frames: u32 },
     TakeBlock { nth: usize },
@@ -47,11 +48,13 @@ enum Action {
 }
 
 fn action() -> impl Strategy<Value = Action> {
-    let frames = prop_oneof![6 => 1..=16u32, 4 => 1..=1024u32, 1 => 500..=1030u32, 1 => Just(0)];
+    let frames = || prop_oneof![6 => 1..=16u32, 4 => 1..=1024u32, 1 => 500..=1030u32, 1 => Just(0)];
     let pfn = || 0..=PAGEBLOCKS * 512 + 600;
     prop_oneof![
-        12 => (frames, migratetype())
+        12 => (frames(), migratetype())
             .prop_map(|(frames, migratetype)| Action::Alloc { frames, migratetype }),
+        3 => (frames(), migratetype())
+            .prop_map(|(frames, migratetype)| Action::AllocWarm { frames, migratetype }),
         10 => (any::<usize>(), warm()).prop_map(|(nth, warm)| Action::FreeRun { nth, warm }),
         2 => (pfn(), 0..=1025u32).prop_map(|(pfn, frames)| Action::FreeAny { pfn, frames }),
         2 => any::<usize>().prop_map(|nth| Action::TakeBlock { nth }),
@@ -89,6 +92,7 @@ fn order() -> impl Strategy<Value = Order> {
 fn op(pair: &Pair, action: Action) -> Option<Op> {
     Some(match action {
         Action::Alloc { frames, migratetype } => Op::Alloc { frames, migratetype },
+        Action::AllocWarm { frames, migratetype } => Op::AllocWarm { frames, migratetype },
         Action::FreeRun { nth, warm } => {
             let runs = &pair.twin.runs;
             let (pfn, frames) = runs.iter().nth(nth.checked_rem(runs.len())?)?;

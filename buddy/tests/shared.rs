@@ -1,11 +1,11 @@
-//! The shared zone under threads.
+//! The shared zone under threads, with per-CPU lists and without.
 //!
-//! Claim: whatever the interleaving, no frame is in two runs at once, and when all is freed the
-//! zone is as if one thread had done it.
+//! Claim: whatever the interleaving, no frame is in two runs at once, and when all is freed, and
+//! the lists are drained, the zone is as if one thread had done it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use buddy::{Migratetype, Order, Pfn, SharedZone, Warm};
+use buddy::{FreedRun, Order, Pfn, SharedZone, Warm};
 
 const FRAMES: u32 = 4 * 512;
 const THREADS: u32 = 4;
@@ -15,11 +15,13 @@ struct Owned<'a> {
     zone: &'a SharedZone,
     frames: &'a [AtomicBool],
     runs: Vec<(Pfn, u32)>,
+    /// Two threads share one.
+    cpu: usize,
 }
 
 impl Owned<'_> {
     fn alloc(&mut self, frames: u32) {
-        let Ok(pfn) = self.zone.alloc_run(frames, Migratetype::Movable) else { return };
+        let Ok(pfn) = self.zone.alloc_movable(self.cpu, frames) else { return };
         self.mark(pfn, frames, true);
         self.runs.push((pfn, frames));
     }
@@ -30,7 +32,9 @@ impl Owned<'_> {
         }
         let (pfn, frames) = self.runs.swap_remove(nth as usize % self.runs.len());
         self.mark(pfn, frames, false);
-        assert_eq!(self.zone.free_run(pfn, frames, Warm::Resident), Ok(()), "{frames} at {pfn}");
+        let run = FreedRun { pfn, frames, warm: Warm::Resident };
+        let freed = self.zone.free_movable(self.cpu, [run].into_iter());
+        assert_eq!(freed, Ok(()), "{frames} at {pfn}");
     }
 
     fn mark(&self, pfn: Pfn, frames: u32, owned: bool) {
@@ -69,18 +73,30 @@ fn churn(mut owned: Owned<'_>, mut seed: u32) {
     }
 }
 
-#[test]
-fn threads_never_share_a_frame() {
-    let zone = SharedZone::new(FRAMES);
+fn threads_share_nothing_on(zone: &SharedZone) {
     let frames: Vec<AtomicBool> = (0..FRAMES).map(|_| AtomicBool::new(false)).collect();
     std::thread::scope(|scope| {
         for seed in 0..THREADS {
-            let owned = Owned { zone: &zone, frames: &frames, runs: Vec::new() };
+            let cpu = seed as usize / 2;
+            let owned = Owned { zone, frames: &frames, runs: Vec::new(), cpu };
             scope.spawn(move || churn(owned, seed));
         }
     });
     let found = zone.check().expect("sound after the threads");
-    assert_eq!((found.runs, found.allocated_frames), (0, 0), "something was not freed");
+    assert_eq!(found.allocated_frames, found.listed_frames, "something was not freed");
+    zone.drain();
+    let found = zone.check().expect("sound without runs on lists");
+    assert_eq!((found.runs, found.listed_frames), (0, 0), "something was not drained");
     assert_eq!(zone.free_frames(), zone.online_frames());
     assert!(zone.largest_free_order() >= Some(Order::PAGEBLOCK), "free blocks were not merged");
+}
+
+#[test]
+fn threads_never_share_a_frame() {
+    threads_share_nothing_on(&SharedZone::new(FRAMES));
+}
+
+#[test]
+fn threads_with_lists_never_share_a_frame() {
+    threads_share_nothing_on(&SharedZone::with_lists(FRAMES, 2, 64));
 }

@@ -73,6 +73,8 @@ impl Memory {
     }
 
     fn evacuate_zone(self: &Arc<Memory>, zone: usize) -> Evacuation {
+        // What CPUs keep is free: it makes no pageblock fuller.
+        self.zones.get(zone).drain();
         let sparse = plan(&self.pageblocks(zone));
         let batches = sparse.chunks(ISOLATED_AT_ONCE);
         batches.fold(Evacuation::default(), |mut all, batch| {

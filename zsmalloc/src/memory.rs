@@ -12,15 +12,15 @@
 //!
 //! A run of frames goes zone -> arena claim -> zspage -> arena unclaim -> the same zone. A zone
 //! deals in numbers and may be wrong without harm: a frame handed out twice is refused by the
-//! claim.
+//! claim. A CPU keeps some runs of the zones for itself; they are free like those in the zones.
 //!
 //! Invariants
-//! - I1 every online frame is free in its zone, claimed by a zspage or by [`Frames`], or claimed by
-//!   a release in progress.
+//! - I1 every online frame is free in its zone or on a CPU's list, claimed by a zspage or by
+//!   [`Frames`], or claimed by a release in progress.
 //! - I2 `free_held` counts the resident frames among those that are free or in a release.
 //!
-//! Locks: one zone's at a time, inside `SharedZone`; they are the last in the order and held for
-//! list work only.
+//! Locks: one zone's at a time, and before it a CPU's, inside `SharedZone`; they are the last in
+//! the order and held for list work only.
 //!
 //! [`Frames`]: crate::Frames
 
@@ -144,7 +144,7 @@ impl Memory {
         }
         Ok(Arc::new(Memory {
             arena: Arena::with_faults(config.arena_frames, faults.clone())?,
-            zones: Zones::new(config.arena_frames),
+            zones: Zones::new(config.arena_frames, config.limit_bytes),
             owners: Table::with_faults(config.arena_frames as usize, faults.clone())?,
             descriptors: DescriptorHeap::reserve(config.arena_frames, faults.clone())?,
             leaves: Leaves::reserve(leaves as usize, faults.clone())?,
@@ -162,6 +162,12 @@ impl Memory {
     pub fn free_bytes_held(&self) -> u64 {
         // relaxed: a statistic; each change is made by the owner of the frames it counts.
         self.free_held.0.load(Ordering::Relaxed) * host::PAGE_SIZE as u64
+    }
+
+    /// Bytes of free frames that CPUs keep on lists of their own. The resident ones among them are
+    /// in [`Memory::free_bytes_held`]. A release puts them back.
+    pub fn listed_bytes(&self) -> u64 {
+        self.zones.listed_frames() * host::PAGE_SIZE as u64
     }
 
     /// How the memory's worker fares.
@@ -254,6 +260,8 @@ impl Memory {
     pub fn release(&self, keep: u64) -> u64 {
         self.leaves.release();
         let _turn = self.turn_to_isolate();
+        // What a CPU keeps is free, and may be resident.
+        self.zones.drain();
         let mut returned = 0;
         loop {
             let excess = self.free_bytes_held().saturating_sub(keep);
@@ -394,7 +402,7 @@ impl Memory {
             Ok(run) => Some(run),
             Err(ClaimError::InUse { .. }) => None,
             Err(_) => {
-                self.zones.free_runs(&[FreedRun { pfn, frames, warm: Warm::Resident }]);
+                self.zones.put_back(&[FreedRun { pfn, frames, warm: Warm::Resident }]);
                 None
             }
         }
@@ -463,7 +471,7 @@ impl Memory {
         // relaxed: the frames counted are this thread's.
         self.free_held.0.fetch_sub(*purged.as_ref().unwrap_or(&0), Ordering::Relaxed);
         let freed: Vec<FreedRun> = runs.into_iter().map(|run| self.free_run(run).0).collect();
-        self.zones.free_runs(&freed);
+        self.zones.put_back(&freed);
         purged
     }
 

@@ -11,9 +11,15 @@
 //! side would hand all of these lines to each other for every zspage. A shard that finds its zone
 //! full takes from the others.
 //!
-//! Invariant: a frame belongs to the zone that its number says; a run lies in one zone.
+//! Before each zone's lock are its per-CPU lists: a CPU has one set for each zone, and they share
+//! what a CPU may keep. So a run never leaves its zone, whichever CPU frees it.
 //!
-//! Locks: one zone's at a time, inside `SharedZone`.
+//! Invariants
+//! - I1 a frame belongs to the zone that its number says; a run lies in one zone.
+//! - I2 the lists of a CPU keep at most 1/256 of the memory's limit, and at most 1 MiB.
+//! - I3 `OutOfFrames` means that no zone has a run, with its lists looked at too.
+//!
+//! Locks: one zone's at a time, inside `SharedZone`, and before it a CPU's.
 
 use buddy::{FreedRun, Migratetype, Order, PAGEBLOCK_FRAMES, Pfn, SharedZone};
 use buddy::{ZoneCheck, ZoneCounts, ZoneDefect};
@@ -24,6 +30,11 @@ use crate::error::AllocError;
 const ZONES_MAX: u32 = 4;
 /// A zone is not smaller than this, so that a small arena stays in one piece.
 const ZONE_FRAMES_MIN: u32 = 64 * PAGEBLOCK_FRAMES; // 128 MiB
+
+/// Frames that a CPU's lists keep at most, of all zones together.
+const LISTED_MAX: u64 = 256; // 1 MiB
+/// And this part of the limit.
+const LISTED_DIVISOR: u64 = 256;
 
 /// On cache lines of its own.
 #[repr(align(128))]
@@ -37,36 +48,50 @@ pub(crate) struct Zones {
 }
 
 impl Zones {
-    /// Zones over `frames` frames, nothing online.
-    pub(crate) fn new(frames: u32) -> Zones {
-        let wanted = (host::cpu::count() as u32).min(ZONES_MAX);
+    /// Zones over `frames` frames, nothing online, of a memory that is expected to stay under
+    /// `limit_bytes`.
+    pub(crate) fn new(frames: u32, limit_bytes: u64) -> Zones {
+        let cpus = host::cpu::count();
+        let wanted = (cpus as u32).min(ZONES_MAX);
         let count = wanted.min(frames / ZONE_FRAMES_MIN).max(1);
+        let listed = listed_frames_max(limit_bytes) / count;
         // Whole blocks of the largest order.
         let each = (frames / count).next_multiple_of(2 * PAGEBLOCK_FRAMES).min(frames);
         let len = |zone| if zone + 1 == count { frames - zone * each } else { each };
-        let zones = (0..count).map(|zone| Apart(SharedZone::new(len(zone)))).collect();
-        Zones { zones, each }
+        let zone = |zone| Apart(SharedZone::with_lists(len(zone), cpus, listed));
+        Zones { zones: (0..count).map(zone).collect(), each }
     }
 
     /// A run of frames, from the zone of `shard` if it has one. Where frames are held `warm` that
     /// are free, those of the others go before untouched ones of its own: no CPU's frames pile up
-    /// because another one allocates.
+    /// because another one allocates. The lists of other CPUs are looked at when all zones have
+    /// been asked in vain (I3).
     pub(crate) fn alloc_run(
         &self,
         shard: usize,
         frames: u32,
         warm: bool,
     ) -> Result<Pfn, AllocError> {
+        let cpu = host::cpu::current_hint();
+        let held = |zone: &SharedZone| zone.alloc_warm_movable(cpu, frames).ok();
+        let own = |zone: &SharedZone| zone.try_alloc_movable(cpu, frames).ok();
+        let any = |zone: &SharedZone| zone.alloc_movable(cpu, frames).ok();
+        let warm = warm && self.zones.len() > 1;
+        let found = if warm { self.first_of(shard, held) } else { None };
+        found
+            .or_else(|| self.first_of(shard, own))
+            .or_else(|| self.first_of(shard, any))
+            .ok_or(AllocError::OutOfFrames)
+    }
+
+    /// What the first zone gives that gives anything, beginning with a shard's.
+    fn first_of(&self, shard: usize, alloc: impl Fn(&SharedZone) -> Option<Pfn>) -> Option<Pfn> {
         let count = self.zones.len();
-        let mut zones = (0..count).map(|turn| (shard + turn) % count);
-        let held = |zone| {
-            let pfn = self.get(zone).alloc_warm(frames, Migratetype::Movable).ok()?;
+        let from = |zone: usize| {
+            let pfn = alloc(self.get(zone))?;
             Some(Pfn::new(self.base(zone) + pfn.get()))
         };
-        let found = if warm && count > 1 { zones.clone().find_map(held) } else { None };
-        found
-            .or_else(|| zones.find_map(|zone| self.alloc_in(zone, frames)))
-            .ok_or(AllocError::OutOfFrames)
+        (0..count).map(|turn| (shard + turn) % count).find_map(from)
     }
 
     /// How many zones there are.
@@ -84,7 +109,7 @@ impl Zones {
         zone as u32 * self.each
     }
 
-    /// A run of frames of one zone.
+    /// A run of frames of one zone, but for what is on per-CPU lists.
     pub(crate) fn alloc_in(&self, zone: usize, frames: u32) -> Option<Pfn> {
         let pfn = self.get(zone).alloc_run(frames, Migratetype::Movable).ok()?;
         Some(Pfn::new(self.base(zone) + pfn.get()))
@@ -96,23 +121,47 @@ impl Zones {
         Some(Pfn::new(self.base(zone) + pfn.get()))
     }
 
-    /// Frees runs, all of a zone's in one hold of its lock.
+    /// Frees runs that [`Zones::alloc_run`] gave: to this CPU's lists, or all of a zone's in one
+    /// hold of its lock.
     pub(crate) fn free_runs(&self, runs: &[FreedRun]) {
+        self.free_by_zone(runs, Some(host::cpu::current_hint()));
+    }
+
+    /// Gives runs, and blocks that [`Zones::take_warm`] gave, to their zones.
+    pub(crate) fn put_back(&self, runs: &[FreedRun]) {
+        self.free_by_zone(runs, None);
+    }
+
+    fn free_by_zone(&self, runs: &[FreedRun], cpu: Option<usize>) {
         let mut left = runs;
         while let Some(first) = left.first() {
             let zone = self.zone_of(first.pfn);
             let len = left.iter().take_while(|run| self.zone_of(run.pfn) == zone).count();
             let (same, others) = left.split_at(len);
-            self.free_in(zone, same);
+            self.free_in(zone, same, cpu);
             left = others;
         }
     }
 
-    fn free_in(&self, zone: usize, runs: &[FreedRun]) {
-        let base = self.base(zone);
+    fn free_in(&self, index: usize, runs: &[FreedRun], cpu: Option<usize>) {
+        let (zone, base) = (self.get(index), self.base(index));
         let inside = |run: &FreedRun| FreedRun { pfn: Pfn::new(run.pfn.get() - base), ..*run };
-        let freed = self.zones[zone].0.free_runs(runs.iter().map(inside));
+        let runs = runs.iter().map(inside);
+        let freed = match cpu {
+            Some(cpu) => zone.free_movable(cpu, runs),
+            None => zone.free_runs(runs),
+        };
         debug_assert!(freed.is_ok(), "the zone handed these runs out: {freed:?}");
+    }
+
+    /// Gives the runs on all per-CPU lists to their zones.
+    pub(crate) fn drain(&self) {
+        self.zones.iter().for_each(|zone| zone.0.drain());
+    }
+
+    /// Frames on per-CPU lists.
+    pub(crate) fn listed_frames(&self) -> u64 {
+        self.zones.iter().map(|zone| zone.0.listed_frames()).sum()
     }
 
     fn zone_of(&self, pfn: Pfn) -> usize {
@@ -165,9 +214,15 @@ impl Zones {
             sum.free_frames += found.free_frames;
             sum.runs += found.runs;
             sum.allocated_frames += found.allocated_frames;
+            sum.listed_frames += found.listed_frames;
         }
         Ok(sum)
     }
+}
+
+/// Frames that the lists of a CPU keep at most.
+fn listed_frames_max(limit_bytes: u64) -> u32 {
+    (limit_bytes / LISTED_DIVISOR / host::PAGE_SIZE as u64).min(LISTED_MAX) as u32
 }
 
 #[cfg(all(test, not(loom)))]
@@ -192,7 +247,7 @@ mod tests {
     /// An iterator of runs is asked for the next under the zone's lock, which is how to hold it.
     #[test]
     fn counts_are_read_while_a_zone_is_locked() {
-        let zones = Arc::new(Zones::new(5000));
+        let zones = Arc::new(Zones::new(5000, 1 << 30));
         zones.alloc_run(0, 512, false).expect("an empty zone has room");
         let locked = std::iter::from_fn(|| {
             let (zones, (send, counts)) = (Arc::clone(&zones), mpsc::channel());
@@ -207,7 +262,7 @@ mod tests {
     #[test]
     fn runs_of_every_zone_come_and_go() {
         for frames in [512, 5000, ZONE_FRAMES_MIN, 3 * ZONE_FRAMES_MIN + 700] {
-            let zones = Zones::new(frames);
+            let zones = Zones::new(frames, 1 << 30);
             let mut runs = Vec::new();
             for shard in (0..5).cycle() {
                 match zones.alloc_run(shard, 512, shard % 2 == 0) {
@@ -230,5 +285,26 @@ mod tests {
             assert_eq!((found.runs, found.free_frames), (0, online));
             assert_eq!(frames_in(&zones.counts()), (online, online), "{frames} frames: all free");
         }
+    }
+
+    #[test]
+    fn no_run_is_refused_that_some_list_has() {
+        let zones = Zones::new(512, 1 << 30);
+        let runs: Vec<_> = std::iter::from_fn(|| zones.alloc_run(0, 1, false).ok()).collect();
+        assert_eq!(runs.len(), 512, "every frame");
+        for (cpu, pfn) in runs.iter().enumerate() {
+            let run = FreedRun { warm: Warm::Resident, ..freed(*pfn, 1) };
+            assert_eq!(zones.zones[0].0.free_movable(cpu, [run].into_iter()), Ok(()));
+        }
+        assert!(zones.listed_frames() > 0, "some went on lists");
+        let again = std::iter::from_fn(|| zones.alloc_run(0, 1, true).ok()).count();
+        assert_eq!(again, 512, "every frame, wherever it was");
+        assert_eq!(zones.alloc_run(0, 1, true), Err(AllocError::OutOfFrames));
+    }
+
+    #[test]
+    fn a_cpu_keeps_a_part_of_the_limit() {
+        let kept = |mib: u64| listed_frames_max(mib << 20);
+        assert_eq!([0, 1, 64, 256, 1 << 20].map(kept), [0, 1, 64, 256, 256]);
     }
 }

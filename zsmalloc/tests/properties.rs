@@ -256,6 +256,26 @@ fn a_warm_run_does_not_take_a_pool_over_its_limit() {
 }
 
 #[test]
+fn what_a_cpu_keeps_is_held_free_until_a_release() {
+    let config = MemoryConfig {
+        arena_frames: 1 << 12,
+        entries_max: 1 << 20,
+        limit_bytes: 64 << 20,
+        worker: false,
+    };
+    let memory = Memory::new(config).expect("address space");
+    let pool = pool(&memory, Rule::LeastWaste, 8);
+    let handle = pool.alloc(&pattern(1, 4096)).expect("room");
+    pool.free_handle(handle).expect("ours");
+    assert_eq!((memory.listed_bytes(), memory.free_bytes_held()), (4096, 4096));
+    memory.check_free_held().expect("no defect");
+    assert_eq!(memory.release(0), 4096, "the frame is on a list and goes back all the same");
+    assert_eq!((memory.listed_bytes(), memory.free_bytes_held()), (0, 0));
+    let zone = memory.check_zone().expect("no defect in the zone");
+    assert_eq!(zone.online_pageblocks, 0, "and so does what describes it");
+}
+
+#[test]
 fn free_frames_go_back_to_the_system_by_themselves() {
     let config = MemoryConfig {
         arena_frames: 1 << 12,

@@ -46,6 +46,14 @@ impl Twin {
         if choices.is_empty() { Err(AllocError::NoFreeRun { order }) } else { Ok(choices) }
     }
 
+    /// The warm blocks of the type that may serve a request, any one of them.
+    pub(crate) fn expect_warm(&self, frames: u32, mt: Migratetype) -> Vec<Choice> {
+        let order = Order::all().find(|order| order.frames() >= frames && frames > 0);
+        let Some(order) = order.filter(|_| mt != Migratetype::Isolate) else { return Vec::new() };
+        let own = self.own(order, mt).into_iter();
+        own.filter(|choice| !untouched(&choice.block)).collect()
+    }
+
     fn choices(&mut self, order: Order, mt: Migratetype) -> Vec<Choice> {
         let mut from = vec![mt];
         if mt == Migratetype::Movable && self.cma {

@@ -27,6 +27,7 @@ pub(crate) use blocks::{Block, Twin};
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Op {
     Alloc { frames: u32, migratetype: Migratetype },
+    AllocWarm { frames: u32, migratetype: Migratetype },
     Free { pfn: u32, frames: u32, warm: Warm },
     Take { pfn: u32, order: Order },
     TakeLargest { min: Order },
@@ -63,6 +64,7 @@ impl Pair {
         let before = self.listing();
         let done = match op {
             Op::Alloc { frames, migratetype } => self.alloc(frames, migratetype),
+            Op::AllocWarm { frames, migratetype } => self.alloc_warm(frames, migratetype),
             Op::Free { pfn, frames, warm } => self.free(pfn, frames, warm),
             Op::Take { pfn, order } => self.take(pfn, order),
             Op::TakeLargest { min } => self.take_largest(min),
@@ -114,6 +116,20 @@ impl Pair {
             }
             (expected, found) => panic!("{frames} {mt} frames: {found:?}, not {expected:?}"),
         }
+    }
+
+    fn alloc_warm(&mut self, frames: u32, mt: Migratetype) -> bool {
+        let choices = self.twin.expect_warm(frames, mt);
+        let Ok(pfn) = self.zone.alloc_warm(frames, mt) else {
+            assert!(choices.is_empty(), "no {frames} warm {mt} frames, there are {choices:?}");
+            return false;
+        };
+        let choice = choices.iter().find(|choice| choice.block.pfn == pfn.get());
+        let choice = choice.unwrap_or_else(|| {
+            panic!("{frames} warm {mt} frames at {pfn}, which is none of {choices:?}")
+        });
+        self.twin.choose(choice, frames, mt);
+        true
     }
 
     /// The bound in the head of zone.rs, by the meter it names.
@@ -257,6 +273,7 @@ impl Pair {
             free_frames: self.zone.free_frames(),
             runs: runs.len() as u64,
             allocated_frames: self.zone.allocated_frames(),
+            listed_frames: 0,
         };
         assert_eq!(self.zone.check(), Ok(expected), "after {op:?}");
         self.compare_pageblocks(op);
