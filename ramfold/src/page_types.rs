@@ -26,6 +26,8 @@ const THOUSANDTHS: f64 = 1000.0;
 struct Frames {
     counts: ZoneCounts,
     mixings: u64,
+    /// On per-CPU lists: in use, as far as the counts know.
+    listed: u64,
     free_held: u64,
 }
 
@@ -34,6 +36,7 @@ pub(crate) fn answer(memory: &Memory) -> Value {
     let frames = Frames {
         counts: memory.zone_counts(),
         mixings: memory.mixings(),
+        listed: memory.listed_bytes() / PAGE_SIZE as u64,
         free_held: memory.free_bytes_held() / PAGE_SIZE as u64,
     };
     json!({ "text": text(frames.counts), "zone": numbers(&frames) })
@@ -59,9 +62,10 @@ fn numbers(frames: &Frames) -> Value {
         "free_blocks_by_type": by_type(&counts.free_blocks),
         "pageblocks_by_type": by_type(&counts.pageblocks),
         "online_frames": online,
-        // The two counts are of two moments: while others work, more may seem free than online.
-        "allocated_frames": online.saturating_sub(free),
+        // The counts are of several moments: while others work, more may seem free than online.
+        "allocated_frames": online.saturating_sub(free + frames.listed),
         "free_frames": free,
+        "listed_frames": frames.listed,
         "free_frames_held": frames.free_held,
         "mixed_allocations": frames.mixings,
         "unusable_index": unusable(&blocks),
@@ -99,7 +103,7 @@ mod tests {
         counts.free_blocks[MOVABLE][0] = 30;
         counts.free_blocks[MOVABLE][9] = 1;
         counts.pageblocks[MOVABLE] = 3;
-        Frames { counts, mixings: 4, free_held: 530 }
+        Frames { counts, mixings: 4, listed: 5, free_held: 530 }
     }
 
     #[test]
@@ -124,7 +128,8 @@ mod tests {
         assert_eq!(zone["pageblocks_by_type"]["CMA"], 0, "every type, whatever the text shows");
         let field = |name: &str| zone[name].as_u64().expect(name);
         assert_eq!((field("online_frames"), field("free_frames")), (1536, 542));
-        assert_eq!((field("allocated_frames"), field("free_frames_held")), (994, 530));
+        assert_eq!((field("allocated_frames"), field("free_frames_held")), (989, 530));
+        assert_eq!(field("listed_frames"), 5);
         assert_eq!(field("mixed_allocations"), 4);
     }
 
@@ -153,14 +158,14 @@ mod tests {
         let pool = Pool::new(Arc::clone(&memory), PoolConfig::default()).unwrap();
         let handle = pool.alloc(&[7; PAGE_SIZE]).unwrap();
         let figures = || {
-            let names = ["allocated_frames", "free_frames", "free_frames_held"];
+            let names = ["allocated_frames", "free_frames", "listed_frames", "free_frames_held"];
             names.map(|name| answer(&memory)["zone"][name].as_u64().unwrap())
         };
-        assert_eq!(figures(), [1, 511, 0], "one pageblock online, one frame of it in use");
+        assert_eq!(figures(), [1, 511, 0, 0], "one pageblock online, one frame of it in use");
         pool.free_handle(handle).unwrap();
-        assert_eq!(figures(), [0, 512, 1]);
+        assert_eq!(figures(), [0, 511, 1, 1], "on the list of the CPU that freed it");
         memory.release(0);
-        assert_eq!(figures(), [0, 0, 0], "and the pageblock offline");
+        assert_eq!(figures(), [0, 0, 0, 0], "and the pageblock offline");
     }
 
     #[test]
