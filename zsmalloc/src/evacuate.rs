@@ -26,7 +26,7 @@
 use std::ops::AddAssign;
 use std::sync::Arc;
 
-use buddy::{AllocatedRun, Occupancy, PAGEBLOCK_FRAMES, PageblockIndex};
+use buddy::{AllocatedRun, Occupancy, PAGEBLOCK_FRAMES, PageblockIndex, SharedZone};
 
 use crate::memory::Memory;
 use crate::migrate::{Frames, MigrateError};
@@ -87,19 +87,16 @@ impl Memory {
     fn evacuate_batch(self: &Arc<Memory>, zone: usize, batch: &[PageblockIndex]) -> Evacuation {
         let _turn = self.turn_to_isolate();
         let pages = self.zones.get(zone);
-        let isolated = |index: &&PageblockIndex| pages.isolate(**index).is_ok();
-        let batch: Vec<PageblockIndex> = batch.iter().filter(isolated).copied().collect();
+        let isolate = |&index: &PageblockIndex| pages.isolate(index).is_ok().then_some(index);
+        let batch: Vec<Isolated<'_>> =
+            batch.iter().filter_map(isolate).map(|index| Isolated { pages, index }).collect();
         let mut done = Evacuation::default();
         // Half full at most, they fit into half as many.
         let open_max = batch.len() as u64 / 2;
-        for &index in &batch {
-            let emptied = self.evacuate_pageblock(zone, index, open_max, &mut done);
+        for isolated in &batch {
+            let emptied = self.evacuate_pageblock(zone, isolated.index, open_max, &mut done);
             done.pageblocks += u64::from(emptied);
             done.kept += u64::from(!emptied);
-        }
-        for index in batch {
-            let undone = pages.undo_isolation(index);
-            debug_assert!(undone.is_ok(), "isolated by this evacuation: {undone:?}");
         }
         done
     }
@@ -174,6 +171,20 @@ impl Memory {
     fn pool_of(&self, pfn: u32) -> Option<Arc<Pool>> {
         let id = self.pool_id_at(pfn)?;
         self.pools().into_iter().find(|pool| pool.id == id)
+    }
+}
+
+/// A pageblock that is isolated until this is dropped (I1), also by a panic, which the worker
+/// survives.
+struct Isolated<'z> {
+    pages: &'z SharedZone,
+    index: PageblockIndex,
+}
+
+impl Drop for Isolated<'_> {
+    fn drop(&mut self) {
+        let undone = self.pages.undo_isolation(self.index);
+        debug_assert!(undone.is_ok(), "isolated by this evacuation: {undone:?}");
     }
 }
 
