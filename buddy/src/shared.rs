@@ -1,8 +1,8 @@
 //! One zone for all threads.
 //!
 //! Lock: one mutex around the whole zone, held for one operation and never across a call out of
-//! this crate: no public method takes a closure, and none returns a guard. Those of the per-CPU lists are
-//! taken before it.
+//! this crate: no public method takes a closure, and none returns a guard. Those of the per-CPU
+//! lists are taken before it.
 
 use crate::cpu_lists::CpuLists;
 use crate::error::{AllocError, FreeError, IsolateError, OfflineError, ReserveError, TakeError};

@@ -119,7 +119,7 @@ pub struct Memory {
 impl Memory {
     /// Reserves the address space; every table starts untouched.
     pub fn new(config: MemoryConfig) -> Result<Arc<Memory>, MemoryError> {
-        Memory::build(config, None)
+        Memory::build(config, config.limit_bytes, None)
     }
 
     /// As [`Memory::new`], with `faults` to make any step fail that the system, or a full table,
@@ -128,11 +128,13 @@ impl Memory {
         config: MemoryConfig,
         faults: Arc<FailureInjector>,
     ) -> Result<Arc<Memory>, MemoryError> {
-        Memory::build(config, Some(faults))
+        Memory::build(config, config.limit_bytes, Some(faults))
     }
 
-    fn build(
+    /// With per-CPU lists by a limit of `listed_of` bytes.
+    pub(crate) fn build(
         config: MemoryConfig,
+        listed_of: u64,
         faults: Option<Arc<FailureInjector>>,
     ) -> Result<Arc<Memory>, MemoryError> {
         if !(ARENA_FRAMES_MIN..=ARENA_FRAMES_MAX).contains(&config.arena_frames) {
@@ -144,7 +146,7 @@ impl Memory {
         }
         Ok(Arc::new(Memory {
             arena: Arena::with_faults(config.arena_frames, faults.clone())?,
-            zones: Zones::new(config.arena_frames, config.limit_bytes),
+            zones: Zones::new(config.arena_frames, listed_of),
             owners: Table::with_faults(config.arena_frames as usize, faults.clone())?,
             descriptors: DescriptorHeap::reserve(config.arena_frames, faults.clone())?,
             leaves: Leaves::reserve(leaves as usize, faults.clone())?,
