@@ -275,6 +275,27 @@ fn what_a_cpu_keeps_is_held_free_until_a_release() {
     assert_eq!(zone.online_pageblocks, 0, "and so does what describes it");
 }
 
+/// Less than a release would bother for, and nothing to compact.
+#[test]
+fn what_a_cpu_keeps_goes_back_when_nobody_comes_for_it() {
+    let config = MemoryConfig {
+        arena_frames: 1 << 12,
+        entries_max: 1 << 20,
+        limit_bytes: 64 << 20,
+        worker: true,
+    };
+    let memory = Memory::new(config).expect("address space");
+    let pool = pool(&memory, Rule::LeastWaste, 8);
+    let handle = pool.alloc(&pattern(1, 4096)).expect("room");
+    pool.free_handle(handle).expect("ours");
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    while memory.free_bytes_held() > 0 || memory.listed_bytes() > 0 {
+        assert!(std::time::Instant::now() < deadline, "{} bytes listed", memory.listed_bytes());
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+    memory.check_free_held().expect("no defect");
+}
+
 #[test]
 fn free_frames_go_back_to_the_system_by_themselves() {
     let config = MemoryConfig {

@@ -15,7 +15,7 @@
 //! the median of the ratios of a turn with lists to the one without beside it.
 
 use super::locks::trial::{Mix, Trial};
-use super::locks::{self, memory_config};
+use super::locks::{self, count, memory_config};
 use super::objects::Objects;
 use super::{Lab, Report, Study, note};
 use crate::corpus::{Corpus, PAGE_SIZE};
@@ -23,6 +23,7 @@ use crate::error::LabError;
 use crate::row::{self, Row};
 use crate::table::{Column, Format};
 use clap::{ArgMatches, Args, FromArgMatches};
+use serde_json::Value;
 use std::sync::Arc;
 use zsmalloc::{Memory, PoolConfig};
 
@@ -51,6 +52,9 @@ struct Options {
     /// MiB of pages that the objects stand for [default: 256]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=65536))]
     mib: Option<u64>,
+    /// Count instructions per operation at one thread, under valgrind
+    #[arg(long)]
+    instructions: bool,
 }
 
 /// Of the synthetic mix, whose lengths are then repeated.
@@ -86,11 +90,18 @@ fn run(matches: &ArgMatches, lab: &Lab) -> Result<Report, LabError> {
         }
         memories.check()?;
     }
-    bar.finish_and_clear();
     for row in &mut runs {
         row.set("corpus", corpus.name.as_str()).set("corpus_bytes", count * PAGE_SIZE);
     }
-    let rows = row::medians(&runs, &KEY, &MEASURED);
+    let mut rows = row::medians(&runs, &KEY, &MEASURED);
+    for row in &mut rows {
+        row.set("instructions_per_op", Value::Null);
+        if options.instructions && *row.get("threads") == 1 && !row.is("mix", Mix::Mixed.name()) {
+            bar.set_message("instructions");
+            count_instructions(row, &lengths, lab, &mut notes)?;
+        }
+    }
+    bar.finish_and_clear();
     say(&rows, &mut notes);
     Ok(Report { corpus: Some(corpus), columns: &COLUMNS, rows, runs, notes })
 }
@@ -167,6 +178,25 @@ impl Step {
     }
 }
 
+/// Adds what valgrind counts, of a pool of default settings; a mixture has no operation that could
+/// be counted.
+fn count_instructions(
+    row: &mut Row,
+    lengths: &[u16],
+    lab: &Lab,
+    notes: &mut Vec<String>,
+) -> Result<(), LabError> {
+    let PoolConfig { design, release, .. } = PoolConfig::default();
+    let mut pool = row.clone();
+    pool.set("design", design.name()).set("release", release.name());
+    match count::per_operation(&pool, lengths, lab) {
+        Ok(count) => drop(row.set("instructions_per_op", count)),
+        Err(error @ LabError::Missing { .. }) => note(notes, error.to_string()),
+        Err(error) => return Err(error),
+    }
+    Ok(())
+}
+
 fn say(rows: &[Row], notes: &mut Vec<String>) {
     for row in rows.iter().filter(|row| row.is("lists", WITH)) {
         let (mix, threads) = (row.get("mix").as_str().unwrap_or(""), row.get("threads"));
@@ -178,11 +208,12 @@ fn say(rows: &[Row], notes: &mut Vec<String>) {
 const KEY: [&str; 5] = ["mix", "threads", "lists", "corpus", "corpus_bytes"];
 const MEASURED: [&str; 3] = ["ops_per_s", "ns_per_op", "ns_per_op_vs_without"];
 
-const COLUMNS: [Column; 6] = [
+const COLUMNS: [Column; 7] = [
     Column::new("mix", "mix", Format::Plain),
     Column::new("threads", "threads", Format::Plain),
     Column::new("lists", "lists", Format::Plain),
     Column::new("ops_per_s", "ops/s", Format::Fixed(0)),
     Column::new("ns_per_op", "ns/op", Format::Fixed(1)),
     Column::new("ns_per_op_vs_without", "x without", Format::Fixed(3)),
+    Column::new("instructions_per_op", "instructions/op", Format::Fixed(1)),
 ];

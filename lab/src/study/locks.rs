@@ -40,7 +40,7 @@ use trial::{Mix, Trial};
 use zsmalloc::{Geometry, LockDesign, Memory, MemoryConfig, PoolConfig, Release};
 
 mod compare;
-mod count;
+pub(super) mod count;
 mod model;
 mod shares;
 mod simulate;

@@ -1,8 +1,9 @@
 //! `lab cpulists`: every mix with per-CPU lists and without.
 
 use crate::support::{golden, json, measured, number, rows};
+use std::process::{Command, Stdio};
 
-const FIELDS: [&str; 9] = [
+const FIELDS: [&str; 10] = [
     "mix",
     "threads",
     "lists",
@@ -12,6 +13,7 @@ const FIELDS: [&str; 9] = [
     "ops_per_s",
     "ns_per_op",
     "ns_per_op_vs_without",
+    "instructions_per_op",
 ];
 
 #[test]
@@ -32,10 +34,27 @@ fn every_mix_is_measured_with_lists_and_without() {
     assert_eq!(found, expected);
     for row in rows(&document) {
         golden(row, &FIELDS);
-        measured(row, &FIELDS[6..]);
+        measured(row, &FIELDS[6..9]);
         assert!(number(row, "ns_per_op") > 0.0, "{row}");
         if row["lists"] == "without" {
             assert_eq!(number(row, "ns_per_op_vs_without"), 1.0, "{row}");
         }
     }
+}
+
+#[test]
+fn instructions_are_counted_with_lists_and_without() {
+    let mut valgrind = Command::new("valgrind");
+    if valgrind.arg("--version").stdout(Stdio::null()).status().is_err() {
+        assert!(std::env::var("CI").is_err(), "CI is to have valgrind");
+        println!("skipped: needs valgrind");
+        return;
+    }
+    let arguments = ["cpulists", "--quick", "--instructions", "--mix", "alloc"];
+    let document = json("cpulists-instructions", &arguments);
+    let counts: Vec<f64> =
+        rows(&document).iter().map(|row| number(row, "instructions_per_op")).collect();
+    let [with, without] = counts[..] else { panic!("two rows, not {counts:?}") };
+    assert!(with != without, "{with}: the children differ in nothing");
+    assert!(counts.iter().all(|count| (10.0..1e5).contains(count)), "{counts:?}");
 }
