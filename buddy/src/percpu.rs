@@ -171,7 +171,7 @@ impl SharedZone {
         if !open || warm != Warm::Resident || !lists.lists_length(frames) {
             return zone.get_or_insert_with(|| self.lock()).free_run(pfn, frames, warm);
         }
-        while lists.room(frames) == 0 {
+        while !lists.has_room(frames) {
             self.cpus.trim(lists, zone.get_or_insert_with(|| self.lock()), frames);
         }
         lists.put(pfn, frames);
