@@ -22,8 +22,8 @@
 //! the one before began, or at once if that took longer.
 //!
 //! Rows are medians over the runs, with minimum and maximum; a ratio to no monitor is the median of
-//! those within each run. `zone` is `shared` (the lock is taken for each operation), `per-cpu` (such
-//! lists before it) or `plain`; `lists` says what tells that a list is empty.
+//! those within each run. `zone` is `shared` (the lock is taken for each operation), `per-cpu`
+//! (with lists before it) or `plain`; `lists` says what tells that a list is empty.
 
 use super::{Inside, Lab, Report, Study, note, reader, scattered};
 use crate::error::LabError;
