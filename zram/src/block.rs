@@ -60,10 +60,10 @@ impl Zram {
             let (here, after) = rest.split_at_mut(part.len);
             rest = after;
             if part.is_whole() {
-                self.read_page(part.page, here)?;
+                self.load_page(part.page, here)?;
             } else {
                 let mut page = [0; PAGE_SIZE];
-                self.read_page(part.page, &mut page)?;
+                self.load_page(part.page, &mut page)?;
                 here.copy_from_slice(&page[part.start..part.start + part.len]);
             }
         }
@@ -76,7 +76,7 @@ impl Zram {
             let (here, after) = rest.split_at(part.len);
             rest = after;
             if part.is_whole() {
-                self.write_page(part.page, here)?;
+                self.store_page(part.page, here)?;
             } else {
                 let range = part.start..part.start + part.len;
                 self.change_page(part.page, |page| page[range.clone()].copy_from_slice(here))?;
@@ -101,7 +101,7 @@ impl Zram {
     }
 
     /// Empties whole pages: whole leaves in one exchange each, the rest slot by slot.
-    fn discard_pages(&self, pages: &Range<u64>) {
+    pub(crate) fn discard_whole(&self, pages: &Range<u64>) {
         let mut page = pages.start;
         while page < pages.end {
             let (index, cell) = split(page);
@@ -126,10 +126,13 @@ impl Zram {
         self.counters.remove(gone);
     }
 
+    /// Refuses when the disk may not be changed.
+    pub(crate) fn check_writable(&self) -> Result<(), DiskError> {
+        if self.config.read_only { Err(DiskError::ReadOnly) } else { Ok(()) }
+    }
+
     fn check_write(&self, offset: u64, len: u64) -> Result<(), DiskError> {
-        if self.config.read_only {
-            return Err(DiskError::ReadOnly);
-        }
+        self.check_writable()?;
         check_range(self.config.disksize, offset, len)
     }
 
@@ -169,7 +172,7 @@ impl Disk for Zram {
         let _change = self.counters.change();
         // Whole pages first: at the limit, they make room for the ends.
         let whole = whole_pages(offset, len);
-        self.discard_pages(&whole);
+        self.discard_whole(&whole);
         self.counted_write(self.zero_ends(offset, len, &whole))
     }
 

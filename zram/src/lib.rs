@@ -24,6 +24,7 @@ mod counters;
 mod device;
 mod error;
 mod page;
+mod pages;
 mod same;
 mod slots;
 mod stat;

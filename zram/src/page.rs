@@ -33,11 +33,11 @@ enum Encoded<'p> {
 
 impl Zram {
     /// Stores a whole page.
-    pub(crate) fn write_page(&self, page: u64, data: &[u8]) -> Result<(), DiskError> {
-        self.with_room(|| self.try_write_page(page, data))
+    pub(crate) fn store_page(&self, page: u64, data: &[u8]) -> Result<(), DiskError> {
+        self.with_room(|| self.try_store_page(page, data))
     }
 
-    fn try_write_page(&self, page: u64, data: &[u8]) -> Result<(), DiskError> {
+    fn try_store_page(&self, page: u64, data: &[u8]) -> Result<(), DiskError> {
         if let Some(same) = self.same_filled(data) {
             return self.put_page(page, Encoded::Same(same));
         }
@@ -53,7 +53,7 @@ impl Zram {
     }
 
     /// Reads a whole page.
-    pub(crate) fn read_page(&self, page: u64, data: &mut [u8]) -> Result<(), DiskError> {
+    pub(crate) fn load_page(&self, page: u64, data: &mut [u8]) -> Result<(), DiskError> {
         if !self.codec.needs_stream_to_decompress() {
             return self.read_slot(page, None, data);
         }
