@@ -63,6 +63,11 @@ impl Staging {
         Some(Segment { staging: Arc::clone(self), number, present: 0 })
     }
 
+    /// Segments there are.
+    pub fn segments(&self) -> usize {
+        self.segments
+    }
+
     /// Segments in use.
     pub fn used(&self) -> usize {
         self.segments - self.free.lock().len()

@@ -33,3 +33,7 @@ pub use check::{CheckError, CheckReport};
 pub use device::{Zram, ZramConfig};
 pub use error::ZramError;
 pub use stat::{IoStat, Metadata, MmStat, Stat};
+// What the public items above are made of.
+pub use codec::{Algorithm, Codec};
+pub use disk::DiskError;
+pub use zsmalloc::{Memory, MemoryConfig, Rule};
