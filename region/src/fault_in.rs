@@ -18,7 +18,7 @@ use crate::folded::Folded;
 use crate::group::{Group, Place, bits};
 use crate::{AROUND_PAGES, GROUP_PAGES};
 use host::fault::{Served, Server, die};
-use host::{PAGE_SIZE, Stop, Transfer};
+use host::{LockGuard, PAGE_SIZE, Stop, Transfer};
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
@@ -81,17 +81,17 @@ impl Folded {
     /// Brings a page in, and up to `max` in all of those that follow it in the same place.
     fn bring(&self, page: usize, max: usize, why: Why) -> Arrived {
         let (index, at) = (page / GROUP_PAGES, page % GROUP_PAGES);
-        let Some(mut group) = self.lock_known(index) else {
-            die("a page is missing that was never taken away", page * PAGE_SIZE)
-        };
+        let mut group = self.lock_faulted(index);
         let place = group.place(at);
         let max = max.min(self.chunks.pages_of(index).end - page);
         let count = group.run(at, max);
-        if place == Place::Resident || (place == Place::Untouched && why == Why::Ahead) {
-            return Arrived::Present;
+        match place {
+            Place::Resident | Place::Gone => return Arrived::Present,
+            Place::Untouched if why == Why::Ahead => return Arrived::Present,
+            _ => {}
         }
         let transfer = match place {
-            Place::Resident | Place::Untouched => {
+            Place::Resident | Place::Gone | Place::Untouched => {
                 self.span.fill(page, self.shared.buffers.zeros(count))
             }
             Place::Staged => self.from_staging(page, count, &group),
@@ -101,6 +101,20 @@ impl Folded {
         self.account_arrival(index, &mut group, at, arrived, place);
         self.account_fault(place, why);
         if transfer.pages == 0 { Arrived::Present } else { Arrived::Pages(arrived) }
+    }
+
+    /// The group of a page that is missing.
+    fn lock_faulted(&self, index: usize) -> LockGuard<'_, Group> {
+        loop {
+            if let Some(group) = self.lock_known(index) {
+                return group;
+            }
+            // The system has it registered already, and whoever registers it is about to say so.
+            if self.chunks.get(index).is_none() {
+                die("a page is missing that was never taken away", index * GROUP_PAGES * PAGE_SIZE);
+            }
+            std::thread::yield_now();
+        }
     }
 
     fn from_staging(&self, page: usize, count: usize, group: &Group) -> Transfer {
@@ -126,7 +140,7 @@ impl Folded {
     /// How many pages are in memory after a transfer; of none, the caller tries again.
     fn settle_arrival(&self, page: usize, transfer: Transfer) -> usize {
         match transfer.stop {
-            None | Some(Stop::Busy | Stop::Hole) => transfer.pages,
+            None => transfer.pages,
             // There already: what is in memory is the truth.
             Some(Stop::Present) => transfer.pages + 1,
             Some(Stop::NoMemory) => {
@@ -136,7 +150,9 @@ impl Folded {
                 }
                 transfer.pages
             }
-            Some(Stop::Broken(_)) => die("a page cannot be put in place", page * PAGE_SIZE),
+            Some(Stop::Busy | Stop::Hole | Stop::Broken(_)) => {
+                die("a page cannot be put in place", page * PAGE_SIZE)
+            }
         }
     }
 
@@ -154,7 +170,7 @@ impl Folded {
         let dead = group.dead_copies() & !copies_before;
         add(&self.counters.resident, count);
         let from = match place {
-            Place::Untouched | Place::Resident => None,
+            Place::Untouched | Place::Resident | Place::Gone => None,
             Place::Staged => Some(&self.counters.staged),
             Place::Stored => Some(&self.counters.stored),
         };
@@ -171,7 +187,7 @@ impl Folded {
 
     fn account_fault(&self, place: Place, why: Why) {
         let counter = match place {
-            Place::Untouched | Place::Resident => &self.counters.first_touches,
+            Place::Untouched | Place::Resident | Place::Gone => &self.counters.first_touches,
             Place::Staged => &self.counters.staged_faults,
             Place::Stored => &self.counters.stored_faults,
         };

@@ -47,10 +47,10 @@ pub(crate) struct Folded {
     /// False: the region is being torn down.
     gate: RwLock<bool>,
     pub(crate) shared: Arc<Shared>,
-    /// After the rest: the range is unmapped when what was in it is gone.
-    pub(crate) span: Arc<Span>,
-    /// Last: until its addresses are given back, a touch of the region ends the process.
+    /// Until here, a touch of the region ends the process with a word; from here on, by the signal.
+    /// Before the addresses are given back, since another region may have them then.
     watch: OnceLock<Watch>,
+    pub(crate) span: Arc<Span>,
 }
 
 /// The right to work on a region.
@@ -91,6 +91,13 @@ impl Folded {
         Ok(())
     }
 
+    /// Does something while nobody else works on the region. With the client kept away too, pages are
+    /// where they were until it ends.
+    pub(crate) fn alone<R>(&self, work: impl FnOnce() -> R) -> R {
+        let _gate = self.gate.write().unwrap_or_else(PoisonError::into_inner);
+        work()
+    }
+
     /// Waits until nobody works on the region, and lets nobody begin; from here on, a touch of it
     /// ends the process.
     pub(crate) fn close(&self) {
@@ -123,7 +130,7 @@ impl Folded {
         if !group.known {
             group.known = true;
             let there = self.span.resident(self.chunks.pages_of(index));
-            let new = there & !(group.staged | group.stored | group.resident);
+            let new = there & !(group.staged | group.stored | group.resident | group.gone);
             group.resident |= new;
             add(&self.counters.resident, u64::from(new.count_ones()));
             self.list(index, group);

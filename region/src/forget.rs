@@ -31,6 +31,17 @@ impl Folded {
         group.copies &= !pages;
     }
 
+    /// `pages` were given back: they are nowhere from now on.
+    pub(crate) fn give_back(&self, pages: &Range<usize>) {
+        self.forget(pages);
+        for index in self.groups_of(pages) {
+            let all = self.chunks.pages_of(index);
+            let (start, end) = (pages.start.max(all.start), pages.end.min(all.end));
+            let mut group = self.chunks.get_or_add(index).lock();
+            group.gone |= bits(start - all.start, end - start);
+        }
+    }
+
     /// Registers the whole region, and enters what is resident in the queue.
     pub(crate) fn learn_all(&self) -> Result<(), RegionError> {
         (0..self.chunks.groups()).try_for_each(|index| self.lock(index).map(drop))

@@ -18,6 +18,7 @@
 //! - G3 `copies` are the pages that the store has something for: `stored`, and pages that came back,
 //!   whose copy there is dead until it is overwritten or discarded.
 //! - G4 nothing leaves memory while `pins` is not 0.
+//! - G5 a page that is `gone` was given back, and is nowhere else.
 //!
 //! Lock: the group's own, of rank `RegionPage`; it is in `chunk`.
 
@@ -33,6 +34,7 @@ pub(crate) struct Group {
     pub(crate) staged: u64,
     pub(crate) stored: u64,
     pub(crate) copies: u64,
+    pub(crate) gone: u64,
     pub(crate) pins: u32,
     /// The queue of groups has this one.
     pub(crate) listed: bool,
@@ -48,6 +50,7 @@ pub(crate) enum Place {
     Resident,
     Staged,
     Stored,
+    Gone,
 }
 
 impl Group {
@@ -63,6 +66,8 @@ impl Group {
             Place::Staged
         } else if self.stored & bit != 0 {
             Place::Stored
+        } else if self.gone & bit != 0 {
+            Place::Gone
         } else {
             Place::Untouched
         }
@@ -71,7 +76,8 @@ impl Group {
     /// Pages from `page` on that are in the same place as it, `max` at most.
     pub(crate) fn run(&self, page: usize, max: usize) -> usize {
         let alike = match self.place(page) {
-            Place::Untouched => !(self.resident | self.staged | self.stored),
+            Place::Untouched => !(self.resident | self.staged | self.stored | self.gone),
+            Place::Gone => self.gone,
             Place::Resident => self.resident,
             Place::Staged => self.staged,
             Place::Stored => self.stored,
@@ -113,11 +119,11 @@ impl Group {
 
     /// The first thing that is not as the invariants say.
     pub(crate) fn defect(&self) -> Option<&'static str> {
-        let places = [self.resident, self.staged, self.stored];
+        let places = [self.resident, self.staged, self.stored, self.gone];
         let counted: u32 = places.iter().map(|place| place.count_ones()).sum();
         let all = places.iter().fold(0, |all, place| all | place);
         if counted != all.count_ones() {
-            return Some("a page is in two places (G1)");
+            return Some("a page is in two places (G1, G5)");
         }
         let present = self.segment.as_ref().map_or(0, Segment::present);
         if self.staged & !present != 0 {
@@ -191,7 +197,7 @@ mod tests {
         group.arrive(bits(4, 1));
         assert_eq!(group.dead_copies(), bits(4, 1));
         group.staged |= bits(4, 1);
-        assert_eq!(group.defect(), Some("a page is in two places (G1)"));
+        assert_eq!(group.defect(), Some("a page is in two places (G1, G5)"));
         group.forget(u64::MAX);
         assert_eq!((group.place(4), group.defect()), (Place::Untouched, None));
     }

@@ -179,9 +179,11 @@ impl Region {
     /// [`RegionError`]: a range that cannot be, or the system refuses; nothing has changed then.
     pub fn discard(&mut self, range: Range<usize>) -> Result<(), RegionError> {
         let pages = self.mapped(range)?;
-        self.memory.discard(pages.clone())?;
-        self.folded.forget(&pages);
-        Ok(())
+        self.folded.alone(|| {
+            self.memory.discard(pages.clone())?;
+            self.folded.forget(&pages);
+            Ok(())
+        })
     }
 
     /// Gives a range back (`munmap`): it is memory no more. Bounds are multiples of 4096.
@@ -191,9 +193,11 @@ impl Region {
     /// As [`Region::discard`].
     pub fn unmap(&mut self, range: Range<usize>) -> Result<(), RegionError> {
         let pages = self.mapped(range)?;
-        self.memory.unmap(pages.clone())?;
-        self.folded.forget(&pages);
-        Ok(())
+        self.folded.alone(|| {
+            self.memory.unmap(pages.clone())?;
+            self.folded.give_back(&pages);
+            Ok(())
+        })
     }
 
     /// Sets the bytes of the region that may be in memory; `None`: all of them. What is over the
