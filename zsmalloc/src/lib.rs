@@ -49,6 +49,7 @@ mod free;
 mod fullness;
 mod geometry;
 mod handle;
+mod jobs;
 mod leaf;
 mod memory;
 mod migrate;
@@ -78,6 +79,7 @@ pub use geometry::{
 pub use handle::{Handle, ReadGuard};
 pub use host::smaps::page_table_bytes;
 pub use host::{HostError, PAGE_SIZE, Table, Zeroed, cpu, limits, sync};
+pub use jobs::DeferredStatus;
 pub use leaf::{LEAF_CELLS, LeafId};
 pub use memory::{Memory, MemoryConfig};
 pub use migrate::{Frames, MigrateError, ZspageInfo};

@@ -14,6 +14,8 @@ use zsmalloc::{ChainSize, Content, LeafId, LockDesign, Memory, MemoryConfig, Poo
 
 #[path = "loom/handles.rs"]
 mod handles;
+#[path = "loom/jobs.rs"]
+mod jobs;
 
 const SIZE: usize = 2048;
 
