@@ -134,10 +134,11 @@ impl Slots {
 }
 
 impl Drop for Slots {
+    /// The pool has no other user, and ends with its leaves.
     fn drop(&mut self) {
-        for index in 0..self.root_len() {
-            self.remove_leaf(index, |_| {});
-        }
+        // Parts of the root that were never touched have none.
+        let leaves = self.root.held().filter_map(|(index, _)| self.leaf(index));
+        self.pool.retire(leaves);
     }
 }
 

@@ -126,7 +126,7 @@ impl Pool {
         let mut moves = class.lock().objects as usize;
         let (mut freed, mut leaving) = (0, Leaving::NONE);
         let mut stuck = Vec::new();
-        while freed < frames_max && moves > 0 && stuck.len() < STUCK_MAX {
+        while freed < frames_max && moves > 0 && stuck.len() < STUCK_MAX && !self.is_retired() {
             let step = self.merge_step(class, &stuck, &mut leaving);
             if let Some(source) = step.stuck {
                 stuck.push(source);

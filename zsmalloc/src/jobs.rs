@@ -58,7 +58,8 @@ impl Memory {
     pub fn defer(self: &Arc<Memory>, pending_bytes: u64, job: impl FnOnce() + Send + 'static) {
         self.jobs.push(pending_bytes, Box::new(job));
         if !self.worker.run_jobs(self) {
-            self.jobs.flush();
+            self.jobs.run_all();
+            self.jobs.flush(); // another thread may be at it
         }
     }
 

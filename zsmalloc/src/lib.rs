@@ -61,6 +61,7 @@ mod rest;
 mod shards;
 mod slabs;
 mod stats;
+mod teardown;
 mod word;
 mod worker;
 mod zones;
