@@ -3,6 +3,7 @@
 //! ```text
 //!   cells    | leaf 0: unused | leaf 1: 512 cells | leaf 2 | ...     entry = leaf * 512 + index
 //!   owners   | -              | pool id           | 0      | ...     0 = nobody's
+//!   words    | -              | the client's      | -      | ...     one for the whole leaf
 //! ```
 //!
 //! A leaf is named by its number, which anyone may write down and nobody can misuse: every access
@@ -94,6 +95,7 @@ impl LeafUse {
 pub(crate) struct Leaves {
     cells: Table<[AtomicU64; LEAF_CELLS]>,
     owners: Table<AtomicU32>,
+    words: Table<AtomicU64>,
     free: Lock<FreeLeaves>,
     /// Where threads wait for a cell's lock bit.
     pub(crate) waiters: BitLockWaiters,
@@ -119,7 +121,8 @@ impl Leaves {
         let free = FreeLeaves { fresh: 1, ..FreeLeaves::default() };
         Ok(Leaves {
             cells: Table::with_faults(leaves + 1, faults.clone())?,
-            owners: Table::with_faults(leaves + 1, faults)?,
+            owners: Table::with_faults(leaves + 1, faults.clone())?,
+            words: Table::with_faults(leaves + 1, faults)?,
             free: Lock::new(Rank::Leaf, free),
             waiters: BitLockWaiters::new(),
         })
@@ -132,6 +135,9 @@ impl Leaves {
         let index = leaf as usize;
         self.cells.touch(index..index + 1);
         self.owners.touch(index..index + 1);
+        self.words.touch(index..index + 1);
+        // relaxed: published with the owner.
+        self.words[index].store(0, Ordering::Relaxed);
         // Pairs with the Acquire in `owned`: who sees the owner sees the leaf empty.
         self.owners[index].store(owner_word(pool, purpose), Ordering::Release);
         Ok(LeafId(leaf))
@@ -253,6 +259,11 @@ impl Leaves {
         go_on
     }
 
+    /// The client's word of the leaf that an entry lies in.
+    pub(crate) fn word_of(&self, entry: u32) -> &AtomicU64 {
+        &self.words[entry as usize / LEAF_CELLS]
+    }
+
     /// The cell, by number; `None` outside the table.
     #[inline]
     pub(crate) fn cell(&self, entry: u32) -> Option<&AtomicU64> {
@@ -274,18 +285,19 @@ impl Leaves {
         let free = self.free.lock();
         let lists = free.held.iter().chain(&free.returned).chain([&free.unwiped]);
         let lists = lists.map(Vec::capacity).sum::<usize>();
-        let heap = self.cells.heap_bytes() + self.owners.heap_bytes() + self.waiters.heap_bytes();
+        let tables = self.cells.heap_bytes() + self.owners.heap_bytes() + self.words.heap_bytes();
+        let heap = tables + self.waiters.heap_bytes();
         self.mapped_bytes() + heap + (lists * size_of::<u32>()) as u64
     }
 
     /// The part of [`Leaves::held_bytes`] that lies in the tables.
     pub(crate) fn mapped_bytes(&self) -> u64 {
-        self.cells.held_bytes() + self.owners.held_bytes()
+        self.cells.held_bytes() + self.owners.held_bytes() + self.words.held_bytes()
     }
 
     /// The address ranges reserved.
-    pub(crate) fn ranges(&self) -> [std::ops::Range<usize>; 2] {
-        [self.cells.range(), self.owners.range()]
+    pub(crate) fn ranges(&self) -> [std::ops::Range<usize>; 3] {
+        [self.cells.range(), self.owners.range(), self.words.range()]
     }
 
     fn return_held(&self, free: &mut FreeLeaves) {

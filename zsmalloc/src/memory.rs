@@ -198,8 +198,8 @@ impl Memory {
 
     /// The address ranges reserved, for comparing with the system's view of them.
     pub fn ranges(&self) -> Vec<Range<usize>> {
-        let [cells, owners] = self.leaves.ranges();
-        let mut ranges = vec![self.arena.range(), self.owners.range(), cells, owners];
+        let mut ranges = vec![self.arena.range(), self.owners.range()];
+        ranges.extend(self.leaves.ranges());
         ranges.extend(self.descriptors.ranges());
         ranges.extend(self.arena.metadata_ranges());
         ranges

@@ -49,8 +49,8 @@ impl Pool {
         self.retired.leaves.lock().extend(leaves);
     }
 
-    /// True when the pool is only waiting to be dropped.
-    pub(crate) fn is_retired(&self) -> bool {
+    /// True when the pool is only waiting to be dropped, after [`Pool::retire`].
+    pub fn is_retired(&self) -> bool {
         // relaxed: a hint.
         self.retired.begun.load(Ordering::Relaxed)
     }
