@@ -10,12 +10,10 @@
 use std::ops::Range;
 
 use disk::{Allocation, Disk, DiskError, Extent, ExtentKind, check_range};
-use zsmalloc::{Content, LEAF_CELLS, PAGE_SIZE};
+use zsmalloc::{Content, PAGE_SIZE};
 
-use crate::counters::{Tally, bump};
 use crate::device::Zram;
 use crate::same::Same;
-use crate::slots::split;
 
 /// A page, and the part of it that a request is about.
 #[derive(Clone, Copy)]
@@ -98,32 +96,6 @@ impl Zram {
             }
         }
         Ok(())
-    }
-
-    /// Empties whole pages: whole leaves in one exchange each, the rest slot by slot.
-    pub(crate) fn discard_whole(&self, pages: &Range<u64>) {
-        let mut page = pages.start;
-        while page < pages.end {
-            let (index, cell) = split(page);
-            let last = (page + (LEAF_CELLS - cell) as u64).min(pages.end);
-            let to_the_end = last == self.config.disksize / PAGE_SIZE as u64;
-            if cell == 0 && (last - page == LEAF_CELLS as u64 || to_the_end) {
-                self.discard_leaf(index);
-            } else if self.slots.leaf(index).is_some() {
-                (page..last).for_each(|page| self.discard_page(page));
-            }
-            page = last;
-        }
-        bump(&self.counters.notify_free, pages.end - pages.start);
-    }
-
-    fn discard_leaf(&self, index: usize) {
-        let mut gone = Tally::default();
-        self.slots.remove_leaf(index, |slot| {
-            gone.add(Tally::of(slot.content()));
-            self.retire(slot.content());
-        });
-        self.counters.remove(gone);
     }
 
     /// Refuses when the disk may not be changed.

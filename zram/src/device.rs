@@ -60,8 +60,8 @@ pub struct Zram {
     pub(crate) watermark: usize,
     pub(crate) slots: Slots,
     pub(crate) streams: Streams,
-    pub(crate) words: Words,
-    pub(crate) counters: Counters,
+    pub(crate) words: Arc<Words>,
+    pub(crate) counters: Arc<Counters>,
 }
 
 impl Zram {
@@ -88,8 +88,8 @@ impl Zram {
             watermark: pool.geometry().huge_watermark(),
             slots: Slots::new(pool, config.disksize / PAGE_SIZE as u64)?,
             streams: Streams::for_cpus(cpu::count()),
-            words: Words::default(),
-            counters: Counters::default(),
+            words: Arc::default(),
+            counters: Arc::default(),
             config,
         })
     }

@@ -21,6 +21,7 @@
 mod block;
 mod check;
 mod counters;
+mod detached;
 mod device;
 mod error;
 mod page;
@@ -28,6 +29,7 @@ mod pages;
 mod same;
 mod slots;
 mod stat;
+mod sums;
 
 pub use check::{CheckError, CheckReport};
 pub use device::{Zram, ZramConfig};

@@ -20,10 +20,11 @@ use codec::Stream;
 use disk::DiskError;
 use zsmalloc::{CellGuard, Content, Object, PAGE_SIZE, cpu};
 
-use crate::counters::bump;
+use crate::counters::{Tally, bump};
 use crate::device::Zram;
 use crate::error::disk_error;
 use crate::same::{self, Same};
+use crate::sums::Sums;
 
 /// A page ready to be put in a slot.
 enum Encoded<'p> {
@@ -87,17 +88,18 @@ impl Zram {
         if let Some(mut slot) = self.slots.lock(page) {
             let old = slot.content();
             slot.clear();
-            self.retire(old);
-            self.counters.replace(old, Content::Empty);
+            self.replaced(&slot, old);
         }
     }
 
-    /// A slot's content is gone: what it held outside the pool goes too.
-    pub(crate) fn retire(&self, content: Content) {
-        if let Content::Value { tag, value } = content
-            && let Some(same) = Same::from_cell(tag, value)
-        {
-            self.words.release(same);
+    /// A slot was given other content, and is locked still.
+    fn replaced(&self, slot: &CellGuard<'_>, old: Content) {
+        self.words.retire(old);
+        let (before, after) = (Tally::of(old), Tally::of(slot.content()));
+        if Sums(slot.leaf_word()).replace(before, after) {
+            self.counters.replace(before, after);
+        } else {
+            self.counters.replace_pending(before, after);
         }
     }
 
@@ -169,12 +171,16 @@ impl Zram {
         self.slots.pool.store(blob).map_err(disk_error)
     }
 
-    /// Tries; at the limit, once more after compaction, which runs with no lock of the attempt
-    /// held.
+    /// Tries; at the limit, once more after what is pending was freed and the pool compacted, which
+    /// is done with no lock of the attempt held.
     fn with_room(&self, attempt: impl Fn() -> Result<(), DiskError>) -> Result<(), DiskError> {
         match attempt() {
             Err(DiskError::NoSpace) => {
                 self.slots.pool.make_room();
+                attempt()
+            }
+            Err(DiskError::NoMemory) if self.memory().deferred().jobs > 0 => {
+                self.memory().flush_deferred();
                 attempt()
             }
             done => done,
@@ -202,8 +208,7 @@ impl Zram {
             Encoded::Same(same) => slot.put_value(same.tag, same.value),
             Encoded::Object(object) => slot.put(object),
         }
-        self.retire(old);
-        self.counters.replace(old, slot.content());
+        self.replaced(slot, old);
     }
 
     /// Counts a failure and passes it on.

@@ -20,7 +20,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
-use zsmalloc::PAGE_SIZE;
+use zsmalloc::{Content, PAGE_SIZE};
 
 /// Tag of a cell whose value is half of the word.
 const HALF: u8 = 1;
@@ -126,6 +126,15 @@ impl Words {
     pub(crate) fn release(&self, same: Same) {
         if same.is_interned() {
             self.lock().give(same.value as u32, self.word(same));
+        }
+    }
+
+    /// A slot's content is gone: what it held here goes too.
+    pub(crate) fn retire(&self, content: Content) {
+        if let Content::Value { tag, value } = content
+            && let Some(same) = Same::from_cell(tag, value)
+        {
+            self.release(same);
         }
     }
 

@@ -77,13 +77,13 @@ pub struct Stat {
     pub huge_pages: u64,
     /// Pages ever stored uncompressed.
     pub huge_pages_since: u64,
-    /// Touched frames of zspages.
+    /// Touched frames of zspages, less what is pending in them.
     pub object_bytes_resident: u64,
     /// Touched frames that are free.
     pub free_bytes_held: u64,
     /// The parts of the metadata.
     pub metadata: Metadata,
-    /// Freed but not yet drained.
+    /// Objects of pages that were discarded, and are to be freed by the memory's worker.
     pub pending_bytes: u64,
     /// On the way out of a region.
     pub staging_bytes: u64,
@@ -164,6 +164,7 @@ impl Zram {
     pub fn stat(&self) -> Stat {
         let (pool, memory) = (&self.slots.pool, self.slots.pool.memory());
         let (tally, stats) = (self.counters.tally(), pool.stats());
+        let pending_bytes = self.counters.pending().bytes;
         let metadata = self.metadata(&stats);
         let (root_mapped, _) = self.slots.root_bytes();
         let mapped = memory.mapped_bytes() + root_mapped;
@@ -182,10 +183,11 @@ impl Zram {
             pages_compacted: stats.pages_compacted,
             huge_pages: tally.huge,
             huge_pages_since: read(&self.counters.huge_since),
-            object_bytes_resident: stats.object_bytes_resident,
+            // The frames of what is pending are touched still.
+            object_bytes_resident: stats.object_bytes_resident.saturating_sub(pending_bytes),
             free_bytes_held: memory.free_bytes_held(),
             metadata,
-            pending_bytes: 0,
+            pending_bytes,
             staging_bytes: 0,
             resident_bytes: None,
             page_table_bytes: zsmalloc::page_table_bytes().ok(),

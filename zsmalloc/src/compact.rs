@@ -89,9 +89,11 @@ impl Pool {
         freed
     }
 
-    /// Compacts, or waits for the thread that is doing so: for a store that hit the limit. The
-    /// caller holds no lock of the pool's.
+    /// Runs what is deferred; compacts, or waits for the thread that is doing so: for a store that
+    /// hit the limit. The caller holds no lock of the pool's, nor one that a deferred job might
+    /// want.
     pub fn make_room(&self) {
+        self.memory.flush_deferred();
         if let Some(_turn) = self.turn_to_compact() {
             self.compact_all();
             return;
@@ -124,7 +126,7 @@ impl Pool {
         let mut moves = class.lock().objects as usize;
         let (mut freed, mut leaving) = (0, Leaving::NONE);
         let mut stuck = Vec::new();
-        while freed < frames_max && moves > 0 && stuck.len() < STUCK_MAX {
+        while freed < frames_max && moves > 0 && stuck.len() < STUCK_MAX && !self.is_retired() {
             let step = self.merge_step(class, &stuck, &mut leaving);
             if let Some(source) = step.stuck {
                 stuck.push(source);

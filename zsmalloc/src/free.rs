@@ -264,7 +264,7 @@ impl Pool {
 
     /// Gives a slot back, whose class lock is held; its zspage is to be settled.
     #[inline(always)]
-    fn give_slot(&self, class: &Class, slot: Slot) {
+    pub(crate) fn give_slot(&self, class: &Class, slot: Slot) {
         self.descriptors(class).get(slot.descriptor).give(usize::from(slot.object));
     }
 
@@ -299,7 +299,7 @@ impl Pool {
 
     /// Takes note of a zspage after so many slots of it were given back.
     #[inline(always)]
-    fn settle_zspage(
+    pub(crate) fn settle_zspage(
         &self,
         class: &Class,
         state: &mut State,
@@ -333,7 +333,7 @@ impl Pool {
     }
 
     #[inline]
-    fn release_any(&self, leaving: Leaving) {
+    pub(crate) fn release_any(&self, leaving: Leaving) {
         if !leaving.is_empty() {
             self.release_zspages(leaving);
         }

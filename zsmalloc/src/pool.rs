@@ -35,6 +35,7 @@ use crate::memory::Memory;
 use crate::object::Object;
 use crate::release::Leaving;
 use crate::rest::Rest;
+use crate::teardown::Retired;
 use crate::word::Place;
 use crate::zspage;
 
@@ -96,6 +97,7 @@ pub struct Pool {
     /// Held by the thread that compacts.
     pub(crate) compacting: Mutex<()>,
     pub(crate) rest: Rest,
+    pub(crate) retired: Retired,
 }
 
 /// On cache lines of its own.
@@ -166,6 +168,7 @@ impl Pool {
             raw_handles: Stock::new(LeafUse::Raw, id),
             compacting: Mutex::new(()),
             rest: Rest::default(),
+            retired: Retired::default(),
         });
         pool.memory.enter_pool(&pool);
         Ok(pool)
@@ -445,35 +448,5 @@ impl Pool {
             // relaxed: a total; `mark_resident` is true for one thread per frame.
             self.counters.resident.fetch_add(touched, Ordering::Relaxed);
         }
-    }
-}
-
-impl Drop for Pool {
-    /// Frees everything that is still stored. Leaves of clients' tables are given back by their
-    /// holders or, here, lost to this memory until it is dropped itself.
-    fn drop(&mut self) {
-        let out = self.classes.iter().map(|class| class.lock().handles).sum::<i64>() > 0;
-        // Each iteration of a model would keep its addresses.
-        if out && !cfg!(loom) {
-            self.memory.handles_are_out();
-        }
-        for class in &self.classes {
-            let of = self.descriptors(class);
-            loop {
-                let mut state = class.lock();
-                let Some(&descriptor) = state.fullness.zspages().last() else { break };
-                let mut leaving = Leaving::NONE;
-                state.remove(&of, descriptor);
-                leaving.push(self, descriptor);
-                drop(state);
-                self.release_zspages(leaving);
-            }
-        }
-        // Where handles are out, their leaves stay this pool's: no later one must own what they
-        // name.
-        if !out {
-            self.handles.drain(&self.memory.leaves);
-        }
-        self.raw_handles.drain(&self.memory.leaves);
     }
 }
