@@ -272,8 +272,7 @@ impl Region {
     fn hand_over(&self) {
         let pending = self.folded.store.zram().stat().object_bytes_resident;
         let folded = Arc::clone(&self.folded);
-        let _ = pending;
-        drop(folded);
+        self.pager.memory().defer(pending, move || drop(folded));
     }
 }
 

@@ -12,8 +12,10 @@
 //! calls (see `system_calls.rs`).
 
 mod common;
+#[path = "common/random.rs"]
+mod random;
 
-use common::Rng;
+use random::Rng;
 use region::{Control, FaultMode, Pager, PagerConfig, Region, RegionConfig, RegionError};
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
@@ -155,8 +157,8 @@ fn swallow_gone(outcome: Result<(), RegionError>) {
 fn run(mode: FaultMode) {
     let config = PagerConfig { fault_mode: mode, ..PagerConfig::default() };
     let Some(pager) = common::pager(&config) else { return };
-    let ops = common::number("RAMFOLD_REGION_OPS", 100_000);
-    let seed = common::seed();
+    let ops = random::number("RAMFOLD_REGION_OPS", 100_000);
+    let seed = random::seed();
     let mut pairs: Vec<Pair> =
         (0..THREADS).map(|thread| Pair::new(&pager, thread % 2 == 0)).collect();
     let controls = pairs.iter().map(|pair| Mutex::new(pair.region.control())).collect();
