@@ -88,6 +88,7 @@ impl Mapping {
     /// # Safety
     ///
     /// - Nobody refers to these pages any more.
+    #[cfg(not(any(loom, shuttle, miri)))]
     pub(crate) unsafe fn close(&self, pages: Range<usize>) -> Result<(), HostError> {
         if pages.is_empty() {
             return Ok(());
@@ -216,6 +217,7 @@ mod system {
     /// # Safety
     ///
     /// - The pages belong to a live `Mapping`, and nobody refers to them.
+    #[cfg(not(shuttle))]
     pub(super) unsafe fn close(start: NonNull<u8>, bytes: usize) -> io::Result<()> {
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED;
         // SAFETY: replaces pages of ours, to which nobody refers, by a part of the guards.
@@ -277,14 +279,6 @@ mod system {
             unsafe { discard(base.add(pages.start * PAGE_SIZE), pages.len() * PAGE_SIZE)? };
         }
         Ok(())
-    }
-
-    /// # Safety
-    ///
-    /// - The pages belong to a live `Mapping`, and nobody refers to them.
-    pub(super) unsafe fn close(start: NonNull<u8>, bytes: usize) -> io::Result<()> {
-        // SAFETY: the caller's contract.
-        unsafe { discard(start, bytes) }
     }
 
     /// # Safety

@@ -29,9 +29,8 @@ fn line(number: u64) -> Line {
 
 /// A sum that does not depend on the order.
 fn sum(lines: &[Line]) -> u64 {
-    let word =
-        |bytes: &[u8]| bytes.iter().fold(7u64, |sum, &byte| sum.wrapping_mul(31) + u64::from(byte));
-    lines.iter().map(|line| word(line)).fold(0, u64::wrapping_add)
+    let mix = |sum: u64, &byte: &u8| sum.wrapping_mul(31).wrapping_add(byte.into());
+    lines.iter().map(|line| line.iter().fold(7, mix)).fold(0, u64::wrapping_add)
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -39,7 +38,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let count = mib * MIB / size_of::<Line>();
     let memory = Memory::new(MemoryConfig {
         arena_frames: u32::try_from(mib * 2 * MIB / 4096)?,
-        entries_max: u32::try_from(mib * MIB / 4096 + (1 << 16))?,
+        entries_max: (mib * MIB / 4096 + (1 << 16)) as u64,
         limit_bytes: (mib * MIB) as u64,
         worker: true,
     })?;
