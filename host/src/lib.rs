@@ -6,7 +6,7 @@
 //!   zsmalloc, region    Arena: frames by number         a token per claim, a bit per frame
 //!   zsmalloc, zram      Table<T>: zeroed, lazy, typed   elements are atomics, all-zero is valid
 //!   everyone above      Lock<T>, BitLockWaiters, Event  futexes; ranks asserted in debug builds
-//!   region              Span, Staging, fault            one lender of the bytes; missing pages wait
+//!   region              Span, Staging, fault            one lender; missing pages wait
 //!   the tools           cpu, limits, smaps              text parsers without side effects
 //!   tests               FailureInjector                 owned by whoever builds an arena or table
 //! ```

@@ -6,8 +6,8 @@
 //!
 //! Claims, by scenario: overlapping claims have exactly one winner; what an owner did is seen by
 //! the next; counters of bits are exact; a lock admits one at a time and wakes who sleeps on it,
-//! also where several share one word; a server of faults is not used after it was retired; no waiter for a bit misses the clearing of it. A lost wake-up
-//! shows as loom's deadlock.
+//! also where several share one word; a server of faults is not used after it was retired; no
+//! waiter for a bit misses the clearing of it. A lost wake-up shows as loom's deadlock.
 #![cfg(loom)]
 
 use host::fault::{Regions, Served, Server, Touched};

@@ -63,9 +63,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     let stats = lines.stats();
     let held = (stats.resident_pages + stats.staged_pages) as usize * 4096;
-    println!(
-        "{count} lines, {mib} MiB, sorted and verified: filled in {filled:.1?}, sorted in {sorted:.1?}"
-    );
+    println!("{count} lines, {mib} MiB, verified: filled in {filled:.1?}, sorted in {sorted:.1?}");
     println!(
         "in memory {:.1} MiB (limit {:.1}), compressed {:.1} MiB: {:.1} MiB in place of {mib}",
         held as f64 / MIB as f64,

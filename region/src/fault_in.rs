@@ -94,8 +94,8 @@ impl Folded {
             Place::Resident | Place::Gone | Place::Untouched => {
                 self.span.fill(page, self.shared.buffers.zeros(count))
             }
-            Place::Staged => self.from_staging(page, count, &group),
-            Place::Stored => self.from_store(page, count),
+            Place::Staged => self.fill_from_staging(page, count, &group),
+            Place::Stored => self.fill_from_store(page, count),
         };
         let arrived = self.settle_arrival(page, transfer);
         self.account_arrival(index, &mut group, at, arrived, place);
@@ -117,14 +117,14 @@ impl Folded {
         }
     }
 
-    fn from_staging(&self, page: usize, count: usize, group: &Group) -> Transfer {
+    fn fill_from_staging(&self, page: usize, count: usize, group: &Group) -> Transfer {
         match &group.segment {
             Some(segment) => self.span.fill_from(page, count, segment, page % GROUP_PAGES),
             None => die("a staged page has no segment", page * PAGE_SIZE),
         }
     }
 
-    fn from_store(&self, page: usize, count: usize) -> Transfer {
+    fn fill_from_store(&self, page: usize, count: usize) -> Transfer {
         let mut buffer = self.shared.buffers.get();
         let (pages, _) = buffer[..count * PAGE_SIZE].as_chunks_mut::<PAGE_SIZE>();
         let decode = |(ahead, data): (usize, &mut [u8; PAGE_SIZE])| {

@@ -14,8 +14,8 @@
 //!   whose pages move.
 //! - F2 who works on the region holds its gate; teardown closes the gate and finds nobody inside.
 //!
-//! Locks: gate, then registering, then a group's, then buffer or the store's own; the queue of groups
-//! is a leaf. No byte of a client's is touched with any of them held.
+//! Locks: gate, then registering, then a group's, then buffer or the store's own; the queue of
+//! groups is a leaf. No byte of a client's is touched with any of them held.
 
 use crate::around::Around;
 use crate::chunk::Chunks;
@@ -91,8 +91,8 @@ impl Folded {
         Ok(())
     }
 
-    /// Does something while nobody else works on the region. With the client kept away too, pages are
-    /// where they were until it ends.
+    /// Does something while nobody else works on the region. With the client kept away too, pages
+    /// are where they were until it ends.
     pub(crate) fn alone<R>(&self, work: impl FnOnce() -> R) -> R {
         let _gate = self.gate.write().unwrap_or_else(PoisonError::into_inner);
         work()

@@ -15,8 +15,8 @@
 //!   has touched since its chunk was registered.
 //! - G2 a staged page is in the segment. The segment may also have pages that are resident again:
 //!   their copies there are dead.
-//! - G3 `copies` are the pages that the store has something for: `stored`, and pages that came back,
-//!   whose copy there is dead until it is overwritten or discarded.
+//! - G3 `copies` are the pages that the store has something for: `stored`, and pages that came
+//!   back, whose copy there is dead until it is overwritten or discarded.
 //! - G4 nothing leaves memory while `pins` is not 0.
 //! - G5 a page that is `gone` was given back, and is nowhere else.
 //!

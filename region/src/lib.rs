@@ -7,9 +7,10 @@
 //!               `--> fault path: group, store --> decode --> COPY --> go on
 //! ```
 //!
-//! Words: a *region* is an address range whose cold pages live in a store; to *page out* is to leave
-//! memory for the store, to *fault in* to come back on touch; a *group* is 64 neighbouring pages, which
-//! leave together; *staging* is where pages stand on their way out, still as they were.
+//! Words: a *region* is an address range whose cold pages live in a store; to *page out* is to
+//! leave memory for the store, to *fault in* to come back on touch; a *group* is 64 neighbouring
+//! pages, which leave together; *staging* is where pages stand on their way out, still as they
+//! were.
 //!
 //! ```no_run
 //! use region::{Memory, MemoryConfig, Pager, PagerConfig, Region, RegionConfig};

@@ -238,7 +238,8 @@ impl Folded {
         }
     }
 
-    /// Pages out the `pages` pages that came first, or as many as there are, whole groups at a time.
+    /// Pages out the `pages` pages that came first, or as many as there are, whole groups at a
+    /// time.
     pub(crate) fn page_out_coldest(&self, pages: u64) -> Result<crate::PageOut, RegionError> {
         let mut out = crate::PageOut::default();
         for _ in 0..2 * self.chunks.groups() {

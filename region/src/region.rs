@@ -61,10 +61,10 @@ pub enum Teardown {
 /// Memory whose cold pages live compressed.
 ///
 /// Its bytes are lent as slices, whose pages may be out at any time: an access brings them back.
-/// Two things must not be done with such a slice. In [`FaultMode::Signal`](crate::FaultMode), do not
-/// pass it to a system call, which would fail with `EFAULT` where a page is out: [`Region::pin`] it
-/// before. And do not touch it in a signal handler, nor after [`Region`] was dropped through a
-/// pointer kept: the process ends then, with a word on standard error.
+/// Two things must not be done with such a slice. In [`FaultMode::Signal`](crate::FaultMode), do
+/// not pass it to a system call, which would fail with `EFAULT` where a page is out:
+/// [`Region::pin`] it before. And do not touch it in a signal handler, nor after [`Region`] was
+/// dropped through a pointer kept: the process ends then, with a word on standard error.
 ///
 /// A forked child does not have the region: touching it there is a segmentation fault.
 pub struct Region {
@@ -292,8 +292,8 @@ fn limit_pages(bytes: usize) -> Result<u64, RegionError> {
 /// The right to have pages of a region go and come, which changes none of its bytes.
 ///
 /// It does not keep the region: where that was dropped, all methods answer
-/// [`RegionError::Gone`]. Ranges are in bytes, with bounds that are multiples of 4096; an empty one is
-/// allowed and does nothing.
+/// [`RegionError::Gone`]. Ranges are in bytes, with bounds that are multiples of 4096; an empty one
+/// is allowed and does nothing.
 #[derive(Clone)]
 pub struct Control {
     folded: Weak<Folded>,

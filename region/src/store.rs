@@ -1,7 +1,7 @@
 //! Where pages go: a zram device of the region's own, whose slots are the region's pages.
 //!
-//! A device of its own costs a pool with partly filled zspages, under a megabyte, and makes dropping
-//! the region cheap: whole zspages go back, no object is looked at.
+//! A device of its own costs a pool with partly filled zspages, under a megabyte, and makes
+//! dropping the region cheap: whole zspages go back, no object is looked at.
 
 use host::PAGE_SIZE;
 use std::sync::Arc;

@@ -1,4 +1,6 @@
 //! A vector of plain data in a region.
+//!
+//! Invariant: the first `len` elements were written; `len` is at most `room`, which fits in.
 
 use crate::pager::Pager;
 use crate::region::{Control, Region, RegionConfig};
@@ -30,7 +32,8 @@ impl<T: Pod> RegionVec<T> {
         room: usize,
         config: &RegionConfig,
     ) -> Result<RegionVec<T>, RegionError> {
-        const { assert!(size_of::<T>() > 0 && align_of::<T>() <= host::PAGE_SIZE, "it has a place") };
+        const { assert!(size_of::<T>() > 0, "an element has a size") };
+        const { assert!(align_of::<T>() <= host::PAGE_SIZE, "a page is aligned enough") };
         let bytes = room.checked_mul(size_of::<T>());
         let too_long = RegionError::OutOfRange { start: 0, end: room, len: isize::MAX as usize };
         let region = Region::map(pager, bytes.ok_or(too_long)?, config)?;

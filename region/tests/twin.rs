@@ -2,11 +2,12 @@
 //!
 //! Eight threads own a region and a twin each, an ordinary vector, and do to both at random: write,
 //! read and compare, forget, give back, pin; to their own region and to everybody's: page out a
-//! range, page out the coldest, prefetch, hasten. Half of the regions have a resident limit. Now and
-//! then a region is dropped, compared as a whole before, and mapped anew.
+//! range, page out the coldest, prefetch, hasten. Half of the regions have a resident limit. Now
+//! and then a region is dropped, compared as a whole before, and mapped anew.
 //!
 //! `RAMFOLD_REGION_OPS` is the number of operations, 10^5 by default; `RAMFOLD_SEED` repeats a run.
-//! The long form is 10^8: `RAMFOLD_REGION_OPS=100000000 cargo test --release -p region --test twin`.
+//! The long form is 10^8: `RAMFOLD_REGION_OPS=100000000 cargo test --release -p region --test
+//! twin`.
 //!
 //! Not covered: what the store does when it is full (see `refusals.rs`), and faults inside system
 //! calls (see `system_calls.rs`).

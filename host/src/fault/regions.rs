@@ -16,7 +16,8 @@
 //!   dropped only when, after its pointer was taken out, there were none: each visitor either is
 //!   counted before that look, or finds no server.
 //! - R2 a slot is entered and emptied under the lock; its range is read without. A range read while
-//!   a slot changes hands may mix two regions, so a server says itself whether an address is its own.
+//!   a slot changes hands may mix two regions, so a server says itself whether an address is its
+//!   own.
 
 use crate::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use crate::sync::{fence_for_loom, thread};
