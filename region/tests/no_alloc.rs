@@ -2,8 +2,8 @@
 //!
 //! It sees what Rust allocates; the C library under lz4 decompresses without allocating.
 
-#[path = "common/mod.rs"]
-mod common;
+#[path = "setting/mod.rs"]
+mod setting;
 
 use assert_no_alloc::{AllocDisabler, assert_no_alloc};
 use region::{PagerConfig, Region, RegionConfig};
@@ -22,7 +22,7 @@ fn touch(region: &Region, pages: impl Iterator<Item = usize>) -> u64 {
 
 #[test]
 fn faults_allocate_nothing() {
-    let Some(pager) = common::pager(&PagerConfig::default()) else { return };
+    let Some(pager) = setting::pager(&PagerConfig::default()) else { return };
     let limit = RegionConfig { resident_limit: Some(2 << 20), ..RegionConfig::default() };
     for config in [RegionConfig::default(), limit] {
         let mut region = Region::map(&pager, PAGES * PAGE, &config).expect("a region");

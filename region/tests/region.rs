@@ -1,6 +1,6 @@
 //! What a region promises, one promise a test.
 
-mod common;
+mod setting;
 
 use region::{
     FaultMode, PageOut, Pager, PagerConfig, Region, RegionConfig, RegionError, RegionVec, Teardown,
@@ -11,7 +11,7 @@ const PAGE: usize = 4096;
 
 /// A pager in signal mode, where the system has one.
 fn signal() -> Option<Arc<Pager>> {
-    common::pager(&PagerConfig::default())
+    setting::pager(&PagerConfig::default())
 }
 
 fn region(pager: &Arc<Pager>, pages: usize) -> Region {
@@ -237,7 +237,7 @@ fn everything_is_free_after_a_synchronous_teardown() {
 #[test]
 fn threads_that_fault_on_the_same_pages_see_the_same() {
     for fault_mode in [FaultMode::Signal, FaultMode::Thread] {
-        let Some(pager) = common::pager(&PagerConfig { fault_mode, ..Default::default() }) else {
+        let Some(pager) = setting::pager(&PagerConfig { fault_mode, ..Default::default() }) else {
             continue;
         };
         let mut region = region(&pager, 512);

@@ -1,6 +1,6 @@
 //! System calls on folded memory: what they do in each mode, and with a pin.
 
-mod common;
+mod setting;
 
 use region::{FaultMode, PagerConfig, Region, RegionConfig};
 
@@ -16,7 +16,7 @@ fn modes() -> impl Iterator<Item = PagerConfig> {
 #[test]
 fn a_system_call_needs_a_pin_in_signal_mode_and_nothing_in_thread_mode() {
     for config in modes() {
-        let Some(pager) = common::pager(&config) else { continue };
+        let Some(pager) = setting::pager(&config) else { continue };
         let mut region = Region::map(&pager, 64 * PAGE, &RegionConfig::default()).expect("one");
         region.as_mut_slice().fill(7);
         region.control().page_out(0..64 * PAGE).expect("out");

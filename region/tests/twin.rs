@@ -12,9 +12,9 @@
 //! Not covered: what the store does when it is full (see `refusals.rs`), and faults inside system
 //! calls (see `system_calls.rs`).
 
-mod common;
-#[path = "common/random.rs"]
+#[path = "setting/random.rs"]
 mod random;
+mod setting;
 
 use random::Rng;
 use region::{Control, FaultMode, Pager, PagerConfig, Region, RegionConfig, RegionError};
@@ -157,7 +157,7 @@ fn swallow_gone(outcome: Result<(), RegionError>) {
 
 fn run(mode: FaultMode) {
     let config = PagerConfig { fault_mode: mode, ..PagerConfig::default() };
-    let Some(pager) = common::pager(&config) else { return };
+    let Some(pager) = setting::pager(&config) else { return };
     let ops = random::number("RAMFOLD_REGION_OPS", 100_000);
     let seed = random::seed();
     let mut pairs: Vec<Pair> =
