@@ -3,7 +3,7 @@
 //!
 //! Tests that end a process run themselves in a child and read its last words.
 
-use host::fault::{Served, Server, watch};
+use host::fault::{FaultThread, Served, Server, watch};
 use host::{FaultMode, PAGE_SIZE, Span, SpanMemory, Staging, Stop, Userfault, UserfaultError};
 use std::os::unix::process::ExitStatusExt;
 use std::process::Command;
@@ -185,6 +185,26 @@ fn touching_a_region_that_is_gone_ends_the_process() {
     at.memory.discard(0..1).expect("discarded");
     watch.retire();
     std::hint::black_box(whole(&mut at.memory)[0]);
+}
+
+#[test]
+fn touching_it_ends_the_process_with_a_thread_that_serves_too() {
+    let Some(userfault) = userfault(FaultMode::Thread) else { return };
+    if !is_child() {
+        let test = "touching_it_ends_the_process_with_a_thread_that_serves_too";
+        let (signal, words) = in_a_child(test);
+        assert_eq!(signal, Some(libc::SIGABRT), "{words}");
+        assert!(words.contains("touched after it was dropped at 0x"), "{words}");
+        return;
+    }
+    let (span, mut memory) = Span::reserve(&userfault, 4).expect("a span");
+    let filler = Arc::new(Filler { span: Arc::clone(&span), served: Mutex::default() });
+    let watch = watch(span.range(), filler).expect("watched");
+    let _thread = FaultThread::start(userfault).expect("a thread");
+    span.register(0..4).expect("registered");
+    assert_eq!(whole(&mut memory)[5], 42, "served while it is there");
+    watch.retire();
+    std::hint::black_box(whole(&mut memory)[2 * PAGE_SIZE]);
 }
 
 #[test]

@@ -77,6 +77,7 @@ impl Drop for MustNotEnd {
 
 fn run(userfault: &Userfault, stop: &OwnedFd) {
     let mut follower = Follower::new();
+    let mut stray = None;
     loop {
         let mut fds =
             [PollFd::new(&userfault.uffd, PollFlags::IN), PollFd::new(stop, PollFlags::IN)];
@@ -91,22 +92,31 @@ fn run(userfault: &Userfault, stop: &OwnedFd) {
         };
         for fault in &waiting[..count] {
             follower.follow(fault.thread);
-            serve_one(userfault, fault.address);
+            serve_one(userfault, *fault, &mut stray);
         }
     }
 }
 
-fn serve_one(userfault: &Userfault, address: usize) {
-    match serve(address) {
-        Touched::Served(Served::Present) => {
-            let page = address & !(PAGE_SIZE - 1);
-            if userfault.uffd.wake(&(page..page + PAGE_SIZE)).is_err() {
-                die("a thread that waits for a page cannot be woken", address);
-            }
-        }
+/// Serves a fault. `stray` is the last one that no region had.
+fn serve_one(userfault: &Userfault, fault: Waiting, stray: &mut Option<Waiting>) {
+    match serve(fault.address) {
+        Touched::Served(Served::Present) => wake(userfault, fault.address),
         Touched::Served(_) => {}
-        Touched::Gone => die("memory of a region was touched after it was dropped", address),
-        Touched::Foreign => die("a fault in memory that is no region's", address),
+        // A message may be late: others brought the page in, the thread went on, and the region was
+        // dropped. Who does wait touches the page again when it is woken.
+        Touched::Gone | Touched::Foreign if *stray != Some(fault) => {
+            *stray = Some(fault);
+            wake(userfault, fault.address);
+        }
+        Touched::Gone => die("memory of a region was touched after it was dropped", fault.address),
+        Touched::Foreign => die("a fault in memory that is no region's", fault.address),
+    }
+}
+
+fn wake(userfault: &Userfault, address: usize) {
+    let page = address & !(PAGE_SIZE - 1);
+    if userfault.uffd.wake(&(page..page + PAGE_SIZE)).is_err() {
+        die("a thread that waits for a page cannot be woken", address);
     }
 }
 
