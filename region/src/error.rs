@@ -2,7 +2,7 @@
 
 use host::{HostError, UserfaultError};
 use std::fmt;
-use zram::ZramError;
+use zram::{DiskError, ZramError};
 
 /// Why something could not be done to a region. Nothing has changed then, unless a variant says so.
 #[derive(Debug)]
@@ -42,6 +42,8 @@ pub enum RegionError {
     Gone,
     /// The store could not be made.
     Store(ZramError),
+    /// The algorithm could not be made ready.
+    Codec(DiskError),
     /// The system refused memory or address space.
     Host(HostError),
     /// The system refused to watch pages.
@@ -68,6 +70,7 @@ impl fmt::Display for RegionError {
             }
             RegionError::Gone => f.write_str("the region was dropped"),
             RegionError::Store(error) => error.fmt(f),
+            RegionError::Codec(error) => error.fmt(f),
             RegionError::Host(error) => error.fmt(f),
             RegionError::Userfault(error) => error.fmt(f),
             RegionError::Thread(error) => write!(f, "cannot start a thread: {error}"),
@@ -79,6 +82,7 @@ impl std::error::Error for RegionError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             RegionError::Store(error) => Some(error),
+            RegionError::Codec(error) => Some(error),
             RegionError::Host(error) => Some(error),
             RegionError::Userfault(error) => Some(error),
             RegionError::Thread(error) => Some(error),

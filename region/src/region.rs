@@ -22,7 +22,8 @@ pub const LIMIT_MIN: usize = 4 * GROUP_PAGES * PAGE_SIZE; // 1 MiB
 pub struct RegionConfig {
     /// A name, for its store's statistics.
     pub name: String,
-    /// Algorithm and level. Any but lz4 takes a lock of its own in the fault path.
+    /// Algorithm and level. Contexts of any but lz4 are built when the region is mapped, two for
+    /// each CPU, since a fault allocates nothing.
     pub algorithm: Codec,
     /// Chain order N of the store: at most 2^N frames per zspage, 0 to 4.
     pub chain_order: u32,

@@ -29,7 +29,9 @@ impl Store {
         device.algorithm = config.algorithm;
         device.chain_order = config.chain_order;
         device.mem_limit = config.store_limit;
-        Ok(Store { zram: Zram::new(Arc::clone(memory), device).map_err(RegionError::Store)? })
+        let zram = Zram::new(Arc::clone(memory), device).map_err(RegionError::Store)?;
+        zram.prepare().map_err(RegionError::Codec)?;
+        Ok(Store { zram })
     }
 
     /// Stores a page.

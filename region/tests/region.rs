@@ -3,7 +3,8 @@
 mod setting;
 
 use region::{
-    FaultMode, PageOut, Pager, PagerConfig, Region, RegionConfig, RegionError, RegionVec, Teardown,
+    Algorithm, Codec, FaultMode, PageOut, Pager, PagerConfig, Region, RegionConfig, RegionError,
+    RegionVec, Teardown,
 };
 use std::sync::Arc;
 
@@ -210,6 +211,21 @@ fn a_full_store_leaves_pages_in_memory() {
     assert_eq!((stats.staged_pages, stats.refused), (0, out.refused));
     assert!(region.as_slice() == before, "nothing is lost");
     assert_eq!(region.control().check().expect("there"), [""; 0]);
+}
+
+#[test]
+fn a_codec_with_contexts_builds_none_in_a_fault() {
+    let Some(pager) = signal() else { return };
+    let algorithm = Codec::new(Algorithm::Zstd);
+    let config = RegionConfig { algorithm, ..RegionConfig::default() };
+    let mut region = Region::map(&pager, 256 * PAGE, &config).expect("a region");
+    write_pages(&mut region);
+    let contexts = |region: &Region| region.store_stat().metadata.codec_contexts;
+    let before = contexts(&region);
+    assert!(before > 0);
+    region.control().page_out(0..256 * PAGE).expect("out");
+    assert_pages(&region);
+    assert_eq!(contexts(&region), before);
 }
 
 #[test]

@@ -29,6 +29,19 @@ impl Zram {
         self.config.disksize / PAGE_BYTES
     }
 
+    /// Builds beforehand what the algorithm needs to read and write pages, so that reading builds
+    /// nothing: for an algorithm with streams, in a signal handler.
+    ///
+    /// # Errors
+    ///
+    /// [`DiskError::NoMemory`].
+    pub fn prepare(&self) -> Result<(), DiskError> {
+        if !self.codec.needs_stream_to_decompress() {
+            return Ok(());
+        }
+        self.streams.prepare(self.codec).map_err(|_| DiskError::NoMemory)
+    }
+
     /// Reads page `page` into `data`, which is 4096 bytes long; zeros where nothing is stored.
     ///
     /// With an algorithm that needs no stream to decompress (lz4), this may be called by a signal
