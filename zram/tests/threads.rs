@@ -173,10 +173,10 @@ fn racing_writes_and_leaf_discards_lose_nothing_else() {
 /// A million writes and discards that race for the leaves of one table: a write that looked at the
 /// root before a discard must not go into a leaf that has another place by then.
 ///
-/// That takes a thread that is preempted between two looks, so there are many of them, and what they
-/// do between is short: pages are same-filled, and say in each word which they are. Who discards
-/// drains, so that a leaf has its next place at once. Without the second look, every other run fails
-/// in release form; the models of tests/loom.rs fail always.
+/// That takes a thread that is preempted between two looks, so there are many of them, and what
+/// they do between is short: pages are same-filled, and say in each word which they are. Who
+/// discards drains, so that a leaf has its next place at once. Without the second look, every other
+/// run fails in release form; the models of tests/loom.rs fail always.
 #[test]
 fn a_million_racing_writes_and_discards_read_no_page_of_anothers() {
     const PLACES: u64 = 8;
