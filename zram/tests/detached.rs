@@ -38,7 +38,7 @@ fn content(page: u64, version: u64) -> Vec<u8> {
         0 => vec![0; PAGE],
         1 => (page << 32 | version << 1 | 1).to_le_bytes().repeat(PAGE / 8),
         kind => {
-            let word = |at: u64| if at % kind == 0 { at * at + page } else { version };
+            let word = |at: u64| if at.is_multiple_of(kind) { at * at + page } else { version };
             (0..PAGE as u64 / 8).flat_map(|at| word(at).to_le_bytes()).collect()
         }
     }

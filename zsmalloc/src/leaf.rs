@@ -192,7 +192,8 @@ impl Leaves {
     }
 
     /// Puts the leaves of clients' cells back that are `pool`'s, which is gone with all its
-    /// objects: nobody looks at their words again. True when so many are free that they are to be returned.
+    /// objects: nobody looks at their words again. True when so many are free that they are to be
+    /// returned.
     pub(crate) fn abandon(&self, leaves: &[LeafId], pool: u32) -> bool {
         let mut free = self.free.lock();
         for &leaf in leaves {
