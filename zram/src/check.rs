@@ -1,7 +1,8 @@
 //! Recounting a device: pool, zone, and every slot, whose content must still decode.
 //!
-//! Invariant checked: the counters are the sums over the slots, and the word of each leaf those over
-//! its own; each object of the pool is named by one slot or pending, and every stored page decodes.
+//! Invariant checked: the counters are the sums over the slots, and the word of each leaf those
+//! over its own; each object of the pool is named by one slot or pending, and every stored page
+//! decodes.
 //!
 //! Locks: one cell at a time. On a device in use a difference between sums is motion, not defect,
 //! when the pool or the counters moved meanwhile; the report says so.

@@ -114,10 +114,10 @@ impl Zram {
         self.slots.pool.compact()
     }
 
-    /// True when nothing was freed since the pool compacted itself: a device that is left alone for
-    /// a second is settled.
+    /// True when nothing was freed since the pool compacted itself, and nothing is pending: a
+    /// device that is left alone for a second is settled.
     pub fn is_settled(&self) -> bool {
-        self.slots.pool.is_settled()
+        self.counters.pending().objects == 0 && self.slots.pool.is_settled()
     }
 
     /// The memory whose frames the pages are in.

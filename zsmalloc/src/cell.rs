@@ -93,8 +93,8 @@ impl Pool {
         Ok(guard)
     }
 
-    /// The client's word of a leaf, see [`CellGuard::leaf_word`]; `None` for a leaf that is not this
-    /// pool's. Who frees the leaf meanwhile makes it another's.
+    /// The client's word of a leaf, see [`CellGuard::leaf_word`]; `None` for a leaf that is not
+    /// this pool's. Who frees the leaf meanwhile makes it another's.
     pub fn leaf_word(&self, leaf: LeafId) -> Option<&AtomicU64> {
         self.memory.leaves.owned(leaf, self.id, LeafUse::Cells).ok()?;
         Some(self.memory.leaves.word_of(leaf.entry(0)?))

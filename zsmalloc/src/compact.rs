@@ -52,10 +52,11 @@ struct Step {
 }
 
 impl Pool {
-    /// Compacts every class and gives the frames freed. The system gets them from the memory's
-    /// worker soon after, or, where there is none, before this returns.
+    /// Runs what is deferred, compacts every class and gives the frames freed. The system gets them
+    /// from the memory's worker soon after, or, where there is none, before this returns.
     /// Returns 0 at once while another thread compacts this pool.
     pub fn compact(&self) -> u64 {
+        self.memory.flush_deferred();
         match self.turn_to_compact() {
             Some(_turn) => self.compact_all(),
             None => 0,
@@ -77,6 +78,7 @@ impl Pool {
     /// once while another thread compacts this pool. Source: `zs_shrinker_scan`, which compacts all
     /// there is.
     pub fn shrink(&self, frames: u64) -> u64 {
+        self.memory.flush_deferred();
         let Some(_turn) = self.turn_to_compact() else { return 0 };
         let mut freed = 0;
         for shards in self.sharded().rev() {

@@ -50,9 +50,9 @@ impl Memory {
     /// in the order in which they were deferred.
     ///
     /// Where there is no worker, or the system has no thread for it, the job has run when this
-    /// returns, and so have those before it. With 1024 jobs queued the caller runs the oldest. A job
-    /// that panics is counted, see [`Memory::deferred`]. What is queued when the memory is dropped
-    /// is run then.
+    /// returns, and so have those before it. With 1024 jobs queued the caller runs the oldest. A
+    /// job that panics is counted, see [`Memory::deferred`]. What is queued when the memory is
+    /// dropped is run then.
     ///
     /// A job must not wait for a lock that its caller, or whoever flushes, may hold.
     pub fn defer(self: &Arc<Memory>, pending_bytes: u64, job: impl FnOnce() + Send + 'static) {

@@ -191,8 +191,9 @@ impl Leaves {
         }
     }
 
-    /// Puts the leaves of clients' cells back that are `pool`'s, which is gone with all its objects:
-    /// nobody looks at their words again. True when so many are free that they are to be returned.
+    /// Puts the leaves of clients' cells back that are `pool`'s, which is gone with all its
+    /// objects: nobody looks at their words again. True when so many are free that they are to be
+    /// returned.
     pub(crate) fn abandon(&self, leaves: &[LeafId], pool: u32) -> bool {
         let mut free = self.free.lock();
         for &leaf in leaves {
@@ -326,8 +327,8 @@ impl Leaves {
         returned.append(&mut locked);
     }
 
-    /// Locks every cell of a free leaf, and empties it if it was abandoned; false, with none locked,
-    /// when one is in use.
+    /// Locks every cell of a free leaf, and empties it if it was abandoned; false, with none
+    /// locked, when one is in use.
     fn lock_all(&self, leaf: u32) -> bool {
         for (index, cell) in self.cells[leaf as usize].iter().enumerate() {
             if !replace_unlocked(cell, LOCKED) {
