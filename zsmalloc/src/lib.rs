@@ -39,6 +39,7 @@ mod cell;
 mod check;
 mod class;
 mod compact;
+pub mod deferred;
 mod descriptor;
 mod descriptor_heap;
 mod design;
