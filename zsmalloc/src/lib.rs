@@ -56,6 +56,7 @@ mod leaf;
 mod memory;
 mod migrate;
 mod object;
+mod pending;
 mod pool;
 mod raw;
 mod release;

@@ -139,7 +139,7 @@ impl World {
         let chain = ChainSize::new(2).expect("2");
         let Kind { design, release, shards } = kind;
         let shards = Some(shards);
-        let config = PoolConfig { chain, rule: Rule::LeastWaste, design, release, shards };
+        let config = PoolConfig { chain, design, release, shards, ..PoolConfig::default() };
         let pool = Pool::new(memory.expect("address space"), config).expect("a pool");
         let leaf = pool.alloc_leaf().expect("room");
         let commons = World::commons(&pool);

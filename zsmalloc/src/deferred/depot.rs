@@ -37,6 +37,8 @@ pub(super) struct Depot<T> {
     head: u64,
     /// Values drained, ever.
     drained: u64,
+    /// Times a shard's buffer came or went.
+    changes: u64,
     /// The first queued buffer has lost values to a drain function that panicked.
     opened: bool,
 }
@@ -51,8 +53,8 @@ impl<T> Depot<T> {
             free.push(Buffer::new()?);
         }
         let (draining, opened) = (Load::default(), false);
-        let (tail, head, drained) = (0, 0, 0);
-        Ok(Depot { free, queued, draining, left: budget, grant, tail, head, drained, opened })
+        let (left, tail, head, drained, changes) = (budget, 0, 0, 0, 0);
+        Ok(Depot { free, queued, draining, left, grant, tail, head, drained, changes, opened })
     }
 
     /// A free buffer with a quota; where there is none, or no payload may be pending any more,
@@ -63,6 +65,7 @@ impl<T> Depot<T> {
             return Buffer::NONE;
         }
         let Some(mut buffer) = self.free.pop() else { return Buffer::NONE };
+        self.changes += 1;
         self.left -= quota;
         buffer.quota = quota;
         buffer
@@ -73,6 +76,7 @@ impl<T> Depot<T> {
         if !buffer.exists() {
             return false;
         }
+        self.changes += 1;
         self.left += buffer.quota - buffer.bytes;
         buffer.quota = buffer.bytes;
         if buffer.is_empty() {
@@ -127,6 +131,11 @@ impl<T> Depot<T> {
         let mut load = self.draining;
         self.queued.iter().for_each(|buffer| load.add(buffer.load()));
         load
+    }
+
+    /// How often a shard's buffer came or went.
+    pub(super) fn changes(&self) -> u64 {
+        self.changes
     }
 
     /// Payload that may still be granted, in bytes.
