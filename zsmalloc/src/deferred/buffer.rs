@@ -28,9 +28,9 @@ pub(super) struct Buffer<T> {
 }
 
 impl<T> Buffer<T> {
-    /// Values in a buffer at most.
+    /// Values in a buffer at most; few in a model, so that buffers are changed in it.
     pub(super) const CAPACITY: usize =
-        if cfg!(loom) { 2 } else { BUFFER_BYTES / const { nonzero(size_of::<T>()) } };
+        if cfg!(any(loom, shuttle)) { 2 } else { BUFFER_BYTES / const { nonzero(size_of::<T>()) } };
 
     /// The buffer of a shard that has none: there is never room in it.
     pub(super) const NONE: Buffer<T> =
