@@ -217,7 +217,8 @@ proptest! {
         let memory = memory(1 << 14);
         let chain = ChainSize::new(chain).expect("1 to 16");
         let config =
-            PoolConfig { rule, chain, design, deferred: DEFERRED, shards: Some(shards), ..PoolConfig::default() };
+            PoolConfig { rule, chain, design, deferred: DEFERRED, ..PoolConfig::default() };
+        let config = PoolConfig { shards: Some(shards), ..config };
         let pool = Pool::new(Arc::clone(&memory), config).expect("a pool");
         let (objects, raw, stale) = Default::default();
         let mut twin = Twin { pool, objects, raw, stale, stored: 0, pending: 0 };
