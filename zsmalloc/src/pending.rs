@@ -30,10 +30,14 @@ use crate::deferred::{Meters, Queue, QueueConfig, Values};
 use crate::error::{AllocError, ForeignHandle};
 use crate::free::BATCH;
 use crate::handle::Handle;
-use crate::leaf::LeafUse;
+use crate::leaf::{LEAF_CELLS, LeafUse};
 use crate::object::Object;
 use crate::pool::Pool;
 use crate::word::{Place, Word};
+
+/// Objects freed together.
+const AT_ONCE: usize = LEAF_CELLS;
+const _: () = assert!(AT_ONCE <= BATCH, "as many as either way of freeing takes");
 
 /// An object that was given up: the place of one, or the entry of a handle.
 #[derive(Clone, Copy)]
@@ -149,21 +153,27 @@ impl Pool {
 
     /// Frees the objects of one buffer.
     fn free_pending(&self, values: &mut Values<'_, Freed>) {
-        let (mut entries, mut len) = ([0; BATCH], 0);
-        for freed in values {
-            match freed.place() {
-                Ok(place) => self.free_with_entry(place, 0),
-                Err(entry) => {
-                    entries[len] = entry;
-                    len += 1;
+        let (mut entries, mut places) = ([0; AT_ONCE], [Place::default(); AT_ONCE]);
+        while values.len() > 0 {
+            let (mut handles, mut objects) = (0, 0);
+            for freed in values.by_ref().take(AT_ONCE) {
+                match freed.place() {
+                    Ok(place) => {
+                        places[objects] = place;
+                        objects += 1;
+                    }
+                    Err(entry) => {
+                        entries[handles] = entry;
+                        handles += 1;
+                    }
                 }
             }
-            if len == BATCH {
-                self.free_entries(&entries);
-                len = 0;
+            self.free_entries(&entries[..handles]);
+            // The objects of a pool that is about to be dropped end with their zspages.
+            if !self.is_retired() {
+                self.free_places(&places[..objects]);
             }
         }
-        self.free_entries(&entries[..len]);
     }
 
     /// Frees what fills buffers, until none is full: for the worker.
@@ -176,6 +186,8 @@ impl Pool {
     /// Frees what is pending: for a pool that is being dropped.
     pub(crate) fn close_deferred(&mut self) {
         let Some(mut queue) = self.pending.queue.take().flatten() else { return };
+        // As for a retired pool: only what names the handles' entries is to be put right.
+        self.retire(std::iter::empty());
         queue.flush_with(|values| self.free_pending(values));
     }
 
