@@ -14,6 +14,7 @@ use zsmalloc::{Content, LEAF_CELLS, PAGE_SIZE, PoolCheck, cpu};
 
 use crate::counters::Tally;
 use crate::device::Zram;
+use crate::entries::is_marked;
 use crate::same::Same;
 use crate::sums::Sums;
 
@@ -99,6 +100,9 @@ impl Zram {
             let Some(slot) = self.slots.lock(page) else { return Ok(()) };
             let content = slot.content();
             counted.tally.add(Tally::of(content));
+            if is_marked(&slot) {
+                counted.marked_bytes += Tally::of(content).compressed_bytes;
+            }
             match content {
                 Content::Object { .. } => counted.objects += 1,
                 Content::Value { tag, value } => {
@@ -121,7 +125,13 @@ impl Zram {
                 "leaf {index} holds {found:?}, its word says {sums:?}"
             )));
         }
-        let pending = self.counters.pending();
+        let marked = self.counters.marked_bytes();
+        if counted.marked_bytes != marked {
+            let slots = counted.marked_bytes;
+            return Err(CheckError(format!("marked slots hold {slots} bytes, counted {marked}")));
+        }
+        let mut pending = self.counters.pending();
+        pending.objects += pool.pending;
         if counted.objects + pending.objects != pool.objects {
             let (slots, pool) = (counted.objects, pool.objects);
             let what = format!("slots name {slots} objects, {pending:?}, the pool has {pool}");
@@ -142,6 +152,7 @@ impl Zram {
 struct Count {
     tally: Tally,
     objects: u64,
+    marked_bytes: u64,
     interned: u64,
     /// The first leaf whose word differs from its cells.
     wrong_sums: Option<WrongSums>,

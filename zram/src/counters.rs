@@ -83,6 +83,8 @@ pub(crate) struct Counters {
     changing: AtomicU64,
     pending_objects: AtomicU64,
     pending_bytes: AtomicU64,
+    /// Bytes of objects in marked slots, which are counted above.
+    marked_bytes: AtomicU64,
     /// Huge pages ever stored.
     pub(crate) huge_since: AtomicU64,
     pub(crate) failed_reads: AtomicU64,
@@ -124,6 +126,21 @@ impl Counters {
     /// What is to be freed of detached leaves.
     pub(crate) fn pending(&self) -> Pending {
         Pending { objects: total(&self.pending_objects), bytes: total(&self.pending_bytes) }
+    }
+
+    /// A slot was marked, to be emptied later.
+    pub(crate) fn marked(&self, slot: Tally) {
+        change(&self.marked_bytes, 0, slot.compressed_bytes);
+    }
+
+    /// A slot lost its mark.
+    pub(crate) fn unmarked(&self, slot: Tally) {
+        change(&self.marked_bytes, slot.compressed_bytes, 0);
+    }
+
+    /// Bytes of objects in marked slots.
+    pub(crate) fn marked_bytes(&self) -> u64 {
+        total(&self.marked_bytes)
     }
 
     /// Enters a request that changes slots, until the guard is dropped.

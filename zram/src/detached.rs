@@ -24,6 +24,7 @@ use zsmalloc::{LEAF_CELLS, LeafId, Pool};
 
 use crate::counters::{Counters, Pending, Tally, bump};
 use crate::device::Zram;
+use crate::free::Free;
 use crate::same::Words;
 use crate::slots::split;
 use crate::sums::Sums;
@@ -41,21 +42,37 @@ struct Detached {
 impl Zram {
     /// Empties whole pages: whole leaves in one exchange each, the rest slot by slot.
     pub(crate) fn discard_whole(&self, pages: &Range<u64>) {
+        let whole_leaves = matches!(self.config.free, Free::Range | Free::Sync);
         let mut detached = self.nothing_detached();
         let mut page = pages.start;
         while page < pages.end {
             let (index, cell) = split(page);
             let last = (page + (LEAF_CELLS - cell) as u64).min(pages.end);
             let to_the_end = last == self.pages();
-            if cell == 0 && (last - page == LEAF_CELLS as u64 || to_the_end) {
+            let whole = cell == 0 && (last - page == LEAF_CELLS as u64 || to_the_end);
+            if whole && whole_leaves {
                 detached.take(self, index);
             } else if self.slots.leaf(index).is_some() {
-                (page..last).for_each(|page| self.discard_page(page));
+                self.discard_slots(page..last);
             }
             page = last;
         }
         bump(&self.counters.notify_free, pages.end - pages.start);
-        detached.defer();
+        match self.config.free {
+            Free::Sync => detached.drain_all(),
+            _ => detached.defer(),
+        }
+        if let Some(entries) = &self.entries {
+            entries.ask(&self.slots);
+        }
+    }
+
+    /// Empties the slots of pages of one leaf.
+    fn discard_slots(&self, pages: Range<u64>) {
+        pages.for_each(|page| self.discard_page(page));
+        if let Some(entries) = &self.entries {
+            entries.ask_if_full(&self.slots);
+        }
     }
 
     fn nothing_detached(&self) -> Detached {

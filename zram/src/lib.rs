@@ -23,7 +23,9 @@ mod check;
 mod counters;
 mod detached;
 mod device;
+mod entries;
 mod error;
+mod free;
 mod page;
 mod pages;
 mod same;
@@ -34,6 +36,7 @@ mod sums;
 pub use check::{CheckError, CheckReport};
 pub use device::{Zram, ZramConfig};
 pub use error::ZramError;
+pub use free::Free;
 pub use stat::{IoStat, Metadata, MmStat, Stat};
 // What the public items above are made of.
 pub use codec::{Algorithm, Codec};

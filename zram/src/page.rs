@@ -20,11 +20,13 @@ use codec::Stream;
 use disk::DiskError;
 use zsmalloc::{CellGuard, Content, Object, PAGE_SIZE, cpu};
 
-use crate::counters::{Tally, bump};
+use crate::counters::bump;
 use crate::device::Zram;
+use crate::entries::{is_marked, unmark};
 use crate::error::disk_error;
+use crate::free::Free;
 use crate::same::{self, Same};
-use crate::sums::Sums;
+use crate::sums::enter;
 
 /// A page ready to be put in a slot.
 enum Encoded<'p> {
@@ -87,7 +89,11 @@ impl Zram {
     pub(crate) fn discard_page(&self, page: u64) {
         if let Some(mut slot) = self.slots.lock(page) {
             let old = slot.content();
-            slot.clear();
+            match (&self.entries, self.config.free) {
+                (Some(entries), _) if entries.put(page, &mut slot) => return,
+                (_, Free::Handles) => slot.clear_deferred(),
+                _ => slot.clear(),
+            }
             self.replaced(&slot, old);
         }
     }
@@ -95,12 +101,7 @@ impl Zram {
     /// A slot was given other content, and is locked still.
     fn replaced(&self, slot: &CellGuard<'_>, old: Content) {
         self.words.retire(old);
-        let (before, after) = (Tally::of(old), Tally::of(slot.content()));
-        if Sums(slot.leaf_word()).replace(before, after) {
-            self.counters.replace(before, after);
-        } else {
-            self.counters.replace_pending(before, after);
-        }
+        enter(&self.counters, slot, old);
     }
 
     /// Decodes what a locked slot holds.
@@ -113,6 +114,7 @@ impl Zram {
     ) -> Result<(), DiskError> {
         match slot.content() {
             Content::Empty => data.fill(0),
+            Content::Object { .. } if is_marked(slot) => data.fill(0),
             Content::Value { tag, value } => {
                 let word = Same::from_cell(tag, value).map_or(0, |same| self.words.word(same));
                 same::fill(data, word);
@@ -176,15 +178,26 @@ impl Zram {
     fn with_room(&self, attempt: impl Fn() -> Result<(), DiskError>) -> Result<(), DiskError> {
         match attempt() {
             Err(DiskError::NoSpace) => {
+                self.flush_entries();
                 self.slots.pool.make_room();
                 attempt()
             }
-            Err(DiskError::NoMemory) if self.memory().deferred().jobs > 0 => {
+            Err(DiskError::NoMemory) if self.entries.is_some() || self.has_jobs() => {
+                self.flush_entries();
                 self.memory().flush_deferred();
                 attempt()
             }
             done => done,
         }
+    }
+
+    fn has_jobs(&self) -> bool {
+        self.memory().deferred().jobs > 0
+    }
+
+    /// Empties the slots that were set aside; the caller has none locked.
+    pub(crate) fn flush_entries(&self) {
+        self.entries.iter().for_each(|entries| entries.flush());
     }
 
     fn put_page(&self, page: u64, encoded: Encoded<'_>) -> Result<(), DiskError> {
@@ -204,6 +217,7 @@ impl Zram {
 
     fn put<'p>(&'p self, slot: &mut CellGuard<'p>, encoded: Encoded<'p>) {
         let old = slot.content();
+        unmark(slot, &self.counters);
         match encoded {
             Encoded::Same(same) => slot.put_value(same.tag, same.value),
             Encoded::Object(object) => slot.put(object),

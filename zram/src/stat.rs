@@ -164,7 +164,8 @@ impl Zram {
     pub fn stat(&self) -> Stat {
         let (pool, memory) = (&self.slots.pool, self.slots.pool.memory());
         let (tally, stats) = (self.counters.tally(), pool.stats());
-        let pending_bytes = self.counters.pending().bytes;
+        let pending_bytes =
+            self.counters.pending().bytes + self.counters.marked_bytes() + stats.pending_bytes;
         let metadata = self.metadata(&stats);
         let (root_mapped, _) = self.slots.root_bytes();
         let mapped = memory.mapped_bytes() + root_mapped;
@@ -204,12 +205,29 @@ impl Zram {
         let (root_mapped, root_heap) = self.slots.root_bytes();
         let slots = memory.cell_table_bytes() - handle_table + root_mapped + root_heap;
         Metadata {
-            slot_table: slots + self.words.heap_bytes(),
+            slot_table: slots + self.words.heap_bytes() + self.entries_bytes(),
             handle_table,
             descriptors: memory.descriptor_bytes() + stats.class_bytes,
             frame_table: memory.frame_table_bytes(),
             buffers: 0,
             codec_contexts: self.streams.heap_bytes() as u64,
+        }
+    }
+
+    /// Bytes of the queue of slots that are to be emptied.
+    fn entries_bytes(&self) -> u64 {
+        self.entries.as_ref().map_or(0, |entries| entries.meters().heap_bytes)
+    }
+
+    /// How the queue fares with [`Free::Entries`] and [`Free::Handles`]: what is pending in it, and
+    /// what was freed at once for want of room. All zero in the other forms.
+    ///
+    /// [`Free::Entries`]: crate::Free::Entries
+    /// [`Free::Handles`]: crate::Free::Handles
+    pub fn deferred(&self) -> zsmalloc::deferred::Meters {
+        match &self.entries {
+            Some(entries) => entries.meters(),
+            None => self.slots.pool.deferred(),
         }
     }
 

@@ -16,9 +16,9 @@
 //! - I2 a leaf is detached once, by who took it out of the root.
 
 use zsmalloc::sync::atomic::{AtomicU64, Ordering};
-use zsmalloc::{LEAF_CELLS, PAGE_SIZE};
+use zsmalloc::{CellGuard, Content, LEAF_CELLS, PAGE_SIZE};
 
-use crate::counters::Tally;
+use crate::counters::{Counters, Tally};
 
 const BYTES_BITS: u32 = (LEAF_CELLS * PAGE_SIZE).ilog2() + 1; // 22
 const COUNT_BITS: u32 = LEAF_CELLS.ilog2() + 1; // 10
@@ -50,6 +50,16 @@ impl Sums<'_> {
     pub(crate) fn tally(self) -> Tally {
         // relaxed: a total; exact when nobody changes a slot of the leaf.
         unpack(self.0.load(Ordering::Relaxed))
+    }
+}
+
+/// Enters in the books that a slot, which is locked still, was given other content than `before`.
+pub(crate) fn enter(counters: &Counters, slot: &CellGuard<'_>, before: Content) {
+    let (before, after) = (Tally::of(before), Tally::of(slot.content()));
+    if Sums(slot.leaf_word()).replace(before, after) {
+        counters.replace(before, after);
+    } else {
+        counters.replace_pending(before, after);
     }
 }
 

@@ -15,6 +15,9 @@ use loom::thread;
 use zram::{Zram, ZramConfig};
 use zsmalloc::{LEAF_CELLS, Memory, MemoryConfig};
 
+#[path = "loom/free.rs"]
+mod free;
+
 const PAGE: u64 = 4096;
 const LEAF: u64 = LEAF_CELLS as u64 * PAGE;
 

@@ -227,6 +227,11 @@ impl<'p> CellGuard<'p> {
         self.put_value(0, 0);
     }
 
+    /// The cell's pool.
+    pub(crate) fn pool(&self) -> &'p Pool {
+        self.pool
+    }
+
     /// The word as the mover rewrites it.
     pub(crate) fn word_mut(&mut self) -> &mut Word {
         &mut self.word

@@ -80,6 +80,7 @@ impl Pool {
     pub fn shrink(&self, frames: u64) -> u64 {
         self.memory.flush_deferred();
         let Some(_turn) = self.turn_to_compact() else { return 0 };
+        self.flush_deferred();
         let mut freed = 0;
         for shards in self.sharded().rev() {
             freed += self.merge(shards, frames.saturating_sub(freed));
@@ -96,6 +97,7 @@ impl Pool {
     /// want.
     pub fn make_room(&self) {
         self.memory.flush_deferred();
+        self.flush_deferred();
         if let Some(_turn) = self.turn_to_compact() {
             self.compact_all();
             return;
@@ -104,6 +106,7 @@ impl Pool {
     }
 
     pub(crate) fn compact_all(&self) -> u64 {
+        self.flush_deferred();
         let freed: u64 = self.sharded().rev().map(|shards| self.merge(shards, u64::MAX)).sum();
         self.sharded().for_each(|shards| self.trim(&shards[0]));
         self.classes().iter().for_each(|class| self.shrink_positions(class));
@@ -294,12 +297,11 @@ impl Pool {
     }
 }
 
-/// The place that `word` names, if that is the slot.
+/// The place that `word` names, if that is the slot. It may be another one, or none: an object that
+/// is to be freed later keeps its back reference to a cell that holds what was stored next.
 pub(crate) fn named(word: Word, slot: Slot) -> Option<Place> {
     let place = word.place()?;
-    let same = (place.pfn(), place.object()) == (slot.pfn, slot.object);
-    debug_assert!(same, "descriptor I2: the owner's word names the slot");
-    same.then_some(place)
+    ((place.pfn(), place.object()) == (slot.pfn, slot.object)).then_some(place)
 }
 
 pub(crate) fn place_in(place: Place, slot: Slot) -> Place {

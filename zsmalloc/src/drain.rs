@@ -142,8 +142,9 @@ impl Pool {
         }
     }
 
-    /// Frees objects, whose cells the caller has locked; of a leaf at most.
-    fn free_places(&self, places: &[Place]) {
+    /// Frees objects whose cells the caller has locked, or that no cell names; as many as a leaf
+    /// has at most.
+    pub(crate) fn free_places(&self, places: &[Place]) {
         let mut sorted = [Place::default(); LEAF_CELLS];
         let ends = self.sort_places(places, &mut sorted);
         let (mut leaving, mut strays) = (Leaving::NONE, Vec::new());

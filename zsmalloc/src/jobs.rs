@@ -64,16 +64,24 @@ impl Memory {
     }
 
     /// Returns when every job deferred before has run; runs jobs itself meanwhile. Called by a job,
-    /// it waits for older ones only.
+    /// it waits for older ones only. Then frees what is pending in the pools, see
+    /// [`Pool::free_deferred`].
     ///
     /// The caller holds no lock that a job might want.
+    ///
+    /// [`Pool::free_deferred`]: crate::Pool::free_deferred
     pub fn flush_deferred(&self) {
         self.jobs.flush();
+        for pool in self.pools() {
+            pool.flush_deferred();
+        }
     }
 
-    /// Bytes that deferred jobs are still to free, as their callers said.
+    /// Bytes that deferred jobs are still to free, as their callers said, and that are pending in
+    /// the pools.
     pub fn pending_bytes(&self) -> u64 {
-        self.jobs.pending_bytes()
+        let of_pools: u64 = self.pools().iter().map(|pool| pool.deferred().pending_bytes).sum();
+        self.jobs.pending_bytes() + of_pools
     }
 
     /// What is deferred.

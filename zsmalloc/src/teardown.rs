@@ -98,6 +98,7 @@ impl Drop for Pool {
     /// holders, before or by [`Pool::retire`], or else lost to this memory until it is dropped
     /// itself.
     fn drop(&mut self) {
+        self.close_deferred();
         let out = self.classes.iter().map(|class| class.lock().handles).sum::<i64>() > 0;
         // Each iteration of a model would keep its addresses.
         if out && !cfg!(loom) {

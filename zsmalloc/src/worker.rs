@@ -6,6 +6,7 @@
 //!   a pool was compacted    ----------------------->    sparse pageblocks evacuated, and all free
 //!                                                       frames released
 //!   jobs were deferred      ----------------------->    run
+//!   a buffer of freed objects is full ------------>     they are given back
 //! ```
 //!
 //! The bound is 1/32 of the limit, or 1/128 of what is resident where that is less: free frames
@@ -91,6 +92,8 @@ struct State {
     jobs: bool,
     /// When the tick ends that has begun.
     tick_end: Option<Instant>,
+    /// A pool has a full buffer of objects to be freed.
+    drain: bool,
     stop: bool,
 }
 
@@ -106,7 +109,7 @@ impl State {
 
     /// There is work that waits for no tick.
     fn is_urgent(&self) -> bool {
-        self.release_now || self.jobs || self.stop
+        self.release_now || self.jobs || self.drain || self.stop
     }
 
     /// What is left of a tick, which begins when work for its end was first seen: work that is
@@ -204,6 +207,18 @@ impl Worker {
         self.modelled || self.want(memory, |state| state.jobs = true)
     }
 
+    /// Called when a pool has a buffer full of objects that are to be freed. Never waits: where
+    /// the worker is being told something else, it hears of the next full buffer, or of this one at
+    /// its next tick.
+    pub(crate) fn notice_full(&self) {
+        if let Ok(mut state) = self.shared.state.try_lock()
+            && state.status.running
+            && !std::mem::replace(&mut state.drain, true)
+        {
+            self.shared.changed.notify_one();
+        }
+    }
+
     /// False where there is no thread to do it.
     fn want(&self, memory: &Arc<Memory>, wish: impl FnOnce(&mut State)) -> bool {
         if !self.allowed {
@@ -247,6 +262,7 @@ impl Drop for Worker {
 #[derive(Default)]
 struct Due {
     jobs: bool,
+    drain: bool,
     compact: bool,
     release: Option<Kept>,
 }
@@ -281,6 +297,9 @@ fn work(shared: &Shared, memory: &Arc<Memory>, due: Due, limit_bytes: u64) {
     if due.jobs {
         memory.jobs.run_all();
     }
+    if due.drain {
+        memory.pools().iter().for_each(|pool| pool.drain_deferred());
+    }
     if due.compact && !memory.compact_at_rest() {
         shared.lock().stirred = true;
     }
@@ -311,7 +330,8 @@ fn due(state: &mut State) -> Due {
             state.tick_end = None;
         }
         let release = std::mem::take(&mut state.release_now).then_some(Kept::Nothing);
-        return Due { jobs: std::mem::take(&mut state.jobs), release, ..Due::default() };
+        let (jobs, drain) = (std::mem::take(&mut state.jobs), std::mem::take(&mut state.drain));
+        return Due { jobs, drain, release, ..Due::default() };
     }
     state.tick_end = None;
     let compact = std::mem::take(&mut state.stirred);
@@ -320,7 +340,7 @@ fn due(state: &mut State) -> Due {
     if release {
         state.release_in = None;
     }
-    Due { jobs: false, compact, release: release.then_some(Kept::Half) }
+    Due { compact, release: release.then_some(Kept::Half), ..Due::default() }
 }
 
 #[cfg(all(test, not(loom)))]

@@ -16,6 +16,10 @@ use zsmalloc::{ChainSize, Content, LeafId, LockDesign, Memory, MemoryConfig, Poo
 mod handles;
 #[path = "loom/jobs.rs"]
 mod jobs;
+#[path = "loom/pending.rs"]
+mod pending;
+#[path = "loom/queue.rs"]
+mod queue;
 
 const SIZE: usize = 2048;
 
