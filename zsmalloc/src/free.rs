@@ -34,7 +34,7 @@ use crate::release::Leaving;
 use crate::word::{Place, Word};
 
 /// Handles sorted together: what fits on a stack.
-const BATCH: usize = if cfg!(loom) { 4 } else { 512 };
+pub(crate) const BATCH: usize = if cfg!(loom) { 4 } else { 512 };
 /// Locks a pool has at most.
 const LOCKS_MAX: usize = CLASSES * SHARDS_MAX;
 
@@ -95,7 +95,7 @@ impl Pool {
 
     /// Frees the object of an entry that the caller owns.
     #[inline(always)]
-    fn free_entry(&self, entry: u32) {
+    pub(crate) fn free_entry(&self, entry: u32) {
         let (class, mut state, slot) = self.lock_object(entry);
         let mut leaving = Leaving::NONE;
         self.give_slot(class, slot);
@@ -132,7 +132,7 @@ impl Pool {
     }
 
     /// Frees the objects of at most [`BATCH`] entries that the caller owns.
-    fn free_entries(&self, entries: &[u32]) {
+    pub(crate) fn free_entries(&self, entries: &[u32]) {
         let sorted = self.sort_by_lock(entries);
         let runs = || {
             let starts = std::iter::once(0).chain(sorted.ends.iter().copied().map(usize::from));
@@ -189,7 +189,7 @@ impl Pool {
 
     /// Where the object of an entry is, or was a moment ago; the caller owns it.
     #[inline(always)]
-    fn place_of(&self, entry: u32) -> Place {
+    pub(crate) fn place_of(&self, entry: u32) -> Place {
         // Acquire pairs with the Release of whoever published the object or moved it, so that the
         // frame's descriptor is seen, and its header, as they were then or later.
         let word = Word(self.handle_cell(entry).load(Ordering::Acquire));
@@ -264,7 +264,7 @@ impl Pool {
 
     /// Gives a slot back, whose class lock is held; its zspage is to be settled.
     #[inline(always)]
-    fn give_slot(&self, class: &Class, slot: Slot) {
+    pub(crate) fn give_slot(&self, class: &Class, slot: Slot) {
         self.descriptors(class).get(slot.descriptor).give(usize::from(slot.object));
     }
 
@@ -299,7 +299,7 @@ impl Pool {
 
     /// Takes note of a zspage after so many slots of it were given back.
     #[inline(always)]
-    fn settle_zspage(
+    pub(crate) fn settle_zspage(
         &self,
         class: &Class,
         state: &mut State,
@@ -333,7 +333,7 @@ impl Pool {
     }
 
     #[inline]
-    fn release_any(&self, leaving: Leaving) {
+    pub(crate) fn release_any(&self, leaving: Leaving) {
         if !leaving.is_empty() {
             self.release_zspages(leaving);
         }

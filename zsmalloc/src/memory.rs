@@ -39,6 +39,7 @@ use crate::check::{PoolDefect, expect_equal};
 use crate::descriptor::DescriptorId;
 use crate::descriptor_heap::DescriptorHeap;
 use crate::error::{AllocError, MemoryError};
+use crate::jobs::Jobs;
 use crate::leaf::{LEAF_CELLS, Leaves, POOL_ID_MAX};
 use crate::pool::Pool;
 use crate::word::PFN_BITS;
@@ -109,6 +110,7 @@ pub struct Memory {
     /// The pools there are, for the worker.
     pools: Mutex<Vec<Weak<Pool>>>,
     pub(crate) worker: Worker,
+    pub(crate) jobs: Jobs,
     /// Held while pageblocks are isolated: a release would not see what is free in them.
     isolating: host::sync::Mutex<()>,
     /// Sparse pageblocks are not to be evacuated.
@@ -156,6 +158,7 @@ impl Memory {
             isolating: host::sync::Mutex::new(()),
             stays: AtomicBool::new(false),
             worker: Worker::new(config.limit_bytes, config.worker, faults.clone()),
+            jobs: Jobs::new(),
             faults,
         }))
     }
@@ -197,8 +200,8 @@ impl Memory {
 
     /// The address ranges reserved, for comparing with the system's view of them.
     pub fn ranges(&self) -> Vec<Range<usize>> {
-        let [cells, owners] = self.leaves.ranges();
-        let mut ranges = vec![self.arena.range(), self.owners.range(), cells, owners];
+        let mut ranges = vec![self.arena.range(), self.owners.range()];
+        ranges.extend(self.leaves.ranges());
         ranges.extend(self.descriptors.ranges());
         ranges.extend(self.arena.metadata_ranges());
         ranges

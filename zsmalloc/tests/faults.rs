@@ -397,7 +397,7 @@ fn a_memory_is_built_or_refused_as_a_whole() {
             Err(MemoryError::Host(HostError::Injected(Operation::Reserve))) => {}
             Err(other) => panic!("an error that nobody injected: {other}"),
             Ok(_) => {
-                assert_eq!(nth, 9, "an arena of three mappings, and five tables");
+                assert_eq!(nth, 10, "an arena of three mappings, and six tables");
                 break;
             }
         }
