@@ -271,7 +271,7 @@ impl Drop for Region {
 
 impl Region {
     fn hand_over(&self) {
-        let pending = self.folded.store.zram().stat().object_bytes_resident;
+        let pending = self.folded.store.zram().compr_data_size();
         let folded = Arc::clone(&self.folded);
         self.pager.memory().defer(pending, move || drop(folded));
     }
