@@ -3,7 +3,7 @@
 //! ```text
 //!    Empty, Unaligned, OutOfRange, Unmapped, LimitTooSmall    the caller asked for what cannot be
 //!    Gone                                                     the region was dropped
-//!    Store, Codec, Host, Userfault, Thread                    the system refused: `source` says why
+//!    Store, Codec, Host, Userfault, Thread                    the system refused: see `source`
 //! ```
 
 use host::{HostError, UserfaultError};
