@@ -218,3 +218,41 @@ impl Folded {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::group::bits;
+    use crate::{Memory, MemoryConfig, Pager, PagerConfig, Region, RegionConfig};
+    use std::os::unix::process::ExitStatusExt;
+    use std::process::Command;
+
+    const CHILD: &str = "RAMFOLD_FAULT_IN_CHILD";
+    const SIGABRT: i32 = 6;
+
+    fn region() -> Option<Region> {
+        let memory = Memory::new(MemoryConfig::for_disk(1 << 20)).expect("a memory");
+        let pager = Pager::new(memory, &PagerConfig::default());
+        let pager = pager.inspect_err(|error| eprintln!("skipped: needs {error}")).ok()?;
+        Some(Region::map(&pager, 1 << 20, &RegionConfig::default()).expect("a region"))
+    }
+
+    #[test]
+    fn a_page_that_cannot_be_read_back_ends_the_process() {
+        let Some(mut region) = region() else { return };
+        if std::env::var_os(CHILD).is_none() {
+            let this = std::env::current_exe().expect("this test's path");
+            let test = "fault_in::tests::a_page_that_cannot_be_read_back_ends_the_process";
+            let child = Command::new(this).args([test, "--exact"]).env(CHILD, "1").output();
+            let child = child.expect("a child");
+            let words = String::from_utf8_lossy(&child.stderr);
+            assert_eq!(child.status.signal(), Some(SIGABRT), "{words}");
+            assert!(words.contains("a stored page cannot be decoded"), "{words}");
+            return;
+        }
+        region.as_mut_slice()[5 * 4096] = 1;
+        region.control().page_out(0..1 << 20).expect("out");
+        region.folded.store.break_reads();
+        assert_eq!(region.folded.lock_known(0).expect("registered").stored, bits(5, 1));
+        std::hint::black_box(region.as_slice()[5 * 4096]);
+    }
+}

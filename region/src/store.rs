@@ -13,6 +13,9 @@ use crate::region::RegionConfig;
 /// The store of one region.
 pub(crate) struct Store {
     zram: Zram,
+    /// Set by a test: reads fail.
+    #[cfg(test)]
+    broken: std::sync::atomic::AtomicBool,
 }
 
 /// Why the store did not take a page.
@@ -31,7 +34,11 @@ impl Store {
         device.mem_limit = config.store_limit;
         let zram = Zram::new(Arc::clone(memory), device).map_err(RegionError::Store)?;
         zram.prepare().map_err(RegionError::Codec)?;
-        Ok(Store { zram })
+        Ok(Store {
+            zram,
+            #[cfg(test)]
+            broken: Default::default(),
+        })
     }
 
     /// Stores a page.
@@ -42,7 +49,19 @@ impl Store {
     /// Fills `data` with a stored page. Fit for the fault path: see
     /// [`Zram::read_page`](zram::Zram::read_page).
     pub(crate) fn read(&self, page: usize, data: &mut [u8]) -> Result<(), DiskError> {
+        #[cfg(test)]
+        // relaxed: one thread.
+        if self.broken.load(std::sync::atomic::Ordering::Relaxed) {
+            return Err(DiskError::Corrupt { offset: 0 });
+        }
         self.zram.read_page(page as u64, data)
+    }
+
+    /// Has every later read fail.
+    #[cfg(test)]
+    pub(crate) fn break_reads(&self) {
+        // relaxed: one thread.
+        self.broken.store(true, std::sync::atomic::Ordering::Relaxed);
     }
 
     /// Forgets pages.
