@@ -11,6 +11,7 @@
 #![forbid(unsafe_code)]
 
 mod cleanup;
+mod clock;
 mod corpus;
 mod dump;
 mod error;

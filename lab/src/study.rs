@@ -30,6 +30,7 @@ mod pagetypeinfo;
 mod reader;
 mod scattered;
 mod store;
+mod teardown;
 mod valgrind;
 
 /// Every study there is.
@@ -42,9 +43,11 @@ pub(crate) const STUDIES: [Study; 8] = [
     locks::STUDY,
     pagealloc::STUDY,
     pagetypeinfo::STUDY,
+    teardown::STUDY,
 ];
 /// What studies run in processes of their own.
-pub(crate) const INSIDES: [Inside; 3] = [alloc::INSIDE, locks::INSIDE, pagealloc::INSIDE];
+pub(crate) const INSIDES: [Inside; 4] =
+    [alloc::INSIDE, locks::INSIDE, pagealloc::INSIDE, teardown::INSIDE];
 
 /// A named experiment.
 pub(crate) struct Study {

@@ -21,3 +21,5 @@ mod pagetypeinfo;
 mod studies;
 #[cfg(test)]
 mod support;
+#[cfg(test)]
+mod teardown;

@@ -1,0 +1,217 @@
+//! Study `teardown`: memory that is paged out is dropped, ours and the kernel's (S0, S3).
+//!
+//! ```text
+//!   for every run, --mib and --threads, first ours in every --free, then the kernel's:
+//!     N regions (ours, a thread each; the kernel's, a process each) of --mib MiB
+//!     filled with the corpus, again and again, and paged out         pageout_ns_per_page
+//!     a sample paged in, at random and in sequence                   faultin_ns_per_page
+//!     every page compared, and everything paged out again
+//!     all dropped at the same moment                                 teardown_ms
+//!     until the system has the memory back                           release_ms, drain_ms
+//! ```
+//!
+//! `teardown_ms` is from the first one's start to the last one's end; of the kernel's it is that
+//! of `munmap`, which frees everything by itself (`free` is sync). `drain_ms` ends when the ranges
+//! are unmapped and 98 % of what the regions stored is gone, `release_ms` when the frames of it are
+//! back with the system; both begin with the first start. Paging is timed in each region by itself
+//! while the others do the same; the figure is the median of the regions.
+//!
+//! Rows are medians over the runs, with minimum and maximum; a speed-up is the median of those
+//! within each run.
+
+use super::{Inside, Lab, Report, Study, note};
+use crate::corpus::{Corpus, PAGE_SIZE};
+use crate::error::LabError;
+use crate::kernel::{self, KernelZram};
+use crate::row::{self, Row};
+use crate::table::{Column, Format};
+use clap::{ArgMatches, Args, FromArgMatches};
+use codec::Codec;
+use indicatif::ProgressBar;
+use paging::Source;
+
+mod child;
+mod compare;
+mod kernels;
+mod paging;
+mod published;
+
+pub(super) const STUDY: Study = Study {
+    name: "teardown",
+    about: "Dropping memory that is paged out: how long it takes, and until it is back",
+    options: Options::augment_args,
+    run,
+};
+
+/// What runs in a process of its own, its memory in the kernel's swap.
+pub(super) const INSIDE: Inside =
+    Inside { name: "teardown-inside", options: child::Options::augment_args, run: child::run };
+
+/// Options of `lab teardown`.
+#[derive(Args, Debug)]
+struct Options {
+    /// MiB of each region [default: 256]
+    #[arg(long, value_name = "N[,N]", value_delimiter = ',',
+          value_parser = clap::value_parser!(u64).range(1..=65536))]
+    mib: Vec<u64>,
+    /// Regions dropped at the same moment
+    #[arg(long, value_name = "N[,N]", value_delimiter = ',', default_value = "1,2,4",
+          value_parser = clap::value_parser!(u32).range(1..=64))]
+    threads: Vec<u32>,
+    /// Algorithm, with a level where wanted: zstd:7
+    #[arg(long, value_name = "NAME", default_value = "lz4")]
+    algorithm: Codec,
+}
+
+const SYNTHETIC_BYTES: u64 = 64 << 20;
+const DEFAULT_MIB: u64 = 256;
+const QUICK_MIB: u64 = 4;
+/// The part of the growth that must be gone in the end.
+const GONE: f64 = 0.98;
+
+/// Regions of a size, dropped together.
+#[derive(Clone, Copy)]
+struct Case {
+    mib: u64,
+    threads: u32,
+    run: u32,
+}
+
+impl Case {
+    /// Of one region.
+    fn pages(self) -> usize {
+        (self.mib << 20) as usize / PAGE_SIZE
+    }
+
+    /// Of all regions.
+    fn bytes(self) -> u64 {
+        u64::from(self.threads) * (self.mib << 20)
+    }
+
+    fn refuse_if_too_large(self) -> Result<(), LabError> {
+        let to_be_had = host::limits::memory_available().default_limit.unwrap_or(u64::MAX);
+        let (mib, threads) = (self.mib, self.threads);
+        let what = || {
+            let most = to_be_had >> 20;
+            format!("--mib {mib} --threads {threads} is more than half of what can be had, {most}")
+        };
+        (self.bytes() <= to_be_had).then_some(()).ok_or_else(|| LabError::Usage(what()))
+    }
+}
+
+fn run(matches: &ArgMatches, lab: &Lab) -> Result<Report, LabError> {
+    let options = Options::from_arg_matches(matches).map_err(crate::usage)?;
+    let cases = options.cases(lab.quick());
+    cases.iter().try_for_each(|case| case.refuse_if_too_large())?;
+    let largest = cases.iter().map(|case| case.mib << 20).max().unwrap_or(SYNTHETIC_BYTES);
+    let corpus = Corpus::open(lab.corpus_file(), SYNTHETIC_BYTES.min(largest))?;
+    let mut notes = Vec::new();
+    let mut bench = Bench {
+        source: Source::new(&corpus)?,
+        peer: lab.kernel_peer(&mut notes),
+        bar: lab.progress(lab.runs() as usize * cases.len()),
+        runs: Vec::new(),
+        options,
+        lab,
+    };
+    for run in 0..lab.runs() {
+        for &case in &cases {
+            bench.all(Case { run, ..case }, &mut notes)?;
+        }
+    }
+    bench.bar.finish_and_clear();
+    let mut runs = bench.runs;
+    for row in &mut runs {
+        row.set("corpus", corpus.name.as_str()).set("corpus_bytes", corpus.bytes().len());
+    }
+    compare::speedups(&mut runs);
+    let mut rows = row::medians(&runs, &KEY, &MEASURED);
+    compare::beside_published(&mut rows, &mut notes);
+    Ok(Report { corpus: Some(corpus), columns: &COLUMNS, rows, runs, notes })
+}
+
+impl Options {
+    /// Sizes change slowest.
+    fn cases(&self, quick: bool) -> Vec<Case> {
+        let default = [if quick { QUICK_MIB } else { DEFAULT_MIB }];
+        let sizes = if self.mib.is_empty() { &default[..] } else { &self.mib };
+        let of_size = |&mib| self.threads.iter().map(move |&threads| Case { mib, threads, run: 0 });
+        sizes.iter().flat_map(of_size).collect()
+    }
+}
+
+struct Bench<'a> {
+    options: Options,
+    source: Source,
+    peer: Option<KernelZram>,
+    lab: &'a Lab,
+    bar: ProgressBar,
+    runs: Vec<Row>,
+}
+
+impl Bench<'_> {
+    /// Everything compared, one after the other.
+    fn all(&mut self, case: Case, notes: &mut Vec<String>) -> Result<(), LabError> {
+        self.bar.set_message(format!("run {}, {} x {} MiB", case.run, case.threads, case.mib));
+        self.kernel(case, notes)?;
+        self.bar.inc(1);
+        Ok(())
+    }
+
+    /// The kernel, as long as it is there and has the algorithm.
+    fn kernel(&mut self, case: Case, notes: &mut Vec<String>) -> Result<(), LabError> {
+        let Some(peer) = &self.peer else { return Ok(()) };
+        let algorithm = self.options.algorithm.algorithm().name();
+        let mut row = self.key(kernel::NAME, "sync", case);
+        match kernels::measure(peer, algorithm, case, &self.source, self.lab, &mut row) {
+            Ok(()) => self.runs.push(row),
+            Err(error @ LabError::Missing { .. }) => note(notes, error.to_string()),
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
+
+    fn key(&self, backend: &str, free: &str, case: Case) -> Row {
+        let mut row = Row::default();
+        row.set("backend", backend)
+            .set("free", free)
+            .set("mib", case.mib)
+            .set("threads", case.threads)
+            .set("algorithm", self.options.algorithm.to_string())
+            .set("run", case.run);
+        row
+    }
+}
+
+const KEY: [&str; 7] = ["backend", "free", "mib", "threads", "algorithm", "corpus", "corpus_bytes"];
+const MEASURED: [&str; 12] = [
+    "teardown_ms",
+    "release_ms",
+    "drain_ms",
+    "pageout_ns_per_page",
+    "faultin_ns_per_page",
+    "faultin_sequential_ns_per_page",
+    "growth_bytes",
+    compare::RATIOS[0].0,
+    compare::RATIOS[1].0,
+    compare::RATIOS[2].0,
+    compare::RATIOS[3].0,
+    compare::RATIOS[4].0,
+];
+
+const COLUMNS: [Column; 14] = [
+    Column::new("backend", "backend", Format::Plain),
+    Column::new("free", "free", Format::Plain),
+    Column::new("mib", "MiB", Format::Plain),
+    Column::new("threads", "threads", Format::Plain),
+    Column::new("teardown_ms", "teardown ms", Format::Fixed(3)),
+    Column::new("release_ms", "release ms", Format::Fixed(2)),
+    Column::new("drain_ms", "drain ms", Format::Fixed(2)),
+    Column::new("pageout_ns_per_page", "out ns/page", Format::Fixed(0)),
+    Column::new("faultin_ns_per_page", "in ns/page", Format::Fixed(0)),
+    Column::new("faultin_sequential_ns_per_page", "in sequence", Format::Fixed(0)),
+    Column::new("growth_bytes", "stored MiB", Format::Mib),
+    Column::new("speedup_vs_kernel", "x kernel", Format::Fixed(1)),
+    Column::new("drain_speedup_vs_kernel", "drain x kernel", Format::Fixed(2)),
+    Column::new("published_speedup", "S3's x", Format::Fixed(2)),
+];
