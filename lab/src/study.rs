@@ -18,6 +18,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use std::path::{Path, PathBuf};
 
 mod alloc;
+mod breakdown;
 mod chain;
 mod compact;
 mod cpulists;
@@ -29,13 +30,15 @@ mod pagealloc;
 mod pagetypeinfo;
 mod reader;
 mod scattered;
+mod spoken;
 mod store;
 mod teardown;
 mod valgrind;
 
 /// Every study there is.
-pub(crate) const STUDIES: [Study; 8] = [
+pub(crate) const STUDIES: [Study; 9] = [
     alloc::STUDY,
+    breakdown::STUDY,
     chain::STUDY,
     compact::STUDY,
     cpulists::STUDY,
@@ -46,8 +49,8 @@ pub(crate) const STUDIES: [Study; 8] = [
     teardown::STUDY,
 ];
 /// What studies run in processes of their own.
-pub(crate) const INSIDES: [Inside; 4] =
-    [alloc::INSIDE, locks::INSIDE, pagealloc::INSIDE, teardown::INSIDE];
+pub(crate) const INSIDES: [Inside; 5] =
+    [alloc::INSIDE, breakdown::INSIDE, locks::INSIDE, pagealloc::INSIDE, teardown::INSIDE];
 
 /// A named experiment.
 pub(crate) struct Study {

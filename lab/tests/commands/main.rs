@@ -3,6 +3,8 @@
 #[cfg(test)]
 mod alloc;
 #[cfg(test)]
+mod breakdown;
+#[cfg(test)]
 mod compact;
 #[cfg(test)]
 mod corpus;
