@@ -11,7 +11,8 @@
 //! ```
 //!
 //! `teardown_ms` is from the first one's start to the last one's end; of the kernel's it is that
-//! of `munmap`, which frees everything by itself (`free` is sync). `drain_ms` ends when the ranges
+//! of `munmap`, which frees everything by itself (`free` is sync). `freed_ms` ends when everything is
+//! freed and the ranges are unmapped, `drain_ms` when the ranges
 //! are unmapped and 98 % of what the regions stored is gone, `release_ms` when the frames of it are
 //! back with the system; both begin with the first start. Paging is timed in each region by itself
 //! while the others do the same; the figure is the median of the regions.
@@ -19,6 +20,7 @@
 //! Rows are medians over the runs, with minimum and maximum; a speed-up is the median of those
 //! within each run.
 
+use super::ours::Backend;
 use super::{Inside, Lab, Report, Study, note};
 use crate::corpus::{Corpus, PAGE_SIZE};
 use crate::error::LabError;
@@ -29,12 +31,14 @@ use clap::{ArgMatches, Args, FromArgMatches};
 use codec::Codec;
 use indicatif::ProgressBar;
 use paging::Source;
+use std::time::Duration;
 
 mod child;
 mod compare;
 mod kernels;
 mod paging;
 mod published;
+mod regions;
 
 pub(super) const STUDY: Study = Study {
     name: "teardown",
@@ -58,14 +62,43 @@ struct Options {
     #[arg(long, value_name = "N[,N]", value_delimiter = ',', default_value = "1,2,4",
           value_parser = clap::value_parser!(u32).range(1..=64))]
     threads: Vec<u32>,
+    /// How ours is given up: sync (all of it at once, in the call), range (handed over as a whole)
+    #[arg(long, value_name = "HOW[,HOW]", value_delimiter = ',', default_value = "sync,range")]
+    free: Vec<Free>,
     /// Algorithm, with a level where wanted: zstd:7
     #[arg(long, value_name = "NAME", default_value = "lz4")]
     algorithm: Codec,
+    /// Chain order of our stores
+    #[arg(long, value_name = "N", default_value = "3",
+          value_parser = clap::value_parser!(u32).range(0..=4))]
+    chain_order: u32,
+    /// The store
+    #[arg(long, default_value = "zram")]
+    backend: Backend,
+}
+
+/// How a region of ours is given up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Free {
+    Sync,
+    Range,
+}
+
+impl Free {
+    fn name(self) -> &'static str {
+        match self {
+            Free::Sync => "sync",
+            Free::Range => "range",
+        }
+    }
 }
 
 const SYNTHETIC_BYTES: u64 = 64 << 20;
 const DEFAULT_MIB: u64 = 256;
 const QUICK_MIB: u64 = 4;
+/// Until the growth must be gone, and until a child has ended.
+const PATIENCE: Duration = Duration::from_secs(10);
+const NS_PER_MS: f64 = 1e6;
 /// The part of the growth that must be gone in the end.
 const GONE: f64 = 0.98;
 
@@ -153,9 +186,22 @@ impl Bench<'_> {
     /// Everything compared, one after the other.
     fn all(&mut self, case: Case, notes: &mut Vec<String>) -> Result<(), LabError> {
         self.bar.set_message(format!("run {}, {} x {} MiB", case.run, case.threads, case.mib));
+        for free in self.options.free.clone() {
+            self.ours(case, free, notes)?;
+        }
         self.kernel(case, notes)?;
         self.bar.inc(1);
         Ok(())
+    }
+
+    /// Ours, where the system has what folded memory needs.
+    fn ours(&mut self, case: Case, free: Free, notes: &mut Vec<String>) -> Result<(), LabError> {
+        let options = &self.options;
+        let (algorithm, chain_order) = (options.algorithm, options.chain_order);
+        let mut row = self.key(options.backend.name(), free.name(), case);
+        let shape = regions::Shape { algorithm, chain_order, free };
+        let measured = regions::measure(shape, case, &self.source, &mut row);
+        self.keep(row, measured, notes)
     }
 
     /// The kernel, as long as it is there and has the algorithm.
@@ -163,7 +209,18 @@ impl Bench<'_> {
         let Some(peer) = &self.peer else { return Ok(()) };
         let algorithm = self.options.algorithm.algorithm().name();
         let mut row = self.key(kernel::NAME, "sync", case);
-        match kernels::measure(peer, algorithm, case, &self.source, self.lab, &mut row) {
+        let measured = kernels::measure(peer, algorithm, case, &self.source, self.lab, &mut row);
+        self.keep(row, measured, notes)
+    }
+
+    /// A row that was measured, or a note of what is missing.
+    fn keep(
+        &mut self,
+        row: Row,
+        measured: Result<(), LabError>,
+        notes: &mut Vec<String>,
+    ) -> Result<(), LabError> {
+        match measured {
             Ok(()) => self.runs.push(row),
             Err(error @ LabError::Missing { .. }) => note(notes, error.to_string()),
             Err(error) => return Err(error),
@@ -184,8 +241,12 @@ impl Bench<'_> {
 }
 
 const KEY: [&str; 7] = ["backend", "free", "mib", "threads", "algorithm", "corpus", "corpus_bytes"];
-const MEASURED: [&str; 12] = [
+/// How paging went in each region.
+const PAGING: [&str; 3] =
+    ["pageout_ns_per_page", "faultin_ns_per_page", "faultin_sequential_ns_per_page"];
+const MEASURED: [&str; 13] = [
     "teardown_ms",
+    "freed_ms",
     "release_ms",
     "drain_ms",
     "pageout_ns_per_page",
@@ -199,12 +260,13 @@ const MEASURED: [&str; 12] = [
     compare::RATIOS[4].0,
 ];
 
-const COLUMNS: [Column; 14] = [
+const COLUMNS: [Column; 15] = [
     Column::new("backend", "backend", Format::Plain),
     Column::new("free", "free", Format::Plain),
     Column::new("mib", "MiB", Format::Plain),
     Column::new("threads", "threads", Format::Plain),
     Column::new("teardown_ms", "teardown ms", Format::Fixed(3)),
+    Column::new("freed_ms", "freed ms", Format::Fixed(2)),
     Column::new("release_ms", "release ms", Format::Fixed(2)),
     Column::new("drain_ms", "drain ms", Format::Fixed(2)),
     Column::new("pageout_ns_per_page", "out ns/page", Format::Fixed(0)),

@@ -1,7 +1,7 @@
 //! `lab teardown`: regions that are paged out and dropped together.
 
 /// The fields of a row; those of `MEASURED` and the ratios have `_min` and `_max` besides.
-pub(crate) const FIELDS: [&str; 21] = [
+pub(crate) const FIELDS: [&str; 22] = [
     "backend",
     "free",
     "mib",
@@ -11,6 +11,7 @@ pub(crate) const FIELDS: [&str; 21] = [
     "corpus_bytes",
     "runs",
     "teardown_ms",
+    "freed_ms",
     "release_ms",
     "drain_ms",
     "pageout_ns_per_page",
@@ -25,8 +26,9 @@ pub(crate) const FIELDS: [&str; 21] = [
     "published_speedup",
 ];
 /// What is measured of everybody.
-pub(crate) const MEASURED: [&str; 7] = [
+pub(crate) const MEASURED: [&str; 8] = [
     "teardown_ms",
+    "freed_ms",
     "release_ms",
     "drain_ms",
     "pageout_ns_per_page",

@@ -14,7 +14,7 @@
 //! (Linux 6.12); the rest is on the device.
 
 use super::paging::Source;
-use super::{Case, GONE};
+use super::{Case, GONE, NS_PER_MS, PAGING, PATIENCE};
 use crate::cleanup::GuardedChild;
 use crate::clock;
 use crate::error::LabError;
@@ -28,9 +28,6 @@ use std::time::{Duration, Instant};
 
 /// From the telling of the moment to the moment: all children are asleep by then.
 const NOTICE: Duration = Duration::from_millis(20);
-/// Until the growth must be gone, and until a child has ended.
-const PATIENCE: Duration = Duration::from_secs(10);
-const NS_PER_MS: f64 = 1e6;
 
 /// One case: adds what was measured to `row`.
 pub(super) fn measure(
@@ -63,14 +60,13 @@ pub(super) fn measure(
     }
     // What is freed is in the page allocator at once: nothing is released later.
     let drain_ms = drained.saturating_sub(ends.start_ns) as f64 / NS_PER_MS;
-    row.set("teardown_ms", ends.ms()).set("release_ms", drain_ms).set("drain_ms", drain_ms);
-    row.set("growth_bytes", growth);
+    row.set("teardown_ms", ends.ms())
+        .set("freed_ms", ends.ms())
+        .set("release_ms", drain_ms)
+        .set("drain_ms", drain_ms)
+        .set("growth_bytes", growth);
     Ok(())
 }
-
-/// What a child's first row holds.
-const PAGING: [&str; 3] =
-    ["pageout_ns_per_page", "faultin_ns_per_page", "faultin_sequential_ns_per_page"];
 
 /// From the first start to the last end.
 struct Ends {
