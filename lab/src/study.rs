@@ -23,11 +23,15 @@ mod chain;
 mod compact;
 mod cpulists;
 mod device;
+mod faultin;
+mod folding;
+mod gate;
 mod locks;
 mod objects;
 mod ours;
 mod pagealloc;
 mod pagetypeinfo;
+mod paging;
 mod reader;
 mod scattered;
 mod spoken;
@@ -36,13 +40,14 @@ mod teardown;
 mod valgrind;
 
 /// Every study there is.
-pub(crate) const STUDIES: [Study; 9] = [
+pub(crate) const STUDIES: [Study; 10] = [
     alloc::STUDY,
     breakdown::STUDY,
     chain::STUDY,
     compact::STUDY,
     cpulists::STUDY,
     device::STUDY,
+    faultin::STUDY,
     locks::STUDY,
     pagealloc::STUDY,
     pagetypeinfo::STUDY,

@@ -10,17 +10,19 @@
 //!     until the system has the memory back                           release_ms, drain_ms
 //! ```
 //!
-//! `teardown_ms` is from the first one's start to the last one's end; of the kernel's it is that
-//! of `munmap`, which frees everything by itself (`free` is sync). `freed_ms` ends when everything is
-//! freed and the ranges are unmapped, `drain_ms` when the ranges
-//! are unmapped and 98 % of what the regions stored is gone, `release_ms` when the frames of it are
-//! back with the system; both begin with the first start. Paging is timed in each region by itself
-//! while the others do the same; the figure is the median of the regions.
+//! All times begin with the first one's start. `teardown_ms` ends when the last one has returned;
+//! for the kernel it is `munmap`, which frees everything by itself (`free` is sync). `freed_ms` ends
+//! when nothing is pending and the ranges are unmapped; `release_ms` when the system has the frames
+//! back, all but 2 % of what the regions took, or the 1 MiB that a memory keeps; `drain_ms` when
+//! both are so. Ours keeps free frames for a while before it gives them back, which is most of `drain_ms`.
+//! Paging is timed in each region by itself while the others do the same; the figure is the median
+//! of the regions.
 //!
 //! Rows are medians over the runs, with minimum and maximum; a speed-up is the median of those
 //! within each run.
 
 use super::ours::Backend;
+use super::paging::Source;
 use super::{Inside, Lab, Report, Study, note};
 use crate::corpus::{Corpus, PAGE_SIZE};
 use crate::error::LabError;
@@ -30,13 +32,11 @@ use crate::table::{Column, Format};
 use clap::{ArgMatches, Args, FromArgMatches};
 use codec::Codec;
 use indicatif::ProgressBar;
-use paging::Source;
 use std::time::Duration;
 
 mod child;
 mod compare;
 mod kernels;
-mod paging;
 mod published;
 mod regions;
 

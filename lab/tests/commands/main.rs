@@ -10,6 +10,8 @@ mod compact;
 mod corpus;
 mod cpulists;
 #[cfg(test)]
+mod faultin;
+#[cfg(test)]
 mod fio;
 #[cfg(test)]
 mod kernel;

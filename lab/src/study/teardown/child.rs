@@ -10,10 +10,10 @@
 //!   swap then.
 //! - Between start and end there is one system call, `munmap`.
 
-use super::paging::{self, Source};
 use crate::clock;
 use crate::error::LabError;
 use crate::row::Row;
+use crate::study::paging::{self, Source};
 use clap::{ArgMatches, Args, FromArgMatches};
 use host::{Swappable, smaps};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};

@@ -12,22 +12,26 @@
 //!
 //! Invariant: before the start every page of every region is in its store, and was read back equal.
 
-use super::paging::{self, Source};
 use super::{Case, Free, GONE, NS_PER_MS, PAGING, PATIENCE};
 use crate::clock;
 use crate::corpus::PAGE_SIZE;
 use crate::error::LabError;
 use crate::row::{self, Row};
 use crate::stats;
+use crate::study::folding;
+use crate::study::gate::Gate;
+use crate::study::paging::{self, Source};
 use codec::Codec;
-use region::{Pager, PagerConfig, Region, RegionConfig, RegionError, Teardown};
+use region::{Pager, PagerConfig, Region, RegionConfig, Teardown};
 use std::fs;
 use std::ops::Range;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::{Duration, Instant};
 use zsmalloc::{Memory, MemoryConfig};
+
+/// What the memory's worker never bothers to give back.
+const KEPT_BYTES: u64 = 1 << 20;
 
 /// How the regions of a case are made.
 #[derive(Clone, Copy)]
@@ -46,7 +50,8 @@ pub(super) fn measure(
 ) -> Result<(), LabError> {
     let memory = Memory::new(MemoryConfig::for_disk(case.bytes()));
     let memory = memory.map_err(LabError::store("memory"))?;
-    let pager = Pager::new(Arc::clone(&memory), &PagerConfig::default()).map_err(refused)?;
+    let pager =
+        Pager::new(Arc::clone(&memory), &PagerConfig::default()).map_err(folding::refused)?;
     let empty = resident(&memory)?;
     let crew = Crew {
         shape,
@@ -54,7 +59,7 @@ pub(super) fn measure(
         source,
         pager: &pager,
         barrier: Barrier::new(case.threads as usize + 1),
-        arrived: AtomicU32::new(0),
+        gate: Gate::new(case.threads),
     };
     let (full, ended) = thread::scope(|scope| {
         let threads: Vec<_> = (0..case.threads).map(|_| scope.spawn(|| crew.one())).collect();
@@ -70,7 +75,7 @@ pub(super) fn measure(
     let ms = |ns: u64| ns.saturating_sub(start_ns) as f64 / NS_PER_MS;
     let ranges: Vec<Range<usize>> = ended.iter().map(|ended| ended.addresses.clone()).collect();
     let freed = wait_until(|| Ok(memory.pending_bytes() == 0 && !is_mapped(&ranges)?))?;
-    let left = (growth as f64 * (1.0 - GONE)) as u64;
+    let left = ((growth as f64 * (1.0 - GONE)) as u64).max(KEPT_BYTES);
     wait_until(|| Ok(memory.free_bytes_held() <= left))?;
     let released = wait_until(|| Ok(resident(&memory)? <= left + empty))?;
     let paging: Vec<Row> = ended.into_iter().map(|ended| ended.paging).collect();
@@ -93,8 +98,7 @@ struct Crew<'a> {
     source: &'a Source,
     pager: &'a Arc<Pager>,
     barrier: Barrier,
-    /// Threads at the gate.
-    arrived: AtomicU32,
+    gate: Gate,
 }
 
 /// What a thread found.
@@ -111,7 +115,7 @@ impl Crew<'_> {
         let prepared = self.prepare();
         self.barrier.wait();
         self.barrier.wait();
-        self.gate();
+        self.gate.pass();
         let (region, paging) = prepared?;
         let addresses = region.as_slice().as_ptr_range();
         let addresses = addresses.start.addr()..addresses.end.addr();
@@ -125,16 +129,6 @@ impl Crew<'_> {
         Ok(Ended { paging, addresses, start_ns, end_ns })
     }
 
-    /// Lets all threads go on at once, which a barrier, waking one after the other, does not.
-    fn gate(&self) {
-        // relaxed: nothing is handed over; the barrier before did that.
-        self.arrived.fetch_add(1, Ordering::Relaxed);
-        // relaxed: as above.
-        while self.arrived.load(Ordering::Relaxed) < self.case.threads {
-            thread::yield_now();
-        }
-    }
-
     /// A region whose pages are all out, and how paging went.
     fn prepare(&self) -> Result<(Region, Row), LabError> {
         let (pages, shape) = (self.case.pages(), self.shape);
@@ -144,31 +138,21 @@ impl Crew<'_> {
             chain_order: shape.chain_order,
             ..RegionConfig::default()
         };
-        let mut region = Region::map(self.pager, pages * PAGE_SIZE, &config).map_err(refused)?;
+        let mut region =
+            Region::map(self.pager, pages * PAGE_SIZE, &config).map_err(folding::refused)?;
         self.source.fill(region.as_mut_slice())?;
-        let out = page_out(&region)?;
+        let out = folding::page_out(&region)?;
         let plan = paging::Plan::new(pages, self.case.run);
         let random = paging::touch(region.as_slice(), plan.random());
         let sequential = paging::touch(region.as_slice(), plan.sequential());
         self.source.verify(region.as_slice())?;
-        page_out(&region)?;
+        folding::page_out(&region)?;
         let mut row = Row::default();
         row.set("pageout_ns_per_page", out.as_nanos() as f64 / pages as f64)
             .set("faultin_ns_per_page", random)
             .set("faultin_sequential_ns_per_page", sequential);
         Ok((region, row))
     }
-}
-
-/// The time it took until every page was in the store.
-fn page_out(region: &Region) -> Result<Duration, LabError> {
-    let (control, all) = (region.control(), 0..region.len());
-    let start = Instant::now();
-    control.page_out(all).map_err(refused)?;
-    let spent = start.elapsed();
-    let stats = region.stats();
-    let left = || LabError::Wrong(format!("not every page is in the store: {stats:?}"));
-    (stats.stored_pages == stats.pages).then_some(spent).ok_or_else(left)
 }
 
 /// Bytes of the memory that the system counts, frames and tables.
@@ -207,14 +191,6 @@ fn wait_until(mut done: impl FnMut() -> Result<bool, LabError>) -> Result<u64, L
         thread::sleep(PAUSE);
     }
     Ok(clock::now_ns())
-}
-
-/// A system without what folded memory needs is a missing peer, and no failure.
-fn refused(error: RegionError) -> LabError {
-    match error {
-        RegionError::Userfault(why) => LabError::missing("region", why),
-        error => LabError::store("region")(error),
-    }
 }
 
 fn panicked() -> LabError {
