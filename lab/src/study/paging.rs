@@ -56,30 +56,32 @@ impl Source {
         PathBuf::from(format!("/proc/{}/fd/{}", std::process::id(), self.file.as_raw_fd()))
     }
 
-    /// Fills `memory` from its first page on.
+    /// Fills `memory`, whose first page is page 0.
     pub(super) fn fill(&self, memory: &mut [u8]) -> Result<(), LabError> {
         for (number, chunk) in memory.chunks_mut(CHUNK_PAGES * PAGE_SIZE).enumerate() {
-            self.read(number * CHUNK_PAGES, chunk)?;
+            self.fill_from(number * CHUNK_PAGES, chunk)?;
         }
         Ok(())
     }
 
     /// Compares every page of `memory` with what `fill` put there.
     pub(super) fn verify(&self, memory: &[u8]) -> Result<(), LabError> {
-        let mut expected = vec![0; CHUNK_PAGES * PAGE_SIZE];
-        for (number, chunk) in memory.chunks(CHUNK_PAGES * PAGE_SIZE).enumerate() {
-            let (first, expected) = (number * CHUNK_PAGES, &mut expected[..chunk.len()]);
-            self.read(first, expected)?;
-            let pages = chunk.chunks(PAGE_SIZE).zip(expected.chunks(PAGE_SIZE));
-            if let Some(page) = pages.enumerate().position(|(_, (found, page))| found != page) {
-                return Err(LabError::Wrong(format!("page {} came back different", first + page)));
-            }
-        }
-        Ok(())
+        let chunks = memory.chunks(CHUNK_PAGES * PAGE_SIZE).enumerate();
+        chunks.map(|(number, chunk)| self.verify_from(number * CHUNK_PAGES, chunk)).collect()
+    }
+
+    /// The same for pages from `first` on.
+    pub(super) fn verify_from(&self, first: usize, pages: &[u8]) -> Result<(), LabError> {
+        let mut expected = vec![0; pages.len()];
+        self.fill_from(first, &mut expected)?;
+        let mut pairs = pages.chunks(PAGE_SIZE).zip(expected.chunks(PAGE_SIZE));
+        let wrong = |at| LabError::Wrong(format!("page {} came back different", first + at));
+        let differs = pairs.position(|(found, expected)| found != expected);
+        differs.map_or(Ok(()), |at| Err(wrong(at)))
     }
 
     /// What the pages from `page` on hold.
-    fn read(&self, page: usize, bytes: &mut [u8]) -> Result<(), LabError> {
+    pub(super) fn fill_from(&self, page: usize, bytes: &mut [u8]) -> Result<(), LabError> {
         let mut done = 0;
         while done < bytes.len() {
             let at = (page + done / PAGE_SIZE) % self.pages;

@@ -15,6 +15,10 @@
 //! when nothing is pending and the ranges are unmapped; `release_ms` when the system has the frames
 //! back, all but 2 % of what the regions took, or the 1 MiB that a memory keeps; `drain_ms` when
 //! both are so. Ours keeps free frames for a while before it gives them back, which is most of `drain_ms`.
+//!
+//! `slots`, `handles` and `entries` are study S3's: a device of ours that holds the same pages is
+//! emptied slot after slot, as the kernel's `munmap` does with swapped pages. `fallbacks` are values
+//! that found no room in the queue, and were freed in the call.
 //! Paging is timed in each region by itself while the others do the same; the figure is the median
 //! of the regions.
 //!
@@ -28,17 +32,20 @@ use crate::corpus::{Corpus, PAGE_SIZE};
 use crate::error::LabError;
 use crate::kernel::{self, KernelZram};
 use crate::row::{self, Row};
+use crate::size;
 use crate::table::{Column, Format};
 use clap::{ArgMatches, Args, FromArgMatches};
 use codec::Codec;
 use indicatif::ProgressBar;
 use std::time::Duration;
+use zsmalloc::deferred::QueueConfig;
 
 mod child;
 mod compare;
+mod crew;
+mod held;
 mod kernels;
 mod published;
-mod regions;
 
 pub(super) const STUDY: Study = Study {
     name: "teardown",
@@ -62,9 +69,18 @@ struct Options {
     #[arg(long, value_name = "N[,N]", value_delimiter = ',', default_value = "1,2,4",
           value_parser = clap::value_parser!(u32).range(1..=64))]
     threads: Vec<u32>,
-    /// How ours is given up: sync (all of it at once, in the call), range (handed over as a whole)
-    #[arg(long, value_name = "HOW[,HOW]", value_delimiter = ',', default_value = "sync,range")]
+    /// How ours is given up
+    #[arg(
+        long,
+        value_name = "HOW[,HOW]",
+        value_delimiter = ',',
+        default_value = "sync,range,slots,handles,entries"
+    )]
     free: Vec<Free>,
+    /// Bytes of buffers for handles and entries, which alone bound what is pending then [default:
+    /// a device's own bounds]
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    buffer_bytes: Option<u64>,
     /// Algorithm, with a level where wanted: zstd:7
     #[arg(long, value_name = "NAME", default_value = "lz4")]
     algorithm: Codec,
@@ -77,11 +93,19 @@ struct Options {
     backend: Backend,
 }
 
-/// How a region of ours is given up.
+/// How ours is given up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum Free {
+    /// A region, all of it in the call
     Sync,
+    /// A region, handed over as a whole
     Range,
+    /// A device, slot after slot, in the call
+    Slots,
+    /// The same, objects queued
+    Handles,
+    /// The same, slots queued
+    Entries,
 }
 
 impl Free {
@@ -89,7 +113,31 @@ impl Free {
         match self {
             Free::Sync => "sync",
             Free::Range => "range",
+            Free::Slots => "slots",
+            Free::Handles => "handles",
+            Free::Entries => "entries",
         }
+    }
+}
+
+/// How ours is made.
+#[derive(Clone, Copy)]
+struct Shape {
+    algorithm: Codec,
+    chain_order: u32,
+    free: Free,
+    buffer_bytes: Option<u64>,
+}
+
+impl Shape {
+    /// The queue of a device.
+    fn queue(self) -> QueueConfig {
+        let bounded = |bytes: u64| QueueConfig {
+            buffer_bytes: bytes as usize,
+            pending_bytes_max: u64::MAX,
+            ..QueueConfig::default()
+        };
+        self.buffer_bytes.map_or(QueueConfig::default(), bounded)
     }
 }
 
@@ -196,11 +244,12 @@ impl Bench<'_> {
 
     /// Ours, where the system has what folded memory needs.
     fn ours(&mut self, case: Case, free: Free, notes: &mut Vec<String>) -> Result<(), LabError> {
-        let options = &self.options;
-        let (algorithm, chain_order) = (options.algorithm, options.chain_order);
-        let mut row = self.key(options.backend.name(), free.name(), case);
-        let shape = regions::Shape { algorithm, chain_order, free };
-        let measured = regions::measure(shape, case, &self.source, &mut row);
+        let Options { algorithm, chain_order, buffer_bytes, backend, .. } = self.options;
+        let mut row = self.key(backend.name(), free.name(), case);
+        let queued = matches!(free, Free::Handles | Free::Entries);
+        row.set("buffer_bytes", buffer_bytes.filter(|_| queued));
+        let shape = Shape { algorithm, chain_order, free, buffer_bytes };
+        let measured = crew::measure(shape, case, &self.source, &mut row);
         self.keep(row, measured, notes)
     }
 
@@ -240,11 +289,12 @@ impl Bench<'_> {
     }
 }
 
-const KEY: [&str; 7] = ["backend", "free", "mib", "threads", "algorithm", "corpus", "corpus_bytes"];
+const KEY: [&str; 8] =
+    ["backend", "free", "mib", "threads", "buffer_bytes", "algorithm", "corpus", "corpus_bytes"];
 /// How paging went in each region.
 const PAGING: [&str; 3] =
     ["pageout_ns_per_page", "faultin_ns_per_page", "faultin_sequential_ns_per_page"];
-const MEASURED: [&str; 13] = [
+const MEASURED: [&str; 15] = [
     "teardown_ms",
     "freed_ms",
     "release_ms",
@@ -253,14 +303,16 @@ const MEASURED: [&str; 13] = [
     "faultin_ns_per_page",
     "faultin_sequential_ns_per_page",
     "growth_bytes",
+    "fallbacks",
     compare::RATIOS[0].0,
     compare::RATIOS[1].0,
     compare::RATIOS[2].0,
     compare::RATIOS[3].0,
     compare::RATIOS[4].0,
+    "speedup_vs_slots",
 ];
 
-const COLUMNS: [Column; 15] = [
+const COLUMNS: [Column; 16] = [
     Column::new("backend", "backend", Format::Plain),
     Column::new("free", "free", Format::Plain),
     Column::new("mib", "MiB", Format::Plain),
@@ -274,6 +326,7 @@ const COLUMNS: [Column; 15] = [
     Column::new("faultin_sequential_ns_per_page", "in sequence", Format::Fixed(0)),
     Column::new("growth_bytes", "stored MiB", Format::Mib),
     Column::new("speedup_vs_kernel", "x kernel", Format::Fixed(1)),
+    Column::new("speedup_vs_slots", "x slots", Format::Fixed(2)),
     Column::new("drain_speedup_vs_kernel", "drain x kernel", Format::Fixed(2)),
     Column::new("published_speedup", "S3's x", Format::Fixed(2)),
 ];

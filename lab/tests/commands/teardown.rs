@@ -4,11 +4,12 @@ use crate::support::{golden, json, lab, measured, number, rows};
 use serde_json::Value;
 
 /// The fields of a row; those of `MEASURED` and the ratios have `_min` and `_max` besides.
-pub(crate) const FIELDS: [&str; 22] = [
+pub(crate) const FIELDS: [&str; 25] = [
     "backend",
     "free",
     "mib",
     "threads",
+    "buffer_bytes",
     "algorithm",
     "corpus",
     "corpus_bytes",
@@ -21,11 +22,13 @@ pub(crate) const FIELDS: [&str; 22] = [
     "faultin_ns_per_page",
     "faultin_sequential_ns_per_page",
     "growth_bytes",
+    "fallbacks",
     "speedup_vs_kernel",
     "drain_speedup_vs_kernel",
     "pageout_speedup_vs_kernel",
     "faultin_speedup_vs_kernel",
     "faultin_sequential_speedup_vs_kernel",
+    "speedup_vs_slots",
     "published_speedup",
 ];
 /// What is measured of everybody.
@@ -50,28 +53,61 @@ pub(crate) fn has_userfault(document: &Value) -> bool {
     has
 }
 
+/// What is measured of a device too, which has no pages to page.
+const OF_DEVICES: [&str; 5] = ["teardown_ms", "freed_ms", "release_ms", "drain_ms", "growth_bytes"];
+
 #[test]
-fn regions_are_torn_down_in_every_way() {
-    let arguments = ["teardown", "--quick", "--mib", "2", "--threads", "1,2"];
-    let document = json("teardown", &arguments);
+fn regions_are_torn_down_in_both_ways() {
+    let arguments = ["teardown", "--quick", "--mib", "2", "--threads", "1,2", "--free"];
+    let document = json("teardown", &[&arguments[..], &["sync,range"]].concat());
     if !has_userfault(&document) {
         return;
     }
-    let cases: Vec<(&Value, &Value)> =
-        rows(&document).iter().map(|row| (&row["free"], &row["threads"])).collect();
-    let all = [("sync", 1), ("range", 1), ("sync", 2), ("range", 2)];
-    let all = all.map(|(free, threads)| (Value::from(free), Value::from(threads)));
-    assert_eq!(cases, all.iter().map(|(free, threads)| (free, threads)).collect::<Vec<_>>());
+    assert_eq!(cases(&document), ["sync 1", "range 1", "sync 2", "range 2"]);
     for row in rows(&document) {
         golden(row, &FIELDS);
         measured(row, &MEASURED);
-        assert_eq!(row["backend"], "zram");
-        assert!(number(row, "freed_ms") >= number(row, "teardown_ms"), "{row}");
-        assert!(number(row, "drain_ms") >= number(row, "freed_ms"), "{row}");
-        let regions = number(row, "threads") * number(row, "mib") * f64::from(1 << 20);
-        let growth = number(row, "growth_bytes");
-        assert!(growth > 0.0 && growth < regions, "{growth} bytes hold {regions}");
+        in_order(row);
+        assert!(row["fallbacks"].is_null(), "no queue is involved: {row}");
     }
+}
+
+/// Two pages of buffers hold less than 2 MiB of slots: the rest is freed in the call, and every way
+/// ends with nothing.
+#[test]
+fn devices_are_emptied_slot_by_slot_in_three_ways() {
+    let arguments = ["teardown", "--quick", "--mib", "16", "--threads", "1", "--free"];
+    let more = ["slots,handles,entries", "--buffer-bytes", "8K"];
+    let document = json("teardown-slots", &[&arguments[..], &more].concat());
+    if !has_userfault(&document) {
+        return;
+    }
+    assert_eq!(cases(&document), ["slots 1", "handles 1", "entries 1"]);
+    for row in rows(&document) {
+        golden(row, &FIELDS);
+        measured(row, &OF_DEVICES);
+        in_order(row);
+        let queued = row["free"] != "slots";
+        assert_eq!(number(row, "fallbacks_max") > 0.0, queued, "{row}");
+        assert_eq!(row["buffer_bytes"].is_number(), queued, "{row}");
+        assert_eq!(row["faultin_ns_per_page"], Value::Null);
+        assert!(number(row, "speedup_vs_slots") > 0.0, "{row}");
+    }
+}
+
+fn cases(document: &Value) -> Vec<String> {
+    let case = |row: &Value| format!("{} {}", row["free"].as_str().unwrap(), row["threads"]);
+    rows(document).iter().map(case).collect()
+}
+
+/// One moment after the other, and a store smaller than what it holds.
+fn in_order(row: &Value) {
+    assert_eq!(row["backend"], "zram");
+    let moments = ["teardown_ms", "freed_ms", "drain_ms"].map(|field| number(row, field));
+    assert!(moments.is_sorted(), "{moments:?} in {row}");
+    let held = number(row, "threads") * number(row, "mib") * f64::from(1 << 20);
+    let growth = number(row, "growth_bytes");
+    assert!(growth > 0.0 && growth < held, "{growth} bytes hold {held}");
 }
 
 #[test]

@@ -21,17 +21,24 @@ pub(super) const RATIOS: [(&str, &str); 5] = [
     ("faultin_sequential_speedup_vs_kernel", "faultin_sequential_ns_per_page"),
 ];
 
-/// Adds the ratios to every row of ours whose run has the kernel's.
+/// Adds the ratios to every row of ours whose run has the other.
 pub(super) fn speedups(runs: &mut [Row]) {
-    let kernels: Vec<Row> =
-        runs.iter().filter(|row| row.is("backend", kernel::NAME)).cloned().collect();
+    let others: Vec<Row> = runs.to_vec();
     for row in runs.iter_mut().filter(|row| !row.is("backend", kernel::NAME)) {
-        let same = |other: &&Row| CASE.iter().all(|&field| other.get(field) == row.get(field));
-        let Some(theirs) = kernels.iter().find(same) else { continue };
-        for (name, of) in RATIOS {
-            let ratio = theirs.number(of).zip(row.number(of)).map(|(theirs, ours)| theirs / ours);
+        let find = |field: &str, name: &str| {
+            let same = |other: &&Row| CASE.iter().all(|&field| other.get(field) == row.get(field));
+            others.iter().filter(same).find(|other| other.is(field, name))
+        };
+        let ratio = |other: Option<&Row>, of: &str| {
+            other.and_then(|other| other.number(of)).zip(row.number(of)).map(|(a, b)| a / b)
+        };
+        let kernels = find("backend", kernel::NAME);
+        let ratios = RATIOS.map(|(name, of)| (name, ratio(kernels, of)));
+        let slots = ratio(find("free", "slots"), "teardown_ms");
+        for (name, ratio) in ratios {
             row.set(name, ratio);
         }
+        row.set("speedup_vs_slots", slots);
     }
 }
 
@@ -45,9 +52,14 @@ pub(super) fn beside_published(rows: &mut [Row], notes: &mut Vec<String>) {
         let (free, mib, threads) = (text("free"), number("mib"), number("threads") as u32);
         let line = published::find(&text("backend"), &free, mib, threads);
         row.set("published_speedup", line.map(published::Published::speedup));
-        let Some((line, ours)) = line.zip(row.number("speedup_vs_kernel")) else { continue };
+        let Some((line, ours)) = line.zip(row.number("speedup_vs_slots")) else { continue };
         let there = line.speedup();
-        note(notes, format!("{free}, {threads} x {mib} MiB: {ours:.2}x here, {there:.2}x in S3"));
+        note(
+            notes,
+            format!(
+                "{free}, {threads} x {mib} MiB: {ours:.2} x slots here, {there:.2} x base in S3"
+            ),
+        );
     }
 }
 
@@ -74,17 +86,30 @@ mod tests {
         speedups(&mut runs);
         let ratios = runs.each_ref().map(|row| row.number("speedup_vs_kernel"));
         assert_eq!(ratios, [Some(10.0), None, None, Some(5.0), None]);
+        assert_eq!(runs[0].number("speedup_vs_slots"), None, "nobody emptied slots");
         assert_eq!(runs[0].number("drain_speedup_vs_kernel"), None, "nobody measured it");
+    }
+
+    #[test]
+    fn deferral_is_compared_with_the_same_without_it() {
+        let mut runs = [
+            row("zram", "slots", 0, 9.0),
+            row("zram", "entries", 0, 3.0),
+            row("zram", "entries", 1, 1.0),
+        ];
+        speedups(&mut runs);
+        let ratios = runs.each_ref().map(|row| row.number("speedup_vs_slots"));
+        assert_eq!(ratios, [Some(1.0), Some(3.0), None]);
     }
 
     #[test]
     fn what_was_published_stands_beside_ours() {
         let mut entries = row("zram", "entries", 0, 2.0);
-        entries.set("speedup_vs_kernel", 8.0);
+        entries.set("speedup_vs_slots", 8.0);
         let mut rows = [entries, row("zram", "range", 0, 1.0)];
         let mut notes = Vec::new();
         beside_published(&mut rows, &mut notes);
-        assert_eq!(notes, ["entries, 1 x 256 MiB: 8.00x here, 7.17x in S3"]);
+        assert_eq!(notes, ["entries, 1 x 256 MiB: 8.00 x slots here, 7.17 x base in S3"]);
         assert!(rows[1].number("published_speedup").is_none());
     }
 }
