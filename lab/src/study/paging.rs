@@ -66,8 +66,8 @@ impl Source {
 
     /// Compares every page of `memory` with what `fill` put there.
     pub(super) fn verify(&self, memory: &[u8]) -> Result<(), LabError> {
-        let chunks = memory.chunks(CHUNK_PAGES * PAGE_SIZE).enumerate();
-        chunks.map(|(number, chunk)| self.verify_from(number * CHUNK_PAGES, chunk)).collect()
+        let mut chunks = memory.chunks(CHUNK_PAGES * PAGE_SIZE).enumerate();
+        chunks.try_for_each(|(number, chunk)| self.verify_from(number * CHUNK_PAGES, chunk))
     }
 
     /// The same for pages from `first` on.

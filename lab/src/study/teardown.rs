@@ -11,14 +11,16 @@
 //! ```
 //!
 //! All times begin with the first one's start. `teardown_ms` ends when the last one has returned;
-//! for the kernel it is `munmap`, which frees everything by itself (`free` is sync). `freed_ms` ends
-//! when nothing is pending and the ranges are unmapped; `release_ms` when the system has the frames
-//! back, all but 2 % of what the regions took, or the 1 MiB that a memory keeps; `drain_ms` when
-//! both are so. Ours keeps free frames for a while before it gives them back, which is most of `drain_ms`.
+//! for the kernel it is `munmap`, which frees everything by itself (`free` is sync). `freed_ms`
+//! ends when nothing is pending and the ranges are unmapped; `release_ms` when the system has the
+//! frames back, all but 2 % of what the regions took, or the 1 MiB that a memory keeps; `drain_ms`
+//! when both are so. Ours keeps free frames for a while before it gives them back, which is most of
+//! `drain_ms`.
 //!
 //! `slots`, `handles` and `entries` are study S3's: a device of ours that holds the same pages is
-//! emptied slot after slot, as the kernel's `munmap` does with swapped pages. `fallbacks` are values
-//! that found no room in the queue, and were freed in the call.
+//! emptied slot after slot, as the kernel's `munmap` does with swapped pages. `fallbacks` are
+//! values that found no room in the queue, and were freed in the call.
+//!
 //! Paging is timed in each region by itself while the others do the same; the figure is the median
 //! of the regions.
 //!

@@ -113,7 +113,7 @@ impl Crew<'_> {
         })
     }
 
-    /// One thread's part. It goes through barriers and gate whatever happens: the others wait there.
+    /// One thread's part. It goes through barriers and gate whatever happens: others wait there.
     fn one(&self) -> Result<Ended, LabError> {
         let prepared = Held::prepare(self.shape, self.case, self.pager, self.source);
         self.barrier.wait();
