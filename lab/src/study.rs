@@ -40,7 +40,7 @@ mod teardown;
 mod valgrind;
 
 /// Every study there is.
-pub(crate) const STUDIES: [Study; 10] = [
+pub(crate) const STUDIES: [Study; 11] = [
     alloc::STUDY,
     breakdown::STUDY,
     chain::STUDY,
