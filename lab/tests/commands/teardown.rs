@@ -72,11 +72,10 @@ fn regions_are_torn_down_in_both_ways() {
     }
 }
 
-/// Two pages of buffers hold less than 2 MiB of slots: the rest is freed in the call, and every way
-/// ends with nothing.
+/// How many values find no room is a matter of who is faster; every way ends with nothing.
 #[test]
 fn devices_are_emptied_slot_by_slot_in_three_ways() {
-    let arguments = ["teardown", "--quick", "--mib", "16", "--threads", "1", "--free"];
+    let arguments = ["teardown", "--quick", "--mib", "4", "--threads", "1", "--free"];
     let more = ["slots,handles,entries", "--buffer-bytes", "8K"];
     let document = json("teardown-slots", &[&arguments[..], &more].concat());
     if !has_userfault(&document) {
@@ -86,9 +85,10 @@ fn devices_are_emptied_slot_by_slot_in_three_ways() {
     for row in rows(&document) {
         golden(row, &FIELDS);
         measured(row, &OF_DEVICES);
+        measured(row, &["fallbacks"]);
         in_order(row);
         let queued = row["free"] != "slots";
-        assert_eq!(number(row, "fallbacks_max") > 0.0, queued, "{row}");
+        assert!(queued || number(row, "fallbacks_max") == 0.0, "{row}");
         assert_eq!(row["buffer_bytes"].is_number(), queued, "{row}");
         assert_eq!(row["faultin_ns_per_page"], Value::Null);
         assert!(number(row, "speedup_vs_slots") > 0.0, "{row}");
