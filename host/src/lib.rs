@@ -8,6 +8,7 @@
 //!   everyone above      Lock<T>, BitLockWaiters, Event  futexes; ranks asserted in debug builds
 //!   region              Span, Staging, fault            one lender; missing pages wait
 //!   the tools           cpu, limits, smaps              text parsers without side effects
+//!   the lab             Swappable: memory to be swapped an owned mapping, lent as a slice
 //!   tests               FailureInjector                 owned by whoever builds an arena or table
 //! ```
 //!
@@ -40,6 +41,8 @@ mod run;
 mod span;
 #[cfg(not(any(loom, shuttle, miri)))]
 mod staging;
+#[cfg(not(any(loom, miri)))]
+mod swappable;
 mod table;
 #[cfg(not(any(loom, shuttle, miri)))]
 mod uffd;
@@ -65,6 +68,8 @@ pub use run::{RawRun, Run};
 pub use span::{Span, SpanMemory, Stop, Transfer, Userfault};
 #[cfg(not(any(loom, shuttle, miri)))]
 pub use staging::{SEGMENT_PAGES, Segment, Staging};
+#[cfg(not(any(loom, miri)))]
+pub use swappable::Swappable;
 pub use table::Table;
 #[cfg(not(any(loom, shuttle, miri)))]
 pub use uffd::{FaultMode, UserfaultError};

@@ -21,7 +21,14 @@ const KIB: u64 = 1024;
 ///
 /// Walks the page tables of the whole process: a call for reports, not for a data path.
 pub fn rss_of(ranges: &[Range<usize>]) -> io::Result<u64> {
-    rss_in(BufReader::new(File::open("/proc/self/smaps")?), ranges)
+    sum_in(BufReader::new(File::open("/proc/self/smaps")?), "Rss", ranges)
+}
+
+/// Bytes in the system's swap of this process's VMAs that lie inside one of `ranges`.
+///
+/// A walk like that of [`rss_of`].
+pub fn swap_of(ranges: &[Range<usize>]) -> io::Result<u64> {
+    sum_in(BufReader::new(File::open("/proc/self/smaps")?), "Swap", ranges)
 }
 
 /// Bytes of page tables this process has: what mapped memory costs beside its frames.
@@ -31,8 +38,8 @@ pub fn page_table_bytes() -> io::Result<u64> {
     found.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "no VmPTE in /proc/self/status"))
 }
 
-/// The sum of `Rss` over the VMAs of `smaps` inside one of `ranges`.
-fn rss_in(smaps: impl BufRead, ranges: &[Range<usize>]) -> io::Result<u64> {
+/// The sum of the field `name` over the VMAs of `smaps` inside one of `ranges`.
+fn sum_in(smaps: impl BufRead, name: &str, ranges: &[Range<usize>]) -> io::Result<u64> {
     let mut inside = false;
     let mut total = 0_u64;
     for line in smaps.lines() {
@@ -40,7 +47,7 @@ fn rss_in(smaps: impl BufRead, ranges: &[Range<usize>]) -> io::Result<u64> {
         if let Some(vma) = vma(&line) {
             inside = ranges.iter().any(|range| range.start <= vma.start && vma.end <= range.end);
         } else if inside {
-            total = total.saturating_add(field(&line, "Rss").unwrap_or(0));
+            total = total.saturating_add(field(&line, name).unwrap_or(0));
         }
     }
     Ok(total)
@@ -68,6 +75,8 @@ mod tests {
 Size:                  8 kB\n\
 Rss:                   8 kB\n\
 Pss:                   8 kB\n\
+Swap:                 12 kB\n\
+SwapPss:               4 kB\n\
 VmFlags: rd wr mr mw me nr dc nh\n\
 00003000-00004000 ---p 00000000 00:00 0 \n\
 Rss:                   0 kB\n\
@@ -77,7 +86,7 @@ Rss:                  64 kB\n";
     #[track_caller]
     fn assert_rss(ranges: &[(usize, usize)], expected: u64) {
         let ranges: Vec<_> = ranges.iter().map(|&(start, end)| start..end).collect();
-        let rss = rss_in(SMAPS.as_bytes(), &ranges).expect("a slice is readable");
+        let rss = sum_in(SMAPS.as_bytes(), "Rss", &ranges).expect("a slice is readable");
         assert_eq!(rss, expected, "resident bytes inside {ranges:x?}");
     }
 
@@ -89,6 +98,13 @@ Rss:                  64 kB\n";
         assert_rss(&[(0x1000, 0x2fff)], 0);
         assert_rss(&[(0x1001, 0x3000)], 0);
         assert_rss(&[(0x1000, 0x3000), (0x7f00_0000_0000, 0x7f00_0010_0000)], 8192 + 65536);
+    }
+
+    #[test]
+    fn what_is_swapped_is_a_field_of_its_own() {
+        let swapped = |range| sum_in(SMAPS.as_bytes(), "Swap", &[range]).expect("readable");
+        assert_eq!(swapped(0x1000..0x3000), 12 * 1024);
+        assert_eq!(swapped(0x3000..0x4000), 0);
     }
 
     #[test]

@@ -27,7 +27,9 @@ use std::process::Command;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+mod swap;
 mod text;
+pub(crate) use swap::SPARE_BYTES;
 pub(crate) use text::MmStat;
 use text::{Facts, selected, slab_objects_bytes, swapped_on};
 
@@ -380,12 +382,8 @@ mod tests {
         page.bytes().fill(b'x');
         peer.write(7, &mut page).unwrap();
         assert_eq!(peer.mm_stat().unwrap().same_pages, 1);
-        peer.close().unwrap();
-        let device = peer.device();
-        for program in ["mkswap", "swapon"] {
-            assert!(Command::new(program).arg(&device).status().unwrap().success(), "{program}");
-        }
-        fs::write(SETTINGS[0], "0").unwrap();
+        peer.swap_on().unwrap();
+        assert!(swapped_on(&fs::read_to_string(SWAPS).unwrap(), "/dev/zram0"));
         drop(peer);
         let swaps = fs::read_to_string(SWAPS).unwrap();
         assert!(!swapped_on(&swaps, "/dev/zram0"), "still swapped on: {swaps}");

@@ -11,6 +11,7 @@
 #![forbid(unsafe_code)]
 
 mod cleanup;
+mod clock;
 mod corpus;
 mod dump;
 mod error;
@@ -47,16 +48,15 @@ fn main() -> ExitCode {
 }
 
 fn run(cleanup: &Cleanup) -> Result<(), LabError> {
+    if let Some(done) = run_inside() {
+        return done;
+    }
     let matches = match command().try_get_matches() {
         Ok(matches) => matches,
         Err(error) if error.kind() == ErrorKind::InvalidSubcommand => return Err(unknown(&error)),
         Err(error) => error.exit(),
     };
     let Some((name, matches)) = matches.subcommand() else { return Ok(()) };
-    if let Some(inside) = INSIDES.iter().find(|inside| inside.name == name) {
-        // Without a thread for signals: what is measured is a process that has its threads alone.
-        return (inside.run)(matches);
-    }
     cleanup.watch_signals()?;
     if name == CORPUS {
         let options = dump::Options::from_arg_matches(matches).map_err(usage)?;
@@ -67,6 +67,16 @@ fn run(cleanup: &Cleanup) -> Result<(), LabError> {
     let lab = Lab { common, cleanup: cleanup.clone() };
     let report = (study.run)(matches, &lab)?;
     publish(study, &report, &lab.common)
+}
+
+/// The part of a study that is to run in this process, if it is that. It finds a heap that the
+/// options of other studies have not been on, and no thread for signals: its memory is measured.
+fn run_inside() -> Option<Result<(), LabError>> {
+    let mut arguments = std::env::args_os().skip(1).peekable();
+    let name = arguments.peek()?;
+    let inside = INSIDES.iter().find(|inside| name == inside.name)?;
+    let matches = (inside.options)(Command::new(inside.name)).try_get_matches_from(arguments);
+    Some(matches.map_err(usage).and_then(|matches| (inside.run)(&matches)))
 }
 
 const CORPUS: &str = "corpus";
@@ -83,9 +93,6 @@ fn command() -> Command {
             dump::Options::augment_args(Command::new(CORPUS))
                 .about("Dump the resident anonymous pages of a process"),
         );
-    for inside in INSIDES {
-        command = command.subcommand((inside.options)(Command::new(inside.name).hide(true)));
-    }
     for study in STUDIES {
         let options = Common::augment_args((study.options)(Command::new(study.name)));
         command = command.subcommand(options.about(study.about));

@@ -18,33 +18,44 @@ use indicatif::{ProgressBar, ProgressStyle};
 use std::path::{Path, PathBuf};
 
 mod alloc;
+mod breakdown;
 mod chain;
 mod compact;
 mod cpulists;
 mod device;
+mod faultin;
+mod folding;
+mod gate;
 mod locks;
 mod objects;
 mod ours;
 mod pagealloc;
 mod pagetypeinfo;
+mod paging;
 mod reader;
 mod scattered;
+mod spoken;
 mod store;
+mod teardown;
 mod valgrind;
 
 /// Every study there is.
-pub(crate) const STUDIES: [Study; 8] = [
+pub(crate) const STUDIES: [Study; 11] = [
     alloc::STUDY,
+    breakdown::STUDY,
     chain::STUDY,
     compact::STUDY,
     cpulists::STUDY,
     device::STUDY,
+    faultin::STUDY,
     locks::STUDY,
     pagealloc::STUDY,
     pagetypeinfo::STUDY,
+    teardown::STUDY,
 ];
 /// What studies run in processes of their own.
-pub(crate) const INSIDES: [Inside; 3] = [alloc::INSIDE, locks::INSIDE, pagealloc::INSIDE];
+pub(crate) const INSIDES: [Inside; 5] =
+    [alloc::INSIDE, breakdown::INSIDE, locks::INSIDE, pagealloc::INSIDE, teardown::INSIDE];
 
 /// A named experiment.
 pub(crate) struct Study {

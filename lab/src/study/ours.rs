@@ -10,6 +10,20 @@ use zsmalloc::{Memory, MemoryConfig, Rule};
 /// The name in rows.
 pub(super) const NAME: &str = "zram";
 
+/// The stores of ours that memory can be paged out to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(super) enum Backend {
+    Zram,
+}
+
+impl Backend {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Backend::Zram => NAME,
+        }
+    }
+}
+
 /// How a disk under study is made.
 #[derive(Clone, Copy)]
 pub(super) struct Shape {
@@ -30,7 +44,15 @@ impl Shape {
 
 /// A fresh disk over a memory of its own: what one run held is gone before the next.
 pub(super) fn disk(shape: Shape) -> Result<Zram, LabError> {
-    let memory = MemoryConfig::for_disk(shape.bytes());
+    disk_in(MemoryConfig::for_disk(shape.bytes()), shape)
+}
+
+/// The same in a memory without a worker: nothing happens but what the caller does.
+pub(super) fn disk_alone(shape: Shape) -> Result<Zram, LabError> {
+    disk_in(MemoryConfig { worker: false, ..MemoryConfig::for_disk(shape.bytes()) }, shape)
+}
+
+fn disk_in(memory: MemoryConfig, shape: Shape) -> Result<Zram, LabError> {
     let memory = Memory::new(memory).map_err(LabError::store(NAME))?;
     memory.set_evacuation(shape.evacuation);
     let config = ZramConfig {

@@ -13,6 +13,7 @@ static DEVICE: Mutex<()> = Mutex::new(());
 
 const CLUSTER: &str = "/proc/sys/vm/page-cluster";
 const DISKSIZE: &str = "/sys/block/zram0/disksize";
+const SWAPS: &str = "/proc/swaps";
 const ALGORITHM: &str = "/sys/block/zram0/comp_algorithm";
 
 fn read(path: &str) -> String {
@@ -72,6 +73,59 @@ fn the_kernel_compacts_what_is_left_of_the_same_pages() {
     assert_eq!(read(DISKSIZE).trim(), "0", "not reset");
 }
 
+/// Processes whose memory is in the kernel's swap, and nothing of that left behind.
+#[test]
+fn the_kernel_tears_down_what_it_swapped_out() {
+    let _device = DEVICE.lock().unwrap_or_else(PoisonError::into_inner);
+    if !has_peer() {
+        return;
+    }
+    let arguments = ["teardown", "--quick", "--threads", "2", "--mib", "2", "--vs-kernel"];
+    let document = json("teardown-vs-kernel", &arguments);
+    let kernel = rows(&document).iter().find(|row| row["backend"] == "kernel-zram");
+    let kernel = kernel.expect("a row of the kernel's");
+    golden(kernel, &crate::teardown::FIELDS);
+    measured(kernel, &crate::teardown::MEASURED);
+    assert!(number(kernel, "drain_ms") >= number(kernel, "teardown_ms"), "{kernel}");
+    assert_eq!(read(SWAPS).lines().count(), 1, "still swapping");
+    assert_eq!(read(DISKSIZE).trim(), "0", "not reset");
+}
+
+/// SIGTERM while its children's memory is swapped out.
+#[test]
+fn a_killed_lab_ends_its_children_and_the_swap() {
+    let _device = DEVICE.lock().unwrap_or_else(PoisonError::into_inner);
+    if !has_peer() {
+        return;
+    }
+    let cluster = read(CLUSTER);
+    let mut command = lab();
+    command.args(["teardown", "--vs-kernel", "--mib", "64", "--threads", "2", "--runs", "100000"]);
+    let mut child = command.stdout(Stdio::null()).spawn().unwrap();
+    // The fourth column: kilobytes in use.
+    let used = |line: &str| line.split_whitespace().nth(3).is_some_and(|used| used != "0");
+    wait_for(|| read(SWAPS).lines().skip(1).any(used));
+    let pid = child.id().to_string();
+    let children = read(&format!("/proc/{pid}/task/{pid}/children"));
+    assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
+    assert_eq!(child.wait().unwrap().signal(), Some(15));
+    for child in children.split_whitespace() {
+        let command = read(&format!("/proc/{child}/cmdline"));
+        assert!(!command.contains("teardown-inside"), "{child} still runs");
+    }
+    assert_eq!(read(SWAPS).lines().count(), 1, "still swapping");
+    assert_eq!(read(DISKSIZE).trim(), "0", "not reset");
+    assert_eq!(read(CLUSTER), cluster, "page-cluster is not as found");
+}
+
+fn wait_for(mut done: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !done() {
+        assert!(start.elapsed() < Duration::from_secs(60), "the kernel's turn never came");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
 /// SIGTERM in the middle of a measurement, after somebody changed a setting meanwhile; a second
 /// lab that wants the device is told who has it.
 #[test]
@@ -84,11 +138,7 @@ fn a_killed_lab_leaves_everything_as_found() {
     let mut command = lab();
     command.args(["chain", "--vs-kernel", "--mib", "8", "--chain-order", "2", "--runs", "100000"]);
     let mut child = command.stdout(Stdio::null()).spawn().unwrap();
-    let start = Instant::now();
-    while read(DISKSIZE).trim() == "0" {
-        assert!(start.elapsed() < Duration::from_secs(60), "the kernel's turn never came");
-        std::thread::sleep(Duration::from_millis(1));
-    }
+    wait_for(|| read(DISKSIZE).trim() != "0");
     std::fs::write(CLUSTER, "0").unwrap();
     let quick = ["chain", "--quick", "--mib", "1", "--chain-order", "2", "--vs-kernel"];
     let second = String::from_utf8(succeed(&quick).stdout).unwrap();

@@ -3,10 +3,14 @@
 #[cfg(test)]
 mod alloc;
 #[cfg(test)]
+mod breakdown;
+#[cfg(test)]
 mod compact;
 #[cfg(test)]
 mod corpus;
 mod cpulists;
+#[cfg(test)]
+mod faultin;
 #[cfg(test)]
 mod fio;
 #[cfg(test)]
@@ -21,3 +25,5 @@ mod pagetypeinfo;
 mod studies;
 #[cfg(test)]
 mod support;
+#[cfg(test)]
+mod teardown;

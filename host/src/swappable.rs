@@ -1,0 +1,101 @@
+//! Plain private memory that the system's own swap may take: what folded memory is compared with.
+//!
+//! ```text
+//!   Swappable::new -> resident on first touch --page_out--> in the system's swap --touch--> back
+//!        drop: munmap, wherever the pages are; the system frees what it swapped out of them
+//! ```
+//!
+//! Invariant: the memory is a slice like any other. Paging out changes where its bytes are, never
+//! what they are. Asking to page out is no promise: [`smaps::swap_of`](crate::smaps::swap_of) and
+//! [`smaps::rss_of`](crate::smaps::rss_of) tell where the pages of [`Swappable::addresses`] are.
+
+use crate::error::HostError;
+use crate::mapping::Mapping;
+use rustix::mm::{Advice, madvise};
+use std::ops::Range;
+use std::slice;
+
+/// Zeroed memory of whole pages between guard pages, without huge pages, not inherited by a fork.
+#[derive(Debug)]
+pub struct Swappable {
+    mapping: Mapping,
+}
+
+impl Swappable {
+    /// Reserves `pages` pages, at least one; they cost nothing until touched.
+    ///
+    /// # Errors
+    ///
+    /// [`HostError::Reserve`] when the system has no address space for them.
+    pub fn new(pages: usize) -> Result<Swappable, HostError> {
+        Mapping::reserve(pages).map(|mapping| Swappable { mapping })
+    }
+
+    /// The bytes. Touching one that is out waits until it is back.
+    pub fn as_slice(&self) -> &[u8] {
+        // SAFETY: mapped, initialised by the system, and ours as long as `self` lives (M1); written
+        // to only through `&mut self`.
+        unsafe { slice::from_raw_parts(self.mapping.base().as_ptr(), self.len()) }
+    }
+
+    /// The bytes, to be written.
+    pub fn as_mut_slice(&mut self) -> &mut [u8] {
+        // SAFETY: mapped and initialised (M1); `&mut self` keeps every other reference away.
+        unsafe { slice::from_raw_parts_mut(self.mapping.base().as_ptr(), self.len()) }
+    }
+
+    /// Where the bytes are.
+    pub fn addresses(&self) -> Range<usize> {
+        self.mapping.range()
+    }
+
+    /// Asks the system to write all pages to its swap now (`MADV_PAGEOUT`, Linux 5.4). It does what
+    /// it can: pages that are busy, or for which there is no swap, stay.
+    ///
+    /// # Errors
+    ///
+    /// [`HostError::Advise`] when the system does not know the request.
+    pub fn page_out(&self) -> Result<(), HostError> {
+        let start = self.mapping.base().as_ptr().cast();
+        // SAFETY: these pages are ours (M1), and the request changes no byte of them.
+        let advised = unsafe { madvise(start, self.len(), Advice::LinuxPageOut) };
+        advised.map_err(|errno| HostError::Advise {
+            advice: "MADV_PAGEOUT",
+            bytes: self.len() as u64,
+            source: errno.into(),
+        })
+    }
+
+    fn len(&self) -> usize {
+        self.mapping.range().len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{PAGE_SIZE, smaps};
+
+    /// With or without swap on this machine.
+    #[test]
+    fn paging_out_changes_no_byte() {
+        const PAGES: usize = 16;
+        let mut memory = Swappable::new(PAGES).unwrap();
+        assert!(memory.as_slice().iter().all(|&byte| byte == 0));
+        for (number, page) in memory.as_mut_slice().chunks_mut(PAGE_SIZE).enumerate() {
+            page.fill(number as u8 + 1);
+        }
+        memory.page_out().unwrap();
+        let ranges = [memory.addresses()];
+        let there = smaps::rss_of(&ranges).unwrap() + smaps::swap_of(&ranges).unwrap();
+        assert_eq!(there, (PAGES * PAGE_SIZE) as u64, "a page is in memory or in the swap");
+        for (number, page) in memory.as_slice().chunks(PAGE_SIZE).enumerate() {
+            assert!(page.iter().all(|&byte| byte == number as u8 + 1), "page {number}");
+        }
+    }
+
+    #[test]
+    fn no_pages_are_refused() {
+        assert!(matches!(Swappable::new(0), Err(HostError::Reserve { .. })));
+    }
+}

@@ -1,0 +1,250 @@
+//! Study `breakdown`: where the work of giving pages up goes, step by step (S3).
+//!
+//! ```text
+//!   valgrind: instructions by source file     with the path - without it = the path's own
+//!   the same child without valgrind           nanoseconds a page, of all steps together
+//!                    share of a step x nanoseconds a page = ns_per_page of the step
+//! ```
+//!
+//! Paths: `slots` discards one page after the other, as unmapping swapped memory does in the
+//! kernel; `range` discards all of them at once; `drop` drops the disk. There is no worker: what
+//! would be deferred to it is done by the caller, and counted.
+//!
+//! A step is a set of modules, see `steps`; code that is inlined counts where it was written. A
+//! share is one of instructions, not of time: a step that waits for memory takes more of the time
+//! than this says. What the system does on its side (page faults, `madvise`) is no instruction
+//! here; it is part of the time, which is that of all steps together and dealt out by share.
+
+use super::ours::Backend;
+use super::valgrind::Spent;
+use super::{Inside, Lab, Report, Study, note, spoken, valgrind};
+use crate::corpus::{Corpus, PAGE_SIZE};
+use crate::error::LabError;
+use crate::row::{self, Row};
+use crate::table::{Column, Format};
+use clap::{ArgMatches, Args, FromArgMatches};
+use std::process::Command;
+use steps::STEPS;
+
+mod child;
+mod steps;
+
+pub(super) const STUDY: Study = Study {
+    name: "breakdown",
+    about: "Where the work of giving up stored pages goes, by instructions",
+    options: Options::augment_args,
+    run,
+};
+
+/// What runs under valgrind, and without it.
+pub(super) const INSIDE: Inside =
+    Inside { name: "breakdown-inside", options: child::Options::augment_args, run: child::run };
+
+/// Options of `lab breakdown`.
+#[derive(Args, Debug)]
+struct Options {
+    /// The store
+    #[arg(long, default_value = "zram")]
+    backend: Backend,
+    /// Ways of giving pages up: slots, range, drop
+    #[arg(
+        long,
+        value_name = "PATH[,PATH]",
+        value_delimiter = ',',
+        default_value = "slots,range,drop"
+    )]
+    path: Vec<Path>,
+}
+
+const DEFAULT_BYTES: u64 = 16 << 20;
+const QUICK_BYTES: u64 = 2 << 20;
+
+/// A way of giving pages up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Path {
+    Slots,
+    Range,
+    Drop,
+}
+
+impl Path {
+    fn name(self) -> &'static str {
+        match self {
+            Path::Slots => "slots",
+            Path::Range => "range",
+            Path::Drop => "drop",
+        }
+    }
+}
+
+fn run(matches: &ArgMatches, lab: &Lab) -> Result<Report, LabError> {
+    let options = Options::from_arg_matches(matches).map_err(crate::usage)?;
+    let bytes = if lab.quick() { QUICK_BYTES } else { DEFAULT_BYTES };
+    let corpus = Corpus::open(lab.corpus_file(), bytes)?;
+    let pages = corpus.pages().min(bytes as usize / PAGE_SIZE);
+    let subject = Subject { input: &corpus.bytes()[..pages * PAGE_SIZE], pages, lab };
+    let mut notes = Vec::new();
+    let mut runs = Vec::new();
+    let bar = lab.progress(options.path.len());
+    for &path in &options.path {
+        bar.set_message(path.name());
+        let counts = subject.counts(path, &mut notes)?;
+        for run in 0..lab.runs() {
+            let ns = subject.ns_per_page(path)?;
+            runs.extend(rows_of(path, run, ns, counts.as_ref(), pages));
+        }
+        bar.inc(1);
+    }
+    bar.finish_and_clear();
+    for row in &mut runs {
+        row.set("backend", options.backend.name())
+            .set("corpus", corpus.name.as_str())
+            .set("corpus_bytes", pages * PAGE_SIZE);
+    }
+    let rows = row::medians(&runs, &KEY, &["ns_per_page"]);
+    Ok(Report { corpus: Some(corpus), columns: &COLUMNS, rows, runs, notes })
+}
+
+/// What is stored and given up.
+struct Subject<'a> {
+    input: &'a [u8],
+    pages: usize,
+    lab: &'a Lab,
+}
+
+impl Subject<'_> {
+    /// Instructions of each step; nothing but a note where there is no valgrind.
+    fn counts(
+        &self,
+        path: Path,
+        notes: &mut Vec<String>,
+    ) -> Result<Option<[f64; STEPS.len()]>, LabError> {
+        let counted = |path| {
+            let arguments = self.arguments(path);
+            valgrind::instructions_by_place(INSIDE.name, &arguments, self.input, self.lab)
+        };
+        match counted(Some(path)).and_then(|with| Ok((with, counted(None)?))) {
+            Ok((with, without)) => Ok(Some(difference(&with, &without))),
+            Err(error @ LabError::Missing { .. }) => {
+                note(notes, error.to_string());
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The time of the path alone, in a child of its own.
+    fn ns_per_page(&self, path: Path) -> Result<f64, LabError> {
+        let program = std::env::current_exe().map_err(LabError::io("this program"))?;
+        let mut command = Command::new(program);
+        command.arg(INSIDE.name).arg("--verify").args(self.arguments(Some(path)));
+        let said = spoken::said(&mut command, self.input, self.lab)?;
+        let ns: f64 = said.trim().parse().map_err(LabError::store("child"))?;
+        Ok(ns / self.pages as f64)
+    }
+
+    fn arguments(&self, path: Option<Path>) -> Vec<String> {
+        let mut arguments = vec!["--pages".to_owned(), self.pages.to_string()];
+        if let Some(path) = path {
+            arguments.extend(["--path".to_owned(), path.name().to_owned()]);
+        }
+        arguments
+    }
+}
+
+/// What the first took more than the second, by step. A child differs from another by a few
+/// instructions that have nothing to do with the path: no step is below none.
+fn difference(with: &[Spent], without: &[Spent]) -> [f64; STEPS.len()] {
+    let sums = |places: &[Spent]| {
+        let mut sums = [0.0; STEPS.len()];
+        for place in places {
+            sums[steps::of(place)] += place.instructions as f64;
+        }
+        sums
+    };
+    let (with, without) = (sums(with), sums(without));
+    std::array::from_fn(|step| (with[step] - without[step]).max(0.0))
+}
+
+/// A row for each step, and one for all of them.
+fn rows_of(
+    path: Path,
+    run: u32,
+    ns: f64,
+    counts: Option<&[f64; STEPS.len()]>,
+    pages: usize,
+) -> Vec<Row> {
+    let total: Option<f64> = counts.map(|counts| counts.iter().sum());
+    let row = |step: &str, count: Option<f64>, published: Option<f64>| {
+        let share = count.zip(total).map(|(count, total)| count / total);
+        let mut row = Row::default();
+        row.set("path", path.name())
+            .set("step", step)
+            .set("share", share)
+            .set("instructions_per_page", count.map(|count| count / pages as f64))
+            .set("published_share", published.filter(|_| path == Path::Slots))
+            .set("run", run)
+            .set("ns_per_page", share.map(|share| share * ns));
+        row
+    };
+    let mut rows: Vec<Row> = counts
+        .into_iter()
+        .flatten()
+        .zip(&STEPS)
+        .map(|(&count, step)| row(step.name, Some(count), step.published))
+        .collect();
+    let mut all = row("all", total, None);
+    all.set("ns_per_page", ns);
+    rows.push(all);
+    rows
+}
+
+const KEY: [&str; 8] = [
+    "backend",
+    "path",
+    "step",
+    "share",
+    "instructions_per_page",
+    "published_share",
+    "corpus",
+    "corpus_bytes",
+];
+
+const COLUMNS: [Column; 6] = [
+    Column::new("path", "path", Format::Plain),
+    Column::new("step", "step", Format::Plain),
+    Column::new("share", "share %", Format::Percent),
+    Column::new("published_share", "S3's share %", Format::Percent),
+    Column::new("instructions_per_page", "instructions/page", Format::Fixed(1)),
+    Column::new("ns_per_page", "ns/page", Format::Fixed(1)),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spent(file: &str, instructions: u64) -> Spent {
+        Spent { file: file.into(), function: String::new(), instructions }
+    }
+
+    #[test]
+    fn shares_are_of_what_the_path_adds() {
+        let with = [spent("/x/zram/src/slots.rs", 130), spent("/x/buddy/src/zone.rs", 75)];
+        let without = [spent("/x/zram/src/slots.rs", 100), spent("/x/host/src/lock.rs", 5)];
+        let counts = difference(&with, &without);
+        let rows = rows_of(Path::Slots, 0, 40.0, Some(&counts), 15);
+        let of = |step: &str| rows.iter().find(|row| row.is("step", step)).unwrap();
+        let shares = ["slot", "page allocator", "locks", "all"]
+            .map(|step| of(step).number("share").unwrap());
+        assert_eq!(shares.map(|share| (share * 1000.0).round()), [286.0, 714.0, 0.0, 1000.0]);
+        assert_eq!(of("all").number("instructions_per_page"), Some(7.0));
+        assert_eq!(of("all").number("ns_per_page"), Some(40.0));
+    }
+
+    #[test]
+    fn without_counts_there_is_a_time() {
+        let rows = rows_of(Path::Drop, 0, 40.0, None, 15);
+        assert_eq!(rows.len(), 1);
+        assert_eq!((rows[0].number("share"), rows[0].number("ns_per_page")), (None, Some(40.0)));
+    }
+}

@@ -1,0 +1,49 @@
+//! A region, as it is.
+
+use super::Source;
+use super::touching::Memory;
+use crate::corpus::PAGE_SIZE;
+use crate::error::LabError;
+use crate::study::folding;
+use codec::Codec;
+use region::{FaultMode, Pager, PagerConfig, Region, RegionConfig};
+use zsmalloc::MemoryConfig;
+
+pub(super) struct Folded<'a> {
+    region: Region,
+    source: &'a Source,
+}
+
+impl<'a> Folded<'a> {
+    /// A region of `pages`, filled, all of it in memory.
+    pub(super) fn new(
+        mode: FaultMode,
+        algorithm: Codec,
+        pages: usize,
+        source: &'a Source,
+    ) -> Result<Folded<'a>, LabError> {
+        let bytes = pages * PAGE_SIZE;
+        let memory = zsmalloc::Memory::new(MemoryConfig::for_disk(bytes as u64));
+        let memory = memory.map_err(LabError::store("memory"))?;
+        let config = PagerConfig { fault_mode: mode, ..PagerConfig::default() };
+        let pager = Pager::new(memory, &config).map_err(folding::refused)?;
+        let config = RegionConfig { algorithm, ..RegionConfig::default() };
+        let mut region = Region::map(&pager, bytes, &config).map_err(folding::refused)?;
+        source.fill(region.as_mut_slice())?;
+        Ok(Folded { region, source })
+    }
+}
+
+impl Memory for Folded<'_> {
+    fn put_out(&mut self) -> Result<(), LabError> {
+        folding::page_out(&self.region).map(drop)
+    }
+
+    fn bytes(&self) -> &[u8] {
+        self.region.as_slice()
+    }
+
+    fn verify(&self) -> Result<(), LabError> {
+        self.source.verify(self.region.as_slice())
+    }
+}

@@ -1,0 +1,334 @@
+//! Study `teardown`: memory that is paged out is dropped, ours and the kernel's (S0, S3).
+//!
+//! ```text
+//!   for every run, --mib and --threads, first ours in every --free, then the kernel's:
+//!     N regions (ours, a thread each; the kernel's, a process each) of --mib MiB
+//!     filled with the corpus, again and again, and paged out         pageout_ns_per_page
+//!     a sample paged in, at random and in sequence                   faultin_ns_per_page
+//!     every page compared, and everything paged out again
+//!     all dropped at the same moment                                 teardown_ms
+//!     until the system has the memory back                           release_ms, drain_ms
+//! ```
+//!
+//! All times begin with the first one's start. `teardown_ms` ends when the last one has returned;
+//! for the kernel it is `munmap`, which frees everything by itself (`free` is sync). `freed_ms`
+//! ends when nothing is pending and the ranges are unmapped; `release_ms` when the system has the
+//! frames back, all but 2 % of what the regions took, or the 1 MiB that a memory keeps; `drain_ms`
+//! when both are so. Ours keeps free frames for a while before it gives them back, which is most of
+//! `drain_ms`.
+//!
+//! `slots`, `handles` and `entries` are study S3's: a device of ours that holds the same pages is
+//! emptied slot after slot, as the kernel's `munmap` does with swapped pages. `fallbacks` are
+//! values that found no room in the queue, and were freed in the call.
+//!
+//! Paging is timed in each region by itself while the others do the same; the figure is the median
+//! of the regions.
+//!
+//! Rows are medians over the runs, with minimum and maximum; a speed-up is the median of those
+//! within each run.
+
+use super::ours::Backend;
+use super::paging::Source;
+use super::{Inside, Lab, Report, Study, note};
+use crate::corpus::{Corpus, PAGE_SIZE};
+use crate::error::LabError;
+use crate::kernel::{self, KernelZram};
+use crate::row::{self, Row};
+use crate::size;
+use crate::table::{Column, Format};
+use clap::{ArgMatches, Args, FromArgMatches};
+use codec::Codec;
+use indicatif::ProgressBar;
+use std::time::Duration;
+use zsmalloc::deferred::QueueConfig;
+
+mod child;
+mod compare;
+mod crew;
+mod held;
+mod kernels;
+mod published;
+
+pub(super) const STUDY: Study = Study {
+    name: "teardown",
+    about: "Dropping memory that is paged out: how long it takes, and until it is back",
+    options: Options::augment_args,
+    run,
+};
+
+/// What runs in a process of its own, its memory in the kernel's swap.
+pub(super) const INSIDE: Inside =
+    Inside { name: "teardown-inside", options: child::Options::augment_args, run: child::run };
+
+/// Options of `lab teardown`.
+#[derive(Args, Debug)]
+struct Options {
+    /// MiB of each region [default: 256]
+    #[arg(long, value_name = "N[,N]", value_delimiter = ',',
+          value_parser = clap::value_parser!(u64).range(1..=65536))]
+    mib: Vec<u64>,
+    /// Regions dropped at the same moment
+    #[arg(long, value_name = "N[,N]", value_delimiter = ',', default_value = "1,2,4",
+          value_parser = clap::value_parser!(u32).range(1..=64))]
+    threads: Vec<u32>,
+    /// How ours is given up
+    #[arg(
+        long,
+        value_name = "HOW[,HOW]",
+        value_delimiter = ',',
+        default_value = "sync,range,slots,handles,entries"
+    )]
+    free: Vec<Free>,
+    /// Bytes of buffers for handles and entries, which alone bound what is pending then [default:
+    /// a device's own bounds]
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    buffer_bytes: Option<u64>,
+    /// Algorithm, with a level where wanted: zstd:7
+    #[arg(long, value_name = "NAME", default_value = "lz4")]
+    algorithm: Codec,
+    /// Chain order of our stores
+    #[arg(long, value_name = "N", default_value = "3",
+          value_parser = clap::value_parser!(u32).range(0..=4))]
+    chain_order: u32,
+    /// The store
+    #[arg(long, default_value = "zram")]
+    backend: Backend,
+}
+
+/// How ours is given up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Free {
+    /// A region, all of it in the call
+    Sync,
+    /// A region, handed over as a whole
+    Range,
+    /// A device, slot after slot, in the call
+    Slots,
+    /// The same, objects queued
+    Handles,
+    /// The same, slots queued
+    Entries,
+}
+
+impl Free {
+    fn name(self) -> &'static str {
+        match self {
+            Free::Sync => "sync",
+            Free::Range => "range",
+            Free::Slots => "slots",
+            Free::Handles => "handles",
+            Free::Entries => "entries",
+        }
+    }
+}
+
+/// How ours is made.
+#[derive(Clone, Copy)]
+struct Shape {
+    algorithm: Codec,
+    chain_order: u32,
+    free: Free,
+    buffer_bytes: Option<u64>,
+}
+
+impl Shape {
+    /// The queue of a device.
+    fn queue(self) -> QueueConfig {
+        let bounded = |bytes: u64| QueueConfig {
+            buffer_bytes: bytes as usize,
+            pending_bytes_max: u64::MAX,
+            ..QueueConfig::default()
+        };
+        self.buffer_bytes.map_or(QueueConfig::default(), bounded)
+    }
+}
+
+const SYNTHETIC_BYTES: u64 = 64 << 20;
+const DEFAULT_MIB: u64 = 256;
+const QUICK_MIB: u64 = 4;
+/// Until the growth must be gone, and until a child has ended.
+const PATIENCE: Duration = Duration::from_secs(10);
+const NS_PER_MS: f64 = 1e6;
+/// The part of the growth that must be gone in the end.
+const GONE: f64 = 0.98;
+
+/// Regions of a size, dropped together.
+#[derive(Clone, Copy)]
+struct Case {
+    mib: u64,
+    threads: u32,
+    run: u32,
+}
+
+impl Case {
+    /// Of one region.
+    fn pages(self) -> usize {
+        (self.mib << 20) as usize / PAGE_SIZE
+    }
+
+    /// Of all regions.
+    fn bytes(self) -> u64 {
+        u64::from(self.threads) * (self.mib << 20)
+    }
+
+    fn refuse_if_too_large(self) -> Result<(), LabError> {
+        let to_be_had = host::limits::memory_available().default_limit.unwrap_or(u64::MAX);
+        let (mib, threads) = (self.mib, self.threads);
+        let what = || {
+            let most = to_be_had >> 20;
+            format!("--mib {mib} --threads {threads} is more than half of what can be had, {most}")
+        };
+        (self.bytes() <= to_be_had).then_some(()).ok_or_else(|| LabError::Usage(what()))
+    }
+}
+
+fn run(matches: &ArgMatches, lab: &Lab) -> Result<Report, LabError> {
+    let options = Options::from_arg_matches(matches).map_err(crate::usage)?;
+    let cases = options.cases(lab.quick());
+    cases.iter().try_for_each(|case| case.refuse_if_too_large())?;
+    let largest = cases.iter().map(|case| case.mib << 20).max().unwrap_or(SYNTHETIC_BYTES);
+    let corpus = Corpus::open(lab.corpus_file(), SYNTHETIC_BYTES.min(largest))?;
+    let mut notes = Vec::new();
+    let mut bench = Bench {
+        source: Source::new(&corpus)?,
+        peer: lab.kernel_peer(&mut notes),
+        bar: lab.progress(lab.runs() as usize * cases.len()),
+        runs: Vec::new(),
+        options,
+        lab,
+    };
+    for run in 0..lab.runs() {
+        for &case in &cases {
+            bench.all(Case { run, ..case }, &mut notes)?;
+        }
+    }
+    bench.bar.finish_and_clear();
+    let mut runs = bench.runs;
+    for row in &mut runs {
+        row.set("corpus", corpus.name.as_str()).set("corpus_bytes", corpus.bytes().len());
+    }
+    compare::speedups(&mut runs);
+    let mut rows = row::medians(&runs, &KEY, &MEASURED);
+    compare::beside_published(&mut rows, &mut notes);
+    Ok(Report { corpus: Some(corpus), columns: &COLUMNS, rows, runs, notes })
+}
+
+impl Options {
+    /// Sizes change slowest.
+    fn cases(&self, quick: bool) -> Vec<Case> {
+        let default = [if quick { QUICK_MIB } else { DEFAULT_MIB }];
+        let sizes = if self.mib.is_empty() { &default[..] } else { &self.mib };
+        let of_size = |&mib| self.threads.iter().map(move |&threads| Case { mib, threads, run: 0 });
+        sizes.iter().flat_map(of_size).collect()
+    }
+}
+
+struct Bench<'a> {
+    options: Options,
+    source: Source,
+    peer: Option<KernelZram>,
+    lab: &'a Lab,
+    bar: ProgressBar,
+    runs: Vec<Row>,
+}
+
+impl Bench<'_> {
+    /// Everything compared, one after the other.
+    fn all(&mut self, case: Case, notes: &mut Vec<String>) -> Result<(), LabError> {
+        self.bar.set_message(format!("run {}, {} x {} MiB", case.run, case.threads, case.mib));
+        for free in self.options.free.clone() {
+            self.ours(case, free, notes)?;
+        }
+        self.kernel(case, notes)?;
+        self.bar.inc(1);
+        Ok(())
+    }
+
+    /// Ours, where the system has what folded memory needs.
+    fn ours(&mut self, case: Case, free: Free, notes: &mut Vec<String>) -> Result<(), LabError> {
+        let Options { algorithm, chain_order, buffer_bytes, backend, .. } = self.options;
+        let mut row = self.key(backend.name(), free.name(), case);
+        let queued = matches!(free, Free::Handles | Free::Entries);
+        row.set("buffer_bytes", buffer_bytes.filter(|_| queued));
+        let shape = Shape { algorithm, chain_order, free, buffer_bytes };
+        let measured = crew::measure(shape, case, &self.source, &mut row);
+        self.keep(row, measured, notes)
+    }
+
+    /// The kernel, as long as it is there and has the algorithm.
+    fn kernel(&mut self, case: Case, notes: &mut Vec<String>) -> Result<(), LabError> {
+        let Some(peer) = &self.peer else { return Ok(()) };
+        let algorithm = self.options.algorithm.algorithm().name();
+        let mut row = self.key(kernel::NAME, "sync", case);
+        let measured = kernels::measure(peer, algorithm, case, &self.source, self.lab, &mut row);
+        self.keep(row, measured, notes)
+    }
+
+    /// A row that was measured, or a note of what is missing.
+    fn keep(
+        &mut self,
+        row: Row,
+        measured: Result<(), LabError>,
+        notes: &mut Vec<String>,
+    ) -> Result<(), LabError> {
+        match measured {
+            Ok(()) => self.runs.push(row),
+            Err(error @ LabError::Missing { .. }) => note(notes, error.to_string()),
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
+
+    fn key(&self, backend: &str, free: &str, case: Case) -> Row {
+        let mut row = Row::default();
+        row.set("backend", backend)
+            .set("free", free)
+            .set("mib", case.mib)
+            .set("threads", case.threads)
+            .set("algorithm", self.options.algorithm.to_string())
+            .set("run", case.run);
+        row
+    }
+}
+
+const KEY: [&str; 8] =
+    ["backend", "free", "mib", "threads", "buffer_bytes", "algorithm", "corpus", "corpus_bytes"];
+/// How paging went in each region.
+const PAGING: [&str; 3] =
+    ["pageout_ns_per_page", "faultin_ns_per_page", "faultin_sequential_ns_per_page"];
+const MEASURED: [&str; 15] = [
+    "teardown_ms",
+    "freed_ms",
+    "release_ms",
+    "drain_ms",
+    "pageout_ns_per_page",
+    "faultin_ns_per_page",
+    "faultin_sequential_ns_per_page",
+    "growth_bytes",
+    "fallbacks",
+    compare::RATIOS[0].0,
+    compare::RATIOS[1].0,
+    compare::RATIOS[2].0,
+    compare::RATIOS[3].0,
+    compare::RATIOS[4].0,
+    "speedup_vs_slots",
+];
+
+const COLUMNS: [Column; 16] = [
+    Column::new("backend", "backend", Format::Plain),
+    Column::new("free", "free", Format::Plain),
+    Column::new("mib", "MiB", Format::Plain),
+    Column::new("threads", "threads", Format::Plain),
+    Column::new("teardown_ms", "teardown ms", Format::Fixed(3)),
+    Column::new("freed_ms", "freed ms", Format::Fixed(2)),
+    Column::new("release_ms", "release ms", Format::Fixed(2)),
+    Column::new("drain_ms", "drain ms", Format::Fixed(2)),
+    Column::new("pageout_ns_per_page", "out ns/page", Format::Fixed(0)),
+    Column::new("faultin_ns_per_page", "in ns/page", Format::Fixed(0)),
+    Column::new("faultin_sequential_ns_per_page", "in sequence", Format::Fixed(0)),
+    Column::new("growth_bytes", "stored MiB", Format::Mib),
+    Column::new("speedup_vs_kernel", "x kernel", Format::Fixed(1)),
+    Column::new("speedup_vs_slots", "x slots", Format::Fixed(2)),
+    Column::new("drain_speedup_vs_kernel", "drain x kernel", Format::Fixed(2)),
+    Column::new("published_speedup", "S3's x", Format::Fixed(2)),
+];

@@ -1,0 +1,135 @@
+//! The child: memory filled with the corpus, swapped out, and unmapped when told.
+//!
+//! ```text
+//!   fill -> out (timed) -> in, at random and in sequence (timed) -> all verified -> out
+//!     -> a row -> a line from standard input: the moment to start -> munmap -> a row
+//! ```
+//!
+//! Invariants
+//! - The first row is given only if every page was read back equal, and all of them are in the
+//!   swap then.
+//! - Between start and end there is one system call, `munmap`.
+
+use crate::clock;
+use crate::error::LabError;
+use crate::row::Row;
+use crate::study::paging::{self, Source};
+use clap::{ArgMatches, Args, FromArgMatches};
+use host::{Swappable, smaps};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use serde_json::Value;
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+/// Options of the child.
+#[derive(Args, Debug)]
+pub(super) struct Options {
+    /// Pages of its memory
+    #[arg(long)]
+    pages: usize,
+    /// A file of whole pages
+    #[arg(long)]
+    corpus: PathBuf,
+    #[arg(long)]
+    run: u32,
+}
+
+/// The child's `main`. What goes wrong is part of the answer.
+pub(super) fn run(matches: &ArgMatches) -> Result<(), LabError> {
+    let options = Options::from_arg_matches(matches).map_err(crate::usage)?;
+    converse(&options).or_else(|error| {
+        let mut answer = Row::default();
+        answer.set("error", error.to_string());
+        say(answer)
+    })
+}
+
+fn converse(options: &Options) -> Result<(), LabError> {
+    let source = Source::open(&options.corpus)?;
+    let reserved = Swappable::new(options.pages);
+    let mut memory = reserved.map_err(LabError::store("memory"))?;
+    source.fill(memory.as_mut_slice())?;
+    say(page(&memory, &source, options)?)?;
+    let Some(moment) = told()? else { return Ok(()) };
+    clock::sleep_until(moment);
+    let start = clock::now_ns();
+    drop(memory);
+    let end = clock::now_ns();
+    let mut row = Row::default();
+    row.set("start_ns", start).set("end_ns", end);
+    say(row)
+}
+
+/// Out, in and out again.
+fn page(memory: &Swappable, source: &Source, options: &Options) -> Result<Row, LabError> {
+    let out = page_out(memory)?;
+    let plan = paging::Plan::new(options.pages, options.run);
+    let random = paging::touch(memory.as_slice(), plan.random());
+    let sequential = paging::touch(memory.as_slice(), plan.sequential());
+    source.verify(memory.as_slice())?;
+    page_out(memory)?;
+    let mut row = Row::default();
+    row.set("pageout_ns_per_page", out.as_nanos() as f64 / options.pages as f64)
+        .set("faultin_ns_per_page", random)
+        .set("faultin_sequential_ns_per_page", sequential);
+    Ok(row)
+}
+
+/// The time it took until nothing was left in memory. A CPU keeps a few new pages to itself before
+/// they are on the system's lists, and finds them only when it is the one that is asked: what is
+/// left after the first time is asked for on each CPU in turn.
+fn page_out(memory: &Swappable) -> Result<Duration, LabError> {
+    const ROUNDS_MAX: usize = 10;
+    let allowed = sched_getaffinity(None).map_err(|errno| LabError::io("CPUs")(errno.into()))?;
+    let cpus: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|&cpu| allowed.is_set(cpu)).collect();
+    let (mut spent, mut left) = page_out_once(memory)?;
+    for &cpu in cpus.iter().cycle().take(ROUNDS_MAX * cpus.len()) {
+        if left == 0 {
+            break;
+        }
+        let mut only = CpuSet::new();
+        only.set(cpu);
+        run_on(&only)?;
+        let (more, still) = page_out_once(memory)?;
+        (spent, left) = (spent + more, still);
+    }
+    run_on(&allowed)?;
+    let stays = || LabError::Wrong(format!("{left} bytes cannot be swapped out"));
+    (left == 0).then_some(()).ok_or_else(stays)?;
+    all_swapped(memory).map(|()| spent)
+}
+
+/// How long it took, and the bytes that are still resident.
+fn page_out_once(memory: &Swappable) -> Result<(Duration, u64), LabError> {
+    let start = Instant::now();
+    memory.page_out().map_err(LabError::store("memory"))?;
+    let spent = start.elapsed();
+    let left = smaps::rss_of(&[memory.addresses()]).map_err(LabError::io("smaps"))?;
+    Ok((spent, left))
+}
+
+fn run_on(cpus: &CpuSet) -> Result<(), LabError> {
+    sched_setaffinity(None, cpus).map_err(|errno| LabError::io("CPUs")(errno.into()))
+}
+
+/// What is not resident must be in the swap, or it was lost.
+fn all_swapped(memory: &Swappable) -> Result<(), LabError> {
+    let addresses = memory.addresses();
+    let all = addresses.len() as u64;
+    let out = smaps::swap_of(&[addresses]).map_err(LabError::io("smaps"))?;
+    let lost = || LabError::Wrong(format!("{out} of {all} bytes are in the swap"));
+    (out == all).then_some(()).ok_or_else(lost)
+}
+
+fn say(row: Row) -> Result<(), LabError> {
+    let mut out = io::stdout().lock();
+    writeln!(out, "{}", Value::from(row)).map_err(LabError::io("standard output"))
+}
+
+/// The moment to start; nothing when there is nobody any more to tell it.
+fn told() -> Result<Option<u64>, LabError> {
+    let mut line = String::new();
+    io::stdin().read_line(&mut line).map_err(LabError::io("standard input"))?;
+    Ok(line.trim().parse().ok())
+}

@@ -1,0 +1,148 @@
+//! Our side: threads that give up what they hold at the same moment.
+//!
+//! ```text
+//!   lab                             thread 0 .. thread N-1
+//!    |                               prepare: fill, page out and in ...   <- each at its own pace
+//!    |---- barrier: all is stored -------|
+//!    |  looks at what it takes           |
+//!    |---- barrier -------- gate --------|
+//!    |                               give up                              <- all at that moment
+//!    |  looks until nothing is left, and until the system has the memory back
+//! ```
+//!
+//! All of them share one memory, as several clients of one machine do.
+
+use super::held::{Held, Left, Span};
+use super::{Case, GONE, NS_PER_MS, PAGING, PATIENCE, Shape};
+use crate::clock;
+use crate::error::LabError;
+use crate::row::{self, Row};
+use crate::stats;
+use crate::study::folding;
+use crate::study::gate::Gate;
+use crate::study::paging::Source;
+use region::{Pager, PagerConfig};
+use std::sync::{Arc, Barrier};
+use std::thread;
+use std::time::{Duration, Instant};
+use zsmalloc::{Memory, MemoryConfig};
+
+/// What the memory's worker never bothers to give back.
+const KEPT_BYTES: u64 = 1 << 20;
+
+/// One case: adds what was measured to `row`.
+pub(super) fn measure(
+    shape: Shape,
+    case: Case,
+    source: &Source,
+    row: &mut Row,
+) -> Result<(), LabError> {
+    let memory = Memory::new(MemoryConfig::for_disk(case.bytes()));
+    let memory = memory.map_err(LabError::store("memory"))?;
+    let pager = Pager::new(Arc::clone(&memory), &PagerConfig::default());
+    let pager = pager.map_err(folding::refused)?;
+    let empty = resident(&memory)?;
+    let (full, ended) = Crew {
+        shape,
+        case,
+        source,
+        pager: &pager,
+        barrier: Barrier::new(case.threads as usize + 1),
+        gate: Gate::new(case.threads),
+    }
+    .work(|| resident(&memory))?;
+    let growth = full.saturating_sub(empty);
+    let start_ns = ended.iter().map(|ended| ended.span.start_ns).min().unwrap_or(0);
+    let ms = |ns: u64| ns.saturating_sub(start_ns) as f64 / NS_PER_MS;
+    let returned = ended.iter().map(|ended| ended.span.end_ns).max().unwrap_or(0);
+    let freed = wait_until(|| {
+        let mut lefts = ended.iter().map(|ended| ended.left.is_nothing());
+        Ok(memory.pending_bytes() == 0 && lefts.try_fold(true, |all, one| Ok(all && one?))?)
+    })?;
+    ended.iter().try_for_each(|ended| ended.left.verify())?;
+    let kept = ((growth as f64 * (1.0 - GONE)) as u64).max(KEPT_BYTES);
+    wait_until(|| Ok(memory.free_bytes_held() <= kept))?;
+    let released = wait_until(|| Ok(resident(&memory)? <= kept + empty))?;
+    let fallbacks: Option<u64> = ended.iter().map(|ended| ended.left.fallbacks()).sum();
+    let paging: Vec<Row> = ended.into_iter().map(|ended| ended.paging).collect();
+    for field in PAGING {
+        let spread = stats::spread(&row::column(&paging, field));
+        row.set(field, spread.map(|spread| spread.median));
+    }
+    row.set("teardown_ms", ms(returned))
+        .set("freed_ms", ms(freed))
+        .set("release_ms", ms(released))
+        .set("drain_ms", ms(released))
+        .set("growth_bytes", growth)
+        .set("fallbacks", fallbacks);
+    Ok(())
+}
+
+/// What the threads share.
+struct Crew<'a> {
+    shape: Shape,
+    case: Case,
+    source: &'a Source,
+    pager: &'a Arc<Pager>,
+    barrier: Barrier,
+    gate: Gate,
+}
+
+/// What a thread found.
+struct Ended {
+    paging: Row,
+    left: Left,
+    span: Span,
+}
+
+impl Crew<'_> {
+    /// All of it; `look` is called when everything is stored.
+    fn work<R>(
+        &self,
+        look: impl FnOnce() -> Result<R, LabError>,
+    ) -> Result<(R, Vec<Ended>), LabError> {
+        thread::scope(|scope| {
+            let threads: Vec<_> =
+                (0..self.case.threads).map(|_| scope.spawn(|| self.one())).collect();
+            self.barrier.wait();
+            let found = look();
+            self.barrier.wait();
+            let joined = threads.into_iter().map(|thread| thread.join().map_err(|_| panicked())?);
+            let ended = joined.collect::<Result<Vec<Ended>, LabError>>();
+            Ok((found?, ended?))
+        })
+    }
+
+    /// One thread's part. It goes through barriers and gate whatever happens: others wait there.
+    fn one(&self) -> Result<Ended, LabError> {
+        let prepared = Held::prepare(self.shape, self.case, self.pager, self.source);
+        self.barrier.wait();
+        self.barrier.wait();
+        self.gate.pass();
+        let (held, paging) = prepared?;
+        let (left, span) = held.give_up()?;
+        Ok(Ended { paging, left, span })
+    }
+}
+
+/// Bytes of the memory that the system counts, frames and tables.
+fn resident(memory: &Memory) -> Result<u64, LabError> {
+    memory.resident_bytes(&[]).map_err(LabError::io("smaps"))
+}
+
+/// Looks until it is so, leaving the CPUs to those who do it; when that was.
+fn wait_until(mut done: impl FnMut() -> Result<bool, LabError>) -> Result<u64, LabError> {
+    const PAUSE: Duration = Duration::from_micros(200);
+    let start = Instant::now();
+    while !done()? {
+        if start.elapsed() > PATIENCE {
+            return Err(LabError::Wrong("what was given up is still there".into()));
+        }
+        thread::sleep(PAUSE);
+    }
+    Ok(clock::now_ns())
+}
+
+fn panicked() -> LabError {
+    LabError::Store { what: "region".into(), why: "a thread panicked".into() }
+}

@@ -1,0 +1,154 @@
+//! The kernel's side: processes whose memory is swapped to the kernel's zram, unmapped together.
+//!
+//! ```text
+//!   lab                         child 0 .. child N-1
+//!    |  set up, swap on
+//!    |-- start them ------------> fill, page out and in, page out     <- each at its own pace
+//!    |<- a row from each --------
+//!    |-- the moment to start ---> munmap                              <- all at that moment
+//!    |<- start and end ----------
+//!    |  looks at mm_stat until the growth is gone
+//! ```
+//!
+//! Invariant: at the start every page of every child is in the swap. Those of zeros are a bit there
+//! (Linux 6.12); the rest is on the device.
+
+use super::{Case, GONE, NS_PER_MS, PAGING, PATIENCE};
+use crate::cleanup::GuardedChild;
+use crate::clock;
+use crate::error::LabError;
+use crate::kernel::{self, KernelZram};
+use crate::row::{self, Row};
+use crate::stats;
+use crate::study::Lab;
+use crate::study::paging::Source;
+use std::io::{BufRead, BufReader, Write};
+use std::process::{ChildStdin, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// From the telling of the moment to the moment: all children are asleep by then.
+const NOTICE: Duration = Duration::from_millis(20);
+
+/// One case: adds what was measured to `row`.
+pub(super) fn measure(
+    peer: &KernelZram,
+    algorithm: &str,
+    case: Case,
+    source: &Source,
+    lab: &Lab,
+    row: &mut Row,
+) -> Result<(), LabError> {
+    let bytes = case.bytes() + kernel::SPARE_BYTES;
+    let set_up = peer.set_up(algorithm, bytes);
+    set_up.map_err(|error| LabError::missing(kernel::NAME, error))?;
+    peer.swap_on()?;
+    let empty = peer.mm_stat()?.mem_used_total;
+    let starts = (0..case.threads).map(|_| Child::start(case, source, lab));
+    let mut children = starts.collect::<Result<Vec<_>, _>>()?;
+    let answers = children.iter_mut().map(Child::answer);
+    let paging = answers.collect::<Result<Vec<Row>, _>>()?;
+    let full = peer.mm_stat()?;
+    let ends = unmap(&mut children)?;
+    let growth = full.mem_used_total.saturating_sub(empty);
+    let left = (growth as f64 * (1.0 - GONE)) as u64 + empty;
+    let drained = wait_until(|| Ok(peer.mm_stat()?.mem_used_total <= left))?;
+    children.into_iter().try_for_each(Child::end)?;
+    peer.swap_off()?;
+    for field in PAGING {
+        let spread = stats::spread(&row::column(&paging, field));
+        row.set(field, spread.map(|spread| spread.median));
+    }
+    // What is freed is in the page allocator at once: nothing is released later.
+    let drain_ms = drained.saturating_sub(ends.start_ns) as f64 / NS_PER_MS;
+    row.set("teardown_ms", ends.ms())
+        .set("freed_ms", ends.ms())
+        .set("release_ms", drain_ms)
+        .set("drain_ms", drain_ms)
+        .set("growth_bytes", growth);
+    Ok(())
+}
+
+/// From the first start to the last end.
+struct Ends {
+    start_ns: u64,
+    end_ns: u64,
+}
+
+impl Ends {
+    fn ms(&self) -> f64 {
+        self.end_ns.saturating_sub(self.start_ns) as f64 / NS_PER_MS
+    }
+}
+
+/// All at the same moment.
+fn unmap(children: &mut [Child]) -> Result<Ends, LabError> {
+    let moment = clock::now_ns() + NOTICE.as_nanos() as u64;
+    children.iter_mut().try_for_each(|child| child.tell(moment))?;
+    let mut all = Ends { start_ns: u64::MAX, end_ns: 0 };
+    for child in children {
+        let row = child.answer()?;
+        let ns = |field| row.get(field).as_u64().ok_or_else(|| not_understood(&row));
+        all.start_ns = all.start_ns.min(ns("start_ns")?);
+        all.end_ns = all.end_ns.max(ns("end_ns")?);
+    }
+    Ok(all)
+}
+
+/// Looks until it is so; when that was.
+fn wait_until(mut done: impl FnMut() -> Result<bool, LabError>) -> Result<u64, LabError> {
+    let start = Instant::now();
+    while !done()? {
+        if start.elapsed() > PATIENCE {
+            return Err(LabError::Wrong("what was unmapped is still stored".into()));
+        }
+        std::thread::yield_now();
+    }
+    Ok(clock::now_ns())
+}
+
+/// A process whose memory is swapped out.
+struct Child {
+    process: GuardedChild,
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
+}
+
+impl Child {
+    fn start(case: Case, source: &Source, lab: &Lab) -> Result<Child, LabError> {
+        let program = std::env::current_exe().map_err(LabError::io("this program"))?;
+        let mut command = Command::new(program);
+        command.arg(super::INSIDE.name).arg("--corpus").arg(source.path());
+        command.args(["--pages", &case.pages().to_string(), "--run", &case.run.to_string()]);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let process = lab.cleanup.spawn(&mut command)?;
+        let pipes = process.stdin().zip(process.stdout());
+        let gone = || LabError::Store { what: "child".into(), why: "it has no pipes".into() };
+        let (input, output) = pipes.ok_or_else(gone)?;
+        Ok(Child { process, input, output: BufReader::new(output) })
+    }
+
+    fn tell(&mut self, moment_ns: u64) -> Result<(), LabError> {
+        writeln!(self.input, "{moment_ns}").map_err(LabError::io("child"))
+    }
+
+    fn answer(&mut self) -> Result<Row, LabError> {
+        let mut line = String::new();
+        self.output.read_line(&mut line).map_err(LabError::io("child"))?;
+        let row = Row::parse(&line).unwrap_or_default();
+        match row.get("error").as_str() {
+            Some(why) => Err(LabError::Store { what: "child".into(), why: why.to_owned() }),
+            None if line.is_empty() => Err(not_understood(&row)),
+            None => Ok(row),
+        }
+    }
+
+    fn end(self) -> Result<(), LabError> {
+        let status = self.process.wait(PATIENCE)?;
+        let failed = || LabError::Store { what: "child".into(), why: format!("ended: {status}") };
+        status.success().then_some(()).ok_or_else(failed)
+    }
+}
+
+fn not_understood(row: &Row) -> LabError {
+    LabError::Store { what: "child".into(), why: format!("said {:?}", row) }
+}

@@ -1,0 +1,49 @@
+//! `lab breakdown`: shares of the steps of giving pages up.
+
+use crate::support::{golden, json, measured, number, rows};
+use serde_json::Value;
+
+const FIELDS: [&str; 10] = [
+    "backend",
+    "path",
+    "step",
+    "share",
+    "instructions_per_page",
+    "published_share",
+    "corpus",
+    "corpus_bytes",
+    "runs",
+    "ns_per_page",
+];
+
+#[test]
+fn shares_are_of_the_whole_path() {
+    let document = json("breakdown", &["breakdown", "--quick", "--path", "slots,drop"]);
+    for path in ["slots", "drop"] {
+        let of_path = rows(&document).iter().filter(|row| row["path"] == path);
+        let (all, steps): (Vec<&Value>, Vec<&Value>) =
+            of_path.partition(|row| row["step"] == "all");
+        let [all] = all[..] else { panic!("one row for all steps of {path}") };
+        measured(all, &["ns_per_page"]);
+        if steps.is_empty() {
+            assert!(std::env::var("CI").is_err(), "CI is to have valgrind");
+            println!("skipped: needs valgrind");
+            return;
+        }
+        for row in &steps {
+            golden(row, &FIELDS);
+            measured(row, &["ns_per_page"]);
+        }
+        let share: f64 = steps.iter().map(|row| number(row, "share")).sum();
+        assert!((share - 1.0).abs() < 1e-9, "{path} adds up to {share}");
+        for step in ["class", "release", "page allocator"] {
+            let row = steps.iter().find(|row| row["step"] == step).expect(step);
+            assert!(number(row, "share") > 0.0, "{path}: nothing in {step}");
+        }
+    }
+    let slot = |path: &str| {
+        let row = rows(&document).iter().find(|row| row["path"] == path && row["step"] == "slot");
+        number(row.expect("a step of its own"), "instructions_per_page")
+    };
+    assert!(slot("slots") > slot("drop"), "a drop does not go from slot to slot");
+}

@@ -1,0 +1,37 @@
+//! `lab faultin`: pages that are out are touched.
+
+use crate::support::{golden, json, measured, number, rows};
+use crate::teardown::has_userfault;
+
+const FIELDS: [&str; 11] = [
+    "handler",
+    "mode",
+    "order",
+    "threads",
+    "algorithm",
+    "corpus",
+    "mib",
+    "runs",
+    "faultin_ns_per_page",
+    "pages_per_s",
+    "rate_vs_copy",
+];
+
+/// Signal mode needs no privilege.
+#[test]
+fn a_region_stands_beside_a_handler_that_only_copies() {
+    let document = json("faultin", &["faultin", "--quick", "--mib", "1", "--mode", "signal"]);
+    if !has_userfault(&document) {
+        return;
+    }
+    assert_eq!(rows(&document).len(), 8, "two handlers, two orders, one thread and two");
+    for row in rows(&document) {
+        golden(row, &FIELDS);
+        measured(row, &["faultin_ns_per_page", "pages_per_s"]);
+        let region = row["handler"] == "region";
+        assert_eq!(row["rate_vs_copy"].is_number(), region, "{row}");
+        let product = number(row, "faultin_ns_per_page_min") * number(row, "pages_per_s_max");
+        let threads = number(row, "threads") * 1e9;
+        assert!((product / threads - 1.0).abs() < 1e-6, "rate and time disagree in {row}");
+    }
+}

@@ -1,0 +1,119 @@
+//! `lab teardown`: regions that are paged out and dropped together.
+
+use crate::support::{golden, json, lab, measured, number, rows};
+use serde_json::Value;
+
+/// The fields of a row; those of `MEASURED` and the ratios have `_min` and `_max` besides.
+pub(crate) const FIELDS: [&str; 25] = [
+    "backend",
+    "free",
+    "mib",
+    "threads",
+    "buffer_bytes",
+    "algorithm",
+    "corpus",
+    "corpus_bytes",
+    "runs",
+    "teardown_ms",
+    "freed_ms",
+    "release_ms",
+    "drain_ms",
+    "pageout_ns_per_page",
+    "faultin_ns_per_page",
+    "faultin_sequential_ns_per_page",
+    "growth_bytes",
+    "fallbacks",
+    "speedup_vs_kernel",
+    "drain_speedup_vs_kernel",
+    "pageout_speedup_vs_kernel",
+    "faultin_speedup_vs_kernel",
+    "faultin_sequential_speedup_vs_kernel",
+    "speedup_vs_slots",
+    "published_speedup",
+];
+/// What is measured of everybody.
+pub(crate) const MEASURED: [&str; 8] = [
+    "teardown_ms",
+    "freed_ms",
+    "release_ms",
+    "drain_ms",
+    "pageout_ns_per_page",
+    "faultin_ns_per_page",
+    "faultin_sequential_ns_per_page",
+    "growth_bytes",
+];
+
+/// Whether folded memory works here; in CI it must.
+pub(crate) fn has_userfault(document: &Value) -> bool {
+    let has = !rows(document).is_empty();
+    assert!(has || std::env::var("CI").is_err(), "CI is to have userfaultfd");
+    if !has {
+        println!("skipped: needs userfaultfd");
+    }
+    has
+}
+
+/// What is measured of a device too, which has no pages to page.
+const OF_DEVICES: [&str; 5] = ["teardown_ms", "freed_ms", "release_ms", "drain_ms", "growth_bytes"];
+
+#[test]
+fn regions_are_torn_down_in_both_ways() {
+    let arguments = ["teardown", "--quick", "--mib", "2", "--threads", "1,2", "--free"];
+    let document = json("teardown", &[&arguments[..], &["sync,range"]].concat());
+    if !has_userfault(&document) {
+        return;
+    }
+    assert_eq!(cases(&document), ["sync 1", "range 1", "sync 2", "range 2"]);
+    for row in rows(&document) {
+        golden(row, &FIELDS);
+        measured(row, &MEASURED);
+        in_order(row);
+        assert!(row["fallbacks"].is_null(), "no queue is involved: {row}");
+    }
+}
+
+/// How many values find no room is a matter of who is faster; every way ends with nothing.
+#[test]
+fn devices_are_emptied_slot_by_slot_in_three_ways() {
+    let arguments = ["teardown", "--quick", "--mib", "4", "--threads", "1", "--free"];
+    let more = ["slots,handles,entries", "--buffer-bytes", "8K"];
+    let document = json("teardown-slots", &[&arguments[..], &more].concat());
+    if !has_userfault(&document) {
+        return;
+    }
+    assert_eq!(cases(&document), ["slots 1", "handles 1", "entries 1"]);
+    for row in rows(&document) {
+        golden(row, &FIELDS);
+        measured(row, &OF_DEVICES);
+        measured(row, &["fallbacks"]);
+        in_order(row);
+        let queued = row["free"] != "slots";
+        assert!(queued || number(row, "fallbacks_max") == 0.0, "{row}");
+        assert_eq!(row["buffer_bytes"].is_number(), queued, "{row}");
+        assert_eq!(row["faultin_ns_per_page"], Value::Null);
+        assert!(number(row, "speedup_vs_slots") > 0.0, "{row}");
+    }
+}
+
+fn cases(document: &Value) -> Vec<String> {
+    let case = |row: &Value| format!("{} {}", row["free"].as_str().unwrap(), row["threads"]);
+    rows(document).iter().map(case).collect()
+}
+
+/// One moment after the other, and a store smaller than what it holds.
+fn in_order(row: &Value) {
+    assert_eq!(row["backend"], "zram");
+    let moments = ["teardown_ms", "freed_ms", "drain_ms"].map(|field| number(row, field));
+    assert!(moments.is_sorted(), "{moments:?} in {row}");
+    let held = number(row, "threads") * number(row, "mib") * f64::from(1 << 20);
+    let growth = number(row, "growth_bytes");
+    assert!(growth > 0.0 && growth < held, "{growth} bytes hold {held}");
+}
+
+#[test]
+fn more_than_the_machine_has_is_refused() {
+    let output = lab().args(["teardown", "--mib", "65536", "--threads", "64"]).output().unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(errors.contains("more than half of what can be had"), "{errors}");
+    assert_eq!(output.status.code(), Some(2));
+}
