@@ -1,64 +1,90 @@
 //! What a region counts: where its pages are, and what faults have cost.
+//!
+//! ```text
+//!   CPU 0   | resident | staged | ... | stall |      lines of its own: two threads that fault do not
+//!   CPU 1   | resident | staged | ... | stall |      wait for each other's sums
+//! ```
+//!
+//! Invariant: a count is the sum of its column, which may wrap in one line: a page can arrive on one
+//! CPU and leave on another.
 
 use crate::stats::RegionStats;
+use host::cpu;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Each is a sum of its own; places move under the lock of the group whose pages move.
+/// What is counted; see [`RegionStats`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Count {
+    Resident,
+    Staged,
+    Stored,
+    DeadCopies,
+    Faults,
+    FirstTouches,
+    StagedFaults,
+    StoredFaults,
+    PagesIn,
+    PagesOut,
+    Busy,
+    Refused,
+    Waits,
+    StallNs,
+}
+
+const COUNTS: usize = Count::StallNs as usize + 1;
+/// Lines: with more CPUs, some share.
+const SHARDS: usize = 8;
+
+/// Two cache lines, because processors fetch them in pairs.
 #[derive(Default)]
-pub(crate) struct Counters {
-    pub(crate) resident: AtomicU64,
-    pub(crate) staged: AtomicU64,
-    pub(crate) stored: AtomicU64,
-    pub(crate) dead_copies: AtomicU64,
-    pub(crate) faults: AtomicU64,
-    pub(crate) first_touches: AtomicU64,
-    pub(crate) staged_faults: AtomicU64,
-    pub(crate) stored_faults: AtomicU64,
-    pub(crate) pages_in: AtomicU64,
-    pub(crate) pages_out: AtomicU64,
-    pub(crate) busy: AtomicU64,
-    pub(crate) refused: AtomicU64,
-    pub(crate) waits: AtomicU64,
-    pub(crate) stall_ns: AtomicU64,
-}
+#[repr(align(128))]
+struct Shard([AtomicU64; COUNTS]);
 
-pub(crate) fn add(counter: &AtomicU64, pages: u64) {
-    // relaxed: a sum that nothing else is read by.
-    counter.fetch_add(pages, Ordering::Relaxed);
-}
-
-pub(crate) fn sub(counter: &AtomicU64, pages: u64) {
-    // relaxed: as above.
-    counter.fetch_sub(pages, Ordering::Relaxed);
-}
-
-pub(crate) fn read(counter: &AtomicU64) -> u64 {
-    // relaxed: as above.
-    counter.load(Ordering::Relaxed)
-}
+/// The sums of a region. Places move under the lock of the group whose pages move.
+#[derive(Default)]
+pub(crate) struct Counters([Shard; SHARDS]);
 
 impl Counters {
+    pub(crate) fn add(&self, count: Count, number: u64) {
+        let shard = &self.0[cpu::current_hint() % SHARDS];
+        // relaxed: a sum that nothing else is read by.
+        shard.0[count as usize].fetch_add(number, Ordering::Relaxed);
+    }
+
+    pub(crate) fn sub(&self, count: Count, number: u64) {
+        self.add(count, number.wrapping_neg());
+    }
+
+    /// The sum; exact when nobody works on the region.
+    pub(crate) fn read(&self, count: Count) -> u64 {
+        // relaxed: as above.
+        let part = |shard: &Shard| shard.0[count as usize].load(Ordering::Relaxed);
+        let sum = self.0.iter().map(part).fold(0, u64::wrapping_add);
+        // Read while a page moves, a line may show its leaving and not its arrival.
+        if sum > u64::MAX / 2 { 0 } else { sum }
+    }
+
     pub(crate) fn stalled(&self, time: Duration) {
-        add(&self.stall_ns, u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
+        self.add(Count::StallNs, u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
     }
 
     pub(crate) fn stats(&self) -> RegionStats {
         RegionStats {
-            resident_pages: read(&self.resident),
-            staged_pages: read(&self.staged),
-            stored_pages: read(&self.stored),
-            dead_copies: read(&self.dead_copies),
-            faults: read(&self.faults),
-            first_touches: read(&self.first_touches),
-            staged_faults: read(&self.staged_faults),
-            stored_faults: read(&self.stored_faults),
-            pages_in: read(&self.pages_in),
-            pages_out: read(&self.pages_out),
-            busy: read(&self.busy),
-            refused: read(&self.refused),
-            waits: read(&self.waits),
-            stall_ns: read(&self.stall_ns),
+            resident_pages: self.read(Count::Resident),
+            staged_pages: self.read(Count::Staged),
+            stored_pages: self.read(Count::Stored),
+            dead_copies: self.read(Count::DeadCopies),
+            faults: self.read(Count::Faults),
+            first_touches: self.read(Count::FirstTouches),
+            staged_faults: self.read(Count::StagedFaults),
+            stored_faults: self.read(Count::StoredFaults),
+            pages_in: self.read(Count::PagesIn),
+            pages_out: self.read(Count::PagesOut),
+            busy: self.read(Count::Busy),
+            refused: self.read(Count::Refused),
+            waits: self.read(Count::Waits),
+            stall_ns: self.read(Count::StallNs),
             ..RegionStats::default()
         }
     }

@@ -13,7 +13,7 @@
 //! A page that cannot be brought back ends the process with a word: there is nothing right to give
 //! to who waits for it.
 
-use crate::counters::{add, sub};
+use crate::counters::Count;
 use crate::folded::Folded;
 use crate::group::{Group, Place, bits};
 use crate::{AROUND_PAGES, GROUP_PAGES};
@@ -59,7 +59,7 @@ impl Server for Folded {
             }
             Arrived::Present => Served::Present,
         };
-        add(&self.counters.faults, 1);
+        self.counters.add(Count::Faults, 1);
         self.counters.stalled(started.elapsed());
         served
     }
@@ -168,18 +168,18 @@ impl Folded {
         let copies_before = group.dead_copies();
         group.arrive(pages);
         let dead = group.dead_copies() & !copies_before;
-        add(&self.counters.resident, count);
+        self.counters.add(Count::Resident, count);
         let from = match place {
             Place::Untouched | Place::Resident | Place::Gone => None,
-            Place::Staged => Some(&self.counters.staged),
-            Place::Stored => Some(&self.counters.stored),
+            Place::Staged => Some(Count::Staged),
+            Place::Stored => Some(Count::Stored),
         };
         if let Some(from) = from {
-            sub(from, count);
-            add(&self.counters.pages_in, count);
+            self.counters.sub(from, count);
+            self.counters.add(Count::PagesIn, count);
         }
         if dead != 0 {
-            add(&self.counters.dead_copies, u64::from(dead.count_ones()));
+            self.counters.add(Count::DeadCopies, u64::from(dead.count_ones()));
             self.mark_dirty(index);
         }
         self.list(index, group);
@@ -187,11 +187,11 @@ impl Folded {
 
     fn account_fault(&self, place: Place, why: Why) {
         let counter = match place {
-            Place::Untouched | Place::Resident | Place::Gone => &self.counters.first_touches,
-            Place::Staged => &self.counters.staged_faults,
-            Place::Stored => &self.counters.stored_faults,
+            Place::Untouched | Place::Resident | Place::Gone => Count::FirstTouches,
+            Place::Staged => Count::StagedFaults,
+            Place::Stored => Count::StoredFaults,
         };
-        add(counter, u64::from(why == Why::Fault));
+        self.counters.add(counter, u64::from(why == Why::Fault));
     }
 
     /// Lets the pager make room where a region is over its limit. Gives up after a while: a limit
@@ -208,7 +208,7 @@ impl Folded {
         if held < limit + slack {
             return;
         }
-        add(&self.counters.waits, 1);
+        self.counters.add(Count::Waits, 1);
         for _ in 0..LIMIT_WAITS {
             self.shared.room.wait(seen, LIMIT_WAIT);
             seen = self.shared.room.seen();

@@ -19,7 +19,7 @@
 
 use crate::around::Around;
 use crate::chunk::Chunks;
-use crate::counters::{Counters, add, read, sub};
+use crate::counters::{Count, Counters};
 use crate::group::Group;
 use crate::pager::Shared;
 use crate::queue::Queue;
@@ -132,7 +132,7 @@ impl Folded {
             let there = self.span.resident(self.chunks.pages_of(index));
             let new = there & !(group.staged | group.stored | group.resident | group.gone);
             group.resident |= new;
-            add(&self.counters.resident, u64::from(new.count_ones()));
+            self.counters.add(Count::Resident, u64::from(new.count_ones()));
             self.list(index, group);
         }
     }
@@ -178,7 +178,7 @@ impl Folded {
         crate::group::runs(dead).for_each(|(at, count)| self.store.discard(first + at, count));
         group.copies &= !dead;
         let swept = u64::from(dead.count_ones());
-        sub(&self.counters.dead_copies, swept);
+        self.counters.sub(Count::DeadCopies, swept);
         swept
     }
 
@@ -195,7 +195,7 @@ impl Folded {
 
     /// Pages in memory and in staging.
     pub(crate) fn held(&self) -> u64 {
-        read(&self.counters.resident) + read(&self.counters.staged)
+        self.counters.read(Count::Resident) + self.counters.read(Count::Staged)
     }
 
     /// The groups that a range of pages lies in.

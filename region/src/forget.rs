@@ -2,7 +2,7 @@
 
 use crate::GROUP_PAGES;
 use crate::RegionError;
-use crate::counters::{read, sub};
+use crate::counters::Count;
 use crate::folded::Folded;
 use crate::group::{Group, bits, runs};
 use std::ops::Range;
@@ -21,10 +21,10 @@ impl Folded {
 
     fn forget_in(&self, index: usize, group: &mut Group, pages: u64) {
         let count = |place: u64| u64::from((place & pages).count_ones());
-        sub(&self.counters.resident, count(group.resident));
-        sub(&self.counters.staged, count(group.staged));
-        sub(&self.counters.stored, count(group.stored));
-        sub(&self.counters.dead_copies, count(group.dead_copies()));
+        self.counters.sub(Count::Resident, count(group.resident));
+        self.counters.sub(Count::Staged, count(group.staged));
+        self.counters.sub(Count::Stored, count(group.stored));
+        self.counters.sub(Count::DeadCopies, count(group.dead_copies()));
         let first = index * GROUP_PAGES;
         runs(group.copies & pages).for_each(|(at, n)| self.store.discard(first + at, n));
         group.forget(pages);
@@ -69,14 +69,11 @@ impl Folded {
                 *sum += u64::from(place.count_ones());
             });
         }
-        let counters = &self.counters;
-        let counted =
-            [&counters.resident, &counters.staged, &counters.stored, &counters.dead_copies];
-        for ((name, sum), counter) in
-            ["resident", "staged", "stored", "dead copies"].iter().zip(sums).zip(counted)
-        {
-            if read(counter) != sum {
-                defects.push(format!("{name}: counted {}, found {sum}", read(counter)));
+        let counts = [Count::Resident, Count::Staged, Count::Stored, Count::DeadCopies];
+        for (count, found) in counts.into_iter().zip(sums) {
+            let counted = self.counters.read(count);
+            if counted != found {
+                defects.push(format!("{count:?}: counted {counted}, found {found}"));
             }
         }
         defects

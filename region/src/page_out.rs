@@ -10,7 +10,7 @@
 //! The group's lock is held for one move, and for one page's compression at a time: a thread that
 //! faults in the same group waits for one page, not for 64.
 
-use crate::counters::{add, sub};
+use crate::counters::Count;
 use crate::folded::Folded;
 use crate::group::{Group, bits, runs};
 use crate::{GROUP_PAGES, RegionError};
@@ -105,7 +105,7 @@ impl Folded {
                 if stop == Stop::Hole {
                     // Taken away by other means: it reads as zeros, as if untouched.
                     group.resident &= !next;
-                    sub(&self.counters.resident, 1);
+                    self.counters.sub(Count::Resident, 1);
                 } else {
                     busy += 1;
                 }
@@ -116,10 +116,10 @@ impl Folded {
             group.segment = Some(segment);
         }
         let count = u64::from(moved.count_ones());
-        sub(&self.counters.resident, count);
-        add(&self.counters.staged, count);
-        add(&self.counters.pages_out, count);
-        add(&self.counters.busy, busy);
+        self.counters.sub(Count::Resident, count);
+        self.counters.add(Count::Staged, count);
+        self.counters.add(Count::PagesOut, count);
+        self.counters.add(Count::Busy, busy);
         (count, busy)
     }
 
@@ -171,9 +171,9 @@ impl Folded {
         let dead_before = group.dead_copies();
         group.keep(bits(at, 1));
         let revived = dead_before & !group.dead_copies();
-        sub(&self.counters.dead_copies, u64::from(revived.count_ones()));
-        sub(&self.counters.staged, 1);
-        add(&self.counters.stored, 1);
+        self.counters.sub(Count::DeadCopies, u64::from(revived.count_ones()));
+        self.counters.sub(Count::Staged, 1);
+        self.counters.add(Count::Stored, 1);
         true
     }
 
@@ -183,7 +183,7 @@ impl Folded {
         for (at, count) in runs(group.staged) {
             refused += self.put_back_run(index, group, at, count);
         }
-        add(&self.counters.refused, refused);
+        self.counters.add(Count::Refused, refused);
         self.list(index, group);
         refused
     }
@@ -204,8 +204,8 @@ impl Folded {
             }
         }
         group.arrive(bits(at, done));
-        sub(&self.counters.staged, done as u64);
-        add(&self.counters.resident, done as u64);
+        self.counters.sub(Count::Staged, done as u64);
+        self.counters.add(Count::Resident, done as u64);
         done as u64
     }
 }

@@ -9,10 +9,11 @@
 //!
 //! Locks: the list of regions, held to read or change it; a region's gate while it is worked on.
 
+use crate::GROUP_PAGES;
 use crate::RegionError;
 use crate::buffers::Buffers;
+use crate::counters::Count;
 use crate::folded::Folded;
-use crate::{GROUP_PAGES, counters};
 use host::fault::{FaultThread, die};
 use host::{Event, FaultMode, PAGE_SIZE, SEGMENT_PAGES, Staging, Userfault};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -173,7 +174,7 @@ fn tick(shared: &Shared) -> bool {
     let mut busy = false;
     for folded in shared.alive() {
         let Ok(_gate) = folded.enter() else { continue };
-        if counters::read(&folded.counters.dead_copies) > 0 {
+        if folded.counters.read(Count::DeadCopies) > 0 {
             folded.sweep();
         }
         if folded.limit().is_some() {

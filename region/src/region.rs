@@ -264,16 +264,26 @@ impl Drop for Region {
                 while Arc::strong_count(&self.folded) > 1 {
                     std::thread::yield_now();
                 }
+                self.give_back_later();
             }
         }
     }
 }
 
 impl Region {
+    /// Has the frames returned to the system that the region leaves free, and no others: what is
+    /// free now is held for whoever uses it again.
+    fn give_back_later(&self) {
+        let (memory, held) =
+            (Arc::clone(self.pager.memory()), self.pager.memory().free_bytes_held());
+        self.pager.memory().defer(0, move || drop(memory.release(held)));
+    }
+
     fn hand_over(&self) {
         let pending = self.folded.store.zram().compr_data_size();
         let folded = Arc::clone(&self.folded);
         self.pager.memory().defer(pending, move || drop(folded));
+        self.give_back_later();
     }
 }
 

@@ -21,7 +21,7 @@
 
 use crate::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use crate::sync::{fence_for_loom, thread};
-use crate::{Lock, Rank};
+use crate::{Lock, Rank, cpu};
 use std::fmt;
 use std::ops::Range;
 use std::ptr;
@@ -55,13 +55,20 @@ pub enum Touched {
     Foreign,
 }
 
+/// Counts of visitors, by CPU: threads that fault on one region count themselves apart.
+const VISITORS: usize = if cfg!(any(loom, shuttle)) { 1 } else { 4 };
+
 struct Slot {
     start: AtomicUsize,
     end: AtomicUsize,
     /// A boxed `Arc`, or null.
     server: AtomicPtr<Arc<dyn Server>>,
-    visitors: AtomicUsize,
+    visitors: [Visitors; VISITORS],
 }
+
+/// Two cache lines, because processors fetch them in pairs.
+#[repr(align(128))]
+struct Visitors(AtomicUsize);
 
 impl Slot {
     #[cfg(not(loom))]
@@ -70,7 +77,7 @@ impl Slot {
             start: AtomicUsize::new(0),
             end: AtomicUsize::new(0),
             server: AtomicPtr::new(ptr::null_mut()),
-            visitors: AtomicUsize::new(0),
+            visitors: [const { Visitors(AtomicUsize::new(0)) }; VISITORS],
         }
     }
 
@@ -80,7 +87,7 @@ impl Slot {
             start: AtomicUsize::new(0),
             end: AtomicUsize::new(0),
             server: AtomicPtr::new(ptr::null_mut()),
-            visitors: AtomicUsize::new(0),
+            visitors: std::array::from_fn(|_| Visitors(AtomicUsize::new(0))),
         }
     }
 
@@ -94,9 +101,10 @@ impl Slot {
 
     /// Lets the server look at a touch of its range.
     fn visit(&self, address: usize) -> Touched {
+        let visitors = &self.visitors[cpu::current_hint() % VISITORS].0;
         // SeqCst pairs with the swap in `take_server` (R1): either this visitor is counted before
         // the look at the count, or the load below finds the pointer gone.
-        self.visitors.fetch_add(1, Ordering::SeqCst);
+        visitors.fetch_add(1, Ordering::SeqCst);
         fence_for_loom();
         // SeqCst: as above; and as an Acquire, to see the server whole.
         let server = self.server.load(Ordering::SeqCst);
@@ -111,7 +119,7 @@ impl Slot {
         };
         // Release pairs with the load in `take_server`, so that the server is dropped after its
         // last use.
-        self.visitors.fetch_sub(1, Ordering::Release);
+        visitors.fetch_sub(1, Ordering::Release);
         touched
     }
 
@@ -123,9 +131,11 @@ impl Slot {
             return None;
         }
         fence_for_loom();
-        // SeqCst: as above; and as an Acquire, pairs with the Release in `visit`.
-        while self.visitors.load(Ordering::SeqCst) != 0 {
-            thread::yield_now();
+        for visitors in &self.visitors {
+            // SeqCst: as above; and as an Acquire, pairs with the Release in `visit`.
+            while visitors.0.load(Ordering::SeqCst) != 0 {
+                thread::yield_now();
+            }
         }
         // SAFETY: made by `Box::into_raw` in `enter`, and taken out once, by the swap.
         Some(unsafe { Box::from_raw(server) })
