@@ -201,8 +201,7 @@ impl Pool {
         let (shape, pfn) = (class.shape, zspage.pfn());
         let bits = zspage.used_slots().count();
         expect_equal(format!("{here} objects"), bits, zspage.in_use())?;
-        expect_equal(format!("{here} class"), zspage.class(), class.index)?;
-        expect_equal(format!("{here} shard"), zspage.shard(), class.shard)?;
+        expect_equal(format!("{here} lock"), zspage.lock(), class.number)?;
         expect_equal(format!("{here} pool"), zspage.pool(), self.id)?;
         expect_equal(format!("{here} descriptor of its frames"), self.memory.owner(pfn), id)?;
         for slot in zspage.used_slots() {

@@ -27,7 +27,7 @@ use host::{Lock, LockGuard, LockWord, Rank};
 use crate::descriptor::{DescriptorId, body_words};
 use crate::descriptor_heap::DescriptorHeap;
 use crate::entries::Entries;
-use crate::fullness::{Descriptors, Fullness, Tenth};
+use crate::fullness::{Descriptors, Fullness, Layout, Tenth};
 use crate::geometry::{ClassIndex, Shape};
 
 /// A class of one pool, or one shard of it: the zspages that one group of CPUs allocates from.
@@ -37,9 +37,9 @@ pub(crate) struct Class {
     pub(crate) index: ClassIndex,
     pub(crate) shape: Shape,
     pub(crate) shard: usize,
-    /// Words of a descriptor's body.
-    words: usize,
-    tenth: Tenth,
+    /// Which lock this is: its number among all shards of the pool's classes.
+    pub(crate) number: usize,
+    layout: Layout,
     /// Zspages with objects and room may be here: worth a look for other shards.
     partial: AtomicBool,
     state: Apart<Lock<State>>,
@@ -77,7 +77,7 @@ impl Class {
     pub(crate) fn new(
         index: ClassIndex,
         shape: Shape,
-        shard: usize,
+        (shard, number): (usize, usize),
         word: Option<&Arc<LockWord>>,
     ) -> Class {
         let state = match word {
@@ -85,8 +85,9 @@ impl Class {
             Some(word) => Lock::sharing(Arc::clone(word), Rank::Class, State::default()),
         };
         let (words, tenth) = (body_words(shape), Tenth::of(shape.objects));
+        let layout = Layout { shape, words, tenth };
         let partial = AtomicBool::new(false);
-        Class { index, shape, shard, words, tenth, partial, state: Apart(state) }
+        Class { index, shape, shard, number, layout, partial, state: Apart(state) }
     }
 
     /// Whether another shard may find a zspage here.
@@ -107,8 +108,8 @@ impl Class {
 
     /// How the class finds its descriptors.
     #[inline]
-    pub(crate) fn descriptors<'a>(&self, heap: &'a DescriptorHeap) -> Descriptors<'a> {
-        Descriptors { heap, shape: self.shape, words: self.words, tenth: self.tenth }
+    pub(crate) fn descriptors<'a>(&'a self, heap: &'a DescriptorHeap) -> Descriptors<'a> {
+        Descriptors { heap, layout: &self.layout }
     }
 
     pub(crate) fn try_lock(&self) -> Option<LockGuard<'_, State>> {

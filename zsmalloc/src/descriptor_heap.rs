@@ -104,7 +104,7 @@ impl DescriptorHeap {
     /// What all descriptors begin with.
     #[inline]
     pub(crate) fn header(&self, id: DescriptorId) -> Header<'_> {
-        Header::new(self.headers.words(id.0, 0..HEADER_WORDS), &self.bodies)
+        Header::new(self.headers.unit(id.0), &self.bodies)
     }
 
     /// Bytes held: touched pages, and what is kept about them.
@@ -148,7 +148,7 @@ mod tests {
             let mut ids = Vec::new();
             while let Ok(id) = heap.alloc(shape, ids.len() % SHARDS_MAX) {
                 let zspage = heap.get(id, shape, body_words(shape));
-                zspage.reset(ids.len() as u32, crate::geometry::ClassIndex(1), 0, 7);
+                zspage.reset(ids.len() as u32, 0, 7);
                 ids.push(id);
             }
             assert!(ids.len() >= 512, "a zspage for every frame: {}", ids.len());

@@ -22,7 +22,7 @@
 use host::LockGuard;
 use host::sync::atomic::Ordering;
 
-use crate::class::{Class, Slot, State};
+use crate::class::{Class, State};
 use crate::descriptor::DescriptorId;
 use crate::design::Release;
 use crate::error::ForeignHandle;
@@ -37,12 +37,57 @@ use crate::word::{Place, Word};
 const BATCH: usize = if cfg!(loom) { 4 } else { 512 };
 /// Locks a pool has at most.
 const LOCKS_MAX: usize = CLASSES * SHARDS_MAX;
+/// The end of a list.
+const END: u16 = u16::MAX;
+const _: () = assert!(BATCH < END as usize, "a position in a batch is no end");
 
-/// A batch, sorted: which lock each run of entries needs.
+/// An object as its owner finds it without a lock: where it was a moment ago.
+#[derive(Clone, Copy)]
+struct Found {
+    descriptor: DescriptorId,
+    /// The lock it is under.
+    lock: u16,
+    object: u8,
+}
+
+/// A batch, as a list for each lock.
 struct Sorted {
-    entries: [u32; BATCH],
-    /// End of each run, by position of its class.
-    ends: [u16; LOCKS_MAX],
+    found: [Found; BATCH],
+    /// By position in the batch: the one before it in its list.
+    next: [u16; BATCH],
+    /// By lock: the last position in its list.
+    heads: [u16; LOCKS_MAX],
+    /// Locks whose list is, or was, not empty.
+    locks: [u16; BATCH],
+    locks_len: usize,
+    /// Moves that were counted before the first look.
+    moves: u64,
+}
+
+impl Sorted {
+    #[inline(always)]
+    fn push(&mut self, position: usize, found: Found) {
+        let head = &mut self.heads[usize::from(found.lock)];
+        if *head == END {
+            self.locks[self.locks_len] = found.lock;
+            self.locks_len += 1;
+        }
+        self.next[position] = std::mem::replace(head, position as u16);
+        self.found[position] = found;
+    }
+
+    /// Takes the list of a lock.
+    fn take(&mut self, class: &Class) -> u16 {
+        std::mem::replace(&mut self.heads[class.number], END)
+    }
+}
+
+/// What a lock hold leaves to be done.
+struct Rest {
+    /// Zspages that were emptied.
+    leaving: Leaving,
+    /// Entries whose object is no longer under the lock.
+    strays: Vec<u32>,
 }
 
 /// Entries to be freed together: when asked to, and at the latest when dropped, so that a caller's
@@ -59,6 +104,7 @@ impl Batch<'_> {
         while self.len < BATCH
             && let Some(entry) = entries.next()
         {
+            host::prefetch(self.pool.handle_cell(entry));
             self.entries[self.len] = entry;
             self.len += 1;
         }
@@ -96,11 +142,11 @@ impl Pool {
     /// Frees the object of an entry that the caller owns.
     #[inline(always)]
     fn free_entry(&self, entry: u32) {
-        let (class, mut state, slot) = self.lock_object(entry);
+        let (class, mut state, found) = self.lock_object(entry);
         let mut leaving = Leaving::NONE;
-        self.give_slot(class, slot);
+        self.give_slot(found);
         state.give_handle(entry, self);
-        self.settle_zspage(class, &mut state, (slot.descriptor, 1), &mut leaving);
+        self.settle_zspage(class, &mut state, (found.descriptor, 1), &mut leaving);
         self.unlock_and_release(state, leaving);
     }
 
@@ -133,139 +179,131 @@ impl Pool {
 
     /// Frees the objects of at most [`BATCH`] entries that the caller owns.
     fn free_entries(&self, entries: &[u32]) {
-        let sorted = self.sort_by_lock(entries);
-        let runs = || {
-            let starts = std::iter::once(0).chain(sorted.ends.iter().copied().map(usize::from));
-            let runs = starts.zip(&sorted.ends).map(|(start, &end)| start..usize::from(end));
-            self.classes().iter().zip(runs).filter(|(_, run)| !run.is_empty())
-        };
-        let (mut busy, mut strays) = ([false; BATCH], Vec::new());
-        let mut leaving = Leaving::NONE;
-        for (index, (class, run)) in runs().enumerate() {
-            match self.try_lock(class) {
-                Some(state) => {
-                    self.free_run(class, state, &sorted.entries[run], &mut leaving, &mut strays);
-                }
-                None => busy[index] = true,
+        let mut sorted = self.sort_by_lock(entries);
+        let mut rest = Rest { leaving: Leaving::NONE, strays: Vec::new() };
+        // Those first that nobody holds.
+        for index in 0..sorted.locks_len {
+            let class = &self.classes[usize::from(sorted.locks[index])];
+            if let Some(state) = self.try_lock(class) {
+                self.free_list(class, state, entries, &mut sorted, &mut rest);
             }
         }
-        for (_, (class, run)) in runs().enumerate().filter(|&(index, _)| busy[index]) {
-            let state = self.lock(class);
-            self.free_run(class, state, &sorted.entries[run], &mut leaving, &mut strays);
+        for index in 0..sorted.locks_len {
+            let class = &self.classes[usize::from(sorted.locks[index])];
+            if sorted.heads[class.number] != END {
+                self.free_list(class, self.lock(class), entries, &mut sorted, &mut rest);
+            }
         }
         // One by one, each where it is found: asked for again, it could be a stray again.
-        strays.into_iter().for_each(|entry| self.free_entry(entry));
-        self.release_any(leaving);
+        rest.strays.into_iter().for_each(|entry| self.free_entry(entry));
+        self.release_any(rest.leaving);
         self.stir();
     }
 
     /// Sorts a batch by the lock that each object's zspage is under, or was a moment ago.
     fn sort_by_lock(&self, entries: &[u32]) -> Sorted {
-        let mut sorted = Sorted { entries: [0; BATCH], ends: [0; LOCKS_MAX] };
-        let mut locks = [0_u16; BATCH];
-        // One after the other on the way to a header, all of a batch side by side.
-        for &entry in entries {
-            host::prefetch(self.handle_cell(entry));
-        }
-        for &entry in entries {
-            self.memory.prefetch_owner(self.place_of(entry).pfn());
-        }
-        for (&entry, lock) in entries.iter().zip(&mut locks) {
-            let position = self.lock_of(entry);
-            *lock = position as u16;
-            sorted.ends[position] += 1;
-        }
-        let mut start = 0;
-        for end in &mut sorted.ends[..self.classes().len()] {
-            start += std::mem::replace(end, start);
-        }
-        for (&entry, &lock) in entries.iter().zip(&locks) {
-            let next = &mut sorted.ends[usize::from(lock)];
-            sorted.entries[usize::from(*next)] = entry;
-            *next += 1;
+        let nothing = Found { descriptor: DescriptorId::NONE, lock: 0, object: 0 };
+        let mut sorted = Sorted {
+            found: [nothing; BATCH],
+            next: [END; BATCH],
+            heads: [END; LOCKS_MAX],
+            locks: [0; BATCH],
+            locks_len: 0,
+            moves: self.moves(),
+        };
+        for (position, &entry) in entries.iter().enumerate() {
+            sorted.push(position, self.find(entry));
         }
         sorted
     }
 
     /// Where the object of an entry is, or was a moment ago; the caller owns it.
     #[inline(always)]
-    fn place_of(&self, entry: u32) -> Place {
+    fn find(&self, entry: u32) -> Found {
         // Acquire pairs with the Release of whoever published the object or moved it, so that the
         // frame's descriptor is seen, and its header, as they were then or later.
         let word = Word(self.handle_cell(entry).load(Ordering::Acquire));
-        word.place().expect("a handle's cell names its object")
+        let place = word.place().expect("a handle's cell names its object");
+        let descriptor = self.memory.owner(place.pfn());
+        let lock = self.memory.descriptors.header(descriptor).lock();
+        // The frame may be another zspage's by now, of a pool with more locks.
+        let lock = lock.min(self.classes.len() - 1) as u16;
+        Found { descriptor, lock, object: place.object() }
     }
 
-    /// The position of the class, and shard, whose lock an object is under, or was a moment ago.
-    #[inline(always)]
-    fn lock_of(&self, entry: u32) -> usize {
-        let place = self.place_of(entry);
-        let header = self.memory.descriptors.header(self.memory.owner(place.pfn()));
-        // The frame may be another zspage's by now, of a pool with more shards.
-        self.position(place.class(), header.shard().min(self.shards - 1))
+    /// Moves that were counted.
+    #[inline]
+    fn moves(&self) -> u64 {
+        // Acquire pairs with the Release in `count_move`: words are seen as counted moves left them.
+        self.moves.load(Ordering::Acquire)
     }
 
-    /// Locks the class that an object is in; gives its slot.
+    /// Locks the class that an object is in; gives where.
     #[inline(always)]
-    fn lock_object(&self, entry: u32) -> (&Class, LockGuard<'_, State>, Slot) {
+    fn lock_object(&self, entry: u32) -> (&Class, LockGuard<'_, State>, Found) {
         loop {
-            let class = &self.classes[self.lock_of(entry)];
+            let moves = self.moves();
+            let found = self.find(entry);
+            let class = &self.classes[usize::from(found.lock)];
             let state = self.lock(class);
-            if let Some(slot) = self.slot_in(class, entry) {
-                return (class, state, slot);
+            if self.moves() == moves {
+                return (class, state, found);
             }
-            // It was moved meanwhile, or its zspage given to another shard.
+            if let Some(found) = self.find_in(class, entry) {
+                return (class, state, found);
+            }
             drop(state);
             host::sync::hint::spin_loop();
         }
     }
 
-    /// The slot of an object, if its zspage is in `class`, whose lock is held (I2).
-    #[inline(always)]
-    fn slot_in(&self, class: &Class, entry: u32) -> Option<Slot> {
-        // Acquire pairs with the Release in `count_move`: a word is seen as a counted move left it.
-        let moves = self.moves.load(Ordering::Acquire);
-        let slot = self.slot_of(self.place_of(entry));
-        let shard = self.memory.descriptors.header(slot.descriptor).shard();
-        // relaxed: read after the descriptor, whose Acquire shows the moves before its life.
-        let still = self.moves.load(Ordering::Relaxed) == moves;
-        (still && shard == class.shard).then_some(slot)
+    /// The object of an entry, if its zspage is in `class`, whose lock is held (I2).
+    #[cold]
+    fn find_in(&self, class: &Class, entry: u32) -> Option<Found> {
+        let moves = self.moves();
+        let found = self.find(entry);
+        (self.moves() == moves && usize::from(found.lock) == class.number).then_some(found)
     }
 
-    /// Frees the objects of some entries of one class, whose lock this gives up; but for those
+    /// Frees the objects of a batch that are under one lock, which this gives up; but for those
     /// whose zspage went to another shard.
-    fn free_run(
+    fn free_list(
         &self,
         class: &Class,
         mut state: LockGuard<'_, State>,
         entries: &[u32],
-        leaving: &mut Leaving,
-        strays: &mut Vec<u32>,
+        sorted: &mut Sorted,
+        rest: &mut Rest,
     ) {
-        let mut current = (DescriptorId::NONE, 0);
-        for &entry in entries {
-            let Some(slot) = self.slot_in(class, entry) else {
-                strays.push(entry);
+        let still = self.moves() == sorted.moves;
+        let (mut current, mut position) = ((DescriptorId::NONE, 0), sorted.take(class));
+        while position != END {
+            let at = usize::from(position);
+            let (entry, seen) = (entries[at], sorted.found[at]);
+            position = sorted.next[at];
+            let found = if still { Some(seen) } else { self.find_in(class, entry) };
+            let Some(found) = found else {
+                rest.strays.push(entry);
                 continue;
             };
-            if slot.descriptor != current.0 {
-                self.settle_zspage(class, &mut state, current, leaving);
-                current = (slot.descriptor, 0);
+            if found.descriptor != current.0 {
+                self.settle_zspage(class, &mut state, current, &mut rest.leaving);
+                current = (found.descriptor, 0);
             }
-            self.give_slot(class, slot);
+            self.give_slot(found);
             state.give_handle(entry, self);
             current.1 += 1;
         }
-        self.settle_zspage(class, &mut state, current, leaving);
+        self.settle_zspage(class, &mut state, current, &mut rest.leaving);
         if self.release == Release::Inside {
-            self.release_any(std::mem::replace(leaving, Leaving::NONE));
+            self.release_any(std::mem::replace(&mut rest.leaving, Leaving::NONE));
         }
     }
 
     /// Gives a slot back, whose class lock is held; its zspage is to be settled.
     #[inline(always)]
-    fn give_slot(&self, class: &Class, slot: Slot) {
-        self.descriptors(class).get(slot.descriptor).give(usize::from(slot.object));
+    fn give_slot(&self, found: Found) {
+        self.memory.descriptors.header(found.descriptor).give(usize::from(found.object));
     }
 
     /// Frees the object at `place`. The caller holds the lock of the cell that names it.
@@ -280,21 +318,15 @@ impl Pool {
 
     /// Frees an object that the caller keeps from moving, and an entry of the caller's (0 = none).
     pub(crate) fn free_with_entry(&self, place: Place, entry: u32) {
-        let slot = self.slot_of(place);
-        let (class, mut state) = self.lock_zspage(place.class(), slot.descriptor);
+        let descriptor = self.memory.owner(place.pfn());
+        let (class, mut state) = self.lock_zspage(descriptor);
         let mut leaving = Leaving::NONE;
-        self.give_slot(class, slot);
+        self.memory.descriptors.header(descriptor).give(usize::from(place.object()));
         if entry != 0 {
             state.give_entry(entry, self);
         }
-        self.settle_zspage(class, &mut state, (slot.descriptor, 1), &mut leaving);
+        self.settle_zspage(class, &mut state, (descriptor, 1), &mut leaving);
         self.unlock_and_release(state, leaving);
-    }
-
-    #[inline(always)]
-    pub(crate) fn slot_of(&self, place: Place) -> Slot {
-        let descriptor = self.memory.owner(place.pfn());
-        Slot { descriptor, pfn: place.pfn(), object: place.object() }
     }
 
     /// Takes note of a zspage after so many slots of it were given back.
@@ -306,10 +338,10 @@ impl Pool {
         (descriptor, given): (DescriptorId, usize),
         leaving: &mut Leaving,
     ) {
-        let of = self.descriptors(class);
         if descriptor == DescriptorId::NONE {
             return;
         }
+        let of = self.descriptors(class);
         if state.settle(&of, descriptor, given) {
             leaving.push(self, descriptor);
         } else {

@@ -183,6 +183,12 @@ impl Fullness {
 #[derive(Clone, Copy)]
 pub(crate) struct Descriptors<'a> {
     pub(crate) heap: &'a DescriptorHeap,
+    pub(crate) layout: &'a Layout,
+}
+
+/// What the zspages of a class have in common.
+#[derive(Debug)]
+pub(crate) struct Layout {
     pub(crate) shape: Shape,
     /// Words of each descriptor's body.
     pub(crate) words: usize,
@@ -192,7 +198,7 @@ pub(crate) struct Descriptors<'a> {
 impl<'a> Descriptors<'a> {
     #[inline]
     pub(crate) fn get(&self, id: DescriptorId) -> Descriptor<'a> {
-        self.heap.get(id, self.shape, self.words)
+        self.heap.get(id, self.layout.shape, self.layout.words)
     }
 
     #[inline]
@@ -203,7 +209,7 @@ impl<'a> Descriptors<'a> {
     /// The fullness group of `in_use` objects.
     #[inline]
     pub(crate) fn group_of(&self, in_use: usize) -> usize {
-        group_of(in_use, usize::from(self.shape.objects), self.tenth)
+        group_of(in_use, usize::from(self.layout.shape.objects), self.layout.tenth)
     }
 }
 
@@ -278,7 +284,7 @@ mod tests {
             for (what, which, by) in steps {
                 if what == 0 || twin.is_empty() {
                     let id = of.heap.alloc(class.shape, 0).expect("room");
-                    of.get(id).reset(0, class.index, 0, 1);
+                    of.get(id).reset(0, class.number, 1);
                     (0..by).for_each(|_| assert!(of.get(id).take_lowest(0).is_some()));
                     fullness.reserve().expect("memory");
                     fullness.enter(&of, id);

@@ -137,13 +137,12 @@ impl Pool {
         let geometry = Geometry::new(config.rule, config.chain);
         let locks = Locks::new(config.design);
         let shards = shards_of(&config)?;
-        let class = |index, shard| Class::new(index, geometry.shape(index), shard, locks.shared());
         let sharded = |index| (0..shards).map(move |shard| (index, shard));
-        let classes: Vec<Class> = geometry
-            .classes()
-            .flat_map(sharded)
-            .map(|(index, shard)| class(index, shard))
-            .collect();
+        let class = |(number, (index, shard))| {
+            Class::new(index, geometry.shape(index), (shard, number), locks.shared())
+        };
+        let classes: Vec<Class> =
+            geometry.classes().flat_map(sharded).enumerate().map(class).collect();
         let mut positions = Box::new([0; CLASSES]);
         for (position, index) in geometry.classes().enumerate() {
             positions[index.get()] = position as u8;
@@ -276,24 +275,20 @@ impl Pool {
 
     /// Locks the shard that a zspage belongs to. The caller keeps an object of it from moving.
     #[inline]
-    pub(crate) fn lock_zspage(
-        &self,
-        index: ClassIndex,
-        id: DescriptorId,
-    ) -> (&Class, LockGuard<'_, State>) {
+    pub(crate) fn lock_zspage(&self, id: DescriptorId) -> (&Class, LockGuard<'_, State>) {
         let header = self.memory.descriptors.header(id);
         loop {
-            let class = &self.classes[self.position(index, header.shard())];
+            let class = &self.classes[header.lock()];
             let state = self.lock(class);
             // Compaction may have given it to another shard before the lock was there.
-            if header.shard() == class.shard {
+            if header.lock() == class.number {
                 return (class, state);
             }
         }
     }
 
     #[inline]
-    pub(crate) fn descriptors(&self, class: &Class) -> Descriptors<'_> {
+    pub(crate) fn descriptors<'p>(&'p self, class: &'p Class) -> Descriptors<'p> {
         class.descriptors(&self.memory.descriptors)
     }
 
@@ -315,7 +310,7 @@ impl Pool {
             resident -= self.memory.purge_runs(std::slice::from_mut(&mut run));
         }
         let pfn = zspage::adopt(run);
-        self.descriptors(class).get(descriptor).reset(pfn, class.index, class.shard, self.id);
+        self.descriptors(class).get(descriptor).reset(pfn, class.number, self.id);
         self.memory.set_owner(pfn, descriptor);
         // relaxed: totals; the frames counted are this thread's.
         self.counters.resident.fetch_add(u64::from(resident), Ordering::Relaxed);

@@ -112,7 +112,7 @@ impl Pool {
     /// The run of a zspage that departed; its descriptor is to be freed.
     fn dissolve(&self, descriptor: DescriptorId) -> Run {
         let header = self.memory.descriptors.header(descriptor);
-        let (pfn, class) = (header.pfn(), self.class(header.class()));
+        let (pfn, class) = (header.pfn(), &self.classes()[header.lock()]);
         header.set_pool(0);
         self.memory.set_owner(pfn, DescriptorId::NONE);
         zspage::surrender(&self.memory.arena, pfn, u32::from(class.shape.frames))
