@@ -24,7 +24,7 @@ use std::sync::Arc;
 use host::sync::atomic::{AtomicBool, Ordering};
 use host::{Lock, LockGuard, LockWord, Rank};
 
-use crate::descriptor::{DescriptorId, body_words};
+use crate::descriptor::DescriptorId;
 use crate::descriptor_heap::DescriptorHeap;
 use crate::entries::Entries;
 use crate::fullness::{Descriptors, Fullness, Layout, Tenth};
@@ -84,8 +84,7 @@ impl Class {
             None => Lock::new(Rank::Class, State::default()),
             Some(word) => Lock::sharing(Arc::clone(word), Rank::Class, State::default()),
         };
-        let (words, tenth) = (body_words(shape), Tenth::of(shape.objects));
-        let layout = Layout { shape, words, tenth };
+        let layout = Layout { shape, tenth: Tenth::of(shape.objects) };
         let partial = AtomicBool::new(false);
         Class { index, shape, shard, number, layout, partial, state: Apart(state) }
     }

@@ -105,12 +105,12 @@ impl<'a> Header<'a> {
 
     pub(crate) fn pfn(self) -> u32 {
         // relaxed: the class lock orders every access.
-        self.fixed(PFN).load(Ordering::Relaxed)
+        self.in_body(PFN).load(Ordering::Relaxed)
     }
 
     pub(crate) fn set_pfn(self, pfn: u32) {
         // relaxed: the class lock orders every access.
-        self.fixed(PFN).store(pfn, Ordering::Relaxed);
+        self.in_body(PFN).store(pfn, Ordering::Relaxed);
     }
 
     /// Which lock the zspage is under: the number of its class's shard among all of the pool's. It
@@ -155,7 +155,7 @@ impl<'a> Header<'a> {
     fn bits(self, index: usize) -> &'a AtomicU32 {
         match index {
             0 => &self.words[BITS],
-            more => self.fixed(FIXED_WORDS + more - 1),
+            more => self.in_body(FIXED_WORDS + more - 1),
         }
     }
 
@@ -183,16 +183,16 @@ impl<'a> Header<'a> {
     /// of the class that the header names knows that both hold still, if objects are in use.
     pub(crate) fn pool(self) -> u32 {
         // Pairs with the Release in `set_pool`.
-        self.fixed(POOL).load(Ordering::Acquire)
+        self.in_body(POOL).load(Ordering::Acquire)
     }
 
     pub(crate) fn set_pool(self, pool: u32) {
         // Pairs with the Acquire in `pool`: who sees the pool sees the header of its zspage.
-        self.fixed(POOL).store(pool, Ordering::Release);
+        self.in_body(POOL).store(pool, Ordering::Release);
     }
 
     #[inline]
-    fn fixed(self, word: usize) -> &'a AtomicU32 {
+    fn in_body(self, word: usize) -> &'a AtomicU32 {
         self.bodies.word(self.body(), word)
     }
 
@@ -213,8 +213,6 @@ impl<'a> Header<'a> {
 #[derive(Clone, Copy)]
 pub(crate) struct Descriptor<'a> {
     header: Header<'a>,
-    /// The bits of slots 32 and up, then the back references.
-    slots: &'a [AtomicU32],
     objects: usize,
 }
 
@@ -228,11 +226,10 @@ impl<'a> std::ops::Deref for Descriptor<'a> {
 }
 
 impl<'a> Descriptor<'a> {
-    /// A header, and the rest of its body.
+    /// A header, of a zspage of this shape.
     #[inline]
-    pub(crate) fn new(header: Header<'a>, slots: &'a [AtomicU32], shape: Shape) -> Descriptor<'a> {
-        debug_assert_eq!(FIXED_WORDS + slots.len(), body_words(shape));
-        Descriptor { header, slots, objects: shape.objects as usize }
+    pub(crate) fn new(header: Header<'a>, shape: Shape) -> Descriptor<'a> {
+        Descriptor { header, objects: usize::from(shape.objects) }
     }
 
     /// Describes a zspage without objects.
@@ -247,22 +244,26 @@ impl<'a> Descriptor<'a> {
 
     /// Takes the lowest free slot for an entry, or for one not known yet (0); `None` when the
     /// zspage is full.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn take_lowest(&self, owner: u32) -> Option<usize> {
-        for index in 0..=more_bits(self.objects) {
-            // relaxed: the class lock orders every access.
-            let bits = self.bits(index).load(Ordering::Relaxed);
-            let slot = index * WORD_SLOTS + bits.trailing_ones() as usize;
-            if bits != u32::MAX && slot < self.objects {
-                // relaxed: as above.
-                self.bits(index).store(bits | (bits + 1), Ordering::Relaxed);
-                self.set_state(self.get(STATE) + 1);
-                // relaxed: the class lock orders it; the slot's publisher stores after that.
-                self.back_reference(slot).store(owner, Ordering::Relaxed);
-                return Some(slot);
-            }
+        let mut index = 0;
+        // relaxed: the class lock orders every access.
+        let mut bits = self.get(BITS);
+        while bits == u32::MAX && index < more_bits(self.objects) {
+            index += 1;
+            // relaxed: as above.
+            bits = self.bits(index).load(Ordering::Relaxed);
         }
-        None
+        let slot = index * WORD_SLOTS + bits.trailing_ones() as usize;
+        if slot >= self.objects {
+            return None;
+        }
+        // relaxed: as above.
+        self.bits(index).store(bits | (bits + 1), Ordering::Relaxed);
+        self.set_state(self.get(STATE) + 1);
+        // relaxed: the class lock orders it; the slot's publisher stores after that.
+        self.back_reference(slot).store(owner, Ordering::Relaxed);
+        Some(slot)
     }
 
     pub(crate) fn is_in_use(&self, slot: usize) -> bool {
@@ -291,6 +292,7 @@ impl<'a> Descriptor<'a> {
 
     #[inline]
     fn back_reference(&self, slot: usize) -> &'a AtomicU32 {
-        &self.slots[more_bits(self.objects) + slot]
+        debug_assert!(slot < self.objects, "slot {slot} of {}", self.objects);
+        self.in_body(FIXED_WORDS + more_bits(self.objects) + slot)
     }
 }

@@ -18,8 +18,8 @@ use std::sync::Arc;
 
 use host::{FailureInjector, HostError, Lock, Rank};
 
+use crate::descriptor::body_words;
 use crate::descriptor::{BODY_WORDS_MAX, Descriptor, DescriptorId, HEADER_WORDS, Header};
-use crate::descriptor::{FIXED_WORDS, body_words};
 use crate::error::AllocError;
 use crate::geometry::{CLASSES, Shape};
 use crate::pool::SHARDS_MAX;
@@ -94,11 +94,10 @@ impl DescriptorHeap {
         self.state.lock()
     }
 
-    /// The descriptor `id` of a zspage of this shape, which makes its body `words` long.
+    /// The descriptor `id` of a zspage of this shape.
     #[inline]
-    pub(crate) fn get(&self, id: DescriptorId, shape: Shape, words: usize) -> Descriptor<'_> {
-        let header = self.header(id);
-        Descriptor::new(header, self.bodies.words(header.body(), FIXED_WORDS..words), shape)
+    pub(crate) fn get(&self, id: DescriptorId, shape: Shape) -> Descriptor<'_> {
+        Descriptor::new(self.header(id), shape)
     }
 
     /// What all descriptors begin with.
@@ -147,7 +146,7 @@ mod tests {
         for _ in 0..3 {
             let mut ids = Vec::new();
             while let Ok(id) = heap.alloc(shape, ids.len() % SHARDS_MAX) {
-                let zspage = heap.get(id, shape, body_words(shape));
+                let zspage = heap.get(id, shape);
                 zspage.reset(ids.len() as u32, 0, 7);
                 ids.push(id);
             }

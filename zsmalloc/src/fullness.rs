@@ -127,10 +127,9 @@ impl Fullness {
     /// Forgets a zspage.
     pub(crate) fn leave(&mut self, of: &Descriptors<'_>, id: DescriptorId) {
         self.regroup(of, id, of.header(id).in_use(), 0);
-        let last = self.zspages.len() - 1;
-        self.exchange(of, id, last as u32);
-        self.zspages.pop();
         self.ends[EMPTY] -= 1;
+        self.fill(of, of.header(id).position(), self.ends[EMPTY]);
+        self.zspages.pop();
     }
 
     /// A zspage had `before` objects and has `after`.
@@ -143,16 +142,23 @@ impl Fullness {
         after: usize,
     ) {
         let (mut from, to) = (of.group_of(before), of.group_of(after));
+        if from == to {
+            return;
+        }
+        // The place that is left, on the way to the zspage's own.
+        let mut hole = of.header(id).position();
         while from < to {
-            self.exchange(of, id, self.start(from));
+            hole = self.fill(of, hole, self.start(from));
             from += 1;
             self.ends[from] += 1;
         }
         while from > to {
             self.ends[from] -= 1;
-            self.exchange(of, id, self.ends[from]);
+            hole = self.fill(of, hole, self.ends[from]);
             from -= 1;
         }
+        self.zspages[hole as usize] = id;
+        of.header(id).set_position(hole);
     }
 
     /// The group that a position is in.
@@ -165,17 +171,15 @@ impl Fullness {
         if group == FULL { 0 } else { self.ends[group + 1] }
     }
 
-    /// Puts a zspage at a position, and what is there where the zspage was.
+    /// Puts what is at a position where nothing is; gives the position.
     #[inline]
-    fn exchange(&mut self, of: &Descriptors<'_>, id: DescriptorId, to: u32) {
-        let header = of.header(id);
-        let from = header.position();
-        if from != to {
-            let other = std::mem::replace(&mut self.zspages[to as usize], id);
-            self.zspages[from as usize] = other;
-            header.set_position(to);
-            of.header(other).set_position(from);
+    fn fill(&mut self, of: &Descriptors<'_>, hole: u32, from: u32) -> u32 {
+        if hole != from {
+            let moved = self.zspages[from as usize];
+            self.zspages[hole as usize] = moved;
+            of.header(moved).set_position(hole);
         }
+        from
     }
 }
 
@@ -190,15 +194,13 @@ pub(crate) struct Descriptors<'a> {
 #[derive(Debug)]
 pub(crate) struct Layout {
     pub(crate) shape: Shape,
-    /// Words of each descriptor's body.
-    pub(crate) words: usize,
     pub(crate) tenth: Tenth,
 }
 
 impl<'a> Descriptors<'a> {
     #[inline]
     pub(crate) fn get(&self, id: DescriptorId) -> Descriptor<'a> {
-        self.heap.get(id, self.layout.shape, self.layout.words)
+        self.heap.get(id, self.layout.shape)
     }
 
     #[inline]

@@ -29,7 +29,7 @@ use crate::design::{LockDesign, Locks, Release, shards_of};
 use crate::entries::Stock;
 use crate::error::{AllocError, MemoryError};
 use crate::fullness::Descriptors;
-use crate::geometry::{CLASSES, ChainSize, ClassIndex, Geometry, Rule};
+use crate::geometry::{CLASSES, ChainSize, ClassIndex, Geometry, Rule, Shape};
 use crate::leaf::LeafUse;
 use crate::memory::Memory;
 use crate::object::Object;
@@ -215,24 +215,29 @@ impl Pool {
         handle: Option<LeafUse>,
         fill: impl FnOnce(&mut [u8]),
     ) -> Result<Object<'_>, AllocError> {
-        let object = self.reserve(len, handle)?;
-        let shape = self.class(object.place.class()).shape;
+        let (object, shape) = self.reserve(len, handle)?;
         zspage::fill(&self.memory.arena, shape, object.place, fill);
         Ok(object)
     }
 
-    /// A slot for `len` bytes, its frames counted, with an entry where one is wanted.
-    fn reserve(&self, len: usize, handle: Option<LeafUse>) -> Result<Object<'_>, AllocError> {
+    /// A slot for `len` bytes, its frames counted, with an entry where one is wanted; and the
+    /// shape of its zspage.
+    fn reserve(
+        &self,
+        len: usize,
+        handle: Option<LeafUse>,
+    ) -> Result<(Object<'_>, Shape), AllocError> {
         let index = self.geometry.class_of(len).ok_or(AllocError::BadLength { len })?;
         let class = &self.classes[self.position(index, self.home(len))];
         let (slot, entry) = self.take(class, handle)?;
         let slack = class.shape.size - len as u16;
         let place = Place::new(slot.pfn, index, slot.object, slack);
         let object = Object { pool: self, place, entry };
-        match self.charge(class, place, len) {
-            Ok(()) => Ok(object),
-            Err(error) => self.charge_next_door(class, object, len).ok_or(error),
-        }
+        let object = match self.charge(class, place, len) {
+            Ok(()) => object,
+            Err(error) => self.charge_next_door(class, object, len).ok_or(error)?,
+        };
+        Ok((object, class.shape))
     }
 
     /// The first shard of a class.
@@ -321,35 +326,41 @@ impl Pool {
     /// A slot of a class, and an entry where one is wanted (0 otherwise).
     #[inline]
     fn take(&self, class: &Class, handle: Option<LeafUse>) -> Result<(Slot, u32), AllocError> {
-        let of = self.descriptors(class);
         let mut state = match self.try_lock(class) {
             Some(state) => state,
             None => self.lock_met(class),
         };
-        let entry = match handle {
-            Some(purpose) => match state.take_entry(purpose, self) {
-                Ok(entry) => entry,
-                Err(error) => {
-                    drop(state);
-                    state = self.fetch_entries(class, purpose).ok_or(error)?;
-                    state.take_entry(purpose, self)?
-                }
-            },
-            None => 0,
-        };
-        if let Some(slot) = state.take_slot(&of, entry) {
-            return Ok((slot, entry));
+        let mut entry = 0;
+        if let Some(kind) = handle {
+            entry = state.take_entry(kind, self);
+            if entry == 0 {
+                (state, entry) = self.fetch_entry(class, state, kind)?;
+            }
         }
+        match state.take_slot(&self.descriptors(class), entry) {
+            Some(slot) => Ok((slot, entry)),
+            None => Ok((self.take_of_others(class, state, entry)?, entry)),
+        }
+    }
+
+    /// A slot of a zspage that another shard has, or that is new, for a class that has no room.
+    #[cold]
+    fn take_of_others(
+        &self,
+        class: &Class,
+        mut state: LockGuard<'_, State>,
+        entry: u32,
+    ) -> Result<Slot, AllocError> {
         class.hint_partial(false);
         if self.take_over(class, &mut state)
-            && let Some(slot) = state.take_slot(&of, entry)
+            && let Some(slot) = state.take_slot(&self.descriptors(class), entry)
         {
-            return Ok((slot, entry));
+            return Ok(slot);
         }
         // Before the lock is given up: the entry is now in no chain, and behind no object.
         self.departs();
         drop(state);
-        Ok((self.take_of_new(class, entry)?, entry))
+        self.take_of_new(class, entry)
     }
 
     /// Locks a class that another thread has locked: from now on each has a shard of its own.
@@ -364,7 +375,6 @@ impl Pool {
     }
 
     /// A slot of a new zspage; where there is none, the entry goes back.
-    #[cold]
     fn take_of_new(&self, class: &Class, entry: u32) -> Result<Slot, AllocError> {
         let of = self.descriptors(class);
         let descriptor = match self.build_zspage(class, false) {
@@ -419,12 +429,19 @@ impl Pool {
     #[inline]
     pub(crate) fn charge(&self, class: &Class, place: Place, len: usize) -> Result<(), AllocError> {
         let arena = &self.memory.arena;
+        // An object reaches into two frames at most.
         let (first, last) = zspage::frames_of(class.shape, place, len);
-        let untouched = (first..last + 1).map(|pfn| u64::from(!arena.is_resident(pfn))).sum();
-        if untouched == 0 {
+        if arena.is_resident(first) && (first == last || arena.is_resident(last)) {
             return Ok(());
         }
-        if self.is_over_limit(untouched) {
+        self.charge_untouched(class, place, len)
+    }
+
+    #[cold]
+    fn charge_untouched(&self, class: &Class, place: Place, len: usize) -> Result<(), AllocError> {
+        let (first, last) = zspage::frames_of(class.shape, place, len);
+        let untouched = |pfn: &u32| !self.memory.arena.is_resident(*pfn);
+        if self.is_over_limit((first..=last).filter(untouched).count() as u64) {
             return Err(AllocError::OverLimit { limit: self.limit() });
         }
         self.touch(class, place, len);

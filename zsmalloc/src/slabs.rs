@@ -205,13 +205,6 @@ impl Slabs<1> {
     pub(crate) fn word(&self, number: u32, word: usize) -> &AtomicU32 {
         &self.items[number as usize + word][0]
     }
-
-    /// Words `words` of the item `number`.
-    #[inline]
-    pub(crate) fn words(&self, number: u32, words: std::ops::Range<usize>) -> &[AtomicU32] {
-        let first = number as usize;
-        self.items.slice(first + words.start..first + words.end).as_flattened()
-    }
 }
 
 impl State {
