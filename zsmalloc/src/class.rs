@@ -24,7 +24,7 @@ use std::sync::Arc;
 use host::sync::atomic::{AtomicBool, Ordering};
 use host::{Lock, LockGuard, LockWord, Rank};
 
-use crate::descriptor::DescriptorId;
+use crate::descriptor::{Descriptor, DescriptorId};
 use crate::descriptor_heap::DescriptorHeap;
 use crate::entries::Entries;
 use crate::fullness::{Descriptors, Fullness, Layout, Tenth};
@@ -125,8 +125,10 @@ impl State {
     /// Takes a slot of a zspage that has room, for `owner` (0 = not known yet).
     #[inline(always)]
     pub(crate) fn take_slot(&mut self, of: &Descriptors<'_>, owner: u32) -> Option<Slot> {
-        let fullest = self.fullness.fullest_with_room()?;
-        Some(self.take_slot_in(of, fullest, owner))
+        let descriptor = self.fullness.fullest_with_room()?;
+        let zspage = of.get(descriptor);
+        self.fullness.fill_fullest(of, zspage.in_use());
+        Some(self.take_lowest(zspage, descriptor, owner))
     }
 
     /// Takes the lowest free slot of a zspage that has one.
@@ -138,9 +140,19 @@ impl State {
         owner: u32,
     ) -> Slot {
         let zspage = of.get(descriptor);
-        let object = zspage.take_lowest(owner).expect("a zspage with room has a free slot");
         let in_use = zspage.in_use();
-        self.fullness.regroup(of, descriptor, in_use - 1, in_use);
+        self.fullness.regroup(of, descriptor, in_use, in_use + 1);
+        self.take_lowest(zspage, descriptor, owner)
+    }
+
+    #[inline(always)]
+    fn take_lowest(
+        &mut self,
+        zspage: Descriptor<'_>,
+        descriptor: DescriptorId,
+        owner: u32,
+    ) -> Slot {
+        let object = zspage.take_lowest(owner).expect("a zspage with room has a free slot");
         self.objects += 1;
         self.operations += 1;
         Slot { descriptor, pfn: zspage.pfn(), object: object as u8 }

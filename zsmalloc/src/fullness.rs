@@ -161,6 +161,14 @@ impl Fullness {
         of.header(id).set_position(hole);
     }
 
+    /// The zspage that [`Fullness::fullest_with_room`] gave had `before` objects and has one more.
+    /// It is the first with room and stays where it is: the borders move over it.
+    #[inline(always)]
+    pub(crate) fn fill_fullest(&mut self, of: &Descriptors<'_>, before: usize) {
+        let (from, to) = (of.group_of(before), of.group_of(before + 1));
+        self.ends[from + 1..=to].iter_mut().for_each(|end| *end += 1);
+    }
+
     /// The group that a position is in.
     pub(crate) fn group_at(&self, position: usize) -> usize {
         (EMPTY..GROUPS).rev().find(|&group| position < self.ends[group] as usize).unwrap_or(GROUPS)
