@@ -51,14 +51,14 @@ struct EntryCount {
     free: Vec<u32>,
     raw_free: Vec<u32>,
     /// Handles, as the classes count them.
-    handles_kept: i64,
+    handles_kept: u32,
 }
 
 impl EntryCount {
     /// Every entry is behind an object or in one chain. Given are all there are: for handles, for
     /// raw ones.
     fn check(mut self, [all, all_raw]: [u64; 2]) -> Result<(), PoolDefect> {
-        expect_equal("handles", self.handles as i64, self.handles_kept)?;
+        expect_equal("handles", self.handles as u32, self.handles_kept)?;
         expect_equal("entries of handles", self.handles + self.free.len() as u64, all)?;
         expect_equal("entries of raw handles", self.raw + self.raw_free.len() as u64, all_raw)?;
         for chained in [&mut self.free, &mut self.raw_free] {
@@ -141,7 +141,7 @@ impl Pool {
         entries: &mut EntryCount,
     ) -> Result<(), PoolDefect> {
         let (of, state) = (self.descriptors(class), class.lock());
-        entries.handles_kept += state.handles;
+        entries.handles_kept = entries.handles_kept.wrapping_add(state.handles);
         let leaves = &self.memory.leaves;
         state.entries.check(leaves, &mut entries.free)?;
         state.raw_entries.check(leaves, &mut entries.raw_free)?;
@@ -173,7 +173,7 @@ impl Pool {
         counts: [u32; GROUPS],
     ) -> Result<(), PoolDefect> {
         let name = class.index.get();
-        expect_equal(format!("class {name} objects"), objects, state.objects)?;
+        expect_equal(format!("class {name} objects"), objects, u64::from(state.objects))?;
         let kept = std::array::from_fn(|group| state.fullness.count(group));
         expect_equal(format!("class {name} zspages by fullness"), counts, kept)?;
         expect_equal(format!("class {name} empty zspages"), counts[0], 0)

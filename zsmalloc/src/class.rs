@@ -48,16 +48,21 @@ pub(crate) struct Class {
 /// Apart from what every operation reads.
 #[repr(align(64))]
 struct Apart<T>(T);
+const _: () = assert!(
+    cfg!(any(loom, shuttle)) || size_of::<Apart<Lock<State>>>() == 128,
+    "a lock and what it protects are two cache lines"
+);
 
 /// What the class lock protects.
 #[derive(Debug, Default)]
 pub(crate) struct State {
-    /// Slots in use.
-    pub(crate) objects: u64,
+    /// Slots in use: each is behind one of fewer than 2^32 cells, but for what threads just store.
+    pub(crate) objects: u32,
     /// Allocations and frees so far: tells a check what moved while it looked elsewhere.
     pub(crate) operations: u64,
-    /// Handles made here less those freed here; only the sum over the shards means something.
-    pub(crate) handles: i64,
+    /// Handles made here less those freed here, modulo 2^32; only the sum over the shards means
+    /// something.
+    pub(crate) handles: u32,
     /// Free entries for handles, and for raw ones.
     pub(crate) entries: Entries,
     pub(crate) fullness: Fullness,
@@ -177,7 +182,7 @@ impl State {
     ) -> bool {
         let in_use = of.header(descriptor).in_use();
         self.fullness.regroup(of, descriptor, in_use + given, in_use);
-        self.objects -= given as u64;
+        self.objects -= given as u32;
         self.operations += given as u64;
         let empty = in_use == 0;
         if empty {
@@ -189,14 +194,14 @@ impl State {
     /// Takes a zspage out of the class, with its objects.
     pub(crate) fn remove(&mut self, of: &Descriptors<'_>, descriptor: DescriptorId) {
         self.fullness.leave(of, descriptor);
-        self.objects -= of.header(descriptor).in_use() as u64;
+        self.objects -= of.header(descriptor).in_use() as u32;
         self.operations += 1;
     }
 
     /// Enters a zspage, with its objects; room for it was reserved.
     pub(crate) fn insert(&mut self, of: &Descriptors<'_>, descriptor: DescriptorId) {
         self.fullness.enter(of, descriptor);
-        self.objects += of.header(descriptor).in_use() as u64;
+        self.objects += of.header(descriptor).in_use() as u32;
         self.operations += 1;
     }
 }

@@ -111,7 +111,8 @@ impl ClassState {
     #[inline]
     pub(crate) fn take_entry(&mut self, kind: LeafUse, pool: &Pool) -> u32 {
         let entry = self.entries_of(kind).take(&pool.memory.leaves);
-        self.handles += i64::from(entry != 0 && kind == LeafUse::Handles);
+        let handles = u32::from(entry != 0 && kind == LeafUse::Handles);
+        self.handles = self.handles.wrapping_add(handles);
         entry
     }
 
@@ -147,7 +148,7 @@ impl ClassState {
     #[inline(always)]
     pub(crate) fn give_handle(&mut self, entry: u32, cell: &AtomicU64, pool: &Pool) {
         self.entries.give(entry, cell, &pool.handles);
-        self.handles -= 1;
+        self.handles = self.handles.wrapping_sub(1);
     }
 }
 
