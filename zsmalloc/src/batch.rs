@@ -169,6 +169,9 @@ impl Pool {
         // Those first that nobody holds.
         for index in 0..sorted.locks_len {
             let class = &self.classes[usize::from(sorted.locks[index])];
+            if let Some(&next) = sorted.locks[..sorted.locks_len].get(index + 1) {
+                self.classes[usize::from(next)].prefetch();
+            }
             if let Some(state) = self.try_lock(class) {
                 self.free_list(class, state, entries, &mut sorted, &mut rest);
             }

@@ -116,6 +116,12 @@ impl Class {
         Descriptors { heap, layout: &self.layout }
     }
 
+    /// Starts loading what is changed under the lock.
+    #[inline]
+    pub(crate) fn prefetch(&self) {
+        host::prefetch_bytes((&raw const self.state).cast(), size_of_val(&self.state));
+    }
+
     pub(crate) fn try_lock(&self) -> Option<LockGuard<'_, State>> {
         self.state.0.try_lock()
     }

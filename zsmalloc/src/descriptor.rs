@@ -99,6 +99,11 @@ impl<'a> Header<'a> {
         self.get(BODY)
     }
 
+    /// Starts loading the body.
+    pub(crate) fn prefetch_body(self) {
+        host::prefetch(self.in_body(PFN));
+    }
+
     pub(crate) fn set_body(self, body: u32) {
         self.set(BODY, body);
     }

@@ -50,7 +50,9 @@ impl Leaving {
     /// Adds a zspage that was just taken out of its class, whose lock is held.
     pub(crate) fn push(&mut self, pool: &Pool, descriptor: DescriptorId) {
         pool.departs();
-        pool.memory.descriptors.header(descriptor).set_next(self.0);
+        let header = pool.memory.descriptors.header(descriptor);
+        header.prefetch_body();
+        header.set_next(self.0);
         self.0 = descriptor;
     }
 }
