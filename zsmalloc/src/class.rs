@@ -116,10 +116,10 @@ impl Class {
         Descriptors { heap, layout: &self.layout }
     }
 
-    /// Starts loading what is changed under the lock.
+    /// Starts loading the class, before its lock is taken.
     #[inline]
     pub(crate) fn prefetch(&self) {
-        host::prefetch_bytes((&raw const self.state).cast(), size_of_val(&self.state));
+        host::prefetch_bytes((&raw const *self).cast(), size_of_val(self));
     }
 
     pub(crate) fn try_lock(&self) -> Option<LockGuard<'_, State>> {

@@ -62,12 +62,16 @@ impl Pool {
     pub(crate) fn free_entry(&self, entry: u32) {
         let cell = self.handle_cell(entry);
         loop {
-            let (moves, found) = (self.moves(), self.find(cell));
+            let (moves, place) = (self.moves(), self.place_in(cell));
+            self.prefetch_class(place);
+            let found = self.find_at(place);
             let class = &self.classes[found.lock];
             let mut state = self.lock(class);
             let slot = (found.descriptor, found.object);
             if self.moves() == moves || self.is_still(class, cell, slot) {
                 found.header.give(usize::from(found.object));
+                // The next object of the class comes here, if it comes soon.
+                found.header.prefetch_body();
                 state.give_handle(entry, cell, self);
                 let mut leaving = Leaving::NONE;
                 self.settle_zspage(class, &mut state, (found.descriptor, 1), &mut leaving);
@@ -81,10 +85,29 @@ impl Pool {
     /// Where the object of a handle's cell is, or was a moment ago; the caller owns it.
     #[inline(always)]
     pub(crate) fn find(&self, cell: &AtomicU64) -> Found<'_> {
+        self.find_at(self.place_in(cell))
+    }
+
+    #[inline(always)]
+    fn place_in(&self, cell: &AtomicU64) -> Place {
         // Acquire pairs with the Release of whoever published the object or moved it, so that the
         // frame's descriptor is seen, and its header, as they were then or later.
         let word = Word(cell.load(Ordering::Acquire));
-        let place = word.place().expect("a handle's cell names its object");
+        word.place().expect("a handle's cell names its object")
+    }
+
+    /// Starts loading the class of an object, while its header is looked up, which says which
+    /// shard it is; where there are several in use, that is not known yet.
+    #[inline(always)]
+    fn prefetch_class(&self, place: Place) {
+        // relaxed: a hint.
+        if !self.spread.load(Ordering::Relaxed) {
+            self.class(place.class()).prefetch();
+        }
+    }
+
+    #[inline(always)]
+    fn find_at(&self, place: Place) -> Found<'_> {
         let descriptor = self.memory.owner(place.pfn());
         let header = self.memory.descriptors.header(descriptor);
         // The frame may be another zspage's by now, of a pool with more locks.
@@ -101,7 +124,8 @@ impl Pool {
     }
 
     /// Whether an object is where it was found, though something moved since; the lock is held
-    /// that its zspage was under (I2).
+    /// that its zspage was under. The word is not an old one any more: whoever saw the next life of
+    /// a frame or a descriptor, which it would lead to, has seen what ended the last.
     #[cold]
     pub(crate) fn is_still(
         &self,
@@ -109,9 +133,8 @@ impl Pool {
         cell: &AtomicU64,
         slot: (DescriptorId, u8),
     ) -> bool {
-        let (moves, found) = (self.moves(), self.find(cell));
-        let same = (found.descriptor, found.object) == slot && found.lock == class.number;
-        same && self.moves() == moves
+        let found = self.find(cell);
+        (found.descriptor, found.object) == slot && found.lock == class.number
     }
 
     /// Frees the object at `place`. The caller holds the lock of the cell that names it.

@@ -86,7 +86,7 @@ pub struct Pool {
     /// Position of the class among the classes, by class index.
     positions: Box<[u8; CLASSES]>,
     pub(crate) counters: Counters,
-    /// Moves of objects so far, a few counted as one; see free I2.
+    /// Moves of objects so far, a few counted as one, and of zspages to other shards; see free I2.
     pub(crate) moves: AtomicU64,
     pub(crate) locks: Locks,
     pub(crate) release: Release,
@@ -229,6 +229,7 @@ impl Pool {
     ) -> Result<(Object<'_>, Shape), AllocError> {
         let index = self.geometry.class_of(len).ok_or(AllocError::BadLength { len })?;
         let class = &self.classes[self.position(index, self.home(len))];
+        class.prefetch();
         let (slot, entry) = self.take(class, handle)?;
         let slack = class.shape.size - len as u16;
         let place = Place::new(slot.pfn, index, slot.object, slack);
