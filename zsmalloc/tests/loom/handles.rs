@@ -101,22 +101,26 @@ fn batch_free_against_compaction() {
 }
 
 /// The zspage that an object left is gone, and its descriptor is being made one of another class's:
-/// not in that class yet. Whoever found the class there locks it, and nobody has before.
+/// not in that class yet. Whoever found the class there locks it, and nobody has before. One of the
+/// two moves: each is freed, in a model of its own.
 #[test]
 fn free_against_the_next_life_of_its_descriptor() {
-    model(|| {
-        let pool = pool_on(&memory(), config(1, 1));
-        let (one, two) = two_sparse(&pool);
-        let other = Arc::clone(&pool);
-        let mover = thread::spawn(move || {
-            assert!(other.shrink(1) <= 1);
-            other.alloc(&[5; SIZE_MAX]).ok()
+    for first in [true, false] {
+        model(move || {
+            let pool = pool_on(&memory(), config(1, 1));
+            let (one, two) = two_sparse(&pool);
+            let (freed, kept, byte) = if first { (one, two, 3) } else { (two, one, 1) };
+            let other = Arc::clone(&pool);
+            let mover = thread::spawn(move || {
+                assert!(other.shrink(1) <= 1);
+                other.alloc(&[5; SIZE_MAX]).ok()
+            });
+            pool.free_handle(freed).expect("ours");
+            let five = mover.join().expect("mover");
+            expect(&pool, &kept, byte);
+            check(&pool, 1 + five.iter().count() as u64);
         });
-        pool.free_handle(two).expect("ours");
-        let five = mover.join().expect("mover");
-        expect(&pool, &one, 1);
-        check(&pool, 1 + five.iter().count() as u64);
-    });
+    }
 }
 
 #[test]
