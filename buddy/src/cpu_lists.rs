@@ -157,15 +157,17 @@ impl Held<'_> {
         (1..=LENGTHS.min(self.lists.capacity)).contains(&(frames as usize))
     }
 
-    /// More runs of a length that there is room for.
-    pub(crate) fn room(&self, frames: u32) -> usize {
+    /// Whether there is room for one more run.
+    #[inline]
+    pub(crate) fn has_room(&self, frames: u32) -> bool {
         let left = self.lists.capacity - self.cpu.frames() as usize;
-        (RUNS_MAX - self.lists.runs[index(frames)].len()).min(left / frames as usize)
+        self.lists.runs[index(frames)].len() < RUNS_MAX && frames as usize <= left
     }
 
-    /// Runs that a refill adds.
+    /// Runs that a refill of an empty list adds at most.
     fn batch(&self, frames: u32) -> usize {
-        (self.lists.capacity / 2 / frames as usize).min(BATCH - 1).min(self.room(frames))
+        let left = self.lists.capacity - self.cpu.frames() as usize;
+        (BATCH - 1).min(left.min(self.lists.capacity / 2) / frames as usize)
     }
 
     pub(crate) fn take(&mut self, frames: u32) -> Option<Pfn> {
@@ -182,11 +184,18 @@ impl Held<'_> {
     /// Warm runs for an empty list, so that it yields them in the order in which the zone does.
     pub(crate) fn refill(&mut self, zone: &mut Zone, frames: u32) {
         let batch = self.batch(frames);
-        let warm = std::iter::from_fn(|| zone.alloc_warm(frames, MOVABLE).ok());
         let list = &mut self.lists.runs[index(frames)];
-        list.extend(warm.take(batch));
-        list.reverse();
-        self.publish();
+        while list.len() < batch
+            && let Ok(run) = zone.alloc_warm(frames, MOVABLE)
+        {
+            list.push(run);
+        }
+        // As a rule none is warm where one was not.
+        if !list.is_empty() {
+            list.reverse();
+            let added = list.len() as u32 * frames;
+            self.store_frames(self.cpu.frames() + added);
+        }
     }
 
     pub(crate) fn has(&self, pfn: Pfn) -> bool {

@@ -129,6 +129,29 @@ pub enum TakeError {
     },
 }
 
+impl AllocError {
+    /// Whether more free frames in the zone could change the answer.
+    pub(crate) fn is_want(self) -> bool {
+        match self {
+            AllocError::NoFreeRun { .. } | AllocError::NoMetadata => true,
+            AllocError::BadLength { .. } | AllocError::Isolated => false,
+        }
+    }
+}
+
+impl ReserveError {
+    /// Whether more free frames in the zone could change the answer.
+    pub(crate) fn is_want(self) -> bool {
+        match self {
+            ReserveError::NoFreePageblock | ReserveError::NoMetadata => true,
+            ReserveError::AtLimit { .. }
+            | ReserveError::NothingFree
+            | ReserveError::LastOne
+            | ReserveError::NotOrdinary(_) => false,
+        }
+    }
+}
+
 impl fmt::Display for AllocError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

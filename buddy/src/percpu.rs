@@ -25,15 +25,16 @@
 //!   of its length is empty, or busy, and no warm block of the zone is large enough. What is on
 //!   other CPUs' lists is not looked for until the zone has nothing.
 //! * C4: the lists of a CPU hold at most their capacity, and a list 62 runs.
-//! * C5: nothing is refused while a run on a list would do. The last look at the zone is with all
-//!   lists locked and empty.
+//! * C5: nothing is refused while a run on a list would do: no frames of any type, no reserve, no
+//!   pageblock for CMA or to take offline. The last look at the zone is with all lists locked and
+//!   empty.
 //! * C6: no run of an isolated pageblock gets on a list once `isolate` is done. Under the lock of
 //!   its CPU a free asks the zone's counts whether there is such a pageblock, and if so goes to
 //!   the zone. `isolate` counts it first and then takes each CPU's lock in turn, to empty the
 //!   lists: a free that had the lock before is found there, one that has it after reads the count.
 //! * C7: the published number of frames changes under the lock of its CPU, after the lists did.
 //!
-//! Whole pageblocks are wanted by releases, reserves and CMA too: [`SharedZone::drain`] before.
+//! Releases take what the zone has: [`SharedZone::drain`] before.
 //!
 //! What is freed wrongly. Only the zone knows its runs, and asking it takes the lock that the lists
 //! are there to avoid. Builds with debug assertions do ask before a run goes on a list, and look
@@ -70,7 +71,12 @@ impl SharedZone {
     ///
     /// `cpu` is any number; what it says about where this thread runs may be out of date.
     pub fn alloc_movable(&self, cpu: usize, frames: u32) -> Result<Pfn, AllocError> {
-        self.try_alloc_movable(cpu, frames).or_else(|_| self.alloc_of_all(frames))
+        match self.try_alloc_movable(cpu, frames) {
+            Err(refused) if refused.is_want() => {
+                self.with_lists_empty(|zone| zone.alloc_run(frames, MOVABLE))
+            }
+            done => done,
+        }
     }
 
     /// As [`SharedZone::alloc_movable`], but what is on other lists is left there: for a caller
@@ -103,13 +109,27 @@ impl SharedZone {
         Ok(run)
     }
 
+    /// What the zone does; where it refuses for `want` of frames, what it does with all lists
+    /// empty (C5).
+    pub(crate) fn of_all<T, E: Copy>(
+        &self,
+        want: impl Fn(E) -> bool,
+        ask: impl Fn(&mut Zone) -> Result<T, E>,
+    ) -> Result<T, E> {
+        let done = ask(&mut self.lock());
+        match done {
+            Err(refused) if want(refused) => self.with_lists_empty(ask),
+            done => done,
+        }
+    }
+
     /// The last resort (C5).
     #[cold]
-    fn alloc_of_all(&self, frames: u32) -> Result<Pfn, AllocError> {
+    fn with_lists_empty<T>(&self, ask: impl Fn(&mut Zone) -> T) -> T {
         let mut cpus = self.cpus.lock_all();
         let mut zone = self.lock();
         cpus.iter_mut().for_each(|lists| self.cpus.empty(lists, &mut zone));
-        zone.alloc_run(frames, MOVABLE)
+        ask(&mut zone)
     }
 
     /// Frees runs that were asked for as Movable: up to 8 to the lists of a CPU, as far as they are
@@ -151,7 +171,7 @@ impl SharedZone {
         if !open || warm != Warm::Resident || !lists.lists_length(frames) {
             return zone.get_or_insert_with(|| self.lock()).free_run(pfn, frames, warm);
         }
-        while lists.room(frames) == 0 {
+        while !lists.has_room(frames) {
             self.cpus.trim(lists, zone.get_or_insert_with(|| self.lock()), frames);
         }
         lists.put(pfn, frames);

@@ -48,9 +48,7 @@ impl Zone {
         if self.reserved() >= self.reserve_max {
             return Err(ReserveError::AtLimit { pageblocks: self.reserve_max });
         }
-        if let Some(block) = self.free_pageblock() {
-            let index = block.pfn.pageblock();
-            self.retype(index, Migratetype::HighAtomic);
+        if let Some(index) = self.retype_free(Migratetype::HighAtomic) {
             return Ok(index);
         }
         let index = self.directory.lowest_offline().ok_or(ReserveError::NoFreePageblock)?;
@@ -82,14 +80,25 @@ impl Zone {
         Ok(index)
     }
 
-    /// Sets the lowest offline pageblock aside for long runs. It comes online as CMA, and movable
-    /// requests use it as long as nobody needs it.
+    /// Sets a pageblock aside for long runs: the lowest that is offline, else a wholly free one,
+    /// warm before untouched. It is CMA from then on, and movable requests use it as long as nobody
+    /// needs it.
     pub fn set_aside_cma(&mut self) -> Result<PageblockIndex, AllocError> {
         let order = Order::PAGEBLOCK;
-        let index = self.directory.lowest_offline().ok_or(AllocError::NoFreeRun { order })?;
-        self.bring_one_online(index, Migratetype::Cma)?;
+        let online = match self.directory.lowest_offline() {
+            Some(index) => self.bring_one_online(index, Migratetype::Cma).map(|()| index),
+            None => Err(AllocError::NoFreeRun { order }),
+        };
+        let index = online.or_else(|refused| self.retype_free(Migratetype::Cma).ok_or(refused))?;
         self.cma = true;
         Ok(index)
+    }
+
+    /// Gives a wholly free pageblock another type.
+    fn retype_free(&mut self, to: Migratetype) -> Option<PageblockIndex> {
+        let index = self.free_pageblock()?.pfn.pageblock();
+        self.retype(index, to);
+        Some(index)
     }
 
     /// A free block of an ordinary type that is a pageblock or two.

@@ -1,8 +1,8 @@
 //! One zone for all threads.
 //!
 //! Lock: one mutex around the whole zone, held for one operation and never across a call out of
-//! this crate: no method takes a closure, and none returns a guard. Those of the per-CPU lists are
-//! taken before it.
+//! this crate: no public method takes a closure, and none returns a guard. Those of the per-CPU
+//! lists are taken before it.
 
 use crate::cpu_lists::CpuLists;
 use crate::error::{AllocError, FreeError, IsolateError, OfflineError, ReserveError, TakeError};
@@ -64,12 +64,12 @@ impl SharedZone {
 
     /// See [`Zone::alloc`].
     pub fn alloc(&self, order: Order, migratetype: Migratetype) -> Result<Pfn, AllocError> {
-        self.lock().alloc(order, migratetype)
+        self.alloc_run(order.frames(), migratetype)
     }
 
-    /// See [`Zone::alloc_run`].
+    /// See [`Zone::alloc_run`]. Refused only if it would be with the per-CPU lists empty.
     pub fn alloc_run(&self, frames: u32, migratetype: Migratetype) -> Result<Pfn, AllocError> {
-        self.lock().alloc_run(frames, migratetype)
+        self.of_all(AllocError::is_want, |zone| zone.alloc_run(frames, migratetype))
     }
 
     /// See [`Zone::alloc_hole`].
@@ -121,9 +121,10 @@ impl SharedZone {
         self.lock().take_largest_warm(min_order)
     }
 
-    /// See [`Zone::offline`].
+    /// See [`Zone::offline`]. What is on per-CPU lists is not in use.
     pub fn offline(&self, index: PageblockIndex) -> Result<(), OfflineError> {
-        self.lock().offline(index)
+        let in_use = |refused: OfflineError| matches!(refused, OfflineError::InUse(_));
+        self.of_all(in_use, |zone| zone.offline(index))
     }
 
     /// See [`Zone::offline_untouched`].
@@ -173,9 +174,10 @@ impl SharedZone {
         self.lock().set_reserve_max(pageblocks);
     }
 
-    /// See [`Zone::reserve`].
+    /// See [`Zone::reserve`]. Refused for want of a pageblock only if it would be with the per-CPU
+    /// lists empty.
     pub fn reserve(&self) -> Result<PageblockIndex, ReserveError> {
-        self.lock().reserve()
+        self.of_all(ReserveError::is_want, Zone::reserve)
     }
 
     /// See [`Zone::unreserve`].
@@ -183,9 +185,9 @@ impl SharedZone {
         self.lock().unreserve(to, force)
     }
 
-    /// See [`Zone::set_aside_cma`].
+    /// See [`Zone::set_aside_cma`]. Refused only if it would be with the per-CPU lists empty.
     pub fn set_aside_cma(&self) -> Result<PageblockIndex, AllocError> {
-        self.lock().set_aside_cma()
+        self.of_all(AllocError::is_want, Zone::set_aside_cma)
     }
 
     /// See [`Zone::is_online`].

@@ -150,6 +150,19 @@ fn an_allocation_beside_a_drain_gets_a_frame() {
     });
 }
 
+/// The last look is with all lists locked: what is on its way from one to the zone has arrived.
+#[test]
+fn a_request_of_another_type_beside_a_drain_gets_a_frame() {
+    model_with_checks(|| {
+        let zone = two_listed();
+        beside(&zone, SharedZone::drain, |zone| {
+            let found = zone.alloc_run(1, Migratetype::Unmovable).expect("two frames are free");
+            assert!(found.get() >= FIRST);
+        });
+        expect_unused(&zone, 1);
+    });
+}
+
 #[test]
 fn a_free_beside_a_drain_is_not_lost() {
     model_with_checks(|| {

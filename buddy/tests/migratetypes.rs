@@ -237,6 +237,21 @@ fn the_reserve_serves_only_what_must_not_fail() {
 }
 
 #[test]
+fn a_limit_below_the_reserve_takes_nothing_away() {
+    let mut zone = Zone::new(4 * 512);
+    zone.set_reserve_max(2);
+    assert_eq!([zone.reserve(), zone.reserve()], [0, 1].map(|index| Ok(pageblock(index))));
+    gets(&mut zone, 600, HighAtomic, 0);
+    zone.set_reserve_max(1);
+    assert_eq!(zone.reserve(), Err(ReserveError::AtLimit { pageblocks: 1 }));
+    assert_eq!(zone.reserved(), 2, "what is in use stays what it is");
+    free_frames(&zone, &[(HighAtomic, 424)]);
+    free(&mut zone, 0, 600, Resident);
+    assert_eq!(zone.unreserve(Movable, false), Ok(pageblock(0)), "the owner gives it back");
+    assert_eq!(zone.reserve(), Err(ReserveError::AtLimit { pageblocks: 1 }));
+}
+
+#[test]
 fn what_must_not_fail_has_the_ordinary_ways_too() {
     let mut zone = Zone::new(512);
     gets(&mut zone, 1, HighAtomic, 0);
@@ -275,11 +290,30 @@ fn cma_serves_movable_requests_and_its_own() {
 }
 
 #[test]
+fn a_free_pageblock_is_set_aside_where_none_is_offline() {
+    let mut zone = Zone::new(2 * 512);
+    gets(&mut zone, 1, Movable, 0);
+    gets(&mut zone, 512, Movable, 512);
+    free(&mut zone, 512, 512, Resident);
+    assert_eq!(zone.set_aside_cma(), Ok(pageblock(1)));
+    free_frames(&zone, &[(Movable, 511), (Cma, 512)]);
+    free(&mut zone, 0, 1, Resident);
+    assert_eq!(zone.set_aside_cma(), Ok(pageblock(0)));
+    free_frames(&zone, &[(Cma, 1024)]);
+    let order = Order::PAGEBLOCK;
+    assert_eq!(zone.set_aside_cma(), Err(AllocError::NoFreeRun { order }), "all of it is CMA");
+}
+
+#[test]
 fn without_cma_nothing_is_served_as_cma() {
     let mut zone = Zone::new(512);
     refused(&mut zone, 1, Cma);
     assert_eq!(zone.online_frames(), 0, "a refused request brought memory online");
     gets(&mut zone, 1, Movable, 0);
     let order = Order::PAGEBLOCK;
-    assert_eq!(zone.set_aside_cma(), Err(AllocError::NoFreeRun { order }), "none is offline");
+    assert_eq!(
+        zone.set_aside_cma(),
+        Err(AllocError::NoFreeRun { order }),
+        "none is offline or free"
+    );
 }

@@ -13,7 +13,8 @@
 //! 2. A refill takes warm runs, as many as there is room for and 30 at most, and no others.
 //! 3. Lists hold short runs freed as `Resident`, few at a time, and no more frames than their
 //!    capacity; what has no room pushes the oldest out.
-//! 4. A request is refused only if the zone with all lists empty would refuse it.
+//! 4. A request, of any type, a reserve, CMA and an offline are refused only if the zone with all
+//!    lists empty would refuse them; and nothing is put back for what no frames could change.
 //! 5. Frees of what is not allocated are refused, unchanged, with the error that names it. (With
 //!    debug assertions; without them such calls are not made.)
 //! 6. Zone, lists and the published number of frames on them are the model's, and check passes.
@@ -23,7 +24,8 @@
 
 mod twin;
 
-use buddy::{FreeError, FreedRun, Migratetype, Order, PageblockIndex, Pfn, SharedZone, Warm};
+use buddy::{FreeError, FreedRun, Migratetype, OfflineError, Order, PageblockIndex, Pfn};
+use buddy::{ReserveError, SharedZone, Warm};
 use proptest::prelude::*;
 use twin::{Op, Pair};
 
@@ -55,6 +57,7 @@ enum Action {
     Reserve,
     Unreserve { force: bool },
     SetAside,
+    Offline { index: u32 },
     OfflineUntouched,
     Drain,
 }
@@ -80,6 +83,7 @@ fn action() -> impl Strategy<Value = Action> {
         1 => Just(Action::Reserve),
         1 => any::<bool>().prop_map(|force| Action::Unreserve { force }),
         1 => Just(Action::SetAside),
+        1 => (0..PAGEBLOCKS).prop_map(|index| Action::Offline { index }),
         1 => Just(Action::OfflineUntouched),
         1 => Just(Action::Drain),
     ]
@@ -159,11 +163,29 @@ impl Model {
         if found.is_some() && listed {
             self.refill(cpu, frames);
         }
-        if found.is_none() && how == How::OfAll {
+        if found.is_none() && how == How::OfAll && frames > 0 {
             self.drain();
             return self.zone_alloc(op);
         }
         found
+    }
+
+    /// A call that is repeated with the lists empty where it is refused for want of frames.
+    fn of_all(&mut self, op: Op) -> bool {
+        let want = match op {
+            Op::Reserve => self.pair.twin.expect_reserve() == Err(ReserveError::NoFreePageblock),
+            Op::Offline { index } => {
+                let in_use = OfflineError::InUse(PageblockIndex::new(index));
+                self.pair.twin.expect_offline(index) == Err(in_use)
+            }
+            _ => true,
+        };
+        let done = self.pair.step(op);
+        if done || !want {
+            return done;
+        }
+        self.drain();
+        self.pair.step(op)
     }
 
     fn refill(&mut self, cpu: usize, frames: u32) {
@@ -257,7 +279,11 @@ impl Model {
             Action::FreeOther { cpu, nth } => self.free_other(cpu, nth),
             Action::Unmovable { frames } => {
                 let migratetype = Migratetype::Unmovable;
-                let expected = self.zone_alloc(Op::Alloc { frames, migratetype });
+                let op = Op::Alloc { frames, migratetype };
+                let expected = self.zone_alloc(op).or_else(|| {
+                    (frames > 0).then(|| self.drain())?;
+                    self.zone_alloc(op)
+                });
                 let found = self.zone.alloc_run(frames, migratetype);
                 assert_eq!(found.ok().map(Pfn::get), expected);
             }
@@ -269,7 +295,7 @@ impl Model {
             Action::TakeLargest => self.take_largest(),
             Action::Take { nth } => self.take(nth),
             Action::Reserve => {
-                let done = self.pair.step(Op::Reserve);
+                let done = self.of_all(Op::Reserve);
                 assert_eq!(self.zone.reserve().is_ok(), done);
             }
             Action::Unreserve { force } => {
@@ -277,8 +303,12 @@ impl Model {
                 assert_eq!(self.zone.unreserve(MOVABLE, force).is_ok(), done);
             }
             Action::SetAside => {
-                let done = self.pair.step(Op::SetAside);
+                let done = self.of_all(Op::SetAside);
                 assert_eq!(self.zone.set_aside_cma().is_ok(), done);
+            }
+            Action::Offline { index } => {
+                let done = self.of_all(Op::Offline { index });
+                assert_eq!(self.zone.offline(PageblockIndex::new(index)).is_ok(), done);
             }
             Action::OfflineUntouched => {
                 let offline: Vec<u32> = (0..PAGEBLOCKS).filter(|i| self.is_untouched(*i)).collect();
@@ -343,6 +373,56 @@ impl Model {
             self.pair.zone.runs_in(index, &mut runs);
             assert_eq!(self.zone.runs_in(index), runs, "runs of {index} after {action:?}");
         }
+    }
+}
+
+/// A zone of one pageblock, of which one frame is on a list and the others are free.
+fn all_but_one_free() -> SharedZone {
+    let zone = SharedZone::with_lists(512, CPUS, 64);
+    zone.set_reserve_max(1);
+    let pfn = zone.alloc_movable(1, 1).expect("an empty zone has room");
+    let run = FreedRun { pfn, frames: 1, warm: Warm::Resident };
+    assert_eq!(zone.free_movable(1, [run].into_iter()), Ok(()));
+    assert_eq!((zone.listed_frames(), zone.free_frames()), (1, 511));
+    zone
+}
+
+#[test]
+fn nothing_is_refused_for_a_frame_on_a_list() {
+    let asks: [fn(&SharedZone) -> bool; 7] = [
+        |zone| zone.alloc_movable(0, 512).is_ok(),
+        |zone| zone.alloc_run(512, Migratetype::Unmovable).is_ok(),
+        |zone| zone.alloc_run(512, Migratetype::HighAtomic).is_ok(),
+        |zone| zone.alloc(Order::PAGEBLOCK, MOVABLE).is_ok(),
+        |zone| zone.reserve().is_ok(),
+        |zone| zone.set_aside_cma().is_ok(),
+        |zone| zone.offline(PageblockIndex::new(0)).is_ok(),
+    ];
+    for (nth, ask) in asks.into_iter().enumerate() {
+        let zone = all_but_one_free();
+        assert!(ask(&zone), "{nth} is refused for a frame that nobody uses");
+        let listed = zone.check().expect("no defect").listed_frames;
+        assert_eq!(listed, 0, "{nth}: the lists were emptied");
+    }
+}
+
+#[test]
+fn what_no_frame_could_change_leaves_the_lists_alone() {
+    let asks: [fn(&SharedZone) -> bool; 6] = [
+        |zone| zone.alloc_movable(0, 0).is_ok(),
+        |zone| zone.alloc_movable(0, 1025).is_ok(),
+        |zone| zone.alloc_run(0, Migratetype::Unmovable).is_ok(),
+        |zone| zone.alloc_run(1, Migratetype::Isolate).is_ok(),
+        |zone| zone.offline(PageblockIndex::new(1)).is_ok(),
+        |zone| {
+            zone.set_reserve_max(0);
+            zone.reserve().is_ok()
+        },
+    ];
+    for (nth, ask) in asks.into_iter().enumerate() {
+        let zone = all_but_one_free();
+        assert!(!ask(&zone), "{nth} is impossible");
+        assert_eq!(zone.listed_frames(), 1, "{nth}: the frame is where it was");
     }
 }
 

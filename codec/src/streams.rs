@@ -6,7 +6,7 @@
 //! Invariant: `bytes` is the sum of `counted` over all slots, and `counted` is its stream's
 //! [`Stream::heap_bytes`] whenever the slot is not locked.
 
-use crate::Stream;
+use crate::{Codec, CodecError, PAGE_LEN_MAX, Stream};
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
@@ -63,6 +63,21 @@ impl Streams {
     pub fn heap_bytes(&self) -> usize {
         // relaxed: one independent number, exact as of some moment.
         self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// Builds the contexts of all streams that `codec` needs in both directions, so that none is
+    /// built later. Waits for streams that are in use.
+    ///
+    /// # Errors
+    ///
+    /// When the algorithm fails, for want of memory.
+    pub fn prepare(&self, codec: Codec) -> Result<(), CodecError> {
+        self.slots.iter().try_for_each(|slot| {
+            let mut lease = Lease { slot: slot.lock(), bytes: &self.bytes };
+            let mut page = [7; PAGE_LEN_MAX];
+            let blob = codec.compress(&mut lease, &page)?.to_vec();
+            codec.decompress(&mut lease, &blob, &mut page)
+        })
     }
 
     /// Calls `work` with a stream. `work` must not call `with` of the same streams again. If it

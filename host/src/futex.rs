@@ -15,6 +15,7 @@ pub(crate) use futex_model::Futex;
 #[cfg(not(any(loom, shuttle)))]
 mod futex_system {
     use std::sync::atomic::AtomicU32;
+    use std::time::Duration;
 
     /// The word.
     #[derive(Debug)]
@@ -38,6 +39,18 @@ mod futex_system {
             let _ = wait(&self.0, Flags::PRIVATE, expected, None);
         }
 
+        /// As [`Futex::wait`], and no longer than `timeout`.
+        #[cfg(not(miri))]
+        pub(crate) fn wait_for(&self, expected: u32, timeout: Duration) {
+            use rustix::thread::{Timespec, futex};
+            let timeout = Timespec {
+                tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
+                tv_nsec: timeout.subsec_nanos().into(),
+            };
+            // As above, or ETIMEDOUT.
+            let _ = futex::wait(&self.0, futex::Flags::PRIVATE, expected, Some(&timeout));
+        }
+
         #[cfg(not(miri))]
         fn wake(&self, waiters: u32) {
             use rustix::thread::futex::{Flags, wake};
@@ -48,6 +61,11 @@ mod futex_system {
         /// Miri has no such system call here: every wait returns early.
         #[cfg(miri)]
         pub(crate) fn wait(&self, _expected: u32) {
+            std::thread::yield_now();
+        }
+
+        #[cfg(miri)]
+        pub(crate) fn wait_for(&self, _expected: u32, _timeout: Duration) {
             std::thread::yield_now();
         }
 
@@ -71,6 +89,7 @@ mod futex_model {
     use crate::sync::atomic::{AtomicU32, Ordering};
     use crate::sync::{Condvar, Mutex, MutexGuard};
     use std::sync::PoisonError;
+    use std::time::Duration;
 
     /// The word, and what the kernel keeps for it.
     #[derive(Debug)]
@@ -101,6 +120,11 @@ mod futex_model {
             if self.word.load(Ordering::SeqCst) == expected {
                 drop(self.asleep.wait(bucket).unwrap_or_else(PoisonError::into_inner));
             }
+        }
+
+        /// A model knows no time: it waits.
+        pub(crate) fn wait_for(&self, expected: u32, _timeout: Duration) {
+            self.wait(expected);
         }
 
         pub(crate) fn wake_one(&self) {

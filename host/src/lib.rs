@@ -5,7 +5,8 @@
 //!   ------------        ------------                    -------------------
 //!   zsmalloc, region    Arena: frames by number         a token per claim, a bit per frame
 //!   zsmalloc, zram      Table<T>: zeroed, lazy, typed   elements are atomics, all-zero is valid
-//!   everyone above      Lock<T>, BitLockWaiters         futexes; ranks asserted in debug builds
+//!   everyone above      Lock<T>, BitLockWaiters, Event  futexes; ranks asserted in debug builds
+//!   region              Span, Staging, fault            one lender; missing pages wait
 //!   the tools           cpu, limits, smaps              text parsers without side effects
 //!   tests               FailureInjector                 owned by whoever builds an arena or table
 //! ```
@@ -28,16 +29,24 @@ mod cgroup;
 #[cfg(not(any(loom, miri)))]
 mod discard;
 mod error;
+mod event;
 mod futex;
 mod lock;
 mod mapping;
 mod prefetch;
 mod rank;
 mod run;
+#[cfg(not(any(loom, shuttle, miri)))]
+mod span;
+#[cfg(not(any(loom, shuttle, miri)))]
+mod staging;
 mod table;
+#[cfg(not(any(loom, shuttle, miri)))]
+mod uffd;
 mod zeroed;
 
 pub mod cpu;
+pub mod fault;
 pub mod faults;
 pub mod limits;
 pub mod smaps;
@@ -46,12 +55,19 @@ pub mod sync;
 pub use arena::{Arena, FRAMES_MAX, NUMBERED_FRAMES_MIN};
 pub use bitlock::BitLockWaiters;
 pub use error::{ClaimError, ForeignRun, HostError};
+pub use event::Event;
 pub use faults::FailureInjector;
 pub use lock::{Lock, LockGuard, LockWord};
 pub use prefetch::{prefetch, prefetch_bytes};
 pub use rank::{Held, Rank};
 pub use run::{RawRun, Run};
+#[cfg(not(any(loom, shuttle, miri)))]
+pub use span::{Span, SpanMemory, Stop, Transfer, Userfault};
+#[cfg(not(any(loom, shuttle, miri)))]
+pub use staging::{SEGMENT_PAGES, Segment, Staging};
 pub use table::Table;
+#[cfg(not(any(loom, shuttle, miri)))]
+pub use uffd::{FaultMode, UserfaultError};
 pub use zeroed::Zeroed;
 
 /// Bytes in a page of client data, and in a frame.

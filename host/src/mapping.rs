@@ -83,6 +83,25 @@ impl Mapping {
         unsafe { system::discard(start, bytes) }.map_err(refused(bytes))
     }
 
+    /// Takes `pages` away for good: they cost nothing, and who touches them is stopped.
+    ///
+    /// # Safety
+    ///
+    /// - Nobody refers to these pages any more.
+    #[cfg(not(any(loom, shuttle, miri)))]
+    pub(crate) unsafe fn close(&self, pages: Range<usize>) -> Result<(), HostError> {
+        if pages.is_empty() {
+            return Ok(());
+        }
+        assert!(pages.end <= self.len / PAGE_SIZE, "pages {pages:?} lie past the mapping");
+        let bytes = pages.len() * PAGE_SIZE;
+        // SAFETY: the assertion keeps the result inside the mapping (M1).
+        let start = unsafe { self.base.add(pages.start * PAGE_SIZE) };
+        // SAFETY: these pages are ours (M1), and the caller vouches for references to them.
+        let closed = unsafe { system::close(start, bytes) };
+        closed.map_err(|source| HostError::Reserve { bytes: bytes as u64, source })
+    }
+
     /// As [`Mapping::discard`], for many ranges.
     ///
     /// # Safety
@@ -193,6 +212,17 @@ mod system {
         let vectors: Vec<_> = ranges.iter().map(vector).collect();
         // SAFETY: the caller's contract.
         unsafe { crate::discard::discard(&vectors) }
+    }
+
+    /// # Safety
+    ///
+    /// - The pages belong to a live `Mapping`, and nobody refers to them.
+    #[cfg(not(shuttle))]
+    pub(super) unsafe fn close(start: NonNull<u8>, bytes: usize) -> io::Result<()> {
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED;
+        // SAFETY: replaces pages of ours, to which nobody refers, by a part of the guards.
+        unsafe { mmap_anonymous(start.as_ptr().cast(), bytes, ProtFlags::empty(), flags)? };
+        Ok(())
     }
 
     /// # Safety

@@ -1,7 +1,7 @@
 //! The order in which locks are taken, and the assertion that they are.
 //!
 //! ```text
-//!    Registry -> PoolList -> RegionPage -> ZswapShard -> ZramCell -> Class
+//!    Registry -> PoolList -> RegionPage -> FaultBuffer -> ZswapShard -> ZramCell -> Class
 //!             -> HandleShard -> Zspage -> PerCpuList -> Zone -> Leaf
 //! ```
 //!
@@ -29,8 +29,10 @@ pub enum Rank {
     Registry,
     /// The memory's list of pools.
     PoolList,
-    /// One page of a region.
+    /// 64 pages of a region.
     RegionPage,
+    /// One buffer that pages of a region are decoded to.
+    FaultBuffer,
     /// One shard of a zswap pool.
     ZswapShard,
     /// One cell of a zram table (a bit lock).

@@ -176,8 +176,8 @@ impl<T: Zeroed> Table<T> {
         start..end.max(start)
     }
 
-    /// The entries on pages that are held, with their indices.
-    pub(crate) fn held(&self) -> impl Iterator<Item = (usize, &T)> {
+    /// The entries on pages that are held, with their indices; all others are zero.
+    pub fn held(&self) -> impl Iterator<Item = (usize, &T)> {
         let width = u64::BITS as usize;
         let held = move |page: &usize| {
             // relaxed: a bit of accounting, as in `hold`.

@@ -1,5 +1,6 @@
 //! Claims: every operation of an arena and a table that the system may refuse can be made to fail;
-//! the failure is reported as injected, and nothing has changed when it is.
+//! the failure is reported as injected, and nothing has changed when it is. What the system itself
+//! refuses is told in its words.
 #![cfg(not(loom))]
 
 use host::faults::Operation;
@@ -75,4 +76,24 @@ fn a_refused_reservation_says_what_to_look_at() {
     let text = refused.to_string();
     assert!(matches!(refused, HostError::Reserve { .. }), "{text}");
     assert!(text.contains("ulimit -v") && text.contains("overcommit_memory"), "{text}");
+}
+
+/// Linux does not discard locked pages: the second of two runs is refused after the first was done.
+#[cfg(not(miri))]
+#[test]
+fn what_the_system_does_not_take_back_stays_resident_until_it_does() {
+    let arena = Arena::reserve(16).expect("address space");
+    let mut runs = [0, 8].map(|pfn| arena.claim(pfn, 2).expect("nobody has it"));
+    runs.iter_mut().for_each(|run| assert!(arena.write(run, 0, b"content")));
+    let locked = arena.base().as_ptr().wrapping_add(8 * PAGE_SIZE).cast();
+    // SAFETY: the frame is the arena's, mapped until the end of this function.
+    unsafe { rustix::mm::mlock(locked, PAGE_SIZE) }.expect("a page may be locked");
+    let refused = arena.purge_all(&mut runs).expect_err("a locked page");
+    assert!(matches!(refused, HostError::Advise { .. }), "{refused}");
+    assert_eq!(arena.resident_frames(), 2, "nothing is counted as returned");
+    assert!(arena.bytes(&runs[1]).expect("ours").starts_with(b"content"), "it was not returned");
+    // SAFETY: as above.
+    unsafe { rustix::mm::munlock(locked, PAGE_SIZE) }.expect("it was locked");
+    assert_eq!(arena.purge_all(&mut runs).expect("nothing is locked"), 2);
+    assert_eq!((arena.resident_frames(), arena.bytes(&runs[1]).expect("ours")[0]), (0, 0));
 }

@@ -6,10 +6,11 @@
 //!
 //! Claims, by scenario: overlapping claims have exactly one winner; what an owner did is seen by
 //! the next; counters of bits are exact; a lock admits one at a time and wakes who sleeps on it,
-//! also where several share one word; no waiter for a bit misses the clearing of it. A lost wake-up
-//! shows as loom's deadlock.
+//! also where several share one word; a server of faults is not used after it was retired; no
+//! waiter for a bit misses the clearing of it. A lost wake-up shows as loom's deadlock.
 #![cfg(loom)]
 
+use host::fault::{Regions, Served, Server, Touched};
 use host::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use host::sync::thread;
 use host::{
@@ -294,5 +295,66 @@ fn a_bit_that_vanishes_wakes_its_waiter() {
         bit.word.store(0, Ordering::Relaxed); // as a discarded page: no ordering of its own
         bit.waiters.wake_all();
         other.join().unwrap();
+    });
+}
+
+/// A server whose region is a cell that loom watches.
+struct Watched {
+    served: Arc<loom::cell::UnsafeCell<u64>>,
+    range: std::ops::Range<usize>,
+}
+
+// SAFETY: loom's cell panics where two accesses are not ordered; that is what is tested.
+unsafe impl Send for Watched {}
+// SAFETY: as above.
+unsafe impl Sync for Watched {}
+
+impl Server for Watched {
+    fn serve(&self, address: usize) -> Served {
+        // SAFETY: nobody writes to the cell before `retire` has returned.
+        self.served.with(|cell| assert_eq!(unsafe { *cell }, 0, "served after the end"));
+        if self.range.contains(&address) { Served::Filled } else { Served::Foreign }
+    }
+}
+
+fn watched(range: std::ops::Range<usize>) -> (std::sync::Arc<Watched>, impl Fn()) {
+    let served = Arc::new(loom::cell::UnsafeCell::new(0));
+    let ended = Arc::clone(&served);
+    let end = move || {
+        // SAFETY: `retire` has returned.
+        ended.with_mut(|cell| unsafe { *cell = 1 });
+    };
+    (std::sync::Arc::new(Watched { served, range }), end)
+}
+
+#[test]
+fn a_server_that_was_retired_is_not_used_any_more() {
+    model(|| {
+        let regions = Arc::new(Regions::<1>::new());
+        let (server, end) = watched(10..20);
+        let entry = regions.enter(10..20, server).expect("there is room");
+        let table = Arc::clone(&regions);
+        let fault = thread::spawn(move || table.serve(15));
+        entry.retire();
+        end();
+        assert_ne!(regions.serve(15), Touched::Foreign, "its range is not forgotten");
+        assert_ne!(fault.join().unwrap(), Touched::Foreign);
+    });
+}
+
+#[test]
+fn a_slot_that_changes_hands_serves_nobody_else() {
+    model(|| {
+        let regions = Arc::new(Regions::<1>::new());
+        let (first, end) = watched(10..20);
+        let (second, _) = watched(30..40);
+        let entry = regions.enter(10..20, first).expect("there is room");
+        let table = Arc::clone(&regions);
+        let fault = thread::spawn(move || (table.serve(35), table.serve(15)));
+        drop(entry);
+        end();
+        let _second = regions.enter(30..40, second).expect("there is room again");
+        assert_eq!(regions.serve(35), Touched::Served(Served::Filled));
+        fault.join().unwrap();
     });
 }

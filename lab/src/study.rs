@@ -20,6 +20,7 @@ use std::path::{Path, PathBuf};
 mod alloc;
 mod chain;
 mod compact;
+mod cpulists;
 mod device;
 mod locks;
 mod objects;
@@ -32,10 +33,11 @@ mod store;
 mod valgrind;
 
 /// Every study there is.
-pub(crate) const STUDIES: [Study; 7] = [
+pub(crate) const STUDIES: [Study; 8] = [
     alloc::STUDY,
     chain::STUDY,
     compact::STUDY,
+    cpulists::STUDY,
     device::STUDY,
     locks::STUDY,
     pagealloc::STUDY,

@@ -10,12 +10,10 @@
 use std::ops::Range;
 
 use disk::{Allocation, Disk, DiskError, Extent, ExtentKind, check_range};
-use zsmalloc::{Content, LEAF_CELLS, PAGE_SIZE};
+use zsmalloc::{Content, PAGE_SIZE};
 
-use crate::counters::{Tally, bump};
 use crate::device::Zram;
 use crate::same::Same;
-use crate::slots::split;
 
 /// A page, and the part of it that a request is about.
 #[derive(Clone, Copy)]
@@ -60,10 +58,10 @@ impl Zram {
             let (here, after) = rest.split_at_mut(part.len);
             rest = after;
             if part.is_whole() {
-                self.read_page(part.page, here)?;
+                self.load_page(part.page, here)?;
             } else {
                 let mut page = [0; PAGE_SIZE];
-                self.read_page(part.page, &mut page)?;
+                self.load_page(part.page, &mut page)?;
                 here.copy_from_slice(&page[part.start..part.start + part.len]);
             }
         }
@@ -76,7 +74,7 @@ impl Zram {
             let (here, after) = rest.split_at(part.len);
             rest = after;
             if part.is_whole() {
-                self.write_page(part.page, here)?;
+                self.store_page(part.page, here)?;
             } else {
                 let range = part.start..part.start + part.len;
                 self.change_page(part.page, |page| page[range.clone()].copy_from_slice(here))?;
@@ -100,36 +98,13 @@ impl Zram {
         Ok(())
     }
 
-    /// Empties whole pages: whole leaves in one exchange each, the rest slot by slot.
-    fn discard_pages(&self, pages: &Range<u64>) {
-        let mut page = pages.start;
-        while page < pages.end {
-            let (index, cell) = split(page);
-            let last = (page + (LEAF_CELLS - cell) as u64).min(pages.end);
-            let to_the_end = last == self.config.disksize / PAGE_SIZE as u64;
-            if cell == 0 && (last - page == LEAF_CELLS as u64 || to_the_end) {
-                self.discard_leaf(index);
-            } else if self.slots.leaf(index).is_some() {
-                (page..last).for_each(|page| self.discard_page(page));
-            }
-            page = last;
-        }
-        bump(&self.counters.notify_free, pages.end - pages.start);
-    }
-
-    fn discard_leaf(&self, index: usize) {
-        let mut gone = Tally::default();
-        self.slots.remove_leaf(index, |slot| {
-            gone.add(Tally::of(slot.content()));
-            self.retire(slot.content());
-        });
-        self.counters.remove(gone);
+    /// Refuses when the disk may not be changed.
+    pub(crate) fn check_writable(&self) -> Result<(), DiskError> {
+        if self.config.read_only { Err(DiskError::ReadOnly) } else { Ok(()) }
     }
 
     fn check_write(&self, offset: u64, len: u64) -> Result<(), DiskError> {
-        if self.config.read_only {
-            return Err(DiskError::ReadOnly);
-        }
+        self.check_writable()?;
         check_range(self.config.disksize, offset, len)
     }
 
@@ -169,7 +144,7 @@ impl Disk for Zram {
         let _change = self.counters.change();
         // Whole pages first: at the limit, they make room for the ends.
         let whole = whole_pages(offset, len);
-        self.discard_pages(&whole);
+        self.discard_whole(&whole);
         self.counted_write(self.zero_ends(offset, len, &whole))
     }
 

@@ -1,7 +1,8 @@
 //! Recounting a device: pool, zone, and every slot, whose content must still decode.
 //!
-//! Invariant checked: the counters are the sums over the slots, each object of the pool is named by
-//! one slot, and every stored page decodes.
+//! Invariant checked: the counters are the sums over the slots, and the word of each leaf those
+//! over its own; each object of the pool is named by one slot or pending, and every stored page
+//! decodes.
 //!
 //! Locks: one cell at a time. On a device in use a difference between sums is motion, not defect,
 //! when the pool or the counters moved meanwhile; the report says so.
@@ -13,7 +14,9 @@ use zsmalloc::{Content, LEAF_CELLS, PAGE_SIZE, PoolCheck, cpu};
 
 use crate::counters::Tally;
 use crate::device::Zram;
+use crate::entries::is_marked;
 use crate::same::Same;
+use crate::sums::Sums;
 
 /// What a recount found, when it found no defect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,6 +77,7 @@ impl Zram {
 
     fn check_leaf(&self, index: usize, counted: &mut Count) -> Result<(), CheckError> {
         let Some(leaf) = self.slots.leaf(index) else { return Ok(()) };
+        let before = counted.tally;
         for cell in 0..LEAF_CELLS {
             if self.slots.pool.peek(leaf, cell).is_none_or(|content| content == Content::Empty) {
                 continue;
@@ -81,6 +85,11 @@ impl Zram {
             let page = (index * LEAF_CELLS + cell) as u64;
             self.check_slot(page, counted)
                 .map_err(|error| CheckError(format!("page {page}: {error}")))?;
+        }
+        let sums = self.slots.pool.leaf_word(leaf).map(|word| Sums(word).tally());
+        let found = counted.tally.since(before);
+        if sums != Some(found) {
+            counted.wrong_sums.get_or_insert(WrongSums { index, found, sums });
         }
         Ok(())
     }
@@ -91,6 +100,9 @@ impl Zram {
             let Some(slot) = self.slots.lock(page) else { return Ok(()) };
             let content = slot.content();
             counted.tally.add(Tally::of(content));
+            if is_marked(&slot) {
+                counted.marked_bytes += Tally::of(content).compressed_bytes;
+            }
             match content {
                 Content::Object { .. } => counted.objects += 1,
                 Content::Value { tag, value } => {
@@ -108,12 +120,27 @@ impl Zram {
         if counted.tally != kept {
             return Err(CheckError(format!("slots hold {:?}, counters {kept:?}", counted.tally)));
         }
-        if counted.objects != pool.objects {
+        if let Some(WrongSums { index, found, sums }) = counted.wrong_sums {
+            return Err(CheckError(format!(
+                "leaf {index} holds {found:?}, its word says {sums:?}"
+            )));
+        }
+        let marked = self.counters.marked_bytes();
+        if counted.marked_bytes != marked {
+            let slots = counted.marked_bytes;
+            return Err(CheckError(format!("marked slots hold {slots} bytes, counted {marked}")));
+        }
+        let mut pending = self.counters.pending();
+        pending.objects += pool.pending;
+        if counted.objects + pending.objects != pool.objects {
             let (slots, pool) = (counted.objects, pool.objects);
-            return Err(CheckError(format!("slots name {slots} objects, the pool has {pool}")));
+            let what = format!("slots name {slots} objects, {pending:?}, the pool has {pool}");
+            return Err(CheckError(what));
         }
         let uses = self.words.uses();
-        if counted.interned != uses {
+        // What is pending may use some.
+        let all_drained = self.memory().deferred().jobs == 0;
+        if counted.interned > uses || counted.interned < uses && all_drained {
             let slots = counted.interned;
             return Err(CheckError(format!("{slots} slots use interned words, counted {uses}")));
         }
@@ -125,5 +152,14 @@ impl Zram {
 struct Count {
     tally: Tally,
     objects: u64,
+    marked_bytes: u64,
     interned: u64,
+    /// The first leaf whose word differs from its cells.
+    wrong_sums: Option<WrongSums>,
+}
+
+struct WrongSums {
+    index: usize,
+    found: Tally,
+    sums: Option<Tally>,
 }

@@ -1,7 +1,9 @@
 //! The counters of a device, and how a slot's content enters them.
 //!
 //! Invariant: each counter is the sum over the slots of what [`Tally::of`] says of their content;
-//! a slot's change is entered under its lock, so `check` can recount them.
+//! a slot's change is entered under its lock, so `check` can recount them. What is in detached
+//! leaves is pending instead. A counter may be behind by what threads are at: it is read as a
+//! number that may for a moment be less than nothing.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -35,12 +37,36 @@ impl Tally {
         }
     }
 
+    /// What was added since it was `before`.
+    pub(crate) fn since(self, before: Tally) -> Tally {
+        Tally {
+            stored: self.stored - before.stored,
+            same: self.same - before.same,
+            huge: self.huge - before.huge,
+            compressed_bytes: self.compressed_bytes - before.compressed_bytes,
+        }
+    }
+
     /// Adds another tally.
     pub(crate) fn add(&mut self, other: Tally) {
         self.stored += other.stored;
         self.same += other.same;
         self.huge += other.huge;
         self.compressed_bytes += other.compressed_bytes;
+    }
+}
+
+/// What is to be freed of detached leaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub(crate) struct Pending {
+    pub(crate) objects: u64,
+    pub(crate) bytes: u64,
+}
+
+impl Pending {
+    /// The objects of slots.
+    pub(crate) fn of(tally: Tally) -> Pending {
+        Pending { objects: tally.stored - tally.same, bytes: tally.compressed_bytes }
     }
 }
 
@@ -55,6 +81,10 @@ pub(crate) struct Counters {
     /// moved while it looked elsewhere.
     changes: AtomicU64,
     changing: AtomicU64,
+    pending_objects: AtomicU64,
+    pending_bytes: AtomicU64,
+    /// Bytes of objects in marked slots, which are counted above.
+    marked_bytes: AtomicU64,
     /// Huge pages ever stored.
     pub(crate) huge_since: AtomicU64,
     pub(crate) failed_reads: AtomicU64,
@@ -64,8 +94,7 @@ pub(crate) struct Counters {
 
 impl Counters {
     /// A slot's content changed.
-    pub(crate) fn replace(&self, old: Content, new: Content) {
-        let (old, new) = (Tally::of(old), Tally::of(new));
+    pub(crate) fn replace(&self, old: Tally, new: Tally) {
         change(&self.stored, old.stored, new.stored);
         change(&self.same, old.same, new.same);
         change(&self.huge, old.huge, new.huge);
@@ -73,6 +102,45 @@ impl Counters {
         if new.huge > 0 {
             bump(&self.huge_since, 1);
         }
+    }
+
+    /// The content of a slot in a detached leaf changed: somebody was late.
+    pub(crate) fn replace_pending(&self, old: Tally, new: Tally) {
+        let (old, new) = (Pending::of(old), Pending::of(new));
+        change(&self.pending_objects, old.objects, new.objects);
+        change(&self.pending_bytes, old.bytes, new.bytes);
+    }
+
+    /// Slots were emptied together, by detaching their leaf, which is to be drained.
+    pub(crate) fn detach(&self, gone: Tally) {
+        self.replace_pending(Tally::default(), gone);
+        self.replace(gone, Tally::default());
+    }
+
+    /// Objects of a detached leaf were freed.
+    pub(crate) fn drained(&self, freed: Pending) {
+        change(&self.pending_objects, freed.objects, 0);
+        change(&self.pending_bytes, freed.bytes, 0);
+    }
+
+    /// What is to be freed of detached leaves.
+    pub(crate) fn pending(&self) -> Pending {
+        Pending { objects: total(&self.pending_objects), bytes: total(&self.pending_bytes) }
+    }
+
+    /// A slot was marked, to be emptied later.
+    pub(crate) fn marked(&self, slot: Tally) {
+        change(&self.marked_bytes, 0, slot.compressed_bytes);
+    }
+
+    /// A slot lost its mark.
+    pub(crate) fn unmarked(&self, slot: Tally) {
+        change(&self.marked_bytes, slot.compressed_bytes, 0);
+    }
+
+    /// Bytes of objects in marked slots.
+    pub(crate) fn marked_bytes(&self) -> u64 {
+        total(&self.marked_bytes)
     }
 
     /// Enters a request that changes slots, until the guard is dropped.
@@ -88,21 +156,13 @@ impl Counters {
         (read(&self.changing) == 0).then_some(changes)
     }
 
-    /// Slots were emptied together.
-    pub(crate) fn remove(&self, gone: Tally) {
-        change(&self.stored, gone.stored, 0);
-        change(&self.same, gone.same, 0);
-        change(&self.huge, gone.huge, 0);
-        change(&self.compressed_bytes, gone.compressed_bytes, 0);
-    }
-
     /// The totals over all slots.
     pub(crate) fn tally(&self) -> Tally {
         Tally {
-            stored: read(&self.stored),
-            same: read(&self.same),
-            huge: read(&self.huge),
-            compressed_bytes: read(&self.compressed_bytes),
+            stored: total(&self.stored),
+            same: total(&self.same),
+            huge: total(&self.huge),
+            compressed_bytes: total(&self.compressed_bytes),
         }
     }
 }
@@ -126,6 +186,13 @@ pub(crate) fn bump(counter: &AtomicU64, by: u64) {
 pub(crate) fn read(counter: &AtomicU64) -> u64 {
     // relaxed: an independent total.
     counter.load(Ordering::Relaxed)
+}
+
+/// Reads a counter that others may bring below 0 for a moment: each thread enters its own changes
+/// in order, but they may come between each other's.
+fn total(counter: &AtomicU64) -> u64 {
+    let value = read(counter);
+    if value.cast_signed() < 0 { 0 } else { value }
 }
 
 fn change(counter: &AtomicU64, old: u64, new: u64) {

@@ -9,15 +9,20 @@
 use std::sync::Arc;
 
 use codec::{Codec, Streams};
+use zsmalloc::deferred::QueueConfig;
 use zsmalloc::{ChainSize, Memory, PAGE_SIZE, Pool, PoolConfig, Rule, cpu};
 
 use crate::counters::Counters;
+use crate::entries::Entries;
 use crate::error::ZramError;
+use crate::free::Free;
 use crate::same::Words;
 use crate::slots::Slots;
 
 /// Bytes of the largest disk: its cells fill the 32 bits of an entry number half.
 const DISKSIZE_MAX: u64 = 1 << 43; // 8 TiB
+const _: () =
+    assert!(DISKSIZE_MAX / PAGE_SIZE as u64 <= 1 << u32::BITS, "a page's number is a u32");
 
 /// What a device is made with.
 #[derive(Clone, Debug)]
@@ -36,6 +41,10 @@ pub struct ZramConfig {
     pub mem_limit: u64,
     /// Refuse writes.
     pub read_only: bool,
+    /// How discarded pages are freed.
+    pub free: Free,
+    /// How much may be pending with [`Free::Entries`] and [`Free::Handles`].
+    pub deferred: QueueConfig,
 }
 
 impl ZramConfig {
@@ -49,6 +58,8 @@ impl ZramConfig {
             rule: Rule::LeastWaste,
             mem_limit: 0,
             read_only: false,
+            free: Free::default(),
+            deferred: QueueConfig::default(),
         }
     }
 }
@@ -58,10 +69,12 @@ pub struct Zram {
     pub(crate) config: ZramConfig,
     pub(crate) codec: Codec,
     pub(crate) watermark: usize,
-    pub(crate) slots: Slots,
+    pub(crate) slots: Arc<Slots>,
     pub(crate) streams: Streams,
-    pub(crate) words: Words,
-    pub(crate) counters: Counters,
+    pub(crate) words: Arc<Words>,
+    pub(crate) counters: Arc<Counters>,
+    /// With [`Free::Entries`].
+    pub(crate) entries: Option<Arc<Entries>>,
 }
 
 impl Zram {
@@ -80,16 +93,25 @@ impl Zram {
             return Err(ZramError::TooLarge { disksize: config.disksize });
         }
         config.disksize = config.disksize.next_multiple_of(PAGE_SIZE as u64);
+        let ZramConfig { rule, deferred, .. } = config;
         let pool =
-            Pool::new(memory, PoolConfig { chain, rule: config.rule, ..PoolConfig::default() })?;
+            Pool::new(memory, PoolConfig { chain, rule, deferred, ..PoolConfig::default() })?;
         pool.set_limit(config.mem_limit);
+        let watermark = pool.geometry().huge_watermark();
+        let slots = Arc::new(Slots::new(pool, config.disksize / PAGE_SIZE as u64)?);
+        let counters = Arc::default();
+        let entries = match config.free {
+            Free::Entries => Some(Entries::new(deferred, &slots, &counters)?),
+            _ => None,
+        };
         Ok(Zram {
             codec: config.algorithm,
-            watermark: pool.geometry().huge_watermark(),
-            slots: Slots::new(pool, config.disksize / PAGE_SIZE as u64)?,
+            watermark,
+            slots,
             streams: Streams::for_cpus(cpu::count()),
-            words: Words::default(),
-            counters: Counters::default(),
+            words: Arc::default(),
+            counters,
+            entries,
             config,
         })
     }
@@ -111,13 +133,14 @@ impl Zram {
 
     /// Compacts the pool and returns free frames to the system; gives the frames freed.
     pub fn compact(&self) -> u64 {
+        self.flush_entries();
         self.slots.pool.compact()
     }
 
-    /// True when nothing was freed since the pool compacted itself: a device that is left alone for
-    /// a second is settled.
+    /// True when nothing was freed since the pool compacted itself, and nothing is pending: a
+    /// device that is left alone for a second is settled.
     pub fn is_settled(&self) -> bool {
-        self.slots.pool.is_settled()
+        self.counters.pending().objects == 0 && self.slots.pool.is_settled()
     }
 
     /// The memory whose frames the pages are in.
@@ -128,6 +151,13 @@ impl Zram {
     /// The pool's `classes` table.
     pub fn classes(&self) -> zsmalloc::ClassTable {
         self.slots.pool.class_table()
+    }
+}
+
+impl Drop for Zram {
+    /// What is pending ends with the pool, and need not be looked at.
+    fn drop(&mut self) {
+        self.slots.pool.retire(std::iter::empty());
     }
 }
 

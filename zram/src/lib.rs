@@ -21,14 +21,24 @@
 mod block;
 mod check;
 mod counters;
+mod detached;
 mod device;
+mod entries;
 mod error;
+mod free;
 mod page;
+mod pages;
 mod same;
 mod slots;
 mod stat;
+mod sums;
 
 pub use check::{CheckError, CheckReport};
 pub use device::{Zram, ZramConfig};
 pub use error::ZramError;
+pub use free::Free;
 pub use stat::{IoStat, Metadata, MmStat, Stat};
+// What the public items above are made of.
+pub use codec::{Algorithm, Codec};
+pub use disk::DiskError;
+pub use zsmalloc::{Memory, MemoryConfig, Rule};

@@ -22,8 +22,11 @@ use zsmalloc::{CellGuard, Content, Object, PAGE_SIZE, cpu};
 
 use crate::counters::bump;
 use crate::device::Zram;
+use crate::entries::{is_marked, unmark};
 use crate::error::disk_error;
+use crate::free::Free;
 use crate::same::{self, Same};
+use crate::sums::enter;
 
 /// A page ready to be put in a slot.
 enum Encoded<'p> {
@@ -33,11 +36,11 @@ enum Encoded<'p> {
 
 impl Zram {
     /// Stores a whole page.
-    pub(crate) fn write_page(&self, page: u64, data: &[u8]) -> Result<(), DiskError> {
-        self.with_room(|| self.try_write_page(page, data))
+    pub(crate) fn store_page(&self, page: u64, data: &[u8]) -> Result<(), DiskError> {
+        self.with_room(|| self.try_store_page(page, data))
     }
 
-    fn try_write_page(&self, page: u64, data: &[u8]) -> Result<(), DiskError> {
+    fn try_store_page(&self, page: u64, data: &[u8]) -> Result<(), DiskError> {
         if let Some(same) = self.same_filled(data) {
             return self.put_page(page, Encoded::Same(same));
         }
@@ -53,7 +56,7 @@ impl Zram {
     }
 
     /// Reads a whole page.
-    pub(crate) fn read_page(&self, page: u64, data: &mut [u8]) -> Result<(), DiskError> {
+    pub(crate) fn load_page(&self, page: u64, data: &mut [u8]) -> Result<(), DiskError> {
         if !self.codec.needs_stream_to_decompress() {
             return self.read_slot(page, None, data);
         }
@@ -86,19 +89,19 @@ impl Zram {
     pub(crate) fn discard_page(&self, page: u64) {
         if let Some(mut slot) = self.slots.lock(page) {
             let old = slot.content();
-            slot.clear();
-            self.retire(old);
-            self.counters.replace(old, Content::Empty);
+            match (&self.entries, self.config.free) {
+                (Some(entries), _) if entries.put(page, &mut slot) => return,
+                (_, Free::Handles) => slot.clear_deferred(),
+                _ => slot.clear(),
+            }
+            self.replaced(&slot, old);
         }
     }
 
-    /// A slot's content is gone: what it held outside the pool goes too.
-    pub(crate) fn retire(&self, content: Content) {
-        if let Content::Value { tag, value } = content
-            && let Some(same) = Same::from_cell(tag, value)
-        {
-            self.words.release(same);
-        }
+    /// A slot was given other content, and is locked still.
+    fn replaced(&self, slot: &CellGuard<'_>, old: Content) {
+        self.words.retire(old);
+        enter(&self.counters, slot, old);
     }
 
     /// Decodes what a locked slot holds.
@@ -111,6 +114,7 @@ impl Zram {
     ) -> Result<(), DiskError> {
         match slot.content() {
             Content::Empty => data.fill(0),
+            Content::Object { .. } if is_marked(slot) => data.fill(0),
             Content::Value { tag, value } => {
                 let word = Same::from_cell(tag, value).map_or(0, |same| self.words.word(same));
                 same::fill(data, word);
@@ -169,16 +173,31 @@ impl Zram {
         self.slots.pool.store(blob).map_err(disk_error)
     }
 
-    /// Tries; at the limit, once more after compaction, which runs with no lock of the attempt
-    /// held.
+    /// Tries; at the limit, once more after what is pending was freed and the pool compacted, which
+    /// is done with no lock of the attempt held.
     fn with_room(&self, attempt: impl Fn() -> Result<(), DiskError>) -> Result<(), DiskError> {
         match attempt() {
             Err(DiskError::NoSpace) => {
+                self.flush_entries();
                 self.slots.pool.make_room();
+                attempt()
+            }
+            Err(DiskError::NoMemory) if self.entries.is_some() || self.has_jobs() => {
+                self.flush_entries();
+                self.memory().flush_deferred();
                 attempt()
             }
             done => done,
         }
+    }
+
+    fn has_jobs(&self) -> bool {
+        self.memory().deferred().jobs > 0
+    }
+
+    /// Empties the slots that were set aside; the caller has none locked.
+    pub(crate) fn flush_entries(&self) {
+        self.entries.iter().for_each(|entries| entries.flush());
     }
 
     fn put_page(&self, page: u64, encoded: Encoded<'_>) -> Result<(), DiskError> {
@@ -198,12 +217,12 @@ impl Zram {
 
     fn put<'p>(&'p self, slot: &mut CellGuard<'p>, encoded: Encoded<'p>) {
         let old = slot.content();
+        unmark(slot, &self.counters);
         match encoded {
             Encoded::Same(same) => slot.put_value(same.tag, same.value),
             Encoded::Object(object) => slot.put(object),
         }
-        self.retire(old);
-        self.counters.replace(old, slot.content());
+        self.replaced(slot, old);
     }
 
     /// Counts a failure and passes it on.

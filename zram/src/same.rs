@@ -9,14 +9,18 @@
 //! halves are equal; the others share a bounded table of words with use counts. When that table is
 //! full the page is compressed like any other: correct, and a few dozen bytes.
 //!
-//! Invariant: the use count of a number is the count of cells that hold it.
+//! Invariants
+//! - I1 the use count of a number is the count of cells that hold it.
+//! - I2 the word of a number changes only while its use count is 0. So who has locked a cell that
+//!   holds it reads the word without the table's lock, as a fault handler must.
 //!
 //! Lock: the table's, taken with a cell locked, and last.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
-use zsmalloc::PAGE_SIZE;
+use zsmalloc::{Content, PAGE_SIZE};
 
 /// Tag of a cell whose value is half of the word.
 const HALF: u8 = 1;
@@ -24,6 +28,10 @@ const HALF: u8 = 1;
 const INTERNED: u8 = 2;
 /// Words in the table at most.
 const WORDS_MAX: usize = 1 << 16;
+/// Words that come and stay together: 8 KiB.
+const CHUNK: usize = 1 << 10;
+/// Chunks of words.
+const CHUNKS: usize = WORDS_MAX / CHUNK; // 64
 const _: () = assert!(WORDS_MAX <= u32::MAX as usize, "numbers fit the table's u32");
 
 /// A same-filled page as a cell keeps it.
@@ -66,16 +74,24 @@ pub(crate) fn fill(page: &mut [u8], word: u64) {
 }
 
 /// The table of words that do not fit a cell.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Words {
     table: Mutex<Table>,
+    /// Words by number; a chunk is there from its first use on.
+    chunks: [OnceLock<Box<[AtomicU64]>>; CHUNKS],
+}
+
+impl Default for Words {
+    fn default() -> Words {
+        Words { table: Mutex::default(), chunks: [const { OnceLock::new() }; CHUNKS] }
+    }
 }
 
 #[derive(Debug, Default)]
 struct Table {
     numbers: HashMap<u64, u32>,
-    /// Word and use count by number.
-    words: Vec<(u64, u64)>,
+    /// Use count by number.
+    uses: Vec<u64>,
     free: Vec<u32>,
 }
 
@@ -85,36 +101,56 @@ impl Words {
         if word >> 32 == word & 0xffff_ffff {
             return Some(Same { tag: HALF, value: word >> 32 });
         }
-        let number = self.lock().take(word)?;
+        let mut table = self.lock();
+        let number = table.take(word)?;
+        let chunk = self.chunks[number as usize / CHUNK].get_or_init(new_chunk);
+        // relaxed: published by the unlocking of the cell that the number goes into. Storing what
+        // is there already, for a number that other cells hold, changes nothing (I2).
+        chunk[number as usize % CHUNK].store(word, Ordering::Relaxed);
         Some(Same { tag: INTERNED, value: u64::from(number) })
     }
 
-    /// The word of a cell; 0 for a number that is not in use, which no cell holds.
+    /// The word of a locked cell; 0 for a number that was never in use, which no cell holds. Takes
+    /// no lock (I2).
     pub(crate) fn word(&self, same: Same) -> u64 {
-        match same.tag {
-            HALF => same.value << 32 | same.value,
-            _ => self.lock().words.get(same.value as usize).map_or(0, |&(word, _)| word),
+        if same.tag == HALF {
+            return same.value << 32 | same.value;
         }
+        let number = same.value as usize;
+        let chunk = self.chunks.get(number / CHUNK).and_then(OnceLock::get);
+        // relaxed: seen as it was when the number went into the cell, by the lock of the cell.
+        chunk.map_or(0, |chunk| chunk[number % CHUNK].load(Ordering::Relaxed))
     }
 
     /// A cell gave up its value.
     pub(crate) fn release(&self, same: Same) {
         if same.is_interned() {
-            self.lock().give(same.value as u32);
+            self.lock().give(same.value as u32, self.word(same));
+        }
+    }
+
+    /// A slot's content is gone: what it held here goes too.
+    pub(crate) fn retire(&self, content: Content) {
+        if let Content::Value { tag, value } = content
+            && let Some(same) = Same::from_cell(tag, value)
+        {
+            self.release(same);
         }
     }
 
     /// Uses over all numbers, for a check.
     pub(crate) fn uses(&self) -> u64 {
-        self.lock().words.iter().map(|&(_, uses)| uses).sum()
+        self.lock().uses.iter().sum()
     }
 
     /// Bytes on the heap.
     pub(crate) fn heap_bytes(&self) -> u64 {
         let table = self.lock();
         let per_number = size_of::<(u64, u32)>() + 1; // one control byte per bucket
+        let chunks = self.chunks.iter().filter(|chunk| chunk.get().is_some()).count();
         (table.numbers.capacity() * per_number
-            + table.words.capacity() * size_of::<(u64, u64)>()
+            + chunks * CHUNK * size_of::<u64>()
+            + table.uses.capacity() * size_of::<u64>()
             + table.free.capacity() * size_of::<u32>()) as u64
     }
 
@@ -124,30 +160,34 @@ impl Words {
     }
 }
 
+fn new_chunk() -> Box<[AtomicU64]> {
+    (0..CHUNK).map(|_| AtomicU64::new(0)).collect()
+}
+
 impl Table {
     fn take(&mut self, word: u64) -> Option<u32> {
         if let Some(&number) = self.numbers.get(&word) {
-            self.words[number as usize].1 += 1;
+            self.uses[number as usize] += 1;
             return Some(number);
         }
         let number = match self.free.pop() {
             Some(number) => number,
-            None if self.words.len() < WORDS_MAX => {
-                self.words.push((0, 0));
-                self.words.len() as u32 - 1
+            None if self.uses.len() < WORDS_MAX => {
+                self.uses.push(0);
+                self.uses.len() as u32 - 1
             }
             None => return None,
         };
-        self.words[number as usize] = (word, 1);
+        self.uses[number as usize] = 1;
         self.numbers.insert(word, number);
         Some(number)
     }
 
-    fn give(&mut self, number: u32) {
-        let (word, uses) = &mut self.words[number as usize];
+    fn give(&mut self, number: u32, word: u64) {
+        let uses = &mut self.uses[number as usize];
         *uses -= 1;
         if *uses == 0 {
-            self.numbers.remove(word);
+            self.numbers.remove(&word);
             self.free.push(number);
         }
     }
@@ -156,6 +196,8 @@ impl Table {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::{Arc, mpsc};
+    use std::time::Duration;
 
     fn page_of(word: u64) -> Vec<u8> {
         let mut page = vec![0; PAGE_SIZE];
@@ -186,6 +228,19 @@ mod tests {
         assert_eq!(words.intern(1), Some(first), "one number per word");
         words.release(first);
         assert_eq!(words.word(first), 1, "still used once");
+    }
+
+    /// As a fault handler must that interrupts whoever has the lock.
+    #[test]
+    fn a_word_is_read_while_the_table_is_locked() {
+        const HANG: Duration = Duration::from_secs(60); // only a deadlock takes so long
+        let words = Arc::new(Words::default());
+        let same = words.intern(7).expect("room");
+        let (reader, (send, read)) = (Arc::clone(&words), mpsc::channel());
+        let locked = words.lock();
+        std::thread::spawn(move || send.send(reader.word(same)));
+        assert_eq!(read.recv_timeout(HANG), Ok(7), "no lock is waited for");
+        drop(locked);
     }
 
     #[test]

@@ -72,19 +72,12 @@ impl Slots {
         if self.leaf(index).is_some() { 0 } else { (LEAF_CELLS - cell) as u64 }
     }
 
-    /// Takes the leaf of root entry `index` out and frees what it holds. `visit` sees each cell
-    /// before it is emptied.
-    pub(crate) fn remove_leaf(&self, index: usize, visit: impl FnMut(&CellGuard<'_>)) {
-        if self.leaf(index).is_none() {
-            return;
-        }
+    /// Takes the leaf of root entry `index` out, if it has one: the caller frees it.
+    pub(crate) fn detach(&self, index: usize) -> Option<LeafId> {
+        self.leaf(index)?;
         // AcqRel pairs with the exchange in `add_leaf` and the loads in `leaf`: who reads the
-        // root after locking a cell that was freed here finds another number.
-        let leaf = LeafId::new(self.root[index].swap(0, Ordering::AcqRel));
-        if let Some(leaf) = leaf {
-            let freed = self.pool.free_leaf(leaf, visit);
-            debug_assert!(freed.is_ok(), "I1: the leaf was ours, and taken out once");
-        }
+        // root after locking a cell that was drained finds another number.
+        LeafId::new(self.root[index].swap(0, Ordering::AcqRel))
     }
 
     /// Root entries.
@@ -94,7 +87,7 @@ impl Slots {
 
     /// The leaf of a root entry.
     pub(crate) fn leaf(&self, index: usize) -> Option<LeafId> {
-        // Acquire pairs with the exchanges in `add_leaf` and `remove_leaf`.
+        // Acquire pairs with the exchanges in `add_leaf` and `detach`.
         LeafId::new(self.root[index].load(Ordering::Acquire))
     }
 
@@ -134,10 +127,11 @@ impl Slots {
 }
 
 impl Drop for Slots {
+    /// The pool has no other user, and ends with its leaves.
     fn drop(&mut self) {
-        for index in 0..self.root_len() {
-            self.remove_leaf(index, |_| {});
-        }
+        // Parts of the root that were never touched have none.
+        let leaves = self.root.held().filter_map(|(index, _)| self.leaf(index));
+        self.pool.retire(leaves);
     }
 }
 

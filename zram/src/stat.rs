@@ -77,13 +77,13 @@ pub struct Stat {
     pub huge_pages: u64,
     /// Pages ever stored uncompressed.
     pub huge_pages_since: u64,
-    /// Touched frames of zspages.
+    /// Touched frames of zspages, less what is pending in them.
     pub object_bytes_resident: u64,
     /// Touched frames that are free.
     pub free_bytes_held: u64,
     /// The parts of the metadata.
     pub metadata: Metadata,
-    /// Freed but not yet drained.
+    /// Objects of pages that were discarded, and are to be freed by the memory's worker.
     pub pending_bytes: u64,
     /// On the way out of a region.
     pub staging_bytes: u64,
@@ -164,6 +164,8 @@ impl Zram {
     pub fn stat(&self) -> Stat {
         let (pool, memory) = (&self.slots.pool, self.slots.pool.memory());
         let (tally, stats) = (self.counters.tally(), pool.stats());
+        let pending_bytes =
+            self.counters.pending().bytes + self.counters.marked_bytes() + stats.pending_bytes;
         let metadata = self.metadata(&stats);
         let (root_mapped, _) = self.slots.root_bytes();
         let mapped = memory.mapped_bytes() + root_mapped;
@@ -182,10 +184,11 @@ impl Zram {
             pages_compacted: stats.pages_compacted,
             huge_pages: tally.huge,
             huge_pages_since: read(&self.counters.huge_since),
-            object_bytes_resident: stats.object_bytes_resident,
+            // The frames of what is pending are touched still.
+            object_bytes_resident: stats.object_bytes_resident.saturating_sub(pending_bytes),
             free_bytes_held: memory.free_bytes_held(),
             metadata,
-            pending_bytes: 0,
+            pending_bytes,
             staging_bytes: 0,
             resident_bytes: None,
             page_table_bytes: zsmalloc::page_table_bytes().ok(),
@@ -202,12 +205,29 @@ impl Zram {
         let (root_mapped, root_heap) = self.slots.root_bytes();
         let slots = memory.cell_table_bytes() - handle_table + root_mapped + root_heap;
         Metadata {
-            slot_table: slots + self.words.heap_bytes(),
+            slot_table: slots + self.words.heap_bytes() + self.entries_bytes(),
             handle_table,
             descriptors: memory.descriptor_bytes() + stats.class_bytes,
             frame_table: memory.frame_table_bytes(),
             buffers: 0,
             codec_contexts: self.streams.heap_bytes() as u64,
+        }
+    }
+
+    /// Bytes of the queue of slots that are to be emptied.
+    fn entries_bytes(&self) -> u64 {
+        self.entries.as_ref().map_or(0, |entries| entries.meters().heap_bytes)
+    }
+
+    /// How the queue fares with [`Free::Entries`] and [`Free::Handles`]: what is pending in it, and
+    /// what was freed at once for want of room. All zero in the other forms.
+    ///
+    /// [`Free::Entries`]: crate::Free::Entries
+    /// [`Free::Handles`]: crate::Free::Handles
+    pub fn deferred(&self) -> zsmalloc::deferred::Meters {
+        match &self.entries {
+            Some(entries) => entries.meters(),
+            None => self.slots.pool.deferred(),
         }
     }
 

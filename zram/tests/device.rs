@@ -243,6 +243,36 @@ fn at_the_limit_writes_fail_nothing_is_lost_and_discarding_makes_room() {
     zram.check().expect("no defect");
 }
 
+/// The limit is accepted, as the kernel does, and keeps more from being stored.
+#[test]
+fn a_limit_below_what_is_in_use_takes_nothing_away() {
+    let zram = device(ZramConfig::new("zram0", 64 * MIB));
+    let expect_all = |count: u64| {
+        for n in 0..count {
+            let mut data = vec![0; PAGE];
+            zram.read(n * PAGE as u64, &mut data).expect("in range");
+            assert!(data == page(n, 3), "page {n} is as it was written");
+        }
+        zram.check().expect("no defect");
+    };
+    for n in 0..200 {
+        zram.write(n * PAGE as u64, &page(n, 3)).expect("no limit yet");
+    }
+    let full = zram.stat();
+    zram.set_mem_limit(full.object_bytes_resident / 2);
+    for n in [0, 200] {
+        let refused = zram.write(n * PAGE as u64, &page(n + 1_000_000, 9));
+        assert!(matches!(refused, Err(DiskError::NoSpace)), "{refused:?} for page {n}");
+    }
+    assert_eq!(zram.stat().compr_data_size, full.compr_data_size, "nothing came, nothing went");
+    expect_all(200);
+    for n in 50..200 {
+        zram.discard(n * PAGE as u64, PAGE as u64).expect("in range");
+    }
+    zram.write(50 * PAGE as u64, &page(50, 3)).expect("below the limit again");
+    expect_all(51);
+}
+
 /// Zeroing the ends first would need room that only the discard of the middle makes.
 #[test]
 fn an_unaligned_discard_at_the_limit_makes_its_own_room() {

@@ -15,6 +15,9 @@ use loom::thread;
 use zram::{Zram, ZramConfig};
 use zsmalloc::{LEAF_CELLS, Memory, MemoryConfig};
 
+#[path = "loom/free.rs"]
+mod free;
+
 const PAGE: u64 = 4096;
 const LEAF: u64 = LEAF_CELLS as u64 * PAGE;
 
@@ -26,14 +29,32 @@ fn model(scenario: impl Fn() + Sync + Send + 'static) {
 }
 
 fn device() -> Arc<Zram> {
-    let config =
-        MemoryConfig { arena_frames: 512, entries_max: 6, limit_bytes: 1 << 30, worker: false };
+    device_with(false)
+}
+
+/// With a worker, what is discarded is pending until somebody flushes.
+fn device_with(worker: bool) -> Arc<Zram> {
+    let config = MemoryConfig { arena_frames: 512, entries_max: 6, limit_bytes: 1 << 30, worker };
     let memory = Memory::new(config).expect("small tables");
     Arc::new(Zram::new(memory, ZramConfig::new("zram0", 2 * LEAF)).expect("a device"))
 }
 
 fn write(zram: &Zram, page: u64, byte: u8) {
     zram.write(page * PAGE, &[byte; PAGE as usize]).expect("room");
+}
+
+/// A page that is stored as an object.
+fn blob(byte: u8) -> [u8; PAGE as usize] {
+    let mut data = [byte; PAGE as usize];
+    data[0] = !byte;
+    data
+}
+
+/// A byte of a page: of a blob, its own.
+fn byte_at(zram: &Zram, page: u64) -> u8 {
+    let mut data = [0; PAGE as usize];
+    zram.read(page * PAGE, &mut data).expect("in range");
+    data[1]
 }
 
 fn byte_of(zram: &Zram, page: u64) -> u8 {
@@ -43,22 +64,52 @@ fn byte_of(zram: &Zram, page: u64) -> u8 {
     data[0]
 }
 
-/// Without the second look at the root, the late write of page 0 goes into the leaf that is page
-/// 2's by then.
 #[test]
 fn late_write_against_discard_and_the_leafs_next_place() {
-    model(|| {
-        let zram = device();
+    late_write(false);
+}
+
+/// The drain is a step of its own.
+#[test]
+fn late_write_against_discard_drain_and_the_leafs_next_place() {
+    late_write(true);
+}
+
+/// Without the second look at the root, the late write of page 0 goes into the leaf that is page
+/// 2's by then.
+fn late_write(worker: bool) {
+    model(move || {
+        let zram = device_with(worker);
         write(&zram, 0, 1);
         let other = Arc::clone(&zram);
         let discarder = thread::spawn(move || {
             other.discard(0, LEAF).expect("in range");
+            other.memory().flush_deferred();
             write(&other, 2, 9);
         });
         write(&zram, 0, 7);
         discarder.join().expect("discarder");
         assert!(matches!(byte_of(&zram, 0), 0 | 7), "the first write is gone");
         assert_eq!((byte_of(&zram, 1), byte_of(&zram, 2), byte_of(&zram, 3)), (0, 9, 0));
+        zram.check().expect("no defect");
+    });
+}
+
+/// The counters follow whether the write was ahead of the discard; what is pending is drained by
+/// whoever flushes.
+#[test]
+fn overwrite_against_discard_and_drain() {
+    model(|| {
+        let zram = device_with(true);
+        write(&zram, 0, 1);
+        let other = Arc::clone(&zram);
+        let discarder = thread::spawn(move || other.discard(0, LEAF).expect("in range"));
+        zram.write(0, &blob(7)).expect("room");
+        discarder.join().expect("discarder");
+        zram.memory().flush_deferred();
+        assert_eq!(zram.stat().pending_bytes, 0);
+        let stored = zram.stat().orig_data_size / PAGE;
+        assert_eq!(stored > 0, byte_at(&zram, 0) == 7, "the write or nothing");
         zram.check().expect("no defect");
     });
 }

@@ -132,15 +132,17 @@ fn filling_and_discarding_does_not_grow() {
         Cycle { zram: &zram, versions: vec![0; PAGES as usize], random: Random(0x736F_616B) };
     let first = cycle.run(1);
     let most = first.resident + first.resident * GROWTH_MAX_PERCENT / 100;
-    let (mut peak, mut version) = (first, 1);
+    let (mut peak, mut highest, mut last, mut version) = (first, 1, first, 1);
     while version < 4 || Instant::now() < end {
         version += 1;
-        peak = peak.max(cycle.run(version));
+        last = cycle.run(version);
+        highest = if last > peak { version } else { highest };
+        peak = peak.max(last);
         assert!(peak.resident <= most, "cycle {version}: {peak:?}, the first: {first:?}");
         if version.is_multiple_of(8) {
             cycle.verify();
         }
     }
     cycle.verify();
-    println!("{version} cycles, first peak {first:?}, peak {peak:?}");
+    println!("{version} cycles: first {first:?}, highest ({highest}.) {peak:?}, last {last:?}");
 }

@@ -30,7 +30,7 @@ use crate::pool::{Pool, SHARDS_MAX};
 use crate::release::Leaving;
 
 /// Handles sorted together: what fits on a stack.
-const BATCH: usize = if cfg!(loom) { 4 } else { 512 };
+pub(crate) const BATCH: usize = if cfg!(loom) { 4 } else { 512 };
 /// Locks a pool has at most.
 const LOCKS_MAX: usize = CLASSES * SHARDS_MAX;
 /// The end of a list.
@@ -160,7 +160,7 @@ impl Pool {
     }
 
     /// Frees the objects of at most [`BATCH`] entries that the caller owns.
-    fn free_entries(&self, entries: &[u32]) {
+    pub(crate) fn free_entries(&self, entries: &[u32]) {
         let mut sorted = Sorted::new(self.moves());
         for (position, &entry) in entries.iter().enumerate() {
             sorted.push(position, &self.find(self.handle_cell(entry)));

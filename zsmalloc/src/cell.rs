@@ -74,34 +74,6 @@ impl Pool {
         Ok(leaf)
     }
 
-    /// Frees everything in a leaf's cells and gives the leaf back. `visit` sees each cell that is
-    /// not empty before it is cleared. From the start of the call, locking its cells fails.
-    ///
-    /// # Errors
-    ///
-    /// [`StaleLeaf`] when it is not this pool's, or another thread is freeing it.
-    pub fn free_leaf(
-        &self,
-        leaf: LeafId,
-        mut visit: impl FnMut(&CellGuard<'_>),
-    ) -> Result<(), StaleLeaf> {
-        if !self.memory.leaves.begin_drain(leaf, self.id, LeafUse::Cells) {
-            return Err(StaleLeaf);
-        }
-        for index in 0..LEAF_CELLS {
-            let mut guard = self.lock_entry(leaf, index)?;
-            if guard.word.0 != LOCKED {
-                visit(&guard);
-                guard.clear();
-                guard.set_client(0);
-            }
-        }
-        self.memory.leaves.end_drain(leaf, LeafUse::Cells);
-        // relaxed: a total.
-        self.counters.leaves.fetch_sub(1, Ordering::Relaxed);
-        Ok(())
-    }
-
     /// Locks a cell, waiting for whoever holds it.
     ///
     /// # Errors
@@ -121,6 +93,13 @@ impl Pool {
         Ok(guard)
     }
 
+    /// The client's word of a leaf, see [`CellGuard::leaf_word`]; `None` for a leaf that is not
+    /// this pool's. Who frees the leaf meanwhile makes it another's.
+    pub fn leaf_word(&self, leaf: LeafId) -> Option<&AtomicU64> {
+        self.memory.leaves.owned(leaf, self.id, LeafUse::Cells).ok()?;
+        Some(self.memory.leaves.word_of(leaf.entry(0)?))
+    }
+
     /// What a cell held a moment ago, without locking it; `None` for a leaf of another pool.
     ///
     /// # Panics
@@ -134,7 +113,7 @@ impl Pool {
         Some(self.content_of(Word(cell.load(Ordering::Relaxed))))
     }
 
-    fn content_of(&self, word: Word) -> Content {
+    pub(crate) fn content_of(&self, word: Word) -> Content {
         match (word.place(), word.value()) {
             (Some(place), _) => {
                 let size = self.geometry().shape(place.class()).size;
@@ -203,6 +182,12 @@ impl<'p> CellGuard<'p> {
         Some(zspage::bytes(&self.pool.memory.arena, shape, place))
     }
 
+    /// A word of the client's for the whole leaf: 0 when the leaf was taken. It stays the leaf's
+    /// while one of its cells is locked.
+    pub fn leaf_word(&self) -> &AtomicU64 {
+        self.pool.memory.leaves.word_of(self.entry)
+    }
+
     /// The client's bits: 6.
     pub fn client(&self) -> u8 {
         self.word.client()
@@ -242,6 +227,11 @@ impl<'p> CellGuard<'p> {
         self.put_value(0, 0);
     }
 
+    /// The cell's pool.
+    pub(crate) fn pool(&self) -> &'p Pool {
+        self.pool
+    }
+
     /// The word as the mover rewrites it.
     pub(crate) fn word_mut(&mut self) -> &mut Word {
         &mut self.word
@@ -267,7 +257,7 @@ impl std::fmt::Debug for CellGuard<'_> {
 }
 
 /// Sets the lock bit if it is clear, and the word is one that `allows`.
-fn try_lock(cell: &AtomicU64, allows: impl Fn(Word) -> bool) -> Option<Word> {
+pub(crate) fn try_lock(cell: &AtomicU64, allows: impl Fn(Word) -> bool) -> Option<Word> {
     // relaxed: a guess, confirmed by the exchange.
     let word = cell.load(Ordering::Relaxed) & !LOCKED;
     if !allows(Word(word)) {

@@ -39,6 +39,8 @@ pub struct PoolCheck {
     pub moved: u64,
     /// Bytes of the classes' arrays of zspages.
     pub position_bytes: u64,
+    /// Objects that were freed and are pending, before the walk; they are counted above too.
+    pub pending: u64,
 }
 
 /// Entries of handles, as a walk finds them.
@@ -52,9 +54,31 @@ struct EntryCount {
     raw_free: Vec<u32>,
     /// Handles, as the classes count them.
     handles_kept: u32,
+    /// Objects that their cell does not name, and the first of them.
+    unnamed: u64,
+    first_unnamed: Option<PoolDefect>,
+}
+
+/// What the cell of an object's owner says.
+enum Seen {
+    Named,
+    /// It is locked, or not published yet.
+    InFlight,
+    /// Something else: freed and pending, or a defect.
+    Unnamed(PoolDefect),
 }
 
 impl EntryCount {
+    /// Objects that no cell names are those that are pending. Where there is no queue, given as
+    /// `None`, there are none; where objects were freed meanwhile, they cannot be compared.
+    fn check_unnamed(&mut self, detached: Option<u64>, moved: bool) -> Result<(), PoolDefect> {
+        match (self.first_unnamed.take(), detached) {
+            (Some(_), Some(detached)) if moved || self.unnamed <= detached => Ok(()),
+            (Some(defect), _) => Err(defect),
+            (None, _) => Ok(()),
+        }
+    }
+
     /// Every entry is behind an object or in one chain. Given are all there are: for handles, for
     /// raw ones.
     fn check(mut self, [all, all_raw]: [u64; 2]) -> Result<(), PoolDefect> {
@@ -108,6 +132,7 @@ impl Pool {
         let mut found = PoolCheck::default();
         let before = (self.operations(), self.in_transit());
         let mut entries = EntryCount::default();
+        found.pending = self.check_pending().map_err(PoolDefect)?;
         for class in self.classes() {
             self.check_class(class, &mut found, &mut entries)?;
         }
@@ -117,7 +142,9 @@ impl Pool {
         let all_raw = self.raw_handles.check(leaves, &mut entries.raw_free)?;
         // relaxed: as the totals in `stats`; changed under class locks, as operations are.
         let positions = self.counters.position_bytes.load(Ordering::Relaxed);
+        let detached = self.detached();
         found.moved = self.operations() - before.0;
+        entries.check_unnamed(detached, found.moved > 0)?;
         found.in_flight += before.1 + self.in_transit();
         if found.moved == 0 && found.in_flight == 0 {
             expect_equal("mem_used_total", found.mem_used_total, stats.mem_used_total)?;
@@ -153,7 +180,7 @@ impl Pool {
             expect_equal(format_args!("{here} position"), position as u32, zspage.position())?;
             let kept = state.fullness.group_at(position);
             expect_equal(format_args!("{here} group"), group, kept)?;
-            self.check_zspage(class, id, zspage, &here, found)?;
+            self.check_zspage(class, id, zspage, &here, (found, entries))?;
             self.count_entries(zspage, entries);
             objects += zspage.in_use() as u64;
             counts[group] += 1;
@@ -196,7 +223,7 @@ impl Pool {
         id: DescriptorId,
         zspage: Descriptor<'_>,
         here: &str,
-        found: &mut PoolCheck,
+        (found, entries): (&mut PoolCheck, &mut EntryCount),
     ) -> Result<(), PoolDefect> {
         let (shape, pfn) = (class.shape, zspage.pfn());
         let bits = zspage.used_slots().count();
@@ -205,8 +232,13 @@ impl Pool {
         expect_equal(format!("{here} pool"), zspage.pool(), self.id)?;
         expect_equal(format!("{here} descriptor of its frames"), self.memory.owner(pfn), id)?;
         for slot in zspage.used_slots() {
-            if !self.check_object(class, zspage, slot, here)? {
-                found.in_flight += 1;
+            match self.check_object(class, zspage, slot, here)? {
+                Seen::Named => {}
+                Seen::InFlight => found.in_flight += 1,
+                Seen::Unnamed(defect) => {
+                    entries.unnamed += 1;
+                    entries.first_unnamed.get_or_insert(defect);
+                }
             }
         }
         let frames = u32::from(shape.frames);
@@ -216,17 +248,17 @@ impl Pool {
         Ok(())
     }
 
-    /// Compares an object with the cell that owns it; false when the cell is in use.
+    /// Compares an object with the cell that owns it.
     fn check_object(
         &self,
         class: &Class,
         zspage: Descriptor<'_>,
         slot: usize,
         here: &str,
-    ) -> Result<bool, PoolDefect> {
+    ) -> Result<Seen, PoolDefect> {
         let owner = zspage.owner(slot);
         if owner == 0 {
-            return Ok(false);
+            return Ok(Seen::InFlight);
         }
         let cell = self.memory.leaves.cell(owner);
         let cell = cell.ok_or_else(|| PoolDefect(format!("{here}: no entry {owner}")))?;
@@ -234,15 +266,18 @@ impl Pool {
         // cell of a handle whose object is being written names nothing yet.
         let word = cell.load(Ordering::Acquire);
         if word & LOCKED != 0 {
-            return Ok(false);
+            return Ok(Seen::InFlight);
         }
-        let place = Word(word).place();
-        if place.is_none() && self.memory.leaves.use_of(owner) != LeafUse::Cells {
-            return Ok(false);
+        let (place, kind) = (Word(word).place(), self.memory.leaves.use_of(owner));
+        if place.is_none() && kind != LeafUse::Cells {
+            return Ok(Seen::InFlight);
         }
         let named = place.map(|place| (place.pfn(), place.class(), usize::from(place.object())));
         let what = format_args!("{here} slot {slot}, as entry {owner} names it");
-        expect_equal(what, named, Some((zspage.pfn(), class.index, slot)))?;
-        Ok(true)
+        match expect_equal(what, named, Some((zspage.pfn(), class.index, slot))) {
+            Ok(()) => Ok(Seen::Named),
+            Err(defect) if kind == LeafUse::Cells => Ok(Seen::Unnamed(defect)),
+            Err(defect) => Err(defect),
+        }
     }
 }

@@ -52,10 +52,11 @@ struct Step {
 }
 
 impl Pool {
-    /// Compacts every class and gives the frames freed. The system gets them from the memory's
-    /// worker soon after, or, where there is none, before this returns.
+    /// Runs what is deferred, compacts every class and gives the frames freed. The system gets them
+    /// from the memory's worker soon after, or, where there is none, before this returns.
     /// Returns 0 at once while another thread compacts this pool.
     pub fn compact(&self) -> u64 {
+        self.memory.flush_deferred();
         match self.turn_to_compact() {
             Some(_turn) => self.compact_all(),
             None => 0,
@@ -77,7 +78,9 @@ impl Pool {
     /// once while another thread compacts this pool. Source: `zs_shrinker_scan`, which compacts all
     /// there is.
     pub fn shrink(&self, frames: u64) -> u64 {
+        self.memory.flush_deferred();
         let Some(_turn) = self.turn_to_compact() else { return 0 };
+        self.flush_deferred();
         let mut freed = 0;
         for shards in self.sharded().rev() {
             freed += self.merge(shards, frames.saturating_sub(freed));
@@ -89,9 +92,12 @@ impl Pool {
         freed
     }
 
-    /// Compacts, or waits for the thread that is doing so: for a store that hit the limit. The
-    /// caller holds no lock of the pool's.
+    /// Runs what is deferred; compacts, or waits for the thread that is doing so: for a store that
+    /// hit the limit. The caller holds no lock of the pool's, nor one that a deferred job might
+    /// want.
     pub fn make_room(&self) {
+        self.memory.flush_deferred();
+        self.flush_deferred();
         if let Some(_turn) = self.turn_to_compact() {
             self.compact_all();
             return;
@@ -100,6 +106,7 @@ impl Pool {
     }
 
     pub(crate) fn compact_all(&self) -> u64 {
+        self.flush_deferred();
         let freed: u64 = self.sharded().rev().map(|shards| self.merge(shards, u64::MAX)).sum();
         self.sharded().for_each(|shards| self.trim(&shards[0]));
         self.classes().iter().for_each(|class| self.shrink_positions(class));
@@ -124,7 +131,7 @@ impl Pool {
         let mut moves = class.lock().objects as usize;
         let (mut freed, mut leaving) = (0, Leaving::NONE);
         let mut stuck = Vec::new();
-        while freed < frames_max && moves > 0 && stuck.len() < STUCK_MAX {
+        while freed < frames_max && moves > 0 && stuck.len() < STUCK_MAX && !self.is_retired() {
             let step = self.merge_step(class, &stuck, &mut leaving);
             if let Some(source) = step.stuck {
                 stuck.push(source);
@@ -291,12 +298,11 @@ impl Pool {
     }
 }
 
-/// The place that `word` names, if that is the slot.
+/// The place that `word` names, if that is the slot. It may be another one, or none: an object that
+/// is to be freed later keeps its back reference to a cell that holds what was stored next.
 pub(crate) fn named(word: Word, slot: Slot) -> Option<Place> {
     let place = word.place()?;
-    let same = (place.pfn(), place.object()) == (slot.pfn, slot.object);
-    debug_assert!(same, "descriptor I2: the owner's word names the slot");
-    same.then_some(place)
+    ((place.pfn(), place.object()) == (slot.pfn, slot.object)).then_some(place)
 }
 
 pub(crate) fn place_in(place: Place, slot: Slot) -> Place {

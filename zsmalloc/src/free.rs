@@ -89,7 +89,7 @@ impl Pool {
     }
 
     #[inline(always)]
-    fn place_in(&self, cell: &AtomicU64) -> Place {
+    pub(crate) fn place_in(&self, cell: &AtomicU64) -> Place {
         // Acquire pairs with the Release of whoever published the object or moved it, so that the
         // frame's descriptor is seen, and its header, as they were then or later.
         let word = Word(cell.load(Ordering::Acquire));

@@ -3,6 +3,7 @@
 //! ```text
 //!   cells    | leaf 0: unused | leaf 1: 512 cells | leaf 2 | ...     entry = leaf * 512 + index
 //!   owners   | -              | pool id           | 0      | ...     0 = nobody's
+//!   words    | -              | the client's      | -      | ...     one for the whole leaf
 //! ```
 //!
 //! A leaf is named by its number, which anyone may write down and nobody can misuse: every access
@@ -10,12 +11,14 @@
 //!
 //! Invariants
 //! - I1 a cell of a leaf without an owner is all zero, but for a lock bit that somebody with a
-//!   stale number is about to take off again.
+//!   stale number is about to take off again; unless the leaf was abandoned, and not wiped yet.
 //! - I2 the owner word leaves a pool's id before the pool drains the cells; whoever locks a cell
 //!   and then finds the pool's id there was ahead of the drain, which will see the cell's content.
 //! - I3 a leaf's page is discarded only while the discarder holds all 512 locks: a lock bit that
 //!   vanished under its owner would let two threads write one cell.
-//! - I4 a leaf has the same use for ever. So a number that is made up is refused before the lock
+//! - I4 a word is wiped by an exchange of one that is not locked: stored over, it could come back
+//!   when somebody with a stale number unlocks it.
+//! - I5 a leaf has the same use for ever. So a number that is made up is refused before the lock
 //!   bit of a handle's cell is set; the mover alone sets those, under the class lock.
 //!
 //! Locks: the free list is a leaf lock. Cell locks are ranked above the class lock.
@@ -92,15 +95,19 @@ impl LeafUse {
 pub(crate) struct Leaves {
     cells: Table<[AtomicU64; LEAF_CELLS]>,
     owners: Table<AtomicU32>,
+    words: Table<AtomicU64>,
     free: Lock<FreeLeaves>,
     /// Where threads wait for a cell's lock bit.
     pub(crate) waiters: BitLockWaiters,
 }
 
+#[derive(Default)]
 struct FreeLeaves {
     /// By use: free and touched; free and returned to the system.
     held: [Vec<u32>; USES],
     returned: [Vec<u32>; USES],
+    /// Abandoned: free and touched, with words in their cells. For clients' cells.
+    unwiped: Vec<u32>,
     /// The lowest leaf never used.
     fresh: u32,
 }
@@ -111,10 +118,11 @@ impl Leaves {
         leaves: usize,
         faults: Option<Arc<FailureInjector>>,
     ) -> Result<Leaves, HostError> {
-        let free = FreeLeaves { held: Default::default(), returned: Default::default(), fresh: 1 };
+        let free = FreeLeaves { fresh: 1, ..FreeLeaves::default() };
         Ok(Leaves {
             cells: Table::with_faults(leaves + 1, faults.clone())?,
-            owners: Table::with_faults(leaves + 1, faults)?,
+            owners: Table::with_faults(leaves + 1, faults.clone())?,
+            words: Table::with_faults(leaves + 1, faults)?,
             free: Lock::new(Rank::Leaf, free),
             waiters: BitLockWaiters::new(),
         })
@@ -123,23 +131,39 @@ impl Leaves {
     /// An empty leaf for `pool`.
     pub(crate) fn alloc(&self, pool: u32, purpose: LeafUse) -> Result<LeafId, AllocError> {
         self.cells.extend().map_err(|_| AllocError::OutOfCells)?;
-        let mut free = self.free.lock();
-        let kind = purpose as usize;
-        let leaf = match free.held[kind].pop().or_else(|| free.returned[kind].pop()) {
-            Some(leaf) => leaf,
-            None if (free.fresh as usize) < self.cells.len() => {
-                free.fresh += 1;
-                free.fresh - 1
-            }
-            None => return Err(AllocError::OutOfCells),
-        };
-        drop(free);
+        let leaf = self.take_free(purpose)?;
         let index = leaf as usize;
         self.cells.touch(index..index + 1);
         self.owners.touch(index..index + 1);
+        self.words.touch(index..index + 1);
+        // relaxed: published with the owner.
+        self.words[index].store(0, Ordering::Relaxed);
         // Pairs with the Acquire in `owned`: who sees the owner sees the leaf empty.
         self.owners[index].store(owner_word(pool, purpose), Ordering::Release);
         Ok(LeafId(leaf))
+    }
+
+    /// A leaf that is nobody's and whose cells are empty.
+    fn take_free(&self, purpose: LeafUse) -> Result<u32, AllocError> {
+        let (mut free, kind) = (self.free.lock(), purpose as usize);
+        if let Some(leaf) = free.held[kind].pop() {
+            return Ok(leaf);
+        }
+        if purpose == LeafUse::Cells
+            && let Some(leaf) = free.unwiped.pop()
+        {
+            drop(free);
+            self.wipe(leaf);
+            return Ok(leaf);
+        }
+        if let Some(leaf) = free.returned[kind].pop() {
+            return Ok(leaf);
+        }
+        if free.fresh as usize >= self.cells.len() {
+            return Err(AllocError::OutOfCells);
+        }
+        free.fresh += 1;
+        Ok(free.fresh - 1)
     }
 
     /// Takes the leaf away from its owner so that it can be drained; refused when it is not
@@ -167,6 +191,33 @@ impl Leaves {
         }
     }
 
+    /// Puts the leaves of clients' cells back that are `pool`'s, which is gone with all its
+    /// objects: nobody looks at their words again. True when so many are free that they are to be
+    /// returned.
+    pub(crate) fn abandon(&self, leaves: &[LeafId], pool: u32) -> bool {
+        let mut free = self.free.lock();
+        for &leaf in leaves {
+            if self.begin_drain(leaf, pool, LeafUse::Cells) {
+                // Pairs with the Acquire in `owned`, as in `end_drain`.
+                self.owners[leaf.0 as usize].store(0, Ordering::Release);
+                free.unwiped.push(leaf.0);
+            }
+        }
+        free.unwiped.len() > FREE_LEAVES_HELD
+    }
+
+    /// Empties the cells of an abandoned leaf.
+    fn wipe(&self, leaf: u32) {
+        for (index, cell) in self.cells[leaf as usize].iter().enumerate() {
+            let key = leaf as usize * LEAF_CELLS + index;
+            while !replace_unlocked(cell, 0) {
+                // relaxed: only decides whether to go on waiting.
+                let locked = || cell.load(Ordering::Relaxed) & LOCKED != 0;
+                self.waiters.wait_while(key, locked);
+            }
+        }
+    }
+
     /// Empties the cells of a leaf that nobody uses any more.
     pub(crate) fn clear(&self, leaf: LeafId) {
         for cell in &self.cells[leaf.0 as usize] {
@@ -191,6 +242,27 @@ impl Leaves {
     /// Returns the free leaves to the system.
     pub(crate) fn release(&self) {
         self.return_held(&mut self.free.lock());
+        while self.return_unwiped() {}
+    }
+
+    /// Returns abandoned leaves, as many as are handled in one hold of the lock; false when there
+    /// are no more, or some are in use.
+    fn return_unwiped(&self) -> bool {
+        let mut free = self.free.lock();
+        let from = free.unwiped.len().saturating_sub(FREE_LEAVES_HELD);
+        let (locked, busy): (Vec<u32>, Vec<u32>) =
+            free.unwiped.split_off(from).into_iter().partition(|&leaf| self.lock_all(leaf));
+        let some = !locked.is_empty();
+        self.discard(locked, &mut free.returned[LeafUse::Cells as usize]);
+        let go_on = some && busy.is_empty();
+        free.unwiped.extend(busy);
+        self.waiters.wake_all();
+        go_on
+    }
+
+    /// The client's word of the leaf that an entry lies in.
+    pub(crate) fn word_of(&self, entry: u32) -> &AtomicU64 {
+        &self.words[entry as usize / LEAF_CELLS]
     }
 
     /// The cell, by number; `None` outside the table.
@@ -211,19 +283,21 @@ impl Leaves {
     /// Bytes held for cells and their owner words.
     pub(crate) fn held_bytes(&self) -> u64 {
         let free = self.free.lock();
-        let lists = free.held.iter().chain(&free.returned).map(Vec::capacity).sum::<usize>();
-        let heap = self.cells.heap_bytes() + self.owners.heap_bytes() + self.waiters.heap_bytes();
+        let lists = free.held.iter().chain(&free.returned).chain([&free.unwiped]);
+        let lists = lists.map(Vec::capacity).sum::<usize>();
+        let tables = self.cells.heap_bytes() + self.owners.heap_bytes() + self.words.heap_bytes();
+        let heap = tables + self.waiters.heap_bytes();
         self.mapped_bytes() + heap + (lists * size_of::<u32>()) as u64
     }
 
     /// The part of [`Leaves::held_bytes`] that lies in the tables.
     pub(crate) fn mapped_bytes(&self) -> u64 {
-        self.cells.held_bytes() + self.owners.held_bytes()
+        self.cells.held_bytes() + self.owners.held_bytes() + self.words.held_bytes()
     }
 
     /// The address ranges reserved.
-    pub(crate) fn ranges(&self) -> [std::ops::Range<usize>; 2] {
-        [self.cells.range(), self.owners.range()]
+    pub(crate) fn ranges(&self) -> [std::ops::Range<usize>; 3] {
+        [self.cells.range(), self.owners.range(), self.words.range()]
     }
 
     fn return_held(&self, free: &mut FreeLeaves) {
@@ -252,11 +326,11 @@ impl Leaves {
         returned.append(&mut locked);
     }
 
-    /// Locks every cell of a free leaf; false, with none locked, when one is in use.
+    /// Locks every cell of a free leaf, and empties it if it was abandoned; false, with none
+    /// locked, when one is in use.
     fn lock_all(&self, leaf: u32) -> bool {
         for (index, cell) in self.cells[leaf as usize].iter().enumerate() {
-            // Acquire pairs with the unlocking in `CellGuard`. relaxed: a failure reads nothing.
-            if cell.compare_exchange(0, LOCKED, Ordering::Acquire, Ordering::Relaxed).is_err() {
+            if !replace_unlocked(cell, LOCKED) {
                 self.unlock_first(leaf, index);
                 return false;
             }
@@ -273,6 +347,14 @@ impl Leaves {
         }
         self.waiters.wake_all();
     }
+}
+
+/// Gives a cell of a free leaf a new word; false where it is locked.
+fn replace_unlocked(cell: &AtomicU64, word: u64) -> bool {
+    // relaxed: a guess, confirmed by the exchange.
+    let old = cell.load(Ordering::Relaxed) & !LOCKED;
+    // Acquire pairs with the unlocking in `CellGuard`. relaxed: a failure reads nothing.
+    cell.compare_exchange(old, word, Ordering::Acquire, Ordering::Relaxed).is_ok()
 }
 
 fn owner_word(pool: u32, purpose: LeafUse) -> u32 {

@@ -39,6 +39,7 @@ use crate::check::{PoolDefect, expect_equal};
 use crate::descriptor::DescriptorId;
 use crate::descriptor_heap::DescriptorHeap;
 use crate::error::{AllocError, MemoryError};
+use crate::jobs::Jobs;
 use crate::leaf::{LEAF_CELLS, Leaves, POOL_ID_MAX};
 use crate::pool::Pool;
 use crate::word::PFN_BITS;
@@ -109,6 +110,7 @@ pub struct Memory {
     /// The pools there are, for the worker.
     pools: Mutex<Vec<Weak<Pool>>>,
     pub(crate) worker: Worker,
+    pub(crate) jobs: Jobs,
     /// Held while pageblocks are isolated: a release would not see what is free in them.
     isolating: host::sync::Mutex<()>,
     /// Sparse pageblocks are not to be evacuated.
@@ -119,7 +121,7 @@ pub struct Memory {
 impl Memory {
     /// Reserves the address space; every table starts untouched.
     pub fn new(config: MemoryConfig) -> Result<Arc<Memory>, MemoryError> {
-        Memory::build(config, None)
+        Memory::build(config, config.limit_bytes, None)
     }
 
     /// As [`Memory::new`], with `faults` to make any step fail that the system, or a full table,
@@ -128,11 +130,13 @@ impl Memory {
         config: MemoryConfig,
         faults: Arc<FailureInjector>,
     ) -> Result<Arc<Memory>, MemoryError> {
-        Memory::build(config, Some(faults))
+        Memory::build(config, config.limit_bytes, Some(faults))
     }
 
-    fn build(
+    /// With per-CPU lists by a limit of `listed_of` bytes.
+    pub(crate) fn build(
         config: MemoryConfig,
+        listed_of: u64,
         faults: Option<Arc<FailureInjector>>,
     ) -> Result<Arc<Memory>, MemoryError> {
         if !(ARENA_FRAMES_MIN..=ARENA_FRAMES_MAX).contains(&config.arena_frames) {
@@ -144,7 +148,7 @@ impl Memory {
         }
         Ok(Arc::new(Memory {
             arena: Arena::with_faults(config.arena_frames, faults.clone())?,
-            zones: Zones::new(config.arena_frames, config.limit_bytes),
+            zones: Zones::new(config.arena_frames, listed_of),
             owners: Table::with_faults(config.arena_frames as usize, faults.clone())?,
             descriptors: DescriptorHeap::reserve(config.arena_frames, faults.clone())?,
             leaves: Leaves::reserve(leaves as usize, faults.clone())?,
@@ -154,6 +158,7 @@ impl Memory {
             isolating: host::sync::Mutex::new(()),
             stays: AtomicBool::new(false),
             worker: Worker::new(config.limit_bytes, config.worker, faults.clone()),
+            jobs: Jobs::new(),
             faults,
         }))
     }
@@ -195,8 +200,8 @@ impl Memory {
 
     /// The address ranges reserved, for comparing with the system's view of them.
     pub fn ranges(&self) -> Vec<Range<usize>> {
-        let [cells, owners] = self.leaves.ranges();
-        let mut ranges = vec![self.arena.range(), self.owners.range(), cells, owners];
+        let mut ranges = vec![self.arena.range(), self.owners.range()];
+        ranges.extend(self.leaves.ranges());
         ranges.extend(self.descriptors.ranges());
         ranges.extend(self.arena.metadata_ranges());
         ranges

@@ -17,13 +17,14 @@
 //! [`Release::Inside`], given back, nor while an object is stored; compaction copies payload under
 //! it.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use host::sync::Mutex;
 use host::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use host::{LockGuard, PAGE_SIZE, Table};
 
 use crate::class::{Class, Slot, State};
+use crate::deferred::QueueConfig;
 use crate::descriptor::DescriptorId;
 use crate::design::{LockDesign, Locks, Release, shards_of};
 use crate::entries::Stock;
@@ -33,8 +34,10 @@ use crate::geometry::{CLASSES, ChainSize, ClassIndex, Geometry, Rule, Shape};
 use crate::leaf::LeafUse;
 use crate::memory::Memory;
 use crate::object::Object;
+use crate::pending::Pending;
 use crate::release::Leaving;
 use crate::rest::Rest;
+use crate::teardown::Retired;
 use crate::word::Place;
 use crate::zspage;
 
@@ -52,6 +55,9 @@ pub struct PoolConfig {
     /// Shards of each class in the class design, 1 to [`SHARDS_MAX`]; `None`: one per CPU, four at
     /// most, used from when two threads first meet at a class. The other designs have one.
     pub shards: Option<usize>,
+    /// How much [`Pool::free_deferred`] may leave pending; nothing of it exists before its first
+    /// use.
+    pub deferred: QueueConfig,
 }
 
 /// The most shards a class can have.
@@ -67,6 +73,7 @@ impl Default for PoolConfig {
             design: LockDesign::default(),
             release: Release::default(),
             shards: None,
+            deferred: QueueConfig::default(),
         }
     }
 }
@@ -96,6 +103,8 @@ pub struct Pool {
     /// Held by the thread that compacts.
     pub(crate) compacting: Mutex<()>,
     pub(crate) rest: Rest,
+    pub(crate) retired: Retired,
+    pub(crate) pending: Pending,
 }
 
 /// On cache lines of its own.
@@ -148,7 +157,7 @@ impl Pool {
             positions[index.get()] = position as u8;
         }
         let id = memory.pool_id()?;
-        let pool = Arc::new(Pool {
+        let pool = Arc::new_cyclic(|this| Pool {
             id,
             memory,
             geometry,
@@ -165,6 +174,8 @@ impl Pool {
             raw_handles: Stock::new(LeafUse::Raw, id),
             compacting: Mutex::new(()),
             rest: Rest::default(),
+            retired: Retired::default(),
+            pending: Pending::new(config.deferred, Weak::clone(this)),
         });
         pool.memory.enter_pool(&pool);
         Ok(pool)
@@ -215,14 +226,17 @@ impl Pool {
         handle: Option<LeafUse>,
         fill: impl FnOnce(&mut [u8]),
     ) -> Result<Object<'_>, AllocError> {
-        let (object, shape) = self.reserve(len, handle)?;
+        let (object, shape) = match self.reserve(len, handle) {
+            Err(error) => self.reserve_again(error, len, handle)?,
+            Ok(reserved) => reserved,
+        };
         zspage::fill(&self.memory.arena, shape, object.place, fill);
         Ok(object)
     }
 
     /// A slot for `len` bytes, its frames counted, with an entry where one is wanted; and the
     /// shape of its zspage.
-    fn reserve(
+    pub(crate) fn reserve(
         &self,
         len: usize,
         handle: Option<LeafUse>,
@@ -458,36 +472,5 @@ impl Pool {
             // relaxed: a total; `mark_resident` is true for one thread per frame.
             self.counters.resident.fetch_add(touched, Ordering::Relaxed);
         }
-    }
-}
-
-impl Drop for Pool {
-    /// Frees everything that is still stored. Leaves of clients' tables are given back by their
-    /// holders or, here, lost to this memory until it is dropped itself.
-    fn drop(&mut self) {
-        let handles = self.classes.iter().map(|class| class.lock().handles);
-        let out = handles.fold(0, u32::wrapping_add) > 0;
-        // Each iteration of a model would keep its addresses.
-        if out && !cfg!(loom) {
-            self.memory.handles_are_out();
-        }
-        for class in &self.classes {
-            let of = self.descriptors(class);
-            loop {
-                let mut state = class.lock();
-                let Some(&descriptor) = state.fullness.zspages().last() else { break };
-                let mut leaving = Leaving::NONE;
-                state.remove(&of, descriptor);
-                leaving.push(self, descriptor);
-                drop(state);
-                self.release_zspages(leaving);
-            }
-        }
-        // Where handles are out, their leaves stay this pool's: no later one must own what they
-        // name.
-        if !out {
-            self.handles.drain(&self.memory.leaves);
-        }
-        self.raw_handles.drain(&self.memory.leaves);
     }
 }

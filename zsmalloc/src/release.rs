@@ -28,7 +28,7 @@ use crate::pool::{Apart, Pool, SHARDS_MAX};
 use crate::zspage;
 
 /// Zspages given back at once.
-const AT_ONCE: usize = 32;
+pub(crate) const AT_ONCE: usize = 32;
 
 /// Zspages out of their classes' lists, chained through `next`.
 #[must_use = "the frames of these zspages are to be given back"]
@@ -90,15 +90,20 @@ impl Pool {
                 len += 1;
                 next = self.memory.descriptors.header(id).next().some();
             }
-            let mut frames = 0;
-            let runs = ids[..len].iter().map(|&id| {
-                let run = self.dissolve(id);
-                frames += u64::from(run.frames());
-                run
-            });
-            let resident = self.memory.give_runs(runs);
-            self.forget(&ids[..len], frames, resident);
+            self.release_batch(&ids[..len]);
         }
+    }
+
+    /// The same for a few, named one by one.
+    pub(crate) fn release_batch(&self, ids: &[DescriptorId]) {
+        let mut frames = 0;
+        let runs = ids.iter().map(|&id| {
+            let run = self.dissolve(id);
+            frames += u64::from(run.frames());
+            run
+        });
+        let resident = self.memory.give_runs(runs);
+        self.forget(ids, frames, resident);
     }
 
     /// Frees the descriptors of zspages that are gone, with so many frames, so many of them

@@ -51,6 +51,7 @@ impl Pool {
         if self.is_settled() {
             return true;
         }
+        self.flush_deferred();
         let (rest, operations) = (&self.rest, self.operations());
         // relaxed: the worker alone looks.
         if rest.looked_at.swap(operations, Ordering::Relaxed) != operations {

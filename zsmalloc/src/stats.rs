@@ -31,6 +31,11 @@ pub struct PoolStats {
     pub object_bytes_resident: u64,
     /// Frames freed by compaction so far.
     pub pages_compacted: u64,
+    /// Objects that were freed and are pending, and their bytes, which lie in touched frames: a
+    /// part of `object_bytes_resident`.
+    pub pending_objects: u64,
+    /// See `pending_objects`.
+    pub pending_bytes: u64,
     /// Leaves of cells in clients' tables.
     pub leaves: u64,
     /// Leaves behind single handles.
@@ -73,16 +78,20 @@ impl Pool {
         // relaxed: independent totals, each exact when nothing is in flight.
         let read = |counter: &host::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
         let counters = &self.counters;
+        let deferred = self.deferred();
         PoolStats {
             mem_used_total: read(&counters.frames) * PAGE_SIZE as u64,
             mem_used_max: read(&counters.frames_max) * PAGE_SIZE as u64,
             object_bytes_resident: read(&counters.resident) * PAGE_SIZE as u64,
             pages_compacted: read(&counters.compacted),
+            pending_objects: deferred.pending_values,
+            pending_bytes: deferred.pending_bytes,
             leaves: read(&counters.leaves),
             handle_leaves: self.handles.leaves() + self.raw_handles.leaves(),
             class_bytes: (size_of_val(self) + size_of_val(self.classes()) + self.stock_bytes())
                 as u64
-                + read(&counters.position_bytes),
+                + read(&counters.position_bytes)
+                + deferred.heap_bytes,
         }
     }
 

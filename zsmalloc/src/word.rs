@@ -63,8 +63,8 @@ const fn mask(shift: u32, bits: u32) -> u64 {
 }
 
 /// Where an object is and how much of its slot it leaves unused: a word's content, without lock and
-/// client's bits.
-#[derive(Clone, Copy, PartialEq, Eq)]
+/// client's bits. The default is none.
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Place(u64);
 
 impl Place {

@@ -5,6 +5,8 @@
 //!   free frames > bound     ------- 1 s ----------->    released down to half of it
 //!   a pool was compacted    ----------------------->    sparse pageblocks evacuated, and all free
 //!                                                       frames released
+//!   jobs were deferred      ----------------------->    run
+//!   a buffer of freed objects is full ------------>     they are given back
 //! ```
 //!
 //! The bound is 1/32 of the limit, or 1/128 of what is resident where that is less: free frames
@@ -26,7 +28,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use host::FailureInjector;
 use host::faults::{Operation, guard};
@@ -49,6 +51,8 @@ const RELEASE_TICKS: u32 = 4; // 1 s
 pub(crate) struct Worker {
     /// False: no thread is ever started.
     allowed: bool,
+    /// In a model, whoever flushes does the jobs that the worker would.
+    modelled: bool,
     limit_bytes: u64,
     shared: Arc<Shared>,
     faults: Option<Arc<FailureInjector>>,
@@ -84,7 +88,36 @@ struct State {
     release_in: Option<u32>,
     /// All that is free is to be released at once.
     release_now: bool,
+    /// Jobs are queued.
+    jobs: bool,
+    /// When the tick ends that has begun.
+    tick_end: Option<Instant>,
+    /// A pool has a full buffer of objects to be freed.
+    drain: bool,
     stop: bool,
+}
+
+impl State {
+    fn is_idle(&self) -> bool {
+        !(self.is_waiting() || self.is_urgent())
+    }
+
+    /// There is work for the next tick.
+    fn is_waiting(&self) -> bool {
+        self.stirred || self.release_in.is_some()
+    }
+
+    /// There is work that waits for no tick.
+    fn is_urgent(&self) -> bool {
+        self.release_now || self.jobs || self.drain || self.stop
+    }
+
+    /// What is left of a tick, which begins when work for its end was first seen: work that is
+    /// urgent comes between and does not put it off.
+    fn rest_of_tick(&mut self) -> Duration {
+        let now = Instant::now();
+        self.tick_end.get_or_insert(now + TICK).saturating_duration_since(now)
+    }
 }
 
 impl Shared {
@@ -113,6 +146,7 @@ impl Worker {
         Worker {
             // A thread of the system's is none of loom's.
             allowed: allowed && !cfg!(loom),
+            modelled: allowed && cfg!(loom),
             limit_bytes,
             shared: Arc::default(),
             faults,
@@ -168,6 +202,23 @@ impl Worker {
         self.want(memory, |state| state.release_now = true)
     }
 
+    /// Asks for the queued jobs to be run; false where there is no worker.
+    pub(crate) fn run_jobs(&self, memory: &Arc<Memory>) -> bool {
+        self.modelled || self.want(memory, |state| state.jobs = true)
+    }
+
+    /// Called when a pool has a buffer full of objects that are to be freed. Never waits: where
+    /// the worker is being told something else, it hears of the next full buffer, or of this one at
+    /// its next tick.
+    pub(crate) fn notice_full(&self) {
+        if let Ok(mut state) = self.shared.state.try_lock()
+            && state.status.running
+            && !std::mem::replace(&mut state.drain, true)
+        {
+            self.shared.changed.notify_one();
+        }
+    }
+
     /// False where there is no thread to do it.
     fn want(&self, memory: &Arc<Memory>, wish: impl FnOnce(&mut State)) -> bool {
         if !self.allowed {
@@ -207,8 +258,11 @@ impl Drop for Worker {
     }
 }
 
-/// What is due at a tick.
+/// What is due.
+#[derive(Default)]
 struct Due {
+    jobs: bool,
+    drain: bool,
     compact: bool,
     release: Option<Kept>,
 }
@@ -240,6 +294,12 @@ fn work(shared: &Shared, memory: &Arc<Memory>, due: Due, limit_bytes: u64) {
         // relaxed: a hint.
         shared.releasing.store(false, Ordering::Relaxed);
     }
+    if due.jobs {
+        memory.jobs.run_all();
+    }
+    if due.drain {
+        memory.pools().iter().for_each(|pool| pool.drain_deferred());
+    }
     if due.compact && !memory.compact_at_rest() {
         shared.lock().stirred = true;
     }
@@ -250,30 +310,37 @@ fn work(shared: &Shared, memory: &Arc<Memory>, due: Due, limit_bytes: u64) {
     }
 }
 
-/// Sleeps until there is work, and a tick more; `None` when the memory is gone.
+/// Sleeps until there is work, and a tick more where that does not hurry; `None` when the memory is
+/// gone.
 fn wait(shared: &Shared) -> Option<Due> {
-    let idle = |state: &mut State| {
-        !(state.stirred || state.release_in.is_some() || state.release_now || state.stop)
-    };
-    let state = shared.changed.wait_while(shared.lock(), idle);
-    let state = state.unwrap_or_else(PoisonError::into_inner);
+    let state = shared.changed.wait_while(shared.lock(), |state| state.is_idle());
+    let mut state = state.unwrap_or_else(PoisonError::into_inner);
+    let rest = state.rest_of_tick();
     let (mut state, _) = shared
         .changed
-        .wait_timeout_while(state, TICK, |state| !state.stop && !state.release_now)
+        .wait_timeout_while(state, rest, |state| !state.is_urgent())
         .unwrap_or_else(PoisonError::into_inner);
-    if state.stop {
-        return None;
+    (!state.stop).then(|| due(&mut state))
+}
+
+/// What is to be done, now or at the end of the tick.
+fn due(state: &mut State) -> Due {
+    if state.is_urgent() {
+        if !state.is_waiting() {
+            state.tick_end = None;
+        }
+        let release = std::mem::take(&mut state.release_now).then_some(Kept::Nothing);
+        let (jobs, drain) = (std::mem::take(&mut state.jobs), std::mem::take(&mut state.drain));
+        return Due { jobs, drain, release, ..Due::default() };
     }
-    if std::mem::take(&mut state.release_now) {
-        return Some(Due { compact: false, release: Some(Kept::Nothing) });
-    }
+    state.tick_end = None;
     let compact = std::mem::take(&mut state.stirred);
     state.release_in = state.release_in.map(|ticks| ticks - 1);
     let release = state.release_in == Some(0);
     if release {
         state.release_in = None;
     }
-    Some(Due { compact, release: release.then_some(Kept::Half) })
+    Due { compact, release: release.then_some(Kept::Half), ..Due::default() }
 }
 
 #[cfg(all(test, not(loom)))]

@@ -21,10 +21,13 @@
 //!
 //! Locks: one zone's at a time, inside `SharedZone`, and before it a CPU's.
 
+use std::sync::Arc;
+
 use buddy::{FreedRun, Migratetype, Order, PAGEBLOCK_FRAMES, Pfn, SharedZone};
 use buddy::{ZoneCheck, ZoneCounts, ZoneDefect};
 
-use crate::error::AllocError;
+use crate::error::{AllocError, MemoryError};
+use crate::memory::{Memory, MemoryConfig};
 
 /// Zones at most: shards that a class gets unasked.
 const ZONES_MAX: u32 = 4;
@@ -49,7 +52,7 @@ pub(crate) struct Zones {
 
 impl Zones {
     /// Zones over `frames` frames, nothing online, of a memory that is expected to stay under
-    /// `limit_bytes`.
+    /// `limit_bytes`; with 0, there are no per-CPU lists.
     pub(crate) fn new(frames: u32, limit_bytes: u64) -> Zones {
         let cpus = host::cpu::count();
         let wanted = (cpus as u32).min(ZONES_MAX);
@@ -220,6 +223,13 @@ impl Zones {
     }
 }
 
+impl Memory {
+    /// As [`Memory::new`], without per-CPU lists: for comparison.
+    pub fn without_cpu_lists(config: MemoryConfig) -> Result<Arc<Memory>, MemoryError> {
+        Memory::build(config, 0, None)
+    }
+}
+
 /// Frames that the lists of a CPU keep at most.
 fn listed_frames_max(limit_bytes: u64) -> u32 {
     (limit_bytes / LISTED_DIVISOR / host::PAGE_SIZE as u64).min(LISTED_MAX) as u32
@@ -229,7 +239,7 @@ fn listed_frames_max(limit_bytes: u64) -> u32 {
 mod tests {
     use super::*;
     use buddy::Warm;
-    use std::sync::{Arc, mpsc};
+    use std::sync::mpsc;
     use std::time::Duration;
 
     /// Only a deadlock takes so long.

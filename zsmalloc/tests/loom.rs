@@ -14,6 +14,12 @@ use zsmalloc::{ChainSize, Content, LeafId, LockDesign, Memory, MemoryConfig, Poo
 
 #[path = "loom/handles.rs"]
 mod handles;
+#[path = "loom/jobs.rs"]
+mod jobs;
+#[path = "loom/pending.rs"]
+mod pending;
+#[path = "loom/queue.rs"]
+mod queue;
 
 const SIZE: usize = 2048;
 
@@ -243,6 +249,28 @@ fn number_gone_stale_against_discard_and_next_owner() {
         let next = next.join().expect("the next owner");
         expect(&pool, next, 0, 5);
         assert_eq!(pool.check().expect("no defect").objects, 1);
+    });
+}
+
+/// The same with a leaf whose pool ended: were its words stored over, not exchanged, the unlocking
+/// of the thread whose number is stale could bring one back.
+#[test]
+fn number_gone_stale_against_the_end_of_the_next_owner() {
+    model(|| {
+        let memory = memory();
+        let (first, second) = (pool_on(&memory, config(1, 1)), pool_on(&memory, config(1, 1)));
+        let leaf = first.alloc_leaf().expect("room");
+        let other = Arc::clone(&first);
+        let stale = thread::spawn(move || drop(other.cell(leaf, 0)));
+        first.free_leaf(leaf, |_| {}).expect("ours");
+        let theirs = second.alloc_leaf().expect("room");
+        second.cell(theirs, 0).expect("ours").put_value(1, 9);
+        second.retire([theirs].into_iter());
+        drop(second);
+        let again = first.alloc_leaf().expect("room");
+        assert_eq!(first.peek(again, 0), Some(Content::Empty));
+        stale.join().expect("the late thread");
+        assert_eq!(first.peek(again, 0), Some(Content::Empty));
     });
 }
 

@@ -10,10 +10,15 @@
 use std::sync::Arc;
 
 use proptest::prelude::*;
+use zsmalloc::deferred::QueueConfig;
 use zsmalloc::{
     AllocError, ChainSize, Handle, LockDesign, Memory, MemoryConfig, Pool, PoolConfig, RawHandle,
     Rule, StaleHandle,
 };
+
+/// So little that it is soon exhausted.
+const DEFERRED: QueueConfig =
+    QueueConfig { shards: Some(1), buffer_bytes: 4096, pending_bytes_max: 64 << 10 };
 
 fn memory(frames: u32) -> Arc<Memory> {
     let config = MemoryConfig {
@@ -42,6 +47,8 @@ enum Action {
     Alloc(usize),
     Free(usize),
     FreeBatch(usize),
+    FreeDeferred(usize),
+    FlushDeferred,
     Read(usize),
     AllocRaw(usize),
     FreeRaw(usize),
@@ -57,6 +64,8 @@ fn action() -> impl Strategy<Value = Action> {
             .prop_map(Action::Alloc),
         7 => any::<usize>().prop_map(Action::Free),
         1 => (0usize..80).prop_map(Action::FreeBatch),
+        2 => (0usize..20).prop_map(Action::FreeDeferred),
+        1 => Just(Action::FlushDeferred),
         3 => any::<usize>().prop_map(Action::Read),
         2 => (1usize..=4096).prop_map(Action::AllocRaw),
         2 => any::<usize>().prop_map(Action::FreeRaw),
@@ -74,6 +83,8 @@ struct Twin {
     /// Freed once.
     stale: Vec<RawHandle>,
     stored: u64,
+    /// Freed, and perhaps not yet given back.
+    pending: u64,
 }
 
 impl Twin {
@@ -100,6 +111,22 @@ impl Twin {
                 let freed = self.objects.split_off(kept).into_iter().map(|(handle, _)| handle);
                 self.pool.free_batch(freed).expect("ours");
             }
+            Action::FreeDeferred(count) => {
+                let kept = self.objects.len().saturating_sub(count);
+                for (handle, bytes) in self.objects.split_off(kept) {
+                    let before = self.pool.deferred();
+                    self.pool.free_deferred(handle).expect("ours");
+                    let after = self.pool.deferred();
+                    let queued = after.fallbacks == before.fallbacks;
+                    let expected = if queued { bytes.len() as u64 } else { 0 };
+                    assert_eq!(after.pending_bytes - before.pending_bytes, expected);
+                    self.pending += u64::from(queued);
+                }
+            }
+            Action::FlushDeferred => {
+                assert_eq!(self.pool.flush_deferred(), self.pending);
+                self.pending = 0;
+            }
             Action::AllocRaw(len) => {
                 self.stored += 1;
                 let bytes = pattern(self.stored, len);
@@ -109,6 +136,8 @@ impl Twin {
             Action::FreeRaw(which) => self.free_raw(which),
             Action::Migrate(which) => self.migrate(which),
             Action::Shrink(frames) => {
+                self.pool.flush_deferred();
+                self.pending = 0;
                 let freeable = self.pool.freeable_frames();
                 let freed = self.pool.shrink(frames);
                 assert!(freed < frames + 16, "asked for {frames}, freed {freed}");
@@ -116,6 +145,7 @@ impl Twin {
             }
             Action::Compact => {
                 self.pool.compact();
+                self.pending = 0;
                 self.expect_dense();
             }
             Action::Release => {
@@ -156,7 +186,9 @@ impl Twin {
 
     fn check(&self) {
         let found = self.pool.check().expect("no defect");
-        assert_eq!(found.objects, (self.objects.len() + self.raw.len()) as u64);
+        assert_eq!(found.objects, (self.objects.len() + self.raw.len()) as u64 + self.pending);
+        assert_eq!(found.pending, self.pending);
+        assert_eq!(self.pool.stats().pending_objects, self.pending);
         assert_eq!(found.in_flight, 0);
         self.pool.memory().check_zone().expect("no defect in the zone");
         self.pool.memory().check_free_held().expect("no defect");
@@ -185,10 +217,11 @@ proptest! {
         let memory = memory(1 << 14);
         let chain = ChainSize::new(chain).expect("1 to 16");
         let config =
-            PoolConfig { rule, chain, design, shards: Some(shards), ..PoolConfig::default() };
+            PoolConfig { rule, chain, design, deferred: DEFERRED, ..PoolConfig::default() };
+        let config = PoolConfig { shards: Some(shards), ..config };
         let pool = Pool::new(Arc::clone(&memory), config).expect("a pool");
         let (objects, raw, stale) = Default::default();
-        let mut twin = Twin { pool, objects, raw, stale, stored: 0 };
+        let mut twin = Twin { pool, objects, raw, stale, stored: 0, pending: 0 };
         for (step, action) in actions.iter().enumerate() {
             twin.apply(action);
             if step % 16 == 0 {
@@ -196,6 +229,7 @@ proptest! {
             }
         }
         twin.check();
+        twin.apply(&Action::FlushDeferred);
         for (handle, _) in twin.objects.drain(..) {
             twin.pool.free_handle(handle).expect("ours");
         }
@@ -273,6 +307,27 @@ fn what_a_cpu_keeps_is_held_free_until_a_release() {
     assert_eq!((memory.listed_bytes(), memory.free_bytes_held()), (0, 0));
     let zone = memory.check_zone().expect("no defect in the zone");
     assert_eq!(zone.online_pageblocks, 0, "and so does what describes it");
+}
+
+/// Less than a release would bother for, and nothing to compact.
+#[test]
+fn what_a_cpu_keeps_goes_back_when_nobody_comes_for_it() {
+    let config = MemoryConfig {
+        arena_frames: 1 << 12,
+        entries_max: 1 << 20,
+        limit_bytes: 64 << 20,
+        worker: true,
+    };
+    let memory = Memory::new(config).expect("address space");
+    let pool = pool(&memory, Rule::LeastWaste, 8);
+    let handle = pool.alloc(&pattern(1, 4096)).expect("room");
+    pool.free_handle(handle).expect("ours");
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    while memory.free_bytes_held() > 0 || memory.listed_bytes() > 0 {
+        assert!(std::time::Instant::now() < deadline, "{} bytes listed", memory.listed_bytes());
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+    memory.check_free_held().expect("no defect");
 }
 
 #[test]

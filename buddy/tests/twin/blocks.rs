@@ -170,6 +170,14 @@ impl Twin {
         self.retype(index, mt);
     }
 
+    /// A pageblock that is offline or wholly free becomes one of a reserve or of CMA.
+    pub(crate) fn set_apart(&mut self, index: usize, mt: Migratetype) {
+        match self.is_offline(index) {
+            true => self.bring_one_online(index, mt),
+            false => self.retype(index, mt),
+        }
+    }
+
     pub(crate) fn reserved(&self) -> u32 {
         let own = |index: &usize| match self.types[*index] {
             Migratetype::Isolate => self.before[*index],

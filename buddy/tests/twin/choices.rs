@@ -185,7 +185,7 @@ impl Twin {
         best(self.blocks().into_iter().filter(fits), |b| std::cmp::Reverse(b.order))
     }
 
-    /// Pageblocks that may become a reserve.
+    /// Wholly free pageblocks that may become a reserve or CMA.
     pub(crate) fn reservable(&self) -> Vec<usize> {
         let fits = |block: &Block| block.order >= Order::PAGEBLOCK && ordinary(block.migratetype);
         let blocks = self.blocks().into_iter().filter(fits);

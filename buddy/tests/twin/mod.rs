@@ -211,11 +211,7 @@ impl Pair {
     fn reserve(&mut self) -> bool {
         let (expected, found) = (self.twin.expect_reserve(), self.zone.reserve());
         let Some(index) = self.one_of(expected, found) else { return false };
-        if self.twin.is_offline(index) {
-            self.twin.bring_one_online(index, Migratetype::HighAtomic);
-        } else {
-            self.twin.retype(index, Migratetype::HighAtomic);
-        }
+        self.twin.set_apart(index, Migratetype::HighAtomic);
         true
     }
 
@@ -246,15 +242,11 @@ impl Pair {
     }
 
     fn set_aside(&mut self) -> bool {
-        let order = Order::PAGEBLOCK;
-        let expected = self.twin.lowest_offline().ok_or(AllocError::NoFreeRun { order });
-        let found = self.zone.set_aside_cma().map(|index| index.get() as usize);
-        assert_eq!(found, expected, "setting a pageblock aside");
-        if let Ok(index) = found {
-            self.twin.cma = true;
-            self.twin.bring_one_online(index, Migratetype::Cma);
-        }
-        found.is_ok()
+        let (expected, found) = (self.twin.expect_set_aside(), self.zone.set_aside_cma());
+        let Some(index) = self.one_of(expected, found) else { return false };
+        self.twin.cma = true;
+        self.twin.set_apart(index, Migratetype::Cma);
+        true
     }
 
     fn compare(&self, op: Op) {

@@ -1,8 +1,8 @@
 //! Which calls the zone must refuse, and with what.
 
 use buddy::{
-    FreeError, IsolateError, Migratetype, OfflineError, Order, PAGEBLOCK_FRAMES, PageblockIndex,
-    Pfn, ReserveError, TakeError,
+    AllocError, FreeError, IsolateError, Migratetype, OfflineError, Order, PAGEBLOCK_FRAMES,
+    PageblockIndex, Pfn, ReserveError, TakeError,
 };
 
 use super::blocks::{Frame, Twin, ordinary};
@@ -83,6 +83,16 @@ impl Twin {
             (free, _) if !free.is_empty() => Ok(free),
             (_, Some(index)) => Ok(vec![index]),
             (_, None) => Err(ReserveError::NoFreePageblock),
+        }
+    }
+
+    /// The pageblocks that may be set aside, any one of them.
+    pub(crate) fn expect_set_aside(&self) -> Result<Vec<usize>, AllocError> {
+        let free = self.reservable();
+        match self.lowest_offline() {
+            Some(index) => Ok(vec![index]),
+            None if !free.is_empty() => Ok(free),
+            None => Err(AllocError::NoFreeRun { order: Order::PAGEBLOCK }),
         }
     }
 

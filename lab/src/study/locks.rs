@@ -40,11 +40,11 @@ use trial::{Mix, Trial};
 use zsmalloc::{Geometry, LockDesign, Memory, MemoryConfig, PoolConfig, Release};
 
 mod compare;
-mod count;
+pub(super) mod count;
 mod model;
 mod shares;
 mod simulate;
-mod trial;
+pub(super) mod trial;
 
 pub(super) const STUDY: Study = Study {
     name: "locks",
@@ -107,8 +107,7 @@ fn run(matches: &ArgMatches, lab: &Lab) -> Result<Report, LabError> {
     let corpus = Corpus::open(lab.corpus_file(), SYNTHETIC_BYTES.min(mib << 20))?;
     let objects = Objects::of(&corpus, corpus.pages())?;
     let count = (mib << 20) as usize / PAGE_SIZE;
-    let lengths: Vec<u16> = objects.lengths().map(|length| length as u16).collect();
-    let lengths: Vec<u16> = lengths.into_iter().cycle().take(count).collect();
+    let lengths = lengths(&objects, count);
     let (mut runs, mut notes) = (Vec::new(), Vec::new());
     let steps = options.steps();
     let bar = lab.progress(lab.runs() as usize * steps.len());
@@ -145,16 +144,25 @@ fn geometry() -> Geometry {
     Geometry::new(config.rule, config.chain)
 }
 
+/// So many lengths: those of `objects`, repeated.
+pub(super) fn lengths(objects: &Objects, count: usize) -> Vec<u16> {
+    let lengths: Vec<u16> = objects.lengths().map(|length| length as u16).collect();
+    lengths.into_iter().cycle().take(count).collect()
+}
+
 /// Room for so many objects of a page each, twice.
-fn memory(objects: usize) -> Result<Arc<Memory>, LabError> {
+pub(super) fn memory_config(objects: usize) -> MemoryConfig {
     const SPARE: usize = 1 << 16;
-    let config = MemoryConfig {
+    MemoryConfig {
         arena_frames: (2 * objects + SPARE) as u32,
         entries_max: (2 * objects + SPARE) as u64,
         limit_bytes: ((2 * objects + SPARE) * PAGE_SIZE) as u64,
         worker: false,
-    };
-    Memory::new(config).map_err(LabError::store("memory"))
+    }
+}
+
+fn memory(objects: usize) -> Result<Arc<Memory>, LabError> {
+    Memory::new(memory_config(objects)).map_err(LabError::store("memory"))
 }
 
 /// The memories of a run: their frames are touched once, and every pool finds them so.

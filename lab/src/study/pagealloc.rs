@@ -13,7 +13,8 @@
 //! own time is part, once for each batch and half. `alloc_ns` is the median of a run's samples,
 //! beside it their mean, 99th percentile and standard deviation, each of one operation. Requests
 //! are movable. Those of one frame are served from the scattered blocks, all others by halving
-//! larger ones.
+//! larger ones. Up to order 3 the same batches go through the per-CPU lists of another such zone,
+//! one block at a time, in turn with the monitors.
 //!
 //! The monitor `list-walk` counts every block of every list under the zone lock. So did the kernel,
 //! up to 100000 blocks of a list, which is the default of --free-blocks; but it let others go
@@ -21,8 +22,8 @@
 //! the one before began, or at once if that took longer.
 //!
 //! Rows are medians over the runs, with minimum and maximum; a ratio to no monitor is the median of
-//! those within each run. `zone` is `shared` (the lock is taken for each operation) or `plain`;
-//! `lists` says what tells that a list is empty.
+//! those within each run. `zone` is `shared` (the lock is taken for each operation), `per-cpu`
+//! (with lists before it) or `plain`; `lists` says what tells that a list is empty.
 
 use super::{Inside, Lab, Report, Study, note, reader, scattered};
 use crate::error::LabError;
@@ -32,6 +33,7 @@ use batches::{Batch, Bench, Samples};
 use buddy::{Order, SharedZone};
 use clap::{ArgMatches, Args, FromArgMatches};
 use monitor::Monitor;
+use per_cpu::PerCpu;
 use serde_json::Value;
 use std::time::Duration;
 
@@ -39,6 +41,7 @@ mod batches;
 mod compare;
 mod lists;
 mod monitor;
+mod per_cpu;
 
 pub(super) const STUDY: Study = Study {
     name: "pagealloc",
@@ -100,6 +103,7 @@ const LISTS_PACE: Pace = Pace { rounds: 6, time: Duration::from_millis(10) };
 const QUICK_PACE: Pace = Pace { rounds: 1, time: Duration::from_millis(20) };
 
 const SHARED: &str = "shared";
+const PER_CPU: &str = "per-cpu";
 const PLAIN: &str = "plain";
 
 fn run(matches: &ArgMatches, lab: &Lab) -> Result<Report, LabError> {
@@ -114,11 +118,12 @@ fn run(matches: &ArgMatches, lab: &Lab) -> Result<Report, LabError> {
     let bar = lab.progress(lab.runs() as usize * batches.len());
     for run in 0..lab.runs() {
         let zone = scattered::shared(free_blocks, 2 * BATCH_FRAMES_MAX as u32)?;
+        let per_cpu = PerCpu::new(free_blocks, 2 * BATCH_FRAMES_MAX as u32)?;
         let mut lists = lists::Pair::new(free_blocks)?;
         for &batch in &batches {
             let (order, blocks) = (batch.order.get(), batch.blocks);
             bar.set_message(format!("run {run}, order {order}, batch {blocks}"));
-            let mut found = monitored(&zone, batch, &options.monitor, run, &pace)?;
+            let mut found = monitored(&zone, &per_cpu, batch, &options.monitor, run, &pace)?;
             if lists::BLOCKS.contains(&blocks) {
                 found.extend(lists.measure(batch, lists_pace.rounds, lists_pace.time)?.map(
                     |mut row| row.set("zone", PLAIN).set("monitor", Monitor::None.name()).clone(),
@@ -133,6 +138,7 @@ fn run(matches: &ArgMatches, lab: &Lab) -> Result<Report, LabError> {
         }
         scattered::is_scattered(&zone, free_blocks)?;
         reader::agree(&zone)?;
+        per_cpu.agrees(free_blocks)?;
         zone.check().map_err(LabError::store("check"))?;
         lists.agree()?;
     }
@@ -161,37 +167,52 @@ impl Options {
     }
 }
 
-/// One row for each monitor. Who is first changes from round to round.
+/// One row for each monitor, and one for per-CPU lists. Who is first changes from round to round.
 fn monitored(
     zone: &SharedZone,
+    per_cpu: &PerCpu,
     batch: Batch,
     monitors: &[Monitor],
     run: u32,
     pace: &Pace,
 ) -> Result<Vec<Row>, LabError> {
-    let mut bench = Bench::new(zone, batch.blocks);
+    let (mut bench, mut listed) =
+        (Bench::new(zone, batch.blocks), Bench::new(per_cpu, batch.blocks));
+    let turns = monitors.len() + usize::from(batch.order.get() <= per_cpu::ORDER_MAX);
     let mut found: Vec<(Samples, Vec<Duration>)> = Vec::new();
-    found.resize_with(monitors.len(), Default::default);
+    found.resize_with(turns, Default::default);
     for round in 0..pace.rounds {
-        for turn in 0..monitors.len() {
-            let nth = (turn + (round + run) as usize) % monitors.len();
+        for turn in 0..turns {
+            let nth = (turn + (round + run) as usize) % turns;
             let (samples, readings) = &mut found[nth];
+            let Some(monitor) = monitors.get(nth) else {
+                listed.run(batch, pace.time, samples)?;
+                continue;
+            };
             let work = || bench.run(batch, pace.time, samples);
-            let (done, took) = monitors[nth].beside(zone, work)?;
+            let (done, took) = monitor.beside(zone, work)?;
             done?;
             readings.extend(took);
         }
     }
-    let rows = monitors.iter().zip(found).map(|(monitor, (samples, readings))| {
-        let mut row = Row::default();
-        row.set("monitor", monitor.name()).set("zone", SHARED).set("lists", lists::COUNTS);
-        samples.report(batch, &mut row);
-        let us = readings.iter().sum::<Duration>().as_secs_f64() * 1e6;
-        let reads = (*monitor != Monitor::None).then_some(readings.len());
-        row.set("monitor_reads", reads);
-        row.set("monitor_read_us", reads.map(|reads| us / reads as f64)).clone()
-    });
-    Ok(rows.collect())
+    let shared = monitors.iter().map(|monitor| (SHARED, *monitor));
+    let all = shared.chain([(PER_CPU, Monitor::None)]);
+    Ok(all.zip(found).map(|(what, found)| row_of(what, found, batch)).collect())
+}
+
+fn row_of(
+    (zone, monitor): (&str, Monitor),
+    (samples, readings): (Samples, Vec<Duration>),
+    batch: Batch,
+) -> Row {
+    let mut row = Row::default();
+    row.set("monitor", monitor.name()).set("zone", zone).set("lists", lists::COUNTS);
+    samples.report(batch, &mut row);
+    let us = readings.iter().sum::<Duration>().as_secs_f64() * 1e6;
+    let reads = (monitor != Monitor::None).then_some(readings.len());
+    row.set("monitor_reads", reads);
+    row.set("monitor_read_us", reads.map(|reads| us / reads as f64));
+    row
 }
 
 /// Adds what valgrind counts to the rows of zones without a lock, if asked for.

@@ -6,6 +6,7 @@ mod alloc;
 mod compact;
 #[cfg(test)]
 mod corpus;
+mod cpulists;
 #[cfg(test)]
 mod fio;
 #[cfg(test)]

@@ -66,6 +66,9 @@ fn every_batch_that_fits_is_measured_under_every_monitor() {
             assert_eq!(row["lists"], "counts");
         }
     }
+    let per_cpu = of(&document, "per-cpu", "none");
+    assert_eq!(per_cpu.len(), 4, "the batches of order 0: order 4 is not listed");
+    per_cpu.iter().for_each(|row| measured(row, &FIELDS[15..23]));
     let lists: Vec<&Value> =
         of(&document, "plain", "none").iter().map(|row| &row["lists"]).collect();
     assert_eq!(lists, ["counts", "heads", "counts", "heads"], "both orders, batches of one");

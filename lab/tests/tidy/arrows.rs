@@ -28,13 +28,14 @@ enum Arrows {
     AnyLibrary,
 }
 
-const TABLE: [(&str, Arrows); 9] = [
+const TABLE: [(&str, Arrows); 10] = [
     ("host", Arrows::To(&[])),
     ("buddy", Arrows::To(&[])),
     ("codec", Arrows::To(&[])),
     ("disk", Arrows::To(&[])),
     ("zsmalloc", Arrows::To(&["host", "buddy"])),
     ("zram", Arrows::To(&["zsmalloc", "codec", "disk"])),
+    ("region", Arrows::To(&["host", "zram"])),
     ("serve", Arrows::To(&["disk", "zram"])),
     ("ramfold", Arrows::AnyLibrary),
     ("lab", Arrows::AnyLibrary),

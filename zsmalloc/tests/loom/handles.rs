@@ -66,7 +66,7 @@ fn pin_against_compaction_with_two_levels() {
     read_against_compaction(LockDesign::Hierarchical);
 }
 
-/// Without the second look at the word, a free would give back the slot that the object has just
+/// Without the look at the count of moves, a free would give back the slot that the object has just
 /// left. One of the two moves: each is freed, in a model of its own.
 #[test]
 fn handle_free_against_compaction() {
@@ -98,29 +98,6 @@ fn batch_free_against_compaction() {
         check(&pool, 0);
         assert_eq!(pool.stats().mem_used_total, 0);
     });
-}
-
-/// The zspage that an object left is gone, and its descriptor is being made one of another class's:
-/// not in that class yet. Whoever found the class there locks it, and nobody has before. One of the
-/// two moves: each is freed, in a model of its own.
-#[test]
-fn free_against_the_next_life_of_its_descriptor() {
-    for first in [true, false] {
-        model(move || {
-            let pool = pool_on(&memory(), config(1, 1));
-            let (one, two) = two_sparse(&pool);
-            let (freed, kept, byte) = if first { (one, two, 3) } else { (two, one, 1) };
-            let other = Arc::clone(&pool);
-            let mover = thread::spawn(move || {
-                assert!(other.shrink(1) <= 1);
-                other.alloc(&[5; SIZE_MAX]).ok()
-            });
-            pool.free_handle(freed).expect("ours");
-            let five = mover.join().expect("mover");
-            expect(&pool, &kept, byte);
-            check(&pool, 1 + five.iter().count() as u64);
-        });
-    }
 }
 
 #[test]
@@ -344,7 +321,7 @@ fn in_second_shard(pool: &Pool) -> [Handle; 2] {
     [spare, kept]
 }
 
-/// Without the second look at the shard, the free would change a class whose lock it does not hold.
+/// Were it not counted, the free would change a class whose lock it does not hold.
 #[test]
 fn free_against_the_gathering_of_its_shard() {
     model(|| {

@@ -16,7 +16,7 @@ use crate::study::{Lab, valgrind};
 use clap::{ArgMatches, Args, FromArgMatches};
 use std::io::{self, Read};
 use std::sync::Arc;
-use zsmalloc::{LockDesign, Pool, PoolConfig, Release};
+use zsmalloc::{LockDesign, Memory, Pool, PoolConfig, Release};
 
 const OBJECTS: usize = 20_000;
 const QUICK_OBJECTS: usize = 1000;
@@ -33,6 +33,9 @@ pub(super) struct Options {
     mix: Mix,
     #[arg(long)]
     operations: usize,
+    /// Whether the memory has per-CPU lists
+    #[arg(long, default_value = "with")]
+    lists: String,
 }
 
 /// The child's `main`: the lengths of the objects come from standard input.
@@ -42,7 +45,11 @@ pub(super) fn run(matches: &ArgMatches) -> Result<(), LabError> {
     io::stdin().read_to_end(&mut bytes).map_err(LabError::io("lengths"))?;
     let pairs = bytes.chunks_exact(LENGTH_BYTES);
     let lengths: Vec<u16> = pairs.map(|pair| u16::from_le_bytes([pair[0], pair[1]])).collect();
-    let memory = super::memory(lengths.len())?;
+    let memory = match options.lists.as_str() {
+        "without" => Memory::without_cpu_lists(super::memory_config(lengths.len())),
+        _ => Memory::new(super::memory_config(lengths.len())),
+    };
+    let memory = memory.map_err(LabError::store("memory"))?;
     let config =
         PoolConfig { design: options.design, release: options.release, ..PoolConfig::default() };
     let pool = Pool::new(Arc::clone(&memory), config).map_err(LabError::store("pool"))?;
@@ -54,7 +61,11 @@ pub(super) fn run(matches: &ArgMatches) -> Result<(), LabError> {
 }
 
 /// Instructions of one operation of what `row` is about.
-pub(super) fn per_operation(row: &Row, lengths: &[u16], lab: &Lab) -> Result<f64, LabError> {
+pub(in crate::study) fn per_operation(
+    row: &Row,
+    lengths: &[u16],
+    lab: &Lab,
+) -> Result<f64, LabError> {
     let objects = if lab.quick() { QUICK_OBJECTS } else { OBJECTS }.min(lengths.len());
     let lengths = &lengths[..objects];
     let (before, after) = (total(row, lengths, 0, lab)?, total(row, lengths, objects, lab)?);
@@ -63,9 +74,10 @@ pub(super) fn per_operation(row: &Row, lengths: &[u16], lab: &Lab) -> Result<f64
 
 fn total(row: &Row, lengths: &[u16], operations: usize, lab: &Lab) -> Result<u64, LabError> {
     let mut arguments = vec!["--operations".to_owned(), operations.to_string()];
-    for field in ["design", "release", "mix"] {
-        arguments.push(format!("--{field}"));
-        arguments.push(row.get(field).as_str().unwrap_or_default().to_owned());
+    for field in ["design", "release", "mix", "lists"] {
+        if let Some(value) = row.get(field).as_str() {
+            arguments.extend([format!("--{field}"), value.to_owned()]);
+        }
     }
     let input: Vec<u8> = lengths.iter().flat_map(|length| length.to_le_bytes()).collect();
     valgrind::instructions(super::INSIDE.name, &arguments, &input, lab)

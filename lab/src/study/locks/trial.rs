@@ -29,7 +29,7 @@ const MARK_BYTES: usize = 4;
 
 /// What the threads do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub(super) enum Mix {
+pub(in crate::study) enum Mix {
     Free,
     FreeBatch,
     Mixed,
@@ -40,7 +40,7 @@ pub(super) enum Mix {
 impl Mix {
     pub(super) const ALL: [Mix; 5] = [Mix::Free, Mix::FreeBatch, Mix::Mixed, Mix::Pin, Mix::Alloc];
 
-    pub(super) fn name(self) -> &'static str {
+    pub(in crate::study) fn name(self) -> &'static str {
         match self {
             Mix::Free => "free",
             Mix::FreeBatch => "free-batch",
@@ -51,20 +51,20 @@ impl Mix {
     }
 
     /// Whether it is measured with more than one thread.
-    pub(super) fn scales(self) -> bool {
+    pub(in crate::study) fn scales(self) -> bool {
         matches!(self, Mix::Free | Mix::FreeBatch | Mix::Mixed)
     }
 }
 
 /// One measurement.
-pub(super) struct Trial<'a> {
+pub(in crate::study) struct Trial<'a> {
     /// One for all threads, or one for each.
-    pub(super) memories: &'a [Arc<Memory>],
-    pub(super) config: PoolConfig,
-    pub(super) mix: Mix,
+    pub(in crate::study) memories: &'a [Arc<Memory>],
+    pub(in crate::study) config: PoolConfig,
+    pub(in crate::study) mix: Mix,
     /// The lengths of every thread's objects.
-    pub(super) shares: &'a [Vec<u16>],
-    pub(super) run: u32,
+    pub(in crate::study) shares: &'a [Vec<u16>],
+    pub(in crate::study) run: u32,
 }
 
 /// When a thread worked, and how much it did.
@@ -76,7 +76,7 @@ struct Span {
 
 impl Trial<'_> {
     /// Operations of all threads in a second.
-    pub(super) fn ops_per_s(&self) -> Result<f64, LabError> {
+    pub(in crate::study) fn ops_per_s(&self) -> Result<f64, LabError> {
         let pool = |memory| Pool::new(Arc::clone(memory), self.config);
         let pools: Vec<Arc<Pool>> = self
             .memories

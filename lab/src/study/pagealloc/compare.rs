@@ -19,16 +19,18 @@ const COMPARED: [&str; 8] = [
     "free_sd",
 ];
 
-/// Sets `.._vs_none` where no monitor was measured alike.
+/// Sets `.._vs_none` where the zone with a lock was measured alike without a monitor.
 pub(super) fn ratios(runs: &mut [Row]) {
-    const ALIKE: [&str; 4] = ["order", "batch", "zone", "run"];
+    const ALIKE: [&str; 3] = ["order", "batch", "run"];
     let bases: Vec<Option<Row>> = runs
         .iter()
         .map(|row| {
             let alike = |other: &&Row| ALIKE.iter().all(|field| other.get(field) == row.get(field));
-            let shared = row.is("zone", super::SHARED);
-            let mut others = runs.iter().filter(|_| shared).filter(alike);
-            others.find(|other| other.is("monitor", "none")).cloned()
+            let compared = !row.is("zone", super::PLAIN);
+            let mut others = runs.iter().filter(|_| compared).filter(alike);
+            let base =
+                |other: &&Row| other.is("zone", super::SHARED) && other.is("monitor", "none");
+            others.find(base).cloned()
         })
         .collect();
     for (row, base) in runs.iter_mut().zip(bases) {
@@ -43,11 +45,16 @@ pub(super) fn ratios(runs: &mut [Row]) {
 /// For every order and monitor the range of its ratios over the batches, beside what was published.
 pub(super) fn notes(rows: &[Row], notes: &mut Vec<String>) {
     for row in rows {
-        let (order, monitor) = (row.get("order"), row.get("monitor").as_str().unwrap_or(""));
+        let order = row.get("order");
+        let of = |row: &Row| match row.is("zone", super::PER_CPU) {
+            true => super::PER_CPU.to_owned(),
+            false => row.get("monitor").as_str().unwrap_or("").to_owned(),
+        };
+        let monitor = of(row);
         if monitor == "none" {
             continue;
         }
-        let alike = |other: &&Row| other.is("monitor", monitor) && other.get("order") == order;
+        let alike = |other: &&Row| of(other) == monitor && other.get("order") == order;
         let alike: Vec<Row> = rows.iter().filter(alike).cloned().collect();
         let range = |what: &str| {
             let found = stats::spread(&crate::row::column(&alike, &format!("{what}_vs_none")));

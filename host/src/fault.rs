@@ -1,0 +1,30 @@
+//! The fault path: who brings a page in when a program touches one that is not there.
+//!
+//! ```text
+//!   touch --> SIGBUS ------------> on_sigbus --.                        .--> Server::serve
+//!        `--> message to a thread -> FaultThread --> Regions::serve(address)
+//!                                                                       `--> not ours: the handler
+//!                                                                            that was there before
+//! ```
+//!
+//! Rules for a [`Server`], which may run inside a signal handler in the middle of anything but this
+//! crate's own work: it allocates nothing, locks nothing that a thread may hold while it touches
+//! memory of a region, does not panic, does not log, and touches no memory of a region.
+//!
+//! [`watch`] is the only door to the one static of this tree: a signal handler has no argument to
+//! find its regions by.
+
+mod regions;
+#[cfg(not(any(loom, shuttle, miri)))]
+mod signal;
+#[cfg(not(any(loom, shuttle, miri)))]
+mod thread;
+
+pub use regions::{Entry, Regions, Served, Server, Touched};
+#[cfg(not(any(loom, shuttle, miri)))]
+pub use signal::{Watch, die, watch};
+#[cfg(not(any(loom, shuttle, miri)))]
+pub use thread::FaultThread;
+
+/// Regions a process can have at a time.
+pub const REGIONS_MAX: usize = 1024;

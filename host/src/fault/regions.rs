@@ -1,0 +1,277 @@
+//! The table in which a fault finds the region that an address belongs to, without a lock.
+//!
+//! ```text
+//!            enter                    retire                   drop
+//!   free  ---------->  watched  ------------------>  gone  ---------->  free
+//!   0..0            range, server       range, no server        0..0
+//!
+//!   fault:  range covers?  visitors + 1   server?   serve   visitors - 1
+//! ```
+//!
+//! A region that is gone keeps its range until its addresses are given back: who touches it then
+//! learns that, where a table that forgot it would send the fault elsewhere.
+//!
+//! Invariants
+//! - R1 a server is called only between an increment and a decrement of its slot's visitors, and
+//!   dropped only when, after its pointer was taken out, there were none: each visitor either is
+//!   counted before that look, or finds no server.
+//! - R2 a slot is entered and emptied under the lock; its range is read without. A range read while
+//!   a slot changes hands may mix two regions, so a server says itself whether an address is its
+//!   own.
+
+use crate::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+use crate::sync::{fence_for_loom, thread};
+use crate::{Lock, Rank};
+use std::fmt;
+use std::ops::Range;
+use std::ptr;
+use std::sync::Arc;
+
+/// Who brings the pages of a region in; see the rules of [`fault`](crate::fault).
+pub trait Server: Send + Sync {
+    /// Brings the page at `address` in.
+    fn serve(&self, address: usize) -> Served;
+}
+
+/// What a server did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Served {
+    /// It put the page in place, and so woke whoever waited for it.
+    Filled,
+    /// The page was in place already.
+    Present,
+    /// The address is none of its region's.
+    Foreign,
+}
+
+/// What came of a touch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Touched {
+    /// The page is there: the access is to be tried again.
+    Served(Served),
+    /// The address is a region's that was dropped.
+    Gone,
+    /// The address is no region's.
+    Foreign,
+}
+
+struct Slot {
+    start: AtomicUsize,
+    end: AtomicUsize,
+    /// A boxed `Arc`, or null.
+    server: AtomicPtr<Arc<dyn Server>>,
+    visitors: AtomicUsize,
+}
+
+impl Slot {
+    #[cfg(not(loom))]
+    const fn new() -> Slot {
+        Slot {
+            start: AtomicUsize::new(0),
+            end: AtomicUsize::new(0),
+            server: AtomicPtr::new(ptr::null_mut()),
+            visitors: AtomicUsize::new(0),
+        }
+    }
+
+    #[cfg(loom)]
+    fn new() -> Slot {
+        Slot {
+            start: AtomicUsize::new(0),
+            end: AtomicUsize::new(0),
+            server: AtomicPtr::new(ptr::null_mut()),
+            visitors: AtomicUsize::new(0),
+        }
+    }
+
+    fn covers(&self, address: usize) -> bool {
+        // Acquire pairs with the Release in `enter`, so that the end and the server are seen that
+        // belong to this start, or later ones (R2).
+        let start = self.start.load(Ordering::Acquire);
+        // relaxed: read after the start; a mixture is told apart by the server.
+        start != 0 && (start..self.end.load(Ordering::Relaxed)).contains(&address)
+    }
+
+    /// Lets the server look at a touch of its range.
+    fn visit(&self, address: usize) -> Touched {
+        // SeqCst pairs with the swap in `take_server` (R1): either this visitor is counted before
+        // the look at the count, or the load below finds the pointer gone.
+        self.visitors.fetch_add(1, Ordering::SeqCst);
+        fence_for_loom();
+        // SeqCst: as above; and as an Acquire, to see the server whole.
+        let server = self.server.load(Ordering::SeqCst);
+        let touched = if server.is_null() {
+            if self.covers(address) { Touched::Gone } else { Touched::Foreign }
+        } else {
+            // SAFETY: R1 keeps the server until this visitor is uncounted.
+            match unsafe { &*server }.serve(address) {
+                Served::Foreign => Touched::Foreign,
+                served => Touched::Served(served),
+            }
+        };
+        // Release pairs with the load in `take_server`, so that the server is dropped after its
+        // last use.
+        self.visitors.fetch_sub(1, Ordering::Release);
+        touched
+    }
+
+    /// Takes the server out; it is returned once nobody can be using it.
+    fn take_server(&self) -> Option<Box<Arc<dyn Server>>> {
+        // SeqCst pairs with the increment in `visit` (R1).
+        let server = self.server.swap(ptr::null_mut(), Ordering::SeqCst);
+        if server.is_null() {
+            return None;
+        }
+        fence_for_loom();
+        // SeqCst: as above; and as an Acquire, pairs with the Release in `visit`.
+        while self.visitors.load(Ordering::SeqCst) != 0 {
+            thread::yield_now();
+        }
+        // SAFETY: made by `Box::into_raw` in `enter`, and taken out once, by the swap.
+        Some(unsafe { Box::from_raw(server) })
+    }
+}
+
+/// The table: `N` regions at a time.
+pub struct Regions<const N: usize> {
+    slots: [Slot; N],
+    /// Slots from here on were never used.
+    high: AtomicUsize,
+    entering: Lock<()>,
+}
+
+impl<const N: usize> Regions<N> {
+    /// An empty table.
+    #[cfg(not(any(loom, shuttle)))]
+    #[expect(clippy::new_without_default, reason = "a constant, for the one static")]
+    pub const fn new() -> Regions<N> {
+        Regions {
+            slots: [const { Slot::new() }; N],
+            high: AtomicUsize::new(0),
+            entering: Lock::new(Rank::Leaf, ()),
+        }
+    }
+
+    /// An empty table; not `const`, since the atomics of a model are not.
+    #[cfg(any(loom, shuttle))]
+    #[expect(clippy::new_without_default, reason = "as the constant it stands for")]
+    pub fn new() -> Regions<N> {
+        Regions {
+            slots: std::array::from_fn(|_| Slot::new()),
+            high: AtomicUsize::new(0),
+            entering: Lock::new(Rank::Leaf, ()),
+        }
+    }
+
+    /// Has touches of `range` served by `server`; `None` when the table is full or the range empty.
+    pub fn enter(&self, range: Range<usize>, server: Arc<dyn Server>) -> Option<Entry<'_>> {
+        if range.is_empty() || range.start == 0 {
+            return None;
+        }
+        let _entering = self.entering.lock();
+        // relaxed: a start is set and cleared under the lock; `drop` clears without it, and
+        // a slot seen taken a moment longer is merely passed over.
+        let free = |slot: &&Slot| slot.start.load(Ordering::Acquire) == 0;
+        let index = self.slots.iter().position(|slot| free(&slot))?;
+        let slot = &self.slots[index];
+        slot.server.store(Box::into_raw(Box::new(server)), Ordering::SeqCst);
+        // relaxed: published by the start.
+        slot.end.store(range.end, Ordering::Relaxed);
+        // Pairs with the Acquire in `covers`.
+        slot.start.store(range.start, Ordering::Release);
+        // Pairs with the Acquire in `serve`.
+        self.high.fetch_max(index + 1, Ordering::Release);
+        Some(Entry { slot })
+    }
+
+    /// Serves a touch of `address`.
+    pub fn serve(&self, address: usize) -> Touched {
+        // Pairs with the Release in `enter`.
+        let high = self.high.load(Ordering::Acquire);
+        let mut slots = self.slots[..high].iter().filter(|slot| slot.covers(address));
+        let visited = |slot: &Slot| Some(slot.visit(address)).filter(|&t| t != Touched::Foreign);
+        slots.find_map(visited).unwrap_or(Touched::Foreign)
+    }
+}
+
+impl<const N: usize> fmt::Debug for Regions<N> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // relaxed: for a reader's eyes.
+        write!(f, "Regions({} of {N} used)", self.high.load(Ordering::Relaxed))
+    }
+}
+
+/// A region's place in the table; dropping it forgets the region, whose addresses are given back
+/// after that.
+pub struct Entry<'t> {
+    slot: &'t Slot,
+}
+
+impl Entry<'_> {
+    /// From when this returns, nobody uses the server, and a touch of the range is
+    /// [`Touched::Gone`]. Not to be called by the server itself.
+    pub fn retire(&self) {
+        drop(self.slot.take_server());
+    }
+}
+
+impl Drop for Entry<'_> {
+    fn drop(&mut self) {
+        self.retire();
+        // Pairs with the Acquire in `enter`: the slot's next owner sees it empty.
+        self.slot.start.store(0, Ordering::Release);
+    }
+}
+
+impl fmt::Debug for Entry<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // relaxed: for a reader's eyes.
+        write!(f, "Entry({:#x})", self.slot.start.load(Ordering::Relaxed))
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicUsize as Count;
+
+    struct Counting(Range<usize>, Count);
+
+    impl Server for Counting {
+        fn serve(&self, address: usize) -> Served {
+            // relaxed: one thread.
+            self.1.fetch_add(1, Ordering::Relaxed);
+            if self.0.contains(&address) { Served::Filled } else { Served::Foreign }
+        }
+    }
+
+    #[test]
+    fn a_touch_finds_its_region_and_no_other() {
+        let regions = Regions::<2>::new();
+        let server = Arc::new(Counting(100..200, Count::new(0)));
+        let entry = regions.enter(100..200, server.clone()).expect("there is room");
+        assert_eq!(regions.serve(150), Touched::Served(Served::Filled));
+        assert_eq!(regions.serve(200), Touched::Foreign);
+        assert_eq!(regions.serve(99), Touched::Foreign);
+        entry.retire();
+        assert_eq!(regions.serve(150), Touched::Gone);
+        assert_eq!(Arc::strong_count(&server), 1, "the server was let go");
+        drop(entry);
+        assert_eq!(regions.serve(150), Touched::Foreign);
+        assert_eq!(server.1.load(Ordering::Relaxed), 1);
+    }
+
+    #[test]
+    fn a_full_table_refuses_and_a_slot_is_used_again() {
+        let regions = Regions::<1>::new();
+        let server = Arc::new(Counting(100..200, Count::new(0)));
+        let first = regions.enter(100..200, server.clone()).expect("there is room");
+        assert!(regions.enter(300..400, server.clone()).is_none());
+        assert!(regions.enter(5..5, server.clone()).is_none());
+        drop(first);
+        let other = Arc::new(Counting(300..400, Count::new(0)));
+        let _second = regions.enter(300..400, other).expect("the slot is free again");
+        assert_eq!(regions.serve(350), Touched::Served(Served::Filled));
+        assert_eq!(regions.serve(150), Touched::Foreign);
+    }
+}

@@ -1,0 +1,142 @@
+//! SIGBUS: the thread that touched a missing page brings it in itself.
+//!
+//! ```text
+//!   on_sigbus   errno saved, every signal blocked, on the thread's own stack
+//!      Served   -> return: the access is tried again
+//!      Gone     -> a word to stderr, abort: never zeros
+//!      Foreign  -> the handler that was there before, or the default
+//! ```
+//!
+//! Installed once, by the first [`watch`], and left for good: a handler that was installed later
+//! and calls ours on must not find it gone.
+
+use super::{Entry, REGIONS_MAX, Regions, Server, Touched};
+use crate::uffd::UserfaultError;
+use std::ops::Range;
+use std::sync::{Arc, OnceLock};
+
+/// A region that faults find.
+pub type Watch = Entry<'static>;
+
+struct Faults {
+    regions: Regions<REGIONS_MAX>,
+    /// What SIGBUS did before us.
+    previous: OnceLock<libc::sigaction>,
+}
+
+/// The one static of this tree.
+static FAULTS: Faults = Faults { regions: Regions::new(), previous: OnceLock::new() };
+
+/// Has faults in `range` served by `server`, in the thread that touches it or by a
+/// [`FaultThread`](super::FaultThread).
+///
+/// # Errors
+///
+/// When [`REGIONS_MAX`] regions are there already, or the system refuses the signal handler.
+pub fn watch(range: Range<usize>, server: Arc<dyn Server>) -> Result<Watch, UserfaultError> {
+    install().map_err(|source| UserfaultError::Refused { request: "sigaction", source })?;
+    let full = UserfaultError::TooManyRegions { max: REGIONS_MAX };
+    FAULTS.regions.enter(range, server).ok_or(full)
+}
+
+/// Serves a touch of `address` on behalf of another thread.
+pub(super) fn serve(address: usize) -> Touched {
+    FAULTS.regions.serve(address)
+}
+
+fn install() -> std::io::Result<()> {
+    let mut outcome = Ok(());
+    FAULTS.previous.get_or_init(|| match current() {
+        Ok(previous) => previous,
+        Err(error) => {
+            outcome = Err(error);
+            default_action()
+        }
+    });
+    outcome?;
+    if current()?.sa_sigaction == handler() {
+        return Ok(());
+    }
+    let mut action = default_action();
+    action.sa_sigaction = handler();
+    action.sa_flags = libc::SA_SIGINFO | libc::SA_RESTART;
+    // SAFETY: the set is ours to fill.
+    unsafe { libc::sigfillset(&mut action.sa_mask) };
+    // SAFETY: the action names a handler of the type that SA_SIGINFO asks for.
+    answer(unsafe { libc::sigaction(libc::SIGBUS, &action, std::ptr::null_mut()) })
+}
+
+fn handler() -> usize {
+    on_sigbus as extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void) as usize
+}
+
+fn current() -> std::io::Result<libc::sigaction> {
+    let mut action = default_action();
+    // SAFETY: asks only; the answer is written where it may be.
+    answer(unsafe { libc::sigaction(libc::SIGBUS, std::ptr::null(), &mut action) })?;
+    Ok(action)
+}
+
+fn default_action() -> libc::sigaction {
+    // SAFETY: all-zero is SIG_DFL with no flags and an empty set.
+    unsafe { std::mem::zeroed() }
+}
+
+fn answer(returned: libc::c_int) -> std::io::Result<()> {
+    if returned == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
+}
+
+extern "C" fn on_sigbus(
+    signal: libc::c_int,
+    info: *mut libc::siginfo_t,
+    context: *mut libc::c_void,
+) {
+    // SAFETY: the system passes a valid structure, and errno is this thread's.
+    let (address, errno) = unsafe { ((*info).si_addr() as usize, *libc::__errno_location()) };
+    match FAULTS.regions.serve(address) {
+        Touched::Served(_) => {}
+        Touched::Gone => die("memory of a region was touched after it was dropped", address),
+        Touched::Foreign => forward(signal, info, context),
+    }
+    // SAFETY: as above. The interrupted code finds its errno as it was.
+    unsafe { *libc::__errno_location() = errno };
+}
+
+/// Hands a SIGBUS that is not ours to whoever had it before.
+fn forward(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
+    let previous = FAULTS.previous.get();
+    match previous.map(|action| (action.sa_sigaction, action.sa_flags)) {
+        None | Some((libc::SIG_DFL | libc::SIG_IGN, _)) => {
+            // The access is tried again, and the default action ends the program, as without us.
+            // SAFETY: SIG_DFL is always a valid disposition.
+            unsafe { libc::signal(signal, libc::SIG_DFL) };
+        }
+        Some((function, flags)) if flags & libc::SA_SIGINFO != 0 => {
+            // SAFETY: the flag says which type the function was installed with.
+            let function: extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void) =
+                unsafe { std::mem::transmute(function) };
+            function(signal, info, context);
+        }
+        Some((function, _)) => {
+            // SAFETY: without the flag, functions take the signal's number alone.
+            let function: extern "C" fn(libc::c_int) = unsafe { std::mem::transmute(function) };
+            function(signal);
+        }
+    }
+}
+
+/// Ends the process with a word on standard error: for a fault that nobody can serve. Fit for a
+/// signal handler.
+pub fn die(why: &str, address: usize) -> ! {
+    const PREFIX: &[u8] = b"ramfold: ";
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let mut hex = *b" at 0x0000000000000000\n";
+    for digit in 0..16 {
+        hex[21 - digit] = DIGITS[address >> (4 * digit) & 0xF];
+    }
+    for part in [PREFIX, why.as_bytes(), &hex] {
+        // SAFETY: writes bytes that are there; whether anybody reads them changes nothing.
+        unsafe { libc::write(2, part.as_ptr().cast(), part.len()) };
+    }
+    std::process::abort()
+}

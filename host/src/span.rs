@@ -1,0 +1,336 @@
+//! The address range of a region: what its client holds, and what moves its pages out and in.
+//!
+//! ```text
+//!                    move_out                                     fill
+//!    span   | page | page | .... |  <-- missing -->  | page |  <-------- bytes
+//!              |      |                                 ^
+//!              v      v            fill_from            |
+//!    staging  | segment of 64 pages | segment | ...  ---'
+//! ```
+//!
+//! A span has two halves. [`SpanMemory`] is the client's: it alone lends the bytes, and there is
+//! one. [`Span`] is for whoever folds them, in numbers of pages; it can take pages away and put
+//! bytes in their place, while the client reads and writes: who touches a missing page waits in
+//! [`fault`](crate::fault) until it is back.
+//!
+//! What the fence cannot check is that the bytes put in are those that were taken out. It vouches
+//! for addresses, as memory does; that a page comes back as it was is the promise of the store
+//! behind it, as it is of the device behind a swap file.
+//!
+//! Invariants
+//! - S1 no byte of the client's is touched here: the system moves pages.
+//! - S2 what the client may refer to is mapped as long as its half lives; pages it gave back
+//!   ([`SpanMemory::unmap`]) are never lent again.
+
+use crate::PAGE_SIZE;
+use crate::error::HostError;
+use crate::mapping::Mapping;
+use crate::staging::{SEGMENT_PAGES, Segment};
+use crate::uffd::{FaultMode, Progress, Uffd, UserfaultError};
+use rustix::io::Errno;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// A userfaultfd, shared by spans and the staging their pages go through.
+#[derive(Debug)]
+pub struct Userfault {
+    pub(crate) uffd: Uffd,
+    mode: FaultMode,
+}
+
+impl Userfault {
+    /// Opens one.
+    ///
+    /// # Errors
+    ///
+    /// [`UserfaultError`]: what is missing, or what to change.
+    pub fn open(mode: FaultMode) -> Result<Arc<Userfault>, UserfaultError> {
+        Ok(Arc::new(Userfault { uffd: Uffd::open(mode)?, mode }))
+    }
+
+    /// How faults are served.
+    pub fn mode(&self) -> FaultMode {
+        self.mode
+    }
+}
+
+/// Why a transfer stopped before its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stop {
+    /// The next page to move is not there: nobody has touched it.
+    Hole,
+    /// The next page is in use by the system, or shared with a forked child.
+    Busy,
+    /// A page is there already.
+    Present,
+    /// The system had no memory.
+    NoMemory,
+    /// Something else, which nothing here can mend.
+    Broken(i32),
+}
+
+/// How far a transfer came.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Transfer {
+    /// Pages done, from the first on.
+    pub pages: usize,
+    /// Why not all.
+    pub stop: Option<Stop>,
+}
+
+/// The folding half of a span.
+#[derive(Debug)]
+pub struct Span {
+    mapping: Mapping,
+    userfault: Arc<Userfault>,
+}
+
+impl Span {
+    /// Reserves `pages` pages. Nothing is registered yet: a first touch is an ordinary one.
+    ///
+    /// # Errors
+    ///
+    /// When there is no address space.
+    pub fn reserve(
+        userfault: &Arc<Userfault>,
+        pages: usize,
+    ) -> Result<(Arc<Span>, SpanMemory), HostError> {
+        let mapping = Mapping::reserve(pages)?;
+        let span = Arc::new(Span { mapping, userfault: Arc::clone(userfault) });
+        Ok((Arc::clone(&span), SpanMemory { span, gone: Vec::new() }))
+    }
+
+    /// Pages.
+    pub fn pages(&self) -> usize {
+        self.mapping.range().len() / PAGE_SIZE
+    }
+
+    /// The addresses.
+    pub fn range(&self) -> Range<usize> {
+        self.mapping.range()
+    }
+
+    /// The page at an address, if it is one of this span's.
+    pub fn page_at(&self, address: usize) -> Option<usize> {
+        let range = self.mapping.range();
+        range.contains(&address).then(|| (address - range.start) / PAGE_SIZE)
+    }
+
+    /// From now on, touching a missing page of `pages` is a fault.
+    ///
+    /// # Errors
+    ///
+    /// When the system refuses.
+    ///
+    /// # Panics
+    ///
+    /// When the span has no such pages: a broken caller. So do all methods here.
+    pub fn register(&self, pages: Range<usize>) -> Result<(), UserfaultError> {
+        self.userfault.uffd.register(&self.addresses(&pages))
+    }
+
+    /// Moves `count` pages from `first` on to the same number of places of a segment, from `at` on.
+    /// All of them are registered.
+    pub fn move_out(&self, first: usize, count: usize, to: &mut Segment, at: usize) -> Transfer {
+        let from = self.addresses(&(first..first + count));
+        let place = to.addresses(at, count);
+        let ask = |done: usize| {
+            let skip = done * PAGE_SIZE;
+            // SAFETY: both are registered parts of mappings of ours, as `register` and `Staging`
+            // did. The client's half faults until the pages are back (S1); in staging, `present`
+            // says which pages are there.
+            unsafe {
+                self.userfault.uffd.move_pages(place.start + skip, from.start + skip, count - done)
+            }
+        };
+        let moved = transfer(count, ask);
+        to.arrived(at, moved.pages);
+        moved
+    }
+
+    /// Puts whole pages of `bytes` where pages are missing, from `first` on; who waits for them is
+    /// woken.
+    pub fn fill(&self, first: usize, bytes: &[u8]) -> Transfer {
+        assert!(bytes.len().is_multiple_of(PAGE_SIZE), "whole pages");
+        let count = bytes.len() / PAGE_SIZE;
+        self.copy_in(first, count, bytes.as_ptr().addr())
+    }
+
+    /// Puts copies of `count` pages of a segment, from `at` on, where pages are missing from
+    /// `first` on; who waits for them is woken.
+    ///
+    /// # Panics
+    ///
+    /// Also when not all of these pages are in the segment.
+    pub fn fill_from(&self, first: usize, count: usize, from: &Segment, at: usize) -> Transfer {
+        assert!(from.has(at, count), "the pages are in the segment");
+        self.copy_in(first, count, from.addresses(at, count).start)
+    }
+
+    fn copy_in(&self, first: usize, count: usize, source: usize) -> Transfer {
+        let to = self.addresses(&(first..first + count));
+        transfer(count, |done| {
+            let skip = done * PAGE_SIZE;
+            // SAFETY: the source is a slice of the caller's, or present in a borrowed segment; what
+            // it says is the caller's promise, as the module's head states.
+            unsafe { self.userfault.uffd.copy(to.start + skip, source + skip, count - done) }
+        })
+    }
+
+    /// Wakes whoever waits for pages that are there.
+    ///
+    /// # Errors
+    ///
+    /// When the system refuses: the descriptor is gone.
+    pub fn wake(&self, pages: Range<usize>) -> Result<(), UserfaultError> {
+        self.userfault.uffd.wake(&self.addresses(&pages))
+    }
+
+    /// Which of `pages`, 64 at most, are in memory: a bit for each.
+    pub fn resident(&self, pages: Range<usize>) -> u64 {
+        assert!(pages.len() <= SEGMENT_PAGES, "a bit for each page");
+        let mut there = [0; SEGMENT_PAGES];
+        let there = &mut there[..pages.len()];
+        if self.look(&pages, there).is_err() {
+            return 0;
+        }
+        there.iter().rev().fold(0, |bits, &page| bits << 1 | u64::from(page & 1))
+    }
+
+    /// `mincore(2)`: the low bit of each byte says whether a page is there.
+    fn look(&self, pages: &Range<usize>, there: &mut [u8]) -> std::io::Result<()> {
+        let addresses = self.addresses(pages);
+        let start = std::ptr::without_provenance_mut(addresses.start);
+        // SAFETY: the vector has a byte for each page asked about.
+        let answer = unsafe { libc::mincore(start, addresses.len(), there.as_mut_ptr()) };
+        if answer == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
+    }
+
+    fn addresses(&self, pages: &Range<usize>) -> Range<usize> {
+        let range = self.mapping.range();
+        assert!(
+            pages.start <= pages.end && pages.end <= range.len() / PAGE_SIZE,
+            "pages of the span"
+        );
+        range.start + pages.start * PAGE_SIZE..range.start + pages.end * PAGE_SIZE
+    }
+}
+
+/// Repeats a request until all is done, or it stops for a reason that does not pass by itself.
+fn transfer(count: usize, ask: impl Fn(usize) -> Progress) -> Transfer {
+    let mut pages = 0;
+    while pages < count {
+        let progress = ask(pages);
+        pages += progress.pages;
+        let stop = match progress.stopped {
+            // Stopped by what the next request will name; or by a change of the mappings, which
+            // passes.
+            None | Some(Errno::AGAIN) => continue,
+            Some(Errno::NOENT) => Stop::Hole,
+            Some(Errno::BUSY) => Stop::Busy,
+            Some(Errno::EXIST) => Stop::Present,
+            Some(Errno::NOMEM) => Stop::NoMemory,
+            Some(error) => Stop::Broken(error.raw_os_error()),
+        };
+        return Transfer { pages, stop: Some(stop) };
+    }
+    Transfer { pages, stop: None }
+}
+
+/// The client's half of a span: the bytes. Not to be had twice.
+#[derive(Debug)]
+pub struct SpanMemory {
+    span: Arc<Span>,
+    /// Pages given back: disjoint, in order.
+    gone: Vec<Range<usize>>,
+}
+
+impl SpanMemory {
+    /// Bytes of address space, those given back included.
+    #[expect(clippy::len_without_is_empty, reason = "a span has at least one page")]
+    pub fn len(&self) -> usize {
+        self.span.mapping.range().len()
+    }
+
+    /// The bytes of a range; `None` where it reaches past the end or into what was given back.
+    #[inline]
+    pub fn bytes(&self, range: Range<usize>) -> Option<&[u8]> {
+        self.check(&range)?;
+        // SAFETY: the range lies in the mapping, which outlives the borrow, and was not given back
+        // (S2). Writers need `&mut self`. A page that is missing is brought back by the fault path
+        // before the access completes.
+        Some(unsafe {
+            std::slice::from_raw_parts(
+                self.span.mapping.base().as_ptr().add(range.start),
+                range.len(),
+            )
+        })
+    }
+
+    /// The bytes of a range, to be written too; `None` as for [`SpanMemory::bytes`].
+    #[inline]
+    pub fn bytes_mut(&mut self, range: Range<usize>) -> Option<&mut [u8]> {
+        self.check(&range)?;
+        // SAFETY: as in `bytes`; `&mut self` makes this the only reference.
+        Some(unsafe {
+            std::slice::from_raw_parts_mut(
+                self.span.mapping.base().as_ptr().add(range.start),
+                range.len(),
+            )
+        })
+    }
+
+    /// Drops what is resident of `pages`: where nothing else keeps their content, they read as
+    /// zeros.
+    ///
+    /// # Errors
+    ///
+    /// When the system refuses; nothing has changed then.
+    pub fn discard(&mut self, pages: Range<usize>) -> Result<(), HostError> {
+        // SAFETY: `&mut self`: nobody refers to the bytes.
+        unsafe { self.span.mapping.discard(pages) }
+    }
+
+    /// Gives `pages` back for good. Their addresses stay reserved, and stop whoever touches them.
+    ///
+    /// # Errors
+    ///
+    /// When the system refuses; nothing has changed then.
+    pub fn unmap(&mut self, pages: Range<usize>) -> Result<(), HostError> {
+        // Room first: a range that is closed must be in the list.
+        self.gone.reserve(1);
+        // SAFETY: `&mut self`: nobody refers to the bytes; and from here on nobody will (S2).
+        unsafe { self.span.mapping.close(pages.clone())? };
+        self.insert(pages);
+        Ok(())
+    }
+
+    /// True when some of `pages` were given back.
+    pub fn is_gone(&self, pages: &Range<usize>) -> bool {
+        let next = self.gone.partition_point(|gone| gone.end <= pages.start);
+        !pages.is_empty() && self.gone.get(next).is_some_and(|gone| gone.start < pages.end)
+    }
+
+    #[inline]
+    fn check(&self, range: &Range<usize>) -> Option<()> {
+        let fits = range.start <= range.end && range.end <= self.len();
+        let pages = range.start / PAGE_SIZE..range.end.div_ceil(PAGE_SIZE);
+        (fits && (self.gone.is_empty() || !self.is_gone(&pages))).then_some(())
+    }
+
+    /// Adds a range, joined with what it meets.
+    fn insert(&mut self, mut pages: Range<usize>) {
+        if pages.is_empty() {
+            return;
+        }
+        let from = self.gone.partition_point(|gone| gone.end < pages.start);
+        let to = self.gone.partition_point(|gone| gone.start <= pages.end);
+        if let Some(first) = self.gone[from..to].first() {
+            pages.start = pages.start.min(first.start);
+        }
+        if let Some(last) = self.gone[from..to].last() {
+            pages.end = pages.end.max(last.end);
+        }
+        self.gone.splice(from..to, [pages]);
+    }
+}

@@ -1,0 +1,340 @@
+//! One userfaultfd: opened with what the system allows, and the requests made of it.
+//!
+//! ```text
+//!   Signal mode                                    Thread mode
+//!   touch a missing page                           touch a missing page, also in a system call
+//!     `-> SIGBUS in the thread itself                `-> the thread sleeps, a message is read
+//!           `-> COPY, return, try again                    `-> COPY wakes it
+//!   no privilege                                   /dev/userfaultfd, CAP_SYS_PTRACE or the sysctl
+//! ```
+//!
+//! Addresses and lengths that reach this file are checked by its callers, which own the mappings;
+//! the system checks that they are registered.
+//!
+//! Numbers and layouts are those of `linux/userfaultfd.h`; what they mean is in the manual pages
+//! `userfaultfd(2)`, `UFFDIO_COPY(2const)` and `UFFDIO_MOVE(2const)`.
+
+use std::fmt;
+use std::io;
+use std::ops::Range;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+use rustix::io::Errno;
+use rustix::mm::UserfaultfdFlags;
+
+/// How a program waits for a page that is not there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum FaultMode {
+    /// The thread that touched it brings it in itself, in a signal handler: the fastest, needs no
+    /// privilege; a system call that touches such a page fails with `EFAULT`.
+    #[default]
+    Signal,
+    /// A thread of ours brings it in; system calls work too. Needs privilege.
+    Thread,
+}
+
+/// Why there is no userfaultfd, in words for whoever may change that.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum UserfaultError {
+    /// The system lacks the call, or the part of it that `missing` names.
+    Unsupported {
+        /// What is missing.
+        missing: &'static str,
+    },
+    /// The system has it, and not for us.
+    Denied {
+        /// The mode asked for.
+        mode: FaultMode,
+        /// The system's last answer.
+        source: io::Error,
+    },
+    /// A request failed that should not.
+    Refused {
+        /// The request.
+        request: &'static str,
+        /// The system's answer.
+        source: io::Error,
+    },
+    /// Address space could not be reserved.
+    Host(crate::HostError),
+    /// The table of regions that the signal handler looks in is full.
+    TooManyRegions {
+        /// Regions there can be.
+        max: usize,
+    },
+}
+
+impl fmt::Display for UserfaultError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            UserfaultError::Unsupported { missing } => {
+                write!(f, "this system has no {missing}: folded memory needs Linux 6.8 or newer")
+            }
+            UserfaultError::Denied { mode: FaultMode::Signal, source } => write!(
+                f,
+                "userfaultfd is refused even for user mode: {source} (a seccomp filter, as \
+                 container runtimes set, has to allow the call)"
+            ),
+            UserfaultError::Denied { mode: FaultMode::Thread, source } => write!(
+                f,
+                "userfaultfd for faults in system calls is refused: {source} (give the user read \
+                 and write access to /dev/userfaultfd, set vm.unprivileged_userfaultfd=1, or grant \
+                 CAP_SYS_PTRACE; signal mode needs none of these)"
+            ),
+            UserfaultError::Refused { request, source } => write!(f, "{request} failed: {source}"),
+            UserfaultError::Host(error) => error.fmt(f),
+            UserfaultError::TooManyRegions { max } => {
+                write!(f, "there are {max} regions already, the most a process can have")
+            }
+        }
+    }
+}
+
+impl std::error::Error for UserfaultError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            UserfaultError::Denied { source, .. } | UserfaultError::Refused { source, .. } => {
+                Some(source)
+            }
+            UserfaultError::Host(error) => Some(error),
+            _ => None,
+        }
+    }
+}
+
+impl From<crate::HostError> for UserfaultError {
+    fn from(error: crate::HostError) -> UserfaultError {
+        UserfaultError::Host(error)
+    }
+}
+
+const API: u64 = 0xAA;
+const FEATURE_SIGBUS: u64 = 1 << 7;
+const FEATURE_THREAD_ID: u64 = 1 << 8;
+const FEATURE_MOVE: u64 = 1 << 16;
+const REGISTER_MISSING: u64 = 1;
+const EVENT_PAGEFAULT: u8 = 0x12;
+
+/// `_IOC(dir, 0xAA, number, bytes)`.
+const fn request(direction: u64, number: u64, bytes: usize) -> u64 {
+    direction << 30 | (bytes as u64) << 16 | API << 8 | number
+}
+
+const READ_WRITE: u64 = 3;
+const READ: u64 = 2;
+const IOC_NEW: u64 = request(0, 0x00, 0);
+const IOC_API: u64 = request(READ_WRITE, 0x3F, size_of::<Api>());
+const IOC_REGISTER: u64 = request(READ_WRITE, 0x00, size_of::<Register>());
+const IOC_WAKE: u64 = request(READ, 0x02, size_of::<Bytes>());
+const IOC_COPY: u64 = request(READ_WRITE, 0x03, size_of::<Transfer>());
+const IOC_MOVE: u64 = request(READ_WRITE, 0x05, size_of::<Transfer>());
+
+#[repr(C)]
+struct Api {
+    api: u64,
+    features: u64,
+    ioctls: u64,
+}
+
+#[repr(C)]
+struct Bytes {
+    start: u64,
+    len: u64,
+}
+
+#[repr(C)]
+struct Register {
+    range: Bytes,
+    mode: u64,
+    ioctls: u64,
+}
+
+/// `uffdio_copy` and `uffdio_move`, which are alike.
+#[repr(C)]
+struct Transfer {
+    dst: u64,
+    src: u64,
+    len: u64,
+    mode: u64,
+    done: i64,
+}
+
+/// A message about a missing page (`uffd_msg`, 32 bytes).
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+struct Message {
+    event: u8,
+    reserved: [u8; 7],
+    flags: u64,
+    address: u64,
+    thread: u32,
+    reserved_too: u32,
+}
+
+const _: () = assert!(size_of::<Message>() == 32, "the system writes 32 bytes");
+
+/// A page that a thread waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Waiting {
+    /// Where it touched.
+    pub(crate) address: usize,
+    /// The thread, by the system's number.
+    pub(crate) thread: u32,
+}
+
+/// How far a transfer came: pages done from the front, and why it stopped there, if it did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Progress {
+    pub(crate) pages: usize,
+    pub(crate) stopped: Option<Errno>,
+}
+
+/// An open userfaultfd.
+#[derive(Debug)]
+pub(crate) struct Uffd {
+    fd: OwnedFd,
+}
+
+impl Uffd {
+    /// Opens one with the features that `mode` needs.
+    pub(crate) fn open(mode: FaultMode) -> Result<Uffd, UserfaultError> {
+        let features = match mode {
+            FaultMode::Signal => FEATURE_SIGBUS | FEATURE_MOVE,
+            FaultMode::Thread => FEATURE_THREAD_ID | FEATURE_MOVE,
+        };
+        let uffd = Uffd { fd: open(mode)? };
+        let mut api = Api { api: API, features, ioctls: 0 };
+        match uffd.ask(IOC_API, &mut api) {
+            Ok(()) => Ok(uffd),
+            Err(Errno::INVAL) => Err(UserfaultError::Unsupported { missing: "UFFDIO_MOVE" }),
+            Err(error) => Err(refused("UFFDIO_API")(error)),
+        }
+    }
+
+    /// From now on, touching a missing page of the range is a fault of ours. The range is whole
+    /// pages of one of our mappings.
+    pub(crate) fn register(&self, range: &Range<usize>) -> Result<(), UserfaultError> {
+        let mut register = Register { range: bytes(range), mode: REGISTER_MISSING, ioctls: 0 };
+        self.ask(IOC_REGISTER, &mut register).map_err(refused("UFFDIO_REGISTER"))
+    }
+
+    /// Lets threads that wait for the range look again.
+    pub(crate) fn wake(&self, range: &Range<usize>) -> Result<(), UserfaultError> {
+        self.ask(IOC_WAKE, &mut bytes(range)).map_err(refused("UFFDIO_WAKE"))
+    }
+
+    /// Puts copies of the bytes at `src` where pages are missing at `dst`.
+    ///
+    /// # Safety
+    ///
+    /// - `src` is readable for `pages` pages.
+    /// - Whoever reads `dst` through a reference finds there what the reference promises.
+    pub(crate) unsafe fn copy(&self, dst: usize, src: usize, pages: usize) -> Progress {
+        // SAFETY: the caller's contract.
+        unsafe { self.transfer(IOC_COPY, dst, src, pages) }
+    }
+
+    /// Moves the pages at `src` to where they are missing at `dst`.
+    ///
+    /// # Safety
+    ///
+    /// - Both ranges are registered parts of mappings of ours.
+    /// - Whoever reads either through a reference finds there what the reference promises, or
+    ///   faults and waits until it does.
+    pub(crate) unsafe fn move_pages(&self, dst: usize, src: usize, pages: usize) -> Progress {
+        // SAFETY: the caller's contract.
+        unsafe { self.transfer(IOC_MOVE, dst, src, pages) }
+    }
+
+    /// # Safety
+    ///
+    /// Those of [`Uffd::copy`] and [`Uffd::move_pages`].
+    unsafe fn transfer(&self, what: u64, dst: usize, src: usize, pages: usize) -> Progress {
+        let len = (pages * crate::PAGE_SIZE) as u64;
+        let mut transfer = Transfer { dst: dst as u64, src: src as u64, len, mode: 0, done: 0 };
+        let stopped = self.ask(what, &mut transfer).err();
+        // Negative: the error once more, and nothing done.
+        let done = usize::try_from(transfer.done).unwrap_or(0) / crate::PAGE_SIZE;
+        Progress { pages: if stopped.is_none() { pages } else { done }, stopped }
+    }
+
+    /// The pages that threads wait for, `out.len()` at most; how many there are. Returns at once.
+    pub(crate) fn read(&self, out: &mut [Waiting; 8]) -> io::Result<usize> {
+        let mut messages = [Message::default(); 8];
+        // SAFETY: the buffer is as long as said, and any bytes are a valid `Message`.
+        let read = unsafe {
+            libc::read(self.fd.as_raw_fd(), messages.as_mut_ptr().cast(), size_of_val(&messages))
+        };
+        if read < 0 {
+            let error = io::Error::last_os_error();
+            let nothing = error.kind() == io::ErrorKind::WouldBlock;
+            return if nothing { Ok(0) } else { Err(error) };
+        }
+        let messages = &messages[..read as usize / size_of::<Message>()];
+        let faults = messages.iter().filter(|message| message.event == EVENT_PAGEFAULT);
+        Ok(faults
+            .zip(out)
+            .map(|(message, out)| {
+                *out = Waiting { address: message.address as usize, thread: message.thread };
+            })
+            .count())
+    }
+
+    fn ask<T>(&self, what: u64, argument: &mut T) -> Result<(), Errno> {
+        // SAFETY: each request of this file reads and writes the structure that its number was
+        // made with, which `argument` is; what the request does is its caller's contract.
+        let answer =
+            unsafe { libc::ioctl(self.fd.as_raw_fd(), what, std::ptr::from_mut(argument)) };
+        if answer == 0 { Ok(()) } else { Err(last_error()) }
+    }
+}
+
+impl AsFd for Uffd {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+fn bytes(range: &Range<usize>) -> Bytes {
+    Bytes { start: range.start as u64, len: range.len() as u64 }
+}
+
+fn last_error() -> Errno {
+    Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::IO)
+}
+
+fn refused(request: &'static str) -> impl FnOnce(Errno) -> UserfaultError {
+    move |error| UserfaultError::Refused { request, source: error.into() }
+}
+
+fn open(mode: FaultMode) -> Result<OwnedFd, UserfaultError> {
+    let flags = UserfaultfdFlags::CLOEXEC | UserfaultfdFlags::NONBLOCK;
+    let opened = match mode {
+        // SAFETY: a new descriptor, with nothing registered, does nothing to memory.
+        FaultMode::Signal => unsafe { rustix::mm::userfaultfd(flags | user_mode_only()) },
+        FaultMode::Thread => open_device(flags)
+            // SAFETY: as above.
+            .or_else(|_| unsafe { rustix::mm::userfaultfd(flags) }),
+    };
+    opened.map_err(|error| match error {
+        Errno::NOSYS => UserfaultError::Unsupported { missing: "userfaultfd" },
+        Errno::INVAL => UserfaultError::Unsupported { missing: "UFFD_USER_MODE_ONLY" },
+        error => UserfaultError::Denied { mode, source: error.into() },
+    })
+}
+
+/// `UFFD_USER_MODE_ONLY`, Linux 5.11.
+fn user_mode_only() -> UserfaultfdFlags {
+    UserfaultfdFlags::from_bits_retain(1)
+}
+
+/// By the device, whose permissions an administrator can set (Linux 6.1).
+fn open_device(flags: UserfaultfdFlags) -> Result<OwnedFd, Errno> {
+    let device = std::fs::OpenOptions::new().read(true).write(true).open("/dev/userfaultfd");
+    let device = device.map_err(|_| Errno::NOENT)?;
+    // SAFETY: the request takes flags and gives a new descriptor.
+    let fd = unsafe { libc::ioctl(device.as_raw_fd(), IOC_NEW, flags.bits()) };
+    // SAFETY: where it is one, it is new and nobody else's.
+    if fd >= 0 { Ok(unsafe { OwnedFd::from_raw_fd(fd) }) } else { Err(last_error()) }
+}

@@ -1,0 +1,219 @@
+//! Study `cpulists`: what the per-CPU lists before each zone's lock save, or cost, a pool.
+//!
+//! ```text
+//!   every run, mix and number of threads, on a memory with lists and on one without, which of them
+//!   first changing from turn to turn:
+//!     every thread   stores its objects and reads them back
+//!     all together   the mix, as in study locks    <- timed
+//! ```
+//!
+//! The pools are those of default settings. `free-batch` and `alloc` at one thread are work in
+//! bulk; `mixed` is threads that come and go, one object at a time. A memory is there for a whole
+//! run: its frames are touched once, and each pool finds them so.
+//!
+//! Rows are medians over the turns of all runs, with minimum and maximum; `ns_per_op_vs_without` is
+//! the median of the ratios of a turn with lists to the one without beside it.
+
+use super::locks::trial::{Mix, Trial};
+use super::locks::{self, count, memory_config};
+use super::objects::Objects;
+use super::{Lab, Report, Study, note};
+use crate::corpus::{Corpus, PAGE_SIZE};
+use crate::error::LabError;
+use crate::row::{self, Row};
+use crate::table::{Column, Format};
+use clap::{ArgMatches, Args, FromArgMatches};
+use serde_json::Value;
+use std::sync::Arc;
+use zsmalloc::{Memory, PoolConfig};
+
+pub(super) const STUDY: Study = Study {
+    name: "cpulists",
+    about: "Pools with per-CPU lists of free frames, and without",
+    options: Options::augment_args,
+    run,
+};
+
+/// Options of `lab cpulists`.
+#[derive(Args, Debug)]
+struct Options {
+    /// Threads; alloc is measured at one
+    #[arg(long, value_name = "N[,N]", value_delimiter = ',', default_value = "1,2",
+          value_parser = clap::value_parser!(u32).range(1..=64))]
+    threads: Vec<u32>,
+    /// What the threads do
+    #[arg(
+        long,
+        value_name = "MIX[,MIX]",
+        value_delimiter = ',',
+        default_value = "free,free-batch,mixed,alloc"
+    )]
+    mix: Vec<Mix>,
+    /// MiB of pages that the objects stand for [default: 256]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=65536))]
+    mib: Option<u64>,
+    /// Count instructions per operation at one thread, under valgrind
+    #[arg(long)]
+    instructions: bool,
+}
+
+/// Of the synthetic mix, whose lengths are then repeated.
+const SYNTHETIC_BYTES: u64 = 64 << 20;
+const DEFAULT_MIB: u64 = 256;
+const QUICK_MIB: u64 = 8;
+/// Turns of each in a run: a slow moment of the machine meets one pair, of which the median tells.
+const TURNS: u32 = 5;
+const QUICK_TURNS: u32 = 1;
+
+const WITHOUT: &str = "without";
+const WITH: &str = "with";
+
+fn run(matches: &ArgMatches, lab: &Lab) -> Result<Report, LabError> {
+    let options = Options::from_arg_matches(matches).map_err(crate::usage)?;
+    let mib = options.mib.unwrap_or(if lab.quick() { QUICK_MIB } else { DEFAULT_MIB });
+    let turns = if lab.quick() { QUICK_TURNS } else { TURNS };
+    let corpus = Corpus::open(lab.corpus_file(), SYNTHETIC_BYTES.min(mib << 20))?;
+    let objects = Objects::of(&corpus, corpus.pages())?;
+    let count = (mib << 20) as usize / PAGE_SIZE;
+    let lengths = locks::lengths(&objects, count);
+    let steps = options.steps();
+    let (mut runs, mut notes) = (Vec::new(), Vec::new());
+    let bar = lab.progress(lab.runs() as usize * steps.len());
+    for run in 0..lab.runs() {
+        let memories = Memories::new(count)?;
+        for step in &steps {
+            bar.set_message(format!("run {run}, {}, threads {}", step.mix.name(), step.threads));
+            for turn in 0..turns {
+                runs.extend(step.measure(&memories, &lengths, run * turns + turn)?);
+            }
+            bar.inc(1);
+        }
+        memories.check()?;
+    }
+    for row in &mut runs {
+        row.set("corpus", corpus.name.as_str()).set("corpus_bytes", count * PAGE_SIZE);
+    }
+    let mut rows = row::medians(&runs, &KEY, &MEASURED);
+    for row in &mut rows {
+        row.set("instructions_per_op", Value::Null);
+        if options.instructions && *row.get("threads") == 1 && !row.is("mix", Mix::Mixed.name()) {
+            bar.set_message("instructions");
+            count_instructions(row, &lengths, lab, &mut notes)?;
+        }
+    }
+    bar.finish_and_clear();
+    say(&rows, &mut notes);
+    Ok(Report { corpus: Some(corpus), columns: &COLUMNS, rows, runs, notes })
+}
+
+/// What is compared.
+struct Memories {
+    with: Arc<Memory>,
+    without: Arc<Memory>,
+}
+
+impl Memories {
+    fn new(objects: usize) -> Result<Memories, LabError> {
+        let config = memory_config(objects);
+        let failed = LabError::store("memory");
+        let both = Memory::new(config)
+            .and_then(|with| Ok((with, Memory::without_cpu_lists(config)?)))
+            .map_err(failed);
+        both.map(|(with, without)| Memories { with, without })
+    }
+
+    fn check(&self) -> Result<(), LabError> {
+        for memory in [&self.with, &self.without] {
+            memory.check_zone().map_err(LabError::store("check"))?;
+        }
+        let listed = self.without.listed_bytes();
+        let wrong = || LabError::Wrong(format!("{listed} bytes on lists that are not there"));
+        (listed == 0).then_some(()).ok_or_else(wrong)
+    }
+}
+
+/// One thing measured in every turn.
+struct Step {
+    mix: Mix,
+    threads: u32,
+}
+
+impl Options {
+    fn steps(&self) -> Vec<Step> {
+        let of = |&mix: &Mix| {
+            let threads = self.threads.iter().filter(move |&&threads| threads == 1 || mix.scales());
+            threads.map(move |&threads| Step { mix, threads })
+        };
+        self.mix.iter().flat_map(of).collect()
+    }
+}
+
+impl Step {
+    /// Two rows: one turn with lists, one without.
+    fn measure(&self, both: &Memories, lengths: &[u16], turn: u32) -> Result<[Row; 2], LabError> {
+        const NS_PER_S: f64 = 1e9;
+        let &Step { mix, threads } = self;
+        let each = lengths.len().div_ceil(threads as usize);
+        let shares: Vec<Vec<u16>> = lengths.chunks(each).map(<[u16]>::to_vec).collect();
+        let rate = |memory: &Arc<Memory>| {
+            let (memories, config) = (std::slice::from_ref(memory), PoolConfig::default());
+            Trial { memories, config, mix, shares: &shares, run: turn }.ops_per_s()
+        };
+        let (with, without) = if turn.is_multiple_of(2) {
+            let with = rate(&both.with)?;
+            (with, rate(&both.without)?)
+        } else {
+            let without = rate(&both.without)?;
+            (rate(&both.with)?, without)
+        };
+        let row = |lists: &str, ops: f64| {
+            let mut row = Row::default();
+            row.set("mix", mix.name()).set("threads", threads).set("lists", lists);
+            row.set("run", turn).set("ops_per_s", ops);
+            row.set("ns_per_op", f64::from(threads) * NS_PER_S / ops);
+            row.set("ns_per_op_vs_without", without / ops);
+            row
+        };
+        Ok([row(WITH, with), row(WITHOUT, without)])
+    }
+}
+
+/// Adds what valgrind counts, of a pool of default settings; a mixture has no operation that could
+/// be counted.
+fn count_instructions(
+    row: &mut Row,
+    lengths: &[u16],
+    lab: &Lab,
+    notes: &mut Vec<String>,
+) -> Result<(), LabError> {
+    let PoolConfig { design, release, .. } = PoolConfig::default();
+    let mut pool = row.clone();
+    pool.set("design", design.name()).set("release", release.name());
+    match count::per_operation(&pool, lengths, lab) {
+        Ok(count) => drop(row.set("instructions_per_op", count)),
+        Err(error @ LabError::Missing { .. }) => note(notes, error.to_string()),
+        Err(error) => return Err(error),
+    }
+    Ok(())
+}
+
+fn say(rows: &[Row], notes: &mut Vec<String>) {
+    for row in rows.iter().filter(|row| row.is("lists", WITH)) {
+        let (mix, threads) = (row.get("mix").as_str().unwrap_or(""), row.get("threads"));
+        let Some(ratio) = row.number("ns_per_op_vs_without") else { continue };
+        note(notes, format!("{mix}, threads {threads}: with / without lists = {ratio:.3} (time)"));
+    }
+}
+
+const KEY: [&str; 5] = ["mix", "threads", "lists", "corpus", "corpus_bytes"];
+const MEASURED: [&str; 3] = ["ops_per_s", "ns_per_op", "ns_per_op_vs_without"];
+
+const COLUMNS: [Column; 7] = [
+    Column::new("mix", "mix", Format::Plain),
+    Column::new("threads", "threads", Format::Plain),
+    Column::new("lists", "lists", Format::Plain),
+    Column::new("ops_per_s", "ops/s", Format::Fixed(0)),
+    Column::new("ns_per_op", "ns/op", Format::Fixed(1)),
+    Column::new("ns_per_op_vs_without", "x without", Format::Fixed(3)),
+    Column::new("instructions_per_op", "instructions/op", Format::Fixed(1)),
+];

@@ -1,0 +1,80 @@
+//! Fault-around: how many pages to bring in at a fault.
+//!
+//! ```text
+//!   fault at 7   8        10            14            22               90
+//!   pages    1   2        4             8             16 (to 37)       1
+//!            `-> next 8   `-> next 10   `-> next 14   `-> next 22      not the next: alone
+//! ```
+//!
+//! A fault on the page after those brought in last says that they were wanted, and doubles the
+//! number; any other fault starts again with one. So what does not pay is not done, and costs one
+//! comparison.
+//!
+//! There are several such windows, chosen by CPU, for threads that each walk their own part. They
+//! are hints: two threads that mix them up bring in too few pages or too many, never wrong ones.
+
+use crate::AROUND_PAGES;
+use host::cpu;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+const WINDOWS: usize = 8;
+const COUNT_BITS: u32 = 8;
+const COUNT_MASK: u64 = (1 << COUNT_BITS) - 1;
+
+const _: () = assert!(AROUND_PAGES < 1 << COUNT_BITS, "the number of pages fits its bits");
+
+/// Two cache lines, because processors fetch them in pairs.
+#[derive(Default)]
+#[repr(align(128))]
+struct Window(AtomicU64);
+
+/// The windows of a region.
+#[derive(Default)]
+pub(crate) struct Around([Window; WINDOWS]);
+
+impl Around {
+    /// How many pages to bring in from `page` on, at most.
+    pub(crate) fn ask(&self, page: usize) -> usize {
+        // relaxed: a hint.
+        let word = self.window().load(Ordering::Relaxed);
+        let (next, count) = (word >> COUNT_BITS, (word & COUNT_MASK) as usize);
+        if next == page as u64 && count > 0 { (2 * count).min(AROUND_PAGES) } else { 1 }
+    }
+
+    /// Of `asked` pages from `page` on, `done` were brought in.
+    pub(crate) fn tell(&self, page: usize, asked: usize, done: usize) {
+        let next = (page + done.max(1)) as u64;
+        // relaxed: a hint.
+        self.window().store(next << COUNT_BITS | asked as u64, Ordering::Relaxed);
+    }
+
+    fn window(&self) -> &AtomicU64 {
+        &self.0[cpu::current_hint() % WINDOWS].0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The numbers of pages asked for along a walk of faults on one CPU.
+    fn walk(faults: &[usize]) -> Vec<usize> {
+        let around = Around::default();
+        let step = |&page: &usize| {
+            // Whatever CPU the test moves to, its windows have seen the same.
+            let asked = around.ask(page);
+            let word = (page + asked) as u64;
+            around.tell(page, asked, asked);
+            let told = word << COUNT_BITS | asked as u64;
+            around.0.iter().for_each(|window| window.0.store(told, Ordering::Relaxed));
+            asked
+        };
+        faults.iter().map(step).collect()
+    }
+
+    #[test]
+    fn a_sequence_doubles_and_a_jump_starts_again() {
+        assert_eq!(walk(&[7, 8, 10, 14, 22, 38, 90, 91]), [1, 2, 4, 8, 16, 16, 1, 2]);
+        assert_eq!(walk(&[5, 900, 17, 3]), [1, 1, 1, 1]);
+    }
+}

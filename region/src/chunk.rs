@@ -1,0 +1,111 @@
+//! Chunks: 2 MiB of a region, the unit in which it is registered; the groups of pages in them.
+//!
+//! ```text
+//!   region   | chunk 0 | chunk 1 | ....                        a chunk appears when one of its
+//!                 `--> registered?  | group 0 | ... | group 7 |      pages is to be paged out
+//! ```
+//!
+//! Before that, first touches are ordinary ones, which cost less and which nobody here sees.
+//!
+//! Invariant C1: a chunk is registered only after it can be found, so the fault path finds it.
+//! A group knows what was resident only from after that: whatever arrives later arrives under its
+//! lock.
+//!
+//! Locks: registering, then a group's.
+
+use crate::group::Group;
+use crate::{CHUNK_GROUPS, GROUP_PAGES};
+use host::{Lock, LockGuard, Span, UserfaultError};
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+/// Pages of a chunk.
+const CHUNK_PAGES: usize = CHUNK_GROUPS * GROUP_PAGES; // 2 MiB
+
+struct Chunk {
+    registered: AtomicBool,
+    registering: Mutex<()>,
+    groups: [Lock<Group>; CHUNK_GROUPS],
+}
+
+impl Chunk {
+    fn new() -> Box<Chunk> {
+        Box::new(Chunk {
+            registered: AtomicBool::new(false),
+            registering: Mutex::new(()),
+            groups: std::array::from_fn(|_| Group::new_lock()),
+        })
+    }
+}
+
+/// All chunks of a region.
+pub(crate) struct Chunks {
+    chunks: Box<[OnceLock<Box<Chunk>>]>,
+    pages: usize,
+}
+
+impl Chunks {
+    /// For `pages` pages; no chunk is there yet.
+    pub(crate) fn new(pages: usize) -> Chunks {
+        let count = pages.div_ceil(CHUNK_PAGES);
+        Chunks { chunks: (0..count).map(|_| OnceLock::new()).collect(), pages }
+    }
+
+    /// Groups there can be.
+    pub(crate) fn groups(&self) -> usize {
+        self.pages.div_ceil(GROUP_PAGES)
+    }
+
+    /// The pages of a group.
+    pub(crate) fn pages_of(&self, group: usize) -> Range<usize> {
+        group * GROUP_PAGES..((group + 1) * GROUP_PAGES).min(self.pages)
+    }
+
+    /// A group whose chunk is there.
+    pub(crate) fn get(&self, group: usize) -> Option<&Lock<Group>> {
+        let chunk = self.chunks.get(group / CHUNK_GROUPS)?.get()?;
+        Some(&chunk.groups[group % CHUNK_GROUPS])
+    }
+
+    /// A group; its chunk is made if need be.
+    pub(crate) fn get_or_add(&self, group: usize) -> &Lock<Group> {
+        &self.chunks[group / CHUNK_GROUPS].get_or_init(Chunk::new).groups[group % CHUNK_GROUPS]
+    }
+
+    /// Registers the chunk of a group, once.
+    pub(crate) fn register(&self, group: usize, span: &Span) -> Result<(), UserfaultError> {
+        let index = group / CHUNK_GROUPS;
+        let chunk = self.chunks[index].get_or_init(Chunk::new);
+        // Acquire pairs with the Release below: who sees the chunk registered may look at what is
+        // resident.
+        if chunk.registered.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        // It guards no data.
+        let _turn = chunk.registering.lock().unwrap_or_else(PoisonError::into_inner);
+        let first = index * CHUNK_PAGES;
+        span.register(first..(first + CHUNK_PAGES).min(self.pages))?;
+        // Pairs with the Acquire above.
+        chunk.registered.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    pub(crate) fn is_registered(&self, group: usize) -> bool {
+        let chunk = self.chunks[group / CHUNK_GROUPS].get();
+        // Acquire pairs with the Release in `register`.
+        chunk.is_some_and(|chunk| chunk.registered.load(Ordering::Acquire))
+    }
+
+    /// The groups of registered chunks, locked one after the other.
+    pub(crate) fn known(&self) -> impl Iterator<Item = (usize, LockGuard<'_, Group>)> {
+        let groups = 0..self.groups();
+        groups.filter_map(|index| Some((index, self.get(index)?.lock())))
+    }
+
+    /// Bytes of heap.
+    pub(crate) fn heap_bytes(&self) -> u64 {
+        let there = self.chunks.iter().filter(|chunk| chunk.get().is_some()).count();
+        (size_of_val(&*self.chunks) + there * size_of::<Chunk>()) as u64
+    }
+}

@@ -1,0 +1,104 @@
+//! Why something could not be done to a region.
+
+use host::{HostError, UserfaultError};
+use std::fmt;
+use zram::{DiskError, ZramError};
+
+/// Why something could not be done to a region. Nothing has changed then, unless a variant says so.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum RegionError {
+    /// A region has at least one byte.
+    Empty,
+    /// Pages are given back and emptied whole: a bound of the range is no multiple of 4096.
+    Unaligned {
+        /// The bound.
+        byte: usize,
+    },
+    /// The range is empty, backwards, or reaches past the end.
+    OutOfRange {
+        /// First byte asked for.
+        start: usize,
+        /// The byte after the last.
+        end: usize,
+        /// Bytes of the region.
+        len: usize,
+    },
+    /// Part of the range was given back.
+    Unmapped {
+        /// First byte asked for.
+        start: usize,
+        /// The byte after the last.
+        end: usize,
+    },
+    /// A limit below what is moved at a time.
+    LimitTooSmall {
+        /// Bytes asked for.
+        bytes: usize,
+        /// The least there can be.
+        min: usize,
+    },
+    /// The region was dropped.
+    Gone,
+    /// The store could not be made.
+    Store(ZramError),
+    /// The algorithm could not be made ready.
+    Codec(DiskError),
+    /// The system refused memory or address space.
+    Host(HostError),
+    /// The system refused to watch pages.
+    Userfault(UserfaultError),
+    /// The system refused a thread.
+    Thread(std::io::Error),
+}
+
+impl fmt::Display for RegionError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            RegionError::Empty => f.write_str("a region has at least one byte"),
+            RegionError::Unaligned { byte } => {
+                write!(f, "byte {byte} is not the start of a page: ranges are multiples of 4096")
+            }
+            RegionError::OutOfRange { start, end, len } => {
+                write!(f, "bytes {start}..{end} are no range of a region of {len} bytes")
+            }
+            RegionError::Unmapped { start, end } => {
+                write!(f, "part of the bytes {start}..{end} was given back")
+            }
+            RegionError::LimitTooSmall { bytes, min } => {
+                write!(f, "a limit of {bytes} bytes is too small: at least {min}")
+            }
+            RegionError::Gone => f.write_str("the region was dropped"),
+            RegionError::Store(error) => error.fmt(f),
+            RegionError::Codec(error) => error.fmt(f),
+            RegionError::Host(error) => error.fmt(f),
+            RegionError::Userfault(error) => error.fmt(f),
+            RegionError::Thread(error) => write!(f, "cannot start a thread: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for RegionError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            RegionError::Store(error) => Some(error),
+            RegionError::Codec(error) => Some(error),
+            RegionError::Host(error) => Some(error),
+            RegionError::Userfault(error) => Some(error),
+            RegionError::Thread(error) => Some(error),
+            _ => None,
+        }
+    }
+}
+
+impl From<HostError> for RegionError {
+    fn from(error: HostError) -> RegionError {
+        RegionError::Host(error)
+    }
+}
+
+impl From<UserfaultError> for RegionError {
+    fn from(error: UserfaultError) -> RegionError {
+        RegionError::Userfault(error)
+    }
+}

@@ -1,0 +1,220 @@
+//! Bringing pages back: on a fault, ahead of time, and for a pin.
+//!
+//! ```text
+//!              untouched       staged            stored                 resident
+//!   page        zeros --.   copy in staging   decode to a buffer       there already
+//!                       `--------> COPY <----------'                       |
+//!   group      resident, listed; a copy in the store is dead             wake
+//! ```
+//!
+//! What runs here may run in a signal handler: no allocation, no panic, no log; locks are those of
+//! the module `folded`, none of which a thread holds while it touches a region.
+//!
+//! A page that cannot be brought back ends the process with a word: there is nothing right to give
+//! to who waits for it.
+
+use crate::counters::{add, sub};
+use crate::folded::Folded;
+use crate::group::{Group, Place, bits};
+use crate::{AROUND_PAGES, GROUP_PAGES};
+use host::fault::{Served, Server, die};
+use host::{LockGuard, PAGE_SIZE, Stop, Transfer};
+use std::ops::Range;
+use std::time::{Duration, Instant};
+
+/// How long a fault waits for the limit, at most, and how long at a time.
+const LIMIT_WAIT: Duration = Duration::from_millis(2);
+const LIMIT_WAITS: u32 = 50; // 100 ms
+
+/// Why pages are brought in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Why {
+    /// Somebody waits for them.
+    Fault,
+    /// They are to be there: also those that nobody has touched.
+    Pin,
+    /// They may be wanted soon.
+    Ahead,
+}
+
+/// What bringing pages in came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Arrived {
+    /// So many pages, from the one asked for on.
+    Pages(usize),
+    /// It was there.
+    Present,
+}
+
+impl Server for Folded {
+    fn serve(&self, address: usize) -> Served {
+        let Some(page) = self.span.page_at(address) else { return Served::Foreign };
+        let started = Instant::now();
+        self.wait_for_limit();
+        let asked = self.around.ask(page);
+        let served = match self.bring(page, asked, Why::Fault) {
+            Arrived::Pages(done) => {
+                self.around.tell(page, asked, done);
+                Served::Filled
+            }
+            Arrived::Present => Served::Present,
+        };
+        add(&self.counters.faults, 1);
+        self.counters.stalled(started.elapsed());
+        served
+    }
+}
+
+impl Folded {
+    /// Brings in what a group has of `pages`. Where nothing is registered, nothing was taken away.
+    pub(crate) fn bring_all(&self, index: usize, pages: &Range<usize>, why: Why) {
+        let all = self.chunks.pages_of(index);
+        let mut page = pages.start.max(all.start);
+        while page < pages.end.min(all.end) && self.chunks.is_registered(index) {
+            page += match self.bring(page, AROUND_PAGES.min(pages.end - page), why) {
+                Arrived::Pages(done) => done.max(1),
+                Arrived::Present => 1,
+            };
+        }
+    }
+
+    /// Brings a page in, and up to `max` in all of those that follow it in the same place.
+    fn bring(&self, page: usize, max: usize, why: Why) -> Arrived {
+        let (index, at) = (page / GROUP_PAGES, page % GROUP_PAGES);
+        let mut group = self.lock_faulted(index);
+        let place = group.place(at);
+        let max = max.min(self.chunks.pages_of(index).end - page);
+        let count = group.run(at, max);
+        match place {
+            Place::Resident | Place::Gone => return Arrived::Present,
+            Place::Untouched if why == Why::Ahead => return Arrived::Present,
+            _ => {}
+        }
+        let transfer = match place {
+            Place::Resident | Place::Gone | Place::Untouched => {
+                self.span.fill(page, self.shared.buffers.zeros(count))
+            }
+            Place::Staged => self.fill_from_staging(page, count, &group),
+            Place::Stored => self.fill_from_store(page, count),
+        };
+        let arrived = self.settle_arrival(page, transfer);
+        self.account_arrival(index, &mut group, at, arrived, place);
+        self.account_fault(place, why);
+        if transfer.pages == 0 { Arrived::Present } else { Arrived::Pages(arrived) }
+    }
+
+    /// The group of a page that is missing.
+    fn lock_faulted(&self, index: usize) -> LockGuard<'_, Group> {
+        loop {
+            if let Some(group) = self.lock_known(index) {
+                return group;
+            }
+            // The system has it registered already, and whoever registers it is about to say so.
+            if self.chunks.get(index).is_none() {
+                die("a page is missing that was never taken away", index * GROUP_PAGES * PAGE_SIZE);
+            }
+            std::thread::yield_now();
+        }
+    }
+
+    fn fill_from_staging(&self, page: usize, count: usize, group: &Group) -> Transfer {
+        match &group.segment {
+            Some(segment) => self.span.fill_from(page, count, segment, page % GROUP_PAGES),
+            None => die("a staged page has no segment", page * PAGE_SIZE),
+        }
+    }
+
+    fn fill_from_store(&self, page: usize, count: usize) -> Transfer {
+        let mut buffer = self.shared.buffers.get();
+        let (pages, _) = buffer[..count * PAGE_SIZE].as_chunks_mut::<PAGE_SIZE>();
+        let decode = |(ahead, data): (usize, &mut [u8; PAGE_SIZE])| {
+            self.store.read(page + ahead, data).is_ok()
+        };
+        let decoded = pages.iter_mut().enumerate().map(decode).take_while(|&done| done).count();
+        if decoded == 0 {
+            die("a stored page cannot be decoded, region offset", page * PAGE_SIZE);
+        }
+        self.span.fill(page, &buffer[..decoded * PAGE_SIZE])
+    }
+
+    /// How many pages are in memory after a transfer; of none, the caller tries again.
+    fn settle_arrival(&self, page: usize, transfer: Transfer) -> usize {
+        match transfer.stop {
+            None => transfer.pages,
+            // There already: what is in memory is the truth.
+            Some(Stop::Present) => transfer.pages + 1,
+            Some(Stop::NoMemory) => {
+                if transfer.pages == 0 {
+                    // Who touched the page tries again, for as long as the system lets it.
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                transfer.pages
+            }
+            Some(Stop::Busy | Stop::Hole | Stop::Broken(_)) => {
+                die("a page cannot be put in place", page * PAGE_SIZE)
+            }
+        }
+    }
+
+    fn account_arrival(
+        &self,
+        index: usize,
+        group: &mut Group,
+        at: usize,
+        arrived: usize,
+        place: Place,
+    ) {
+        let (pages, count) = (bits(at, arrived), arrived as u64);
+        let copies_before = group.dead_copies();
+        group.arrive(pages);
+        let dead = group.dead_copies() & !copies_before;
+        add(&self.counters.resident, count);
+        let from = match place {
+            Place::Untouched | Place::Resident | Place::Gone => None,
+            Place::Staged => Some(&self.counters.staged),
+            Place::Stored => Some(&self.counters.stored),
+        };
+        if let Some(from) = from {
+            sub(from, count);
+            add(&self.counters.pages_in, count);
+        }
+        if dead != 0 {
+            add(&self.counters.dead_copies, u64::from(dead.count_ones()));
+            self.mark_dirty(index);
+        }
+        self.list(index, group);
+    }
+
+    fn account_fault(&self, place: Place, why: Why) {
+        let counter = match place {
+            Place::Untouched | Place::Resident | Place::Gone => &self.counters.first_touches,
+            Place::Staged => &self.counters.staged_faults,
+            Place::Stored => &self.counters.stored_faults,
+        };
+        add(counter, u64::from(why == Why::Fault));
+    }
+
+    /// Lets the pager make room where a region is over its limit. Gives up after a while: a limit
+    /// that cannot be kept, because the store is full or all is pinned, is exceeded.
+    fn wait_for_limit(&self) {
+        let Some(limit) = self.limit() else { return };
+        let held = self.held();
+        if held < limit {
+            return;
+        }
+        let slack = (limit / 16).max(GROUP_PAGES as u64);
+        let mut seen = self.shared.room.seen();
+        self.shared.work.raise();
+        if held < limit + slack {
+            return;
+        }
+        add(&self.counters.waits, 1);
+        for _ in 0..LIMIT_WAITS {
+            self.shared.room.wait(seen, LIMIT_WAIT);
+            seen = self.shared.room.seen();
+            if self.held() < limit + slack {
+                return;
+            }
+        }
+    }
+}

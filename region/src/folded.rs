@@ -1,0 +1,224 @@
+//! The folding half of a region: everything but the client's right to its bytes.
+//!
+//! ```text
+//!   Region ---- SpanMemory          the bytes: slices
+//!      |
+//!      `------- Arc<Folded> <------ pager's list, Control (weak), the table of faults
+//!                  | span, staging      what moves pages
+//!                  | chunks             where each page is
+//!                  ` store              compressed pages
+//! ```
+//!
+//! Invariants
+//! - F1 the sums in `counters` are those of the groups: they change under the lock of the group
+//!   whose pages move.
+//! - F2 who works on the region holds its gate; teardown closes the gate and finds nobody inside.
+//!
+//! Locks: gate, then registering, then a group's, then buffer or the store's own; the queue of
+//! groups is a leaf. No byte of a client's is touched with any of them held.
+
+use crate::around::Around;
+use crate::chunk::Chunks;
+use crate::counters::{Counters, add, read, sub};
+use crate::group::Group;
+use crate::pager::Shared;
+use crate::queue::Queue;
+use crate::stats::RegionStats;
+use crate::store::Store;
+use crate::{GROUP_PAGES, RegionError};
+use host::fault::{Server, Watch};
+use host::{Lock, LockGuard, Rank, Span};
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard};
+
+/// No limit.
+const UNLIMITED: u64 = u64::MAX;
+
+pub(crate) struct Folded {
+    pub(crate) store: Store,
+    pub(crate) chunks: Chunks,
+    pub(crate) queue: Lock<Queue>,
+    pub(crate) counters: Counters,
+    pub(crate) around: Around,
+    /// A bit for each group that has dead copies in the store.
+    dirty: Box<[AtomicU64]>,
+    limit_pages: AtomicU64,
+    /// False: the region is being torn down.
+    gate: RwLock<bool>,
+    pub(crate) shared: Arc<Shared>,
+    /// Until here, a touch of the region ends the process with a word; from here on, by the signal.
+    /// Before the addresses are given back, since another region may have them then.
+    watch: OnceLock<Watch>,
+    pub(crate) span: Arc<Span>,
+}
+
+/// The right to work on a region.
+pub(crate) type Gate<'f> = RwLockReadGuard<'f, bool>;
+
+impl Folded {
+    pub(crate) fn new(shared: &Arc<Shared>, span: Arc<Span>, store: Store) -> Folded {
+        let chunks = Chunks::new(span.pages());
+        let words = chunks.groups().div_ceil(u64::BITS as usize);
+        Folded {
+            store,
+            queue: Lock::new(Rank::Leaf, Queue::with_room(chunks.groups())),
+            watch: OnceLock::new(),
+            counters: Counters::default(),
+            around: Around::default(),
+            dirty: (0..words).map(|_| AtomicU64::new(0)).collect(),
+            limit_pages: AtomicU64::new(UNLIMITED),
+            gate: RwLock::new(true),
+            shared: Arc::clone(shared),
+            chunks,
+            span,
+        }
+    }
+
+    /// The right to work on the region, unless it is being torn down.
+    pub(crate) fn enter(&self) -> Result<Gate<'_>, RegionError> {
+        // It guards a flag that is valid at any time.
+        let gate = self.gate.read().unwrap_or_else(PoisonError::into_inner);
+        if *gate { Ok(gate) } else { Err(RegionError::Gone) }
+    }
+
+    /// Has faults of the region found.
+    pub(crate) fn watch(self: &Arc<Folded>) -> Result<(), RegionError> {
+        let server: Arc<dyn Server> = Arc::<Folded>::clone(self);
+        let watch = host::fault::watch(self.span.range(), server)?;
+        // Set once, before anybody else knows of the region.
+        drop(self.watch.set(watch));
+        Ok(())
+    }
+
+    /// Does something while nobody else works on the region. With the client kept away too, pages
+    /// are where they were until it ends.
+    pub(crate) fn alone<R>(&self, work: impl FnOnce() -> R) -> R {
+        let _gate = self.gate.write().unwrap_or_else(PoisonError::into_inner);
+        work()
+    }
+
+    /// Waits until nobody works on the region, and lets nobody begin; from here on, a touch of it
+    /// ends the process.
+    pub(crate) fn close(&self) {
+        *self.gate.write().unwrap_or_else(PoisonError::into_inner) = false;
+        if let Some(watch) = self.watch.get() {
+            watch.retire();
+        }
+    }
+
+    /// Registers the chunk of a group and locks the group, which knows its pages then.
+    pub(crate) fn lock(&self, index: usize) -> Result<LockGuard<'_, Group>, RegionError> {
+        self.chunks.register(index, &self.span)?;
+        let mut group = self.chunks.get_or_add(index).lock();
+        self.learn(index, &mut group);
+        Ok(group)
+    }
+
+    /// A group of a registered chunk, locked; `None` where nothing is registered.
+    pub(crate) fn lock_known(&self, index: usize) -> Option<LockGuard<'_, Group>> {
+        if !self.chunks.is_registered(index) {
+            return None;
+        }
+        let mut group = self.chunks.get(index)?.lock();
+        self.learn(index, &mut group);
+        Some(group)
+    }
+
+    /// Looks, once, at what was resident when the chunk was registered.
+    fn learn(&self, index: usize, group: &mut Group) {
+        if !group.known {
+            group.known = true;
+            let there = self.span.resident(self.chunks.pages_of(index));
+            let new = there & !(group.staged | group.stored | group.resident | group.gone);
+            group.resident |= new;
+            add(&self.counters.resident, u64::from(new.count_ones()));
+            self.list(index, group);
+        }
+    }
+
+    /// Enters a group that has resident pages in the queue.
+    pub(crate) fn list(&self, index: usize, group: &mut Group) {
+        if !group.listed && group.resident != 0 {
+            group.listed = self.queue.lock().push(index as u32);
+        }
+    }
+
+    /// Notes that a group has dead copies in the store.
+    pub(crate) fn mark_dirty(&self, index: usize) {
+        let (word, bit) = (index / u64::BITS as usize, index % u64::BITS as usize);
+        // relaxed: a note for the sweeper, which looks at the group under its lock.
+        self.dirty[word].fetch_or(1 << bit, Ordering::Relaxed);
+    }
+
+    /// Discards copies in the store that nobody will read; how many.
+    pub(crate) fn sweep(&self) -> u64 {
+        let mut swept = 0;
+        for (word, bits) in self.dirty.iter().enumerate() {
+            // relaxed: as in `mark_dirty`. The load keeps the sweep of a clean region cheap.
+            if bits.load(Ordering::Relaxed) == 0 {
+                continue;
+            }
+            // relaxed: as in `mark_dirty`.
+            for (first, count) in crate::group::runs(bits.swap(0, Ordering::Relaxed)) {
+                let groups = first..first + count;
+                swept += groups
+                    .map(|bit| self.sweep_group(word * u64::BITS as usize + bit))
+                    .sum::<u64>();
+            }
+        }
+        swept
+    }
+
+    fn sweep_group(&self, index: usize) -> u64 {
+        let Some(lock) = self.chunks.get(index) else { return 0 };
+        let mut group = lock.lock();
+        let dead = group.dead_copies();
+        let first = index * GROUP_PAGES;
+        crate::group::runs(dead).for_each(|(at, count)| self.store.discard(first + at, count));
+        group.copies &= !dead;
+        let swept = u64::from(dead.count_ones());
+        sub(&self.counters.dead_copies, swept);
+        swept
+    }
+
+    /// Pages that may be in memory or staging at most.
+    pub(crate) fn limit(&self) -> Option<u64> {
+        // relaxed: an independent value.
+        Some(self.limit_pages.load(Ordering::Relaxed)).filter(|&limit| limit != UNLIMITED)
+    }
+
+    pub(crate) fn set_limit(&self, pages: Option<u64>) {
+        // relaxed: an independent value.
+        self.limit_pages.store(pages.unwrap_or(UNLIMITED), Ordering::Relaxed);
+    }
+
+    /// Pages in memory and in staging.
+    pub(crate) fn held(&self) -> u64 {
+        read(&self.counters.resident) + read(&self.counters.staged)
+    }
+
+    /// The groups that a range of pages lies in.
+    pub(crate) fn groups_of(&self, pages: &Range<usize>) -> Range<usize> {
+        pages.start / GROUP_PAGES..pages.end.div_ceil(GROUP_PAGES)
+    }
+
+    pub(crate) fn stats(&self) -> RegionStats {
+        let registered = |index: &usize| self.chunks.is_registered(*index);
+        let pages_of = |index| self.chunks.pages_of(index).len() as u64;
+        let known: u64 = (0..self.chunks.groups()).filter(registered).map(pages_of).sum();
+        let device = self.store.zram().stat();
+        let pages = self.span.pages() as u64;
+        RegionStats {
+            pages,
+            unregistered_pages: pages - known,
+            compr_data_size: device.compr_data_size,
+            metadata_bytes: self.chunks.heap_bytes()
+                + size_of_val(&*self.dirty) as u64
+                + self.queue.lock().heap_bytes()
+                + size_of::<Folded>() as u64,
+            limit_pages: self.limit(),
+            ..self.counters.stats()
+        }
+    }
+}

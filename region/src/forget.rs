@@ -1,0 +1,84 @@
+//! What concerns all groups of a region, or many: forgetting, learning, limiting, checking.
+
+use crate::GROUP_PAGES;
+use crate::RegionError;
+use crate::counters::{read, sub};
+use crate::folded::Folded;
+use crate::group::{Group, bits, runs};
+use std::ops::Range;
+
+impl Folded {
+    /// The content of `pages` is gone from memory; it goes from staging and the store too. The
+    /// caller keeps the client from touching them.
+    pub(crate) fn forget(&self, pages: &Range<usize>) {
+        for index in self.groups_of(pages) {
+            let Some(mut group) = self.lock_known(index) else { continue };
+            let all = self.chunks.pages_of(index);
+            let (start, end) = (pages.start.max(all.start), pages.end.min(all.end));
+            self.forget_in(index, &mut group, bits(start - all.start, end - start));
+        }
+    }
+
+    fn forget_in(&self, index: usize, group: &mut Group, pages: u64) {
+        let count = |place: u64| u64::from((place & pages).count_ones());
+        sub(&self.counters.resident, count(group.resident));
+        sub(&self.counters.staged, count(group.staged));
+        sub(&self.counters.stored, count(group.stored));
+        sub(&self.counters.dead_copies, count(group.dead_copies()));
+        let first = index * GROUP_PAGES;
+        runs(group.copies & pages).for_each(|(at, n)| self.store.discard(first + at, n));
+        group.forget(pages);
+        group.copies &= !pages;
+    }
+
+    /// `pages` were given back: they are nowhere from now on.
+    pub(crate) fn give_back(&self, pages: &Range<usize>) {
+        self.forget(pages);
+        for index in self.groups_of(pages) {
+            let all = self.chunks.pages_of(index);
+            let (start, end) = (pages.start.max(all.start), pages.end.min(all.end));
+            let mut group = self.chunks.get_or_add(index).lock();
+            group.gone |= bits(start - all.start, end - start);
+        }
+    }
+
+    /// Registers the whole region, and enters what is resident in the queue.
+    pub(crate) fn learn_all(&self) -> Result<(), RegionError> {
+        (0..self.chunks.groups()).try_for_each(|index| self.lock(index).map(drop))
+    }
+
+    /// Sets the limit. The whole region is registered first: from then on no page arrives unseen.
+    pub(crate) fn limit_to(&self, pages: Option<u64>) -> Result<(), RegionError> {
+        if pages.is_some() {
+            self.learn_all()?;
+        }
+        self.set_limit(pages);
+        self.shared.work.raise();
+        Ok(())
+    }
+
+    /// What is not as the invariants say. Counters are compared when nobody works on the region;
+    /// each group is exact by itself.
+    pub(crate) fn check(&self) -> Vec<String> {
+        let mut defects = Vec::new();
+        let mut sums = [0u64; 4];
+        for (index, group) in self.chunks.known() {
+            defects.extend(group.defect().map(|defect| format!("group {index}: {defect}")));
+            let places = [group.resident, group.staged, group.stored, group.dead_copies()];
+            sums.iter_mut().zip(places).for_each(|(sum, place)| {
+                *sum += u64::from(place.count_ones());
+            });
+        }
+        let counters = &self.counters;
+        let counted =
+            [&counters.resident, &counters.staged, &counters.stored, &counters.dead_copies];
+        for ((name, sum), counter) in
+            ["resident", "staged", "stored", "dead copies"].iter().zip(sums).zip(counted)
+        {
+            if read(counter) != sum {
+                defects.push(format!("{name}: counted {}, found {sum}", read(counter)));
+            }
+        }
+        defects
+    }
+}

@@ -1,0 +1,69 @@
+//! Memory that folds: a region is used as memory, its cold pages live compressed and come back when
+//! they are touched, and all of it is gone at once when the program is done with it.
+//!
+//! ```text
+//!   touch --> there?  go on                                      out: MOVE, compress, one DONTNEED
+//!               | no: SIGBUS, or a message to a thread
+//!               `--> fault path: group, store --> decode --> COPY --> go on
+//! ```
+//!
+//! Words: a *region* is an address range whose cold pages live in a store; to *page out* is to
+//! leave memory for the store, to *fault in* to come back on touch; a *group* is 64 neighbouring
+//! pages, which leave together; *staging* is where pages stand on their way out, still as they
+//! were.
+//!
+//! ```no_run
+//! use region::{Memory, MemoryConfig, Pager, PagerConfig, Region, RegionConfig};
+//! let memory = Memory::new(MemoryConfig {
+//!     arena_frames: 1 << 18,
+//!     entries_max: 1 << 20,
+//!     limit_bytes: 1 << 30,
+//!     worker: true,
+//! })?;
+//! let pager = Pager::new(memory, &PagerConfig::default())?;
+//! let mut region = Region::map(&pager, 64 << 20, &RegionConfig::default())?;
+//! region.as_mut_slice()[12345] = 6;
+//! region.control().page_out(0..64 << 20)?;
+//! assert_eq!(region.as_slice()[12345], 6);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! Needs Linux 6.8, for `UFFDIO_MOVE`.
+
+#![forbid(unsafe_code)]
+
+mod around;
+mod buffers;
+mod chunk;
+mod counters;
+mod error;
+mod fault_in;
+mod folded;
+mod forget;
+mod group;
+mod page_out;
+mod pager;
+mod pinned;
+mod queue;
+mod range;
+mod region;
+mod stats;
+mod store;
+mod vec;
+
+pub use error::RegionError;
+pub use host::{FaultMode, UserfaultError};
+pub use page_out::PageOut;
+pub use pager::{Pager, PagerConfig};
+pub use pinned::{Pinned, PinnedMut};
+pub use region::{Control, LIMIT_MIN, Region, RegionConfig, Teardown};
+pub use stats::RegionStats;
+pub use vec::RegionVec;
+pub use zram::{Algorithm, Codec, Memory, MemoryConfig};
+
+/// Pages of a group: what is found cold and moved at a time.
+const GROUP_PAGES: usize = host::SEGMENT_PAGES;
+/// Groups of a chunk.
+const CHUNK_GROUPS: usize = 8; // 2 MiB
+/// Pages brought in around a fault, at most.
+const AROUND_PAGES: usize = 16; // 64 KiB

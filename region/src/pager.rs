@@ -1,0 +1,261 @@
+//! The pager: what regions share, and the thread that keeps their limits.
+//!
+//! ```text
+//!   raised by faults, or every 10 ms while there is something to keep; else every 100 ms
+//!      for each region:   over its limit?  --> oldest groups to staging, from there to the store
+//!                         dead copies?     --> discarded from the store
+//!      the descriptor gone?               --> the process ends: missing pages would be zeros
+//! ```
+//!
+//! Locks: the list of regions, held to read or change it; a region's gate while it is worked on.
+
+use crate::RegionError;
+use crate::buffers::Buffers;
+use crate::folded::Folded;
+use crate::{GROUP_PAGES, counters};
+use host::fault::{FaultThread, die};
+use host::{Event, FaultMode, PAGE_SIZE, SEGMENT_PAGES, Staging, Userfault};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::thread::JoinHandle;
+use std::time::Duration;
+use zram::Memory;
+
+const BUSY_TICK: Duration = Duration::from_millis(10);
+const IDLE_TICK: Duration = Duration::from_millis(100);
+/// Share of what a region holds that is in staging as its second chance: 1/this.
+const STAGED_DIVISOR: u64 = 32;
+
+/// What a pager is made with.
+#[derive(Debug, Clone)]
+pub struct PagerConfig {
+    /// How faults are served.
+    pub fault_mode: FaultMode,
+    /// Bytes of staging, at least 512 KiB: pages on their way out, of all regions together.
+    pub staging_bytes: usize,
+}
+
+impl Default for PagerConfig {
+    /// Signal mode, 16 MiB of staging.
+    fn default() -> PagerConfig {
+        PagerConfig { fault_mode: FaultMode::Signal, staging_bytes: 16 << 20 }
+    }
+}
+
+/// What the regions of a pager share.
+pub(crate) struct Shared {
+    pub(crate) memory: Arc<Memory>,
+    pub(crate) userfault: Arc<Userfault>,
+    pub(crate) staging: Arc<Staging>,
+    pub(crate) buffers: Buffers,
+    /// Raised when the thread is wanted.
+    pub(crate) work: Event,
+    /// Raised when a region was brought below its limit.
+    pub(crate) room: Event,
+    regions: Mutex<Vec<Weak<Folded>>>,
+    stop: AtomicBool,
+}
+
+/// The home of regions that share a memory, staging and one thread. It lives as long as any of
+/// them.
+pub struct Pager {
+    pub(crate) shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+    /// In thread mode. After `thread`, which never faults.
+    _faults: Option<FaultThread>,
+}
+
+impl Pager {
+    /// A pager whose regions keep their pages in `memory`.
+    ///
+    /// # Errors
+    ///
+    /// When the system has no userfaultfd for us, or no address space or thread.
+    pub fn new(memory: Arc<Memory>, config: &PagerConfig) -> Result<Arc<Pager>, RegionError> {
+        let userfault = Userfault::open(config.fault_mode)?;
+        let segments = (config.staging_bytes / (SEGMENT_PAGES * PAGE_SIZE)).clamp(2, 1 << 20);
+        let shared = Arc::new(Shared {
+            staging: Staging::reserve(&userfault, segments as u32)?,
+            memory,
+            buffers: Buffers::new(),
+            work: Event::new(),
+            room: Event::new(),
+            regions: Mutex::default(),
+            stop: AtomicBool::new(false),
+            userfault,
+        });
+        let faults = match config.fault_mode {
+            FaultMode::Signal => None,
+            FaultMode::Thread => Some(
+                FaultThread::start(Arc::clone(&shared.userfault)).map_err(RegionError::Thread)?,
+            ),
+        };
+        let thread = start(Arc::clone(&shared)).map_err(RegionError::Thread)?;
+        Ok(Arc::new(Pager { shared, thread: Some(thread), _faults: faults }))
+    }
+
+    /// The memory whose frames compressed pages are in.
+    pub fn memory(&self) -> &Arc<Memory> {
+        &self.shared.memory
+    }
+
+    /// How faults are served.
+    pub fn fault_mode(&self) -> FaultMode {
+        self.shared.userfault.mode()
+    }
+
+    /// Bytes of staging and of buffers that pages are decoded to, at most.
+    pub fn buffer_bytes(&self) -> u64 {
+        let staged = self.shared.staging.used() * SEGMENT_PAGES * PAGE_SIZE;
+        staged as u64 + self.shared.buffers.heap_bytes() + self.shared.staging.heap_bytes()
+    }
+
+    /// Takes a region off the list.
+    pub(crate) fn forget(&self, folded: &Arc<Folded>) {
+        let gone = Arc::downgrade(folded);
+        self.shared.regions().retain(|region| !Weak::ptr_eq(region, &gone));
+    }
+
+    pub(crate) fn enter(&self, folded: &Arc<Folded>) {
+        let mut regions = self.shared.regions();
+        regions.retain(|region| region.strong_count() > 0);
+        regions.push(Arc::downgrade(folded));
+    }
+}
+
+impl Drop for Pager {
+    fn drop(&mut self) {
+        // Pairs with the Acquire in `run`.
+        self.shared.stop.store(true, Ordering::Release);
+        self.shared.work.raise();
+        if let Some(thread) = self.thread.take() {
+            // It ends the process if it panics.
+            drop(thread.join());
+        }
+    }
+}
+
+impl std::fmt::Debug for Pager {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let regions = self.shared.regions().len();
+        f.debug_struct("Pager").field("regions", &regions).finish_non_exhaustive()
+    }
+}
+
+impl Shared {
+    fn regions(&self) -> MutexGuard<'_, Vec<Weak<Folded>>> {
+        // A list that is valid after each change.
+        self.regions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The regions there are.
+    fn alive(&self) -> Vec<Arc<Folded>> {
+        self.regions().iter().filter_map(Weak::upgrade).collect()
+    }
+}
+
+fn start(shared: Arc<Shared>) -> std::io::Result<JoinHandle<()>> {
+    std::thread::Builder::new().name("ramfold-pager".into()).spawn(move || {
+        // Pairs with the Release in `drop`.
+        while !shared.stop.load(Ordering::Acquire) {
+            let seen = shared.work.seen();
+            let busy = tick(&shared);
+            shared.work.wait(seen, if busy { BUSY_TICK } else { IDLE_TICK });
+        }
+    })
+}
+
+/// One round; true when there is something to keep.
+fn tick(shared: &Shared) -> bool {
+    if !shared.staging.is_watched() {
+        die("the descriptor of folded memory was closed", 0);
+    }
+    let mut busy = false;
+    for folded in shared.alive() {
+        let Ok(_gate) = folded.enter() else { continue };
+        if counters::read(&folded.counters.dead_copies) > 0 {
+            folded.sweep();
+        }
+        if folded.limit().is_some() {
+            busy = true;
+            folded.keep_limit();
+            shared.room.raise();
+        }
+    }
+    busy
+}
+
+impl Folded {
+    /// Pages out the oldest groups until the region is below its limit.
+    fn keep_limit(&self) {
+        let Some(limit) = self.limit() else { return };
+        if self.held() < limit {
+            return;
+        }
+        let target = limit - (limit / 16).max(GROUP_PAGES as u64).min(limit / 2);
+        // Each group is looked at once: what is pinned, or refused by the store, stays.
+        for _ in 0..2 * self.chunks.groups() {
+            if self.held() <= target || !self.age() {
+                break;
+            }
+            self.shared.room.raise();
+        }
+    }
+
+    /// One step of the segmented queue: the oldest group goes to staging, or, where staging has its
+    /// share, the oldest there to the store. False: there is nothing to do, or no room.
+    fn age(&self) -> bool {
+        let share = (self.held() / STAGED_DIVISOR / GROUP_PAGES as u64) as usize;
+        let staging = self.shared.staging.used() + 1 < self.shared.staging.segments();
+        let (staged, next) = {
+            let mut queue = self.queue.lock();
+            let full = queue.staged_len() > share || !staging || queue.len() == 0;
+            let staged = if full { queue.pop_staged() } else { None };
+            let next = if staged.is_none() { queue.pop() } else { None };
+            (staged, next)
+        };
+        match (staged, next) {
+            (Some(group), _) => self.compress(group as usize).refused == 0,
+            (None, Some(group)) => self.stage_oldest(group as usize),
+            (None, None) => false,
+        }
+    }
+
+    fn stage_oldest(&self, index: usize) -> bool {
+        if let Some(mut group) = self.lock_known(index) {
+            group.listed = false;
+        }
+        let staged = self.stage(index, u64::MAX);
+        if let Some(mut group) = self.lock_known(index) {
+            self.list(index, &mut group);
+        }
+        match staged {
+            Ok((staged, _)) if staged > 0 => {
+                self.queue.lock().push_staged(index as u32);
+                true
+            }
+            outcome => outcome.is_ok(),
+        }
+    }
+
+    /// Pages out the `pages` pages that came first, or as many as there are, whole groups at a
+    /// time.
+    pub(crate) fn page_out_coldest(&self, pages: u64) -> Result<crate::PageOut, RegionError> {
+        let mut out = crate::PageOut::default();
+        for _ in 0..2 * self.chunks.groups() {
+            if out.stored >= pages || out.refused > 0 {
+                break;
+            }
+            let staged = self.queue.lock().pop_staged();
+            let Some(next) = staged.or_else(|| self.queue.lock().pop()) else { break };
+            if let (None, Some(mut group)) = (staged, self.lock_known(next as usize)) {
+                group.listed = false;
+            }
+            out += self.page_out_group(next as usize, u64::MAX)?;
+            if let Some(mut group) = self.lock_known(next as usize) {
+                self.list(next as usize, &mut group);
+            }
+        }
+        Ok(out)
+    }
+}

@@ -1,0 +1,395 @@
+//! A region: an address range that a program uses as memory, and whose cold pages are elsewhere.
+//!
+//! Invariant: the bytes are what was written to them last, whatever was paged out meanwhile.
+
+use crate::fault_in::Why;
+use crate::folded::Folded;
+use crate::pager::Pager;
+use crate::pinned::{Pinned, PinnedMut};
+use crate::range::PageRange;
+use crate::store::Store;
+use crate::{GROUP_PAGES, PageOut, RegionError, RegionStats};
+use host::{PAGE_SIZE, Span, SpanMemory};
+use std::ops::Range;
+use std::sync::{Arc, Weak};
+use zram::Codec;
+
+/// The least a region can be limited to, in bytes: four times what leaves memory at a time.
+pub const LIMIT_MIN: usize = 4 * GROUP_PAGES * PAGE_SIZE; // 1 MiB
+
+/// What a region is mapped with.
+#[derive(Debug, Clone)]
+pub struct RegionConfig {
+    /// A name, for its store's statistics.
+    pub name: String,
+    /// Algorithm and level. Contexts of any but lz4 are built when the region is mapped, two for
+    /// each CPU, since a fault allocates nothing.
+    pub algorithm: Codec,
+    /// Chain order N of the store: at most 2^N frames per zspage, 0 to 4.
+    pub chain_order: u32,
+    /// Bytes that compressed pages may take at most; 0 = no limit. A page that does not fit stays
+    /// in memory.
+    pub store_limit: u64,
+    /// Bytes of the region that may be in memory, at least [`LIMIT_MIN`]; `None`: all of them. With
+    /// a limit first touches are faults as well, so that it is kept from the first page on.
+    pub resident_limit: Option<usize>,
+}
+
+impl Default for RegionConfig {
+    /// lz4, chain order 3, no limits.
+    fn default() -> RegionConfig {
+        RegionConfig {
+            name: "region".into(),
+            algorithm: Codec::new(zram::Algorithm::Lz4),
+            chain_order: 3,
+            store_limit: 0,
+            resident_limit: None,
+        }
+    }
+}
+
+/// How a region ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Teardown {
+    /// Everything is handed to the memory's worker; what is stored counts as pending until it is
+    /// freed. Dropping does this.
+    #[default]
+    Range,
+    /// When it returns, every object is freed, every frame is back and the range is unmapped.
+    Sync,
+}
+
+/// Memory whose cold pages live compressed.
+///
+/// Its bytes are lent as slices, whose pages may be out at any time: an access brings them back.
+/// Two things must not be done with such a slice. In [`FaultMode::Signal`](crate::FaultMode), do
+/// not pass it to a system call, which would fail with `EFAULT` where a page is out:
+/// [`Region::pin`] it before. And do not touch it in a signal handler, nor after [`Region`] was
+/// dropped through a pointer kept: the process ends then, with a word on standard error.
+///
+/// A forked child does not have the region: touching it there is a segmentation fault.
+pub struct Region {
+    memory: SpanMemory,
+    pub(crate) folded: Arc<Folded>,
+    pager: Arc<Pager>,
+    teardown: Teardown,
+}
+
+impl Region {
+    /// A region of `bytes` bytes, rounded up to a page, all zeros. Nothing is touched.
+    ///
+    /// # Errors
+    ///
+    /// [`RegionError`]: a size or limit that cannot be, or what the system refuses.
+    pub fn map(
+        pager: &Arc<Pager>,
+        bytes: usize,
+        config: &RegionConfig,
+    ) -> Result<Region, RegionError> {
+        if bytes == 0 {
+            return Err(RegionError::Empty);
+        }
+        let limit = config.resident_limit.map(limit_pages).transpose()?;
+        let pages = bytes.div_ceil(PAGE_SIZE);
+        let (span, memory) = Span::reserve(&pager.shared.userfault, pages)?;
+        let store = Store::new(pager.memory(), pages, config)?;
+        let folded = Arc::new(Folded::new(&pager.shared, span, store));
+        folded.watch()?;
+        let region =
+            Region { memory, folded, pager: Arc::clone(pager), teardown: Teardown::default() };
+        region.folded.limit_to(limit)?;
+        pager.enter(&region.folded);
+        Ok(region)
+    }
+
+    /// Bytes, a multiple of 4096; those given back included.
+    #[expect(clippy::len_without_is_empty, reason = "a region has at least one page")]
+    pub fn len(&self) -> usize {
+        self.memory.len()
+    }
+
+    /// All bytes.
+    ///
+    /// # Panics
+    ///
+    /// When part of the region was given back; [`Region::bytes`] asks.
+    pub fn as_slice(&self) -> &[u8] {
+        self.memory.bytes(0..self.len()).expect("the region is whole")
+    }
+
+    /// All bytes, to be written too.
+    ///
+    /// # Panics
+    ///
+    /// As [`Region::as_slice`].
+    pub fn as_mut_slice(&mut self) -> &mut [u8] {
+        let len = self.len();
+        self.memory.bytes_mut(0..len).expect("the region is whole")
+    }
+
+    /// The bytes of a range.
+    ///
+    /// # Errors
+    ///
+    /// [`RegionError::OutOfRange`], [`RegionError::Unmapped`].
+    pub fn bytes(&self, range: Range<usize>) -> Result<&[u8], RegionError> {
+        let error = self.refusal(&range);
+        self.memory.bytes(range).ok_or(error)
+    }
+
+    /// The bytes of a range, to be written too.
+    ///
+    /// # Errors
+    ///
+    /// As [`Region::bytes`].
+    pub fn bytes_mut(&mut self, range: Range<usize>) -> Result<&mut [u8], RegionError> {
+        let error = self.refusal(&range);
+        self.memory.bytes_mut(range).ok_or(error)
+    }
+
+    /// What may be done to the region while its bytes are lent, from any thread.
+    pub fn control(&self) -> Control {
+        Control { folded: Arc::downgrade(&self.folded) }
+    }
+
+    /// Keeps the pages of a range in memory while the result lives: system calls may use them.
+    ///
+    /// # Errors
+    ///
+    /// As [`Region::bytes`].
+    pub fn pin(&self, range: Range<usize>) -> Result<Pinned<'_>, RegionError> {
+        self.bytes(range.clone())?;
+        Ok(Pinned::new(self, range))
+    }
+
+    /// As [`Region::pin`], to be written too.
+    ///
+    /// # Errors
+    ///
+    /// As [`Region::bytes`].
+    pub fn pin_mut(&mut self, range: Range<usize>) -> Result<PinnedMut<'_>, RegionError> {
+        self.bytes(range.clone())?;
+        Ok(PinnedMut::new(self, range))
+    }
+
+    /// Forgets the content of a range (`MADV_DONTNEED`): it reads as zeros. Bounds are multiples of
+    /// 4096.
+    ///
+    /// # Errors
+    ///
+    /// [`RegionError`]: a range that cannot be, or the system refuses; nothing has changed then.
+    pub fn discard(&mut self, range: Range<usize>) -> Result<(), RegionError> {
+        let pages = self.mapped(range)?;
+        self.folded.alone(|| {
+            self.memory.discard(pages.clone())?;
+            self.folded.forget(&pages);
+            Ok(())
+        })
+    }
+
+    /// Gives a range back (`munmap`): it is memory no more. Bounds are multiples of 4096.
+    ///
+    /// # Errors
+    ///
+    /// As [`Region::discard`].
+    pub fn unmap(&mut self, range: Range<usize>) -> Result<(), RegionError> {
+        let pages = self.mapped(range)?;
+        self.folded.alone(|| {
+            self.memory.unmap(pages.clone())?;
+            self.folded.give_back(&pages);
+            Ok(())
+        })
+    }
+
+    /// Sets the bytes of the region that may be in memory; `None`: all of them. What is over the
+    /// limit is paged out by the pager, soon.
+    ///
+    /// # Errors
+    ///
+    /// [`RegionError::LimitTooSmall`], or the system refuses to watch the region.
+    pub fn set_resident_limit(&self, bytes: Option<usize>) -> Result<(), RegionError> {
+        self.folded.limit_to(bytes.map(limit_pages).transpose()?)
+    }
+
+    /// Where the pages are, and what faults have cost.
+    pub fn stats(&self) -> RegionStats {
+        self.folded.stats()
+    }
+
+    /// The store's statistics, as those of the zram device that it is.
+    pub fn store_stat(&self) -> zram::Stat {
+        self.folded.store.zram().stat()
+    }
+
+    /// Ends the region. [`Teardown::Range`] returns in microseconds whatever the size.
+    pub fn teardown(mut self, teardown: Teardown) {
+        self.teardown = teardown;
+    }
+
+    pub(crate) fn memory_mut(&mut self) -> &mut SpanMemory {
+        &mut self.memory
+    }
+
+    pub(crate) fn memory(&self) -> &SpanMemory {
+        &self.memory
+    }
+
+    fn mapped(&self, range: Range<usize>) -> Result<Range<usize>, RegionError> {
+        let pages = PageRange::whole(range.clone(), self.len())?;
+        if self.memory.is_gone(&pages) {
+            return Err(RegionError::Unmapped { start: range.start, end: range.end });
+        }
+        Ok(pages)
+    }
+
+    fn refusal(&self, range: &Range<usize>) -> RegionError {
+        let (start, end, len) = (range.start, range.end, self.len());
+        if start <= end && end <= len {
+            RegionError::Unmapped { start, end }
+        } else {
+            RegionError::OutOfRange { start, end, len }
+        }
+    }
+}
+
+impl Drop for Region {
+    fn drop(&mut self) {
+        self.pager.forget(&self.folded);
+        self.folded.close();
+        match self.teardown {
+            Teardown::Range => self.hand_over(),
+            // Whoever looked at the region before it closed is about to look away; the fields,
+            // dropped next, are the last.
+            Teardown::Sync => {
+                while Arc::strong_count(&self.folded) > 1 {
+                    std::thread::yield_now();
+                }
+            }
+        }
+    }
+}
+
+impl Region {
+    fn hand_over(&self) {
+        let pending = self.folded.store.zram().stat().object_bytes_resident;
+        let folded = Arc::clone(&self.folded);
+        self.pager.memory().defer(pending, move || drop(folded));
+    }
+}
+
+impl std::fmt::Debug for Region {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Region").field("range", &self.folded.span.range()).finish_non_exhaustive()
+    }
+}
+
+fn limit_pages(bytes: usize) -> Result<u64, RegionError> {
+    if bytes < LIMIT_MIN {
+        return Err(RegionError::LimitTooSmall { bytes, min: LIMIT_MIN });
+    }
+    Ok((bytes / PAGE_SIZE) as u64)
+}
+
+/// The right to have pages of a region go and come, which changes none of its bytes.
+///
+/// It does not keep the region: where that was dropped, all methods answer
+/// [`RegionError::Gone`]. Ranges are in bytes, with bounds that are multiples of 4096; an empty one
+/// is allowed and does nothing.
+#[derive(Clone)]
+pub struct Control {
+    folded: Weak<Folded>,
+}
+
+impl Control {
+    /// Pages a range out: when this returns, it is compressed.
+    ///
+    /// # Errors
+    ///
+    /// [`RegionError`]: a range that cannot be, or the system refuses to watch it.
+    pub fn page_out(&self, range: Range<usize>) -> Result<PageOut, RegionError> {
+        self.with_pages(range, |folded, pages| folded.page_out(&pages))
+    }
+
+    /// Pages out the pages that came to memory first, until `pages` are out or none is left; whole
+    /// groups of 64 at a time.
+    ///
+    /// # Errors
+    ///
+    /// When the system refuses to watch the region.
+    pub fn page_out_coldest(&self, pages: u64) -> Result<PageOut, RegionError> {
+        self.with(|folded| {
+            folded.learn_all()?;
+            folded.page_out_coldest(pages)
+        })
+    }
+
+    /// Brings a range in, as far as it is out.
+    ///
+    /// # Errors
+    ///
+    /// [`RegionError`]: a range that cannot be.
+    pub fn prefetch(&self, range: Range<usize>) -> Result<(), RegionError> {
+        self.with_pages(range, |folded, pages| {
+            let groups = folded.groups_of(&pages);
+            groups.for_each(|group| folded.bring_all(group, &pages, Why::Ahead));
+            Ok(())
+        })
+    }
+
+    /// Has a range leave memory before the rest of its region, when something is to leave.
+    ///
+    /// # Errors
+    ///
+    /// [`RegionError`]: a range that cannot be, or the system refuses to watch the region.
+    pub fn cold(&self, range: Range<usize>) -> Result<(), RegionError> {
+        self.with_pages(range, |folded, pages| {
+            folded.learn_all()?;
+            folded.queue.lock().hasten(&folded.groups_of(&pages));
+            Ok(())
+        })
+    }
+
+    /// Where the pages are, and what faults have cost.
+    ///
+    /// # Errors
+    ///
+    /// When the region was dropped.
+    pub fn stats(&self) -> Result<RegionStats, RegionError> {
+        self.with(|folded| Ok(folded.stats()))
+    }
+
+    /// Recounts the groups and compares their sums with the counters.
+    ///
+    /// # Errors
+    ///
+    /// When the region was dropped.
+    pub fn check(&self) -> Result<Vec<String>, RegionError> {
+        self.with(|folded| Ok(folded.check()))
+    }
+
+    fn with<R>(
+        &self,
+        work: impl FnOnce(&Folded) -> Result<R, RegionError>,
+    ) -> Result<R, RegionError> {
+        let folded = self.folded.upgrade().ok_or(RegionError::Gone)?;
+        let _gate = folded.enter()?;
+        work(&folded)
+    }
+
+    fn with_pages<R>(
+        &self,
+        range: Range<usize>,
+        work: impl FnOnce(&Folded, Range<usize>) -> Result<R, RegionError>,
+    ) -> Result<R, RegionError> {
+        self.with(|folded| {
+            let pages = PageRange::whole(range, folded.span.pages() * PAGE_SIZE)?;
+            work(folded, pages)
+        })
+    }
+}
+
+impl std::fmt::Debug for Control {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Control").finish_non_exhaustive()
+    }
+}

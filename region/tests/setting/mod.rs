@@ -1,0 +1,25 @@
+//! What tests of regions share.
+
+use region::{Memory, MemoryConfig, Pager, PagerConfig, RegionError, UserfaultError};
+use std::sync::Arc;
+
+/// A pager with a memory of its own; `None`, with a word, where the system has no userfaultfd for
+/// us: a test is skipped then.
+pub(crate) fn pager(config: &PagerConfig) -> Option<Arc<Pager>> {
+    let memory = Memory::new(MemoryConfig {
+        arena_frames: 1 << 18,
+        entries_max: 1 << 20,
+        limit_bytes: 512 << 20,
+        worker: true,
+    });
+    match Pager::new(memory.expect("a memory"), config) {
+        Ok(pager) => Some(pager),
+        Err(RegionError::Userfault(
+            error @ (UserfaultError::Denied { .. } | UserfaultError::Unsupported { .. }),
+        )) => {
+            eprintln!("skipped: needs {error}");
+            None
+        }
+        Err(error) => panic!("{error}"),
+    }
+}

@@ -1,0 +1,193 @@
+//! Regions against plain memory: whatever is done to pages, bytes are what was written last.
+//!
+//! Eight threads own a region and a twin each, an ordinary vector, and do to both at random: write,
+//! read and compare, forget, give back, pin; to their own region and to everybody's: page out a
+//! range, page out the coldest, prefetch, hasten. Half of the regions have a resident limit. Now
+//! and then a region is dropped, compared as a whole before, and mapped anew.
+//!
+//! `RAMFOLD_REGION_OPS` is the number of operations, 10^5 by default; `RAMFOLD_SEED` repeats a run.
+//! The long form is 10^8: `RAMFOLD_REGION_OPS=100000000 cargo test --release -p region --test
+//! twin`.
+//!
+//! Not covered: what the store does when it is full (see `refusals.rs`), and faults inside system
+//! calls (see `system_calls.rs`).
+
+#[path = "setting/random.rs"]
+mod random;
+mod setting;
+
+use random::Rng;
+use region::{Control, FaultMode, Pager, PagerConfig, Region, RegionConfig, RegionError};
+use std::ops::Range;
+use std::sync::{Arc, Mutex};
+
+const PAGE: usize = 4096;
+const PAGES: usize = 1500; // no multiple of a group's 64
+const THREADS: usize = 8;
+
+struct Bench {
+    pager: Arc<Pager>,
+    /// One of each thread's region.
+    controls: Vec<Mutex<Control>>,
+}
+
+struct Pair {
+    region: Region,
+    twin: Vec<u8>,
+    gone: Vec<bool>,
+    limited: bool,
+}
+
+impl Pair {
+    fn new(pager: &Arc<Pager>, limited: bool) -> Pair {
+        let resident_limit = limited.then_some(2 << 20);
+        let config = RegionConfig { resident_limit, ..RegionConfig::default() };
+        let region = Region::map(pager, PAGES * PAGE, &config).expect("a region");
+        Pair { region, twin: vec![0; PAGES * PAGE], gone: vec![false; PAGES], limited }
+    }
+
+    fn is_whole(&self, range: &Range<usize>) -> bool {
+        !self.gone[range.start / PAGE..range.end.div_ceil(PAGE)].contains(&true)
+    }
+
+    fn compare(&self, range: Range<usize>) {
+        match self.region.bytes(range.clone()) {
+            Ok(bytes) => {
+                assert!(self.is_whole(&range), "{range:?} was given back");
+                let same = bytes == &self.twin[range.clone()];
+                assert!(same, "bytes differ in {range:?}");
+            }
+            Err(RegionError::Unmapped { .. }) => {
+                assert!(!self.is_whole(&range), "{range:?} was not given back");
+            }
+            Err(error) => panic!("{range:?}: {error}"),
+        }
+    }
+
+    fn write(&mut self, range: Range<usize>, rng: &mut Rng) {
+        let Ok(bytes) = self.region.bytes_mut(range.clone()) else { return };
+        // Some pages compress, some are one word, some are noise.
+        match rng.below(4) {
+            0 => bytes.fill(rng.next() as u8),
+            1 => rng.fill(bytes),
+            _ => bytes.iter_mut().enumerate().for_each(|(at, byte)| *byte = (at / 7) as u8),
+        }
+        self.twin[range.clone()].copy_from_slice(bytes);
+    }
+
+    fn compare_all(&self) {
+        (0..PAGES).filter(|&page| !self.gone[page]).for_each(|page| {
+            self.compare(page * PAGE..(page + 1) * PAGE);
+        });
+    }
+}
+
+/// A range of bytes, most of them short.
+fn bytes(rng: &mut Rng) -> Range<usize> {
+    let start = rng.below(PAGES * PAGE);
+    let len = if rng.below(50) == 0 { 40 * PAGE } else { 300 };
+    start..(start + 1 + rng.below(len)).min(PAGES * PAGE)
+}
+
+/// A range of whole pages, in bytes.
+fn pages(rng: &mut Rng, max: usize) -> Range<usize> {
+    let start = rng.below(PAGES);
+    start * PAGE..(start + rng.below(max + 1)).min(PAGES) * PAGE
+}
+
+fn step(bench: &Bench, own: usize, pair: &mut Pair, rng: &mut Rng) {
+    let other = bench.controls[rng.below(THREADS)].lock().expect("no thread panicked").clone();
+    match rng.below(400) {
+        0..150 => pair.compare(bytes(rng)),
+        150..340 => {
+            let range = bytes(rng);
+            pair.write(range, rng);
+        }
+        340..360 => swallow_gone(other.page_out(pages(rng, 200)).map(drop)),
+        360..365 => swallow_gone(other.page_out_coldest(rng.below(300) as u64).map(drop)),
+        365..375 => swallow_gone(other.prefetch(pages(rng, 50))),
+        375..380 => swallow_gone(other.cold(pages(rng, 200))),
+        380..390 => {
+            let range = pages(rng, 30);
+            let forgotten = pair.region.discard(range.clone());
+            assert_eq!(forgotten.is_ok(), pair.is_whole(&range));
+            if forgotten.is_ok() {
+                pair.twin[range].fill(0);
+            }
+        }
+        390..398 => pin(pair, &other, rng),
+        _ => rarely(bench, own, pair, rng),
+    }
+}
+
+fn pin(pair: &mut Pair, other: &Control, rng: &mut Rng) {
+    let (range, out) = (bytes(rng), pages(rng, 100));
+    let whole = pair.is_whole(&range);
+    let twin = &pair.twin[range.clone()];
+    match pair.region.pin(range) {
+        Ok(pinned) => {
+            swallow_gone(other.page_out(out).map(drop));
+            assert!(&*pinned == twin, "pinned bytes differ");
+        }
+        Err(_) => assert!(!whole),
+    }
+}
+
+fn rarely(bench: &Bench, own: usize, pair: &mut Pair, rng: &mut Rng) {
+    let range = pages(rng, 10);
+    if rng.below(8) > 0 {
+        let whole = pair.is_whole(&range);
+        assert_eq!(pair.region.unmap(range.clone()).is_ok(), whole);
+        if whole {
+            pair.gone[range.start / PAGE..range.end / PAGE].fill(true);
+        }
+        return;
+    }
+    pair.compare_all();
+    *pair = Pair::new(&bench.pager, pair.limited);
+    *bench.controls[own].lock().expect("no thread panicked") = pair.region.control();
+}
+
+/// Others' regions come and go.
+fn swallow_gone(outcome: Result<(), RegionError>) {
+    if let Err(error) = outcome {
+        assert!(matches!(error, RegionError::Gone), "{error}");
+    }
+}
+
+fn run(mode: FaultMode) {
+    let config = PagerConfig { fault_mode: mode, ..PagerConfig::default() };
+    let Some(pager) = setting::pager(&config) else { return };
+    let ops = random::number("RAMFOLD_REGION_OPS", 100_000);
+    let seed = random::seed();
+    let mut pairs: Vec<Pair> =
+        (0..THREADS).map(|thread| Pair::new(&pager, thread % 2 == 0)).collect();
+    let controls = pairs.iter().map(|pair| Mutex::new(pair.region.control())).collect();
+    let bench = Bench { pager, controls };
+    std::thread::scope(|scope| {
+        for (own, pair) in pairs.iter_mut().enumerate() {
+            let bench = &bench;
+            scope.spawn(move || {
+                let mut rng = Rng::new(seed + own as u64);
+                (0..ops / THREADS as u64).for_each(|_| step(bench, own, pair, &mut rng));
+            });
+        }
+    });
+    for pair in &pairs {
+        pair.compare_all();
+        let defects = pair.region.control().check().expect("the region is there");
+        assert_eq!(defects, [""; 0]);
+    }
+    let faults: u64 = pairs.iter().map(|pair| pair.region.stats().refaults()).sum();
+    assert!(faults > 0, "pages came and went");
+}
+
+#[test]
+fn bytes_are_what_was_written_last() {
+    run(FaultMode::Signal);
+}
+
+#[test]
+fn bytes_are_what_was_written_last_with_a_thread_that_serves() {
+    run(FaultMode::Thread);
+}

@@ -1,0 +1,136 @@
+//! Discarding many pages: their leaves are taken out of the root and drained later.
+//!
+//! ```text
+//!   discard of   ...####|########|########|###.....
+//!                 slot   leaf     leaf     slot         by slot at the ends
+//!                          `--------`----> job: drained by the memory's worker
+//! ```
+//!
+//! A detached leaf is nobody's way to anything: the pages read as zeros at once, and a write takes
+//! a fresh leaf. The counters go down by the leaf's sums; the bytes of its objects are pending,
+//! which the limit counts as used, until the job has freed them. Where there is no worker the job
+//! is done before the discard returns.
+//!
+//! Invariants
+//! - I1 a leaf is in one job, and in no root.
+//! - I2 pending is the sum over the detached leaves of what their cells hold.
+//!
+//! Locks: none while detaching; those of a drain in the job, which holds nothing else.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use zsmalloc::{LEAF_CELLS, LeafId, Pool};
+
+use crate::counters::{Counters, Pending, Tally, bump};
+use crate::device::Zram;
+use crate::free::Free;
+use crate::same::Words;
+use crate::slots::split;
+use crate::sums::Sums;
+
+/// Leaves that are to be drained, and what that needs of the device.
+struct Detached {
+    pool: Arc<Pool>,
+    words: Arc<Words>,
+    counters: Arc<Counters>,
+    leaves: Vec<LeafId>,
+    /// What they held when they were detached.
+    sums: Tally,
+}
+
+impl Zram {
+    /// Empties whole pages: whole leaves in one exchange each, the rest slot by slot.
+    pub(crate) fn discard_whole(&self, pages: &Range<u64>) {
+        let whole_leaves = matches!(self.config.free, Free::Range | Free::Sync);
+        let mut detached = self.nothing_detached();
+        let mut page = pages.start;
+        while page < pages.end {
+            let (index, cell) = split(page);
+            let last = (page + (LEAF_CELLS - cell) as u64).min(pages.end);
+            let to_the_end = last == self.pages();
+            let whole = cell == 0 && (last - page == LEAF_CELLS as u64 || to_the_end);
+            if whole && whole_leaves {
+                detached.take(self, index);
+            } else if self.slots.leaf(index).is_some() {
+                self.discard_slots(page..last);
+            }
+            page = last;
+        }
+        bump(&self.counters.notify_free, pages.end - pages.start);
+        match self.config.free {
+            Free::Sync => detached.drain_all(),
+            _ => detached.defer(),
+        }
+        if let Some(entries) = &self.entries {
+            entries.ask(&self.slots);
+        }
+    }
+
+    /// Empties the slots of pages of one leaf.
+    fn discard_slots(&self, pages: Range<u64>) {
+        pages.for_each(|page| self.discard_page(page));
+        if let Some(entries) = &self.entries {
+            entries.ask_if_full(&self.slots);
+        }
+    }
+
+    fn nothing_detached(&self) -> Detached {
+        Detached {
+            pool: Arc::clone(&self.slots.pool),
+            words: Arc::clone(&self.words),
+            counters: Arc::clone(&self.counters),
+            leaves: Vec::new(),
+            sums: Tally::default(),
+        }
+    }
+}
+
+impl Detached {
+    /// Takes the leaf of root entry `index` out, if it has one.
+    fn take(&mut self, zram: &Zram, index: usize) {
+        // Before the leaf is out: afterwards it must not get lost. Where there is no memory for the
+        // list, what it has is drained here and now.
+        if self.leaves.try_reserve(1).is_err() {
+            self.drain_all();
+        }
+        let Some(leaf) = zram.slots.detach(index) else { return };
+        let Some(word) = self.pool.leaf_word(leaf) else { return };
+        let gone = Sums(word).detach();
+        self.counters.detach(gone);
+        self.sums.add(gone);
+        self.leaves.push(leaf);
+    }
+
+    /// Hands the leaves to the memory's worker.
+    fn defer(mut self) {
+        if !self.leaves.is_empty() {
+            let memory = Arc::clone(self.pool.memory());
+            memory.defer(self.sums.compressed_bytes, move || self.drain_all());
+        }
+    }
+
+    fn drain_all(&mut self) {
+        let counters = Arc::clone(&self.counters);
+        let _change = counters.change();
+        for leaf in self.leaves.drain(..) {
+            if self.pool.is_retired() {
+                self.pool.retire([leaf].into_iter());
+            } else {
+                drain(&self.pool, &self.words, &self.counters, leaf);
+            }
+        }
+        self.sums = Tally::default();
+    }
+}
+
+/// Frees what a detached leaf holds.
+fn drain(pool: &Pool, words: &Words, counters: &Counters, leaf: LeafId) {
+    let mut gone = Tally::default();
+    let freed = pool.free_leaf(leaf, |cell| {
+        gone.add(Tally::of(cell.content()));
+        words.retire(cell.content());
+    });
+    debug_assert!(freed.is_ok(), "I1: the leaf was ours, and detached once");
+    counters.drained(Pending::of(gone));
+}

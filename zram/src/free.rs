@@ -1,0 +1,74 @@
+//! How a discarded page's object is freed: by ranges, or by one of the ways of study S3.
+//!
+//! ```text
+//!             the discard does                    and later
+//!   range     takes whole leaves out of the root  the worker drains them
+//!   sync      frees every object                  nothing
+//!   entries   notes the slot's number             the slot is locked, its object freed
+//!   handles   empties the slot                    its object is freed, with others of its class
+//! ```
+//!
+//! Invariant: how it is freed changes neither what a page reads as, nor whether a write succeeds.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// How discarded pages are freed; fixed for a device's life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Free {
+    /// Whole leaves, 2 MiB each, are handed to the memory's worker; slots at the ends of a range
+    /// are freed at once.
+    #[default]
+    Range,
+    /// At once: when a discard returns, nothing of what it emptied is left.
+    Sync,
+    /// Slot by slot, later, what a slot has in the device's books too: the callback form of study
+    /// S3. Until then the statistics count such pages as stored, though they read as zeros.
+    Entries,
+    /// Slot by slot, the object later: the allocator-only form of study S3.
+    Handles,
+}
+
+impl Free {
+    /// Every way.
+    pub const ALL: [Free; 4] = [Free::Range, Free::Sync, Free::Entries, Free::Handles];
+
+    /// Its name in options and reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Free::Range => "range",
+            Free::Sync => "sync",
+            Free::Entries => "entries",
+            Free::Handles => "handles",
+        }
+    }
+}
+
+impl fmt::Display for Free {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Free {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Free, String> {
+        let found = Free::ALL.into_iter().find(|free| free.name() == name);
+        found
+            .ok_or_else(|| format!("unknown way to free \"{name}\": range, sync, entries, handles"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_read_back() {
+        for free in Free::ALL {
+            assert_eq!(free.to_string().parse(), Ok(free));
+        }
+        assert!("later".parse::<Free>().is_err());
+    }
+}

@@ -1,0 +1,122 @@
+//! Slots that are emptied later, against what comes meanwhile.
+//!
+//! Claims: a write after a discard wins against the drain of what was discarded; what is discarded
+//! again is freed once; a read sees zeros or a whole later write.
+
+use super::{PAGE, byte_at, model};
+use disk::Disk;
+use loom::thread;
+use std::sync::Arc;
+use zram::{Free, Zram, ZramConfig};
+use zsmalloc::deferred::QueueConfig;
+use zsmalloc::{LEAF_CELLS, Memory, MemoryConfig};
+
+/// A device whose discards are pending until somebody flushes.
+fn device(free: Free) -> Arc<Zram> {
+    let config =
+        MemoryConfig { arena_frames: 512, entries_max: 6, limit_bytes: 1 << 30, worker: true };
+    let memory = Memory::new(config).expect("small tables");
+    let deferred = QueueConfig { shards: Some(1), buffer_bytes: 4096, ..QueueConfig::default() };
+    let config =
+        ZramConfig { free, deferred, ..ZramConfig::new("zram0", LEAF_CELLS as u64 * PAGE) };
+    let zram = Zram::new(memory, config).expect("a device");
+    // The first use of a pool's queue builds it, under the standard library's synchronisation.
+    write(&zram, 0, 99);
+    discard(&zram);
+    zram.memory().flush_deferred();
+    Arc::new(zram)
+}
+
+/// A page that does not compress: a frame of its own, as descriptors of zspages with many objects
+/// are too long for a model's tables.
+fn noise(byte: u8) -> [u8; PAGE as usize] {
+    let mut state = u32::from(byte) + 1;
+    let mut data = [0; PAGE as usize].map(|_: u8| {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (state >> 24) as u8
+    });
+    data[1] = byte;
+    data
+}
+
+fn write(zram: &Zram, page: u64, byte: u8) {
+    zram.write(page * PAGE, &noise(byte)).expect("room");
+}
+
+/// Page 0.
+fn discard(zram: &Zram) {
+    zram.discard_pages(0..1).expect("in range");
+}
+
+#[track_caller]
+fn expect(zram: &Zram, byte: u8) {
+    assert_eq!(byte_at(zram, 0), byte);
+    zram.check().expect("no defect");
+    zram.memory().flush_deferred();
+    assert_eq!(byte_at(zram, 0), byte);
+    let stored = u64::from(byte != 0);
+    let stat = zram.stat();
+    assert_eq!((stat.orig_data_size, stat.pending_bytes), (stored * PAGE, 0));
+    assert_eq!(zram.check().expect("no defect").pool.objects, stored);
+}
+
+fn against_a_drain(free: Free, requests: impl Fn(&Zram) + Send + Sync + 'static, byte: u8) {
+    model(move || {
+        let zram = device(free);
+        write(&zram, 0, 1);
+        discard(&zram);
+        let other = Arc::clone(&zram);
+        let drainer = thread::spawn(move || other.memory().flush_deferred());
+        requests(&zram);
+        drainer.join().expect("drainer");
+        expect(&zram, byte);
+    });
+}
+
+#[test]
+fn write_against_the_drain_of_its_slot() {
+    for free in [Free::Entries, Free::Handles] {
+        against_a_drain(free, |zram| write(zram, 0, 7), 7);
+    }
+}
+
+/// The number is in the queue already, for what a write has replaced since.
+#[test]
+fn another_discard_against_the_drain_of_its_slot() {
+    model(|| {
+        let zram = device(Free::Entries);
+        write(&zram, 0, 1);
+        discard(&zram);
+        write(&zram, 0, 7);
+        let other = Arc::clone(&zram);
+        let drainer = thread::spawn(move || other.memory().flush_deferred());
+        discard(&zram);
+        drainer.join().expect("drainer");
+        expect(&zram, 0);
+    });
+}
+
+#[test]
+fn read_against_the_drain_of_its_slot() {
+    for free in [Free::Entries, Free::Handles] {
+        against_a_drain(free, |zram| assert_eq!(byte_at(zram, 0), 0), 0);
+    }
+}
+
+/// Who asks for a drain, and who is asked already: nothing is left without a job.
+#[test]
+fn discard_against_the_job_that_drains() {
+    model(|| {
+        let zram = device(Free::Entries);
+        write(&zram, 0, 1);
+        write(&zram, 1, 2);
+        discard(&zram);
+        let other = Arc::clone(&zram);
+        let drainer = thread::spawn(move || other.memory().flush_deferred());
+        zram.discard_pages(1..2).expect("in range");
+        drainer.join().expect("drainer");
+        zram.memory().flush_deferred();
+        let stat = zram.stat();
+        assert_eq!((stat.orig_data_size, stat.pending_bytes), (0, 0));
+    });
+}

@@ -1,0 +1,353 @@
+//! Deferred work: values set aside now, and drained later by somebody else.
+//!
+//! ```text
+//!   push --> shard of this CPU | a b c . . . |  one page, under a lock that is only tried
+//!            next shard        | x y . . . . |
+//!                                    |  full: changed for a free buffer, and `full` is called
+//!   depot     free [ ] [ ] [ ]       v
+//!             queued [a b c d e f] [u v w ...] ---- drain_some, flush ----> drain function
+//! ```
+//!
+//! What a client defers is its own affair: the queue knows values of a type and how many bytes of
+//! payload each stands for. Nobody drains by itself: [`Queue::drain_some`] and [`Queue::flush`] are
+//! called by whoever owns a thread, which the `full` hook may wake.
+//!
+//! Source: study S3, whose per-CPU buffers need no atomic, as the kernel can keep a thread on its
+//! CPU. A process cannot without restartable sequences; here the CPU is a hint, and a lock that is
+//! tried costs one exchange to take and one to give up.
+//!
+//! Invariants
+//! - I1 a push never waits and never allocates: it finds room in one of two shards, or hands the
+//!   value back.
+//! - I2 a value pushed is in a shard's buffer, in a queued one, or in the one being drained, and
+//!   leaves that once. Only [`Queue::flush`] carries a buffer from a shard to the depot with
+//!   neither lock held, and it has the turn then, without which nobody drains.
+//! - I3 pending payload never exceeds the budget, at any moment (depot I2).
+//!
+//! Locks: the turn to drain; under it one shard's or the depot's. Those are leaves of the order,
+//! and the drain function is called with none but the turn held.
+
+mod buffer;
+mod check;
+mod depot;
+
+use std::collections::TryReserveError;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::PoisonError;
+use std::time::Duration;
+
+use host::sync::atomic::{AtomicU64, Ordering};
+use host::sync::{Mutex, MutexGuard};
+use host::{Lock, PAGE_SIZE, Rank, cpu};
+
+pub use buffer::Values;
+use buffer::{Buffer, Load};
+use depot::Depot;
+
+/// Shards that a push tries.
+const TRIES: usize = 2;
+/// Buffers in shards get this share of the payload budget together, at most.
+const SHARDS_SHARE: u64 = 4; // a quarter
+
+/// How large a queue is; fixed for its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QueueConfig {
+    /// Shards; `None`: one for each CPU.
+    pub shards: Option<usize>,
+    /// Bytes of buffers beside one page for each shard; whole pages of it are used.
+    pub buffer_bytes: usize,
+    /// Payload that may be pending, in bytes.
+    pub pending_bytes_max: u64,
+}
+
+impl Default for QueueConfig {
+    /// 64 MiB of payload, and buffers for 65536 values of 8 bytes, which is as many objects of
+    /// 1 KiB.
+    fn default() -> QueueConfig {
+        QueueConfig { shards: None, buffer_bytes: 512 << 10, pending_bytes_max: 64 << 20 }
+    }
+}
+
+/// What a queue can say about itself. While others push or drain, each number is of its own moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Meters {
+    /// Values pushed and not drained to the end: of a buffer being drained, all.
+    pub pending_values: u64,
+    /// Payload of those, in bytes.
+    pub pending_bytes: u64,
+    /// How long the oldest of them has waited; zero when there is none.
+    pub behind: Duration,
+    /// Values handed back by [`Queue::push`], ever.
+    pub fallbacks: u64,
+    /// Buffers drained to the end, ever.
+    pub drains: u64,
+    /// Values drained, ever.
+    pub drained_values: u64,
+    /// Bytes of the queue's own buffers and lists, used or not.
+    pub heap_bytes: u64,
+}
+
+/// What drains values.
+type Drain<T> = dyn Fn(&mut Values<'_, T>) + Send + Sync;
+
+/// A bounded queue of values that are drained later, in any order. See the module documentation.
+pub struct Queue<T> {
+    shards: Box<[Shard<T>]>,
+    depot: Lock<Depot<T>>,
+    /// Held by the thread that drains.
+    turn: Mutex<()>,
+    drain: Box<Drain<T>>,
+    full: Box<dyn Fn() + Send + Sync>,
+    fallbacks: AtomicU64,
+    heap_bytes: u64,
+    /// Payload that may be pending, in bytes, and buffers there are.
+    budget: u64,
+    buffers: usize,
+}
+
+/// The buffer that a CPU pushes into; on cache lines of its own.
+#[repr(align(128))]
+struct Shard<T>(Lock<Buffer<T>>);
+
+impl<T> Queue<T> {
+    /// An empty queue, with all its buffers.
+    ///
+    /// `drain` is given the values of one buffer at a time, by one thread at a time, and takes them
+    /// all. It must not drain this queue itself, and may push.
+    /// `full` is called by a push that filled a buffer, or found none free, with no lock held; it
+    /// must not wait. It may wake a thread that drains, or do nothing.
+    ///
+    /// # Errors
+    ///
+    /// When there is no memory for the buffers.
+    pub fn new(
+        config: QueueConfig,
+        drain: impl Fn(&mut Values<'_, T>) + Send + Sync + 'static,
+        full: impl Fn() + Send + Sync + 'static,
+    ) -> Result<Queue<T>, TryReserveError> {
+        let shards = config.shards.unwrap_or_else(cpu::count).max(1);
+        let buffers = shards.saturating_add(config.buffer_bytes / PAGE_SIZE);
+        let budget = config.pending_bytes_max;
+        let grant = (budget / SHARDS_SHARE / shards as u64).max(1);
+        let depot = Depot::new(buffers, budget, grant)?;
+        let heap_bytes = buffers * Buffer::<T>::CAPACITY * size_of::<T>()
+            + depot.heap_bytes()
+            + shards * size_of::<Shard<T>>();
+        let shard = |_| Shard(Lock::new(Rank::Leaf, Buffer::NONE));
+        Ok(Queue {
+            shards: (0..shards).map(shard).collect(),
+            depot: Lock::new(Rank::Leaf, depot),
+            turn: Mutex::new(()),
+            drain: Box::new(drain),
+            full: Box::new(full),
+            fallbacks: AtomicU64::new(0),
+            heap_bytes: heap_bytes as u64,
+            budget,
+            buffers,
+        })
+    }
+
+    /// Sets a value aside that stands for `bytes` of payload. Never waits, never allocates.
+    ///
+    /// # Errors
+    ///
+    /// The value, which the caller then does by itself what the drain function would: no buffer or
+    /// no payload budget is left, or other threads are at both shards that were tried.
+    #[inline]
+    pub fn push(&self, value: T, bytes: u64) -> Result<(), T> {
+        let home = cpu::current_hint();
+        let (mut pushed, mut filled) = (Err(value), false);
+        for step in 0..TRIES.min(self.shards.len()) {
+            let Err(value) = pushed else { break };
+            let shard = &self.shards[home.wrapping_add(step) % self.shards.len()];
+            pushed = self.push_in(shard, value, bytes, &mut filled);
+        }
+        if pushed.is_err() {
+            // relaxed: a total.
+            self.fallbacks.fetch_add(1, Ordering::Relaxed);
+        }
+        if filled || pushed.is_err() {
+            (self.full)();
+        }
+        pushed
+    }
+
+    /// Tries one shard; says whether a buffer was filled.
+    #[inline]
+    fn push_in(&self, shard: &Shard<T>, value: T, bytes: u64, filled: &mut bool) -> Result<(), T> {
+        let Some(mut buffer) = shard.0.try_lock() else { return Err(value) };
+        if !buffer.has_room(bytes) {
+            *filled |= self.rotate(&mut buffer);
+            if !buffer.has_room(bytes) {
+                return Err(value);
+            }
+        }
+        buffer.push(value, bytes);
+        if buffer.is_full() {
+            *filled |= self.rotate(&mut buffer);
+        }
+        Ok(())
+    }
+
+    /// Changes a shard's buffer for a free one, or for none; leaves it where others are at the
+    /// depot. True when a buffer with values was queued.
+    #[cold]
+    fn rotate(&self, buffer: &mut Buffer<T>) -> bool {
+        let Some(mut depot) = self.depot.try_lock() else { return false };
+        let queued = depot.put(std::mem::replace(buffer, Buffer::NONE));
+        *buffer = depot.give_free();
+        queued
+    }
+
+    /// Drains up to so many queued buffers, oldest first; gives the values drained. Those in the
+    /// shards' buffers stay: [`Queue::flush`] drains them. Waits for a thread that drains.
+    ///
+    /// # Panics
+    ///
+    /// Where the drain function does, or leaves values behind. What it has not taken by then stays
+    /// pending, and comes first the next time.
+    pub fn drain_some(&self, buffers_max: usize) -> u64 {
+        let mut drained = 0;
+        for _ in 0..buffers_max {
+            let turn = self.turn();
+            let Some(values) = self.drain_one(&turn, &*self.drain) else { break };
+            drained += values;
+        }
+        drained
+    }
+
+    /// Drains everything that was pushed before, in buffers that are full or not, and waits for
+    /// what another thread is draining; gives the values that this one drained.
+    ///
+    /// # Panics
+    ///
+    /// As [`Queue::drain_some`].
+    pub fn flush(&self) -> u64 {
+        self.flush_by(&*self.drain)
+    }
+
+    /// As [`Queue::flush`], with another drain function: for an owner that is itself being dropped.
+    ///
+    /// # Panics
+    ///
+    /// As [`Queue::drain_some`].
+    pub fn flush_with(&mut self, drain: impl Fn(&mut Values<'_, T>) + Send + Sync) -> u64 {
+        self.flush_by(&drain)
+    }
+
+    fn flush_by(&self, drain: &(dyn Fn(&mut Values<'_, T>) + Send + Sync)) -> u64 {
+        let last = self.queue_all();
+        let mut drained = 0;
+        loop {
+            let turn = self.turn();
+            // Under the turn nobody drains: what was queued is drained, or still there (I2).
+            if self.depot.lock().head() >= last {
+                return drained;
+            }
+            drained += self.drain_one(&turn, drain).unwrap_or(0);
+        }
+    }
+
+    /// Queues the shards' buffers; gives how many buffers have been queued by then.
+    fn queue_all(&self) -> u64 {
+        let _turn = self.turn();
+        for shard in &self.shards {
+            let buffer = std::mem::replace(&mut *shard.0.lock(), Buffer::NONE);
+            if buffer.exists() {
+                self.depot.lock().put(buffer);
+            }
+        }
+        self.depot.lock().tail()
+    }
+
+    /// The turn to drain. It guards no data, so a panic of its last holder's leaves nothing
+    /// half-done.
+    fn turn(&self) -> MutexGuard<'_, ()> {
+        self.turn.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Drains the oldest buffer, in the caller's turn; gives its values.
+    fn drain_one(
+        &self,
+        _turn: &MutexGuard<'_, ()>,
+        drain: &(dyn Fn(&mut Values<'_, T>) + Send + Sync),
+    ) -> Option<u64> {
+        let buffer = self.depot.lock().take()?;
+        let values = buffer.len() as u64;
+        let mut draining = Draining { queue: self, buffer };
+        drain(&mut draining.buffer.values());
+        assert!(draining.buffer.is_empty(), "a drain function takes all the values");
+        Some(values)
+    }
+
+    /// Payload that is pending, in bytes; see [`Meters::pending_bytes`].
+    pub fn pending_bytes(&self) -> u64 {
+        self.load().bytes
+    }
+
+    /// Everything that the queue counts.
+    pub fn meters(&self) -> Meters {
+        let load = self.load();
+        let depot = self.depot.lock();
+        Meters {
+            pending_values: load.values,
+            pending_bytes: load.bytes,
+            behind: load.since.map_or(Duration::ZERO, |since| since.elapsed()),
+            // relaxed: a total.
+            fallbacks: self.fallbacks.load(Ordering::Relaxed),
+            drains: depot.head(),
+            drained_values: depot.drained(),
+            heap_bytes: self.heap_bytes,
+        }
+    }
+
+    /// What is pending. The shards first: a buffer that is queued meanwhile counts twice, not
+    /// never.
+    fn load(&self) -> Load {
+        let mut load = Load::default();
+        self.shards.iter().for_each(|shard| load.add(shard.0.lock().load()));
+        load.add(self.depot.lock().load());
+        load
+    }
+}
+
+/// The buffer being drained: back in the depot whatever becomes of the drain function.
+struct Draining<'q, T> {
+    queue: &'q Queue<T>,
+    buffer: Buffer<T>,
+}
+
+impl<T> Drop for Draining<'_, T> {
+    fn drop(&mut self) {
+        let buffer = std::mem::replace(&mut self.buffer, Buffer::NONE);
+        self.queue.depot.lock().finish(buffer);
+    }
+}
+
+impl<T> Drop for Queue<T> {
+    /// Drains what is pending. Where the drain function panics, it is called again for the rest as
+    /// long as it takes values at all; what it never takes is dropped with the queue. The first
+    /// panic goes on once that is done, unless one is under way already.
+    fn drop(&mut self) {
+        let mut first = None;
+        loop {
+            let drained = self.depot.lock().drained();
+            let Err(panic) = catch_unwind(AssertUnwindSafe(|| self.flush_by(&*self.drain))) else {
+                break;
+            };
+            first.get_or_insert(panic);
+            if self.depot.lock().drained() == drained {
+                break;
+            }
+        }
+        if let Some(panic) = first.filter(|_| !std::thread::panicking()) {
+            resume_unwind(panic);
+        }
+    }
+}
+
+impl<T> std::fmt::Debug for Queue<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Queue").field("shards", &self.shards.len()).finish_non_exhaustive()
+    }
+}

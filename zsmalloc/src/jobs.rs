@@ -1,0 +1,218 @@
+//! Deferred jobs: work that a caller does not wait for, done by the memory's worker.
+//!
+//! ```text
+//!   defer -> | 9 | 8 | 7 | ...  --oldest first-->  6 running (worker)   -> done
+//!            +---+---+---+                         5 running (a flush)  -> done
+//!              each with the bytes that are pending until it is done
+//! ```
+//!
+//! A job is a closure: the queue knows nothing of what it frees. Who flushes does not only wait; it
+//! runs the oldest jobs itself until those are done that were there when it came.
+//!
+//! Invariants
+//! - I1 a job is queued, then running, then done, once; also when it panics, which is counted.
+//! - I2 `pending` is the sum of the bytes of the jobs that are not done.
+//! - I3 tickets grow in the order of the queue: what is older than a ticket and not done is running
+//!   or further ahead.
+//! - I4 a job that flushes waits for older jobs only, so that no two wait for each other.
+//!
+//! Lock: `State`'s, a leaf, never held while a job runs. A job may take any lock, so a flush is
+//! called with none held that a job might want.
+
+use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, PoisonError};
+
+use host::sync::atomic::{AtomicU64, Ordering};
+use host::sync::thread::{self, ThreadId};
+use host::sync::{Condvar, Mutex, MutexGuard};
+
+use crate::memory::Memory;
+
+/// Jobs queued at most; who defers one more runs the oldest.
+const JOBS_MAX: usize = 1024;
+
+type Work = Box<dyn FnOnce() + Send>;
+
+/// What is deferred in a memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct DeferredStatus {
+    /// Jobs queued or running.
+    pub jobs: usize,
+    /// The bytes that their callers said would be pending.
+    pub pending_bytes: u64,
+    /// Jobs that panicked so far, whoever ran them: what they had left to do was not done.
+    pub panicked: u64,
+}
+
+impl Memory {
+    /// Has `job` run soon, by the memory's worker; `pending_bytes` is what it will free. Jobs begin
+    /// in the order in which they were deferred.
+    ///
+    /// Where there is no worker, or the system has no thread for it, the job has run when this
+    /// returns, and so have those before it. With 1024 jobs queued the caller runs the oldest. A
+    /// job that panics is counted, see [`Memory::deferred`]. What is queued when the memory is
+    /// dropped is run then.
+    ///
+    /// A job must not wait for a lock that its caller, or whoever flushes, may hold.
+    pub fn defer(self: &Arc<Memory>, pending_bytes: u64, job: impl FnOnce() + Send + 'static) {
+        self.jobs.push(pending_bytes, Box::new(job));
+        if !self.worker.run_jobs(self) {
+            self.jobs.run_all();
+            self.jobs.flush(); // another thread may be at it
+        }
+    }
+
+    /// Returns when every job deferred before has run; runs jobs itself meanwhile. Called by a job,
+    /// it waits for older ones only. Then frees what is pending in the pools, see
+    /// [`Pool::free_deferred`].
+    ///
+    /// The caller holds no lock that a job might want.
+    ///
+    /// [`Pool::free_deferred`]: crate::Pool::free_deferred
+    pub fn flush_deferred(&self) {
+        self.jobs.flush();
+        for pool in self.pools() {
+            pool.flush_deferred();
+        }
+    }
+
+    /// Bytes that deferred jobs are still to free, as their callers said, and that are pending in
+    /// the pools.
+    pub fn pending_bytes(&self) -> u64 {
+        let of_pools: u64 = self.pools().iter().map(|pool| pool.deferred().pending_bytes).sum();
+        self.jobs.pending_bytes() + of_pools
+    }
+
+    /// What is deferred.
+    pub fn deferred(&self) -> DeferredStatus {
+        self.jobs.status()
+    }
+}
+
+impl Drop for Memory {
+    /// Runs the jobs that are left. None of them can have a reference to the memory, which would
+    /// still be there: the worker runs those.
+    fn drop(&mut self) {
+        self.jobs.run_all();
+    }
+}
+
+/// The jobs of one memory.
+pub(crate) struct Jobs {
+    state: Mutex<State>,
+    /// A job is done.
+    done: Condvar,
+    /// Bytes of the jobs that are not done.
+    pending: AtomicU64,
+}
+
+#[derive(Default)]
+struct State {
+    queue: VecDeque<Job>,
+    running: Vec<Running>,
+    /// The ticket given last.
+    last: u64,
+    panicked: u64,
+}
+
+struct Job {
+    ticket: u64,
+    bytes: u64,
+    work: Work,
+}
+
+#[derive(Clone, Copy)]
+struct Running {
+    ticket: u64,
+    thread: ThreadId,
+}
+
+impl State {
+    /// Whether a job with a ticket up to `last` is running.
+    fn runs_up_to(&self, last: u64) -> bool {
+        self.running.iter().any(|running| running.ticket <= last)
+    }
+
+    /// The newest job that a flush of this thread waits for (I4).
+    fn newest_for(&self, thread: ThreadId) -> u64 {
+        let own = self.running.iter().filter(|running| running.thread == thread);
+        own.map(|running| running.ticket - 1).min().unwrap_or(self.last)
+    }
+}
+
+impl Jobs {
+    pub(crate) fn new() -> Jobs {
+        let (state, done) = (Mutex::new(State::default()), Condvar::new());
+        Jobs { state, done, pending: AtomicU64::new(0) }
+    }
+
+    /// Queues a job; the oldest are run first where there is no room.
+    pub(crate) fn push(&self, bytes: u64, work: Work) {
+        // relaxed: a meter. Before the job can be done, so that it never falls below 0.
+        self.pending.fetch_add(bytes, Ordering::Relaxed);
+        let mut state = self.lock();
+        while state.queue.len() >= JOBS_MAX {
+            drop(state);
+            self.run_oldest(u64::MAX);
+            state = self.lock();
+        }
+        state.last += 1;
+        let ticket = state.last;
+        state.queue.push_back(Job { ticket, bytes, work });
+    }
+
+    /// Runs jobs until none is queued: for the worker.
+    pub(crate) fn run_all(&self) {
+        while self.run_oldest(u64::MAX) {}
+    }
+
+    /// Returns when every job is done that was deferred before, but for those that this thread is
+    /// running, and newer ones.
+    pub(crate) fn flush(&self) {
+        let newest = self.lock().newest_for(thread::current().id());
+        while self.run_oldest(newest) {}
+        let mut state = self.lock();
+        while state.runs_up_to(newest) {
+            state = self.done.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Bytes of the jobs that are not done.
+    pub(crate) fn pending_bytes(&self) -> u64 {
+        // relaxed: a meter.
+        self.pending.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn status(&self) -> DeferredStatus {
+        let state = self.lock();
+        DeferredStatus {
+            jobs: state.queue.len() + state.running.len(),
+            pending_bytes: self.pending_bytes(),
+            panicked: state.panicked,
+        }
+    }
+
+    /// Runs the oldest job if its ticket is up to `newest`; false where there is none.
+    fn run_oldest(&self, newest: u64) -> bool {
+        let mut state = self.lock();
+        let Some(job) = state.queue.pop_front_if(|job| job.ticket <= newest) else { return false };
+        let thread = thread::current().id();
+        state.running.push(Running { ticket: job.ticket, thread });
+        drop(state);
+        let panicked = catch_unwind(AssertUnwindSafe(job.work)).is_err();
+        // relaxed: a meter.
+        self.pending.fetch_sub(job.bytes, Ordering::Relaxed);
+        let mut state = self.lock();
+        state.panicked += u64::from(panicked);
+        state.running.retain(|running| running.ticket != job.ticket);
+        drop(state);
+        self.done.notify_all();
+        true
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Nothing that runs under the lock can panic half-way.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,236 @@
+//! Freeing later: objects that their owners are done with, queued for whoever has the time.
+//!
+//! ```text
+//!   handle -- free_deferred --> its entry \               / sorted by class, one lock hold
+//!   cell --- clear_deferred --> the place  > Queue ------>  for all of a class, frames back
+//!                                            \            \ after it
+//!                                             `-- no room: freed at once
+//! ```
+//!
+//! Source: study S3, its allocator-only form. Drained are full buffers by the memory's worker as
+//! soon as they are full, and everything at its next tick, before compaction, when a store finds
+//! the limit reached or no frame, and when the pool is dropped.
+//!
+//! Invariants
+//! - I1 an object that is pending is in use to everybody else: its frames are touched and counted,
+//!   so that limits see it, and no slot is given twice.
+//! - I2 a queued entry is a handle's whose owner gave it away, so nobody reads or frees it; the
+//!   mover moves it like any other. A queued place is of an object whose cell names it no more. Its
+//!   back reference is left alone, as the way to it costs as much as a free: so the mover finds the
+//!   cell, finds something else in it, and leaves the object where it is.
+//! - I3 an object is queued before its cell is unlocked: it is named by its cell, or pending.
+//!
+//! Locks: the queue's; drained with the turn to drain held, and class locks below that. A cell may
+//! be locked by who flushes, as nothing here waits for one.
+
+use std::sync::{OnceLock, Weak};
+
+use crate::batch::BATCH;
+use crate::cell::CellGuard;
+use crate::deferred::{Meters, Queue, QueueConfig, Values};
+use crate::error::{AllocError, ForeignHandle};
+use crate::geometry::Shape;
+use crate::handle::Handle;
+use crate::leaf::{LEAF_CELLS, LeafUse};
+use crate::object::Object;
+use crate::pool::Pool;
+use crate::word::{Place, Word};
+
+/// Objects freed together.
+const AT_ONCE: usize = LEAF_CELLS;
+const _: () = assert!(AT_ONCE <= BATCH, "as many as either way of freeing takes");
+
+/// An object that was given up: the place of one, or the entry of a handle.
+#[derive(Clone, Copy)]
+struct Freed(Word);
+
+const _: () = assert!(size_of::<Freed>() == 8, "512 to a buffer, as in study S3");
+
+impl Freed {
+    fn entry(entry: u32) -> Freed {
+        Freed(Word::default().with_value(0, entry.into()))
+    }
+
+    fn object(place: Place) -> Freed {
+        Freed(Word::default().with_place(place))
+    }
+
+    /// The place, or else the entry.
+    fn place(self) -> Result<Place, u32> {
+        self.0.place().ok_or(self.0.value().1 as u32)
+    }
+}
+
+/// The objects of a pool that are freed later.
+pub(crate) struct Pending {
+    config: QueueConfig,
+    pool: Weak<Pool>,
+    /// Built by the first that is queued; `None` inside where there was no memory for it.
+    queue: OnceLock<Option<Queue<Freed>>>,
+}
+
+impl Pending {
+    pub(crate) fn new(config: QueueConfig, pool: Weak<Pool>) -> Pending {
+        Pending { config, pool, queue: OnceLock::new() }
+    }
+
+    /// The queue, if there is one.
+    fn get(&self) -> Option<&Queue<Freed>> {
+        self.queue.get()?.as_ref()
+    }
+
+    fn get_or_build(&self) -> Option<&Queue<Freed>> {
+        self.queue.get_or_init(|| self.build()).as_ref()
+    }
+
+    #[cold]
+    fn build(&self) -> Option<Queue<Freed>> {
+        let (drained, told) = (Weak::clone(&self.pool), Weak::clone(&self.pool));
+        let drain = move |values: &mut Values<'_, Freed>| {
+            // Whoever drains has a reference to the pool; dropping it drains in another way.
+            if let Some(pool) = drained.upgrade() {
+                pool.free_pending(values);
+            }
+        };
+        let full = move || {
+            if let Some(pool) = told.upgrade() {
+                pool.memory.worker.notice_full();
+            }
+        };
+        Queue::new(self.config, drain, full).ok()
+    }
+}
+
+impl Pool {
+    /// Frees the object of a handle later: by the memory's worker within a quarter of a second or
+    /// two; at the latest when something needs the room, or [`Pool::flush_deferred`] is called.
+    /// Where the queue has no room, at once. Until it is freed the object counts as stored.
+    ///
+    /// The first call builds the queue, see [`PoolConfig::deferred`].
+    ///
+    /// # Errors
+    ///
+    /// [`ForeignHandle`] with the handle when it is another pool's.
+    ///
+    /// [`PoolConfig::deferred`]: crate::PoolConfig::deferred
+    pub fn free_deferred(&self, handle: Handle) -> Result<(), ForeignHandle<Handle>> {
+        if !self.owns(&handle) {
+            return Err(ForeignHandle(handle));
+        }
+        let entry = handle.entry();
+        if !self.defer_free(Freed::entry(entry)) {
+            self.free_entry(entry);
+        }
+        Ok(())
+    }
+
+    /// Frees everything that is pending, and waits for what another thread is freeing; gives the
+    /// objects that this one freed.
+    pub fn flush_deferred(&self) -> u64 {
+        self.pending.get().map_or(0, Queue::flush)
+    }
+
+    /// What is pending, and how the queue fares; all zero before the first use.
+    pub fn deferred(&self) -> Meters {
+        self.pending.get().map(Queue::meters).unwrap_or_default()
+    }
+
+    /// Queues an object; false where there is no room.
+    fn defer_free(&self, freed: Freed) -> bool {
+        let Some(queue) = self.pending.get_or_build() else { return false };
+        let queued = queue.push(freed, self.weight(freed)).is_ok();
+        if queued {
+            // After the push: the compaction that this asks for finds it.
+            self.stir();
+        }
+        queued
+    }
+
+    /// Bytes of an object that is pending.
+    fn weight(&self, freed: Freed) -> u64 {
+        let place = freed.place().unwrap_or_else(|entry| self.place_in(self.handle_cell(entry)));
+        u64::from(self.geometry().shape(place.class()).size - place.slack())
+    }
+
+    /// Frees the objects of one buffer.
+    fn free_pending(&self, values: &mut Values<'_, Freed>) {
+        let (mut entries, mut places) = ([0; AT_ONCE], [Place::default(); AT_ONCE]);
+        while values.len() > 0 {
+            let (mut handles, mut objects) = (0, 0);
+            for freed in values.by_ref().take(AT_ONCE) {
+                match freed.place() {
+                    Ok(place) => {
+                        places[objects] = place;
+                        objects += 1;
+                    }
+                    Err(entry) => {
+                        entries[handles] = entry;
+                        handles += 1;
+                    }
+                }
+            }
+            self.free_entries(&entries[..handles]);
+            // The objects of a pool that is about to be dropped end with their zspages.
+            if !self.is_retired() {
+                self.free_places(&places[..objects]);
+            }
+        }
+    }
+
+    /// Frees what fills buffers, until none is full: for the worker.
+    pub(crate) fn drain_deferred(&self) {
+        if let Some(queue) = self.pending.get() {
+            queue.drain_some(usize::MAX);
+        }
+    }
+
+    /// Frees what is pending: for a pool that is being dropped.
+    pub(crate) fn close_deferred(&mut self) {
+        let Some(mut queue) = self.pending.queue.take().flatten() else { return };
+        // As for a retired pool: only what names the handles' entries is to be put right.
+        self.retire(std::iter::empty());
+        queue.flush_with(|values| self.free_pending(values));
+    }
+
+    /// Tries to store once more, when what is pending, or was when the first try failed, has made
+    /// room.
+    #[cold]
+    pub(crate) fn reserve_again(
+        &self,
+        error: AllocError,
+        len: usize,
+        handle: Option<LeafUse>,
+    ) -> Result<(Object<'_>, Shape), AllocError> {
+        match (error, self.pending.get()) {
+            (AllocError::BadLength { .. }, _) | (_, None) => Err(error),
+            // Also where nothing is pending any more: another thread may have just freed it.
+            (_, Some(queue)) => {
+                queue.flush();
+                self.reserve(len, handle)
+            }
+        }
+    }
+
+    /// Recounts what is pending; gives the objects.
+    pub(crate) fn check_pending(&self) -> Result<u64, String> {
+        let Some(queue) = self.pending.get() else { return Ok(0) };
+        Ok(queue.check(|&freed| self.weight(freed))?.0)
+    }
+
+    /// How many pending objects came from cells; `None` where nothing was ever deferred.
+    pub(crate) fn detached(&self) -> Option<u64> {
+        self.pending.get().map(|queue| queue.count_if(|freed| freed.place().is_ok()))
+    }
+}
+
+impl CellGuard<'_> {
+    /// As [`CellGuard::clear`], but an object is freed later, as by [`Pool::free_deferred`].
+    pub fn clear_deferred(&mut self) {
+        match self.word_mut().place() {
+            Some(place) if self.pool().defer_free(Freed::object(place)) => {
+                *self.word_mut() = self.word_mut().with_value(0, 0);
+            }
+            _ => self.clear(),
+        }
+    }
+}
