@@ -5,11 +5,12 @@
 //!   moves counted; each found without a lock     --> a list for each lock that was found
 //!   for each lock                                    those first that nobody holds
 //!     class lock; moves counted: as before?      --> else each is looked for again
-//!     slots and entries back                         a zspage settled once for its objects in a row
+//!     slots and entries back                         a zspage settled once for those in a row
 //!   strays, one by one; then all emptied zspages     unless Release::Inside
 //! ```
 //!
-//! A *stray* is an object that moved, or whose zspage changed its shard, while the batch was sorted.
+//! A *stray* is an object that moved, or whose zspage changed its shard, while the batch was
+//! sorted.
 //!
 //! Source: the drain of study S3.
 //!

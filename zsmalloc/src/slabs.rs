@@ -194,8 +194,8 @@ impl<const UNIT: usize> Slabs<UNIT> {
     }
 
     fn set_link(&self, number: u32, next: u16) {
-        // Pairs with the Acquire in `Header::lock`, where a header is looked at that may be gone: who
-        // sees the link sees what ended the header's life.
+        // Pairs with the Acquire in `Header::lock`, where a header is looked at that may be gone:
+        // who sees the link sees what ended the header's life.
         self.unit(number)[0].store(u32::from(next), Ordering::Release);
     }
 }
