@@ -21,7 +21,7 @@ const SINGLE: Order = match Order::new(0) {
     None => panic!("order 0 exists"),
 };
 
-/// A run for [`SharedZone::free_runs`].
+/// A run for [`Zone::free_runs`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FreedRun {
     /// Its head.
@@ -30,6 +30,13 @@ pub struct FreedRun {
     pub frames: u32,
     /// Whether some of it may still be backed by memory.
     pub warm: Warm,
+}
+
+impl FreedRun {
+    /// Whether `next` starts where this ends, and is as warm.
+    pub(crate) fn is_followed_by(&self, next: FreedRun) -> bool {
+        self.pfn.plus(self.frames) == next.pfn && self.warm == next.warm
+    }
 }
 
 /// A [`Zone`] behind a lock, and per-CPU lists of runs before it. Methods with the name of one of
@@ -92,11 +99,9 @@ impl SharedZone {
         self.lock().free_run(pfn, frames, warm)
     }
 
-    /// Frees runs one after the other, in one hold of the lock; gives the first refusal.
+    /// See [`Zone::free_runs`]: one hold of the lock for all.
     pub fn free_runs(&self, runs: impl Iterator<Item = FreedRun>) -> Result<(), FreeError> {
-        let mut zone = self.lock();
-        let free = |run: FreedRun| zone.free_run(run.pfn, run.frames, run.warm);
-        runs.map(free).fold(Ok(()), Result::and)
+        self.lock().free_runs(runs)
     }
 
     /// See [`Zone::take_free`].

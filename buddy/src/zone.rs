@@ -73,6 +73,7 @@ use crate::pfn::Pfn;
 use crate::pieces::Pieces;
 use crate::published::Published;
 use crate::reserve;
+use crate::shared::FreedRun;
 use crate::state::{Role, Warm};
 use crate::sync::Arc;
 
@@ -186,15 +187,45 @@ impl<const COUNTED: bool> Zone<COUNTED> {
 
     /// Frees the run of `frames` frames whose head is `pfn`, as a whole.
     pub fn free_run(&mut self, pfn: Pfn, frames: u32, warm: Warm) -> Result<(), FreeError> {
+        let run = FreedRun { pfn, frames, warm };
+        self.clear_run(run)?;
+        self.give_back_all(run);
+        Ok(())
+    }
+
+    /// Frees runs; those that follow each other, lowest first, go back as one, which takes fewer
+    /// merges. Gives the first refusal; the others are freed.
+    pub fn free_runs(&mut self, runs: impl Iterator<Item = FreedRun>) -> Result<(), FreeError> {
+        let (mut joined, mut freed) = (None::<FreedRun>, Ok(()));
+        for run in runs {
+            if let Err(error) = self.clear_run(run) {
+                freed = freed.and(Err(error));
+                continue;
+            }
+            match &mut joined {
+                Some(before) if before.is_followed_by(run) => before.frames += run.frames,
+                _ => joined.replace(run).into_iter().for_each(|before| self.give_back_all(before)),
+            }
+        }
+        joined.into_iter().for_each(|last| self.give_back_all(last));
+        freed
+    }
+
+    /// Makes a run's frames nobody's: the caller gives them back.
+    fn clear_run(&mut self, FreedRun { pfn, frames, .. }: FreedRun) -> Result<(), FreeError> {
         let (allocated, migratetype) = self.run_at(pfn)?;
         if allocated != frames {
             return Err(FreeError::WrongLength { pfn, allocated, freed: frames });
         }
         self.directory.clear_allocated(pfn, frames, migratetype);
+        Ok(())
+    }
+
+    /// Puts the frames of what is no run any more on the lists.
+    fn give_back_all(&mut self, FreedRun { pfn, frames, warm }: FreedRun) {
         for (pfn, order) in Pieces::of(pfn, frames) {
             self.give_back(FreeBlock { pfn, order, warm });
         }
-        Ok(())
     }
 
     fn find(&mut self, order: Order, mt: Migratetype) -> Result<FreeBlock, AllocError> {

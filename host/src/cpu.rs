@@ -27,9 +27,27 @@ pub fn count() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
+/// Has this thread never take the CPU from whoever wakes it (`SCHED_BATCH`): for a thread that is
+/// woken by others' fast paths. Where the system refuses, nothing changes.
+pub fn let_wakers_finish() {
+    let parameters = libc::sched_param { sched_priority: 0 };
+    // SAFETY: concerns this thread alone; the parameters are read during the call.
+    let _ = unsafe { libc::sched_setscheduler(0, libc::SCHED_BATCH, &raw const parameters) };
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_thread_may_be_asked_to_stand_back() {
+        let policy = std::thread::spawn(|| {
+            let_wakers_finish();
+            // SAFETY: asks about this thread.
+            unsafe { libc::sched_getscheduler(0) }
+        });
+        assert_eq!(policy.join().expect("it asks only"), libc::SCHED_BATCH);
+    }
 
     #[test]
     fn there_is_a_cpu_and_it_is_not_absurd() {

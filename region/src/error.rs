@@ -1,4 +1,10 @@
 //! Why something could not be done to a region.
+//!
+//! ```text
+//!    Empty, Unaligned, OutOfRange, Unmapped, LimitTooSmall    the caller asked for what cannot be
+//!    Gone                                                     the region was dropped
+//!    Store, Codec, Host, Userfault, Thread                    the system refused: `source` says why
+//! ```
 
 use host::{HostError, UserfaultError};
 use std::fmt;

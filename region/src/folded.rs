@@ -207,12 +207,11 @@ impl Folded {
         let registered = |index: &usize| self.chunks.is_registered(*index);
         let pages_of = |index| self.chunks.pages_of(index).len() as u64;
         let known: u64 = (0..self.chunks.groups()).filter(registered).map(pages_of).sum();
-        let device = self.store.zram().stat();
         let pages = self.span.pages() as u64;
         RegionStats {
             pages,
             unregistered_pages: pages - known,
-            compr_data_size: device.compr_data_size,
+            compr_data_size: self.store.zram().compr_data_size(),
             metadata_bytes: self.chunks.heap_bytes()
                 + size_of_val(&*self.dirty) as u64
                 + self.queue.lock().heap_bytes()

@@ -271,7 +271,7 @@ impl Drop for Region {
 
 impl Region {
     fn hand_over(&self) {
-        let pending = self.folded.store.zram().stat().object_bytes_resident;
+        let pending = self.folded.store.zram().compr_data_size();
         let folded = Arc::clone(&self.folded);
         self.pager.memory().defer(pending, move || drop(folded));
     }
@@ -358,13 +358,15 @@ impl Control {
         self.with(|folded| Ok(folded.stats()))
     }
 
-    /// Recounts the groups and compares their sums with the counters.
+    /// Recounts the groups and compares their sums with the counters; what is not as it should be.
+    /// The pager and other controls wait meanwhile; no thread may be touching the region.
     ///
     /// # Errors
     ///
     /// When the region was dropped.
     pub fn check(&self) -> Result<Vec<String>, RegionError> {
-        self.with(|folded| Ok(folded.check()))
+        let folded = self.folded.upgrade().ok_or(RegionError::Gone)?;
+        Ok(folded.alone(|| folded.check()))
     }
 
     fn with<R>(

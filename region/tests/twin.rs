@@ -103,8 +103,9 @@ fn step(bench: &Bench, own: usize, pair: &mut Pair, rng: &mut Rng) {
             let range = bytes(rng);
             pair.write(range, rng);
         }
-        340..360 => swallow_gone(other.page_out(pages(rng, 200)).map(drop)),
-        360..365 => swallow_gone(other.page_out_coldest(rng.below(300) as u64).map(drop)),
+        340..345 => swallow_gone(other.page_out(pages(rng, 200)).map(drop)),
+        345..364 => swallow_gone(other.page_out(pages(rng, 10)).map(drop)),
+        364..365 => swallow_gone(other.page_out_coldest(rng.below(300) as u64).map(drop)),
         365..375 => swallow_gone(other.prefetch(pages(rng, 50))),
         375..380 => swallow_gone(other.cold(pages(rng, 200))),
         380..390 => {

@@ -31,6 +31,7 @@ use crate::sums::enter;
 
 /// Client's bit of a cell: its object is to be freed.
 const MARK: u8 = 1;
+const _: () = assert!(MARK.is_power_of_two() && MARK < 1 << 6, "one of the client's six bits");
 
 /// The slots of a device that are to be emptied.
 pub(crate) struct Entries {
@@ -150,7 +151,6 @@ fn empty(slots: &Slots, counters: &Counters, page: u32) {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    use super::*;
     use crate::{Free, Zram, ZramConfig};
     use zsmalloc::{Memory, MemoryConfig};
 

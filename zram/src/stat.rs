@@ -247,6 +247,12 @@ impl Zram {
         ])
     }
 
+    /// Bytes of compressed and raw objects, which [`Stat`] and [`MmStat`] have among much else; at
+    /// the cost of a load.
+    pub fn compr_data_size(&self) -> u64 {
+        self.counters.tally().compressed_bytes
+    }
+
     /// The line of the kernel's `io_stat`.
     pub fn io_stat(&self) -> IoStat {
         IoStat {

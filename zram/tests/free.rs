@@ -317,7 +317,7 @@ fn own_pages(zram: &Zram, thread: u64, steps: u64) {
         let known = &mut versions[which as usize];
         let expected = if *known == 0 { vec![0; PAGE] } else { data(page, *known) };
         assert!(read(zram, page) == expected, "page {page} of thread {thread} at step {step}");
-        if (state >> 50) % 3 > 0 {
+        if !(state >> 50).is_multiple_of(3) {
             zram.write_page(page, &data(page, step)).expect("room");
             *known = step;
         } else {

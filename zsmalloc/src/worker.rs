@@ -282,6 +282,8 @@ fn bound(limit_bytes: u64, memory: &Memory) -> u64 {
 }
 
 fn run(shared: &Shared, memory: &Weak<Memory>, limit_bytes: u64) {
+    // A free or a discard that wakes this thread goes on.
+    host::cpu::let_wakers_finish();
     while let Some(due) = wait(shared) {
         let Some(memory) = memory.upgrade() else { return };
         shared.survive(|| work(shared, &memory, due, limit_bytes));

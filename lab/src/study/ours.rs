@@ -34,13 +34,10 @@ pub(super) fn disk(shape: Shape) -> Result<Zram, LabError> {
     let memory = Memory::new(memory).map_err(LabError::store(NAME))?;
     memory.set_evacuation(shape.evacuation);
     let config = ZramConfig {
-        name: "lab".to_owned(),
-        disksize: shape.bytes(),
         algorithm: shape.algorithm,
         chain_order: shape.chain_order,
         rule: shape.rule,
-        mem_limit: 0,
-        read_only: false,
+        ..ZramConfig::new("lab", shape.bytes())
     };
     Zram::new(memory, config).map_err(LabError::store(NAME))
 }

@@ -116,13 +116,12 @@ fn device(args: &args::Serve, mem_limit: u64) -> Result<Arc<Zram>, Failure> {
     warn_of_table(args.size, mem_limit);
     let room = MemoryConfig { limit_bytes: mem_limit, ..MemoryConfig::for_disk(args.size) };
     let config = ZramConfig {
-        name: args.name.clone(),
-        disksize: args.size,
         algorithm: args.algorithm,
         chain_order: args.chain_order,
         rule: args.rule,
         mem_limit,
         read_only: args.read_only,
+        ..ZramConfig::new(&args.name, args.size)
     };
     let memory = Memory::new(room).map_err(|error| match error {
         // Of what the room is made of, only the table of cells grows with the disk.
