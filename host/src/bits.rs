@@ -31,17 +31,22 @@ pub(crate) const fn mask_of(index: usize) -> u64 {
 /// The words that `start..end` reaches, in ascending order, each with its part of it as a mask.
 pub(crate) fn spans(start: usize, end: usize) -> impl DoubleEndedIterator<Item = (usize, u64)> {
     let words = if start < end { word_of(start)..word_of(end - 1) + 1 } else { 0..0 };
+    let (first, last) = (words.start, words.end.wrapping_sub(1));
     words.map(move |word| {
-        let base = word << WORD_SHIFT;
-        let low = start.max(base) - base;
-        let high = (end - base).min(u64::BITS as usize);
-        (word, mask_between(low, high))
+        let from = if word == first { mask_from(start) } else { u64::MAX };
+        let to = if word == last { mask_to(end - 1) } else { u64::MAX };
+        (word, from & to)
     })
 }
 
-/// Bits `low..high` of a word, `low < high <= 64`.
-const fn mask_between(low: usize, high: usize) -> u64 {
-    (u64::MAX >> (u64::BITS as usize - (high - low))) << low
+/// The bit of `index` and those above in its word.
+const fn mask_from(index: usize) -> u64 {
+    u64::MAX << (index & WORD_MASK)
+}
+
+/// The bit of `index` and those below in its word.
+const fn mask_to(index: usize) -> u64 {
+    u64::MAX >> (WORD_MASK - (index & WORD_MASK))
 }
 
 #[cfg(test)]

@@ -96,17 +96,18 @@ impl<T> Lock<T> {
     /// In debug builds, when this thread holds a lock of the same or a higher rank.
     #[inline]
     pub fn lock(&self) -> LockGuard<'_, T> {
-        let held = Held::enter(self.rank);
-        if !self.try_acquire() {
-            self.acquire_contended();
+        let (held, state) = (Held::enter(self.rank), self.state());
+        if !try_acquire(state) {
+            acquire_contended(state);
         }
-        self.guard(held)
+        self.guard(held, state)
     }
 
     /// Takes the lock if it is free.
     #[inline]
     pub fn try_lock(&self) -> Option<LockGuard<'_, T>> {
-        self.try_acquire().then(|| self.guard(Held::enter_try(self.rank)))
+        let state = self.state();
+        try_acquire(state).then(|| self.guard(Held::enter_try(self.rank), state))
     }
 
     /// The value, with no lock needed: nobody else can know of it.
@@ -123,44 +124,45 @@ impl<T> Lock<T> {
         }
     }
 
+    /// The value, for whoever has taken `state`, which is this lock's word.
     #[inline]
-    fn guard(&self, held: Held) -> LockGuard<'_, T> {
-        let taken = Taken { state: self.state(), _held: held };
+    fn guard<'a>(&'a self, held: Held, state: &'a Futex) -> LockGuard<'a, T> {
+        let taken = Taken { state, _held: held };
         LockGuard { value: self.value.get_mut(), _taken: taken, exclusive: PhantomData }
     }
+}
 
-    #[inline]
-    fn try_acquire(&self) -> bool {
-        // Acquire pairs with the Release in `Taken::drop`, so that the last holder's changes to the
-        // value are seen. relaxed: a failure tells only that the lock is taken.
-        let (taken, failed) = (Ordering::Acquire, Ordering::Relaxed);
-        self.state().word().compare_exchange(FREE, HELD, taken, failed).is_ok()
-    }
+#[inline]
+fn try_acquire(state: &Futex) -> bool {
+    // Acquire pairs with the Release in `Taken::drop`, so that the last holder's changes to the
+    // value are seen. relaxed: a failure tells only that the lock is taken.
+    let (taken, failed) = (Ordering::Acquire, Ordering::Relaxed);
+    state.word().compare_exchange(FREE, HELD, taken, failed).is_ok()
+}
 
-    #[cold]
-    fn acquire_contended(&self) {
-        if self.spin() && self.try_acquire() {
-            return;
-        }
-        // Acquire pairs with the Release in `Taken::drop`, as in `try_acquire`. Taken as CONTENDED:
-        // others may be asleep (L2).
-        while self.state().word().swap(CONTENDED, Ordering::Acquire) != FREE {
-            self.state().wait(CONTENDED);
-        }
+#[cold]
+fn acquire_contended(state: &Futex) {
+    if spin(state) && try_acquire(state) {
+        return;
     }
+    // Acquire pairs with the Release in `Taken::drop`, as in `try_acquire`. Taken as CONTENDED:
+    // others may be asleep (L2).
+    while state.word().swap(CONTENDED, Ordering::Acquire) != FREE {
+        state.wait(CONTENDED);
+    }
+}
 
-    /// Waits a little for a holder that is running, and says whether the lock looks free.
-    fn spin(&self) -> bool {
-        for _ in 0..SPINS {
-            // relaxed: a hint; whoever sees FREE still has to acquire.
-            match self.state().word().load(Ordering::Relaxed) {
-                FREE => return true,
-                CONTENDED => return false,
-                _ => hint::spin_loop(),
-            }
+/// Waits a little for a holder that is running, and says whether the lock looks free.
+fn spin(state: &Futex) -> bool {
+    for _ in 0..SPINS {
+        // relaxed: a hint; whoever sees FREE still has to acquire.
+        match state.word().load(Ordering::Relaxed) {
+            FREE => return true,
+            CONTENDED => return false,
+            _ => hint::spin_loop(),
         }
-        false
     }
+    false
 }
 
 impl<T: Default> Default for Lock<T> {

@@ -210,9 +210,16 @@ impl<T: Zeroed> Index<usize> for Table<T> {
     fn index(&self, index: usize) -> &T {
         match self.get(index) {
             Some(entry) => entry,
-            None => panic!("entry {index} lies past the table's {}", self.len()),
+            None => lies_past(index, self.len()),
         }
     }
+}
+
+/// Out of line, so that no index is in memory for the message's sake.
+#[cold]
+#[inline(never)]
+fn lies_past(index: usize, len: usize) -> ! {
+    panic!("entry {index} lies past the table's {len}")
 }
 
 /// Entries in a mapping.

@@ -53,7 +53,7 @@ struct EntryCount {
     free: Vec<u32>,
     raw_free: Vec<u32>,
     /// Handles, as the classes count them.
-    handles_kept: i64,
+    handles_kept: u32,
     /// Objects that their cell does not name, and the first of them.
     unnamed: u64,
     first_unnamed: Option<PoolDefect>,
@@ -82,7 +82,7 @@ impl EntryCount {
     /// Every entry is behind an object or in one chain. Given are all there are: for handles, for
     /// raw ones.
     fn check(mut self, [all, all_raw]: [u64; 2]) -> Result<(), PoolDefect> {
-        expect_equal("handles", self.handles as i64, self.handles_kept)?;
+        expect_equal("handles", self.handles as u32, self.handles_kept)?;
         expect_equal("entries of handles", self.handles + self.free.len() as u64, all)?;
         expect_equal("entries of raw handles", self.raw + self.raw_free.len() as u64, all_raw)?;
         for chained in [&mut self.free, &mut self.raw_free] {
@@ -168,7 +168,7 @@ impl Pool {
         entries: &mut EntryCount,
     ) -> Result<(), PoolDefect> {
         let (of, state) = (self.descriptors(class), class.lock());
-        entries.handles_kept += state.handles;
+        entries.handles_kept = entries.handles_kept.wrapping_add(state.handles);
         let leaves = &self.memory.leaves;
         state.entries.check(leaves, &mut entries.free)?;
         state.raw_entries.check(leaves, &mut entries.raw_free)?;
@@ -200,7 +200,7 @@ impl Pool {
         counts: [u32; GROUPS],
     ) -> Result<(), PoolDefect> {
         let name = class.index.get();
-        expect_equal(format!("class {name} objects"), objects, state.objects)?;
+        expect_equal(format!("class {name} objects"), objects, u64::from(state.objects))?;
         let kept = std::array::from_fn(|group| state.fullness.count(group));
         expect_equal(format!("class {name} zspages by fullness"), counts, kept)?;
         expect_equal(format!("class {name} empty zspages"), counts[0], 0)
@@ -228,8 +228,7 @@ impl Pool {
         let (shape, pfn) = (class.shape, zspage.pfn());
         let bits = zspage.used_slots().count();
         expect_equal(format!("{here} objects"), bits, zspage.in_use())?;
-        expect_equal(format!("{here} class"), zspage.class(), class.index)?;
-        expect_equal(format!("{here} shard"), zspage.shard(), class.shard)?;
+        expect_equal(format!("{here} lock"), zspage.lock(), class.number)?;
         expect_equal(format!("{here} pool"), zspage.pool(), self.id)?;
         expect_equal(format!("{here} descriptor of its frames"), self.memory.owner(pfn), id)?;
         for slot in zspage.used_slots() {

@@ -24,10 +24,10 @@ use std::sync::Arc;
 use host::sync::atomic::{AtomicBool, Ordering};
 use host::{Lock, LockGuard, LockWord, Rank};
 
-use crate::descriptor::{DescriptorId, body_words};
+use crate::descriptor::{Descriptor, DescriptorId};
 use crate::descriptor_heap::DescriptorHeap;
 use crate::entries::Entries;
-use crate::fullness::{Descriptors, Fullness, Tenth};
+use crate::fullness::{Descriptors, Fullness, Layout, Tenth};
 use crate::geometry::{ClassIndex, Shape};
 
 /// A class of one pool, or one shard of it: the zspages that one group of CPUs allocates from.
@@ -37,9 +37,9 @@ pub(crate) struct Class {
     pub(crate) index: ClassIndex,
     pub(crate) shape: Shape,
     pub(crate) shard: usize,
-    /// Words of a descriptor's body.
-    words: usize,
-    tenth: Tenth,
+    /// Which lock this is: its number among all shards of the pool's classes.
+    pub(crate) number: usize,
+    layout: Layout,
     /// Zspages with objects and room may be here: worth a look for other shards.
     partial: AtomicBool,
     state: Apart<Lock<State>>,
@@ -48,16 +48,21 @@ pub(crate) struct Class {
 /// Apart from what every operation reads.
 #[repr(align(64))]
 struct Apart<T>(T);
+const _: () = assert!(
+    cfg!(any(loom, shuttle)) || size_of::<Apart<Lock<State>>>() == 128,
+    "a lock and what it protects are two cache lines"
+);
 
 /// What the class lock protects.
 #[derive(Debug, Default)]
 pub(crate) struct State {
-    /// Slots in use.
-    pub(crate) objects: u64,
+    /// Slots in use: each is behind one of fewer than 2^32 cells, but for what threads just store.
+    pub(crate) objects: u32,
     /// Allocations and frees so far: tells a check what moved while it looked elsewhere.
     pub(crate) operations: u64,
-    /// Handles made here less those freed here; only the sum over the shards means something.
-    pub(crate) handles: i64,
+    /// Handles made here less those freed here, modulo 2^32; only the sum over the shards means
+    /// something.
+    pub(crate) handles: u32,
     /// Free entries for handles, and for raw ones.
     pub(crate) entries: Entries,
     pub(crate) fullness: Fullness,
@@ -77,16 +82,16 @@ impl Class {
     pub(crate) fn new(
         index: ClassIndex,
         shape: Shape,
-        shard: usize,
+        (shard, number): (usize, usize),
         word: Option<&Arc<LockWord>>,
     ) -> Class {
         let state = match word {
             None => Lock::new(Rank::Class, State::default()),
             Some(word) => Lock::sharing(Arc::clone(word), Rank::Class, State::default()),
         };
-        let (words, tenth) = (body_words(shape), Tenth::of(shape.objects));
+        let layout = Layout { shape, tenth: Tenth::of(shape.objects) };
         let partial = AtomicBool::new(false);
-        Class { index, shape, shard, words, tenth, partial, state: Apart(state) }
+        Class { index, shape, shard, number, layout, partial, state: Apart(state) }
     }
 
     /// Whether another shard may find a zspage here.
@@ -107,8 +112,14 @@ impl Class {
 
     /// How the class finds its descriptors.
     #[inline]
-    pub(crate) fn descriptors<'a>(&self, heap: &'a DescriptorHeap) -> Descriptors<'a> {
-        Descriptors { heap, shape: self.shape, words: self.words, tenth: self.tenth }
+    pub(crate) fn descriptors<'a>(&'a self, heap: &'a DescriptorHeap) -> Descriptors<'a> {
+        Descriptors { heap, layout: &self.layout }
+    }
+
+    /// Starts loading the class, before its lock is taken.
+    #[inline]
+    pub(crate) fn prefetch(&self) {
+        host::prefetch_bytes((&raw const *self).cast(), size_of_val(self));
     }
 
     pub(crate) fn try_lock(&self) -> Option<LockGuard<'_, State>> {
@@ -125,8 +136,10 @@ impl State {
     /// Takes a slot of a zspage that has room, for `owner` (0 = not known yet).
     #[inline(always)]
     pub(crate) fn take_slot(&mut self, of: &Descriptors<'_>, owner: u32) -> Option<Slot> {
-        let fullest = self.fullness.fullest_with_room()?;
-        Some(self.take_slot_in(of, fullest, owner))
+        let descriptor = self.fullness.fullest_with_room()?;
+        let zspage = of.get(descriptor);
+        self.fullness.fill_fullest(of, zspage.in_use());
+        Some(self.take_lowest(zspage, descriptor, owner))
     }
 
     /// Takes the lowest free slot of a zspage that has one.
@@ -138,9 +151,19 @@ impl State {
         owner: u32,
     ) -> Slot {
         let zspage = of.get(descriptor);
-        let object = zspage.take_lowest(owner).expect("a zspage with room has a free slot");
         let in_use = zspage.in_use();
-        self.fullness.regroup(of, descriptor, in_use - 1, in_use);
+        self.fullness.regroup(of, descriptor, in_use, in_use + 1);
+        self.take_lowest(zspage, descriptor, owner)
+    }
+
+    #[inline(always)]
+    fn take_lowest(
+        &mut self,
+        zspage: Descriptor<'_>,
+        descriptor: DescriptorId,
+        owner: u32,
+    ) -> Slot {
+        let object = zspage.take_lowest(owner).expect("a zspage with room has a free slot");
         self.objects += 1;
         self.operations += 1;
         Slot { descriptor, pfn: zspage.pfn(), object: object as u8 }
@@ -165,7 +188,7 @@ impl State {
     ) -> bool {
         let in_use = of.header(descriptor).in_use();
         self.fullness.regroup(of, descriptor, in_use + given, in_use);
-        self.objects -= given as u64;
+        self.objects -= given as u32;
         self.operations += given as u64;
         let empty = in_use == 0;
         if empty {
@@ -177,14 +200,14 @@ impl State {
     /// Takes a zspage out of the class, with its objects.
     pub(crate) fn remove(&mut self, of: &Descriptors<'_>, descriptor: DescriptorId) {
         self.fullness.leave(of, descriptor);
-        self.objects -= of.header(descriptor).in_use() as u64;
+        self.objects -= of.header(descriptor).in_use() as u32;
         self.operations += 1;
     }
 
     /// Enters a zspage, with its objects; room for it was reserved.
     pub(crate) fn insert(&mut self, of: &Descriptors<'_>, descriptor: DescriptorId) {
         self.fullness.enter(of, descriptor);
-        self.objects += of.header(descriptor).in_use() as u64;
+        self.objects += of.header(descriptor).in_use() as u32;
         self.operations += 1;
     }
 }

@@ -283,9 +283,10 @@ impl Pool {
         true
     }
 
-    /// Counts a move, whose words are written; the lock is held under which it was done.
+    /// Counts a move, whose words or header are written; the lock is held under which it was done,
+    /// and what was left is not given back yet.
     pub(crate) fn count_move(&self) {
-        // Pairs with the Acquire in `slot_in`.
+        // Pairs with the Acquire in `moves`.
         self.moves.fetch_add(1, Ordering::Release);
     }
 

@@ -2,7 +2,7 @@
 //! so that none of it touches the objects themselves.
 //!
 //! ```text
-//!   header   word 0   | class 8 | unused 12 | shard 3 | objects in use 9 |
+//!   header   word 0   | unused 12 | lock 11 | objects in use 9 |
 //!            word 1   one bit per slot: in use; slots 0 to 31
 //!            word 2   where the class keeps its number; on the way out, the next one's number
 //!            word 3   the number of the body
@@ -15,7 +15,7 @@
 //! A descriptor of 17 objects is 92 bytes, of which 68 are back references. Its words are atomics
 //! of a shared table only so that plain references to them are sound; they are read and written
 //! under the class lock, with two exceptions: a publisher stores the back reference of an object
-//! that it alone knows (see `publish`), and the shard is read to find the lock.
+//! that it alone knows (see `publish`), and the number of the lock is read to find it.
 //!
 //! Invariants
 //! - I1 objects in use = set bits = slots that are allocated.
@@ -27,7 +27,7 @@
 
 use host::sync::atomic::{AtomicU32, Ordering};
 
-use crate::geometry::{ClassIndex, OBJECTS_MAX, Shape};
+use crate::geometry::{CLASSES, OBJECTS_MAX, Shape};
 use crate::pool::SHARDS_MAX;
 use crate::slabs::Slabs;
 
@@ -51,11 +51,11 @@ pub(crate) const BODY_WORDS_MAX: usize = FIXED_WORDS + more_bits(OBJECTS_MAX) + 
 const WORD_SLOTS: usize = u32::BITS as usize;
 
 const IN_USE_BITS: u32 = OBJECTS_MAX.ilog2() + 1; // 9: 0..=256
-const CLASS_BITS: u32 = 8;
-const SHARD_BITS: u32 = SHARDS_MAX.ilog2(); // 3
-const SHARD_SHIFT: u32 = IN_USE_BITS; // 9
-const CLASS_SHIFT: u32 = u32::BITS - CLASS_BITS; // 24
-const _: () = assert!(SHARD_SHIFT + SHARD_BITS <= CLASS_SHIFT, "state fields do not overlap");
+const IN_USE_MASK: u32 = (1 << IN_USE_BITS) - 1;
+const LOCK_BITS: u32 = (CLASSES * SHARDS_MAX - 1).ilog2() + 1; // 11
+const LOCK_SHIFT: u32 = IN_USE_BITS; // 9
+const LOCK_MASK: u32 = ((1 << LOCK_BITS) - 1) << LOCK_SHIFT;
+const _: () = assert!(LOCK_SHIFT + LOCK_BITS <= u32::BITS, "the fields of the state fit");
 
 /// Number of a descriptor, which is its header's; 0 is none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -89,8 +89,8 @@ pub(crate) struct Header<'a> {
 impl<'a> Header<'a> {
     /// The header that is these words.
     #[inline]
-    pub(crate) fn new(words: &'a [AtomicU32], bodies: &'a Slabs<1>) -> Header<'a> {
-        Header { words: words.first_chunk().expect("a header has its words"), bodies }
+    pub(crate) fn new(words: &'a [AtomicU32; HEADER_WORDS], bodies: &'a Slabs<1>) -> Header<'a> {
+        Header { words, bodies }
     }
 
     /// The number of the body.
@@ -99,39 +99,69 @@ impl<'a> Header<'a> {
         self.get(BODY)
     }
 
+    /// Starts loading the body.
+    pub(crate) fn prefetch_body(self) {
+        host::prefetch(self.in_body(PFN));
+    }
+
     pub(crate) fn set_body(self, body: u32) {
         self.set(BODY, body);
     }
 
     pub(crate) fn pfn(self) -> u32 {
         // relaxed: the class lock orders every access.
-        self.fixed(PFN).load(Ordering::Relaxed)
+        self.in_body(PFN).load(Ordering::Relaxed)
     }
 
     pub(crate) fn set_pfn(self, pfn: u32) {
         // relaxed: the class lock orders every access.
-        self.fixed(PFN).store(pfn, Ordering::Relaxed);
+        self.in_body(PFN).store(pfn, Ordering::Relaxed);
     }
 
-    pub(crate) fn class(self) -> ClassIndex {
-        ClassIndex((self.get(STATE) >> CLASS_SHIFT) as u8)
-    }
-
-    /// Which shard of its class the zspage belongs to. Constant while one of its objects is pinned
-    /// or locked, but for compaction, which holds the locks of both shards.
+    /// Which lock the zspage is under: the number of its class's shard among all of the pool's. It
+    /// changes for another shard of the class, under the locks of both.
     #[inline]
-    pub(crate) fn shard(self) -> usize {
-        ((self.get(STATE) >> SHARD_SHIFT) & ((1 << SHARD_BITS) - 1)) as usize
+    pub(crate) fn lock(self) -> usize {
+        // Pairs with the Release in `set_state`: who sees the lock of a descriptor's next life sees
+        // what ended the last.
+        ((self.words[STATE].load(Ordering::Acquire) & LOCK_MASK) >> LOCK_SHIFT) as usize
     }
 
-    pub(crate) fn set_shard(self, shard: usize) {
-        let kept = self.get(STATE) & !(((1 << SHARD_BITS) - 1) << SHARD_SHIFT);
-        self.set(STATE, kept | (shard as u32) << SHARD_SHIFT);
+    pub(crate) fn set_lock(self, lock: usize) {
+        self.set_state(self.get(STATE) & !LOCK_MASK | (lock as u32) << LOCK_SHIFT);
     }
 
     #[inline]
     pub(crate) fn in_use(self) -> usize {
-        (self.get(STATE) & ((1 << IN_USE_BITS) - 1)) as usize
+        (self.get(STATE) & IN_USE_MASK) as usize
+    }
+
+    #[inline]
+    fn set_state(self, state: u32) {
+        // Pairs with the Acquire in `lock`.
+        self.words[STATE].store(state, Ordering::Release);
+    }
+
+    /// Gives a slot back. Its back reference stays until the slot is taken again, so that a free
+    /// leaves that cache line alone.
+    #[inline]
+    pub(crate) fn give(self, slot: usize) {
+        let (bits, bit) = (self.bits(slot / WORD_SLOTS), 1 << (slot % WORD_SLOTS));
+        // relaxed: the class lock orders every access.
+        let before = bits.load(Ordering::Relaxed);
+        debug_assert!(before & bit != 0, "slot {slot} freed twice");
+        // relaxed: as above.
+        bits.store(before & !bit, Ordering::Relaxed);
+        self.set_state(self.get(STATE) - 1);
+    }
+
+    /// The bits of 32 slots.
+    #[inline]
+    fn bits(self, index: usize) -> &'a AtomicU32 {
+        match index {
+            0 => &self.words[BITS],
+            more => self.in_body(FIXED_WORDS + more - 1),
+        }
     }
 
     /// Where the class keeps the zspage's number.
@@ -158,17 +188,17 @@ impl<'a> Header<'a> {
     /// of the class that the header names knows that both hold still, if objects are in use.
     pub(crate) fn pool(self) -> u32 {
         // Pairs with the Release in `set_pool`.
-        self.fixed(POOL).load(Ordering::Acquire)
+        self.in_body(POOL).load(Ordering::Acquire)
     }
 
     pub(crate) fn set_pool(self, pool: u32) {
         // Pairs with the Acquire in `pool`: who sees the pool sees the header of its zspage.
-        self.fixed(POOL).store(pool, Ordering::Release);
+        self.in_body(POOL).store(pool, Ordering::Release);
     }
 
     #[inline]
-    fn fixed(self, word: usize) -> &'a AtomicU32 {
-        &self.bodies.words(self.body(), word..word + 1)[0]
+    fn in_body(self, word: usize) -> &'a AtomicU32 {
+        self.bodies.word(self.body(), word)
     }
 
     #[inline]
@@ -188,8 +218,6 @@ impl<'a> Header<'a> {
 #[derive(Clone, Copy)]
 pub(crate) struct Descriptor<'a> {
     header: Header<'a>,
-    /// The bits of slots 32 and up, then the back references.
-    slots: &'a [AtomicU32],
     objects: usize,
 }
 
@@ -203,54 +231,44 @@ impl<'a> std::ops::Deref for Descriptor<'a> {
 }
 
 impl<'a> Descriptor<'a> {
-    /// A header, and the rest of its body.
+    /// A header, of a zspage of this shape.
     #[inline]
-    pub(crate) fn new(header: Header<'a>, slots: &'a [AtomicU32], shape: Shape) -> Descriptor<'a> {
-        debug_assert_eq!(FIXED_WORDS + slots.len(), body_words(shape));
-        Descriptor { header, slots, objects: shape.objects as usize }
+    pub(crate) fn new(header: Header<'a>, shape: Shape) -> Descriptor<'a> {
+        Descriptor { header, objects: usize::from(shape.objects) }
     }
 
     /// Describes a zspage without objects.
-    pub(crate) fn reset(&self, pfn: u32, class: ClassIndex, shard: usize, pool: u32) {
+    pub(crate) fn reset(&self, pfn: u32, lock: usize, pool: u32) {
         for index in 0..=more_bits(self.objects) {
             self.bits(index).store(0, Ordering::Relaxed); // relaxed: nobody else knows of it yet.
         }
         self.set_pfn(pfn);
-        self.set(STATE, u32::from(class.0) << CLASS_SHIFT | (shard as u32) << SHARD_SHIFT);
+        self.set_state((lock as u32) << LOCK_SHIFT);
         self.set_pool(pool);
     }
 
     /// Takes the lowest free slot for an entry, or for one not known yet (0); `None` when the
     /// zspage is full.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn take_lowest(&self, owner: u32) -> Option<usize> {
-        for index in 0..=more_bits(self.objects) {
-            // relaxed: the class lock orders every access.
-            let bits = self.bits(index).load(Ordering::Relaxed);
-            let slot = index * WORD_SLOTS + bits.trailing_ones() as usize;
-            if bits != u32::MAX && slot < self.objects {
-                // relaxed: as above.
-                self.bits(index).store(bits | (bits + 1), Ordering::Relaxed);
-                self.set(STATE, self.get(STATE) + 1);
-                // relaxed: the class lock orders it; the slot's publisher stores after that.
-                self.back_reference(slot).store(owner, Ordering::Relaxed);
-                return Some(slot);
-            }
-        }
-        None
-    }
-
-    /// Gives a slot back. Its back reference stays until the slot is taken again, so that a free
-    /// leaves that cache line alone.
-    #[inline]
-    pub(crate) fn give(&self, slot: usize) {
-        debug_assert!(self.is_in_use(slot), "slot {slot} freed twice");
-        let bits = self.bits(slot / WORD_SLOTS);
+        let mut index = 0;
         // relaxed: the class lock orders every access.
-        let kept = bits.load(Ordering::Relaxed) & !(1 << (slot % WORD_SLOTS));
+        let mut bits = self.get(BITS);
+        while bits == u32::MAX && index < more_bits(self.objects) {
+            index += 1;
+            // relaxed: as above.
+            bits = self.bits(index).load(Ordering::Relaxed);
+        }
+        let slot = index * WORD_SLOTS + bits.trailing_ones() as usize;
+        if slot >= self.objects {
+            return None;
+        }
         // relaxed: as above.
-        bits.store(kept, Ordering::Relaxed);
-        self.set(STATE, self.get(STATE) - 1);
+        self.bits(index).store(bits | (bits + 1), Ordering::Relaxed);
+        self.set_state(self.get(STATE) + 1);
+        // relaxed: the class lock orders it; the slot's publisher stores after that.
+        self.back_reference(slot).store(owner, Ordering::Relaxed);
+        Some(slot)
     }
 
     pub(crate) fn is_in_use(&self, slot: usize) -> bool {
@@ -279,15 +297,7 @@ impl<'a> Descriptor<'a> {
 
     #[inline]
     fn back_reference(&self, slot: usize) -> &'a AtomicU32 {
-        &self.slots[more_bits(self.objects) + slot]
-    }
-
-    /// The bits of 32 slots.
-    #[inline]
-    fn bits(&self, index: usize) -> &'a AtomicU32 {
-        match index {
-            0 => &self.words[BITS],
-            more => &self.slots[more - 1],
-        }
+        debug_assert!(slot < self.objects, "slot {slot} of {}", self.objects);
+        self.in_body(FIXED_WORDS + more_bits(self.objects) + slot)
     }
 }

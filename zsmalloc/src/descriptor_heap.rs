@@ -18,8 +18,8 @@ use std::sync::Arc;
 
 use host::{FailureInjector, HostError, Lock, Rank};
 
+use crate::descriptor::body_words;
 use crate::descriptor::{BODY_WORDS_MAX, Descriptor, DescriptorId, HEADER_WORDS, Header};
-use crate::descriptor::{FIXED_WORDS, body_words};
 use crate::error::AllocError;
 use crate::geometry::{CLASSES, Shape};
 use crate::pool::SHARDS_MAX;
@@ -94,17 +94,16 @@ impl DescriptorHeap {
         self.state.lock()
     }
 
-    /// The descriptor `id` of a zspage of this shape, which makes its body `words` long.
+    /// The descriptor `id` of a zspage of this shape.
     #[inline]
-    pub(crate) fn get(&self, id: DescriptorId, shape: Shape, words: usize) -> Descriptor<'_> {
-        let header = self.header(id);
-        Descriptor::new(header, self.bodies.words(header.body(), FIXED_WORDS..words), shape)
+    pub(crate) fn get(&self, id: DescriptorId, shape: Shape) -> Descriptor<'_> {
+        Descriptor::new(self.header(id), shape)
     }
 
     /// What all descriptors begin with.
     #[inline]
     pub(crate) fn header(&self, id: DescriptorId) -> Header<'_> {
-        Header::new(self.headers.words(id.0, 0..HEADER_WORDS), &self.bodies)
+        Header::new(self.headers.unit(id.0), &self.bodies)
     }
 
     /// Bytes held: touched pages, and what is kept about them.
@@ -147,8 +146,8 @@ mod tests {
         for _ in 0..3 {
             let mut ids = Vec::new();
             while let Ok(id) = heap.alloc(shape, ids.len() % SHARDS_MAX) {
-                let zspage = heap.get(id, shape, body_words(shape));
-                zspage.reset(ids.len() as u32, crate::geometry::ClassIndex(1), 0, 7);
+                let zspage = heap.get(id, shape);
+                zspage.reset(ids.len() as u32, 0, 7);
                 ids.push(id);
             }
             assert!(ids.len() >= 512, "a zspage for every frame: {}", ids.len());

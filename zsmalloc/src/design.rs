@@ -188,6 +188,11 @@ impl Pool {
     /// As [`Pool::lock`], where nobody else holds it.
     #[inline]
     pub(crate) fn try_lock<'p>(&'p self, class: &'p Class) -> Option<LockGuard<'p, State>> {
+        if self.locks.free_lookup { class.try_lock() } else { self.try_lock_looked_up(class) }
+    }
+
+    #[inline(never)]
+    fn try_lock_looked_up<'p>(&'p self, class: &'p Class) -> Option<LockGuard<'p, State>> {
         let looked_up = self.locks.look_up();
         let state = class.try_lock();
         drop(looked_up);

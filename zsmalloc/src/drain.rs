@@ -166,11 +166,9 @@ impl Pool {
     fn sort_places(&self, places: &[Place], sorted: &mut [Place; LEAF_CELLS]) -> [u16; LOCKS_MAX] {
         let (mut ends, mut locks) = ([0; LOCKS_MAX], [0_u16; LEAF_CELLS]);
         let objects = || places.iter().filter(|place| **place != Place::default());
-        objects().for_each(|place| self.memory.prefetch_owner(place.pfn()));
         for (place, lock) in objects().zip(&mut locks) {
             let descriptor = self.memory.owner(place.pfn());
-            let shard = self.memory.descriptors.header(descriptor).shard();
-            *lock = self.position(place.class(), shard) as u16;
+            *lock = self.memory.descriptors.header(descriptor).lock() as u16;
             ends[usize::from(*lock)] += 1;
         }
         let mut start = 0;
@@ -196,16 +194,17 @@ impl Pool {
         let mut state = self.lock(class);
         let mut current = (DescriptorId::NONE, 0);
         for &place in places {
-            let slot = self.slot_of(place);
-            if self.memory.descriptors.header(slot.descriptor).shard() != class.shard {
+            let descriptor = self.memory.owner(place.pfn());
+            let header = self.memory.descriptors.header(descriptor);
+            if header.lock() != class.number {
                 strays.push(place);
                 continue;
             }
-            if slot.descriptor != current.0 {
+            if descriptor != current.0 {
                 self.settle_zspage(class, &mut state, current, leaving);
-                current = (slot.descriptor, 0);
+                current = (descriptor, 0);
             }
-            self.give_slot(class, slot);
+            header.give(usize::from(place.object()));
             current.1 += 1;
         }
         self.settle_zspage(class, &mut state, current, leaving);

@@ -16,7 +16,7 @@
 //! Locks: a class's chains are under the class lock; the stock has its own, rank HandleShard, taken
 //! under a class lock once for a block. One class lock at a time.
 
-use host::sync::atomic::Ordering;
+use host::sync::atomic::{AtomicU64, Ordering};
 use host::{Lock, LockGuard, Rank};
 
 use crate::check::PoolDefect;
@@ -47,15 +47,14 @@ impl Entries {
         leaves.walk(self.spare, if self.spare == 0 { 0 } else { BLOCK }, found)
     }
 
-    /// Takes an entry; from the stock, where the class has none.
+    /// Takes an entry; 0 where the class has none.
     #[inline]
-    pub(crate) fn take(&mut self, stock: &Stock, leaves: &Leaves) -> Result<u32, AllocError> {
+    fn take(&mut self, leaves: &Leaves) -> u32 {
         if self.first == 0 {
-            self.first = match std::mem::take(&mut self.spare) {
-                0 => stock.take(leaves)?,
-                spare => spare,
-            };
-            self.count = BLOCK;
+            if self.spare == 0 {
+                return 0;
+            }
+            (self.first, self.count) = (std::mem::take(&mut self.spare), BLOCK);
         }
         let entry = self.first;
         self.first = leaves.chained(entry);
@@ -63,7 +62,13 @@ impl Entries {
         if let Some(next) = leaves.cell(self.first) {
             host::prefetch(next);
         }
-        Ok(entry)
+        entry
+    }
+
+    /// Gets a block from the stock; there is none here.
+    fn restock(&mut self, stock: &Stock, leaves: &Leaves) -> Result<(), AllocError> {
+        self.spare = stock.take(leaves)?;
+        Ok(())
     }
 
     /// Takes a chain as a whole; nothing where there is none.
@@ -76,10 +81,11 @@ impl Entries {
         (chain.first != 0).then_some(chain)
     }
 
-    /// Gives an entry back; to the stock, a block at a time, what the class need not keep.
+    /// Gives an entry and its cell back; to the stock, a block at a time, what the class need not
+    /// keep.
     #[inline(always)]
-    pub(crate) fn give(&mut self, entry: u32, stock: &Stock, leaves: &Leaves) {
-        leaves.chain(entry, self.first);
+    fn give(&mut self, entry: u32, cell: &AtomicU64, stock: &Stock) {
+        chain(cell, self.first);
         self.first = entry;
         self.count += 1;
         if self.count == BLOCK {
@@ -101,28 +107,26 @@ struct Chain {
 }
 
 impl ClassState {
-    /// Takes an entry for a handle of the given kind.
+    /// Takes an entry for a handle of the given kind; 0 where the class has none.
     #[inline]
-    pub(crate) fn take_entry(&mut self, kind: LeafUse, pool: &Pool) -> Result<u32, AllocError> {
-        let leaves = &pool.memory.leaves;
-        if kind == LeafUse::Raw {
-            return self.raw_entries.take(&pool.raw_handles, leaves);
-        }
-        let entry = self.entries.take(&pool.handles, leaves)?;
-        self.handles += 1;
-        Ok(entry)
+    pub(crate) fn take_entry(&mut self, kind: LeafUse, pool: &Pool) -> u32 {
+        let entry = self.entries_of(kind).take(&pool.memory.leaves);
+        let handles = u32::from(entry != 0 && kind == LeafUse::Handles);
+        self.handles = self.handles.wrapping_add(handles);
+        entry
     }
 
     /// Gives an entry back.
     pub(crate) fn give_entry(&mut self, entry: u32, pool: &Pool) {
         let leaves = &pool.memory.leaves;
         if leaves.use_of(entry) == LeafUse::Raw {
-            return self.raw_entries.give(entry, &pool.raw_handles, leaves);
+            return self.raw_entries.give(entry, pool.handle_cell(entry), &pool.raw_handles);
         }
-        self.give_handle(entry, pool);
+        self.give_handle(entry, pool.handle_cell(entry), pool);
     }
 
     /// The free entries for handles of the given kind.
+    #[inline]
     fn entries_of(&mut self, kind: LeafUse) -> &mut Entries {
         if kind == LeafUse::Raw { &mut self.raw_entries } else { &mut self.entries }
     }
@@ -135,24 +139,41 @@ impl ClassState {
         for _ in 0..chain.len {
             // Read before the entry gets a new neighbour.
             let after = leaves.chained(next);
-            self.entries_of(kind).give(std::mem::replace(&mut next, after), stock, leaves);
+            let entry = std::mem::replace(&mut next, after);
+            self.entries_of(kind).give(entry, pool.handle_cell(entry), stock);
         }
     }
 
     /// Gives the entry of an owned handle back.
     #[inline(always)]
-    pub(crate) fn give_handle(&mut self, entry: u32, pool: &Pool) {
-        self.entries.give(entry, &pool.handles, &pool.memory.leaves);
-        self.handles -= 1;
+    pub(crate) fn give_handle(&mut self, entry: u32, cell: &AtomicU64, pool: &Pool) {
+        self.entries.give(entry, cell, &pool.handles);
+        self.handles = self.handles.wrapping_sub(1);
     }
 }
 
 impl Pool {
+    /// Takes an entry for a class that has none: of the stock, or of another class.
+    #[cold]
+    pub(crate) fn fetch_entry<'p>(
+        &'p self,
+        class: &'p Class,
+        mut state: LockGuard<'p, ClassState>,
+        kind: LeafUse,
+    ) -> Result<(LockGuard<'p, ClassState>, u32), AllocError> {
+        let stock = if kind == LeafUse::Raw { &self.raw_handles } else { &self.handles };
+        if let Err(error) = state.entries_of(kind).restock(stock, &self.memory.leaves) {
+            drop(state);
+            state = self.fetch_entries(class, kind).ok_or(error)?;
+        }
+        let entry = state.take_entry(kind, self);
+        Ok((state, entry))
+    }
+
     /// Brings free entries of the given kind to a class that has none, which is locked then;
     /// nothing where no class has any. Waits for each class that is in use, one at a time, with no
     /// lock held.
-    #[cold]
-    pub(crate) fn fetch_entries<'p>(
+    fn fetch_entries<'p>(
         &'p self,
         class: &'p Class,
         kind: LeafUse,
@@ -296,14 +317,19 @@ impl Leaves {
         next as u32
     }
 
-    #[inline]
     fn chain(&self, entry: u32, next: u32) {
-        let word = Word::default().with_value(CHAINED, u64::from(next));
         if let Some(cell) = self.cell(entry) {
-            // relaxed: the chain's lock orders chained words, and nobody has a handle to the cell.
-            cell.store(word.0, Ordering::Relaxed);
+            chain(cell, next);
         }
     }
+}
+
+/// Chains the cell of a free entry.
+#[inline]
+fn chain(cell: &AtomicU64, next: u32) {
+    let word = Word::default().with_value(CHAINED, u64::from(next));
+    // relaxed: the chain's lock orders chained words, and nobody has a handle to the cell.
+    cell.store(word.0, Ordering::Relaxed);
 }
 
 #[cfg(all(test, not(loom)))]

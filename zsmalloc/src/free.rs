@@ -1,82 +1,46 @@
-//! Freeing: one at a time, or many under one lock hold per class.
+//! Freeing an object.
 //!
 //! ```text
-//!   handle, batch   word, owner, header, unlocked -> class and shard, or what they were
-//!                   (batch: sorted by class and shard)
-//!                   class lock, all three read again   one hold per run of a class
-//!                     slot and entry back
-//!                   unlock                             then frames back, unless Release::Inside
+//!   moves counted, word, owner, header     no lock    -> the lock, and the slot, a moment ago
+//!   class lock
+//!     moves counted: as before?                       -> then that still stands
+//!                    no: all of it again, or from the beginning
+//!     slot and entry back
+//!   unlock                                            then frames back, unless Release::Inside
 //! ```
 //!
-//! Sources: `zs_free` as study S0 changed it; the drain of study S3 for the batch.
+//! Source: `zs_free` as study S0 changed it.
 //!
 //! Invariants
 //! - I1 a handle is freed by its owner, so its word changes only by a move, and its class never.
-//! - I2 objects of a shard move, and zspages leave it, under its lock alone. So what is read under
-//!   a lock holds still if it names the lock's shard, and was not read across a move elsewhere that
-//!   ended one zspage's life and began another's on the same frame. Moves are counted after their
-//!   words are written and before their frames go back: whoever sees the new life sees the count.
+//! - I2 objects move out of a shard, and zspages go to another one, under its lock; and both are
+//!   counted after words and headers are written, before the lock is given up and before frames go
+//!   back. So whoever holds the lock that was found, and sees the count of before it looked, holds
+//!   what it found: a move under this lock would be seen counted, and one under another lock that
+//!   made the frame, or the descriptor, a zspage of this lock's was counted before that.
 //!
-//! Locks: one class. Of a batch, the classes that nobody holds come first, the others after that.
+//! Locks: one class.
 
 use host::LockGuard;
-use host::sync::atomic::Ordering;
+use host::sync::atomic::{AtomicU64, Ordering};
 
-use crate::class::{Class, Slot, State};
-use crate::descriptor::DescriptorId;
+use crate::class::{Class, State};
+use crate::descriptor::{DescriptorId, Header};
 use crate::design::Release;
 use crate::error::ForeignHandle;
-use crate::geometry::CLASSES;
 use crate::handle::Handle;
 use crate::object::Object;
-use crate::pool::{Pool, SHARDS_MAX};
+use crate::pool::Pool;
 use crate::release::Leaving;
 use crate::word::{Place, Word};
 
-/// Handles sorted together: what fits on a stack.
-pub(crate) const BATCH: usize = if cfg!(loom) { 4 } else { 512 };
-/// Locks a pool has at most.
-const LOCKS_MAX: usize = CLASSES * SHARDS_MAX;
-
-/// A batch, sorted: which lock each run of entries needs.
-struct Sorted {
-    entries: [u32; BATCH],
-    /// End of each run, by position of its class.
-    ends: [u16; LOCKS_MAX],
-}
-
-/// Entries to be freed together: when asked to, and at the latest when dropped, so that a caller's
-/// iterator that panics loses nothing it has given.
-struct Batch<'p> {
-    pool: &'p Pool,
-    entries: [u32; BATCH],
-    len: usize,
-}
-
-impl Batch<'_> {
-    /// Adds entries while there are any; true when there is room for no more.
-    fn fill(&mut self, entries: &mut impl Iterator<Item = u32>) -> bool {
-        while self.len < BATCH
-            && let Some(entry) = entries.next()
-        {
-            self.entries[self.len] = entry;
-            self.len += 1;
-        }
-        self.len == BATCH
-    }
-
-    fn free(&mut self) {
-        let len = std::mem::take(&mut self.len);
-        if len > 0 {
-            self.pool.free_entries(&self.entries[..len]);
-        }
-    }
-}
-
-impl Drop for Batch<'_> {
-    fn drop(&mut self) {
-        self.free();
-    }
+/// An object as its owner finds it without a lock: where it was a moment ago.
+pub(crate) struct Found<'p> {
+    pub(crate) descriptor: DescriptorId,
+    header: Header<'p>,
+    pub(crate) object: u8,
+    /// The lock its zspage is under.
+    pub(crate) lock: usize,
 }
 
 impl Pool {
@@ -96,176 +60,81 @@ impl Pool {
     /// Frees the object of an entry that the caller owns.
     #[inline(always)]
     pub(crate) fn free_entry(&self, entry: u32) {
-        let (class, mut state, slot) = self.lock_object(entry);
-        let mut leaving = Leaving::NONE;
-        self.give_slot(class, slot);
-        state.give_handle(entry, self);
-        self.settle_zspage(class, &mut state, (slot.descriptor, 1), &mut leaving);
-        self.unlock_and_release(state, leaving);
-    }
-
-    /// Frees the objects of many handles, 512 at a time: sorted by class, with one lock hold for
-    /// all of a class. Where the iterator panics, those it gave before are freed.
-    ///
-    /// # Errors
-    ///
-    /// [`ForeignHandle`] with those that are another pool's; the others are freed.
-    pub fn free_batch(
-        &self,
-        handles: impl IntoIterator<Item = Handle>,
-    ) -> Result<(), ForeignHandle<Vec<Handle>>> {
-        let mut foreign = Vec::new();
-        let mut own = handles.into_iter().filter_map(|handle| {
-            if self.owns(&handle) {
-                return Some(handle.entry());
-            }
-            foreign.push(handle);
-            None
-        });
-        let mut batch = Batch { pool: self, entries: [0; BATCH], len: 0 };
-        while batch.fill(&mut own) {
-            batch.free();
-        }
-        batch.free();
-        drop(own);
-        if foreign.is_empty() { Ok(()) } else { Err(ForeignHandle(foreign)) }
-    }
-
-    /// Frees the objects of at most [`BATCH`] entries that the caller owns.
-    pub(crate) fn free_entries(&self, entries: &[u32]) {
-        let sorted = self.sort_by_lock(entries);
-        let runs = || {
-            let starts = std::iter::once(0).chain(sorted.ends.iter().copied().map(usize::from));
-            let runs = starts.zip(&sorted.ends).map(|(start, &end)| start..usize::from(end));
-            self.classes().iter().zip(runs).filter(|(_, run)| !run.is_empty())
-        };
-        let (mut busy, mut strays) = ([false; BATCH], Vec::new());
-        let mut leaving = Leaving::NONE;
-        for (index, (class, run)) in runs().enumerate() {
-            match self.try_lock(class) {
-                Some(state) => {
-                    self.free_run(class, state, &sorted.entries[run], &mut leaving, &mut strays);
-                }
-                None => busy[index] = true,
-            }
-        }
-        for (_, (class, run)) in runs().enumerate().filter(|&(index, _)| busy[index]) {
-            let state = self.lock(class);
-            self.free_run(class, state, &sorted.entries[run], &mut leaving, &mut strays);
-        }
-        // One by one, each where it is found: asked for again, it could be a stray again.
-        strays.into_iter().for_each(|entry| self.free_entry(entry));
-        self.release_any(leaving);
-        self.stir();
-    }
-
-    /// Sorts a batch by the lock that each object's zspage is under, or was a moment ago.
-    fn sort_by_lock(&self, entries: &[u32]) -> Sorted {
-        let mut sorted = Sorted { entries: [0; BATCH], ends: [0; LOCKS_MAX] };
-        let mut locks = [0_u16; BATCH];
-        // One after the other on the way to a header, all of a batch side by side.
-        for &entry in entries {
-            host::prefetch(self.handle_cell(entry));
-        }
-        for &entry in entries {
-            self.memory.prefetch_owner(self.place_of(entry).pfn());
-        }
-        for (&entry, lock) in entries.iter().zip(&mut locks) {
-            let position = self.lock_of(entry);
-            *lock = position as u16;
-            sorted.ends[position] += 1;
-        }
-        let mut start = 0;
-        for end in &mut sorted.ends[..self.classes().len()] {
-            start += std::mem::replace(end, start);
-        }
-        for (&entry, &lock) in entries.iter().zip(&locks) {
-            let next = &mut sorted.ends[usize::from(lock)];
-            sorted.entries[usize::from(*next)] = entry;
-            *next += 1;
-        }
-        sorted
-    }
-
-    /// Where the object of an entry is, or was a moment ago; the caller owns it.
-    #[inline(always)]
-    pub(crate) fn place_of(&self, entry: u32) -> Place {
-        // Acquire pairs with the Release of whoever published the object or moved it, so that the
-        // frame's descriptor is seen, and its header, as they were then or later.
-        let word = Word(self.handle_cell(entry).load(Ordering::Acquire));
-        word.place().expect("a handle's cell names its object")
-    }
-
-    /// The position of the class, and shard, whose lock an object is under, or was a moment ago.
-    #[inline(always)]
-    fn lock_of(&self, entry: u32) -> usize {
-        let place = self.place_of(entry);
-        let header = self.memory.descriptors.header(self.memory.owner(place.pfn()));
-        // The frame may be another zspage's by now, of a pool with more shards.
-        self.position(place.class(), header.shard().min(self.shards - 1))
-    }
-
-    /// Locks the class that an object is in; gives its slot.
-    #[inline(always)]
-    fn lock_object(&self, entry: u32) -> (&Class, LockGuard<'_, State>, Slot) {
+        let cell = self.handle_cell(entry);
         loop {
-            let class = &self.classes[self.lock_of(entry)];
-            let state = self.lock(class);
-            if let Some(slot) = self.slot_in(class, entry) {
-                return (class, state, slot);
+            let (moves, place) = (self.moves(), self.place_in(cell));
+            self.prefetch_class(place);
+            let found = self.find_at(place);
+            let class = &self.classes[found.lock];
+            let mut state = self.lock(class);
+            let slot = (found.descriptor, found.object);
+            if self.moves() == moves || self.is_still(class, cell, slot) {
+                found.header.give(usize::from(found.object));
+                // The next object of the class comes here, if it comes soon.
+                found.header.prefetch_body();
+                state.give_handle(entry, cell, self);
+                let mut leaving = Leaving::NONE;
+                self.settle_zspage(class, &mut state, (found.descriptor, 1), &mut leaving);
+                return self.unlock_and_release(state, leaving);
             }
-            // It was moved meanwhile, or its zspage given to another shard.
             drop(state);
             host::sync::hint::spin_loop();
         }
     }
 
-    /// The slot of an object, if its zspage is in `class`, whose lock is held (I2).
+    /// Where the object of a handle's cell is, or was a moment ago; the caller owns it.
     #[inline(always)]
-    fn slot_in(&self, class: &Class, entry: u32) -> Option<Slot> {
-        // Acquire pairs with the Release in `count_move`: a word is seen as a counted move left it.
-        let moves = self.moves.load(Ordering::Acquire);
-        let slot = self.slot_of(self.place_of(entry));
-        let shard = self.memory.descriptors.header(slot.descriptor).shard();
-        // relaxed: read after the descriptor, whose Acquire shows the moves before its life.
-        let still = self.moves.load(Ordering::Relaxed) == moves;
-        (still && shard == class.shard).then_some(slot)
+    pub(crate) fn find(&self, cell: &AtomicU64) -> Found<'_> {
+        self.find_at(self.place_in(cell))
     }
 
-    /// Frees the objects of some entries of one class, whose lock this gives up; but for those
-    /// whose zspage went to another shard.
-    fn free_run(
+    #[inline(always)]
+    pub(crate) fn place_in(&self, cell: &AtomicU64) -> Place {
+        // Acquire pairs with the Release of whoever published the object or moved it, so that the
+        // frame's descriptor is seen, and its header, as they were then or later.
+        let word = Word(cell.load(Ordering::Acquire));
+        word.place().expect("a handle's cell names its object")
+    }
+
+    /// Starts loading the class of an object, while its header is looked up, which says which
+    /// shard it is; where there are several in use, that is not known yet.
+    #[inline(always)]
+    fn prefetch_class(&self, place: Place) {
+        // relaxed: a hint.
+        if !self.spread.load(Ordering::Relaxed) {
+            self.class(place.class()).prefetch();
+        }
+    }
+
+    #[inline(always)]
+    fn find_at(&self, place: Place) -> Found<'_> {
+        let descriptor = self.memory.owner(place.pfn());
+        let header = self.memory.descriptors.header(descriptor);
+        // The frame may be another zspage's by now, of a pool with more locks.
+        let lock = header.lock().min(self.classes.len() - 1);
+        Found { descriptor, header, object: place.object(), lock }
+    }
+
+    /// Moves that were counted.
+    #[inline]
+    pub(crate) fn moves(&self) -> u64 {
+        // Acquire pairs with the Release in `count_move`: words, and the locks of zspages, are seen
+        // as counted moves left them.
+        self.moves.load(Ordering::Acquire)
+    }
+
+    /// Whether an object is where it was found, though something moved since; the lock is held
+    /// that its zspage was under. The word is not an old one any more: whoever saw the next life of
+    /// a frame or a descriptor, which it would lead to, has seen what ended the last.
+    #[cold]
+    pub(crate) fn is_still(
         &self,
         class: &Class,
-        mut state: LockGuard<'_, State>,
-        entries: &[u32],
-        leaving: &mut Leaving,
-        strays: &mut Vec<u32>,
-    ) {
-        let mut current = (DescriptorId::NONE, 0);
-        for &entry in entries {
-            let Some(slot) = self.slot_in(class, entry) else {
-                strays.push(entry);
-                continue;
-            };
-            if slot.descriptor != current.0 {
-                self.settle_zspage(class, &mut state, current, leaving);
-                current = (slot.descriptor, 0);
-            }
-            self.give_slot(class, slot);
-            state.give_handle(entry, self);
-            current.1 += 1;
-        }
-        self.settle_zspage(class, &mut state, current, leaving);
-        if self.release == Release::Inside {
-            self.release_any(std::mem::replace(leaving, Leaving::NONE));
-        }
-    }
-
-    /// Gives a slot back, whose class lock is held; its zspage is to be settled.
-    #[inline(always)]
-    pub(crate) fn give_slot(&self, class: &Class, slot: Slot) {
-        self.descriptors(class).get(slot.descriptor).give(usize::from(slot.object));
+        cell: &AtomicU64,
+        slot: (DescriptorId, u8),
+    ) -> bool {
+        let found = self.find(cell);
+        (found.descriptor, found.object) == slot && found.lock == class.number
     }
 
     /// Frees the object at `place`. The caller holds the lock of the cell that names it.
@@ -280,21 +149,15 @@ impl Pool {
 
     /// Frees an object that the caller keeps from moving, and an entry of the caller's (0 = none).
     pub(crate) fn free_with_entry(&self, place: Place, entry: u32) {
-        let slot = self.slot_of(place);
-        let (class, mut state) = self.lock_zspage(place.class(), slot.descriptor);
+        let descriptor = self.memory.owner(place.pfn());
+        let (class, mut state) = self.lock_zspage(descriptor);
         let mut leaving = Leaving::NONE;
-        self.give_slot(class, slot);
+        self.memory.descriptors.header(descriptor).give(usize::from(place.object()));
         if entry != 0 {
             state.give_entry(entry, self);
         }
-        self.settle_zspage(class, &mut state, (slot.descriptor, 1), &mut leaving);
+        self.settle_zspage(class, &mut state, (descriptor, 1), &mut leaving);
         self.unlock_and_release(state, leaving);
-    }
-
-    #[inline(always)]
-    pub(crate) fn slot_of(&self, place: Place) -> Slot {
-        let descriptor = self.memory.owner(place.pfn());
-        Slot { descriptor, pfn: place.pfn(), object: place.object() }
     }
 
     /// Takes note of a zspage after so many slots of it were given back.
@@ -306,10 +169,10 @@ impl Pool {
         (descriptor, given): (DescriptorId, usize),
         leaving: &mut Leaving,
     ) {
-        let of = self.descriptors(class);
         if descriptor == DescriptorId::NONE {
             return;
         }
+        let of = self.descriptors(class);
         if state.settle(&of, descriptor, given) {
             leaving.push(self, descriptor);
         } else {

@@ -7,20 +7,22 @@
 //!             +-------+----------+---------+----+---------+
 //!   zspages   | 5 9 2 | 7 1      |   ...   | 3  |         |     their numbers, in one array
 //!             +-------+----------+---------+----+---------+
-//!                     ^ ends[11] ^ ends[10]     ^ ends[1] ^ ends[0]
+//!                     ^ borders[10]              ^ borders[1]
+//!                                ^ borders[9]         ^ borders[0]
 //!                     chosen next
 //! ```
 //!
 //! The groups are the kernel's (`ZS_INUSE_RATIO_*` of Linux 6.4 and later), where each is a linked
 //! list and a zspage that changes group writes to up to four neighbours. Here it changes places
-//! with the first or the last of its group and the end of the group moves over it: one other
-//! header, four of which share a cache line. What is fuller than a given share, or
+//! with the first or the last of its group and the border of the group moves over it: one other
+//! header, four of which share a cache line. The fullest with room, from which objects are
+//! allocated, keeps its place as it fills. What is fuller than a given share, or
 //! emptier, is a slice.
 //!
 //! Invariants
 //! - I1 `zspages` holds every zspage of the class once, fuller groups first; a header says where
 //!   its own number is.
-//! - I2 `ends[g]` is where group `g` ends: the number of zspages in it and in fuller groups.
+//! - I2 `borders[g]` is where group `g` begins: the number of zspages in fuller groups.
 //!
 //! Lock: the class lock, taken by the caller.
 
@@ -64,15 +66,16 @@ pub(crate) fn group_of(in_use: usize, objects: usize, tenth: Tenth) -> usize {
 /// See the module documentation.
 #[derive(Debug, Default)]
 pub(crate) struct Fullness {
-    ends: [u32; GROUPS],
+    borders: [u32; FULL],
     zspages: Vec<DescriptorId>,
 }
 
 impl Fullness {
     /// Zspages of a group.
     pub(crate) fn count(&self, group: usize) -> u32 {
-        // Wrapping, as a recount asks before it knows that the ends are in order.
-        self.ends[group].wrapping_sub(self.start(group))
+        let start = if group == FULL { 0 } else { self.borders[group] };
+        // Wrapping, as a recount asks before it knows that the borders are in order.
+        self.end(group).wrapping_sub(start)
     }
 
     /// Every zspage, the fullest first.
@@ -83,13 +86,13 @@ impl Fullness {
     /// Those with objects and free slots, the fullest first.
     #[inline]
     pub(crate) fn partial(&self) -> &[DescriptorId] {
-        &self.zspages[self.ends[FULL] as usize..self.ends[EMPTY + 1] as usize]
+        &self.zspages[self.borders[FULL - 1] as usize..self.borders[EMPTY] as usize]
     }
 
     /// The fullest that has free slots.
     #[inline]
     pub(crate) fn fullest_with_room(&self) -> Option<DescriptorId> {
-        self.zspages.get(self.ends[FULL] as usize).copied()
+        self.zspages.get(self.borders[FULL - 1] as usize).copied()
     }
 
     /// Makes sure that there is room for one more; gives the bytes that were taken for that.
@@ -120,7 +123,6 @@ impl Fullness {
     pub(crate) fn enter(&mut self, of: &Descriptors<'_>, id: DescriptorId) {
         of.header(id).set_position(self.zspages.len() as u32);
         self.zspages.push(id);
-        self.ends[EMPTY] += 1;
         self.regroup(of, id, 0, of.header(id).in_use());
     }
 
@@ -128,9 +130,8 @@ impl Fullness {
     pub(crate) fn leave(&mut self, of: &Descriptors<'_>, id: DescriptorId) {
         self.regroup(of, id, of.header(id).in_use(), 0);
         let last = self.zspages.len() - 1;
-        self.exchange(of, id, last as u32);
+        self.fill(of, of.header(id).position(), last as u32);
         self.zspages.pop();
-        self.ends[EMPTY] -= 1;
     }
 
     /// A zspage had `before` objects and has `after`.
@@ -143,39 +144,51 @@ impl Fullness {
         after: usize,
     ) {
         let (mut from, to) = (of.group_of(before), of.group_of(after));
+        if from == to {
+            return;
+        }
+        // The place that is left, on the way to the zspage's own.
+        let mut hole = of.header(id).position();
         while from < to {
-            self.exchange(of, id, self.start(from));
+            hole = self.fill(of, hole, self.borders[from]);
+            self.borders[from] += 1;
             from += 1;
-            self.ends[from] += 1;
         }
         while from > to {
-            self.ends[from] -= 1;
-            self.exchange(of, id, self.ends[from]);
             from -= 1;
+            self.borders[from] -= 1;
+            hole = self.fill(of, hole, self.borders[from]);
         }
+        self.zspages[hole as usize] = id;
+        of.header(id).set_position(hole);
+    }
+
+    /// The zspage that [`Fullness::fullest_with_room`] gave had `before` objects and has one more.
+    /// It is the first with room and stays where it is: the borders move over it.
+    #[inline(always)]
+    pub(crate) fn fill_fullest(&mut self, of: &Descriptors<'_>, before: usize) {
+        let (from, to) = (of.group_of(before), of.group_of(before + 1));
+        self.borders[from..to].iter_mut().for_each(|border| *border += 1);
     }
 
     /// The group that a position is in.
     pub(crate) fn group_at(&self, position: usize) -> usize {
-        (EMPTY..GROUPS).rev().find(|&group| position < self.ends[group] as usize).unwrap_or(GROUPS)
+        (EMPTY..GROUPS).rev().find(|&group| position < self.end(group) as usize).unwrap_or(GROUPS)
     }
 
-    #[inline]
-    fn start(&self, group: usize) -> u32 {
-        if group == FULL { 0 } else { self.ends[group + 1] }
+    fn end(&self, group: usize) -> u32 {
+        if group == EMPTY { self.zspages.len() as u32 } else { self.borders[group - 1] }
     }
 
-    /// Puts a zspage at a position, and what is there where the zspage was.
+    /// Puts what is at a position where nothing is; gives the position.
     #[inline]
-    fn exchange(&mut self, of: &Descriptors<'_>, id: DescriptorId, to: u32) {
-        let header = of.header(id);
-        let from = header.position();
-        if from != to {
-            let other = std::mem::replace(&mut self.zspages[to as usize], id);
-            self.zspages[from as usize] = other;
-            header.set_position(to);
-            of.header(other).set_position(from);
+    fn fill(&mut self, of: &Descriptors<'_>, hole: u32, from: u32) -> u32 {
+        if hole != from {
+            let moved = self.zspages[from as usize];
+            self.zspages[hole as usize] = moved;
+            of.header(moved).set_position(hole);
         }
+        from
     }
 }
 
@@ -183,16 +196,20 @@ impl Fullness {
 #[derive(Clone, Copy)]
 pub(crate) struct Descriptors<'a> {
     pub(crate) heap: &'a DescriptorHeap,
+    pub(crate) layout: &'a Layout,
+}
+
+/// What the zspages of a class have in common.
+#[derive(Debug)]
+pub(crate) struct Layout {
     pub(crate) shape: Shape,
-    /// Words of each descriptor's body.
-    pub(crate) words: usize,
     pub(crate) tenth: Tenth,
 }
 
 impl<'a> Descriptors<'a> {
     #[inline]
     pub(crate) fn get(&self, id: DescriptorId) -> Descriptor<'a> {
-        self.heap.get(id, self.shape, self.words)
+        self.heap.get(id, self.layout.shape)
     }
 
     #[inline]
@@ -203,7 +220,7 @@ impl<'a> Descriptors<'a> {
     /// The fullness group of `in_use` objects.
     #[inline]
     pub(crate) fn group_of(&self, in_use: usize) -> usize {
-        group_of(in_use, usize::from(self.shape.objects), self.tenth)
+        group_of(in_use, usize::from(self.layout.shape.objects), self.layout.tenth)
     }
 }
 
@@ -250,15 +267,15 @@ mod tests {
 
     #[test]
     #[cfg(not(loom))]
-    fn a_recount_finds_a_wrong_end() {
+    fn a_recount_finds_a_wrong_border() {
         let pool = pool();
         let handle = pool.alloc(&[1; 2000]).expect("room");
         let class = pool.class(pool.geometry().class_of(2000).expect("a class"));
-        for group in 0..GROUPS {
-            class.lock().fullness.ends[group] ^= 1;
-            let defect = pool.check().expect_err("a wrong end").0;
+        for group in 0..FULL {
+            class.lock().fullness.borders[group] ^= 1;
+            let defect = pool.check().expect_err("a wrong border").0;
             assert!(defect.contains("group") || defect.contains("by fullness"), "{defect}");
-            class.lock().fullness.ends[group] ^= 1;
+            class.lock().fullness.borders[group] ^= 1;
         }
         assert!(pool.check().is_ok());
         pool.free_handle(handle).expect("ours");
@@ -278,7 +295,7 @@ mod tests {
             for (what, which, by) in steps {
                 if what == 0 || twin.is_empty() {
                     let id = of.heap.alloc(class.shape, 0).expect("room");
-                    of.get(id).reset(0, class.index, 0, 1);
+                    of.get(id).reset(0, class.number, 1);
                     (0..by).for_each(|_| assert!(of.get(id).take_lowest(0).is_some()));
                     fullness.reserve().expect("memory");
                     fullness.enter(&of, id);

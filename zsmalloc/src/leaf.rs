@@ -268,8 +268,7 @@ impl Leaves {
     /// The cell, by number; `None` outside the table.
     #[inline]
     pub(crate) fn cell(&self, entry: u32) -> Option<&AtomicU64> {
-        let leaf = self.cells.get(entry as usize / LEAF_CELLS)?;
-        leaf.get(entry as usize % LEAF_CELLS)
+        self.cells.slice(0..self.cells.len()).as_flattened().get(entry as usize)
     }
 
     /// Checks that `leaf` is `pool`'s. Meaningful while one of its cells is locked (I2).

@@ -35,6 +35,7 @@
 
 #![deny(unsafe_code)]
 
+mod batch;
 mod cell;
 mod check;
 mod class;

@@ -455,14 +455,6 @@ impl Memory {
         DescriptorId(self.owners.get(pfn as usize)?.load(Ordering::Acquire)).some()
     }
 
-    /// Prepares for [`Memory::owner`].
-    #[inline]
-    pub(crate) fn prefetch_owner(&self, pfn: u32) {
-        if let Some(owner) = self.owners.get(pfn as usize) {
-            host::prefetch(owner);
-        }
-    }
-
     /// Names the descriptor of the zspage that starts at `pfn`.
     pub(crate) fn set_owner(&self, pfn: u32, id: DescriptorId) {
         // Pairs with the Acquire in `owner_at`.

@@ -149,8 +149,8 @@ impl Pool {
     pub fn migrate(&self, pfn: u32, to: Frames) -> Result<(), MigrateError> {
         let (id, class, mut moving) = loop {
             let found = self.zspage_at(pfn).ok_or(MigrateError::NoZspage)?;
-            let (id, position) = found;
-            let class = &self.classes()[position];
+            let (id, number) = found;
+            let class = &self.classes()[number];
             if to.len() != u32::from(class.shape.frames) || !Arc::ptr_eq(&to.memory, &self.memory) {
                 return Err(MigrateError::WrongFrames(to));
             }
@@ -179,7 +179,7 @@ impl Pool {
         Ok(())
     }
 
-    /// Descriptor and class, with its shard, of the zspage that starts at a frame, if it is this
+    /// Descriptor and class's shard, by number, of the zspage that starts at a frame, if it is this
     /// pool's and has objects.
     fn zspage_at(&self, pfn: u32) -> Option<(DescriptorId, usize)> {
         // While it is held no descriptor is freed: what a frame names is a descriptor.
@@ -187,7 +187,7 @@ impl Pool {
         let id = self.memory.owner_at(pfn)?;
         let header = self.memory.descriptors.header(id);
         let live = header.pool() == self.id && header.in_use() > 0;
-        live.then(|| (id, self.position(header.class(), header.shard())))
+        live.then(|| (id, header.lock()))
     }
 
     /// Copies the objects of a zspage to `to` and changes their words; gives the frames back, with

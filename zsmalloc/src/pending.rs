@@ -25,10 +25,11 @@
 
 use std::sync::{OnceLock, Weak};
 
+use crate::batch::BATCH;
 use crate::cell::CellGuard;
 use crate::deferred::{Meters, Queue, QueueConfig, Values};
 use crate::error::{AllocError, ForeignHandle};
-use crate::free::BATCH;
+use crate::geometry::Shape;
 use crate::handle::Handle;
 use crate::leaf::{LEAF_CELLS, LeafUse};
 use crate::object::Object;
@@ -147,7 +148,7 @@ impl Pool {
 
     /// Bytes of an object that is pending.
     fn weight(&self, freed: Freed) -> u64 {
-        let place = freed.place().unwrap_or_else(|entry| self.place_of(entry));
+        let place = freed.place().unwrap_or_else(|entry| self.place_in(self.handle_cell(entry)));
         u64::from(self.geometry().shape(place.class()).size - place.slack())
     }
 
@@ -199,7 +200,7 @@ impl Pool {
         error: AllocError,
         len: usize,
         handle: Option<LeafUse>,
-    ) -> Result<Object<'_>, AllocError> {
+    ) -> Result<(Object<'_>, Shape), AllocError> {
         match (error, self.pending.get()) {
             (AllocError::BadLength { .. }, _) | (_, None) => Err(error),
             // Also where nothing is pending any more: another thread may have just freed it.

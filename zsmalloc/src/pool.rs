@@ -30,7 +30,7 @@ use crate::design::{LockDesign, Locks, Release, shards_of};
 use crate::entries::Stock;
 use crate::error::{AllocError, MemoryError};
 use crate::fullness::Descriptors;
-use crate::geometry::{CLASSES, ChainSize, ClassIndex, Geometry, Rule};
+use crate::geometry::{CLASSES, ChainSize, ClassIndex, Geometry, Rule, Shape};
 use crate::leaf::LeafUse;
 use crate::memory::Memory;
 use crate::object::Object;
@@ -93,7 +93,7 @@ pub struct Pool {
     /// Position of the class among the classes, by class index.
     positions: Box<[u8; CLASSES]>,
     pub(crate) counters: Counters,
-    /// Moves of objects so far, a few counted as one; see free I2.
+    /// Moves of objects so far, a few counted as one, and of zspages to other shards; see free I2.
     pub(crate) moves: AtomicU64,
     pub(crate) locks: Locks,
     pub(crate) release: Release,
@@ -146,13 +146,12 @@ impl Pool {
         let geometry = Geometry::new(config.rule, config.chain);
         let locks = Locks::new(config.design);
         let shards = shards_of(&config)?;
-        let class = |index, shard| Class::new(index, geometry.shape(index), shard, locks.shared());
         let sharded = |index| (0..shards).map(move |shard| (index, shard));
-        let classes: Vec<Class> = geometry
-            .classes()
-            .flat_map(sharded)
-            .map(|(index, shard)| class(index, shard))
-            .collect();
+        let class = |(number, (index, shard))| {
+            Class::new(index, geometry.shape(index), (shard, number), locks.shared())
+        };
+        let classes: Vec<Class> =
+            geometry.classes().flat_map(sharded).enumerate().map(class).collect();
         let mut positions = Box::new([0; CLASSES]);
         for (position, index) in geometry.classes().enumerate() {
             positions[index.get()] = position as u8;
@@ -227,31 +226,33 @@ impl Pool {
         handle: Option<LeafUse>,
         fill: impl FnOnce(&mut [u8]),
     ) -> Result<Object<'_>, AllocError> {
-        let object = match self.reserve(len, handle) {
+        let (object, shape) = match self.reserve(len, handle) {
             Err(error) => self.reserve_again(error, len, handle)?,
-            Ok(object) => object,
+            Ok(reserved) => reserved,
         };
-        let shape = self.class(object.place.class()).shape;
         zspage::fill(&self.memory.arena, shape, object.place, fill);
         Ok(object)
     }
 
-    /// A slot for `len` bytes, its frames counted, with an entry where one is wanted.
+    /// A slot for `len` bytes, its frames counted, with an entry where one is wanted; and the
+    /// shape of its zspage.
     pub(crate) fn reserve(
         &self,
         len: usize,
         handle: Option<LeafUse>,
-    ) -> Result<Object<'_>, AllocError> {
+    ) -> Result<(Object<'_>, Shape), AllocError> {
         let index = self.geometry.class_of(len).ok_or(AllocError::BadLength { len })?;
         let class = &self.classes[self.position(index, self.home(len))];
+        class.prefetch();
         let (slot, entry) = self.take(class, handle)?;
         let slack = class.shape.size - len as u16;
         let place = Place::new(slot.pfn, index, slot.object, slack);
         let object = Object { pool: self, place, entry };
-        match self.charge(class, place, len) {
-            Ok(()) => Ok(object),
-            Err(error) => self.charge_next_door(class, object, len).ok_or(error),
-        }
+        let object = match self.charge(class, place, len) {
+            Ok(()) => object,
+            Err(error) => self.charge_next_door(class, object, len).ok_or(error)?,
+        };
+        Ok((object, class.shape))
     }
 
     /// The first shard of a class.
@@ -294,24 +295,20 @@ impl Pool {
 
     /// Locks the shard that a zspage belongs to. The caller keeps an object of it from moving.
     #[inline]
-    pub(crate) fn lock_zspage(
-        &self,
-        index: ClassIndex,
-        id: DescriptorId,
-    ) -> (&Class, LockGuard<'_, State>) {
+    pub(crate) fn lock_zspage(&self, id: DescriptorId) -> (&Class, LockGuard<'_, State>) {
         let header = self.memory.descriptors.header(id);
         loop {
-            let class = &self.classes[self.position(index, header.shard())];
+            let class = &self.classes[header.lock()];
             let state = self.lock(class);
             // Compaction may have given it to another shard before the lock was there.
-            if header.shard() == class.shard {
+            if header.lock() == class.number {
                 return (class, state);
             }
         }
     }
 
     #[inline]
-    pub(crate) fn descriptors(&self, class: &Class) -> Descriptors<'_> {
+    pub(crate) fn descriptors<'p>(&'p self, class: &'p Class) -> Descriptors<'p> {
         class.descriptors(&self.memory.descriptors)
     }
 
@@ -333,7 +330,7 @@ impl Pool {
             resident -= self.memory.purge_runs(std::slice::from_mut(&mut run));
         }
         let pfn = zspage::adopt(run);
-        self.descriptors(class).get(descriptor).reset(pfn, class.index, class.shard, self.id);
+        self.descriptors(class).get(descriptor).reset(pfn, class.number, self.id);
         self.memory.set_owner(pfn, descriptor);
         // relaxed: totals; the frames counted are this thread's.
         self.counters.resident.fetch_add(u64::from(resident), Ordering::Relaxed);
@@ -344,35 +341,41 @@ impl Pool {
     /// A slot of a class, and an entry where one is wanted (0 otherwise).
     #[inline]
     fn take(&self, class: &Class, handle: Option<LeafUse>) -> Result<(Slot, u32), AllocError> {
-        let of = self.descriptors(class);
         let mut state = match self.try_lock(class) {
             Some(state) => state,
             None => self.lock_met(class),
         };
-        let entry = match handle {
-            Some(purpose) => match state.take_entry(purpose, self) {
-                Ok(entry) => entry,
-                Err(error) => {
-                    drop(state);
-                    state = self.fetch_entries(class, purpose).ok_or(error)?;
-                    state.take_entry(purpose, self)?
-                }
-            },
-            None => 0,
-        };
-        if let Some(slot) = state.take_slot(&of, entry) {
-            return Ok((slot, entry));
+        let mut entry = 0;
+        if let Some(kind) = handle {
+            entry = state.take_entry(kind, self);
+            if entry == 0 {
+                (state, entry) = self.fetch_entry(class, state, kind)?;
+            }
         }
+        match state.take_slot(&self.descriptors(class), entry) {
+            Some(slot) => Ok((slot, entry)),
+            None => Ok((self.take_of_others(class, state, entry)?, entry)),
+        }
+    }
+
+    /// A slot of a zspage that another shard has, or that is new, for a class that has no room.
+    #[cold]
+    fn take_of_others(
+        &self,
+        class: &Class,
+        mut state: LockGuard<'_, State>,
+        entry: u32,
+    ) -> Result<Slot, AllocError> {
         class.hint_partial(false);
         if self.take_over(class, &mut state)
-            && let Some(slot) = state.take_slot(&of, entry)
+            && let Some(slot) = state.take_slot(&self.descriptors(class), entry)
         {
-            return Ok((slot, entry));
+            return Ok(slot);
         }
         // Before the lock is given up: the entry is now in no chain, and behind no object.
         self.departs();
         drop(state);
-        Ok((self.take_of_new(class, entry)?, entry))
+        self.take_of_new(class, entry)
     }
 
     /// Locks a class that another thread has locked: from now on each has a shard of its own.
@@ -387,7 +390,6 @@ impl Pool {
     }
 
     /// A slot of a new zspage; where there is none, the entry goes back.
-    #[cold]
     fn take_of_new(&self, class: &Class, entry: u32) -> Result<Slot, AllocError> {
         let of = self.descriptors(class);
         let descriptor = match self.build_zspage(class, false) {
@@ -442,12 +444,19 @@ impl Pool {
     #[inline]
     pub(crate) fn charge(&self, class: &Class, place: Place, len: usize) -> Result<(), AllocError> {
         let arena = &self.memory.arena;
+        // An object reaches into two frames at most.
         let (first, last) = zspage::frames_of(class.shape, place, len);
-        let untouched = (first..last + 1).map(|pfn| u64::from(!arena.is_resident(pfn))).sum();
-        if untouched == 0 {
+        if arena.is_resident(first) && (first == last || arena.is_resident(last)) {
             return Ok(());
         }
-        if self.is_over_limit(untouched) {
+        self.charge_untouched(class, place, len)
+    }
+
+    #[cold]
+    fn charge_untouched(&self, class: &Class, place: Place, len: usize) -> Result<(), AllocError> {
+        let (first, last) = zspage::frames_of(class.shape, place, len);
+        let untouched = |pfn: &u32| !self.memory.arena.is_resident(*pfn);
+        if self.is_over_limit((first..=last).filter(untouched).count() as u64) {
             return Err(AllocError::OverLimit { limit: self.limit() });
         }
         self.touch(class, place, len);

@@ -50,7 +50,9 @@ impl Leaving {
     /// Adds a zspage that was just taken out of its class, whose lock is held.
     pub(crate) fn push(&mut self, pool: &Pool, descriptor: DescriptorId) {
         pool.departs();
-        pool.memory.descriptors.header(descriptor).set_next(self.0);
+        let header = pool.memory.descriptors.header(descriptor);
+        header.prefetch_body();
+        header.set_next(self.0);
         self.0 = descriptor;
     }
 }
@@ -117,7 +119,7 @@ impl Pool {
     /// The run of a zspage that departed; its descriptor is to be freed.
     fn dissolve(&self, descriptor: DescriptorId) -> Run {
         let header = self.memory.descriptors.header(descriptor);
-        let (pfn, class) = (header.pfn(), self.class(header.class()));
+        let (pfn, class) = (header.pfn(), &self.classes()[header.lock()]);
         header.set_pool(0);
         self.memory.set_owner(pfn, DescriptorId::NONE);
         zspage::surrender(&self.memory.arena, pfn, u32::from(class.shape.frames))

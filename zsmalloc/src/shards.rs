@@ -43,8 +43,9 @@ impl Pool {
         let room = self.reserve_position(state);
         if room {
             from.remove(&of, descriptor);
-            of.header(descriptor).set_shard(class.shard);
+            of.header(descriptor).set_lock(class.number);
             state.insert(&of, descriptor);
+            self.count_move();
         }
         room
     }

@@ -37,7 +37,7 @@ const END: u16 = u16::MAX;
 
 /// A table of items that are multiples of `UNIT` words long.
 pub(crate) struct Slabs<const UNIT: usize> {
-    words: Table<AtomicU32>,
+    items: Table<[AtomicU32; UNIT]>,
 }
 
 /// Which parts of the table are in use.
@@ -74,8 +74,8 @@ impl<const UNIT: usize> Slabs<UNIT> {
         slabs: usize,
         faults: Option<Arc<FailureInjector>>,
     ) -> Result<Slabs<UNIT>, HostError> {
-        let words = (slabs.min(Self::SLABS_MAX - 1) + 1) * SLAB_WORDS;
-        Ok(Slabs { words: Table::with_faults(words, faults)? })
+        let units = (slabs.min(Self::SLABS_MAX - 1) + 1) * Self::SLAB_UNITS;
+        Ok(Slabs { items: Table::with_faults(units, faults)? })
     }
 
     /// An item of `units` units for a shard; its words hold whatever they held.
@@ -111,11 +111,10 @@ impl<const UNIT: usize> Slabs<UNIT> {
         }
     }
 
-    /// Words `words` of the item `number`.
+    /// The first unit of the item `number`.
     #[inline]
-    pub(crate) fn words(&self, number: u32, words: std::ops::Range<usize>) -> &[AtomicU32] {
-        let first = number as usize * UNIT;
-        self.words.slice(first + words.start..first + words.end)
+    pub(crate) fn unit(&self, number: u32) -> &[AtomicU32; UNIT] {
+        &self.items[number as usize]
     }
 
     /// Bytes held: touched pages, and what is kept about them.
@@ -123,17 +122,17 @@ impl<const UNIT: usize> Slabs<UNIT> {
         let lists = state.slabs.capacity() * size_of::<Slab>()
             + (state.empty.capacity() + state.returned.capacity()) * size_of::<u32>()
             + state.partial.iter().map(|heads| size_of_val(&**heads)).sum::<usize>();
-        self.mapped_bytes() + self.words.heap_bytes() + lists as u64
+        self.mapped_bytes() + self.items.heap_bytes() + lists as u64
     }
 
     /// The part of [`Slabs::held_bytes`] that lies in the table.
     pub(crate) fn mapped_bytes(&self) -> u64 {
-        self.words.held_bytes()
+        self.items.held_bytes()
     }
 
     /// The addresses reserved.
     pub(crate) fn range(&self) -> std::ops::Range<usize> {
-        self.words.range()
+        self.items.range()
     }
 
     fn capacity(slab: &Slab) -> u16 {
@@ -141,17 +140,17 @@ impl<const UNIT: usize> Slabs<UNIT> {
     }
 
     fn start_slab(&self, state: &mut State, units: u16, shard: u8) -> Result<u32, AllocError> {
-        self.words.extend().map_err(|_| AllocError::OutOfDescriptors)?;
+        self.items.extend().map_err(|_| AllocError::OutOfDescriptors)?;
         let slab = match state.empty.pop().or_else(|| state.returned.pop()) {
             Some(slab) => slab,
-            None if state.slabs.len() * SLAB_WORDS < self.words.len() => {
+            None if state.slabs.len() * Self::SLAB_UNITS < self.items.len() => {
                 state.slabs.push(Slab::default());
                 state.slabs.len() as u32 - 1
             }
             None => return Err(AllocError::OutOfDescriptors),
         };
-        let first = slab as usize * SLAB_WORDS;
-        self.words.touch(first..first + SLAB_WORDS);
+        let first = slab as usize * Self::SLAB_UNITS;
+        self.items.touch(first..first + Self::SLAB_UNITS);
         state.slabs[slab as usize] = Slab { shard, units, freed: END, ..Slab::default() };
         state.link(slab);
         Ok(slab)
@@ -180,9 +179,9 @@ impl<const UNIT: usize> Slabs<UNIT> {
         if state.empty.len() > EMPTY_SLABS_HELD {
             state.empty.sort_unstable();
             for run in state.empty.chunk_by(|a, b| a + 1 == *b) {
-                let first = run[0] as usize * SLAB_WORDS;
+                let first = run[0] as usize * Self::SLAB_UNITS;
                 // Refused by the system, the pages stay held and are used again as they are.
-                let _ = self.words.discard(first..first + run.len() * SLAB_WORDS);
+                let _ = self.items.discard(first..first + run.len() * Self::SLAB_UNITS);
             }
             let returned = std::mem::take(&mut state.empty);
             state.returned.extend(returned);
@@ -191,12 +190,21 @@ impl<const UNIT: usize> Slabs<UNIT> {
 
     fn link(&self, number: u32) -> u16 {
         // relaxed: links of freed items are read and written with the state in hand.
-        self.words[number as usize * UNIT].load(Ordering::Relaxed) as u16
+        self.unit(number)[0].load(Ordering::Relaxed) as u16
     }
 
     fn set_link(&self, number: u32, next: u16) {
-        // relaxed: as in `link`.
-        self.words[number as usize * UNIT].store(u32::from(next), Ordering::Relaxed);
+        // Pairs with the Acquire in `Header::lock`, where a header is looked at that may be gone:
+        // who sees the link sees what ended the header's life.
+        self.unit(number)[0].store(u32::from(next), Ordering::Release);
+    }
+}
+
+impl Slabs<1> {
+    /// Word `word` of the item `number`.
+    #[inline]
+    pub(crate) fn word(&self, number: u32, word: usize) -> &AtomicU32 {
+        &self.items[number as usize + word][0]
     }
 }
 

@@ -136,7 +136,7 @@ fn class_row(shards: &[Class]) -> ClassRow {
         }
         let zspages = state.fullness.zspages().len() as u64;
         row.obj_allocated += zspages * objects;
-        row.obj_used += state.objects;
+        row.obj_used += u64::from(state.objects);
         row.pages_used += zspages * frames;
     }
     row.freeable = (row.obj_allocated - row.obj_used) / objects * frames;

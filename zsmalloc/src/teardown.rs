@@ -99,7 +99,8 @@ impl Drop for Pool {
     /// itself.
     fn drop(&mut self) {
         self.close_deferred();
-        let out = self.classes.iter().map(|class| class.lock().handles).sum::<i64>() > 0;
+        let handles = self.classes.iter().map(|class| class.lock().handles);
+        let out = handles.fold(0, u32::wrapping_add) > 0;
         // Each iteration of a model would keep its addresses.
         if out && !cfg!(loom) {
             self.memory.handles_are_out();

@@ -66,7 +66,7 @@ fn pin_against_compaction_with_two_levels() {
     read_against_compaction(LockDesign::Hierarchical);
 }
 
-/// Without the second look at the word, a free would give back the slot that the object has just
+/// Without the look at the count of moves, a free would give back the slot that the object has just
 /// left. One of the two moves: each is freed, in a model of its own.
 #[test]
 fn handle_free_against_compaction() {
@@ -321,7 +321,7 @@ fn in_second_shard(pool: &Pool) -> [Handle; 2] {
     [spare, kept]
 }
 
-/// Without the second look at the shard, the free would change a class whose lock it does not hold.
+/// Were it not counted, the free would change a class whose lock it does not hold.
 #[test]
 fn free_against_the_gathering_of_its_shard() {
     model(|| {

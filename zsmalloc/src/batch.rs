@@ -1,0 +1,226 @@
+//! Freeing many handles under one lock hold for each class.
+//!
+//! ```text
+//!   handles --> entries (512), cells prefetched
+//!   moves counted; each found without a lock     --> a list for each lock that was found
+//!   for each lock                                    those first that nobody holds
+//!     class lock; moves counted: as before?      --> else each is looked for again
+//!     slots and entries back                         a zspage settled once for those in a row
+//!   strays, one by one; then all emptied zspages     unless Release::Inside
+//! ```
+//!
+//! A *stray* is an object that moved, or whose zspage changed its shard, while the batch was
+//! sorted.
+//!
+//! Source: the drain of study S3.
+//!
+//! Invariants: those of `free`. A list ends with [`END`]; its positions fall.
+//!
+//! Locks: one class at a time.
+
+use host::LockGuard;
+
+use crate::class::{Class, State};
+use crate::descriptor::DescriptorId;
+use crate::design::Release;
+use crate::error::ForeignHandle;
+use crate::free::Found;
+use crate::geometry::CLASSES;
+use crate::handle::Handle;
+use crate::pool::{Pool, SHARDS_MAX};
+use crate::release::Leaving;
+
+/// Handles sorted together: what fits on a stack.
+pub(crate) const BATCH: usize = if cfg!(loom) { 4 } else { 512 };
+/// Locks a pool has at most.
+const LOCKS_MAX: usize = CLASSES * SHARDS_MAX;
+/// The end of a list.
+const END: u16 = u16::MAX;
+const _: () = assert!(BATCH < END as usize, "a position in a batch is no end");
+
+/// Where an object of a batch was found.
+#[derive(Clone, Copy)]
+struct Seen {
+    descriptor: DescriptorId,
+    /// The position in the batch of the one before it in its list.
+    next: u16,
+    object: u8,
+}
+
+/// A batch, as a list for each lock.
+struct Sorted {
+    seen: [Seen; BATCH],
+    /// By lock: the last position in its list.
+    heads: [u16; LOCKS_MAX],
+    /// Locks whose list is, or was, not empty.
+    locks: [u16; BATCH],
+    locks_len: usize,
+    /// Moves that were counted before the first look.
+    moves: u64,
+}
+
+impl Sorted {
+    /// No list yet; `moves` were counted before the first look.
+    #[inline(always)]
+    fn new(moves: u64) -> Sorted {
+        let nothing = Seen { descriptor: DescriptorId::NONE, next: END, object: 0 };
+        Sorted {
+            seen: [nothing; BATCH],
+            heads: [END; LOCKS_MAX],
+            locks: [0; BATCH],
+            locks_len: 0,
+            moves,
+        }
+    }
+
+    #[inline(always)]
+    fn push(&mut self, position: usize, found: &Found<'_>) {
+        let next = std::mem::replace(&mut self.heads[found.lock], position as u16);
+        if next == END {
+            self.locks[self.locks_len] = found.lock as u16;
+            self.locks_len += 1;
+        }
+        self.seen[position] = Seen { descriptor: found.descriptor, next, object: found.object };
+    }
+
+    /// Takes the list of a lock.
+    fn take(&mut self, class: &Class) -> u16 {
+        std::mem::replace(&mut self.heads[class.number], END)
+    }
+}
+
+/// What a lock hold leaves to be done.
+struct Rest {
+    /// Zspages that were emptied.
+    leaving: Leaving,
+    /// Entries whose object is no longer under the lock.
+    strays: Vec<u32>,
+}
+
+/// Entries to be freed together: when asked to, and at the latest when dropped, so that a caller's
+/// iterator that panics loses nothing it has given.
+struct Batch<'p> {
+    pool: &'p Pool,
+    entries: [u32; BATCH],
+    len: usize,
+}
+
+impl Batch<'_> {
+    /// Adds entries while there are any; true when there is room for no more.
+    fn fill(&mut self, entries: &mut impl Iterator<Item = u32>) -> bool {
+        while self.len < BATCH
+            && let Some(entry) = entries.next()
+        {
+            host::prefetch(self.pool.handle_cell(entry));
+            self.entries[self.len] = entry;
+            self.len += 1;
+        }
+        self.len == BATCH
+    }
+
+    fn free(&mut self) {
+        let len = std::mem::take(&mut self.len);
+        if len > 0 {
+            self.pool.free_entries(&self.entries[..len]);
+        }
+    }
+}
+
+impl Drop for Batch<'_> {
+    fn drop(&mut self) {
+        self.free();
+    }
+}
+
+impl Pool {
+    /// Frees the objects of many handles, 512 at a time: sorted by class, with one lock hold for
+    /// all of a class. Where the iterator panics, those it gave before are freed.
+    ///
+    /// # Errors
+    ///
+    /// [`ForeignHandle`] with those that are another pool's; the others are freed.
+    pub fn free_batch(
+        &self,
+        handles: impl IntoIterator<Item = Handle>,
+    ) -> Result<(), ForeignHandle<Vec<Handle>>> {
+        let mut foreign = Vec::new();
+        let mut own = handles.into_iter().filter_map(|handle| {
+            if self.owns(&handle) {
+                return Some(handle.entry());
+            }
+            foreign.push(handle);
+            None
+        });
+        let mut batch = Batch { pool: self, entries: [0; BATCH], len: 0 };
+        while batch.fill(&mut own) {
+            batch.free();
+        }
+        batch.free();
+        drop(own);
+        if foreign.is_empty() { Ok(()) } else { Err(ForeignHandle(foreign)) }
+    }
+
+    /// Frees the objects of at most [`BATCH`] entries that the caller owns.
+    pub(crate) fn free_entries(&self, entries: &[u32]) {
+        let mut sorted = Sorted::new(self.moves());
+        for (position, &entry) in entries.iter().enumerate() {
+            sorted.push(position, &self.find(self.handle_cell(entry)));
+        }
+        let mut rest = Rest { leaving: Leaving::NONE, strays: Vec::new() };
+        // Those first that nobody holds.
+        for index in 0..sorted.locks_len {
+            let class = &self.classes[usize::from(sorted.locks[index])];
+            if let Some(&next) = sorted.locks[..sorted.locks_len].get(index + 1) {
+                self.classes[usize::from(next)].prefetch();
+            }
+            if let Some(state) = self.try_lock(class) {
+                self.free_list(class, state, entries, &mut sorted, &mut rest);
+            }
+        }
+        for index in 0..sorted.locks_len {
+            let class = &self.classes[usize::from(sorted.locks[index])];
+            if sorted.heads[class.number] != END {
+                self.free_list(class, self.lock(class), entries, &mut sorted, &mut rest);
+            }
+        }
+        // One by one, each where it is found: asked for again, it could be a stray again.
+        rest.strays.into_iter().for_each(|entry| self.free_entry(entry));
+        self.release_any(rest.leaving);
+        self.stir();
+    }
+
+    /// Frees the objects of a batch that are under one lock, which this gives up; but for those
+    /// that moved, or whose zspage went to another shard.
+    fn free_list(
+        &self,
+        class: &Class,
+        mut state: LockGuard<'_, State>,
+        entries: &[u32],
+        sorted: &mut Sorted,
+        rest: &mut Rest,
+    ) {
+        let still = self.moves() == sorted.moves;
+        let (mut current, mut position) = ((DescriptorId::NONE, 0), sorted.take(class));
+        while position != END {
+            let at = usize::from(position);
+            let (entry, Seen { descriptor, next, object }) = (entries[at], sorted.seen[at]);
+            let cell = self.handle_cell(entry);
+            position = next;
+            if !still && !self.is_still(class, cell, (descriptor, object)) {
+                rest.strays.push(entry);
+                continue;
+            }
+            if descriptor != current.0 {
+                self.settle_zspage(class, &mut state, current, &mut rest.leaving);
+                current = (descriptor, 0);
+            }
+            self.memory.descriptors.header(descriptor).give(usize::from(object));
+            state.give_handle(entry, cell, self);
+            current.1 += 1;
+        }
+        self.settle_zspage(class, &mut state, current, &mut rest.leaving);
+        if self.release == Release::Inside {
+            self.release_any(std::mem::replace(&mut rest.leaving, Leaving::NONE));
+        }
+    }
+}
