@@ -15,15 +15,15 @@
 //! find its regions by.
 
 mod regions;
-#[cfg(not(any(loom, shuttle, miri)))]
+#[cfg(not(any(loom, miri)))]
 mod signal;
-#[cfg(not(any(loom, shuttle, miri)))]
+#[cfg(not(any(loom, miri)))]
 mod thread;
 
 pub use regions::{Entry, Regions, Served, Server, Touched};
-#[cfg(not(any(loom, shuttle, miri)))]
+#[cfg(not(any(loom, miri)))]
 pub use signal::{Watch, die, watch};
-#[cfg(not(any(loom, shuttle, miri)))]
+#[cfg(not(any(loom, miri)))]
 pub use thread::FaultThread;
 
 /// Regions a process can have at a time.

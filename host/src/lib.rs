@@ -49,6 +49,7 @@ mod uffd;
 mod zeroed;
 
 pub mod cpu;
+#[cfg(not(shuttle))]
 pub mod fault;
 pub mod faults;
 pub mod limits;

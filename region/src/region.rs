@@ -276,7 +276,9 @@ impl Region {
     fn give_back_later(&self) {
         let (memory, held) =
             (Arc::clone(self.pager.memory()), self.pager.memory().free_bytes_held());
-        self.pager.memory().defer(0, move || drop(memory.release(held)));
+        self.pager.memory().defer(0, move || {
+            memory.release(held);
+        });
     }
 
     fn hand_over(&self) {

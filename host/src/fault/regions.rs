@@ -56,7 +56,7 @@ pub enum Touched {
 }
 
 /// Counts of visitors, by CPU: threads that fault on one region count themselves apart.
-const VISITORS: usize = if cfg!(any(loom, shuttle)) { 1 } else { 4 };
+const VISITORS: usize = if cfg!(loom) { 1 } else { 4 };
 
 struct Slot {
     start: AtomicUsize,
@@ -152,7 +152,7 @@ pub struct Regions<const N: usize> {
 
 impl<const N: usize> Regions<N> {
     /// An empty table.
-    #[cfg(not(any(loom, shuttle)))]
+    #[cfg(not(loom))]
     #[expect(clippy::new_without_default, reason = "a constant, for the one static")]
     pub const fn new() -> Regions<N> {
         Regions {
@@ -163,7 +163,7 @@ impl<const N: usize> Regions<N> {
     }
 
     /// An empty table; not `const`, since the atomics of a model are not.
-    #[cfg(any(loom, shuttle))]
+    #[cfg(loom)]
     #[expect(clippy::new_without_default, reason = "as the constant it stands for")]
     pub fn new() -> Regions<N> {
         Regions {
@@ -240,7 +240,7 @@ impl fmt::Debug for Entry<'_> {
     }
 }
 
-#[cfg(all(test, not(any(loom, shuttle))))]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
     use std::sync::atomic::AtomicUsize as Count;
