@@ -24,7 +24,7 @@ pub use regions::{Entry, Regions, Served, Server, Touched};
 #[cfg(not(any(loom, miri)))]
 pub use signal::{Watch, die, watch};
 #[cfg(not(any(loom, miri)))]
-pub use thread::FaultThread;
+pub use thread::{FaultThread, Vital};
 
 /// Regions a process can have at a time.
 pub const REGIONS_MAX: usize = 1024;

@@ -17,7 +17,7 @@ use crate::group::Group;
 use crate::{CHUNK_GROUPS, GROUP_PAGES};
 use host::{Lock, LockGuard, Span, UserfaultError};
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 /// Pages of a chunk.
@@ -27,6 +27,8 @@ struct Chunk {
     registered: AtomicBool,
     registering: Mutex<()>,
     groups: [Lock<Group>; CHUNK_GROUPS],
+    /// Threads that fault in a group and do not have its lock yet.
+    awaited: [AtomicU32; CHUNK_GROUPS],
 }
 
 impl Chunk {
@@ -35,6 +37,7 @@ impl Chunk {
             registered: AtomicBool::new(false),
             registering: Mutex::new(()),
             groups: std::array::from_fn(|_| Group::new_lock()),
+            awaited: Default::default(),
         })
     }
 }
@@ -89,6 +92,30 @@ impl Chunks {
         // Pairs with the Acquire above.
         chunk.registered.store(true, Ordering::Release);
         Ok(())
+    }
+
+    /// Locks a group for a fault, whose chunk is registered, or `None`.
+    pub(crate) fn lock_for_fault(&self, group: usize) -> Option<LockGuard<'_, Group>> {
+        if !self.is_registered(group) {
+            return None;
+        }
+        let chunk = self.chunks.get(group / CHUNK_GROUPS)?.get()?;
+        let index = group % CHUNK_GROUPS;
+        if let Some(locked) = chunk.groups[index].try_lock() {
+            return Some(locked);
+        }
+        // relaxed, twice: a hint to whoever is about to take the lock again.
+        chunk.awaited[index].fetch_add(1, Ordering::Relaxed);
+        let locked = chunk.groups[index].lock();
+        chunk.awaited[index].fetch_sub(1, Ordering::Relaxed);
+        Some(locked)
+    }
+
+    /// Whether a thread that faults waits for the group.
+    pub(crate) fn is_awaited(&self, group: usize) -> bool {
+        let chunk = self.chunks[group / CHUNK_GROUPS].get();
+        // relaxed: a hint.
+        chunk.is_some_and(|c| c.awaited[group % CHUNK_GROUPS].load(Ordering::Relaxed) > 0)
     }
 
     pub(crate) fn is_registered(&self, group: usize) -> bool {

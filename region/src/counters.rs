@@ -1,12 +1,12 @@
 //! What a region counts: where its pages are, and what faults have cost.
 //!
 //! ```text
-//!   CPU 0   | resident | staged | ... | stall |      lines of its own: two threads that fault do not
-//!   CPU 1   | resident | staged | ... | stall |      wait for each other's sums
+//!   CPU 0   | resident | staged | ... | stall |      lines of its own: two threads that fault do
+//!   not CPU 1   | resident | staged | ... | stall |      wait for each other's sums
 //! ```
 //!
-//! Invariant: a count is the sum of its column, which may wrap in one line: a page can arrive on one
-//! CPU and leave on another.
+//! Invariant: a count is the sum of its column, which may wrap in one line: a page can arrive on
+//! one CPU and leave on another.
 
 use crate::stats::RegionStats;
 use host::cpu;

@@ -10,7 +10,8 @@ use host::{HostError, UserfaultError};
 use std::fmt;
 use zram::{DiskError, ZramError};
 
-/// Why something could not be done to a region. Nothing has changed then, unless a variant says so.
+/// Why something could not be done to a region. No byte has changed then; pages that went out or
+/// came in before may have.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum RegionError {

@@ -42,8 +42,10 @@ pub(crate) enum Why {
 enum Arrived {
     /// So many pages, from the one asked for on.
     Pages(usize),
-    /// It was there.
+    /// It was there, or is no more the region's.
     Present,
+    /// The system had no memory.
+    Later,
 }
 
 impl Server for Folded {
@@ -57,7 +59,8 @@ impl Server for Folded {
                 self.around.tell(page, asked, done);
                 Served::Filled
             }
-            Arrived::Present => Served::Present,
+            // Who touched the page tries again, for as long as the system lets it.
+            Arrived::Present | Arrived::Later => Served::Present,
         };
         self.counters.add(Count::Faults, 1);
         self.counters.stalled(started.elapsed());
@@ -71,9 +74,14 @@ impl Folded {
         let all = self.chunks.pages_of(index);
         let mut page = pages.start.max(all.start);
         while page < pages.end.min(all.end) && self.chunks.is_registered(index) {
+            if why == Why::Ahead && self.limit().is_some_and(|limit| self.held() >= limit) {
+                break;
+            }
             page += match self.bring(page, AROUND_PAGES.min(pages.end - page), why) {
                 Arrived::Pages(done) => done.max(1),
                 Arrived::Present => 1,
+                Arrived::Later if why == Why::Ahead => break,
+                Arrived::Later => 0,
             };
         }
     }
@@ -100,13 +108,17 @@ impl Folded {
         let arrived = self.settle_arrival(page, transfer);
         self.account_arrival(index, &mut group, at, arrived, place);
         self.account_fault(place, why);
-        if transfer.pages == 0 { Arrived::Present } else { Arrived::Pages(arrived) }
+        match (arrived, transfer.pages) {
+            (0, _) => Arrived::Later,
+            (_, 0) => Arrived::Present,
+            (arrived, _) => Arrived::Pages(arrived),
+        }
     }
 
     /// The group of a page that is missing.
     fn lock_faulted(&self, index: usize) -> LockGuard<'_, Group> {
         loop {
-            if let Some(group) = self.lock_known(index) {
+            if let Some(group) = self.lock_for_fault(index) {
                 return group;
             }
             // The system has it registered already, and whoever registers it is about to say so.
@@ -145,7 +157,6 @@ impl Folded {
             Some(Stop::Present) => transfer.pages + 1,
             Some(Stop::NoMemory) => {
                 if transfer.pages == 0 {
-                    // Who touched the page tries again, for as long as the system lets it.
                     std::thread::sleep(Duration::from_millis(1));
                 }
                 transfer.pages
@@ -199,7 +210,7 @@ impl Folded {
     fn wait_for_limit(&self) {
         let Some(limit) = self.limit() else { return };
         let held = self.held();
-        if held < limit {
+        if held < limit || self.is_stuck() {
             return;
         }
         let slack = (limit / 16).max(GROUP_PAGES as u64);
@@ -212,7 +223,7 @@ impl Folded {
         for _ in 0..LIMIT_WAITS {
             self.shared.room.wait(seen, LIMIT_WAIT);
             seen = self.shared.room.seen();
-            if self.held() < limit + slack {
+            if self.held() < limit + slack || self.is_stuck() {
                 return;
             }
         }

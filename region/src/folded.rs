@@ -12,7 +12,8 @@
 //! Invariants
 //! - F1 the sums in `counters` are those of the groups: they change under the lock of the group
 //!   whose pages move.
-//! - F2 who works on the region holds its gate; teardown closes the gate and finds nobody inside.
+//! - F2 who works on the region by a control or as the pager holds its gate, for a group at a time;
+//!   teardown closes the gate and finds nobody inside. Pins and limits borrow the region itself.
 //!
 //! Locks: gate, then registering, then a group's, then buffer or the store's own; the queue of
 //! groups is a leaf. No byte of a client's is touched with any of them held.
@@ -29,7 +30,7 @@ use crate::{GROUP_PAGES, RegionError};
 use host::fault::{Server, Watch};
 use host::{Lock, LockGuard, Rank, Span};
 use std::ops::Range;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard};
 
 /// No limit.
@@ -44,6 +45,8 @@ pub(crate) struct Folded {
     /// A bit for each group that has dead copies in the store.
     dirty: Box<[AtomicU64]>,
     limit_pages: AtomicU64,
+    /// The pager could not bring the region below its limit: nobody is to wait for that.
+    stuck: AtomicBool,
     /// False: the region is being torn down.
     gate: RwLock<bool>,
     pub(crate) shared: Arc<Shared>,
@@ -68,6 +71,7 @@ impl Folded {
             around: Around::default(),
             dirty: (0..words).map(|_| AtomicU64::new(0)).collect(),
             limit_pages: AtomicU64::new(UNLIMITED),
+            stuck: AtomicBool::new(false),
             gate: RwLock::new(true),
             shared: Arc::clone(shared),
             chunks,
@@ -89,6 +93,11 @@ impl Folded {
         // Set once, before anybody else knows of the region.
         drop(self.watch.set(watch));
         Ok(())
+    }
+
+    /// As [`Folded::enter`], unless somebody is about to be alone: for who holds another's gate.
+    pub(crate) fn try_enter(&self) -> Option<Gate<'_>> {
+        self.gate.try_read().ok().filter(|gate| **gate)
     }
 
     /// Does something while nobody else works on the region. With the client kept away too, pages
@@ -113,6 +122,13 @@ impl Folded {
         let mut group = self.chunks.get_or_add(index).lock();
         self.learn(index, &mut group);
         Ok(group)
+    }
+
+    /// A group of a registered chunk, locked for a fault; `None` where nothing is registered.
+    pub(crate) fn lock_for_fault(&self, index: usize) -> Option<LockGuard<'_, Group>> {
+        let mut group = self.chunks.lock_for_fault(index)?;
+        self.learn(index, &mut group);
+        Some(group)
     }
 
     /// A group of a registered chunk, locked; `None` where nothing is registered.
@@ -191,6 +207,17 @@ impl Folded {
     pub(crate) fn set_limit(&self, pages: Option<u64>) {
         // relaxed: an independent value.
         self.limit_pages.store(pages.unwrap_or(UNLIMITED), Ordering::Relaxed);
+    }
+
+    /// Whether waiting for the limit is of use.
+    pub(crate) fn is_stuck(&self) -> bool {
+        // relaxed: a hint.
+        self.stuck.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_stuck(&self, stuck: bool) {
+        // relaxed: a hint.
+        self.stuck.store(stuck, Ordering::Relaxed);
     }
 
     /// Pages in memory and in staging.

@@ -31,14 +31,14 @@ impl Folded {
         group.copies &= !pages;
     }
 
-    /// `pages` were given back: they are nowhere from now on.
-    pub(crate) fn give_back(&self, pages: &Range<usize>) {
-        self.forget(pages);
+    /// Says of `pages` whether they are given back. Nothing is brought in there from then on.
+    pub(crate) fn mark_gone(&self, pages: &Range<usize>, gone: bool) {
         for index in self.groups_of(pages) {
             let all = self.chunks.pages_of(index);
             let (start, end) = (pages.start.max(all.start), pages.end.min(all.end));
+            let which = bits(start - all.start, end - start);
             let mut group = self.chunks.get_or_add(index).lock();
-            group.gone |= bits(start - all.start, end - start);
+            group.gone = if gone { group.gone | which } else { group.gone & !which };
         }
     }
 
@@ -53,6 +53,8 @@ impl Folded {
             self.learn_all()?;
         }
         self.set_limit(pages);
+        // Without a limit nobody would empty staging of second chances.
+        while pages.is_none() && self.compress_oldest() {}
         self.shared.work.raise();
         Ok(())
     }
@@ -64,6 +66,10 @@ impl Folded {
         let mut sums = [0u64; 4];
         for (index, group) in self.chunks.known() {
             defects.extend(group.defect().map(|defect| format!("group {index}: {defect}")));
+            let there = self.span.resident(self.chunks.pages_of(index));
+            if group.known && there & !(group.resident | group.gone) != 0 {
+                defects.push(format!("group {index}: a page is in memory that should be out"));
+            }
             let places = [group.resident, group.staged, group.stored, group.dead_copies()];
             sums.iter_mut().zip(places).for_each(|(sum, place)| {
                 *sum += u64::from(place.count_ones());

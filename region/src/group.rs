@@ -60,14 +60,14 @@ impl Group {
 
     pub(crate) fn place(&self, page: usize) -> Place {
         let bit = 1 << page;
-        if self.resident & bit != 0 {
+        if self.gone & bit != 0 {
+            Place::Gone
+        } else if self.resident & bit != 0 {
             Place::Resident
         } else if self.staged & bit != 0 {
             Place::Staged
         } else if self.stored & bit != 0 {
             Place::Stored
-        } else if self.gone & bit != 0 {
-            Place::Gone
         } else {
             Place::Untouched
         }
@@ -78,9 +78,9 @@ impl Group {
         let alike = match self.place(page) {
             Place::Untouched => !(self.resident | self.staged | self.stored | self.gone),
             Place::Gone => self.gone,
-            Place::Resident => self.resident,
-            Place::Staged => self.staged,
-            Place::Stored => self.stored,
+            Place::Resident => self.resident & !self.gone,
+            Place::Staged => self.staged & !self.gone,
+            Place::Stored => self.stored & !self.gone,
         };
         ((alike >> page).trailing_ones() as usize).min(max)
     }

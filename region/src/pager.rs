@@ -1,7 +1,7 @@
 //! The pager: what regions share, and the thread that keeps their limits.
 //!
 //! ```text
-//!   raised by faults, or every 10 ms while there is something to keep; else every 100 ms
+//!   raised by faults, or every 10 ms while a region has a limit; else every 100 ms
 //!      for each region:   over its limit?  --> oldest groups to staging, from there to the store
 //!                         dead copies?     --> discarded from the store
 //!      the descriptor gone?               --> the process ends: missing pages would be zeros
@@ -14,10 +14,10 @@ use crate::RegionError;
 use crate::buffers::Buffers;
 use crate::counters::Count;
 use crate::folded::Folded;
-use host::fault::{FaultThread, die};
+use host::fault::{FaultThread, Vital, die};
 use host::{Event, FaultMode, PAGE_SIZE, SEGMENT_PAGES, Staging, Userfault};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use zram::Memory;
@@ -55,6 +55,8 @@ pub(crate) struct Shared {
     pub(crate) room: Event,
     regions: Mutex<Vec<Weak<Folded>>>,
     stop: AtomicBool,
+    /// In thread mode: as long as any region, and so as long as any may be touched.
+    faults: OnceLock<FaultThread>,
 }
 
 /// The home of regions that share a memory, staging and one thread. It lives as long as any of
@@ -62,8 +64,6 @@ pub(crate) struct Shared {
 pub struct Pager {
     pub(crate) shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
-    /// In thread mode. After `thread`, which never faults.
-    _faults: Option<FaultThread>,
 }
 
 impl Pager {
@@ -83,16 +83,16 @@ impl Pager {
             room: Event::new(),
             regions: Mutex::default(),
             stop: AtomicBool::new(false),
+            faults: OnceLock::new(),
             userfault,
         });
-        let faults = match config.fault_mode {
-            FaultMode::Signal => None,
-            FaultMode::Thread => Some(
-                FaultThread::start(Arc::clone(&shared.userfault)).map_err(RegionError::Thread)?,
-            ),
-        };
+        if config.fault_mode == FaultMode::Thread {
+            let faults = FaultThread::start(Arc::clone(&shared.userfault));
+            // The first and only one.
+            drop(shared.faults.set(faults.map_err(RegionError::Thread)?));
+        }
         let thread = start(Arc::clone(&shared)).map_err(RegionError::Thread)?;
-        Ok(Arc::new(Pager { shared, thread: Some(thread), _faults: faults }))
+        Ok(Arc::new(Pager { shared, thread: Some(thread) }))
     }
 
     /// The memory whose frames compressed pages are in.
@@ -150,19 +150,21 @@ impl Shared {
     }
 
     /// The regions there are.
-    fn alive(&self) -> Vec<Arc<Folded>> {
+    pub(crate) fn alive(&self) -> Vec<Arc<Folded>> {
         self.regions().iter().filter_map(Weak::upgrade).collect()
     }
 }
 
 fn start(shared: Arc<Shared>) -> std::io::Result<JoinHandle<()>> {
     std::thread::Builder::new().name("ramfold-pager".into()).spawn(move || {
+        let vital = Vital::new("the thread that keeps limits has failed");
         // Pairs with the Release in `drop`.
         while !shared.stop.load(Ordering::Acquire) {
             let seen = shared.work.seen();
             let busy = tick(&shared);
             shared.work.wait(seen, if busy { BUSY_TICK } else { IDLE_TICK });
         }
+        vital.end();
     })
 }
 
@@ -173,8 +175,9 @@ fn tick(shared: &Shared) -> bool {
     }
     let mut busy = false;
     for folded in shared.alive() {
-        let Ok(_gate) = folded.enter() else { continue };
-        if folded.counters.read(Count::DeadCopies) > 0 {
+        if folded.counters.read(Count::DeadCopies) > 0
+            && let Ok(_gate) = folded.enter()
+        {
             folded.sweep();
         }
         if folded.limit().is_some() {
@@ -191,16 +194,27 @@ impl Folded {
     fn keep_limit(&self) {
         let Some(limit) = self.limit() else { return };
         if self.held() < limit {
+            self.set_stuck(false);
             return;
         }
         let target = limit - (limit / 16).max(GROUP_PAGES as u64).min(limit / 2);
-        // Each group is looked at once: what is pinned, or refused by the store, stays.
-        for _ in 0..2 * self.chunks.groups() {
+        // Each group is looked at once, on its way to staging and from there: what is pinned, or
+        // refused by the store, stays.
+        let steps = 2 * self.queue.lock().steps();
+        let before = self.gone_for_good();
+        for _ in 0..steps {
+            let Ok(_gate) = self.enter() else { return };
             if self.held() <= target || !self.age() {
                 break;
             }
             self.shared.room.raise();
         }
+        self.set_stuck(self.held() >= limit && self.gone_for_good() == before);
+    }
+
+    /// Pages that left memory so far and were not put back for want of room.
+    fn gone_for_good(&self) -> u64 {
+        self.counters.read(Count::PagesOut).wrapping_sub(self.counters.read(Count::Refused))
     }
 
     /// One step of the segmented queue: the oldest group goes to staging, or, where staging has its
@@ -217,9 +231,24 @@ impl Folded {
         };
         match (staged, next) {
             (Some(group), _) => self.compress(group as usize).refused == 0,
-            (None, Some(group)) => self.stage_oldest(group as usize),
+            (None, Some(group)) if staging => self.stage_oldest(group as usize),
+            // The last segment is for those on their way out.
+            (None, Some(group)) => self.page_out_oldest(group).is_ok_and(|out| out.refused == 0),
             (None, None) => false,
         }
+    }
+
+    /// Pages out a group that was taken off the queue, which has it again if something stays.
+    fn page_out_oldest(&self, group: u32) -> Result<crate::PageOut, RegionError> {
+        let index = group as usize;
+        if let Some(mut group) = self.lock_known(index) {
+            group.listed = false;
+        }
+        let out = self.page_out_group(index, u64::MAX);
+        if let Some(mut group) = self.lock_known(index) {
+            self.list(index, &mut group);
+        }
+        out
     }
 
     fn stage_oldest(&self, index: usize) -> bool {
@@ -243,19 +272,20 @@ impl Folded {
     /// time.
     pub(crate) fn page_out_coldest(&self, pages: u64) -> Result<crate::PageOut, RegionError> {
         let mut out = crate::PageOut::default();
-        for _ in 0..2 * self.chunks.groups() {
+        // Each group once: what is pinned goes to the end of the queue.
+        let steps = self.queue.lock().steps();
+        for _ in 0..steps {
             if out.stored >= pages || out.refused > 0 {
                 break;
             }
+            let _gate = self.enter()?;
             let staged = self.queue.lock().pop_staged();
-            let Some(next) = staged.or_else(|| self.queue.lock().pop()) else { break };
-            if let (None, Some(mut group)) = (staged, self.lock_known(next as usize)) {
-                group.listed = false;
+            if let Some(staged) = staged {
+                out += self.compress(staged as usize);
+                continue;
             }
-            out += self.page_out_group(next as usize, u64::MAX)?;
-            if let Some(mut group) = self.lock_known(next as usize) {
-                self.list(next as usize, &mut group);
-            }
+            let Some(next) = self.queue.lock().pop() else { break };
+            out += self.page_out_oldest(next)?;
         }
         Ok(out)
     }

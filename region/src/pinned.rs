@@ -6,17 +6,27 @@ use crate::fault_in::Why;
 use crate::folded::Folded;
 use crate::range::PageRange;
 use crate::region::Region;
+use crate::{GROUP_PAGES, RegionError};
 use std::ops::{Deref, DerefMut, Range};
 
 impl Folded {
     /// Counts a pin in each group of `pages`, and has them all in memory.
-    fn pin(&self, pages: &Range<usize>) {
+    fn pin(&self, pages: &Range<usize>) -> Result<(), RegionError> {
         for index in self.groups_of(pages) {
-            // Counted before the pages are looked at: who moves them out looks at the count under
-            // the same lock, and either did so before and is seen to have, or finds the pin.
-            self.chunks.get_or_add(index).lock().pins += 1;
+            // Registered first, so that a page nobody has touched yet can be brought in. Counted
+            // before the pages are looked at: who moves them out looks at the count under the same
+            // lock, and either did so before and is seen to have, or finds the pin.
+            match self.lock(index) {
+                Ok(mut group) => group.pins += 1,
+                Err(error) => {
+                    let done = pages.start..(index * GROUP_PAGES).max(pages.start);
+                    self.unpin(&done);
+                    return Err(error);
+                }
+            }
             self.bring_all(index, pages, Why::Pin);
         }
+        Ok(())
     }
 
     fn unpin(&self, pages: &Range<usize>) {
@@ -35,9 +45,9 @@ pub struct Pinned<'r> {
 
 impl<'r> Pinned<'r> {
     /// The range was checked.
-    pub(crate) fn new(region: &'r Region, range: Range<usize>) -> Pinned<'r> {
-        region.folded.pin(&PageRange::touched(&range));
-        Pinned { region, range }
+    pub(crate) fn new(region: &'r Region, range: Range<usize>) -> Result<Pinned<'r>, RegionError> {
+        region.folded.pin(&PageRange::touched(&range))?;
+        Ok(Pinned { region, range })
     }
 }
 
@@ -64,9 +74,12 @@ pub struct PinnedMut<'r> {
 
 impl<'r> PinnedMut<'r> {
     /// The range was checked.
-    pub(crate) fn new(region: &'r mut Region, range: Range<usize>) -> PinnedMut<'r> {
-        region.folded.pin(&PageRange::touched(&range));
-        PinnedMut { region, range }
+    pub(crate) fn new(
+        region: &'r mut Region,
+        range: Range<usize>,
+    ) -> Result<PinnedMut<'r>, RegionError> {
+        region.folded.pin(&PageRange::touched(&range))?;
+        Ok(PinnedMut { region, range })
     }
 }
 

@@ -69,6 +69,11 @@ impl Queue {
         self.staged.len()
     }
 
+    /// Groups in memory or staging.
+    pub(crate) fn steps(&self) -> usize {
+        self.resident.len() + self.staged.len()
+    }
+
     /// Groups in memory.
     pub(crate) fn len(&self) -> usize {
         self.resident.len()

@@ -9,7 +9,7 @@ use crate::pinned::{Pinned, PinnedMut};
 use crate::range::PageRange;
 use crate::store::Store;
 use crate::{GROUP_PAGES, PageOut, RegionError, RegionStats};
-use host::{PAGE_SIZE, Span, SpanMemory};
+use host::{PAGE_SIZE, Span, SpanMemory, UserfaultError};
 use std::ops::Range;
 use std::sync::{Arc, Weak};
 use zram::Codec;
@@ -62,12 +62,15 @@ pub enum Teardown {
 /// Memory whose cold pages live compressed.
 ///
 /// Its bytes are lent as slices, whose pages may be out at any time: an access brings them back.
-/// Two things must not be done with such a slice. In [`FaultMode::Signal`](crate::FaultMode), do
-/// not pass it to a system call, which would fail with `EFAULT` where a page is out:
-/// [`Region::pin`] it before. And do not touch it in a signal handler, nor after [`Region`] was
-/// dropped through a pointer kept: the process ends then, with a word on standard error.
+/// What must not be done with such a slice: in [`FaultMode::Signal`](crate::FaultMode), do not pass
+/// it to a system call, which would fail with `EFAULT` where a page is out, and do not block
+/// `SIGBUS` in a thread that touches it; [`Region::pin`] it before. In no mode pass it, unpinned,
+/// to this library (as the buffer of a disk, say), touch it in a signal handler, or touch it after
+/// the [`Region`] was dropped, through a pointer kept: the process ends then, with a word on
+/// standard error.
 ///
-/// A forked child does not have the region: touching it there is a segmentation fault.
+/// A forked child does not have the region: touching it there is a segmentation fault. It is not to
+/// use a [`Control`] either, which would reach into the parent.
 pub struct Region {
     memory: SpanMemory,
     pub(crate) folded: Arc<Folded>,
@@ -94,7 +97,11 @@ impl Region {
         let (span, memory) = Span::reserve(&pager.shared.userfault, pages)?;
         let store = Store::new(pager.memory(), pages, config)?;
         let folded = Arc::new(Folded::new(&pager.shared, span, store));
-        folded.watch()?;
+        if let Err(RegionError::Userfault(UserfaultError::TooManyRegions { .. })) = folded.watch() {
+            // Those that were dropped have their places until the worker has come to them.
+            pager.memory().flush_deferred();
+            folded.watch()?;
+        }
         let region =
             Region { memory, folded, pager: Arc::clone(pager), teardown: Teardown::default() };
         region.folded.limit_to(limit)?;
@@ -159,7 +166,7 @@ impl Region {
     /// As [`Region::bytes`].
     pub fn pin(&self, range: Range<usize>) -> Result<Pinned<'_>, RegionError> {
         self.bytes(range.clone())?;
-        Ok(Pinned::new(self, range))
+        Pinned::new(self, range)
     }
 
     /// As [`Region::pin`], to be written too.
@@ -169,7 +176,7 @@ impl Region {
     /// As [`Region::bytes`].
     pub fn pin_mut(&mut self, range: Range<usize>) -> Result<PinnedMut<'_>, RegionError> {
         self.bytes(range.clone())?;
-        Ok(PinnedMut::new(self, range))
+        PinnedMut::new(self, range)
     }
 
     /// Forgets the content of a range (`MADV_DONTNEED`): it reads as zeros. Bounds are multiples of
@@ -195,8 +202,13 @@ impl Region {
     pub fn unmap(&mut self, range: Range<usize>) -> Result<(), RegionError> {
         let pages = self.mapped(range)?;
         self.folded.alone(|| {
-            self.memory.unmap(pages.clone())?;
-            self.folded.give_back(&pages);
+            // First: a fault that comes late is not to find the pages half gone.
+            self.folded.mark_gone(&pages, true);
+            if let Err(error) = self.memory.unmap(pages.clone()) {
+                self.folded.mark_gone(&pages, false);
+                return Err(error.into());
+            }
+            self.folded.forget(&pages);
             Ok(())
         })
     }
@@ -342,9 +354,11 @@ impl Control {
     /// [`RegionError`]: a range that cannot be.
     pub fn prefetch(&self, range: Range<usize>) -> Result<(), RegionError> {
         self.with_pages(range, |folded, pages| {
-            let groups = folded.groups_of(&pages);
-            groups.for_each(|group| folded.bring_all(group, &pages, Why::Ahead));
-            Ok(())
+            folded.groups_of(&pages).try_for_each(|group| {
+                let _gate = folded.enter()?;
+                folded.bring_all(group, &pages, Why::Ahead);
+                Ok(())
+            })
         })
     }
 
@@ -385,8 +399,10 @@ impl Control {
         &self,
         work: impl FnOnce(&Folded) -> Result<R, RegionError>,
     ) -> Result<R, RegionError> {
+        // What goes through a region takes its gate for a group at a time, so that dropping it does
+        // not wait for all of them.
         let folded = self.folded.upgrade().ok_or(RegionError::Gone)?;
-        let _gate = folded.enter()?;
+        drop(folded.enter()?);
         work(&folded)
     }
 

@@ -18,7 +18,7 @@ pub struct RegionStats {
     pub unregistered_pages: u64,
     /// Bytes of compressed and raw objects in the store.
     pub compr_data_size: u64,
-    /// Bytes that describe the region: its groups, its root of slots.
+    /// Bytes that describe the region's groups. Its slots are in the store's statistics.
     pub metadata_bytes: u64,
     /// Pages that may be in memory or staging at most; `None`: any number.
     pub limit_pages: Option<u64>,
@@ -40,7 +40,7 @@ pub struct RegionStats {
     pub refused: u64,
     /// Faults that waited for the limit.
     pub waits: u64,
-    /// Nanoseconds that threads spent in faults.
+    /// Nanoseconds that faults took to serve; what the system takes to deliver them is not in it.
     pub stall_ns: u64,
 }
 

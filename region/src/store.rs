@@ -41,9 +41,14 @@ impl Store {
         })
     }
 
-    /// Stores a page.
+    /// Stores a page, if there is room as it is.
     pub(crate) fn write(&self, page: usize, data: &[u8]) -> Result<(), Full> {
-        self.zram.write_page(page as u64, data).map_err(|_| Full)
+        self.zram.write_page_if_room(page as u64, data).map_err(|_| Full)
+    }
+
+    /// Compacts, and runs what is deferred. The caller holds no lock.
+    pub(crate) fn make_room(&self) {
+        self.zram.make_room();
     }
 
     /// Fills `data` with a stored page. Fit for the fault path: see

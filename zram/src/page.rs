@@ -40,7 +40,7 @@ impl Zram {
         self.with_room(|| self.try_store_page(page, data))
     }
 
-    fn try_store_page(&self, page: u64, data: &[u8]) -> Result<(), DiskError> {
+    pub(crate) fn try_store_page(&self, page: u64, data: &[u8]) -> Result<(), DiskError> {
         if let Some(same) = self.same_filled(data) {
             return self.put_page(page, Encoded::Same(same));
         }

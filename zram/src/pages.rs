@@ -71,6 +71,26 @@ impl Zram {
         self.counted_write(self.store_page(page, data))
     }
 
+    /// As [`Zram::write_page`], for a caller that holds locks: it does not compact at the limit, nor
+    /// run what is deferred. [`Zram::make_room`] does, without them.
+    ///
+    /// # Errors
+    ///
+    /// As [`Zram::write_page`].
+    pub fn write_page_if_room(&self, page: u64, data: &[u8]) -> Result<(), DiskError> {
+        self.check_writable()?;
+        self.check_page(page, data.len())?;
+        let _change = self.counters.change();
+        self.counted_write(self.try_store_page(page, data))
+    }
+
+    /// Compacts, and runs what is deferred: for who was refused for want of room. The caller holds
+    /// no lock that a deferred job might want.
+    pub fn make_room(&self) {
+        self.flush_entries();
+        self.slots.pool.make_room();
+    }
+
     /// Empties pages: they read as zeros, and what they held is freed. A range without pages is
     /// allowed anywhere up to the end of the disk.
     ///

@@ -12,6 +12,7 @@
 
 use super::{Entry, REGIONS_MAX, Regions, Server, Touched};
 use crate::uffd::UserfaultError;
+use crate::{Lock, Rank};
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
@@ -22,10 +23,15 @@ struct Faults {
     regions: Regions<REGIONS_MAX>,
     /// What SIGBUS did before us.
     previous: OnceLock<libc::sigaction>,
+    installing: Lock<()>,
 }
 
 /// The one static of this tree.
-static FAULTS: Faults = Faults { regions: Regions::new(), previous: OnceLock::new() };
+static FAULTS: Faults = Faults {
+    regions: Regions::new(),
+    previous: OnceLock::new(),
+    installing: Lock::new(Rank::Leaf, ()),
+};
 
 /// Has faults in `range` served by `server`, in the thread that touches it or by a
 /// [`FaultThread`](super::FaultThread).
@@ -45,18 +51,13 @@ pub(super) fn serve(address: usize) -> Touched {
 }
 
 fn install() -> std::io::Result<()> {
-    let mut outcome = Ok(());
-    FAULTS.previous.get_or_init(|| match current() {
-        Ok(previous) => previous,
-        Err(error) => {
-            outcome = Err(error);
-            default_action()
-        }
-    });
-    outcome?;
-    if current()?.sa_sigaction == handler() {
+    let _installing = FAULTS.installing.lock();
+    if FAULTS.previous.get().is_some() {
         return Ok(());
     }
+    let previous = current()?;
+    // Before the handler, which reads it. Under the lock nobody else sets it.
+    let _ = FAULTS.previous.set(previous);
     let mut action = default_action();
     action.sa_sigaction = handler();
     action.sa_flags = libc::SA_SIGINFO | libc::SA_RESTART;
@@ -92,7 +93,12 @@ extern "C" fn on_sigbus(
     context: *mut libc::c_void,
 ) {
     // SAFETY: the system passes a valid structure, and errno is this thread's.
-    let (address, errno) = unsafe { ((*info).si_addr() as usize, *libc::__errno_location()) };
+    let (code, address, errno) =
+        unsafe { ((*info).si_code, (*info).si_addr() as usize, *libc::__errno_location()) };
+    if code != libc::BUS_ADRERR {
+        // Sent by a process, or a page that the hardware lost: not a missing one.
+        return forward(signal, info, context);
+    }
     match FAULTS.regions.serve(address) {
         Touched::Served(_) => {}
         Touched::Gone => die("memory of a region was touched after it was dropped", address),

@@ -47,9 +47,9 @@ impl FaultThread {
         let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC)?);
         let told = Arc::clone(&stop);
         let thread = std::thread::Builder::new().name("ramfold-fault".into()).spawn(move || {
-            let must_not_end = MustNotEnd;
+            let vital = Vital::new("the thread that brings pages in has failed");
             run(&userfault, &told);
-            std::mem::forget(must_not_end);
+            vital.end();
         })?;
         Ok(FaultThread { stop, thread: Some(thread) })
     }
@@ -66,12 +66,25 @@ impl Drop for FaultThread {
     }
 }
 
-/// Ends the process when it is dropped by a panic.
-struct MustNotEnd;
+/// Ends the process when it is dropped: by a panic of a thread that others cannot go on without.
+#[derive(Debug)]
+pub struct Vital(&'static str);
 
-impl Drop for MustNotEnd {
+impl Vital {
+    /// With these last words.
+    pub fn new(words: &'static str) -> Vital {
+        Vital(words)
+    }
+
+    /// The thread ends as it should.
+    pub fn end(self) {
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for Vital {
     fn drop(&mut self) {
-        die("the thread that brings pages in has failed", 0);
+        die(self.0, 0);
     }
 }
 
@@ -100,8 +113,12 @@ fn run(userfault: &Userfault, stop: &OwnedFd) {
 /// Serves a fault. `stray` is the last one that no region had.
 fn serve_one(userfault: &Userfault, fault: Waiting, stray: &mut Option<Waiting>) {
     match serve(fault.address) {
-        Touched::Served(Served::Present) => wake(userfault, fault.address),
-        Touched::Served(_) => {}
+        Touched::Served(served) => {
+            *stray = None;
+            if served == Served::Present {
+                wake(userfault, fault.address);
+            }
+        }
         // A message may be late: others brought the page in, the thread went on, and the region was
         // dropped. Who does wait touches the page again when it is woken.
         Touched::Gone | Touched::Foreign if *stray != Some(fault) => {

@@ -12,6 +12,15 @@ pub(crate) fn seed() -> u64 {
     seed
 }
 
+/// A file that nobody finds.
+pub(crate) fn nameless_file() -> std::fs::File {
+    let path = std::env::temp_dir().join(format!("ramfold-twin-{:?}", std::thread::current().id()));
+    let path = path.with_extension(std::process::id().to_string());
+    let file = std::fs::File::create(&path).expect("a file");
+    std::fs::remove_file(&path).expect("it is ours");
+    file
+}
+
 /// Marsaglia's xorshift, seeded by splitmix.
 pub(crate) struct Rng(u64);
 

@@ -1,0 +1,102 @@
+//! Where promises meet: pins and chunks, limits and prefetching, full stores and limits, drops and
+//! page-outs.
+
+mod setting;
+
+use region::{Pager, PagerConfig, Region, RegionConfig, RegionError};
+use std::io::Read;
+use std::sync::Arc;
+
+const PAGE: usize = 4096;
+
+fn signal() -> Option<Arc<Pager>> {
+    setting::pager(&PagerConfig::default())
+}
+
+/// Fills bytes with what does not compress.
+fn noise(bytes: &mut [u8]) {
+    let mut noise = 1u64;
+    for byte in bytes {
+        noise = noise.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        *byte = (noise >> 56) as u8;
+    }
+}
+
+#[test]
+fn a_pin_holds_when_its_chunk_is_paged_out_after_it() {
+    let Some(pager) = signal() else { return };
+    let mut region = Region::map(&pager, 512 * PAGE, &RegionConfig::default()).expect("one");
+    let control = region.control();
+    // Nobody has touched these pages.
+    let mut pinned = region.pin_mut(0..16 * PAGE).expect("pinned");
+    control.page_out(0..65 * PAGE).expect("out");
+    let mut zero = std::fs::File::open("/dev/zero").expect("zeros");
+    assert_eq!(zero.read(&mut pinned).ok(), Some(16 * PAGE), "a system call uses them");
+}
+
+#[test]
+fn prefetching_stops_at_the_limit() {
+    let Some(pager) = signal() else { return };
+    let config = RegionConfig { resident_limit: Some(2 << 20), ..RegionConfig::default() };
+    let mut region = Region::map(&pager, 16 << 20, &config).expect("one");
+    region.as_mut_slice().chunks_mut(PAGE).for_each(|page| noise(&mut page[..1000]));
+    region.control().prefetch(0..16 << 20).expect("in");
+    let stats = region.stats();
+    assert!(stats.resident_pages + stats.staged_pages <= 512 + 64 + 16, "{stats:?}");
+}
+
+#[test]
+fn a_full_store_exceeds_the_limit_and_stops_nobody() {
+    let Some(pager) = signal() else { return };
+    let config = RegionConfig {
+        resident_limit: Some(1 << 20),
+        store_limit: 64 << 10,
+        ..RegionConfig::default()
+    };
+    let mut region = Region::map(&pager, 4 << 20, &config).expect("one");
+    noise(region.as_mut_slice());
+    let stats = region.stats();
+    assert!(stats.refused > 0 && stats.resident_pages > 900, "{stats:?}");
+    assert!(
+        stats.waits < 8,
+        "a fault waits until the pager has seen that it is of no use: {stats:?}"
+    );
+}
+
+#[test]
+fn regions_come_and_go_in_any_number() {
+    let Some(pager) = signal() else { return };
+    for number in 0..3000 {
+        let region = Region::map(&pager, 1 << 20, &RegionConfig::default());
+        let mut region = region.unwrap_or_else(|error| panic!("region {number}: {error}"));
+        region.as_mut_slice()[0] = 1;
+        region.control().page_out(0..PAGE).expect("out");
+    }
+}
+
+#[test]
+fn a_drop_ends_a_page_out_that_is_under_way() {
+    let Some(pager) = signal() else { return };
+    let mut region = Region::map(&pager, 128 << 20, &RegionConfig::default()).expect("one");
+    region.as_mut_slice().chunks_mut(PAGE).for_each(|page| noise(&mut page[..1000]));
+    let control = region.control();
+    let begun = region.control();
+    let other = std::thread::spawn(move || control.page_out(0..128 << 20));
+    while begun.stats().expect("there").pages_out == 0 {
+        std::hint::spin_loop();
+    }
+    drop(region);
+    let ended = other.join().expect("no panic");
+    assert!(matches!(ended, Err(RegionError::Gone)), "{ended:?}");
+}
+
+#[test]
+fn busy_pages_are_counted_once() {
+    let Some(pager) = signal() else { return };
+    let mut region = Region::map(&pager, 640 * PAGE, &RegionConfig::default()).expect("one");
+    region.as_mut_slice().fill(3);
+    let pinned = region.pin(0..10 * PAGE).expect("pinned");
+    let out = region.control().page_out_coldest(10_000).expect("out");
+    drop(pinned);
+    assert_eq!((out.stored, out.busy), (576, 64), "{out:?}");
+}
