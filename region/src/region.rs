@@ -12,7 +12,7 @@ use crate::{GROUP_PAGES, PageOut, RegionError, RegionStats};
 use host::{PAGE_SIZE, Span, SpanMemory, UserfaultError};
 use std::ops::Range;
 use std::sync::{Arc, Weak};
-use zram::Codec;
+use zram::{Codec, Memory};
 
 /// The least a region can be limited to, in bytes: four times what leaves memory at a time.
 pub const LIMIT_MIN: usize = 4 * GROUP_PAGES * PAGE_SIZE; // 1 MiB
@@ -76,6 +76,8 @@ pub struct Region {
     pub(crate) folded: Arc<Folded>,
     pager: Arc<Pager>,
     teardown: Teardown,
+    /// Last.
+    ending: Ending,
 }
 
 impl Region {
@@ -102,8 +104,13 @@ impl Region {
             pager.memory().flush_deferred();
             folded.watch()?;
         }
-        let region =
-            Region { memory, folded, pager: Arc::clone(pager), teardown: Teardown::default() };
+        let region = Region {
+            memory,
+            folded,
+            pager: Arc::clone(pager),
+            teardown: Teardown::default(),
+            ending: Ending { memory: Arc::clone(pager.memory()), held: None },
+        };
         region.folded.limit_to(limit)?;
         pager.enter(&region.folded);
         Ok(region)
@@ -268,36 +275,50 @@ impl Drop for Region {
     fn drop(&mut self) {
         self.pager.forget(&self.folded);
         self.folded.close();
+        self.ending.held = Some(self.pager.memory().free_bytes_held());
         match self.teardown {
             Teardown::Range => self.hand_over(),
-            // Whoever looked at the region before it closed is about to look away; the fields,
-            // dropped next, are the last.
-            Teardown::Sync => {
-                while Arc::strong_count(&self.folded) > 1 {
-                    std::thread::yield_now();
-                }
-                self.give_back_later();
-            }
+            Teardown::Sync => wait_for_last(&self.folded),
         }
     }
 }
 
 impl Region {
-    /// Has the frames returned to the system that the region leaves free, and no others: what is
-    /// free now is held for whoever uses it again.
-    fn give_back_later(&self) {
-        let (memory, held) =
-            (Arc::clone(self.pager.memory()), self.pager.memory().free_bytes_held());
-        self.pager.memory().defer(0, move || {
-            memory.release(held);
-        });
-    }
-
     fn hand_over(&self) {
         let pending = self.folded.store.zram().compr_data_size();
         let folded = Arc::clone(&self.folded);
-        self.pager.memory().defer(pending, move || drop(folded));
-        self.give_back_later();
+        self.pager.memory().defer(pending, move || {
+            wait_for_last(&folded);
+            drop(folded);
+        });
+    }
+}
+
+/// Waits until nobody else has the region, which is closed: whoever looked at it before is about to
+/// look away.
+fn wait_for_last(folded: &Arc<Folded>) {
+    while Arc::strong_count(folded) > 1 {
+        std::thread::yield_now();
+    }
+}
+
+/// What is done after all else of a region is dropped, or handed over to be.
+struct Ending {
+    memory: Arc<Memory>,
+    /// Bytes of free frames held before.
+    held: Option<u64>,
+}
+
+impl Drop for Ending {
+    /// Has the frames returned to the system that the region leaves free, and no others: what was
+    /// free before is held for whoever uses it again.
+    fn drop(&mut self) {
+        if let Some(held) = self.held {
+            let memory = Arc::clone(&self.memory);
+            self.memory.defer(0, move || {
+                memory.release(held);
+            });
+        }
     }
 }
 
