@@ -89,6 +89,13 @@ impl DescriptorHeap {
         }
     }
 
+    /// Returns pages without a descriptor to the system.
+    pub(crate) fn release(&self) {
+        let state = &mut *self.state.lock();
+        self.headers.give_back(&mut state.headers);
+        self.bodies.give_back(&mut state.bodies);
+    }
+
     /// Keeps every descriptor from being freed or handed out.
     pub(crate) fn hold(&self) -> impl Sized + '_ {
         self.state.lock()

@@ -264,6 +264,7 @@ impl Memory {
     /// the bytes returned.
     pub fn release(&self, keep: u64) -> u64 {
         self.leaves.release();
+        self.descriptors.release();
         let _turn = self.turn_to_isolate();
         // What a CPU keeps is free, and may be resident.
         self.zones.drain();

@@ -12,8 +12,8 @@
 //! Invariants
 //! - I1 a slab is in the partial list of its shard and length exactly when it has a free item and
 //!   at least one in use.
-//! - I2 an empty slab belongs to no length; beyond [`EMPTY_SLABS_HELD`] of them, whole pages of
-//!   such slabs are returned to the system.
+//! - I2 an empty slab belongs to no length; at a release, or beyond [`EMPTY_SLABS_HELD`] of them,
+//!   whole pages of such slabs are returned to the system.
 //!
 //! Lock: whoever has the `State`.
 
@@ -30,8 +30,9 @@ use crate::pool::SHARDS_MAX;
 const SLAB_BYTES: usize = if cfg!(loom) { 128 } else { PAGE_SIZE / 2 };
 /// Words of a slab.
 pub(crate) const SLAB_WORDS: usize = SLAB_BYTES / size_of::<u32>(); // 512
-/// Empty slabs kept touched before they are returned together: one call for many pages.
-const EMPTY_SLABS_HELD: usize = 64;
+/// Empty slabs kept touched between releases. A pool that ends leaves some hundred, scattered among
+/// those of others: returned one page at a time, they would take longer than all else it does.
+const EMPTY_SLABS_HELD: usize = 1024; // 2 MiB
 /// End of a slab's list of freed items.
 const END: u16 = u16::MAX;
 
@@ -177,15 +178,25 @@ impl<const UNIT: usize> Slabs<UNIT> {
     fn retire(&self, state: &mut State, slab: u32) {
         state.empty.push(slab);
         if state.empty.len() > EMPTY_SLABS_HELD {
-            state.empty.sort_unstable();
-            for run in state.empty.chunk_by(|a, b| a + 1 == *b) {
-                let first = run[0] as usize * Self::SLAB_UNITS;
-                // Refused by the system, the pages stay held and are used again as they are.
-                let _ = self.items.discard(first..first + run.len() * Self::SLAB_UNITS);
-            }
-            let returned = std::mem::take(&mut state.empty);
-            state.returned.extend(returned);
+            self.give_back(state);
         }
+    }
+
+    /// Returns the pages of empty slabs to the system.
+    pub(crate) fn give_back(&self, state: &mut State) {
+        state.empty.sort_unstable();
+        state.returned.sort_unstable();
+        // The other half of a page may have been returned before, and the page not.
+        let returned = |slab: u32| u32::from(state.returned.binary_search(&slab).is_ok());
+        for run in state.empty.chunk_by(|a, b| a + 1 == *b) {
+            let first = run[0] - returned(run[0].wrapping_sub(1));
+            let last = run[0] + run.len() as u32 - 1;
+            let end = last + 1 + returned(last + 1);
+            // Refused by the system, the pages stay held and are used again as they are.
+            let units = |slab: u32| slab as usize * Self::SLAB_UNITS;
+            let _ = self.items.discard(units(first)..units(end));
+        }
+        state.returned.append(&mut state.empty);
     }
 
     fn link(&self, number: u32) -> u16 {
@@ -300,6 +311,9 @@ mod tests {
                 } else {
                     slabs.free(&mut state, twin.remove(which));
                 }
+                if which % 16 == 0 {
+                    slabs.give_back(&mut state);
+                }
                 let pages = slabs.mapped_bytes() as usize / PAGE_SIZE;
                 let most = twin.slabs() + EMPTY_SLABS_HELD + 1;
                 prop_assert!(pages * SLABS_PER_PAGE >= twin.slabs() && pages <= most);
@@ -307,7 +321,8 @@ mod tests {
             while !twin.live.is_empty() {
                 slabs.free(&mut state, twin.remove(0));
             }
-            prop_assert!(slabs.mapped_bytes() as usize <= (EMPTY_SLABS_HELD + 1) * PAGE_SIZE);
+            slabs.give_back(&mut state);
+            prop_assert!(slabs.mapped_bytes() as usize <= 2 * PAGE_SIZE);
         }
     }
 
