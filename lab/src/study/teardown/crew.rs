@@ -61,8 +61,11 @@ pub(super) fn measure(
     })?;
     ended.iter().try_for_each(|ended| ended.left.verify())?;
     let kept = ((growth as f64 * (1.0 - GONE)) as u64).max(KEPT_BYTES);
-    wait_until(|| Ok(memory.free_bytes_held() <= kept))?;
-    let released = wait_until(|| Ok(resident(&memory)? <= kept + empty))?;
+    // By the memory's own count, which falls when the system has taken the frames. Asking the
+    // system takes longer than that does, as all of this process's pages are counted; so it is
+    // asked afterwards, whether it is true.
+    let released = wait_until(|| Ok(memory.free_bytes_held() <= kept))?;
+    wait_until(|| Ok(resident(&memory)? <= kept + empty))?;
     let fallbacks: Option<u64> = ended.iter().map(|ended| ended.left.fallbacks()).sum();
     let paging: Vec<Row> = ended.into_iter().map(|ended| ended.paging).collect();
     for field in PAGING {
