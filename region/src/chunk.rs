@@ -104,9 +104,10 @@ impl Chunks {
         if let Some(locked) = chunk.groups[index].try_lock() {
             return Some(locked);
         }
-        // relaxed, twice: a hint to whoever is about to take the lock again.
+        // relaxed: a hint to whoever is about to take the lock again.
         chunk.awaited[index].fetch_add(1, Ordering::Relaxed);
         let locked = chunk.groups[index].lock();
+        // relaxed: as above.
         chunk.awaited[index].fetch_sub(1, Ordering::Relaxed);
         Some(locked)
     }

@@ -109,7 +109,7 @@ impl Region {
             folded,
             pager: Arc::clone(pager),
             teardown: Teardown::default(),
-            ending: Ending { memory: Arc::clone(pager.memory()), held: None },
+            ending: Ending { memory: Arc::clone(pager.memory()), bytes: 0 },
         };
         region.folded.limit_to(limit)?;
         pager.enter(&region.folded);
@@ -275,10 +275,12 @@ impl Drop for Region {
     fn drop(&mut self) {
         self.pager.forget(&self.folded);
         self.folded.close();
-        self.ending.held = Some(self.pager.memory().free_bytes_held());
         match self.teardown {
             Teardown::Range => self.hand_over(),
-            Teardown::Sync => wait_for_last(&self.folded),
+            Teardown::Sync => {
+                wait_for_last(&self.folded);
+                self.ending.bytes = self.folded.store.zram().object_bytes_resident();
+            }
         }
     }
 }
@@ -286,10 +288,13 @@ impl Drop for Region {
 impl Region {
     fn hand_over(&self) {
         let pending = self.folded.store.zram().compr_data_size();
-        let folded = Arc::clone(&self.folded);
+        let (folded, memory) = (Arc::clone(&self.folded), Arc::clone(self.pager.memory()));
         self.pager.memory().defer(pending, move || {
             wait_for_last(&folded);
+            let bytes = folded.store.zram().object_bytes_resident();
+            let ending = Ending { memory, bytes };
             drop(folded);
+            drop(ending);
         });
     }
 }
@@ -302,21 +307,19 @@ fn wait_for_last(folded: &Arc<Folded>) {
     }
 }
 
-/// What is done after all else of a region is dropped, or handed over to be.
+/// What is done after all else of a region is dropped: as many bytes of frames as it had go back
+/// to the system, and no more. What was free before is held for whoever uses it again.
 struct Ending {
     memory: Arc<Memory>,
-    /// Bytes of free frames held before.
-    held: Option<u64>,
+    bytes: u64,
 }
 
 impl Drop for Ending {
-    /// Has the frames returned to the system that the region leaves free, and no others: what was
-    /// free before is held for whoever uses it again.
     fn drop(&mut self) {
-        if let Some(held) = self.held {
-            let memory = Arc::clone(&self.memory);
+        let (memory, bytes) = (Arc::clone(&self.memory), self.bytes);
+        if bytes > 0 {
             self.memory.defer(0, move || {
-                memory.release(held);
+                memory.release(memory.free_bytes_held().saturating_sub(bytes));
             });
         }
     }

@@ -71,8 +71,8 @@ impl Zram {
         self.counted_write(self.store_page(page, data))
     }
 
-    /// As [`Zram::write_page`], for a caller that holds locks: it does not compact at the limit, nor
-    /// run what is deferred. [`Zram::make_room`] does, without them.
+    /// As [`Zram::write_page`], for a caller that holds locks: it does not compact at the limit,
+    /// nor run what is deferred. [`Zram::make_room`] does, without them.
     ///
     /// # Errors
     ///

@@ -253,6 +253,11 @@ impl Zram {
         self.counters.tally().compressed_bytes
     }
 
+    /// Touched frames of zspages, in bytes; without asking the system, as [`Zram::stat`] does.
+    pub fn object_bytes_resident(&self) -> u64 {
+        self.slots.pool.stats().object_bytes_resident
+    }
+
     /// The line of the kernel's `io_stat`.
     pub fn io_stat(&self) -> IoStat {
         IoStat {
