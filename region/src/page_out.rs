@@ -137,8 +137,7 @@ impl Folded {
         if self.compress_oldest() {
             return;
         }
-        let others = self.shared.alive();
-        let gave = others.iter().any(|other| match other.try_enter() {
+        let gave = self.shared.alive().any(|other| match other.try_enter() {
             Some(_gate) => other.compress_oldest(),
             None => false,
         });

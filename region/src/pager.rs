@@ -149,9 +149,10 @@ impl Shared {
         self.regions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The regions there are.
-    pub(crate) fn alive(&self) -> Vec<Arc<Folded>> {
-        self.regions().iter().filter_map(Weak::upgrade).collect()
+    /// The regions there are, one after the other: who drops one waits for it to be let go.
+    pub(crate) fn alive(&self) -> impl Iterator<Item = Arc<Folded>> + use<> {
+        let regions = self.regions().clone();
+        regions.into_iter().filter_map(|region| region.upgrade())
     }
 }
 
