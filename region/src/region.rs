@@ -99,17 +99,20 @@ impl Region {
         let (span, memory) = Span::reserve(&pager.shared.userfault, pages)?;
         let store = Store::new(pager.memory(), pages, config)?;
         let folded = Arc::new(Folded::new(&pager.shared, span, store));
-        if let Err(RegionError::Userfault(UserfaultError::TooManyRegions { .. })) = folded.watch() {
-            // Those that were dropped have their places until the worker has come to them.
-            pager.memory().flush_deferred();
-            folded.watch()?;
+        match folded.watch() {
+            Err(RegionError::Userfault(UserfaultError::TooManyRegions { .. })) => {
+                // Those that were dropped have their places until the worker has come to them.
+                pager.memory().flush_deferred();
+                folded.watch()?;
+            }
+            watched => watched?,
         }
         let region = Region {
             memory,
             folded,
             pager: Arc::clone(pager),
             teardown: Teardown::default(),
-            ending: Ending { memory: Arc::clone(pager.memory()), bytes: 0 },
+            ending: Ending { memory: Arc::clone(pager.memory()), folded: None, bytes: 0 },
         };
         region.folded.limit_to(limit)?;
         pager.enter(&region.folded);
@@ -276,26 +279,12 @@ impl Drop for Region {
         self.pager.forget(&self.folded);
         self.folded.close();
         match self.teardown {
-            Teardown::Range => self.hand_over(),
+            Teardown::Range => self.ending.folded = Some(Arc::clone(&self.folded)),
             Teardown::Sync => {
                 wait_for_last(&self.folded);
                 self.ending.bytes = self.folded.store.zram().object_bytes_resident();
             }
         }
-    }
-}
-
-impl Region {
-    fn hand_over(&self) {
-        let pending = self.folded.store.zram().compr_data_size();
-        let (folded, memory) = (Arc::clone(&self.folded), Arc::clone(self.pager.memory()));
-        self.pager.memory().defer(pending, move || {
-            wait_for_last(&folded);
-            let bytes = folded.store.zram().object_bytes_resident();
-            let ending = Ending { memory, bytes };
-            drop(folded);
-            drop(ending);
-        });
     }
 }
 
@@ -307,17 +296,29 @@ fn wait_for_last(folded: &Arc<Folded>) {
     }
 }
 
-/// What is done after all else of a region is dropped: as many bytes of frames as it had go back
-/// to the system, and no more. What was free before is held for whoever uses it again.
+/// What is done after all else of a region is dropped: what is handed over is dropped by the
+/// worker, and then as many bytes of frames as the region had go back to the system, and no more.
+/// What was free before is held for whoever uses it again.
+///
+/// After, because a job may run at once, in this thread, and waits for the region's last owner.
 struct Ending {
     memory: Arc<Memory>,
+    folded: Option<Arc<Folded>>,
     bytes: u64,
 }
 
 impl Drop for Ending {
     fn drop(&mut self) {
         let (memory, bytes) = (Arc::clone(&self.memory), self.bytes);
-        if bytes > 0 {
+        if let Some(folded) = self.folded.take() {
+            self.memory.defer(folded.store.zram().compr_data_size(), move || {
+                wait_for_last(&folded);
+                let bytes = folded.store.zram().object_bytes_resident();
+                let after = Ending { memory, folded: None, bytes };
+                drop(folded);
+                drop(after);
+            });
+        } else if bytes > 0 {
             self.memory.defer(0, move || {
                 memory.release(memory.free_bytes_held().saturating_sub(bytes));
             });

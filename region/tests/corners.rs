@@ -3,7 +3,9 @@
 
 mod setting;
 
-use region::{Pager, PagerConfig, Region, RegionConfig, RegionError};
+use region::{
+    Memory, MemoryConfig, Pager, PagerConfig, Region, RegionConfig, RegionError, Teardown,
+};
 use std::io::Read;
 use std::sync::Arc;
 
@@ -99,4 +101,23 @@ fn busy_pages_are_counted_once() {
     let out = region.control().page_out_coldest(10_000).expect("out");
     drop(pinned);
     assert_eq!((out.stored, out.busy), (576, 64), "{out:?}");
+}
+
+#[test]
+fn a_region_ends_without_a_worker_too() {
+    let config = MemoryConfig { worker: false, ..MemoryConfig::for_disk(16 << 20) };
+    let memory = Memory::new(config).expect("a memory");
+    let Ok(pager) = Pager::new(memory, &PagerConfig::default()) else {
+        eprintln!("skipped: needs userfaultfd");
+        return;
+    };
+    for teardown in [Teardown::Range, Teardown::Sync] {
+        let mut region = Region::map(&pager, 4 << 20, &RegionConfig::default()).expect("one");
+        noise(region.as_mut_slice());
+        region.control().page_out(0..4 << 20).expect("out");
+        region.teardown(teardown);
+        let zone = pager.memory().check_zone().expect("the zone is whole");
+        assert_eq!(zone.allocated_frames, zone.listed_frames, "{teardown:?}");
+        assert_eq!(pager.memory().pending_bytes(), 0);
+    }
 }
