@@ -34,6 +34,7 @@ mod algorithm;
 mod error;
 mod lz4;
 mod page_codec;
+pub mod same;
 mod stream;
 mod streams;
 mod zstd;

@@ -9,11 +9,11 @@
 
 use std::ops::Range;
 
+use codec::same::Same;
 use disk::{Allocation, Disk, DiskError, Extent, ExtentKind, check_range};
 use zsmalloc::{Content, PAGE_SIZE};
 
 use crate::device::Zram;
-use crate::same::Same;
 
 /// A page, and the part of it that a request is about.
 #[derive(Clone, Copy)]

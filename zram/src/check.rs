@@ -9,13 +9,13 @@
 
 use std::fmt;
 
+use codec::same::Same;
 use disk::DiskError;
 use zsmalloc::{Content, LEAF_CELLS, PAGE_SIZE, PoolCheck, cpu};
 
 use crate::counters::Tally;
 use crate::device::Zram;
 use crate::entries::is_marked;
-use crate::same::Same;
 use crate::sums::Sums;
 
 /// What a recount found, when it found no defect.

@@ -20,13 +20,13 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use zsmalloc::{LEAF_CELLS, LeafId, Pool};
+use codec::same::Words;
+use zsmalloc::{LEAF_CELLS, LeafId, Pool, split};
 
 use crate::counters::{Counters, Pending, Tally, bump};
 use crate::device::Zram;
 use crate::free::Free;
-use crate::same::Words;
-use crate::slots::split;
+use crate::page::retire;
 use crate::sums::Sums;
 
 /// Leaves that are to be drained, and what that needs of the device.
@@ -129,7 +129,7 @@ fn drain(pool: &Pool, words: &Words, counters: &Counters, leaf: LeafId) {
     let mut gone = Tally::default();
     let freed = pool.free_leaf(leaf, |cell| {
         gone.add(Tally::of(cell.content()));
-        words.retire(cell.content());
+        retire(words, cell.content());
     });
     debug_assert!(freed.is_ok(), "I1: the leaf was ours, and detached once");
     counters.drained(Pending::of(gone));

@@ -8,16 +8,15 @@
 
 use std::sync::Arc;
 
+use codec::same::Words;
 use codec::{Codec, Streams};
 use zsmalloc::deferred::QueueConfig;
-use zsmalloc::{ChainSize, Memory, PAGE_SIZE, Pool, PoolConfig, Rule, cpu};
+use zsmalloc::{ChainSize, Memory, PAGE_SIZE, Pool, PoolConfig, Rule, Slots, cpu};
 
 use crate::counters::Counters;
 use crate::entries::Entries;
 use crate::error::ZramError;
 use crate::free::Free;
-use crate::same::Words;
-use crate::slots::Slots;
 
 /// Bytes of the largest disk: its cells fill the 32 bits of an entry number half.
 const DISKSIZE_MAX: u64 = 1 << 43; // 8 TiB

@@ -23,10 +23,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use zsmalloc::deferred::{Meters, Queue, QueueConfig, Values};
-use zsmalloc::{CellGuard, Content, MemoryError};
+use zsmalloc::{CellGuard, Content, MemoryError, Slots};
 
 use crate::counters::{Counters, Tally};
-use crate::slots::Slots;
 use crate::sums::enter;
 
 /// Client's bit of a cell: its object is to be freed.

@@ -28,8 +28,6 @@ mod error;
 mod free;
 mod page;
 mod pages;
-mod same;
-mod slots;
 mod stat;
 mod sums;
 

@@ -17,6 +17,7 @@
 //! holds a stream waits for cells, so who holds a cell must not wait for a stream.
 
 use codec::Stream;
+use codec::same::{self, Same, Words};
 use disk::DiskError;
 use zsmalloc::{CellGuard, Content, Object, PAGE_SIZE, cpu};
 
@@ -25,13 +26,21 @@ use crate::device::Zram;
 use crate::entries::{is_marked, unmark};
 use crate::error::disk_error;
 use crate::free::Free;
-use crate::same::{self, Same};
 use crate::sums::enter;
 
 /// A page ready to be put in a slot.
 enum Encoded<'p> {
     Same(Same),
     Object(Object<'p>),
+}
+
+/// A slot's content is gone: a word of the table that it used goes too.
+pub(crate) fn retire(words: &Words, content: Content) {
+    if let Content::Value { tag, value } = content
+        && let Some(same) = Same::from_cell(tag, value)
+    {
+        words.release(same);
+    }
 }
 
 impl Zram {
@@ -100,7 +109,7 @@ impl Zram {
 
     /// A slot was given other content, and is locked still.
     fn replaced(&self, slot: &CellGuard<'_>, old: Content) {
-        self.words.retire(old);
+        retire(&self.words, old);
         enter(&self.counters, slot, old);
     }
 

@@ -28,14 +28,15 @@ enum Arrows {
     AnyLibrary,
 }
 
-const TABLE: [(&str, Arrows); 10] = [
+const TABLE: [(&str, Arrows); 11] = [
     ("host", Arrows::To(&[])),
     ("buddy", Arrows::To(&[])),
     ("codec", Arrows::To(&[])),
     ("disk", Arrows::To(&[])),
     ("zsmalloc", Arrows::To(&["host", "buddy"])),
     ("zram", Arrows::To(&["zsmalloc", "codec", "disk"])),
-    ("region", Arrows::To(&["host", "zram"])),
+    ("zswap", Arrows::To(&["zsmalloc", "codec", "disk"])),
+    ("region", Arrows::To(&["host", "zram", "zswap"])),
     ("serve", Arrows::To(&["disk", "zram"])),
     ("ramfold", Arrows::AnyLibrary),
     ("lab", Arrows::AnyLibrary),

@@ -1,4 +1,5 @@
-//! The slot table: two levels, a root of leaf numbers and leaves of 512 cells.
+//! A slot table: two levels, a root of leaf numbers and leaves of 512 cells. The stores keep
+//! theirs in it.
 //!
 //! ```text
 //!   page number   | root index            | cell 9 bits |
@@ -16,26 +17,32 @@
 //!
 //! Lock: a cell's.
 
+use host::Table;
+use host::sync::atomic::{AtomicU32, Ordering};
 use std::ops::Range;
 use std::sync::Arc;
-use zsmalloc::sync::atomic::{AtomicU32, Ordering};
-use zsmalloc::{AllocError, CellGuard, Content, LEAF_CELLS, LeafId, MemoryError, Pool, Table};
 
-/// Root and pool of a device.
-pub(crate) struct Slots {
+use crate::cell::{CellGuard, Content};
+use crate::error::{AllocError, MemoryError};
+use crate::leaf::{LEAF_CELLS, LeafId};
+use crate::pool::Pool;
+
+/// Root and pool of a store: a sparse table of cells.
+pub struct Slots {
     root: Table<AtomicU32>,
-    pub(crate) pool: Arc<Pool>,
+    /// Whose leaves they are.
+    pub pool: Arc<Pool>,
 }
 
 impl Slots {
     /// An empty table of `pages` slots.
-    pub(crate) fn new(pool: Arc<Pool>, pages: u64) -> Result<Slots, MemoryError> {
+    pub fn new(pool: Arc<Pool>, pages: u64) -> Result<Slots, MemoryError> {
         let root = pool.table(pages.div_ceil(LEAF_CELLS as u64) as usize)?;
         Ok(Slots { root, pool })
     }
 
     /// Locks the slot of `page`; `None` when nothing is stored in its part of the disk.
-    pub(crate) fn lock(&self, page: u64) -> Option<CellGuard<'_>> {
+    pub fn lock(&self, page: u64) -> Option<CellGuard<'_>> {
         let (index, cell) = split(page);
         loop {
             let leaf = self.leaf(index)?;
@@ -46,7 +53,7 @@ impl Slots {
     }
 
     /// Locks the slot of `page`, taking a leaf for it if there is none.
-    pub(crate) fn lock_or_add(&self, page: u64) -> Result<CellGuard<'_>, AllocError> {
+    pub fn lock_or_add(&self, page: u64) -> Result<CellGuard<'_>, AllocError> {
         let (index, cell) = split(page);
         loop {
             let leaf = match self.leaf(index) {
@@ -60,20 +67,20 @@ impl Slots {
     }
 
     /// What the slot of `page` held a moment ago.
-    pub(crate) fn peek(&self, page: u64) -> Content {
+    pub fn peek(&self, page: u64) -> Content {
         let (index, cell) = split(page);
         let content = self.leaf(index).and_then(|leaf| self.pool.peek(leaf, cell));
         content.unwrap_or(Content::Empty)
     }
 
     /// Pages from `page` on that certainly have no leaf, up to the end of their 2 MiB.
-    pub(crate) fn absent(&self, page: u64) -> u64 {
+    pub fn absent(&self, page: u64) -> u64 {
         let (index, cell) = split(page);
         if self.leaf(index).is_some() { 0 } else { (LEAF_CELLS - cell) as u64 }
     }
 
     /// Takes the leaf of root entry `index` out, if it has one: the caller frees it.
-    pub(crate) fn detach(&self, index: usize) -> Option<LeafId> {
+    pub fn detach(&self, index: usize) -> Option<LeafId> {
         self.leaf(index)?;
         // AcqRel pairs with the exchange in `add_leaf` and the loads in `leaf`: who reads the
         // root after locking a cell that was drained finds another number.
@@ -81,23 +88,23 @@ impl Slots {
     }
 
     /// Root entries.
-    pub(crate) fn root_len(&self) -> usize {
+    pub fn root_len(&self) -> usize {
         self.root.len()
     }
 
     /// The leaf of a root entry.
-    pub(crate) fn leaf(&self, index: usize) -> Option<LeafId> {
+    pub fn leaf(&self, index: usize) -> Option<LeafId> {
         // Acquire pairs with the exchanges in `add_leaf` and `detach`.
         LeafId::new(self.root[index].load(Ordering::Acquire))
     }
 
     /// Bytes of the root: table pages held, and heap.
-    pub(crate) fn root_bytes(&self) -> (u64, u64) {
+    pub fn root_bytes(&self) -> (u64, u64) {
         (self.root.held_bytes(), self.root.heap_bytes())
     }
 
     /// The root's addresses.
-    pub(crate) fn root_range(&self) -> Range<usize> {
+    pub fn root_range(&self) -> Range<usize> {
         self.root.range()
     }
 
@@ -136,6 +143,6 @@ impl Drop for Slots {
 }
 
 /// Root index and cell of a page.
-pub(crate) fn split(page: u64) -> (usize, usize) {
+pub fn split(page: u64) -> (usize, usize) {
     ((page / LEAF_CELLS as u64) as usize, (page % LEAF_CELLS as u64) as usize)
 }

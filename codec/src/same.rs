@@ -20,7 +20,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
-use zsmalloc::{Content, PAGE_SIZE};
+use crate::PAGE_LEN_MAX;
 
 /// Tag of a cell whose value is half of the word.
 const HALF: u8 = 1;
@@ -36,30 +36,32 @@ const _: () = assert!(WORDS_MAX <= u32::MAX as usize, "numbers fit the table's u
 
 /// A same-filled page as a cell keeps it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Same {
-    pub(crate) tag: u8,
-    pub(crate) value: u64,
+pub struct Same {
+    /// Which kind: the cell's tag.
+    pub tag: u8,
+    /// The cell's value, of at most 41 bits.
+    pub value: u64,
 }
 
 impl Same {
     /// The page of zeros.
-    pub(crate) const ZERO: Same = Same { tag: HALF, value: 0 };
+    pub const ZERO: Same = Same { tag: HALF, value: 0 };
 
     /// The value of a cell, where it is that of a same-filled page.
-    pub(crate) fn from_cell(tag: u8, value: u64) -> Option<Same> {
+    pub fn from_cell(tag: u8, value: u64) -> Option<Same> {
         matches!(tag, HALF | INTERNED).then_some(Same { tag, value })
     }
 
     /// True when the word is in the table.
-    pub(crate) fn is_interned(self) -> bool {
+    pub fn is_interned(self) -> bool {
         self.tag == INTERNED
     }
 }
 
 /// The word that a page repeats, if it does. The last word is compared first: pages that begin
 /// with a run of equal words are common.
-pub(crate) fn repeated_word(page: &[u8]) -> Option<u64> {
-    debug_assert_eq!(page.len(), PAGE_SIZE);
+pub fn repeated_word(page: &[u8]) -> Option<u64> {
+    debug_assert_eq!(page.len(), PAGE_LEN_MAX);
     let (words, _) = page.as_chunks::<8>();
     let (first, last) = (words.first()?, words.last()?);
     let same = first == last && words.iter().all(|word| word == first);
@@ -67,7 +69,7 @@ pub(crate) fn repeated_word(page: &[u8]) -> Option<u64> {
 }
 
 /// Fills `page` with `word`.
-pub(crate) fn fill(page: &mut [u8], word: u64) {
+pub fn fill(page: &mut [u8], word: u64) {
     for chunk in page.as_chunks_mut::<8>().0 {
         *chunk = word.to_ne_bytes();
     }
@@ -75,7 +77,7 @@ pub(crate) fn fill(page: &mut [u8], word: u64) {
 
 /// The table of words that do not fit a cell.
 #[derive(Debug)]
-pub(crate) struct Words {
+pub struct Words {
     table: Mutex<Table>,
     /// Words by number; a chunk is there from its first use on.
     chunks: [OnceLock<Box<[AtomicU64]>>; CHUNKS],
@@ -97,7 +99,7 @@ struct Table {
 
 impl Words {
     /// The cell's form of a page of `word`; `None` when the table is full.
-    pub(crate) fn intern(&self, word: u64) -> Option<Same> {
+    pub fn intern(&self, word: u64) -> Option<Same> {
         if word >> 32 == word & 0xffff_ffff {
             return Some(Same { tag: HALF, value: word >> 32 });
         }
@@ -112,7 +114,7 @@ impl Words {
 
     /// The word of a locked cell; 0 for a number that was never in use, which no cell holds. Takes
     /// no lock (I2).
-    pub(crate) fn word(&self, same: Same) -> u64 {
+    pub fn word(&self, same: Same) -> u64 {
         if same.tag == HALF {
             return same.value << 32 | same.value;
         }
@@ -123,28 +125,19 @@ impl Words {
     }
 
     /// A cell gave up its value.
-    pub(crate) fn release(&self, same: Same) {
+    pub fn release(&self, same: Same) {
         if same.is_interned() {
             self.lock().give(same.value as u32, self.word(same));
         }
     }
 
-    /// A slot's content is gone: what it held here goes too.
-    pub(crate) fn retire(&self, content: Content) {
-        if let Content::Value { tag, value } = content
-            && let Some(same) = Same::from_cell(tag, value)
-        {
-            self.release(same);
-        }
-    }
-
     /// Uses over all numbers, for a check.
-    pub(crate) fn uses(&self) -> u64 {
+    pub fn uses(&self) -> u64 {
         self.lock().uses.iter().sum()
     }
 
     /// Bytes on the heap.
-    pub(crate) fn heap_bytes(&self) -> u64 {
+    pub fn heap_bytes(&self) -> u64 {
         let table = self.lock();
         let per_number = size_of::<(u64, u32)>() + 1; // one control byte per bucket
         let chunks = self.chunks.iter().filter(|chunk| chunk.get().is_some()).count();
@@ -200,7 +193,7 @@ mod tests {
     use std::time::Duration;
 
     fn page_of(word: u64) -> Vec<u8> {
-        let mut page = vec![0; PAGE_SIZE];
+        let mut page = vec![0; PAGE_LEN_MAX];
         fill(&mut page, word);
         page
     }

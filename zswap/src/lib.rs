@@ -1,0 +1,3 @@
+//! zswap in user space: a compressed cache of pages in front of a disk.
+
+#![forbid(unsafe_code)]
