@@ -10,7 +10,7 @@
 //!           \              |             /
 //!            '---------  Disk  ---------'
 //!                 /    |     |      \
-//!            zram  RamDisk  FaultyDisk<D>  ReadOnly<D>
+//!            zram  RamDisk  FileDisk  FaultyDisk<D>  ReadOnly<D>
 //! ```
 //!
 //! | item | what it is for |
@@ -19,6 +19,8 @@
 //! | [`DiskError`] | what can go wrong, worded for the peer, with its `errno` |
 //! | [`RamDisk`] | a reference: one lock and at most one buffer per page, nothing clever |
 //! | [`FaultyDisk`] | fails on a countdown, for tests of whoever stands above |
+//! | [`FileDisk`] | a file or a block device |
+//! | [`Flights`] | writes that are under way at the same time, and what became of them |
 //! | [`ReadOnly`] | refuses to change what it wraps |
 //! | [`conformance`] | the contract as a suite, to be run over every implementation |
 //!
@@ -31,6 +33,8 @@ mod contract;
 mod error;
 mod extent;
 mod faulty;
+mod file;
+mod flights;
 mod ram;
 mod range;
 mod read_only;
@@ -39,6 +43,8 @@ pub use contract::Disk;
 pub use error::DiskError;
 pub use extent::{Allocation, Extent, ExtentKind};
 pub use faulty::{Fault, FaultPlan, FaultyDisk, Span, Verbs};
+pub use file::FileDisk;
+pub use flights::{Flights, Landed};
 pub use ram::RamDisk;
 pub use range::check_range;
 pub use read_only::ReadOnly;

@@ -43,7 +43,7 @@ const TABLE: [(&str, Arrows); 11] = [
 ];
 
 /// Crates built from the standard library alone; in models another one stands in for it.
-const STD_ONLY: [&str; 2] = ["buddy", "disk"];
+const STD_ONLY: [&str; 1] = ["buddy"];
 const MODELS: [&str; 2] = ["loom", "shuttle"];
 
 /// What cargo says about the workspace's own packages.

@@ -1,0 +1,214 @@
+//! A file, or a block device, as a disk.
+//!
+//! ```text
+//!   read, write       pread, pwrite                        page cache and all
+//!   discard           fallocate, a hole punched   \  where the file system has none of it,
+//!   write_zeroes      fallocate, or a hole        /  zeros are written
+//!   next_extent       lseek to data, to the hole           a device is data throughout
+//! ```
+//!
+//! Invariants
+//! - I1 nobody else has it open through this type: a file is locked (flock), a device opened for
+//!   exclusive use, so that a mounted one is refused.
+//! - I2 its size is what it was when it was opened. Who shortens the file meanwhile gets errors,
+//!   and no zeros that were never written.
+//!
+//! No locks of its own.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
+use std::path::Path;
+
+use rustix::fs::{Advice, FallocateFlags, FlockOperation, SeekFrom};
+use rustix::io::Errno;
+
+use crate::{Allocation, Disk, DiskError, Extent, ExtentKind, check_range};
+
+/// Bytes of zeros written at a time where the file system knows no other way.
+const ZEROS: usize = 64 << 10; // 64 KiB
+
+/// Open flag: for a block device, fail when somebody else uses it, a mount for example.
+const O_EXCL: i32 = 0o200;
+
+/// A file or block device that is ours alone while this lives.
+#[derive(Debug)]
+pub struct FileDisk {
+    file: File,
+    size_bytes: u64,
+    read_only: bool,
+    is_device: bool,
+}
+
+impl FileDisk {
+    /// Opens a file or a block device that exists. Its length is the disk's size.
+    ///
+    /// # Errors
+    ///
+    /// Those of opening it; `ResourceBusy` when another process uses it; `InvalidInput` when it is
+    /// neither a file nor a block device, or is empty.
+    pub fn open(path: &Path, read_only: bool) -> io::Result<FileDisk> {
+        let mut options = OpenOptions::new();
+        options.read(true).write(!read_only);
+        let kind = std::fs::metadata(path)?.file_type();
+        if kind.is_block_device() {
+            options.custom_flags(O_EXCL);
+        } else if !kind.is_file() {
+            return Err(invalid("neither a file nor a block device"));
+        }
+        let file = options.open(path)?;
+        if kind.is_file() {
+            lock(&file, read_only)?;
+        }
+        let size_bytes = rustix::fs::seek(&file, SeekFrom::End(0))?;
+        if size_bytes == 0 {
+            return Err(invalid("it is empty, and a disk is as large as its file"));
+        }
+        Ok(FileDisk { file, size_bytes, read_only, is_device: kind.is_block_device() })
+    }
+
+    /// Whether it is a block device.
+    pub fn is_device(&self) -> bool {
+        self.is_device
+    }
+
+    fn check_change(&self, offset: u64, len: u64) -> Result<(), DiskError> {
+        if self.read_only {
+            return Err(DiskError::ReadOnly);
+        }
+        check_range(self.size_bytes, offset, len)
+    }
+
+    /// Makes a range read as zeros: as `ways` say, the first that works; else by writing them.
+    fn zero(&self, offset: u64, len: u64, ways: &[FallocateFlags]) -> Result<(), DiskError> {
+        if len == 0 {
+            return Ok(());
+        }
+        for &way in ways {
+            match rustix::fs::fallocate(&self.file, way, offset, len) {
+                Ok(()) => return Ok(()),
+                // A device takes whole blocks only, some file systems nothing.
+                Err(Errno::OPNOTSUPP | Errno::INVAL | Errno::NOSYS | Errno::PERM) => {}
+                Err(error) => return Err(failed(error.into())),
+            }
+        }
+        self.write_zeros(offset, len)
+    }
+
+    fn write_zeros(&self, offset: u64, len: u64) -> Result<(), DiskError> {
+        let zeros = [0; ZEROS];
+        let end = offset + len;
+        let mut at = offset;
+        while at < end {
+            let piece = (end - at).min(ZEROS as u64) as usize;
+            self.file.write_all_at(&zeros[..piece], at).map_err(failed)?;
+            at += piece as u64;
+        }
+        Ok(())
+    }
+
+    /// That nobody shortened the file: what is gone is no hole.
+    fn check_length(&self) -> Result<(), DiskError> {
+        let length =
+            rustix::fs::seek(&self.file, SeekFrom::End(0)).map_err(|e| failed(e.into()))?;
+        if length < self.size_bytes {
+            return Err(failed(io::ErrorKind::UnexpectedEof.into()));
+        }
+        Ok(())
+    }
+
+    /// Where data begins, or a hole, at `offset` or behind it; the end where there is none.
+    fn find(&self, whence: fn(u64) -> SeekFrom, offset: u64) -> Result<u64, DiskError> {
+        match rustix::fs::seek(&self.file, whence(offset)) {
+            Ok(found) => Ok(found.min(self.size_bytes)),
+            Err(Errno::NXIO) => self.check_length().map(|()| self.size_bytes),
+            Err(error) => Err(failed(error.into())),
+        }
+    }
+}
+
+impl Disk for FileDisk {
+    fn size_bytes(&self) -> u64 {
+        self.size_bytes
+    }
+
+    fn read_only(&self) -> bool {
+        self.read_only
+    }
+
+    fn read(&self, offset: u64, buf: &mut [u8]) -> Result<(), DiskError> {
+        check_range(self.size_bytes, offset, buf.len() as u64)?;
+        self.file.read_exact_at(buf, offset).map_err(failed)
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> Result<(), DiskError> {
+        self.check_change(offset, data.len() as u64)?;
+        self.file.write_all_at(data, offset).map_err(failed)
+    }
+
+    fn discard(&self, offset: u64, len: u64) -> Result<(), DiskError> {
+        self.check_change(offset, len)?;
+        self.zero(offset, len, &[HOLE])
+    }
+
+    fn write_zeroes(&self, offset: u64, len: u64, keep: Allocation) -> Result<(), DiskError> {
+        self.check_change(offset, len)?;
+        match keep {
+            Allocation::Keep => self.zero(offset, len, &[FallocateFlags::ZERO_RANGE]),
+            Allocation::MayUnmap => self.zero(offset, len, &[HOLE, FallocateFlags::ZERO_RANGE]),
+        }
+    }
+
+    fn prefetch(&self, offset: u64, len: u64) -> Result<(), DiskError> {
+        check_range(self.size_bytes, offset, len)?;
+        if let Some(len) = std::num::NonZeroU64::new(len) {
+            // Advice that is not taken is no failure.
+            let _ = rustix::fs::fadvise(&self.file, offset, Some(len), Advice::WillNeed);
+        }
+        Ok(())
+    }
+
+    fn flush(&self) -> Result<(), DiskError> {
+        self.file.sync_data().map_err(failed)
+    }
+
+    fn next_extent(&self, offset: u64, len: u64) -> Result<Extent, DiskError> {
+        check_range(self.size_bytes, offset, len)?;
+        if self.is_device || len == 0 {
+            return Ok(Extent { len, kind: ExtentKind::Data });
+        }
+        let data = self.find(SeekFrom::Data, offset)?;
+        if data > offset {
+            return Ok(Extent { len: (data - offset).min(len), kind: ExtentKind::Hole });
+        }
+        let hole = self.find(SeekFrom::Hole, offset)?;
+        Ok(Extent { len: hole.saturating_sub(offset).clamp(1, len), kind: ExtentKind::Data })
+    }
+}
+
+const HOLE: FallocateFlags = FallocateFlags::PUNCH_HOLE.union(FallocateFlags::KEEP_SIZE);
+
+fn lock(file: &File, shared: bool) -> io::Result<()> {
+    let how = match shared {
+        true => FlockOperation::NonBlockingLockShared,
+        false => FlockOperation::NonBlockingLockExclusive,
+    };
+    rustix::fs::flock(file, how).map_err(|error| match error {
+        Errno::WOULDBLOCK => {
+            io::Error::new(io::ErrorKind::ResourceBusy, "another process uses this file")
+        }
+        other => other.into(),
+    })
+}
+
+fn invalid(what: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, what)
+}
+
+/// A file system that is full is no space to the client; anything else is the disk's failure.
+fn failed(error: io::Error) -> DiskError {
+    match error.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => DiskError::NoSpace,
+        _ => DiskError::Backing(error),
+    }
+}

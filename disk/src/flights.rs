@@ -1,0 +1,192 @@
+//! Writes that are under way at the same time.
+//!
+//! ```text
+//!   write ---> queue ---> thread, Disk::write ---> landed
+//!          (waits while as many are in flight as may be)
+//! ```
+//!
+//! Requests of a disk are synchronous; who wants several in flight has several threads. These are
+//! started as they are needed, and end with this.
+//!
+//! Invariants
+//! - I1 every write that was submitted lands once, with its buffer; also one whose disk panicked.
+//! - I2 `in_flight` writes were submitted and have not been taken from `landed` yet, at most
+//!   `limit` of them.
+//!
+//! Lock: one, around the end of the queue that the threads take from.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+
+use crate::{Disk, DiskError};
+
+/// A write that is over.
+#[derive(Debug)]
+pub struct Landed<T> {
+    /// What came with it.
+    pub tag: T,
+    /// What was to be written.
+    pub buffer: Vec<u8>,
+    /// What became of it.
+    pub result: Result<(), DiskError>,
+}
+
+/// Writes to one disk, at most a fixed number at the same time. Dropping it waits for them.
+///
+/// ```
+/// use disk::{Disk, Flights, RamDisk};
+/// use std::sync::Arc;
+/// let disk: Arc<dyn Disk> = Arc::new(RamDisk::new(1 << 20)?);
+/// let mut flights = Flights::new(Arc::clone(&disk), 4);
+/// for page in 0..8 {
+///     flights.write(page * 4096, vec![7; 4096], page);
+/// }
+/// while let Some(landed) = flights.landed() {
+///     landed.result?;
+/// }
+/// # Ok::<(), disk::DiskError>(())
+/// ```
+pub struct Flights<T: Send + 'static> {
+    disk: Arc<dyn Disk>,
+    limit: usize,
+    /// `None` only while it is dropped.
+    queue: Option<Sender<Flight<T>>>,
+    shared: Arc<Mutex<Receiver<Flight<T>>>>,
+    results: Receiver<Landed<T>>,
+    returns: Sender<Landed<T>>,
+    /// Landed, and taken from `results` while waiting for room.
+    waiting: VecDeque<Landed<T>>,
+    /// Submitted, and not in `waiting` yet.
+    flying: usize,
+    threads: Vec<JoinHandle<()>>,
+}
+
+/// A write on its way; it lands when this is dropped.
+struct Flight<T> {
+    offset: u64,
+    landed: Option<Landed<T>>,
+    returns: Sender<Landed<T>>,
+}
+
+impl<T: Send + 'static> Flights<T> {
+    /// None in flight; at most `limit` later, which is at least 1.
+    pub fn new(disk: Arc<dyn Disk>, limit: usize) -> Flights<T> {
+        let (queue, jobs) = mpsc::channel();
+        let (returns, results) = mpsc::channel();
+        Flights {
+            disk,
+            limit: limit.max(1),
+            queue: Some(queue),
+            shared: Arc::new(Mutex::new(jobs)),
+            results,
+            returns,
+            waiting: VecDeque::new(),
+            flying: 0,
+            threads: Vec::new(),
+        }
+    }
+
+    /// Writes that have not been taken from [`landed`](Self::landed).
+    pub fn in_flight(&self) -> usize {
+        self.flying + self.waiting.len()
+    }
+
+    /// Submits a write of `buffer` at `offset`; waits while the limit is in flight.
+    pub fn write(&mut self, offset: u64, buffer: Vec<u8>, tag: T) {
+        while self.flying >= self.limit {
+            self.wait();
+        }
+        let error = DiskError::Backing(io::Error::other("the disk panicked"));
+        let landed = Landed { tag, buffer, result: Err(error) };
+        let flight = Flight { offset, landed: Some(landed), returns: self.returns.clone() };
+        self.flying += 1;
+        self.add_thread();
+        match &self.queue {
+            Some(queue) if !self.threads.is_empty() => {
+                // Cannot fail: `shared` is the other end.
+                let _ = queue.send(flight);
+            }
+            // The system has no thread for us: the caller's does it.
+            _ => flight.fly(&*self.disk),
+        }
+    }
+
+    /// The next write that is over, waiting for it; `None` when none is in flight.
+    pub fn landed(&mut self) -> Option<Landed<T>> {
+        if self.waiting.is_empty() && self.flying > 0 {
+            self.wait();
+        }
+        self.waiting.pop_front()
+    }
+
+    /// The same without waiting.
+    pub fn landed_already(&mut self) -> Option<Landed<T>> {
+        if let Ok(landed) = self.results.try_recv() {
+            self.flying -= 1;
+            self.waiting.push_back(landed);
+        }
+        self.waiting.pop_front()
+    }
+
+    fn wait(&mut self) {
+        // Cannot fail: `returns` is another sender; by I1 each flight sends.
+        if let Ok(landed) = self.results.recv() {
+            self.flying -= 1;
+            self.waiting.push_back(landed);
+        }
+    }
+
+    /// One more thread where there are fewer than flights.
+    fn add_thread(&mut self) {
+        if self.threads.len() >= self.flying.min(self.limit) {
+            return;
+        }
+        let (disk, jobs) = (Arc::clone(&self.disk), Arc::clone(&self.shared));
+        let run = move || {
+            while let Some(flight) = next(&jobs) {
+                flight.fly(&*disk);
+            }
+        };
+        if let Ok(thread) = thread::Builder::new().name("write-back".into()).spawn(run) {
+            self.threads.push(thread);
+        }
+    }
+}
+
+fn next<T>(jobs: &Mutex<Receiver<Flight<T>>>) -> Option<Flight<T>> {
+    // Nothing under the lock panics.
+    jobs.lock().unwrap_or_else(PoisonError::into_inner).recv().ok()
+}
+
+impl<T> Flight<T> {
+    fn fly(mut self, disk: &dyn Disk) {
+        if let Some(landed) = &mut self.landed {
+            let write = std::panic::AssertUnwindSafe(|| disk.write(self.offset, &landed.buffer));
+            if let Ok(result) = std::panic::catch_unwind(write) {
+                landed.result = result;
+            }
+        }
+    }
+}
+
+impl<T> Drop for Flight<T> {
+    fn drop(&mut self) {
+        if let Some(landed) = self.landed.take() {
+            // Nobody waits for it where the flights are being dropped.
+            let _ = self.returns.send(landed);
+        }
+    }
+}
+
+impl<T: Send + 'static> Drop for Flights<T> {
+    fn drop(&mut self) {
+        self.queue = None;
+        for thread in self.threads.drain(..) {
+            // It catches what the disk panics with.
+            let _ = thread.join();
+        }
+    }
+}
