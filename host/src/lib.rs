@@ -7,7 +7,7 @@
 //!   zsmalloc, zram      Table<T>: zeroed, lazy, typed   elements are atomics, all-zero is valid
 //!   everyone above      Lock<T>, BitLockWaiters, Event  futexes; ranks asserted in debug builds
 //!   region              Span, Staging, fault            one lender; missing pages wait
-//!   the tools           cpu, limits, smaps              text parsers without side effects
+//!   the tools           cpu, clock, limits, smaps       text parsers without side effects
 //!   the lab             Swappable: memory to be swapped an owned mapping, lent as a slice
 //!   tests               FailureInjector                 owned by whoever builds an arena or table
 //! ```
@@ -48,6 +48,7 @@ mod table;
 mod uffd;
 mod zeroed;
 
+pub mod clock;
 pub mod cpu;
 #[cfg(not(shuttle))]
 pub mod fault;

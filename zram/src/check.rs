@@ -111,7 +111,8 @@ impl Zram {
                 }
                 Content::Empty => {}
             }
-            self.decode(page, &slot, Some(stream), &mut data)
+            // What is on the backing disk stays there: its checksum is looked at when it is read.
+            self.decode(page, &slot, Some(stream), &mut data).map(|_| ())
         })
     }
 
@@ -137,12 +138,20 @@ impl Zram {
             let what = format!("slots name {slots} objects, {pending:?}, the pool has {pool}");
             return Err(CheckError(what));
         }
-        let uses = self.words.uses();
-        // What is pending may use some.
+        self.check_uses("interned words", counted.interned, self.values.words.uses())?;
+        let Some(backing) = &self.values.backing else { return Ok(()) };
+        let (bits, counted_blocks) = (backing.blocks.recount(), backing.blocks.in_use());
+        if bits != counted_blocks {
+            return Err(CheckError(format!("{bits} blocks are in use, counted {counted_blocks}")));
+        }
+        self.check_uses("blocks of the backing disk", counted.tally.written_back, bits)
+    }
+
+    /// What slots use of what is beside them; what is pending may use some too.
+    fn check_uses(&self, what: &str, slots: u64, uses: u64) -> Result<(), CheckError> {
         let all_drained = self.memory().deferred().jobs == 0;
-        if counted.interned > uses || counted.interned < uses && all_drained {
-            let slots = counted.interned;
-            return Err(CheckError(format!("{slots} slots use interned words, counted {uses}")));
+        if slots > uses || slots < uses && all_drained {
+            return Err(CheckError(format!("{slots} slots use {what}, counted {uses}")));
         }
         Ok(())
     }

@@ -9,6 +9,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use zsmalloc::{Content, PAGE_SIZE};
 
+use crate::written_back::WrittenBack;
+
 /// What one slot, or many, add to the counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub(crate) struct Tally {
@@ -18,6 +20,8 @@ pub(crate) struct Tally {
     pub(crate) same: u64,
     /// Pages stored uncompressed.
     pub(crate) huge: u64,
+    /// Pages on the backing disk.
+    pub(crate) written_back: u64,
     /// Bytes of objects; a huge page counts 4096.
     pub(crate) compressed_bytes: u64,
 }
@@ -27,12 +31,15 @@ impl Tally {
     pub(crate) fn of(content: Content) -> Tally {
         match content {
             Content::Empty => Tally::default(),
+            Content::Value { .. } if WrittenBack::of(content).is_some() => {
+                Tally { stored: 1, written_back: 1, ..Tally::default() }
+            }
             Content::Value { .. } => Tally { stored: 1, same: 1, ..Tally::default() },
             Content::Object { len } => Tally {
                 stored: 1,
-                same: 0,
                 huge: u64::from(len == PAGE_SIZE),
                 compressed_bytes: len as u64,
+                ..Tally::default()
             },
         }
     }
@@ -43,6 +50,7 @@ impl Tally {
             stored: self.stored - before.stored,
             same: self.same - before.same,
             huge: self.huge - before.huge,
+            written_back: self.written_back - before.written_back,
             compressed_bytes: self.compressed_bytes - before.compressed_bytes,
         }
     }
@@ -52,6 +60,7 @@ impl Tally {
         self.stored += other.stored;
         self.same += other.same;
         self.huge += other.huge;
+        self.written_back += other.written_back;
         self.compressed_bytes += other.compressed_bytes;
     }
 }
@@ -66,7 +75,8 @@ pub(crate) struct Pending {
 impl Pending {
     /// The objects of slots.
     pub(crate) fn of(tally: Tally) -> Pending {
-        Pending { objects: tally.stored - tally.same, bytes: tally.compressed_bytes }
+        let objects = tally.stored - tally.same - tally.written_back;
+        Pending { objects, bytes: tally.compressed_bytes }
     }
 }
 
@@ -76,6 +86,7 @@ pub(crate) struct Counters {
     stored: AtomicU64,
     same: AtomicU64,
     huge: AtomicU64,
+    written_back: AtomicU64,
     compressed_bytes: AtomicU64,
     /// Requests that change slots, ever, and those under way: they tell a check that something
     /// moved while it looked elsewhere.
@@ -98,6 +109,7 @@ impl Counters {
         change(&self.stored, old.stored, new.stored);
         change(&self.same, old.same, new.same);
         change(&self.huge, old.huge, new.huge);
+        change(&self.written_back, old.written_back, new.written_back);
         change(&self.compressed_bytes, old.compressed_bytes, new.compressed_bytes);
         if new.huge > 0 {
             bump(&self.huge_since, 1);
@@ -162,6 +174,7 @@ impl Counters {
             stored: total(&self.stored),
             same: total(&self.same),
             huge: total(&self.huge),
+            written_back: total(&self.written_back),
             compressed_bytes: total(&self.compressed_bytes),
         }
     }

@@ -20,19 +20,18 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use codec::same::Words;
 use zsmalloc::{LEAF_CELLS, LeafId, Pool, split};
 
 use crate::counters::{Counters, Pending, Tally, bump};
 use crate::device::Zram;
 use crate::free::Free;
-use crate::page::retire;
 use crate::sums::Sums;
+use crate::values::Values;
 
 /// Leaves that are to be drained, and what that needs of the device.
 struct Detached {
     pool: Arc<Pool>,
-    words: Arc<Words>,
+    values: Arc<Values>,
     counters: Arc<Counters>,
     leaves: Vec<LeafId>,
     /// What they held when they were detached.
@@ -78,7 +77,7 @@ impl Zram {
     fn nothing_detached(&self) -> Detached {
         Detached {
             pool: Arc::clone(&self.slots.pool),
-            words: Arc::clone(&self.words),
+            values: Arc::clone(&self.values),
             counters: Arc::clone(&self.counters),
             leaves: Vec::new(),
             sums: Tally::default(),
@@ -117,7 +116,7 @@ impl Detached {
             if self.pool.is_retired() {
                 self.pool.retire([leaf].into_iter());
             } else {
-                drain(&self.pool, &self.words, &self.counters, leaf);
+                drain(&self.pool, &self.values, &self.counters, leaf);
             }
         }
         self.sums = Tally::default();
@@ -125,11 +124,11 @@ impl Detached {
 }
 
 /// Frees what a detached leaf holds.
-fn drain(pool: &Pool, words: &Words, counters: &Counters, leaf: LeafId) {
+fn drain(pool: &Pool, values: &Values, counters: &Counters, leaf: LeafId) {
     let mut gone = Tally::default();
     let freed = pool.free_leaf(leaf, |cell| {
         gone.add(Tally::of(cell.content()));
-        retire(words, cell.content());
+        values.retire(cell.content());
     });
     debug_assert!(freed.is_ok(), "I1: the leaf was ours, and detached once");
     counters.drained(Pending::of(gone));

@@ -8,30 +8,46 @@
 
 use std::sync::Arc;
 
-use codec::same::Words;
 use codec::{Codec, Streams};
+use disk::Disk;
 use zsmalloc::deferred::QueueConfig;
 use zsmalloc::{ChainSize, Memory, PAGE_SIZE, Pool, PoolConfig, Rule, Slots, cpu};
 
+use crate::ages::Ages;
+use crate::backing::Backing;
 use crate::counters::Counters;
 use crate::entries::Entries;
 use crate::error::ZramError;
 use crate::free::Free;
+use crate::settings::Settings;
+use crate::slot_flags::PRIORITIES;
+use crate::values::Values;
 
+/// Algorithms beside the device's own.
+const SECONDARY: usize = PRIORITIES - 1; // 3
 /// Bytes of the largest disk: its cells fill the 32 bits of an entry number half.
 const DISKSIZE_MAX: u64 = 1 << 43; // 8 TiB
 const _: () =
     assert!(DISKSIZE_MAX / PAGE_SIZE as u64 <= 1 << u32::BITS, "a page's number is a u32");
 
 /// What a device is made with.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct ZramConfig {
     /// The device's name, as `stat` shows it.
     pub name: String,
     /// Bytes of the disk, rounded up to a page: what a client may store, not what it may take.
     pub disksize: u64,
-    /// Algorithm and level.
+    /// Algorithm and level of what is written: priority 0.
     pub algorithm: Codec,
+    /// The algorithms that pages may be recompressed with: priorities 1 to 3.
+    pub recompression: [Option<Codec>; SECONDARY],
+    /// Where pages are written back to; the device's alone. The first 2 TiB are used.
+    pub backing: Option<Arc<dyn Disk>>,
+    /// Pages are written back as they are stored, and decompressed when they are read; else they
+    /// are written back as the client wrote them.
+    pub compressed_writeback: bool,
+    /// Note when each page was accessed last: 4 bytes a page, where something is stored.
+    pub track_ages: bool,
     /// Chain order N: at most 2^N frames per zspage, 0 to 4.
     pub chain_order: u32,
     /// How each size class picks its chain length.
@@ -53,6 +69,10 @@ impl ZramConfig {
             name: name.into(),
             disksize,
             algorithm: Codec::new(codec::Algorithm::Lz4),
+            recompression: [const { None }; SECONDARY],
+            backing: None,
+            compressed_writeback: false,
+            track_ages: false,
             chain_order: 3,
             rule: Rule::LeastWaste,
             mem_limit: 0,
@@ -63,17 +83,39 @@ impl ZramConfig {
     }
 }
 
+impl std::fmt::Debug for ZramConfig {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ZramConfig")
+            .field("name", &self.name)
+            .field("disksize", &self.disksize)
+            .field("algorithm", &self.algorithm)
+            .field("recompression", &self.recompression)
+            .field("backing_bytes", &self.backing.as_ref().map(|disk| disk.size_bytes()))
+            .field("compressed_writeback", &self.compressed_writeback)
+            .field("track_ages", &self.track_ages)
+            .field("chain_order", &self.chain_order)
+            .field("rule", &self.rule)
+            .field("mem_limit", &self.mem_limit)
+            .field("read_only", &self.read_only)
+            .field("free", &self.free)
+            .field("deferred", &self.deferred)
+            .finish()
+    }
+}
+
 /// A compressed RAM disk; it is a [`disk::Disk`].
 pub struct Zram {
     pub(crate) config: ZramConfig,
-    pub(crate) codec: Codec,
     pub(crate) watermark: usize,
     pub(crate) slots: Arc<Slots>,
     pub(crate) streams: Streams,
-    pub(crate) words: Arc<Words>,
+    pub(crate) values: Arc<Values>,
     pub(crate) counters: Arc<Counters>,
     /// With [`Free::Entries`].
     pub(crate) entries: Option<Arc<Entries>>,
+    /// With `track_ages`.
+    pub(crate) ages: Option<Ages>,
+    pub(crate) settings: Settings,
 }
 
 impl Zram {
@@ -97,20 +139,24 @@ impl Zram {
             Pool::new(memory, PoolConfig { chain, rule, deferred, ..PoolConfig::default() })?;
         pool.set_limit(config.mem_limit);
         let watermark = pool.geometry().huge_watermark();
-        let slots = Arc::new(Slots::new(pool, config.disksize / PAGE_SIZE as u64)?);
+        let pages = config.disksize / PAGE_SIZE as u64;
+        let ages = config.track_ages.then(|| Ages::new(&pool, pages)).transpose()?;
+        let backing = config.backing.clone().map(|disk| Backing::new(disk, &pool)).transpose()?;
+        let slots = Arc::new(Slots::new(pool, pages)?);
         let counters = Arc::default();
         let entries = match config.free {
             Free::Entries => Some(Entries::new(deferred, &slots, &counters)?),
             _ => None,
         };
         Ok(Zram {
-            codec: config.algorithm,
             watermark,
             slots,
             streams: Streams::for_cpus(cpu::count()),
-            words: Arc::default(),
+            values: Arc::new(Values { backing, ..Values::default() }),
             counters,
             entries,
+            ages,
+            settings: Settings::default(),
             config,
         })
     }
@@ -118,6 +164,14 @@ impl Zram {
     /// What the device was made with; sizes rounded.
     pub fn config(&self) -> &ZramConfig {
         &self.config
+    }
+
+    /// The algorithm of a priority; `None` where there is none.
+    pub(crate) fn codec(&self, priority: u8) -> Option<&Codec> {
+        match priority {
+            0 => Some(&self.config.algorithm),
+            other => self.config.recompression.get(usize::from(other) - 1)?.as_ref(),
+        }
     }
 
     /// Sets the bytes that objects may take at most; 0 = no limit. What is stored stays.

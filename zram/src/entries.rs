@@ -26,11 +26,8 @@ use zsmalloc::deferred::{Meters, Queue, QueueConfig, Values};
 use zsmalloc::{CellGuard, Content, MemoryError, Slots};
 
 use crate::counters::{Counters, Tally};
+use crate::slot_flags::{MARK, clear};
 use crate::sums::enter;
-
-/// Client's bit of a cell: its object is to be freed.
-const MARK: u8 = 1;
-const _: () = assert!(MARK.is_power_of_two() && MARK < 1 << 6, "one of the client's six bits");
 
 /// The slots of a device that are to be emptied.
 pub(crate) struct Entries {
@@ -51,7 +48,7 @@ pub(crate) fn is_marked(slot: &CellGuard<'_>) -> bool {
 pub(crate) fn unmark(slot: &mut CellGuard<'_>, counters: &Counters) {
     if is_marked(slot) {
         counters.unmarked(Tally::of(slot.content()));
-        slot.set_client(slot.client() & !MARK);
+        clear(slot, MARK);
     }
 }
 
@@ -88,7 +85,7 @@ impl Entries {
         if self.queue.push(page as u32, len as u64).is_err() {
             return false;
         }
-        slot.set_client(slot.client() | MARK);
+        slot.set_client(MARK);
         self.counters.marked(Tally::of(content));
         true
     }

@@ -18,25 +18,45 @@
 
 #![forbid(unsafe_code)]
 
+mod ages;
+mod backing;
 mod block;
+mod block_state;
+mod blocks;
+mod candidates;
 mod check;
 mod counters;
 mod detached;
 mod device;
 mod entries;
 mod error;
+mod fetch;
 mod free;
+mod idle;
 mod page;
 mod pages;
+mod post;
+mod recompress;
+mod settings;
+mod slot_flags;
 mod stat;
 mod sums;
+mod values;
+mod write_back;
+mod written_back;
 
+pub use backing::BdStat;
+pub use block_state::BlockState;
 pub use check::{CheckError, CheckReport};
 pub use device::{Zram, ZramConfig};
 pub use error::ZramError;
 pub use free::Free;
+pub use post::{
+    Idle, PostError, Recompress, RecompressKind, RecompressReport, Selection, WriteBack,
+    WriteBackReport,
+};
 pub use stat::{IoStat, Metadata, MmStat, Stat};
 // What the public items above are made of.
 pub use codec::{Algorithm, Codec};
-pub use disk::DiskError;
+pub use disk::{Disk, DiskError};
 pub use zsmalloc::{Memory, MemoryConfig, Rule};

@@ -5,6 +5,7 @@
 //!           else compress -> longer than the watermark: raw     > lock slot, put, free the old
 //!                            else the blob -> object .......... /
 //!   read    lock slot -> nothing: zeros | word: fill | raw: copy | blob: decompress in place
+//!                        | written back: see `fetch`
 //!   change  lock slot -> read -> edit -> write           part of a page, or one not aligned
 //! ```
 //!
@@ -12,12 +13,13 @@
 //! - I1 the old content of a slot is there until the new one is stored: a write that fails changes
 //!   nothing.
 //! - I2 an object of 4096 bytes is a raw page: the watermark lies below.
+//! - I3 every access clears what `slot_flags` says it clears, under the lock it takes anyway.
 //!
 //! Locks: stream, then cell, then class. A stream is taken first where one may be needed: who
 //! holds a stream waits for cells, so who holds a cell must not wait for a stream.
 
 use codec::Stream;
-use codec::same::{self, Same, Words};
+use codec::same::{self, Same};
 use disk::DiskError;
 use zsmalloc::{CellGuard, Content, Object, PAGE_SIZE, cpu};
 
@@ -25,22 +27,32 @@ use crate::counters::bump;
 use crate::device::Zram;
 use crate::entries::{is_marked, unmark};
 use crate::error::disk_error;
+use crate::fetch::{Fetched, Fetches};
 use crate::free::Free;
+use crate::slot_flags::{accessed, priority};
 use crate::sums::enter;
+use crate::written_back::WrittenBack;
+
+/// What came of decoding a locked slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Decoded {
+    /// The page.
+    Page,
+    /// Nothing yet: its algorithm needs a stream.
+    NeedsStream,
+    /// Nothing yet: it is on the backing disk.
+    Back(WrittenBack),
+}
 
 /// A page ready to be put in a slot.
-enum Encoded<'p> {
+pub(crate) enum Encoded<'p> {
     Same(Same),
     Object(Object<'p>),
 }
 
-/// A slot's content is gone: a word of the table that it used goes too.
-pub(crate) fn retire(words: &Words, content: Content) {
-    if let Content::Value { tag, value } = content
-        && let Some(same) = Same::from_cell(tag, value)
-    {
-        words.release(same);
-    }
+/// The error for a page that is lost.
+pub(crate) fn corrupt(page: u64) -> DiskError {
+    DiskError::Corrupt { offset: page * PAGE_SIZE as u64 }
 }
 
 impl Zram {
@@ -66,8 +78,20 @@ impl Zram {
 
     /// Reads a whole page.
     pub(crate) fn load_page(&self, page: u64, data: &mut [u8]) -> Result<(), DiskError> {
-        if !self.codec.needs_stream_to_decompress() {
-            return self.read_slot(page, None, data);
+        match self.load_here(page, data)? {
+            Decoded::Back(place) => self.load_back(page, place, data),
+            _ => Ok(()),
+        }
+    }
+
+    /// The same where the page is in memory. A stream is taken only for an algorithm that needs
+    /// one, which may be found out by looking.
+    fn load_here(&self, page: u64, data: &mut [u8]) -> Result<Decoded, DiskError> {
+        if !self.config.algorithm.needs_stream_to_decompress() {
+            let found = self.read_slot(page, None, data)?;
+            if found != Decoded::NeedsStream {
+                return Ok(found);
+            }
         }
         let hint = cpu::current_hint();
         self.streams.with(hint, |stream| self.read_slot(page, Some(stream), data))
@@ -76,21 +100,37 @@ impl Zram {
     /// Changes a part of a page, under the slot's lock: two clients that write neighbouring
     /// sectors both find their bytes afterwards.
     pub(crate) fn change_page(&self, page: u64, edit: impl Fn(&mut [u8])) -> Result<(), DiskError> {
-        self.with_room(|| self.try_change_page(page, &edit))
+        self.with_room(|| {
+            let mut fetches = Fetches::new(page);
+            while let Some(place) = self.change_slot(page, &edit, fetches.last())? {
+                fetches.fetch(self, place)?;
+            }
+            Ok(())
+        })
     }
 
-    fn try_change_page(&self, page: u64, edit: &impl Fn(&mut [u8])) -> Result<(), DiskError> {
+    /// Changes a part of a page; gives where it is on the backing disk, unless what is there was
+    /// `fetched`.
+    fn change_slot(
+        &self,
+        page: u64,
+        edit: &impl Fn(&mut [u8]),
+        fetched: Option<&Fetched>,
+    ) -> Result<Option<WrittenBack>, DiskError> {
         self.streams.with(cpu::current_hint(), |stream| {
             let mut data = [0; PAGE_SIZE];
             let mut slot = self.slots.lock_or_add(page).map_err(disk_error)?;
-            self.decode(page, &slot, Some(stream), &mut data)?;
+            let found = self.decode_with(page, &slot, fetched, stream, &mut data)?;
+            if let Decoded::Back(place) = found {
+                return Ok(Some(place));
+            }
             edit(&mut data);
             let encoded = match self.same_filled(&data) {
                 Some(same) => Encoded::Same(same),
                 None => Encoded::Object(self.compress(stream, &data)?),
             };
-            self.put(&mut slot, encoded);
-            Ok(())
+            self.put(page, &mut slot, encoded);
+            Ok(None)
         })
     }
 
@@ -103,13 +143,14 @@ impl Zram {
                 (_, Free::Handles) => slot.clear_deferred(),
                 _ => slot.clear(),
             }
+            slot.set_client(0);
             self.replaced(&slot, old);
         }
     }
 
     /// A slot was given other content, and is locked still.
-    fn replaced(&self, slot: &CellGuard<'_>, old: Content) {
-        retire(&self.words, old);
+    pub(crate) fn replaced(&self, slot: &CellGuard<'_>, old: Content) {
+        self.values.retire(old);
         enter(&self.counters, slot, old);
     }
 
@@ -120,38 +161,41 @@ impl Zram {
         slot: &CellGuard<'_>,
         stream: Option<&mut Stream>,
         data: &mut [u8],
-    ) -> Result<(), DiskError> {
+    ) -> Result<Decoded, DiskError> {
         match slot.content() {
             Content::Empty => data.fill(0),
             Content::Object { .. } if is_marked(slot) => data.fill(0),
-            Content::Value { tag, value } => {
-                let word = Same::from_cell(tag, value).map_or(0, |same| self.words.word(same));
-                same::fill(data, word);
-            }
             Content::Object { .. } => {
                 let blob = slot.bytes().unwrap_or(&[]);
-                return self.decode_blob(page, blob, stream, data);
+                return self.decode_blob(page, (priority(slot.client()), blob), stream, data);
             }
+            Content::Value { tag, value } => match Same::from_cell(tag, value) {
+                Some(same) => same::fill(data, self.values.words.word(same)),
+                None => return self.decode_back(page, slot.content()),
+            },
         }
-        Ok(())
+        Ok(Decoded::Page)
     }
 
-    fn decode_blob(
+    /// Decodes a blob that was compressed with the algorithm of a priority.
+    pub(crate) fn decode_blob(
         &self,
         page: u64,
-        blob: &[u8],
+        (priority, blob): (u8, &[u8]),
         stream: Option<&mut Stream>,
         data: &mut [u8],
-    ) -> Result<(), DiskError> {
+    ) -> Result<Decoded, DiskError> {
         if blob.len() == PAGE_SIZE {
             data.copy_from_slice(blob);
-            return Ok(());
+            return Ok(Decoded::Page);
         }
+        let codec = self.codec(priority).ok_or_else(|| corrupt(page))?;
         let decoded = match stream {
-            Some(stream) => self.codec.decompress(stream, blob, data),
-            None => self.codec.decompress_stateless(blob, data),
+            Some(stream) => codec.decompress(stream, blob, data),
+            None if codec.needs_stream_to_decompress() => return Ok(Decoded::NeedsStream),
+            None => codec.decompress_stateless(blob, data),
         };
-        decoded.map_err(|_| DiskError::Corrupt { offset: page * PAGE_SIZE as u64 })
+        decoded.map(|()| Decoded::Page).map_err(|_| corrupt(page))
     }
 
     fn read_slot(
@@ -159,22 +203,33 @@ impl Zram {
         page: u64,
         stream: Option<&mut Stream>,
         data: &mut [u8],
-    ) -> Result<(), DiskError> {
+    ) -> Result<Decoded, DiskError> {
         match self.slots.lock(page) {
-            Some(slot) => self.decode(page, &slot, stream, data),
+            Some(mut slot) => {
+                self.accessed(page, &mut slot);
+                self.decode(page, &slot, stream, data)
+            }
             None => {
                 data.fill(0);
-                Ok(())
+                Ok(Decoded::Page)
             }
         }
     }
 
+    /// A client reads a slot, or has given it other content.
+    pub(crate) fn accessed(&self, page: u64, slot: &mut CellGuard<'_>) {
+        accessed(slot);
+        if let Some(ages) = &self.ages {
+            ages.stamp(page);
+        }
+    }
+
     fn same_filled(&self, data: &[u8]) -> Option<Same> {
-        same::repeated_word(data).and_then(|word| self.words.intern(word))
+        same::repeated_word(data).and_then(|word| self.values.words.intern(word))
     }
 
     fn compress(&self, stream: &mut Stream, data: &[u8]) -> Result<Object<'_>, DiskError> {
-        let blob = match self.codec.compress(stream, data) {
+        let blob = match self.config.algorithm.compress(stream, data) {
             Ok(blob) if blob.len() <= self.watermark => blob,
             // Too long, or the codec failed: neither is an error.
             _ => data,
@@ -184,7 +239,10 @@ impl Zram {
 
     /// Tries; at the limit, once more after what is pending was freed and the pool compacted, which
     /// is done with no lock of the attempt held.
-    fn with_room(&self, attempt: impl Fn() -> Result<(), DiskError>) -> Result<(), DiskError> {
+    pub(crate) fn with_room<T>(
+        &self,
+        attempt: impl Fn() -> Result<T, DiskError>,
+    ) -> Result<T, DiskError> {
         match attempt() {
             Err(DiskError::NoSpace) => {
                 self.flush_entries();
@@ -212,25 +270,27 @@ impl Zram {
     fn put_page(&self, page: u64, encoded: Encoded<'_>) -> Result<(), DiskError> {
         match self.slots.lock_or_add(page) {
             Ok(mut slot) => {
-                self.put(&mut slot, encoded);
+                self.put(page, &mut slot, encoded);
                 Ok(())
             }
             Err(error) => {
                 if let Encoded::Same(same) = encoded {
-                    self.words.release(same);
+                    self.values.words.release(same);
                 }
                 Err(disk_error(error))
             }
         }
     }
 
-    fn put<'p>(&'p self, slot: &mut CellGuard<'p>, encoded: Encoded<'p>) {
+    fn put<'p>(&'p self, page: u64, slot: &mut CellGuard<'p>, encoded: Encoded<'p>) {
         let old = slot.content();
         unmark(slot, &self.counters);
         match encoded {
             Encoded::Same(same) => slot.put_value(same.tag, same.value),
             Encoded::Object(object) => slot.put(object),
         }
+        slot.set_client(0);
+        self.accessed(page, slot);
         self.replaced(slot, old);
     }
 

@@ -20,6 +20,7 @@ use disk::{DiskError, check_range};
 use zsmalloc::PAGE_SIZE;
 
 use crate::device::Zram;
+use crate::slot_flags::PRIORITIES;
 
 const PAGE_BYTES: u64 = PAGE_SIZE as u64;
 
@@ -36,10 +37,11 @@ impl Zram {
     ///
     /// [`DiskError::NoMemory`].
     pub fn prepare(&self) -> Result<(), DiskError> {
-        if !self.codec.needs_stream_to_decompress() {
-            return Ok(());
+        let codecs = (0..PRIORITIES as u8).filter_map(|priority| self.codec(priority));
+        for codec in codecs.filter(|codec| codec.needs_stream_to_decompress()) {
+            self.streams.prepare(*codec).map_err(|_| DiskError::NoMemory)?;
         }
-        self.streams.prepare(self.codec).map_err(|_| DiskError::NoMemory)
+        Ok(())
     }
 
     /// Reads page `page` into `data`, which is 4096 bytes long; zeros where nothing is stored.
@@ -47,7 +49,8 @@ impl Zram {
     /// With an algorithm that needs no stream to decompress (lz4), this may be called by a signal
     /// handler that interrupts any code but the device's own and its memory's: it allocates nothing
     /// and does not panic, and the one lock it takes is the slot's, which it may wait for. By the
-    /// rule of buffers a fault interrupts no thread that has that lock.
+    /// rule of buffers a fault interrupts no thread that has that lock. Not so with a backing disk,
+    /// which is read, or with algorithms for recompression.
     ///
     /// # Errors
     ///

@@ -11,16 +11,19 @@
 //! Lock: none; each number is exact, together they are no snapshot while requests run.
 
 use std::fmt;
+use std::ops::Range;
 
 use zsmalloc::{LEAF_CELLS, PAGE_SIZE};
 
+use crate::ages::Ages;
 use crate::counters::read;
 use crate::device::Zram;
 
 /// The parts of `metadata_bytes`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Metadata {
-    /// Cells, the root that names their leaves, and words of same-filled pages.
+    /// Cells, the root that names their leaves, words of same-filled pages, times of the last
+    /// access, and which blocks of the backing disk are in use.
     pub slot_table: u64,
     /// Cells behind single handles.
     pub handle_table: u64,
@@ -168,10 +171,10 @@ impl Zram {
             self.counters.pending().bytes + self.counters.marked_bytes() + stats.pending_bytes;
         let metadata = self.metadata(&stats);
         let (root_mapped, _) = self.slots.root_bytes();
-        let mapped = memory.mapped_bytes() + root_mapped;
+        let mapped = memory.mapped_bytes() + root_mapped + self.beside_bytes().0;
         let mut stat = Stat {
             name: self.config.name.clone(),
-            algorithm: self.codec.to_string(),
+            algorithm: self.config.algorithm.to_string(),
             chain_order: self.config.chain_order,
             disksize: self.config.disksize,
             initstate: 1,
@@ -194,7 +197,7 @@ impl Zram {
             page_table_bytes: zsmalloc::page_table_bytes().ok(),
         };
         let heap = stat.accounted_bytes().saturating_sub(mapped);
-        let rss = memory.resident_bytes(&[self.slots.root_range()]);
+        let rss = memory.resident_bytes(&self.table_ranges());
         stat.resident_bytes = rss.ok().map(|rss| rss + heap);
         stat
     }
@@ -204,14 +207,31 @@ impl Zram {
         let handle_table = stats.handle_leaves * (LEAF_CELLS * size_of::<u64>()) as u64;
         let (root_mapped, root_heap) = self.slots.root_bytes();
         let slots = memory.cell_table_bytes() - handle_table + root_mapped + root_heap;
+        let (mapped, heap) = self.beside_bytes();
+        let beside = mapped + heap + self.values.words.heap_bytes() + self.entries_bytes();
         Metadata {
-            slot_table: slots + self.words.heap_bytes() + self.entries_bytes(),
+            slot_table: slots + beside,
             handle_table,
             descriptors: memory.descriptor_bytes() + stats.class_bytes,
             frame_table: memory.frame_table_bytes(),
             buffers: 0,
             codec_contexts: self.streams.heap_bytes() as u64,
         }
+    }
+
+    /// Bytes of the tables beside the cells: ages, and blocks of the backing disk; mapped, and on
+    /// the heap.
+    fn beside_bytes(&self) -> (u64, u64) {
+        let ages = self.ages.as_ref().map_or((0, 0), Ages::bytes);
+        let blocks = self.values.backing.as_ref().map_or((0, 0), |it| it.blocks.bytes());
+        (ages.0 + blocks.0, ages.1 + blocks.1)
+    }
+
+    /// The addresses of all tables of the device's own.
+    fn table_ranges(&self) -> Vec<Range<usize>> {
+        let blocks = self.values.backing.iter().flat_map(|backing| backing.blocks.ranges());
+        let ages = self.ages.iter().map(Ages::range);
+        std::iter::once(self.slots.root_range()).chain(ages).chain(blocks).collect()
     }
 
     /// Bytes of the queue of slots that are to be emptied.

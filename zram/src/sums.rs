@@ -2,8 +2,8 @@
 //! and looks at no cell.
 //!
 //! ```text
-//!   63         51..42   41..32   31..22     21..0
-//!   detached | huge   | same   | stored   | bytes of objects        of up to 512 slots
+//!   63         61..52         51..42   41..32   31..22     21..0
+//!   detached | written back | huge   | same   | stored   | bytes of objects     of up to 512 slots
 //! ```
 //!
 //! A slot's change is added under its lock, as the difference of two such words. The order of the
@@ -25,8 +25,9 @@ const COUNT_BITS: u32 = LEAF_CELLS.ilog2() + 1; // 10
 const STORED_SHIFT: u32 = BYTES_BITS; // 22
 const SAME_SHIFT: u32 = STORED_SHIFT + COUNT_BITS; // 32
 const HUGE_SHIFT: u32 = SAME_SHIFT + COUNT_BITS; // 42
+const BACK_SHIFT: u32 = HUGE_SHIFT + COUNT_BITS; // 52
 const DETACHED: u64 = 1 << 63;
-const _: () = assert!(HUGE_SHIFT + COUNT_BITS < 63, "the fields end below the flag");
+const _: () = assert!(BACK_SHIFT + COUNT_BITS < 63, "the fields end below the flag");
 
 /// The sums of one leaf.
 #[derive(Clone, Copy)]
@@ -64,7 +65,8 @@ pub(crate) fn enter(counters: &Counters, slot: &CellGuard<'_>, before: Content) 
 }
 
 fn pack(tally: Tally) -> u64 {
-    tally.huge << HUGE_SHIFT
+    tally.written_back << BACK_SHIFT
+        | tally.huge << HUGE_SHIFT
         | tally.same << SAME_SHIFT
         | tally.stored << STORED_SHIFT
         | tally.compressed_bytes
@@ -76,6 +78,7 @@ fn unpack(word: u64) -> Tally {
         stored: field(STORED_SHIFT, COUNT_BITS),
         same: field(SAME_SHIFT, COUNT_BITS),
         huge: field(HUGE_SHIFT, COUNT_BITS),
+        written_back: field(BACK_SHIFT, COUNT_BITS),
         compressed_bytes: field(0, BYTES_BITS),
     }
 }
@@ -86,10 +89,18 @@ mod tests {
     use proptest::prelude::*;
     use zsmalloc::Content;
 
+    use crate::written_back::WrittenBack;
+
+    fn written_back() -> Content {
+        let (tag, value) = WrittenBack { block: 9, len: 77 }.to_cell();
+        Content::Value { tag, value }
+    }
+
     fn content() -> impl Strategy<Value = Content> {
         prop_oneof![
             Just(Content::Empty),
             Just(Content::Value { tag: 1, value: 7 }),
+            Just(written_back()),
             (1..=PAGE_SIZE).prop_map(|len| Content::Object { len }),
             Just(Content::Object { len: PAGE_SIZE }),
         ]

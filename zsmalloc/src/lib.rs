@@ -85,7 +85,7 @@ pub use geometry::{
 };
 pub use handle::{Handle, ReadGuard};
 pub use host::smaps::page_table_bytes;
-pub use host::{HostError, PAGE_SIZE, Table, Zeroed, cpu, limits, sync};
+pub use host::{HostError, PAGE_SIZE, Table, Zeroed, clock, cpu, limits, sync};
 pub use jobs::DeferredStatus;
 pub use leaf::{LEAF_CELLS, LeafId};
 pub use memory::{Memory, MemoryConfig};

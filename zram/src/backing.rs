@@ -1,0 +1,80 @@
+//! The disk that pages are written back to.
+//!
+//! ```text
+//!   post-processing:  take a block -> checksum -> write ... -> the cell names it
+//!   a read:           the cell names it -> read -> checksum -> the cell names it still
+//!   slot's content goes, wherever that happens: the block is given back
+//! ```
+//!
+//! Invariants
+//! - I1 a block in use is named by one cell, or is the post-processing's on its way there.
+//! - I2 what is read is what was written, or an error: each block's checksum stays in memory.
+//!
+//! Locks: none are held when the disk is called.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use disk::Disk;
+use zsmalloc::{MemoryError, PAGE_SIZE, Pool};
+
+use crate::blocks::Blocks;
+use crate::counters::{bump, read};
+use crate::post::backing_error;
+
+/// A backing disk.
+pub(crate) struct Backing {
+    pub(crate) disk: Arc<dyn Disk>,
+    pub(crate) blocks: Blocks,
+    /// Blocks read and written, ever.
+    pub(crate) reads: AtomicU64,
+    pub(crate) writes: AtomicU64,
+}
+
+/// The three columns of `bd_stat`, in units of 4096 bytes; `Display` is the kernel's line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct BdStat {
+    /// Blocks in use.
+    pub count: u64,
+    /// Blocks read, ever.
+    pub reads: u64,
+    /// Blocks written, ever.
+    pub writes: u64,
+}
+
+impl std::fmt::Display for BdStat {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        writeln!(f, "{:>8} {:>8} {:>8}", self.count, self.reads, self.writes)
+    }
+}
+
+impl Backing {
+    /// A disk of which nothing is used.
+    pub(crate) fn new(disk: Arc<dyn Disk>, pool: &Pool) -> Result<Backing, MemoryError> {
+        let blocks = Blocks::new(pool, disk.size_bytes())?;
+        Ok(Backing { disk, blocks, reads: AtomicU64::new(0), writes: AtomicU64::new(0) })
+    }
+
+    /// Reads a block, as it is.
+    pub(crate) fn read(&self, block: u32, data: &mut [u8; PAGE_SIZE]) -> io::Result<()> {
+        bump(&self.reads, 1);
+        self.disk.read(offset_of(block), data).map_err(backing_error)
+    }
+
+    /// What it counts.
+    pub(crate) fn stat(&self) -> BdStat {
+        let (reads, writes) = (read(&self.reads), read(&self.writes));
+        BdStat { count: self.blocks.in_use(), reads, writes }
+    }
+}
+
+/// Where a block starts.
+pub(crate) fn offset_of(block: u32) -> u64 {
+    u64::from(block) * PAGE_SIZE as u64
+}
+
+/// The checksum of a block.
+pub(crate) fn checksum(block: &[u8]) -> u32 {
+    crc32fast::hash(block)
+}

@@ -1,0 +1,151 @@
+//! Reading a page that was written back.
+//!
+//! ```text
+//!   lock slot: block 7 -> unlock -> read block 7 -> lock slot: block 7 still? and the checksum's?
+//!                  ^                                   |                          yes: decode
+//!                  `------------ no: look again -------'
+//! ```
+//!
+//! The slot is not locked while the disk works, so the page may be overwritten meanwhile, and its
+//! block be another page's; the second look finds that. A block that came back to the same page
+//! with other content is found by its checksum, and read again: only a block that is wrong several
+//! times is damaged.
+//!
+//! Invariant: what is decoded was read from the block that the locked slot names, and has the
+//! checksum that the block had when it was written.
+//!
+//! Locks: none while the disk works; then stream, and cell.
+
+use codec::Stream;
+use disk::DiskError;
+use zsmalloc::{CellGuard, Content, PAGE_SIZE, cpu};
+
+use crate::backing::{Backing, checksum};
+use crate::device::Zram;
+use crate::page::{Decoded, corrupt};
+use crate::slot_flags::priority;
+use crate::written_back::WrittenBack;
+
+/// Times that a block is read before it is damaged.
+const READS_MAX: u32 = 3;
+
+/// A block as it was read without a lock.
+pub(crate) struct Fetched {
+    place: WrittenBack,
+    sum: u32,
+    block: [u8; PAGE_SIZE],
+}
+
+/// The blocks read for one access to a page.
+pub(crate) struct Fetches {
+    page: u64,
+    last: Option<Fetched>,
+    /// Times that the last one's block was read.
+    reads: u32,
+}
+
+impl Fetches {
+    /// None yet.
+    pub(crate) fn new(page: u64) -> Fetches {
+        Fetches { page, last: None, reads: 0 }
+    }
+
+    /// The last block read.
+    pub(crate) fn last(&self) -> Option<&Fetched> {
+        self.last.as_ref()
+    }
+
+    /// Reads a block, given no slot is locked: because the slot named it, and the last one read
+    /// was another or did not have its checksum.
+    pub(crate) fn fetch(&mut self, zram: &Zram, place: WrittenBack) -> Result<(), DiskError> {
+        let again = self.last.as_ref().is_some_and(|last| last.place == place);
+        self.reads = if again { self.reads + 1 } else { 1 };
+        if self.reads > READS_MAX {
+            return Err(corrupt(self.page));
+        }
+        let backing = zram.values.backing.as_ref().ok_or_else(|| corrupt(self.page))?;
+        let mut fetched = Fetched { place, sum: 0, block: [0; PAGE_SIZE] };
+        backing.read(place.block, &mut fetched.block).map_err(DiskError::Backing)?;
+        fetched.sum = checksum(&fetched.block);
+        self.last = Some(fetched);
+        Ok(())
+    }
+}
+
+impl Zram {
+    /// Reads a page that was found on the backing disk.
+    #[cold]
+    pub(crate) fn load_back(
+        &self,
+        page: u64,
+        place: WrittenBack,
+        data: &mut [u8],
+    ) -> Result<(), DiskError> {
+        let mut fetches = Fetches::new(page);
+        fetches.fetch(self, place)?;
+        while let Decoded::Back(place) = self.read_again(page, fetches.last(), data)? {
+            fetches.fetch(self, place)?;
+        }
+        Ok(())
+    }
+
+    fn read_again(
+        &self,
+        page: u64,
+        fetched: Option<&Fetched>,
+        data: &mut [u8],
+    ) -> Result<Decoded, DiskError> {
+        self.streams.with(cpu::current_hint(), |stream| {
+            let Some(mut slot) = self.slots.lock(page) else {
+                data.fill(0);
+                return Ok(Decoded::Page);
+            };
+            self.accessed(page, &mut slot);
+            self.decode_with(page, &slot, fetched, stream, data)
+        })
+    }
+
+    /// Decodes what a locked slot holds, from a block that was read if it names that one.
+    pub(crate) fn decode_with(
+        &self,
+        page: u64,
+        slot: &CellGuard<'_>,
+        fetched: Option<&Fetched>,
+        stream: &mut Stream,
+        data: &mut [u8],
+    ) -> Result<Decoded, DiskError> {
+        let backing = self.values.backing.as_ref();
+        match (WrittenBack::of(slot.content()), fetched, backing) {
+            (Some(place), Some(fetched), Some(backing)) if fetched.is_of(place, backing) => {
+                self.decode_fetched(page, slot, fetched, stream, data)
+            }
+            _ => self.decode(page, slot, Some(stream), data),
+        }
+    }
+
+    fn decode_fetched(
+        &self,
+        page: u64,
+        slot: &CellGuard<'_>,
+        fetched: &Fetched,
+        stream: &mut Stream,
+        data: &mut [u8],
+    ) -> Result<Decoded, DiskError> {
+        let len = if self.config.compressed_writeback { fetched.place.len } else { PAGE_SIZE };
+        let blob = (priority(slot.client()), &fetched.block[..len]);
+        self.decode_blob(page, blob, Some(stream), data)
+    }
+
+    /// A slot whose value is no word's: on the backing disk.
+    #[cold]
+    pub(crate) fn decode_back(&self, page: u64, content: Content) -> Result<Decoded, DiskError> {
+        WrittenBack::of(content).map(Decoded::Back).ok_or_else(|| corrupt(page))
+    }
+}
+
+impl Fetched {
+    /// Whether this is what is in the block that a locked slot names.
+    fn is_of(&self, place: WrittenBack, backing: &Backing) -> bool {
+        self.place == place && self.sum == backing.blocks.sum(place.block)
+    }
+}

@@ -1,0 +1,234 @@
+//! Work on pages that are stored already: marked idle, written back, recompressed.
+//!
+//! ```text
+//!   written ---> idle ---> recompressed ---> written back
+//!                 ^  any read or write      |  read: from the backing disk, it stays there
+//!                 `------------------------'   written or discarded: its block is free again
+//! ```
+//!
+//! Here is what may be asked for, and what comes of it; `idle`, `write_back` and `recompress` do
+//! it.
+//!
+//! Invariant: one write-back or recompression of a device at a time; a second one waits.
+//!
+//! Source: `Documentation/admin-guide/blockdev/zram.rst` for names, units and errors.
+
+use std::fmt;
+use std::io;
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use disk::DiskError;
+
+/// Input/output error.
+const EIO: i32 = 5;
+/// Cannot allocate memory.
+const ENOMEM: i32 = 12;
+/// No such device.
+const ENODEV: i32 = 19;
+/// Invalid argument.
+const EINVAL: i32 = 22;
+/// No space left on device.
+const ENOSPC: i32 = 28;
+/// Numerical result out of range.
+const ERANGE: i32 = 34;
+
+/// Which pages are marked idle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Idle {
+    /// Every page that is stored in memory and is not same-filled.
+    All,
+    /// Those of them that nobody read or wrote for so long.
+    OlderThan(Duration),
+}
+
+/// Which pages are written back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Selection {
+    /// Those marked idle.
+    Idle,
+    /// Those stored uncompressed.
+    Huge,
+    /// Those that are both.
+    HugeIdle,
+    /// Those that no algorithm could make smaller.
+    Incompressible,
+    /// Those with these numbers.
+    Pages(Vec<RangeInclusive<u64>>),
+}
+
+/// A write-back: pages go to the backing disk, the largest first.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WriteBack {
+    /// Which.
+    pub pages: Selection,
+    /// So many at most.
+    pub max_pages: Option<u64>,
+}
+
+impl From<Selection> for WriteBack {
+    fn from(pages: Selection) -> WriteBack {
+        WriteBack { pages, max_pages: None }
+    }
+}
+
+/// What a write-back did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct WriteBackReport {
+    /// Pages that are on the backing disk now.
+    pub pages: u64,
+    /// Bytes of memory their objects took.
+    pub bytes: u64,
+    /// Pages that were chosen, and used before they were written: they stay in memory.
+    pub used: u64,
+}
+
+/// Which pages are recompressed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum RecompressKind {
+    /// All that are compressed with an algorithm of a lower priority.
+    #[default]
+    All,
+    /// Those of them marked idle.
+    Idle,
+    /// Those stored uncompressed.
+    Huge,
+    /// Those that are both.
+    HugeIdle,
+}
+
+/// A recompression: pages are compressed with another algorithm, the largest first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Recompress {
+    /// Which pages.
+    pub kind: RecompressKind,
+    /// With the algorithm of this priority: 1 to 3.
+    pub priority: u8,
+    /// Only objects of so many bytes or more, and only to fewer than that; 0 = any.
+    pub threshold: usize,
+    /// So many attempts at most.
+    pub max_pages: Option<u64>,
+}
+
+impl Recompress {
+    /// Every page, with the algorithm of `priority`.
+    pub fn with(priority: u8) -> Recompress {
+        Recompress { kind: RecompressKind::All, priority, threshold: 0, max_pages: None }
+    }
+}
+
+/// What a recompression did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct RecompressReport {
+    /// Pages that are stored in the new form.
+    pub pages: u64,
+    /// Bytes by which their objects are shorter.
+    pub bytes_saved: u64,
+    /// Pages that did not get into a smaller size class, and stay what they were.
+    pub no_smaller: u64,
+    /// Pages that were chosen, and used before they were compressed.
+    pub used: u64,
+}
+
+/// Why pages could not be marked, written back or recompressed. What was done before stays done.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum PostError {
+    /// The device has no backing disk.
+    NoBacking,
+    /// The device has no such page.
+    OutOfRange {
+        /// The page asked for.
+        page: u64,
+        /// Pages of the device.
+        pages: u64,
+    },
+    /// The machine has no memory for it.
+    NoMemory,
+    /// No block of the backing disk is free.
+    NoSpace,
+    /// The limit on write-back is used up.
+    LimitReached,
+    /// The backing disk failed; every other page was tried.
+    Backing(io::Error),
+    /// A page does not decode to what was written.
+    Corrupt {
+        /// Its number.
+        page: u64,
+    },
+    /// What was asked for makes no sense; says why.
+    Invalid(&'static str),
+}
+
+impl PostError {
+    /// The Linux error number the kernel's attributes give.
+    pub fn errno(&self) -> i32 {
+        match self {
+            PostError::NoBacking => ENODEV,
+            PostError::OutOfRange { .. } => ERANGE,
+            PostError::NoMemory => ENOMEM,
+            PostError::NoSpace => ENOSPC,
+            PostError::LimitReached | PostError::Corrupt { .. } => EIO,
+            PostError::Backing(error) => error.raw_os_error().unwrap_or(EIO),
+            PostError::Invalid(_) => EINVAL,
+        }
+    }
+}
+
+impl fmt::Display for PostError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            PostError::NoBacking => f.write_str("the device has no backing disk"),
+            PostError::OutOfRange { page, pages } => {
+                write!(f, "there is no page {page}: the device has {pages}")
+            }
+            PostError::NoMemory => f.write_str("not enough memory"),
+            PostError::NoSpace => f.write_str("no block of the backing disk is free"),
+            PostError::LimitReached => f.write_str("the limit on write-back is used up"),
+            PostError::Backing(_) => f.write_str("the backing disk failed"),
+            PostError::Corrupt { page } => write!(f, "page {page} is damaged and cannot be read"),
+            PostError::Invalid(what) => f.write_str(what),
+        }
+    }
+}
+
+impl std::error::Error for PostError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            PostError::Backing(source) => Some(source),
+            _ => None,
+        }
+    }
+}
+
+/// A failure of the backing disk, whatever it says about itself: its offsets and limits are none
+/// of the device's.
+pub(crate) fn backing_error(error: DiskError) -> io::Error {
+    match error {
+        DiskError::Backing(error) => error,
+        other => io::Error::other(other),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_error_has_the_kernels_number() {
+        let rows = [
+            (PostError::NoBacking, 19),
+            (PostError::OutOfRange { page: 9, pages: 8 }, 34),
+            (PostError::NoMemory, 12),
+            (PostError::NoSpace, 28),
+            (PostError::LimitReached, 5),
+            (PostError::Backing(io::Error::from_raw_os_error(28)), 28),
+            (PostError::Backing(io::Error::other("gone")), 5),
+            (PostError::Corrupt { page: 1 }, 5),
+            (PostError::Invalid("no"), 22),
+        ];
+        for (error, errno) in rows {
+            assert_eq!(error.errno(), errno, "{error}");
+        }
+    }
+}

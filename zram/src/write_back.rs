@@ -1,0 +1,293 @@
+//! Writing pages back: their memory is freed, and the cell names a block of the backing disk.
+//!
+//! ```text
+//!   chosen, largest first --> unit of the limit, lowest free block --> copied under its slot's lock
+//!                                                                              |
+//!   PP gone: the block is free again <-- slot locked again <-- request lands <-- requests in flight
+//!   PP there: object freed, cell := block                      failed: unit and block given back
+//! ```
+//!
+//! Neighbouring blocks go in one request. A page that fails stays in memory, and the others are
+//! tried; the limit and a full disk end the run.
+//!
+//! Invariants
+//! - I1 a block that was taken is in the request, in flight, in a cell, or `spare`.
+//! - I2 no lock is held while a request is submitted or waited for.
+//! - I3 at most `writeback_batch_size` pages are copied and not yet landed.
+//!
+//! Locks: `Settings::run`; then a stream and a cell to copy, a cell to complete. Source: the
+//! kernel's driver, for order, limit and the PP mark.
+
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+
+use disk::{DiskError, Flights, Landed};
+use zsmalloc::{PAGE_SIZE, cpu};
+
+use crate::backing::{Backing, checksum, offset_of};
+use crate::candidates::{Candidate, Candidates};
+use crate::counters::bump;
+use crate::device::Zram;
+use crate::post::{PostError, Selection, WriteBack, WriteBackReport, backing_error};
+use crate::slot_flags::{INCOMPRESSIBLE, of_priority, priority};
+use crate::written_back::WrittenBack;
+
+/// Requests that a batch is divided into, at most.
+const REQUESTS: usize = 4;
+
+impl Zram {
+    /// Writes pages back to the backing disk, and frees their memory. Waits for a write-back or
+    /// recompression that runs.
+    ///
+    /// # Errors
+    ///
+    /// [`PostError`]; what was written back until then is. After [`PostError::Backing`] and
+    /// [`PostError::Corrupt`] all other pages were tried.
+    pub fn write_back(&self, what: &WriteBack) -> Result<WriteBackReport, PostError> {
+        let backing = self.values.backing.as_ref().ok_or(PostError::NoBacking)?;
+        let ranges = self.ranges_of(&what.pages)?;
+        let _one = self.settings.run();
+        let wanted = |candidate: &Candidate| is_wanted(&what.pages, candidate);
+        let _change = self.counters.change();
+        let candidates = Candidates::choose(self, &ranges, wanted)?;
+        let mut run = Run::new(self, backing, candidates);
+        let stopped = run.submit_all(what.max_pages.unwrap_or(u64::MAX));
+        run.finish();
+        stopped?;
+        match run.failed.take() {
+            Some(error) => Err(error),
+            None => Ok(run.report),
+        }
+    }
+
+    fn ranges_of(&self, pages: &Selection) -> Result<Vec<RangeInclusive<u64>>, PostError> {
+        let Selection::Pages(ranges) = pages else { return Ok(self.all_pages().to_vec()) };
+        for range in ranges {
+            if *range.end() >= self.pages() {
+                return Err(PostError::OutOfRange { page: *range.end(), pages: self.pages() });
+            }
+            if range.is_empty() {
+                return Err(PostError::Invalid("a range of pages ends before it starts"));
+            }
+        }
+        Ok(ranges.clone())
+    }
+
+    /// Copies a chosen page as it is to be written; its length as an object. `None` where it was
+    /// used meanwhile.
+    fn copy_out(&self, page: u64, block: &mut [u8]) -> Result<Option<usize>, DiskError> {
+        self.streams.with(cpu::current_hint(), |stream| {
+            let Some((slot, len)) = self.lock_chosen(page) else { return Ok(None) };
+            if self.config.compressed_writeback {
+                block[..len].copy_from_slice(slot.bytes().unwrap_or(&[]));
+                block[len..].fill(0);
+            } else {
+                self.decode(page, &slot, Some(stream), block)?;
+            }
+            Ok(Some(len))
+        })
+    }
+}
+
+fn is_wanted(pages: &Selection, candidate: &Candidate) -> bool {
+    match pages {
+        Selection::Idle => candidate.is_idle(),
+        Selection::Huge => candidate.is_huge(),
+        Selection::HugeIdle => candidate.is_huge() && candidate.is_idle(),
+        Selection::Incompressible => candidate.bits & INCOMPRESSIBLE != 0,
+        Selection::Pages(_) => true,
+    }
+}
+
+/// A block for a page, and whether a unit of the limit was taken for it.
+#[derive(Clone, Copy)]
+struct Ticket {
+    block: u32,
+    paid: bool,
+}
+
+/// A page on its way to its block.
+struct Piece {
+    page: u64,
+    ticket: Ticket,
+}
+
+/// One write-back.
+struct Run<'z> {
+    zram: &'z Zram,
+    backing: &'z Backing,
+    candidates: Candidates<'z>,
+    flights: Flights<Vec<Piece>>,
+    /// The request being filled: neighbouring blocks.
+    pieces: Vec<Piece>,
+    buffer: Vec<u8>,
+    /// Pages in `pieces` and in flight; how many may be.
+    copied: usize,
+    copied_max: usize,
+    /// Taken for a page that turned out to be in use.
+    spare: Option<Ticket>,
+    /// The last failure of a page.
+    failed: Option<PostError>,
+    report: WriteBackReport,
+}
+
+impl<'z> Run<'z> {
+    fn new(zram: &'z Zram, backing: &'z Backing, candidates: Candidates<'z>) -> Run<'z> {
+        Run {
+            zram,
+            backing,
+            candidates,
+            flights: Flights::new(Arc::clone(&backing.disk), REQUESTS),
+            pieces: Vec::new(),
+            buffer: Vec::new(),
+            copied: 0,
+            copied_max: zram.writeback_batch_size() as usize,
+            spare: None,
+            failed: None,
+            report: WriteBackReport::default(),
+        }
+    }
+
+    /// Submits what was chosen, until something ends the run.
+    fn submit_all(&mut self, max: u64) -> Result<(), PostError> {
+        for _ in 0..max {
+            let Some(page) = self.candidates.pop() else { break };
+            let ticket = self.ticket().inspect_err(|_| self.zram.unmark_post(page))?;
+            self.submit(page, ticket);
+        }
+        Ok(())
+    }
+
+    /// The limit is asked before the disk.
+    fn ticket(&mut self) -> Result<Ticket, PostError> {
+        if let Some(spare) = self.spare.take() {
+            return Ok(spare);
+        }
+        let paid = self.zram.settings.take_unit()?;
+        let block = self.take_block().or_else(|| {
+            self.land_all(); // pages that were used give their blocks back
+            self.take_block()
+        });
+        match block {
+            Some(block) => Ok(Ticket { block, paid }),
+            None => {
+                self.put_back_unit(paid);
+                Err(PostError::NoSpace)
+            }
+        }
+    }
+
+    /// Blocks of discarded pages may be waiting for their leaves to be drained.
+    fn take_block(&self) -> Option<u32> {
+        self.backing.blocks.take().or_else(|| {
+            self.zram.memory().flush_deferred();
+            self.backing.blocks.take()
+        })
+    }
+
+    fn submit(&mut self, page: u64, ticket: Ticket) {
+        let follows = self.pieces.last().is_none_or(|last| last.ticket.block + 1 == ticket.block);
+        if !follows || self.pieces.len() >= self.copied_max.div_ceil(REQUESTS) {
+            self.send();
+        }
+        while self.copied >= self.copied_max {
+            self.send();
+            self.land_next();
+        }
+        let start = self.buffer.len();
+        self.buffer.resize(start + PAGE_SIZE, 0);
+        match self.zram.copy_out(page, &mut self.buffer[start..]) {
+            Ok(Some(_)) => {
+                self.backing.blocks.set_sum(ticket.block, checksum(&self.buffer[start..]));
+                self.pieces.push(Piece { page, ticket });
+                self.copied += 1;
+                return;
+            }
+            Ok(None) => self.report.used += 1,
+            Err(_) => {
+                self.zram.unmark_post(page);
+                self.failed = Some(PostError::Corrupt { page });
+            }
+        }
+        self.buffer.truncate(start);
+        self.spare = Some(ticket);
+    }
+
+    /// Submits the request that was filled, and completes what has landed.
+    fn send(&mut self) {
+        let Some(first) = self.pieces.first() else { return };
+        let (offset, pieces) = (offset_of(first.ticket.block), std::mem::take(&mut self.pieces));
+        let buffer = std::mem::take(&mut self.buffer);
+        self.flights.write(offset, buffer, pieces);
+        while let Some(landed) = self.flights.landed_already() {
+            self.land(landed);
+        }
+    }
+
+    /// Waits for everything that flies.
+    fn land_all(&mut self) {
+        self.send();
+        while self.land_next() {}
+    }
+
+    /// Waits for the next request that lands; false when none flies.
+    fn land_next(&mut self) -> bool {
+        let landed = self.flights.landed();
+        landed.map(|landed| self.land(landed)).is_some()
+    }
+
+    fn land(&mut self, landed: Landed<Vec<Piece>>) {
+        self.copied -= landed.tag.len();
+        match landed.result {
+            Ok(()) => landed.tag.iter().for_each(|piece| self.complete(piece)),
+            Err(error) => {
+                landed.tag.iter().for_each(|piece| self.fail(piece));
+                self.failed = Some(PostError::Backing(backing_error(error)));
+            }
+        }
+        if self.pieces.is_empty() {
+            self.buffer = landed.buffer;
+            self.buffer.clear();
+        }
+    }
+
+    /// A page is on the disk: if nobody used it meanwhile, that is where it is now.
+    fn complete(&mut self, piece: &Piece) {
+        bump(&self.backing.writes, 1);
+        let Some((mut slot, len)) = self.zram.lock_chosen(piece.page) else {
+            self.backing.blocks.give(piece.ticket.block);
+            self.report.used += 1;
+            return;
+        };
+        let (old, bits) = (slot.content(), slot.client());
+        let (tag, value) = WrittenBack { block: piece.ticket.block, len }.to_cell();
+        slot.put_value(tag, value);
+        slot.set_client(of_priority(priority(bits)));
+        self.zram.replaced(&slot, old);
+        self.report.pages += 1;
+        self.report.bytes += len as u64;
+    }
+
+    fn fail(&mut self, piece: &Piece) {
+        self.put_back(piece.ticket);
+        self.zram.unmark_post(piece.page);
+    }
+
+    fn put_back(&self, ticket: Ticket) {
+        self.backing.blocks.give(ticket.block);
+        self.put_back_unit(ticket.paid);
+    }
+
+    fn put_back_unit(&self, paid: bool) {
+        if paid {
+            self.zram.settings.put_back_unit();
+        }
+    }
+
+    fn finish(&mut self) {
+        self.land_all();
+        if let Some(spare) = self.spare.take() {
+            self.put_back(spare);
+        }
+    }
+}
