@@ -61,3 +61,77 @@ impl Ages {
         self.seconds.range()
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::{Idle, Zram, ZramConfig};
+    use zsmalloc::{Memory, MemoryConfig};
+
+    const PAGE: usize = 4096;
+    /// A second at which the system was up already.
+    const EARLY: u32 = 1;
+
+    fn device(track_ages: bool) -> Zram {
+        let config = MemoryConfig {
+            arena_frames: 1 << 12,
+            entries_max: 1 << 13,
+            limit_bytes: 1 << 24,
+            worker: false,
+        };
+        let memory = Memory::new(config).expect("address space");
+        let config = ZramConfig { track_ages, ..ZramConfig::new("zram0", 1 << 22) };
+        Zram::new(memory, config).expect("a device")
+    }
+
+    fn ages(zram: &Zram) -> &Ages {
+        zram.ages.as_ref().expect("they are tracked")
+    }
+
+    fn blob(byte: u8) -> Vec<u8> {
+        (0..PAGE).map(|at| if at % 7 == 0 { at as u8 } else { byte }).collect()
+    }
+
+    fn idle(zram: &Zram) -> Vec<u64> {
+        zram.block_states(0..zram.pages()).filter(|it| it.idle).map(|it| it.page).collect()
+    }
+
+    #[test]
+    fn pages_that_nobody_used_for_long_are_idle() {
+        let zram = device(true);
+        for page in 0..4 {
+            zram.write_page(page, &blob(page as u8)).expect("room");
+            assert!(ages(&zram).of(page) >= EARLY, "a write is an access");
+            ages(&zram).put(page, EARLY);
+        }
+        zram.read_page(1, &mut [0; PAGE]).expect("in range");
+        disk::Disk::write(&zram, 2 * PAGE as u64, &[1]).expect("room");
+        let age = Duration::from_secs(u64::from(clock::boot_seconds() - EARLY));
+        if age.is_zero() {
+            return println!("skipped: needs a system that is up for two seconds");
+        }
+        assert_eq!(zram.mark_idle(Idle::OlderThan(age)).expect("tracked"), 2);
+        assert_eq!(idle(&zram), [0, 3]);
+        let state = zram.block_states(0..1).next().expect("it is stored");
+        assert_eq!(state.accessed_seconds, EARLY);
+        let older_than_the_system = Duration::from_secs(u64::from(u32::MAX));
+        assert_eq!(zram.mark_idle(Idle::OlderThan(older_than_the_system)).expect("tracked"), 0);
+        assert_eq!(
+            zram.mark_idle(Idle::OlderThan(Duration::ZERO)).expect("tracked"),
+            2,
+            "the rest"
+        );
+        zram.check().expect("no defect");
+    }
+
+    #[test]
+    fn ages_take_memory_where_something_is_stored() {
+        let (zram, without) = (device(true), device(false));
+        let more = || zram.stat().metadata.slot_table - without.stat().metadata.slot_table;
+        let bits = ages(&zram).bytes().1;
+        assert_eq!((ages(&zram).bytes().0, more()), (0, bits));
+        zram.write_page(3, &blob(1)).expect("room");
+        without.write_page(3, &blob(1)).expect("room");
+        assert_eq!((ages(&zram).bytes().0, more()), (PAGE as u64, PAGE as u64 + bits));
+    }
+}

@@ -143,3 +143,59 @@ impl Blocks {
         [self.bits.range(), self.sums.range()]
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
+    use zsmalloc::{Memory, MemoryConfig, PoolConfig};
+
+    fn blocks(count: u64) -> Blocks {
+        let config = MemoryConfig {
+            arena_frames: 1 << 12,
+            entries_max: 1 << 13,
+            limit_bytes: 1 << 24,
+            worker: false,
+        };
+        let memory = Memory::new(config).expect("address space");
+        let pool = Pool::new(memory, PoolConfig::default()).expect("a pool");
+        Blocks::new(&pool, count * PAGE_SIZE as u64 + 4095).expect("address space")
+    }
+
+    proptest! {
+        /// Against a set of the free ones.
+        #[test]
+        fn the_lowest_free_block_is_taken(
+            count in 0u64..200,
+            steps in prop::collection::vec(prop::option::of(0usize..200), 0..600),
+        ) {
+            let blocks = blocks(count);
+            let mut free: BTreeSet<u32> = (1..count as u32).collect();
+            let mut taken = Vec::new();
+            for step in steps {
+                match step.filter(|_| !taken.is_empty()) {
+                    None => {
+                        let lowest = free.pop_first();
+                        prop_assert_eq!(blocks.take(), lowest);
+                        taken.extend(lowest);
+                    }
+                    Some(which) => {
+                        let block = taken.swap_remove(which % taken.len());
+                        blocks.give(block);
+                        free.insert(block);
+                    }
+                }
+                prop_assert_eq!(blocks.in_use(), taken.len() as u64);
+                prop_assert_eq!(blocks.recount(), taken.len() as u64);
+            }
+        }
+    }
+
+    #[test]
+    fn a_checksum_is_its_blocks() {
+        let blocks = blocks(2000);
+        (0..2000).for_each(|block| blocks.set_sum(block, block * 7));
+        assert!((0..2000).all(|block| blocks.sum(block) == block * 7));
+    }
+}

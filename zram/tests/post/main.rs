@@ -1,0 +1,10 @@
+//! What a device does with pages that are stored already: idle marks, write-back, recompression.
+//!
+//! Each file says at its head what it claims.
+#![cfg(not(loom))]
+
+mod devices;
+mod recompress;
+mod threads;
+mod twin;
+mod write_back;

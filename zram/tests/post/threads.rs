@@ -1,0 +1,189 @@
+//! Threads that use pages while others write them back and recompress them.
+//!
+//! Claims
+//! - nobody ever reads a page as it was not, whoever post-processes it meanwhile, on a disk that
+//!   fails now and then too;
+//! - afterwards nothing has leaked: blocks in use are the pages on the disk, and `check()` agrees.
+//!
+//! The distribution: 3 threads with pages of their own, interleaved; 45 % writes, 10 % parts of
+//! pages, 35 % reads, 10 % discards, uniform; beside them one that marks everything idle, writes
+//! back and recompresses without pause. Not a benchmark.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::devices::{PAGE, blocks, data, data_of, memory};
+use disk::{Disk, DiskError, Fault, FaultPlan, Span, Verbs};
+use zram::{Free, Idle, Recompress, Selection, Zram, ZramConfig};
+
+const THREADS: u64 = 3;
+const PAGES_EACH: u64 = 250;
+const OPERATIONS: u64 = 6_000;
+
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1234_5679);
+        (self.0 >> 33) % bound
+    }
+}
+
+fn device(free: Free, compressed_writeback: bool, backing: Arc<dyn Disk>) -> Zram {
+    let codec = |name: &str| Some(name.parse().expect("a codec"));
+    let config = ZramConfig {
+        free,
+        compressed_writeback,
+        backing: Some(backing),
+        recompression: [codec("zstd:1"), codec("zstd:3"), None],
+        ..ZramConfig::new("zram0", THREADS * PAGES_EACH * PAGE as u64)
+    };
+    Zram::new(memory(true), config).expect("a device")
+}
+
+/// What a thread knows of its pages.
+struct Owner<'z> {
+    zram: &'z Zram,
+    thread: u64,
+    pages: Vec<Vec<u8>>,
+    failed: u64,
+}
+
+impl Owner<'_> {
+    fn step(&mut self, random: &mut Random, version: u64) {
+        let own = random.below(PAGES_EACH);
+        let page = own * THREADS + self.thread;
+        match random.below(100) {
+            0..45 => {
+                let data = data(page, version);
+                self.zram.write_page(page, &data).expect("room");
+                self.pages[own as usize] = data;
+            }
+            45..55 => self.write_part(own, page, random.below(PAGE as u64 - 9) as usize),
+            55..90 => self.read(own, page),
+            _ => {
+                self.zram.discard_pages(page..page + 1).expect("in range");
+                self.pages[own as usize] = vec![0; PAGE];
+            }
+        }
+    }
+
+    fn write_part(&mut self, own: u64, page: u64, at: usize) {
+        match self.zram.write(page * PAGE as u64 + at as u64, &[at as u8; 9]) {
+            Ok(()) => self.pages[own as usize][at..at + 9].fill(at as u8),
+            Err(error) => self.fail(&error),
+        }
+    }
+
+    fn read(&mut self, own: u64, page: u64) {
+        let mut data = vec![1; PAGE];
+        match self.zram.read_page(page, &mut data) {
+            Ok(()) => assert!(data == self.pages[own as usize], "page {page}"),
+            Err(error) => self.fail(&error),
+        }
+    }
+
+    fn fail(&mut self, error: &DiskError) {
+        assert!(matches!(error, DiskError::Backing(_)), "{error}");
+        self.failed += 1;
+    }
+}
+
+/// Runs owners of pages beside `disturb`; gives how often the disk failed them.
+fn race(zram: &Zram, disturb: impl Fn(u64) + Sync) -> u64 {
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let other = scope.spawn(|| {
+            let mut round = 0;
+            while !done.load(Ordering::Relaxed) {
+                disturb(round);
+                round += 1;
+            }
+            round
+        });
+        let own = |thread| {
+            let pages = vec![vec![0; PAGE]; PAGES_EACH as usize];
+            let mut owner = Owner { zram, thread, pages, failed: 0 };
+            let mut random = Random(thread * 77 + 1);
+            (1..OPERATIONS).for_each(|version| owner.step(&mut random, version));
+            owner
+        };
+        let owners: Vec<_> = (0..THREADS).map(|thread| scope.spawn(move || own(thread))).collect();
+        let owners: Vec<_> = owners.into_iter().map(std::thread::ScopedJoinHandle::join).collect();
+        done.store(true, Ordering::Relaxed);
+        assert!(other.join().expect("the other") > 1);
+        let mut failed = 0;
+        for owner in owners {
+            let mut owner = owner.expect("nobody read what was not written");
+            failed += owner.failed;
+            (0..PAGES_EACH).for_each(|own| owner.read(own, own * THREADS + owner.thread));
+        }
+        failed
+    })
+}
+
+#[track_caller]
+fn expect_nothing_lost(zram: &Zram) {
+    zram.make_room();
+    zram.memory().flush_deferred();
+    let back = zram.block_states(0..zram.pages()).filter(|state| state.written_back).count();
+    assert_eq!(zram.bd_stat().count, back as u64);
+    assert!(!zram.check().expect("no defect").moved);
+}
+
+fn post_process(zram: &Zram, round: u64) {
+    zram.mark_idle(Idle::All).expect("nothing to go wrong");
+    let _ = zram.recompress(&Recompress { max_pages: Some(50), ..Recompress::with(1) });
+    let modes = [Selection::Idle, Selection::Pages(vec![0..=zram.pages() - 1]), Selection::Huge];
+    let _ = zram.write_back(&modes[round as usize % 3].clone().into());
+    if round.is_multiple_of(8) {
+        zram.compact();
+    }
+}
+
+#[test]
+fn nobody_reads_what_was_not_written() {
+    for (free, compressed) in [(Free::Range, false), (Free::Range, true), (Free::Entries, true)] {
+        let disk = blocks(THREADS * PAGES_EACH + 40);
+        let zram = device(free, compressed, disk);
+        assert_eq!(race(&zram, |round| post_process(&zram, round)), 0);
+        let stat = zram.bd_stat();
+        assert!(stat.reads > 100 && stat.writes > 100, "{stat}");
+        expect_nothing_lost(&zram);
+    }
+}
+
+#[test]
+fn a_disk_that_fails_now_and_then_loses_nothing() {
+    let disk = blocks(THREADS * PAGES_EACH + 40);
+    let zram = device(Free::Range, false, Arc::clone(&disk) as Arc<dyn Disk>);
+    let failed = race(&zram, |round| {
+        let (verbs, fault) = (Verbs::All, Fault::Backing);
+        disk.arm(FaultPlan { after: round % 40, verbs, span: Span::Once, fault });
+        post_process(&zram, round);
+        disk.disarm();
+    });
+    assert_eq!(failed, zram.io_stat().failed_reads + zram.io_stat().failed_writes);
+    expect_nothing_lost(&zram);
+}
+
+/// The leaves under the pages that are written back are discarded meanwhile.
+#[test]
+fn a_discard_of_everything_meets_a_write_back_of_everything() {
+    let disk = blocks(2 * 512 + 40);
+    let config =
+        ZramConfig { backing: Some(disk), ..ZramConfig::new("zram0", 2 * 512 * PAGE as u64) };
+    let zram = Zram::new(memory(true), config).expect("a device");
+    for round in 0..60 {
+        (0..1024).step_by(3).for_each(|page| {
+            zram.write_page(page, &data_of(page, round, 2)).expect("room");
+        });
+        std::thread::scope(|scope| {
+            scope.spawn(|| post_process(&zram, 1));
+            scope.spawn(|| zram.discard_pages(0..1024).expect("in range"));
+        });
+        assert_eq!(zram.mm_stat().0[..2], [0, 0]);
+        expect_nothing_lost(&zram);
+        assert_eq!(zram.bd_stat().count, 0);
+    }
+}

@@ -1,0 +1,481 @@
+//! Writing pages back.
+//!
+//! Claims
+//! - what was written back reads as it was, whole and in parts, and its block is free again when
+//!   the page is overwritten or discarded, in every way that pages are discarded;
+//! - every mode takes the pages it names, the largest first, and no other; the limit, a full disk
+//!   and bad requests are told apart;
+//! - a page that is used while it is written stays in memory;
+//! - a failing disk costs nothing but the request, and a block that changed on the disk is found;
+//! - a device whose every page is written back at once is a disk (the conformance suite).
+
+use std::sync::{Arc, Mutex, OnceLock, Weak};
+
+use crate::devices::{
+    PAGE, PAGES, backed, blocks, config, data_of, device, everything, memory, read, write,
+};
+use disk::{Allocation, Disk, DiskError, Extent, Fault, FaultPlan, RamDisk, Span, Verbs};
+use zram::{Free, Idle, PostError, Selection, WriteBack, WriteBackReport, Zram, ZramConfig};
+
+fn back(zram: &Zram) -> WriteBackReport {
+    zram.write_back(&everything(zram)).expect("room on the backing disk")
+}
+
+/// Orig, compressed, same, huge of `mm_stat`.
+fn counts(zram: &Zram) -> [u64; 4] {
+    let stat = zram.mm_stat().0;
+    [stat[0], stat[1], stat[5], stat[7]]
+}
+
+#[track_caller]
+fn expect_blocks(zram: &Zram, count: u64) {
+    assert_eq!(zram.bd_stat().count, count);
+    zram.check().expect("no defect");
+}
+
+#[test]
+fn what_was_written_back_reads_as_it_was() {
+    for compressed in [false, true] {
+        let (zram, _) = backed(compressed);
+        let pages: Vec<Vec<u8>> = (0..20).map(|page| data_of(page, 1, 1 + page as usize)).collect();
+        pages.iter().enumerate().for_each(|(page, data)| write(&zram, page as u64, data));
+        write(&zram, 20, &[7; PAGE]);
+        let before = counts(&zram);
+        let report = back(&zram);
+        assert_eq!((report.pages, report.used), (20, 0), "the same-filled one stays");
+        assert_eq!(report.bytes, before[1], "all objects are gone");
+        assert_eq!(counts(&zram), [before[0], 0, 1, 0], "stored still, in no memory");
+        assert_eq!(zram.stat().mem_used_total, 0);
+        for (page, data) in pages.iter().enumerate() {
+            assert!(read(&zram, page as u64) == *data, "page {page}, compressed {compressed}");
+        }
+        let stat = zram.bd_stat();
+        assert_eq!((stat.count, stat.reads, stat.writes), (20, 20, 20));
+        assert_eq!(stat.to_string(), "      20       20       20\n");
+        expect_blocks(&zram, 20);
+        assert_eq!(back(&zram).pages, 0, "what is there stays there");
+    }
+}
+
+#[test]
+fn a_block_is_free_again_when_its_page_is_overwritten() {
+    let (zram, _) = backed(false);
+    write(&zram, 3, &data_of(3, 1, 2));
+    back(&zram);
+    let new = data_of(3, 2, 2);
+    write(&zram, 3, &new);
+    expect_blocks(&zram, 0);
+    assert!(read(&zram, 3) == new);
+    zram.write(3 * PAGE as u64, &[0; PAGE]).expect("room");
+    expect_blocks(&zram, 0);
+}
+
+#[test]
+fn a_part_of_a_written_back_page_is_written() {
+    for compressed in [false, true] {
+        let (zram, _) = backed(compressed);
+        let mut expected = data_of(3, 1, 3);
+        write(&zram, 3, &expected);
+        back(&zram);
+        zram.write(3 * PAGE as u64 + 100, &[9; 50]).expect("room");
+        expected[100..150].fill(9);
+        assert!(read(&zram, 3) == expected);
+        expect_blocks(&zram, 0);
+        back(&zram);
+        zram.discard(3 * PAGE as u64, 10).expect("in range");
+        expected[..10].fill(0);
+        assert!(read(&zram, 3) == expected);
+        expect_blocks(&zram, 0);
+    }
+}
+
+#[test]
+fn blocks_are_free_again_when_pages_are_discarded_in_every_way() {
+    for free in Free::ALL {
+        for worker in [false, true] {
+            let disk = blocks(PAGES + 1);
+            let config = ZramConfig { free, ..config(Some(disk)) };
+            let zram = Zram::new(memory(worker), config).expect("a device");
+            (0..PAGES).for_each(|page| write(&zram, page, &data_of(page, 1, 2)));
+            assert_eq!(back(&zram).pages, PAGES);
+            zram.discard_pages(5..6).expect("in range");
+            zram.discard_pages(300..1100).expect("in range");
+            zram.make_room();
+            zram.memory().flush_deferred();
+            expect_blocks(&zram, 299);
+            assert_eq!(read(&zram, 700), vec![0; PAGE]);
+            assert!(read(&zram, 299) == data_of(299, 1, 2));
+            write(&zram, 700, &data_of(700, 2, 2));
+            assert_eq!(back(&zram).pages, 1);
+            assert!(read(&zram, 700) == data_of(700, 2, 2));
+        }
+    }
+}
+
+/// Sizes that lz4 makes of ratios, longest first: huge, then less and less.
+fn write_sizes(zram: &Zram) {
+    for (page, ratio) in [(10, 9), (11, 1), (12, 3), (13, 40)] {
+        write(zram, page, &data_of(page, 1, ratio));
+    }
+}
+
+fn where_written_back(zram: &Zram) -> Vec<u64> {
+    let states = zram.block_states(0..zram.pages());
+    states.filter(|state| state.written_back).map(|state| state.page).collect()
+}
+
+#[test]
+fn the_largest_go_first_and_the_limit_ends_it() {
+    let (zram, _) = backed(false);
+    write_sizes(&zram);
+    zram.set_writeback_limit(2);
+    zram.enable_writeback_limit(true);
+    let ended = zram.write_back(&everything(&zram));
+    assert!(matches!(ended, Err(PostError::LimitReached)), "{ended:?}");
+    assert_eq!(where_written_back(&zram), [11, 12]);
+    assert_eq!(zram.writeback_limit(), 0);
+    zram.enable_writeback_limit(false);
+    assert_eq!(back(&zram).pages, 2);
+    assert_eq!(zram.writeback_limit(), 0, "not counted while it is off");
+    expect_blocks(&zram, 4);
+}
+
+#[test]
+fn a_maximum_of_pages_is_kept() {
+    let (zram, _) = backed(false);
+    write_sizes(&zram);
+    let some = WriteBack { max_pages: Some(3), ..everything(&zram) };
+    assert_eq!(zram.write_back(&some).expect("room").pages, 3);
+    assert_eq!(where_written_back(&zram), [10, 11, 12]);
+}
+
+#[test]
+fn block_zero_is_left_alone_and_a_full_disk_ends_it() {
+    let disk = blocks(3);
+    disk.write(0, b"whose disk this is").expect("in range");
+    let zram = device(config(Some(Arc::clone(&disk) as Arc<dyn Disk>)));
+    write_sizes(&zram);
+    let ended = zram.write_back(&everything(&zram));
+    assert!(matches!(ended, Err(PostError::NoSpace)), "{ended:?}");
+    assert_eq!(where_written_back(&zram), [11, 12]);
+    expect_blocks(&zram, 2);
+    let mut first = [0; 18];
+    disk.read(0, &mut first).expect("in range");
+    assert_eq!(&first, b"whose disk this is");
+    zram.discard_pages(11..12).expect("in range");
+    assert!(zram.write_back(&everything(&zram)).is_err(), "one more had room");
+    assert_eq!(where_written_back(&zram), [10, 12]);
+}
+
+#[test]
+fn each_mode_takes_what_it_names() {
+    let (zram, _) = backed(false);
+    (0..4).for_each(|page| write(&zram, page, &data_of(page, 1, 1 + page as usize % 2)));
+    zram.mark_idle(Idle::All).expect("nothing to go wrong");
+    read(&zram, 0);
+    read(&zram, 1); // idle are 2, huge, and 3
+    let take = |pages: Selection| {
+        zram.write_back(&pages.into()).expect("room");
+        where_written_back(&zram)
+    };
+    assert_eq!(take(Selection::Incompressible), []);
+    assert_eq!(take(Selection::HugeIdle), [2]);
+    assert_eq!(take(Selection::Huge), [0, 2]);
+    assert_eq!(take(Selection::Idle), [0, 2, 3]);
+    assert_eq!(take(Selection::Pages(vec![0..=0])), [0, 2, 3]);
+    assert_eq!(take(Selection::Pages(vec![0..=0, 1..=2, 0..=9])), [0, 1, 2, 3]);
+    expect_blocks(&zram, 4);
+}
+
+#[test]
+fn what_makes_no_sense_is_refused() {
+    let zram = device(config(None));
+    assert!(matches!(zram.write_back(&everything(&zram)), Err(PostError::NoBacking)));
+    assert_eq!(zram.bd_stat().to_string(), "       0        0        0\n");
+    let (zram, _) = backed(false);
+    let pages = |range| zram.write_back(&Selection::Pages(vec![range]).into());
+    assert!(matches!(pages(5..=PAGES), Err(PostError::OutOfRange { page: PAGES, .. })));
+    #[expect(clippy::reversed_empty_ranges, reason = "that is what is refused")]
+    let reversed = pages(9..=5);
+    assert!(matches!(reversed, Err(PostError::Invalid(_))));
+    assert!(matches!(zram.set_writeback_batch_size(0), Err(PostError::Invalid(_))));
+    assert_eq!(zram.writeback_batch_size(), 32);
+}
+
+#[test]
+fn neighbouring_blocks_are_written_together() {
+    let (zram, disk) = backed(false);
+    (0..64).for_each(|page| write(&zram, page, &data_of(page, 1, 2)));
+    let requests = disk.requests();
+    back(&zram);
+    assert_eq!(disk.requests() - requests, 8, "eight pages in each");
+    zram.discard_pages(0..64).expect("in range");
+    zram.set_writeback_batch_size(1).expect("not 0");
+    (0..9).for_each(|page| write(&zram, page, &data_of(page, 2, 2)));
+    let requests = disk.requests();
+    back(&zram);
+    assert_eq!(disk.requests() - requests, 9, "one page in flight");
+    (0..9).for_each(|page| assert!(read(&zram, page) == data_of(page, 2, 2)));
+}
+
+/// A disk that does something before each write.
+struct Meddling {
+    disk: RamDisk,
+    meddle: OnceLock<Box<dyn Fn() + Send + Sync>>,
+}
+
+impl Disk for Meddling {
+    fn size_bytes(&self) -> u64 {
+        self.disk.size_bytes()
+    }
+
+    fn read(&self, offset: u64, buf: &mut [u8]) -> Result<(), DiskError> {
+        self.disk.read(offset, buf)
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> Result<(), DiskError> {
+        if let Some(meddle) = self.meddle.get() {
+            meddle();
+        }
+        self.disk.write(offset, data)
+    }
+
+    fn discard(&self, offset: u64, len: u64) -> Result<(), DiskError> {
+        self.disk.discard(offset, len)
+    }
+
+    fn write_zeroes(&self, offset: u64, len: u64, keep: Allocation) -> Result<(), DiskError> {
+        self.disk.write_zeroes(offset, len, keep)
+    }
+
+    fn flush(&self) -> Result<(), DiskError> {
+        self.disk.flush()
+    }
+
+    fn next_extent(&self, offset: u64, len: u64) -> Result<Extent, DiskError> {
+        self.disk.next_extent(offset, len)
+    }
+}
+
+/// Writes page 3 back while `meddle` uses it; then it is as `expected`, in memory.
+#[track_caller]
+fn meddled(
+    free: Free,
+    meddle: impl Fn(&Zram) + Send + Sync + 'static,
+    expected: &[u8],
+) -> WriteBackReport {
+    let disk = RamDisk::new((PAGES + 1) * PAGE as u64).expect("a size");
+    let disk = Arc::new(Meddling { disk, meddle: OnceLock::new() });
+    let backing = Some(Arc::clone(&disk) as Arc<dyn Disk>);
+    let zram = Arc::new(device(ZramConfig { free, ..config(backing) }));
+    write(&zram, 3, &data_of(3, 1, 2));
+    let weak: Weak<Zram> = Arc::downgrade(&zram);
+    let meddle = move || weak.upgrade().iter().for_each(|zram| meddle(zram));
+    assert!(disk.meddle.set(Box::new(meddle)).is_ok(), "set once");
+    let report = back(&zram);
+    expect_blocks(&zram, 0);
+    assert!(read(&zram, 3) == expected);
+    zram.make_room();
+    expect_blocks(&zram, 0);
+    assert!(read(&zram, 3) == expected);
+    assert_eq!((zram.bd_stat().reads, zram.bd_stat().writes), (0, 1));
+    report
+}
+
+#[test]
+fn a_page_that_is_used_while_it_is_written_stays_in_memory() {
+    let (old, new) = (data_of(3, 1, 2), data_of(3, 2, 2));
+    for free in Free::ALL {
+        let used = WriteBackReport { used: 1, ..WriteBackReport::default() };
+        assert_eq!(meddled(free, |zram| drop(read(zram, 3)), &old), used, "read");
+        let overwrite = |zram: &Zram| write(zram, 3, &data_of(3, 2, 2));
+        assert_eq!(meddled(free, overwrite, &new), used, "overwritten");
+        let discard = |zram: &Zram| zram.discard_pages(3..4).expect("in range");
+        assert_eq!(meddled(free, discard, &[0; PAGE]), used, "discarded");
+        let discard = |zram: &Zram| zram.discard_pages(0..512).expect("in range");
+        assert_eq!(meddled(free, discard, &[0; PAGE]), used, "its leaf discarded");
+    }
+}
+
+#[test]
+fn a_page_that_moves_while_it_is_written_is_written() {
+    let disk = RamDisk::new((PAGES + 1) * PAGE as u64).expect("a size");
+    let disk = Arc::new(Meddling { disk, meddle: OnceLock::new() });
+    let zram = Arc::new(device(config(Some(Arc::clone(&disk) as Arc<dyn Disk>))));
+    (0..200).for_each(|page| write(&zram, page, &data_of(page, 1, 2)));
+    (0..200).filter(|page| page % 10 > 0).for_each(|page| {
+        zram.discard_pages(page..page + 1).expect("in range");
+    });
+    let moved = Arc::new(Mutex::new(0));
+    let (weak, count) = (Arc::downgrade(&zram), Arc::clone(&moved));
+    let compact = move || {
+        *count.lock().expect("no panic") += weak.upgrade().map_or(0, |zram| zram.compact());
+    };
+    assert!(disk.meddle.set(Box::new(compact)).is_ok(), "set once");
+    assert_eq!(back(&zram), WriteBackReport { pages: 20, used: 0, ..back_bytes(&zram) });
+    assert!(*moved.lock().expect("no panic") > 0, "it was compacted meanwhile");
+    for page in (0..200).step_by(10) {
+        assert!(read(&zram, page) == data_of(page, 1, 2));
+    }
+    expect_blocks(&zram, 20);
+}
+
+/// What the pages took: they are gone.
+fn back_bytes(zram: &Zram) -> WriteBackReport {
+    let sizes = (0..200).step_by(10).map(|page| {
+        let zram = device(config(None));
+        write(&zram, page, &data_of(page, 1, 2));
+        zram.compr_data_size()
+    });
+    assert_eq!(zram.compr_data_size(), 0);
+    WriteBackReport { bytes: sizes.sum(), ..WriteBackReport::default() }
+}
+
+fn plan(after: u64, verbs: Verbs, span: Span, fault: Fault) -> FaultPlan {
+    FaultPlan { after, verbs, span, fault }
+}
+
+#[test]
+fn a_disk_that_refuses_writes_costs_nothing_but_the_request() {
+    for fault in [Fault::Backing, Fault::NoSpace, Fault::NoMemory, Fault::Corrupt] {
+        let (zram, disk) = backed(false);
+        (0..100).for_each(|page| write(&zram, page, &data_of(page, 1, 2)));
+        zram.set_writeback_limit(200);
+        zram.enable_writeback_limit(true);
+        disk.arm(plan(1, Verbs::Writes, Span::Once, fault));
+        let ended = zram.write_back(&everything(&zram));
+        assert!(matches!(ended, Err(PostError::Backing(_))), "{ended:?}");
+        let written = zram.bd_stat().writes;
+        assert_eq!(written, 92, "a request of eight pages failed, the rest went on");
+        assert_eq!(zram.writeback_limit(), 200 - written, "what failed is not counted");
+        expect_blocks(&zram, written);
+        disk.arm(plan(0, Verbs::Writes, Span::Forever, fault));
+        assert!(zram.write_back(&everything(&zram)).is_err());
+        assert_eq!(zram.writeback_limit(), 200 - written);
+        expect_blocks(&zram, written);
+        disk.disarm();
+        assert_eq!(back(&zram).pages, 8);
+        (0..100).for_each(|page| assert!(read(&zram, page) == data_of(page, 1, 2)));
+    }
+}
+
+#[test]
+fn a_disk_that_refuses_reads_loses_nothing() {
+    let (zram, disk) = backed(true);
+    write(&zram, 3, &data_of(3, 1, 2));
+    back(&zram);
+    disk.arm(plan(0, Verbs::Reads, Span::Forever, Fault::NoSpace));
+    let mut data = vec![0; PAGE];
+    let failed = zram.read_page(3, &mut data).expect_err("the disk is gone");
+    assert!(matches!(failed, DiskError::Backing(_)), "{failed}");
+    let failed = zram.write(3 * PAGE as u64, &[1; 10]).expect_err("the rest is not to be had");
+    assert!(matches!(failed, DiskError::Backing(_)), "{failed}");
+    assert_eq!((zram.io_stat().failed_reads, zram.io_stat().failed_writes), (1, 1));
+    disk.disarm();
+    assert!(read(&zram, 3) == data_of(3, 1, 2));
+    write(&zram, 3, &data_of(3, 2, 2)); // needs nothing of what is there
+    expect_blocks(&zram, 0);
+}
+
+#[test]
+fn a_block_that_changed_on_the_disk_is_found() {
+    for compressed in [false, true] {
+        let (zram, disk) = backed(compressed);
+        write(&zram, 3, &data_of(3, 1, 2));
+        back(&zram);
+        let mut byte = [0];
+        disk.read(PAGE as u64 + 17, &mut byte).expect("in range");
+        disk.write(PAGE as u64 + 17, &[byte[0] ^ 4]).expect("in range");
+        let mut data = vec![0; PAGE];
+        let failed = zram.read_page(3, &mut data).expect_err("it is damaged");
+        let offset = 3 * PAGE as u64;
+        assert!(matches!(failed, DiskError::Corrupt { offset: at } if at == offset), "{failed}");
+        assert!(zram.write(offset, &[1; 10]).is_err(), "no part of it is to be had");
+        assert_eq!(zram.io_stat().failed_reads, 1);
+        disk.write(PAGE as u64 + 17, &byte).expect("in range");
+        assert!(read(&zram, 3) == data_of(3, 1, 2), "put right again");
+    }
+}
+
+#[test]
+fn what_a_page_was_is_known_of_it() {
+    let (zram, _) = backed(true);
+    write(&zram, 7, &data_of(7, 1, 1));
+    write(&zram, 8, &[5; PAGE]);
+    write(&zram, 9, &data_of(9, 1, 2));
+    zram.mark_idle(Idle::All).expect("nothing to go wrong");
+    let lines = |zram: &Zram| -> Vec<String> {
+        zram.block_states(0..zram.pages()).map(|state| state.to_string()).collect()
+    };
+    let line = |page: u64, flags: &str| format!("{page:>12} {:>12}.000000 {flags}\n", 0);
+    assert_eq!(lines(&zram), [line(7, "..hi.."), line(8, "s....."), line(9, "...i..")]);
+    zram.write_back(&Selection::Huge.into()).expect("room");
+    assert_eq!(lines(&zram), [line(7, ".wh..."), line(8, "s....."), line(9, "...i..")]);
+    assert_eq!(zram.block_states(8..9).count(), 1);
+}
+
+/// A device that has nothing but same-filled pages in memory.
+struct Cold(Zram);
+
+impl Cold {
+    /// Writes back what a request that was done has touched.
+    fn chill(&self, offset: u64, len: u64) -> Result<(), DiskError> {
+        if len > 0 {
+            let pages = offset / PAGE as u64..=(offset + len - 1) / PAGE as u64;
+            let pages = Selection::Pages(vec![pages]);
+            self.0.write_back(&pages.into()).expect("room on the backing disk");
+        }
+        Ok(())
+    }
+}
+
+impl Disk for Cold {
+    fn size_bytes(&self) -> u64 {
+        self.0.size_bytes()
+    }
+
+    fn read(&self, offset: u64, buf: &mut [u8]) -> Result<(), DiskError> {
+        self.0.read(offset, buf)
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> Result<(), DiskError> {
+        self.0.write(offset, data)?;
+        self.chill(offset, data.len() as u64)
+    }
+
+    fn discard(&self, offset: u64, len: u64) -> Result<(), DiskError> {
+        self.0.discard(offset, len)?;
+        self.chill(offset, len)
+    }
+
+    fn write_zeroes(&self, offset: u64, len: u64, keep: Allocation) -> Result<(), DiskError> {
+        self.0.write_zeroes(offset, len, keep)?;
+        self.chill(offset, len)
+    }
+
+    fn flush(&self) -> Result<(), DiskError> {
+        self.0.flush()
+    }
+
+    fn next_extent(&self, offset: u64, len: u64) -> Result<Extent, DiskError> {
+        self.0.next_extent(offset, len)
+    }
+}
+
+#[test]
+fn a_device_that_writes_everything_back_is_a_disk() {
+    for compressed_writeback in [false, true] {
+        let make = |size: u64| -> Arc<dyn Disk> {
+            let backing: Arc<dyn Disk> =
+                Arc::new(RamDisk::new(2 * size + (1 << 20)).expect("a size"));
+            let config = ZramConfig {
+                compressed_writeback,
+                backing: Some(backing),
+                ..ZramConfig::new("zram0", size)
+            };
+            Arc::new(Cold(device(config)))
+        };
+        // A leaf and a page: the suite at its other sizes is a device's without a backing disk.
+        disk::conformance::run_sized("zram, all written back", 513 * PAGE as u64, &make);
+    }
+}
