@@ -37,6 +37,10 @@ pub struct DeviceDefaults {
     pub rule: Rule,
     /// Bytes that the objects of one device may take at most; 0 = no limit, as in the kernel.
     pub mem_limit: u64,
+    /// Note when each page is used, so that ages may be written to `idle`.
+    pub track_ages: bool,
+    /// Refuse writes.
+    pub read_only: bool,
     /// How discarded pages are freed.
     pub free: Free,
     /// How much may be pending with some of those ways.
@@ -45,9 +49,17 @@ pub struct DeviceDefaults {
 
 impl Default for DeviceDefaults {
     fn default() -> DeviceDefaults {
-        let ZramConfig { algorithm, chain_order, rule, mem_limit, free, deferred, .. } =
-            ZramConfig::new("", 0);
-        DeviceDefaults { algorithm, chain_order, rule, mem_limit, free, deferred }
+        let config = ZramConfig::new("", 0);
+        DeviceDefaults {
+            algorithm: config.algorithm,
+            chain_order: config.chain_order,
+            rule: config.rule,
+            mem_limit: config.mem_limit,
+            track_ages: config.track_ages,
+            read_only: config.read_only,
+            free: config.free,
+            deferred: config.deferred,
+        }
     }
 }
 

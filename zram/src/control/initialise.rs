@@ -32,7 +32,13 @@ pub(crate) fn disksize(device: &Device, text: &str) -> Result<(), AttributeError
     check_uninitialised(device)?;
     let disk = Arc::new(build(device, bytes)?);
     let mut state = device.state_mut();
-    disk.set_mem_limit(state.settings.mem_limit);
+    // Those that may have changed since the disk was begun.
+    let settings = &state.settings;
+    disk.set_mem_limit(settings.mem_limit);
+    disk.set_writeback_limit(settings.writeback_limit);
+    disk.enable_writeback_limit(settings.writeback_limit_enable);
+    // Refused for 0 only, which is no setting.
+    let _ = disk.set_writeback_batch_size(settings.writeback_batch_size);
     state.disk = Some(disk);
     Ok(())
 }
@@ -64,8 +70,14 @@ fn config(
 ) -> Result<ZramConfig, AttributeError> {
     let defaults = device.shared().defaults();
     let primary = settings.codec(PRIMARY)?;
+    let recompression = [settings.codec(1)?, settings.codec(2)?, settings.codec(3)?];
     Ok(ZramConfig {
         algorithm: primary.unwrap_or_else(|| defaults.algorithm.clone()),
+        recompression,
+        backing: settings.backing.as_ref().map(|backing| Arc::clone(&backing.disk)),
+        compressed_writeback: settings.compressed_writeback,
+        track_ages: defaults.track_ages,
+        read_only: defaults.read_only,
         chain_order: defaults.chain_order,
         rule: defaults.rule,
         mem_limit: settings.mem_limit,
@@ -93,6 +105,7 @@ pub(crate) fn reset(device: &Device) -> Result<(), AttributeError> {
 pub(crate) fn reset_claimed(device: &Device, _claimed: &Claimed<'_>) -> Result<(), AttributeError> {
     let _turn = device.turn()?;
     let mut state = device.state_mut();
+    state.settings.writeback_limit = state.writeback_limit();
     let disk = state.disk.take();
     state.settings.reset(device.shared().defaults());
     drop(state);

@@ -43,6 +43,14 @@ pub(crate) struct State {
     pub(crate) disk: Option<Arc<Zram>>,
 }
 
+impl State {
+    /// Blocks that may be written back still: those that were set, less what was written since.
+    pub(crate) fn writeback_limit(&self) -> u64 {
+        let kept = self.settings.writeback_limit;
+        self.disk.as_ref().map_or(kept, |disk| disk.writeback_limit())
+    }
+}
+
 /// A part of the text of `block_state`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BlockStates {

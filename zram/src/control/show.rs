@@ -8,6 +8,7 @@ use super::errno::{AttributeError, Errno};
 use super::life::Device;
 use super::parameters::{list, recompression_list};
 use super::settings::{PRIMARY, Settings};
+use crate::backing::BdStat;
 use crate::stat::{IoStat, MmStat};
 
 /// Which form of `debug_stat` it is.
@@ -24,7 +25,7 @@ pub(crate) fn show(device: &Device, attribute: Attribute) -> Result<String, Attr
         A::CompAlgorithm => primary(settings),
         A::RecompAlgorithm => recompression_list(settings),
         A::BackingDev => backing(settings),
-        A::WritebackLimit => line(settings.writeback_limit),
+        A::WritebackLimit => line(state.writeback_limit()),
         A::WritebackLimitEnable => line(u64::from(settings.writeback_limit_enable)),
         A::WritebackBatchSize => line(u64::from(settings.writeback_batch_size)),
         A::CompressedWriteback => line(u64::from(settings.compressed_writeback)),
@@ -33,7 +34,7 @@ pub(crate) fn show(device: &Device, attribute: Attribute) -> Result<String, Attr
             Some(disk) => disk.mm_stat().to_string(),
             None => MmStat([0, 0, 0, settings.mem_limit, 0, 0, 0, 0, 0]).to_string(),
         },
-        A::BdStat => columns(&[0, 0, 0]),
+        A::BdStat => disk.as_ref().map_or(BdStat::default(), |disk| disk.bd_stat()).to_string(),
         A::DebugStat => format!("version: {DEBUG_VERSION}\n0 {:>8}\n", 0),
         A::Reset
         | A::AlgorithmParams
@@ -53,11 +54,6 @@ const NO_REQUESTS: IoStat = IoStat { failed_reads: 0, failed_writes: 0, notify_f
 
 fn line(value: u64) -> String {
     format!("{value}\n")
-}
-
-fn columns(values: &[u64]) -> String {
-    let columns: Vec<String> = values.iter().map(|value| format!("{value:>8}")).collect();
-    columns.join(" ") + "\n"
 }
 
 fn primary(settings: &Settings) -> String {

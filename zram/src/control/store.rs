@@ -9,7 +9,7 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use disk::FileDisk;
+use disk::{Disk, FileDisk};
 use zsmalloc::PAGE_SIZE;
 
 use super::attribute::Attribute;
@@ -20,6 +20,7 @@ use super::number::{NumberError, decimal, size, truth};
 use super::parameters::{Request, algorithm, recompression};
 use super::post;
 use super::settings::{Backing, PRIMARY};
+use crate::device::Zram;
 
 /// Bytes of a value, at most.
 const VALUE_MAX: usize = PAGE_SIZE;
@@ -47,7 +48,8 @@ pub(crate) fn store(
         A::MemUsedMax => mem_used_max(device, text),
         A::Compact => compact(device),
         A::Idle => post::idle(device, text),
-        A::Writeback | A::Recompress => post::idle(device, text),
+        A::Writeback => post::writeback(device, text),
+        A::Recompress => post::recompress(device, text),
         A::WritebackLimit => writeback_limit(device, text),
         A::WritebackLimitEnable => writeback_limit_enable(device, text),
         A::WritebackBatchSize => writeback_batch_size(device, text),
@@ -126,54 +128,61 @@ fn mem_used_max(device: &Device, text: &str) -> Result<(), AttributeError> {
             format!("it can only be set to 0, which starts it anew, not {:?}", text.trim_end());
         return Err(AttributeError::invalid(message));
     }
-    device.disk().iter().for_each(|disk| disk.reset_mem_used_max());
+    device.state().disk.iter().for_each(|disk| disk.reset_mem_used_max());
     Ok(())
 }
 
 fn compact(device: &Device) -> Result<(), AttributeError> {
+    let _turn = device.turn()?;
     initialised(device)?.compact();
     Ok(())
 }
 
 /// The disk of a device that has a size.
-pub(crate) fn initialised(device: &Device) -> Result<Arc<crate::Zram>, AttributeError> {
+pub(crate) fn initialised(device: &Device) -> Result<Arc<Zram>, AttributeError> {
     let missing = || AttributeError::invalid("the device is not initialised; write disksize first");
     device.disk().ok_or_else(missing)
 }
 
 fn writeback_limit(device: &Device, text: &str) -> Result<(), AttributeError> {
-    let wrong = |_| {
-        AttributeError::invalid(format!("{:?} is not a number of 4 KiB blocks", text.trim_end()))
-    };
-    device.state_mut().settings.writeback_limit = decimal(text).map_err(wrong)?;
+    let wrong = |_| refused(text, "a number of 4 KiB blocks");
+    let blocks = decimal(text).map_err(wrong)?;
+    let mut state = device.state_mut();
+    state.settings.writeback_limit = blocks;
+    state.disk.iter().for_each(|disk| disk.set_writeback_limit(blocks));
     Ok(())
 }
 
 fn writeback_limit_enable(device: &Device, text: &str) -> Result<(), AttributeError> {
-    let enable = match decimal(text) {
-        Ok(value @ 0..=1) => value == 1,
-        _ => return Err(AttributeError::invalid(format!("{:?} is not 0 or 1", text.trim_end()))),
-    };
-    device.state_mut().settings.writeback_limit_enable = enable;
+    let Ok(value @ 0..=1) = decimal(text) else { return Err(refused(text, "0 or 1")) };
+    let mut state = device.state_mut();
+    state.settings.writeback_limit_enable = value == 1;
+    state.disk.iter().for_each(|disk| disk.enable_writeback_limit(value == 1));
     Ok(())
 }
 
 fn writeback_batch_size(device: &Device, text: &str) -> Result<(), AttributeError> {
-    let batch = decimal(text).ok().and_then(|batch| u32::try_from(batch).ok());
-    let wrong = || {
-        AttributeError::invalid(format!(
-            "{:?} is not a number of blocks from 1 on",
-            text.trim_end()
-        ))
-    };
-    device.state_mut().settings.writeback_batch_size =
-        batch.filter(|&batch| batch > 0).ok_or_else(wrong)?;
-    Ok(())
+    let blocks = decimal(text).ok().and_then(|blocks| u32::try_from(blocks).ok());
+    let blocks = blocks.filter(|&blocks| blocks > 0);
+    let blocks = blocks.ok_or_else(|| refused(text, "a number of blocks from 1 on"))?;
+    let mut state = device.state_mut();
+    state.settings.writeback_batch_size = blocks;
+    let set = |disk: &Arc<Zram>| disk.set_writeback_batch_size(blocks);
+    // Refused for 0 only.
+    state
+        .disk
+        .as_ref()
+        .map_or(Ok(()), set)
+        .map_err(|error| AttributeError::invalid(error.to_string()))
+}
+
+/// A value that is not what is right here.
+fn refused(text: &str, right: &str) -> AttributeError {
+    AttributeError::invalid(format!("{:?} is not {right}", text.trim_end()))
 }
 
 fn compressed_writeback(device: &Device, text: &str) -> Result<(), AttributeError> {
-    let wrong = || AttributeError::invalid(format!("{:?} is not 0 or 1", text.trim_end()));
-    let compressed = truth(text).ok_or_else(wrong)?;
+    let compressed = truth(text).ok_or_else(|| refused(text, "0 or 1"))?;
     let _turn = device.turn()?;
     check_uninitialised(device)?;
     device.state_mut().settings.compressed_writeback = compressed;
@@ -185,10 +194,17 @@ fn backing_dev(device: &Device, value: &[u8]) -> Result<(), AttributeError> {
     let _turn = device.turn()?;
     check_uninitialised(device)?;
     device.shared().check_path(path)?;
+    forget_backing_at(device, path);
     let disk = Arc::new(open_backing(path)?);
     // Out of the lock: closing a device may wait for it.
     let _before = device.state_mut().settings.backing.replace(Backing { path: path.into(), disk });
     Ok(())
+}
+
+/// The same path once more: perhaps the file has grown. It can be opened by one only.
+fn forget_backing_at(device: &Device, path: &Path) {
+    let before = device.state_mut().settings.backing.take_if(|backing| backing.path == path);
+    drop(before);
 }
 
 fn open_backing(path: &Path) -> Result<FileDisk, AttributeError> {
@@ -202,5 +218,9 @@ fn open_backing(path: &Path) -> Result<FileDisk, AttributeError> {
         let message = format!("{shown} is neither a block device nor a file");
         return Err(AttributeError::new(Errno::NotBlock, message));
     }
-    FileDisk::open(path, false).map_err(failed)
+    let disk = FileDisk::open(path, false).map_err(failed)?;
+    if disk.size_bytes() < PAGE_SIZE as u64 {
+        return Err(AttributeError::invalid(format!("{shown} is smaller than a page")));
+    }
+    Ok(disk)
 }

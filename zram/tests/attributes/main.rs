@@ -8,9 +8,11 @@
 //! - the steps of the kernel's selftests and of LTP's zram01 to zram03 that need no mount pass.
 
 mod algorithms;
+mod backing;
 mod devices;
 mod life;
 mod limits;
+mod post;
 mod rig;
 mod stats;
 mod steps;
