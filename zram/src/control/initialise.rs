@@ -19,6 +19,7 @@ use super::number::size;
 use super::settings::{PRIMARY, Settings};
 use crate::device::{Zram, ZramConfig};
 use crate::error::ZramError;
+use crate::stat::Stat;
 
 /// Gives the device a size.
 pub(crate) fn disksize(device: &Device, text: &str) -> Result<(), AttributeError> {
@@ -85,6 +86,24 @@ fn config(
         deferred: defaults.deferred,
         ..ZramConfig::new(device.name(), disksize)
     })
+}
+
+/// What a size would be refused for.
+pub(crate) fn objection(device: &Device) -> Option<String> {
+    let settings = device.state().settings.clone();
+    config(device, &settings, PAGE_SIZE as u64).err().map(|error| error.to_string())
+}
+
+/// The figures of a device that has no size.
+pub(crate) fn stat(device: &Device, settings: &Settings) -> Stat {
+    let algorithm = settings.codec(PRIMARY).ok().flatten();
+    Stat {
+        name: device.name().into(),
+        algorithm: algorithm.map_or_else(String::new, |codec| codec.to_string()),
+        chain_order: device.shared().defaults().chain_order,
+        mem_limit: settings.mem_limit,
+        ..Stat::default()
+    }
 }
 
 fn refusal(error: &ZramError) -> AttributeError {

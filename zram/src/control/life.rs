@@ -23,8 +23,9 @@ use super::claim::{Claims, Opened, removed};
 use super::devices::Shared;
 use super::errno::AttributeError;
 use super::settings::Settings;
-use super::{post, show, store};
+use super::{initialise, post, show, store};
 use crate::device::Zram;
+use crate::stat::Stat;
 
 /// One device.
 pub struct Device {
@@ -127,6 +128,21 @@ impl Device {
     /// Bytes of the disk; 0 before it has a size.
     pub fn size_bytes(&self) -> u64 {
         self.state().disk.as_ref().map_or(0, |disk| disk.config().disksize)
+    }
+
+    /// Everything that `stat --json` prints; zeros before it has a size.
+    pub fn stat(&self) -> Stat {
+        let state = self.state();
+        match &state.disk {
+            Some(disk) => disk.stat(),
+            None => initialise::stat(self, &state.settings),
+        }
+    }
+
+    /// Why the device would not get a size, with the algorithms and parameters that it was told:
+    /// they are judged only then, which is late for whoever writes them.
+    pub fn objection(&self) -> Option<String> {
+        initialise::objection(self)
     }
 
     /// The kernel's table of size classes; empty before the device has a size.
