@@ -68,6 +68,15 @@ pub(crate) struct Serve {
     /// Refuse writes
     #[arg(long)]
     pub(crate) read_only: bool,
+    /// Write pages back to this file or block device, when asked to by ramfold set
+    #[arg(long, value_name = "PATH")]
+    pub(crate) backing: Option<PathBuf>,
+    /// Note when each page is used, so that pages can be marked idle by age
+    #[arg(long)]
+    pub(crate) track_ages: bool,
+    /// Write an attribute before the disk gets its size, as recomp_algorithm=algo=zstd
+    #[arg(long, value_name = "ATTRIBUTE=VALUE", value_parser = setting)]
+    pub(crate) set: Vec<(zram::Attribute, String)>,
 }
 
 /// `ramfold stat`
@@ -95,11 +104,12 @@ pub(crate) struct Stat {
 pub(crate) struct Set {
     /// Socket, nbd+unix address or name of a server
     pub(crate) target: String,
-    /// mem_limit (a size; 0 is none), mem_used_max (0 starts it anew) or compact (1)
+    /// An attribute of zram, as mem_limit, idle, writeback, recompress or compact; of one device
+    /// of several, as zram1/mem_limit; or zram-control/hot_add, zram-control/hot_remove
     pub(crate) attribute: String,
-    /// The new value
-    #[arg(allow_negative_numbers = true)]
-    pub(crate) value: String,
+    /// The new value; several words are joined by blanks
+    #[arg(required = true, num_args = 1.., allow_negative_numbers = true)]
+    pub(crate) value: Vec<String>,
 }
 
 /// `ramfold estimate`
@@ -138,6 +148,14 @@ fn device_name(text: &str) -> Result<String, String> {
         ));
     }
     Ok(text.to_owned())
+}
+
+/// An attribute and its value.
+fn setting(text: &str) -> Result<(zram::Attribute, String), String> {
+    let (name, value) = text.split_once('=').ok_or_else(|| format!("{text:?} has no value"))?;
+    let attribute = zram::Attribute::from_name(name).filter(|a| a.is_writable());
+    let unknown = || format!("there is no attribute {name:?} that can be set");
+    Ok((attribute.ok_or_else(unknown)?, value.to_owned()))
 }
 
 fn chain_order(text: &str) -> Result<u32, String> {

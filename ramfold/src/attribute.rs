@@ -1,111 +1,295 @@
-//! What `set` can change: zram's attribute names, and what each takes.
+//! What `set` can change: zram's attributes, under the kernel's names, and the devices themselves.
 //!
-//! | attribute | value | effect |
-//! |---|---|---|
-//! | `mem_limit` | a size, 0 is none | the most that objects may take; what is stored stays |
-//! | `mem_used_max` | 0 | the highest use starts anew at the present one |
-//! | `compact` | 1 | objects move together, freed frames go back to the system |
+//! ```text
+//!   ramfold set TARGET mem_limit 64M              the server's only device
+//!   ramfold set TARGET zram1/mem_limit 64M        one of several
+//!   ramfold set TARGET zram-control/hot_remove 1
+//! ```
 //!
-//! Invariant: the command line and the server judge a value with the same function, so that what
-//! one lets pass the other accepts.
+//! Invariant: a name is judged here by the command line and by the server; a value by the device,
+//! which knows what it is. Two things are settled before a value is sent: a size is a number of
+//! bytes, refused if it is none in the words of every other size; and a path is absolute, since
+//! the server is somewhere else.
 
-use zram::Zram;
+use std::path::Path;
+use std::sync::Arc;
+
+use zram::{Attribute, Device, Devices};
+use zsmalloc::PAGE_SIZE;
 
 use crate::size;
 
-const KNOWN: &str = "it is mem_limit, mem_used_max or compact";
-
-/// What the kernel's driver also has and this one does not.
-const NOT_HERE: [&str; 10] = [
-    "algorithm_params",
-    "backing_dev",
-    "comp_algorithm",
-    "disksize",
-    "idle",
-    "recomp_algorithm",
-    "recompress",
-    "reset",
-    "writeback",
-    "writeback_limit",
-];
+const CONTROL: &str = "zram-control";
 
 /// A change, well formed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Change {
-    /// Bytes; 0 is no limit.
-    MemLimit(u64),
-    ResetMemUsedMax,
-    Compact,
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Change {
+    what: What,
+    /// As the device takes it.
+    value: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum What {
+    Attribute { device: Option<String>, attribute: Attribute },
+    HotAdd,
+    HotRemove,
 }
 
 impl Change {
-    /// Understands an attribute and its value, or says what would be right.
-    pub(crate) fn parse(attribute: &str, value: &str) -> Result<Change, String> {
-        match attribute {
-            "mem_limit" => size::parse_or_zero(value)
-                .map(Change::MemLimit)
-                .map_err(|error| format!("mem_limit: {error}")),
-            "mem_used_max" if value == "0" => Ok(Change::ResetMemUsedMax),
-            "mem_used_max" => Err(format!(
-                "mem_used_max can only be set to 0, which starts it anew, not {value:?}"
-            )),
-            "compact" if !value.is_empty() => Ok(Change::Compact),
-            "compact" => Err("compact takes a value to start it; give 1".to_owned()),
-            known if NOT_HERE.contains(&known) => {
-                Err(format!("{known} cannot be set on a running server; {KNOWN}"))
-            }
-            _ => Err(format!("there is no attribute {attribute:?}; {KNOWN}")),
+    /// Understands a path in the tree of devices and a value, or says what would be right.
+    pub(crate) fn parse(path: &str, value: &str) -> Result<Change, String> {
+        let (device, name) = match path.rsplit_once('/') {
+            Some((device, name)) => (Some(device), name),
+            None => (None, path),
+        };
+        if device == Some(CONTROL) {
+            return Change::of_devices(name, value);
         }
+        let known = Attribute::from_name(name);
+        let attribute = known
+            .ok_or_else(|| format!("there is no attribute {name:?}; it is {}", names(writable)))?;
+        if !writable(attribute) {
+            return Err(format!("{name} can only be read, by ramfold stat"));
+        }
+        let value = prepared(attribute, value)?;
+        let device = device.map(str::to_owned);
+        Ok(Change { what: What::Attribute { device, attribute }, value })
+    }
+
+    fn of_devices(name: &str, value: &str) -> Result<Change, String> {
+        let what = match name {
+            "hot_add" => What::HotAdd,
+            "hot_remove" => What::HotRemove,
+            _ => return Err(format!("{CONTROL} has hot_add and hot_remove, and no {name:?}")),
+        };
+        Ok(Change { what, value: value.to_owned() })
+    }
+
+    /// What is sent in place of what was typed.
+    pub(crate) fn into_value(self) -> String {
+        self.value
     }
 
     /// Makes the change; gives one line that says what was done.
-    pub(crate) fn apply(self, device: &Zram) -> String {
-        match self {
-            Change::MemLimit(0) => {
-                device.set_mem_limit(0);
-                "no memory limit".to_owned()
+    pub(crate) fn apply(&self, devices: &Devices) -> Result<String, String> {
+        match &self.what {
+            What::Attribute { device, attribute } => {
+                let device = find(devices, device.as_deref())?;
+                self.set(&device, *attribute)
             }
-            Change::MemLimit(bytes) => {
-                device.set_mem_limit(bytes);
-                format!("memory limit {} ({bytes} bytes)", size::human(bytes))
+            What::HotAdd => {
+                let added = devices.hot_add().map_err(|error| error.to_string())?;
+                let name = devices.get(added).map(|device| device.name().to_owned());
+                Ok(format!("{} was added", name.unwrap_or_default()))
             }
-            Change::ResetMemUsedMax => {
-                device.reset_mem_used_max();
-                "the highest use starts anew".to_owned()
-            }
-            Change::Compact => {
-                let bytes = device.compact() * zsmalloc::PAGE_SIZE as u64;
-                format!("compaction freed {}", size::human(bytes))
+            What::HotRemove => {
+                let removed = devices.store_hot_remove(self.value.as_bytes());
+                removed.map_err(|error| error.to_string())?;
+                Ok(format!("device {} was removed", self.value))
             }
         }
+    }
+
+    fn set(&self, device: &Device, attribute: Attribute) -> Result<String, String> {
+        let before = Counts::of(device);
+        let stored = device.store(attribute, self.value.as_bytes());
+        stored.map_err(|error| error.to_string())?;
+        Ok(done(device, attribute, &before))
+    }
+}
+
+fn writable(attribute: Attribute) -> bool {
+    attribute.is_writable()
+}
+
+fn names(which: fn(Attribute) -> bool) -> String {
+    let names: Vec<&str> =
+        Attribute::ALL.into_iter().filter(|&a| which(a)).map(Attribute::name).collect();
+    match names.split_last() {
+        Some((last, rest)) => format!("{} or {last}", rest.join(", ")),
+        None => String::new(),
+    }
+}
+
+/// A value as it is sent.
+fn prepared(attribute: Attribute, value: &str) -> Result<String, String> {
+    let bytes = match attribute {
+        Attribute::MemLimit => size::parse_or_zero(value),
+        Attribute::Disksize => size::parse(value),
+        Attribute::BackingDev => return absolute(value),
+        Attribute::AlgorithmParams => return with_absolute_dictionary(value),
+        _ => return Ok(value.to_owned()),
+    };
+    let bytes = bytes.map_err(|error| format!("{attribute}: {error}"))?;
+    Ok(bytes.to_string())
+}
+
+fn absolute(path: &str) -> Result<String, String> {
+    let whole =
+        std::path::absolute(Path::new(path)).map_err(|error| format!("{path:?}: {error}"))?;
+    Ok(whole.to_string_lossy().into_owned())
+}
+
+/// `dict=FILE` names a file of whoever types it.
+fn with_absolute_dictionary(value: &str) -> Result<String, String> {
+    let Some((before, rest)) = value.split_once("dict=") else { return Ok(value.to_owned()) };
+    if rest.starts_with('"') {
+        return Ok(value.to_owned());
+    }
+    let (path, after) = rest.split_at(rest.find(char::is_whitespace).unwrap_or(rest.len()));
+    Ok(format!("{before}dict={}{after}", absolute(path)?))
+}
+
+/// The device that is meant: by its name, or the only one.
+pub(crate) fn find(devices: &Devices, name: Option<&str>) -> Result<Arc<Device>, String> {
+    let list = devices.list();
+    let known = || list.iter().map(|device| device.name()).collect::<Vec<_>>().join(", ");
+    match (name, &*list) {
+        (Some(name), _) => devices
+            .find(name)
+            .ok_or_else(|| format!("there is no device {name:?}; here: {}", known())),
+        (None, [only]) => Ok(Arc::clone(only)),
+        (None, []) => Err(format!("there is no device; {CONTROL}/hot_add adds one")),
+        (None, [first, ..]) => {
+            let example = format!("{}/mem_limit", first.name());
+            Err(format!("here are {}; say which, as in {example}", known()))
+        }
+    }
+}
+
+/// What a change is measured by.
+#[derive(Default)]
+struct Counts {
+    compressed_bytes: u64,
+    compacted_frames: u64,
+    written_blocks: u64,
+}
+
+impl Counts {
+    fn of(device: &Device) -> Counts {
+        let Some(disk) = device.disk() else { return Counts::default() };
+        let mm_stat = disk.mm_stat().0;
+        Counts {
+            compressed_bytes: mm_stat[1],
+            compacted_frames: mm_stat[6],
+            written_blocks: disk.bd_stat().writes,
+        }
+    }
+}
+
+/// What was done, in a line.
+fn done(device: &Device, attribute: Attribute, before: &Counts) -> String {
+    let now = Counts::of(device);
+    match attribute {
+        Attribute::MemLimit => match device.stat().mem_limit {
+            0 => "no memory limit".to_owned(),
+            bytes => format!("memory limit {} ({bytes} bytes)", size::human(bytes)),
+        },
+        Attribute::MemUsedMax => "the highest use starts anew".to_owned(),
+        Attribute::Compact => {
+            let frames = now.compacted_frames.saturating_sub(before.compacted_frames);
+            format!("compaction freed {}", size::human(frames * PAGE_SIZE as u64))
+        }
+        Attribute::Writeback => {
+            let blocks = now.written_blocks.saturating_sub(before.written_blocks);
+            format!("{blocks} blocks written back")
+        }
+        Attribute::Recompress => {
+            let bytes = before.compressed_bytes.saturating_sub(now.compressed_bytes);
+            format!("the data is {} smaller", size::human(bytes))
+        }
+        Attribute::Reset => "the device is as it was when it was added".to_owned(),
+        Attribute::AlgorithmParams => device.objection().map_or_else(
+            || "noted for when disksize is set".to_owned(),
+            |why| format!("noted, but disksize will be refused: {why}"),
+        ),
+        readable => match device.show(readable) {
+            Ok(text) => format!("{readable} is {}", text.trim_end().replace('\n', "; ")),
+            Err(_) => "done".to_owned(),
+        },
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use zram::{DeviceDefaults, Memory, MemoryConfig};
+
+    fn devices() -> Devices {
+        let memory = Memory::new(MemoryConfig::for_disk(1 << 20)).unwrap();
+        Devices::new(memory, DeviceDefaults::default())
+    }
+
+    fn set(devices: &Devices, path: &str, value: &str) -> Result<String, String> {
+        Change::parse(path, value)?.apply(devices)
+    }
 
     #[test]
-    fn known_attributes_take_their_values() {
-        assert_eq!(Change::parse("mem_limit", "64M"), Ok(Change::MemLimit(64 << 20)));
-        assert_eq!(Change::parse("mem_limit", "0"), Ok(Change::MemLimit(0)));
-        assert_eq!(Change::parse("mem_used_max", "0"), Ok(Change::ResetMemUsedMax));
-        assert_eq!(Change::parse("compact", "1"), Ok(Change::Compact));
+    fn every_writable_attribute_is_known() {
+        for attribute in Attribute::ALL {
+            let value = if attribute == Attribute::Disksize { "1M" } else { "0" };
+            let parsed = Change::parse(attribute.name(), value);
+            assert_eq!(parsed.is_ok(), attribute.is_writable(), "{attribute}: {parsed:?}");
+        }
     }
 
     #[test]
     fn a_refusal_says_what_would_be_right() {
         let rows = [
-            ("colour", "red", "mem_limit, mem_used_max or compact"),
+            ("colour", "red", "disksize, reset, comp_algorithm"),
+            ("mm_stat", "0", "ramfold stat"),
             ("mem_limit", "much", "\"much\" is not a size"),
             ("mem_limit", "-1", "\"-1\" is not a size"),
-            ("mem_used_max", "7", "only be set to 0"),
-            ("compact", "", "give 1"),
-            ("writeback", "idle", "writeback cannot be set"),
+            ("disksize", "0", "nothing"),
+            ("zram-control/remove", "0", "hot_add and hot_remove"),
         ];
         for (attribute, value, expected) in rows {
             let error = Change::parse(attribute, value).unwrap_err();
             assert!(error.contains(expected), "{attribute} {value}: {error}");
         }
+    }
+
+    #[test]
+    fn devices_are_added_named_and_removed() {
+        let devices = devices();
+        assert!(set(&devices, "mem_limit", "1M").unwrap_err().contains("hot_add"));
+        assert_eq!(set(&devices, "zram-control/hot_add", "1").unwrap(), "zram0 was added");
+        assert!(set(&devices, "mem_limit", "1M").unwrap().contains("1048576 bytes"));
+        assert_eq!(set(&devices, "zram-control/hot_add", "1").unwrap(), "zram1 was added");
+        let which = set(&devices, "mem_limit", "1M").unwrap_err();
+        assert!(which.contains("zram0, zram1") && which.contains("zram0/mem_limit"), "{which}");
+        assert_eq!(set(&devices, "zram1/disksize", "1M").unwrap(), "disksize is 1048576");
+        assert!(set(&devices, "zram7/reset", "1").unwrap_err().contains("zram0, zram1"));
+        set(&devices, "zram-control/hot_remove", "1").unwrap();
+        assert!(set(&devices, "zram-control/hot_remove", "1").unwrap_err().contains("no device"));
+    }
+
+    #[test]
+    fn what_was_done_is_told() {
+        let devices = devices();
+        set(&devices, "zram-control/hot_add", "1").unwrap();
+        let said = |path, value| set(&devices, path, value).unwrap();
+        assert_eq!(said("mem_limit", "0"), "no memory limit");
+        assert_eq!(said("comp_algorithm", "zstd"), said("comp_algorithm", "zstd"));
+        assert!(said("algorithm_params", "level=1").contains("noted for"));
+        let late = said("algorithm_params", "level=1000");
+        assert!(late.contains("will be refused") && late.contains("1000"), "{late}");
+        said("comp_algorithm", "lz4");
+        said("disksize", "1M");
+        assert!(said("compact", "1").contains("compaction freed 0 B"));
+        assert!(said("mem_used_max", "0").contains("starts anew"));
+        let late = set(&devices, "comp_algorithm", "zstd").unwrap_err();
+        assert!(late.contains("reset"), "{late}");
+    }
+
+    #[test]
+    fn paths_are_absolute_before_they_are_sent() {
+        let sent = |path, value| Change::parse(path, value).unwrap().into_value();
+        let here = std::env::current_dir().unwrap();
+        assert_eq!(sent("backing_dev", "file"), here.join("file").to_str().unwrap());
+        assert_eq!(sent("backing_dev", "/dev/sdb"), "/dev/sdb");
+        let params = sent("algorithm_params", "algo=zstd dict=a/dict level=7");
+        assert_eq!(params, format!("algo=zstd dict={} level=7", here.join("a/dict").display()));
     }
 }

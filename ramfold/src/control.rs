@@ -8,6 +8,9 @@
 //!   check             {"zspages", "objects", .., "moved"}, or the defect as an error
 //! ```
 //!
+//! Where a server has several devices, `stat` and `check` are arrays, and `classes` has the tables
+//! of all.
+//!
 //! Lock: none here; each answer is made of exact numbers that were true one after the other.
 
 use std::sync::Arc;
@@ -15,54 +18,99 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use serve::Server;
 use serve::control::{Request, Response};
-use zram::Zram;
+use zram::{Device, Devices, Stat};
+use zsmalloc::ClassTable;
 
 use crate::attribute::Change;
 use crate::document;
 use crate::page_types;
 
-/// The disk and the server in front of it.
+/// The number of the device that is served over NBD.
+const SERVED: u32 = 0;
+
+/// The devices and the server in front of the first.
 pub(crate) struct Answers {
-    device: Arc<Zram>,
+    devices: Arc<Devices>,
     server: Arc<Server>,
 }
 
 impl Answers {
-    pub(crate) fn new(device: Arc<Zram>, server: Arc<Server>) -> Answers {
-        Answers { device, server }
+    pub(crate) fn new(devices: Arc<Devices>, server: Arc<Server>) -> Answers {
+        Answers { devices, server }
     }
 
     pub(crate) fn answer(&self, request: Request) -> Response {
         let answer = match request {
             Request::Stat => Ok(self.stat()),
-            Request::Classes => Ok(document::classes(&self.device.classes())),
-            Request::Pagetypeinfo => Ok(page_types::answer(self.device.memory())),
-            Request::Set { attribute, value } => {
-                Change::parse(&attribute, &value).map(|change| change.apply(&self.device).into())
-            }
+            Request::Classes => self.classes(),
+            Request::Pagetypeinfo => Ok(page_types::answer(self.devices.memory())),
+            Request::Set { attribute, value } => Change::parse(&attribute, &value)
+                .and_then(|change| change.apply(&self.devices))
+                .map(Value::from),
             Request::Check => self.check(),
             _ => Err("this server is older than the question".to_owned()),
         };
         answer.map_or_else(Response::Error, Response::Ok)
     }
 
+    /// An object, or an array where there are several devices, or none.
     fn stat(&self) -> Value {
-        // The LZ4 library keeps state for every thread that compresses: one per connection here.
-        let threads = self.server.connections() * self.device.config().algorithm.thread_bytes();
-        let buffers = self.server.buffer_bytes();
-        let stat = self.device.stat().with_server(buffers as u64, threads as u64);
-        let mut answer = document::stat(&stat);
-        answer["server"] = json!({
-            "pid": std::process::id(),
-            "connections": self.server.connections(),
-            "uris": self.server.uris(),
-        });
+        let devices = self.devices.list();
+        one_or_array(devices.iter().map(|device| self.stat_of(device)).collect())
+    }
+
+    /// The first device is the one that is served, and bears what the server holds.
+    fn stat_of(&self, device: &Device) -> Value {
+        let served = device.id() == SERVED;
+        let (connections, uris) = match served {
+            true => (self.server.connections(), self.server.uris()),
+            false => (0, Vec::new()),
+        };
+        let stat = if served { self.with_server(device) } else { device.stat() };
+        let mut answer = document::device(device, &stat);
+        let pid = std::process::id();
+        answer["server"] = json!({ "pid": pid, "connections": connections, "uris": uris });
         answer
     }
 
+    fn with_server(&self, device: &Device) -> Stat {
+        let (stat, Some(disk)) = (device.stat(), device.disk()) else { return device.stat() };
+        // The LZ4 library keeps state for every thread that compresses: one per connection here.
+        let threads = self.server.connections() * disk.config().algorithm.thread_bytes();
+        stat.with_server(self.server.buffer_bytes() as u64, threads as u64)
+    }
+
+    fn classes(&self) -> Result<Value, String> {
+        let tables: Vec<(String, ClassTable)> = self
+            .devices
+            .list()
+            .iter()
+            .filter_map(|device| Some((device.name().to_owned(), device.disk()?.classes())))
+            .collect();
+        match &*tables {
+            [] => Err("no device is initialised".to_owned()),
+            [(_, only)] => Ok(document::classes(only)),
+            several => Ok(document::several_classes(several)),
+        }
+    }
+
     fn check(&self) -> Result<Value, String> {
-        let report = self.device.check().map_err(|defect| format!("defect: {defect}"))?;
-        Ok(document::check(&report))
+        let mut reports = Vec::new();
+        for device in self.devices.list() {
+            let Some(disk) = device.disk() else { continue };
+            let defect = |defect| format!("defect in {}: {defect}", device.name());
+            let mut report = document::check(&disk.check().map_err(defect)?);
+            report["name"] = device.name().into();
+            reports.push(report);
+        }
+        Ok(one_or_array(reports))
+    }
+}
+
+fn one_or_array(mut values: Vec<Value>) -> Value {
+    match values.len() {
+        1 => values.remove(0),
+        _ => Value::Array(values),
     }
 }
 
@@ -71,18 +119,26 @@ mod tests {
     use super::*;
     use disk::Disk;
     use serve::ServerConfig;
-    use zram::ZramConfig;
+    use zram::{Attribute, DeviceDefaults, Zram};
     use zsmalloc::{Memory, MemoryConfig};
 
     const DISK_BYTES: u64 = 1 << 20;
 
     fn answers() -> Answers {
         let memory = Memory::new(MemoryConfig::for_disk(DISK_BYTES)).unwrap();
-        let device = Arc::new(Zram::new(memory, ZramConfig::new("test", DISK_BYTES)).unwrap());
+        let devices = Devices::new(memory, DeviceDefaults::default());
+        let device = devices.get(devices.add_named("test").unwrap()).unwrap();
+        device.store(Attribute::Disksize, DISK_BYTES.to_string().as_bytes()).unwrap();
         let mut config = ServerConfig::new("test");
         config.tcp.push("127.0.0.1:0".into());
-        let server = Arc::new(Server::start(Arc::clone(&device) as _, config).unwrap());
-        Answers::new(device, server)
+        let server = Arc::new(Server::start(device.disk().unwrap(), config).unwrap());
+        Answers::new(Arc::new(devices), server)
+    }
+
+    impl Answers {
+        fn disk(&self) -> Arc<Zram> {
+            self.devices.get(SERVED).unwrap().disk().unwrap()
+        }
     }
 
     #[track_caller]
@@ -100,7 +156,7 @@ mod tests {
     #[test]
     fn figures_are_those_of_the_device() {
         let answers = answers();
-        answers.device.write(0, &[1; 8192]).unwrap();
+        answers.disk().write(0, &[1; 8192]).unwrap();
         let stat = accepted(&answers, Request::Stat);
         assert_eq!((&stat["same_pages"], &stat["disksize"]), (&2.into(), &DISK_BYTES.into()));
         assert_eq!(stat["server"]["pid"], std::process::id());
@@ -113,9 +169,9 @@ mod tests {
     fn attributes_reach_the_device_or_are_refused() {
         let answers = answers();
         accepted(&answers, set("mem_limit", "64K"));
-        assert_eq!(answers.device.stat().mem_limit, 64 << 10);
+        assert_eq!(answers.disk().stat().mem_limit, 64 << 10);
         accepted(&answers, set("compact", "1"));
-        for request in [set("colour", "red"), set("mem_limit", "much")] {
+        for request in [set("colour", "red"), set("mem_limit", "much"), set("idle", "some")] {
             let said = format!("{request:?}");
             let answer = answers.answer(request);
             assert!(matches!(answer, Response::Error(_)), "{said} was done");
@@ -125,10 +181,10 @@ mod tests {
     #[test]
     fn page_types_are_text_and_the_numbers_of_the_device() {
         let answers = answers();
-        answers.device.write(0, &std::array::from_fn::<u8, 4096, _>(|at| (at / 9) as u8)).unwrap();
+        answers.disk().write(0, &std::array::from_fn::<u8, 4096, _>(|at| (at / 9) as u8)).unwrap();
         let found = accepted(&answers, Request::Pagetypeinfo);
         assert!(found["text"].as_str().is_some_and(|text| text.starts_with("Page block order: 9")));
-        let used = answers.device.stat().mem_used_total / zsmalloc::PAGE_SIZE as u64;
+        let used = answers.disk().stat().mem_used_total / zsmalloc::PAGE_SIZE as u64;
         assert_eq!(found["zone"]["allocated_frames"], used, "frames of zspages: {found}");
         assert_eq!(found["zone"]["pageblocks_by_type"]["Movable"], 1, "{found}");
     }
@@ -136,11 +192,28 @@ mod tests {
     #[test]
     fn classes_are_text_and_rows() {
         let answers = answers();
-        answers.device.write(0, &std::array::from_fn::<u8, 4096, _>(|at| (at / 9) as u8)).unwrap();
+        answers.disk().write(0, &std::array::from_fn::<u8, 4096, _>(|at| (at / 9) as u8)).unwrap();
         let classes = accepted(&answers, Request::Classes);
         let rows = classes["rows"].as_array().unwrap();
         let used: u64 = rows.iter().filter_map(|row| row["obj_used"].as_u64()).sum();
         assert_eq!(used, 1, "one page is one object: {classes}");
         assert!(classes["text"].as_str().is_some_and(|text| text.contains("obj_allocated")));
+    }
+
+    #[test]
+    fn several_devices_are_an_array() {
+        let answers = answers();
+        accepted(&answers, set("zram-control/hot_add", "1"));
+        let stat = accepted(&answers, Request::Stat);
+        let names: Vec<&str> =
+            stat.as_array().unwrap().iter().map(|one| one["name"].as_str().unwrap()).collect();
+        assert_eq!(names, ["test", "zram1"]);
+        assert_eq!((&stat[0]["initstate"], &stat[1]["initstate"]), (&1.into(), &0.into()));
+        accepted(&answers, set("zram1/disksize", "1M"));
+        let classes = accepted(&answers, Request::Classes);
+        assert!(classes["text"].as_str().is_some_and(|text| text.contains("zram1\n")), "{classes}");
+        assert_eq!(accepted(&answers, Request::Check).as_array().map(Vec::len), Some(2));
+        accepted(&answers, set("zram-control/hot_remove", "1"));
+        assert!(accepted(&answers, Request::Stat).is_object());
     }
 }

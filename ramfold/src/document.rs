@@ -3,7 +3,7 @@
 //! Invariant: bytes and counts are integers; what could not be measured is null.
 
 use serde_json::{Value, json};
-use zram::{CheckReport, Stat};
+use zram::{Attribute, CheckReport, Device, Stat};
 use zsmalloc::{ClassRow, ClassTable};
 
 /// One device, as `stat --json` prints it.
@@ -41,6 +41,53 @@ pub(crate) fn stat(stat: &Stat) -> Value {
         "page_table_bytes": stat.page_table_bytes,
         "overhead_all_in": stat.overhead_all_in(),
     })
+}
+
+/// The same, and what the kernel has in attributes of their own.
+pub(crate) fn device(device: &Device, stat: &Stat) -> Value {
+    let mut answer = self::stat(stat);
+    let text = |attribute| device.show(attribute).unwrap_or_default().trim_end().to_owned();
+    answer["io_stat"] = columns(
+        &text(Attribute::IoStat),
+        &["failed_reads", "failed_writes", "invalid_io", "notify_free"],
+    );
+    answer["bd_stat"] = columns(&text(Attribute::BdStat), &["bd_count", "bd_reads", "bd_writes"]);
+    for attribute in SETTINGS {
+        let text = text(attribute);
+        answer[attribute.name()] = text.parse::<u64>().map_or_else(|_| text.into(), Value::from);
+    }
+    answer["holders"] = device.holders().into();
+    answer
+}
+
+/// Attributes that are shown as the kernel prints them, numbers as numbers.
+const SETTINGS: [Attribute; 7] = [
+    Attribute::CompAlgorithm,
+    Attribute::RecompAlgorithm,
+    Attribute::BackingDev,
+    Attribute::WritebackLimit,
+    Attribute::WritebackLimitEnable,
+    Attribute::WritebackBatchSize,
+    Attribute::CompressedWriteback,
+];
+
+/// A line of numbers under these names.
+fn columns(line: &str, names: &[&str]) -> Value {
+    let numbers = line.split_whitespace().map(|number| number.parse::<u64>().ok());
+    names.iter().zip(numbers).map(|(name, number)| ((*name).to_owned(), json!(number))).collect()
+}
+
+/// The tables of several devices: each under its name, rows with the device they are of.
+pub(crate) fn several_classes(tables: &[(String, ClassTable)]) -> Value {
+    let text: String = tables.iter().map(|(name, table)| format!("{name}\n{table}\n")).collect();
+    let rows = tables.iter().flat_map(|(name, table)| {
+        table.rows.iter().map(move |row| {
+            let mut row = class(row);
+            row["device"] = name.as_str().into();
+            row
+        })
+    });
+    json!({ "text": text, "rows": rows.collect::<Vec<Value>>() })
 }
 
 /// The `classes` table, as text for people and as rows for programs.

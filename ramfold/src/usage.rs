@@ -121,7 +121,7 @@ mod tests {
             (&["serve", "--size", "1G", "--frob"], "--frob is not expected here; see ramfold"),
             (&["serve", "--sise", "1G"], "--sise is not expected here; did you mean --size?"),
             (&["serve", "--size", "-1"], "--size <SIZE>: \"-1\" is not a size"),
-            (&["set", "x", "mem_limit"], "<VALUE> is missing; see ramfold set --help"),
+            (&["set", "x", "mem_limit"], "<VALUE>... is missing; see ramfold set --help"),
             (&["stat", "--pagetypeinfo"], "<TARGET> is missing; see ramfold stat --help"),
             (&["stat", "x", "--classes", "--pagetypeinfo"], "do not go together"),
             (&["estimate"], "<FILE|--pid <PID>> is missing"),

@@ -25,6 +25,7 @@ mod block_state;
 mod blocks;
 mod candidates;
 mod check;
+mod control;
 mod counters;
 mod detached;
 mod device;
@@ -48,6 +49,10 @@ mod written_back;
 pub use backing::BdStat;
 pub use block_state::BlockState;
 pub use check::{CheckError, CheckReport};
+pub use control::{
+    Attribute, AttributeError, BlockStates, Device, DeviceDefaults, Devices, Errno, Opened,
+    PathGuard,
+};
 pub use device::{Zram, ZramConfig};
 pub use error::ZramError;
 pub use free::Free;

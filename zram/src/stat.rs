@@ -50,7 +50,7 @@ impl Metadata {
 }
 
 /// Everything `stat --json` prints; bytes unless the name says otherwise.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Default)]
 pub struct Stat {
     /// The device's name.
     pub name: String,

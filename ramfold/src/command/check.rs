@@ -16,7 +16,13 @@ const PATIENCE: Duration = Duration::from_secs(3600);
 pub(super) fn run(args: &args::Check) -> Result<(), Failure> {
     let path = control::locate(&args.target)?;
     let report = patiently(|| control::call_within(&path, &Request::Check, PATIENCE))?;
-    print(&sentence(&args.target, &report))
+    match report.as_array() {
+        Some(reports) => reports.iter().try_for_each(|report| {
+            let name = report["name"].as_str().unwrap_or(&args.target);
+            print(&sentence(name, report))
+        }),
+        None => print(&sentence(&args.target, &report)),
+    }
 }
 
 fn sentence(target: &str, report: &Value) -> String {

@@ -9,6 +9,7 @@
 //! Invariant: signals are watched before anything exists, so one that comes early still finds the
 //! sockets removed; the second one ends the process wherever it is.
 
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -17,10 +18,11 @@ use serve::control::Control;
 use serve::{Server, ServerConfig, notify, runtime};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
-use zram::{Zram, ZramConfig};
+use zram::{Attribute, AttributeError, Device, DeviceDefaults, Devices, Zram};
 use zsmalloc::{Memory, MemoryConfig, MemoryError, PAGE_SIZE, limits};
 
 use crate::args;
+use crate::attribute::Change;
 use crate::control::Answers;
 use crate::failure::Failure;
 use crate::output::{complain, mention};
@@ -38,11 +40,15 @@ pub(super) fn run(args: args::Serve) -> Result<(), Failure> {
     let mut signals = watch_signals()?;
     let (name, limit) = (args.name.clone(), memory_limit(args.memory_limit)?);
     let doors = Doors::choose(&args)?;
-    let device = device(&args, limit)?;
-    let server = Arc::new(Server::start(Arc::clone(&device) as _, doors.config(&args))?);
-    let control = doors.control.as_deref().map(|path| open_control(path, &device, &server));
+    let devices = Arc::new(devices(&args, limit)?);
+    let device = first_device(&devices, &args)?;
+    // As long as it is served it is neither reset nor removed.
+    let opened = device.open().map_err(refusal)?.held_by("the NBD server");
+    let disk = opened.disk().ok_or_else(|| Failure::about(&name, "the disk has no size"))?;
+    let server = Arc::new(Server::start(Arc::clone(&disk) as _, doors.config(&args))?);
+    let control = doors.control.as_deref().map(|path| open_control(path, &devices, &server));
     let control = control.transpose()?;
-    let size = human(device.config().disksize);
+    let size = human(disk.config().disksize);
     mention(&announcement(&name, &server.uris()));
     mention(&format!("{name}: {size} for clients to fill, at most {} of memory", human(limit)));
     if let Err(error) = notify::ready() {
@@ -53,7 +59,7 @@ pub(super) fn run(args: args::Serve) -> Result<(), Failure> {
     let _ = notify::stopping();
     server.stop();
     control.iter().for_each(Control::stop);
-    mention(&farewell(&name, &device));
+    mention(&farewell(&name, &disk));
     Ok(())
 }
 
@@ -112,17 +118,9 @@ fn warn_of_table(disksize: u64, limit: u64) {
     }
 }
 
-fn device(args: &args::Serve, mem_limit: u64) -> Result<Arc<Zram>, Failure> {
+fn devices(args: &args::Serve, mem_limit: u64) -> Result<Devices, Failure> {
     warn_of_table(args.size, mem_limit);
     let room = MemoryConfig { limit_bytes: mem_limit, ..MemoryConfig::for_disk(args.size) };
-    let config = ZramConfig {
-        algorithm: args.algorithm,
-        chain_order: args.chain_order,
-        rule: args.rule,
-        mem_limit,
-        read_only: args.read_only,
-        ..ZramConfig::new(&args.name, args.size)
-    };
     let memory = Memory::new(room).map_err(|error| match error {
         // Of what the room is made of, only the table of cells grows with the disk.
         MemoryError::BadConfig { .. } => {
@@ -130,7 +128,37 @@ fn device(args: &args::Serve, mem_limit: u64) -> Result<Arc<Zram>, Failure> {
         }
         other => other.into(),
     })?;
-    Ok(Arc::new(Zram::new(memory, config)?))
+    let defaults = DeviceDefaults {
+        algorithm: args.algorithm,
+        chain_order: args.chain_order,
+        rule: args.rule,
+        mem_limit,
+        track_ages: args.track_ages,
+        read_only: args.read_only,
+        ..DeviceDefaults::default()
+    };
+    Ok(Devices::new(memory, defaults))
+}
+
+/// The device that was asked for, with its size.
+fn first_device(devices: &Devices, args: &args::Serve) -> Result<Arc<Device>, Failure> {
+    let id = devices.add_named(&args.name).map_err(refusal)?;
+    let device = devices.get(id).ok_or_else(|| Failure::about(&args.name, "it is gone"))?;
+    if let Some(path) = &args.backing {
+        let path = std::path::absolute(path).map_err(|error| Failure::about("--backing", error))?;
+        let set = device.store(Attribute::BackingDev, path.as_os_str().as_bytes());
+        set.map_err(|error| Failure::about("--backing", error))?;
+    }
+    for (attribute, value) in &args.set {
+        let change = Change::parse(attribute.name(), value).map_err(Failure::Usage)?;
+        change.apply(devices).map_err(|error| Failure::about("--set", error))?;
+    }
+    device.store(Attribute::Disksize, args.size.to_string().as_bytes()).map_err(refusal)?;
+    Ok(device)
+}
+
+fn refusal(error: AttributeError) -> Failure {
+    Failure::Failed(error.to_string())
 }
 
 /// Where to listen.
@@ -164,8 +192,12 @@ impl Doors {
     }
 }
 
-fn open_control(path: &Path, device: &Arc<Zram>, server: &Arc<Server>) -> Result<Control, Failure> {
-    let answers = Answers::new(Arc::clone(device), Arc::clone(server));
+fn open_control(
+    path: &Path,
+    devices: &Arc<Devices>,
+    server: &Arc<Server>,
+) -> Result<Control, Failure> {
+    let answers = Answers::new(Arc::clone(devices), Arc::clone(server));
     Ok(Control::start(path, Arc::new(move |request| answers.answer(request)))?)
 }
 

@@ -1,4 +1,4 @@
-//! `ramfold set`: changes an attribute of a running server.
+//! `ramfold set`: changes an attribute of a running server's devices, or which devices there are.
 
 use std::time::Duration;
 
@@ -9,14 +9,15 @@ use crate::attribute::Change;
 use crate::failure::Failure;
 use crate::output::{patiently, print};
 
-/// Compaction moves, at most, every object of a large disk.
-const PATIENCE: Duration = Duration::from_secs(600);
+/// Write-back and recompression may pass over every page of a large disk.
+const PATIENCE: Duration = Duration::from_secs(3600);
 
-/// Looks at attribute and value before anybody is asked, then asks.
+/// Looks at the attribute before anybody is asked, then asks.
 pub(super) fn run(args: &args::Set) -> Result<(), Failure> {
-    Change::parse(&args.attribute, &args.value).map_err(Failure::Usage)?;
+    let (attribute, value) = (args.attribute.clone(), args.value.join(" "));
+    let value = Change::parse(&attribute, &value).map_err(Failure::Usage)?.into_value();
     let path = control::locate(&args.target)?;
-    let request = Request::Set { attribute: args.attribute.clone(), value: args.value.clone() };
+    let request = Request::Set { attribute, value };
     let done = patiently(|| control::call_within(&path, &request, PATIENCE))?;
     print(&format!("{}\n", done.as_str().unwrap_or("done")))
 }

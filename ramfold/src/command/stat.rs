@@ -51,11 +51,19 @@ fn show(args: &args::Stat) -> Result<(), Failure> {
         reduce(&mut stat);
         return print_json(&stat, args.watch.is_some());
     }
-    print(&table::render(&stat))
+    match stat.as_array() {
+        Some(several) => {
+            let tables: Vec<String> = several.iter().map(table::render).collect();
+            print(&tables.join("\n"))
+        }
+        None => print(&table::render(&stat)),
+    }
 }
 
 /// What the server says about itself is not about the device.
 fn reduce(stat: &mut Value) {
+    let several = stat.as_array_mut().into_iter().flatten();
+    several.for_each(reduce);
     if let Some(fields) = stat.as_object_mut() {
         fields.shift_remove("server");
     }
@@ -90,5 +98,8 @@ mod tests {
         let mut stat = json!({"name": "zram0", "server": {"pid": 1}, "disksize": 4096});
         reduce(&mut stat);
         assert_eq!(stat.to_string(), r#"{"name":"zram0","disksize":4096}"#, "order and all");
+        let mut several = json!([{"name": "zram0", "server": {}}, {"name": "zram1", "server": {}}]);
+        reduce(&mut several);
+        assert_eq!(several.to_string(), r#"[{"name":"zram0"},{"name":"zram1"}]"#);
     }
 }

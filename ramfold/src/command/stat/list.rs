@@ -30,6 +30,13 @@ struct Row {
     stat: Value,
 }
 
+impl Row {
+    /// A device of a server that has several.
+    fn of_several(stat: Value) -> Row {
+        Row { name: stat["name"].as_str().unwrap_or_default().to_owned(), stat }
+    }
+}
+
 /// How long one server may keep the others waiting.
 const PATIENCE: Duration = Duration::from_secs(2);
 
@@ -38,14 +45,15 @@ const PATIENCE: Duration = Duration::from_secs(2);
 fn rows(servers: &[Running]) -> Vec<Row> {
     let ask =
         |server: &Running| match control::call_within(&server.control, &Request::Stat, PATIENCE) {
-            Ok(stat) => Some(Row { name: server.name.clone(), stat }),
+            Ok(Value::Array(several)) => several.into_iter().map(Row::of_several).collect(),
+            Ok(stat) => vec![Row { name: server.name.clone(), stat }],
             Err(ControlError::Timeout(_)) => {
                 complain(&format!("{} does not answer", server.name));
-                None
+                Vec::new()
             }
-            Err(_) => None,
+            Err(_) => Vec::new(),
         };
-    servers.iter().filter_map(ask).collect()
+    servers.iter().flat_map(ask).collect()
 }
 
 fn table(rows: &[Row]) -> String {

@@ -19,6 +19,10 @@ pub(super) fn render(stat: &Value) -> String {
     let figures = Figures(stat);
     let mut text = String::new();
     title(&mut text, stat);
+    if figures.get("initstate") == 0 {
+        put(&mut text, format_args!("  no size yet; disksize gives it one"));
+        return text;
+    }
     disk(&mut text, &figures);
     memory(&mut text, &figures);
     limit(&mut text, &figures);
@@ -44,10 +48,15 @@ impl Figures<'_> {
         self.get("orig_data_size") / PAGE_SIZE as u64
     }
 
-    /// Pages that are neither huge nor same-filled. The counters are no snapshot while requests
+    /// Blocks of the backing device in use.
+    fn written_back(&self) -> u64 {
+        self.0["bd_stat"]["bd_count"].as_u64().unwrap_or(0)
+    }
+
+    /// Pages that are neither huge nor same-filled nor on the backing device. The counters are no snapshot while requests
     /// run, so the difference is kept from falling below nothing.
     fn compressed_pages(&self) -> u64 {
-        let others = self.get("huge_pages") + self.get("same_pages");
+        let others = self.get("huge_pages") + self.get("same_pages") + self.written_back();
         self.stored_pages().saturating_sub(others)
     }
 
@@ -82,6 +91,10 @@ fn disk(text: &mut String, figures: &Figures<'_>) {
     row(text, "  compressed", figures.compressed_pages(), "");
     row(text, "  huge", figures.get("huge_pages"), "incompressible, stored as they are");
     row(text, "  same-filled", figures.get("same_pages"), "one repeated word, stored as nothing");
+    if figures.written_back() > 0 {
+        let path = figures.0["backing_dev"].as_str().unwrap_or("the backing device");
+        row(text, "  written back", figures.written_back(), &format!("in {path}"));
+    }
     row(text, "  holes", holes, "never written, or discarded");
 }
 
@@ -146,7 +159,7 @@ mod tests {
 
     fn example() -> Value {
         json!({
-            "name": "zram0", "algorithm": "lz4", "chain_order": 3, "disksize": 100 * 4096,
+            "name": "zram0", "initstate": 1, "algorithm": "lz4", "chain_order": 3, "disksize": 100 * 4096,
             "orig_data_size": 60 * 4096, "compr_data_size": 40_000, "mem_limit": 1 << 20,
             "mem_used_max": 65536, "same_pages": 10, "huge_pages": 5,
             "object_bytes_resident": 49_152, "free_bytes_held": 4096, "metadata_bytes": 1000,
@@ -172,6 +185,17 @@ mod tests {
     }
 
     #[test]
+    fn pages_on_the_backing_device_are_a_kind_of_their_own() {
+        let mut stat = example();
+        stat["bd_stat"] = json!({"bd_count": 20, "bd_reads": 1, "bd_writes": 21});
+        stat["backing_dev"] = "/swap/file".into();
+        let text = render(&stat);
+        let pages = pages(&text);
+        assert_eq!(pages, [100, 25, 5, 10, 20, 40], "{text}");
+        assert!(text.contains("in /swap/file"), "{text}");
+    }
+
+    #[test]
     fn size_limit_and_overhead_are_told() {
         let text = render(&example());
         for words in ["ratio 4.53", "35.6 %", "4.7 % used", "memory limit", "what clients see"] {
@@ -182,7 +206,9 @@ mod tests {
 
     #[test]
     fn an_answer_without_figures_is_no_crash() {
-        let text = render(&json!({}));
+        let empty = render(&json!({}));
+        assert!(empty.contains("no size yet"), "{empty}");
+        let text = render(&json!({"initstate": 1}));
         assert!(text.contains("memory limit") && text.contains("none"), "{text}");
     }
 }

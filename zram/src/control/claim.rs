@@ -1,0 +1,172 @@
+//! Who uses a device, and who is about to take it away.
+//!
+//! ```text
+//!   open: holders 0 -> n        refused while claimed              EBUSY
+//!   claim: reset, hot_remove    refused while anybody holds it     EBUSY, and who
+//!     '-- given back after a reset; kept after a removal           ENODEV from then on
+//! ```
+//!
+//! Invariant: a claimed device has no holders. Lock: a leaf, around the list of holders.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::errno::{AttributeError, Errno};
+use super::life::Device;
+use crate::device::Zram;
+
+/// Who uses a device.
+#[derive(Default)]
+pub(crate) struct Claims(Mutex<Holders>);
+
+#[derive(Default)]
+struct Holders {
+    next: u64,
+    /// What they said of themselves.
+    open: BTreeMap<u64, Option<String>>,
+    claim: Claim,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
+enum Claim {
+    #[default]
+    Free,
+    Taken,
+    Removed,
+}
+
+impl Claims {
+    fn lock(&self) -> MutexGuard<'_, Holders> {
+        // The list is whole after every statement.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What the holders said of themselves; those who said nothing are left out.
+    pub(crate) fn names(&self) -> Vec<String> {
+        self.lock().open.values().flatten().cloned().collect()
+    }
+
+    /// How many there are.
+    pub(crate) fn count(&self) -> usize {
+        self.lock().open.len()
+    }
+
+    /// Whether the device is gone.
+    pub(crate) fn is_removed(&self) -> bool {
+        self.lock().claim == Claim::Removed
+    }
+
+    fn enter(&self, device: &str) -> Result<u64, AttributeError> {
+        let mut holders = self.lock();
+        match holders.claim {
+            Claim::Free => {}
+            Claim::Taken => {
+                return Err(AttributeError::busy(format!("{device} is being reset or removed")));
+            }
+            Claim::Removed => return Err(removed(device)),
+        }
+        let number = holders.next;
+        holders.next += 1;
+        holders.open.insert(number, None);
+        Ok(number)
+    }
+
+    /// Keeps others from opening the device, which nobody has open.
+    pub(crate) fn claim(&self, device: &str) -> Result<Claimed<'_>, AttributeError> {
+        let mut holders = self.lock();
+        match holders.claim {
+            Claim::Free => {}
+            Claim::Taken => {
+                return Err(AttributeError::busy(format!("{device} is being reset or removed")));
+            }
+            Claim::Removed => return Err(removed(device)),
+        }
+        if !holders.open.is_empty() {
+            return Err(AttributeError::busy(format!("{device} {}", in_use(&holders.open))));
+        }
+        holders.claim = Claim::Taken;
+        Ok(Claimed { claims: self, then: Claim::Free })
+    }
+}
+
+/// The error of everything that is asked of a device that is gone.
+pub(crate) fn removed(device: &str) -> AttributeError {
+    AttributeError::new(Errno::NoDevice, format!("{device} was removed"))
+}
+
+/// Who uses it, and what would help.
+fn in_use(open: &BTreeMap<u64, Option<String>>) -> String {
+    let named: Vec<&str> = open.values().flatten().map(String::as_str).collect();
+    let others = open.len() - named.len();
+    let who = match (named.is_empty(), others) {
+        (true, 1) => "somebody".to_owned(),
+        (true, others) => format!("{others} holders"),
+        (false, 0) => named.join(", "),
+        (false, others) => format!("{} and {others} more", named.join(", ")),
+    };
+    format!("is in use by {who}; it has to be closed first")
+}
+
+/// A device that nobody can open. Dropping it gives it back, unless it is to be gone for good.
+pub(crate) struct Claimed<'a> {
+    claims: &'a Claims,
+    then: Claim,
+}
+
+impl Claimed<'_> {
+    /// From here on the device is gone.
+    pub(crate) fn for_good(mut self) {
+        self.then = Claim::Removed;
+    }
+}
+
+impl Drop for Claimed<'_> {
+    fn drop(&mut self) {
+        self.claims.lock().claim = self.then;
+    }
+}
+
+/// A device that somebody uses: it is neither reset nor removed until this is dropped.
+///
+/// It may have no size yet, and get one meanwhile.
+pub struct Opened {
+    device: Arc<Device>,
+    number: u64,
+}
+
+impl Opened {
+    /// Opens a device.
+    pub(crate) fn new(device: Arc<Device>) -> Result<Opened, AttributeError> {
+        let number = device.claims().enter(device.name())?;
+        Ok(Opened { device, number })
+    }
+
+    /// Says who holds it, for those who find the device busy: `mkfs.ext4 (pid 17)`.
+    #[must_use]
+    pub fn held_by(self, who: impl Into<String>) -> Opened {
+        self.device.claims().lock().open.insert(self.number, Some(who.into()));
+        self
+    }
+
+    /// The device.
+    pub fn device(&self) -> &Arc<Device> {
+        &self.device
+    }
+
+    /// Its disk, once it has a size; the same one until this is dropped.
+    pub fn disk(&self) -> Option<Arc<Zram>> {
+        self.device.disk()
+    }
+}
+
+impl Drop for Opened {
+    fn drop(&mut self) {
+        self.device.claims().lock().open.remove(&self.number);
+    }
+}
+
+impl std::fmt::Debug for Opened {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Opened").field("device", &self.device.name()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,203 @@
+//! A device, from being added to being removed.
+//!
+//! ```text
+//!   added --disksize--> initialised --reset--> as added
+//!     '-- settings        '-- a Zram, and settings that may change still
+//! ```
+//!
+//! Invariants
+//! - I1 while it is opened its disk stays: a reset needs a claim, and a claim that nobody has it
+//!   open.
+//! - I2 whoever asks for a number waits for no request, no write-back and no reset.
+//!
+//! Locks, in this order: the turn (one of disksize, reset, write-back, recompression and idle
+//! marking at a time, and every setting that is fixed with the size), the state (held to look or
+//! to set a word). The list of holders is a leaf.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use zsmalloc::Memory;
+
+use super::attribute::Attribute;
+use super::claim::{Claims, Opened, removed};
+use super::devices::Shared;
+use super::errno::AttributeError;
+use super::settings::Settings;
+use super::{initialise, post, show, store};
+use crate::device::Zram;
+use crate::stat::Stat;
+
+/// One device.
+pub struct Device {
+    id: u32,
+    name: String,
+    shared: Arc<Shared>,
+    claims: Claims,
+    turn: Mutex<()>,
+    state: RwLock<State>,
+}
+
+/// What a device is at the moment.
+pub(crate) struct State {
+    pub(crate) settings: Settings,
+    /// Once it has a size.
+    pub(crate) disk: Option<Arc<Zram>>,
+}
+
+impl State {
+    /// Blocks that may be written back still: those that were set, less what was written since.
+    pub(crate) fn writeback_limit(&self) -> u64 {
+        let kept = self.settings.writeback_limit;
+        self.disk.as_ref().map_or(kept, |disk| disk.writeback_limit())
+    }
+}
+
+/// A part of the text of `block_state`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BlockStates {
+    /// Whole lines.
+    pub text: String,
+    /// The page from which to go on; `None` at the end.
+    pub next: Option<u64>,
+}
+
+impl Device {
+    /// One that was just added.
+    pub(crate) fn new(id: u32, name: String, shared: Arc<Shared>) -> Device {
+        let state = State { settings: Settings::new(shared.defaults()), disk: None };
+        let (claims, turn) = (Claims::default(), Mutex::default());
+        Device { id, name, shared, claims, turn, state: RwLock::new(state) }
+    }
+
+    /// Its number.
+    pub fn id(&self) -> u32 {
+        self.id
+    }
+
+    /// Its name, `zram` and the number unless it was given another.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The text of an attribute, with its newline.
+    ///
+    /// # Errors
+    ///
+    /// `EACCES` for one that can only be written; `ENODEV` when the device was removed.
+    pub fn show(&self, attribute: Attribute) -> Result<String, AttributeError> {
+        self.check_there()?;
+        show::show(self, attribute)
+    }
+
+    /// Does what writing this text to an attribute does. Some take long: write-back,
+    /// recompression, compaction.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's, each with a line that says what would be right.
+    pub fn store(&self, attribute: Attribute, value: &[u8]) -> Result<(), AttributeError> {
+        self.check_there()?;
+        store::store(self, attribute, value).map_err(|error| error.of(attribute))
+    }
+
+    /// Opens it.
+    ///
+    /// # Errors
+    ///
+    /// `EBUSY` while it is being reset or removed; `ENODEV` after that.
+    pub fn open(self: &Arc<Device>) -> Result<Opened, AttributeError> {
+        Opened::new(Arc::clone(self))
+    }
+
+    /// Whether anybody has it open.
+    pub fn is_open(&self) -> bool {
+        self.claims.count() > 0
+    }
+
+    /// Who has it open, of those who said so.
+    pub fn holders(&self) -> Vec<String> {
+        self.claims.names()
+    }
+
+    /// Its disk, once it has a size. Whoever keeps it should have the device [opened](Self::open):
+    /// after a reset the disk that is held here is no longer the device's.
+    pub fn disk(&self) -> Option<Arc<Zram>> {
+        self.state().disk.clone()
+    }
+
+    /// Bytes of the disk; 0 before it has a size.
+    pub fn size_bytes(&self) -> u64 {
+        self.state().disk.as_ref().map_or(0, |disk| disk.config().disksize)
+    }
+
+    /// Everything that `stat --json` prints; zeros before it has a size.
+    pub fn stat(&self) -> Stat {
+        let state = self.state();
+        match &state.disk {
+            Some(disk) => disk.stat(),
+            None => initialise::stat(self, &state.settings),
+        }
+    }
+
+    /// Why the device would not get a size, with the algorithms and parameters that it was told:
+    /// they are judged only then, which is late for whoever writes them.
+    pub fn objection(&self) -> Option<String> {
+        initialise::objection(self)
+    }
+
+    /// The kernel's table of size classes; empty before the device has a size.
+    pub fn classes_text(&self) -> String {
+        self.disk().map_or_else(String::new, |disk| disk.classes().to_string())
+    }
+
+    /// The text of `block_state` from a page on: a line for each page that is stored, at most
+    /// `bytes_max` bytes of them, and where to go on.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` before the device has a size, as in the kernel.
+    pub fn block_states(&self, page: u64, bytes_max: usize) -> Result<BlockStates, AttributeError> {
+        self.check_there()?;
+        post::block_states(self, page, bytes_max)
+    }
+
+    /// What is shared with the other devices.
+    pub(crate) fn shared(&self) -> &Shared {
+        &self.shared
+    }
+
+    pub(crate) fn memory(&self) -> Arc<Memory> {
+        Arc::clone(self.shared.memory())
+    }
+
+    pub(crate) fn claims(&self) -> &Claims {
+        &self.claims
+    }
+
+    /// The state, to look at.
+    pub(crate) fn state(&self) -> RwLockReadGuard<'_, State> {
+        // It is whole after every statement that changes it.
+        self.state.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The state, to set a word of it.
+    pub(crate) fn state_mut(&self) -> RwLockWriteGuard<'_, State> {
+        self.state.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The turn to do what only one may do at a time. It guards no data.
+    pub(crate) fn turn(&self) -> Result<MutexGuard<'_, ()>, AttributeError> {
+        let turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        self.check_there().map(|()| turn)
+    }
+
+    fn check_there(&self) -> Result<(), AttributeError> {
+        if self.claims.is_removed() { Err(removed(&self.name)) } else { Ok(()) }
+    }
+}
+
+impl std::fmt::Debug for Device {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Device").field("name", &self.name).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,178 @@
+//! Algorithms and their parameters: `comp_algorithm`, `recomp_algorithm`, `algorithm_params`.
+//!
+//! ```text
+//!   comp_algorithm      zstd                              -> priority 0
+//!   recomp_algorithm    algo=zstd priority=2              -> priority 2
+//!   algorithm_params    algo=zstd level=7 dict=/a/file    -> the priority that zstd has
+//! ```
+//!
+//! Invariant: a parameter is judged with its algorithm when the device gets its size, as in the
+//! kernel, and not before: until then the algorithm may still change.
+
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use codec::{Algorithm, Codec};
+
+use super::errno::{AttributeError, Errno};
+use super::number::signed;
+use super::pairs::{Pair, pairs};
+use super::settings::{PRIMARY, PRIORITIES, Settings};
+
+/// A name of an algorithm is shorter.
+const NAME_MAX: usize = 128;
+/// The longest dictionary.
+const DICTIONARY_MAX: u64 = 16 << 20; // 16 MiB
+
+/// What was said about an algorithm.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Parameters {
+    pub(crate) level: Option<i32>,
+    pub(crate) winbits: Option<i32>,
+    pub(crate) dictionary: Option<Arc<[u8]>>,
+}
+
+impl Parameters {
+    /// The algorithm with these parameters.
+    pub(crate) fn codec(&self, algorithm: Algorithm) -> Result<Codec, AttributeError> {
+        if self.dictionary.is_some() {
+            let message = format!("{algorithm} takes no dictionary");
+            return Err(AttributeError::new(Errno::NotSupported, message));
+        }
+        match self.level {
+            None => Ok(Codec::new(algorithm)),
+            Some(level) => Codec::with_level(algorithm, level)
+                .map_err(|error| AttributeError::invalid(error.to_string())),
+        }
+    }
+}
+
+/// All names, the chosen one in brackets, as the kernel prints them.
+pub(crate) fn list(chosen: Algorithm) -> String {
+    let mut text = String::new();
+    for &algorithm in Algorithm::ALL {
+        match algorithm == chosen {
+            // Writing to a string cannot fail.
+            true => _ = write!(text, "[{algorithm}] "),
+            false => _ = write!(text, "{algorithm} "),
+        }
+    }
+    text.push('\n');
+    text
+}
+
+/// What `recomp_algorithm` prints: a line for each priority that has an algorithm.
+pub(crate) fn recompression_list(settings: &Settings) -> String {
+    let rows = settings.algorithms.iter().enumerate().skip(1);
+    let chosen = rows.filter_map(|(priority, algorithm)| Some((priority, (*algorithm)?)));
+    chosen.map(|(priority, algorithm)| format!("#{priority}: {}", list(algorithm))).collect()
+}
+
+/// The algorithm of a name, with or without a newline.
+pub(crate) fn algorithm(text: &str) -> Result<Algorithm, AttributeError> {
+    if text.len() >= NAME_MAX {
+        let message = format!("the name of an algorithm is shorter than {NAME_MAX} characters");
+        return Err(AttributeError::new(Errno::TooLong, message));
+    }
+    let name = text.strip_suffix('\n').unwrap_or(text);
+    name.parse()
+        .map_err(|unknown: codec::UnknownAlgorithm| AttributeError::invalid(unknown.to_string()))
+}
+
+/// What `recomp_algorithm` is told: an algorithm, and its priority.
+pub(crate) fn recompression(text: &str) -> Result<(usize, Algorithm), AttributeError> {
+    let (mut name, mut priority) = (None, 1);
+    for pair in pairs(text) {
+        let value = pair.required()?;
+        match pair.key {
+            "algo" => name = Some(value),
+            "priority" => priority = number(pair)?,
+            _ => {}
+        }
+    }
+    let missing = || AttributeError::invalid("no algorithm; write algo=NAME priority=1..3");
+    let name = name.ok_or_else(missing)?;
+    let priority = usize::try_from(priority).ok().filter(|p| (1..PRIORITIES).contains(p));
+    let none = || AttributeError::invalid("a priority for recompression is 1, 2 or 3");
+    Ok((priority.ok_or_else(none)?, algorithm(name)?))
+}
+
+/// What `algorithm_params` is told, before it is looked up.
+#[derive(Debug, Default)]
+pub(crate) struct Request {
+    priority: Option<i32>,
+    name: Option<String>,
+    parameters: Parameters,
+    dictionary: Option<PathBuf>,
+}
+
+impl Request {
+    /// Understands the text.
+    pub(crate) fn parse(text: &str) -> Result<Request, AttributeError> {
+        let mut request = Request::default();
+        for pair in pairs(text) {
+            let value = pair.required()?;
+            match pair.key {
+                "priority" => request.priority = Some(number(pair)?),
+                "algo" => request.name = Some(value.to_owned()),
+                "level" => request.parameters.level = Some(number(pair)?),
+                "deflate.winbits" => request.parameters.winbits = Some(number(pair)?),
+                "dict" => request.dictionary = Some(value.into()),
+                _ => {}
+            }
+        }
+        Ok(request)
+    }
+
+    /// The priority it is about: the one named, or that of the algorithm named; both agree.
+    pub(crate) fn priority(&self, settings: &Settings) -> Result<usize, AttributeError> {
+        let named = self.priority.map(|priority| {
+            let found = usize::try_from(priority).ok().filter(|&p| p < PRIORITIES);
+            found.ok_or_else(|| AttributeError::invalid("a priority is 0 to 3"))
+        });
+        let named = named.transpose()?;
+        let Some(name) = &self.name else { return Ok(named.unwrap_or(PRIMARY)) };
+        let of_name = match named {
+            Some(at) => (settings.algorithms[at].map(Algorithm::name) == Some(name)).then_some(at),
+            None => settings.priority_of(name),
+        };
+        let wrong = || AttributeError::invalid(format!("no such priority has algorithm {name:?}"));
+        of_name.ok_or_else(wrong)
+    }
+
+    /// The dictionary's path, if one is named.
+    pub(crate) fn dictionary(&self) -> Option<&Path> {
+        self.dictionary.as_deref()
+    }
+
+    /// The parameters, with the dictionary's bytes.
+    pub(crate) fn into_parameters(self) -> Result<Parameters, AttributeError> {
+        let dictionary = self.dictionary.as_deref().map(read_dictionary).transpose()?;
+        Ok(Parameters { dictionary, ..self.parameters })
+    }
+}
+
+fn number(pair: Pair<'_>) -> Result<i32, AttributeError> {
+    signed(pair.required()?).map_err(|error| {
+        error.with(pair.value.unwrap_or_default(), &format!("a whole number for {}", pair.key))
+    })
+}
+
+fn read_dictionary(path: &Path) -> Result<Arc<[u8]>, AttributeError> {
+    let shown = path.display();
+    let failed = |error: std::io::Error| AttributeError::from_io(&shown, &error);
+    let found = std::fs::metadata(path).map_err(failed)?;
+    if !found.is_file() {
+        return Err(AttributeError::invalid(format!("{shown} is not a file")));
+    }
+    if found.len() > DICTIONARY_MAX {
+        let message = format!("{shown} is larger than 16M, too large for a dictionary");
+        return Err(AttributeError::new(Errno::FileTooBig, message));
+    }
+    let bytes = std::fs::read(path).map_err(failed)?;
+    if bytes.is_empty() {
+        return Err(AttributeError::invalid(format!("the dictionary {shown} is empty")));
+    }
+    Ok(bytes.into())
+}

@@ -1,0 +1,231 @@
+//! What is done to pages that are stored: `idle`, `writeback`, `recompress`; and `block_state`.
+//!
+//! ```text
+//!   idle         all | SECONDS
+//!   writeback    idle | huge | huge_idle | incompressible, bare or as type=..
+//!                page_index=N page_indexes=LOW-HIGH ..          any number of them, then a type
+//!   recompress   type=idle|huge|huge_idle priority=1..3 | algo=NAME threshold=BYTES max_pages=N
+//! ```
+//!
+//! Invariant: all of a text is understood before anything is done. Lock: the device's turn, so
+//! that one of them runs at a time, and no reset meanwhile.
+//!
+//! One departure: a type of recompression that nobody knows is refused, where the kernel then
+//! takes every page.
+
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use zsmalloc::clock;
+
+use super::errno::{AttributeError, Errno};
+use super::life::{BlockStates, Device};
+use super::number::{automatic, decimal};
+use super::pairs::{Pair, pairs};
+use super::settings::{PRIORITIES, Settings};
+use super::store::initialised;
+use crate::device::Zram;
+use crate::post::{Idle, PostError, Recompress, RecompressKind, Selection};
+
+const MODES: &str = "idle, huge, huge_idle or incompressible";
+/// Bytes of a line of `block_state`.
+const LINE_LEN: usize = 41;
+
+/// Marks pages idle.
+pub(crate) fn idle(device: &Device, text: &str) -> Result<(), AttributeError> {
+    let which = idleness(text, device.shared().defaults().track_ages)?;
+    if let Idle::OlderThan(age) = which
+        && age.as_secs() >= u64::from(clock::boot_seconds())
+    {
+        return Ok(()); // Nothing is older than the system: so says the kernel, too.
+    }
+    let _turn = device.turn()?;
+    initialised(device)?.mark_idle(which).map_err(refusal)?;
+    Ok(())
+}
+
+fn idleness(text: &str, track_ages: bool) -> Result<Idle, AttributeError> {
+    let word = text.strip_suffix('\n').unwrap_or(text);
+    match automatic(text) {
+        _ if word == "all" => Ok(Idle::All),
+        Ok(seconds) if track_ages => Ok(Idle::OlderThan(Duration::from_secs(seconds))),
+        Ok(_) => Err(AttributeError::invalid("when pages are used is not noted; write all")),
+        Err(_) => {
+            Err(AttributeError::invalid(format!("{word:?} is not all or a number of seconds")))
+        }
+    }
+}
+
+/// Writes pages back.
+pub(crate) fn writeback(device: &Device, text: &str) -> Result<(), AttributeError> {
+    let _turn = device.turn()?;
+    let disk = initialised(device)?;
+    if disk.config().backing.is_none() {
+        return Err(refusal(PostError::NoBacking));
+    }
+    let (ranges, kind) = written_back(text, disk.pages())?;
+    let pages = (!ranges.is_empty()).then_some(Selection::Pages(ranges));
+    let runs = pages.into_iter().chain(kind);
+    // One that fails keeps no other from being tried; the last failure is the one that is told.
+    let results = runs.map(|selection| disk.write_back(&selection.into()));
+    let failed = results.filter_map(Result::err).last();
+    failed.map_or(Ok(()), |error| Err(refusal(error)))
+}
+
+type Ranges = Vec<RangeInclusive<u64>>;
+
+/// The pages and the kind of pages that a text names, of a device of so many pages.
+fn written_back(text: &str, pages: u64) -> Result<(Ranges, Option<Selection>), AttributeError> {
+    let mut ranges = Vec::new();
+    for pair in pairs(text) {
+        match (pair.key, pair.value) {
+            // The old form: a kind by itself.
+            (kind, None) | ("type", Some(kind)) => return Ok((ranges, Some(selection(kind)?))),
+            ("page_index", Some(index)) => {
+                let index = page(index, pages)?;
+                ranges.push(index..=index);
+            }
+            ("page_indexes", Some(range)) => ranges.push(page_range(range, pages)?),
+            _ => {}
+        }
+    }
+    Ok((ranges, None))
+}
+
+fn selection(kind: &str) -> Result<Selection, AttributeError> {
+    match kind {
+        "idle" => Ok(Selection::Idle),
+        "huge" => Ok(Selection::Huge),
+        "huge_idle" => Ok(Selection::HugeIdle),
+        "incompressible" => Ok(Selection::Incompressible),
+        _ => Err(AttributeError::invalid(format!("{kind:?} is no kind of pages; it is {MODES}"))),
+    }
+}
+
+fn page(text: &str, pages: u64) -> Result<u64, AttributeError> {
+    let page = decimal(text).map_err(|error| error.with(text, "the number of a page"))?;
+    if page >= pages {
+        let message = format!("there is no page {page}: the device has {pages}");
+        return Err(AttributeError::new(Errno::Range, message));
+    }
+    Ok(page)
+}
+
+fn page_range(text: &str, pages: u64) -> Result<RangeInclusive<u64>, AttributeError> {
+    let wrong = || AttributeError::invalid(format!("{text:?} is not LOW-HIGH"));
+    let (low, high) = text.split_once('-').ok_or_else(wrong)?;
+    let (low, high) = (page(low, pages)?, page(high, pages)?);
+    if low > high {
+        let message = format!("{text} ends before it starts");
+        return Err(AttributeError::new(Errno::Range, message));
+    }
+    Ok(low..=high)
+}
+
+/// Compresses pages again.
+pub(crate) fn recompress(device: &Device, text: &str) -> Result<(), AttributeError> {
+    let _turn = device.turn()?;
+    let disk = initialised(device)?;
+    let what = recompression(text, &device.state().settings)?;
+    disk.recompress(&what).map_err(refusal)?;
+    Ok(())
+}
+
+fn recompression(text: &str, settings: &Settings) -> Result<Recompress, AttributeError> {
+    let (mut name, mut priority) = (None, None);
+    let mut what = Recompress::with(1);
+    for pair in pairs(text) {
+        let value = pair.required()?;
+        match pair.key {
+            "type" => what.kind = recompress_kind(value)?,
+            "priority" => priority = Some(number(pair)?),
+            "algo" => name = Some(value),
+            "threshold" => what.threshold = threshold(pair)?,
+            "max_pages" => what.max_pages = Some(number(pair)?),
+            _ => {}
+        }
+    }
+    what.priority = recompress_priority(priority, name, settings)?;
+    Ok(what)
+}
+
+fn recompress_kind(kind: &str) -> Result<RecompressKind, AttributeError> {
+    match kind {
+        "idle" => Ok(RecompressKind::Idle),
+        "huge" => Ok(RecompressKind::Huge),
+        "huge_idle" => Ok(RecompressKind::HugeIdle),
+        _ => {
+            let message = format!("{kind:?} is no kind of pages; it is idle, huge or huge_idle");
+            Err(AttributeError::invalid(message))
+        }
+    }
+}
+
+fn number(pair: Pair<'_>) -> Result<u64, AttributeError> {
+    let value = pair.required()?;
+    let right = || format!("a whole number for {}", pair.key);
+    decimal(value).map_err(|error| error.with(value, &right()))
+}
+
+fn threshold(pair: Pair<'_>) -> Result<usize, AttributeError> {
+    let too_large = |_| AttributeError::new(Errno::Range, "the threshold is far above any page");
+    u32::try_from(number(pair)?).map(|bytes| bytes as usize).map_err(too_large)
+}
+
+/// The priority named, or that of the algorithm named; the first of the secondary ones by default.
+fn recompress_priority(
+    named: Option<u64>,
+    algorithm: Option<&str>,
+    settings: &Settings,
+) -> Result<u8, AttributeError> {
+    let secondary = 1..PRIORITIES;
+    let has = |priority: usize| settings.algorithms[priority].is_some();
+    let is = |priority: usize, name: &str| {
+        settings.algorithms[priority].is_some_and(|algorithm| algorithm.name() == name)
+    };
+    let found = match (named, algorithm) {
+        (None, Some(name)) => secondary.clone().find(|&priority| is(priority, name)),
+        (named, name) => usize::try_from(named.unwrap_or(1))
+            .ok()
+            .filter(|priority| secondary.contains(priority) && has(*priority))
+            .filter(|&priority| name.is_none_or(|name| is(priority, name))),
+    };
+    let none =
+        || AttributeError::invalid("no such priority, or no algorithm there; see recomp_algorithm");
+    found.map(|priority| priority as u8).ok_or_else(none)
+}
+
+fn refusal(error: PostError) -> AttributeError {
+    let errno = match &error {
+        PostError::NoBacking => Errno::NoDevice,
+        PostError::OutOfRange { .. } => Errno::Range,
+        PostError::NoMemory => Errno::NoMemory,
+        PostError::NoSpace => Errno::NoSpace,
+        PostError::LimitReached => Errno::Io,
+        PostError::Invalid(_) => Errno::Invalid,
+        other => Errno::Os(other.errno()),
+    };
+    let right = match &error {
+        PostError::NoBacking => "; write its path to backing_dev before disksize",
+        PostError::LimitReached => "; write more blocks to writeback_limit",
+        PostError::Backing(_) => ", other pages were tried",
+        _ => "",
+    };
+    AttributeError::new(errno, format!("{error}{right}"))
+}
+
+/// Lines of `block_state` from a page on.
+pub(crate) fn block_states(
+    device: &Device,
+    page: u64,
+    bytes_max: usize,
+) -> Result<BlockStates, AttributeError> {
+    let disk = initialised(device)?;
+    Ok(lines(&disk, page, (bytes_max / LINE_LEN).max(1)))
+}
+
+fn lines(disk: &Zram, page: u64, lines_max: usize) -> BlockStates {
+    let mut states = disk.block_states(page..disk.pages());
+    let text = states.by_ref().take(lines_max).map(|state| state.to_string()).collect();
+    BlockStates { text, next: states.next().map(|state| state.page) }
+}

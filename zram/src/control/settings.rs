@@ -1,0 +1,120 @@
+//! What a device is told before it has a size, and what outlives a reset.
+//!
+//! ```text
+//!                          a reset clears      fixed once it has a size
+//!   algorithms, parameters      x                       x
+//!   backing device              x                       x
+//!   mem_limit                   x
+//!   compressed_writeback                                x
+//!   writeback_limit, its enable, batch size
+//! ```
+//!
+//! The right column and the reset are the kernel's, as its code has them.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use codec::{Algorithm, Codec};
+use disk::Disk;
+
+use super::devices::DeviceDefaults;
+use super::parameters::Parameters;
+
+/// The primary algorithm and three others.
+pub(crate) const PRIORITIES: usize = 4;
+/// That of pages as they are written.
+pub(crate) const PRIMARY: usize = 0;
+/// Blocks in flight to the backing device.
+const BATCH_DEFAULT: u32 = 32;
+
+/// Where pages are written back to.
+#[derive(Clone)]
+pub(crate) struct Backing {
+    /// As it was written.
+    pub(crate) path: PathBuf,
+    pub(crate) disk: Arc<dyn Disk>,
+}
+
+/// What a device was told.
+#[derive(Clone)]
+pub(crate) struct Settings {
+    /// By priority.
+    pub(crate) algorithms: [Option<Algorithm>; PRIORITIES],
+    /// Also of priorities that have no algorithm yet.
+    pub(crate) parameters: [Parameters; PRIORITIES],
+    /// The primary algorithm as the defaults have it, until anything is said about it.
+    ready: Option<Codec>,
+    /// Bytes; 0 is none.
+    pub(crate) mem_limit: u64,
+    pub(crate) backing: Option<Backing>,
+    /// Blocks of 4 KiB that are left.
+    pub(crate) writeback_limit: u64,
+    pub(crate) writeback_limit_enable: bool,
+    pub(crate) writeback_batch_size: u32,
+    pub(crate) compressed_writeback: bool,
+}
+
+impl Settings {
+    /// Those of a device that was just added.
+    pub(crate) fn new(defaults: &DeviceDefaults) -> Settings {
+        let mut settings = Settings {
+            algorithms: [None; PRIORITIES],
+            parameters: std::array::from_fn(|_| Parameters::default()),
+            ready: None,
+            mem_limit: 0,
+            backing: None,
+            writeback_limit: 0,
+            writeback_limit_enable: false,
+            writeback_batch_size: BATCH_DEFAULT,
+            compressed_writeback: false,
+        };
+        settings.reset(defaults);
+        settings
+    }
+
+    /// Clears what a reset clears.
+    pub(crate) fn reset(&mut self, defaults: &DeviceDefaults) {
+        self.reset_algorithms(defaults);
+        self.mem_limit = defaults.mem_limit;
+        self.backing = None;
+    }
+
+    /// Goes back to the default algorithm, and to none behind it.
+    pub(crate) fn reset_algorithms(&mut self, defaults: &DeviceDefaults) {
+        self.algorithms = [None; PRIORITIES];
+        self.parameters = std::array::from_fn(|_| Parameters::default());
+        self.algorithms[PRIMARY] = Some(defaults.algorithm.algorithm());
+        self.ready = Some(defaults.algorithm.clone());
+    }
+
+    /// Chooses an algorithm; what was said about the one before is forgotten.
+    pub(crate) fn choose(&mut self, priority: usize, algorithm: Algorithm) {
+        self.algorithms[priority] = Some(algorithm);
+        self.set_parameters(priority, Parameters::default());
+    }
+
+    /// Replaces all that was said about a priority's algorithm.
+    pub(crate) fn set_parameters(&mut self, priority: usize, parameters: Parameters) {
+        self.parameters[priority] = parameters;
+        if priority == PRIMARY {
+            self.ready = None;
+        }
+    }
+
+    /// The priority of an algorithm.
+    pub(crate) fn priority_of(&self, algorithm: &str) -> Option<usize> {
+        self.algorithms.iter().position(|known| known.is_some_and(|k| k.name() == algorithm))
+    }
+
+    /// The codec of a priority, if it has an algorithm.
+    pub(crate) fn codec(
+        &self,
+        priority: usize,
+    ) -> Result<Option<Codec>, super::errno::AttributeError> {
+        match (&self.ready, self.algorithms[priority]) {
+            (Some(ready), _) if priority == PRIMARY => Ok(Some(ready.clone())),
+            (_, Some(algorithm)) => self.parameters[priority].codec(algorithm).map(Some),
+            (_, None) => Ok(None),
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! `mem_limit`, `mem_used_max`, `compact`, and the settings of write-back.
+
+use disk::{Disk, DiskError};
+use zram::{DeviceDefaults, Errno};
+
+use crate::rig::{Use, devices_with, fresh, initialised, page};
+
+#[test]
+fn mem_limit_is_a_size_at_any_time() {
+    let device = fresh();
+    assert_eq!(device.column("mm_stat", 3), 0);
+    device.write("mem_limit", "25M\n");
+    assert_eq!(device.column("mm_stat", 3), 26_214_400, "before there is a size");
+    device.write("disksize", "1M");
+    assert_eq!(device.column("mm_stat", 3), 26_214_400, "the device starts with it");
+    device.write("mem_limit", "1");
+    assert_eq!(device.column("mm_stat", 3), 4096, "whole pages");
+    device.write("mem_limit", "0");
+    assert_eq!(device.column("mm_stat", 3), 0);
+    for text in ["", "K", "much", "-1", "99999999999999999999", "18446744073709551615"] {
+        device.refuses("mem_limit", text, Errno::Invalid);
+    }
+}
+
+#[test]
+fn mem_limit_refuses_writes_beyond_it() {
+    let device = initialised();
+    device.write("mem_limit", "64K");
+    let disk = device.disk().unwrap();
+    let refused = (0..64).find_map(|number| disk.write(number << 12, &page(number, 1)).err());
+    assert!(matches!(refused, Some(DiskError::NoSpace)), "{refused:?}");
+}
+
+#[test]
+fn a_reset_goes_back_to_the_limit_that_devices_are_added_with() {
+    let devices = devices_with(DeviceDefaults { mem_limit: 1 << 20, ..DeviceDefaults::default() });
+    let device = devices.get(devices.hot_add().unwrap()).unwrap();
+    assert_eq!(device.column("mm_stat", 3), 1 << 20);
+    device.write("mem_limit", "2M");
+    device.write("reset", "1");
+    assert_eq!(device.column("mm_stat", 3), 1 << 20);
+}
+
+#[test]
+fn mem_used_max_takes_only_0() {
+    let device = fresh();
+    device.write("mem_used_max", "0");
+    device.write("disksize", "16M");
+    (0..64).for_each(|number| device.put(number, &page(number, 1)));
+    let most = device.column("mm_stat", 4);
+    device.disk().unwrap().discard(0, 16 << 20).unwrap();
+    device.write("compact", "1");
+    assert_eq!(device.column("mm_stat", 4), most, "it outlives what it counted");
+    for text in ["1", "", "x", "0x0", "99999999999999999999"] {
+        device.refuses("mem_used_max", text, Errno::Invalid);
+    }
+    device.write("mem_used_max", "0\n");
+    assert_eq!(device.column("mm_stat", 4), 0);
+}
+
+#[test]
+fn compact_takes_anything_once_there_is_a_size() {
+    let device = fresh();
+    let line = device.refuses("compact", "1", Errno::Invalid);
+    assert!(line.contains("disksize"), "{line}");
+    device.write("disksize", "16M");
+    (0..512).for_each(|number| device.put(number, &page(number, 16)));
+    let disk = device.disk().unwrap();
+    (0..512).filter(|number| number % 4 > 0).for_each(|n| disk.discard(n << 12, 4096).unwrap());
+    let before = device.column("mm_stat", 2);
+    for text in ["1", "0", "please\n"] {
+        device.write("compact", text);
+    }
+    assert!(device.column("mm_stat", 2) < before, "frames are freed");
+    assert!(device.column("mm_stat", 6) > 0, "and counted");
+}
+
+#[test]
+fn writeback_limit_counts_blocks() {
+    let device = fresh();
+    assert_eq!(device.read("writeback_limit"), "0\n");
+    device.write("writeback_limit", "18446744073709551615\n");
+    assert_eq!(device.read("writeback_limit"), "18446744073709551615\n");
+    for text in ["", "x", "-1", "1K", "18446744073709551616"] {
+        device.refuses("writeback_limit", text, Errno::Invalid);
+    }
+    device.write("disksize", "1M");
+    device.write("writeback_limit", "7");
+    assert_eq!(device.read("writeback_limit"), "7\n", "also of a device in use");
+}
+
+#[test]
+fn writeback_limit_enable_is_0_or_1() {
+    let device = fresh();
+    assert_eq!(device.read("writeback_limit_enable"), "0\n");
+    device.write("writeback_limit_enable", "1\n");
+    assert_eq!(device.read("writeback_limit_enable"), "1\n");
+    for text in ["", "x", "2", "-1"] {
+        device.refuses("writeback_limit_enable", text, Errno::Invalid);
+    }
+    device.write("disksize", "1M");
+    device.write("writeback_limit_enable", "0");
+    assert_eq!(device.read("writeback_limit_enable"), "0\n", "also of a device in use");
+}
+
+#[test]
+fn writeback_batch_size_is_32_at_first_and_never_0() {
+    let device = fresh();
+    assert_eq!(device.read("writeback_batch_size"), "32\n");
+    device.write("writeback_batch_size", "4294967295");
+    assert_eq!(device.read("writeback_batch_size"), "4294967295\n");
+    for text in ["0", "", "x", "-1", "4294967296"] {
+        device.refuses("writeback_batch_size", text, Errno::Invalid);
+    }
+    device.write("disksize", "1M");
+    device.write("writeback_batch_size", "1\n");
+    assert_eq!(device.read("writeback_batch_size"), "1\n", "also of a device in use");
+}
+
+#[test]
+fn compressed_writeback_is_fixed_with_the_size() {
+    let device = fresh();
+    assert_eq!(device.read("compressed_writeback"), "0\n");
+    for (text, shown) in [("1", "1\n"), ("n", "0\n"), ("on", "1\n"), ("off\n", "0\n")] {
+        device.write("compressed_writeback", text);
+        assert_eq!(device.read("compressed_writeback"), shown, "{text:?}");
+    }
+    for text in ["", "2", "maybe"] {
+        device.refuses("compressed_writeback", text, Errno::Invalid);
+    }
+    device.write("disksize", "1M");
+    device.refuses("compressed_writeback", "1", Errno::Busy);
+}
