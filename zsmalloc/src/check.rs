@@ -16,7 +16,7 @@ use host::sync::atomic::Ordering;
 
 use crate::class::{Class, State};
 use crate::descriptor::{Descriptor, DescriptorId};
-use crate::fullness::GROUPS;
+use crate::fullness::{GROUPS, group_of};
 use crate::leaf::LeafUse;
 use crate::pool::Pool;
 use crate::word::{LOCKED, Word};
@@ -176,14 +176,14 @@ impl Pool {
         for (position, &id) in state.fullness.zspages().iter().enumerate() {
             let zspage = of.get(id);
             let here = format!("class {} shard {} zspage {}", class.index.get(), class.shard, id.0);
-            let group = of.group_of(zspage.in_use());
+            let level = of.layout.level(zspage.in_use());
             expect_equal(format_args!("{here} position"), position as u32, zspage.position())?;
-            let kept = state.fullness.group_at(position);
-            expect_equal(format_args!("{here} group"), group, kept)?;
+            let kept = state.fullness.level_at(of.layout, position);
+            expect_equal(format_args!("{here} level"), level, kept)?;
             self.check_zspage(class, id, zspage, &here, (found, entries))?;
             self.count_entries(zspage, entries);
             objects += zspage.in_use() as u64;
-            counts[group] += 1;
+            counts[group_of(zspage.in_use(), usize::from(class.shape.objects))] += 1;
         }
         self.check_totals(class, &state, objects, counts)?;
         found.objects += objects;
@@ -201,7 +201,7 @@ impl Pool {
     ) -> Result<(), PoolDefect> {
         let name = class.index.get();
         expect_equal(format!("class {name} objects"), objects, u64::from(state.objects))?;
-        let kept = std::array::from_fn(|group| state.fullness.count(group));
+        let kept = state.fullness.counts(class.layout());
         expect_equal(format!("class {name} zspages by fullness"), counts, kept)?;
         expect_equal(format!("class {name} empty zspages"), counts[0], 0)
     }

@@ -24,10 +24,10 @@ use std::sync::Arc;
 use host::sync::atomic::{AtomicBool, Ordering};
 use host::{Lock, LockGuard, LockWord, Rank};
 
-use crate::descriptor::{Descriptor, DescriptorId};
+use crate::descriptor::{Descriptor, DescriptorId, Header};
 use crate::descriptor_heap::DescriptorHeap;
 use crate::entries::Entries;
-use crate::fullness::{Descriptors, Fullness, Layout, Tenth};
+use crate::fullness::{Descriptors, Fullness, Layout};
 use crate::geometry::{ClassIndex, Shape};
 
 /// A class of one pool, or one shard of it: the zspages that one group of CPUs allocates from.
@@ -89,7 +89,7 @@ impl Class {
             None => Lock::new(Rank::Class, State::default()),
             Some(word) => Lock::sharing(Arc::clone(word), Rank::Class, State::default()),
         };
-        let layout = Layout { shape, tenth: Tenth::of(shape.objects) };
+        let layout = Layout::new(shape);
         let partial = AtomicBool::new(false);
         Class { index, shape, shard, number, layout, partial, state: Apart(state) }
     }
@@ -108,6 +108,11 @@ impl Class {
             // relaxed: a hint.
             self.partial.store(partial, Ordering::Relaxed);
         }
+    }
+
+    /// What its zspages have in common.
+    pub(crate) fn layout(&self) -> &Layout {
+        &self.layout
     }
 
     /// How the class finds its descriptors.
@@ -190,6 +195,24 @@ impl State {
         self.fullness.regroup(of, descriptor, in_use + given, in_use);
         self.objects -= given as u32;
         self.operations += given as u64;
+        let empty = in_use == 0;
+        if empty {
+            self.fullness.leave(of, descriptor);
+        }
+        empty
+    }
+
+    /// As [`State::settle`], where one slot was given back.
+    #[inline(always)]
+    pub(crate) fn settle_one(
+        &mut self,
+        of: &Descriptors<'_>,
+        (descriptor, header): (DescriptorId, Header<'_>),
+    ) -> bool {
+        let in_use = header.in_use();
+        self.fullness.drain_one(of, (descriptor, header), in_use);
+        self.objects -= 1;
+        self.operations += 1;
         let empty = in_use == 0;
         if empty {
             self.fullness.leave(of, descriptor);

@@ -154,7 +154,7 @@ impl Pool {
             let mut state = self.lock(class);
             let Some(mut theirs) = other.try_lock() else { return };
             for _ in 0..MOVES_MAX {
-                let Some(&partial) = theirs.fullness.partial().last() else {
+                let Some(&partial) = theirs.fullness.partial(other.layout()).last() else {
                     other.hint_partial(false);
                     return;
                 };
@@ -169,7 +169,7 @@ impl Pool {
     fn merge_step(&self, class: &Class, stuck: &[DescriptorId], leaving: &mut Leaving) -> Step {
         let mut moving = self.lock_moving(class);
         let state = &mut *moving.state;
-        let Some((&target, others)) = state.fullness.partial().split_first() else {
+        let Some((&target, others)) = state.fullness.partial(class.layout()).split_first() else {
             return Step::default();
         };
         let Some(&source) = others.iter().rev().find(|other| !stuck.contains(other)) else {
@@ -184,7 +184,7 @@ impl Pool {
     fn trim(&self, class: &Class) {
         let of = self.descriptors(class);
         let sparse = |state: &State| {
-            let emptiest = state.fullness.partial().last().copied();
+            let emptiest = state.fullness.partial(class.layout()).last().copied();
             emptiest.filter(|&id| self.wasted_frames(class, id) > 0)
         };
         if sparse(&class.lock()).is_none() {

@@ -73,8 +73,7 @@ impl Pool {
                 // The next object of the class comes here, if it comes soon.
                 found.header.prefetch_body();
                 state.give_handle(entry, cell, self);
-                let mut leaving = Leaving::NONE;
-                self.settle_zspage(class, &mut state, (found.descriptor, 1), &mut leaving);
+                let leaving = self.settle_one(class, &mut state, &found);
                 return self.unlock_and_release(state, leaving);
             }
             drop(state);
@@ -158,6 +157,18 @@ impl Pool {
         }
         self.settle_zspage(class, &mut state, (descriptor, 1), &mut leaving);
         self.unlock_and_release(state, leaving);
+    }
+
+    /// Takes note of a zspage after one slot of it was given back.
+    #[inline(always)]
+    fn settle_one(&self, class: &Class, state: &mut State, found: &Found<'_>) -> Leaving {
+        let mut leaving = Leaving::NONE;
+        if state.settle_one(&self.descriptors(class), (found.descriptor, found.header)) {
+            leaving.push(self, found.descriptor);
+        } else {
+            class.hint_partial(true);
+        }
+        leaving
     }
 
     /// Takes note of a zspage after so many slots of it were given back.

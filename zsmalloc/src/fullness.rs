@@ -10,6 +10,7 @@
 //!                     ^ borders[10]              ^ borders[1]
 //!                                ^ borders[9]         ^ borders[0]
 //!                     chosen next
+//!   level     11 = full ...   one less for each group that a zspage of the class can be in
 //! ```
 //!
 //! The groups are the kernel's (`ZS_INUSE_RATIO_*` of Linux 6.4 and later), where each is a linked
@@ -19,10 +20,15 @@
 //! allocated, keeps its place as it fills. What is fuller than a given share, or
 //! emptier, is a slice.
 //!
+//! Of the groups that a zspage of few slots is never in there are no borders: borders are counted
+//! by *level*, and an object more or less is a level more or less, or none. With 12 slots or more a
+//! level is a group; with fewer each number of objects has a group, and a level, of its own.
+//!
 //! Invariants
 //! - I1 `zspages` holds every zspage of the class once, fuller groups first; a header says where
 //!   its own number is.
-//! - I2 `borders[g]` is where group `g` begins: the number of zspages in fuller groups.
+//! - I2 `borders[l]` is where level `l` begins: the number of zspages at higher levels. Levels are
+//!   used from that of no objects on, which is the layout's `empty`.
 //!
 //! Lock: the class lock, taken by the caller.
 
@@ -30,36 +36,53 @@ use std::collections::TryReserveError;
 
 use crate::descriptor::{Descriptor, DescriptorId, Header};
 use crate::descriptor_heap::DescriptorHeap;
-use crate::geometry::Shape;
+use crate::geometry::{OBJECTS_MAX, Shape};
 
 /// Number of fullness groups.
 pub const GROUPS: usize = 12;
-/// The group of full zspages.
+/// The group of full zspages, and their level.
 const FULL: usize = GROUPS - 1;
 /// The group of zspages without objects.
 const EMPTY: usize = 0;
 
-/// Ten divided by a number of objects, so that a fullness costs no division.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Tenth(u32); // in units of 2^-16
-
-impl Tenth {
-    /// Of zspages with `objects` slots. Rounded up, which is exact: the error of `in_use` times
-    /// this is below 256 / 2^16, and the next tenth of 256 slots at most is 1 / 256 away.
-    pub(crate) const fn of(objects: u16) -> Tenth {
-        Tenth((10_u32 << 16).div_ceil(objects as u32))
-    }
-}
+/// Fractions of a level are counted in units of 2^-16.
+const LEVEL_SHIFT: u32 = 16;
+const LEVEL: u32 = 1 << LEVEL_SHIFT;
+const _: () = assert!(
+    OBJECTS_MAX * OBJECTS_MAX <= LEVEL as usize,
+    "less than a unit too much for each object is less than the next tenth is away"
+);
 
 /// The fullness group of a zspage with `in_use` of `objects` slots taken: the kernel's
-/// 100 * in_use / objects / 10 + 1, but for none and all.
-#[inline]
-pub(crate) fn group_of(in_use: usize, objects: usize, tenth: Tenth) -> usize {
-    let partial = ((in_use as u32 * tenth.0) >> 16) as usize + 1;
-    match in_use {
-        0 => EMPTY,
-        all if all == objects => FULL,
-        _ => partial,
+/// 100 * in_use / objects / 10 + 1, which is that of full ones for all, but for none.
+pub(crate) fn group_of(in_use: usize, objects: usize) -> usize {
+    if in_use == 0 { EMPTY } else { 10 * in_use / objects + 1 }
+}
+
+/// Objects to level, without a division or a branch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Levels {
+    /// Of an object, and of none.
+    each: u32,
+    none: u32,
+}
+
+impl Levels {
+    /// Of zspages with `objects` slots. Where a level is a group: a tenth of full rounded down to
+    /// the group below, and one more. Each is a little more than a tenth, and none a little less
+    /// than one, so that none stays none, and a whole number of tenths is one. Exact, as all the
+    /// little together are below 256 / 2^16, and no share of 256 slots at most is closer to the
+    /// next tenth than 1 / 256.
+    const fn of(objects: u16) -> Levels {
+        match FULL.checked_sub(objects as usize) {
+            Some(empty) => Levels { each: LEVEL, none: (empty as u32) << LEVEL_SHIFT },
+            None => Levels { each: 10 * LEVEL / objects as u32 + 1, none: LEVEL - 1 },
+        }
+    }
+
+    #[inline]
+    const fn at(self, in_use: usize) -> usize {
+        ((in_use as u32 * self.each + self.none) >> LEVEL_SHIFT) as usize
     }
 }
 
@@ -71,11 +94,15 @@ pub(crate) struct Fullness {
 }
 
 impl Fullness {
-    /// Zspages of a group.
-    pub(crate) fn count(&self, group: usize) -> u32 {
-        let start = if group == FULL { 0 } else { self.borders[group] };
-        // Wrapping, as a recount asks before it knows that the borders are in order.
-        self.end(group).wrapping_sub(start)
+    /// Zspages of each group.
+    pub(crate) fn counts(&self, layout: &Layout) -> [u32; GROUPS] {
+        let mut counts = [0; GROUPS];
+        for (level, group) in layout.groups() {
+            let start = if level == FULL { 0 } else { self.borders[level] };
+            // Wrapping, as a recount asks before it knows that the borders are in order.
+            counts[group] = self.end(layout, level).wrapping_sub(start);
+        }
+        counts
     }
 
     /// Every zspage, the fullest first.
@@ -85,8 +112,9 @@ impl Fullness {
 
     /// Those with objects and free slots, the fullest first.
     #[inline]
-    pub(crate) fn partial(&self) -> &[DescriptorId] {
-        &self.zspages[self.borders[FULL - 1] as usize..self.borders[EMPTY] as usize]
+    pub(crate) fn partial(&self, layout: &Layout) -> &[DescriptorId] {
+        let end = self.borders[layout.empty()] as usize;
+        &self.zspages[self.borders[FULL - 1] as usize..end]
     }
 
     /// The fullest that has free slots.
@@ -143,12 +171,13 @@ impl Fullness {
         before: usize,
         after: usize,
     ) {
-        let (mut from, to) = (of.group_of(before), of.group_of(after));
+        let (mut from, to) = (of.layout.level(before), of.layout.level(after));
         if from == to {
             return;
         }
         // The place that is left, on the way to the zspage's own.
-        let mut hole = of.header(id).position();
+        let header = of.header(id);
+        let mut hole = header.position();
         while from < to {
             hole = self.fill(of, hole, self.borders[from]);
             self.borders[from] += 1;
@@ -160,24 +189,46 @@ impl Fullness {
             hole = self.fill(of, hole, self.borders[from]);
         }
         self.zspages[hole as usize] = id;
-        of.header(id).set_position(hole);
+        header.set_position(hole);
+    }
+
+    /// As [`Fullness::regroup`], of a zspage that has one object less: `after`.
+    #[inline(always)]
+    pub(crate) fn drain_one(
+        &mut self,
+        of: &Descriptors<'_>,
+        (id, header): (DescriptorId, Header<'_>),
+        after: usize,
+    ) {
+        let (from, to) = (of.layout.level(after + 1), of.layout.level(after));
+        if from != to {
+            // To the end of its level, which begins the next one then. What is there may be itself.
+            let hole = header.position();
+            self.borders[to] -= 1;
+            let last = self.borders[to];
+            let moved = std::mem::replace(&mut self.zspages[last as usize], id);
+            self.zspages[hole as usize] = moved;
+            of.header(moved).set_position(hole);
+            header.set_position(last);
+        }
     }
 
     /// The zspage that [`Fullness::fullest_with_room`] gave had `before` objects and has one more.
-    /// It is the first with room and stays where it is: the borders move over it.
+    /// It is the first with room and stays where it is: the border moves over it.
     #[inline(always)]
     pub(crate) fn fill_fullest(&mut self, of: &Descriptors<'_>, before: usize) {
-        let (from, to) = (of.group_of(before), of.group_of(before + 1));
-        self.borders[from..to].iter_mut().for_each(|border| *border += 1);
+        let (from, to) = (of.layout.level(before), of.layout.level(before + 1));
+        self.borders[from] += (to - from) as u32;
     }
 
-    /// The group that a position is in.
-    pub(crate) fn group_at(&self, position: usize) -> usize {
-        (EMPTY..GROUPS).rev().find(|&group| position < self.end(group) as usize).unwrap_or(GROUPS)
+    /// The level that a position is at.
+    pub(crate) fn level_at(&self, layout: &Layout, position: usize) -> usize {
+        let holds = |&level: &usize| position < self.end(layout, level) as usize;
+        (layout.empty()..=FULL).rev().find(holds).unwrap_or(GROUPS)
     }
 
-    fn end(&self, group: usize) -> u32 {
-        if group == EMPTY { self.zspages.len() as u32 } else { self.borders[group - 1] }
+    fn end(&self, layout: &Layout, level: usize) -> u32 {
+        if level == layout.empty() { self.zspages.len() as u32 } else { self.borders[level - 1] }
     }
 
     /// Puts what is at a position where nothing is; gives the position.
@@ -203,7 +254,30 @@ pub(crate) struct Descriptors<'a> {
 #[derive(Debug)]
 pub(crate) struct Layout {
     pub(crate) shape: Shape,
-    pub(crate) tenth: Tenth,
+    levels: Levels,
+}
+
+impl Layout {
+    pub(crate) fn new(shape: Shape) -> Layout {
+        Layout { shape, levels: Levels::of(shape.objects) }
+    }
+
+    /// The level of `in_use` objects.
+    #[inline]
+    pub(crate) fn level(&self, in_use: usize) -> usize {
+        self.levels.at(in_use)
+    }
+
+    /// The level of none.
+    fn empty(&self) -> usize {
+        self.level(0)
+    }
+
+    /// Every level, with its group.
+    fn groups(&self) -> impl Iterator<Item = (usize, usize)> + '_ {
+        let objects = usize::from(self.shape.objects);
+        (0..=objects).map(move |in_use| (self.level(in_use), group_of(in_use, objects)))
+    }
 }
 
 impl<'a> Descriptors<'a> {
@@ -216,12 +290,6 @@ impl<'a> Descriptors<'a> {
     pub(crate) fn header(&self, id: DescriptorId) -> Header<'a> {
         self.heap.header(id)
     }
-
-    /// The fullness group of `in_use` objects.
-    #[inline]
-    pub(crate) fn group_of(&self, in_use: usize) -> usize {
-        group_of(in_use, usize::from(self.layout.shape.objects), self.layout.tenth)
-    }
 }
 
 #[cfg(test)]
@@ -230,8 +298,7 @@ mod tests {
 
     #[track_caller]
     fn expect(in_use: usize, objects: usize, group: usize) {
-        let tenth = Tenth::of(objects as u16);
-        assert_eq!(group_of(in_use, objects, tenth), group, "{in_use} of {objects}");
+        assert_eq!(group_of(in_use, objects), group, "{in_use} of {objects}");
     }
 
     #[test]
@@ -250,6 +317,25 @@ mod tests {
             for in_use in 1..objects {
                 expect(in_use, objects, 100 * in_use / objects / 10 + 1);
             }
+            expect(0, objects, 0);
+            expect(objects, objects, 11);
+        }
+    }
+
+    /// Two numbers of objects are at one level where they are in one group, and a level is one
+    /// more than the one below, up to that of full ones.
+    #[test]
+    fn levels_are_the_groups_that_there_are() {
+        for objects in 1..=256 {
+            let (levels, all) = (Levels::of(objects), usize::from(objects));
+            let mut level = levels.at(0);
+            for in_use in 1..=all {
+                let same = group_of(in_use, all) == group_of(in_use - 1, all);
+                level += usize::from(!same);
+                assert_eq!(levels.at(in_use), level, "{in_use} of {objects}");
+            }
+            assert_eq!(level, FULL, "{objects}");
+            assert!(objects < 12 || levels.at(0) == EMPTY, "{objects}");
         }
     }
 
@@ -271,11 +357,11 @@ mod tests {
         let pool = pool();
         let handle = pool.alloc(&[1; 2000]).expect("room");
         let class = pool.class(pool.geometry().class_of(2000).expect("a class"));
-        for group in 0..FULL {
-            class.lock().fullness.borders[group] ^= 1;
+        for level in class.layout().empty()..FULL {
+            class.lock().fullness.borders[level] ^= 1;
             let defect = pool.check().expect_err("a wrong border").0;
-            assert!(defect.contains("group") || defect.contains("by fullness"), "{defect}");
-            class.lock().fullness.borders[group] ^= 1;
+            assert!(defect.contains("level") || defect.contains("by fullness"), "{defect}");
+            class.lock().fullness.borders[level] ^= 1;
         }
         assert!(pool.check().is_ok());
         pool.free_handle(handle).expect("ours");
@@ -286,16 +372,18 @@ mod tests {
         /// Against a twin that keeps numbers and sorts them.
         #[test]
         fn any_history_keeps_the_order(
-            steps in proptest::collection::vec((0..4_u8, 0..64_usize, 1..30_usize), 1..300),
+            len in proptest::sample::select(&[100_usize, 300, 700, 1500, 3000, 4000][..]),
+            steps in proptest::collection::vec((0..6_u8, 0..64_usize, 1..30_usize), 1..300),
         ) {
             let pool = pool();
-            let class = pool.class(pool.geometry().class_of(100).expect("a class"));
+            let class = pool.class(pool.geometry().class_of(len).expect("a class"));
             let of = pool.descriptors(class);
             let (mut fullness, mut twin) = (Fullness::default(), Vec::new());
             for (what, which, by) in steps {
                 if what == 0 || twin.is_empty() {
                     let id = of.heap.alloc(class.shape, 0).expect("room");
                     of.get(id).reset(0, class.number, 1);
+                    let by = by.min(usize::from(class.shape.objects));
                     (0..by).for_each(|_| assert!(of.get(id).take_lowest(0).is_some()));
                     fullness.reserve().expect("memory");
                     fullness.enter(&of, id);
@@ -304,6 +392,21 @@ mod tests {
                     let (id, _) = twin.swap_remove(which % twin.len());
                     fullness.leave(&of, id);
                     fullness.shrink();
+                } else if what == 4 {
+                    let fullest = fullness.partial(class.layout()).first().copied();
+                    let Some(id) = fullest else { continue };
+                    proptest::prop_assert_eq!(fullness.fullest_with_room(), Some(id));
+                    fullness.fill_fullest(&of, of.header(id).in_use());
+                    assert!(of.get(id).take_lowest(0).is_some());
+                    twin.iter_mut().filter(|other| other.0 == id).for_each(|it| it.1 += 1);
+                } else if what == 5 {
+                    let at = which % twin.len();
+                    let (id, in_use) = &mut twin[at];
+                    let slot = of.get(*id).used_slots().nth(by % (*in_use).max(1));
+                    let Some(slot) = slot else { continue };
+                    of.get(*id).give(slot);
+                    *in_use -= 1;
+                    fullness.drain_one(&of, (*id, of.header(*id)), *in_use);
                 } else {
                     let at = which % twin.len();
                     let (id, in_use) = &mut twin[at];
@@ -329,17 +432,16 @@ mod tests {
     #[track_caller]
     fn expect_order(fullness: &Fullness, of: &Descriptors<'_>, twin: &[(DescriptorId, usize)]) {
         let mut ids: Vec<u32> = fullness.zspages().iter().map(|id| id.0).collect();
-        let groups = fullness.zspages().iter().map(|&id| of.group_of(of.header(id).in_use()));
-        assert!(groups.clone().is_sorted_by(|a, b| a >= b), "fuller groups first");
-        for (position, (&id, group)) in fullness.zspages().iter().zip(groups).enumerate() {
+        let levels = fullness.zspages().iter().map(|&id| of.layout.level(of.header(id).in_use()));
+        assert!(levels.clone().is_sorted_by(|a, b| a >= b), "fuller ones first");
+        for (position, (&id, level)) in fullness.zspages().iter().zip(levels).enumerate() {
             assert_eq!(of.header(id).position() as usize, position);
-            assert_eq!(fullness.group_at(position), group);
+            assert_eq!(fullness.level_at(of.layout, position), level);
         }
-        let group = |&(_, in_use): &(DescriptorId, usize)| of.group_of(in_use);
-        for counted in 0..GROUPS {
-            let expected = twin.iter().filter(|zspage| group(zspage) == counted).count();
-            assert_eq!(fullness.count(counted) as usize, expected, "group {counted}");
-        }
+        let objects = usize::from(of.layout.shape.objects);
+        let mut counts = [0; GROUPS];
+        twin.iter().for_each(|&(_, in_use)| counts[group_of(in_use, objects)] += 1);
+        assert_eq!(fullness.counts(of.layout), counts);
         let mut expected: Vec<u32> = twin.iter().map(|(id, _)| id.0).collect();
         ids.sort_unstable();
         expected.sort_unstable();

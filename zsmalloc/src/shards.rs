@@ -19,7 +19,7 @@ impl Pool {
         for other in others {
             let Some(mut theirs) = other.try_lock() else { continue };
             // Its first is the one that it allocates from.
-            let Some(&spare) = theirs.fullness.partial().get(1) else {
+            let Some(&spare) = theirs.fullness.partial(other.layout()).get(1) else {
                 other.hint_partial(false);
                 continue;
             };

@@ -131,8 +131,8 @@ fn class_row(shards: &[Class]) -> ClassRow {
     };
     for class in shards {
         let state = class.lock();
-        for (group, zspages) in row.zspages.iter_mut().enumerate() {
-            *zspages += u64::from(state.fullness.count(group));
+        for (zspages, count) in row.zspages.iter_mut().zip(state.fullness.counts(class.layout())) {
+            *zspages += u64::from(count);
         }
         let zspages = state.fullness.zspages().len() as u64;
         row.obj_allocated += zspages * objects;
