@@ -104,7 +104,7 @@ impl Zram {
             _ => None,
         };
         Ok(Zram {
-            codec: config.algorithm,
+            codec: config.algorithm.clone(),
             watermark,
             slots,
             streams: Streams::for_cpus(cpu::count()),

@@ -39,7 +39,7 @@ impl Zram {
         if !self.codec.needs_stream_to_decompress() {
             return Ok(());
         }
-        self.streams.prepare(self.codec).map_err(|_| DiskError::NoMemory)
+        self.streams.prepare(&self.codec).map_err(|_| DiskError::NoMemory)
     }
 
     /// Reads page `page` into `data`, which is 4096 bytes long; zeros where nothing is stored.

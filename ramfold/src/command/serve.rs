@@ -116,7 +116,7 @@ fn device(args: &args::Serve, mem_limit: u64) -> Result<Arc<Zram>, Failure> {
     warn_of_table(args.size, mem_limit);
     let room = MemoryConfig { limit_bytes: mem_limit, ..MemoryConfig::for_disk(args.size) };
     let config = ZramConfig {
-        algorithm: args.algorithm,
+        algorithm: args.algorithm.clone(),
         chain_order: args.chain_order,
         rule: args.rule,
         mem_limit,
