@@ -166,6 +166,11 @@ impl Zram {
         &self.config
     }
 
+    /// The algorithms there are.
+    pub(crate) fn codecs(&self) -> impl Iterator<Item = &Codec> {
+        std::iter::once(&self.config.algorithm).chain(self.config.recompression.iter().flatten())
+    }
+
     /// The algorithm of a priority; `None` where there is none.
     pub(crate) fn codec(&self, priority: u8) -> Option<&Codec> {
         match priority {
