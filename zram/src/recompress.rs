@@ -4,7 +4,8 @@
 //!   chosen, largest first --> decoded under its slot's lock --> compressed, nothing locked
 //!                                                                     |
 //!      PP gone: as it was <-- slot locked again <-- a smaller class? stored
-//!      PP there: replaced                           no: as it was; by the last algorithm: incompressible
+//!      PP there: replaced                           no: as it was, and after the last algorithm
+//!                                                   incompressible
 //! ```
 //!
 //! Smaller means a smaller size class: less would save nothing.
