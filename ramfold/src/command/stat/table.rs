@@ -160,8 +160,8 @@ mod tests {
     fn example() -> Value {
         json!({
             "name": "zram0", "initstate": 1, "algorithm": "lz4", "chain_order": 3,
-            "disksize": 100 * 4096, "orig_data_size": 60 * 4096, "compr_data_size": 40_000, "mem_limit": 1 << 20,
-            "mem_used_max": 65536, "same_pages": 10, "huge_pages": 5,
+            "disksize": 100 * 4096, "orig_data_size": 60 * 4096, "compr_data_size": 40_000,
+            "mem_limit": 1 << 20, "mem_used_max": 65536, "same_pages": 10, "huge_pages": 5,
             "object_bytes_resident": 49_152, "free_bytes_held": 4096, "metadata_bytes": 1000,
             "pending_bytes": 7, "staging_bytes": 3, "accounted_bytes": 54_258,
             "resident_bytes": 54_258, "page_table_bytes": 8192, "overhead_all_in": 0.356_45,
