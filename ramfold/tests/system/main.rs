@@ -15,6 +15,7 @@
 
 #![forbid(unsafe_code)]
 
+mod attributes;
 mod clients;
 mod figures;
 mod filesystem;

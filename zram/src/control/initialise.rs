@@ -10,6 +10,7 @@
 
 use std::sync::Arc;
 
+use codec::Codec;
 use zsmalloc::PAGE_SIZE;
 
 use super::claim::Claimed;
@@ -73,7 +74,7 @@ fn config(
     let primary = settings.codec(PRIMARY)?;
     let recompression = [settings.codec(1)?, settings.codec(2)?, settings.codec(3)?];
     Ok(ZramConfig {
-        algorithm: primary.unwrap_or_else(|| defaults.algorithm.clone()),
+        algorithm: primary.unwrap_or_else(|| Codec::clone(&defaults.algorithm)),
         recompression,
         backing: settings.backing.as_ref().map(|backing| Arc::clone(&backing.disk)),
         compressed_writeback: settings.compressed_writeback,

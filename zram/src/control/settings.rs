@@ -84,7 +84,7 @@ impl Settings {
         self.algorithms = [None; PRIORITIES];
         self.parameters = std::array::from_fn(|_| Parameters::default());
         self.algorithms[PRIMARY] = Some(defaults.algorithm.algorithm());
-        self.ready = Some(defaults.algorithm.clone());
+        self.ready = Some(Codec::clone(&defaults.algorithm));
     }
 
     /// Chooses an algorithm; what was said about the one before is forgotten.
@@ -112,7 +112,7 @@ impl Settings {
         priority: usize,
     ) -> Result<Option<Codec>, super::errno::AttributeError> {
         match (&self.ready, self.algorithms[priority]) {
-            (Some(ready), _) if priority == PRIMARY => Ok(Some(ready.clone())),
+            (Some(ready), _) if priority == PRIMARY => Ok(Some(Codec::clone(ready))),
             (_, Some(algorithm)) => self.parameters[priority].codec(algorithm).map(Some),
             (_, None) => Ok(None),
         }

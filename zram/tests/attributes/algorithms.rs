@@ -2,7 +2,7 @@
 
 use zram::{Algorithm, DeviceDefaults, Errno};
 
-use crate::rig::{Scratch, Use, devices_with, fresh, initialised, page};
+use crate::rig::{Scratch, Use, added, devices_with, fresh, initialised, page};
 
 /// All names with one in brackets, built from nothing but the names.
 fn bracketed(chosen: &str) -> String {
@@ -161,7 +161,7 @@ fn dictionaries_are_read_when_they_are_named() {
 fn a_default_algorithm_with_a_level_is_what_resets_go_back_to() {
     let algorithm = "zstd:7".parse().unwrap();
     let devices = devices_with(DeviceDefaults { algorithm, ..DeviceDefaults::default() });
-    let device = devices.get(devices.hot_add().unwrap()).unwrap();
+    let device = added(&devices);
     let stored = || {
         device.write("disksize", "1M");
         device.disk().unwrap().stat().algorithm

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use zram::{Device, DeviceDefaults, Errno};
 
-use crate::rig::{PAGE, Use, devices_with, fresh, initialised, page};
+use crate::rig::{PAGE, Use, added, devices_with, fresh, initialised, page};
 
 /// A device of 16 MiB with two algorithms behind the first, and 64 pages stored.
 fn recompressible() -> Arc<Device> {
@@ -19,12 +19,12 @@ fn recompressible() -> Arc<Device> {
 
 fn tracking() -> Arc<Device> {
     let devices = devices_with(DeviceDefaults { track_ages: true, ..DeviceDefaults::default() });
-    devices.get(devices.hot_add().unwrap()).unwrap()
+    added(&devices)
 }
 
 /// The flags of every page that is stored.
 fn flags(device: &Device) -> Vec<String> {
-    let states = device.block_states(0, 1 << 20).unwrap();
+    let states = device.block_states(0, 1 << 20).expect("it is initialised");
     assert_eq!(states.next, None);
     states.text.lines().filter_map(|line| Some(line.split_whitespace().last()?.into())).collect()
 }
