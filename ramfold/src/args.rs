@@ -46,7 +46,7 @@ pub(crate) struct Serve {
     /// The most memory that stored pages may take [default: half of what is available]
     #[arg(long, value_name = "SIZE", value_parser = size::parse, allow_negative_numbers = true)]
     pub(crate) memory_limit: Option<u64>,
-    /// Compression: lz4 or zstd, with a level if wanted, as in zstd:7
+    /// Compression: lzo-rle, lzo, lz4, lz4hc, zstd or deflate, with a level if wanted: zstd:7
     #[arg(long, default_value = "lz4", value_name = "NAME[:LEVEL]")]
     pub(crate) algorithm: codec::Codec,
     /// Up to 2^N frames per zspage, N from 0 to 4: longer packs denser

@@ -39,7 +39,7 @@ impl Zram {
     pub fn prepare(&self) -> Result<(), DiskError> {
         let codecs = (0..PRIORITIES as u8).filter_map(|priority| self.codec(priority));
         for codec in codecs.filter(|codec| codec.needs_stream_to_decompress()) {
-            self.streams.prepare(*codec).map_err(|_| DiskError::NoMemory)?;
+            self.streams.prepare(codec).map_err(|_| DiskError::NoMemory)?;
         }
         Ok(())
     }

@@ -33,7 +33,7 @@ pub struct Metadata {
     pub frame_table: u64,
     /// Buffers of connections.
     pub buffers: u64,
-    /// Codec contexts.
+    /// Codec contexts, and the dictionary.
     pub codec_contexts: u64,
 }
 
@@ -215,7 +215,7 @@ impl Zram {
             descriptors: memory.descriptor_bytes() + stats.class_bytes,
             frame_table: memory.frame_table_bytes(),
             buffers: 0,
-            codec_contexts: self.streams.heap_bytes() as u64,
+            codec_contexts: (self.streams.heap_bytes() + self.codec.dictionary_bytes()) as u64,
         }
     }
 

@@ -133,7 +133,7 @@ fn bench(
     source: &Source,
     run: u32,
 ) -> Result<Vec<Row>, LabError> {
-    let mut folded = folded::Folded::new(mode.fault_mode(), options.algorithm, pages, source)?;
+    let mut folded = folded::Folded::new(mode.fault_mode(), &options.algorithm, pages, source)?;
     let mut copying = copying::Copying::new(mode.fault_mode(), pages)?;
     let mut rows = Vec::new();
     for &threads in &options.threads {

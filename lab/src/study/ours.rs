@@ -25,7 +25,6 @@ impl Backend {
 }
 
 /// How a disk under study is made.
-#[derive(Clone, Copy)]
 pub(super) struct Shape {
     pub(super) algorithm: Codec,
     pub(super) chain_order: u32,
@@ -37,26 +36,26 @@ pub(super) struct Shape {
 }
 
 impl Shape {
-    fn bytes(self) -> u64 {
+    fn bytes(&self) -> u64 {
         (self.slots * PAGE_SIZE) as u64
     }
 }
 
 /// A fresh disk over a memory of its own: what one run held is gone before the next.
-pub(super) fn disk(shape: Shape) -> Result<Zram, LabError> {
+pub(super) fn disk(shape: &Shape) -> Result<Zram, LabError> {
     disk_in(MemoryConfig::for_disk(shape.bytes()), shape)
 }
 
 /// The same in a memory without a worker: nothing happens but what the caller does.
-pub(super) fn disk_alone(shape: Shape) -> Result<Zram, LabError> {
+pub(super) fn disk_alone(shape: &Shape) -> Result<Zram, LabError> {
     disk_in(MemoryConfig { worker: false, ..MemoryConfig::for_disk(shape.bytes()) }, shape)
 }
 
-fn disk_in(memory: MemoryConfig, shape: Shape) -> Result<Zram, LabError> {
+fn disk_in(memory: MemoryConfig, shape: &Shape) -> Result<Zram, LabError> {
     let memory = Memory::new(memory).map_err(LabError::store(NAME))?;
     memory.set_evacuation(shape.evacuation);
     let config = ZramConfig {
-        algorithm: shape.algorithm,
+        algorithm: shape.algorithm.clone(),
         chain_order: shape.chain_order,
         rule: shape.rule,
         ..ZramConfig::new("lab", shape.bytes())

@@ -47,7 +47,7 @@ pub(super) fn run(matches: &ArgMatches) -> Result<(), LabError> {
         slots,
         evacuation: true,
     };
-    let disk = ours::disk_alone(shape)?;
+    let disk = ours::disk_alone(&shape)?;
     let memory = Arc::clone(disk.memory());
     for (slot, page) in pages.chunks_exact(PAGE_SIZE).enumerate() {
         ours::write(&disk, slot, page)?;

@@ -18,7 +18,7 @@ impl<'a> Folded<'a> {
     /// A region of `pages`, filled, all of it in memory.
     pub(super) fn new(
         mode: FaultMode,
-        algorithm: Codec,
+        algorithm: &Codec,
         pages: usize,
         source: &'a Source,
     ) -> Result<Folded<'a>, LabError> {
@@ -27,7 +27,7 @@ impl<'a> Folded<'a> {
         let memory = memory.map_err(LabError::store("memory"))?;
         let config = PagerConfig { fault_mode: mode, ..PagerConfig::default() };
         let pager = Pager::new(memory, &config).map_err(folding::refused)?;
-        let config = RegionConfig { algorithm, ..RegionConfig::default() };
+        let config = RegionConfig { algorithm: algorithm.clone(), ..RegionConfig::default() };
         let mut region = Region::map(&pager, bytes, &config).map_err(folding::refused)?;
         source.fill(region.as_mut_slice())?;
         Ok(Folded { region, source })

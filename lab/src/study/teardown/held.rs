@@ -47,7 +47,7 @@ pub(super) struct Span {
 impl Held {
     /// Something that is stored as a whole, and how paging went.
     pub(super) fn prepare(
-        shape: Shape,
+        shape: &Shape,
         case: Case,
         pager: &Arc<Pager>,
         source: &Source,
@@ -113,7 +113,7 @@ fn span(work: impl FnOnce()) -> Span {
 
 /// A region whose pages are all out.
 fn region(
-    shape: Shape,
+    shape: &Shape,
     how: Teardown,
     case: Case,
     pager: &Arc<Pager>,
@@ -122,7 +122,7 @@ fn region(
     let pages = case.pages();
     let config = RegionConfig {
         name: "lab".to_owned(),
-        algorithm: shape.algorithm,
+        algorithm: shape.algorithm.clone(),
         chain_order: shape.chain_order,
         ..RegionConfig::default()
     };
@@ -143,14 +143,14 @@ fn region(
 
 /// A device that holds as many pages.
 fn device(
-    shape: Shape,
+    shape: &Shape,
     free: zram::Free,
     case: Case,
     pager: &Arc<Pager>,
     source: &Source,
 ) -> Result<(Held, Row), LabError> {
     let config = ZramConfig {
-        algorithm: shape.algorithm,
+        algorithm: shape.algorithm.clone(),
         chain_order: shape.chain_order,
         free,
         deferred: shape.queue(),
