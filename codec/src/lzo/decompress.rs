@@ -35,6 +35,9 @@ const REPEAT: [u64; WORD] = [
     0x0100_0000_0000_0001,
 ];
 
+/// How many whole repetitions of so many bytes a word holds, in bytes.
+const STEP: [usize; WORD] = [WORD, 8, 8, 6, 8, 5, 6, 7];
+
 const _: () = assert!(REPEAT[3] == 1 | 1 << 24 | 1 << 48, "a one where each repetition begins");
 
 /// Fills `page` from `blob`, of either version.
@@ -77,7 +80,7 @@ impl Decoder<'_> {
             state = match code {
                 0x40.. => {
                     let high = usize::from(self.byte()?);
-                    self.copy((high << 3) + (code >> 2 & 7) + 1, (code >> 5) + 1)?;
+                    self.near_copy((high << 3) + ((code >> 2) & 7) + 1, (code >> 5) + 1)?;
                     code & 3
                 }
                 0x20.. => {
@@ -117,7 +120,7 @@ impl Decoder<'_> {
     fn short_copy(&mut self, code: usize, state: usize) -> Option<usize> {
         let (len, beyond) = if state == AFTER_LITERALS { (3, 2048) } else { (2, 0) };
         let high = usize::from(self.byte()?);
-        self.copy((high << 2) + (code >> 2) + beyond + 1, len)?;
+        self.near_copy((high << 2) + (code >> 2) + beyond + 1, len)?;
         Some(code & 3)
     }
 
@@ -191,6 +194,22 @@ impl Decoder<'_> {
         Some(())
     }
 
+    /// Repeats up to eight bytes from `distance` back.
+    #[inline(always)]
+    fn near_copy(&mut self, distance: usize, len: usize) -> Option<()> {
+        let source = self.filled.checked_sub(distance)?;
+        let end = self.filled + len;
+        if self.filled + WORD <= self.page.len() {
+            let word = word(self.page, source);
+            let word = if distance < WORD { repeated(word, distance) } else { word };
+            put(self.page, self.filled, word);
+        } else {
+            by_byte(self.page, source, self.filled, end)?;
+        }
+        self.filled = end;
+        Some(())
+    }
+
     /// Repeats `len` bytes from `distance` back.
     #[inline(always)]
     fn copy(&mut self, distance: usize, len: usize) -> Option<()> {
@@ -232,13 +251,18 @@ fn by_word(page: &mut [u8], mut source: usize, mut at: usize, end: usize) {
 #[inline(always)]
 fn by_pattern(page: &mut [u8], source: usize, mut at: usize, end: usize) {
     let distance = at - source;
-    let bytes = word(page, source) & !(u64::MAX << (distance as u32 * u8::BITS));
-    let pattern = bytes.wrapping_mul(REPEAT[distance % WORD]);
-    let step = WORD - WORD % distance.max(1);
+    let pattern = repeated(word(page, source), distance);
     while at < end {
         put(page, at, pattern);
-        at += step;
+        at += STEP[distance % WORD];
     }
+}
+
+/// The first `distance` bytes of `word`, fewer than it has, as often as it holds them.
+#[inline(always)]
+fn repeated(word: u64, distance: usize) -> u64 {
+    let bytes = word & !(u64::MAX << (distance as u32 * u8::BITS));
+    bytes.wrapping_mul(REPEAT[distance % WORD])
 }
 
 /// The last bytes of a page. `None` when they are beyond it.

@@ -82,22 +82,22 @@ fn instruction(random: &mut Random, state: usize, blob: &mut Vec<u8>) -> usize {
             blob.extend(random.bytes(count + 3));
             return 4;
         }
-        0 => blob.extend([(random.below(4) << 2 | after) as u8, random.below(3) as u8]),
+        0 => blob.extend([((random.below(4) << 2) | after) as u8, random.below(3) as u8]),
         1 => {
-            let pair = (random.below(64) << 2 | after) as u16;
-            blob.push(0x20 | 1 + random.below(31) as u8);
+            let pair = ((random.below(64) << 2) | after) as u16;
+            blob.push(0x20 | (1 + random.below(31) as u8));
             blob.extend(pair.to_le_bytes());
         }
         2 => {
             blob.extend([0x20, 1 + random.below(255) as u8]);
-            blob.extend(((random.below(64) << 2 | after) as u16).to_le_bytes());
+            blob.extend((((random.below(64) << 2) | after) as u16).to_le_bytes());
         }
         3 => {
             blob.extend([0x18 | random.below(8) as u8, 0xfc | after as u8, 0xff]);
             blob.push(random.below(20) as u8);
         }
         _ => {
-            let code = (2 + random.below(6)) << 5 | random.below(8) << 2 | after;
+            let code = ((2 + random.below(6)) << 5) | (random.below(8) << 2) | after;
             blob.extend([code as u8, random.below(6) as u8]);
         }
     }

@@ -63,7 +63,7 @@ impl<I: Iterator<Item = u8> + Clone> Twin<I> {
                 }
                 _ => {
                     let high = usize::from(self.bytes.next()?);
-                    self.copy((high << 3) + (code >> 2 & 7) + 1, (code >> 5) + 1)?;
+                    self.copy((high << 3) + ((code >> 2) & 7) + 1, (code >> 5) + 1)?;
                     state = code & 3;
                 }
             }
