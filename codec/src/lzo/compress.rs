@@ -70,7 +70,10 @@ impl Compressor {
 
     fn encode<const RUNS: bool>(&mut self, page: &[u8], output: &mut [u8]) -> usize {
         let mut blob = Blob::new(page, output, RUNS);
-        // The first byte is a literal in any case.
+        // The first byte is a literal in any case, but may be the source of a copy.
+        if let Some(word) = word_at(page, 0) {
+            self.last_seen(page, 0, word as u32);
+        }
         let (mut at, mut unwritten) = (1, 0);
         while let Some(word) = word_at(page, at) {
             if RUNS && word as u32 == 0 {

@@ -8,22 +8,43 @@
 //! ```
 //!
 //! Bytes below 16 mean something else in each of the three kinds of state.
+//!
+//! Where there is room, more is written than is meant, eight or sixteen bytes at once: what comes
+//! next is written over it, and the last bytes of a page are written one by one.
 
 use super::{END, FAR_LEN_MAX, FIRST, LITERALS_MAX, RUN_MARK, RUN_MIN, VERSION_RUNS, VERSIONED};
 use crate::CodecError;
 
-/// Bytes copied at once where there is room.
+/// Bytes of a word.
+const WORD: usize = size_of::<u64>();
+/// Literals copied at once where there is room.
 const CHUNK: usize = 16;
 /// The state after a string of literals with an instruction of its own.
 const AFTER_LITERALS: usize = 4;
 /// The shortest blob that says its version.
 const VERSIONED_LEN_MIN: usize = 5;
+/// What a distance below a word is multiplied with to repeat that many bytes to a word.
+const REPEAT: [u64; WORD] = [
+    0,
+    0x0101_0101_0101_0101,
+    0x0001_0001_0001_0001,
+    0x0001_0000_0100_0001,
+    0x0000_0001_0000_0001,
+    0x0000_0100_0000_0001,
+    0x0001_0000_0000_0001,
+    0x0100_0000_0000_0001,
+];
+
+/// How many whole repetitions of so many bytes a word holds, in bytes.
+const STEP: [usize; WORD] = [WORD, 8, 8, 6, 8, 5, 6, 7];
+
+const _: () = assert!(REPEAT[3] == 1 | 1 << 24 | 1 << 48, "a one where each repetition begins");
 
 /// Fills `page` from `blob`, of either version.
 pub(crate) fn decompress(blob: &[u8], page: &mut [u8]) -> Result<(), CodecError> {
+    let (runs, next) = version(blob).ok_or(CodecError::Corrupt)?;
     let len = page.len();
-    let (runs, start) = version(blob).ok_or(CodecError::Corrupt)?;
-    let mut decoder = Decoder { blob, next: start, page, filled: 0, runs };
+    let mut decoder = Decoder { blob, next, page, filled: 0, runs };
     let whole = decoder.decode() == Some(()) && decoder.filled == len;
     if whole && decoder.next == blob.len() { Ok(()) } else { Err(CodecError::Corrupt) }
 }
@@ -38,6 +59,7 @@ fn version(blob: &[u8]) -> Option<(bool, usize)> {
     }
 }
 
+/// Everything is inlined into `decode`, so that the two places stay in registers.
 struct Decoder<'a> {
     blob: &'a [u8],
     /// The next byte of the blob.
@@ -50,6 +72,7 @@ struct Decoder<'a> {
 
 impl Decoder<'_> {
     /// All instructions. `None` for damage; the caller compares the lengths.
+    #[inline(always)]
     fn decode(&mut self) -> Option<()> {
         let mut state = self.first()?;
         loop {
@@ -57,7 +80,7 @@ impl Decoder<'_> {
             state = match code {
                 0x40.. => {
                     let high = usize::from(self.byte()?);
-                    self.copy((high << 3) + (code >> 2 & 7) + 1, (code >> 5) + 1)?;
+                    self.near_copy((high << 3) + ((code >> 2) & 7) + 1, (code >> 5) + 1)?;
                     code & 3
                 }
                 0x20.. => {
@@ -70,19 +93,20 @@ impl Decoder<'_> {
                     Some(state) => state,
                     None => return Some(()),
                 },
-                _ => {
-                    state = self.low(code, state)?;
-                    if state == AFTER_LITERALS {
-                        continue;
-                    }
-                    state
+                _ if state == 0 => {
+                    let count = self.length(code, 3, LITERALS_MAX)?;
+                    self.literals(count)?;
+                    state = AFTER_LITERALS;
+                    continue;
                 }
+                _ => self.short_copy(code, state)?,
             };
             self.few_literals(state)?;
         }
     }
 
     /// The first byte, where it is one of literals; the state after it.
+    #[inline(always)]
     fn first(&mut self) -> Option<usize> {
         let first = usize::from(*self.blob.get(self.next)?);
         let Some(count @ 1..) = first.checked_sub(FIRST) else { return Some(0) };
@@ -91,26 +115,26 @@ impl Decoder<'_> {
         Some(count.min(AFTER_LITERALS))
     }
 
-    /// An instruction below 16: long literals or one of two short copies. Returns the state.
+    /// One of the two copies that compressors hardly write, and the state after it.
     #[inline(always)]
-    fn low(&mut self, code: usize, state: usize) -> Option<usize> {
-        if state == 0 {
-            let count = self.length(code, 3, LITERALS_MAX)?;
-            self.literals(count)?;
-            return Some(AFTER_LITERALS);
-        }
+    fn short_copy(&mut self, code: usize, state: usize) -> Option<usize> {
         let (len, beyond) = if state == AFTER_LITERALS { (3, 2048) } else { (2, 0) };
         let high = usize::from(self.byte()?);
-        self.copy((high << 2) + (code >> 2) + beyond + 1, len)?;
+        self.near_copy((high << 2) + (code >> 2) + beyond + 1, len)?;
         Some(code & 3)
     }
 
     /// A run of zeros, and the state after it, or the end, `Some(None)`.
+    #[inline(always)]
     fn run_or_end(&mut self, code: usize) -> Option<Option<usize>> {
         let pair = self.pair()?;
         if self.runs && code & 0x18 == 0x18 && pair & RUN_MARK == RUN_MARK {
             let len = (usize::from(self.byte()?) << 3) + (code & 7) + RUN_MIN;
-            self.page.get_mut(self.filled..self.filled + len)?.fill(0);
+            let room = self.page.get_mut(self.filled..)?;
+            match room.first_chunk_mut::<CHUNK>() {
+                Some(room) if len <= CHUNK => room.fill(0),
+                _ => room.get_mut(..len)?.fill(0),
+            }
             self.filled += len;
             return Some(Some(usize::from(pair & 3)));
         }
@@ -135,30 +159,26 @@ impl Decoder<'_> {
     /// zero, what the extension says more than `largest`.
     #[inline(always)]
     fn length(&mut self, field: usize, least: usize, largest: usize) -> Option<usize> {
-        if field != 0 { Some(least + field) } else { self.extension(largest) }
+        if field != 0 {
+            return Some(least + field);
+        }
+        let (over, bytes) = extension(self.blob.get(self.next..)?)?;
+        self.next += bytes;
+        Some(largest + over)
     }
 
-    #[cold]
-    fn extension(&mut self, largest: usize) -> Option<usize> {
-        let rest = &self.blob[self.next..];
-        let zeros = rest.iter().position(|&byte| byte != 0)?;
-        self.next += zeros + 1;
-        Some(largest + zeros * usize::from(u8::MAX) + usize::from(rest[zeros]))
-    }
-
-    /// Up to three literals: four bytes in one go where there is room, of which the rest is
-    /// written over by what comes next.
+    /// Up to three literals, four bytes in one go where there is room.
     #[inline(always)]
     fn few_literals(&mut self, count: usize) -> Option<()> {
-        let source = self.blob.get(self.next..)?.first_chunk::<4>();
-        let target = self.page.get_mut(self.filled..)?.first_chunk_mut::<4>();
-        if let (Some(source), Some(target)) = (source, target) {
-            *target = *source;
-            self.next += count;
-            self.filled += count;
-            return Some(());
+        let source = self.blob.get(self.next..)?;
+        let target = self.page.get_mut(self.filled..)?;
+        match (source.first_chunk::<4>(), target.first_chunk_mut::<4>()) {
+            (Some(source), Some(target)) => *target = *source,
+            _ => target.get_mut(..count)?.copy_from_slice(source.get(..count)?),
         }
-        self.literals(count)
+        self.next += count;
+        self.filled += count;
+        Some(())
     }
 
     #[inline(always)]
@@ -174,41 +194,94 @@ impl Decoder<'_> {
         Some(())
     }
 
-    /// Repeats `len` bytes from `distance` back.
+    /// Repeats up to eight bytes from `distance` back.
     #[inline(always)]
-    fn copy(&mut self, distance: usize, len: usize) -> Option<()> {
+    fn near_copy(&mut self, distance: usize, len: usize) -> Option<()> {
         let source = self.filled.checked_sub(distance)?;
         let end = self.filled + len;
-        if distance >= 8 && end + 8 <= self.page.len() {
-            self.words(source, len);
-        } else if end <= self.page.len() {
-            self.bytes(source, distance, len);
+        if self.filled + WORD <= self.page.len() {
+            let word = word(self.page, source);
+            let word = if distance < WORD { repeated(word, distance) } else { word };
+            put(self.page, self.filled, word);
         } else {
-            return None;
+            by_byte(self.page, source, self.filled, end)?;
         }
         self.filled = end;
         Some(())
     }
 
-    /// Eight bytes at a time, up to seven too many.
+    /// Repeats `len` bytes from `distance` back.
     #[inline(always)]
-    fn words(&mut self, source: usize, len: usize) {
-        let mut done = 0;
-        while done < len {
-            self.page.copy_within(source + done..source + done + 8, self.filled + done);
-            done += 8;
+    fn copy(&mut self, distance: usize, len: usize) -> Option<()> {
+        let source = self.filled.checked_sub(distance)?;
+        let end = self.filled + len;
+        if end + WORD > self.page.len() {
+            by_byte(self.page, source, self.filled, end)?;
+        } else if distance >= WORD {
+            by_word(self.page, source, self.filled, end);
+        } else {
+            by_pattern(self.page, source, self.filled, end);
+        }
+        self.filled = end;
+        Some(())
+    }
+}
+
+/// What a length has beyond the largest that its instruction holds, and in how many bytes.
+#[inline(never)]
+fn extension(rest: &[u8]) -> Option<(usize, usize)> {
+    let zeros = rest.iter().position(|&byte| byte != 0)?;
+    Some((zeros * usize::from(u8::MAX) + usize::from(rest[zeros]), zeros + 1))
+}
+
+/// From a word or more back.
+#[inline(always)]
+fn by_word(page: &mut [u8], mut source: usize, mut at: usize, end: usize) {
+    loop {
+        put(page, at, word(page, source));
+        at += WORD;
+        source += WORD;
+        if at >= end {
+            break;
         }
     }
+}
 
-    /// Where source and target overlap, or near the end of the page: what is there already,
-    /// again and again, twice as much each time.
-    fn bytes(&mut self, source: usize, distance: usize, len: usize) {
-        let (mut done, mut have) = (0, distance);
-        while done < len {
-            let count = have.min(len - done);
-            self.page.copy_within(source..source + count, self.filled + done);
-            done += count;
-            have += count;
-        }
+/// From less than a word back: the bytes there, repeated to a word, again and again.
+#[inline(always)]
+fn by_pattern(page: &mut [u8], source: usize, mut at: usize, end: usize) {
+    let distance = at - source;
+    let pattern = repeated(word(page, source), distance);
+    while at < end {
+        put(page, at, pattern);
+        at += STEP[distance % WORD];
+    }
+}
+
+/// The first `distance` bytes of `word`, fewer than it has, as often as it holds them.
+#[inline(always)]
+fn repeated(word: u64, distance: usize) -> u64 {
+    let bytes = word & !(u64::MAX << (distance as u32 * u8::BITS));
+    bytes.wrapping_mul(REPEAT[distance % WORD])
+}
+
+/// The last bytes of a page. `None` when they are beyond it.
+#[inline(never)]
+fn by_byte(page: &mut [u8], source: usize, at: usize, end: usize) -> Option<()> {
+    let page = page.get_mut(..end)?;
+    (source..).zip(at..end).for_each(|(source, at)| page[at] = page[source]);
+    Some(())
+}
+
+/// Eight bytes of a page, which are there.
+#[inline(always)]
+fn word(page: &[u8], at: usize) -> u64 {
+    page[at..].first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes))
+}
+
+#[inline(always)]
+fn put(page: &mut [u8], at: usize, word: u64) {
+    if let Some(bytes) = page[at..].first_chunk_mut() {
+        *bytes = word.to_le_bytes();
     }
 }
