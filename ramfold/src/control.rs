@@ -97,7 +97,10 @@ impl Answers {
     fn check(&self) -> Result<Value, String> {
         let mut reports = Vec::new();
         for device in self.devices.list() {
-            let Some(disk) = device.disk() else { continue };
+            // Held open: what is recounted is not taken away meanwhile.
+            let Some(opened) = device.open().ok() else { continue };
+            let opened = opened.held_by("ramfold check");
+            let Some(disk) = opened.disk() else { continue };
             let defect = |defect| format!("defect in {}: {defect}", device.name());
             let mut report = document::check(&disk.check().map_err(defect)?);
             report["name"] = device.name().into();

@@ -10,7 +10,6 @@
 
 use std::sync::Arc;
 
-use codec::Codec;
 use zsmalloc::PAGE_SIZE;
 
 use super::claim::Claimed;
@@ -34,6 +33,7 @@ pub(crate) fn disksize(device: &Device, text: &str) -> Result<(), AttributeError
     check_uninitialised(device)?;
     let disk = Arc::new(build(device, bytes)?);
     let mut state = device.state_mut();
+    state.settings.forget_dictionaries();
     // Those that may have changed since the disk was begun.
     let settings = &state.settings;
     disk.set_mem_limit(settings.mem_limit);
@@ -74,7 +74,7 @@ fn config(
     let primary = settings.codec(PRIMARY)?;
     let recompression = [settings.codec(1)?, settings.codec(2)?, settings.codec(3)?];
     Ok(ZramConfig {
-        algorithm: primary.unwrap_or_else(|| Codec::clone(&defaults.algorithm)),
+        algorithm: primary.unwrap_or_else(|| defaults.algorithm.clone()),
         recompression,
         backing: settings.backing.as_ref().map(|backing| Arc::clone(&backing.disk)),
         compressed_writeback: settings.compressed_writeback,

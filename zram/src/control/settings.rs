@@ -84,7 +84,7 @@ impl Settings {
         self.algorithms = [None; PRIORITIES];
         self.parameters = std::array::from_fn(|_| Parameters::default());
         self.algorithms[PRIMARY] = Some(defaults.algorithm.algorithm());
-        self.ready = Some(Codec::clone(&defaults.algorithm));
+        self.ready = Some(defaults.algorithm.clone());
     }
 
     /// Chooses an algorithm; what was said about the one before is forgotten.
@@ -101,6 +101,11 @@ impl Settings {
         }
     }
 
+    /// The disk has them, digested and counted; a reset forgets them anyway.
+    pub(crate) fn forget_dictionaries(&mut self) {
+        self.parameters.iter_mut().for_each(|parameters| parameters.dictionary = None);
+    }
+
     /// The priority of an algorithm.
     pub(crate) fn priority_of(&self, algorithm: &str) -> Option<usize> {
         self.algorithms.iter().position(|known| known.is_some_and(|k| k.name() == algorithm))
@@ -112,7 +117,7 @@ impl Settings {
         priority: usize,
     ) -> Result<Option<Codec>, super::errno::AttributeError> {
         match (&self.ready, self.algorithms[priority]) {
-            (Some(ready), _) if priority == PRIMARY => Ok(Some(Codec::clone(ready))),
+            (Some(ready), _) if priority == PRIMARY => Ok(Some(ready.clone())),
             (_, Some(algorithm)) => self.parameters[priority].codec(algorithm).map(Some),
             (_, None) => Ok(None),
         }
