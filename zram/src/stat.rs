@@ -13,11 +13,13 @@
 use std::fmt;
 use std::ops::Range;
 
+use codec::Codec;
 use zsmalloc::{LEAF_CELLS, PAGE_SIZE};
 
 use crate::ages::Ages;
 use crate::counters::read;
 use crate::device::Zram;
+use crate::slot_flags::PRIORITIES;
 
 /// The parts of `metadata_bytes`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -215,8 +217,15 @@ impl Zram {
             descriptors: memory.descriptor_bytes() + stats.class_bytes,
             frame_table: memory.frame_table_bytes(),
             buffers: 0,
-            codec_contexts: (self.streams.heap_bytes() + self.codec.dictionary_bytes()) as u64,
+            codec_contexts: self.codec_bytes(),
         }
+    }
+
+    /// Bytes of the streams and of the dictionaries of all codecs.
+    fn codec_bytes(&self) -> u64 {
+        let codecs = (0..PRIORITIES as u8).filter_map(|priority| self.codec(priority));
+        let dictionaries: usize = codecs.map(Codec::dictionary_bytes).sum();
+        (self.streams.heap_bytes() + dictionaries) as u64
     }
 
     /// Bytes of the tables beside the cells: ages, and blocks of the backing disk; mapped, and on

@@ -129,7 +129,7 @@ fn devices(args: &args::Serve, mem_limit: u64) -> Result<Devices, Failure> {
         other => other.into(),
     })?;
     let defaults = DeviceDefaults {
-        algorithm: args.algorithm,
+        algorithm: args.algorithm.clone(),
         chain_order: args.chain_order,
         rule: args.rule,
         mem_limit,

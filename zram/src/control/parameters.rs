@@ -36,15 +36,20 @@ pub(crate) struct Parameters {
 impl Parameters {
     /// The algorithm with these parameters.
     pub(crate) fn codec(&self, algorithm: Algorithm) -> Result<Codec, AttributeError> {
-        if self.dictionary.is_some() {
-            let message = format!("{algorithm} takes no dictionary");
-            return Err(AttributeError::new(Errno::NotSupported, message));
-        }
-        match self.level {
-            None => Ok(Codec::new(algorithm)),
-            Some(level) => Codec::with_level(algorithm, level)
-                .map_err(|error| AttributeError::invalid(error.to_string())),
-        }
+        let parameters = codec::Parameters {
+            level: self.level,
+            // Said of another algorithm it is ignored, as in the kernel.
+            winbits: self.winbits.filter(|_| algorithm.takes_winbits()),
+            dictionary: self.dictionary.as_deref(),
+        };
+        Codec::with_parameters(algorithm, &parameters).map_err(|error| {
+            let errno = match error {
+                codec::ParameterError::NoMemory => Errno::NoMemory,
+                _ if error.is_unsupported() => Errno::NotSupported,
+                _ => Errno::Invalid,
+            };
+            AttributeError::new(errno, error.to_string())
+        })
     }
 }
 
