@@ -137,7 +137,8 @@ impl Zram {
         let ZramConfig { rule, deferred, .. } = config;
         let pool =
             Pool::new(memory, PoolConfig { chain, rule, deferred, ..PoolConfig::default() })?;
-        pool.set_limit(config.mem_limit);
+        let settings = Settings::default();
+        settings.hold.set_limit(&pool, config.mem_limit);
         let watermark = pool.geometry().huge_watermark();
         let pages = config.disksize / PAGE_SIZE as u64;
         let ages = config.track_ages.then(|| Ages::new(&pool, pages)).transpose()?;
@@ -156,7 +157,7 @@ impl Zram {
             counters,
             entries,
             ages,
-            settings: Settings::default(),
+            settings,
             config,
         })
     }
@@ -181,7 +182,7 @@ impl Zram {
 
     /// Sets the bytes that objects may take at most; 0 = no limit. What is stored stays.
     pub fn set_mem_limit(&self, bytes: u64) {
-        self.slots.pool.set_limit(bytes);
+        self.settings.hold.set_limit(&self.slots.pool, bytes);
     }
 
     /// Makes the present use the most that ever was.

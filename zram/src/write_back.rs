@@ -48,10 +48,20 @@ impl Zram {
         let ranges = self.ranges_of(&what.pages)?;
         let _one = self.settings.run();
         let wanted = |candidate: &Candidate| is_wanted(&what.pages, candidate);
-        let _change = self.counters.change();
         let candidates = Candidates::choose(self, &ranges, wanted)?;
+        self.write_chosen(backing, candidates, what.max_pages.unwrap_or(u64::MAX))
+    }
+
+    /// Writes back what was chosen, while nothing else is post-processed.
+    pub(crate) fn write_chosen(
+        &self,
+        backing: &Backing,
+        candidates: Candidates<'_>,
+        max_pages: u64,
+    ) -> Result<WriteBackReport, PostError> {
+        let _change = self.counters.change();
         let mut run = Run::new(self, backing, candidates);
-        let stopped = run.submit_all(what.max_pages.unwrap_or(u64::MAX));
+        let stopped = run.submit_all(max_pages);
         run.finish();
         stopped?;
         match run.failed.take() {

@@ -241,18 +241,28 @@ impl Pool {
         len: usize,
         handle: Option<LeafUse>,
     ) -> Result<(Object<'_>, Shape), AllocError> {
+        let (class, object) = self.take_slot(len, handle)?;
+        let object = match self.charge(class, object.place, len) {
+            Ok(()) => object,
+            Err(error) => self.charge_next_door(class, object, len).ok_or(error)?,
+        };
+        Ok((object, class.shape))
+    }
+
+    /// A slot for `len` bytes, and its class; its frames are not counted yet.
+    #[inline]
+    pub(crate) fn take_slot(
+        &self,
+        len: usize,
+        handle: Option<LeafUse>,
+    ) -> Result<(&Class, Object<'_>), AllocError> {
         let index = self.geometry.class_of(len).ok_or(AllocError::BadLength { len })?;
         let class = &self.classes[self.position(index, self.home(len))];
         class.prefetch();
         let (slot, entry) = self.take(class, handle)?;
         let slack = class.shape.size - len as u16;
         let place = Place::new(slot.pfn, index, slot.object, slack);
-        let object = Object { pool: self, place, entry };
-        let object = match self.charge(class, place, len) {
-            Ok(()) => object,
-            Err(error) => self.charge_next_door(class, object, len).ok_or(error)?,
-        };
-        Ok((object, class.shape))
+        Ok((class, Object { pool: self, place, entry }))
     }
 
     /// The first shard of a class.
