@@ -33,6 +33,7 @@ mod pagealloc;
 mod pagetypeinfo;
 mod paging;
 mod reader;
+mod recompress;
 mod scattered;
 mod spoken;
 mod store;
@@ -40,7 +41,7 @@ mod teardown;
 mod valgrind;
 
 /// Every study there is.
-pub(crate) const STUDIES: [Study; 11] = [
+pub(crate) const STUDIES: [Study; 12] = [
     alloc::STUDY,
     breakdown::STUDY,
     chain::STUDY,
@@ -51,6 +52,7 @@ pub(crate) const STUDIES: [Study; 11] = [
     locks::STUDY,
     pagealloc::STUDY,
     pagetypeinfo::STUDY,
+    recompress::STUDY,
     teardown::STUDY,
 ];
 /// What studies run in processes of their own.

@@ -43,21 +43,31 @@ impl Shape {
 
 /// A fresh disk over a memory of its own: what one run held is gone before the next.
 pub(super) fn disk(shape: &Shape) -> Result<Zram, LabError> {
-    disk_in(MemoryConfig::for_disk(shape.bytes()), shape)
+    disk_in(MemoryConfig::for_disk(shape.bytes()), shape, None)
+}
+
+/// The same with an algorithm that pages may be recompressed with.
+pub(super) fn recompressing(shape: &Shape, to: &Codec) -> Result<Zram, LabError> {
+    disk_in(MemoryConfig::for_disk(shape.bytes()), shape, Some(to))
 }
 
 /// The same in a memory without a worker: nothing happens but what the caller does.
 pub(super) fn disk_alone(shape: &Shape) -> Result<Zram, LabError> {
-    disk_in(MemoryConfig { worker: false, ..MemoryConfig::for_disk(shape.bytes()) }, shape)
+    disk_in(MemoryConfig { worker: false, ..MemoryConfig::for_disk(shape.bytes()) }, shape, None)
 }
 
-fn disk_in(memory: MemoryConfig, shape: &Shape) -> Result<Zram, LabError> {
+fn disk_in(
+    memory: MemoryConfig,
+    shape: &Shape,
+    recompress: Option<&Codec>,
+) -> Result<Zram, LabError> {
     let memory = Memory::new(memory).map_err(LabError::store(NAME))?;
     memory.set_evacuation(shape.evacuation);
     let config = ZramConfig {
         algorithm: shape.algorithm.clone(),
         chain_order: shape.chain_order,
         rule: shape.rule,
+        recompression: [recompress.cloned(), None, None],
         ..ZramConfig::new("lab", shape.bytes())
     };
     Zram::new(memory, config).map_err(LabError::store(NAME))

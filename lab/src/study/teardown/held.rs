@@ -29,13 +29,13 @@ use zram::{Zram, ZramConfig};
 
 pub(super) enum Held {
     Region(Region, Teardown),
-    Device(Zram),
+    Device(Box<Zram>),
 }
 
 /// What may be left of it.
 pub(super) enum Left {
     Mapped(Range<usize>),
-    Queued(Zram),
+    Queued(Box<Zram>),
 }
 
 /// When it was given up.
@@ -168,7 +168,7 @@ fn device(
         read.map_err(|error| LabError::store("read")(error))?;
         source.verify_from(number, &page)?;
     }
-    Ok((Held::Device(disk), Row::default()))
+    Ok((Held::Device(Box::new(disk)), Row::default()))
 }
 
 /// Whether all of `range` is still mapped. Who unmaps it may find part of it taken by somebody else
