@@ -206,7 +206,9 @@ fn dictionaries_are_read_when_they_are_named() {
     let device = fresh();
     let empty = Scratch::file("empty.dict", b"");
     device.refuses("algorithm_params", &format!("dict={}", empty.text()), Errno::Invalid);
+    device.write("algorithm_params", "level=0");
     device.refuses("algorithm_params", "dict=/nonexistent/dict", Errno::Os(2));
+    assert_eq!(device.objection(), None, "the set was replaced by none");
     device.refuses("algorithm_params", "dict=/tmp", Errno::Invalid);
     let large = Scratch::sized("large.dict", (16 << 20) + 1);
     device.refuses("algorithm_params", &format!("dict={}", large.text()), Errno::FileTooBig);

@@ -74,6 +74,7 @@ fn idle_refuses_other_words_ages_without_notes_and_devices_without_a_size() {
 fn idle_of_an_age_beyond_the_systems_does_nothing_at_any_time() {
     let device = tracking();
     device.write("idle", "18446744073709551615");
+    device.write("idle", "4294967295");
     device.write("disksize", "1M");
     device.put(0, &page(0, 4));
     device.write("idle", "4294967295");
