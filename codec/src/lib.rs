@@ -49,6 +49,7 @@ mod page_codec;
 pub mod same;
 mod stream;
 mod streams;
+mod train;
 mod zstd;
 
 pub use algorithm::Algorithm;
@@ -56,3 +57,4 @@ pub use error::{CodecError, ParameterError, ParseCodecError, UnknownAlgorithm};
 pub use page_codec::{Codec, PAGE_LEN_MAX, Parameters};
 pub use stream::Stream;
 pub use streams::Streams;
+pub use train::{DICTIONARY_LEN_MIN, TrainError, train};
