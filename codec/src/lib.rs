@@ -27,7 +27,7 @@
 //!   `libdeflate` decompresses faster and compresses as well, but has no window to choose, other
 //!   levels, and 32 KiB windows for pages of 4 KiB.
 //! - LZO is our own (`lzo`): no library has runs of zeros, the better ones are under the GPL, and
-//!   `lzokay` (MIT), which the tests compare with, needs twenty times longer to compress.
+//!   `lzokay` (MIT), which the tests compare with, takes many times as long to compress.
 //!
 //! # Memory
 //!
@@ -49,6 +49,7 @@ mod page_codec;
 pub mod same;
 mod stream;
 mod streams;
+mod train;
 mod zstd;
 
 pub use algorithm::Algorithm;
@@ -56,3 +57,4 @@ pub use error::{CodecError, ParameterError, ParseCodecError, UnknownAlgorithm};
 pub use page_codec::{Codec, PAGE_LEN_MAX, Parameters};
 pub use stream::Stream;
 pub use streams::Streams;
+pub use train::{DICTIONARY_LEN_MIN, TrainError, train};

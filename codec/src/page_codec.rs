@@ -68,6 +68,17 @@ impl Codec {
         Self::with_parameters(algorithm, &Parameters { level, ..Parameters::default() })
     }
 
+    /// The same with a dictionary in place of the one it has, if any.
+    ///
+    /// # Errors
+    ///
+    /// As [`with_parameters`](Self::with_parameters).
+    pub fn with_dictionary(&self, content: &[u8]) -> Result<Self, ParameterError> {
+        let parameters =
+            Parameters { level: self.level(), winbits: self.winbits(), dictionary: Some(content) };
+        Self::with_parameters(self.algorithm, &parameters)
+    }
+
     /// `algorithm` with any parameters it has. A dictionary is digested here, once.
     ///
     /// # Errors

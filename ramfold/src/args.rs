@@ -30,6 +30,8 @@ pub(crate) enum Command {
     Set(Set),
     /// Compute what files or a process would take, every algorithm with chain orders 2 to 4
     Estimate(Estimate),
+    /// Build a dictionary from files or a process, and say what it gains
+    Train(Train),
     /// Recount everything a server holds and compare it with its counters
     Check(Check),
 }
@@ -49,6 +51,9 @@ pub(crate) struct Serve {
     /// Compression: lzo-rle, lzo, lz4, lz4hc, zstd or deflate, with a level if wanted: zstd:7
     #[arg(long, default_value = "lz4", value_name = "NAME[:LEVEL]")]
     pub(crate) algorithm: codec::Codec,
+    /// What pages have in common, for lz4, lz4hc or zstd; ramfold train makes such a file
+    #[arg(long, value_name = "FILE")]
+    pub(crate) dictionary: Option<PathBuf>,
     /// Up to 2^N frames per zspage, N from 0 to 4: longer packs denser
     #[arg(long, default_value = "3", value_name = "N", value_parser = chain_order)]
     #[arg(allow_negative_numbers = true)]
@@ -125,6 +130,28 @@ pub(crate) struct Estimate {
     /// Print JSON: bytes, as integers
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// `ramfold train`
+#[derive(Args, Debug)]
+#[command(group = ArgGroup::new("pages").required(true))]
+pub(crate) struct Train {
+    /// Files whose pages to learn from
+    #[arg(value_name = "FILE", group = "pages")]
+    pub(crate) files: Vec<PathBuf>,
+    /// Learn from the resident anonymous pages of this process instead
+    #[arg(long, value_parser = process, allow_negative_numbers = true, group = "pages")]
+    pub(crate) pid: Option<u32>,
+    /// Write the dictionary here; it holds parts of the pages
+    #[arg(short, long, value_name = "DICT")]
+    pub(crate) output: PathBuf,
+    /// The most bytes that the dictionary has
+    #[arg(long, default_value = "64K", value_name = "BYTES", value_parser = size::parse)]
+    #[arg(allow_negative_numbers = true)]
+    pub(crate) size: u64,
+    /// What it is for: zstd, lz4 or lz4hc, with a level if wanted, as in zstd:7
+    #[arg(long, default_value = "zstd", value_name = "NAME[:LEVEL]")]
+    pub(crate) algorithm: codec::Codec,
 }
 
 /// `ramfold check`

@@ -114,7 +114,7 @@ mod tests {
     #[test]
     fn each_mistake_is_named_on_one_line() {
         let rows: [(&[&str], &str); 12] = [
-            (&[], "a command is missing; it is serve, stat, set, estimate or check"),
+            (&[], "a command is missing; it is serve, stat, set, estimate, train or check"),
             (&["frob"], "there is no command \"frob\"; it is serve, stat"),
             (&["serve"], "--size <SIZE> is missing; see ramfold serve --help"),
             (&["serve", "--size"], "--size <SIZE> needs a value; see ramfold"),

@@ -18,7 +18,7 @@ mod process;
 mod progress;
 mod report;
 mod sample;
-mod source;
+pub(super) mod source;
 mod stopwatch;
 mod trial;
 

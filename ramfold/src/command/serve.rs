@@ -9,11 +9,15 @@
 //! Invariant: signals are watched before anything exists, so one that comes early still finds the
 //! sockets removed; the second one ends the process wherever it is.
 
+use std::fmt::Display;
+use std::fs::File;
+use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use codec::Codec;
 use serve::control::Control;
 use serve::{Server, ServerConfig, notify, runtime};
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -31,6 +35,9 @@ use crate::size::human;
 /// A limit above this share of what can be had gets a warning: touching memory past a control
 /// group's limit is a kill, not an error.
 const LIMIT_WARN_PERCENT: u64 = 80;
+
+/// The largest dictionary, as for `algorithm_params`.
+const DICTIONARY_MAX: u64 = 16 << 20; // 16 MiB
 
 /// Exit code after a second signal.
 const INTERRUPTED: i32 = 1;
@@ -118,6 +125,21 @@ fn warn_of_table(disksize: u64, limit: u64) {
     }
 }
 
+/// The algorithm, with its dictionary.
+fn algorithm(args: &args::Serve) -> Result<Codec, Failure> {
+    let Some(path) = &args.dictionary else { return Ok(args.algorithm.clone()) };
+    let failed = |why: &dyn Display| Failure::about(path.display(), why);
+    let file = File::open(path).map_err(|error| failed(&error))?;
+    let mut content = Vec::new();
+    let read = file.take(DICTIONARY_MAX + 1).read_to_end(&mut content);
+    read.map_err(|error| failed(&error))?;
+    if content.len() as u64 > DICTIONARY_MAX {
+        return Err(failed(&"more than 16M, too large for a dictionary"));
+    }
+    let codec = args.algorithm.with_dictionary(&content);
+    codec.map_err(|error| failed(&error))
+}
+
 fn devices(args: &args::Serve, mem_limit: u64) -> Result<Devices, Failure> {
     warn_of_table(args.size, mem_limit);
     let room = MemoryConfig { limit_bytes: mem_limit, ..MemoryConfig::for_disk(args.size) };
@@ -129,7 +151,7 @@ fn devices(args: &args::Serve, mem_limit: u64) -> Result<Devices, Failure> {
         other => other.into(),
     })?;
     let defaults = DeviceDefaults {
-        algorithm: args.algorithm.clone(),
+        algorithm: algorithm(args)?,
         chain_order: args.chain_order,
         rule: args.rule,
         mem_limit,

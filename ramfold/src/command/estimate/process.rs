@@ -48,7 +48,7 @@ const _: () =
     assert!(PRESENT & FILE_OR_SHARED & EXCLUSIVE == 0, "two bits of one word, see pagemap.rst");
 
 /// Pages of a process, copied.
-pub(super) struct Snapshot {
+pub(in crate::command) struct Snapshot {
     copy: Zram,
     pages: u64,
     stride: u64,
