@@ -1,3 +1,7 @@
 //! zswap in user space: a compressed cache of pages in front of a disk.
 
 #![forbid(unsafe_code)]
+
+mod order;
+
+pub use order::{GroupId, Order};
