@@ -44,6 +44,7 @@ use leaves::{Leaf, Leaves};
 use word::{BLOCK_BITS, State, Which, Word};
 
 mod blocks;
+mod check;
 mod compact;
 mod evict;
 mod groups;
@@ -169,7 +170,8 @@ impl Orders {
             let mut rings = self.rings.lock();
             let word = self.word(cell);
             if self.is_live(cell, word) && self.group_in(&rings, cell, word) != group {
-                self.take_out(cell, |cell, word| self.group_in(&rings, cell, word));
+                let gone = |word| self.without_page(word);
+                self.take_out(cell, gone, |cell, word| self.group_in(&rings, cell, word));
             }
             if self.ring_of(&rings, word) == Some(group) && self.take_place(cell, group) {
                 return Ok(());
@@ -186,6 +188,7 @@ impl Orders {
     /// group; `None` if it was not in the order.
     pub(crate) fn load(&self, cell: CellNumber) -> Option<GroupId> {
         self.leave(cell, |word| match self.kind {
+            _ if !self.is_live(cell, word) => word,
             // The token stays where it is, for when the page is stored again.
             Order::S3Fifo => match self.hand_of(word) {
                 None => word.used().with_state(State::Loaded),
@@ -286,30 +289,18 @@ impl Orders {
         let leaf = self.leaf(cell);
         if leaf.mixed {
             let rings = self.rings.lock();
-            return self.take_out_as(cell, next, |cell, word| self.group_in(&rings, cell, word));
+            return self.take_out(cell, next, |cell, word| self.group_in(&rings, cell, word));
         }
         // While a page of it is counted, a leaf that is not mixed keeps its group.
-        self.take_out_as(cell, next, |_, _| leaf.group)
+        self.take_out(cell, next, |_, _| leaf.group)
     }
 
     fn take_out(
         &self,
         cell: CellNumber,
-        group: impl Fn(CellNumber, Word) -> GroupId,
-    ) -> Option<GroupId> {
-        self.take_out_as(cell, |word| self.without_page(word), group)
-    }
-
-    fn take_out_as(
-        &self,
-        cell: CellNumber,
         next: impl Fn(Word) -> Word,
         group: impl Fn(CellNumber, Word) -> GroupId,
     ) -> Option<GroupId> {
-        let next = |word| match self.is_live(cell, word) {
-            true => next(word),
-            false => self.without_page(word),
-        };
         let word = self.change(cell, |word| Some(next(word)).filter(|&next| next != word))?;
         let live = word.state() == State::Live;
         let group = group(cell, word);
@@ -376,7 +367,8 @@ impl Orders {
         let rings = self.rings.lock();
         loop {
             for cell in cells_of(leaf) {
-                self.take_out(cell, |cell, word| self.group_in(&rings, cell, word));
+                let gone = |word| self.without_page(word);
+                self.take_out(cell, gone, |cell, word| self.group_in(&rings, cell, word));
             }
             // Not yet empty: somebody changed a word and is about to count that.
             if self.leaves.detach(leaf, Leaf::is_empty).is_some() {
@@ -392,21 +384,18 @@ impl Rings {
         (&mut self.of_group[group.index()][which as usize], &mut self.blocks)
     }
 
-    /// Sees to a token of `cell` at the end of a ring; gives its block.
+    /// A token of `cell` at the end of a ring; gives its block.
     fn place(&mut self, cell: CellNumber, word: Word, owner: (GroupId, Which)) -> Option<u32> {
         let (ring, blocks) = self.ring(owner);
         let block = ring.room(blocks, Want::New, owner)?;
-        if word.block() != block || is_hand(word) {
-            self.scrub(cell, word);
-            let (ring, blocks) = self.ring(owner);
-            ring.append(blocks, cell.get());
-        }
-        // W1: a stale token of this cell is in the last block already, and is the one.
+        self.scrub(cell, word);
+        let (ring, blocks) = self.ring(owner);
+        ring.append(blocks, cell.get());
         Some(block)
     }
 
-    /// Drops a stale token that is in the last block of a ring: the cell may get another one there
-    /// after this one elsewhere, and two tokens of a cell in a block could not be told apart.
+    /// Drops a stale token that is in the last block of a ring: two tokens of a cell in a block
+    /// could not be told apart, and others go into this one.
     fn scrub(&mut self, cell: CellNumber, word: Word) {
         if word.block() == 0 || is_hand(word) {
             return;
@@ -418,7 +407,7 @@ impl Rings {
         }
         let fill = blocks.fill(block);
         let same = |&index: &usize| blocks.token(block, index) == cell.get();
-        if let Some(index) = (fill.start..fill.len).find(same) {
+        if let Some(index) = (fill.start..fill.len).rev().find(same) {
             blocks.set_token(block, index, 0);
         }
     }

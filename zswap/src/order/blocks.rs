@@ -26,14 +26,21 @@ use super::GroupId;
 use super::word::{BLOCK_BITS, Which};
 
 /// Tokens of a block.
-pub(super) const BLOCK_TOKENS: usize = if cfg!(loom) { 4 } else { 1024 };
+pub(super) const BLOCK_TOKENS: usize = match (cfg!(loom), cfg!(test)) {
+    (true, _) => 4,
+    (_, true) => 16, // what happens between blocks happens in short tests
+    _ => 1024,
+};
 /// Blocks kept for tokens that move: the ends of two rings of each group.
 const RESERVED: u32 = if cfg!(loom) { 8 } else { 4 * GroupId::COUNT as u32 };
 /// Blocks there can be: the numbers above are the hands'.
 pub(super) const BLOCKS_MAX: u32 = (1 << BLOCK_BITS) - GroupId::COUNT as u32;
 /// Free blocks kept touched.
 const FREE_BLOCKS_HELD: u32 = 64; // 256 KiB
-const _: () = assert!(cfg!(loom) || BLOCK_TOKENS * 4 == zsmalloc::PAGE_SIZE, "a block is a page");
+const _: () = assert!(
+    cfg!(any(loom, test)) || BLOCK_TOKENS * 4 == zsmalloc::PAGE_SIZE,
+    "a block is a page, and goes back to the system alone"
+);
 const _: () = assert!(BLOCK_TOKENS <= 1 << FILL_BITS, "start and len share a word");
 
 const FILL_BITS: u32 = 15;

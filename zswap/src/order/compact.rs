@@ -6,7 +6,7 @@
 //!   after    head [..x.] --> [....] ------------> [..] tail         tokens keep their order
 //! ```
 //!
-//! When 7 in 16 tokens of a ring are stale, a sweep begins at its old end and advances with each 64
+//! When 7 in 16 tokens of a ring are stale, a sweep begins at its old end and advances with each 65
 //! tokens appended, so that it is done before half of them are stale: a page costs two tokens at
 //! most. A block is rid of its stale tokens and filled up from the ones behind it under one hold
 //! of the lock, so that no two tokens of a cell come together in it (W1).
@@ -18,7 +18,7 @@ use super::word::Which;
 use super::{GroupId, Orders, Rings};
 
 /// Tokens appended to a ring between two steps of a sweep.
-const TOKENS_BETWEEN_STEPS: usize = if cfg!(loom) { 1 } else { 64 };
+const TOKENS_BETWEEN_STEPS: usize = BLOCK_TOKENS / 16 + 1; // 65
 /// Tokens looked at in a step: two blocks.
 const TOKENS_OF_STEP: usize = 2 * BLOCK_TOKENS;
 /// A sweep begins when so many of so many tokens are stale.
