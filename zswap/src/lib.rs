@@ -4,4 +4,4 @@
 
 mod order;
 
-pub use order::{GroupId, Order};
+pub use order::Order;

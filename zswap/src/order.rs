@@ -49,6 +49,8 @@ mod compact;
 mod evict;
 mod groups;
 mod leaves;
+#[cfg(all(test, loom))]
+mod model;
 #[cfg(all(test, not(loom)))]
 mod tests;
 mod word;
@@ -78,16 +80,15 @@ impl Order {
     }
 }
 
-/// Whose pages they are; group 0 is always there.
+/// Whose pages they are, by number; 0 is nobody's in particular.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
-pub struct GroupId(u8);
+pub(crate) struct GroupNumber(pub(crate) u8);
 
-impl GroupId {
+impl GroupNumber {
     /// Groups there can be.
-    pub const COUNT: usize = 256;
+    pub(crate) const COUNT: usize = 1 << u8::BITS; // 256
 
-    /// Its number, from 0 on.
-    pub fn index(self) -> usize {
+    pub(crate) fn index(self) -> usize {
         usize::from(self.0)
     }
 
@@ -97,7 +98,6 @@ impl GroupId {
     }
 }
 
-const _: () = assert!(GroupId::COUNT == 1 << u8::BITS, "a group's number is a byte");
 const _: () = assert!(BLOCK_BITS <= u32::BITS, "a hand is a number of a block");
 
 /// There is no room for another token: the page cannot be stored.
@@ -118,43 +118,37 @@ pub(crate) struct Orders {
 /// What the lock guards.
 struct Rings {
     blocks: Blocks,
-    /// Small and main ring of each group.
+    /// Small and main ring of each group; there are as many as the last one that stored.
     of_group: Vec<[Ring; 2]>,
+    /// The group whose turn it is to give pages up.
+    turn: usize,
 }
 
 impl Orders {
-    /// The order of pages in the cells of a memory: as many as its `entries_max`. One group.
+    /// The order of pages in the cells of a memory: as many as its `entries_max`.
     pub(crate) fn new(kind: Order, entries_max: u64) -> Result<Orders, MemoryError> {
         // Leaf 0 is never used.
         let leaves = entries_max.div_ceil(LEAF_CELLS as u64) as usize + 1;
-        let rings = Rings { blocks: Blocks::reserve(entries_max)?, of_group: Vec::new() };
-        let orders = Orders {
+        let rings = Rings { blocks: Blocks::reserve(entries_max)?, of_group: Vec::new(), turn: 0 };
+        Ok(Orders {
             kind,
             words: Table::reserve(leaves * LEAF_CELLS)?,
             leaves: Leaves::reserve(leaves)?,
             groups: Groups::reserve()?,
             rings: Lock::new(Rank::Leaf, rings),
             group_count: AtomicU32::new(0),
-        };
-        orders.add_group();
-        Ok(orders)
+        })
     }
 
-    /// Another group; `None` when there are [`GroupId::COUNT`], or no memory.
-    pub(crate) fn add_group(&self) -> Option<GroupId> {
-        let mut rings = self.rings.lock();
-        let group = GroupId(u8::try_from(rings.of_group.len()).ok()?);
-        rings.of_group.try_reserve(1).ok()?;
-        rings.of_group.push([Ring::default(); 2]);
-        self.groups.open(group);
-        // Release pairs with the Acquire in `several_groups`: who stores for the new group sees
-        // that there are several.
-        self.group_count.store(rings.of_group.len() as u32, Ordering::Release);
-        Some(group)
+    /// Pages in memory.
+    pub(crate) fn len(&self) -> u64 {
+        // relaxed: a total of groups that only become more.
+        let groups = self.group_count.load(Ordering::Relaxed);
+        (0..groups).map(|group| self.pages(GroupNumber(group as u8)).iter().sum::<u64>()).sum()
     }
 
     /// Pages of a group in memory: in the small queue, in the main queue.
-    pub(crate) fn pages(&self, group: GroupId) -> [u64; 2] {
+    pub(crate) fn pages(&self, group: GroupNumber) -> [u64; 2] {
         self.groups.pages(group)
     }
 
@@ -164,19 +158,10 @@ impl Orders {
     /// # Errors
     ///
     /// [`OrderFull`] when there is no room for its token; nothing changed then.
-    pub(crate) fn push(&self, cell: CellNumber, group: GroupId) -> Result<(), OrderFull> {
+    pub(crate) fn push(&self, cell: CellNumber, group: GroupNumber) -> Result<(), OrderFull> {
         self.words.touch(cell.get() as usize..cell.get() as usize + 1);
-        if self.several_groups() {
-            let mut rings = self.rings.lock();
-            let word = self.word(cell);
-            if self.is_live(cell, word) && self.group_in(&rings, cell, word) != group {
-                let gone = |word| self.without_page(word);
-                self.take_out(cell, gone, |cell, word| self.group_in(&rings, cell, word));
-            }
-            if self.ring_of(&rings, word) == Some(group) && self.take_place(cell, group) {
-                return Ok(());
-            }
-            return self.append(&mut rings, cell, group);
+        if group != GroupNumber::default() || self.several_groups() {
+            return self.push_as(cell, group);
         }
         if self.take_place(cell, group) {
             return Ok(());
@@ -186,7 +171,7 @@ impl Orders {
 
     /// The page in a cell, which the caller has locked, was loaded and leaves memory. Gives its
     /// group; `None` if it was not in the order.
-    pub(crate) fn load(&self, cell: CellNumber) -> Option<GroupId> {
+    pub(crate) fn load(&self, cell: CellNumber) -> Option<GroupNumber> {
         self.leave(cell, |word| match self.kind {
             _ if !self.is_live(cell, word) => word,
             // The token stays where it is, for when the page is stored again.
@@ -200,7 +185,7 @@ impl Orders {
 
     /// The page in a cell, which the caller has locked, is invalid; or whatever was known of the
     /// cell is. Gives the group of a page that was in the order.
-    pub(crate) fn remove(&self, cell: CellNumber) -> Option<GroupId> {
+    pub(crate) fn remove(&self, cell: CellNumber) -> Option<GroupNumber> {
         self.leave(cell, |word| self.without_page(word))
     }
 
@@ -264,8 +249,21 @@ impl Orders {
         word.state() == State::Live && word.generation() == self.leaf(cell).generation
     }
 
+    /// Rings for a group, and for those with lower numbers.
+    fn open_groups(&self, rings: &mut Rings, group: GroupNumber) -> Result<(), OrderFull> {
+        while rings.of_group.len() <= group.index() {
+            rings.of_group.try_reserve(1).map_err(|_| OrderFull)?;
+            self.groups.open(GroupNumber(rings.of_group.len() as u8));
+            rings.of_group.push([Ring::default(); 2]);
+            // Release pairs with the Acquire in `several_groups`: who takes a place that a page of
+            // group 0 had sees that others may have given it up meanwhile.
+            self.group_count.store(rings.of_group.len() as u32, Ordering::Release);
+        }
+        Ok(())
+    }
+
     fn several_groups(&self) -> bool {
-        // Acquire pairs with the Release in `add_group`.
+        // Acquire pairs with the Release in `open_groups`.
         self.group_count.load(Ordering::Acquire) > 1
     }
 
@@ -276,7 +274,7 @@ impl Orders {
 
     /// Adds to the pages that a cell's leaf and group count, unless the leaf was detached: then it
     /// was done for all its pages.
-    fn count(&self, cell: CellNumber, word: Word, group: GroupId, change: [i16; 2]) -> bool {
+    fn count(&self, cell: CellNumber, word: Word, group: GroupNumber, change: [i16; 2]) -> bool {
         let counted = self.leaves.change(leaf_of(cell), word.generation(), group, change);
         if counted {
             self.groups.change(group, change);
@@ -285,7 +283,7 @@ impl Orders {
     }
 
     /// A live page leaves its queue, and its word becomes what `next` says.
-    fn leave(&self, cell: CellNumber, next: impl Fn(Word) -> Word) -> Option<GroupId> {
+    fn leave(&self, cell: CellNumber, next: impl Fn(Word) -> Word) -> Option<GroupNumber> {
         let leaf = self.leaf(cell);
         if leaf.mixed {
             let rings = self.rings.lock();
@@ -299,8 +297,8 @@ impl Orders {
         &self,
         cell: CellNumber,
         next: impl Fn(Word) -> Word,
-        group: impl Fn(CellNumber, Word) -> GroupId,
-    ) -> Option<GroupId> {
+        group: impl Fn(CellNumber, Word) -> GroupNumber,
+    ) -> Option<GroupNumber> {
         let word = self.change(cell, |word| Some(next(word)).filter(|&next| next != word))?;
         let live = word.state() == State::Live;
         let group = group(cell, word);
@@ -308,24 +306,43 @@ impl Orders {
     }
 
     /// The group of a live page, whose token cannot move as the order's lock is held.
-    fn group_in(&self, rings: &Rings, cell: CellNumber, word: Word) -> GroupId {
+    fn group_in(&self, rings: &Rings, cell: CellNumber, word: Word) -> GroupNumber {
         self.ring_of(rings, word).unwrap_or(self.leaf(cell).group)
     }
 
     /// The group of the ring, or hand, that a word names.
-    fn ring_of(&self, rings: &Rings, word: Word) -> Option<GroupId> {
+    fn ring_of(&self, rings: &Rings, word: Word) -> Option<GroupNumber> {
         let in_ring = || (word.block() != 0).then(|| rings.blocks.owner(word.block()).0);
         self.hand_of(word).or_else(in_ring)
     }
 
     /// The group of the hand that has a word's page.
-    fn hand_of(&self, word: Word) -> Option<GroupId> {
-        is_hand(word).then(|| GroupId((word.block() - blocks::BLOCKS_MAX) as u8))
+    fn hand_of(&self, word: Word) -> Option<GroupNumber> {
+        is_hand(word).then(|| GroupNumber((word.block() - blocks::BLOCKS_MAX) as u8))
+    }
+
+    /// [`Orders::push`] where there are several groups: the page's place may be another one's.
+    fn push_as(&self, cell: CellNumber, group: GroupNumber) -> Result<(), OrderFull> {
+        let mut rings = self.rings.lock();
+        self.open_groups(&mut rings, group)?;
+        let word = self.word(cell);
+        if self.ring_of(&rings, word) == Some(group) && self.take_place(cell, group) {
+            return Ok(());
+        }
+        if self.is_live(cell, word) {
+            // Once the page is out of its group there is no way back: the room comes first.
+            let (which, _) = self.place_of_new(Word::default(), group);
+            let (ring, blocks) = rings.ring((group, which));
+            ring.room(blocks, Want::New, (group, which)).ok_or(OrderFull)?;
+            let gone = |word| self.without_page(word);
+            self.take_out(cell, gone, |cell, word| self.group_in(&rings, cell, word));
+        }
+        self.append(&mut rings, cell, group)
     }
 
     /// A page that was loaded takes its old place again, and one that is stored over keeps it;
     /// false if it has none.
-    fn take_place(&self, cell: CellNumber, group: GroupId) -> bool {
+    fn take_place(&self, cell: CellNumber, group: GroupNumber) -> bool {
         let generation = self.leaf(cell).generation;
         let known = self.change(cell, |word| match word.state() {
             _ if word.generation() != generation => None,
@@ -340,7 +357,13 @@ impl Orders {
     }
 
     /// A new token at the end of a ring.
-    fn append(&self, rings: &mut Rings, cell: CellNumber, group: GroupId) -> Result<(), OrderFull> {
+    fn append(
+        &self,
+        rings: &mut Rings,
+        cell: CellNumber,
+        group: GroupNumber,
+    ) -> Result<(), OrderFull> {
+        self.open_groups(rings, group)?;
         let (word, generation) = (self.word(cell), self.leaf(cell).generation);
         let (which, frequency) = self.place_of_new(word, group);
         let block = rings.place(cell, word, (group, which)).ok_or(OrderFull)?;
@@ -352,7 +375,7 @@ impl Orders {
     }
 
     /// Where a page goes that has no place, and how often it counts as used.
-    fn place_of_new(&self, word: Word, group: GroupId) -> (Which, u32) {
+    fn place_of_new(&self, word: Word, group: GroupNumber) -> (Which, u32) {
         if self.kind == Order::Kernel {
             return (Which::Main, 1);
         }
@@ -380,12 +403,12 @@ impl Orders {
 }
 
 impl Rings {
-    fn ring(&mut self, (group, which): (GroupId, Which)) -> (&mut Ring, &mut Blocks) {
+    fn ring(&mut self, (group, which): (GroupNumber, Which)) -> (&mut Ring, &mut Blocks) {
         (&mut self.of_group[group.index()][which as usize], &mut self.blocks)
     }
 
     /// A token of `cell` at the end of a ring; gives its block.
-    fn place(&mut self, cell: CellNumber, word: Word, owner: (GroupId, Which)) -> Option<u32> {
+    fn place(&mut self, cell: CellNumber, word: Word, owner: (GroupNumber, Which)) -> Option<u32> {
         let (ring, blocks) = self.ring(owner);
         let block = ring.room(blocks, Want::New, owner)?;
         self.scrub(cell, word);

@@ -23,13 +23,15 @@ use zsmalloc::sync::atomic::Ordering;
 
 use super::blocks::Want;
 use super::word::{STAMPS, State, Which, Word};
-use super::{GroupId, Order, Orders, Rings, is_hand, one};
+use super::{GroupNumber, Order, Orders, Rings, is_hand, one};
 
 /// Tokens looked at under one hold of the order's lock.
 const VISITS_AT_ONCE: usize = 128;
 /// Tokens looked at for each victim wanted, before the caller is given what was found: enough for
 /// every page of a small cache to be passed as often as it was used.
 const VISITS_EACH: usize = 4096;
+/// Pages that one group gives up before it is another's turn.
+const GROUP_TURN: usize = 32;
 /// S3-FIFO's small queue is one of so many parts of the cache.
 const SMALL_PARTS: u64 = 10;
 /// S3-FIFO: a page that was used more often than this leaves the small queue for the main one.
@@ -42,7 +44,7 @@ pub(crate) struct Victim {
     /// Where it is.
     pub(crate) cell: CellNumber,
     /// Whose it is.
-    pub(crate) group: GroupId,
+    pub(crate) group: GroupNumber,
 }
 
 /// What a look at a ring's oldest token led to.
@@ -54,11 +56,37 @@ enum Visit {
 }
 
 impl Orders {
+    /// Takes up to `count` pages in hand, of the groups that `allows` says: one group after the
+    /// other gives up to 32, as in the kernel's `shrink_worker`.
+    pub(crate) fn next_victims(
+        &self,
+        count: usize,
+        allows: impl Fn(GroupNumber) -> bool,
+        victims: &mut Vec<Victim>,
+    ) {
+        let wanted = victims.len() + count;
+        let mut rings = self.rings.lock();
+        let (groups, first) = (rings.of_group.len(), rings.turn);
+        rings.turn = (first + 1) % groups.max(1);
+        drop(rings);
+        let turn = (0..groups).map(|turn| GroupNumber(((first + turn) % groups) as u8));
+        let allowed = || turn.clone().filter(|&group| allows(group));
+        let each = if allowed().nth(1).is_some() { GROUP_TURN } else { count };
+        let mut before = usize::MAX;
+        while victims.len() < wanted && victims.len() != before {
+            before = victims.len();
+            for group in allowed() {
+                self.victims(group, each.min(wanted - victims.len()), victims);
+            }
+        }
+    }
+
     /// Takes up to `count` pages of a group in hand, in the order in which they are to leave, and
     /// adds them to `victims`; fewer when there are no more, or no memory for the list, or after
     /// looking at 4096 tokens for each.
-    pub(crate) fn victims(&self, group: GroupId, count: usize, victims: &mut Vec<Victim>) {
-        if victims.try_reserve(count).is_err() {
+    pub(crate) fn victims(&self, group: GroupNumber, count: usize, victims: &mut Vec<Victim>) {
+        let known = group.index() < self.rings.lock().of_group.len();
+        if !known || victims.try_reserve(count).is_err() {
             return;
         }
         let (mut left, wanted) = (count.saturating_mul(VISITS_EACH), victims.len() + count);
@@ -110,7 +138,7 @@ impl Orders {
     /// Looks at some tokens; false when there are none left.
     fn visit_some(
         &self,
-        group: GroupId,
+        group: GroupNumber,
         visits: usize,
         wanted: usize,
         victims: &mut Vec<Victim>,
@@ -134,7 +162,7 @@ impl Orders {
     }
 
     /// Looks at the token whose turn it is.
-    fn visit(&self, rings: &mut Rings, group: GroupId) -> Visit {
+    fn visit(&self, rings: &mut Rings, group: GroupNumber) -> Visit {
         let which = self.turn(rings, group);
         let (ring, blocks) = rings.ring((group, which));
         let Some((token, block)) = ring.pop(blocks) else { return Visit::Nothing };
@@ -162,7 +190,7 @@ impl Orders {
     }
 
     /// Which queue has to give a page up.
-    fn turn(&self, rings: &Rings, group: GroupId) -> Which {
+    fn turn(&self, rings: &Rings, group: GroupNumber) -> Which {
         let [small, main] = rings.of_group[group.index()].map(|ring| ring.tokens);
         let pages = self.groups.pages(group);
         let full = pages[0] * SMALL_PARTS >= pages[0] + pages[1];
@@ -211,7 +239,7 @@ impl Orders {
 
     /// What becomes of a word whose page is not in memory when its token is dropped. A page that
     /// was loaded meanwhile would have stayed: it is remembered like one that left just now.
-    pub(super) fn dropped(&self, cell: CellNumber, word: Word, group: GroupId) -> Word {
+    pub(super) fn dropped(&self, cell: CellNumber, word: Word, group: GroupNumber) -> Word {
         let known = word.generation() == self.leaf(cell).generation;
         match word.state() {
             State::Loaded if known => Word::evicted(self.groups.evictions(group)),
@@ -220,7 +248,7 @@ impl Orders {
     }
 
     /// Whether a page that left after `stamp` evictions is still among the ghosts.
-    pub(super) fn is_recent(&self, stamp: u32, group: GroupId) -> bool {
+    pub(super) fn is_recent(&self, stamp: u32, group: GroupNumber) -> bool {
         let since = self.groups.evictions(group).wrapping_sub(stamp) % STAMPS;
         let pages: u64 = self.groups.pages(group).iter().sum();
         u64::from(since) <= pages - pages / SMALL_PARTS

@@ -65,8 +65,8 @@ impl Twin {
         Which::BOTH.map(|which| (queued(which) + in_hand(which)) as u64)
     }
 
-    fn in_memory(&self) -> BTreeMap<u32, GroupId> {
-        let id = |group: usize| GroupId(group as u8);
+    fn in_memory(&self) -> BTreeMap<u32, GroupNumber> {
+        let id = |group: usize| GroupNumber(group as u8);
         let queued = self.queues.iter().enumerate().flat_map(|(group, queues)| {
             let live = queues.iter().flatten().filter(|item| !item.loaded);
             live.map(move |item| (item.cell, id(group)))
@@ -273,13 +273,12 @@ struct Pair {
 impl Pair {
     fn new(kind: Order, groups: usize) -> Pair {
         let orders = Orders::new(kind, CELLS).expect("small");
-        (1..groups).for_each(|_| assert!(orders.add_group().is_some()));
         Pair { orders, twin: Twin { kind, ..Twin::default() }, hands: Vec::new(), groups }
     }
 
     fn apply(&mut self, op: &Op) {
         let number = CellNumber::new;
-        let index = |group: Option<GroupId>| group.map(GroupId::index);
+        let index = |group: Option<GroupNumber>| group.map(GroupNumber::index);
         match *op {
             Op::Push { cell, group } => self.push(cell, group % self.groups),
             Op::Load(cell) => {
@@ -288,7 +287,7 @@ impl Pair {
             Op::LoadAndPush(cell) => {
                 let loaded = self.orders.load(number(cell));
                 assert_eq!(index(loaded), self.twin.load(cell), "load");
-                self.push(cell, loaded.map_or(0, GroupId::index));
+                self.push(cell, loaded.map_or(0, GroupNumber::index));
             }
             Op::Remove(cell) => {
                 let removed = self.orders.remove(number(cell));
@@ -313,13 +312,13 @@ impl Pair {
     }
 
     fn push(&mut self, cell: u32, group: usize) {
-        self.orders.push(CellNumber::new(cell), GroupId(group as u8)).expect("there is room");
+        self.orders.push(CellNumber::new(cell), GroupNumber(group as u8)).expect("there is room");
         self.twin.push(cell, group);
     }
 
     fn evict(&mut self, group: usize, count: usize, written: u8, kept: u8) {
         let mut victims = Vec::new();
-        self.orders.victims(GroupId(group as u8), count, &mut victims);
+        self.orders.victims(GroupNumber(group as u8), count, &mut victims);
         let expected: Vec<u32> = (0..count).map_while(|_| self.twin.victim(group)).collect();
         let found: Vec<u32> = victims.iter().map(|victim| victim.cell.get()).collect();
         assert_eq!(found, expected, "victims of group {group}");
@@ -365,7 +364,7 @@ impl Pair {
         assert_eq!(recount.in_hand, hands.count() as u64);
         assert_eq!(recount.pages + recount.in_hand, expected.len() as u64);
         for group in 0..self.groups {
-            assert_eq!(self.orders.pages(GroupId(group as u8)), self.twin.pages(group));
+            assert_eq!(self.orders.pages(GroupNumber(group as u8)), self.twin.pages(group));
         }
     }
 }
