@@ -38,9 +38,10 @@ mod spoken;
 mod store;
 mod teardown;
 mod valgrind;
+mod writeback;
 
 /// Every study there is.
-pub(crate) const STUDIES: [Study; 11] = [
+pub(crate) const STUDIES: [Study; 12] = [
     alloc::STUDY,
     breakdown::STUDY,
     chain::STUDY,
@@ -52,6 +53,7 @@ pub(crate) const STUDIES: [Study; 11] = [
     pagealloc::STUDY,
     pagetypeinfo::STUDY,
     teardown::STUDY,
+    writeback::STUDY,
 ];
 /// What studies run in processes of their own.
 pub(crate) const INSIDES: [Inside; 5] =
