@@ -80,6 +80,12 @@ impl Streams {
         })
     }
 
+    /// Waits for each stream once: what began with one before this was called has ended when it
+    /// returns.
+    pub fn wait_for_each(&self) {
+        self.slots.iter().for_each(|slot| drop(slot.lock()));
+    }
+
     /// Calls `work` with a stream. `work` must not call `with` of the same streams again. If it
     /// panics the stream stays usable.
     pub fn with<R>(&self, hint: usize, work: impl FnOnce(&mut Stream) -> R) -> R {
