@@ -30,6 +30,7 @@ use crate::error::AlgorithmError;
 pub(crate) const LIVE_MAX: usize = 4;
 /// Bits of a level in a word: zstd's go down to -2^17.
 const LEVEL_BITS: u32 = 24;
+const _: () = assert!(Algorithm::ALL.len() <= 1 << (u32::BITS - LEVEL_BITS), "a word has both");
 
 /// See the module documentation.
 #[derive(Debug)]

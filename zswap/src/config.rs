@@ -3,6 +3,13 @@
 //! Names and defaults are those of the kernel's module parameters where it has one: `compressor`
 //! is [`ZswapConfig::algorithm`], `max_pool_percent` [`Limit::Percent`],
 //! `accept_threshold_percent` and `shrinker_enabled` have their names.
+//!
+//! ```text
+//!   0                                  accept threshold     limit
+//!   |--------------------------------------|------------------|
+//!     pages are taken                        until the limit    stores write back, or are refused
+//!                                            was met
+//! ```
 
 use std::fmt;
 use std::str::FromStr;

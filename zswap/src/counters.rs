@@ -45,6 +45,7 @@ pub(crate) enum Event {
 
 const EVENTS: usize = Event::Out as usize + 1;
 const HALF: u32 = u32::BITS;
+const _: () = assert!(2 * HALF == u64::BITS, "two counts to a word: cells have numbers of 32 bits");
 
 /// Two cache lines, because neighbouring lines are fetched in pairs.
 #[derive(Debug, Default)]

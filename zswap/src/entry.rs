@@ -16,10 +16,15 @@
 use codec::same::Same;
 use zsmalloc::{CellGuard, Content, LeafTally, PAGE_SIZE};
 
+use crate::algorithms::LIVE_MAX;
+
 /// Bits of the client's that say which algorithm made a blob.
 const ALGORITHM: u8 = 0b011;
 /// The content is being written to the disk.
 const MARK: u8 = 0b100;
+const _: () = assert!(ALGORITHM & MARK == 0, "the fields do not overlap");
+const _: () = assert!(LIVE_MAX == ALGORITHM as usize + 1, "two bits name an algorithm");
+const _: () = assert!((ALGORITHM | MARK) < 1 << 6, "a cell has six bits for its client");
 /// Tag of a value that says where on the disk a page is.
 const DISK: u8 = 3;
 const LENGTH_BITS: u32 = PAGE_SIZE.ilog2(); // 12

@@ -7,8 +7,8 @@
 //!                             the page is then the caller's again
 //! ```
 //!
-//! Words: an *area* is a sparse array of pages, an *entry* what is stored for one of them, a *group*
-//! entries with a limit of their own. Pages come in by [`Area::store`] and go back by
+//! Words: an *area* is a sparse array of pages, an *entry* what is stored for one of them, a
+//! *group* entries with a limit of their own. Pages come in by [`Area::store`] and go back by
 //! [`Area::load`], which takes the entry out.
 
 #![forbid(unsafe_code)]

@@ -16,6 +16,8 @@ use std::sync::{Arc, PoisonError, Weak};
 use std::sync::{Condvar, Mutex};
 use std::thread::JoinHandle;
 
+use zsmalloc::PAGE_SIZE;
+
 use crate::groups::GroupId;
 use crate::write_back::{Whose, WroteBack};
 use crate::zswap::{Core, Zswap};
@@ -51,13 +53,10 @@ impl Zswap {
             return 0;
         }
         let tally = self.core.counters.tally();
-        let [blobs, ..] = tally.counts;
-        if blobs == 0 {
-            return 0;
-        }
-        let freeable = blobs.saturating_sub(self.core.refaults.take_protection());
-        let mean = u128::from(tally.bytes) * u128::from(freeable) / u128::from(blobs);
-        (mean / 4096) as u64
+        let entries = self.core.orders.len().max(1);
+        let freeable = entries.saturating_sub(self.core.refaults.take_protection());
+        let gained = u128::from(tally.bytes) * u128::from(freeable) / u128::from(entries);
+        (gained / PAGE_SIZE as u128) as u64
     }
 
     /// Writes back up to `pages` entries for a memory manager; stops at the first that cannot be.
@@ -73,6 +72,7 @@ impl Zswap {
     pub fn compact(&self) -> u64 {
         let before = self.core.pool.object_bytes_resident();
         self.core.pool.make_room();
+        self.core.orders.compact();
         before.saturating_sub(self.core.pool.object_bytes_resident())
     }
 }

@@ -18,8 +18,10 @@
 //! Locks: stream (where pages are decompressed for the disk), one cell at a time; none while the
 //! disk is called. Source: `zswap_writeback_entry`, `shrink_worker`.
 
+use std::sync::Arc;
+
 use codec::Stream;
-use disk::DiskError;
+use disk::{DiskError, Flights};
 use zsmalloc::{CellGuard, LeafSums, PAGE_SIZE, cpu};
 
 use crate::backing::{Backing, Bridge, Next, SECTOR};
@@ -32,6 +34,8 @@ use crate::zswap::Core;
 
 /// Pages of a batch.
 pub(crate) const BATCH: usize = if cfg!(loom) { 2 } else { 256 }; // 1 MiB at most
+/// Writes of a batch that are under way at the same time.
+const IN_FLIGHT: usize = 4;
 /// Pages that may fail before writing is given up until asked for again, as in the kernel.
 const FAILURES_MAX: u64 = 16;
 
@@ -68,6 +72,7 @@ struct Pick {
 struct Run {
     sector: u32,
     start: usize,
+    end: usize,
     failed: bool,
 }
 
@@ -80,6 +85,8 @@ pub(crate) struct Writer {
     runs: Vec<Run>,
     bridges: Vec<Bridge>,
     buffer: Vec<u8>,
+    /// From when a batch first has several runs.
+    flights: Option<Flights<usize>>,
 }
 
 impl Writer {
@@ -114,25 +121,56 @@ impl Writer {
                 self.buffer.resize(filled + bridge.sectors as usize * SECTOR, 0);
                 self.bridges.push(bridge);
             }
-            None => self.runs.push(Run { sector, start: filled, failed: false }),
+            None => self.runs.push(Run { sector, start: filled, end: filled, failed: false }),
         }
         self.buffer.extend_from_slice(blob);
         self.buffer.resize(self.buffer.len().next_multiple_of(SECTOR), 0);
-        self.picks.push(Pick { run: self.runs.len() - 1, ..pick });
+        let run = self.runs.len() - 1;
+        self.runs[run].end = self.buffer.len();
+        self.picks.push(Pick { run, ..pick });
     }
 
-    /// Writes the runs; gives the last error.
-    fn write(&mut self, backing: &Backing) -> Option<DiskError> {
-        let mut error = None;
-        let mut end = self.buffer.len();
-        for run in self.runs.iter_mut().rev() {
-            if let Err(failed) = backing.write(run.sector, &self.buffer[run.start..end]) {
-                run.failed = true;
-                error = Some(failed);
-            }
-            end = run.start;
+    /// Writes the runs; true when the disk said of one that it is full.
+    fn write(&mut self, backing: &Backing) -> bool {
+        if self.runs.len() > 1 && !cfg!(loom) {
+            return self.write_together(backing);
         }
-        error
+        let mut full = false;
+        for run in &mut self.runs {
+            let written = backing.write(run.sector, &self.buffer[run.start..run.end]);
+            full |= run.failed_with(written);
+        }
+        full
+    }
+
+    /// The same with several under way: what left memory was not free in a row.
+    fn write_together(&mut self, backing: &Backing) -> bool {
+        let mut full = false;
+        let new = || Flights::new(Arc::clone(backing.disk()), IN_FLIGHT);
+        let flights = self.flights.get_or_insert_with(new);
+        for (index, run) in self.runs.iter_mut().enumerate() {
+            let (bytes, mut copy) = (&self.buffer[run.start..run.end], Vec::new());
+            if copy.try_reserve_exact(bytes.len()).is_err() {
+                full |= run.failed_with(backing.write(run.sector, bytes));
+                continue;
+            }
+            copy.extend_from_slice(bytes);
+            flights.write(u64::from(run.sector) * SECTOR as u64, copy, index);
+        }
+        while let Some(landed) = flights.landed() {
+            let run = &mut self.runs[landed.tag];
+            backing.written(run.sector, landed.buffer.len());
+            full |= run.failed_with(landed.result);
+        }
+        full
+    }
+}
+
+impl Run {
+    /// Notes what became of it; true when the disk is full.
+    fn failed_with(&mut self, written: Result<(), DiskError>) -> bool {
+        self.failed = written.is_err();
+        matches!(written, Err(DiskError::NoSpace))
     }
 }
 
@@ -167,9 +205,8 @@ impl Core {
             return round;
         }
         round.failed += self.choose(backing, writer, most, whose);
-        if let Some(DiskError::NoSpace) = writer.write(backing) {
-            self.counters.happened(Event::DiskFull, 1);
-        }
+        let full = writer.write(backing);
+        self.counters.happened(Event::DiskFull, u64::from(full));
         writer.bridges.drain(..).for_each(|bridge| backing.free_bridge(bridge));
         for pick in &writer.picks {
             let failed = writer.runs[pick.run].failed;

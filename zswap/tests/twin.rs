@@ -16,15 +16,14 @@
 
 #[path = "setting/disk.rs"]
 mod moody;
-mod setting;
 
 use moody::MoodyDisk;
-use setting::PAGE;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use zswap::{Area, Free, GroupId, Incompressible, Limit, LoadError, Loaded, Order, StoreError};
-use zswap::{Zswap, ZswapConfig};
+use zswap::{Area, Free, GroupId, Incompressible, Limit, LoadError, Loaded, Memory, MemoryConfig};
+use zswap::{Order, StoreError, Zswap, ZswapConfig};
 
+const PAGE: usize = 4096;
 const PAGES: usize = 3000; // no multiple of a leaf's 512
 const THREADS: usize = 4;
 const LIMIT: u64 = 4 << 20;
@@ -199,6 +198,16 @@ fn number(name: &str, default: u64) -> u64 {
     std::env::var(name).map_or(default, |text| text.parse().expect(name))
 }
 
+fn memory() -> Arc<Memory> {
+    let config = MemoryConfig {
+        arena_frames: 1 << 16,
+        entries_max: 1 << 18,
+        limit_bytes: 1 << 28,
+        worker: true,
+    };
+    Memory::new(config).expect("address space")
+}
+
 fn bench(
     order: Order,
     compressed: bool,
@@ -210,10 +219,11 @@ fn bench(
         incompressible,
         compressed_writeback: compressed,
         shrinker_enabled: true,
-        worker: true,
-        ..setting::config(LIMIT, Some(disk.clone()))
+        limit: Limit::Bytes(LIMIT),
+        backing: Some(disk.clone()),
+        ..ZswapConfig::new("twin")
     };
-    let zswap = Zswap::new(setting::memory_with(true), config).expect("a cache");
+    let zswap = Zswap::new(memory(), config).expect("a cache");
     let mut groups = vec![GroupId::ROOT];
     groups.extend((0..2).map(|_| zswap.add_group(Some(2 << 20), true).expect("few")));
     let (errors, versions) = (Errors::default(), AtomicU64::new(0));

@@ -27,7 +27,7 @@ mod tests {
 
     #[test]
     fn every_bit_of_a_blob_its_length_and_the_seed_matter() {
-        let mut blob: Vec<u8> = (0..1237u32).map(|at| (at * 7 >> 2) as u8).collect();
+        let mut blob: Vec<u8> = (0..1237u32).map(|at| (at * 7 / 4) as u8).collect();
         let sum = of(5, &blob);
         for bit in 0..blob.len() * 8 {
             blob[bit / 8] ^= 1 << (bit % 8);

@@ -144,11 +144,21 @@ impl Backing {
     /// Writes claimed sectors, from `sector` on.
     pub(crate) fn write(&self, sector: u32, bytes: &[u8]) -> Result<(), DiskError> {
         let written = self.disk.write(u64::from(sector) * SECTOR as u64, bytes);
-        let last = sector + (bytes.len() / SECTOR) as u32 - 1;
+        self.written(sector, bytes.len());
+        written
+    }
+
+    /// Claimed sectors were written, by who has the disk itself.
+    pub(crate) fn written(&self, sector: u32, len: usize) {
+        let last = sector + (len / SECTOR) as u32 - 1;
         for window in sector / WINDOW_SECTORS..=last / WINDOW_SECTORS {
             self.windows.changed(window);
         }
-        written
+    }
+
+    /// The disk, for writes that are under way at the same time.
+    pub(crate) fn disk(&self) -> &Arc<dyn Disk> {
+        &self.disk
     }
 
     /// Gives the sectors of a blob back.

@@ -188,7 +188,9 @@ mod tests {
         /// Against a twin with a bool per sector: what is claimed was free, within a window, and
         /// is refused only when there is no such place.
         #[test]
-        fn claims_are_free_sectors(steps in prop::collection::vec((0..12u32, any::<u32>()), 0..300)) {
+        fn claims_are_free_sectors(
+            steps in prop::collection::vec((0..12u32, any::<u32>()), 0..300),
+        ) {
             let (windows, mut next) = (4usize, Next::default());
             let (sectors, mut twin) = (sectors(windows), vec![false; windows * 64]);
             twin[..64].fill(true);
@@ -197,7 +199,8 @@ mod tests {
                 if kind < 8 {
                     let count = kind + 1;
                     let fits = |run: &[bool]| run.iter().all(|used| !used);
-                    let room = twin.chunks(64).any(|window| window.windows(count as usize).any(fits));
+                    let in_window = |window: &[bool]| window.windows(count as usize).any(fits);
+                    let room = twin.chunks(64).any(in_window);
                     let claimed = sectors.claim(&mut next, count);
                     prop_assert_eq!(claimed.is_some(), room);
                     let Some(first) = claimed else { continue };

@@ -1,5 +1,4 @@
-//! What the tests of a cache share: a memory, pages of every kind, a disk that misbehaves.
-#![allow(dead_code, reason = "each test uses its part")]
+//! What the tests of a cache share: a memory, and pages of every kind.
 
 use std::sync::Arc;
 use zswap::{Disk, Limit, Memory, MemoryConfig, Zswap, ZswapConfig};

@@ -43,7 +43,9 @@ impl Policy {
             Policy::Fifo => all(Fifo::default(), Fifo::access, capacity, pages),
             Policy::Lru => all(Lru::default(), Lru::access, capacity, pages),
             Policy::S3Fifo => all(S3Fifo::default(), S3Fifo::access, capacity, pages),
-            Policy::KernelOrder => all(SecondChance::default(), SecondChance::access, capacity, pages),
+            Policy::KernelOrder => {
+                all(SecondChance::default(), SecondChance::access, capacity, pages)
+            }
             Policy::Optimum => optimum(capacity, pages),
         }
     }
