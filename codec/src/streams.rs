@@ -80,10 +80,14 @@ impl Streams {
         })
     }
 
-    /// Waits for each stream once: what began with one before this was called has ended when it
-    /// returns.
-    pub fn wait_for_each(&self) {
-        self.slots.iter().for_each(|slot| drop(slot.lock()));
+    /// Waits for each stream once, calling `pause` while one is in use: what began with a stream
+    /// before this was called has ended when it returns.
+    pub fn wait_for_each(&self, pause: impl Fn()) {
+        for slot in &self.slots {
+            while slot.try_lock().is_none() {
+                pause();
+            }
+        }
     }
 
     /// Calls `work` with a stream. `work` must not call `with` of the same streams again. If it

@@ -21,7 +21,7 @@ fn mix(state: u64, word: u64) -> u64 {
     (state ^ word).wrapping_mul(PRIME).rotate_left(TURN)
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::of;
 

@@ -129,10 +129,6 @@ impl Leaves {
         self.words.held().map(|(index, _)| (index, self.get(index)))
     }
 
-    pub(super) fn len(&self) -> usize {
-        self.words.len()
-    }
-
     pub(super) fn bytes(&self) -> u64 {
         self.words.held_bytes() + self.words.heap_bytes()
     }
