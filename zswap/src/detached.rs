@@ -114,6 +114,6 @@ fn drain(core: &Core, leaf: LeafId) {
 }
 
 fn forget(core: &Core, cell: &DrainedCell<'_>, held: Held) {
-    held.algorithm().into_iter().for_each(|it| core.counters.algorithm(it, false));
+    held.algorithm().into_iter().for_each(|it| core.counters.here().algorithm(it, false));
     core.let_go(cell.number(), held);
 }

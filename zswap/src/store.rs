@@ -211,8 +211,7 @@ impl AreaInner {
                 entry::put_disk(&mut slot, 0, at);
             }
         }
-        core.settle(&slot, before, group);
-        core.counters.happened(Event::Out, 1);
+        core.settle(&slot, before, group, Event::Out);
         Ok(())
     }
 }
