@@ -80,6 +80,16 @@ impl Streams {
         })
     }
 
+    /// Waits for each stream once, calling `pause` while one is in use: what began with a stream
+    /// before this was called has ended when it returns.
+    pub fn wait_for_each(&self, pause: impl Fn()) {
+        for slot in &self.slots {
+            while slot.try_lock().is_none() {
+                pause();
+            }
+        }
+    }
+
     /// Calls `work` with a stream. `work` must not call `with` of the same streams again. If it
     /// panics the stream stays usable.
     pub fn with<R>(&self, hint: usize, work: impl FnOnce(&mut Stream) -> R) -> R {

@@ -39,6 +39,7 @@ mod spoken;
 mod store;
 mod teardown;
 mod valgrind;
+mod writeback;
 
 /// Every study there is.
 pub(crate) const STUDIES: [Study; 12] = [
@@ -54,6 +55,7 @@ pub(crate) const STUDIES: [Study; 12] = [
     pagetypeinfo::STUDY,
     recompress::STUDY,
     teardown::STUDY,
+    writeback::STUDY,
 ];
 /// What studies run in processes of their own.
 pub(crate) const INSIDES: [Inside; 5] =

@@ -50,6 +50,33 @@ pub enum Content {
     },
 }
 
+/// Number of a cell in its memory: 512 to a leaf. Like a leaf's, it may be written down by anyone
+/// and misused by nobody.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct CellNumber(pub(crate) u32);
+
+impl CellNumber {
+    /// A cell by number.
+    pub fn new(number: u32) -> CellNumber {
+        CellNumber(number)
+    }
+
+    /// The number.
+    pub fn get(self) -> u32 {
+        self.0
+    }
+
+    /// The leaf it is in; `None` for the numbers below the first leaf's.
+    pub fn leaf(self) -> Option<LeafId> {
+        LeafId::new(self.0 / LEAF_CELLS as u32)
+    }
+
+    /// Which cell of its leaf it is.
+    pub fn index(self) -> usize {
+        self.0 as usize % LEAF_CELLS
+    }
+}
+
 /// A locked cell; unlocked when dropped.
 #[must_use = "the cell is unlocked when the guard is dropped"]
 pub struct CellGuard<'p> {
@@ -91,6 +118,15 @@ impl Pool {
         let guard = self.lock_entry(leaf, index)?;
         self.memory.leaves.owned(leaf, self.id, LeafUse::Cells)?;
         Ok(guard)
+    }
+
+    /// As [`Pool::cell`], by number.
+    ///
+    /// # Errors
+    ///
+    /// [`StaleLeaf`] when its leaf is not this pool's, or no longer.
+    pub fn numbered_cell(&self, number: CellNumber) -> Result<CellGuard<'_>, StaleLeaf> {
+        self.cell(number.leaf().ok_or(StaleLeaf)?, number.index())
     }
 
     /// The client's word of a leaf, see [`CellGuard::leaf_word`]; `None` for a leaf that is not
@@ -180,6 +216,11 @@ impl<'p> CellGuard<'p> {
         let place = self.word.place()?;
         let shape = self.pool.geometry().shape(place.class());
         Some(zspage::bytes(&self.pool.memory.arena, shape, place))
+    }
+
+    /// The cell's number: no other cell of the memory has it while the leaf is the pool's.
+    pub fn number(&self) -> CellNumber {
+        CellNumber(self.entry)
     }
 
     /// A word of the client's for the whole leaf: 0 when the leaf was taken. It stays the leaf's

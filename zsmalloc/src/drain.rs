@@ -18,7 +18,7 @@
 use host::sync::atomic::Ordering;
 use host::{Held, Rank};
 
-use crate::cell::{Content, try_lock};
+use crate::cell::{CellNumber, Content, try_lock};
 use crate::class::Class;
 use crate::design::Release;
 use crate::error::StaleLeaf;
@@ -36,10 +36,21 @@ const LOCKS_MAX: usize = CLASSES * SHARDS_MAX;
 #[derive(Clone, Copy)]
 pub struct DrainedCell<'p> {
     pool: &'p Pool,
+    entry: u32,
     word: Word,
 }
 
 impl DrainedCell<'_> {
+    /// The cell's number.
+    pub fn number(&self) -> CellNumber {
+        CellNumber(self.entry)
+    }
+
+    /// The client's bits.
+    pub fn client(&self) -> u8 {
+        self.word.client()
+    }
+
     /// What the cell holds.
     pub fn content(&self) -> Content {
         self.pool.content_of(self.word)
@@ -116,7 +127,7 @@ impl Pool {
             locked.entries[locked.len] = entry;
             locked.places[locked.len] = place;
             locked.len += 1;
-            visit(&DrainedCell { pool: self, word });
+            visit(&DrainedCell { pool: self, entry, word });
         }
     }
 

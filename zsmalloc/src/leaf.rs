@@ -280,6 +280,11 @@ impl Leaves {
         if found == owner_word(pool, purpose) { Ok(()) } else { Err(StaleLeaf) }
     }
 
+    /// Cells of all leaves there can be.
+    pub(crate) fn cells_max(&self) -> usize {
+        self.cells.len() * LEAF_CELLS
+    }
+
     /// Bytes held for cells and their owner words.
     pub(crate) fn held_bytes(&self) -> u64 {
         let free = self.free.lock();

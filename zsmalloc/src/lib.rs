@@ -54,6 +54,7 @@ mod geometry;
 mod handle;
 mod jobs;
 mod leaf;
+mod leaf_sums;
 mod memory;
 mod migrate;
 mod object;
@@ -73,7 +74,7 @@ mod zones;
 #[expect(unsafe_code, reason = "the fence: payload of zspages, see its invariants")]
 mod zspage;
 
-pub use cell::{CellGuard, Content};
+pub use cell::{CellGuard, CellNumber, Content};
 pub use check::{PoolCheck, PoolDefect};
 pub use design::{LockDesign, Release};
 pub use drain::DrainedCell;
@@ -85,14 +86,15 @@ pub use geometry::{
 };
 pub use handle::{Handle, ReadGuard};
 pub use host::smaps::page_table_bytes;
-pub use host::{HostError, PAGE_SIZE, Table, Zeroed, clock, cpu, limits, sync};
+pub use host::{HostError, Lock, PAGE_SIZE, Rank, Table, Zeroed, clock, cpu, limits, sync};
 pub use jobs::DeferredStatus;
 pub use leaf::{LEAF_CELLS, LeafId};
+pub use leaf_sums::{LeafSums, LeafTally};
 pub use memory::{Memory, MemoryConfig};
 pub use migrate::{Frames, MigrateError, ZspageInfo};
 pub use object::Object;
 pub use pool::{Pool, PoolConfig, SHARDS_MAX};
 pub use raw::RawHandle;
-pub use slots::{Slots, split};
+pub use slots::{LeafPart, Slots, leaf_parts, split};
 pub use stats::{ClassRow, ClassTable, PoolStats};
 pub use worker::WorkerStatus;

@@ -188,6 +188,11 @@ impl Memory {
             + self.arena.metadata_bytes()
     }
 
+    /// Cells there can be; their numbers are below.
+    pub fn cells_max(&self) -> usize {
+        self.leaves.cells_max()
+    }
+
     /// Bytes held for cells of every pool, free leaves included.
     pub fn cell_table_bytes(&self) -> u64 {
         self.leaves.held_bytes()

@@ -14,6 +14,7 @@
 //! - I1 a leaf is named by at most one root entry.
 //! - I2 who holds the lock of a cell and finds its leaf in the root (again) has the slot of its
 //!   page; anything else is a leaf that was taken out meanwhile: look again.
+//! - I3 a table that shares its pool is empty when it is dropped.
 //!
 //! Lock: a cell's.
 
@@ -32,13 +33,61 @@ pub struct Slots {
     root: Table<AtomicU32>,
     /// Whose leaves they are.
     pub pool: Arc<Pool>,
+    sharing: Sharing,
+}
+
+/// Who else stores in the pool of a table.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Sharing {
+    /// Nobody: the pool ends with the table.
+    Alone,
+    /// Other tables.
+    Shared,
+}
+
+/// Pages of a range that are of one leaf.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LeafPart {
+    /// The leaf's root index.
+    pub index: usize,
+    /// The pages.
+    pub pages: Range<u64>,
+    /// True when they are all that the leaf has, in a table as long as was said.
+    pub whole: bool,
+}
+
+/// Cuts a range of pages of a table with `len` pages into its leaves' parts.
+pub fn leaf_parts(pages: Range<u64>, len: u64) -> impl Iterator<Item = LeafPart> {
+    let mut page = pages.start;
+    std::iter::from_fn(move || {
+        if page >= pages.end {
+            return None;
+        }
+        let (index, cell) = split(page);
+        let last = (page + (LEAF_CELLS - cell) as u64).min(pages.end);
+        let whole = cell == 0 && (last - page == LEAF_CELLS as u64 || last == len);
+        let part = LeafPart { index, pages: page..last, whole };
+        page = last;
+        Some(part)
+    })
 }
 
 impl Slots {
-    /// An empty table of `pages` slots.
+    /// An empty table of `pages` slots, which is the pool's only user: the pool's objects end with
+    /// the table.
     pub fn new(pool: Arc<Pool>, pages: u64) -> Result<Slots, MemoryError> {
+        Slots::with(pool, pages, Sharing::Alone)
+    }
+
+    /// An empty table of `pages` slots in a pool that others use too. Whoever drops it has taken
+    /// its leaves out before, see [`Slots::detach_all`].
+    pub fn shared(pool: Arc<Pool>, pages: u64) -> Result<Slots, MemoryError> {
+        Slots::with(pool, pages, Sharing::Shared)
+    }
+
+    fn with(pool: Arc<Pool>, pages: u64, sharing: Sharing) -> Result<Slots, MemoryError> {
         let root = pool.table(pages.div_ceil(LEAF_CELLS as u64) as usize)?;
-        Ok(Slots { root, pool })
+        Ok(Slots { root, pool, sharing })
     }
 
     /// Locks the slot of `page`; `None` when nothing is stored in its part of the disk.
@@ -85,6 +134,14 @@ impl Slots {
         // AcqRel pairs with the exchange in `add_leaf` and the loads in `leaf`: who reads the
         // root after locking a cell that was drained finds another number.
         LeafId::new(self.root[index].swap(0, Ordering::AcqRel))
+    }
+
+    /// Takes every leaf out, and gives it to `taken`. Parts of the root that were never touched
+    /// are not looked at.
+    pub fn detach_all(&self, mut taken: impl FnMut(LeafId)) {
+        for (index, _) in self.root.held() {
+            self.detach(index).into_iter().for_each(&mut taken);
+        }
     }
 
     /// Root entries.
@@ -134,8 +191,12 @@ impl Slots {
 }
 
 impl Drop for Slots {
-    /// The pool has no other user, and ends with its leaves.
+    /// A pool without other users ends with its leaves.
     fn drop(&mut self) {
+        if self.sharing == Sharing::Shared {
+            debug_assert!(self.root.held().all(|(index, _)| self.leaf(index).is_none()), "I3");
+            return;
+        }
         // Parts of the root that were never touched have none.
         let leaves = self.root.held().filter_map(|(index, _)| self.leaf(index));
         self.pool.retire(leaves);

@@ -1,0 +1,272 @@
+//! Study `writeback`: which pages a compressed cache should let go (issue of every cache in front
+//! of a disk), by hit rate.
+//!
+//! ```text
+//!   for every run (a seed of its own) and --trace:
+//!     ours:        every access through a zswap with each --order, pages verified, a disk in RAM
+//!     simulated:   fifo, lru, s3-fifo (pages stay when hit), kernel-order, optimum
+//! ```
+//!
+//! The cache has a quarter of the trace's pages. A hit is a load served from memory; a load takes
+//! the page out, and the caller stores it again at once. `vs_reference_points` is the hit rate less
+//! that of the simulated S3-FIFO, in percentage points. `scan_loss` is the part of its hits that
+//! the hot set loses while all pages, four times the cache, are scanned, and as long thereafter as
+//! it takes to have two accesses for each page of the cache; 0 when it loses none.
+//!
+//! Rows are medians over the runs, with minimum and maximum. Hit rates do not depend on the machine:
+//! the same seed gives the same ones.
+
+use super::{Lab, Report, Study, note};
+use crate::corpus::Corpus;
+use crate::error::LabError;
+use crate::row::{self, Row};
+use crate::table::{Column, Format};
+use clap::{ArgMatches, Args, FromArgMatches, ValueEnum};
+use policies::Policy;
+use real::Measured;
+use trace::{Access, PAGES_PER_CACHED, Trace, Window};
+use zswap::Order;
+
+mod policies;
+mod real;
+mod trace;
+
+pub(super) const STUDY: Study = Study {
+    name: "writeback",
+    about: "Hit rates of eviction orders, ours through the real store, and the optimum",
+    options: Options::augment_args,
+    run,
+};
+
+/// Options of `lab writeback`.
+#[derive(Args, Debug)]
+struct Options {
+    /// What is accessed
+    #[arg(
+        long,
+        value_name = "TRACE[,TRACE]",
+        value_delimiter = ',',
+        default_value = "zipf,scan,shift,mixed"
+    )]
+    trace: Vec<Trace>,
+    /// Orders of ours that are run
+    #[arg(long, value_name = "ORDER[,ORDER]", value_delimiter = ',',
+          default_value = "s3-fifo,kernel-order", value_parser = order)]
+    order: Vec<Order>,
+    /// Pages of the cache; a trace has four times as many [default: 8192]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(64..=1 << 22))]
+    pages: Option<u32>,
+    /// Accesses for each page of the trace
+    #[arg(long, value_name = "N", default_value = "16",
+          value_parser = clap::value_parser!(u32).range(1..))]
+    accesses: u32,
+    /// Seed of the first run; the next ones count up from it
+    #[arg(long, value_name = "N", default_value = "1")]
+    seed: u64,
+}
+
+const PAGES: u32 = 8192;
+const QUICK_PAGES: u32 = 1024;
+/// Bytes of the synthetic mix: pages of a trace that are alike but for a stamp do no harm.
+const SYNTHETIC_BYTES: u64 = 16 << 20;
+/// Ours in rows.
+const STORE: &str = "zswap";
+const SIMULATED: &str = "simulated";
+
+fn order(name: &str) -> Result<Order, String> {
+    let found = Order::ALL.into_iter().find(|order| order.name() == name);
+    found.ok_or_else(|| format!("no order {name}; there are s3-fifo and kernel-order"))
+}
+
+fn run(matches: &ArgMatches, lab: &Lab) -> Result<Report, LabError> {
+    let options = Options::from_arg_matches(matches).map_err(crate::usage)?;
+    let corpus = Corpus::open(lab.corpus_file(), SYNTHETIC_BYTES)?;
+    let default = if lab.quick() { QUICK_PAGES } else { PAGES };
+    let cached = options.pages.unwrap_or(default) as usize;
+    let (mut runs, mut notes) = (Vec::new(), Vec::new());
+    let bar = lab.progress(lab.runs() as usize * options.trace.len());
+    for run in 0..lab.runs() {
+        for &trace in &options.trace {
+            bar.set_message(format!("run {run}, {}", trace.name()));
+            let case = Case::new(trace, cached, &options, run);
+            case.measure(&options, &corpus, &mut runs)?;
+            bar.inc(1);
+        }
+    }
+    bar.finish_and_clear();
+    let rows = row::medians(&runs, &KEY, &MEASURED);
+    judge(&rows, &mut notes);
+    Ok(Report { corpus: Some(corpus), columns: &COLUMNS, rows, runs, notes })
+}
+
+/// One trace of one run.
+struct Case {
+    trace: Trace,
+    cached: usize,
+    run: u32,
+    seed: u64,
+    accesses: Vec<Access>,
+}
+
+impl Case {
+    fn new(trace: Trace, cached: usize, options: &Options, run: u32) -> Case {
+        let (count, seed) = (options.accesses as usize * cached, options.seed + u64::from(run));
+        let accesses = trace.accesses(cached, count * PAGES_PER_CACHED, seed);
+        Case { trace, cached, run, seed, accesses }
+    }
+
+    fn measure(
+        &self,
+        options: &Options,
+        corpus: &Corpus,
+        runs: &mut Vec<Row>,
+    ) -> Result<(), LabError> {
+        let pages: Vec<u32> = self.accesses.iter().map(|access| access.page).collect();
+        let simulated: Vec<(Policy, Vec<bool>)> = Policy::value_variants()
+            .iter()
+            .map(|&policy| (policy, policy.hits(self.cached, &pages)))
+            .collect();
+        let is_reference = |(policy, _): &&(Policy, Vec<bool>)| *policy == Policy::S3Fifo;
+        let reference = simulated.iter().find(is_reference).map(|(_, hits)| rate(hits));
+        // Turned by one from run to run, so that none is always the first.
+        for turn in 0..options.order.len() {
+            let order = options.order[(turn + self.run as usize) % options.order.len()];
+            let count = self.cached * PAGES_PER_CACHED;
+            let ours = real::run(order, self.cached, count, corpus, &self.accesses)?;
+            let mut row = self.row(STORE, order.name(), &ours.hits, reference);
+            add_costs(&mut row, &ours);
+            runs.push(row);
+        }
+        for (policy, hits) in &simulated {
+            let mut row = self.row(SIMULATED, policy.name(), hits, reference);
+            let missed = hits.iter().filter(|&&hit| !hit).count();
+            // Who came in and is not there in the end went out.
+            row.set("writes_back", missed.saturating_sub(self.cached));
+            runs.push(row);
+        }
+        Ok(())
+    }
+
+    fn row(&self, store: &str, policy: &str, hits: &[bool], reference: Option<f64>) -> Row {
+        let mut row = Row::default();
+        row.set("trace", self.trace.name()).set("store", store).set("policy", policy);
+        row.set("cache_pages", self.cached).set("pages", self.cached * PAGES_PER_CACHED);
+        row.set("run", self.run).set("seed", self.seed).set("accesses", hits.len());
+        let points = |reference| (rate(hits) - reference) * 100.0;
+        row.set("hit_rate", rate(hits)).set("vs_reference_points", reference.map(points));
+        row.set("scan_loss", scan_loss(&self.accesses, hits));
+        row
+    }
+}
+
+fn add_costs(row: &mut Row, ours: &Measured) {
+    row.set("writes_back", ours.writes_back);
+    row.set("load_ns", ours.load_ns).set("store_ns", ours.store_ns);
+    row.set("write_back_ns", ours.write_back_ns);
+    row.set("access_ns", ours.load_ns + ours.store_ns + ours.write_back_ns);
+}
+
+fn rate(hits: &[bool]) -> f64 {
+    hits.iter().filter(|&&hit| hit).count() as f64 / hits.len().max(1) as f64
+}
+
+/// The part of its hits that the hot set loses by scans; `None` in a trace without them.
+fn scan_loss(accesses: &[Access], hits: &[bool]) -> Option<f64> {
+    let count = |window: Window| {
+        let of_window = accesses.iter().zip(hits).filter(|(access, _)| access.window == window);
+        of_window.filter(|&(_, &hit)| hit).count() as f64
+    };
+    let before = count(Window::Before);
+    (before > 0.0).then(|| (1.0 - count(Window::After) / before).max(0.0))
+}
+
+/// How far ours may be from the reference, in percentage points.
+const POINTS_MAX: f64 = 2.0;
+/// The most that a scan may cost the hot set.
+const SCAN_LOSS_MAX: f64 = 0.10;
+
+/// Says of ours what was promised: near the reference, and little lost by scans.
+fn judge(rows: &[Row], notes: &mut Vec<String>) {
+    let ours = |row: &&Row| row.is("store", STORE) && row.is("policy", Order::S3Fifo.name());
+    for row in rows.iter().filter(ours) {
+        let trace = row.get("trace").as_str().unwrap_or_default();
+        if let Some(points) = row.number("vs_reference_points") {
+            let kept = if points >= -POINTS_MAX { "kept" } else { "NOT kept" };
+            note(
+                notes,
+                format!(
+                    "{trace}: ours less the S3-FIFO reference = {points:+.2} points (at least \
+                     -{POINTS_MAX}: {kept})"
+                ),
+            );
+        }
+        if let Some(loss) = row.number("scan_loss") {
+            let kept = if loss < SCAN_LOSS_MAX { "kept" } else { "NOT kept" };
+            let (loss, most) = (loss * 100.0, SCAN_LOSS_MAX * 100.0);
+            note(
+                notes,
+                format!(
+                    "{trace}: the hot set loses {loss:.2} % of its hits (less than {most}: {kept})"
+                ),
+            );
+        }
+    }
+}
+
+const KEY: [&str; 5] = ["trace", "store", "policy", "cache_pages", "pages"];
+const MEASURED: [&str; 9] = [
+    "accesses",
+    "hit_rate",
+    "vs_reference_points",
+    "scan_loss",
+    "writes_back",
+    "load_ns",
+    "store_ns",
+    "write_back_ns",
+    "access_ns",
+];
+
+const COLUMNS: [Column; 11] = [
+    Column::new("trace", "trace", Format::Plain),
+    Column::new("store", "store", Format::Plain),
+    Column::new("policy", "policy", Format::Plain),
+    Column::new("hit_rate", "hits %", Format::Percent),
+    Column::new("vs_reference_points", "points", Format::Fixed(2)),
+    Column::new("scan_loss", "scan loss %", Format::Percent),
+    Column::new("writes_back", "writes back", Format::Fixed(0)),
+    Column::new("load_ns", "load ns", Format::Fixed(0)),
+    Column::new("store_ns", "store ns", Format::Fixed(0)),
+    Column::new("write_back_ns", "write-back ns", Format::Fixed(0)),
+    Column::new("access_ns", "ns per access", Format::Fixed(0)),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_scans_loss_is_the_part_of_the_hits_that_went() {
+        let at = |window| Access { page: 0, window };
+        let accesses = [Window::Before, Window::Before, Window::None, Window::After, Window::After];
+        let accesses = accesses.map(at);
+        assert_eq!(scan_loss(&accesses, &[true, true, false, true, false]), Some(0.5));
+        assert_eq!(scan_loss(&accesses, &[true, false, true, true, true]), Some(0.0));
+        assert_eq!(scan_loss(&accesses[2..3], &[true]), None, "no window before");
+    }
+
+    #[test]
+    fn sentences_say_whether_what_was_promised_is_kept() {
+        let mut row = Row::default();
+        row.set("trace", "scan").set("store", STORE).set("policy", "s3-fifo");
+        row.set("vs_reference_points", -2.5).set("scan_loss", 0.05);
+        let mut notes = Vec::new();
+        judge(&[row], &mut notes);
+        assert_eq!(
+            notes,
+            [
+                "scan: ours less the S3-FIFO reference = -2.50 points (at least -2: NOT kept)",
+                "scan: the hot set loses 5.00 % of its hits (less than 10: kept)"
+            ]
+        );
+    }
+}

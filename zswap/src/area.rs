@@ -1,0 +1,162 @@
+//! An area: pages by number, as the kernel's swap device has slots. A region is one.
+//!
+//! ```text
+//!   page      0        1        2                 pages - 1
+//!           | 4096 b | nothing| 4096 b |   ...   |         |     a sparse table: nothing stored,
+//!                                                                nothing held
+//! ```
+//!
+//! Rule of buffers: what is passed to an area is not memory whose faults its cache serves. It is
+//! read and written with a cell's lock held, or a codec's stream: a fault in it would wait for
+//! itself.
+//!
+//! Locks: those of `store`, `load` and `detached`.
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+
+use zsmalloc::{Slots, leaf_parts};
+
+use crate::counters::Event;
+use crate::detached::Detached;
+use crate::entry::{self, Held};
+use crate::groups::GroupId;
+use crate::zswap::Core;
+
+/// How the entries of whole leaves are freed, 2 MiB of an area each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Free {
+    /// By the memory's worker, soon: they are gone at once for whoever asks.
+    #[default]
+    Soon,
+    /// Before the call returns.
+    Now,
+}
+
+/// A handle to an area of a cache; clones are of the same area. With the last one the area goes.
+#[derive(Clone)]
+pub struct Area {
+    pub(crate) inner: Arc<AreaInner>,
+}
+
+/// What the handles of an area share.
+pub(crate) struct AreaInner {
+    pub(crate) core: Arc<Core>,
+    id: u32,
+    pages: u64,
+    pub(crate) slots: Slots,
+    removed: AtomicBool,
+}
+
+impl Area {
+    pub(crate) fn new(core: Arc<Core>, id: u32, slots: Slots, pages: u64) -> Area {
+        let removed = AtomicBool::new(false);
+        core.counters.area_came();
+        Area { inner: Arc::new(AreaInner { core, id, pages, slots, removed }) }
+    }
+
+    pub(crate) fn from_inner(inner: Arc<AreaInner>) -> Area {
+        Area { inner }
+    }
+
+    pub(crate) fn downgrade(&self) -> Weak<AreaInner> {
+        Arc::downgrade(&self.inner)
+    }
+
+    /// Its number, which no other area of the cache has or will have.
+    pub fn id(&self) -> u32 {
+        self.inner.id
+    }
+
+    /// How many pages it has room for.
+    pub fn pages(&self) -> u64 {
+        self.inner.pages
+    }
+
+    /// Forgets a page; one that is not stored, or not the area's, is none.
+    pub fn invalidate(&self, page: u64) {
+        self.invalidate_pages(page..page.saturating_add(1), Free::Soon);
+    }
+
+    /// Forgets pages, those of them that the area has. Whole leaves of 512 are taken out of the
+    /// table in one exchange each, whatever they hold.
+    pub fn invalidate_pages(&self, pages: Range<u64>, free: Free) {
+        let end = pages.end.min(self.inner.pages);
+        let mut detached = Detached::nothing(&self.inner.core);
+        for part in leaf_parts(pages.start..end, self.inner.pages) {
+            if part.whole {
+                detached.take(&self.inner.slots, part.index);
+            } else if self.inner.slots.leaf(part.index).is_some() {
+                part.pages.for_each(|page| self.inner.invalidate_page(page));
+            }
+        }
+        detached.free(free);
+    }
+
+    /// Bytes of the table that names its leaves.
+    pub(crate) fn root_bytes(&self) -> u64 {
+        let (mapped, heap) = self.inner.slots.root_bytes();
+        mapped + heap
+    }
+
+    /// Forgets everything, and takes nothing any more.
+    pub(crate) fn remove(&self) {
+        // relaxed: a store that races this comes before it, and goes with the last handle.
+        self.inner.removed.store(true, Ordering::Relaxed);
+        self.inner.empty(Free::Soon);
+    }
+
+    /// Forgets everything, and ends the area's use of memory before it returns, but for what
+    /// others store meanwhile.
+    pub fn clear(&self) {
+        self.inner.empty(Free::Now);
+    }
+}
+
+impl AreaInner {
+    pub(crate) fn pages(&self) -> u64 {
+        self.pages
+    }
+
+    pub(crate) fn is_removed(&self) -> bool {
+        // relaxed: see `Area::remove`.
+        self.removed.load(Ordering::Relaxed)
+    }
+
+    /// True for one of its pages.
+    #[inline]
+    pub(crate) fn has(&self, page: u64) -> bool {
+        page < self.pages
+    }
+
+    fn invalidate_page(&self, page: u64) {
+        if let Some(mut slot) = self.slots.lock(page) {
+            let before = Held::in_cell(&slot);
+            if let Held::Blob { .. } = before {
+                self.core.orders.remove(slot.number());
+            }
+            entry::clear(&mut slot);
+            self.core.settle(&slot, before, GroupId::ROOT, Event::Invalidated);
+        }
+    }
+
+    fn empty(&self, free: Free) {
+        let mut detached = Detached::nothing(&self.core);
+        detached.take_all(&self.slots);
+        detached.free(free);
+    }
+}
+
+impl Drop for AreaInner {
+    fn drop(&mut self) {
+        self.empty(Free::Soon);
+        self.core.counters.area_went();
+    }
+}
+
+impl std::fmt::Debug for Area {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Area").field("id", &self.id()).field("pages", &self.pages()).finish()
+    }
+}

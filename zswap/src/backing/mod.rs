@@ -1,0 +1,234 @@
+//! The backing disk: where pages go that leave memory, and come back from.
+//!
+//! ```text
+//!   | window 0 | window 1            | window 2 ...      32 KiB each: a blob lies within one
+//!     header     blob blob .. blob                       sectors of 512 bytes; what a blob does
+//!                                                        not fill is nobody's
+//! ```
+//!
+//! A page is compressed once: its blob goes to the disk as it is, in a third of the bytes that the
+//! page would be, and is decompressed when it comes back. Blobs are packed, in the order in which
+//! they leave, so that a batch is one request or a few. Where everything is, is in memory alone:
+//! what a file holds means nothing to the next process, and its header says so.
+//!
+//! Invariants
+//! - I1 a sector that is in use belongs to one entry on disk, or to a page that is being written.
+//! - I2 a window's version changes when sectors of it are taken and again when they were written,
+//!   before an entry names them. So who read the entry and the version under the cell's lock, and
+//!   finds both as they were, has read the entry's bytes (and no bytes of the sectors' next life).
+//! - I3 what comes back is compared with a checksum that is kept in memory, and that differs from
+//!   process to process.
+//!
+//! Locks: none held while the disk is called.
+
+mod checksum;
+mod header;
+mod sectors;
+mod windows;
+
+use std::hash::{BuildHasher, Hasher};
+use std::sync::Arc;
+
+use disk::{Disk, DiskError};
+use zsmalloc::sync::atomic::{AtomicU32, Ordering};
+use zsmalloc::{Pool, Table};
+
+use crate::entry::{OnDisk, SECTOR_BITS};
+use crate::error::ZswapError;
+pub use header::Found;
+pub(crate) use sectors::Next;
+use sectors::Sectors;
+use windows::Windows;
+
+/// Bytes of a sector.
+pub(crate) const SECTOR: usize = 512;
+/// Sectors of a window, one word of the bitmap.
+const WINDOW_SECTORS: u32 = u64::BITS; // 32 KiB
+/// Sectors of a page.
+const SECTORS_MAX: u32 = 8;
+/// Bytes of a window.
+const WINDOW: usize = WINDOW_SECTORS as usize * SECTOR;
+/// Windows of the smallest disk: the header's, and one for blobs.
+const WINDOWS_MIN: u64 = 2;
+/// Windows of the largest part of a disk that is used.
+const WINDOWS_MAX: u64 = (1 << SECTOR_BITS) / WINDOW_SECTORS as u64; // 256 GiB
+
+/// See the module documentation.
+pub(crate) struct Backing {
+    disk: Arc<dyn Disk>,
+    epoch: u64,
+    found: Found,
+    sectors: Sectors,
+    /// The checksum of the blob that begins at a sector.
+    sums: Table<AtomicU32>,
+    windows: Windows,
+}
+
+/// Sectors that belong to no blob, between two that are written together.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bridge {
+    sector: u32,
+    pub(crate) sectors: u32,
+}
+
+/// What a blob was read from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Source {
+    Disk,
+    ReadAhead,
+}
+
+impl Backing {
+    /// Takes a disk in use: whatever it holds is overwritten, if it is a cache's or nothing.
+    pub(crate) fn open(disk: Arc<dyn Disk>, pool: &Pool) -> Result<Backing, ZswapError> {
+        if disk.read_only() {
+            return Err(ZswapError::BackingReadOnly);
+        }
+        let bytes = disk.size_bytes();
+        let windows = (bytes / WINDOW as u64).min(WINDOWS_MAX);
+        if windows < WINDOWS_MIN {
+            return Err(ZswapError::BackingTooSmall { bytes });
+        }
+        let epoch = random();
+        let found = header::take(&*disk, epoch)?;
+        let count = windows as usize;
+        Ok(Backing {
+            sectors: Sectors::new(pool.table(count)?),
+            sums: pool.table(count * WINDOW_SECTORS as usize)?,
+            windows: Windows::new(pool.table(count)?),
+            disk,
+            epoch,
+            found,
+        })
+    }
+
+    /// What the disk held when it was taken in use.
+    pub(crate) fn found(&self) -> Found {
+        self.found
+    }
+
+    /// Sectors for a blob, the next ones that are free. One thread at a time.
+    pub(crate) fn claim(&self, next: &mut Next, len: usize) -> Option<OnDisk> {
+        let sector = self.sectors.claim(next, len.div_ceil(SECTOR) as u32)?;
+        self.windows.changed(sector / WINDOW_SECTORS);
+        Some(OnDisk { sector, len: len as u16 })
+    }
+
+    /// The sectors between a blob that ends at `end` and one at `next`, if they are few, the rest
+    /// of a window, and can be claimed: written over, they make one run of two. For who claims, and
+    /// gives them back.
+    pub(crate) fn bridge(&self, end: u32, next: u32) -> Option<Bridge> {
+        let sectors = next.wrapping_sub(end);
+        let bridged = sectors == 0
+            || sectors < SECTORS_MAX
+                && next.is_multiple_of(WINDOW_SECTORS)
+                && self.sectors.claim_these(end, sectors);
+        bridged.then_some(Bridge { sector: end, sectors })
+    }
+
+    /// Gives a bridge's sectors back.
+    pub(crate) fn free_bridge(&self, bridge: Bridge) {
+        if bridge.sectors > 0 {
+            self.sectors.free(bridge.sector, bridge.sectors);
+        }
+    }
+
+    /// Notes the checksum of a blob whose sectors were claimed.
+    pub(crate) fn note(&self, at: OnDisk, blob: &[u8]) {
+        let index = at.sector as usize;
+        self.sums.touch(index..index + 1);
+        // relaxed: published by the lock of the cell that comes to name the sectors.
+        self.sums[index].store(self.checksum(at, blob), Ordering::Relaxed);
+    }
+
+    /// Writes claimed sectors, from `sector` on.
+    pub(crate) fn write(&self, sector: u32, bytes: &[u8]) -> Result<(), DiskError> {
+        let written = self.disk.write(u64::from(sector) * SECTOR as u64, bytes);
+        self.written(sector, bytes.len());
+        written
+    }
+
+    /// Claimed sectors were written, by who has the disk itself.
+    pub(crate) fn written(&self, sector: u32, len: usize) {
+        let last = sector + (len / SECTOR) as u32 - 1;
+        for window in sector / WINDOW_SECTORS..=last / WINDOW_SECTORS {
+            self.windows.changed(window);
+        }
+    }
+
+    /// The disk, for writes that are under way at the same time.
+    pub(crate) fn disk(&self) -> &Arc<dyn Disk> {
+        &self.disk
+    }
+
+    /// Gives the sectors of a blob back.
+    pub(crate) fn free(&self, at: OnDisk) {
+        self.sectors.free(at.sector, usize::from(at.len).div_ceil(SECTOR) as u32);
+    }
+
+    /// The version of the window that a blob lies in, read with the cell locked that names it.
+    pub(crate) fn version(&self, at: OnDisk) -> u32 {
+        self.windows.version(at.sector / WINDOW_SECTORS)
+    }
+
+    /// Reads a blob, from what was read ahead or from the disk. Right if afterwards its entry is
+    /// as it was and so is the version (I2).
+    pub(crate) fn read(
+        &self,
+        at: OnDisk,
+        version: u32,
+        blob: &mut [u8],
+    ) -> Result<Source, DiskError> {
+        self.windows.read(&*self.disk, at, version, blob)
+    }
+
+    /// Whether a blob is the one that was noted, whose cell is locked.
+    pub(crate) fn is_noted(&self, at: OnDisk, blob: &[u8]) -> bool {
+        // relaxed: as in `note`.
+        let noted = self.sums[at.sector as usize].load(Ordering::Relaxed);
+        noted == self.checksum(at, blob)
+    }
+
+    /// Makes what reading needs, so that reading allocates nothing.
+    pub(crate) fn prepare(&self) {
+        self.windows.prepare();
+    }
+
+    /// True while the blob's sectors are in use.
+    pub(crate) fn is_claimed(&self, at: OnDisk) -> bool {
+        self.sectors.is_claimed(at.sector, usize::from(at.len).div_ceil(SECTOR) as u32)
+    }
+
+    /// Sectors in use, and sectors there are; the header's are neither.
+    pub(crate) fn sectors(&self) -> (u64, u64) {
+        self.sectors.used()
+    }
+
+    /// Sectors in use by the bitmap, for a check.
+    pub(crate) fn recount(&self) -> u64 {
+        self.sectors.recount()
+    }
+
+    /// Bytes held.
+    pub(crate) fn held_bytes(&self) -> u64 {
+        let sums = self.sums.held_bytes() + self.sums.heap_bytes();
+        self.sectors.held_bytes() + sums + self.windows.held_bytes()
+    }
+
+    fn checksum(&self, at: OnDisk, blob: &[u8]) -> u32 {
+        checksum::of(self.epoch ^ u64::from(at.sector), blob)
+    }
+}
+
+impl Drop for Backing {
+    /// Says in the header that nobody uses the disk any more.
+    fn drop(&mut self) {
+        // Where that fails the disk is found as after a crash, which loses nothing.
+        let _ = header::leave(&*self.disk, self.epoch);
+    }
+}
+
+/// A number that the next process does not have.
+fn random() -> u64 {
+    std::collections::hash_map::RandomState::new().build_hasher().finish() | 1
+}

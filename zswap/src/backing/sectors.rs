@@ -1,0 +1,223 @@
+//! Which sectors are in use: a bit each, a window to a word.
+//!
+//! ```text
+//!   word 3   1111111100000011110...      a blob of three sectors: the first three zeros in a row
+//!            `-- in use                  from where the last blob ended, of any window
+//! ```
+//!
+//! Next fit: what leaves memory together lies together, and as long as the disk has room behind
+//! the last blob, a batch is one run.
+//!
+//! Invariant: `used` is the number of bits set but for the header's, when nobody changes one.
+//!
+//! Locks: none. One thread claims at a time; many give back.
+
+use zsmalloc::Table;
+use zsmalloc::sync::atomic::{AtomicU64, Ordering};
+
+use super::WINDOW_SECTORS;
+
+/// Where the next blob is looked for: who claims has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Next {
+    word: usize,
+    bit: u32,
+}
+
+impl Default for Next {
+    fn default() -> Next {
+        Next { word: 1, bit: 0 }
+    }
+}
+
+/// The bitmap. Word 0 is the header's.
+pub(super) struct Sectors {
+    words: Table<AtomicU64>,
+    used: AtomicU64,
+    /// Times that sectors were given back, and that count when a blob of so many sectors was
+    /// last looked for in vain: until then looking again is in vain too.
+    freed: AtomicU64,
+    vain: [AtomicU64; 9],
+}
+
+impl Sectors {
+    pub(super) fn new(words: Table<AtomicU64>) -> Sectors {
+        let vain = std::array::from_fn(|_| AtomicU64::new(u64::MAX));
+        Sectors { words, used: AtomicU64::new(0), freed: AtomicU64::new(0), vain }
+    }
+
+    /// `count` free sectors in a row, of one window: 1 to 8.
+    pub(super) fn claim(&self, next: &mut Next, count: u32) -> Option<u32> {
+        // relaxed: a hint; sectors freed a moment ago are found next time.
+        let freed = self.freed.load(Ordering::Relaxed);
+        // relaxed: changed by who claims alone.
+        if self.vain[count as usize].load(Ordering::Relaxed) == freed {
+            return None;
+        }
+        let words = self.words.len();
+        for _ in 0..words {
+            if let Some(bit) = self.claim_in(next.word, next.bit, count) {
+                let sector = next.word as u32 * WINDOW_SECTORS + bit;
+                next.bit = bit + count;
+                return Some(sector);
+            }
+            let word = if next.word + 1 < words { next.word + 1 } else { 1 };
+            *next = Next { word, bit: 0 };
+        }
+        // relaxed: as above.
+        self.vain[count as usize].store(freed, Ordering::Relaxed);
+        None
+    }
+
+    /// The same in one word, from a bit on.
+    fn claim_in(&self, index: usize, from: u32, count: u32) -> Option<u32> {
+        // relaxed: who gave a bit back has no more to do with its sectors; readers of what was
+        // there find out by the window's version.
+        let word = self.words[index].load(Ordering::Relaxed);
+        let free = !word & u64::MAX.checked_shl(from).unwrap_or(0);
+        let starts = (1..count).fold(free, |starts, by| starts & free >> by);
+        if starts == 0 {
+            return None;
+        }
+        let bit = starts.trailing_zeros();
+        self.words.touch(index..index + 1);
+        // relaxed: as above. Bits that are zero stay so: nobody else sets any.
+        self.words[index].fetch_or(mask(bit, count), Ordering::Relaxed);
+        // relaxed: a total.
+        self.used.fetch_add(u64::from(count), Ordering::Relaxed);
+        Some(bit)
+    }
+
+    /// Gives sectors back.
+    pub(super) fn free(&self, sector: u32, count: u32) {
+        let bits = mask(sector % WINDOW_SECTORS, count);
+        // relaxed: as in `claim_in`.
+        let before =
+            self.words[(sector / WINDOW_SECTORS) as usize].fetch_and(!bits, Ordering::Relaxed);
+        debug_assert!(before & bits == bits, "sectors {sector}+{count} were in use");
+        // relaxed: a total.
+        self.used.fetch_sub(u64::from(count), Ordering::Relaxed);
+        // relaxed: a hint to who claims.
+        self.freed.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Claims just these sectors, of one window; false when one is in use.
+    pub(super) fn claim_these(&self, sector: u32, count: u32) -> bool {
+        let bits = mask(sector % WINDOW_SECTORS, count);
+        let word = &self.words[(sector / WINDOW_SECTORS) as usize];
+        // relaxed: as in `claim_in`.
+        let free = word.load(Ordering::Relaxed) & bits == 0;
+        if free {
+            // relaxed: as in `claim_in`.
+            word.fetch_or(bits, Ordering::Relaxed);
+            // relaxed: a total.
+            self.used.fetch_add(u64::from(count), Ordering::Relaxed);
+        }
+        free
+    }
+
+    pub(super) fn is_claimed(&self, sector: u32, count: u32) -> bool {
+        let bits = mask(sector % WINDOW_SECTORS, count);
+        let word = self.words.get((sector / WINDOW_SECTORS) as usize);
+        // relaxed: the cell that names the sectors is locked.
+        word.is_some_and(|word| word.load(Ordering::Relaxed) & bits == bits)
+    }
+
+    /// Sectors in use, and sectors there are.
+    pub(super) fn used(&self) -> (u64, u64) {
+        let all = (self.words.len() as u64 - 1) * u64::from(WINDOW_SECTORS);
+        // relaxed: a total.
+        (self.used.load(Ordering::Relaxed), all)
+    }
+
+    /// Counts the bits.
+    pub(super) fn recount(&self) -> u64 {
+        // relaxed: exact when nobody changes any.
+        let bits = |(_, word): (usize, &AtomicU64)| word.load(Ordering::Relaxed).count_ones();
+        self.words.held().map(bits).map(u64::from).sum()
+    }
+
+    pub(super) fn held_bytes(&self) -> u64 {
+        self.words.held_bytes() + self.words.heap_bytes()
+    }
+}
+
+fn mask(bit: u32, count: u32) -> u64 {
+    ((1 << count) - 1) << bit
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use zsmalloc::{Memory, MemoryConfig, Pool, PoolConfig};
+
+    fn sectors(windows: usize) -> Sectors {
+        let config = MemoryConfig {
+            arena_frames: 512,
+            entries_max: 512,
+            limit_bytes: 1 << 20,
+            worker: false,
+        };
+        let memory = Memory::new(config).expect("address space");
+        let pool = Pool::new(memory, PoolConfig::default()).expect("a pool");
+        Sectors::new(pool.table(windows).expect("address space"))
+    }
+
+    #[test]
+    fn blobs_lie_side_by_side_and_within_a_window() {
+        let (sectors, mut next) = (sectors(4), Next::default());
+        let places: Vec<_> = (0..10).map(|_| sectors.claim(&mut next, 7)).collect();
+        let expected = (0..9).map(|blob| 64 + blob * 7).chain([128]);
+        assert_eq!(places, expected.map(Some).collect::<Vec<_>>(), "63 of 64, then the next");
+    }
+
+    #[test]
+    fn a_full_disk_says_so_until_something_is_freed() {
+        let (sectors, mut next) = (sectors(2), Next::default());
+        while sectors.claim(&mut next, 8).is_some() {}
+        assert_eq!((sectors.used(), sectors.recount()), ((64, 64), 64));
+        assert_eq!(sectors.claim(&mut next, 1), None);
+        sectors.free(64 + 24, 8);
+        assert_eq!(sectors.claim(&mut next, 3), Some(64 + 24));
+        assert_eq!(sectors.claim(&mut next, 6), None, "five are left");
+        assert_eq!(sectors.claim(&mut next, 5), Some(64 + 27));
+    }
+
+    proptest! {
+        /// Against a twin with a bool per sector: what is claimed was free, within a window, and
+        /// is refused only when there is no such place.
+        #[test]
+        fn claims_are_free_sectors(
+            steps in prop::collection::vec((0..12u32, any::<u32>()), 0..300),
+        ) {
+            let (windows, mut next) = (4usize, Next::default());
+            let (sectors, mut twin) = (sectors(windows), vec![false; windows * 64]);
+            twin[..64].fill(true);
+            let mut held: Vec<(u32, u32)> = Vec::new();
+            for (kind, pick) in steps {
+                if kind < 8 {
+                    let count = kind + 1;
+                    let fits = |run: &[bool]| run.iter().all(|used| !used);
+                    let in_window = |window: &[bool]| window.windows(count as usize).any(fits);
+                    let room = twin.chunks(64).any(in_window);
+                    let claimed = sectors.claim(&mut next, count);
+                    prop_assert_eq!(claimed.is_some(), room);
+                    let Some(first) = claimed else { continue };
+                    prop_assert_eq!(first / 64, (first + count - 1) / 64);
+                    for used in &mut twin[first as usize..(first + count) as usize] {
+                        prop_assert!(!std::mem::replace(used, true));
+                    }
+                    held.push((first, count));
+                } else if !held.is_empty() {
+                    let (first, count) = held.swap_remove(pick as usize % held.len());
+                    prop_assert!(sectors.is_claimed(first, count));
+                    sectors.free(first, count);
+                    twin[first as usize..(first + count) as usize].fill(false);
+                }
+                let used = twin[64..].iter().filter(|&&used| used).count() as u64;
+                prop_assert_eq!((sectors.used().0, sectors.recount()), (used, used));
+            }
+        }
+    }
+}

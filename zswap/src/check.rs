@@ -1,0 +1,207 @@
+//! Recounting a cache: pool, order, disk and every entry, those in memory decoded.
+//!
+//! Invariant checked: the counters are the sums over the cells, the word of each leaf those over
+//! its own; each object of the pool is an entry's or pending; every entry in memory decodes and has one
+//! live token, and no other token is live; every entry on the disk has its sectors for itself, and
+//! no other sector is in use.
+//!
+//! Locks: one cell at a time. On a cache in use a difference between sums is motion, not defect,
+//! when something moved meanwhile; the report says so.
+
+use std::collections::HashSet;
+use std::fmt;
+
+use zsmalloc::{CellNumber, Content, LEAF_CELLS, LeafId, LeafSums, LeafTally, PAGE_SIZE};
+use zsmalloc::{PoolCheck, cpu};
+
+use crate::area::Area;
+use crate::backing::SECTOR;
+use crate::entry::{Held, kind};
+use crate::groups::GroupId;
+use crate::zswap::{Core, Zswap};
+
+/// What a recount found, when it found no defect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CheckReport {
+    /// The pool's recount.
+    pub pool: PoolCheck,
+    /// Entries, in memory and on the disk, same-filled ones included.
+    pub entries: u64,
+    /// Entries in memory that were decoded, all of them without error.
+    pub pages_decoded: u64,
+    /// True when requests changed the cache during the recount: sums were not compared.
+    pub moved: bool,
+}
+
+/// A cache that contradicts itself, or a page that does not decode.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CheckError(
+    /// What was found where.
+    pub String,
+);
+
+impl fmt::Display for CheckError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for CheckError {}
+
+/// What the cells of all areas add up to.
+#[derive(Default)]
+struct Count {
+    tally: LeafTally,
+    algorithms: [u64; crate::algorithms::LIVE_MAX],
+    in_memory: Vec<(CellNumber, GroupId)>,
+    group_bytes: Vec<u64>,
+    sectors: HashSet<u32>,
+    interned: u64,
+    defect: Option<String>,
+}
+
+impl Zswap {
+    /// Recounts everything and compares it with the counters. Write-back waits meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// The first contradiction found.
+    pub fn check(&self) -> Result<CheckReport, CheckError> {
+        let core = &*self.core;
+        // What is being written is neither here nor there.
+        let _turn = core.turn.take();
+        let before = self.motion();
+        let zone = core.pool.memory().check_zone();
+        zone.map_err(|defect| CheckError(format!("zone: {defect}")))?;
+        let pool = core.pool.check().map_err(|defect| CheckError(defect.to_string()))?;
+        let mut counted = Count { group_bytes: vec![0; GroupId::COUNT], ..Count::default() };
+        let areas = self.all_areas();
+        for area in &areas {
+            for index in 0..area.inner.slots.root_len() {
+                core.check_leaf(area, index, &mut counted)?;
+            }
+        }
+        let pages_decoded = counted.in_memory.len() as u64;
+        let entries = [kind::BLOB, kind::SAME, kind::DISK].map(|kind| counted.tally.counts[kind]);
+        let compared = core.compare(&pool, counted).map_err(CheckError);
+        // An area whose last handle was dropped is counted until it is empty.
+        let all = core.counters.areas() == areas.len() as u64;
+        let at_rest = all && before.is_some() && self.motion() == before;
+        let moved = pool.moved > 0 || pool.in_flight > 0 || !at_rest;
+        if !moved {
+            compared?;
+        }
+        Ok(CheckReport { pool, entries: entries.iter().sum(), pages_decoded, moved })
+    }
+
+    /// Grows with every change; `None` while one is under way.
+    fn motion(&self) -> Option<([u64; 4], u64)> {
+        Some((self.core.counters.motion()?, self.core.pool.operations()))
+    }
+}
+
+impl Core {
+    fn check_leaf(&self, area: &Area, index: usize, sum: &mut Count) -> Result<(), CheckError> {
+        let Some(leaf) = area.inner.slots.leaf(index) else { return Ok(()) };
+        let before = sum.tally;
+        for cell in 0..LEAF_CELLS {
+            if self.pool.peek(leaf, cell).is_some_and(|content| content != Content::Empty) {
+                let page = (index * LEAF_CELLS + cell) as u64;
+                let id = area.id();
+                self.check_cell(area, page, sum)
+                    .map_err(|defect| CheckError(format!("area {id}, page {page}: {defect}")))?;
+            }
+        }
+        self.check_sums(leaf, before, sum);
+        Ok(())
+    }
+
+    fn check_sums(&self, leaf: LeafId, before: LeafTally, sum: &mut Count) {
+        let found = LeafTally {
+            counts: std::array::from_fn(|kind| sum.tally.counts[kind] - before.counts[kind]),
+            bytes: sum.tally.bytes - before.bytes,
+        };
+        let said = self.pool.leaf_word(leaf).map(|word| LeafSums(word).tally());
+        if said != Some(found) {
+            let defect = format!("{leaf:?} holds {found:?}, its word says {said:?}");
+            sum.defect.get_or_insert(defect);
+        }
+    }
+
+    fn check_cell(&self, area: &Area, page: u64, sum: &mut Count) -> Result<(), String> {
+        let mut data = [0; PAGE_SIZE];
+        self.streams.with(cpu::current_hint(), |stream| {
+            let Some(slot) = area.inner.slots.lock(page) else { return Ok(()) };
+            let (held, tally) = (Held::in_cell(&slot), Held::in_cell(&slot).tally());
+            sum.tally.counts.iter_mut().zip(tally.counts).for_each(|(sum, count)| *sum += count);
+            sum.tally.bytes += tally.bytes;
+            held.algorithm().into_iter().for_each(|it| sum.algorithms[it] += 1);
+            match held {
+                Held::Nothing => {}
+                Held::Same(same) => sum.interned += u64::from(same.is_interned()),
+                Held::Blob { algorithm, len } => {
+                    let group = self.groups.of(slot.number());
+                    sum.in_memory.push((slot.number(), group));
+                    sum.group_bytes[group.index()] += len as u64;
+                    let blob = slot.bytes().unwrap_or(&[]);
+                    let decoded = self.decode(algorithm, blob, Some(stream), &mut data);
+                    decoded.map_err(|error| error.to_string())?;
+                }
+                Held::Disk { at, .. } => {
+                    let claimed = self.backing.as_ref().is_some_and(|it| it.is_claimed(at));
+                    let sectors = usize::from(at.len).div_ceil(SECTOR) as u32;
+                    let alone = (at.sector..at.sector + sectors).all(|it| sum.sectors.insert(it));
+                    if !claimed || !alone {
+                        return Err(format!("{at:?}: claimed {claimed}, for itself {alone}"));
+                    }
+                }
+            }
+            Ok(())
+        })
+    }
+
+    fn compare(&self, pool: &PoolCheck, counted: Count) -> Result<(), String> {
+        counted.defect.map_or(Ok(()), Err)?;
+        let kept = self.counters.tally();
+        if counted.tally != kept {
+            return Err(format!("cells hold {:?}, counters {kept:?}", counted.tally));
+        }
+        let pending = self.counters.pending();
+        let objects = counted.tally.counts[kind::BLOB];
+        if objects + pending.objects + pool.pending != pool.objects {
+            return Err(format!("cells name {objects} objects, {pending:?}, the pool {pool:?}"));
+        }
+        let in_memory = counted.in_memory.into_iter();
+        let tokens = self.orders.check(in_memory.map(|(cell, group)| (cell, group.number())))?;
+        if tokens.in_hand > 0 {
+            return Err(format!("nobody writes, and in hands are {} entries", tokens.in_hand));
+        }
+        let said = std::array::from_fn(|index| self.counters.of_algorithm(index));
+        if counted.algorithms != said {
+            return Err(format!(
+                "entries by algorithm: {:?}, counted {said:?}",
+                counted.algorithms
+            ));
+        }
+        for group in self.groups.stats().iter().skip(1) {
+            let bytes = counted.group_bytes[group.id.index()];
+            if bytes != group.current {
+                return Err(format!("{group:?} has {bytes} bytes"));
+            }
+        }
+        self.compare_shared(counted.interned, counted.sectors.len() as u64)
+    }
+
+    fn compare_shared(&self, interned: u64, sectors: u64) -> Result<(), String> {
+        let uses = self.words.uses();
+        if interned != uses {
+            return Err(format!("{interned} cells use interned words, counted {uses}"));
+        }
+        let Some(backing) = &self.backing else { return Ok(()) };
+        let (used, bits) = (backing.sectors().0, backing.recount());
+        if used != sectors || bits != sectors {
+            return Err(format!("entries have {sectors} sectors, {used} counted, {bits} bits set"));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,119 @@
+//! Leaves that were taken out of an area's table, and are to be drained.
+//!
+//! ```text
+//!   area    ...|########|########|...       one exchange per leaf; counters down by its sums;
+//!                 leaf     leaf             its tokens stale, by its generation
+//!                  `--------`----> job: drained by the memory's worker
+//! ```
+//!
+//! Invariants
+//! - I1 a leaf is in one job, and in no table.
+//! - I2 pending is the sum over the detached leaves of what their cells hold.
+//! - I3 from the moment a leaf's tokens are stale nothing of it is written back any more; what is
+//!   being written finds its mark gone.
+//!
+//! Locks: none while detaching but the order's; those of a drain in the job, which holds nothing
+//! else.
+
+use std::sync::Arc;
+
+use zsmalloc::{DrainedCell, LeafId, LeafSums, LeafTally, Slots};
+
+use crate::area::Free;
+use crate::counters::Pending;
+use crate::entry::Held;
+use crate::zswap::Core;
+
+/// Leaves that are to be drained.
+pub(crate) struct Detached {
+    core: Arc<Core>,
+    leaves: Vec<LeafId>,
+    pending_bytes: u64,
+}
+
+impl Detached {
+    pub(crate) fn nothing(core: &Arc<Core>) -> Detached {
+        core.counters.begin();
+        Detached { core: Arc::clone(core), leaves: Vec::new(), pending_bytes: 0 }
+    }
+
+    /// Takes the leaf of root entry `index` out, if it has one.
+    pub(crate) fn take(&mut self, slots: &Slots, index: usize) {
+        self.make_room();
+        slots.detach(index).into_iter().for_each(|leaf| self.put(leaf));
+    }
+
+    /// Takes every leaf out.
+    pub(crate) fn take_all(&mut self, slots: &Slots) {
+        slots.detach_all(|leaf| {
+            self.make_room();
+            self.put(leaf);
+        });
+    }
+
+    /// Where there is no memory for the list, what it has is drained here and now; so a leaf that
+    /// is out never gets lost.
+    fn make_room(&mut self) {
+        if self.leaves.try_reserve(1).is_err() {
+            self.drain_all();
+        }
+    }
+
+    fn put(&mut self, leaf: LeafId) {
+        let Some(word) = self.core.pool.leaf_word(leaf) else { return };
+        let gone = LeafSums(word).detach();
+        self.core.orders.detach(leaf);
+        self.core.counters.detach(gone);
+        self.pending_bytes += gone.bytes;
+        self.leaves.push(leaf);
+    }
+
+    /// Frees what the leaves hold.
+    pub(crate) fn free(mut self, free: Free) {
+        if self.leaves.is_empty() {
+            return;
+        }
+        match free {
+            Free::Now => self.drain_all(),
+            Free::Soon => {
+                let memory = Arc::clone(self.core.pool.memory());
+                memory.defer(self.pending_bytes, move || self.drain_all());
+            }
+        }
+    }
+
+    fn drain_all(&mut self) {
+        for leaf in self.leaves.drain(..) {
+            drain(&self.core, leaf);
+        }
+        self.pending_bytes = 0;
+    }
+}
+
+impl Drop for Detached {
+    fn drop(&mut self) {
+        self.drain_all();
+        self.core.counters.end();
+    }
+}
+
+/// Frees what a detached leaf holds.
+fn drain(core: &Core, leaf: LeafId) {
+    let mut gone = LeafTally::default();
+    core.orders.forget(leaf);
+    let freed = core.pool.free_leaf(leaf, |cell| {
+        let held = Held::of(cell.content(), cell.client());
+        let tally = held.tally();
+        gone.counts.iter_mut().zip(tally.counts).for_each(|(sum, count)| *sum += count);
+        gone.bytes += tally.bytes;
+        core.orders.remove(cell.number()); // one that came after the leaf was out
+        forget(core, cell, held);
+    });
+    debug_assert!(freed.is_ok(), "I1: the leaf was ours, and detached once");
+    core.counters.replace_pending(Pending::of(gone), Pending::default());
+}
+
+fn forget(core: &Core, cell: &DrainedCell<'_>, held: Held) {
+    held.algorithm().into_iter().for_each(|it| core.counters.here().algorithm(it, false));
+    core.let_go(cell.number(), held);
+}

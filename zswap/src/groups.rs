@@ -1,0 +1,217 @@
+//! Groups: the kernel's memory cgroups, flat. Each has a limit of its own, and may forbid that its
+//! pages go to disk.
+//!
+//! ```text
+//!   cell 4711 -> | 0 | 3 | 3 | 0 | ...     the group of each entry: a byte, 0 = no other
+//!   group 3   -> current 81920, limit 1 MiB, write-back allowed
+//! ```
+//!
+//! Invariant: a group's `current` is the sum of the objects of its entries, those in detached
+//! leaves included until they are drained.
+//!
+//! Locks: none; the byte of a cell is its owner's who has the cell locked.
+
+use std::sync::OnceLock;
+
+use zsmalloc::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use zsmalloc::{CellNumber, MemoryError, Pool, Table};
+
+use crate::order::GroupNumber;
+
+/// A group, by number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub struct GroupId(u8);
+
+impl GroupId {
+    /// Whoever is in no other group; without a limit.
+    pub const ROOT: GroupId = GroupId(0);
+    /// Groups there can be, that one included.
+    pub const COUNT: usize = GroupNumber::COUNT;
+
+    /// Its number, from 0 on.
+    pub fn index(self) -> usize {
+        usize::from(self.0)
+    }
+
+    /// As the order has it.
+    pub(crate) fn number(self) -> GroupNumber {
+        GroupNumber(self.0)
+    }
+}
+
+impl From<GroupNumber> for GroupId {
+    fn from(number: GroupNumber) -> GroupId {
+        GroupId(number.0)
+    }
+}
+
+/// What a group holds, and may hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GroupStat {
+    /// The group.
+    pub id: GroupId,
+    /// Bytes of compressed and raw objects; not counted for group 0.
+    pub current: u64,
+    /// The most bytes it may have; `u64::MAX` = no limit.
+    pub limit: u64,
+    /// Whether its pages may go to disk.
+    pub writeback: bool,
+    /// Pages of the group that were written to disk so far.
+    pub written_back_pages: u64,
+}
+
+#[derive(Debug)]
+struct Group {
+    id: GroupId,
+    current: AtomicU64,
+    limit: AtomicU64,
+    writeback: AtomicBool,
+    written_back: AtomicU64,
+}
+
+impl Group {
+    fn new(id: GroupId, limit: u64, writeback: bool) -> Group {
+        Group {
+            id,
+            current: AtomicU64::new(0),
+            limit: AtomicU64::new(limit),
+            writeback: AtomicBool::new(writeback),
+            written_back: AtomicU64::new(0),
+        }
+    }
+}
+
+/// All groups of a cache. Group 0 is whoever is in no other; it has no limit.
+pub(crate) struct Groups {
+    list: Box<[OnceLock<Group>]>,
+    /// The group of each cell's entry.
+    of: Table<AtomicU8>,
+}
+
+impl Groups {
+    pub(crate) fn new(pool: &Pool) -> Result<Groups, MemoryError> {
+        let list = (0..GroupId::COUNT).map(|_| OnceLock::new()).collect();
+        let groups = Groups { list, of: pool.table(pool.memory().cells_max())? };
+        groups.add(u64::MAX, true);
+        Ok(groups)
+    }
+
+    /// A group more; `None` when there are as many as there can be.
+    pub(crate) fn add(&self, limit: u64, writeback: bool) -> Option<GroupId> {
+        let added = |(index, slot): (usize, &OnceLock<Group>)| {
+            let id = GroupId(index as u8);
+            slot.set(Group::new(id, limit, writeback)).is_ok().then_some(id)
+        };
+        self.list.iter().enumerate().find_map(added)
+    }
+
+    fn get(&self, id: GroupId) -> Option<&Group> {
+        self.list[id.index()].get()
+    }
+
+    /// The groups there are.
+    pub(crate) fn ids(&self) -> impl Iterator<Item = GroupId> {
+        self.list.iter().map_while(OnceLock::get).map(|group| group.id)
+    }
+
+    /// The group of the entry in a locked cell.
+    pub(crate) fn of(&self, cell: CellNumber) -> GroupId {
+        let number = self.number_of(cell);
+        self.list[usize::from(number)].get().map_or(GroupId::ROOT, |group| group.id)
+    }
+
+    fn number_of(&self, cell: CellNumber) -> u8 {
+        // relaxed: written and read with the cell locked.
+        self.of[cell.get() as usize].load(Ordering::Relaxed)
+    }
+
+    /// An object of `bytes` came into a locked cell.
+    pub(crate) fn charge(&self, cell: CellNumber, group: GroupId, bytes: usize) {
+        let (index, number) = (cell.get() as usize, group.index() as u8);
+        if self.number_of(cell) != number {
+            self.of.touch(index..index + 1);
+            // relaxed: as in `number_of`.
+            self.of[index].store(number, Ordering::Relaxed);
+        }
+        if let Some(group) = self.counted(group) {
+            // relaxed: an independent total.
+            group.current.fetch_add(bytes as u64, Ordering::Relaxed);
+        }
+    }
+
+    /// The object of a cell is gone.
+    pub(crate) fn uncharge(&self, cell: CellNumber, bytes: usize) {
+        if self.number_of(cell) == 0 {
+            return;
+        }
+        if let Some(group) = self.counted(self.of(cell)) {
+            // relaxed: an independent total.
+            group.current.fetch_sub(bytes as u64, Ordering::Relaxed);
+        }
+    }
+
+    /// A group that counts what it has: one that every store changes would be in every CPU's way.
+    fn counted(&self, id: GroupId) -> Option<&Group> {
+        if id == GroupId::ROOT { None } else { self.get(id) }
+    }
+
+    /// True when a group has as much as it may.
+    pub(crate) fn is_full(&self, id: GroupId) -> bool {
+        self.counted(id).is_some_and(|group| {
+            // relaxed: a limit that racing threads overshoot by a page each.
+            group.current.load(Ordering::Relaxed) >= group.limit.load(Ordering::Relaxed)
+        })
+    }
+
+    /// Whether the pages of a group may go to disk.
+    pub(crate) fn may_write_back(&self, id: GroupId) -> bool {
+        // relaxed: an independent value.
+        self.get(id).is_none_or(|group| group.writeback.load(Ordering::Relaxed))
+    }
+
+    pub(crate) fn set_limit(&self, id: GroupId, bytes: u64) {
+        if let Some(group) = self.get(id) {
+            // relaxed: an independent value.
+            group.limit.store(bytes, Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn set_writeback(&self, id: GroupId, allowed: bool) {
+        if let Some(group) = self.get(id) {
+            // relaxed: an independent value.
+            group.writeback.store(allowed, Ordering::Relaxed);
+        }
+    }
+
+    /// A page of a group was written to disk.
+    pub(crate) fn wrote_back(&self, id: GroupId) {
+        if let Some(group) = self.counted(id) {
+            // relaxed: an independent total.
+            group.written_back.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// What every group holds.
+    pub(crate) fn stats(&self) -> Vec<GroupStat> {
+        self.ids().filter_map(|id| self.stat(id)).collect()
+    }
+
+    pub(crate) fn stat(&self, id: GroupId) -> Option<GroupStat> {
+        let group = self.get(id)?;
+        // relaxed: independent totals.
+        let read = |word: &AtomicU64| word.load(Ordering::Relaxed);
+        Some(GroupStat {
+            id,
+            current: read(&group.current),
+            limit: read(&group.limit),
+            // relaxed: an independent value.
+            writeback: group.writeback.load(Ordering::Relaxed),
+            written_back_pages: read(&group.written_back),
+        })
+    }
+
+    /// Bytes held.
+    pub(crate) fn held_bytes(&self) -> u64 {
+        self.of.held_bytes() + self.of.heap_bytes() + size_of_val(&*self.list) as u64
+    }
+}

@@ -1,0 +1,270 @@
+//! Loading a page: it comes back, and is gone from here.
+//!
+//! ```text
+//!   lock cell -> nothing: absent | word: fill | raw: copy | blob: decompress in place
+//!             -> exclusive: cell emptied, object freed, token gone
+//!             -> on disk: unlock, read (or find it read ahead), lock again: the same entry, and
+//!                the same version of its window? -> decode, empty the cell, give the sectors back
+//!                                                   else from the beginning
+//! ```
+//!
+//! A load is exclusive, as the kernel's: afterwards the caller has the page and the cache does not.
+//! [`Area::peek`] leaves it.
+//!
+//! Invariant: an entry is emptied under the lock under which its page was decoded, so that of two
+//! loads one has the page and the other finds nothing, and a load that fails leaves it.
+//!
+//! Locks: stream, then cell, then class, as in `store`; none while the disk is called.
+
+use std::time::Instant;
+
+use codec::same;
+use codec::{CodecError, Stream};
+use disk::DiskError;
+use zsmalloc::{CellGuard, PAGE_SIZE, cpu};
+
+use crate::area::{Area, AreaInner};
+use crate::backing::Source;
+use crate::counters::Event;
+use crate::entry::{self, Held, OnDisk};
+use crate::error::LoadError;
+use crate::groups::GroupId;
+use crate::zswap::Core;
+
+/// Where a page was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Loaded {
+    /// In memory.
+    Memory,
+    /// On the backing disk.
+    Disk,
+    /// Nowhere: the buffer is as it was.
+    Absent,
+}
+
+/// Whether a page stays.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Take {
+    Exclusive,
+    Peek,
+}
+
+/// How far a look at a cell came.
+enum Look {
+    Done(Loaded),
+    /// The page is on the disk: its entry, and the version of its window.
+    OnDisk(OnDisk, u32),
+}
+
+/// Why a look at a cell failed.
+enum LookError {
+    /// Look again with a stream in hand.
+    NeedsStream,
+    Failed(LoadError),
+}
+
+impl Area {
+    /// Takes page `page` out into `data`, which is 4096 bytes long. Waits for the disk where the
+    /// page is there.
+    ///
+    /// With algorithms that need no stream to decompress (lz4) this may be called by a signal
+    /// handler that interrupts any code but the cache's own, its memory's and its disk's: it
+    /// allocates nothing, and what it locks, no thread has that a fault interrupts, by the rule of
+    /// buffers.
+    ///
+    /// # Errors
+    ///
+    /// [`LoadError`]: the page is where it was, and `data` holds anything.
+    pub fn load(&self, page: u64, data: &mut [u8]) -> Result<Loaded, LoadError> {
+        self.inner.load_as(page, data, Take::Exclusive)
+    }
+
+    /// Reads page `page` into `data`; it stays where it is.
+    ///
+    /// # Errors
+    ///
+    /// As [`Area::load`].
+    pub fn peek(&self, page: u64, data: &mut [u8]) -> Result<Loaded, LoadError> {
+        self.inner.load_as(page, data, Take::Peek)
+    }
+}
+
+impl AreaInner {
+    fn load_as(&self, page: u64, data: &mut [u8], take: Take) -> Result<Loaded, LoadError> {
+        if data.len() != PAGE_SIZE {
+            return Err(LoadError::BadLength { len: data.len() });
+        }
+        if !self.has(page) {
+            return Err(LoadError::OutOfRange { page, pages: self.pages() });
+        }
+        loop {
+            let look = self.with_stream_if_needed(|stream| self.look(page, stream, data, take))?;
+            let loaded = match look {
+                Look::Done(loaded) => return Ok(loaded),
+                Look::OnDisk(at, version) => self.load_from_disk(page, at, version, data, take)?,
+            };
+            if loaded {
+                return Ok(Loaded::Disk);
+            }
+        }
+    }
+
+    /// Tries without a stream first: who has none in hand waits for none.
+    fn with_stream_if_needed<R>(
+        &self,
+        mut attempt: impl FnMut(Option<&mut Stream>) -> Result<R, LookError>,
+    ) -> Result<R, LoadError> {
+        let done = match attempt(None) {
+            Err(LookError::NeedsStream) => {
+                let hint = cpu::current_hint();
+                self.core.streams.with(hint, |stream| attempt(Some(stream)))
+            }
+            done => done,
+        };
+        done.map_err(|error| match error {
+            LookError::NeedsStream => LoadError::Corrupt,
+            LookError::Failed(error) => error,
+        })
+    }
+
+    fn look(
+        &self,
+        page: u64,
+        stream: Option<&mut Stream>,
+        data: &mut [u8],
+        take: Take,
+    ) -> Result<Look, LookError> {
+        let core = &*self.core;
+        let Some(mut slot) = self.slots.lock(page) else { return Ok(Look::Done(Loaded::Absent)) };
+        let held = Held::in_cell(&slot);
+        match held {
+            Held::Nothing => return Ok(Look::Done(Loaded::Absent)),
+            Held::Same(same) => same::fill(data, core.words.word(same)),
+            Held::Blob { algorithm, .. } => {
+                core.decode_to(algorithm, slot.bytes().unwrap_or(&[]), stream, data)?;
+            }
+            Held::Disk { at, .. } => {
+                let version = core.backing.as_ref().map_or(0, |backing| backing.version(at));
+                return Ok(Look::OnDisk(at, version));
+            }
+        }
+        match take {
+            Take::Exclusive => core.take_out(&mut slot, held),
+            Take::Peek => core.orders.touch(slot.number()),
+        }
+        Ok(Look::Done(Loaded::Memory))
+    }
+
+    /// False when the entry changed meanwhile.
+    fn load_from_disk(
+        &self,
+        page: u64,
+        at: OnDisk,
+        version: u32,
+        data: &mut [u8],
+        take: Take,
+    ) -> Result<bool, LoadError> {
+        let (core, begun) = (&*self.core, Instant::now());
+        let mut blob = [0; PAGE_SIZE];
+        let blob = &mut blob[..usize::from(at.len)];
+        let Some(backing) = &core.backing else { return Err(LoadError::Corrupt) };
+        let source = match backing.read(at, version, blob) {
+            Ok(source) => source,
+            // What is on the disk may be another's by now.
+            Err(error) => return self.disk_failed(page, at, version, error),
+        };
+        let loaded = self.with_stream_if_needed(|stream| {
+            let Some((mut slot, held)) = self.lock_as(page, at, version) else { return Ok(false) };
+            if !backing.is_noted(at, blob) {
+                core.counters.happened(Event::DiskLoadFail, 1);
+                return Err(LookError::Failed(LoadError::Corrupt));
+            }
+            core.decode_to(held.algorithm().unwrap_or(0), blob, stream, data)?;
+            if take == Take::Exclusive {
+                core.take_out(&mut slot, held);
+            }
+            Ok(true)
+        })?;
+        if loaded {
+            core.refaults.came_back(begun.elapsed());
+            core.counters.happened(Event::DiskLoad, u64::from(take == Take::Peek));
+            core.counters.happened(Event::ReadAheadHit, u64::from(source == Source::ReadAhead));
+        }
+        Ok(loaded)
+    }
+
+    /// The cell of a page, if its entry is where it was, and so is what lies there.
+    fn lock_as(&self, page: u64, at: OnDisk, version: u32) -> Option<(CellGuard<'_>, Held)> {
+        let slot = self.slots.lock(page)?;
+        let held = Held::in_cell(&slot);
+        let same = matches!(held, Held::Disk { at: now, .. } if now == at);
+        let backing = self.core.backing.as_ref()?;
+        (same && backing.version(at) == version).then_some((slot, held))
+    }
+
+    /// The disk did not give a blob: the page's error, unless its entry changed meanwhile.
+    fn disk_failed(
+        &self,
+        page: u64,
+        at: OnDisk,
+        version: u32,
+        error: DiskError,
+    ) -> Result<bool, LoadError> {
+        if self.lock_as(page, at, version).is_none() {
+            return Ok(false);
+        }
+        self.core.counters.happened(Event::DiskLoadFail, 1);
+        Err(LoadError::Backing(error))
+    }
+}
+
+impl Core {
+    /// Empties a cell whose page was loaded.
+    fn take_out(&self, slot: &mut CellGuard<'_>, held: Held) {
+        if let Held::Blob { .. } = held {
+            self.orders.load(slot.number());
+        }
+        entry::clear(slot);
+        let on_disk = matches!(held, Held::Disk { .. });
+        let why = if on_disk { Event::DiskLoad } else { Event::In };
+        self.settle(slot, held, GroupId::ROOT, why);
+    }
+
+    /// Decodes a blob of an algorithm.
+    pub(crate) fn decode(
+        &self,
+        algorithm: usize,
+        blob: &[u8],
+        stream: Option<&mut Stream>,
+        data: &mut [u8],
+    ) -> Result<(), CodecError> {
+        if blob.len() == PAGE_SIZE {
+            data.copy_from_slice(blob);
+            return Ok(());
+        }
+        let codec = self.algorithms.codec(algorithm);
+        match stream {
+            Some(stream) => codec.decompress(stream, blob, data),
+            None => codec.decompress_stateless(blob, data),
+        }
+    }
+
+    /// The same, and counts what fails.
+    fn decode_to(
+        &self,
+        algorithm: usize,
+        blob: &[u8],
+        stream: Option<&mut Stream>,
+        data: &mut [u8],
+    ) -> Result<(), LookError> {
+        let decoded = self.decode(algorithm, blob, stream, data);
+        decoded.map_err(|error| match error {
+            CodecError::NeedsStream => LookError::NeedsStream,
+            CodecError::NoMemory => LookError::Failed(LoadError::NoMemory),
+            _ => {
+                self.counters.happened(Event::DecompressFail, 1);
+                LookError::Failed(LoadError::Corrupt)
+            }
+        })
+    }
+}

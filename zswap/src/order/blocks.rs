@@ -1,0 +1,289 @@
+//! Blocks of tokens, and rings made of them.
+//!
+//! ```text
+//!   ring    head --> block 7 --> block 3 --> block 12 <-- tail
+//!   block          |  start..len: tokens  |            1024 tokens of 4 bytes: a page
+//!                    popped ^      ^ appended
+//! ```
+//!
+//! A token is the number of a cell, 0 for none. Whether it still means anything, the cell's word
+//! says. Rings are lists through the blocks' heads, so that none of their operations needs memory
+//! of the heap; a block that was emptied goes to a free list, and to the system when asked.
+//!
+//! Invariants
+//! - B1 a block is in one ring, or in one of the free lists, or was never used.
+//! - B2 the tokens a ring counts are those between start and len of its blocks.
+//! - B3 only the last block of a ring has room; only the first has been popped from.
+//! - B4 the last [`RESERVED`] blocks are for tokens that move: one that is popped can always be
+//!   appended.
+//!
+//! Lock: the order's, for everything here.
+
+use zsmalloc::sync::atomic::{AtomicU32, Ordering};
+use zsmalloc::{MemoryError, Table};
+
+use super::GroupNumber;
+use super::word::{BLOCK_BITS, Which};
+
+/// Tokens of a block.
+pub(super) const BLOCK_TOKENS: usize = match (cfg!(loom), cfg!(test)) {
+    (true, _) => 4,
+    (_, true) => 16, // what happens between blocks happens in short tests
+    _ => 1024,
+};
+/// Blocks kept for tokens that move: the ends of two rings of each group.
+const RESERVED: u32 = if cfg!(loom) { 8 } else { 4 * GroupNumber::COUNT as u32 };
+/// Blocks there can be: the numbers above are the hands'.
+pub(super) const BLOCKS_MAX: u32 = (1 << BLOCK_BITS) - GroupNumber::COUNT as u32;
+/// Free blocks kept touched.
+const FREE_BLOCKS_HELD: u32 = 64; // 256 KiB
+const _: () = assert!(
+    cfg!(any(loom, test)) || BLOCK_TOKENS * 4 == zsmalloc::PAGE_SIZE,
+    "a block is a page, and goes back to the system alone"
+);
+const _: () = assert!(BLOCK_TOKENS <= 1 << FILL_BITS, "start and len share a word");
+
+const FILL_BITS: u32 = 15;
+/// Words of a block's head.
+const OWNER: usize = 0;
+const NEXT: usize = 1;
+const FILL: usize = 2;
+const HEAD_WORDS: usize = 4; // 16 bytes
+
+/// Tokens of a block that are in use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub(super) struct Fill {
+    pub(super) start: usize,
+    pub(super) len: usize,
+}
+
+/// The blocks, and which of them are free.
+pub(super) struct Blocks {
+    tokens: Table<[AtomicU32; BLOCK_TOKENS]>,
+    heads: Table<[AtomicU32; HEAD_WORDS]>,
+    /// The lowest block never used; 0 is none.
+    fresh: u32,
+    /// Free and touched, as a list through the heads; and how many.
+    held: u32,
+    held_count: u32,
+    /// Free and returned to the system.
+    returned: u32,
+    returned_count: u32,
+}
+
+/// A ring of tokens.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Ring {
+    pub(super) head: u32,
+    pub(super) tail: u32,
+    /// Tokens, stale ones included.
+    pub(super) tokens: usize,
+    /// Where compaction goes on; 0 when it rests.
+    pub(super) sweep: u32,
+}
+
+/// For whom a block is wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Want {
+    /// A new token.
+    New,
+    /// One that was popped (B4).
+    Moved,
+}
+
+impl Blocks {
+    /// Blocks for the tokens of `cells`, and as many stale ones.
+    pub(super) fn reserve(cells: u64) -> Result<Blocks, MemoryError> {
+        let wanted = (cells * 2).div_ceil(BLOCK_TOKENS as u64) + 2 * u64::from(RESERVED) + 1;
+        let blocks = wanted.min(u64::from(BLOCKS_MAX)) as usize;
+        Ok(Blocks {
+            tokens: Table::reserve(blocks)?,
+            heads: Table::reserve(blocks)?,
+            fresh: 1,
+            held: 0,
+            held_count: 0,
+            returned: 0,
+            returned_count: 0,
+        })
+    }
+
+    /// An empty block; `None` when there are none left for whom it is wanted.
+    fn take(&mut self, want: Want, owner: u32) -> Option<u32> {
+        let unused = self.tokens.len() as u32 - self.fresh;
+        let left = unused + self.held_count + self.returned_count;
+        if left == 0 || want == Want::New && left <= RESERVED {
+            return None;
+        }
+        let block = self.take_free();
+        self.tokens.touch(block as usize..block as usize + 1);
+        self.heads.touch(block as usize..block as usize + 1);
+        self.set(block, OWNER, owner);
+        self.set(block, NEXT, 0);
+        self.set(block, FILL, 0);
+        Some(block)
+    }
+
+    fn take_free(&mut self) -> u32 {
+        if self.held != 0 {
+            self.held_count -= 1;
+            let next = self.head_word(self.held, NEXT);
+            std::mem::replace(&mut self.held, next)
+        } else if self.returned != 0 {
+            self.returned_count -= 1;
+            let next = self.head_word(self.returned, NEXT);
+            std::mem::replace(&mut self.returned, next)
+        } else {
+            self.fresh += 1;
+            self.fresh - 1
+        }
+    }
+
+    fn free(&mut self, block: u32) {
+        self.set(block, NEXT, self.held);
+        self.held = block;
+        self.held_count += 1;
+    }
+
+    /// Returns a free block to the system, if more are held than is worth it.
+    pub(super) fn return_one(&mut self) -> bool {
+        if self.held_count <= FREE_BLOCKS_HELD {
+            return false;
+        }
+        let block = self.take_free();
+        // Where the system refuses, it stays touched and counted, and is used like the others.
+        let _ = self.tokens.discard(block as usize..block as usize + 1);
+        self.set(block, NEXT, self.returned);
+        self.returned = block;
+        self.returned_count += 1;
+        true
+    }
+
+    /// Group and queue of a block in a ring.
+    pub(super) fn owner(&self, block: u32) -> (GroupNumber, Which) {
+        let owner = self.head_word(block, OWNER);
+        (GroupNumber((owner >> 1) as u8), Which::BOTH[(owner & 1) as usize])
+    }
+
+    pub(super) fn next(&self, block: u32) -> u32 {
+        self.head_word(block, NEXT)
+    }
+
+    pub(super) fn fill(&self, block: u32) -> Fill {
+        let fill = self.head_word(block, FILL) as usize;
+        Fill { start: fill >> FILL_BITS, len: fill % (1 << FILL_BITS) }
+    }
+
+    pub(super) fn set_fill(&self, block: u32, fill: Fill) {
+        debug_assert!(fill.start <= fill.len && fill.len <= BLOCK_TOKENS, "B2: tokens of a block");
+        self.set(block, FILL, (fill.start << FILL_BITS | fill.len) as u32);
+    }
+
+    pub(super) fn token(&self, block: u32, index: usize) -> u32 {
+        // relaxed: under the order's lock, as all of these are.
+        self.tokens[block as usize][index].load(Ordering::Relaxed)
+    }
+
+    pub(super) fn set_token(&self, block: u32, index: usize, token: u32) {
+        // relaxed: as in `token`.
+        self.tokens[block as usize][index].store(token, Ordering::Relaxed);
+    }
+
+    fn head_word(&self, block: u32, word: usize) -> u32 {
+        // relaxed: as in `token`.
+        self.heads[block as usize][word].load(Ordering::Relaxed)
+    }
+
+    fn set(&self, block: u32, word: usize, value: u32) {
+        // relaxed: as in `token`.
+        self.heads[block as usize][word].store(value, Ordering::Relaxed);
+    }
+
+    /// Blocks that are free: held, returned.
+    pub(super) fn free_blocks(&self) -> (u32, u32) {
+        (self.held_count, self.returned_count)
+    }
+
+    /// Blocks ever used.
+    pub(super) fn used_blocks(&self) -> u32 {
+        self.fresh - 1
+    }
+
+    pub(super) fn bytes(&self) -> u64 {
+        let (tokens, heads) = (&self.tokens, &self.heads);
+        tokens.held_bytes() + tokens.heap_bytes() + heads.held_bytes() + heads.heap_bytes()
+    }
+}
+
+impl Ring {
+    /// The block that the next token goes to.
+    pub(super) fn room(
+        &mut self,
+        blocks: &mut Blocks,
+        want: Want,
+        owner: (GroupNumber, Which),
+    ) -> Option<u32> {
+        if self.tail != 0 && blocks.fill(self.tail).len < BLOCK_TOKENS {
+            return Some(self.tail);
+        }
+        let block = blocks.take(want, u32::from(owner.0.0) << 1 | owner.1 as u32)?;
+        match self.tail {
+            0 => self.head = block,
+            tail => blocks.set(tail, NEXT, block),
+        }
+        self.tail = block;
+        Some(block)
+    }
+
+    /// Appends a token to the last block, which has room.
+    pub(super) fn append(&mut self, blocks: &Blocks, token: u32) {
+        let Fill { start, len } = blocks.fill(self.tail);
+        blocks.set_token(self.tail, len, token);
+        blocks.set_fill(self.tail, Fill { start, len: len + 1 });
+        self.tokens += 1;
+    }
+
+    /// The oldest token and its block, which is not free before the next call.
+    pub(super) fn pop(&mut self, blocks: &mut Blocks) -> Option<(u32, u32)> {
+        self.trim(blocks);
+        let Fill { start, len } = (self.head != 0).then(|| blocks.fill(self.head))?;
+        if start == len {
+            return None;
+        }
+        blocks.set_fill(self.head, Fill { start: start + 1, len });
+        self.tokens -= 1;
+        Some((blocks.token(self.head, start), self.head))
+    }
+
+    /// Frees first blocks that were popped empty and have no room.
+    fn trim(&mut self, blocks: &mut Blocks) {
+        while self.head != 0 {
+            let Fill { start, len } = blocks.fill(self.head);
+            if start < len || self.head == self.tail && len < BLOCK_TOKENS {
+                return;
+            }
+            let next = blocks.next(self.head);
+            if self.sweep == self.head {
+                self.sweep = next;
+            }
+            if self.tail == self.head {
+                self.tail = 0;
+            }
+            blocks.free(self.head);
+            self.head = next;
+        }
+    }
+
+    /// Takes the block after `block`, all of whose tokens are gone, out of the ring.
+    pub(super) fn unlink_next(&mut self, blocks: &mut Blocks, block: u32) {
+        let gone = blocks.next(block);
+        debug_assert!(gone != 0 && gone != self.tail, "B3: the last block stays");
+        blocks.set(block, NEXT, blocks.next(gone));
+        blocks.free(gone);
+    }
+
+    /// The ring's blocks, from the oldest on.
+    pub(super) fn blocks(self, blocks: &Blocks) -> impl Iterator<Item = u32> {
+        let next = |block: &u32| Some(blocks.next(*block)).filter(|&next| next != 0);
+        std::iter::successors(Some(self.head).filter(|&head| head != 0), next)
+    }
+}

@@ -1,0 +1,148 @@
+//! Dropping stale tokens out of their turn, a block at a time.
+//!
+//! ```text
+//!   before   head [..x.] --> [xx.x] --> [x...] --> [..] tail        x: stale
+//!                              ^ sweep
+//!   after    head [..x.] --> [....] ------------> [..] tail         tokens keep their order
+//! ```
+//!
+//! When 7 in 16 tokens of a ring are stale, a sweep begins at its old end and advances with each 65
+//! tokens appended, so that it is done before half of them are stale: a page costs two tokens at
+//! most. A block is rid of its stale tokens and filled up from the ones behind it under one hold
+//! of the lock, so that no two tokens of a cell come together in it (W1).
+
+use zsmalloc::CellNumber;
+
+use super::blocks::{BLOCK_TOKENS, Fill};
+use super::word::Which;
+use super::{GroupNumber, Orders, Rings};
+
+/// Tokens appended to a ring between two steps of a sweep.
+const TOKENS_BETWEEN_STEPS: usize = BLOCK_TOKENS / 16 + 1; // 65
+/// Tokens looked at in a step: two blocks.
+const TOKENS_OF_STEP: usize = 2 * BLOCK_TOKENS;
+/// A sweep begins when so many of so many tokens are stale.
+const STALE: (u64, u64) = (7, 16);
+
+impl Orders {
+    /// Drops stale tokens where many are, and returns blocks that are free: for who is about to
+    /// rest. Takes and gives up the order's lock for each block.
+    pub(crate) fn compact(&self) {
+        let groups = self.rings.lock().of_group.len();
+        for group in (0..groups).map(|index| GroupNumber(index as u8)) {
+            for which in Which::BOTH {
+                let steps = self.rings.lock().of_group[group.index()][which as usize].tokens;
+                // Others append meanwhile; theirs is a sweep of their own.
+                for _ in 0..=steps.div_ceil(BLOCK_TOKENS) {
+                    if !self.tend_now(&mut self.rings.lock(), group, which) {
+                        break;
+                    }
+                }
+            }
+        }
+        while self.rings.lock().blocks.return_one() {}
+    }
+
+    /// As [`Orders::tend_now`], every so many tokens.
+    pub(super) fn tend(&self, rings: &mut Rings, group: GroupNumber, which: Which) {
+        let (ring, _) = rings.ring((group, which));
+        if ring.tokens.is_multiple_of(TOKENS_BETWEEN_STEPS) {
+            self.tend_now(rings, group, which);
+        }
+    }
+
+    /// Compacts one block if a sweep is under way or should be; says whether it did.
+    pub(super) fn tend_now(&self, rings: &mut Rings, group: GroupNumber, which: Which) -> bool {
+        let pages = self.groups.pages(group)[which as usize];
+        let (ring, _) = rings.ring((group, which));
+        let stale = (ring.tokens as u64).saturating_sub(pages);
+        if ring.sweep == 0
+            && ring.head != ring.tail
+            && stale * STALE.1 >= ring.tokens as u64 * STALE.0
+        {
+            ring.sweep = ring.head;
+        }
+        let block = ring.sweep;
+        if block == 0 || block == ring.tail {
+            ring.sweep = 0;
+            return false;
+        }
+        let looked_at = self.clean(rings, (group, which), block);
+        let full = self.fill_up(rings, (group, which), block, TOKENS_OF_STEP - looked_at);
+        let (ring, blocks) = rings.ring((group, which));
+        if full {
+            ring.sweep = blocks.next(block);
+        }
+        true
+    }
+
+    /// Drops the stale tokens of a block; gives how many tokens it had.
+    fn clean(&self, rings: &mut Rings, owner: (GroupNumber, Which), block: u32) -> usize {
+        let (ring, blocks) = rings.ring(owner);
+        let Fill { start, len } = blocks.fill(block);
+        let mut kept = start;
+        for index in start..len {
+            let token = blocks.token(block, index);
+            if self.settle(token, owner.0, block, block) {
+                blocks.set_token(block, kept, token);
+                kept += 1;
+            }
+        }
+        blocks.set_fill(block, Fill { start, len: kept });
+        ring.tokens -= len - kept;
+        len - start
+    }
+
+    /// Moves tokens from the blocks behind to a block that was cleaned, and looks at about so many;
+    /// true when no more go into it.
+    fn fill_up(
+        &self,
+        rings: &mut Rings,
+        owner: (GroupNumber, Which),
+        block: u32,
+        mut look_at: usize,
+    ) -> bool {
+        let (ring, blocks) = rings.ring(owner);
+        let mut fill = blocks.fill(block);
+        while look_at > 0 {
+            let next = blocks.next(block);
+            if next == ring.tail || fill.len == BLOCK_TOKENS {
+                return true;
+            }
+            let mut from = blocks.fill(next);
+            while from.start < from.len && fill.len < BLOCK_TOKENS {
+                let token = blocks.token(next, from.start);
+                from.start += 1;
+                look_at = look_at.saturating_sub(1);
+                if self.settle(token, owner.0, next, block) {
+                    blocks.set_token(block, fill.len, token);
+                    fill.len += 1;
+                } else {
+                    ring.tokens -= 1;
+                }
+            }
+            blocks.set_fill(next, from);
+            blocks.set_fill(block, fill);
+            if from.start == from.len {
+                ring.unlink_next(blocks, block);
+            }
+        }
+        false
+    }
+
+    /// Sees whether a token of block `from` is live, and then has its word name block `to`.
+    fn settle(&self, token: u32, group: GroupNumber, from: u32, to: u32) -> bool {
+        let cell = CellNumber::new(token);
+        loop {
+            let word = self.word(cell);
+            if word.block() != from {
+                return false;
+            }
+            let live = self.is_live(cell, word);
+            let next = if live { word.with_block(to) } else { self.dropped(cell, word, group) };
+            if next == word || self.exchange(cell, word, next) {
+                return live;
+            }
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! Pages of each group by queue, and its evictions: counted where threads do not meet.
+//!
+//! ```text
+//!   group 0                                    group 1
+//!   | small main evictions | small main - | .. | small main evictions | ..     128 bytes each
+//!     stripe 0               stripe 1            stripe 0
+//! ```
+//!
+//! A thread counts in the stripe of its CPU; a sum over the stripes is exact when nobody changes
+//! anything, and may for a moment be less than nothing otherwise.
+
+use zsmalloc::sync::atomic::{AtomicU64, Ordering};
+use zsmalloc::{MemoryError, Table, cpu};
+
+use super::GroupNumber;
+use super::word::Which;
+
+/// Stripes of a group: a CPU's is its number modulo this.
+const STRIPES: usize = if cfg!(loom) { 1 } else { 8 };
+/// Words of a stripe: two cache lines, as the next one is fetched with the first.
+const STRIPE_WORDS: usize = 16; // 128 bytes
+const EVICTIONS: usize = 2;
+const _: () = assert!(EVICTIONS < STRIPE_WORDS && Which::BOTH.len() <= EVICTIONS, "three counts");
+
+/// The counts of all groups.
+pub(super) struct Groups {
+    stripes: Table<[AtomicU64; STRIPE_WORDS]>,
+}
+
+impl Groups {
+    pub(super) fn reserve() -> Result<Groups, MemoryError> {
+        let groups = if cfg!(loom) { 2 } else { GroupNumber::COUNT };
+        Ok(Groups { stripes: Table::reserve(groups * STRIPES)? })
+    }
+
+    /// Takes the group's counts in use.
+    pub(super) fn open(&self, group: GroupNumber) {
+        let first = group.index() * STRIPES;
+        self.stripes.touch(first..first + STRIPES);
+    }
+
+    /// Pages entered or left the group's queues.
+    pub(super) fn change(&self, group: GroupNumber, change: [i16; 2]) {
+        let stripe = &self.stripes[group.index() * STRIPES + cpu::current_hint() % STRIPES];
+        for which in Which::BOTH {
+            let pages = i64::from(change[which as usize]);
+            if pages != 0 {
+                // relaxed: a sum; what entered or left is said by the cell's word.
+                stripe[which as usize].fetch_add(pages as u64, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Pages in the group's small and main queue.
+    pub(super) fn pages(&self, group: GroupNumber) -> [u64; 2] {
+        let first = group.index() * STRIPES;
+        let stripes = self.stripes.slice(first..first + STRIPES);
+        Which::BOTH.map(|which| {
+            // relaxed: as in `change`.
+            let count = |stripe: &[AtomicU64; _]| stripe[which as usize].load(Ordering::Relaxed);
+            let sum = stripes.iter().map(count).fold(0, u64::wrapping_add);
+            (sum as i64).max(0) as u64
+        })
+    }
+
+    /// Counts an eviction; gives how many there were before.
+    pub(super) fn evict(&self, group: GroupNumber) -> u32 {
+        // relaxed: a clock of evictions; a tick missed misjudges one page's place.
+        self.stripes[group.index() * STRIPES][EVICTIONS].fetch_add(1, Ordering::Relaxed) as u32
+    }
+
+    /// Evictions so far, modulo 2^32.
+    pub(super) fn evictions(&self, group: GroupNumber) -> u32 {
+        // relaxed: as in `evict`.
+        self.stripes[group.index() * STRIPES][EVICTIONS].load(Ordering::Relaxed) as u32
+    }
+
+    pub(super) fn bytes(&self) -> u64 {
+        self.stripes.held_bytes() + self.stripes.heap_bytes()
+    }
+}

@@ -1,0 +1,172 @@
+//! What the order knows of a leaf: how many of its pages are in memory, and which generation of
+//! the leaf they are of.
+//!
+//! ```text
+//!   63..48         47..32         31..16 | 15..8 | 7     | 6..5 | 4..0
+//!   pages, small   pages, main    -      | group | mixed | -    | generation
+//! ```
+//!
+//! Detaching a leaf is one exchange of its word: the generation changes, so every word of its cells
+//! and so every token counts as gone; the pages it had leave the counts of its group. A change that
+//! somebody was about to enter finds another generation, and is nobody's business any more.
+//!
+//! Invariants
+//! - L1 what was added to a group's counts is the sum of what was added to its leaves' words, each
+//!   change entered in both or in neither.
+//! - L2 a leaf whose pages are all of one group is not mixed, and has that group's number.
+//! - L3 at rest the counts are those of the leaf's live words. While a page changes queues, one
+//!   count may be a page short, and even below nothing, and the other one ahead.
+
+use zsmalloc::sync::atomic::{AtomicU64, Ordering};
+use zsmalloc::{MemoryError, Table};
+
+use super::GroupNumber;
+use super::word::{GENERATIONS, Which};
+
+const MIXED: u64 = 1 << 7;
+const GROUP_SHIFT: u32 = 8;
+const MAIN_SHIFT: u32 = 32;
+const SMALL_SHIFT: u32 = 48;
+const COUNT_MASK: u64 = 0xFFFF;
+const _: () = assert!(GENERATIONS as u64 <= MIXED, "the generation lies below the flag");
+const _: () = assert!(GroupNumber::COUNT <= 1 << 8, "a group's number has eight bits");
+
+/// A leaf's word, unpacked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub(super) struct Leaf {
+    pub(super) generation: u32,
+    pub(super) group: GroupNumber,
+    /// Pages of several groups.
+    pub(super) mixed: bool,
+    /// Pages in the small and in the main queue.
+    pub(super) pages: [i16; 2],
+}
+
+impl Leaf {
+    fn unpack(word: u64) -> Leaf {
+        let count = |shift: u32| (word >> shift & COUNT_MASK) as u16 as i16;
+        Leaf {
+            generation: (word % u64::from(GENERATIONS)) as u32,
+            group: GroupNumber((word >> GROUP_SHIFT) as u8),
+            mixed: word & MIXED != 0,
+            pages: [count(SMALL_SHIFT), count(MAIN_SHIFT)],
+        }
+    }
+
+    fn pack(self) -> u64 {
+        let count = |which: Which| u64::from(self.pages[which as usize] as u16);
+        let counts = count(Which::Small) << SMALL_SHIFT | count(Which::Main) << MAIN_SHIFT;
+        let group = u64::from(self.group.0) << GROUP_SHIFT;
+        counts | group | u64::from(self.generation) | if self.mixed { MIXED } else { 0 }
+    }
+
+    pub(super) fn is_empty(self) -> bool {
+        self.pages == [0, 0]
+    }
+}
+
+/// The words of all leaves.
+pub(super) struct Leaves {
+    words: Table<AtomicU64>,
+}
+
+impl Leaves {
+    pub(super) fn reserve(leaves: usize) -> Result<Leaves, MemoryError> {
+        Ok(Leaves { words: Table::reserve(leaves)? })
+    }
+
+    pub(super) fn get(&self, leaf: usize) -> Leaf {
+        // Acquire pairs with the Release in `change`, so that who sees a new generation sees what
+        // was done before the leaf got it.
+        Leaf::unpack(self.words[leaf].load(Ordering::Acquire))
+    }
+
+    /// Adds to the pages of a leaf, if it is still of `generation`; says whether it was. Who adds
+    /// the first page makes the leaf its group's.
+    pub(super) fn change(
+        &self,
+        leaf: usize,
+        generation: u32,
+        group: GroupNumber,
+        change: [i16; 2],
+    ) -> bool {
+        self.words.touch(leaf..leaf + 1);
+        self.update(leaf, |mut now| {
+            if now.generation != generation {
+                return None;
+            }
+            if now.is_empty() {
+                (now.group, now.mixed) = (group, false);
+            }
+            now.mixed |= now.group != group;
+            let pages = now.pages;
+            now.pages = [0, 1].map(|which| pages[which].wrapping_add(change[which]));
+            Some(now)
+        })
+        .is_some()
+    }
+
+    /// The next generation: gives what the leaf had, if `allows` that.
+    pub(super) fn detach(&self, leaf: usize, allows: impl Fn(Leaf) -> bool) -> Option<Leaf> {
+        self.words.touch(leaf..leaf + 1);
+        self.update(leaf, |now| {
+            let generation = (now.generation + 1) % GENERATIONS;
+            allows(now).then_some(Leaf { generation, ..Leaf::default() })
+        })
+    }
+
+    /// Changes a leaf's word; gives what it was.
+    fn update(&self, leaf: usize, change: impl Fn(Leaf) -> Option<Leaf>) -> Option<Leaf> {
+        let next = |word| Some(change(Leaf::unpack(word))?.pack());
+        // AcqRel pairs with the others' exchanges and the load in `get`: who finds a generation
+        // or a group finds the words of the cells as they were written before.
+        let updated = self.words[leaf].fetch_update(Ordering::AcqRel, Ordering::Acquire, next);
+        updated.ok().map(Leaf::unpack)
+    }
+
+    /// Leaves that may have pages, with their words.
+    pub(super) fn held(&self) -> impl Iterator<Item = (usize, Leaf)> {
+        self.words.held().map(|(index, _)| (index, self.get(index)))
+    }
+
+    pub(super) fn bytes(&self) -> u64 {
+        self.words.held_bytes() + self.words.heap_bytes()
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_word_comes_back_at_its_fields_extremes() {
+        for pages in [[0, 0], [512, 0], [-1, 1], [0, 512], [i16::MIN, i16::MAX]] {
+            for (generation, group, mixed) in [(0, 0, false), (GENERATIONS - 1, 255, true)] {
+                let leaf = Leaf { generation, group: GroupNumber(group), mixed, pages };
+                assert_eq!(Leaf::unpack(leaf.pack()), leaf);
+            }
+        }
+    }
+
+    #[test]
+    fn a_change_of_another_generation_is_refused() {
+        let leaves = Leaves::reserve(2).expect("small");
+        assert!(leaves.change(1, 0, GroupNumber(3), [1, 0]));
+        assert_eq!(leaves.detach(1, |_| true).map(|leaf| leaf.pages), Some([1, 0]));
+        assert!(!leaves.change(1, 0, GroupNumber(3), [-1, 0]), "the change of a page that is gone");
+        assert!(leaves.get(1).is_empty() && leaves.get(1).generation == 1);
+    }
+
+    #[test]
+    fn the_first_page_decides_the_group_and_a_second_group_mixes() {
+        let leaves = Leaves::reserve(1).expect("small");
+        assert!(leaves.change(0, 0, GroupNumber(1), [1, 0]));
+        assert!(!leaves.get(0).mixed);
+        assert!(leaves.change(0, 0, GroupNumber(2), [0, 1]));
+        assert!(leaves.get(0).mixed && leaves.get(0).group == GroupNumber(1));
+        assert!(leaves.change(0, 0, GroupNumber(1), [-1, 0]));
+        assert!(leaves.change(0, 0, GroupNumber(2), [0, -1]));
+        assert!(leaves.change(0, 0, GroupNumber(2), [1, 0]));
+        assert!(!leaves.get(0).mixed && leaves.get(0).group == GroupNumber(2), "empty between");
+    }
+}

@@ -1,0 +1,208 @@
+//! Making room: at the limit, for a memory manager, and in the background.
+//!
+//! ```text
+//!   limit   |.............................|     a store that meets it writes back, compacts, and
+//!   accept  |........................|          tries once more
+//!                                    ^ the worker writes back down to here
+//! ```
+//!
+//! Invariants
+//! - I1 who makes room holds no lock of the cache's, nor one that a deferred job might want.
+//! - I2 the worker ends with the cache: it is woken, and waited for.
+//!
+//! Locks: the worker's, a leaf.
+
+use std::sync::{Arc, PoisonError, Weak};
+use std::sync::{Condvar, Mutex};
+use std::thread::JoinHandle;
+
+use zsmalloc::PAGE_SIZE;
+
+use crate::groups::GroupId;
+use crate::write_back::{Whose, WroteBack};
+use crate::zswap::{Core, Zswap};
+
+/// Pages that a store at the limit writes back at most before it tries again.
+const STORE_PAGES_MAX: u64 = 1024; // 4 MiB of pages
+/// Pages of its own that a store at its group's limit writes back at once: the kernel's 32.
+const GROUP_PAGES: u64 = 32;
+/// Pages between two looks at how much is used.
+const STEP: u64 = 64;
+
+impl Zswap {
+    /// Writes back up to `pages` entries, in the order's order, groups that allow it only.
+    pub fn write_back(&self, pages: u64) -> WroteBack {
+        self.core.write_back(pages, Whose::Everybodys)
+    }
+
+    /// Writes back, and compacts, until objects take at most `bytes` of touched frames; gives up
+    /// when nothing more can be written, or after sixteen pages that could not.
+    pub fn shrink_to(&self, bytes: u64) -> WroteBack {
+        self.core.shrink_to(bytes, u64::MAX)
+    }
+
+    /// Entries that a memory manager gains by having them written back: those in memory, less those
+    /// that came back from the disk lately, times what compression leaves of them. 0 while the
+    /// shrinker is off.
+    ///
+    /// Every page that came back is protection for one, or for as many as reading it cost more than
+    /// decompressing would have: that is measured. Counting uses half of the protection up. Source:
+    /// `zswap_shrinker_count`.
+    pub fn shrinker_count(&self) -> u64 {
+        if !self.core.config.shrinker_enabled || self.core.backing.is_none() {
+            return 0;
+        }
+        let tally = self.core.counters.tally();
+        let entries = self.core.orders.len().max(1);
+        let freeable = entries.saturating_sub(self.core.refaults.take_protection());
+        let gained = u128::from(tally.bytes) * u128::from(freeable) / u128::from(entries);
+        (gained / PAGE_SIZE as u128) as u64
+    }
+
+    /// Writes back up to `pages` entries for a memory manager; stops at the first that cannot be.
+    /// 0 while the shrinker is off. Source: `zswap_shrinker_scan`.
+    pub fn shrinker_scan(&self, pages: u64) -> u64 {
+        if !self.core.config.shrinker_enabled {
+            return 0;
+        }
+        self.core.write_back(pages, Whose::Everybodys).pages
+    }
+
+    /// Compacts, and frees what is pending; gives the bytes by which touched frames became fewer.
+    pub fn compact(&self) -> u64 {
+        let before = self.core.pool.object_bytes_resident();
+        self.core.pool.make_room();
+        self.core.orders.compact();
+        before.saturating_sub(self.core.pool.object_bytes_resident())
+    }
+}
+
+impl Core {
+    /// Makes room at the limit, for one store at least; the caller has no lock.
+    pub(crate) fn make_room(&self) {
+        self.pool.memory().flush_deferred();
+        let target = self.accept_bytes();
+        if self.shrink_to(target, STORE_PAGES_MAX).pages == 0 {
+            self.pool.make_room();
+        }
+    }
+
+    /// Makes room for a group at its limit, of its own pages; false when there is none. The kernel
+    /// writes back 32 and admits the page even if the group still has more than it may.
+    pub(crate) fn make_group_room(&self, group: GroupId) -> bool {
+        self.pool.memory().flush_deferred();
+        let mut left = STORE_PAGES_MAX;
+        while self.groups.is_full(group) && left > 0 {
+            if self.write_back(GROUP_PAGES, Whose::Of(group)).pages == 0 {
+                return false;
+            }
+            left = left.saturating_sub(GROUP_PAGES);
+        }
+        !self.groups.is_full(group)
+    }
+
+    /// Writes back until touched frames are down to `bytes`, `most` pages at most. What is written
+    /// back leaves holes: they are counted as gone, and compacted in the end.
+    pub(crate) fn shrink_to(&self, bytes: u64, most: u64) -> WroteBack {
+        let mut total = WroteBack::default();
+        loop {
+            let used = self.pool.object_bytes_resident();
+            let mut to_free = used.saturating_sub(bytes);
+            if to_free == 0 {
+                return total;
+            }
+            let before = total;
+            while to_free > 0 && total.pages < most {
+                let step = self.write_back(STEP.min(most - total.pages), Whose::Everybodys);
+                total.pages += step.pages;
+                total.bytes += step.bytes;
+                total.failed += step.failed;
+                to_free = to_free.saturating_sub(step.bytes);
+                if step.pages == 0 {
+                    break;
+                }
+            }
+            if total == before {
+                return total;
+            }
+            self.pool.make_room();
+            if total.pages >= most || total.failed > before.failed {
+                return total;
+            }
+        }
+    }
+
+    /// The limit was met by a store that cannot wait: the worker is to shrink.
+    pub(crate) fn ask_worker(self: &Arc<Core>) {
+        if self.config.worker && self.backing.is_some() {
+            self.worker.ask(self);
+        }
+    }
+}
+
+/// A thread that shrinks in the background, started when it is first wanted.
+#[derive(Default)]
+pub(crate) struct Worker {
+    state: Mutex<State>,
+    news: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    asked: bool,
+    stopped: bool,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Worker {
+    fn ask(&self, core: &Arc<Core>) {
+        let mut state = self.lock();
+        if state.stopped {
+            return;
+        }
+        state.asked = true;
+        if state.thread.is_none() {
+            let of = Arc::downgrade(core);
+            let builder = std::thread::Builder::new().name("zswap-shrink".into());
+            // Where the system has no thread, stores that may wait make the room.
+            state.thread = builder.spawn(move || work(&of)).ok();
+        }
+        self.news.notify_one();
+    }
+
+    /// True when there is something to do, false when the worker is to end.
+    fn wait(&self) -> bool {
+        let mut state = self.lock();
+        while !state.asked && !state.stopped {
+            state = self.news.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        state.asked = false;
+        !state.stopped
+    }
+
+    /// Ends the thread.
+    pub(crate) fn stop(&self) {
+        let mut state = self.lock();
+        state.stopped = true;
+        let thread = state.thread.take();
+        drop(state);
+        self.news.notify_all();
+        // A panic in it is its own affair: what it was at, it left as a failed write-back does.
+        thread.into_iter().for_each(|thread| drop(thread.join()));
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, State> {
+        // Nothing that runs under the lock can panic half-way.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn work(core: &Weak<Core>) {
+    loop {
+        let Some(core) = core.upgrade() else { return };
+        if !core.worker.wait() {
+            return;
+        }
+        core.shrink_to(core.accept_bytes(), u64::MAX);
+    }
+}

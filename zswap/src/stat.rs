@@ -1,0 +1,169 @@
+//! What a cache can say about itself: the kernel's counters, with its names and meanings, and what
+//! only this one has.
+//!
+//! ```text
+//!   pool_limit_hit 0            debugfs zswap/           one "name value" per line
+//!   reject_compress_poor 0
+//!   zswpin 0                    /proc/vmstat
+//! ```
+//!
+//! Differences in meaning: `pool_total_size` is compared with no limit, as frames of zspages that
+//! nobody has touched cost nothing; the limit is compared with `object_bytes_resident`.
+//! `stored_pages` counts same-filled pages too, which the kernel of today keeps elsewhere, and no
+//! page that is on the disk.
+//!
+//! Lock: none; each number is exact, together they are no snapshot while pages come and go.
+
+use std::fmt;
+
+use crate::counters::Event;
+use crate::entry::kind;
+use crate::zswap::Zswap;
+
+/// The counters of a cache; pages or times unless the name says bytes or size.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct Stat {
+    /// Times that the limit was met.
+    pub pool_limit_hit: u64,
+    /// Pages refused because a limit was met and nothing could be written back, or not at once.
+    pub reject_reclaim_fail: u64,
+    /// Pages refused for want of memory for their objects.
+    pub reject_alloc_fail: u64,
+    /// Pages refused for want of memory for what describes them.
+    pub reject_kmemcache_fail: u64,
+    /// Pages refused because the codec failed.
+    pub reject_compress_fail: u64,
+    /// Pages refused because they do not compress.
+    pub reject_compress_poor: u64,
+    /// Loads that failed because what was stored did not decode.
+    pub decompress_fail: u64,
+    /// Pages written to the disk that left memory by it.
+    pub written_back_pages: u64,
+    /// Bytes of all frames of zspages.
+    pub pool_total_size: u64,
+    /// Pages in memory, same-filled ones included.
+    pub stored_pages: u64,
+    /// Pages in memory that did not compress.
+    pub stored_incompressible_pages: u64,
+    /// Pages loaded from memory.
+    pub zswpin: u64,
+    /// Pages stored.
+    pub zswpout: u64,
+    /// Pages written back: `written_back_pages`, as `/proc/vmstat` calls it.
+    pub zswpwb: u64,
+    /// Same-filled pages.
+    pub same_filled_pages: u64,
+    /// Pages on the disk.
+    pub disk_pages: u64,
+    /// Pages loaded from the disk, those that were read ahead included.
+    pub disk_loads: u64,
+    /// Of them, pages that had been read with a neighbour.
+    pub read_ahead_hits: u64,
+    /// Loads that failed because the disk did.
+    pub disk_load_fail: u64,
+    /// Pages that stayed in memory because writing them failed.
+    pub write_back_fail: u64,
+    /// Pages that stayed in memory because the disk was full.
+    pub disk_full: u64,
+    /// Bytes of compressed and raw objects.
+    pub compr_data_size: u64,
+    /// Bytes of objects that were invalidated and are to be freed by the memory's worker.
+    pub pending_bytes: u64,
+    /// Touched frames of zspages, in bytes: what the limit is compared with.
+    pub object_bytes_resident: u64,
+    /// The limit, in bytes; `u64::MAX` = none.
+    pub limit_bytes: u64,
+}
+
+impl Stat {
+    /// Every counter by its name, in the order of the structure: for a table or for JSON.
+    pub fn named(&self) -> [(&'static str, u64); 25] {
+        [
+            ("pool_limit_hit", self.pool_limit_hit),
+            ("reject_reclaim_fail", self.reject_reclaim_fail),
+            ("reject_alloc_fail", self.reject_alloc_fail),
+            ("reject_kmemcache_fail", self.reject_kmemcache_fail),
+            ("reject_compress_fail", self.reject_compress_fail),
+            ("reject_compress_poor", self.reject_compress_poor),
+            ("decompress_fail", self.decompress_fail),
+            ("written_back_pages", self.written_back_pages),
+            ("pool_total_size", self.pool_total_size),
+            ("stored_pages", self.stored_pages),
+            ("stored_incompressible_pages", self.stored_incompressible_pages),
+            ("zswpin", self.zswpin),
+            ("zswpout", self.zswpout),
+            ("zswpwb", self.zswpwb),
+            ("same_filled_pages", self.same_filled_pages),
+            ("disk_pages", self.disk_pages),
+            ("disk_loads", self.disk_loads),
+            ("read_ahead_hits", self.read_ahead_hits),
+            ("disk_load_fail", self.disk_load_fail),
+            ("write_back_fail", self.write_back_fail),
+            ("disk_full", self.disk_full),
+            ("compr_data_size", self.compr_data_size),
+            ("pending_bytes", self.pending_bytes),
+            ("object_bytes_resident", self.object_bytes_resident),
+            ("limit_bytes", self.limit_bytes),
+        ]
+    }
+}
+
+/// One `name value` per line, as the files of the kernel's debugfs directory would read together.
+impl fmt::Display for Stat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.named().iter().try_for_each(|(name, value)| writeln!(f, "{name} {value}"))
+    }
+}
+
+impl Zswap {
+    /// The counters now.
+    pub fn stat(&self) -> Stat {
+        let (core, pool) = (&*self.core, self.core.pool.stats());
+        let (tally, times) = (core.counters.tally(), |event| core.counters.times(event));
+        let written_back = times(Event::WrittenBackPages);
+        Stat {
+            pool_limit_hit: times(Event::PoolLimitHit),
+            reject_reclaim_fail: times(Event::RejectReclaimFail),
+            reject_alloc_fail: times(Event::RejectAllocFail),
+            reject_kmemcache_fail: times(Event::RejectMetadataFail),
+            reject_compress_fail: times(Event::RejectCompressFail),
+            reject_compress_poor: times(Event::RejectCompressPoor),
+            decompress_fail: times(Event::DecompressFail),
+            written_back_pages: written_back,
+            pool_total_size: pool.mem_used_total,
+            stored_pages: tally.counts[kind::BLOB] + tally.counts[kind::SAME],
+            stored_incompressible_pages: tally.counts[kind::HUGE],
+            zswpin: times(Event::In),
+            zswpout: times(Event::Out),
+            zswpwb: written_back,
+            same_filled_pages: tally.counts[kind::SAME],
+            disk_pages: tally.counts[kind::DISK],
+            disk_loads: times(Event::DiskLoad),
+            read_ahead_hits: times(Event::ReadAheadHit),
+            disk_load_fail: times(Event::DiskLoadFail),
+            write_back_fail: times(Event::WriteBackFail),
+            disk_full: times(Event::DiskFull),
+            compr_data_size: tally.bytes,
+            pending_bytes: core.counters.pending().bytes,
+            object_bytes_resident: core.pool.object_bytes_resident(),
+            limit_bytes: core.limit(),
+        }
+    }
+
+    /// The algorithms of the stored entries, each with its entries, those on the disk included: the
+    /// current one first.
+    pub fn algorithms(&self) -> Vec<(codec::Codec, u64)> {
+        self.core.algorithms.live(&self.core.counters)
+    }
+
+    /// Bytes that the cache's own structures hold beside those of its memory: for an account of
+    /// everything.
+    pub fn metadata_bytes(&self) -> u64 {
+        let core = &*self.core;
+        let roots = self.all_areas().iter().map(|area| area.root_bytes()).sum::<u64>();
+        let codecs = core.streams.heap_bytes() as u64;
+        let disk = core.backing.as_ref().map_or(0, |backing| backing.held_bytes());
+        let tables = core.groups.held_bytes() + core.orders.bytes() + core.turn.heap_bytes();
+        roots + codecs + disk + tables + core.words.heap_bytes() + core.counters.heap_bytes()
+    }
+}

@@ -1,0 +1,75 @@
+//! The turn to write: one thread at a time has the buffers.
+//!
+//! ```text
+//!   take: waits for the writer -> claims, marks, writes, completes -> dropped: the next one's turn
+//! ```
+//!
+//! A turn is no lock: its holder calls the disk, and who waits for it may wait for the disk.
+//!
+//! Invariant: one thread at a time claims sectors, and marks cells. So a mark found again is its
+//! own.
+
+use std::sync::PoisonError;
+
+use zsmalloc::sync::{Condvar, Mutex, MutexGuard};
+
+use crate::write_back::Writer;
+
+/// Where the writer is kept while nobody has it.
+pub(crate) struct Turn {
+    writer: Mutex<Option<Writer>>,
+    back: Condvar,
+}
+
+/// The writer, for as long as it is somebody's turn.
+pub(crate) struct MyTurn<'t> {
+    turn: &'t Turn,
+    writer: Option<Writer>,
+}
+
+impl Turn {
+    pub(crate) fn new() -> Turn {
+        Turn { writer: Mutex::new(Some(Writer::default())), back: Condvar::new() }
+    }
+
+    /// Waits for the turn.
+    pub(crate) fn take(&self) -> MyTurn<'_> {
+        let mut kept = self.lock();
+        while kept.is_none() {
+            kept = self.back.wait(kept).unwrap_or_else(PoisonError::into_inner);
+        }
+        MyTurn { turn: self, writer: kept.take() }
+    }
+
+    /// Bytes on the heap, of a writer that nobody has.
+    pub(crate) fn heap_bytes(&self) -> u64 {
+        self.lock().as_ref().map_or(0, Writer::heap_bytes)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Writer>> {
+        // Nothing that runs under the lock can panic half-way.
+        self.writer.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl std::ops::Deref for MyTurn<'_> {
+    type Target = Writer;
+
+    fn deref(&self) -> &Writer {
+        self.writer.as_ref().expect("there until dropped")
+    }
+}
+
+impl std::ops::DerefMut for MyTurn<'_> {
+    fn deref_mut(&mut self) -> &mut Writer {
+        self.writer.as_mut().expect("there until dropped")
+    }
+}
+
+impl Drop for MyTurn<'_> {
+    /// Also when its holder panicked: the writer is emptied before its next use.
+    fn drop(&mut self) {
+        *self.turn.lock() = self.writer.take();
+        self.turn.back.notify_one();
+    }
+}

@@ -1,0 +1,336 @@
+//! Writing entries back to the disk, in the order in which they are to leave memory.
+//!
+//! ```text
+//!   choose     tokens from the order -> each cell locked: blob copied, sectors claimed, marked
+//!   write      the runs of sectors, no lock held
+//!   complete   each cell locked: marked still? -> written: names the sectors, object freed
+//!                                                 failed:  token back into the order
+//!                                not?           -> sectors back: load, store or invalidation
+//!                                                 came between, and was right
+//! ```
+//!
+//! Invariants
+//! - I1 a page is in memory until it is on the disk: an entry's object is freed under the lock
+//!   under which the entry comes to name its sectors.
+//! - I2 sectors that were claimed are named by an entry, or given back, when the turn ends.
+//! - I3 what is chosen has a live token, and its token is gone or back when the turn ends.
+//!
+//! Locks: stream (where pages are decompressed for the disk), one cell at a time; none while the
+//! disk is called. Source: `zswap_writeback_entry`, `shrink_worker`.
+
+use std::sync::Arc;
+
+use codec::Stream;
+use disk::{DiskError, Flights};
+use zsmalloc::{CellGuard, LeafSums, PAGE_SIZE, cpu};
+
+use crate::backing::{Backing, Bridge, Next, SECTOR};
+use crate::counters::Event;
+use crate::entry::{self, Held, OnDisk};
+use crate::groups::GroupId;
+use crate::order::Victim;
+use crate::turn::MyTurn;
+use crate::zswap::Core;
+
+/// Pages of a batch.
+pub(crate) const BATCH: usize = if cfg!(loom) { 2 } else { 256 }; // 1 MiB at most
+/// Writes of a batch that are under way at the same time.
+const IN_FLIGHT: usize = 4;
+/// Pages that may fail before writing is given up until asked for again, as in the kernel.
+const FAILURES_MAX: u64 = 16;
+
+/// Whose entries are to be written back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Whose {
+    /// Of every group that allows it, in turn.
+    Everybodys,
+    /// Of one group, if it allows it.
+    Of(GroupId),
+}
+
+/// What came of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct WroteBack {
+    /// Pages that left memory.
+    pub pages: u64,
+    /// Bytes of their objects.
+    pub bytes: u64,
+    /// Pages that stayed: the disk failed, or is full.
+    pub failed: u64,
+}
+
+/// An entry on its way.
+#[derive(Clone, Copy)]
+struct Pick {
+    victim: Victim,
+    algorithm: usize,
+    at: OnDisk,
+    run: usize,
+}
+
+/// Sectors in a row, and their bytes in the buffer.
+struct Run {
+    sector: u32,
+    start: usize,
+    end: usize,
+    failed: bool,
+}
+
+/// The buffers of write-back. Its owner has the turn.
+#[derive(Default)]
+pub(crate) struct Writer {
+    pub(crate) next: Next,
+    victims: Vec<Victim>,
+    picks: Vec<Pick>,
+    runs: Vec<Run>,
+    bridges: Vec<Bridge>,
+    buffer: Vec<u8>,
+    /// From when a batch first has several runs.
+    flights: Option<Flights<usize>>,
+}
+
+impl Writer {
+    pub(crate) fn heap_bytes(&self) -> u64 {
+        let lists = self.victims.capacity() * size_of::<Victim>()
+            + self.picks.capacity() * size_of::<Pick>()
+            + self.runs.capacity() * size_of::<Run>()
+            + self.bridges.capacity() * size_of::<Bridge>();
+        (lists + self.buffer.capacity()) as u64
+    }
+
+    /// Empties the lists, and has room for a batch; false where there is no memory.
+    fn begin(&mut self, most: usize) -> bool {
+        self.victims.clear();
+        self.picks.clear();
+        self.runs.clear();
+        self.bridges.clear();
+        self.buffer.clear();
+        self.victims.try_reserve(most).is_ok()
+            && self.picks.try_reserve(most).is_ok()
+            && self.runs.try_reserve(most).is_ok()
+            && self.bridges.try_reserve(most).is_ok()
+            && self.buffer.try_reserve(most * (PAGE_SIZE + SECTOR)).is_ok()
+    }
+
+    /// Adds a blob whose sectors were claimed: to the last run, if it lies behind it.
+    fn append(&mut self, backing: &Backing, pick: Pick, blob: &[u8]) {
+        let (sector, filled) = (pick.at.sector, self.buffer.len());
+        let end = |run: &Run| run.sector + ((filled - run.start) / SECTOR) as u32;
+        match self.runs.last().and_then(|run| backing.bridge(end(run), sector)) {
+            Some(bridge) => {
+                self.buffer.resize(filled + bridge.sectors as usize * SECTOR, 0);
+                self.bridges.push(bridge);
+            }
+            None => self.runs.push(Run { sector, start: filled, end: filled, failed: false }),
+        }
+        self.buffer.extend_from_slice(blob);
+        self.buffer.resize(self.buffer.len().next_multiple_of(SECTOR), 0);
+        let run = self.runs.len() - 1;
+        self.runs[run].end = self.buffer.len();
+        self.picks.push(Pick { run, ..pick });
+    }
+
+    /// Writes the runs; true when the disk said of one that it is full.
+    fn write(&mut self, backing: &Backing) -> bool {
+        if self.runs.len() > 1 && !cfg!(loom) {
+            return self.write_together(backing);
+        }
+        let mut full = false;
+        for run in &mut self.runs {
+            let written = backing.write(run.sector, &self.buffer[run.start..run.end]);
+            full |= run.failed_with(written);
+        }
+        full
+    }
+
+    /// The same with several under way: what left memory was not free in a row.
+    fn write_together(&mut self, backing: &Backing) -> bool {
+        let mut full = false;
+        let new = || Flights::new(Arc::clone(backing.disk()), IN_FLIGHT);
+        let flights = self.flights.get_or_insert_with(new);
+        for (index, run) in self.runs.iter_mut().enumerate() {
+            let (bytes, mut copy) = (&self.buffer[run.start..run.end], Vec::new());
+            if copy.try_reserve_exact(bytes.len()).is_err() {
+                full |= run.failed_with(backing.write(run.sector, bytes));
+                continue;
+            }
+            copy.extend_from_slice(bytes);
+            flights.write(u64::from(run.sector) * SECTOR as u64, copy, index);
+        }
+        while let Some(landed) = flights.landed() {
+            let run = &mut self.runs[landed.tag];
+            backing.written(run.sector, landed.buffer.len());
+            full |= run.failed_with(landed.result);
+        }
+        full
+    }
+}
+
+impl Run {
+    /// Notes what became of it; true when the disk is full.
+    fn failed_with(&mut self, written: Result<(), DiskError>) -> bool {
+        self.failed = written.is_err();
+        matches!(written, Err(DiskError::NoSpace))
+    }
+}
+
+impl Core {
+    /// Writes back up to `most` entries.
+    pub(crate) fn write_back(&self, most: u64, whose: Whose) -> WroteBack {
+        let mut total = WroteBack::default();
+        let Some(backing) = &self.backing else { return total };
+        backing.prepare();
+        while total.pages < most && total.failed < FAILURES_MAX {
+            let batch = (most - total.pages).min(BATCH as u64) as usize;
+            let round = self.write_batch(backing, &mut self.turn.take(), batch, whose);
+            total.pages += round.pages;
+            total.bytes += round.bytes;
+            total.failed += round.failed;
+            if round == WroteBack::default() {
+                break;
+            }
+        }
+        total
+    }
+
+    fn write_batch(
+        &self,
+        backing: &Backing,
+        writer: &mut MyTurn<'_>,
+        most: usize,
+        whose: Whose,
+    ) -> WroteBack {
+        let mut round = WroteBack::default();
+        if !writer.begin(most) {
+            return round;
+        }
+        round.failed += self.choose(backing, writer, most, whose);
+        let full = writer.write(backing);
+        self.counters.happened(Event::DiskFull, u64::from(full));
+        writer.bridges.drain(..).for_each(|bridge| backing.free_bridge(bridge));
+        for pick in &writer.picks {
+            let failed = writer.runs[pick.run].failed;
+            self.complete(backing, pick, failed, &mut round);
+        }
+        round
+    }
+
+    /// Fills the writer; gives the entries that must stay, as the disk is full.
+    fn choose(&self, backing: &Backing, writer: &mut Writer, most: usize, whose: Whose) -> u64 {
+        let mut victims = std::mem::take(&mut writer.victims);
+        self.orders.next_victims(most, |group| self.may_leave(group.into(), whose), &mut victims);
+        let mut full = 0;
+        let mut choose = |writer: &mut Writer, mut stream: Option<&mut Stream>| {
+            for victim in &victims {
+                let chosen = self.choose_one(backing, writer, victim, stream.as_deref_mut());
+                full += u64::from(!chosen);
+            }
+        };
+        if self.config.compressed_writeback {
+            choose(writer, None);
+        } else {
+            self.streams.with(cpu::current_hint(), |stream| choose(writer, Some(stream)));
+        }
+        writer.victims = victims;
+        full
+    }
+
+    fn may_leave(&self, group: GroupId, whose: Whose) -> bool {
+        let asked = match whose {
+            Whose::Of(own) => group == own,
+            Whose::Everybodys => true,
+        };
+        asked && self.groups.may_write_back(group)
+    }
+
+    /// False when the entry must stay: the disk has no room, or it does not decode.
+    fn choose_one(
+        &self,
+        backing: &Backing,
+        writer: &mut Writer,
+        victim: &Victim,
+        stream: Option<&mut Stream>,
+    ) -> bool {
+        let Ok(mut slot) = self.pool.numbered_cell(victim.cell) else { return true };
+        if !self.orders.in_hand(victim) || is_detached(&slot) {
+            return true; // it is gone
+        }
+        let Held::Blob { algorithm, .. } = Held::in_cell(&slot) else { return true };
+        let mut page = [0; PAGE_SIZE];
+        let blob = self.blob_for_disk(algorithm, slot.bytes().unwrap_or(&[]), stream, &mut page);
+        let room = blob.and_then(|blob| Some((blob, backing.claim(&mut writer.next, blob.len())?)));
+        let Some((blob, at)) = room else {
+            self.orders.keep(victim);
+            self.counters.happened(Event::DiskFull, u64::from(blob.is_some()));
+            return false;
+        };
+        backing.note(at, blob);
+        writer.append(backing, Pick { victim: *victim, algorithm, at, run: 0 }, blob);
+        entry::mark(&mut slot);
+        true
+    }
+
+    /// What goes to the disk: the blob, or with a stream the page; `None` where that does not
+    /// decode, which whoever loads it is told.
+    fn blob_for_disk<'b>(
+        &self,
+        algorithm: usize,
+        blob: &'b [u8],
+        stream: Option<&mut Stream>,
+        page: &'b mut [u8],
+    ) -> Option<&'b [u8]> {
+        match stream {
+            None => Some(blob),
+            Some(stream) => {
+                self.decode(algorithm, blob, Some(stream), page).ok()?;
+                Some(page)
+            }
+        }
+    }
+
+    /// Ends what `choose_one` began.
+    fn complete(&self, backing: &Backing, pick: &Pick, failed: bool, round: &mut WroteBack) {
+        let cell = self.pool.numbered_cell(pick.victim.cell);
+        let Some(mut slot) = cell.ok().filter(|slot| !is_detached(slot)) else {
+            return backing.free(pick.at); // with its leaf
+        };
+        if failed || !entry::is_marked(&slot) {
+            // Where another page was stored in its place, that one is in hand now.
+            self.orders.keep(&pick.victim);
+            round.failed += u64::from(failed);
+            self.counters.happened(Event::WriteBackFail, u64::from(failed));
+            entry::unmark(&mut slot);
+            return backing.free(pick.at);
+        }
+        let (before, group) = (Held::in_cell(&slot), pick.victim.group.into());
+        self.orders.evicted(&pick.victim);
+        entry::put_disk(&mut slot, pick.algorithm, pick.at);
+        self.settle(&slot, before, group, Event::WrittenBackPages);
+        self.groups.wrote_back(group);
+        round.pages += 1;
+        round.bytes += before.tally().bytes;
+    }
+
+    /// Writes a page to the disk that is in no cell yet; `None` when that cannot be done.
+    pub(crate) fn write_through(&self, data: &[u8]) -> Option<OnDisk> {
+        let backing = self.backing.as_ref()?;
+        backing.prepare();
+        let mut writer = self.turn.take();
+        let Some(at) = backing.claim(&mut writer.next, data.len()) else {
+            self.counters.happened(Event::DiskFull, 1);
+            return None;
+        };
+        backing.note(at, data);
+        if backing.write(at.sector, data).is_err() {
+            backing.free(at);
+            self.counters.happened(Event::WriteBackFail, 1);
+            return None;
+        }
+        Some(at)
+    }
+}
+
+/// True when the cell's leaf is out of its table, and is to be drained.
+pub(crate) fn is_detached(slot: &CellGuard<'_>) -> bool {
+    LeafSums(slot.leaf_word()).is_detached()
+}

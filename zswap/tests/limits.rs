@@ -1,0 +1,241 @@
+//! Limits, groups and algorithms: the kernel's selftest scenarios (`test_zswap.c`) restated.
+#![cfg(not(loom))]
+
+mod setting;
+
+use disk::{Disk, RamDisk};
+use setting::{PAGE, cache, config, memory, noise, page};
+use std::sync::Arc;
+use zswap::{
+    AlgorithmError, Area, Codec, GroupId, Incompressible, Limit, Loaded, StoreError, Zswap,
+};
+use zswap::{ZswapConfig, ZswapError};
+
+const NOBODY: GroupId = GroupId::ROOT;
+const MIB: u64 = 1 << 20;
+
+fn ram(bytes: u64) -> Option<Arc<dyn Disk>> {
+    Some(Arc::new(RamDisk::new(bytes).expect("memory")))
+}
+
+#[track_caller]
+fn expect(area: &Area, at: u64, data: &[u8]) -> Loaded {
+    let mut read = vec![0; PAGE];
+    let loaded = area.load(at, &mut read).expect("no fault");
+    assert!(loaded != Loaded::Absent && read == data, "page {at}: {loaded:?}");
+    loaded
+}
+
+#[track_caller]
+fn came_back(area: &Area, at: u64, data: &[u8]) {
+    expect(area, at, data);
+}
+
+/// `test_zswap_usage`: what is paged out is in the cache.
+#[test]
+fn usage() {
+    let zswap = cache(64 * MIB, None);
+    let area = zswap.add_area(1024).expect("room");
+    (0..1024).for_each(|at| area.store(at, &page(at), NOBODY).expect("room"));
+    assert_eq!(zswap.stat().zswpout, 1024);
+}
+
+/// `test_swapin_nozswap`: with a limit of zero nothing is stored, zeros neither.
+#[test]
+fn a_limit_of_zero_stores_nothing() {
+    let zswap = cache(0, ram(16 * MIB));
+    let group = cache(64 * MIB, ram(16 * MIB));
+    let nothing = group.add_group(Some(0), true).expect("few groups");
+    for (zswap, group) in [(&zswap, NOBODY), (&group, nothing)] {
+        let area = zswap.add_area(100).expect("room");
+        let error = area.store(1, &page(1), group).expect_err("nothing may be stored");
+        assert_eq!(error.errno(), 28);
+        let stat = zswap.stat();
+        assert_eq!((stat.zswpout, stat.stored_pages, stat.reject_reclaim_fail), (0, 0, 1));
+        assert_eq!(area.load(1, &mut [0; PAGE]).expect("no fault"), Loaded::Absent);
+        zswap.check().expect("no defect");
+    }
+    let area = zswap.add_area(1).expect("room");
+    assert!(matches!(area.store(0, &[0; PAGE], NOBODY), Err(StoreError::OverLimit)));
+}
+
+/// `test_zswapin`: what does not fit goes to the disk, and everything comes back.
+#[test]
+fn what_does_not_fit_goes_to_the_disk() {
+    let zswap = cache(2 * MIB, ram(64 * MIB));
+    let area = zswap.add_area(8192).expect("room");
+    for at in 0..8192 {
+        area.store(at, &page(at), NOBODY).expect("the disk takes what does not fit");
+        let resident = zswap.stat().object_bytes_resident;
+        assert!(resident <= 2 * MIB, "page {at}: {resident} bytes");
+    }
+    let stat = zswap.stat();
+    assert!(
+        stat.zswpwb > 5000 && stat.pool_limit_hit > 0 && stat.reject_reclaim_fail == 0,
+        "{stat:?}"
+    );
+    zswap.check().expect("no defect");
+    let from_disk = (0..8192).filter(|&at| expect(&area, at, &page(at)) == Loaded::Disk).count();
+    assert!(from_disk > 5000, "{from_disk}");
+    zswap.check().expect("no defect");
+}
+
+/// `test_zswap_writeback_enabled` and `_disabled`.
+#[test]
+fn a_group_at_its_limit_writes_back_if_it_may() {
+    for allowed in [true, false] {
+        let zswap = cache(64 * MIB, ram(64 * MIB));
+        let area = zswap.add_area(1024).expect("room");
+        let group = zswap.add_group(None, allowed).expect("few groups");
+        (0..512).for_each(|at| area.store(at, &page(at), group).expect("room"));
+        let usage = zswap.group(group).expect("there").current;
+        zswap.set_group_limit(group, Some(usage / 4));
+        let stored = (512..1024).filter(|&at| area.store(at, &page(at), group).is_ok()).count();
+        let stat = zswap.stat();
+        if allowed {
+            assert!(stored == 512 && stat.zswpwb > 0, "{stat:?}");
+        } else {
+            assert_eq!((stored, stat.zswpwb, stat.reject_reclaim_fail), (0, 0, 512));
+            assert_eq!(zswap.write_back(1000).pages, 0, "not for the cache's limit either");
+        }
+        zswap.check().expect("no defect");
+    }
+}
+
+/// `test_no_invasive_cgroup_shrink`.
+#[test]
+fn a_group_at_its_limit_writes_back_only_its_own() {
+    let zswap = cache(64 * MIB, ram(64 * MIB));
+    let area = zswap.add_area(4096).expect("room");
+    let control = zswap.add_group(None, true).expect("few groups");
+    let limited = zswap.add_group(Some(64 << 10), true).expect("few groups");
+    (0..1000).for_each(|at| area.store(at, &page(at), control).expect("room"));
+    let before = zswap.group(control).expect("there");
+    (1000..2000).for_each(|at| area.store(at, &page(at), limited).expect("room"));
+    let (after, limited) = (zswap.group(control), zswap.group(limited).expect("there"));
+    assert_eq!(after, Some(before), "nothing of the other's was touched");
+    assert!(
+        limited.written_back_pages > 500 && limited.current <= (64 << 10) + 4096,
+        "{limited:?}"
+    );
+    (0..1000).for_each(|at| assert_eq!(expect(&area, at, &page(at)), Loaded::Memory));
+    zswap.check().expect("no defect");
+}
+
+/// `test_zswap_incompressible`.
+#[test]
+fn incompressible_pages_are_counted() {
+    let zswap = cache(64 * MIB, ram(16 * MIB));
+    let area = zswap.add_area(1024).expect("room");
+    (0..1024).for_each(|at| area.store(at, &noise(at), NOBODY).expect("room"));
+    assert_eq!(zswap.stat().stored_incompressible_pages, 1024);
+    (0..1024).for_each(|at| came_back(&area, at, &noise(at)));
+    assert_eq!(zswap.stat().stored_incompressible_pages, 0);
+}
+
+#[test]
+fn a_full_cache_takes_nothing_until_its_accept_threshold() {
+    let zswap = cache(MIB, None);
+    let area = zswap.add_area(4096).expect("room");
+    let data = page(9);
+    let full = (0..4096).find(|&at| area.store_if_room(at, &data, NOBODY).is_err());
+    let full = full.expect("a limit");
+    assert!(full > 900, "{full}");
+    let mut at = 0;
+    while area.store_if_room(full, &data, NOBODY).is_err() {
+        came_back(&area, at, &data);
+        zswap.compact();
+        at += 1;
+    }
+    let stat = zswap.stat();
+    assert!(stat.object_bytes_resident <= MIB * 9 / 10 + 8192, "{stat:?}");
+    assert!(stat.reject_reclaim_fail >= at && stat.pool_limit_hit >= 1, "{stat:?}");
+    // A store that may make room does, and is not held up by the threshold.
+    let zswap = cache(MIB, None);
+    let area = zswap.add_area(4096).expect("room");
+    let full = (0..4096).find(|&at| area.store(at, &data, NOBODY).is_err()).expect("a limit");
+    came_back(&area, 0, &data);
+    area.store(full, &data, NOBODY).expect("as much as left");
+    zswap.check().expect("no defect");
+}
+
+#[test]
+fn a_store_that_fails_changes_nothing() {
+    let reject = ZswapConfig { incompressible: Incompressible::Reject, ..config(64 * MIB, None) };
+    let zswap = Zswap::new(memory(), reject).expect("a cache");
+    let area = zswap.add_area(10).expect("room");
+    area.store(1, &page(1), NOBODY).expect("room");
+    assert!(matches!(area.store(1, &noise(1), NOBODY), Err(StoreError::Incompressible)));
+    zswap.set_limit(Limit::Bytes(0)).expect("a limit");
+    assert!(matches!(area.store(1, &page(2), NOBODY), Err(StoreError::OverLimit)));
+    zswap.check().expect("no defect");
+    came_back(&area, 1, &page(1));
+}
+
+#[test]
+fn an_algorithm_is_switched_while_entries_of_others_are_stored() {
+    let zswap = cache(64 * MIB, ram(64 * MIB));
+    let area = zswap.add_area(4000).expect("room");
+    let names = ["lz4", "zstd", "zstd:7", "lz4:9"];
+    for (turn, name) in names.iter().enumerate() {
+        zswap.set_algorithm(name).expect("it exists");
+        let first = turn as u64 * 1000;
+        (first..first + 1000).for_each(|at| area.store(at, &page(at), NOBODY).expect("room"));
+    }
+    let live: Vec<(String, u64)> =
+        zswap.algorithms().into_iter().map(|(codec, count)| (codec.to_string(), count)).collect();
+    assert_eq!(live[0], ("lz4:9".into(), 1000), "the current one first");
+    assert_eq!(live.len(), 4);
+    assert!(matches!(zswap.set_algorithm("zstd:3"), Ok(()) | Err(AlgorithmError::TooMany)));
+    assert!(matches!(zswap.set_algorithm("zstd:5"), Err(AlgorithmError::TooMany)));
+    zswap.set_algorithm("zstd:7").expect("one that is stored is there already");
+    zswap.write_back(2000);
+    zswap.check().expect("no defect");
+    (0..4000).for_each(|at| came_back(&area, at, &page(at)));
+    assert_eq!(zswap.algorithms(), [("zstd:7".parse::<Codec>().expect("a codec"), 0)]);
+    zswap.set_algorithm("zstd:5").expect("the others are gone");
+    let unknown = zswap.set_algorithm("lzma").expect_err("unknown");
+    assert!(matches!(unknown, AlgorithmError::Unknown(_)) && unknown.errno() == 2);
+    assert!(zswap.set_algorithm("zstd:99").is_err());
+    assert_eq!(zswap.algorithms()[0].0.to_string(), "zstd:5");
+}
+
+#[test]
+fn the_shrinker_offers_what_compression_gained_and_protects_what_comes_back() {
+    let on = ZswapConfig { shrinker_enabled: true, ..config(64 * MIB, ram(64 * MIB)) };
+    let zswap = Zswap::new(memory(), on).expect("a cache");
+    let area = zswap.add_area(1000).expect("room");
+    assert_eq!(zswap.shrinker_count(), 0);
+    (0..1000).for_each(|at| area.store(at, &page(at), NOBODY).expect("room"));
+    let offered = zswap.shrinker_count();
+    assert!((200..400).contains(&offered), "a thousand pages of a quarter: {offered}");
+    assert_eq!(zswap.shrinker_scan(100), 100);
+    for at in 0..1000 {
+        let mut read = vec![0; PAGE];
+        if area.peek(at, &mut read).expect("no fault") == Loaded::Disk {
+            came_back(&area, at, &page(at));
+            area.store(at, &page(at), NOBODY).expect("room");
+        }
+    }
+    assert!(zswap.shrinker_count() < offered, "a hundred came back");
+    let off = cache(64 * MIB, ram(64 * MIB));
+    let area = off.add_area(10).expect("room");
+    area.store(1, &page(1), NOBODY).expect("room");
+    assert_eq!((off.shrinker_count(), off.shrinker_scan(10)), (0, 0));
+}
+
+#[test]
+fn limits_that_cannot_be_are_refused() {
+    let zswap = cache(MIB, None);
+    let error = zswap.set_limit(Limit::Percent(101)).expect_err("beyond all");
+    assert!(matches!(error, ZswapError::BadPercent { percent: 101 }) && error.errno() == 22);
+    zswap.set_limit(Limit::Percent(20)).expect("the kernel's default");
+    assert!(zswap.stat().limit_bytes > MIB);
+    for percent in [0, 101] {
+        let wrong = ZswapConfig { accept_threshold_percent: percent, ..config(MIB, None) };
+        assert!(matches!(Zswap::new(memory(), wrong), Err(ZswapError::BadPercent { .. })));
+    }
+    let groups = (0..).take_while(|_| zswap.add_group(None, true).is_ok()).count();
+    assert_eq!(groups, 255);
+    assert_eq!(zswap.add_group(None, true).expect_err("too many").errno(), 28);
+}
