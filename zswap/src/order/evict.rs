@@ -106,7 +106,7 @@ impl Orders {
     }
 
     /// A victim's page was written, and leaves memory; its cell is locked. False if it had left
-    /// the hand.
+    /// the hand, or its leaf its table.
     pub(crate) fn evicted(&self, victim: &Victim) -> bool {
         let Victim { cell, group } = *victim;
         let from_small = self.word(cell).which() == Which::Small;

@@ -15,6 +15,9 @@ use proptest::prelude::*;
 
 use super::*;
 
+mod bounds;
+mod crowd;
+
 /// Cells of the memory; leaf 0 is nobody's.
 const CELLS: u64 = 4 * LEAF_CELLS as u64;
 const GROUPS: usize = 2;
