@@ -42,7 +42,7 @@ mod valgrind;
 mod writeback;
 
 /// Every study there is.
-pub(crate) const STUDIES: [Study; 12] = [
+pub(crate) const STUDIES: [Study; 13] = [
     alloc::STUDY,
     breakdown::STUDY,
     chain::STUDY,

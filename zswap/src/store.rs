@@ -233,7 +233,7 @@ impl Core {
 
     fn compress(
         &self,
-        codec: codec::Codec,
+        codec: &codec::Codec,
         stream: &mut Stream,
         data: &[u8],
         (group, patience): (GroupId, Patience),

@@ -87,7 +87,7 @@ impl Zswap {
             watermark: pool.geometry().huge_watermark(),
             streams: Streams::for_cpus(cpu::count()),
             words: Words::default(),
-            algorithms: Algorithms::new(config.algorithm),
+            algorithms: Algorithms::new(config.algorithm.clone()),
             counters: Counters::for_cpus(cpu::count()),
             groups: Groups::new(&pool)?,
             orders: Orders::new(config.order, pool.memory().cells_max() as u64)?,
