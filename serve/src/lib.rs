@@ -29,6 +29,7 @@ mod buffer;
 pub mod control;
 mod door;
 mod error;
+pub mod fuse;
 pub mod limits;
 mod link;
 mod nbd;

@@ -1,0 +1,277 @@
+//! The threads of a mount: they take requests off `/dev/fuse`, have them answered, and answer.
+//!
+//! ```text
+//!   kernel --read--> buffer --parse--> quick? --> Files --> answer --writev--> kernel
+//!                                        |
+//!                                        no: Roles says who
+//! ```
+//!
+//! A thread owns one buffer: the request comes into it, and what a read gives goes out of it. When
+//! a request is put aside its buffer goes with it, and nothing is copied.
+//!
+//! Invariants: every request but a note is answered once; a thread ends only when the file system
+//! is gone, or the connection to it breaks. No lock is held while a file is asked.
+
+use super::roles::{Part, Roles};
+use super::wire::{self, Body, Call, Caller, Hello, Range};
+use crate::limits::PAGE;
+use rustix::io::{self, Errno};
+use std::io::IoSlice;
+use std::os::fd::OwnedFd;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+
+/// Bytes of data in one request.
+pub(crate) const DATA_MAX: usize = 1 << 20; // 1 MiB
+/// Bytes of a request: its headers and its data.
+const REQUEST_MAX: usize = wire::WRITE_HEADERS + DATA_MAX;
+/// Requests the kernel may have under way for itself: a loop device asks for 128.
+const BACKGROUND_MAX: u16 = 128;
+/// Buffers kept for requests that are put aside.
+const SPARE_MAX: usize = 4;
+/// The minor version of protocol 7 that is needed, of Linux 5.4; and the one that is spoken.
+const MINOR_MIN: u32 = 31;
+const MINOR: u32 = 38;
+
+/// What the kernel is asked to do, of what it can.
+mod feature {
+    /// Several reads of a file at once.
+    pub(super) const ASYNC_READ: u64 = 1 << 0;
+    /// `O_TRUNC` comes with the open, as a flag.
+    pub(super) const ATOMIC_O_TRUNC: u64 = 1 << 3;
+    /// Writes of more than a page.
+    pub(super) const BIG_WRITES: u64 = 1 << 5;
+    /// Direct requests that nobody waits for are under way together: a loop device's.
+    pub(super) const ASYNC_DIO: u64 = 1 << 15;
+    /// Several look-ups in a directory at once.
+    pub(super) const PARALLEL_DIROPS: u64 = 1 << 18;
+    /// Requests of up to `max_pages`.
+    pub(super) const MAX_PAGES: u64 = 1 << 22;
+    /// Nobody asks for set-user-ID bits before each write.
+    pub(super) const HANDLE_KILLPRIV_V2: u64 = 1 << 28;
+    /// There are flags beyond 32.
+    pub(super) const INIT_EXT: u64 = 1 << 30;
+    /// A file that is read and written directly may be mapped all the same.
+    pub(super) const DIRECT_IO_ALLOW_MMAP: u64 = 1 << 36;
+
+    pub(super) const WANTED: u64 = ASYNC_READ
+        | ATOMIC_O_TRUNC
+        | BIG_WRITES
+        | ASYNC_DIO
+        | PARALLEL_DIROPS
+        | MAX_PAGES
+        | HANDLE_KILLPRIV_V2
+        | INIT_EXT
+        | DIRECT_IO_ALLOW_MMAP;
+}
+
+/// What answers.
+pub(crate) trait Files: Send + Sync {
+    /// Whether the answer waits for nothing but memory.
+    fn is_quick(&self, caller: &Caller, call: &Call<'_>) -> bool;
+
+    /// Reads a file into `buffer`; gives the bytes that were there.
+    fn read(&self, caller: &Caller, range: &Range, buffer: &mut [u8]) -> Result<usize, Errno>;
+
+    /// Anything else; what is to be said besides success goes into `body`.
+    fn answer(&self, caller: &Caller, call: &Call<'_>, body: &mut Body) -> Result<(), Errno>;
+}
+
+/// A connection to the kernel, with threads that serve it.
+pub(crate) struct Session {
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+struct Shared {
+    device: OwnedFd,
+    files: Arc<dyn Files>,
+    roles: Roles<Request>,
+    spare: Mutex<Vec<Request>>,
+}
+
+/// A request as it came.
+struct Request {
+    bytes: Vec<u8>,
+    len: usize,
+}
+
+impl Session {
+    /// Answers the kernel's greeting, then starts the threads.
+    pub(crate) fn start(
+        device: OwnedFd,
+        files: Arc<dyn Files>,
+        threads: usize,
+    ) -> std::io::Result<Self> {
+        greet(&device)?;
+        let (roles, spare) = (Roles::new(threads), Mutex::default());
+        let shared = Arc::new(Shared { device, files, roles, spare });
+        let session = Self { threads: Mutex::default() };
+        for _ in 0..threads {
+            let shared = Arc::clone(&shared);
+            let serve = move || shared.serve();
+            let handle = thread::Builder::new().name("fuse".into()).spawn(serve)?;
+            session.lock().push(handle);
+        }
+        Ok(session)
+    }
+
+    /// Waits until the file system is gone and every request is answered.
+    pub(crate) fn join(&self) {
+        let threads = std::mem::take(&mut *self.lock());
+        for handle in threads {
+            // One that panicked has left its request without an answer; the others served on.
+            let _ = handle.join();
+        }
+    }
+
+    /// Whether the file system is gone.
+    pub(crate) fn is_over(&self) -> bool {
+        self.lock().iter().all(JoinHandle::is_finished)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<JoinHandle<()>>> {
+        self.threads.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Shared {
+    /// One thread, until the file system is gone.
+    fn serve(&self) {
+        // Whom the kernel waits for to free memory must not wait for memory to be freed. Where it
+        // is not allowed (it takes CAP_SYS_RESOURCE), that can happen.
+        let _ = rustix::process::configure_io_flusher_behavior(true);
+        let (mut request, mut body) = (Request::empty(), Body::default());
+        while request.receive(&self.device).is_some() {
+            if self.is_quick(&request) {
+                self.answer(&mut request, &mut body);
+                continue;
+            }
+            match self.roles.begin(|| std::mem::replace(&mut request, self.spare())) {
+                Part::Answer => self.answer_slow(&mut request, &mut body),
+                Part::Listen => {}
+                Part::Refuse => self.refuse(&request, Errno::NOMEM),
+            }
+        }
+    }
+
+    fn is_quick(&self, request: &Request) -> bool {
+        match wire::parse(request.bytes()) {
+            Ok((caller, Ok(call))) => self.files.is_quick(&caller, &call),
+            _ => true, // refused without being looked at further
+        }
+    }
+
+    /// Answers a request, and whatever has been put aside meanwhile.
+    fn answer_slow(&self, request: &mut Request, body: &mut Body) {
+        self.answer(request, body);
+        while let Some(next) = self.roles.next() {
+            self.keep(std::mem::replace(request, next));
+            self.answer(request, body);
+        }
+    }
+
+    fn answer(&self, request: &mut Request, body: &mut Body) {
+        let Ok((caller, call)) = wire::parse(request.bytes()) else { return };
+        body.clear();
+        let outcome = match call {
+            Ok(Call::Note) => return,
+            Ok(Call::Destroy) => Ok(()),
+            Ok(Call::Read(range)) => return self.answer_read(&caller, &range, &mut request.bytes),
+            Ok(call) => unwound(|| self.files.answer(&caller, &call, body)),
+            Err(errno) => Err(errno),
+        };
+        self.send(&caller, outcome.map(|()| body.bytes()));
+    }
+
+    fn answer_read(&self, caller: &Caller, range: &Range, bytes: &mut [u8]) {
+        let len = range.len.min(DATA_MAX as u64) as usize;
+        let outcome = unwound(|| self.files.read(caller, range, &mut bytes[..len]));
+        self.send(caller, outcome.map(|len| &bytes[..len]));
+    }
+
+    fn refuse(&self, request: &Request, errno: Errno) {
+        if let Ok((caller, _)) = wire::parse(request.bytes()) {
+            self.send(&caller, Err(errno));
+        }
+    }
+
+    fn send(&self, caller: &Caller, outcome: Result<&[u8], Errno>) {
+        let header = wire::answer_header(caller.unique, outcome.map(<[u8]>::len));
+        let parts = [IoSlice::new(&header), IoSlice::new(outcome.unwrap_or_default())];
+        // Who asked may be gone, and so may the file system; then nobody waits for the answer.
+        let _ = io::writev(&self.device, &parts);
+    }
+
+    fn spare(&self) -> Request {
+        self.lock_spare().pop().unwrap_or_else(Request::empty)
+    }
+
+    fn keep(&self, request: Request) {
+        let mut spare = self.lock_spare();
+        if spare.len() < SPARE_MAX {
+            spare.push(request);
+        }
+    }
+
+    fn lock_spare(&self) -> MutexGuard<'_, Vec<Request>> {
+        self.spare.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Request {
+    fn empty() -> Self {
+        Self { bytes: vec![0; REQUEST_MAX], len: 0 }
+    }
+
+    fn bytes(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+
+    /// The next request; `None` when there will be none.
+    fn receive(&mut self, device: &OwnedFd) -> Option<()> {
+        loop {
+            match io::read(device, &mut self.bytes[..]) {
+                Ok(len) => {
+                    self.len = len;
+                    return (len > 0).then_some(());
+                }
+                // Interrupted, or taken back by who asked before it was handed over.
+                Err(Errno::INTR | Errno::AGAIN | Errno::NOENT) => {}
+                Err(_) => return None,
+            }
+        }
+    }
+}
+
+/// A bug behind a request is that request's failure; whoever waits for it is told.
+fn unwound<T>(answer: impl FnOnce() -> Result<T, Errno>) -> Result<T, Errno> {
+    catch_unwind(AssertUnwindSafe(answer)).unwrap_or(Err(Errno::IO))
+}
+
+/// Agrees with the kernel on version and features.
+fn greet(device: &OwnedFd) -> std::io::Result<()> {
+    let mut request = Request::empty();
+    let gone = || std::io::Error::from(std::io::ErrorKind::UnexpectedEof);
+    request.receive(device).ok_or_else(gone)?;
+    let Ok((caller, Ok(Call::Init(hello)))) = wire::parse(request.bytes()) else {
+        return Err(std::io::ErrorKind::InvalidData.into());
+    };
+    if hello.major != 7 || hello.minor < MINOR_MIN {
+        let header = wire::answer_header(caller.unique, Err(Errno::PROTO));
+        let _ = io::write(device, &header);
+        return Err(std::io::ErrorKind::Unsupported.into());
+    }
+    let mut body = Body::default();
+    agree(&hello, &mut body);
+    let header = wire::answer_header(caller.unique, Ok(body.bytes().len()));
+    io::writev(device, &[IoSlice::new(&header), IoSlice::new(body.bytes())])?;
+    Ok(())
+}
+
+fn agree(hello: &Hello, body: &mut Body) {
+    let flags = hello.flags & feature::WANTED;
+    body.u32(7).u32(MINOR).u32(hello.max_readahead).u32(flags as u32);
+    body.u16(BACKGROUND_MAX).u16(BACKGROUND_MAX / 4 * 3).u32(DATA_MAX as u32);
+    body.u32(1).u16((DATA_MAX / PAGE) as u16).u16(0).u32((flags >> 32) as u32).zeros(28);
+}
