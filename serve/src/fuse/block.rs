@@ -26,7 +26,8 @@ const SEEK_HOLE: u32 = 4;
 /// Fills `buffer` as far as the disk goes; gives the bytes.
 pub(super) fn read(disk: &dyn Disk, range: &Range, buffer: &mut [u8]) -> Result<usize, Errno> {
     let len = within(disk, range.offset, buffer.len());
-    disk.read(range.offset.min(disk.size_bytes()), &mut buffer[..len]).map_err(|e| read_errno(&e))?;
+    disk.read(range.offset.min(disk.size_bytes()), &mut buffer[..len])
+        .map_err(|e| read_errno(&e))?;
     Ok(len)
 }
 

@@ -13,6 +13,7 @@
 //! be refused, not detached. See ARCHITECTURE.md.
 
 mod block;
+mod guard;
 mod handles;
 mod holders;
 mod mount;
@@ -76,6 +77,9 @@ impl Fuse {
     /// What is at the directory, or what this system or this user lacks.
     pub fn mount(devices: Arc<Devices>, config: FuseConfig) -> Result<Self, ServeError> {
         let (mount, device) = Mount::new(&config.directory)?;
+        if let Some(ours) = mount.device_number() {
+            devices.guard_paths(Box::new(move |path| guard::judge(path, ours)));
+        }
         let tree = Arc::new(Tree::new(devices, config.texts, config.complain));
         let session = Session::start(device, Arc::clone(&tree) as _, config.threads)
             .map_err(|source| ServeError::Mount { path: config.directory, source })?;

@@ -13,7 +13,7 @@
 //! Invariant: a mount is undone when it is dropped, lazily if it must be; only one that was made
 //! here, and only while it is there.
 
-use super::mountinfo;
+use super::mountinfo::{self, Mounted};
 use crate::error::ServeError;
 use rustix::cmsg_space;
 use rustix::io::Errno;
@@ -40,8 +40,8 @@ const KIND: &str = "fuse.ramfold";
 #[derive(Debug)]
 pub(crate) struct Mount {
     point: PathBuf,
-    /// The mount's number; `None` where the system does not list mounts.
-    id: Option<u64>,
+    /// As the system lists it; `None` where it lists no mounts.
+    listed: Option<Mounted>,
 }
 
 /// How a mount could not be undone.
@@ -62,8 +62,8 @@ impl Mount {
             Err(Errno::PERM) => mount_by_tool(&point)?,
             other => other.map_err(|errno| cannot(&point, errno.into()))?,
         };
-        let id = mountinfo::at(&point).filter(|found| found.kind == KIND).map(|found| found.id);
-        Ok((Self { point, id }, device))
+        let listed = mountinfo::at(&point).filter(|found| found.kind == KIND);
+        Ok((Self { point, listed }, device))
     }
 
     /// Where it is, without symbolic links.
@@ -71,9 +71,9 @@ impl Mount {
         &self.point
     }
 
-    /// Its number among mounts.
-    pub(crate) fn id(&self) -> Option<u64> {
-        self.id
+    /// The number that files on it have as their device's.
+    pub(crate) fn device_number(&self) -> Option<(u32, u32)> {
+        self.listed.as_ref().map(|listed| listed.device)
     }
 
     /// Undoes it, if nobody uses it.
@@ -88,8 +88,8 @@ impl Mount {
 
     fn undo(&self, lazily: bool) -> Result<(), UnmountError> {
         // Somebody may have unmounted it, and mounted something else.
-        let ours = mountinfo::at(&self.point).is_some_and(|found| Some(found.id) == self.id);
-        if ours || self.id.is_none() { unmount(&self.point, lazily) } else { Ok(()) }
+        let ours = mountinfo::at(&self.point) == self.listed;
+        if ours { unmount(&self.point, lazily) } else { Ok(()) }
     }
 }
 
@@ -124,9 +124,8 @@ fn prepare(directory: &Path) -> Result<PathBuf, ServeError> {
 
 /// The path without symbolic links, found without asking what is mounted at its end.
 fn real_path(path: &Path) -> io::Result<PathBuf> {
-    match fs::read_link(path) {
-        Ok(_) => return fs::canonicalize(path),
-        Err(_) => {}
+    if fs::read_link(path).is_ok() {
+        return fs::canonicalize(path);
     }
     let path = std::path::absolute(path)?;
     match (path.parent(), path.file_name()) {

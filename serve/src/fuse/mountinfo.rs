@@ -15,6 +15,8 @@ use std::path::{Path, PathBuf};
 pub(crate) struct Mounted {
     /// Its number, unique while it is mounted.
     pub(crate) id: u64,
+    /// The number of the file system's device, as `stat` gives it for its files.
+    pub(crate) device: (u32, u32),
     /// Where.
     pub(crate) point: PathBuf,
     /// The file system's type, with its subtype.
@@ -37,10 +39,12 @@ pub(crate) fn at(point: &Path) -> Option<Mounted> {
 fn parse(line: &[u8]) -> Option<Mounted> {
     let mut fields = line.split(|&byte| byte == b' ');
     let id = std::str::from_utf8(fields.next()?).ok()?.parse().ok()?;
-    let point = path(fields.nth(3)?);
+    let (major, minor) = std::str::from_utf8(fields.nth(1)?).ok()?.split_once(':')?;
+    let device = (major.parse().ok()?, minor.parse().ok()?);
+    let point = path(fields.nth(1)?);
     let mut after = fields.skip_while(|&field| field != b"-").skip(1);
     let kind = String::from_utf8_lossy(after.next()?).into_owned();
-    Some(Mounted { id, point, kind, source: path(after.next()?) })
+    Some(Mounted { id, device, point, kind, source: path(after.next()?) })
 }
 
 /// Space, tab, newline and backslash are written as three octal digits.
@@ -69,15 +73,19 @@ mod tests {
     fn a_line_is_read_with_and_without_tags() {
         let plain = "36 35 98:0 / /mnt rw - ext3 /dev/root rw";
         let tagged = r"37 35 0:43 / /a\040b\134c rw master:1 shared:2 - fuse.ramfold ramfold rw";
-        let expected = |id, point: &str, kind: &str, source: &str| Mounted {
+        let expected = |id, device, point: &str, kind: &str, source: &str| Mounted {
             id,
+            device,
             point: point.into(),
             kind: kind.into(),
             source: source.into(),
         };
-        assert_eq!(parse(plain.as_bytes()), Some(expected(36, "/mnt", "ext3", "/dev/root")));
+        assert_eq!(
+            parse(plain.as_bytes()),
+            Some(expected(36, (98, 0), "/mnt", "ext3", "/dev/root"))
+        );
         let found = parse(tagged.as_bytes());
-        assert_eq!(found, Some(expected(37, r"/a b\c", "fuse.ramfold", "ramfold")));
+        assert_eq!(found, Some(expected(37, (0, 43), r"/a b\c", "fuse.ramfold", "ramfold")));
         assert_eq!(parse(b""), None);
         assert_eq!(parse(b"36 35 98:0 / /mnt rw"), None);
     }

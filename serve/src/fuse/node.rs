@@ -107,7 +107,9 @@ impl Part {
             2 => Some(Self::BlockState),
             3 => Some(Self::Zsmalloc),
             4 => Some(Self::Classes),
-            PLACES.. => Attribute::ALL.get((number - PLACES) as usize).copied().map(Self::Attribute),
+            PLACES.. => {
+                Attribute::ALL.get((number - PLACES) as usize).copied().map(Self::Attribute)
+            }
             _ => None,
         }
     }
@@ -179,8 +181,7 @@ mod tests {
     #[test]
     fn every_node_has_its_number_back() {
         let attributes = Attribute::ALL.map(Part::Attribute);
-        let parts =
-            [Part::Directory, Part::Disk, Part::BlockState, Part::Zsmalloc, Part::Classes];
+        let parts = [Part::Directory, Part::Disk, Part::BlockState, Part::Zsmalloc, Part::Classes];
         let parts = parts.into_iter().chain(attributes);
         let shared = [Node::Root, Node::Control, Node::HotAdd, Node::HotRemove, Node::Text(1)];
         for node in parts.map(|part| Node::Device(7, part)).chain(shared) {

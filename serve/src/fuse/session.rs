@@ -125,11 +125,6 @@ impl Session {
         }
     }
 
-    /// Whether the file system is gone.
-    pub(crate) fn is_over(&self) -> bool {
-        self.lock().iter().all(JoinHandle::is_finished)
-    }
-
     fn lock(&self) -> MutexGuard<'_, Vec<JoinHandle<()>>> {
         self.threads.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -176,7 +171,6 @@ impl Shared {
         body.clear();
         let outcome = match call {
             Ok(Call::Note) => return,
-            Ok(Call::Destroy) => Ok(()),
             Ok(Call::Read(range)) => return self.answer_read(&caller, &range, &mut request.bytes),
             Ok(call) => unwound(|| self.files.answer(&caller, &call, body)),
             Err(errno) => Err(errno),
@@ -274,4 +268,158 @@ fn agree(hello: &Hello, body: &mut Body) {
     body.u32(7).u32(MINOR).u32(hello.max_readahead).u32(flags as u32);
     body.u16(BACKGROUND_MAX).u16(BACKGROUND_MAX / 4 * 3).u32(DATA_MAX as u32);
     body.u32(1).u16((DATA_MAX / PAGE) as u16).u16(0).u32((flags >> 32) as u32).zeros(28);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::net::{AddressFamily, SocketFlags, SocketType};
+    use std::sync::mpsc::{Receiver, Sender, channel};
+    use std::time::Duration;
+
+    const LOOKUP: u32 = 1;
+    const READ: u32 = 15;
+    const INIT: u32 = 26;
+    const THREADS: usize = 3;
+
+    /// Files whose reads wait until they are let go, one each; everything else is quick.
+    struct Stalled {
+        reading: Mutex<Sender<u64>>,
+        go: Mutex<Receiver<()>>,
+    }
+
+    impl Files for Stalled {
+        fn is_quick(&self, _: &Caller, call: &Call<'_>) -> bool {
+            !matches!(call, Call::Read(_))
+        }
+
+        fn read(&self, caller: &Caller, range: &Range, buffer: &mut [u8]) -> Result<usize, Errno> {
+            self.reading.lock().unwrap().send(caller.unique).unwrap();
+            self.go.lock().unwrap().recv().unwrap();
+            assert_ne!(range.offset, 13, "a bug of a file's");
+            buffer.fill(range.offset as u8);
+            Ok(buffer.len())
+        }
+
+        fn answer(&self, _: &Caller, call: &Call<'_>, body: &mut Body) -> Result<(), Errno> {
+            assert_eq!(*call, Call::Lookup(b"name"));
+            body.u64(77);
+            Ok(())
+        }
+    }
+
+    /// The kernel's end of a connection, and the test's of the files.
+    struct Kernel {
+        line: OwnedFd,
+        reading: Receiver<u64>,
+        go: Sender<()>,
+        session: Session,
+    }
+
+    impl Kernel {
+        fn new() -> Self {
+            // It keeps requests apart, as the device does.
+            let kind = SocketType::SEQPACKET;
+            let (line, device) =
+                rustix::net::socketpair(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None)
+                    .unwrap();
+            let timeout = Some(Duration::from_secs(20));
+            let what = rustix::net::sockopt::Timeout::Recv;
+            rustix::net::sockopt::set_socket_timeout(&line, what, timeout).unwrap();
+            rustix::net::sockopt::set_socket_send_buffer_size(&device, 4 << 20).unwrap();
+            let hello = [7_u32, 45, 1 << 17, u32::MAX, u32::MAX].map(u32::to_ne_bytes).concat();
+            send(&line, INIT, 1, &hello);
+            let (told, reading) = channel();
+            let (go, goes) = channel();
+            let files = Stalled { reading: Mutex::new(told), go: Mutex::new(goes) };
+            let session = Session::start(device, Arc::new(files), THREADS).unwrap();
+            let kernel = Self { line, reading, go, session };
+            let (unique, error, body) = kernel.answer();
+            assert_eq!((unique, error, body.len()), (1, 0, 64));
+            kernel
+        }
+
+        fn send(&self, opcode: u32, unique: u64, body: &[u8]) {
+            send(&self.line, opcode, unique, body);
+        }
+
+        fn read(&self, unique: u64, offset: u64, len: u32) {
+            let body = [0_u64.to_ne_bytes(), offset.to_ne_bytes()].concat();
+            self.send(READ, unique, &[&body[..], &len.to_ne_bytes(), &[0; 20]].concat());
+        }
+
+        /// The next answer: its number, its error, its body.
+        fn answer(&self) -> (u64, i32, Vec<u8>) {
+            let mut bytes = vec![0; REQUEST_MAX];
+            let len = io::read(&self.line, &mut bytes[..]).expect("an answer comes");
+            let word = |at: usize| u32::from_ne_bytes(bytes[at..at + 4].try_into().unwrap());
+            assert_eq!(word(0) as usize, len, "the length is that of the answer");
+            let unique = u64::from(word(12)) << 32 | u64::from(word(8));
+            (unique, word(4) as i32, bytes[16..len].to_vec())
+        }
+
+        fn end(self) {
+            drop(self.line);
+            self.session.join();
+        }
+    }
+
+    fn send(line: &OwnedFd, opcode: u32, unique: u64, body: &[u8]) {
+        let mut request = (40 + body.len() as u32).to_ne_bytes().to_vec();
+        request.extend(opcode.to_ne_bytes());
+        request.extend(unique.to_ne_bytes());
+        request.resize(40, 0);
+        request.extend(body);
+        assert_eq!(io::write(line, &request), Ok(request.len()));
+    }
+
+    #[test]
+    fn looking_up_waits_for_no_data() {
+        let kernel = Kernel::new();
+        let reads: Vec<u64> = (100..110).collect();
+        for &unique in &reads {
+            kernel.read(unique, unique, 4096);
+        }
+        let mut under_way: Vec<u64> =
+            (1..THREADS).map(|_| kernel.reading.recv().unwrap()).collect();
+        under_way.sort_unstable();
+        assert_eq!(under_way, reads[..THREADS - 1], "every thread but one is in a read");
+        for unique in 200..300 {
+            kernel.send(LOOKUP, unique, b"name\0");
+            assert_eq!(kernel.answer(), (unique, 0, 77_u64.to_ne_bytes().to_vec()));
+        }
+        for _ in &reads {
+            kernel.go.send(()).unwrap();
+        }
+        let mut answers: Vec<_> = reads.iter().map(|_| kernel.answer()).collect();
+        answers.sort();
+        let expected: Vec<_> = reads.iter().map(|&n| (n, 0, vec![n as u8; 4096])).collect();
+        assert!(answers == expected, "each read has its own bytes");
+        kernel.end();
+    }
+
+    #[test]
+    fn a_bug_fails_its_own_request_only() {
+        let kernel = Kernel::new();
+        for unique in [13, 14, 13, 15] {
+            kernel.read(unique, unique, 1);
+            kernel.go.send(()).unwrap();
+            let error = if unique == 13 { -Errno::IO.raw_os_error() } else { 0 };
+            let (answered, found, _) = kernel.answer();
+            assert_eq!((answered, found), (unique, error));
+        }
+        kernel.end();
+    }
+
+    #[test]
+    fn what_is_not_understood_is_answered() {
+        let kernel = Kernel::new();
+        kernel.send(READ, 5, &[0; 3]);
+        assert_eq!(kernel.answer(), (5, -Errno::INVAL.raw_os_error(), vec![]), "cut short");
+        kernel.read(6, 6, u32::MAX);
+        kernel.go.send(()).unwrap();
+        let (unique, error, data) = kernel.answer();
+        assert_eq!((unique, error, data.len()), (6, 0, DATA_MAX), "no more than was agreed");
+        kernel.end();
+    }
 }

@@ -108,7 +108,15 @@ impl Tree {
         };
         let (kind, links) = if node.is_directory() { (DIRECTORY, 2) } else { (REGULAR, 1) };
         let (mode, owner) = (kind | self.mode(node), self.owner);
-        Ok(Attr { node: node.number(), size, mode, links, block_size: DISK_BLOCK, owner, time: self.made })
+        Ok(Attr {
+            node: node.number(),
+            size,
+            mode,
+            links,
+            block_size: DISK_BLOCK,
+            owner,
+            time: self.made,
+        })
     }
 
     fn look_up(&self, directory: Node, name: &[u8]) -> Result<Node, Errno> {
@@ -175,7 +183,7 @@ impl Tree {
         Ok(())
     }
 
-    fn open(&self, node: Node, flags: u32, pid: u32) -> Result<(u64, u32), Errno> {
+    fn open(&self, node: Node, flags: u32, pid: u32, body: &mut Body) -> Result<(), Errno> {
         self.check_mode(node, flags)?;
         let (handle, how) = match node {
             Node::Device(life, Part::Disk) => {
@@ -185,7 +193,8 @@ impl Tree {
             Node::Device(_, Part::BlockState) => (Handle::lines(), opened::DIRECT_IO),
             _ => (Handle::text(), opened::DIRECT_IO),
         };
-        Ok((self.handles.insert(handle), how))
+        body.opened(self.handles.insert(handle), how);
+        Ok(())
     }
 
     /// The kernel lets the superuser pass; sysfs does not, and neither does this.
@@ -218,7 +227,9 @@ impl Tree {
 
     fn write(&self, node: Node, range: &Range, data: &[u8], body: &mut Body) -> Result<(), Errno> {
         let written = match node {
-            Node::Device(_, Part::Disk) => self.with_disk(range, |disk| block::write(disk, range, data))?,
+            Node::Device(_, Part::Disk) => {
+                self.with_disk(range, |disk| block::write(disk, range, data))?
+            }
             _ => text::store(self, node, data)?,
         };
         body.u32(written as u32).u32(0);
@@ -262,35 +273,29 @@ impl Files for Tree {
     fn answer(&self, caller: &Caller, call: &Call<'_>, body: &mut Body) -> Result<(), Errno> {
         let node = self.node(caller)?;
         match *call {
-            Call::Lookup(name) => {
-                let found = self.look_up(node, name)?;
-                self.attr(found).map(|attr| body.entry(&attr))
-            }
-            Call::GetAttr => self.attr(node).map(|attr| body.attr(&attr)),
-            Call::SetAttr(what, size) => self.change(node, what, size, body),
-            Call::Open(flags) => {
-                self.open(node, flags, caller.pid).map(|(handle, how)| body.opened(handle, how))
-            }
-            Call::OpenDir => Ok(body.opened(0, 0)),
-            Call::CloseDir => Ok(()),
-            Call::ReadDir(range) => self.list(node, &range, body),
-            Call::Write(range, data) => self.write(node, &range, data, body),
-            Call::Release(handle) => Ok(self.handles.remove(handle)),
-            Call::Fsync(range) => self.with_disk(&range, block::flush),
+            Call::Lookup(name) => body.entry(&self.attr(self.look_up(node, name)?)?),
+            Call::GetAttr => body.attr(&self.attr(node)?),
+            Call::SetAttr(what, size) => self.change(node, what, size, body)?,
+            Call::Open(flags) => self.open(node, flags, caller.pid, body)?,
+            Call::OpenDir => body.opened(0, 0),
+            Call::ReadDir(range) => self.list(node, &range, body)?,
+            Call::Write(range, data) => self.write(node, &range, data, body)?,
+            Call::Release(handle) => self.handles.remove(handle),
+            Call::Fsync(range) => self.with_disk(&range, block::flush)?,
             Call::Fallocate(range, mode) => {
-                self.with_disk(&range, |disk| block::allocate(disk, &range, mode))
+                self.with_disk(&range, |disk| block::allocate(disk, &range, mode))?;
             }
             Call::Lseek(range, whence) => {
                 let at = self.with_disk(&range, |disk| block::seek(disk, range.offset, whence))?;
-                Ok(drop(body.u64(at)))
+                body.u64(at);
             }
-            Call::StatFs => Ok(body.statfs()),
-            Call::Create => Err(Errno::ACCESS),
-            Call::ChangeNames => Err(Errno::PERM),
-            Call::Init(_) | Call::Read(_) | Call::Destroy | Call::Note | Call::Unknown => {
-                Err(Errno::NOSYS)
-            }
+            Call::StatFs => body.statfs(),
+            Call::CloseDir | Call::Destroy | Call::Note => {}
+            Call::Create => return Err(Errno::ACCESS),
+            Call::ChangeNames => return Err(Errno::PERM),
+            Call::Init(_) | Call::Read(_) | Call::Unknown => return Err(Errno::NOSYS),
         }
+        Ok(())
     }
 }
 

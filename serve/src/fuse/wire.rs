@@ -298,7 +298,14 @@ impl Body {
     }
 
     /// A directory entry, unless the answer would exceed `room` bytes.
-    pub(crate) fn dirent(&mut self, node: u64, next: u64, dir: bool, name: &str, room: u64) -> bool {
+    pub(crate) fn dirent(
+        &mut self,
+        node: u64,
+        next: u64,
+        dir: bool,
+        name: &str,
+        room: u64,
+    ) -> bool {
         const DIRECTORY: u32 = 4;
         const REGULAR: u32 = 8;
         let len = (24 + name.len()).next_multiple_of(8);
@@ -327,4 +334,39 @@ pub(crate) fn answer_header(unique: u64, outcome: Result<usize, Errno>) -> [u8; 
     header[4..8].copy_from_slice(&error.to_ne_bytes());
     header[8..].copy_from_slice(&unique.to_ne_bytes());
     header
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_parsed_or_refused(
+            opcode in 0..60_u32,
+            mut bytes in prop::collection::vec(any::<u8>(), 0..200),
+        ) {
+            if bytes.len() >= 8 {
+                let len = bytes.len() as u32;
+                bytes[..4].copy_from_slice(&len.to_ne_bytes());
+                bytes[4..8].copy_from_slice(&opcode.to_ne_bytes());
+            }
+            let parsed = parse(&bytes);
+            prop_assert_eq!(parsed.is_ok(), bytes.len() >= REQUEST_HEADER);
+            if let Ok((_, Ok(Call::Write(range, data)))) = parsed {
+                prop_assert_eq!(range.len, data.len() as u64);
+            }
+        }
+    }
+
+    #[test]
+    fn a_directory_entry_that_does_not_fit_is_left_for_later() {
+        let mut body = Body::default();
+        assert!(body.dirent(2, 1, true, "zram-control", 80));
+        assert_eq!(body.bytes().len(), 40, "a multiple of 8");
+        assert!(body.dirent(256, 2, true, "zram0", 80));
+        assert!(!body.dirent(512, 3, true, "zram1", 80), "80 bytes are full at 72");
+        assert_eq!(body.bytes().len(), 72);
+    }
 }
