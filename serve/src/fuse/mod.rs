@@ -67,6 +67,7 @@ pub struct Fuse {
     mount: Mount,
     session: Session,
     tree: Arc<Tree>,
+    threads: usize,
 }
 
 impl Fuse {
@@ -83,7 +84,7 @@ impl Fuse {
         let tree = Arc::new(Tree::new(devices, config.texts, config.complain));
         let session = Session::start(device, Arc::clone(&tree) as _, config.threads)
             .map_err(|source| ServeError::Mount { path: config.directory, source })?;
-        Ok(Self { mount, session, tree })
+        Ok(Self { mount, session, tree, threads: config.threads })
     }
 
     /// Where it is mounted, without symbolic links.
@@ -112,6 +113,16 @@ impl Fuse {
     /// Waits until it is unmounted and nobody has a file of it open.
     pub fn wait(&self) {
         self.session.join();
+    }
+
+    /// Threads that serve it.
+    pub fn threads(&self) -> usize {
+        self.threads
+    }
+
+    /// Bytes held right now in the buffers of all of them.
+    pub fn buffer_bytes(&self) -> usize {
+        self.session.buffer_bytes()
     }
 
     /// Who has disks open, of those who can be named.

@@ -20,6 +20,7 @@ use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags};
 use std::ffi::CString;
+use std::fmt;
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::{self, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -53,6 +54,17 @@ pub enum UnmountError {
     /// Something else.
     Failed(io::Error),
 }
+
+impl fmt::Display for UnmountError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Busy => f.write_str("somebody uses it"),
+            Self::Failed(source) => source.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for UnmountError {}
 
 impl Mount {
     /// Mounts over a directory; gives the connection to the kernel.

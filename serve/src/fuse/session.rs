@@ -19,6 +19,7 @@ use rustix::io::{self, Errno};
 use std::io::IoSlice;
 use std::os::fd::OwnedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 
@@ -81,6 +82,7 @@ pub(crate) trait Files: Send + Sync {
 /// A connection to the kernel, with threads that serve it.
 pub(crate) struct Session {
     threads: Mutex<Vec<JoinHandle<()>>>,
+    shared: Arc<Shared>,
 }
 
 struct Shared {
@@ -88,12 +90,16 @@ struct Shared {
     files: Arc<dyn Files>,
     roles: Roles<Request>,
     spare: Mutex<Vec<Request>>,
+    /// Bytes of all buffers that were touched.
+    touched: AtomicUsize,
 }
 
 /// A request as it came.
 struct Request {
     bytes: Vec<u8>,
     len: usize,
+    /// Bytes of the buffer that were ever used: memory that is held.
+    touched: usize,
 }
 
 impl Session {
@@ -104,16 +110,22 @@ impl Session {
         threads: usize,
     ) -> std::io::Result<Self> {
         greet(&device)?;
-        let (roles, spare) = (Roles::new(threads), Mutex::default());
-        let shared = Arc::new(Shared { device, files, roles, spare });
-        let session = Self { threads: Mutex::default() };
+        let (roles, spare, touched) = (Roles::new(threads), Mutex::default(), AtomicUsize::new(0));
+        let shared = Arc::new(Shared { device, files, roles, spare, touched });
+        let session = Self { threads: Mutex::default(), shared };
         for _ in 0..threads {
-            let shared = Arc::clone(&shared);
+            let shared = Arc::clone(&session.shared);
             let serve = move || shared.serve();
             let handle = thread::Builder::new().name("fuse".into()).spawn(serve)?;
             session.lock().push(handle);
         }
         Ok(session)
+    }
+
+    /// Bytes in the buffers of all threads.
+    pub(crate) fn buffer_bytes(&self) -> usize {
+        // relaxed: a number to look at, which belongs to no other.
+        self.shared.touched.load(Ordering::Relaxed)
     }
 
     /// Waits until the file system is gone and every request is answered.
@@ -138,6 +150,7 @@ impl Shared {
         let _ = rustix::process::configure_io_flusher_behavior(true);
         let (mut request, mut body) = (Request::empty(), Body::default());
         while request.receive(&self.device).is_some() {
+            self.count(&mut request);
             if self.is_quick(&request) {
                 self.answer(&mut request, &mut body);
                 continue;
@@ -171,17 +184,29 @@ impl Shared {
         body.clear();
         let outcome = match call {
             Ok(Call::Note) => return,
-            Ok(Call::Read(range)) => return self.answer_read(&caller, &range, &mut request.bytes),
+            Ok(Call::Read(range)) => return self.answer_read(&caller, &range, request),
             Ok(call) => unwound(|| self.files.answer(&caller, &call, body)),
             Err(errno) => Err(errno),
         };
         self.send(&caller, outcome.map(|()| body.bytes()));
     }
 
-    fn answer_read(&self, caller: &Caller, range: &Range, bytes: &mut [u8]) {
-        let len = range.len.min(DATA_MAX as u64) as usize;
-        let outcome = unwound(|| self.files.read(caller, range, &mut bytes[..len]));
-        self.send(caller, outcome.map(|len| &bytes[..len]));
+    /// The data goes where the request was.
+    fn answer_read(&self, caller: &Caller, range: &Range, request: &mut Request) {
+        request.len = range.len.min(DATA_MAX as u64) as usize;
+        self.count(request);
+        let buffer = &mut request.bytes[..request.len];
+        let outcome = unwound(|| self.files.read(caller, range, buffer));
+        self.send(caller, outcome.map(|len| &buffer[..len]));
+    }
+
+    /// Counts what a buffer has come to hold.
+    fn count(&self, request: &mut Request) {
+        if request.len > request.touched {
+            // relaxed: as in `buffer_bytes`.
+            self.touched.fetch_add(request.len - request.touched, Ordering::Relaxed);
+            request.touched = request.len;
+        }
     }
 
     fn refuse(&self, request: &Request, errno: Errno) {
@@ -205,6 +230,9 @@ impl Shared {
         let mut spare = self.lock_spare();
         if spare.len() < SPARE_MAX {
             spare.push(request);
+        } else {
+            // relaxed: as in `buffer_bytes`.
+            self.touched.fetch_sub(request.touched, Ordering::Relaxed);
         }
     }
 
@@ -215,7 +243,7 @@ impl Shared {
 
 impl Request {
     fn empty() -> Self {
-        Self { bytes: vec![0; REQUEST_MAX], len: 0 }
+        Self { bytes: vec![0; REQUEST_MAX], len: 0, touched: 0 }
     }
 
     fn bytes(&self) -> &[u8] {
