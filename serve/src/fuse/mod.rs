@@ -62,7 +62,7 @@ pub struct FuseConfig {
     pub complain: Arc<Complain>,
 }
 
-/// A mounted tree. Dropping it unmounts it, lazily if somebody uses it, and waits until nobody does.
+/// A mounted tree. Dropping it unmounts it, lazily if somebody uses it.
 pub struct Fuse {
     mount: Mount,
     session: Session,
