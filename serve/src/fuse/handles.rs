@@ -125,9 +125,9 @@ impl Handle {
         Self::Lines(Mutex::new(Lines::at_start()))
     }
 
-    /// A disk, opened by this process.
-    pub(crate) fn disk(opened: Opened, pid: u32) -> Self {
-        let holder = (pid, name_of(pid));
+    /// A disk, opened by this thread.
+    pub(crate) fn disk(opened: Opened, thread: u32) -> Self {
+        let holder = process_of(thread);
         let opened = opened.held_by(holder.1.clone());
         Self::Disk(OpenDisk { opened, holder, disk: OnceLock::new() })
     }
@@ -152,10 +152,15 @@ impl Lines {
     }
 }
 
-/// A process as people know it.
-fn name_of(pid: u32) -> String {
+/// The process of a thread, and how people know it. The kernel names threads in its requests, and
+/// itself by 0.
+fn process_of(thread: u32) -> (u32, String) {
+    let status = fs::read_to_string(format!("/proc/{thread}/status")).unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("Tgid:"));
+    let pid = line.and_then(|pid| pid.trim().parse().ok()).unwrap_or(thread);
     match fs::read_to_string(format!("/proc/{pid}/comm")) {
-        Ok(name) if pid > 0 => format!("{} (pid {pid})", name.trim_end()),
-        _ => "the kernel".to_owned(),
+        Ok(name) => (pid, format!("{} (pid {pid})", name.trim_end())),
+        Err(_) if pid == 0 => (0, "the kernel".to_owned()),
+        Err(_) => (pid, format!("pid {pid}")),
     }
 }

@@ -71,7 +71,9 @@ impl Mount {
     pub(crate) fn new(directory: &Path) -> Result<(Self, OwnedFd), ServeError> {
         let point = prepare(directory)?;
         let device = match mount_directly(&point) {
-            Err(Errno::PERM) => mount_by_tool(&point)?,
+            Err(Errno::NOENT | Errno::NODEV | Errno::NXIO) => return Err(ServeError::NoFuse),
+            // The tool may mount, and may open the device.
+            Err(Errno::PERM | Errno::ACCESS) => mount_by_tool(&point)?,
             other => other.map_err(|errno| cannot(&point, errno.into()))?,
         };
         let listed = mountinfo::at(&point).filter(|found| found.kind == KIND);

@@ -17,6 +17,7 @@ use super::node::{Lives, Node, Part};
 use super::session::Files;
 use super::wire::{self, Attr, Body, Call, Caller, Range};
 use super::{Complain, TextFile, block, text};
+use disk::Disk;
 use rustix::io::Errno;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -92,6 +93,7 @@ impl Tree {
             Node::HotAdd => 0o400,
             Node::HotRemove => 0o200,
             Node::Text(place) => self.texts.get(place).map_or(0, |text| u32::from(text.mode)),
+            Node::Device(life, Part::Disk) if self.is_read_only(life) => 0o400,
             Node::Device(_, Part::Disk) => 0o600,
             Node::Device(_, Part::BlockState) => 0o400,
             Node::Device(_, Part::Attribute(attribute)) => u32::from(attribute.mode()),
@@ -99,24 +101,25 @@ impl Tree {
         }
     }
 
+    fn is_read_only(&self, life: u64) -> bool {
+        let disk = self.device(life).ok().and_then(|device| device.disk());
+        disk.is_some_and(|disk| disk.read_only())
+    }
+
     fn attr(&self, node: Node) -> Result<Attr, Errno> {
-        let size = match node {
-            _ if node.is_directory() => 0,
-            Node::Device(life, Part::Disk) => self.device(life)?.size_bytes(),
-            Node::Device(life, _) => self.device(life).map(|_| TEXT_BYTES)?,
-            _ => TEXT_BYTES,
+        let (size, held) = match node {
+            _ if node.is_directory() => (0, 0),
+            Node::Device(life, Part::Disk) => {
+                let size = self.device(life)?.size_bytes();
+                (size, size)
+            }
+            Node::Device(life, _) => self.device(life).map(|_| (TEXT_BYTES, 0))?,
+            _ => (TEXT_BYTES, 0),
         };
         let (kind, links) = if node.is_directory() { (DIRECTORY, 2) } else { (REGULAR, 1) };
-        let (mode, owner) = (kind | self.mode(node), self.owner);
-        Ok(Attr {
-            node: node.number(),
-            size,
-            mode,
-            links,
-            block_size: DISK_BLOCK,
-            owner,
-            time: self.made,
-        })
+        let (mode, owner, time) = (kind | self.mode(node), self.owner, self.made);
+        let (node, block_size) = (node.number(), DISK_BLOCK);
+        Ok(Attr { node, size, held, mode, links, block_size, owner, time })
     }
 
     fn look_up(&self, directory: Node, name: &[u8]) -> Result<Node, Errno> {
@@ -183,12 +186,12 @@ impl Tree {
         Ok(())
     }
 
-    fn open(&self, node: Node, flags: u32, pid: u32, body: &mut Body) -> Result<(), Errno> {
+    fn open(&self, node: Node, flags: u32, thread: u32, body: &mut Body) -> Result<(), Errno> {
         self.check_mode(node, flags)?;
         let (handle, how) = match node {
             Node::Device(life, Part::Disk) => {
                 let opened = self.device(life)?.open().map_err(|error| errno(&error))?;
-                (Handle::disk(opened, pid), opened::DIRECT_IO | opened::PARALLEL_DIRECT_WRITES)
+                (Handle::disk(opened, thread), opened::DIRECT_IO | opened::PARALLEL_DIRECT_WRITES)
             }
             Node::Device(_, Part::BlockState) => (Handle::lines(), opened::DIRECT_IO),
             _ => (Handle::text(), opened::DIRECT_IO),
@@ -240,7 +243,7 @@ impl Tree {
     fn with_disk<T>(
         &self,
         range: &Range,
-        ask: impl FnOnce(&dyn disk::Disk) -> Result<T, Errno>,
+        ask: impl FnOnce(&dyn Disk) -> Result<T, Errno>,
     ) -> Result<T, Errno> {
         let handle = self.handles.get(range.handle).ok_or(Errno::BADF)?;
         let Handle::Disk(open) = &*handle else { return Err(Errno::BADF) };
@@ -276,7 +279,7 @@ impl Files for Tree {
             Call::Lookup(name) => body.entry(&self.attr(self.look_up(node, name)?)?),
             Call::GetAttr => body.attr(&self.attr(node)?),
             Call::SetAttr(what, size) => self.change(node, what, size, body)?,
-            Call::Open(flags) => self.open(node, flags, caller.pid, body)?,
+            Call::Open(flags) => self.open(node, flags, caller.thread, body)?,
             Call::OpenDir => body.opened(0, 0),
             Call::ReadDir(range) => self.list(node, &range, body)?,
             Call::Write(range, data) => self.write(node, &range, data, body)?,

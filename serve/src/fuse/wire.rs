@@ -29,8 +29,8 @@ pub(crate) struct Caller {
     pub(crate) unique: u64,
     /// The node it is about.
     pub(crate) node: u64,
-    /// The process that waits for the answer; 0 where the kernel asks for itself.
-    pub(crate) pid: u32,
+    /// The thread that waits for the answer; 0 where the kernel asks for itself.
+    pub(crate) thread: u32,
 }
 
 /// A range of a file, read through an open handle.
@@ -155,12 +155,12 @@ pub(crate) fn parse(bytes: &[u8]) -> Result<(Caller, Result<Call<'_>, Errno>), E
     let (len, opcode) = (fields.u32()?, fields.u32()?);
     let (unique, node) = (fields.u64()?, fields.u64()?);
     fields.take(8)?; // uid, gid: the kernel has compared them with the modes
-    let pid = fields.u32()?;
+    let thread = fields.u32()?;
     fields.take(4)?;
     if len as usize != bytes.len() {
         return Err(Errno::INVAL);
     }
-    Ok((Caller { unique, node, pid }, call(opcode, fields)))
+    Ok((Caller { unique, node, thread }, call(opcode, fields)))
 }
 
 fn call<'a>(opcode: u32, mut fields: Fields<'a>) -> Result<Call<'a>, Errno> {
@@ -228,6 +228,8 @@ pub(crate) struct Attr {
     pub(crate) node: u64,
     /// Bytes.
     pub(crate) size: u64,
+    /// Bytes of storage, as programs that look for holes want to know.
+    pub(crate) held: u64,
     /// Type and permissions, as in `st_mode`.
     pub(crate) mode: u32,
     /// Names it has.
@@ -287,7 +289,7 @@ impl Body {
     }
 
     fn attr_fields(&mut self, attr: &Attr) {
-        self.u64(attr.node).u64(attr.size).u64(attr.size.div_ceil(512));
+        self.u64(attr.node).u64(attr.size).u64(attr.held.div_ceil(512));
         self.u64(attr.time).u64(attr.time).u64(attr.time).zeros(12);
         self.u32(attr.mode).u32(attr.links).u32(attr.owner.0).u32(attr.owner.1);
         self.u32(0).u32(attr.block_size).u32(0);
