@@ -41,11 +41,6 @@ pub(super) fn write(disk: &dyn Disk, range: &Range, data: &[u8]) -> Result<usize
     Ok(len)
 }
 
-/// Makes what was written durable.
-pub(super) fn flush(disk: &dyn Disk) -> Result<(), Errno> {
-    disk.flush().map_err(|e| read_errno(&e))
-}
-
 /// Gives a range up, or makes it zeros.
 pub(super) fn allocate(disk: &dyn Disk, range: &Range, how: u32) -> Result<(), Errno> {
     use mode::{KEEP_SIZE, PUNCH_HOLE, ZERO_RANGE};

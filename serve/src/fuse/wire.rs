@@ -64,7 +64,7 @@ pub(crate) enum Call<'a> {
     /// The last descriptor of an open file is gone.
     Release(u64),
     /// Makes what was written durable.
-    Fsync(Range),
+    Fsync,
     /// Opens a directory.
     OpenDir,
     /// Closes one.
@@ -173,7 +173,7 @@ fn call<'a>(opcode: u32, mut fields: Fields<'a>) -> Result<Call<'a>, Errno> {
         16 => write(fields)?,
         17 => Call::StatFs,
         18 => Call::Release(fields.u64()?),
-        20 => Call::Fsync(Range { handle: fields.u64()?, offset: 0, len: 0 }),
+        20 => Call::Fsync,
         26 => Call::Init(hello(fields)?),
         27 => Call::OpenDir,
         29 => Call::CloseDir,
