@@ -1,4 +1,6 @@
 //! Why a server did not start, worded for the person who started it.
+//!
+//! Invariant: one line each, which says what is wrong and, where that is not plain, what to do.
 
 use std::{error, fmt, io, net::SocketAddr, path::PathBuf};
 

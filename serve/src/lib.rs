@@ -5,7 +5,7 @@
 //!       |  Unix socket, TCP            |  /dev/fuse               |  PATH.ctl, JSON lines
 //!     door                           mount                      door
 //!       |                              |                          |
-//!    service (a thread for each)     session (its threads)      service
+//!    service (a thread for each)     connection (its threads)   service
 //!       |                              |                          |
 //!      nbd -> link (inbox, outbox)   tree                       control
 //!       |                              |                          |

@@ -168,7 +168,7 @@ fn numbers_wait_for_no_data() {
 
 /// Threads of this process that wait for an answer of a file system.
 fn waiting_in_fuse() -> usize {
-    let threads = fs::read_dir("/proc/self/task").unwrap().flatten();
+    let threads = fs::read_dir("/proc/self/task").expect("Linux").flatten();
     let waits = |thread: &fs::DirEntry| {
         let call = fs::read_to_string(thread.path().join("syscall")).unwrap_or_default();
         const PREAD64: &str = if cfg!(target_arch = "x86_64") { "17 " } else { "67 " };

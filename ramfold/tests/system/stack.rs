@@ -48,7 +48,8 @@ fn keeps_its_files(mkfs: &[&str], fsck: &[&str]) {
     let size = from_env("RAMFOLD_FS_SIZE", 768) * MIB;
     let tree = Tree::new();
     let backing = tree.scratch.large("backing");
-    fs::File::create(&backing).unwrap().set_len(size).unwrap();
+    let file = fs::File::create(&backing).expect("a file can be made");
+    file.set_len(size).expect("of any length");
     tree.write("zram0/backing_dev", &backing.display().to_string());
     tree.write("zram0/recomp_algorithm", "algo=zstd priority=1");
     tree.write("zram0/disksize", &size.to_string());
@@ -77,7 +78,7 @@ fn keeps_its_files(mkfs: &[&str], fsck: &[&str]) {
 /// Through a pipe, as archives are unpacked.
 fn untar(source: &Path, target: &Path) {
     let copy = target.join("copy");
-    fs::create_dir(&copy).unwrap();
+    fs::create_dir(&copy).expect("it is empty");
     let script = "tar -C \"$0\" -cf - . | tar -C \"$1\" -xf -";
     succeed(tool("bash").args(["-e", "-o", "pipefail", "-c", script]).arg(source).arg(copy));
 }
@@ -165,7 +166,7 @@ fn fill(tree: &Tree, device: &str, mkfs: &[&str]) {
     let file = mount.directory.join("file");
     let script = "dd if=/dev/zero of=\"$0\" bs=1K status=none 2>/dev/null; sync";
     let _ = tool("sh").args(["-c", script]).arg(&file).status();
-    let kib = fs::metadata(&file).unwrap().len() / 1024;
+    let kib = fs::metadata(&file).expect("it was made").len() / 1024;
     assert!(kib > 0, "something was written");
     let used = tree.mm_stat(device, 3);
     assert!(used > 0, "the file system itself takes something");

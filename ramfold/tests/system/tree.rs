@@ -43,8 +43,9 @@ const WRITE_ONLY: [&str; 8] = [
 
 fn names(directory: &Path) -> Vec<String> {
     let entries = fs::read_dir(directory).expect("the directory can be listed");
+    let name = |entry: std::io::Result<fs::DirEntry>| entry.expect("it is listed").file_name();
     let mut names: Vec<String> =
-        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        entries.map(|entry| name(entry).to_string_lossy().into_owned()).collect();
     names.sort();
     names
 }
@@ -345,14 +346,15 @@ fn devices_come_and_go_while_others_work() {
 
 /// Writes and reads the first device; how often.
 fn work_until(tree: &Tree, stop: &AtomicBool) -> u64 {
-    let disk = OpenOptions::new().read(true).write(true).open(tree.disk()).unwrap();
+    let disk = OpenOptions::new().read(true).write(true).open(tree.disk());
+    let disk = disk.expect("root may");
     let mut bytes = vec![0; 65536];
     let mut rounds = 0;
     while !stop.load(Ordering::Relaxed) {
         let data = noise(rounds, 65536);
         let at = rounds % 256 * 65536;
-        disk.write_all_at(&data, at).unwrap();
-        disk.read_exact_at(&mut bytes, at).unwrap();
+        disk.write_all_at(&data, at).expect("there is room");
+        disk.read_exact_at(&mut bytes, at).expect("it was written");
         assert!(bytes == data, "round {rounds}");
         rounds += 1;
     }

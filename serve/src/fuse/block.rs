@@ -18,6 +18,8 @@ mod mode {
     pub(super) const KEEP_SIZE: u32 = 1 << 0;
     pub(super) const PUNCH_HOLE: u32 = 1 << 1;
     pub(super) const ZERO_RANGE: u32 = 1 << 4;
+
+    const _: () = assert!(KEEP_SIZE & (PUNCH_HOLE | ZERO_RANGE) == 0, "it says how, they say what");
 }
 /// `lseek` to the next data, or the next hole.
 const SEEK_DATA: u32 = 3;

@@ -2,7 +2,7 @@
 //! itself as a file fit for a loop device.
 //!
 //! ```text
-//!   kernel --/dev/fuse--> session (threads, roles) --> tree --> text   attributes
+//!   kernel --/dev/fuse--> connection (threads, roles) --> tree --> text   attributes
 //!                            wire                       node    block  the disk
 //!   mount, mountinfo: where                             handles: who has what open
 //! ```
@@ -13,6 +13,7 @@
 //! be refused, not detached. See ARCHITECTURE.md.
 
 mod block;
+mod connection;
 mod guard;
 mod handles;
 mod holders;
@@ -20,14 +21,13 @@ mod mount;
 mod mountinfo;
 mod node;
 mod roles;
-mod session;
 mod text;
 mod tree;
 mod wire;
 
 use crate::error::ServeError;
+use connection::Connection;
 use mount::Mount;
-use session::Session;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tree::Tree;
@@ -65,7 +65,7 @@ pub struct FuseConfig {
 /// A mounted tree. Dropping it unmounts it, lazily if somebody uses it.
 pub struct Fuse {
     mount: Mount,
-    session: Session,
+    connection: Connection,
     tree: Arc<Tree>,
     threads: usize,
 }
@@ -82,9 +82,9 @@ impl Fuse {
             devices.guard_paths(Box::new(move |path| guard::judge(path, ours)));
         }
         let tree = Arc::new(Tree::new(devices, config.texts, config.complain));
-        let session = Session::start(device, Arc::clone(&tree) as _, config.threads)
+        let connection = Connection::start(device, Arc::clone(&tree) as _, config.threads)
             .map_err(|source| ServeError::Mount { path: config.directory, source })?;
-        Ok(Self { mount, session, tree, threads: config.threads })
+        Ok(Self { mount, connection, tree, threads: config.threads })
     }
 
     /// Where it is mounted, without symbolic links.
@@ -112,7 +112,7 @@ impl Fuse {
 
     /// Waits until it is unmounted and nobody has a file of it open.
     pub fn wait(&self) {
-        self.session.join();
+        self.connection.join();
     }
 
     /// Threads that serve it.
@@ -122,7 +122,7 @@ impl Fuse {
 
     /// Bytes held right now in the buffers of all of them.
     pub fn buffer_bytes(&self) -> usize {
-        self.session.buffer_bytes()
+        self.connection.buffer_bytes()
     }
 
     /// Who has disks open, of those who can be named.

@@ -111,14 +111,18 @@ mod tests {
                     sent += 1;
                     if answering + 1 < threads {
                         prop_assert_eq!(part, Part::Answer);
-                        (answering, taken) = (answering + 1, [taken, vec![number]].concat());
+                        answering += 1;
+                        taken.push(number);
                     } else {
                         prop_assert_eq!(part, Part::Listen);
                         aside += 1;
                     }
                 } else if answering > 0 {
                     match roles.next() {
-                        Some(number) => (aside, taken) = (aside - 1, [taken, vec![number]].concat()),
+                        Some(number) => {
+                            aside -= 1;
+                            taken.push(number);
+                        }
                         None => answering -= 1,
                     }
                     prop_assert!(aside == 0 || answering == threads - 1, "nothing stays aside");

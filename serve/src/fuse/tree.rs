@@ -12,9 +12,9 @@
 //! Invariant: what `is_quick` calls quick asks devices for numbers and lists only, which wait for
 //! no request and no write-back. No lock is held here; handles have theirs.
 
+use super::connection::Files;
 use super::handles::{Handle, Handles};
 use super::node::{Lives, Node, Part};
-use super::session::Files;
 use super::wire::{self, Attr, Body, Call, Caller, Range};
 use super::{Complain, TextFile, block, text};
 use disk::Disk;
@@ -27,6 +27,12 @@ use zram::{Attribute, AttributeError, Device, Devices};
 const TEXT_BYTES: u64 = 4096;
 /// Best length of a read of a disk.
 const DISK_BLOCK: u32 = 4096;
+
+/// What of the flags of open(2) says who reads and writes.
+const ACCESS_MASK: u32 = 0b11;
+const READ_ONLY: u32 = 0;
+const WRITE_ONLY: u32 = 1;
+const _: () = assert!(WRITE_ONLY < ACCESS_MASK, "two bits, of which both is neither");
 
 const DIRECTORY: u32 = 0o040_000;
 const REGULAR: u32 = 0o100_000;
@@ -202,10 +208,9 @@ impl Tree {
 
     /// The kernel lets the superuser pass; sysfs does not, and neither does this.
     fn check_mode(&self, node: Node, flags: u32) -> Result<(), Errno> {
-        const ACCESS_MASK: u32 = 0b11; // read, write, read and write
         let (reads, writes) = match flags & ACCESS_MASK {
-            0 => (true, false),
-            1 => (false, true),
+            READ_ONLY => (true, false),
+            WRITE_ONLY => (false, true),
             _ => (true, true),
         };
         let mode = self.mode(node);
@@ -283,7 +288,7 @@ impl Files for Tree {
             Call::OpenDir => body.opened(0, 0),
             Call::ReadDir(range) => self.list(node, &range, body)?,
             Call::Write(range, data) => self.write(node, &range, data, body)?,
-            Call::Release(handle) => self.handles.remove(handle),
+            Call::Close(handle) => self.handles.remove(handle),
             Call::Fallocate(range, mode) => {
                 self.with_disk(&range, |disk| block::allocate(disk, &range, mode))?;
             }

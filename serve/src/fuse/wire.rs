@@ -62,7 +62,7 @@ pub(crate) enum Call<'a> {
     /// Writes to a file; `len` is that of the data.
     Write(Range, &'a [u8]),
     /// The last descriptor of an open file is gone.
-    Release(u64),
+    Close(u64),
     /// Makes what was written durable.
     Fsync,
     /// Opens a directory.
@@ -172,7 +172,7 @@ fn call<'a>(opcode: u32, mut fields: Fields<'a>) -> Result<Call<'a>, Errno> {
         15 => Call::Read(fields.range()?),
         16 => write(fields)?,
         17 => Call::StatFs,
-        18 => Call::Release(fields.u64()?),
+        18 => Call::Close(fields.u64()?),
         20 => Call::Fsync,
         26 => Call::Init(hello(fields)?),
         27 => Call::OpenDir,

@@ -80,7 +80,7 @@ pub(crate) trait Files: Send + Sync {
 }
 
 /// A connection to the kernel, with threads that serve it.
-pub(crate) struct Session {
+pub(crate) struct Connection {
     threads: Mutex<Vec<JoinHandle<()>>>,
     shared: Arc<Shared>,
 }
@@ -102,7 +102,7 @@ struct Request {
     touched: usize,
 }
 
-impl Session {
+impl Connection {
     /// Answers the kernel's greeting, then starts the threads.
     pub(crate) fn start(
         device: OwnedFd,
@@ -112,14 +112,14 @@ impl Session {
         greet(&device)?;
         let (roles, spare, touched) = (Roles::new(threads), Mutex::default(), AtomicUsize::new(0));
         let shared = Arc::new(Shared { device, files, roles, spare, touched });
-        let session = Self { threads: Mutex::default(), shared };
+        let connection = Self { threads: Mutex::default(), shared };
         for _ in 0..threads {
-            let shared = Arc::clone(&session.shared);
+            let shared = Arc::clone(&connection.shared);
             let serve = move || shared.serve();
             let handle = thread::Builder::new().name("fuse".into()).spawn(serve)?;
-            session.lock().push(handle);
+            connection.lock().push(handle);
         }
-        Ok(session)
+        Ok(connection)
     }
 
     /// Bytes in the buffers of all threads.
@@ -341,7 +341,7 @@ mod tests {
         line: OwnedFd,
         reading: Receiver<u64>,
         go: Sender<()>,
-        session: Session,
+        connection: Connection,
     }
 
     impl Kernel {
@@ -360,8 +360,8 @@ mod tests {
             let (told, reading) = channel();
             let (go, goes) = channel();
             let files = Stalled { reading: Mutex::new(told), go: Mutex::new(goes) };
-            let session = Session::start(device, Arc::new(files), THREADS).unwrap();
-            let kernel = Self { line, reading, go, session };
+            let connection = Connection::start(device, Arc::new(files), THREADS).unwrap();
+            let kernel = Self { line, reading, go, connection };
             let (unique, error, body) = kernel.answer();
             assert_eq!((unique, error, body.len()), (1, 0, 64));
             kernel
@@ -388,7 +388,7 @@ mod tests {
 
         fn end(self) {
             drop(self.line);
-            self.session.join();
+            self.connection.join();
         }
     }
 
