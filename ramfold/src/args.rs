@@ -42,9 +42,11 @@ pub(crate) struct Serve {
     /// Name of the device and of the export
     #[arg(long, default_value = "zram0", value_parser = device_name)]
     pub(crate) name: String,
-    /// Size of the disk as clients see it; memory is taken only by what they store
+    /// Size of the disk as clients see it; memory is taken only by what they store. With --fuse
+    /// alone it may be left out, and written to disksize later
     #[arg(long, value_name = "SIZE", value_parser = size::parse, allow_negative_numbers = true)]
-    pub(crate) size: u64,
+    #[arg(required_unless_present = "fuse")]
+    pub(crate) size: Option<u64>,
     /// The most memory that stored pages may take [default: half of what is available]
     #[arg(long, value_name = "SIZE", value_parser = size::parse, allow_negative_numbers = true)]
     pub(crate) memory_limit: Option<u64>,
@@ -61,11 +63,15 @@ pub(crate) struct Serve {
     /// How a size class picks its chain length: least-waste or used-percent
     #[arg(long, default_value = "least-waste")]
     pub(crate) rule: zsmalloc::Rule,
+    /// Mount devices here as the kernel shows them: DIR/zram0/disk, disksize, mm_stat and so on,
+    /// DIR/zram-control/hot_add. Alone there is no NBD
+    #[arg(long, value_name = "DIR")]
+    pub(crate) fuse: Option<PathBuf>,
     /// Listen on this Unix socket; control is at PATH.ctl
-    #[arg(long, value_name = "PATH")]
+    #[arg(long, value_name = "PATH", requires = "size")]
     pub(crate) unix: Option<PathBuf>,
     /// Listen on this address; there is no control over TCP
-    #[arg(long, value_name = "HOST:PORT")]
+    #[arg(long, value_name = "HOST:PORT", requires = "size")]
     pub(crate) tcp: Option<String>,
     /// Allow --tcp addresses that other machines can reach; NBD has no password
     #[arg(long, requires = "tcp")]
@@ -217,7 +223,7 @@ mod tests {
     fn defaults_are_the_documented_ones() {
         let line = Line::try_parse_from(["ramfold", "serve", "--size", "1G"]).unwrap();
         let Command::Serve(serve) = line.command else { panic!("serve is serve") };
-        assert_eq!((&*serve.name, serve.size), ("zram0", 1 << 30));
+        assert_eq!((&*serve.name, serve.size), ("zram0", Some(1 << 30)));
         assert_eq!(serve.algorithm.to_string(), "lz4");
         assert_eq!((serve.chain_order, serve.rule), (3, zsmalloc::Rule::LeastWaste));
         assert_eq!((serve.memory_limit, serve.unix, serve.tcp), (None, None, None));
