@@ -25,6 +25,7 @@ mod cpulists;
 mod device;
 mod faultin;
 mod folding;
+mod fs;
 mod gate;
 mod locks;
 mod objects;
@@ -40,7 +41,7 @@ mod teardown;
 mod valgrind;
 
 /// Every study there is.
-pub(crate) const STUDIES: [Study; 11] = [
+pub(crate) const STUDIES: [Study; 12] = [
     alloc::STUDY,
     breakdown::STUDY,
     chain::STUDY,
@@ -48,14 +49,21 @@ pub(crate) const STUDIES: [Study; 11] = [
     cpulists::STUDY,
     device::STUDY,
     faultin::STUDY,
+    fs::STUDY,
     locks::STUDY,
     pagealloc::STUDY,
     pagetypeinfo::STUDY,
     teardown::STUDY,
 ];
 /// What studies run in processes of their own.
-pub(crate) const INSIDES: [Inside; 5] =
-    [alloc::INSIDE, breakdown::INSIDE, locks::INSIDE, pagealloc::INSIDE, teardown::INSIDE];
+pub(crate) const INSIDES: [Inside; 6] = [
+    alloc::INSIDE,
+    breakdown::INSIDE,
+    fs::INSIDE,
+    locks::INSIDE,
+    pagealloc::INSIDE,
+    teardown::INSIDE,
+];
 
 /// A named experiment.
 pub(crate) struct Study {
