@@ -25,6 +25,7 @@ mod cpulists;
 mod device;
 mod faultin;
 mod folding;
+mod fs;
 mod gate;
 mod locks;
 mod objects;
@@ -42,7 +43,7 @@ mod valgrind;
 mod writeback;
 
 /// Every study there is.
-pub(crate) const STUDIES: [Study; 13] = [
+pub(crate) const STUDIES: [Study; 14] = [
     alloc::STUDY,
     breakdown::STUDY,
     chain::STUDY,
@@ -50,6 +51,7 @@ pub(crate) const STUDIES: [Study; 13] = [
     cpulists::STUDY,
     device::STUDY,
     faultin::STUDY,
+    fs::STUDY,
     locks::STUDY,
     pagealloc::STUDY,
     pagetypeinfo::STUDY,
@@ -58,8 +60,14 @@ pub(crate) const STUDIES: [Study; 13] = [
     writeback::STUDY,
 ];
 /// What studies run in processes of their own.
-pub(crate) const INSIDES: [Inside; 5] =
-    [alloc::INSIDE, breakdown::INSIDE, locks::INSIDE, pagealloc::INSIDE, teardown::INSIDE];
+pub(crate) const INSIDES: [Inside; 6] = [
+    alloc::INSIDE,
+    breakdown::INSIDE,
+    fs::INSIDE,
+    locks::INSIDE,
+    pagealloc::INSIDE,
+    teardown::INSIDE,
+];
 
 /// A named experiment.
 pub(crate) struct Study {

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use codec::{Codec, Streams};
 use disk::Disk;
 use zsmalloc::deferred::QueueConfig;
-use zsmalloc::{ChainSize, Memory, PAGE_SIZE, Pool, PoolConfig, Rule, Slots, cpu};
+use zsmalloc::{ChainSize, LockDesign, Memory, PAGE_SIZE, Pool, PoolConfig, Rule, Slots, cpu};
 
 use crate::ages::Ages;
 use crate::backing::Backing;
@@ -52,6 +52,8 @@ pub struct ZramConfig {
     pub chain_order: u32,
     /// How each size class picks its chain length.
     pub rule: Rule,
+    /// How the allocator's locks are laid out.
+    pub design: LockDesign,
     /// Bytes that objects may take at most; 0 = no limit.
     pub mem_limit: u64,
     /// Refuse writes.
@@ -75,6 +77,7 @@ impl ZramConfig {
             track_ages: false,
             chain_order: 3,
             rule: Rule::LeastWaste,
+            design: LockDesign::default(),
             mem_limit: 0,
             read_only: false,
             free: Free::default(),
@@ -95,6 +98,7 @@ impl std::fmt::Debug for ZramConfig {
             .field("track_ages", &self.track_ages)
             .field("chain_order", &self.chain_order)
             .field("rule", &self.rule)
+            .field("design", &self.design)
             .field("mem_limit", &self.mem_limit)
             .field("read_only", &self.read_only)
             .field("free", &self.free)
@@ -134,9 +138,9 @@ impl Zram {
             return Err(ZramError::TooLarge { disksize: config.disksize });
         }
         config.disksize = config.disksize.next_multiple_of(PAGE_SIZE as u64);
-        let ZramConfig { rule, deferred, .. } = config;
-        let pool =
-            Pool::new(memory, PoolConfig { chain, rule, deferred, ..PoolConfig::default() })?;
+        let ZramConfig { rule, design, deferred, .. } = config;
+        let pool = PoolConfig { chain, rule, design, deferred, ..PoolConfig::default() };
+        let pool = Pool::new(memory, pool)?;
         let settings = Settings::default();
         settings.hold.set_limit(&pool, config.mem_limit);
         let watermark = pool.geometry().huge_watermark();
