@@ -11,6 +11,10 @@
 //! uncompressed because its compressed form is longer than the largest class that shares frames,
 //! *same-filled* a page that repeats one 8-byte word.
 //!
+//! Pages that are stored may be marked idle, recompressed with further algorithms, and written back
+//! to another disk ([`Zram::mark_idle`], [`Zram::recompress`], [`Zram::write_back`]); a [`Policy`]
+//! does that by itself to hold a target.
+//!
 //! Semantics, names and formats are those of the kernel's driver. Differences: a page is huge when
 //! its compressed length exceeds the watermark itself (objects have no header here, so 8 bytes
 //! later); over the limit is "no space", out of memory is "no memory"; the limit is compared with
