@@ -110,6 +110,11 @@ impl<'z> Candidates<'z> {
         })
     }
 
+    /// Whether all were taken out.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.buckets.iter().all(Vec::is_empty)
+    }
+
     /// Takes the next page out; its mark is the caller's business.
     pub(crate) fn pop(&mut self) -> Option<u64> {
         loop {

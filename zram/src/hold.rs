@@ -21,7 +21,7 @@
 use std::sync::atomic::AtomicU64;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use zsmalloc::Pool;
+use zsmalloc::{PAGE_SIZE, Pool};
 
 use crate::candidates::{Candidate, Candidates};
 use crate::counters::{bump, read};
@@ -34,6 +34,10 @@ use crate::slot_flags::PRIORITIES;
 const BAND: u64 = 32;
 /// Times that pages are chosen to bring memory down once.
 const ROUNDS: usize = 3;
+/// Times that a write has memory brought down before it goes past the line: others may be faster.
+pub(crate) const ATTEMPTS: usize = 8;
+/// Parts of the target that are recompressed between two compactions.
+const SLICES: u64 = 64;
 /// Bytes of objects that are compressed again for each byte that must go: a fifth or more is saved.
 const RECOMPRESS_FOR_EACH: u64 = 5;
 
@@ -126,14 +130,18 @@ impl Zram {
         }
     }
 
-    /// Brings memory down for a write that found no room; false where there is no target. Given
-    /// the caller holds no lock.
-    pub(crate) fn relieve(&self) -> bool {
+    /// Brings memory down for a write that found no room, for the `attempt`th time; false where no
+    /// target is in its way. Given the caller holds no lock.
+    pub(crate) fn relieve(&self, attempt: usize) -> bool {
         let Limits { target, lifted, .. } = *self.settings.hold.limits();
         if target == 0 || lifted {
             return false;
         }
         self.bring_down(target, self.values.backing.is_none());
+        if attempt == ATTEMPTS {
+            // Others were faster each time.
+            self.settings.hold.lift(&self.slots.pool, true);
+        }
         true
     }
 
@@ -151,27 +159,31 @@ impl Zram {
         let _one = self.settings.run();
         bump(&self.settings.hold.rounds, 1);
         let low = target - target / BAND;
-        let done = self.bring_down_to(low, recompress);
-        let held = self.object_bytes_resident() <= target;
-        self.settings.hold.lift(&self.slots.pool, !held);
-        // What failed is for who asks for a write-back; here it shows in what is held.
-        held && done.is_ok()
+        // Others store meanwhile, so what is held now does not tell whether anything was done.
+        let moved = self.bring_down_to(low, recompress);
+        let stuck = moved == 0 && self.object_bytes_resident() > target;
+        self.settings.hold.lift(&self.slots.pool, stuck);
+        !stuck
     }
 
-    fn bring_down_to(&self, low: u64, recompress: bool) -> Result<(), PostError> {
+    /// Gives how many pages went elsewhere, or became smaller. What failed is for who asks for a
+    /// write-back; here it shows in what is held.
+    fn bring_down_to(&self, low: u64, recompress: bool) -> u64 {
+        let mut moved = 0;
         self.make_room();
         if recompress && self.excess(low) > 0 {
-            self.recompress_coldest(self.excess(low))?;
-            self.make_room();
+            moved += self.recompress_coldest(low).unwrap_or(0);
         }
         for _ in 0..ROUNDS {
             let bytes = self.excess(low);
-            if bytes == 0 || self.write_back_coldest(bytes)? == 0 {
+            let written = if bytes == 0 { 0 } else { self.write_back_coldest(bytes) };
+            if written == 0 {
                 break;
             }
+            moved += written;
             self.make_room();
         }
-        Ok(())
+        moved
     }
 
     /// Bytes of objects that must go for memory to be no more than `low`, as densely stored as now.
@@ -181,25 +193,37 @@ impl Zram {
         (excess * u128::from(self.compr_data_size()) / u128::from(resident.max(1))) as u64
     }
 
-    /// Recompresses pages with the last algorithm there is, to save about so many bytes.
-    fn recompress_coldest(&self, bytes: u64) -> Result<(), PostError> {
+    /// Recompresses pages with the last algorithm there is, until memory is down to `low`; gives how
+    /// many pages are smaller. New objects go past the line, and frames of old ones are free after
+    /// a compaction only: so a few at a time.
+    fn recompress_coldest(&self, low: u64) -> Result<u64, PostError> {
         let last = (1..PRIORITIES as u8).rev().find_map(|it| Some((it, self.codec(it)?)));
-        let Some((priority, codec)) = last else { return Ok(()) };
-        let what = Recompress::with(priority);
+        let Some((priority, codec)) = last else { return Ok(0) };
+        let slice_pages = low / SLICES / PAGE_SIZE as u64 + 1;
+        let what = Recompress { max_pages: Some(slice_pages), ..Recompress::with(priority) };
         let wanted = |candidate: &Candidate| is_wanted(&what, candidate);
-        let bytes = bytes.saturating_mul(RECOMPRESS_FOR_EACH);
-        let coldest = Candidates::coldest(self, bytes, wanted)?;
-        let report = self.recompress_chosen(coldest, &what, codec)?;
-        bump(&self.settings.hold.recompressed, report.pages);
-        Ok(())
+        let bytes = self.excess(low).saturating_mul(RECOMPRESS_FOR_EACH);
+        let mut coldest = Candidates::coldest(self, bytes, wanted)?;
+        let mut pages = 0;
+        while !coldest.is_empty() && self.excess(low) > 0 {
+            let report = self.recompress_chosen(&mut coldest, &what, codec)?;
+            bump(&self.settings.hold.recompressed, report.pages);
+            pages += report.pages;
+            self.make_room();
+        }
+        Ok(pages)
     }
 
-    /// Writes pages back that take so many bytes; gives how many pages.
-    fn write_back_coldest(&self, bytes: u64) -> Result<u64, PostError> {
-        let Some(backing) = &self.values.backing else { return Ok(0) };
-        let coldest = Candidates::coldest(self, bytes, |_| true)?;
-        let report = self.write_chosen(backing, coldest, u64::MAX)?;
-        bump(&self.settings.hold.written_back, report.pages);
-        Ok(report.pages)
+    /// Writes pages back that take so many bytes; gives how many are on the backing disk for it.
+    fn write_back_coldest(&self, bytes: u64) -> u64 {
+        let Some(backing) = &self.values.backing else { return 0 };
+        let Ok(coldest) = Candidates::coldest(self, bytes, |_| true) else { return 0 };
+        let before = self.counters.tally().written_back;
+        // Where some fail, others may have been written.
+        let report = self.write_chosen(backing, coldest, u64::MAX);
+        let now = self.counters.tally().written_back;
+        let pages = report.map_or(now.saturating_sub(before), |report| report.pages);
+        bump(&self.settings.hold.written_back, pages);
+        pages
     }
 }

@@ -29,6 +29,7 @@ use crate::entries::{is_marked, unmark};
 use crate::error::disk_error;
 use crate::fetch::{Fetched, Fetches};
 use crate::free::Free;
+use crate::hold::ATTEMPTS;
 use crate::slot_flags::{accessed, priority};
 use crate::sums::enter;
 use crate::written_back::WrittenBack;
@@ -257,7 +258,10 @@ impl Zram {
         &self,
         attempt: &impl Fn() -> Result<T, DiskError>,
     ) -> Result<T, DiskError> {
-        if self.relieve() {
+        for times in 1..=ATTEMPTS {
+            if !self.relieve(times) {
+                break;
+            }
             let done = attempt();
             if !matches!(done, Err(DiskError::NoSpace)) {
                 return done;

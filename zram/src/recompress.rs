@@ -21,6 +21,7 @@ use zsmalloc::{Content, PAGE_SIZE, cpu};
 
 use crate::candidates::{Candidate, Candidates};
 use crate::device::Zram;
+use crate::error::disk_error;
 use crate::post::{PostError, Recompress, RecompressKind, RecompressReport};
 use crate::slot_flags::{self, IDLE, INCOMPRESSIBLE, PP, PRIORITIES, of_priority, priority};
 
@@ -43,14 +44,14 @@ impl Zram {
         let codec = self.codec_for(what)?;
         let _one = self.settings.run();
         let wanted = |candidate: &Candidate| is_wanted(what, candidate);
-        let candidates = Candidates::choose(self, &self.all_pages(), wanted)?;
-        self.recompress_chosen(candidates, what, codec)
+        let mut candidates = Candidates::choose(self, &self.all_pages(), wanted)?;
+        self.recompress_chosen(&mut candidates, what, codec)
     }
 
-    /// Recompresses what was chosen, while nothing else is post-processed.
+    /// Recompresses some of what was chosen, as many as are asked for, while nothing else is post-processed.
     pub(crate) fn recompress_chosen(
         &self,
-        mut candidates: Candidates<'_>,
+        candidates: &mut Candidates<'_>,
         what: &Recompress,
         codec: &Codec,
     ) -> Result<RecompressReport, PostError> {
@@ -125,7 +126,7 @@ impl Zram {
 
     fn put_smaller(&self, page: u64, blob: &[u8], priority: u8) -> Result<Outcome, DiskError> {
         // A longer object goes in return, so the limit is none for this.
-        let object = self.slots.pool.store_past_limit(blob).map_err(crate::error::disk_error)?;
+        let object = self.slots.pool.store_past_limit(blob).map_err(disk_error)?;
         let Some((mut slot, old_len)) = self.lock_chosen(page) else { return Ok(Outcome::Used) };
         slot.put(object);
         slot.set_client(of_priority(priority));

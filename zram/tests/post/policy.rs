@@ -174,6 +174,37 @@ fn what_cannot_be_held_is_refused() {
     assert_eq!(start(&ageless, TARGET), invalid);
 }
 
+/// Threads that write at once, each pages of its own, while the policy's thread looks on.
+#[test]
+fn memory_is_held_under_several_writers() {
+    const THREADS: u64 = 3;
+    let (zram, _) = backed();
+    let _policy = policy(&zram, Duration::from_millis(10));
+    let work = |thread: u64| {
+        for step in 0..PAGES {
+            let page = step * 7 % (PAGES / THREADS) * THREADS + thread;
+            write(&zram, page, &content(page, step / 4000));
+            // Each allocation under way may be two frames past the line.
+            let line = TARGET + TARGET / 20 + THREADS * 2 * PAGE as u64;
+            assert!(zram.object_bytes_resident() <= line, "{:?}", zram.hold_stat());
+        }
+    };
+    std::thread::scope(|scope| {
+        (0..THREADS).for_each(|thread| drop(scope.spawn(move || work(thread))));
+    });
+    wait_until("held", || zram.object_bytes_resident() <= TARGET);
+    let last = |page: u64| {
+        let steps = (0..PAGES).filter(|step| step * 7 % (PAGES / THREADS) == page / THREADS);
+        steps.max().map(|step| step / 4000)
+    };
+    for page in (0..PAGES / THREADS * THREADS).step_by(97) {
+        let version = last(page).expect("every page was written");
+        assert!(read(&zram, page) == content(page, version), "page {page}");
+    }
+    assert!(!zram.hold_stat().lifted);
+    zram.check().expect("no defect");
+}
+
 #[test]
 fn a_policy_survives_its_device() {
     let (zram, _) = backed();

@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, OnceLock, Weak};
 use crate::devices::{
     PAGE, PAGES, backed, blocks, config, data_of, device, everything, memory, read, write,
 };
-use disk::{Allocation, Disk, DiskError, Extent, Fault, FaultPlan, RamDisk, Span, Verbs};
+use disk::{Allocation, Disk, DiskError, Extent, Fault, FaultPlan, FileDisk, RamDisk, Span, Verbs};
 use zram::{Free, Idle, PostError, Selection, WriteBack, WriteBackReport, Zram, ZramConfig};
 
 fn back(zram: &Zram) -> WriteBackReport {
@@ -375,6 +375,34 @@ fn a_disk_that_refuses_reads_loses_nothing() {
     assert!(read(&zram, 3) == data_of(3, 1, 2));
     write(&zram, 3, &data_of(3, 2, 2)); // needs nothing of what is there
     expect_blocks(&zram, 0);
+}
+
+/// What happens to files: cut short by somebody, filled file systems, and put right again.
+#[test]
+fn a_file_that_is_cut_short_loses_nothing_that_is_in_memory() {
+    let path = std::env::temp_dir().join(format!("ramfold-zram-{}", std::process::id()));
+    let file = std::fs::File::create(&path).expect("a file");
+    file.set_len((PAGES + 1) * PAGE as u64).expect("room");
+    let disk = FileDisk::open(&path, false).expect("a file");
+    std::fs::remove_file(&path).expect("it is there"); // it stays while it is open
+    let zram = device(config(Some(Arc::new(disk))));
+    (0..40).for_each(|page| write(&zram, page, &data_of(page, 1, 2)));
+    let some = WriteBack { max_pages: Some(20), ..everything(&zram) };
+    assert_eq!(zram.write_back(&some).expect("room").pages, 20);
+    let lost = where_written_back(&zram);
+    file.set_len(PAGE as u64).expect("shorter");
+    for page in 0..40 {
+        let mut data = vec![0; PAGE];
+        match zram.read_page(page, &mut data) {
+            Ok(()) => assert!(!lost.contains(&page) && data == data_of(page, 1, 2)),
+            Err(error) => assert!(lost.contains(&page), "{error}: page {page}"),
+        }
+    }
+    assert_eq!(zram.io_stat().failed_reads, 20);
+    lost.iter().for_each(|&page| write(&zram, page, &data_of(page, 2, 2)));
+    expect_blocks(&zram, 0);
+    assert_eq!(back(&zram).pages, 40, "a file grows again");
+    assert!(lost.iter().all(|&page| read(&zram, page) == data_of(page, 2, 2)));
 }
 
 #[test]
