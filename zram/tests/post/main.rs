@@ -3,6 +3,7 @@
 //! Each file says at its head what it claims.
 #![cfg(not(loom))]
 
+mod cold;
 mod devices;
 mod policy;
 mod recompress;
