@@ -48,7 +48,8 @@ impl Zram {
         self.recompress_chosen(&mut candidates, what, codec)
     }
 
-    /// Recompresses some of what was chosen, as many as are asked for, while nothing else is post-processed.
+    /// Recompresses some of what was chosen, as many as are asked for, while nothing else is
+    /// post-processed.
     pub(crate) fn recompress_chosen(
         &self,
         candidates: &mut Candidates<'_>,
