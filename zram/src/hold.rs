@@ -194,8 +194,8 @@ impl Zram {
     }
 
     /// Recompresses pages with the last algorithm there is, until memory is down to `low`; gives
-    /// how many pages are smaller. New objects go past the line, and frames of old ones are free after
-    /// a compaction only: so a few at a time.
+    /// how many pages are smaller. New objects go past the line, and frames of old ones are free
+    /// after a compaction only: so a few at a time.
     fn recompress_coldest(&self, low: u64) -> Result<u64, PostError> {
         let last = (1..PRIORITIES as u8).rev().find_map(|it| Some((it, self.codec(it)?)));
         let Some((priority, codec)) = last else { return Ok(0) };
