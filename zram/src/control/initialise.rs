@@ -9,6 +9,7 @@
 //! algorithm, all of them are forgotten, as in the kernel.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use zsmalloc::PAGE_SIZE;
 
@@ -20,6 +21,11 @@ use super::settings::{PRIMARY, Settings};
 use crate::device::{Zram, ZramConfig};
 use crate::error::ZramError;
 use crate::stat::Stat;
+
+/// How long somebody looks at a disk that is not opened.
+const LOOK: Duration = Duration::from_millis(1);
+/// So many looks are waited for: one that is kept for good, which it should not be, ends later.
+const LOOKS_MAX: u32 = 1000;
 
 /// Gives the device a size.
 pub(crate) fn disksize(device: &Device, text: &str) -> Result<(), AttributeError> {
@@ -130,6 +136,18 @@ pub(crate) fn reset_claimed(device: &Device, _claimed: &Claimed<'_>) -> Result<(
     state.settings.reset(device.shared().defaults());
     drop(state);
     // Outside of the lock: giving back what a disk stored takes a moment.
-    drop(disk);
+    disk.into_iter().for_each(end);
     Ok(())
+}
+
+/// Ends a disk. Whoever looks at it has it for a moment, and nobody finds it any more; when the
+/// last has let go, its memory is free and its backing file is nobody's, and not before.
+fn end(mut disk: Arc<Zram>) {
+    for _ in 0..LOOKS_MAX {
+        match Arc::try_unwrap(disk) {
+            Ok(_ended) => return,
+            Err(shared) => disk = shared,
+        }
+        std::thread::sleep(LOOK);
+    }
 }
