@@ -37,6 +37,9 @@ pub struct DeviceDefaults {
     pub rule: Rule,
     /// Bytes that the objects of one device may take at most; 0 = no limit, as in the kernel.
     pub mem_limit: u64,
+    /// Bytes that the objects of one device are held at: what is coldest is recompressed, and
+    /// written back. It notes ages then. `None`: only when asked to.
+    pub memory_target: Option<u64>,
     /// Note when each page is used, so that ages may be written to `idle`.
     pub track_ages: bool,
     /// Refuse writes.
@@ -47,6 +50,13 @@ pub struct DeviceDefaults {
     pub deferred: QueueConfig,
 }
 
+impl DeviceDefaults {
+    /// Whether it is noted when each page is used.
+    pub(crate) fn notes_ages(&self) -> bool {
+        self.track_ages || self.memory_target.is_some()
+    }
+}
+
 impl Default for DeviceDefaults {
     fn default() -> DeviceDefaults {
         let config = ZramConfig::new("", 0);
@@ -55,6 +65,7 @@ impl Default for DeviceDefaults {
             chain_order: config.chain_order,
             rule: config.rule,
             mem_limit: config.mem_limit,
+            memory_target: None,
             track_ages: config.track_ages,
             read_only: config.read_only,
             free: config.free,

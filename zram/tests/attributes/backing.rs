@@ -4,9 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use disk::Disk;
-use zram::{Device, Errno};
+use zram::{Device, DeviceDefaults, Errno};
 
-use crate::rig::{MIB, PAGE, Scratch, Stop, Use, added, devices, fresh, initialised, page};
+use crate::rig::{
+    MIB, PAGE, Scratch, Stop, Use, added, devices, devices_with, fresh, initialised, page,
+};
 
 const PAGES: u64 = 256;
 
@@ -260,4 +262,22 @@ fn compressed_writeback_reads_back() {
     assert_eq!(device.column("bd_stat", 0), PAGES);
     assert_eq!(device.column("mm_stat", 1), 0, "nothing is left in memory");
     intact(&device);
+}
+
+#[test]
+fn a_memory_target_is_held_and_ends_with_the_size() {
+    let devices =
+        devices_with(DeviceDefaults { memory_target: Some(MIB), ..DeviceDefaults::default() });
+    let device = added(&devices);
+    let file = Scratch::sized("target", 16 * MIB);
+    for _ in 0..3 {
+        device.write("backing_dev", file.text());
+        device.write("disksize", "16M");
+        (0..1024).for_each(|number| device.put(number, &page(number, 1)));
+        let used = device.disk().unwrap().object_bytes_resident();
+        assert!(used <= MIB + MIB / 20, "{used} bytes are held, of 4 MiB that were written");
+        assert!(device.column("bd_stat", 0) > 700, "the rest is on the backing device");
+        device.write("idle", "3600");
+        device.write("reset", "1");
+    }
 }
