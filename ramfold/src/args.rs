@@ -85,6 +85,9 @@ pub(crate) struct Serve {
     /// Note when each page is used, so that pages can be marked idle by age
     #[arg(long)]
     pub(crate) track_ages: bool,
+    /// Hold what stored pages take at this: the coldest are recompressed, then written back
+    #[arg(long, value_name = "SIZE", value_parser = size::parse, allow_negative_numbers = true)]
+    pub(crate) memory_target: Option<u64>,
     /// Write an attribute before the disk gets its size, as recomp_algorithm=algo=zstd
     #[arg(long, value_name = "ATTRIBUTE=VALUE", value_parser = setting)]
     pub(crate) set: Vec<(zram::Attribute, String)>,

@@ -56,8 +56,23 @@ pub(crate) fn device(device: &Device, stat: &Stat) -> Value {
         let text = text(attribute);
         answer[attribute.name()] = text.parse::<u64>().map_or_else(|_| text.into(), Value::from);
     }
+    answer["memory_target"] = memory_target(device);
     answer["holders"] = device.holders().into();
     answer
+}
+
+/// What holds the device's memory at a target, and what it did; null where nothing does.
+fn memory_target(device: &Device) -> Value {
+    let stat = device.disk().map(|disk| disk.hold_stat()).filter(|stat| stat.target_bytes > 0);
+    stat.map_or(Value::Null, |stat| {
+        json!({
+            "target_bytes": stat.target_bytes,
+            "reached": !stat.lifted,
+            "rounds": stat.rounds,
+            "recompressed_pages": stat.recompressed_pages,
+            "written_back_pages": stat.written_back_pages,
+        })
+    })
 }
 
 /// Attributes that are shown as the kernel prints them, numbers as numbers.

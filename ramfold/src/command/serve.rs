@@ -156,6 +156,7 @@ fn devices(args: &args::Serve, mem_limit: u64) -> Result<Devices, Failure> {
         chain_order: args.chain_order,
         rule: args.rule,
         mem_limit,
+        memory_target: args.memory_target,
         track_ages: args.track_ages,
         read_only: args.read_only,
         ..DeviceDefaults::default()

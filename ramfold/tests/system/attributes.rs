@@ -145,3 +145,22 @@ fn ages_are_noted_where_they_are_asked_for() {
     set(&server, "idle", &["60"]);
     set(&server, "idle", &["0"]);
 }
+
+#[test]
+fn a_memory_target_is_held_by_itself() {
+    let scratch = Scratch::new();
+    let path = backing(&scratch, 64 << 20);
+    let target = ["--memory-target", "4M", "--set", "recomp_algorithm=algo=zstd"];
+    let server = Server::with(&[&["--size", "64M", "--backing", &path], &target[..]].concat());
+    let mut client = server.connect();
+    (0..4096).for_each(|number| client.write(number * PAGE_SIZE, &text(number)).unwrap());
+    let used = server.figure("object_bytes_resident");
+    assert!(used <= (4 << 20) + (4 << 20) / 20, "{used} bytes, 5 % over the target at most");
+    let stat = server.stat();
+    assert_eq!(stat["memory_target"]["target_bytes"], 4 << 20, "{stat}");
+    assert!(stat["memory_target"]["written_back_pages"].as_u64() > Some(0), "{stat}");
+    assert!((0..4096).all(|n| client.read(n * PAGE_SIZE, 4096).unwrap() == text(n)), "all intact");
+    let table = succeed(&mut ramfold(&["stat", server.target()]));
+    assert!(table.contains("memory target") && table.contains("written back"), "{table}");
+    server.check();
+}

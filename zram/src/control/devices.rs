@@ -39,6 +39,9 @@ pub struct DeviceDefaults {
     pub design: LockDesign,
     /// Bytes that the objects of one device may take at most; 0 = no limit, as in the kernel.
     pub mem_limit: u64,
+    /// Bytes that the objects of one device are held at: what is coldest is recompressed, and
+    /// written back. It notes ages then. `None`: only when asked to.
+    pub memory_target: Option<u64>,
     /// Note when each page is used, so that ages may be written to `idle`.
     pub track_ages: bool,
     /// Refuse writes.
@@ -47,6 +50,13 @@ pub struct DeviceDefaults {
     pub free: Free,
     /// How much may be pending with some of those ways.
     pub deferred: QueueConfig,
+}
+
+impl DeviceDefaults {
+    /// Whether it is noted when each page is used.
+    pub(crate) fn notes_ages(&self) -> bool {
+        self.track_ages || self.memory_target.is_some()
+    }
 }
 
 impl Default for DeviceDefaults {
@@ -58,6 +68,7 @@ impl Default for DeviceDefaults {
             rule: config.rule,
             design: config.design,
             mem_limit: config.mem_limit,
+            memory_target: None,
             track_ages: config.track_ages,
             read_only: config.read_only,
             free: config.free,

@@ -9,6 +9,7 @@
 //! algorithm, all of them are forgotten, as in the kernel.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use zsmalloc::PAGE_SIZE;
 
@@ -19,7 +20,13 @@ use super::number::size;
 use super::settings::{PRIMARY, Settings};
 use crate::device::{Zram, ZramConfig};
 use crate::error::ZramError;
+use crate::policy::{Policy, PolicyConfig};
 use crate::stat::Stat;
+
+/// How long somebody looks at a disk that is not opened.
+const LOOK: Duration = Duration::from_millis(1);
+/// So many looks are waited for: one that is kept for good, which it should not be, ends later.
+const LOOKS_MAX: u32 = 1000;
 
 /// Gives the device a size.
 pub(crate) fn disksize(device: &Device, text: &str) -> Result<(), AttributeError> {
@@ -32,6 +39,7 @@ pub(crate) fn disksize(device: &Device, text: &str) -> Result<(), AttributeError
     let _turn = device.turn()?;
     check_uninitialised(device)?;
     let disk = Arc::new(build(device, bytes)?);
+    let policy = policy(device, &disk)?;
     let mut state = device.state_mut();
     state.settings.forget_dictionaries();
     // Those that may have changed since the disk was begun.
@@ -42,6 +50,7 @@ pub(crate) fn disksize(device: &Device, text: &str) -> Result<(), AttributeError
     // Refused for 0 only, which is no setting.
     let _ = disk.set_writeback_batch_size(settings.writeback_batch_size);
     state.disk = Some(disk);
+    state.policy = policy;
     Ok(())
 }
 
@@ -54,6 +63,13 @@ pub(crate) fn check_uninitialised(device: &Device) -> Result<(), AttributeError>
         }
         None => Ok(()),
     }
+}
+
+/// What holds the memory of a disk at the target that all devices have, if there is one.
+fn policy(device: &Device, disk: &Arc<Zram>) -> Result<Option<Policy>, AttributeError> {
+    let target = device.shared().defaults().memory_target.map(PolicyConfig::new);
+    let started = target.map(|target| Policy::start(disk, target)).transpose();
+    started.map_err(|error| AttributeError::from_io("the memory target", &error))
 }
 
 /// The disk that the settings describe.
@@ -78,7 +94,7 @@ fn config(
         recompression,
         backing: settings.backing.as_ref().map(|backing| Arc::clone(&backing.disk)),
         compressed_writeback: settings.compressed_writeback,
-        track_ages: defaults.track_ages,
+        track_ages: defaults.notes_ages(),
         read_only: defaults.read_only,
         chain_order: defaults.chain_order,
         rule: defaults.rule,
@@ -127,10 +143,24 @@ pub(crate) fn reset_claimed(device: &Device, _claimed: &Claimed<'_>) -> Result<(
     let _turn = device.turn()?;
     let mut state = device.state_mut();
     state.settings.writeback_limit = state.writeback_limit();
-    let disk = state.disk.take();
+    let (disk, policy) = (state.disk.take(), state.policy.take());
     state.settings.reset(device.shared().defaults());
     drop(state);
+    // Its thread has the disk while it works, and ends first.
+    drop(policy);
     // Outside of the lock: giving back what a disk stored takes a moment.
-    drop(disk);
+    disk.into_iter().for_each(end);
     Ok(())
+}
+
+/// Ends a disk. Whoever looks at it has it for a moment, and nobody finds it any more; when the
+/// last has let go, its memory is free and its backing file is nobody's, and not before.
+fn end(mut disk: Arc<Zram>) {
+    for _ in 0..LOOKS_MAX {
+        match Arc::try_unwrap(disk) {
+            Ok(_ended) => return,
+            Err(shared) => disk = shared,
+        }
+        std::thread::sleep(LOOK);
+    }
 }

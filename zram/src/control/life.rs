@@ -25,6 +25,7 @@ use super::errno::AttributeError;
 use super::settings::Settings;
 use super::{initialise, post, show, store};
 use crate::device::Zram;
+use crate::policy::Policy;
 use crate::stat::Stat;
 
 /// One device.
@@ -42,6 +43,8 @@ pub(crate) struct State {
     pub(crate) settings: Settings,
     /// Once it has a size.
     pub(crate) disk: Option<Arc<Zram>>,
+    /// While it has one, if its memory is to be held at a target.
+    pub(crate) policy: Option<Policy>,
 }
 
 impl State {
@@ -64,7 +67,7 @@ pub struct BlockStates {
 impl Device {
     /// One that was just added.
     pub(crate) fn new(id: u32, name: String, shared: Arc<Shared>) -> Device {
-        let state = State { settings: Settings::new(shared.defaults()), disk: None };
+        let state = State { settings: Settings::new(shared.defaults()), disk: None, policy: None };
         let (claims, turn) = (Claims::default(), Mutex::default());
         Device { id, name, shared, claims, turn, state: RwLock::new(state) }
     }

@@ -33,7 +33,7 @@ const LINE_LEN: usize = 41;
 
 /// Marks pages idle.
 pub(crate) fn idle(device: &Device, text: &str) -> Result<(), AttributeError> {
-    let which = idleness(text, device.shared().defaults().track_ages)?;
+    let which = idleness(text, device.shared().defaults().notes_ages())?;
     if let Idle::OlderThan(age) = which
         && age.as_secs() >= u64::from(clock::boot_seconds())
     {

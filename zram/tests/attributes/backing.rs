@@ -1,11 +1,14 @@
 //! `backing_dev`, `writeback`, `writeback_limit` at work, `bd_stat`.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use disk::Disk;
-use zram::{Device, Errno};
+use zram::{Device, DeviceDefaults, Errno};
 
-use crate::rig::{MIB, PAGE, Scratch, Use, added, devices, fresh, initialised, page};
+use crate::rig::{
+    MIB, PAGE, Scratch, Stop, Use, added, devices, devices_with, fresh, initialised, page,
+};
 
 const PAGES: u64 = 256;
 
@@ -80,6 +83,31 @@ fn backing_dev_is_one_devices_alone_and_fixed_with_the_size() {
     second.write("backing_dev", file.text());
     // The same path again: the device lets go of it first.
     second.write("backing_dev", file.text());
+}
+
+/// A monitor that looks at the disk keeps nobody from setting the device up anew: what a reset lets
+/// go of is let go of when it returns.
+#[test]
+fn a_look_at_the_disk_does_not_keep_its_backing_file_busy() {
+    let (device, stop) = (fresh(), AtomicBool::new(false));
+    let file = Scratch::sized("watched", MIB);
+    std::thread::scope(|scope| {
+        let _stop = Stop(&stop);
+        scope.spawn(|| {
+            // relaxed: a flag of its own.
+            while !stop.load(Ordering::Relaxed) {
+                if let Some(disk) = device.disk() {
+                    std::hint::black_box(disk.stat());
+                }
+            }
+        });
+        for _ in 0..100 {
+            device.write("backing_dev", file.text());
+            device.write("disksize", "1M");
+            std::thread::sleep(std::time::Duration::from_micros(100));
+            device.write("reset", "1");
+        }
+    });
 }
 
 #[test]
@@ -234,4 +262,22 @@ fn compressed_writeback_reads_back() {
     assert_eq!(device.column("bd_stat", 0), PAGES);
     assert_eq!(device.column("mm_stat", 1), 0, "nothing is left in memory");
     intact(&device);
+}
+
+#[test]
+fn a_memory_target_is_held_and_ends_with_the_size() {
+    let devices =
+        devices_with(DeviceDefaults { memory_target: Some(MIB), ..DeviceDefaults::default() });
+    let device = added(&devices);
+    let file = Scratch::sized("target", 16 * MIB);
+    for _ in 0..3 {
+        device.write("backing_dev", file.text());
+        device.write("disksize", "16M");
+        (0..1024).for_each(|number| device.put(number, &page(number, 1)));
+        let used = device.disk().unwrap().object_bytes_resident();
+        assert!(used <= MIB + MIB / 20, "{used} bytes are held, of 4 MiB that were written");
+        assert!(device.column("bd_stat", 0) > 700, "the rest is on the backing device");
+        device.write("idle", "3600");
+        device.write("reset", "1");
+    }
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use disk::Disk;
 use zram::{Device, Devices, Errno};
 
-use crate::rig::{PAGE, Use, added, attribute, devices, page};
+use crate::rig::{PAGE, Stop, Use, added, attribute, devices, page};
 
 #[test]
 fn hot_add_gives_the_lowest_number_that_is_free() {
@@ -133,15 +133,6 @@ fn keep_busy(device: &Arc<Device>, stop: &AtomicBool) {
         disk.read(number << 12, &mut back).expect("it can be read");
         assert!(back == content, "page {number}");
         disk.discard((number * 7 % 1024) << 12, PAGE as u64).expect("in range");
-    }
-}
-
-/// Says "stop" when it is dropped, also by a panic: nobody works on for a test that has failed.
-struct Stop<'a>(&'a AtomicBool);
-
-impl Drop for Stop<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed); // relaxed: a flag of its own.
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use disk::Disk;
 use zram::{Attribute, Device, DeviceDefaults, Devices, Errno, Memory, MemoryConfig};
@@ -108,6 +109,15 @@ pub(crate) fn page(seed: u64, ratio: usize) -> Vec<u8> {
         state as u8
     };
     (0..PAGE).map(|at| if at % ratio == 0 { next() } else { (at / 64) as u8 }).collect()
+}
+
+/// Says "stop" when it is dropped, also by a panic: nobody works on for a test that has failed.
+pub(crate) struct Stop<'a>(pub(crate) &'a AtomicBool);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed); // relaxed: a flag of its own.
+    }
 }
 
 /// A file of a test's own, removed with it.

@@ -62,6 +62,7 @@ fn ltp_zram02_has_100_gib_under_a_limit_of_1m() {
         disk.read(at, &mut back).unwrap();
         assert!(back == header, "the page at {at}");
     }
+    drop(disk);
     device.write("reset", "1\n");
     devices.store_hot_remove(b"0\n").unwrap();
 }
@@ -107,6 +108,7 @@ fn selftest_zram01_fills_a_small_device() {
     (0..512).for_each(|number| disk.write(number << 12, &[0; PAGE]).unwrap());
     let held = disk.stat().accounted_bytes();
     assert!(held <= 2 * MIB, "2 MiB of zeros take {held} bytes, everything counted");
+    drop(disk);
     device.write("reset", "1");
 }
 
@@ -124,6 +126,7 @@ fn selftest_zram02_is_swap_of_1_mib() {
     let mut back = [0; PAGE];
     disk.read(0, &mut back).unwrap();
     assert_eq!(back, header);
+    drop(disk);
     device.write("reset", "1");
     devices.store_hot_remove(b"0").unwrap();
 }

@@ -171,6 +171,10 @@ fn text() -> impl Strategy<Value = String> {
         .prop_map(|pieces| pieces.concat())
 }
 
+fn any_attribute() -> impl Strategy<Value = Attribute> {
+    prop::sample::select(Attribute::ALL.to_vec())
+}
+
 fn readable(device: &Device) -> Vec<String> {
     let readable = Attribute::ALL.into_iter().filter(|attribute| attribute.is_readable());
     readable.map(|attribute| device.read(attribute.name())).collect()
@@ -202,7 +206,7 @@ proptest! {
 
     #[test]
     fn no_text_does_harm(
-        writes in prop::collection::vec((prop::sample::select(Attribute::ALL.to_vec()), text()), 1..40),
+        writes in prop::collection::vec((any_attribute(), text()), 1..40),
         sized: bool,
     ) {
         let file = Scratch::sized("words", 1 << 20);

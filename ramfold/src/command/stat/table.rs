@@ -26,6 +26,7 @@ pub(super) fn render(stat: &Value) -> String {
     disk(&mut text, &figures);
     memory(&mut text, &figures);
     limit(&mut text, &figures);
+    target(&mut text, &figures);
     text
 }
 
@@ -140,6 +141,16 @@ fn limit(text: &mut String, figures: &Figures<'_>) {
     bytes(text, "memory limit", limit, &format!("{percent:.1} % used, most used {most}"));
 }
 
+/// Where its memory is held at a target.
+fn target(text: &mut String, figures: &Figures<'_>) {
+    let target = &figures.0["memory_target"];
+    let Some(wanted) = target["target_bytes"].as_u64() else { return };
+    let (recompressed, written) = (&target["recompressed_pages"], &target["written_back_pages"]);
+    let reached = if target["reached"] == false { "; it cannot be reached" } else { "" };
+    let done = format!("{recompressed} pages recompressed, {written} written back{reached}");
+    bytes(text, "memory target", wanted, &done);
+}
+
 fn bytes(text: &mut String, name: &str, bytes: u64, note: &str) {
     put(text, format_args!("{name:<16} {:>11} {:18}  {note}", human(bytes), ""));
 }
@@ -193,6 +204,19 @@ mod tests {
         let pages = pages(&text);
         assert_eq!(pages, [100, 25, 5, 10, 20, 40], "{text}");
         assert!(text.contains("in /swap/file"), "{text}");
+    }
+
+    #[test]
+    fn a_target_is_told_where_there_is_one() {
+        let mut stat = example();
+        assert!(!render(&stat).contains("target"));
+        stat["memory_target"] = json!({"target_bytes": 1 << 20, "reached": false,
+            "recompressed_pages": 7, "written_back_pages": 3});
+        let text = render(&stat);
+        for words in ["memory target", "7 pages recompressed, 3 written back", "cannot be reached"]
+        {
+            assert!(text.contains(words), "{words}: {text}");
+        }
     }
 
     #[test]
