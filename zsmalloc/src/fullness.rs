@@ -203,8 +203,8 @@ impl Fullness {
     ) {
         let (from, to) = (of.layout.level(after + 1), of.layout.level(after));
         // To the end of its level, which begins the next one then. What is there may be itself; and
-        // where it stays at its level, it changes places with itself: whether it does, nothing could
-        // predict.
+        // where it stays at its level, it changes places with itself: whether it does, nothing
+        // could predict.
         self.borders[to] -= (from - to) as u32;
         let hole = header.position();
         let last = if from == to { hole } else { self.borders[to] };
