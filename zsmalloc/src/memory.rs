@@ -35,7 +35,6 @@ use host::{
     Arena, ClaimError, FailureInjector, HostError, NUMBERED_FRAMES_MIN, Run, Table, limits,
 };
 
-use crate::check::{PoolDefect, expect_equal};
 use crate::descriptor::DescriptorId;
 use crate::descriptor_heap::DescriptorHeap;
 use crate::error::{AllocError, MemoryError};
@@ -251,17 +250,6 @@ impl Memory {
     /// Recounts the zones' lists; gives the sums.
     pub fn check_zone(&self) -> Result<buddy::ZoneCheck, buddy::ZoneDefect> {
         self.zones.check()
-    }
-
-    /// Recounts the resident free frames from the arena's bits. For when nobody uses the memory.
-    ///
-    /// # Errors
-    ///
-    /// When they are not as many as [`Memory::free_bytes_held`] says.
-    pub fn check_free_held(&self) -> Result<(), PoolDefect> {
-        // relaxed: the caller has brought the memory to rest.
-        let kept = self.free_held.0.load(Ordering::Relaxed);
-        expect_equal("resident free frames", self.arena.resident_unclaimed(), kept)
     }
 
     /// Returns free frames and free leaves to the system, until at most `keep` bytes of resident
