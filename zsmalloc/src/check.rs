@@ -18,6 +18,7 @@ use crate::class::{Class, State};
 use crate::descriptor::{Descriptor, DescriptorId};
 use crate::fullness::{GROUPS, group_of};
 use crate::leaf::LeafUse;
+use crate::memory::Memory;
 use crate::pool::Pool;
 use crate::word::{LOCKED, Word};
 
@@ -120,6 +121,18 @@ pub(crate) fn expect_equal<T: PartialEq + fmt::Debug>(
         return Ok(());
     }
     Err(PoolDefect(format!("{what}: counted {counted:?}, kept {kept:?}")))
+}
+
+impl Memory {
+    /// Recounts the resident free frames from the arena's bits. For when nobody uses the memory.
+    ///
+    /// # Errors
+    ///
+    /// When they are not as many as [`Memory::free_bytes_held`] says.
+    pub fn check_free_held(&self) -> Result<(), PoolDefect> {
+        let kept = self.free_bytes_held() / PAGE_SIZE as u64;
+        expect_equal("resident free frames", self.arena.resident_unclaimed(), kept)
+    }
 }
 
 impl Pool {

@@ -202,16 +202,16 @@ impl Fullness {
         after: usize,
     ) {
         let (from, to) = (of.layout.level(after + 1), of.layout.level(after));
-        if from != to {
-            // To the end of its level, which begins the next one then. What is there may be itself.
-            let hole = header.position();
-            self.borders[to] -= 1;
-            let last = self.borders[to];
-            let moved = std::mem::replace(&mut self.zspages[last as usize], id);
-            self.zspages[hole as usize] = moved;
-            of.header(moved).set_position(hole);
-            header.set_position(last);
-        }
+        // To the end of its level, which begins the next one then. What is there may be itself; and
+        // where it stays at its level, it changes places with itself: whether it does, nothing
+        // could predict.
+        self.borders[to] -= (from - to) as u32;
+        let hole = header.position();
+        let last = if from == to { hole } else { self.borders[to] };
+        let moved = std::mem::replace(&mut self.zspages[last as usize], id);
+        self.zspages[hole as usize] = moved;
+        of.header(moved).set_position(hole);
+        header.set_position(last);
     }
 
     /// The zspage that [`Fullness::fullest_with_room`] gave had `before` objects and has one more.

@@ -35,7 +35,6 @@ use host::{
     Arena, ClaimError, FailureInjector, HostError, NUMBERED_FRAMES_MIN, Run, Table, limits,
 };
 
-use crate::check::{PoolDefect, expect_equal};
 use crate::descriptor::DescriptorId;
 use crate::descriptor_heap::DescriptorHeap;
 use crate::error::{AllocError, MemoryError};
@@ -253,17 +252,6 @@ impl Memory {
         self.zones.check()
     }
 
-    /// Recounts the resident free frames from the arena's bits. For when nobody uses the memory.
-    ///
-    /// # Errors
-    ///
-    /// When they are not as many as [`Memory::free_bytes_held`] says.
-    pub fn check_free_held(&self) -> Result<(), PoolDefect> {
-        // relaxed: the caller has brought the memory to rest.
-        let kept = self.free_held.0.load(Ordering::Relaxed);
-        expect_equal("resident free frames", self.arena.resident_unclaimed(), kept)
-    }
-
     /// Returns free frames and free leaves to the system, until at most `keep` bytes of resident
     /// free frames are held; with 0, the zone's metadata of wholly free pageblocks goes too. Gives
     /// the bytes returned.
@@ -424,8 +412,7 @@ impl Memory {
         self.arena.purge_all(runs).unwrap_or(0)
     }
 
-    /// Gives runs back to the zone, 32 at a time; their frames stay resident until a release. Gives
-    /// how many of them are.
+    /// Gives runs back to the zone, 32 at a time; gives how many of their frames stay resident.
     pub(crate) fn give_runs(self: &Arc<Memory>, runs: impl Iterator<Item = Run>) -> u64 {
         let mut runs = runs.fuse().peekable();
         let mut total = 0;
@@ -438,13 +425,24 @@ impl Memory {
                 resident += u64::from(touched);
                 len += 1;
             }
-            // relaxed: the frames counted are this thread's until the zone has them.
-            let held = self.free_held.0.fetch_add(resident, Ordering::Relaxed) + resident;
-            self.zones.free_runs(&freed[..len]);
-            self.worker.notice_free(self, held * host::PAGE_SIZE as u64);
+            self.give(&freed[..len], resident);
             total += resident;
         }
         total
+    }
+
+    /// The same for one run.
+    pub(crate) fn give_run(self: &Arc<Memory>, run: Run) -> u64 {
+        let (run, resident) = self.free_run(run);
+        self.give(&[run], resident.into());
+        resident.into()
+    }
+
+    fn give(self: &Arc<Memory>, runs: &[FreedRun], resident: u64) {
+        // relaxed: the frames counted are this thread's until the zone has them.
+        let held = self.free_held.0.fetch_add(resident, Ordering::Relaxed) + resident;
+        self.zones.free_runs(runs);
+        self.worker.notice_free(self, held * host::PAGE_SIZE as u64);
     }
 
     /// The descriptor of the zspage that starts at `pfn`. For good, where the caller keeps an

@@ -417,8 +417,11 @@ impl Pool {
         self.arrived(1);
         // relaxed: totals. Compaction's own zspages replace others and do not count as use.
         let frames = self.counters.frames.load(Ordering::Relaxed);
-        // relaxed: totals.
-        self.counters.frames_max.fetch_max(frames, Ordering::Relaxed);
+        // relaxed: totals. The most there were only grows, but for a reset, so most often it stays.
+        if frames > self.counters.frames_max.load(Ordering::Relaxed) {
+            // relaxed: totals.
+            self.counters.frames_max.fetch_max(frames, Ordering::Relaxed);
+        }
         Ok(state.take_slot_in(&of, descriptor, entry))
     }
 

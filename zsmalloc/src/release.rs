@@ -97,12 +97,16 @@ impl Pool {
     /// The same for a few, named one by one.
     pub(crate) fn release_batch(&self, ids: &[DescriptorId]) {
         let mut frames = 0;
-        let runs = ids.iter().map(|&id| {
+        let mut dissolve = |&id| {
             let run = self.dissolve(id);
             frames += u64::from(run.frames());
             run
-        });
-        let resident = self.memory.give_runs(runs);
+        };
+        // Most often it is one.
+        let resident = match ids {
+            [id] => self.memory.give_run(dissolve(id)),
+            _ => self.memory.give_runs(ids.iter().map(dissolve)),
+        };
         self.forget(ids, frames, resident);
     }
 
