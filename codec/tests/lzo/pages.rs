@@ -1,5 +1,7 @@
 //! Pages of every sort, and how long their blobs may become.
 
+use codec::Stream;
+
 use super::{compress, decompress, lzo, lzo_rle, naive};
 
 /// A small generator of random numbers, Steele and others' SplitMix64.
@@ -64,6 +66,20 @@ fn no_page_becomes_longer_than_nine_eighths() {
                 assert!(blob.len() <= 4096 / 8 * 9 + 8, "{what}: {} bytes", blob.len());
                 assert_eq!(decompress(&blob, 4096), Some(page.clone()), "{what}");
             }
+        }
+    }
+}
+
+/// The compressor's table is cleared once in fifteen pages: what is left in it is never used.
+#[test]
+fn blobs_do_not_depend_on_the_pages_before() {
+    let mut random = Random(5);
+    let pages: Vec<Vec<u8>> = (0..50).map(|_| random.page()).collect();
+    for codec in [lzo(), lzo_rle()] {
+        let mut stream = Stream::new();
+        for (number, page) in pages.iter().chain(&pages).enumerate() {
+            let blob = codec.compress(&mut stream, page).expect("every page compresses");
+            assert!(blob == compress(&codec, page), "{codec}: page {number}");
         }
     }
 }
