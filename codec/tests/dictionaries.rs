@@ -124,6 +124,10 @@ fn what_is_trained_helps_and_what_cannot_be_is_refused() {
         let with = codec.with_dictionary(&content).expect("it takes one");
         let (before, after) = (compress(&codec, &page(1)).len(), compress(&with, &page(1)).len());
         assert!(after < before, "{codec}: {after} bytes, {before} without");
+        let mut back = vec![0; 4096];
+        let blob = compress(&with, &page(1));
+        with.decompress(&mut Stream::new(), &blob, &mut back).expect("it comes back");
+        assert!(back == page(1), "{codec}");
     }
     assert_eq!(train(&pages, 100), Err(TrainError::TooSmall));
     assert_eq!(train(&[], 8 << 10), Err(TrainError::NothingCommon));

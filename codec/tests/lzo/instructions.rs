@@ -137,6 +137,7 @@ fn versions_are_read_and_others_refused() {
     refuses(&[], 1);
     refuses(&[18, 5, 0x12, 0, 0], 1);
     refuses(&[18, 5, 0x11, 1, 0], 1);
+    refuses(&[18, 5, 0x11, 0, 0, 0], 1);
 }
 
 /// What the compressor makes of pages simple enough to do it by hand.
