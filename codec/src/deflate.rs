@@ -115,6 +115,9 @@ const fn compressor_bytes(winbits: i32) -> usize {
     COMPRESSOR_BYTES + (BYTES_PER_WINDOW_BYTE << winbits.unsigned_abs())
 }
 
+/// Apart from who compresses, whose stack it would take.
+#[cold]
+#[inline(never)]
 fn new_compressor(level: i32, winbits: i32) -> Result<Deflate, CodecError> {
     probe(compressor_bytes(winbits))?;
     let config = DeflateConfig {
@@ -126,6 +129,9 @@ fn new_compressor(level: i32, winbits: i32) -> Result<Deflate, CodecError> {
     Ok(Deflate::new_with_config(config))
 }
 
+/// Apart from who decompresses, whose stack it would take.
+#[cold]
+#[inline(never)]
 fn new_decompressor() -> Result<Box<Inflate>, CodecError> {
     probe(DECOMPRESSOR_BYTES)?;
     Ok(Box::new(Inflate::new(false, DECOMPRESSOR_BITS)))

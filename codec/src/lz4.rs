@@ -81,7 +81,7 @@ impl Context {
     ) -> Result<usize, CodecError> {
         let context = match &mut self.0 {
             Some(context) => context,
-            none => none.insert(Box::new(new_table()?)),
+            none => none.insert(new_table()?),
         };
         // To attach nothing is to begin anew.
         context.attach_dict(None);
@@ -94,8 +94,11 @@ impl Context {
     }
 }
 
-fn new_table() -> Result<lz4::Compressor<'static>, CodecError> {
-    lz4::Compressor::new().map_err(|_| CodecError::NoMemory)
+/// Apart from who compresses: a table is made on the stack.
+#[cold]
+#[inline(never)]
+fn new_table() -> Result<Box<lz4::Compressor<'static>>, CodecError> {
+    lz4::Compressor::new().map(Box::new).map_err(|_| CodecError::NoMemory)
 }
 
 /// A dictionary's table. The lock is for the interface, which cannot share it; it is held while it
@@ -104,6 +107,8 @@ pub(crate) struct Dictionary(Mutex<Box<lz4::Compressor<'static>>>);
 
 impl Dictionary {
     /// The table of `content`, of which at most [`LZ4_CONTENT_MAX`] bytes count.
+    #[cold]
+    #[inline(never)]
     pub(crate) fn new(content: &[u8]) -> Result<Self, CodecError> {
         debug_assert!(content.len() <= LZ4_CONTENT_MAX);
         let table = lz4::Compressor::with_dict_slow(content.to_vec());

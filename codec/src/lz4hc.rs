@@ -62,6 +62,9 @@ impl Context {
     }
 }
 
+/// Apart from who compresses, whose stack it would take.
+#[cold]
+#[inline(never)]
 fn new_context() -> Result<Box<lz4_hc::Compressor<'static>>, CodecError> {
     let context = lz4_hc::Compressor::new().map_err(|_| CodecError::NoMemory)?;
     Ok(Box::new(context))
@@ -73,6 +76,8 @@ pub(crate) struct Dictionary(Mutex<lz4_hc::Compressor<'static>>);
 
 impl Dictionary {
     /// Tables of `content`, of which at most [`LZ4_CONTENT_MAX`] bytes count.
+    #[cold]
+    #[inline(never)]
     pub(crate) fn new(content: &[u8], level: i32) -> Result<Self, CodecError> {
         debug_assert!(content.len() <= LZ4_CONTENT_MAX);
         let tables = lz4_hc::Compressor::with_dict(content.to_vec(), level);

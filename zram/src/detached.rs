@@ -20,7 +20,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use zsmalloc::{LEAF_CELLS, LeafId, Pool, split};
+use zsmalloc::{LeafId, Pool, leaf_parts};
 
 use crate::counters::{Counters, Pending, Tally, bump};
 use crate::device::Zram;
@@ -43,18 +43,12 @@ impl Zram {
     pub(crate) fn discard_whole(&self, pages: &Range<u64>) {
         let whole_leaves = matches!(self.config.free, Free::Range | Free::Sync);
         let mut detached = self.nothing_detached();
-        let mut page = pages.start;
-        while page < pages.end {
-            let (index, cell) = split(page);
-            let last = (page + (LEAF_CELLS - cell) as u64).min(pages.end);
-            let to_the_end = last == self.pages();
-            let whole = cell == 0 && (last - page == LEAF_CELLS as u64 || to_the_end);
-            if whole && whole_leaves {
-                detached.take(self, index);
-            } else if self.slots.leaf(index).is_some() {
-                self.discard_slots(page..last);
+        for part in leaf_parts(pages.clone(), self.pages()) {
+            if part.whole && whole_leaves {
+                detached.take(self, part.index);
+            } else if self.slots.leaf(part.index).is_some() {
+                self.discard_slots(part.pages);
             }
-            page = last;
         }
         bump(&self.counters.notify_free, pages.end - pages.start);
         match self.config.free {

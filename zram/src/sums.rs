@@ -2,32 +2,15 @@
 //! and looks at no cell.
 //!
 //! ```text
-//!   63         61..52         51..42   41..32   31..22     21..0
-//!   detached | written back | huge   | same   | stored   | bytes of objects     of up to 512 slots
+//!   LeafSums   detached | written back | huge | same | stored | bytes of objects
 //! ```
 //!
-//! A slot's change is added under its lock, as the difference of two such words. The order of the
-//! changes of one word decides whose business it is: what comes before the leaf is detached is in
-//! the device's counters when these are reduced by the sums; what comes after belongs to the leaf
-//! alone, which is drained later.
-//!
-//! Invariants
-//! - I1 the sums are those of the cells, as `check` recounts them; so no field leaves its range.
-//! - I2 a leaf is detached once, by who took it out of the root.
+//! Invariant: the sums are those of the cells, as `check` recounts them; see [`LeafSums`].
 
-use zsmalloc::sync::atomic::{AtomicU64, Ordering};
-use zsmalloc::{CellGuard, Content, LEAF_CELLS, PAGE_SIZE};
+use zsmalloc::sync::atomic::AtomicU64;
+use zsmalloc::{CellGuard, Content, LeafSums, LeafTally};
 
 use crate::counters::{Counters, Tally};
-
-const BYTES_BITS: u32 = (LEAF_CELLS * PAGE_SIZE).ilog2() + 1; // 22
-const COUNT_BITS: u32 = LEAF_CELLS.ilog2() + 1; // 10
-const STORED_SHIFT: u32 = BYTES_BITS; // 22
-const SAME_SHIFT: u32 = STORED_SHIFT + COUNT_BITS; // 32
-const HUGE_SHIFT: u32 = SAME_SHIFT + COUNT_BITS; // 42
-const BACK_SHIFT: u32 = HUGE_SHIFT + COUNT_BITS; // 52
-const DETACHED: u64 = 1 << 63;
-const _: () = assert!(BACK_SHIFT + COUNT_BITS < 63, "the fields end below the flag");
 
 /// The sums of one leaf.
 #[derive(Clone, Copy)]
@@ -36,21 +19,17 @@ pub(crate) struct Sums<'a>(pub(crate) &'a AtomicU64);
 impl Sums<'_> {
     /// A slot's content changed; false when the leaf was detached before.
     pub(crate) fn replace(self, old: Tally, new: Tally) -> bool {
-        let change = pack(new).wrapping_sub(pack(old));
-        // relaxed: the changes of one word have an order, which is all that is asked for.
-        self.0.fetch_add(change, Ordering::Relaxed) & DETACHED == 0
+        LeafSums(self.0).replace(counted(old), counted(new))
     }
 
     /// The leaf is out of the root; gives what it holds.
     pub(crate) fn detach(self) -> Tally {
-        // relaxed: as in `replace`.
-        unpack(self.0.fetch_or(DETACHED, Ordering::Relaxed))
+        tally(LeafSums(self.0).detach())
     }
 
     /// The sums now.
     pub(crate) fn tally(self) -> Tally {
-        // relaxed: a total; exact when nobody changes a slot of the leaf.
-        unpack(self.0.load(Ordering::Relaxed))
+        tally(LeafSums(self.0).tally())
     }
 }
 
@@ -64,30 +43,21 @@ pub(crate) fn enter(counters: &Counters, slot: &CellGuard<'_>, before: Content) 
     }
 }
 
-fn pack(tally: Tally) -> u64 {
-    tally.written_back << BACK_SHIFT
-        | tally.huge << HUGE_SHIFT
-        | tally.same << SAME_SHIFT
-        | tally.stored << STORED_SHIFT
-        | tally.compressed_bytes
+fn counted(tally: Tally) -> LeafTally {
+    let Tally { stored, same, huge, written_back, compressed_bytes } = tally;
+    LeafTally { counts: [stored, same, huge, written_back], bytes: compressed_bytes }
 }
 
-fn unpack(word: u64) -> Tally {
-    let field = |shift: u32, bits: u32| (word >> shift) & ((1 << bits) - 1);
-    Tally {
-        stored: field(STORED_SHIFT, COUNT_BITS),
-        same: field(SAME_SHIFT, COUNT_BITS),
-        huge: field(HUGE_SHIFT, COUNT_BITS),
-        written_back: field(BACK_SHIFT, COUNT_BITS),
-        compressed_bytes: field(0, BYTES_BITS),
-    }
+fn tally(sums: LeafTally) -> Tally {
+    let [stored, same, huge, written_back] = sums.counts;
+    Tally { stored, same, huge, written_back, compressed_bytes: sums.bytes }
 }
 
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use zsmalloc::Content;
+    use zsmalloc::{LEAF_CELLS, PAGE_SIZE};
 
     use crate::written_back::WrittenBack;
 

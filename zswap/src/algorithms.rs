@@ -18,10 +18,10 @@
 //!
 //! Locks: the switch's, then streams, one after the other.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use codec::{Codec, Streams};
+use zsmalloc::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::counters::Counters;
 use crate::error::AlgorithmError;
@@ -35,7 +35,7 @@ const KNOWN_MAX: usize = 64;
 /// See the module documentation.
 #[derive(Debug)]
 pub(crate) struct Algorithms {
-    known: [OnceLock<Codec>; KNOWN_MAX],
+    known: Box<[OnceLock<Codec>]>,
     /// By index: which of those known.
     numbers: [AtomicUsize; LIVE_MAX],
     current: AtomicUsize,
@@ -44,17 +44,21 @@ pub(crate) struct Algorithms {
 
 impl Algorithms {
     pub(crate) fn new(codec: Codec) -> Algorithms {
-        let known = [const { OnceLock::new() }; KNOWN_MAX];
+        let known: Box<[_]> = (0..KNOWN_MAX).map(|_| OnceLock::new()).collect();
         known[0].get_or_init(|| codec);
-        let numbers = Default::default();
+        let numbers = std::array::from_fn(|_| AtomicUsize::new(0));
         Algorithms { known, numbers, current: AtomicUsize::new(0), switching: Mutex::new(()) }
     }
 
     /// What new entries are made with. To store by it, the caller has a stream (I2).
     #[inline]
     pub(crate) fn current(&self) -> (usize, &Codec) {
-        // Acquire pairs with the Release in `switch`, so that the codec of the index is seen.
-        let index = self.current.load(Ordering::Acquire);
+        // Acquire pairs with the Release in `switch`, so that the codec of the index is seen. Which
+        // index is, the lock of the stream orders, that loom does not know: there the latest.
+        let index = match cfg!(loom) {
+            true => self.current.fetch_add(0, Ordering::AcqRel),
+            false => self.current.load(Ordering::Acquire),
+        };
         (index, self.codec(index))
     }
 

@@ -1,9 +1,9 @@
 //! Recounting a cache: pool, order, disk and every entry, those in memory decoded.
 //!
 //! Invariant checked: the counters are the sums over the cells, the word of each leaf those over
-//! its own; each object of the pool is an entry's or pending; every entry in memory decodes and has one
-//! live token, and no other token is live; every entry on the disk has its sectors for itself, and
-//! no other sector is in use.
+//! its own; each object of the pool is an entry's or pending; every entry in memory decodes and has
+//! one live token, and no other token is live; every entry on the disk has its sectors for itself,
+//! and no other sector is in use.
 //!
 //! Locks: one cell at a time. On a cache in use a difference between sums is motion, not defect,
 //! when something moved meanwhile; the report says so.

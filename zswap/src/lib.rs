@@ -16,6 +16,7 @@
 mod algorithms;
 mod area;
 mod backing;
+mod batch;
 mod check;
 mod config;
 mod counters;

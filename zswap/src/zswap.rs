@@ -320,4 +320,7 @@ impl Core {
     }
 }
 
-const _: () = assert!(cfg!(loom) || PAGES_MAX.is_multiple_of(LEAF_CELLS as u64));
+const _: () = assert!(
+    cfg!(loom) || PAGES_MAX.is_multiple_of(LEAF_CELLS as u64),
+    "the largest area is made of whole leaves"
+);

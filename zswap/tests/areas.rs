@@ -85,6 +85,24 @@ fn ranges_are_forgotten_by_leaf_and_by_page() {
 }
 
 #[test]
+fn pages_in_a_row_are_stored_and_loaded_each_by_itself() {
+    let zswap = cache(64 * MIB, None);
+    let area = zswap.add_area(600).expect("room");
+    let data: Vec<u8> = (0..5).flat_map(page).collect();
+    let (stored, refused) = area.store_pages(597, &data, NOBODY);
+    assert!(stored == 3 && matches!(refused, Err(StoreError::OutOfRange { page: 600, .. })));
+    let (stored, refused) = area.store_pages(10, &data[..2 * PAGE + 7], NOBODY);
+    assert!(stored == 2 && matches!(refused, Err(StoreError::BadLength { len: 7 })));
+    let (mut read, mut found) = (vec![0; 4 * PAGE], Vec::new());
+    area.load_pages(9, &mut read, |at, loaded| found.push((at, loaded.expect("in range"))));
+    let [absent, memory] = [Loaded::Absent, Loaded::Memory];
+    assert_eq!(found, [(9, absent), (10, memory), (11, memory), (12, absent)]);
+    assert!(read[PAGE..3 * PAGE] == data[..2 * PAGE]);
+    assert_eq!(zswap.stat().stored_pages, 3);
+    zswap.check().expect("no defect");
+}
+
+#[test]
 fn areas_share_a_pool_and_go_one_by_one() {
     let zswap = cache(64 * MIB, None);
     let (one, two) = (zswap.add_area(600).expect("room"), zswap.add_area(600).expect("room"));

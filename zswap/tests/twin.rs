@@ -55,7 +55,7 @@ fn fill(page: &mut [u8], version: u64) {
     let noise = match rng.below(10) {
         0 => 0,
         1 => PAGE,
-        _ => 100 + rng.below(2000) & !7,
+        _ => 8 * (12 + rng.below(250)),
     };
     for word in page[..noise].chunks_exact_mut(8) {
         word.copy_from_slice(&rng.next().to_le_bytes());

@@ -98,7 +98,7 @@ fn a_page_stays_in_memory_when_the_disk_fails() {
 
 #[test]
 fn a_full_disk_keeps_what_it_has_and_memory_the_rest() {
-    let disk = disk(1 * MIB);
+    let disk = disk(MIB);
     let (zswap, area) = filled(&disk, 2000);
     let wrote = zswap.write_back(2000);
     assert!(wrote.failed >= 16 && (500..1000).contains(&wrote.pages), "{wrote:?}");
