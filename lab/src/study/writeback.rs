@@ -1,5 +1,5 @@
-//! Study `writeback`: which pages a compressed cache should let go (issue of every cache in front
-//! of a disk), by hit rate.
+//! Study `writeback`: which pages a compressed cache in front of a disk should let go, by hit
+//! rate.
 //!
 //! ```text
 //!   for every run (a seed of its own) and --trace:

@@ -163,7 +163,7 @@ fn mistakes_are_explained_and_exit_with_2() {
         (
             &["chian"],
             "no study chian; there are alloc, breakdown, chain, compact, cpulists, device, \
-             faultin, locks, pagealloc, pagetypeinfo, teardown, and the tool corpus",
+             faultin, locks, pagealloc, pagetypeinfo, teardown, writeback, and the tool corpus",
         ),
         (&["chain", "--corpus", "/dev/null"], "/dev/null is empty"),
         (&["chain", "--chain-order", "5"], "5 is not in 0..=4"),
