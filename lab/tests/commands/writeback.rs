@@ -3,8 +3,9 @@
 use crate::support::{golden, json, measured, number, rows};
 use serde_json::Value;
 
-const FIELDS: [&str; 15] = [
+const FIELDS: [&str; 16] = [
     "trace",
+    "in_use_pages",
     "store",
     "policy",
     "cache_pages",
@@ -31,7 +32,7 @@ fn row<'a>(document: &'a Value, trace: &str, store: &str, policy: &str) -> &'a V
 
 #[test]
 fn ours_is_as_near_to_s3_fifo_as_was_promised_and_nothing_beats_the_optimum() {
-    let document = json("writeback", &["writeback", "--quick", "--runs", "1"]);
+    let document = json("writeback", &["writeback", "--quick", "--runs", "1", "--in-use", "0"]);
     assert_eq!(rows(&document).len(), TRACES.len() * (2 + SIMULATED.len()));
     for trace in TRACES {
         let best = number(row(&document, trace, "simulated", "optimum"), "hit_rate");
@@ -59,8 +60,10 @@ fn ours_is_as_near_to_s3_fifo_as_was_promised_and_nothing_beats_the_optimum() {
 
 #[test]
 fn a_scan_costs_the_hot_set_less_than_a_tenth_of_its_hits_and_lru_nearly_all() {
-    let document =
-        json("writeback-scan", &["writeback", "--quick", "--runs", "1", "--trace", "scan"]);
+    let document = json(
+        "writeback-scan",
+        &["writeback", "--quick", "--runs", "1", "--in-use", "0", "--trace", "scan"],
+    );
     let loss = |store, policy| number(row(&document, "scan", store, policy), "scan_loss");
     assert!(loss("zswap", "s3-fifo") < 0.10, "{}", loss("zswap", "s3-fifo"));
     assert!(loss("simulated", "lru") > 0.25, "the scan is no scan: {}", loss("simulated", "lru"));
