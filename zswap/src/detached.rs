@@ -83,10 +83,15 @@ impl Detached {
     }
 
     fn drain_all(&mut self) {
+        if self.leaves.is_empty() {
+            return;
+        }
         for leaf in self.leaves.drain(..) {
             drain(&self.core, leaf);
         }
         self.pending_bytes = 0;
+        // Their tokens are stale, and nobody may come to store.
+        self.core.orders.compact();
     }
 }
 
