@@ -8,16 +8,17 @@
 //! ```
 //!
 //! The cache has a quarter of the trace's pages. A hit is a load served from memory; a load takes
-//! the page out, and the caller stores it again: at once, or when it has loaded `in_use_pages` others
-//! since. A simulated cache keeps what is in use, and has room for so many pages more: together
-//! they hold as many pages as ours and its caller. `accesses` are those that reach the cache.
+//! the page out, and the caller stores it again: at once, or when it has loaded `in_use_pages`
+//! others since. A simulated cache keeps what is in use, and has room for so many pages more:
+//! together they hold as many pages as ours and its caller. `accesses` are those that reach the
+//! cache.
 //!
 //! `vs_reference_points` is the hit rate less that of the simulated S3-FIFO, in percentage points.
 //! `scan_loss` is the part of its hits that the hot set loses while all pages, four times the
 //! cache, are scanned, and for as many accesses of its own again; 0 when it loses none.
 //!
-//! Rows are medians over the runs, with minimum and maximum. Hit rates do not depend on the machine:
-//! the same seed gives the same ones.
+//! Rows are medians over the runs, with minimum and maximum. Hit rates do not depend on the
+//! machine: the same seed gives the same ones.
 
 use super::{Lab, Report, Study, note};
 use crate::corpus::Corpus;
@@ -288,7 +289,8 @@ mod tests {
         assert_eq!(
             notes,
             [
-                "scan, 0 pages in use: ours less the S3-FIFO reference = -2.50 points (at least -2: NOT kept)",
+                "scan, 0 pages in use: ours less the S3-FIFO reference = -2.50 points (at least \
+                 -2: NOT kept)",
                 "scan, 0 pages in use: the hot set loses 5.00 % of its hits (less than 10: kept)"
             ]
         );

@@ -87,14 +87,14 @@ impl Word {
 
     pub(super) fn evicted(stamp: u32, frequency: u32) -> Word {
         debug_assert!(frequency <= FREQUENCY_MAX, "a frequency");
-        let known = stamp % STAMPS | frequency << FREQUENCY_SHIFT;
+        let known = (stamp % STAMPS) | frequency << FREQUENCY_SHIFT;
         Word(known | (State::Evicted as u32) << STATE_SHIFT)
     }
 
     /// The same token, of a page that was loaded, or is back.
     pub(super) fn with_state(self, state: State) -> Word {
         debug_assert!(self.state() != State::Evicted, "a stamp is no place");
-        Word(self.0 % (1 << STATE_SHIFT) | (state as u32) << STATE_SHIFT)
+        Word((self.0 % (1 << STATE_SHIFT)) | (state as u32) << STATE_SHIFT)
     }
 
     /// The same, with a token in another block.

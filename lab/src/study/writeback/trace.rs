@@ -82,8 +82,8 @@ impl Trace {
     }
 }
 
-/// The accesses to pages that are not in use: a page is from when it is loaded until `in_use` others
-/// were.
+/// The accesses to pages that are not in use: a page is from when it is loaded until `in_use`
+/// others were.
 pub(super) fn loads(accesses: Vec<Access>, in_use: usize) -> Vec<Access> {
     let (mut queue, mut used) = (VecDeque::new(), HashSet::new());
     let reaches = |access: &Access| {
@@ -169,7 +169,7 @@ fn scans(cached: usize, count: usize, rng: &mut Rng) -> Vec<Access> {
         add_hot(&mut accesses, rng, Window::None, 2 * pages);
         add_hot(&mut accesses, rng, Window::Before, window);
         for page in 0..pages as u32 {
-            if page as usize % SCANNED_PER_HOT == 0 {
+            if (page as usize).is_multiple_of(SCANNED_PER_HOT) {
                 add_hot(&mut accesses, rng, Window::After, 1);
             }
             accesses.push(plain(page));

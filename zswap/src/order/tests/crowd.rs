@@ -44,16 +44,15 @@ impl Crowd {
         match next(state) % 64 {
             0..40 => {
                 let mut page = self.lock(cell);
-                if page.is_some() && next(state) % 2 == 0 {
+                if page.is_some() && next(state).is_multiple_of(2) {
                     self.orders.load(number);
                 }
                 self.orders.push(number, group).expect("there is room");
                 *page = Some(group);
             }
             40..48 => {
-                if self.lock(cell).take().is_some() {
-                    self.orders.load(number);
-                }
+                let mut page = self.lock(cell);
+                let _ = page.take().map(|_| self.orders.load(number));
             }
             48..52 => {
                 let mut page = self.lock(cell);
@@ -71,7 +70,7 @@ impl Crowd {
         self.orders.next_victims(8, |_| true, &mut victims);
         for victim in victims {
             let mut page = self.lock(victim.cell.get());
-            if next(state) % 8 == 0 {
+            if next(state).is_multiple_of(8) {
                 self.orders.keep(&victim);
             } else if self.orders.evicted(&victim) {
                 *page = None;
@@ -123,10 +122,10 @@ fn crowd(kind: Order, groups: u64) {
 
 #[test]
 fn threads_in_one_group_leave_every_page_its_token() {
-    Order::ALL.map(|kind| crowd(kind, 1));
+    Order::ALL.into_iter().for_each(|kind| crowd(kind, 1));
 }
 
 #[test]
 fn threads_in_three_groups_leave_every_page_its_token() {
-    Order::ALL.map(|kind| crowd(kind, 3));
+    Order::ALL.into_iter().for_each(|kind| crowd(kind, 3));
 }
