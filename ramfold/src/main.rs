@@ -41,6 +41,6 @@ fn main() -> ExitCode {
 fn run() -> Result<(), Failure> {
     match usage::parse(std::env::args_os())? {
         usage::Wanted::Text(text) => output::print(&text),
-        usage::Wanted::Command(command) => command::run(command),
+        usage::Wanted::Command(command) => command::run(*command),
     }
 }

@@ -18,14 +18,14 @@ use crate::failure::Failure;
 pub(crate) enum Wanted {
     /// Help or the version: print it and be done.
     Text(String),
-    /// A command.
-    Command(Command),
+    /// A command; by far the larger of the two.
+    Command(Box<Command>),
 }
 
 /// Understands a command line, or says why not.
 pub(crate) fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Wanted, Failure> {
     match Line::try_parse_from(words) {
-        Ok(line) => Ok(Wanted::Command(line.command)),
+        Ok(line) => Ok(Wanted::Command(Box::new(line.command))),
         Err(error) if !error.use_stderr() => Ok(Wanted::Text(error.render().to_string())),
         Err(error) => Err(Failure::Usage(explain(&error))),
     }
