@@ -10,10 +10,13 @@ use std::process::Command;
 use std::thread;
 
 use crate::rig::{
-    Loop, Mount, Process, Scratch, Tree, errno, eventually, needs_device, needs_tree, noise,
+    Loop, Mount, Nbd, Process, Scratch, Tree, errno, eventually, needs_device, needs_tree, noise,
     refusal, succeed, tool,
 };
 
+/// CAP_SYS_RESOURCE.
+const SYS_RESOURCE: u32 = 24;
+const EBUSY: i32 = 16;
 const EINVAL: i32 = 22;
 /// A user without rights.
 const NOBODY: u32 = 65534;
@@ -137,9 +140,9 @@ fn numbers_wait_for_no_data() {
     let written_back = tree.read("zram0/bd_stat");
     assert!(written_back.trim_start().starts_with("1024 "), "{written_back}");
 
-    below.process.signal("STOP");
     let disk = OpenOptions::new().read(true).open(tree.disk()).unwrap();
     thread::scope(|scope| {
+        let stopped = Stopped::new(&below.process);
         let readers: Vec<_> = (0..32_u64)
             .map(|number| {
                 let disk = &disk;
@@ -150,14 +153,15 @@ fn numbers_wait_for_no_data() {
                 })
             })
             .collect();
-        eventually("every reader to wait", || waiting_in_fuse() >= readers.len());
+        // Where the system does not say, they may just be about to.
+        eventually("every reader to wait", || waiting().is_none_or(|n| n >= readers.len()));
         for _ in 0..100 {
             assert_eq!(tree.read("zram0/initstate"), "1\n");
             assert_eq!(tree.read("zram0/mm_stat").split_ascii_whitespace().count(), 9);
             assert_eq!(fs::metadata(tree.disk()).unwrap().len(), 4 << 20);
         }
         assert!(readers.iter().all(|reader| !reader.is_finished()), "they still wait");
-        below.process.signal("CONT");
+        drop(stopped);
         let expected = noise(1, 4 << 20);
         for (page, reader) in expected.chunks(4096).zip(readers) {
             assert!(reader.join().unwrap() == page);
@@ -166,15 +170,116 @@ fn numbers_wait_for_no_data() {
     tree.check();
 }
 
-/// Threads of this process that wait for an answer of a file system.
-fn waiting_in_fuse() -> usize {
-    let threads = fs::read_dir("/proc/self/task").expect("Linux").flatten();
-    let waits = |thread: &fs::DirEntry| {
-        let call = fs::read_to_string(thread.path().join("syscall")).unwrap_or_default();
-        const PREAD64: &str = if cfg!(target_arch = "x86_64") { "17 " } else { "67 " };
-        call.starts_with(PREAD64)
+/// A process that stands still, until dropped: also when the test fails, and readers wait for it.
+struct Stopped<'a>(&'a Process);
+
+impl Stopped<'_> {
+    fn new(process: &Process) -> Stopped<'_> {
+        process.signal("STOP");
+        let stands = |thread: fs::DirEntry| {
+            let stat = fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
+            stat.contains(") T ")
+        };
+        eventually("every thread to stand still", || {
+            let threads = fs::read_dir(format!("/proc/{}/task", process.pid()));
+            threads.expect("it lives").flatten().all(stands)
+        });
+        Stopped(process)
+    }
+}
+
+impl Drop for Stopped<'_> {
+    fn drop(&mut self) {
+        self.0.signal("CONT");
+    }
+}
+
+/// Threads of this process that are reading; `None` where they may not be looked at.
+fn waiting() -> Option<usize> {
+    const PREAD64: &str = if cfg!(target_arch = "x86_64") { "17 " } else { "67 " };
+    let call = |thread: fs::DirEntry| fs::read_to_string(thread.path().join("syscall")).ok();
+    let threads = fs::read_dir("/proc/self/task").ok()?.flatten();
+    let calls: Vec<String> = threads.filter_map(call).collect();
+    let reading = calls.iter().filter(|call| call.starts_with(PREAD64)).count();
+    (!calls.is_empty()).then_some(reading)
+}
+
+#[test]
+fn threads_that_serve_never_wait_for_memory_to_be_written_out() {
+    if !needs_tree(&[]) || !needs_capability(SYS_RESOURCE) {
+        return;
+    }
+    let tree = Tree::new();
+    // What prctl's PR_SET_IO_FLUSHER sets, as /proc/PID/stat shows it: no I/O to free memory.
+    const MEMALLOC_NOIO: u64 = 0x80000;
+    let threads = fs::read_dir(format!("/proc/{}/task", tree.process.pid())).unwrap().flatten();
+    let stat = |thread: fs::DirEntry| fs::read_to_string(thread.path().join("stat")).unwrap();
+    let serving: Vec<String> = threads.map(stat).filter(|stat| stat.contains("(fuse)")).collect();
+    assert!(serving.len() >= 2, "one listens while another answers: {serving:?}");
+    for stat in serving {
+        let flags: u64 = stat.split_ascii_whitespace().nth(8).unwrap().parse().unwrap();
+        assert!(flags & MEMALLOC_NOIO != 0, "{stat}");
+    }
+}
+
+/// May this process, being root, do what the capability of this number allows? Containers take
+/// some away.
+fn needs_capability(number: u32) -> bool {
+    let status = fs::read_to_string("/proc/self/status").expect("Linux");
+    let has = status.lines().find_map(|line| line.strip_prefix("CapEff:")).is_some_and(|bits| {
+        u64::from_str_radix(bits.trim(), 16).is_ok_and(|bits| bits >> number & 1 == 1)
+    });
+    if !has {
+        println!("skipped: needs capability {number}");
+    }
+    has
+}
+
+#[test]
+fn a_disk_has_an_nbd_door_beside_the_tree() {
+    if !needs_tree(&[]) {
+        return;
+    }
+    let scratch = Scratch::new();
+    let socket = scratch.path("disk.sock");
+    let tree = Tree::with(&["--size", "1M", "--unix", socket.to_str().unwrap()]);
+    let mut nbd = Nbd::connect(&socket);
+    nbd.write(4096, b"over NBD").unwrap();
+    let disk = OpenOptions::new().read(true).write(true).open(tree.disk()).unwrap();
+    let mut bytes = [0; 8];
+    disk.read_exact_at(&mut bytes, 4096).unwrap();
+    assert_eq!(&bytes, b"over NBD");
+    disk.write_all_at(b"a file's", 8192).unwrap();
+    assert_eq!(nbd.read(8192, 8).unwrap(), b"a file's");
+    drop(disk);
+    assert_eq!(errno(tree.try_write("zram0/reset", "1")), EBUSY);
+    eventually("the log to say who", || tree.process.said().contains("by the NBD server"));
+}
+
+#[test]
+fn where_fuse_is_missing_it_says_what_to_do() {
+    if !needs_tree(&["mount", "setpriv", "unshare"]) {
+        return;
+    }
+    let scratch = Scratch::new();
+    let refused = |script: &str, arguments: &[&str]| {
+        let directory = scratch.path("tree");
+        let serve = Tree::command(&scratch, &directory, arguments);
+        let mut command = tool("unshare");
+        command.args(["--mount", "bash", "-c", script]).arg(serve.get_program());
+        command.envs(serve.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        refusal(command.args(serve.get_args()))
     };
-    threads.filter(waits).count()
+    let said = refused("mount -t tmpfs none /dev && exec \"$0\" \"$@\"", &[]);
+    assert!(said.contains("there is no /dev/fuse"), "{said}");
+    let said = refused(
+        "PATH=/nonexistent exec /usr/bin/setpriv --bounding-set=-sys_admin \
+         --inh-caps=-sys_admin \"$0\" \"$@\"",
+        &[],
+    );
+    assert!(said.contains("fusermount3 (package fuse3), or root"), "{said}");
+    let said = refused("exec \"$0\" \"$@\"", &["--tcp", "127.0.0.1:0"]);
+    assert!(said.contains("--size"), "NBD has a size from the start: {said}");
 }
 
 #[test]
@@ -203,8 +308,8 @@ fn a_path_that_leads_back_is_refused() {
     assert_eq!(errno(set(&file)), EINVAL, "a file on a file system on it");
     let dictionary = format!("algo=lz4 dict={}", file.display());
     assert_eq!(errno(tree.try_write("zram1/algorithm_params", &dictionary)), EINVAL);
-    let said = tree.process.said();
-    assert_eq!(said.matches("would wait for itself").count(), 6, "{said}");
+    let refusals = || tree.process.said().matches("would wait for itself").count();
+    eventually("the log to say why, six times", || refusals() == 6);
     let elsewhere = tree.scratch.large("backing");
     File::create(&elsewhere).unwrap().set_len(1 << 20).unwrap();
     set(&elsewhere).expect("a file elsewhere is welcome");

@@ -140,3 +140,29 @@ fn patiently(
 fn lock<T>(kept: &Mutex<T>) -> MutexGuard<'_, T> {
     kept.lock().unwrap_or_else(PoisonError::into_inner)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+    use zram::{DeviceDefaults, Devices, Memory, MemoryConfig};
+
+    /// A process closes a disk and resets the device; that it was closed is heard of only then.
+    #[test]
+    fn a_reset_waits_for_a_close_that_is_on_its_way() {
+        let memory = Memory::new(MemoryConfig::for_disk(1 << 20)).unwrap();
+        let devices = Arc::new(Devices::new(memory, DeviceDefaults::default()));
+        let device = devices.get(devices.hot_add().unwrap()).unwrap();
+        let tree = Tree::new(Arc::clone(&devices), Vec::new(), Arc::new(|_: &str| ()));
+        let open = tree.handles.insert(Handle::disk(device.open().unwrap(), 0));
+        let reset = || {
+            let found = device.store(Attribute::Reset, b"1");
+            tree.handles.remove(open);
+            found
+        };
+        assert_eq!(patiently(&tree, reset), Ok(()));
+        let _kept = tree.handles.insert(Handle::disk(device.open().unwrap(), 0));
+        let refused = patiently(&tree, || device.store(Attribute::Reset, b"1"));
+        assert_eq!(refused.map_err(|error| error.errno()), Err(Errno::BUSY.raw_os_error()));
+    }
+}

@@ -84,16 +84,21 @@ impl Ending {
         while let Ok(event) = self.events.recv() {
             stage = match (event, tree) {
                 (Event::Signal, None) => break,
-                (Event::Signal, Some(tree)) => stage.signalled(tree),
-                (Event::Unmounted, _) if others && !stage.is_last() => {
+                // It came before it could end the process by itself.
+                (Event::Signal, _) if stage == Stage::Leaving => std::process::exit(INTERRUPTED),
+                (Event::Signal, Some(tree)) => {
+                    // Before it is said that the next one ends at once.
+                    if stage == Stage::Refused {
+                        self.arm();
+                    }
+                    stage.signalled(tree)
+                }
+                (Event::Unmounted, _) if others && stage != Stage::Leaving => {
                     mention("the tree is unmounted; the other doors stay open");
                     Stage::Gone
                 }
                 (Event::Unmounted, _) => break,
             };
-            if stage.is_last() {
-                self.arm();
-            }
             if stage == Stage::Ended {
                 break;
             }
@@ -122,11 +127,6 @@ enum Stage {
 }
 
 impl Stage {
-    /// Whether the server will end, however long it takes.
-    fn is_last(self) -> bool {
-        matches!(self, Stage::Leaving | Stage::Ended)
-    }
-
     fn signalled(self, tree: &Fuse) -> Stage {
         if self == Stage::Gone {
             return Stage::Ended;
