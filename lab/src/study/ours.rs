@@ -9,17 +9,21 @@ use zsmalloc::{Memory, MemoryConfig, Rule};
 
 /// The name in rows.
 pub(super) const NAME: &str = "zram";
+/// The same of the cache in front of a disk.
+const ZSWAP: &str = "zswap";
 
 /// The stores of ours that memory can be paged out to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum Backend {
     Zram,
+    Zswap,
 }
 
 impl Backend {
     pub(super) fn name(self) -> &'static str {
         match self {
             Backend::Zram => NAME,
+            Backend::Zswap => ZSWAP,
         }
     }
 }

@@ -32,7 +32,6 @@ use super::paging::Source;
 use super::{Inside, Lab, Report, Study, note};
 use crate::corpus::{Corpus, PAGE_SIZE};
 use crate::error::LabError;
-use crate::kernel::{self, KernelZram};
 use crate::row::{self, Row};
 use crate::size;
 use crate::table::{Column, Format};
@@ -47,6 +46,7 @@ mod compare;
 mod crew;
 mod held;
 mod kernels;
+mod peer;
 mod published;
 
 pub(super) const STUDY: Study = Study {
@@ -191,7 +191,7 @@ fn run(matches: &ArgMatches, lab: &Lab) -> Result<Report, LabError> {
     let mut notes = Vec::new();
     let mut bench = Bench {
         source: Source::new(&corpus)?,
-        peer: lab.kernel_peer(&mut notes),
+        peer: peer::Peer::of(options.backend, lab, &mut notes),
         bar: lab.progress(lab.runs() as usize * cases.len()),
         runs: Vec::new(),
         options,
@@ -226,7 +226,7 @@ impl Options {
 struct Bench<'a> {
     options: Options,
     source: Source,
-    peer: Option<KernelZram>,
+    peer: Option<peer::Peer>,
     lab: &'a Lab,
     bar: ProgressBar,
     runs: Vec<Row>,
@@ -258,9 +258,13 @@ impl Bench<'_> {
     /// The kernel, as long as it is there and has the algorithm.
     fn kernel(&mut self, case: Case, notes: &mut Vec<String>) -> Result<(), LabError> {
         let Some(peer) = &self.peer else { return Ok(()) };
+        let mut row = self.key(peer.name(), "sync", case);
         let algorithm = self.options.algorithm.algorithm().name();
-        let mut row = self.key(kernel::NAME, "sync", case);
-        let measured = kernels::measure(peer, algorithm, case, &self.source, self.lab, &mut row);
+        let measured = peer.set_up(algorithm, case.bytes(), notes).and_then(|has| {
+            row.set("algorithm", has);
+            kernels::measure(peer, case, &self.source, self.lab, &mut row)?;
+            peer.swap_off()
+        });
         self.keep(row, measured, notes)
     }
 
