@@ -238,7 +238,8 @@ impl Folded {
         RegionStats {
             pages,
             unregistered_pages: pages - known,
-            compr_data_size: self.store.zram().compr_data_size(),
+            compr_data_size: self.store.compr_data_size(),
+            disk_pages: self.store.disk_pages(),
             metadata_bytes: self.chunks.heap_bytes()
                 + size_of_val(&*self.dirty) as u64
                 + self.queue.lock().heap_bytes()

@@ -155,7 +155,7 @@ impl Folded {
 
     /// Compresses what a group has in staging, and gives its segment back.
     pub(crate) fn compress(&self, index: usize) -> PageOut {
-        let (mut out, mut made_room) = (PageOut::default(), false);
+        let (mut out, mut tries) = (PageOut::default(), self.store.room_tries());
         while let Some(mut group) = self.lock_known(index) {
             if group.staged == 0 {
                 let segment = group.segment.take();
@@ -167,12 +167,11 @@ impl Folded {
             let at = group.staged.trailing_zeros() as usize;
             if self.compress_page(index, &mut group, at) {
                 out.stored += 1;
-            } else if !made_room {
-                // With no lock held: it may compact, and run what others have deferred.
+            } else if tries > 0 {
+                // With no lock held: it may compact, run what others have deferred, and write back.
                 drop(group);
                 self.sweep();
-                self.store.make_room();
-                made_room = true;
+                tries = if self.store.make_room() { tries - 1 } else { 0 };
                 continue;
             } else {
                 out.refused += self.put_back(index, &mut group);
