@@ -20,7 +20,7 @@ pub enum StoreConfig {
         /// The cache; its memory is the pager's.
         cache: Arc<Zswap>,
         /// The group whose limit the pages count against.
-        group: Option<GroupId>,
+        group: GroupId,
     },
 }
 

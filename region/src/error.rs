@@ -4,13 +4,13 @@
 //!    Empty, Unaligned, OutOfRange, Unmapped, LimitTooSmall    the caller asked for what cannot be
 //!    OtherMemory                                              the cache is not the pager's
 //!    Gone, Unreadable                                         it was dropped; its store fails
-//!    Store, Cache, Codec, Host, Userfault, Thread                    the system refused: see `source`
+//!    Store, Cache, Algorithm, Codec, Host, Userfault, Thread                    the system refused: see `source`
 //! ```
 
 use host::{HostError, UserfaultError};
 use std::fmt;
 use zram::{DiskError, ZramError};
-use zswap::ZswapError;
+use zswap::{AlgorithmError, ZswapError};
 
 /// Why something could not be done to a region. No byte has changed then; pages that went out or
 /// came in before may have.
@@ -59,6 +59,8 @@ pub enum RegionError {
     OtherMemory,
     /// The cache has no room for an area.
     Cache(ZswapError),
+    /// The cache's algorithm could not be made ready.
+    Algorithm(AlgorithmError),
     /// The store could not be made.
     Store(ZramError),
     /// The algorithm could not be made ready.
@@ -95,6 +97,7 @@ impl fmt::Display for RegionError {
                 f.write_str("the cache's memory is another one than the pager's")
             }
             RegionError::Cache(error) => error.fmt(f),
+            RegionError::Algorithm(error) => error.fmt(f),
             RegionError::Store(error) => error.fmt(f),
             RegionError::Codec(error) => error.fmt(f),
             RegionError::Host(error) => error.fmt(f),
@@ -108,6 +111,7 @@ impl std::error::Error for RegionError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             RegionError::Cache(error) => Some(error),
+            RegionError::Algorithm(error) => Some(error),
             RegionError::Store(error) => Some(error),
             RegionError::Codec(error) => Some(error),
             RegionError::Host(error) => Some(error),

@@ -191,7 +191,7 @@ impl Folded {
         let mut group = lock.lock();
         let dead = group.dead_copies();
         let first = index * GROUP_PAGES;
-        crate::group::runs(dead).for_each(|(at, count)| self.store.discard(first + at, count));
+        crate::group::runs(dead).for_each(|(at, count)| self.store.drop_copies(first + at, count));
         group.copies &= !dead;
         let swept = u64::from(dead.count_ones());
         self.counters.sub(Count::DeadCopies, swept);

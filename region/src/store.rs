@@ -16,10 +16,10 @@
 use host::PAGE_SIZE;
 use std::sync::Arc;
 use zram::{Memory, Zram, ZramConfig};
-use zswap::{Area, Free, GroupId, Loaded, Zswap};
+use zswap::{Area, Free, GroupId, Loaded, StoreError, Zswap};
 
 use crate::RegionError;
-use crate::region::{RegionConfig, StoreConfig};
+use crate::{RegionConfig, StoreConfig};
 
 /// The store of one region.
 pub(crate) struct Store {
@@ -31,12 +31,17 @@ pub(crate) struct Store {
 
 enum Kind {
     Zram(Box<Zram>),
-    Zswap { area: Area, cache: Arc<Zswap>, group: Option<GroupId> },
+    Zswap { area: Area, cache: Arc<Zswap>, group: GroupId },
 }
 
 /// Why the store did not take a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Full;
+pub(crate) enum Refused {
+    /// There is no room.
+    Full,
+    /// It takes no such page: it does not compress.
+    Page,
+}
 
 /// What a read without waiting came to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,6 +65,7 @@ impl Store {
                 if !Arc::ptr_eq(cache.memory(), memory) {
                     return Err(RegionError::OtherMemory);
                 }
+                cache.prepare().map_err(RegionError::Algorithm)?;
                 let area = cache.add_area(pages as u64).map_err(RegionError::Cache)?;
                 Kind::Zswap { area, cache: Arc::clone(cache), group: *group }
             }
@@ -80,12 +86,15 @@ impl Store {
     }
 
     /// Stores a page, if there is room as it is.
-    pub(crate) fn write(&self, page: usize, data: &[u8]) -> Result<(), Full> {
+    pub(crate) fn write(&self, page: usize, data: &[u8]) -> Result<(), Refused> {
         let page = page as u64;
         match &self.kind {
-            Kind::Zram(zram) => zram.write_page_if_room(page, data).map_err(|_| Full),
+            Kind::Zram(zram) => zram.write_page_if_room(page, data).map_err(|_| Refused::Full),
             Kind::Zswap { area, group, .. } => {
-                area.store_if_room(page, data, *group).map_err(|_| Full)
+                area.store_if_room(page, data, *group).map_err(|error| match error {
+                    StoreError::Incompressible => Refused::Page,
+                    _ => Refused::Full,
+                })
             }
         }
     }
@@ -106,7 +115,7 @@ impl Store {
     pub(crate) fn room_tries(&self) -> u32 {
         match &self.kind {
             Kind::Zram(_) => 1,
-            Kind::Zswap { .. } => 8,
+            Kind::Zswap { .. } => 256,
         }
     }
 
@@ -159,6 +168,14 @@ impl Store {
                 debug_assert!(discarded.is_ok(), "the pages are the device's");
             }
             Kind::Zswap { area, .. } => area.invalidate_pages(pages, Free::Soon),
+        }
+    }
+
+    /// Forgets copies of pages that came back.
+    pub(crate) fn drop_copies(&self, first: usize, count: usize) {
+        match &self.kind {
+            Kind::Zram(_) => self.discard(first, count),
+            Kind::Zswap { area, .. } => area.drop_copies(first as u64..(first + count) as u64),
         }
     }
 
