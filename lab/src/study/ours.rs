@@ -1,11 +1,14 @@
-//! A zram of this project, as the studies use it: one memory and one disk.
+//! Stores of this project, as the studies use them: a zram in a memory of its own, a zswap in one
+//! that others use too.
 
 use crate::corpus::PAGE_SIZE;
 use crate::error::LabError;
 use codec::Codec;
-use disk::Disk;
+use disk::{Disk, RamDisk};
+use std::sync::Arc;
 use zram::{Zram, ZramConfig};
 use zsmalloc::{Memory, MemoryConfig, Rule};
+use zswap::{Limit, Zswap, ZswapConfig};
 
 /// The name in rows.
 pub(super) const NAME: &str = "zram";
@@ -27,6 +30,29 @@ impl Backend {
         }
     }
 }
+
+/// A zswap that may hold whatever its memory has room for, before a disk for `bytes` of pages.
+/// Nothing goes there by itself.
+pub(super) fn cache(
+    memory: &Arc<Memory>,
+    algorithm: Codec,
+    chain_order: u32,
+    bytes: u64,
+) -> Result<Arc<Zswap>, LabError> {
+    let disk = RamDisk::new(bytes + SPARE_BYTES).map_err(|error| LabError::store(ZSWAP)(error))?;
+    let config = ZswapConfig {
+        algorithm,
+        chain_order,
+        limit: Limit::None,
+        backing: Some(Arc::new(disk)),
+        ..ZswapConfig::new("lab")
+    };
+    let cache = Zswap::new(Arc::clone(memory), config).map_err(LabError::store(ZSWAP))?;
+    Ok(Arc::new(cache))
+}
+
+/// What a disk behind a cache has besides room for every page.
+const SPARE_BYTES: u64 = 1 << 20;
 
 /// How a disk under study is made.
 #[derive(Clone, Copy)]

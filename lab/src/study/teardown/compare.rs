@@ -54,7 +54,10 @@ pub(super) fn beside_published(rows: &mut [Row], notes: &mut Vec<String>) {
         let text = |field| row.get(field).as_str().unwrap_or_default().to_owned();
         let number = |field| row.get(field).as_u64().unwrap_or_default();
         let (free, mib, threads) = (text("free"), number("mib"), number("threads") as u32);
-        let line = published::find(&text("backend"), &free, mib, threads);
+        let backend = text("backend");
+        // What is deferred there is entries, and here their range.
+        let there = if (&*backend, &*free) == ("zswap", "range") { "entries" } else { &*free };
+        let line = published::find(&backend, there, mib, threads);
         row.set("published_speedup", line.map(published::Published::speedup));
         let Some((line, ours)) = line.zip(row.number("speedup_vs_slots")) else { continue };
         let there = line.speedup();
