@@ -27,7 +27,7 @@ use crate::area::Area;
 use crate::entry::{Held, kind};
 use crate::error::{AlgorithmError, LoadError};
 use crate::load::Loaded;
-use crate::order::GroupId;
+use crate::groups::GroupId;
 use crate::zswap::Zswap;
 
 /// What an area has.

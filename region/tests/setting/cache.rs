@@ -13,5 +13,5 @@ pub(crate) fn cache(pager: &Pager, bytes: u64, backing: Option<Arc<dyn Disk>>) -
 
 /// A region's store in a cache.
 pub(crate) fn over(cache: &Arc<Zswap>) -> StoreConfig {
-    StoreConfig::Zswap { cache: Arc::clone(cache), group: GroupId::default() }
+    StoreConfig::Zswap { cache: Arc::clone(cache), group: GroupId::ROOT }
 }

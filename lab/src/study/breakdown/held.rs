@@ -48,7 +48,7 @@ impl Held {
         match self {
             Held::Zram(disk) => ours::write(disk, slot, page),
             Held::Zswap(area) => {
-                let stored = area.store(slot as u64, page, GroupId::default());
+                let stored = area.store(slot as u64, page, GroupId::ROOT);
                 stored.map_err(|error| LabError::store("store")(error))
             }
         }

@@ -71,7 +71,7 @@ impl Store {
     fn config(&self) -> StoreConfig {
         let over = |cache: &Arc<Zswap>| StoreConfig::Zswap {
             cache: Arc::clone(cache),
-            group: GroupId::default(),
+            group: GroupId::ROOT,
         };
         self.cache.as_ref().map_or(StoreConfig::Zram, over)
     }
@@ -229,7 +229,7 @@ fn area(case: Case, cache: &Arc<Zswap>, source: &Source) -> Result<(Held, Row), 
     let mut page = vec![0; PAGE_SIZE];
     for number in 0..case.pages() {
         source.fill_from(number, &mut page)?;
-        let stored = area.store(number as u64, &page, GroupId::default());
+        let stored = area.store(number as u64, &page, GroupId::ROOT);
         stored.map_err(|error| LabError::store("store")(error))?;
     }
     for number in 0..case.pages() {
