@@ -26,8 +26,8 @@ use zsmalloc::{LeafSums, PAGE_SIZE};
 use crate::area::Area;
 use crate::entry::{Held, kind};
 use crate::error::{AlgorithmError, LoadError};
-use crate::load::Loaded;
 use crate::groups::GroupId;
+use crate::load::Loaded;
 use crate::zswap::Zswap;
 
 /// What an area has.
