@@ -31,16 +31,17 @@ pub struct RegionConfig {
     pub name: String,
     /// Where its pages go.
     pub store: StoreConfig,
-    /// Of a device of its own: algorithm and level. Contexts of any but lz4 are built when the region is mapped, two for
-    /// each CPU, since a fault allocates nothing.
+    /// Of a device of its own: algorithm and level. Contexts of any but lz4 are built when the
+    /// region is mapped, two for each CPU, since a fault allocates nothing.
     pub algorithm: Codec,
     /// Of a device of its own: chain order N, at most 2^N frames per zspage, 0 to 4.
     pub chain_order: u32,
-    /// Of a device of its own: bytes that compressed pages may take at most; 0 = no limit. A page that does not fit stays
-    /// in memory.
+    /// Of a device of its own: bytes that compressed pages may take at most; 0 = no limit. A page
+    /// that does not fit stays in memory.
     pub store_limit: u64,
-    /// Bytes of the region that may be in memory, at least [`LIMIT_MIN`](crate::LIMIT_MIN); `None`: all of them. With
-    /// a limit first touches are faults as well, so that it is kept from the first page on.
+    /// Bytes of the region that may be in memory, at least [`LIMIT_MIN`](crate::LIMIT_MIN); `None`:
+    /// all of them. With a limit first touches are faults as well, so that it is kept from the
+    /// first page on.
     pub resident_limit: Option<usize>,
 }
 

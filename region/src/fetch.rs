@@ -92,8 +92,8 @@ impl Folded {
         self.shared.fetched.wait(seen, WAIT);
     }
 
-    /// A group of a registered chunk, locked when nobody fetches `pages` of it; `None` where nothing
-    /// is registered.
+    /// A group of a registered chunk, locked when nobody fetches `pages` of it; `None` where
+    /// nothing is registered.
     pub(crate) fn lock_unfetched(&self, index: usize, pages: u64) -> Option<LockGuard<'_, Group>> {
         loop {
             let seen = self.shared.fetched.seen();
@@ -104,5 +104,42 @@ impl Folded {
             drop(group);
             self.wait_for_fetch(seen);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::group::{Place, bits};
+    use crate::{Memory, MemoryConfig, Pager, PagerConfig, Region, RegionConfig};
+    use std::sync::Barrier;
+
+    #[test]
+    fn who_forgets_a_page_waits_until_it_is_fetched() {
+        let memory = Memory::new(MemoryConfig::for_disk(1 << 20)).expect("a memory");
+        let Ok(pager) = Pager::new(memory, &PagerConfig::default()) else {
+            eprintln!("skipped: needs userfaultfd");
+            return;
+        };
+        let mut region = Region::map(&pager, 1 << 20, &RegionConfig::default()).expect("one");
+        region.as_mut_slice()[5 * 4096] = 1;
+        region.control().page_out(0..1 << 20).expect("out");
+        let folded = &region.folded;
+        folded.lock_known(0).expect("registered").fetching = bits(5, 1);
+        let begun = Barrier::new(2);
+        std::thread::scope(|scope| {
+            let forgetting = scope.spawn(|| {
+                begun.wait();
+                folded.forget(&(0..64));
+            });
+            begun.wait();
+            (0..100).for_each(|_| std::thread::yield_now());
+            let mut group = folded.lock_known(0).expect("registered");
+            assert_eq!(group.place(5), Place::Stored, "nobody forgets what is fetched (G6)");
+            group.fetching = 0;
+            drop(group);
+            folded.shared.fetched.raise();
+            forgetting.join().expect("it forgets");
+        });
+        assert_eq!(folded.lock_known(0).expect("registered").place(5), Place::Untouched);
     }
 }

@@ -28,6 +28,9 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
+//! Pages go to a zram device of the region's own, or to a zswap cache that regions share, and that
+//! may have a disk behind it: [`StoreConfig`].
+//!
 //! Needs Linux 6.8, for `UFFDIO_MOVE`.
 
 #![forbid(unsafe_code)]
