@@ -303,7 +303,7 @@ mod tests {
     #[test]
     fn everything_is_given_back_as_found() {
         let cleanup = Cleanup::default();
-        let peer = match KernelZram::claim(&cleanup) {
+        let peer = match claimed::patiently(|| KernelZram::claim(&cleanup)) {
             Ok(peer) => peer,
             Err(error) => {
                 let absent = !Path::new("/sys/class/zram-control").exists();
@@ -327,7 +327,7 @@ mod tests {
         assert_eq!(fs::read_to_string("/sys/block/zram0/disksize").unwrap(), "0\n");
         assert_eq!(fs::read_to_string("/sys/block/zram0/comp_algorithm").unwrap(), algorithm);
         assert_eq!(fs::read_to_string(settings::CLUSTER).unwrap(), cluster);
-        KernelZram::claim(&cleanup).expect("free again");
+        claimed::patiently(|| KernelZram::claim(&cleanup)).expect("free again");
     }
 
     #[test]

@@ -57,3 +57,18 @@ impl<C: GiveBack> Claimed<C> {
 fn lock<C>(claim: &Mutex<Option<C>>) -> MutexGuard<'_, Option<C>> {
     claim.lock().unwrap_or_else(PoisonError::into_inner)
 }
+
+/// Claims as soon as no other test has it.
+#[cfg(test)]
+pub(super) fn patiently<T>(claim: impl Fn() -> Result<T, LabError>) -> Result<T, LabError> {
+    let another = |error: &LabError| error.to_string().contains("another lab is measuring");
+    for _ in 0..1000 {
+        match claim() {
+            Err(error) if another(&error) => {
+                std::thread::sleep(std::time::Duration::from_millis(10));
+            }
+            claimed => return claimed,
+        }
+    }
+    claim()
+}

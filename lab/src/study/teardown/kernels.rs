@@ -46,8 +46,9 @@ pub(super) fn measure(
     full.all_in_memory_since(empty)?;
     let ends = unmap(&mut children)?;
     let growth = full.bytes.saturating_sub(empty.bytes);
-    let left = (growth as f64 * (1.0 - GONE)) as u64 + empty.bytes;
-    let drained = wait_until(|| Ok(peer.used()?.bytes <= left))?;
+    let stored = full.stored_bytes.saturating_sub(empty.stored_bytes);
+    let left = (stored as f64 * (1.0 - GONE)) as u64 + empty.stored_bytes;
+    let drained = wait_until(|| Ok(peer.used()?.stored_bytes <= left))?;
     children.into_iter().try_for_each(Child::end)?;
     for field in PAGING {
         let spread = stats::spread(&row::column(&paging, field));

@@ -20,6 +20,10 @@ pub(super) enum Peer {
 pub(super) struct Used {
     /// Bytes of memory that stored pages take.
     pub(super) bytes: u64,
+    /// What is to be gone in the end. For zswap these are bytes of pages, not of its pool: a few
+    /// that the kernel is late with, since they were looked at when they were unmapped, keep eight
+    /// frames each.
+    pub(super) stored_bytes: u64,
     /// Pages written to a disk since the kernel started.
     pages_to_file: u64,
 }
@@ -78,11 +82,11 @@ impl Peer {
         match self {
             Peer::Zram(peer) => {
                 let bytes = peer.mm_stat()?.mem_used_total;
-                Ok(Used { bytes, pages_to_file: 0 })
+                Ok(Used { bytes, stored_bytes: bytes, pages_to_file: 0 })
             }
             Peer::Zswap(peer) => {
-                let zswap::Counts { used_bytes: bytes, pages_to_file } = peer.counts()?;
-                Ok(Used { bytes, pages_to_file })
+                let zswap::Counts { used_bytes, stored_bytes, pages_to_file } = peer.counts()?;
+                Ok(Used { bytes: used_bytes, stored_bytes, pages_to_file })
             }
         }
     }
