@@ -1,8 +1,8 @@
 //! The order in which locks are taken, and the assertion that they are.
 //!
 //! ```text
-//!    Registry -> PoolList -> ReadBuffer -> RegionPage -> FaultBuffer -> ZswapShard -> ZramCell -> Class
-//!             -> HandleShard -> Zspage -> PerCpuList -> Zone -> Leaf
+//!    Registry -> PoolList -> ReadBuffer -> RegionPage -> FaultBuffer -> ZswapShard -> ZramCell
+//!             -> Class -> HandleShard -> Zspage -> PerCpuList -> Zone -> Leaf
 //! ```
 //!
 //! Invariant R1: a thread that waits for a lock holds only locks of lower rank, so no cycle of

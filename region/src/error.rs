@@ -1,10 +1,12 @@
 //! Why something could not be done to a region.
 //!
 //! ```text
-//!    Empty, Unaligned, OutOfRange, Unmapped, LimitTooSmall    the caller asked for what cannot be
-//!    OtherMemory                                              the cache is not the pager's
-//!    Gone, Unreadable                                         it was dropped; its store fails
-//!    Store, Cache, Algorithm, Codec, Host, Userfault, Thread                    the system refused: see `source`
+//!    Empty, Unaligned, OutOfRange, Unmapped, LimitTooSmall, OtherMemory
+//!                                             the caller asked for what cannot be
+//!    Gone                                     the region was dropped
+//!    Unreadable                               its store fails
+//!    Store, Cache, Algorithm, Codec, Host, Userfault, Thread
+//!                                             refused by what is below: see `source`
 //! ```
 
 use host::{HostError, UserfaultError};

@@ -2,18 +2,18 @@
 
 #[path = "setting/cache.rs"]
 mod cache;
-#[path = "setting/random.rs"]
-mod random;
+#[path = "setting/rng.rs"]
+mod rng;
 #[path = "setting/rough.rs"]
 mod rough;
 mod setting;
 
-use random::Rng;
 use region::zswap::{Incompressible, Limit, Zswap, ZswapConfig};
 use region::{
     Memory, MemoryConfig, PageOut, Pager, PagerConfig, Region, RegionConfig, RegionError,
     StoreConfig, Teardown,
 };
+use rng::Rng;
 use rough::{RoughDisk, Trouble};
 use std::os::unix::process::ExitStatusExt;
 use std::process::Command;

@@ -19,14 +19,16 @@
 mod cache;
 #[path = "setting/random.rs"]
 mod random;
+#[path = "setting/rng.rs"]
+mod rng;
 #[path = "setting/rough.rs"]
 mod rough;
 mod setting;
 
-use random::Rng;
 use region::{
     Control, FaultMode, Pager, PagerConfig, Region, RegionConfig, RegionError, StoreConfig,
 };
+use rng::Rng;
 use rough::RoughDisk;
 use std::io::Write;
 use std::ops::Range;

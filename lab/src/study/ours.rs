@@ -1,5 +1,10 @@
 //! Stores of this project, as the studies use them: a zram in a memory of its own, a zswap in one
 //! that others use too.
+//!
+//! ```text
+//!   disk, disk_alone   Memory <- Zram                 one run's own, gone before the next
+//!   cache              Memory <- Zswap -> RamDisk     the memory is the caller's, and its pager's
+//! ```
 
 use crate::corpus::PAGE_SIZE;
 use crate::error::LabError;

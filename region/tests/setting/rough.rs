@@ -41,7 +41,7 @@ impl RoughDisk {
         }
         let number = trouble.requests.fetch_add(1, Ordering::SeqCst);
         let every = trouble.fails_every.load(Ordering::SeqCst);
-        let turn = every != 0 && number % every == 0;
+        let turn = every != 0 && number.is_multiple_of(every);
         if turn || always.load(Ordering::SeqCst) {
             // Without a message, which would be allocated.
             return Err(DiskError::Backing(std::io::ErrorKind::Other.into()));

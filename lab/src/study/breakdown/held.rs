@@ -16,7 +16,7 @@ use zswap::{Area, Free, GroupId};
 const CHAIN_ORDER: u32 = 3;
 
 pub(super) enum Held {
-    Zram(Zram),
+    Zram(Box<Zram>),
     Zswap(Area),
 }
 
@@ -31,7 +31,7 @@ impl Held {
                 let shape = ours::Shape { algorithm, chain_order, rule, slots, evacuation };
                 let disk = ours::disk_alone(shape)?;
                 let memory = Arc::clone(disk.memory());
-                Ok((Held::Zram(disk), memory))
+                Ok((Held::Zram(Box::new(disk)), memory))
             }
             Backend::Zswap => {
                 let bytes = (slots * PAGE_SIZE) as u64;

@@ -38,14 +38,14 @@ pub(super) struct Store {
 
 pub(super) enum Held {
     Region(Region, Teardown),
-    Device(Zram),
+    Device(Box<Zram>),
     Area(Area),
 }
 
 /// What may be left of it.
 pub(super) enum Left {
     Mapped(Range<usize>),
-    Queued(Zram),
+    Queued(Box<Zram>),
     Emptied(Area),
 }
 
@@ -220,7 +220,7 @@ fn device(
         read.map_err(|error| LabError::store("read")(error))?;
         source.verify_from(number, &page)?;
     }
-    Ok((Held::Device(disk), Row::default()))
+    Ok((Held::Device(Box::new(disk)), Row::default()))
 }
 
 /// An area of a cache that holds as many pages.
