@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   compress, decompress --> CodecError
-//!   Codec::with_level -----> LevelError -------.
+//!   Codec::with_.. --------> ParameterError ---.
 //!   "lz4".parse() ---------> UnknownAlgorithm --+--> ParseCodecError <-- "zstd:7".parse()
 //! ```
 
@@ -41,27 +41,67 @@ impl fmt::Display for CodecError {
 
 impl error::Error for CodecError {}
 
-/// A level that the algorithm does not have.
+/// A parameter that the algorithm does not have, or not with that value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LevelError {
-    /// The algorithm.
-    pub algorithm: Algorithm,
-    /// The level that was asked for.
-    pub level: i32,
+#[non_exhaustive]
+pub enum ParameterError {
+    /// The algorithm has levels, but not this one.
+    Level {
+        /// The algorithm.
+        algorithm: Algorithm,
+        /// The level that was asked for.
+        level: i32,
+    },
+    /// Deflate has windows, but not this one.
+    Winbits(i32),
+    /// A dictionary without content.
+    EmptyDictionary,
+    /// The dictionary begins like a trained one and is none.
+    DamagedDictionary,
+    /// The algorithm has no levels.
+    NoLevels(Algorithm),
+    /// The algorithm uses no dictionary.
+    NoDictionary(Algorithm),
+    /// The algorithm has no window to choose.
+    NoWinbits(Algorithm),
+    /// No memory to digest the dictionary.
+    NoMemory,
 }
 
-impl fmt::Display for LevelError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { algorithm, level } = self;
-        let levels = algorithm.levels();
-        let (lowest, highest) = (levels.start(), levels.end());
-        write!(f, "{algorithm} has levels {lowest} to {highest}, not {level}")
+impl ParameterError {
+    /// True when the algorithm does not have the parameter at all, whatever its value: what the
+    /// kernel calls EOPNOTSUPP.
+    pub const fn is_unsupported(&self) -> bool {
+        matches!(self, Self::NoLevels(_) | Self::NoDictionary(_) | Self::NoWinbits(_))
     }
 }
 
-impl error::Error for LevelError {}
+impl fmt::Display for ParameterError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Level { algorithm, level } => {
+                write!(f, "{algorithm} has ")?;
+                if let Some(levels) = algorithm.levels() {
+                    write!(f, "levels {} to {}, ", levels.start(), levels.end())?;
+                }
+                write!(f, "not {level}")
+            }
+            Self::Winbits(winbits) => {
+                write!(f, "deflate has winbits -15 to -9 and 9 to 15, not {winbits}")
+            }
+            Self::EmptyDictionary => f.write_str("the dictionary is empty"),
+            Self::DamagedDictionary => f.write_str("the dictionary is damaged"),
+            Self::NoLevels(algorithm) => write!(f, "{algorithm} has no levels"),
+            Self::NoDictionary(algorithm) => write!(f, "{algorithm} uses no dictionary"),
+            Self::NoWinbits(algorithm) => write!(f, "{algorithm} has no winbits; deflate has"),
+            Self::NoMemory => f.write_str("not enough memory for the dictionary"),
+        }
+    }
+}
 
-/// A name that no algorithm has. Its message lists those that exist.
+impl error::Error for ParameterError {}
+
+/// A name that no algorithm of ours has. Its message lists those that exist.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownAlgorithm {
     name: String,
@@ -75,7 +115,10 @@ impl UnknownAlgorithm {
 
 impl fmt::Display for UnknownAlgorithm {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "unknown algorithm {:?}; known:", self.name)?;
+        match self.name.as_str() {
+            "842" => f.write_str("842 is not offered; there are:")?,
+            name => write!(f, "unknown algorithm {name:?}; known:")?,
+        }
         Algorithm::ALL.iter().try_for_each(|algorithm| write!(f, " {algorithm}"))
     }
 }
@@ -91,7 +134,7 @@ pub enum ParseCodecError {
     /// What stands after the colon is no number.
     NotANumber(String),
     /// The algorithm does not have that level.
-    Level(LevelError),
+    Level(ParameterError),
 }
 
 impl fmt::Display for ParseCodecError {
@@ -114,8 +157,8 @@ impl From<UnknownAlgorithm> for ParseCodecError {
     }
 }
 
-impl From<LevelError> for ParseCodecError {
-    fn from(error: LevelError) -> Self {
+impl From<ParameterError> for ParseCodecError {
+    fn from(error: ParameterError) -> Self {
         Self::Level(error)
     }
 }

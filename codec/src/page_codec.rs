@@ -1,15 +1,22 @@
-//! A codec: an algorithm at a level, and what it does to a page.
+//! A codec: an algorithm with its parameters, and what it does to a page.
 //!
-//! Invariant: `level` is one of the algorithm's levels; every constructor checks it.
+//! ```text
+//!   algorithm | level | winbits | dictionary      the last shared by all clones
+//! ```
+//!
+//! Invariant: every parameter is one that the algorithm has; every constructor checks it.
 
-use crate::{Algorithm, CodecError, LevelError, ParseCodecError, Stream, lz4};
+use crate::dictionary::Dictionary;
+use crate::{Algorithm, CodecError, ParameterError, ParseCodecError, Stream, deflate, lz4, lzo};
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
 
 /// Bytes in a page, the most a codec takes.
 pub const PAGE_LEN_MAX: usize = 4096;
 
-/// An algorithm at a level.
+/// An algorithm with its parameters. Two are equal when their blobs are: a dictionary is equal only
+/// to its clones.
 ///
 /// ```
 /// use codec::{Codec, Stream};
@@ -22,25 +29,88 @@ pub const PAGE_LEN_MAX: usize = 4096;
 /// assert_eq!(back, page);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug)]
 pub struct Codec {
     algorithm: Algorithm,
     level: i32,
+    winbits: i32,
+    dictionary: Option<Arc<Dictionary>>,
+}
+
+/// What a codec is made from, each where it is not the default.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Parameters<'a> {
+    /// The level: an acceleration for lz4, an effort for the others.
+    pub level: Option<i32>,
+    /// Bits of deflate's window; negative without zlib's frame.
+    pub winbits: Option<i32>,
+    /// What pages are expected to have in common.
+    pub dictionary: Option<&'a [u8]>,
 }
 
 impl Codec {
-    /// `algorithm` at its default level.
+    /// `algorithm` with its defaults.
     pub const fn new(algorithm: Algorithm) -> Self {
-        Self { algorithm, level: algorithm.default_level() }
+        let level = match algorithm.default_level() {
+            Some(level) => level,
+            None => 0,
+        };
+        Self { algorithm, level, winbits: deflate::WINBITS_DEFAULT, dictionary: None }
     }
 
-    /// `algorithm` at `level`, if it has that level.
-    pub fn with_level(algorithm: Algorithm, level: i32) -> Result<Self, LevelError> {
-        if algorithm.levels().contains(&level) {
-            Ok(Self { algorithm, level })
-        } else {
-            Err(LevelError { algorithm, level })
+    /// `algorithm` at `level`.
+    ///
+    /// # Errors
+    ///
+    /// As [`with_parameters`](Self::with_parameters).
+    pub fn with_level(algorithm: Algorithm, level: i32) -> Result<Self, ParameterError> {
+        let level = Some(level);
+        Self::with_parameters(algorithm, &Parameters { level, ..Parameters::default() })
+    }
+
+    /// The same with a dictionary in place of the one it has, if any.
+    ///
+    /// # Errors
+    ///
+    /// As [`with_parameters`](Self::with_parameters).
+    pub fn with_dictionary(&self, content: &[u8]) -> Result<Self, ParameterError> {
+        let parameters =
+            Parameters { level: self.level(), winbits: self.winbits(), dictionary: Some(content) };
+        Self::with_parameters(self.algorithm, &parameters)
+    }
+
+    /// `algorithm` with any parameters it has. A dictionary is digested here, once.
+    ///
+    /// # Errors
+    ///
+    /// A parameter that the algorithm does not have
+    /// ([`is_unsupported`](ParameterError::is_unsupported)), a value outside its range, an empty
+    /// dictionary, or no memory for it.
+    pub fn with_parameters(
+        algorithm: Algorithm,
+        parameters: &Parameters<'_>,
+    ) -> Result<Self, ParameterError> {
+        let mut codec = Self::new(algorithm);
+        if let Some(level) = parameters.level {
+            let levels = algorithm.levels().ok_or(ParameterError::NoLevels(algorithm))?;
+            if !levels.contains(&level) {
+                return Err(ParameterError::Level { algorithm, level });
+            }
+            codec.level = level;
         }
+        if let Some(winbits) = parameters.winbits {
+            if !algorithm.takes_winbits() {
+                return Err(ParameterError::NoWinbits(algorithm));
+            }
+            if !deflate::is_winbits(winbits) {
+                return Err(ParameterError::Winbits(winbits));
+            }
+            codec.winbits = winbits;
+        }
+        if let Some(content) = parameters.dictionary {
+            codec.dictionary = Some(Arc::new(Dictionary::new(algorithm, codec.level, content)?));
+        }
+        Ok(codec)
     }
 
     /// The algorithm.
@@ -48,9 +118,32 @@ impl Codec {
         self.algorithm
     }
 
-    /// The level.
-    pub const fn level(&self) -> i32 {
-        self.level
+    /// The level; `None` when the algorithm has none.
+    pub const fn level(&self) -> Option<i32> {
+        match self.algorithm.default_level() {
+            Some(_) => Some(self.level),
+            None => None,
+        }
+    }
+
+    /// The window of deflate; `None` for all others.
+    pub const fn winbits(&self) -> Option<i32> {
+        if self.algorithm.takes_winbits() { Some(self.winbits) } else { None }
+    }
+
+    /// Whether it has a dictionary.
+    pub const fn has_dictionary(&self) -> bool {
+        self.dictionary.is_some()
+    }
+
+    /// Bytes on the heap of its dictionary, which all clones share. They are not in
+    /// [`Stream::heap_bytes`].
+    pub fn dictionary_bytes(&self) -> usize {
+        self.dictionary.as_ref().map_or(0, |dictionary| dictionary.heap_bytes())
+    }
+
+    pub(crate) fn settings(&self) -> (i32, i32, Option<&Dictionary>) {
+        (self.level, self.winbits, self.dictionary.as_deref())
     }
 
     /// Compresses a page of 1 to [`PAGE_LEN_MAX`] bytes.
@@ -63,12 +156,13 @@ impl Codec {
         page: &[u8],
     ) -> Result<&'s [u8], CodecError> {
         check_page_len(page.len())?;
-        stream.compress(*self, page)
+        stream.compress(self, page)
     }
 
-    /// Fills `page` from a blob that this algorithm made, at any level, from a page just as
-    /// long. Any other blob is [`CodecError::Corrupt`] or fills `page` with something; after an
-    /// error `page` holds anything.
+    /// Fills `page` from a blob that this algorithm made, at any level but with the same
+    /// dictionary and sign of winbits, from a page just as long. Any other blob is
+    /// [`CodecError::Corrupt`] or fills `page` with something; after an error `page` holds
+    /// anything.
     pub fn decompress(
         &self,
         stream: &mut Stream,
@@ -76,48 +170,72 @@ impl Codec {
         page: &mut [u8],
     ) -> Result<(), CodecError> {
         check_page_len(page.len())?;
-        stream.decompress(self.algorithm, blob, page)
+        stream.decompress(self, blob, page)
     }
 
     /// Whether [`decompress_stateless`](Self::decompress_stateless) is not to be had.
     pub const fn needs_stream_to_decompress(&self) -> bool {
-        match self.algorithm {
-            Algorithm::Lz4 => false,
-            Algorithm::Zstd => true,
-        }
+        matches!(self.algorithm, Algorithm::Zstd | Algorithm::Deflate)
     }
 
     /// As [`decompress`](Self::decompress), without a stream and so without a lock or an
     /// allocation; [`CodecError::NeedsStream`] where the algorithm cannot.
     pub fn decompress_stateless(&self, blob: &[u8], page: &mut [u8]) -> Result<(), CodecError> {
         check_page_len(page.len())?;
-        match self.algorithm {
-            Algorithm::Lz4 => lz4::decompress(blob, page),
-            Algorithm::Zstd => Err(CodecError::NeedsStream),
+        self.decompress_unchecked(blob, page)
+    }
+
+    /// As [`decompress_stateless`](Self::decompress_stateless); the length of `page` was checked.
+    #[inline]
+    pub(crate) fn decompress_unchecked(
+        &self,
+        blob: &[u8],
+        page: &mut [u8],
+    ) -> Result<(), CodecError> {
+        match (self.algorithm, &self.dictionary) {
+            (Algorithm::LzoRle | Algorithm::Lzo, _) => lzo::decompress(blob, page),
+            (Algorithm::Lz4 | Algorithm::Lz4hc, None) => lz4::decompress(blob, page),
+            (Algorithm::Lz4 | Algorithm::Lz4hc, Some(dictionary)) => {
+                lz4::decompress_with(dictionary.lz4_content(), blob, page)
+            }
+            (Algorithm::Zstd | Algorithm::Deflate, _) => Err(CodecError::NeedsStream),
         }
     }
 
     /// Bytes a library allocates once for every thread that compresses with this codec, freed
     /// when the thread ends. They are not in [`Stream::heap_bytes`].
     pub const fn thread_bytes(&self) -> usize {
-        match self.algorithm {
-            Algorithm::Lz4 => lz4::THREAD_BYTES,
-            Algorithm::Zstd => 0,
+        match (self.algorithm, &self.dictionary) {
+            (Algorithm::Lz4, None) => lz4::THREAD_BYTES,
+            _ => 0,
         }
     }
 }
+
+impl PartialEq for Codec {
+    fn eq(&self, other: &Self) -> bool {
+        let same_dictionary = match (&self.dictionary, &other.dictionary) {
+            (None, None) => true,
+            (Some(mine), Some(theirs)) => Arc::ptr_eq(mine, theirs),
+            _ => false,
+        };
+        let parameters = |codec: &Self| (codec.algorithm, codec.level, codec.winbits);
+        same_dictionary && parameters(self) == parameters(other)
+    }
+}
+
+impl Eq for Codec {}
 
 fn check_page_len(len: usize) -> Result<(), CodecError> {
     if (1..=PAGE_LEN_MAX).contains(&len) { Ok(()) } else { Err(CodecError::PageLength(len)) }
 }
 
-/// `lz4` at the default level, `zstd:7` at any other.
+/// `lz4` at the default level, `zstd:7` at any other. Other parameters are not said.
 impl fmt::Display for Codec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.level == self.algorithm.default_level() {
-            self.algorithm.fmt(f)
-        } else {
-            f.pad(&format!("{}:{}", self.algorithm, self.level))
+        match self.level() {
+            level if level == self.algorithm.default_level() => self.algorithm.fmt(f),
+            level => f.pad(&format!("{}:{}", self.algorithm, level.unwrap_or_default())),
         }
     }
 }

@@ -71,7 +71,7 @@ impl Streams {
     /// # Errors
     ///
     /// When the algorithm fails, for want of memory.
-    pub fn prepare(&self, codec: Codec) -> Result<(), CodecError> {
+    pub fn prepare(&self, codec: &Codec) -> Result<(), CodecError> {
         self.slots.iter().try_for_each(|slot| {
             let mut lease = Lease { slot: slot.lock(), bytes: &self.bytes };
             let mut page = [7; PAGE_LEN_MAX];

@@ -3,7 +3,11 @@
 //!
 //! ```text
 //!   descriptor 1 | window 1 | block header 3 | block ...          5 bytes, instead of 13
+//!   descriptor 1 | length 2 | block header 3 | block ...          6 bytes, with a dictionary
 //! ```
+//!
+//! With a dictionary the library writes the magic number and the dictionary's id whatever it is
+//! told; they are cut off, and the descriptor is moved up to what is left.
 //!
 //! Contexts are built on first use, the two directions apart: a disk that is only read never
 //! pays for compressing.
@@ -14,9 +18,10 @@
 //! anew for the next whole one. The bytes held are asked of the library, so they are right
 //! either way.
 
-use crate::{CodecError, PAGE_LEN_MAX};
-use std::ops::RangeInclusive;
-use zstd_safe::{CCtx, CParameter, DCtx, DParameter, FrameFormat};
+use crate::kept::Kept;
+use crate::{CodecError, PAGE_LEN_MAX, ParameterError};
+use std::ops::{Range, RangeInclusive};
+use zstd_safe::{CCtx, CDict, CParameter, DCtx, DDict, DParameter, FrameFormat};
 
 /// The library's own default.
 pub(crate) const LEVEL_DEFAULT: i32 = 3;
@@ -39,17 +44,35 @@ pub(crate) fn bound(len: usize) -> usize {
     zstd_safe::compress_bound(len)
 }
 
+/// What a trained dictionary begins with; others are taken as they are.
+const TRAINED: [u8; 4] = 0xec30_a437_u32.to_le_bytes();
+/// Bytes of the magic number.
+const MAGIC_LEN: usize = 4;
+/// The bits of a frame's descriptor that say how long the dictionary's id is.
+const ID_LEN_BITS: u8 = 0b11;
+/// Lengths of the id by those bits.
+const ID_LENS: [usize; 4] = [0, 1, 2, 4];
+const _: () = assert!(ID_LENS.len() == ID_LEN_BITS as usize + 1, "a length for each value");
+
+/// What a compression context is built for: level, and dictionary by its place in memory. Where
+/// another dictionary has the place of one that is gone, tables may be built anew for its sizes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Key {
+    level: i32,
+    dictionary: Option<usize>,
+}
+
 /// What Zstandard keeps between pages.
 #[derive(Default)]
 pub(crate) struct Contexts {
-    compressor: Option<Compressor>,
+    compressors: Kept<Key, CCtx<'static>>,
     decompressor: Option<DCtx<'static>>,
 }
 
 impl Contexts {
-    /// Bytes the library has allocated.
+    /// Bytes the library has allocated, and the list of contexts.
     pub(crate) fn heap_bytes(&self) -> usize {
-        self.compressor.as_ref().map_or(0, |compressor| compressor.context.sizeof())
+        self.compressors.heap_bytes(|_, context| context.sizeof())
             + self.decompressor.as_ref().map_or(0, DCtx::sizeof)
     }
 
@@ -60,60 +83,120 @@ impl Contexts {
         output: &mut [u8],
         level: i32,
     ) -> Result<usize, CodecError> {
-        let compressor = match self.compressor.take() {
-            Some(ready) if ready.level == level => ready,
-            // Dropping the old context first: two at once would be a lie about memory.
-            stale => {
-                drop(stale);
-                Compressor::new(level, output)?
-            }
-        };
-        self.compressor.insert(compressor).compress(page, output)
+        let key = Key { level, dictionary: None };
+        let context = self.compressors.get(key, || new_compressor(level, output))?;
+        context.compress2(output, page).map_err(from_code)
+    }
+
+    /// As [`compress`](Self::compress), with a dictionary; says where in `output` the blob is.
+    pub(crate) fn compress_with(
+        &mut self,
+        dictionary: &Dictionary,
+        page: &[u8],
+        output: &mut [u8],
+        level: i32,
+    ) -> Result<Range<usize>, CodecError> {
+        let key = Key { level, dictionary: Some(std::ptr::from_ref(dictionary).addr()) };
+        let context = self.compressors.get(key, || dictionary.new_compressor(output))?;
+        let len = dictionary.compress(context, page, output)?;
+        Ok(cut_frame(&mut output[..len])..len)
     }
 
     /// Fills `page` from `blob`.
     pub(crate) fn decompress(&mut self, blob: &[u8], page: &mut [u8]) -> Result<(), CodecError> {
-        let context = match &mut self.decompressor {
-            Some(context) => context,
-            none => none.insert(new_decompressor()?),
+        whole(self.decompressor()?.decompress(page, blob), page.len())
+    }
+
+    /// As [`decompress`](Self::decompress), for a blob made with a dictionary.
+    pub(crate) fn decompress_with(
+        &mut self,
+        dictionary: &Dictionary,
+        blob: &[u8],
+        page: &mut [u8],
+    ) -> Result<(), CodecError> {
+        let context = self.decompressor()?;
+        whole(context.decompress_using_ddict(page, blob, &dictionary.decompress), page.len())
+    }
+
+    fn decompressor(&mut self) -> Result<&mut DCtx<'static>, CodecError> {
+        match &mut self.decompressor {
+            Some(context) => Ok(context),
+            none => Ok(none.insert(new_decompressor()?)),
+        }
+    }
+}
+
+fn whole(outcome: Result<usize, usize>, page_len: usize) -> Result<(), CodecError> {
+    match outcome {
+        Ok(len) if len == page_len => Ok(()),
+        Err(MEMORY_ALLOCATION) => Err(CodecError::NoMemory),
+        _ => Err(CodecError::Corrupt),
+    }
+}
+
+/// Where the blob begins in a frame with magic number and perhaps an id.
+fn cut_frame(frame: &mut [u8]) -> usize {
+    let descriptor = frame[MAGIC_LEN];
+    let start = MAGIC_LEN + ID_LENS[usize::from(descriptor & ID_LEN_BITS)];
+    frame[start] = descriptor & !ID_LEN_BITS;
+    start
+}
+
+/// A context set to one level, that has compressed one page into `scratch`. The library sizes its
+/// tables by what it is given, so a whole page here means that no later one makes it allocate.
+fn new_compressor(level: i32, scratch: &mut [u8]) -> Result<CCtx<'static>, CodecError> {
+    let mut context = CCtx::try_create().ok_or(CodecError::NoMemory)?;
+    let parameters = [
+        CParameter::Format(FrameFormat::Magicless),
+        CParameter::ContentSizeFlag(false),
+        CParameter::ChecksumFlag(false),
+        CParameter::DictIdFlag(false),
+        CParameter::WindowLog(WINDOW_LOG),
+        CParameter::CompressionLevel(level),
+    ];
+    for parameter in parameters {
+        context.set_parameter(parameter).map_err(from_code)?;
+    }
+    context.compress2(scratch, &[0; PAGE_LEN_MAX]).map_err(from_code)?;
+    Ok(context)
+}
+
+/// A dictionary digested at one level, for all contexts.
+pub(crate) struct Dictionary {
+    compress: CDict<'static>,
+    decompress: DDict<'static>,
+}
+
+impl Dictionary {
+    /// Digests `content`, a trained dictionary or any bytes.
+    pub(crate) fn new(content: &[u8], level: i32) -> Result<Self, ParameterError> {
+        let failed = match content.starts_with(&TRAINED) {
+            true => ParameterError::DamagedDictionary,
+            false => ParameterError::NoMemory,
         };
-        match context.decompress(page, blob) {
-            Ok(len) if len == page.len() => Ok(()),
-            Err(MEMORY_ALLOCATION) => Err(CodecError::NoMemory),
-            _ => Err(CodecError::Corrupt),
-        }
+        let compress = CDict::try_create(content, level).ok_or(failed)?;
+        let decompress = DDict::try_create(content).ok_or(failed)?;
+        Ok(Self { compress, decompress })
     }
-}
 
-/// A compression context set to one level, with its tables allocated.
-struct Compressor {
-    context: CCtx<'static>,
-    level: i32,
-}
+    /// Bytes the library has allocated.
+    pub(crate) fn heap_bytes(&self) -> usize {
+        self.compress.sizeof() + self.decompress.sizeof()
+    }
 
-impl Compressor {
-    /// A context that has compressed one page into `scratch`. The library sizes its tables by
-    /// what it is given, so a whole page here means that no later one makes it allocate.
-    fn new(level: i32, scratch: &mut [u8]) -> Result<Self, CodecError> {
+    fn new_compressor(&self, scratch: &mut [u8]) -> Result<CCtx<'static>, CodecError> {
         let mut context = CCtx::try_create().ok_or(CodecError::NoMemory)?;
-        let parameters = [
-            CParameter::Format(FrameFormat::Magicless),
-            CParameter::ContentSizeFlag(false),
-            CParameter::ChecksumFlag(false),
-            CParameter::DictIdFlag(false),
-            CParameter::WindowLog(WINDOW_LOG),
-            CParameter::CompressionLevel(level),
-        ];
-        for parameter in parameters {
-            context.set_parameter(parameter).map_err(from_code)?;
-        }
-        let mut compressor = Self { context, level };
-        compressor.compress(&[0; PAGE_LEN_MAX], scratch)?;
-        Ok(compressor)
+        self.compress(&mut context, &[0; PAGE_LEN_MAX], scratch)?;
+        Ok(context)
     }
 
-    fn compress(&mut self, page: &[u8], output: &mut [u8]) -> Result<usize, CodecError> {
-        self.context.compress2(output, page).map_err(from_code)
+    fn compress(
+        &self,
+        context: &mut CCtx<'static>,
+        page: &[u8],
+        output: &mut [u8],
+    ) -> Result<usize, CodecError> {
+        context.compress_using_cdict(output, page, &self.compress).map_err(from_code)
     }
 }
 

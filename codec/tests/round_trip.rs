@@ -6,25 +6,48 @@
 //!                       '---decompress_stateless---> the same page, where there is such a thing
 //! ```
 
-use codec::{Algorithm, Codec, CodecError, PAGE_LEN_MAX, Stream};
+use codec::{Algorithm, Codec, CodecError, PAGE_LEN_MAX, Parameters, Stream};
 use proptest::collection::vec;
 use proptest::prelude::*;
+use std::ops::RangeInclusive;
 
 /// Every algorithm at its default and at the ends of its levels.
 fn codecs() -> Vec<Codec> {
     let of = |algorithm: Algorithm, level| {
         Codec::with_level(algorithm, level).expect("a level of the algorithm")
     };
-    let levels = |algorithm: Algorithm| {
-        let range = algorithm.levels();
-        [algorithm.default_level(), *range.start(), *range.end()]
+    let ends = |algorithm: Algorithm| algorithm.levels().map(RangeInclusive::into_inner);
+    let at_ends = |algorithm: Algorithm| {
+        let levels = ends(algorithm).map(|(lowest, highest)| [lowest, highest]);
+        levels.into_iter().flatten().map(move |level| of(algorithm, level))
     };
     let all = Algorithm::ALL.iter();
-    all.flat_map(|&algorithm| levels(algorithm).map(|level| of(algorithm, level))).collect()
+    let mut codecs: Vec<Codec> =
+        all.flat_map(|&algorithm| at_ends(algorithm).chain([Codec::new(algorithm)])).collect();
+    codecs.extend(with_parameters());
+    codecs
+}
+
+/// Windows of deflate, with and without zlib's frame, and dictionaries of every algorithm that
+/// takes one: text as in the pages, and text as far as LZ4 can reach and beyond.
+fn with_parameters() -> Vec<Codec> {
+    let winbits = [-15, -9, 9, 12, 15].map(|winbits| {
+        let parameters = Parameters { winbits: Some(winbits), ..Parameters::default() };
+        Codec::with_parameters(Algorithm::Deflate, &parameters).expect("a window of deflate")
+    });
+    let contents = [text(20_000), text(100_000), vec![1]];
+    let takers = Algorithm::ALL.iter().filter(|algorithm| algorithm.takes_dictionary());
+    let with_dictionaries = takers.flat_map(|&algorithm| {
+        contents.iter().map(move |content| {
+            let parameters = Parameters { dictionary: Some(content), ..Parameters::default() };
+            Codec::with_parameters(algorithm, &parameters).expect("it takes a dictionary")
+        })
+    });
+    winbits.into_iter().chain(with_dictionaries).collect()
 }
 
 #[track_caller]
-fn round_trip(codec: Codec, stream: &mut Stream, page: &[u8]) -> usize {
+fn round_trip(codec: &Codec, stream: &mut Stream, page: &[u8]) -> usize {
     let blob = codec.compress(stream, page).expect("every page compresses").to_vec();
     let mut back = vec![0xA5; page.len()];
     let outcome = codec.decompress(stream, &blob, &mut back);
@@ -64,7 +87,7 @@ fn every_length_of_every_sort_of_page() {
     for codec in Algorithm::ALL.iter().map(|&algorithm| Codec::new(algorithm)) {
         for len in 1..=PAGE_LEN_MAX {
             sorts.iter().for_each(|page| {
-                round_trip(codec, &mut stream, &page[..len]);
+                round_trip(&codec, &mut stream, &page[..len]);
             });
         }
     }
@@ -74,11 +97,11 @@ fn every_length_of_every_sort_of_page() {
 fn simple_pages_become_small_and_noise_does_not() {
     let mut stream = Stream::new();
     for codec in Algorithm::ALL.iter().map(|&algorithm| Codec::new(algorithm)) {
-        let zeros = round_trip(codec, &mut stream, &[0; PAGE_LEN_MAX]);
+        let zeros = round_trip(&codec, &mut stream, &[0; PAGE_LEN_MAX]);
         assert!(zeros < 64, "{codec}: a page of zeros became {zeros} bytes");
-        let words = round_trip(codec, &mut stream, &text(PAGE_LEN_MAX));
+        let words = round_trip(&codec, &mut stream, &text(PAGE_LEN_MAX));
         assert!(words < PAGE_LEN_MAX / 2, "{codec}: a page of text became {words} bytes");
-        let random = round_trip(codec, &mut stream, &noise(PAGE_LEN_MAX));
+        let random = round_trip(&codec, &mut stream, &noise(PAGE_LEN_MAX));
         assert!(random >= PAGE_LEN_MAX, "{codec}: noise became {random} bytes");
     }
 }
@@ -86,7 +109,7 @@ fn simple_pages_become_small_and_noise_does_not() {
 #[test]
 fn a_zstd_blob_carries_no_more_header_than_it_must() {
     let mut stream = Stream::new();
-    let len = round_trip(Codec::new(Algorithm::Zstd), &mut stream, &noise(PAGE_LEN_MAX));
+    let len = round_trip(&Codec::new(Algorithm::Zstd), &mut stream, &noise(PAGE_LEN_MAX));
     // Frame descriptor, window descriptor and the header of one raw block.
     assert_eq!(len, PAGE_LEN_MAX + 1 + 1 + 3);
 }
@@ -96,8 +119,8 @@ fn codecs_take_turns_on_one_stream() {
     let mut stream = Stream::new();
     for _ in 0..3 {
         for codec in codecs() {
-            round_trip(codec, &mut stream, &text(PAGE_LEN_MAX));
-            round_trip(codec, &mut stream, &noise(100));
+            round_trip(&codec, &mut stream, &text(PAGE_LEN_MAX));
+            round_trip(&codec, &mut stream, &noise(100));
         }
     }
 }
@@ -150,6 +173,6 @@ proptest! {
         let runs = phrases.iter().flat_map(|(phrase, times)| phrase.repeat(*times));
         let page: Vec<u8> = runs.take(cut).collect();
         let mut stream = Stream::new();
-        codecs().into_iter().for_each(|codec| { round_trip(codec, &mut stream, &page); });
+        codecs().into_iter().for_each(|codec| { round_trip(&codec, &mut stream, &page); });
     }
 }

@@ -16,13 +16,13 @@ const PAGE: [u8; 4096] = [7; 4096];
 const HANG: Duration = Duration::from_secs(60);
 
 /// What one stream holds once it has compressed a page.
-fn held_by_one(codec: Codec) -> usize {
+fn held_by_one(codec: &Codec) -> usize {
     let mut stream = Stream::new();
     codec.compress(&mut stream, &PAGE).expect("a page compresses");
     stream.heap_bytes()
 }
 
-fn compress(streams: &Streams, hint: usize, codec: Codec) {
+fn compress(streams: &Streams, hint: usize, codec: &Codec) {
     streams
         .with(hint, |stream| codec.compress(stream, &PAGE).map(|_| ()))
         .expect("a page compresses");
@@ -36,27 +36,36 @@ fn there_are_two_per_cpu_and_at_least_one_cpu() {
 #[test]
 fn only_streams_in_use_are_counted_and_each_once() {
     let codec = Codec::new(Algorithm::Zstd);
-    let one = held_by_one(codec);
+    let one = held_by_one(&codec);
     let streams = Streams::for_cpus(2);
     for (hint, built) in [(0, 1), (0, 1), (3, 2), (4, 2), (usize::MAX, 2), (2, 3)] {
-        compress(&streams, hint, codec);
+        compress(&streams, hint, &codec);
         assert_eq!(streams.heap_bytes(), built * one, "after hint {hint}");
     }
 }
 
+/// A stream keeps four contexts of Zstandard: four small ones push four large ones out.
 #[test]
 fn a_stream_that_shrinks_is_counted_down() {
     let streams = Streams::for_cpus(1);
-    compress(&streams, 0, Codec::with_level(Algorithm::Zstd, 19).unwrap());
-    let fast = Codec::with_level(Algorithm::Zstd, 1).unwrap();
-    compress(&streams, 0, fast);
-    assert_eq!(streams.heap_bytes(), held_by_one(fast));
+    let fresh = Streams::for_cpus(1);
+    for level in 16..=19 {
+        compress(&streams, 0, &Codec::with_level(Algorithm::Zstd, level).unwrap());
+    }
+    let large = streams.heap_bytes();
+    for level in 1..=4 {
+        let codec = Codec::with_level(Algorithm::Zstd, level).unwrap();
+        compress(&streams, 0, &codec);
+        compress(&fresh, 0, &codec);
+    }
+    assert!(streams.heap_bytes() < large);
+    assert_eq!(streams.heap_bytes(), fresh.heap_bytes());
 }
 
 #[test]
 fn a_busy_stream_is_passed_over() {
     let streams = &Streams::for_cpus(1);
-    let codec = Codec::new(Algorithm::Lz4);
+    let codec = &Codec::new(Algorithm::Lz4);
     let (done, other_is_done) = mpsc::channel::<()>();
     thread::scope(|scope| {
         let served = streams.with(0, |_| {
@@ -91,7 +100,7 @@ fn when_all_are_busy_the_hinted_one_is_waited_for() {
         all_taken.wait();
         scope.spawn(move || {
             waiting.wait();
-            compress(streams, 1, Codec::new(Algorithm::Lz4));
+            compress(streams, 1, &Codec::new(Algorithm::Lz4));
             done.send(())
         });
         waiting.wait();
@@ -116,9 +125,9 @@ fn a_panic_poisons_nothing_and_is_counted() {
         })
     }));
     assert!(panicked.is_err());
-    assert_eq!(streams.heap_bytes(), held_by_one(codec), "what the panic left is counted");
-    compress(&streams, 0, codec);
-    assert_eq!(streams.heap_bytes(), held_by_one(codec), "the same stream serves on");
+    assert_eq!(streams.heap_bytes(), held_by_one(&codec), "what the panic left is counted");
+    compress(&streams, 0, &codec);
+    assert_eq!(streams.heap_bytes(), held_by_one(&codec), "the same stream serves on");
 }
 
 #[test]

@@ -5,19 +5,19 @@ use std::fs::{self, File};
 use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A file that is removed at the end.
 struct Scratch(PathBuf);
 
 impl Scratch {
     fn new(size: u64) -> Scratch {
-        static NEXT: AtomicU64 = AtomicU64::new(0);
-        // relaxed: only has to differ.
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let name = format!("ramfold-disk-{}-{number}", std::process::id());
-        let path = std::env::temp_dir().join(name);
-        File::create(&path).and_then(|file| file.set_len(size)).expect("a file");
+        let mut names = (0..).map(|number| format!("ramfold-disk-{}-{number}", std::process::id()));
+        let made = |name: String| {
+            let path = std::env::temp_dir().join(name);
+            File::create_new(&path).ok().map(|file| (file, path))
+        };
+        let (file, path) = names.find_map(made).expect("some name is free");
+        file.set_len(size).expect("a sparse file takes no room");
         Scratch(path)
     }
 

@@ -19,6 +19,7 @@ mod kernel;
 mod record;
 mod rng;
 mod row;
+mod scratch;
 mod size;
 mod stats;
 mod study;

@@ -26,6 +26,7 @@ mod cpulists;
 mod device;
 mod faultin;
 mod folding;
+mod fs;
 mod gate;
 mod locks;
 mod objects;
@@ -34,6 +35,7 @@ mod pagealloc;
 mod pagetypeinfo;
 mod paging;
 mod reader;
+mod recompress;
 mod scattered;
 mod spoken;
 mod store;
@@ -42,7 +44,7 @@ mod valgrind;
 mod writeback;
 
 /// Every study there is.
-pub(crate) const STUDIES: [Study; 12] = [
+pub(crate) const STUDIES: [Study; 14] = [
     alloc::STUDY,
     breakdown::STUDY,
     chain::STUDY,
@@ -50,15 +52,23 @@ pub(crate) const STUDIES: [Study; 12] = [
     cpulists::STUDY,
     device::STUDY,
     faultin::STUDY,
+    fs::STUDY,
     locks::STUDY,
     pagealloc::STUDY,
     pagetypeinfo::STUDY,
+    recompress::STUDY,
     teardown::STUDY,
     writeback::STUDY,
 ];
 /// What studies run in processes of their own.
-pub(crate) const INSIDES: [Inside; 5] =
-    [alloc::INSIDE, breakdown::INSIDE, locks::INSIDE, pagealloc::INSIDE, teardown::INSIDE];
+pub(crate) const INSIDES: [Inside; 6] = [
+    alloc::INSIDE,
+    breakdown::INSIDE,
+    fs::INSIDE,
+    locks::INSIDE,
+    pagealloc::INSIDE,
+    teardown::INSIDE,
+];
 
 /// A named experiment.
 pub(crate) struct Study {

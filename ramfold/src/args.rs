@@ -30,6 +30,8 @@ pub(crate) enum Command {
     Set(Set),
     /// Compute what files or a process would take, every algorithm with chain orders 2 to 4
     Estimate(Estimate),
+    /// Build a dictionary from files or a process, and say what it gains
+    Train(Train),
     /// Recount everything a server holds and compare it with its counters
     Check(Check),
 }
@@ -40,15 +42,20 @@ pub(crate) struct Serve {
     /// Name of the device and of the export
     #[arg(long, default_value = "zram0", value_parser = device_name)]
     pub(crate) name: String,
-    /// Size of the disk as clients see it; memory is taken only by what they store
+    /// Size of the disk as clients see it; memory is taken only by what they store. With --fuse
+    /// alone it may be left out, and written to disksize later
     #[arg(long, value_name = "SIZE", value_parser = size::parse, allow_negative_numbers = true)]
-    pub(crate) size: u64,
+    #[arg(required_unless_present = "fuse")]
+    pub(crate) size: Option<u64>,
     /// The most memory that stored pages may take [default: half of what is available]
     #[arg(long, value_name = "SIZE", value_parser = size::parse, allow_negative_numbers = true)]
     pub(crate) memory_limit: Option<u64>,
-    /// Compression: lz4 or zstd, with a level if wanted, as in zstd:7
+    /// Compression: lzo-rle, lzo, lz4, lz4hc, zstd or deflate, with a level if wanted: zstd:7
     #[arg(long, default_value = "lz4", value_name = "NAME[:LEVEL]")]
     pub(crate) algorithm: codec::Codec,
+    /// What pages have in common, for lz4, lz4hc or zstd; ramfold train makes such a file
+    #[arg(long, value_name = "FILE")]
+    pub(crate) dictionary: Option<PathBuf>,
     /// Up to 2^N frames per zspage, N from 0 to 4: longer packs denser
     #[arg(long, default_value = "3", value_name = "N", value_parser = chain_order)]
     #[arg(allow_negative_numbers = true)]
@@ -56,11 +63,15 @@ pub(crate) struct Serve {
     /// How a size class picks its chain length: least-waste or used-percent
     #[arg(long, default_value = "least-waste")]
     pub(crate) rule: zsmalloc::Rule,
+    /// Mount devices here as the kernel shows them: DIR/zram0/disk, disksize, mm_stat and so on,
+    /// DIR/zram-control/hot_add. Alone there is no NBD
+    #[arg(long, value_name = "DIR")]
+    pub(crate) fuse: Option<PathBuf>,
     /// Listen on this Unix socket; control is at PATH.ctl
-    #[arg(long, value_name = "PATH")]
+    #[arg(long, value_name = "PATH", requires = "size")]
     pub(crate) unix: Option<PathBuf>,
     /// Listen on this address; there is no control over TCP
-    #[arg(long, value_name = "HOST:PORT")]
+    #[arg(long, value_name = "HOST:PORT", requires = "size")]
     pub(crate) tcp: Option<String>,
     /// Allow --tcp addresses that other machines can reach; NBD has no password
     #[arg(long, requires = "tcp")]
@@ -127,6 +138,28 @@ pub(crate) struct Estimate {
     pub(crate) json: bool,
 }
 
+/// `ramfold train`
+#[derive(Args, Debug)]
+#[command(group = ArgGroup::new("pages").required(true))]
+pub(crate) struct Train {
+    /// Files whose pages to learn from
+    #[arg(value_name = "FILE", group = "pages")]
+    pub(crate) files: Vec<PathBuf>,
+    /// Learn from the resident anonymous pages of this process instead
+    #[arg(long, value_parser = process, allow_negative_numbers = true, group = "pages")]
+    pub(crate) pid: Option<u32>,
+    /// Write the dictionary here; it holds parts of the pages
+    #[arg(short, long, value_name = "DICT")]
+    pub(crate) output: PathBuf,
+    /// The most bytes that the dictionary has
+    #[arg(long, default_value = "64K", value_name = "BYTES", value_parser = size::parse)]
+    #[arg(allow_negative_numbers = true)]
+    pub(crate) size: u64,
+    /// What it is for: zstd, lz4 or lz4hc, with a level if wanted, as in zstd:7
+    #[arg(long, default_value = "zstd", value_name = "NAME[:LEVEL]")]
+    pub(crate) algorithm: codec::Codec,
+}
+
 /// `ramfold check`
 #[derive(Args, Debug)]
 pub(crate) struct Check {
@@ -190,7 +223,7 @@ mod tests {
     fn defaults_are_the_documented_ones() {
         let line = Line::try_parse_from(["ramfold", "serve", "--size", "1G"]).unwrap();
         let Command::Serve(serve) = line.command else { panic!("serve is serve") };
-        assert_eq!((&*serve.name, serve.size), ("zram0", 1 << 30));
+        assert_eq!((&*serve.name, serve.size), ("zram0", Some(1 << 30)));
         assert_eq!(serve.algorithm.to_string(), "lz4");
         assert_eq!((serve.chain_order, serve.rule), (3, zsmalloc::Rule::LeastWaste));
         assert_eq!((serve.memory_limit, serve.unix, serve.tcp), (None, None, None));

@@ -18,6 +18,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use serve::Server;
 use serve::control::{Request, Response};
+use serve::fuse::Fuse;
 use zram::{Device, Devices, Stat};
 use zsmalloc::ClassTable;
 
@@ -28,15 +29,20 @@ use crate::page_types;
 /// The number of the device that is served over NBD.
 const SERVED: u32 = 0;
 
-/// The devices and the server in front of the first.
+/// The devices, the server in front of the first if there is one, and the mount of all.
 pub(crate) struct Answers {
     devices: Arc<Devices>,
-    server: Arc<Server>,
+    server: Option<Arc<Server>>,
+    tree: Option<Arc<Fuse>>,
 }
 
 impl Answers {
-    pub(crate) fn new(devices: Arc<Devices>, server: Arc<Server>) -> Answers {
-        Answers { devices, server }
+    pub(crate) fn new(
+        devices: Arc<Devices>,
+        server: Option<Arc<Server>>,
+        tree: Option<Arc<Fuse>>,
+    ) -> Answers {
+        Answers { devices, server, tree }
     }
 
     pub(crate) fn answer(&self, request: Request) -> Response {
@@ -62,10 +68,9 @@ impl Answers {
     /// The first device is the one that is served, and bears what the server holds.
     fn stat_of(&self, device: &Device) -> Value {
         let served = device.id() == SERVED;
-        let (connections, uris) = match served {
-            true => (self.server.connections(), self.server.uris()),
-            false => (0, Vec::new()),
-        };
+        let server = self.server.as_ref().filter(|_| served);
+        let (connections, uris) =
+            server.map_or_else(Default::default, |server| (server.connections(), server.uris()));
         let stat = if served { self.with_server(device) } else { device.stat() };
         let mut answer = document::device(device, &stat);
         let pid = std::process::id();
@@ -75,9 +80,12 @@ impl Answers {
 
     fn with_server(&self, device: &Device) -> Stat {
         let (stat, Some(disk)) = (device.stat(), device.disk()) else { return device.stat() };
-        // The LZ4 library keeps state for every thread that compresses: one per connection here.
-        let threads = self.server.connections() * disk.config().algorithm.thread_bytes();
-        stat.with_server(self.server.buffer_bytes() as u64, threads as u64)
+        let nbd = self.server.as_ref().map_or((0, 0), |s| (s.connections(), s.buffer_bytes()));
+        let tree = self.tree.as_ref().map_or((0, 0), |tree| (tree.threads(), tree.buffer_bytes()));
+        // The LZ4 library keeps state for every thread that compresses: one per connection, and
+        // those of the mount.
+        let threads = (nbd.0 + tree.0) * disk.config().algorithm.thread_bytes();
+        stat.with_server((nbd.1 + tree.1) as u64, threads as u64)
     }
 
     fn classes(&self) -> Result<Value, String> {
@@ -97,7 +105,10 @@ impl Answers {
     fn check(&self) -> Result<Value, String> {
         let mut reports = Vec::new();
         for device in self.devices.list() {
-            let Some(disk) = device.disk() else { continue };
+            // Held open: what is recounted is not taken away meanwhile.
+            let Some(opened) = device.open().ok() else { continue };
+            let opened = opened.held_by("ramfold check");
+            let Some(disk) = opened.disk() else { continue };
             let defect = |defect| format!("defect in {}: {defect}", device.name());
             let mut report = document::check(&disk.check().map_err(defect)?);
             report["name"] = device.name().into();
@@ -132,7 +143,7 @@ mod tests {
         let mut config = ServerConfig::new("test");
         config.tcp.push("127.0.0.1:0".into());
         let server = Arc::new(Server::start(device.disk().unwrap(), config).unwrap());
-        Answers::new(Arc::new(devices), server)
+        Answers::new(Arc::new(devices), Some(server), None)
     }
 
     impl Answers {

@@ -11,7 +11,7 @@
 //! Lock: none, and so at any rate: the numbers are published by those who allocate. Each is exact
 //! for some moment, and together they add up when nobody allocates.
 
-use buddy::{Migratetype, NodePageTypes, ORDERS, Order, TextForm, ZoneCounts};
+use buddy::{Migratetype, NodePageTypes, ORDERS, Order, TextForm, ZoneCounts, ZoneTotals};
 use serde_json::{Map, Value, json};
 use zsmalloc::{Memory, PAGE_SIZE};
 
@@ -39,10 +39,22 @@ pub(crate) fn answer(memory: &Memory) -> Value {
         listed: memory.listed_bytes() / PAGE_SIZE as u64,
         free_held: memory.free_bytes_held() / PAGE_SIZE as u64,
     };
-    json!({ "text": text(frames.counts), "zone": numbers(&frames) })
+    json!({ "text": text_of(frames.counts), "zone": numbers(&frames) })
 }
 
-fn text(counts: ZoneCounts) -> String {
+/// The kernel's text of `/proc/pagetypeinfo`.
+pub(crate) fn text(memory: &Memory) -> String {
+    text_of(memory.zone_counts())
+}
+
+/// The kernel's text of `/proc/buddyinfo`.
+pub(crate) fn buddy_text(memory: &Memory) -> String {
+    let mut text = String::new();
+    ZoneTotals::new(NODE, ZONE, &memory.zone_counts()).render(&mut text);
+    text
+}
+
+fn text_of(counts: ZoneCounts) -> String {
     let mut text = String::new();
     NodePageTypes::new(NODE, ZONE, counts).render(TextForm::Kernel, &mut text);
     text
@@ -108,7 +120,7 @@ mod tests {
 
     #[test]
     fn the_text_is_the_kernels() {
-        let text = text(frames().counts);
+        let text = text_of(frames().counts);
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines[..2], ["Page block order: 9", "Pages per block:  512"]);
         let movable = "Node    0, zone   Normal, type      Movable     30      0      0      0 \
@@ -147,7 +159,7 @@ mod tests {
     fn counts_are_cut_short_in_the_text_alone() {
         let mut frames = frames();
         frames.counts.free_blocks[MOVABLE][0] = 123_456;
-        assert!(text(frames.counts).contains(" Movable >100000 "), "{}", text(frames.counts));
+        assert!(text_of(frames.counts).contains(" Movable >100000 "), "{}", text_of(frames.counts));
         assert_eq!(numbers(&frames)["free_blocks"][0], 123_456);
     }
 

@@ -114,7 +114,7 @@ mod tests {
     #[test]
     fn each_mistake_is_named_on_one_line() {
         let rows: [(&[&str], &str); 12] = [
-            (&[], "a command is missing; it is serve, stat, set, estimate or check"),
+            (&[], "a command is missing; it is serve, stat, set, estimate, train or check"),
             (&["frob"], "there is no command \"frob\"; it is serve, stat"),
             (&["serve"], "--size <SIZE> is missing; see ramfold serve --help"),
             (&["serve", "--size"], "--size <SIZE> needs a value; see ramfold"),
@@ -137,7 +137,10 @@ mod tests {
     #[test]
     fn values_are_judged_by_those_who_know_them() {
         let rows = [
-            ("--algorithm=best", "unknown algorithm \"best\"; known: lz4 zstd"),
+            (
+                "--algorithm=best",
+                "unknown algorithm \"best\"; known: lzo-rle lzo lz4 lz4hc zstd deflate",
+            ),
             ("--algorithm=zstd:99", "not 99"),
             ("--chain-order=9", "there is no chain order \"9\"; it is 0 to 4"),
             ("--rule=best", "least-waste or used-percent"),

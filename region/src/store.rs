@@ -233,7 +233,7 @@ impl Store {
 /// A device of as many pages, ready to be read in the fault path.
 fn device(memory: &Arc<Memory>, pages: usize, config: &RegionConfig) -> Result<Zram, RegionError> {
     let mut device = ZramConfig::new(&config.name, (pages * PAGE_SIZE) as u64);
-    device.algorithm = config.algorithm;
+    device.algorithm = config.algorithm.clone();
     device.chain_order = config.chain_order;
     device.mem_limit = config.store_limit;
     let zram = Zram::new(Arc::clone(memory), device).map_err(RegionError::Store)?;

@@ -1,4 +1,6 @@
 //! Why a server did not start, worded for the person who started it.
+//!
+//! Invariant: one line each, which says what is wrong and, where that is not plain, what to do.
 
 use std::{error, fmt, io, net::SocketAddr, path::PathBuf};
 
@@ -37,6 +39,21 @@ pub enum ServeError {
         /// Why.
         source: io::Error,
     },
+    /// A server that was killed has left a mount that cannot be removed.
+    Dead(PathBuf),
+    /// Files would disappear under a mount.
+    NotEmpty(PathBuf),
+    /// This user may not mount, and the program that may is not installed.
+    NoFusermount,
+    /// The system has no file systems in user space.
+    NoFuse,
+    /// The tree could not be mounted.
+    Mount {
+        /// Where.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
     /// No thread could be started.
     Thread(io::Error),
 }
@@ -71,6 +88,21 @@ impl fmt::Display for ServeError {
                  use 127.0.0.1 or insist"
             ),
             Self::Tcp { address, source } => write!(f, "{address}: {source}"),
+            Self::Dead(path) => write!(
+                f,
+                "{0} has the mount of a server that was killed; run fusermount3 -uz {0}",
+                path.display()
+            ),
+            Self::NotEmpty(path) => {
+                write!(f, "{} is not empty; mount over an empty directory", path.display())
+            }
+            Self::NoFusermount => f.write_str(
+                "mounting takes fusermount3 (package fuse3), or root; without either use --unix",
+            ),
+            Self::NoFuse => f.write_str(
+                "there is no /dev/fuse: load the module fuse, or give the container the device",
+            ),
+            Self::Mount { path, source } => write!(f, "cannot mount {}: {source}", path.display()),
             Self::Thread(source) => write!(f, "cannot start a thread: {source}"),
         }
     }
@@ -79,9 +111,10 @@ impl fmt::Display for ServeError {
 impl error::Error for ServeError {
     fn source(&self) -> Option<&(dyn error::Error + 'static)> {
         match self {
-            Self::Unix { source, .. } | Self::Tcp { source, .. } | Self::Thread(source) => {
-                Some(source)
-            }
+            Self::Unix { source, .. }
+            | Self::Tcp { source, .. }
+            | Self::Mount { source, .. }
+            | Self::Thread(source) => Some(source),
             _ => None,
         }
     }

@@ -1,20 +1,21 @@
 //! The doors: how others reach a disk and what it says about itself.
 //!
 //! ```text
-//!   NBD clients                               ramfold stat, set, check
-//!       |  Unix socket, TCP                       |  PATH.ctl, one JSON object per line
-//!     door                                      door
-//!       |                                         |
-//!    service  (one thread per connection)      service
-//!       |                                         |
-//!      nbd -> link (inbox, outbox)             control
-//!       |                                         |
-//!     Disk                                     a handler of the caller's
+//!   NBD clients                      files                   ramfold stat, set, check
+//!       |  Unix socket, TCP            |  /dev/fuse               |  PATH.ctl, JSON lines
+//!     door                           mount                      door
+//!       |                              |                          |
+//!    service (a thread for each)     connection (its threads)   service
+//!       |                              |                          |
+//!      nbd -> link (inbox, outbox)   tree                       control
+//!       |                              |                          |
+//!     Disk                           Devices                    a handler of the caller's
 //! ```
 //!
 //! | item | what it is for |
 //! |---|---|
 //! | [`Server`], [`ServerConfig`] | serves one [`disk::Disk`] over NBD |
+//! | [`fuse`] | mounts devices as the kernel shows them |
 //! | [`control`] | asks and answers questions about a running server |
 //! | [`runtime`] | where sockets lie that were given no place |
 //! | [`notify`] | tells the service manager that we serve |
@@ -29,6 +30,7 @@ mod buffer;
 pub mod control;
 mod door;
 mod error;
+pub mod fuse;
 pub mod limits;
 mod link;
 mod nbd;

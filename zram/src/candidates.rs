@@ -14,9 +14,10 @@
 //!
 //! Lock: one cell at a time. Source: the kernel's buckets of post-processing.
 
+use std::cell::Cell;
 use std::ops::RangeInclusive;
 
-use zsmalloc::{CellGuard, Content, PAGE_SIZE};
+use zsmalloc::{CellGuard, Content, PAGE_SIZE, clock};
 
 use crate::device::Zram;
 use crate::entries::is_marked;
@@ -25,6 +26,10 @@ use crate::slot_flags::{self, PP};
 
 const BUCKET_BYTES: usize = 64;
 const BUCKETS: usize = PAGE_SIZE / BUCKET_BYTES + 1; // 65
+/// Ages of one second each.
+const SECONDS: usize = 64;
+/// Ages that are told apart.
+const AGES: usize = SECONDS + 4 * (u32::BITS - SECONDS.ilog2()) as usize; // 168
 
 /// What a choice is made by.
 #[derive(Clone, Copy, Debug)]
@@ -78,6 +83,33 @@ impl<'z> Candidates<'z> {
         Ok(chosen)
     }
 
+    /// Chooses the pages whose last access is longest ago, until their objects have `bytes`.
+    pub(crate) fn coldest(
+        zram: &'z Zram,
+        bytes: u64,
+        wanted: impl Fn(&Candidate) -> bool,
+    ) -> Result<Candidates<'z>, PostError> {
+        let now = clock::boot_seconds();
+        let age = |page| bucket_of_age(now, zram.ages.as_ref().map_or(0, |ages| ages.of(page)));
+        let mut of_age = [0; AGES];
+        zram.each_object(&zram.all_pages(), |candidate, _| {
+            if wanted(candidate) {
+                of_age[age(candidate.page)] += candidate.len as u64;
+            }
+            Ok(())
+        })?;
+        let (youngest, of_youngest) = youngest_needed(&of_age, bytes);
+        let left = Cell::new(of_youngest);
+        Candidates::choose(zram, &zram.all_pages(), |candidate| {
+            let age = age(candidate.page);
+            let chosen = wanted(candidate) && (age > youngest || age == youngest && left.get() > 0);
+            if chosen && age == youngest {
+                left.set(left.get().saturating_sub(candidate.len as u64));
+            }
+            chosen
+        })
+    }
+
     /// Takes the next page out; its mark is the caller's business.
     pub(crate) fn pop(&mut self) -> Option<u64> {
         loop {
@@ -87,6 +119,29 @@ impl<'z> Candidates<'z> {
             self.highest = self.highest.checked_sub(1)?;
         }
     }
+}
+
+/// Ages that are told apart: each second of the first minute, then four steps each time it doubles.
+fn bucket_of_age(now: u32, accessed: u32) -> usize {
+    let age = now.saturating_sub(accessed) as usize;
+    if age < SECONDS {
+        return age;
+    }
+    let doublings = age.ilog2() - SECONDS.ilog2();
+    let quarter = (age >> (age.ilog2() - 2)) & 3;
+    SECONDS + doublings as usize * 4 + quarter
+}
+
+/// The youngest age that is needed for so many bytes, oldest first, and the bytes needed of it.
+fn youngest_needed(of_age: &[u64; AGES], bytes: u64) -> (usize, u64) {
+    let mut left = bytes;
+    for (age, &here) in of_age.iter().enumerate().rev() {
+        if here >= left {
+            return (age, left);
+        }
+        left -= here;
+    }
+    (0, left)
 }
 
 impl Drop for Candidates<'_> {
@@ -156,5 +211,103 @@ impl Zram {
     /// Every page of the disk.
     pub(crate) fn all_pages(&self) -> [RangeInclusive<u64>; 1] {
         [0..=self.pages() - 1]
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::{Disk, ZramConfig};
+    use proptest::prelude::*;
+    use std::sync::Arc;
+    use zsmalloc::{Memory, MemoryConfig};
+
+    const PAGES: u64 = 600;
+
+    fn device() -> Zram {
+        let config = MemoryConfig {
+            arena_frames: 1 << 12,
+            entries_max: 1 << 13,
+            limit_bytes: 1 << 24,
+            worker: false,
+        };
+        let memory = Memory::new(config).expect("address space");
+        let backing: Arc<dyn Disk> = Arc::new(disk::RamDisk::new(1 << 23).expect("a size"));
+        let size = PAGES * PAGE_SIZE as u64;
+        let config = ZramConfig {
+            track_ages: true,
+            backing: Some(backing),
+            ..ZramConfig::new("zram0", size)
+        };
+        Zram::new(memory, config).expect("a device")
+    }
+
+    /// Stores pages of about `len` bytes, last accessed at a second.
+    fn store(zram: &Zram, page: u64, len: usize, second: u32) {
+        let mut state = page << 8 | 1;
+        let mut next = || {
+            state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
+            (state >> 56) as u8
+        };
+        let data: Vec<u8> = (0..PAGE_SIZE).map(|at| if at < len { next() } else { 0 }).collect();
+        zram.write_page(page, &data).expect("room");
+        zram.ages.as_ref().expect("tracked").put(page, second);
+    }
+
+    #[test]
+    fn what_is_coldest_is_chosen_whatever_its_size() {
+        let zram = device();
+        for page in 0..PAGES {
+            // Of ten pages one is from long ago, in no order of place or size.
+            let second = if page % 10 == 7 { 1 } else { clock::boot_seconds() };
+            store(&zram, page, 100 + (page * 37 % 3000) as usize, second);
+        }
+        let cold = |page: &u64| page % 10 == 7;
+        let bytes_of = |pages: &[u64]| -> u64 {
+            let object = |page: &u64| match zram.slots.peek(*page) {
+                Content::Object { len } => len as u64,
+                _ => 0,
+            };
+            pages.iter().map(object).sum()
+        };
+        let all: Vec<u64> = (0..PAGES).filter(cold).collect();
+        let take = |bytes| {
+            let mut chosen = Candidates::coldest(&zram, bytes, |_| true).expect("memory");
+            let mut pages: Vec<u64> = std::iter::from_fn(|| chosen.pop()).collect();
+            pages.iter().for_each(|&page| zram.unmark_post(page));
+            pages.sort_unstable();
+            pages
+        };
+        if clock::boot_seconds() < 3 {
+            return println!("skipped: needs a system that is up for three seconds");
+        }
+        let half = take(bytes_of(&all) / 2);
+        assert!(half.iter().all(cold));
+        assert!(bytes_of(&half) >= bytes_of(&all) / 2);
+        assert!(bytes_of(&half) < bytes_of(&all) / 2 + PAGE_SIZE as u64, "no more than needed");
+        assert_eq!(take(bytes_of(&all)), all);
+        let more = take(bytes_of(&all) + 1);
+        assert_eq!(more.len(), all.len() + 1);
+        assert!(all.iter().all(|page| more.contains(page)));
+        assert_eq!(take(u64::MAX).len() as u64, PAGES);
+        assert_eq!(take(0), []);
+        zram.check().expect("no defect");
+    }
+
+    proptest! {
+        #[test]
+        fn an_older_page_is_in_no_younger_bucket(now: u32, one: u32, other: u32) {
+            let (older, younger) = (one.min(other).min(now), one.max(other).min(now));
+            let (older, younger) = (bucket_of_age(now, older), bucket_of_age(now, younger));
+            prop_assert!(older >= younger && older < AGES);
+            prop_assert_eq!(bucket_of_age(now, u32::MAX), 0, "a clock that ran ahead is now");
+        }
+    }
+
+    #[test]
+    fn ages_are_told_apart_by_seconds_and_then_by_quarters() {
+        let at = |age| bucket_of_age(u32::MAX, u32::MAX - age);
+        assert_eq!([at(0), at(1), at(63), at(64), at(79), at(80)], [0, 1, 63, 64, 64, 65]);
+        assert_eq!([at(127), at(128), at(u32::MAX)], [67, 68, AGES - 1]);
     }
 }

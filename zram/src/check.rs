@@ -1,8 +1,9 @@
 //! Recounting a device: pool, zone, and every slot, whose content must still decode.
 //!
 //! Invariant checked: the counters are the sums over the slots, and the word of each leaf those
-//! over its own; each object of the pool is named by one slot or pending, and every stored page
-//! decodes.
+//! over its own; slots have no bits that their content excludes; blocks of the backing disk in use
+//! are those that slots name; each object of the pool is named by one slot or pending, and every
+//! page in memory decodes.
 //!
 //! Locks: one cell at a time. On a device in use a difference between sums is motion, not defect,
 //! when the pool or the counters moved meanwhile; the report says so.
@@ -16,6 +17,7 @@ use zsmalloc::{Content, LEAF_CELLS, PAGE_SIZE, PoolCheck, cpu};
 use crate::counters::Tally;
 use crate::device::Zram;
 use crate::entries::is_marked;
+use crate::slot_flags::{IDLE, MARK, PP};
 use crate::sums::Sums;
 
 /// What a recount found, when it found no defect.
@@ -100,6 +102,7 @@ impl Zram {
             let Some(slot) = self.slots.lock(page) else { return Ok(()) };
             let content = slot.content();
             counted.tally.add(Tally::of(content));
+            counted.stray_bits |= slot.client() & allowed_not(content);
             if is_marked(&slot) {
                 counted.marked_bytes += Tally::of(content).compressed_bytes;
             }
@@ -125,6 +128,9 @@ impl Zram {
             return Err(CheckError(format!(
                 "leaf {index} holds {found:?}, its word says {sums:?}"
             )));
+        }
+        if counted.stray_bits != 0 {
+            return Err(CheckError(format!("slots have bits {:#x}", counted.stray_bits)));
         }
         let marked = self.counters.marked_bytes();
         if counted.marked_bytes != marked {
@@ -157,12 +163,22 @@ impl Zram {
     }
 }
 
+/// The client's bits that no slot with this content has when nothing is under way.
+fn allowed_not(content: Content) -> u8 {
+    match content {
+        Content::Object { .. } => PP,
+        Content::Empty | Content::Value { .. } => PP | IDLE | MARK,
+    }
+}
+
 #[derive(Default)]
 struct Count {
     tally: Tally,
     objects: u64,
     marked_bytes: u64,
     interned: u64,
+    /// Client's bits found where they cannot be.
+    stray_bits: u8,
     /// The first leaf whose word differs from its cells.
     wrong_sums: Option<WrongSums>,
 }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use codec::{Codec, Streams};
 use disk::Disk;
 use zsmalloc::deferred::QueueConfig;
-use zsmalloc::{ChainSize, Memory, PAGE_SIZE, Pool, PoolConfig, Rule, Slots, cpu};
+use zsmalloc::{ChainSize, LockDesign, Memory, PAGE_SIZE, Pool, PoolConfig, Rule, Slots, cpu};
 
 use crate::ages::Ages;
 use crate::backing::Backing;
@@ -52,6 +52,8 @@ pub struct ZramConfig {
     pub chain_order: u32,
     /// How each size class picks its chain length.
     pub rule: Rule,
+    /// How the allocator's locks are laid out.
+    pub design: LockDesign,
     /// Bytes that objects may take at most; 0 = no limit.
     pub mem_limit: u64,
     /// Refuse writes.
@@ -75,6 +77,7 @@ impl ZramConfig {
             track_ages: false,
             chain_order: 3,
             rule: Rule::LeastWaste,
+            design: LockDesign::default(),
             mem_limit: 0,
             read_only: false,
             free: Free::default(),
@@ -95,6 +98,7 @@ impl std::fmt::Debug for ZramConfig {
             .field("track_ages", &self.track_ages)
             .field("chain_order", &self.chain_order)
             .field("rule", &self.rule)
+            .field("design", &self.design)
             .field("mem_limit", &self.mem_limit)
             .field("read_only", &self.read_only)
             .field("free", &self.free)
@@ -134,10 +138,11 @@ impl Zram {
             return Err(ZramError::TooLarge { disksize: config.disksize });
         }
         config.disksize = config.disksize.next_multiple_of(PAGE_SIZE as u64);
-        let ZramConfig { rule, deferred, .. } = config;
-        let pool =
-            Pool::new(memory, PoolConfig { chain, rule, deferred, ..PoolConfig::default() })?;
-        pool.set_limit(config.mem_limit);
+        let ZramConfig { rule, design, deferred, .. } = config;
+        let pool = PoolConfig { chain, rule, design, deferred, ..PoolConfig::default() };
+        let pool = Pool::new(memory, pool)?;
+        let settings = Settings::default();
+        settings.hold.set_limit(&pool, config.mem_limit);
         let watermark = pool.geometry().huge_watermark();
         let pages = config.disksize / PAGE_SIZE as u64;
         let ages = config.track_ages.then(|| Ages::new(&pool, pages)).transpose()?;
@@ -156,7 +161,7 @@ impl Zram {
             counters,
             entries,
             ages,
-            settings: Settings::default(),
+            settings,
             config,
         })
     }
@@ -164,6 +169,11 @@ impl Zram {
     /// What the device was made with; sizes rounded.
     pub fn config(&self) -> &ZramConfig {
         &self.config
+    }
+
+    /// The algorithms there are.
+    pub(crate) fn codecs(&self) -> impl Iterator<Item = &Codec> {
+        std::iter::once(&self.config.algorithm).chain(self.config.recompression.iter().flatten())
     }
 
     /// The algorithm of a priority; `None` where there is none.
@@ -176,7 +186,7 @@ impl Zram {
 
     /// Sets the bytes that objects may take at most; 0 = no limit. What is stored stays.
     pub fn set_mem_limit(&self, bytes: u64) {
-        self.slots.pool.set_limit(bytes);
+        self.settings.hold.set_limit(&self.slots.pool, bytes);
     }
 
     /// Makes the present use the most that ever was.

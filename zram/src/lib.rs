@@ -33,9 +33,11 @@ mod entries;
 mod error;
 mod fetch;
 mod free;
+mod hold;
 mod idle;
 mod page;
 mod pages;
+mod policy;
 mod post;
 mod recompress;
 mod settings;
@@ -56,6 +58,8 @@ pub use control::{
 pub use device::{Zram, ZramConfig};
 pub use error::ZramError;
 pub use free::Free;
+pub use hold::HoldStat;
+pub use policy::{Policy, PolicyConfig};
 pub use post::{
     Idle, PostError, Recompress, RecompressKind, RecompressReport, Selection, WriteBack,
     WriteBackReport,

@@ -237,18 +237,12 @@ impl Zram {
         self.slots.pool.store(blob).map_err(disk_error)
     }
 
-    /// Tries; at the limit, once more after what is pending was freed and the pool compacted, which
-    /// is done with no lock of the attempt held.
-    pub(crate) fn with_room<T>(
-        &self,
-        attempt: impl Fn() -> Result<T, DiskError>,
-    ) -> Result<T, DiskError> {
+    /// Tries; at the limit, again after pages went elsewhere, if there is a target; and once more
+    /// after what is pending was freed and the pool compacted, which is done with no lock of the
+    /// attempt held.
+    fn with_room<T>(&self, attempt: impl Fn() -> Result<T, DiskError>) -> Result<T, DiskError> {
         match attempt() {
-            Err(DiskError::NoSpace) => {
-                self.flush_entries();
-                self.slots.pool.make_room();
-                attempt()
-            }
+            Err(DiskError::NoSpace) => self.with_more_room(&attempt),
             Err(DiskError::NoMemory) if self.entries.is_some() || self.has_jobs() => {
                 self.flush_entries();
                 self.memory().flush_deferred();
@@ -256,6 +250,22 @@ impl Zram {
             }
             done => done,
         }
+    }
+
+    #[cold]
+    fn with_more_room<T>(
+        &self,
+        attempt: &impl Fn() -> Result<T, DiskError>,
+    ) -> Result<T, DiskError> {
+        if self.relieve() {
+            let done = attempt();
+            if !matches!(done, Err(DiskError::NoSpace)) {
+                return done;
+            }
+        }
+        self.flush_entries();
+        self.slots.pool.make_room();
+        attempt()
     }
 
     fn has_jobs(&self) -> bool {

@@ -20,7 +20,6 @@ use disk::{DiskError, check_range};
 use zsmalloc::PAGE_SIZE;
 
 use crate::device::Zram;
-use crate::slot_flags::PRIORITIES;
 
 const PAGE_BYTES: u64 = PAGE_SIZE as u64;
 
@@ -37,9 +36,8 @@ impl Zram {
     ///
     /// [`DiskError::NoMemory`].
     pub fn prepare(&self) -> Result<(), DiskError> {
-        let codecs = (0..PRIORITIES as u8).filter_map(|priority| self.codec(priority));
-        for codec in codecs.filter(|codec| codec.needs_stream_to_decompress()) {
-            self.streams.prepare(*codec).map_err(|_| DiskError::NoMemory)?;
+        for codec in self.codecs().filter(|codec| codec.needs_stream_to_decompress()) {
+            self.streams.prepare(codec).map_err(|_| DiskError::NoMemory)?;
         }
         Ok(())
     }

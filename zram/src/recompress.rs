@@ -4,7 +4,8 @@
 //!   chosen, largest first --> decoded under its slot's lock --> compressed, nothing locked
 //!                                                                     |
 //!      PP gone: as it was <-- slot locked again <-- a smaller class? stored
-//!      PP there: replaced                           no: as it was; by the last algorithm: incompressible
+//!      PP there: replaced                           no: as it was, and after the last algorithm
+//!                                                   incompressible
 //! ```
 //!
 //! Smaller means a smaller size class: less would save nothing.
@@ -42,13 +43,22 @@ impl Zram {
         let codec = self.codec_for(what)?;
         let _one = self.settings.run();
         let wanted = |candidate: &Candidate| is_wanted(what, candidate);
+        let candidates = Candidates::choose(self, &self.all_pages(), wanted)?;
+        self.recompress_chosen(candidates, what, codec)
+    }
+
+    /// Recompresses what was chosen, while nothing else is post-processed.
+    pub(crate) fn recompress_chosen(
+        &self,
+        mut candidates: Candidates<'_>,
+        what: &Recompress,
+        codec: &Codec,
+    ) -> Result<RecompressReport, PostError> {
         let _change = self.counters.change();
-        let mut candidates = Candidates::choose(self, &self.all_pages(), wanted)?;
         let mut report = RecompressReport::default();
         for _ in 0..what.max_pages.unwrap_or(u64::MAX) {
             let Some(page) = candidates.pop() else { break };
-            let attempt = || self.recompress_page(page, what, codec);
-            let outcome = self.with_room(attempt).map_err(|error| {
+            let outcome = self.recompress_page(page, what, codec).map_err(|error| {
                 self.unmark_post(page);
                 post_error(page, &error)
             })?;
@@ -114,7 +124,8 @@ impl Zram {
     }
 
     fn put_smaller(&self, page: u64, blob: &[u8], priority: u8) -> Result<Outcome, DiskError> {
-        let object = self.slots.pool.store(blob).map_err(crate::error::disk_error)?;
+        // A longer object goes in return, so the limit is none for this.
+        let object = self.slots.pool.store_past_limit(blob).map_err(crate::error::disk_error)?;
         let Some((mut slot, old_len)) = self.lock_chosen(page) else { return Ok(Outcome::Used) };
         slot.put(object);
         slot.set_client(of_priority(priority));
@@ -134,7 +145,7 @@ impl Zram {
     }
 }
 
-fn is_wanted(what: &Recompress, candidate: &Candidate) -> bool {
+pub(crate) fn is_wanted(what: &Recompress, candidate: &Candidate) -> bool {
     let kind = match what.kind {
         RecompressKind::All => true,
         RecompressKind::Idle => candidate.is_idle(),

@@ -15,6 +15,7 @@ use zsmalloc::sync::{Mutex, MutexGuard};
 
 use crate::backing::{Backing, BdStat};
 use crate::device::Zram;
+use crate::hold::Hold;
 use crate::post::PostError;
 
 /// Pages that a write-back has in flight, unless told otherwise: the kernel's number.
@@ -27,6 +28,7 @@ pub(crate) struct Settings {
     limit: AtomicU64,
     limited: AtomicBool,
     batch_pages: AtomicU32,
+    pub(crate) hold: Hold,
 }
 
 impl Default for Settings {
@@ -36,6 +38,7 @@ impl Default for Settings {
             limit: AtomicU64::new(0),
             limited: AtomicBool::new(false),
             batch_pages: AtomicU32::new(BATCH_PAGES),
+            hold: Hold::default(),
         }
     }
 }

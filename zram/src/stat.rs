@@ -33,7 +33,7 @@ pub struct Metadata {
     pub frame_table: u64,
     /// Buffers of connections.
     pub buffers: u64,
-    /// Codec contexts.
+    /// Codec contexts, and the dictionary.
     pub codec_contexts: u64,
 }
 
@@ -181,7 +181,7 @@ impl Zram {
             orig_data_size: tally.stored * PAGE_SIZE as u64,
             compr_data_size: tally.compressed_bytes,
             mem_used_total: stats.mem_used_total,
-            mem_limit: pool.limit(),
+            mem_limit: self.settings.hold.limit(),
             mem_used_max: stats.mem_used_max,
             same_pages: tally.same,
             pages_compacted: stats.pages_compacted,
@@ -215,8 +215,13 @@ impl Zram {
             descriptors: memory.descriptor_bytes() + stats.class_bytes,
             frame_table: memory.frame_table_bytes(),
             buffers: 0,
-            codec_contexts: self.streams.heap_bytes() as u64,
+            codec_contexts: (self.streams.heap_bytes() + self.dictionary_bytes()) as u64,
         }
+    }
+
+    /// Bytes of the dictionaries of all algorithms; one that two share counts twice.
+    fn dictionary_bytes(&self) -> usize {
+        self.codecs().map(|codec| codec.dictionary_bytes()).sum()
     }
 
     /// Bytes of the tables beside the cells: ages, and blocks of the backing disk; mapped, and on
@@ -258,7 +263,7 @@ impl Zram {
             tally.stored * PAGE_SIZE as u64,
             tally.compressed_bytes,
             stats.mem_used_total,
-            self.slots.pool.limit(),
+            self.settings.hold.limit(),
             stats.mem_used_max,
             tally.same,
             stats.pages_compacted,

@@ -1,10 +1,10 @@
 //! Writing pages back: their memory is freed, and the cell names a block of the backing disk.
 //!
 //! ```text
-//!   chosen, largest first --> unit of the limit, lowest free block --> copied under its slot's lock
-//!                                                                              |
-//!   PP gone: the block is free again <-- slot locked again <-- request lands <-- requests in flight
-//!   PP there: object freed, cell := block                      failed: unit and block given back
+//!   chosen, largest first --> unit of the limit, lowest free block --> copied under its slot's
+//!                                                                      lock |
+//!   PP gone: the block is free again <-- slot locked again <-- landed <-- in flight
+//!   PP there: object freed, cell := block                      failed: unit and block put back
 //! ```
 //!
 //! Neighbouring blocks go in one request. A page that fails stays in memory, and the others are
@@ -48,10 +48,20 @@ impl Zram {
         let ranges = self.ranges_of(&what.pages)?;
         let _one = self.settings.run();
         let wanted = |candidate: &Candidate| is_wanted(&what.pages, candidate);
-        let _change = self.counters.change();
         let candidates = Candidates::choose(self, &ranges, wanted)?;
+        self.write_chosen(backing, candidates, what.max_pages.unwrap_or(u64::MAX))
+    }
+
+    /// Writes back what was chosen, while nothing else is post-processed.
+    pub(crate) fn write_chosen(
+        &self,
+        backing: &Backing,
+        candidates: Candidates<'_>,
+        max_pages: u64,
+    ) -> Result<WriteBackReport, PostError> {
+        let _change = self.counters.change();
         let mut run = Run::new(self, backing, candidates);
-        let stopped = run.submit_all(what.max_pages.unwrap_or(u64::MAX));
+        let stopped = run.submit_all(max_pages);
         run.finish();
         stopped?;
         match run.failed.take() {
@@ -158,17 +168,21 @@ impl<'z> Run<'z> {
         Ok(())
     }
 
-    /// The limit is asked before the disk.
+    /// What a page needs; what flies may still give back what it took.
     fn ticket(&mut self) -> Result<Ticket, PostError> {
         if let Some(spare) = self.spare.take() {
             return Ok(spare);
         }
+        self.take_ticket().or_else(|_| {
+            self.land_all();
+            self.take_ticket()
+        })
+    }
+
+    /// The limit is asked before the disk.
+    fn take_ticket(&self) -> Result<Ticket, PostError> {
         let paid = self.zram.settings.take_unit()?;
-        let block = self.take_block().or_else(|| {
-            self.land_all(); // pages that were used give their blocks back
-            self.take_block()
-        });
-        match block {
+        match self.take_block() {
             Some(block) => Ok(Ticket { block, paid }),
             None => {
                 self.put_back_unit(paid);

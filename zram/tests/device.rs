@@ -57,7 +57,7 @@ fn it_is_a_disk() {
         let algorithm: Codec = algorithm.parse().expect("a codec");
         let make = |size: u64| -> Arc<dyn Disk> {
             let config = ZramConfig {
-                algorithm,
+                algorithm: algorithm.clone(),
                 chain_order: order,
                 rule,
                 ..ZramConfig::new("zram0", size)

@@ -17,6 +17,8 @@ use zsmalloc::{LEAF_CELLS, Memory, MemoryConfig};
 
 #[path = "loom/free.rs"]
 mod free;
+#[path = "loom/post.rs"]
+mod post;
 
 const PAGE: u64 = 4096;
 const LEAF: u64 = LEAF_CELLS as u64 * PAGE;

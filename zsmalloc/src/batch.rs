@@ -42,9 +42,10 @@ const _: () = assert!(BATCH < END as usize, "a position in a batch is no end");
 #[derive(Clone, Copy)]
 struct Seen {
     descriptor: DescriptorId,
+    entry: u32,
     /// The position in the batch of the one before it in its list.
     next: u16,
-    object: u8,
+    object: u16,
 }
 
 /// A batch, as a list for each lock.
@@ -63,7 +64,8 @@ impl Sorted {
     /// No list yet; `moves` were counted before the first look.
     #[inline(always)]
     fn new(moves: u64) -> Sorted {
-        let nothing = Seen { descriptor: DescriptorId::NONE, next: END, object: 0 };
+        // All zeros, which is soon written.
+        let nothing = Seen { descriptor: DescriptorId::NONE, entry: 0, next: 0, object: 0 };
         Sorted {
             seen: [nothing; BATCH],
             heads: [END; LOCKS_MAX],
@@ -74,13 +76,13 @@ impl Sorted {
     }
 
     #[inline(always)]
-    fn push(&mut self, position: usize, found: &Found<'_>) {
+    fn push(&mut self, position: usize, entry: u32, found: &Found<'_>) {
         let next = std::mem::replace(&mut self.heads[found.lock], position as u16);
-        if next == END {
-            self.locks[self.locks_len] = found.lock as u16;
-            self.locks_len += 1;
-        }
-        self.seen[position] = Seen { descriptor: found.descriptor, next, object: found.object };
+        // Without a branch: whether a list is new, nothing could predict.
+        self.locks[self.locks_len] = found.lock as u16;
+        self.locks_len += usize::from(next == END);
+        let (descriptor, object) = (found.descriptor, found.object.into());
+        self.seen[position] = Seen { descriptor, entry, next, object };
     }
 
     /// Takes the list of a lock.
@@ -164,23 +166,25 @@ impl Pool {
     pub(crate) fn free_entries(&self, entries: &[u32]) {
         let mut sorted = Sorted::new(self.moves());
         for (position, &entry) in entries.iter().enumerate() {
-            sorted.push(position, &self.find(self.handle_cell(entry)));
+            sorted.push(position, entry, &self.find(self.handle_cell(entry)));
         }
         let mut rest = Rest { leaving: Leaving::NONE, strays: Vec::new() };
         // Those first that nobody holds.
+        let mut busy = false;
         for index in 0..sorted.locks_len {
             let class = &self.classes[usize::from(sorted.locks[index])];
             if let Some(&next) = sorted.locks[..sorted.locks_len].get(index + 1) {
                 self.classes[usize::from(next)].prefetch();
             }
-            if let Some(state) = self.try_lock(class) {
-                self.free_list(class, state, entries, &mut sorted, &mut rest);
+            match self.try_lock(class) {
+                Some(state) => self.free_list(class, state, &mut sorted, &mut rest),
+                None => busy = true,
             }
         }
-        for index in 0..sorted.locks_len {
+        for index in 0..if busy { sorted.locks_len } else { 0 } {
             let class = &self.classes[usize::from(sorted.locks[index])];
             if sorted.heads[class.number] != END {
-                self.free_list(class, self.lock(class), entries, &mut sorted, &mut rest);
+                self.free_list(class, self.lock(class), &mut sorted, &mut rest);
             }
         }
         // One by one, each where it is found: asked for again, it could be a stray again.
@@ -195,30 +199,33 @@ impl Pool {
         &self,
         class: &Class,
         mut state: LockGuard<'_, State>,
-        entries: &[u32],
         sorted: &mut Sorted,
         rest: &mut Rest,
     ) {
         let still = self.moves() == sorted.moves;
-        let (mut current, mut position) = ((DescriptorId::NONE, 0), sorted.take(class));
+        let mut position = sorted.take(class);
         while position != END {
-            let at = usize::from(position);
-            let (entry, Seen { descriptor, next, object }) = (entries[at], sorted.seen[at]);
-            let cell = self.handle_cell(entry);
-            position = next;
-            if !still && !self.is_still(class, cell, (descriptor, object)) {
-                rest.strays.push(entry);
-                continue;
+            let descriptor = sorted.seen[usize::from(position)].descriptor;
+            let header = self.memory.descriptors.header(descriptor);
+            let mut given = 0;
+            // Those in a row that are of one zspage.
+            while position != END && sorted.seen[usize::from(position)].descriptor == descriptor {
+                let Seen { entry, next, object, .. } = sorted.seen[usize::from(position)];
+                let cell = self.handle_cell(entry);
+                position = next;
+                if still || self.is_still(class, cell, (descriptor, object as u8)) {
+                    header.give(object.into());
+                    state.give_handle(entry, cell, self);
+                    given += 1;
+                } else {
+                    rest.strays.push(entry);
+                }
             }
-            if descriptor != current.0 {
-                self.settle_zspage(class, &mut state, current, &mut rest.leaving);
-                current = (descriptor, 0);
+            if given > 0 {
+                let zspage = (descriptor, header);
+                self.settle_zspage(class, &mut state, zspage, given, &mut rest.leaving);
             }
-            self.memory.descriptors.header(descriptor).give(usize::from(object));
-            state.give_handle(entry, cell, self);
-            current.1 += 1;
         }
-        self.settle_zspage(class, &mut state, current, &mut rest.leaving);
         if self.release == Release::Inside {
             self.release_any(std::mem::replace(&mut rest.leaving, Leaving::NONE));
         }

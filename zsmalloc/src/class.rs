@@ -157,7 +157,7 @@ impl State {
     ) -> Slot {
         let zspage = of.get(descriptor);
         let in_use = zspage.in_use();
-        self.fullness.regroup(of, descriptor, in_use, in_use + 1);
+        self.fullness.regroup(of, (descriptor, *zspage), in_use, in_use + 1);
         self.take_lowest(zspage, descriptor, owner)
     }
 
@@ -168,17 +168,19 @@ impl State {
         descriptor: DescriptorId,
         owner: u32,
     ) -> Slot {
+        let pfn = zspage.pfn();
         let object = zspage.take_lowest(owner).expect("a zspage with room has a free slot");
         self.objects += 1;
         self.operations += 1;
-        Slot { descriptor, pfn: zspage.pfn(), object: object as u8 }
+        Slot { descriptor, pfn, object: object as u8 }
     }
 
     /// Gives back what [`State::take_slot_in`] gave; the zspage stays, though it be empty.
     pub(crate) fn untake(&mut self, of: &Descriptors<'_>, slot: Slot) {
         let zspage = of.get(slot.descriptor);
         zspage.give(usize::from(slot.object));
-        self.fullness.regroup(of, slot.descriptor, zspage.in_use() + 1, zspage.in_use());
+        let in_use = zspage.in_use();
+        self.fullness.regroup(of, (slot.descriptor, *zspage), in_use + 1, in_use);
         self.objects -= 1;
     }
 
@@ -188,11 +190,11 @@ impl State {
     pub(crate) fn settle(
         &mut self,
         of: &Descriptors<'_>,
-        descriptor: DescriptorId,
+        (descriptor, header): (DescriptorId, Header<'_>),
         given: usize,
     ) -> bool {
-        let in_use = of.header(descriptor).in_use();
-        self.fullness.regroup(of, descriptor, in_use + given, in_use);
+        let in_use = header.in_use();
+        self.fullness.regroup(of, (descriptor, header), in_use + given, in_use);
         self.objects -= given as u32;
         self.operations += given as u64;
         let empty = in_use == 0;

@@ -203,7 +203,8 @@ impl Pool {
         if let Some(source) = source {
             self.move_objects(class, state, (source, target), OBJECTS_MAX, &mut leaving);
         }
-        if of.header(target).in_use() == 0 && state.settle(&of, target, 0) {
+        let header = of.header(target);
+        if header.in_use() == 0 && state.settle(&of, (target, header), 0) {
             leaving.push(self, target);
         }
         drop(moving);
@@ -245,7 +246,7 @@ impl Pool {
             }
         }
         self.count_move();
-        if step.moved > 0 && state.settle(&of, source, step.moved) {
+        if step.moved > 0 && state.settle(&of, (source, *zspage), step.moved) {
             leaving.push(self, source);
             step.emptied = true;
         }

@@ -263,11 +263,12 @@ impl<'a> Descriptor<'a> {
         if slot >= self.objects {
             return None;
         }
+        let back_reference = self.back_reference(slot);
         // relaxed: as above.
         self.bits(index).store(bits | (bits + 1), Ordering::Relaxed);
         self.set_state(self.get(STATE) + 1);
         // relaxed: the class lock orders it; the slot's publisher stores after that.
-        self.back_reference(slot).store(owner, Ordering::Relaxed);
+        back_reference.store(owner, Ordering::Relaxed);
         Some(slot)
     }
 

@@ -20,7 +20,6 @@ use host::{Held, Rank};
 
 use crate::cell::{CellNumber, Content, try_lock};
 use crate::class::Class;
-use crate::descriptor::DescriptorId;
 use crate::design::Release;
 use crate::error::StaleLeaf;
 use crate::geometry::CLASSES;
@@ -203,22 +202,18 @@ impl Pool {
         strays: &mut Vec<Place>,
     ) {
         let mut state = self.lock(class);
-        let mut current = (DescriptorId::NONE, 0);
-        for &place in places {
-            let descriptor = self.memory.owner(place.pfn());
+        // Those in a row that are of one zspage.
+        for places in places.chunk_by(|a, b| a.pfn() == b.pfn()) {
+            let descriptor = self.memory.owner(places[0].pfn());
             let header = self.memory.descriptors.header(descriptor);
             if header.lock() != class.number {
-                strays.push(place);
+                strays.extend_from_slice(places);
                 continue;
             }
-            if descriptor != current.0 {
-                self.settle_zspage(class, &mut state, current, leaving);
-                current = (descriptor, 0);
-            }
-            header.give(usize::from(place.object()));
-            current.1 += 1;
+            places.iter().for_each(|place| header.give(usize::from(place.object())));
+            let zspage = (descriptor, header);
+            self.settle_zspage(class, &mut state, zspage, places.len(), leaving);
         }
-        self.settle_zspage(class, &mut state, current, leaving);
         if self.release == Release::Inside {
             self.release_any(std::mem::replace(leaving, Leaving::NONE));
         }

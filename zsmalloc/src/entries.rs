@@ -237,6 +237,7 @@ impl Stock {
         Ok(state.blocks.pop().expect("a leaf is at least one block"))
     }
 
+    #[inline(never)]
     fn give(&self, block: u32) {
         self.state.lock().blocks.push(block);
     }

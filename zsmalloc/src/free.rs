@@ -151,11 +151,12 @@ impl Pool {
         let descriptor = self.memory.owner(place.pfn());
         let (class, mut state) = self.lock_zspage(descriptor);
         let mut leaving = Leaving::NONE;
-        self.memory.descriptors.header(descriptor).give(usize::from(place.object()));
+        let header = self.memory.descriptors.header(descriptor);
+        header.give(usize::from(place.object()));
         if entry != 0 {
             state.give_entry(entry, self);
         }
-        self.settle_zspage(class, &mut state, (descriptor, 1), &mut leaving);
+        self.settle_zspage(class, &mut state, (descriptor, header), 1, &mut leaving);
         self.unlock_and_release(state, leaving);
     }
 
@@ -171,21 +172,19 @@ impl Pool {
         leaving
     }
 
-    /// Takes note of a zspage after so many slots of it were given back.
-    #[inline(always)]
+    /// Takes note of a zspage after so many slots of it were given back. A call, so that the loops
+    /// over objects that come to it now and then have the registers.
+    #[inline(never)]
     pub(crate) fn settle_zspage(
         &self,
         class: &Class,
         state: &mut State,
-        (descriptor, given): (DescriptorId, usize),
+        zspage: (DescriptorId, Header<'_>),
+        given: usize,
         leaving: &mut Leaving,
     ) {
-        if descriptor == DescriptorId::NONE {
-            return;
-        }
-        let of = self.descriptors(class);
-        if state.settle(&of, descriptor, given) {
-            leaving.push(self, descriptor);
+        if state.settle(&self.descriptors(class), zspage, given) {
+            leaving.push(self, zspage.0);
         } else {
             class.hint_partial(true);
         }

@@ -149,16 +149,18 @@ impl Fullness {
 
     /// Enters a zspage of any fullness; room was reserved.
     pub(crate) fn enter(&mut self, of: &Descriptors<'_>, id: DescriptorId) {
-        of.header(id).set_position(self.zspages.len() as u32);
+        let header = of.header(id);
+        header.set_position(self.zspages.len() as u32);
         self.zspages.push(id);
-        self.regroup(of, id, 0, of.header(id).in_use());
+        self.regroup(of, (id, header), 0, header.in_use());
     }
 
     /// Forgets a zspage.
     pub(crate) fn leave(&mut self, of: &Descriptors<'_>, id: DescriptorId) {
-        self.regroup(of, id, of.header(id).in_use(), 0);
+        let header = of.header(id);
+        self.regroup(of, (id, header), header.in_use(), 0);
         let last = self.zspages.len() - 1;
-        self.fill(of, of.header(id).position(), last as u32);
+        self.fill(of, header.position(), last as u32);
         self.zspages.pop();
     }
 
@@ -167,7 +169,7 @@ impl Fullness {
     pub(crate) fn regroup(
         &mut self,
         of: &Descriptors<'_>,
-        id: DescriptorId,
+        (id, header): (DescriptorId, Header<'_>),
         before: usize,
         after: usize,
     ) {
@@ -176,7 +178,6 @@ impl Fullness {
             return;
         }
         // The place that is left, on the way to the zspage's own.
-        let header = of.header(id);
         let mut hole = header.position();
         while from < to {
             hole = self.fill(of, hole, self.borders[from]);
@@ -421,7 +422,7 @@ mod tests {
                         let used: Vec<usize> = of.get(*id).used_slots().collect();
                         used[*in_use..].iter().for_each(|&slot| of.get(*id).give(slot));
                     }
-                    fullness.regroup(&of, *id, before, *in_use);
+                    fullness.regroup(&of, (*id, of.header(*id)), before, *in_use);
                 }
                 expect_order(&fullness, &of, &twin);
             }

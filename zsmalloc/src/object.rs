@@ -3,8 +3,10 @@
 //! Its slot is taken and filled; no cell names it, so nobody can read, move or free it but its
 //! owner. Putting it in a cell publishes it, dropping it frees it.
 
+use crate::error::AllocError;
 use crate::pool::Pool;
 use crate::word::Place;
+use crate::zspage;
 
 /// A stored object without a cell; freed when dropped.
 #[must_use = "an object that is not put in a cell is freed again"]
@@ -13,6 +15,27 @@ pub struct Object<'p> {
     pub(crate) place: Place,
     /// The entry taken for its handle, and named as its owner; 0 = none.
     pub(crate) entry: u32,
+}
+
+impl Pool {
+    /// As [`Pool::store`], past the limit if there is no other way: for who frees a longer object
+    /// in return.
+    ///
+    /// # Errors
+    ///
+    /// [`AllocError`], but not `OverLimit`.
+    pub fn store_past_limit(&self, bytes: &[u8]) -> Result<Object<'_>, AllocError> {
+        match self.store(bytes) {
+            Err(AllocError::OverLimit { .. }) => {
+                let (class, object) = self.take_slot(bytes.len(), None)?;
+                self.touch(class, object.place, bytes.len());
+                let fill = |slot: &mut [u8]| slot.copy_from_slice(bytes);
+                zspage::fill(&self.memory.arena, class.shape, object.place, fill);
+                Ok(object)
+            }
+            done => done,
+        }
+    }
 }
 
 impl Object<'_> {

@@ -90,8 +90,8 @@ pub struct Pool {
     pub(crate) spread: AtomicBool,
     /// Spread when asked to, or when threads meet.
     pub(crate) spread_asked: bool,
-    /// Position of the class among the classes, by class index.
-    positions: Box<[u8; CLASSES]>,
+    /// Where the first shard of a class is among `classes`, by class index.
+    positions: Box<[u16; CLASSES]>,
     pub(crate) counters: Counters,
     /// Moves of objects so far, a few counted as one, and of zspages to other shards; see free I2.
     pub(crate) moves: AtomicU64,
@@ -154,7 +154,7 @@ impl Pool {
             geometry.classes().flat_map(sharded).enumerate().map(class).collect();
         let mut positions = Box::new([0; CLASSES]);
         for (position, index) in geometry.classes().enumerate() {
-            positions[index.get()] = position as u8;
+            positions[index.get()] = (position * shards) as u16;
         }
         let id = memory.pool_id()?;
         let pool = Arc::new_cyclic(|this| Pool {
@@ -241,18 +241,28 @@ impl Pool {
         len: usize,
         handle: Option<LeafUse>,
     ) -> Result<(Object<'_>, Shape), AllocError> {
+        let (class, object) = self.take_slot(len, handle)?;
+        let object = match self.charge(class, object.place, len) {
+            Ok(()) => object,
+            Err(error) => self.charge_next_door(class, object, len).ok_or(error)?,
+        };
+        Ok((object, class.shape))
+    }
+
+    /// A slot for `len` bytes, and its class; its frames are not counted yet.
+    #[inline]
+    pub(crate) fn take_slot(
+        &self,
+        len: usize,
+        handle: Option<LeafUse>,
+    ) -> Result<(&Class, Object<'_>), AllocError> {
         let index = self.geometry.class_of(len).ok_or(AllocError::BadLength { len })?;
         let class = &self.classes[self.position(index, self.home(len))];
         class.prefetch();
         let (slot, entry) = self.take(class, handle)?;
         let slack = class.shape.size - len as u16;
         let place = Place::new(slot.pfn, index, slot.object, slack);
-        let object = Object { pool: self, place, entry };
-        let object = match self.charge(class, place, len) {
-            Ok(()) => object,
-            Err(error) => self.charge_next_door(class, object, len).ok_or(error)?,
-        };
-        Ok((object, class.shape))
+        Ok((class, Object { pool: self, place, entry }))
     }
 
     /// The first shard of a class.
@@ -264,7 +274,7 @@ impl Pool {
     /// Where a shard of a class is among [`Pool::classes`].
     #[inline]
     pub(crate) fn position(&self, index: ClassIndex, shard: usize) -> usize {
-        usize::from(self.positions[index.get()]) * self.shards + shard
+        usize::from(self.positions[index.get()]) + shard
     }
 
     /// Which shard this thread allocates from.
@@ -444,9 +454,10 @@ impl Pool {
     #[inline]
     pub(crate) fn charge(&self, class: &Class, place: Place, len: usize) -> Result<(), AllocError> {
         let arena = &self.memory.arena;
-        // An object reaches into two frames at most.
+        // An object reaches into two frames at most. Both bits are looked at, though it be one
+        // frame: whether it is, nothing could predict.
         let (first, last) = zspage::frames_of(class.shape, place, len);
-        if arena.is_resident(first) && (first == last || arena.is_resident(last)) {
+        if arena.is_resident(first) & arena.is_resident(last) {
             return Ok(());
         }
         self.charge_untouched(class, place, len)

@@ -18,47 +18,61 @@
 //!
 //! Locks: the switch's, then streams, one after the other.
 
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
-use codec::{Algorithm, Codec, Streams};
+use codec::{Codec, Streams};
 
 use crate::counters::Counters;
 use crate::error::AlgorithmError;
 
 /// Algorithms that can have entries at once: two bits of a cell.
 pub(crate) const LIVE_MAX: usize = 4;
-/// Bits of a level in a word: zstd's go down to -2^17.
-const LEVEL_BITS: u32 = 24;
-const _: () = assert!(Algorithm::ALL.len() <= 1 << (u32::BITS - LEVEL_BITS), "a word has both");
+/// Codecs that a cache can ever be switched to; those it knows stay, so that who decodes an entry
+/// borrows its codec without a lock.
+const KNOWN_MAX: usize = 64;
 
 /// See the module documentation.
 #[derive(Debug)]
 pub(crate) struct Algorithms {
-    codecs: [AtomicU32; LIVE_MAX],
+    known: [OnceLock<Codec>; KNOWN_MAX],
+    /// By index: which of those known.
+    numbers: [AtomicUsize; LIVE_MAX],
     current: AtomicUsize,
     switching: Mutex<()>,
 }
 
 impl Algorithms {
     pub(crate) fn new(codec: Codec) -> Algorithms {
-        let codecs = std::array::from_fn(|_| AtomicU32::new(pack(codec)));
-        Algorithms { codecs, current: AtomicUsize::new(0), switching: Mutex::new(()) }
+        let known = [const { OnceLock::new() }; KNOWN_MAX];
+        known[0].get_or_init(|| codec);
+        let numbers = Default::default();
+        Algorithms { known, numbers, current: AtomicUsize::new(0), switching: Mutex::new(()) }
     }
 
     /// What new entries are made with. To store by it, the caller has a stream (I2).
     #[inline]
-    pub(crate) fn current(&self) -> (usize, Codec) {
+    pub(crate) fn current(&self) -> (usize, &Codec) {
         // Acquire pairs with the Release in `switch`, so that the codec of the index is seen.
         let index = self.current.load(Ordering::Acquire);
         (index, self.codec(index))
     }
 
     /// The codec of entries with an index.
+    ///
+    /// # Panics
+    ///
+    /// Never: the number of an index is a known codec's.
     #[inline]
-    pub(crate) fn codec(&self, index: usize) -> Codec {
+    pub(crate) fn codec(&self, index: usize) -> &Codec {
         // relaxed: an entry was made after its codec was set, and is seen through its cell's lock.
-        unpack(self.codecs[index].load(Ordering::Relaxed))
+        let number = self.numbers[index].load(Ordering::Relaxed);
+        self.known[number].get().expect("a number is given out once its codec is there")
+    }
+
+    /// Bytes of the dictionaries of all codecs that are known.
+    pub(crate) fn dictionary_bytes(&self) -> usize {
+        self.known.iter().filter_map(OnceLock::get).map(Codec::dictionary_bytes).sum()
     }
 
     /// Makes `codec` that of new entries.
@@ -70,17 +84,18 @@ impl Algorithms {
     ) -> Result<(), AlgorithmError> {
         let _turn = self.switching.lock().unwrap_or_else(PoisonError::into_inner);
         let (current, now) = self.current();
-        if now == codec {
+        if *now == codec {
             return Ok(());
         }
-        let index = self.index_for(codec, current, counters).ok_or(AlgorithmError::TooMany)?;
+        let index = self.index_for(&codec, current, counters).ok_or(AlgorithmError::TooMany)?;
         // Builds the contexts, or says that they cannot be had, before anything is changed. A model
         // has no time to: it would wait for a lock that loom does not know.
         if !cfg!(loom) {
-            streams.prepare(codec).map_err(AlgorithmError::Failed)?;
+            streams.prepare(&codec).map_err(AlgorithmError::Failed)?;
         }
+        let number = self.number_for(codec).ok_or(AlgorithmError::TooMany)?;
         // relaxed: published by `current`.
-        self.codecs[index].store(pack(codec), Ordering::Relaxed);
+        self.numbers[index].store(number, Ordering::Relaxed);
         // Release pairs with the Acquire in `current`.
         self.current.store(index, Ordering::Release);
         streams.wait_for_each(zsmalloc::sync::thread::yield_now); // I2
@@ -88,47 +103,26 @@ impl Algorithms {
     }
 
     /// The index that has the codec's entries, or one that has none.
-    fn index_for(&self, codec: Codec, current: usize, counters: &Counters) -> Option<usize> {
+    fn index_for(&self, codec: &Codec, current: usize, counters: &Counters) -> Option<usize> {
         let in_use = |index: &usize| counters.of_algorithm(*index) > 0;
         let others = || (0..LIVE_MAX).filter(|&index| index != current);
         let same = others().find(|index| in_use(index) && self.codec(*index) == codec);
         same.or_else(|| others().find(|index| !in_use(index)))
     }
 
+    /// The number of a codec, which is known from now on; the caller has the switch's lock.
+    fn number_for(&self, codec: Codec) -> Option<usize> {
+        let known = |slot: &OnceLock<Codec>| slot.get().is_none_or(|known| *known == codec);
+        let number = self.known.iter().position(known)?;
+        self.known[number].get_or_init(|| codec);
+        Some(number)
+    }
+
     /// The algorithms that have entries, with their number; and the current one first.
     pub(crate) fn live(&self, counters: &Counters) -> Vec<(Codec, u64)> {
         let current = self.current().0;
-        let row = |index: usize| (self.codec(index), counters.of_algorithm(index));
+        let row = |index: usize| (self.codec(index).clone(), counters.of_algorithm(index));
         let others = (0..LIVE_MAX).filter(|&index| index != current).map(row);
         std::iter::once(row(current)).chain(others.filter(|&(_, entries)| entries > 0)).collect()
-    }
-}
-
-fn pack(codec: Codec) -> u32 {
-    let position = Algorithm::ALL.iter().position(|&it| it == codec.algorithm()).unwrap_or(0);
-    (position as u32) << LEVEL_BITS | codec.level() as u32 & ((1 << LEVEL_BITS) - 1)
-}
-
-fn unpack(word: u32) -> Codec {
-    let algorithm = Algorithm::ALL[(word >> LEVEL_BITS) as usize];
-    let level = (word << (u32::BITS - LEVEL_BITS)).cast_signed() >> (u32::BITS - LEVEL_BITS);
-    Codec::with_level(algorithm, level).unwrap_or(Codec::new(algorithm))
-}
-
-#[cfg(all(test, not(loom)))]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_codec_is_found_again() {
-        for &algorithm in Algorithm::ALL {
-            let levels = algorithm.levels();
-            for level in levels.clone().filter(|level| level.abs() < 100).chain([*levels.end()]) {
-                let codec = Codec::with_level(algorithm, level).expect("one of its levels");
-                assert_eq!(unpack(pack(codec)), codec);
-            }
-            let lowest = Codec::with_level(algorithm, *levels.start()).expect("a level");
-            assert_eq!(unpack(pack(lowest)), lowest);
-        }
     }
 }

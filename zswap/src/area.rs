@@ -18,6 +18,7 @@ use std::sync::{Arc, Weak};
 
 use zsmalloc::{Slots, leaf_parts};
 
+use crate::counters::Event;
 use crate::detached::Detached;
 use crate::entry::{self, Held};
 use crate::groups::GroupId;
@@ -136,7 +137,7 @@ impl AreaInner {
                 self.core.orders.remove(slot.number());
             }
             entry::clear(&mut slot);
-            self.core.settle(&slot, before, GroupId::ROOT);
+            self.core.settle(&slot, before, GroupId::ROOT, Event::Invalidated);
         }
     }
 

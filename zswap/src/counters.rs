@@ -34,6 +34,7 @@ pub(crate) enum Event {
     RejectCompressPoor,
     DecompressFail,
     WrittenBackPages,
+    Invalidated,
     WriteBackFail,
     DiskFull,
     DiskLoad,
@@ -47,15 +48,40 @@ const EVENTS: usize = Event::Out as usize + 1;
 const HALF: u32 = u32::BITS;
 const _: () = assert!(2 * HALF == u64::BITS, "two counts to a word: cells have numbers of 32 bits");
 
-/// Two cache lines, because neighbouring lines are fetched in pairs.
+/// The part of one CPU. On cache lines of its own, two, as neighbouring lines are fetched in pairs.
 #[derive(Debug, Default)]
 #[repr(align(128))]
-struct Shard {
+pub(crate) struct Shard {
     memory: AtomicU64,
     rare: AtomicU64,
     bytes: AtomicU64,
     algorithms: [AtomicU64; LIVE_MAX / 2],
     events: [AtomicU64; EVENTS],
+}
+
+impl Shard {
+    /// A cell's content changed.
+    #[inline]
+    pub(crate) fn replace(&self, old: LeafTally, new: LeafTally) {
+        let [o, n] = [old.counts, new.counts];
+        change(&self.memory, pair(o[0], o[1]), pair(n[0], n[1]));
+        change(&self.rare, pair(o[2], o[3]), pair(n[2], n[3]));
+        change(&self.bytes, old.bytes, new.bytes);
+    }
+
+    /// An entry of an algorithm came, or went.
+    #[inline]
+    pub(crate) fn algorithm(&self, index: usize, came: bool) {
+        let one = 1 << (index % 2 * HALF as usize);
+        let by = if came { one } else { 0u64.wrapping_sub(one) };
+        bump(&self.algorithms[index / 2], by);
+    }
+
+    /// Something happened so often.
+    #[inline]
+    pub(crate) fn happened(&self, event: Event, times: u64) {
+        bump(&self.events[event as usize], times);
+    }
 }
 
 /// What is pending in detached leaves.
@@ -96,17 +122,10 @@ impl Counters {
         }
     }
 
-    /// The shard of the CPU this runs on.
-    fn here(&self) -> &Shard {
+    /// The shard of the CPU this runs on: asked for once for all that an operation changes.
+    #[inline]
+    pub(crate) fn here(&self) -> &Shard {
         &self.shards[cpu::current_hint() % self.shards.len()]
-    }
-
-    /// A cell's content changed.
-    pub(crate) fn replace(&self, old: LeafTally, new: LeafTally) {
-        let (shard, [o, n]) = (self.here(), [old.counts, new.counts]);
-        change(&shard.memory, pair(o[0], o[1]), pair(n[0], n[1]));
-        change(&shard.rare, pair(o[2], o[3]), pair(n[2], n[3]));
-        change(&shard.bytes, old.bytes, new.bytes);
     }
 
     /// The content of a cell in a detached leaf changed: somebody was late.
@@ -118,7 +137,7 @@ impl Counters {
     /// Cells were emptied together, by detaching their leaf, which is to be drained.
     pub(crate) fn detach(&self, gone: LeafTally) {
         self.replace_pending(Pending::default(), Pending::of(gone));
-        self.replace(gone, LeafTally::default());
+        self.here().replace(gone, LeafTally::default());
     }
 
     /// What is to be freed of detached leaves.
@@ -138,13 +157,6 @@ impl Counters {
         bump(&self.ended, 1);
     }
 
-    /// An entry of an algorithm came, or went.
-    pub(crate) fn algorithm(&self, index: usize, came: bool) {
-        let one = 1 << (index % 2 * HALF as usize);
-        let by = if came { one } else { 0u64.wrapping_sub(one) };
-        bump(&self.here().algorithms[index / 2], by);
-    }
-
     /// Entries of an algorithm, those in detached leaves included.
     pub(crate) fn of_algorithm(&self, index: usize) -> u64 {
         let packed = self.sum(|shard| &shard.algorithms[index / 2]);
@@ -153,7 +165,7 @@ impl Counters {
 
     /// Something happened so often.
     pub(crate) fn happened(&self, event: Event, times: u64) {
-        bump(&self.here().events[event as usize], times);
+        self.here().happened(event, times);
     }
 
     /// How often it happened.

@@ -83,10 +83,15 @@ impl Detached {
     }
 
     fn drain_all(&mut self) {
+        if self.leaves.is_empty() {
+            return;
+        }
         for leaf in self.leaves.drain(..) {
             drain(&self.core, leaf);
         }
         self.pending_bytes = 0;
+        // Their tokens are stale, and nobody may come to store.
+        self.core.orders.compact();
     }
 }
 
@@ -114,6 +119,6 @@ fn drain(core: &Core, leaf: LeafId) {
 }
 
 fn forget(core: &Core, cell: &DrainedCell<'_>, held: Held) {
-    held.algorithm().into_iter().for_each(|it| core.counters.algorithm(it, false));
+    held.algorithm().into_iter().for_each(|it| core.counters.here().algorithm(it, false));
     core.let_go(cell.number(), held);
 }

@@ -24,7 +24,7 @@ const ALGORITHM: u8 = 0b011;
 const MARK: u8 = 0b100;
 const _: () = assert!(ALGORITHM & MARK == 0, "the fields do not overlap");
 const _: () = assert!(LIVE_MAX == ALGORITHM as usize + 1, "two bits name an algorithm");
-const _: () = assert!((ALGORITHM | MARK) < 1 << 6, "a cell has six bits for its client");
+const _: () = assert!(ALGORITHM + MARK < 1 << 6, "a cell has six bits for its client");
 /// Tag of a value that says where on the disk a page is.
 const DISK: u8 = 3;
 const LENGTH_BITS: u32 = PAGE_SIZE.ilog2(); // 12

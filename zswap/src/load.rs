@@ -199,7 +199,7 @@ impl AreaInner {
         })?;
         if loaded {
             core.refaults.came_back(begun.elapsed());
-            core.counters.happened(Event::DiskLoad, 1);
+            core.counters.happened(Event::DiskLoad, u64::from(take == Take::Peek));
             core.counters.happened(Event::ReadAheadHit, u64::from(source == Source::ReadAhead));
         }
         Ok(loaded)
@@ -237,10 +237,9 @@ impl Core {
             self.orders.load(slot.number());
         }
         entry::clear(slot);
-        self.settle(slot, held, GroupId::ROOT);
-        if !matches!(held, Held::Disk { .. }) {
-            self.counters.happened(Event::In, 1);
-        }
+        let on_disk = matches!(held, Held::Disk { .. });
+        let why = if on_disk { Event::DiskLoad } else { Event::In };
+        self.settle(slot, held, GroupId::ROOT, why);
     }
 
     /// Decodes a blob of an algorithm.

@@ -177,7 +177,7 @@ impl Orders {
             // The token stays where it is, for when the page is stored again.
             Order::S3Fifo => match self.hand_of(word) {
                 None => word.used().with_state(State::Loaded),
-                Some(group) => Word::evicted(self.groups.evictions(group)),
+                Some(group) => Word::evicted(self.groups.evictions(group), 0),
             },
             Order::Kernel => self.without_page(word),
         })
@@ -380,7 +380,7 @@ impl Orders {
             return (Which::Main, 1);
         }
         match word.stamp() {
-            Some(stamp) if self.is_recent(stamp, group) => (Which::Main, 0),
+            Some(stamp) if self.is_recent(stamp, group) => (Which::Main, word.frequency()),
             _ => (Which::Small, 0),
         }
     }

@@ -161,7 +161,7 @@ impl Zswap {
     pub fn metadata_bytes(&self) -> u64 {
         let core = &*self.core;
         let roots = self.all_areas().iter().map(|area| area.root_bytes()).sum::<u64>();
-        let codecs = core.streams.heap_bytes() as u64;
+        let codecs = (core.streams.heap_bytes() + core.algorithms.dictionary_bytes()) as u64;
         let disk = core.backing.as_ref().map_or(0, |backing| backing.held_bytes());
         let tables = core.groups.held_bytes() + core.orders.bytes() + core.turn.heap_bytes();
         roots + codecs + disk + tables + core.words.heap_bytes() + core.counters.heap_bytes()

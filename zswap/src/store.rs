@@ -211,8 +211,7 @@ impl AreaInner {
                 entry::put_disk(&mut slot, 0, at);
             }
         }
-        core.settle(&slot, before, group);
-        core.counters.happened(Event::Out, 1);
+        core.settle(&slot, before, group, Event::Out);
         Ok(())
     }
 }
@@ -234,7 +233,7 @@ impl Core {
 
     fn compress(
         &self,
-        codec: codec::Codec,
+        codec: &codec::Codec,
         stream: &mut Stream,
         data: &[u8],
         (group, patience): (GroupId, Patience),

@@ -305,11 +305,10 @@ impl Core {
         let (before, group) = (Held::in_cell(&slot), pick.victim.group.into());
         self.orders.evicted(&pick.victim);
         entry::put_disk(&mut slot, pick.algorithm, pick.at);
-        self.settle(&slot, before, group);
+        self.settle(&slot, before, group, Event::WrittenBackPages);
         self.groups.wrote_back(group);
         round.pages += 1;
         round.bytes += before.tally().bytes;
-        self.counters.happened(Event::WrittenBackPages, 1);
     }
 
     /// Writes a page to the disk that is in no cell yet; `None` when that cannot be done.

@@ -87,7 +87,7 @@ impl Zswap {
             watermark: pool.geometry().huge_watermark(),
             streams: Streams::for_cpus(cpu::count()),
             words: Words::default(),
-            algorithms: Algorithms::new(config.algorithm),
+            algorithms: Algorithms::new(config.algorithm.clone()),
             counters: Counters::for_cpus(cpu::count()),
             groups: Groups::new(&pool)?,
             orders: Orders::new(config.order, pool.memory().cells_max() as u64)?,
@@ -285,21 +285,22 @@ impl Core {
         self.full.store(true, Ordering::Relaxed);
     }
 
-    /// Enters in the books that a cell, locked still, was given other content than `before`; and
-    /// lets go of what `before` held outside the cell.
-    pub(crate) fn settle(&self, slot: &CellGuard<'_>, before: Held, group: GroupId) {
-        let after = Held::in_cell(slot);
+    /// Enters in the books that a cell, locked still, was given other content than `before`, and
+    /// why; and lets go of what `before` held outside the cell.
+    pub(crate) fn settle(&self, slot: &CellGuard<'_>, before: Held, group: GroupId, why: Event) {
+        let (after, shard) = (Held::in_cell(slot), self.counters.here());
         let (old, new) = (before.tally(), after.tally());
+        shard.happened(why, 1);
         if LeafSums(slot.leaf_word()).replace(old, new) {
-            self.counters.replace(old, new);
+            shard.replace(old, new);
         } else {
             self.counters.replace_pending(Pending::of(old), Pending::of(new));
             // The leaf's tokens may have been given up before this one came.
             self.orders.remove(slot.number());
         }
         if before.algorithm() != after.algorithm() {
-            before.algorithm().into_iter().for_each(|it| self.counters.algorithm(it, false));
-            after.algorithm().into_iter().for_each(|it| self.counters.algorithm(it, true));
+            before.algorithm().into_iter().for_each(|it| shard.algorithm(it, false));
+            after.algorithm().into_iter().for_each(|it| shard.algorithm(it, true));
         }
         let cell = slot.number();
         self.let_go(cell, before);

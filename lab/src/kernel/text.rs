@@ -22,7 +22,7 @@ pub(crate) struct MmStat {
 }
 
 impl MmStat {
-    pub(super) fn parse(line: &str) -> Option<MmStat> {
+    pub(crate) fn parse(line: &str) -> Option<MmStat> {
         let columns: Vec<u64> =
             line.split_ascii_whitespace().map(str::parse).collect::<Result<_, _>>().ok()?;
         let [

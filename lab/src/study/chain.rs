@@ -123,13 +123,18 @@ impl Bench<'_> {
         run: u32,
         notes: &mut Vec<String>,
     ) -> Result<(), LabError> {
-        for &algorithm in &self.options.algorithm {
+        for algorithm in &self.options.algorithm {
             for &rule in &self.options.rule {
                 for &chain_order in &self.options.chain_order {
-                    let (slots, evacuation) = (plan.slots(), true);
-                    let shape = ours::Shape { algorithm, chain_order, rule, slots, evacuation };
+                    let shape = ours::Shape {
+                        algorithm: algorithm.clone(),
+                        chain_order,
+                        rule,
+                        slots: plan.slots(),
+                        evacuation: true,
+                    };
                     let mut row = self.key(ours::NAME, algorithm, plan, run);
-                    trial::ours(shape, plan, self.corpus, &mut row)?;
+                    trial::ours(&shape, plan, self.corpus, &mut row)?;
                     self.runs.push(row);
                     self.bar.inc(1);
                 }
@@ -142,7 +147,7 @@ impl Bench<'_> {
     /// The kernel with the same pages, as long as it is there and has the algorithm.
     fn kernel(
         &mut self,
-        algorithm: Codec,
+        algorithm: &Codec,
         plan: &Plan,
         run: u32,
         notes: &mut Vec<String>,
@@ -160,7 +165,7 @@ impl Bench<'_> {
         Ok(())
     }
 
-    fn key(&self, store: &str, algorithm: Codec, plan: &Plan, run: u32) -> Row {
+    fn key(&self, store: &str, algorithm: &Codec, plan: &Plan, run: u32) -> Row {
         let mut row = Row::default();
         row.set("store", store)
             .set("algorithm", algorithm.to_string())

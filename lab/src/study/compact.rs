@@ -168,14 +168,14 @@ impl Bench<'_> {
         row: &mut Row,
     ) -> Result<(), LabError> {
         let shape = ours::Shape {
-            algorithm: self.options.algorithm,
+            algorithm: self.options.algorithm.clone(),
             chain_order: self.options.chain_order,
             rule: Rule::LeastWaste,
             slots: plan.pages,
             evacuation,
         };
         // Its worker compacts what was at rest for half a second: not between discards and clock.
-        let mut store = Ours::new(ours::disk(shape)?);
+        let mut store = Ours::new(ours::disk(&shape)?);
         if threads == 0 {
             round::alone(&mut store, plan, self.corpus, row)?;
         } else {

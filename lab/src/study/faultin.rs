@@ -138,7 +138,7 @@ fn bench(
     source: &Source,
     run: u32,
 ) -> Result<Vec<Row>, LabError> {
-    let store = (options.backend, options.algorithm);
+    let store = (options.backend, &options.algorithm);
     let mut folded = folded::Folded::new(store, mode.fault_mode(), pages, source)?;
     let mut copying = copying::Copying::new(mode.fault_mode(), pages)?;
     let mut rows = Vec::new();

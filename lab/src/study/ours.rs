@@ -40,13 +40,13 @@ impl Backend {
 /// Nothing goes there by itself.
 pub(super) fn cache(
     memory: &Arc<Memory>,
-    algorithm: Codec,
+    algorithm: &Codec,
     chain_order: u32,
     bytes: u64,
 ) -> Result<Arc<Zswap>, LabError> {
     let disk = RamDisk::new(bytes + SPARE_BYTES).map_err(|error| LabError::store(ZSWAP)(error))?;
     let config = ZswapConfig {
-        algorithm,
+        algorithm: algorithm.clone(),
         chain_order,
         limit: Limit::None,
         backing: Some(Arc::new(disk)),
@@ -60,7 +60,6 @@ pub(super) fn cache(
 const SPARE_BYTES: u64 = 1 << 20;
 
 /// How a disk under study is made.
-#[derive(Clone, Copy)]
 pub(super) struct Shape {
     pub(super) algorithm: Codec,
     pub(super) chain_order: u32,
@@ -72,28 +71,38 @@ pub(super) struct Shape {
 }
 
 impl Shape {
-    fn bytes(self) -> u64 {
+    fn bytes(&self) -> u64 {
         (self.slots * PAGE_SIZE) as u64
     }
 }
 
 /// A fresh disk over a memory of its own: what one run held is gone before the next.
-pub(super) fn disk(shape: Shape) -> Result<Zram, LabError> {
-    disk_in(MemoryConfig::for_disk(shape.bytes()), shape)
+pub(super) fn disk(shape: &Shape) -> Result<Zram, LabError> {
+    disk_in(MemoryConfig::for_disk(shape.bytes()), shape, None)
+}
+
+/// The same with an algorithm that pages may be recompressed with.
+pub(super) fn recompressing(shape: &Shape, to: &Codec) -> Result<Zram, LabError> {
+    disk_in(MemoryConfig::for_disk(shape.bytes()), shape, Some(to))
 }
 
 /// The same in a memory without a worker: nothing happens but what the caller does.
-pub(super) fn disk_alone(shape: Shape) -> Result<Zram, LabError> {
-    disk_in(MemoryConfig { worker: false, ..MemoryConfig::for_disk(shape.bytes()) }, shape)
+pub(super) fn disk_alone(shape: &Shape) -> Result<Zram, LabError> {
+    disk_in(MemoryConfig { worker: false, ..MemoryConfig::for_disk(shape.bytes()) }, shape, None)
 }
 
-fn disk_in(memory: MemoryConfig, shape: Shape) -> Result<Zram, LabError> {
+fn disk_in(
+    memory: MemoryConfig,
+    shape: &Shape,
+    recompress: Option<&Codec>,
+) -> Result<Zram, LabError> {
     let memory = Memory::new(memory).map_err(LabError::store(NAME))?;
     memory.set_evacuation(shape.evacuation);
     let config = ZramConfig {
-        algorithm: shape.algorithm,
+        algorithm: shape.algorithm.clone(),
         chain_order: shape.chain_order,
         rule: shape.rule,
+        recompression: [recompress.cloned(), None, None],
         ..ZramConfig::new("lab", shape.bytes())
     };
     Zram::new(memory, config).map_err(LabError::store(NAME))

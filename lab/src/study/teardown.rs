@@ -128,7 +128,7 @@ impl Free {
 }
 
 /// How ours is made.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 struct Shape {
     backend: Backend,
     algorithm: Codec,
@@ -139,7 +139,7 @@ struct Shape {
 
 impl Shape {
     /// The queue of a device.
-    fn queue(self) -> QueueConfig {
+    fn queue(&self) -> QueueConfig {
         let bounded = |bytes: u64| QueueConfig {
             buffer_bytes: bytes as usize,
             pending_bytes_max: u64::MAX,
@@ -265,12 +265,13 @@ impl Bench<'_> {
 
     /// Ours, where the system has what folded memory needs.
     fn ours(&mut self, case: Case, free: Free, notes: &mut Vec<String>) -> Result<(), LabError> {
-        let Options { algorithm, chain_order, buffer_bytes, backend, .. } = self.options;
+        let Options { ref algorithm, chain_order, buffer_bytes, backend, .. } = self.options;
         let mut row = self.key(backend.name(), free.name(), case);
         let queued = matches!(free, Free::Handles | Free::Entries);
         row.set("buffer_bytes", buffer_bytes.filter(|_| queued));
+        let algorithm = algorithm.clone();
         let shape = Shape { backend, algorithm, chain_order, free, buffer_bytes };
-        let measured = crew::measure(shape, case, &self.source, &mut row);
+        let measured = crew::measure(&shape, case, &self.source, &mut row);
         self.keep(row, measured, notes)
     }
 

@@ -1,20 +1,24 @@
-//! Study `writeback`: which pages a compressed cache should let go (issue of every cache in front
-//! of a disk), by hit rate.
+//! Study `writeback`: which pages a compressed cache in front of a disk should let go, by hit
+//! rate.
 //!
 //! ```text
-//!   for every run (a seed of its own) and --trace:
+//!   for every run (a seed of its own), --trace and --in-use:
 //!     ours:        every access through a zswap with each --order, pages verified, a disk in RAM
 //!     simulated:   fifo, lru, s3-fifo (pages stay when hit), kernel-order, optimum
 //! ```
 //!
 //! The cache has a quarter of the trace's pages. A hit is a load served from memory; a load takes
-//! the page out, and the caller stores it again at once. `vs_reference_points` is the hit rate less
-//! that of the simulated S3-FIFO, in percentage points. `scan_loss` is the part of its hits that
-//! the hot set loses while all pages, four times the cache, are scanned, and as long thereafter as
-//! it takes to have two accesses for each page of the cache; 0 when it loses none.
+//! the page out, and the caller stores it again: at once, or when it has loaded `in_use_pages`
+//! others since. A simulated cache keeps what is in use, and has room for so many pages more:
+//! together they hold as many pages as ours and its caller. `accesses` are those that reach the
+//! cache.
 //!
-//! Rows are medians over the runs, with minimum and maximum. Hit rates do not depend on the machine:
-//! the same seed gives the same ones.
+//! `vs_reference_points` is the hit rate less that of the simulated S3-FIFO, in percentage points.
+//! `scan_loss` is the part of its hits that the hot set loses while all pages, four times the
+//! cache, are scanned, and for as many accesses of its own again; 0 when it loses none.
+//!
+//! Rows are medians over the runs, with minimum and maximum. Hit rates do not depend on the
+//! machine: the same seed gives the same ones.
 
 use super::{Lab, Report, Study, note};
 use crate::corpus::Corpus;
@@ -23,7 +27,7 @@ use crate::row::{self, Row};
 use crate::table::{Column, Format};
 use clap::{ArgMatches, Args, FromArgMatches, ValueEnum};
 use policies::Policy;
-use real::Measured;
+use real::{Measured, Size};
 use trace::{Access, PAGES_PER_CACHED, Trace, Window};
 use zswap::Order;
 
@@ -56,6 +60,11 @@ struct Options {
     /// Pages of the cache; a trace has four times as many [default: 8192]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(64..=1 << 22))]
     pages: Option<u32>,
+    /// Pages that the caller has in use: it stores one again when it has loaded so many others, in
+    /// percent of the cache's
+    #[arg(long, value_name = "PERCENT[,PERCENT]", value_delimiter = ',', default_value = "0,50",
+          value_parser = clap::value_parser!(u32).range(0..=1000))]
+    in_use: Vec<u32>,
     /// Accesses for each page of the trace
     #[arg(long, value_name = "N", default_value = "16",
           value_parser = clap::value_parser!(u32).range(1..))]
@@ -84,13 +93,15 @@ fn run(matches: &ArgMatches, lab: &Lab) -> Result<Report, LabError> {
     let default = if lab.quick() { QUICK_PAGES } else { PAGES };
     let cached = options.pages.unwrap_or(default) as usize;
     let (mut runs, mut notes) = (Vec::new(), Vec::new());
-    let bar = lab.progress(lab.runs() as usize * options.trace.len());
+    let bar = lab.progress(lab.runs() as usize * options.trace.len() * options.in_use.len());
     for run in 0..lab.runs() {
         for &trace in &options.trace {
-            bar.set_message(format!("run {run}, {}", trace.name()));
-            let case = Case::new(trace, cached, &options, run);
-            case.measure(&options, &corpus, &mut runs)?;
-            bar.inc(1);
+            for in_use in options.in_use.iter().map(|percent| cached * *percent as usize / 100) {
+                bar.set_message(format!("run {run}, {}, {in_use} pages in use", trace.name()));
+                let case = Case::new(trace, Size::new(cached, in_use), &options, run);
+                case.measure(&options, &corpus, &mut runs)?;
+                bar.inc(1);
+            }
         }
     }
     bar.finish_and_clear();
@@ -99,20 +110,31 @@ fn run(matches: &ArgMatches, lab: &Lab) -> Result<Report, LabError> {
     Ok(Report { corpus: Some(corpus), columns: &COLUMNS, rows, runs, notes })
 }
 
+impl Size {
+    fn new(cached: usize, in_use: usize) -> Size {
+        Size { pages: cached * PAGES_PER_CACHED, cached, in_use }
+    }
+
+    /// Pages that ours and its caller hold together, and a simulated cache alone.
+    fn held(self) -> usize {
+        self.cached + self.in_use
+    }
+}
+
 /// One trace of one run.
 struct Case {
     trace: Trace,
-    cached: usize,
+    size: Size,
     run: u32,
     seed: u64,
     accesses: Vec<Access>,
 }
 
 impl Case {
-    fn new(trace: Trace, cached: usize, options: &Options, run: u32) -> Case {
-        let (count, seed) = (options.accesses as usize * cached, options.seed + u64::from(run));
-        let accesses = trace.accesses(cached, count * PAGES_PER_CACHED, seed);
-        Case { trace, cached, run, seed, accesses }
+    fn new(trace: Trace, size: Size, options: &Options, run: u32) -> Case {
+        let (count, seed) = (options.accesses as usize * size.pages, options.seed + u64::from(run));
+        let accesses = trace::loads(trace.accesses(size.cached, count, seed), size.in_use);
+        Case { trace, size, run, seed, accesses }
     }
 
     fn measure(
@@ -124,15 +146,14 @@ impl Case {
         let pages: Vec<u32> = self.accesses.iter().map(|access| access.page).collect();
         let simulated: Vec<(Policy, Vec<bool>)> = Policy::value_variants()
             .iter()
-            .map(|&policy| (policy, policy.hits(self.cached, &pages)))
+            .map(|&policy| (policy, policy.hits(self.size.held(), &pages)))
             .collect();
         let is_reference = |(policy, _): &&(Policy, Vec<bool>)| *policy == Policy::S3Fifo;
         let reference = simulated.iter().find(is_reference).map(|(_, hits)| rate(hits));
         // Turned by one from run to run, so that none is always the first.
         for turn in 0..options.order.len() {
             let order = options.order[(turn + self.run as usize) % options.order.len()];
-            let count = self.cached * PAGES_PER_CACHED;
-            let ours = real::run(order, self.cached, count, corpus, &self.accesses)?;
+            let ours = real::run(order, self.size, corpus, &self.accesses)?;
             let mut row = self.row(STORE, order.name(), &ours.hits, reference);
             add_costs(&mut row, &ours);
             runs.push(row);
@@ -141,7 +162,7 @@ impl Case {
             let mut row = self.row(SIMULATED, policy.name(), hits, reference);
             let missed = hits.iter().filter(|&&hit| !hit).count();
             // Who came in and is not there in the end went out.
-            row.set("writes_back", missed.saturating_sub(self.cached));
+            row.set("writes_back", missed.saturating_sub(self.size.held()));
             runs.push(row);
         }
         Ok(())
@@ -150,7 +171,8 @@ impl Case {
     fn row(&self, store: &str, policy: &str, hits: &[bool], reference: Option<f64>) -> Row {
         let mut row = Row::default();
         row.set("trace", self.trace.name()).set("store", store).set("policy", policy);
-        row.set("cache_pages", self.cached).set("pages", self.cached * PAGES_PER_CACHED);
+        row.set("cache_pages", self.size.cached).set("in_use_pages", self.size.in_use);
+        row.set("pages", self.size.pages);
         row.set("run", self.run).set("seed", self.seed).set("accesses", hits.len());
         let points = |reference| (rate(hits) - reference) * 100.0;
         row.set("hit_rate", rate(hits)).set("vs_reference_points", reference.map(points));
@@ -172,12 +194,12 @@ fn rate(hits: &[bool]) -> f64 {
 
 /// The part of its hits that the hot set loses by scans; `None` in a trace without them.
 fn scan_loss(accesses: &[Access], hits: &[bool]) -> Option<f64> {
-    let count = |window: Window| {
+    let rate_in = |window: Window| {
         let of_window = accesses.iter().zip(hits).filter(|(access, _)| access.window == window);
-        of_window.filter(|&(_, &hit)| hit).count() as f64
+        rate(&of_window.map(|(_, &hit)| hit).collect::<Vec<bool>>())
     };
-    let before = count(Window::Before);
-    (before > 0.0).then(|| (1.0 - count(Window::After) / before).max(0.0))
+    let before = rate_in(Window::Before);
+    (before > 0.0).then(|| (1.0 - rate_in(Window::After) / before).max(0.0))
 }
 
 /// How far ours may be from the reference, in percentage points.
@@ -189,7 +211,9 @@ const SCAN_LOSS_MAX: f64 = 0.10;
 fn judge(rows: &[Row], notes: &mut Vec<String>) {
     let ours = |row: &&Row| row.is("store", STORE) && row.is("policy", Order::S3Fifo.name());
     for row in rows.iter().filter(ours) {
+        let in_use = row.get("in_use_pages");
         let trace = row.get("trace").as_str().unwrap_or_default();
+        let trace = format!("{trace}, {in_use} pages in use");
         if let Some(points) = row.number("vs_reference_points") {
             let kept = if points >= -POINTS_MAX { "kept" } else { "NOT kept" };
             note(
@@ -213,7 +237,7 @@ fn judge(rows: &[Row], notes: &mut Vec<String>) {
     }
 }
 
-const KEY: [&str; 5] = ["trace", "store", "policy", "cache_pages", "pages"];
+const KEY: [&str; 6] = ["trace", "in_use_pages", "store", "policy", "cache_pages", "pages"];
 const MEASURED: [&str; 9] = [
     "accesses",
     "hit_rate",
@@ -226,8 +250,9 @@ const MEASURED: [&str; 9] = [
     "access_ns",
 ];
 
-const COLUMNS: [Column; 11] = [
+const COLUMNS: [Column; 12] = [
     Column::new("trace", "trace", Format::Plain),
+    Column::new("in_use_pages", "in use", Format::Plain),
     Column::new("store", "store", Format::Plain),
     Column::new("policy", "policy", Format::Plain),
     Column::new("hit_rate", "hits %", Format::Percent),
@@ -258,14 +283,15 @@ mod tests {
     fn sentences_say_whether_what_was_promised_is_kept() {
         let mut row = Row::default();
         row.set("trace", "scan").set("store", STORE).set("policy", "s3-fifo");
-        row.set("vs_reference_points", -2.5).set("scan_loss", 0.05);
+        row.set("in_use_pages", 0).set("vs_reference_points", -2.5).set("scan_loss", 0.05);
         let mut notes = Vec::new();
         judge(&[row], &mut notes);
         assert_eq!(
             notes,
             [
-                "scan: ours less the S3-FIFO reference = -2.50 points (at least -2: NOT kept)",
-                "scan: the hot set loses 5.00 % of its hits (less than 10: kept)"
+                "scan, 0 pages in use: ours less the S3-FIFO reference = -2.50 points (at least \
+                 -2: NOT kept)",
+                "scan, 0 pages in use: the hot set loses 5.00 % of its hits (less than 10: kept)"
             ]
         );
     }

@@ -27,3 +27,4 @@ mod studies;
 mod support;
 #[cfg(test)]
 mod teardown;
+mod writeback;

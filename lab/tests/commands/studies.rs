@@ -46,6 +46,24 @@ const CHAIN: [&str; 39] = [
     "saves_mem_used_percent",
     "saves_mem_used_percent_ci95",
 ];
+/// The fields of a row of `recompress`; those measured have `_min` and `_max` besides.
+const RECOMPRESS: [&str; 15] = [
+    "store",
+    "algorithm",
+    "to",
+    "corpus",
+    "corpus_bytes",
+    "runs",
+    "compr_data_size_before",
+    "compr_data_size",
+    "saved_data",
+    "object_bytes_resident_before",
+    "object_bytes_resident",
+    "saved_resident",
+    "recompressed_pages",
+    "no_smaller_pages",
+    "recompress_ns_per_page",
+];
 /// The fields of a row of `device`.
 const DEVICE: [&str; 19] = [
     "device",
@@ -68,6 +86,20 @@ const DEVICE: [&str; 19] = [
     "stored_pages",
     "huge_pages",
 ];
+
+#[test]
+fn recompress_reports_what_it_saves() {
+    let document = json("recompress", &["recompress", "--quick", "--to", "zstd,lz4hc"]);
+    let rows = rows(&document);
+    assert_eq!(rows.len(), 2);
+    for row in rows {
+        golden(row, &RECOMPRESS);
+        assert!(number(row, "recompressed_pages") > 0.0);
+        assert!(number(row, "saved_data") > 0.0, "a page is replaced by a smaller one only");
+        let least = number(row, "compr_data_size_before") * (1.0 - number(row, "saved_data"));
+        assert!((least - number(row, "compr_data_size")).abs() < 2.0, "the fraction is of these");
+    }
+}
 
 #[test]
 fn chain_reports_every_order_under_every_rule() {
@@ -163,7 +195,7 @@ fn mistakes_are_explained_and_exit_with_2() {
         (
             &["chian"],
             "no study chian; there are alloc, breakdown, chain, compact, cpulists, device, \
-             faultin, locks, pagealloc, pagetypeinfo, teardown, and the tool corpus",
+             faultin, locks, pagealloc, pagetypeinfo, teardown, writeback, and the tool corpus",
         ),
         (&["chain", "--corpus", "/dev/null"], "/dev/null is empty"),
         (&["chain", "--chain-order", "5"], "5 is not in 0..=4"),

@@ -12,6 +12,7 @@
 
 mod arrows;
 mod attributes;
+mod claims;
 mod fence;
 mod geometry;
 mod heads;
@@ -127,6 +128,14 @@ fn measured_numbers_name_their_record() {
     let documents = tree::documents(&root);
     let documents = documents.iter().filter(|d| measured.contains(&d.path.as_str()));
     report(documents.flat_map(|d| numbers::unrecorded(d, &root)).collect());
+}
+
+#[test]
+fn claims_of_documents_name_tests_that_exist() {
+    let root = tree::root();
+    let sources = tree::sources(&root);
+    let known = claims::functions(&sources);
+    report(tree::documents(&root).iter().flat_map(|d| claims::unchecked(d, &known)).collect());
 }
 
 #[test]

@@ -18,7 +18,7 @@ mod process;
 mod progress;
 mod report;
 mod sample;
-mod source;
+pub(super) mod source;
 mod stopwatch;
 mod trial;
 
@@ -95,7 +95,9 @@ const CHAIN_ORDERS: [u32; 3] = [2, 3, 4];
 fn settings() -> Vec<Setting> {
     let codecs = Algorithm::ALL.iter().map(|&algorithm| Codec::new(algorithm));
     codecs
-        .flat_map(|codec| CHAIN_ORDERS.map(|chain_order| Setting { codec, chain_order }))
+        .flat_map(|codec| {
+            CHAIN_ORDERS.map(|chain_order| Setting { codec: codec.clone(), chain_order })
+        })
         .collect()
 }
 

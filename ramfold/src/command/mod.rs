@@ -5,6 +5,7 @@ mod estimate;
 mod serve;
 mod set;
 mod stat;
+mod train;
 
 use crate::args::Command;
 use crate::failure::Failure;
@@ -16,6 +17,7 @@ pub(crate) fn run(command: Command) -> Result<(), Failure> {
         Command::Stat(args) => stat::run(&args),
         Command::Set(args) => set::run(&args),
         Command::Estimate(args) => estimate::run(&args),
+        Command::Train(args) => train::run(&args),
         Command::Check(args) => check::run(&args),
     }
 }

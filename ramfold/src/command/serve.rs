@@ -1,24 +1,29 @@
 //! `ramfold serve`: a device, the doors to it, and their end.
 //!
 //! ```text
-//!   signals watched -> device -> NBD server -> control socket -> "serving ..." -> signal
-//!                                                                                   |
-//!   exit <- "... are gone" <- control socket, NBD server stopped  <-----------------'
+//!   signals watched -> devices -> NBD server -> control socket -> mount -> "serving ..." -> signal
+//!                                                                                             |
+//!   exit <- "... are gone" <- control socket, NBD server stopped <- unmounted <---------------'
 //! ```
 //!
 //! Invariant: signals are watched before anything exists, so one that comes early still finds the
-//! sockets removed; the second one ends the process wherever it is.
+//! sockets removed; when it is time to end, and what further signals do, is in [`ending`].
 
+mod ending;
+mod tree;
+
+use std::fmt::Display;
+use std::fs::File;
+use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
+use codec::Codec;
 use serve::control::Control;
+use serve::fuse::Fuse;
 use serve::{Server, ServerConfig, notify, runtime};
-use signal_hook::consts::{SIGINT, SIGTERM};
-use signal_hook::iterator::Signals;
-use zram::{Attribute, AttributeError, Device, DeviceDefaults, Devices, Zram};
+use zram::{Attribute, AttributeError, Device, DeviceDefaults, Devices, Opened};
 use zsmalloc::{Memory, MemoryConfig, MemoryError, PAGE_SIZE, limits};
 
 use crate::args;
@@ -27,53 +32,55 @@ use crate::control::Answers;
 use crate::failure::Failure;
 use crate::output::{complain, mention};
 use crate::size::human;
+use ending::Ending;
 
 /// A limit above this share of what can be had gets a warning: touching memory past a control
 /// group's limit is a kill, not an error.
 const LIMIT_WARN_PERCENT: u64 = 80;
 
-/// Exit code after a second signal.
-const INTERRUPTED: i32 = 1;
+/// The largest dictionary, as for `algorithm_params`.
+const DICTIONARY_MAX: u64 = 16 << 20; // 16 MiB
+/// All disks of a tree together, unless the first is larger.
+const TREE_ROOM: u64 = 8 << 40; // 8 TiB
 
-/// Serves until SIGINT or SIGTERM.
+/// Serves until SIGINT or SIGTERM, or until its mount is gone and it has no other door.
 pub(super) fn run(args: args::Serve) -> Result<(), Failure> {
-    let mut signals = watch_signals()?;
-    let (name, limit) = (args.name.clone(), memory_limit(args.memory_limit)?);
+    let ending = Ending::watch(args.fuse.is_some())?;
+    let limit = memory_limit(args.memory_limit)?;
     let doors = Doors::choose(&args)?;
     let devices = Arc::new(devices(&args, limit)?);
     let device = first_device(&devices, &args)?;
-    // As long as it is served it is neither reset nor removed.
-    let opened = device.open().map_err(refusal)?.held_by("the NBD server");
-    let disk = opened.disk().ok_or_else(|| Failure::about(&name, "the disk has no size"))?;
-    let server = Arc::new(Server::start(Arc::clone(&disk) as _, doors.config(&args))?);
-    let control = doors.control.as_deref().map(|path| open_control(path, &devices, &server));
+    let nbd = doors.nbd.then(|| Nbd::start(&device, doors.config(&args))).transpose()?;
+    let server = nbd.as_ref().map(|nbd| &nbd.server);
+    let tree =
+        args.fuse.as_deref().map(|directory| tree::mount(directory, &devices)).transpose()?;
+    let answers = || Answers::new(Arc::clone(&devices), server.cloned(), tree.clone());
+    let control = doors.control.as_deref().map(|path| open_control(path, answers()));
     let control = control.transpose()?;
-    let size = human(disk.config().disksize);
-    mention(&announcement(&name, &server.uris()));
-    mention(&format!("{name}: {size} for clients to fill, at most {} of memory", human(limit)));
-    if let Err(error) = notify::ready() {
-        complain(&format!("the service manager cannot be told: {error}"));
-    }
-    signals.forever().next();
+    tree.as_ref().map(|tree| ending.watch_mount(tree)).transpose()?;
+    announce(&args, limit, server, tree.as_deref());
+    ending.wait(tree.as_deref(), server.is_some());
     // Nobody to tell it to, or nobody who listens: it ends all the same.
     let _ = notify::stopping();
-    server.stop();
+    nbd.iter().for_each(|nbd| nbd.server.stop());
     control.iter().for_each(Control::stop);
-    mention(&farewell(&name, &disk));
+    tree.iter().for_each(|tree| tree.wait());
+    mention(&farewell(&args.name, &devices));
     Ok(())
 }
 
-/// The first signal ends the wait, the second one the process.
-fn watch_signals() -> Result<Signals, Failure> {
-    let failed = |error| Failure::about("cannot watch for signals", error);
-    let came = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM] {
-        // In this order: the signal that sets the flag must not yet see it set.
-        signal_hook::flag::register_conditional_shutdown(signal, INTERRUPTED, Arc::clone(&came))
-            .map_err(failed)?;
-        signal_hook::flag::register(signal, Arc::clone(&came)).map_err(failed)?;
+/// The NBD server of a device, which is neither reset nor removed meanwhile.
+struct Nbd {
+    server: Arc<Server>,
+    _opened: Opened,
+}
+
+impl Nbd {
+    fn start(device: &Arc<Device>, config: ServerConfig) -> Result<Nbd, Failure> {
+        let opened = device.open().map_err(refusal)?.held_by("the NBD server");
+        let disk = opened.disk().ok_or_else(|| Failure::about(device.name(), "it has no size"))?;
+        Ok(Nbd { server: Arc::new(Server::start(disk, config)?), _opened: opened })
     }
-    Signals::new([SIGINT, SIGTERM]).map_err(failed)
 }
 
 /// The limit asked for, with a warning where it is close to what there is; else the default.
@@ -118,18 +125,34 @@ fn warn_of_table(disksize: u64, limit: u64) {
     }
 }
 
+/// The algorithm, with its dictionary.
+fn algorithm(args: &args::Serve) -> Result<Codec, Failure> {
+    let Some(path) = &args.dictionary else { return Ok(args.algorithm.clone()) };
+    let failed = |why: &dyn Display| Failure::about(path.display(), why);
+    let file = File::open(path).map_err(|error| failed(&error))?;
+    let mut content = Vec::new();
+    let read = file.take(DICTIONARY_MAX + 1).read_to_end(&mut content);
+    read.map_err(|error| failed(&error))?;
+    if content.len() as u64 > DICTIONARY_MAX {
+        return Err(failed(&"more than 16M, too large for a dictionary"));
+    }
+    let codec = args.algorithm.with_dictionary(&content);
+    codec.map_err(|error| failed(&error))
+}
+
 fn devices(args: &args::Serve, mem_limit: u64) -> Result<Devices, Failure> {
-    warn_of_table(args.size, mem_limit);
-    let room = MemoryConfig { limit_bytes: mem_limit, ..MemoryConfig::for_disk(args.size) };
-    let memory = Memory::new(room).map_err(|error| match error {
+    warn_of_table(args.size.unwrap_or(0), mem_limit);
+    let room = room(args);
+    let config = MemoryConfig { limit_bytes: mem_limit, ..MemoryConfig::for_disk(room) };
+    let memory = Memory::new(config).map_err(|error| match error {
         // Of what the room is made of, only the table of cells grows with the disk.
         MemoryError::BadConfig { .. } => {
-            Failure::Failed(format!("--size {} is too large: at most 8T", human(args.size)))
+            Failure::Failed(format!("--size {} is too large: at most 8T", human(room)))
         }
         other => other.into(),
     })?;
     let defaults = DeviceDefaults {
-        algorithm: args.algorithm,
+        algorithm: algorithm(args)?,
         chain_order: args.chain_order,
         rule: args.rule,
         mem_limit,
@@ -140,7 +163,14 @@ fn devices(args: &args::Serve, mem_limit: u64) -> Result<Devices, Failure> {
     Ok(Devices::new(memory, defaults))
 }
 
-/// The device that was asked for, with its size.
+/// Bytes of all disks together, for which there will be addresses.
+fn room(args: &args::Serve) -> u64 {
+    let asked = args.size.unwrap_or(0);
+    // Devices that are added later, through the tree, have their sizes then.
+    if args.fuse.is_some() { asked.max(TREE_ROOM) } else { asked }
+}
+
+/// The device that was asked for, with its size if it was given one.
 fn first_device(devices: &Devices, args: &args::Serve) -> Result<Arc<Device>, Failure> {
     let id = devices.add_named(&args.name).map_err(refusal)?;
     let device = devices.get(id).ok_or_else(|| Failure::about(&args.name, "it is gone"))?;
@@ -153,7 +183,9 @@ fn first_device(devices: &Devices, args: &args::Serve) -> Result<Arc<Device>, Fa
         let change = Change::parse(attribute.name(), value).map_err(Failure::Usage)?;
         change.apply(devices).map_err(|error| Failure::about("--set", error))?;
     }
-    device.store(Attribute::Disksize, args.size.to_string().as_bytes()).map_err(refusal)?;
+    if let Some(size) = args.size {
+        device.store(Attribute::Disksize, size.to_string().as_bytes()).map_err(refusal)?;
+    }
     Ok(device)
 }
 
@@ -163,23 +195,26 @@ fn refusal(error: AttributeError) -> Failure {
 
 /// Where to listen.
 struct Doors {
+    nbd: bool,
     unix: Option<PathBuf>,
     control: Option<PathBuf>,
 }
 
 impl Doors {
-    /// As typed; without a word about it, in the runtime directory.
+    /// As typed; without a word about it, in the runtime directory. A tree alone has control there
+    /// and no NBD.
     fn choose(args: &args::Serve) -> Result<Doors, Failure> {
         if args.unix.is_none() && args.tcp.is_none() {
             let directory = runtime::prepare()?;
             let (unix, control) = runtime::sockets(&directory, &args.name).unzip();
-            return Ok(Doors { unix, control });
+            let nbd = args.fuse.is_none();
+            return Ok(Doors { nbd, unix, control });
         }
         // Absolute, so that the address holds in every directory.
         let unix = args.unix.as_deref().map(std::path::absolute).transpose();
         let unix = unix.map_err(|error| Failure::about("--unix", error))?;
         let control = unix.as_deref().map(runtime::control_beside);
-        Ok(Doors { unix, control })
+        Ok(Doors { nbd: true, unix, control })
     }
 
     fn config(&self, args: &args::Serve) -> ServerConfig {
@@ -192,13 +227,26 @@ impl Doors {
     }
 }
 
-fn open_control(
-    path: &Path,
-    devices: &Arc<Devices>,
-    server: &Arc<Server>,
-) -> Result<Control, Failure> {
-    let answers = Answers::new(Arc::clone(devices), Arc::clone(server));
+fn open_control(path: &Path, answers: Answers) -> Result<Control, Failure> {
     Ok(Control::start(path, Arc::new(move |request| answers.answer(request)))?)
+}
+
+/// Says where it serves, to people and to the service manager.
+fn announce(args: &args::Serve, limit: u64, server: Option<&Arc<Server>>, tree: Option<&Fuse>) {
+    let name = &args.name;
+    if let Some(server) = server {
+        mention(&announcement(name, &server.uris()));
+    }
+    if let Some(tree) = tree {
+        mention(&tree_announcement(name, tree.directory(), args.size.is_some()));
+    }
+    let size = args
+        .size
+        .map_or("no size yet".to_owned(), |size| format!("{} for clients to fill", human(size)));
+    mention(&format!("{name}: {size}, at most {} of memory", human(limit)));
+    if let Err(error) = notify::ready() {
+        complain(&format!("the service manager cannot be told: {error}"));
+    }
 }
 
 /// Where it serves, and a command to paste that shows it.
@@ -207,8 +255,21 @@ fn announcement(name: &str, uris: &[String]) -> String {
     format!("{name}: serving {}; try: nbdinfo '{example}'", uris.join(" and "))
 }
 
-fn farewell(name: &str, device: &Zram) -> String {
-    let bytes = device.stat().orig_data_size;
+/// The same of a tree.
+fn tree_announcement(name: &str, directory: &Path, sized: bool) -> String {
+    let device = directory.join(name);
+    let device = device.display();
+    let example = if sized {
+        format!("losetup --find --show --direct-io=on {device}/disk")
+    } else {
+        format!("echo 1G > {device}/disksize")
+    };
+    format!("{name}: mounted at {}; try: {example}", directory.display())
+}
+
+fn farewell(name: &str, devices: &Devices) -> String {
+    let disks = devices.list().into_iter().filter_map(|device| device.disk());
+    let bytes: u64 = disks.map(|disk| disk.stat().orig_data_size).sum();
     format!("{name}: stopped; {bytes} stored bytes ({}) are gone", human(bytes))
 }
 

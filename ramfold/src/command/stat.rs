@@ -1,4 +1,7 @@
 //! `ramfold stat`: what a server holds, or which servers run.
+//!
+//! Invariant: a server with one device is shown as an object, with several as an array: programs
+//! that know of one keep working.
 
 mod list;
 mod table;

@@ -229,12 +229,40 @@ fn estimates_try_every_algorithm_and_chain() {
         assert!(numbers && row["algorithm"].is_string(), "{row}");
         assert!(row["ratio"].as_f64() > Some(1.0), "files of /usr compress: {row}");
     }
-    for algorithm in ["lz4", "zstd"] {
+    for algorithm in ["lzo-rle", "lzo", "lz4", "lz4hc", "zstd", "deflate"] {
         for order in 2..=4 {
             let fits = |row: &&Value| row["algorithm"] == algorithm && row["chain_order"] == order;
             assert!(rows.iter().any(|row| fits(&row)), "no row {algorithm} {order}: {estimate}");
         }
     }
+}
+
+/// Trained on some pages, measured on others, and used by a server.
+#[test]
+fn a_dictionary_saves_what_it_says() {
+    let scratch = Scratch::new();
+    let (pages, dictionary) = (scratch.path("pages"), scratch.path("dict"));
+    let words = ["timestamp", "identifier", "description", "quantity", "warehouse", "customer"];
+    let record = |number: usize| {
+        let mixed = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
+        format!("{{\"{}\": {}}}, ", words[mixed % words.len()], mixed % 100_003)
+    };
+    let text: Vec<u8> = (0..80_000).map(record).flat_map(String::into_bytes).collect();
+    std::fs::write(&pages, &text).unwrap();
+    let (pages, dictionary) = (pages.to_str().unwrap(), dictionary.to_str().unwrap());
+    let report = succeed(&mut ramfold(&["train", pages, "-o", dictionary, "--size", "4K"]));
+    assert!(report.contains("% saved") && report.contains("--dictionary"), "{report}");
+    assert!(std::fs::metadata(dictionary).unwrap().len() <= 4 << 10);
+    let stored = |options: &[&str]| {
+        let server = Server::with(&[&["--size", "1M", "--algorithm", "zstd"], options].concat());
+        let mut client = server.connect();
+        client.write(0, &text[..1 << 20]).unwrap();
+        assert!(client.read(0, 1 << 20).unwrap() == text[..1 << 20], "it came back changed");
+        server.check();
+        server.figure("compr_data_size")
+    };
+    let (without, with) = (stored(&[]), stored(&["--dictionary", dictionary]));
+    assert!(with < without, "{with} bytes with the dictionary, {without} without");
 }
 
 #[test]

@@ -7,10 +7,12 @@
 //! Invariant: mounts, loop devices and nbdfuse end in the reverse order of their making, also when
 //! the test fails in between.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
-use crate::rig::{Server, eventually, needs, needs_device, needs_root, succeed, tool};
+use crate::rig::{
+    Loop, Mount, Server, eventually, needs, needs_device, needs_root, succeed, tool, undo,
+};
 
 const TREE: &str = "/usr/include";
 
@@ -41,51 +43,6 @@ impl Drop for FuseFile {
         if let Err(error) = self.nbdfuse.wait() {
             eprintln!("nbdfuse: {error}");
         }
-    }
-}
-
-/// A loop device over a file, until dropped.
-struct Loop {
-    device: String,
-}
-
-impl Loop {
-    fn attach(file: &Path) -> Loop {
-        let device = succeed(tool("losetup").args(["--find", "--show"]).arg(file));
-        Loop { device: device.trim().to_string() }
-    }
-}
-
-impl Drop for Loop {
-    fn drop(&mut self) {
-        undo(tool("losetup").args(["--detach", &self.device]));
-    }
-}
-
-/// A mounted file system, until dropped.
-struct Mount {
-    directory: PathBuf,
-}
-
-impl Mount {
-    fn of(device: &str, directory: PathBuf) -> Mount {
-        std::fs::create_dir_all(&directory).expect("a mount point can be made");
-        succeed(tool("mount").arg(device).arg(&directory));
-        Mount { directory }
-    }
-}
-
-impl Drop for Mount {
-    fn drop(&mut self) {
-        undo(tool("umount").arg(&self.directory));
-    }
-}
-
-/// Clean-up that says what it could not undo, and goes on.
-fn undo(command: &mut Command) {
-    match command.status() {
-        Ok(status) if status.success() => {}
-        status => eprintln!("left behind, {command:?}: {status:?}"),
     }
 }
 

@@ -4,6 +4,9 @@
 //!   clients     nbdinfo, nbdcopy, qemu-img, qemu-io, fio
 //!   filesystem  nbdfuse, a loop device, ext4
 //!   lifecycle   starting, stopping, dying clients, full memory
+//!   tree        the mounted tree, file by file
+//!   mounting    the mount: its beginning, its end, and what waits for what
+//!   stack       file systems, and others' tests, on the tree
 //!   figures     what stat, set, check and estimate print
 //!   frames      what stat --pagetypeinfo prints
 //!   usage       what is refused, and in which words
@@ -15,10 +18,14 @@
 
 #![forbid(unsafe_code)]
 
+mod attributes;
 mod clients;
 mod figures;
 mod filesystem;
 mod frames;
 mod lifecycle;
+mod mounting;
 mod rig;
+mod stack;
+mod tree;
 mod usage;

@@ -19,7 +19,7 @@ fn refuses(arguments: &[&str], words: &[&str]) {
 #[test]
 fn help_shows_the_verbs_that_work() {
     let help = succeed(&mut ramfold(&["--help"]));
-    for verb in ["serve", "stat", "set", "estimate", "check"] {
+    for verb in ["serve", "stat", "set", "estimate", "train", "check"] {
         assert!(help.contains(verb), "{verb} in {help}");
     }
     succeed(&mut ramfold(&["--version"]));
@@ -116,6 +116,30 @@ fn pages_that_cannot_be_read_are_refused() {
     std::fs::write(&empty, "").unwrap();
     let empty = empty.to_str().unwrap();
     refuses(&["estimate", empty], &[empty]);
+}
+
+#[test]
+fn dictionaries_that_cannot_be_are_refused() {
+    let scratch = Scratch::new();
+    let (pages, output) = (scratch.path("pages"), scratch.path("dict"));
+    std::fs::write(&pages, [7; 64 << 10]).unwrap();
+    let (pages, output) = (pages.to_str().unwrap(), output.to_str().unwrap());
+    refuses(&["train"], &["file", "--pid"]);
+    refuses(&["train", pages], &["--output"]);
+    refuses(&["train", pages, "-o", output], &["too few pages", "same-filled"]);
+    refuses(&["train", "/nonexistent", "-o", output], &["/nonexistent"]);
+    refuses(&["train", pages, "-o", output, "--algorithm", "lzo"], &["lzo", "lz4", "zstd"]);
+    for size in ["100", "17M"] {
+        refuses(&["train", pages, "-o", output, "--size", size], &["--size", "1K", "16M"]);
+    }
+    assert!(!std::fs::exists(output).unwrap(), "nothing is written where nothing was learnt");
+    let serve = |arguments: &[&str], words: &[&str]| {
+        refuses(&[&["serve", "--size", "1M", "--dictionary"], arguments].concat(), words);
+    };
+    serve(&["/nonexistent", "--algorithm", "zstd"], &["/nonexistent"]);
+    serve(&["/dev/null"], &["/dev/null", "empty"]);
+    serve(&["/dev/zero"], &["/dev/zero", "16M"]);
+    serve(&[pages, "--algorithm", "deflate"], &["deflate", "no dictionary"]);
 }
 
 #[test]

@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use codec::Codec;
 use zsmalloc::deferred::QueueConfig;
-use zsmalloc::{Memory, Rule};
+use zsmalloc::{LockDesign, Memory, Rule};
 
 use super::errno::{AttributeError, Errno};
 use super::initialise;
@@ -35,6 +35,8 @@ pub struct DeviceDefaults {
     pub chain_order: u32,
     /// How each size class picks its chain length.
     pub rule: Rule,
+    /// How the allocator's locks are laid out.
+    pub design: LockDesign,
     /// Bytes that the objects of one device may take at most; 0 = no limit, as in the kernel.
     pub mem_limit: u64,
     /// Note when each page is used, so that ages may be written to `idle`.
@@ -54,6 +56,7 @@ impl Default for DeviceDefaults {
             algorithm: config.algorithm,
             chain_order: config.chain_order,
             rule: config.rule,
+            design: config.design,
             mem_limit: config.mem_limit,
             track_ages: config.track_ages,
             read_only: config.read_only,

@@ -76,9 +76,13 @@ pub struct AttributeError {
 }
 
 impl AttributeError {
-    /// An error of this number and message.
+    /// An error of this number and message: one line, whatever was typed.
     pub(crate) fn new(errno: Errno, message: impl Into<String>) -> AttributeError {
-        AttributeError { errno, message: message.into() }
+        let mut message = message.into();
+        if message.contains(char::is_control) {
+            message = message.escape_debug().to_string();
+        }
+        AttributeError { errno, message }
     }
 
     /// A value that is not understood.

@@ -33,6 +33,7 @@ pub(crate) fn disksize(device: &Device, text: &str) -> Result<(), AttributeError
     check_uninitialised(device)?;
     let disk = Arc::new(build(device, bytes)?);
     let mut state = device.state_mut();
+    state.settings.forget_dictionaries();
     // Those that may have changed since the disk was begun.
     let settings = &state.settings;
     disk.set_mem_limit(settings.mem_limit);
@@ -81,6 +82,7 @@ fn config(
         read_only: defaults.read_only,
         chain_order: defaults.chain_order,
         rule: defaults.rule,
+        design: defaults.design,
         mem_limit: settings.mem_limit,
         free: defaults.free,
         deferred: defaults.deferred,

@@ -13,7 +13,7 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use codec::{Algorithm, Codec};
+use codec::{Algorithm, Codec, ParameterError};
 
 use super::errno::{AttributeError, Errno};
 use super::number::signed;
@@ -36,16 +36,23 @@ pub(crate) struct Parameters {
 impl Parameters {
     /// The algorithm with these parameters.
     pub(crate) fn codec(&self, algorithm: Algorithm) -> Result<Codec, AttributeError> {
-        if self.dictionary.is_some() {
-            let message = format!("{algorithm} takes no dictionary");
-            return Err(AttributeError::new(Errno::NotSupported, message));
-        }
-        match self.level {
-            None => Ok(Codec::new(algorithm)),
-            Some(level) => Codec::with_level(algorithm, level)
-                .map_err(|error| AttributeError::invalid(error.to_string())),
-        }
+        let parameters = codec::Parameters {
+            level: self.level,
+            // The kernel's other algorithms do not look at it.
+            winbits: self.winbits.filter(|_| algorithm.takes_winbits()),
+            dictionary: self.dictionary.as_deref(),
+        };
+        Codec::with_parameters(algorithm, &parameters).map_err(refusal)
     }
+}
+
+fn refusal(error: ParameterError) -> AttributeError {
+    let errno = match error {
+        ParameterError::NoMemory => Errno::NoMemory,
+        error if error.is_unsupported() => Errno::NotSupported,
+        _ => Errno::Invalid,
+    };
+    AttributeError::new(errno, error.to_string())
 }
 
 /// All names, the chosen one in brackets, as the kernel prints them.

@@ -65,10 +65,11 @@ pub(crate) fn writeback(device: &Device, text: &str) -> Result<(), AttributeErro
     }
     let (ranges, kind) = written_back(text, disk.pages())?;
     let pages = (!ranges.is_empty()).then_some(Selection::Pages(ranges));
-    let runs = pages.into_iter().chain(kind);
-    // One that fails keeps no other from being tried; the last failure is the one that is told.
-    let results = runs.map(|selection| disk.write_back(&selection.into()));
-    let failed = results.filter_map(Result::err).last();
+    let mut failed = None;
+    for selection in pages.into_iter().chain(kind) {
+        // The last failure is the one that is told; it keeps no other pages from being tried.
+        failed = disk.write_back(&selection.into()).err().or(failed);
+    }
     failed.map_or(Ok(()), |error| Err(refusal(error)))
 }
 

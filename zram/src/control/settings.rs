@@ -101,6 +101,11 @@ impl Settings {
         }
     }
 
+    /// The disk has them, digested and counted; a reset forgets them anyway.
+    pub(crate) fn forget_dictionaries(&mut self) {
+        self.parameters.iter_mut().for_each(|parameters| parameters.dictionary = None);
+    }
+
     /// The priority of an algorithm.
     pub(crate) fn priority_of(&self, algorithm: &str) -> Option<usize> {
         self.algorithms.iter().position(|known| known.is_some_and(|k| k.name() == algorithm))

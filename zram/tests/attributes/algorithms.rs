@@ -2,7 +2,7 @@
 
 use zram::{Algorithm, DeviceDefaults, Errno};
 
-use crate::rig::{Scratch, Use, devices_with, fresh, initialised, page};
+use crate::rig::{Scratch, Use, added, devices_with, fresh, initialised, page};
 
 /// All names with one in brackets, built from nothing but the names.
 fn bracketed(chosen: &str) -> String {
@@ -146,11 +146,69 @@ fn bad_parameter_values_surface_with_the_size_and_all_choices_fall_back() {
 }
 
 #[test]
+fn parameters_that_an_algorithm_does_not_have_are_not_supported() {
+    let dictionary = Scratch::file("some.dict", &page(1, 4));
+    let dictionary = format!("dict={}", dictionary.text());
+    for (algorithm, params, errno) in [
+        ("lzo-rle", "level=1", Errno::NotSupported),
+        ("lzo", "level=1", Errno::NotSupported),
+        ("lzo", &dictionary, Errno::NotSupported),
+        ("lz4", "level=0", Errno::Invalid),
+        ("lz4hc", "level=17", Errno::Invalid),
+        ("deflate", "level=10", Errno::Invalid),
+        ("deflate", "deflate.winbits=8", Errno::Invalid),
+        ("deflate", "deflate.winbits=-16", Errno::Invalid),
+    ] {
+        let device = fresh();
+        device.write("comp_algorithm", algorithm);
+        device.write("algorithm_params", params);
+        let objection = device.objection().expect("it is known before");
+        let line = device.refuses("disksize", "1M", errno);
+        assert!(line.contains(&objection), "{line}: {objection}");
+        assert_eq!(device.objection(), None, "forgotten");
+        assert_eq!(device.read("comp_algorithm"), bracketed("lz4"), "the default");
+    }
+}
+
+#[test]
+fn parameters_within_their_ranges_are_taken() {
+    let dictionary = Scratch::file("good.dict", &page(1, 4));
+    let dictionary = format!("dict={}", dictionary.text());
+    for (algorithm, params) in [
+        ("lz4", "level=8"),
+        ("lz4", &dictionary),
+        ("lz4hc", "level=16"),
+        ("zstd", "level=-5"),
+        ("zstd", &dictionary),
+        ("deflate", "level=-1 deflate.winbits=-15"),
+        ("deflate", "deflate.winbits=9"),
+        ("lzo", "deflate.winbits=9"),
+    ] {
+        let device = fresh();
+        device.write("recomp_algorithm", &format!("algo={algorithm} priority=3"));
+        device.write("algorithm_params", &format!("algo={algorithm} {params}"));
+        assert_eq!(device.objection(), None, "{algorithm} {params}");
+        device.write("comp_algorithm", algorithm);
+        device.write("algorithm_params", &format!("priority=0 {params}"));
+        device.write("disksize", "1M");
+        (0..64).for_each(|number| device.put(number, &page(number, 8)));
+        let disk = device.disk().unwrap();
+        let mut back = vec![0; 4096];
+        for number in 0..64 {
+            disk::Disk::read(&*disk, number << 12, &mut back).unwrap();
+            assert!(back == page(number, 8), "{algorithm} {params}: page {number}");
+        }
+    }
+}
+
+#[test]
 fn dictionaries_are_read_when_they_are_named() {
     let device = fresh();
     let empty = Scratch::file("empty.dict", b"");
     device.refuses("algorithm_params", &format!("dict={}", empty.text()), Errno::Invalid);
+    device.write("algorithm_params", "level=0");
     device.refuses("algorithm_params", "dict=/nonexistent/dict", Errno::Os(2));
+    assert_eq!(device.objection(), None, "the set was replaced by none");
     device.refuses("algorithm_params", "dict=/tmp", Errno::Invalid);
     let large = Scratch::sized("large.dict", (16 << 20) + 1);
     device.refuses("algorithm_params", &format!("dict={}", large.text()), Errno::FileTooBig);
@@ -161,7 +219,7 @@ fn dictionaries_are_read_when_they_are_named() {
 fn a_default_algorithm_with_a_level_is_what_resets_go_back_to() {
     let algorithm = "zstd:7".parse().unwrap();
     let devices = devices_with(DeviceDefaults { algorithm, ..DeviceDefaults::default() });
-    let device = devices.get(devices.hot_add().unwrap()).unwrap();
+    let device = added(&devices);
     let stored = || {
         device.write("disksize", "1M");
         device.disk().unwrap().stat().algorithm

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use disk::Disk;
 use zram::{Device, Errno};
 
-use crate::rig::{MIB, PAGE, Scratch, Use, devices, fresh, initialised, page};
+use crate::rig::{MIB, PAGE, Scratch, Use, added, devices, fresh, initialised, page};
 
 const PAGES: u64 = 256;
 
@@ -24,15 +24,15 @@ fn fill(device: &Device) {
 }
 
 fn content(number: u64) -> Vec<u8> {
-    page(number, if number % 4 == 0 { 1 } else { 16 })
+    page(number, if number.is_multiple_of(4) { 1 } else { 16 })
 }
 
 #[track_caller]
 fn intact(device: &Device) {
-    let disk = device.disk().unwrap();
+    let disk = device.disk().expect("it is initialised");
     let mut back = vec![0; PAGE];
     for number in 0..PAGES {
-        disk.read(number * PAGE as u64, &mut back).unwrap();
+        disk.read(number * PAGE as u64, &mut back).expect("it can be read");
         assert!(back == content(number), "page {number}");
     }
 }
@@ -70,7 +70,7 @@ fn backing_dev_refuses_what_cannot_hold_blocks() {
 #[test]
 fn backing_dev_is_one_devices_alone_and_fixed_with_the_size() {
     let devices = devices();
-    let [first, second] = [(); 2].map(|()| devices.get(devices.hot_add().unwrap()).unwrap());
+    let [first, second] = [(); 2].map(|()| added(&devices));
     let file = Scratch::sized("shared", MIB);
     first.write("backing_dev", file.text());
     second.refuses("backing_dev", file.text(), Errno::Busy);
@@ -89,7 +89,7 @@ fn a_guard_judges_paths_before_they_are_opened() {
         true => Err("it lies in the mount itself".into()),
         false => Ok(()),
     }));
-    let device = devices.get(devices.hot_add().unwrap()).unwrap();
+    let device = added(&devices);
     let line = device.refuses("backing_dev", "/our/mount/zram0/disk", Errno::Invalid);
     assert!(line.contains("the mount itself"), "{line}");
     device.refuses("algorithm_params", "dict=/our/mount/dict", Errno::Invalid);

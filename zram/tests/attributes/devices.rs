@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use disk::Disk;
 use zram::{Device, Devices, Errno};
 
-use crate::rig::{PAGE, Use, attribute, devices, page};
+use crate::rig::{PAGE, Use, added, attribute, devices, page};
 
 #[test]
 fn hot_add_gives_the_lowest_number_that_is_free() {
@@ -31,7 +31,7 @@ fn a_name_belongs_to_one_device() {
 
 #[track_caller]
 fn refuses_removal(devices: &Devices, text: &str, errno: Errno) -> String {
-    let error = devices.store_hot_remove(text.as_bytes()).unwrap_err();
+    let error = devices.store_hot_remove(text.as_bytes()).expect_err("it is refused");
     assert_eq!(error.kind(), errno, "{text:?}: {error}");
     error.to_string()
 }
@@ -39,7 +39,7 @@ fn refuses_removal(devices: &Devices, text: &str, errno: Errno) -> String {
 #[test]
 fn hot_remove_takes_the_number_of_a_device_that_is_closed() {
     let devices = devices();
-    let device = devices.get(devices.hot_add().unwrap()).unwrap();
+    let device = added(&devices);
     for text in ["", "x", "-1", "0x0", "0 "] {
         refuses_removal(&devices, text, Errno::Invalid);
     }
@@ -57,7 +57,7 @@ fn hot_remove_takes_the_number_of_a_device_that_is_closed() {
 #[test]
 fn a_removed_device_is_gone_for_those_who_still_know_it() {
     let devices = devices();
-    let device = devices.get(devices.hot_add().unwrap()).unwrap();
+    let device = added(&devices);
     device.write("disksize", "1M");
     devices.hot_remove(0).unwrap();
     assert_eq!(device.open().unwrap_err().kind(), Errno::NoDevice);
@@ -67,7 +67,7 @@ fn a_removed_device_is_gone_for_those_who_still_know_it() {
 }
 
 fn initialised(devices: &Devices) -> Arc<Device> {
-    let device = devices.get(devices.hot_add().unwrap()).unwrap();
+    let device = added(devices);
     device.write("disksize", "4M");
     device
 }
@@ -117,22 +117,22 @@ fn round(devices: &Devices) -> u64 {
     added.iter().for_each(|device| (0..64).for_each(|number| device.put(number, &page(number, 1))));
     added.iter().for_each(|device| device.put(1023, &last));
     let held = devices.memory().mapped_bytes();
-    added.iter().for_each(|device| devices.hot_remove(device.id()).unwrap());
+    added.iter().for_each(|device| devices.hot_remove(device.id()).expect("closed"));
     held
 }
 
 /// Writes, reads back and discards until told to stop.
 fn keep_busy(device: &Arc<Device>, stop: &AtomicBool) {
-    let opened = device.open().unwrap();
-    let disk = opened.disk().unwrap();
+    let opened = device.open().expect("it stays");
+    let disk = opened.disk().expect("it has a size");
     let mut back = vec![0; PAGE];
     // relaxed: a flag of its own.
     for number in (0..1024).cycle().take_while(|_| !stop.load(Ordering::Relaxed)) {
         let content = page(number, 3);
-        disk.write(number << 12, &content).unwrap();
-        disk.read(number << 12, &mut back).unwrap();
+        disk.write(number << 12, &content).expect("there is room");
+        disk.read(number << 12, &mut back).expect("it can be read");
         assert!(back == content, "page {number}");
-        disk.discard((number * 7 % 1024) << 12, PAGE as u64).unwrap();
+        disk.discard((number * 7 % 1024) << 12, PAGE as u64).expect("in range");
     }
 }
 
@@ -150,7 +150,7 @@ impl Drop for Stop<'_> {
 #[test]
 fn everything_at_once_keeps_its_promises() {
     let (devices, stop) = (devices(), AtomicBool::new(false));
-    let device = devices.get(devices.hot_add().unwrap()).unwrap();
+    let device = added(&devices);
     let running = || !stop.load(Ordering::Relaxed); // relaxed: a flag of its own.
     std::thread::scope(|scope| {
         let _stop = Stop(&stop);

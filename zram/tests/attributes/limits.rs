@@ -3,7 +3,7 @@
 use disk::{Disk, DiskError};
 use zram::{DeviceDefaults, Errno};
 
-use crate::rig::{Use, devices_with, fresh, initialised, page};
+use crate::rig::{Use, added, devices_with, fresh, initialised, page};
 
 #[test]
 fn mem_limit_is_a_size_at_any_time() {
@@ -34,7 +34,7 @@ fn mem_limit_refuses_writes_beyond_it() {
 #[test]
 fn a_reset_goes_back_to_the_limit_that_devices_are_added_with() {
     let devices = devices_with(DeviceDefaults { mem_limit: 1 << 20, ..DeviceDefaults::default() });
-    let device = devices.get(devices.hot_add().unwrap()).unwrap();
+    let device = added(&devices);
     assert_eq!(device.column("mm_stat", 3), 1 << 20);
     device.write("mem_limit", "2M");
     device.write("reset", "1");

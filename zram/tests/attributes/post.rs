@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use zram::{Device, DeviceDefaults, Errno};
 
-use crate::rig::{PAGE, Use, devices_with, fresh, initialised, page};
+use crate::rig::{PAGE, Use, added, devices_with, fresh, initialised, page};
 
 /// A device of 16 MiB with two algorithms behind the first, and 64 pages stored.
 fn recompressible() -> Arc<Device> {
@@ -19,12 +19,12 @@ fn recompressible() -> Arc<Device> {
 
 fn tracking() -> Arc<Device> {
     let devices = devices_with(DeviceDefaults { track_ages: true, ..DeviceDefaults::default() });
-    devices.get(devices.hot_add().unwrap()).unwrap()
+    added(&devices)
 }
 
 /// The flags of every page that is stored.
 fn flags(device: &Device) -> Vec<String> {
-    let states = device.block_states(0, 1 << 20).unwrap();
+    let states = device.block_states(0, 1 << 20).expect("it is initialised");
     assert_eq!(states.next, None);
     states.text.lines().filter_map(|line| Some(line.split_whitespace().last()?.into())).collect()
 }
@@ -74,6 +74,7 @@ fn idle_refuses_other_words_ages_without_notes_and_devices_without_a_size() {
 fn idle_of_an_age_beyond_the_systems_does_nothing_at_any_time() {
     let device = tracking();
     device.write("idle", "18446744073709551615");
+    device.write("idle", "4294967295");
     device.write("disksize", "1M");
     device.put(0, &page(0, 4));
     device.write("idle", "4294967295");

@@ -24,11 +24,15 @@ pub(crate) fn devices_with(defaults: DeviceDefaults) -> Devices {
     Devices::new(Memory::new(config).expect("address space"), defaults)
 }
 
+/// One more device.
+pub(crate) fn added(devices: &Devices) -> Arc<Device> {
+    let id = devices.hot_add().expect("there are few");
+    devices.get(id).expect("it was just added")
+}
+
 /// One that was just added, alone.
 pub(crate) fn fresh() -> Arc<Device> {
-    let devices = devices();
-    let id = devices.hot_add().unwrap();
-    devices.get(id).expect("it was just added")
+    added(&devices())
 }
 
 /// One of 16 MiB.
@@ -82,7 +86,7 @@ impl Use for Device {
     #[track_caller]
     fn put(&self, page: u64, content: &[u8]) {
         let disk = self.disk().expect("the device is initialised");
-        disk.write(page * PAGE as u64, content).unwrap();
+        disk.write(page * PAGE as u64, content).expect("there is room");
     }
 
     #[track_caller]

@@ -7,7 +7,7 @@
 use disk::Disk;
 use zram::Algorithm;
 
-use crate::rig::{MIB, PAGE, Use, devices, page};
+use crate::rig::{MIB, PAGE, Use, added, devices, page};
 
 /// LTP zram01: one device for each kind of file system, each with the sizes of its kind.
 #[test]
@@ -45,7 +45,7 @@ fn ltp_zram01_sets_algorithms_sizes_and_limits_and_fills() {
 #[test]
 fn ltp_zram02_has_100_gib_under_a_limit_of_1m() {
     let devices = devices();
-    let device = devices.get(devices.hot_add().unwrap()).unwrap();
+    let device = added(&devices);
     device.write("disksize", "107374182400\n");
     assert_eq!(device.read("disksize"), "107374182400\n");
     device.write("mem_limit", "1M\n");
@@ -70,7 +70,7 @@ fn ltp_zram02_has_100_gib_under_a_limit_of_1m() {
 #[test]
 fn ltp_zram03_reads_back_what_it_filled() {
     let devices = devices();
-    let device = devices.get(devices.hot_add().unwrap()).unwrap();
+    let device = added(&devices);
     device.write("disksize", "536870912\n");
     let opened = device.open().unwrap();
     let disk = opened.disk().unwrap();
@@ -99,10 +99,8 @@ fn ltp_zram03_reads_back_what_it_filled() {
 #[test]
 fn selftest_zram01_fills_a_small_device() {
     let devices = devices();
-    let device = devices.get(devices.hot_add().unwrap()).unwrap();
-    let listed = device.read("comp_algorithm");
-    let lzo = listed.split_whitespace().find(|name| name.trim_matches(['[', ']']) == "lzo");
-    device.write("comp_algorithm", lzo.unwrap_or("lz4"));
+    let device = added(&devices);
+    device.write("comp_algorithm", "lzo");
     device.write("disksize", "2097152");
     device.write("mem_limit", "2M");
     let disk = device.disk().unwrap();
@@ -116,7 +114,7 @@ fn selftest_zram01_fills_a_small_device() {
 #[test]
 fn selftest_zram02_is_swap_of_1_mib() {
     let devices = devices();
-    let device = devices.get(devices.hot_add().unwrap()).unwrap();
+    let device = added(&devices);
     device.write("disksize", "1048576");
     device.write("mem_limit", "1M");
     let disk = device.disk().unwrap();

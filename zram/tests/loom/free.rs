@@ -29,7 +29,7 @@ fn device(free: Free) -> Arc<Zram> {
 
 /// A page that does not compress: a frame of its own, as descriptors of zspages with many objects
 /// are too long for a model's tables.
-fn noise(byte: u8) -> [u8; PAGE as usize] {
+pub(super) fn noise(byte: u8) -> [u8; PAGE as usize] {
     let mut state = u32::from(byte) + 1;
     let mut data = [0; PAGE as usize].map(|_: u8| {
         state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);

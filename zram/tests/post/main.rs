@@ -4,6 +4,7 @@
 #![cfg(not(loom))]
 
 mod devices;
+mod policy;
 mod recompress;
 mod threads;
 mod twin;

@@ -70,10 +70,12 @@ fn action() -> impl Strategy<Value = Action> {
         4 => (0..PAGES, 1u64..300).prop_map(|(page, count)| Action::Discard(page, count)),
         1 => (0..PAGES).prop_map(Action::DiscardLeaf),
         4 => Just(Action::Idle),
-        8 => (selection(), prop::option::of(0u64..200)).prop_map(|(what, max)| Action::WriteBack(what, max)),
+        8 => (selection(), prop::option::of(0u64..200))
+            .prop_map(|(what, max)| Action::WriteBack(what, max)),
         6 => (kind(), 1u8..=2).prop_map(|(kind, priority)| Action::Recompress(kind, priority)),
         2 => Just(Action::Compact),
-        3 => (0u64..6, verbs, span).prop_map(|(after, verbs, span)| Action::Fail(after, verbs, span)),
+        3 => (0u64..6, verbs, span)
+            .prop_map(|(after, verbs, span)| Action::Fail(after, verbs, span)),
         4 => Just(Action::Recover),
         2 => (0u64..300).prop_map(Action::Limit),
         1 => Just(Action::Reset),
@@ -253,6 +255,7 @@ impl Twin {
         };
         assert_eq!(self.states(|state| state.idle), such(|page| page.idle));
         assert_eq!(self.back(), such(|page| page.back));
+        self.zram.check().expect("no defect while something is pending");
         self.memory.flush_deferred();
         assert_eq!(self.zram.bd_stat().count, self.back().len() as u64);
         self.zram.check().expect("no defect");

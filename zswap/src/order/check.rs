@@ -1,8 +1,15 @@
 //! Recounting the order, for when nobody changes it.
 //!
+//! ```text
+//!   tokens --> live words --> pages of leaves --> pages of groups        each compared with what
+//!      `--> blocks of rings          `--> the caller's pages             is said there
+//! ```
+//!
 //! The caller says which pages are in memory, and whose; everything else is counted from the
-//! tokens up: words from tokens, leaves from words, groups from leaves, blocks from rings. The
-//! invariants it cites are those of the order (O), of words (W), leaves (L) and blocks (B).
+//! tokens up. The invariants it cites are those of the order (O), of words (W), leaves (L) and
+//! blocks (B).
+//!
+//! Lock: the order's, from the beginning to the end.
 
 use std::collections::HashMap;
 

@@ -106,12 +106,12 @@ impl Orders {
     }
 
     /// A victim's page was written, and leaves memory; its cell is locked. False if it had left
-    /// the hand.
+    /// the hand, or its leaf its table.
     pub(crate) fn evicted(&self, victim: &Victim) -> bool {
         let Victim { cell, group } = *victim;
         let from_small = self.word(cell).which() == Which::Small;
         let next = match self.kind {
-            Order::S3Fifo if from_small => Word::evicted(self.groups.evictions(group)),
+            Order::S3Fifo if from_small => Word::evicted(self.groups.evictions(group), 0),
             _ => Word::default(),
         };
         let changed = self.change(cell, |word| self.is_in_hand(victim, word).then_some(next));
@@ -238,11 +238,16 @@ impl Orders {
     }
 
     /// What becomes of a word whose page is not in memory when its token is dropped. A page that
-    /// was loaded meanwhile would have stayed: it is remembered like one that left just now.
+    /// was loaded meanwhile would have stayed: it is remembered like one that left just now, and
+    /// in the main queue it would have been used once less.
     pub(super) fn dropped(&self, cell: CellNumber, word: Word, group: GroupNumber) -> Word {
         let known = word.generation() == self.leaf(cell).generation;
+        let used = match word.which() {
+            Which::Small => 0,
+            Which::Main => word.frequency().saturating_sub(1),
+        };
         match word.state() {
-            State::Loaded if known => Word::evicted(self.groups.evictions(group)),
+            State::Loaded if known => Word::evicted(self.groups.evictions(group), used),
             _ => Word::default(),
         }
     }

@@ -52,11 +52,10 @@ impl Cache {
         self.orders.next_victims(1, |_| true, &mut victims);
         let Some(victim) = victims.pop() else { return false };
         let mut in_memory = self.in_memory[victim.cell.get() as usize].lock().expect("unharmed");
-        let written = self.orders.in_hand(&victim) && *in_memory;
-        if written {
-            assert!(self.orders.evicted(&victim), "it is in the hand, and its cell is locked");
-            *in_memory = false;
-        }
+        let held = self.orders.in_hand(&victim) && *in_memory;
+        // False too when its leaf was detached between: then it is drained.
+        let written = held && self.orders.evicted(&victim);
+        *in_memory &= !written;
         written
     }
 

@@ -15,6 +15,9 @@ use proptest::prelude::*;
 
 use super::*;
 
+mod bounds;
+mod crowd;
+
 /// Cells of the memory; leaf 0 is nobody's.
 const CELLS: u64 = 4 * LEAF_CELLS as u64;
 const GROUPS: usize = 2;
@@ -26,11 +29,19 @@ struct Item {
     loaded: bool,
 }
 
+impl Item {
+    /// What is remembered of a page that was loaded when its token is dropped.
+    fn dropped(&self, stamp: u32, which: Which) -> Outside {
+        let used = if which == Which::Main { self.used - 1 } else { 0 };
+        Outside::Ghost { stamp, used }
+    }
+}
+
 /// What happened to a page that is in no queue.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Outside {
     Hand { group: usize, which: Which, used: u32 },
-    Ghost { stamp: u32 },
+    Ghost { stamp: u32, used: u32 },
 }
 
 #[derive(Default)]
@@ -97,7 +108,9 @@ impl Twin {
         }
         let (which, used) = match (self.kind, self.outside.remove(&cell)) {
             (Order::Kernel, _) => (Which::Main, 1),
-            (_, Some(Outside::Ghost { stamp })) if self.is_recent(stamp, group) => (Which::Main, 0),
+            (_, Some(Outside::Ghost { stamp, used })) if self.is_recent(stamp, group) => {
+                (Which::Main, used)
+            }
             _ => (Which::Small, 0),
         };
         self.queues[group][which as usize].push(Item { cell, used, loaded: false });
@@ -115,7 +128,7 @@ impl Twin {
             self.outside.remove(&cell);
             if self.kind == Order::S3Fifo {
                 let stamp = self.evictions[group];
-                self.outside.insert(cell, Outside::Ghost { stamp });
+                self.outside.insert(cell, Outside::Ghost { stamp, used: 0 });
             }
             return Some(group);
         }
@@ -167,7 +180,7 @@ impl Twin {
             let item = queues[which as usize].remove(0);
             if item.loaded {
                 let stamp = self.evictions[group];
-                self.outside.insert(item.cell, Outside::Ghost { stamp });
+                self.outside.insert(item.cell, item.dropped(stamp, which));
                 continue;
             }
             let kept = match (self.kind, which) {
@@ -192,7 +205,7 @@ impl Twin {
         if !written {
             self.queues[group][which as usize].push(Item { cell, used, loaded: false });
         } else if self.kind == Order::S3Fifo && which == Which::Small {
-            self.outside.insert(cell, Outside::Ghost { stamp: self.evictions[group] });
+            self.outside.insert(cell, Outside::Ghost { stamp: self.evictions[group], used: 0 });
             self.evictions[group] += 1;
         }
     }
@@ -201,13 +214,14 @@ impl Twin {
     fn follow_compaction(&mut self, orders: &Orders) {
         for group in 0..GROUPS {
             let stamp = self.evictions[group];
-            for queue in &mut self.queues[group] {
+            for which in Which::BOTH {
+                let queue = &mut self.queues[group][which as usize];
                 let dropped = |item: &Item| {
                     let word = orders.word(CellNumber::new(item.cell));
                     item.loaded && word.state() == State::Evicted
                 };
                 for item in queue.iter().filter(|item| dropped(item)) {
-                    self.outside.insert(item.cell, Outside::Ghost { stamp });
+                    self.outside.insert(item.cell, item.dropped(stamp, which));
                 }
                 queue.retain(|item| !dropped(item));
             }

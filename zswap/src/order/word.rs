@@ -3,7 +3,7 @@
 //! ```text
 //!   31..30 | 29..28    | 27    | 26..22     | 21..0
 //!   state  | frequency | queue | generation | block     gone, live, loaded
-//!   state  | stamp: evictions of its group before its own   evicted
+//!   state  | frequency | stamp: evictions of its group before its own   evicted
 //!
 //!               Orders::push                  Orders::load
 //!     gone  ----------------->  live  --------------------------->  loaded
@@ -66,7 +66,7 @@ pub(super) const FREQUENCY_MAX: u32 = (1 << FREQUENCY_BITS) - 1; // 3
 /// Generations of a leaf.
 pub(super) const GENERATIONS: u32 = 1 << GENERATION_BITS; // 32
 /// Stamps count evictions modulo this.
-pub(super) const STAMPS: u32 = 1 << STATE_SHIFT; // 2^30
+pub(super) const STAMPS: u32 = 1 << FREQUENCY_SHIFT; // 2^28
 
 const _: () = assert!(GroupNumber::COUNT < 1 << BLOCK_BITS, "hands are numbers of blocks");
 
@@ -85,14 +85,16 @@ impl Word {
         Word(word | (State::Live as u32) << STATE_SHIFT)
     }
 
-    pub(super) fn evicted(stamp: u32) -> Word {
-        Word(stamp % STAMPS | (State::Evicted as u32) << STATE_SHIFT)
+    pub(super) fn evicted(stamp: u32, frequency: u32) -> Word {
+        debug_assert!(frequency <= FREQUENCY_MAX, "a frequency");
+        let known = (stamp % STAMPS) | frequency << FREQUENCY_SHIFT;
+        Word(known | (State::Evicted as u32) << STATE_SHIFT)
     }
 
     /// The same token, of a page that was loaded, or is back.
     pub(super) fn with_state(self, state: State) -> Word {
         debug_assert!(self.state() != State::Evicted, "a stamp is no place");
-        Word(self.0 % (1 << STATE_SHIFT) | (state as u32) << STATE_SHIFT)
+        Word((self.0 % (1 << STATE_SHIFT)) | (state as u32) << STATE_SHIFT)
     }
 
     /// The same, with a token in another block.
@@ -167,7 +169,8 @@ mod tests {
                 prop_assert_eq!(used.frequency(), (frequency + 1).min(FREQUENCY_MAX));
                 prop_assert_eq!((used.state(), used.block()), (state, block));
             }
-            let ghost = Word::evicted(stamp);
+            let ghost = Word::evicted(stamp, frequency);
+            prop_assert_eq!(ghost.frequency(), frequency);
             prop_assert_eq!((ghost.state(), ghost.block()), (State::Evicted, 0));
             prop_assert_eq!(ghost.stamp(), Some(stamp % STAMPS));
             prop_assert_eq!(Word::gone(block).block(), block);

@@ -29,7 +29,7 @@ impl Held {
                 let (chain_order, rule) = (CHAIN_ORDER, Rule::LeastWaste);
                 let evacuation = true;
                 let shape = ours::Shape { algorithm, chain_order, rule, slots, evacuation };
-                let disk = ours::disk_alone(shape)?;
+                let disk = ours::disk_alone(&shape)?;
                 let memory = Arc::clone(disk.memory());
                 Ok((Held::Zram(Box::new(disk)), memory))
             }
@@ -37,7 +37,7 @@ impl Held {
                 let bytes = (slots * PAGE_SIZE) as u64;
                 let config = MemoryConfig { worker: false, ..MemoryConfig::for_disk(bytes) };
                 let memory = Memory::new(config).map_err(LabError::store("memory"))?;
-                let cache = ours::cache(&memory, algorithm, CHAIN_ORDER, bytes)?;
+                let cache = ours::cache(&memory, &algorithm, CHAIN_ORDER, bytes)?;
                 let area = cache.add_area(slots as u64).map_err(LabError::store("zswap"))?;
                 Ok((Held::Zswap(area), memory))
             }

@@ -43,7 +43,7 @@ pub(super) const COMPACTED: [&str; 5] = [
 
 /// Our zram: adds the measured fields to `row`.
 pub(super) fn ours(
-    shape: ours::Shape,
+    shape: &ours::Shape,
     plan: &Plan,
     corpus: &Corpus,
     row: &mut Row,

@@ -3,13 +3,14 @@
 //! Invariant: every measurement of a round begins with the disk filled with the corpus. fio's
 //! writes leave its own pages behind, and reads of those would say nothing about the corpus.
 
-use super::served::{PrivateDirectory, Served};
+use super::served::Served;
 use super::{Bench, Peer, set_rate};
 use crate::cleanup::Cleanup;
 use crate::corpus::PAGE_SIZE;
 use crate::error::LabError;
 use crate::kernel::{self, Aligned, KernelZram};
 use crate::row::Row;
+use crate::scratch::PrivateDirectory;
 use crate::study::note;
 use serde_json::Value;
 use std::fs;

@@ -27,7 +27,7 @@ pub(super) const CLIENT: &str = "in-process";
 pub(super) fn run(bench: &Bench, runs: &mut Vec<Row>) -> Result<(), LabError> {
     let options = bench.options;
     let shape = ours::Shape {
-        algorithm: options.algorithm,
+        algorithm: options.algorithm.clone(),
         chain_order: options.chain_order,
         rule: Rule::LeastWaste,
         slots: bench.pages.len() / PAGE_SIZE,
@@ -37,11 +37,11 @@ pub(super) fn run(bench: &Bench, runs: &mut Vec<Row>) -> Result<(), LabError> {
         .ok_or_else(|| LabError::Usage(format!("--chain-order {}", shape.chain_order)))?;
     let watermark = Geometry::new(shape.rule, chain).huge_watermark();
     let mut stream = Stream::new();
-    let pages = Pages::new(bench.pages, options.algorithm, watermark, &mut stream);
+    let pages = Pages::new(bench.pages, options.algorithm.clone(), watermark, &mut stream);
     let bar = bench.lab.progress(bench.lab.runs() as usize);
     for round in 0..bench.lab.runs() {
         bar.set_message(format!("in-process, round {round}"));
-        let mut client = Client { disk: ours::disk(shape)?, pages: &pages, stream: &mut stream };
+        let mut client = Client { disk: ours::disk(&shape)?, pages: &pages, stream: &mut stream };
         for mut row in client.round(round)? {
             row.set("algorithm", options.algorithm.to_string());
             runs.push(row);

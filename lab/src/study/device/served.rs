@@ -8,12 +8,11 @@
 //!
 //! Invariant: server and directory go when the value is dropped, or on a signal.
 
-use crate::cleanup::{Cleanup, Deferred, GuardedChild};
+use crate::cleanup::{Cleanup, GuardedChild};
 use crate::corpus::PAGE_SIZE;
 use crate::error::LabError;
 use std::fs;
 use std::io::{Read, Write};
-use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -22,31 +21,6 @@ use std::time::{Duration, Instant};
 /// Longest time a server may take to listen, and a copy to end.
 const START_MAX: Duration = Duration::from_secs(10);
 const COPY_MAX: Duration = Duration::from_secs(600);
-
-/// A directory nobody else looks into.
-pub(super) struct PrivateDirectory {
-    path: PathBuf,
-    _deferred: Deferred,
-}
-
-impl PrivateDirectory {
-    pub(super) fn new(cleanup: &Cleanup) -> Result<PrivateDirectory, LabError> {
-        const OWNER_ONLY: u32 = 0o700;
-        let path = std::env::temp_dir().join(format!("lab-device-{}", std::process::id()));
-        let made = fs::DirBuilder::new().mode(OWNER_ONLY).create(&path);
-        made.map_err(LabError::io(path.display()))?;
-        let doomed = path.clone();
-        let deferred = cleanup.defer(move || {
-            // It may be gone already; nothing else can be done about what is left.
-            let _ = fs::remove_dir_all(doomed);
-        });
-        Ok(PrivateDirectory { path, _deferred: deferred })
-    }
-
-    pub(super) fn path(&self) -> &Path {
-        &self.path
-    }
-}
 
 /// A server that listens.
 pub(super) struct Served {

@@ -23,7 +23,7 @@ pub(super) struct Folded<'a> {
 impl<'a> Folded<'a> {
     /// A region of `pages`, filled, all of it in memory.
     pub(super) fn new(
-        (backend, algorithm): (Backend, Codec),
+        (backend, algorithm): (Backend, &Codec),
         mode: FaultMode,
         pages: usize,
         source: &'a Source,
@@ -40,7 +40,7 @@ impl<'a> Folded<'a> {
         };
         let config = PagerConfig { fault_mode: mode, ..PagerConfig::default() };
         let pager = Pager::new(Arc::clone(&memory), &config).map_err(folding::refused)?;
-        let config = RegionConfig { store, algorithm, ..RegionConfig::default() };
+        let config = RegionConfig { store, algorithm: algorithm.clone(), ..RegionConfig::default() };
         let mut region = Region::map(&pager, bytes, &config).map_err(folding::refused)?;
         source.fill(region.as_mut_slice())?;
         Ok(Folded { region, source })

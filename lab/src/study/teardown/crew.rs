@@ -32,7 +32,7 @@ const KEPT_BYTES: u64 = 1 << 20;
 
 /// One case: adds what was measured to `row`.
 pub(super) fn measure(
-    shape: Shape,
+    shape: &Shape,
     case: Case,
     source: &Source,
     row: &mut Row,
@@ -84,7 +84,7 @@ pub(super) fn measure(
 
 /// What the threads share.
 struct Crew<'a> {
-    shape: Shape,
+    shape: &'a Shape,
     case: Case,
     source: &'a Source,
     store: Store,

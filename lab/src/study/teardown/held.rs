@@ -56,12 +56,12 @@ pub(super) struct Span {
 }
 
 impl Store {
-    pub(super) fn new(shape: Shape, case: Case, pager: &Arc<Pager>) -> Result<Store, LabError> {
+    pub(super) fn new(shape: &Shape, case: Case, pager: &Arc<Pager>) -> Result<Store, LabError> {
         let Shape { backend, algorithm, chain_order, .. } = shape;
-        let cache = match backend {
+        let cache = match *backend {
             Backend::Zram => None,
             Backend::Zswap => {
-                Some(ours::cache(pager.memory(), algorithm, chain_order, case.bytes())?)
+                Some(ours::cache(pager.memory(), algorithm, *chain_order, case.bytes())?)
             }
         };
         Ok(Store { pager: Arc::clone(pager), cache })
@@ -87,7 +87,7 @@ impl Store {
 impl Held {
     /// Something that is stored as a whole, and how paging went.
     pub(super) fn prepare(
-        shape: Shape,
+        shape: &Shape,
         case: Case,
         store: &Store,
         source: &Source,
@@ -162,7 +162,7 @@ fn span(work: impl FnOnce()) -> Span {
 
 /// A region whose pages are all out.
 fn region(
-    shape: Shape,
+    shape: &Shape,
     how: Teardown,
     case: Case,
     store: &Store,
@@ -172,7 +172,7 @@ fn region(
     let config = RegionConfig {
         name: "lab".to_owned(),
         store: store.config(),
-        algorithm: shape.algorithm,
+        algorithm: shape.algorithm.clone(),
         chain_order: shape.chain_order,
         ..RegionConfig::default()
     };
@@ -195,14 +195,14 @@ fn region(
 
 /// A device that holds as many pages.
 fn device(
-    shape: Shape,
+    shape: &Shape,
     free: zram::Free,
     case: Case,
     pager: &Arc<Pager>,
     source: &Source,
 ) -> Result<(Held, Row), LabError> {
     let config = ZramConfig {
-        algorithm: shape.algorithm,
+        algorithm: shape.algorithm.clone(),
         chain_order: shape.chain_order,
         free,
         deferred: shape.queue(),

@@ -2,8 +2,9 @@
 //!
 //! ```text
 //!   access   load -> memory: a hit | disk: a miss | absent: only the first time, else it is lost
-//!            verify, stamp the page's number and a new version, store it again
-//!            more pages in memory than the cache may have? write back
+//!            verify; the page is in use; more are than may be? the one that is longest:
+//!              stamp its number and a new version, store it
+//!              more pages in memory than the cache may have? write back
 //! ```
 //!
 //! How many pages the cache has is decided here, by asking it to write back: a limit in bytes would
@@ -14,10 +15,11 @@ use super::trace::Access;
 use crate::corpus::{Corpus, PAGE_SIZE};
 use crate::error::LabError;
 use disk::RamDisk;
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
 use zsmalloc::{Memory, MemoryConfig};
-use zswap::{Area, Limit, Loaded, Order, Zswap, ZswapConfig};
+use zswap::{Area, GroupId, Limit, Loaded, Order, Zswap, ZswapConfig};
 
 /// The store's name in messages.
 const NAME: &str = "zswap";
@@ -25,6 +27,14 @@ const NAME: &str = "zswap";
 const BATCH_PARTS: usize = 512;
 /// Sectors of the disk for each page: what a page may take there, and what is being written.
 const DISK_PARTS: usize = 2;
+
+/// Pages of the trace, in the cache, and in use at most.
+#[derive(Clone, Copy)]
+pub(super) struct Size {
+    pub(super) pages: usize,
+    pub(super) cached: usize,
+    pub(super) in_use: usize,
+}
 
 /// What a run gave.
 pub(super) struct Measured {
@@ -42,22 +52,23 @@ struct Cache<'a> {
     /// How often each page was stored.
     versions: Vec<u32>,
     in_memory: usize,
-    capacity: usize,
+    size: Size,
+    /// Pages that were loaded and are to be stored again, oldest first.
+    in_use: VecDeque<u32>,
     writes_back: u64,
     data: Vec<u8>,
     expected: Vec<u8>,
     ns: [u64; 3],
 }
 
-/// Runs `accesses` to the first `pages` pages of `corpus`, in a cache of `capacity`.
+/// Runs `accesses`, to pages that are not in use.
 pub(super) fn run(
     order: Order,
-    capacity: usize,
-    pages: usize,
+    size: Size,
     corpus: &Corpus,
     accesses: &[Access],
 ) -> Result<Measured, LabError> {
-    let mut cache = Cache::new(order, capacity, pages, corpus)?;
+    let mut cache = Cache::new(order, size, corpus)?;
     let mut hits = Vec::with_capacity(accesses.len());
     for access in accesses {
         hits.push(cache.access(access.page)?);
@@ -68,13 +79,8 @@ pub(super) fn run(
 }
 
 impl Cache<'_> {
-    fn new(
-        order: Order,
-        capacity: usize,
-        pages: usize,
-        corpus: &Corpus,
-    ) -> Result<Cache<'_>, LabError> {
-        let bytes = (pages * PAGE_SIZE) as u64;
+    fn new(order: Order, size: Size, corpus: &Corpus) -> Result<Cache<'_>, LabError> {
+        let bytes = (size.pages * PAGE_SIZE) as u64;
         let config = MemoryConfig { worker: false, ..MemoryConfig::for_disk(bytes) };
         let memory = Memory::new(config).map_err(LabError::store(NAME))?;
         let disk = RamDisk::new(bytes * DISK_PARTS as u64).map_err(LabError::store("RAM disk"))?;
@@ -86,14 +92,15 @@ impl Cache<'_> {
             ..ZswapConfig::new("lab")
         };
         let zswap = Zswap::new(memory, config).map_err(LabError::store(NAME))?;
-        let area = zswap.add_area(pages as u64).map_err(LabError::store(NAME))?;
+        let area = zswap.add_area(size.pages as u64).map_err(LabError::store(NAME))?;
         Ok(Cache {
             zswap,
             area,
             corpus,
-            versions: vec![0; pages],
+            versions: vec![0; size.pages],
             in_memory: 0,
-            capacity,
+            size,
+            in_use: VecDeque::with_capacity(size.in_use + 1),
             writes_back: 0,
             data: vec![0; PAGE_SIZE],
             expected: vec![0; PAGE_SIZE],
@@ -101,7 +108,8 @@ impl Cache<'_> {
         })
     }
 
-    /// Loads, verifies and stores a page; true when it was in memory.
+    /// Loads and verifies a page, and stores the one that was in use the longest; true when the
+    /// page was in memory.
     fn access(&mut self, page: u32) -> Result<bool, LabError> {
         let start = Instant::now();
         let loaded = self.area.load(u64::from(page), &mut self.data);
@@ -109,15 +117,24 @@ impl Cache<'_> {
         let loaded = loaded.map_err(LabError::store(format_args!("{NAME}: load of {page}")))?;
         self.verify(page, loaded)?;
         self.in_memory -= usize::from(loaded == Loaded::Memory);
+        self.in_use.push_back(page);
+        if self.in_use.len() > self.size.in_use
+            && let Some(oldest) = self.in_use.pop_front()
+        {
+            self.store(oldest)?;
+        }
+        Ok(loaded == Loaded::Memory)
+    }
+
+    fn store(&mut self, page: u32) -> Result<(), LabError> {
         self.versions[page as usize] += 1;
         self.compose(page);
         let start = Instant::now();
-        let stored = self.area.store(u64::from(page), &self.expected, zswap::GroupId::ROOT);
+        let stored = self.area.store(u64::from(page), &self.expected, GroupId::ROOT);
         self.ns[1] += ns_since(start);
         stored.map_err(LabError::store(format_args!("{NAME}: store of {page}")))?;
         self.in_memory += 1;
-        self.make_room()?;
-        Ok(loaded == Loaded::Memory)
+        self.make_room()
     }
 
     /// A page is what was stored last, or absent if nothing was.
@@ -143,11 +160,11 @@ impl Cache<'_> {
     }
 
     fn make_room(&mut self) -> Result<(), LabError> {
-        if self.in_memory <= self.capacity {
+        if self.in_memory <= self.size.cached {
             return Ok(());
         }
         let start = Instant::now();
-        let batch = (self.capacity / BATCH_PARTS).max(1) as u64;
+        let batch = (self.size.cached / BATCH_PARTS).max(1) as u64;
         let wrote = self.zswap.write_back(batch);
         self.ns[2] += ns_since(start);
         if wrote.pages == 0 || wrote.failed > 0 {

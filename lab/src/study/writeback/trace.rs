@@ -11,9 +11,13 @@
 //! A scan is over all pages, four times the cache; the hot ones are half as many as the cache has,
 //! and get one access in five while it runs.
 //!
+//! What the caller has in use, the last so many pages it loaded, it neither loads nor stores: of
+//! the accesses, [`loads`] leaves those that reach the cache.
+//!
 //! Invariant: the same seed, pages and length give the same accesses.
 
 use crate::rng::Rng;
+use std::collections::{HashSet, VecDeque};
 
 /// What a trace looks like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -76,6 +80,28 @@ impl Trace {
             Trace::Mixed => mixed(pages, cached, count, &mut rng),
         }
     }
+}
+
+/// The accesses to pages that are not in use: a page is from when it is loaded until `in_use`
+/// others were.
+pub(super) fn loads(accesses: Vec<Access>, in_use: usize) -> Vec<Access> {
+    let (mut queue, mut used) = (VecDeque::new(), HashSet::new());
+    let reaches = |access: &Access| {
+        if in_use == 0 {
+            return true;
+        }
+        if !used.insert(access.page) {
+            return false;
+        }
+        queue.push_back(access.page);
+        if queue.len() > in_use
+            && let Some(oldest) = queue.pop_front()
+        {
+            used.remove(&oldest);
+        }
+        true
+    };
+    accesses.into_iter().filter(reaches).collect()
 }
 
 fn plain(page: u32) -> Access {
@@ -143,7 +169,7 @@ fn scans(cached: usize, count: usize, rng: &mut Rng) -> Vec<Access> {
         add_hot(&mut accesses, rng, Window::None, 2 * pages);
         add_hot(&mut accesses, rng, Window::Before, window);
         for page in 0..pages as u32 {
-            if page as usize % SCANNED_PER_HOT == 0 {
+            if (page as usize).is_multiple_of(SCANNED_PER_HOT) {
                 add_hot(&mut accesses, rng, Window::After, 1);
             }
             accesses.push(plain(page));
@@ -185,6 +211,18 @@ mod tests {
             let last = (CACHED * PAGES_PER_CACHED) as u32;
             assert!(accesses.iter().all(|access| access.page < last), "{trace:?}");
         }
+    }
+
+    #[test]
+    fn pages_in_use_reach_the_cache_when_others_have_taken_their_place() {
+        let through = |in_use: usize| {
+            let accesses = [1, 1, 2, 1, 3, 1, 2].map(plain).to_vec();
+            loads(accesses, in_use).iter().map(|access| access.page).collect::<Vec<u32>>()
+        };
+        assert_eq!(through(0), [1, 1, 2, 1, 3, 1, 2]);
+        assert_eq!(through(1), [1, 2, 1, 3, 1, 2]);
+        assert_eq!(through(2), [1, 2, 3, 1, 2]);
+        assert_eq!(through(3), [1, 2, 3]);
     }
 
     #[test]

@@ -21,7 +21,7 @@ use super::source::Page;
 use crate::failure::Failure;
 
 /// Files, cut into pages that are numbered through.
-pub(super) struct Files {
+pub(in crate::command) struct Files {
     files: Vec<Paged>,
     /// The file that was read last, by index.
     open: RefCell<Option<(usize, File)>>,

@@ -48,7 +48,7 @@ const _: () =
     assert!(PRESENT & FILE_OR_SHARED & EXCLUSIVE == 0, "two bits of one word, see pagemap.rst");
 
 /// Pages of a process, copied.
-pub(super) struct Snapshot {
+pub(in crate::command) struct Snapshot {
     copy: Zram,
     pages: u64,
     stride: u64,
@@ -163,7 +163,7 @@ impl Process {
     /// beyond the room for that is left out.
     fn copy(&self, resident: u64, stride: u64, limit: u64) -> Result<Snapshot, Stop> {
         let room = (resident + resident / 4 + GROWTH_PAGES_MIN).div_ceil(stride);
-        let copy = device(room, KEPT, limit)?;
+        let copy = device(room, &KEPT, limit)?;
         let (mut pages, mut unread) = (0, 0);
         let mut page = [0; PAGE_SIZE];
         for (address, alone) in self.wanted().step_by(stride as usize) {

@@ -107,7 +107,7 @@ fn put(text: &mut String, cells: [String; 8]) {
 
 fn advice(estimate: &Estimate) -> String {
     let name = |row: &Row| {
-        let (codec, order) = (row.setting.codec, row.setting.chain_order);
+        let (codec, order) = (&row.setting.codec, row.setting.chain_order);
         format!("--algorithm {codec} --chain-order {order} ({})", human(row.takes()))
     };
     let smallest = estimate.rows.iter().min_by_key(|row| row.takes()).map(name);

@@ -13,7 +13,7 @@ use super::stopwatch::Stopwatch;
 use crate::failure::Failure;
 
 /// A way of storing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Setting {
     pub(super) codec: codec::Codec,
     pub(super) chain_order: u32,
@@ -62,8 +62,8 @@ pub(super) fn run(
     limit: u64,
     progress: &mut Progress,
 ) -> Result<(Row, u64), Stop> {
-    let device = device(sample.pages(), setting, limit)?;
-    let mut stopwatch = Stopwatch::new(setting.codec);
+    let device = device(sample.pages(), &setting, limit)?;
+    let mut stopwatch = Stopwatch::new(setting.codec.clone());
     fill(source, sample, &device, &mut stopwatch, progress)?;
     compare(source, sample, &device, progress)?;
     let stat = device.stat();
@@ -80,11 +80,11 @@ pub(super) fn run(
 }
 
 /// An empty device with room for so many pages.
-pub(super) fn device(pages: u64, setting: Setting, mem_limit: u64) -> Result<Zram, Failure> {
+pub(super) fn device(pages: u64, setting: &Setting, mem_limit: u64) -> Result<Zram, Failure> {
     let bytes = pages * PAGE_SIZE as u64;
     let room = MemoryConfig { limit_bytes: mem_limit, ..MemoryConfig::for_disk(bytes) };
     let config = ZramConfig {
-        algorithm: setting.codec,
+        algorithm: setting.codec.clone(),
         chain_order: setting.chain_order,
         mem_limit,
         ..ZramConfig::new("estimate", bytes)
@@ -149,8 +149,9 @@ mod tests {
         let source = Source::of_files(std::slice::from_ref(&path)).unwrap();
         let sample = Sample::of(source.pages(), 1);
         let setting = Setting { codec: Codec::new(Algorithm::Lz4), chain_order: 3 };
-        let device = device(sample.pages(), setting, 0).unwrap();
-        let (mut stopwatch, mut progress) = (Stopwatch::new(setting.codec), Progress::new(4));
+        let device = device(sample.pages(), &setting, 0).unwrap();
+        let (mut stopwatch, mut progress) =
+            (Stopwatch::new(setting.codec.clone()), Progress::new(4));
         fill(&source, sample, &device, &mut stopwatch, &mut progress).unwrap();
         compare(&source, sample, &device, &mut progress).unwrap();
 

@@ -53,8 +53,8 @@ impl Figures<'_> {
         self.0["bd_stat"]["bd_count"].as_u64().unwrap_or(0)
     }
 
-    /// Pages that are neither huge nor same-filled nor on the backing device. The counters are no snapshot while requests
-    /// run, so the difference is kept from falling below nothing.
+    /// Pages that are neither huge nor same-filled nor on the backing device. The counters are no
+    /// snapshot while requests run, so the difference is kept from falling below nothing.
     fn compressed_pages(&self) -> u64 {
         let others = self.get("huge_pages") + self.get("same_pages") + self.written_back();
         self.stored_pages().saturating_sub(others)
@@ -159,9 +159,9 @@ mod tests {
 
     fn example() -> Value {
         json!({
-            "name": "zram0", "initstate": 1, "algorithm": "lz4", "chain_order": 3, "disksize": 100 * 4096,
-            "orig_data_size": 60 * 4096, "compr_data_size": 40_000, "mem_limit": 1 << 20,
-            "mem_used_max": 65536, "same_pages": 10, "huge_pages": 5,
+            "name": "zram0", "initstate": 1, "algorithm": "lz4", "chain_order": 3,
+            "disksize": 100 * 4096, "orig_data_size": 60 * 4096, "compr_data_size": 40_000,
+            "mem_limit": 1 << 20, "mem_used_max": 65536, "same_pages": 10, "huge_pages": 5,
             "object_bytes_resident": 49_152, "free_bytes_held": 4096, "metadata_bytes": 1000,
             "pending_bytes": 7, "staging_bytes": 3, "accounted_bytes": 54_258,
             "resident_bytes": 54_258, "page_table_bytes": 8192, "overhead_all_in": 0.356_45,

@@ -4,12 +4,16 @@ mod nbd;
 mod pages;
 mod scratch;
 mod server;
+mod stack;
 mod tools;
+mod tree;
 
 pub(crate) use nbd::Nbd;
 pub(crate) use pages::{PAGE_SIZE, noise, real_files};
 pub(crate) use scratch::Scratch;
-pub(crate) use server::Server;
+pub(crate) use server::{Process, Server};
+pub(crate) use stack::{Loop, Mount, undo};
 pub(crate) use tools::{
     BINARY, eventually, from_env, needs, needs_device, needs_root, ramfold, refusal, succeed, tool,
 };
+pub(crate) use tree::{Tree, errno, needs_tree};

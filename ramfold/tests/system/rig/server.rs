@@ -1,7 +1,7 @@
 //! A running `ramfold serve`, killed with the test.
 //!
 //! Invariant: a Server that `with` returns is serving; its sockets lie in its own scratch
-//! directory, so tests never meet each other.
+//! directory, so tests never meet each other. A Process that was not waited for is killed.
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
@@ -12,11 +12,68 @@ use serde_json::Value;
 
 use super::{BINARY, Nbd, Scratch, eventually, ramfold, succeed};
 
-pub(crate) struct Server {
+/// A server as a process.
+pub(crate) struct Process {
     child: Child,
     said: Arc<Mutex<String>>,
+}
+
+pub(crate) struct Server {
+    process: Process,
     socket: PathBuf,
     pub(crate) scratch: Scratch,
+}
+
+impl Process {
+    /// Starts a command and waits until it has said `ready`.
+    pub(crate) fn start(command: &mut Command, ready: &str) -> Process {
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().expect("the built binary can be started");
+        let said = Arc::new(Mutex::new(String::new()));
+        listen(child.stdout.take(), &said);
+        listen(child.stderr.take(), &said);
+        let mut process = Process { child, said };
+        eventually(ready, || {
+            let gone = process.child.try_wait().expect("a child can be waited for");
+            assert!(gone.is_none(), "{command:?} ended: {}", process.said());
+            process.said().contains(ready)
+        });
+        process
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Everything printed so far, on both streams.
+    pub(crate) fn said(&self) -> String {
+        self.said.lock().expect("no listener panics").clone()
+    }
+
+    pub(crate) fn signal(&self, name: &str) {
+        signal(self.pid(), name);
+    }
+
+    pub(crate) fn has_ended(&mut self) -> bool {
+        self.child.try_wait().expect("a child can be waited for").is_some()
+    }
+
+    /// Waits for it to end by itself.
+    pub(crate) fn wait(&mut self) -> ExitStatus {
+        let mut status = None;
+        eventually("the server to end", || {
+            status = self.child.try_wait().expect("a child can be waited for");
+            status.is_some()
+        });
+        status.expect("the wait ended with a status")
+    }
+
+    /// Ends it where it is.
+    pub(crate) fn kill(&mut self) {
+        // Both fail only when the child has ended and been waited for.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
 }
 
 impl Server {
@@ -30,18 +87,8 @@ impl Server {
         let socket = scratch.path("disk.sock");
         let mut command = Command::new(BINARY);
         command.arg("serve").args(arguments).arg("--unix").arg(&socket);
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = command.spawn().expect("the built binary can be started");
-        let said = Arc::new(Mutex::new(String::new()));
-        listen(child.stdout.take(), &said);
-        listen(child.stderr.take(), &said);
-        let mut server = Server { child, said, socket, scratch };
-        eventually("a line with the URI", || {
-            let gone = server.child.try_wait().expect("a child can be waited for");
-            assert!(gone.is_none(), "serve {arguments:?} ended: {}", server.said());
-            server.said().contains("nbd+unix://")
-        });
-        server
+        let process = Process::start(&mut command, "nbd+unix://");
+        Server { process, socket, scratch }
     }
 
     pub(crate) fn socket(&self) -> &Path {
@@ -57,12 +104,12 @@ impl Server {
     }
 
     pub(crate) fn pid(&self) -> u32 {
-        self.child.id()
+        self.process.pid()
     }
 
     /// Everything printed so far, on both streams.
     pub(crate) fn said(&self) -> String {
-        self.said.lock().expect("no listener panics").clone()
+        self.process.said()
     }
 
     pub(crate) fn connect(&self) -> Nbd {
@@ -90,25 +137,18 @@ impl Server {
     }
 
     pub(crate) fn signal(&self, name: &str) {
-        signal(self.pid(), name);
+        self.process.signal(name);
     }
 
     /// Waits for the server to end by itself.
     pub(crate) fn wait(&mut self) -> ExitStatus {
-        let mut status = None;
-        eventually("the server to end", || {
-            status = self.child.try_wait().expect("a child can be waited for");
-            status.is_some()
-        });
-        status.expect("the wait ended with a status")
+        self.process.wait()
     }
 }
 
-impl Drop for Server {
+impl Drop for Process {
     fn drop(&mut self) {
-        // Both fail only when the child has ended and been waited for.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        self.kill();
         if std::thread::panicking() {
             eprintln!("-- the server said\n{}", self.said());
         }

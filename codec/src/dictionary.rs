@@ -1,0 +1,78 @@
+//! A dictionary, digested once for an algorithm and level and shared by everything that uses it.
+//!
+//! ```text
+//!   lz4, lz4hc   content, its last 64 KiB | the content again, and where its bytes are
+//!   zstd         the library's digests, one for each direction
+//! ```
+//!
+//! Invariant: nothing of it changes after it was made, so a blob made with it is read with it.
+
+use crate::{Algorithm, CodecError, ParameterError, lz4, lz4hc, zstd};
+use std::fmt;
+
+/// How much of a dictionary LZ4 can refer to: its distances have 16 bits.
+pub(crate) const LZ4_CONTENT_MAX: usize = 1 << 16;
+
+/// What a codec has of a dictionary.
+pub(crate) enum Dictionary {
+    Lz4(Box<[u8]>, lz4::Dictionary),
+    Lz4hc(Box<[u8]>, lz4hc::Dictionary),
+    Zstd(zstd::Dictionary),
+}
+
+impl Dictionary {
+    /// Digests `content`.
+    pub(crate) fn new(
+        algorithm: Algorithm,
+        level: i32,
+        content: &[u8],
+    ) -> Result<Self, ParameterError> {
+        if !algorithm.takes_dictionary() {
+            return Err(ParameterError::NoDictionary(algorithm));
+        }
+        if content.is_empty() {
+            return Err(ParameterError::EmptyDictionary);
+        }
+        let tail = &content[content.len().saturating_sub(LZ4_CONTENT_MAX)..];
+        let dictionary = match algorithm {
+            Algorithm::Lz4 => Self::Lz4(tail.into(), lz4::Dictionary::new(tail)?),
+            Algorithm::Lz4hc => Self::Lz4hc(tail.into(), lz4hc::Dictionary::new(tail, level)?),
+            _ => Self::Zstd(zstd::Dictionary::new(content, level)?),
+        };
+        Ok(dictionary)
+    }
+
+    /// Bytes on the heap.
+    pub(crate) fn heap_bytes(&self) -> usize {
+        size_of::<Self>() + self.tables_bytes()
+    }
+
+    fn tables_bytes(&self) -> usize {
+        match self {
+            Self::Lz4(content, _) => 2 * content.len() + lz4::Dictionary::BYTES,
+            Self::Lz4hc(content, _) => 2 * content.len() + lz4hc::Dictionary::BYTES,
+            Self::Zstd(digests) => digests.heap_bytes(),
+        }
+    }
+
+    /// The bytes that an LZ4 block may refer to.
+    pub(crate) fn lz4_content(&self) -> &[u8] {
+        match self {
+            Self::Lz4(content, _) | Self::Lz4hc(content, _) => content,
+            Self::Zstd(_) => &[],
+        }
+    }
+}
+
+impl From<CodecError> for ParameterError {
+    /// Building tables fails for want of memory only.
+    fn from(_: CodecError) -> Self {
+        Self::NoMemory
+    }
+}
+
+impl fmt::Debug for Dictionary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Dictionary").field("heap_bytes", &self.heap_bytes()).finish()
+    }
+}

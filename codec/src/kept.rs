@@ -1,0 +1,100 @@
+//! A few contexts of one algorithm, the one used last in front.
+//!
+//! ```text
+//!   get(B):   A C B D  -->  B A C D          as it is
+//!   get(E):   A C B D  -->  E A C B          D is given up, then E built
+//! ```
+//!
+//! A page store has up to four codecs (the kernel: `ZRAM_MAX_COMPS`), and with as many kept,
+//! reading pages of all of them rebuilds nothing.
+//!
+//! Invariant: a key is there once, and there are no more than [`KEPT_MAX`].
+
+use crate::CodecError;
+
+/// Contexts of one algorithm that a stream keeps.
+pub(crate) const KEPT_MAX: usize = 4;
+
+/// Contexts by what they were built for.
+pub(crate) struct Kept<K, C>(Vec<(K, C)>);
+
+impl<K, C> Default for Kept<K, C> {
+    fn default() -> Self {
+        Self(Vec::new())
+    }
+}
+
+impl<K: PartialEq, C> Kept<K, C> {
+    /// The context for `key`, built by `build` if it is not there. The one that has to go for it
+    /// goes first: both at once would be a lie about memory.
+    #[inline]
+    pub(crate) fn get(
+        &mut self,
+        key: K,
+        build: impl FnOnce() -> Result<C, CodecError>,
+    ) -> Result<&mut C, CodecError> {
+        match self.0.iter().position(|(kept, _)| *kept == key) {
+            Some(0) => {}
+            Some(at) => self.0[..=at].rotate_right(1),
+            None => self.add(key, build)?,
+        }
+        Ok(&mut self.0[0].1)
+    }
+
+    #[cold]
+    fn add(
+        &mut self,
+        key: K,
+        build: impl FnOnce() -> Result<C, CodecError>,
+    ) -> Result<(), CodecError> {
+        self.0.truncate(KEPT_MAX - 1);
+        if self.0.capacity() == 0 {
+            self.0.try_reserve_exact(KEPT_MAX).map_err(|_| CodecError::NoMemory)?;
+        }
+        self.0.insert(0, (key, build()?));
+        Ok(())
+    }
+
+    /// Bytes of the list itself and, by `bytes`, of the contexts.
+    pub(crate) fn heap_bytes(&self, bytes: impl Fn(&K, &C) -> usize) -> usize {
+        let contexts: usize = self.0.iter().map(|(key, context)| bytes(key, context)).sum();
+        self.0.capacity() * size_of::<(K, C)>() + contexts
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_four_are_kept() {
+        let mut kept = Kept::default();
+        let mut built = Vec::new();
+        for key in [1, 2, 3, 4, 1, 2, 5, 3, 1, 4] {
+            let context = kept.get(key, || {
+                built.push(key);
+                Ok(key * 10)
+            });
+            assert_eq!(context, Ok(&mut (key * 10)));
+        }
+        assert_eq!(built, [1, 2, 3, 4, 5, 3, 4], "3 went for 5, 4 for 3");
+    }
+
+    #[test]
+    fn what_cannot_be_built_leaves_the_others() {
+        let mut kept = Kept::default();
+        assert_eq!(kept.get(1, || Ok(10)), Ok(&mut 10));
+        assert_eq!(kept.get(2, || Err(CodecError::NoMemory)), Err(CodecError::NoMemory));
+        assert_eq!(kept.get(1, || unreachable!("it is there")), Ok(&mut 10));
+    }
+
+    #[test]
+    fn bytes_are_those_of_the_list_and_of_the_contexts() {
+        let mut kept = Kept::default();
+        assert_eq!(kept.heap_bytes(|_, _| 100), 0);
+        for key in 0..9_u32 {
+            kept.get(key, || Ok(key)).expect("it can be built");
+        }
+        assert_eq!(kept.heap_bytes(|_, _| 100), KEPT_MAX * (size_of::<(u32, u32)>() + 100));
+    }
+}

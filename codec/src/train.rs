@@ -1,0 +1,57 @@
+//! Dictionaries made from pages: what they have in common, found by Zstandard's own trainer
+//! (`ZDICT_trainFromBuffer`, which chooses segments by how often their parts come back).
+//!
+//! ```text
+//!   trained dictionary    magic, id | entropy tables | content, the most useful last
+//!   Zstandard uses                        all of it
+//!   LZ4 uses                                   the last 64 KiB, as plain bytes
+//! ```
+
+use crate::PAGE_LEN_MAX;
+use std::{error, fmt};
+
+/// The smallest dictionary that can be asked for.
+pub const DICTIONARY_LEN_MIN: usize = 1 << 10;
+
+/// Why pages gave no dictionary.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum TrainError {
+    /// Fewer bytes were asked for than [`DICTIONARY_LEN_MIN`].
+    TooSmall,
+    /// Too few pages, or they have nothing in common.
+    NothingCommon,
+    /// No memory for the dictionary.
+    NoMemory,
+}
+
+impl fmt::Display for TrainError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TooSmall => write!(f, "a dictionary has at least {DICTIONARY_LEN_MIN} bytes"),
+            Self::NothingCommon => f.write_str("too few pages, or they have nothing in common"),
+            Self::NoMemory => f.write_str("not enough memory for a dictionary"),
+        }
+    }
+}
+
+impl error::Error for TrainError {}
+
+/// A dictionary of at most `len_max` bytes from `pages`, one after the other.
+///
+/// A hundred times as many bytes of pages as of dictionary are enough; the time grows with them.
+///
+/// # Errors
+///
+/// [`TrainError`].
+pub fn train(pages: &[u8], len_max: usize) -> Result<Vec<u8>, TrainError> {
+    if len_max < DICTIONARY_LEN_MIN {
+        return Err(TrainError::TooSmall);
+    }
+    let mut dictionary: Vec<u8> = Vec::new();
+    dictionary.try_reserve_exact(len_max).map_err(|_| TrainError::NoMemory)?;
+    let lens: Vec<usize> = pages.chunks(PAGE_LEN_MAX).map(<[u8]>::len).collect();
+    let trained = zstd_safe::train_from_buffer(&mut dictionary, pages, &lens);
+    trained.map_err(|_| TrainError::NothingCommon)?;
+    Ok(dictionary)
+}

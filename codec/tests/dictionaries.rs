@@ -1,0 +1,131 @@
+//! Dictionaries: blobs are smaller with one, need it to be read, and are read by every clone.
+
+use codec::{Algorithm, Codec, CodecError, Stream, TrainError, train};
+use std::thread;
+
+/// Records of the same words in another order, as different pages have them.
+fn page(seed: usize) -> Vec<u8> {
+    const WORDS: [&str; 6] =
+        ["timestamp", "identifier", "description", "quantity", "warehouse", "customer"];
+    let record = |number: usize| {
+        let mixed = (number + seed * 1000).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
+        format!("{{\"{}\": {}}}, ", WORDS[mixed % WORDS.len()], mixed % 100_003)
+    };
+    (0..).map(record).flat_map(String::into_bytes).take(4096).collect()
+}
+
+fn takers() -> impl Iterator<Item = Codec> {
+    let takers = Algorithm::ALL.iter().filter(|algorithm| algorithm.takes_dictionary());
+    takers.map(|&algorithm| Codec::new(algorithm))
+}
+
+fn content() -> Vec<u8> {
+    (100..104).flat_map(page).collect()
+}
+
+fn compress(codec: &Codec, page: &[u8]) -> Vec<u8> {
+    codec.compress(&mut Stream::new(), page).expect("every page compresses").to_vec()
+}
+
+#[test]
+fn blobs_are_smaller_with_a_dictionary() {
+    for codec in takers() {
+        let with = codec.with_dictionary(&content()).expect("it takes one");
+        let (before, after) = (compress(&codec, &page(1)).len(), compress(&with, &page(1)).len());
+        assert!(after * 100 < before * 95, "{codec}: {after} bytes, {before} without");
+    }
+}
+
+/// The wrong dictionary is damage or another page, never the right one.
+#[test]
+fn a_blob_is_read_with_its_dictionary_only() {
+    for codec in takers() {
+        let with = codec.with_dictionary(&content()).expect("it takes one");
+        let other = codec.with_dictionary(&page(7)).expect("it takes one");
+        let blob = compress(&with, &page(1));
+        let read = |codec: &Codec| {
+            let mut back = vec![0; 4096];
+            codec.decompress(&mut Stream::new(), &blob, &mut back).map(|()| back)
+        };
+        assert_eq!(read(&with), Ok(page(1)), "{codec}");
+        for wrong in [&codec, &other] {
+            let outcome = read(wrong);
+            let refused = outcome.as_ref().err() == Some(&CodecError::Corrupt);
+            assert!(refused || outcome != Ok(page(1)), "{codec}");
+        }
+    }
+}
+
+/// A stream of one dictionary after another, and of none: each blob as from a fresh stream.
+#[test]
+fn dictionaries_take_turns_on_one_stream() {
+    let others: Vec<Codec> = (0..6)
+        .flat_map(|seed| takers().map(move |codec| codec.with_dictionary(&page(seed))))
+        .collect::<Result<_, _>>()
+        .expect("they take one");
+    let codecs: Vec<Codec> = takers().chain(others).collect();
+    let mut stream = Stream::new();
+    for round in 0..3 {
+        for codec in &codecs {
+            let blob = codec.compress(&mut stream, &page(round)).expect("a page").to_vec();
+            assert!(blob == compress(codec, &page(round)), "{codec}: depends on the page before");
+            let mut back = vec![0; 4096];
+            codec.decompress(&mut stream, &blob, &mut back).expect("it comes back");
+            assert!(back == page(round), "{codec}");
+        }
+    }
+}
+
+/// The tables are shared; nobody writes to them.
+#[test]
+fn clones_are_used_by_many_threads_at_once() {
+    for codec in takers() {
+        let with = codec.with_dictionary(&content()).expect("it takes one");
+        let expected: Vec<Vec<u8>> = (0..64).map(|seed| compress(&with, &page(seed))).collect();
+        thread::scope(|scope| {
+            for _ in 0..4 {
+                let (with, expected) = (with.clone(), &expected);
+                scope.spawn(move || {
+                    let mut stream = Stream::new();
+                    for (seed, expected) in expected.iter().enumerate() {
+                        let blob = with.compress(&mut stream, &page(seed)).expect("a page");
+                        assert!(blob == expected, "{with}: page {seed}");
+                    }
+                });
+            }
+        });
+    }
+}
+
+/// A dictionary may go while contexts that used it stay.
+#[test]
+fn a_stream_outlives_the_dictionaries_it_used() {
+    let mut stream = Stream::new();
+    for round in 0..20 {
+        for codec in takers() {
+            let with = codec.with_dictionary(&page(round)).expect("it takes one");
+            let blob = with.compress(&mut stream, &page(1)).expect("a page").to_vec();
+            drop(with);
+            let again = codec.with_dictionary(&page(round)).expect("it takes one");
+            let mut back = vec![0; 4096];
+            again.decompress(&mut stream, &blob, &mut back).expect("it comes back");
+            assert!(back == page(1), "{codec}");
+            codec.compress(&mut stream, &page(2)).expect("a page");
+        }
+    }
+}
+
+#[test]
+fn what_is_trained_helps_and_what_cannot_be_is_refused() {
+    let pages: Vec<u8> = (10..110).flat_map(page).collect();
+    let content = train(&pages, 8 << 10).expect("they have much in common");
+    assert!(content.len() <= 8 << 10);
+    for codec in takers() {
+        let with = codec.with_dictionary(&content).expect("it takes one");
+        let (before, after) = (compress(&codec, &page(1)).len(), compress(&with, &page(1)).len());
+        assert!(after < before, "{codec}: {after} bytes, {before} without");
+    }
+    assert_eq!(train(&pages, 100), Err(TrainError::TooSmall));
+    assert_eq!(train(&[], 8 << 10), Err(TrainError::NothingCommon));
+    assert_eq!(train(&page(1), 8 << 10), Err(TrainError::NothingCommon));
+}

@@ -1,0 +1,326 @@
+//! Study `fs`: real file systems doing real work on a disk, ours and the kernel's (S1, S4).
+//!
+//! ```text
+//!   for every run, --fs, --workload, --design and --chain-order, then the kernel's zram:
+//!     an empty disk of --size -> mkfs -> mount -> the workload, then sync    wall_s, files_per_s
+//!     mm_stat                                                                mem_used_max
+//!     what was written is compared with what should be there
+//!     unmount -> the file system's own check
+//! ```
+//!
+//! Ours is a file under a FUSE mount, served by a process of its own and made a block device by a
+//! loop device that goes past the page cache; the kernel's zram is a block device already. So the
+//! difference of the two is the way to the store, twice through the kernel, more than the store.
+//!
+//! | workload | what it does |
+//! |---|---|
+//! | `fsmark` | fs_mark: `--files` files of `--file-bytes` bytes, each synced, by `--threads` threads |
+//! | `untar` | unpacks the source trees of this build's dependencies, `--copies` times |
+//! | `build` | compiles one package of this workspace, sources and results on the disk |
+//!
+//! Rows are medians over the runs, with minimum and maximum. Against the smallest chain order of
+//! ours, `saves_mem_used_max` is the mean of the differences within each run, with its 95 %
+//! interval by Student's t.
+
+use super::{Inside, Lab, Report, Study, note};
+use crate::error::LabError;
+use crate::kernel::{self, KernelZram};
+use crate::row::{self, Row, column, grouped};
+use crate::size;
+use crate::stats;
+use crate::table::{Column, Format};
+use clap::{ArgMatches, Args, FromArgMatches};
+use codec::Codec;
+use indicatif::ProgressBar;
+use zsmalloc::LockDesign;
+
+mod loops;
+mod served;
+mod server;
+mod tool;
+mod volume;
+mod workload;
+
+use volume::{FileSystem, Volume};
+use workload::{Plan, Workload};
+
+pub(super) const STUDY: Study = Study {
+    name: "fs",
+    about: "File systems at work on a compressed disk, through FUSE and a loop device",
+    options: Options::augment_args,
+    run,
+};
+
+/// The server, in a process of its own.
+pub(super) const INSIDE: Inside =
+    Inside { name: "fs-inside", options: server::Options::augment_args, run: server::run };
+
+/// Options of `lab fs`.
+#[derive(Args, Debug)]
+struct Options {
+    /// File systems
+    #[arg(long, value_name = "NAME[,NAME]", value_delimiter = ',', default_value = "ext4")]
+    fs: Vec<FileSystem>,
+    /// What is done on them
+    #[arg(long, value_name = "NAME[,NAME]", value_delimiter = ',', default_value = "fsmark")]
+    workload: Vec<Workload>,
+    /// Lock designs of our allocator
+    #[arg(long, value_name = "NAME[,NAME]", value_delimiter = ',', default_value = "class")]
+    design: Vec<LockDesign>,
+    /// Chain orders of our stores
+    #[arg(long, value_name = "N[,N]", value_delimiter = ',', default_value = "3",
+          value_parser = clap::value_parser!(u32).range(0..=4))]
+    chain_order: Vec<u32>,
+    /// Algorithm, on both sides
+    #[arg(long, value_name = "NAME", default_value = "lz4")]
+    algorithm: Codec,
+    /// Size of the disk
+    #[arg(long, value_name = "SIZE", default_value = "4G", value_parser = size::parse)]
+    size: u64,
+    /// Files of fsmark, over all threads
+    #[arg(long, value_name = "N", default_value = "16000")]
+    files: u64,
+    /// Bytes of each
+    #[arg(long, value_name = "N", default_value = "100000")]
+    file_bytes: u64,
+    /// Threads of fsmark
+    #[arg(long, value_name = "N", default_value = "8",
+          value_parser = clap::value_parser!(u32).range(1..=256))]
+    threads: u32,
+    /// How often untar unpacks its tree, each time elsewhere
+    #[arg(long, value_name = "N", default_value = "1",
+          value_parser = clap::value_parser!(u32).range(1..=64))]
+    copies: u32,
+    /// The package that build compiles
+    #[arg(long, value_name = "NAME", default_value = "zsmalloc")]
+    package: String,
+}
+
+const QUICK_SIZE: u64 = 192 << 20;
+const QUICK_FILES: u64 = 64;
+
+/// One thing to be measured, again in every run.
+struct Case<'a> {
+    fs: FileSystem,
+    plan: &'a Plan,
+    store: Store<'a>,
+}
+
+#[derive(Clone, Copy)]
+enum Store<'a> {
+    Ours { design: LockDesign, chain_order: u32 },
+    Kernel(&'a KernelZram),
+}
+
+fn run(matches: &ArgMatches, lab: &Lab) -> Result<Report, LabError> {
+    let mut options = Options::from_arg_matches(matches).map_err(crate::usage)?;
+    if lab.quick() {
+        options.size = options.size.min(QUICK_SIZE);
+        options.files = options.files.min(QUICK_FILES);
+    }
+    let mut notes = Vec::new();
+    let peer = lab.kernel_peer(&mut notes);
+    let plans = plans(&options, lab)?;
+    let cases = cases(&options, &plans, peer.as_ref());
+    let bar = lab.progress(cases.len() * lab.runs() as usize);
+    let mut runs = Vec::new();
+    for run in 0..lab.runs() {
+        for case in &cases {
+            bar.set_message(case.name());
+            runs.push(case.measure(&options, run, lab)?);
+            bar.inc(1);
+        }
+    }
+    ProgressBar::finish_and_clear(&bar);
+    let rows = rows(&runs);
+    compare(&runs, &rows, &mut notes);
+    Ok(Report { corpus: None, columns: &COLUMNS, rows, runs, notes })
+}
+
+fn plans(options: &Options, lab: &Lab) -> Result<Vec<Plan>, LabError> {
+    options.workload.iter().map(|&workload| Plan::new(workload, options, lab)).collect()
+}
+
+fn cases<'a>(
+    options: &'a Options,
+    plans: &'a [Plan],
+    peer: Option<&'a KernelZram>,
+) -> Vec<Case<'a>> {
+    let ours = options.design.iter().flat_map(|&design| {
+        let orders = options.chain_order.iter();
+        orders.map(move |&chain_order| Store::Ours { design, chain_order })
+    });
+    let stores: Vec<Store> = ours.chain(peer.map(Store::Kernel)).collect();
+    let works = options.fs.iter().flat_map(|&fs| plans.iter().map(move |plan| (fs, plan)));
+    works.flat_map(|(fs, plan)| stores.iter().map(move |&store| Case { fs, plan, store })).collect()
+}
+
+impl Case<'_> {
+    fn name(&self) -> String {
+        let work = self.plan.workload.name();
+        match self.store {
+            Store::Ours { design, chain_order } => {
+                format!("{} {work} on zram, {} {chain_order}", self.fs.name(), design.name())
+            }
+            Store::Kernel(_) => format!("{} {work} on {}", self.fs.name(), kernel::NAME),
+        }
+    }
+
+    fn measure(&self, options: &Options, run: u32, lab: &Lab) -> Result<Row, LabError> {
+        let volume = match self.store {
+            Store::Ours { design, chain_order } => {
+                let config = served::Config::new(options, design, chain_order);
+                Volume::ours(self.fs, &config, lab)?
+            }
+            Store::Kernel(peer) => {
+                peer.set_up(options.algorithm.algorithm().name(), options.size)?;
+                Volume::kernel(self.fs, peer, lab)?
+            }
+        };
+        let done = self.plan.work(volume.path(), lab)?;
+        let stat = volume.mm_stat()?;
+        self.plan.verify(volume.path(), lab)?;
+        volume.end(lab)?;
+        let mut row = self.key(options);
+        row.set("run", run)
+            .set("files_per_s", done.files as f64 / done.wall.as_secs_f64())
+            .set("wall_s", done.wall.as_secs_f64())
+            .set("fsmark_files_per_s", done.reported_files_per_s)
+            .set("orig_data_size", stat.orig_data_size)
+            .set("compr_data_size", stat.compr_data_size)
+            .set("mem_used_total", stat.mem_used_total)
+            .set("mem_used_max", stat.mem_used_max);
+        Ok(row)
+    }
+
+    fn key(&self, options: &Options) -> Row {
+        let mut row = Row::default();
+        row.set("fs", self.fs.name()).set("workload", self.plan.workload.name());
+        match self.store {
+            Store::Ours { design, chain_order } => {
+                row.set("store", "zram")
+                    .set("design", design.name())
+                    .set("chain_order", chain_order);
+            }
+            Store::Kernel(_) => {
+                row.set("store", kernel::NAME);
+            }
+        }
+        row.set("algorithm", options.algorithm.to_string())
+            .set("size_bytes", options.size)
+            .set("threads", self.plan.threads)
+            .set("files", self.plan.files);
+        row
+    }
+}
+
+const KEY: [&str; 9] = [
+    "fs",
+    "workload",
+    "store",
+    "design",
+    "chain_order",
+    "algorithm",
+    "size_bytes",
+    "threads",
+    "files",
+];
+const MEASURED: [&str; 7] = [
+    "files_per_s",
+    "wall_s",
+    "fsmark_files_per_s",
+    "orig_data_size",
+    "compr_data_size",
+    "mem_used_total",
+    "mem_used_max",
+];
+
+/// Medians, and what each chain order saves of the smallest one's `mem_used_max`.
+fn rows(runs: &[Row]) -> Vec<Row> {
+    let mut rows = row::medians(runs, &KEY, &MEASURED);
+    let groups = grouped(runs, &KEY);
+    for (row, group) in rows.iter_mut().zip(&groups) {
+        let base = base_of(group, &groups).map_or(Vec::new(), |base| column(base, "mem_used_max"));
+        let saved = stats::paired(&column(group, "mem_used_max"), &base);
+        row.set("saves_mem_used_max", saved.map(|saved| saved.mean));
+        row.set("saves_mem_used_max_ci95", saved.and_then(|saved| saved.ci95));
+    }
+    rows
+}
+
+/// The runs of the smallest chain order with everything else equal; none for the kernel's.
+fn base_of<'a>(group: &[Row], groups: &'a [Vec<Row>]) -> Option<&'a [Row]> {
+    group[0].number("chain_order")?;
+    let same = |other: &&Vec<Row>| {
+        let keys = KEY.iter().filter(|&&key| key != "chain_order");
+        keys.clone().all(|key| other[0].get(key) == group[0].get(key))
+    };
+    let order = |other: &&Vec<Row>| other[0].number("chain_order").map_or(u64::MAX, |o| o as u64);
+    groups.iter().filter(same).min_by_key(order).map(Vec::as_slice)
+}
+
+/// Says how ours compares with the kernel's, run by run.
+fn compare(runs: &[Row], rows: &[Row], notes: &mut Vec<String>) {
+    for row in rows.iter().filter(|row| row.is("store", "zram")) {
+        let of = |store: &'static str| {
+            let same = move |run: &&Row| {
+                let ours = store == "zram";
+                let keys = ["fs", "workload"].iter();
+                let also = ["design", "chain_order"].iter().filter(|_| ours);
+                run.is("store", store) && keys.chain(also).all(|key| run.get(key) == row.get(key))
+            };
+            runs.iter().filter(same).filter_map(|run| run.number("files_per_s")).collect::<Vec<_>>()
+        };
+        let (ours, theirs) = (of("zram"), of(kernel::NAME));
+        let ratios: Vec<f64> = ours.iter().zip(&theirs).map(|(a, b)| a / b).collect();
+        if let Some(ratio) = stats::spread(&ratios) {
+            let text = |key| row.get(key).to_string().replace('"', "");
+            note(
+                notes,
+                format!(
+                    "{} {}, {} order {}: {:.2} of {}'s files per second (median of {} runs)",
+                    text("fs"),
+                    text("workload"),
+                    text("design"),
+                    text("chain_order"),
+                    ratio.median,
+                    kernel::NAME,
+                    ratios.len(),
+                ),
+            );
+        }
+    }
+}
+
+const COLUMNS: [Column; 11] = [
+    Column::new("fs", "fs", Format::Plain),
+    Column::new("workload", "workload", Format::Plain),
+    Column::new("store", "store", Format::Plain),
+    Column::new("design", "design", Format::Plain),
+    Column::new("chain_order", "order", Format::Plain),
+    Column::new("files_per_s", "files/s", Format::Fixed(1)),
+    Column::new("wall_s", "wall s", Format::Fixed(2)),
+    Column::new("mem_used_max", "used max MiB", Format::Mib),
+    Column::new("saves_mem_used_max", "saved MiB", Format::Mib),
+    Column::new("saves_mem_used_max_ci95", "+- MiB", Format::Mib),
+    Column::new("compr_data_size", "compressed MiB", Format::Mib),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(order: u32, used: f64) -> Row {
+        let mut row = Row::default();
+        row.set("store", "zram").set("chain_order", order).set("mem_used_max", used);
+        row
+    }
+
+    #[test]
+    fn what_an_order_saves_is_paired_by_run() {
+        let runs = [run(4, 900.0), run(2, 1000.0), run(4, 1880.0), run(2, 2000.0)];
+        let rows = rows(&runs);
+        assert_eq!(rows[0].number("saves_mem_used_max"), Some(110.0), "100 and 120");
+        assert_eq!(rows[1].number("saves_mem_used_max"), Some(0.0), "the smallest itself");
+    }
+}

@@ -1,0 +1,183 @@
+//! Study `recompress`: what compressing idle pages again saves.
+//!
+//! ```text
+//!   for every run, --algorithm and --to:
+//!     store the corpus, read it back, compact, read the counters (`*_before`)
+//!     mark everything idle, recompress what is idle, read it back, compact, read the counters
+//! ```
+//!
+//! Times include choosing the pages, decompressing and compressing them, and replacing the objects.
+//! All pages are idle here: what a device saves depends on how many of its pages are.
+
+use super::{Lab, Report, Study, ours};
+use crate::corpus::{Corpus, PAGE_SIZE};
+use crate::error::LabError;
+use crate::row::{Row, column};
+use crate::table::{Column, Format};
+use clap::{ArgMatches, Args, FromArgMatches};
+use codec::Codec;
+use std::time::Instant;
+use zram::{Idle, Recompress, RecompressKind, Zram};
+use zsmalloc::Rule;
+
+pub(super) const STUDY: Study = Study {
+    name: "recompress",
+    about: "What recompressing idle pages saves",
+    options: Options::augment_args,
+    run,
+};
+
+/// Options of `lab recompress`.
+#[derive(Args, Debug)]
+struct Options {
+    /// Algorithms that pages are stored with, with a level where wanted
+    #[arg(long, value_name = "NAME[,NAME]", value_delimiter = ',', default_value = "lz4")]
+    algorithm: Vec<Codec>,
+    /// Algorithms that idle pages are compressed with again
+    #[arg(long, value_name = "NAME[,NAME]", value_delimiter = ',', default_value = "zstd")]
+    to: Vec<Codec>,
+    /// Chain order; N means at most 2^N frames per zspage
+    #[arg(long, value_name = "N", default_value = "3",
+          value_parser = clap::value_parser!(u32).range(0..=4))]
+    chain_order: u32,
+}
+
+/// Bytes of the synthetic mix.
+const SYNTHETIC_BYTES: u64 = 64 << 20;
+const QUICK_BYTES: u64 = 4 << 20;
+
+fn run(matches: &ArgMatches, lab: &Lab) -> Result<Report, LabError> {
+    let options = Options::from_arg_matches(matches).map_err(crate::usage)?;
+    let synthetic = if lab.quick() { QUICK_BYTES } else { SYNTHETIC_BYTES };
+    let corpus = Corpus::open(lab.corpus_file(), synthetic)?;
+    let pairs: Vec<(&Codec, &Codec)> = options
+        .algorithm
+        .iter()
+        .flat_map(|from| options.to.iter().map(move |to| (from, to)))
+        .collect();
+    let bar = lab.progress(lab.runs() as usize * pairs.len());
+    let mut runs = Vec::new();
+    for run in 0..lab.runs() {
+        for &(from, to) in &pairs {
+            let mut row = key(from, to, &corpus);
+            row.set("run", run);
+            trial(&options, (from, to), &corpus, &mut row)?;
+            runs.push(row);
+            bar.inc(1);
+        }
+    }
+    bar.finish_and_clear();
+    let rows = pairs.iter().map(|&(from, to)| summary(key(from, to, &corpus), &runs)).collect();
+    let mut notes = Vec::new();
+    if lab.common.vs_kernel {
+        let what = "--vs-kernel changes nothing: this study has no peer";
+        super::note(&mut notes, what.into());
+    }
+    Ok(Report { corpus: Some(corpus), columns: &COLUMNS, rows, runs, notes })
+}
+
+fn key(from: &Codec, to: &Codec, corpus: &Corpus) -> Row {
+    let mut row = Row::default();
+    row.set("store", ours::NAME)
+        .set("algorithm", from.to_string())
+        .set("to", to.to_string())
+        .set("corpus", corpus.name.as_str())
+        .set("corpus_bytes", corpus.pages() * PAGE_SIZE);
+    row
+}
+
+fn trial(
+    options: &Options,
+    (from, to): (&Codec, &Codec),
+    corpus: &Corpus,
+    row: &mut Row,
+) -> Result<(), LabError> {
+    let shape = ours::Shape {
+        algorithm: from.clone(),
+        chain_order: options.chain_order,
+        rule: Rule::LeastWaste,
+        slots: corpus.pages(),
+        evacuation: true,
+    };
+    let disk = ours::recompressing(&shape, to)?;
+    (0..corpus.pages()).try_for_each(|slot| ours::write(&disk, slot, corpus.page(slot)))?;
+    let (data, objects) = settle(&disk, corpus)?;
+    row.set("compr_data_size_before", data).set("object_bytes_resident_before", objects);
+    let failed = |error: zram::PostError| LabError::Store {
+        what: format!("{}: recompress", ours::NAME),
+        why: error.to_string(),
+    };
+    disk.mark_idle(Idle::All).map_err(failed)?;
+    let start = Instant::now();
+    let what = Recompress { kind: RecompressKind::Idle, ..Recompress::with(1) };
+    let report = disk.recompress(&what).map_err(failed)?;
+    let tried = report.pages + report.no_smaller;
+    row.set("recompress_ns_per_page", start.elapsed().as_nanos() as f64 / tried.max(1) as f64)
+        .set("recompressed_pages", report.pages)
+        .set("no_smaller_pages", report.no_smaller);
+    let (data_after, objects_after) = settle(&disk, corpus)?;
+    row.set("compr_data_size", data_after).set("object_bytes_resident", objects_after);
+    row.set("saved_data", saved(data, data_after))
+        .set("saved_resident", saved(objects, objects_after));
+    Ok(())
+}
+
+/// Reads everything back, and gives what it takes at rest: bytes of objects, and of their frames.
+fn settle(disk: &Zram, corpus: &Corpus) -> Result<(u64, u64), LabError> {
+    let mut page = [0; PAGE_SIZE];
+    for slot in 0..corpus.pages() {
+        ours::read(disk, slot, &mut page)?;
+        if page != corpus.page(slot) {
+            return Err(LabError::Store {
+                what: format!("{}: read of page {slot}", ours::NAME),
+                why: "other bytes than were stored".into(),
+            });
+        }
+    }
+    disk.compact();
+    let stat = disk.stat();
+    Ok((stat.compr_data_size, stat.object_bytes_resident))
+}
+
+/// The fraction that is gone.
+fn saved(before: u64, after: u64) -> f64 {
+    1.0 - after as f64 / before as f64
+}
+
+fn summary(mut row: Row, runs: &[Row]) -> Row {
+    let same =
+        |run: &&Row| ["algorithm", "to"].iter().all(|field| run.get(field) == row.get(field));
+    let runs: Vec<Row> = runs.iter().filter(same).cloned().collect();
+    row.set("runs", runs.len());
+    for field in MEASURED {
+        row.spread(field, &column(&runs, field));
+    }
+    row
+}
+
+const MEASURED: [&str; 9] = [
+    "compr_data_size_before",
+    "compr_data_size",
+    "saved_data",
+    "object_bytes_resident_before",
+    "object_bytes_resident",
+    "saved_resident",
+    "recompressed_pages",
+    "no_smaller_pages",
+    "recompress_ns_per_page",
+];
+
+const COLUMNS: [Column; 12] = [
+    Column::new("store", "store", Format::Plain),
+    Column::new("algorithm", "algorithm", Format::Plain),
+    Column::new("to", "to", Format::Plain),
+    Column::new("compr_data_size_before", "compressed MiB", Format::Mib),
+    Column::new("compr_data_size", "then MiB", Format::Mib),
+    Column::new("saved_data", "saved %", Format::Percent),
+    Column::new("object_bytes_resident_before", "resident MiB", Format::Mib),
+    Column::new("object_bytes_resident", "then MiB", Format::Mib),
+    Column::new("saved_resident", "saved %", Format::Percent),
+    Column::new("recompressed_pages", "pages", Format::Plain),
+    Column::new("no_smaller_pages", "no smaller", Format::Plain),
+    Column::new("recompress_ns_per_page", "ns a page", Format::Fixed(0)),
+];

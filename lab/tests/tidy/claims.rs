@@ -1,0 +1,71 @@
+//! A document that says which test checks a claim names one that exists.
+//!
+//! ```text
+//!   | attribute | .. | test                 |        a table whose last column is headed so
+//!   | disksize  | .. | `disksize_is_set_once` |      each row names at least one
+//! ```
+//!
+//! Invariant: names in the last column are functions of a test file, spelled as they are there.
+
+use std::collections::BTreeSet;
+
+use crate::tree::{Document, Finding, Source};
+
+const HEADING: &str = "test";
+
+/// The functions of test files.
+pub(crate) fn functions(sources: &[Source]) -> BTreeSet<&str> {
+    let tests = sources.iter().filter(|source| source.is_test_file());
+    let names = tests.flat_map(|source| source.code.split("fn ").skip(1));
+    let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    names.map(|rest| rest.split(|c| !is_word(c)).next().unwrap_or_default()).collect()
+}
+
+/// Rows of such tables without a test, and tests that are none.
+pub(crate) fn unchecked(document: &Document, known: &BTreeSet<&str>) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let mut in_table = false;
+    for (number, line) in document.text.lines().enumerate() {
+        let Some(last) = last_cell(line) else {
+            in_table = false;
+            continue;
+        };
+        if last == HEADING || !in_table || last.starts_with("---") {
+            in_table |= last == HEADING;
+            continue;
+        }
+        let names: Vec<&str> = last.split('`').skip(1).step_by(2).collect();
+        if names.is_empty() {
+            findings.push(document.finding(number + 1, "a row that names no test"));
+        }
+        let gone = names.iter().filter(|name| !known.contains(*name));
+        findings.extend(
+            gone.map(|name| document.finding(number + 1, format!("there is no test {name}"))),
+        );
+    }
+    findings
+}
+
+/// What stands in the last column of a table's row.
+fn last_cell(line: &str) -> Option<&str> {
+    let row = line.trim().strip_prefix('|')?.strip_suffix('|')?;
+    row.rsplit('|').next().map(str::trim)
+}
+
+#[cfg(test)]
+fn findings(text: &str) -> usize {
+    let sources = [Source::new("a/tests/x.rs", "#[test]\nfn it_holds() {}\n")];
+    let document = Document { path: "docs/x.md".into(), text: text.into() };
+    unchecked(&document, &functions(&sources)).len()
+}
+
+#[test]
+fn a_test_that_is_gone_is_refused() {
+    let table = |row: &str| format!("| claim | test |\n|---|---|\n{row}\n");
+    assert_eq!(findings(&table("| a | `it_holds` |")), 0);
+    assert_eq!(findings(&table("| a | `it_held` |")), 1);
+    assert_eq!(findings(&table("| a | `it_holds`, `it_held` |")), 1);
+    assert_eq!(findings(&table("| a | |")), 1, "no test");
+    assert_eq!(findings("| a | b |\n|---|---|\n| `c` | `d` |\n"), 0, "another table");
+    assert_eq!(findings(&(table("| a | `it_holds` |") + "\n| a | b |\n|---|---|\n| c | d |\n")), 0);
+}

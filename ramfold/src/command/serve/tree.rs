@@ -1,0 +1,38 @@
+//! The mount of `serve --fuse`: what is in it besides the devices.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use serve::fuse::{Complain, Fuse, FuseConfig, TextFile};
+use zram::Devices;
+
+use crate::failure::Failure;
+use crate::output::complain;
+use crate::page_types;
+
+/// Threads besides one for each CPU: one that always listens, and one that may wait for a disk
+/// underneath.
+const THREADS_BESIDES: usize = 2;
+/// More threads than this would wait for each other.
+const THREADS_MAX: usize = 16;
+
+/// Mounts the tree.
+pub(super) fn mount(directory: &Path, devices: &Arc<Devices>) -> Result<Arc<Fuse>, Failure> {
+    let of = |text: fn(&zsmalloc::Memory) -> String| {
+        let devices = Arc::clone(devices);
+        Arc::new(move || text(devices.memory())) as Arc<dyn Fn() -> String + Send + Sync>
+    };
+    let texts = vec![
+        TextFile { name: "pagetypeinfo", mode: 0o400, text: of(page_types::text) },
+        TextFile { name: "buddyinfo", mode: 0o444, text: of(page_types::buddy_text) },
+    ];
+    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    let complain: Arc<Complain> = Arc::new(complain);
+    let config = FuseConfig {
+        directory: directory.to_owned(),
+        threads: (cpus + THREADS_BESIDES).min(THREADS_MAX),
+        texts,
+        complain,
+    };
+    Ok(Arc::new(Fuse::mount(Arc::clone(devices), config)?))
+}

@@ -1,0 +1,147 @@
+//! Attributes of a running server: set, and seen by `stat`.
+//!
+//! Claims: what the table of docs/zram.md says holds through the control socket too; several
+//! devices are told apart; what a server serves is not taken away from under its clients.
+
+use std::path::Path;
+
+use crate::rig::{PAGE_SIZE, Scratch, Server, noise, ramfold, refusal, succeed};
+
+/// What `set` says.
+#[track_caller]
+fn set(server: &Server, attribute: &str, value: &[&str]) -> String {
+    succeed(ramfold(&["set", server.target(), attribute]).args(value)).trim_end().to_owned()
+}
+
+/// What `set` says when it refuses.
+#[track_caller]
+fn refused(server: &Server, attribute: &str, value: &[&str]) -> String {
+    refusal(ramfold(&["set", server.target(), attribute]).args(value))
+}
+
+/// A file of this size for pages that are written back.
+fn backing(scratch: &Scratch, bytes: u64) -> String {
+    let path = scratch.large("backing");
+    let file = std::fs::File::create(&path).expect("scratch can be written");
+    file.set_len(bytes).expect("a file can be sparse");
+    path.to_str().expect("scratch paths are text").to_owned()
+}
+
+/// Pages that compress a little, each different.
+fn text(number: u64) -> Vec<u8> {
+    // Few letters: what a code of bits makes use of, and one of whole bytes less.
+    let mut page: Vec<u8> = noise(number, PAGE_SIZE as usize).iter().map(|byte| byte & 7).collect();
+    page[2048..].fill(number as u8);
+    page
+}
+
+#[test]
+fn pages_are_marked_recompressed_written_back_and_read() {
+    let scratch = Scratch::new();
+    let path = backing(&scratch, 8 << 20);
+    let algorithm = "recomp_algorithm=algo=zstd";
+    let server = Server::with(&["--size", "4M", "--backing", &path, "--set", algorithm]);
+    let mut client = server.connect();
+    (0..256).for_each(|number| client.write(number * PAGE_SIZE, &text(number)).unwrap());
+    let stat = server.stat();
+    assert_eq!(stat["backing_dev"], path, "{stat}");
+    assert!(stat["recomp_algorithm"].as_str().is_some_and(|all| all.contains("[zstd]")), "{stat}");
+    set(&server, "idle", &["all"]);
+    let before = server.figure("compr_data_size");
+    let said = set(&server, "recompress", &["type=idle", "priority=1"]);
+    assert!(said.contains("smaller"), "{said}");
+    assert!(server.figure("compr_data_size") < before);
+    assert_eq!(set(&server, "writeback", &["page_indexes=0-127"]), "128 blocks written back");
+    assert_eq!(server.stat()["bd_stat"]["bd_count"], 128);
+    assert!((0..256).all(|n| client.read(n * PAGE_SIZE, 4096).unwrap() == text(n)), "all intact");
+    assert_eq!(server.stat()["bd_stat"]["bd_reads"], 128);
+    let table = succeed(&mut ramfold(&["stat", server.target()]));
+    assert!(table.contains("written back") && table.contains(&path), "{table}");
+    server.check();
+}
+
+#[test]
+fn a_limit_of_write_back_ends_it_and_counts_down() {
+    let scratch = Scratch::new();
+    let path = backing(&scratch, 8 << 20);
+    let limits = ["--set", "writeback_limit=10", "--set", "writeback_limit_enable=1"];
+    let server = Server::with(&[&["--size", "4M", "--backing", &path], &limits[..]].concat());
+    let mut client = server.connect();
+    (0..64).for_each(|number| client.write(number * PAGE_SIZE, &noise(number, 4096)).unwrap());
+    let line = refused(&server, "writeback", &["huge"]);
+    assert!(line.contains("writeback_limit"), "{line}");
+    assert_eq!(server.figure("writeback_limit"), 0);
+    assert_eq!(server.stat()["bd_stat"]["bd_count"], 10);
+    assert_eq!(set(&server, "writeback_limit", &["100"]), "writeback_limit is 100");
+    assert_eq!(set(&server, "writeback", &["huge"]), "54 blocks written back");
+}
+
+#[test]
+fn what_is_served_is_neither_reset_nor_removed() {
+    let server = Server::of_size("1M");
+    for (attribute, value) in [("reset", "1"), ("zram-control/hot_remove", "0")] {
+        let line = refused(&server, attribute, &[value]);
+        assert!(line.contains("in use by the NBD server"), "{line}");
+    }
+    for (attribute, value) in [("disksize", "2M"), ("comp_algorithm", "zstd"), ("backing_dev", "x")]
+    {
+        let line = refused(&server, attribute, &[value]);
+        assert!(line.contains("initialised already"), "{attribute}: {line}");
+    }
+    assert_eq!(server.connect().size(), 1 << 20);
+}
+
+#[test]
+fn several_devices_are_told_apart() {
+    let server = Server::of_size("1M");
+    assert_eq!(set(&server, "zram-control/hot_add", &["1"]), "zram1 was added");
+    let line = refused(&server, "mem_limit", &["1M"]);
+    assert!(line.contains("zram0, zram1"), "{line}");
+    set(&server, "zram1/comp_algorithm", &["zstd"]);
+    let said = set(&server, "zram1/algorithm_params", &["algo=zstd", "level=1000"]);
+    assert!(said.contains("will be refused") && said.contains("1000"), "{said}");
+    set(&server, "zram1/algorithm_params", &["algo=zstd", "level=3"]);
+    set(&server, "zram1/disksize", &["8M"]);
+    let all = succeed(&mut ramfold(&["stat", server.target(), "--json"]));
+    let all: serde_json::Value = serde_json::from_str(&all).unwrap();
+    let sizes: Vec<u64> =
+        all.as_array().unwrap().iter().filter_map(|one| one["disksize"].as_u64()).collect();
+    assert_eq!(sizes, [1 << 20, 8 << 20], "{all}");
+    let table = succeed(&mut ramfold(&["stat", server.target()]));
+    assert!(table.contains("zram0: lz4") && table.contains("zram1: zstd"), "{table}");
+    let classes = succeed(&mut ramfold(&["stat", server.target(), "--classes"]));
+    assert!(classes.contains("zram0\n") && classes.contains("zram1\n"), "{classes}");
+    server.check();
+    set(&server, "zram-control/hot_remove", &["1"]);
+    assert_eq!(server.figure("disksize"), 1 << 20, "one device is one object");
+}
+
+#[test]
+fn settings_that_cannot_be_end_the_start() {
+    let start = |words: &[&str]| {
+        let scratch = Scratch::new();
+        let socket = scratch.path("disk.sock");
+        let socket = socket.to_str().unwrap();
+        let line = refusal(ramfold(&["serve", "--size", "1M", "--unix", socket]).args(words));
+        assert!(!Path::new(socket).exists(), "{line}");
+        line
+    };
+    assert!(start(&["--backing", "/nonexistent/file"]).contains("/nonexistent/file"));
+    assert!(start(&["--backing", "/dev/null"]).contains("neither a block device nor a file"));
+    assert!(start(&["--set", "colour=red"]).contains("colour"));
+    assert!(start(&["--set", "mm_stat=1"]).contains("mm_stat"));
+    assert!(start(&["--set", "comp_algorithm"]).contains("no value"));
+    assert!(start(&["--set", "comp_algorithm=best"]).contains("best"));
+    assert!(start(&["--set", "algorithm_params=level=1000000"]).contains("levels"));
+}
+
+#[test]
+fn ages_are_noted_where_they_are_asked_for() {
+    let server = Server::of_size("1M");
+    let line = refused(&server, "idle", &["60"]);
+    assert!(line.contains("write all"), "{line}");
+    let server = Server::with(&["--size", "1M", "--track-ages"]);
+    server.connect().write(0, &noise(1, 4096)).unwrap();
+    set(&server, "idle", &["60"]);
+    set(&server, "idle", &["0"]);
+}

@@ -1,0 +1,65 @@
+//! Loop devices and file systems, undone with the test.
+//!
+//! Invariant: what was made is undone in the reverse order, also when the test fails in between;
+//! what cannot be undone is named.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::{succeed, tool};
+
+/// A loop device over a file, until dropped.
+pub(crate) struct Loop {
+    pub(crate) device: String,
+}
+
+impl Loop {
+    /// Through the page cache.
+    pub(crate) fn attach(file: &Path) -> Loop {
+        Loop::with(&[], file)
+    }
+
+    /// Past it, in blocks of a page, as is right for a file that is memory itself.
+    pub(crate) fn direct(file: &Path) -> Loop {
+        Loop::with(&["--direct-io=on", "--sector-size", "4096"], file)
+    }
+
+    fn with(how: &[&str], file: &Path) -> Loop {
+        let mut losetup = tool("losetup");
+        let device = succeed(losetup.args(["--find", "--show"]).args(how).arg(file));
+        Loop { device: device.trim().to_string() }
+    }
+}
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        undo(tool("losetup").args(["--detach", &self.device]));
+    }
+}
+
+/// A mounted file system, until dropped.
+pub(crate) struct Mount {
+    pub(crate) directory: PathBuf,
+}
+
+impl Mount {
+    pub(crate) fn of(device: &str, directory: PathBuf) -> Mount {
+        std::fs::create_dir_all(&directory).expect("a mount point can be made");
+        succeed(tool("mount").arg(device).arg(&directory));
+        Mount { directory }
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        undo(tool("umount").arg(&self.directory));
+    }
+}
+
+/// Clean-up that says what it could not undo, and goes on.
+pub(crate) fn undo(command: &mut Command) {
+    match command.status() {
+        Ok(status) if status.success() => {}
+        status => eprintln!("left behind, {command:?}: {status:?}"),
+    }
+}

@@ -1,0 +1,126 @@
+//! A disk as a file: what a block device's file does, for a [`Disk`].
+//!
+//! ```text
+//!   read past the end            short, then nothing
+//!   write past the end           short, then ENOSPC
+//!   fallocate PUNCH_HOLE         discard
+//!             ZERO_RANGE         write zeroes
+//!             anything else      EOPNOTSUPP
+//!   lseek SEEK_DATA, SEEK_HOLE   what the disk knows; zeros that are stored are data
+//! ```
+
+use super::wire::Range;
+use disk::{Allocation, Disk, DiskError, Extent, ExtentKind};
+use rustix::io::Errno;
+
+/// Modes of fallocate(2).
+mod mode {
+    pub(super) const KEEP_SIZE: u32 = 1 << 0;
+    pub(super) const PUNCH_HOLE: u32 = 1 << 1;
+    pub(super) const ZERO_RANGE: u32 = 1 << 4;
+
+    const _: () = assert!(KEEP_SIZE & (PUNCH_HOLE | ZERO_RANGE) == 0, "it says how, they say what");
+}
+/// `lseek` to the next data, or the next hole.
+const SEEK_DATA: u32 = 3;
+const SEEK_HOLE: u32 = 4;
+
+/// Fills `buffer` as far as the disk goes; gives the bytes.
+pub(super) fn read(disk: &dyn Disk, range: &Range, buffer: &mut [u8]) -> Result<usize, Errno> {
+    let len = within(disk, range.offset, buffer.len());
+    disk.read(range.offset.min(disk.size_bytes()), &mut buffer[..len])
+        .map_err(|e| read_errno(&e))?;
+    Ok(len)
+}
+
+/// Writes as far as the disk goes; gives the bytes.
+pub(super) fn write(disk: &dyn Disk, range: &Range, data: &[u8]) -> Result<usize, Errno> {
+    let len = within(disk, range.offset, data.len());
+    if len == 0 && !data.is_empty() {
+        return Err(Errno::NOSPC);
+    }
+    disk.write(range.offset, &data[..len]).map_err(|e| write_errno(&e))?;
+    Ok(len)
+}
+
+/// Gives a range up, or makes it zeros.
+pub(super) fn allocate(disk: &dyn Disk, range: &Range, how: u32) -> Result<(), Errno> {
+    use mode::{KEEP_SIZE, PUNCH_HOLE, ZERO_RANGE};
+    let (offset, len) = (range.offset, range.len);
+    let zeroes = |keep| disk.write_zeroes(offset, len, keep).map_err(|e| read_errno(&e));
+    match how & !KEEP_SIZE {
+        PUNCH_HOLE => disk.discard(offset, len).map_err(|e| read_errno(&e)),
+        ZERO_RANGE => zeroes(Allocation::Keep),
+        _ => Err(Errno::OPNOTSUPP),
+    }
+}
+
+/// The next data, or the next hole, from an offset on. The end of the disk is a hole.
+pub(super) fn seek(disk: &dyn Disk, offset: u64, whence: u32) -> Result<u64, Errno> {
+    let size = disk.size_bytes();
+    if offset >= size {
+        return Err(Errno::NXIO);
+    }
+    let holes = match whence {
+        SEEK_DATA => false,
+        SEEK_HOLE => true,
+        _ => return Err(Errno::INVAL),
+    };
+    let mut at = offset;
+    while at < size {
+        let run = disk.next_extent(at, size - at).map_err(|e| read_errno(&e))?;
+        if (run.kind == ExtentKind::Hole) == holes {
+            return Ok(at);
+        }
+        at += run.len;
+    }
+    if holes { Ok(size) } else { Err(Errno::NXIO) }
+}
+
+/// Bytes of a request that lie within the disk.
+fn within(disk: &dyn Disk, offset: u64, len: usize) -> usize {
+    let left = disk.size_bytes().saturating_sub(offset);
+    usize::try_from(left).unwrap_or(usize::MAX).min(len)
+}
+
+fn read_errno(error: &DiskError) -> Errno {
+    Errno::from_raw_os_error(error.errno())
+}
+
+fn write_errno(error: &DiskError) -> Errno {
+    Errno::from_raw_os_error(error.write_errno())
+}
+
+/// The disk of a device that has no size yet.
+pub(super) struct Empty;
+
+impl Disk for Empty {
+    fn size_bytes(&self) -> u64 {
+        0
+    }
+
+    fn read(&self, offset: u64, buf: &mut [u8]) -> Result<(), DiskError> {
+        disk::check_range(0, offset, buf.len() as u64)
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> Result<(), DiskError> {
+        disk::check_range(0, offset, data.len() as u64)
+    }
+
+    fn discard(&self, offset: u64, len: u64) -> Result<(), DiskError> {
+        disk::check_range(0, offset, len)
+    }
+
+    fn write_zeroes(&self, offset: u64, len: u64, _: Allocation) -> Result<(), DiskError> {
+        disk::check_range(0, offset, len)
+    }
+
+    fn flush(&self) -> Result<(), DiskError> {
+        Ok(())
+    }
+
+    fn next_extent(&self, offset: u64, len: u64) -> Result<Extent, DiskError> {
+        disk::check_range(0, offset, len)?;
+        Ok(Extent { len: 0, kind: ExtentKind::Hole })
+    }
+}

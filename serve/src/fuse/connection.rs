@@ -1,0 +1,453 @@
+//! The threads of a mount: they take requests off `/dev/fuse`, have them answered, and answer.
+//!
+//! ```text
+//!   kernel --read--> buffer --parse--> quick? --> Files --> answer --writev--> kernel
+//!                                        |
+//!                                        no: Roles says who
+//! ```
+//!
+//! A thread owns one buffer: the request comes into it, and what a read gives goes out of it. When
+//! a request is put aside its buffer goes with it, and nothing is copied.
+//!
+//! Invariants: every request but a note is answered once; a thread ends only when the file system
+//! is gone, or the connection to it breaks. No lock is held while a file is asked.
+
+use super::roles::{Part, Roles};
+use super::wire::{self, Body, Call, Caller, Hello, Range};
+use crate::limits::PAGE;
+use rustix::io::{self, Errno};
+use std::io::IoSlice;
+use std::os::fd::OwnedFd;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+
+/// Bytes of data in one request.
+pub(crate) const DATA_MAX: usize = 1 << 20; // 1 MiB
+/// Bytes of a request: its headers and its data.
+const REQUEST_MAX: usize = wire::WRITE_HEADERS + DATA_MAX;
+/// Requests the kernel may have under way for itself: a loop device asks for 128.
+const BACKGROUND_MAX: u16 = 128;
+/// Buffers kept for requests that are put aside.
+const SPARE_MAX: usize = 4;
+/// The minor version of protocol 7 that is needed, of Linux 5.4; and the one that is spoken.
+const MINOR_MIN: u32 = 31;
+const MINOR: u32 = 38;
+
+/// What the kernel is asked to do, of what it can.
+mod feature {
+    /// Several reads of a file at once.
+    pub(super) const ASYNC_READ: u64 = 1 << 0;
+    /// `O_TRUNC` comes with the open, as a flag.
+    pub(super) const ATOMIC_O_TRUNC: u64 = 1 << 3;
+    /// Writes of more than a page.
+    pub(super) const BIG_WRITES: u64 = 1 << 5;
+    /// Direct requests that nobody waits for are under way together: a loop device's.
+    pub(super) const ASYNC_DIO: u64 = 1 << 15;
+    /// Several look-ups in a directory at once.
+    pub(super) const PARALLEL_DIROPS: u64 = 1 << 18;
+    /// Requests of up to `max_pages`.
+    pub(super) const MAX_PAGES: u64 = 1 << 22;
+    /// Nobody asks for set-user-ID bits before each write.
+    pub(super) const HANDLE_KILLPRIV_V2: u64 = 1 << 28;
+    /// There are flags beyond 32.
+    pub(super) const INIT_EXT: u64 = 1 << 30;
+    /// A file that is read and written directly may be mapped all the same.
+    pub(super) const DIRECT_IO_ALLOW_MMAP: u64 = 1 << 36;
+
+    pub(super) const WANTED: u64 = ASYNC_READ
+        | ATOMIC_O_TRUNC
+        | BIG_WRITES
+        | ASYNC_DIO
+        | PARALLEL_DIROPS
+        | MAX_PAGES
+        | HANDLE_KILLPRIV_V2
+        | INIT_EXT
+        | DIRECT_IO_ALLOW_MMAP;
+}
+
+/// What answers.
+pub(crate) trait Files: Send + Sync {
+    /// Whether the answer waits for nothing but memory.
+    fn is_quick(&self, caller: &Caller, call: &Call<'_>) -> bool;
+
+    /// Reads a file into `buffer`; gives the bytes that were there.
+    fn read(&self, caller: &Caller, range: &Range, buffer: &mut [u8]) -> Result<usize, Errno>;
+
+    /// Anything else; what is to be said besides success goes into `body`.
+    fn answer(&self, caller: &Caller, call: &Call<'_>, body: &mut Body) -> Result<(), Errno>;
+}
+
+/// A connection to the kernel, with threads that serve it.
+pub(crate) struct Connection {
+    threads: Mutex<Vec<JoinHandle<()>>>,
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    device: OwnedFd,
+    files: Arc<dyn Files>,
+    roles: Roles<Request>,
+    spare: Mutex<Vec<Request>>,
+    /// Bytes of all buffers that were touched.
+    touched: AtomicUsize,
+}
+
+/// A request as it came.
+struct Request {
+    bytes: Vec<u8>,
+    len: usize,
+    /// Bytes of the buffer that were ever used: memory that is held.
+    touched: usize,
+}
+
+impl Connection {
+    /// Answers the kernel's greeting, then starts the threads.
+    pub(crate) fn start(
+        device: OwnedFd,
+        files: Arc<dyn Files>,
+        threads: usize,
+    ) -> std::io::Result<Self> {
+        greet(&device)?;
+        let (roles, spare, touched) = (Roles::new(threads), Mutex::default(), AtomicUsize::new(0));
+        let shared = Arc::new(Shared { device, files, roles, spare, touched });
+        let connection = Self { threads: Mutex::default(), shared };
+        for _ in 0..threads {
+            let shared = Arc::clone(&connection.shared);
+            let serve = move || shared.serve();
+            let handle = thread::Builder::new().name("fuse".into()).spawn(serve)?;
+            connection.lock().push(handle);
+        }
+        Ok(connection)
+    }
+
+    /// Bytes in the buffers of all threads.
+    pub(crate) fn buffer_bytes(&self) -> usize {
+        // relaxed: a number to look at, which belongs to no other.
+        self.shared.touched.load(Ordering::Relaxed)
+    }
+
+    /// Waits until the file system is gone and every request is answered.
+    pub(crate) fn join(&self) {
+        let threads = std::mem::take(&mut *self.lock());
+        for handle in threads {
+            // One that panicked has left its request without an answer; the others served on.
+            let _ = handle.join();
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<JoinHandle<()>>> {
+        self.threads.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Shared {
+    /// One thread, until the file system is gone.
+    fn serve(&self) {
+        // Whom the kernel waits for to free memory must not wait for memory to be freed. Where it
+        // is not allowed (it takes CAP_SYS_RESOURCE), that can happen.
+        let _ = rustix::process::configure_io_flusher_behavior(true);
+        let (mut request, mut body) = (Request::empty(), Body::default());
+        while request.receive(&self.device).is_some() {
+            self.count(&mut request);
+            if self.is_quick(&request) {
+                self.answer(&mut request, &mut body);
+                continue;
+            }
+            match self.roles.begin(|| std::mem::replace(&mut request, self.spare())) {
+                Part::Answer => self.answer_slow(&mut request, &mut body),
+                Part::Listen => {}
+                Part::Refuse => self.refuse(&request, Errno::NOMEM),
+            }
+        }
+    }
+
+    fn is_quick(&self, request: &Request) -> bool {
+        match wire::parse(request.bytes()) {
+            Ok((caller, Ok(call))) => self.files.is_quick(&caller, &call),
+            _ => true, // refused without being looked at further
+        }
+    }
+
+    /// Answers a request, and whatever has been put aside meanwhile.
+    fn answer_slow(&self, request: &mut Request, body: &mut Body) {
+        self.answer(request, body);
+        while let Some(next) = self.roles.next() {
+            self.keep(std::mem::replace(request, next));
+            self.answer(request, body);
+        }
+    }
+
+    fn answer(&self, request: &mut Request, body: &mut Body) {
+        let Ok((caller, call)) = wire::parse(request.bytes()) else { return };
+        body.clear();
+        let outcome = match call {
+            Ok(Call::Note) => return,
+            Ok(Call::Read(range)) => return self.answer_read(&caller, &range, request),
+            Ok(call) => unwound(|| self.files.answer(&caller, &call, body)),
+            Err(errno) => Err(errno),
+        };
+        self.send(&caller, outcome.map(|()| body.bytes()));
+    }
+
+    /// The data goes where the request was.
+    fn answer_read(&self, caller: &Caller, range: &Range, request: &mut Request) {
+        request.len = range.len.min(DATA_MAX as u64) as usize;
+        self.count(request);
+        let buffer = &mut request.bytes[..request.len];
+        let outcome = unwound(|| self.files.read(caller, range, buffer));
+        self.send(caller, outcome.map(|len| &buffer[..len]));
+    }
+
+    /// Counts what a buffer has come to hold.
+    fn count(&self, request: &mut Request) {
+        if request.len > request.touched {
+            // relaxed: as in `buffer_bytes`.
+            self.touched.fetch_add(request.len - request.touched, Ordering::Relaxed);
+            request.touched = request.len;
+        }
+    }
+
+    fn refuse(&self, request: &Request, errno: Errno) {
+        if let Ok((caller, _)) = wire::parse(request.bytes()) {
+            self.send(&caller, Err(errno));
+        }
+    }
+
+    fn send(&self, caller: &Caller, outcome: Result<&[u8], Errno>) {
+        let header = wire::answer_header(caller.unique, outcome.map(<[u8]>::len));
+        let parts = [IoSlice::new(&header), IoSlice::new(outcome.unwrap_or_default())];
+        // Who asked may be gone, and so may the file system; then nobody waits for the answer.
+        let _ = io::writev(&self.device, &parts);
+    }
+
+    fn spare(&self) -> Request {
+        self.lock_spare().pop().unwrap_or_else(Request::empty)
+    }
+
+    fn keep(&self, request: Request) {
+        let mut spare = self.lock_spare();
+        if spare.len() < SPARE_MAX {
+            spare.push(request);
+        } else {
+            // relaxed: as in `buffer_bytes`.
+            self.touched.fetch_sub(request.touched, Ordering::Relaxed);
+        }
+    }
+
+    fn lock_spare(&self) -> MutexGuard<'_, Vec<Request>> {
+        self.spare.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Request {
+    fn empty() -> Self {
+        Self { bytes: vec![0; REQUEST_MAX], len: 0, touched: 0 }
+    }
+
+    fn bytes(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+
+    /// The next request; `None` when there will be none.
+    fn receive(&mut self, device: &OwnedFd) -> Option<()> {
+        loop {
+            match io::read(device, &mut self.bytes[..]) {
+                Ok(len) => {
+                    self.len = len;
+                    return (len > 0).then_some(());
+                }
+                // Interrupted, or taken back by who asked before it was handed over.
+                Err(Errno::INTR | Errno::AGAIN | Errno::NOENT) => {}
+                Err(_) => return None,
+            }
+        }
+    }
+}
+
+/// A bug behind a request is that request's failure; whoever waits for it is told.
+fn unwound<T>(answer: impl FnOnce() -> Result<T, Errno>) -> Result<T, Errno> {
+    catch_unwind(AssertUnwindSafe(answer)).unwrap_or(Err(Errno::IO))
+}
+
+/// Agrees with the kernel on version and features.
+fn greet(device: &OwnedFd) -> std::io::Result<()> {
+    let mut request = Request::empty();
+    let gone = || std::io::Error::from(std::io::ErrorKind::UnexpectedEof);
+    request.receive(device).ok_or_else(gone)?;
+    let Ok((caller, Ok(Call::Init(hello)))) = wire::parse(request.bytes()) else {
+        return Err(std::io::ErrorKind::InvalidData.into());
+    };
+    if hello.major != 7 || hello.minor < MINOR_MIN {
+        let header = wire::answer_header(caller.unique, Err(Errno::PROTO));
+        let _ = io::write(device, &header);
+        return Err(std::io::ErrorKind::Unsupported.into());
+    }
+    let mut body = Body::default();
+    agree(&hello, &mut body);
+    let header = wire::answer_header(caller.unique, Ok(body.bytes().len()));
+    io::writev(device, &[IoSlice::new(&header), IoSlice::new(body.bytes())])?;
+    Ok(())
+}
+
+fn agree(hello: &Hello, body: &mut Body) {
+    let flags = hello.flags & feature::WANTED;
+    body.u32(7).u32(MINOR).u32(hello.max_readahead).u32(flags as u32);
+    body.u16(BACKGROUND_MAX).u16(BACKGROUND_MAX / 4 * 3).u32(DATA_MAX as u32);
+    body.u32(1).u16((DATA_MAX / PAGE) as u16).u16(0).u32((flags >> 32) as u32).zeros(28);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::net::{AddressFamily, SocketFlags, SocketType};
+    use std::sync::mpsc::{Receiver, Sender, channel};
+    use std::time::Duration;
+
+    const LOOKUP: u32 = 1;
+    const READ: u32 = 15;
+    const INIT: u32 = 26;
+    const THREADS: usize = 3;
+
+    /// Files whose reads wait until they are let go, one each; everything else is quick.
+    struct Stalled {
+        reading: Mutex<Sender<u64>>,
+        go: Mutex<Receiver<()>>,
+    }
+
+    impl Files for Stalled {
+        fn is_quick(&self, _: &Caller, call: &Call<'_>) -> bool {
+            !matches!(call, Call::Read(_))
+        }
+
+        fn read(&self, caller: &Caller, range: &Range, buffer: &mut [u8]) -> Result<usize, Errno> {
+            self.reading.lock().unwrap().send(caller.unique).unwrap();
+            self.go.lock().unwrap().recv().unwrap();
+            assert_ne!(range.offset, 13, "a bug of a file's");
+            buffer.fill(range.offset as u8);
+            Ok(buffer.len())
+        }
+
+        fn answer(&self, _: &Caller, call: &Call<'_>, body: &mut Body) -> Result<(), Errno> {
+            assert_eq!(*call, Call::Lookup(b"name"));
+            body.u64(77);
+            Ok(())
+        }
+    }
+
+    /// The kernel's end of a connection, and the test's of the files.
+    struct Kernel {
+        line: OwnedFd,
+        reading: Receiver<u64>,
+        go: Sender<()>,
+        connection: Connection,
+    }
+
+    impl Kernel {
+        fn new() -> Self {
+            // It keeps requests apart, as the device does.
+            let kind = SocketType::SEQPACKET;
+            let (line, device) =
+                rustix::net::socketpair(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None)
+                    .unwrap();
+            let timeout = Some(Duration::from_secs(20));
+            let what = rustix::net::sockopt::Timeout::Recv;
+            rustix::net::sockopt::set_socket_timeout(&line, what, timeout).unwrap();
+            rustix::net::sockopt::set_socket_send_buffer_size(&device, 4 << 20).unwrap();
+            let hello = [7_u32, 45, 1 << 17, u32::MAX, u32::MAX].map(u32::to_ne_bytes).concat();
+            send(&line, INIT, 1, &hello);
+            let (told, reading) = channel();
+            let (go, goes) = channel();
+            let files = Stalled { reading: Mutex::new(told), go: Mutex::new(goes) };
+            let connection = Connection::start(device, Arc::new(files), THREADS).unwrap();
+            let kernel = Self { line, reading, go, connection };
+            let (unique, error, body) = kernel.answer();
+            assert_eq!((unique, error, body.len()), (1, 0, 64));
+            kernel
+        }
+
+        fn send(&self, opcode: u32, unique: u64, body: &[u8]) {
+            send(&self.line, opcode, unique, body);
+        }
+
+        fn read(&self, unique: u64, offset: u64, len: u32) {
+            let body = [0_u64.to_ne_bytes(), offset.to_ne_bytes()].concat();
+            self.send(READ, unique, &[&body[..], &len.to_ne_bytes(), &[0; 20]].concat());
+        }
+
+        /// The next answer: its number, its error, its body.
+        fn answer(&self) -> (u64, i32, Vec<u8>) {
+            let mut bytes = vec![0; REQUEST_MAX];
+            let len = io::read(&self.line, &mut bytes[..]).expect("an answer comes");
+            let word = |at: usize| u32::from_ne_bytes(bytes[at..at + 4].try_into().unwrap());
+            assert_eq!(word(0) as usize, len, "the length is that of the answer");
+            let unique = u64::from(word(12)) << 32 | u64::from(word(8));
+            (unique, word(4) as i32, bytes[16..len].to_vec())
+        }
+
+        fn end(self) {
+            drop(self.line);
+            self.connection.join();
+        }
+    }
+
+    fn send(line: &OwnedFd, opcode: u32, unique: u64, body: &[u8]) {
+        let mut request = (40 + body.len() as u32).to_ne_bytes().to_vec();
+        request.extend(opcode.to_ne_bytes());
+        request.extend(unique.to_ne_bytes());
+        request.resize(40, 0);
+        request.extend(body);
+        assert_eq!(io::write(line, &request), Ok(request.len()));
+    }
+
+    #[test]
+    fn looking_up_waits_for_no_data() {
+        let kernel = Kernel::new();
+        let reads: Vec<u64> = (100..110).collect();
+        for &unique in &reads {
+            kernel.read(unique, unique, 4096);
+        }
+        let mut under_way: Vec<u64> =
+            (1..THREADS).map(|_| kernel.reading.recv().unwrap()).collect();
+        under_way.sort_unstable();
+        assert_eq!(under_way, reads[..THREADS - 1], "every thread but one is in a read");
+        for unique in 200..300 {
+            kernel.send(LOOKUP, unique, b"name\0");
+            assert_eq!(kernel.answer(), (unique, 0, 77_u64.to_ne_bytes().to_vec()));
+        }
+        for _ in &reads {
+            kernel.go.send(()).unwrap();
+        }
+        let mut answers: Vec<_> = reads.iter().map(|_| kernel.answer()).collect();
+        answers.sort();
+        let expected: Vec<_> = reads.iter().map(|&n| (n, 0, vec![n as u8; 4096])).collect();
+        assert!(answers == expected, "each read has its own bytes");
+        kernel.end();
+    }
+
+    #[test]
+    fn a_bug_fails_its_own_request_only() {
+        let kernel = Kernel::new();
+        for unique in [13, 14, 13, 15] {
+            kernel.read(unique, unique, 1);
+            kernel.go.send(()).unwrap();
+            let error = if unique == 13 { -Errno::IO.raw_os_error() } else { 0 };
+            let (answered, found, _) = kernel.answer();
+            assert_eq!((answered, found), (unique, error));
+        }
+        kernel.end();
+    }
+
+    #[test]
+    fn what_is_not_understood_is_answered() {
+        let kernel = Kernel::new();
+        kernel.send(READ, 5, &[0; 3]);
+        assert_eq!(kernel.answer(), (5, -Errno::INVAL.raw_os_error(), vec![]), "cut short");
+        kernel.read(6, 6, u32::MAX);
+        kernel.go.send(()).unwrap();
+        let (unique, error, data) = kernel.answer();
+        assert_eq!((unique, error, data.len()), (6, 0, DATA_MAX), "no more than was agreed");
+        kernel.end();
+    }
+}

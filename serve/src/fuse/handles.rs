@@ -1,0 +1,166 @@
+//! The files that are open.
+//!
+//! ```text
+//!   open --> handle: Text { what a read showed last }     attributes and other texts
+//!                    Lines { the part that was read }     block_state, which may be long
+//!                    Disk { Opened }                      keeps the device from being reset
+//!   last close --> release, some time later: the kernel does not wait for it
+//! ```
+//!
+//! Invariants: a handle's number is never used again; a device is open as long as a handle of its
+//! disk is. Locks: the table's, a leaf; a handle's text, under which a device is asked.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Instant;
+use zram::{Opened, Zram};
+
+/// An open file.
+pub(crate) enum Handle {
+    /// A text, as it was shown last.
+    Text(Mutex<Option<String>>),
+    /// A long text, a part at a time.
+    Lines(Mutex<Lines>),
+    /// A disk.
+    Disk(OpenDisk),
+}
+
+/// A disk that is open.
+pub(crate) struct OpenDisk {
+    opened: Opened,
+    /// Who opened it, and the name it had then.
+    holder: (u32, String),
+    /// It stays while the device is open, and this spares looking it up.
+    disk: OnceLock<Arc<Zram>>,
+}
+
+/// The part of a long text that is at hand.
+#[derive(Debug, Default)]
+pub(crate) struct Lines {
+    /// Bytes before it.
+    pub(crate) start: u64,
+    pub(crate) text: String,
+    /// Where the next part begins; `None` after the last.
+    pub(crate) next: Option<u64>,
+}
+
+/// The table of them.
+#[derive(Default)]
+pub(crate) struct Handles {
+    open: Mutex<Open>,
+    released: Condvar,
+}
+
+#[derive(Default)]
+struct Open {
+    last: u64,
+    closed: u64,
+    handles: BTreeMap<u64, Arc<Handle>>,
+}
+
+impl Handles {
+    /// Opens; gives the number.
+    pub(crate) fn insert(&self, handle: Handle) -> u64 {
+        let mut open = self.lock();
+        open.last += 1;
+        let number = open.last;
+        open.handles.insert(number, Arc::new(handle));
+        number
+    }
+
+    /// The handle of a number.
+    pub(crate) fn get(&self, number: u64) -> Option<Arc<Handle>> {
+        self.lock().handles.get(&number).cloned()
+    }
+
+    /// Who has the disks of devices open: the device's name, the process, and its name.
+    pub(crate) fn holders(&self) -> Vec<(String, u32, String)> {
+        let open = self.lock();
+        let disk = |handle: &Arc<Handle>| match &**handle {
+            Handle::Disk(OpenDisk { opened, holder: (pid, name), .. }) => {
+                Some((opened.device().name().to_owned(), *pid, name.clone()))
+            }
+            _ => None,
+        };
+        open.handles.values().filter_map(disk).collect()
+    }
+
+    /// Closes.
+    pub(crate) fn remove(&self, number: u64) {
+        let handle = self.lock().handles.remove(&number);
+        // Closed before anybody is told of it; no lock is held while a device is.
+        drop(handle);
+        self.lock().closed += 1;
+        self.released.notify_all();
+    }
+
+    /// How many files have been closed so far.
+    pub(crate) fn closed(&self) -> u64 {
+        self.lock().closed
+    }
+
+    /// Waits until more files have been closed than `seen`, or until `deadline`; says whether.
+    pub(crate) fn wait_for_close(&self, seen: u64, deadline: Instant) -> bool {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let same = |open: &mut Open| open.closed == seen;
+        let waited = self.released.wait_timeout_while(self.lock(), left, same);
+        !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
+    }
+
+    /// The table is whole after every statement.
+    fn lock(&self) -> MutexGuard<'_, Open> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Handle {
+    /// A text nobody has read yet.
+    pub(crate) fn text() -> Self {
+        Self::Text(Mutex::default())
+    }
+
+    /// The same for a long one.
+    pub(crate) fn lines() -> Self {
+        Self::Lines(Mutex::new(Lines::at_start()))
+    }
+
+    /// A disk, opened by this thread.
+    pub(crate) fn disk(opened: Opened, thread: u32) -> Self {
+        let holder = process_of(thread);
+        let opened = opened.held_by(holder.1.clone());
+        Self::Disk(OpenDisk { opened, holder, disk: OnceLock::new() })
+    }
+}
+
+impl OpenDisk {
+    /// The disk, once it has a size.
+    pub(crate) fn disk(&self) -> Option<&Arc<Zram>> {
+        if self.disk.get().is_none() {
+            let disk = self.opened.disk()?;
+            // Another request may have been faster, with the same disk.
+            let _ = self.disk.set(disk);
+        }
+        self.disk.get()
+    }
+}
+
+impl Lines {
+    /// Nothing at hand, and the first page to come.
+    pub(crate) fn at_start() -> Self {
+        Self { start: 0, text: String::new(), next: Some(0) }
+    }
+}
+
+/// The process of a thread, and how people know it. The kernel names threads in its requests, and
+/// itself by 0.
+fn process_of(thread: u32) -> (u32, String) {
+    let status = fs::read_to_string(format!("/proc/{thread}/status")).unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("Tgid:"));
+    let pid = line.and_then(|pid| pid.trim().parse().ok()).unwrap_or(thread);
+    match fs::read_to_string(format!("/proc/{pid}/comm")) {
+        Ok(name) => (pid, format!("{} (pid {pid})", name.trim_end())),
+        Err(_) if pid == 0 => (0, "the kernel".to_owned()),
+        Err(_) => (pid, format!("pid {pid}")),
+    }
+}

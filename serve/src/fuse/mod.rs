@@ -1,0 +1,132 @@
+//! A mount that looks like the kernel's: devices as directories, attributes as files, and the disk
+//! itself as a file fit for a loop device.
+//!
+//! ```text
+//!   kernel --/dev/fuse--> connection (threads, roles) --> tree --> text   attributes
+//!                            wire                       node    block  the disk
+//!   mount, mountinfo: where                             handles: who has what open
+//! ```
+//!
+//! Why the protocol is spoken here, in a few hundred lines, and not by a library: a request for
+//! data must be handed from the thread that received it to another one, so that one is always free
+//! for those who only look; the threads set process flags before they serve; a mount in use is to
+//! be refused, not detached. See ARCHITECTURE.md.
+
+mod block;
+mod connection;
+mod guard;
+mod handles;
+mod holders;
+mod mount;
+mod mountinfo;
+mod node;
+mod roles;
+mod text;
+mod tree;
+mod wire;
+
+use crate::error::ServeError;
+use connection::Connection;
+use mount::Mount;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use tree::Tree;
+use zram::Devices;
+
+pub use mount::UnmountError;
+
+/// Is told, in a line, why something was refused.
+pub type Complain = dyn Fn(&str) + Send + Sync;
+
+/// A text file in the root of the tree, about the memory of all devices.
+#[derive(Clone)]
+pub struct TextFile {
+    /// Its name.
+    pub name: &'static str,
+    /// Its permission bits.
+    pub mode: u16,
+    /// Makes the text; waits for nothing.
+    pub text: Arc<dyn Fn() -> String + Send + Sync>,
+}
+
+/// What to mount, and where.
+#[derive(Clone)]
+pub struct FuseConfig {
+    /// The directory: empty, or yet to be made.
+    pub directory: PathBuf,
+    /// Threads, at least two; one of them is always free for those who only look.
+    pub threads: usize,
+    /// Files in the root.
+    pub texts: Vec<TextFile>,
+    /// Is told of commands that were refused: the number an error has says little.
+    pub complain: Arc<Complain>,
+}
+
+/// A mounted tree. Dropping it unmounts it, lazily if somebody uses it.
+pub struct Fuse {
+    mount: Mount,
+    connection: Connection,
+    tree: Arc<Tree>,
+    threads: usize,
+}
+
+impl Fuse {
+    /// Mounts the tree of some devices.
+    ///
+    /// # Errors
+    ///
+    /// What is at the directory, or what this system or this user lacks.
+    pub fn mount(devices: Arc<Devices>, config: FuseConfig) -> Result<Self, ServeError> {
+        let (mount, device) = Mount::new(&config.directory)?;
+        if let Some(ours) = mount.device_number() {
+            devices.guard_paths(Box::new(move |path| guard::judge(path, ours)));
+        }
+        let tree = Arc::new(Tree::new(devices, config.texts, config.complain));
+        let connection = Connection::start(device, Arc::clone(&tree) as _, config.threads)
+            .map_err(|source| ServeError::Mount { path: config.directory, source })?;
+        Ok(Self { mount, connection, tree, threads: config.threads })
+    }
+
+    /// Where it is mounted, without symbolic links.
+    pub fn directory(&self) -> &Path {
+        self.mount.point()
+    }
+
+    /// Unmounts it, unless somebody uses it.
+    ///
+    /// # Errors
+    ///
+    /// [`UnmountError::Busy`]: a file is open, or a process is in a directory of it.
+    pub fn unmount(&self) -> Result<(), UnmountError> {
+        self.mount.unmount()
+    }
+
+    /// Takes it out of the directory tree; who has files of it open keeps them until they close.
+    ///
+    /// # Errors
+    ///
+    /// [`UnmountError::Failed`].
+    pub fn unmount_lazily(&self) -> Result<(), UnmountError> {
+        self.mount.unmount_lazily()
+    }
+
+    /// Waits until it is unmounted and nobody has a file of it open.
+    pub fn wait(&self) {
+        self.connection.join();
+    }
+
+    /// Threads that serve it.
+    pub fn threads(&self) -> usize {
+        self.threads
+    }
+
+    /// Bytes held right now in the buffers of all of them.
+    pub fn buffer_bytes(&self) -> usize {
+        self.connection.buffer_bytes()
+    }
+
+    /// Who has disks open, of those who can be named.
+    pub fn holders(&self) -> Vec<String> {
+        holders::all(&self.tree.handles, self.mount.point())
+    }
+}

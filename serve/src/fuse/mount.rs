@@ -1,0 +1,228 @@
+//! Mounting, and its undoing: directly where we may, through `fusermount3` where we may not.
+//!
+//! What is at the directory when a server starts, and what happens:
+//!
+//! | found | done |
+//! |---|---|
+//! | an empty directory | mounted over |
+//! | nothing | the directory is made (0755), and stays |
+//! | a mount of a server that was killed | unmounted, then mounted anew |
+//! | a mount of a server that runs | `ServeError::InUse` |
+//! | anything else | `ServeError::NotEmpty` or the system's error; left alone |
+//!
+//! Invariant: a mount is undone when it is dropped, lazily if it must be; only one that was made
+//! here, and only while it is there.
+
+use super::mountinfo::{self, Mounted};
+use crate::error::ServeError;
+use rustix::cmsg_space;
+use rustix::io::Errno;
+use rustix::mount::{MountFlags, UnmountFlags};
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags};
+use std::ffi::CString;
+use std::fmt;
+use std::fs::{self, DirBuilder, OpenOptions};
+use std::io::{self, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// The kernel's device for file systems in user space.
+const DEVICE: &str = "/dev/fuse";
+/// Mounts for those who may not: set-user-ID, of the package fuse3.
+const TOOL: &str = "fusermount3";
+/// How our mounts are called in the list of mounts.
+const KIND: &str = "fuse.ramfold";
+
+/// A directory over which we have mounted.
+#[derive(Debug)]
+pub(crate) struct Mount {
+    point: PathBuf,
+    /// As the system lists it; `None` where it lists no mounts.
+    listed: Option<Mounted>,
+}
+
+/// How a mount could not be undone.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum UnmountError {
+    /// A file of it is open, or a process is in it.
+    Busy,
+    /// Something else.
+    Failed(io::Error),
+}
+
+impl fmt::Display for UnmountError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Busy => f.write_str("somebody uses it"),
+            Self::Failed(source) => source.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for UnmountError {}
+
+impl Mount {
+    /// Mounts over a directory; gives the connection to the kernel.
+    pub(crate) fn new(directory: &Path) -> Result<(Self, OwnedFd), ServeError> {
+        let point = prepare(directory)?;
+        let device = match mount_directly(&point) {
+            Err(Errno::NOENT | Errno::NODEV | Errno::NXIO) => return Err(ServeError::NoFuse),
+            // The tool may mount, and may open the device.
+            Err(Errno::PERM | Errno::ACCESS) => mount_by_tool(&point)?,
+            other => other.map_err(|errno| cannot(&point, errno.into()))?,
+        };
+        let listed = mountinfo::at(&point).filter(|found| found.kind == KIND);
+        Ok((Self { point, listed }, device))
+    }
+
+    /// Where it is, without symbolic links.
+    pub(crate) fn point(&self) -> &Path {
+        &self.point
+    }
+
+    /// The number that files on it have as their device's.
+    pub(crate) fn device_number(&self) -> Option<(u32, u32)> {
+        self.listed.as_ref().map(|listed| listed.device)
+    }
+
+    /// Undoes it, if nobody uses it.
+    pub(crate) fn unmount(&self) -> Result<(), UnmountError> {
+        self.undo(false)
+    }
+
+    /// Takes it out of the tree now; who has it open keeps it.
+    pub(crate) fn unmount_lazily(&self) -> Result<(), UnmountError> {
+        self.undo(true)
+    }
+
+    fn undo(&self, lazily: bool) -> Result<(), UnmountError> {
+        // Somebody may have unmounted it, and mounted something else.
+        let ours = mountinfo::at(&self.point) == self.listed;
+        if ours { unmount(&self.point, lazily) } else { Ok(()) }
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        // Best effort: whoever wants to know calls `unmount` before.
+        if self.unmount().is_err() {
+            let _ = self.unmount_lazily();
+        }
+    }
+}
+
+/// Makes way for a mount, as the table above says; gives the directory without symbolic links.
+fn prepare(directory: &Path) -> Result<PathBuf, ServeError> {
+    let failed = |source| cannot(directory, source);
+    let made = DirBuilder::new().recursive(true).mode(0o755).create(directory);
+    let directory = real_path(directory).map_err(failed)?;
+    match fs::symlink_metadata(&directory) {
+        Err(error) if error.raw_os_error() == Some(Errno::NOTCONN.raw_os_error()) => {
+            unmount(&directory, true).map_err(|_| ServeError::Dead(directory.clone()))?;
+        }
+        Err(error) => return Err(failed(made.err().unwrap_or(error))),
+        Ok(found) if !found.is_dir() => return Err(failed(Errno::NOTDIR.into())),
+        Ok(_) => {}
+    }
+    if mountinfo::at(&directory).is_some_and(|found| found.kind == KIND) {
+        return Err(ServeError::InUse(directory));
+    }
+    let empty = fs::read_dir(&directory).map_err(failed)?.next().is_none();
+    if empty { Ok(directory) } else { Err(ServeError::NotEmpty(directory)) }
+}
+
+/// The path without symbolic links, found without asking what is mounted at its end.
+fn real_path(path: &Path) -> io::Result<PathBuf> {
+    if fs::read_link(path).is_ok() {
+        return fs::canonicalize(path);
+    }
+    let path = std::path::absolute(path)?;
+    match (path.parent(), path.file_name()) {
+        (Some(parent), Some(name)) => Ok(fs::canonicalize(parent)?.join(name)),
+        _ => fs::canonicalize(path), // the root, or a path that ends with `..`
+    }
+}
+
+/// As root, or as root of a user namespace.
+fn mount_directly(point: &Path) -> Result<OwnedFd, Errno> {
+    let file = OpenOptions::new().read(true).write(true).open(DEVICE);
+    let device = OwnedFd::from(file.map_err(|error| errno_of(&error))?);
+    let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+    // Modes decide who reads what, as in sysfs; the kernel looks at them.
+    let data = format!(
+        "fd={},rootmode=40000,user_id={uid},group_id={gid},allow_other,default_permissions",
+        device.as_raw_fd()
+    );
+    let data = CString::new(data).map_err(|_| Errno::INVAL)?;
+    let flags = MountFlags::NOSUID | MountFlags::NODEV;
+    rustix::mount::mount("ramfold", point, KIND, flags, data.as_c_str())?;
+    Ok(device)
+}
+
+/// The tool mounts, and sends us the connection over a socket that is its standard input.
+fn mount_by_tool(point: &Path) -> Result<OwnedFd, ServeError> {
+    let failed = |source| cannot(point, source);
+    let (ours, theirs) = UnixStream::pair().map_err(failed)?;
+    let mut tool = Command::new(TOOL);
+    tool.args(["-o", "fsname=ramfold,subtype=ramfold,nosuid,nodev,default_permissions", "--"]);
+    tool.arg(point).env("_FUSE_COMMFD", "0").stdin(Stdio::from(OwnedFd::from(theirs)));
+    let child = tool.stdout(Stdio::null()).stderr(Stdio::piped()).spawn();
+    // The command keeps our copy of its end, and with it the line open.
+    drop(tool);
+    let child = child.map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => ServeError::NoFusermount,
+        _ => failed(error),
+    })?;
+    let device = receive_device(&ours);
+    let output = child.wait_with_output().map_err(failed)?;
+    let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+    device.ok_or_else(|| failed(io::Error::other(format!("{TOOL}: {said}"))))
+}
+
+/// The descriptor that comes with one byte; `None` if the line ends without.
+fn receive_device(socket: &UnixStream) -> Option<OwnedFd> {
+    let (mut byte, mut space) = ([0], [MaybeUninit::uninit(); cmsg_space!(ScmRights(1))]);
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let (mut parts, flags) = ([IoSliceMut::new(&mut byte)], RecvFlags::CMSG_CLOEXEC);
+    rustix::io::retry_on_intr(|| rustix::net::recvmsg(socket, &mut parts, &mut control, flags))
+        .ok()?;
+    control.drain().find_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(mut descriptors) => descriptors.next(),
+        _ => None,
+    })
+}
+
+fn unmount(point: &Path, lazily: bool) -> Result<(), UnmountError> {
+    let flags = if lazily { UnmountFlags::DETACH } else { UnmountFlags::NOFOLLOW };
+    match rustix::mount::unmount(point, flags) {
+        Ok(()) => Ok(()),
+        Err(Errno::BUSY) => Err(UnmountError::Busy),
+        Err(Errno::PERM) => unmount_by_tool(point, lazily),
+        Err(errno) => Err(UnmountError::Failed(errno.into())),
+    }
+}
+
+fn unmount_by_tool(point: &Path, lazily: bool) -> Result<(), UnmountError> {
+    let how = if lazily { "-uz" } else { "-u" };
+    let output = Command::new(TOOL).arg(how).arg("--").arg(point).output();
+    let output = output.map_err(UnmountError::Failed)?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    match output.status.success() {
+        true => Ok(()),
+        false if said.contains("busy") => Err(UnmountError::Busy),
+        false => Err(UnmountError::Failed(io::Error::other(said.trim().to_owned()))),
+    }
+}
+
+fn errno_of(error: &io::Error) -> Errno {
+    Errno::from_io_error(error).unwrap_or(Errno::IO)
+}
+
+fn cannot(path: &Path, source: io::Error) -> ServeError {
+    ServeError::Mount { path: path.to_owned(), source }
+}

@@ -1,0 +1,142 @@
+//! Files that are text: read whole from a moment, written a command at a time.
+//!
+//! ```text
+//!   read at offset 0          the text is made anew, and kept with the handle
+//!   read further on           from what is kept
+//!   write, wherever           one command; bytes beyond a page are the next command
+//!   hot_add                   adds one device for each open, when it is first read
+//! ```
+//!
+//! Lock: the handle's, while the text is made; nobody else needs that handle.
+
+use super::handles::{Handle, Lines};
+use super::node::{Node, Part};
+use super::tree::{Tree, errno};
+use super::wire::Range;
+use rustix::io::Errno;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use zram::{Attribute, AttributeError};
+
+/// Bytes of a command; sysfs takes as many at once.
+const COMMAND_MAX: usize = 4096;
+/// Bytes of a long text that are made at once.
+const PART_BYTES: usize = 64 << 10; // 64 KiB
+/// We are told of a closed file by then.
+const CLOSE_GRACE: Duration = Duration::from_millis(100);
+
+/// Reads a text.
+pub(super) fn read(
+    tree: &Tree,
+    node: Node,
+    range: &Range,
+    buffer: &mut [u8],
+) -> Result<usize, Errno> {
+    let handle = tree.handles.get(range.handle).ok_or(Errno::BADF)?;
+    match &*handle {
+        Handle::Text(kept) => read_text(tree, node, &mut lock(kept), range.offset, buffer),
+        Handle::Lines(lines) => read_lines(tree, node, &mut lock(lines), range.offset, buffer),
+        Handle::Disk(_) => Err(Errno::BADF),
+    }
+}
+
+fn read_text(
+    tree: &Tree,
+    node: Node,
+    kept: &mut Option<String>,
+    offset: u64,
+    buffer: &mut [u8],
+) -> Result<usize, Errno> {
+    let stale = offset == 0 && node != Node::HotAdd;
+    if stale || kept.is_none() {
+        *kept = Some(show(tree, node)?);
+    }
+    Ok(copy(kept.as_deref().unwrap_or_default(), offset, buffer))
+}
+
+fn show(tree: &Tree, node: Node) -> Result<String, Errno> {
+    match node {
+        Node::HotAdd => tree.devices.show_hot_add().map_err(|error| errno(&error)),
+        Node::Text(place) => Ok((tree.texts.get(place).ok_or(Errno::NOENT)?.text)()),
+        Node::Device(life, Part::Classes) => Ok(tree.device(life)?.classes_text()),
+        Node::Device(life, Part::Attribute(attribute)) => {
+            tree.device(life)?.show(attribute).map_err(|error| errno(&error))
+        }
+        _ => Err(Errno::INVAL),
+    }
+}
+
+fn read_lines(
+    tree: &Tree,
+    node: Node,
+    lines: &mut Lines,
+    offset: u64,
+    buffer: &mut [u8],
+) -> Result<usize, Errno> {
+    let Node::Device(life, Part::BlockState) = node else { return Err(Errno::INVAL) };
+    if offset == 0 || offset < lines.start {
+        *lines = Lines::at_start();
+    }
+    let device = tree.device(life)?;
+    loop {
+        let found = copy(&lines.text, offset - lines.start, buffer);
+        let (0, Some(page)) = (found, lines.next) else { return Ok(found) };
+        let part = device.block_states(page, PART_BYTES).map_err(|error| errno(&error))?;
+        lines.start += lines.text.len() as u64;
+        (lines.text, lines.next) = (part.text, part.next);
+    }
+}
+
+/// Copies what there is from an offset on; gives the bytes.
+fn copy(text: &str, offset: u64, buffer: &mut [u8]) -> usize {
+    let start = usize::try_from(offset).unwrap_or(usize::MAX).min(text.len());
+    let rest = &text.as_bytes()[start..];
+    let len = rest.len().min(buffer.len());
+    buffer[..len].copy_from_slice(&rest[..len]);
+    len
+}
+
+/// Does what writing these bytes does; gives how many were taken.
+pub(super) fn store(tree: &Tree, node: Node, data: &[u8]) -> Result<usize, Errno> {
+    let command = &data[..data.len().min(COMMAND_MAX)];
+    let stored = match node {
+        Node::HotRemove => patiently(tree, || tree.devices.store_hot_remove(command)),
+        Node::Device(life, Part::Attribute(Attribute::Reset)) => {
+            let device = tree.device(life)?;
+            patiently(tree, || device.store(Attribute::Reset, command))
+        }
+        Node::Device(life, Part::Attribute(attribute)) => {
+            tree.device(life)?.store(attribute, command)
+        }
+        _ => return Err(Errno::INVAL),
+    };
+    stored.map(|()| command.len()).map_err(|error| {
+        (tree.complain)(&error.to_string());
+        errno(&error)
+    })
+}
+
+/// Tries again while files are being closed. Who closed a file goes on before we are told, and
+/// must not find the device busy by that file.
+fn patiently(
+    tree: &Tree,
+    store: impl Fn() -> Result<(), AttributeError>,
+) -> Result<(), AttributeError> {
+    let deadline = Instant::now() + CLOSE_GRACE;
+    loop {
+        let seen = tree.handles.closed();
+        match store() {
+            Err(error) if error.errno() == Errno::BUSY.raw_os_error() => {
+                if !tree.handles.wait_for_close(seen, deadline) {
+                    return Err(error);
+                }
+            }
+            other => return other,
+        }
+    }
+}
+
+/// A text is whole whatever happened while it was made.
+fn lock<T>(kept: &Mutex<T>) -> MutexGuard<'_, T> {
+    kept.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,183 @@
+//! Holding memory at a target.
+//!
+//! Claims
+//! - under a workload that shifts, memory stays within a 20th of the target from the moment there
+//!   is enough to fill it, and every page reads as it was written;
+//! - the thread brings down what is above, recompressing before it writes back, and rests;
+//! - where memory cannot be brought down writes go on, up to the device's own limit, and it is
+//!   held again when the backing disk is back;
+//! - without a policy there is no target; what cannot be is refused.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::devices::{PAGE, blocks, data_of, memory, read, write};
+use disk::{Disk, DiskError, Fault, FaultPlan, FaultyDisk, RamDisk, Span, Verbs};
+use zram::{HoldStat, Policy, PolicyConfig, Zram, ZramConfig};
+
+const PAGES: u64 = 16384;
+const TARGET: u64 = 4 << 20;
+const NEVER: Duration = Duration::from_secs(3600);
+
+fn config(backing: Option<Arc<dyn Disk>>) -> ZramConfig {
+    let zstd = Some("zstd:1".parse().expect("a codec"));
+    ZramConfig {
+        backing,
+        track_ages: true,
+        recompression: [None, zstd, None],
+        ..ZramConfig::new("zram0", PAGES * PAGE as u64)
+    }
+}
+
+fn device(config: ZramConfig) -> Arc<Zram> {
+    Arc::new(Zram::new(memory(true), config).expect("a device"))
+}
+
+fn backed() -> (Arc<Zram>, Arc<FaultyDisk<RamDisk>>) {
+    let disk = blocks(PAGES + 1);
+    (device(config(Some(Arc::clone(&disk) as Arc<dyn Disk>))), disk)
+}
+
+fn policy(zram: &Arc<Zram>, interval: Duration) -> Policy {
+    Policy::start(zram, PolicyConfig { target_bytes: TARGET, interval }).expect("a thread")
+}
+
+fn wait_until(what: &str, is_so: impl Fn() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !is_so() {
+        assert!(Instant::now() < deadline, "never: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Several sizes, none of them same-filled.
+fn content(page: u64, version: u64) -> Vec<u8> {
+    data_of(page, version | 1, 1 + ((page * 7 + version) % 5) as usize)
+}
+
+#[track_caller]
+fn expect_held(zram: &Zram) {
+    let used = zram.object_bytes_resident();
+    assert!(used.abs_diff(TARGET) <= TARGET / 20, "{used} of {TARGET}: {:?}", zram.hold_stat());
+}
+
+#[test]
+fn memory_is_held_under_a_workload_that_shifts() {
+    for compressed_writeback in [false, true] {
+        let disk = blocks(PAGES + 1);
+        let zram = device(ZramConfig { compressed_writeback, ..config(Some(disk)) });
+        let _policy = policy(&zram, NEVER);
+        let mut versions = vec![0; PAGES as usize];
+        // A window of pages that are written and read moves over the disk, three times.
+        for step in 0..3 * PAGES / 16 {
+            let start = step * 16 % PAGES;
+            for page in (start..start + 64).map(|page| page % PAGES) {
+                if page % 3 == step % 3 {
+                    versions[page as usize] = step + 1;
+                    write(&zram, page, &content(page, step + 1));
+                } else if versions[page as usize] > 0 {
+                    assert!(read(&zram, page) == content(page, versions[page as usize]));
+                }
+            }
+            assert!(zram.object_bytes_resident() <= TARGET + TARGET / 20);
+            if zram.hold_stat().rounds > 0 {
+                expect_held(&zram);
+            }
+        }
+        let stat = zram.hold_stat();
+        assert!(stat.rounds > 5 && stat.written_back_pages > PAGES / 2, "{stat:?}");
+        assert_eq!((stat.target_bytes, stat.lifted), (TARGET, false));
+        for (page, &version) in versions.iter().enumerate().filter(|(_, version)| **version > 0) {
+            assert!(read(&zram, page as u64) == content(page as u64, version), "page {page}");
+        }
+        zram.check().expect("no defect");
+    }
+}
+
+/// Stores about so many times the target.
+fn fill(zram: &Zram, targets: u64) -> u64 {
+    let mut page = 0;
+    while zram.compr_data_size() < targets * TARGET {
+        write(zram, page, &content(page, 1));
+        page += 1;
+    }
+    page
+}
+
+#[test]
+fn the_thread_brings_down_what_is_above() {
+    let (zram, _) = backed();
+    let pages = fill(&zram, 2);
+    let policy = policy(&zram, Duration::from_millis(10));
+    wait_until("held", || zram.object_bytes_resident() <= TARGET);
+    wait_until("the round is over", || zram.hold_stat().written_back_pages > 0);
+    expect_held(&zram);
+    let stat = zram.hold_stat();
+    assert!(stat.recompressed_pages > 0, "recompressed first: {stat:?}");
+    drop(policy);
+    assert_eq!(zram.hold_stat().target_bytes, 0);
+    (0..pages).for_each(|page| assert!(read(&zram, page) == content(page, 1)));
+    fill(&zram, 3); // nothing holds it any more
+    zram.check().expect("no defect");
+}
+
+#[test]
+fn without_a_backing_disk_pages_are_recompressed_and_then_the_target_is_lifted() {
+    let limit = 2 * TARGET;
+    let zram = device(ZramConfig { mem_limit: limit, ..config(None) });
+    let _policy = policy(&zram, NEVER);
+    let mut stored = 0;
+    let refused = loop {
+        match zram.write_page(stored, &content(stored, 1)) {
+            Ok(()) => stored += 1,
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(refused, DiskError::NoSpace), "{refused}: by the device's own limit");
+    assert_eq!(zram.mm_stat().0[3], limit, "which is what it was");
+    let stat = zram.hold_stat();
+    assert!(stat.lifted && stat.recompressed_pages > 0, "{stat:?}");
+    assert!(zram.object_bytes_resident() > limit - TARGET / 4, "it was used");
+    (0..stored).for_each(|page| assert!(read(&zram, page) == content(page, 1)));
+    zram.check().expect("no defect");
+}
+
+#[test]
+fn a_target_that_was_lifted_holds_again_when_the_disk_is_back() {
+    let (zram, disk) = backed();
+    let (verbs, span, fault) = (Verbs::Writes, Span::Forever, Fault::Backing);
+    disk.arm(FaultPlan { after: 0, verbs, span, fault });
+    let _policy = policy(&zram, Duration::from_millis(10));
+    let pages = fill(&zram, 2);
+    wait_until("lifted", || zram.hold_stat().lifted);
+    assert_eq!(zram.bd_stat().writes, 0);
+    disk.disarm();
+    wait_until("held", || !zram.hold_stat().lifted);
+    expect_held(&zram);
+    (0..pages).for_each(|page| assert!(read(&zram, page) == content(page, 1)));
+}
+
+#[test]
+fn what_cannot_be_held_is_refused() {
+    let start = |zram: &Arc<Zram>, bytes| {
+        Policy::start(zram, PolicyConfig::new(bytes)).map(drop).map_err(|error| error.kind())
+    };
+    let invalid = Err(std::io::ErrorKind::InvalidInput);
+    let (zram, _) = backed();
+    assert_eq!(start(&zram, 0), invalid);
+    assert_eq!(zram.hold_stat(), HoldStat::default());
+    let first = policy(&zram, NEVER);
+    assert_eq!(start(&zram, TARGET), invalid, "one at a time");
+    drop(first);
+    assert_eq!(start(&zram, TARGET), Ok(()));
+    let ageless = device(ZramConfig { track_ages: false, ..config(None) });
+    assert_eq!(start(&ageless, TARGET), invalid);
+}
+
+#[test]
+fn a_policy_survives_its_device() {
+    let (zram, _) = backed();
+    let policy = policy(&zram, Duration::from_millis(10));
+    drop(zram);
+    drop(policy);
+}
