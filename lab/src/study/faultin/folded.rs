@@ -40,7 +40,8 @@ impl<'a> Folded<'a> {
         };
         let config = PagerConfig { fault_mode: mode, ..PagerConfig::default() };
         let pager = Pager::new(Arc::clone(&memory), &config).map_err(folding::refused)?;
-        let config = RegionConfig { store, algorithm: algorithm.clone(), ..RegionConfig::default() };
+        let config =
+            RegionConfig { store, algorithm: algorithm.clone(), ..RegionConfig::default() };
         let mut region = Region::map(&pager, bytes, &config).map_err(folding::refused)?;
         source.fill(region.as_mut_slice())?;
         Ok(Folded { region, source })
