@@ -1,8 +1,8 @@
 //! The order in which locks are taken, and the assertion that they are.
 //!
 //! ```text
-//!    Registry -> PoolList -> RegionPage -> FaultBuffer -> ZswapShard -> ZramCell -> Class
-//!             -> HandleShard -> Zspage -> PerCpuList -> Zone -> Leaf
+//!    Registry -> PoolList -> ReadBuffer -> RegionPage -> FaultBuffer -> ZswapShard -> ZramCell
+//!             -> Class -> HandleShard -> Zspage -> PerCpuList -> Zone -> Leaf
 //! ```
 //!
 //! Invariant R1: a thread that waits for a lock holds only locks of lower rank, so no cycle of
@@ -29,6 +29,8 @@ pub enum Rank {
     Registry,
     /// The memory's list of pools.
     PoolList,
+    /// One buffer that pages of a region are read to from a disk.
+    ReadBuffer,
     /// 64 pages of a region.
     RegionPage,
     /// One buffer that pages of a region are decoded to.

@@ -11,52 +11,37 @@
 //! - K2. Giving back means: swap off, our file closed, reset, and every setting read at the
 //!   claim written back where it differs; a device added here is removed again.
 //!
-//! Lock: one mutex around the claim, held for one request at a time, so that a signal can take
-//! the claim away between two requests; later ones fail. A lock file keeps two labs apart and
-//! goes with the process, however that ends.
+//! Lock: that of `Claimed`. A lock file keeps two labs apart and goes with the process, however
+//! that ends.
 
-use crate::cleanup::{Cleanup, Deferred};
+use crate::cleanup::Cleanup;
 use crate::corpus::PAGE_SIZE;
 use crate::error::LabError;
 use rustix::fs::{FallocateFlags, fallocate};
 use std::fs::{self, File, OpenOptions};
 use std::io;
-use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+mod claimed;
+mod settings;
 mod swap;
 mod text;
+pub(crate) mod zswap;
+use claimed::{Claimed, GiveBack};
+use settings::{Settings, lock_file, needs_root};
 pub(crate) use swap::SPARE_BYTES;
 pub(crate) use text::MmStat;
-use text::{Facts, selected, slab_objects_bytes, swapped_on};
+use text::{Facts, slab_objects_bytes};
 
 /// The name rows and messages use.
 pub(crate) const NAME: &str = "kernel-zram";
-const LOCK_FILE: &str = "/run/lock/ramfold-lab-zram.lock";
 const HOT_ADD: &str = "/sys/class/zram-control/hot_add";
 const HOT_REMOVE: &str = "/sys/class/zram-control/hot_remove";
-const SWAPS: &str = "/proc/swaps";
-/// System-wide settings a study of swapping may change.
-const SETTINGS: [&str; 8] = [
-    "/proc/sys/vm/page-cluster",
-    "/sys/module/zswap/parameters/enabled",
-    "/sys/module/zswap/parameters/compressor",
-    "/sys/module/zswap/parameters/max_pool_percent",
-    "/sys/module/zswap/parameters/accept_threshold_percent",
-    "/sys/module/zswap/parameters/shrinker_enabled",
-    "/sys/module/zswap/parameters/non_same_filled_pages_enabled",
-    "/sys/module/zswap/parameters/same_filled_pages_enabled",
-];
 
 /// A claimed zram device; dropping it gives it back.
-pub(crate) struct KernelZram {
-    name: String,
-    claim: Arc<Mutex<Option<Claim>>>,
-    _deferred: Deferred,
-}
+pub(crate) struct KernelZram(Claimed<Claim>);
 
 struct Claim {
     sys: PathBuf,
@@ -65,7 +50,7 @@ struct Claim {
     file: Option<File>,
     added: Option<String>,
     slab_bytes_empty: Option<u64>,
-    found: Vec<(PathBuf, String)>,
+    found: Settings,
     _lock: File,
 }
 
@@ -74,15 +59,7 @@ impl KernelZram {
     pub(crate) fn claim(cleanup: &Cleanup) -> Result<KernelZram, LabError> {
         let claim = Claim::new().map_err(|why| LabError::missing(NAME, why))?;
         let name = claim.name();
-        let claim = Arc::new(Mutex::new(Some(claim)));
-        let doomed = Arc::clone(&claim);
-        let deferred = cleanup.defer(move || {
-            let claim = doomed.lock().unwrap_or_else(PoisonError::into_inner).take();
-            if let Some(why) = claim.and_then(|claim| claim.give_back().err()) {
-                eprintln!("lab: {NAME} is not as it was found: {why}");
-            }
-        });
-        Ok(KernelZram { name, claim, _deferred: deferred })
+        Ok(KernelZram(Claimed::new(cleanup, name, claim)))
     }
 
     /// Empties the device and makes it `bytes` large with `algorithm`.
@@ -114,7 +91,7 @@ impl KernelZram {
     pub(crate) fn mm_stat(&self) -> Result<MmStat, LabError> {
         let line = self.with("mm_stat", |claim| fs::read_to_string(claim.sys.join("mm_stat")))?;
         MmStat::parse(&line).ok_or_else(|| LabError::Store {
-            what: format!("{}: mm_stat", self.name),
+            what: format!("{}: mm_stat", self.0.name()),
             why: format!("not understood: {line}"),
         })
     }
@@ -124,9 +101,8 @@ impl KernelZram {
     /// where this kernel does not show its slabs.
     pub(crate) fn metadata_bytes(&self, slots: usize) -> Option<u64> {
         const SLOT_BYTES: u64 = 16;
-        let claim = self.claim.lock().unwrap_or_else(PoisonError::into_inner);
-        let empty = claim.as_ref()?.slab_bytes_empty?;
-        let slabs = slab_bytes(&self.name)?.saturating_sub(empty);
+        let empty = self.with("slabs", |claim| Ok(claim.slab_bytes_empty)).ok()??;
+        let slabs = slab_bytes(self.0.name())?.saturating_sub(empty);
         Some(SLOT_BYTES * slots as u64 + slabs)
     }
 
@@ -140,7 +116,7 @@ impl KernelZram {
 
     /// The block device, for a client that opens it itself.
     pub(crate) fn device(&self) -> PathBuf {
-        Path::new("/dev").join(&self.name)
+        Path::new("/dev").join(self.0.name())
     }
 
     fn with<R>(
@@ -148,18 +124,13 @@ impl KernelZram {
         what: &str,
         work: impl FnOnce(&mut Claim) -> io::Result<R>,
     ) -> Result<R, LabError> {
-        let mut claim = self.claim.lock().unwrap_or_else(PoisonError::into_inner);
-        let given_back = || io::Error::other("already given back");
-        let result = claim.as_mut().ok_or_else(given_back).and_then(work);
-        result.map_err(LabError::io(format!("{}: {what}", self.name)))
+        self.0.with(what, work)
     }
 }
 
 impl Claim {
     fn new() -> Result<Claim, String> {
-        if fs::metadata("/proc/self").map(|meta| meta.uid()).unwrap_or(1) != 0 {
-            return Err("needs root".into());
-        }
+        needs_root()?;
         let lock = lock_file()?;
         let added = add_if_none()?;
         let name = added.as_ref().map_or("zram0".to_owned(), |id| format!("zram{id}"));
@@ -169,7 +140,7 @@ impl Claim {
             file: None,
             added,
             slab_bytes_empty: None,
-            found: Vec::new(),
+            found: Settings::of_system(),
             _lock: lock,
             sys,
         };
@@ -177,7 +148,7 @@ impl Claim {
             claim.remove_if_added();
             return Err(why);
         }
-        claim.remember();
+        claim.found.remember(&claim.sys.join("comp_algorithm"));
         Ok(claim)
     }
 
@@ -191,24 +162,11 @@ impl Claim {
         let disksize = read(&self.sys.join("disksize"));
         let facts = Facts {
             disksize: disksize.trim(),
-            swaps: &read(Path::new(SWAPS)),
+            swaps: &read(Path::new(swap::SWAPS)),
             mounts: &read(Path::new("/proc/self/mountinfo")),
             device: &self.device.display().to_string(),
         };
         facts.in_use().or_else(|| opener(&self.device))
-    }
-
-    /// Reads every setting that is given back (K2).
-    fn remember(&mut self) {
-        let algorithm = self.sys.join("comp_algorithm");
-        if let Some(name) = fs::read_to_string(&algorithm).ok().as_deref().and_then(selected) {
-            self.found.push((algorithm, name.to_owned()));
-        }
-        for path in SETTINGS.map(PathBuf::from) {
-            if let Ok(value) = fs::read_to_string(&path) {
-                self.found.push((path, value.trim().to_owned()));
-            }
-        }
     }
 
     fn set_up(&mut self, algorithm: &str, bytes: u64) -> io::Result<()> {
@@ -252,22 +210,6 @@ impl Claim {
         }
     }
 
-    fn give_back(mut self) -> Result<(), String> {
-        let device = self.device.display().to_string();
-        let swaps = fs::read_to_string(SWAPS).unwrap_or_default();
-        if swapped_on(&swaps, &device)
-            && !Command::new("swapoff").arg(&device).status().is_ok_and(|s| s.success())
-        {
-            return Err(format!("swapoff {device} failed"));
-        }
-        self.empty().map_err(|error| format!("reset of {device}: {error}"))?;
-        for (path, value) in &self.found {
-            put_back(path, value).map_err(|error| format!("{}: {error}", path.display()))?;
-        }
-        self.remove_if_added();
-        Ok(())
-    }
-
     fn remove_if_added(&self) {
         if let Some(id) = &self.added
             && let Err(error) = fs::write(HOT_REMOVE, id)
@@ -277,16 +219,17 @@ impl Claim {
     }
 }
 
-/// Held as long as the file is open.
-fn lock_file() -> Result<File, String> {
-    let cannot = |error: &dyn std::fmt::Display| format!("{LOCK_FILE}: {error}");
-    let mut options = OpenOptions::new();
-    options.write(true).create(true).truncate(false);
-    let file = options.open(LOCK_FILE).map_err(|error| cannot(&error))?;
-    match file.try_lock() {
-        Ok(()) => Ok(file),
-        Err(fs::TryLockError::WouldBlock) => Err("another lab is measuring it".into()),
-        Err(error) => Err(cannot(&error)),
+impl GiveBack for Claim {
+    fn give_back(mut self) -> Result<(), String> {
+        let device = self.device.display().to_string();
+        let swaps = fs::read_to_string(swap::SWAPS).unwrap_or_default();
+        if swap::is_on(&swaps, &device) {
+            swap::tool("swapoff", &self.device).map_err(|error| error.to_string())?;
+        }
+        self.empty().map_err(|error| format!("reset of {device}: {error}"))?;
+        self.found.put_back()?;
+        self.remove_if_added();
+        Ok(())
     }
 }
 
@@ -313,12 +256,6 @@ fn opener(device: &Path) -> Option<String> {
         }
     }
     None
-}
-
-fn put_back(path: &Path, value: &str) -> io::Result<()> {
-    let now = fs::read_to_string(path)?;
-    let now = selected(&now).unwrap_or(now.trim());
-    if now == value { Ok(()) } else { fs::write(path, value) }
 }
 
 /// Bytes of the handles and zspage descriptors of the pool `pool`; caches of a size are merged,
@@ -366,7 +303,7 @@ mod tests {
     #[test]
     fn everything_is_given_back_as_found() {
         let cleanup = Cleanup::default();
-        let peer = match KernelZram::claim(&cleanup) {
+        let peer = match claimed::patiently(|| KernelZram::claim(&cleanup)) {
             Ok(peer) => peer,
             Err(error) => {
                 let absent = !Path::new("/sys/class/zram-control").exists();
@@ -375,7 +312,7 @@ mod tests {
                 return;
             }
         };
-        let cluster = fs::read_to_string(SETTINGS[0]).unwrap();
+        let cluster = fs::read_to_string(settings::CLUSTER).unwrap();
         let algorithm = fs::read_to_string("/sys/block/zram0/comp_algorithm").unwrap();
         peer.set_up("lz4", 16 << 20).unwrap();
         let mut page = Aligned::new(PAGE_SIZE);
@@ -383,14 +320,14 @@ mod tests {
         peer.write(7, &mut page).unwrap();
         assert_eq!(peer.mm_stat().unwrap().same_pages, 1);
         peer.swap_on().unwrap();
-        assert!(swapped_on(&fs::read_to_string(SWAPS).unwrap(), "/dev/zram0"));
+        assert!(swap::is_on(&fs::read_to_string(swap::SWAPS).unwrap(), "/dev/zram0"));
         drop(peer);
-        let swaps = fs::read_to_string(SWAPS).unwrap();
-        assert!(!swapped_on(&swaps, "/dev/zram0"), "still swapped on: {swaps}");
+        let swaps = fs::read_to_string(swap::SWAPS).unwrap();
+        assert!(!swap::is_on(&swaps, "/dev/zram0"), "still swapped on: {swaps}");
         assert_eq!(fs::read_to_string("/sys/block/zram0/disksize").unwrap(), "0\n");
         assert_eq!(fs::read_to_string("/sys/block/zram0/comp_algorithm").unwrap(), algorithm);
-        assert_eq!(fs::read_to_string(SETTINGS[0]).unwrap(), cluster);
-        KernelZram::claim(&cleanup).expect("free again");
+        assert_eq!(fs::read_to_string(settings::CLUSTER).unwrap(), cluster);
+        claimed::patiently(|| KernelZram::claim(&cleanup)).expect("free again");
     }
 
     #[test]

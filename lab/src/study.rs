@@ -11,6 +11,7 @@ use crate::cleanup::Cleanup;
 use crate::corpus::Corpus;
 use crate::error::LabError;
 use crate::kernel::KernelZram;
+use crate::kernel::zswap::KernelZswap;
 use crate::row::Row;
 use crate::table::Column;
 use clap::{ArgMatches, Command};
@@ -112,7 +113,7 @@ pub(crate) struct Common {
     /// Only see that it works: little data, few runs, under 20 s
     #[arg(long)]
     quick: bool,
-    /// Measure the kernel's zram beside (root; the device must not be in use)
+    /// Measure the kernel's own store beside (root; it must not be in use)
     #[arg(long)]
     vs_kernel: bool,
     /// Write machine and rows as JSON
@@ -142,6 +143,12 @@ impl Lab {
     /// The kernel's zram where `--vs-kernel` asks for it; a note when it cannot be had.
     pub(crate) fn kernel_peer(&self, notes: &mut Vec<String>) -> Option<KernelZram> {
         let claimed = self.common.vs_kernel.then(|| KernelZram::claim(&self.cleanup))?;
+        claimed.map_err(|error| note(notes, error.to_string())).ok()
+    }
+
+    /// The same for the kernel's zswap.
+    fn kernel_zswap(&self, notes: &mut Vec<String>) -> Option<KernelZswap> {
+        let claimed = self.common.vs_kernel.then(|| KernelZswap::claim(&self.cleanup))?;
         claimed.map_err(|error| note(notes, error.to_string())).ok()
     }
 

@@ -1,7 +1,7 @@
-//! Buffers that pages are decoded to before they are put in place: a fixed number, made beforehand.
+//! Buffers that pages are brought to before they are put in place: a fixed number, made beforehand.
 //!
-//! Lock: one per buffer, of rank `FaultBuffer`; held while pages of one group are decoded and
-//! copied.
+//! Lock: one per buffer; held while pages of one group are decoded and copied, of rank
+//! `FaultBuffer`, or read from a disk and copied, of rank `ReadBuffer`.
 
 use crate::AROUND_PAGES;
 use host::{Lock, LockGuard, PAGE_SIZE, Rank, cpu};
@@ -15,11 +15,11 @@ pub(crate) struct Buffers {
 }
 
 impl Buffers {
-    pub(crate) fn new() -> Buffers {
+    pub(crate) fn new(rank: Rank) -> Buffers {
         let buffer = || vec![0; AROUND_PAGES * PAGE_SIZE].into_boxed_slice();
         let count = cpu::count() * PER_CPU;
         Buffers {
-            buffers: (0..count).map(|_| Lock::new(Rank::FaultBuffer, buffer())).collect(),
+            buffers: (0..count).map(|_| Lock::new(rank, buffer())).collect(),
             zeros: buffer(),
         }
     }

@@ -1,14 +1,18 @@
 //! Why something could not be done to a region.
 //!
 //! ```text
-//!    Empty, Unaligned, OutOfRange, Unmapped, LimitTooSmall    the caller asked for what cannot be
-//!    Gone                                                     the region was dropped
-//!    Store, Codec, Host, Userfault, Thread                    the system refused: see `source`
+//!    Empty, Unaligned, OutOfRange, Unmapped, LimitTooSmall, OtherMemory
+//!                                             the caller asked for what cannot be
+//!    Gone                                     the region was dropped
+//!    Unreadable                               its store fails
+//!    Store, Cache, Algorithm, Codec, Host, Userfault, Thread
+//!                                             refused by what is below: see `source`
 //! ```
 
 use host::{HostError, UserfaultError};
 use std::fmt;
 use zram::{DiskError, ZramError};
+use zswap::{AlgorithmError, ZswapError};
 
 /// Why something could not be done to a region. No byte has changed then; pages that went out or
 /// came in before may have.
@@ -47,6 +51,18 @@ pub enum RegionError {
     },
     /// The region was dropped.
     Gone,
+    /// A stored page cannot be brought back: the disk behind the cache fails, or its memory. It is
+    /// where it was.
+    Unreadable {
+        /// Its first byte.
+        byte: usize,
+    },
+    /// The cache keeps its pages in another memory than the pager.
+    OtherMemory,
+    /// The cache has no room for an area.
+    Cache(ZswapError),
+    /// The cache's algorithm could not be made ready.
+    Algorithm(AlgorithmError),
     /// The store could not be made.
     Store(ZramError),
     /// The algorithm could not be made ready.
@@ -76,6 +92,14 @@ impl fmt::Display for RegionError {
                 write!(f, "a limit of {bytes} bytes is too small: at least {min}")
             }
             RegionError::Gone => f.write_str("the region was dropped"),
+            RegionError::Unreadable { byte } => {
+                write!(f, "the page at byte {byte} cannot be read back from the store")
+            }
+            RegionError::OtherMemory => {
+                f.write_str("the cache's memory is another one than the pager's")
+            }
+            RegionError::Cache(error) => error.fmt(f),
+            RegionError::Algorithm(error) => error.fmt(f),
             RegionError::Store(error) => error.fmt(f),
             RegionError::Codec(error) => error.fmt(f),
             RegionError::Host(error) => error.fmt(f),
@@ -88,6 +112,8 @@ impl fmt::Display for RegionError {
 impl std::error::Error for RegionError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
+            RegionError::Cache(error) => Some(error),
+            RegionError::Algorithm(error) => Some(error),
             RegionError::Store(error) => Some(error),
             RegionError::Codec(error) => Some(error),
             RegionError::Host(error) => Some(error),

@@ -3,7 +3,8 @@
 //! ```text
 //!              untouched       staged            stored                 resident
 //!   page        zeros --.   copy in staging   decode to a buffer       there already
-//!                       `--------> COPY <----------'                       |
+//!                       `--------> COPY <----------'  |                    |
+//!                                    ^-- `fetch` <----' on a disk          |
 //!   group      resident, listed; a copy in the store is dead             wake
 //! ```
 //!
@@ -16,7 +17,8 @@
 use crate::counters::Count;
 use crate::folded::Folded;
 use crate::group::{Group, Place, bits};
-use crate::{AROUND_PAGES, GROUP_PAGES};
+use crate::store::Read;
+use crate::{AROUND_PAGES, GROUP_PAGES, RegionError};
 use host::fault::{Served, Server, die};
 use host::{LockGuard, PAGE_SIZE, Stop, Transfer};
 use std::ops::Range;
@@ -39,13 +41,15 @@ pub(crate) enum Why {
 
 /// What bringing pages in came to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Arrived {
+pub(crate) enum Arrived {
     /// So many pages, from the one asked for on.
     Pages(usize),
     /// It was there, or is no more the region's.
     Present,
-    /// The system had no memory.
+    /// The system had no memory, or another thread fetches it.
     Later,
+    /// The store cannot give it, in words.
+    Failed(&'static str),
 }
 
 impl Server for Folded {
@@ -61,6 +65,7 @@ impl Server for Folded {
             }
             // Who touched the page tries again, for as long as the system lets it.
             Arrived::Present | Arrived::Later => Served::Present,
+            Arrived::Failed(why) => die(why, page * PAGE_SIZE),
         };
         self.counters.add(Count::Faults, 1);
         self.counters.stalled(started.elapsed());
@@ -70,7 +75,16 @@ impl Server for Folded {
 
 impl Folded {
     /// Brings in what a group has of `pages`. Where nothing is registered, nothing was taken away.
-    pub(crate) fn bring_all(&self, index: usize, pages: &Range<usize>, why: Why) {
+    ///
+    /// # Errors
+    ///
+    /// [`RegionError::Unreadable`]; not where they are brought in ahead of time.
+    pub(crate) fn bring_all(
+        &self,
+        index: usize,
+        pages: &Range<usize>,
+        why: Why,
+    ) -> Result<(), RegionError> {
         let all = self.chunks.pages_of(index);
         let mut page = pages.start.max(all.start);
         while page < pages.end.min(all.end) && self.chunks.is_registered(index) {
@@ -80,10 +94,14 @@ impl Folded {
             page += match self.bring(page, AROUND_PAGES.min(pages.end - page), why) {
                 Arrived::Pages(done) => done.max(1),
                 Arrived::Present => 1,
-                Arrived::Later if why == Why::Ahead => break,
+                Arrived::Later | Arrived::Failed(_) if why == Why::Ahead => break,
                 Arrived::Later => 0,
+                Arrived::Failed(_) => {
+                    return Err(RegionError::Unreadable { byte: page * PAGE_SIZE });
+                }
             };
         }
+        Ok(())
     }
 
     /// Brings a page in, and up to `max` in all of those that follow it in the same place.
@@ -91,22 +109,54 @@ impl Folded {
         let (index, at) = (page / GROUP_PAGES, page % GROUP_PAGES);
         let mut group = self.lock_faulted(index);
         let place = group.place(at);
-        let max = max.min(self.chunks.pages_of(index).end - page);
-        let count = group.run(at, max);
-        match place {
+        let count = group.run(at, max.min(self.chunks.pages_of(index).end - page));
+        let transfer = match place {
             Place::Resident | Place::Gone => return Arrived::Present,
             Place::Untouched if why == Why::Ahead => return Arrived::Present,
-            _ => {}
-        }
-        let transfer = match place {
-            Place::Resident | Place::Gone | Place::Untouched => {
-                self.span.fill(page, self.shared.buffers.zeros(count))
-            }
+            Place::Untouched => self.span.fill(page, self.shared.buffers.zeros(count)),
             Place::Staged => self.fill_from_staging(page, count, &group),
-            Place::Stored => self.fill_from_store(page, count),
+            Place::Stored => return self.bring_stored(page, count, group, why),
         };
+        self.arrive(page, &mut group, place, transfer, why)
+    }
+
+    /// The same of stored pages, whose group is locked.
+    fn bring_stored(
+        &self,
+        page: usize,
+        count: usize,
+        mut group: LockGuard<'_, Group>,
+        why: Why,
+    ) -> Arrived {
+        let at = page % GROUP_PAGES;
+        let count = count.min((group.fetching >> at).trailing_zeros() as usize);
+        if count == 0 {
+            let seen = self.shared.fetched.seen();
+            drop(group);
+            return self.after_fetch(seen, why);
+        }
+        match self.fill_from_store(page, count) {
+            Ok(transfer) => self.arrive(page, &mut group, Place::Stored, transfer, why),
+            Err(Read::OnDisk) => {
+                group.fetching |= bits(at, count);
+                drop(group);
+                self.bring_fetched(page, count, why)
+            }
+            Err(_) => Arrived::Failed("a stored page cannot be decoded, region offset"),
+        }
+    }
+
+    /// Pages were transferred from a place: they are in memory.
+    pub(crate) fn arrive(
+        &self,
+        page: usize,
+        group: &mut Group,
+        place: Place,
+        transfer: Transfer,
+        why: Why,
+    ) -> Arrived {
         let arrived = self.settle_arrival(page, transfer);
-        self.account_arrival(index, &mut group, at, arrived, place);
+        self.account_arrival(page, group, arrived, place);
         self.account_fault(place, why);
         match (arrived, transfer.pages) {
             (0, _) => Arrived::Later,
@@ -116,7 +166,7 @@ impl Folded {
     }
 
     /// The group of a page that is missing.
-    fn lock_faulted(&self, index: usize) -> LockGuard<'_, Group> {
+    pub(crate) fn lock_faulted(&self, index: usize) -> LockGuard<'_, Group> {
         loop {
             if let Some(group) = self.lock_for_fault(index) {
                 return group;
@@ -136,17 +186,18 @@ impl Folded {
         }
     }
 
-    fn fill_from_store(&self, page: usize, count: usize) -> Transfer {
+    /// Puts pages in place that the store has in memory, from the first on; why not even that one.
+    fn fill_from_store(&self, page: usize, count: usize) -> Result<Transfer, Read> {
         let mut buffer = self.shared.buffers.get();
-        let (pages, _) = buffer[..count * PAGE_SIZE].as_chunks_mut::<PAGE_SIZE>();
-        let decode = |(ahead, data): (usize, &mut [u8; PAGE_SIZE])| {
-            self.store.read(page + ahead, data).is_ok()
-        };
-        let decoded = pages.iter_mut().enumerate().map(decode).take_while(|&done| done).count();
-        if decoded == 0 {
-            die("a stored page cannot be decoded, region offset", page * PAGE_SIZE);
+        let mut decoded = 0;
+        for data in buffer[..count * PAGE_SIZE].chunks_exact_mut(PAGE_SIZE) {
+            match self.store.read(page + decoded, data) {
+                Read::Done => decoded += 1,
+                other if decoded == 0 => return Err(other),
+                _ => break,
+            }
         }
-        self.span.fill(page, &buffer[..decoded * PAGE_SIZE])
+        Ok(self.span.fill(page, &buffer[..decoded * PAGE_SIZE]))
     }
 
     /// How many pages are in memory after a transfer; of none, the caller tries again.
@@ -167,14 +218,8 @@ impl Folded {
         }
     }
 
-    fn account_arrival(
-        &self,
-        index: usize,
-        group: &mut Group,
-        at: usize,
-        arrived: usize,
-        place: Place,
-    ) {
+    fn account_arrival(&self, page: usize, group: &mut Group, arrived: usize, place: Place) {
+        let (index, at) = (page / GROUP_PAGES, page % GROUP_PAGES);
         let (pages, count) = (bits(at, arrived), arrived as u64);
         let copies_before = group.dead_copies();
         group.arrive(pages);

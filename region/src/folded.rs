@@ -191,7 +191,7 @@ impl Folded {
         let mut group = lock.lock();
         let dead = group.dead_copies();
         let first = index * GROUP_PAGES;
-        crate::group::runs(dead).for_each(|(at, count)| self.store.discard(first + at, count));
+        crate::group::runs(dead).for_each(|(at, count)| self.store.drop_copies(first + at, count));
         group.copies &= !dead;
         let swept = u64::from(dead.count_ones());
         self.counters.sub(Count::DeadCopies, swept);
@@ -238,7 +238,8 @@ impl Folded {
         RegionStats {
             pages,
             unregistered_pages: pages - known,
-            compr_data_size: self.store.zram().compr_data_size(),
+            compr_data_size: self.store.compr_data_size(),
+            disk_pages: self.store.disk_pages(),
             metadata_bytes: self.chunks.heap_bytes()
                 + size_of_val(&*self.dirty) as u64
                 + self.queue.lock().heap_bytes()

@@ -12,10 +12,12 @@ impl Folded {
     /// caller keeps the client from touching them.
     pub(crate) fn forget(&self, pages: &Range<usize>) {
         for index in self.groups_of(pages) {
-            let Some(mut group) = self.lock_known(index) else { continue };
             let all = self.chunks.pages_of(index);
             let (start, end) = (pages.start.max(all.start), pages.end.min(all.end));
-            self.forget_in(index, &mut group, bits(start - all.start, end - start));
+            let which = bits(start - all.start, end - start);
+            if let Some(mut group) = self.lock_unfetched(index, which) {
+                self.forget_in(index, &mut group, which);
+            }
         }
     }
 

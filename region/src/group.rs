@@ -19,6 +19,8 @@
 //!   back, whose copy there is dead until it is overwritten or discarded.
 //! - G4 nothing leaves memory while `pins` is not 0.
 //! - G5 a page that is `gone` was given back, and is nowhere else.
+//! - G6 a page that a thread is `fetching` from a disk, without the lock, is stored until that
+//!   thread has the lock again: nobody else brings it in, and who forgets it waits.
 //!
 //! Lock: the group's own, of rank `RegionPage`; it is in `chunk`.
 
@@ -35,6 +37,7 @@ pub(crate) struct Group {
     pub(crate) stored: u64,
     pub(crate) copies: u64,
     pub(crate) gone: u64,
+    pub(crate) fetching: u64,
     pub(crate) pins: u32,
     /// The queue of groups has this one.
     pub(crate) listed: bool,
@@ -128,6 +131,9 @@ impl Group {
         let present = self.segment.as_ref().map_or(0, Segment::present);
         if self.staged & !present != 0 {
             return Some("a staged page is not in the segment (G2)");
+        }
+        if self.fetching & !self.stored != 0 {
+            return Some("a page is fetched that is not stored (G6)");
         }
         (self.stored & !self.copies != 0).then_some("a stored page has no copy (G3)")
     }

@@ -28,6 +28,9 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
+//! Pages go to a zram device of the region's own, or to a zswap cache that regions share, and that
+//! may have a disk behind it: [`StoreConfig`].
+//!
 //! Needs Linux 6.8, for `UFFDIO_MOVE`.
 
 #![forbid(unsafe_code)]
@@ -35,9 +38,11 @@
 mod around;
 mod buffers;
 mod chunk;
+mod config;
 mod counters;
 mod error;
 mod fault_in;
+mod fetch;
 mod folded;
 mod forget;
 mod group;
@@ -51,15 +56,17 @@ mod stats;
 mod store;
 mod vec;
 
+pub use config::{RegionConfig, StoreConfig};
 pub use error::RegionError;
 pub use host::{FaultMode, UserfaultError};
 pub use page_out::PageOut;
 pub use pager::{Pager, PagerConfig};
 pub use pinned::{Pinned, PinnedMut};
-pub use region::{Control, LIMIT_MIN, Region, RegionConfig, Teardown};
+pub use region::{Control, LIMIT_MIN, Region, Teardown};
 pub use stats::RegionStats;
 pub use vec::RegionVec;
 pub use zram::{Algorithm, Codec, Memory, MemoryConfig};
+pub use zswap;
 
 /// Pages of a group: what is found cold and moved at a time.
 const GROUP_PAGES: usize = host::SEGMENT_PAGES;

@@ -13,6 +13,7 @@
 use crate::counters::Count;
 use crate::folded::Folded;
 use crate::group::{Group, bits, runs};
+use crate::store::Refused;
 use crate::{GROUP_PAGES, RegionError};
 use host::fault::die;
 use host::{LockGuard, PAGE_SIZE, Segment, Stop};
@@ -155,7 +156,7 @@ impl Folded {
 
     /// Compresses what a group has in staging, and gives its segment back.
     pub(crate) fn compress(&self, index: usize) -> PageOut {
-        let (mut out, mut made_room) = (PageOut::default(), false);
+        let (mut out, mut tries) = (PageOut::default(), self.store.room_tries());
         while let Some(mut group) = self.lock_known(index) {
             if group.staged == 0 {
                 let segment = group.segment.take();
@@ -165,17 +166,21 @@ impl Folded {
                 break;
             }
             let at = group.staged.trailing_zeros() as usize;
-            if self.compress_page(index, &mut group, at) {
-                out.stored += 1;
-            } else if !made_room {
-                // With no lock held: it may compact, and run what others have deferred.
-                drop(group);
-                self.sweep();
-                self.store.make_room();
-                made_room = true;
-                continue;
-            } else {
-                out.refused += self.put_back(index, &mut group);
+            match self.compress_page(index, &mut group, at) {
+                Ok(()) => out.stored += 1,
+                Err(Refused::Page) => out.refused += self.put_back(index, &mut group, bits(at, 1)),
+                Err(Refused::Full) if tries > 0 => {
+                    // With no lock held: it may compact, run what others have deferred, and write
+                    // back.
+                    drop(group);
+                    self.sweep();
+                    tries = if self.store.make_room() { tries - 1 } else { 0 };
+                    continue;
+                }
+                Err(Refused::Full) => {
+                    let all = group.staged;
+                    out.refused += self.put_back(index, &mut group, all);
+                }
             }
             drop(group);
             self.let_faults_in(index);
@@ -194,27 +199,24 @@ impl Folded {
         }
     }
 
-    /// False: the store did not take the page.
-    fn compress_page(&self, index: usize, group: &mut Group, at: usize) -> bool {
+    fn compress_page(&self, index: usize, group: &mut Group, at: usize) -> Result<(), Refused> {
         let page = index * GROUP_PAGES + at;
         let data = group.segment.as_ref().and_then(|segment| segment.page(at));
-        let Some(data) = data else { return false };
-        if self.store.write(page, data).is_err() {
-            return false;
-        }
+        let Some(data) = data else { return Err(Refused::Page) };
+        self.store.write(page, data)?;
         let dead_before = group.dead_copies();
         group.keep(bits(at, 1));
         let revived = dead_before & !group.dead_copies();
         self.counters.sub(Count::DeadCopies, u64::from(revived.count_ones()));
         self.counters.sub(Count::Staged, 1);
         self.counters.add(Count::Stored, 1);
-        true
+        Ok(())
     }
 
-    /// Copies what is left in staging back: the store is full. How many pages.
-    fn put_back(&self, index: usize, group: &mut LockGuard<'_, Group>) -> u64 {
+    /// Copies staged pages back that the store does not take; how many.
+    fn put_back(&self, index: usize, group: &mut LockGuard<'_, Group>, pages: u64) -> u64 {
         let mut refused = 0;
-        for (at, count) in runs(group.staged) {
+        for (at, count) in runs(group.staged & pages) {
             refused += self.put_back_run(index, group, at, count);
         }
         self.counters.add(Count::Refused, refused);

@@ -15,7 +15,7 @@ use crate::buffers::Buffers;
 use crate::counters::Count;
 use crate::folded::Folded;
 use host::fault::{FaultThread, Vital, die};
-use host::{Event, FaultMode, PAGE_SIZE, SEGMENT_PAGES, Staging, Userfault};
+use host::{Event, FaultMode, PAGE_SIZE, Rank, SEGMENT_PAGES, Staging, Userfault};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::thread::JoinHandle;
@@ -49,6 +49,10 @@ pub(crate) struct Shared {
     pub(crate) userfault: Arc<Userfault>,
     pub(crate) staging: Arc<Staging>,
     pub(crate) buffers: Buffers,
+    /// For pages from a disk; there from the first region on that may have some.
+    pub(crate) read_buffers: OnceLock<Buffers>,
+    /// Raised when pages were read from a disk, or could not be.
+    pub(crate) fetched: Event,
     /// Raised when the thread is wanted.
     pub(crate) work: Event,
     /// Raised when a region was brought below its limit.
@@ -78,7 +82,9 @@ impl Pager {
         let shared = Arc::new(Shared {
             staging: Staging::reserve(&userfault, segments as u32)?,
             memory,
-            buffers: Buffers::new(),
+            buffers: Buffers::new(Rank::FaultBuffer),
+            read_buffers: OnceLock::new(),
+            fetched: Event::new(),
             work: Event::new(),
             room: Event::new(),
             regions: Mutex::default(),
@@ -108,7 +114,14 @@ impl Pager {
     /// Bytes of staging and of buffers that pages are decoded to, at most.
     pub fn buffer_bytes(&self) -> u64 {
         let staged = self.shared.staging.used() * SEGMENT_PAGES * PAGE_SIZE;
-        staged as u64 + self.shared.buffers.heap_bytes() + self.shared.staging.heap_bytes()
+        let read = self.shared.read_buffers.get().map_or(0, Buffers::heap_bytes);
+        let shared = &self.shared;
+        staged as u64 + read + shared.buffers.heap_bytes() + shared.staging.heap_bytes()
+    }
+
+    /// Has buffers made for regions whose pages may be on a disk: a fault makes none.
+    pub(crate) fn prepare_reads(&self) {
+        self.shared.read_buffers.get_or_init(|| Buffers::new(Rank::ReadBuffer));
     }
 
     /// Takes a region off the list.

@@ -24,7 +24,11 @@ impl Folded {
                     return Err(error);
                 }
             }
-            self.bring_all(index, pages, Why::Pin);
+            if let Err(error) = self.bring_all(index, pages, Why::Pin) {
+                let done = pages.start..((index + 1) * GROUP_PAGES).min(pages.end);
+                self.unpin(&done);
+                return Err(error);
+            }
         }
         Ok(())
     }

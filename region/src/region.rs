@@ -8,45 +8,14 @@ use crate::pager::Pager;
 use crate::pinned::{Pinned, PinnedMut};
 use crate::range::PageRange;
 use crate::store::Store;
-use crate::{GROUP_PAGES, PageOut, RegionError, RegionStats};
+use crate::{GROUP_PAGES, PageOut, RegionConfig, RegionError, RegionStats};
 use host::{PAGE_SIZE, Span, SpanMemory, UserfaultError};
 use std::ops::Range;
 use std::sync::{Arc, Weak};
-use zram::{Codec, Memory};
+use zram::Memory;
 
 /// The least a region can be limited to, in bytes: four times what leaves memory at a time.
 pub const LIMIT_MIN: usize = 4 * GROUP_PAGES * PAGE_SIZE; // 1 MiB
-
-/// What a region is mapped with.
-#[derive(Debug, Clone)]
-pub struct RegionConfig {
-    /// A name, for its store's statistics.
-    pub name: String,
-    /// Algorithm and level. Contexts of any but lz4 are built when the region is mapped, two for
-    /// each CPU, since a fault allocates nothing.
-    pub algorithm: Codec,
-    /// Chain order N of the store: at most 2^N frames per zspage, 0 to 4.
-    pub chain_order: u32,
-    /// Bytes that compressed pages may take at most; 0 = no limit. A page that does not fit stays
-    /// in memory.
-    pub store_limit: u64,
-    /// Bytes of the region that may be in memory, at least [`LIMIT_MIN`]; `None`: all of them. With
-    /// a limit first touches are faults as well, so that it is kept from the first page on.
-    pub resident_limit: Option<usize>,
-}
-
-impl Default for RegionConfig {
-    /// lz4, chain order 3, no limits.
-    fn default() -> RegionConfig {
-        RegionConfig {
-            name: "region".into(),
-            algorithm: Codec::new(zram::Algorithm::Lz4),
-            chain_order: 3,
-            store_limit: 0,
-            resident_limit: None,
-        }
-    }
-}
 
 /// How a region ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -98,6 +67,9 @@ impl Region {
         let pages = bytes.div_ceil(PAGE_SIZE);
         let (span, memory) = Span::reserve(&pager.shared.userfault, pages)?;
         let store = Store::new(pager.memory(), pages, config)?;
+        if store.has_disk() {
+            pager.prepare_reads();
+        }
         let folded = Arc::new(Folded::new(&pager.shared, span, store));
         match folded.watch() {
             Err(RegionError::Userfault(UserfaultError::TooManyRegions { .. })) => {
@@ -238,9 +210,9 @@ impl Region {
         self.folded.stats()
     }
 
-    /// The store's statistics, as those of the zram device that it is.
-    pub fn store_stat(&self) -> zram::Stat {
-        self.folded.store.zram().stat()
+    /// The store's statistics, where it is a zram device of the region's own.
+    pub fn store_stat(&self) -> Option<zram::Stat> {
+        self.folded.store.zram().map(zram::Zram::stat)
     }
 
     /// Ends the region. [`Teardown::Range`] returns in microseconds whatever the size.
@@ -278,11 +250,15 @@ impl Drop for Region {
     fn drop(&mut self) {
         self.pager.forget(&self.folded);
         self.folded.close();
+        self.ending.bytes = self.folded.store.frame_bytes();
         match self.teardown {
-            Teardown::Range => self.ending.folded = Some(Arc::clone(&self.folded)),
+            Teardown::Range => {
+                self.folded.store.leave(true);
+                self.ending.folded = Some(Arc::clone(&self.folded));
+            }
             Teardown::Sync => {
                 wait_for_last(&self.folded);
-                self.ending.bytes = self.folded.store.zram().object_bytes_resident();
+                self.folded.store.leave(false);
             }
         }
     }
@@ -311,9 +287,8 @@ impl Drop for Ending {
     fn drop(&mut self) {
         let (memory, bytes) = (Arc::clone(&self.memory), self.bytes);
         if let Some(folded) = self.folded.take() {
-            self.memory.defer(folded.store.zram().compr_data_size(), move || {
+            self.memory.defer(folded.store.pending_bytes(), move || {
                 wait_for_last(&folded);
-                let bytes = folded.store.zram().object_bytes_resident();
                 let after = Ending { memory, folded: None, bytes };
                 drop(folded);
                 drop(after);
@@ -381,8 +356,7 @@ impl Control {
         self.with_pages(range, |folded, pages| {
             folded.groups_of(&pages).try_for_each(|group| {
                 let _gate = folded.enter()?;
-                folded.bring_all(group, &pages, Why::Ahead);
-                Ok(())
+                folded.bring_all(group, &pages, Why::Ahead)
             })
         })
     }

@@ -11,6 +11,8 @@ pub struct RegionStats {
     pub staged_pages: u64,
     /// Pages in the store.
     pub stored_pages: u64,
+    /// Of these, pages on the disk behind it; dead copies that went there too.
+    pub disk_pages: u64,
     /// Pages that came back and whose copy in the store is still to be discarded.
     pub dead_copies: u64,
     /// Pages of chunks from which nothing was ever paged out; how many of them are in memory is the
@@ -30,6 +32,8 @@ pub struct RegionStats {
     pub staged_faults: u64,
     /// Of these, on pages in the store.
     pub stored_faults: u64,
+    /// Of the faults on pages in the store, those that read the disk behind it.
+    pub disk_faults: u64,
     /// Pages brought back from staging or the store, also by prefetching and around faults.
     pub pages_in: u64,
     /// Pages moved out of the region.

@@ -2,8 +2,9 @@
 //!
 //! Invariant: the first `len` elements were written; `len` is at most `room`, which fits in.
 
+use crate::RegionConfig;
 use crate::pager::Pager;
-use crate::region::{Control, Region, RegionConfig};
+use crate::region::{Control, Region};
 use crate::{RegionError, RegionStats};
 use bytemuck::Pod;
 use std::marker::PhantomData;

@@ -2,11 +2,15 @@
 //!
 //! It sees what Rust allocates; the C library under lz4 decompresses without allocating.
 
+#[path = "setting/cache.rs"]
+mod cache;
 #[path = "setting/mod.rs"]
 mod setting;
 
 use assert_no_alloc::{AllocDisabler, assert_no_alloc};
+use disk::FileDisk;
 use region::{PagerConfig, Region, RegionConfig};
+use std::sync::Arc;
 
 #[global_allocator]
 static ALLOCATOR: AllocDisabler = AllocDisabler;
@@ -39,4 +43,31 @@ fn faults_allocate_nothing() {
         assert_eq!(touch(&region, 0..PAGES), expected);
         assert!(region.stats().stored_faults > 0 && region.stats().first_touches > 0);
     }
+}
+
+#[test]
+fn faults_on_pages_of_a_cache_and_its_disk_allocate_nothing() {
+    let Some(pager) = setting::pager(&PagerConfig::default()) else { return };
+    let path = std::env::temp_dir().join(format!("ramfold-no-alloc-{}", std::process::id()));
+    std::fs::File::create(&path).and_then(|file| file.set_len(64 << 20)).expect("a file");
+    let disk = FileDisk::open(&path, false).expect("a disk");
+    std::fs::remove_file(&path).expect("it is ours");
+    let cache = cache::cache(&pager, 64 << 20, Some(Arc::new(disk)));
+    let config = RegionConfig { store: cache::over(&cache), ..RegionConfig::default() };
+    let mut region = Region::map(&pager, PAGES * PAGE, &config).expect("a region");
+    let fill = |(number, page): (usize, &mut [u8])| {
+        page[9] = number as u8;
+        page[2000..2008].copy_from_slice(&(number as u64).to_le_bytes());
+    };
+    region.as_mut_slice().chunks_mut(PAGE).enumerate().for_each(fill);
+    let expected: u64 = (0..PAGES).map(|number| u64::from(number as u8)).sum();
+    for order in [7, 1] {
+        region.control().page_out(0..PAGES * PAGE).expect("out");
+        cache.write_back(PAGES as u64 / 2);
+        // One by one, or around faults; in memory or on the disk, alone or read ahead.
+        assert_eq!(touch(&region, (0..PAGES).map(|page| page * order % PAGES)), expected);
+    }
+    let (stats, stat) = (region.stats(), cache.stat());
+    assert!(stats.disk_faults > 0 && stats.stored_faults > stats.disk_faults, "{stats:?}");
+    assert!(stat.read_ahead_hits > 0, "{stat}");
 }

@@ -220,7 +220,7 @@ fn a_codec_with_contexts_builds_none_in_a_fault() {
     let config = RegionConfig { algorithm, ..RegionConfig::default() };
     let mut region = Region::map(&pager, 256 * PAGE, &config).expect("a region");
     write_pages(&mut region);
-    let contexts = |region: &Region| region.store_stat().metadata.codec_contexts;
+    let contexts = |region: &Region| region.store_stat().expect("its own").metadata.codec_contexts;
     let before = contexts(&region);
     assert!(before > 0);
     region.control().page_out(0..256 * PAGE).expect("out");

@@ -5,6 +5,9 @@
 //! range, page out the coldest, prefetch, hasten. Half of the regions have a resident limit. Now
 //! and then a region is dropped, compared as a whole before, and mapped anew.
 //!
+//! The same over both stores: each region a zram device of its own, or all of them one cache of 256
+//! KiB, before a disk that fails every now and then.
+//!
 //! `RAMFOLD_REGION_OPS` is the number of operations, 10^5 by default; `RAMFOLD_SEED` repeats a run.
 //! The long form is 10^8: `RAMFOLD_REGION_OPS=100000000 cargo test --release -p region --test
 //! twin`.
@@ -12,22 +15,45 @@
 //! Not covered: a store that is full (see `corners.rs`), faults inside system calls (see
 //! `system_calls.rs`), and two threads that write one region.
 
+#[path = "setting/cache.rs"]
+mod cache;
 #[path = "setting/random.rs"]
 mod random;
+#[path = "setting/rng.rs"]
+mod rng;
+#[path = "setting/rough.rs"]
+mod rough;
 mod setting;
 
-use random::Rng;
-use region::{Control, FaultMode, Pager, PagerConfig, Region, RegionConfig, RegionError};
+use region::{
+    Control, FaultMode, Pager, PagerConfig, Region, RegionConfig, RegionError, StoreConfig,
+};
+use rng::Rng;
+use rough::RoughDisk;
 use std::io::Write;
 use std::ops::Range;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
 const PAGE: usize = 4096;
 const PAGES: usize = 1500; // no multiple of a group's 64
 const THREADS: usize = 8;
+/// A third of what there is to store, about.
+const CACHE_BYTES: u64 = 256 << 10;
+
+/// Where the pages of all regions go.
+#[derive(Clone, Copy)]
+enum Stores {
+    Zram,
+    /// A cache before a disk of which every so many requests one fails.
+    Zswap {
+        fails_every: u64,
+    },
+}
 
 struct Bench {
     pager: Arc<Pager>,
+    store: StoreConfig,
     /// One of each thread's region.
     controls: Vec<Mutex<Control>>,
 }
@@ -40,9 +66,9 @@ struct Pair {
 }
 
 impl Pair {
-    fn new(pager: &Arc<Pager>, limited: bool) -> Pair {
-        let resident_limit = limited.then_some(2 << 20);
-        let config = RegionConfig { resident_limit, ..RegionConfig::default() };
+    fn new(pager: &Arc<Pager>, store: &StoreConfig, limited: bool) -> Pair {
+        let (store, resident_limit) = (store.clone(), limited.then_some(2 << 20));
+        let config = RegionConfig { store, resident_limit, ..RegionConfig::default() };
         let region = Region::map(pager, PAGES * PAGE, &config).expect("a region");
         Pair { region, twin: vec![0; PAGES * PAGE], gone: vec![false; PAGES], limited }
     }
@@ -149,7 +175,7 @@ fn rarely(bench: &Bench, own: usize, pair: &mut Pair, rng: &mut Rng) {
         return;
     }
     pair.compare_all();
-    *pair = Pair::new(&bench.pager, pair.limited);
+    *pair = Pair::new(&bench.pager, &bench.store, pair.limited);
     *bench.controls[own].lock().expect("no thread panicked") = pair.region.control();
 }
 
@@ -160,14 +186,23 @@ fn swallow_gone(outcome: Result<(), RegionError>) {
     }
 }
 
-fn run(config: PagerConfig) {
+fn run(config: PagerConfig, stores: Stores) {
     let Some(pager) = setting::pager(&config) else { return };
+    let (disk, trouble) = RoughDisk::new(256 << 20);
+    let store = match stores {
+        Stores::Zram => StoreConfig::Zram,
+        Stores::Zswap { fails_every } => {
+            let cache = cache::cache(&pager, CACHE_BYTES, Some(disk));
+            trouble.fails_every.store(fails_every, Ordering::SeqCst);
+            cache::over(&cache)
+        }
+    };
     let ops = random::number("RAMFOLD_REGION_OPS", 100_000);
     let seed = random::seed();
     let mut pairs: Vec<Pair> =
-        (0..THREADS).map(|thread| Pair::new(&pager, thread % 2 == 0)).collect();
+        (0..THREADS).map(|thread| Pair::new(&pager, &store, thread % 2 == 0)).collect();
     let controls = pairs.iter().map(|pair| Mutex::new(pair.region.control())).collect();
-    let bench = Bench { pager, controls };
+    let bench = Bench { pager, store, controls };
     std::thread::scope(|scope| {
         for (own, pair) in pairs.iter_mut().enumerate() {
             let bench = &bench;
@@ -184,19 +219,43 @@ fn run(config: PagerConfig) {
     }
     let faults: u64 = pairs.iter().map(|pair| pair.region.stats().refaults()).sum();
     assert!(faults > 0, "pages came and went");
+    if let StoreConfig::Zswap { cache, .. } = &bench.store {
+        let stat = cache.stat();
+        assert!(stat.written_back_pages > 0 && stat.disk_loads > 0, "the disk was used: {stat}");
+        drop(pairs);
+        bench.pager.memory().flush_deferred();
+        let stat = cache.stat();
+        assert_eq!((stat.stored_pages, stat.disk_pages, stat.pending_bytes), (0, 0, 0), "{stat}");
+    }
 }
 
 #[test]
 fn bytes_are_what_was_written_last() {
-    run(PagerConfig::default());
+    run(PagerConfig::default(), Stores::Zram);
 }
 
 #[test]
 fn bytes_are_what_was_written_last_with_little_staging() {
-    run(PagerConfig { staging_bytes: 512 << 10, ..PagerConfig::default() });
+    run(PagerConfig { staging_bytes: 512 << 10, ..PagerConfig::default() }, Stores::Zram);
 }
 
 #[test]
 fn bytes_are_what_was_written_last_with_a_thread_that_serves() {
-    run(PagerConfig { fault_mode: FaultMode::Thread, ..PagerConfig::default() });
+    run(PagerConfig { fault_mode: FaultMode::Thread, ..PagerConfig::default() }, Stores::Zram);
+}
+
+#[test]
+fn bytes_are_what_was_written_last_over_a_cache() {
+    run(PagerConfig::default(), Stores::Zswap { fails_every: 0 });
+}
+
+#[test]
+fn bytes_are_what_was_written_last_over_a_disk_that_fails() {
+    run(PagerConfig::default(), Stores::Zswap { fails_every: 20 });
+}
+
+#[test]
+fn bytes_are_what_was_written_last_over_a_cache_with_a_thread_that_serves() {
+    let config = PagerConfig { fault_mode: FaultMode::Thread, ..PagerConfig::default() };
+    run(config, Stores::Zswap { fails_every: 0 });
 }

@@ -47,6 +47,8 @@ pub enum Loaded {
 enum Take {
     Exclusive,
     Peek,
+    /// As the last, and the order does not hear of it.
+    Nothing,
 }
 
 /// How far a look at a cell came.
@@ -90,6 +92,15 @@ impl Area {
 }
 
 impl AreaInner {
+    /// A page of the area that is in memory.
+    pub(crate) fn peek_in_memory(&self, page: u64, data: &mut [u8]) -> Result<Loaded, LoadError> {
+        let take = Take::Nothing;
+        match self.with_stream_if_needed(|stream| self.look(page, stream, data, take))? {
+            Look::Done(loaded) => Ok(loaded),
+            Look::OnDisk(..) => Ok(Loaded::Disk),
+        }
+    }
+
     fn load_as(&self, page: u64, data: &mut [u8], take: Take) -> Result<Loaded, LoadError> {
         if data.len() != PAGE_SIZE {
             return Err(LoadError::BadLength { len: data.len() });
@@ -151,6 +162,7 @@ impl AreaInner {
         match take {
             Take::Exclusive => core.take_out(&mut slot, held),
             Take::Peek => core.orders.touch(slot.number()),
+            Take::Nothing => {}
         }
         Ok(Look::Done(Loaded::Memory))
     }
@@ -220,7 +232,7 @@ impl AreaInner {
 
 impl Core {
     /// Empties a cell whose page was loaded.
-    fn take_out(&self, slot: &mut CellGuard<'_>, held: Held) {
+    pub(crate) fn take_out(&self, slot: &mut CellGuard<'_>, held: Held) {
         if let Held::Blob { .. } = held {
             self.orders.load(slot.number());
         }

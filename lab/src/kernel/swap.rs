@@ -5,15 +5,16 @@
 //!               the claim gives all of it back as found, however the program ends
 //! ```
 
-use super::{Claim, KernelZram};
+use super::KernelZram;
+use super::settings::{CLUSTER, ZSWAP};
 use crate::error::LabError;
 use std::fs;
 use std::io;
+use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// Read-ahead of swapped pages, a power of two of them.
-const CLUSTER: &str = "/proc/sys/vm/page-cluster";
-const ZSWAP: &str = "/sys/module/zswap/parameters/enabled";
+/// What is swapped on: a heading, then one line per swap area, the device or file first.
+pub(super) const SWAPS: &str = "/proc/swaps";
 /// What a swap area is to have besides room for every page: its header, and clusters of slots that
 /// a CPU keeps to itself. The last few pages find no slot without.
 pub(crate) const SPARE_BYTES: u64 = 32 << 20;
@@ -27,25 +28,47 @@ impl KernelZram {
             claim.file = None;
             fs::write(CLUSTER, "0")?;
             // A kernel without zswap has nothing to switch off.
-            let _ = fs::write(ZSWAP, "N");
-            claim.tool("mkswap")?;
-            claim.tool("swapon")
+            let _ = fs::write(Path::new(ZSWAP).join("enabled"), "N");
+            tool("mkswap", &claim.device)?;
+            tool("swapon", &claim.device)
         })
     }
 
     /// Ends that; whatever is still swapped out comes back into memory.
     pub(crate) fn swap_off(&self) -> Result<(), LabError> {
-        self.with("swap off", |claim| claim.tool("swapoff"))
+        self.with("swap off", |claim| tool("swapoff", &claim.device))
     }
 }
 
-impl Claim {
-    /// Runs one of util-linux's tools on the device.
-    fn tool(&self, name: &str) -> io::Result<()> {
-        let output = Command::new(name).arg(&self.device).stdin(Stdio::null()).output();
-        let output = output.map_err(|error| io::Error::other(format!("{name}: {error}")))?;
-        let said = String::from_utf8_lossy(&output.stderr);
-        let failed = || io::Error::other(format!("{name}: {}", said.trim()));
-        output.status.success().then_some(()).ok_or_else(failed)
+/// Runs one of util-linux's tools on a device or file.
+pub(super) fn tool(name: &str, path: &Path) -> io::Result<()> {
+    let output = Command::new(name).arg(path).stdin(Stdio::null()).output();
+    let output = output.map_err(|error| io::Error::other(format!("{name}: {error}")))?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    let failed = || io::Error::other(format!("{name}: {}", said.trim()));
+    output.status.success().then_some(()).ok_or_else(failed)
+}
+
+/// What is swapped on first, if anything is.
+pub(super) fn first(swaps: &str) -> Option<&str> {
+    swaps.lines().nth(1).and_then(|line| line.split([' ', '\t']).next())
+}
+
+/// Whether `path` is swapped on.
+pub(super) fn is_on(swaps: &str, path: &str) -> bool {
+    swaps.lines().skip(1).any(|line| line.split([' ', '\t']).next() == Some(path))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_on_is_this_device_alone() {
+        let head = "Filename\t\t\t\tType\t\tSize\t\tUsed\t\tPriority\n";
+        let swaps = format!("{head}/dev/zram01 partition\t8\t0\t100\n");
+        assert!(is_on(&swaps, "/dev/zram01"));
+        assert!(!is_on(&swaps, "/dev/zram0"));
+        assert_eq!((first(&swaps), first(head)), (Some("/dev/zram01"), None));
     }
 }

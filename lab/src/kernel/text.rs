@@ -66,7 +66,7 @@ impl Facts<'_> {
         if self.mounts.lines().any(mounted) {
             return Some(format!("{device} is mounted"));
         }
-        if let Some(other) = self.swaps.lines().nth(1).and_then(|line| line.split(' ').next()) {
+        if let Some(other) = super::swap::first(self.swaps) {
             return Some(format!("{other} is swapped on, which would disturb the figures"));
         }
         (self.disksize != "0").then(|| {
@@ -78,8 +78,15 @@ impl Facts<'_> {
     }
 }
 
-pub(super) fn swapped_on(swaps: &str, device: &str) -> bool {
-    swaps.lines().skip(1).any(|line| line.split([' ', '\t']).next() == Some(device))
+/// The number after a name that begins a line, as in `vmstat`.
+pub(super) fn field_of(text: &str, name: &str) -> Option<u64> {
+    let rest = |line: &&str| line.split_ascii_whitespace().next() == Some(name);
+    text.lines().find(rest)?.split_ascii_whitespace().nth(1)?.parse().ok()
+}
+
+/// The kibibytes of a line of `meminfo`.
+pub(super) fn kib_of(meminfo: &str, name: &str) -> Option<u64> {
+    field_of(meminfo, &format!("{name}:"))
 }
 
 /// The name in brackets: `lzo [lz4]` has lz4 selected.
@@ -122,10 +129,12 @@ mod tests {
     }
 
     #[test]
-    fn swapped_on_is_this_device_alone() {
-        let swaps = format!("{SWAPS_HEAD}/dev/zram01 partition\t8\t0\t100\n");
-        assert!(swapped_on(&swaps, "/dev/zram01"));
-        assert!(!swapped_on(&swaps, "/dev/zram0"));
+    fn a_number_is_that_of_the_whole_name() {
+        let meminfo = "MemTotal: 24684096 kB\nZswap:  12 kB\nZswapped:    40 kB\n";
+        assert_eq!(kib_of(meminfo, "Zswap"), Some(12));
+        assert_eq!(kib_of(meminfo, "Zswapped"), Some(40));
+        assert_eq!(kib_of(meminfo, "Zsw"), None);
+        assert_eq!(field_of("pswpin 1\npswpout 22\n", "pswpout"), Some(22));
     }
 
     #[test]

@@ -27,6 +27,7 @@ use std::process::Command;
 use steps::STEPS;
 
 mod child;
+mod held;
 mod steps;
 
 pub(super) const STUDY: Study = Study {
@@ -82,7 +83,8 @@ fn run(matches: &ArgMatches, lab: &Lab) -> Result<Report, LabError> {
     let bytes = if lab.quick() { QUICK_BYTES } else { DEFAULT_BYTES };
     let corpus = Corpus::open(lab.corpus_file(), bytes)?;
     let pages = corpus.pages().min(bytes as usize / PAGE_SIZE);
-    let subject = Subject { input: &corpus.bytes()[..pages * PAGE_SIZE], pages, lab };
+    let input = &corpus.bytes()[..pages * PAGE_SIZE];
+    let subject = Subject { backend: options.backend, input, pages, lab };
     let mut notes = Vec::new();
     let mut runs = Vec::new();
     let bar = lab.progress(options.path.len());
@@ -107,6 +109,7 @@ fn run(matches: &ArgMatches, lab: &Lab) -> Result<Report, LabError> {
 
 /// What is stored and given up.
 struct Subject<'a> {
+    backend: Backend,
     input: &'a [u8],
     pages: usize,
     lab: &'a Lab,
@@ -145,6 +148,7 @@ impl Subject<'_> {
 
     fn arguments(&self, path: Option<Path>) -> Vec<String> {
         let mut arguments = vec!["--pages".to_owned(), self.pages.to_string()];
+        arguments.extend(["--backend".to_owned(), self.backend.name().to_owned()]);
         if let Some(path) = path {
             arguments.extend(["--path".to_owned(), path.name().to_owned()]);
         }

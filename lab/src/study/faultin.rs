@@ -15,6 +15,7 @@
 //! Rows are medians over the runs, with minimum and maximum; `rate_vs_copy` is the median of those
 //! within each run.
 
+use super::ours::Backend;
 use super::paging::Source;
 use super::{Lab, Report, Study, note};
 use crate::corpus::{Corpus, PAGE_SIZE};
@@ -66,6 +67,9 @@ struct Options {
     /// Algorithm, with a level where wanted: zstd:7
     #[arg(long, value_name = "NAME", default_value = "lz4")]
     algorithm: Codec,
+    /// The store
+    #[arg(long, default_value = "zram")]
+    backend: Backend,
 }
 
 /// Who serves a fault.
@@ -116,7 +120,8 @@ fn run(matches: &ArgMatches, lab: &Lab) -> Result<Report, LabError> {
     }
     bar.finish_and_clear();
     for row in &mut runs {
-        row.set("algorithm", options.algorithm.to_string())
+        row.set("backend", options.backend.name())
+            .set("algorithm", options.algorithm.to_string())
             .set("corpus", corpus.name.as_str())
             .set("mib", mib);
     }
@@ -133,7 +138,8 @@ fn bench(
     source: &Source,
     run: u32,
 ) -> Result<Vec<Row>, LabError> {
-    let mut folded = folded::Folded::new(mode.fault_mode(), &options.algorithm, pages, source)?;
+    let store = (options.backend, &options.algorithm);
+    let mut folded = folded::Folded::new(store, mode.fault_mode(), pages, source)?;
     let mut copying = copying::Copying::new(mode.fault_mode(), pages)?;
     let mut rows = Vec::new();
     for &threads in &options.threads {
@@ -176,7 +182,8 @@ fn against_copies(runs: &mut [Row]) {
     }
 }
 
-const KEY: [&str; 7] = ["handler", "mode", "order", "threads", "algorithm", "corpus", "mib"];
+const KEY: [&str; 8] =
+    ["handler", "backend", "mode", "order", "threads", "algorithm", "corpus", "mib"];
 const MEASURED: [&str; 3] = ["faultin_ns_per_page", "pages_per_s", "rate_vs_copy"];
 
 const COLUMNS: [Column; 7] = [

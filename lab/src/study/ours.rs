@@ -1,28 +1,63 @@
-//! A zram of this project, as the studies use it: one memory and one disk.
+//! Stores of this project, as the studies use them: a zram in a memory of its own, a zswap in one
+//! that others use too.
+//!
+//! ```text
+//!   disk, disk_alone   Memory <- Zram                 one run's own, gone before the next
+//!   cache              Memory <- Zswap -> RamDisk     the memory is the caller's, and its pager's
+//! ```
 
 use crate::corpus::PAGE_SIZE;
 use crate::error::LabError;
 use codec::Codec;
-use disk::Disk;
+use disk::{Disk, RamDisk};
+use std::sync::Arc;
 use zram::{Zram, ZramConfig};
 use zsmalloc::{Memory, MemoryConfig, Rule};
+use zswap::{Limit, Zswap, ZswapConfig};
 
 /// The name in rows.
 pub(super) const NAME: &str = "zram";
+/// The same of the cache in front of a disk.
+const ZSWAP: &str = "zswap";
 
 /// The stores of ours that memory can be paged out to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum Backend {
     Zram,
+    Zswap,
 }
 
 impl Backend {
     pub(super) fn name(self) -> &'static str {
         match self {
             Backend::Zram => NAME,
+            Backend::Zswap => ZSWAP,
         }
     }
 }
+
+/// A zswap that may hold whatever its memory has room for, before a disk for `bytes` of pages.
+/// Nothing goes there by itself.
+pub(super) fn cache(
+    memory: &Arc<Memory>,
+    algorithm: &Codec,
+    chain_order: u32,
+    bytes: u64,
+) -> Result<Arc<Zswap>, LabError> {
+    let disk = RamDisk::new(bytes + SPARE_BYTES).map_err(|error| LabError::store(ZSWAP)(error))?;
+    let config = ZswapConfig {
+        algorithm: algorithm.clone(),
+        chain_order,
+        limit: Limit::None,
+        backing: Some(Arc::new(disk)),
+        ..ZswapConfig::new("lab")
+    };
+    let cache = Zswap::new(Arc::clone(memory), config).map_err(LabError::store(ZSWAP))?;
+    Ok(Arc::new(cache))
+}
+
+/// What a disk behind a cache has besides room for every page.
+const SPARE_BYTES: u64 = 1 << 20;
 
 /// How a disk under study is made.
 pub(super) struct Shape {

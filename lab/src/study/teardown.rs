@@ -19,7 +19,9 @@
 //!
 //! `slots`, `handles` and `entries` are study S3's: a device of ours that holds the same pages is
 //! emptied slot after slot, as the kernel's `munmap` does with swapped pages. `fallbacks` are
-//! values that found no room in the queue, and were freed in the call.
+//! values that found no room in the queue, and were freed in the call. A zswap of ours has no such
+//! queue: what it defers is ranges, and S3's `entries` stand beside its `range`. All regions share
+//! one, as all processes do the kernel's.
 //!
 //! Paging is timed in each region by itself while the others do the same; the figure is the median
 //! of the regions.
@@ -32,7 +34,6 @@ use super::paging::Source;
 use super::{Inside, Lab, Report, Study, note};
 use crate::corpus::{Corpus, PAGE_SIZE};
 use crate::error::LabError;
-use crate::kernel::{self, KernelZram};
 use crate::row::{self, Row};
 use crate::size;
 use crate::table::{Column, Format};
@@ -47,6 +48,7 @@ mod compare;
 mod crew;
 mod held;
 mod kernels;
+mod peer;
 mod published;
 
 pub(super) const STUDY: Study = Study {
@@ -71,13 +73,8 @@ struct Options {
     #[arg(long, value_name = "N[,N]", value_delimiter = ',', default_value = "1,2,4",
           value_parser = clap::value_parser!(u32).range(1..=64))]
     threads: Vec<u32>,
-    /// How ours is given up
-    #[arg(
-        long,
-        value_name = "HOW[,HOW]",
-        value_delimiter = ',',
-        default_value = "sync,range,slots,handles,entries"
-    )]
+    /// How ours is given up [default: all that the store has]
+    #[arg(long, value_name = "HOW[,HOW]", value_delimiter = ',')]
     free: Vec<Free>,
     /// Bytes of buffers for handles and entries, which alone bound what is pending then [default:
     /// a device's own bounds]
@@ -102,15 +99,23 @@ enum Free {
     Sync,
     /// A region, handed over as a whole
     Range,
-    /// A device, slot after slot, in the call
+    /// A device or area, slot after slot, in the call
     Slots,
-    /// The same, objects queued
+    /// A device, objects queued
     Handles,
-    /// The same, slots queued
+    /// A device, slots queued
     Entries,
 }
 
 impl Free {
+    /// The forms that a store has.
+    fn of(backend: Backend) -> &'static [Free] {
+        match backend {
+            Backend::Zram => &[Free::Sync, Free::Range, Free::Slots, Free::Handles, Free::Entries],
+            Backend::Zswap => &[Free::Sync, Free::Range, Free::Slots],
+        }
+    }
+
     fn name(self) -> &'static str {
         match self {
             Free::Sync => "sync",
@@ -125,6 +130,7 @@ impl Free {
 /// How ours is made.
 #[derive(Clone)]
 struct Shape {
+    backend: Backend,
     algorithm: Codec,
     chain_order: u32,
     free: Free,
@@ -183,7 +189,7 @@ impl Case {
 }
 
 fn run(matches: &ArgMatches, lab: &Lab) -> Result<Report, LabError> {
-    let options = Options::from_arg_matches(matches).map_err(crate::usage)?;
+    let options = Options::from_arg_matches(matches).map_err(crate::usage)?.checked()?;
     let cases = options.cases(lab.quick());
     cases.iter().try_for_each(|case| case.refuse_if_too_large())?;
     let largest = cases.iter().map(|case| case.mib << 20).max().unwrap_or(SYNTHETIC_BYTES);
@@ -191,7 +197,7 @@ fn run(matches: &ArgMatches, lab: &Lab) -> Result<Report, LabError> {
     let mut notes = Vec::new();
     let mut bench = Bench {
         source: Source::new(&corpus)?,
-        peer: lab.kernel_peer(&mut notes),
+        peer: peer::Peer::of(options.backend, lab, &mut notes),
         bar: lab.progress(lab.runs() as usize * cases.len()),
         runs: Vec::new(),
         options,
@@ -214,6 +220,19 @@ fn run(matches: &ArgMatches, lab: &Lab) -> Result<Report, LabError> {
 }
 
 impl Options {
+    /// With the ways of giving up that there are.
+    fn checked(mut self) -> Result<Options, LabError> {
+        let all = Free::of(self.backend);
+        if self.free.is_empty() {
+            self.free = all.to_vec();
+        }
+        let name = self.backend.name();
+        match self.free.iter().find(|free| !all.contains(free)) {
+            Some(free) => Err(LabError::Usage(format!("--free {}: not with {name}", free.name()))),
+            None => Ok(self),
+        }
+    }
+
     /// Sizes change slowest.
     fn cases(&self, quick: bool) -> Vec<Case> {
         let default = [if quick { QUICK_MIB } else { DEFAULT_MIB }];
@@ -226,7 +245,7 @@ impl Options {
 struct Bench<'a> {
     options: Options,
     source: Source,
-    peer: Option<KernelZram>,
+    peer: Option<peer::Peer>,
     lab: &'a Lab,
     bar: ProgressBar,
     runs: Vec<Row>,
@@ -250,7 +269,8 @@ impl Bench<'_> {
         let mut row = self.key(backend.name(), free.name(), case);
         let queued = matches!(free, Free::Handles | Free::Entries);
         row.set("buffer_bytes", buffer_bytes.filter(|_| queued));
-        let shape = Shape { algorithm: algorithm.clone(), chain_order, free, buffer_bytes };
+        let algorithm = algorithm.clone();
+        let shape = Shape { backend, algorithm, chain_order, free, buffer_bytes };
         let measured = crew::measure(&shape, case, &self.source, &mut row);
         self.keep(row, measured, notes)
     }
@@ -258,9 +278,13 @@ impl Bench<'_> {
     /// The kernel, as long as it is there and has the algorithm.
     fn kernel(&mut self, case: Case, notes: &mut Vec<String>) -> Result<(), LabError> {
         let Some(peer) = &self.peer else { return Ok(()) };
+        let mut row = self.key(peer.name(), "sync", case);
         let algorithm = self.options.algorithm.algorithm().name();
-        let mut row = self.key(kernel::NAME, "sync", case);
-        let measured = kernels::measure(peer, algorithm, case, &self.source, self.lab, &mut row);
+        let measured = peer.set_up(algorithm, case.bytes(), notes).and_then(|has| {
+            row.set("algorithm", has);
+            kernels::measure(peer, case, &self.source, self.lab, &mut row)?;
+            peer.swap_off()
+        });
         self.keep(row, measured, notes)
     }
 

@@ -18,7 +18,14 @@ const FIELDS: [&str; 10] = [
 
 #[test]
 fn shares_are_of_the_whole_path() {
-    let document = json("breakdown", &["breakdown", "--quick", "--path", "slots,drop"]);
+    for backend in ["zram", "zswap"] {
+        shares(backend);
+    }
+}
+
+fn shares(backend: &str) {
+    let arguments = ["breakdown", "--quick", "--path", "slots,drop", "--backend", backend];
+    let document = json(&format!("breakdown-{backend}"), &arguments);
     for path in ["slots", "drop"] {
         let of_path = rows(&document).iter().filter(|row| row["path"] == path);
         let (all, steps): (Vec<&Value>, Vec<&Value>) =
@@ -32,6 +39,7 @@ fn shares_are_of_the_whole_path() {
         }
         for row in &steps {
             golden(row, &FIELDS);
+            assert_eq!(row["backend"], backend);
             measured(row, &["ns_per_page"]);
         }
         let share: f64 = steps.iter().map(|row| number(row, "share")).sum();
@@ -41,9 +49,10 @@ fn shares_are_of_the_whole_path() {
             assert!(number(row, "share") > 0.0, "{path}: nothing in {step}");
         }
     }
-    let slot = |path: &str| {
-        let row = rows(&document).iter().find(|row| row["path"] == path && row["step"] == "slot");
+    let of = |path: &str, step: &str| {
+        let row = rows(&document).iter().find(|row| row["path"] == path && row["step"] == step);
         number(row.expect("a step of its own"), "instructions_per_page")
     };
-    assert!(slot("slots") > slot("drop"), "a drop does not go from slot to slot");
+    assert!(of("slots", "slot") > of("drop", "slot"), "a drop does not go from slot to slot");
+    assert_eq!(of("slots", "order") > 0.0, backend == "zswap", "a zram has no order");
 }

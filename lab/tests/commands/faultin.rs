@@ -3,8 +3,9 @@
 use crate::support::{golden, json, measured, number, rows};
 use crate::teardown::has_userfault;
 
-const FIELDS: [&str; 11] = [
+const FIELDS: [&str; 12] = [
     "handler",
+    "backend",
     "mode",
     "order",
     "threads",
@@ -20,13 +21,21 @@ const FIELDS: [&str; 11] = [
 /// Signal mode needs no privilege.
 #[test]
 fn a_region_stands_beside_a_handler_that_only_copies() {
-    let document = json("faultin", &["faultin", "--quick", "--mib", "1", "--mode", "signal"]);
+    for backend in ["zram", "zswap"] {
+        stands_beside(backend);
+    }
+}
+
+fn stands_beside(backend: &str) {
+    let arguments = ["faultin", "--quick", "--mib", "1", "--mode", "signal", "--backend", backend];
+    let document = json(&format!("faultin-{backend}"), &arguments);
     if !has_userfault(&document) {
         return;
     }
     assert_eq!(rows(&document).len(), 8, "two handlers, two orders, one thread and two");
     for row in rows(&document) {
         golden(row, &FIELDS);
+        assert_eq!(row["backend"], backend);
         measured(row, &["faultin_ns_per_page", "pages_per_s"]);
         let region = row["handler"] == "region";
         assert_eq!(row["rate_vs_copy"].is_number(), region, "{row}");

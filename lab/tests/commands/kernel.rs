@@ -91,6 +91,73 @@ fn the_kernel_tears_down_what_it_swapped_out() {
     assert_eq!(read(DISKSIZE).trim(), "0", "not reset");
 }
 
+/// The same with the kernel's zswap, and the file behind it.
+#[test]
+fn the_kernel_tears_down_what_it_swapped_out_to_its_zswap() {
+    let _device = DEVICE.lock().unwrap_or_else(PoisonError::into_inner);
+    if !has_zswap() {
+        return;
+    }
+    let found = zswap_settings();
+    let arguments = ["teardown", "--backend", "zswap", "--quick", "--threads", "1", "--vs-kernel"];
+    let document = json("teardown-vs-kernel-zswap", &[&arguments[..], &["--mib", "4"]].concat());
+    let kernel = rows(&document).iter().find(|row| row["backend"] == "kernel-zswap");
+    let kernel = kernel.expect("a row of the kernel's");
+    golden(kernel, &crate::teardown::FIELDS);
+    measured(kernel, &crate::teardown::MEASURED);
+    assert_eq!(read(SWAPS).lines().count(), 1, "still swapping");
+    assert_eq!(zswap_settings(), found);
+    assert_eq!(swap_files(), 0);
+}
+
+/// SIGTERM while the children's memory is in the kernel's zswap.
+#[test]
+fn a_killed_lab_ends_the_swap_behind_zswap() {
+    let _device = DEVICE.lock().unwrap_or_else(PoisonError::into_inner);
+    if !has_zswap() {
+        return;
+    }
+    let found = zswap_settings();
+    let mut command = lab();
+    command.args(["teardown", "--backend", "zswap", "--vs-kernel", "--mib", "32"]);
+    command.args(["--threads", "1", "--free", "range", "--runs", "100000"]);
+    let mut child = command.stdout(Stdio::null()).spawn().unwrap();
+    let used = |line: &str| line.split_whitespace().nth(3).is_some_and(|used| used != "0");
+    wait_for(|| read(SWAPS).lines().skip(1).any(used));
+    assert_eq!(swap_files(), 1);
+    let pid = child.id().to_string();
+    assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
+    assert_eq!(child.wait().unwrap().signal(), Some(15));
+    assert_eq!(read(SWAPS).lines().count(), 1, "still swapping");
+    assert_eq!(zswap_settings(), found);
+    assert_eq!(swap_files(), 0);
+}
+
+/// Whether the kernel's zswap is there to be had; where it is there at all, CI must have it.
+fn has_zswap() -> bool {
+    let absent = zswap_settings().is_empty();
+    let has = has_peer() && !absent && read(SWAPS).lines().count() <= 1;
+    assert!(has || absent || std::env::var("CI").is_err(), "zswap is to be free");
+    if !has {
+        println!("skipped: needs root, zswap, and no swap");
+    }
+    has
+}
+
+fn zswap_settings() -> Vec<(std::path::PathBuf, String)> {
+    let files = std::fs::read_dir("/sys/module/zswap/parameters").into_iter().flatten().flatten();
+    let mut all: Vec<_> =
+        files.map(|file| (file.path(), read(&file.path().to_string_lossy()))).collect();
+    all.sort();
+    all
+}
+
+/// Files that a lab swaps to.
+fn swap_files() -> usize {
+    let files = std::fs::read_dir("/var/tmp").into_iter().flatten().flatten();
+    files.filter(|file| file.file_name().to_string_lossy().starts_with("ramfold-lab-")).count()
+}
+
 /// SIGTERM while its children's memory is swapped out.
 #[test]
 fn a_killed_lab_ends_its_children_and_the_swap() {

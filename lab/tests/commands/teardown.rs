@@ -67,9 +67,28 @@ fn regions_are_torn_down_in_both_ways() {
     for row in rows(&document) {
         golden(row, &FIELDS);
         measured(row, &MEASURED);
-        in_order(row);
+        in_order(row, "zram");
         assert!(row["fallbacks"].is_null(), "no queue is involved: {row}");
     }
+}
+
+/// All regions share one cache; what S3 defers by entries is a range here.
+#[test]
+fn regions_over_a_cache_are_torn_down_and_an_area_is_emptied() {
+    let arguments = ["teardown", "--quick", "--mib", "2", "--threads", "2", "--backend", "zswap"];
+    let document = json("teardown-zswap", &arguments);
+    if !has_userfault(&document) {
+        return;
+    }
+    assert_eq!(cases(&document), ["sync 2", "range 2", "slots 2"]);
+    for row in rows(&document) {
+        golden(row, &FIELDS);
+        measured(row, if row["free"] == "slots" { &OF_DEVICES[..] } else { &MEASURED[..] });
+        in_order(row, "zswap");
+        assert!(number(row, "speedup_vs_slots") > 0.0, "{row}");
+    }
+    let refused = lab().args(arguments).args(["--free", "handles"]).output().unwrap();
+    assert_eq!(refused.status.code(), Some(2), "it has no such queue");
 }
 
 /// How many values find no room is a matter of who is faster; every way ends with nothing.
@@ -86,7 +105,7 @@ fn devices_are_emptied_slot_by_slot_in_three_ways() {
         golden(row, &FIELDS);
         measured(row, &OF_DEVICES);
         measured(row, &["fallbacks"]);
-        in_order(row);
+        in_order(row, "zram");
         let queued = row["free"] != "slots";
         assert!(queued || number(row, "fallbacks_max") == 0.0, "{row}");
         assert_eq!(row["buffer_bytes"].is_number(), queued, "{row}");
@@ -101,8 +120,8 @@ fn cases(document: &Value) -> Vec<String> {
 }
 
 /// One moment after the other, and a store smaller than what it holds.
-fn in_order(row: &Value) {
-    assert_eq!(row["backend"], "zram");
+fn in_order(row: &Value, backend: &str) {
+    assert_eq!(row["backend"], backend);
     let moments = ["teardown_ms", "freed_ms", "drain_ms"].map(|field| number(row, field));
     assert!(moments.is_sorted(), "{moments:?} in {row}");
     let held = number(row, "threads") * number(row, "mib") * f64::from(1 << 20);

@@ -31,9 +31,11 @@ const fn step(
 }
 
 /// In the order they are gone through.
-pub(super) const STEPS: [Step; 11] = [
+pub(super) const STEPS: [Step; 12] = [
     // Notification and slot_free: 89 % with everything below, of which zs_free has 56.
-    step("slot", &["zram", "disk"], Some(0.33)),
+    step("slot", &["zram", "zswap", "disk"], Some(0.33)),
+    // Of a zswap: the kernel's LRU list.
+    step("order", &["zswap::order"], None),
     step("cell", &["zsmalloc::cell", "zsmalloc::word", "zsmalloc::leaf"], None),
     // zs_free: 56 %, of which free_zspage has 48.
     step("class", &["zsmalloc"], Some(0.08)),
@@ -60,7 +62,7 @@ pub(super) const STEPS: [Step; 11] = [
 /// What is nobody's.
 const OTHER: &str = "other";
 /// Crates of this workspace that are on the path.
-const CRATES: [&str; 6] = ["zram", "disk", "zsmalloc", "host", "buddy", "codec"];
+const CRATES: [&str; 7] = ["zram", "zswap", "disk", "zsmalloc", "host", "buddy", "codec"];
 
 /// The step that instructions of a place belong to, as a place in `STEPS`.
 pub(super) fn of(place: &Spent) -> usize {
@@ -107,6 +109,8 @@ mod tests {
         assert_step("/x/buddy/src/zone/merge.rs", "main", "page allocator");
         assert_step("/x/host/src/table.rs", "zram::slots::discard", "tables");
         assert_step("/x/host/src/arena.rs", "main", "frames");
+        assert_step("/x/zswap/src/order/blocks.rs", "main", "order");
+        assert_step("/x/zswap/src/area.rs", "main", "slot");
     }
 
     #[test]

@@ -5,9 +5,15 @@ use super::touching::Memory;
 use crate::corpus::PAGE_SIZE;
 use crate::error::LabError;
 use crate::study::folding;
+use crate::study::ours::{self, Backend};
 use codec::Codec;
-use region::{FaultMode, Pager, PagerConfig, Region, RegionConfig};
+use region::{FaultMode, Pager, PagerConfig, Region, RegionConfig, StoreConfig};
+use std::sync::Arc;
 use zsmalloc::MemoryConfig;
+use zswap::GroupId;
+
+/// A region's own.
+const CHAIN_ORDER: u32 = 3;
 
 pub(super) struct Folded<'a> {
     region: Region,
@@ -17,17 +23,25 @@ pub(super) struct Folded<'a> {
 impl<'a> Folded<'a> {
     /// A region of `pages`, filled, all of it in memory.
     pub(super) fn new(
+        (backend, algorithm): (Backend, &Codec),
         mode: FaultMode,
-        algorithm: &Codec,
         pages: usize,
         source: &'a Source,
     ) -> Result<Folded<'a>, LabError> {
         let bytes = pages * PAGE_SIZE;
         let memory = zsmalloc::Memory::new(MemoryConfig::for_disk(bytes as u64));
         let memory = memory.map_err(LabError::store("memory"))?;
+        let store = match backend {
+            Backend::Zram => StoreConfig::Zram,
+            Backend::Zswap => {
+                let cache = ours::cache(&memory, algorithm, CHAIN_ORDER, bytes as u64)?;
+                StoreConfig::Zswap { cache, group: GroupId::ROOT }
+            }
+        };
         let config = PagerConfig { fault_mode: mode, ..PagerConfig::default() };
-        let pager = Pager::new(memory, &config).map_err(folding::refused)?;
-        let config = RegionConfig { algorithm: algorithm.clone(), ..RegionConfig::default() };
+        let pager = Pager::new(Arc::clone(&memory), &config).map_err(folding::refused)?;
+        let config =
+            RegionConfig { store, algorithm: algorithm.clone(), ..RegionConfig::default() };
         let mut region = Region::map(&pager, bytes, &config).map_err(folding::refused)?;
         source.fill(region.as_mut_slice())?;
         Ok(Folded { region, source })

@@ -8,7 +8,7 @@
 //! Invariant: a ratio is of two rows of one run; above 1 is better for ours, whatever is compared.
 
 use super::published;
-use crate::kernel;
+use crate::kernel::{self, zswap};
 use crate::row::Row;
 use crate::study::note;
 
@@ -24,22 +24,26 @@ pub(super) const RATIOS: [(&str, &str); 5] = [
 /// Adds the ratios to every row of ours whose run has the other.
 pub(super) fn speedups(runs: &mut [Row]) {
     let others: Vec<Row> = runs.to_vec();
-    for row in runs.iter_mut().filter(|row| !row.is("backend", kernel::NAME)) {
-        let find = |field: &str, name: &str| {
+    for row in runs.iter_mut().filter(|row| !is_kernels(row)) {
+        let find = |wanted: &dyn Fn(&Row) -> bool| {
             let same = |other: &&Row| CASE.iter().all(|&field| other.get(field) == row.get(field));
-            others.iter().filter(same).find(|other| other.is(field, name))
+            others.iter().filter(same).find(|other| wanted(other))
         };
         let ratio = |other: Option<&Row>, of: &str| {
             other.and_then(|other| other.number(of)).zip(row.number(of)).map(|(a, b)| a / b)
         };
-        let kernels = find("backend", kernel::NAME);
+        let kernels = find(&is_kernels);
         let ratios = RATIOS.map(|(name, of)| (name, ratio(kernels, of)));
-        let slots = ratio(find("free", "slots"), "teardown_ms");
+        let slots = ratio(find(&|other| other.is("free", "slots")), "teardown_ms");
         for (name, ratio) in ratios {
             row.set(name, ratio);
         }
         row.set("speedup_vs_slots", slots);
     }
+}
+
+fn is_kernels(row: &Row) -> bool {
+    row.is("backend", kernel::NAME) || row.is("backend", zswap::NAME)
 }
 
 const CASE: [&str; 3] = ["mib", "threads", "run"];
@@ -50,7 +54,10 @@ pub(super) fn beside_published(rows: &mut [Row], notes: &mut Vec<String>) {
         let text = |field| row.get(field).as_str().unwrap_or_default().to_owned();
         let number = |field| row.get(field).as_u64().unwrap_or_default();
         let (free, mib, threads) = (text("free"), number("mib"), number("threads") as u32);
-        let line = published::find(&text("backend"), &free, mib, threads);
+        let backend = text("backend");
+        // What is deferred there is entries, and here their range.
+        let there = if (&*backend, &*free) == ("zswap", "range") { "entries" } else { &*free };
+        let line = published::find(&backend, there, mib, threads);
         row.set("published_speedup", line.map(published::Published::speedup));
         let Some((line, ours)) = line.zip(row.number("speedup_vs_slots")) else { continue };
         let there = line.speedup();

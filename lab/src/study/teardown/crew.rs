@@ -12,7 +12,7 @@
 //!
 //! All of them share one memory, as several clients of one machine do.
 
-use super::held::{Held, Left, Span};
+use super::held::{Held, Left, Span, Store};
 use super::{Case, GONE, NS_PER_MS, PAGING, PATIENCE, Shape};
 use crate::clock;
 use crate::error::LabError;
@@ -41,12 +41,13 @@ pub(super) fn measure(
     let memory = memory.map_err(LabError::store("memory"))?;
     let pager = Pager::new(Arc::clone(&memory), &PagerConfig::default());
     let pager = pager.map_err(folding::refused)?;
+    let store = Store::new(shape, case, &pager)?;
     let empty = resident(&memory)?;
     let (full, ended) = Crew {
         shape,
         case,
         source,
-        pager: &pager,
+        store,
         barrier: Barrier::new(case.threads as usize + 1),
         gate: Gate::new(case.threads),
     }
@@ -86,7 +87,7 @@ struct Crew<'a> {
     shape: &'a Shape,
     case: Case,
     source: &'a Source,
-    pager: &'a Arc<Pager>,
+    store: Store,
     barrier: Barrier,
     gate: Gate,
 }
@@ -118,7 +119,7 @@ impl Crew<'_> {
 
     /// One thread's part. It goes through barriers and gate whatever happens: others wait there.
     fn one(&self) -> Result<Ended, LabError> {
-        let prepared = Held::prepare(self.shape, self.case, self.pager, self.source);
+        let prepared = Held::prepare(self.shape, self.case, &self.store, self.source);
         self.barrier.wait();
         self.barrier.wait();
         self.gate.pass();

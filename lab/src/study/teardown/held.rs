@@ -4,13 +4,14 @@
 //!   free      what                 giving up                          left until freed
 //!   sync      region               Teardown::Sync                     nothing
 //!   range     region               Teardown::Range                    its range, pending bytes
-//!   slots     device               slot after slot, at once           nothing
+//!   slots     device, area         slot after slot, at once           nothing
 //!   handles   device               slot after slot, objects later     values in its queue
 //!   entries   device               slot after slot, all of it later   values in its queue
 //! ```
 //!
 //! The last three are study S3's own: memory has been swapped to a device, and the client of the
-//! device frees slot after slot. A device stands for the region then; it has no pages to page.
+//! device frees slot after slot. A device, or an area of a cache, stands for the region then; it
+//! has no pages to page.
 //!
 //! Invariant: what is given up was read back equal before, every page of it, and is in the store.
 
@@ -19,23 +20,33 @@ use crate::clock;
 use crate::corpus::PAGE_SIZE;
 use crate::error::LabError;
 use crate::row::Row;
-use crate::study::folding;
+use crate::study::ours::Backend;
 use crate::study::paging::{self, Source};
-use region::{Pager, Region, RegionConfig, Teardown};
+use crate::study::{folding, ours};
+use region::{Pager, Region, RegionConfig, StoreConfig, Teardown};
 use std::fs;
 use std::ops::Range;
 use std::sync::Arc;
 use zram::{Zram, ZramConfig};
+use zswap::{Area, GroupId, Loaded, Zswap};
+
+/// What all threads share: where folded pages go.
+pub(super) struct Store {
+    pager: Arc<Pager>,
+    cache: Option<Arc<Zswap>>,
+}
 
 pub(super) enum Held {
     Region(Region, Teardown),
     Device(Box<Zram>),
+    Area(Area),
 }
 
 /// What may be left of it.
 pub(super) enum Left {
     Mapped(Range<usize>),
     Queued(Box<Zram>),
+    Emptied(Area),
 }
 
 /// When it was given up.
@@ -44,21 +55,51 @@ pub(super) struct Span {
     pub(super) end_ns: u64,
 }
 
+impl Store {
+    pub(super) fn new(shape: &Shape, case: Case, pager: &Arc<Pager>) -> Result<Store, LabError> {
+        let Shape { backend, algorithm, chain_order, .. } = shape;
+        let cache = match *backend {
+            Backend::Zram => None,
+            Backend::Zswap => {
+                Some(ours::cache(pager.memory(), algorithm, *chain_order, case.bytes())?)
+            }
+        };
+        Ok(Store { pager: Arc::clone(pager), cache })
+    }
+
+    /// Of a region.
+    fn config(&self) -> StoreConfig {
+        let over = |cache: &Arc<Zswap>| StoreConfig::Zswap {
+            cache: Arc::clone(cache),
+            group: GroupId::ROOT,
+        };
+        self.cache.as_ref().map_or(StoreConfig::Zram, over)
+    }
+
+    /// Sees that pages are in memory, all of them.
+    fn all_in_memory(&self) -> Result<(), LabError> {
+        let out = self.cache.as_ref().map_or(0, |cache| cache.stat().written_back_pages);
+        let wrong = || LabError::Wrong(format!("{out} pages were written back"));
+        (out == 0).then_some(()).ok_or_else(wrong)
+    }
+}
+
 impl Held {
     /// Something that is stored as a whole, and how paging went.
     pub(super) fn prepare(
         shape: &Shape,
         case: Case,
-        pager: &Arc<Pager>,
+        store: &Store,
         source: &Source,
     ) -> Result<(Held, Row), LabError> {
-        let device = |free| device(shape, free, case, pager, source);
-        match shape.free {
-            Free::Sync => region(shape, Teardown::Sync, case, pager, source),
-            Free::Range => region(shape, Teardown::Range, case, pager, source),
-            Free::Slots => device(zram::Free::Sync),
-            Free::Handles => device(zram::Free::Handles),
-            Free::Entries => device(zram::Free::Entries),
+        let device = |free| device(shape, free, case, &store.pager, source);
+        match (shape.free, &store.cache) {
+            (Free::Sync, _) => region(shape, Teardown::Sync, case, store, source),
+            (Free::Range, _) => region(shape, Teardown::Range, case, store, source),
+            (_, Some(cache)) => area(case, cache, source),
+            (Free::Slots, None) => device(zram::Free::Sync),
+            (Free::Handles, None) => device(zram::Free::Handles),
+            (Free::Entries, None) => device(zram::Free::Entries),
         }
     }
 
@@ -75,6 +116,10 @@ impl Held {
                 done.map_err(LabError::store("discard"))?;
                 Ok((Left::Queued(disk), span))
             }
+            Held::Area(area) => {
+                let span = span(|| (0..area.pages()).for_each(|page| area.invalidate(page)));
+                Ok((Left::Emptied(area), span))
+            }
         }
     }
 }
@@ -85,22 +130,26 @@ impl Left {
         match self {
             Left::Mapped(range) => is_mapped(range).map(|mapped| !mapped),
             Left::Queued(disk) => Ok(disk.deferred().pending_values == 0),
+            Left::Emptied(_) => Ok(true),
         }
     }
 
     /// Values for which a queue had no room.
     pub(super) fn fallbacks(&self) -> Option<u64> {
         match self {
-            Left::Mapped(_) => None,
+            Left::Mapped(_) | Left::Emptied(_) => None,
             Left::Queued(disk) => Some(disk.deferred().fallbacks),
         }
     }
 
     /// Sees that what counts pages counts none.
     pub(super) fn verify(&self) -> Result<(), LabError> {
-        let Left::Queued(disk) = self else { return Ok(()) };
-        let left = disk.mm_stat().0[0];
-        let wrong = || LabError::Wrong(format!("{left} bytes are still stored"));
+        let left = match self {
+            Left::Mapped(_) => 0,
+            Left::Queued(disk) => disk.mm_stat().0[0],
+            Left::Emptied(area) => area.stat().stored_pages,
+        };
+        let wrong = || LabError::Wrong(format!("{left} bytes or pages are still stored"));
         (left == 0).then_some(()).ok_or_else(wrong)
     }
 }
@@ -116,17 +165,19 @@ fn region(
     shape: &Shape,
     how: Teardown,
     case: Case,
-    pager: &Arc<Pager>,
+    store: &Store,
     source: &Source,
 ) -> Result<(Held, Row), LabError> {
     let pages = case.pages();
     let config = RegionConfig {
         name: "lab".to_owned(),
+        store: store.config(),
         algorithm: shape.algorithm.clone(),
         chain_order: shape.chain_order,
         ..RegionConfig::default()
     };
-    let mut region = Region::map(pager, pages * PAGE_SIZE, &config).map_err(folding::refused)?;
+    let mut region =
+        Region::map(&store.pager, pages * PAGE_SIZE, &config).map_err(folding::refused)?;
     source.fill(region.as_mut_slice())?;
     let out = folding::page_out(&region)?;
     let plan = paging::Plan::new(pages, case.run);
@@ -134,6 +185,7 @@ fn region(
     let sequential = paging::touch(region.as_slice(), plan.sequential());
     source.verify(region.as_slice())?;
     folding::page_out(&region)?;
+    store.all_in_memory()?;
     let mut row = Row::default();
     row.set("pageout_ns_per_page", out.as_nanos() as f64 / pages as f64)
         .set("faultin_ns_per_page", random)
@@ -169,6 +221,25 @@ fn device(
         source.verify_from(number, &page)?;
     }
     Ok((Held::Device(Box::new(disk)), Row::default()))
+}
+
+/// An area of a cache that holds as many pages.
+fn area(case: Case, cache: &Arc<Zswap>, source: &Source) -> Result<(Held, Row), LabError> {
+    let area = cache.add_area(case.pages() as u64).map_err(LabError::store("zswap"))?;
+    let mut page = vec![0; PAGE_SIZE];
+    for number in 0..case.pages() {
+        source.fill_from(number, &mut page)?;
+        let stored = area.store(number as u64, &page, GroupId::ROOT);
+        stored.map_err(|error| LabError::store("store")(error))?;
+    }
+    for number in 0..case.pages() {
+        let read = area.peek(number as u64, &mut page).map_err(LabError::store("peek"))?;
+        source.verify_from(number, &page)?;
+        if read != Loaded::Memory {
+            return Err(LabError::Wrong(format!("page {number} is not in memory")));
+        }
+    }
+    Ok((Held::Area(area), Row::default()))
 }
 
 /// Whether all of `range` is still mapped. Who unmaps it may find part of it taken by somebody else

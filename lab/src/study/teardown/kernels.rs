@@ -1,4 +1,4 @@
-//! The kernel's side: processes whose memory is swapped to the kernel's zram, unmapped together.
+//! The kernel's side: processes whose memory is in the kernel's zram or zswap, unmapped together.
 //!
 //! ```text
 //!   lab                         child 0 .. child N-1
@@ -7,17 +7,17 @@
 //!    |<- a row from each --------
 //!    |-- the moment to start ---> munmap                              <- all at that moment
 //!    |<- start and end ----------
-//!    |  looks at mm_stat until the growth is gone
+//!    |  looks at the store until the growth is gone
 //! ```
 //!
 //! Invariant: at the start every page of every child is in the swap. Those of zeros are a bit there
-//! (Linux 6.12); the rest is on the device.
+//! (Linux 6.12); the rest is on the device, or in zswap and none of it in the file behind.
 
+use super::peer::Peer;
 use super::{Case, GONE, NS_PER_MS, PAGING, PATIENCE};
 use crate::cleanup::GuardedChild;
 use crate::clock;
 use crate::error::LabError;
-use crate::kernel::{self, KernelZram};
 use crate::row::{self, Row};
 use crate::stats;
 use crate::study::Lab;
@@ -31,29 +31,25 @@ const NOTICE: Duration = Duration::from_millis(20);
 
 /// One case: adds what was measured to `row`.
 pub(super) fn measure(
-    peer: &KernelZram,
-    algorithm: &str,
+    peer: &Peer,
     case: Case,
     source: &Source,
     lab: &Lab,
     row: &mut Row,
 ) -> Result<(), LabError> {
-    let bytes = case.bytes() + kernel::SPARE_BYTES;
-    let set_up = peer.set_up(algorithm, bytes);
-    set_up.map_err(|error| LabError::missing(kernel::NAME, error))?;
-    peer.swap_on()?;
-    let empty = peer.mm_stat()?.mem_used_total;
+    let empty = peer.used()?;
     let starts = (0..case.threads).map(|_| Child::start(case, source, lab));
     let mut children = starts.collect::<Result<Vec<_>, _>>()?;
     let answers = children.iter_mut().map(Child::answer);
     let paging = answers.collect::<Result<Vec<Row>, _>>()?;
-    let full = peer.mm_stat()?;
+    let full = peer.used()?;
+    full.all_in_memory_since(empty)?;
     let ends = unmap(&mut children)?;
-    let growth = full.mem_used_total.saturating_sub(empty);
-    let left = (growth as f64 * (1.0 - GONE)) as u64 + empty;
-    let drained = wait_until(|| Ok(peer.mm_stat()?.mem_used_total <= left))?;
+    let growth = full.bytes.saturating_sub(empty.bytes);
+    let stored = full.stored_bytes.saturating_sub(empty.stored_bytes);
+    let left = (stored as f64 * (1.0 - GONE)) as u64 + empty.stored_bytes;
+    let drained = wait_until(|| Ok(peer.used()?.stored_bytes <= left))?;
     children.into_iter().try_for_each(Child::end)?;
-    peer.swap_off()?;
     for field in PAGING {
         let spread = stats::spread(&row::column(&paging, field));
         row.set(field, spread.map(|spread| spread.median));

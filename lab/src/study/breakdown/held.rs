@@ -1,0 +1,99 @@
+//! What the child fills and gives up: a disk, or an area of a cache that has no other.
+//!
+//! There is no worker in either's memory: what would be deferred to it is done by the caller.
+
+use super::Path;
+use crate::corpus::PAGE_SIZE;
+use crate::error::LabError;
+use crate::study::ours::{self, Backend};
+use codec::{Algorithm, Codec};
+use disk::Disk;
+use std::sync::Arc;
+use zram::Zram;
+use zsmalloc::{Memory, MemoryConfig, Rule};
+use zswap::{Area, Free, GroupId};
+
+const CHAIN_ORDER: u32 = 3;
+
+pub(super) enum Held {
+    Zram(Box<Zram>),
+    Zswap(Area),
+}
+
+impl Held {
+    /// Empty, with room for `slots` pages; and its memory.
+    pub(super) fn new(backend: Backend, slots: usize) -> Result<(Held, Arc<Memory>), LabError> {
+        let algorithm = Codec::new(Algorithm::Lz4);
+        match backend {
+            Backend::Zram => {
+                let (chain_order, rule) = (CHAIN_ORDER, Rule::LeastWaste);
+                let evacuation = true;
+                let shape = ours::Shape { algorithm, chain_order, rule, slots, evacuation };
+                let disk = ours::disk_alone(&shape)?;
+                let memory = Arc::clone(disk.memory());
+                Ok((Held::Zram(Box::new(disk)), memory))
+            }
+            Backend::Zswap => {
+                let bytes = (slots * PAGE_SIZE) as u64;
+                let config = MemoryConfig { worker: false, ..MemoryConfig::for_disk(bytes) };
+                let memory = Memory::new(config).map_err(LabError::store("memory"))?;
+                let cache = ours::cache(&memory, &algorithm, CHAIN_ORDER, bytes)?;
+                let area = cache.add_area(slots as u64).map_err(LabError::store("zswap"))?;
+                Ok((Held::Zswap(area), memory))
+            }
+        }
+    }
+
+    pub(super) fn write(&self, slot: usize, page: &[u8]) -> Result<(), LabError> {
+        match self {
+            Held::Zram(disk) => ours::write(disk, slot, page),
+            Held::Zswap(area) => {
+                let stored = area.store(slot as u64, page, GroupId::ROOT);
+                stored.map_err(|error| LabError::store("store")(error))
+            }
+        }
+    }
+
+    /// Reads a page that stays.
+    pub(super) fn read(&self, slot: usize, page: &mut [u8]) -> Result<(), LabError> {
+        match self {
+            Held::Zram(disk) => ours::read(disk, slot, page),
+            Held::Zswap(area) => {
+                let read = area.peek(slot as u64, page);
+                read.map(drop).map_err(|error| LabError::store("peek")(error))
+            }
+        }
+    }
+
+    /// Pages that are stored.
+    pub(super) fn stored_pages(&self) -> u64 {
+        match self {
+            Held::Zram(disk) => disk.stat().orig_data_size / PAGE_SIZE as u64,
+            Held::Zswap(area) => area.stat().stored_pages,
+        }
+    }
+
+    /// Gives all pages up; what is left of it.
+    pub(super) fn give_up(self, slots: usize, path: Path) -> Result<Option<Held>, LabError> {
+        match path {
+            Path::Slots => (0..slots).try_for_each(|slot| self.discard(slot, 1))?,
+            Path::Range => self.discard(0, slots)?,
+            Path::Drop => return Ok(None),
+        }
+        Ok(Some(self))
+    }
+
+    fn discard(&self, first: usize, count: usize) -> Result<(), LabError> {
+        match self {
+            Held::Zram(disk) => {
+                let bytes = |pages: usize| (pages * PAGE_SIZE) as u64;
+                let done = disk.discard(bytes(first), bytes(count));
+                done.map_err(|error| LabError::store("discard")(error))
+            }
+            Held::Zswap(area) => {
+                area.invalidate_pages(first as u64..(first + count) as u64, Free::Soon);
+                Ok(())
+            }
+        }
+    }
+}

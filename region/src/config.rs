@@ -1,0 +1,60 @@
+//! What a region is made with.
+//!
+//! ```text
+//!   RegionConfig ---- StoreConfig::Zram      algorithm, chain order and limit are the device's
+//!                `--- StoreConfig::Zswap     they are the cache's, and the group's in it
+//! ```
+
+use std::sync::Arc;
+use zram::{Algorithm, Codec};
+use zswap::{GroupId, Zswap};
+
+/// Where a region's pages go.
+#[derive(Debug, Clone, Default)]
+pub enum StoreConfig {
+    /// A zram device of its own.
+    #[default]
+    Zram,
+    /// An area of a cache, which has limits for all of its regions, and may have a disk.
+    Zswap {
+        /// The cache; its memory is the pager's.
+        cache: Arc<Zswap>,
+        /// The group whose limit the pages count against.
+        group: GroupId,
+    },
+}
+
+/// What a region is mapped with.
+#[derive(Debug, Clone)]
+pub struct RegionConfig {
+    /// A name, for its store's statistics.
+    pub name: String,
+    /// Where its pages go.
+    pub store: StoreConfig,
+    /// Of a device of its own: algorithm and level. Contexts of any but lz4 are built when the
+    /// region is mapped, two for each CPU, since a fault allocates nothing.
+    pub algorithm: Codec,
+    /// Of a device of its own: chain order N, at most 2^N frames per zspage, 0 to 4.
+    pub chain_order: u32,
+    /// Of a device of its own: bytes that compressed pages may take at most; 0 = no limit. A page
+    /// that does not fit stays in memory.
+    pub store_limit: u64,
+    /// Bytes of the region that may be in memory, at least [`LIMIT_MIN`](crate::LIMIT_MIN); `None`:
+    /// all of them. With a limit first touches are faults as well, so that it is kept from the
+    /// first page on.
+    pub resident_limit: Option<usize>,
+}
+
+impl Default for RegionConfig {
+    /// A device of its own, lz4, chain order 3, no limits.
+    fn default() -> RegionConfig {
+        RegionConfig {
+            name: "region".into(),
+            store: StoreConfig::default(),
+            algorithm: Codec::new(Algorithm::Lz4),
+            chain_order: 3,
+            store_limit: 0,
+            resident_limit: None,
+        }
+    }
+}

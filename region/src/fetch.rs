@@ -1,0 +1,145 @@
+//! Bringing pages back from the disk behind a cache: without a lock while the disk is waited for.
+//!
+//! ```text
+//!   group's lock   stored, on the disk: fetching           fetched? still stored: COPY, resident
+//!                  --------------.                        ,-------------
+//!   no lock                       `-- buffer <-- disk --'
+//!   who else faults on the page     waits until it is fetched, and touches it again
+//! ```
+//!
+//! Invariant G6 makes it right: while a page is `fetching` its copy in the store is the page.
+//!
+//! As in `fault_in`, all of this may run in a signal handler. A disk that fails is asked again, a
+//! few times; then a fault ends the process with a word, since there is nothing right to give to
+//! who waits; a pin is refused, and what was to be brought in ahead of time stays out.
+//!
+//! Locks: a read buffer's, of rank `ReadBuffer`, and inside it the group's.
+
+use crate::GROUP_PAGES;
+use crate::counters::Count;
+use crate::fault_in::{Arrived, Why};
+use crate::folded::Folded;
+use crate::group::{Group, Place, bits};
+use host::fault::die;
+use host::{LockGuard, PAGE_SIZE};
+use std::time::Duration;
+
+/// How often a disk is asked that fails, and how long to wait before that.
+const TRIES: u32 = 5;
+const PAUSE: Duration = Duration::from_millis(20);
+/// How long to wait at a time for a page that another thread fetches.
+const WAIT: Duration = Duration::from_millis(2);
+
+impl Folded {
+    /// Brings in `count` pages of a group from `page` on, which are `fetching` for us.
+    pub(crate) fn bring_fetched(&self, page: usize, count: usize, why: Why) -> Arrived {
+        let Some(buffers) = self.shared.read_buffers.get() else {
+            die("a region over a cache with a disk has no buffers", page * PAGE_SIZE)
+        };
+        let mut buffer = buffers.get();
+        let fetched = self.fetch(page, &mut buffer[..count * PAGE_SIZE], why);
+        let (index, at) = (page / GROUP_PAGES, page % GROUP_PAGES);
+        let mut group = self.lock_faulted(index);
+        debug_assert_eq!(group.fetching & bits(at, count), bits(at, count), "ours (G6)");
+        group.fetching &= !bits(at, count);
+        let still = match group.place(at) {
+            Place::Stored => group.run(at, fetched),
+            _ => 0,
+        };
+        let arrived = match (fetched, still) {
+            (0, _) => Arrived::Failed("a stored page cannot be read from its disk, region offset"),
+            // Given back meanwhile.
+            (_, 0) => Arrived::Present,
+            _ => {
+                let transfer = self.span.fill(page, &buffer[..still * PAGE_SIZE]);
+                self.counters.add(Count::DiskFaults, u64::from(why == Why::Fault));
+                self.arrive(page, &mut group, Place::Stored, transfer, why)
+            }
+        };
+        drop(group);
+        self.shared.fetched.raise();
+        arrived
+    }
+
+    /// Reads pages into `buffer`; how many from the first on. The first is tried for.
+    fn fetch(&self, page: usize, buffer: &mut [u8], why: Why) -> usize {
+        let tries = if why == Why::Ahead { 1 } else { TRIES };
+        for number in 0..tries {
+            if number > 0 {
+                std::thread::sleep(PAUSE);
+            }
+            let mut pages = buffer.chunks_exact_mut(PAGE_SIZE).enumerate();
+            let failed = pages.position(|(ahead, data)| !self.store.fetch(page + ahead, data));
+            let done = failed.unwrap_or(buffer.len() / PAGE_SIZE);
+            if done > 0 {
+                return done;
+            }
+        }
+        0
+    }
+
+    /// Another thread fetches the page: who wants it waits for that, and looks again.
+    pub(crate) fn after_fetch(&self, seen: u32, why: Why) -> Arrived {
+        if why == Why::Ahead {
+            return Arrived::Present;
+        }
+        self.wait_for_fetch(seen);
+        Arrived::Later
+    }
+
+    /// Waits until something was fetched, not for long.
+    fn wait_for_fetch(&self, seen: u32) {
+        self.shared.fetched.wait(seen, WAIT);
+    }
+
+    /// A group of a registered chunk, locked when nobody fetches `pages` of it; `None` where
+    /// nothing is registered.
+    pub(crate) fn lock_unfetched(&self, index: usize, pages: u64) -> Option<LockGuard<'_, Group>> {
+        loop {
+            let seen = self.shared.fetched.seen();
+            let group = self.lock_known(index)?;
+            if group.fetching & pages == 0 {
+                return Some(group);
+            }
+            drop(group);
+            self.wait_for_fetch(seen);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::group::{Place, bits};
+    use crate::{Memory, MemoryConfig, Pager, PagerConfig, Region, RegionConfig};
+    use std::sync::Barrier;
+
+    #[test]
+    fn who_forgets_a_page_waits_until_it_is_fetched() {
+        let memory = Memory::new(MemoryConfig::for_disk(1 << 20)).expect("a memory");
+        let Ok(pager) = Pager::new(memory, &PagerConfig::default()) else {
+            eprintln!("skipped: needs userfaultfd");
+            return;
+        };
+        let mut region = Region::map(&pager, 1 << 20, &RegionConfig::default()).expect("one");
+        region.as_mut_slice()[5 * 4096] = 1;
+        region.control().page_out(0..1 << 20).expect("out");
+        let folded = &region.folded;
+        folded.lock_known(0).expect("registered").fetching = bits(5, 1);
+        let begun = Barrier::new(2);
+        std::thread::scope(|scope| {
+            let forgetting = scope.spawn(|| {
+                begun.wait();
+                folded.forget(&(0..64));
+            });
+            begun.wait();
+            (0..100).for_each(|_| std::thread::yield_now());
+            let mut group = folded.lock_known(0).expect("registered");
+            assert_eq!(group.place(5), Place::Stored, "nobody forgets what is fetched (G6)");
+            group.fetching = 0;
+            drop(group);
+            folded.shared.fetched.raise();
+            forgetting.join().expect("it forgets");
+        });
+        assert_eq!(folded.lock_known(0).expect("registered").place(5), Place::Untouched);
+    }
+}

@@ -1,0 +1,322 @@
+//! Regions over a cache before a disk: what they promise there, one promise a test.
+
+#[path = "setting/cache.rs"]
+mod cache;
+#[path = "setting/rng.rs"]
+mod rng;
+#[path = "setting/rough.rs"]
+mod rough;
+mod setting;
+
+use region::zswap::{Incompressible, Limit, Zswap, ZswapConfig};
+use region::{
+    Memory, MemoryConfig, PageOut, Pager, PagerConfig, Region, RegionConfig, RegionError,
+    StoreConfig, Teardown,
+};
+use rng::Rng;
+use rough::{RoughDisk, Trouble};
+use std::os::unix::process::ExitStatusExt;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc;
+use std::time::Duration;
+
+const PAGE: usize = 4096;
+const CHILD: &str = "RAMFOLD_OVER_CACHE_CHILD";
+const SIGABRT: i32 = 6;
+
+struct Bench {
+    pager: Arc<Pager>,
+    cache: Arc<Zswap>,
+    trouble: Arc<Trouble>,
+}
+
+impl Bench {
+    /// A cache of so many bytes before a disk with room for everything.
+    fn new(bytes: u64) -> Option<Bench> {
+        let pager = setting::pager(&PagerConfig::default())?;
+        let (disk, trouble) = RoughDisk::new(256 << 20);
+        let cache = cache::cache(&pager, bytes, Some(disk));
+        Some(Bench { pager, cache, trouble })
+    }
+
+    fn region(&self, pages: usize) -> Region {
+        self.region_with(pages, cache::over(&self.cache), None)
+    }
+
+    fn region_with(&self, pages: usize, store: StoreConfig, limit: Option<usize>) -> Region {
+        let config = RegionConfig { store, resident_limit: limit, ..RegionConfig::default() };
+        Region::map(&self.pager, pages * PAGE, &config).expect("a region")
+    }
+
+    /// A region of written pages, all of them on the disk.
+    fn region_on_disk(&self, pages: usize) -> Region {
+        let mut region = self.region(pages);
+        write_pages(&mut region);
+        region.control().page_out(0..pages * PAGE).expect("out");
+        self.cache.write_back(pages as u64);
+        assert_eq!(region.stats().disk_pages, pages as u64);
+        region
+    }
+}
+
+/// Fills page `n` with something of its own, a quarter of which does not compress.
+fn write_page(number: usize, page: &mut [u8]) {
+    page[..8].copy_from_slice(&(number as u64 + 1).to_le_bytes());
+    Rng::new(number as u64 + 1).fill(&mut page[8..1000]);
+}
+
+fn write_pages(region: &mut Region) {
+    let pages = region.as_mut_slice().chunks_mut(PAGE).enumerate();
+    pages.for_each(|(number, page)| write_page(number, page));
+}
+
+fn assert_page(region: &Region, number: usize) {
+    let mut expected = [0; PAGE];
+    write_page(number, &mut expected);
+    let found = region.bytes(number * PAGE..(number + 1) * PAGE).expect("in the region");
+    assert!(found == expected, "page {number}");
+}
+
+fn assert_pages(region: &Region) {
+    (0..region.len() / PAGE).for_each(|number| assert_page(region, number));
+}
+
+#[test]
+fn what_does_not_fit_the_cache_goes_to_its_disk_and_comes_back() {
+    let Some(bench) = Bench::new(256 << 10) else { return };
+    let mut region = bench.region(2048);
+    write_pages(&mut region);
+    let out = region.control().page_out(0..2048 * PAGE).expect("out");
+    assert_eq!(out, PageOut { stored: 2048, busy: 0, refused: 0 });
+    let stats = region.stats();
+    assert!(stats.disk_pages > 1500 && stats.compr_data_size > 100 << 10, "{stats:?}");
+    assert_pages(&region);
+    let stats = region.stats();
+    assert_eq!((stats.resident_pages, stats.stored_pages), (2048, 0));
+    assert!(stats.disk_faults > 100 && stats.stored_faults > stats.disk_faults, "{stats:?}");
+    assert!(stats.faults < 600, "a walk brings pages in around each fault: {stats:?}");
+    // The pager's next rounds.
+    while region.stats().dead_copies > 0 {
+        std::thread::yield_now();
+    }
+    let stats = region.stats();
+    assert_eq!((stats.disk_pages, stats.compr_data_size), (0, 0), "no copy is left");
+    assert_eq!(region.control().check().expect("there"), [""; 0]);
+}
+
+#[test]
+fn neither_limit_is_exceeded_by_more_than_its_slack() {
+    const RESIDENT: u64 = 4 << 20;
+    const CACHE: u64 = 1 << 20;
+    let Some(bench) = Bench::new(CACHE) else { return };
+    let store = cache::over(&bench.cache);
+    let mut region = bench.region_with(8192, store, Some(RESIDENT as usize));
+    let control = region.control();
+    let slack = RESIDENT / 16 + (2 * 64 + 16) * PAGE as u64;
+    let look = |what: &str| {
+        let stats = control.stats().expect("there");
+        let held = (stats.resident_pages + stats.staged_pages) * PAGE as u64;
+        assert!(held <= RESIDENT + slack, "{what}: {held} of {RESIDENT} and {slack}: {stats:?}");
+        let stat = bench.cache.stat();
+        let held = stat.object_bytes_resident;
+        assert!(held <= CACHE, "{what}: the cache has {held} of {CACHE}: {stat}");
+    };
+    for (number, page) in region.as_mut_slice().chunks_mut(PAGE).enumerate() {
+        write_page(number, page);
+        if number % 32 == 0 {
+            look("written");
+        }
+    }
+    let mut rng = Rng::new(7);
+    for _ in 0..3000 {
+        assert_page(&region, rng.below(8192));
+        look("read");
+    }
+    assert_pages(&region);
+    let stats = region.stats();
+    assert!(stats.refused == 0 && stats.disk_pages > 4000, "{stats:?}");
+}
+
+#[test]
+fn a_disk_that_cannot_be_written_leaves_pages_in_memory() {
+    let Some(bench) = Bench::new(256 << 10) else { return };
+    let mut region = bench.region(512);
+    write_pages(&mut region);
+    bench.trouble.refuses.store(true, Ordering::SeqCst);
+    let out = region.control().page_out(0..512 * PAGE).expect("tried");
+    assert!(out.stored > 0 && out.refused > 0 && out.stored + out.refused == 512, "{out:?}");
+    assert!(bench.cache.stat().write_back_fail > 0);
+    assert_eq!(region.stats().disk_pages, 0);
+    assert_pages(&region);
+    bench.trouble.refuses.store(false, Ordering::SeqCst);
+    let out = region.control().page_out(0..512 * PAGE).expect("out");
+    assert_eq!(out, PageOut { stored: 512, busy: 0, refused: 0 });
+    assert_pages(&region);
+    assert_eq!(region.control().check().expect("there"), [""; 0]);
+}
+
+#[test]
+fn a_disk_that_cannot_be_read_refuses_a_pin_and_loses_nothing() {
+    let Some(bench) = Bench::new(16 << 20) else { return };
+    let region = bench.region_on_disk(128);
+    bench.trouble.unreadable.store(true, Ordering::SeqCst);
+    let refused = region.pin(70 * PAGE..72 * PAGE);
+    assert!(matches!(refused, Err(RegionError::Unreadable { byte }) if byte == 70 * PAGE));
+    region.control().prefetch(0..128 * PAGE).expect("it is no harm");
+    assert_eq!(region.stats().stored_pages, 128);
+    bench.trouble.unreadable.store(false, Ordering::SeqCst);
+    let pinned = region.pin(70 * PAGE..72 * PAGE).expect("it is back");
+    drop(pinned);
+    let out = region.control().page_out(0..128 * PAGE).expect("out");
+    assert_eq!((out.stored, out.busy), (2, 0), "the pin that was refused left nothing");
+    assert_pages(&region);
+}
+
+#[test]
+fn a_disk_that_fails_now_and_then_is_asked_again() {
+    let Some(bench) = Bench::new(16 << 20) else { return };
+    let region = bench.region_on_disk(256);
+    bench.trouble.fails_every.store(3, Ordering::SeqCst);
+    assert_pages(&region);
+    assert!(bench.cache.stat().disk_load_fail > 0);
+}
+
+#[test]
+fn a_touch_of_a_page_whose_disk_fails_ends_the_process() {
+    let Some(bench) = Bench::new(16 << 20) else { return };
+    if std::env::var_os(CHILD).is_none() {
+        let this = std::env::current_exe().expect("this test's path");
+        let test = "a_touch_of_a_page_whose_disk_fails_ends_the_process";
+        let child = Command::new(this).args([test, "--exact"]).env(CHILD, "1").output();
+        let child = child.expect("a child");
+        let words = String::from_utf8_lossy(&child.stderr);
+        assert_eq!(child.status.signal(), Some(SIGABRT), "{words}");
+        assert!(words.contains("cannot be read from its disk"), "{words}");
+        return;
+    }
+    let region = bench.region_on_disk(64);
+    bench.trouble.unreadable.store(true, Ordering::SeqCst);
+    std::hint::black_box(region.as_slice()[5 * PAGE]);
+}
+
+#[test]
+fn while_the_disk_stalls_other_pages_of_the_group_come_back() {
+    let Some(bench) = Bench::new(16 << 20) else { return };
+    let mut region = bench.region_on_disk(64);
+    // Page 9 is stored again, and in memory.
+    write_page(9, &mut region.as_mut_slice()[9 * PAGE..10 * PAGE]);
+    region.control().page_out(0..64 * PAGE).expect("out");
+    assert_eq!(region.stats().stored_pages, 64);
+    let faults = region.stats().disk_faults;
+    bench.trouble.stalls.store(true, Ordering::SeqCst);
+    let before = bench.trouble.reads.load(Ordering::SeqCst);
+    let (done, waits) = mpsc::channel();
+    let region = &region;
+    let came = std::thread::scope(|scope| {
+        // Two that want the same page of the disk, which is read once.
+        let waiting = [(); 2].map(|()| scope.spawn(|| assert_page(region, 20)));
+        while bench.trouble.reads.load(Ordering::SeqCst) == before {
+            std::thread::yield_now();
+        }
+        scope.spawn(move || {
+            assert_page(region, 9);
+            done.send(()).expect("somebody waits");
+        });
+        let came = waits.recv_timeout(Duration::from_secs(20));
+        bench.trouble.stalls.store(false, Ordering::SeqCst);
+        waiting.into_iter().for_each(|thread| thread.join().expect("the page came"));
+        came
+    });
+    came.expect("the group's lock is not held while the disk is waited for");
+    assert_eq!(region.stats().disk_faults, faults + 1, "one thread reads, the other waits for it");
+    assert_eq!(region.control().check().expect("there"), [""; 0]);
+}
+
+#[test]
+fn what_is_forgotten_on_the_disk_is_zeros_and_given_back() {
+    let Some(bench) = Bench::new(16 << 20) else { return };
+    let mut region = bench.region_on_disk(2048);
+    region.discard(100 * PAGE..1900 * PAGE).expect("forgotten");
+    assert!(region.as_slice()[100 * PAGE..1900 * PAGE].iter().all(|&byte| byte == 0));
+    region.unmap(1900 * PAGE..2000 * PAGE).expect("given back");
+    (0..100).chain(2000..2048).for_each(|number| assert_page(&region, number));
+    bench.pager.memory().flush_deferred();
+    region.control().page_out(0..2048 * PAGE).expect("out");
+    assert_eq!(region.stats().disk_pages, 0, "what came back left no copy");
+    assert_eq!(region.control().check().expect("there"), [""; 0]);
+}
+
+#[test]
+fn a_region_that_ends_leaves_the_others_of_its_cache() {
+    for teardown in [Teardown::Range, Teardown::Sync] {
+        let Some(bench) = Bench::new(16 << 20) else { return };
+        let stays = bench.region_on_disk(700);
+        let mut goes = bench.region(1500);
+        write_pages(&mut goes);
+        goes.control().page_out(0..1500 * PAGE).expect("out");
+        bench.cache.write_back(400);
+        assert_eq!(bench.cache.stat().stored_pages, 1100);
+        goes.teardown(teardown);
+        let stat = bench.cache.stat();
+        assert_eq!((stat.stored_pages, stat.disk_pages), (0, 700), "{teardown:?}: {stat}");
+        if teardown == Teardown::Range {
+            bench.pager.memory().flush_deferred();
+        }
+        let stat = bench.cache.stat();
+        assert_eq!((stat.pending_bytes, stat.pool_total_size), (0, 0), "{teardown:?}: {stat}");
+        assert_pages(&stays);
+        bench.cache.check().expect("the cache is whole");
+    }
+}
+
+#[test]
+fn a_group_at_its_limit_writes_back_its_own_pages() {
+    let Some(bench) = Bench::new(16 << 20) else { return };
+    let group = bench.cache.add_group(Some(256 << 10), true).expect("a group");
+    let mut other = bench.region(512);
+    write_pages(&mut other);
+    other.control().page_out(0..512 * PAGE).expect("out");
+    let store = StoreConfig::Zswap { cache: Arc::clone(&bench.cache), group };
+    let mut region = bench.region_with(2048, store, None);
+    write_pages(&mut region);
+    let out = region.control().page_out(0..2048 * PAGE).expect("out");
+    assert_eq!((out.stored, out.refused), (2048, 0));
+    let stat = bench.cache.group(group).expect("it is one of the cache's");
+    assert!(stat.current <= 260 << 10 && stat.written_back_pages > 1000, "{stat:?}");
+    assert_eq!(other.stats().disk_pages, 0);
+    assert_pages(&region);
+    assert_pages(&other);
+}
+
+#[test]
+fn a_page_that_the_cache_rejects_stays_alone() {
+    let Some(bench) = Bench::new(16 << 20) else { return };
+    let config = ZswapConfig {
+        limit: Limit::Bytes(16 << 20),
+        incompressible: Incompressible::Reject,
+        ..ZswapConfig::new("test")
+    };
+    let cache = Zswap::new(Arc::clone(bench.pager.memory()), config).expect("a cache");
+    let mut region = bench.region_with(256, cache::over(&Arc::new(cache)), None);
+    write_pages(&mut region);
+    let noise = |page: usize| page % 50 == 7;
+    for page in (0..256).filter(|&page| noise(page)) {
+        Rng::new(page as u64 + 1).fill(&mut region.as_mut_slice()[page * PAGE..(page + 1) * PAGE]);
+    }
+    let out = region.control().page_out(0..256 * PAGE).expect("out");
+    assert_eq!(out, PageOut { stored: 251, busy: 0, refused: 5 });
+    (0..256).filter(|&page| !noise(page)).for_each(|page| assert_page(&region, page));
+    assert_eq!(region.control().check().expect("there"), [""; 0]);
+}
+
+#[test]
+fn a_cache_in_another_memory_is_refused() {
+    let Some(bench) = Bench::new(1 << 20) else { return };
+    let memory = Memory::new(MemoryConfig::for_disk(1 << 20)).expect("a memory");
+    let pager = Pager::new(memory, &PagerConfig::default()).expect("a pager");
+    let config = RegionConfig { store: cache::over(&bench.cache), ..RegionConfig::default() };
+    let refused = Region::map(&pager, PAGE, &config);
+    assert!(matches!(refused, Err(RegionError::OtherMemory)));
+}

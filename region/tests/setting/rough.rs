@@ -1,0 +1,95 @@
+//! A disk that fails and stalls, as it is told.
+
+use disk::{Allocation, Disk, DiskError, Extent, RamDisk};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+/// What is wrong with a disk, until it is said otherwise.
+#[derive(Default)]
+pub(crate) struct Trouble {
+    /// Every so many requests one fails; 0 = none.
+    pub(crate) fails_every: AtomicU64,
+    /// All writes fail.
+    pub(crate) refuses: AtomicBool,
+    /// All reads fail.
+    pub(crate) unreadable: AtomicBool,
+    /// Nothing returns.
+    pub(crate) stalls: AtomicBool,
+    pub(crate) reads: AtomicU64,
+    pub(crate) writes: AtomicU64,
+    requests: AtomicU64,
+}
+
+/// See the module documentation.
+pub(crate) struct RoughDisk {
+    inner: RamDisk,
+    trouble: Arc<Trouble>,
+}
+
+impl RoughDisk {
+    pub(crate) fn new(bytes: u64) -> (Arc<RoughDisk>, Arc<Trouble>) {
+        let trouble = Arc::new(Trouble::default());
+        let inner = RamDisk::new(bytes).expect("a disk");
+        (Arc::new(RoughDisk { inner, trouble: Arc::clone(&trouble) }), trouble)
+    }
+
+    fn pass(&self, always: &AtomicBool) -> Result<(), DiskError> {
+        let trouble = &self.trouble;
+        while trouble.stalls.load(Ordering::SeqCst) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let number = trouble.requests.fetch_add(1, Ordering::SeqCst);
+        let every = trouble.fails_every.load(Ordering::SeqCst);
+        let turn = every != 0 && number.is_multiple_of(every);
+        if turn || always.load(Ordering::SeqCst) {
+            // Without a message, which would be allocated.
+            return Err(DiskError::Backing(std::io::ErrorKind::Other.into()));
+        }
+        Ok(())
+    }
+
+    fn pass_write(&self) -> Result<(), DiskError> {
+        self.trouble.writes.fetch_add(1, Ordering::SeqCst);
+        self.pass(&self.trouble.refuses)
+    }
+}
+
+impl Disk for RoughDisk {
+    fn size_bytes(&self) -> u64 {
+        self.inner.size_bytes()
+    }
+
+    fn read_only(&self) -> bool {
+        false
+    }
+
+    fn read(&self, offset: u64, buf: &mut [u8]) -> Result<(), DiskError> {
+        self.trouble.reads.fetch_add(1, Ordering::SeqCst);
+        self.pass(&self.trouble.unreadable)?;
+        self.inner.read(offset, buf)
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> Result<(), DiskError> {
+        self.pass_write()?;
+        self.inner.write(offset, data)
+    }
+
+    fn discard(&self, offset: u64, len: u64) -> Result<(), DiskError> {
+        self.pass_write()?;
+        self.inner.discard(offset, len)
+    }
+
+    fn write_zeroes(&self, offset: u64, len: u64, keep: Allocation) -> Result<(), DiskError> {
+        self.pass_write()?;
+        self.inner.write_zeroes(offset, len, keep)
+    }
+
+    fn flush(&self) -> Result<(), DiskError> {
+        Ok(())
+    }
+
+    fn next_extent(&self, offset: u64, len: u64) -> Result<Extent, DiskError> {
+        self.inner.next_extent(offset, len)
+    }
+}

@@ -1,0 +1,121 @@
+//! For a client that reads pages where it can neither wait nor free: in a signal handler, with
+//! locks of its own. A region does.
+//!
+//! ```text
+//!   peek_in_memory --> the page, or: it is on the disk       nothing is waited for but its cell
+//!   peek           --> the page                              the disk may be waited for
+//!   drop_copies    --> later, elsewhere: as if it had been loaded
+//!   store_if_room  --> refused --> make_room, without locks --> once more
+//! ```
+//!
+//! What is peeked at stays: a copy that is as good as dead when the client changes its page. It
+//! keeps its place in the order, and may be written back, until it is dropped.
+//!
+//! In a signal handler: both peeks allocate nothing, free nothing, do not panic and do not log, as
+//! long as no context is built ([`Zswap::prepare`]) and the disk's `read` keeps to the same; that
+//! of [`FileDisk`](disk::FileDisk) is one `pread`. What they lock is a cell, a stream, and the list
+//! of windows that were read ahead: by the rule of buffers no thread is interrupted by a fault of
+//! this cache's client while it has one of them.
+//!
+//! Locks: those of `load` and `detached`.
+
+use std::ops::Range;
+
+use zsmalloc::{LeafSums, PAGE_SIZE};
+
+use crate::area::Area;
+use crate::entry::{Held, kind};
+use crate::error::{AlgorithmError, LoadError};
+use crate::groups::GroupId;
+use crate::load::Loaded;
+use crate::zswap::Zswap;
+
+/// What an area has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct AreaStat {
+    /// Entries in memory.
+    pub stored_pages: u64,
+    /// Of these, same-filled pages.
+    pub same_filled_pages: u64,
+    /// Entries on the backing disk.
+    pub disk_pages: u64,
+    /// Bytes of the objects of those in memory.
+    pub compr_data_size: u64,
+}
+
+impl Area {
+    /// Reads page `page` into `data`, which is 4096 bytes long, if it is in memory; it stays. For
+    /// [`Loaded::Disk`] the buffer is as it was. See the module for signal handlers.
+    ///
+    /// # Errors
+    ///
+    /// As [`Area::load`].
+    pub fn peek_in_memory(&self, page: u64, data: &mut [u8]) -> Result<Loaded, LoadError> {
+        if data.len() != PAGE_SIZE {
+            return Err(LoadError::BadLength { len: data.len() });
+        }
+        if page >= self.pages() {
+            return Err(LoadError::OutOfRange { page, pages: self.pages() });
+        }
+        self.inner.peek_in_memory(page, data)
+    }
+
+    /// Drops entries whose pages the client has read by peeking: to the order they were loaded, and
+    /// are remembered as used.
+    pub fn drop_copies(&self, pages: Range<u64>) {
+        for page in pages.start..pages.end.min(self.pages()) {
+            let Some(mut slot) = self.inner.slots.lock(page) else { continue };
+            match Held::in_cell(&slot) {
+                Held::Nothing => {}
+                held => self.inner.core.take_out(&mut slot, held),
+            }
+        }
+    }
+
+    /// What the area has now. It looks at every 2 MiB of it.
+    pub fn stat(&self) -> AreaStat {
+        let (slots, mut stat) = (&self.inner.slots, AreaStat::default());
+        for leaf in (0..slots.root_len()).filter_map(|index| slots.leaf(index)) {
+            let Some(word) = slots.pool.leaf_word(leaf) else { continue };
+            let sums = LeafSums(word).tally();
+            stat.stored_pages += sums.counts[kind::BLOB] + sums.counts[kind::SAME];
+            stat.same_filled_pages += sums.counts[kind::SAME];
+            stat.disk_pages += sums.counts[kind::DISK];
+            stat.compr_data_size += sums.bytes;
+        }
+        stat
+    }
+}
+
+impl Zswap {
+    /// Makes room for pages of a group that [`Area::store_if_room`] refused: frees what is pending,
+    /// writes back, compacts. False: nothing came of it, and trying again is of no use. The caller
+    /// holds no lock that a deferred job might want.
+    pub fn make_room(&self, group: GroupId) -> bool {
+        let core = &self.core;
+        if core.groups.is_full(group) && !core.make_group_room(group) {
+            return false;
+        }
+        let before = core.pool.object_bytes_resident();
+        if !core.is_full() {
+            core.pool.make_room();
+            return true;
+        }
+        if core.limit() == 0 {
+            return false;
+        }
+        core.make_room();
+        core.pool.object_bytes_resident() < before || !core.is_full()
+    }
+
+    /// Builds the contexts of the current algorithm, so that reading builds none: those of others
+    /// are built when [`Zswap::set_algorithm`] makes them current.
+    ///
+    /// # Errors
+    ///
+    /// [`AlgorithmError::Failed`].
+    pub fn prepare(&self) -> Result<(), AlgorithmError> {
+        let (_, codec) = self.core.algorithms.current();
+        self.core.streams.prepare(codec).map_err(AlgorithmError::Failed)
+    }
+}
