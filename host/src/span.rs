@@ -131,7 +131,24 @@ impl Span {
 
     /// Moves `count` pages from `first` on to the same number of places of a segment, from `at` on.
     /// All of them are registered.
+    ///
+    /// Linux 6.18 can move a page that is in the system's swap, not count it, go on to the same
+    /// page, and say that its place is taken. The place was empty: nobody but us puts pages there,
+    /// and we know which (G1 of `staging`). So who stands there is that page, and it is moved.
     pub fn move_out(&self, first: usize, count: usize, to: &mut Segment, at: usize) -> Transfer {
+        let mut done = 0;
+        loop {
+            let moved = self.move_some(first + done, count - done, to, at + done);
+            done += moved.pages;
+            if moved.stop != Some(Stop::Present) || to.has(at + done, 1) {
+                return Transfer { pages: done, stop: moved.stop };
+            }
+            to.arrived(at + done, 1);
+            done += 1;
+        }
+    }
+
+    fn move_some(&self, first: usize, count: usize, to: &mut Segment, at: usize) -> Transfer {
         let from = self.addresses(&(first..first + count));
         let place = to.addresses(at, count);
         let ask = |done: usize| {
@@ -332,5 +349,43 @@ impl SpanMemory {
             pages.end = pages.end.max(last.end);
         }
         self.gone.splice(from..to, [pages]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Staging;
+
+    /// As the system leaves it where it moves a page and does not count it.
+    #[test]
+    fn a_page_that_was_moved_without_a_word_is_moved() {
+        let userfault = match Userfault::open(FaultMode::Signal) {
+            Ok(userfault) => userfault,
+            Err(error) => return eprintln!("skipped: needs {error}"),
+        };
+        let (span, mut memory) = Span::reserve(&userfault, 4).expect("a span");
+        let bytes = memory.bytes_mut(0..4 * PAGE_SIZE).expect("all of it");
+        bytes.chunks_mut(PAGE_SIZE).enumerate().for_each(|(at, page)| page.fill(at as u8 + 1));
+        span.register(0..4).expect("registered");
+        let staging = Staging::reserve(&userfault, 1).expect("staging");
+        let mut segment = staging.take().expect("free");
+        let (to, from) = (segment.addresses(1, 1).start, span.addresses(&(1..2)).start);
+        // SAFETY: both are registered; nothing refers to the page any more.
+        let moved = unsafe { userfault.uffd.move_pages(to, from, 1) };
+        assert_eq!(moved, Progress { pages: 1, stopped: None });
+        let moved = span.move_out(0, 4, &mut segment, 0);
+        assert_eq!(moved, Transfer { pages: 4, stop: None });
+        assert!((0..4).all(|at| segment.page(at).is_some_and(|page| page[9] == at as u8 + 1)));
+        drop(segment);
+        let mut again = staging.take().expect("it is empty");
+        assert_eq!(span.fill(0, &[7; PAGE_SIZE]).pages, 1);
+        let moved = span.move_out(0, 1, &mut again, 0);
+        assert_eq!(moved, Transfer { pages: 1, stop: None });
+        // A place that is known to be taken is refused, and the page stays.
+        assert_eq!(span.fill(0, &[8; PAGE_SIZE]).pages, 1);
+        let moved = span.move_out(0, 1, &mut again, 0);
+        assert_eq!(moved, Transfer { pages: 0, stop: Some(Stop::Present) });
+        assert_eq!(memory.bytes(0..1), Some(&[8][..]));
     }
 }

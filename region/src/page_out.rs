@@ -112,12 +112,10 @@ impl Folded {
                 let next = bits(at + transfer.pages, 1);
                 todo &= !next;
                 if stop == Stop::Hole {
-                    // Taken away by other means: it reads as zeros, as if untouched.
-                    group.resident &= !next;
-                    self.counters.sub(Count::Resident, 1);
-                } else {
-                    busy += 1;
+                    let page = first + transfer.pages;
+                    die("a page is gone that nobody took away, region offset", page * PAGE_SIZE);
                 }
+                busy += 1;
             }
         }
         group.stage(moved);

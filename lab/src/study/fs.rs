@@ -14,7 +14,7 @@
 //!
 //! | workload | what it does |
 //! |---|---|
-//! | `fsmark` | fs_mark: `--files` files of `--file-bytes` bytes, each synced, by `--threads` threads |
+//! | `fsmark` | fs_mark: `--files` of `--file-bytes` bytes, each synced, by `--threads` threads |
 //! | `untar` | unpacks the source trees of this build's dependencies, `--copies` times |
 //! | `build` | compiles one package of this workspace, sources and results on the disk |
 //!

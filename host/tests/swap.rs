@@ -1,0 +1,34 @@
+//! Pages that the system has swapped out move to staging like others. Needs swap space.
+
+use host::{FaultMode, PAGE_SIZE, Span, Staging, Userfault, smaps};
+
+const PAGES: usize = 64;
+
+#[test]
+fn pages_in_the_systems_swap_are_moved() {
+    let swaps = std::fs::read_to_string("/proc/swaps").unwrap_or_default();
+    if swaps.lines().count() < 2 {
+        return eprintln!("skipped: needs swap space");
+    }
+    let userfault = match Userfault::open(FaultMode::Signal) {
+        Ok(userfault) => userfault,
+        Err(error) => return eprintln!("skipped: needs {error}"),
+    };
+    let staging = Staging::reserve(&userfault, 1).expect("staging");
+    let (span, mut memory) = Span::reserve(&userfault, PAGES).expect("a span");
+    let bytes = memory.bytes_mut(0..PAGES * PAGE_SIZE).expect("all of it");
+    bytes.chunks_mut(PAGE_SIZE).enumerate().for_each(|(at, page)| page.fill(at as u8 + 1));
+    span.register(0..PAGES).expect("registered");
+    let start = std::ptr::without_provenance_mut(span.range().start);
+    // SAFETY: a range of ours; the advice changes no byte.
+    let answer = unsafe { libc::madvise(start, PAGES * PAGE_SIZE, libc::MADV_PAGEOUT) };
+    assert_eq!(answer, 0);
+    let out = smaps::swap_of(&[span.range()]).expect("smaps can be read");
+    println!("{} of {PAGES} pages are swapped out", out as usize / PAGE_SIZE);
+    let mut segment = staging.take().expect("free");
+    let moved = span.move_out(0, PAGES, &mut segment, 0);
+    assert_eq!((moved.pages, moved.stop), (PAGES, None));
+    for at in 0..PAGES {
+        assert!(segment.page(at).expect("moved").iter().all(|&byte| byte == at as u8 + 1), "{at}");
+    }
+}
