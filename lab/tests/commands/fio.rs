@@ -70,7 +70,7 @@ fn a_killed_lab_takes_its_servers_along() {
     let mut command = lab();
     command.args(["device", "--client", "fio", "--runs", "1000"]).args(NO_RAMFOLD);
     let mut child = command.args(["--mib", "4"]).stdout(Stdio::null()).spawn().unwrap();
-    let directory = std::env::temp_dir().join(format!("lab-device-{}", child.id()));
+    let directory = std::env::temp_dir().join(format!("lab-{}-0", child.id()));
     let start = std::time::Instant::now();
     while !directory.join("fio.json").exists() {
         assert!(start.elapsed().as_secs() < 60, "fio's turn never came");

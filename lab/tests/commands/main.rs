@@ -14,6 +14,8 @@ mod faultin;
 #[cfg(test)]
 mod fio;
 #[cfg(test)]
+mod fs;
+#[cfg(test)]
 mod kernel;
 #[cfg(test)]
 mod locks;

@@ -195,7 +195,8 @@ fn mistakes_are_explained_and_exit_with_2() {
         (
             &["chian"],
             "no study chian; there are alloc, breakdown, chain, compact, cpulists, device, \
-             faultin, locks, pagealloc, pagetypeinfo, teardown, writeback, and the tool corpus",
+             faultin, fs, locks, pagealloc, pagetypeinfo, recompress, teardown, writeback, and the \
+             tool corpus",
         ),
         (&["chain", "--corpus", "/dev/null"], "/dev/null is empty"),
         (&["chain", "--chain-order", "5"], "5 is not in 0..=4"),
