@@ -55,8 +55,9 @@ fn end_under_traffic(signal: &str) {
     let socket = server.socket().to_path_buf();
     let status = std::thread::scope(|scope| {
         for client in 0..4 {
-            let (socket, written, stop) = (&socket, &written, &stop);
-            scope.spawn(move || write_until_cut(socket, client, written, stop));
+            // Here: a client that is let in late would find the server about to end.
+            let (nbd, written, stop) = (server.connect(), &written, &stop);
+            scope.spawn(move || write_until_cut(nbd, client, written, stop));
         }
         eventually("traffic", || written.load(Ordering::Relaxed) > 500);
         server.signal(signal);
@@ -74,8 +75,7 @@ fn end_under_traffic(signal: &str) {
 }
 
 /// Writes noise to its quarter of the disk until the connection breaks.
-fn write_until_cut(socket: &Path, client: u64, written: &AtomicU64, stop: &AtomicBool) {
-    let mut nbd = Nbd::connect(socket);
+fn write_until_cut(mut nbd: Nbd, client: u64, written: &AtomicU64, stop: &AtomicBool) {
     let quarter = nbd.size() / 4;
     let page = noise(client, PAGE_SIZE as usize);
     for number in 0.. {
