@@ -7,6 +7,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
 
 use serde_json::Value;
 
@@ -16,6 +17,7 @@ use super::{BINARY, Nbd, Scratch, eventually, ramfold, succeed};
 pub(crate) struct Process {
     child: Child,
     said: Arc<Mutex<String>>,
+    listeners: Vec<JoinHandle<()>>,
 }
 
 pub(crate) struct Server {
@@ -30,9 +32,9 @@ impl Process {
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("the built binary can be started");
         let said = Arc::new(Mutex::new(String::new()));
-        listen(child.stdout.take(), &said);
-        listen(child.stderr.take(), &said);
-        let mut process = Process { child, said };
+        let listeners =
+            vec![listen(child.stdout.take(), &said), listen(child.stderr.take(), &said)];
+        let mut process = Process { child, said, listeners };
         eventually(ready, || {
             let gone = process.child.try_wait().expect("a child can be waited for");
             assert!(gone.is_none(), "{command:?} ended: {}", process.said());
@@ -58,13 +60,15 @@ impl Process {
         self.child.try_wait().expect("a child can be waited for").is_some()
     }
 
-    /// Waits for it to end by itself.
+    /// Waits for it to end by itself; what it said is complete then.
     pub(crate) fn wait(&mut self) -> ExitStatus {
         let mut status = None;
         eventually("the server to end", || {
             status = self.child.try_wait().expect("a child can be waited for");
             status.is_some()
         });
+        let listeners = std::mem::take(&mut self.listeners);
+        listeners.into_iter().for_each(|listener| listener.join().expect("no listener panics"));
         status.expect("the wait ended with a status")
     }
 
@@ -159,7 +163,7 @@ fn signal(pid: u32, name: &str) {
     succeed(Command::new("sh").arg("-c").arg(format!("kill -{name} {pid}")));
 }
 
-fn listen(stream: Option<impl Read + Send + 'static>, said: &Arc<Mutex<String>>) {
+fn listen(stream: Option<impl Read + Send + 'static>, said: &Arc<Mutex<String>>) -> JoinHandle<()> {
     let stream = BufReader::new(stream.expect("the stream is a pipe"));
     let said = Arc::clone(said);
     std::thread::spawn(move || {
@@ -168,5 +172,5 @@ fn listen(stream: Option<impl Read + Send + 'static>, said: &Arc<Mutex<String>>)
             said.push_str(&line);
             said.push('\n');
         }
-    });
+    })
 }
