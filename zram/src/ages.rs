@@ -65,23 +65,15 @@ impl Ages {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::{Idle, Zram, ZramConfig};
-    use zsmalloc::{Memory, MemoryConfig};
+    use crate::{Idle, Zram, ZramConfig, small};
 
     const PAGE: usize = 4096;
     /// A second at which the system was up already.
     const EARLY: u32 = 1;
 
     fn device(track_ages: bool) -> Zram {
-        let config = MemoryConfig {
-            arena_frames: 1 << 12,
-            entries_max: 1 << 13,
-            limit_bytes: 1 << 24,
-            worker: false,
-        };
-        let memory = Memory::new(config).expect("address space");
         let config = ZramConfig { track_ages, ..ZramConfig::new("zram0", 1 << 22) };
-        Zram::new(memory, config).expect("a device")
+        Zram::new(small::memory(), config).expect("a device")
     }
 
     fn ages(zram: &Zram) -> &Ages {

@@ -147,19 +147,13 @@ impl Blocks {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use crate::small;
     use proptest::prelude::*;
     use std::collections::BTreeSet;
-    use zsmalloc::{Memory, MemoryConfig, PoolConfig};
+    use zsmalloc::PoolConfig;
 
     fn blocks(count: u64) -> Blocks {
-        let config = MemoryConfig {
-            arena_frames: 1 << 12,
-            entries_max: 1 << 13,
-            limit_bytes: 1 << 24,
-            worker: false,
-        };
-        let memory = Memory::new(config).expect("address space");
-        let pool = Pool::new(memory, PoolConfig::default()).expect("a pool");
+        let pool = Pool::new(small::memory(), PoolConfig::default()).expect("a pool");
         Blocks::new(&pool, count * PAGE_SIZE as u64 + 4095).expect("address space")
     }
 

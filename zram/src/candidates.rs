@@ -222,21 +222,13 @@ impl Zram {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::{Disk, ZramConfig};
+    use crate::{Disk, ZramConfig, small};
     use proptest::prelude::*;
     use std::sync::Arc;
-    use zsmalloc::{Memory, MemoryConfig};
 
     const PAGES: u64 = 600;
 
     fn device() -> Zram {
-        let config = MemoryConfig {
-            arena_frames: 1 << 12,
-            entries_max: 1 << 13,
-            limit_bytes: 1 << 24,
-            worker: false,
-        };
-        let memory = Memory::new(config).expect("address space");
         let backing: Arc<dyn Disk> = Arc::new(disk::RamDisk::new(1 << 23).expect("a size"));
         let size = PAGES * PAGE_SIZE as u64;
         let config = ZramConfig {
@@ -244,7 +236,7 @@ mod tests {
             backing: Some(backing),
             ..ZramConfig::new("zram0", size)
         };
-        Zram::new(memory, config).expect("a device")
+        Zram::new(small::memory(), config).expect("a device")
     }
 
     /// Stores pages of about `len` bytes, last accessed at a second.

@@ -147,21 +147,13 @@ fn empty(slots: &Slots, counters: &Counters, page: u32) {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    use crate::{Free, Zram, ZramConfig};
-    use zsmalloc::{Memory, MemoryConfig};
+    use crate::{Free, Zram, ZramConfig, small};
 
     const PAGE: usize = 4096;
 
     fn device() -> Zram {
-        let config = MemoryConfig {
-            arena_frames: 1 << 12,
-            entries_max: 1 << 13,
-            limit_bytes: 1 << 24,
-            worker: false,
-        };
-        let memory = Memory::new(config).expect("address space");
         let config = ZramConfig { free: Free::Entries, ..ZramConfig::new("zram0", 1 << 22) };
-        Zram::new(memory, config).expect("a device")
+        Zram::new(small::memory(), config).expect("a device")
     }
 
     fn data(page: u64, version: u64) -> Vec<u8> {

@@ -46,6 +46,8 @@ mod post;
 mod recompress;
 mod settings;
 mod slot_flags;
+#[cfg(all(test, not(loom)))]
+mod small;
 mod stat;
 mod sums;
 mod values;

@@ -5,133 +5,93 @@
 
 use std::fmt;
 
-/// An attribute of a device; its text is read by [`Device::show`], written by [`Device::store`].
-///
-/// [`Device::show`]: crate::Device::show
-/// [`Device::store`]: crate::Device::store
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Attribute {
-    /// Bytes of the disk. Writing it initialises the device.
-    Disksize,
-    /// Whether the device is initialised.
-    Initstate,
-    /// Makes the device as it was when it was added.
-    Reset,
-    /// The algorithm that pages are compressed with when they are written.
-    CompAlgorithm,
-    /// Up to three algorithms that pages may be compressed with once more.
-    RecompAlgorithm,
-    /// Level, dictionary and window of an algorithm.
-    AlgorithmParams,
-    /// The most that objects may take.
-    MemLimit,
-    /// Starts the highest use anew.
-    MemUsedMax,
-    /// Moves objects together, and frees frames.
-    Compact,
-    /// Marks pages that nobody uses.
-    Idle,
-    /// Moves pages to the backing device.
-    Writeback,
-    /// The file or block device that pages are moved to.
-    BackingDev,
-    /// Blocks of 4 KiB that may be written back still.
-    WritebackLimit,
-    /// Whether that limit holds.
-    WritebackLimitEnable,
-    /// Blocks that may be in flight to the backing device.
-    WritebackBatchSize,
-    /// Whether pages go to the backing device as they are stored.
-    CompressedWriteback,
-    /// Compresses pages with another algorithm.
-    Recompress,
-    /// Requests that failed, and pages discarded.
-    IoStat,
-    /// What is stored, and what it takes.
-    MmStat,
-    /// What is on the backing device.
-    BdStat,
-    /// What only those who work on the driver want to know.
-    DebugStat,
-}
-
-use Attribute::{
-    AlgorithmParams, BackingDev, BdStat, CompAlgorithm, Compact, CompressedWriteback, DebugStat,
-    Disksize, Idle, Initstate, IoStat, MemLimit, MemUsedMax, MmStat, RecompAlgorithm, Recompress,
-    Reset, Writeback, WritebackBatchSize, WritebackLimit, WritebackLimitEnable,
-};
-
 const READ_WRITE: u16 = 0o644;
 const READ_ONLY: u16 = 0o444;
 const WRITE_ONLY: u16 = 0o200;
 
-impl Attribute {
-    /// All of them.
-    pub const ALL: [Attribute; 21] = [
-        Disksize,
-        Initstate,
-        Reset,
-        CompAlgorithm,
-        RecompAlgorithm,
-        AlgorithmParams,
-        MemLimit,
-        MemUsedMax,
-        Compact,
-        Idle,
-        Writeback,
-        BackingDev,
-        WritebackLimit,
-        WritebackLimitEnable,
-        WritebackBatchSize,
-        CompressedWriteback,
-        Recompress,
-        IoStat,
-        MmStat,
-        BdStat,
-        DebugStat,
-    ];
-
-    /// Its name, which is that of its file.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Disksize => "disksize",
-            Initstate => "initstate",
-            Reset => "reset",
-            CompAlgorithm => "comp_algorithm",
-            RecompAlgorithm => "recomp_algorithm",
-            AlgorithmParams => "algorithm_params",
-            MemLimit => "mem_limit",
-            MemUsedMax => "mem_used_max",
-            Compact => "compact",
-            Idle => "idle",
-            Writeback => "writeback",
-            BackingDev => "backing_dev",
-            WritebackLimit => "writeback_limit",
-            WritebackLimitEnable => "writeback_limit_enable",
-            WritebackBatchSize => "writeback_batch_size",
-            CompressedWriteback => "compressed_writeback",
-            Recompress => "recompress",
-            IoStat => "io_stat",
-            MmStat => "mm_stat",
-            BdStat => "bd_stat",
-            DebugStat => "debug_stat",
+/// The enumeration and all that is said of its members, from one table.
+macro_rules! attributes {
+    ($($(#[$doc:meta])* $variant:ident = $name:literal, $mode:ident;)*) => {
+        /// An attribute of a device; its text is read by [`Device::show`], written by
+        /// [`Device::store`].
+        ///
+        /// [`Device::show`]: crate::Device::show
+        /// [`Device::store`]: crate::Device::store
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub enum Attribute {
+            $($(#[$doc])* $variant,)*
         }
-    }
 
+        impl Attribute {
+            /// All of them.
+            pub const ALL: [Attribute; [$($name),*].len()] = [$(Attribute::$variant),*];
+
+            /// Its name, which is that of its file.
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Attribute::$variant => $name,)*
+                }
+            }
+
+            /// The permission bits of its file: 0644, 0444 or 0200.
+            pub const fn mode(self) -> u16 {
+                match self {
+                    $(Attribute::$variant => $mode,)*
+                }
+            }
+        }
+    };
+}
+
+attributes! {
+    /// Bytes of the disk. Writing it initialises the device.
+    Disksize = "disksize", READ_WRITE;
+    /// Whether the device is initialised.
+    Initstate = "initstate", READ_ONLY;
+    /// Makes the device as it was when it was added.
+    Reset = "reset", WRITE_ONLY;
+    /// The algorithm that pages are compressed with when they are written.
+    CompAlgorithm = "comp_algorithm", READ_WRITE;
+    /// Up to three algorithms that pages may be compressed with once more.
+    RecompAlgorithm = "recomp_algorithm", READ_WRITE;
+    /// Level, dictionary and window of an algorithm.
+    AlgorithmParams = "algorithm_params", WRITE_ONLY;
+    /// The most that objects may take.
+    MemLimit = "mem_limit", WRITE_ONLY;
+    /// Starts the highest use anew.
+    MemUsedMax = "mem_used_max", WRITE_ONLY;
+    /// Moves objects together, and frees frames.
+    Compact = "compact", WRITE_ONLY;
+    /// Marks pages that nobody uses.
+    Idle = "idle", WRITE_ONLY;
+    /// Moves pages to the backing device.
+    Writeback = "writeback", WRITE_ONLY;
+    /// The file or block device that pages are moved to.
+    BackingDev = "backing_dev", READ_WRITE;
+    /// Blocks of 4 KiB that may be written back still.
+    WritebackLimit = "writeback_limit", READ_WRITE;
+    /// Whether that limit holds.
+    WritebackLimitEnable = "writeback_limit_enable", READ_WRITE;
+    /// Blocks that may be in flight to the backing device.
+    WritebackBatchSize = "writeback_batch_size", READ_WRITE;
+    /// Whether pages go to the backing device as they are stored.
+    CompressedWriteback = "compressed_writeback", READ_WRITE;
+    /// Compresses pages with another algorithm.
+    Recompress = "recompress", WRITE_ONLY;
+    /// Requests that failed, and pages discarded.
+    IoStat = "io_stat", READ_ONLY;
+    /// What is stored, and what it takes.
+    MmStat = "mm_stat", READ_ONLY;
+    /// What is on the backing device.
+    BdStat = "bd_stat", READ_ONLY;
+    /// What only those who work on the driver want to know.
+    DebugStat = "debug_stat", READ_ONLY;
+}
+
+impl Attribute {
     /// The attribute of this name.
     pub fn from_name(name: &str) -> Option<Attribute> {
         Attribute::ALL.into_iter().find(|attribute| attribute.name() == name)
-    }
-
-    /// The permission bits of its file: 0644, 0444 or 0200.
-    pub const fn mode(self) -> u16 {
-        match self {
-            Disksize | CompAlgorithm | RecompAlgorithm | BackingDev | WritebackLimit
-            | WritebackLimitEnable | WritebackBatchSize | CompressedWriteback => READ_WRITE,
-            Initstate | IoStat | MmStat | BdStat | DebugStat => READ_ONLY,
-            Reset | AlgorithmParams | MemLimit | MemUsedMax | Compact | Idle | Writeback
-            | Recompress => WRITE_ONLY,
-        }
     }
 
     /// Whether it can be read.

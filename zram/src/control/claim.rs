@@ -35,6 +35,19 @@ enum Claim {
     Removed,
 }
 
+impl Claim {
+    /// Nothing, when a device of this name may be opened or claimed.
+    fn permits(self, device: &str) -> Result<(), AttributeError> {
+        match self {
+            Claim::Free => Ok(()),
+            Claim::Taken => {
+                Err(AttributeError::busy(format!("{device} is being reset or removed")))
+            }
+            Claim::Removed => Err(removed(device)),
+        }
+    }
+}
+
 impl Claims {
     fn lock(&self) -> MutexGuard<'_, Holders> {
         // The list is whole after every statement.
@@ -58,13 +71,7 @@ impl Claims {
 
     fn enter(&self, device: &str) -> Result<u64, AttributeError> {
         let mut holders = self.lock();
-        match holders.claim {
-            Claim::Free => {}
-            Claim::Taken => {
-                return Err(AttributeError::busy(format!("{device} is being reset or removed")));
-            }
-            Claim::Removed => return Err(removed(device)),
-        }
+        holders.claim.permits(device)?;
         let number = holders.next;
         holders.next += 1;
         holders.open.insert(number, None);
@@ -74,13 +81,7 @@ impl Claims {
     /// Keeps others from opening the device, which nobody has open.
     pub(crate) fn claim(&self, device: &str) -> Result<Claimed<'_>, AttributeError> {
         let mut holders = self.lock();
-        match holders.claim {
-            Claim::Free => {}
-            Claim::Taken => {
-                return Err(AttributeError::busy(format!("{device} is being reset or removed")));
-            }
-            Claim::Removed => return Err(removed(device)),
-        }
+        holders.claim.permits(device)?;
         if !holders.open.is_empty() {
             return Err(AttributeError::busy(format!("{device} {}", in_use(&holders.open))));
         }

@@ -1,0 +1,15 @@
+//! The memory that tests of this crate's parts use: small, and without a thread of its own.
+
+use std::sync::Arc;
+
+use zsmalloc::{Memory, MemoryConfig};
+
+pub(crate) fn memory() -> Arc<Memory> {
+    let config = MemoryConfig {
+        arena_frames: 1 << 12,
+        entries_max: 1 << 13,
+        limit_bytes: 1 << 24,
+        worker: false,
+    };
+    Memory::new(config).expect("address space")
+}
