@@ -67,6 +67,12 @@ pub trait Disk: Send + Sync {
         check_range(self.size_bytes(), offset, len)
     }
 
+    /// Whether reading the range now would wait for something slower than memory: a server has such
+    /// a read done where it holds up no other. Only an estimate; a range outside waits for nothing.
+    fn would_wait(&self, _offset: u64, _len: u64) -> bool {
+        false
+    }
+
     /// Returns when everything written before is as durable as the disk can make it.
     fn flush(&self) -> Result<(), DiskError>;
 
@@ -110,6 +116,10 @@ impl<D: Disk + ?Sized> Disk for Arc<D> {
 
     fn prefetch(&self, offset: u64, len: u64) -> Result<(), DiskError> {
         (**self).prefetch(offset, len)
+    }
+
+    fn would_wait(&self, offset: u64, len: u64) -> bool {
+        (**self).would_wait(offset, len)
     }
 
     fn flush(&self) -> Result<(), DiskError> {

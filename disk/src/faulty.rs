@@ -176,6 +176,10 @@ impl<D: Disk> Disk for FaultyDisk<D> {
         self.inner.prefetch(offset, len)
     }
 
+    fn would_wait(&self, offset: u64, len: u64) -> bool {
+        self.inner.would_wait(offset, len)
+    }
+
     fn flush(&self) -> Result<(), DiskError> {
         self.pass(Verbs::Writes, 0)?;
         self.inner.flush()

@@ -168,6 +168,10 @@ impl Disk for FileDisk {
         Ok(())
     }
 
+    fn would_wait(&self, offset: u64, len: u64) -> bool {
+        len > 0 && check_range(self.size_bytes, offset, len).is_ok()
+    }
+
     fn flush(&self) -> Result<(), DiskError> {
         self.file.sync_data().map_err(failed)
     }

@@ -48,6 +48,10 @@ impl<D: Disk> Disk for ReadOnly<D> {
         self.inner.prefetch(offset, len)
     }
 
+    fn would_wait(&self, offset: u64, len: u64) -> bool {
+        self.inner.would_wait(offset, len)
+    }
+
     fn flush(&self) -> Result<(), DiskError> {
         self.inner.flush()
     }

@@ -159,6 +159,12 @@ impl Disk for Zram {
         self.counted_write(zeroed.and_then(|()| self.zero_ends(offset, len, &whole)))
     }
 
+    fn would_wait(&self, offset: u64, len: u64) -> bool {
+        let pages =
+            offset / PAGE_SIZE as u64..offset.saturating_add(len).div_ceil(PAGE_SIZE as u64);
+        self.values.backing.is_some() && self.block_states(pages).any(|state| state.written_back)
+    }
+
     fn flush(&self) -> Result<(), DiskError> {
         Ok(()) // what was written is in the pool already
     }

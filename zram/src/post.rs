@@ -206,6 +206,7 @@ impl std::error::Error for PostError {
 pub(crate) fn backing_error(error: DiskError) -> io::Error {
     match error {
         DiskError::Backing(error) => error,
+        DiskError::NoSpace => io::Error::from_raw_os_error(ENOSPC),
         other => io::Error::other(other),
     }
 }
@@ -230,5 +231,6 @@ mod tests {
         for (error, errno) in rows {
             assert_eq!(error.errno(), errno, "{error}");
         }
+        assert_eq!(PostError::Backing(backing_error(DiskError::NoSpace)).errno(), 28);
     }
 }

@@ -6,6 +6,7 @@
 //!   lifecycle   starting, stopping, dying clients, full memory
 //!   tree        the mounted tree, file by file
 //!   mounting    the mount: its beginning, its end, and what waits for what
+//!   backing     a backing file that turns bad
 //!   stack       file systems, and others' tests, on the tree
 //!   figures     what stat, set, check and estimate print
 //!   frames      what stat --pagetypeinfo prints
@@ -19,6 +20,7 @@
 #![forbid(unsafe_code)]
 
 mod attributes;
+mod backing;
 mod clients;
 mod figures;
 mod filesystem;

@@ -25,6 +25,18 @@ mod mode {
 const SEEK_DATA: u32 = 3;
 const SEEK_HOLE: u32 = 4;
 
+/// Whether reading a range waits for another disk.
+pub(super) fn read_waits(disk: &dyn Disk, range: &Range) -> bool {
+    disk.would_wait(range.offset, range.len)
+}
+
+/// Whether changing a range does: where it begins or ends within a block, the rest is read.
+pub(super) fn change_waits(disk: &dyn Disk, range: &Range) -> bool {
+    let block = u64::from(disk.block_size());
+    let end = range.offset.saturating_add(range.len);
+    [range.offset, end].iter().any(|at| at % block != 0 && disk.would_wait(*at, 1))
+}
+
 /// Fills `buffer` as far as the disk goes; gives the bytes.
 pub(super) fn read(disk: &dyn Disk, range: &Range, buffer: &mut [u8]) -> Result<usize, Errno> {
     let len = within(disk, range.offset, buffer.len());

@@ -1,9 +1,9 @@
 //! The threads of a mount: they take requests off `/dev/fuse`, have them answered, and answer.
 //!
 //! ```text
-//!   kernel --read--> buffer --parse--> quick? --> Files --> answer --writev--> kernel
-//!                                        |
-//!                                        no: Roles says who
+//!   kernel --read--> buffer --parse--> quick ---> Files --> answer --writev--> kernel
+//!                                        |- slow: Roles says who
+//!                                        `- waiting: one of the Waiters
 //! ```
 //!
 //! A thread owns one buffer: the request comes into it, and what a read gives goes out of it. When
@@ -12,9 +12,10 @@
 //! Invariants: every request but a note is answered once; a thread ends only when the file system
 //! is gone, or the connection to it breaks. No lock is held while a file is asked.
 
+use super::greeting::greet;
 use super::roles::{Part, Roles};
-use super::wire::{self, Body, Call, Caller, Hello, Range};
-use crate::limits::PAGE;
+use super::waiters::Waiters;
+use super::wire::{self, Body, Call, Caller, Range};
 use rustix::io::{self, Errno};
 use std::io::IoSlice;
 use std::os::fd::OwnedFd;
@@ -27,50 +28,25 @@ use std::thread::{self, JoinHandle};
 pub(crate) const DATA_MAX: usize = 1 << 20; // 1 MiB
 /// Bytes of a request: its headers and its data.
 const REQUEST_MAX: usize = wire::WRITE_HEADERS + DATA_MAX;
-/// Requests the kernel may have under way for itself: a loop device asks for 128.
-const BACKGROUND_MAX: u16 = 128;
 /// Buffers kept for requests that are put aside.
 const SPARE_MAX: usize = 4;
-/// The minor version of protocol 7 that is needed, of Linux 5.4; and the one that is spoken.
-const MINOR_MIN: u32 = 31;
-const MINOR: u32 = 38;
 
-/// What the kernel is asked to do, of what it can.
-mod feature {
-    /// Several reads of a file at once.
-    pub(super) const ASYNC_READ: u64 = 1 << 0;
-    /// `O_TRUNC` comes with the open, as a flag.
-    pub(super) const ATOMIC_O_TRUNC: u64 = 1 << 3;
-    /// Writes of more than a page.
-    pub(super) const BIG_WRITES: u64 = 1 << 5;
-    /// Direct requests that nobody waits for are under way together: a loop device's.
-    pub(super) const ASYNC_DIO: u64 = 1 << 15;
-    /// Several look-ups in a directory at once.
-    pub(super) const PARALLEL_DIROPS: u64 = 1 << 18;
-    /// Requests of up to `max_pages`.
-    pub(super) const MAX_PAGES: u64 = 1 << 22;
-    /// Nobody asks for set-user-ID bits before each write.
-    pub(super) const HANDLE_KILLPRIV_V2: u64 = 1 << 28;
-    /// There are flags beyond 32.
-    pub(super) const INIT_EXT: u64 = 1 << 30;
-    /// A file that is read and written directly may be mapped all the same.
-    pub(super) const DIRECT_IO_ALLOW_MMAP: u64 = 1 << 36;
-
-    pub(super) const WANTED: u64 = ASYNC_READ
-        | ATOMIC_O_TRUNC
-        | BIG_WRITES
-        | ASYNC_DIO
-        | PARALLEL_DIROPS
-        | MAX_PAGES
-        | HANDLE_KILLPRIV_V2
-        | INIT_EXT
-        | DIRECT_IO_ALLOW_MMAP;
+/// What an answer waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Pace {
+    /// Nothing but memory.
+    Quick,
+    /// Data that is worked on: as many at a time as there are processors.
+    Slow,
+    /// A disk, another process, or a command that takes its time: it uses no processor meanwhile,
+    /// or for long.
+    Waiting,
 }
 
 /// What answers.
 pub(crate) trait Files: Send + Sync {
-    /// Whether the answer waits for nothing but memory.
-    fn is_quick(&self, caller: &Caller, call: &Call<'_>) -> bool;
+    /// What the answer waits for.
+    fn pace(&self, caller: &Caller, call: &Call<'_>) -> Pace;
 
     /// Reads a file into `buffer`; gives the bytes that were there.
     fn read(&self, caller: &Caller, range: &Range, buffer: &mut [u8]) -> Result<usize, Errno>;
@@ -89,13 +65,14 @@ struct Shared {
     device: OwnedFd,
     files: Arc<dyn Files>,
     roles: Roles<Request>,
+    waiters: Waiters<Request>,
     spare: Mutex<Vec<Request>>,
     /// Bytes of all buffers that were touched.
     touched: AtomicUsize,
 }
 
 /// A request as it came.
-struct Request {
+pub(super) struct Request {
     bytes: Vec<u8>,
     len: usize,
     /// Bytes of the buffer that were ever used: memory that is held.
@@ -111,7 +88,8 @@ impl Connection {
     ) -> std::io::Result<Self> {
         greet(&device)?;
         let (roles, spare, touched) = (Roles::new(threads), Mutex::default(), AtomicUsize::new(0));
-        let shared = Arc::new(Shared { device, files, roles, spare, touched });
+        let waiters = Waiters::new();
+        let shared = Arc::new(Shared { device, files, roles, waiters, spare, touched });
         let connection = Self { threads: Mutex::default(), shared };
         for _ in 0..threads {
             let shared = Arc::clone(&connection.shared);
@@ -135,6 +113,7 @@ impl Connection {
             // One that panicked has left its request without an answer; the others served on.
             let _ = handle.join();
         }
+        self.shared.waiters.join();
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<JoinHandle<()>>> {
@@ -144,29 +123,51 @@ impl Connection {
 
 impl Shared {
     /// One thread, until the file system is gone.
-    fn serve(&self) {
-        // Whom the kernel waits for to free memory must not wait for memory to be freed. Where it
-        // is not allowed (it takes CAP_SYS_RESOURCE), that can happen.
-        let _ = rustix::process::configure_io_flusher_behavior(true);
+    fn serve(self: &Arc<Self>) {
+        never_wait_for_oneself();
         let (mut request, mut body) = (Request::empty(), Body::default());
         while request.receive(&self.device).is_some() {
             self.count(&mut request);
-            if self.is_quick(&request) {
-                self.answer(&mut request, &mut body);
-                continue;
-            }
-            match self.roles.begin(|| std::mem::replace(&mut request, self.spare())) {
-                Part::Answer => self.answer_slow(&mut request, &mut body),
-                Part::Listen => {}
-                Part::Refuse => self.refuse(&request, Errno::NOMEM),
+            match self.pace(&request) {
+                Pace::Quick => self.answer(&mut request, &mut body),
+                Pace::Slow => self.share(&mut request, &mut body),
+                Pace::Waiting => {
+                    let request = std::mem::replace(&mut request, self.spare());
+                    self.have_waited_for(request);
+                }
             }
         }
     }
 
-    fn is_quick(&self, request: &Request) -> bool {
+    fn pace(&self, request: &Request) -> Pace {
         match wire::parse(request.bytes()) {
-            Ok((caller, Ok(call))) => self.files.is_quick(&caller, &call),
-            _ => true, // refused without being looked at further
+            Ok((caller, Ok(call))) => self.files.pace(&caller, &call),
+            _ => Pace::Quick, // refused without being looked at further
+        }
+    }
+
+    fn share(&self, request: &mut Request, body: &mut Body) {
+        match self.roles.begin(|| std::mem::replace(request, self.spare())) {
+            Part::Answer => self.answer_slow(request, body),
+            Part::Listen => {}
+            Part::Refuse => self.refuse(request, Errno::NOMEM),
+        }
+    }
+
+    /// Gives a request to the waiters.
+    fn have_waited_for(self: &Arc<Self>, request: Request) {
+        let shared = Arc::clone(self);
+        let given = self.waiters.give(request, move || {
+            never_wait_for_oneself();
+            let mut body = Body::default();
+            while let Some(mut request) = shared.waiters.take() {
+                shared.answer(&mut request, &mut body);
+                shared.keep(request);
+            }
+        });
+        if let Err(request) = given {
+            self.refuse(&request, Errno::NOMEM);
+            self.keep(request);
         }
     }
 
@@ -242,16 +243,16 @@ impl Shared {
 }
 
 impl Request {
-    fn empty() -> Self {
+    pub(super) fn empty() -> Self {
         Self { bytes: vec![0; REQUEST_MAX], len: 0, touched: 0 }
     }
 
-    fn bytes(&self) -> &[u8] {
+    pub(super) fn bytes(&self) -> &[u8] {
         &self.bytes[..self.len]
     }
 
     /// The next request; `None` when there will be none.
-    fn receive(&mut self, device: &OwnedFd) -> Option<()> {
+    pub(super) fn receive(&mut self, device: &OwnedFd) -> Option<()> {
         loop {
             match io::read(device, &mut self.bytes[..]) {
                 Ok(len) => {
@@ -266,36 +267,15 @@ impl Request {
     }
 }
 
+/// Whom the kernel waits for to free memory must not wait for memory to be freed. Where it is not
+/// allowed (it takes CAP_SYS_RESOURCE), that can happen.
+fn never_wait_for_oneself() {
+    let _ = rustix::process::configure_io_flusher_behavior(true);
+}
+
 /// A bug behind a request is that request's failure; whoever waits for it is told.
 fn unwound<T>(answer: impl FnOnce() -> Result<T, Errno>) -> Result<T, Errno> {
     catch_unwind(AssertUnwindSafe(answer)).unwrap_or(Err(Errno::IO))
-}
-
-/// Agrees with the kernel on version and features.
-fn greet(device: &OwnedFd) -> std::io::Result<()> {
-    let mut request = Request::empty();
-    let gone = || std::io::Error::from(std::io::ErrorKind::UnexpectedEof);
-    request.receive(device).ok_or_else(gone)?;
-    let Ok((caller, Ok(Call::Init(hello)))) = wire::parse(request.bytes()) else {
-        return Err(std::io::ErrorKind::InvalidData.into());
-    };
-    if hello.major != 7 || hello.minor < MINOR_MIN {
-        let header = wire::answer_header(caller.unique, Err(Errno::PROTO));
-        let _ = io::write(device, &header);
-        return Err(std::io::ErrorKind::Unsupported.into());
-    }
-    let mut body = Body::default();
-    agree(&hello, &mut body);
-    let header = wire::answer_header(caller.unique, Ok(body.bytes().len()));
-    io::writev(device, &[IoSlice::new(&header), IoSlice::new(body.bytes())])?;
-    Ok(())
-}
-
-fn agree(hello: &Hello, body: &mut Body) {
-    let flags = hello.flags & feature::WANTED;
-    body.u32(7).u32(MINOR).u32(hello.max_readahead).u32(flags as u32);
-    body.u16(BACKGROUND_MAX).u16(BACKGROUND_MAX / 4 * 3).u32(DATA_MAX as u32);
-    body.u32(1).u16((DATA_MAX / PAGE) as u16).u16(0).u32((flags >> 32) as u32).zeros(28);
 }
 
 #[cfg(test)]
@@ -309,6 +289,8 @@ mod tests {
     const READ: u32 = 15;
     const INIT: u32 = 26;
     const THREADS: usize = 3;
+    /// What is read from there waits for a disk.
+    const ON_DISK: u64 = 250;
 
     /// Files whose reads wait until they are let go, one each; everything else is quick.
     struct Stalled {
@@ -317,8 +299,12 @@ mod tests {
     }
 
     impl Files for Stalled {
-        fn is_quick(&self, _: &Caller, call: &Call<'_>) -> bool {
-            !matches!(call, Call::Read(_))
+        fn pace(&self, _: &Caller, call: &Call<'_>) -> Pace {
+            match call {
+                Call::Read(range) if range.offset == ON_DISK => Pace::Waiting,
+                Call::Read(_) => Pace::Slow,
+                _ => Pace::Quick,
+            }
         }
 
         fn read(&self, caller: &Caller, range: &Range, buffer: &mut [u8]) -> Result<usize, Errno> {
@@ -422,6 +408,35 @@ mod tests {
         let mut answers: Vec<_> = reads.iter().map(|_| kernel.answer()).collect();
         answers.sort();
         let expected: Vec<_> = reads.iter().map(|&n| (n, 0, vec![n as u8; 4096])).collect();
+        assert!(answers == expected, "each read has its own bytes");
+        kernel.end();
+    }
+
+    #[test]
+    fn data_in_memory_waits_for_no_disk() {
+        let kernel = Kernel::new();
+        // More than there are threads for data; none of them is let go.
+        let waiting: Vec<u64> = (100..100 + 2 * THREADS as u64).collect();
+        for &unique in &waiting {
+            kernel.read(unique, ON_DISK, 4096);
+        }
+        let mut under_way: Vec<u64> =
+            waiting.iter().map(|_| kernel.reading.recv().unwrap()).collect();
+        under_way.sort_unstable();
+        assert_eq!(under_way, waiting, "all of them wait at a time");
+        for unique in 200..300 {
+            kernel.send(LOOKUP, unique, b"name\0");
+            assert_eq!(kernel.answer().0, unique);
+        }
+        kernel.read(300, 7, 4096);
+        assert_eq!(kernel.reading.recv().unwrap(), 300, "a thread for data took it");
+        for _ in 0..=waiting.len() {
+            kernel.go.send(()).unwrap();
+        }
+        let mut answers: Vec<_> = (0..=waiting.len()).map(|_| kernel.answer()).collect();
+        answers.sort();
+        let from_disk = waiting.iter().map(|&n| (n, 0, vec![ON_DISK as u8; 4096]));
+        let expected: Vec<_> = from_disk.chain([(300, 0, vec![7; 4096])]).collect();
         assert!(answers == expected, "each read has its own bytes");
         kernel.end();
     }

@@ -2,7 +2,7 @@
 //! itself as a file fit for a loop device.
 //!
 //! ```text
-//!   kernel --/dev/fuse--> connection (threads, roles) --> tree --> text   attributes
+//!   kernel --/dev/fuse--> connection (threads, roles, waiters) --> tree --> text   attributes
 //!                            wire                       node    block  the disk
 //!   mount, mountinfo: where                             handles: who has what open
 //! ```
@@ -14,6 +14,7 @@
 
 mod block;
 mod connection;
+mod greeting;
 mod guard;
 mod handles;
 mod holders;
@@ -23,6 +24,7 @@ mod node;
 mod roles;
 mod text;
 mod tree;
+mod waiters;
 mod wire;
 
 use crate::error::ServeError;

@@ -12,7 +12,7 @@
 //! Invariant: what `is_quick` calls quick asks devices for numbers and lists only, which wait for
 //! no request and no write-back. No lock is held here; handles have theirs.
 
-use super::connection::Files;
+use super::connection::{Files, Pace};
 use super::handles::{Handle, Handles};
 use super::node::{Lives, Node, Part};
 use super::wire::{self, Attr, Body, Call, Caller, Range};
@@ -260,12 +260,24 @@ impl Tree {
 }
 
 impl Files for Tree {
-    fn is_quick(&self, caller: &Caller, call: &Call<'_>) -> bool {
-        let long = |node| matches!(node, Node::Device(_, Part::Disk | Part::BlockState));
-        match call {
-            Call::Read(_) => !Node::from_number(caller.node).is_some_and(long),
-            Call::Write(..) | Call::Fallocate(..) | Call::Lseek(..) => false,
-            _ => true,
+    fn pace(&self, caller: &Caller, call: &Call<'_>) -> Pace {
+        let part = match Node::from_number(caller.node) {
+            Some(Node::Device(_, part)) => Some(part),
+            _ => None,
+        };
+        let waits = |range, waits: fn(&dyn Disk, &Range) -> bool| match self
+            .with_disk(range, |disk| Ok(waits(disk, range)))
+        {
+            Ok(true) => Pace::Waiting,
+            _ => Pace::Slow,
+        };
+        match (call, part) {
+            (Call::Read(range), Some(Part::Disk)) => waits(range, block::read_waits),
+            (Call::Write(range, _), Some(Part::Disk)) => waits(range, block::change_waits),
+            (Call::Fallocate(range, _), Some(Part::Disk)) => waits(range, block::change_waits),
+            (Call::Read(_), Some(Part::BlockState)) | (Call::Lseek(..), _) => Pace::Slow,
+            (Call::Write(..) | Call::Fallocate(..), _) => Pace::Waiting,
+            _ => Pace::Quick,
         }
     }
 

@@ -207,10 +207,10 @@ fn refusal(error: PostError) -> AttributeError {
         other => Errno::Os(other.errno()),
     };
     let right = match &error {
-        PostError::NoBacking => "; write its path to backing_dev before disksize",
-        PostError::LimitReached => "; write more blocks to writeback_limit",
-        PostError::Backing(_) => ", other pages were tried",
-        _ => "",
+        PostError::NoBacking => "; write its path to backing_dev before disksize".into(),
+        PostError::LimitReached => "; write more blocks to writeback_limit".into(),
+        PostError::Backing(why) => format!(" ({why}), other pages were tried"),
+        _ => String::new(),
     };
     AttributeError::new(errno, format!("{error}{right}"))
 }

@@ -48,6 +48,15 @@ impl Mount {
         succeed(tool("mount").arg(device).arg(&directory));
         Mount { directory }
     }
+
+    /// Files in memory, so many bytes at most.
+    pub(crate) fn memory(directory: PathBuf, bytes: u64) -> Mount {
+        std::fs::create_dir_all(&directory).expect("a mount point can be made");
+        let size = format!("size={bytes}");
+        let mut mount = tool("mount");
+        succeed(mount.args(["-t", "tmpfs", "-o", &size, "tmpfs"]).arg(&directory));
+        Mount { directory }
+    }
 }
 
 impl Drop for Mount {
