@@ -5,7 +5,7 @@
 //!   free frames > bound     ------- 1 s ----------->    released down to half of it
 //!   a pool was compacted    ----------------------->    sparse pageblocks evacuated, and all free
 //!                                                       frames released
-//!   jobs were deferred      ----------------------->    run
+//!   jobs were deferred      --- 1 ms -------------->    run
 //!   a buffer of freed objects is full ------------>     they are given back
 //! ```
 //!
@@ -44,6 +44,9 @@ const RELEASE_MIN: u64 = 1 << 20;
 /// How often the worker looks while there is work; a pool without a change between two looks is at
 /// rest.
 const TICK: Duration = Duration::from_millis(250);
+/// How long jobs wait for those who defer to go on: who drops several things at a time has dropped
+/// them all before the worker takes a CPU, and the locks of the system's memory management.
+const LINGER: Duration = Duration::from_millis(1);
 /// Ticks that free frames wait for reuse.
 const RELEASE_TICKS: u32 = 4; // 1 s
 
@@ -322,6 +325,13 @@ fn wait(shared: &Shared) -> Option<Due> {
         .changed
         .wait_timeout_while(state, rest, |state| !state.is_urgent())
         .unwrap_or_else(PoisonError::into_inner);
+    if state.jobs {
+        let hurries = |state: &State| state.stop || state.drain;
+        (state, _) = shared
+            .changed
+            .wait_timeout_while(state, LINGER, |state| !hurries(state))
+            .unwrap_or_else(PoisonError::into_inner);
+    }
     (!state.stop).then(|| due(&mut state))
 }
 
