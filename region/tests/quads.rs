@@ -171,3 +171,15 @@ fn what_is_out_of_a_quad_comes_as_far_as_it_is_next_to_the_page() {
     assert_eq!(region.as_slice()[first * PAGE + 100], 0);
     assert_eq!(control.check().expect("there"), [""; 0]);
 }
+
+#[test]
+fn forgotten_pages_are_on_trial_no_more() {
+    let Some(mut region) = region(&RegionConfig::default()) else { return };
+    // One page of each quad, so that all others are on trial where they are watched.
+    let stats = cycle(&region, |page| page % 4 == 1);
+    assert_eq!(stats.density, 0);
+    region.discard(0..PAGES * PAGE).expect("forgotten");
+    assert_eq!(region.control().check().expect("there"), [""; 0]);
+    assert!(region.as_slice().iter().step_by(PAGE).all(|&byte| byte == 0));
+    assert_eq!(region.stats().density, 0);
+}
