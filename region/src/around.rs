@@ -1,5 +1,7 @@
 //! Fault-around: how many pages to bring in at a fault.
 //!
+//! A walk:
+//!
 //! ```text
 //!   fault at 7   8        10            14            22               90
 //!   pages    1   2        4             8             16 (to 37)       1
@@ -7,13 +9,17 @@
 //! ```
 //!
 //! A fault on the page after those brought in last says that they were wanted, and doubles the
-//! number; any other fault starts again with one. So what does not pay is not done, and costs one
-//! comparison.
+//! number; any other fault starts again with one.
 //!
 //! There are several such windows, chosen by CPU, for threads that each walk their own part. They
 //! are hints: two threads that mix them up bring in too few pages or too many, never wrong ones.
+//!
+//! Anything else: the aligned quad of 4 pages around the one that faulted, where the module
+//! `density` has measured that this pays, and one page where not. So what does not pay is not done,
+//! and costs two loads and two comparisons.
 
-use crate::AROUND_PAGES;
+use crate::density::{Density, QUAD_PAGES, is_watched};
+use crate::{AROUND_PAGES, Quads};
 use host::cpu;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -28,11 +34,28 @@ const _: () = assert!(AROUND_PAGES < 1 << COUNT_BITS, "the number of pages fits 
 #[repr(align(128))]
 struct Window(AtomicU64);
 
-/// The windows of a region.
-#[derive(Default)]
-pub(crate) struct Around([Window; WINDOWS]);
+/// What a region knows of how it is touched.
+pub(crate) struct Around {
+    windows: [Window; WINDOWS],
+    quads: Quads,
+    pub(crate) density: Density,
+}
 
 impl Around {
+    pub(crate) fn new(quads: Quads) -> Around {
+        Around { windows: Default::default(), quads, density: Density::default() }
+    }
+
+    /// Whether a fault in a group for which `asked` pages were to come is to bring in its quad.
+    pub(crate) fn pays(&self, group: usize, asked: usize, limited: bool) -> bool {
+        asked < QUAD_PAGES
+            && match self.quads {
+                Quads::Never => false,
+                Quads::Measured => self.density.pays(limited) && !is_watched(group),
+                Quads::Always => true,
+            }
+    }
+
     /// How many pages to bring in from `page` on, at most.
     pub(crate) fn ask(&self, page: usize) -> usize {
         // relaxed: a hint.
@@ -49,7 +72,7 @@ impl Around {
     }
 
     fn window(&self) -> &AtomicU64 {
-        &self.0[cpu::current_hint() % WINDOWS].0
+        &self.windows[cpu::current_hint() % WINDOWS].0
     }
 }
 
@@ -59,14 +82,14 @@ mod tests {
 
     /// The numbers of pages asked for along a walk of faults on one CPU.
     fn walk(faults: &[usize]) -> Vec<usize> {
-        let around = Around::default();
+        let around = Around::new(Quads::Never);
         let step = |&page: &usize| {
             // Whatever CPU the test moves to, its windows have seen the same.
             let asked = around.ask(page);
             let word = (page + asked) as u64;
             around.tell(page, asked, asked);
             let told = word << COUNT_BITS | asked as u64;
-            around.0.iter().for_each(|window| window.0.store(told, Ordering::Relaxed));
+            around.windows.iter().for_each(|window| window.0.store(told, Ordering::Relaxed));
             asked
         };
         faults.iter().map(step).collect()

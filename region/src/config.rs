@@ -24,6 +24,21 @@ pub enum StoreConfig {
     },
 }
 
+/// When a fault on a stored page brings in its quad, the 4 aligned pages around it: those of them
+/// that are in the store too, and in memory there, while the region is below its limit. Such a
+/// fault takes about twice as long as one that brings in a page. Whatever this says, a walk has
+/// pages brought in ahead of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Quads {
+    /// Never: the longest fault counts, or memory does.
+    Never,
+    /// Where it pays: see [`RegionStats::density`](crate::RegionStats::density).
+    #[default]
+    Measured,
+    /// Always: what is touched is known to be dense.
+    Always,
+}
+
 /// What a region is mapped with.
 #[derive(Debug, Clone)]
 pub struct RegionConfig {
@@ -43,10 +58,12 @@ pub struct RegionConfig {
     /// all of them. With a limit first touches are faults as well, so that it is kept from the
     /// first page on.
     pub resident_limit: Option<usize>,
+    /// When a fault brings in its quad.
+    pub quads: Quads,
 }
 
 impl Default for RegionConfig {
-    /// A device of its own, lz4, chain order 3, no limits.
+    /// A device of its own, lz4, chain order 3, no limits, quads where they pay.
     fn default() -> RegionConfig {
         RegionConfig {
             name: "region".into(),
@@ -55,6 +72,7 @@ impl Default for RegionConfig {
             chain_order: 3,
             store_limit: 0,
             resident_limit: None,
+            quads: Quads::default(),
         }
     }
 }

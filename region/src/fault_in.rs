@@ -135,6 +135,12 @@ impl Folded {
             drop(group);
             return self.after_fetch(seen, why);
         }
+        if why == Why::Fault
+            && self.quad_pays(page / GROUP_PAGES, count)
+            && let Some(arrived) = self.bring_quad(page, &mut group)
+        {
+            return arrived;
+        }
         match self.fill_from_store(page, count) {
             Ok(transfer) => self.arrive(page, &mut group, Place::Stored, transfer, why),
             Err(Read::OnDisk) => {
@@ -144,6 +150,49 @@ impl Folded {
             }
             Err(_) => Arrived::Failed("a stored page cannot be decoded, region offset"),
         }
+    }
+
+    fn quad_pays(&self, index: usize, asked: usize) -> bool {
+        let limit = self.limit();
+        self.around.pays(index, asked, limit.is_some())
+            && limit.is_none_or(|limit| self.held() < limit)
+    }
+
+    /// Brings in the stored pages around one that somebody waits for, as far as that takes no disk;
+    /// `None`: it is to be brought in alone.
+    fn bring_quad(&self, page: usize, group: &mut Group) -> Option<Arrived> {
+        let (base, at) = (page - page % GROUP_PAGES, page % GROUP_PAGES);
+        let run = group.run_around(at);
+        if run.len() == 1 {
+            return None;
+        }
+        let (first, transfer) = self.fill_around(base + run.start..base + run.end, page)?;
+        let arrived = self.settle_arrival(first, transfer);
+        self.account_arrival(first, group, arrived, Place::Stored, Some(page));
+        if first + arrived <= page {
+            return None;
+        }
+        self.account_fault(Place::Stored, Why::Fault);
+        let woken = page < first + transfer.pages;
+        Some(if woken { Arrived::Pages(first + arrived - page) } else { Arrived::Present })
+    }
+
+    /// Puts those of a run of pages in place that the store has in memory and that are next to
+    /// `page`: from which on, and how far that came. `None` where it does not have that one.
+    fn fill_around(&self, run: Range<usize>, page: usize) -> Option<(usize, Transfer)> {
+        let mut buffer = self.shared.buffers.get();
+        let (mut first, mut end) = (run.start, run.start);
+        for (next, data) in run.clone().zip(buffer.chunks_exact_mut(PAGE_SIZE)) {
+            match self.store.read(next, data) {
+                Read::Done => {}
+                _ if next < page => first = next + 1,
+                _ if next == page => return None,
+                _ => break,
+            }
+            end = next + 1;
+        }
+        let decoded = (first - run.start) * PAGE_SIZE..(end - run.start) * PAGE_SIZE;
+        Some((first, self.span.fill(first, &buffer[decoded])))
     }
 
     /// Pages were transferred from a place: they are in memory.
@@ -156,7 +205,7 @@ impl Folded {
         why: Why,
     ) -> Arrived {
         let arrived = self.settle_arrival(page, transfer);
-        self.account_arrival(page, group, arrived, place);
+        self.account_arrival(page, group, arrived, place, (why == Why::Fault).then_some(page));
         self.account_fault(place, why);
         match (arrived, transfer.pages) {
             (0, _) => Arrived::Later,
@@ -218,9 +267,20 @@ impl Folded {
         }
     }
 
-    fn account_arrival(&self, page: usize, group: &mut Group, arrived: usize, place: Place) {
+    /// `arrived` pages from `page` on are in memory; `touched` is one that somebody waits for.
+    fn account_arrival(
+        &self,
+        page: usize,
+        group: &mut Group,
+        arrived: usize,
+        place: Place,
+        touched: Option<usize>,
+    ) {
         let (index, at) = (page / GROUP_PAGES, page % GROUP_PAGES);
         let (pages, count) = (bits(at, arrived), arrived as u64);
+        if place == Place::Stored {
+            self.tell_density(index, group, pages, touched.map(|page| page % GROUP_PAGES));
+        }
         let copies_before = group.dead_copies();
         group.arrive(pages);
         let dead = group.dead_copies() & !copies_before;
@@ -233,12 +293,27 @@ impl Folded {
         if let Some(from) = from {
             self.counters.sub(from, count);
             self.counters.add(Count::PagesIn, count);
+            if let Some(touched) = touched {
+                let along = count - u64::from((page..page + arrived).contains(&touched));
+                self.counters.add(Count::PagesAround, along);
+            }
         }
         if dead != 0 {
             self.counters.add(Count::DeadCopies, u64::from(dead.count_ones()));
+        }
+        if dead != 0 && copies_before == 0 {
             self.mark_dirty(index);
         }
         self.list(index, group);
+    }
+
+    /// Stored pages of a group arrive, of which one may have been touched.
+    fn tell_density(&self, index: usize, group: &mut Group, pages: u64, touched: Option<usize>) {
+        let (density, stored) = (&self.around.density, group.stored);
+        if let Some(at) = touched.filter(|&at| pages & bits(at, 1) != 0) {
+            density.touched(index, &mut group.trials, at, stored);
+        }
+        density.spoil(index, &mut group.trials, pages);
     }
 
     fn account_fault(&self, place: Place, why: Why) {
@@ -278,7 +353,7 @@ impl Folded {
 #[cfg(test)]
 mod tests {
     use crate::group::bits;
-    use crate::{Memory, MemoryConfig, Pager, PagerConfig, Region, RegionConfig};
+    use crate::{Memory, MemoryConfig, Pager, PagerConfig, Quads, Region, RegionConfig};
     use std::os::unix::process::ExitStatusExt;
     use std::process::Command;
 
@@ -286,10 +361,41 @@ mod tests {
     const SIGABRT: i32 = 6;
 
     fn region() -> Option<Region> {
+        region_with(&RegionConfig::default())
+    }
+
+    fn region_with(config: &RegionConfig) -> Option<Region> {
         let memory = Memory::new(MemoryConfig::for_disk(1 << 20)).expect("a memory");
         let pager = Pager::new(memory, &PagerConfig::default());
         let pager = pager.inspect_err(|error| eprintln!("skipped: needs {error}")).ok()?;
-        Some(Region::map(&pager, 1 << 20, &RegionConfig::default()).expect("a region"))
+        Some(Region::map(&pager, 1 << 20, config).expect("a region"))
+    }
+
+    /// As where the system has put a page in place and did not say so.
+    #[test]
+    fn a_page_comes_whatever_stops_those_around_it() {
+        let config = RegionConfig { quads: Quads::Always, ..RegionConfig::default() };
+        let Some(mut region) = region_with(&config) else { return };
+        let pages = region.as_mut_slice().chunks_mut(4096).enumerate();
+        pages.for_each(|(number, page)| page.fill(number as u8));
+        let touch = |there: usize, page: usize| {
+            region.control().page_out(4 * 4096..8 * 4096).expect("out");
+            assert_eq!(region.folded.span.fill(there, &[there as u8; 4096]).pages, 1);
+            let before = region.stats();
+            assert_eq!(region.as_slice()[page * 4096 + 9], page as u8);
+            let after = region.stats();
+            assert_eq!(
+                (after.faults - before.faults, after.refaults() - before.refaults()),
+                (1, 1)
+            );
+            assert_eq!(region.control().check().expect("there"), [""; 0]);
+            let in_memory = after.resident_pages - before.resident_pages;
+            (in_memory, after.pages_around - before.pages_around)
+        };
+        // Before it, right after it, and far enough after it.
+        assert_eq!(touch(5, 7), (3, 2), "4 and 5, and 7 by itself");
+        assert_eq!(touch(7, 6), (4, 3));
+        assert_eq!(touch(6, 4), (3, 2));
     }
 
     #[test]

@@ -26,7 +26,7 @@ use crate::pager::Shared;
 use crate::queue::Queue;
 use crate::stats::RegionStats;
 use crate::store::Store;
-use crate::{GROUP_PAGES, RegionError};
+use crate::{GROUP_PAGES, Quads, RegionError};
 use host::fault::{Server, Watch};
 use host::{Lock, LockGuard, Rank, Span};
 use std::ops::Range;
@@ -60,7 +60,7 @@ pub(crate) struct Folded {
 pub(crate) type Gate<'f> = RwLockReadGuard<'f, bool>;
 
 impl Folded {
-    pub(crate) fn new(shared: &Arc<Shared>, span: Arc<Span>, store: Store) -> Folded {
+    pub(crate) fn new(shared: &Arc<Shared>, span: Arc<Span>, store: Store, quads: Quads) -> Folded {
         let chunks = Chunks::new(span.pages());
         let words = chunks.groups().div_ceil(u64::BITS as usize);
         Folded {
@@ -68,7 +68,7 @@ impl Folded {
             queue: Lock::new(Rank::Leaf, Queue::with_room(chunks.groups())),
             watch: OnceLock::new(),
             counters: Counters::default(),
-            around: Around::default(),
+            around: Around::new(quads),
             dirty: (0..words).map(|_| AtomicU64::new(0)).collect(),
             limit_pages: AtomicU64::new(UNLIMITED),
             stuck: AtomicBool::new(false),
@@ -160,7 +160,9 @@ impl Folded {
         }
     }
 
-    /// Notes that a group has dead copies in the store.
+    /// Notes that a group, whose lock the caller holds, has come to have dead copies in the store.
+    /// Where it has some already, either the note is still there, or who took it is on the way to
+    /// the lock.
     pub(crate) fn mark_dirty(&self, index: usize) {
         let (word, bit) = (index / u64::BITS as usize, index % u64::BITS as usize);
         // relaxed: a note for the sweeper, which looks at the group under its lock.
@@ -245,6 +247,7 @@ impl Folded {
                 + self.queue.lock().heap_bytes()
                 + size_of::<Folded>() as u64,
             limit_pages: self.limit(),
+            density: u64::from(self.around.density.per_cent()),
             ..self.counters.stats()
         }
     }

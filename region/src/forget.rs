@@ -1,8 +1,11 @@
 //! What concerns all groups of a region, or many: forgetting, learning, limiting, checking.
+//!
+//! Locks: a group's, for what concerns its pages, and no two at a time.
 
 use crate::GROUP_PAGES;
 use crate::RegionError;
 use crate::counters::Count;
+use crate::density::{Tally, is_watched};
 use crate::folded::Folded;
 use crate::group::{Group, bits, runs};
 use std::ops::Range;
@@ -29,6 +32,7 @@ impl Folded {
         self.counters.sub(Count::DeadCopies, count(group.dead_copies()));
         let first = index * GROUP_PAGES;
         runs(group.copies & pages).for_each(|(at, n)| self.store.discard(first + at, n));
+        self.around.density.spoil(index, &mut group.trials, pages);
         group.forget(pages);
         group.copies &= !pages;
     }
@@ -66,12 +70,19 @@ impl Folded {
     pub(crate) fn check(&self) -> Vec<String> {
         let mut defects = Vec::new();
         let mut sums = [0u64; 4];
+        let mut trials = Tally::default();
         for (index, group) in self.chunks.known() {
             defects.extend(group.defect().map(|defect| format!("group {index}: {defect}")));
             let there = self.span.resident(self.chunks.pages_of(index));
             if group.known && there & !(group.resident | group.gone) != 0 {
                 defects.push(format!("group {index}: a page is in memory that should be out"));
             }
+            let told = group.trials.tally();
+            if told != Tally::default() && !is_watched(index) {
+                defects.push(format!("group {index}: it has trials (G7)"));
+            }
+            trials.beside += told.beside;
+            trials.wanted += told.wanted;
             let places = [group.resident, group.staged, group.stored, group.dead_copies()];
             sums.iter_mut().zip(places).for_each(|(sum, place)| {
                 *sum += u64::from(place.count_ones());
@@ -83,6 +94,10 @@ impl Folded {
             if counted != found {
                 defects.push(format!("{count:?}: counted {counted}, found {found}"));
             }
+        }
+        let running = self.around.density.running();
+        if running != trials {
+            defects.push(format!("trials: counted {running:?}, found {trials:?} (D2)"));
         }
         defects
     }

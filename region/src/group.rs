@@ -21,11 +21,14 @@
 //! - G5 a page that is `gone` was given back, and is nowhere else.
 //! - G6 a page that a thread is `fetching` from a disk, without the lock, is stored until that
 //!   thread has the lock again: nobody else brings it in, and who forgets it waits.
+//! - G7 there are trials (D1 of `density`) in watched groups only.
 //!
 //! Lock: the group's own, of rank `RegionPage`; it is in `chunk`.
 
 use crate::GROUP_PAGES;
+use crate::density::{Trials, quads};
 use host::{Lock, Rank, Segment};
+use std::ops::Range;
 
 /// What is known of 64 pages.
 #[derive(Debug, Default)]
@@ -38,6 +41,7 @@ pub(crate) struct Group {
     pub(crate) copies: u64,
     pub(crate) gone: u64,
     pub(crate) fetching: u64,
+    pub(crate) trials: Trials,
     pub(crate) pins: u32,
     /// The queue of groups has this one.
     pub(crate) listed: bool,
@@ -88,6 +92,14 @@ impl Group {
         ((alike >> page).trailing_ones() as usize).min(max)
     }
 
+    /// The run of pages around a stored one that are of its quad, stored, and fetched by nobody.
+    pub(crate) fn run_around(&self, page: usize) -> Range<usize> {
+        let alike = self.stored & !self.gone & !self.fetching & quads(1 << page);
+        let after = (alike >> page).trailing_ones() as usize;
+        let before = (alike << (GROUP_PAGES - 1 - page)).leading_ones() as usize;
+        page + 1 - before.max(1)..page + after.max(1)
+    }
+
     /// Pages came back to memory, or were touched first.
     pub(crate) fn arrive(&mut self, pages: u64) {
         self.resident |= pages;
@@ -135,6 +147,12 @@ impl Group {
         if self.fetching & !self.stored != 0 {
             return Some("a page is fetched that is not stored (G6)");
         }
+        if self.trials.wanted & !self.trials.beside != 0 {
+            return Some("a page is wanted that was not beside one (D1)");
+        }
+        if self.trials.beside & !self.trials.wanted & !self.stored != 0 {
+            return Some("a page may still be wanted that is not stored (D1)");
+        }
         (self.stored & !self.copies != 0).then_some("a stored page has no copy (G3)")
     }
 }
@@ -164,6 +182,7 @@ pub(crate) fn runs(mut pages: u64) -> impl Iterator<Item = (usize, usize)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::density::QUAD_PAGES;
     use proptest::prelude::*;
 
     proptest! {
@@ -187,6 +206,23 @@ mod tests {
             let alike = |at: usize| group.place(at) == group.place(page);
             prop_assert!((page..page + run).all(alike));
             prop_assert!(page + run == 64 || !alike(page + run));
+        }
+
+        #[test]
+        fn a_run_around_is_of_one_quad(stored: u64, fetching: u64, gone: u64, page in 0usize..64) {
+            let stored = stored | 1 << page;
+            let (fetching, gone) = (fetching & stored & !(1 << page), gone & !stored);
+            let group = Group { stored, fetching, gone, ..Group::default() };
+            let run = group.run_around(page);
+            let quad = page / QUAD_PAGES * QUAD_PAGES..(page / QUAD_PAGES + 1) * QUAD_PAGES;
+            let alike = |at: usize| {
+                quad.contains(&at)
+                    && group.place(at) == Place::Stored
+                    && group.fetching & 1 << at == 0
+            };
+            prop_assert!(run.contains(&page) && run.clone().all(alike));
+            prop_assert!(run.start == 0 || !alike(run.start - 1));
+            prop_assert!(!alike(run.end));
         }
     }
 

@@ -40,6 +40,7 @@ mod buffers;
 mod chunk;
 mod config;
 mod counters;
+mod density;
 mod error;
 mod fault_in;
 mod fetch;
@@ -56,7 +57,7 @@ mod stats;
 mod store;
 mod vec;
 
-pub use config::{RegionConfig, StoreConfig};
+pub use config::{Quads, RegionConfig, StoreConfig};
 pub use error::RegionError;
 pub use host::{FaultMode, UserfaultError};
 pub use page_out::PageOut;

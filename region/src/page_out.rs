@@ -118,6 +118,7 @@ impl Folded {
                 busy += 1;
             }
         }
+        self.around.density.end(index, &mut group.trials, moved);
         group.stage(moved);
         if moved != 0 {
             group.segment = Some(segment);

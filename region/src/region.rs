@@ -70,7 +70,7 @@ impl Region {
         if store.has_disk() {
             pager.prepare_reads();
         }
-        let folded = Arc::new(Folded::new(&pager.shared, span, store));
+        let folded = Arc::new(Folded::new(&pager.shared, span, store, config.quads));
         match folded.watch() {
             Err(RegionError::Userfault(UserfaultError::TooManyRegions { .. })) => {
                 // Those that were dropped have their places until the worker has come to them.

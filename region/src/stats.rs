@@ -36,6 +36,12 @@ pub struct RegionStats {
     pub disk_faults: u64,
     /// Pages brought back from staging or the store, also by prefetching and around faults.
     pub pages_in: u64,
+    /// Of these, pages that a fault on another one brought along: ahead of a walk, or of its quad.
+    pub pages_around: u64,
+    /// Of the pages that were in the store beside one that faulted, the per cent that were wanted
+    /// too, measured where each waits for a fault of its own. From 27 on a fault brings in its
+    /// quad, 4 aligned pages; with a limit, from 56 on.
+    pub density: u64,
     /// Pages moved out of the region.
     pub pages_out: u64,
     /// Pages that could not be moved out: in use by the system, or shared with a forked child.

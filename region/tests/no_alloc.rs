@@ -9,7 +9,7 @@ mod setting;
 
 use assert_no_alloc::{AllocDisabler, assert_no_alloc};
 use disk::FileDisk;
-use region::{PagerConfig, Region, RegionConfig};
+use region::{PagerConfig, Quads, Region, RegionConfig};
 use std::sync::Arc;
 
 #[global_allocator]
@@ -28,7 +28,8 @@ fn touch(region: &Region, pages: impl Iterator<Item = usize>) -> u64 {
 fn faults_allocate_nothing() {
     let Some(pager) = setting::pager(&PagerConfig::default()) else { return };
     let limit = RegionConfig { resident_limit: Some(2 << 20), ..RegionConfig::default() };
-    for config in [RegionConfig::default(), limit] {
+    let quads = RegionConfig { quads: Quads::Always, ..RegionConfig::default() };
+    for config in [RegionConfig::default(), limit, quads] {
         let mut region = Region::map(&pager, PAGES * PAGE, &config).expect("a region");
         assert_no_alloc(|| ());
         let fill = |(number, page): (usize, &mut [u8])| page[9] = number as u8;

@@ -10,7 +10,7 @@ mod setting;
 
 use region::zswap::{Incompressible, Limit, Zswap, ZswapConfig};
 use region::{
-    Memory, MemoryConfig, PageOut, Pager, PagerConfig, Region, RegionConfig, RegionError,
+    Memory, MemoryConfig, PageOut, Pager, PagerConfig, Quads, Region, RegionConfig, RegionError,
     StoreConfig, Teardown,
 };
 use rng::Rng;
@@ -104,6 +104,29 @@ fn what_does_not_fit_the_cache_goes_to_its_disk_and_comes_back() {
     let stats = region.stats();
     assert_eq!((stats.disk_pages, stats.compr_data_size), (0, 0), "no copy is left");
     assert_eq!(region.control().check().expect("there"), [""; 0]);
+}
+
+#[test]
+fn a_quad_comes_as_far_as_it_is_in_the_cache() {
+    let Some(bench) = Bench::new(256 << 10) else { return };
+    // Who is stored first is written back first. A touch: pages that came, by how many disk reads.
+    for (first, touched, came) in [(0, 2, (3, 0)), (3, 1, (3, 0)), (1, 1, (1, 1)), (2, 0, (2, 0))] {
+        let (store, quads) = (cache::over(&bench.cache), Quads::Always);
+        let config = RegionConfig { store, quads, ..RegionConfig::default() };
+        let mut region = Region::map(&bench.pager, 4 * PAGE, &config).expect("a region");
+        write_pages(&mut region);
+        region.control().page_out(first * PAGE..(first + 1) * PAGE).expect("out");
+        region.control().page_out(0..4 * PAGE).expect("out");
+        bench.cache.write_back(1);
+        assert_eq!(region.stats().disk_pages, 1);
+        assert_page(&region, touched);
+        let stats = region.stats();
+        assert_eq!((stats.faults, stats.stored_faults), (1, 1));
+        assert_eq!((stats.pages_in, stats.disk_faults), came, "{first} and {touched}");
+        assert_pages(&region);
+        assert_eq!(region.control().check().expect("there"), [""; 0]);
+        region.teardown(Teardown::Sync);
+    }
 }
 
 #[test]

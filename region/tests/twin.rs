@@ -2,8 +2,9 @@
 //!
 //! Eight threads own a region and a twin each, an ordinary vector, and do to both at random: write,
 //! read and compare, forget, give back, pin; to their own region and to everybody's: page out a
-//! range, page out the coldest, prefetch, hasten. Half of the regions have a resident limit. Now
-//! and then a region is dropped, compared as a whole before, and mapped anew.
+//! range, page out the coldest, prefetch, hasten. Half of the regions have a resident limit, and
+//! half have quads brought in at each fault. Now and then a region is dropped, compared as a whole
+//! before, and mapped anew.
 //!
 //! The same over both stores: each region a zram device of its own, or all of them one cache of 256
 //! KiB, before a disk that fails every now and then.
@@ -26,7 +27,7 @@ mod rough;
 mod setting;
 
 use region::{
-    Control, FaultMode, Pager, PagerConfig, Region, RegionConfig, RegionError, StoreConfig,
+    Control, FaultMode, Pager, PagerConfig, Quads, Region, RegionConfig, RegionError, StoreConfig,
 };
 use rng::Rng;
 use rough::RoughDisk;
@@ -62,15 +63,17 @@ struct Pair {
     region: Region,
     twin: Vec<u8>,
     gone: Vec<bool>,
-    limited: bool,
+    thread: usize,
 }
 
 impl Pair {
-    fn new(pager: &Arc<Pager>, store: &StoreConfig, limited: bool) -> Pair {
-        let (store, resident_limit) = (store.clone(), limited.then_some(2 << 20));
-        let config = RegionConfig { store, resident_limit, ..RegionConfig::default() };
+    fn new(pager: &Arc<Pager>, store: &StoreConfig, thread: usize) -> Pair {
+        let store = store.clone();
+        let resident_limit = thread.is_multiple_of(2).then_some(2 << 20);
+        let quads = if thread % 4 < 2 { Quads::Always } else { Quads::default() };
+        let config = RegionConfig { store, resident_limit, quads, ..RegionConfig::default() };
         let region = Region::map(pager, PAGES * PAGE, &config).expect("a region");
-        Pair { region, twin: vec![0; PAGES * PAGE], gone: vec![false; PAGES], limited }
+        Pair { region, twin: vec![0; PAGES * PAGE], gone: vec![false; PAGES], thread }
     }
 
     fn is_whole(&self, range: &Range<usize>) -> bool {
@@ -175,7 +178,7 @@ fn rarely(bench: &Bench, own: usize, pair: &mut Pair, rng: &mut Rng) {
         return;
     }
     pair.compare_all();
-    *pair = Pair::new(&bench.pager, &bench.store, pair.limited);
+    *pair = Pair::new(&bench.pager, &bench.store, pair.thread);
     *bench.controls[own].lock().expect("no thread panicked") = pair.region.control();
 }
 
@@ -200,7 +203,7 @@ fn run(config: PagerConfig, stores: Stores) {
     let ops = random::number("RAMFOLD_REGION_OPS", 100_000);
     let seed = random::seed();
     let mut pairs: Vec<Pair> =
-        (0..THREADS).map(|thread| Pair::new(&pager, &store, thread % 2 == 0)).collect();
+        (0..THREADS).map(|thread| Pair::new(&pager, &store, thread)).collect();
     let controls = pairs.iter().map(|pair| Mutex::new(pair.region.control())).collect();
     let bench = Bench { pager, store, controls };
     std::thread::scope(|scope| {

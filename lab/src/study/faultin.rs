@@ -2,15 +2,18 @@
 //!
 //! ```text
 //!   every run, mode, order and number of threads:
-//!     region   --mib MiB of the corpus paged out, touched by all threads together, verified
-//!     copy     a handler that puts the same page everywhere: what no store can beat
+//!     region   --mib MiB of the corpus paged out, touched by all threads together, verified;
+//!              one with quads where they pay, and one without, either of them first
+//!     copy     a handler that puts the same page everywhere: what no store can beat by pages
 //! ```
 //!
 //! All threads touch pages of one region: each its share of a random order of all pages, or a part
 //! of its own in sequence. The time is that from the first thread's start to the last one's end;
 //! `faultin_ns_per_page` is it times threads over pages. In sequence a region brings in up to 16
-//! pages a fault, the copying handler one. Modes: `signal` serves a fault in the thread that
-//! touched, `thread` in another one, which needs privilege.
+//! pages a fault, and with `around: on` up to 4 elsewhere, the copying handler one. The first case
+//! of a run finds a new region, which has yet to learn that all of its pages are wanted. Modes:
+//! `signal` serves a fault in the thread that touched, `thread` in another one, which needs
+//! privilege.
 //!
 //! Rows are medians over the runs, with minimum and maximum; `rate_vs_copy` is the median of those
 //! within each run.
@@ -20,12 +23,13 @@ use super::paging::Source;
 use super::{Lab, Report, Study, note};
 use crate::corpus::{Corpus, PAGE_SIZE};
 use crate::error::LabError;
+use crate::rng::Rng;
 use crate::row::{self, Row};
 use crate::table::{Column, Format};
 use clap::{ArgMatches, Args, FromArgMatches};
 use codec::Codec;
-use region::FaultMode;
-use touching::{Memory, Order};
+use region::{FaultMode, Quads};
+use touching::Order;
 
 mod copying;
 mod folded;
@@ -64,6 +68,9 @@ struct Options {
         default_value = "random,sequential"
     )]
     order: Vec<Order>,
+    /// Whether a fault may bring in the quad around its page, where that pays: on, off
+    #[arg(long, value_name = "WHETHER[,WHETHER]", value_delimiter = ',', default_value = "on,off")]
+    around: Vec<Around>,
     /// Algorithm, with a level where wanted: zstd:7
     #[arg(long, value_name = "NAME", default_value = "lz4")]
     algorithm: Codec,
@@ -95,7 +102,31 @@ impl Mode {
     }
 }
 
+/// Whether a fault may bring in its quad.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Around {
+    On,
+    Off,
+}
+
+impl Around {
+    fn name(self) -> &'static str {
+        match self {
+            Around::On => "on",
+            Around::Off => "off",
+        }
+    }
+
+    fn quads(self) -> Quads {
+        match self {
+            Around::On => Quads::Measured,
+            Around::Off => Quads::Never,
+        }
+    }
+}
+
 const SYNTHETIC_BYTES: u64 = 64 << 20;
+const SEED: u64 = 0x4172_6F75;
 const DEFAULT_MIB: u64 = 64;
 const QUICK_MIB: u64 = 4;
 
@@ -130,7 +161,7 @@ fn run(matches: &ArgMatches, lab: &Lab) -> Result<Report, LabError> {
     Ok(Report { corpus: Some(corpus), columns: &COLUMNS, rows, runs, notes })
 }
 
-/// One run of one mode: the region and the copying handler, one after the other in every case.
+/// One run of one mode: regions and the copying handler, one after the other in every case.
 fn bench(
     options: &Options,
     mode: Mode,
@@ -139,18 +170,25 @@ fn bench(
     run: u32,
 ) -> Result<Vec<Row>, LabError> {
     let store = (options.backend, &options.algorithm);
-    let mut folded = folded::Folded::new(store, mode.fault_mode(), pages, source)?;
+    let mut regions = Vec::new();
+    let order = Rng::new(SEED, u64::from(run)).permutation(options.around.len());
+    for around in order.into_iter().map(|at| options.around[at as usize]) {
+        let setup = folded::Setup { mode: mode.fault_mode(), quads: around.quads(), pages };
+        regions.push((around, folded::Folded::new(store, &setup, source)?));
+    }
     let mut copying = copying::Copying::new(mode.fault_mode(), pages)?;
     let mut rows = Vec::new();
     for &threads in &options.threads {
         for &order in &options.order {
             let case = touching::Case { pages, threads, order, run };
-            let both: [(&str, &mut dyn Memory); 2] =
-                [("region", &mut folded), ("copy", &mut copying)];
-            for (handler, memory) in both {
-                let ns = touching::measure(memory, case)?;
-                rows.push(row(handler, mode, case, ns));
+            for (around, folded) in &mut regions {
+                let ns = touching::measure(folded, case)?;
+                let mut row = row("region", mode, case, ns);
+                row.set("around", around.name());
+                rows.push(row);
             }
+            let ns = touching::measure(&mut copying, case)?;
+            rows.push(row("copy", mode, case, ns));
         }
     }
     Ok(rows)
@@ -182,15 +220,16 @@ fn against_copies(runs: &mut [Row]) {
     }
 }
 
-const KEY: [&str; 8] =
-    ["handler", "backend", "mode", "order", "threads", "algorithm", "corpus", "mib"];
+const KEY: [&str; 9] =
+    ["handler", "around", "backend", "mode", "order", "threads", "algorithm", "corpus", "mib"];
 const MEASURED: [&str; 3] = ["faultin_ns_per_page", "pages_per_s", "rate_vs_copy"];
 
-const COLUMNS: [Column; 7] = [
+const COLUMNS: [Column; 8] = [
     Column::new("mode", "mode", Format::Plain),
     Column::new("order", "order", Format::Plain),
     Column::new("threads", "threads", Format::Plain),
     Column::new("handler", "handler", Format::Plain),
+    Column::new("around", "around", Format::Plain),
     Column::new("faultin_ns_per_page", "ns/page", Format::Fixed(0)),
     Column::new("pages_per_s", "pages/s", Format::Fixed(0)),
     Column::new("rate_vs_copy", "x copy", Format::Fixed(3)),

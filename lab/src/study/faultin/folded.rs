@@ -7,7 +7,7 @@ use crate::error::LabError;
 use crate::study::folding;
 use crate::study::ours::{self, Backend};
 use codec::Codec;
-use region::{FaultMode, Pager, PagerConfig, Region, RegionConfig, StoreConfig};
+use region::{FaultMode, Pager, PagerConfig, Quads, Region, RegionConfig, StoreConfig};
 use std::sync::Arc;
 use zsmalloc::MemoryConfig;
 use zswap::GroupId;
@@ -15,20 +15,26 @@ use zswap::GroupId;
 /// A region's own.
 const CHAIN_ORDER: u32 = 3;
 
+/// What a region is measured as.
+pub(super) struct Setup {
+    pub(super) mode: FaultMode,
+    pub(super) quads: Quads,
+    pub(super) pages: usize,
+}
+
 pub(super) struct Folded<'a> {
     region: Region,
     source: &'a Source,
 }
 
 impl<'a> Folded<'a> {
-    /// A region of `pages`, filled, all of it in memory.
+    /// A region, filled, all of it in memory.
     pub(super) fn new(
         (backend, algorithm): (Backend, &Codec),
-        mode: FaultMode,
-        pages: usize,
+        setup: &Setup,
         source: &'a Source,
     ) -> Result<Folded<'a>, LabError> {
-        let bytes = pages * PAGE_SIZE;
+        let bytes = setup.pages * PAGE_SIZE;
         let memory = zsmalloc::Memory::new(MemoryConfig::for_disk(bytes as u64));
         let memory = memory.map_err(LabError::store("memory"))?;
         let store = match backend {
@@ -38,10 +44,14 @@ impl<'a> Folded<'a> {
                 StoreConfig::Zswap { cache, group: GroupId::ROOT }
             }
         };
-        let config = PagerConfig { fault_mode: mode, ..PagerConfig::default() };
+        let config = PagerConfig { fault_mode: setup.mode, ..PagerConfig::default() };
         let pager = Pager::new(Arc::clone(&memory), &config).map_err(folding::refused)?;
-        let config =
-            RegionConfig { store, algorithm: algorithm.clone(), ..RegionConfig::default() };
+        let config = RegionConfig {
+            store,
+            algorithm: algorithm.clone(),
+            quads: setup.quads,
+            ..RegionConfig::default()
+        };
         let mut region = Region::map(&pager, bytes, &config).map_err(folding::refused)?;
         source.fill(region.as_mut_slice())?;
         Ok(Folded { region, source })
