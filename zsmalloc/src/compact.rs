@@ -8,7 +8,7 @@
 //! ```
 //!
 //! After that at most one zspage of a class has free slots, and its frames are as touched as they
-//! ever were. A second pass moves its objects to untouched frames, packed from the first one, so
+//! ever were. A second pass moves its objects to other frames, packed from the first one, so
 //! that what compaction leaves is what a fresh fill would have taken: with chain order 4 the
 //! half-empty zspages of 192 classes would otherwise hold more than the longer chain saves.
 //!
@@ -179,18 +179,17 @@ impl Pool {
         Step { stuck: (step.moved == 0).then_some(source), ..step }
     }
 
-    /// Moves the objects of the one sparse zspage to untouched frames, where that frees any. While
-    /// they move both zspages are there: the limit may be overshot by the frames of one.
+    /// Moves the objects of the one sparse zspage to the first frames of a new one, whose others are
+    /// not touched, where that frees any. While they move both zspages are there: the limit may be
+    /// overshot by the frames of one.
     fn trim(&self, class: &Class) {
         let of = self.descriptors(class);
         let sparse = |state: &State| {
-            let emptiest = state.fullness.partial(class.layout()).last().copied();
-            emptiest.filter(|&id| self.wasted_frames(class, id) > 0)
+            let emptiest = *state.fullness.partial(class.layout()).last()?;
+            Some((emptiest, self.frames_if_packed(class, emptiest)?))
         };
-        if sparse(&class.lock()).is_none() {
-            return;
-        }
-        let Ok(target) = self.new_untouched_zspage(class) else { return };
+        let Some((_, needed)) = sparse(&class.lock()) else { return };
+        let Ok(target) = self.new_zspage(class, needed) else { return };
         let mut moving = self.lock_moving(class);
         let state = &mut *moving.state;
         let mut leaving = Leaving::NONE;
@@ -200,7 +199,7 @@ impl Pool {
             return self.release_zspages(Leaving::of(&self.memory, target));
         }
         state.insert(&of, target);
-        if let Some(source) = source {
+        if let Some((source, _)) = source {
             self.move_objects(class, state, (source, target), OBJECTS_MAX, &mut leaving);
         }
         let header = of.header(target);
@@ -212,12 +211,12 @@ impl Pool {
         self.release_zspages(leaving);
     }
 
-    /// Touched frames of a zspage beyond those that its objects would fill.
-    fn wasted_frames(&self, class: &Class, id: DescriptorId) -> u32 {
+    /// The frames that a zspage's objects would fill, where more than those are touched.
+    fn frames_if_packed(&self, class: &Class, id: DescriptorId) -> Option<u32> {
         let zspage = self.descriptors(class).get(id);
         let needed = (zspage.in_use() * class.shape.size as usize).div_ceil(PAGE_SIZE) as u32;
         let frames = u32::from(class.shape.frames);
-        self.memory.arena.resident_in(zspage.pfn(), frames).saturating_sub(needed)
+        (self.memory.arena.resident_in(zspage.pfn(), frames) > needed).then_some(needed)
     }
 
     /// Moves objects from one zspage to another, at most `moves_max` and as many as fit.
