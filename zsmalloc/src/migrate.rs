@@ -24,13 +24,13 @@ use host::Run;
 use host::sync::atomic::Ordering;
 
 use crate::class::{Class, Slot};
-use crate::compact::{named, place_in};
+use crate::compact::named;
 use crate::descriptor::{Descriptor, DescriptorId};
 use crate::error::AllocError;
 use crate::geometry::OBJECTS_MAX;
 use crate::memory::Memory;
 use crate::pool::Pool;
-use crate::word::Word;
+use crate::word::{Place, Word};
 use crate::zspage;
 
 /// Frames that nobody uses, for a zspage to move to; given back when dropped.
@@ -219,10 +219,10 @@ impl Pool {
         let (old, pfn) = (zspage.pfn(), self.adopt_frames(id, to));
         for (slot, &word) in slots() {
             let place = word.place().expect("only objects were locked");
-            let to = Slot { descriptor: id, pfn, object: slot as u8 };
+            let to = Place::new(pfn, class.index, slot as u8, place.slack());
             self.copy_object(class, place, to);
             let entry = zspage.owner(slot);
-            self.unlock_word(entry, self.handle_cell(entry), word.with_place(place_in(place, to)));
+            self.unlock_word(entry, self.handle_cell(entry), word.with_place(to));
         }
         self.count_move();
         self.memory.set_owner(old, DescriptorId::NONE);
