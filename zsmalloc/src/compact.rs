@@ -182,9 +182,9 @@ impl Pool {
         Step { stuck: (step.moved == 0).then_some(source), ..step }
     }
 
-    /// Moves the objects of the one sparse zspage to the first frames of a new one, whose others are
-    /// not touched, where that frees any. While they move both zspages are there: the limit may be
-    /// overshot by the frames of one.
+    /// Moves the objects of the one sparse zspage to the first frames of a new one, whose other
+    /// frames are not touched, where that frees any. While they move both zspages are there: the
+    /// limit may be overshot by the frames of one.
     fn trim(&self, class: &Class) {
         let of = self.descriptors(class);
         let sparse = |state: &State| {

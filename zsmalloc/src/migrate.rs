@@ -162,8 +162,8 @@ impl Pool {
             if to.len() != u32::from(class.shape.frames) || !Arc::ptr_eq(&to.memory, &self.memory) {
                 return Err(MigrateError::WrongFrames(to));
             }
-            // A packed zspage's last frames are not touched, and are not to be so for its moving. An
-            // object that comes there meanwhile touches its own as it is copied.
+            // A packed zspage's last frames are not touched, and are not to be so for its moving.
+            // An object that comes there meanwhile touches its own as it is copied.
             to.reach_as_far_as(pfn);
             let moving = self.lock_moving(class);
             // Only zspages of this pool, of this class, are kept from changing by the class lock;

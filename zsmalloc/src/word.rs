@@ -12,9 +12,9 @@
 //!
 //! `[PFN | class | object]` is the object word of study S0: the class is read from it without a
 //! lock. Moving an object rewrites PFN and object index, and where it joins those of a larger class
-//! also class and slack, all at once. PFN is the first frame of the zspage, which is contiguous. `slack` is class size minus
-//! length, so a reader knows the exact length without another access. An all-zero word is an
-//! empty cell, as a freshly touched table gives it.
+//! also class and slack, all at once. PFN is the first frame of the zspage, which is contiguous.
+//! `slack` is class size minus length, so a reader knows the exact length without another access.
+//! An all-zero word is an empty cell, as a freshly touched table gives it.
 //!
 //! Invariants
 //! - I1 the fields do not overlap and fill the word: each shift is the sum of the widths below.
