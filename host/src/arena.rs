@@ -289,14 +289,21 @@ impl Arena {
     ///
     /// On an error nothing has changed, except that the content may be gone.
     pub fn purge(&self, run: &mut Run) -> Result<u32, HostError> {
+        self.purge_from(run, 0)
+    }
+
+    /// As [`Arena::purge`], of the run's frames from its frame `first` on; none where it has no
+    /// such frame.
+    pub fn purge_from(&self, run: &mut Run, first: u32) -> Result<u32, HostError> {
         if !run.is_of(self.id()) {
             return Err(HostError::ForeignRun);
         }
         guard(self.faults.as_deref(), Operation::Purge)?;
-        let bits = bits_of(RawRun { pfn: run.pfn(), frames: run.frames() });
+        let first = first.min(run.frames());
+        let bits = bits_of(RawRun { pfn: run.pfn() + first, frames: run.frames() - first });
         let Some(touched) = self.resident_span(bits.clone()) else { return Ok(0) };
         // SAFETY: the token is borrowed exclusively, so by A1 nobody has a reference into its
-        // frames, which are exactly the pages of this number.
+        // frames, some of which are the pages of this number.
         unsafe { self.mapping.discard(touched)? };
         Ok(self.clear_resident(bits))
     }

@@ -24,7 +24,7 @@ enum Step {
     Write { pick: usize, offset: usize, len: usize },
     Split { pick: usize, at: u32 },
     Raw { pick: usize },
-    Purge { pick: usize },
+    Purge { pick: usize, first: u32 },
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -38,7 +38,7 @@ fn step() -> impl Strategy<Value = Step> {
             .prop_map(|(pick, offset, len)| Step::Write { pick, offset, len }),
         2 => (pick.clone(), 1_u32..140).prop_map(|(pick, at)| Step::Split { pick, at }),
         1 => pick.clone().prop_map(|pick| Step::Raw { pick }),
-        3 => pick.prop_map(|pick| Step::Purge { pick }),
+        3 => (pick, 0_u32..9).prop_map(|(pick, first)| Step::Purge { pick, first }),
     ]
 }
 
@@ -84,7 +84,7 @@ impl Twins {
                 // SAFETY: this very token was just turned into numbers.
                 twins.runs.push(unsafe { twins.arena.run_from_raw(raw) });
             }),
-            Step::Purge { pick } => self.with(pick, Twins::purge),
+            Step::Purge { pick, first } => self.with(pick, |twins, run| twins.purge(run, first)),
         }
     }
 
@@ -154,9 +154,11 @@ impl Twins {
         self.runs.extend([first, second]);
     }
 
-    fn purge(&mut self, mut run: Run) {
-        let frames = frames_of(&run);
-        let purged = self.arena.purge(&mut run).expect("nothing injects failures here");
+    fn purge(&mut self, mut run: Run, first: u32) {
+        let mut frames = frames_of(&run);
+        frames.start = frames.end.min(frames.start + first as usize);
+        let purged = self.arena.purge_from(&mut run, first);
+        let purged = purged.expect("nothing injects failures here");
         assert_eq!(purged, count(&self.resident[frames.clone()]), "frames purged of {run:?}");
         self.resident[frames.clone()].fill(false);
         self.bytes[frames.start * PAGE_SIZE..frames.end * PAGE_SIZE].fill(0);

@@ -7,16 +7,17 @@
 //!     `-----------------------------------------^
 //! ```
 //!
-//! After that at most one zspage of a class has free slots, and its frames are as touched as they
-//! ever were. A second pass moves its objects to untouched frames, packed from the first one, so
-//! that what compaction leaves is what a fresh fill would have taken: with chain order 4 the
+//! After that at most one zspage of a class has free slots, and some of these become one with that
+//! of a larger class: see `join`. The frames of those that are left are as touched as they ever
+//! were. A last pass moves their objects to other frames, packed from the first one, so that what
+//! compaction leaves is what a fresh fill would have taken, and less: with chain order 4 the
 //! half-empty zspages of 192 classes would otherwise hold more than the longer chain saves.
 //!
 //! Invariants
 //! - I1 an object moves under the class lock and the lock bit of its cell, which the mover only
 //!   tries, and which a handle's cell with readers refuses: what is being read, written or
 //!   published stays where it is, and its zspage with it.
-//! - I2 a lock hold moves at most [`MOVES_MAX`] objects; in the second pass, those of one zspage.
+//! - I2 a lock hold moves at most [`MOVES_MAX`] objects; in the later passes, those of one zspage.
 //!
 //! Locks: one compaction at a time, then class, then cells by trying. Frames go back outside the
 //! class lock; payload is copied under it. Source: `zs_compact`.
@@ -28,8 +29,9 @@ use host::sync::MutexGuard;
 use host::sync::atomic::Ordering;
 
 use crate::class::{Class, Slot, State};
-use crate::descriptor::DescriptorId;
+use crate::descriptor::{Descriptor, DescriptorId};
 use crate::geometry::OBJECTS_MAX;
+use crate::join::{frames_packed, joined_slack_max};
 use crate::pool::Pool;
 use crate::release::Leaving;
 use crate::word::{Place, Word};
@@ -107,7 +109,8 @@ impl Pool {
 
     pub(crate) fn compact_all(&self) -> u64 {
         self.flush_deferred();
-        let freed: u64 = self.sharded().rev().map(|shards| self.merge(shards, u64::MAX)).sum();
+        let merged: u64 = self.sharded().rev().map(|shards| self.merge(shards, u64::MAX)).sum();
+        let freed = merged + self.join();
         self.sharded().for_each(|shards| self.trim(&shards[0]));
         self.classes().iter().for_each(|class| self.shrink_positions(class));
         self.memory.release_soon();
@@ -119,7 +122,7 @@ impl Pool {
     /// Moves objects until at most one zspage has free slots, or `frames_max` frames are freed;
     /// gives the frames freed. The kernel stops when the free slots make no whole zspage; going on
     /// moves fewer objects than one zspage holds, and leaves all unused frames in one place for the
-    /// second pass.
+    /// later passes.
     fn merge(&self, shards: &[Class], frames_max: u64) -> u64 {
         if frames_max == 0 {
             return 0;
@@ -179,18 +182,17 @@ impl Pool {
         Step { stuck: (step.moved == 0).then_some(source), ..step }
     }
 
-    /// Moves the objects of the one sparse zspage to untouched frames, where that frees any. While
-    /// they move both zspages are there: the limit may be overshot by the frames of one.
+    /// Moves the objects of the one sparse zspage to the first frames of a new one, whose other
+    /// frames are not touched, where that frees any. While they move both zspages are there: the
+    /// limit may be overshot by the frames of one.
     fn trim(&self, class: &Class) {
         let of = self.descriptors(class);
         let sparse = |state: &State| {
-            let emptiest = state.fullness.partial(class.layout()).last().copied();
-            emptiest.filter(|&id| self.wasted_frames(class, id) > 0)
+            let emptiest = *state.fullness.partial(class.layout()).last()?;
+            Some((emptiest, self.frames_if_packed(class, emptiest)?))
         };
-        if sparse(&class.lock()).is_none() {
-            return;
-        }
-        let Ok(target) = self.new_untouched_zspage(class) else { return };
+        let Some((_, needed)) = sparse(&class.lock()) else { return };
+        let Ok(target) = self.new_zspage(class, needed) else { return };
         let mut moving = self.lock_moving(class);
         let state = &mut *moving.state;
         let mut leaving = Leaving::NONE;
@@ -200,7 +202,7 @@ impl Pool {
             return self.release_zspages(Leaving::of(&self.memory, target));
         }
         state.insert(&of, target);
-        if let Some(source) = source {
+        if let Some((source, _)) = source {
             self.move_objects(class, state, (source, target), OBJECTS_MAX, &mut leaving);
         }
         let header = of.header(target);
@@ -212,12 +214,12 @@ impl Pool {
         self.release_zspages(leaving);
     }
 
-    /// Touched frames of a zspage beyond those that its objects would fill.
-    fn wasted_frames(&self, class: &Class, id: DescriptorId) -> u32 {
+    /// The frames that a zspage's objects would fill, where more than those are touched.
+    fn frames_if_packed(&self, class: &Class, id: DescriptorId) -> Option<u32> {
         let zspage = self.descriptors(class).get(id);
-        let needed = (zspage.in_use() * class.shape.size as usize).div_ceil(PAGE_SIZE) as u32;
+        let needed = frames_packed(class.shape, zspage.in_use()) as u32;
         let frames = u32::from(class.shape.frames);
-        self.memory.arena.resident_in(zspage.pfn(), frames).saturating_sub(needed)
+        (self.memory.arena.resident_in(zspage.pfn(), frames) > needed).then_some(needed)
     }
 
     /// Moves objects from one zspage to another, at most `moves_max` and as many as fit.
@@ -241,7 +243,7 @@ impl Pool {
                 zspage::prefetch(&self.memory.arena, class.shape, zspage.pfn(), next);
             }
             let from = Slot { descriptor: source, pfn: zspage.pfn(), object: object as u8 };
-            if self.move_object(class, state, from, target) {
+            if self.move_object(class, state, (zspage, from), target) {
                 step.moved += 1;
             }
         }
@@ -253,23 +255,23 @@ impl Pool {
         step
     }
 
-    /// Moves one object; false when it is in use.
-    fn move_object(
+    /// Moves one object to a zspage of a class, which need not be its own; false when it is in use.
+    pub(crate) fn move_object(
         &self,
         class: &Class,
         state: &mut State,
-        from: Slot,
+        (source, from): (Descriptor<'_>, Slot),
         target: DescriptorId,
     ) -> bool {
         let of = self.descriptors(class);
-        let owner = of.get(from.descriptor).owner(usize::from(from.object));
+        let owner = source.owner(usize::from(from.object));
         if owner == 0 {
             return false;
         }
         let to = state.take_slot_in(&of, target, owner);
         let moved = self.move_to(class, owner, from, to);
         if moved {
-            of.get(from.descriptor).give(usize::from(from.object));
+            source.give(usize::from(from.object));
         } else {
             state.untake(&of, to);
         }
@@ -278,9 +280,10 @@ impl Pool {
 
     fn move_to(&self, class: &Class, owner: u32, from: Slot, to: Slot) -> bool {
         let Some(mut cell) = self.try_lock_entry(owner) else { return false };
-        let Some(place) = named(*cell.word_mut(), from) else { return false };
-        self.copy_object(class, place, to);
-        *cell.word_mut() = cell.word_mut().with_place(place_in(place, to));
+        let Some(from) = named(*cell.word_mut(), from) else { return false };
+        let Some(to) = self.destination(class, from, to) else { return false };
+        self.copy_object(class, from, to);
+        *cell.word_mut() = cell.word_mut().with_place(to);
         true
     }
 
@@ -291,11 +294,20 @@ impl Pool {
         self.moves.fetch_add(1, Ordering::Release);
     }
 
-    pub(crate) fn copy_object(&self, class: &Class, from: Place, to: Slot) {
-        let place = place_in(from, to);
-        let len = usize::from(class.shape.size) - usize::from(from.slack());
-        self.touch(class, place, len);
-        zspage::copy(&self.memory.arena, class.shape, from, place);
+    /// Copies an object to a place in a zspage of a class.
+    pub(crate) fn copy_object(&self, class: &Class, from: Place, to: Place) {
+        self.touch(class, to, usize::from(class.shape.size - to.slack()));
+        let shape = self.geometry().shape(from.class());
+        zspage::copy(&self.memory.arena, (shape, from), (class.shape, to));
+    }
+
+    /// The place of an object in a slot of a class, its own or a larger one; `None` where too much
+    /// of a larger one's slot would be left.
+    fn destination(&self, class: &Class, from: Place, to: Slot) -> Option<Place> {
+        let larger = class.shape.size - self.geometry().shape(from.class()).size;
+        let slack = from.slack() + larger;
+        let fits = larger == 0 || slack <= joined_slack_max(class.shape);
+        fits.then(|| Place::new(to.pfn, class.index, to.object, slack))
     }
 }
 
@@ -304,8 +316,4 @@ impl Pool {
 pub(crate) fn named(word: Word, slot: Slot) -> Option<Place> {
     let place = word.place()?;
     ((place.pfn(), place.object()) == (slot.pfn, slot.object)).then_some(place)
-}
-
-pub(crate) fn place_in(place: Place, slot: Slot) -> Place {
-    Place::new(slot.pfn, place.class(), slot.object, place.slack())
 }

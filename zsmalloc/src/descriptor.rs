@@ -44,6 +44,8 @@ const PFN: usize = 0;
 const POOL: usize = 1;
 /// Words of a body before the bits.
 pub(crate) const FIXED_WORDS: usize = 2;
+/// Words of the shortest body.
+pub(crate) const BODY_WORDS_MIN: usize = FIXED_WORDS + 1; // 3
 /// Words of the longest body.
 pub(crate) const BODY_WORDS_MAX: usize = FIXED_WORDS + more_bits(OBJECTS_MAX) + OBJECTS_MAX; // 265
 

@@ -19,7 +19,8 @@ use std::sync::Arc;
 use host::{FailureInjector, HostError, Lock, Rank};
 
 use crate::descriptor::body_words;
-use crate::descriptor::{BODY_WORDS_MAX, Descriptor, DescriptorId, HEADER_WORDS, Header};
+use crate::descriptor::{BODY_WORDS_MAX, BODY_WORDS_MIN, Descriptor, DescriptorId};
+use crate::descriptor::{HEADER_WORDS, Header};
 use crate::error::AllocError;
 use crate::geometry::{CLASSES, Shape};
 use crate::pool::SHARDS_MAX;
@@ -58,7 +59,10 @@ impl DescriptorHeap {
             bodies: Slabs::reserve(bodies, faults)?,
             state: Lock::new(
                 Rank::Leaf,
-                State { headers: slabs::State::new(1), bodies: slabs::State::new(BODY_WORDS_MAX) },
+                State {
+                    headers: slabs::State::new(HEADERS),
+                    bodies: slabs::State::new(SLAB_WORDS / BODY_WORDS_MIN),
+                },
             ),
         })
     }

@@ -12,7 +12,8 @@
 //! Source: `zs_free` as study S0 changed it.
 //!
 //! Invariants
-//! - I1 a handle is freed by its owner, so its word changes only by a move, and its class never.
+//! - I1 a handle is freed by its owner, so its word changes only by a move, which may be to a
+//!   larger class.
 //! - I2 objects move out of a shard, and zspages go to another one, under its lock; and both are
 //!   counted after words and headers are written, before the lock is given up and before frames go
 //!   back. So whoever holds the lock that was found, and sees the count of before it looked, holds

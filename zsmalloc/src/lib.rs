@@ -53,6 +53,7 @@ mod fullness;
 mod geometry;
 mod handle;
 mod jobs;
+mod join;
 mod leaf;
 mod leaf_sums;
 mod memory;

@@ -407,9 +407,10 @@ impl Memory {
         }
     }
 
-    /// Returns the frames of runs to the system; gives how many of them were resident.
-    pub(crate) fn purge_runs(&self, runs: &mut [Run]) -> u32 {
-        self.arena.purge_all(runs).unwrap_or(0)
+    /// Returns a run's frames to the system, from its frame `first` on; gives how many of them were
+    /// resident.
+    pub(crate) fn purge_from(&self, run: &mut Run, first: u32) -> u32 {
+        self.arena.purge_from(run, first).unwrap_or(0)
     }
 
     /// Gives runs back to the zone, 32 at a time; gives how many of their frames stay resident.

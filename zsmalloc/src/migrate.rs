@@ -24,13 +24,13 @@ use host::Run;
 use host::sync::atomic::Ordering;
 
 use crate::class::{Class, Slot};
-use crate::compact::{named, place_in};
+use crate::compact::named;
 use crate::descriptor::{Descriptor, DescriptorId};
 use crate::error::AllocError;
 use crate::geometry::OBJECTS_MAX;
 use crate::memory::Memory;
 use crate::pool::Pool;
-use crate::word::Word;
+use crate::word::{Place, Word};
 use crate::zspage;
 
 /// Frames that nobody uses, for a zspage to move to; given back when dropped.
@@ -111,6 +111,14 @@ impl Frames {
     fn len(&self) -> u32 {
         self.run.as_ref().map_or(0, Run::frames)
     }
+
+    /// Returns to the system what is touched beyond where the last touched one of as many frames
+    /// from `pfn` on is.
+    fn reach_as_far_as(&mut self, pfn: u32) {
+        let Some(run) = &mut self.run else { return };
+        let last = (0..run.frames()).rfind(|at| self.memory.arena.is_resident(pfn + at));
+        self.resident -= self.memory.purge_from(run, last.map_or(0, |last| last + 1));
+    }
 }
 
 impl fmt::Debug for Frames {
@@ -146,7 +154,7 @@ impl Pool {
     /// # Errors
     ///
     /// [`MigrateError`]; nothing has moved then.
-    pub fn migrate(&self, pfn: u32, to: Frames) -> Result<(), MigrateError> {
+    pub fn migrate(&self, pfn: u32, mut to: Frames) -> Result<(), MigrateError> {
         let (id, class, mut moving) = loop {
             let found = self.zspage_at(pfn).ok_or(MigrateError::NoZspage)?;
             let (id, number) = found;
@@ -154,6 +162,9 @@ impl Pool {
             if to.len() != u32::from(class.shape.frames) || !Arc::ptr_eq(&to.memory, &self.memory) {
                 return Err(MigrateError::WrongFrames(to));
             }
+            // A packed zspage's last frames are not touched, and are not to be so for its moving.
+            // An object that comes there meanwhile touches its own as it is copied.
+            to.reach_as_far_as(pfn);
             let moving = self.lock_moving(class);
             // Only zspages of this pool, of this class, are kept from changing by the class lock;
             // so what was found without it is asked again. It may have changed its shard alone.
@@ -208,10 +219,10 @@ impl Pool {
         let (old, pfn) = (zspage.pfn(), self.adopt_frames(id, to));
         for (slot, &word) in slots() {
             let place = word.place().expect("only objects were locked");
-            let to = Slot { descriptor: id, pfn, object: slot as u8 };
+            let to = Place::new(pfn, class.index, slot as u8, place.slack());
             self.copy_object(class, place, to);
             let entry = zspage.owner(slot);
-            self.unlock_word(entry, self.handle_cell(entry), word.with_place(place_in(place, to)));
+            self.unlock_word(entry, self.handle_cell(entry), word.with_place(to));
         }
         self.count_move();
         self.memory.set_owner(old, DescriptorId::NONE);

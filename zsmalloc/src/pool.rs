@@ -322,22 +322,27 @@ impl Pool {
         class.descriptors(&self.memory.descriptors)
     }
 
-    /// A zspage without objects, of frames that cost nothing yet, known to the caller alone and in
-    /// transit: it is to arrive in its class, or to be given back.
-    pub(crate) fn new_untouched_zspage(&self, class: &Class) -> Result<DescriptorId, AllocError> {
+    /// A zspage without objects, of frames that cost nothing yet but for the first `touched`, known
+    /// to the caller alone and in transit: it is to arrive in its class, or to be given back.
+    pub(crate) fn new_zspage(
+        &self,
+        class: &Class,
+        touched: u32,
+    ) -> Result<DescriptorId, AllocError> {
         self.departs();
-        self.build_zspage(class, true).inspect_err(|_| self.arrived(1))
+        self.build_zspage(class, touched).inspect_err(|_| self.arrived(1))
     }
 
-    fn build_zspage(&self, class: &Class, untouched: bool) -> Result<DescriptorId, AllocError> {
+    fn build_zspage(&self, class: &Class, touched: u32) -> Result<DescriptorId, AllocError> {
         let frames = u32::from(class.shape.frames);
         let descriptor = self.memory.descriptors.alloc(class.shape, class.shard)?;
         let taken = self.memory.take_run(class.shard, frames);
         let (mut run, mut resident) =
             taken.inspect_err(|_| self.memory.descriptors.free(&[descriptor]))?;
         // A run brings touched frames along that the first object may not need.
-        if untouched || self.is_over_limit(u64::from(resident)) {
-            resident -= self.memory.purge_runs(std::slice::from_mut(&mut run));
+        let kept = if self.is_over_limit(resident.into()) { 0 } else { touched };
+        if kept < frames {
+            resident -= self.memory.purge_from(&mut run, kept);
         }
         let pfn = zspage::adopt(run);
         self.descriptors(class).get(descriptor).reset(pfn, class.number, self.id);
@@ -402,7 +407,7 @@ impl Pool {
     /// A slot of a new zspage; where there is none, the entry goes back.
     fn take_of_new(&self, class: &Class, entry: u32) -> Result<Slot, AllocError> {
         let of = self.descriptors(class);
-        let descriptor = match self.build_zspage(class, false) {
+        let descriptor = match self.build_zspage(class, class.shape.frames.into()) {
             Ok(descriptor) => descriptor,
             Err(error) => return self.take_next_door(class, entry).ok_or(error),
         };

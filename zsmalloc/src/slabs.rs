@@ -6,13 +6,13 @@
 //!   Slab    units, used, next fresh item, list of freed ones (through their first word)
 //! ```
 //!
-//! The table is cut into slabs of 2048 bytes, each holding items of one length. A number is the
-//! offset of an item in units of `UNIT` words; 0 is none.
+//! The table is cut into slabs of 2048 bytes, each holding items of like length: of any of which as
+//! many fit. A number is the offset of an item in units of `UNIT` words; 0 is none.
 //!
 //! Invariants
-//! - I1 a slab is in the partial list of its shard and length exactly when it has a free item and
+//! - I1 a slab is in the partial list of its shard and capacity exactly when it has a free item and
 //!   at least one in use.
-//! - I2 an empty slab belongs to no length; at a release, or beyond [`EMPTY_SLABS_HELD`] of them,
+//! - I2 an empty slab has no capacity; at a release, or beyond [`EMPTY_SLABS_HELD`] of them,
 //!   whole pages of such slabs are returned to the system.
 //!
 //! Lock: whoever has the `State`.
@@ -25,8 +25,8 @@ use host::{FailureInjector, HostError, PAGE_SIZE, Table};
 use crate::error::AllocError;
 use crate::pool::SHARDS_MAX;
 
-/// Bytes of a slab: half a page, as half of one is empty on average, for each of some 35 lengths.
-/// Under loom, where each word costs, room for a few short items.
+/// Bytes of a slab: half a page, as half of one is empty on average, for each of some 40
+/// capacities. Under loom, where each word costs, room for a few short items.
 const SLAB_BYTES: usize = if cfg!(loom) { 128 } else { PAGE_SIZE / 2 };
 /// Words of a slab.
 pub(crate) const SLAB_WORDS: usize = SLAB_BYTES / size_of::<u32>(); // 512
@@ -44,7 +44,7 @@ pub(crate) struct Slabs<const UNIT: usize> {
 /// Which parts of the table are in use.
 pub(crate) struct State {
     slabs: Vec<Slab>,
-    /// First partial slab by shard and length in units; 0 = none. Shards have slabs of their own,
+    /// First partial slab by shard and capacity; 0 = none. Shards have slabs of their own,
     /// so that two CPUs do not write to items on one cache line.
     partial: [Box<[u32]>; SHARDS_MAX],
     /// Empty slabs whose page is touched, and those whose page was returned, unless a neighbour
@@ -56,7 +56,8 @@ pub(crate) struct State {
 #[derive(Clone, Copy, Default)]
 struct Slab {
     shard: u8,
-    units: u16,
+    /// Items that fit.
+    capacity: u16,
     used: u16,
     /// Items handed out at least once; the rest of the page was never touched.
     fresh: u16,
@@ -86,8 +87,9 @@ impl<const UNIT: usize> Slabs<UNIT> {
         units: usize,
         shard: usize,
     ) -> Result<u32, AllocError> {
-        let slab = match state.partial[shard][units] {
-            0 => self.start_slab(state, units as u16, shard as u8)?,
+        let capacity = Self::SLAB_UNITS / units;
+        let slab = match state.partial[shard][capacity] {
+            0 => self.start_slab(state, capacity as u16, shard as u8)?,
             slab => slab,
         };
         Ok(self.take(state, slab))
@@ -98,7 +100,7 @@ impl<const UNIT: usize> Slabs<UNIT> {
         let slab = number / Self::SLAB_UNITS as u32;
         let offset = (number % Self::SLAB_UNITS as u32) as u16;
         let entry = &mut state.slabs[slab as usize];
-        let was_full = entry.used == Self::capacity(entry);
+        let was_full = entry.used == entry.capacity;
         self.set_link(number, std::mem::replace(&mut entry.freed, offset));
         entry.used -= 1;
         let empty = entry.used == 0;
@@ -136,11 +138,7 @@ impl<const UNIT: usize> Slabs<UNIT> {
         self.items.range()
     }
 
-    fn capacity(slab: &Slab) -> u16 {
-        Self::SLAB_UNITS as u16 / slab.units
-    }
-
-    fn start_slab(&self, state: &mut State, units: u16, shard: u8) -> Result<u32, AllocError> {
+    fn start_slab(&self, state: &mut State, capacity: u16, shard: u8) -> Result<u32, AllocError> {
         self.items.extend().map_err(|_| AllocError::OutOfDescriptors)?;
         let slab = match state.empty.pop().or_else(|| state.returned.pop()) {
             Some(slab) => slab,
@@ -152,7 +150,7 @@ impl<const UNIT: usize> Slabs<UNIT> {
         };
         let first = slab as usize * Self::SLAB_UNITS;
         self.items.touch(first..first + Self::SLAB_UNITS);
-        state.slabs[slab as usize] = Slab { shard, units, freed: END, ..Slab::default() };
+        state.slabs[slab as usize] = Slab { shard, capacity, freed: END, ..Slab::default() };
         state.link(slab);
         Ok(slab)
     }
@@ -161,15 +159,17 @@ impl<const UNIT: usize> Slabs<UNIT> {
         let entry = &mut state.slabs[slab as usize];
         let base = slab * Self::SLAB_UNITS as u32;
         let number = if entry.freed == END {
+            // The longest of like length.
+            let units = Self::SLAB_UNITS as u32 / u32::from(entry.capacity);
             entry.fresh += 1;
-            base + u32::from((entry.fresh - 1) * entry.units)
+            base + u32::from(entry.fresh - 1) * units
         } else {
             let number = base + u32::from(entry.freed);
             entry.freed = self.link(number);
             number
         };
         entry.used += 1;
-        if entry.used == Self::capacity(entry) {
+        if entry.used == entry.capacity {
             state.unlink(slab);
         }
         number
@@ -220,20 +220,20 @@ impl Slabs<1> {
 }
 
 impl State {
-    /// Nothing in use; items have at most `units_max` units.
-    pub(crate) fn new(units_max: usize) -> State {
+    /// Nothing in use; of items, `capacity_max` fit at most.
+    pub(crate) fn new(capacity_max: usize) -> State {
         State {
             slabs: vec![Slab::default()], // slab 0 is never used: number 0 means none
-            partial: std::array::from_fn(|_| vec![0; units_max + 1].into_boxed_slice()),
+            partial: std::array::from_fn(|_| vec![0; capacity_max + 1].into_boxed_slice()),
             empty: Vec::new(),
             returned: Vec::new(),
         }
     }
 
-    /// Puts a slab at the head of the partial list of its length.
+    /// Puts a slab at the head of the partial list of its capacity.
     fn link(&mut self, slab: u32) {
-        let Slab { shard, units, .. } = self.slabs[slab as usize];
-        let first = &mut self.partial[usize::from(shard)][usize::from(units)];
+        let Slab { shard, capacity, .. } = self.slabs[slab as usize];
+        let first = &mut self.partial[usize::from(shard)][usize::from(capacity)];
         let head = std::mem::replace(first, slab);
         self.slabs[slab as usize].prev = 0;
         self.slabs[slab as usize].next = head;
@@ -243,9 +243,9 @@ impl State {
     }
 
     fn unlink(&mut self, slab: u32) {
-        let Slab { shard, units, prev, next, .. } = self.slabs[slab as usize];
+        let Slab { shard, capacity, prev, next, .. } = self.slabs[slab as usize];
         match prev {
-            0 => self.partial[usize::from(shard)][usize::from(units)] = next,
+            0 => self.partial[usize::from(shard)][usize::from(capacity)] = next,
             prev => self.slabs[prev as usize].next = next,
         }
         if next != 0 {
@@ -303,7 +303,7 @@ mod tests {
                 (any::<bool>(), 1usize..=UNITS_MAX, any::<usize>()), 1..600),
         ) {
             let slabs = Slabs::<1>::reserve(600, None).expect("address space");
-            let (mut state, mut twin) = (State::new(UNITS_MAX), Twin::default());
+            let (mut state, mut twin) = (State::new(SLAB_WORDS), Twin::default());
             for (add, units, which) in steps {
                 if add || twin.live.is_empty() {
                     let number = slabs.alloc(&mut state, units, units % 2).expect("room");
@@ -329,7 +329,7 @@ mod tests {
     #[test]
     fn a_full_table_is_an_error_and_recovers() {
         let slabs = Slabs::<4>::reserve(1, None).expect("address space");
-        let (mut state, mut numbers) = (State::new(1), Vec::new());
+        let (mut state, mut numbers) = (State::new(SLAB_WORDS / 4), Vec::new());
         let error = loop {
             match slabs.alloc(&mut state, 1, 0) {
                 Ok(number) => numbers.push(number),

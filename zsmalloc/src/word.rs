@@ -11,10 +11,10 @@
 //! ```
 //!
 //! `[PFN | class | object]` is the object word of study S0: the class is read from it without a
-//! lock and never changes while the object lives, moving an object rewrites PFN and object index
-//! only. PFN is the first frame of the zspage, which is contiguous. `slack` is class size minus
-//! length, so a reader knows the exact length without another access. An all-zero word is an
-//! empty cell, as a freshly touched table gives it.
+//! lock. Moving an object rewrites PFN and object index, and where it joins those of a larger class
+//! also class and slack, all at once. PFN is the first frame of the zspage, which is contiguous.
+//! `slack` is class size minus length, so a reader knows the exact length without another access.
+//! An all-zero word is an empty cell, as a freshly touched table gives it.
 //!
 //! Invariants
 //! - I1 the fields do not overlap and fill the word: each shift is the sum of the widths below.
@@ -27,7 +27,7 @@ const OBJECT_BITS: u32 = OBJECTS_MAX.ilog2(); // 8
 const CLASS_BITS: u32 = (CLASSES + 1).ilog2(); // 8
 /// Bits of a frame number: the largest arena has 2^30 frames, 4 TiB.
 pub(crate) const PFN_BITS: u32 = 30;
-const SLACK_BITS: u32 = (SIZE_MAX / 2).ilog2(); // 11
+pub(crate) const SLACK_BITS: u32 = (SIZE_MAX / 2).ilog2(); // 11
 /// Bits that belong to the client of a cell.
 pub(crate) const CLIENT_BITS: u32 = 6;
 /// Bits of a value kept in place of an object.
@@ -86,7 +86,7 @@ impl Place {
         field(self.0, PFN_SHIFT, PFN_BITS) as u32
     }
 
-    /// The size class, constant for the object's life.
+    /// The size class of the zspage, which the object may be too short for.
     #[inline]
     pub(crate) fn class(self) -> ClassIndex {
         ClassIndex((field(self.0, CLASS_SHIFT, CLASS_BITS) as u8).wrapping_sub(1))

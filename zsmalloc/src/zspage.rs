@@ -68,14 +68,17 @@ pub(crate) fn prefetch(arena: &Arena, shape: Shape, pfn: u32, object: usize) {
     host::prefetch_bytes(arena.base().as_ptr().wrapping_add(offset), shape.size.into());
 }
 
-/// Copies an object to another slot of its class, which the caller has just taken under the class
-/// lock; the caller holds the lock of the object's cell, if its cell has one.
-pub(crate) fn copy(arena: &Arena, shape: Shape, from: Place, to: Place) {
-    let len = usize::from(shape.size) - usize::from(from.slack());
-    let (source, target) = (slot(arena, shape, from), slot(arena, shape, to));
+/// Copies an object from a place to another, each given with its shape: to a slot that the caller
+/// has just taken under its class's lock; the caller holds the lock of the object's cell, if its
+/// cell has one.
+pub(crate) fn copy(arena: &Arena, from: (Shape, Place), to: (Shape, Place)) {
+    let len = |(shape, place): (Shape, Place)| shape.size - place.slack();
+    let (source, target) = (slot(arena, from.0, from.1), slot(arena, to.0, to.1));
     assert!(source != target, "an object moves to another slot");
-    // SAFETY: `slot` checked both ranges; by I2 the slots are different, so they do not overlap,
-    // and by I3 nobody writes the old one or touches the new one.
+    assert!(len(from) == len(to), "an object is as long wherever it is");
+    let len = usize::from(len(to));
+    // SAFETY: `slot` checked both ranges, which `len` does not leave; by I2 the slots are
+    // different, so they do not overlap, and by I3 nobody writes the old one or touches the new.
     unsafe { std::ptr::copy_nonoverlapping(source, target, len) };
 }
 

@@ -4,6 +4,7 @@
 //! - what is left in sparse pageblocks fits into as few as its frames need, one more at most;
 //! - an object in use keeps its pageblock, and only that one, for as long;
 //! - zspages of every pool of the memory move;
+//! - a zspage takes as few frames as before, though those it moves to are touched;
 //! - others store, read, free and release meanwhile.
 #![cfg(not(loom))]
 
@@ -115,6 +116,27 @@ fn every_pool_of_the_memory_moves() {
         assert_ne!(pool.zspages(), before, "some of each pool's moved");
         expect_all(pool, kept);
     }
+}
+
+/// Compaction packs the last zspage of each class, so that it costs the frames that its objects
+/// reach. Holes of fuller pageblocks were in use a moment ago, and all of their frames are touched:
+/// with 119 such zspages, evacuation undid what packing had gained and more.
+#[test]
+fn packed_zspages_stay_packed() {
+    let compacted = |evacuation: bool| {
+        let memory = memory();
+        memory.set_evacuation(evacuation);
+        let pool = pool(&memory);
+        let kept = sparse(&pool, 0, 5000);
+        pool.compact();
+        expect_all(&pool, &kept);
+        memory.check_free_held().expect("no defect in what is held");
+        (in_use(&memory), pool.stats())
+    };
+    let ((before, left), (after, moved)) = (compacted(false), compacted(true));
+    assert!(after < before, "nothing was evacuated");
+    assert!(left.object_bytes_resident < left.mem_used_total, "nothing was packed");
+    assert_eq!(moved.object_bytes_resident, left.object_bytes_resident);
 }
 
 #[test]

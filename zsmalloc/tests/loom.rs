@@ -16,6 +16,8 @@ use zsmalloc::{ChainSize, Content, LeafId, LockDesign, Memory, MemoryConfig, Poo
 mod handles;
 #[path = "loom/jobs.rs"]
 mod jobs;
+#[path = "loom/join.rs"]
+mod join;
 #[path = "loom/pending.rs"]
 mod pending;
 #[path = "loom/queue.rs"]

@@ -5,7 +5,8 @@
 //! - objects never overlap: each is filled with a pattern of its own;
 //! - `check()` finds nothing after any sequence of operations;
 //! - when everything is freed, no zspage, no frame and no byte of the limit is in use;
-//! - compaction loses nothing and leaves at most one zspage with free slots per class.
+//! - compaction loses nothing and leaves at most one zspage with free slots per class, and no
+//!   object in a class much larger than it needs.
 
 use std::sync::Arc;
 
@@ -181,6 +182,26 @@ impl Twin {
             let sparse: u64 = row.zspages[1..11].iter().sum();
             assert!(sparse <= 1, "class {}: {sparse} zspages with free slots", row.class);
             assert_eq!(row.freeable, 0, "class {}", row.class);
+        }
+        self.expect_close();
+    }
+
+    /// However often objects moved up, those in classes of at least some size are no more than
+    /// those for which that is the smallest class, or that leave an eighth of such a slot at most.
+    fn expect_close(&self) {
+        let geometry = self.pool.geometry();
+        let size_of = |len: usize| {
+            let class = geometry.class_of(len).expect("it is stored");
+            usize::from(geometry.shape(class).size)
+        };
+        let lens = self.objects.iter().map(|(_, bytes)| bytes.len());
+        let lens: Vec<usize> = lens.chain(self.raw.iter().map(|(_, bytes)| bytes.len())).collect();
+        let mut there = 0;
+        for row in self.pool.class_table().rows.iter().rev() {
+            there += row.obj_used as usize;
+            let may = |len: &&usize| size_of(**len) >= row.size || **len * 8 >= row.size * 7;
+            let most = lens.iter().filter(may).count();
+            assert!(there <= most, "{there} objects of {most} from {} bytes up", row.size);
         }
     }
 
@@ -389,6 +410,39 @@ fn numbers_that_no_leaf_has_are_refused() {
     for number in [1, 2, 1 << 20, 1 << 23, u32::MAX] {
         let leaf = zsmalloc::LeafId::new(number).expect("not 0");
         assert!(pool.cell(leaf, 511).is_err() && pool.peek(leaf, 0).is_none(), "{number}");
+    }
+}
+
+/// Each class would have a zspage, of which one object takes a frame at least.
+#[test]
+fn a_few_objects_of_many_classes_share_frames() {
+    for design in LockDesign::ALL {
+        let memory = memory(1 << 14);
+        let config = PoolConfig { design, ..PoolConfig::default() };
+        let pool = Pool::new(Arc::clone(&memory), config).expect("a pool");
+        let objects: Vec<(Handle, Vec<u8>)> = (1000..2000)
+            .step_by(16)
+            .map(|len| pattern(len as u64, len))
+            .map(|bytes| (pool.alloc(&bytes).expect("room"), bytes))
+            .collect();
+        let before = pool.stats().object_bytes_resident;
+        let freed = pool.compact();
+        let stats = pool.stats();
+        assert_eq!(stats.pages_compacted, freed);
+        // One lock for all classes leaves no second one to take.
+        if design == LockDesign::Pool {
+            assert_eq!((freed, stats.object_bytes_resident), (0, before));
+        } else {
+            assert!(stats.object_bytes_resident < before * 2 / 3, "{stats:?} of {before}");
+        }
+        let found = pool.check().expect("no defect");
+        assert_eq!(found.objects, objects.len() as u64);
+        for (handle, bytes) in objects {
+            assert_eq!(*pool.read(&handle).expect("ours"), bytes[..]);
+            pool.free_handle(handle).expect("ours");
+        }
+        pool.check().expect("no defect");
+        assert_eq!(pool.stats().mem_used_total, 0);
     }
 }
 
