@@ -10,15 +10,16 @@
 //! in the same order, in as many threads:
 //!
 //! - it *stores* by compressing a page of the corpus with a context that is kept, and copying the
-//!   blob behind the last one into memory that was touched before; a page that does not compress is
-//!   copied whole;
+//!   blob behind the last one; a page that does not compress is copied whole;
 //! - it *loads* by decompressing a blob from there into one buffer of a page, or copying it;
 //! - of a same-filled page it finds the word, or fills the buffer with it.
 //!
 //! Not in it: seeing that other pages are not same-filled; choosing a place; freeing. `bare` is the
 //! codec without the copy. Every page that comes back is compared with its source by a checksum,
 //! by the codec's side as well as by the zswap's: its cost is in both. Loads are exclusive: they
-//! free. A disk is behind the cache, and nothing goes there.
+//! free. A disk is behind the cache, and nothing goes there. What both write to is fresh memory in
+//! the first pass, so that the system's page faults are in both; in the second it was touched, and
+//! the zswap's stays so, as its memory has no worker.
 //!
 //! A time is that from the first thread's start to the last one's end, times threads over pages.
 //! Rows are medians over the runs, with minimum and maximum; what relates two times is the median

@@ -39,6 +39,9 @@ impl Order {
 /// Bytes of a word.
 const WORD: usize = size_of::<u64>();
 
+/// Bytes that an allocator has from the system for this alone: zeros that nobody has touched.
+const FRESH: usize = 64 << 20;
+
 /// What becomes of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
@@ -125,9 +128,9 @@ pub(super) struct Part<'p> {
 }
 
 impl<'p> Part<'p> {
-    /// Touches what will be written.
+    /// With memory for the blobs that nobody has touched.
     pub(super) fn new(pages: &'p Pages<'p>, own: Range<usize>) -> Part<'p> {
-        let bytes = pages.lens[own.clone()].iter().sum();
+        let bytes = pages.lens[own.clone()].iter().sum::<usize>().max(FRESH);
         let starts = vec![0; own.len() + 1];
         Part { pages, own, stream: Stream::new(), blobs: vec![1; bytes], starts }
     }

@@ -26,7 +26,7 @@ use zsmalloc::{Memory, MemoryConfig};
 use zswap::{Area, GroupId, Loaded, Zswap};
 
 const NAME: &str = "zswap";
-/// The first pass finds frames and tables that nobody has touched.
+/// In the first pass neither side finds memory that was touched before.
 const PASSES: [&str; 2] = ["fresh", "again"];
 /// Parts of a thread's pages that sides take turns at.
 const SLICES: usize = 32;
@@ -188,7 +188,9 @@ impl Worker<'_> {
 
 fn cache(pages: &Pages<'_>, chain_order: u32) -> Result<(Arc<Zswap>, Area), LabError> {
     let bytes = (pages.count() * PAGE_SIZE) as u64;
-    let memory = Memory::new(MemoryConfig::for_disk(bytes)).map_err(LabError::store(NAME))?;
+    // A worker would give frames back to the system between two passes, or not, as time passes.
+    let config = MemoryConfig { worker: false, ..MemoryConfig::for_disk(bytes) };
+    let memory = Memory::new(config).map_err(LabError::store(NAME))?;
     let zswap = ours::cache(&memory, pages.codec(), chain_order, bytes)?;
     let area = zswap.add_area(pages.count() as u64).map_err(LabError::store(NAME))?;
     Ok((zswap, area))
