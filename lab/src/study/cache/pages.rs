@@ -132,7 +132,7 @@ impl<'p> Part<'p> {
     pub(super) fn new(pages: &'p Pages<'p>, own: Range<usize>) -> Part<'p> {
         let bytes = pages.lens[own.clone()].iter().sum::<usize>().max(FRESH);
         let starts = vec![0; own.len() + 1];
-        Part { pages, own, stream: Stream::new(), blobs: vec![1; bytes], starts }
+        Part { pages, own, stream: Stream::new(), blobs: vec![0; bytes], starts }
     }
 
     /// The first of its pages.
