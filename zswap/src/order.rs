@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   words     | per cell: where its token is, how often it was used |      4 bytes a cell
-//!   leaves    | per leaf: generation, pages in memory               |      8 bytes a leaf
+//!   leaves    | per leaf: generation, pages in memory               |      a cache line a leaf
 //!   rings     group 0   small: [token token ...]  main: [token ...]        4 bytes a token
 //!             group 1   ...
 //!

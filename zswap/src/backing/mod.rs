@@ -143,8 +143,8 @@ impl Backing {
         self.sums[index].store(self.checksum(at, blob), Ordering::Relaxed);
     }
 
-    /// Writes claimed sectors, from `sector` on. A disk that panics has failed: who writes has pages
-    /// in hand, and tells the order what became of them.
+    /// Writes claimed sectors, from `sector` on. A disk that panics has failed: who writes has
+    /// pages in hand, and tells the order what became of them.
     pub(crate) fn write(&self, sector: u32, bytes: &[u8]) -> Result<(), DiskError> {
         let write = || self.disk.write(u64::from(sector) * SECTOR as u64, bytes);
         let written = catch_unwind(AssertUnwindSafe(write));
