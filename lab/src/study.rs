@@ -20,6 +20,7 @@ use std::path::{Path, PathBuf};
 
 mod alloc;
 mod breakdown;
+mod cache;
 mod chain;
 mod compact;
 mod cpulists;
@@ -44,9 +45,10 @@ mod valgrind;
 mod writeback;
 
 /// Every study there is.
-pub(crate) const STUDIES: [Study; 14] = [
+pub(crate) const STUDIES: [Study; 15] = [
     alloc::STUDY,
     breakdown::STUDY,
+    cache::STUDY,
     chain::STUDY,
     compact::STUDY,
     cpulists::STUDY,

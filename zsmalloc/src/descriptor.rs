@@ -101,6 +101,11 @@ impl<'a> Header<'a> {
         self.get(BODY)
     }
 
+    /// Starts loading the header itself.
+    pub(crate) fn prefetch(self) {
+        host::prefetch(&self.words[STATE]);
+    }
+
     /// Starts loading the body.
     pub(crate) fn prefetch_body(self) {
         host::prefetch(self.in_body(PFN));

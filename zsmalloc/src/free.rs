@@ -106,6 +106,14 @@ impl Pool {
         }
     }
 
+    /// Starts loading the header of an object's zspage, and its class.
+    #[inline]
+    pub(crate) fn prefetch_free(&self, place: Place) {
+        self.prefetch_class(place);
+        let descriptor = self.memory.owner(place.pfn());
+        self.memory.descriptors.header(descriptor).prefetch();
+    }
+
     #[inline(always)]
     fn find_at(&self, place: Place) -> Found<'_> {
         let descriptor = self.memory.owner(place.pfn());

@@ -87,7 +87,9 @@ pub use geometry::{
 };
 pub use handle::{Handle, ReadGuard};
 pub use host::smaps::page_table_bytes;
-pub use host::{HostError, Lock, PAGE_SIZE, Rank, Table, Zeroed, clock, cpu, limits, sync};
+pub use host::{
+    HostError, Lock, PAGE_SIZE, Rank, Table, Zeroed, clock, cpu, limits, prefetch, sync,
+};
 pub use jobs::DeferredStatus;
 pub use leaf::{LEAF_CELLS, LeafId};
 pub use leaf_sums::{LeafSums, LeafTally};

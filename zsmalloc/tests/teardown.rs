@@ -112,7 +112,8 @@ fn many_leaves_go_back_to_the_system() {
         drop(pool);
         memory.flush_deferred();
         let held = memory.cell_table_bytes() - before;
-        assert!(held < 16 << 10, "{held} bytes of table for nothing, worker: {worker}");
+        // Owners and words stay: a cache line and four bytes a leaf.
+        assert!(held < 32 << 10, "{held} bytes of table for nothing, worker: {worker}");
         expect_no_frame_in_use(&memory);
     }
 }

@@ -30,7 +30,7 @@ use crate::error::AlgorithmError;
 pub(crate) const LIVE_MAX: usize = 4;
 /// Codecs that a cache can ever be switched to; those it knows stay, so that who decodes an entry
 /// borrows its codec without a lock.
-const KNOWN_MAX: usize = 64;
+pub(crate) const KNOWN_MAX: usize = 64;
 
 /// See the module documentation.
 #[derive(Debug)]
@@ -97,7 +97,7 @@ impl Algorithms {
         if !cfg!(loom) {
             streams.prepare(&codec).map_err(AlgorithmError::Failed)?;
         }
-        let number = self.number_for(codec).ok_or(AlgorithmError::TooMany)?;
+        let number = self.number_for(codec).ok_or(AlgorithmError::TooManyKnown)?;
         // relaxed: published by `current`.
         self.numbers[index].store(number, Ordering::Relaxed);
         // Release pairs with the Acquire in `current`.

@@ -58,6 +58,9 @@ pub(crate) struct Shard {
     /// Modelled, unlike the others: what they say decides.
     algorithms: [sync::atomic::AtomicU64; LIVE_MAX / 2],
     events: [AtomicU64; EVENTS],
+    /// Changes outside of cells, begun and ended: perhaps on another CPU.
+    begun: AtomicU64,
+    ended: AtomicU64,
 }
 
 impl Shard {
@@ -105,9 +108,6 @@ pub(crate) struct Counters {
     shards: Box<[Shard]>,
     pending_objects: AtomicU64,
     pending_bytes: AtomicU64,
-    /// Changes outside of cells, begun and ended.
-    begun: AtomicU64,
-    ended: AtomicU64,
     /// Areas made, less those that are gone and empty.
     areas: AtomicU64,
 }
@@ -118,8 +118,6 @@ impl Counters {
             shards: (0..cpus.max(1)).map(|_| Shard::default()).collect(),
             pending_objects: AtomicU64::new(0),
             pending_bytes: AtomicU64::new(0),
-            begun: AtomicU64::new(0),
-            ended: AtomicU64::new(0),
             areas: AtomicU64::new(0),
         }
     }
@@ -151,12 +149,12 @@ impl Counters {
     /// Something begins that changes the cache outside of its cells: what is in no cell for a
     /// while, or leaves that are taken out and drained. [`Counters::end`] ends it.
     pub(crate) fn begin(&self) {
-        bump(&self.begun, 1);
+        bump(&self.here().begun, 1);
     }
 
     /// See [`Counters::begin`].
     pub(crate) fn end(&self) {
-        bump(&self.ended, 1);
+        bump(&self.here().ended, 1);
     }
 
     /// Entries of an algorithm, those in detached leaves included.
@@ -200,9 +198,10 @@ impl Counters {
 
     /// Changes with every change; `None` while one outside of cells is under way. A change
     /// of a cell under way holds its cell's lock, so whoever looks at all cells between two calls
-    /// waits for it.
+    /// waits for it. What ended is read first: if all that has begun by then had ended before,
+    /// nothing was under way between, though a sum takes a while.
     pub(crate) fn motion(&self) -> Option<[u64; 4]> {
-        let (ended, begun) = (read(&self.ended), read(&self.begun));
+        let (ended, begun) = (self.sum(|shard| &shard.ended), self.sum(|shard| &shard.begun));
         let events: u64 = (0..EVENTS).map(|event| self.sum(|shard| &shard.events[event])).sum();
         let words = self.sum(|shard| &shard.memory).wrapping_add(self.sum(|shard| &shard.rare));
         (begun == ended).then(|| [begun, events, words, self.sum(|shard| &shard.bytes)])

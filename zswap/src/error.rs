@@ -13,6 +13,8 @@ use codec::{CodecError, ParseCodecError};
 use disk::DiskError;
 use zsmalloc::{AllocError, MemoryError};
 
+use crate::algorithms::KNOWN_MAX;
+
 const ENOENT: i32 = 2;
 const EIO: i32 = 5;
 const ENOMEM: i32 = 12;
@@ -268,8 +270,12 @@ pub enum AlgorithmError {
     Unknown(ParseCodecError),
     /// Its contexts could not be built.
     Failed(CodecError),
-    /// Entries of four other algorithms are stored.
+    /// Entries of four other algorithms are stored: when the last one of one of them is gone, there
+    /// is room for another.
     TooMany,
+    /// The cache was switched to so many different ones that it knows no more: to those it was
+    /// switched to it still can be.
+    TooManyKnown,
 }
 
 impl AlgorithmError {
@@ -279,6 +285,7 @@ impl AlgorithmError {
             AlgorithmError::Unknown(_) => ENOENT,
             AlgorithmError::Failed(_) => EINVAL,
             AlgorithmError::TooMany => EBUSY,
+            AlgorithmError::TooManyKnown => ENOSPC,
         }
     }
 }
@@ -289,6 +296,12 @@ impl fmt::Display for AlgorithmError {
             AlgorithmError::Unknown(error) => error.fmt(f),
             AlgorithmError::Failed(error) => error.fmt(f),
             AlgorithmError::TooMany => f.write_str("entries of four other algorithms are stored"),
+            AlgorithmError::TooManyKnown => {
+                write!(
+                    f,
+                    "the cache has known {KNOWN_MAX} algorithms and levels: it takes no other"
+                )
+            }
         }
     }
 }
@@ -298,7 +311,7 @@ impl std::error::Error for AlgorithmError {
         match self {
             AlgorithmError::Unknown(error) => Some(error),
             AlgorithmError::Failed(error) => Some(error),
-            AlgorithmError::TooMany => None,
+            AlgorithmError::TooMany | AlgorithmError::TooManyKnown => None,
         }
     }
 }

@@ -152,6 +152,11 @@ impl AreaInner {
             Held::Nothing => return Ok(Look::Done(Loaded::Absent)),
             Held::Same(same) => same::fill(data, core.words.word(same)),
             Held::Blob { algorithm, .. } => {
+                if take == Take::Exclusive {
+                    // Wanted as soon as the page is decoded, and most likely in no cache.
+                    slot.prefetch_free();
+                    core.orders.prefetch(slot.number());
+                }
                 core.decode_to(algorithm, slot.bytes().unwrap_or(&[]), stream, data)?;
             }
             Held::Disk { at, .. } => {

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   words     | per cell: where its token is, how often it was used |      4 bytes a cell
-//!   leaves    | per leaf: generation, pages in memory               |      8 bytes a leaf
+//!   leaves    | per leaf: generation, pages in memory               |      a cache line a leaf
 //!   rings     group 0   small: [token token ...]  main: [token ...]        4 bytes a token
 //!             group 1   ...
 //!
@@ -36,7 +36,7 @@
 //! a bounded number of tokens. Loads take it only where a leaf's pages are of several groups.
 
 use zsmalloc::sync::atomic::{AtomicU32, Ordering};
-use zsmalloc::{CellNumber, LEAF_CELLS, LeafId, Lock, MemoryError, Rank, Table};
+use zsmalloc::{CellNumber, LEAF_CELLS, LeafId, Lock, MemoryError, Rank, Table, prefetch};
 
 use blocks::{Blocks, Ring, Want};
 use groups::Groups;
@@ -167,6 +167,12 @@ impl Orders {
             return Ok(());
         }
         self.append(&mut self.rings.lock(), cell, group)
+    }
+
+    /// Starts loading what is known of a cell, whose page is about to be loaded.
+    #[inline]
+    pub(crate) fn prefetch(&self, cell: CellNumber) {
+        prefetch(&self.words[cell.get() as usize]);
     }
 
     /// The page in a cell, which the caller has locked, was loaded and leaves memory. Gives its

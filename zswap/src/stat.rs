@@ -5,6 +5,8 @@
 //!   pool_limit_hit 0            debugfs zswap/           one "name value" per line
 //!   reject_compress_poor 0
 //!   zswpin 0                    /proc/vmstat
+//!
+//!   {"pool_limit_hit":0, ..., "zswpin":0, ...}         the same as JSON
 //! ```
 //!
 //! Differences in meaning: `pool_total_size` is compared with no limit, as frames of zspages that
@@ -108,6 +110,17 @@ impl Stat {
     }
 }
 
+impl Stat {
+    /// The counters as one JSON object, without spaces; `limit_bytes` is null when there is none.
+    pub fn json(&self) -> String {
+        let value = |(name, value): (&str, u64)| match (name, value) {
+            ("limit_bytes", u64::MAX) => format!("\"{name}\":null"),
+            _ => format!("\"{name}\":{value}"), // a name needs no escapes
+        };
+        format!("{{{}}}", self.named().map(value).join(","))
+    }
+}
+
 /// One `name value` per line, as the files of the kernel's debugfs directory would read together.
 impl fmt::Display for Stat {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -165,5 +178,29 @@ impl Zswap {
         let disk = core.backing.as_ref().map_or(0, |backing| backing.held_bytes());
         let tables = core.groups.held_bytes() + core.orders.bytes() + core.turn.heap_bytes();
         roots + codecs + disk + tables + core.words.heap_bytes() + core.counters.heap_bytes()
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use serde_json::Value;
+
+    #[test]
+    fn json_has_every_counter_by_its_name() {
+        let most = (1 << 53) - 1; // what a reader that knows doubles alone still has exactly
+        let stat = Stat { zswpin: 7, zswpout: most, limit_bytes: 4096, ..Stat::default() };
+        let json: Value = serde_json::from_str(&stat.json()).expect("JSON");
+        let named = stat.named();
+        assert_eq!(json.as_object().map(|fields| fields.len()), Some(named.len()));
+        named.iter().for_each(|(name, value)| assert_eq!(json[name], *value, "{name}"));
+        assert_eq!((&json["zswpin"], &json["zswpout"]), (&Value::from(7), &Value::from(most)));
+    }
+
+    #[test]
+    fn no_limit_is_null_in_json() {
+        let stat = Stat { limit_bytes: u64::MAX, ..Stat::default() };
+        let json: Value = serde_json::from_str(&stat.json()).expect("JSON");
+        assert_eq!(json["limit_bytes"], Value::Null);
     }
 }

@@ -201,6 +201,18 @@ fn an_algorithm_is_switched_while_entries_of_others_are_stored() {
 }
 
 #[test]
+fn an_algorithm_too_many_is_refused_for_what_it_is() {
+    let zswap = cache(MIB, None);
+    // The one it begins with is lz4:1.
+    (2..=64).for_each(|level| zswap.set_algorithm(&format!("lz4:{level}")).expect("a new one"));
+    let refused = zswap.set_algorithm("lz4:65").expect_err("the 65th");
+    assert!(matches!(refused, AlgorithmError::TooManyKnown) && refused.errno() == 28);
+    assert!(refused.to_string().contains("64 algorithms"), "{refused}");
+    assert_eq!(zswap.algorithms()[0].0.to_string(), "lz4:64", "it goes on with what it has");
+    zswap.set_algorithm("lz4").expect("one that it knows");
+}
+
+#[test]
 fn the_shrinker_offers_what_compression_gained_and_protects_what_comes_back() {
     let on = ZswapConfig { shrinker_enabled: true, ..config(64 * MIB, ram(64 * MIB)) };
     let zswap = Zswap::new(memory(), on).expect("a cache");

@@ -5,6 +5,8 @@ mod alloc;
 #[cfg(test)]
 mod breakdown;
 #[cfg(test)]
+mod cache;
+#[cfg(test)]
 mod compact;
 #[cfg(test)]
 mod corpus;

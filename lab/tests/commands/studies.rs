@@ -194,7 +194,7 @@ fn mistakes_are_explained_and_exit_with_2() {
     let cases: [(&[&str], &str); 5] = [
         (
             &["chian"],
-            "no study chian; there are alloc, breakdown, chain, compact, cpulists, device, \
+            "no study chian; there are alloc, breakdown, cache, chain, compact, cpulists, device, \
              faultin, fs, locks, pagealloc, pagetypeinfo, recompress, teardown, writeback, and the \
              tool corpus",
         ),

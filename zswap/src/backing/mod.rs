@@ -27,6 +27,8 @@ mod sectors;
 mod windows;
 
 use std::hash::{BuildHasher, Hasher};
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use disk::{Disk, DiskError};
@@ -141,11 +143,14 @@ impl Backing {
         self.sums[index].store(self.checksum(at, blob), Ordering::Relaxed);
     }
 
-    /// Writes claimed sectors, from `sector` on.
+    /// Writes claimed sectors, from `sector` on. A disk that panics has failed: who writes has
+    /// pages in hand, and tells the order what became of them.
     pub(crate) fn write(&self, sector: u32, bytes: &[u8]) -> Result<(), DiskError> {
-        let written = self.disk.write(u64::from(sector) * SECTOR as u64, bytes);
+        let write = || self.disk.write(u64::from(sector) * SECTOR as u64, bytes);
+        let written = catch_unwind(AssertUnwindSafe(write));
         self.written(sector, bytes.len());
-        written
+        let panicked = |_| Err(DiskError::Backing(io::Error::other("the disk panicked")));
+        written.unwrap_or_else(panicked)
     }
 
     /// Claimed sectors were written, by who has the disk itself.

@@ -10,6 +10,9 @@
 //! and so every token counts as gone; the pages it had leave the counts of its group. A change that
 //! somebody was about to enter finds another generation, and is nobody's business any more.
 //!
+//! A leaf's word has a cache line of its own: threads that store and load in different leaves
+//! would otherwise hand one to each other with every page.
+//!
 //! Invariants
 //! - L1 what was added to a group's counts is the sum of what was added to its leaves' words, each
 //!   change entered in both or in neither.
@@ -65,20 +68,27 @@ impl Leaf {
     }
 }
 
+/// Words of a cache line, of which the first is used.
+const LINE_WORDS: usize = if cfg!(loom) { 1 } else { 8 }; // 64 bytes
+
 /// The words of all leaves.
 pub(super) struct Leaves {
-    words: Table<AtomicU64>,
+    lines: Table<[AtomicU64; LINE_WORDS]>,
 }
 
 impl Leaves {
     pub(super) fn reserve(leaves: usize) -> Result<Leaves, MemoryError> {
-        Ok(Leaves { words: Table::reserve(leaves)? })
+        Ok(Leaves { lines: Table::reserve(leaves)? })
+    }
+
+    fn word(&self, leaf: usize) -> &AtomicU64 {
+        &self.lines[leaf][0]
     }
 
     pub(super) fn get(&self, leaf: usize) -> Leaf {
         // Acquire pairs with the Release in `change`, so that who sees a new generation sees what
         // was done before the leaf got it.
-        Leaf::unpack(self.words[leaf].load(Ordering::Acquire))
+        Leaf::unpack(self.word(leaf).load(Ordering::Acquire))
     }
 
     /// Adds to the pages of a leaf, if it is still of `generation`; says whether it was. Who adds
@@ -90,7 +100,7 @@ impl Leaves {
         group: GroupNumber,
         change: [i16; 2],
     ) -> bool {
-        self.words.touch(leaf..leaf + 1);
+        self.lines.touch(leaf..leaf + 1);
         self.update(leaf, |mut now| {
             if now.generation != generation {
                 return None;
@@ -108,7 +118,7 @@ impl Leaves {
 
     /// The next generation: gives what the leaf had, if `allows` that.
     pub(super) fn detach(&self, leaf: usize, allows: impl Fn(Leaf) -> bool) -> Option<Leaf> {
-        self.words.touch(leaf..leaf + 1);
+        self.lines.touch(leaf..leaf + 1);
         self.update(leaf, |now| {
             let generation = (now.generation + 1) % GENERATIONS;
             allows(now).then_some(Leaf { generation, ..Leaf::default() })
@@ -120,17 +130,17 @@ impl Leaves {
         let next = |word| Some(change(Leaf::unpack(word))?.pack());
         // AcqRel pairs with the others' exchanges and the load in `get`: who finds a generation
         // or a group finds the words of the cells as they were written before.
-        let updated = self.words[leaf].fetch_update(Ordering::AcqRel, Ordering::Acquire, next);
+        let updated = self.word(leaf).fetch_update(Ordering::AcqRel, Ordering::Acquire, next);
         updated.ok().map(Leaf::unpack)
     }
 
     /// Leaves that may have pages, with their words.
     pub(super) fn held(&self) -> impl Iterator<Item = (usize, Leaf)> {
-        self.words.held().map(|(index, _)| (index, self.get(index)))
+        self.lines.held().map(|(index, _)| (index, self.get(index)))
     }
 
     pub(super) fn bytes(&self) -> u64 {
-        self.words.held_bytes() + self.words.heap_bytes()
+        self.lines.held_bytes() + self.lines.heap_bytes()
     }
 }
 
