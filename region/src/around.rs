@@ -3,13 +3,14 @@
 //! A walk:
 //!
 //! ```text
-//!   fault at 7   8        10            14            22               90
-//!   pages    1   2        4             8             16 (to 37)       1
-//!            `-> next 8   `-> next 10   `-> next 14   `-> next 22      not the next: alone
+//!   fault at 7   8        10            14           22                32           90
+//!   pages    1   2        4             8            10 of 16          16 (to 47)   1
+//!            `-> next 8   `-> next 10   `-> next 14  `-> to a multiple of 16        not the next
 //! ```
 //!
 //! A fault on the page after those brought in last says that they were wanted, and doubles the
-//! number; any other fault starts again with one.
+//! number; any other fault starts again with one. Full windows are aligned, so that the end of a
+//! group, where the run of pages ends, cuts none in two.
 //!
 //! There are several such windows, chosen by CPU, for threads that each walk their own part. They
 //! are hints: two threads that mix them up bring in too few pages or too many, never wrong ones.
@@ -64,7 +65,12 @@ impl Around {
         if next == page as u64 && count > 0 { (2 * count).min(AROUND_PAGES) } else { 1 }
     }
 
-    /// Of `asked` pages from `page` on, `done` were brought in.
+    /// How many of `asked` pages from `page` on to bring in, so that full windows are aligned.
+    pub(crate) fn cut(page: usize, asked: usize) -> usize {
+        if asked < AROUND_PAGES { asked } else { AROUND_PAGES - page % AROUND_PAGES }
+    }
+
+    /// Of the pages `asked` for from `page` on, `done` were brought in.
     pub(crate) fn tell(&self, page: usize, asked: usize, done: usize) {
         let next = (page + done.max(1)) as u64;
         // relaxed: a hint.
@@ -80,24 +86,25 @@ impl Around {
 mod tests {
     use super::*;
 
-    /// The numbers of pages asked for along a walk of faults on one CPU.
+    /// The numbers of pages brought in along a walk of faults on one CPU.
     fn walk(faults: &[usize]) -> Vec<usize> {
         let around = Around::new(Quads::Never);
         let step = |&page: &usize| {
             // Whatever CPU the test moves to, its windows have seen the same.
             let asked = around.ask(page);
-            let word = (page + asked) as u64;
-            around.tell(page, asked, asked);
-            let told = word << COUNT_BITS | asked as u64;
+            let done = Around::cut(page, asked);
+            around.tell(page, asked, done);
+            let told = ((page + done) as u64) << COUNT_BITS | asked as u64;
             around.windows.iter().for_each(|window| window.0.store(told, Ordering::Relaxed));
-            asked
+            done
         };
         faults.iter().map(step).collect()
     }
 
     #[test]
     fn a_sequence_doubles_and_a_jump_starts_again() {
-        assert_eq!(walk(&[7, 8, 10, 14, 22, 38, 90, 91]), [1, 2, 4, 8, 16, 16, 1, 2]);
+        assert_eq!(walk(&[7, 8, 10, 14, 22, 32, 48, 90, 91]), [1, 2, 4, 8, 10, 16, 16, 1, 2]);
+        assert_eq!(walk(&[0, 1, 3, 7, 15, 16, 32]), [1, 2, 4, 8, 1, 16, 16]);
         assert_eq!(walk(&[5, 900, 17, 3]), [1, 1, 1, 1]);
     }
 }

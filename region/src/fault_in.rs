@@ -14,6 +14,7 @@
 //! A page that cannot be brought back ends the process with a word: there is nothing right to give
 //! to who waits for it.
 
+use crate::around::Around;
 use crate::counters::Count;
 use crate::folded::Folded;
 use crate::group::{Group, Place, bits};
@@ -58,7 +59,8 @@ impl Server for Folded {
         let started = Instant::now();
         self.wait_for_limit();
         let asked = self.around.ask(page);
-        let served = match self.bring(page, asked, Why::Fault) {
+        let most = Around::cut(page, asked);
+        let served = match self.bring(page, most, Why::Fault) {
             Arrived::Pages(done) => {
                 self.around.tell(page, asked, done);
                 Served::Filled
