@@ -105,6 +105,18 @@ pub struct Queue<T> {
     buffers: usize,
 }
 
+impl QueueConfig {
+    /// Room for every page of a store of so many, so that it can be given up at once without one
+    /// free in the call: 8 bytes of buffers for each, taken when the queue is made, and at least
+    /// those of the default. The payload has no bound but the store's own.
+    pub fn for_pages(pages: u64) -> QueueConfig {
+        let default = QueueConfig::default();
+        let buffers = usize::try_from(pages.saturating_mul(8)).unwrap_or(usize::MAX);
+        let buffer_bytes = buffers.max(default.buffer_bytes);
+        QueueConfig { buffer_bytes, pending_bytes_max: u64::MAX, ..default }
+    }
+}
+
 /// The buffer that a CPU pushes into; on cache lines of its own.
 #[repr(align(128))]
 struct Shard<T>(Lock<Buffer<T>>);

@@ -206,6 +206,24 @@ fn every_buffer_can_be_filled_and_then_values_come_back() {
 }
 
 #[test]
+fn a_queue_for_a_store_takes_all_its_pages_at_once() {
+    const PAGES: u64 = 300_000;
+    for config in [QueueConfig::for_pages(PAGES), QueueConfig::default()] {
+        let drained = Arc::new(AtomicU64::new(0));
+        let count = Arc::clone(&drained);
+        let drain = move |all: &mut Values<'_, u64>| {
+            // Relaxed: read after the queue is dropped.
+            count.fetch_add(all.count() as u64, Ordering::Relaxed);
+        };
+        let queue = Queue::new(config, drain, || {}).expect("memory");
+        let refused = (0..PAGES).filter(|&page| queue.push(page, 4096).is_err()).count() as u64;
+        assert_eq!(refused == 0, config == QueueConfig::for_pages(PAGES), "{refused} came back");
+        drop(queue);
+        assert_eq!(drained.load(Ordering::Relaxed), PAGES - refused);
+    }
+}
+
+#[test]
 fn whoever_drains_is_told_of_each_full_buffer() {
     let (queue, drained) = queue(1, 3, 1 << 20);
     for name in 0..CAPACITY as u64 - 1 {

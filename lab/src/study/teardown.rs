@@ -77,7 +77,7 @@ struct Options {
     #[arg(long, value_name = "HOW[,HOW]", value_delimiter = ',')]
     free: Vec<Free>,
     /// Bytes of buffers for handles and entries, which alone bound what is pending then [default:
-    /// a device's own bounds]
+    /// room for every page]
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     buffer_bytes: Option<u64>,
     /// Algorithm, with a level where wanted: zstd:7
@@ -138,14 +138,14 @@ struct Shape {
 }
 
 impl Shape {
-    /// The queue of a device.
-    fn queue(&self) -> QueueConfig {
+    /// The queue of a device of so many pages.
+    fn queue(&self, pages: u64) -> QueueConfig {
         let bounded = |bytes: u64| QueueConfig {
             buffer_bytes: bytes as usize,
             pending_bytes_max: u64::MAX,
             ..QueueConfig::default()
         };
-        self.buffer_bytes.map_or(QueueConfig::default(), bounded)
+        self.buffer_bytes.map_or(QueueConfig::for_pages(pages), bounded)
     }
 }
 

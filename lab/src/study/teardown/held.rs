@@ -205,7 +205,7 @@ fn device(
         algorithm: shape.algorithm.clone(),
         chain_order: shape.chain_order,
         free,
-        deferred: shape.queue(),
+        deferred: shape.queue(case.pages() as u64),
         ..ZramConfig::new("lab", (case.pages() * PAGE_SIZE) as u64)
     };
     let disk = Zram::new(Arc::clone(pager.memory()), config).map_err(LabError::store("zram"))?;
