@@ -376,6 +376,9 @@ impl Arena {
         if end > len_of(run) {
             return false;
         }
+        if data.is_empty() {
+            return true; // no frame is touched, in the middle of one neither
+        }
         for frame in offset / PAGE_SIZE..end.div_ceil(PAGE_SIZE) {
             self.mark_resident(run.pfn() + frame as u32);
         }

@@ -235,6 +235,17 @@ fn a_run_of_a_dropped_arena_is_not_its_successors() {
 }
 
 #[test]
+fn writing_nothing_touches_nothing() {
+    let arena = Arena::reserve(8).unwrap();
+    let mut run = arena.claim(0, 2).unwrap();
+    for offset in [0, 1, PAGE_SIZE, 2 * PAGE_SIZE] {
+        assert!(arena.write(&mut run, offset, &[]), "nothing fits at {offset}");
+    }
+    assert!(!arena.write(&mut run, 2 * PAGE_SIZE + 1, &[]), "not even nothing fits there");
+    assert_eq!(arena.resident_frames(), 0);
+}
+
+#[test]
 fn sizes_that_cannot_be_are_refused() {
     for frames in [0, FRAMES_MAX + 1, u32::MAX] {
         let refused = Arena::reserve(frames).expect_err("no such arena");
