@@ -26,8 +26,8 @@ use crate::error::AllocError;
 use crate::pool::SHARDS_MAX;
 
 /// Bytes of a slab: half a page, as half of one is empty on average, for each of some 40
-/// capacities. Under loom, where each word costs, room for a few short items.
-const SLAB_BYTES: usize = if cfg!(loom) { 128 } else { PAGE_SIZE / 2 };
+/// capacities. Room for the longest item, under loom too.
+const SLAB_BYTES: usize = PAGE_SIZE / 2;
 /// Words of a slab.
 pub(crate) const SLAB_WORDS: usize = SLAB_BYTES / size_of::<u32>(); // 512
 /// Empty slabs kept touched between releases. A pool that ends leaves some hundred, scattered among
