@@ -31,7 +31,7 @@ use crate::slabs::{self, SLAB_WORDS, Slabs};
 const FRAMES_PER_SLAB: usize = 32;
 /// Headers in a slab.
 const HEADERS: usize = SLAB_WORDS / HEADER_WORDS;
-const _: () = assert!(cfg!(loom) || BODY_WORDS_MAX <= SLAB_WORDS, "the longest body fits a slab");
+const _: () = assert!(BODY_WORDS_MAX <= SLAB_WORDS, "the longest body fits a slab");
 
 /// All descriptors of one memory.
 pub(crate) struct DescriptorHeap {
