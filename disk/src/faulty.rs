@@ -6,7 +6,7 @@ use crate::{Allocation, Disk, DiskError, Extent};
 use std::io;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// The error a [`FaultyDisk`] returns.
+/// How a [`FaultyDisk`] fails: with an error, but for the last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// [`DiskError::Backing`], as from a device that is gone.
@@ -17,6 +17,8 @@ pub enum Fault {
     NoMemory,
     /// [`DiskError::Corrupt`] at the offset of the request.
     Corrupt,
+    /// A panic, as from a bug.
+    Panic,
 }
 
 /// For how long a [`FaultyDisk`] fails.
@@ -108,12 +110,14 @@ impl<D: Disk> FaultyDisk<D> {
     }
 
     fn pass(&self, verb: Verbs, offset: u64) -> Result<(), DiskError> {
-        match self.state().step(verb) {
+        let fault = self.state().step(verb);
+        match fault {
             None => Ok(()),
             Some(Fault::Backing) => Err(DiskError::Backing(io::Error::other("injected fault"))),
             Some(Fault::NoSpace) => Err(DiskError::NoSpace),
             Some(Fault::NoMemory) => Err(DiskError::NoMemory),
             Some(Fault::Corrupt) => Err(DiskError::Corrupt { offset }),
+            Some(Fault::Panic) => panic!("injected fault"),
         }
     }
 }

@@ -66,4 +66,7 @@ fn fails_with_the_fault_it_was_told() {
     assert!(matches!(outcome_of(Fault::NoSpace), Err(DiskError::NoSpace)));
     assert!(matches!(outcome_of(Fault::NoMemory), Err(DiskError::NoMemory)));
     assert!(matches!(outcome_of(Fault::Corrupt), Err(DiskError::Corrupt { offset: 4096 })));
+    let panics = std::panic::AssertUnwindSafe(|| outcome_of(Fault::Panic));
+    assert!(std::panic::catch_unwind(panics).is_err());
+    assert!(disk.write(0, b"x").is_ok(), "and goes on");
 }

@@ -4,12 +4,9 @@
 
 mod setting;
 
-use disk::{
-    Allocation, Disk, DiskError, Extent, Fault, FaultPlan, FaultyDisk, RamDisk, Span, Verbs,
-};
+use disk::{Disk, Fault, FaultPlan, FaultyDisk, RamDisk, Span, Verbs};
 use setting::{PAGE, cache, config, memory, noise, page};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use zswap::{
     Area, Found, GroupId, Incompressible, LoadError, Loaded, Zswap, ZswapConfig, ZswapError,
 };
@@ -99,50 +96,22 @@ fn a_page_stays_in_memory_when_the_disk_fails() {
     assert!((0..600).all(|at| load(&area, at) == Loaded::Disk));
 }
 
-/// A disk whose writes panic while that is asked for.
-struct Panicking(RamDisk, AtomicBool);
-
-impl Disk for Panicking {
-    fn size_bytes(&self) -> u64 {
-        self.0.size_bytes()
-    }
-    fn read(&self, offset: u64, buf: &mut [u8]) -> Result<(), DiskError> {
-        self.0.read(offset, buf)
-    }
-    fn write(&self, offset: u64, data: &[u8]) -> Result<(), DiskError> {
-        assert!(!self.1.load(Ordering::SeqCst), "this disk panics");
-        self.0.write(offset, data)
-    }
-    fn discard(&self, offset: u64, len: u64) -> Result<(), DiskError> {
-        self.0.discard(offset, len)
-    }
-    fn write_zeroes(&self, offset: u64, len: u64, keep: Allocation) -> Result<(), DiskError> {
-        self.0.write_zeroes(offset, len, keep)
-    }
-    fn flush(&self) -> Result<(), DiskError> {
-        self.0.flush()
-    }
-    fn next_extent(&self, offset: u64, len: u64) -> Result<Extent, DiskError> {
-        self.0.next_extent(offset, len)
-    }
-}
-
 /// A batch that is one run is written by the caller's thread. When the disk panicked there, the
 /// pages of the batch stayed in the hand for good: in memory, in no ring, written back by nobody;
 /// and their sectors stayed claimed.
 #[test]
 fn a_disk_that_panics_is_one_that_fails() {
-    let disk = Panicking(RamDisk::new(16 * MIB).expect("memory"), AtomicBool::new(false));
-    let disk = Arc::new(disk);
+    let disk = disk(16 * MIB);
     let policy = Incompressible::Disk;
     let whole = config(64 * MIB, Some(disk.clone()));
     let (zswap, area) = filled_as(ZswapConfig { incompressible: policy, ..whole }, 300);
-    disk.1.store(true, Ordering::SeqCst);
+    let (verbs, span) = (Verbs::Writes, Span::Forever);
+    disk.arm(FaultPlan { after: 0, verbs, span, fault: Fault::Panic });
     let wrote = zswap.write_back(200);
     assert_eq!((wrote.pages, wrote.failed), (0, 200), "one batch, of one run");
     area.store(3, &content(3), NOBODY).expect("what cannot go to the disk is kept");
     zswap.check().expect("no defect");
-    disk.1.store(false, Ordering::SeqCst);
+    disk.disarm();
     assert_eq!(zswap.write_back(300).pages, 300 - 29, "29 pages went to the disk at once");
     zswap.check().expect("no defect");
     assert!((0..300).all(|at| load(&area, at) == Loaded::Disk));

@@ -136,3 +136,41 @@ impl Disk for Empty {
         Ok(Extent { len: 0, kind: ExtentKind::Hole })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+    use zram::{Memory, MemoryConfig, Selection, Zram, ZramConfig};
+
+    const SIZE: u64 = 1 << 20;
+
+    /// Four pages are stored; the second was written back.
+    fn device() -> Zram {
+        let memory = Memory::new(MemoryConfig::for_disk(SIZE)).unwrap();
+        let backing = disk::RamDisk::new(SIZE).unwrap();
+        let config = ZramConfig::new("zram0", SIZE);
+        let zram = Zram::new(memory, ZramConfig { backing: Some(Arc::new(backing)), ..config });
+        let zram = zram.unwrap();
+        let data: Vec<u8> = (0..4 * 4096_u32).map(|at| (at * at >> 7) as u8).collect();
+        zram.write(0, &data).unwrap();
+        assert_eq!(zram.write_back(&Selection::Pages(vec![1..=1]).into()).unwrap().pages, 1);
+        zram
+    }
+
+    #[test]
+    fn what_needs_a_written_back_page_waits_and_nothing_else() {
+        let zram = device();
+        let range = |&(offset, len)| Range { handle: 0, offset, len };
+        let reads = |range| read_waits(&zram, &range);
+        let waits = [(4096, 4096), (0, 4097), (4096, 1), (8191, 1), (0, SIZE), (8191, u64::MAX)];
+        assert!(waits.iter().map(range).all(reads));
+        let none = [(0, 4096), (8192, 8192), (4095, 1), (16384, 9), (SIZE, 4096), (u64::MAX, 1)];
+        assert!(!none.iter().map(range).any(reads));
+        let changes = |range| change_waits(&zram, &range);
+        let waits = [(4100, 10), (0, 4097), (8191, 2), (8191, 1), (4095, 2), (5000, SIZE)];
+        assert!(waits.iter().map(range).all(changes), "part of the page is kept");
+        let none = [(4096, 4096), (0, 12288), (4095, 1), (8193, 5), (1, 4095), (SIZE, 1)];
+        assert!(!none.iter().map(range).any(changes), "nothing of the page is kept");
+    }
+}

@@ -16,6 +16,12 @@ fn two_classes(pool: &Pool) -> (Handle, Handle) {
     (short, pool.alloc(&LONG).expect("room"))
 }
 
+/// Joins them meanwhile.
+fn compactor(pool: &Arc<Pool>) -> thread::JoinHandle<u64> {
+    let pool = Arc::clone(pool);
+    thread::spawn(move || pool.compact())
+}
+
 #[track_caller]
 fn check(pool: &Pool, objects: u64, frames: u64) {
     assert_eq!(pool.check().expect("no defect").objects, objects);
@@ -27,8 +33,7 @@ fn pin_against_joining() {
     model(|| {
         let pool = pool();
         let (short, long) = two_classes(&pool);
-        let other = Arc::clone(&pool);
-        let mover = thread::spawn(move || other.compact());
+        let mover = compactor(&pool);
         // Held while its slot may be given away and written again.
         let guard = pool.read(&short).expect("ours");
         let third = pool.alloc(&[3; 512]).expect("room");
@@ -48,8 +53,7 @@ fn free_against_joining() {
     model(|| {
         let pool = pool();
         let (short, long) = two_classes(&pool);
-        let other = Arc::clone(&pool);
-        let mover = thread::spawn(move || other.compact());
+        let mover = compactor(&pool);
         pool.free_handle(short).expect("ours");
         mover.join().expect("mover");
         assert_eq!(pool.read(&long).expect("ours")[..], LONG);
@@ -63,8 +67,7 @@ fn free_of_the_longer_one_against_joining() {
     model(|| {
         let pool = pool();
         let (short, long) = two_classes(&pool);
-        let other = Arc::clone(&pool);
-        let mover = thread::spawn(move || other.compact());
+        let mover = compactor(&pool);
         pool.free_handle(long).expect("ours");
         let third = pool.alloc(&LONG).expect("room");
         mover.join().expect("mover");
@@ -80,8 +83,7 @@ fn batch_free_against_joining() {
     model(|| {
         let pool = pool();
         let (short, long) = two_classes(&pool);
-        let other = Arc::clone(&pool);
-        let mover = thread::spawn(move || other.compact());
+        let mover = compactor(&pool);
         pool.free_batch([short, long]).expect("ours");
         mover.join().expect("mover");
         check(&pool, 0, 0);
@@ -97,8 +99,7 @@ fn clear_against_joining() {
         assert!(
             super::put_bytes(&pool, leaf, 0, &SHORT) && super::put_bytes(&pool, leaf, 1, &LONG)
         );
-        let other = Arc::clone(&pool);
-        let mover = thread::spawn(move || other.compact());
+        let mover = compactor(&pool);
         assert_eq!(pool.cell(leaf, 0).expect("ours").bytes(), Some(&SHORT[..]));
         pool.cell(leaf, 0).expect("ours").clear();
         mover.join().expect("mover");
