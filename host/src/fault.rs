@@ -14,7 +14,13 @@
 //! [`watch`] is the only door to the one static of this tree: a signal handler has no argument to
 //! find its regions by.
 
+#[cfg(not(any(loom, miri)))]
+mod follower;
+#[cfg(not(any(loom, miri)))]
+mod messages;
 mod regions;
+#[cfg(not(any(loom, miri)))]
+mod scheduling;
 #[cfg(not(any(loom, miri)))]
 mod signal;
 #[cfg(not(any(loom, miri)))]

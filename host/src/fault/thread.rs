@@ -2,26 +2,25 @@
 //!
 //! ```text
 //!   poll -- message --> serve --> COPY wakes the thread | page was there: WAKE
-//!     ^                                                           |
-//!     `-----------------------------------------------------------'
+//!     ^                   |                                     |
+//!     |<------------------'-------------------------------------'
+//!     `-- 64 faults of one thread: the follower serves, and this one looks after it
 //! ```
 //!
-//! Where it runs matters more than what it does: asleep on another CPU, each fault wakes two idle
-//! CPUs; on the CPU of the thread that faults it is two context switches (measured: 45 and 6.3 us).
-//! But a thread that is woken there moves to an idle CPU, if there is one, and this one would chase
-//! it. So it stays awake for a little while after a fault, on a CPU of its own (14 us), and where
-//! there is one CPU, sleeps at once.
+//! Where it runs matters more than what it does (measured, a page that is only copied): asleep on
+//! another CPU 50 us a fault, since each wakes two idle CPUs; awake on another CPU 16 us; on the
+//! CPU of the thread that faults 9 us. So while one thread alone faults, a [`Follower`] serves it
+//! there. Else this one stays awake for a little while after a fault, on a CPU of its own; where
+//! there is one CPU, it sleeps at once.
 //!
 //! Should it end for whatever reason but being asked to, the process is ended with it: its threads
 //! would wait for ever.
 
-use super::signal::{die, serve};
-use super::{Served, Touched};
+use super::follower::{self, Follower};
+use super::messages::{Messages, Reader, Streak};
+use super::signal::die;
+use crate::cpu;
 use crate::span::Userfault;
-use crate::uffd::Waiting;
-use crate::{PAGE_SIZE, cpu};
-use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -29,10 +28,19 @@ use std::time::{Duration, Instant};
 /// How long it looks for the next fault before it sleeps.
 const AWAKE: Duration = Duration::from_micros(50);
 
+/// Faults of one thread, with none of another between them, from which on it is followed; and how
+/// many at most, where following did not last.
+const ALONE: u32 = 64;
+const ALONE_MAX: u32 = 1 << 16;
+
+/// It lasted.
+const WORTH: u64 = 16 * ALONE as u64;
+
 /// The thread. Dropping it ends it; nobody may be waiting for a page then.
 #[derive(Debug)]
 pub struct FaultThread {
-    stop: Arc<OwnedFd>,
+    messages: Arc<Messages>,
+    following: Option<Arc<follower::Shared>>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -43,21 +51,28 @@ impl FaultThread {
     ///
     /// When the system refuses a thread or a descriptor.
     pub fn start(userfault: Arc<Userfault>) -> std::io::Result<FaultThread> {
-        let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC)?);
-        let told = Arc::clone(&stop);
+        let messages = Arc::new(Messages::of(userfault)?);
+        let follower = Follower::start(&messages)?;
+        let following = follower.as_ref().map(|follower| Arc::clone(follower.shared()));
+        let told = Arc::clone(&messages);
         let thread = std::thread::Builder::new().name("ramfold-fault".into()).spawn(move || {
             let vital = Vital::new("the thread that brings pages in has failed");
-            run(&userfault, &told);
+            run(&told, follower.as_ref());
             vital.end();
         })?;
-        Ok(FaultThread { stop, thread: Some(thread) })
+        Ok(FaultThread { messages, following, thread: Some(thread) })
+    }
+
+    /// Faults that were served on the CPU of the thread that faulted, so far; none where the system
+    /// does not allow for that.
+    pub fn followed(&self) -> Option<u64> {
+        self.following.as_ref().map(|following| following.served())
     }
 }
 
 impl Drop for FaultThread {
     fn drop(&mut self) {
-        let told = rustix::io::write(&*self.stop, &1u64.to_ne_bytes());
-        debug_assert!(told.is_ok(), "an eventfd takes a 1");
+        self.messages.stop();
         if let Some(thread) = self.thread.take() {
             // It ends the process if it panics.
             drop(thread.join());
@@ -87,63 +102,41 @@ impl Drop for Vital {
     }
 }
 
-fn run(userfault: &Userfault, stop: &OwnedFd) {
+fn run(messages: &Messages, follower: Option<&Follower>) {
     let awake = if cpu::count() > 1 { AWAKE } else { Duration::ZERO };
-    let mut stray = None;
-    while !sleep(userfault, stop) {
+    let mut alone = follower.map(|follower| Alone { follower, faults: ALONE });
+    let mut reader = Reader::of(messages);
+    while messages.wait() {
         let mut last = Instant::now();
         loop {
-            if serve_all(userfault, &mut stray) {
+            if reader.serve() > 0 {
                 last = Instant::now();
             } else if last.elapsed() >= awake {
                 break;
+            }
+            if let Some(alone) = &mut alone {
+                alone.look(&mut reader.streak);
             }
             std::hint::spin_loop();
         }
     }
 }
 
-/// Sleeps until there are messages; true when the thread is to end.
-fn sleep(userfault: &Userfault, stop: &OwnedFd) -> bool {
-    let mut fds = [PollFd::new(&userfault.uffd, PollFlags::IN), PollFd::new(stop, PollFlags::IN)];
-    // Interrupted, or refused for a moment: look at both all the same.
-    let _ = poll(&mut fds, None);
-    !fds[1].revents().is_empty()
+/// When to have a thread followed.
+struct Alone<'f> {
+    follower: &'f Follower,
+    /// Faults of one thread that it takes.
+    faults: u32,
 }
 
-/// Serves what there is; false when there is nothing.
-fn serve_all(userfault: &Userfault, stray: &mut Option<Waiting>) -> bool {
-    let mut waiting = [Waiting { address: 0, thread: 0 }; 8];
-    let Ok(count) = userfault.uffd.read(&mut waiting) else {
-        die("the descriptor of folded memory was closed", 0)
-    };
-    waiting[..count].iter().for_each(|fault| serve_one(userfault, *fault, stray));
-    count > 0
-}
-
-/// Serves a fault. `stray` is the last one that no region had.
-fn serve_one(userfault: &Userfault, fault: Waiting, stray: &mut Option<Waiting>) {
-    match serve(fault.address) {
-        Touched::Served(served) => {
-            *stray = None;
-            if served == Served::Present {
-                wake(userfault, fault.address);
-            }
+impl Alone<'_> {
+    /// Has the thread of the streak followed, if that is long enough.
+    fn look(&mut self, streak: &mut Streak) {
+        if streak.faults >= self.faults {
+            let served = self.follower.follow(streak.thread);
+            let longer = (2 * self.faults).min(ALONE_MAX);
+            self.faults = if served >= WORTH { ALONE } else { longer };
+            *streak = Streak::default();
         }
-        // A message may be late: others brought the page in, the thread went on, and the region was
-        // dropped. Who does wait touches the page again when it is woken.
-        Touched::Gone | Touched::Foreign if *stray != Some(fault) => {
-            *stray = Some(fault);
-            wake(userfault, fault.address);
-        }
-        Touched::Gone => die("memory of a region was touched after it was dropped", fault.address),
-        Touched::Foreign => die("a fault in memory that is no region's", fault.address),
-    }
-}
-
-fn wake(userfault: &Userfault, address: usize) {
-    let page = address & !(PAGE_SIZE - 1);
-    if userfault.uffd.wake(&(page..page + PAGE_SIZE)).is_err() {
-        die("a thread that waits for a page cannot be woken", address);
     }
 }

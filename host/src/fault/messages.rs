@@ -1,0 +1,139 @@
+//! Messages about missing pages: waited for, read, served, answered.
+//!
+//! ```text
+//!   read --> region: filled --> COPY woke the thread
+//!                    there  --> WAKE
+//!            nobody's       --> WAKE; the same once more: the process ends
+//! ```
+//!
+//! Invariant: threads may share them, and each message goes to one, which answers it.
+
+use super::signal::{die, serve};
+use super::{Served, Touched};
+use crate::PAGE_SIZE;
+use crate::span::Userfault;
+use crate::uffd::Waiting;
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The messages of one userfaultfd, until nobody is to read them any more.
+#[derive(Debug)]
+pub(super) struct Messages {
+    userfault: Arc<Userfault>,
+    stop: OwnedFd,
+}
+
+impl Messages {
+    pub(super) fn of(userfault: Arc<Userfault>) -> std::io::Result<Messages> {
+        Ok(Messages { userfault, stop: eventfd(0, EventfdFlags::CLOEXEC)? })
+    }
+
+    /// Whoever reads them is to end.
+    pub(super) fn stop(&self) {
+        let told = rustix::io::write(&self.stop, &1u64.to_ne_bytes());
+        debug_assert!(told.is_ok(), "an eventfd takes a 1");
+    }
+
+    /// Sleeps until there are messages; false when the reader is to end.
+    pub(super) fn wait(&self) -> bool {
+        let uffd = PollFd::new(&self.userfault.uffd, PollFlags::IN);
+        let mut fds = [uffd, PollFd::new(&self.stop, PollFlags::IN)];
+        // Interrupted, or refused for a moment: look at both all the same.
+        let _ = poll(&mut fds, None);
+        fds[1].revents().is_empty()
+    }
+
+    /// Sleeps whether there are messages or not; false when the reader is to end.
+    pub(super) fn rest(&self, time: Duration) -> bool {
+        let time = Timespec { tv_sec: 0, tv_nsec: time.subsec_nanos().into() };
+        let mut fds = [PollFd::new(&self.stop, PollFlags::IN)];
+        let _ = poll(&mut fds, Some(&time));
+        fds[0].revents().is_empty()
+    }
+}
+
+/// One who reads them.
+#[derive(Debug)]
+pub(super) struct Reader<'m> {
+    messages: &'m Messages,
+    /// The last fault, if no region had it.
+    stray: Option<Waiting>,
+    /// Who faults.
+    pub(super) streak: Streak,
+}
+
+/// Faults of one thread, with none of another between them.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Streak {
+    pub(super) thread: u32,
+    pub(super) faults: u32,
+}
+
+impl Streak {
+    fn add(&mut self, thread: u32) {
+        let faults = if self.thread == thread { self.faults.saturating_add(1) } else { 1 };
+        *self = Streak { thread, faults };
+    }
+}
+
+impl Reader<'_> {
+    pub(super) fn of(messages: &Messages) -> Reader<'_> {
+        Reader { messages, stray: None, streak: Streak::default() }
+    }
+
+    /// Serves what there is: how many. Returns at once where there is nothing.
+    pub(super) fn serve(&mut self) -> usize {
+        let mut waiting = [Waiting { address: 0, thread: 0 }; 8];
+        let Ok(count) = self.messages.userfault.uffd.read(&mut waiting) else {
+            die("the descriptor of folded memory was closed", 0)
+        };
+        waiting[..count].iter().for_each(|fault| self.serve_one(*fault));
+        count
+    }
+
+    fn serve_one(&mut self, fault: Waiting) {
+        self.streak.add(fault.thread);
+        match serve(fault.address) {
+            Touched::Served(served) => {
+                self.stray = None;
+                if served == Served::Present {
+                    self.wake(fault.address);
+                }
+            }
+            // A message may be late: others brought the page in, the thread went on, and the region
+            // was dropped. Who does wait touches the page again when it is woken.
+            Touched::Gone | Touched::Foreign if self.stray != Some(fault) => {
+                self.stray = Some(fault);
+                self.wake(fault.address);
+            }
+            Touched::Gone => {
+                die("memory of a region was touched after it was dropped", fault.address)
+            }
+            Touched::Foreign => die("a fault in memory that is no region's", fault.address),
+        }
+    }
+
+    fn wake(&self, address: usize) {
+        let page = address & !(PAGE_SIZE - 1);
+        if self.messages.userfault.uffd.wake(&(page..page + PAGE_SIZE)).is_err() {
+            die("a thread that waits for a page cannot be woken", address);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_streak_ends_with_the_fault_of_another_thread() {
+        let mut streak = Streak::default();
+        let mut after = |thread| {
+            streak.add(thread);
+            streak.faults
+        };
+        assert_eq!([7, 7, 7, 8, 7, 7].map(&mut after), [1, 2, 3, 1, 1, 2]);
+    }
+}

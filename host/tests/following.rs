@@ -1,0 +1,118 @@
+//! Faults served by threads: one thread that faults is followed to its CPU, and whatever else runs
+//! there, every page comes.
+
+use host::fault::{FaultThread, Served, Server, Watch, watch};
+use host::{FaultMode, PAGE_SIZE, Span, SpanMemory, Userfault, UserfaultError};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+const PAGES: usize = 4096;
+
+/// Each page filled with what tells it from its neighbours.
+struct Filler(Arc<Span>);
+
+impl Server for Filler {
+    fn serve(&self, address: usize) -> Served {
+        let Some(page) = self.0.page_at(address) else { return Served::Foreign };
+        match self.0.fill(page, &[byte(page); PAGE_SIZE]).pages {
+            0 => Served::Present,
+            _ => Served::Filled,
+        }
+    }
+}
+
+fn byte(page: usize) -> u8 {
+    (page * 251 % 256) as u8
+}
+
+/// Dropped in this order: the thread while nobody waits for a page.
+struct Setting {
+    thread: FaultThread,
+    _watch: Watch,
+    memory: SpanMemory,
+}
+
+impl Setting {
+    /// None, with a word, where the system has no userfaultfd for us.
+    fn new() -> Option<Setting> {
+        let userfault = match Userfault::open(FaultMode::Thread) {
+            Ok(userfault) => userfault,
+            Err(error @ (UserfaultError::Denied { .. } | UserfaultError::Unsupported { .. })) => {
+                eprintln!("skipped: needs {error}");
+                return None;
+            }
+            Err(error) => panic!("{error}"),
+        };
+        let (span, memory) = Span::reserve(&userfault, PAGES).expect("a span");
+        span.register(0..PAGES).expect("registered");
+        let watch = watch(span.range(), Arc::new(Filler(span))).expect("watched");
+        let thread = FaultThread::start(userfault).expect("a thread");
+        Some(Setting { thread, _watch: watch, memory })
+    }
+
+    fn discard(&mut self) {
+        self.memory.discard(0..PAGES).expect("discarded");
+    }
+
+    /// Touches every `step`th page from `first` on.
+    fn touch(&self, first: usize, step: usize) {
+        let bytes = self.memory.bytes(0..PAGES * PAGE_SIZE).expect("all there");
+        for page in (first..PAGES).step_by(step) {
+            assert_eq!(bytes[page * PAGE_SIZE + page], byte(page), "page {page}");
+        }
+    }
+}
+
+#[test]
+fn a_thread_that_faults_alone_is_followed() {
+    let Some(mut at) = Setting::new() else { return };
+    if at.thread.followed().is_none() {
+        eprintln!("skipped: needs CAP_SYS_NICE, and two CPUs");
+        return;
+    }
+    // Where both CPUs are busy with others the follower may get no time at once.
+    let rounds = (0..2000).take_while(|_| {
+        at.touch(0, 1);
+        at.discard();
+        at.thread.followed() == Some(0)
+    });
+    assert!(rounds.count() < 2000, "nothing was served by the follower");
+}
+
+#[test]
+fn threads_that_fault_together_are_served_all() {
+    let Some(mut at) = Setting::new() else { return };
+    for threads in [1, 2, 5] {
+        thread::scope(|scope| {
+            let at = &at;
+            (0..threads).for_each(|first| drop(scope.spawn(move || at.touch(first, threads))));
+        });
+        at.discard();
+    }
+}
+
+/// The follower gives way to all of them; then it is helped up, and others serve.
+#[test]
+fn pages_come_while_every_cpu_is_busy() {
+    let Some(at) = Setting::new() else { return };
+    /// Also when a page is wrong.
+    struct End<'a>(&'a AtomicBool);
+    impl Drop for End<'_> {
+        fn drop(&mut self) {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
+    let over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let _end = End(&over);
+        for _ in 0..2 * thread::available_parallelism().map_or(1, usize::from) {
+            scope.spawn(|| {
+                while !over.load(Ordering::Relaxed) {
+                    std::hint::spin_loop();
+                }
+            });
+        }
+        at.touch(0, 7);
+    });
+}
