@@ -29,6 +29,8 @@ mod settings;
 mod swap;
 mod text;
 pub(crate) mod zswap;
+#[cfg(test)]
+pub(crate) use claimed::patiently;
 use claimed::{Claimed, GiveBack};
 use settings::{Settings, lock_file, needs_root};
 pub(crate) use swap::SPARE_BYTES;

@@ -35,11 +35,13 @@ mod ours;
 mod pagealloc;
 mod pagetypeinfo;
 mod paging;
+mod peer;
 mod reader;
 mod recompress;
 mod scattered;
 mod spoken;
 mod store;
+mod swapping;
 mod teardown;
 mod valgrind;
 mod writeback;
@@ -174,6 +176,17 @@ impl Lab {
             bar.set_style(style);
         }
         bar
+    }
+}
+
+/// What was found; a note instead where something is missing that a study can do without.
+fn present<T>(found: Result<T, LabError>, notes: &mut Vec<String>) -> Result<Option<T>, LabError> {
+    match found {
+        Err(error @ LabError::Missing { .. }) => {
+            note(notes, error.to_string());
+            Ok(None)
+        }
+        found => found.map(Some),
     }
 }
 
