@@ -53,6 +53,7 @@ pub(super) const STUDY: Study = Study {
     name: "faultin",
     about: "Touching pages that are out: signal and thread mode, 1 to N threads",
     options: Options::augment_args,
+    vs_kernel: true,
     run,
 };
 

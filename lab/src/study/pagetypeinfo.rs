@@ -37,6 +37,7 @@ pub(super) const STUDY: Study = Study {
     name: "pagetypeinfo",
     about: "Reading the free counts: published, by walking the lists, and the kernel's",
     options: Options::augment_args,
+    vs_kernel: false,
     run,
 };
 

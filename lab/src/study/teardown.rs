@@ -55,6 +55,7 @@ pub(super) const STUDY: Study = Study {
     name: "teardown",
     about: "Dropping memory that is paged out: how long it takes, and until it is back",
     options: Options::augment_args,
+    vs_kernel: true,
     run,
 };
 
