@@ -12,7 +12,8 @@
 //! of its own in sequence. The time is that from the first thread's start to the last one's end;
 //! `faultin_ns_per_page` is it times threads over pages. In sequence a region brings in up to 16
 //! pages a fault, and with `around: on` up to 4 elsewhere, the copying handler one. The first case
-//! of a run finds a new region, which has yet to learn that all of its pages are wanted. Modes:
+//! of a run finds everything new: a region has yet to learn that all of its pages are wanted, and
+//! the kernel's memory was never out; the first of `--order` and `--threads` is that case. Modes:
 //! `signal` serves a fault in the thread that touched, `thread` in another one, which needs
 //! privilege.
 //!
