@@ -29,7 +29,10 @@ mod settings;
 mod swap;
 mod text;
 pub(crate) mod zswap;
+#[cfg(test)]
+pub(crate) use claimed::patiently;
 use claimed::{Claimed, GiveBack};
+pub(crate) use settings::page_cluster;
 use settings::{Settings, lock_file, needs_root};
 pub(crate) use swap::SPARE_BYTES;
 pub(crate) use text::MmStat;

@@ -65,6 +65,7 @@ fn run(cleanup: &Cleanup) -> Result<(), LabError> {
     }
     let Some(study) = STUDIES.iter().find(|study| study.name == name) else { return Ok(()) };
     let common = Common::from_arg_matches(matches).map_err(usage)?;
+    study.accepts(&common)?;
     let lab = Lab { common, cleanup: cleanup.clone() };
     let report = (study.run)(matches, &lab)?;
     publish(study, &report, &lab.common)
@@ -95,8 +96,7 @@ fn command() -> Command {
                 .about("Dump the resident anonymous pages of a process"),
         );
     for study in STUDIES {
-        let options = Common::augment_args((study.options)(Command::new(study.name)));
-        command = command.subcommand(options.about(study.about));
+        command = command.subcommand(study.command());
     }
     command
 }

@@ -14,7 +14,7 @@ use crate::kernel::KernelZram;
 use crate::kernel::zswap::KernelZswap;
 use crate::row::Row;
 use crate::table::Column;
-use clap::{ArgMatches, Command};
+use clap::{ArgMatches, Args, Command};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::path::{Path, PathBuf};
 
@@ -35,11 +35,13 @@ mod ours;
 mod pagealloc;
 mod pagetypeinfo;
 mod paging;
+mod peer;
 mod reader;
 mod recompress;
 mod scattered;
 mod spoken;
 mod store;
+mod swapping;
 mod teardown;
 mod valgrind;
 mod writeback;
@@ -78,7 +80,31 @@ pub(crate) struct Study {
     pub(crate) about: &'static str,
     /// Adds the study's own options to its subcommand.
     pub(crate) options: fn(Command) -> Command,
+    /// Whether it can measure the kernel's own store beside; those that cannot refuse to.
+    pub(crate) vs_kernel: bool,
     pub(crate) run: fn(&ArgMatches, &Lab) -> Result<Report, LabError>,
+}
+
+impl Study {
+    /// Its subcommand, with the options that it accepts.
+    pub(crate) fn command(&self) -> Command {
+        let command = Common::augment_args((self.options)(Command::new(self.name)));
+        command.about(self.about).mut_arg("vs_kernel", |option| option.hide(!self.vs_kernel))
+    }
+
+    /// Refuses what would change nothing.
+    pub(crate) fn accepts(&self, common: &Common) -> Result<(), LabError> {
+        if self.vs_kernel || !common.vs_kernel {
+            return Ok(());
+        }
+        let others: Vec<&str> =
+            STUDIES.iter().filter(|study| study.vs_kernel).map(|study| study.name).collect();
+        Err(LabError::Usage(format!(
+            "--vs-kernel: study {} measures no store of the kernel's; these do: {}",
+            self.name,
+            others.join(", ")
+        )))
+    }
 }
 
 /// The part of a study that this program runs as its own child, away from what the study itself
@@ -102,8 +128,8 @@ pub(crate) struct Report {
     pub(crate) notes: Vec<String>,
 }
 
-/// Options every study has.
-#[derive(clap::Args, Debug)]
+/// Options every study has; not all accept `vs_kernel`.
+#[derive(Args, Debug)]
 pub(crate) struct Common {
     /// File whose 4 KiB pages are stored [default: a seeded synthetic mix]
     #[arg(long, value_name = "FILE")]
@@ -154,10 +180,10 @@ impl Lab {
         claimed.map_err(|error| note(notes, error.to_string())).ok()
     }
 
-    /// For a study that stores nothing: says so where options ask for pages or another store.
+    /// For a study that stores nothing: says so where pages are named.
     pub(crate) fn no_pages(&self, notes: &mut Vec<String>) {
-        if self.common.corpus.is_some() || self.common.vs_kernel {
-            note(notes, "no page is stored here: --corpus and --vs-kernel change nothing".into());
+        if self.common.corpus.is_some() {
+            note(notes, "no page is stored here: --corpus changes nothing".into());
         }
     }
 
@@ -174,6 +200,17 @@ impl Lab {
             bar.set_style(style);
         }
         bar
+    }
+}
+
+/// What was found; a note instead where something is missing that a study can do without.
+fn present<T>(found: Result<T, LabError>, notes: &mut Vec<String>) -> Result<Option<T>, LabError> {
+    match found {
+        Err(error @ LabError::Missing { .. }) => {
+            note(notes, error.to_string());
+            Ok(None)
+        }
+        found => found.map(Some),
     }
 }
 

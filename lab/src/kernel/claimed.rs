@@ -60,7 +60,7 @@ fn lock<C>(claim: &Mutex<Option<C>>) -> MutexGuard<'_, Option<C>> {
 
 /// Claims as soon as no other test has it.
 #[cfg(test)]
-pub(super) fn patiently<T>(claim: impl Fn() -> Result<T, LabError>) -> Result<T, LabError> {
+pub(crate) fn patiently<T>(claim: impl Fn() -> Result<T, LabError>) -> Result<T, LabError> {
     let another = |error: &LabError| error.to_string().contains("another lab is measuring");
     for _ in 0..1000 {
         match claim() {

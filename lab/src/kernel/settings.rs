@@ -3,6 +3,7 @@
 //! Invariant: what is put back is what was found, and nothing is written that is so already.
 
 use super::text::selected;
+use crate::error::LabError;
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -56,6 +57,12 @@ fn put_back(path: &Path, value: &str) -> io::Result<()> {
     let now = fs::read_to_string(path)?;
     let now = selected(&now).unwrap_or(now.trim());
     if now == value { Ok(()) } else { fs::write(path, value) }
+}
+
+/// The read-ahead of swapped pages that is set now.
+pub(crate) fn page_cluster() -> Result<u64, LabError> {
+    let set = fs::read_to_string(CLUSTER).map_err(LabError::io(CLUSTER))?;
+    set.trim().parse().map_err(LabError::store(CLUSTER))
 }
 
 /// Whether swap and block devices may be changed by us.

@@ -40,6 +40,7 @@ pub(super) const STUDY: Study = Study {
     name: "alloc",
     about: "Memory and time of a pool beside malloc, mimalloc and jemalloc, same objects",
     options: Options::augment_args,
+    vs_kernel: false,
     run,
 };
 

@@ -34,6 +34,7 @@ pub(super) const STUDY: Study = Study {
     name: "breakdown",
     about: "Where the work of giving up stored pages goes, by instructions",
     options: Options::augment_args,
+    vs_kernel: false,
     run,
 };
 

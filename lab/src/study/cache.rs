@@ -44,6 +44,7 @@ pub(super) const STUDY: Study = Study {
     name: "cache",
     about: "What a zswap adds to its codec: stores and loads beside compressing alone",
     options: Options::augment_args,
+    vs_kernel: false,
     run,
 };
 

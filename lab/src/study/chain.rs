@@ -33,6 +33,7 @@ pub(super) const STUDY: Study = Study {
     name: "chain",
     about: "Density by chain size and class rule, on random halves of a corpus",
     options: Options::augment_args,
+    vs_kernel: true,
     run,
 };
 

@@ -43,6 +43,7 @@ pub(super) const STUDY: Study = Study {
     name: "compact",
     about: "What compaction gives back, how soon, and how it disturbs those who read and write",
     options: Options::augment_args,
+    vs_kernel: true,
     run,
 };
 

@@ -31,6 +31,7 @@ pub(super) const STUDY: Study = Study {
     name: "cpulists",
     about: "Pools with per-CPU lists of free frames, and without",
     options: Options::augment_args,
+    vs_kernel: false,
     run,
 };
 

@@ -27,6 +27,7 @@ pub(super) const STUDY: Study = Study {
     name: "device",
     about: "Speed of compressed disks: over NBD beside nbdkit, in process beside the codec alone",
     options: Options::augment_args,
+    vs_kernel: true,
     run,
 };
 
@@ -96,6 +97,10 @@ fn run(matches: &ArgMatches, lab: &Lab) -> Result<Report, LabError> {
     let most = if lab.quick() { QUICK_BYTES as usize / PAGE_SIZE } else { usize::MAX };
     let used = options.mib.map_or(Ok(corpus.pages().min(most)), |mib| corpus.pages_in(mib))?;
     let kernel = lab.common.vs_kernel || options.peers.contains(&Peer::Kernel);
+    if kernel && !options.client.contains(&Client::Fio) {
+        let why = "the kernel's zram is measured by fio alone: add --client fio";
+        return Err(LabError::Usage(format!("--vs-kernel or --peers kernel: {why}")));
+    }
     let pages = &corpus.bytes()[..used * PAGE_SIZE];
     let bench = Bench { options: &options, lab, pages, kernel };
     let (mut runs, mut notes) = (Vec::new(), Vec::new());

@@ -5,40 +5,56 @@
 //!     region   --mib MiB of the corpus paged out, touched by all threads together, verified;
 //!              one with quads where they pay, and one without, either of them first
 //!     copy     a handler that puts the same page everywhere: what no store can beat by pages
+//!     kernel   the same pages in the kernel's swap, touched and verified alike (--vs-kernel)
 //! ```
 //!
 //! All threads touch pages of one region: each its share of a random order of all pages, or a part
 //! of its own in sequence. The time is that from the first thread's start to the last one's end;
 //! `faultin_ns_per_page` is it times threads over pages. In sequence a region brings in up to 16
 //! pages a fault, and with `around: on` up to 4 elsewhere, the copying handler one. The first case
-//! of a run finds a new region, which has yet to learn that all of its pages are wanted. Modes:
+//! of a run finds everything new: a region has yet to learn that all of its pages are wanted, and
+//! the kernel's memory was never out; the first of `--order` and `--threads` is that case. Modes:
 //! `signal` serves a fault in the thread that touched, `thread` in another one, which needs
 //! privilege.
 //!
-//! Rows are medians over the runs, with minimum and maximum; `rate_vs_copy` is the median of those
-//! within each run.
+//! The kernel's swap is its zram, or with `--backend zswap` its zswap before a file; with the same
+//! algorithm, or zswap with its own, and a note, where it lacks that. The memory is of this
+//! process, so that the same threads touch it. A time counts only if no page was resident, all were
+//! in the swap and none went to the file. A fault of the kernel's brings in one page:
+//! `page_cluster`, the power of two that is read ahead, is 0 here as in study `teardown`. For zram
+//! it could be anything: the kernel reads no neighbours from a device that answers at once. For
+//! zswap it reads them, 8 pages by default; 0 is what compares with a page of ours. The kernel has
+//! no modes: it is measured beside each, and its one row, `mode` null, is of all of them.
+//!
+//! Rows are medians over the runs, with minimum and maximum. `rate_vs_copy` and `time_vs_kernel`
+//! are medians of those within each run and mode; below 1, `time_vs_kernel` says that the region is
+//! faster.
 
 use super::ours::Backend;
-use super::paging::Source;
-use super::{Lab, Report, Study, note};
+use super::paging::{self, Source};
+use super::peer::Peer;
+use super::{Lab, Report, Study, present};
 use crate::corpus::{Corpus, PAGE_SIZE};
 use crate::error::LabError;
+use crate::kernel;
 use crate::rng::Rng;
 use crate::row::{self, Row};
 use crate::table::{Column, Format};
 use clap::{ArgMatches, Args, FromArgMatches};
 use codec::Codec;
 use region::{FaultMode, Quads};
-use touching::Order;
+use touching::{Memory, Order};
 
 mod copying;
 mod folded;
+mod swapped;
 mod touching;
 
 pub(super) const STUDY: Study = Study {
     name: "faultin",
     about: "Touching pages that are out: signal and thread mode, 1 to N threads",
     options: Options::augment_args,
+    vs_kernel: true,
     run,
 };
 
@@ -133,74 +149,123 @@ const QUICK_MIB: u64 = 4;
 fn run(matches: &ArgMatches, lab: &Lab) -> Result<Report, LabError> {
     let options = Options::from_arg_matches(matches).map_err(crate::usage)?;
     let mib = options.mib.unwrap_or(if lab.quick() { QUICK_MIB } else { DEFAULT_MIB });
+    let memories = options.around.len() as u64 + 1 + u64::from(lab.common.vs_kernel);
+    paging::refuse_if_too_large(memories * (mib << 20), &format!("{memories} x --mib {mib}"))?;
     let corpus = Corpus::open(lab.corpus_file(), SYNTHETIC_BYTES.min(mib << 20))?;
-    let source = Source::new(&corpus)?;
-    let pages = (mib << 20) as usize / PAGE_SIZE;
     let (mut runs, mut notes) = (Vec::new(), Vec::new());
     let bar = lab.progress(lab.runs() as usize * options.mode.len());
+    let bench = Bench {
+        source: Source::new(&corpus)?,
+        peer: Peer::of(options.backend, lab, &mut notes),
+        pages: (mib << 20) as usize / PAGE_SIZE,
+        options,
+    };
     for run in 0..lab.runs() {
-        for &mode in &options.mode {
+        for &mode in &bench.options.mode {
             bar.set_message(format!("run {run}, mode {}", mode.name()));
-            match bench(&options, mode, pages, &source, run) {
-                Ok(rows) => runs.extend(rows),
-                Err(error @ LabError::Missing { .. }) => note(&mut notes, error.to_string()),
-                Err(error) => return Err(error),
-            }
+            let rows = bench.measure(mode, run, &mut notes);
+            runs.extend(present(rows, &mut notes)?.unwrap_or_default());
             bar.inc(1);
         }
     }
     bar.finish_and_clear();
     for row in &mut runs {
-        row.set("backend", options.backend.name())
-            .set("algorithm", options.algorithm.to_string())
-            .set("corpus", corpus.name.as_str())
-            .set("mib", mib);
+        row.set("corpus", corpus.name.as_str()).set("mib", mib);
     }
-    against_copies(&mut runs);
     let rows = row::medians(&runs, &KEY, &MEASURED);
     Ok(Report { corpus: Some(corpus), columns: &COLUMNS, rows, runs, notes })
 }
 
-/// One run of one mode: regions and the copying handler, one after the other in every case.
-fn bench(
-    options: &Options,
-    mode: Mode,
+struct Bench {
+    options: Options,
+    source: Source,
+    peer: Option<Peer>,
     pages: usize,
-    source: &Source,
-    run: u32,
-) -> Result<Vec<Row>, LabError> {
-    let store = (options.backend, &options.algorithm);
-    let mut regions = Vec::new();
-    let order = Rng::new(SEED, u64::from(run)).permutation(options.around.len());
-    for around in order.into_iter().map(|at| options.around[at as usize]) {
-        let setup = folded::Setup { mode: mode.fault_mode(), quads: around.quads(), pages };
-        regions.push((around, folded::Folded::new(store, &setup, source)?));
-    }
-    let mut copying = copying::Copying::new(mode.fault_mode(), pages)?;
-    let mut rows = Vec::new();
-    for &threads in &options.threads {
-        for &order in &options.order {
-            let case = touching::Case { pages, threads, order, run };
-            for (around, folded) in &mut regions {
-                let ns = touching::measure(folded, case)?;
-                let mut row = row("region", mode, case, ns);
-                row.set("around", around.name());
-                rows.push(row);
-            }
-            let ns = touching::measure(&mut copying, case)?;
-            rows.push(row("copy", mode, case, ns));
-        }
-    }
-    Ok(rows)
 }
 
-fn row(handler: &str, mode: Mode, case: touching::Case, ns: f64) -> Row {
+/// Memory whose pages somebody brings in, and how the rows about it begin.
+struct Handler<'a> {
+    key: Row,
+    memory: Box<dyn Memory + 'a>,
+}
+
+impl Bench {
+    /// One run of one mode: everybody, one after the other in every case.
+    fn measure(&self, mode: Mode, run: u32, notes: &mut Vec<String>) -> Result<Vec<Row>, LabError> {
+        let mut handlers = self.regions(mode, run)?;
+        handlers.push(self.copying(mode)?);
+        // Last: where a mode is missing, nothing is left swapped on.
+        let swapped = self.swapped(notes)?;
+        let swapped_on = self.peer.as_ref().filter(|_| swapped.is_some());
+        handlers.extend(swapped);
+        let mut rows = Vec::new();
+        for &threads in &self.options.threads {
+            for &order in &self.options.order {
+                let case = touching::Case { pages: self.pages, threads, order, run };
+                for Handler { key, memory } in &mut handlers {
+                    let ns = touching::measure(memory.as_mut(), case)?;
+                    rows.push(row(key, case, ns));
+                }
+            }
+        }
+        drop(handlers);
+        swapped_on.map_or(Ok(()), Peer::swap_off)?;
+        beside(&mut rows);
+        Ok(rows)
+    }
+
+    /// With quads and without, either of them first.
+    fn regions(&self, mode: Mode, run: u32) -> Result<Vec<Handler<'_>>, LabError> {
+        let Options { around, backend, algorithm, .. } = &self.options;
+        let order = Rng::new(SEED, u64::from(run)).permutation(around.len());
+        let region = |around: Around| {
+            let mode = mode.fault_mode();
+            let setup = folded::Setup { mode, quads: around.quads(), pages: self.pages };
+            folded::Folded::new((*backend, algorithm), &setup, &self.source)
+        };
+        let handler = |around: Around| {
+            let mut key = self.key(REGION, mode);
+            key.set("around", around.name());
+            Ok(Handler { key, memory: Box::new(region(around)?) })
+        };
+        order.into_iter().map(|at| handler(around[at as usize])).collect()
+    }
+
+    fn copying(&self, mode: Mode) -> Result<Handler<'_>, LabError> {
+        let memory = copying::Copying::new(mode.fault_mode(), self.pages)?;
+        Ok(Handler { key: self.key(COPY, mode), memory: Box::new(memory) })
+    }
+
+    fn key(&self, handler: &str, mode: Mode) -> Row {
+        let mut key = Row::default();
+        key.set("handler", handler)
+            .set("mode", mode.name())
+            .set("backend", self.options.backend.name())
+            .set("algorithm", self.options.algorithm.to_string());
+        key
+    }
+
+    /// The kernel, as long as it is there and has the algorithm.
+    fn swapped(&self, notes: &mut Vec<String>) -> Result<Option<Handler<'_>>, LabError> {
+        let Some(peer) = &self.peer else { return Ok(None) };
+        let wanted = self.options.algorithm.algorithm().name();
+        let has = peer.set_up(wanted, (self.pages * PAGE_SIZE) as u64, notes);
+        let Some(algorithm) = present(has, notes)? else { return Ok(None) };
+        let mut key = Row::default();
+        key.set("handler", KERNEL)
+            .set("backend", peer.name())
+            .set("algorithm", algorithm)
+            .set("page_cluster", kernel::page_cluster()?);
+        let memory = swapped::Swapped::new(peer, self.pages, &self.source)?;
+        Ok(Some(Handler { key, memory: Box::new(memory) }))
+    }
+}
+
+fn row(key: &Row, case: touching::Case, ns: f64) -> Row {
     const NS_PER_S: f64 = 1e9;
     let pages = case.pages as f64;
-    let mut row = Row::default();
-    row.set("handler", handler)
-        .set("mode", mode.name())
-        .set("order", case.order.name())
+    let mut row = key.clone();
+    row.set("order", case.order.name())
         .set("threads", case.threads)
         .set("run", case.run)
         .set("faultin_ns_per_page", f64::from(case.threads) * ns / pages)
@@ -208,23 +273,45 @@ fn row(handler: &str, mode: Mode, case: touching::Case, ns: f64) -> Row {
     row
 }
 
-/// Adds to every row of a region its rate over that of the copying handler in the same run.
-fn against_copies(runs: &mut [Row]) {
-    const CASE: [&str; 4] = ["mode", "order", "threads", "run"];
-    let copies: Vec<Row> = runs.iter().filter(|row| row.is("handler", "copy")).cloned().collect();
-    for row in runs.iter_mut().filter(|row| row.is("handler", "region")) {
-        let same = |copy: &&Row| CASE.iter().all(|&field| copy.get(field) == row.get(field));
-        let copy = copies.iter().find(same).and_then(|copy| copy.number("pages_per_s"));
-        let ratio = row.number("pages_per_s").zip(copy).map(|(ours, copy)| ours / copy);
-        row.set("rate_vs_copy", ratio);
+/// Adds to every row of a region what it is to the others, whose rows stand beside it.
+fn beside(rows: &mut [Row]) {
+    let is_region = |row: &Row| row.is("handler", REGION);
+    let others: Vec<Row> = rows.iter().filter(|row| !is_region(row)).cloned().collect();
+    for row in rows.iter_mut().filter(|row| is_region(row)) {
+        let same = |other: &&Row| CASE.iter().all(|&field| other.get(field) == row.get(field));
+        let over = |handler: &str, field: &str| {
+            let mut of_case = others.iter().filter(same);
+            let other = of_case.find(|other| other.is("handler", handler))?;
+            Some(row.number(field)? / other.number(field)?)
+        };
+        let rate = over(COPY, "pages_per_s");
+        let time = over(KERNEL, "faultin_ns_per_page");
+        row.set("rate_vs_copy", rate).set("time_vs_kernel", time);
     }
 }
 
-const KEY: [&str; 9] =
-    ["handler", "around", "backend", "mode", "order", "threads", "algorithm", "corpus", "mib"];
-const MEASURED: [&str; 3] = ["faultin_ns_per_page", "pages_per_s", "rate_vs_copy"];
+/// Rows of one run and mode are compared where these agree.
+const CASE: [&str; 3] = ["order", "threads", "run"];
+const REGION: &str = "region";
+const COPY: &str = "copy";
+const KERNEL: &str = "kernel";
 
-const COLUMNS: [Column; 8] = [
+const KEY: [&str; 10] = [
+    "handler",
+    "around",
+    "backend",
+    "mode",
+    "order",
+    "threads",
+    "algorithm",
+    "page_cluster",
+    "corpus",
+    "mib",
+];
+const MEASURED: [&str; 4] =
+    ["faultin_ns_per_page", "pages_per_s", "rate_vs_copy", "time_vs_kernel"];
+
+const COLUMNS: [Column; 9] = [
     Column::new("mode", "mode", Format::Plain),
     Column::new("order", "order", Format::Plain),
     Column::new("threads", "threads", Format::Plain),
@@ -233,24 +320,45 @@ const COLUMNS: [Column; 8] = [
     Column::new("faultin_ns_per_page", "ns/page", Format::Fixed(0)),
     Column::new("pages_per_s", "pages/s", Format::Fixed(0)),
     Column::new("rate_vs_copy", "x copy", Format::Fixed(3)),
+    Column::new("time_vs_kernel", "time / kernel", Format::Fixed(3)),
 ];
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn measured(handler: &str, order: Order, run: u32, ns: f64) -> Row {
+        let mut key = Row::default();
+        key.set("handler", handler);
+        row(&key, touching::Case { pages: 100, threads: 2, order, run }, ns)
+    }
+
     #[test]
-    fn a_rate_is_over_the_copies_of_the_same_run_and_case() {
-        let case = |order, run| touching::Case { pages: 100, threads: 2, order, run };
-        let mut runs = [
-            row("region", Mode::Signal, case(Order::Random, 0), 500.0),
-            row("copy", Mode::Signal, case(Order::Random, 0), 400.0),
-            row("copy", Mode::Signal, case(Order::Random, 1), 100.0),
-            row("copy", Mode::Signal, case(Order::Sequential, 0), 100.0),
+    fn a_region_is_compared_with_the_others_of_the_same_run_and_case() {
+        let mut rows = [
+            measured(KERNEL, Order::Sequential, 0, 100.0),
+            measured(COPY, Order::Sequential, 0, 100.0),
+            measured(REGION, Order::Random, 0, 500.0),
+            measured(COPY, Order::Random, 0, 400.0),
+            measured(KERNEL, Order::Random, 1, 100.0),
+            measured(COPY, Order::Random, 1, 100.0),
+            measured(KERNEL, Order::Random, 0, 250.0),
+            measured(REGION, Order::Random, 1, 150.0),
         ];
-        against_copies(&mut runs);
-        assert_eq!(runs[0].number("rate_vs_copy"), Some(0.8));
-        assert_eq!(runs[0].number("faultin_ns_per_page"), Some(10.0));
-        assert_eq!(runs[1].number("rate_vs_copy"), None);
+        beside(&mut rows);
+        assert_eq!(rows[2].number("faultin_ns_per_page"), Some(10.0));
+        let ratios = |field| rows.each_ref().map(|row| row.number(field)).to_vec();
+        let none = [None; 2];
+        let of_regions = |first, second| [&none[..], &[first], &none, &none, &[second]].concat();
+        assert_eq!(ratios("rate_vs_copy"), of_regions(Some(0.8), Some(100.0 / 150.0)));
+        assert_eq!(ratios("time_vs_kernel"), of_regions(Some(2.0), Some(1.5)));
+    }
+
+    #[test]
+    fn without_the_kernel_nothing_is_said_of_it() {
+        let mut rows = [REGION, COPY].map(|of| measured(of, Order::Random, 0, 500.0));
+        beside(&mut rows);
+        assert_eq!(rows[0].number("rate_vs_copy"), Some(1.0));
+        assert_eq!(rows[0].number("time_vs_kernel"), None);
     }
 }

@@ -48,6 +48,7 @@ pub(super) const STUDY: Study = Study {
     name: "fs",
     about: "File systems at work on a compressed disk, through FUSE and a loop device",
     options: Options::augment_args,
+    vs_kernel: true,
     run,
 };
 

@@ -50,6 +50,7 @@ pub(super) const STUDY: Study = Study {
     name: "locks",
     about: "Lock designs of a pool under 1 to N threads",
     options: Options::augment_args,
+    vs_kernel: false,
     run,
 };
 

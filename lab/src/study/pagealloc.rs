@@ -47,6 +47,7 @@ pub(super) const STUDY: Study = Study {
     name: "pagealloc",
     about: "Allocating and freeing runs of frames while somebody reads the free counts",
     options: Options::augment_args,
+    vs_kernel: false,
     run,
 };
 

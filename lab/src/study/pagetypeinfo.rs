@@ -22,7 +22,7 @@
 //! which a cell is 100000 at most.
 
 use super::reader::Mode;
-use super::{Lab, Report, Study, note};
+use super::{Lab, Report, Study, note, present};
 use crate::error::LabError;
 use crate::row::{self, Row};
 use crate::table::{Column, Format};
@@ -37,6 +37,7 @@ pub(super) const STUDY: Study = Study {
     name: "pagetypeinfo",
     about: "Reading the free counts: published, by walking the lists, and the kernel's",
     options: Options::augment_args,
+    vs_kernel: false,
     run,
 };
 
@@ -84,11 +85,7 @@ fn run(matches: &ArgMatches, lab: &Lab) -> Result<Report, LabError> {
             }
             bar.inc(1);
         }
-        match trial::kernel(run, time) {
-            Ok(row) => runs.push(row),
-            Err(error @ LabError::Missing { .. }) => note(&mut notes, error.to_string()),
-            Err(error) => return Err(error),
-        }
+        runs.extend(present(trial::kernel(run, time), &mut notes)?);
     }
     bar.finish_and_clear();
     let rows = summary(&runs);

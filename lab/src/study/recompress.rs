@@ -24,6 +24,7 @@ pub(super) const STUDY: Study = Study {
     name: "recompress",
     about: "What recompressing idle pages saves",
     options: Options::augment_args,
+    vs_kernel: false,
     run,
 };
 
@@ -68,12 +69,7 @@ fn run(matches: &ArgMatches, lab: &Lab) -> Result<Report, LabError> {
     }
     bar.finish_and_clear();
     let rows = pairs.iter().map(|&(from, to)| summary(key(from, to, &corpus), &runs)).collect();
-    let mut notes = Vec::new();
-    if lab.common.vs_kernel {
-        let what = "--vs-kernel changes nothing: this study has no peer";
-        super::note(&mut notes, what.into());
-    }
-    Ok(Report { corpus: Some(corpus), columns: &COLUMNS, rows, runs, notes })
+    Ok(Report { corpus: Some(corpus), columns: &COLUMNS, rows, runs, notes: Vec::new() })
 }
 
 fn key(from: &Codec, to: &Codec, corpus: &Corpus) -> Row {

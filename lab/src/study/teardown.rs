@@ -30,8 +30,9 @@
 //! within each run.
 
 use super::ours::Backend;
-use super::paging::Source;
-use super::{Inside, Lab, Report, Study, note};
+use super::paging::{self, Source};
+use super::peer::Peer;
+use super::{Inside, Lab, Report, Study, present};
 use crate::corpus::{Corpus, PAGE_SIZE};
 use crate::error::LabError;
 use crate::row::{self, Row};
@@ -48,13 +49,13 @@ mod compare;
 mod crew;
 mod held;
 mod kernels;
-mod peer;
 mod published;
 
 pub(super) const STUDY: Study = Study {
     name: "teardown",
     about: "Dropping memory that is paged out: how long it takes, and until it is back",
     options: Options::augment_args,
+    vs_kernel: true,
     run,
 };
 
@@ -178,13 +179,8 @@ impl Case {
     }
 
     fn refuse_if_too_large(self) -> Result<(), LabError> {
-        let to_be_had = host::limits::memory_available().default_limit.unwrap_or(u64::MAX);
-        let (mib, threads) = (self.mib, self.threads);
-        let what = || {
-            let most = to_be_had >> 20;
-            format!("--mib {mib} --threads {threads} is more than half of what can be had, {most}")
-        };
-        (self.bytes() <= to_be_had).then_some(()).ok_or_else(|| LabError::Usage(what()))
+        let what = format!("--mib {} --threads {}", self.mib, self.threads);
+        paging::refuse_if_too_large(self.bytes(), &what)
     }
 }
 
@@ -197,7 +193,7 @@ fn run(matches: &ArgMatches, lab: &Lab) -> Result<Report, LabError> {
     let mut notes = Vec::new();
     let mut bench = Bench {
         source: Source::new(&corpus)?,
-        peer: peer::Peer::of(options.backend, lab, &mut notes),
+        peer: Peer::of(options.backend, lab, &mut notes),
         bar: lab.progress(lab.runs() as usize * cases.len()),
         runs: Vec::new(),
         options,
@@ -245,7 +241,7 @@ impl Options {
 struct Bench<'a> {
     options: Options,
     source: Source,
-    peer: Option<peer::Peer>,
+    peer: Option<Peer>,
     lab: &'a Lab,
     bar: ProgressBar,
     runs: Vec<Row>,
@@ -295,11 +291,7 @@ impl Bench<'_> {
         measured: Result<(), LabError>,
         notes: &mut Vec<String>,
     ) -> Result<(), LabError> {
-        match measured {
-            Ok(()) => self.runs.push(row),
-            Err(error @ LabError::Missing { .. }) => note(notes, error.to_string()),
-            Err(error) => return Err(error),
-        }
+        self.runs.extend(present(measured, notes)?.map(|()| row));
         Ok(())
     }
 

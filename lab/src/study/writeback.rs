@@ -39,6 +39,7 @@ pub(super) const STUDY: Study = Study {
     name: "writeback",
     about: "Hit rates of eviction orders, ours through the real store, and the optimum",
     options: Options::augment_args,
+    vs_kernel: false,
     run,
 };
 

@@ -1,9 +1,9 @@
 //! `lab faultin`: pages that are out are touched.
 
-use crate::support::{golden, json, measured, number, rows};
+use crate::support::{golden, json, lab, measured, number, rows};
 use crate::teardown::has_userfault;
 
-const FIELDS: [&str; 13] = [
+pub(crate) const FIELDS: [&str; 15] = [
     "handler",
     "around",
     "backend",
@@ -11,12 +11,14 @@ const FIELDS: [&str; 13] = [
     "order",
     "threads",
     "algorithm",
+    "page_cluster",
     "corpus",
     "mib",
     "runs",
     "faultin_ns_per_page",
     "pages_per_s",
     "rate_vs_copy",
+    "time_vs_kernel",
 ];
 
 /// Signal mode needs no privilege.
@@ -42,8 +44,17 @@ fn stands_beside(backend: &str) {
         let region = row["handler"] == "region";
         assert_eq!(row["rate_vs_copy"].is_number(), region, "{row}");
         assert_eq!(row["around"].is_string(), region, "{row}");
+        assert!(row["time_vs_kernel"].is_null(), "nobody asked for the kernel: {row}");
         let product = number(row, "faultin_ns_per_page_min") * number(row, "pages_per_s_max");
         let threads = number(row, "threads") * 1e9;
         assert!((product / threads - 1.0).abs() < 1e-6, "rate and time disagree in {row}");
     }
+}
+
+#[test]
+fn more_than_the_machine_has_is_refused() {
+    let output = lab().args(["faultin", "--mib", "65536"]).output().unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(errors.contains("3 x --mib 65536 is more than half of what can be had"), "{errors}");
+    assert_eq!(output.status.code(), Some(2));
 }

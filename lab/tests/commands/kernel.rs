@@ -2,6 +2,7 @@
 
 use crate::compact::FIELDS;
 use crate::support::{golden, json, lab, measured, number, rows, succeed};
+use crate::teardown::has_userfault;
 use serde_json::Value;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Stdio};
@@ -122,8 +123,7 @@ fn a_killed_lab_ends_the_swap_behind_zswap() {
     command.args(["teardown", "--backend", "zswap", "--vs-kernel", "--mib", "32"]);
     command.args(["--threads", "1", "--free", "range", "--runs", "100000"]);
     let mut child = command.stdout(Stdio::null()).spawn().unwrap();
-    let used = |line: &str| line.split_whitespace().nth(3).is_some_and(|used| used != "0");
-    wait_for(|| read(SWAPS).lines().skip(1).any(used));
+    wait_for(is_swapped_to);
     assert_eq!(swap_files(), 1);
     let pid = child.id().to_string();
     assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
@@ -131,6 +131,81 @@ fn a_killed_lab_ends_the_swap_behind_zswap() {
     assert_eq!(read(SWAPS).lines().count(), 1, "still swapping");
     assert_eq!(zswap_settings(), found);
     assert_eq!(swap_files(), 0);
+}
+
+/// The kernel's swap-in beside ours, in every run.
+#[test]
+fn the_kernel_brings_in_what_it_swapped_out() {
+    let _device = DEVICE.lock().unwrap_or_else(PoisonError::into_inner);
+    if has_peer() {
+        brings_in("zram");
+    }
+    if has_zswap() {
+        let found = zswap_settings();
+        brings_in("zswap");
+        assert_eq!(zswap_settings(), found);
+        assert_eq!(swap_files(), 0);
+    }
+}
+
+fn brings_in(backend: &str) {
+    let cluster = read(CLUSTER);
+    let arguments = ["faultin", "--quick", "--mib", "2", "--mode", "signal"];
+    let arguments = [&arguments[..], &["--vs-kernel", "--backend", backend]].concat();
+    let document = json(&format!("faultin-vs-kernel-{backend}"), &arguments);
+    assert_eq!(read(SWAPS).lines().count(), 1, "still swapping");
+    assert_eq!(read(DISKSIZE).trim(), "0", "not reset");
+    assert_eq!(read(CLUSTER), cluster, "page-cluster is not as found");
+    if !has_userfault(&document) {
+        return;
+    }
+    let (kernel, others): (Vec<_>, Vec<_>) =
+        rows(&document).iter().partition(|row| row["handler"] == "kernel");
+    assert_eq!((kernel.len(), others.len()), (4, 12), "two orders, one thread and two");
+    for row in &kernel {
+        golden(row, &crate::faultin::FIELDS);
+        measured(row, &["faultin_ns_per_page", "pages_per_s"]);
+        assert_eq!(row["backend"], format!("kernel-{backend}"));
+        assert_eq!(row["runs"], 2);
+        assert_eq!(row["page_cluster"], 0, "it was to bring in one page a fault");
+        assert!(row["mode"].is_null() && row["time_vs_kernel"].is_null(), "{row}");
+    }
+    for row in others.iter().filter(|row| row["handler"] == "region") {
+        let same = |other: &&&Value| ["order", "threads"].iter().all(|&it| other[it] == row[it]);
+        let kernel = kernel.iter().find(same).unwrap();
+        let ns = |row, of| number(row, &format!("faultin_ns_per_page_{of}"));
+        let (least, most) =
+            (ns(row, "min") / ns(kernel, "max"), ns(row, "max") / ns(kernel, "min"));
+        measured(row, &["time_vs_kernel"]);
+        let (min, max) = (number(row, "time_vs_kernel_min"), number(row, "time_vs_kernel_max"));
+        assert!(least <= min && max <= most, "{least} to {most}: {row}");
+    }
+}
+
+/// SIGTERM while memory of the lab's own is swapped out.
+#[test]
+fn a_killed_lab_ends_the_swap_that_its_own_memory_is_in() {
+    let _device = DEVICE.lock().unwrap_or_else(PoisonError::into_inner);
+    if !has_peer() {
+        return;
+    }
+    let cluster = read(CLUSTER);
+    let mut command = lab();
+    command.args(["faultin", "--vs-kernel", "--mib", "32", "--mode", "signal"]);
+    command.args(["--threads", "2", "--around", "off", "--runs", "100000"]);
+    let mut child = command.stdout(Stdio::null()).spawn().unwrap();
+    wait_for(|| is_swapped_to() || child.try_wait().unwrap().is_some());
+    if let Some(status) = child.try_wait().unwrap() {
+        assert!(status.success(), "ended with {status}");
+        println!("skipped: needs userfaultfd, without which the kernel stands beside nothing");
+        return;
+    }
+    let pid = child.id().to_string();
+    assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
+    assert_eq!(child.wait().unwrap().signal(), Some(15));
+    assert_eq!(read(SWAPS).lines().count(), 1, "still swapping");
+    assert_eq!(read(DISKSIZE).trim(), "0", "not reset");
+    assert_eq!(read(CLUSTER), cluster, "page-cluster is not as found");
 }
 
 /// Whether the kernel's zswap is there to be had; where it is there at all, CI must have it.
@@ -169,9 +244,7 @@ fn a_killed_lab_ends_its_children_and_the_swap() {
     let mut command = lab();
     command.args(["teardown", "--vs-kernel", "--mib", "64", "--threads", "2", "--runs", "100000"]);
     let mut child = command.stdout(Stdio::null()).spawn().unwrap();
-    // The fourth column: kilobytes in use.
-    let used = |line: &str| line.split_whitespace().nth(3).is_some_and(|used| used != "0");
-    wait_for(|| read(SWAPS).lines().skip(1).any(used));
+    wait_for(is_swapped_to);
     let pid = child.id().to_string();
     let children = read(&format!("/proc/{pid}/task/{pid}/children"));
     assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
@@ -183,6 +256,12 @@ fn a_killed_lab_ends_its_children_and_the_swap() {
     assert_eq!(read(SWAPS).lines().count(), 1, "still swapping");
     assert_eq!(read(DISKSIZE).trim(), "0", "not reset");
     assert_eq!(read(CLUSTER), cluster, "page-cluster is not as found");
+}
+
+/// Whether anything is in the swap: the fourth column, kilobytes in use.
+fn is_swapped_to() -> bool {
+    let used = |line: &str| line.split_whitespace().nth(3).is_some_and(|used| used != "0");
+    read(SWAPS).lines().skip(1).any(used)
 }
 
 fn wait_for(mut done: impl FnMut() -> bool) {

@@ -191,7 +191,7 @@ fn a_record_is_added_with_every_run() {
 
 #[test]
 fn mistakes_are_explained_and_exit_with_2() {
-    let cases: [(&[&str], &str); 5] = [
+    let cases: [(&[&str], &str); 7] = [
         (
             &["chian"],
             "no study chian; there are alloc, breakdown, cache, chain, compact, cpulists, device, \
@@ -201,6 +201,8 @@ fn mistakes_are_explained_and_exit_with_2() {
         (&["chain", "--corpus", "/dev/null"], "/dev/null is empty"),
         (&["chain", "--chain-order", "5"], "5 is not in 0..=4"),
         (&["chain", "--rule", "best"], "least-waste"),
+        (&["device", "--client", "in-process", "--vs-kernel"], "add --client fio"),
+        (&["device", "--client", "in-process", "--peers", "kernel"], "add --client fio"),
         (&["corpus", "--pid", "4000000000", "--out", "/dev/null"], "no such process"),
     ];
     for (arguments, expected) in cases {
@@ -208,6 +210,27 @@ fn mistakes_are_explained_and_exit_with_2() {
         let errors = String::from_utf8_lossy(&output.stderr);
         assert!(errors.contains(expected), "lab {arguments:?} said {errors}");
         assert_eq!(output.status.code(), Some(2), "lab {arguments:?}");
+    }
+}
+
+/// An option that is accepted and changes nothing would be believed.
+#[test]
+fn a_study_measures_the_kernels_store_or_refuses_to() {
+    const WITH: [&str; 6] = ["chain", "compact", "device", "faultin", "fs", "teardown"];
+    let unknown = lab().arg("all").output().unwrap();
+    let errors = String::from_utf8(unknown.stderr).unwrap();
+    let list = errors.split_once("there are ").unwrap().1.split_once(", and").unwrap().0;
+    let studies: Vec<&str> = list.split(", ").collect();
+    assert!(WITH.iter().all(|name| studies.contains(name)), "{studies:?}");
+    for study in studies {
+        let help = String::from_utf8(succeed(&[study, "--help"]).stdout).unwrap();
+        assert_eq!(help.contains("--vs-kernel"), WITH.contains(&study), "{help}");
+        if !WITH.contains(&study) {
+            let refused = lab().args([study, "--quick", "--vs-kernel"]).output().unwrap();
+            let errors = String::from_utf8_lossy(&refused.stderr);
+            assert_eq!(refused.status.code(), Some(2), "{study}: {errors}");
+            assert!(errors.contains(&format!("these do: {}", WITH.join(", "))), "{errors}");
+        }
     }
 }
 

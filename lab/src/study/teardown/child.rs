@@ -14,13 +14,12 @@ use crate::clock;
 use crate::error::LabError;
 use crate::row::Row;
 use crate::study::paging::{self, Source};
+use crate::study::swapping;
 use clap::{ArgMatches, Args, FromArgMatches};
-use host::{Swappable, smaps};
-use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use host::Swappable;
 use serde_json::Value;
 use std::io::{self, Write};
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
 
 /// Options of the child.
 #[derive(Args, Debug)]
@@ -63,63 +62,17 @@ fn converse(options: &Options) -> Result<(), LabError> {
 
 /// Out, in and out again.
 fn page(memory: &Swappable, source: &Source, options: &Options) -> Result<Row, LabError> {
-    let out = page_out(memory)?;
+    let out = swapping::page_out(memory)?;
     let plan = paging::Plan::new(options.pages, options.run);
     let random = paging::touch(memory.as_slice(), plan.random());
     let sequential = paging::touch(memory.as_slice(), plan.sequential());
     source.verify(memory.as_slice())?;
-    page_out(memory)?;
+    swapping::page_out(memory)?;
     let mut row = Row::default();
     row.set("pageout_ns_per_page", out.as_nanos() as f64 / options.pages as f64)
         .set("faultin_ns_per_page", random)
         .set("faultin_sequential_ns_per_page", sequential);
     Ok(row)
-}
-
-/// The time it took until nothing was left in memory. A CPU keeps a few new pages to itself before
-/// they are on the system's lists, and finds them only when it is the one that is asked: what is
-/// left after the first time is asked for on each CPU in turn.
-fn page_out(memory: &Swappable) -> Result<Duration, LabError> {
-    const ROUNDS_MAX: usize = 10;
-    let allowed = sched_getaffinity(None).map_err(|errno| LabError::io("CPUs")(errno.into()))?;
-    let cpus: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|&cpu| allowed.is_set(cpu)).collect();
-    let (mut spent, mut left) = page_out_once(memory)?;
-    for &cpu in cpus.iter().cycle().take(ROUNDS_MAX * cpus.len()) {
-        if left == 0 {
-            break;
-        }
-        let mut only = CpuSet::new();
-        only.set(cpu);
-        run_on(&only)?;
-        let (more, still) = page_out_once(memory)?;
-        (spent, left) = (spent + more, still);
-    }
-    run_on(&allowed)?;
-    let stays = || LabError::Wrong(format!("{left} bytes cannot be swapped out"));
-    (left == 0).then_some(()).ok_or_else(stays)?;
-    all_swapped(memory).map(|()| spent)
-}
-
-/// How long it took, and the bytes that are still resident.
-fn page_out_once(memory: &Swappable) -> Result<(Duration, u64), LabError> {
-    let start = Instant::now();
-    memory.page_out().map_err(LabError::store("memory"))?;
-    let spent = start.elapsed();
-    let left = smaps::rss_of(&[memory.addresses()]).map_err(LabError::io("smaps"))?;
-    Ok((spent, left))
-}
-
-fn run_on(cpus: &CpuSet) -> Result<(), LabError> {
-    sched_setaffinity(None, cpus).map_err(|errno| LabError::io("CPUs")(errno.into()))
-}
-
-/// What is not resident must be in the swap, or it was lost.
-fn all_swapped(memory: &Swappable) -> Result<(), LabError> {
-    let addresses = memory.addresses();
-    let all = addresses.len() as u64;
-    let out = smaps::swap_of(&[addresses]).map_err(LabError::io("smaps"))?;
-    let lost = || LabError::Wrong(format!("{out} of {all} bytes are in the swap"));
-    (out == all).then_some(()).ok_or_else(lost)
 }
 
 fn say(row: Row) -> Result<(), LabError> {

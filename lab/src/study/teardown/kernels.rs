@@ -13,7 +13,6 @@
 //! Invariant: at the start every page of every child is in the swap. Those of zeros are a bit there
 //! (Linux 6.12); the rest is on the device, or in zswap and none of it in the file behind.
 
-use super::peer::Peer;
 use super::{Case, GONE, NS_PER_MS, PAGING, PATIENCE};
 use crate::cleanup::GuardedChild;
 use crate::clock;
@@ -22,6 +21,7 @@ use crate::row::{self, Row};
 use crate::stats;
 use crate::study::Lab;
 use crate::study::paging::Source;
+use crate::study::peer::Peer;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};

@@ -4,10 +4,10 @@
 //!   set_up -> swapped on ... memory goes out and in ... all_in_memory? -> swap_off
 //! ```
 
+use super::ours::Backend;
+use super::{Lab, note};
 use crate::error::LabError;
 use crate::kernel::{self, KernelZram, zswap};
-use crate::study::ours::Backend;
-use crate::study::{Lab, note};
 
 /// A claimed peer.
 pub(super) enum Peer {
