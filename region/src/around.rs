@@ -21,7 +21,7 @@
 
 use crate::density::{Density, QUAD_PAGES, is_watched};
 use crate::{AROUND_PAGES, Quads};
-use host::cpu;
+use host::{FaultMode, cpu};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 const WINDOWS: usize = 8;
@@ -47,12 +47,13 @@ impl Around {
         Around { windows: Default::default(), quads, density: Density::default() }
     }
 
-    /// Whether a fault in a group for which `asked` pages were to come is to bring in its quad.
-    pub(crate) fn pays(&self, group: usize, asked: usize, limited: bool) -> bool {
+    /// Whether a fault in a group for which `asked` pages were to come is to bring in its quad; at
+    /// what a fault costs in this mode, and where there is a limit.
+    pub(crate) fn pays(&self, group: usize, asked: usize, at: (FaultMode, bool)) -> bool {
         asked < QUAD_PAGES
             && match self.quads {
                 Quads::Never => false,
-                Quads::Measured => self.density.pays(limited) && !is_watched(group),
+                Quads::Measured => self.density.pays(at) && !is_watched(group),
                 Quads::Always => true,
             }
     }

@@ -20,10 +20,14 @@
 //! When a quad at a fault pays (nanoseconds of the machine in docs/region.md):
 //!
 //! ```text
-//!   a fault, with its page 9400     a page with it 2500     paging it out again 6000
-//!   wanted:  saves a fault                     9400 - 2500 = 6900
-//!   not:     costs a page                             2500         density > 2500 / 9400 = 27 %
-//!            and, with a limit, a page out     2500 + 6000         density > 8500 /15400 = 56 %
+//!   a fault, with its page: a signal 9400, a message 14000
+//!   a page with it 2500     paging it out again 6000
+//!                                         signal                     message
+//!   wanted:  saves a fault          9400 - 2500 = 6900         14000 - 2500 = 11500
+//!   not:     costs a page           density > 2500 /  9400     2500 / 14000 = 18 %
+//!                                             = 27 %
+//!            and, with a limit,     density > 8500 / 15400     8500 / 20000 = 43 %
+//!            a page out, 8500                 = 56 %
 //! ```
 //!
 //! Where a program comes to touch less densely, ended trials are wrong for as long as it takes the
@@ -37,6 +41,7 @@
 //! cents; the sums are written by faults in these groups alone.
 
 use crate::GROUP_PAGES;
+use host::FaultMode;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// Pages of a quad.
@@ -45,25 +50,29 @@ pub(crate) const QUAD_PAGES: usize = 4;
 /// Of so many groups one has its pages wait for faults of their own.
 const WATCHED_ONE_IN: u64 = 16;
 
-const FAULT_NS: u32 = 9400;
+const SIGNAL_NS: u32 = 9400;
+const MESSAGE_NS: u32 = 14000;
 const PAGE_NS: u32 = 2500;
 const PAGE_OUT_NS: u32 = 6000;
 
-/// Per cent of the pages beside that have to be wanted.
-const PAYS: u32 = per_cent_to_pay(PAGE_NS);
-const PAYS_WITH_A_LIMIT: u32 = per_cent_to_pay(PAGE_NS + PAGE_OUT_NS);
+/// Per cent of the pages beside that have to be wanted: without a limit, and with one.
+const PAYS_SIGNAL: [u32; 2] = per_cent_to_pay(SIGNAL_NS);
+const PAYS_MESSAGE: [u32; 2] = per_cent_to_pay(MESSAGE_NS);
 
 /// Fewer pages beside are no evidence: those of one group.
 const EVIDENCE: u32 = (GROUP_PAGES - GROUP_PAGES / QUAD_PAGES) as u32; // 48
 /// Pages beside of ended trials that are remembered; from here on, the older count half.
 const MEMORY: u32 = 1024;
 
-const _: () = assert!(PAYS == 27 && PAYS_WITH_A_LIMIT == 56, "as the head of this file says");
+const AS_IN_THE_HEAD: bool = matches!((PAYS_SIGNAL, PAYS_MESSAGE), ([27, 56], [18, 43]));
+const _: () = assert!(AS_IN_THE_HEAD, "as the head of this file says");
 const _: () = assert!(GROUP_PAGES.is_multiple_of(QUAD_PAGES), "a quad is in one group");
 
-/// The per cent at which what is not wanted, and costs so much each, costs what is wanted saves.
-const fn per_cent_to_pay(unwanted_ns: u32) -> u32 {
-    (100 * unwanted_ns).div_ceil(unwanted_ns + FAULT_NS - PAGE_NS)
+/// The per cent at which what is not wanted costs what is wanted saves.
+const fn per_cent_to_pay(fault_ns: u32) -> [u32; 2] {
+    let saved = fault_ns - PAGE_NS;
+    let (page, page_again) = (PAGE_NS, PAGE_NS + PAGE_OUT_NS);
+    [(100 * page).div_ceil(page + saved), (100 * page_again).div_ceil(page_again + saved)]
 }
 
 /// Whether a group is one of those that tell the density.
@@ -229,9 +238,11 @@ impl Density {
         self.read.0.load(Ordering::Relaxed)
     }
 
-    /// Whether a fault is to bring in its quad.
-    pub(crate) fn pays(&self, limited: bool) -> bool {
-        self.per_cent() >= if limited { PAYS_WITH_A_LIMIT } else { PAYS }
+    /// Whether a fault is to bring in its quad: with what it costs in this mode, and where there is
+    /// a limit.
+    pub(crate) fn pays(&self, (mode, limited): (FaultMode, bool)) -> bool {
+        let pays = if mode == FaultMode::Signal { &PAYS_SIGNAL } else { &PAYS_MESSAGE };
+        self.per_cent() >= pays[usize::from(limited)]
     }
 }
 
@@ -406,15 +417,17 @@ mod tests {
     #[test]
     fn what_was_long_ago_is_forgotten() {
         let density = Density::default();
+        let (signal, message) = (FaultMode::Signal, FaultMode::Thread);
+        let all = [(signal, false), (message, true), (signal, true)];
         (0..100).for_each(|_| cycle(&density, |_| true));
         assert_eq!((density.per_cent(), density.running()), (100, Tally::default()));
-        assert!(density.pays(false) && density.pays(true));
+        assert_eq!(all.map(|at| density.pays(at)), [true; 3]);
         // A page of a quad now and then: what a tenth of all, at random, comes to.
         (0..100).for_each(|_| cycle(&density, |page| page % 10 == 0));
-        assert!(!density.pays(false), "{}", density.per_cent());
+        assert!(!density.pays((message, false)), "{}", density.per_cent());
         (0..100).for_each(|_| cycle(&density, |page| page % 4 < 2));
         assert!((30..34).contains(&density.per_cent()), "one of three: {}", density.per_cent());
-        assert!(density.pays(false) && !density.pays(true));
+        assert_eq!(all.map(|at| density.pays(at)), [true, false, false]);
     }
 
     #[test]

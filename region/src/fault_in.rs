@@ -156,7 +156,7 @@ impl Folded {
 
     fn quad_pays(&self, index: usize, asked: usize) -> bool {
         let limit = self.limit();
-        self.around.pays(index, asked, limit.is_some())
+        self.around.pays(index, asked, (self.shared.userfault.mode(), limit.is_some()))
             && limit.is_none_or(|limit| self.held() < limit)
     }
 
