@@ -230,7 +230,7 @@ proptest! {
     #[test]
     fn a_pool_is_its_twin(
         actions in prop::collection::vec(action(), 1..400),
-        rule in prop_oneof![Just(Rule::LeastWaste), Just(Rule::UsedPercent)],
+        rule in prop::sample::select(Rule::ALL.to_vec()),
         chain in 1usize..=16,
         design in prop::sample::select(LockDesign::ALL.to_vec()),
         shards in 1usize..=3,
@@ -418,7 +418,7 @@ fn numbers_that_no_leaf_has_are_refused() {
 fn a_few_objects_of_many_classes_share_frames() {
     for design in LockDesign::ALL {
         let memory = memory(1 << 14);
-        let config = PoolConfig { design, ..PoolConfig::default() };
+        let config = PoolConfig { design, rule: Rule::LeastWaste, ..PoolConfig::default() };
         let pool = Pool::new(Arc::clone(&memory), config).expect("a pool");
         let objects: Vec<(Handle, Vec<u8>)> = (1000..2000)
             .step_by(16)
@@ -444,6 +444,32 @@ fn a_few_objects_of_many_classes_share_frames() {
         pool.check().expect("no defect");
         assert_eq!(pool.stats().mem_used_total, 0);
     }
+}
+
+/// Three of 1568 bytes reach into a second frame, and one of them fits beside 17 of 1584 bytes.
+#[test]
+fn as_many_objects_join_a_larger_class_as_save_a_frame() {
+    let memory = memory(1 << 14);
+    let pool = pool(&memory, Rule::LeastWaste, 8);
+    let lengths = std::iter::repeat_n(1568, 3).chain(std::iter::repeat_n(1584, 17));
+    let objects: Vec<(Handle, Vec<u8>)> = lengths
+        .enumerate()
+        .map(|(seed, len)| pattern(seed as u64, len))
+        .map(|bytes| (pool.alloc(&bytes).expect("room"), bytes))
+        .collect();
+    assert_eq!(pool.stats().object_bytes_resident, (2 + 7) * 4096);
+    pool.compact();
+    assert_eq!(pool.stats().object_bytes_resident, (1 + 7) * 4096);
+    let rows = pool.class_table().rows;
+    let used = |size| rows.iter().find(|row| row.size == size).map(|row| row.obj_used);
+    assert_eq!((used(1568), used(1584)), (Some(2), Some(18)));
+    assert_eq!(pool.check().expect("no defect").objects, objects.len() as u64);
+    for (handle, bytes) in objects {
+        assert_eq!(*pool.read(&handle).expect("ours"), bytes[..]);
+        pool.free_handle(handle).expect("ours");
+    }
+    pool.check().expect("no defect");
+    assert_eq!(pool.stats().mem_used_total, 0);
 }
 
 #[test]
