@@ -413,65 +413,6 @@ fn numbers_that_no_leaf_has_are_refused() {
     }
 }
 
-/// Each class would have a zspage, of which one object takes a frame at least.
-#[test]
-fn a_few_objects_of_many_classes_share_frames() {
-    for design in LockDesign::ALL {
-        let memory = memory(1 << 14);
-        let config = PoolConfig { design, rule: Rule::LeastWaste, ..PoolConfig::default() };
-        let pool = Pool::new(Arc::clone(&memory), config).expect("a pool");
-        let objects: Vec<(Handle, Vec<u8>)> = (1000..2000)
-            .step_by(16)
-            .map(|len| pattern(len as u64, len))
-            .map(|bytes| (pool.alloc(&bytes).expect("room"), bytes))
-            .collect();
-        let before = pool.stats().object_bytes_resident;
-        let freed = pool.compact();
-        let stats = pool.stats();
-        assert_eq!(stats.pages_compacted, freed);
-        // One lock for all classes leaves no second one to take.
-        if design == LockDesign::Pool {
-            assert_eq!((freed, stats.object_bytes_resident), (0, before));
-        } else {
-            assert!(stats.object_bytes_resident < before * 2 / 3, "{stats:?} of {before}");
-        }
-        let found = pool.check().expect("no defect");
-        assert_eq!(found.objects, objects.len() as u64);
-        for (handle, bytes) in objects {
-            assert_eq!(*pool.read(&handle).expect("ours"), bytes[..]);
-            pool.free_handle(handle).expect("ours");
-        }
-        pool.check().expect("no defect");
-        assert_eq!(pool.stats().mem_used_total, 0);
-    }
-}
-
-/// Three of 1568 bytes reach into a second frame, and one of them fits beside 17 of 1584 bytes.
-#[test]
-fn as_many_objects_join_a_larger_class_as_save_a_frame() {
-    let memory = memory(1 << 14);
-    let pool = pool(&memory, Rule::LeastWaste, 8);
-    let lengths = std::iter::repeat_n(1568, 3).chain(std::iter::repeat_n(1584, 17));
-    let objects: Vec<(Handle, Vec<u8>)> = lengths
-        .enumerate()
-        .map(|(seed, len)| pattern(seed as u64, len))
-        .map(|bytes| (pool.alloc(&bytes).expect("room"), bytes))
-        .collect();
-    assert_eq!(pool.stats().object_bytes_resident, (2 + 7) * 4096);
-    pool.compact();
-    assert_eq!(pool.stats().object_bytes_resident, (1 + 7) * 4096);
-    let rows = pool.class_table().rows;
-    let used = |size| rows.iter().find(|row| row.size == size).map(|row| row.obj_used);
-    assert_eq!((used(1568), used(1584)), (Some(2), Some(18)));
-    assert_eq!(pool.check().expect("no defect").objects, objects.len() as u64);
-    for (handle, bytes) in objects {
-        assert_eq!(*pool.read(&handle).expect("ours"), bytes[..]);
-        pool.free_handle(handle).expect("ours");
-    }
-    pool.check().expect("no defect");
-    assert_eq!(pool.stats().mem_used_total, 0);
-}
-
 #[test]
 fn compaction_does_not_count_as_use() {
     let memory = memory(1 << 14);
