@@ -127,7 +127,9 @@ impl Zone {
 
     fn check_run(&self, pfn: Pfn) -> Result<u32, ZoneDefect> {
         let frames = self.directory.run_frames(pfn);
-        let order = Order::holding(frames).ok_or(ZoneDefect::BadRunLength { pfn, frames })?;
+        let single = self.directory.state(pfn).is_some_and(State::is_single);
+        let order = Order::holding(frames).filter(|_| single == (frames == 1));
+        let order = order.ok_or(ZoneDefect::BadRunLength { pfn, frames })?;
         if !pfn.is_aligned(order) {
             return Err(ZoneDefect::Misaligned(pfn));
         }
@@ -265,7 +267,7 @@ mod tests {
         let set = |at, state| move |z: &mut Zone| z.directory.set_state(Pfn::new(at), state);
         shows(set(0, State::INNER), ZoneDefect::NoHead(Pfn::new(0)));
         let overlap = ZoneDefect::Overlap { head: Pfn::new(0), frame: Pfn::new(3) };
-        shows(set(3, State::allocated(Migratetype::Movable)), overlap);
+        shows(set(3, State::allocated(Migratetype::Movable, 2)), overlap);
         shows(set(5, State::free(order(1), UNTOUCHED)), ZoneDefect::Misaligned(Pfn::new(5)));
         let counted = ZoneDefect::ListCount {
             order: order(9),
@@ -283,6 +285,7 @@ mod tests {
         let length =
             |at, frames| move |z: &mut Zone| z.directory.links_mut(Pfn::new(at)).prev = frames;
         shows(length(8, 0), ZoneDefect::BadRunLength { pfn: Pfn::new(8), frames: 0 });
+        shows(length(8, 1), ZoneDefect::BadRunLength { pfn: Pfn::new(8), frames: 1 });
         shows(length(8, 9), ZoneDefect::Misaligned(Pfn::new(8)));
         shows(length(8, 3), ZoneDefect::NoHead(Pfn::new(11)));
     }
@@ -340,14 +343,14 @@ mod tests {
         let lost = |zone: &mut Zone| zone.directory.clear_allocated(Pfn::new(0), 5, MOVABLE);
         let counted = ZoneDefect::Occupancy { index, counted: 502, recorded: 507 };
         let back =
-            |zone: &mut Zone| zone.directory.set_state(Pfn::new(0), State::allocated(MOVABLE));
+            |zone: &mut Zone| zone.directory.set_state(Pfn::new(0), State::allocated(MOVABLE, 5));
         let forget = |zone: &mut Zone| {
             lost(zone);
             back(zone);
         };
         shows(forget, counted);
         let other = |zone: &mut Zone| {
-            zone.directory.set_state(Pfn::new(0), State::allocated(Migratetype::Unmovable));
+            zone.directory.set_state(Pfn::new(0), State::allocated(Migratetype::Unmovable, 5));
         };
         shows(other, ZoneDefect::Occupancy { index, counted: 502, recorded: 502 });
     }

@@ -15,7 +15,7 @@ use crate::defect::ZoneDefect;
 use crate::error::AllocError;
 use crate::migratetype::Migratetype;
 use crate::occupancy::{Kind, Used};
-use crate::pageblock::{BoxedPageblock, Links, Pageblock};
+use crate::pageblock::{BoxedPageblock, LINKED, Links, Pageblock};
 use crate::pfn::{PAGEBLOCK_FRAMES, PageblockIndex, Pfn};
 use crate::published::Published;
 use crate::state::{Role, State};
@@ -135,25 +135,33 @@ impl Directory {
         self.of_mut(pfn.pageblock()).states[pfn.offset()] = state;
     }
 
+    /// The links of a free head.
     pub(crate) fn links(&self, pfn: Pfn) -> Links {
-        self.of(pfn.pageblock()).links[pfn.offset()]
+        self.of(pfn.pageblock()).links[pfn.offset() / LINKED]
     }
 
+    /// As [`Directory::links`].
     pub(crate) fn links_mut(&mut self, pfn: Pfn) -> &mut Links {
-        &mut self.of_mut(pfn.pageblock()).links[pfn.offset()]
+        &mut self.of_mut(pfn.pageblock()).links[pfn.offset() / LINKED]
     }
 
     /// The length of the run whose head is `pfn`.
     pub(crate) fn run_frames(&self, pfn: Pfn) -> u32 {
-        self.links(pfn).prev
+        let pageblock = self.of(pfn.pageblock());
+        match pageblock.states[pfn.offset()].is_single() {
+            true => 1,
+            false => pageblock.links[pfn.offset() / LINKED].prev,
+        }
     }
 
     /// Makes `pfn` the head of a run, asked for as `migratetype`.
     pub(crate) fn set_allocated(&mut self, pfn: Pfn, frames: u32, migratetype: Migratetype) {
         let (kind, inside) = (Kind::of(migratetype), frames_inside(pfn, frames));
         let pageblock = self.of_mut(pfn.pageblock());
-        pageblock.states[pfn.offset()] = State::allocated(migratetype);
-        pageblock.links[pfn.offset()].prev = frames;
+        pageblock.states[pfn.offset()] = State::allocated(migratetype, frames);
+        if frames > 1 {
+            pageblock.links[pfn.offset() / LINKED].prev = frames;
+        }
         pageblock.used.add(kind, inside);
         if frames > inside {
             self.of_mut(pfn.plus(inside).pageblock()).used.add(kind, frames - inside);

@@ -1,14 +1,19 @@
-//! The metadata of one online pageblock: nine bytes a frame.
+//! The metadata of one online pageblock: five bytes a frame.
 //!
 //! ```text
-//!    links   512 x { prev, next }   of a free head: its neighbours in its list
-//!                                   of an allocated head: prev is the run's length
-//!                                   of an inner frame: meaningless
+//!    links   256 x { prev, next }   of two frames, the even one first; if one of them is
+//!                                   a free head: its neighbours in its list
+//!                                   the head of a run of two or more: prev is its length
+//!                                   neither: meaningless
 //!    states  512 x one byte         see state.rs
 //!    migratetype                    of the pageblock, hence of every free block in it
 //!    before                         the type to return to, while migratetype is Isolate
 //!    used                           frames in runs; see occupancy.rs
 //! ```
+//!
+//! Two frames have one use for their links at most: what is longer than one frame is aligned, so
+//! that it has both (I2 and I5 of the zone); two free ones would be one block (I4); and of a run of
+//! one frame the state says so.
 
 use crate::migratetype::Migratetype;
 use crate::occupancy::Used;
@@ -16,6 +21,8 @@ use crate::pfn::PAGEBLOCK_FRAMES;
 use crate::state::State;
 
 const FRAMES: usize = PAGEBLOCK_FRAMES as usize; // 512
+/// Frames that have their links in common.
+pub(crate) const LINKED: usize = 2;
 
 /// Two frame numbers, or a run's length; see the head of this file.
 #[derive(Clone, Copy)]
@@ -26,15 +33,15 @@ pub(crate) struct Links {
 
 /// What is known about the frames of one pageblock.
 pub(crate) struct Pageblock {
-    pub(crate) links: [Links; FRAMES],
+    pub(crate) links: [Links; FRAMES / LINKED],
     pub(crate) states: [State; FRAMES],
     pub(crate) migratetype: Migratetype,
     pub(crate) before: Migratetype,
     pub(crate) used: Used,
 }
 
-// Eight bytes of links and one of state a frame, and one word for the rest: the budget.
-const _: () = assert!(size_of::<Pageblock>() <= 9 * FRAMES + size_of::<u64>()); // 4616 bytes
+// Four bytes of links and one of state a frame, and one word for the rest: the budget.
+const _: () = assert!(size_of::<Pageblock>() <= 5 * FRAMES + size_of::<u64>()); // 2568 bytes
 
 /// A pageblock on the heap. An array of one, because a `Vec` is the stable way to a heap
 /// allocation that may fail, and an array keeps the pointer thin.
@@ -47,7 +54,7 @@ impl Pageblock {
         let mut one = Vec::new();
         one.try_reserve_exact(1).ok()?;
         one.push(Pageblock {
-            links: [Links { prev: 0, next: 0 }; FRAMES],
+            links: [Links { prev: 0, next: 0 }; FRAMES / LINKED],
             states: [State::INNER; FRAMES],
             migratetype,
             before: migratetype,

@@ -7,8 +7,9 @@
 //!    role 0  inner      part of a block or run whose head is at a lower number; other bits 0
 //!    role 1  free       head of a free block of `order`; `warm` says some frame may be resident
 //!    role 2  allocated  head of a run; `order` is the number of the migratetype it was asked for
-//!                       (Isolate: taken, on its way back); its length is in the frame's link
-//!                       word; `warm` is 0
+//!                       (Isolate: taken, on its way back); its length is in the links of its two
+//!                       first frames; `warm` is 0
+//!    role 3  single     the same, of a run of one frame
 //! ```
 
 use crate::migratetype::Migratetype;
@@ -27,6 +28,7 @@ const _: () = assert!(ROLE_SHIFT + ROLE_BITS < u8::BITS);
 
 const ROLE_FREE: u8 = 1 << ROLE_SHIFT;
 const ROLE_ALLOCATED: u8 = 2 << ROLE_SHIFT;
+const ROLE_SINGLE: u8 = 3 << ROLE_SHIFT;
 
 /// Whether a block's memory is worth having again.
 ///
@@ -74,9 +76,15 @@ impl State {
         State(warm | ROLE_FREE | order.get())
     }
 
-    /// The head of a run that was asked for as `migratetype`.
-    pub(crate) fn allocated(migratetype: Migratetype) -> State {
-        State(ROLE_ALLOCATED | migratetype as u8)
+    /// The head of a run of `frames` that was asked for as `migratetype`.
+    pub(crate) fn allocated(migratetype: Migratetype, frames: u32) -> State {
+        let role = if frames == 1 { ROLE_SINGLE } else { ROLE_ALLOCATED };
+        State(role | migratetype as u8)
+    }
+
+    /// Whether it is the head of a run of one frame, where it is the head of a run.
+    pub(crate) fn is_single(self) -> bool {
+        self.0 & ROLE_SINGLE == ROLE_SINGLE
     }
 
     /// What the byte says; a byte that no constructor makes says nothing.
@@ -89,7 +97,8 @@ impl State {
                 (State::free(order, warm) == self).then_some(Role::Free { order, warm })
             }
             State(byte) => {
-                let number = usize::from(byte.checked_sub(ROLE_ALLOCATED)?);
+                let role = if self.is_single() { ROLE_SINGLE } else { ROLE_ALLOCATED };
+                let number = usize::from(byte.checked_sub(role)?);
                 Migratetype::ALL.get(number).map(|migratetype| Role::Allocated(*migratetype))
             }
         }
@@ -104,8 +113,11 @@ mod tests {
     fn every_state_reads_back() {
         assert_eq!(State::INNER.role(), Some(Role::Inner));
         for migratetype in Migratetype::ALL {
-            let state = State::allocated(migratetype);
-            assert_eq!(state.role(), Some(Role::Allocated(migratetype)));
+            for frames in [1, 2, 1024] {
+                let state = State::allocated(migratetype, frames);
+                assert_eq!(state.role(), Some(Role::Allocated(migratetype)));
+                assert_eq!(state.is_single(), frames == 1);
+            }
         }
         for order in Order::all() {
             for warm in Warm::ALL {
@@ -118,7 +130,8 @@ mod tests {
     fn no_other_byte_has_a_meaning() {
         let meant = (0..=u8::MAX).filter(|byte| State(*byte).role().is_some()).count();
         let free = 2 * Order::all().count();
-        assert_eq!(meant, 1 + Migratetype::COUNT + free, "inner, allocated x type, free x both");
+        let runs = 2 * Migratetype::COUNT;
+        assert_eq!(meant, 1 + runs + free, "inner, allocated x type x both, free x both");
     }
 
     #[test]

@@ -60,7 +60,7 @@ pub(crate) struct Serve {
     #[arg(long, default_value = "3", value_name = "N", value_parser = chain_order)]
     #[arg(allow_negative_numbers = true)]
     pub(crate) chain_order: u32,
-    /// How a size class picks its chain length: least-waste or used-percent
+    /// How size classes are chosen: least-waste, used-percent or fitted
     #[arg(long, default_value = "least-waste")]
     pub(crate) rule: zsmalloc::Rule,
     /// Mount devices here as the kernel shows them: DIR/zram0/disk, disksize, mm_stat and so on,

@@ -143,7 +143,7 @@ mod tests {
             ),
             ("--algorithm=zstd:99", "not 99"),
             ("--chain-order=9", "there is no chain order \"9\"; it is 0 to 4"),
-            ("--rule=best", "least-waste or used-percent"),
+            ("--rule=best", "least-waste, used-percent or fitted"),
             ("--name=a/b", "\"a/b\" is no name"),
         ];
         for (word, expected) in rows {

@@ -50,7 +50,7 @@ pub struct ZramConfig {
     pub track_ages: bool,
     /// Chain order N: at most 2^N frames per zspage, 0 to 4.
     pub chain_order: u32,
-    /// How each size class picks its chain length.
+    /// How size classes are chosen.
     pub rule: Rule,
     /// How the allocator's locks are laid out.
     pub design: LockDesign,

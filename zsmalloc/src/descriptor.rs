@@ -286,7 +286,7 @@ impl<'a> Descriptor<'a> {
     }
 
     /// The slots in use, lowest first.
-    pub(crate) fn used_slots(&self) -> impl Iterator<Item = usize> + '_ {
+    pub(crate) fn used_slots(&self) -> impl DoubleEndedIterator<Item = usize> + '_ {
         (0..self.objects).filter(|&slot| self.is_in_use(slot))
     }
 

@@ -26,8 +26,8 @@ use crate::leaf::{LEAF_CELLS, LeafId, LeafUse, Leaves};
 use crate::pool::Pool;
 use crate::word::Word;
 
-/// Entries in a block.
-const BLOCK: u32 = if cfg!(loom) { 1 } else { 32 };
+/// Entries in a block: few, as each class that is in use has one and a half to spare.
+const BLOCK: u32 = if cfg!(loom) { 1 } else { 16 };
 /// Tag of a chained cell's value.
 const CHAINED: u8 = 1;
 const _: () = assert!(LEAF_CELLS.is_multiple_of(BLOCK as usize * 2), "a leaf is whole blocks");
@@ -382,7 +382,7 @@ mod tests {
             let cell = leaves.cell(entries.first).expect("there");
             cell.store(0, Ordering::Relaxed); // relaxed: one thread
         });
-        expect("of 32 entries: 0, number 3,", |entries, _, _| {
+        expect("of 16 entries: 0, number 3,", |entries, _, _| {
             (entries.spare, entries.first, entries.count) = (entries.first, 0, 0);
         });
         expect("twice", |entries, _, (_, other)| entries.first = other);

@@ -9,7 +9,8 @@
 //!
 //! Each class that is in use has half a frame too much on average, however few its objects are. An
 //! object's word says its class and how much of its slot it leaves, so a slot of a larger class
-//! will do: its objects go there where that takes fewer frames in all, and no other zspage.
+//! will do: as many objects go there as it takes for both classes to need fewer frames in all, the
+//! whole zspage or what reaches into its last frame. No zspage is built for it.
 //!
 //! Invariants
 //! - I1 objects change their class under the locks of both, and the move is counted before either
@@ -64,8 +65,9 @@ impl Pool {
         freed
     }
 
-    /// Moves the objects of a class's sparse zspage to that of a larger class, where that takes
-    /// fewer frames; gives the frames freed.
+    /// Moves objects of a class's sparse zspage to that of a larger class, as many as it takes for
+    /// both to need fewer frames; gives the frames freed. Those of a zspage that keeps some of its
+    /// objects are freed when it is packed.
     fn join_to(&self, class: &Class, above: &Class) -> u64 {
         let mut moving = self.lock_moving(class);
         let Some(mut theirs) = above.try_lock() else { return 0 };
@@ -74,13 +76,14 @@ impl Pool {
         let of = self.descriptors(class);
         let zspage = of.get(source);
         let (here, there) = (zspage.in_use(), self.descriptors(above).header(target).in_use());
-        let fits = here + there <= usize::from(above.shape.objects);
-        let apart = frames_packed(class.shape, here) + frames_packed(above.shape, there);
-        if !fits || frames_packed(above.shape, here + there) >= apart {
-            return 0;
-        }
+        let room = usize::from(above.shape.objects) - there;
+        let frames = |moves: usize| {
+            frames_packed(class.shape, here - moves) + frames_packed(above.shape, there + moves)
+        };
+        let fewest = (1..=here.min(room)).min_by_key(|&moves| frames(moves));
+        let Some(moves) = fewest.filter(|&moves| frames(moves) < frames(0)) else { return 0 };
         let mut moved = 0;
-        for object in zspage.used_slots() {
+        for object in zspage.used_slots().rev().take(moves) {
             let from = Slot { descriptor: source, pfn: zspage.pfn(), object: object as u8 };
             moved += usize::from(self.move_object(above, &mut theirs, (zspage, from), target));
         }

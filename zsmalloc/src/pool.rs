@@ -46,7 +46,7 @@ use crate::zspage;
 pub struct PoolConfig {
     /// Frames per zspage at most.
     pub chain: ChainSize,
-    /// How each class picks its chain length.
+    /// How the classes are chosen.
     pub rule: Rule,
     /// Which locks there are.
     pub design: LockDesign,
@@ -64,12 +64,12 @@ pub struct PoolConfig {
 pub const SHARDS_MAX: usize = 8;
 
 impl Default for PoolConfig {
-    /// Chain order 3, the rule of current kernels, class locks, frames released outside them.
+    /// Chain order 3, sizes that fill their zspages, class locks, frames released outside them.
     fn default() -> PoolConfig {
         let chain = ChainSize::from_order(3).expect("order 3 is a chain size");
         PoolConfig {
             chain,
-            rule: Rule::LeastWaste,
+            rule: Rule::Fitted,
             design: LockDesign::default(),
             release: Release::default(),
             shards: None,
@@ -220,6 +220,7 @@ impl Pool {
     }
 
     /// Stores `len` bytes that `fill` writes; with an entry for a handle of the given kind.
+    #[inline]
     pub(crate) fn store_with(
         &self,
         len: usize,

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use buddy::PAGEBLOCK_FRAMES;
-use zsmalloc::{Handle, Memory, MemoryConfig, Pool, PoolConfig, SIZE_MAX};
+use zsmalloc::{Handle, Memory, MemoryConfig, Pool, PoolConfig, Rule, SIZE_MAX};
 
 const PAGEBLOCKS: u32 = 16;
 const FRAMES: u32 = PAGEBLOCKS * PAGEBLOCK_FRAMES;
@@ -28,8 +28,11 @@ fn memory() -> Arc<Memory> {
     Memory::new(config).expect("address space")
 }
 
+/// With the kernel's classes, so that every zspage finds a hole: fitted ones of these lengths take
+/// 8 frames more often, for which there may be none.
 fn pool(memory: &Arc<Memory>) -> Arc<Pool> {
-    Pool::new(Arc::clone(memory), PoolConfig::default()).expect("a pool")
+    let config = PoolConfig { rule: Rule::LeastWaste, ..PoolConfig::default() };
+    Pool::new(Arc::clone(memory), config).expect("a pool")
 }
 
 /// An object of a whole frame, or of less, that says which it is.

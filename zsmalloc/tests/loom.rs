@@ -41,8 +41,12 @@ fn pool_with(design: LockDesign) -> Arc<Pool> {
 }
 
 fn memory() -> Arc<Memory> {
+    memory_of(6)
+}
+
+fn memory_of(entries_max: u64) -> Arc<Memory> {
     let config =
-        MemoryConfig { arena_frames: 512, entries_max: 6, limit_bytes: 1 << 30, worker: false };
+        MemoryConfig { arena_frames: 512, entries_max, limit_bytes: 1 << 30, worker: false };
     Memory::new(config).expect("small tables")
 }
 

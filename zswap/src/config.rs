@@ -107,7 +107,7 @@ pub struct ZswapConfig {
     pub algorithm: Codec,
     /// Chain order N: at most 2^N frames per zspage, 0 to 4.
     pub chain_order: u32,
-    /// How each size class picks its chain length.
+    /// How size classes are chosen.
     pub rule: Rule,
     /// The most bytes that compressed pages may take.
     pub limit: Limit,

@@ -30,6 +30,7 @@ use crate::row::{self, Row};
 use crate::table::{Column, Format};
 use clap::{ArgMatches, Args, FromArgMatches};
 use peers::{Peer, Starter};
+use zsmalloc::Rule;
 
 mod child;
 mod holder;
@@ -70,6 +71,9 @@ struct Options {
     #[arg(long, value_name = "N", default_value = "3",
           value_parser = clap::value_parser!(u32).range(0..=4))]
     chain_order: u32,
+    /// How the classes of our pool are chosen: least-waste, used-percent, fitted
+    #[arg(long, value_name = "RULE", default_value = "fitted")]
+    rule: Rule,
     /// Use the first N MiB of the corpus [default: 256, or all of a smaller one]
     #[arg(long, value_name = "N")]
     mib: Option<u64>,
@@ -92,8 +96,9 @@ fn run(matches: &ArgMatches, lab: &Lab) -> Result<Report, LabError> {
     let mut runs = Vec::new();
     for run in 0..lab.runs() {
         for &threads in &options.threads {
-            let (chain_order, rest) = (options.chain_order, peers::rest(lab.quick()));
-            let plan = child::Plan { threads, run, chain_order, rest };
+            let Options { chain_order, rule, .. } = options;
+            let rest = peers::rest(lab.quick());
+            let plan = child::Plan { threads, run, chain_order, rule, rest };
             let starter = Starter { plan, objects: &objects, cleanup: &lab.cleanup };
             bar.set_message(format!("run {run}, {threads} threads"));
             runs.extend(starter.pool()?);
@@ -112,6 +117,7 @@ fn run(matches: &ArgMatches, lab: &Lab) -> Result<Report, LabError> {
     for row in &mut runs {
         let ours = row.is("allocator", ZSMALLOC);
         row.set("chain_order", ours.then_some(options.chain_order))
+            .set("rule", ours.then(|| options.rule.name()))
             .set("corpus", corpus.name.as_str())
             .set("corpus_bytes", pages * PAGE_SIZE);
     }
@@ -120,8 +126,8 @@ fn run(matches: &ArgMatches, lab: &Lab) -> Result<Report, LabError> {
     Ok(Report { corpus: Some(corpus), columns: &COLUMNS, rows, runs, notes })
 }
 
-const KEY: [&str; 7] =
-    ["allocator", "phase", "threads", "chain_order", "corpus", "corpus_bytes", "objects"];
+const KEY: [&str; 8] =
+    ["allocator", "phase", "threads", "chain_order", "rule", "corpus", "corpus_bytes", "objects"];
 const MEASURED: [&str; 9] = [
     "alloc_ns",
     "free_ns",

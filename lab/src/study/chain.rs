@@ -44,7 +44,7 @@ struct Options {
     #[arg(long, value_name = "N[,N]", value_delimiter = ',', default_value = "2,3,4",
           value_parser = clap::value_parser!(u32).range(0..=4))]
     chain_order: Vec<u32>,
-    /// How the chain of a class is chosen: used-percent, least-waste
+    /// How classes are chosen: used-percent, least-waste, fitted
     #[arg(
         long,
         value_name = "RULE[,RULE]",

@@ -123,3 +123,21 @@ fn joined_objects_are_freed_in_their_new_class() {
         check(&pool, 0, 0);
     });
 }
+
+/// Six of 744 bytes need a second frame for the last, which fits beside four of 818: it joins them,
+/// and the other five are packed.
+#[test]
+fn free_against_the_joining_of_some() {
+    model(|| {
+        let memory = super::memory_of(24);
+        let pool = super::pool_on(&memory, super::config(2, 1));
+        let mut short: Vec<Handle> = (0..6).map(|_| pool.alloc(&[1; 744]).expect("room")).collect();
+        let long: Vec<Handle> = (0..4).map(|_| pool.alloc(&[2; 818]).expect("room")).collect();
+        let mover = compactor(&pool);
+        pool.free_handle(short.pop().expect("the last")).expect("ours");
+        mover.join().expect("mover");
+        short.iter().for_each(|handle| assert_eq!(pool.read(handle).expect("ours")[..], [1; 744]));
+        long.iter().for_each(|handle| assert_eq!(pool.read(handle).expect("ours")[..], [2; 818]));
+        assert_eq!(pool.check().expect("no defect").objects, 9);
+    });
+}

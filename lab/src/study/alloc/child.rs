@@ -26,6 +26,7 @@ use std::fs;
 use std::io::{self, Write};
 use std::sync::{Barrier, Mutex, PoisonError};
 use std::time::Duration;
+use zsmalloc::Rule;
 
 /// Options of the child.
 #[derive(Args, Debug)]
@@ -43,6 +44,8 @@ pub(super) struct Options {
     #[arg(long)]
     pub(super) chain_order: u32,
     #[arg(long)]
+    pub(super) rule: Rule,
+    #[arg(long)]
     pub(super) rest_ms: u64,
 }
 
@@ -53,6 +56,7 @@ pub(super) struct Plan {
     pub(super) run: u32,
     /// Of a pool.
     pub(super) chain_order: u32,
+    pub(super) rule: Rule,
     /// How long a heap is left alone to give memory back.
     pub(super) rest: Duration,
 }
@@ -79,10 +83,11 @@ fn measure(options: &Options) -> Result<Vec<Row>, LabError> {
         threads: options.threads,
         run: options.run,
         chain_order: options.chain_order,
+        rule: options.rule,
         rest: Duration::from_millis(options.rest_ms),
     };
     let rows = match options.pool {
-        true => phases(|| Pooled::new(objects.count(), plan.chain_order), &objects, &plan),
+        true => phases(|| Pooled::new(objects.count(), &plan), &objects, &plan),
         false => phases(|| Ok(Heap), &objects, &plan),
     };
     let mut rows = rows?;

@@ -65,16 +65,16 @@ impl Holder for Heap {
     }
 }
 
-/// A pool with the defaults, on a memory of its own.
+/// A pool, otherwise with the defaults, on a memory of its own.
 pub(super) struct Pooled(Arc<Pool>);
 
 impl Pooled {
-    pub(super) fn new(objects: usize, chain_order: u32) -> Result<Pooled, LabError> {
-        let chain = ChainSize::from_order(chain_order).ok_or("no such chain order");
+    pub(super) fn new(objects: usize, plan: &Plan) -> Result<Pooled, LabError> {
+        let chain = ChainSize::from_order(plan.chain_order).ok_or("no such chain order");
         let chain = chain.map_err(failed("pool"))?;
         let config = MemoryConfig::for_disk((objects * PAGE_SIZE) as u64);
         let memory = Memory::new(config).map_err(failed("memory"))?;
-        let config = PoolConfig { chain, ..PoolConfig::default() };
+        let config = PoolConfig { chain, rule: plan.rule, ..PoolConfig::default() };
         Ok(Pooled(Pool::new(memory, config).map_err(failed("pool"))?))
     }
 }

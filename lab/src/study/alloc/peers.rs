@@ -99,10 +99,10 @@ impl Starter<'_> {
                 command.env_remove(name);
             }
         }
-        let Plan { threads, run, chain_order, rest } = self.plan;
+        let Plan { threads, run, chain_order, rule, rest } = self.plan;
         command.args([super::INSIDE.name, "--rest-ms", &rest.as_millis().to_string()]);
         command.args(["--threads", &threads.to_string(), "--run", &run.to_string()]);
-        command.args(["--chain-order", &chain_order.to_string()]);
+        command.args(["--chain-order", &chain_order.to_string(), "--rule", rule.name()]);
         Ok(command)
     }
 

@@ -285,7 +285,8 @@ mod tests {
     fn through_all(damaged: usize) -> Vec<Result<(Times, Live), LabError>> {
         let corpus = Corpus::open(None, 300 * 4096).unwrap();
         let objects = Objects::of(&corpus, 300).unwrap();
-        let plan = Plan { threads: 1, run: 0, chain_order: 3, rest: Duration::ZERO };
+        let rule = zsmalloc::Rule::Fitted;
+        let plan = Plan { threads: 1, run: 0, chain_order: 3, rule, rest: Duration::ZERO };
         let holder = Plain { allocs: Mutex::new(0), damaged };
         let mut share = Share::new(0, 0..200, 0);
         let mut phase = |phase| {

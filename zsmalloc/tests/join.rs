@@ -1,0 +1,76 @@
+//! Objects of sparse zspages join those of larger classes.
+//!
+//! Claims
+//! - as many join as save a frame: all of a zspage, or those in its last frame;
+//! - they read as before, are freed as before, and `check()` finds nothing.
+#![cfg(not(loom))]
+
+use std::sync::Arc;
+
+use zsmalloc::{Handle, LockDesign, Memory, MemoryConfig, Pool, PoolConfig, Rule};
+
+/// A pool with the kernel's classes, 16 bytes apart.
+fn pool(design: LockDesign) -> Arc<Pool> {
+    let config = MemoryConfig {
+        arena_frames: 1 << 14,
+        entries_max: 1 << 12,
+        limit_bytes: 64 << 20,
+        worker: false,
+    };
+    let memory = Memory::new(config).expect("address space");
+    let config = PoolConfig { design, rule: Rule::LeastWaste, ..PoolConfig::default() };
+    Pool::new(memory, config).expect("a pool")
+}
+
+type Stored = Vec<(Handle, Vec<u8>)>;
+
+/// Objects of these lengths, each of bytes of its own.
+fn store(pool: &Pool, lengths: impl Iterator<Item = usize>) -> Stored {
+    let bytes = lengths.enumerate().map(|(seed, len)| vec![seed as u8; len]);
+    bytes.map(|bytes| (pool.alloc(&bytes).expect("room"), bytes)).collect()
+}
+
+/// Reads and frees all there is.
+fn expect_all(pool: &Pool, stored: Stored) {
+    assert_eq!(pool.check().expect("no defect").objects, stored.len() as u64);
+    for (handle, bytes) in stored {
+        assert_eq!(*pool.read(&handle).expect("ours"), bytes[..]);
+        pool.free_handle(handle).expect("ours");
+    }
+    pool.check().expect("no defect");
+    assert_eq!(pool.stats().mem_used_total, 0);
+}
+
+/// Each class would have a zspage, of which one object takes a frame at least.
+#[test]
+fn a_few_objects_of_many_classes_share_frames() {
+    for design in LockDesign::ALL {
+        let pool = pool(design);
+        let objects = store(&pool, (1000..2000).step_by(16));
+        let before = pool.stats().object_bytes_resident;
+        let freed = pool.compact();
+        let stats = pool.stats();
+        assert_eq!(stats.pages_compacted, freed);
+        // One lock for all classes leaves no second one to take.
+        if design == LockDesign::Pool {
+            assert_eq!((freed, stats.object_bytes_resident), (0, before));
+        } else {
+            assert!(stats.object_bytes_resident < before * 2 / 3, "{stats:?} of {before}");
+        }
+        expect_all(&pool, objects);
+    }
+}
+
+/// Three of 1568 bytes reach into a second frame, and one of them fits beside 17 of 1584 bytes.
+#[test]
+fn as_many_objects_join_a_larger_class_as_save_a_frame() {
+    let pool = pool(LockDesign::Class);
+    let objects = store(&pool, [1568; 3].into_iter().chain([1584; 17]));
+    assert_eq!(pool.stats().object_bytes_resident, (2 + 7) * 4096);
+    pool.compact();
+    assert_eq!(pool.stats().object_bytes_resident, (1 + 7) * 4096);
+    let rows = pool.class_table().rows;
+    let used = |size| rows.iter().find(|row| row.size == size).map(|row| row.obj_used);
+    assert_eq!((used(1568), used(1584)), (Some(2), Some(18)));
+    expect_all(&pool, objects);
+}
