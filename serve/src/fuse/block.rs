@@ -152,7 +152,7 @@ mod tests {
         let config = ZramConfig::new("zram0", SIZE);
         let zram = Zram::new(memory, ZramConfig { backing: Some(Arc::new(backing)), ..config });
         let zram = zram.unwrap();
-        let data: Vec<u8> = (0..4 * 4096_u32).map(|at| (at * at >> 7) as u8).collect();
+        let data: Vec<u8> = (0..4 * 4096_u32).map(|at| ((at * at) >> 7) as u8).collect();
         zram.write(0, &data).unwrap();
         assert_eq!(zram.write_back(&Selection::Pages(vec![1..=1]).into()).unwrap().pages, 1);
         zram
