@@ -4,11 +4,12 @@ use crate::support::{golden, json, lab, measured, number, rows};
 use serde_json::Value;
 use std::process::Stdio;
 
-const FIELDS: [&str; 17] = [
+const FIELDS: [&str; 18] = [
     "allocator",
     "phase",
     "threads",
     "chain_order",
+    "rule",
     "corpus",
     "corpus_bytes",
     "objects",
@@ -87,7 +88,7 @@ fn preloaded_libraries_serve_the_child() {
 fn a_library_that_is_not_loaded_is_missing() {
     let mut command = lab();
     command.args(["alloc-inside", "--library", "libnosuch.so", "--threads", "1"]);
-    command.args(["--run", "0", "--rest-ms", "0", "--chain-order", "3"]);
+    command.args(["--run", "0", "--rest-ms", "0", "--chain-order", "3", "--rule", "fitted"]);
     let output = command.stdin(Stdio::null()).output();
     let said = String::from_utf8(output.unwrap().stdout).unwrap();
     assert_eq!(said.trim(), r#"{"missing":"no libnosuch.so here to preload"}"#);
