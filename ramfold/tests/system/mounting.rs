@@ -10,8 +10,8 @@ use std::process::Command;
 use std::thread;
 
 use crate::rig::{
-    Loop, Mount, Nbd, Process, Scratch, Tree, errno, eventually, needs_device, needs_tree, noise,
-    refusal, succeed, tool,
+    Loop, Mount, Nbd, Process, Scratch, Space, Tree, errno, eventually, needs_device, needs_tree,
+    noise, refusal, succeed, tool,
 };
 
 /// CAP_SYS_RESOURCE.
@@ -261,6 +261,7 @@ fn where_fuse_is_missing_it_says_what_to_do() {
     if !needs_tree(&["mount", "setpriv", "unshare"]) {
         return;
     }
+    let _space = Space::Names.enter();
     let scratch = Scratch::new();
     let refused = |script: &str, arguments: &[&str]| {
         let directory = scratch.path("tree");
@@ -321,6 +322,7 @@ fn who_is_not_root_mounts_through_fusermount3() {
     if !needs_tree(&tools) {
         return;
     }
+    let _space = Space::Names.enter();
     let scratch = Scratch::new();
     let (home, at) = (scratch.path(""), scratch.path("tree"));
     fs::create_dir(&at).unwrap();

@@ -4,6 +4,7 @@ mod nbd;
 mod pages;
 mod scratch;
 mod server;
+mod spaces;
 mod stack;
 mod tools;
 mod tree;
@@ -12,6 +13,7 @@ pub(crate) use nbd::Nbd;
 pub(crate) use pages::{PAGE_SIZE, noise, real_files};
 pub(crate) use scratch::Scratch;
 pub(crate) use server::{Process, Server};
+pub(crate) use spaces::Space;
 pub(crate) use stack::{Loop, Mount, undo};
 pub(crate) use tools::{
     BINARY, eventually, from_env, needs, needs_device, needs_root, ramfold, refusal, succeed, tool,

@@ -6,6 +6,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use super::spaces::{Entered, Space};
 use super::{succeed, tool};
 
 /// A loop device over a file, until dropped.
@@ -40,22 +41,26 @@ impl Drop for Loop {
 /// A mounted file system, until dropped.
 pub(crate) struct Mount {
     pub(crate) directory: PathBuf,
+    /// Dropped after it was unmounted.
+    _space: Entered,
 }
 
 impl Mount {
     pub(crate) fn of(device: &str, directory: PathBuf) -> Mount {
+        let _space = Space::Mount.enter();
         std::fs::create_dir_all(&directory).expect("a mount point can be made");
         succeed(tool("mount").arg(device).arg(&directory));
-        Mount { directory }
+        Mount { directory, _space }
     }
 
     /// Files in memory, so many bytes at most.
     pub(crate) fn memory(directory: PathBuf, bytes: u64) -> Mount {
+        let _space = Space::Mount.enter();
         std::fs::create_dir_all(&directory).expect("a mount point can be made");
         let size = format!("size={bytes}");
         let mut mount = tool("mount");
         succeed(mount.args(["-t", "tmpfs", "-o", &size, "tmpfs"]).arg(&directory));
-        Mount { directory }
+        Mount { directory, _space }
     }
 }
 

@@ -1,0 +1,46 @@
+//! Mounted file systems and mount name spaces: never both at a time.
+//!
+//! A new name space has a copy of every mount there is. What is unmounted then lives on in it: a
+//! test that mounts the disk once more finds a file system that is still being written.
+//!
+//! Lock: one, around the counts.
+
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+/// How many there are of each.
+static COUNTS: Mutex<[usize; 2]> = Mutex::new([0; 2]);
+static ENDED: Condvar = Condvar::new();
+
+/// What cannot be while there is one of the other kind.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Space {
+    Mount,
+    Names,
+}
+
+/// One of them, until dropped.
+pub(crate) struct Entered(Space);
+
+impl Space {
+    /// Waits until there is none of the other kind. A thread may hold several mounts: while it has
+    /// one, nobody waits in front of it.
+    pub(crate) fn enter(self) -> Entered {
+        let other = [Space::Names, Space::Mount][self as usize];
+        let occupied = |counts: &mut [usize; 2]| counts[other as usize] > 0;
+        let counts = ENDED.wait_while(counts(), occupied);
+        counts.unwrap_or_else(PoisonError::into_inner)[self as usize] += 1;
+        Entered(self)
+    }
+}
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        counts()[self.0 as usize] -= 1;
+        ENDED.notify_all();
+    }
+}
+
+/// Whole whenever the lock is free: a test that fails drops what it entered.
+fn counts() -> MutexGuard<'static, [usize; 2]> {
+    COUNTS.lock().unwrap_or_else(PoisonError::into_inner)
+}
