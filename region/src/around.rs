@@ -15,11 +15,14 @@
 //! There are several such windows, chosen by CPU, for threads that each walk their own part. They
 //! are hints: two threads that mix them up bring in too few pages or too many, never wrong ones.
 //!
-//! Anything else: the aligned quad of 4 pages around the one that faulted, where the module
-//! `density` has measured that this pays, and one page where not. So what does not pay is not done,
-//! and costs two loads and two comparisons.
+//! Anything else: what is stored of the aligned quad of 4 pages around the one that faulted, or of
+//! the stretch of 16, where the module `density` has measured that they are wanted and `worth` says
+//! that this pays; one page where not. So what does not pay is not done, and costs two loads and a
+//! few comparisons.
 
-use crate::density::{Density, QUAD_PAGES, is_watched};
+use crate::density::{Density, is_watched};
+use crate::trials::QUAD_PAGES;
+use crate::worth::pages_at_once;
 use crate::{AROUND_PAGES, Quads};
 use host::{FaultMode, cpu};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -47,15 +50,17 @@ impl Around {
         Around { windows: Default::default(), quads, density: Density::default() }
     }
 
-    /// Whether a fault in a group for which `asked` pages were to come is to bring in its quad; at
-    /// what a fault costs in this mode, and where there is a limit.
-    pub(crate) fn pays(&self, group: usize, asked: usize, at: (FaultMode, bool)) -> bool {
-        asked < QUAD_PAGES
-            && match self.quads {
-                Quads::Never => false,
-                Quads::Measured => self.density.pays(at) && !is_watched(group),
-                Quads::Always => true,
-            }
+    /// How many aligned pages around it a fault in a group is to bring in, of those that are in the
+    /// store; at what a fault costs in this mode, and where there is a limit.
+    pub(crate) fn aligned(&self, group: usize, at: (FaultMode, bool)) -> usize {
+        match self.quads {
+            Quads::Never => 1,
+            Quads::Always => QUAD_PAGES,
+            Quads::Measured => match pages_at_once(self.density.per_cent(), at) {
+                pages if pages > 1 && is_watched(group) => 1,
+                pages => pages,
+            },
+        }
     }
 
     /// How many pages to bring in from `page` on, at most.

@@ -24,18 +24,19 @@ pub enum StoreConfig {
     },
 }
 
-/// When a fault on a stored page brings in its quad, the 4 aligned pages around it: those of them
-/// that are in the store too, and in memory there, while the region is below its limit. Such a
-/// fault takes about twice as long as one that brings in a page. Whatever this says, a walk has
-/// pages brought in ahead of it.
+/// When a fault on a stored page brings in neighbours: of the 4 aligned pages around it, its quad,
+/// or of 16, its stretch, those that are in the store too, and in memory there, while the region is
+/// below its limit. Such a fault takes about twice as long as one that brings in a page, or five
+/// times. Whatever this says, a walk has pages brought in ahead of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Quads {
     /// Never: the longest fault counts, or memory does.
     Never,
-    /// Where it pays: see [`RegionStats::density`](crate::RegionStats::density).
+    /// The quad or the stretch, where that pays: see
+    /// [`RegionStats::density`](crate::RegionStats::density).
     #[default]
     Measured,
-    /// Always: what is touched is known to be dense.
+    /// The quad, always: what is touched is known to be dense.
     Always,
 }
 

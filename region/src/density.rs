@@ -2,78 +2,31 @@
 //!
 //! Nobody says which pages were touched, so nothing can be learnt from a page that was brought in
 //! beside another. Hence an experiment: of 16 groups one, by a hash of its number, has each page
-//! wait for a fault of its own, and what faults there is counted, by *quads*: 4 pages, aligned.
+//! wait for a fault of its own, and what faults there is counted, by quads and by stretches: the
+//! module `trials`.
 //!
-//! ```text
-//!   quad in the store     # # # #
-//!   a fault on the 2nd    o @ o o      a trial: 3 beside
-//!   one on the last       o @ o @      1 of them wanted
-//!   a walk brings the 3rd o @   @      it might have been: 2 beside, 1 wanted
-//!   any page out          . . . .      the trial has ended: 1 of 2
-//! ```
-//!
-//! The density is wanted pages over pages beside: the larger of that of trials that run, and of
+//! A density is wanted pages over pages beside: the larger of that of trials that run, and of
 //! those that ended last. Running ones alone would tell too little in the beginning of each cycle
 //! of pages out and in; ended ones alone, nothing before the first is complete. Until then the
-//! running ones count double: a trial that runs is halfway, on average.
-//!
-//! When a quad at a fault pays (nanoseconds of the machine in docs/region.md):
-//!
-//! ```text
-//!   a fault, with its page: a signal 9400, a message 14000
-//!   a page with it 2500     paging it out again 6000
-//!                                         signal                     message
-//!   wanted:  saves a fault          9400 - 2500 = 6900         14000 - 2500 = 11500
-//!   not:     costs a page           density > 2500 /  9400     2500 / 14000 = 18 %
-//!                                             = 27 %
-//!            and, with a limit,     density > 8500 / 15400     8500 / 20000 = 43 %
-//!            a page out, 8500                 = 56 %
-//! ```
+//! running ones count `YOUNG` times: they have seen so little yet. Where that is too much, pages
+//! come for nothing in the rest of a region's first cycle; ended trials decide afterwards.
 //!
 //! Where a program comes to touch less densely, ended trials are wrong for as long as it takes the
 //! groups that it touches now to leave memory; where it comes to touch more, running ones tell.
 //!
-//! Invariants
-//! - D1 in a trial, `wanted` are some of the pages `beside`; the others of these are stored.
-//! - D2 `running` is the sum of the trials there are; they change under their group's lock.
+//! Invariant D1: `running` is the sum of the trials there are, which change under their group's
+//! lock.
 //!
 //! Locks: none of its own. What a fault elsewhere reads is one word, which changes by whole per
 //! cents; the sums are written by faults in these groups alone.
 
-use crate::GROUP_PAGES;
-use host::FaultMode;
+use crate::trials::{QUAD_PAGES, STRETCH_PAGES, Tally, Trials, TrialsOf};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-
-/// Pages of a quad.
-pub(crate) const QUAD_PAGES: usize = 4;
 
 /// Of so many groups one has its pages wait for faults of their own.
 const WATCHED_ONE_IN: u64 = 16;
-
-const SIGNAL_NS: u32 = 9400;
-const MESSAGE_NS: u32 = 14000;
-const PAGE_NS: u32 = 2500;
-const PAGE_OUT_NS: u32 = 6000;
-
-/// Per cent of the pages beside that have to be wanted: without a limit, and with one.
-const PAYS_SIGNAL: [u32; 2] = per_cent_to_pay(SIGNAL_NS);
-const PAYS_MESSAGE: [u32; 2] = per_cent_to_pay(MESSAGE_NS);
-
-/// Fewer pages beside are no evidence: those of one group.
-const EVIDENCE: u32 = (GROUP_PAGES - GROUP_PAGES / QUAD_PAGES) as u32; // 48
-/// Pages beside of ended trials that are remembered; from here on, the older count half.
-const MEMORY: u32 = 1024;
-
-const AS_IN_THE_HEAD: bool = matches!((PAYS_SIGNAL, PAYS_MESSAGE), ([27, 56], [18, 43]));
-const _: () = assert!(AS_IN_THE_HEAD, "as the head of this file says");
-const _: () = assert!(GROUP_PAGES.is_multiple_of(QUAD_PAGES), "a quad is in one group");
-
-/// The per cent at which what is not wanted costs what is wanted saves.
-const fn per_cent_to_pay(fault_ns: u32) -> [u32; 2] {
-    let saved = fault_ns - PAGE_NS;
-    let (page, page_again) = (PAGE_NS, PAGE_NS + PAGE_OUT_NS);
-    [(100 * page).div_ceil(page + saved), (100 * page_again).div_ceil(page_again + saved)]
-}
+/// How many times the density of running trials counts while none have ended.
+const YOUNG: u32 = 3;
 
 /// Whether a group is one of those that tell the density.
 pub(crate) fn is_watched(group: usize) -> bool {
@@ -82,80 +35,55 @@ pub(crate) fn is_watched(group: usize) -> bool {
     hash >> (u64::BITS - WATCHED_ONE_IN.ilog2()) == 0
 }
 
-/// The quads of a group that have some of `pages`, all of their bits.
-pub(crate) fn quads(pages: u64) -> u64 {
-    const FIRSTS: u64 = u64::MAX / ((1 << QUAD_PAGES) - 1); // 0x1111...
-    let firsts = (0..QUAD_PAGES).fold(0, |any, page| any | pages >> page) & FIRSTS;
-    firsts * ((1 << QUAD_PAGES) - 1)
-}
-
-/// Pages beside such that faulted, and those of them that were wanted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Tally {
-    pub(crate) beside: u32,
-    pub(crate) wanted: u32,
-}
-
-impl Tally {
-    fn pack(self) -> u64 {
-        u64::from(self.beside) << 32 | u64::from(self.wanted)
-    }
-
-    fn unpack(word: u64) -> Tally {
-        Tally { beside: (word >> 32) as u32, wanted: word as u32 }
-    }
-
-    /// With as much as counts of what was before.
-    fn after(self, before: Tally) -> Tally {
-        let half = u32::from(before.beside + self.beside > MEMORY);
-        Tally {
-            beside: (before.beside >> half) + self.beside,
-            wanted: (before.wanted >> half) + self.wanted,
-        }
-    }
-
-    /// Per cent; nothing without evidence.
-    fn density(self) -> u32 {
-        if self.beside < EVIDENCE { 0 } else { 100 * self.wanted / self.beside }
-    }
-}
-
-/// The trials of a group's quads.
+/// What trials of quads, or of stretches, have told: packed tallies.
 #[derive(Debug, Default)]
-pub(crate) struct Trials {
-    /// Pages that were in the store when another of their quad faulted.
-    pub(crate) beside: u64,
-    /// Of these, those that faulted since.
-    pub(crate) wanted: u64,
+struct Told<const COUNT: usize> {
+    /// The sum of the trials that run (D1).
+    running: AtomicU64,
+    /// That of those that ended, of late.
+    ended: AtomicU64,
 }
 
-impl Trials {
-    /// A page of the store faulted; `stored` are those of its group.
-    fn touched(&mut self, page: usize, stored: u64) {
-        let bit = 1 << page;
-        if self.beside & quads(bit) == 0 {
-            self.beside |= stored & quads(bit) & !bit;
-        } else {
-            self.wanted |= self.beside & bit;
+impl<const COUNT: usize> Told<COUNT> {
+    fn change<R>(
+        &self,
+        trials: &mut TrialsOf<COUNT>,
+        change: impl FnOnce(&mut TrialsOf<COUNT>) -> R,
+    ) -> R {
+        let before = trials.tally().pack();
+        let result = change(trials);
+        let more = trials.tally().pack().wrapping_sub(before);
+        if more != 0 {
+            // relaxed: a sum that nothing else is read by. Both halves of it are sums of what there
+            // is, so that what one borrows from the other is given back.
+            self.running.fetch_add(more, Ordering::Relaxed);
         }
+        result
     }
 
-    /// Pages came or went for other reasons: whether they would have been wanted will not be known.
-    fn spoil(&mut self, pages: u64) {
-        self.beside &= !pages | self.wanted;
+    fn end(&self, trials: &mut TrialsOf<COUNT>, pages: u64) {
+        let told = self.change(trials, |trials| trials.end(pages));
+        // relaxed: a hint, as below: of two groups that leave at once, one may not be heard.
+        let before = Tally::unpack(self.ended.load(Ordering::Relaxed));
+        self.ended.store(told.after(before).pack(), Ordering::Relaxed);
     }
 
-    /// Pages leave memory: the trials of their quads end, with this.
-    fn end(&mut self, pages: u64) -> Tally {
-        let ended = Trials { beside: self.beside & quads(pages), ..Trials::default() };
-        let ended = Trials { wanted: self.wanted & ended.beside, ..ended }.tally();
-        self.beside &= !quads(pages);
-        self.wanted &= self.beside;
-        ended
+    fn running(&self) -> Tally {
+        // relaxed: a sum that nothing else is read by.
+        Tally::unpack(self.running.load(Ordering::Relaxed))
     }
 
-    pub(crate) fn tally(&self) -> Tally {
-        Tally { beside: self.beside.count_ones(), wanted: self.wanted.count_ones() }
+    /// Per cent.
+    fn density(&self) -> u32 {
+        let evidence = TrialsOf::<COUNT>::EVIDENCE;
+        // relaxed: a hint.
+        let ended = Tally::unpack(self.ended.load(Ordering::Relaxed));
+        let running = self.running().density(evidence);
+        if ended.beside < evidence {
+            (YOUNG * running).min(100)
+        } else {
+            running.max(ended.density(evidence))
+        }
     }
 }
 
@@ -163,12 +91,12 @@ impl Trials {
 #[derive(Debug, Default)]
 pub(crate) struct Density {
     read: Read,
-    /// Packed tallies: the sum of trials that run (D2), and that of those that ended, of late.
-    running: AtomicU64,
-    ended: AtomicU64,
+    quads: Told<QUAD_PAGES>,
+    stretches: Told<STRETCH_PAGES>,
 }
 
-/// Two cache lines, because processors fetch them in pairs: what every fault reads, in per cent.
+/// Two cache lines, because processors fetch them in pairs: what every fault reads, the per cent of
+/// quads, and above them those of stretches.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Read(AtomicU32);
@@ -177,79 +105,60 @@ impl Density {
     /// A page faulted in a group of which `stored` were in the store, and so was the page.
     pub(crate) fn touched(&self, group: usize, trials: &mut Trials, page: usize, stored: u64) {
         if is_watched(group) {
-            self.change(trials, |trials| trials.touched(page, stored));
+            self.quads.change(&mut trials.quads, |trials| trials.touched(page, stored));
+            self.stretches.change(&mut trials.stretches, |trials| trials.touched(page, stored));
+            self.publish();
         }
     }
 
     /// Pages of a group came for other reasons, or are gone.
     pub(crate) fn spoil(&self, group: usize, trials: &mut Trials, pages: u64) {
         if is_watched(group) {
-            self.change(trials, |trials| trials.spoil(pages));
+            self.quads.change(&mut trials.quads, |trials| trials.spoil(pages));
+            self.stretches.change(&mut trials.stretches, |trials| trials.spoil(pages));
+            self.publish();
         }
     }
 
     /// Pages of a group leave memory.
     pub(crate) fn end(&self, group: usize, trials: &mut Trials, pages: u64) {
         if is_watched(group) {
-            let told = self.change(trials, |trials| trials.end(pages));
-            // relaxed: a hint, as below: of two groups that leave at once, one may not be heard.
-            let before = Tally::unpack(self.ended.load(Ordering::Relaxed));
-            self.ended.store(told.after(before).pack(), Ordering::Relaxed);
+            self.quads.end(&mut trials.quads, pages);
+            self.stretches.end(&mut trials.stretches, pages);
             self.publish();
         }
-    }
-
-    fn change<R>(&self, trials: &mut Trials, change: impl FnOnce(&mut Trials) -> R) -> R {
-        let before = trials.tally().pack();
-        let result = change(trials);
-        let more = trials.tally().pack().wrapping_sub(before);
-        if more != 0 {
-            // relaxed: a sum that nothing else is read by. Both halves of it are sums of what there
-            // is, so that what one borrows from the other is given back.
-            self.running.fetch_add(more, Ordering::Relaxed);
-            self.publish();
-        }
-        result
     }
 
     fn publish(&self) {
-        // relaxed: a hint.
-        let ended = Tally::unpack(self.ended.load(Ordering::Relaxed));
-        let running = self.running().density();
-        let density = match ended.beside {
-            ..EVIDENCE => (2 * running).min(100),
-            _ => running.max(ended.density()),
-        };
+        let word = self.quads.density() | self.stretches.density() << u8::BITS;
         // relaxed: a hint. Looked at first, to leave the line where it is read.
-        if self.read.0.load(Ordering::Relaxed) != density {
-            self.read.0.store(density, Ordering::Relaxed);
+        if self.read.0.load(Ordering::Relaxed) != word {
+            self.read.0.store(word, Ordering::Relaxed);
         }
     }
 
-    /// The sum of the trials that run.
-    pub(crate) fn running(&self) -> Tally {
-        // relaxed: a sum that nothing else is read by.
-        Tally::unpack(self.running.load(Ordering::Relaxed))
+    /// The sums of the trials that run, of quads and of stretches.
+    pub(crate) fn running(&self) -> [Tally; 2] {
+        [self.quads.running(), self.stretches.running()]
     }
 
-    /// Per cent of the pages beside one that faulted that are wanted too.
-    pub(crate) fn per_cent(&self) -> u32 {
+    /// Per cent of the pages beside one that faulted that are wanted too: in its quad, and in its
+    /// stretch.
+    pub(crate) fn per_cent(&self) -> [u32; 2] {
         // relaxed: a hint.
-        self.read.0.load(Ordering::Relaxed)
-    }
-
-    /// Whether a fault is to bring in its quad: with what it costs in this mode, and where there is
-    /// a limit.
-    pub(crate) fn pays(&self, (mode, limited): (FaultMode, bool)) -> bool {
-        let pays = if mode == FaultMode::Signal { &PAYS_SIGNAL } else { &PAYS_MESSAGE };
-        self.per_cent() >= pays[usize::from(limited)]
+        let word = self.read.0.load(Ordering::Relaxed);
+        [word & u32::from(u8::MAX), word >> u8::BITS]
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::GROUP_PAGES;
     use crate::group::{Group, bits};
+    use crate::trials::MEMORY;
+    use crate::worth::pages_at_once;
+    use host::FaultMode;
     use proptest::prelude::*;
 
     /// The first group that is watched, and some that are not.
@@ -265,39 +174,34 @@ mod tests {
         }
     }
 
-    #[test]
-    fn quads_are_whole() {
-        assert_eq!(quads(0), 0);
-        assert_eq!(quads(1 << 6 | 1 << 63), 0xF0 | 0xF << 60);
-        assert_eq!(quads(u64::MAX), u64::MAX);
-    }
-
-    /// The trials of one group, page by page.
+    /// The trials of one group's blocks of `count` pages, page by page.
     struct Naive {
+        count: usize,
         stored: [bool; GROUP_PAGES],
         /// Beside one that faulted, and whether it was wanted.
         beside: [Option<bool>; GROUP_PAGES],
     }
 
     impl Naive {
-        fn new() -> Naive {
-            Naive { stored: [false; GROUP_PAGES], beside: [None; GROUP_PAGES] }
+        fn new(count: usize) -> Naive {
+            Naive { count, stored: [false; GROUP_PAGES], beside: [None; GROUP_PAGES] }
         }
 
-        fn quad(page: usize) -> std::ops::Range<usize> {
-            let first = page / QUAD_PAGES * QUAD_PAGES;
-            first..first + QUAD_PAGES
+        fn around(&self, page: usize) -> std::ops::Range<usize> {
+            let first = page / self.count * self.count;
+            first..first + self.count
         }
 
         fn touched(&mut self, page: usize) {
-            let quad = Naive::quad(page);
-            if quad.clone().any(|at| self.beside[at].is_some()) {
+            let around = self.around(page);
+            if around.clone().any(|at| self.beside[at].is_some()) {
                 if self.beside[page].is_some() {
                     self.beside[page] = Some(true);
                 }
             } else {
-                quad.filter(|&at| at != page && self.stored[at])
-                    .for_each(|at| self.beside[at] = Some(false));
+                for at in around.filter(|&at| at != page) {
+                    self.beside[at] = self.stored[at].then_some(false);
+                }
             }
             self.stored[page] = false;
         }
@@ -310,7 +214,7 @@ mod tests {
         }
 
         fn end(&mut self, pages: u64) -> Tally {
-            let ends = |at: &usize| Naive::quad(*at).any(|other| pages & bits(other, 1) != 0);
+            let ends = |at: &usize| self.around(*at).any(|other| pages & bits(other, 1) != 0);
             let ended: Vec<usize> = (0..GROUP_PAGES).filter(ends).collect();
             let told = Naive::tally(ended.iter().map(|&at| self.beside[at]));
             ended.into_iter().for_each(|at| self.beside[at] = None);
@@ -322,6 +226,39 @@ mod tests {
                 beside: sum.beside + 1,
                 wanted: sum.wanted + u32::from(wanted),
             })
+        }
+    }
+
+    /// What groups tell of one size.
+    struct NaiveTold {
+        /// Pages beside of 16 trials.
+        evidence: u32,
+        groups: [Naive; 3],
+        ended: Tally,
+    }
+
+    impl NaiveTold {
+        fn new(count: usize) -> NaiveTold {
+            let groups = [(); 3].map(|()| Naive::new(count));
+            NaiveTold { evidence: 16 * (count as u32 - 1), groups, ended: Tally::default() }
+        }
+
+        fn end(&mut self, which: usize, pages: u64) {
+            let (tally, ended) = (self.groups[which].end(pages), self.ended);
+            let older = if ended.beside + tally.beside > MEMORY { 2 } else { 1 };
+            self.ended.beside = ended.beside / older + tally.beside;
+            self.ended.wanted = ended.wanted / older + tally.wanted;
+        }
+
+        fn running(&self) -> Tally {
+            Naive::tally(self.groups.iter().flat_map(|group| group.beside))
+        }
+
+        fn per_cent(&self) -> u32 {
+            let known = |of: Tally| of.beside >= self.evidence;
+            let share = |of: Tally| if known(of) { 100 * of.wanted / of.beside } else { 0 };
+            let (running, ended) = (share(self.running()), share(self.ended));
+            if known(self.ended) { running.max(ended) } else { (running * YOUNG).min(100) }
         }
     }
 
@@ -337,7 +274,8 @@ mod tests {
         // Few pages at a time, mostly, or no trial would get far.
         let pages = prop_oneof![
             4 => (0usize..64).prop_map(|at| bits(at, 1)),
-            1 => (0usize..64).prop_map(|at| quads(bits(at, 1))),
+            1 => (0usize..16).prop_map(|quad| bits(4 * quad, 4)),
+            1 => (0usize..4).prop_map(|stretch| bits(16 * stretch, 16)),
             1 => any::<u64>(),
         ];
         let op = prop_oneof![
@@ -355,50 +293,43 @@ mod tests {
             let numbers: Vec<usize> = (0..).filter(|&group| is_watched(group)).take(3).collect();
             let told = Density::default();
             let mut groups: [Group; 3] = Default::default();
-            let mut twins = [(); 3].map(|()| Naive::new());
-            let mut ended = Tally::default();
+            let mut twins = [NaiveTold::new(4), NaiveTold::new(16)];
             for (which, op) in ops {
-                let (index, group, twin) = (numbers[which], &mut groups[which], &mut twins[which]);
+                let (index, group) = (numbers[which], &mut groups[which]);
                 match op {
-                    Op::Touch(page) if twin.stored[page] => {
+                    Op::Touch(page) if group.stored & bits(page, 1) != 0 => {
                         told.touched(index, &mut group.trials, page, group.stored);
                         group.arrive(bits(page, 1));
-                        twin.touched(page);
+                        twins.iter_mut().for_each(|twin| twin.groups[which].touched(page));
                     }
                     Op::Touch(_) => {}
                     Op::Bring(pages) => {
                         let pages = pages & group.stored;
                         told.spoil(index, &mut group.trials, pages);
                         group.arrive(pages);
-                        crate::group::runs(pages).for_each(|(at, count)| {
-                            (at..at + count).for_each(|page| twin.spoil(page));
-                        });
+                        for page in (0..64).filter(|&at| pages & bits(at, 1) != 0) {
+                            twins.iter_mut().for_each(|twin| twin.groups[which].spoil(page));
+                        }
                     }
                     Op::Out(pages) => {
                         let pages = pages & group.resident;
                         told.end(index, &mut group.trials, pages);
                         group.resident &= !pages;
-                        let tally = twin.end(pages);
-                        let older = if ended.beside + tally.beside > MEMORY { 2 } else { 1 };
-                        ended.beside = ended.beside / older + tally.beside;
-                        ended.wanted = ended.wanted / older + tally.wanted;
+                        twins.iter_mut().for_each(|twin| twin.end(which, pages));
                     }
                     Op::Store(pages) => {
                         let pages = pages & !group.resident & !group.stored;
                         group.keep(pages);
-                        (0..64).filter(|&at| pages & bits(at, 1) != 0)
-                            .for_each(|at| twin.stored[at] = true);
+                        for page in (0..64).filter(|&at| pages & bits(at, 1) != 0) {
+                            for twin in &mut twins {
+                                twin.groups[which].stored[page] = true;
+                            }
+                        }
                     }
                 }
                 prop_assert_eq!(group.defect(), None);
-                let beside = twins.iter().flat_map(|twin| twin.beside);
-                let running = Naive::tally(beside);
-                prop_assert_eq!(told.running(), running);
-                let known = |of: Tally| of.beside >= EVIDENCE;
-                let share = |of: Tally| if known(of) { 100 * of.wanted / of.beside } else { 0 };
-                let first = (share(running) * 2).min(100);
-                let density = if known(ended) { share(running).max(share(ended)) } else { first };
-                prop_assert_eq!(told.per_cent(), density);
+                prop_assert_eq!(told.running(), twins.each_ref().map(NaiveTold::running));
+                prop_assert_eq!(told.per_cent(), twins.each_ref().map(NaiveTold::per_cent));
             }
         }
     }
@@ -419,15 +350,22 @@ mod tests {
         let density = Density::default();
         let (signal, message) = (FaultMode::Signal, FaultMode::Thread);
         let all = [(signal, false), (message, true), (signal, true)];
+        let pays = |density: &Density| all.map(|at| pages_at_once(density.per_cent(), at));
         (0..100).for_each(|_| cycle(&density, |_| true));
-        assert_eq!((density.per_cent(), density.running()), (100, Tally::default()));
-        assert_eq!(all.map(|at| density.pays(at)), [true; 3]);
+        assert_eq!((density.per_cent(), density.running()), ([100; 2], [Tally::default(); 2]));
+        assert_eq!(pays(&density), [16; 3]);
         // A page of a quad now and then: what a tenth of all, at random, comes to.
         (0..100).for_each(|_| cycle(&density, |page| page % 10 == 0));
-        assert!(!density.pays((message, false)), "{}", density.per_cent());
+        assert_eq!(pays(&density), [1; 3], "{:?}", density.per_cent());
         (0..100).for_each(|_| cycle(&density, |page| page % 4 < 2));
-        assert!((30..34).contains(&density.per_cent()), "one of three: {}", density.per_cent());
-        assert_eq!(all.map(|at| density.pays(at)), [true, false, false]);
+        // One of three, and seven of 15.
+        assert_eq!(density.per_cent(), [33, 46]);
+        assert_eq!(pays(&density), [16, 16, 1]);
+        (0..400).for_each(|_| cycle(&density, |page| page % 16 < 4));
+        // All three, and three of 15; what was before is halved again and again.
+        let [quads, stretches] = density.per_cent();
+        assert!(quads > 95 && stretches < 25, "{quads} and {stretches}");
+        assert_eq!(pays(&density), [4; 3]);
     }
 
     #[test]

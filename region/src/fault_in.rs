@@ -17,7 +17,7 @@
 use crate::around::Around;
 use crate::counters::Count;
 use crate::folded::Folded;
-use crate::group::{Group, Place, bits};
+use crate::group::{Group, Place, bits, runs};
 use crate::store::Read;
 use crate::{AROUND_PAGES, GROUP_PAGES, RegionError};
 use host::fault::{Served, Server, die};
@@ -137,12 +137,16 @@ impl Folded {
             drop(group);
             return self.after_fetch(seen, why);
         }
-        if why == Why::Fault
-            && self.quad_pays(page / GROUP_PAGES, count)
-            && let Some(arrived) = self.bring_quad(page, &mut group)
-        {
-            return arrived;
+        if why == Why::Fault {
+            let around = self.around_pays(page / GROUP_PAGES);
+            if count < around
+                && let Some(arrived) = self.bring_around(page, around, &mut group)
+            {
+                return arrived;
+            }
         }
+        // Of those after it, some may have come.
+        let count = group.run(at, count);
         match self.fill_from_store(page, count) {
             Ok(transfer) => self.arrive(page, &mut group, Place::Stored, transfer, why),
             Err(Read::OnDisk) => {
@@ -154,47 +158,80 @@ impl Folded {
         }
     }
 
-    fn quad_pays(&self, index: usize, asked: usize) -> bool {
+    /// How many aligned pages around it a fault is to bring in.
+    fn around_pays(&self, index: usize) -> usize {
         let limit = self.limit();
-        self.around.pays(index, asked, (self.shared.userfault.mode(), limit.is_some()))
-            && limit.is_none_or(|limit| self.held() < limit)
+        match self.around.aligned(index, (self.shared.userfault.mode(), limit.is_some())) {
+            around if around > 1 && limit.is_some_and(|limit| self.held() >= limit) => 1,
+            around => around,
+        }
     }
 
-    /// Brings in the stored pages around one that somebody waits for, as far as that takes no disk;
-    /// `None`: it is to be brought in alone.
-    fn bring_quad(&self, page: usize, group: &mut Group) -> Option<Arrived> {
-        let (base, at) = (page - page % GROUP_PAGES, page % GROUP_PAGES);
-        let run = group.run_around(at);
-        if run.len() == 1 {
+    /// Brings in the stored ones of `count` aligned pages around one that somebody waits for, as
+    /// far as that takes no disk; `None`: it is still to be brought in.
+    fn bring_around(&self, page: usize, count: usize, group: &mut Group) -> Option<Arrived> {
+        let (index, at) = (page / GROUP_PAGES, page % GROUP_PAGES);
+        let wanted = group.stored_around(at, count);
+        if wanted.count_ones() == 1 {
             return None;
         }
-        let (first, transfer) = self.fill_around(base + run.start..base + run.end, page)?;
-        let arrived = self.settle_arrival(first, transfer);
-        self.account_arrival(first, group, arrived, Place::Stored, Some(page));
-        if first + arrived <= page {
+        let mut buffer = self.shared.buffers.get();
+        let decoded = self.decode_around(page, count, wanted, &mut buffer);
+        let run = runs(decoded).find(|&(first, count)| (first..first + count).contains(&at))?;
+        let mut arrived = self.fill_runs(page, count, decoded & !bits(run.0, run.1), &buffer);
+        // The last, since who waits is woken by it, and may take the CPU from who serves it.
+        let (own, transfer) = self.fill_run(page, count, run, &buffer);
+        arrived |= own;
+        self.account_arrival(index, group, arrived, Place::Stored, Some(at));
+        if arrived & bits(at, 1) == 0 {
             return None;
         }
         self.account_fault(Place::Stored, Why::Fault);
-        let woken = page < first + transfer.pages;
-        Some(if woken { Arrived::Pages(first + arrived - page) } else { Arrived::Present })
+        let woken = at < run.0 + transfer.pages;
+        let after = (arrived >> at).trailing_ones() as usize;
+        Some(if woken { Arrived::Pages(after) } else { Arrived::Present })
     }
 
-    /// Puts those of a run of pages in place that the store has in memory and that are next to
-    /// `page`: from which on, and how far that came. `None` where it does not have that one.
-    fn fill_around(&self, run: Range<usize>, page: usize) -> Option<(usize, Transfer)> {
-        let mut buffer = self.shared.buffers.get();
-        let (mut first, mut end) = (run.start, run.start);
-        for (next, data) in run.clone().zip(buffer.chunks_exact_mut(PAGE_SIZE)) {
-            match self.store.read(next, data) {
-                Read::Done => {}
-                _ if next < page => first = next + 1,
-                _ if next == page => return None,
-                _ => break,
-            }
-            end = next + 1;
+    /// Decodes those of `wanted` that the store has in memory, each to its place among the `count`
+    /// aligned ones around `page`; which, and none where that one cannot be.
+    fn decode_around(&self, page: usize, count: usize, wanted: u64, buffer: &mut [u8]) -> u64 {
+        let (base, at) = (page - page % GROUP_PAGES, page % GROUP_PAGES);
+        let mut decodes = |at: usize| {
+            let data = &mut buffer[at % count * PAGE_SIZE..][..PAGE_SIZE];
+            self.store.read(base + at, data) == Read::Done
+        };
+        if !decodes(at) {
+            return 0;
         }
-        let decoded = (first - run.start) * PAGE_SIZE..(end - run.start) * PAGE_SIZE;
-        Some((first, self.span.fill(first, &buffer[decoded])))
+        let others = runs(wanted & !bits(at, 1)).flat_map(|(first, count)| first..first + count);
+        others.filter(|&at| decodes(at)).fold(bits(at, 1), |all, at| all | bits(at, 1))
+    }
+
+    /// Puts decoded pages in place, as long as the system has memory; which are there.
+    fn fill_runs(&self, page: usize, count: usize, decoded: u64, buffer: &[u8]) -> u64 {
+        let mut arrived = 0;
+        for run in runs(decoded) {
+            let (there, transfer) = self.fill_run(page, count, run, buffer);
+            arrived |= there;
+            if transfer.stop == Some(Stop::NoMemory) {
+                break;
+            }
+        }
+        arrived
+    }
+
+    /// The same for one run.
+    fn fill_run(
+        &self,
+        page: usize,
+        count: usize,
+        (first, pages): (usize, usize),
+        buffer: &[u8],
+    ) -> (u64, Transfer) {
+        let to = page - page % GROUP_PAGES + first;
+        let data = &buffer[first % count * PAGE_SIZE..][..pages * PAGE_SIZE];
+        let transfer = self.span.fill(to, data);
+        (bits(first, self.settle_arrival(to, transfer)), transfer)
     }
 
     /// Pages were transferred from a place: they are in memory.
@@ -207,10 +244,16 @@ impl Folded {
         why: Why,
     ) -> Arrived {
         let arrived = self.settle_arrival(page, transfer);
-        self.account_arrival(page, group, arrived, place, (why == Why::Fault).then_some(page));
+        let (index, at) = (page / GROUP_PAGES, page % GROUP_PAGES);
+        let touched = (why == Why::Fault).then_some(at);
+        self.account_arrival(index, group, bits(at, arrived), place, touched);
         self.account_fault(place, why);
         match (arrived, transfer.pages) {
-            (0, _) => Arrived::Later,
+            (0, _) => {
+                // There was no memory.
+                std::thread::sleep(Duration::from_millis(1));
+                Arrived::Later
+            }
             (_, 0) => Arrived::Present,
             (arrived, _) => Arrived::Pages(arrived),
         }
@@ -251,37 +294,31 @@ impl Folded {
         Ok(self.span.fill(page, &buffer[..decoded * PAGE_SIZE]))
     }
 
-    /// How many pages are in memory after a transfer; of none, the caller tries again.
+    /// How many pages are in memory after a transfer: where the system had none for them, less.
     fn settle_arrival(&self, page: usize, transfer: Transfer) -> usize {
         match transfer.stop {
-            None => transfer.pages,
+            None | Some(Stop::NoMemory) => transfer.pages,
             // There already: what is in memory is the truth.
             Some(Stop::Present) => transfer.pages + 1,
-            Some(Stop::NoMemory) => {
-                if transfer.pages == 0 {
-                    std::thread::sleep(Duration::from_millis(1));
-                }
-                transfer.pages
-            }
             Some(Stop::Busy | Stop::Hole | Stop::Broken(_)) => {
                 die("a page cannot be put in place", page * PAGE_SIZE)
             }
         }
     }
 
-    /// `arrived` pages from `page` on are in memory; `touched` is one that somebody waits for.
+    /// Pages of a group are in memory; `touched` is one that somebody waits for.
     fn account_arrival(
         &self,
-        page: usize,
+        index: usize,
         group: &mut Group,
-        arrived: usize,
+        pages: u64,
         place: Place,
         touched: Option<usize>,
     ) {
-        let (index, at) = (page / GROUP_PAGES, page % GROUP_PAGES);
-        let (pages, count) = (bits(at, arrived), arrived as u64);
+        let touched = touched.map(|at| bits(at, 1));
+        let count = u64::from(pages.count_ones());
         if place == Place::Stored {
-            self.tell_density(index, group, pages, touched.map(|page| page % GROUP_PAGES));
+            self.tell_density(index, group, pages, touched.unwrap_or(0));
         }
         let copies_before = group.dead_copies();
         group.arrive(pages);
@@ -296,8 +333,8 @@ impl Folded {
             self.counters.sub(from, count);
             self.counters.add(Count::PagesIn, count);
             if let Some(touched) = touched {
-                let along = count - u64::from((page..page + arrived).contains(&touched));
-                self.counters.add(Count::PagesAround, along);
+                let along = pages & !touched;
+                self.counters.add(Count::PagesAround, u64::from(along.count_ones()));
             }
         }
         if dead != 0 {
@@ -310,10 +347,10 @@ impl Folded {
     }
 
     /// Stored pages of a group arrive, of which one may have been touched.
-    fn tell_density(&self, index: usize, group: &mut Group, pages: u64, touched: Option<usize>) {
+    fn tell_density(&self, index: usize, group: &mut Group, pages: u64, touched: u64) {
         let (density, stored) = (&self.around.density, group.stored);
-        if let Some(at) = touched.filter(|&at| pages & bits(at, 1) != 0) {
-            density.touched(index, &mut group.trials, at, stored);
+        if pages & touched != 0 {
+            density.touched(index, &mut group.trials, touched.trailing_zeros() as usize, stored);
         }
         density.spoil(index, &mut group.trials, pages);
     }

@@ -237,6 +237,7 @@ impl Folded {
         let pages_of = |index| self.chunks.pages_of(index).len() as u64;
         let known: u64 = (0..self.chunks.groups()).filter(registered).map(pages_of).sum();
         let pages = self.span.pages() as u64;
+        let [quads, stretches] = self.around.density.per_cent();
         RegionStats {
             pages,
             unregistered_pages: pages - known,
@@ -247,7 +248,7 @@ impl Folded {
                 + self.queue.lock().heap_bytes()
                 + size_of::<Folded>() as u64,
             limit_pages: self.limit(),
-            density: u64::from(self.around.density.per_cent()),
+            density: u64::from(quads.max(stretches)),
             ..self.counters.stats()
         }
     }

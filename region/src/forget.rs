@@ -5,9 +5,10 @@
 use crate::GROUP_PAGES;
 use crate::RegionError;
 use crate::counters::Count;
-use crate::density::{Tally, is_watched};
+use crate::density::is_watched;
 use crate::folded::Folded;
 use crate::group::{Group, bits, runs};
+use crate::trials::Tally;
 use std::ops::Range;
 
 impl Folded {
@@ -70,7 +71,7 @@ impl Folded {
     pub(crate) fn check(&self) -> Vec<String> {
         let mut defects = Vec::new();
         let mut sums = [0u64; 4];
-        let mut trials = Tally::default();
+        let mut trials = [Tally::default(); 2];
         for (index, group) in self.chunks.known() {
             defects.extend(group.defect().map(|defect| format!("group {index}: {defect}")));
             let there = self.span.resident(self.chunks.pages_of(index));
@@ -78,11 +79,13 @@ impl Folded {
                 defects.push(format!("group {index}: a page is in memory that should be out"));
             }
             let told = group.trials.tally();
-            if told != Tally::default() && !is_watched(index) {
+            if told != [Tally::default(); 2] && !is_watched(index) {
                 defects.push(format!("group {index}: it has trials (G7)"));
             }
-            trials.beside += told.beside;
-            trials.wanted += told.wanted;
+            for (sum, told) in trials.iter_mut().zip(told) {
+                sum.beside += told.beside;
+                sum.wanted += told.wanted;
+            }
             let places = [group.resident, group.staged, group.stored, group.dead_copies()];
             sums.iter_mut().zip(places).for_each(|(sum, place)| {
                 *sum += u64::from(place.count_ones());
@@ -97,7 +100,7 @@ impl Folded {
         }
         let running = self.around.density.running();
         if running != trials {
-            defects.push(format!("trials: counted {running:?}, found {trials:?} (D2)"));
+            defects.push(format!("trials: counted {running:?}, found {trials:?} (D1)"));
         }
         defects
     }

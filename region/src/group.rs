@@ -21,14 +21,13 @@
 //! - G5 a page that is `gone` was given back, and is nowhere else.
 //! - G6 a page that a thread is `fetching` from a disk, without the lock, is stored until that
 //!   thread has the lock again: nobody else brings it in, and who forgets it waits.
-//! - G7 there are trials (D1 of `density`) in watched groups only.
+//! - G7 there are trials (T1 of `trials`) in watched groups only.
 //!
 //! Lock: the group's own, of rank `RegionPage`; it is in `chunk`.
 
 use crate::GROUP_PAGES;
-use crate::density::{Trials, quads};
+use crate::trials::Trials;
 use host::{Lock, Rank, Segment};
-use std::ops::Range;
 
 /// What is known of 64 pages.
 #[derive(Debug, Default)]
@@ -92,12 +91,9 @@ impl Group {
         ((alike >> page).trailing_ones() as usize).min(max)
     }
 
-    /// The run of pages around a stored one that are of its quad, stored, and fetched by nobody.
-    pub(crate) fn run_around(&self, page: usize) -> Range<usize> {
-        let alike = self.stored & !self.gone & !self.fetching & quads(1 << page);
-        let after = (alike >> page).trailing_ones() as usize;
-        let before = (alike << (GROUP_PAGES - 1 - page)).leading_ones() as usize;
-        page + 1 - before.max(1)..page + after.max(1)
+    /// Of the `count` aligned pages around one, those that are stored and fetched by nobody.
+    pub(crate) fn stored_around(&self, page: usize, count: usize) -> u64 {
+        self.stored & !self.gone & !self.fetching & bits(page - page % count, count)
     }
 
     /// Pages came back to memory, or were touched first.
@@ -147,11 +143,8 @@ impl Group {
         if self.fetching & !self.stored != 0 {
             return Some("a page is fetched that is not stored (G6)");
         }
-        if self.trials.wanted & !self.trials.beside != 0 {
-            return Some("a page is wanted that was not beside one (D1)");
-        }
-        if self.trials.beside & !self.trials.wanted & !self.stored != 0 {
-            return Some("a page may still be wanted that is not stored (D1)");
+        if !self.trials.is_sound(self.stored) {
+            return Some("a page is on trial that is not stored, or wanted and not on trial (T1)");
         }
         (self.stored & !self.copies != 0).then_some("a stored page has no copy (G3)")
     }
@@ -182,7 +175,7 @@ pub(crate) fn runs(mut pages: u64) -> impl Iterator<Item = (usize, usize)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::density::QUAD_PAGES;
+    use crate::trials::{QUAD_PAGES, STRETCH_PAGES};
     use proptest::prelude::*;
 
     proptest! {
@@ -209,20 +202,19 @@ mod tests {
         }
 
         #[test]
-        fn a_run_around_is_of_one_quad(stored: u64, fetching: u64, gone: u64, page in 0usize..64) {
-            let stored = stored | 1 << page;
-            let (fetching, gone) = (fetching & stored & !(1 << page), gone & !stored);
+        fn what_is_stored_around_a_page_is_aligned(
+            stored: u64, fetching: u64, gone: u64, page in 0usize..64,
+        ) {
+            let (fetching, gone) = (fetching & stored, gone & !stored);
             let group = Group { stored, fetching, gone, ..Group::default() };
-            let run = group.run_around(page);
-            let quad = page / QUAD_PAGES * QUAD_PAGES..(page / QUAD_PAGES + 1) * QUAD_PAGES;
-            let alike = |at: usize| {
-                quad.contains(&at)
-                    && group.place(at) == Place::Stored
-                    && group.fetching & 1 << at == 0
-            };
-            prop_assert!(run.contains(&page) && run.clone().all(alike));
-            prop_assert!(run.start == 0 || !alike(run.start - 1));
-            prop_assert!(!alike(run.end));
+            for count in [QUAD_PAGES, STRETCH_PAGES] {
+                let around = group.stored_around(page, count);
+                for at in 0..64 {
+                    let there = group.place(at) == Place::Stored && group.fetching & 1 << at == 0;
+                    let alike = at / count == page / count && there;
+                    prop_assert_eq!(around & 1 << at != 0, alike, "{} around {}", at, page);
+                }
+            }
         }
     }
 

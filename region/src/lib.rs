@@ -55,7 +55,9 @@ mod range;
 mod region;
 mod stats;
 mod store;
+mod trials;
 mod vec;
+mod worth;
 
 pub use config::{Quads, RegionConfig, StoreConfig};
 pub use error::RegionError;

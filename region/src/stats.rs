@@ -36,11 +36,13 @@ pub struct RegionStats {
     pub disk_faults: u64,
     /// Pages brought back from staging or the store, also by prefetching and around faults.
     pub pages_in: u64,
-    /// Of these, pages that a fault on another one brought along: ahead of a walk, or of its quad.
+    /// Of these, pages that a fault on another one brought along: ahead of a walk, or of its quad
+    /// or stretch.
     pub pages_around: u64,
     /// Of the pages that were in the store beside one that faulted, the per cent that were wanted
-    /// too, measured where each waits for a fault of its own. From 27 on a fault brings in its
-    /// quad, 4 aligned pages; with a limit, from 56 on.
+    /// too, measured where each waits for a fault of its own: in its quad, 4 aligned pages, or in
+    /// its stretch, 16, whichever is more. From 27 on a fault brings in one of them; with a limit,
+    /// from 56 on; in thread mode from 18 and 43 on.
     pub density: u64,
     /// Pages moved out of the region.
     pub pages_out: u64,

@@ -107,10 +107,10 @@ fn what_does_not_fit_the_cache_goes_to_its_disk_and_comes_back() {
 }
 
 #[test]
-fn a_quad_comes_as_far_as_it_is_in_the_cache() {
+fn of_a_quad_comes_what_is_in_the_cache() {
     let Some(bench) = Bench::new(256 << 10) else { return };
     // Who is stored first is written back first. A touch: pages that came, by how many disk reads.
-    for (first, touched, came) in [(0, 2, (3, 0)), (3, 1, (3, 0)), (1, 1, (1, 1)), (2, 0, (2, 0))] {
+    for (first, touched, came) in [(0, 2, (3, 0)), (3, 1, (3, 0)), (1, 1, (1, 1)), (2, 0, (3, 0))] {
         let (store, quads) = (cache::over(&bench.cache), Quads::Always);
         let config = RegionConfig { store, quads, ..RegionConfig::default() };
         let mut region = Region::map(&bench.pager, 4 * PAGE, &config).expect("a region");

@@ -3,7 +3,7 @@
 //! ```text
 //!   every run, mode, order and number of threads:
 //!     region   --mib MiB of the corpus paged out, touched by all threads together, verified;
-//!              one with quads where they pay, and one without, either of them first
+//!              one with neighbours where they pay, and one without, either first
 //!     copy     a handler that puts the same page everywhere: what no store can beat by pages
 //!     kernel   the same pages in the kernel's swap, touched and verified alike (--vs-kernel)
 //! ```
@@ -11,7 +11,7 @@
 //! All threads touch pages of one region: each its share of a random order of all pages, or a part
 //! of its own in sequence. The time is that from the first thread's start to the last one's end;
 //! `faultin_ns_per_page` is it times threads over pages. In sequence a region brings in up to 16
-//! pages a fault, and with `around: on` up to 4 elsewhere, the copying handler one. The first case
+//! pages a fault, and with `around: on` as many elsewhere, the copying handler one. The first case
 //! of a run finds everything new: a region has yet to learn that all of its pages are wanted, and
 //! the kernel's memory was never out; the first of `--order` and `--threads` is that case. Modes:
 //! `signal` serves a fault in the thread that touched, `thread` in another one, which needs
@@ -84,7 +84,7 @@ struct Options {
         default_value = "random,sequential"
     )]
     order: Vec<Order>,
-    /// Whether a fault may bring in the quad around its page, where that pays: on, off
+    /// Whether a fault may bring in the pages around its own, where that pays: on, off
     #[arg(long, value_name = "WHETHER[,WHETHER]", value_delimiter = ',', default_value = "on,off")]
     around: Vec<Around>,
     /// Algorithm, with a level where wanted: zstd:7
@@ -118,7 +118,7 @@ impl Mode {
     }
 }
 
-/// Whether a fault may bring in its quad.
+/// Whether a fault may bring in the pages around its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum Around {
     On,
@@ -214,7 +214,7 @@ impl Bench {
         Ok(rows)
     }
 
-    /// With quads and without, either of them first.
+    /// With neighbours and without, either of them first.
     fn regions(&self, mode: Mode, run: u32) -> Result<Vec<Handler<'_>>, LabError> {
         let Options { around, backend, algorithm, .. } = &self.options;
         let order = Rng::new(SEED, u64::from(run)).permutation(around.len());
