@@ -133,6 +133,9 @@ fn of_a_quad_comes_what_is_in_the_cache() {
 fn neither_limit_is_exceeded_by_more_than_its_slack() {
     const RESIDENT: u64 = 4 << 20;
     const CACHE: u64 = 1 << 20;
+    // Two threads that store together, two frames each; or a zspage that is packed, and exists
+    // twice meanwhile.
+    const PASSED: u64 = 8 * PAGE as u64;
     let Some(bench) = Bench::new(CACHE) else { return };
     let store = cache::over(&bench.cache);
     let mut region = bench.region_with(8192, store, Some(RESIDENT as usize));
@@ -144,7 +147,7 @@ fn neither_limit_is_exceeded_by_more_than_its_slack() {
         assert!(held <= RESIDENT + slack, "{what}: {held} of {RESIDENT} and {slack}: {stats:?}");
         let stat = bench.cache.stat();
         let held = stat.object_bytes_resident;
-        assert!(held <= CACHE, "{what}: the cache has {held} of {CACHE}: {stat}");
+        assert!(held <= CACHE + PASSED, "{what}: the cache has {held} of {CACHE}: {stat}");
     };
     for (number, page) in region.as_mut_slice().chunks_mut(PAGE).enumerate() {
         write_page(number, page);
