@@ -116,3 +116,38 @@ fn pages_come_while_every_cpu_is_busy() {
         at.touch(0, 7);
     });
 }
+
+/// This thread, and those it starts, may not rise from `SCHED_IDLE`; false where it could not be
+/// arranged.
+fn without_nice() -> bool {
+    const VERSION_3: u32 = 0x2008_0522;
+    const CAP_SYS_NICE: u32 = 23;
+    let mut header = [VERSION_3, 0];
+    // Effective, permitted, inheritable; those up to 31, and the others.
+    let mut sets = [0u32; 6];
+    // SAFETY: both are as long as the call expects.
+    let got = unsafe { libc::syscall(libc::SYS_capget, header.as_mut_ptr(), sets.as_mut_ptr()) };
+    sets[0] &= !(1 << CAP_SYS_NICE);
+    sets[1] &= !(1 << CAP_SYS_NICE);
+    // SAFETY: as above; it takes something from this thread alone.
+    let set = unsafe { libc::syscall(libc::SYS_capset, header.as_mut_ptr(), sets.as_ptr()) };
+    let mut nice = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: asks only; the answer is written where it may be.
+    let asked = unsafe { libc::getrlimit(libc::RLIMIT_NICE, &raw mut nice) };
+    got == 0 && set == 0 && asked == 0 && nice.rlim_cur == 0
+}
+
+#[test]
+fn without_the_privilege_nobody_is_followed_and_pages_come() {
+    let alone = thread::spawn(|| {
+        if !without_nice() {
+            eprintln!("skipped: needs an RLIMIT_NICE of 0");
+            return;
+        }
+        let Some(mut at) = Setting::new() else { return };
+        assert_eq!(at.thread.followed(), None);
+        at.touch(0, 1);
+        at.discard();
+    });
+    alone.join().expect("pages come");
+}

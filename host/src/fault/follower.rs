@@ -107,8 +107,8 @@ impl Follower {
     }
 
     /// Has `thread` followed for as long as it faults and nobody else does: how many faults were
-    /// served meanwhile.
-    pub(super) fn follow(&self, thread: u32) -> u64 {
+    /// served meanwhile. `None` where the system has become strict: it is not to be asked again.
+    pub(super) fn follow(&self, thread: u32) -> Option<u64> {
         let before = self.shared.served();
         if set_policy(self.number, Policy::GIVES_WAY) {
             self.shared.tell(thread);
@@ -123,8 +123,7 @@ impl Follower {
             }
             self.shared.tell(NOBODY);
         }
-        self.rise();
-        self.shared.served() - before
+        self.rise().then(|| self.shared.served() - before)
     }
 
     /// Who looks after the follower is never woken on its CPU: that would be somebody to give way
@@ -140,12 +139,11 @@ impl Follower {
         }
     }
 
-    /// Both back to what they were. Where the system has become strict meanwhile there is nothing
-    /// more to do than to have them run anywhere.
-    fn rise(&self) {
-        set_policy(self.number, self.usual);
+    /// Both back to what they were, and anywhere; false where the follower has to go on giving way.
+    fn rise(&self) -> bool {
         bind(self.number, &self.cpus);
         bind(gettid(), &self.cpus);
+        set_policy(self.number, self.usual)
     }
 
     pub(super) fn shared(&self) -> &Arc<Shared> {

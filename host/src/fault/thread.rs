@@ -9,7 +9,7 @@
 //!
 //! Where it runs matters more than what it does (measured, a page that is only copied): asleep on
 //! another CPU 50 us a fault, since each wakes two idle CPUs; awake on another CPU 16 us; on the
-//! CPU of the thread that faults 9 us. So while one thread alone faults, a [`Follower`] serves it
+//! CPU of the thread that faults 10 us. So while one thread alone faults, a [`Follower`] serves it
 //! there. Else this one stays awake for a little while after a fault, on a CPU of its own; where
 //! there is one CPU, it sleeps at once.
 //!
@@ -114,8 +114,8 @@ fn run(messages: &Messages, follower: Option<&Follower>) {
             } else if last.elapsed() >= awake {
                 break;
             }
-            if let Some(alone) = &mut alone {
-                alone.look(&mut reader.streak);
+            if alone.as_mut().is_some_and(|alone| !alone.look(&mut reader.streak)) {
+                alone = None;
             }
             std::hint::spin_loop();
         }
@@ -130,13 +130,15 @@ struct Alone<'f> {
 }
 
 impl Alone<'_> {
-    /// Has the thread of the streak followed, if that is long enough.
-    fn look(&mut self, streak: &mut Streak) {
-        if streak.faults >= self.faults {
-            let served = self.follower.follow(streak.thread);
-            let longer = (2 * self.faults).min(ALONE_MAX);
-            self.faults = if served >= WORTH { ALONE } else { longer };
-            *streak = Streak::default();
+    /// Has the thread of the streak followed, if that is long enough; false where nobody can be.
+    fn look(&mut self, streak: &mut Streak) -> bool {
+        if streak.faults < self.faults {
+            return true;
         }
+        let Some(served) = self.follower.follow(streak.thread) else { return false };
+        let longer = (2 * self.faults).min(ALONE_MAX);
+        self.faults = if served >= WORTH { ALONE } else { longer };
+        *streak = Streak::default();
+        true
     }
 }
