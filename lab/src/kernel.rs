@@ -34,7 +34,7 @@ pub(crate) use claimed::patiently;
 use claimed::{Claimed, GiveBack};
 pub(crate) use settings::page_cluster;
 use settings::{Settings, lock_file, needs_root};
-pub(crate) use swap::SPARE_BYTES;
+pub(crate) use swap::{SPARE_BYTES, pages_swapped_out};
 pub(crate) use text::MmStat;
 use text::{Facts, slab_objects_bytes};
 

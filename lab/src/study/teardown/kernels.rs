@@ -10,13 +10,17 @@
 //!    |  looks at the store until the growth is gone
 //! ```
 //!
-//! Invariant: at the start every page of every child is in the swap. Those of zeros are a bit there
-//! (Linux 6.12); the rest is on the device, or in zswap and none of it in the file behind.
+//! Invariants
+//! - At the start every page of every child is in the swap. Those of zeros are a bit there (Linux
+//!   6.12); the rest is on the device, or in zswap and none of it in the file behind.
+//! - From then on nobody else's memory goes there. A kernel may page out what is cold by itself
+//!   (DAMON), as soon as there is a swap: then the case is measured again.
 
 use super::{Case, GONE, NS_PER_MS, PAGING, PATIENCE};
 use crate::cleanup::GuardedChild;
 use crate::clock;
 use crate::error::LabError;
+use crate::kernel::pages_swapped_out;
 use crate::row::{self, Row};
 use crate::stats;
 use crate::study::Lab;
@@ -29,6 +33,9 @@ use std::time::{Duration, Instant};
 /// From the telling of the moment to the moment: all children are asleep by then.
 const NOTICE: Duration = Duration::from_millis(20);
 
+/// How often a case is measured before it is given up.
+const TRIES: usize = 5;
+
 /// One case: adds what was measured to `row`.
 pub(super) fn measure(
     peer: &Peer,
@@ -37,18 +44,37 @@ pub(super) fn measure(
     lab: &Lab,
     row: &mut Row,
 ) -> Result<(), LabError> {
+    for _ in 0..TRIES {
+        if try_measure(peer, case, source, lab, row)? {
+            return Ok(());
+        }
+    }
+    let why = format!("other memory was swapped out meanwhile, {TRIES} times in a row");
+    Err(LabError::Wrong(why))
+}
+
+/// The same once; false where other memory was swapped out meanwhile.
+fn try_measure(
+    peer: &Peer,
+    case: Case,
+    source: &Source,
+    lab: &Lab,
+    row: &mut Row,
+) -> Result<bool, LabError> {
     let empty = peer.used()?;
     let starts = (0..case.threads).map(|_| Child::start(case, source, lab));
     let mut children = starts.collect::<Result<Vec<_>, _>>()?;
     let answers = children.iter_mut().map(Child::answer);
     let paging = answers.collect::<Result<Vec<Row>, _>>()?;
-    let full = peer.used()?;
+    let (swapped, full) = (pages_swapped_out()?, peer.used()?);
+    let is_disturbed = || Ok(pages_swapped_out()? != swapped);
     full.all_in_memory_since(empty)?;
     let ends = unmap(&mut children)?;
     let growth = full.bytes.saturating_sub(empty.bytes);
     let stored = full.stored_bytes.saturating_sub(empty.stored_bytes);
     let left = (stored as f64 * (1.0 - GONE)) as u64 + empty.stored_bytes;
-    let drained = wait_until(|| Ok(peer.used()?.stored_bytes <= left))?;
+    let drained = wait_until(|| Ok(peer.used()?.stored_bytes <= left || is_disturbed()?))?;
+    let disturbed = is_disturbed()?;
     children.into_iter().try_for_each(Child::end)?;
     for field in PAGING {
         let spread = stats::spread(&row::column(&paging, field));
@@ -61,7 +87,7 @@ pub(super) fn measure(
         .set("release_ms", drain_ms)
         .set("drain_ms", drain_ms)
         .set("growth_bytes", growth);
-    Ok(())
+    Ok(!disturbed)
 }
 
 /// From the first start to the last end.
