@@ -19,7 +19,8 @@
 //! An operation is one object. The time is that from the first thread's start to the last one's
 //! end; `ns_per_op` is it times threads over operations. Objects have the lengths of the corpus's
 //! pages compressed with lz4, repeated where it is shorter than --mib; of their bytes only the
-//! first few are written. There is no worker thread: nobody compacts or returns memory meanwhile.
+//! first few are written. There is no worker thread: nobody compacts or returns memory meanwhile;
+//! all of it is returned before each measurement, so that none finds what another one left.
 //!
 //! Threads beyond the machine's cores are measured as they are, taking turns (`simulated` false),
 //! and simulated on as many cores as threads (`simulated` true) by the model in `model`.
@@ -166,7 +167,8 @@ fn memory(objects: usize) -> Result<Arc<Memory>, LabError> {
     Memory::new(memory_config(objects)).map_err(LabError::store("memory"))
 }
 
-/// The memories of a run: their frames are touched once, and every pool finds them so.
+/// The memories of a run. Every pool finds them untouched: frames that one before it left touched
+/// would be those of its shards' zones, and be taken with their locks.
 struct Memories {
     shared: Arc<Memory>,
     /// One for each thread.
@@ -219,6 +221,9 @@ impl Step {
         let &Step { design, release, mix, threads } = self;
         let config = PoolConfig { design, release, ..PoolConfig::default() };
         let rate = |memories: &[Arc<Memory>], shares: &[Vec<u16>]| {
+            for memory in memories {
+                memory.release(0);
+            }
             Trial { memories, config, mix, shares, run }.ops_per_s()
         };
         let shared = std::slice::from_ref(&memories.shared);
