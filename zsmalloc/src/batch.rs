@@ -5,7 +5,7 @@
 //!   moves counted; each found without a lock     --> a list for each lock that was found
 //!   for each lock                                    those first that nobody holds
 //!     class lock; moves counted: as before?      --> else each is looked for again
-//!     slots and entries back                         a zspage settled once for those in a row
+//!     slots and entries back
 //!   strays, one by one; then all emptied zspages     unless Release::Inside
 //! ```
 //!
@@ -203,28 +203,28 @@ impl Pool {
         rest: &mut Rest,
     ) {
         let still = self.moves() == sorted.moves;
-        let mut position = sorted.take(class);
+        let of = self.descriptors(class);
+        let (mut position, mut partial) = (sorted.take(class), false);
         while position != END {
-            let descriptor = sorted.seen[usize::from(position)].descriptor;
+            let Seen { descriptor, entry, next, object } = sorted.seen[usize::from(position)];
+            let cell = self.handle_cell(entry);
+            position = next;
+            if !still && !self.is_still(class, cell, (descriptor, object as u8)) {
+                rest.strays.push(entry);
+                continue;
+            }
             let header = self.memory.descriptors.header(descriptor);
-            let mut given = 0;
-            // Those in a row that are of one zspage.
-            while position != END && sorted.seen[usize::from(position)].descriptor == descriptor {
-                let Seen { entry, next, object, .. } = sorted.seen[usize::from(position)];
-                let cell = self.handle_cell(entry);
-                position = next;
-                if still || self.is_still(class, cell, (descriptor, object as u8)) {
-                    header.give(object.into());
-                    state.give_handle(entry, cell, self);
-                    given += 1;
-                } else {
-                    rest.strays.push(entry);
-                }
+            header.give(object.into());
+            state.give_handle(entry, cell, self);
+            // One by one, though several may be of one zspage: how many, nothing could predict.
+            let emptied = state.settle_one(&of, (descriptor, header));
+            if emptied {
+                rest.leaving.push(self, descriptor);
             }
-            if given > 0 {
-                let zspage = (descriptor, header);
-                self.settle_zspage(class, &mut state, zspage, given, &mut rest.leaving);
-            }
+            partial |= !emptied;
+        }
+        if partial {
+            class.hint_partial(true);
         }
         if self.release == Release::Inside {
             self.release_any(std::mem::replace(&mut rest.leaving, Leaving::NONE));

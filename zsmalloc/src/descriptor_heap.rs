@@ -9,9 +9,12 @@
 //! A free needs the header alone: objects are freed in any order, and with headers side by side the
 //! cache has those of four times as many zspages.
 //!
-//! Invariant: a header in use names a body in use.
+//! Both tables are cut into as many parts as there are CPUs, four at most; those of a shard are in
+//! one part, so that two CPUs neither write to items on one cache line nor wait for each other.
 //!
-//! Lock: one leaf lock; zspages come and go far less often than objects.
+//! Invariant: a header in use names a body in use, of the same part.
+//!
+//! Lock: a leaf lock for each part, one at a time.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -23,7 +26,6 @@ use crate::descriptor::{BODY_WORDS_MAX, BODY_WORDS_MIN, Descriptor, DescriptorId
 use crate::descriptor::{HEADER_WORDS, Header};
 use crate::error::AllocError;
 use crate::geometry::{CLASSES, Shape};
-use crate::pool::SHARDS_MAX;
 use crate::slabs::{self, SLAB_WORDS, Slabs};
 
 /// Frames per slab of bodies: 64 bytes a frame, enough when the objects of a full arena average 300
@@ -33,18 +35,31 @@ const FRAMES_PER_SLAB: usize = 32;
 const HEADERS: usize = SLAB_WORDS / HEADER_WORDS;
 const _: () = assert!(BODY_WORDS_MAX <= SLAB_WORDS, "the longest body fits a slab");
 
+/// Parts at most.
+const PARTS_MAX: usize = 4;
+
 /// All descriptors of one memory.
 pub(crate) struct DescriptorHeap {
     headers: Slabs<HEADER_WORDS>,
     bodies: Slabs<1>,
-    state: Lock<State>,
+    parts: Box<[Part]>,
 }
 
-/// Apart from the tables, which every operation reads.
+/// On cache lines of its own.
 #[repr(align(128))]
+struct Part(Lock<State>);
+
 struct State {
     headers: slabs::State,
     bodies: slabs::State,
+}
+
+impl Part {
+    fn new(part: usize) -> Part {
+        let headers = slabs::State::new(part, HEADERS);
+        let bodies = slabs::State::new(part, SLAB_WORDS / BODY_WORDS_MIN);
+        Part(Lock::new(Rank::Leaf, State { headers, bodies }))
+    }
 }
 
 impl DescriptorHeap {
@@ -54,25 +69,29 @@ impl DescriptorHeap {
         faults: Option<Arc<FailureInjector>>,
     ) -> Result<DescriptorHeap, HostError> {
         let (headers, bodies) = slabs_for(frames as usize);
+        let parts = if cfg!(loom) { 1 } else { host::cpu::count().min(PARTS_MAX) };
         Ok(DescriptorHeap {
-            headers: Slabs::reserve(headers, faults.clone())?,
-            bodies: Slabs::reserve(bodies, faults)?,
-            state: Lock::new(
-                Rank::Leaf,
-                State {
-                    headers: slabs::State::new(HEADERS),
-                    bodies: slabs::State::new(SLAB_WORDS / BODY_WORDS_MIN),
-                },
-            ),
+            headers: Slabs::reserve(headers, parts, faults.clone())?,
+            bodies: Slabs::reserve(bodies, parts, faults)?,
+            parts: (0..parts).map(Part::new).collect(),
         })
     }
 
     /// A descriptor for a zspage of this shape, made by a shard; its words hold whatever they held,
-    /// but for the number of its body.
+    /// but for the number of its body. Where the shard's part is full, it is of another one.
     pub(crate) fn alloc(&self, shape: Shape, shard: usize) -> Result<DescriptorId, AllocError> {
-        let mut state = self.state.lock();
-        let body = self.bodies.alloc(&mut state.bodies, body_words(shape), shard)?;
-        match self.headers.alloc(&mut state.headers, 1, shard) {
+        let count = self.parts.len();
+        let mut found = self.alloc_in(shard % count, shape);
+        for turn in 1..count {
+            found = found.or_else(|_| self.alloc_in((shard + turn) % count, shape));
+        }
+        found
+    }
+
+    fn alloc_in(&self, part: usize, shape: Shape) -> Result<DescriptorId, AllocError> {
+        let state = &mut *self.parts[part].0.lock();
+        let body = self.bodies.alloc(&mut state.bodies, body_words(shape))?;
+        match self.headers.alloc(&mut state.headers, 1) {
             Ok(number) => {
                 self.header(DescriptorId(number)).set_body(body);
                 Ok(DescriptorId(number))
@@ -84,25 +103,34 @@ impl DescriptorHeap {
         }
     }
 
-    /// Gives descriptors back.
+    /// Gives descriptors back: those of one part in a row under one hold of its lock.
     pub(crate) fn free(&self, ids: &[DescriptorId]) {
-        let state = &mut *self.state.lock();
-        for &id in ids {
-            self.bodies.free(&mut state.bodies, self.header(id).body());
-            self.headers.free(&mut state.headers, id.0);
+        for same in ids.chunk_by(|&a, &b| self.part_of(a) == self.part_of(b)) {
+            let state = &mut *self.parts[self.part_of(same[0])].0.lock();
+            for &id in same {
+                self.bodies.free(&mut state.bodies, self.header(id).body());
+                self.headers.free(&mut state.headers, id.0);
+            }
         }
     }
 
     /// Returns pages without a descriptor to the system.
     pub(crate) fn release(&self) {
-        let state = &mut *self.state.lock();
-        self.headers.give_back(&mut state.headers);
-        self.bodies.give_back(&mut state.bodies);
+        for part in &self.parts {
+            let state = &mut *part.0.lock();
+            self.headers.give_back(&mut state.headers);
+            self.bodies.give_back(&mut state.bodies);
+        }
     }
 
-    /// Keeps every descriptor from being freed or handed out.
-    pub(crate) fn hold(&self) -> impl Sized + '_ {
-        self.state.lock()
+    /// Keeps a descriptor, and its neighbours, from being freed or handed out.
+    pub(crate) fn hold(&self, id: DescriptorId) -> impl Sized + '_ {
+        self.parts[self.part_of(id)].0.lock()
+    }
+
+    #[inline]
+    fn part_of(&self, id: DescriptorId) -> usize {
+        self.headers.part_of(id.0)
     }
 
     /// The descriptor `id` of a zspage of this shape.
@@ -119,8 +147,13 @@ impl DescriptorHeap {
 
     /// Bytes held: touched pages, and what is kept about them.
     pub(crate) fn held_bytes(&self) -> u64 {
-        let state = self.state.lock();
-        self.headers.held_bytes(&state.headers) + self.bodies.held_bytes(&state.bodies)
+        let lists = |part: &Part| {
+            let state = part.0.lock();
+            state.headers.heap_bytes() + state.bodies.heap_bytes()
+        };
+        let lists: u64 = self.parts.iter().map(lists).sum();
+        let parts = size_of_val(&*self.parts) as u64;
+        self.headers.held_bytes() + self.bodies.held_bytes() + lists + parts
     }
 
     /// The part of [`DescriptorHeap::held_bytes`] that lies in the tables.
@@ -134,14 +167,13 @@ impl DescriptorHeap {
     }
 }
 
-/// Slabs of headers and of bodies for an arena of so many frames.
+/// Slabs of headers and of bodies in a part, enough for an arena of so many frames.
 fn slabs_for(frames: usize) -> (usize, usize) {
-    // A partly filled slab for each class of each shard comes on top, also in a small arena. Under
-    // loom each word costs.
-    const KINDS: usize = CLASSES * SHARDS_MAX;
+    // A partly filled slab for each class comes on top, also in a small arena. Under loom each word
+    // costs.
     match cfg!(loom) {
         true => (4, 16),
-        false => (frames.div_ceil(HEADERS) + SHARDS_MAX, frames.div_ceil(FRAMES_PER_SLAB) + KINDS),
+        false => (frames.div_ceil(HEADERS) + 1, frames.div_ceil(FRAMES_PER_SLAB) + CLASSES),
     }
 }
 
@@ -149,6 +181,7 @@ fn slabs_for(frames: usize) -> (usize, usize) {
 mod tests {
     use super::*;
     use crate::geometry::OBJECTS_MAX;
+    use crate::pool::SHARDS_MAX;
 
     #[test]
     fn a_descriptor_costs_its_words_and_nothing_is_lost() {

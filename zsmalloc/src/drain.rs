@@ -201,18 +201,24 @@ impl Pool {
         leaving: &mut Leaving,
         strays: &mut Vec<Place>,
     ) {
+        let (of, mut partial) = (self.descriptors(class), false);
         let mut state = self.lock(class);
-        // Those in a row that are of one zspage.
-        for places in places.chunk_by(|a, b| a.pfn() == b.pfn()) {
-            let descriptor = self.memory.owner(places[0].pfn());
+        for &place in places {
+            let descriptor = self.memory.owner(place.pfn());
             let header = self.memory.descriptors.header(descriptor);
             if header.lock() != class.number {
-                strays.extend_from_slice(places);
+                strays.push(place);
                 continue;
             }
-            places.iter().for_each(|place| header.give(usize::from(place.object())));
-            let zspage = (descriptor, header);
-            self.settle_zspage(class, &mut state, zspage, places.len(), leaving);
+            header.give(usize::from(place.object()));
+            let emptied = state.settle_one(&of, (descriptor, header));
+            if emptied {
+                leaving.push(self, descriptor);
+            }
+            partial |= !emptied;
+        }
+        if partial {
+            class.hint_partial(true);
         }
         if self.release == Release::Inside {
             self.release_any(std::mem::replace(leaving, Leaving::NONE));

@@ -13,8 +13,8 @@
 //! Invariant: an entry of these leaves is in one chain, or a handle names it, or a thread brings it
 //! to another chain, which the pool counts as in transit.
 //!
-//! Locks: a class's chains are under the class lock; the stock has its own, rank HandleShard, taken
-//! under a class lock once for a block. One class lock at a time.
+//! Locks: a class's chains are under the class lock; each part of the stock has its own, rank
+//! HandleShard, taken under a class lock once for a block. One of either at a time.
 
 use host::sync::atomic::{AtomicU64, Ordering};
 use host::{Lock, LockGuard, Rank};
@@ -204,12 +204,17 @@ impl Pool {
     }
 }
 
-/// The free entries of one use that no class has.
+/// The free entries of one use that no class has: a part for each shard, so that two CPUs do not
+/// hand its lock to each other for every block.
 pub(crate) struct Stock {
     purpose: LeafUse,
     pool: u32,
-    state: Lock<State>,
+    parts: Box<[Part]>,
 }
+
+/// On cache lines of its own.
+#[repr(align(128))]
+struct Part(Lock<State>);
 
 #[derive(Default)]
 struct State {
@@ -219,54 +224,77 @@ struct State {
 }
 
 impl Stock {
-    pub(crate) fn new(purpose: LeafUse, pool: u32) -> Stock {
-        Stock { purpose, pool, state: Lock::new(Rank::HandleShard, State::default()) }
+    pub(crate) fn new(purpose: LeafUse, pool: u32, parts: usize) -> Stock {
+        let part = |_| Part(Lock::new(Rank::HandleShard, State::default()));
+        Stock { purpose, pool, parts: (0..parts).map(part).collect() }
     }
 
-    /// A block, cut from a new leaf where none is left.
+    /// A block of this CPU's part, or of another one; cut from a new leaf where none is left.
     fn take(&self, leaves: &Leaves) -> Result<u32, AllocError> {
-        let mut state = self.state.lock();
-        if state.blocks.is_empty() {
-            let leaf = leaves.alloc(self.pool, self.purpose)?;
-            state.leaves.push(leaf);
-            if self.purpose == LeafUse::Raw {
-                leaves.seed_generations(leaf);
-            }
-            self.cut(&mut state, leaves, leaf);
+        let here = self.here();
+        let (before, after) = self.parts.split_at(here);
+        let found = after.iter().chain(before).find_map(|part| part.0.lock().blocks.pop());
+        if let Some(block) = found {
+            return Ok(block);
         }
+        let leaf = leaves.alloc(self.pool, self.purpose)?;
+        let mut state = self.parts[here].0.lock();
+        state.leaves.push(leaf);
+        if self.purpose == LeafUse::Raw {
+            leaves.seed_generations(leaf);
+        }
+        self.cut(&mut state, leaves, leaf);
         Ok(state.blocks.pop().expect("a leaf is at least one block"))
     }
 
     #[inline(never)]
     fn give(&self, block: u32) {
-        self.state.lock().blocks.push(block);
+        self.parts[self.here()].0.lock().blocks.push(block);
+    }
+
+    /// The part of the CPU this thread is on.
+    fn here(&self) -> usize {
+        host::cpu::current_hint() % self.parts.len()
+    }
+
+    /// Each part, locked, one after the other.
+    fn states(&self) -> impl Iterator<Item = LockGuard<'_, State>> {
+        self.parts.iter().map(|part| part.0.lock())
     }
 
     /// Leaves there are.
     pub(crate) fn leaves(&self) -> u64 {
-        self.state.lock().leaves.len() as u64
+        self.states().map(|state| state.leaves.len() as u64).sum()
     }
 
     /// Walks every block: adds their entries to `found`; gives how many entries there are in all,
     /// behind objects and in classes too.
     pub(crate) fn check(&self, leaves: &Leaves, found: &mut Vec<u32>) -> Result<u64, PoolDefect> {
-        let state = self.state.lock();
-        state.blocks.iter().try_for_each(|&block| leaves.walk(block, BLOCK, found))?;
-        Ok((state.leaves.len() * LEAF_CELLS / self.purpose.stride() as usize) as u64)
+        let mut all = 0;
+        for state in self.states() {
+            state.blocks.iter().try_for_each(|&block| leaves.walk(block, BLOCK, found))?;
+            all += state.leaves.len() * LEAF_CELLS / self.purpose.stride() as usize;
+        }
+        Ok(all as u64)
     }
 
     /// Bytes of the stock's own lists.
     pub(crate) fn heap_bytes(&self) -> usize {
-        let state = self.state.lock();
-        state.blocks.capacity() * size_of::<u32>() + state.leaves.capacity() * size_of::<LeafId>()
+        let lists = |state: LockGuard<'_, State>| {
+            state.blocks.capacity() * size_of::<u32>()
+                + state.leaves.capacity() * size_of::<LeafId>()
+        };
+        self.parts.len() * size_of::<Part>() + self.states().map(lists).sum::<usize>()
     }
 
     /// Gives the leaves back of a pool that is being dropped; its objects are gone.
     pub(crate) fn drain(&self, leaves: &Leaves) {
-        for leaf in std::mem::take(&mut *self.state.lock()).leaves {
-            if leaves.begin_drain(leaf, self.pool, self.purpose) {
-                leaves.clear(leaf);
-                leaves.end_drain(leaf, self.purpose);
+        for mut state in self.states() {
+            for leaf in std::mem::take(&mut *state).leaves {
+                if leaves.begin_drain(leaf, self.pool, self.purpose) {
+                    leaves.clear(leaf);
+                    leaves.end_drain(leaf, self.purpose);
+                }
             }
         }
     }
@@ -388,7 +416,7 @@ mod tests {
         expect("twice", |entries, _, (_, other)| entries.first = other);
         expect("entries of handles", |entries, _, _| *entries = Entries::default());
         expect("is not chained", |entries, leaves, (stock, _)| {
-            stock.state.lock().blocks.push(leaves.chained(entries.first));
+            stock.parts[0].0.lock().blocks.push(leaves.chained(entries.first));
         });
     }
 }

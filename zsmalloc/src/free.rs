@@ -74,7 +74,8 @@ impl Pool {
                 // The next object of the class comes here, if it comes soon.
                 found.header.prefetch_body();
                 state.give_handle(entry, cell, self);
-                let leaving = self.settle_one(class, &mut state, &found);
+                let zspage = (found.descriptor, found.header);
+                let leaving = self.settle_one(class, &mut state, zspage);
                 return self.unlock_and_release(state, leaving);
             }
             drop(state);
@@ -159,44 +160,30 @@ impl Pool {
     pub(crate) fn free_with_entry(&self, place: Place, entry: u32) {
         let descriptor = self.memory.owner(place.pfn());
         let (class, mut state) = self.lock_zspage(descriptor);
-        let mut leaving = Leaving::NONE;
         let header = self.memory.descriptors.header(descriptor);
         header.give(usize::from(place.object()));
         if entry != 0 {
             state.give_entry(entry, self);
         }
-        self.settle_zspage(class, &mut state, (descriptor, header), 1, &mut leaving);
+        let leaving = self.settle_one(class, &mut state, (descriptor, header));
         self.unlock_and_release(state, leaving);
     }
 
     /// Takes note of a zspage after one slot of it was given back.
     #[inline(always)]
-    fn settle_one(&self, class: &Class, state: &mut State, found: &Found<'_>) -> Leaving {
-        let mut leaving = Leaving::NONE;
-        if state.settle_one(&self.descriptors(class), (found.descriptor, found.header)) {
-            leaving.push(self, found.descriptor);
-        } else {
-            class.hint_partial(true);
-        }
-        leaving
-    }
-
-    /// Takes note of a zspage after so many slots of it were given back. A call, so that the loops
-    /// over objects that come to it now and then have the registers.
-    #[inline(never)]
-    pub(crate) fn settle_zspage(
+    fn settle_one(
         &self,
         class: &Class,
         state: &mut State,
         zspage: (DescriptorId, Header<'_>),
-        given: usize,
-        leaving: &mut Leaving,
-    ) {
-        if state.settle(&self.descriptors(class), zspage, given) {
+    ) -> Leaving {
+        let mut leaving = Leaving::NONE;
+        if state.settle_one(&self.descriptors(class), zspage) {
             leaving.push(self, zspage.0);
         } else {
             class.hint_partial(true);
         }
+        leaving
     }
 
     #[inline(always)]

@@ -25,7 +25,7 @@ use host::sync::atomic::Ordering;
 
 use crate::class::{Class, Slot};
 use crate::compact::named;
-use crate::descriptor::{Descriptor, DescriptorId};
+use crate::descriptor::{Descriptor, DescriptorId, Header};
 use crate::error::AllocError;
 use crate::geometry::OBJECTS_MAX;
 use crate::memory::Memory;
@@ -193,12 +193,11 @@ impl Pool {
     /// Descriptor and class's shard, by number, of the zspage that starts at a frame, if it is this
     /// pool's and has objects.
     fn zspage_at(&self, pfn: u32) -> Option<(DescriptorId, usize)> {
-        // While it is held no descriptor is freed: what a frame names is a descriptor.
-        let _held = self.memory.descriptors.hold();
-        let id = self.memory.owner_at(pfn)?;
-        let header = self.memory.descriptors.header(id);
-        let live = header.pool() == self.id && header.in_use() > 0;
-        live.then(|| (id, header.lock()))
+        let look = |id, header: Header<'_>| {
+            let live = header.pool() == self.id && header.in_use() > 0;
+            live.then(|| (id, header.lock()))
+        };
+        self.memory.with_zspage_at(pfn, look).flatten()
     }
 
     /// Copies the objects of a zspage to `to` and changes their words; gives the frames back, with

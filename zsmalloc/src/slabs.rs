@@ -1,21 +1,23 @@
 //! A slab allocator of numbers over one lazily touched table: where descriptors live.
 //!
 //! ```text
-//!   table   | slab 0 (unused) | slab 1: 25 words x 20 | slab 2: 131 words x 3 | ...
+//!   table   | part 0                                                     | part 1 ...
+//!           | slab 0 (unused) | slab 1: 25 words x 20 | slab 2: 131 x 3 | ... | slab 0 (unused) ...
 //!                                |
 //!   Slab    units, used, next fresh item, list of freed ones (through their first word)
 //! ```
 //!
-//! The table is cut into slabs of 2048 bytes, each holding items of like length: of any of which as
-//! many fit. A number is the offset of an item in units of `UNIT` words; 0 is none.
+//! The table is cut into parts, each with a `State` of its own, and those into slabs of 2048 bytes,
+//! each holding items of like length: of any of which as many fit. A number is the offset of an
+//! item in units of `UNIT` words; 0 is none.
 //!
 //! Invariants
-//! - I1 a slab is in the partial list of its shard and capacity exactly when it has a free item and
-//!   at least one in use.
+//! - I1 a slab is in the partial list of its capacity exactly when it has a free item and at least
+//!   one in use.
 //! - I2 an empty slab has no capacity; at a release, or beyond [`EMPTY_SLABS_HELD`] of them,
 //!   whole pages of such slabs are returned to the system.
 //!
-//! Lock: whoever has the `State`.
+//! Lock: whoever has the `State` of the part.
 
 use std::sync::Arc;
 
@@ -23,7 +25,6 @@ use host::sync::atomic::{AtomicU32, Ordering};
 use host::{FailureInjector, HostError, PAGE_SIZE, Table};
 
 use crate::error::AllocError;
-use crate::pool::SHARDS_MAX;
 
 /// Bytes of a slab: half a page, as half of one is empty on average, for each of some 40
 /// capacities. Room for the longest item, under loom too.
@@ -39,14 +40,17 @@ const END: u16 = u16::MAX;
 /// A table of items that are multiples of `UNIT` words long.
 pub(crate) struct Slabs<const UNIT: usize> {
     items: Table<[AtomicU32; UNIT]>,
+    /// Slabs of a part, as a power of two.
+    part_bits: u32,
 }
 
-/// Which parts of the table are in use.
+/// What of a part is in use. Its slabs are counted from its beginning.
 pub(crate) struct State {
+    /// Which part.
+    part: u32,
     slabs: Vec<Slab>,
-    /// First partial slab by shard and capacity; 0 = none. Shards have slabs of their own,
-    /// so that two CPUs do not write to items on one cache line.
-    partial: [Box<[u32]>; SHARDS_MAX],
+    /// First partial slab by capacity; 0 = none.
+    partial: Box<[u32]>,
     /// Empty slabs whose page is touched, and those whose page was returned, unless a neighbour
     /// in use kept it.
     empty: Vec<u32>,
@@ -55,7 +59,6 @@ pub(crate) struct State {
 
 #[derive(Clone, Copy, Default)]
 struct Slab {
-    shard: u8,
     /// Items that fit.
     capacity: u16,
     used: u16,
@@ -69,35 +72,40 @@ struct Slab {
 impl<const UNIT: usize> Slabs<UNIT> {
     const SLAB_UNITS: usize = SLAB_WORDS / UNIT;
     /// A number counts units, in 32 bits.
-    const SLABS_MAX: usize = (u32::MAX as usize + 1) / Self::SLAB_UNITS - 1;
+    const SLABS_MAX: usize = (u32::MAX as usize + 1) / Self::SLAB_UNITS;
 
-    /// Room for at most `slabs` slabs; nothing is touched yet.
+    /// Parts of at least so many slabs, or of as many as there are numbers for; nothing is touched
+    /// yet.
     pub(crate) fn reserve(
         slabs: usize,
+        parts: usize,
         faults: Option<Arc<FailureInjector>>,
     ) -> Result<Slabs<UNIT>, HostError> {
-        let units = (slabs.min(Self::SLABS_MAX - 1) + 1) * Self::SLAB_UNITS;
-        Ok(Slabs { items: Table::with_faults(units, faults)? })
+        let most = (Self::SLABS_MAX / parts.next_power_of_two()).ilog2();
+        let part_bits = (slabs + 1).next_power_of_two().ilog2().min(most);
+        let units = (parts << part_bits) * Self::SLAB_UNITS;
+        Ok(Slabs { items: Table::with_faults(units, faults)?, part_bits })
     }
 
-    /// An item of `units` units for a shard; its words hold whatever they held.
-    pub(crate) fn alloc(
-        &self,
-        state: &mut State,
-        units: usize,
-        shard: usize,
-    ) -> Result<u32, AllocError> {
+    /// Which part an item is of.
+    #[inline]
+    pub(crate) fn part_of(&self, number: u32) -> usize {
+        ((number / Self::SLAB_UNITS as u32) >> self.part_bits) as usize
+    }
+
+    /// An item of `units` units; its words hold whatever they held.
+    pub(crate) fn alloc(&self, state: &mut State, units: usize) -> Result<u32, AllocError> {
         let capacity = Self::SLAB_UNITS / units;
-        let slab = match state.partial[shard][capacity] {
-            0 => self.start_slab(state, capacity as u16, shard as u8)?,
+        let slab = match state.partial[capacity] {
+            0 => self.start_slab(state, capacity as u16)?,
             slab => slab,
         };
         Ok(self.take(state, slab))
     }
 
-    /// Gives an item back.
+    /// Gives an item back to the part it is of.
     pub(crate) fn free(&self, state: &mut State, number: u32) {
-        let slab = number / Self::SLAB_UNITS as u32;
+        let slab = number / Self::SLAB_UNITS as u32 - (state.part << self.part_bits);
         let offset = (number % Self::SLAB_UNITS as u32) as u16;
         let entry = &mut state.slabs[slab as usize];
         let was_full = entry.used == entry.capacity;
@@ -114,18 +122,20 @@ impl<const UNIT: usize> Slabs<UNIT> {
         }
     }
 
+    /// The first unit of a slab.
+    fn first_unit(&self, state: &State, slab: u32) -> usize {
+        ((state.part << self.part_bits) + slab) as usize * Self::SLAB_UNITS
+    }
+
     /// The first unit of the item `number`.
     #[inline]
     pub(crate) fn unit(&self, number: u32) -> &[AtomicU32; UNIT] {
         &self.items[number as usize]
     }
 
-    /// Bytes held: touched pages, and what is kept about them.
-    pub(crate) fn held_bytes(&self, state: &State) -> u64 {
-        let lists = state.slabs.capacity() * size_of::<Slab>()
-            + (state.empty.capacity() + state.returned.capacity()) * size_of::<u32>()
-            + state.partial.iter().map(|heads| size_of_val(&**heads)).sum::<usize>();
-        self.mapped_bytes() + self.items.heap_bytes() + lists as u64
+    /// Bytes held, but for what the states take: touched pages, and what is kept about them.
+    pub(crate) fn held_bytes(&self) -> u64 {
+        self.mapped_bytes() + self.items.heap_bytes()
     }
 
     /// The part of [`Slabs::held_bytes`] that lies in the table.
@@ -138,26 +148,26 @@ impl<const UNIT: usize> Slabs<UNIT> {
         self.items.range()
     }
 
-    fn start_slab(&self, state: &mut State, capacity: u16, shard: u8) -> Result<u32, AllocError> {
+    fn start_slab(&self, state: &mut State, capacity: u16) -> Result<u32, AllocError> {
         self.items.extend().map_err(|_| AllocError::OutOfDescriptors)?;
         let slab = match state.empty.pop().or_else(|| state.returned.pop()) {
             Some(slab) => slab,
-            None if state.slabs.len() * Self::SLAB_UNITS < self.items.len() => {
+            None if state.slabs.len() < 1 << self.part_bits => {
                 state.slabs.push(Slab::default());
                 state.slabs.len() as u32 - 1
             }
             None => return Err(AllocError::OutOfDescriptors),
         };
-        let first = slab as usize * Self::SLAB_UNITS;
+        let first = self.first_unit(state, slab);
         self.items.touch(first..first + Self::SLAB_UNITS);
-        state.slabs[slab as usize] = Slab { shard, capacity, freed: END, ..Slab::default() };
+        state.slabs[slab as usize] = Slab { capacity, freed: END, ..Slab::default() };
         state.link(slab);
         Ok(slab)
     }
 
     fn take(&self, state: &mut State, slab: u32) -> u32 {
+        let base = self.first_unit(state, slab) as u32;
         let entry = &mut state.slabs[slab as usize];
-        let base = slab * Self::SLAB_UNITS as u32;
         let number = if entry.freed == END {
             // The longest of like length.
             let units = Self::SLAB_UNITS as u32 / u32::from(entry.capacity);
@@ -193,7 +203,7 @@ impl<const UNIT: usize> Slabs<UNIT> {
             let last = run[0] + run.len() as u32 - 1;
             let end = last + 1 + returned(last + 1);
             // Refused by the system, the pages stay held and are used again as they are.
-            let units = |slab: u32| slab as usize * Self::SLAB_UNITS;
+            let units = |slab: u32| self.first_unit(state, slab);
             let _ = self.items.discard(units(first)..units(end));
         }
         state.returned.append(&mut state.empty);
@@ -221,20 +231,26 @@ impl Slabs<1> {
 
 impl State {
     /// Nothing in use; of items, `capacity_max` fit at most.
-    pub(crate) fn new(capacity_max: usize) -> State {
+    pub(crate) fn new(part: usize, capacity_max: usize) -> State {
         State {
+            part: part as u32,
             slabs: vec![Slab::default()], // slab 0 is never used: number 0 means none
-            partial: std::array::from_fn(|_| vec![0; capacity_max + 1].into_boxed_slice()),
+            partial: vec![0; capacity_max + 1].into_boxed_slice(),
             empty: Vec::new(),
             returned: Vec::new(),
         }
     }
 
+    /// Bytes of its lists.
+    pub(crate) fn heap_bytes(&self) -> u64 {
+        let numbers = self.empty.capacity() + self.returned.capacity() + self.partial.len();
+        (self.slabs.capacity() * size_of::<Slab>() + numbers * size_of::<u32>()) as u64
+    }
+
     /// Puts a slab at the head of the partial list of its capacity.
     fn link(&mut self, slab: u32) {
-        let Slab { shard, capacity, .. } = self.slabs[slab as usize];
-        let first = &mut self.partial[usize::from(shard)][usize::from(capacity)];
-        let head = std::mem::replace(first, slab);
+        let capacity = self.slabs[slab as usize].capacity;
+        let head = std::mem::replace(&mut self.partial[usize::from(capacity)], slab);
         self.slabs[slab as usize].prev = 0;
         self.slabs[slab as usize].next = head;
         if head != 0 {
@@ -243,9 +259,9 @@ impl State {
     }
 
     fn unlink(&mut self, slab: u32) {
-        let Slab { shard, capacity, prev, next, .. } = self.slabs[slab as usize];
+        let Slab { capacity, prev, next, .. } = self.slabs[slab as usize];
         match prev {
-            0 => self.partial[usize::from(shard)][usize::from(capacity)] = next,
+            0 => self.partial[usize::from(capacity)] = next,
             prev => self.slabs[prev as usize].next = next,
         }
         if next != 0 {
@@ -272,7 +288,7 @@ mod tests {
 
     impl Twin {
         fn add(&mut self, number: u32, units: u32) {
-            assert!(number >= SLAB_UNITS, "slab 0 is never used");
+            assert!(number >= SLAB_UNITS, "number 0 is none");
             for unit in number..number + units {
                 assert_eq!(self.owners.insert(unit, units), None, "unit {unit} has two owners");
                 assert_eq!(unit / SLAB_UNITS, number / SLAB_UNITS, "in one slab");
@@ -302,42 +318,46 @@ mod tests {
             steps in prop::collection::vec(
                 (any::<bool>(), 1usize..=UNITS_MAX, any::<usize>()), 1..600),
         ) {
-            let slabs = Slabs::<1>::reserve(600, None).expect("address space");
-            let (mut state, mut twin) = (State::new(SLAB_WORDS), Twin::default());
+            let slabs = Slabs::<1>::reserve(600, 2, None).expect("address space");
+            let mut states = [0, 1].map(|part| State::new(part, SLAB_WORDS));
+            let mut twin = Twin::default();
             for (add, units, which) in steps {
                 if add || twin.live.is_empty() {
-                    let number = slabs.alloc(&mut state, units, units % 2).expect("room");
+                    let number = slabs.alloc(&mut states[which % 2], units).expect("room");
+                    prop_assert_eq!(slabs.part_of(number), which % 2);
                     twin.add(number, units as u32);
                 } else {
-                    slabs.free(&mut state, twin.remove(which));
+                    let number = twin.remove(which);
+                    slabs.free(&mut states[slabs.part_of(number)], number);
                 }
                 if which % 16 == 0 {
-                    slabs.give_back(&mut state);
+                    slabs.give_back(&mut states[which / 16 % 2]);
                 }
                 let pages = slabs.mapped_bytes() as usize / PAGE_SIZE;
-                let most = twin.slabs() + EMPTY_SLABS_HELD + 1;
+                let most = twin.slabs() + 2 * (EMPTY_SLABS_HELD + 1);
                 prop_assert!(pages * SLABS_PER_PAGE >= twin.slabs() && pages <= most);
             }
             while !twin.live.is_empty() {
-                slabs.free(&mut state, twin.remove(0));
+                let number = twin.remove(0);
+                slabs.free(&mut states[slabs.part_of(number)], number);
             }
-            slabs.give_back(&mut state);
-            prop_assert!(slabs.mapped_bytes() as usize <= 2 * PAGE_SIZE);
+            states.iter_mut().for_each(|state| slabs.give_back(state));
+            prop_assert!(slabs.mapped_bytes() as usize <= 2 * 2 * PAGE_SIZE);
         }
     }
 
     #[test]
     fn a_full_table_is_an_error_and_recovers() {
-        let slabs = Slabs::<4>::reserve(1, None).expect("address space");
-        let (mut state, mut numbers) = (State::new(SLAB_WORDS / 4), Vec::new());
+        let slabs = Slabs::<4>::reserve(1, 1, None).expect("address space");
+        let (mut state, mut numbers) = (State::new(0, SLAB_WORDS / 4), Vec::new());
         let error = loop {
-            match slabs.alloc(&mut state, 1, 0) {
+            match slabs.alloc(&mut state, 1) {
                 Ok(number) => numbers.push(number),
                 Err(error) => break error,
             }
         };
         assert_eq!((error, numbers.len()), (AllocError::OutOfDescriptors, SLAB_WORDS / 4));
         slabs.free(&mut state, numbers[0]);
-        assert_eq!(slabs.alloc(&mut state, 1, 0), Ok(numbers[0]));
+        assert_eq!(slabs.alloc(&mut state, 1), Ok(numbers[0]));
     }
 }
