@@ -22,9 +22,9 @@
 
 use crate::density::{Density, is_watched};
 use crate::trials::QUAD_PAGES;
-use crate::worth::pages_at_once;
+use crate::worth::Worth;
 use crate::{AROUND_PAGES, Quads};
-use host::{FaultMode, cpu};
+use host::cpu;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 const WINDOWS: usize = 8;
@@ -43,20 +43,23 @@ pub(crate) struct Around {
     windows: [Window; WINDOWS],
     quads: Quads,
     pub(crate) density: Density,
+    pub(crate) worth: Worth,
 }
 
 impl Around {
-    pub(crate) fn new(quads: Quads) -> Around {
-        Around { windows: Default::default(), quads, density: Density::default() }
+    /// Nothing known yet but costs.
+    pub(crate) fn new(quads: Quads, worth: Worth) -> Around {
+        let (windows, density) = Default::default();
+        Around { windows, quads, density, worth }
     }
 
     /// How many aligned pages around it a fault in a group is to bring in, of those that are in the
-    /// store; at what a fault costs in this mode, and where there is a limit.
-    pub(crate) fn aligned(&self, group: usize, at: (FaultMode, bool)) -> usize {
+    /// store; where there is a limit, or is not.
+    pub(crate) fn aligned(&self, group: usize, limited: bool) -> usize {
         match self.quads {
             Quads::Never => 1,
             Quads::Always => QUAD_PAGES,
-            Quads::Measured => match pages_at_once(self.density.per_cent(), at) {
+            Quads::Measured => match self.worth.pages_at_once(self.density.per_cent(), limited) {
                 pages if pages > 1 && is_watched(group) => 1,
                 pages => pages,
             },
@@ -91,10 +94,11 @@ impl Around {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Duration;
 
     /// The numbers of pages brought in along a walk of faults on one CPU.
     fn walk(faults: &[usize]) -> Vec<usize> {
-        let around = Around::new(Quads::Never);
+        let around = Around::new(Quads::Never, Worth::measured(Duration::ZERO));
         let step = |&page: &usize| {
             // Whatever CPU the test moves to, its windows have seen the same.
             let asked = around.ask(page);

@@ -8,8 +8,9 @@
 //! A density is wanted pages over pages beside: the larger of that of trials that run, and of
 //! those that ended last. Running ones alone would tell too little in the beginning of each cycle
 //! of pages out and in; ended ones alone, nothing before the first is complete. Until then the
-//! running ones count `YOUNG` times: they have seen so little yet. Where that is too much, pages
-//! come for nothing in the rest of a region's first cycle; ended trials decide afterwards.
+//! running ones count `YOUNG` times, as they have seen so little yet, but as no more than `EVEN`
+//! unless they are: of what is still out, all may be touched or nothing. Where that is too much or
+//! too little, a region's first cycle takes longer than it had to; ended trials decide afterwards.
 //!
 //! Where a program comes to touch less densely, ended trials are wrong for as long as it takes the
 //! groups that it touches now to leave memory; where it comes to touch more, running ones tell.
@@ -27,6 +28,9 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 const WATCHED_ONE_IN: u64 = 16;
 /// How many times the density of running trials counts while none have ended.
 const YOUNG: u32 = 3;
+/// But as no more than this: where nothing is known of how much will be touched in the end, half of
+/// what is still out is expected to be.
+const EVEN: u32 = 50;
 
 /// Whether a group is one of those that tell the density.
 pub(crate) fn is_watched(group: usize) -> bool {
@@ -80,7 +84,7 @@ impl<const COUNT: usize> Told<COUNT> {
         let ended = Tally::unpack(self.ended.load(Ordering::Relaxed));
         let running = self.running().density(evidence);
         if ended.beside < evidence {
-            (YOUNG * running).min(100)
+            running.max((YOUNG * running).min(EVEN))
         } else {
             running.max(ended.density(evidence))
         }
@@ -157,8 +161,7 @@ mod tests {
     use crate::GROUP_PAGES;
     use crate::group::{Group, bits};
     use crate::trials::MEMORY;
-    use crate::worth::pages_at_once;
-    use host::FaultMode;
+    use crate::worth::cheapest;
     use proptest::prelude::*;
 
     /// The first group that is watched, and some that are not.
@@ -258,7 +261,11 @@ mod tests {
             let known = |of: Tally| of.beside >= self.evidence;
             let share = |of: Tally| if known(of) { 100 * of.wanted / of.beside } else { 0 };
             let (running, ended) = (share(self.running()), share(self.ended));
-            if known(self.ended) { running.max(ended) } else { (running * YOUNG).min(100) }
+            if known(self.ended) {
+                running.max(ended)
+            } else {
+                running.max((running * YOUNG).min(EVEN))
+            }
         }
     }
 
@@ -348,9 +355,9 @@ mod tests {
     #[test]
     fn what_was_long_ago_is_forgotten() {
         let density = Density::default();
-        let (signal, message) = (FaultMode::Signal, FaultMode::Thread);
-        let all = [(signal, false), (message, true), (signal, true)];
-        let pays = |density: &Density| all.map(|at| pages_at_once(density.per_cent(), at));
+        // By a signal, and with a limit by a message and by a signal.
+        let costs = [27, 43, 56];
+        let pays = |density: &Density| costs.map(|cost| cheapest(cost, density.per_cent()));
         (0..100).for_each(|_| cycle(&density, |_| true));
         assert_eq!((density.per_cent(), density.running()), ([100; 2], [Tally::default(); 2]));
         assert_eq!(pays(&density), [16; 3]);

@@ -16,6 +16,7 @@
 
 use crate::around::Around;
 use crate::counters::Count;
+use crate::density::is_watched;
 use crate::folded::Folded;
 use crate::group::{Group, Place, bits, runs};
 use crate::store::Read;
@@ -161,7 +162,7 @@ impl Folded {
     /// How many aligned pages around it a fault is to bring in.
     fn around_pays(&self, index: usize) -> usize {
         let limit = self.limit();
-        match self.around.aligned(index, (self.shared.userfault.mode(), limit.is_some())) {
+        match self.around.aligned(index, limit.is_some()) {
             around if around > 1 && limit.is_some_and(|limit| self.held() >= limit) => 1,
             around => around,
         }
@@ -281,7 +282,18 @@ impl Folded {
     }
 
     /// Puts pages in place that the store has in memory, from the first on; why not even that one.
+    /// What a page takes that comes by itself is learnt in groups that are watched.
     fn fill_from_store(&self, page: usize, count: usize) -> Result<Transfer, Read> {
+        if count > 1 || !is_watched(page / GROUP_PAGES) {
+            return self.decode_and_fill(page, count);
+        }
+        let started = Instant::now();
+        let filled = self.decode_and_fill(page, count);
+        self.around.worth.page_took(started.elapsed());
+        filled
+    }
+
+    fn decode_and_fill(&self, page: usize, count: usize) -> Result<Transfer, Read> {
         let mut buffer = self.shared.buffers.get();
         let mut decoded = 0;
         for data in buffer[..count * PAGE_SIZE].chunks_exact_mut(PAGE_SIZE) {

@@ -68,7 +68,7 @@ impl Folded {
             queue: Lock::new(Rank::Leaf, Queue::with_room(chunks.groups())),
             watch: OnceLock::new(),
             counters: Counters::default(),
-            around: Around::new(quads),
+            around: Around::new(quads, shared.worth()),
             dirty: (0..words).map(|_| AtomicU64::new(0)).collect(),
             limit_pages: AtomicU64::new(UNLIMITED),
             stuck: AtomicBool::new(false),

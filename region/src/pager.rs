@@ -14,6 +14,8 @@ use crate::RegionError;
 use crate::buffers::Buffers;
 use crate::counters::Count;
 use crate::folded::Folded;
+use crate::overhead;
+use crate::worth::Worth;
 use host::fault::{FaultThread, Vital, die};
 use host::{Event, FaultMode, PAGE_SIZE, Rank, SEGMENT_PAGES, Staging, Userfault};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -34,12 +36,26 @@ pub struct PagerConfig {
     pub fault_mode: FaultMode,
     /// Bytes of staging, at least 512 KiB: pages on their way out, of all regions together.
     pub staging_bytes: usize,
+    /// What a fault is taken to cost, where it is not to be measured.
+    pub fault_costs: Option<FaultCosts>,
+}
+
+/// What decides how many pages beside its own a fault brings in, with [`Quads::Measured`].
+///
+/// [`Quads::Measured`]: crate::Quads::Measured
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FaultCosts {
+    /// A fault, but for its page: the way to who serves it and back.
+    pub overhead: Duration,
+    /// A page: decoding it and putting it in place.
+    pub page: Duration,
 }
 
 impl Default for PagerConfig {
-    /// Signal mode, 16 MiB of staging.
+    /// Signal mode, 16 MiB of staging, costs as they are measured.
     fn default() -> PagerConfig {
-        PagerConfig { fault_mode: FaultMode::Signal, staging_bytes: 16 << 20 }
+        let (fault_mode, staging_bytes) = (FaultMode::Signal, 16 << 20);
+        PagerConfig { fault_mode, staging_bytes, fault_costs: None }
     }
 }
 
@@ -48,6 +64,9 @@ pub(crate) struct Shared {
     pub(crate) memory: Arc<Memory>,
     pub(crate) userfault: Arc<Userfault>,
     pub(crate) staging: Arc<Staging>,
+    fault_costs: Option<FaultCosts>,
+    /// What a fault costs besides what is done about it; measured for the first region.
+    fault_overhead: OnceLock<Duration>,
     pub(crate) buffers: Buffers,
     /// For pages from a disk; there from the first region on that may have some.
     pub(crate) read_buffers: OnceLock<Buffers>,
@@ -90,6 +109,8 @@ impl Pager {
             regions: Mutex::default(),
             stop: AtomicBool::new(false),
             faults: OnceLock::new(),
+            fault_costs: config.fault_costs,
+            fault_overhead: OnceLock::new(),
             userfault,
         });
         if config.fault_mode == FaultMode::Thread {
@@ -160,6 +181,15 @@ impl Shared {
     fn regions(&self) -> MutexGuard<'_, Vec<Weak<Folded>>> {
         // A list that is valid after each change.
         self.regions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What a new region is to take for its costs.
+    pub(crate) fn worth(&self) -> Worth {
+        let measure = || overhead::of_fault(&self.userfault);
+        match self.fault_costs {
+            Some(costs) => Worth::fixed(costs),
+            None => Worth::measured(*self.fault_overhead.get_or_init(measure)),
+        }
     }
 
     /// The regions there are, one after the other: who drops one waits for it to be let go.

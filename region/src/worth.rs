@@ -1,62 +1,105 @@
 //! What bringing in neighbours is worth, as dense as touches are.
 //!
-//! When it pays (nanoseconds of the machine in docs/region.md):
-//!
 //! ```text
-//!   a fault, with its page: a signal 9400, a message 14000
-//!   a page with it 2500     paging it out again 6000
-//!                                         signal                     message
-//!   wanted:  saves a fault          9400 - 2500 = 6900         14000 - 2500 = 11500
-//!   not:     costs a page           density > 2500 /  9400     2500 / 14000 = 18 %
-//!                                             = 27 %
-//!            and, with a limit,     density > 8500 / 15400     8500 / 20000 = 43 %
-//!            a page out, 8500                 = 56 %
+//!   a fault with its page = overhead + page
+//!   wanted:  saves a fault, costs a page           pays where density > page / (overhead + page)
+//!   not:     costs a page; with a limit, also      and with a limit, where
+//!            paging it out again                   density > again / (overhead + again),
+//!                                                  again = page + out
 //! ```
+//!
+//! The overhead is measured when the pager is made (module `overhead`). What a page costs, decoding
+//! and putting it in place, depends on algorithm and contents: it is a mean of the latest that came
+//! by themselves in groups that are watched. Paging out is taken to cost `OUT_NS`.
+//!
+//! | | overhead | page | pays, signal | with a limit |
+//! |---|---|---|---|---|
+//! | AMD EPYC in a virtual machine | 6900, by a message 11500 | 2500 | 27 % | 56 % |
+//! | Intel Xeon in a virtual machine | 1250, by a message 9000 | 2900 | 70 % | 88 % |
 //!
 //! With t for these per cent and d for the density, N pages at once cost 1 + (N - 1) t faults, and
 //! are 1 + (N - 1) d wanted pages. A fault brings in the page, its quad or its stretch, whichever
 //! costs least for a wanted page:
 //!
 //! ```text
-//!   signal, no limit: t = 27 %       quad's d    costs    stretch's d    costs
+//!   t = 27 %                         quad's d    costs    stretch's d    costs
 //!   everything, in any order            100 %     0.45          100 %     0.32
 //!   half of all pages                    38 %     0.85           47 %     0.63
 //!   of four quads one, at random        100 %     0.45           32 %     0.87
 //!   a tenth of all pages                  5 %     1.57            6 %     2.66
 //! ```
 
+use crate::FaultCosts;
 use crate::trials::{QUAD_PAGES, STRETCH_PAGES};
-use host::FaultMode;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
-const SIGNAL_NS: u32 = 9400;
-const MESSAGE_NS: u32 = 14000;
+/// What a page costs until one was measured.
 const PAGE_NS: u32 = 2500;
-const PAGE_OUT_NS: u32 = 6000;
+/// What paging one out costs.
+const OUT_NS: u32 = 6000;
+/// The latest page counts so much of the mean; one that took longer than so many times the mean
+/// waited for something else, and counts as that.
+const LATEST_DIVISOR: i64 = 16;
+const OUTLIER: u32 = 4;
 
-/// Per cent of the pages beside that have to be wanted: without a limit, and with one.
-const PAYS_SIGNAL: [u32; 2] = per_cent_to_pay(SIGNAL_NS);
-const PAYS_MESSAGE: [u32; 2] = per_cent_to_pay(MESSAGE_NS);
-
-const AS_IN_THE_HEAD: bool = matches!((PAYS_SIGNAL, PAYS_MESSAGE), ([27, 56], [18, 43]));
-const _: () = assert!(AS_IN_THE_HEAD, "as the head of this file says");
-
-/// The per cent at which what is not wanted costs what is wanted saves.
-const fn per_cent_to_pay(fault_ns: u32) -> [u32; 2] {
-    let saved = fault_ns - PAGE_NS;
-    let (page, page_again) = (PAGE_NS, PAGE_NS + PAGE_OUT_NS);
-    [(100 * page).div_ceil(page + saved), (100 * page_again).div_ceil(page_again + saved)]
+/// What is known of a region's costs, in nanoseconds.
+#[derive(Debug)]
+pub(crate) struct Worth {
+    overhead_ns: u32,
+    page_ns: AtomicU32,
+    is_fixed: bool,
 }
 
-/// How many aligned pages around it a fault is to bring in, where so many per cent of those beside
-/// it are wanted, of its quad and of its stretch; with what a fault costs in this mode, and where
-/// there is a limit.
-pub(crate) fn pages_at_once(density: [u32; 2], (mode, limited): (FaultMode, bool)) -> usize {
-    let pays = if mode == FaultMode::Signal { &PAYS_SIGNAL } else { &PAYS_MESSAGE };
-    cheapest(pays[usize::from(limited)], density)
+fn whole_ns(time: Duration) -> u32 {
+    u32::try_from(time.as_nanos()).unwrap_or(u32::MAX)
+}
+
+impl Worth {
+    /// Where a fault has this overhead; what pages take is learnt.
+    pub(crate) fn measured(overhead: Duration) -> Worth {
+        let page_ns = AtomicU32::new(PAGE_NS);
+        Worth { overhead_ns: whole_ns(overhead), page_ns, is_fixed: false }
+    }
+
+    /// With costs that stay.
+    pub(crate) fn fixed(FaultCosts { overhead, page }: FaultCosts) -> Worth {
+        let page_ns = AtomicU32::new(whole_ns(page));
+        Worth { overhead_ns: whole_ns(overhead), page_ns, is_fixed: true }
+    }
+
+    /// A page was decoded and put in place by itself.
+    pub(crate) fn page_took(&self, took: Duration) {
+        if self.is_fixed {
+            return;
+        }
+        // relaxed: a hint; of two at once, one may not be heard.
+        let mean = self.page_ns.load(Ordering::Relaxed);
+        let took = whole_ns(took).min(mean.saturating_mul(OUTLIER));
+        let more = (i64::from(took) - i64::from(mean)) / LATEST_DIVISOR;
+        let mean = (i64::from(mean) + more).clamp(1, u32::MAX.into()) as u32;
+        // relaxed: as above.
+        self.page_ns.store(mean, Ordering::Relaxed);
+    }
+
+    /// How many aligned pages around it a fault is to bring in, where so many per cent of those
+    /// beside it are wanted, of its quad and of its stretch, and where there is a limit or is not.
+    pub(crate) fn pages_at_once(&self, density: [u32; 2], limited: bool) -> usize {
+        cheapest(self.per_cent_to_pay(limited), density)
+    }
+
+    /// The per cent at which what is not wanted costs what is wanted saves, rounded up.
+    fn per_cent_to_pay(&self, limited: bool) -> u32 {
+        // relaxed: a hint.
+        let page = u64::from(self.page_ns.load(Ordering::Relaxed));
+        let costs = page + if limited { u64::from(OUT_NS) } else { 0 };
+        // Where nothing costs anything, it pays.
+        (100 * costs).div_ceil((costs + u64::from(self.overhead_ns)).max(1)) as u32
+    }
 }
 
 /// The same, where a page that comes beside one costs so many per cent of a fault.
-fn cheapest(cost: u32, [quads, stretches]: [u32; 2]) -> usize {
+pub(crate) fn cheapest(cost: u32, [quads, stretches]: [u32; 2]) -> usize {
     let of = |pages: usize, density: u32| {
         let beside = pages as u32 - 1;
         (pages, 100 + beside * cost, 100 + beside * density)
@@ -74,8 +117,34 @@ mod tests {
     use super::*;
 
     #[test]
+    fn it_pays_as_the_head_says() {
+        let pays = |overhead, page| {
+            let [overhead, page] = [overhead, page].map(Duration::from_nanos);
+            let worth = Worth::fixed(FaultCosts { overhead, page });
+            worth.page_took(Duration::from_secs(1));
+            [false, true].map(|limited| worth.per_cent_to_pay(limited))
+        };
+        assert_eq!((pays(6900, 2500), pays(11500, 2500)), ([27, 56], [18, 43]));
+        assert_eq!(pays(1250, 2900), [70, 88]);
+        // A page that takes no time always pays, and one beside faults that take none never.
+        assert_eq!((pays(6900, 0)[0], pays(0, 2500)[0], pays(0, 0)[0]), (0, 100, 0));
+    }
+
+    #[test]
+    fn the_mean_follows_what_pages_take() {
+        let worth = Worth::measured(Duration::from_nanos(6900));
+        (0..200).for_each(|_| worth.page_took(Duration::from_micros(10)));
+        assert_eq!(worth.per_cent_to_pay(false), 60, "10 of 16.9, a little below");
+        worth.page_took(Duration::from_secs(100));
+        let after = worth.page_ns.load(Ordering::Relaxed); // relaxed: one thread
+        assert!(after < 12_000, "{after}: preempted once");
+        (0..2000).for_each(|_| worth.page_took(Duration::ZERO));
+        assert_eq!(worth.per_cent_to_pay(false), 1, "not nothing");
+    }
+
+    #[test]
     fn what_is_brought_in_costs_least() {
-        let [signal, signal_limited] = PAYS_SIGNAL;
+        let (signal, signal_limited) = (27, 56);
         let as_in_the_head = [([100, 100], 16), ([38, 47], 16), ([100, 32], 4), ([5, 6], 1)];
         for (density, pages) in as_in_the_head {
             assert_eq!(cheapest(signal, density), pages, "{density:?}");
