@@ -58,6 +58,8 @@ impl Server for Folded {
     fn serve(&self, address: usize) -> Served {
         let Some(page) = self.span.page_at(address) else { return Served::Foreign };
         let started = Instant::now();
+        // It comes while its group is locked, which waits for memory as well.
+        self.store.prefetch(page);
         self.wait_for_limit();
         let asked = self.around.ask(page);
         let most = Around::cut(page, asked);

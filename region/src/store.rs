@@ -141,6 +141,14 @@ impl Store {
         }
     }
 
+    /// Starts loading a stored page, which is about to be read.
+    pub(crate) fn prefetch(&self, page: usize) {
+        match &self.kind {
+            Kind::Zram(zram) => zram.prefetch_page(page as u64),
+            Kind::Zswap { area, .. } => area.prefetch(page as u64),
+        }
+    }
+
     /// Fills `data` with a stored page, wherever it is; false: that failed. It may wait for the
     /// disk, so the caller holds no lock. Fit for the fault path: see [`Area::peek`].
     pub(crate) fn fetch(&self, page: usize, data: &mut [u8]) -> bool {

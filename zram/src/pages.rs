@@ -59,6 +59,13 @@ impl Zram {
         self.counted_read(self.load_page(page, data))
     }
 
+    /// Starts loading what is stored as page `page`, which is about to be read.
+    pub fn prefetch_page(&self, page: u64) {
+        if page < self.pages() {
+            self.slots.prefetch(page);
+        }
+    }
+
     /// Stores the 4096 bytes of `data` as page `page`.
     ///
     /// # Errors

@@ -149,6 +149,22 @@ impl Pool {
         Some(self.content_of(Word(cell.load(Ordering::Relaxed))))
     }
 
+    /// Starts loading the object that a cell names, as far as a glance tells.
+    ///
+    /// # Panics
+    ///
+    /// When `index` is not below [`LEAF_CELLS`].
+    pub fn prefetch(&self, leaf: LeafId, index: usize) {
+        assert!(index < LEAF_CELLS, "a leaf has {LEAF_CELLS} cells");
+        let leaves = &self.memory.leaves;
+        let Some(cell) = leaf.entry(index).and_then(|entry| leaves.cell(entry)) else { return };
+        // relaxed: a hint; whatever the word names, nothing of it is read.
+        if let Some(place) = Word(cell.load(Ordering::Relaxed)).place() {
+            let shape = self.geometry().shape(place.class());
+            zspage::prefetch(&self.memory.arena, shape, place.pfn(), place.object().into());
+        }
+    }
+
     pub(crate) fn content_of(&self, word: Word) -> Content {
         match (word.place(), word.value()) {
             (Some(place), _) => {

@@ -74,6 +74,13 @@ impl Area {
         self.inner.pages
     }
 
+    /// Starts loading a page that is about to be read, if it is in memory.
+    pub fn prefetch(&self, page: u64) {
+        if self.inner.has(page) {
+            self.inner.slots.prefetch(page);
+        }
+    }
+
     /// Forgets a page; one that is not stored, or not the area's, is none.
     pub fn invalidate(&self, page: u64) {
         self.invalidate_pages(page..page.saturating_add(1), Free::Soon);
