@@ -169,7 +169,7 @@ impl Memory {
 
     /// The pool of the zspage that starts at a frame.
     fn pool_of(&self, pfn: u32) -> Option<Arc<Pool>> {
-        let id = self.pool_id_at(pfn)?;
+        let id = self.with_zspage_at(pfn, |_, header| header.pool())?;
         self.pools().into_iter().find(|pool| pool.id == id)
     }
 }

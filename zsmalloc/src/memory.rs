@@ -35,7 +35,7 @@ use host::{
     Arena, ClaimError, FailureInjector, HostError, NUMBERED_FRAMES_MIN, Run, Table, limits,
 };
 
-use crate::descriptor::{DescriptorId, Header};
+use crate::descriptor::DescriptorId;
 use crate::descriptor_heap::DescriptorHeap;
 use crate::error::{AllocError, MemoryError};
 use crate::jobs::Jobs;
@@ -350,28 +350,6 @@ impl Memory {
     pub(crate) fn pools(&self) -> Vec<Arc<Pool>> {
         let pools = self.pools.lock().unwrap_or_else(PoisonError::into_inner).clone();
         pools.iter().filter_map(Weak::upgrade).collect()
-    }
-
-    /// The id of the pool whose zspage starts at a frame, if one does.
-    pub(crate) fn pool_id_at(&self, pfn: u32) -> Option<u32> {
-        self.with_zspage_at(pfn, |_, header| header.pool())
-    }
-
-    /// What `look` sees of the zspage that starts at a frame, if one does. Its descriptor is not
-    /// freed meanwhile: it was not when the frame named it, with the heap held, and who frees it
-    /// has the frame name nothing before.
-    pub(crate) fn with_zspage_at<R>(
-        &self,
-        pfn: u32,
-        look: impl FnOnce(DescriptorId, Header<'_>) -> R,
-    ) -> Option<R> {
-        loop {
-            let id = self.owner_at(pfn)?;
-            let _held = self.descriptors.hold(id);
-            if self.owner_at(pfn) == Some(id) {
-                return Some(look(id, self.descriptors.header(id)));
-            }
-        }
     }
 
     /// A run of contiguous frames for a shard, and how many of them are resident already.

@@ -90,6 +90,23 @@ impl Memory {
         let (run, resident) = self.take_run(0, frames)?;
         Ok(Frames { memory: Arc::clone(self), run: Some(run), resident })
     }
+
+    /// What `look` sees of the zspage that starts at a frame, if one does. Its descriptor is not
+    /// freed meanwhile: it was not when the frame named it, with the heap held, and who frees it
+    /// has the frame name nothing before.
+    pub(crate) fn with_zspage_at<R>(
+        &self,
+        pfn: u32,
+        look: impl FnOnce(DescriptorId, Header<'_>) -> R,
+    ) -> Option<R> {
+        loop {
+            let id = self.owner_at(pfn)?;
+            let _held = self.descriptors.hold(id);
+            if self.owner_at(pfn) == Some(id) {
+                return Some(look(id, self.descriptors.header(id)));
+            }
+        }
+    }
 }
 
 impl Frames {

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   table   | part 0                                                     | part 1 ...
-//!           | slab 0 (unused) | slab 1: 25 words x 20 | slab 2: 131 x 3 | ... | slab 0 (unused) ...
+//!           | slab 0 (unused) | slab 1: 25 words x 20 | slab 2: 131 x 3 |.. | slab 0 (unused) ..
 //!                                |
 //!   Slab    units, used, next fresh item, list of freed ones (through their first word)
 //! ```
