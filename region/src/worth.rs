@@ -8,14 +8,14 @@
 //!                                                  again = page + out
 //! ```
 //!
-//! The overhead is measured when the pager is made (module `overhead`). What a page costs, decoding
+//! The overhead is measured for a pager's first region (module `overhead`). What a page costs, decoding
 //! and putting it in place, depends on algorithm and contents: it is a mean of the latest that came
 //! by themselves in groups that are watched. Paging out is taken to cost `OUT_NS`.
 //!
 //! | | overhead | page | pays, signal | with a limit |
 //! |---|---|---|---|---|
 //! | AMD EPYC in a virtual machine | 6900, by a message 11500 | 2500 | 27 % | 56 % |
-//! | Intel Xeon in a virtual machine | 1250, by a message 9000 | 2900 | 70 % | 88 % |
+//! | Intel Xeon in a virtual machine | 1250, by a message 10000 | 2900 | 70 % | 88 % |
 //!
 //! With t for these per cent and d for the density, N pages at once cost 1 + (N - 1) t faults, and
 //! are 1 + (N - 1) d wanted pages. A fault brings in the page, its quad or its stretch, whichever
