@@ -6,8 +6,8 @@
 //!                        served |-- spent --| woken                       overhead = all - spent
 //! ```
 //!
-//! Measured once, for a pager's first region, on a few pages of its own that are filled with zeros. The least of
-//! each is taken: a preemption only adds.
+//! Measured once, for a pager's first region, on a few pages of its own that are filled with
+//! zeros. The least of each is taken: a preemption only adds.
 
 use host::fault::{Served, Server, watch};
 use host::{FaultMode, PAGE_SIZE, Span, Userfault};

@@ -8,9 +8,9 @@
 //!                                                  again = page + out
 //! ```
 //!
-//! The overhead is measured for a pager's first region (module `overhead`). What a page costs, decoding
-//! and putting it in place, depends on algorithm and contents: it is a mean of the latest that came
-//! by themselves in groups that are watched. Paging out is taken to cost `OUT_NS`.
+//! The overhead is measured for a pager's first region (module `overhead`). What a page costs,
+//! decoding and putting it in place, depends on algorithm and contents: it is a mean of the latest
+//! that came by themselves in groups that are watched. Paging out is taken to cost `OUT_NS`.
 //!
 //! | | overhead | page | pays, signal | with a limit |
 //! |---|---|---|---|---|
