@@ -28,7 +28,7 @@ mod thread;
 
 pub use regions::{Entry, Regions, Served, Server, Touched};
 #[cfg(not(any(loom, miri)))]
-pub use signal::{Watch, die, watch};
+pub use signal::{Watch, die, is_blocked, watch};
 #[cfg(not(any(loom, miri)))]
 pub use thread::{FaultThread, Vital};
 

@@ -9,8 +9,8 @@
 //! Measured once, for a pager's first region, on a few pages of its own that are filled with
 //! zeros. The least of each is taken: a preemption only adds.
 
-use host::fault::{Served, Server, watch};
-use host::{FaultMode, PAGE_SIZE, Span, Userfault};
+use host::fault::{Served, Server, die, is_blocked, watch};
+use host::{FaultMode, PAGE_SIZE, Span, Stop, Userfault};
 use std::hint::black_box;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -35,7 +35,9 @@ impl Server for Scratch {
     fn serve(&self, address: usize) -> Served {
         let Some(page) = self.span.page_at(address) else { return Served::Foreign };
         let started = Instant::now();
-        self.span.fill(page, &ZEROS);
+        if let Some(Stop::Busy | Stop::Hole | Stop::Broken(_)) = self.span.fill(page, &ZEROS).stop {
+            die("a page of zeros cannot be put in place", address);
+        }
         // relaxed: one number that stands for itself. Who touched the page is awake already, and
         // may not see this one.
         self.spent_ns.fetch_min(started.elapsed().as_nanos() as u64, Ordering::Relaxed);
@@ -51,8 +53,12 @@ pub(crate) fn of_fault(userfault: &Arc<Userfault>) -> Duration {
     })
 }
 
-/// Nothing where the system refuses, as it will the regions that come.
+/// Nothing where this thread may not fault, or where the system refuses, as it will the regions
+/// that come.
 fn measure(userfault: &Arc<Userfault>) -> Option<Duration> {
+    if userfault.mode() == FaultMode::Signal && is_blocked() {
+        return None;
+    }
     let (span, memory) = Span::reserve(userfault, FAULTS).ok()?;
     span.register(0..FAULTS).ok()?;
     let scratch = Arc::new(Scratch { span: Arc::clone(&span), spent_ns: AtomicU64::new(u64::MAX) });

@@ -45,6 +45,18 @@ pub fn watch(range: Range<usize>, server: Arc<dyn Server>) -> Result<Watch, User
     FAULTS.regions.enter(range, server).ok_or(full)
 }
 
+/// Whether this thread has SIGBUS blocked, or the system does not say: a touch that only a signal
+/// could serve would end the process.
+pub fn is_blocked() -> bool {
+    let mut blocked = std::mem::MaybeUninit::uninit();
+    // SAFETY: asks only; the answer is written where it may be.
+    let asked = unsafe {
+        libc::pthread_sigmask(libc::SIG_BLOCK, std::ptr::null(), blocked.as_mut_ptr()) == 0
+    };
+    // SAFETY: the system has written the set where it did not refuse.
+    !asked || unsafe { libc::sigismember(blocked.as_ptr(), libc::SIGBUS) != 0 }
+}
+
 /// Serves a touch of `address` on behalf of another thread.
 pub(super) fn serve(address: usize) -> Touched {
     FAULTS.regions.serve(address)
@@ -145,4 +157,24 @@ pub fn die(why: &str, address: usize) -> ! {
         unsafe { libc::write(2, part.as_ptr().cast(), part.len()) };
     }
     std::process::abort()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_that_blocks_the_signal_says_so() {
+        assert!(!is_blocked());
+        let blocked = std::thread::spawn(|| {
+            let mut all = std::mem::MaybeUninit::uninit();
+            // SAFETY: the set is ours to fill, and the mask that of a thread of this test.
+            unsafe {
+                libc::sigfillset(all.as_mut_ptr());
+                libc::pthread_sigmask(libc::SIG_BLOCK, all.as_ptr(), std::ptr::null_mut());
+            }
+            is_blocked()
+        });
+        assert!(blocked.join().expect("it asks only"));
+    }
 }

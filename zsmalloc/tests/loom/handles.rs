@@ -191,21 +191,26 @@ fn free_against_migration() {
     });
 }
 
+/// A thread that moves the zspage that begins at `from`, if there is one, to another frame; whether
+/// that was as much as it has.
+pub(super) fn move_meanwhile(pool: &Arc<Pool>, from: u32) -> thread::JoinHandle<bool> {
+    let pool = Arc::clone(pool);
+    thread::spawn(move || {
+        let frames = pool.memory().frames(1).expect("room");
+        !matches!(pool.migrate(from, frames), Err(MigrateError::WrongFrames(_)))
+    })
+}
+
 /// A zspage is asked to migrate while it is emptied and its frame goes to another one.
 #[test]
 fn migration_against_release_and_next_zspage() {
     model(|| {
         let pool = pool();
         let one = pool.alloc(&[1; SIZE]).expect("room");
-        let from = pfns(&pool)[0];
-        let other = Arc::clone(&pool);
-        let mover = thread::spawn(move || {
-            let frames = other.memory().frames(1).expect("room");
-            drop(other.migrate(from, frames));
-        });
+        let mover = move_meanwhile(&pool, pfns(&pool)[0]);
         pool.free_handle(one).expect("ours");
         let two = pool.alloc(&[2; SIZE]).expect("room");
-        mover.join().expect("mover");
+        assert!(mover.join().expect("mover"), "each is one frame");
         expect(&pool, &two, 2);
         check(&pool, 1);
     });

@@ -74,22 +74,22 @@ fn try_measure(
     let stored = full.stored_bytes.saturating_sub(empty.stored_bytes);
     let left = (stored as f64 * (1.0 - GONE)) as u64 + empty.stored_bytes;
     let drained = wait_until(|| Ok(peer.used()?.stored_bytes <= left || is_disturbed()?))?;
-    // Where the growth stays, others' memory may have been counted as part of it.
-    let disturbed = drained.is_none() || is_disturbed()?;
+    let disturbed = is_disturbed()?;
     children.into_iter().try_for_each(Child::end)?;
+    // Where the growth stays, others' memory may have been counted as part of it.
+    let Some(drained) = drained.filter(|_| !disturbed) else { return Ok(false) };
     for field in PAGING {
         let spread = stats::spread(&row::column(&paging, field));
         row.set(field, spread.map(|spread| spread.median));
     }
     // What is freed is in the page allocator at once: nothing is released later.
-    let drained = drained.unwrap_or(u64::MAX);
     let drain_ms = drained.saturating_sub(ends.start_ns) as f64 / NS_PER_MS;
     row.set("teardown_ms", ends.ms())
         .set("freed_ms", ends.ms())
         .set("release_ms", drain_ms)
         .set("drain_ms", drain_ms)
         .set("growth_bytes", growth);
-    Ok(!disturbed)
+    Ok(true)
 }
 
 /// From the first start to the last end.
