@@ -206,7 +206,7 @@ impl Pool {
     }
 
     /// Runs `pin`, which reads a word and marks it as in use, as the design demands.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn pinning<R>(&self, pin: impl FnOnce() -> R) -> R {
         if self.locks.free_lookup { pin() } else { self.pinning_locked(pin) }
     }
