@@ -18,7 +18,7 @@ use crate::{GROUP_PAGES, RegionError};
 use host::fault::die;
 use host::{LockGuard, PAGE_SIZE, Segment, Stop};
 use std::ops::Range;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How long to wait for others to give staging up, at a time.
 const WAIT: Duration = Duration::from_micros(100);
@@ -156,6 +156,7 @@ impl Folded {
     /// Compresses what a group has in staging, and gives its segment back.
     pub(crate) fn compress(&self, index: usize) -> PageOut {
         let (mut out, mut tries) = (PageOut::default(), self.store.room_tries());
+        let worth = &self.around.worth;
         while let Some(mut group) = self.lock_known(index) {
             if group.staged == 0 {
                 let segment = group.segment.take();
@@ -165,8 +166,12 @@ impl Folded {
                 break;
             }
             let at = group.staged.trailing_zeros() as usize;
+            let started = (out.stored == 0).then(Instant::now);
             match self.compress_page(index, &mut group, at) {
-                Ok(()) => out.stored += 1,
+                Ok(()) => {
+                    out.stored += 1;
+                    started.iter().for_each(|started| worth.out_took(started.elapsed()));
+                }
                 Err(Refused::Page) => out.refused += self.put_back(index, &mut group, bits(at, 1)),
                 Err(Refused::Full) if tries > 0 => {
                     // With no lock held: it may compact, run what others have deferred, and write

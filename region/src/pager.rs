@@ -49,6 +49,8 @@ pub struct FaultCosts {
     pub overhead: Duration,
     /// A page: decoding it and putting it in place.
     pub page: Duration,
+    /// A page that goes: compressing and storing it. Counts where the region has a limit.
+    pub page_out: Duration,
 }
 
 impl Default for PagerConfig {

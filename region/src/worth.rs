@@ -9,10 +9,11 @@
 //! ```
 //!
 //! The overhead is measured for a pager's first region (module `overhead`). What a page costs,
-//! decoding and putting it in place, depends on algorithm and contents: it is a mean of the latest
-//! that came by themselves in groups that are watched. Paging out is taken to cost `OUT_NS`.
+//! decoding and putting it in place, and paging it out again, depends on algorithm and contents:
+//! each is a mean of the latest, of pages that came by themselves in groups that are watched, and
+//! of the first of each group that goes.
 //!
-//! | | overhead | page | pays, signal | with a limit |
+//! | | overhead | page | pays, signal | with a limit, out 6000 |
 //! |---|---|---|---|---|
 //! | AMD EPYC in a virtual machine | 6900, by a message 11500 | 2500 | 27 % | 56 % |
 //! | Intel Xeon in a virtual machine | 1250, by a message 10000 | 2900 | 70 % | 88 % |
@@ -34,11 +35,10 @@ use crate::trials::{QUAD_PAGES, STRETCH_PAGES};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-/// What a page costs until one was measured.
+/// What a page costs until one was measured, and paging one out.
 const PAGE_NS: u32 = 2500;
-/// What paging one out costs.
 const OUT_NS: u32 = 6000;
-/// The latest page counts so much of the mean; one that took longer than so many times the mean
+/// The latest page counts so much of a mean; one that took longer than so many times the mean
 /// waited for something else, and counts as that.
 const LATEST_DIVISOR: i64 = 16;
 const OUTLIER: u32 = 4;
@@ -47,8 +47,30 @@ const OUTLIER: u32 = 4;
 #[derive(Debug)]
 pub(crate) struct Worth {
     overhead_ns: u32,
-    page_ns: AtomicU32,
+    page: Mean,
+    out: Mean,
     is_fixed: bool,
+}
+
+/// What the latest took, in nanoseconds.
+#[derive(Debug)]
+struct Mean(AtomicU32);
+
+impl Mean {
+    fn ns(&self) -> u32 {
+        // relaxed: a hint.
+        self.0.load(Ordering::Relaxed)
+    }
+
+    fn hear(&self, took: Duration) {
+        // Of two at once, one may not be heard.
+        let mean = self.ns();
+        let took = whole_ns(took).min(mean.saturating_mul(OUTLIER));
+        let more = (i64::from(took) - i64::from(mean)) / LATEST_DIVISOR;
+        let mean = (i64::from(mean) + more).clamp(1, u32::MAX.into()) as u32;
+        // relaxed: a hint.
+        self.0.store(mean, Ordering::Relaxed);
+    }
 }
 
 fn whole_ns(time: Duration) -> u32 {
@@ -58,28 +80,31 @@ fn whole_ns(time: Duration) -> u32 {
 impl Worth {
     /// Where a fault has this overhead; what pages take is learnt.
     pub(crate) fn measured(overhead: Duration) -> Worth {
-        let page_ns = AtomicU32::new(PAGE_NS);
-        Worth { overhead_ns: whole_ns(overhead), page_ns, is_fixed: false }
+        Worth { is_fixed: false, ..Worth::new(whole_ns(overhead), PAGE_NS, OUT_NS) }
     }
 
     /// With costs that stay.
-    pub(crate) fn fixed(FaultCosts { overhead, page }: FaultCosts) -> Worth {
-        let page_ns = AtomicU32::new(whole_ns(page));
-        Worth { overhead_ns: whole_ns(overhead), page_ns, is_fixed: true }
+    pub(crate) fn fixed(FaultCosts { overhead, page, page_out }: FaultCosts) -> Worth {
+        Worth::new(whole_ns(overhead), whole_ns(page), whole_ns(page_out))
+    }
+
+    fn new(overhead_ns: u32, page_ns: u32, out_ns: u32) -> Worth {
+        let mean = |ns| Mean(AtomicU32::new(ns));
+        Worth { overhead_ns, page: mean(page_ns), out: mean(out_ns), is_fixed: true }
     }
 
     /// A page was decoded and put in place by itself.
     pub(crate) fn page_took(&self, took: Duration) {
-        if self.is_fixed {
-            return;
+        if !self.is_fixed {
+            self.page.hear(took);
         }
-        // relaxed: a hint; of two at once, one may not be heard.
-        let mean = self.page_ns.load(Ordering::Relaxed);
-        let took = whole_ns(took).min(mean.saturating_mul(OUTLIER));
-        let more = (i64::from(took) - i64::from(mean)) / LATEST_DIVISOR;
-        let mean = (i64::from(mean) + more).clamp(1, u32::MAX.into()) as u32;
-        // relaxed: as above.
-        self.page_ns.store(mean, Ordering::Relaxed);
+    }
+
+    /// A page was compressed and stored.
+    pub(crate) fn out_took(&self, took: Duration) {
+        if !self.is_fixed {
+            self.out.hear(took);
+        }
     }
 
     /// How many aligned pages around it a fault is to bring in, where so many per cent of those
@@ -90,9 +115,8 @@ impl Worth {
 
     /// The per cent at which what is not wanted costs what is wanted saves, rounded up.
     fn per_cent_to_pay(&self, limited: bool) -> u32 {
-        // relaxed: a hint.
-        let page = u64::from(self.page_ns.load(Ordering::Relaxed));
-        let costs = page + if limited { u64::from(OUT_NS) } else { 0 };
+        let out = if limited { self.out.ns() } else { 0 };
+        let costs = u64::from(self.page.ns()) + u64::from(out);
         // Where nothing costs anything, it pays.
         (100 * costs).div_ceil((costs + u64::from(self.overhead_ns)).max(1)) as u32
     }
@@ -119,9 +143,10 @@ mod tests {
     #[test]
     fn it_pays_as_the_head_says() {
         let pays = |overhead, page| {
-            let [overhead, page] = [overhead, page].map(Duration::from_nanos);
-            let worth = Worth::fixed(FaultCosts { overhead, page });
+            let [overhead, page, page_out] = [overhead, page, 6000].map(Duration::from_nanos);
+            let worth = Worth::fixed(FaultCosts { overhead, page, page_out });
             worth.page_took(Duration::from_secs(1));
+            worth.out_took(Duration::from_secs(1));
             [false, true].map(|limited| worth.per_cent_to_pay(limited))
         };
         assert_eq!((pays(6900, 2500), pays(11500, 2500)), ([27, 56], [18, 43]));
@@ -136,10 +161,13 @@ mod tests {
         (0..200).for_each(|_| worth.page_took(Duration::from_micros(10)));
         assert_eq!(worth.per_cent_to_pay(false), 60, "10 of 16.9, a little below");
         worth.page_took(Duration::from_secs(100));
-        let after = worth.page_ns.load(Ordering::Relaxed); // relaxed: one thread
-        assert!(after < 12_000, "{after}: preempted once");
+        assert!(worth.page.ns() < 12_000, "{worth:?}: preempted once");
         (0..2000).for_each(|_| worth.page_took(Duration::ZERO));
         assert_eq!(worth.per_cent_to_pay(false), 1, "not nothing");
+        // An algorithm that compresses slowly: what is paged out in vain costs more.
+        let limited = worth.per_cent_to_pay(true);
+        (0..200).for_each(|_| worth.out_took(Duration::from_micros(60)));
+        assert_eq!((limited, worth.per_cent_to_pay(true)), (47, 90));
     }
 
     #[test]

@@ -23,8 +23,11 @@ fn order() -> impl Iterator<Item = usize> {
 
 /// What one machine was measured to take: neighbours pay from 27 per cent on, and with a limit from
 /// 56.
-const COSTS: FaultCosts =
-    FaultCosts { overhead: Duration::from_nanos(6900), page: Duration::from_nanos(2500) };
+const COSTS: FaultCosts = FaultCosts {
+    overhead: Duration::from_nanos(6900),
+    page: Duration::from_nanos(2500),
+    page_out: Duration::from_nanos(6000),
+};
 
 /// A region of written pages; `None` where the system has no userfaultfd for us.
 fn region(config: &RegionConfig) -> Option<Region> {

@@ -179,7 +179,7 @@ mod tests {
             (empty.0.clone(), "empty"),
             (std::env::temp_dir(), "directory"),
             (PathBuf::from("/dev/null"), "neither"),
-            (PathBuf::from("/nonexistent"), "No such file"),
+            (empty.0.with_extension("missing"), "No such file"),
         ];
         for (path, expected) in rows {
             let error = Files::open(std::slice::from_ref(&path)).err().expect("no pages");
