@@ -3,12 +3,12 @@
 //! ```text
 //!   every run, mode, order and number of threads:
 //!     region   --mib MiB of the corpus paged out, touched by all threads together, verified;
-//!              one with neighbours where they pay, and one without, either first
+//!              one with neighbours where they pay, and one without
 //!     copy     a handler that puts the same page everywhere: what no store can beat by pages
 //!     kernel   the same pages in the kernel's swap, touched and verified alike (--vs-kernel)
 //! ```
 //!
-//! All threads touch pages of one region: each its share of a random order of all pages, or a part
+//! Whose turn it is first is drawn for every case. All threads touch pages of one region: each its share of a random order of all pages, or a part
 //! of its own in sequence. The time is that from the first thread's start to the last one's end;
 //! `faultin_ns_per_page` is it times threads over pages. In sequence a region brings in up to 16
 //! pages a fault, and with `around: on` as many elsewhere, the copying handler one. The first case
@@ -190,22 +190,27 @@ struct Handler<'a> {
 }
 
 impl Bench {
-    /// One run of one mode: everybody, one after the other in every case.
+    /// One run of one mode: everybody, one after the other in every case, in an order of its own.
     fn measure(&self, mode: Mode, run: u32, notes: &mut Vec<String>) -> Result<Vec<Row>, LabError> {
-        let mut handlers = self.regions(mode, run)?;
+        let mut handlers = self.regions(mode)?;
         handlers.push(self.copying(mode)?);
         // Last: where a mode is missing, nothing is left swapped on.
         let swapped = self.swapped(notes)?;
         let swapped_on = self.peer.as_ref().filter(|_| swapped.is_some());
         handlers.extend(swapped);
         let mut rows = Vec::new();
+        let mut turns = Rng::new(SEED, u64::from(run));
         for &threads in &self.options.threads {
             for &order in &self.options.order {
                 let case = touching::Case { pages: self.pages, threads, order, run };
-                for Handler { key, memory } in &mut handlers {
+                let mut measured = Vec::new();
+                for at in turns.permutation(handlers.len()) {
+                    let Handler { key, memory } = &mut handlers[at as usize];
                     let ns = touching::measure(memory.as_mut(), case)?;
-                    rows.push(row(key, case, ns));
+                    measured.push((at, row(key, case, ns)));
                 }
+                measured.sort_by_key(|(at, _)| *at);
+                rows.extend(measured.into_iter().map(|(_, row)| row));
             }
         }
         drop(handlers);
@@ -214,21 +219,20 @@ impl Bench {
         Ok(rows)
     }
 
-    /// With neighbours and without, either of them first.
-    fn regions(&self, mode: Mode, run: u32) -> Result<Vec<Handler<'_>>, LabError> {
+    /// With neighbours and without.
+    fn regions(&self, mode: Mode) -> Result<Vec<Handler<'_>>, LabError> {
         let Options { around, backend, algorithm, .. } = &self.options;
-        let order = Rng::new(SEED, u64::from(run)).permutation(around.len());
         let region = |around: Around| {
             let mode = mode.fault_mode();
             let setup = folded::Setup { mode, quads: around.quads(), pages: self.pages };
             folded::Folded::new((*backend, algorithm), &setup, &self.source)
         };
-        let handler = |around: Around| {
+        let handler = |around: &Around| {
             let mut key = self.key(REGION, mode);
             key.set("around", around.name());
-            Ok(Handler { key, memory: Box::new(region(around)?) })
+            Ok(Handler { key, memory: Box::new(region(*around)?) })
         };
-        order.into_iter().map(|at| handler(around[at as usize])).collect()
+        around.iter().map(handler).collect()
     }
 
     fn copying(&self, mode: Mode) -> Result<Handler<'_>, LabError> {
