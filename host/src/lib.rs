@@ -3,8 +3,8 @@
 //! ```text
 //!   who needs it        what it gets                    what keeps it sound
 //!   ------------        ------------                    -------------------
-//!   zsmalloc, region    Arena: frames by number         a token per claim, a bit per frame
-//!   zsmalloc, zram      Table<T>: zeroed, lazy, typed   elements are atomics, all-zero is valid
+//!   zsmalloc            Arena: frames by number         a token per claim, a bit per frame
+//!   zsmalloc, stores    Table<T>: zeroed, lazy, typed   elements are atomics, all-zero is valid
 //!   everyone above      Lock<T>, BitLockWaiters, Event  futexes; ranks asserted in debug builds
 //!   region              Span, Staging, fault            one lender; missing pages wait
 //!   the tools           cpu, clock, limits, smaps       text parsers without side effects

@@ -1,8 +1,7 @@
 //! The order in which locks are taken, and the assertion that they are.
 //!
 //! ```text
-//!    Registry -> PoolList -> ReadBuffer -> RegionPage -> FaultBuffer -> ZswapShard -> ZramCell
-//!             -> Class -> HandleShard -> Zspage -> PerCpuList -> Zone -> Leaf
+//!    ReadBuffer -> RegionPage -> FaultBuffer -> ZramCell -> Class -> HandleShard -> Leaf
 //! ```
 //!
 //! Invariant R1: a thread that waits for a lock holds only locks of lower rank, so no cycle of
@@ -25,30 +24,18 @@ use shuttle::thread_local;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Rank {
-    /// The servers' list of devices.
-    Registry,
-    /// The memory's list of pools.
-    PoolList,
     /// One buffer that pages of a region are read to from a disk.
     ReadBuffer,
     /// 64 pages of a region.
     RegionPage,
     /// One buffer that pages of a region are decoded to.
     FaultBuffer,
-    /// One shard of a zswap pool.
-    ZswapShard,
     /// One cell of a zram table (a bit lock).
     ZramCell,
     /// One size class.
     Class,
     /// One shard of the handle allocator.
     HandleShard,
-    /// One zspage.
-    Zspage,
-    /// One CPU's list of free frames.
-    PerCpuList,
-    /// The zone.
-    Zone,
     /// Locks under which no other lock is taken.
     Leaf,
 }
@@ -148,7 +135,7 @@ mod tests {
 
     #[test]
     fn ascending_ranks_pass() {
-        let _outer = Held::enter(Rank::Registry);
+        let _outer = Held::enter(Rank::ReadBuffer);
         let _inner = Held::enter(Rank::Class);
         let _leaf = Held::enter(Rank::Leaf);
     }
@@ -156,7 +143,7 @@ mod tests {
     #[test]
     #[should_panic(expected = "R1: waiting for a lock of rank Class")]
     fn a_descending_rank_is_caught() {
-        let _zone = Held::enter(Rank::Zone);
+        let _shard = Held::enter(Rank::HandleShard);
         let _class = Held::enter(Rank::Class);
     }
 
@@ -169,10 +156,10 @@ mod tests {
 
     #[test]
     fn trying_is_exempt_and_given_up_in_any_order() {
-        let zone = Held::enter(Rank::Zone);
+        let shard = Held::enter(Rank::HandleShard);
         let class = Held::enter_try(Rank::Class);
         let other = Held::enter_try(Rank::Class);
-        drop(zone);
+        drop(shard);
         drop(class);
         drop(other);
         assert_eq!(HELD.get(), 0, "every record was taken back");
@@ -181,7 +168,7 @@ mod tests {
     #[test]
     #[should_panic(expected = "R1")]
     fn what_a_try_took_counts_for_later_waits() {
-        let _zone = Held::enter_try(Rank::Zone);
+        let _shard = Held::enter_try(Rank::HandleShard);
         let _class = Held::enter(Rank::Class);
     }
 }

@@ -1,11 +1,11 @@
 //! Recounting a pool from its structures.
 //!
-//! Each class is walked under its lock: every zspage is in the list of its fullness, its bits are
-//! its count, its frames name its descriptor, and every object is named by the cell that its back
+//! Each class is walked under its lock: every zspage has its place in the array of its fullness, its
+//! bits are its count, its frames name its descriptor, and every object is named by the cell that its back
 //! reference names. The totals are compared with the sums at the end; where objects came or went
 //! while other classes were walked, a difference of totals is reported as motion, not as a defect.
 //!
-//! Invariants checked: descriptor I1, I2; group I1 to I3; class I1 to I3; entries; pool I1.
+//! Invariants checked: descriptor I1, I2; fullness I1, I2; class I1, I2; entries; pool I1.
 //!
 //! Locks: one class lock at a time; cells are looked at, not locked.
 

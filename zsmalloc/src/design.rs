@@ -7,9 +7,10 @@
 //!   move, migrate   pool rwlock (write), class    the pool's lock   class
 //! ```
 //!
-//! In the class design (study S0) the class of an object is read from its word without a lock: it
-//! never changes while the object lives. A free pins nothing: it takes the lock that word and
-//! zspage named, and reads word, descriptor and shard again. The hierarchical design is what went
+//! In the class design (study S0) the class of an object is read from its word without a lock. A
+//! move may change it, and moves are counted. A free pins nothing: it takes the lock that word and
+//! zspage named; if the count is as before, what was found stands, else all of it is read again. The
+//! hierarchical design is what went
 //! before: whoever looks an object up holds the pool's lock for reading, so that nothing moves,
 //! until the class lock is held; it is the way where a word is too small to hold a class. The pool
 //! design (study S4) has one lock instead of all; its classes share a lock word.

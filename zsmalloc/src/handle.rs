@@ -15,12 +15,12 @@
 //! Reading pins: one compare-exchange adds a reader to the very word that says where the object is,
 //! so a pin that succeeds names the right place and nothing needs to be read again. The mover sets
 //! the lock bit of a word without readers while it copies one object, or migrates one zspage; who
-//! wants to read waits that long. (The kernel, and the design this departs from, count pins per
-//! zspage, beside the word: a pin has to look at the word again, the mover has to freeze the count,
-//! and a zspage emptied under a late pin must be released later.)
+//! wants to read waits that long. (The kernel counts pins per zspage, beside the word: a pin has to
+//! look at the word again, the mover has to freeze the count, and a zspage emptied under a late pin
+//! must be released later.)
 //!
-//! Freeing pins nothing (study S0): the class, which cannot change, is read without a lock, and the
-//! place again under the lock.
+//! Freeing pins nothing (study S0): place and lock are found without a lock, and stand under it if
+//! no move was counted meanwhile; see `free`.
 //!
 //! Invariants
 //! - I1 the word of an object with readers does not change, but for their number.
