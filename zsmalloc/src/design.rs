@@ -9,11 +9,11 @@
 //!
 //! In the class design (study S0) the class of an object is read from its word without a lock. A
 //! move may change it, and moves are counted. A free pins nothing: it takes the lock that word and
-//! zspage named; if the count is as before, what was found stands, else all of it is read again. The
-//! hierarchical design is what went
-//! before: whoever looks an object up holds the pool's lock for reading, so that nothing moves,
-//! until the class lock is held; it is the way where a word is too small to hold a class. The pool
-//! design (study S4) has one lock instead of all; its classes share a lock word.
+//! zspage named; if the count is as before, what was found stands, else all of it is read again.
+//! The hierarchical design is what went before: whoever looks an object up holds the pool's lock
+//! for reading, so that nothing moves, until the class lock is held; it is the way where a word is
+//! too small to hold a class. The pool design (study S4) has one lock instead of all; its classes
+//! share a lock word.
 //!
 //! Invariant: whoever holds the guard of a class is alone in that class, and no object of it moves.
 //! Nothing else in this crate asks which design a pool has.
