@@ -28,14 +28,21 @@ use crate::mapping::Mapping;
 use crate::staging::{SEGMENT_PAGES, Segment};
 use crate::uffd::{FaultMode, Progress, Uffd, UserfaultError};
 use rustix::io::Errno;
+use std::fs::File;
 use std::ops::Range;
+use std::os::unix::fs::FileExt;
 use std::sync::Arc;
+
+/// Bytes that `/proc/self/pagemap` has for a page.
+const PAGEMAP_BYTES: usize = 8;
 
 /// A userfaultfd, shared by spans and the staging their pages go through.
 #[derive(Debug)]
 pub struct Userfault {
     pub(crate) uffd: Uffd,
     mode: FaultMode,
+    /// What the system knows of each page of this process, where it may be read.
+    pagemap: Option<File>,
 }
 
 impl Userfault {
@@ -45,7 +52,8 @@ impl Userfault {
     ///
     /// [`UserfaultError`]: what is missing, or what to change.
     pub fn open(mode: FaultMode) -> Result<Arc<Userfault>, UserfaultError> {
-        Ok(Arc::new(Userfault { uffd: Uffd::open(mode)?, mode }))
+        let pagemap = File::open("/proc/self/pagemap").ok();
+        Ok(Arc::new(Userfault { uffd: Uffd::open(mode)?, mode, pagemap }))
     }
 
     /// How faults are served.
@@ -203,6 +211,25 @@ impl Span {
         self.userfault.uffd.wake(&self.addresses(&pages))
     }
 
+    /// Which of `pages`, 64 at most, the system has content for, in memory or in its swap: a bit
+    /// for each. `None` where it does not say. May be called in a signal handler.
+    pub fn touched(&self, pages: Range<usize>) -> Option<u64> {
+        assert!(pages.len() <= SEGMENT_PAGES, "a bit for each page");
+        let Some(pagemap) = &self.userfault.pagemap else {
+            let mut there = [0; SEGMENT_PAGES];
+            let there = &mut there[..pages.len()];
+            self.look(&pages, there).ok()?;
+            return Some(as_bits(there.iter().map(|&page| page & 1 == 1)));
+        };
+        let mut entries = [0; SEGMENT_PAGES * PAGEMAP_BYTES];
+        let entries = &mut entries[..pages.len() * PAGEMAP_BYTES];
+        let first = self.addresses(&pages).start / PAGE_SIZE;
+        pagemap.read_exact_at(entries, (first * PAGEMAP_BYTES) as u64).ok()?;
+        // The two highest bits: present, swapped. Bytes of an entry are in the machine's order.
+        let top = if cfg!(target_endian = "little") { PAGEMAP_BYTES - 1 } else { 0 };
+        Some(as_bits(entries.chunks(PAGEMAP_BYTES).map(|entry| entry[top] >> 6 != 0)))
+    }
+
     /// Which of `pages`, 64 at most, are in memory: a bit for each.
     pub fn resident(&self, pages: Range<usize>) -> u64 {
         assert!(pages.len() <= SEGMENT_PAGES, "a bit for each page");
@@ -211,7 +238,7 @@ impl Span {
         if self.look(&pages, there).is_err() {
             return 0;
         }
-        there.iter().rev().fold(0, |bits, &page| bits << 1 | u64::from(page & 1))
+        as_bits(there.iter().map(|&page| page & 1 == 1))
     }
 
     /// `mincore(2)`: the low bit of each byte says whether a page is there.
@@ -231,6 +258,11 @@ impl Span {
         );
         range.start + pages.start * PAGE_SIZE..range.start + pages.end * PAGE_SIZE
     }
+}
+
+/// A bit for each, the first lowest.
+fn as_bits(pages: impl DoubleEndedIterator<Item = bool>) -> u64 {
+    pages.rev().fold(0, |bits, page| bits << 1 | u64::from(page))
 }
 
 /// Repeats a request until all is done, or it stops for a reason that does not pass by itself.

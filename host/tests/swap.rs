@@ -1,4 +1,5 @@
-//! Pages that the system has swapped out move to staging like others. Needs swap space.
+//! Pages that the system has swapped out are seen, and move to staging, like others. Needs swap
+//! space.
 
 use host::{FaultMode, PAGE_SIZE, Span, Staging, Userfault, smaps};
 
@@ -18,13 +19,14 @@ fn pages_in_the_systems_swap_are_moved() {
     let (span, mut memory) = Span::reserve(&userfault, PAGES).expect("a span");
     let bytes = memory.bytes_mut(0..PAGES * PAGE_SIZE).expect("all of it");
     bytes.chunks_mut(PAGE_SIZE).enumerate().for_each(|(at, page)| page.fill(at as u8 + 1));
-    span.register(0..PAGES).expect("registered");
     let start = std::ptr::without_provenance_mut(span.range().start);
     // SAFETY: a range of ours; the advice changes no byte.
     let answer = unsafe { libc::madvise(start, PAGES * PAGE_SIZE, libc::MADV_PAGEOUT) };
     assert_eq!(answer, 0);
     let out = smaps::swap_of(&[span.range()]).expect("smaps can be read");
     println!("{} of {PAGES} pages are swapped out", out as usize / PAGE_SIZE);
+    assert_eq!(span.touched(0..PAGES), Some(u64::MAX), "what is swapped out is the span's still");
+    span.register(0..PAGES).expect("registered");
     let mut segment = staging.take().expect("free");
     let moved = span.move_out(0, PAGES, &mut segment, 0);
     assert_eq!((moved.pages, moved.stop), (PAGES, None));

@@ -141,11 +141,13 @@ impl Folded {
         Some(group)
     }
 
-    /// Looks, once, at what was resident when the chunk was registered.
+    /// Looks, once, at what the system had when the chunk was registered, in its swap as well.
+    /// Where it does not say, whoever comes next asks again.
     fn learn(&self, index: usize, group: &mut Group) {
-        if !group.known {
+        if !group.known
+            && let Some(there) = self.span.touched(self.chunks.pages_of(index))
+        {
             group.known = true;
-            let there = self.span.resident(self.chunks.pages_of(index));
             let new = there & !(group.staged | group.stored | group.resident | group.gone);
             group.resident |= new;
             self.counters.add(Count::Resident, u64::from(new.count_ones()));

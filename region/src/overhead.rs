@@ -35,8 +35,13 @@ impl Server for Scratch {
     fn serve(&self, address: usize) -> Served {
         let Some(page) = self.span.page_at(address) else { return Served::Foreign };
         let started = Instant::now();
-        if let Some(Stop::Busy | Stop::Hole | Stop::Broken(_)) = self.span.fill(page, &ZEROS).stop {
+        let transfer = self.span.fill(page, &ZEROS);
+        if let Some(Stop::Busy | Stop::Hole | Stop::Broken(_)) = transfer.stop {
             die("a page of zeros cannot be put in place", address);
+        }
+        if transfer.pages == 0 {
+            // It is there, or there is no memory for it now: who touched it is to look again.
+            return Served::Present;
         }
         // relaxed: one number that stands for itself. Who touched the page is awake already, and
         // may not see this one.

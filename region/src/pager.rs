@@ -230,6 +230,11 @@ fn tick(shared: &Shared) -> bool {
             busy = true;
             folded.keep_limit();
             shared.room.raise();
+        } else if folded.queue.lock().staged_len() > 0
+            && let Ok(_gate) = folded.enter()
+        {
+            // Second chances of a limit that was lifted while it was being kept.
+            while folded.compress_oldest() {}
         }
     }
     busy
@@ -250,7 +255,7 @@ impl Folded {
         let before = self.gone_for_good();
         for _ in 0..steps {
             let Ok(_gate) = self.enter() else { return };
-            if self.held() <= target || !self.age() {
+            if self.limit() != Some(limit) || self.held() <= target || !self.age() {
                 break;
             }
             self.shared.room.raise();

@@ -2,41 +2,46 @@
 //!
 //! Invariant: a group's `pins` is the number of values here that have pages of it.
 
+use crate::RegionError;
 use crate::fault_in::Why;
 use crate::folded::Folded;
 use crate::range::PageRange;
 use crate::region::Region;
-use crate::{GROUP_PAGES, RegionError};
 use std::ops::{Deref, DerefMut, Range};
 
 impl Folded {
     /// Counts a pin in each group of `pages`, and has them all in memory.
     fn pin(&self, pages: &Range<usize>) -> Result<(), RegionError> {
-        for index in self.groups_of(pages) {
+        let groups = self.groups_of(pages);
+        for index in groups.clone() {
             // Registered first, so that a page nobody has touched yet can be brought in. Counted
             // before the pages are looked at: who moves them out looks at the count under the same
             // lock, and either did so before and is seen to have, or finds the pin.
             match self.lock(index) {
                 Ok(mut group) => group.pins += 1,
                 Err(error) => {
-                    let done = pages.start..(index * GROUP_PAGES).max(pages.start);
-                    self.unpin(&done);
+                    self.unpin(groups.start..index);
                     return Err(error);
                 }
             }
             if let Err(error) = self.bring_all(index, pages, Why::Pin) {
-                let done = pages.start..((index + 1) * GROUP_PAGES).min(pages.end);
-                self.unpin(&done);
+                self.unpin(groups.start..index + 1);
                 return Err(error);
             }
         }
         Ok(())
     }
 
-    fn unpin(&self, pages: &Range<usize>) {
-        for index in self.groups_of(pages) {
+    /// Takes a pin off each of `groups`.
+    fn unpin(&self, groups: Range<usize>) {
+        for index in groups {
             self.chunks.get_or_add(index).lock().pins -= 1;
         }
+    }
+
+    /// Takes off what a value here had pinned.
+    fn unpin_touched(&self, range: &Range<usize>) {
+        self.unpin(self.groups_of(&PageRange::touched(range)));
     }
 }
 
@@ -65,7 +70,7 @@ impl Deref for Pinned<'_> {
 
 impl Drop for Pinned<'_> {
     fn drop(&mut self) {
-        self.region.folded.unpin(&PageRange::touched(&self.range));
+        self.region.folded.unpin_touched(&self.range);
     }
 }
 
@@ -103,6 +108,6 @@ impl DerefMut for PinnedMut<'_> {
 
 impl Drop for PinnedMut<'_> {
     fn drop(&mut self) {
-        self.region.folded.unpin(&PageRange::touched(&self.range));
+        self.region.folded.unpin_touched(&self.range);
     }
 }

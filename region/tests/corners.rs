@@ -1,5 +1,5 @@
 //! Where promises meet: pins and chunks, limits and prefetching, full stores and limits, drops and
-//! page-outs.
+//! page-outs; limits and their end.
 
 mod setting;
 
@@ -8,6 +8,7 @@ use region::{
 };
 use std::io::Read;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 const PAGE: usize = 4096;
 
@@ -120,4 +121,25 @@ fn a_region_ends_without_a_worker_too() {
         assert_eq!(zone.allocated_frames, zone.listed_frames, "{teardown:?}");
         assert_eq!(pager.memory().pending_bytes(), 0);
     }
+}
+
+#[test]
+fn a_lifted_limit_leaves_nothing_in_staging() {
+    const BYTES: usize = 64 << 20;
+    let Some(pager) = signal() else { return };
+    let mut region = Region::map(&pager, BYTES, &RegionConfig::default()).expect("a region");
+    region.as_mut_slice().chunks_mut(PAGE).for_each(|page| noise(&mut page[..800]));
+    for round in 0..40 {
+        region.control().prefetch(0..BYTES).expect("all of it is back");
+        region.set_resident_limit(Some(BYTES / 2)).expect("a limit");
+        // The pager is at it, near its beginning or further on.
+        std::thread::sleep(Duration::from_micros(round * 37));
+        region.set_resident_limit(None).expect("no limit");
+        let started = Instant::now();
+        while region.stats().staged_pages > 0 {
+            assert!(started.elapsed() < Duration::from_secs(20), "round {round}: staged for good");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+    assert_eq!(region.control().check().expect("alive"), [""; 0]);
 }

@@ -19,6 +19,7 @@ use std::ops::RangeInclusive;
 
 use zsmalloc::{CellGuard, Content, PAGE_SIZE, clock};
 
+use crate::counters::Change;
 use crate::device::Zram;
 use crate::entries::is_marked;
 use crate::post::PostError;
@@ -57,6 +58,8 @@ pub(crate) struct Candidates<'z> {
     buckets: [Vec<u32>; BUCKETS],
     /// The highest bucket that may have any.
     highest: usize,
+    /// From before the first mark until after the last: a recount is to see that something moves.
+    _change: Change<'z>,
 }
 
 impl<'z> Candidates<'z> {
@@ -66,8 +69,8 @@ impl<'z> Candidates<'z> {
         ranges: &[RangeInclusive<u64>],
         wanted: impl Fn(&Candidate) -> bool,
     ) -> Result<Candidates<'z>, PostError> {
-        let buckets = [const { Vec::new() }; BUCKETS];
-        let mut chosen = Candidates { zram, buckets, highest: BUCKETS - 1 };
+        let (buckets, _change) = ([const { Vec::new() }; BUCKETS], zram.counters.change());
+        let mut chosen = Candidates { zram, buckets, highest: BUCKETS - 1, _change };
         let each = |candidate: &Candidate, slot: &mut CellGuard<'_>| {
             // Ranges may overlap: a page is chosen once.
             if candidate.bits & PP != 0 || !wanted(candidate) {

@@ -56,7 +56,6 @@ impl Zram {
         what: &Recompress,
         codec: &Codec,
     ) -> Result<RecompressReport, PostError> {
-        let _change = self.counters.change();
         let mut report = RecompressReport::default();
         for _ in 0..what.max_pages.unwrap_or(u64::MAX) {
             let Some(page) = candidates.pop() else { break };

@@ -35,6 +35,9 @@ use crate::written_back::WrittenBack;
 /// Requests that a batch is divided into, at most.
 const REQUESTS: usize = 4;
 
+/// Pages copied at once, at most, whatever `writeback_batch_size` is: 16 MiB.
+const COPIED_MAX: usize = 4096;
+
 impl Zram {
     /// Writes pages back to the backing disk, and frees their memory. Waits for a write-back or
     /// recompression that runs.
@@ -59,7 +62,6 @@ impl Zram {
         candidates: Candidates<'_>,
         max_pages: u64,
     ) -> Result<WriteBackReport, PostError> {
-        let _change = self.counters.change();
         let mut run = Run::new(self, backing, candidates);
         let stopped = run.submit_all(max_pages);
         run.finish();
@@ -151,7 +153,7 @@ impl<'z> Run<'z> {
             pieces: Vec::new(),
             buffer: Vec::new(),
             copied: 0,
-            copied_max: zram.writeback_batch_size() as usize,
+            copied_max: (zram.writeback_batch_size() as usize).min(COPIED_MAX),
             spare: None,
             failed: None,
             report: WriteBackReport::default(),
@@ -209,6 +211,12 @@ impl<'z> Run<'z> {
             self.land_next();
         }
         let start = self.buffer.len();
+        if self.buffer.try_reserve(PAGE_SIZE).is_err() || self.pieces.try_reserve(1).is_err() {
+            self.zram.unmark_post(page);
+            self.failed = Some(PostError::NoMemory);
+            self.spare = Some(ticket);
+            return;
+        }
         self.buffer.resize(start + PAGE_SIZE, 0);
         match self.zram.copy_out(page, &mut self.buffer[start..]) {
             Ok(Some(_)) => {

@@ -162,9 +162,10 @@ impl Jobs {
         state.queue.push_back(Job { ticket, bytes, work });
     }
 
-    /// Runs jobs until none is queued: for the worker.
+    /// Runs the jobs that are queued now: for the worker, which others may keep busy without end.
     pub(crate) fn run_all(&self) {
-        while self.run_oldest(u64::MAX) {}
+        let newest = self.lock().last;
+        while self.run_oldest(newest) {}
     }
 
     /// Returns when every job is done that was deferred before, but for those that this thread is

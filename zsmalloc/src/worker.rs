@@ -335,15 +335,18 @@ fn wait(shared: &Shared) -> Option<Due> {
     (!state.stop).then(|| due(&mut state))
 }
 
-/// What is to be done, now or at the end of the tick.
+/// What is to be done: what is urgent, and at the end of the tick the rest. What is urgent without
+/// end does not put the rest off.
 fn due(state: &mut State) -> Due {
-    if state.is_urgent() {
-        if !state.is_waiting() {
-            state.tick_end = None;
-        }
-        let release = std::mem::take(&mut state.release_now).then_some(Kept::Nothing);
-        let (jobs, drain) = (std::mem::take(&mut state.jobs), std::mem::take(&mut state.drain));
-        return Due { jobs, drain, release, ..Due::default() };
+    let release = std::mem::take(&mut state.release_now).then_some(Kept::Nothing);
+    let (jobs, drain) = (std::mem::take(&mut state.jobs), std::mem::take(&mut state.drain));
+    let urgent = Due { jobs, drain, release, ..Due::default() };
+    if !state.is_waiting() {
+        state.tick_end = None;
+        return urgent;
+    }
+    if !state.rest_of_tick().is_zero() {
+        return urgent;
     }
     state.tick_end = None;
     let compact = std::mem::take(&mut state.stirred);
@@ -352,12 +355,29 @@ fn due(state: &mut State) -> Due {
     if release {
         state.release_in = None;
     }
-    Due { compact, release: release.then_some(Kept::Half), ..Due::default() }
+    Due { compact, release: urgent.release.or(release.then_some(Kept::Half)), ..urgent }
 }
 
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+
+    #[test]
+    fn urgent_work_does_not_put_the_rest_off() {
+        let mut state = State { stirred: true, release_in: Some(1), ..State::default() };
+        let mut next = |ended: bool| {
+            state.jobs = true;
+            if ended {
+                state.tick_end = Some(Instant::now());
+            }
+            let due = due(&mut state);
+            (due.jobs, due.compact, due.release, state.tick_end.is_some())
+        };
+        assert_eq!(next(false), (true, false, None, true), "the tick has begun");
+        assert_eq!(next(true), (true, true, Some(Kept::Half), false), "and ended");
+        state.jobs = true;
+        assert!(due(&mut state).jobs && state.tick_end.is_none(), "nothing waits for a tick");
+    }
 
     #[test]
     fn work_that_panics_is_counted_and_asked_for_again() {

@@ -12,9 +12,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::devices::{PAGE, blocks, data, data_of, memory};
+use crate::devices::{PAGE, PAGES, backed, blocks, data, data_of, memory, write};
 use disk::{Disk, DiskError, Fault, FaultPlan, Span, Verbs};
-use zram::{Free, Idle, Recompress, Selection, Zram, ZramConfig};
+use zram::{Free, Idle, Recompress, Selection, WriteBack, Zram, ZramConfig};
 
 const THREADS: u64 = 3;
 const PAGES_EACH: u64 = 250;
@@ -186,4 +186,24 @@ fn a_discard_of_everything_meets_a_write_back_of_everything() {
         expect_nothing_lost(&zram);
         assert_eq!(zram.bd_stat().count, 0);
     }
+}
+
+#[test]
+fn a_recount_while_pages_are_chosen_finds_no_defect() {
+    let (zram, _) = backed(false);
+    (0..PAGES).for_each(|page| write(&zram, page, &data(page, 1)));
+    // Chosen again and again, which takes longer than a recount, and marked all the while.
+    let pages = Selection::Pages(vec![0..=PAGES - 1; 3000]);
+    let chosen = WriteBack { max_pages: Some(0), pages };
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            zram.write_back(&chosen).expect("nothing is written");
+            done.store(true, Ordering::Relaxed);
+        });
+        while !done.load(Ordering::Relaxed) {
+            zram.check().expect("a device at work is no defect");
+        }
+    });
+    zram.check().expect("at rest");
 }
