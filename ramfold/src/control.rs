@@ -111,6 +111,7 @@ impl Answers {
             let Some(disk) = opened.disk() else { continue };
             let defect = |defect| format!("defect in {}: {defect}", device.name());
             let mut report = document::check(&disk.check().map_err(defect)?);
+            report["pages_read_back"] = disk.check_backing().map_err(defect)?.into();
             report["name"] = device.name().into();
             reports.push(report);
         }

@@ -19,6 +19,7 @@ use crate::device::Zram;
 use crate::entries::is_marked;
 use crate::slot_flags::{IDLE, MARK, PP};
 use crate::sums::Sums;
+use crate::written_back::WrittenBack;
 
 /// What a recount found, when it found no defect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,6 +73,26 @@ impl Zram {
         Ok(CheckReport { pool, pages_stored: counted.tally.stored, pages_decoded, moved })
     }
 
+    /// Reads every page that is on the backing disk, compares its checksum and decodes it; gives
+    /// how many there were. No page counts as used for that.
+    ///
+    /// # Errors
+    ///
+    /// [`CheckError`] for the first that is damaged, or cannot be read.
+    pub fn check_backing(&self) -> Result<u64, CheckError> {
+        let mut pages = 0;
+        for index in (0..self.slots.root_len()).filter(|&index| self.slots.leaf(index).is_some()) {
+            let first = (index * LEAF_CELLS) as u64;
+            for page in first..(first + LEAF_CELLS as u64).min(self.pages()) {
+                let Some(place) = WrittenBack::of(self.slots.peek(page)) else { continue };
+                let failed = |error| CheckError(format!("page {page}: {error}"));
+                self.try_back(page, place).map_err(failed)?;
+                pages += 1;
+            }
+        }
+        Ok(pages)
+    }
+
     /// Grows with every change of a slot or of the pool; `None` while one is under way.
     fn motion(&self) -> Option<(u64, u64)> {
         Some((self.counters.changes()?, self.slots.pool.operations()))
@@ -114,7 +135,7 @@ impl Zram {
                 }
                 Content::Empty => {}
             }
-            // What is on the backing disk stays there: its checksum is looked at when it is read.
+            // What is on the backing disk stays there: `check_backing` reads it.
             self.decode(page, &slot, Some(stream), &mut data).map(|_| ())
         })
     }

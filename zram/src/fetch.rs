@@ -89,6 +89,21 @@ impl Zram {
         Ok(())
     }
 
+    /// Reads a page that was found on the backing disk as [`Zram::load_back`] does, without using
+    /// it: for a recount.
+    pub(crate) fn try_back(&self, page: u64, place: WrittenBack) -> Result<(), DiskError> {
+        let (mut fetches, mut data) = (Fetches::new(page), [0; PAGE_SIZE]);
+        fetches.fetch(self, place)?;
+        loop {
+            let decoded = self.streams.with(cpu::current_hint(), |stream| {
+                let Some(slot) = self.slots.lock(page) else { return Ok(Decoded::Page) };
+                self.decode_with(page, &slot, fetches.last(), stream, &mut data)
+            })?;
+            let Decoded::Back(place) = decoded else { return Ok(()) };
+            fetches.fetch(self, place)?;
+        }
+    }
+
     fn read_again(
         &self,
         page: u64,

@@ -16,7 +16,8 @@ const PATIENCE: Duration = Duration::from_secs(3600);
 pub(super) fn run(args: &args::Check) -> Result<(), Failure> {
     let path = control::locate(&args.target)?;
     let report = patiently(|| control::call_within(&path, &Request::Check, PATIENCE))?;
-    match report.as_array() {
+    match report.as_array().map(Vec::as_slice) {
+        Some([]) => print(&format!("{}: no device has a size; nothing to check\n", args.target)),
         Some(reports) => reports.iter().try_for_each(|report| {
             let name = report["name"].as_str().unwrap_or(&args.target);
             print(&sentence(name, report))
@@ -31,8 +32,12 @@ fn sentence(target: &str, report: &Value) -> String {
         Some(false) => "every counter agrees",
         _ => "things moved meanwhile, so sums were not compared",
     };
+    let back = match number("pages_read_back") {
+        0 => String::new(),
+        pages => format!(", {pages} read from the backing disk"),
+    };
     format!(
-        "{target}: no defect; {} pages stored, {} decoded, {} objects in {} zspages; {moved}\n",
+        "{target}: no defect; {} pages stored, {} decoded{back}, {} objects in {} zspages; {moved}\n",
         number("pages_stored"),
         number("pages_decoded"),
         number("objects"),

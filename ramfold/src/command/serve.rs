@@ -13,9 +13,10 @@ mod ending;
 mod tree;
 
 use std::fmt::Display;
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -43,13 +44,14 @@ const DICTIONARY_MAX: u64 = 16 << 20; // 16 MiB
 /// All disks of a tree together, unless the first is larger.
 const TREE_ROOM: u64 = 8 << 40; // 8 TiB
 
-/// Serves until SIGINT or SIGTERM, or until its mount is gone and it has no other door.
+/// Serves until SIGINT, SIGTERM or SIGHUP, or until its mount is gone and it has no other door.
 pub(super) fn run(args: args::Serve) -> Result<(), Failure> {
-    let ending = Ending::watch(args.fuse.is_some())?;
+    let ending = Ending::watch()?;
     let limit = memory_limit(args.memory_limit)?;
     let doors = Doors::choose(&args)?;
     let devices = Arc::new(devices(&args, limit)?);
     let device = first_device(&devices, &args)?;
+    warn_of_limit(device.mem_limit());
     let nbd = doors.nbd.then(|| Nbd::start(&device, doors.config(&args))).transpose()?;
     let server = nbd.as_ref().map(|nbd| &nbd.server);
     let tree =
@@ -58,7 +60,7 @@ pub(super) fn run(args: args::Serve) -> Result<(), Failure> {
     let control = doors.control.as_deref().map(|path| open_control(path, answers()));
     let control = control.transpose()?;
     tree.as_ref().map(|tree| ending.watch_mount(tree)).transpose()?;
-    announce(&args, limit, server, tree.as_deref());
+    announce(&args, &device, server, tree.as_deref());
     ending.wait(tree.as_deref(), server.is_some());
     // Nobody to tell it to, or nobody who listens: it ends all the same.
     let _ = notify::stopping();
@@ -83,7 +85,7 @@ impl Nbd {
     }
 }
 
-/// The limit asked for, with a warning where it is close to what there is; else the default.
+/// The limit asked for, else the default.
 fn memory_limit(asked: Option<u64>) -> Result<u64, Failure> {
     let system = limits::memory_available();
     let Some(limit) = asked else {
@@ -93,14 +95,27 @@ fn memory_limit(asked: Option<u64>) -> Result<u64, Failure> {
             Failure::Failed(format!("{why}; give --memory-limit"))
         });
     };
-    if let Some(available) = system.to_be_had().filter(|&bytes| is_close(limit, bytes)) {
+    if limit < PAGE_SIZE as u64 {
+        return Err(Failure::Usage("--memory-limit: a page takes 4K, so that is the least".into()));
+    }
+    Ok(limit)
+}
+
+/// However the limit was set: a warning where it is close to what there is. 0 is none.
+fn warn_of_limit(limit: u64) {
+    let bytes = if limit == 0 { u64::MAX } else { limit };
+    let available = limits::memory_available().to_be_had();
+    if let Some(available) = available.filter(|&available| is_close(bytes, available)) {
+        let limit = if limit == 0 { "no memory limit".into() } else { of_limit(limit) };
         complain(&format!(
-            "warning: --memory-limit {} is more than {LIMIT_WARN_PERCENT} % of the {} available",
-            human(limit),
+            "warning: {limit} is more than {LIMIT_WARN_PERCENT} % of the {} available",
             human(available)
         ));
     }
-    Ok(limit)
+}
+
+fn of_limit(bytes: u64) -> String {
+    format!("the memory limit of {}", human(bytes))
 }
 
 const fn is_close(limit: u64, available: u64) -> bool {
@@ -129,6 +144,10 @@ fn warn_of_table(disksize: u64, limit: u64) {
 fn algorithm(args: &args::Serve) -> Result<Codec, Failure> {
     let Some(path) = &args.dictionary else { return Ok(args.algorithm.clone()) };
     let failed = |why: &dyn Display| Failure::about(path.display(), why);
+    // Before it is opened: whoever opens a pipe waits for its other end.
+    if !fs::metadata(path).map_err(|error| failed(&error))?.is_file() {
+        return Err(failed(&"it is not a file"));
+    }
     let file = File::open(path).map_err(|error| failed(&error))?;
     let mut content = Vec::new();
     let read = file.take(DICTIONARY_MAX + 1).read_to_end(&mut content);
@@ -176,6 +195,7 @@ fn first_device(devices: &Devices, args: &args::Serve) -> Result<Arc<Device>, Fa
     let id = devices.add_named(&args.name).map_err(refusal)?;
     let device = devices.get(id).ok_or_else(|| Failure::about(&args.name, "it is gone"))?;
     if let Some(path) = &args.backing {
+        warn_of_content(path);
         let path = std::path::absolute(path).map_err(|error| Failure::about("--backing", error))?;
         let set = device.store(Attribute::BackingDev, path.as_os_str().as_bytes());
         set.map_err(|error| Failure::about("--backing", error))?;
@@ -188,6 +208,18 @@ fn first_device(devices: &Devices, args: &args::Serve) -> Result<Arc<Device>, Fa
         device.store(Attribute::Disksize, size.to_string().as_bytes()).map_err(refusal)?;
     }
     Ok(device)
+}
+
+/// The first block is never written, and nothing is kept of the others.
+fn warn_of_content(path: &Path) {
+    let mut blocks = [0; 2 * PAGE_SIZE];
+    let read = File::open(path).and_then(|file| file.read_exact_at(&mut blocks, 0));
+    if read.is_ok() && blocks.iter().any(|&byte| byte != 0) {
+        complain(&format!(
+            "warning: --backing {} is not empty; what it holds is overwritten",
+            path.display()
+        ));
+    }
 }
 
 fn refusal(error: AttributeError) -> Failure {
@@ -214,6 +246,13 @@ impl Doors {
         // Absolute, so that the address holds in every directory.
         let unix = args.unix.as_deref().map(std::path::absolute).transpose();
         let unix = unix.map_err(|error| Failure::about("--unix", error))?;
+        let is_control = |path: &PathBuf| {
+            path.as_os_str().as_bytes().ends_with(runtime::CONTROL_SUFFIX.as_bytes())
+        };
+        if unix.as_ref().is_some_and(is_control) {
+            let why = "--unix: a path that ends in .ctl is that of a control socket";
+            return Err(Failure::Usage(why.to_owned()));
+        }
         let control = unix.as_deref().map(runtime::control_beside);
         Ok(Doors { nbd: true, unix, control })
     }
@@ -233,7 +272,12 @@ fn open_control(path: &Path, answers: Answers) -> Result<Control, Failure> {
 }
 
 /// Says where it serves, to people and to the service manager.
-fn announce(args: &args::Serve, limit: u64, server: Option<&Arc<Server>>, tree: Option<&Fuse>) {
+fn announce(
+    args: &args::Serve,
+    device: &Device,
+    server: Option<&Arc<Server>>,
+    tree: Option<&Fuse>,
+) {
     let name = &args.name;
     if let Some(server) = server {
         mention(&announcement(name, &server.uris()));
@@ -241,10 +285,14 @@ fn announce(args: &args::Serve, limit: u64, server: Option<&Arc<Server>>, tree: 
     if let Some(tree) = tree {
         mention(&tree_announcement(name, tree.directory(), args.size.is_some()));
     }
-    let size = args
-        .size
-        .map_or("no size yet".to_owned(), |size| format!("{} for clients to fill", human(size)));
-    mention(&format!("{name}: {size}, at most {} of memory", human(limit)));
+    let size = device.disk().map_or("no size yet".to_owned(), |disk| {
+        format!("{} for clients to fill", human(disk.stat().disksize))
+    });
+    let limit = match device.mem_limit() {
+        0 => "no limit of memory".to_owned(),
+        bytes => format!("at most {} of memory", human(bytes)),
+    };
+    mention(&format!("{name}: {size}, {limit}"));
     if let Err(error) = notify::ready() {
         complain(&format!("the service manager cannot be told: {error}"));
     }
@@ -261,7 +309,7 @@ fn tree_announcement(name: &str, directory: &Path, sized: bool) -> String {
     let device = directory.join(name);
     let device = device.display();
     let example = if sized {
-        format!("losetup --find --show --direct-io=on {device}/disk")
+        format!("losetup --find --show --direct-io=on --sector-size 4096 {device}/disk")
     } else {
         format!("echo 1G > {device}/disksize")
     };

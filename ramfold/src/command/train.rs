@@ -11,9 +11,9 @@
 //! Invariant: no page is both trained on and measured. Same-filled pages are neither, as a store
 //! never compresses them.
 
-use std::fs::OpenOptions;
+use std::fs::{self, OpenOptions};
 use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
 use codec::{Algorithm, Codec, CodecError, DICTIONARY_LEN_MIN, Stream};
@@ -50,6 +50,10 @@ pub(super) fn run(args: &args::Train) -> Result<(), Failure> {
     }
     if !(DICTIONARY_LEN_MIN as u64..=SIZE_MAX).contains(&args.size) {
         return Err(Failure::Usage("--size: a dictionary has 1K to 16M".to_owned()));
+    }
+    if let Some(input) = args.files.iter().find(|input| is_same(input, &args.output)) {
+        let why = "it is learnt from; the dictionary would replace it";
+        return Err(Failure::about(input.display(), why));
     }
     let limit = limits::memory_available().default_limit.unwrap_or(FALLBACK_LIMIT);
     let source = match args.pid {
@@ -144,12 +148,32 @@ fn stored(codec: &Codec, pages: &[u8]) -> Result<u64, CodecError> {
     Ok(bytes)
 }
 
-/// Only for its owner: a dictionary holds parts of the pages.
+/// Whole or not at all: a dictionary that is there stays until the new one is written. Only for its
+/// owner: a dictionary holds parts of the pages.
 fn write(path: &Path, content: &[u8]) -> Result<(), Failure> {
+    let failed = |error| Failure::about(path.display(), error);
+    // What is no file, as /dev/stdout, is written to as it is.
+    let beside = match fs::metadata(path) {
+        Ok(there) if !there.is_file() => path.to_owned(),
+        _ => path.with_added_extension(format!("{}.new", std::process::id())),
+    };
     let mut options = OpenOptions::new();
-    let file = options.write(true).create(true).truncate(true).mode(0o600).open(path);
-    file.and_then(|mut file| file.write_all(content))
-        .map_err(|error| Failure::about(path.display(), error))
+    let file = options.write(true).create(true).truncate(true).mode(0o600).open(&beside);
+    let written = file.and_then(|mut file| file.write_all(content));
+    if beside == path {
+        return written.map_err(failed);
+    }
+    written.and_then(|()| fs::rename(&beside, path)).map_err(|error| {
+        // The failure that is told is the first.
+        let _ = fs::remove_file(&beside);
+        failed(error)
+    })
+}
+
+/// Whether a file that is learnt from is the one that is to be written.
+fn is_same(one: &Path, other: &Path) -> bool {
+    let file = |path| fs::metadata(path).map(|status| (status.dev(), status.ino())).ok();
+    file(one).is_some_and(|one| file(other) == Some(one))
 }
 
 fn report(args: &args::Train, content: &[u8], pages: &Pages, gain: &Gain) -> String {

@@ -49,6 +49,56 @@ fn sigterm_ends_heavy_traffic_cleanly() {
     }
 }
 
+#[test]
+fn a_hangup_ends_it_as_other_signals_do() {
+    let mut server = Server::of_size("1M");
+    server.signal("HUP");
+    assert!(server.wait().success(), "it ends by itself");
+    assert!(server.said().contains("are gone"), "and says what is lost: {}", server.said());
+    assert!(!server.socket().exists(), "nothing is left");
+}
+
+#[test]
+fn two_signals_at_once_are_one() {
+    let mut server = Server::of_size("1M");
+    server.connect().write(0, &noise(1, 4096)).expect("room");
+    let twice = format!("kill -TERM {0}; kill -INT {0}", server.pid());
+    // The second may find nobody.
+    let _ = Command::new("sh").arg("-c").arg(twice).stderr(Stdio::null()).status();
+    assert!(server.wait().success(), "it ends by itself");
+    assert!(server.said().contains("4096 stored bytes"), "and says what is lost");
+    assert!(!server.socket().exists(), "nothing is left");
+}
+
+#[test]
+fn the_limit_that_holds_is_announced() {
+    let server = Server::with(&["--size", "4097", "--set", "mem_limit=1M"]);
+    eventually("the second line", || server.said().contains("of memory"));
+    let said = server.said();
+    assert!(said.contains("8.0 KiB for clients") && said.contains("at most 1.0 MiB"), "{said}");
+    let server = Server::with(&["--size", "1M", "--set", "mem_limit=1T"]);
+    eventually("the second line", || server.said().contains("of memory"));
+    assert!(server.said().contains("warning: the memory limit of 1.0 TiB"), "{}", server.said());
+}
+
+#[test]
+fn a_check_reads_what_was_written_back() {
+    let scratch = Scratch::new();
+    let backing = scratch.path("backing");
+    std::fs::write(&backing, noise(7, 1 << 20)).unwrap();
+    let backing_text = backing.to_str().unwrap();
+    let server = Server::with(&["--size", "1M", "--backing", backing_text]);
+    assert!(server.said().contains("is not empty"), "{}", server.said());
+    server.connect().write(0, &noise(1, 16 << 10)).expect("room");
+    succeed(&mut ramfold(&["set", server.target(), "writeback", "huge"]));
+    let said = succeed(&mut ramfold(&["check", server.target()]));
+    assert!(said.contains("4 read from the backing disk"), "{said}");
+    std::fs::File::options().write(true).open(&backing).unwrap().set_len(0).unwrap();
+    let check = ramfold(&["check", server.target()]).output().unwrap();
+    let said = String::from_utf8_lossy(&check.stderr).into_owned();
+    assert!(!check.status.success() && said.contains("defect in zram0: page 0"), "{said}");
+}
+
 fn end_under_traffic(signal: &str) {
     let mut server = Server::of_size("64M");
     let (written, stop) = (AtomicU64::new(0), AtomicBool::new(false));

@@ -133,12 +133,23 @@ fn dictionaries_that_cannot_be_are_refused() {
         refuses(&["train", pages, "-o", output, "--size", size], &["--size", "1K", "16M"]);
     }
     assert!(!std::fs::exists(output).unwrap(), "nothing is written where nothing was learnt");
+    refuses(&["train", pages, "-o", pages], &["learnt from"]);
+    assert_eq!(std::fs::read(pages).unwrap(), [7; 64 << 10], "what is learnt from stays");
     let serve = |arguments: &[&str], words: &[&str]| {
         refuses(&[&["serve", "--size", "1M", "--dictionary"], arguments].concat(), words);
     };
     serve(&["/nonexistent", "--algorithm", "zstd"], &["/nonexistent"]);
-    serve(&["/dev/null"], &["/dev/null", "empty"]);
-    serve(&["/dev/zero"], &["/dev/zero", "16M"]);
+    let empty = scratch.path("empty");
+    std::fs::write(&empty, []).unwrap();
+    serve(&[empty.to_str().unwrap()], &["empty"]);
+    let large = scratch.path("large");
+    std::fs::File::create(&large).unwrap().set_len(17 << 20).unwrap();
+    serve(&[large.to_str().unwrap()], &["16M"]);
+    // Who opened a pipe would wait for its other end.
+    let pipe = scratch.path("pipe");
+    succeed(tool("mkfifo").arg(&pipe));
+    serve(&[pipe.to_str().unwrap()], &["not a file"]);
+    serve(&["/dev/zero"], &["/dev/zero", "not a file"]);
     serve(&[pages, "--algorithm", "deflate"], &["deflate", "no dictionary"]);
 }
 

@@ -28,7 +28,7 @@ pub const LINE_MAX: usize = 64 << 10; // 64 KiB
 /// Bytes in an answer.
 pub const ANSWER_MAX: usize = 16 << 20; // 16 MiB
 /// Connections to a control socket at a time.
-pub const CONTROL_CONNECTIONS_MAX: usize = 16;
+pub const CONTROL_CONNECTIONS_MAX: usize = 128;
 /// How long a connection may say nothing.
 pub const IDLE_MAX: Duration = Duration::from_secs(30);
 /// How long a caller waits for an answer; recounting a large disk takes a while.

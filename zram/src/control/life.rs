@@ -82,6 +82,11 @@ impl Device {
         &self.name
     }
 
+    /// The most bytes that its stored pages may take; 0 for no limit.
+    pub fn mem_limit(&self) -> u64 {
+        self.state().settings.mem_limit
+    }
+
     /// The text of an attribute, with its newline.
     ///
     /// # Errors

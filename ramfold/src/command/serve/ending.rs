@@ -9,15 +9,19 @@
 //! ```
 //!
 //! Invariant: whoever has a disk open loses it only after two refusals that name them, by a third
-//! signal. Without a mount the second signal ends the process wherever it is.
+//! signal. Without a mount, and while the server starts, a second signal ends the process wherever
+//! it is; but not within `REPEAT` of the first, as some send two at once. A hangup is a signal as
+//! the others, unless it is ignored from outside (`nohup`).
 
+use std::fs;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
+use std::time::Duration;
 
 use serve::fuse::{Fuse, UnmountError};
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
 use signal_hook::iterator::Signals;
 
@@ -26,6 +30,9 @@ use crate::output::{complain, mention};
 
 /// Exit code after a signal too many.
 const INTERRUPTED: i32 = 1;
+
+/// Signals closer together than this are one.
+const REPEAT: Duration = Duration::from_millis(500);
 
 /// Something that may be a reason to end.
 enum Event {
@@ -37,32 +44,69 @@ enum Event {
 pub(super) struct Ending {
     events: Receiver<Event>,
     sender: Sender<Event>,
-    /// The next signal ends the process.
+    arming: Arc<Arming>,
+}
+
+/// What the next signal does.
+#[derive(Default)]
+struct Arming {
+    /// It ends the process. In the hands of the signals' handlers, therefore shared.
     armed: Arc<AtomicBool>,
+    /// A signal does not arm the next: there is somebody to be asked first.
+    patient: AtomicBool,
+}
+
+impl Arming {
+    fn arm(&self) {
+        // Release pairs with the load in the signal handler, which ends the process: nothing that
+        // was said before is lost.
+        self.armed.store(true, Ordering::Release);
+    }
+
+    /// After a signal, and a while.
+    fn arm_later(&self) {
+        thread::sleep(REPEAT);
+        if !self.is_patient() {
+            self.arm();
+        }
+    }
+
+    fn is_patient(&self) -> bool {
+        // Acquire pairs with the Release in `be_patient`.
+        self.patient.load(Ordering::Acquire)
+    }
+
+    fn be_patient(&self, patient: bool) {
+        // Release pairs with the Acquire in `is_patient`.
+        self.patient.store(patient, Ordering::Release);
+    }
 }
 
 impl Ending {
-    /// Watches for signals. `patient`: the first one does not arm the second.
-    pub(super) fn watch(patient: bool) -> Result<Ending, Failure> {
+    /// Watches for signals.
+    pub(super) fn watch() -> Result<Ending, Failure> {
         let failed = |error| Failure::about("cannot watch for signals", error);
-        let armed = Arc::new(AtomicBool::new(false));
-        for signal in [SIGINT, SIGTERM] {
-            // In this order: the signal that arms must not be the one that ends.
-            flag::register_conditional_shutdown(signal, INTERRUPTED, Arc::clone(&armed))
+        let arming = Arc::<Arming>::default();
+        let mut watched = vec![SIGINT, SIGTERM];
+        watched.extend((!is_hangup_ignored()).then_some(SIGHUP));
+        for &signal in &watched {
+            flag::register_conditional_shutdown(signal, INTERRUPTED, Arc::clone(&arming.armed))
                 .map_err(failed)?;
-            if !patient {
-                flag::register(signal, Arc::clone(&armed)).map_err(failed)?;
-            }
         }
-        let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(failed)?;
+        let mut signals = Signals::new(watched).map_err(failed)?;
         let (sender, events) = channel();
-        let signalled = sender.clone();
+        let (signalled, arm) = (sender.clone(), Arc::clone(&arming));
         let watch = move || {
-            // Until nobody waits any more.
-            signals.forever().try_for_each(|_| signalled.send(Event::Signal)).unwrap_or_default();
+            for _ in signals.forever() {
+                // Nobody waits any more, or not yet: then it is found later.
+                let _ = signalled.send(Event::Signal);
+                if !arm.is_patient() {
+                    arm.arm_later();
+                }
+            }
         };
         thread::Builder::new().name("signals".into()).spawn(watch).map_err(failed)?;
-        Ok(Ending { events, sender, armed })
+        Ok(Ending { events, sender, arming })
     }
 
     /// Watches for the end of a mount, too.
@@ -80,6 +124,7 @@ impl Ending {
     /// Waits until it is time to end; nobody uses the mount then. `others`: more than the mount
     /// is served.
     pub(super) fn wait(&self, tree: Option<&Fuse>, others: bool) {
+        self.arming.be_patient(tree.is_some());
         let mut stage = Stage::Serving;
         while let Ok(event) = self.events.recv() {
             stage = match (event, tree) {
@@ -89,7 +134,7 @@ impl Ending {
                 (Event::Signal, Some(tree)) => {
                     // Before it is said that the next one ends at once.
                     if stage == Stage::Refused {
-                        self.arm();
+                        self.arming.arm();
                     }
                     stage.signalled(tree)
                 }
@@ -103,14 +148,20 @@ impl Ending {
                 break;
             }
         }
-        self.arm();
+        // Where it does not end by itself from here on, one more signal does it.
+        self.arming.be_patient(false);
+        let arming = Arc::clone(&self.arming);
+        // Without a thread for it the next signal's own arms the one after it.
+        let _ = thread::Builder::new().spawn(move || arming.arm_later());
     }
+}
 
-    fn arm(&self) {
-        // Release pairs with the load in the signal handler, which ends the process: nothing that
-        // was said before is lost.
-        self.armed.store(true, Ordering::Release);
-    }
+/// As `nohup` leaves it to those it starts.
+fn is_hangup_ignored() -> bool {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    mask.is_some_and(|mask| mask >> (SIGHUP - 1) & 1 == 1)
 }
 
 /// How far a server with a mount is.

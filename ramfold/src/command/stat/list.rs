@@ -9,20 +9,23 @@ use serve::control::{self, ControlError, Request, Running};
 
 use crate::args;
 use crate::failure::Failure;
-use crate::output::{complain, print, print_json};
+use crate::output::{print, print_json};
 use crate::size::human;
 
 /// Prints the table, or the devices as an array.
 pub(super) fn show(args: &args::Stat) -> Result<(), Failure> {
-    let rows = rows(&control::list());
+    let servers = control::list();
+    let (rows, silent) = rows(&servers);
     if args.json {
         let stats = rows.into_iter().map(|mut row| {
             super::reduce(&mut row.stat);
             row.stat
         });
-        return print_json(&Value::Array(stats.collect()), args.watch.is_some());
+        print_json(&Value::Array(stats.collect()), args.watch.is_some())?;
+    } else if !rows.is_empty() || silent.is_empty() {
+        print(&table(&rows, servers.len()))?;
     }
-    print(&table(&rows))
+    if silent.is_empty() { Ok(()) } else { Err(Failure::Failed(silent.join("; "))) }
 }
 
 struct Row {
@@ -40,23 +43,28 @@ impl Row {
 /// How long one server may keep the others waiting.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// One that ends between being listed and being asked is left out; one that does not answer is
-/// said to be there.
-fn rows(servers: &[Running]) -> Vec<Row> {
-    let ask =
-        |server: &Running| match control::call_within(&server.control, &Request::Stat, PATIENCE) {
-            Ok(Value::Array(several)) => several.into_iter().map(Row::of_several).collect(),
-            Ok(stat) => vec![Row { name: server.name.clone(), stat }],
+/// The devices of all that answer, and a word on each that is there and does not. One that ends
+/// between being listed and being asked is left out.
+fn rows(servers: &[Running]) -> (Vec<Row>, Vec<String>) {
+    let (mut rows, mut silent) = (Vec::new(), Vec::new());
+    for server in servers {
+        match control::call_within(&server.control, &Request::Stat, PATIENCE) {
+            Ok(Value::Array(several)) => rows.extend(several.into_iter().map(Row::of_several)),
+            Ok(stat) => rows.push(Row { name: server.name.clone(), stat }),
+            Err(ControlError::NotRunning(_)) => {}
             Err(ControlError::Timeout(_)) => {
-                complain(&format!("{} does not answer", server.name));
-                Vec::new()
+                silent.push(format!("{} does not answer", server.name))
             }
-            Err(_) => Vec::new(),
-        };
-    servers.iter().flat_map(ask).collect()
+            Err(error) => silent.push(format!("{} does not answer: {error}", server.name)),
+        }
+    }
+    (rows, silent)
 }
 
-fn table(rows: &[Row]) -> String {
+fn table(rows: &[Row], servers: usize) -> String {
+    if rows.is_empty() && servers > 0 {
+        return "No device has a size yet\n".to_owned();
+    }
     if rows.is_empty() {
         return "No server runs in the runtime directory; \
                 those started with --unix PATH answer to: ramfold stat PATH\n"
@@ -104,7 +112,7 @@ mod tests {
             "disksize": 1 << 30, "orig_data_size": 3 << 20, "accounted_bytes": 1 << 20,
             "mem_limit": 0, "server": {"pid": 77, "uris": ["nbd+unix:///zram0?socket=/s"]},
         });
-        let text = table(&[Row { name: "zram0".into(), stat }]);
+        let text = table(&[Row { name: "zram0".into(), stat }], 1);
         let last = text.lines().last().unwrap();
         for word in ["zram0", "77", "1.0 GiB", "3.0 MiB", "none", "3.00", "socket=/s"] {
             assert!(last.contains(word), "{word}: {text}");
@@ -113,6 +121,7 @@ mod tests {
 
     #[test]
     fn an_empty_list_says_where_others_are() {
-        assert!(table(&[]).contains("ramfold stat PATH"));
+        assert!(table(&[], 0).contains("ramfold stat PATH"));
+        assert!(table(&[], 1).contains("No device"), "a server runs");
     }
 }
