@@ -23,6 +23,13 @@ impl Corpus {
     /// Reads `file`, or makes `synthetic_bytes` of the synthetic mix.
     pub(crate) fn open(file: Option<&Path>, synthetic_bytes: u64) -> Result<Corpus, LabError> {
         let Some(path) = file else {
+            let available = zsmalloc::limits::memory_available().to_be_had();
+            if available.is_some_and(|available| synthetic_bytes > available / 2) {
+                let wanted = size::mib(synthetic_bytes);
+                let what =
+                    format!("a corpus of {wanted:.0} MiB takes more than half of the memory");
+                return Err(LabError::Usage(what));
+            }
             return Ok(Corpus::from_bytes("synthetic", synthetic::bytes(synthetic_bytes as usize)));
         };
         let bytes = std::fs::read(path).map_err(LabError::io(path.display()))?;

@@ -28,7 +28,7 @@ pub(crate) struct Options {
     #[arg(long, value_name = "FILE")]
     out: PathBuf,
     /// Stop after this many MiB
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=65536))]
     mib: Option<u64>,
 }
 

@@ -75,7 +75,7 @@ struct Options {
     #[arg(long, value_name = "RULE", default_value = "fitted")]
     rule: Rule,
     /// Use the first N MiB of the corpus [default: 256, or all of a smaller one]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=65536))]
     mib: Option<u64>,
 }
 

@@ -57,6 +57,7 @@ struct Options {
     algorithm: Vec<Codec>,
     /// Use the first N MiB of the corpus [default: all of it]
     #[arg(long, value_name = "N[,N]", value_delimiter = ',')]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..=65536))]
     mib: Vec<u64>,
     /// Store a random half and overwrite a tenth, or the whole corpus once, freshly filled
     #[arg(long, value_name = "FILL[,FILL]", value_delimiter = ',', default_value = "half,whole")]

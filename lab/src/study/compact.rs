@@ -72,7 +72,7 @@ struct Options {
     #[arg(long, value_name = "NAME", default_value = "lz4")]
     algorithm: Codec,
     /// Use the first N MiB of the corpus [default: all of it]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=65536))]
     mib: Option<u64>,
 }
 

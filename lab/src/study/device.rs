@@ -59,7 +59,7 @@ struct Options {
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     memory_limit: Option<u64>,
     /// Use the first N MiB of the corpus [default: all of it]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=65536))]
     mib: Option<u64>,
 }
 
