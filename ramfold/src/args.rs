@@ -79,8 +79,8 @@ pub(crate) struct Serve {
     /// Refuse writes
     #[arg(long)]
     pub(crate) read_only: bool,
-    /// Write pages back to this file or block device, when asked to by ramfold set; what it holds is
-    /// lost
+    /// Write pages back to this file or block device, when asked to by ramfold set; what it holds
+    /// is lost
     #[arg(long, value_name = "PATH")]
     pub(crate) backing: Option<PathBuf>,
     /// Note when each page is used, so that pages can be marked idle by age

@@ -37,7 +37,8 @@ fn sentence(target: &str, report: &Value) -> String {
         pages => format!(", {pages} read from the backing disk"),
     };
     format!(
-        "{target}: no defect; {} pages stored, {} decoded{back}, {} objects in {} zspages; {moved}\n",
+        "{target}: no defect; {} pages stored, {} decoded{back}, {} objects in {} zspages; \
+         {moved}\n",
         number("pages_stored"),
         number("pages_decoded"),
         number("objects"),
