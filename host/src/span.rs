@@ -215,15 +215,15 @@ impl Span {
     /// for each. `None` where it does not say. May be called in a signal handler.
     pub fn touched(&self, pages: Range<usize>) -> Option<u64> {
         assert!(pages.len() <= SEGMENT_PAGES, "a bit for each page");
-        let Some(pagemap) = &self.userfault.pagemap else {
-            let mut there = [0; SEGMENT_PAGES];
-            let there = &mut there[..pages.len()];
-            self.look(&pages, there).ok()?;
-            return Some(as_bits(there.iter().map(|&page| page & 1 == 1)));
-        };
+        let known = self.userfault.pagemap.as_ref().and_then(|map| self.touched_by(map, &pages));
+        // Without that, those in memory are what can be said.
+        known.or_else(|| self.in_memory(&pages))
+    }
+
+    fn touched_by(&self, pagemap: &File, pages: &Range<usize>) -> Option<u64> {
         let mut entries = [0; SEGMENT_PAGES * PAGEMAP_BYTES];
         let entries = &mut entries[..pages.len() * PAGEMAP_BYTES];
-        let first = self.addresses(&pages).start / PAGE_SIZE;
+        let first = self.addresses(pages).start / PAGE_SIZE;
         pagemap.read_exact_at(entries, (first * PAGEMAP_BYTES) as u64).ok()?;
         // The two highest bits: present, swapped. Bytes of an entry are in the machine's order.
         let top = if cfg!(target_endian = "little") { PAGEMAP_BYTES - 1 } else { 0 };
@@ -233,12 +233,14 @@ impl Span {
     /// Which of `pages`, 64 at most, are in memory: a bit for each.
     pub fn resident(&self, pages: Range<usize>) -> u64 {
         assert!(pages.len() <= SEGMENT_PAGES, "a bit for each page");
+        self.in_memory(&pages).unwrap_or(0)
+    }
+
+    fn in_memory(&self, pages: &Range<usize>) -> Option<u64> {
         let mut there = [0; SEGMENT_PAGES];
         let there = &mut there[..pages.len()];
-        if self.look(&pages, there).is_err() {
-            return 0;
-        }
-        as_bits(there.iter().map(|&page| page & 1 == 1))
+        self.look(pages, there).ok()?;
+        Some(as_bits(there.iter().map(|&page| page & 1 == 1)))
     }
 
     /// `mincore(2)`: the low bit of each byte says whether a page is there.

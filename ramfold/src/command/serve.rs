@@ -16,7 +16,7 @@ use std::fmt::Display;
 use std::fs::{self, File};
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, FileTypeExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -212,6 +212,11 @@ fn first_device(devices: &Devices, args: &args::Serve) -> Result<Arc<Device>, Fa
 
 /// The first block is never written, and nothing is kept of the others.
 fn warn_of_content(path: &Path) {
+    // What is neither is refused later, and may make wait who opens it.
+    let kind = fs::metadata(path).map(|status| status.file_type());
+    if !kind.is_ok_and(|kind| kind.is_file() || kind.is_block_device()) {
+        return;
+    }
     let mut blocks = [0; 2 * PAGE_SIZE];
     let read = File::open(path).and_then(|file| file.read_exact_at(&mut blocks, 0));
     if read.is_ok() && blocks.iter().any(|&byte| byte != 0) {

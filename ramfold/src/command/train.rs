@@ -152,6 +152,8 @@ fn stored(codec: &Codec, pages: &[u8]) -> Result<u64, CodecError> {
 /// owner: a dictionary holds parts of the pages.
 fn write(path: &Path, content: &[u8]) -> Result<(), Failure> {
     let failed = |error| Failure::about(path.display(), error);
+    // A link stays one.
+    let path = &fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     // What is no file, as /dev/stdout, is written to as it is.
     let beside = match fs::metadata(path) {
         Ok(there) if !there.is_file() => path.to_owned(),

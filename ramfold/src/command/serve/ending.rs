@@ -14,9 +14,9 @@
 //! the others, unless it is ignored from outside (`nohup`).
 
 use std::fs;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -53,7 +53,7 @@ struct Arming {
     /// It ends the process. In the hands of the signals' handlers, therefore shared.
     armed: Arc<AtomicBool>,
     /// A signal does not arm the next: there is somebody to be asked first.
-    patient: AtomicBool,
+    patient: Mutex<bool>,
 }
 
 impl Arming {
@@ -66,19 +66,25 @@ impl Arming {
     /// After a signal, and a while.
     fn arm_later(&self) {
         thread::sleep(REPEAT);
-        if !self.is_patient() {
+        let patient = self.patient();
+        if !*patient {
             self.arm();
         }
     }
 
-    fn is_patient(&self) -> bool {
-        // Acquire pairs with the Release in `be_patient`.
-        self.patient.load(Ordering::Acquire)
+    fn patient(&self) -> MutexGuard<'_, bool> {
+        // A flag is valid whoever panicked.
+        self.patient.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// From now on; what a signal armed before is taken back.
     fn be_patient(&self, patient: bool) {
-        // Release pairs with the Acquire in `is_patient`.
-        self.patient.store(patient, Ordering::Release);
+        let mut now = self.patient();
+        *now = patient;
+        if patient {
+            // Release pairs with the load in the signal handler, as in `arm`.
+            self.armed.store(false, Ordering::Release);
+        }
     }
 }
 
@@ -100,7 +106,7 @@ impl Ending {
             for _ in signals.forever() {
                 // Nobody waits any more, or not yet: then it is found later.
                 let _ = signalled.send(Event::Signal);
-                if !arm.is_patient() {
+                if !*arm.patient() {
                     arm.arm_later();
                 }
             }
