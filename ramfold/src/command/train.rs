@@ -152,20 +152,20 @@ fn stored(codec: &Codec, pages: &[u8]) -> Result<u64, CodecError> {
 /// owner: a dictionary holds parts of the pages.
 fn write(path: &Path, content: &[u8]) -> Result<(), Failure> {
     let failed = |error| Failure::about(path.display(), error);
-    // A link stays one.
-    let path = &fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-    // What is no file, as /dev/stdout, is written to as it is.
-    let beside = match fs::metadata(path) {
-        Ok(there) if !there.is_file() => path.to_owned(),
-        _ => path.with_added_extension(format!("{}.new", std::process::id())),
+    let write = |place: &Path| {
+        let mut options = OpenOptions::new();
+        let file = options.write(true).create(true).truncate(true).mode(0o600).open(place);
+        file.and_then(|mut file| file.write_all(content))
     };
-    let mut options = OpenOptions::new();
-    let file = options.write(true).create(true).truncate(true).mode(0o600).open(&beside);
-    let written = file.and_then(|mut file| file.write_all(content));
-    if beside == path {
-        return written.map_err(failed);
-    }
-    written.and_then(|()| fs::rename(&beside, path)).map_err(|error| {
+    let there = fs::metadata(path);
+    // What is no file, as /dev/stdout, is written to as it is; a link to one stays a link.
+    let target = match &there {
+        Ok(there) if !there.is_file() => return write(path).map_err(failed),
+        Ok(_) => fs::canonicalize(path).map_err(failed)?,
+        Err(_) => path.to_owned(),
+    };
+    let beside = target.with_added_extension(format!("{}.new", std::process::id()));
+    write(&beside).and_then(|()| fs::rename(&beside, &target)).map_err(|error| {
         // The failure that is told is the first.
         let _ = fs::remove_file(&beside);
         failed(error)
