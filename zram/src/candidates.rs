@@ -10,7 +10,7 @@
 //! finds that under the slot's lock. So pages are chosen without holding anything.
 //!
 //! Invariant: a page in a bucket was marked by this post-processing; what is left in them when it
-//! ends loses its mark.
+//! ends loses its mark. From the first mark to the last a recount sees that something changes.
 //!
 //! Lock: one cell at a time. Source: the kernel's buckets of post-processing.
 

@@ -13,7 +13,7 @@
 //! Invariants
 //! - I1 a block that was taken is in the request, in flight, in a cell, or `spare`.
 //! - I2 no lock is held while a request is submitted or waited for.
-//! - I3 at most `writeback_batch_size` pages are copied and not yet landed.
+//! - I3 at most `writeback_batch_size` pages, and `COPIED_MAX`, are copied and not yet landed.
 //!
 //! Locks: `Settings::run`; then a stream and a cell to copy, a cell to complete. Source: the
 //! kernel's driver, for order, limit and the PP mark.
@@ -44,8 +44,8 @@ impl Zram {
     ///
     /// # Errors
     ///
-    /// [`PostError`]; what was written back until then is. After [`PostError::Backing`] and
-    /// [`PostError::Corrupt`] all other pages were tried.
+    /// [`PostError`]; what was written back until then is. After [`PostError::Backing`],
+    /// [`PostError::Corrupt`] and [`PostError::NoMemory`] for a copy all other pages were tried.
     pub fn write_back(&self, what: &WriteBack) -> Result<WriteBackReport, PostError> {
         let backing = self.values.backing.as_ref().ok_or(PostError::NoBacking)?;
         let ranges = self.ranges_of(&what.pages)?;

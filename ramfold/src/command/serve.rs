@@ -106,16 +106,15 @@ fn warn_of_limit(limit: u64) {
     let bytes = if limit == 0 { u64::MAX } else { limit };
     let available = limits::memory_available().to_be_had();
     if let Some(available) = available.filter(|&available| is_close(bytes, available)) {
-        let limit = if limit == 0 { "no memory limit".into() } else { of_limit(limit) };
+        let limit = match limit {
+            0 => "no memory limit".to_owned(),
+            _ => format!("the memory limit of {}", human(limit)),
+        };
         complain(&format!(
             "warning: {limit} is more than {LIMIT_WARN_PERCENT} % of the {} available",
             human(available)
         ));
     }
-}
-
-fn of_limit(bytes: u64) -> String {
-    format!("the memory limit of {}", human(bytes))
 }
 
 const fn is_close(limit: u64, available: u64) -> bool {

@@ -191,6 +191,25 @@ fn running_servers_are_listed_and_found_by_name() {
     assert_eq!(parse(&succeed(&mut ramfold(&["stat", &uri, "--json"])))["name"], "listed0");
 }
 
+#[test]
+fn a_server_that_does_not_answer_is_not_listed_as_none() {
+    let scratch = Scratch::new();
+    let runtime = scratch.path("run");
+    std::fs::create_dir(&runtime).unwrap();
+    let mut command = Command::new(crate::rig::BINARY);
+    command.args(["serve", "--size", "1M", "--name", "silent0"]).env("XDG_RUNTIME_DIR", &runtime);
+    let child = command.stdout(Stdio::null()).spawn().unwrap();
+    let pid = child.id();
+    let _guard = Killed(child);
+    let list = || ramfold(&["stat"]).env("XDG_RUNTIME_DIR", &runtime).output().unwrap();
+    let says = |text: &[u8], words: &str| String::from_utf8_lossy(text).contains(words);
+    crate::rig::eventually("the server in the list", || says(&list().stdout, "silent0"));
+    succeed(Command::new("sh").arg("-c").arg(format!("kill -STOP {pid}")));
+    let output = list();
+    assert!(!output.status.success() && says(&output.stderr, "silent0 does not answer"));
+    assert!(!says(&output.stdout, "No server runs"), "one does");
+}
+
 /// A child that ends with the test.
 struct Killed(Child);
 

@@ -217,6 +217,20 @@ fn neighbouring_blocks_are_written_together() {
     (0..9).for_each(|page| assert!(read(&zram, page) == data_of(page, 2, 2)));
 }
 
+#[test]
+fn a_batch_without_a_bound_is_written_4_mib_at_a_time() {
+    let pages = 2 * 1024 + 1;
+    let backing = blocks(pages + 1);
+    let disk: Arc<dyn Disk> = Arc::clone(&backing) as Arc<dyn Disk>;
+    let zram = device(ZramConfig { disksize: pages * PAGE as u64, ..config(Some(disk)) });
+    zram.set_writeback_batch_size(u32::MAX).expect("not 0");
+    (0..pages).for_each(|page| write(&zram, page, &data_of(page, 1, 4)));
+    let requests = backing.requests();
+    zram.write_back(&WriteBack::from(Selection::Pages(vec![0..=pages - 1]))).expect("room");
+    assert_eq!(backing.requests() - requests, 3, "1024 blocks in a request");
+    assert_eq!(zram.check_backing().expect("all of it is right"), pages);
+}
+
 /// A disk that does something before each write.
 struct Meddling {
     disk: RamDisk,

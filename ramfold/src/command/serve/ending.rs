@@ -12,6 +12,8 @@
 //! signal. Without a mount, and while the server starts, a second signal ends the process wherever
 //! it is; but not within `REPEAT` of the first, as some send two at once. A hangup is a signal as
 //! the others, unless it is ignored from outside (`nohup`).
+//!
+//! Lock: `patient`, for a flag and what follows from it.
 
 use std::fs;
 use std::sync::atomic::{AtomicBool, Ordering};
