@@ -1,9 +1,10 @@
 //! The counters of a device, and how a slot's content enters them.
 //!
 //! Invariant: each counter is the sum over the slots of what [`Tally::of`] says of their content;
-//! a slot's change is entered under its lock, so `check` can recount them. What is in detached
-//! leaves is pending instead. A counter may be behind by what threads are at: it is read as a
-//! number that may for a moment be less than nothing.
+//! a slot's change is entered under its lock, or with others before the request ends, so `check`
+//! can recount them while no request is under way. What is in detached leaves is pending instead. A
+//! counter may be behind by what threads are at: it is read as a number that may for a moment be
+//! less than nothing.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -140,14 +141,10 @@ impl Counters {
         Pending { objects: total(&self.pending_objects), bytes: total(&self.pending_bytes) }
     }
 
-    /// A slot was marked, to be emptied later.
-    pub(crate) fn marked(&self, slot: Tally) {
-        change(&self.marked_bytes, 0, slot.compressed_bytes);
-    }
-
-    /// A slot lost its mark.
-    pub(crate) fn unmarked(&self, slot: Tally) {
-        change(&self.marked_bytes, slot.compressed_bytes, 0);
+    /// Slots whose objects have `old` bytes lost their marks, and others with `new` bytes were
+    /// marked, to be emptied later.
+    pub(crate) fn replace_marked(&self, old: u64, new: u64) {
+        change(&self.marked_bytes, old, new);
     }
 
     /// Bytes of objects in marked slots.

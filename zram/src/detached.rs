@@ -25,7 +25,7 @@ use zsmalloc::{LeafId, Pool, leaf_parts};
 use crate::counters::{Counters, Pending, Tally, bump};
 use crate::device::Zram;
 use crate::free::Free;
-use crate::sums::Sums;
+use crate::sums::{Emptied, Sums};
 use crate::values::Values;
 
 /// Leaves that are to be drained, and what that needs of the device.
@@ -61,11 +61,27 @@ impl Zram {
     }
 
     /// Empties the slots of pages of one leaf.
-    fn discard_slots(&self, pages: Range<u64>) {
-        pages.for_each(|page| self.discard_page(page));
+    pub(crate) fn discard_slots(&self, pages: Range<u64>) {
+        let mut emptied = Emptied::new(&self.counters);
+        pages.for_each(|page| self.discard_page(page, &mut emptied));
+        drop(emptied);
         if let Some(entries) = &self.entries {
             entries.ask_if_full(&self.slots);
         }
+    }
+
+    /// Empties a slot.
+    fn discard_page(&self, page: u64, emptied: &mut Emptied<'_>) {
+        let Some(mut slot) = self.slots.lock(page) else { return };
+        let old = slot.content();
+        match (&self.entries, self.config.free) {
+            (Some(entries), _) if entries.put(page, &mut slot, emptied) => return,
+            (_, Free::Handles) => slot.clear_deferred(),
+            _ => slot.clear(),
+        }
+        slot.set_client(0);
+        self.values.retire(old);
+        emptied.add(&slot, old);
     }
 
     fn nothing_detached(&self) -> Detached {

@@ -27,12 +27,11 @@ use zsmalloc::{CellGuard, Content, MemoryError, Slots};
 
 use crate::counters::{Counters, Tally};
 use crate::slot_flags::{MARK, clear};
-use crate::sums::enter;
+use crate::sums::Emptied;
 
 /// The slots of a device that are to be emptied.
 pub(crate) struct Entries {
     queue: Queue<u32>,
-    counters: Arc<Counters>,
     /// A buffer became full, or none was free.
     full: Arc<AtomicBool>,
     /// A job that drains is on its way.
@@ -47,7 +46,7 @@ pub(crate) fn is_marked(slot: &CellGuard<'_>) -> bool {
 /// The mark of a slot whose content is about to be replaced goes.
 pub(crate) fn unmark(slot: &mut CellGuard<'_>, counters: &Counters) {
     if is_marked(slot) {
-        counters.unmarked(Tally::of(slot.content()));
+        counters.replace_marked(Tally::of(slot.content()).compressed_bytes, 0);
         clear(slot, MARK);
     }
 }
@@ -62,20 +61,24 @@ impl Entries {
         let full = Arc::new(AtomicBool::new(false));
         let (slots, of, told) = (Arc::clone(slots), Arc::clone(counters), Arc::clone(&full));
         let drain = move |pages: &mut Values<'_, u32>| {
-            let _change = of.change();
-            pages.for_each(|page| empty(&slots, &of, page));
+            let (_change, mut emptied) = (of.change(), Emptied::new(&of));
+            pages.for_each(|page| empty(&slots, page, &mut emptied));
         };
         // relaxed: a hint to the thread that pushed.
         let tell = move || told.store(true, Ordering::Relaxed);
         let queue = Queue::new(config, drain, tell).map_err(|_| MemoryError::BadConfig {
             what: "no memory for the buffers of slots that are to be emptied",
         })?;
-        let (counters, asked) = (Arc::clone(counters), AtomicBool::new(false));
-        Ok(Arc::new(Entries { queue, counters, full, asked }))
+        Ok(Arc::new(Entries { queue, full, asked: AtomicBool::new(false) }))
     }
 
     /// Sets a locked slot aside; false when it holds no object, or the queue has no room.
-    pub(crate) fn put(&self, page: u64, slot: &mut CellGuard<'_>) -> bool {
+    pub(crate) fn put(
+        &self,
+        page: u64,
+        slot: &mut CellGuard<'_>,
+        emptied: &mut Emptied<'_>,
+    ) -> bool {
         let content = slot.content();
         let Content::Object { len } = content else { return false };
         if is_marked(slot) {
@@ -86,7 +89,7 @@ impl Entries {
             return false;
         }
         slot.set_client(MARK);
-        self.counters.marked(Tally::of(content));
+        emptied.marked(content);
         true
     }
 
@@ -131,7 +134,7 @@ impl Entries {
 }
 
 /// Empties the slot of a page, if it is still to be emptied.
-fn empty(slots: &Slots, counters: &Counters, page: u32) {
+fn empty(slots: &Slots, page: u32, emptied: &mut Emptied<'_>) {
     // The objects of a device that is about to go end with its pool.
     if slots.pool.is_retired() {
         return;
@@ -139,9 +142,10 @@ fn empty(slots: &Slots, counters: &Counters, page: u32) {
     let Some(mut slot) = slots.lock(page.into()) else { return };
     if is_marked(&slot) {
         let before = slot.content();
-        unmark(&mut slot, counters);
+        clear(&mut slot, MARK);
         slot.clear();
-        enter(counters, &slot, before);
+        emptied.unmarked(before);
+        emptied.add(&slot, before);
     }
 }
 
@@ -164,7 +168,7 @@ mod tests {
 
     /// Discards a page, and asks nobody to drain.
     fn set_aside(zram: &Zram, page: u64) {
-        zram.discard_page(page);
+        zram.discard_slots(page..page + 1);
     }
 
     #[track_caller]

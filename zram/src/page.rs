@@ -28,7 +28,6 @@ use crate::device::Zram;
 use crate::entries::{is_marked, unmark};
 use crate::error::disk_error;
 use crate::fetch::{Fetched, Fetches};
-use crate::free::Free;
 use crate::hold::ATTEMPTS;
 use crate::slot_flags::{accessed, priority};
 use crate::sums::enter;
@@ -133,20 +132,6 @@ impl Zram {
             self.put(page, &mut slot, encoded);
             Ok(None)
         })
-    }
-
-    /// Empties a slot.
-    pub(crate) fn discard_page(&self, page: u64) {
-        if let Some(mut slot) = self.slots.lock(page) {
-            let old = slot.content();
-            match (&self.entries, self.config.free) {
-                (Some(entries), _) if entries.put(page, &mut slot) => return,
-                (_, Free::Handles) => slot.clear_deferred(),
-                _ => slot.clear(),
-            }
-            slot.set_client(0);
-            self.replaced(&slot, old);
-        }
     }
 
     /// A slot was given other content, and is locked still.

@@ -43,6 +43,53 @@ pub(crate) fn enter(counters: &Counters, slot: &CellGuard<'_>, before: Content) 
     }
 }
 
+/// Slots emptied, or marked, one after the other: entered in the counters together, when dropped.
+///
+/// Entered one by one, they would take more of who discards and who drains than the rest of the
+/// work: the counters' cache lines would go to and fro between the two.
+pub(crate) struct Emptied<'c> {
+    counters: &'c Counters,
+    /// What slots held in leaves of the root, and in detached ones.
+    gone: Tally,
+    late: Tally,
+    /// Bytes of objects whose slots were marked, and lost their marks.
+    marked: u64,
+    unmarked: u64,
+}
+
+impl<'c> Emptied<'c> {
+    /// None yet.
+    pub(crate) fn new(counters: &'c Counters) -> Emptied<'c> {
+        let (gone, late) = (Tally::default(), Tally::default());
+        Emptied { counters, gone, late, marked: 0, unmarked: 0 }
+    }
+
+    /// A slot, which is locked still, was emptied that held `before`.
+    pub(crate) fn add(&mut self, slot: &CellGuard<'_>, before: Content) {
+        let before = Tally::of(before);
+        let in_root = Sums(slot.leaf_word()).replace(before, Tally::default());
+        if in_root { &mut self.gone } else { &mut self.late }.add(before);
+    }
+
+    /// A slot with this content was marked.
+    pub(crate) fn marked(&mut self, content: Content) {
+        self.marked += Tally::of(content).compressed_bytes;
+    }
+
+    /// A slot with this content lost its mark.
+    pub(crate) fn unmarked(&mut self, content: Content) {
+        self.unmarked += Tally::of(content).compressed_bytes;
+    }
+}
+
+impl Drop for Emptied<'_> {
+    fn drop(&mut self) {
+        self.counters.replace_marked(self.unmarked, self.marked);
+        self.counters.replace(self.gone, Tally::default());
+        self.counters.replace_pending(self.late, Tally::default());
+    }
+}
+
 fn counted(tally: Tally) -> LeafTally {
     let Tally { stored, same, huge, written_back, compressed_bytes } = tally;
     LeafTally { counts: [stored, same, huge, written_back], bytes: compressed_bytes }
