@@ -284,6 +284,20 @@ impl Arena {
         news
     }
 
+    /// As [`Arena::mark_resident`] of frames `pfn..pfn + frames`, which the system then gives their
+    /// memory in one call; says for how many it is news. Where it cannot, and reports nothing, they
+    /// count as touched all the same.
+    ///
+    /// # Panics
+    ///
+    /// When the arena has no such frames: a broken caller.
+    pub fn populate(&self, pfn: u32, frames: u32) -> u32 {
+        let bits = bits_of(RawRun { pfn, frames });
+        let news = (pfn..pfn + frames).filter(|&pfn| self.mark_resident(pfn)).count();
+        self.mapping.populate(bits);
+        news as u32
+    }
+
     /// Returns the run's memory to the system and says how many frames were resident; they
     /// read as zeros from now on.
     ///

@@ -66,6 +66,16 @@ impl Mapping {
         self.kept.store(true, Ordering::Relaxed);
     }
 
+    /// Has the system give `pages` their memory in one call; what they hold stays. Where it cannot,
+    /// they get it when they are touched.
+    pub(crate) fn populate(&self, pages: Range<usize>) {
+        assert!(pages.end <= self.len / PAGE_SIZE, "pages {pages:?} lie past the mapping");
+        // SAFETY: the assertion keeps the result inside the mapping (M1).
+        let start = unsafe { self.base.add(pages.start * PAGE_SIZE) };
+        // SAFETY: these pages are ours (M1).
+        unsafe { system::populate(start, pages.len() * PAGE_SIZE) };
+    }
+
     /// Gives `pages` back to the system: they read as zeros and cost nothing until touched.
     ///
     /// # Safety
@@ -193,6 +203,15 @@ mod system {
     /// # Safety
     ///
     /// - The pages belong to a live `Mapping`.
+    pub(super) unsafe fn populate(start: NonNull<u8>, bytes: usize) {
+        // Refused by kernels before 5.14, and where there is no memory.
+        // SAFETY: writes nothing.
+        let _ = unsafe { madvise(start.as_ptr().cast(), bytes, Advice::LinuxPopulateWrite) };
+    }
+
+    /// # Safety
+    ///
+    /// - The pages belong to a live `Mapping`.
     /// - No reference to plain data on them is alive.
     pub(super) unsafe fn discard(start: NonNull<u8>, bytes: usize) -> io::Result<()> {
         // SAFETY: the caller's contract.
@@ -258,6 +277,11 @@ mod system {
         let base = unsafe { alloc_zeroed(layout(len)?) };
         NonNull::new(base).ok_or(io::ErrorKind::OutOfMemory.into())
     }
+
+    /// # Safety
+    ///
+    /// - The pages belong to a live `Mapping`.
+    pub(super) unsafe fn populate(_: NonNull<u8>, _: usize) {}
 
     /// # Safety
     ///

@@ -21,6 +21,7 @@ enum Step {
     Claim { pfn: u32, frames: u32 },
     Unclaim { pick: usize },
     Touch { pick: usize, at: u32 },
+    Populate { pick: usize, at: u32 },
     Write { pick: usize, offset: usize, len: usize },
     Split { pick: usize, at: u32 },
     Raw { pick: usize },
@@ -34,6 +35,7 @@ fn step() -> impl Strategy<Value = Step> {
         4 => (0..FRAMES, 1_u32..6).prop_map(|(pfn, frames)| Step::Claim { pfn, frames }),
         2 => pick.clone().prop_map(|pick| Step::Unclaim { pick }),
         4 => (pick.clone(), 0_u32..140).prop_map(|(pick, at)| Step::Touch { pick, at }),
+        2 => (pick.clone(), 0_u32..140).prop_map(|(pick, at)| Step::Populate { pick, at }),
         2 => (pick.clone(), 0_usize..20_000, 0_usize..9000)
             .prop_map(|(pick, offset, len)| Step::Write { pick, offset, len }),
         2 => (pick.clone(), 1_u32..140).prop_map(|(pick, at)| Step::Split { pick, at }),
@@ -75,6 +77,7 @@ impl Twins {
             Step::Claim { pfn, frames } => self.claim(pfn, frames),
             Step::Unclaim { pick } => self.with(pick, Twins::unclaim),
             Step::Touch { pick, at } => self.with(pick, |twins, run| twins.touch(run, at)),
+            Step::Populate { pick, at } => self.with(pick, |twins, run| twins.populate(run, at)),
             Step::Write { pick, offset, len } => {
                 self.with(pick, |twins, run| twins.write(run, offset, len));
             }
@@ -126,6 +129,17 @@ impl Twins {
         let news = self.arena.mark_resident(pfn);
         assert_eq!(news, !self.resident[pfn as usize], "news of frame {pfn}");
         self.resident[pfn as usize] = true;
+        self.runs.push(run);
+    }
+
+    /// From frame `at` of the run on.
+    fn populate(&mut self, run: Run, at: u32) {
+        let pfn = run.pfn() + at % run.frames();
+        let frames = pfn as usize..(run.pfn() + run.frames()) as usize;
+        let news = self.arena.populate(pfn, frames.len() as u32);
+        let resident = &mut self.resident[frames];
+        assert_eq!(news, resident.len() as u32 - count(resident), "news of frames from {pfn} on");
+        resident.fill(true);
         self.runs.push(run);
     }
 
@@ -356,6 +370,21 @@ mod memory {
         assert_eq!(purged, 100, "one in seven of 700 frames");
         assert_eq!(rss(&arena), arena.resident_frames() * PAGE_SIZE as u64);
         assert_eq!(arena.unclaim(second).unwrap(), 115, "one in seven of the other 800");
+    }
+
+    #[test]
+    fn frames_are_populated_in_one_call_and_keep_what_they_hold() {
+        let arena = Arena::reserve(64).unwrap();
+        let mut run = arena.claim(0, 64).unwrap();
+        assert!(arena.write(&mut run, 20 * PAGE_SIZE, b"kept"));
+        assert_eq!(arena.populate(16, 8), 7, "one of 8 is there");
+        if rss(&arena) == PAGE_SIZE as u64 {
+            return eprintln!("skipped: needs MADV_POPULATE_WRITE, Linux 5.14");
+        }
+        assert_eq!(rss(&arena), 8 * PAGE_SIZE as u64);
+        assert_eq!(arena.resident_frames(), 8);
+        let bytes = arena.bytes(&run).unwrap();
+        assert_eq!(&bytes[20 * PAGE_SIZE..20 * PAGE_SIZE + 4], b"kept");
     }
 
     #[test]

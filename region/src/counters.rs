@@ -49,6 +49,9 @@ pub(crate) struct Counters([Shard; SHARDS]);
 
 impl Counters {
     pub(crate) fn add(&self, count: Count, number: u64) {
+        if number == 0 {
+            return;
+        }
         let shard = &self.0[cpu::current_hint() % SHARDS];
         // relaxed: a sum that nothing else is read by.
         shard.0[count as usize].fetch_add(number, Ordering::Relaxed);

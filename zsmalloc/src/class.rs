@@ -30,6 +30,9 @@ use crate::entries::Entries;
 use crate::fullness::{Descriptors, Fullness, Layout};
 use crate::geometry::{ClassIndex, Shape};
 
+/// Zspages of a class to which one more adds little, though it be touched before it is used.
+const LARGE: usize = 32;
+
 /// A class of one pool, or one shard of it: the zspages that one group of CPUs allocates from.
 /// Alone on its cache lines, since other threads lock the neighbours.
 #[repr(align(64))]
@@ -42,6 +45,8 @@ pub(crate) struct Class {
     layout: Layout,
     /// Zspages with objects and room may be here: worth a look for other shards.
     partial: AtomicBool,
+    /// It had so many zspages when it last took a new one that all of that one will be used.
+    large: AtomicBool,
     state: Apart<Lock<State>>,
 }
 
@@ -90,8 +95,20 @@ impl Class {
             Some(word) => Lock::sharing(Arc::clone(word), Rank::Class, State::default()),
         };
         let layout = Layout::new(shape);
-        let partial = AtomicBool::new(false);
-        Class { index, shape, shard, number, layout, partial, state: Apart(state) }
+        let (partial, large) = (AtomicBool::new(false), AtomicBool::new(false));
+        Class { index, shape, shard, number, layout, partial, large, state: Apart(state) }
+    }
+
+    /// Whether a new zspage is one among many.
+    pub(crate) fn is_large(&self) -> bool {
+        // relaxed: a hint.
+        self.large.load(Ordering::Relaxed)
+    }
+
+    /// Sets the hint by how many zspages there are; the lock is held.
+    pub(crate) fn hint_large(&self, zspages: usize) {
+        // relaxed: a hint.
+        self.large.store(zspages >= LARGE, Ordering::Relaxed);
     }
 
     /// Whether another shard may find a zspage here.

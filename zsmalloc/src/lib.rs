@@ -38,6 +38,7 @@
 mod batch;
 mod cell;
 mod check;
+mod charge;
 mod class;
 mod compact;
 pub mod deferred;

@@ -21,7 +21,7 @@ use std::sync::{Arc, Weak};
 
 use host::sync::Mutex;
 use host::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use host::{LockGuard, PAGE_SIZE, Table};
+use host::{LockGuard, Table};
 
 use crate::class::{Class, Slot, State};
 use crate::deferred::QueueConfig;
@@ -420,6 +420,7 @@ impl Pool {
             return self.take_next_door(class, entry).ok_or(AllocError::OutOfDescriptors);
         }
         state.insert(&of, descriptor);
+        class.hint_large(state.fullness.zspages().len());
         self.arrived(1);
         // relaxed: totals. Compaction's own zspages replace others and do not count as use.
         let frames = self.counters.frames.load(Ordering::Relaxed);
@@ -448,49 +449,6 @@ impl Pool {
             state.operations += 1;
             // relaxed: a total.
             self.counters.position_bytes.fetch_sub(bytes as u64, Ordering::Relaxed);
-        }
-    }
-
-    /// True when `frames` more touched frames would exceed the limit.
-    fn is_over_limit(&self, frames: u64) -> bool {
-        let limit = self.limit();
-        // relaxed: a total; the overshoot of racing threads is bounded and documented in `store`.
-        let resident = self.counters.resident.load(Ordering::Relaxed);
-        limit != 0 && (resident + frames) * PAGE_SIZE as u64 > limit
-    }
-
-    /// Counts the frames that writing `len` bytes at `place` touches for the first time.
-    #[inline]
-    pub(crate) fn charge(&self, class: &Class, place: Place, len: usize) -> Result<(), AllocError> {
-        let arena = &self.memory.arena;
-        // An object reaches into two frames at most. Both bits are looked at, though it be one
-        // frame: whether it is, nothing could predict.
-        let (first, last) = zspage::frames_of(class.shape, place, len);
-        if arena.is_resident(first) & arena.is_resident(last) {
-            return Ok(());
-        }
-        self.charge_untouched(class, place, len)
-    }
-
-    #[cold]
-    fn charge_untouched(&self, class: &Class, place: Place, len: usize) -> Result<(), AllocError> {
-        let (first, last) = zspage::frames_of(class.shape, place, len);
-        let untouched = |pfn: &u32| !self.memory.arena.is_resident(*pfn);
-        if self.is_over_limit((first..=last).filter(untouched).count() as u64) {
-            return Err(AllocError::OverLimit { limit: self.limit() });
-        }
-        self.touch(class, place, len);
-        Ok(())
-    }
-
-    /// Marks the frames of `len` bytes at `place` as touched, and counts those that were not.
-    pub(crate) fn touch(&self, class: &Class, place: Place, len: usize) {
-        let (first, last) = zspage::frames_of(class.shape, place, len);
-        let arena = &self.memory.arena;
-        let touched = (first..=last).filter(|&pfn| arena.mark_resident(pfn)).count() as u64;
-        if touched > 0 {
-            // relaxed: a total; `mark_resident` is true for one thread per frame.
-            self.counters.resident.fetch_add(touched, Ordering::Relaxed);
         }
     }
 }
