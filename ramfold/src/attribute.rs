@@ -14,7 +14,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use zram::{Attribute, Device, Devices};
+use zram::{Attribute, AttributeError, Device, Devices};
 use zsmalloc::PAGE_SIZE;
 
 use crate::size;
@@ -94,8 +94,13 @@ impl Change {
     fn set(&self, device: &Device, attribute: Attribute) -> Result<String, String> {
         let before = Counts::of(device);
         let stored = device.store(attribute, self.value.as_bytes());
-        stored.map_err(|error| error.to_string())?;
-        Ok(done(device, attribute, &before))
+        let done = || done(device, attribute, &before);
+        let failed = |error: AttributeError| match attribute {
+            // What was done before stays done.
+            Attribute::Writeback | Attribute::Recompress => format!("{error}; {} by then", done()),
+            _ => error.to_string(),
+        };
+        stored.map(|()| done()).map_err(failed)
     }
 }
 
@@ -214,6 +219,7 @@ fn done(device: &Device, attribute: Attribute, before: &Counts) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use disk::Disk;
     use zram::{DeviceDefaults, Memory, MemoryConfig};
 
     fn devices() -> Devices {
@@ -281,6 +287,32 @@ mod tests {
         assert!(said("mem_used_max", "0").contains("starts anew"));
         let late = set(&devices, "comp_algorithm", "zstd").unwrap_err();
         assert!(late.contains("reset"), "{late}");
+    }
+
+    #[test]
+    fn what_was_done_before_a_failure_is_told() {
+        let devices = devices();
+        set(&devices, "zram-control/hot_add", "1").unwrap();
+        let file = std::env::temp_dir().join(format!("ramfold-backing-{}", std::process::id()));
+        std::fs::write(&file, vec![0; 1 << 20]).unwrap();
+        for (path, value) in [
+            ("backing_dev", file.to_str().unwrap()),
+            ("disksize", "1M"),
+            ("writeback_limit_enable", "1"),
+            ("writeback_limit", "2"),
+        ] {
+            set(&devices, path, value).unwrap();
+        }
+        let disk = devices.get(0).unwrap().disk().unwrap();
+        let noise = std::iter::successors(Some(1_u64), |last| {
+            Some(last.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407))
+        });
+        let pages: Vec<u8> = noise.map(|word| (word >> 56) as u8).take(5 * PAGE_SIZE).collect();
+        disk.write(0, &pages).unwrap();
+        let error = set(&devices, "writeback", "huge").unwrap_err();
+        std::fs::remove_file(&file).unwrap();
+        let both = error.contains("used up") && error.ends_with("; 2 blocks written back by then");
+        assert!(both, "{error}");
     }
 
     #[test]

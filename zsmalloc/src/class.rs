@@ -31,7 +31,7 @@ use crate::fullness::{Descriptors, Fullness, Layout};
 use crate::geometry::{ClassIndex, Shape};
 
 /// Zspages of a class to which one more adds little, though it be touched before it is used.
-const LARGE: usize = 32;
+const LARGE: usize = 16;
 
 /// A class of one pool, or one shard of it: the zspages that one group of CPUs allocates from.
 /// Alone on its cache lines, since other threads lock the neighbours.

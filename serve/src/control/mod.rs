@@ -31,8 +31,8 @@ pub const ANSWER_MAX: usize = 16 << 20; // 16 MiB
 pub const CONTROL_CONNECTIONS_MAX: usize = 128;
 /// How long a connection may say nothing.
 pub const IDLE_MAX: Duration = Duration::from_secs(30);
-/// How long a caller waits for an answer; recounting a large disk takes a while.
-pub const CALL_TIMEOUT: Duration = Duration::from_secs(120);
+/// How long a caller waits for an answer that takes a server no time, however busy it is.
+pub const CALL_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A question or an order.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
