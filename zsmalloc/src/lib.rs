@@ -37,8 +37,8 @@
 
 mod batch;
 mod cell;
-mod check;
 mod charge;
+mod check;
 mod class;
 mod compact;
 pub mod deferred;
