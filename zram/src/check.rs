@@ -64,10 +64,12 @@ impl Zram {
         for index in 0..self.slots.root_len() {
             self.check_leaf(index, &mut counted)?;
         }
+        let compared = self.compare(&pool, &counted);
+        // After the last counter was read: what began before that is seen here.
         let rest = before.is_some() && self.motion() == before;
         let moved = pool.moved > 0 || pool.in_flight > 0 || !rest;
         if !moved {
-            self.compare(&pool, &counted)?;
+            compared?;
         }
         let pages_decoded = counted.objects;
         Ok(CheckReport { pool, pages_stored: counted.tally.stored, pages_decoded, moved })

@@ -6,7 +6,7 @@
 //! counter may be behind by what threads are at: it is read as a number that may for a moment be
 //! less than nothing.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use zsmalloc::{Content, PAGE_SIZE};
 
@@ -161,8 +161,13 @@ impl Counters {
 
     /// Requests that change slots, so far; `None` while one is under way.
     pub(crate) fn changes(&self) -> Option<u64> {
+        // Acquire pairs with the Release in `bump`: who has read what a request added to any counter
+        // sees that the request was entered, and who sees that it ended reads all it added.
+        fence(Ordering::Acquire);
         let changes = read(&self.changes);
-        (read(&self.changing) == 0).then_some(changes)
+        let changing = read(&self.changing);
+        fence(Ordering::Acquire);
+        (changing == 0).then_some(changes)
     }
 
     /// The totals over all slots.
@@ -188,8 +193,8 @@ impl Drop for Change<'_> {
 
 /// Adds to a counter.
 pub(crate) fn bump(counter: &AtomicU64, by: u64) {
-    // relaxed: an independent total.
-    counter.fetch_add(by, Ordering::Relaxed);
+    // Release pairs with the fences in `changes`; for all else it is an independent total.
+    counter.fetch_add(by, Ordering::Release);
 }
 
 /// Reads a counter.
