@@ -161,8 +161,8 @@ impl Counters {
 
     /// Requests that change slots, so far; `None` while one is under way.
     pub(crate) fn changes(&self) -> Option<u64> {
-        // Acquire pairs with the Release in `bump`: who has read what a request added to any counter
-        // sees that the request was entered, and who sees that it ended reads all it added.
+        // Acquire pairs with the Release in `bump`: who has read what a request added to any
+        // counter sees that the request was entered, and who sees that it ended reads all it added.
         fence(Ordering::Acquire);
         let changes = read(&self.changes);
         let changing = read(&self.changing);
