@@ -284,18 +284,17 @@ impl Arena {
         news
     }
 
-    /// As [`Arena::mark_resident`] of frames `pfn..pfn + frames`, which the system then gives their
-    /// memory in one call; says for how many it is news. Where it cannot, and reports nothing, they
-    /// count as touched all the same.
+    /// Has the system give frames `pfn..pfn + frames`, which are marked resident, their memory in
+    /// one call rather than at each one's first touch; what they hold stays. Where it cannot, and
+    /// reports nothing, they get it when they are touched.
     ///
     /// # Panics
     ///
-    /// When the arena has no such frames: a broken caller.
-    pub fn populate(&self, pfn: u32, frames: u32) -> u32 {
-        let bits = bits_of(RawRun { pfn, frames });
-        let news = (pfn..pfn + frames).filter(|&pfn| self.mark_resident(pfn)).count();
-        self.mapping.populate(bits);
-        news as u32
+    /// When one of them is not marked (A2): a broken caller.
+    pub fn populate(&self, pfn: u32, frames: u32) {
+        let marked = self.resident_in(pfn, frames);
+        assert_eq!(marked, frames, "frames {frames} from {pfn} on are not all marked");
+        self.mapping.populate(bits_of(RawRun { pfn, frames }));
     }
 
     /// Returns the run's memory to the system and says how many frames were resident; they

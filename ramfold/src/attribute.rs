@@ -95,10 +95,14 @@ impl Change {
         let before = Counts::of(device);
         let stored = device.store(attribute, self.value.as_bytes());
         let done = || done(device, attribute, &before);
-        let failed = |error: AttributeError| match attribute {
-            // What was done before stays done.
-            Attribute::Writeback | Attribute::Recompress => format!("{error}; {} by then", done()),
-            _ => error.to_string(),
+        // What was done before a failure stays done.
+        let failed = |error: AttributeError| {
+            let told = error.to_string();
+            if before.surpassed(device, attribute) {
+                format!("{told}; {} by then", done())
+            } else {
+                told
+            }
         };
         stored.map(|()| done()).map_err(failed)
     }
@@ -179,6 +183,16 @@ impl Counts {
             compressed_bytes: mm_stat[1],
             compacted_frames: mm_stat[6],
             written_blocks: disk.bd_stat().writes,
+        }
+    }
+
+    /// Whether what an attribute asked for was done in part.
+    fn surpassed(&self, device: &Device, attribute: Attribute) -> bool {
+        let now = Counts::of(device);
+        match attribute {
+            Attribute::Writeback => now.written_blocks > self.written_blocks,
+            Attribute::Recompress => now.compressed_bytes < self.compressed_bytes,
+            _ => false,
         }
     }
 }
@@ -309,6 +323,8 @@ mod tests {
         });
         let pages: Vec<u8> = noise.map(|word| (word >> 56) as u8).take(5 * PAGE_SIZE).collect();
         disk.write(0, &pages).unwrap();
+        let refused = set(&devices, "writeback", "hug").unwrap_err();
+        assert!(!refused.contains("by then"), "nothing was done: {refused}");
         let error = set(&devices, "writeback", "huge").unwrap_err();
         std::fs::remove_file(&file).unwrap();
         let both = error.contains("used up") && error.ends_with("; 2 blocks written back by then");

@@ -5,7 +5,6 @@
 //!   command          one module per verb                             talks to the system
 //!   attribute        what `set` can change, and `control` how
 //!   document         figures as JSON, in the words of the contract
-//!   ask              a server, for what may take it long
 //!   page_types       frames as the kernel's text and as JSON
 //!   output, failure  one way out for text, one for errors
 //! ```
@@ -15,7 +14,6 @@
 #![forbid(unsafe_code)]
 
 mod args;
-mod ask;
 mod attribute;
 mod command;
 mod control;

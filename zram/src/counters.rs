@@ -161,12 +161,12 @@ impl Counters {
 
     /// Requests that change slots, so far; `None` while one is under way.
     pub(crate) fn changes(&self) -> Option<u64> {
-        // Acquire pairs with the Release in `bump`: who has read what a request added to any
-        // counter sees that the request was entered, and who sees that it ended reads all it added.
+        // All three, in this order, pair with the Release in `bump`: who has read what a request
+        // added to any counter sees that it was entered, who sees that it was entered sees it under
+        // way until it ends, and who sees that it ended reads all it added.
         fence(Ordering::Acquire);
-        let changes = read(&self.changes);
-        let changing = read(&self.changing);
-        fence(Ordering::Acquire);
+        let changes = self.changes.load(Ordering::Acquire);
+        let changing = self.changing.load(Ordering::Acquire);
         (changing == 0).then_some(changes)
     }
 
@@ -193,7 +193,7 @@ impl Drop for Change<'_> {
 
 /// Adds to a counter.
 pub(crate) fn bump(counter: &AtomicU64, by: u64) {
-    // Release pairs with the fences in `changes`; for all else it is an independent total.
+    // Release pairs with the fence and loads in `changes`; else it is an independent total.
     counter.fetch_add(by, Ordering::Release);
 }
 

@@ -3,13 +3,13 @@
 //! ```text
 //!   object -> its frames resident?  yes: nothing to do, two bits looked at
 //!                                   no:  over the limit: refused
-//!                                        first of a zspage in a large class: all its frames
-//!                                        else: the object's, touched by the copy that follows
+//!                                        else: the object's, touched by the copy that follows,
+//!                                        and first of a zspage in a large class: all its frames
 //! ```
 //!
 //! A zspage is touched frame by frame as objects come, so that a class with few objects takes no
-//! more than they need. Where many came before, one call to the system for the whole zspage costs
-//! two thirds of what as many page faults cost.
+//! more than they need. Where many came before, and the limit is not near, one call to the system
+//! for the whole zspage costs two thirds of what as many page faults cost.
 //!
 //! Invariant: `resident` counts the resident bits of the pool's frames: whoever sets one adds it.
 //!
@@ -23,6 +23,9 @@ use crate::error::AllocError;
 use crate::pool::Pool;
 use crate::word::Place;
 use crate::zspage;
+
+/// Zspages that may be touched as a whole at the same moment without passing the limit.
+const THREADS: u64 = 64;
 
 impl Pool {
     /// True when `frames` more touched frames would exceed the limit.
@@ -53,25 +56,36 @@ impl Pool {
         if self.is_over_limit((first..=last).filter(untouched).count() as u64) {
             return Err(AllocError::OverLimit { limit: self.limit() });
         }
-        let frames = u32::from(class.shape.frames);
-        if place.object() == 0 && class.is_large() && !self.is_over_limit(frames.into()) {
-            self.count_resident(self.memory.arena.populate(place.pfn(), frames).into());
+        if place.object() == 0 && class.is_large() {
+            self.touch_zspage(class, place.pfn());
         }
         self.touch(class, place, len);
         Ok(())
+    }
+
+    /// Touches a zspage as a whole, whose first object is about to come, well below the limit.
+    fn touch_zspage(&self, class: &Class, pfn: u32) {
+        let frames = u32::from(class.shape.frames);
+        if self.is_over_limit(u64::from(frames) * THREADS) {
+            return;
+        }
+        let arena = &self.memory.arena;
+        // Counted before it is done, which takes a while.
+        self.count_resident((pfn..pfn + frames).filter(|&pfn| arena.mark_resident(pfn)).count());
+        arena.populate(pfn, frames);
     }
 
     /// Marks the frames of `len` bytes at `place` as touched, and counts those that were not.
     pub(crate) fn touch(&self, class: &Class, place: Place, len: usize) {
         let (first, last) = zspage::frames_of(class.shape, place, len);
         let arena = &self.memory.arena;
-        self.count_resident((first..=last).filter(|&pfn| arena.mark_resident(pfn)).count() as u64);
+        self.count_resident((first..=last).filter(|&pfn| arena.mark_resident(pfn)).count());
     }
 
-    fn count_resident(&self, touched: u64) {
+    fn count_resident(&self, touched: usize) {
         if touched > 0 {
             // relaxed: a total; `mark_resident` is true for one thread per frame.
-            self.counters.resident.fetch_add(touched, Ordering::Relaxed);
+            self.counters.resident.fetch_add(touched as u64, Ordering::Relaxed);
         }
     }
 }

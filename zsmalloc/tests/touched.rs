@@ -16,7 +16,7 @@ const LEN: usize = 1584;
 const OBJECTS: usize = 18;
 const FRAMES: u64 = 7;
 /// Zspages of a class that is large from the next one on.
-const SMALL: u64 = 15;
+const SMALL: u64 = 31;
 
 fn pool() -> Arc<Pool> {
     let config = MemoryConfig {

@@ -1,17 +1,21 @@
 //! `ramfold check`: has a server recount everything it holds.
 
+use std::time::Duration;
+
 use serde_json::Value;
 use serve::control::{self, Request};
 
 use crate::args;
-use crate::ask::ask;
 use crate::failure::Failure;
-use crate::output::print;
+use crate::output::{patiently, print};
+
+/// Recounting decodes every page of a large disk.
+const PATIENCE: Duration = Duration::from_secs(3600);
 
 /// Prints what was recounted; a defect is a failure, in the server's words.
 pub(super) fn run(args: &args::Check) -> Result<(), Failure> {
     let path = control::locate(&args.target)?;
-    let report = ask(&path, &Request::Check)?;
+    let report = patiently(|| control::call_within(&path, &Request::Check, PATIENCE))?;
     match report.as_array().map(Vec::as_slice) {
         Some([]) => print(&format!("{}: no device has a size; nothing to check\n", args.target)),
         Some(reports) => reports.iter().try_for_each(|report| {

@@ -1,18 +1,23 @@
 //! `ramfold set`: changes an attribute of a running server's devices, or which devices there are.
 
+use std::time::Duration;
+
 use serve::control::{self, Request};
 
 use crate::args;
-use crate::ask::ask;
 use crate::attribute::Change;
 use crate::failure::Failure;
-use crate::output::print;
+use crate::output::{patiently, print};
+
+/// Write-back and recompression may pass over every page of a large disk.
+const PATIENCE: Duration = Duration::from_secs(3600);
 
 /// Looks at the attribute before anybody is asked, then asks.
 pub(super) fn run(args: &args::Set) -> Result<(), Failure> {
     let (attribute, value) = (args.attribute.clone(), args.value.join(" "));
     let value = Change::parse(&attribute, &value).map_err(Failure::Usage)?.into_value();
     let path = control::locate(&args.target)?;
-    let done = ask(&path, &Request::Set { attribute, value })?;
+    let request = Request::Set { attribute, value };
+    let done = patiently(|| control::call_within(&path, &request, PATIENCE))?;
     print(&format!("{}\n", done.as_str().unwrap_or("done")))
 }

@@ -1,12 +1,18 @@
-//! The asking side of a control socket: one connection, one line out, one line in.
+//! The asking side of a control socket: one connection, a line out, a line in.
+//!
+//! ```text
+//!   ping  ->   answered at once, however busy the server is; a stopped one does not
+//!   request -> answered within the limit
+//! ```
 //!
 //! Invariant: a call ends, with an answer or an error, when the server has been silent for the
 //! limit or has sent `ANSWER_MAX` bytes.
 
-use super::{ANSWER_MAX, CALL_TIMEOUT, Request, Response};
+use super::{ANSWER_MAX, CALL_TIMEOUT, PING_TIMEOUT, Request, Response};
 use crate::door::knock;
 use serde_json::Value;
 use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use std::{error, fmt};
@@ -26,6 +32,8 @@ pub enum ControlError {
     NotRunning(PathBuf),
     /// The server did not answer in time.
     Timeout(PathBuf),
+    /// The server hung up without an answer.
+    Closed(PathBuf),
     /// The server's answer makes no sense.
     Garbled(PathBuf),
     /// The server says no; these are its words.
@@ -45,6 +53,9 @@ impl fmt::Display for ControlError {
             Self::NoSuchTarget { target, hint } => write!(f, "{target}: {hint}"),
             Self::NotRunning(path) => write!(f, "no server runs at {}", path.display()),
             Self::Timeout(path) => write!(f, "the server at {} does not answer", path.display()),
+            Self::Closed(path) => {
+                write!(f, "the server at {} hung up: it may have too many callers", path.display())
+            }
             Self::Garbled(path) => {
                 write!(f, "{} does not speak ramfold's control protocol", path.display())
             }
@@ -68,9 +79,14 @@ pub fn call(path: &Path, request: &Request) -> Result<Value, ControlError> {
     call_within(path, request, CALL_TIMEOUT)
 }
 
-/// As `call`, with a limit on how long the server may be silent.
+/// As `call`, with a limit on how long the server may be silent. One that does not even answer a
+/// ping, because it is stopped, is not waited for longer than `PING_TIMEOUT`.
 pub fn call_within(path: &Path, request: &Request, limit: Duration) -> Result<Value, ControlError> {
-    let line = exchange(path, request, limit).map_err(|source| explain(path, source))?;
+    let waits = (limit.min(PING_TIMEOUT), limit);
+    let line = exchange(path, request, waits).map_err(|source| explain(path, source))?;
+    if line.is_empty() {
+        return Err(ControlError::Closed(path.to_owned()));
+    }
     if !line.ends_with('\n') {
         return Err(ControlError::Garbled(path.to_owned()));
     }
@@ -81,15 +97,36 @@ pub fn call_within(path: &Path, request: &Request, limit: Duration) -> Result<Va
     }
 }
 
-fn exchange(path: &Path, request: &Request, limit: Duration) -> io::Result<String> {
-    let mut stream = knock(path)?;
+/// The answer to a request, or nothing where the server hung up; waits so long for that to a ping,
+/// and so long for it.
+fn exchange(
+    path: &Path,
+    request: &Request,
+    (ping, limit): (Duration, Duration),
+) -> io::Result<String> {
+    let stream = knock(path)?;
+    let mut answers = BufReader::new(&stream);
+    // Whatever the answer is: a server that does not know the word answers too.
+    let alive = ask(&stream, &mut answers, &Request::Ping, ping)?;
+    if alive.is_empty() {
+        return Ok(alive);
+    }
+    ask(&stream, &mut answers, request, limit)
+}
+
+fn ask(
+    mut stream: &UnixStream,
+    answers: &mut BufReader<&UnixStream>,
+    request: &Request,
+    limit: Duration,
+) -> io::Result<String> {
     stream.set_read_timeout(Some(limit))?;
     stream.set_write_timeout(Some(limit))?;
     let mut text = serde_json::to_string(request).map_err(io::Error::other)?;
     text.push('\n');
     stream.write_all(text.as_bytes())?;
     let mut line = String::new();
-    BufReader::new(stream.take(ANSWER_MAX as u64)).read_line(&mut line)?;
+    answers.take(ANSWER_MAX as u64).read_line(&mut line)?;
     Ok(line)
 }
 
@@ -100,7 +137,51 @@ fn explain(path: &Path, source: io::Error) -> ControlError {
             ControlError::NotRunning(path)
         }
         io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => ControlError::Timeout(path),
+        io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => ControlError::Closed(path),
         io::ErrorKind::InvalidData => ControlError::Garbled(path),
         _ => ControlError::Io { path, source },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::net::UnixListener;
+
+    const SOON: Duration = Duration::from_millis(50);
+    const LATE: Duration = Duration::from_secs(10);
+
+    fn listener(name: &str) -> (UnixListener, PathBuf) {
+        let path = std::env::temp_dir().join(format!("ramfold-{name}-{}", std::process::id()));
+        (UnixListener::bind(&path).unwrap(), path)
+    }
+
+    #[test]
+    fn a_server_that_is_stopped_is_not_waited_for() {
+        // The system takes connections and what is written to them; nobody reads.
+        let (_listener, path) = listener("stopped");
+        let started = std::time::Instant::now();
+        let asked = exchange(&path, &Request::Check, (SOON, LATE));
+        std::fs::remove_file(&path).unwrap();
+        let error = explain(&path, asked.unwrap_err());
+        assert!(matches!(error, ControlError::Timeout(_)), "{error:?}");
+        assert!(started.elapsed() < LATE, "it was asked all the same");
+    }
+
+    #[test]
+    fn a_server_that_hangs_up_is_told_from_one_that_talks_nonsense() {
+        for (said, expected) in [("", "hung up"), ("{}\nhello\n", "does not speak")] {
+            let (listener, path) = listener("rude");
+            let server = std::thread::spawn(move || {
+                let (mut caller, _) = listener.accept().unwrap();
+                BufReader::new(&caller).read_line(&mut String::new()).unwrap();
+                caller.write_all(said.as_bytes()).unwrap();
+            });
+            let asked = call_within(&path, &Request::Stat, LATE);
+            server.join().unwrap();
+            std::fs::remove_file(&path).unwrap();
+            let told = asked.unwrap_err().to_string();
+            assert!(told.contains(expected), "{said:?}: {told}");
+        }
     }
 }

@@ -31,14 +31,18 @@ pub const ANSWER_MAX: usize = 16 << 20; // 16 MiB
 pub const CONTROL_CONNECTIONS_MAX: usize = 128;
 /// How long a connection may say nothing.
 pub const IDLE_MAX: Duration = Duration::from_secs(30);
-/// How long a caller waits for an answer that takes a server no time, however busy it is.
-pub const CALL_TIMEOUT: Duration = Duration::from_secs(20);
+/// How long a caller waits for any answer at all: the machine may be short of CPUs.
+pub const PING_TIMEOUT: Duration = Duration::from_secs(20);
+/// How long a caller waits for an answer; recounting a large disk takes a while.
+pub const CALL_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// A question or an order.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "cmd", rename_all = "lowercase", deny_unknown_fields)]
 #[non_exhaustive]
 pub enum Request {
+    /// Nothing: whether anybody answers.
+    Ping,
     /// All numbers.
     Stat,
     /// The table of size classes.

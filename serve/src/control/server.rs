@@ -58,6 +58,7 @@ fn converse(ticket: &Ticket, handler: &Handler) -> Option<()> {
 
 fn answer(line: &[u8], handler: &Handler) -> String {
     let response = match serde_json::from_slice(line) {
+        Ok(Request::Ping) => Response::Ok(serde_json::Value::Null),
         Ok(request) => handler(request),
         Err(error) => Response::Error(format!("not a request: {error}")),
     };
