@@ -161,11 +161,12 @@ impl Counters {
 
     /// Requests that change slots, so far; `None` while one is under way.
     pub(crate) fn changes(&self) -> Option<u64> {
-        // All three, in this order, pair with the Release in `bump`: who has read what a request
-        // added to any counter sees that it was entered, who sees that it was entered sees it under
-        // way until it ends, and who sees that it ended reads all it added.
+        // Pairs with the Release in `bump`: who has read what a request added to any counter sees
+        // below that it was entered.
         fence(Ordering::Acquire);
+        // Pairs with the same: who sees that a request was entered sees it under way until it ends.
         let changes = self.changes.load(Ordering::Acquire);
+        // Pairs with the same: who sees that it ended reads all that it added.
         let changing = self.changing.load(Ordering::Acquire);
         (changing == 0).then_some(changes)
     }

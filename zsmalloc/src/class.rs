@@ -6,8 +6,8 @@
 //! ```
 //!
 //! The zspage is chosen as the kernel chooses it (`find_get_zspage`), the slot is the lowest free
-//! one where the kernel takes the one freed last: a frame that no object reached is not touched, but
-//! as part of one zspage among many (`charge`).
+//! one where the kernel takes the one freed last: a frame that no object reached is not touched,
+//! but as part of one zspage among many (`charge`).
 //!
 //! Invariants
 //! - I1 `objects` = sum of the slots in use over the zspages.
@@ -31,7 +31,8 @@ use crate::entries::Entries;
 use crate::fullness::{Descriptors, Fullness, Layout};
 use crate::geometry::{ClassIndex, Shape};
 
-/// Zspages of a shard of a class to which one more adds little, though it be touched before it is used.
+/// Zspages of a shard of a class to which one more adds little, though it be touched before it is
+/// used.
 const LARGE: usize = 32;
 
 /// A class of one pool, or one shard of it: the zspages that one group of CPUs allocates from.
