@@ -170,12 +170,15 @@ mod tests {
 
     #[test]
     fn a_server_that_hangs_up_is_told_from_one_that_talks_nonsense() {
-        for (said, expected) in [("", "hung up"), ("{}\nhello\n", "does not speak")] {
+        for (said, expected) in [(&[""][..], "hung up"), (&["{}\n", "hello\n"], "does not speak")] {
             let (listener, path) = listener("rude");
             let server = std::thread::spawn(move || {
-                let (mut caller, _) = listener.accept().unwrap();
-                BufReader::new(&caller).read_line(&mut String::new()).unwrap();
-                caller.write_all(said.as_bytes()).unwrap();
+                let (caller, _) = listener.accept().unwrap();
+                let mut lines = BufReader::new(&caller);
+                for answer in said {
+                    lines.read_line(&mut String::new()).unwrap();
+                    (&caller).write_all(answer.as_bytes()).unwrap();
+                }
             });
             let asked = call_within(&path, &Request::Stat, LATE);
             server.join().unwrap();
