@@ -3,7 +3,7 @@
 //! Claims: what is pending is freed once, whoever drains it and whatever moves meanwhile; a store
 //! that needs the room has it, whoever is draining; the mover leaves alone what no cell names.
 
-use super::{SIZE, expect, memory, model, pool, pool_on, put, two_sparse_zspages};
+use super::{SIZE, expect, memory, memory_of, model, pool, pool_on, put, two_sparse_zspages};
 use loom::thread;
 use std::sync::Arc;
 use zsmalloc::deferred::QueueConfig;
@@ -100,6 +100,32 @@ fn deferred_clear_against_compaction() {
             check(&pool, 1 + u64::from(again));
             if again {
                 expect(&pool, cleared, 0, 9);
+            }
+        });
+    }
+}
+
+/// As above, where the cell's next object fills a third zspage, so that there is still something to
+/// merge when the mover comes to a cell that names it.
+#[test]
+fn deferred_clear_and_a_store_elsewhere_against_compaction() {
+    for cleared in 0..3 {
+        model(move || {
+            let pool = prepared(pool_on(&memory_of(12), super::config(1, 1)));
+            let leaves = [1, 2, 3].map(|_| pool.alloc_leaf().expect("room"));
+            for (leaf, byte) in leaves.into_iter().zip([1, 2, 3]) {
+                assert!(put(&pool, leaf, 0, byte) && put(&pool, leaf, 1, 0));
+            }
+            leaves.map(|leaf| pool.cell(leaf, 1).expect("ours").clear());
+            let other = Arc::clone(&pool);
+            let mover = thread::spawn(move || other.compact());
+            pool.cell(leaves[cleared], 0).expect("ours").clear_deferred();
+            assert!(put(&pool, leaves[cleared], 0, 9));
+            mover.join().expect("mover");
+            pool.flush_deferred();
+            check(&pool, 3);
+            for (at, leaf) in leaves.into_iter().enumerate() {
+                expect(&pool, leaf, 0, if at == cleared { 9 } else { at as u8 + 1 });
             }
         });
     }
