@@ -116,7 +116,9 @@ fn deferred_clear_and_a_store_elsewhere_against_compaction() {
             for (leaf, byte) in leaves.into_iter().zip([1, 2, 3]) {
                 assert!(put(&pool, leaf, 0, byte) && put(&pool, leaf, 1, 0));
             }
-            leaves.map(|leaf| pool.cell(leaf, 1).expect("ours").clear());
+            for leaf in leaves {
+                pool.cell(leaf, 1).expect("ours").clear();
+            }
             let other = Arc::clone(&pool);
             let mover = thread::spawn(move || other.compact());
             pool.cell(leaves[cleared], 0).expect("ours").clear_deferred();
