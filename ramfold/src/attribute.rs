@@ -95,14 +95,12 @@ impl Change {
         let before = Counts::of(device);
         let stored = device.store(attribute, self.value.as_bytes());
         let done = || done(device, attribute, &before);
-        // What was done before a failure stays done.
-        let failed = |error: AttributeError| {
-            let told = error.to_string();
-            if before.surpassed(device, attribute) {
-                format!("{told}; {} by then", done())
-            } else {
-                told
-            }
+        // What was written back before a failure stays there.
+        let in_part = attribute == Attribute::Writeback
+            && Counts::of(device).written_blocks > before.written_blocks;
+        let failed = |error: AttributeError| match in_part {
+            true => format!("{error}; {} by then", done()),
+            false => error.to_string(),
         };
         stored.map(|()| done()).map_err(failed)
     }
@@ -183,16 +181,6 @@ impl Counts {
             compressed_bytes: mm_stat[1],
             compacted_frames: mm_stat[6],
             written_blocks: disk.bd_stat().writes,
-        }
-    }
-
-    /// Whether what an attribute asked for was done in part.
-    fn surpassed(&self, device: &Device, attribute: Attribute) -> bool {
-        let now = Counts::of(device);
-        match attribute {
-            Attribute::Writeback => now.written_blocks > self.written_blocks,
-            Attribute::Recompress => now.compressed_bytes < self.compressed_bytes,
-            _ => false,
         }
     }
 }

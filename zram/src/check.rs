@@ -143,6 +143,8 @@ impl Zram {
     }
 
     fn compare(&self, pool: &PoolCheck, counted: &Count) -> Result<(), CheckError> {
+        #[cfg(all(test, not(loom)))]
+        tests::meanwhile(self);
         let kept = self.counters.tally();
         if counted.tally != kept {
             return Err(CheckError(format!("slots hold {:?}, counters {kept:?}", counted.tally)));
@@ -210,4 +212,37 @@ struct WrongSums {
     index: usize,
     found: Tally,
     sums: Option<Tally>,
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::cell::Cell;
+
+    use crate::{Zram, ZramConfig, small};
+
+    thread_local! {
+        /// What happens on this thread between a recount and the look at the counters.
+        static MEANWHILE: Cell<Option<fn(&Zram)>> = const { Cell::new(None) };
+    }
+
+    pub(super) fn meanwhile(device: &Zram) {
+        if let Some(act) = MEANWHILE.take() {
+            act(device);
+        }
+    }
+
+    #[test]
+    fn a_request_between_recount_and_counters_is_motion_and_no_defect() {
+        let device =
+            Zram::new(small::memory(), ZramConfig::new("zram0", 1 << 20)).expect("a device");
+        let acts: [fn(&Zram); 2] = [
+            |device| device.write_page(3, &[7; 4096]).expect("room"),
+            |device| device.discard_pages(3..4).expect("in range"),
+        ];
+        for act in acts {
+            MEANWHILE.set(Some(act));
+            assert!(device.check().expect("no defect").moved);
+            assert!(!device.check().expect("no defect").moved, "at rest again");
+        }
+    }
 }

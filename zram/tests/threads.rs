@@ -4,7 +4,6 @@
 //! - threads that write, read and discard pages of their own, while others compact, check and
 //!   discard whole leaves, find their own bytes every time;
 //! - neighbouring sectors of one page, written by two threads, both survive;
-//! - a recount of a device in use finds no defect, whenever requests begin and end;
 //! - racing writes and discards of the same pages leave each page as some write or the discard left
 //!   it, and nothing leaks.
 //!
@@ -252,36 +251,4 @@ fn writers_that_meet_at_the_limit_all_find_the_room_there_is() {
         }
     });
     zram.check().expect("no defect");
-}
-
-#[test]
-fn a_recount_of_a_device_in_use_finds_no_defect() {
-    let (device, done) = (device(8 << 12), AtomicBool::new(false));
-    let (mut still, mut moved) = (0, 0);
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            let (mut random, data) = (Random(7), stamped(0, 0, 1));
-            // relaxed: a wish to end.
-            while !done.load(Ordering::Relaxed) {
-                let page = random.below(8);
-                device.write_page(page, &data).expect("room");
-                // Long enough for a recount between two requests.
-                (0..random.below(1 << 14)).for_each(|_| std::hint::spin_loop());
-                device.discard_pages(page..page + 1).expect("in range");
-            }
-        });
-        for _ in 0..5_000 {
-            match device.check() {
-                Ok(report) => *if report.moved { &mut moved } else { &mut still } += 1,
-                Err(defect) => {
-                    // relaxed: a wish to end.
-                    done.store(true, Ordering::Relaxed);
-                    panic!("after {still} recounts and {moved} with motion: {defect}");
-                }
-            }
-        }
-        // relaxed: a wish to end.
-        done.store(true, Ordering::Relaxed);
-    });
-    assert!(still > 0, "all {moved} saw motion");
 }

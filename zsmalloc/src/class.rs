@@ -109,8 +109,7 @@ impl Class {
 
     /// Sets the hint by how many zspages there are; the lock is held.
     pub(crate) fn hint_large(&self, zspages: usize) {
-        // relaxed: a hint.
-        self.large.store(zspages >= LARGE, Ordering::Relaxed);
+        set_hint(&self.large, zspages >= LARGE);
     }
 
     /// Whether another shard may find a zspage here.
@@ -122,11 +121,7 @@ impl Class {
     /// Sets the hint; the lock is held.
     #[inline]
     pub(crate) fn hint_partial(&self, partial: bool) {
-        // relaxed: a hint, stored only when it changes, as other CPUs read its cache line.
-        if self.partial.load(Ordering::Relaxed) != partial {
-            // relaxed: a hint.
-            self.partial.store(partial, Ordering::Relaxed);
-        }
+        set_hint(&self.partial, partial);
     }
 
     /// What its zspages have in common.
@@ -153,6 +148,16 @@ impl Class {
     #[inline]
     pub(crate) fn lock(&self) -> LockGuard<'_, State> {
         self.state.0.lock()
+    }
+}
+
+/// Sets a hint when it changes, and not else: other CPUs read its cache line.
+#[inline]
+fn set_hint(hint: &AtomicBool, to: bool) {
+    // relaxed: a hint.
+    if hint.load(Ordering::Relaxed) != to {
+        // relaxed: a hint.
+        hint.store(to, Ordering::Relaxed);
     }
 }
 

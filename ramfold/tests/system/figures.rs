@@ -4,6 +4,7 @@
 //! looked at.
 
 use std::io::Read;
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
 use serde_json::Value;
@@ -175,14 +176,7 @@ fn attributes_take_effect() {
 #[test]
 fn running_servers_are_listed_and_found_by_name() {
     let scratch = Scratch::new();
-    let runtime = scratch.path("run");
-    std::fs::create_dir(&runtime).unwrap();
-    let mut command = Command::new(crate::rig::BINARY);
-    command.args(["serve", "--size", "1M", "--name", "listed0"]).env("XDG_RUNTIME_DIR", &runtime);
-    let child = command.stdout(Stdio::null()).spawn().unwrap();
-    let _guard = Killed(child);
-    let list = || succeed(ramfold(&["stat"]).env("XDG_RUNTIME_DIR", &runtime)).contains("listed0");
-    crate::rig::eventually("the server in the list", list);
+    let (runtime, _server) = listed(&scratch, "listed0");
     let stat = succeed(ramfold(&["stat", "listed0", "--json"]).env("XDG_RUNTIME_DIR", &runtime));
     assert_eq!(parse(&stat)["name"], "listed0");
     let socket = runtime.join("ramfold/listed0.sock");
@@ -194,20 +188,24 @@ fn running_servers_are_listed_and_found_by_name() {
 #[test]
 fn a_server_that_does_not_answer_is_not_listed_as_none() {
     let scratch = Scratch::new();
-    let runtime = scratch.path("run");
-    std::fs::create_dir(&runtime).unwrap();
-    let mut command = Command::new(crate::rig::BINARY);
-    command.args(["serve", "--size", "1M", "--name", "silent0"]).env("XDG_RUNTIME_DIR", &runtime);
-    let child = command.stdout(Stdio::null()).spawn().unwrap();
-    let pid = child.id();
-    let _guard = Killed(child);
-    let list = || ramfold(&["stat"]).env("XDG_RUNTIME_DIR", &runtime).output().unwrap();
+    let (runtime, server) = listed(&scratch, "silent0");
+    succeed(Command::new("sh").arg("-c").arg(format!("kill -STOP {}", server.0.id())));
+    let output = ramfold(&["stat"]).env("XDG_RUNTIME_DIR", &runtime).output().unwrap();
     let says = |text: &[u8], words: &str| String::from_utf8_lossy(text).contains(words);
-    crate::rig::eventually("the server in the list", || says(&list().stdout, "silent0"));
-    succeed(Command::new("sh").arg("-c").arg(format!("kill -STOP {pid}")));
-    let output = list();
     assert!(!output.status.success() && says(&output.stderr, "silent0 does not answer"));
     assert!(!says(&output.stdout, "No server runs"), "one does");
+}
+
+/// A runtime directory, and a server of this name that is in its list.
+fn listed(scratch: &Scratch, name: &str) -> (PathBuf, Killed) {
+    let runtime = scratch.path("run");
+    std::fs::create_dir(&runtime).expect("a directory");
+    let mut command = Command::new(crate::rig::BINARY);
+    command.args(["serve", "--size", "1M", "--name", name]).env("XDG_RUNTIME_DIR", &runtime);
+    let server = Killed(command.stdout(Stdio::null()).spawn().expect("a server"));
+    let list = || succeed(ramfold(&["stat"]).env("XDG_RUNTIME_DIR", &runtime)).contains(name);
+    crate::rig::eventually("the server in the list", list);
+    (runtime, server)
 }
 
 /// A child that ends with the test.

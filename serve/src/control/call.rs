@@ -97,9 +97,8 @@ pub fn call_within(path: &Path, request: &Request, limit: Duration) -> Result<Va
     }
 }
 
-/// The answer to a request; to the ping where that is none of ours, nothing where the server hung
-/// up. Waits so long for that to a ping,
-/// and so long for it.
+/// The answer to a request; or to the ping before it, where that is in no words of ours; empty
+/// where the server hung up. `ping` and `limit` are how long it may be silent before either.
 fn exchange(
     path: &Path,
     request: &Request,

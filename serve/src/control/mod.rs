@@ -1,6 +1,7 @@
 //! Questions to a running server and their answers: one JSON object per line, each way.
 //!
 //! ```text
+//!   {"cmd":"ping"}                                        -> {"ok":null}
 //!   {"cmd":"stat"}                                        -> {"ok":{..}}
 //!   {"cmd":"set","attribute":"mem_limit","value":"64M"}   -> {"error":"why not"}
 //! ```
