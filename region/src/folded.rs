@@ -251,6 +251,7 @@ impl Folded {
                 + size_of::<Folded>() as u64,
             limit_pages: self.limit(),
             density: u64::from(quads.max(stretches)),
+            fault_costs: self.around.worth.costs(),
             ..self.counters.stats()
         }
     }

@@ -14,7 +14,7 @@ use crate::RegionError;
 use crate::buffers::Buffers;
 use crate::counters::Count;
 use crate::folded::Folded;
-use crate::overhead;
+use crate::overhead::{self, Overhead};
 use crate::worth::Worth;
 use host::fault::{FaultThread, Vital, die};
 use host::{Event, FaultMode, PAGE_SIZE, Rank, SEGMENT_PAGES, Staging, Userfault};
@@ -42,12 +42,16 @@ pub struct PagerConfig {
 
 /// What decides how many pages beside its own a fault brings in, with [`Quads::Measured`].
 ///
+/// A neighbour pays where more than `page / (overhead + page)` of those beside a page that faults
+/// are wanted, or with a limit, where `page_out` is added to both pages.
+///
 /// [`Quads::Measured`]: crate::Quads::Measured
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct FaultCosts {
-    /// A fault, but for its page: the way to who serves it and back.
+    /// A fault, but for its page: the way to who serves it and back, and the call that puts pages
+    /// in place, whatever their number.
     pub overhead: Duration,
-    /// A page: decoding it and putting it in place.
+    /// A page, with others: decoding it and putting it in place.
     pub page: Duration,
     /// A page that goes: compressing and storing it. Counts where the region has a limit.
     pub page_out: Duration,
@@ -68,7 +72,7 @@ pub(crate) struct Shared {
     pub(crate) staging: Arc<Staging>,
     fault_costs: Option<FaultCosts>,
     /// What a fault costs besides what is done about it; measured for the first region.
-    fault_overhead: OnceLock<Duration>,
+    fault_overhead: OnceLock<Overhead>,
     pub(crate) buffers: Buffers,
     /// For pages from a disk; there from the first region on that may have some.
     pub(crate) read_buffers: OnceLock<Buffers>,

@@ -1,5 +1,7 @@
 //! What a region can say about itself.
 
+use crate::FaultCosts;
+
 /// A region's pages and faults. Pages are 4096 bytes; counts start when the region is mapped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RegionStats {
@@ -41,9 +43,11 @@ pub struct RegionStats {
     pub pages_around: u64,
     /// Of the pages that were in the store beside one that faulted, the per cent that were wanted
     /// too, measured where each waits for a fault of its own: in its quad, 4 aligned pages, or in
-    /// its stretch, 16, whichever is more. From 27 on a fault brings in one of them; with a limit,
-    /// from 56 on; in thread mode from 18 and 43 on.
+    /// its stretch, 16, whichever is more. A fault brings in one of them from the per cent on that
+    /// [`FaultCosts`] come to.
     pub density: u64,
+    /// What a fault and a page are taken to cost, as measured of late, or as the pager was told.
+    pub fault_costs: FaultCosts,
     /// Pages moved out of the region.
     pub pages_out: u64,
     /// Pages that could not be moved out: in use by the system, or shared with a forked child.

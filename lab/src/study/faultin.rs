@@ -28,7 +28,8 @@
 //!
 //! Rows are medians over the runs, with minimum and maximum. `rate_vs_copy` and `time_vs_kernel`
 //! are medians of those within each run and mode; below 1, `time_vs_kernel` says that the region is
-//! faster.
+//! faster. `fault_overhead_ns`, `fault_page_ns` and `fault_page_out_ns` are what a region has
+//! measured, and brings in neighbours by (`region::FaultCosts`), when the case ends.
 
 use super::ours::Backend;
 use super::paging::{self, Source};
@@ -42,7 +43,8 @@ use crate::row::{self, Row};
 use crate::table::{Column, Format};
 use clap::{ArgMatches, Args, FromArgMatches};
 use codec::Codec;
-use region::{FaultMode, Quads};
+use region::{FaultCosts, FaultMode, Quads};
+use std::time::Duration;
 use touching::{Memory, Order};
 
 mod copying;
@@ -207,7 +209,9 @@ impl Bench {
                 for at in turns.permutation(handlers.len()) {
                     let Handler { key, memory } = &mut handlers[at as usize];
                     let ns = touching::measure(memory.as_mut(), case)?;
-                    measured.push((at, row(key, case, ns)));
+                    let mut row = row(key, case, ns);
+                    set_costs(&mut row, memory.costs());
+                    measured.push((at, row));
                 }
                 measured.sort_by_key(|(at, _)| *at);
                 rows.extend(measured.into_iter().map(|(_, row)| row));
@@ -277,6 +281,15 @@ fn row(key: &Row, case: touching::Case, ns: f64) -> Row {
     row
 }
 
+/// What a region took a fault to cost when the case ended, and so brought in pages by.
+fn set_costs(row: &mut Row, costs: Option<FaultCosts>) {
+    let ns = |time: Duration| time.as_nanos() as f64;
+    let Some(FaultCosts { overhead, page, page_out }) = costs else { return };
+    row.set("fault_overhead_ns", ns(overhead))
+        .set("fault_page_ns", ns(page))
+        .set("fault_page_out_ns", ns(page_out));
+}
+
 /// Adds to every row of a region what it is to the others, whose rows stand beside it.
 fn beside(rows: &mut [Row]) {
     let is_region = |row: &Row| row.is("handler", REGION);
@@ -312,10 +325,17 @@ const KEY: [&str; 10] = [
     "corpus",
     "mib",
 ];
-const MEASURED: [&str; 4] =
-    ["faultin_ns_per_page", "pages_per_s", "rate_vs_copy", "time_vs_kernel"];
+const MEASURED: [&str; 7] = [
+    "faultin_ns_per_page",
+    "pages_per_s",
+    "rate_vs_copy",
+    "time_vs_kernel",
+    "fault_overhead_ns",
+    "fault_page_ns",
+    "fault_page_out_ns",
+];
 
-const COLUMNS: [Column; 9] = [
+const COLUMNS: [Column; 11] = [
     Column::new("mode", "mode", Format::Plain),
     Column::new("order", "order", Format::Plain),
     Column::new("threads", "threads", Format::Plain),
@@ -325,6 +345,8 @@ const COLUMNS: [Column; 9] = [
     Column::new("pages_per_s", "pages/s", Format::Fixed(0)),
     Column::new("rate_vs_copy", "x copy", Format::Fixed(3)),
     Column::new("time_vs_kernel", "time / kernel", Format::Fixed(3)),
+    Column::new("fault_overhead_ns", "overhead ns", Format::Fixed(0)),
+    Column::new("fault_page_ns", "a page ns", Format::Fixed(0)),
 ];
 
 #[cfg(test)]

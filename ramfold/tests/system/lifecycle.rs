@@ -51,11 +51,20 @@ fn sigterm_ends_heavy_traffic_cleanly() {
 
 #[test]
 fn a_hangup_ends_it_as_other_signals_do() {
-    let mut server = Server::of_size("1M");
+    let mut server = Server::with_hangup("--default-signal=HUP");
     server.signal("HUP");
     assert!(server.wait().success(), "it ends by itself");
     assert!(server.said().contains("are gone"), "and says what is lost: {}", server.said());
     assert!(!server.socket().exists(), "nothing is left");
+}
+
+#[test]
+fn a_hangup_that_is_ignored_from_outside_is_ignored() {
+    let mut server = Server::with_hangup("--ignore-signal=HUP");
+    server.signal("HUP");
+    server.connect().write(0, &noise(1, 4096)).expect("it serves");
+    server.signal("TERM");
+    assert!(server.wait().success() && server.said().contains("4096 stored bytes"));
 }
 
 #[test]

@@ -7,7 +7,7 @@ use crate::error::LabError;
 use crate::study::folding;
 use crate::study::ours::{self, Backend};
 use codec::Codec;
-use region::{FaultMode, Pager, PagerConfig, Quads, Region, RegionConfig, StoreConfig};
+use region::{FaultCosts, FaultMode, Pager, PagerConfig, Quads, Region, RegionConfig, StoreConfig};
 use std::sync::Arc;
 use zsmalloc::MemoryConfig;
 use zswap::GroupId;
@@ -69,5 +69,9 @@ impl Memory for Folded<'_> {
 
     fn verify(&self) -> Result<(), LabError> {
         self.source.verify(self.region.as_slice())
+    }
+
+    fn costs(&self) -> Option<FaultCosts> {
+        Some(self.region.stats().fault_costs)
     }
 }

@@ -12,6 +12,7 @@ use crate::corpus::PAGE_SIZE;
 use crate::error::LabError;
 use crate::rng::Rng;
 use crate::study::gate::Gate;
+use region::FaultCosts;
 use std::hint;
 use std::thread;
 use std::time::Instant;
@@ -25,6 +26,10 @@ pub(super) trait Memory {
     fn bytes(&self) -> &[u8];
     /// Sees that every page holds what it should.
     fn verify(&self) -> Result<(), LabError>;
+    /// What it takes faults to cost, if it has an opinion.
+    fn costs(&self) -> Option<FaultCosts> {
+        None
+    }
 }
 
 /// In which order a thread touches.

@@ -87,9 +87,19 @@ impl Server {
     }
 
     pub(crate) fn with(arguments: &[&str]) -> Server {
+        Server::run_by(Command::new(BINARY), arguments)
+    }
+
+    /// Serves 1 MiB, with SIGHUP as `env` is told to leave it, whatever this process does with it.
+    pub(crate) fn with_hangup(how: &str) -> Server {
+        let mut env = Command::new("env");
+        env.arg(how).arg(BINARY);
+        Server::run_by(env, &["--size", "1M"])
+    }
+
+    fn run_by(mut command: Command, arguments: &[&str]) -> Server {
         let scratch = Scratch::new();
         let socket = scratch.path("disk.sock");
-        let mut command = Command::new(BINARY);
         command.arg("serve").args(arguments).arg("--unix").arg(&socket);
         let process = Process::start(&mut command, "nbd+unix://");
         Server { process, socket, scratch }
