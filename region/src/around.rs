@@ -94,11 +94,11 @@ impl Around {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::overhead::Overhead;
+    use std::time::Duration;
 
     /// The numbers of pages brought in along a walk of faults on one CPU.
     fn walk(faults: &[usize]) -> Vec<usize> {
-        let around = Around::new(Quads::Never, Worth::measured(Overhead::default()));
+        let around = Around::new(Quads::Never, Worth::measured(Duration::ZERO));
         let step = |&page: &usize| {
             // Whatever CPU the test moves to, its windows have seen the same.
             let asked = around.ask(page);

@@ -26,9 +26,8 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// Of so many groups one has its pages wait for faults of their own.
 const WATCHED_ONE_IN: u64 = 16;
-/// How many times the density of running trials counts while none have ended: on average, each has
-/// seen half of the touches there were.
-const YOUNG: u32 = 2;
+/// How many times the density of running trials counts while none have ended.
+const YOUNG: u32 = 3;
 /// But as no more than this: where nothing is known of how much will be touched in the end, half of
 /// what is still out is expected to be.
 const EVEN: u32 = 50;
@@ -368,7 +367,7 @@ mod tests {
         (0..100).for_each(|_| cycle(&density, |page| page % 4 < 2));
         // One of three, and seven of 15.
         assert_eq!(density.per_cent(), [33, 46]);
-        assert_eq!(pays(&density), [16, 1, 1]);
+        assert_eq!(pays(&density), [16, 16, 1]);
         (0..400).for_each(|_| cycle(&density, |page| page % 16 < 4));
         // All three, and three of 15; what was before is halved again and again.
         let [quads, stretches] = density.per_cent();

@@ -178,7 +178,6 @@ impl Folded {
         if wanted.count_ones() == 1 {
             return None;
         }
-        let started = Instant::now();
         let mut buffer = self.shared.buffers.get();
         let decoded = self.decode_around(page, count, wanted, &mut buffer);
         let run = runs(decoded).find(|&(first, count)| (first..first + count).contains(&at))?;
@@ -186,7 +185,6 @@ impl Folded {
         // The last, since who waits is woken by it, and may take the CPU from who serves it.
         let (own, transfer) = self.fill_run(page, count, run, &buffer);
         arrived |= own;
-        self.around.worth.pages_took(arrived.count_ones(), started.elapsed());
         self.account_arrival(index, group, arrived, Place::Stored, Some(at));
         if arrived & bits(at, 1) == 0 {
             return None;
@@ -286,17 +284,14 @@ impl Folded {
     }
 
     /// Puts pages in place that the store has in memory, from the first on; why not even that one.
-    /// What a page takes is learnt from those that come together, and in groups that are watched from
-    /// those that come by themselves.
+    /// What a page takes that comes by itself is learnt in groups that are watched.
     fn fill_from_store(&self, page: usize, count: usize) -> Result<Transfer, Read> {
-        if count == 1 && !is_watched(page / GROUP_PAGES) {
+        if count > 1 || !is_watched(page / GROUP_PAGES) {
             return self.decode_and_fill(page, count);
         }
         let started = Instant::now();
         let filled = self.decode_and_fill(page, count);
-        if let Ok(transfer) = &filled {
-            self.around.worth.pages_took(transfer.pages as u32, started.elapsed());
-        }
+        self.around.worth.page_took(started.elapsed());
         filled
     }
 

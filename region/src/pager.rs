@@ -14,7 +14,7 @@ use crate::RegionError;
 use crate::buffers::Buffers;
 use crate::counters::Count;
 use crate::folded::Folded;
-use crate::overhead::{self, Overhead};
+use crate::overhead;
 use crate::worth::Worth;
 use host::fault::{FaultThread, Vital, die};
 use host::{Event, FaultMode, PAGE_SIZE, Rank, SEGMENT_PAGES, Staging, Userfault};
@@ -48,10 +48,9 @@ pub struct PagerConfig {
 /// [`Quads::Measured`]: crate::Quads::Measured
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct FaultCosts {
-    /// A fault, but for its page: the way to who serves it and back, and the call that puts pages
-    /// in place, whatever their number.
+    /// A fault, but for its page: the way to who serves it and back.
     pub overhead: Duration,
-    /// A page, with others: decoding it and putting it in place.
+    /// A page that comes by itself: decoding it and putting it in place.
     pub page: Duration,
     /// A page that goes: compressing and storing it. Counts where the region has a limit.
     pub page_out: Duration,
@@ -72,7 +71,7 @@ pub(crate) struct Shared {
     pub(crate) staging: Arc<Staging>,
     fault_costs: Option<FaultCosts>,
     /// What a fault costs besides what is done about it; measured for the first region.
-    fault_overhead: OnceLock<Overhead>,
+    fault_overhead: OnceLock<Duration>,
     pub(crate) buffers: Buffers,
     /// For pages from a disk; there from the first region on that may have some.
     pub(crate) read_buffers: OnceLock<Buffers>,
