@@ -3,7 +3,7 @@
 use crate::support::{golden, json, lab, measured, number, rows};
 use crate::teardown::has_userfault;
 
-pub(crate) const FIELDS: [&str; 15] = [
+pub(crate) const FIELDS: [&str; 18] = [
     "handler",
     "around",
     "backend",
@@ -19,6 +19,9 @@ pub(crate) const FIELDS: [&str; 15] = [
     "pages_per_s",
     "rate_vs_copy",
     "time_vs_kernel",
+    "fault_overhead_ns",
+    "fault_page_ns",
+    "fault_page_out_ns",
 ];
 
 /// Signal mode needs no privilege.
@@ -44,6 +47,9 @@ fn stands_beside(backend: &str) {
         let region = row["handler"] == "region";
         assert_eq!(row["rate_vs_copy"].is_number(), region, "{row}");
         assert_eq!(row["around"].is_string(), region, "{row}");
+        for cost in ["fault_overhead_ns", "fault_page_ns", "fault_page_out_ns"] {
+            assert_eq!(row[cost].as_f64().is_some_and(|ns| ns > 0.0), region, "{cost} in {row}");
+        }
         assert!(row["time_vs_kernel"].is_null(), "nobody asked for the kernel: {row}");
         let product = number(row, "faultin_ns_per_page_min") * number(row, "pages_per_s_max");
         let threads = number(row, "threads") * 1e9;
