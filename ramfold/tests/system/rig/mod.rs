@@ -16,6 +16,7 @@ pub(crate) use server::{Process, Server};
 pub(crate) use spaces::Space;
 pub(crate) use stack::{Loop, Mount, undo};
 pub(crate) use tools::{
-    BINARY, eventually, from_env, needs, needs_device, needs_root, ramfold, refusal, succeed, tool,
+    BINARY, eventually, from_env, needs, needs_device, needs_env, needs_root, ramfold, refusal,
+    succeed, tool,
 };
 pub(crate) use tree::{Tree, errno, needs_tree};

@@ -58,11 +58,23 @@ fn describe(command: &Command, output: &Output) -> String {
 #[track_caller]
 pub(crate) fn needs(programs: &[&str]) -> bool {
     let missing = programs.iter().find(|program| !is_installed(program));
-    if let Some(program) = missing {
-        println!("skipped: needs {program}");
-        assert!(std::env::var("CI").as_deref() != Ok("true"), "needs {program}, and this is CI");
+    missing.is_none_or(|program| is_there(false, program))
+}
+
+/// The same of an option of `env`, which old ones do not know.
+#[track_caller]
+pub(crate) fn needs_env(option: &str) -> bool {
+    let output = tool("env").args([option, "true"]).output();
+    is_there(output.is_ok_and(|output| output.status.success()), &format!("env {option}"))
+}
+
+#[track_caller]
+fn is_there(there: bool, what: &str) -> bool {
+    if !there {
+        println!("skipped: needs {what}");
+        assert!(std::env::var("CI").as_deref() != Ok("true"), "needs {what}, and this is CI");
     }
-    missing.is_none()
+    there
 }
 
 fn is_installed(program: &str) -> bool {
