@@ -161,17 +161,22 @@ impl Pager {
         regions.retain(|region| region.strong_count() > 0);
         regions.push(Arc::downgrade(folded));
     }
-}
 
-impl Drop for Pager {
-    fn drop(&mut self) {
-        // Pairs with the Acquire in `run`.
+    /// Ends the thread, and with it the keeping of limits.
+    pub(crate) fn end_thread(&mut self) {
+        // Pairs with the Acquire in `start`.
         self.shared.stop.store(true, Ordering::Release);
         self.shared.work.raise();
         if let Some(thread) = self.thread.take() {
             // It ends the process if it panics.
             drop(thread.join());
         }
+    }
+}
+
+impl Drop for Pager {
+    fn drop(&mut self) {
+        self.end_thread();
     }
 }
 
@@ -207,7 +212,7 @@ impl Shared {
 fn start(shared: Arc<Shared>) -> std::io::Result<JoinHandle<()>> {
     std::thread::Builder::new().name("ramfold-pager".into()).spawn(move || {
         let vital = Vital::new("the thread that keeps limits has failed");
-        // Pairs with the Release in `drop`.
+        // Pairs with the Release in `end_thread`.
         while !shared.stop.load(Ordering::Acquire) {
             let seen = shared.work.seen();
             let busy = tick(&shared);
