@@ -206,12 +206,16 @@ impl Pool {
         let of = self.descriptors(class);
         let (mut position, mut partial) = (sorted.take(class), false);
         while position != END {
-            let Seen { descriptor, entry, next, object } = sorted.seen[usize::from(position)];
+            let Seen { mut descriptor, entry, next, mut object } =
+                sorted.seen[usize::from(position)];
             let cell = self.handle_cell(entry);
             position = next;
-            if !still && !self.is_still(class, cell, (descriptor, object as u8)) {
-                rest.strays.push(entry);
-                continue;
+            if !still {
+                let Some(found) = self.find_again(class, cell) else {
+                    rest.strays.push(entry);
+                    continue;
+                };
+                (descriptor, object) = (found.descriptor, found.object.into());
             }
             let header = self.memory.descriptors.header(descriptor);
             header.give(object.into());

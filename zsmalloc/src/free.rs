@@ -4,7 +4,8 @@
 //!   moves counted, word, owner, header     no lock    -> the lock, and the slot, a moment ago
 //!   class lock
 //!     moves counted: as before?                       -> then that still stands
-//!                    no: all of it again, or from the beginning
+//!                    no: all of it again, with the lock held: this lock, and counted as before it?
+//!                        no: from the beginning
 //!     slot and entry back
 //!   unlock                                            then frames back, unless Release::Inside
 //! ```
@@ -18,7 +19,9 @@
 //!   counted after words and headers are written, before the lock is given up and before frames go
 //!   back. So whoever holds the lock that was found, and sees the count of before it looked, holds
 //!   what it found: a move under this lock would be seen counted, and one under another lock that
-//!   made the frame, or the descriptor, a zspage of this lock's was counted before that.
+//!   made the frame, or the descriptor, a zspage of this lock's was counted before that. That it
+//!   found the same twice says nothing: an old word may lead to the next life of a frame, or to
+//!   none, and the word after it to another that looks alike.
 //!
 //! Locks: one class.
 
@@ -68,8 +71,8 @@ impl Pool {
             let found = self.find_at(place);
             let class = &self.classes[found.lock];
             let mut state = self.lock(class);
-            let slot = (found.descriptor, found.object);
-            if self.moves() == moves || self.is_still(class, cell, slot) {
+            let still = (self.moves() == moves).then_some(found);
+            if let Some(found) = still.or_else(|| self.find_again(class, cell)) {
                 found.header.give(usize::from(found.object));
                 // The next object of the class comes here, if it comes soon.
                 found.header.prefetch_body();
@@ -132,18 +135,13 @@ impl Pool {
         self.moves.load(Ordering::Acquire)
     }
 
-    /// Whether an object is where it was found, though something moved since; the lock is held
-    /// that its zspage was under. The word is not an old one any more: whoever saw the next life of
-    /// a frame or a descriptor, which it would lead to, has seen what ended the last.
+    /// Where an object is, though something moved since it was looked for; `None` where it is not
+    /// under the lock that is held, or something moved again.
     #[cold]
-    pub(crate) fn is_still(
-        &self,
-        class: &Class,
-        cell: &AtomicU64,
-        slot: (DescriptorId, u8),
-    ) -> bool {
+    pub(crate) fn find_again(&self, held: &Class, cell: &AtomicU64) -> Option<Found<'_>> {
+        let moves = self.moves();
         let found = self.find(cell);
-        (found.descriptor, found.object) == slot && found.lock == class.number
+        (found.lock == held.number && self.moves() == moves).then_some(found)
     }
 
     /// Frees the object at `place`. The caller holds the lock of the cell that names it.

@@ -259,7 +259,6 @@ impl Leaves {
         self.discard(locked, &mut free.returned[LeafUse::Cells as usize]);
         let go_on = some && busy.is_empty();
         free.unwiped.extend(busy);
-        self.waiters.wake_all();
         go_on
     }
 
@@ -315,12 +314,13 @@ impl Leaves {
             *held = busy;
             self.discard(locked, returned);
         }
-        // Whoever waited for a cell with a stale number waited for a lock that is gone.
-        self.waiters.wake_all();
     }
 
     /// Discards the pages of leaves whose every cell is locked.
     fn discard(&self, mut locked: Vec<u32>, returned: &mut Vec<u32>) {
+        if locked.is_empty() {
+            return;
+        }
         locked.sort_unstable();
         for run in locked.chunk_by(|a, b| a + 1 == *b) {
             let first = run[0] as usize;
@@ -332,6 +332,8 @@ impl Leaves {
             }
         }
         returned.append(&mut locked);
+        // Whoever waited for a cell with a stale number waited for a lock that is gone.
+        self.waiters.wake_all();
     }
 
     /// Locks every cell of a free leaf, and empties it if it was abandoned; false, with none

@@ -3,15 +3,16 @@
 use super::{SIZE, config, memory, model, pool, pool_on, pool_with};
 use loom::thread;
 use std::sync::Arc;
-use zsmalloc::{AllocError, Handle, LockDesign, MigrateError, Pool, SIZE_MAX, StaleHandle};
+use zsmalloc::{AllocError, Handle, LockDesign, MigrateError, Pool, StaleHandle};
 
-/// Handles to one object in each of two zspages: what compaction would merge.
-fn two_sparse(pool: &Pool) -> (Handle, Handle) {
-    let mut all = [1, 2, 3, 4].map(|byte| Some(pool.alloc(&[byte; SIZE]).expect("room")));
-    for gone in [1, 3] {
+/// Handles to one object in each of two zspages: what compaction would merge. Whichever moves comes
+/// to a slot of the same number.
+pub(super) fn two_sparse(pool: &Pool) -> (Handle, Handle) {
+    let mut all = [0, 1, 3, 4].map(|byte| Some(pool.alloc(&[byte; SIZE]).expect("room")));
+    for gone in [0, 3] {
         pool.free_handle(all[gone].take().expect("once")).expect("ours");
     }
-    let [one, _, two, _] = all;
+    let [_, one, two, _] = all;
     (one.expect("kept"), two.expect("kept"))
 }
 
@@ -84,6 +85,29 @@ fn handle_free_against_compaction() {
             assert_eq!(pool.stats().mem_used_total, 4096, "the emptied zspage went back");
         });
     }
+}
+
+/// The free of an object that moves twice. Both places it leaves are no zspage's then, and have the
+/// same slot number: that it finds the same twice must not count.
+#[test]
+fn handle_free_against_two_compactions() {
+    model(|| {
+        let pool = pool();
+        let (one, two) = two_sparse(&pool);
+        let other = Arc::clone(&pool);
+        let mover = thread::spawn(move || {
+            other.shrink(1);
+            let [three, four] = [5, 6].map(|byte| other.alloc(&[byte; SIZE]).expect("room"));
+            other.free_handle(two).expect("ours");
+            other.free_handle(three).expect("ours");
+            other.shrink(1);
+            four
+        });
+        pool.free_handle(one).expect("ours");
+        let four = mover.join().expect("mover");
+        expect(&pool, &four, 6);
+        check(&pool, 1);
+    });
 }
 
 #[test]
@@ -217,23 +241,26 @@ fn migration_against_release_and_next_zspage() {
 }
 
 /// A sparse zspage is chosen to be packed, and gone when its frames to be are there; its descriptor
-/// is that of another class's zspage by then.
+/// is that of another class's zspage by then, whose objects are small enough to join this one, so
+/// that only the second look refuses them.
 #[test]
 fn packing_against_the_release_of_its_source() {
     model(|| {
-        // Three objects to a zspage of two frames; the second reaches into the second frame.
-        const LEN: usize = 2720;
-        let pool = pool_on(&memory(), config(2, 1));
+        // Seven objects to a zspage of four frames; the second reaches into the second frame.
+        const LEN: usize = 2336;
+        // Of the largest class below whose objects may join: an eighth less.
+        const SMALLER: usize = 2048;
+        let pool = pool_on(&memory(), config(4, 1));
         let [one, two] = [1, 2].map(|byte| pool.alloc(&[byte; LEN]).expect("room"));
         pool.free_handle(one).expect("ours");
         let other = Arc::clone(&pool);
         let mover = thread::spawn(move || other.compact());
         pool.free_handle(two).expect("ours");
         // Refused where compaction is returning all free frames of this small arena at once.
-        let three = pool.alloc(&[3; SIZE_MAX]).ok();
+        let three = pool.alloc(&[3; SMALLER]).ok();
         mover.join().expect("mover");
         if let Some(three) = &three {
-            assert!(pool.read(three).expect("ours")[..] == [3; SIZE_MAX]);
+            assert!(pool.read(three).expect("ours")[..] == [3; SMALLER]);
         }
         let left = three.iter().count() as u64;
         check(&pool, left);

@@ -1,7 +1,9 @@
-//! Scenarios of descriptors: what a migration looks at becomes another zspage's.
+//! Scenarios of descriptors: what a migration, or a free, looks at becomes another zspage's.
 
-use super::handles::{check, move_meanwhile, pfns};
-use super::{config, memory, model, pool_on};
+use super::handles::{check, move_meanwhile, pfns, two_sparse};
+use super::{config, memory, model, pool_on, put_bytes};
+use loom::thread;
+use std::sync::Arc;
 use zsmalloc::SIZE_MAX;
 
 /// While a migration looks at a zspage, that goes and its descriptor becomes one of another pool's,
@@ -40,4 +42,30 @@ fn migration_against_its_descriptors_next_life_in_another_class() {
         assert!(pool.read(&two).expect("ours")[..] == [2; SIZE_MAX]);
         check(&pool, 2);
     });
+}
+
+/// The free of an object that moves meanwhile, and the descriptor of its old zspage becomes one of
+/// another pool's. Its lock is then one that the thread which moved the object has not had since:
+/// who sees it in the header must see the move counted by that alone. One of two objects moves:
+/// each is freed, in a model of its own.
+#[test]
+fn free_against_its_headers_next_life_in_another_pool() {
+    for first in [true, false] {
+        model(move || {
+            let memory = memory();
+            let [pool, theirs] = [1, 1].map(|shards| pool_on(&memory, config(1, shards)));
+            let (one, two) = two_sparse(&pool);
+            let (freed, leaf) = (if first { one } else { two }, theirs.alloc_leaf().expect("room"));
+            let (mover, next) = (Arc::clone(&pool), Arc::clone(&theirs));
+            let mover = thread::spawn(move || {
+                mover.shrink(1);
+                assert!(put_bytes(&next, leaf, 0, &[7; 1024]));
+            });
+            pool.free_handle(freed).expect("ours");
+            mover.join().expect("mover");
+            assert!(theirs.cell(leaf, 0).expect("theirs").bytes() == Some(&[7; 1024]));
+            check(&pool, 1);
+            check(&theirs, 1);
+        });
+    }
 }
