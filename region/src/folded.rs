@@ -47,8 +47,9 @@ pub(crate) struct Folded {
     limit_pages: AtomicU64,
     /// The pager could not bring the region below its limit: nobody is to wait for that.
     stuck: AtomicBool,
-    /// False: the region is being torn down.
-    gate: RwLock<bool>,
+    gate: RwLock<()>,
+    /// The region is being torn down, or is about to be.
+    closed: AtomicBool,
     pub(crate) shared: Arc<Shared>,
     /// Until here, a touch of the region ends the process with a word; from here on, by the signal.
     /// Before the addresses are given back, since another region may have them then.
@@ -57,7 +58,7 @@ pub(crate) struct Folded {
 }
 
 /// The right to work on a region.
-pub(crate) type Gate<'f> = RwLockReadGuard<'f, bool>;
+pub(crate) type Gate<'f> = RwLockReadGuard<'f, ()>;
 
 impl Folded {
     pub(crate) fn new(shared: &Arc<Shared>, span: Arc<Span>, store: Store, quads: Quads) -> Folded {
@@ -72,7 +73,8 @@ impl Folded {
             dirty: (0..words).map(|_| AtomicU64::new(0)).collect(),
             limit_pages: AtomicU64::new(UNLIMITED),
             stuck: AtomicBool::new(false),
-            gate: RwLock::new(true),
+            gate: RwLock::default(),
+            closed: AtomicBool::new(false),
             shared: Arc::clone(shared),
             chunks,
             span,
@@ -81,9 +83,9 @@ impl Folded {
 
     /// The right to work on the region, unless it is being torn down.
     pub(crate) fn enter(&self) -> Result<Gate<'_>, RegionError> {
-        // It guards a flag that is valid at any time.
+        // It guards no data.
         let gate = self.gate.read().unwrap_or_else(PoisonError::into_inner);
-        if *gate { Ok(gate) } else { Err(RegionError::Gone) }
+        if self.is_closed() { Err(RegionError::Gone) } else { Ok(gate) }
     }
 
     /// Has faults of the region found.
@@ -97,7 +99,12 @@ impl Folded {
 
     /// As [`Folded::enter`], unless somebody is about to be alone: for who holds another's gate.
     pub(crate) fn try_enter(&self) -> Option<Gate<'_>> {
-        self.gate.try_read().ok().filter(|gate| **gate)
+        self.gate.try_read().ok().filter(|_| !self.is_closed())
+    }
+
+    fn is_closed(&self) -> bool {
+        // relaxed: who closes takes the gate alone after that, so that who enters later sees it.
+        self.closed.load(Ordering::Relaxed)
     }
 
     /// Does something while nobody else works on the region. With the client kept away too, pages
@@ -110,7 +117,10 @@ impl Folded {
     /// Waits until nobody works on the region, and lets nobody begin; from here on, a touch of it
     /// ends the process.
     pub(crate) fn close(&self) {
-        *self.gate.write().unwrap_or_else(PoisonError::into_inner) = false;
+        // Before: who enters again and again may keep who waits for the gate from it.
+        // relaxed: as in `is_closed`.
+        self.closed.store(true, Ordering::Relaxed);
+        self.alone(|| ());
         if let Some(watch) = self.watch.get() {
             watch.retire();
         }

@@ -253,6 +253,8 @@ impl Folded {
 
 #[cfg(test)]
 mod tests {
+    use crate::RegionError;
+    use crate::counters::Count;
     use crate::group::bits;
     use crate::{Memory, MemoryConfig, Pager, PagerConfig, Region, RegionConfig};
     use std::sync::Arc;
@@ -303,6 +305,28 @@ mod tests {
             // relaxed: as above.
             stop.store(true, Ordering::Relaxed);
         });
+    }
+
+    #[test]
+    fn a_drop_ends_a_page_out_that_is_under_way() {
+        let Some(pager) = pager(16 << 20) else { return };
+        let region = region(&pager, 3 * 64, 0);
+        let (folded, control) = (Arc::clone(&region.folded), region.control());
+        // Where the page-out comes to a stop.
+        let second = folded.lock(1).expect("registered");
+        let out = std::thread::spawn(move || control.page_out(0..3 * 64 * 4096));
+        while folded.counters.read(Count::PagesOut) == 0 {
+            std::thread::yield_now();
+        }
+        let dropping = std::thread::spawn(move || drop(region));
+        while folded.try_enter().is_some() {
+            std::thread::yield_now();
+        }
+        drop(second);
+        let ended = out.join().expect("no panic");
+        assert!(matches!(ended, Err(RegionError::Gone)), "{ended:?}");
+        drop(folded);
+        dropping.join().expect("no panic");
     }
 
     #[test]

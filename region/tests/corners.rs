@@ -3,9 +3,7 @@
 
 mod setting;
 
-use region::{
-    Memory, MemoryConfig, Pager, PagerConfig, Region, RegionConfig, RegionError, Teardown,
-};
+use region::{Memory, MemoryConfig, Pager, PagerConfig, Region, RegionConfig, Teardown};
 use std::io::Read;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -75,22 +73,6 @@ fn regions_come_and_go_in_any_number() {
         region.as_mut_slice()[0] = 1;
         region.control().page_out(0..PAGE).expect("out");
     }
-}
-
-#[test]
-fn a_drop_ends_a_page_out_that_is_under_way() {
-    let Some(pager) = signal() else { return };
-    let mut region = Region::map(&pager, 128 << 20, &RegionConfig::default()).expect("one");
-    region.as_mut_slice().chunks_mut(PAGE).for_each(|page| noise(&mut page[..1000]));
-    let control = region.control();
-    let begun = region.control();
-    let other = std::thread::spawn(move || control.page_out(0..128 << 20));
-    while begun.stats().expect("there").pages_out == 0 {
-        std::hint::spin_loop();
-    }
-    drop(region);
-    let ended = other.join().expect("no panic");
-    assert!(matches!(ended, Err(RegionError::Gone)), "{ended:?}");
 }
 
 #[test]
