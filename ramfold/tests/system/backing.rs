@@ -15,7 +15,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use crate::rig::{Mount, PAGE_SIZE, Tree, errno, eventually, needs_tree, noise};
+use crate::rig::{Mount, PAGE_SIZE, Stopped, Tree, errno, eventually, needs_tree, noise};
 
 const EIO: i32 = 5;
 const ENOSPC: i32 = 28;
@@ -183,35 +183,32 @@ fn a_file_that_stalls_holds_up_nobody_but_who_needs_it() {
     };
     under_load(&tree, |served| {
         tree.write("zram0/writeback", "page_indexes=0-99");
-        slow.process.signal("STOP");
+        let stopped = Stopped::new(slow.process.pid());
         std::thread::scope(|scope| {
+            // Goes on before the scope waits for those who need it, also when this fails.
+            let stopped = stopped;
             let writer = scope.spawn(|| tree.try_write("zram0/writeback", "page_indexes=0-399"));
             let reader = scope.spawn(|| Disk::open(&tree).read(5));
             let others = scope.spawn(|| {
                 (400..PAGES).for_each(|page| disk.expect(page, page + 1));
                 assert!(tree.mm_stat("zram0", 1) > 0, "attributes are read meanwhile");
             });
-            let watch = std::panic::AssertUnwindSafe(|| {
-                progress(served);
-                eventually("who needs no file", || others.is_finished());
-                assert!(!writer.is_finished() && !reader.is_finished(), "these two need it");
-            });
-            let watched = std::panic::catch_unwind(watch);
-            slow.process.signal("CONT");
+            progress(served);
+            eventually("who needs no file", || others.is_finished());
+            assert!(!writer.is_finished() && !reader.is_finished(), "these two need it");
+            drop(stopped);
             writer.join().expect("no panic").expect("it was only late");
             let data = reader.join().expect("no panic").expect("it was only late");
             assert!(data == noise(6, PAGE_SIZE as usize));
             others.join().expect("no panic");
-            watched.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         });
         for _ in 0..5 {
             (0..PAGES).for_each(|page| disk.write(page, page + 1));
             std::thread::scope(|scope| {
                 let writer = scope.spawn(|| tree.write("zram0/writeback", "page_indexes=0-511"));
                 while !writer.is_finished() {
-                    slow.process.signal("STOP");
+                    let _stopped = Stopped::new(slow.process.pid());
                     (0..PAGES).step_by(101).for_each(|_| progress(served));
-                    slow.process.signal("CONT");
                 }
             });
             disk.expect_all();

@@ -10,7 +10,7 @@ use std::process::{Child, Command, Stdio};
 use serde_json::Value;
 
 use crate::rig::{
-    PAGE_SIZE, Scratch, Server, from_env, needs, noise, ramfold, real_files, succeed,
+    PAGE_SIZE, Scratch, Server, Stopped, from_env, needs, noise, ramfold, real_files, succeed,
 };
 
 const STAT_FIELDS: [&str; 21] = [
@@ -189,7 +189,7 @@ fn running_servers_are_listed_and_found_by_name() {
 fn a_server_that_does_not_answer_is_not_listed_as_none() {
     let scratch = Scratch::new();
     let (runtime, server) = listed(&scratch, "silent0");
-    succeed(Command::new("sh").arg("-c").arg(format!("kill -STOP {}", server.0.id())));
+    let _stopped = Stopped::new(server.0.id());
     let output = ramfold(&["stat"]).env("XDG_RUNTIME_DIR", &runtime).output().unwrap();
     let says = |text: &[u8], words: &str| String::from_utf8_lossy(text).contains(words);
     assert!(!output.status.success() && says(&output.stderr, "silent0 does not answer"));

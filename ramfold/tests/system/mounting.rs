@@ -10,8 +10,8 @@ use std::process::Command;
 use std::thread;
 
 use crate::rig::{
-    Loop, Mount, Nbd, Process, Scratch, Space, Tree, errno, eventually, needs_device, needs_tree,
-    noise, refusal, succeed, tool,
+    Loop, Mount, Nbd, Process, Scratch, Space, Stopped, Tree, errno, eventually, needs_device,
+    needs_tree, noise, refusal, succeed, tool,
 };
 
 /// CAP_SYS_RESOURCE.
@@ -142,7 +142,7 @@ fn numbers_wait_for_no_data() {
 
     let disk = OpenOptions::new().read(true).open(tree.disk()).unwrap();
     thread::scope(|scope| {
-        let stopped = Stopped::new(&below.process);
+        let stopped = Stopped::new(below.process.pid());
         let readers: Vec<_> = (0..32_u64)
             .map(|number| {
                 let disk = &disk;
@@ -168,30 +168,6 @@ fn numbers_wait_for_no_data() {
         }
     });
     tree.check();
-}
-
-/// A process that stands still, until dropped: also when the test fails, and readers wait for it.
-struct Stopped<'a>(&'a Process);
-
-impl Stopped<'_> {
-    fn new(process: &Process) -> Stopped<'_> {
-        process.signal("STOP");
-        let stands = |thread: fs::DirEntry| {
-            let stat = fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
-            stat.contains(") T ")
-        };
-        eventually("every thread to stand still", || {
-            let threads = fs::read_dir(format!("/proc/{}/task", process.pid()));
-            threads.expect("it lives").flatten().all(stands)
-        });
-        Stopped(process)
-    }
-}
-
-impl Drop for Stopped<'_> {
-    fn drop(&mut self) {
-        self.0.signal("CONT");
-    }
 }
 
 /// Threads of this process that are reading; `None` where they may not be looked at.

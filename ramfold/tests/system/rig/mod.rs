@@ -6,6 +6,7 @@ mod scratch;
 mod server;
 mod spaces;
 mod stack;
+mod stopped;
 mod tools;
 mod tree;
 
@@ -15,6 +16,7 @@ pub(crate) use scratch::Scratch;
 pub(crate) use server::{Process, Server};
 pub(crate) use spaces::Space;
 pub(crate) use stack::{Loop, Mount, undo};
+pub(crate) use stopped::Stopped;
 pub(crate) use tools::{
     BINARY, eventually, from_env, needs, needs_device, needs_env, needs_root, ramfold, refusal,
     succeed, tool,

@@ -169,7 +169,7 @@ impl Drop for Process {
     }
 }
 
-fn signal(pid: u32, name: &str) {
+pub(super) fn signal(pid: u32, name: &str) {
     succeed(Command::new("sh").arg("-c").arg(format!("kill -{name} {pid}")));
 }
 
