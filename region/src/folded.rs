@@ -15,8 +15,8 @@
 //! - F2 who works on the region by a control or as the pager holds its gate, for a group at a time;
 //!   teardown closes the gate and finds nobody inside. Pins and limits borrow the region itself.
 //!
-//! Locks: gate, then registering, then a group's, then buffer or the store's own; the queue of
-//! groups is a leaf. No byte of a client's is touched with any of them held.
+//! Locks: turnstile, then gate, then registering, then a group's, then buffer or the store's own;
+//! the queue of groups is a leaf. No byte of a client's is touched with any of them held.
 
 use crate::around::Around;
 use crate::chunk::Chunks;
@@ -31,7 +31,8 @@ use host::fault::{Server, Watch};
 use host::{Lock, LockGuard, Rank, Span};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// No limit.
 const UNLIMITED: u64 = u64::MAX;
@@ -47,9 +48,11 @@ pub(crate) struct Folded {
     limit_pages: AtomicU64,
     /// The pager could not bring the region below its limit: nobody is to wait for that.
     stuck: AtomicBool,
-    gate: RwLock<()>,
-    /// The region is being torn down, or is about to be.
-    closed: AtomicBool,
+    /// Held by who waits for the gate to be alone, and passed by who enters: those who enter again
+    /// and again would keep the other out.
+    turnstile: Mutex<()>,
+    /// False: the region is being torn down.
+    gate: RwLock<bool>,
     pub(crate) shared: Arc<Shared>,
     /// Until here, a touch of the region ends the process with a word; from here on, by the signal.
     /// Before the addresses are given back, since another region may have them then.
@@ -58,7 +61,7 @@ pub(crate) struct Folded {
 }
 
 /// The right to work on a region.
-pub(crate) type Gate<'f> = RwLockReadGuard<'f, ()>;
+pub(crate) type Gate<'f> = RwLockReadGuard<'f, bool>;
 
 impl Folded {
     pub(crate) fn new(shared: &Arc<Shared>, span: Arc<Span>, store: Store, quads: Quads) -> Folded {
@@ -73,8 +76,8 @@ impl Folded {
             dirty: (0..words).map(|_| AtomicU64::new(0)).collect(),
             limit_pages: AtomicU64::new(UNLIMITED),
             stuck: AtomicBool::new(false),
-            gate: RwLock::default(),
-            closed: AtomicBool::new(false),
+            turnstile: Mutex::default(),
+            gate: RwLock::new(true),
             shared: Arc::clone(shared),
             chunks,
             span,
@@ -83,9 +86,10 @@ impl Folded {
 
     /// The right to work on the region, unless it is being torn down.
     pub(crate) fn enter(&self) -> Result<Gate<'_>, RegionError> {
-        // It guards no data.
+        drop(self.turnstile());
+        // It guards a flag that is valid at any time.
         let gate = self.gate.read().unwrap_or_else(PoisonError::into_inner);
-        if self.is_closed() { Err(RegionError::Gone) } else { Ok(gate) }
+        if *gate { Ok(gate) } else { Err(RegionError::Gone) }
     }
 
     /// Has faults of the region found.
@@ -99,28 +103,31 @@ impl Folded {
 
     /// As [`Folded::enter`], unless somebody is about to be alone: for who holds another's gate.
     pub(crate) fn try_enter(&self) -> Option<Gate<'_>> {
-        self.gate.try_read().ok().filter(|_| !self.is_closed())
-    }
-
-    fn is_closed(&self) -> bool {
-        // relaxed: who closes takes the gate alone after that, so that who enters later sees it.
-        self.closed.load(Ordering::Relaxed)
+        drop(self.turnstile.try_lock().ok()?);
+        self.gate.try_read().ok().filter(|gate| **gate)
     }
 
     /// Does something while nobody else works on the region. With the client kept away too, pages
     /// are where they were until it ends.
     pub(crate) fn alone<R>(&self, work: impl FnOnce() -> R) -> R {
-        let _gate = self.gate.write().unwrap_or_else(PoisonError::into_inner);
+        let _gate = self.take_gate();
         work()
+    }
+
+    /// The gate, as soon as those who are in have come out.
+    fn take_gate(&self) -> RwLockWriteGuard<'_, bool> {
+        let _first = self.turnstile();
+        self.gate.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn turnstile(&self) -> MutexGuard<'_, ()> {
+        self.turnstile.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits until nobody works on the region, and lets nobody begin; from here on, a touch of it
     /// ends the process.
     pub(crate) fn close(&self) {
-        // Before: who enters again and again may keep who waits for the gate from it.
-        // relaxed: as in `is_closed`.
-        self.closed.store(true, Ordering::Relaxed);
-        self.alone(|| ());
+        *self.take_gate() = false;
         if let Some(watch) = self.watch.get() {
             watch.retire();
         }

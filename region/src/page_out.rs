@@ -253,12 +253,16 @@ impl Folded {
 
 #[cfg(test)]
 mod tests {
+    use super::PageOut;
     use crate::RegionError;
     use crate::counters::Count;
+    use crate::folded::Folded;
     use crate::group::bits;
     use crate::{Memory, MemoryConfig, Pager, PagerConfig, Region, RegionConfig};
     use std::sync::Arc;
     use std::sync::atomic::{AtomicBool, Ordering};
+    use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+    use std::time::{Duration, Instant};
 
     fn pager(staging_bytes: usize) -> Option<Arc<Pager>> {
         let memory = Memory::new(MemoryConfig::for_disk(64 << 20)).expect("a memory");
@@ -307,26 +311,76 @@ mod tests {
         });
     }
 
+    /// What a page-out of three groups, held up at the second and the third, came to, when somebody
+    /// wants to be alone with the region meanwhile; and whether that is done before it ends, which
+    /// dropping its sender says.
+    fn page_out_meanwhile(
+        pager: &Arc<Pager>,
+        wants: fn(Region, Sender<()>) -> Option<Region>,
+    ) -> (Result<PageOut, RegionError>, bool) {
+        let region = region(pager, 3 * 64, 0);
+        let (folded, control) = (Arc::clone(&region.folded), region.control());
+        let [second, third] = [1, 2].map(|index| hold(&folded, index));
+        let out = std::thread::spawn(move || control.page_out(0..3 * 64 * 4096));
+        eventually(|| folded.counters.read(Count::PagesOut) > 0);
+        let (done, told) = mpsc::channel();
+        let wants = std::thread::spawn(move || wants(region, done));
+        eventually(|| folded.try_enter().is_none());
+        drop(second);
+        let before = told.recv_timeout(TIMEOUT) == Err(RecvTimeoutError::Disconnected);
+        drop(third);
+        let out = out.join().expect("no panic");
+        drop(folded);
+        drop(wants.join().expect("no panic"));
+        (out, before)
+    }
+
+    /// Holds a group's lock, in a thread of its own, until what this gives is dropped.
+    fn hold(folded: &Arc<Folded>, index: usize) -> Sender<()> {
+        let (folded, (held, end)) = (Arc::clone(folded), mpsc::channel::<()>());
+        let (locked, is_locked) = mpsc::channel();
+        std::thread::spawn(move || {
+            let group = folded.lock(index).expect("registered");
+            locked.send(()).expect("awaited");
+            let _ = end.recv();
+            drop(group);
+        });
+        is_locked.recv().expect("locked");
+        held
+    }
+
+    const TIMEOUT: Duration = Duration::from_secs(20);
+
+    fn eventually(happened: impl Fn() -> bool) {
+        let begun = Instant::now();
+        while !happened() {
+            assert!(begun.elapsed() < TIMEOUT, "still waiting");
+            std::thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn a_discard_waits_for_one_group_of_a_page_out_and_not_for_all() {
+        let Some(pager) = pager(16 << 20) else { return };
+        let (out, before) = page_out_meanwhile(&pager, |mut region, done| {
+            region.discard(0..4096).expect("discarded");
+            drop(done);
+            Some(region)
+        });
+        assert!(before, "{out:?}");
+        assert_eq!(out.expect("goes on").stored, 3 * 64);
+    }
+
     #[test]
     fn a_drop_ends_a_page_out_that_is_under_way() {
         let Some(pager) = pager(16 << 20) else { return };
-        let region = region(&pager, 3 * 64, 0);
-        let (folded, control) = (Arc::clone(&region.folded), region.control());
-        // Where the page-out comes to a stop.
-        let second = folded.lock(1).expect("registered");
-        let out = std::thread::spawn(move || control.page_out(0..3 * 64 * 4096));
-        while folded.counters.read(Count::PagesOut) == 0 {
-            std::thread::yield_now();
-        }
-        let dropping = std::thread::spawn(move || drop(region));
-        while folded.try_enter().is_some() {
-            std::thread::yield_now();
-        }
-        drop(second);
-        let ended = out.join().expect("no panic");
-        assert!(matches!(ended, Err(RegionError::Gone)), "{ended:?}");
-        drop(folded);
-        dropping.join().expect("no panic");
+        let (out, _) = page_out_meanwhile(&pager, |region, done| {
+            // It waits for those who hold the groups.
+            drop(done);
+            drop(region);
+            None
+        });
+        assert!(matches!(out, Err(RegionError::Gone)), "{out:?}");
     }
 
     #[test]
