@@ -145,6 +145,13 @@ impl Server {
         stat[name].as_u64().unwrap_or_else(|| panic!("no integer {name} in {stat}"))
     }
 
+    /// Sockets it has open.
+    pub(crate) fn sockets(&self) -> usize {
+        let files = std::fs::read_dir(format!("/proc/{}/fd", self.process.pid()));
+        let links = files.expect("it lives").flatten().flat_map(|file| file.path().read_link());
+        links.filter(|link| link.to_string_lossy().starts_with("socket:")).count()
+    }
+
     #[track_caller]
     pub(crate) fn check(&self) {
         succeed(&mut ramfold(&["check", self.target()]));
