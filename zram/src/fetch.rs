@@ -9,7 +9,7 @@
 //! The slot is not locked while the disk works, so the page may be overwritten meanwhile, and its
 //! block be another page's; the second look finds that. A block that came back to the same page
 //! with other content is found by its checksum, and read again: only a block that is wrong several
-//! times is damaged.
+//! times, for what it was to hold all that time, is damaged.
 //!
 //! Invariant: what is decoded was read from the block that the locked slot names, and has the
 //! checksum that the block had when it was written.
@@ -32,6 +32,8 @@ const READS_MAX: u32 = 3;
 /// A block as it was read without a lock.
 pub(crate) struct Fetched {
     place: WrittenBack,
+    /// What the block was to hold when it was read, a moment ago.
+    noted: u32,
     sum: u32,
     block: [u8; PAGE_SIZE],
 }
@@ -58,13 +60,16 @@ impl Fetches {
     /// Reads a block, given no slot is locked: because the slot named it, and the last one read
     /// was another or did not have its checksum.
     pub(crate) fn fetch(&mut self, zram: &Zram, place: WrittenBack) -> Result<(), DiskError> {
-        let again = self.last.as_ref().is_some_and(|last| last.place == place);
+        let backing = zram.values.backing.as_ref().ok_or_else(|| corrupt(self.page))?;
+        // A block that is to hold something else by now was written meanwhile, and is not wrong.
+        let noted = backing.blocks.sum(place.block);
+        let is_same = |last: &Fetched| (last.place, last.noted) == (place, noted);
+        let again = self.last.as_ref().is_some_and(is_same);
         self.reads = if again { self.reads + 1 } else { 1 };
         if self.reads > READS_MAX {
             return Err(corrupt(self.page));
         }
-        let backing = zram.values.backing.as_ref().ok_or_else(|| corrupt(self.page))?;
-        let mut fetched = Fetched { place, sum: 0, block: [0; PAGE_SIZE] };
+        let mut fetched = Fetched { place, noted, sum: 0, block: [0; PAGE_SIZE] };
         backing.read(place.block, &mut fetched.block).map_err(DiskError::Backing)?;
         fetched.sum = checksum(&fetched.block);
         self.last = Some(fetched);

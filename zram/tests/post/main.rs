@@ -5,6 +5,7 @@
 
 mod cold;
 mod devices;
+mod meddled;
 mod policy;
 mod recompress;
 mod threads;

@@ -5,18 +5,17 @@
 //!   the page is overwritten or discarded, in every way that pages are discarded;
 //! - every mode takes the pages it names, the largest first, and no other; the limit, a full disk
 //!   and bad requests are told apart;
-//! - a page that is used while it is written stays in memory;
 //! - a failing disk costs nothing but the request, and a block that changed on the disk is found.
 
-use std::sync::{Arc, Mutex, OnceLock, Weak};
+use std::sync::Arc;
 
 use crate::devices::{
     PAGE, PAGES, backed, blocks, config, data_of, device, everything, memory, read, write,
 };
-use disk::{Allocation, Disk, DiskError, Extent, Fault, FaultPlan, FileDisk, RamDisk, Span, Verbs};
+use disk::{Disk, DiskError, Fault, FaultPlan, FileDisk, Span, Verbs};
 use zram::{Free, Idle, PostError, Selection, WriteBack, WriteBackReport, Zram, ZramConfig};
 
-fn back(zram: &Zram) -> WriteBackReport {
+pub(crate) fn back(zram: &Zram) -> WriteBackReport {
     zram.write_back(&everything(zram)).expect("room on the backing disk")
 }
 
@@ -27,7 +26,7 @@ fn counts(zram: &Zram) -> [u64; 4] {
 }
 
 #[track_caller]
-fn expect_blocks(zram: &Zram, count: u64) {
+pub(crate) fn expect_blocks(zram: &Zram, count: u64) {
     assert_eq!(zram.bd_stat().count, count);
     zram.check().expect("no defect");
 }
@@ -229,119 +228,6 @@ fn a_batch_without_a_bound_is_written_4_mib_at_a_time() {
     zram.write_back(&WriteBack::from(Selection::Pages(vec![0..=pages - 1]))).expect("room");
     assert_eq!(backing.requests() - requests, 3, "1024 blocks in a request");
     assert_eq!(zram.check_backing().expect("all of it is right"), pages);
-}
-
-/// A disk that does something before each write.
-struct Meddling {
-    disk: RamDisk,
-    meddle: OnceLock<Box<dyn Fn() + Send + Sync>>,
-}
-
-impl Disk for Meddling {
-    fn size_bytes(&self) -> u64 {
-        self.disk.size_bytes()
-    }
-
-    fn read(&self, offset: u64, buf: &mut [u8]) -> Result<(), DiskError> {
-        self.disk.read(offset, buf)
-    }
-
-    fn write(&self, offset: u64, data: &[u8]) -> Result<(), DiskError> {
-        if let Some(meddle) = self.meddle.get() {
-            meddle();
-        }
-        self.disk.write(offset, data)
-    }
-
-    fn discard(&self, offset: u64, len: u64) -> Result<(), DiskError> {
-        self.disk.discard(offset, len)
-    }
-
-    fn write_zeroes(&self, offset: u64, len: u64, keep: Allocation) -> Result<(), DiskError> {
-        self.disk.write_zeroes(offset, len, keep)
-    }
-
-    fn flush(&self) -> Result<(), DiskError> {
-        self.disk.flush()
-    }
-
-    fn next_extent(&self, offset: u64, len: u64) -> Result<Extent, DiskError> {
-        self.disk.next_extent(offset, len)
-    }
-}
-
-/// Writes page 3 back while `meddle` uses it; then it is as `expected`, in memory.
-#[track_caller]
-fn meddled(
-    free: Free,
-    meddle: impl Fn(&Zram) + Send + Sync + 'static,
-    expected: &[u8],
-) -> WriteBackReport {
-    let disk = RamDisk::new((PAGES + 1) * PAGE as u64).expect("a size");
-    let disk = Arc::new(Meddling { disk, meddle: OnceLock::new() });
-    let backing = Some(Arc::clone(&disk) as Arc<dyn Disk>);
-    let zram = Arc::new(device(ZramConfig { free, ..config(backing) }));
-    write(&zram, 3, &data_of(3, 1, 2));
-    let weak: Weak<Zram> = Arc::downgrade(&zram);
-    let meddle = move || weak.upgrade().iter().for_each(|zram| meddle(zram));
-    assert!(disk.meddle.set(Box::new(meddle)).is_ok(), "set once");
-    let report = back(&zram);
-    expect_blocks(&zram, 0);
-    assert!(read(&zram, 3) == expected);
-    zram.make_room();
-    expect_blocks(&zram, 0);
-    assert!(read(&zram, 3) == expected);
-    assert_eq!((zram.bd_stat().reads, zram.bd_stat().writes), (0, 1));
-    report
-}
-
-#[test]
-fn a_page_that_is_used_while_it_is_written_stays_in_memory() {
-    let (old, new) = (data_of(3, 1, 2), data_of(3, 2, 2));
-    for free in Free::ALL {
-        let used = WriteBackReport { used: 1, ..WriteBackReport::default() };
-        assert_eq!(meddled(free, |zram| drop(read(zram, 3)), &old), used, "read");
-        let overwrite = |zram: &Zram| write(zram, 3, &data_of(3, 2, 2));
-        assert_eq!(meddled(free, overwrite, &new), used, "overwritten");
-        let discard = |zram: &Zram| zram.discard_pages(3..4).expect("in range");
-        assert_eq!(meddled(free, discard, &[0; PAGE]), used, "discarded");
-        let discard = |zram: &Zram| zram.discard_pages(0..512).expect("in range");
-        assert_eq!(meddled(free, discard, &[0; PAGE]), used, "its leaf discarded");
-    }
-}
-
-#[test]
-fn a_page_that_moves_while_it_is_written_is_written() {
-    let disk = RamDisk::new((PAGES + 1) * PAGE as u64).expect("a size");
-    let disk = Arc::new(Meddling { disk, meddle: OnceLock::new() });
-    let zram = Arc::new(device(config(Some(Arc::clone(&disk) as Arc<dyn Disk>))));
-    (0..200).for_each(|page| write(&zram, page, &data_of(page, 1, 2)));
-    (0..200).filter(|page| page % 10 > 0).for_each(|page| {
-        zram.discard_pages(page..page + 1).expect("in range");
-    });
-    let moved = Arc::new(Mutex::new(0));
-    let (weak, count) = (Arc::downgrade(&zram), Arc::clone(&moved));
-    let compact = move || {
-        *count.lock().expect("no panic") += weak.upgrade().map_or(0, |zram| zram.compact());
-    };
-    assert!(disk.meddle.set(Box::new(compact)).is_ok(), "set once");
-    assert_eq!(back(&zram), WriteBackReport { pages: 20, used: 0, ..back_bytes(&zram) });
-    assert!(*moved.lock().expect("no panic") > 0, "it was compacted meanwhile");
-    for page in (0..200).step_by(10) {
-        assert!(read(&zram, page) == data_of(page, 1, 2));
-    }
-    expect_blocks(&zram, 20);
-}
-
-/// What the pages took: they are gone.
-fn back_bytes(zram: &Zram) -> WriteBackReport {
-    let sizes = (0..200).step_by(10).map(|page| {
-        let zram = device(config(None));
-        write(&zram, page, &data_of(page, 1, 2));
-        zram.compr_data_size()
-    });
-    assert_eq!(zram.compr_data_size(), 0);
-    WriteBackReport { bytes: sizes.sum(), ..WriteBackReport::default() }
 }
 
 fn plan(after: u64, verbs: Verbs, span: Span, fault: Fault) -> FaultPlan {
