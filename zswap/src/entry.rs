@@ -10,8 +10,8 @@
 //!
 //! Invariants
 //! - I1 an object of 4096 bytes, and an entry on disk of that length, is a raw page.
-//! - I2 the mark "being written back" is set by who has the turn to write, and goes with every
-//!   change of the content: found again, the content is what was written.
+//! - I2 the mark "being written back" is set by who has the turn to write, once in a turn, and goes
+//!   with every change of the content: found again, the content is what was written.
 
 use codec::same::Same;
 use zsmalloc::{CellGuard, Content, LeafTally, PAGE_SIZE};

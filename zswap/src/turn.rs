@@ -6,8 +6,8 @@
 //!
 //! A turn is no lock: its holder calls the disk, and who waits for it may wait for the disk.
 //!
-//! Invariant: one thread at a time claims sectors, and marks cells. So a mark found again is its
-//! own.
+//! Invariant: one thread at a time claims sectors, and marks cells, each once. So a mark found
+//! again is its own, and of the copy that it made.
 
 use std::sync::PoisonError;
 

@@ -14,6 +14,8 @@
 //!   under which the entry comes to name its sectors.
 //! - I2 sectors that were claimed are named by an entry, or given back, when the turn ends.
 //! - I3 what is chosen has a live token, and its token is gone or back when the turn ends.
+//! - I4 a cell is chosen once in a turn, though it may be taken in hand twice: its page may have
+//!   come back while others were taken. So its mark says of one copy that the cell still holds it.
 //!
 //! Locks: stream (where pages are decompressed for the disk), one cell at a time; none while the
 //! disk is called. Source: `zswap_writeback_entry`, `shrink_worker`.
@@ -22,7 +24,7 @@ use std::sync::Arc;
 
 use codec::Stream;
 use disk::{DiskError, Flights};
-use zsmalloc::{CellGuard, LeafSums, PAGE_SIZE, cpu};
+use zsmalloc::{CellGuard, CellNumber, LeafSums, PAGE_SIZE, cpu};
 
 use crate::backing::{Backing, Bridge, Next, SECTOR};
 use crate::counters::Event;
@@ -110,6 +112,11 @@ impl Writer {
             && self.runs.try_reserve(most).is_ok()
             && self.bridges.try_reserve(most).is_ok()
             && self.buffer.try_reserve(most * (PAGE_SIZE + SECTOR)).is_ok()
+    }
+
+    /// Whether what is in this cell was chosen.
+    fn has(&self, cell: CellNumber) -> bool {
+        self.picks.iter().any(|pick| pick.victim.cell == cell)
     }
 
     /// Adds a blob whose sectors were claimed: to the last run, if it lies behind it.
@@ -255,6 +262,9 @@ impl Core {
         if !self.orders.in_hand(victim) || is_detached(&slot) {
             return true; // it is gone
         }
+        if writer.has(victim.cell) {
+            return true; // `complete` takes it out of the hand, whatever is there by then (I4)
+        }
         let Held::Blob { algorithm, .. } = Held::in_cell(&slot) else { return true };
         let mut page = [0; PAGE_SIZE];
         let blob = self.blob_for_disk(algorithm, slot.bytes().unwrap_or(&[]), stream, &mut page);
@@ -333,4 +343,60 @@ impl Core {
 /// True when the cell's leaf is out of its table, and is to be drained.
 pub(crate) fn is_detached(slot: &CellGuard<'_>) -> bool {
     LeafSums(slot.leaf_word()).is_detached()
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::{Area, Loaded, Memory, MemoryConfig, Zswap, ZswapConfig};
+    use disk::RamDisk;
+
+    fn store(area: &Area, version: u8) {
+        let page: Vec<u8> = (0..PAGE_SIZE).map(|at| version ^ (at % 7) as u8).collect();
+        area.store(0, &page, crate::GroupId::ROOT).expect("room");
+    }
+
+    /// The version that page 0 is, and where it was.
+    fn load(area: &Area) -> (u8, Loaded) {
+        let mut data = vec![0; PAGE_SIZE];
+        let loaded = area.load(0, &mut data).expect("no fault");
+        (data[0], loaded)
+    }
+
+    /// The page comes back while others are taken in hand, is taken again, and stored over between
+    /// its two turns to be copied: the copy that is completed must be of what is there.
+    #[test]
+    fn a_page_that_is_twice_in_one_batch_is_what_was_stored_last() {
+        let memory = Memory::new(MemoryConfig::for_disk(16 << 20)).expect("a memory");
+        let disk = RamDisk::new(1 << 20).expect("a size");
+        let backing = Some(Arc::new(disk) as Arc<dyn disk::Disk>);
+        let config = ZswapConfig { backing, worker: false, ..ZswapConfig::new("twice") };
+        let zswap = Zswap::new(memory, config).expect("a cache");
+        let area = zswap.add_area(512).expect("room");
+        store(&area, 1);
+        let (core, mut round) = (&zswap.core, WroteBack::default());
+        let backing = core.backing.as_ref().expect("given");
+        backing.prepare();
+        let mut writer = core.turn.take();
+        assert!(writer.begin(2));
+        let mut victims = Vec::new();
+        core.orders.next_victims(1, |_| true, &mut victims);
+        assert_eq!(load(&area), (1, Loaded::Memory));
+        store(&area, 2);
+        core.orders.next_victims(1, |_| true, &mut victims);
+        assert!(victims.len() == 2 && victims[0] == victims[1], "{victims:?}");
+        assert!(core.choose_one(backing, &mut writer, &victims[0], None));
+        store(&area, 3);
+        assert!(core.choose_one(backing, &mut writer, &victims[1], None));
+        writer.write(backing);
+        for pick in &writer.picks {
+            core.complete(backing, pick, false, &mut round);
+        }
+        drop(writer);
+        assert_eq!(round.pages, 0, "what was copied is not there any more");
+        zswap.check().expect("no defect");
+        assert_eq!(zswap.write_back(1).pages, 1, "it is in its ring again");
+        assert_eq!(load(&area), (3, Loaded::Disk));
+        zswap.check().expect("no defect");
+    }
 }
