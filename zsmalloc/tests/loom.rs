@@ -24,6 +24,8 @@ mod lives;
 mod pending;
 #[path = "loom/queue.rs"]
 mod queue;
+#[path = "loom/twice.rs"]
+mod twice;
 
 const SIZE: usize = 2048;
 

@@ -17,7 +17,7 @@ pub(super) fn two_sparse(pool: &Pool) -> (Handle, Handle) {
 }
 
 #[track_caller]
-fn expect(pool: &Pool, handle: &Handle, byte: u8) {
+pub(super) fn expect(pool: &Pool, handle: &Handle, byte: u8) {
     assert_eq!(pool.read(handle).expect("ours")[..], [byte; SIZE]);
 }
 
@@ -85,29 +85,6 @@ fn handle_free_against_compaction() {
             assert_eq!(pool.stats().mem_used_total, 4096, "the emptied zspage went back");
         });
     }
-}
-
-/// The free of an object that moves twice. Both places it leaves are no zspage's then, and have the
-/// same slot number: that it finds the same twice must not count.
-#[test]
-fn handle_free_against_two_compactions() {
-    model(|| {
-        let pool = pool();
-        let (one, two) = two_sparse(&pool);
-        let other = Arc::clone(&pool);
-        let mover = thread::spawn(move || {
-            other.shrink(1);
-            let [three, four] = [5, 6].map(|byte| other.alloc(&[byte; SIZE]).expect("room"));
-            other.free_handle(two).expect("ours");
-            other.free_handle(three).expect("ours");
-            other.shrink(1);
-            four
-        });
-        pool.free_handle(one).expect("ours");
-        let four = mover.join().expect("mover");
-        expect(&pool, &four, 6);
-        check(&pool, 1);
-    });
 }
 
 #[test]
