@@ -68,21 +68,24 @@ impl Pool {
         loop {
             let (moves, place) = (self.moves(), self.place_in(cell));
             self.prefetch_class(place);
-            let found = self.find_at(place);
+            let mut found = self.find_at(place);
             let class = &self.classes[found.lock];
             let mut state = self.lock(class);
-            let still = (self.moves() == moves).then_some(found);
-            if let Some(found) = still.or_else(|| self.find_again(class, cell)) {
-                found.header.give(usize::from(found.object));
-                // The next object of the class comes here, if it comes soon.
-                found.header.prefetch_body();
-                state.give_handle(entry, cell, self);
-                let zspage = (found.descriptor, found.header);
-                let leaving = self.settle_one(class, &mut state, zspage);
-                return self.unlock_and_release(state, leaving);
+            if self.moves() != moves {
+                let Some(again) = self.find_again(class, cell) else {
+                    drop(state);
+                    host::sync::hint::spin_loop();
+                    continue;
+                };
+                found = again;
             }
-            drop(state);
-            host::sync::hint::spin_loop();
+            found.header.give(usize::from(found.object));
+            // The next object of the class comes here, if it comes soon.
+            found.header.prefetch_body();
+            state.give_handle(entry, cell, self);
+            let zspage = (found.descriptor, found.header);
+            let leaving = self.settle_one(class, &mut state, zspage);
+            return self.unlock_and_release(state, leaving);
         }
     }
 
