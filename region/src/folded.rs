@@ -101,10 +101,17 @@ impl Folded {
         Ok(())
     }
 
-    /// As [`Folded::enter`], unless somebody is about to be alone: for who holds another's gate.
+    /// As [`Folded::enter`], unless somebody is about to be alone, or just enters too: for who holds
+    /// another's gate.
     pub(crate) fn try_enter(&self) -> Option<Gate<'_>> {
         drop(self.turnstile.try_lock().ok()?);
         self.gate.try_read().ok().filter(|gate| **gate)
+    }
+
+    /// Whether somebody has entered.
+    #[cfg(test)]
+    pub(crate) fn is_entered(&self) -> bool {
+        self.gate.try_write().is_err()
     }
 
     /// Does something while nobody else works on the region. With the client kept away too, pages

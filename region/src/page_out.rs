@@ -255,7 +255,6 @@ impl Folded {
 mod tests {
     use super::PageOut;
     use crate::RegionError;
-    use crate::counters::Count;
     use crate::folded::Folded;
     use crate::group::bits;
     use crate::{Memory, MemoryConfig, Pager, PagerConfig, Region, RegionConfig};
@@ -311,7 +310,7 @@ mod tests {
         });
     }
 
-    /// What a page-out of three groups, held up at the second and the third, came to, when somebody
+    /// What a page-out of three groups, held up at the first and the second, came to, when somebody
     /// wants to be alone with the region meanwhile; and whether that is done before it ends, which
     /// dropping its sender says.
     fn page_out_meanwhile(
@@ -320,15 +319,16 @@ mod tests {
     ) -> (Result<PageOut, RegionError>, bool) {
         let region = region(pager, 3 * 64, 0);
         let (folded, control) = (Arc::clone(&region.folded), region.control());
-        let [second, third] = [1, 2].map(|index| hold(&folded, index));
+        let [first, second] = [0, 1].map(|index| hold(&folded, index));
         let out = std::thread::spawn(move || control.page_out(0..3 * 64 * 4096));
-        eventually(|| folded.counters.read(Count::PagesOut) > 0);
+        // It has passed the turnstile then, and comes there again after the first group.
+        eventually(|| folded.is_entered());
         let (done, told) = mpsc::channel();
         let wants = std::thread::spawn(move || wants(region, done));
         eventually(|| folded.try_enter().is_none());
-        drop(second);
+        drop(first);
         let before = told.recv_timeout(TIMEOUT) == Err(RecvTimeoutError::Disconnected);
-        drop(third);
+        drop(second);
         let out = out.join().expect("no panic");
         drop(folded);
         drop(wants.join().expect("no panic"));

@@ -113,9 +113,11 @@ impl Blocks {
         self.sums[index].store(sum, Ordering::Relaxed);
     }
 
-    /// What a block must hold that a locked cell names (I3).
+    /// What a block must hold that a locked cell names (I3); where none is locked, what it was to
+    /// hold a moment ago.
     pub(crate) fn sum(&self, block: u32) -> u32 {
-        // relaxed: seen as it was when the block went into the cell, by the lock of the cell.
+        // relaxed: seen as it was when the block went into the cell, by the lock of the cell, or as
+        // it was given later.
         self.sums.get(block as usize).map_or(0, |sum| sum.load(Ordering::Relaxed))
     }
 
