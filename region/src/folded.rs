@@ -101,8 +101,8 @@ impl Folded {
         Ok(())
     }
 
-    /// As [`Folded::enter`], unless somebody is about to be alone, or just enters too: for who holds
-    /// another's gate.
+    /// As [`Folded::enter`], unless somebody is about to be alone, or just enters too: for who
+    /// holds another's gate.
     pub(crate) fn try_enter(&self) -> Option<Gate<'_>> {
         drop(self.turnstile.try_lock().ok()?);
         self.gate.try_read().ok().filter(|gate| **gate)
