@@ -26,7 +26,7 @@ mod signal;
 #[cfg(not(any(loom, miri)))]
 mod thread;
 
-pub use regions::{Entry, Regions, Served, Server, Touched};
+pub use regions::{Asker, Entry, Regions, Served, Server, Touched};
 #[cfg(not(any(loom, miri)))]
 pub use signal::{Watch, die, is_blocked, watch};
 #[cfg(not(any(loom, miri)))]

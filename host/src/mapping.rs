@@ -3,7 +3,7 @@
 //! ```text
 //!    | guard | base ................................. base + len | guard |
 //!    PROT_NONE        PROT_READ|PROT_WRITE, NORESERVE              PROT_NONE
-//!                     MADV_NOHUGEPAGE, MADV_DONTFORK
+//!                     MADV_NOHUGEPAGE, MADV_DONTFORK, not locked
 //! ```
 //!
 //! Invariant M1: `base` is page-aligned and `len` bytes from it stay mapped for the life of the
@@ -66,6 +66,13 @@ impl Mapping {
         self.kept.store(true, Ordering::Relaxed);
     }
 
+    /// A forked child has the mapping, all zeros.
+    #[cfg(not(any(loom, miri)))]
+    pub(crate) fn wipe_on_fork(&self) -> io::Result<()> {
+        // SAFETY: these pages are ours (M1), and stay as they are in this process.
+        unsafe { system::wipe_on_fork(self.base, self.len) }
+    }
+
     /// Has the system give `pages` their memory in one call; what they hold stays. Where it cannot,
     /// they get it when they are touched.
     pub(crate) fn populate(&self, pages: Range<usize>) {
@@ -74,6 +81,16 @@ impl Mapping {
         let start = unsafe { self.base.add(pages.start * PAGE_SIZE) };
         // SAFETY: these pages are ours (M1).
         unsafe { system::populate(start, pages.len() * PAGE_SIZE) };
+    }
+
+    /// Has the system bring a page to memory that it has elsewhere; false where it cannot.
+    #[cfg(not(any(loom, miri)))]
+    pub(crate) fn read_in(&self, page: usize) -> bool {
+        assert!(page < self.len / PAGE_SIZE, "page {page} lies past the mapping");
+        // SAFETY: the assertion keeps the result inside the mapping (M1).
+        let start = unsafe { self.base.add(page * PAGE_SIZE) };
+        // SAFETY: this page is ours (M1).
+        unsafe { system::read_in(start, PAGE_SIZE) }
     }
 
     /// Gives `pages` back to the system: they read as zeros and cost nothing until touched.
@@ -149,8 +166,10 @@ impl Drop for Mapping {
 mod system {
     use crate::PAGE_SIZE;
     use crate::error::HostError;
+    use rustix::io::Errno;
     use rustix::mm::{
-        Advice, MapFlags, MprotectFlags, ProtFlags, madvise, mmap_anonymous, mprotect, munmap,
+        Advice, MapFlags, MprotectFlags, ProtFlags, madvise, mmap_anonymous, mprotect, munlock,
+        munmap,
     };
     use std::io;
     use std::ops::Range;
@@ -186,10 +205,33 @@ mod system {
         let start = base.as_ptr().cast();
         // SAFETY: `reserve` has just mapped these pages and nobody else knows of them.
         unsafe {
+            // A program that locks whatever it maps (`mlockall`) would have all of it touched here.
+            munlock(start, len)?;
             mprotect(start, len, MprotectFlags::READ | MprotectFlags::WRITE)?;
             advise_if_known(madvise(start, len, Advice::LinuxNoHugepage))?;
             advise_if_known(madvise(start, len, Advice::LinuxDontFork))
         }
+    }
+
+    /// # Safety
+    ///
+    /// - The pages belong to a live `Mapping`.
+    pub(super) unsafe fn read_in(start: NonNull<u8>, bytes: usize) -> bool {
+        // SAFETY: writes nothing.
+        let read = unsafe { madvise(start.as_ptr().cast(), bytes, Advice::LinuxPopulateRead) };
+        // Where there is no memory for it now, there may be later.
+        !matches!(read, Err(Errno::FAULT | Errno::HWPOISON))
+    }
+
+    /// # Safety
+    ///
+    /// - The pages belong to a live `Mapping`.
+    pub(super) unsafe fn wipe_on_fork(start: NonNull<u8>, bytes: usize) -> io::Result<()> {
+        for advice in [Advice::LinuxDoFork, Advice::LinuxWipeOnFork] {
+            // SAFETY: changes nothing but what a child gets.
+            unsafe { madvise(start.as_ptr().cast(), bytes, advice)? };
+        }
+        Ok(())
     }
 
     /// A kernel built without an advice has nothing to be advised against.

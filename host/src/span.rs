@@ -124,11 +124,11 @@ impl Span {
         range.contains(&address).then(|| (address - range.start) / PAGE_SIZE)
     }
 
-    /// From now on, touching a missing page of `pages` is a fault.
+    /// From now on, touching a missing page of `pages` is a fault. They are not registered yet.
     ///
     /// # Errors
     ///
-    /// When the system refuses.
+    /// When the system refuses; none of them is registered then.
     ///
     /// # Panics
     ///
@@ -228,6 +228,21 @@ impl Span {
         // The two highest bits: present, swapped. Bytes of an entry are in the machine's order.
         let top = if cfg!(target_endian = "little") { PAGEMAP_BYTES - 1 } else { 0 };
         Some(as_bits(entries.chunks(PAGEMAP_BYTES).map(|entry| entry[top] >> 6 != 0)))
+    }
+
+    /// What keeps a page from its client that should be in memory, in words: nothing, mostly. The
+    /// caller sees to it that the page is not moved meanwhile. May be called in a signal handler.
+    pub fn unreachable(&self, page: usize) -> Option<&'static str> {
+        // Where the system does not say, a page that is in its swap looks like one that is gone.
+        let pagemap = self.userfault.pagemap.as_ref()?;
+        let pages = page..page + 1;
+        if self.touched_by(pagemap, &pages)? == 0 {
+            return Some("a page is gone that nobody took away, region offset");
+        }
+        // The system gives an error here where the access would be answered by a signal.
+        let in_swap = self.in_memory(&pages)? == 0;
+        (in_swap && !self.mapping.read_in(page))
+            .then_some("the system cannot read a page back from its swap, region offset")
     }
 
     /// Which of `pages`, 64 at most, are in memory: a bit for each.
@@ -403,7 +418,7 @@ mod tests {
         bytes.chunks_mut(PAGE_SIZE).enumerate().for_each(|(at, page)| page.fill(at as u8 + 1));
         span.register(0..4).expect("registered");
         let staging = Staging::reserve(&userfault, 1).expect("staging");
-        let mut segment = staging.take().expect("free");
+        let mut segment = staging.take().expect("taken back").expect("free");
         let (to, from) = (segment.addresses(1, 1).start, span.addresses(&(1..2)).start);
         // SAFETY: both are registered; nothing refers to the page any more.
         let moved = unsafe { userfault.uffd.move_pages(to, from, 1) };
@@ -412,7 +427,7 @@ mod tests {
         assert_eq!(moved, Transfer { pages: 4, stop: None });
         assert!((0..4).all(|at| segment.page(at).is_some_and(|page| page[9] == at as u8 + 1)));
         drop(segment);
-        let mut again = staging.take().expect("it is empty");
+        let mut again = staging.take().expect("taken back").expect("it is empty");
         assert_eq!(span.fill(0, &[7; PAGE_SIZE]).pages, 1);
         let moved = span.move_out(0, 1, &mut again, 0);
         assert_eq!(moved, Transfer { pages: 1, stop: None });

@@ -10,7 +10,8 @@
 //! to move them.
 //!
 //! Invariant G1: a page of a segment is in memory exactly when its present bit is set; it is not
-//! written to while it is. A segment has one owner, who alone reads it.
+//! written to while it is. A segment has one owner, who alone reads it. Segments whose pages the
+//! system did not take back are nobody's, and are asked for again when there are no others.
 //!
 //! Lock: the list of free segments, a leaf.
 
@@ -33,8 +34,16 @@ const _: () = assert!(SEGMENT_PAGES <= u64::BITS as usize, "a bit of a word for 
 pub struct Staging {
     mapping: Mapping,
     userfault: Arc<Userfault>,
-    free: Lock<Vec<u32>>,
+    free: Lock<Free>,
     segments: usize,
+}
+
+/// Segments without an owner. Both lists have room for all.
+#[derive(Debug)]
+struct Free {
+    empty: Vec<u32>,
+    /// They may have pages.
+    unclean: Vec<u32>,
 }
 
 impl Staging {
@@ -52,15 +61,41 @@ impl Staging {
         Ok(Arc::new(Staging {
             mapping,
             userfault: Arc::clone(userfault),
-            free: Lock::new(Rank::Leaf, (0..segments).rev().collect()),
+            free: Lock::new(
+                Rank::Leaf,
+                Free {
+                    empty: (0..segments).rev().collect(),
+                    unclean: Vec::with_capacity(segments as usize),
+                },
+            ),
             segments: segments as usize,
         }))
     }
 
     /// A free segment; `None` when all are in use.
-    pub fn take(self: &Arc<Staging>) -> Option<Segment> {
-        let number = self.free.lock().pop()?;
-        Some(Segment { staging: Arc::clone(self), number, present: 0 })
+    ///
+    /// # Errors
+    ///
+    /// When the system does not take back the pages of any: they are locked, say.
+    pub fn take(self: &Arc<Staging>) -> Result<Option<Segment>, HostError> {
+        let number = {
+            let mut free = self.free.lock();
+            match free.empty.pop() {
+                Some(number) => return Ok(Some(self.segment(number, 0))),
+                None => free.unclean.pop(),
+            }
+        };
+        let Some(number) = number else { return Ok(None) };
+        let mut segment = self.segment(number, u64::MAX);
+        let Err(error) = segment.clear() else { return Ok(Some(segment)) };
+        // It is put back.
+        drop(segment);
+        let hopeless = self.free.lock().unclean.len() == self.segments;
+        if hopeless { Err(error) } else { Ok(None) }
+    }
+
+    fn segment(self: &Arc<Staging>, number: u32, present: u64) -> Segment {
+        Segment { staging: Arc::clone(self), number, present }
     }
 
     /// Segments there are.
@@ -70,7 +105,7 @@ impl Staging {
 
     /// Segments in use.
     pub fn used(&self) -> usize {
-        self.segments - self.free.lock().len()
+        self.segments - self.free.lock().empty.len()
     }
 
     /// The addresses reserved.
@@ -80,7 +115,7 @@ impl Staging {
 
     /// Bytes of heap.
     pub fn heap_bytes(&self) -> u64 {
-        (self.segments * size_of::<u32>()) as u64
+        (2 * self.segments * size_of::<u32>()) as u64
     }
 
     /// Whether the userfaultfd still answers. Where a program closed it, missing pages would read
@@ -134,7 +169,7 @@ impl Segment {
         start..start + count * PAGE_SIZE
     }
 
-    /// Discards the pages. True when the segment is empty.
+    /// Discards the pages.
     fn clear(&mut self) -> Result<(), HostError> {
         let first = self.number as usize * SEGMENT_PAGES;
         let pages = (self.present != 0).then_some(first..first + SEGMENT_PAGES);
@@ -147,11 +182,9 @@ impl Segment {
 
 impl Drop for Segment {
     fn drop(&mut self) {
-        // Where the system refuses to discard, the segment is not used again: nothing could be
-        // moved there.
-        if self.clear().is_ok() {
-            // The list was made with room for all.
-            self.staging.free.lock().push(self.number);
-        }
+        // Where the system refuses to discard, nothing could be moved there.
+        let empty = self.clear().is_ok();
+        let mut free = self.staging.free.lock();
+        if empty { free.empty.push(self.number) } else { free.unclean.push(self.number) }
     }
 }

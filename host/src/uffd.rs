@@ -19,6 +19,7 @@ use std::io;
 use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
+use crate::fault::die;
 use rustix::io::Errno;
 use rustix::mm::UserfaultfdFlags;
 
@@ -126,6 +127,7 @@ const READ: u64 = 2;
 const IOC_NEW: u64 = request(0, 0x00, 0);
 const IOC_API: u64 = request(READ_WRITE, 0x3F, size_of::<Api>());
 const IOC_REGISTER: u64 = request(READ_WRITE, 0x00, size_of::<Register>());
+const IOC_UNREGISTER: u64 = request(READ, 0x01, size_of::<Bytes>());
 const IOC_WAKE: u64 = request(READ, 0x02, size_of::<Bytes>());
 const IOC_COPY: u64 = request(READ_WRITE, 0x03, size_of::<Transfer>());
 const IOC_MOVE: u64 = request(READ_WRITE, 0x05, size_of::<Transfer>());
@@ -213,10 +215,16 @@ impl Uffd {
     }
 
     /// From now on, touching a missing page of the range is a fault of ours. The range is whole
-    /// pages of one of our mappings.
+    /// pages of one of our mappings, none of it registered. Where it fails, none of it is.
     pub(crate) fn register(&self, range: &Range<usize>) -> Result<(), UserfaultError> {
         let mut register = Register { range: bytes(range), mode: REGISTER_MISSING, ioctls: 0 };
-        self.ask(IOC_REGISTER, &mut register).map_err(refused("UFFDIO_REGISTER"))
+        self.ask(IOC_REGISTER, &mut register).map_err(|error| {
+            // A range of several mappings may be registered in part.
+            if self.ask(IOC_UNREGISTER, &mut bytes(range)).is_err() {
+                die("a range that is registered in part cannot be left alone", range.start);
+            }
+            refused("UFFDIO_REGISTER")(error)
+        })
     }
 
     /// Lets threads that wait for the range look again.

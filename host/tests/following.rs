@@ -1,7 +1,7 @@
 //! Faults served by threads: one thread that faults is followed to its CPU, and whatever else runs
 //! there, every page comes.
 
-use host::fault::{FaultThread, Served, Server, Watch, watch};
+use host::fault::{Asker, FaultThread, Served, Server, Watch, watch};
 use host::{FaultMode, PAGE_SIZE, Span, SpanMemory, Userfault, UserfaultError};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,7 +13,7 @@ const PAGES: usize = 4096;
 struct Filler(Arc<Span>);
 
 impl Server for Filler {
-    fn serve(&self, address: usize) -> Served {
+    fn serve(&self, address: usize, _: Asker) -> Served {
         let Some(page) = self.0.page_at(address) else { return Served::Foreign };
         match self.0.fill(page, &[byte(page); PAGE_SIZE]).pages {
             0 => Served::Present,

@@ -10,7 +10,7 @@
 //! waiter for a bit misses the clearing of it. A lost wake-up shows as loom's deadlock.
 #![cfg(loom)]
 
-use host::fault::{Regions, Served, Server, Touched};
+use host::fault::{Asker, Regions, Served, Server, Touched};
 use host::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use host::sync::thread;
 use host::{
@@ -310,7 +310,7 @@ unsafe impl Send for Watched {}
 unsafe impl Sync for Watched {}
 
 impl Server for Watched {
-    fn serve(&self, address: usize) -> Served {
+    fn serve(&self, address: usize, _: Asker) -> Served {
         // SAFETY: nobody writes to the cell before `retire` has returned.
         self.served.with(|cell| assert_eq!(unsafe { *cell }, 0, "served after the end"));
         if self.range.contains(&address) { Served::Filled } else { Served::Foreign }
@@ -334,10 +334,14 @@ fn a_server_that_was_retired_is_not_used_any_more() {
         let (server, end) = watched(10..20);
         let entry = regions.enter(10..20, server).expect("there is room");
         let table = Arc::clone(&regions);
-        let fault = thread::spawn(move || table.serve(15));
+        let fault = thread::spawn(move || table.serve(15, Asker::Message));
         entry.retire();
         end();
-        assert_ne!(regions.serve(15), Touched::Foreign, "its range is not forgotten");
+        assert_ne!(
+            regions.serve(15, Asker::Message),
+            Touched::Foreign,
+            "its range is not forgotten"
+        );
         assert_ne!(fault.join().unwrap(), Touched::Foreign);
     });
 }
@@ -350,11 +354,35 @@ fn a_slot_that_changes_hands_serves_nobody_else() {
         let (second, _) = watched(30..40);
         let entry = regions.enter(10..20, first).expect("there is room");
         let table = Arc::clone(&regions);
-        let fault = thread::spawn(move || (table.serve(35), table.serve(15)));
+        let fault = thread::spawn(move || {
+            (table.serve(35, Asker::Message), table.serve(15, Asker::Message))
+        });
         drop(entry);
         end();
         let _second = regions.enter(30..40, second).expect("there is room again");
-        assert_eq!(regions.serve(35), Touched::Served(Served::Filled));
+        assert_eq!(regions.serve(35, Asker::Message), Touched::Served(Served::Filled));
         fault.join().unwrap();
+    });
+}
+
+/// Whoever is asked about 25 was found by the start of one region and the end of the next.
+struct Never;
+
+impl Server for Never {
+    fn serve(&self, _: usize, _: Asker) -> Served {
+        panic!("asked about an address that no region ever had")
+    }
+}
+
+#[test]
+fn a_range_is_never_the_start_of_one_region_and_the_end_of_the_next() {
+    model(|| {
+        let regions = Arc::new(Regions::<1>::new());
+        let entry = regions.enter(10..20, std::sync::Arc::new(Never)).expect("there is room");
+        let table = Arc::clone(&regions);
+        let fault = thread::spawn(move || table.serve(25, Asker::Message));
+        drop(entry);
+        let _next = regions.enter(30..40, std::sync::Arc::new(Never)).expect("there is room again");
+        assert_eq!(fault.join().unwrap(), Touched::Foreign);
     });
 }

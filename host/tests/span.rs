@@ -3,8 +3,9 @@
 //!
 //! Tests that end a process run themselves in a child and read its last words.
 
-use host::fault::{FaultThread, Served, Server, watch};
-use host::{FaultMode, PAGE_SIZE, Span, SpanMemory, Staging, Stop, Userfault, UserfaultError};
+use host::fault::{Asker, FaultThread, Served, Server, Watch, watch};
+use host::{FaultMode, HostError, PAGE_SIZE, Segment, Span, SpanMemory};
+use host::{Staging, Stop, Userfault, UserfaultError};
 use std::os::unix::process::ExitStatusExt;
 use std::process::Command;
 use std::sync::{Arc, Mutex};
@@ -49,7 +50,7 @@ fn whole(memory: &mut SpanMemory) -> &mut [u8] {
 #[test]
 fn pages_move_out_in_one_request_and_come_back_from_anywhere() {
     let Some(mut at) = setting() else { return };
-    let mut segment = at.staging.take().expect("free");
+    let mut segment = at.staging.take().expect("taken back").expect("free");
     let moved = at.span.move_out(10, 20, &mut segment, 10);
     assert_eq!((moved.pages, moved.stop), (20, None));
     assert_eq!(at.span.resident(0..64), !(((1 << 20) - 1) << 10));
@@ -70,7 +71,7 @@ fn pages_move_out_in_one_request_and_come_back_from_anywhere() {
 fn a_transfer_says_where_it_stopped_and_why() {
     let Some(mut at) = setting() else { return };
     at.memory.discard(5..6).expect("discarded");
-    let mut segment = at.staging.take().expect("free");
+    let mut segment = at.staging.take().expect("taken back").expect("free");
     let moved = at.span.move_out(0, 64, &mut segment, 0);
     assert_eq!((moved.pages, moved.stop), (5, Some(Stop::Hole)));
     let filled = at.span.fill(3, &[1; 8 * PAGE_SIZE]);
@@ -88,7 +89,7 @@ fn pages_that_the_system_uses_are_busy() {
         eprintln!("skipped: needs io_uring");
         return;
     };
-    let mut segment = at.staging.take().expect("free");
+    let mut segment = at.staging.take().expect("taken back").expect("free");
     let moved = at.span.move_out(7, 4, &mut segment, 7);
     assert_eq!((moved.pages, moved.stop), (1, Some(Stop::Busy)));
     drop(ring);
@@ -124,7 +125,7 @@ struct Filler {
 }
 
 impl Server for Filler {
-    fn serve(&self, address: usize) -> Served {
+    fn serve(&self, address: usize, _: Asker) -> Served {
         let Some(page) = self.span.page_at(address) else { return Served::Foreign };
         self.served.lock().expect("nobody panics").push(page);
         match self.span.fill(page, &[42; PAGE_SIZE]).stop {
@@ -139,7 +140,7 @@ fn a_touch_is_served_in_the_thread_that_touches() {
     let Some(mut at) = setting() else { return };
     let filler = Arc::new(Filler { span: Arc::clone(&at.span), served: Mutex::default() });
     let _watch = watch(at.span.range(), Arc::<Filler>::clone(&filler)).expect("watched");
-    let mut segment = at.staging.take().expect("free");
+    let mut segment = at.staging.take().expect("taken back").expect("free");
     at.span.move_out(0, 64, &mut segment, 0);
     assert_eq!(whole(&mut at.memory)[33 * PAGE_SIZE + 100], 42);
     whole(&mut at.memory)[34 * PAGE_SIZE] = 1;
@@ -231,6 +232,165 @@ fn a_bus_error_that_is_not_ours_ends_the_process_as_without_us() {
     std::hint::black_box(unsafe { page.cast::<u8>().read_volatile() });
 }
 
+/// A server for the pages of `at`, which are out.
+fn served(at: &mut Setting) -> (Watch, Segment) {
+    let filler = Arc::new(Filler { span: Arc::clone(&at.span), served: Mutex::default() });
+    let watch = watch(at.span.range(), filler).expect("watched");
+    let mut segment = at.staging.take().expect("taken back").expect("free");
+    assert_eq!(at.span.move_out(0, 64, &mut segment, 0).pages, 64);
+    (watch, segment)
+}
+
+/// What a SIGBUS does that a process sends, by what was to be done before there were regions.
+fn is_sent_one(before: Option<usize>, test: &str) -> Option<(Option<i32>, String)> {
+    let mut at = setting()?;
+    if !is_child() {
+        return Some(in_a_child(test));
+    }
+    if let Some(before) = before {
+        // SAFETY: neither is a function.
+        unsafe { libc::signal(libc::SIGBUS, before) };
+    }
+    let _served = served(&mut at);
+    // SAFETY: to this thread.
+    unsafe { libc::raise(libc::SIGBUS) };
+    // More than one, as the first may come by a path that the next does not.
+    let bytes = whole(&mut at.memory);
+    assert_eq!([bytes[0], bytes[9 * PAGE_SIZE], bytes[60 * PAGE_SIZE]], [42; 3]);
+    eprintln!("went on");
+    std::process::exit(0)
+}
+
+#[test]
+fn a_program_that_goes_on_after_a_signal_has_its_pages() {
+    // Rust's own handler.
+    let test = "a_program_that_goes_on_after_a_signal_has_its_pages";
+    let Some((signal, words)) = is_sent_one(None, test) else { return };
+    assert!(signal.is_none() && words.contains("went on"), "{signal:?}: {words}");
+}
+
+#[test]
+fn a_program_that_ignores_the_signal_has_its_pages() {
+    let test = "a_program_that_ignores_the_signal_has_its_pages";
+    let Some((signal, words)) = is_sent_one(Some(libc::SIG_IGN), test) else { return };
+    assert!(signal.is_none() && words.contains("went on"), "{signal:?}: {words}");
+}
+
+#[test]
+fn a_program_that_a_signal_ends_is_ended() {
+    let test = "a_program_that_a_signal_ends_is_ended";
+    let Some((signal, words)) = is_sent_one(Some(libc::SIG_DFL), test) else { return };
+    assert!(signal == Some(libc::SIGBUS) && !words.contains("went on"), "{signal:?}: {words}");
+}
+
+/// A program that locks what it maps locks no region: its pages could not leave.
+#[test]
+fn what_is_mapped_under_mlockall_is_not_locked() {
+    let test = "what_is_mapped_under_mlockall_is_not_locked";
+    if !is_child() {
+        let (signal, words) = in_a_child(test);
+        if words.contains("skipped: ") {
+            return eprintln!("{words}");
+        }
+        assert!(signal.is_none() && words.contains("moved"), "{signal:?}: {words}");
+        return;
+    }
+    // SAFETY: concerns this child, which has nothing to lose.
+    if unsafe { libc::mlockall(libc::MCL_FUTURE) } != 0 {
+        return eprintln!("skipped: needs the right to lock memory");
+    }
+    let Some(mut at) = setting() else { return };
+    let (fresh, _memory) = Span::reserve(&userfault(FaultMode::Signal).expect("as before"), 64)
+        .expect("address space");
+    assert_eq!(fresh.resident(0..64), 0, "nobody has touched it");
+    let (_watch, segment) = served(&mut at);
+    assert_eq!(segment.page(10).expect("there")[7], 11);
+    eprintln!("moved");
+}
+
+/// How a forked child ended.
+fn status_of(child: libc::pid_t) -> i32 {
+    let mut status = 0;
+    // SAFETY: waits for a child of this process.
+    unsafe { libc::waitpid(child, &raw mut status, 0) };
+    status
+}
+
+/// The addresses are free in the child, and what is mapped there may have faults of its own.
+#[test]
+fn a_fault_of_a_forked_child_is_not_served() {
+    let Some(mut at) = setting() else { return };
+    let filler = Arc::new(Filler { span: Arc::clone(&at.span), served: Mutex::default() });
+    let _watch = watch(at.span.range(), filler).expect("watched");
+    let file = std::fs::File::open("/proc/self/exe").expect("a file");
+    let fd = std::os::fd::AsRawFd::as_raw_fd(&file);
+    let start = std::ptr::without_provenance_mut(at.span.range().start);
+    // SAFETY: the child calls nothing but what may be called there.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        let (protection, flags) = (libc::PROT_READ, libc::MAP_PRIVATE | libc::MAP_FIXED);
+        // SAFETY: the child has nothing there; reading past the end of the file is what ends it.
+        unsafe {
+            libc::alarm(20);
+            let page = libc::mmap(start, PAGE_SIZE, protection, flags, fd, 1 << 40);
+            libc::_exit(i32::from(page.cast::<u8>().read_volatile()));
+        }
+    }
+    assert_eq!(libc::WTERMSIG(status_of(child)), libc::SIGBUS);
+    assert_eq!(whole(&mut at.memory)[0], 1, "what the parent has is its own");
+}
+
+#[test]
+fn a_forked_child_may_have_regions_of_its_own() {
+    let Some(_parents) = setting().map(|mut at| (served(&mut at), at)) else { return };
+    // SAFETY: the child's threads are this one, which holds no lock.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        // SAFETY: ends a child that hangs.
+        unsafe { libc::alarm(20) };
+        let right = setting().map(|mut at| {
+            let _served = served(&mut at);
+            whole(&mut at.memory)[9 * PAGE_SIZE] == 42
+        });
+        // SAFETY: without what a test's end would do.
+        unsafe { libc::_exit(i32::from(right != Some(true))) };
+    }
+    assert_eq!(status_of(child), 0);
+}
+
+/// A segment whose pages the system keeps is used when it has given them up.
+#[test]
+fn a_segment_that_is_locked_waits_for_its_pages() {
+    let Some(mut at) = setting() else { return };
+    let (_watch, first) = served(&mut at);
+    let lock = |segment: &Segment| {
+        let page = segment.page(0).expect("there").as_ptr().cast_mut().cast();
+        // SAFETY: the page is there, and mapped until the end of this function.
+        unsafe { rustix::mm::mlock(page, PAGE_SIZE) }.expect("a page may be locked");
+        page
+    };
+    let mut locked = vec![lock(&first)];
+    drop(first);
+    let mut other = at.staging.take().expect("one is left").expect("free");
+    assert!(at.staging.take().expect("the other may come free").is_none());
+    assert_eq!(at.span.fill(0, &[5; PAGE_SIZE]).pages, 1);
+    assert_eq!(at.span.move_out(0, 1, &mut other, 0).pages, 1);
+    locked.push(lock(&other));
+    drop(other);
+    assert!(matches!(at.staging.take(), Err(HostError::Advise { .. })), "none will come free");
+    assert_eq!(at.staging.used(), 2);
+    assert_eq!(at.span.fill(0, &[5; PAGE_SIZE]).pages, 1);
+    for page in locked {
+        // SAFETY: as above.
+        unsafe { rustix::mm::munlock(page, PAGE_SIZE) }.expect("it was locked");
+    }
+    let mut both = [(); 2].map(|()| at.staging.take().expect("taken back").expect("free"));
+    for segment in &mut both {
+        assert_eq!(at.span.move_out(0, 1, segment, 0).pages, 1, "nothing is in its way");
+        assert_eq!(at.span.fill(0, &[6; PAGE_SIZE]).pages, 1);
+    }
+}
+
 #[test]
 fn a_forked_child_does_not_have_the_pages() {
     let Some(at) = setting() else { return };
@@ -244,11 +404,8 @@ fn a_forked_child_does_not_have_the_pages() {
             libc::_exit(i32::from(libc::mincore(start, PAGE_SIZE, &raw mut there) == 0));
         }
     }
-    let mut status = 0;
-    // SAFETY: waits for the child made above.
-    unsafe { libc::waitpid(child, &raw mut status, 0) };
-    assert_eq!(status, 0, "nothing is mapped there in the child");
-    let mut segment = at.staging.take().expect("free");
+    assert_eq!(status_of(child), 0, "nothing is mapped there in the child");
+    let mut segment = at.staging.take().expect("taken back").expect("free");
     let moved = at.span.move_out(0, 64, &mut segment, 0);
     assert_eq!((moved.pages, moved.stop), (64, None), "no page is shared with a child");
 }

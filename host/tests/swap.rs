@@ -27,7 +27,7 @@ fn pages_in_the_systems_swap_are_moved() {
     println!("{} of {PAGES} pages are swapped out", out as usize / PAGE_SIZE);
     assert_eq!(span.touched(0..PAGES), Some(u64::MAX), "what is swapped out is the span's still");
     span.register(0..PAGES).expect("registered");
-    let mut segment = staging.take().expect("free");
+    let mut segment = staging.take().expect("taken back").expect("free");
     let moved = span.move_out(0, PAGES, &mut segment, 0);
     assert_eq!((moved.pages, moved.stop), (PAGES, None));
     for at in 0..PAGES {

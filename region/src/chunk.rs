@@ -87,6 +87,11 @@ impl Chunks {
         }
         // It guards no data.
         let _turn = chunk.registering.lock().unwrap_or_else(PoisonError::into_inner);
+        // relaxed: stored by who had the turn before. It is not asked for twice, as what fails then
+        // leaves nothing registered.
+        if chunk.registered.load(Ordering::Relaxed) {
+            return Ok(());
+        }
         let first = index * CHUNK_PAGES;
         span.register(first..(first + CHUNK_PAGES).min(self.pages))?;
         // Pairs with the Acquire above.

@@ -18,10 +18,10 @@ use crate::around::Around;
 use crate::counters::Count;
 use crate::density::is_watched;
 use crate::folded::Folded;
-use crate::group::{Group, Place, bits, runs};
+use crate::group::{Group, Place, bits};
 use crate::store::Read;
 use crate::{AROUND_PAGES, GROUP_PAGES, RegionError};
-use host::fault::{Served, Server, die};
+use host::fault::{Asker, Served, Server, die};
 use host::{LockGuard, PAGE_SIZE, Stop, Transfer};
 use std::ops::Range;
 use std::time::{Duration, Instant};
@@ -55,8 +55,12 @@ pub(crate) enum Arrived {
 }
 
 impl Server for Folded {
-    fn serve(&self, address: usize) -> Served {
+    fn serve(&self, address: usize, asker: Asker) -> Served {
         let Some(page) = self.span.page_at(address) else { return Served::Foreign };
+        if asker == Asker::Message && !self.chunks.is_registered(page / GROUP_PAGES) {
+            // Of a region that was here before.
+            return Served::Present;
+        }
         let started = Instant::now();
         // It comes while its group is locked, which waits for memory as well.
         self.store.prefetch(page);
@@ -116,7 +120,12 @@ impl Folded {
         let place = group.place(at);
         let count = group.run(at, max.min(self.chunks.pages_of(index).end - page));
         let transfer = match place {
-            Place::Resident | Place::Gone => return Arrived::Present,
+            Place::Gone => return Arrived::Present,
+            Place::Resident => {
+                // By others, a moment ago; or its thread would touch it for ever.
+                let lost = if why == Why::Fault { self.span.unreachable(page) } else { None };
+                return lost.map_or(Arrived::Present, Arrived::Failed);
+            }
             Place::Untouched if why == Why::Ahead => return Arrived::Present,
             Place::Untouched => self.span.fill(page, self.shared.buffers.zeros(count)),
             Place::Staged => self.fill_from_staging(page, count, &group),
@@ -161,82 +170,6 @@ impl Folded {
         }
     }
 
-    /// How many aligned pages around it a fault is to bring in.
-    fn around_pays(&self, index: usize) -> usize {
-        let limit = self.limit();
-        match self.around.aligned(index, limit.is_some()) {
-            around if around > 1 && limit.is_some_and(|limit| self.held() >= limit) => 1,
-            around => around,
-        }
-    }
-
-    /// Brings in the stored ones of `count` aligned pages around one that somebody waits for, as
-    /// far as that takes no disk; `None`: it is still to be brought in.
-    fn bring_around(&self, page: usize, count: usize, group: &mut Group) -> Option<Arrived> {
-        let (index, at) = (page / GROUP_PAGES, page % GROUP_PAGES);
-        let wanted = group.stored_around(at, count);
-        if wanted.count_ones() == 1 {
-            return None;
-        }
-        let mut buffer = self.shared.buffers.get();
-        let decoded = self.decode_around(page, count, wanted, &mut buffer);
-        let run = runs(decoded).find(|&(first, count)| (first..first + count).contains(&at))?;
-        let mut arrived = self.fill_runs(page, count, decoded & !bits(run.0, run.1), &buffer);
-        // The last, since who waits is woken by it, and may take the CPU from who serves it.
-        let (own, transfer) = self.fill_run(page, count, run, &buffer);
-        arrived |= own;
-        self.account_arrival(index, group, arrived, Place::Stored, Some(at));
-        if arrived & bits(at, 1) == 0 {
-            return None;
-        }
-        self.account_fault(Place::Stored, Why::Fault);
-        let woken = at < run.0 + transfer.pages;
-        let after = (arrived >> at).trailing_ones() as usize;
-        Some(if woken { Arrived::Pages(after) } else { Arrived::Present })
-    }
-
-    /// Decodes those of `wanted` that the store has in memory, each to its place among the `count`
-    /// aligned ones around `page`; which, and none where that one cannot be.
-    fn decode_around(&self, page: usize, count: usize, wanted: u64, buffer: &mut [u8]) -> u64 {
-        let (base, at) = (page - page % GROUP_PAGES, page % GROUP_PAGES);
-        let mut decodes = |at: usize| {
-            let data = &mut buffer[at % count * PAGE_SIZE..][..PAGE_SIZE];
-            self.store.read(base + at, data) == Read::Done
-        };
-        if !decodes(at) {
-            return 0;
-        }
-        let others = runs(wanted & !bits(at, 1)).flat_map(|(first, count)| first..first + count);
-        others.filter(|&at| decodes(at)).fold(bits(at, 1), |all, at| all | bits(at, 1))
-    }
-
-    /// Puts decoded pages in place, as long as the system has memory; which are there.
-    fn fill_runs(&self, page: usize, count: usize, decoded: u64, buffer: &[u8]) -> u64 {
-        let mut arrived = 0;
-        for run in runs(decoded) {
-            let (there, transfer) = self.fill_run(page, count, run, buffer);
-            arrived |= there;
-            if transfer.stop == Some(Stop::NoMemory) {
-                break;
-            }
-        }
-        arrived
-    }
-
-    /// The same for one run.
-    fn fill_run(
-        &self,
-        page: usize,
-        count: usize,
-        (first, pages): (usize, usize),
-        buffer: &[u8],
-    ) -> (u64, Transfer) {
-        let to = page - page % GROUP_PAGES + first;
-        let data = &buffer[first % count * PAGE_SIZE..][..pages * PAGE_SIZE];
-        let transfer = self.span.fill(to, data);
-        (bits(first, self.settle_arrival(to, transfer)), transfer)
-    }
-
     /// Pages were transferred from a place: they are in memory.
     pub(crate) fn arrive(
         &self,
@@ -249,17 +182,14 @@ impl Folded {
         let arrived = self.settle_arrival(page, transfer);
         let (index, at) = (page / GROUP_PAGES, page % GROUP_PAGES);
         let touched = (why == Why::Fault).then_some(at);
+        if arrived == 0 {
+            // There was no memory.
+            std::thread::sleep(Duration::from_millis(1));
+            return Arrived::Later;
+        }
         self.account_arrival(index, group, bits(at, arrived), place, touched);
         self.account_fault(place, why);
-        match (arrived, transfer.pages) {
-            (0, _) => {
-                // There was no memory.
-                std::thread::sleep(Duration::from_millis(1));
-                Arrived::Later
-            }
-            (_, 0) => Arrived::Present,
-            (arrived, _) => Arrived::Pages(arrived),
-        }
+        if transfer.pages == 0 { Arrived::Present } else { Arrived::Pages(arrived) }
     }
 
     /// The group of a page that is missing.
@@ -309,7 +239,7 @@ impl Folded {
     }
 
     /// How many pages are in memory after a transfer: where the system had none for them, less.
-    fn settle_arrival(&self, page: usize, transfer: Transfer) -> usize {
+    pub(crate) fn settle_arrival(&self, page: usize, transfer: Transfer) -> usize {
         match transfer.stop {
             None | Some(Stop::NoMemory) => transfer.pages,
             // There already: what is in memory is the truth.
@@ -321,7 +251,7 @@ impl Folded {
     }
 
     /// Pages of a group are in memory; `touched` is one that somebody waits for.
-    fn account_arrival(
+    pub(crate) fn account_arrival(
         &self,
         index: usize,
         group: &mut Group,
@@ -369,7 +299,7 @@ impl Folded {
         density.spoil(index, &mut group.trials, pages);
     }
 
-    fn account_fault(&self, place: Place, why: Why) {
+    pub(crate) fn account_fault(&self, place: Place, why: Why) {
         let counter = match place {
             Place::Untouched | Place::Resident | Place::Gone => Count::FirstTouches,
             Place::Staged => Count::StagedFaults,
@@ -451,17 +381,41 @@ mod tests {
         assert_eq!(touch(6, 4), (3, 2));
     }
 
+    /// Has a test of this module end a child; false in the child.
+    fn ends_a_child(test: &str, with: &str) -> bool {
+        if std::env::var_os(CHILD).is_some() {
+            return false;
+        }
+        let this = std::env::current_exe().expect("this test's path");
+        let test = format!("fault_in::tests::{test}");
+        let child = Command::new(this).args([&test, "--exact"]).env(CHILD, "1").output();
+        let child = child.expect("a child");
+        let words = String::from_utf8_lossy(&child.stderr);
+        assert_eq!(child.status.signal(), Some(SIGABRT), "{words}");
+        assert!(words.contains(with), "{words}");
+        true
+    }
+
+    /// As where a program discards pages of a region by itself: not zeros, and not a touch that is
+    /// tried for ever.
+    #[test]
+    fn a_page_that_somebody_else_took_away_ends_the_process() {
+        let Some(mut region) = region() else { return };
+        let test = "a_page_that_somebody_else_took_away_ends_the_process";
+        if ends_a_child(test, "a page is gone that nobody took away") {
+            return;
+        }
+        region.as_mut_slice()[5 * 4096] = 1;
+        region.control().page_out(0..4096).expect("registered");
+        region.memory_mut().discard(5..6).expect("discarded");
+        std::hint::black_box(region.as_slice()[5 * 4096]);
+    }
+
     #[test]
     fn a_page_that_cannot_be_read_back_ends_the_process() {
         let Some(mut region) = region() else { return };
-        if std::env::var_os(CHILD).is_none() {
-            let this = std::env::current_exe().expect("this test's path");
-            let test = "fault_in::tests::a_page_that_cannot_be_read_back_ends_the_process";
-            let child = Command::new(this).args([test, "--exact"]).env(CHILD, "1").output();
-            let child = child.expect("a child");
-            let words = String::from_utf8_lossy(&child.stderr);
-            assert_eq!(child.status.signal(), Some(SIGABRT), "{words}");
-            assert!(words.contains("a stored page cannot be decoded"), "{words}");
+        let test = "a_page_that_cannot_be_read_back_ends_the_process";
+        if ends_a_child(test, "a stored page cannot be decoded") {
             return;
         }
         region.as_mut_slice()[5 * 4096] = 1;

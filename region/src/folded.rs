@@ -12,8 +12,9 @@
 //! Invariants
 //! - F1 the sums in `counters` are those of the groups: they change under the lock of the group
 //!   whose pages move.
-//! - F2 who works on the region by a control or as the pager holds its gate, for a group at a time;
-//!   teardown closes the gate and finds nobody inside. Pins and limits borrow the region itself.
+//! - F2 who works on the region by a control, as the pager or for a limit holds its gate, for a
+//!   group at a time; teardown closes the gate and finds nobody inside. Pins borrow the region
+//!   itself.
 //!
 //! Locks: turnstile, then gate, then registering, then a group's, then buffer or the store's own;
 //! the queue of groups is a leaf. No byte of a client's is touched with any of them held.
@@ -114,11 +115,11 @@ impl Folded {
         self.gate.try_write().is_err()
     }
 
-    /// Does something while nobody else works on the region. With the client kept away too, pages
-    /// are where they were until it ends.
-    pub(crate) fn alone<R>(&self, work: impl FnOnce() -> R) -> R {
-        let _gate = self.take_gate();
-        work()
+    /// Does something while nobody else works on the region, unless it is being torn down. With the
+    /// client kept away too, nobody but late messages moves a page until it ends.
+    pub(crate) fn alone<R>(&self, work: impl FnOnce() -> R) -> Result<R, RegionError> {
+        let gate = self.take_gate();
+        if *gate { Ok(work()) } else { Err(RegionError::Gone) }
     }
 
     /// The gate, as soon as those who are in have come out.

@@ -13,7 +13,8 @@ use std::ops::Range;
 
 impl Folded {
     /// The content of `pages` is gone from memory; it goes from staging and the store too. The
-    /// caller keeps the client from touching them.
+    /// caller has them marked as gone: messages about pages may be late, and bring in what is found
+    /// where no client waits for it any more.
     pub(crate) fn forget(&self, pages: &Range<usize>) {
         for index in self.groups_of(pages) {
             let all = self.chunks.pages_of(index);
@@ -38,20 +39,38 @@ impl Folded {
         group.copies &= !pages;
     }
 
-    /// Says of `pages` whether they are given back. Nothing is brought in there from then on.
+    /// Makes the chunks of pages that are given back, so that it stays known that they are.
+    pub(crate) fn add_chunks(&self, pages: &Range<usize>) {
+        for index in self.groups_of(pages) {
+            self.chunks.get_or_add(index);
+        }
+    }
+
+    /// Says of `pages` whether they are gone: nothing is brought in there then. The caller is
+    /// alone. Where there is no chunk nothing ever left, and none appears meanwhile.
     pub(crate) fn mark_gone(&self, pages: &Range<usize>, gone: bool) {
         for index in self.groups_of(pages) {
             let all = self.chunks.pages_of(index);
             let (start, end) = (pages.start.max(all.start), pages.end.min(all.end));
             let which = bits(start - all.start, end - start);
-            let mut group = self.chunks.get_or_add(index).lock();
-            group.gone = if gone { group.gone | which } else { group.gone & !which };
+            let Some(lock) = self.chunks.get(index) else { continue };
+            let mut group = lock.lock();
+            if gone {
+                group.gone |= which;
+            } else {
+                group.gone &= !which;
+                // What was learnt meanwhile left them out.
+                group.known = false;
+            }
         }
     }
 
     /// Registers the whole region, and enters what is resident in the queue.
     pub(crate) fn learn_all(&self) -> Result<(), RegionError> {
-        (0..self.chunks.groups()).try_for_each(|index| self.lock(index).map(drop))
+        (0..self.chunks.groups()).try_for_each(|index| {
+            let _gate = self.enter()?;
+            self.lock(index).map(drop)
+        })
     }
 
     /// Sets the limit. The whole region is registered first: from then on no page arrives unseen.
@@ -60,8 +79,10 @@ impl Folded {
             self.learn_all()?;
         }
         self.set_limit(pages);
-        // Without a limit nobody would empty staging of second chances.
-        while pages.is_none() && self.compress_oldest() {}
+        if pages.is_none() {
+            // Else the pager does, at its next tick.
+            self.compress_staged();
+        }
         self.shared.work.raise();
         Ok(())
     }
@@ -103,5 +124,73 @@ impl Folded {
             defects.push(format!("trials: counted {running:?}, found {trials:?} (D1)"));
         }
         defects
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{Memory, MemoryConfig, Pager, PagerConfig, Region, RegionConfig, RegionError};
+    use host::fault::{Asker, Served, Server};
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    const PAGE: usize = 4096;
+
+    fn region() -> Option<Region> {
+        let memory = Memory::new(MemoryConfig::for_disk(4 << 20)).expect("a memory");
+        let pager = Pager::new(memory, &PagerConfig::default());
+        let pager = pager.inspect_err(|error| eprintln!("skipped: needs {error}")).ok()?;
+        Some(Region::map(&pager, 4 << 20, &RegionConfig::default()).expect("a region"))
+    }
+
+    /// As one that was read before its page came with a neighbour, and is answered after it left
+    /// again.
+    #[test]
+    fn what_is_discarded_stays_so_whatever_messages_come_late() {
+        let Some(mut region) = region() else { return };
+        let (folded, control) = (Arc::clone(&region.folded), region.control());
+        let address = region.as_slice()[5 * PAGE..].as_ptr().addr();
+        let stop = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                // relaxed: a wish to end.
+                while !stop.load(Ordering::Relaxed) {
+                    assert_ne!(folded.serve(address, Asker::Message), Served::Foreign);
+                }
+            });
+            let found = (0..2000).find(|_| {
+                region.as_mut_slice()[5 * PAGE] = 7;
+                control.page_out(0..8 * PAGE).expect("out");
+                region.discard(5 * PAGE..6 * PAGE).expect("discarded");
+                region.as_slice()[5 * PAGE] != 0
+            });
+            // relaxed: as above.
+            stop.store(true, Ordering::Relaxed);
+            assert_eq!(found, None, "the round whose content came back");
+        });
+        assert_eq!(control.check().expect("there"), [""; 0]);
+    }
+
+    #[test]
+    fn a_message_of_a_region_that_was_here_before_is_nobodys() {
+        let Some(mut region) = region() else { return };
+        let address = |region: &Region, page: usize| region.folded.span.range().start + page * PAGE;
+        let late =
+            |region: &Region, page| region.folded.serve(address(region, page), Asker::Message);
+        assert_eq!(late(&region, 0), Served::Present, "nothing is registered");
+        region.unmap(600 * PAGE..601 * PAGE).expect("given back");
+        assert_eq!(late(&region, 602), Served::Present, "known, and not registered");
+        region.control().page_out(0..PAGE).expect("registered");
+        assert_eq!(late(&region, 1), Served::Filled, "it could be of this one");
+        assert_eq!(region.control().check().expect("there"), [""; 0]);
+    }
+
+    #[test]
+    fn a_region_that_ends_is_not_looked_at_any_more() {
+        let Some(mut region) = region() else { return };
+        region.folded.close();
+        assert!(matches!(region.control().check(), Err(RegionError::Gone)));
+        assert!(matches!(region.control().cold(0..PAGE), Err(RegionError::Gone)));
+        assert!(matches!(region.discard(0..PAGE), Err(RegionError::Gone)));
     }
 }

@@ -36,6 +36,7 @@
 #![forbid(unsafe_code)]
 
 mod around;
+mod bring_around;
 mod buffers;
 mod chunk;
 mod config;

@@ -9,7 +9,7 @@
 //! Measured once, for a pager's first region, on a few pages of its own that are filled with
 //! zeros. The least of each is taken: a preemption only adds.
 
-use host::fault::{Served, Server, die, is_blocked, watch};
+use host::fault::{Asker, Served, Server, die, is_blocked, watch};
 use host::{FaultMode, PAGE_SIZE, Span, Stop, Userfault};
 use std::hint::black_box;
 use std::sync::Arc;
@@ -32,7 +32,7 @@ struct Scratch {
 }
 
 impl Server for Scratch {
-    fn serve(&self, address: usize) -> Served {
+    fn serve(&self, address: usize, _: Asker) -> Served {
         let Some(page) = self.span.page_at(address) else { return Served::Foreign };
         let started = Instant::now();
         let transfer = self.span.fill(page, &ZEROS);

@@ -84,7 +84,7 @@ impl Folded {
                 // It may have dead copies where pages are to go; what it has alive goes first.
                 drop(group);
                 self.compress(index);
-            } else if let Some(segment) = self.shared.staging.take() {
+            } else if let Some(segment) = self.shared.staging.take()? {
                 return Ok(self.move_out(index, &mut group, segment, wanted));
             } else {
                 drop(group);
@@ -186,7 +186,13 @@ impl Folded {
                     out.refused += self.put_back(index, &mut group, all);
                 }
             }
+            let stays = group.staged >> at & 1 == 1;
             drop(group);
+            if stays {
+                // The system has no memory to put it back to. It is in staging, which is memory
+                // too, and is tried again.
+                std::thread::sleep(WAIT);
+            }
             self.let_faults_in(index);
         }
         out
@@ -238,9 +244,7 @@ impl Folded {
             match transfer.stop {
                 None => {}
                 Some(Stop::Present) => done += 1,
-                // The system has no memory to put it back either: it stays in staging, which is
-                // memory too, and is tried again.
-                Some(Stop::NoMemory) => std::thread::sleep(WAIT),
+                Some(Stop::NoMemory) => break,
                 Some(_) => die("a page cannot be put back, region offset", page * PAGE_SIZE),
             }
         }

@@ -238,11 +238,9 @@ fn tick(shared: &Shared) -> bool {
             busy = true;
             folded.keep_limit();
             shared.room.raise();
-        } else if folded.queue.lock().staged_len() > 0
-            && let Ok(_gate) = folded.enter()
-        {
+        } else {
             // Second chances of a limit that was lifted while it was being kept.
-            while folded.compress_oldest() {}
+            folded.compress_staged();
         }
     }
     busy
@@ -269,6 +267,13 @@ impl Folded {
             self.shared.room.raise();
         }
         self.set_stuck(self.held() >= limit && self.gone_for_good() == before);
+    }
+
+    /// Compresses what is in staging as its second chance.
+    pub(crate) fn compress_staged(&self) {
+        while self.queue.lock().staged_len() > 0
+            && self.enter().is_ok_and(|_gate| self.compress_oldest())
+        {}
     }
 
     /// Pages that left memory so far and were not put back for want of room.

@@ -170,10 +170,15 @@ impl Region {
     pub fn discard(&mut self, range: Range<usize>) -> Result<(), RegionError> {
         let pages = self.mapped(range)?;
         self.folded.alone(|| {
-            self.memory.discard(pages.clone())?;
-            self.folded.forget(&pages);
-            Ok(())
-        })
+            // First: a message that comes late is not to bring back what is forgotten next.
+            self.folded.mark_gone(&pages, true);
+            let discarded = self.memory.discard(pages.clone());
+            if discarded.is_ok() {
+                self.folded.forget(&pages);
+            }
+            self.folded.mark_gone(&pages, false);
+            Ok(discarded?)
+        })?
     }
 
     /// Gives a range back (`munmap`): it is memory no more. Bounds are multiples of 4096.
@@ -184,6 +189,7 @@ impl Region {
     pub fn unmap(&mut self, range: Range<usize>) -> Result<(), RegionError> {
         let pages = self.mapped(range)?;
         self.folded.alone(|| {
+            self.folded.add_chunks(&pages);
             // First: a fault that comes late is not to find the pages half gone.
             self.folded.mark_gone(&pages, true);
             if let Err(error) = self.memory.unmap(pages.clone()) {
@@ -192,7 +198,7 @@ impl Region {
             }
             self.folded.forget(&pages);
             Ok(())
-        })
+        })?
     }
 
     /// Sets the bytes of the region that may be in memory; `None`: all of them. What is over the
@@ -251,53 +257,58 @@ impl Drop for Region {
         self.pager.forget(&self.folded);
         self.folded.close();
         self.ending.bytes = self.folded.store.frame_bytes();
-        match self.teardown {
-            Teardown::Range => {
-                self.folded.store.leave(true);
-                self.ending.folded = Some(Arc::clone(&self.folded));
-            }
-            Teardown::Sync => {
-                wait_for_last(&self.folded);
-                self.folded.store.leave(false);
-            }
-        }
+        self.folded.store.leave(self.teardown == Teardown::Range);
+        self.ending.folded = Some((Arc::clone(&self.folded), self.teardown));
     }
 }
 
-/// Waits until nobody else has the region, which is closed: whoever looked at it before is about to
-/// look away.
-fn wait_for_last(folded: &Arc<Folded>) {
-    while Arc::strong_count(folded) > 1 {
+/// Drops a region that is closed, when nobody else has it: whoever looked at it before is about to
+/// look away. Nobody can look at it again: to count its owners, and drop it when there is one,
+/// could leave it to the pager.
+fn drop_last<T>(mut last: Arc<T>) {
+    while let Err(shared) = Arc::try_unwrap(last) {
         std::thread::yield_now();
+        last = shared;
     }
 }
 
-/// What is done after all else of a region is dropped: what is handed over is dropped by the
-/// worker, and then as many bytes of frames as the region had go back to the system, and no more.
-/// What was free before is held for whoever uses it again.
+/// What is done after all else of a region is dropped: the folding half is, by the worker where it
+/// is handed over, and then as many bytes of frames as the region had go back to the system, and no
+/// more. What was free before is held for whoever uses it again.
 ///
-/// After, because a job may run at once, in this thread, and waits for the region's last owner.
+/// After, because this waits for the region's last owner, of whom the region is one.
 struct Ending {
     memory: Arc<Memory>,
-    folded: Option<Arc<Folded>>,
+    folded: Option<(Arc<Folded>, Teardown)>,
     bytes: u64,
 }
 
 impl Drop for Ending {
     fn drop(&mut self) {
         let (memory, bytes) = (Arc::clone(&self.memory), self.bytes);
-        if let Some(folded) = self.folded.take() {
-            self.memory.defer(folded.store.pending_bytes(), move || {
-                wait_for_last(&folded);
-                let after = Ending { memory, folded: None, bytes };
-                drop(folded);
-                drop(after);
-            });
-        } else if bytes > 0 {
-            self.memory.defer(0, move || {
-                memory.release(memory.free_bytes_held().saturating_sub(bytes));
-            });
+        match self.folded.take() {
+            Some((folded, Teardown::Range)) => {
+                self.memory.defer(folded.store.pending_bytes(), move || {
+                    drop_last(folded);
+                    release_later(memory, bytes);
+                });
+            }
+            Some((folded, Teardown::Sync)) => {
+                drop_last(folded);
+                release_later(memory, bytes);
+            }
+            None => {}
         }
+    }
+}
+
+/// Has so many bytes of free frames go back to the system.
+fn release_later(memory: Arc<Memory>, bytes: u64) {
+    if bytes > 0 {
+        let to = Arc::clone(&memory);
+        to.defer(0, move || {
+            memory.release(memory.free_bytes_held().saturating_sub(bytes));
+        });
     }
 }
 
@@ -391,7 +402,7 @@ impl Control {
     /// When the region was dropped.
     pub fn check(&self) -> Result<Vec<String>, RegionError> {
         let folded = self.folded.upgrade().ok_or(RegionError::Gone)?;
-        Ok(folded.alone(|| folded.check()))
+        folded.alone(|| folded.check())
     }
 
     fn with<R>(
@@ -420,5 +431,55 @@ impl Control {
 impl std::fmt::Debug for Control {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Control").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::drop_last;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::{Arc, Mutex, Weak};
+
+    /// Counts itself when it is dropped.
+    struct Ends(Arc<AtomicUsize>);
+
+    impl Drop for Ends {
+        fn drop(&mut self) {
+            // relaxed: as it is read.
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// As the pager looks at a region of its list.
+    #[test]
+    fn what_is_dropped_last_is_dropped_whoever_looks_at_it() {
+        const ROUNDS: usize = 20_000;
+        let (ended, seen) = (Arc::new(AtomicUsize::new(0)), Mutex::new(Weak::<Ends>::new()));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                // relaxed: a number that only rises.
+                while ended.load(Ordering::Relaxed) < ROUNDS {
+                    let looked_at = seen.lock().expect("nobody panics").clone();
+                    while let Some(held) = looked_at.upgrade() {
+                        std::thread::yield_now();
+                        drop(held);
+                        std::thread::yield_now();
+                    }
+                }
+            });
+            let dropped = (0..ROUNDS).find(|&round| {
+                let last = Arc::new(Ends(Arc::clone(&ended)));
+                *seen.lock().expect("nobody panics") = Arc::downgrade(&last);
+                while Arc::strong_count(&last) == 1 {
+                    std::thread::yield_now();
+                }
+                drop_last(last);
+                // relaxed: where this thread did not drop it, it may see that or not.
+                ended.load(Ordering::Relaxed) != round + 1
+            });
+            // relaxed: ends the other thread.
+            ended.store(ROUNDS, Ordering::Relaxed);
+            assert_eq!(dropped, None, "the round whose value outlived its end");
+        });
     }
 }

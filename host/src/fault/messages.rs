@@ -102,8 +102,7 @@ impl Reader<'_> {
                     self.wake(fault.address);
                 }
             }
-            // A message may be late: others brought the page in, the thread went on, and the region
-            // was dropped. Who does wait touches the page again when it is woken.
+            // A message may be late, and the region dropped.
             Touched::Gone | Touched::Foreign if self.stray != Some(fault) => {
                 self.stray = Some(fault);
                 self.wake(fault.address);

@@ -15,9 +15,9 @@
 //! - R1 a server is called only between an increment and a decrement of its slot's visitors, and
 //!   dropped only when, after its pointer was taken out, there were none: each visitor either is
 //!   counted before that look, or finds no server.
-//! - R2 a slot is entered and emptied under the lock; its range is read without. A range read while
-//!   a slot changes hands may mix two regions, so a server says itself whether an address is its
-//!   own.
+//! - R2 a slot is entered under the lock; its range is read without, and counts only if it begins
+//!   where it did before its end was read. Its region may be another one by the time the server is
+//!   asked, which says itself whether an address is its own.
 
 use crate::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use crate::sync::{fence_for_loom, thread};
@@ -30,7 +30,18 @@ use std::sync::Arc;
 /// Who brings the pages of a region in; see the rules of [`fault`](crate::fault).
 pub trait Server: Send + Sync {
     /// Brings the page at `address` in.
-    fn serve(&self, address: usize) -> Served;
+    fn serve(&self, address: usize, asker: Asker) -> Served;
+}
+
+/// Who asks for a page.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Asker {
+    /// The thread that touches it.
+    Toucher,
+    /// A message, which may be late: others brought the page in, the thread went on, and what is at
+    /// the address now may be another region, or empty. Who does wait touches the page again when
+    /// it is woken.
+    Message,
 }
 
 /// What a server did.
@@ -95,12 +106,16 @@ impl Slot {
         // Acquire pairs with the Release in `enter`, so that the end and the server are seen that
         // belong to this start, or later ones (R2).
         let start = self.start.load(Ordering::Acquire);
-        // relaxed: read after the start; a mixture is told apart by the server.
-        start != 0 && (start..self.end.load(Ordering::Relaxed)).contains(&address)
+        // Acquire pairs with the Release in `enter`, so that who sees the end of the slot's next
+        // region sees below that the last one's start is gone.
+        let end = self.end.load(Ordering::Acquire);
+        // relaxed: it is read after the end, and is the start of that end or of a later one.
+        let still = self.start.load(Ordering::Relaxed) == start;
+        start != 0 && still && (start..end).contains(&address)
     }
 
     /// Lets the server look at a touch of its range.
-    fn visit(&self, address: usize) -> Touched {
+    fn visit(&self, address: usize, asker: Asker) -> Touched {
         let visitors = &self.visitors[cpu::current_hint() % VISITORS].0;
         // SeqCst pairs with the swap in `take_server` (R1): either this visitor is counted before
         // the look at the count, or the load below finds the pointer gone.
@@ -112,7 +127,7 @@ impl Slot {
             if self.covers(address) { Touched::Gone } else { Touched::Foreign }
         } else {
             // SAFETY: R1 keeps the server until this visitor is uncounted.
-            match unsafe { &*server }.serve(address) {
+            match unsafe { &*server }.serve(address, asker) {
                 Served::Foreign => Touched::Foreign,
                 served => Touched::Served(served),
             }
@@ -179,14 +194,14 @@ impl<const N: usize> Regions<N> {
             return None;
         }
         let _entering = self.entering.lock();
-        // relaxed: a start is set and cleared under the lock; `drop` clears without it, and
-        // a slot seen taken a moment longer is merely passed over.
+        // Acquire pairs with the Release in `Entry::drop`, which takes no lock: a slot seen taken a
+        // moment longer is merely passed over.
         let free = |slot: &&Slot| slot.start.load(Ordering::Acquire) == 0;
         let index = self.slots.iter().position(|slot| free(&slot))?;
         let slot = &self.slots[index];
         slot.server.store(Box::into_raw(Box::new(server)), Ordering::SeqCst);
-        // relaxed: published by the start.
-        slot.end.store(range.end, Ordering::Relaxed);
+        // Release pairs with the Acquire in `covers`: after what emptied the slot.
+        slot.end.store(range.end, Ordering::Release);
         // Pairs with the Acquire in `covers`.
         slot.start.store(range.start, Ordering::Release);
         // Pairs with the Acquire in `serve`.
@@ -195,11 +210,12 @@ impl<const N: usize> Regions<N> {
     }
 
     /// Serves a touch of `address`.
-    pub fn serve(&self, address: usize) -> Touched {
+    pub fn serve(&self, address: usize, asker: Asker) -> Touched {
         // Pairs with the Release in `enter`.
         let high = self.high.load(Ordering::Acquire);
         let mut slots = self.slots[..high].iter().filter(|slot| slot.covers(address));
-        let visited = |slot: &Slot| Some(slot.visit(address)).filter(|&t| t != Touched::Foreign);
+        let visited =
+            |slot: &Slot| Some(slot.visit(address, asker)).filter(|&t| t != Touched::Foreign);
         slots.find_map(visited).unwrap_or(Touched::Foreign)
     }
 }
@@ -248,7 +264,7 @@ mod tests {
     struct Counting(Range<usize>, Count);
 
     impl Server for Counting {
-        fn serve(&self, address: usize) -> Served {
+        fn serve(&self, address: usize, _: Asker) -> Served {
             // relaxed: one thread.
             self.1.fetch_add(1, Ordering::Relaxed);
             if self.0.contains(&address) { Served::Filled } else { Served::Foreign }
@@ -260,14 +276,14 @@ mod tests {
         let regions = Regions::<2>::new();
         let server = Arc::new(Counting(100..200, Count::new(0)));
         let entry = regions.enter(100..200, server.clone()).expect("there is room");
-        assert_eq!(regions.serve(150), Touched::Served(Served::Filled));
-        assert_eq!(regions.serve(200), Touched::Foreign);
-        assert_eq!(regions.serve(99), Touched::Foreign);
+        assert_eq!(regions.serve(150, Asker::Toucher), Touched::Served(Served::Filled));
+        assert_eq!(regions.serve(200, Asker::Toucher), Touched::Foreign);
+        assert_eq!(regions.serve(99, Asker::Toucher), Touched::Foreign);
         entry.retire();
-        assert_eq!(regions.serve(150), Touched::Gone);
+        assert_eq!(regions.serve(150, Asker::Toucher), Touched::Gone);
         assert_eq!(Arc::strong_count(&server), 1, "the server was let go");
         drop(entry);
-        assert_eq!(regions.serve(150), Touched::Foreign);
+        assert_eq!(regions.serve(150, Asker::Toucher), Touched::Foreign);
         assert_eq!(server.1.load(Ordering::Relaxed), 1);
     }
 
@@ -281,7 +297,7 @@ mod tests {
         drop(first);
         let other = Arc::new(Counting(300..400, Count::new(0)));
         let _second = regions.enter(300..400, other).expect("the slot is free again");
-        assert_eq!(regions.serve(350), Touched::Served(Served::Filled));
-        assert_eq!(regions.serve(150), Touched::Foreign);
+        assert_eq!(regions.serve(350, Asker::Toucher), Touched::Served(Served::Filled));
+        assert_eq!(regions.serve(150, Asker::Toucher), Touched::Foreign);
     }
 }

@@ -2,18 +2,26 @@
 //!
 //! ```text
 //!   on_sigbus   errno saved, every signal blocked, on the thread's own stack
-//!      Served   -> return: the access is tried again
-//!      Gone     -> a word to stderr, abort: never zeros
-//!      Foreign  -> the handler that was there before, or the default
+//!      sent, or a forked child's --------------------------.
+//!      a fault: Served   -> return: the access is tried again
+//!               Gone     -> a word to stderr, abort: never zeros
+//!               Foreign  ----------------------------------+-> the handler that was there before,
+//!                                                              or the default
 //! ```
 //!
 //! Installed once, by the first [`watch`], and left for good: a handler that was installed later
 //! and calls ours on must not find it gone.
+//!
+//! A forked child has the handler and the table, but no region: its descriptor is its parent's, in
+//! whose memory a fault served here would put pages. So it serves none, until it has a region of
+//! its own.
 
-use super::{Entry, REGIONS_MAX, Regions, Server, Touched};
+use super::{Asker, Entry, REGIONS_MAX, Regions, Server, Touched};
+use crate::mapping::Mapping;
 use crate::uffd::UserfaultError;
 use crate::{Lock, Rank};
 use std::ops::Range;
+use std::sync::atomic::{AtomicI32, AtomicU8, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 /// A region that faults find.
@@ -21,15 +29,50 @@ pub type Watch = Entry<'static>;
 
 struct Faults {
     regions: Regions<REGIONS_MAX>,
-    /// What SIGBUS did before us.
-    previous: OnceLock<libc::sigaction>,
+    /// There once the handler is.
+    home: OnceLock<Home>,
+    previous: Previous,
     installing: Lock<()>,
+}
+
+/// What SIGBUS did before us.
+struct Previous {
+    function: AtomicUsize,
+    flags: AtomicI32,
+}
+
+/// A byte that is 1 in a process that has regions, and 0 in a child that it forks.
+struct Home(Mapping);
+
+impl Home {
+    fn new() -> Result<Home, UserfaultError> {
+        let home = Home(Mapping::reserve(1)?);
+        home.0.wipe_on_fork().map_err(refused("MADV_WIPEONFORK"))?;
+        Ok(home)
+    }
+
+    fn settle(&self) {
+        // relaxed: who touches a region has it from this thread, or from one that did the same.
+        self.byte().store(1, Ordering::Relaxed);
+    }
+
+    fn is_here(&self) -> bool {
+        // relaxed: as above.
+        self.byte().load(Ordering::Relaxed) == 1
+    }
+
+    fn byte(&self) -> &AtomicU8 {
+        // SAFETY: the mapping is a page long, and lives as long as `self`; nobody refers to it but
+        // by this.
+        unsafe { self.0.base().cast::<AtomicU8>().as_ref() }
+    }
 }
 
 /// The one static of this tree.
 static FAULTS: Faults = Faults {
     regions: Regions::new(),
-    previous: OnceLock::new(),
+    home: OnceLock::new(),
+    previous: Previous { function: AtomicUsize::new(libc::SIG_DFL), flags: AtomicI32::new(0) },
     installing: Lock::new(Rank::Leaf, ()),
 };
 
@@ -40,7 +83,7 @@ static FAULTS: Faults = Faults {
 ///
 /// When [`REGIONS_MAX`] regions are there already, or the system refuses the signal handler.
 pub fn watch(range: Range<usize>, server: Arc<dyn Server>) -> Result<Watch, UserfaultError> {
-    install().map_err(|source| UserfaultError::Refused { request: "sigaction", source })?;
+    install()?;
     let full = UserfaultError::TooManyRegions { max: REGIONS_MAX };
     FAULTS.regions.enter(range, server).ok_or(full)
 }
@@ -57,19 +100,29 @@ pub fn is_blocked() -> bool {
     !asked || unsafe { libc::sigismember(blocked.as_ptr(), libc::SIGBUS) != 0 }
 }
 
-/// Serves a touch of `address` on behalf of another thread.
+/// Serves a message about `address`.
 pub(super) fn serve(address: usize) -> Touched {
-    FAULTS.regions.serve(address)
+    FAULTS.regions.serve(address, Asker::Message)
 }
 
-fn install() -> std::io::Result<()> {
+fn install() -> Result<(), UserfaultError> {
     let _installing = FAULTS.installing.lock();
-    if FAULTS.previous.get().is_some() {
+    if let Some(home) = FAULTS.home.get() {
+        home.settle();
         return Ok(());
     }
-    let previous = current()?;
-    // Before the handler, which reads it. Under the lock nobody else sets it.
-    let _ = FAULTS.previous.set(previous);
+    let home = Home::new()?;
+    home.settle();
+    // Before the handler, which reads it.
+    FAULTS.previous.set(&current().map_err(refused("sigaction"))?);
+    put_handler().map_err(refused("sigaction"))?;
+    // No region is there yet whose faults could miss it.
+    drop(FAULTS.home.set(home));
+    Ok(())
+}
+
+/// Makes `on_sigbus` the handler.
+fn put_handler() -> std::io::Result<()> {
     let mut action = default_action();
     action.sa_sigaction = handler();
     action.sa_flags = libc::SA_SIGINFO | libc::SA_RESTART;
@@ -77,6 +130,25 @@ fn install() -> std::io::Result<()> {
     unsafe { libc::sigfillset(&mut action.sa_mask) };
     // SAFETY: the action names a handler of the type that SA_SIGINFO asks for.
     answer(unsafe { libc::sigaction(libc::SIGBUS, &action, std::ptr::null_mut()) })
+}
+
+impl Previous {
+    fn set(&self, action: &libc::sigaction) {
+        // relaxed: before the handler is there, and later one change, from a function to none,
+        // whose flags are nobody's.
+        self.flags.store(action.sa_flags, Ordering::Relaxed);
+        // relaxed: as above.
+        self.function.store(action.sa_sigaction, Ordering::Relaxed);
+    }
+
+    fn get(&self) -> (usize, libc::c_int) {
+        // relaxed: as in `set`.
+        (self.function.load(Ordering::Relaxed), self.flags.load(Ordering::Relaxed))
+    }
+}
+
+fn refused(request: &'static str) -> impl FnOnce(std::io::Error) -> UserfaultError {
+    move |source| UserfaultError::Refused { request, source }
 }
 
 fn handler() -> usize {
@@ -107,39 +179,80 @@ extern "C" fn on_sigbus(
     // SAFETY: the system passes a valid structure, and errno is this thread's.
     let (code, address, errno) =
         unsafe { ((*info).si_code, (*info).si_addr() as usize, *libc::__errno_location()) };
-    if code != libc::BUS_ADRERR {
-        // Sent by a process, or a page that the hardware lost: not a missing one.
-        return forward(signal, info, context);
-    }
-    match FAULTS.regions.serve(address) {
+    // Others are sent by a process, or of a page that the hardware lost: not of a missing one.
+    let missing = code == libc::BUS_ADRERR && FAULTS.home.get().is_some_and(Home::is_here);
+    let touched = if missing { FAULTS.regions.serve(address, Asker::Toucher) } else { FOREIGN };
+    match touched {
         Touched::Served(_) => {}
         Touched::Gone => die("memory of a region was touched after it was dropped", address),
+        Touched::Foreign if is_sent(code) => forward_sent(signal, info, context),
         Touched::Foreign => forward(signal, info, context),
     }
     // SAFETY: as above. The interrupted code finds its errno as it was.
     unsafe { *libc::__errno_location() = errno };
 }
 
-/// Hands a SIGBUS that is not ours to whoever had it before.
+const FOREIGN: Touched = Touched::Foreign;
+
+/// Whether no access waits for the signal: a process sent it, or the system tells of a page that
+/// nobody touched.
+fn is_sent(code: libc::c_int) -> bool {
+    code <= 0 || code == libc::BUS_MCEERR_AO
+}
+
+/// Hands a fault that is not ours to whoever had SIGBUS before.
 fn forward(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
-    let previous = FAULTS.previous.get();
-    match previous.map(|action| (action.sa_sigaction, action.sa_flags)) {
-        None | Some((libc::SIG_DFL | libc::SIG_IGN, _)) => {
-            // The access is tried again, and the default action ends the program, as without us.
-            // SAFETY: SIG_DFL is always a valid disposition.
-            unsafe { libc::signal(signal, libc::SIG_DFL) };
+    match FAULTS.previous.get() {
+        // The access is tried again, and the default action ends the program, as without us.
+        (libc::SIG_DFL | libc::SIG_IGN, _) => let_it_end(signal),
+        (function, flags) => call(function, flags, (signal, info, context)),
+    }
+}
+
+/// The same of a signal that was sent, after which the program may go on: with our handler, since
+/// it touches pages that are out.
+fn forward_sent(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
+    match FAULTS.previous.get() {
+        (libc::SIG_IGN, _) => {}
+        (libc::SIG_DFL, _) => {
+            let_it_end(signal);
+            // SAFETY: to this thread, which has it when it is back from the handler.
+            unsafe { libc::raise(signal) };
         }
-        Some((function, flags)) if flags & libc::SA_SIGINFO != 0 => {
-            // SAFETY: the flag says which type the function was installed with.
-            let function: extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void) =
-                unsafe { std::mem::transmute(function) };
-            function(signal, info, context);
+        (function, flags) => {
+            call(function, flags, (signal, info, context));
+            // As Rust's own does: the next one is to meet the default.
+            if let Ok(action) = current()
+                && action.sa_sigaction == libc::SIG_DFL
+            {
+                FAULTS.previous.set(&action);
+                // Where the system refuses what it allowed before, the next fault ends the program.
+                drop(put_handler());
+            }
         }
-        Some((function, _)) => {
-            // SAFETY: without the flag, functions take the signal's number alone.
-            let function: extern "C" fn(libc::c_int) = unsafe { std::mem::transmute(function) };
-            function(signal);
-        }
+    }
+}
+
+fn let_it_end(signal: libc::c_int) {
+    // SAFETY: SIG_DFL is always a valid disposition.
+    unsafe { libc::signal(signal, libc::SIG_DFL) };
+}
+
+/// Calls a handler that was installed with `flags`.
+fn call(
+    function: usize,
+    flags: libc::c_int,
+    (signal, info, context): (libc::c_int, *mut libc::siginfo_t, *mut libc::c_void),
+) {
+    if flags & libc::SA_SIGINFO != 0 {
+        // SAFETY: the flag says which type the function was installed with.
+        let function: extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void) =
+            unsafe { std::mem::transmute(function) };
+        function(signal, info, context);
+    } else {
+        // SAFETY: without the flag, functions take the signal's number alone.
+        let function: extern "C" fn(libc::c_int) = unsafe { std::mem::transmute(function) };
+        function(signal);
     }
 }
 

@@ -3,7 +3,7 @@
 use super::touching::Memory;
 use crate::corpus::PAGE_SIZE;
 use crate::error::LabError;
-use host::fault::{FaultThread, Served, Server, Watch};
+use host::fault::{Asker, FaultThread, Served, Server, Watch};
 use host::{Span, SpanMemory, Userfault, UserfaultError};
 use region::FaultMode;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ struct Handler {
 }
 
 impl Server for Handler {
-    fn serve(&self, address: usize) -> Served {
+    fn serve(&self, address: usize, _: Asker) -> Served {
         let Some(page) = self.span.page_at(address) else { return Served::Foreign };
         self.span.fill(page, &self.page);
         Served::Filled
