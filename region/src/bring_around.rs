@@ -3,7 +3,7 @@
 //! ```text
 //!   asked for             |  .  .  X  .  |        a quad, or a stretch of 16
 //!   stored, in memory     |  o     o  o  |        decoded to their places in one buffer
-//!   in place              |  1     3  2  |        the run of the one that is waited for comes last
+//!   in place              |  1     2  2  |        the run of the one that is waited for comes last
 //! ```
 //!
 //! How many, `around` says. As in `fault_in`, all of this may run in a signal handler.
