@@ -8,13 +8,17 @@
 //! ```
 //!
 //! The kernel has a pool per algorithm; here all share one pool, as an object does not care who
-//! made it.
+//! made it. A raw page has no algorithm: it is not counted, and may come without a stream.
 //!
 //! Invariants
 //! - I1 the codec of an index changes only while no entry has the index, and it is not current.
 //! - I2 who stores reads the current index with a stream in hand, and enters its entry before it
 //!   gives the stream up. Whoever makes another index the current one waits for every stream once:
 //!   then nobody is about to store under the old one, and its count only falls.
+//! - I3 so with the switch's lock the count of an index that is not current is not read too small,
+//!   though shards are read one by one: all that came under it was entered with streams that were
+//!   waited for since, hence is seen, and what goes unseen leaves the sum too large. 0 means that
+//!   no entry has the index, and none will before it is current again.
 //!
 //! Locks: the switch's, then streams, one after the other.
 
@@ -106,7 +110,8 @@ impl Algorithms {
         Ok(())
     }
 
-    /// The index that has the codec's entries, or one that has none.
+    /// The index that has the codec's entries, or one that has none (I3); the caller has the
+    /// switch's lock.
     fn index_for(&self, codec: &Codec, current: usize, counters: &Counters) -> Option<usize> {
         let in_use = |index: &usize| counters.of_algorithm(*index) > 0;
         let others = || (0..LIVE_MAX).filter(|&index| index != current);
@@ -125,7 +130,7 @@ impl Algorithms {
     /// The algorithms that have entries, with their number; and the current one first.
     pub(crate) fn live(&self, counters: &Counters) -> Vec<(Codec, u64)> {
         let current = self.current().0;
-        let row = |index: usize| (self.codec(index).clone(), counters.of_algorithm(index));
+        let row = |index: usize| (self.codec(index).clone(), counters.shown_of_algorithm(index));
         let others = (0..LIVE_MAX).filter(|&index| index != current).map(row);
         std::iter::once(row(current)).chain(others.filter(|&(_, entries)| entries > 0)).collect()
     }

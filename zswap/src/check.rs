@@ -162,7 +162,7 @@ impl Core {
 
     fn compare(&self, pool: &PoolCheck, counted: Count) -> Result<(), String> {
         counted.defect.map_or(Ok(()), Err)?;
-        let kept = self.counters.tally();
+        let kept = self.counters.sums();
         if counted.tally != kept {
             return Err(format!("cells hold {:?}, counters {kept:?}", counted.tally));
         }

@@ -1,18 +1,25 @@
 //! The counters of a cache, by CPU: a store on one CPU changes no cache line that another's does.
 //!
 //! ```text
-//!   shard 0   | blobs, same | huge, on disk | bytes | algorithms 0, 1 | 2, 3 | events ... |
+//!   shard 0   | blobs | same | huge | on disk | bytes | algorithms 0 .. 3 | events ... |
 //!   shard 1   | ...                                                      sums mean something,
 //!   shard n   | ...                                                      a shard alone does not
 //! ```
 //!
-//! Two counts of 32 bits share a word: each change is the difference of two packed words, added
-//! wrapping, so that the sum over all shards is the packed sum, though a shard's own may be less
-//! than nothing.
+//! What came on one CPU may go on another, so a shard's own count may be less than nothing. So may
+//! a sum for a moment: shards are read one after the other, and may show that something went and
+//! not that it came. A count has a word of its own, so that this is no other count's affair, and
+//! what is shown is no less than 0.
 //!
-//! Invariant: the sums are those over the cells of all areas, as [`Held::tally`] counts them; a
-//! cell's change is entered under its lock. What is in detached leaves is pending instead; the
-//! entries of an algorithm and of a group count until they are drained.
+//! Invariants
+//! - I1 the sums are those over the cells of all areas, as [`Held::tally`] counts them; a cell's
+//!   change is entered under its lock. What is in detached leaves is pending instead; the entries
+//!   of an algorithm and of a group count until they are drained.
+//! - I2 a sum that is read while its count only falls, and after all that came was entered, is no
+//!   less than what is left: it is too large by what went and was not seen, whichever shard that
+//!   was entered in.
+//!
+//! Locks: none.
 //!
 //! [`Held::tally`]: crate::entry::Held::tally
 
@@ -45,18 +52,17 @@ pub(crate) enum Event {
 }
 
 const EVENTS: usize = Event::Out as usize + 1;
-const HALF: u32 = u32::BITS;
-const _: () = assert!(2 * HALF == u64::BITS, "two counts to a word: cells have numbers of 32 bits");
+/// Kinds of entries that are counted: [`kind`]'s.
+const KINDS: usize = kind::DISK + 1;
 
 /// The part of one CPU. On cache lines of its own, two, as neighbouring lines are fetched in pairs.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct Shard {
-    memory: AtomicU64,
-    rare: AtomicU64,
+    counts: [AtomicU64; KINDS],
     bytes: AtomicU64,
     /// Modelled, unlike the others: what they say decides.
-    algorithms: [sync::atomic::AtomicU64; LIVE_MAX / 2],
+    algorithms: [sync::atomic::AtomicU64; LIVE_MAX],
     events: [AtomicU64; EVENTS],
     /// Changes outside of cells, begun and ended: perhaps on another CPU.
     begun: AtomicU64,
@@ -67,19 +73,19 @@ impl Shard {
     /// A cell's content changed.
     #[inline]
     pub(crate) fn replace(&self, old: LeafTally, new: LeafTally) {
-        let [o, n] = [old.counts, new.counts];
-        change(&self.memory, pair(o[0], o[1]), pair(n[0], n[1]));
-        change(&self.rare, pair(o[2], o[3]), pair(n[2], n[3]));
+        for (kind, count) in self.counts.iter().enumerate() {
+            change(count, old.counts[kind], new.counts[kind]);
+        }
         change(&self.bytes, old.bytes, new.bytes);
     }
 
     /// An entry of an algorithm came, or went.
     #[inline]
     pub(crate) fn algorithm(&self, index: usize, came: bool) {
-        let one = 1 << (index % 2 * HALF as usize);
-        let by = if came { one } else { 0u64.wrapping_sub(one) };
-        // relaxed: a total; who acts on it has waited for the streams of those who add.
-        self.algorithms[index / 2].fetch_add(by, Ordering::Relaxed);
+        let by = if came { 1 } else { 1u64.wrapping_neg() };
+        // Release pairs with the Acquire in `latest`, so that whoever sees that the last entry went
+        // gives its index to another codec after the last look at the old one.
+        self.algorithms[index].fetch_add(by, Ordering::Release);
     }
 
     /// Something happened so often.
@@ -157,11 +163,16 @@ impl Counters {
         bump(&self.here().ended, 1);
     }
 
-    /// Entries of an algorithm, those in detached leaves included.
+    /// Entries of an algorithm, those in detached leaves included. 0 says that there is none if
+    /// none can come (I2); a sum of those that come and go may for a moment be anything.
     pub(crate) fn of_algorithm(&self, index: usize) -> u64 {
-        let words = self.shards.iter().map(|shard| latest(&shard.algorithms[index / 2]));
-        let packed = words.fold(0, u64::wrapping_add);
-        unpair(packed)[index % 2]
+        let words = self.shards.iter().map(|shard| latest(&shard.algorithms[index]));
+        words.fold(0, u64::wrapping_add)
+    }
+
+    /// The same, to be shown.
+    pub(crate) fn shown_of_algorithm(&self, index: usize) -> u64 {
+        not_negative(self.of_algorithm(index))
     }
 
     /// Something happened so often.
@@ -189,11 +200,16 @@ impl Counters {
         read(&self.areas)
     }
 
-    /// The sums over all cells.
+    /// The sums over all cells, to be shown.
     pub(crate) fn tally(&self) -> LeafTally {
-        let [blobs, same] = unpair(self.sum(|shard| &shard.memory));
-        let [huge, disk] = unpair(self.sum(|shard| &shard.rare));
-        LeafTally { counts: [blobs, same, huge, disk], bytes: self.sum(|shard| &shard.bytes) }
+        let LeafTally { counts, bytes } = self.sums();
+        LeafTally { counts: counts.map(not_negative), bytes: not_negative(bytes) }
+    }
+
+    /// The sums over all cells, for who knows that nothing moves.
+    pub(crate) fn sums(&self) -> LeafTally {
+        let count = |kind: usize| self.sum(|shard| &shard.counts[kind]);
+        LeafTally { counts: std::array::from_fn(count), bytes: self.sum(|shard| &shard.bytes) }
     }
 
     /// Changes with every change; `None` while one outside of cells is under way. A change
@@ -203,8 +219,9 @@ impl Counters {
     pub(crate) fn motion(&self) -> Option<[u64; 4]> {
         let (ended, begun) = (self.sum(|shard| &shard.ended), self.sum(|shard| &shard.begun));
         let events: u64 = (0..EVENTS).map(|event| self.sum(|shard| &shard.events[event])).sum();
-        let words = self.sum(|shard| &shard.memory).wrapping_add(self.sum(|shard| &shard.rare));
-        (begun == ended).then(|| [begun, events, words, self.sum(|shard| &shard.bytes)])
+        let LeafTally { counts, bytes } = self.sums();
+        let entries = counts.into_iter().fold(0, u64::wrapping_add);
+        (begun == ended).then_some([begun, events, entries, bytes])
     }
 
     /// Bytes on the heap.
@@ -217,14 +234,6 @@ impl Counters {
     }
 }
 
-fn pair(low: u64, high: u64) -> u64 {
-    high << HALF | low
-}
-
-fn unpair(word: u64) -> [u64; 2] {
-    [word & u64::from(u32::MAX), word >> HALF]
-}
-
 fn bump(counter: &AtomicU64, by: u64) {
     // relaxed: an independent total.
     counter.fetch_add(by, Ordering::Relaxed);
@@ -235,24 +244,127 @@ fn read(counter: &AtomicU64) -> u64 {
     counter.load(Ordering::Relaxed)
 }
 
-/// What the locks of the streams make the latest value; loom does not know them.
+/// The latest value: what came is seen by the locks of the streams, that loom does not know.
 fn latest(counter: &sync::atomic::AtomicU64) -> u64 {
+    // Acquire pairs with the Release in `Shard::algorithm`, so that whoever saw an entry go comes
+    // after all that was done with it.
     match cfg!(loom) {
-        // relaxed: as below.
-        true => counter.fetch_add(0, Ordering::Relaxed),
-        // relaxed: a total, see `Algorithms`.
-        false => counter.load(Ordering::Relaxed),
+        true => counter.fetch_add(0, Ordering::Acquire),
+        false => counter.load(Ordering::Acquire),
     }
 }
 
 /// A counter that others may bring below 0 for a moment.
 fn total(counter: &AtomicU64) -> u64 {
-    let value = read(counter);
-    if value.cast_signed() < 0 { 0 } else { value }
+    not_negative(read(counter))
+}
+
+/// What to show of a sum that may be below 0 for a moment.
+fn not_negative(sum: u64) -> u64 {
+    if sum.cast_signed() < 0 { 0 } else { sum }
 }
 
 fn change(counter: &AtomicU64, old: u64, new: u64) {
     if old != new {
         bump(counter, new.wrapping_sub(old));
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::algorithms::Algorithms;
+    use codec::{Codec, Streams};
+
+    const ONE: LeafTally = LeafTally { counts: [1, 1, 1, 1], bytes: 100 };
+    const NONE: LeafTally = LeafTally { counts: [0; KINDS], bytes: 0 };
+
+    fn codec(name: &str) -> Codec {
+        name.parse().expect("it exists")
+    }
+
+    /// A page of the current algorithm is stored on one CPU and loaded on the other, while whoever
+    /// switches has read the shard of the first and not yet that of the second. As shards are read
+    /// one by one, that is what it reads where only the load has been entered.
+    #[test]
+    fn an_index_with_an_entry_is_not_anothers_whatever_is_seen_of_others() {
+        let (counters, streams) = (Counters::for_cpus(2), Streams::for_cpus(1));
+        let algorithms = Algorithms::new(codec("lz4"));
+        let switch = |name: &str| algorithms.switch(codec(name), &streams, &counters);
+        switch("zstd").expect("a free index");
+        let (zstd, _) = algorithms.current();
+        counters.shards[1].algorithm(zstd, true);
+        switch("lz4:9").expect("a free index");
+        for name in ["zstd:5", "zstd:7", "zstd:9", "lz4:7"] {
+            let (current, _) = algorithms.current();
+            counters.shards[1].algorithm(current, false);
+            assert_eq!(counters.of_algorithm(zstd), 1, "its own entry is seen");
+            switch(name).expect("a free index");
+            assert_eq!(*algorithms.codec(zstd), codec("zstd"), "the entry's codec");
+            counters.shards[0].algorithm(current, true);
+        }
+    }
+
+    /// A leaf is detached between the entering of a store in the leaf's word and in the counters.
+    #[test]
+    fn sums_that_are_shown_are_no_less_than_0() {
+        let counters = Counters::for_cpus(2);
+        counters.shards[0].algorithm(0, false);
+        counters.detach(ONE);
+        assert_eq!((counters.tally(), counters.shown_of_algorithm(0)), (NONE, 0));
+        assert_ne!(counters.sums(), NONE, "a check sees what they are");
+        counters.shards[1].replace(NONE, ONE);
+        assert_eq!((counters.tally(), counters.sums()), (NONE, NONE));
+        counters.shards[1].replace(NONE, ONE);
+        assert_eq!((counters.tally(), counters.sums()), (ONE, ONE));
+    }
+}
+
+/// Under every interleaving that two preemptions allow: `--lib model` with `--cfg loom`.
+#[cfg(all(test, loom))]
+mod model {
+    use super::*;
+    use loom::thread;
+    use std::sync::Arc;
+
+    /// Claim: an entry is seen, though others of other algorithms come and go on all CPUs while the
+    /// shards are read.
+    #[test]
+    fn entries_come_and_go_beside_one_that_stays() {
+        loom::model(|| {
+            let counters = Arc::new(Counters::for_cpus(2));
+            counters.shards[0].algorithm(1, true);
+            let others = Arc::clone(&counters);
+            let user = thread::spawn(move || {
+                others.shards[0].algorithm(0, true);
+                others.shards[1].algorithm(0, false);
+            });
+            assert_eq!(counters.of_algorithm(1), 1);
+            user.join().expect("no panic");
+        });
+    }
+
+    /// Claims: of an algorithm whose entries only go, none is seen only when all went; and whoever
+    /// sees that comes after what was done with them.
+    #[test]
+    fn entries_go_where_they_did_not_come() {
+        loom::model(|| {
+            let counters = Arc::new(Counters::for_cpus(2));
+            let went = Arc::new(sync::atomic::AtomicU64::new(0));
+            (0..2).for_each(|_| counters.shards[0].algorithm(1, true));
+            let (others, done) = (Arc::clone(&counters), Arc::clone(&went));
+            let user = thread::spawn(move || {
+                for shard in [1, 0] {
+                    // relaxed: the shard's word is to publish it.
+                    done.fetch_add(1, Ordering::Relaxed);
+                    others.shards[shard].algorithm(1, false);
+                }
+            });
+            if counters.of_algorithm(1) == 0 {
+                // relaxed: as above.
+                assert_eq!(went.load(Ordering::Relaxed), 2, "both are done with");
+            }
+            user.join().expect("no panic");
+        });
     }
 }

@@ -9,7 +9,8 @@
 //! ```
 //!
 //! Invariants
-//! - I1 an object of 4096 bytes, and an entry on disk of that length, is a raw page.
+//! - I1 an object of 4096 bytes, and an entry on disk of that length, is a raw page: what its bits
+//!   say of an algorithm means nothing.
 //! - I2 the mark "being written back" is set by who has the turn to write, once in a turn, and goes
 //!   with every change of the content: found again, the content is what was written.
 
@@ -117,9 +118,11 @@ impl Held {
         tally
     }
 
-    /// The algorithm that made it, if one did.
+    /// The algorithm that it takes to decode it; a raw page takes none (I1).
     pub(crate) fn algorithm(self) -> Option<usize> {
         match self {
+            Held::Blob { len: PAGE_SIZE, .. } => None,
+            Held::Disk { at, .. } if usize::from(at.len) == PAGE_SIZE => None,
             Held::Blob { algorithm, .. } | Held::Disk { algorithm, .. } => Some(algorithm),
             Held::Nothing | Held::Same(_) => None,
         }

@@ -164,7 +164,7 @@ impl Zswap {
     }
 
     /// The algorithms of the stored entries, each with its entries, those on the disk included: the
-    /// current one first.
+    /// current one first. Raw pages are nobody's.
     pub fn algorithms(&self) -> Vec<(codec::Codec, u64)> {
         self.core.algorithms.live(&self.core.counters)
     }

@@ -200,6 +200,29 @@ fn an_algorithm_is_switched_while_entries_of_others_are_stored() {
     assert_eq!(zswap.algorithms()[0].0.to_string(), "zstd:5");
 }
 
+/// Neither one that did not compress, in memory or on the disk, nor one that was written whole.
+#[test]
+fn raw_pages_have_no_algorithm() {
+    let lz4 = || "lz4".parse::<Codec>().expect("a codec");
+    for incompressible in [Incompressible::Raw, Incompressible::Disk] {
+        let config = config(64 * MIB, ram(16 * MIB));
+        let config = ZswapConfig { incompressible, compressed_writeback: false, ..config };
+        let zswap = Zswap::new(memory(), config).expect("a cache");
+        let area = zswap.add_area(10).expect("room");
+        area.store(1, &noise(1), NOBODY).expect("room");
+        area.store(2, &page(2), NOBODY).expect("room");
+        assert_eq!(zswap.algorithms(), [(lz4(), 1)], "{incompressible}");
+        assert!(zswap.write_back(2).pages > 0);
+        assert_eq!(zswap.algorithms(), [(lz4(), 0)], "{incompressible}");
+        zswap.check().expect("no defect");
+        let names = ["zstd", "zstd:7", "lz4:9", "zstd:5", "zstd:9"];
+        names.iter().for_each(|name| zswap.set_algorithm(name).expect("a free index"));
+        assert_eq!(expect(&area, 1, &noise(1)), Loaded::Disk);
+        assert_eq!(expect(&area, 2, &page(2)), Loaded::Disk);
+        zswap.check().expect("no defect");
+    }
+}
+
 #[test]
 fn an_algorithm_too_many_is_refused_for_what_it_is() {
     let zswap = cache(MIB, None);
