@@ -8,7 +8,10 @@
 //! Next fit: what leaves memory together lies together, and as long as the disk has room behind
 //! the last blob, a batch is one run.
 //!
-//! Invariant: `used` is the number of bits set but for the header's, when nobody changes one.
+//! Invariants
+//! - I1 `used` is the number of bits set but for the header's, when nobody changes one.
+//! - I2 a search that is not repeated had seen all bits that were cleared by the count of `freed` it
+//!   is noted with.
 //!
 //! Locks: none. One thread claims at a time; many give back.
 
@@ -48,8 +51,9 @@ impl Sectors {
 
     /// `count` free sectors in a row, of one window: 1 to 8.
     pub(super) fn claim(&self, next: &mut Next, count: u32) -> Option<u32> {
-        // relaxed: a hint; sectors freed a moment ago are found next time.
-        let freed = self.freed.load(Ordering::Relaxed);
+        // Acquire pairs with the addition in `free`: whose addition came before is seen to have
+        // cleared its bits, and whose comes after makes `vain` another count than `freed`.
+        let freed = self.freed.load(Ordering::Acquire);
         // relaxed: changed by who claims alone.
         if self.vain[count as usize].load(Ordering::Relaxed) == freed {
             return None;
@@ -64,7 +68,7 @@ impl Sectors {
             let word = if next.word + 1 < words { next.word + 1 } else { 1 };
             *next = Next { word, bit: 0 };
         }
-        // relaxed: as above.
+        // relaxed: as the load.
         self.vain[count as usize].store(freed, Ordering::Relaxed);
         None
     }
@@ -97,8 +101,8 @@ impl Sectors {
         debug_assert!(before & bits == bits, "sectors {sector}+{count} were in use");
         // relaxed: a total.
         self.used.fetch_sub(u64::from(count), Ordering::Relaxed);
-        // relaxed: a hint to who claims.
-        self.freed.fetch_add(1, Ordering::Relaxed);
+        // Release pairs with the load in `claim`, so that who finds the count sees the bits.
+        self.freed.fetch_add(1, Ordering::Release);
     }
 
     /// Claims just these sectors, of one window; false when one is in use.
@@ -219,5 +223,30 @@ mod tests {
                 prop_assert_eq!((sectors.used().0, sectors.recount()), (used, used));
             }
         }
+    }
+}
+
+/// Under every interleaving that two preemptions allow: `--lib model` with `--cfg loom`.
+#[cfg(all(test, loom))]
+mod model {
+    use super::*;
+    use loom::thread;
+    use std::sync::Arc;
+
+    /// Claim (I2): sectors that were given back while a search was under way are found by the next.
+    #[test]
+    fn sectors_are_given_back_while_some_are_looked_for_in_vain() {
+        loom::model(|| {
+            let words = Table::reserve(2).expect("address space");
+            let (sectors, mut next) = (Arc::new(Sectors::new(words)), Next::default());
+            while sectors.claim(&mut next, 8).is_some() {}
+            let other = Arc::clone(&sectors);
+            let user = thread::spawn(move || other.free(WINDOW_SECTORS + 8, 8));
+            let first = sectors.claim(&mut next, 8);
+            user.join().expect("no panic");
+            let claimed = first.or_else(|| sectors.claim(&mut next, 8));
+            assert_eq!(claimed, Some(WINDOW_SECTORS + 8), "the disk is not full");
+            assert_eq!(sectors.used().0, sectors.recount());
+        });
     }
 }
