@@ -112,7 +112,7 @@ pub struct ZswapConfig {
     /// The most bytes that compressed pages may take.
     pub limit: Limit,
     /// A cache that has been full takes pages again at so many percent of its limit, 1 to 100; 100:
-    /// as soon as there is room.
+    /// as soon as there is room for one.
     pub accept_threshold_percent: u32,
     /// Which entry leaves memory next.
     pub order: Order,

@@ -20,7 +20,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use codec::Streams;
 use codec::same::Words;
-use zsmalloc::{CellGuard, LEAF_CELLS, LeafSums, Memory, Pool, PoolConfig, Slots, cpu};
+use zsmalloc::{CellGuard, LEAF_CELLS, LeafSums, Memory, PAGE_SIZE, Pool, PoolConfig, Slots, cpu};
 
 use crate::algorithms::Algorithms;
 use crate::area::{Area, AreaInner};
@@ -35,6 +35,8 @@ use crate::refaults::Refaults;
 use crate::shrink::Worker;
 use crate::turn::Turn;
 
+/// Bytes of the frames that one page's object can be the first to touch: it reaches into two.
+const PAGE_BYTES_MAX: u64 = 2 * PAGE_SIZE as u64;
 /// Pages of the largest area: its cells' numbers have 32 bits.
 const PAGES_MAX: u64 = 1 << u32::BITS;
 
@@ -254,10 +256,12 @@ impl Core {
         self.limit.load(Ordering::Relaxed)
     }
 
-    /// Bytes from which on a cache that was full takes pages again.
+    /// Bytes from which on a cache that was full takes pages again: room for one is left, so that
+    /// who makes room down to here has made some, whatever the percentage.
     pub(crate) fn accept_bytes(&self) -> u64 {
-        let percent = u128::from(self.config.accept_threshold_percent);
-        (u128::from(self.limit()) * percent / 100) as u64
+        let (limit, percent) = (self.limit(), u128::from(self.config.accept_threshold_percent));
+        let accept = (u128::from(limit) * percent / 100) as u64;
+        accept.min(limit.saturating_sub(PAGE_BYTES_MAX))
     }
 
     /// True while the cache is full: from when the limit is met until the accept threshold is.

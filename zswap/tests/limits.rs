@@ -159,6 +159,40 @@ fn a_full_cache_takes_nothing_until_its_accept_threshold() {
     zswap.check().expect("no defect");
 }
 
+/// Stores as a caller does that may wait, or as one that makes room when it is refused.
+#[track_caller]
+fn store_as(waits: bool, zswap: &Zswap, area: &Area, at: u64, data: &[u8]) {
+    let if_room = || {
+        area.store_if_room(at, data, NOBODY).or_else(|_| {
+            zswap.make_room(NOBODY);
+            area.store_if_room(at, data, NOBODY)
+        })
+    };
+    let stored = if waits { area.store(at, data, NOBODY) } else { if_room() };
+    stored.unwrap_or_else(|error| panic!("page {at}: {error}, {:?}", zswap.stat()));
+}
+
+/// A cache as dense as it gets, at its limit or a frame below it, with an accept threshold that
+/// leaves no room for a page.
+#[test]
+fn a_threshold_near_the_limit_leaves_room_for_a_page() {
+    for (frames, percent) in [(256, 100), (256, 99), (8, 90), (3, 100), (2, 100), (1, 100)] {
+        for waits in [true, false] {
+            let config = config(frames * PAGE as u64, ram(64 * MIB));
+            let config = ZswapConfig { accept_threshold_percent: percent, ..config };
+            let zswap = Zswap::new(memory(), config).expect("a cache");
+            let area = zswap.add_area(2000).expect("room");
+            for at in 0..2000 {
+                let data = if at % 10 == 3 { noise(at) } else { page(at) };
+                store_as(waits, &zswap, &area, at, &data);
+            }
+            let resident = zswap.stat().object_bytes_resident;
+            assert!(resident <= frames * PAGE as u64, "{resident} bytes in {frames} frames");
+            zswap.check().expect("no defect");
+        }
+    }
+}
+
 #[test]
 fn a_store_that_fails_changes_nothing() {
     let reject = ZswapConfig { incompressible: Incompressible::Reject, ..config(64 * MIB, None) };
