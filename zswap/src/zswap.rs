@@ -11,11 +11,12 @@
 //! Invariants
 //! - I1 every entry of every area is in the one pool, so one limit holds for all.
 //! - I2 a limit of zero stores nothing.
+//! - I3 the limit is kept once, by the pool.
 //!
 //! Locks: the list of areas, alone; those of `store` and `load` are named there.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use codec::Streams;
@@ -67,8 +68,6 @@ pub(crate) struct Core {
     pub(crate) turn: Turn,
     pub(crate) worker: Worker,
     pub(crate) refaults: Refaults,
-    /// Bytes; `u64::MAX` = none.
-    limit: AtomicU64,
     /// The limit was met, and the accept threshold not yet.
     full: AtomicBool,
 }
@@ -97,7 +96,6 @@ impl Zswap {
             turn: Turn::new(),
             worker: Worker::default(),
             refaults: Refaults::default(),
-            limit: AtomicU64::new(limit),
             full: AtomicBool::new(false),
             pool,
             config,
@@ -242,18 +240,20 @@ impl std::fmt::Debug for Zswap {
 }
 
 impl Core {
+    /// Whole pages, or `u64::MAX`. The pool keeps it, which refuses what would not fit: of two that
+    /// are set at once, one is the limit of both. Its 0 is no limit; ours is a byte there, in which
+    /// nothing fits.
     fn set_limit(&self, bytes: u64) {
-        // relaxed: an independent value.
-        self.limit.store(bytes, Ordering::Relaxed);
-        // The pool refuses what would not fit; its 0 is no limit, and ours is found out before.
         self.pool.set_limit(if bytes == u64::MAX { 0 } else { bytes.max(1) });
     }
 
     /// Bytes; `u64::MAX` = none.
     #[inline]
     pub(crate) fn limit(&self) -> u64 {
-        // relaxed: an independent value.
-        self.limit.load(Ordering::Relaxed)
+        match self.pool.limit() {
+            0 => u64::MAX,
+            bytes => bytes & !(PAGE_SIZE as u64 - 1),
+        }
     }
 
     /// Bytes from which on a cache that was full takes pages again: room for one is left, so that

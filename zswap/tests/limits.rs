@@ -294,6 +294,19 @@ fn the_shrinker_offers_what_compression_gained_and_protects_what_comes_back() {
 }
 
 #[test]
+fn the_limit_is_what_was_set_in_whole_pages() {
+    let zswap = cache(MIB, None);
+    let (page, none) = (PAGE as u64, u64::MAX);
+    let limits = [(0, 0), (1, 0), (page, page), (2 * page - 1, page), (none, none - (page - 1))];
+    for (bytes, expected) in limits {
+        zswap.set_limit(Limit::Bytes(bytes)).expect("a limit");
+        assert_eq!(zswap.stat().limit_bytes, expected, "{bytes}");
+    }
+    zswap.set_limit(Limit::None).expect("a limit");
+    assert_eq!(zswap.stat().limit_bytes, none);
+}
+
+#[test]
 fn limits_that_cannot_be_are_refused() {
     let zswap = cache(MIB, None);
     let error = zswap.set_limit(Limit::Percent(101)).expect_err("beyond all");
