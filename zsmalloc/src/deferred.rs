@@ -211,21 +211,18 @@ impl<T> Queue<T> {
         queued
     }
 
-    /// Drains up to so many queued buffers, oldest first; gives the values drained. Those in the
-    /// shards' buffers stay: [`Queue::flush`] drains them. Waits for a thread that drains.
+    /// Drains up to so many of the buffers that are queued now, oldest first; gives the values
+    /// drained. Those in the shards' buffers stay: [`Queue::flush`] drains them. Waits for a thread
+    /// that drains.
     ///
     /// # Panics
     ///
     /// Where the drain function does, or leaves values behind. What it has not taken by then stays
     /// pending, and comes first the next time.
     pub fn drain_some(&self, buffers_max: usize) -> u64 {
-        let mut drained = 0;
-        for _ in 0..buffers_max {
-            let turn = self.turn();
-            let Some(values) = self.drain_one(&turn, &*self.drain) else { break };
-            drained += values;
-        }
-        drained
+        // Not what is queued meanwhile: others may fill buffers as fast as one is drained.
+        let last = self.depot.lock().tail();
+        self.drain_up_to(last, buffers_max, &*self.drain)
     }
 
     /// Drains everything that was pushed before, in buffers that are full or not, and waits for
@@ -248,16 +245,26 @@ impl<T> Queue<T> {
     }
 
     fn flush_by(&self, drain: &(dyn Fn(&mut Values<'_, T>) + Send + Sync)) -> u64 {
-        let last = self.queue_all();
+        self.drain_up_to(self.queue_all(), usize::MAX, drain)
+    }
+
+    /// Drains up to so many buffers, until as many as `last` have been drained ever.
+    fn drain_up_to(
+        &self,
+        last: u64,
+        buffers_max: usize,
+        drain: &(dyn Fn(&mut Values<'_, T>) + Send + Sync),
+    ) -> u64 {
         let mut drained = 0;
-        loop {
+        for _ in 0..buffers_max {
             let turn = self.turn();
             // Under the turn nobody drains: what was queued is drained, or still there (I2).
             if self.depot.lock().head() >= last {
-                return drained;
+                break;
             }
             drained += self.drain_one(&turn, drain).unwrap_or(0);
         }
+        drained
     }
 
     /// Queues the shards' buffers; gives how many buffers have been queued by then.

@@ -177,7 +177,8 @@ impl Pool {
         }
     }
 
-    /// Frees what fills buffers, until none is full: for the worker.
+    /// Frees what fills buffers now: for the worker, which has other work too. What fills one
+    /// meanwhile asks for it again, see [`Pending::build`].
     pub(crate) fn drain_deferred(&self) {
         if let Some(queue) = self.pending.get() {
             queue.drain_some(usize::MAX);

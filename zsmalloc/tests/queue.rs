@@ -10,7 +10,7 @@
 use std::collections::HashSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use proptest::prelude::*;
 use zsmalloc::deferred::{Queue, QueueConfig, Values};
@@ -292,6 +292,36 @@ fn memory_that_cannot_be_had_is_an_error() {
     let config = QueueConfig { buffer_bytes: usize::MAX, ..QueueConfig::default() };
     let drain = |values: &mut Values<'_, u64>| values.for_each(drop);
     assert!(Queue::new(config, drain, || {}).is_err());
+}
+
+/// Others may fill buffers as fast as one is drained: who drains is done with those there were.
+#[test]
+fn a_drain_ends_though_as_much_is_pushed_meanwhile() {
+    const ROUNDS: usize = 100;
+    let own = Arc::new(OnceLock::<Weak<Queue<Value>>>::new());
+    let (to, left) = (Arc::clone(&own), AtomicUsize::new(ROUNDS));
+    let drain = move |all: &mut Values<'_, Value>| {
+        let queue = to.get().and_then(Weak::upgrade);
+        // Relaxed: one thread. Bounded, so that a drain without end fails instead.
+        let refills = left.load(Ordering::Relaxed) > 0;
+        for value in all.by_ref() {
+            if let Some(queue) = queue.as_ref().filter(|_| refills) {
+                queue.push(value, 1).expect("a buffer is being drained, the others are free");
+            }
+        }
+        left.fetch_sub(usize::from(refills), Ordering::Relaxed);
+    };
+    let config =
+        QueueConfig { shards: Some(1), buffer_bytes: 4 * 4096, pending_bytes_max: 1 << 20 };
+    let queue = Arc::new(Queue::new(config, drain, || {}).expect("memory"));
+    own.set(Arc::downgrade(&queue)).expect("once");
+    let names = 0..2 * CAPACITY as u64;
+    names.clone().for_each(|name| queue.push(value(name), 1).expect("room"));
+    for _ in 0..3 {
+        assert_eq!(queue.drain_some(usize::MAX), names.end, "two buffers, as there were");
+        assert_eq!(queue.meters().pending_values, names.end, "and two again");
+        assert_eq!(queue.drain_some(1), CAPACITY as u64);
+    }
 }
 
 /// Threads that push, one that drains, one that flushes: each value is drained once, or handed
