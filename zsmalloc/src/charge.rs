@@ -27,13 +27,29 @@ use crate::zspage;
 /// Zspages that may be touched as a whole at the same moment without passing the limit.
 const THREADS: u64 = 64;
 
+/// True when so many frames are more than a limit in bytes, where there is one.
+fn exceeds(frames: u64, limit: u64) -> bool {
+    limit != 0 && frames * PAGE_SIZE as u64 > limit
+}
+
 impl Pool {
     /// True when `frames` more touched frames would exceed the limit.
     pub(crate) fn is_over_limit(&self, frames: u64) -> bool {
-        let limit = self.limit();
         // relaxed: a total; the overshoot of racing threads is bounded and documented in `store`.
         let resident = self.counters.resident.load(Ordering::Relaxed);
-        limit != 0 && (resident + frames) * PAGE_SIZE as u64 > limit
+        exceeds(resident + frames, self.limit())
+    }
+
+    /// Counts frames that a run brings along touched; where they would exceed the limit, none, and
+    /// gives false. Looked at and counted at once: threads that pass a look together would overshoot
+    /// the limit by a run each, not by an object's frames.
+    pub(crate) fn count_brought(&self, frames: u64) -> bool {
+        let limit = self.limit();
+        let counted = |resident: u64| Some(resident + frames).filter(|&sum| !exceeds(sum, limit));
+        // relaxed: a total; the frames counted are this thread's.
+        let before =
+            self.counters.resident.fetch_update(Ordering::Relaxed, Ordering::Relaxed, counted);
+        before.is_ok()
     }
 
     /// Counts the frames that writing `len` bytes at `place` touches for the first time.

@@ -341,15 +341,19 @@ impl Pool {
         let (mut run, mut resident) =
             taken.inspect_err(|_| self.memory.descriptors.free(&[descriptor]))?;
         // A run brings touched frames along that the first object may not need.
-        let kept = if self.is_over_limit(resident.into()) { 0 } else { touched };
-        if kept < frames {
-            resident -= self.memory.purge_from(&mut run, kept);
+        if touched < frames {
+            resident -= self.memory.purge_from(&mut run, touched);
+        }
+        if resident > 0 && !self.count_brought(resident.into()) {
+            // What the system refuses to take back is there, limit or not.
+            resident -= self.memory.purge_from(&mut run, 0);
+            // relaxed: a total; the frames counted are this thread's.
+            self.counters.resident.fetch_add(u64::from(resident), Ordering::Relaxed);
         }
         let pfn = zspage::adopt(run);
         self.descriptors(class).get(descriptor).reset(pfn, class.number, self.id);
         self.memory.set_owner(pfn, descriptor);
-        // relaxed: totals; the frames counted are this thread's.
-        self.counters.resident.fetch_add(u64::from(resident), Ordering::Relaxed);
+        // relaxed: a total; the frames counted are this thread's.
         self.counters.frames.fetch_add(u64::from(frames), Ordering::Relaxed);
         Ok(descriptor)
     }
