@@ -23,7 +23,7 @@ use crate::error::ZramError;
 use crate::policy::{Policy, PolicyConfig};
 use crate::stat::Stat;
 
-/// How long somebody looks at a disk that is not opened.
+/// How long somebody looks at a disk that is not opened, or at its pool.
 const LOOK: Duration = Duration::from_millis(1);
 /// So many looks are waited for: one that is kept for good, which it should not be, ends later.
 const LOOKS_MAX: u32 = 1000;
@@ -153,14 +153,60 @@ pub(crate) fn reset_claimed(device: &Device, _claimed: &Claimed<'_>) -> Result<(
     Ok(())
 }
 
-/// Ends a disk. Whoever looks at it has it for a moment, and nobody finds it any more; when the
-/// last has let go, its memory is free and its backing file is nobody's, and not before.
-fn end(mut disk: Arc<Zram>) {
+/// Ends a disk. Whoever looks at it has it for a moment, and nobody finds it any more. When the
+/// last has let go, and the jobs are done that drain what was discarded, which have its blocks and
+/// its pool, its memory is free and its backing file is nobody's, and not before.
+fn end(disk: Arc<Zram>) {
+    let (memory, pool) = (Arc::clone(disk.memory()), Arc::clone(&disk.slots.pool));
+    let Some(ended) = last(disk) else { return };
+    drop(ended);
+    // No job waits for the device's turn, which is held here.
+    memory.flush_deferred();
+    // The memory's worker looks at every pool.
+    drop(last(pool));
+}
+
+/// What is shared, once nobody else has it.
+fn last<T>(mut shared: Arc<T>) -> Option<T> {
     for _ in 0..LOOKS_MAX {
-        match Arc::try_unwrap(disk) {
-            Ok(_ended) => return,
-            Err(shared) => disk = shared,
+        match Arc::try_unwrap(shared) {
+            Ok(last) => return Some(last),
+            Err(still) => shared = still,
         }
         std::thread::sleep(LOOK);
+    }
+    None
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use super::*;
+    use crate::small;
+
+    /// Another thread has the pool until it sees that its end is waited for.
+    #[test]
+    fn a_disk_has_ended_when_its_pool_has() {
+        let disk = Zram::new(small::memory(), ZramConfig::new("zram0", 1 << 20)).expect("a disk");
+        let (pool, over) = (Arc::clone(&disk.slots.pool), AtomicBool::new(false));
+        // Dropped after what has the pool.
+        let (counters, gone) = (Arc::downgrade(&disk.counters), Arc::downgrade(&pool));
+        std::thread::scope(|scope| {
+            let over = &over;
+            scope.spawn(move || {
+                let waited_for = || counters.strong_count() == 0 && Arc::strong_count(&pool) > 1;
+                // relaxed: a flag of its own.
+                while !waited_for() && !over.load(Ordering::Relaxed) {
+                    std::thread::yield_now();
+                }
+                drop(pool);
+            });
+            end(Arc::new(disk));
+            let ended = gone.strong_count() == 0;
+            // relaxed: as above.
+            over.store(true, Ordering::Relaxed);
+            assert!(ended, "its frames are free when a reset returns");
+        });
     }
 }

@@ -1,13 +1,14 @@
 //! `backing_dev`, `writeback`, `writeback_limit` at work, `bd_stat`.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
 
 use disk::Disk;
 use zram::{Device, DeviceDefaults, Errno};
 
 use crate::rig::{
-    MIB, PAGE, Scratch, Stop, Use, added, devices, devices_with, fresh, initialised, page,
+    MIB, PAGE, Scratch, Stop, Use, added, devices, devices_at_work, devices_with, fresh,
+    initialised, page,
 };
 
 const PAGES: u64 = 256;
@@ -107,6 +108,40 @@ fn a_look_at_the_disk_does_not_keep_its_backing_file_busy() {
             std::thread::sleep(std::time::Duration::from_micros(100));
             device.write("reset", "1");
         }
+    });
+}
+
+/// The job that drains what was discarded has the backing file, too. Here it has not begun when the
+/// device is reset: the worker is busy until a reset waits for it.
+#[test]
+fn a_discard_under_way_does_not_keep_the_backing_file_busy() {
+    let (devices, over) = (devices_at_work(), AtomicBool::new(false));
+    let (memory, device) = (devices.memory(), added(&devices));
+    let file = Scratch::sized("discarded", 2 * MIB);
+    device.write("backing_dev", file.text());
+    device.write("disksize", "4M");
+    device.put(0, &content(1));
+    let (started, running) = mpsc::channel();
+    let (unblock, blocked) = mpsc::channel::<()>();
+    memory.defer(0, move || {
+        started.send(()).expect("the test waits");
+        let _ = blocked.recv();
+    });
+    running.recv().expect("the worker runs it");
+    device.disk().expect("a size").discard(0, 2 * MIB).expect("in range");
+    assert_eq!(memory.deferred().jobs, 2);
+    std::thread::scope(|scope| {
+        let _stop = Stop(&over);
+        scope.spawn(|| {
+            // relaxed: a flag of its own.
+            while memory.deferred().jobs > 1 && !over.load(Ordering::Relaxed) {
+                std::thread::yield_now(); // who waits runs all but the one that is running
+            }
+            drop(unblock);
+        });
+        device.write("reset", "1");
+        device.write("backing_dev", file.text());
+        assert_eq!(memory.pending_bytes(), 0);
     });
 }
 

@@ -16,13 +16,20 @@ pub(crate) fn devices() -> Devices {
 }
 
 pub(crate) fn devices_with(defaults: DeviceDefaults) -> Devices {
-    let config = MemoryConfig {
-        arena_frames: 1 << 17,
-        entries_max: 1 << 26,
-        limit_bytes: 64 * MIB,
-        worker: false,
-    };
-    Devices::new(Memory::new(config).expect("address space"), defaults)
+    devices_on(memory(false), defaults)
+}
+
+/// Devices whose memory has a worker, as a server's has.
+pub(crate) fn devices_at_work() -> Devices {
+    devices_on(memory(true), DeviceDefaults::default())
+}
+
+fn devices_on(memory: MemoryConfig, defaults: DeviceDefaults) -> Devices {
+    Devices::new(Memory::new(memory).expect("address space"), defaults)
+}
+
+fn memory(worker: bool) -> MemoryConfig {
+    MemoryConfig { arena_frames: 1 << 17, entries_max: 1 << 26, limit_bytes: 64 * MIB, worker }
 }
 
 /// One more device.
