@@ -16,8 +16,8 @@ fn fill(pool: &Pool, len: usize) -> Vec<Handle> {
     (0..shape.objects).map(|_| pool.alloc(&vec![1; len]).expect("room")).collect()
 }
 
-/// Frames that were touched before, and come with a new zspage, count before the other thread looks:
-/// two threads pass the limit by an object's two frames each, not by a chain of frames.
+/// Frames that were touched before, and come with a new zspage, count before the other thread
+/// looks: two threads pass the limit by an object's two frames each, not by a chain of frames.
 #[test]
 fn allocation_of_touched_frames_against_another_at_the_limit() {
     model(|| {

@@ -10,8 +10,8 @@
 //!
 //! Invariants
 //! - I1 `used` is the number of bits set but for the header's, when nobody changes one.
-//! - I2 a search that is not repeated had seen all bits that were cleared by the count of `freed` it
-//!   is noted with.
+//! - I2 a search that is not repeated had seen all bits that were cleared by the count of `freed`
+//!   it is noted with.
 //!
 //! Locks: none. One thread claims at a time; many give back.
 
