@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::errno::{AttributeError, Errno};
-use super::life::Device;
+use super::life::{Device, Turn};
 use crate::device::Zram;
 
 /// Who uses a device.
@@ -115,8 +115,9 @@ pub(crate) struct Claimed<'a> {
 }
 
 impl Claimed<'_> {
-    /// From here on the device is gone.
-    pub(crate) fn for_good(mut self) {
+    /// From here on the device is gone. Said in the turn in which its disk was taken away: whoever
+    /// waits for the next one, to give it a size, is told so.
+    pub(crate) fn for_good(mut self, _turn: &Turn<'_>) {
         self.then = Claim::Removed;
     }
 }

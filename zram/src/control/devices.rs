@@ -183,9 +183,7 @@ impl Devices {
         let unknown =
             || AttributeError::new(Errno::NoDevice, format!("there is no device of number {id}"));
         let device = self.get(id).ok_or_else(unknown)?;
-        let claimed = device.claims().claim(device.name())?;
-        initialise::reset_claimed(&device, &claimed)?;
-        claimed.for_good();
+        initialise::remove(&device)?;
         self.locked().remove(&id);
         Ok(())
     }

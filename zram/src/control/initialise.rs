@@ -3,6 +3,7 @@
 //! ```text
 //!   disksize   codecs by priority -> Zram -> the limit as it is by then -> published
 //!   reset      claimed -> the disk taken out, settings as after being added -> dropped, unclaimed
+//!   removal    the same, and it stays claimed: said before the turn is given up
 //! ```
 //!
 //! Invariant: a size that cannot be had leaves the device uninitialised; if it was for an
@@ -15,7 +16,7 @@ use zsmalloc::PAGE_SIZE;
 
 use super::claim::Claimed;
 use super::errno::{AttributeError, Errno};
-use super::life::Device;
+use super::life::{Device, Turn};
 use super::number::size;
 use super::settings::{PRIMARY, Settings};
 use crate::device::{Zram, ZramConfig};
@@ -135,12 +136,22 @@ fn refusal(error: &ZramError) -> AttributeError {
 /// Makes the device as it was when it was added.
 pub(crate) fn reset(device: &Device) -> Result<(), AttributeError> {
     let claimed = device.claims().claim(device.name())?;
-    reset_claimed(device, &claimed)
+    let turn = device.turn()?;
+    clear(device, &claimed, &turn);
+    Ok(())
 }
 
-/// The same where nobody can open it.
-pub(crate) fn reset_claimed(device: &Device, _claimed: &Claimed<'_>) -> Result<(), AttributeError> {
-    let _turn = device.turn()?;
+/// The same for good.
+pub(crate) fn remove(device: &Device) -> Result<(), AttributeError> {
+    let claimed = device.claims().claim(device.name())?;
+    let turn = device.turn()?;
+    clear(device, &claimed, &turn);
+    claimed.for_good(&turn);
+    Ok(())
+}
+
+/// Makes a device new that nobody can open, in the caller's turn.
+fn clear(device: &Device, _claimed: &Claimed<'_>, _turn: &Turn<'_>) {
     let mut state = device.state_mut();
     state.settings.writeback_limit = state.writeback_limit();
     let (disk, policy) = (state.disk.take(), state.policy.take());
@@ -150,7 +161,6 @@ pub(crate) fn reset_claimed(device: &Device, _claimed: &Claimed<'_>) -> Result<(
     drop(policy);
     // Outside of the lock: giving back what a disk stored takes a moment.
     disk.into_iter().for_each(end);
-    Ok(())
 }
 
 /// Ends a disk. Whoever looks at it has it for a moment, and nobody finds it any more. When the

@@ -55,6 +55,9 @@ impl State {
     }
 }
 
+/// The turn to do what only one may do at a time.
+pub(crate) type Turn<'a> = MutexGuard<'a, ()>;
+
 /// A part of the text of `block_state`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BlockStates {
@@ -194,7 +197,7 @@ impl Device {
     }
 
     /// The turn to do what only one may do at a time. It guards no data.
-    pub(crate) fn turn(&self) -> Result<MutexGuard<'_, ()>, AttributeError> {
+    pub(crate) fn turn(&self) -> Result<Turn<'_>, AttributeError> {
         let turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         self.check_there().map(|()| turn)
     }

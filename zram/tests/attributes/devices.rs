@@ -136,6 +136,28 @@ fn keep_busy(device: &Arc<Device>, stop: &AtomicBool) {
     }
 }
 
+/// A size is refused that waits while its device is removed, or the device had it before: there is
+/// no disk behind a device that is gone.
+#[test]
+fn a_size_that_waits_for_a_removal_is_refused() {
+    let devices = devices();
+    for _ in 0..2000 {
+        let device = added(&devices);
+        device.write("disksize", "1M");
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    let size = || device.store(attribute("disksize"), b"1M");
+                    // It has one still, or again.
+                    while size().err().is_none_or(|error| error.kind() == Errno::Busy) {}
+                });
+            }
+            devices.hot_remove(device.id()).expect("nobody has it open");
+        });
+        assert!(device.disk().is_none());
+    }
+}
+
 /// Opening, resetting, removing, sizing and asking, all at once: nobody panics, and a disk that is
 /// open stays.
 #[test]
