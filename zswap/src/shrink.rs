@@ -8,7 +8,9 @@
 //!
 //! Invariants
 //! - I1 who makes room holds no lock of the cache's, nor one that a deferred job might want.
-//! - I2 the worker ends with the cache: it is woken, and waited for.
+//! - I2 the worker ends with the cache: it is woken, and waited for, but not until there is room:
+//!   others may store all the time.
+//! - I3 a worker that a panic ended is replaced by who next wants one.
 //!
 //! Locks: the worker's, a leaf.
 
@@ -22,7 +24,8 @@ use crate::groups::GroupId;
 use crate::write_back::{Whose, WroteBack};
 use crate::zswap::{Core, Zswap};
 
-/// Pages that a store at the limit writes back at most before it tries again.
+/// Pages that a store at the limit writes back at most before it tries again, and the worker before
+/// it looks whether it is to end.
 const STORE_PAGES_MAX: u64 = 1024; // 4 MiB of pages
 /// Pages of its own that a store at its group's limit writes back at once: the kernel's 32.
 const GROUP_PAGES: u64 = 32;
@@ -132,6 +135,16 @@ impl Core {
         }
     }
 
+    /// Shrinks until the cache takes pages again, or the worker is to end.
+    fn shrink_in_background(&self) {
+        while !self.worker.is_stopped() {
+            let done = self.shrink_to(self.accept_bytes(), STORE_PAGES_MAX);
+            if done.pages == 0 || done.failed > 0 {
+                return;
+            }
+        }
+    }
+
     /// The limit was met by a store that cannot wait: the worker is to shrink.
     pub(crate) fn ask_worker(self: &Arc<Core>) {
         if self.config.worker && self.backing.is_some() {
@@ -161,7 +174,7 @@ impl Worker {
             return;
         }
         state.asked = true;
-        if state.thread.is_none() {
+        if state.thread.as_ref().is_none_or(JoinHandle::is_finished) {
             let of = Arc::downgrade(core);
             let builder = std::thread::Builder::new().name("zswap-shrink".into());
             // Where the system has no thread, stores that may wait make the room.
@@ -178,6 +191,10 @@ impl Worker {
         }
         state.asked = false;
         !state.stopped
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.lock().stopped
     }
 
     /// Ends the thread.
@@ -203,6 +220,98 @@ fn work(core: &Weak<Core>) {
         if !core.worker.wait() {
             return;
         }
-        core.shrink_to(core.accept_bytes(), u64::MAX);
+        core.shrink_in_background();
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::sync::OnceLock;
+
+    use super::*;
+    use crate::{Limit, Memory, MemoryConfig, ZswapConfig};
+    use disk::{Allocation, Disk, DiskError, Extent, RamDisk};
+
+    const PAGES: u64 = 4 * STORE_PAGES_MAX;
+
+    /// A disk that ends the worker of a cache at the first write.
+    struct EndingDisk {
+        inner: RamDisk,
+        of: OnceLock<Weak<Core>>,
+    }
+
+    impl Disk for EndingDisk {
+        fn size_bytes(&self) -> u64 {
+            self.inner.size_bytes()
+        }
+
+        fn read(&self, offset: u64, buf: &mut [u8]) -> Result<(), DiskError> {
+            self.inner.read(offset, buf)
+        }
+
+        fn write(&self, offset: u64, data: &[u8]) -> Result<(), DiskError> {
+            self.of.get().and_then(Weak::upgrade).into_iter().for_each(|core| core.worker.stop());
+            self.inner.write(offset, data)
+        }
+
+        fn discard(&self, offset: u64, len: u64) -> Result<(), DiskError> {
+            self.inner.discard(offset, len)
+        }
+
+        fn write_zeroes(&self, offset: u64, len: u64, keep: Allocation) -> Result<(), DiskError> {
+            self.inner.write_zeroes(offset, len, keep)
+        }
+
+        fn flush(&self) -> Result<(), DiskError> {
+            self.inner.flush()
+        }
+
+        fn next_extent(&self, offset: u64, len: u64) -> Result<Extent, DiskError> {
+            self.inner.next_extent(offset, len)
+        }
+    }
+
+    /// A full cache that is to have a limit of a few pages.
+    fn cache() -> (Zswap, Arc<EndingDisk>) {
+        let memory = Memory::new(MemoryConfig::for_disk(64 << 20)).expect("a memory");
+        let inner = RamDisk::new(64 << 20).expect("a size");
+        let disk = Arc::new(EndingDisk { inner, of: OnceLock::new() });
+        let backing = Some(Arc::clone(&disk) as Arc<dyn Disk>);
+        let config = ZswapConfig { backing, limit: Limit::None, ..ZswapConfig::new("ending") };
+        let zswap = Zswap::new(memory, config).expect("a cache");
+        (zswap, disk)
+    }
+
+    #[test]
+    fn the_worker_ends_with_pages_left_to_write() {
+        let (zswap, disk) = cache();
+        let area = zswap.add_area(PAGES).expect("room");
+        for at in 0..PAGES {
+            let page: Vec<u8> = (0..PAGE_SIZE as u64).map(|byte| (at ^ (byte % 7)) as u8).collect();
+            area.store(at, &page, GroupId::ROOT).expect("room");
+        }
+        zswap.set_limit(Limit::Bytes(PAGE_SIZE as u64)).expect("a limit");
+        disk.of.get_or_init(|| Arc::downgrade(&zswap.core));
+        zswap.core.shrink_in_background();
+        let written = zswap.stat().written_back_pages;
+        assert!((1..=STORE_PAGES_MAX).contains(&written), "{written} pages");
+        zswap.core.shrink_in_background();
+        assert_eq!(zswap.stat().written_back_pages, written, "it has ended");
+        zswap.shrink_to(0);
+        assert_eq!(zswap.stat().written_back_pages, PAGES, "who asks for it goes on");
+    }
+
+    #[test]
+    fn a_worker_that_died_is_replaced() {
+        let (zswap, _) = cache();
+        let dead = std::thread::spawn(|| {});
+        let id = dead.thread().id();
+        while !dead.is_finished() {
+            std::thread::yield_now();
+        }
+        zswap.core.worker.lock().thread = Some(dead);
+        zswap.core.ask_worker();
+        let state = zswap.core.worker.lock();
+        assert_ne!(state.thread.as_ref().map(|thread| thread.thread().id()), Some(id));
     }
 }
