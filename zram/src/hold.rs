@@ -91,10 +91,11 @@ impl Hold {
         self.limits.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn change(&self, pool: &Pool, change: impl FnOnce(&mut Limits)) {
+    fn change<T>(&self, pool: &Pool, change: impl FnOnce(&mut Limits) -> T) -> T {
         let mut limits = self.limits();
-        change(&mut limits);
+        let changed = change(&mut limits);
         pool.set_limit(limits.effective());
+        changed
     }
 
     /// The device's own limit.
@@ -106,9 +107,20 @@ impl Hold {
         self.change(pool, |limits| limits.limit = bytes);
     }
 
-    /// 0 = none.
-    pub(crate) fn set_target(&self, pool: &Pool, bytes: u64) {
-        self.change(pool, |limits| (limits.target, limits.lifted) = (bytes, false));
+    /// Sets a target where there is none; false where there is one, which is somebody's.
+    pub(crate) fn take_target(&self, pool: &Pool, bytes: u64) -> bool {
+        self.change(pool, |limits| {
+            let is_free = limits.target == 0;
+            if is_free {
+                (limits.target, limits.lifted) = (bytes, false);
+            }
+            is_free
+        })
+    }
+
+    /// There is no target any more: said by whoever took it.
+    pub(crate) fn drop_target(&self, pool: &Pool) {
+        self.change(pool, |limits| (limits.target, limits.lifted) = (0, false));
     }
 
     fn lift(&self, pool: &Pool, lifted: bool) {

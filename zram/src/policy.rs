@@ -73,7 +73,9 @@ impl Policy {
         if device.ages.is_none() {
             return invalid("a policy needs a device that notes when its pages are used");
         }
-        if device.hold_stat().target_bytes != 0 {
+        let (hold, pool) = (&device.settings.hold, &device.slots.pool);
+        // One step, so that of two that start one is refused; and the thread finds a target.
+        if !hold.take_target(pool, config.target_bytes) {
             return invalid("the device has a policy already");
         }
         let (weak, stop) = (Arc::downgrade(device), Arc::<Stop>::default());
@@ -81,8 +83,8 @@ impl Policy {
         let interval = config.interval.max(INTERVAL_MIN);
         let thread = Builder::new().name("zram policy".into()).spawn(move || {
             run(&of, &told, interval);
-        })?;
-        device.settings.hold.set_target(&device.slots.pool, config.target_bytes);
+        });
+        let thread = thread.inspect_err(|_| hold.drop_target(pool))?;
         Ok(Policy { device: weak, stop, thread: Some(thread) })
     }
 }
@@ -96,7 +98,7 @@ impl Drop for Policy {
             let _ = thread.join();
         }
         if let Some(device) = self.device.upgrade() {
-            device.settings.hold.set_target(&device.slots.pool, 0);
+            device.settings.hold.drop_target(&device.slots.pool);
         }
     }
 }

@@ -8,7 +8,7 @@
 //!   held again when the backing disk is back;
 //! - without a policy there is no target; what cannot be is refused.
 
-use std::sync::Arc;
+use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
 use crate::devices::{PAGE, blocks, data_of, memory, read, write};
@@ -172,6 +172,28 @@ fn what_cannot_be_held_is_refused() {
     assert_eq!(start(&zram, TARGET), Ok(()));
     let ageless = device(ZramConfig { track_ages: false, ..config(None) });
     assert_eq!(start(&ageless, TARGET), invalid);
+}
+
+#[test]
+fn of_two_policies_that_start_at_once_one_is_refused() {
+    let (zram, _) = backed();
+    let together = Barrier::new(2);
+    for _ in 0..1000 {
+        let start = || {
+            together.wait();
+            Policy::start(&zram, PolicyConfig { target_bytes: TARGET, interval: NEVER })
+        };
+        let [one, two] = std::thread::scope(|scope| {
+            let other = scope.spawn(start);
+            [start(), other.join().expect("no panic")]
+        });
+        assert!(one.is_ok() != two.is_ok());
+        // Whichever it was that was refused, and is dropped: the target is the other's.
+        let kept = one.or(two).expect("one of them");
+        assert_eq!(zram.hold_stat().target_bytes, TARGET);
+        drop(kept);
+        assert_eq!(zram.hold_stat().target_bytes, 0);
+    }
 }
 
 /// Threads that write at once, each pages of its own, while the policy's thread looks on.
