@@ -5,11 +5,12 @@
 //! ```
 //!
 //! Invariant: a unit is taken for each block that is submitted while the limit is enabled, and put
-//! back if the block was not written.
+//! back if the block was not written, unless the limit was set meanwhile: it stays as it was set.
 //!
-//! Lock: one write-back or recompression at a time holds `running`.
+//! Locks: one write-back or recompression at a time holds `running`; that of the limit is a leaf.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{self, PoisonError};
 
 use zsmalloc::sync::{Mutex, MutexGuard};
 
@@ -24,19 +25,31 @@ const BATCH_PAGES: u32 = 32; // 128 KiB
 /// The settings of one device.
 pub(crate) struct Settings {
     running: Mutex<()>,
-    /// Units of 4096 bytes that may still be written.
-    limit: AtomicU64,
-    limited: AtomicBool,
+    limit: sync::Mutex<Limit>,
     batch_pages: AtomicU32,
     pub(crate) hold: Hold,
+}
+
+#[derive(Default)]
+struct Limit {
+    /// Units of 4096 bytes that may still be written.
+    units: u64,
+    enabled: bool,
+    /// Times that `units` was set.
+    set: u64,
+}
+
+/// A unit that was taken from the limit, as it was set then.
+#[derive(Clone, Copy)]
+pub(crate) struct Unit {
+    set: u64,
 }
 
 impl Default for Settings {
     fn default() -> Settings {
         Settings {
             running: Mutex::new(()),
-            limit: AtomicU64::new(0),
-            limited: AtomicBool::new(false),
+            limit: sync::Mutex::default(),
             batch_pages: AtomicU32::new(BATCH_PAGES),
             hold: Hold::default(),
         }
@@ -50,48 +63,51 @@ impl Settings {
         self.running.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    /// Takes a unit of the limit: whether one was taken, which it is not while there is no limit.
-    pub(crate) fn take_unit(&self) -> Result<bool, PostError> {
-        // relaxed: independent values.
-        if !self.limited.load(Ordering::Relaxed) {
-            return Ok(false);
-        }
-        let less = |limit: u64| limit.checked_sub(1);
-        // relaxed: as above.
-        let taken = self.limit.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
-        taken.map(|_| true).map_err(|_| PostError::LimitReached)
+    fn limit(&self) -> sync::MutexGuard<'_, Limit> {
+        // Nothing that runs under the lock can panic half-way.
+        self.limit.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Puts a unit back that was taken.
-    pub(crate) fn put_back_unit(&self) {
-        // relaxed: an independent value.
-        self.limit.fetch_add(1, Ordering::Relaxed);
+    /// Takes a unit of the limit; none while there is no limit.
+    pub(crate) fn take_unit(&self) -> Result<Option<Unit>, PostError> {
+        let mut limit = self.limit();
+        if !limit.enabled {
+            return Ok(None);
+        }
+        limit.units = limit.units.checked_sub(1).ok_or(PostError::LimitReached)?;
+        Ok(Some(Unit { set: limit.set }))
+    }
+
+    /// Puts a unit back that was taken, where the limit is still the one it was taken from.
+    pub(crate) fn put_back_unit(&self, unit: Unit) {
+        let mut limit = self.limit();
+        if limit.set == unit.set {
+            limit.units += 1;
+        }
     }
 }
 
 impl Zram {
     /// Units of 4096 bytes that may still be written back, where that is limited.
     pub fn writeback_limit(&self) -> u64 {
-        // relaxed: an independent value.
-        self.settings.limit.load(Ordering::Relaxed)
+        self.settings.limit().units
     }
 
     /// Sets the units of 4096 bytes that may still be written back.
     pub fn set_writeback_limit(&self, units: u64) {
-        // relaxed: an independent value.
-        self.settings.limit.store(units, Ordering::Relaxed);
+        let mut limit = self.settings.limit();
+        limit.units = units;
+        limit.set += 1;
     }
 
     /// Whether write-back is limited; not so at first.
     pub fn writeback_limit_enabled(&self) -> bool {
-        // relaxed: an independent value.
-        self.settings.limited.load(Ordering::Relaxed)
+        self.settings.limit().enabled
     }
 
     /// Limits write-back, or not.
     pub fn enable_writeback_limit(&self, enable: bool) {
-        // relaxed: an independent value.
-        self.settings.limited.store(enable, Ordering::Relaxed);
+        self.settings.limit().enabled = enable;
     }
 
     /// Pages that a write-back has in flight at most.

@@ -29,6 +29,7 @@ use crate::candidates::{Candidate, Candidates};
 use crate::counters::bump;
 use crate::device::Zram;
 use crate::post::{PostError, Selection, WriteBack, WriteBackReport, backing_error};
+use crate::settings::Unit;
 use crate::slot_flags::{INCOMPRESSIBLE, of_priority, priority};
 use crate::written_back::WrittenBack;
 
@@ -111,11 +112,11 @@ fn is_wanted(pages: &Selection, candidate: &Candidate) -> bool {
     }
 }
 
-/// A block for a page, and whether a unit of the limit was taken for it.
+/// A block for a page, and the unit of the limit that was taken for it, if one was.
 #[derive(Clone, Copy)]
 struct Ticket {
     block: u32,
-    paid: bool,
+    unit: Option<Unit>,
 }
 
 /// A page on its way to its block.
@@ -183,11 +184,11 @@ impl<'z> Run<'z> {
 
     /// The limit is asked before the disk.
     fn take_ticket(&self) -> Result<Ticket, PostError> {
-        let paid = self.zram.settings.take_unit()?;
+        let unit = self.zram.settings.take_unit()?;
         match self.take_block() {
-            Some(block) => Ok(Ticket { block, paid }),
+            Some(block) => Ok(Ticket { block, unit }),
             None => {
-                self.put_back_unit(paid);
+                self.put_back_unit(unit);
                 Err(PostError::NoSpace)
             }
         }
@@ -297,13 +298,11 @@ impl<'z> Run<'z> {
 
     fn put_back(&self, ticket: Ticket) {
         self.backing.blocks.give(ticket.block);
-        self.put_back_unit(ticket.paid);
+        self.put_back_unit(ticket.unit);
     }
 
-    fn put_back_unit(&self, paid: bool) {
-        if paid {
-            self.zram.settings.put_back_unit();
-        }
+    fn put_back_unit(&self, unit: Option<Unit>) {
+        unit.into_iter().for_each(|unit| self.zram.settings.put_back_unit(unit));
     }
 
     fn finish(&mut self) {

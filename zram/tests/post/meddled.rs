@@ -2,21 +2,24 @@
 //!
 //! Claims
 //! - a page that is used while it is written stays in memory, and one that moves does not;
+//! - a limit that is set while a write fails does not get the unit back that it never gave;
 //! - a block that comes back with other content while it is read is not taken for a damaged one.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
-use crate::devices::{PAGE, PAGES, config, data_of, device, read, write};
+use crate::devices::{PAGE, PAGES, config, data_of, device, everything, read, write};
 use crate::write_back::{back, expect_blocks};
-use disk::{Allocation, Disk, DiskError, Extent, RamDisk};
+use disk::{
+    Allocation, Disk, DiskError, Extent, Fault, FaultPlan, FaultyDisk, RamDisk, Span, Verbs,
+};
 use zram::{Free, WriteBackReport, Zram, ZramConfig};
 
 type Meddle = Box<dyn Fn() + Send + Sync>;
 
 /// A disk that does something before each write, and something after each read.
 struct Meddling {
-    disk: RamDisk,
+    disk: FaultyDisk<RamDisk>,
     meddle: OnceLock<Meddle>,
     meddle_late: OnceLock<Meddle>,
 }
@@ -24,6 +27,7 @@ struct Meddling {
 impl Meddling {
     fn new() -> Arc<Meddling> {
         let disk = RamDisk::new((PAGES + 1) * PAGE as u64).expect("a size");
+        let disk = FaultyDisk::new(disk);
         let (meddle, meddle_late) = (OnceLock::new(), OnceLock::new());
         Arc::new(Meddling { disk, meddle, meddle_late })
     }
@@ -125,6 +129,25 @@ fn a_page_that_moves_while_it_is_written_is_written() {
         assert!(read(&zram, page) == data_of(page, 1, 2));
     }
     expect_blocks(&zram, 20);
+}
+
+#[test]
+fn a_limit_that_is_set_while_a_write_fails_stays_as_it_was_set() {
+    for units in [0, 5] {
+        let disk = Meddling::new();
+        let (verbs, span, fault) = (Verbs::Writes, Span::Forever, Fault::NoSpace);
+        disk.disk.arm(FaultPlan { after: 0, verbs, span, fault });
+        let zram = Arc::new(device(config(Some(Arc::clone(&disk) as Arc<dyn Disk>))));
+        write(&zram, 3, &data_of(3, 1, 2));
+        zram.set_writeback_limit(2);
+        zram.enable_writeback_limit(true);
+        let weak = Arc::downgrade(&zram);
+        let set = move || weak.upgrade().iter().for_each(|zram| zram.set_writeback_limit(units));
+        assert!(disk.meddle.set(Box::new(set)).is_ok(), "set once");
+        zram.write_back(&everything(&zram)).expect_err("the disk fails");
+        assert_eq!(zram.writeback_limit(), units, "the unit was taken from another one");
+        expect_blocks(&zram, 0);
+    }
 }
 
 /// What the pages took: they are gone.
