@@ -42,7 +42,7 @@ impl Pool {
 
     /// Counts frames that a run brings along touched; where they would exceed the limit, none, and
     /// gives false. Looked at and counted at once: threads that pass a look together would
-    /// overshoot the limit by a run each, not by an object's frames.
+    /// exceed the limit by a run each, not by an object's frames.
     pub(crate) fn count_brought(&self, frames: u64) -> bool {
         let limit = self.limit();
         let counted = |resident: u64| Some(resident + frames).filter(|&sum| !exceeds(sum, limit));

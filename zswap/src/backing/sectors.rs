@@ -10,8 +10,8 @@
 //!
 //! Invariants
 //! - I1 `used` is the number of bits set but for the header's, when nobody changes one.
-//! - I2 a search that is not repeated had seen all bits that were cleared by the count of `freed`
-//!   it is noted with.
+//! - I2 a search in vain is noted with a count of `freed`, and had seen the bits that were cleared
+//!   up to it.
 //!
 //! Locks: none. One thread claims at a time; many give back.
 
