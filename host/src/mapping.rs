@@ -67,7 +67,7 @@ impl Mapping {
     }
 
     /// A forked child has the mapping, all zeros.
-    #[cfg(not(any(loom, miri)))]
+    #[cfg(not(any(loom, shuttle, miri)))]
     pub(crate) fn wipe_on_fork(&self) -> io::Result<()> {
         // SAFETY: these pages are ours (M1), and stay as they are in this process.
         unsafe { system::wipe_on_fork(self.base, self.len) }
@@ -84,7 +84,7 @@ impl Mapping {
     }
 
     /// Has the system bring a page to memory that it has elsewhere; false where it cannot.
-    #[cfg(not(any(loom, miri)))]
+    #[cfg(not(any(loom, shuttle, miri)))]
     pub(crate) fn read_in(&self, page: usize) -> bool {
         assert!(page < self.len / PAGE_SIZE, "page {page} lies past the mapping");
         // SAFETY: the assertion keeps the result inside the mapping (M1).
@@ -166,6 +166,7 @@ impl Drop for Mapping {
 mod system {
     use crate::PAGE_SIZE;
     use crate::error::HostError;
+    #[cfg(not(shuttle))]
     use rustix::io::Errno;
     use rustix::mm::{
         Advice, MapFlags, MprotectFlags, ProtFlags, madvise, mmap_anonymous, mprotect, munlock,
@@ -216,6 +217,7 @@ mod system {
     /// # Safety
     ///
     /// - The pages belong to a live `Mapping`.
+    #[cfg(not(shuttle))]
     pub(super) unsafe fn read_in(start: NonNull<u8>, bytes: usize) -> bool {
         // SAFETY: writes nothing.
         let read = unsafe { madvise(start.as_ptr().cast(), bytes, Advice::LinuxPopulateRead) };
@@ -226,6 +228,7 @@ mod system {
     /// # Safety
     ///
     /// - The pages belong to a live `Mapping`.
+    #[cfg(not(shuttle))]
     pub(super) unsafe fn wipe_on_fork(start: NonNull<u8>, bytes: usize) -> io::Result<()> {
         for advice in [Advice::LinuxDoFork, Advice::LinuxWipeOnFork] {
             // SAFETY: changes nothing but what a child gets.
