@@ -34,9 +34,9 @@ pub enum Teardown {
 /// What must not be done with such a slice: in [`FaultMode::Signal`](crate::FaultMode), do not pass
 /// it to a system call, which would fail with `EFAULT` where a page is out, and do not block
 /// `SIGBUS` in a thread that touches it; [`Region::pin`] it before. In no mode pass it, unpinned,
-/// to this library (as the buffer of a disk, say), touch it in a signal handler, or touch it after
-/// the [`Region`] was dropped, through a pointer kept: the process ends then, with a word on
-/// standard error.
+/// to this library (as the buffer of a disk, say), touch it in a signal handler, discard its pages
+/// by `madvise` ([`Region::discard`] does that), or touch it after the [`Region`] was dropped,
+/// through a pointer kept: the process ends then, with a word on standard error.
 ///
 /// A forked child does not have the region: touching it there is a segmentation fault. It is not to
 /// use a [`Control`] either, which would reach into the parent.
