@@ -7,8 +7,9 @@
 //! ```
 //!
 //! The distribution: pages of 200 to 4000 bytes of noise, the rest zeros, uniform; discards of
-//! single pages, in random order. The worker compacts and returns memory when it likes, so that a
-//! cycle meets any state of either.
+//! single pages, in random order. The worker compacts and returns memory when it likes, and the
+//! writer moves to a random CPU about once in a cycle, as a system moves a thread, so that a cycle
+//! meets any state of either, and free frames of any shard.
 //!
 //! As long as `RAMFOLD_SOAK_SECONDS` says: 5 by default, 60 in CI, 600 for the long form.
 #![cfg(not(loom))]
@@ -16,6 +17,7 @@
 use std::time::{Duration, Instant};
 
 use disk::Disk;
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use zram::{Zram, ZramConfig};
 use zsmalloc::{Memory, MemoryConfig};
 
@@ -75,12 +77,25 @@ struct Cycle<'a> {
     zram: &'a Zram,
     versions: Vec<u64>,
     random: Random,
+    /// Those that this process may use.
+    cpus: Vec<usize>,
 }
 
 impl Cycle<'_> {
     fn write(&mut self, page: u64, version: u64) {
+        if self.random.below(PAGES) == 0 {
+            let which = self.random.below(self.cpus.len() as u64);
+            self.move_to(which as usize);
+        }
         self.zram.write(page * PAGE, &content(page, version)).expect("room");
         self.versions[page as usize] = version;
+    }
+
+    /// Where the system refuses, or there is one CPU, the writer stays where it is.
+    fn move_to(&self, which: usize) {
+        let mut only = CpuSet::new();
+        self.cpus.get(which).into_iter().for_each(|&cpu| only.set(cpu));
+        let _ = sched_setaffinity(None, &only);
     }
 
     /// One cycle; gives the most that was resident.
@@ -128,8 +143,13 @@ fn filling_and_discarding_does_not_grow() {
     let seconds = seconds.map_or(5, |seconds| seconds.parse().expect("a number of seconds"));
     let end = Instant::now() + Duration::from_secs(seconds);
     let zram = device();
-    let mut cycle =
-        Cycle { zram: &zram, versions: vec![0; PAGES as usize], random: Random(0x736F_616B) };
+    let allowed = sched_getaffinity(None).unwrap_or_default();
+    let mut cycle = Cycle {
+        zram: &zram,
+        versions: vec![0; PAGES as usize],
+        random: Random(0x736F_616B),
+        cpus: (0..CpuSet::MAX_CPU).filter(|&cpu| allowed.is_set(cpu)).collect(),
+    };
     let first = cycle.run(1);
     let most = first.resident + first.resident * GROWTH_MAX_PERCENT / 100;
     let (mut peak, mut highest, mut last, mut version) = (first, 1, first, 1);

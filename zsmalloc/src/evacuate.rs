@@ -19,6 +19,8 @@
 //! Invariants
 //! - I1 an isolated pageblock is one that an evacuation is at, and that undoes it.
 //! - I2 a run leaves by the migration of its zspage, which moves all objects or none.
+//! - I3 what is resident grows by what one batch of pageblocks held, at most: the holes that take
+//!   it in may be untouched, so what was emptied goes back before the next batch.
 //!
 //! Locks: the turn to isolate, for a batch; the zone's for each look and each run; those of a
 //! migration.
@@ -62,8 +64,9 @@ impl AddAssign for Evacuation {
 }
 
 impl Memory {
-    /// Moves the zspages of sparse pageblocks to fuller ones, emptiest pageblocks first. What is
-    /// emptied is free, and goes back at the next release.
+    /// Moves the zspages of sparse pageblocks to fuller ones, emptiest pageblocks first. As many
+    /// frames as that made resident go back meanwhile; those that were free and resident before are
+    /// left to the next release, and so are the pageblocks' metadata.
     pub fn evacuate(self: &Arc<Memory>) -> Evacuation {
         let mut all = Evacuation::default();
         for zone in 0..self.zones.count() {
@@ -76,11 +79,16 @@ impl Memory {
         // What CPUs keep is free: it makes no pageblock fuller.
         self.zones.get(zone).drain();
         let sparse = plan(&self.pageblocks(zone));
-        let batches = sparse.chunks(ISOLATED_AT_ONCE);
-        batches.fold(Evacuation::default(), |mut all, batch| {
-            all += self.evacuate_batch(zone, batch);
-            all
-        })
+        let held = self.free_bytes_held();
+        let mut all = Evacuation::default();
+        for batch in sparse.chunks(ISOLATED_AT_ONCE) {
+            let done = self.evacuate_batch(zone, batch);
+            // No more than was moved: what others free meanwhile waits for its reuse.
+            let moved = done.frames * host::PAGE_SIZE as u64;
+            self.release_frames(held.max(self.free_bytes_held().saturating_sub(moved)));
+            all += done;
+        }
+        all
     }
 
     /// Evacuates some pageblocks, all isolated first, so that none takes in what another held.

@@ -258,9 +258,19 @@ impl Memory {
     pub fn release(&self, keep: u64) -> u64 {
         self.leaves.release();
         self.descriptors.release();
-        let _turn = self.turn_to_isolate();
         // What a CPU keeps is free, and may be resident.
         self.zones.drain();
+        let returned = self.release_frames(keep);
+        if keep == 0 {
+            self.zones.offline_untouched();
+        }
+        returned * host::PAGE_SIZE as u64
+    }
+
+    /// Returns what the zones have of free frames, as far as more than `keep` bytes of resident
+    /// ones are held; gives how many it returned.
+    pub(crate) fn release_frames(&self, keep: u64) -> u64 {
+        let _turn = self.turn_to_isolate();
         let mut returned = 0;
         loop {
             let excess = self.free_bytes_held().saturating_sub(keep);
@@ -277,10 +287,7 @@ impl Memory {
             let Ok(purged) = self.purge(runs) else { break };
             returned += purged;
         }
-        if keep == 0 {
-            self.zones.offline_untouched();
-        }
-        returned * host::PAGE_SIZE as u64
+        returned
     }
 
     /// The turn to isolate pageblocks; or to see all that is free. It guards no data, so a panic of
@@ -353,14 +360,18 @@ impl Memory {
     }
 
     /// A run of contiguous frames for a shard, and how many of them are resident already.
-    pub(crate) fn take_run(&self, shard: usize, frames: u32) -> Result<(Run, u32), AllocError> {
+    pub(crate) fn take_run(
+        self: &Arc<Memory>,
+        shard: usize,
+        frames: u32,
+    ) -> Result<(Run, u32), AllocError> {
         let refused = |_| AllocError::OutOfFrames;
         faults::guard(self.faults.as_deref(), Operation::Frames).map_err(refused)?;
         let held = self.free_bytes_held();
         let pfn = self.zones.alloc_run(shard, frames, held >= WARM_MIN)?;
         let (run, resident) = self.own_run(pfn, frames).ok_or(AllocError::OutOfFrames)?;
-        if resident == 0 && held >= WARM_MIN {
-            self.worker.notice_untouched(self, held);
+        if resident < frames && held >= WARM_MIN {
+            self.worker.notice_untouched(self, frames - resident, held);
         }
         Ok((run, resident))
     }

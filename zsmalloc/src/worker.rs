@@ -3,6 +3,7 @@
 //! ```text
 //!   objects were freed      -- at rest for a tick -->   the pool is compacted
 //!   free frames > bound     ------- 1 s ----------->    released down to half of it
+//!     and 1 MiB of untouched ones taken ----------->    as many released
 //!   a pool was compacted    ----------------------->    sparse pageblocks evacuated, and all free
 //!                                                       frames released
 //!   jobs were deferred      --- 1 ms -------------->    run
@@ -13,8 +14,11 @@
 //! between zspages, too short for the next one, would otherwise pile up to a share of a limit that
 //! is far away.
 //!
-//! It does not wait for its second where untouched frames are taken meanwhile: what is held serves
-//! nobody.
+//! Where untouched frames are taken although more than the bound is held, what is held is too short
+//! for what is asked for, or lies in warm blocks beside frames that were returned: what is resident
+//! would grow for a second. For each such frame a free one is owed to the system, and released as
+//! soon as that is worth a call. No more than is owed: a run that met no hole is no reason to have
+//! what is about to be reused faulted in again.
 //!
 //! The thread is started by the first free that has work for it, sleeps while there is none, and
 //! ends with the memory: it holds no strong reference while it sleeps. A pool in use is left alone:
@@ -26,7 +30,7 @@
 //! Lock: `State`, a leaf; held to read and set what is wanted.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
@@ -49,6 +53,8 @@ const TICK: Duration = Duration::from_millis(250);
 const LINGER: Duration = Duration::from_millis(1);
 /// Ticks that free frames wait for reuse.
 const RELEASE_TICKS: u32 = 4; // 1 s
+/// Frames owed that are worth a release.
+const OWED_MIN: u64 = 256; // 1 MiB
 
 /// The worker of one memory.
 pub(crate) struct Worker {
@@ -80,6 +86,8 @@ struct Shared {
     releasing: AtomicBool,
     /// There are wishes and no thread.
     unstarted: AtomicBool,
+    /// Untouched frames taken, while as many free ones were held, since the last were released.
+    owed: AtomicU64,
 }
 
 #[derive(Default)]
@@ -97,6 +105,8 @@ struct State {
     tick_end: Option<Instant>,
     /// A pool has a full buffer of objects to be freed.
     drain: bool,
+    /// Enough frames are owed.
+    repay: bool,
     stop: bool,
 }
 
@@ -112,7 +122,7 @@ impl State {
 
     /// There is work that waits for no tick.
     fn is_urgent(&self) -> bool {
-        self.release_now || self.jobs || self.drain || self.stop
+        self.release_now || self.jobs || self.drain || self.repay || self.stop
     }
 
     /// What is left of a tick, which begins when work for its end was first seen: work that is
@@ -184,14 +194,16 @@ impl Worker {
         }
     }
 
-    /// Called when a run of untouched frames was taken although free ones are held: they serve no
-    /// longer, and a release that is wanted need not wait for their reuse.
-    pub(crate) fn notice_untouched(&self, memory: &Memory, free_held: u64) {
-        // relaxed: a hint, as in `notice_free`.
-        let releasing = self.shared.releasing.load(Ordering::Relaxed);
-        if releasing && free_held > bound(self.limit_bytes, memory) {
-            let mut state = self.shared.lock();
-            state.release_in = state.release_in.map(|_| 1);
+    /// Called when untouched frames were taken although so many free bytes are held.
+    pub(crate) fn notice_untouched(&self, memory: &Arc<Memory>, frames: u32, free_held: u64) {
+        if !self.allowed || free_held <= bound(self.limit_bytes, memory) {
+            return;
+        }
+        let frames = u64::from(frames);
+        // relaxed: a hint of how much; who makes it enough says so, and who makes it twice that.
+        let owed = self.shared.owed.fetch_add(frames, Ordering::Relaxed);
+        if (owed + frames) / OWED_MIN > owed / OWED_MIN {
+            self.want(memory, |state| state.repay = true);
         }
     }
 
@@ -266,6 +278,7 @@ impl Drop for Worker {
 struct Due {
     jobs: bool,
     drain: bool,
+    repay: bool,
     compact: bool,
     release: Option<Kept>,
 }
@@ -305,6 +318,9 @@ fn work(shared: &Shared, memory: &Arc<Memory>, due: Due, limit_bytes: u64) {
     if due.drain {
         memory.pools().iter().for_each(|pool| pool.drain_deferred());
     }
+    if due.repay {
+        repay(shared, memory);
+    }
     if due.compact && !memory.compact_at_rest() {
         shared.lock().stirred = true;
     }
@@ -313,6 +329,13 @@ fn work(shared: &Shared, memory: &Arc<Memory>, due: Due, limit_bytes: u64) {
         Some(Kept::Half) => drop(memory.release(bound(limit_bytes, memory) / 2)),
         None => {}
     }
+}
+
+/// Releases as many free frames as are owed.
+fn repay(shared: &Shared, memory: &Memory) {
+    // relaxed: a hint.
+    let owed = shared.owed.swap(0, Ordering::Relaxed) * host::PAGE_SIZE as u64;
+    memory.release_frames(memory.free_bytes_held().saturating_sub(owed));
 }
 
 /// Sleeps until there is work, and a tick more where that does not hurry; `None` when the memory is
@@ -326,7 +349,7 @@ fn wait(shared: &Shared) -> Option<Due> {
         .wait_timeout_while(state, rest, |state| !state.is_urgent())
         .unwrap_or_else(PoisonError::into_inner);
     if state.jobs {
-        let hurries = |state: &State| state.stop || state.drain;
+        let hurries = |state: &State| state.stop || state.drain || state.repay;
         (state, _) = shared
             .changed
             .wait_timeout_while(state, LINGER, |state| !hurries(state))
@@ -340,7 +363,8 @@ fn wait(shared: &Shared) -> Option<Due> {
 fn due(state: &mut State) -> Due {
     let release = std::mem::take(&mut state.release_now).then_some(Kept::Nothing);
     let (jobs, drain) = (std::mem::take(&mut state.jobs), std::mem::take(&mut state.drain));
-    let urgent = Due { jobs, drain, release, ..Due::default() };
+    let repay = std::mem::take(&mut state.repay);
+    let urgent = Due { jobs, drain, repay, release, ..Due::default() };
     if !state.is_waiting() {
         state.tick_end = None;
         return urgent;
@@ -361,6 +385,7 @@ fn due(state: &mut State) -> Due {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use crate::{Handle, MemoryConfig, Pool, PoolConfig, SIZE_MAX};
 
     #[test]
     fn urgent_work_does_not_put_the_rest_off() {
@@ -377,6 +402,71 @@ mod tests {
         assert_eq!(next(true), (true, true, Some(Kept::Half), false), "and ended");
         state.jobs = true;
         assert!(due(&mut state).jobs && state.tick_end.is_none(), "nothing waits for a tick");
+    }
+
+    fn pool(worker: bool) -> Arc<Pool> {
+        let (arena_frames, entries_max, limit_bytes) = (1 << 14, 1 << 16, 1 << 30);
+        let config = MemoryConfig { arena_frames, entries_max, limit_bytes, worker };
+        Pool::new(Memory::new(config).expect("address space"), PoolConfig::default())
+            .expect("a pool")
+    }
+
+    /// Objects of a whole frame each; every other one of them, and the others.
+    fn frames(pool: &Pool) -> (Vec<Handle>, Vec<Handle>) {
+        let (mut even, mut odd) = (Vec::new(), Vec::new());
+        for _ in 0..1024 {
+            even.push(pool.alloc(&[1; SIZE_MAX]).expect("room"));
+            odd.push(pool.alloc(&[1; SIZE_MAX]).expect("room"));
+        }
+        (even, odd)
+    }
+
+    #[test]
+    fn as_many_frames_go_back_as_are_owed() {
+        let pool = pool(false);
+        let memory = pool.memory();
+        let (kept, freed) = frames(&pool);
+        pool.free_batch(freed).expect("ours");
+        let shared = Shared::default();
+        let repay = || work(&shared, memory, Due { repay: true, ..Due::default() }, 1 << 30);
+        let before = memory.free_bytes_held();
+        let returned = || (before - memory.free_bytes_held()) / host::PAGE_SIZE as u64;
+        // Blocks of one frame each, so that it is to the frame.
+        shared.owed.store(OWED_MIN + 3, Ordering::Relaxed);
+        repay();
+        assert_eq!(returned(), OWED_MIN + 3);
+        repay();
+        assert_eq!(returned(), OWED_MIN + 3, "nothing is owed any more");
+        pool.free_batch(kept).expect("ours");
+    }
+
+    /// Of all frames that are free every other one is resident, so all longer runs are in part.
+    /// Again where the release after a second came between.
+    #[test]
+    fn untouched_frames_of_a_warm_block_are_owed() {
+        let owed = || {
+            let pool = pool(true);
+            let memory = pool.memory();
+            let (even, odd) = frames(&pool);
+            pool.free_batch(even).expect("ours");
+            memory.release(0);
+            pool.free_batch(odd).expect("ours");
+            let several = [1; 3000];
+            let stored = [(); 8].map(|()| pool.alloc(&several).expect("room"));
+            let runs = pool.zspages();
+            assert!(runs.iter().all(|zspage| zspage.frames > 1), "{runs:?}");
+            pool.free_batch(stored).expect("ours");
+            memory.worker.shared.owed.load(Ordering::Relaxed)
+        };
+        assert!((0..100).any(|_| owed() > 0));
+    }
+
+    #[test]
+    fn what_is_owed_is_asked_for_at_once() {
+        let mut state = State { repay: true, stirred: true, ..State::default() };
+        assert!(state.is_urgent());
+        let due = due(&mut state);
+        assert!(due.repay && !due.compact && !state.repay);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //! Claims
 //! - what is left in sparse pageblocks fits into as few as its frames need, one more at most;
 //! - an object in use keeps its pageblock, and only that one, for as long;
+//! - what is resident does not grow for it;
 //! - zspages of every pool of the memory move;
 //! - a zspage takes as few frames as before, though those it moves to are touched;
 //! - others store, read, free and release meanwhile.
@@ -75,7 +76,9 @@ fn what_is_left_fits_into_few_pageblocks() {
     let pool = pool(&memory);
     let kept = sparse(&pool, 0, 5000);
     let before = in_use(&memory);
+    assert_eq!(memory.free_bytes_held(), 0, "the holes are untouched");
     let done = memory.evacuate();
+    assert_eq!(memory.free_bytes_held(), 0, "what was emptied went back");
     expect_all(&pool, &kept);
     let (after, used) = (in_use(&memory), pool.stats().mem_used_total / 4096);
     assert_eq!(before - after, done.pageblocks - done.opened, "each emptied pageblock went back");
