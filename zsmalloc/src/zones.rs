@@ -16,7 +16,8 @@
 //!
 //! Invariants
 //! - I1 a frame belongs to the zone that its number says; a run lies in one zone.
-//! - I2 the lists of a CPU keep at most 1/256 of the memory's limit, and at most 1 MiB.
+//! - I2 the lists of a CPU keep at most 1/256 of the memory's limit, and at most 1 MiB; those of all
+//!   CPUs together at most 1/32 of the limit.
 //! - I3 `OutOfFrames` means that no zone has a run, with its lists looked at too.
 //!
 //! Locks: one zone's at a time, inside `SharedZone`, and before it a CPU's.
@@ -36,8 +37,10 @@ const ZONE_FRAMES_MIN: u32 = 64 * PAGEBLOCK_FRAMES; // 128 MiB
 
 /// Frames that a CPU's lists keep at most, of all zones together.
 const LISTED_MAX: u64 = 256; // 1 MiB
-/// And this part of the limit.
+/// And this part of the limit,
 const LISTED_DIVISOR: u64 = 256;
+/// and that of all CPUs this part: a machine of many would have all of a small limit on them.
+const ALL_LISTED_DIVISOR: u64 = 32;
 
 /// On cache lines of its own.
 #[repr(align(128))]
@@ -57,7 +60,7 @@ impl Zones {
         let cpus = host::cpu::count();
         let wanted = (cpus as u32).min(ZONES_MAX);
         let count = wanted.min(frames / ZONE_FRAMES_MIN).max(1);
-        let listed = listed_frames_max(limit_bytes) / count;
+        let listed = listed_frames_max(limit_bytes, cpus as u64) / count;
         // Whole blocks of the largest order.
         let each = (frames / count).next_multiple_of(2 * PAGEBLOCK_FRAMES).min(frames);
         let len = |zone| if zone + 1 == count { frames - zone * each } else { each };
@@ -230,9 +233,10 @@ impl Memory {
     }
 }
 
-/// Frames that the lists of a CPU keep at most.
-fn listed_frames_max(limit_bytes: u64) -> u32 {
-    (limit_bytes / LISTED_DIVISOR / host::PAGE_SIZE as u64).min(LISTED_MAX) as u32
+/// Frames that the lists of one of `cpus` CPUs keep at most.
+fn listed_frames_max(limit_bytes: u64, cpus: u64) -> u32 {
+    let divisor = LISTED_DIVISOR.max(ALL_LISTED_DIVISOR * cpus);
+    (limit_bytes / divisor / host::PAGE_SIZE as u64).min(LISTED_MAX) as u32
 }
 
 #[cfg(all(test, not(loom)))]
@@ -314,7 +318,14 @@ mod tests {
 
     #[test]
     fn a_cpu_keeps_a_part_of_the_limit() {
-        let kept = |mib: u64| listed_frames_max(mib << 20);
+        let kept = |mib: u64| listed_frames_max(mib << 20, 8);
         assert_eq!([0, 1, 64, 256, 1 << 20].map(kept), [0, 1, 64, 256, 256]);
+    }
+
+    #[test]
+    fn all_cpus_together_keep_a_part_of_the_limit() {
+        let kept = |cpus: u64| cpus * u64::from(listed_frames_max(1 << 30, cpus));
+        assert_eq!([1, 2, 8, 256, 8192].map(kept), [256, 512, 2048, 8192, 8192]);
+        assert_eq!(kept(1 << 20), 0, "no lists are better than more than their share");
     }
 }
