@@ -3,6 +3,11 @@
 //! A thread may be moved the moment after it asked, so the answer picks a shard to try first; it
 //! never stands for a lock.
 
+#[cfg(not(any(loom, shuttle)))]
+use std::cell::Cell;
+#[cfg(not(any(loom, shuttle)))]
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 /// The CPU this thread ran on a moment ago; any number, to be taken modulo the number of shards.
 #[cfg(not(any(loom, shuttle, miri)))]
 #[inline]
@@ -20,6 +25,31 @@ pub fn current_hint() -> usize {
 #[cfg(shuttle)]
 pub fn current_hint() -> usize {
     shuttle::thread::current().id().into()
+}
+
+/// A number of this thread's: another one's only when there were as many threads in between as it
+/// is taken modulo.
+#[cfg(not(any(loom, shuttle)))]
+#[inline]
+pub fn thread_hint() -> usize {
+    thread_local! {
+        static NUMBER: Cell<usize> = const { Cell::new(0) };
+    }
+    match NUMBER.get() {
+        0 => {
+            static NUMBERS: AtomicUsize = AtomicUsize::new(1);
+            // relaxed: only uniqueness matters.
+            NUMBER.set(NUMBERS.fetch_add(1, Ordering::Relaxed));
+            NUMBER.get()
+        }
+        number => number,
+    }
+}
+
+/// As [`current_hint`]: under loom the worst case, under shuttle a number for each thread.
+#[cfg(any(loom, shuttle))]
+pub fn thread_hint() -> usize {
+    current_hint()
 }
 
 /// CPUs this process may use at once (its affinity and its cgroup's quota counted), at least one.
@@ -53,5 +83,12 @@ mod tests {
     fn there_is_a_cpu_and_it_is_not_absurd() {
         assert!(count() >= 1);
         assert!(current_hint() < 1 << 16, "a CPU number of {}", current_hint());
+    }
+
+    #[test]
+    fn a_thread_keeps_its_number() {
+        let other = std::thread::spawn(thread_hint).join().expect("it asks only");
+        assert_eq!(thread_hint(), thread_hint());
+        assert_ne!(thread_hint(), other);
     }
 }

@@ -143,6 +143,7 @@ impl Pool {
     ///
     /// The first contradiction found.
     pub fn check(&self) -> Result<PoolCheck, PoolDefect> {
+        self.flush_lagging();
         let mut found = PoolCheck::default();
         let before = (self.operations(), self.in_transit());
         let mut entries = EntryCount::default();

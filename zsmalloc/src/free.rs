@@ -48,20 +48,25 @@ pub(crate) struct Found<'p> {
 }
 
 impl Pool {
-    /// Frees the object of a handle.
+    /// Frees the object of a handle, up to [`PoolConfig::lag`] frees of this thread later: nothing
+    /// that the pool says of itself shows it, nor is a store refused for it. What is left of a lag
+    /// is freed by whoever asks the pool for something, compacts it, or calls
+    /// [`Pool::flush_deferred`]; and by the memory's worker, when the pool is at rest.
     ///
     /// # Errors
     ///
     /// [`ForeignHandle`] with the handle when it is another pool's.
+    ///
+    /// [`PoolConfig::lag`]: crate::PoolConfig::lag
     pub fn free_handle(&self, handle: Handle) -> Result<(), ForeignHandle<Handle>> {
         if !self.owns(&handle) {
             return Err(ForeignHandle(handle));
         }
-        self.free_entry(handle.entry());
+        self.free_lagging(handle.entry());
         Ok(())
     }
 
-    /// Frees the object of an entry that the caller owns.
+    /// Frees the object of an entry that the caller owns, now; the caller tells the worker.
     #[inline(always)]
     pub(crate) fn free_entry(&self, entry: u32) {
         let cell = self.handle_cell(entry);
@@ -168,6 +173,7 @@ impl Pool {
         }
         let leaving = self.settle_one(class, &mut state, (descriptor, header));
         self.unlock_and_release(state, leaving);
+        self.stir();
     }
 
     /// Takes note of a zspage after one slot of it was given back.
@@ -199,7 +205,6 @@ impl Pool {
                 drop(state);
             }
         }
-        self.stir();
     }
 
     #[inline]

@@ -55,6 +55,7 @@ mod geometry;
 mod handle;
 mod jobs;
 mod join;
+mod lag;
 mod leaf;
 mod leaf_sums;
 mod memory;

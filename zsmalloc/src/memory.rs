@@ -256,6 +256,9 @@ impl Memory {
     /// free frames are held; with 0, the zone's metadata of wholly free pageblocks goes too. Gives
     /// the bytes returned.
     pub fn release(&self, keep: u64) -> u64 {
+        for pool in self.pools() {
+            pool.flush_lagging();
+        }
         self.leaves.release();
         self.descriptors.release();
         // What a CPU keeps is free, and may be resident.

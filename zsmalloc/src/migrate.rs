@@ -153,6 +153,7 @@ impl Drop for Frames {
 impl Pool {
     /// Every zspage, class by class; what comes and goes meanwhile may be missing or gone.
     pub fn zspages(&self) -> Vec<ZspageInfo> {
+        self.flush_lagging();
         self.classes().iter().flat_map(|class| self.zspages_of(class)).collect()
     }
 

@@ -120,13 +120,15 @@ impl Pool {
         let entry = handle.entry();
         if !self.defer_free(Freed::entry(entry)) {
             self.free_entry(entry);
+            self.stir();
         }
         Ok(())
     }
 
     /// Frees everything that is pending, and waits for what another thread is freeing; gives the
-    /// objects that this one freed.
+    /// objects that this one freed, but for those of [`Pool::free_handle`].
     pub fn flush_deferred(&self) -> u64 {
+        self.flush_lagging();
         self.pending.get().map_or(0, Queue::flush)
     }
 
@@ -202,14 +204,15 @@ impl Pool {
         len: usize,
         handle: Option<LeafUse>,
     ) -> Result<(Object<'_>, Shape), AllocError> {
-        match (error, self.pending.get()) {
-            (AllocError::BadLength { .. }, _) | (_, None) => Err(error),
-            // Also where nothing is pending any more: another thread may have just freed it.
-            (_, Some(queue)) => {
-                queue.flush();
-                self.reserve(len, handle)
-            }
+        if matches!(error, AllocError::BadLength { .. }) {
+            return Err(error);
         }
+        let (lagged, queue) = (self.flush_lagging(), self.pending.get());
+        if let Some(queue) = queue {
+            queue.flush();
+        }
+        // Also where nothing is pending any more: another thread may have just freed it.
+        if lagged || queue.is_some() { self.reserve(len, handle) } else { Err(error) }
     }
 
     /// Recounts what is pending; gives the objects.

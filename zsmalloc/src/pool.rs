@@ -31,6 +31,7 @@ use crate::entries::Stock;
 use crate::error::{AllocError, MemoryError};
 use crate::fullness::Descriptors;
 use crate::geometry::{CLASSES, ChainSize, ClassIndex, Geometry, Rule, Shape};
+use crate::lag::{LAG_MAX, Lag};
 use crate::leaf::LeafUse;
 use crate::memory::Memory;
 use crate::object::Object;
@@ -58,13 +59,17 @@ pub struct PoolConfig {
     /// How much [`Pool::free_deferred`] may leave pending; nothing of it exists before its first
     /// use.
     pub deferred: QueueConfig,
+    /// Frees by which [`Pool::free_handle`] lags behind, so that it does not wait for memory: 0, 1,
+    /// 2, 4 or 8. With 0 each is done at once.
+    pub lag: usize,
 }
 
 /// The most shards a class can have.
 pub const SHARDS_MAX: usize = 8;
 
 impl Default for PoolConfig {
-    /// Chain order 3, sizes that fill their zspages, class locks, frames released outside them.
+    /// Chain order 3, sizes that fill their zspages, class locks, frames released outside them,
+    /// frees that lag by 8.
     fn default() -> PoolConfig {
         let chain = ChainSize::from_order(3).expect("order 3 is a chain size");
         PoolConfig {
@@ -74,6 +79,8 @@ impl Default for PoolConfig {
             release: Release::default(),
             shards: None,
             deferred: QueueConfig::default(),
+            // A model's scenarios are of frees that are done when they return.
+            lag: if cfg!(loom) { 0 } else { LAG_MAX },
         }
     }
 }
@@ -96,6 +103,7 @@ pub struct Pool {
     /// Moves of objects so far, a few counted as one, and of zspages to other shards; see free I2.
     pub(crate) moves: AtomicU64,
     pub(crate) locks: Locks,
+    pub(crate) lag: Lag,
     pub(crate) release: Release,
     /// Free entries for handles, and for raw ones.
     pub(crate) handles: Stock,
@@ -146,6 +154,7 @@ impl Pool {
         let geometry = Geometry::new(config.rule, config.chain);
         let locks = Locks::new(config.design);
         let shards = shards_of(&config)?;
+        let lag = Lag::new(config.lag)?;
         let sharded = |index| (0..shards).map(move |shard| (index, shard));
         let class = |(number, (index, shard))| {
             Class::new(index, geometry.shape(index), (shard, number), locks.shared())
@@ -169,6 +178,7 @@ impl Pool {
             counters: Counters::default(),
             moves: AtomicU64::new(0),
             locks,
+            lag,
             release: config.release,
             handles: Stock::new(LeafUse::Handles, id, shards),
             raw_handles: Stock::new(LeafUse::Raw, id, shards),

@@ -75,6 +75,7 @@ pub struct ClassTable {
 impl Pool {
     /// The totals.
     pub fn stats(&self) -> PoolStats {
+        self.flush_lagging();
         // relaxed: independent totals, each exact when nothing is in flight.
         let read = |counter: &host::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
         let counters = &self.counters;
@@ -91,13 +92,15 @@ impl Pool {
             class_bytes: (size_of_val(self) + size_of_val(self.classes()) + self.stock_bytes())
                 as u64
                 + read(&counters.position_bytes)
-                + deferred.heap_bytes,
+                + deferred.heap_bytes
+                + self.lag.heap_bytes() as u64,
         }
     }
 
     /// Touched frames of zspages, in bytes, at the cost of a load: [`PoolStats`] has it among much
     /// else.
     pub fn object_bytes_resident(&self) -> u64 {
+        self.flush_lagging();
         // relaxed: an independent total.
         self.counters.resident.load(Ordering::Relaxed) * PAGE_SIZE as u64
     }
@@ -108,6 +111,7 @@ impl Pool {
 
     /// Makes the present `mem_used_total` the most that ever was.
     pub fn reset_mem_used_max(&self) {
+        self.flush_lagging();
         // relaxed: an independent total.
         let frames = self.counters.frames.load(Ordering::Relaxed);
         // relaxed: an independent total.
@@ -116,12 +120,14 @@ impl Pool {
 
     /// The `classes` table.
     pub fn class_table(&self) -> ClassTable {
+        self.flush_lagging();
         ClassTable { rows: self.sharded().map(class_row).collect() }
     }
 
     /// Frames that [`Pool::shrink`] could free, by the counts of each class: whole zspages' worth
     /// of free slots. Source: `zs_shrinker_count`.
     pub fn freeable_frames(&self) -> u64 {
+        self.flush_lagging();
         self.sharded().map(|shards| class_row(shards).freeable).sum()
     }
 }

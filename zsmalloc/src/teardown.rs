@@ -98,6 +98,7 @@ impl Drop for Pool {
     /// holders, before or by [`Pool::retire`], or else lost to this memory until it is dropped
     /// itself.
     fn drop(&mut self) {
+        self.flush_lagging();
         self.close_deferred();
         let handles = self.classes.iter().map(|class| class.lock().handles);
         let out = handles.fold(0, u32::wrapping_add) > 0;

@@ -437,7 +437,8 @@ fn a_worker_that_could_not_be_started_is_started_later() {
     let faults = FailureInjector::new();
     let memory = MemoryConfig { worker: true, ..CONFIG };
     let memory = Memory::with_faults(memory, Arc::clone(&faults)).expect("nothing armed");
-    let pool = Pool::new(Arc::clone(&memory), PoolConfig::default()).expect("a pool");
+    let config = PoolConfig { lag: 0, ..PoolConfig::default() };
+    let pool = Pool::new(Arc::clone(&memory), config).expect("a pool");
     let handles = [1, 2, 3].map(|byte| pool.alloc(&[byte; SIZE_MAX]).expect("room"));
     assert_eq!(memory.worker(), WorkerStatus::default());
     faults.arm_from(1);

@@ -18,6 +18,8 @@ mod handles;
 mod jobs;
 #[path = "loom/join.rs"]
 mod join;
+#[path = "loom/lag.rs"]
+mod lag;
 #[path = "loom/limit.rs"]
 mod limit;
 #[path = "loom/lives.rs"]

@@ -234,12 +234,13 @@ proptest! {
         chain in 1usize..=16,
         design in prop::sample::select(LockDesign::ALL.to_vec()),
         shards in 1usize..=3,
+        lag in prop::sample::select(vec![0, 1, 8]),
     ) {
         let memory = memory(1 << 14);
         let chain = ChainSize::new(chain).expect("1 to 16");
         let config =
             PoolConfig { rule, chain, design, deferred: DEFERRED, ..PoolConfig::default() };
-        let config = PoolConfig { shards: Some(shards), ..config };
+        let config = PoolConfig { shards: Some(shards), lag, ..config };
         let pool = Pool::new(Arc::clone(&memory), config).expect("a pool");
         let (objects, raw, stale) = Default::default();
         let mut twin = Twin { pool, objects, raw, stale, stored: 0, pending: 0 };
@@ -322,6 +323,7 @@ fn what_a_cpu_keeps_is_held_free_until_a_release() {
     let pool = pool(&memory, Rule::LeastWaste, 8);
     let handle = pool.alloc(&pattern(1, 4096)).expect("room");
     pool.free_handle(handle).expect("ours");
+    pool.flush_deferred();
     assert_eq!((memory.listed_bytes(), memory.free_bytes_held()), (4096, 4096));
     memory.check_free_held().expect("no defect");
     assert_eq!(memory.release(0), 4096, "the frame is on a list and goes back all the same");

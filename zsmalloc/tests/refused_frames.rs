@@ -68,6 +68,7 @@ impl Stored {
                 false => self.pool.free_handle(handle).expect("ours"),
             }
         }
+        self.pool.flush_deferred();
     }
 
     /// Nothing is lost, miscounted or isolated.

@@ -143,8 +143,9 @@ impl World {
         // Two values to a buffer in a model: soon full, and soon none is left.
         let deferred =
             QueueConfig { shards: Some(2), buffer_bytes: 4096, ..QueueConfig::default() };
-        let config =
-            PoolConfig { chain, rule: Rule::LeastWaste, design, release, shards, deferred };
+        let rule = Rule::LeastWaste;
+        // So that most frees are of objects given up before, by another thread too.
+        let config = PoolConfig { chain, rule, design, release, shards, deferred, lag: 2 };
         let pool = Pool::new(memory.expect("address space"), config).expect("a pool");
         let leaf = pool.alloc_leaf().expect("room");
         let commons = World::commons(&pool);
