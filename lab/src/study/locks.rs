@@ -11,7 +11,9 @@
 //! ```
 //!
 //! Mixes
-//! - `free`: each object alone, in random order. `free-batch`: 512 at a time, in the order stored.
+//! - `free`: each object alone, in random order, by a pool whose frees lag, as they do unless told
+//!   otherwise; `free-at-once`: the same without a lag. `free-batch`: 512 at a time, in the order
+//!   stored.
 //! - `mixed`: a quarter allocations, a quarter frees, half reads, of random objects.
 //! - `pin`, at one thread: one object read again and again. `alloc`, at one thread: objects stored
 //!   that nobody writes, in a pool that held as many before.
@@ -79,7 +81,7 @@ struct Options {
         long,
         value_name = "MIX[,MIX]",
         value_delimiter = ',',
-        default_value = "free,free-batch,mixed,pin,alloc"
+        default_value = "free,free-at-once,free-batch,mixed,pin,alloc"
     )]
     mix: Vec<Mix>,
     /// When the frames of an emptied zspage go back: inside, outside the class lock
@@ -219,7 +221,7 @@ impl Step {
     fn measure(&self, memories: &Memories, lengths: &[u16], run: u32) -> Result<Row, LabError> {
         const NS_PER_S: f64 = 1e9;
         let &Step { design, release, mix, threads } = self;
-        let config = PoolConfig { design, release, ..PoolConfig::default() };
+        let config = mix.config(design, release);
         let rate = |memories: &[Arc<Memory>], shares: &[Vec<u16>]| {
             for memory in memories {
                 memory.release(0);

@@ -39,7 +39,7 @@ fn every_design_is_measured_under_every_mix_and_simulated_beyond_the_cores() {
         assert!(number(row, "ops_per_s") > 0.0 && number(row, "ns_per_op") > 0.0, "{row}");
         assert!(number(row, "speedup_vs_hierarchical") > 0.0, "{row}");
     }
-    for mix in ["free", "free-batch", "mixed"] {
+    for mix in ["free", "free-at-once", "free-batch", "mixed"] {
         for threads in [1, 2, many] {
             let found = of(&document, mix, threads, false);
             assert_eq!(found.len(), 6, "{mix}: three designs, inside and outside");

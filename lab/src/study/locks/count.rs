@@ -16,7 +16,7 @@ use crate::study::{Lab, valgrind};
 use clap::{ArgMatches, Args, FromArgMatches};
 use std::io::{self, Read};
 use std::sync::Arc;
-use zsmalloc::{LockDesign, Memory, Pool, PoolConfig, Release};
+use zsmalloc::{LockDesign, Memory, Pool, Release};
 
 const OBJECTS: usize = 20_000;
 const QUICK_OBJECTS: usize = 1000;
@@ -50,8 +50,7 @@ pub(super) fn run(matches: &ArgMatches) -> Result<(), LabError> {
         _ => Memory::new(super::memory_config(lengths.len())),
     };
     let memory = memory.map_err(LabError::store("memory"))?;
-    let config =
-        PoolConfig { design: options.design, release: options.release, ..PoolConfig::default() };
+    let config = options.mix.config(options.design, options.release);
     let pool = Pool::new(Arc::clone(&memory), config).map_err(LabError::store("pool"))?;
     let mut worker = Worker::new(&pool, 0, &lengths, 0);
     worker.prepare(options.mix)?;

@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier};
 use std::thread::{self, ScopedJoinHandle};
 use std::time::Instant;
-use zsmalloc::{AllocError, Handle, Memory, Pool, PoolConfig};
+use zsmalloc::{AllocError, Handle, LockDesign, Memory, Pool, PoolConfig, Release};
 
 /// Objects freed by one call of `free_batch`.
 pub(super) const BATCH: usize = 512;
@@ -31,6 +31,7 @@ const MARK_BYTES: usize = 4;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(in crate::study) enum Mix {
     Free,
+    FreeAtOnce,
     FreeBatch,
     Mixed,
     Pin,
@@ -38,11 +39,13 @@ pub(in crate::study) enum Mix {
 }
 
 impl Mix {
-    pub(super) const ALL: [Mix; 5] = [Mix::Free, Mix::FreeBatch, Mix::Mixed, Mix::Pin, Mix::Alloc];
+    pub(super) const ALL: [Mix; 6] =
+        [Mix::Free, Mix::FreeAtOnce, Mix::FreeBatch, Mix::Mixed, Mix::Pin, Mix::Alloc];
 
     pub(in crate::study) fn name(self) -> &'static str {
         match self {
             Mix::Free => "free",
+            Mix::FreeAtOnce => "free-at-once",
             Mix::FreeBatch => "free-batch",
             Mix::Mixed => "mixed",
             Mix::Pin => "pin",
@@ -52,7 +55,16 @@ impl Mix {
 
     /// Whether it is measured with more than one thread.
     pub(in crate::study) fn scales(self) -> bool {
-        matches!(self, Mix::Free | Mix::FreeBatch | Mix::Mixed)
+        !matches!(self, Mix::Pin | Mix::Alloc)
+    }
+
+    /// The pool it is done with.
+    pub(in crate::study) fn config(self, design: LockDesign, release: Release) -> PoolConfig {
+        let config = PoolConfig { design, release, ..PoolConfig::default() };
+        match self {
+            Mix::FreeAtOnce => PoolConfig { lag: 0, ..config },
+            _ => config,
+        }
     }
 }
 
@@ -180,7 +192,7 @@ impl<'a> Worker<'a> {
             }
         }
         match mix {
-            Mix::Free => self.shuffle(),
+            Mix::Free | Mix::FreeAtOnce => self.shuffle(),
             Mix::Alloc => self.free_all()?,
             Mix::FreeBatch | Mix::Mixed | Mix::Pin => {}
         }
@@ -190,7 +202,7 @@ impl<'a> Worker<'a> {
     /// The mix; at most `most` operations, of which it gives the number done.
     pub(super) fn work(&mut self, mix: Mix, most: usize) -> Result<usize, LabError> {
         match mix {
-            Mix::Free => {
+            Mix::Free | Mix::FreeAtOnce => {
                 for handle in self.handles.drain(self.handles.len().saturating_sub(most)..) {
                     self.pool.free_handle(handle).map_err(|_| foreign())?;
                 }
