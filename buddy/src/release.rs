@@ -38,6 +38,18 @@ impl Zone {
         Some((block.pfn, block.order))
     }
 
+    /// Takes the largest warm free block of no more than `frames` frames; where there is none, the
+    /// smallest one. It is not cut: what was returned of it would merge with the rest, which is
+    /// warm, and be taken again.
+    pub(crate) fn take_warm_near(&mut self, frames: u64) -> Option<(Pfn, Order)> {
+        let fits = |order: &Order| u64::from(order.frames()) <= frames;
+        let orders = || Order::ZERO.and_above();
+        let largest = orders().rev().filter(fits).find_map(|order| self.first_warm(order));
+        let block = largest.or_else(|| orders().find_map(|order| self.first_warm(order)))?;
+        self.take(block);
+        Some((block.pfn, block.order))
+    }
+
     fn first_warm(&self, order: Order) -> Option<FreeBlock> {
         let warm = Warm::Resident;
         let first = |migratetype| self.lists.first(Which { order, migratetype, warm });

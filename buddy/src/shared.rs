@@ -15,12 +15,6 @@ use crate::state::Warm;
 use crate::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::zone::Zone;
 
-/// Blocks of one frame.
-const SINGLE: Order = match Order::new(0) {
-    Some(order) => order,
-    None => panic!("order 0 exists"),
-};
-
 /// A run for [`Zone::free_runs`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FreedRun {
@@ -109,12 +103,13 @@ impl SharedZone {
         self.lock().take_free(pfn, order)
     }
 
-    /// Takes warm free blocks, the largest first, until they have `frames` frames or are
-    /// `blocks_max` blocks.
+    /// Takes warm free blocks, the largest first of those with no more than what is left of
+    /// `frames`, until they have as many or are `blocks_max` blocks. The last one has more where
+    /// no smaller one is warm.
     pub fn take_warm(&self, frames: u64, blocks_max: usize) -> Vec<(Pfn, Order)> {
         let (mut zone, mut taken, mut total) = (self.lock(), Vec::new(), 0);
         while total < frames && taken.len() < blocks_max {
-            let Some((pfn, order)) = zone.take_largest_warm(SINGLE) else { break };
+            let Some((pfn, order)) = zone.take_warm_near(frames - total) else { break };
             total += u64::from(order.frames());
             taken.push((pfn, order));
         }

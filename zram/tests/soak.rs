@@ -83,7 +83,7 @@ struct Cycle<'a> {
 
 impl Cycle<'_> {
     fn write(&mut self, page: u64, version: u64) {
-        if self.random.below(PAGES) == 0 {
+        if self.random.below(PAGES) == 0 && !self.cpus.is_empty() {
             let which = self.random.below(self.cpus.len() as u64);
             self.move_to(which as usize);
         }
@@ -143,6 +143,9 @@ fn filling_and_discarding_does_not_grow() {
     let seconds = seconds.map_or(5, |seconds| seconds.parse().expect("a number of seconds"));
     let end = Instant::now() + Duration::from_secs(seconds);
     let zram = device();
+    // Now, as a thread stays on the CPU that its parent was on: the worker is to have them all.
+    zram.write(0, &content(0, 1)).expect("room");
+    zram.discard(0, PAGE).expect("within the disk");
     let allowed = sched_getaffinity(None).unwrap_or_default();
     let mut cycle = Cycle {
         zram: &zram,

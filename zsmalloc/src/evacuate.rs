@@ -84,8 +84,7 @@ impl Memory {
         for batch in sparse.chunks(ISOLATED_AT_ONCE) {
             let done = self.evacuate_batch(zone, batch);
             // No more than was moved: what others free meanwhile waits for its reuse.
-            let moved = done.frames * host::PAGE_SIZE as u64;
-            self.release_frames(held.max(self.free_bytes_held().saturating_sub(moved)));
+            self.release_frames(held, done.frames);
             all += done;
         }
         all

@@ -34,6 +34,7 @@ use host::sync::Mutex;
 use host::sync::atomic::{AtomicU32, Ordering};
 
 use crate::error::MemoryError;
+use crate::memory::Memory;
 use crate::pool::Pool;
 use crate::word::Word;
 
@@ -156,5 +157,14 @@ impl Pool {
             }
         }
         true
+    }
+}
+
+impl Memory {
+    /// Frees what lags in all pools.
+    pub(crate) fn flush_lagging(&self) {
+        for pool in self.pools() {
+            pool.flush_lagging();
+        }
     }
 }

@@ -61,6 +61,7 @@ mod leaf_sums;
 mod memory;
 mod migrate;
 mod object;
+mod owed;
 mod pending;
 mod pool;
 mod raw;

@@ -256,14 +256,12 @@ impl Memory {
     /// free frames are held; with 0, the zone's metadata of wholly free pageblocks goes too. Gives
     /// the bytes returned.
     pub fn release(&self, keep: u64) -> u64 {
-        for pool in self.pools() {
-            pool.flush_lagging();
-        }
+        self.flush_lagging();
         self.leaves.release();
         self.descriptors.release();
         // What a CPU keeps is free, and may be resident.
         self.zones.drain();
-        let returned = self.release_frames(keep);
+        let returned = self.release_frames(keep, u64::MAX);
         if keep == 0 {
             self.zones.offline_untouched();
         }
@@ -271,13 +269,14 @@ impl Memory {
     }
 
     /// Returns what the zones have of free frames, as far as more than `keep` bytes of resident
-    /// ones are held; gives how many it returned.
-    pub(crate) fn release_frames(&self, keep: u64) -> u64 {
+    /// ones are held, and until it returned `most`: what others free meanwhile is not chased. Gives
+    /// how many it returned; more than `most` where the last block is larger.
+    pub(crate) fn release_frames(&self, keep: u64, most: u64) -> u64 {
         let _turn = self.turn_to_isolate();
         let mut returned = 0;
         loop {
             let excess = self.free_bytes_held().saturating_sub(keep);
-            let frames = excess.div_ceil(host::PAGE_SIZE as u64);
+            let frames = excess.div_ceil(host::PAGE_SIZE as u64).min(most.saturating_sub(returned));
             // Out of the zone's lists and claimed, the frames are this thread's while the system
             // clears them; allocation goes on meanwhile.
             let blocks = self.zones.take_warm(frames.min(FRAMES_AT_ONCE), BLOCKS_AT_ONCE);

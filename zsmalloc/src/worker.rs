@@ -3,7 +3,7 @@
 //! ```text
 //!   objects were freed      -- at rest for a tick -->   the pool is compacted
 //!   free frames > bound     ------- 1 s ----------->    released down to half of it
-//!     and 1 MiB of untouched ones taken ----------->    as many released
+//!     and 1 MiB of untouched ones taken ----------->    as many released: see `owed`
 //!   a pool was compacted    ----------------------->    sparse pageblocks evacuated, and all free
 //!                                                       frames released
 //!   jobs were deferred      --- 1 ms -------------->    run
@@ -14,13 +14,7 @@
 //! between zspages, too short for the next one, would otherwise pile up to a share of a limit that
 //! is far away.
 //!
-//! Where untouched frames are taken although more than the bound is held, what is held is too short
-//! for what is asked for, or lies in warm blocks beside frames that were returned: what is resident
-//! would grow for a second. For each such frame a free one is owed to the system, and released as
-//! soon as that is worth a call. No more than is owed: a run that met no hole is no reason to have
-//! what is about to be reused faulted in again.
-//!
-//! The thread is started by the first free that has work for it, sleeps while there is none, and
+//! The thread is started by the first call that has work for it, sleeps while there is none, and
 //! ends with the memory: it holds no strong reference while it sleeps. A pool in use is left alone:
 //! compaction would take its locks and move what is about to change again.
 //!
@@ -30,7 +24,7 @@
 //! Lock: `State`, a leaf; held to read and set what is wanted.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
@@ -38,6 +32,7 @@ use host::FailureInjector;
 use host::faults::{Operation, guard};
 
 use crate::memory::Memory;
+use crate::owed::Owed;
 
 /// Free frames above limit / this are given back,
 const LIMIT_DIVISOR: u64 = 32;
@@ -53,8 +48,6 @@ const TICK: Duration = Duration::from_millis(250);
 const LINGER: Duration = Duration::from_millis(1);
 /// Ticks that free frames wait for reuse.
 const RELEASE_TICKS: u32 = 4; // 1 s
-/// Frames owed that are worth a release.
-const OWED_MIN: u64 = 256; // 1 MiB
 
 /// The worker of one memory.
 pub(crate) struct Worker {
@@ -86,8 +79,7 @@ struct Shared {
     releasing: AtomicBool,
     /// There are wishes and no thread.
     unstarted: AtomicBool,
-    /// Untouched frames taken, while as many free ones were held, since the last were released.
-    owed: AtomicU64,
+    owed: Owed,
 }
 
 #[derive(Default)]
@@ -199,12 +191,14 @@ impl Worker {
         if !self.allowed || free_held <= bound(self.limit_bytes, memory) {
             return;
         }
-        let frames = u64::from(frames);
-        // relaxed: a hint of how much; who makes it enough says so, and who makes it twice that.
-        let owed = self.shared.owed.fetch_add(frames, Ordering::Relaxed);
-        if (owed + frames) / OWED_MIN > owed / OWED_MIN {
+        if self.shared.owed.owe(frames) {
             self.want(memory, |state| state.repay = true);
         }
+    }
+
+    #[cfg(all(test, not(loom)))]
+    pub(crate) fn owed(&self) -> &Owed {
+        &self.shared.owed
     }
 
     /// Called when the first object of a pool was freed since its last compaction.
@@ -319,7 +313,7 @@ fn work(shared: &Shared, memory: &Arc<Memory>, due: Due, limit_bytes: u64) {
         memory.pools().iter().for_each(|pool| pool.drain_deferred());
     }
     if due.repay {
-        repay(shared, memory);
+        shared.owed.repay(memory, bound(limit_bytes, memory));
     }
     if due.compact && !memory.compact_at_rest() {
         shared.lock().stirred = true;
@@ -329,13 +323,6 @@ fn work(shared: &Shared, memory: &Arc<Memory>, due: Due, limit_bytes: u64) {
         Some(Kept::Half) => drop(memory.release(bound(limit_bytes, memory) / 2)),
         None => {}
     }
-}
-
-/// Releases as many free frames as are owed.
-fn repay(shared: &Shared, memory: &Memory) {
-    // relaxed: a hint.
-    let owed = shared.owed.swap(0, Ordering::Relaxed) * host::PAGE_SIZE as u64;
-    memory.release_frames(memory.free_bytes_held().saturating_sub(owed));
 }
 
 /// Sleeps until there is work, and a tick more where that does not hurry; `None` when the memory is
@@ -385,7 +372,6 @@ fn due(state: &mut State) -> Due {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::{Handle, MemoryConfig, Pool, PoolConfig, SIZE_MAX};
 
     #[test]
     fn urgent_work_does_not_put_the_rest_off() {
@@ -402,63 +388,6 @@ mod tests {
         assert_eq!(next(true), (true, true, Some(Kept::Half), false), "and ended");
         state.jobs = true;
         assert!(due(&mut state).jobs && state.tick_end.is_none(), "nothing waits for a tick");
-    }
-
-    fn pool(worker: bool) -> Arc<Pool> {
-        let (arena_frames, entries_max, limit_bytes) = (1 << 14, 1 << 16, 1 << 30);
-        let config = MemoryConfig { arena_frames, entries_max, limit_bytes, worker };
-        Pool::new(Memory::new(config).expect("address space"), PoolConfig::default())
-            .expect("a pool")
-    }
-
-    /// Objects of a whole frame each; every other one of them, and the others.
-    fn frames(pool: &Pool) -> (Vec<Handle>, Vec<Handle>) {
-        let (mut even, mut odd) = (Vec::new(), Vec::new());
-        for _ in 0..1024 {
-            even.push(pool.alloc(&[1; SIZE_MAX]).expect("room"));
-            odd.push(pool.alloc(&[1; SIZE_MAX]).expect("room"));
-        }
-        (even, odd)
-    }
-
-    #[test]
-    fn as_many_frames_go_back_as_are_owed() {
-        let pool = pool(false);
-        let memory = pool.memory();
-        let (kept, freed) = frames(&pool);
-        pool.free_batch(freed).expect("ours");
-        let shared = Shared::default();
-        let repay = || work(&shared, memory, Due { repay: true, ..Due::default() }, 1 << 30);
-        let before = memory.free_bytes_held();
-        let returned = || (before - memory.free_bytes_held()) / host::PAGE_SIZE as u64;
-        // Blocks of one frame each, so that it is to the frame.
-        shared.owed.store(OWED_MIN + 3, Ordering::Relaxed);
-        repay();
-        assert_eq!(returned(), OWED_MIN + 3);
-        repay();
-        assert_eq!(returned(), OWED_MIN + 3, "nothing is owed any more");
-        pool.free_batch(kept).expect("ours");
-    }
-
-    /// Of all frames that are free every other one is resident, so all longer runs are in part.
-    /// Again where the release after a second came between.
-    #[test]
-    fn untouched_frames_of_a_warm_block_are_owed() {
-        let owed = || {
-            let pool = pool(true);
-            let memory = pool.memory();
-            let (even, odd) = frames(&pool);
-            pool.free_batch(even).expect("ours");
-            memory.release(0);
-            pool.free_batch(odd).expect("ours");
-            let several = [1; 3000];
-            let stored = [(); 8].map(|()| pool.alloc(&several).expect("room"));
-            let runs = pool.zspages();
-            assert!(runs.iter().all(|zspage| zspage.frames > 1), "{runs:?}");
-            pool.free_batch(stored).expect("ours");
-            memory.worker.shared.owed.load(Ordering::Relaxed)
-        };
-        assert!((0..100).any(|_| owed() > 0));
     }
 
     #[test]

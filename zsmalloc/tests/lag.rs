@@ -62,7 +62,8 @@ fn other_lags_are_refused() {
 
 #[test]
 fn what_a_pool_says_is_as_if_no_free_lagged() {
-    let asked: [(&str, fn(&Pool) -> u64); 6] = [
+    type Ask = fn(&Pool) -> u64;
+    let asked: [(&str, Ask); 6] = [
         ("stats", |pool| pool.stats().mem_used_total / FRAME),
         ("resident", |pool| pool.object_bytes_resident() / FRAME),
         ("classes", |pool| pool.class_table().total().pages_used),
