@@ -116,6 +116,27 @@ impl Zone<false> {
     }
 }
 
+/// Runs that follow each other and are nobody's, given back as one: when the next does not follow,
+/// and at the latest when dropped.
+struct Joined<'z, const COUNTED: bool> {
+    zone: &'z mut Zone<COUNTED>,
+    run: Option<FreedRun>,
+}
+
+impl<const COUNTED: bool> Joined<'_, COUNTED> {
+    fn give_back(&mut self) {
+        if let Some(run) = self.run.take() {
+            self.zone.give_back_all(run);
+        }
+    }
+}
+
+impl<const COUNTED: bool> Drop for Joined<'_, COUNTED> {
+    fn drop(&mut self) {
+        self.give_back();
+    }
+}
+
 impl<const COUNTED: bool> Zone<COUNTED> {
     fn empty(frames_max: u32) -> Zone<COUNTED> {
         let counts = Arc::new(Published::new());
@@ -194,20 +215,24 @@ impl<const COUNTED: bool> Zone<COUNTED> {
     }
 
     /// Frees runs; those that follow each other, lowest first, go back as one, which takes fewer
-    /// merges. Gives the first refusal; the others are freed.
+    /// merges. Gives the first refusal; the others are freed. Where the iterator panics, those it
+    /// gave before are freed.
     pub fn free_runs(&mut self, runs: impl Iterator<Item = FreedRun>) -> Result<(), FreeError> {
-        let (mut joined, mut freed) = (None::<FreedRun>, Ok(()));
+        let (mut joined, mut freed) = (Joined { zone: self, run: None }, Ok(()));
         for run in runs {
-            if let Err(error) = self.clear_run(run) {
+            if let Err(error) = joined.zone.clear_run(run) {
                 freed = freed.and(Err(error));
                 continue;
             }
-            match &mut joined {
+            match &mut joined.run {
                 Some(before) if before.is_followed_by(run) => before.frames += run.frames,
-                _ => joined.replace(run).into_iter().for_each(|before| self.give_back_all(before)),
+                _ => {
+                    joined.give_back();
+                    joined.run = Some(run);
+                }
             }
         }
-        joined.into_iter().for_each(|last| self.give_back_all(last));
+        drop(joined);
         freed
     }
 

@@ -6,7 +6,7 @@
 //!    then  <-  [head]  untouched, last freed first [tail]  untouched, merge is near
 //! ```
 
-use buddy::{AllocError, Migratetype, Order, PageblockIndex, Pfn, Published, Warm, Zone};
+use buddy::{AllocError, FreedRun, Migratetype, Order, PageblockIndex, Pfn, Published, Warm, Zone};
 
 use Migratetype::{Movable, Unmovable};
 use Warm::{Resident, Untouched};
@@ -251,4 +251,18 @@ fn only_wholly_free_untouched_pageblocks_go_offline() {
     assert!(zone.is_online(pfns[1].pageblock()), "in use");
     assert!(zone.is_online(pfns[2].pageblock()), "its frames are still to be released");
     assert!(zone.metadata_bytes() < before);
+}
+
+#[test]
+fn runs_given_before_an_iterator_panics_are_freed() {
+    let mut zone = Zone::new(1024);
+    let runs: Vec<Pfn> =
+        (0..10).map(|_| zone.alloc_run(8, Migratetype::Movable).expect("room")).collect();
+    let freed = runs.iter().enumerate().map(|(at, &pfn)| {
+        assert!(at < 5, "on purpose");
+        FreedRun { pfn, frames: 8, warm: Warm::Resident }
+    });
+    let freeing = std::panic::AssertUnwindSafe(|| zone.free_runs(freed));
+    assert!(std::panic::catch_unwind(freeing).is_err());
+    assert_eq!(zone.check().expect("no frame is lost").runs, 5);
 }

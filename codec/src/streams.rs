@@ -49,7 +49,7 @@ pub struct Streams {
 impl Streams {
     /// Streams for a machine with `cpus` CPUs, at least one.
     pub fn for_cpus(cpus: usize) -> Self {
-        let count = cpus.max(1) * PER_CPU;
+        let count = cpus.max(1).saturating_mul(PER_CPU);
         let slots = (0..count).map(|_| Slot::default()).collect();
         Self { slots, bytes: AtomicUsize::new(0) }
     }

@@ -174,7 +174,7 @@ impl Span {
     }
 
     /// Puts whole pages of `bytes` where pages are missing, from `first` on; who waits for them is
-    /// woken.
+    /// woken. They have to be what was moved out: the client may have borrowed it.
     pub fn fill(&self, first: usize, bytes: &[u8]) -> Transfer {
         assert!(bytes.len().is_multiple_of(PAGE_SIZE), "whole pages");
         let count = bytes.len() / PAGE_SIZE;

@@ -133,6 +133,11 @@ pub struct Segment {
     present: u64,
 }
 
+/// `count` places of a segment from `at` on, if it has as many.
+fn places(at: usize, count: usize) -> Option<Range<usize>> {
+    at.checked_add(count).filter(|&end| end <= SEGMENT_PAGES).map(|end| at..end)
+}
+
 impl Segment {
     /// The page at `at`, if it is there.
     pub fn page(&self, at: usize) -> Option<&[u8]> {
@@ -154,16 +159,17 @@ impl Segment {
 
     /// Whether `count` pages from `at` on are there.
     pub(crate) fn has(&self, at: usize, count: usize) -> bool {
-        at + count <= SEGMENT_PAGES && (at..at + count).all(|page| self.present >> page & 1 == 1)
+        places(at, count).is_some_and(|mut all| all.all(|page| self.present >> page & 1 == 1))
     }
 
     /// Pages from `at` on have arrived.
     pub(crate) fn arrived(&mut self, at: usize, count: usize) {
-        (at..at + count).for_each(|page| self.present |= 1 << page);
+        let all = places(at, count).expect("pages of the segment");
+        all.for_each(|page| self.present |= 1 << page);
     }
 
     pub(crate) fn addresses(&self, at: usize, count: usize) -> Range<usize> {
-        assert!(at + count <= SEGMENT_PAGES, "pages of the segment");
+        assert!(places(at, count).is_some(), "pages of the segment");
         let first = self.number as usize * SEGMENT_PAGES + at;
         let start = self.staging.mapping.range().start + first * PAGE_SIZE;
         start..start + count * PAGE_SIZE

@@ -83,6 +83,19 @@ fn a_transfer_says_where_it_stopped_and_why() {
 }
 
 #[test]
+fn a_segment_has_its_own_pages_only() {
+    let Some(at) = setting() else { return };
+    let [first, second] = [(); 2].map(|()| at.staging.take().expect("taken back").expect("free"));
+    assert_eq!(at.span.move_out(0, 64, &mut { first }, 0).pages, 64);
+    assert!([64, 65, usize::MAX - 63, usize::MAX].iter().all(|&at| second.page(at).is_none()));
+    for at_in in [1, 64, usize::MAX] {
+        let mut second = at.staging.take().expect("taken back").expect("free");
+        let moved = std::panic::AssertUnwindSafe(|| at.span.move_out(64, 64, &mut second, at_in));
+        assert!(std::panic::catch_unwind(moved).is_err(), "64 pages at {at_in}");
+    }
+}
+
+#[test]
 fn pages_that_the_system_uses_are_busy() {
     let Some(mut at) = setting() else { return };
     let Some(ring) = pin_for_io(&whole(&mut at.memory)[8 * PAGE_SIZE..9 * PAGE_SIZE]) else {

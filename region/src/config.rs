@@ -16,6 +16,12 @@ pub enum StoreConfig {
     #[default]
     Zram,
     /// An area of a cache, which has limits for all of its regions, and may have a disk.
+    ///
+    /// The disk is part of the program's memory: it has to give back what was written. A checksum
+    /// finds what got damaged, not what somebody put there on purpose. In signal mode its `read`
+    /// runs in the middle of whatever touched the page: it must not allocate, touch a region, or
+    /// use anything that the interrupted code of its thread may be changing, as a thread-local.
+    /// `disk::FileDisk` does not.
     Zswap {
         /// The cache; its memory is the pager's.
         cache: Arc<Zswap>,

@@ -66,7 +66,7 @@ impl Store {
                     return Err(RegionError::OtherMemory);
                 }
                 cache.prepare().map_err(RegionError::Algorithm)?;
-                let area = cache.add_area(pages as u64).map_err(RegionError::Cache)?;
+                let area = cache.add_private_area(pages as u64).map_err(RegionError::Cache)?;
                 Kind::Zswap { area, cache: Arc::clone(cache), group: *group }
             }
         };

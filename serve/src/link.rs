@@ -65,6 +65,9 @@ pub(crate) struct Link<'a> {
     patience: Patience,
 }
 
+/// No limit is longer, so that its end is a time.
+const LONGEST: Duration = Duration::from_secs(1 << 30); // 34 years
+
 impl<'a> Link<'a> {
     /// A new connection; whatever it is for must be agreed within `limit`.
     pub(crate) fn new(ticket: &'a Ticket, meter: &Arc<Meter>, limit: Duration) -> Self {
@@ -74,7 +77,7 @@ impl<'a> Link<'a> {
             ticket,
             inbox: Inbox::new(Arc::clone(meter)),
             outbox: Outbox::new(Arc::clone(meter)),
-            patience: Patience::Until(Instant::now() + limit),
+            patience: Patience::Until(Instant::now() + limit.min(LONGEST)),
         }
     }
 

@@ -77,7 +77,7 @@ pub struct HoldStat {
 impl Limits {
     /// What the pool's limit is.
     fn effective(self) -> u64 {
-        let soft = if self.lifted { 0 } else { self.target + self.target / BAND };
+        let soft = if self.lifted { 0 } else { self.target.saturating_add(self.target / BAND) };
         match (self.limit, soft) {
             (0, limit) | (limit, 0) => limit,
             (limit, soft) => limit.min(soft),

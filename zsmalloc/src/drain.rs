@@ -90,9 +90,27 @@ impl Drop for Locked<'_> {
     }
 }
 
+/// A leaf whose drain was begun, and ends when this is dropped.
+struct Draining<'p> {
+    pool: &'p Pool,
+    leaf: LeafId,
+}
+
+impl Drop for Draining<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.pool.drain(self.leaf, |_| {});
+        }
+        self.pool.memory.leaves.end_drain(self.leaf, LeafUse::Cells);
+        // relaxed: a total.
+        self.pool.counters.leaves.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 impl Pool {
     /// Frees everything in a leaf's cells and gives the leaf back. `visit` sees each cell that is
-    /// not empty before it is cleared. From the start of the call, locking its cells fails.
+    /// not empty before it is cleared; where that panics, the others are freed unseen. From the
+    /// start of the call, locking its cells fails.
     ///
     /// # Errors
     ///
@@ -105,10 +123,8 @@ impl Pool {
         if !self.memory.leaves.begin_drain(leaf, self.id, LeafUse::Cells) {
             return Err(StaleLeaf);
         }
+        let _draining = Draining { pool: self, leaf };
         self.drain(leaf, visit);
-        self.memory.leaves.end_drain(leaf, LeafUse::Cells);
-        // relaxed: a total.
-        self.counters.leaves.fetch_sub(1, Ordering::Relaxed);
         Ok(())
     }
 

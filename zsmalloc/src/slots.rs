@@ -16,6 +16,10 @@
 //!   page; anything else is a leaf that was taken out meanwhile: look again.
 //! - I3 a table that shares its pool is empty when it is dropped.
 //!
+//! Pages and root entries are the table's: those past its end panic. Its leaves are freed by who
+//! took them out of the root: for a leaf that is freed and still named, whoever wants a slot of it
+//! waits.
+//!
 //! Lock: a cell's.
 
 use host::Table;
@@ -64,7 +68,7 @@ pub fn leaf_parts(pages: Range<u64>, len: u64) -> impl Iterator<Item = LeafPart>
             return None;
         }
         let (index, cell) = split(page);
-        let last = (page + (LEAF_CELLS - cell) as u64).min(pages.end);
+        let last = page.saturating_add((LEAF_CELLS - cell) as u64).min(pages.end);
         let whole = cell == 0 && (last - page == LEAF_CELLS as u64 || last == len);
         let part = LeafPart { index, pages: page..last, whole };
         page = last;

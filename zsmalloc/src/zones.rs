@@ -16,8 +16,8 @@
 //!
 //! Invariants
 //! - I1 a frame belongs to the zone that its number says; a run lies in one zone.
-//! - I2 the lists of a CPU keep at most 1/256 of the memory's limit, and at most 1 MiB; those of all
-//!   CPUs together at most 1/32 of the limit.
+//! - I2 the lists of a CPU keep at most 1/256 of the memory's limit, and at most 1 MiB; those of
+//!   all CPUs together at most 1/32 of the limit.
 //! - I3 `OutOfFrames` means that no zone has a run, with its lists looked at too.
 //!
 //! Locks: one zone's at a time, inside `SharedZone`, and before it a CPU's.

@@ -313,3 +313,32 @@ fn frames_for_one_zspage_are_enough_to_pack_every_class() {
     }
     pool.check().expect("no defect");
 }
+
+/// Whoever looks at what is in a leaf panics at one: the others are freed all the same.
+#[test]
+fn a_leaf_is_freed_though_who_looks_at_it_panics() {
+    let pool = Pool::new(Memory::new(CONFIG).expect("address space"), PoolConfig::default());
+    let pool = pool.expect("a pool");
+    let leaf = pool.alloc_leaf().expect("room");
+    for index in 0..LEAF_CELLS {
+        let object = pool.store(&pattern(index, 100)).expect("room");
+        pool.cell(leaf, index).expect("ours").put(object);
+    }
+    let mut seen = 0;
+    let freeing = std::panic::AssertUnwindSafe(|| {
+        pool.free_leaf(leaf, |_| {
+            seen += 1;
+            assert!(seen < 10, "on purpose");
+        })
+    });
+    assert!(std::panic::catch_unwind(freeing).is_err());
+    assert_eq!(pool.check().expect("no defect").objects, 0);
+    assert_eq!(pool.stats().leaves, 0, "it can be had again");
+}
+
+#[test]
+fn parts_of_a_table_at_the_end_of_all_numbers() {
+    let parts: Vec<_> = zsmalloc::leaf_parts(u64::MAX - 1..u64::MAX, u64::MAX).collect();
+    assert_eq!(parts.len(), 1, "{parts:?}");
+    assert_eq!(parts[0].pages, u64::MAX - 1..u64::MAX);
+}

@@ -47,13 +47,15 @@ pub(crate) struct AreaInner {
     pages: u64,
     pub(crate) slots: Slots,
     removed: AtomicBool,
+    /// Only who made it has handles to it.
+    private: bool,
 }
 
 impl Area {
-    pub(crate) fn new(core: Arc<Core>, id: u32, slots: Slots, pages: u64) -> Area {
+    pub(crate) fn new(core: Arc<Core>, id: u32, slots: Slots, pages: u64, private: bool) -> Area {
         let removed = AtomicBool::new(false);
         core.counters.area_came();
-        Area { inner: Arc::new(AreaInner { core, id, pages, slots, removed }) }
+        Area { inner: Arc::new(AreaInner { core, id, pages, slots, removed, private }) }
     }
 
     pub(crate) fn from_inner(inner: Arc<AreaInner>) -> Area {
@@ -124,6 +126,10 @@ impl Area {
 impl AreaInner {
     pub(crate) fn pages(&self) -> u64 {
         self.pages
+    }
+
+    pub(crate) fn is_private(&self) -> bool {
+        self.private
     }
 
     pub(crate) fn is_removed(&self) -> bool {

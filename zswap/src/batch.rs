@@ -49,7 +49,8 @@ impl Area {
         data: &mut [u8],
         mut each: impl FnMut(u64, Result<Loaded, LoadError>),
     ) {
-        for (page, bytes) in (first..).zip(data.chunks_mut(PAGE_SIZE)) {
+        for (index, bytes) in (0..).zip(data.chunks_mut(PAGE_SIZE)) {
+            let page = first.saturating_add(index);
             each(page, self.load(page, bytes));
         }
     }

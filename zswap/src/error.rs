@@ -146,6 +146,8 @@ pub enum StoreError {
     },
     /// The area was removed.
     AreaRemoved,
+    /// The group is none of the cache's.
+    UnknownGroup,
     /// The limit is reached, or was and the cache is not down to its accept threshold.
     OverLimit,
     /// The group's limit is reached, and none of its pages could be written back.
@@ -163,7 +165,7 @@ impl StoreError {
     pub fn errno(&self) -> i32 {
         match self {
             StoreError::OutOfRange { .. } | StoreError::BadLength { .. } => EINVAL,
-            StoreError::AreaRemoved => ENOENT,
+            StoreError::AreaRemoved | StoreError::UnknownGroup => ENOENT,
             StoreError::OverLimit | StoreError::OverGroupLimit => ENOSPC,
             StoreError::Incompressible => ENOSPC,
             StoreError::NoMemory | StoreError::NoMetadata => ENOMEM,
@@ -177,6 +179,7 @@ impl fmt::Display for StoreError {
             StoreError::OutOfRange { page, pages } => out_of_range(f, *page, *pages),
             StoreError::BadLength { len } => bad_length(f, *len),
             StoreError::AreaRemoved => f.write_str("the area was removed"),
+            StoreError::UnknownGroup => f.write_str("the cache has no such group"),
             StoreError::OverLimit => f.write_str("the cache has reached its memory limit"),
             StoreError::OverGroupLimit => f.write_str("the group has reached its memory limit"),
             StoreError::Incompressible => f.write_str("the page does not compress"),

@@ -109,6 +109,13 @@ impl Groups {
         self.list[id.index()].get()
     }
 
+    /// True for one of the cache's: what is charged to a number that is no group's yet would be
+    /// taken off the group that gets it.
+    #[inline]
+    pub(crate) fn has(&self, id: GroupId) -> bool {
+        id == GroupId::ROOT || self.get(id).is_some()
+    }
+
     /// The groups there are.
     pub(crate) fn ids(&self) -> impl Iterator<Item = GroupId> {
         self.list.iter().map_while(OnceLock::get).map(|group| group.id)

@@ -64,7 +64,7 @@ impl Area {
     /// [`StoreError`]: the caller keeps the page; what the key held before, it still holds.
     pub fn store(&self, page: u64, data: &[u8], group: GroupId) -> Result<(), StoreError> {
         let area = &self.inner;
-        area.check_store(page, data.len())?;
+        area.check_store(page, data.len(), group)?;
         area.store_or_make_room(page, data, group).inspect_err(|error| area.core.refused(error))
     }
 
@@ -77,7 +77,7 @@ impl Area {
     /// As [`Area::store`].
     pub fn store_if_room(&self, page: u64, data: &[u8], group: GroupId) -> Result<(), StoreError> {
         let area = &self.inner;
-        area.check_store(page, data.len())?;
+        area.check_store(page, data.len(), group)?;
         let stored = area.try_store(page, data, group, Patience::None);
         let error = match stored {
             Ok(()) => return Ok(()),
@@ -93,12 +93,15 @@ impl Area {
 }
 
 impl AreaInner {
-    fn check_store(&self, page: u64, len: usize) -> Result<(), StoreError> {
+    fn check_store(&self, page: u64, len: usize, group: GroupId) -> Result<(), StoreError> {
         if len != PAGE_SIZE {
             return Err(StoreError::BadLength { len });
         }
         if !self.has(page) {
             return Err(StoreError::OutOfRange { page, pages: self.pages() });
+        }
+        if !self.core.groups.has(group) {
+            return Err(StoreError::UnknownGroup);
         }
         if self.is_removed() { Err(StoreError::AreaRemoved) } else { Ok(()) }
     }

@@ -121,6 +121,20 @@ impl Zswap {
     ///
     /// [`ZswapError::BadArea`]; [`ZswapError::Memory`] when address space cannot be reserved.
     pub fn add_area(&self, pages: u64) -> Result<Area, ZswapError> {
+        self.new_area(pages, false)
+    }
+
+    /// As [`Zswap::add_area`], but [`Zswap::area`] and [`Zswap::remove_area`] do not know it: for
+    /// who lends the bytes of its pages, which nobody else may change.
+    ///
+    /// # Errors
+    ///
+    /// As [`Zswap::add_area`].
+    pub fn add_private_area(&self, pages: u64) -> Result<Area, ZswapError> {
+        self.new_area(pages, true)
+    }
+
+    fn new_area(&self, pages: u64, private: bool) -> Result<Area, ZswapError> {
         if !(1..=PAGES_MAX).contains(&pages) {
             return Err(ZswapError::BadArea { pages });
         }
@@ -129,7 +143,7 @@ impl Zswap {
         areas.by_id.retain(|_, area| area.strong_count() > 0);
         areas.last += 1;
         let id = areas.last;
-        let area = Area::new(Arc::clone(&self.core), id, slots, pages);
+        let area = Area::new(Arc::clone(&self.core), id, slots, pages, private);
         areas.by_id.insert(id, area.downgrade());
         Ok(area)
     }
@@ -141,6 +155,7 @@ impl Zswap {
     /// [`ZswapError::UnknownArea`].
     pub fn area(&self, id: u32) -> Result<Area, ZswapError> {
         let found = self.areas().by_id.get(&id).and_then(Weak::upgrade);
+        let found = found.filter(|area| !area.is_private());
         found.map(Area::from_inner).ok_or(ZswapError::UnknownArea { id })
     }
 

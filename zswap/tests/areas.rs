@@ -47,6 +47,44 @@ fn a_load_takes_the_page_out_and_a_peek_leaves_it() {
 }
 
 #[test]
+fn an_area_that_is_private_is_nobody_elses() {
+    let zswap = cache(64 * MIB, None);
+    let area = zswap.add_private_area(10).expect("room");
+    area.store(3, &page(1), NOBODY).expect("room");
+    let unknown = |id| matches!(id, Err(ZswapError::UnknownArea { .. }));
+    assert!(unknown(zswap.area(area.id()).map(drop)));
+    assert!(unknown(zswap.remove_area(area.id())));
+    expect(&area, 3, Some(&page(1)));
+    assert_eq!(zswap.check().expect("no defect").entries, 1, "checks see it");
+}
+
+#[test]
+fn a_group_of_another_cache_is_refused() {
+    let (zswap, other) = (cache(64 * MIB, None), cache(64 * MIB, None));
+    let theirs = other.add_group(None, true).expect("the first");
+    let area = zswap.add_area(10).expect("room");
+    for refused in [area.store(0, &page(1), theirs), area.store_if_room(0, &page(1), theirs)] {
+        assert!(matches!(refused, Err(StoreError::UnknownGroup)), "{refused:?}");
+    }
+    let ours = zswap.add_group(Some(MIB), true).expect("the first");
+    area.store(0, &page(1), ours).expect("room");
+    area.invalidate(0);
+    assert_eq!(zswap.group(ours).expect("there").current, 0);
+    zswap.check().expect("no defect");
+}
+
+#[test]
+fn a_row_past_the_last_number_is_out_of_range() {
+    let zswap = cache(64 * MIB, None);
+    let area = zswap.add_area(10).expect("room");
+    area.store(0, &page(1), NOBODY).expect("room");
+    let (mut read, mut found) = (vec![0; 2 * PAGE], Vec::new());
+    area.load_pages(u64::MAX, &mut read, |at, loaded| found.push((at, loaded.is_err())));
+    assert_eq!(found, [(u64::MAX, true); 2]);
+    expect(&area, 0, Some(&page(1)));
+}
+
+#[test]
 fn a_later_store_replaces_an_earlier_one() {
     let zswap = cache(64 * MIB, None);
     let area = zswap.add_area(10).expect("room");

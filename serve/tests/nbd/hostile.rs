@@ -64,6 +64,14 @@ fn a_handshake_that_stalls_is_ended() {
 }
 
 #[test]
+fn a_handshake_may_take_for_ever() {
+    let patient = |config: &mut serve::ServerConfig| config.handshake_timeout = Duration::MAX;
+    let fixture = Fixture::with(ram(), patient);
+    drop(Client::greeted(fixture.path(), 3).unwrap());
+    fixture.assert_well();
+}
+
+#[test]
 fn a_handshake_byte_by_byte_does_not_prolong_its_time() {
     let short = |config: &mut serve::ServerConfig| {
         config.handshake_timeout = Duration::from_millis(200);

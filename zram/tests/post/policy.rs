@@ -143,6 +143,15 @@ fn without_a_backing_disk_pages_are_recompressed_and_then_the_target_is_lifted()
 }
 
 #[test]
+fn a_target_above_everything_limits_nothing() {
+    let zram = device(config(None));
+    let policy = Policy::start(&zram, PolicyConfig { target_bytes: u64::MAX, interval: NEVER });
+    assert_eq!(zram.hold_stat().target_bytes, u64::MAX);
+    zram.write(0, &[1; 4096]).expect("room");
+    drop(policy);
+}
+
+#[test]
 fn a_target_that_was_lifted_holds_again_when_the_disk_is_back() {
     let (zram, disk) = backed();
     let (verbs, span, fault) = (Verbs::Writes, Span::Forever, Fault::Backing);
