@@ -175,6 +175,7 @@ mod tests {
         };
         assert_eq!(figures(), [1, 511, 0, 0], "one pageblock online, one frame of it in use");
         pool.free_handle(handle).unwrap();
+        pool.flush_deferred();
         assert_eq!(figures(), [0, 511, 1, 1], "on the list of the CPU that freed it");
         memory.release(0);
         assert_eq!(figures(), [0, 0, 0, 0], "and the pageblock offline");
