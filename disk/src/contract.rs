@@ -25,7 +25,7 @@
 //! Locks: an implementation takes what locks it likes but returns with none held, and a caller
 //! holds none when it calls.
 
-use crate::{Allocation, DiskError, Extent, check_range};
+use crate::{Allocation, DiskError, Extent, FileDisk, check_range};
 use std::sync::Arc;
 
 /// A block device: bytes of fixed number, addressed by offset. Zeros before the first write.
@@ -71,6 +71,12 @@ pub trait Disk: Send + Sync {
     /// a read done where it holds up no other. Only an estimate; a range outside waits for nothing.
     fn would_wait(&self, _offset: u64, _len: u64) -> bool {
         false
+    }
+
+    /// The file whose bytes are this disk's, at the same offsets, where a read may as well go past
+    /// the disk to that file: by who may not run code that it does not know, as a signal handler.
+    fn file(&self) -> Option<FileDisk> {
+        None
     }
 
     /// Returns when everything written before is as durable as the disk can make it.
@@ -120,6 +126,10 @@ impl<D: Disk + ?Sized> Disk for Arc<D> {
 
     fn would_wait(&self, offset: u64, len: u64) -> bool {
         (**self).would_wait(offset, len)
+    }
+
+    fn file(&self) -> Option<FileDisk> {
+        (**self).file()
     }
 
     fn flush(&self) -> Result<(), DiskError> {

@@ -8,8 +8,8 @@
 //! ```
 //!
 //! Invariants
-//! - I1 nobody else has it open through this type: a file is locked (flock), a device opened for
-//!   exclusive use, so that a mounted one is refused.
+//! - I1 nobody but clones of this has it open through this type: a file is locked (flock), a device
+//!   opened for exclusive use, so that a mounted one is refused.
 //! - I2 its size is what it was when it was opened. Who shortens the file meanwhile gets errors,
 //!   and no zeros that were never written.
 //!
@@ -19,6 +19,7 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
 use std::path::Path;
+use std::sync::Arc;
 
 use rustix::fs::{Advice, FallocateFlags, FlockOperation, SeekFrom};
 use rustix::io::Errno;
@@ -31,10 +32,10 @@ const ZEROS: usize = 64 << 10; // 64 KiB
 /// Open flag: for a block device, fail when somebody else uses it, a mount for example.
 const O_EXCL: i32 = 0o200;
 
-/// A file or block device that is ours alone while this lives.
-#[derive(Debug)]
+/// A file or block device that is ours alone while this, or a clone of it, lives.
+#[derive(Clone, Debug)]
 pub struct FileDisk {
-    file: File,
+    file: Arc<File>,
     size_bytes: u64,
     read_only: bool,
     is_device: bool,
@@ -64,7 +65,8 @@ impl FileDisk {
         if size_bytes == 0 {
             return Err(invalid("it is empty, and a disk is as large as its file"));
         }
-        Ok(FileDisk { file, size_bytes, read_only, is_device: kind.is_block_device() })
+        let (file, is_device) = (Arc::new(file), kind.is_block_device());
+        Ok(FileDisk { file, size_bytes, read_only, is_device })
     }
 
     /// Whether it is a block device.
@@ -170,6 +172,10 @@ impl Disk for FileDisk {
 
     fn would_wait(&self, offset: u64, len: u64) -> bool {
         len > 0 && check_range(self.size_bytes, offset, len).is_ok()
+    }
+
+    fn file(&self) -> Option<FileDisk> {
+        Some(self.clone())
     }
 
     fn flush(&self) -> Result<(), DiskError> {

@@ -1,6 +1,6 @@
 //! A wrapper that refuses to change what it wraps.
 
-use crate::{Allocation, Disk, DiskError, Extent};
+use crate::{Allocation, Disk, DiskError, Extent, FileDisk};
 
 /// `D` as a read-only disk. Somebody who holds `D` by other means can still change it.
 #[derive(Debug)]
@@ -50,6 +50,10 @@ impl<D: Disk> Disk for ReadOnly<D> {
 
     fn would_wait(&self, offset: u64, len: u64) -> bool {
         self.inner.would_wait(offset, len)
+    }
+
+    fn file(&self) -> Option<FileDisk> {
+        self.inner.file()
     }
 
     fn flush(&self) -> Result<(), DiskError> {

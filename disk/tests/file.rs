@@ -1,6 +1,6 @@
 //! A file as a disk, against the suite, and against what happens to files.
 
-use disk::{Allocation, Disk, DiskError, ExtentKind, FileDisk, conformance};
+use disk::{Allocation, Disk, DiskError, ExtentKind, FileDisk, RamDisk, ReadOnly, conformance};
 use std::fs::{self, File};
 use std::io::ErrorKind;
 use std::path::PathBuf;
@@ -100,4 +100,22 @@ fn a_file_that_was_shortened_is_an_error_and_no_zeros() {
     assert!(failed(disk.read(4096, &mut [0; 4096])));
     assert!(failed(disk.next_extent(4096, 4096).map(|_| ())));
     disk.read(0, &mut [0; 4096]).expect("still there");
+}
+
+/// Who may not run a disk's code reads its file.
+#[test]
+fn a_file_says_that_it_is_one_and_so_does_what_passes_its_bytes_on() {
+    let scratch = Scratch::new(2 * 4096);
+    let disk: Arc<dyn Disk> = Arc::new(ReadOnly::new(Arc::new(scratch.disk())));
+    let file = disk.file().expect("it is a file");
+    drop(disk);
+    file.write(4000, b"past it").expect("room");
+    let mut read = [0; 7];
+    file.read(4000, &mut read).expect("there");
+    assert_eq!(&read, b"past it");
+    let refused = FileDisk::open(&scratch.0, false).expect_err("a clone has it open");
+    assert_eq!(refused.kind(), ErrorKind::ResourceBusy);
+    drop(file);
+    assert!(FileDisk::open(&scratch.0, false).is_ok());
+    assert!(RamDisk::new(4096).expect("a disk").file().is_none());
 }

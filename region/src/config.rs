@@ -18,10 +18,10 @@ pub enum StoreConfig {
     /// An area of a cache, which has limits for all of its regions, and may have a disk.
     ///
     /// The disk is part of the program's memory: it has to give back what was written. A checksum
-    /// finds what got damaged, not what somebody put there on purpose. In signal mode its `read`
-    /// runs in the middle of whatever touched the page: it must not allocate, touch a region, or
-    /// use anything that the interrupted code of its thread may be changing, as a thread-local.
-    /// `disk::FileDisk` does not.
+    /// finds what got damaged, not what somebody put there on purpose. In signal mode a disk that
+    /// is a file (`disk::Disk::file`) is read by who touches a page; any other by threads of the
+    /// pager's, as its code is not to run in the middle of the program's. It must not touch a page
+    /// that is on a disk: that ends the process.
     Zswap {
         /// The cache; its memory is the pager's.
         cache: Arc<Zswap>,

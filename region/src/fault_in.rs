@@ -164,7 +164,10 @@ impl Folded {
             Err(Read::OnDisk) => {
                 group.fetching |= bits(at, count);
                 drop(group);
-                self.bring_fetched(page, count, why)
+                match self.fetchers_for(why) {
+                    Some(fetchers) => self.have_fetched(page, count, fetchers),
+                    None => self.bring_fetched(page, count, why),
+                }
             }
             Err(_) => Arrived::Failed("a stored page cannot be decoded, region offset"),
         }

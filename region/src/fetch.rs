@@ -9,7 +9,8 @@
 //!
 //! Invariant G6 makes it right: while a page is `fetching` its copy in the store is the page.
 //!
-//! As in `fault_in`, all of this may run in a signal handler. A disk that fails is asked again, a
+//! As in `fault_in`, all of this may run in a signal handler, but for the reading of a disk that is
+//! not a file, which a fetcher does for it. A disk that fails is asked again, a
 //! few times; then a fault ends the process with a word, since there is nothing right to give to
 //! who waits; a pin is refused, and what was to be brought in ahead of time stays out.
 //!
@@ -18,6 +19,7 @@
 use crate::GROUP_PAGES;
 use crate::counters::Count;
 use crate::fault_in::{Arrived, Why};
+use crate::fetchers::{Fetchers, Request};
 use crate::folded::Folded;
 use crate::group::{Group, Place, bits};
 use host::fault::die;
@@ -59,6 +61,36 @@ impl Folded {
         drop(group);
         self.shared.fetched.raise();
         arrived
+    }
+
+    /// Who reads the disk for who brings pages in; `None`: that one does.
+    pub(crate) fn fetchers_for(&self, why: Why) -> Option<&Fetchers> {
+        let elsewhere = why == Why::Fault && !self.store.reads_in_handler();
+        self.shared.fetchers.get().filter(|_| elsewhere)
+    }
+
+    /// Has `count` pages of a group from `page` on brought in, which are `fetching` for that.
+    pub(crate) fn have_fetched(&self, page: usize, count: usize, fetchers: &Fetchers) -> Arrived {
+        let (index, at) = (page / GROUP_PAGES, page % GROUP_PAGES);
+        let ask = || match self.this.upgrade() {
+            Some(folded) => fetchers.ask(Request { folded, page, count }),
+            None => die("a region that is gone was touched", page * PAGE_SIZE),
+        };
+        let mut asked = false;
+        loop {
+            let seen = self.shared.fetched.seen();
+            asked = asked || ask();
+            let group = self.lock_faulted(index);
+            if group.fetching & bits(at, 1) == 0 {
+                let there = group.resident >> at;
+                return match (there.trailing_ones() as usize).min(count) {
+                    0 => Arrived::Later,
+                    pages => Arrived::Pages(pages),
+                };
+            }
+            drop(group);
+            self.wait_for_fetch(seen);
+        }
     }
 
     /// Reads pages into `buffer`; how many from the first on. The first is tried for.

@@ -32,13 +32,14 @@ use host::fault::{Server, Watch};
 use host::{Lock, LockGuard, Rank, Span};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// No limit.
 const UNLIMITED: u64 = u64::MAX;
 
 pub(crate) struct Folded {
+    pub(crate) this: Weak<Folded>,
     pub(crate) store: Store,
     pub(crate) chunks: Chunks,
     pub(crate) queue: Lock<Queue>,
@@ -65,10 +66,16 @@ pub(crate) struct Folded {
 pub(crate) type Gate<'f> = RwLockReadGuard<'f, bool>;
 
 impl Folded {
-    pub(crate) fn new(shared: &Arc<Shared>, span: Arc<Span>, store: Store, quads: Quads) -> Folded {
+    pub(crate) fn new(
+        shared: &Arc<Shared>,
+        span: Arc<Span>,
+        store: Store,
+        quads: Quads,
+    ) -> Arc<Folded> {
         let chunks = Chunks::new(span.pages());
         let words = chunks.groups().div_ceil(u64::BITS as usize);
-        Folded {
+        Arc::new_cyclic(|this| Folded {
+            this: Weak::clone(this),
             store,
             queue: Lock::new(Rank::Leaf, Queue::with_room(chunks.groups())),
             watch: OnceLock::new(),
@@ -82,7 +89,7 @@ impl Folded {
             shared: Arc::clone(shared),
             chunks,
             span,
-        }
+        })
     }
 
     /// The right to work on the region, unless it is being torn down.

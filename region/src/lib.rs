@@ -45,6 +45,7 @@ mod density;
 mod error;
 mod fault_in;
 mod fetch;
+mod fetchers;
 mod folded;
 mod forget;
 mod group;

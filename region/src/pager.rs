@@ -13,6 +13,7 @@ use crate::GROUP_PAGES;
 use crate::RegionError;
 use crate::buffers::Buffers;
 use crate::counters::Count;
+use crate::fetchers::Fetchers;
 use crate::folded::Folded;
 use crate::overhead;
 use crate::worth::Worth;
@@ -75,6 +76,8 @@ pub(crate) struct Shared {
     pub(crate) buffers: Buffers,
     /// For pages from a disk; there from the first region on that may have some.
     pub(crate) read_buffers: OnceLock<Buffers>,
+    /// In signal mode, for disks that are no files; there from the first such region on.
+    pub(crate) fetchers: OnceLock<Fetchers>,
     /// Raised when pages were read from a disk, or could not be.
     pub(crate) fetched: Event,
     /// Raised when the thread is wanted.
@@ -108,6 +111,7 @@ impl Pager {
             memory,
             buffers: Buffers::new(Rank::FaultBuffer),
             read_buffers: OnceLock::new(),
+            fetchers: OnceLock::new(),
             fetched: Event::new(),
             work: Event::new(),
             room: Event::new(),
@@ -145,9 +149,17 @@ impl Pager {
         staged as u64 + read + shared.buffers.heap_bytes() + shared.staging.heap_bytes()
     }
 
-    /// Has buffers made for regions whose pages may be on a disk: a fault makes none.
-    pub(crate) fn prepare_reads(&self) {
+    /// Has buffers made for regions whose pages may be on a disk, since a fault makes none; and
+    /// threads, where the disk is not to be read in a signal handler.
+    pub(crate) fn prepare_reads(&self, in_handler: bool) -> Result<(), RegionError> {
         self.shared.read_buffers.get_or_init(|| Buffers::new(Rank::ReadBuffer));
+        let elsewhere = !in_handler && self.fault_mode() == FaultMode::Signal;
+        if elsewhere && self.shared.fetchers.get().is_none() {
+            let fetchers = Fetchers::start().map_err(RegionError::Thread)?;
+            // Of two at once, the other's end.
+            drop(self.shared.fetchers.set(fetchers));
+        }
+        Ok(())
     }
 
     /// Takes a region off the list.

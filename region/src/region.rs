@@ -68,9 +68,9 @@ impl Region {
         let (span, memory) = Span::reserve(&pager.shared.userfault, pages)?;
         let store = Store::new(pager.memory(), pages, config)?;
         if store.has_disk() {
-            pager.prepare_reads();
+            pager.prepare_reads(store.reads_in_handler())?;
         }
-        let folded = Arc::new(Folded::new(&pager.shared, span, store, config.quads));
+        let folded = Folded::new(&pager.shared, span, store, config.quads);
         match folded.watch() {
             Err(RegionError::Userfault(UserfaultError::TooManyRegions { .. })) => {
                 // Those that were dropped have their places until the worker has come to them.

@@ -85,6 +85,14 @@ impl Store {
         }
     }
 
+    /// Whether those are read by nothing that may not run in a signal handler.
+    pub(crate) fn reads_in_handler(&self) -> bool {
+        match &self.kind {
+            Kind::Zram(_) => true,
+            Kind::Zswap { cache, .. } => cache.reads_a_file(),
+        }
+    }
+
     /// Stores a page, if there is room as it is.
     pub(crate) fn write(&self, page: usize, data: &[u8]) -> Result<(), Refused> {
         let page = page as u64;
@@ -150,7 +158,8 @@ impl Store {
     }
 
     /// Fills `data` with a stored page, wherever it is; false: that failed. It may wait for the
-    /// disk, so the caller holds no lock. Fit for the fault path: see [`Area::peek`].
+    /// disk, so the caller holds no lock. Fit for a signal handler where
+    /// [`Store::reads_in_handler`] says so: see [`Area::peek`].
     pub(crate) fn fetch(&self, page: usize, data: &mut [u8]) -> bool {
         match &self.kind {
             Kind::Zram(_) => self.read(page, data) == Read::Done,

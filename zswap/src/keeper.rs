@@ -12,10 +12,13 @@
 //! keeps its place in the order, and may be written back, until it is dropped.
 //!
 //! In a signal handler: both peeks allocate nothing, free nothing, do not panic and do not log, as
-//! long as no context is built ([`Zswap::prepare`]) and the disk's `read` keeps to the same; that
-//! of [`FileDisk`](disk::FileDisk) is one `pread`. What they lock is a cell, a stream, and the list
-//! of windows that were read ahead: by the rule of buffers no thread is interrupted by a fault of
-//! this cache's client while it has one of them.
+//! long as no context is built ([`Zswap::prepare`]), and the disk is a file ([`Disk::file`]), of
+//! which they read by one `pread`. Any other disk's code is not to run in the middle of code that
+//! may be using what it uses: [`Zswap::reads_a_file`] says so beforehand. What they lock is a cell,
+//! a stream, and the list of windows that were read ahead: by the rule of buffers no thread is
+//! interrupted by a fault of this cache's client while it has one of them.
+//!
+//! [`Disk::file`]: disk::Disk::file
 //!
 //! Locks: those of `load` and `detached`.
 

@@ -69,10 +69,12 @@ impl Area {
     /// Takes page `page` out into `data`, which is 4096 bytes long. Waits for the disk where the
     /// page is there.
     ///
-    /// With algorithms that need no stream to decompress (lz4) this may be called by a signal
-    /// handler that interrupts any code but the cache's own, its memory's and its disk's: it
-    /// allocates nothing, and what it locks, no thread has that a fault interrupts, by the rule of
-    /// buffers.
+    /// With algorithms that need no stream to decompress (lz4), and no disk or one that is a file
+    /// ([`Zswap::reads_a_file`]), this may be called by a signal handler that interrupts any code
+    /// but the cache's own and its memory's: it allocates nothing, and what it locks, no thread has
+    /// that a fault interrupts, by the rule of buffers.
+    ///
+    /// [`Zswap::reads_a_file`]: crate::Zswap::reads_a_file
     ///
     /// # Errors
     ///

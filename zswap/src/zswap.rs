@@ -215,6 +215,12 @@ impl Zswap {
         self.core.backing.as_ref().map(Backing::found)
     }
 
+    /// Whether pages on the backing disk may be read by a signal handler: that disk is a file
+    /// ([`Disk::file`](disk::Disk::file)), which is read past it.
+    pub fn reads_a_file(&self) -> bool {
+        self.core.backing.as_ref().is_some_and(Backing::reads_a_file)
+    }
+
     /// Sets the limit of a group other than 0, in bytes of objects; `None` = no limit.
     pub fn set_group_limit(&self, group: GroupId, limit: Option<u64>) {
         self.core.groups.set_limit(group, limit.unwrap_or(u64::MAX));

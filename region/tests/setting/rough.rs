@@ -1,8 +1,8 @@
 //! A disk that fails and stalls, as it is told.
 
-use disk::{Allocation, Disk, DiskError, Extent, RamDisk};
-use std::sync::Arc;
+use disk::{Allocation, Disk, DiskError, Extent, FileDisk, RamDisk};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 /// What is wrong with a disk, until it is said otherwise.
@@ -18,6 +18,10 @@ pub(crate) struct Trouble {
     pub(crate) stalls: AtomicBool,
     pub(crate) reads: AtomicU64,
     pub(crate) writes: AtomicU64,
+    /// What else a read does.
+    pub(crate) on_read: OnceLock<Box<dyn Fn() + Send + Sync>>,
+    /// What it says is its file.
+    pub(crate) file: OnceLock<FileDisk>,
     requests: AtomicU64,
 }
 
@@ -66,13 +70,19 @@ impl Disk for RoughDisk {
 
     fn read(&self, offset: u64, buf: &mut [u8]) -> Result<(), DiskError> {
         self.trouble.reads.fetch_add(1, Ordering::SeqCst);
+        if let Some(on_read) = self.trouble.on_read.get() {
+            on_read();
+        }
         self.pass(&self.trouble.unreadable)?;
         self.inner.read(offset, buf)
     }
 
     fn write(&self, offset: u64, data: &[u8]) -> Result<(), DiskError> {
         self.pass_write()?;
-        self.inner.write(offset, data)
+        match self.trouble.file.get() {
+            Some(file) => file.write(offset, data),
+            None => self.inner.write(offset, data),
+        }
     }
 
     fn discard(&self, offset: u64, len: u64) -> Result<(), DiskError> {
@@ -83,6 +93,10 @@ impl Disk for RoughDisk {
     fn write_zeroes(&self, offset: u64, len: u64, keep: Allocation) -> Result<(), DiskError> {
         self.pass_write()?;
         self.inner.write_zeroes(offset, len, keep)
+    }
+
+    fn file(&self) -> Option<FileDisk> {
+        self.trouble.file.get().cloned()
     }
 
     fn flush(&self) -> Result<(), DiskError> {

@@ -31,7 +31,7 @@ use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use disk::{Disk, DiskError};
+use disk::{Disk, DiskError, FileDisk};
 use zsmalloc::sync::atomic::{AtomicU32, Ordering};
 use zsmalloc::{Pool, Table};
 
@@ -58,6 +58,8 @@ const WINDOWS_MAX: u64 = (1 << SECTOR_BITS) / WINDOW_SECTORS as u64; // 256 GiB
 /// See the module documentation.
 pub(crate) struct Backing {
     disk: Arc<dyn Disk>,
+    /// Where it is read from, if it is a file: a signal handler may read that.
+    file: Option<FileDisk>,
     epoch: u64,
     found: Found,
     sectors: Sectors,
@@ -98,6 +100,7 @@ impl Backing {
             sectors: Sectors::new(pool.table(count)?),
             sums: pool.table(count * WINDOW_SECTORS as usize)?,
             windows: Windows::new(pool.table(count)?),
+            file: disk.file(),
             disk,
             epoch,
             found,
@@ -143,14 +146,11 @@ impl Backing {
         self.sums[index].store(self.checksum(at, blob), Ordering::Relaxed);
     }
 
-    /// Writes claimed sectors, from `sector` on. A disk that panics has failed: who writes has
-    /// pages in hand, and tells the order what became of them.
+    /// Writes claimed sectors, from `sector` on.
     pub(crate) fn write(&self, sector: u32, bytes: &[u8]) -> Result<(), DiskError> {
-        let write = || self.disk.write(u64::from(sector) * SECTOR as u64, bytes);
-        let written = catch_unwind(AssertUnwindSafe(write));
+        let written = survived(|| self.disk.write(u64::from(sector) * SECTOR as u64, bytes));
         self.written(sector, bytes.len());
-        let panicked = |_| Err(DiskError::Backing(io::Error::other("the disk panicked")));
-        written.unwrap_or_else(panicked)
+        written
     }
 
     /// Claimed sectors were written, by who has the disk itself.
@@ -184,7 +184,19 @@ impl Backing {
         version: u32,
         blob: &mut [u8],
     ) -> Result<Source, DiskError> {
-        self.windows.read(&*self.disk, at, version, blob)
+        self.windows.read(|offset, bytes| self.read_at(offset, bytes), at, version, blob)
+    }
+
+    fn read_at(&self, offset: u64, bytes: &mut [u8]) -> Result<(), DiskError> {
+        match &self.file {
+            Some(file) => file.read(offset, bytes),
+            None => survived(|| self.disk.read(offset, bytes)),
+        }
+    }
+
+    /// Whether reading runs nothing but this tree's own code, and a system call.
+    pub(crate) fn reads_a_file(&self) -> bool {
+        self.file.is_some()
     }
 
     /// Whether a blob is the one that was noted, whose cell is locked.
@@ -231,6 +243,13 @@ impl Drop for Backing {
         // Where that fails the disk is found as after a crash, which loses nothing.
         let _ = header::leave(&*self.disk, self.epoch);
     }
+}
+
+/// A disk that panics has failed: who writes has pages in hand, and tells the order what became of
+/// them; who reads may have others wait for the page.
+fn survived(request: impl FnOnce() -> Result<(), DiskError>) -> Result<(), DiskError> {
+    let panicked = |_| Err(DiskError::Backing(io::Error::other("the disk panicked")));
+    catch_unwind(AssertUnwindSafe(request)).unwrap_or_else(panicked)
 }
 
 /// A number that the next process does not have.

@@ -14,7 +14,7 @@
 
 use std::sync::PoisonError;
 
-use disk::{Disk, DiskError};
+use disk::DiskError;
 use zsmalloc::Table;
 use zsmalloc::sync::atomic::{AtomicU32, Ordering};
 use zsmalloc::sync::{Mutex, MutexGuard};
@@ -74,9 +74,10 @@ impl Windows {
         }
     }
 
+    /// Reads a blob of a disk that `read` fills buffers from, at an offset.
     pub(super) fn read(
         &self,
-        disk: &dyn Disk,
+        read: impl Fn(u64, &mut [u8]) -> Result<(), DiskError>,
         at: OnDisk,
         version: u32,
         blob: &mut [u8],
@@ -90,22 +91,22 @@ impl Windows {
         let ahead = last != NONE && window.wrapping_sub(last) <= 1;
         let buffer = if ahead { self.take_oldest() } else { None };
         match buffer {
-            Some(buffer) => self.read_window(disk, at, version, buffer, blob),
-            None => disk.read(u64::from(at.sector) * SECTOR as u64, blob),
+            Some(buffer) => self.read_window(read, at, version, buffer, blob),
+            None => read(u64::from(at.sector) * SECTOR as u64, blob),
         }?;
         Ok(Source::Disk)
     }
 
     fn read_window(
         &self,
-        disk: &dyn Disk,
+        read: impl Fn(u64, &mut [u8]) -> Result<(), DiskError>,
         at: OnDisk,
         version: u32,
         mut buffer: Box<[u8]>,
         blob: &mut [u8],
     ) -> Result<(), DiskError> {
         let window = at.sector / WINDOW_SECTORS;
-        let read = disk.read(u64::from(window) * WINDOW as u64, &mut buffer);
+        let read = read(u64::from(window) * WINDOW as u64, &mut buffer);
         if read.is_ok() {
             blob.copy_from_slice(part(&buffer, at));
         }

@@ -1,0 +1,171 @@
+//! Disks behind the cache of a region, and what their code may do.
+
+#[path = "setting/cache.rs"]
+mod cache;
+#[path = "setting/rough.rs"]
+mod rough;
+mod setting;
+
+use disk::FileDisk;
+use region::zswap::Zswap;
+use region::{Pager, PagerConfig, Region, RegionConfig, RegionError};
+use rough::{RoughDisk, Trouble};
+use std::cell::RefCell;
+use std::os::unix::process::ExitStatusExt;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+const PAGE: usize = 4096;
+const PAGES: usize = 128;
+const CHILD: &str = "RAMFOLD_DISKS_CHILD";
+const SIGABRT: i32 = 6;
+
+struct Bench {
+    pager: Arc<Pager>,
+    cache: Arc<Zswap>,
+    trouble: Arc<Trouble>,
+}
+
+impl Bench {
+    fn new() -> Option<Bench> {
+        Bench::with(|_| ())
+    }
+
+    fn with(adjust: impl FnOnce(&Trouble)) -> Option<Bench> {
+        let pager = setting::pager(&PagerConfig::default())?;
+        let (disk, trouble) = RoughDisk::new(64 << 20);
+        adjust(&trouble);
+        let cache = cache::cache(&pager, 16 << 20, Some(disk));
+        Some(Bench { pager, cache, trouble })
+    }
+
+    /// A region all of whose pages are on the disk, each with its number in it.
+    fn region(&self) -> Region {
+        let config = RegionConfig { store: cache::over(&self.cache), ..RegionConfig::default() };
+        let mut region = Region::map(&self.pager, PAGES * PAGE, &config).expect("a region");
+        let pages = region.as_mut_slice().chunks_mut(PAGE).enumerate();
+        pages
+            .for_each(|(number, page)| page[100..108].copy_from_slice(&(number + 1).to_le_bytes()));
+        region.control().page_out(0..PAGES * PAGE).expect("out");
+        self.cache.write_back(PAGES as u64);
+        assert_eq!(region.stats().disk_pages, PAGES as u64);
+        region
+    }
+}
+
+/// The number in a page.
+fn number_in(bytes: &[u8], page: usize) -> usize {
+    usize::from_le_bytes(bytes[page * PAGE + 100..][..8].try_into().expect("eight bytes"))
+}
+
+fn assert_numbers(region: &Region) {
+    let bytes = region.as_slice();
+    (0..PAGES).for_each(|page| assert_eq!(number_in(bytes, page), page + 1));
+}
+
+/// In a signal handler it would borrow twice, and so panic; with `unsafe`, it would alias.
+#[test]
+fn a_disk_may_use_what_the_code_that_touches_a_page_is_changing() {
+    thread_local! {
+        static NUMBERS: RefCell<Vec<usize>> = const { RefCell::new(Vec::new()) };
+    }
+    let Some(bench) = Bench::new() else { return };
+    let region = bench.region();
+    let count = || NUMBERS.with_borrow_mut(|numbers| numbers.push(0));
+    assert!(bench.trouble.on_read.set(Box::new(count)).is_ok());
+    let bytes = region.as_slice();
+    NUMBERS.with_borrow_mut(|numbers| {
+        numbers.extend((0..PAGES).map(|page| number_in(bytes, page * 7 % PAGES)));
+        let expected: Vec<usize> = (0..PAGES).map(|page| page * 7 % PAGES + 1).collect();
+        assert_eq!(*numbers, expected, "nobody else pushed");
+    });
+    assert!(bench.trouble.reads.load(Ordering::SeqCst) > 0);
+    let stats = region.stats();
+    assert!(stats.disk_faults > 0 && stats.disk_faults <= stats.faults, "{stats:?}");
+    assert_eq!((stats.resident_pages, stats.stored_pages), (PAGES as u64, 0));
+    assert_eq!(region.control().check().expect("there"), [""; 0]);
+}
+
+/// A walk is brought in ahead of itself, though others read it.
+#[test]
+fn a_walk_has_pages_of_any_disk_brought_in_together() {
+    let Some(bench) = Bench::new() else { return };
+    let region = bench.region();
+    assert_numbers(&region);
+    assert!(region.stats().faults < PAGES as u64 / 3, "{:?}", region.stats());
+}
+
+#[test]
+fn threads_that_fault_at_once_each_get_their_page() {
+    const THREADS: usize = 100;
+    let Some(bench) = Bench::new() else { return };
+    let region = bench.region();
+    bench.trouble.stalls.store(true, Ordering::SeqCst);
+    let region = &region;
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            scope.spawn(move || {
+                let page = thread % PAGES;
+                assert_eq!(number_in(region.as_slice(), page), page + 1);
+            });
+        }
+        // As many as there are fetchers; the others wait for them, or for their requests' room.
+        while bench.trouble.reads.load(Ordering::SeqCst) < 4 {
+            std::thread::yield_now();
+        }
+        bench.trouble.stalls.store(false, Ordering::SeqCst);
+    });
+    assert_numbers(region);
+    assert_eq!(region.control().check().expect("there"), [""; 0]);
+}
+
+#[test]
+fn a_disk_that_says_which_file_it_is_is_read_past_its_code() {
+    let path = std::env::temp_dir().join(format!("ramfold-disks-{}", std::process::id()));
+    std::fs::File::create(&path).and_then(|file| file.set_len(64 << 20)).expect("a file");
+    let file = FileDisk::open(&path, false).expect("a disk");
+    std::fs::remove_file(&path).expect("it is ours");
+    let is_the_file = |trouble: &Trouble| assert!(trouble.file.set(file).is_ok());
+    let Some(bench) = Bench::with(is_the_file) else { return };
+    assert!(bench.cache.reads_a_file());
+    let region = bench.region();
+    let before = bench.trouble.reads.load(Ordering::SeqCst);
+    assert_numbers(&region);
+    assert!(region.stats().disk_faults > 0);
+    assert_eq!(bench.trouble.reads.load(Ordering::SeqCst), before);
+}
+
+#[test]
+fn a_disk_that_panics_has_failed() {
+    let Some(bench) = Bench::new() else { return };
+    let region = bench.region();
+    let armed = Arc::new(AtomicBool::new(true));
+    let panics = Arc::clone(&armed);
+    let panic = move || assert!(!panics.load(Ordering::SeqCst), "as told");
+    assert!(bench.trouble.on_read.set(Box::new(panic)).is_ok());
+    let refused = region.pin(3 * PAGE..4 * PAGE);
+    assert!(matches!(refused, Err(RegionError::Unreadable { byte }) if byte == 3 * PAGE));
+    armed.store(false, Ordering::SeqCst);
+    assert_numbers(&region);
+}
+
+#[test]
+fn a_disk_that_touches_a_page_on_it_ends_the_process() {
+    let Some(bench) = Bench::new() else { return };
+    if std::env::var_os(CHILD).is_none() {
+        let this = std::env::current_exe().expect("this test's path");
+        let test = "a_disk_that_touches_a_page_on_it_ends_the_process";
+        let child = Command::new(this).args([test, "--exact"]).env(CHILD, "1").output();
+        let child = child.expect("a child");
+        let words = String::from_utf8_lossy(&child.stderr);
+        assert_eq!(child.status.signal(), Some(SIGABRT), "{words}");
+        assert!(words.contains("a disk touched a page that is on a disk"), "{words}");
+        return;
+    }
+    let (region, other): (&Region, &Region) =
+        (Box::leak(Box::new(bench.region())), Box::leak(Box::new(bench.region())));
+    let touch = || assert_eq!(number_in(other.as_slice(), 9), 10);
+    assert!(bench.trouble.on_read.set(Box::new(touch)).is_ok());
+    assert_numbers(region);
+}
