@@ -1,7 +1,8 @@
 //! Charging: which frames an object touches first, and whether the limit lets them be touched.
 //!
 //! ```text
-//!   object -> its frames resident?  yes: nothing to do, two bits looked at
+//!   object -> its zspage touched?   yes: nothing to do, known since it was built of such frames
+//!          -> its frames resident?  yes: nothing to do, two bits looked at
 //!                                   no:  over the limit: refused
 //!                                        else: the object's, touched by the copy that follows,
 //!                                        and first of a zspage in a large class: all its frames

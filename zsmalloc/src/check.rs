@@ -258,6 +258,9 @@ impl Pool {
         }
         let frames = u32::from(shape.frames);
         let resident = self.memory.arena.resident_in(pfn, frames);
+        if zspage.is_touched() {
+            expect_equal(format!("{here} touched frames"), resident, frames)?;
+        }
         found.mem_used_total += u64::from(frames) * PAGE_SIZE as u64;
         found.object_bytes_resident += u64::from(resident) * PAGE_SIZE as u64;
         Ok(())

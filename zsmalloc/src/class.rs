@@ -82,6 +82,17 @@ pub(crate) struct Slot {
     pub(crate) descriptor: DescriptorId,
     pub(crate) pfn: u32,
     pub(crate) object: u8,
+    /// Every frame of its zspage is touched.
+    pub(crate) touched: bool,
+}
+
+impl Slot {
+    /// A slot of a zspage.
+    #[inline(always)]
+    pub(crate) fn of(descriptor: DescriptorId, zspage: Header<'_>, object: usize) -> Slot {
+        let (pfn, object, touched) = (zspage.pfn(), object as u8, zspage.is_touched());
+        Slot { descriptor, pfn, object, touched }
+    }
 }
 
 impl Class {
@@ -192,11 +203,10 @@ impl State {
         descriptor: DescriptorId,
         owner: u32,
     ) -> Slot {
-        let pfn = zspage.pfn();
         let object = zspage.take_lowest(owner).expect("a zspage with room has a free slot");
         self.objects += 1;
         self.operations += 1;
-        Slot { descriptor, pfn, object: object as u8 }
+        Slot::of(descriptor, *zspage, object)
     }
 
     /// Gives back what [`State::take_slot_in`] gave; the zspage stays, though it be empty.

@@ -242,7 +242,7 @@ impl Pool {
             if let Some(&next) = used.peek() {
                 zspage::prefetch(&self.memory.arena, class.shape, zspage.pfn(), next);
             }
-            let from = Slot { descriptor: source, pfn: zspage.pfn(), object: object as u8 };
+            let from = Slot::of(source, *zspage, object);
             if self.move_object(class, state, (zspage, from), target) {
                 step.moved += 1;
             }

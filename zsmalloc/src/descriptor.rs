@@ -2,7 +2,7 @@
 //! so that none of it touches the objects themselves.
 //!
 //! ```text
-//!   header   word 0   | unused 12 | lock 11 | objects in use 9 |
+//!   header   word 0   | unused 11 | touched 1 | lock 11 | objects in use 9 |
 //!            word 1   one bit per slot: in use; slots 0 to 31
 //!            word 2   where the class keeps its number; on the way out, the next one's number
 //!            word 3   the number of the body
@@ -18,7 +18,8 @@
 //! that it alone knows (see `publish`), and the number of the lock is read to find it.
 //!
 //! Invariants
-//! - I1 objects in use = set bits = slots that are allocated.
+//! - I1 objects in use = set bits = slots that are allocated. Touched = every frame is known to be,
+//!   and stays so while the zspage has these frames.
 //! - I2 the back reference of a slot in use is 0, or the number of the entry whose word names this
 //!   slot, or of one that is locked by whoever is about to make that true or false, or of a
 //!   handle's entry that names nothing because the object is still being written.
@@ -57,7 +58,9 @@ const IN_USE_MASK: u32 = (1 << IN_USE_BITS) - 1;
 const LOCK_BITS: u32 = (CLASSES * SHARDS_MAX - 1).ilog2() + 1; // 11
 const LOCK_SHIFT: u32 = IN_USE_BITS; // 9
 const LOCK_MASK: u32 = ((1 << LOCK_BITS) - 1) << LOCK_SHIFT;
-const _: () = assert!(LOCK_SHIFT + LOCK_BITS <= u32::BITS, "the fields of the state fit");
+const TOUCHED_SHIFT: u32 = LOCK_SHIFT + LOCK_BITS; // 20
+const TOUCHED: u32 = 1 << TOUCHED_SHIFT;
+const _: () = assert!(TOUCHED_SHIFT < u32::BITS, "the fields of the state fit");
 
 /// Number of a descriptor, which is its header's; 0 is none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -141,6 +144,17 @@ impl<'a> Header<'a> {
     #[inline]
     pub(crate) fn in_use(self) -> usize {
         (self.get(STATE) & IN_USE_MASK) as usize
+    }
+
+    /// Whether every frame of the zspage is touched: a slot of it costs nothing then.
+    #[inline]
+    pub(crate) fn is_touched(self) -> bool {
+        self.get(STATE) & TOUCHED != 0
+    }
+
+    /// Says whether every frame is touched.
+    pub(crate) fn set_touched(self, touched: bool) {
+        self.set_state(self.get(STATE) & !TOUCHED | u32::from(touched) << TOUCHED_SHIFT);
     }
 
     #[inline]
@@ -244,7 +258,7 @@ impl<'a> Descriptor<'a> {
         Descriptor { header, objects: usize::from(shape.objects) }
     }
 
-    /// Describes a zspage without objects.
+    /// Describes a zspage without objects, of frames of which nothing is known.
     pub(crate) fn reset(&self, pfn: u32, lock: usize, pool: u32) {
         for index in 0..=more_bits(self.objects) {
             self.bits(index).store(0, Ordering::Relaxed); // relaxed: nobody else knows of it yet.

@@ -233,7 +233,16 @@ impl Stock {
     fn take(&self, leaves: &Leaves) -> Result<u32, AllocError> {
         let here = self.here();
         let (before, after) = self.parts.split_at(here);
-        let found = after.iter().chain(before).find_map(|part| part.0.lock().blocks.pop());
+        let pop = |part: &Part| {
+            let blocks = &mut part.0.lock().blocks;
+            let block = blocks.pop()?;
+            // The next one's first cell is in no cache, most likely, and will be read at once.
+            if let Some(next) = blocks.last().and_then(|&next| leaves.cell(next)) {
+                host::prefetch(next);
+            }
+            Some(block)
+        };
+        let found = after.iter().chain(before).find_map(pop);
         if let Some(block) = found {
             return Ok(block);
         }

@@ -84,7 +84,7 @@ impl Pool {
         let Some(moves) = fewest.filter(|&moves| frames(moves) < frames(0)) else { return 0 };
         let mut moved = 0;
         for object in zspage.used_slots().rev().take(moves) {
-            let from = Slot { descriptor: source, pfn: zspage.pfn(), object: object as u8 };
+            let from = Slot::of(source, *zspage, object);
             moved += usize::from(self.move_object(above, &mut theirs, (zspage, from), target));
         }
         self.count_move();

@@ -250,7 +250,9 @@ impl Pool {
     fn adopt_frames(&self, id: DescriptorId, mut to: Frames) -> u32 {
         let pfn = zspage::adopt(to.run.take().expect("frames that were not taken are there"));
         self.memory.set_owner(pfn, id);
-        self.memory.descriptors.header(id).set_pfn(pfn);
+        let header = self.memory.descriptors.header(id);
+        header.set_pfn(pfn);
+        header.set_touched(false);
         pfn
     }
 
@@ -264,7 +266,7 @@ impl Pool {
         let mut locked = 0;
         for slot in zspage.used_slots() {
             let entry = zspage.owner(slot);
-            let here = Slot { descriptor: id, pfn: zspage.pfn(), object: slot as u8 };
+            let here = Slot::of(id, *zspage, slot);
             let word = if entry == 0 { None } else { self.try_lock_word(entry) };
             let Some(word) = word else { break };
             if named(word, here).is_none() {

@@ -27,7 +27,7 @@ impl Pool {
     pub fn store_past_limit(&self, bytes: &[u8]) -> Result<Object<'_>, AllocError> {
         match self.store(bytes) {
             Err(AllocError::OverLimit { .. }) => {
-                let (class, object) = self.take_slot(bytes.len(), None)?;
+                let (class, object, _) = self.take_slot(bytes.len(), None)?;
                 self.touch(class, object.place, bytes.len());
                 let fill = |slot: &mut [u8]| slot.copy_from_slice(bytes);
                 zspage::fill(&self.memory.arena, class.shape, object.place, fill);

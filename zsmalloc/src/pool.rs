@@ -132,7 +132,7 @@ pub(crate) struct Counters {
     pub(crate) resident: AtomicU64,
     /// Frames freed by compaction.
     pub(crate) compacted: AtomicU64,
-    /// Zspages that are counted above but in no class: being built, or being given back. By CPU;
+    /// Zspages that are counted above but in no class: being built, or being given back. By thread;
     /// only the sums mean something.
     pub(crate) departed: [Apart<AtomicU64>; SHARDS_MAX],
     pub(crate) arrived: [Apart<AtomicU64>; SHARDS_MAX],
@@ -247,12 +247,16 @@ impl Pool {
 
     /// A slot for `len` bytes, its frames counted, with an entry where one is wanted; and the
     /// shape of its zspage.
+    #[inline]
     pub(crate) fn reserve(
         &self,
         len: usize,
         handle: Option<LeafUse>,
     ) -> Result<(Object<'_>, Shape), AllocError> {
-        let (class, object) = self.take_slot(len, handle)?;
+        let (class, object, touched) = self.take_slot(len, handle)?;
+        if touched {
+            return Ok((object, class.shape));
+        }
         let object = match self.charge(class, object.place, len) {
             Ok(()) => object,
             Err(error) => self.charge_next_door(class, object, len).ok_or(error)?,
@@ -260,20 +264,21 @@ impl Pool {
         Ok((object, class.shape))
     }
 
-    /// A slot for `len` bytes, and its class; its frames are not counted yet.
+    /// A slot for `len` bytes, and its class; its frames are not counted yet, unless they are all
+    /// touched.
     #[inline]
     pub(crate) fn take_slot(
         &self,
         len: usize,
         handle: Option<LeafUse>,
-    ) -> Result<(&Class, Object<'_>), AllocError> {
+    ) -> Result<(&Class, Object<'_>, bool), AllocError> {
         let index = self.geometry.class_of(len).ok_or(AllocError::BadLength { len })?;
         let class = &self.classes[self.position(index, self.home(len))];
         class.prefetch();
         let (slot, entry) = self.take(class, handle)?;
         let slack = class.shape.size - len as u16;
         let place = Place::new(slot.pfn, index, slot.object, slack);
-        Ok((class, Object { pool: self, place, entry }))
+        Ok((class, Object { pool: self, place, entry }, slot.touched))
     }
 
     /// The first shard of a class.
@@ -361,7 +366,9 @@ impl Pool {
             self.counters.resident.fetch_add(u64::from(resident), Ordering::Relaxed);
         }
         let pfn = zspage::adopt(run);
-        self.descriptors(class).get(descriptor).reset(pfn, class.number, self.id);
+        let zspage = self.descriptors(class).get(descriptor);
+        zspage.reset(pfn, class.number, self.id);
+        zspage.set_touched(resident == frames);
         self.memory.set_owner(pfn, descriptor);
         // relaxed: a total; the frames counted are this thread's.
         self.counters.frames.fetch_add(u64::from(frames), Ordering::Relaxed);

@@ -130,9 +130,9 @@ impl Pool {
     }
 }
 
-/// The counter of the CPU this thread is on.
+/// A counter that few other threads use.
 fn here(counters: &[Apart<AtomicU64>; SHARDS_MAX]) -> &AtomicU64 {
-    &counters[host::cpu::current_hint() % SHARDS_MAX].0
+    &counters[host::cpu::thread_hint() % SHARDS_MAX].0
 }
 
 fn sum(counters: &[Apart<AtomicU64>; SHARDS_MAX], ordering: Ordering) -> u64 {
