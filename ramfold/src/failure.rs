@@ -71,7 +71,7 @@ impl From<ControlError> for Failure {
 impl From<ServeError> for Failure {
     fn from(error: ServeError) -> Failure {
         let right = match &error {
-            ServeError::NotLoopback(_) => "; give --tcp-anywhere if it is meant",
+            ServeError::NotLoopback(_) => ", or give --tcp-anywhere if it is meant",
             ServeError::Tcp { source, .. } if source.kind() == io::ErrorKind::InvalidInput => {
                 "; an address is HOST:PORT, as in 127.0.0.1:10809"
             }

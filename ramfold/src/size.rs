@@ -6,6 +6,9 @@ const KIB_SHIFT: u32 = 10;
 const SUFFIXES: [char; 4] = ['K', 'M', 'G', 'T'];
 const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
 
+/// Bytes of the largest disk.
+const DISK_MAX: u64 = 8 << 40; // 8 TiB
+
 const _: () = assert!(1 << KIB_SHIFT == 1024, "each suffix is 1024 of the one before");
 
 /// Bytes of a size that is not nothing.
@@ -14,6 +17,13 @@ pub(crate) fn parse(text: &str) -> Result<u64, String> {
         0 => Err(format!("a size of {text} is nothing; give at least one page, as in 64M")),
         bytes => Ok(bytes),
     }
+}
+
+/// Bytes of a disk.
+pub(crate) fn parse_disk(text: &str) -> Result<u64, String> {
+    let bytes = parse(text)?;
+    let fits = bytes <= DISK_MAX;
+    fits.then_some(bytes).ok_or_else(|| format!("a disk of {text} is too large: at most 8T"))
 }
 
 /// Bytes of a size; 0 is one.
@@ -85,6 +95,8 @@ mod tests {
         assert!(parse("0").unwrap_err().contains("nothing"));
         assert!(parse("99999999999T").unwrap_err().contains("99999999999T"));
         assert!(parse("18446744073709551616").is_err(), "one more than fits");
+        assert_eq!(parse_disk("8T"), Ok(DISK_MAX));
+        assert!(parse_disk("8796093022209").unwrap_err().contains("at most 8T"));
         assert_eq!(parse_or_zero("0"), Ok(0));
     }
 

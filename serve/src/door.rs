@@ -4,7 +4,8 @@
 //!
 //! | found | done |
 //! |---|---|
-//! | nothing | the socket is made, mode 0600, its directory too (0700) if it is missing |
+//! | nothing | the socket is made, mode 0600 |
+//! | no directory | refused: a path that is mistyped is not to be made |
 //! | a socket that refuses connections | its server is gone: removed, replaced |
 //! | a socket that accepts them | `ServeError::InUse` |
 //! | anything else | `ServeError::NotASocket`, left alone |
@@ -18,11 +19,11 @@ use crate::socket::Socket;
 use rustix::fs::{FlockOperation, Mode};
 use rustix::io::Errno;
 use rustix::net::{self, AddressFamily, Shutdown, SocketAddrUnix, SocketFlags, SocketType};
-use std::fs::{self, DirBuilder, File, Metadata};
+use std::fs::{self, File, Metadata};
 use std::io;
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::thread;
@@ -63,7 +64,6 @@ impl Door {
             Some(parent) if !parent.as_os_str().is_empty() => parent,
             _ => Path::new("."),
         };
-        DirBuilder::new().recursive(true).mode(0o700).create(parent).map_err(failed)?;
         let _lock = lock_directory(parent)?;
         clear(path)?;
         let fd = bind_private(&address).map_err(|error| match error {

@@ -85,7 +85,7 @@ impl fmt::Display for ServeError {
             Self::NotLoopback(address) => write!(
                 f,
                 "{address} is reachable from other machines and NBD has no password; \
-                 use 127.0.0.1 or insist"
+                 use 127.0.0.1"
             ),
             Self::Tcp { address, source } => write!(f, "{address}: {source}"),
             Self::Dead(path) => write!(

@@ -25,7 +25,7 @@ use serve::control::Control;
 use serve::fuse::Fuse;
 use serve::{Server, ServerConfig, notify, runtime};
 use zram::{Attribute, AttributeError, Device, DeviceDefaults, Devices, Opened};
-use zsmalloc::{Memory, MemoryConfig, MemoryError, PAGE_SIZE, limits};
+use zsmalloc::{Memory, MemoryConfig, PAGE_SIZE, limits};
 
 use crate::args;
 use crate::attribute::Change;
@@ -160,15 +160,8 @@ fn algorithm(args: &args::Serve) -> Result<Codec, Failure> {
 
 fn devices(args: &args::Serve, mem_limit: u64) -> Result<Devices, Failure> {
     warn_of_table(args.size.unwrap_or(0), mem_limit);
-    let room = room(args);
-    let config = MemoryConfig { limit_bytes: mem_limit, ..MemoryConfig::for_disk(room) };
-    let memory = Memory::new(config).map_err(|error| match error {
-        // Of what the room is made of, only the table of cells grows with the disk.
-        MemoryError::BadConfig { .. } => {
-            Failure::Failed(format!("--size {} is too large: at most 8T", human(room)))
-        }
-        other => other.into(),
-    })?;
+    let config = MemoryConfig { limit_bytes: mem_limit, ..MemoryConfig::for_disk(room(args)) };
+    let memory = Memory::new(config)?;
     let defaults = DeviceDefaults {
         algorithm: algorithm(args)?,
         chain_order: args.chain_order,
@@ -197,7 +190,12 @@ fn first_device(devices: &Devices, args: &args::Serve) -> Result<Arc<Device>, Fa
         warn_of_content(path);
         let path = std::path::absolute(path).map_err(|error| Failure::about("--backing", error))?;
         let set = device.store(Attribute::BackingDev, path.as_os_str().as_bytes());
-        set.map_err(|error| Failure::about("--backing", error))?;
+        set.map_err(|error| {
+            // The option is what was typed, not the attribute.
+            let (told, name) = (error.to_string(), Attribute::BackingDev.name());
+            let why = told.strip_prefix(name).and_then(|rest| rest.strip_prefix(": "));
+            Failure::about("--backing", why.unwrap_or(&told))
+        })?;
     }
     for (attribute, value) in &args.set {
         let change = Change::parse(attribute.name(), value).map_err(Failure::Usage)?;

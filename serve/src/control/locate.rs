@@ -74,8 +74,12 @@ fn beside(path: &Path) -> Result<PathBuf, String> {
     if let Some(found) = candidates.iter().find(|candidate| is_socket(candidate)) {
         return Ok(found.clone());
     }
-    Err(if !path.exists() {
-        "there is no such socket".into()
+    Err(if let Err(error) = fs::metadata(path) {
+        match error.kind() {
+            io::ErrorKind::NotFound => "there is no such socket".into(),
+            // It may be there, for others.
+            _ => error.to_string(),
+        }
     } else if is_socket(path) {
         format!("no control socket belongs to it ({} is missing)", candidates[0].display())
     } else {

@@ -32,13 +32,19 @@ fn refusal(config: ServerConfig) -> ServeError {
 }
 
 #[test]
-fn the_socket_and_the_directory_made_for_it_are_the_owners_alone() {
+fn the_socket_is_its_owners_alone() {
     let scratch = Scratch::new();
-    let path = scratch.path("a/b/nbd.sock");
+    let path = scratch.path("nbd.sock");
     let _server = start(at(&path)).unwrap();
-    let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
-    assert_eq!(mode(&path), 0o600);
-    assert_eq!(mode(path.parent().unwrap()), 0o700);
+    assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+}
+
+#[test]
+fn a_directory_that_is_missing_is_not_made() {
+    let scratch = Scratch::new();
+    let error = refusal(at(&scratch.path("a/b/nbd.sock"))).to_string();
+    assert!(error.contains("a/b: ") && error.contains("No such file or directory"), "{error}");
+    assert!(!scratch.path("a").exists());
 }
 
 #[test]
