@@ -44,8 +44,8 @@ pub(crate) struct Serve {
     pub(crate) name: String,
     /// Size of the disk as clients see it; memory is taken only by what they store. With --fuse
     /// alone it may be left out, and written to disksize later
-    #[arg(long, value_name = "SIZE", value_parser = size::parse_disk, allow_negative_numbers = true)]
-    #[arg(required_unless_present = "fuse")]
+    #[arg(long, value_name = "SIZE", value_parser = size::parse_disk)]
+    #[arg(required_unless_present = "fuse", allow_negative_numbers = true)]
     pub(crate) size: Option<u64>,
     /// The most memory that stored pages may take [default: half of what is available]
     #[arg(long, value_name = "SIZE", value_parser = size::parse, allow_negative_numbers = true)]
