@@ -14,6 +14,7 @@ use crate::published::{Published, ZoneCounts};
 use crate::state::Warm;
 use crate::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::zone::Zone;
+use std::fmt;
 
 /// A run for [`Zone::free_runs`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -241,6 +242,17 @@ impl SharedZone {
     /// would turn one failed operation into the loss of every page that is stored.
     pub(crate) fn lock(&self) -> MutexGuard<'_, Zone> {
         self.zone.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What is published: it takes no lock.
+impl fmt::Debug for SharedZone {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (counts, listed_frames) = (self.published.read(), self.listed_frames());
+        let (online, free) = (counts.online_frames(), counts.free_frames());
+        let mut zone = f.debug_struct("SharedZone");
+        zone.field("online_frames", &online).field("free_frames", &free);
+        zone.field("listed_frames", &listed_frames).finish_non_exhaustive()
     }
 }
 

@@ -76,6 +76,7 @@ use crate::reserve;
 use crate::shared::FreedRun;
 use crate::state::{Role, Warm};
 use crate::sync::Arc;
+use std::fmt;
 
 /// Which frames are free, which are not, and which free ones to hand out next.
 ///
@@ -106,6 +107,12 @@ impl Zone {
     /// more, nor any frame of a last pageblock that is not whole.
     pub fn new(frames_max: u32) -> Zone {
         Zone::empty(frames_max)
+    }
+}
+
+impl<const COUNTED: bool> fmt::Debug for Zone<COUNTED> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Zone").field("pageblocks", &self.directory.online()).finish_non_exhaustive()
     }
 }
 

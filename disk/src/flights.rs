@@ -16,6 +16,7 @@
 //! Lock: one, around the end of the queue that the threads take from.
 
 use std::collections::VecDeque;
+use std::fmt;
 use std::io;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -69,6 +70,13 @@ struct Flight<T> {
     offset: u64,
     landed: Option<Landed<T>>,
     returns: Sender<Landed<T>>,
+}
+
+impl<T: Send + 'static> fmt::Debug for Flights<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut flights = f.debug_struct("Flights");
+        flights.field("limit", &self.limit).field("flying", &self.flying).finish_non_exhaustive()
+    }
 }
 
 impl<T: Send + 'static> Flights<T> {

@@ -12,6 +12,7 @@ use crate::nbd::{self, Export};
 use crate::service::{Serve, Service};
 use crate::uri;
 use disk::Disk;
+use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -61,6 +62,12 @@ pub struct Server {
     service: Service,
     meter: Arc<Meter>,
     name: String,
+}
+
+impl fmt::Debug for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Server").field("name", &self.name).finish_non_exhaustive()
+    }
 }
 
 impl Server {

@@ -33,6 +33,7 @@ use crate::leaf::{LEAF_CELLS, LeafId};
 use crate::pool::Pool;
 
 /// Root and pool of a store: a sparse table of cells.
+#[derive(Debug)]
 pub struct Slots {
     root: Table<AtomicU32>,
     /// Whose leaves they are.
@@ -41,7 +42,7 @@ pub struct Slots {
 }
 
 /// Who else stores in the pool of a table.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Sharing {
     /// Nobody: the pool ends with the table.
     Alone,

@@ -18,6 +18,7 @@ use host::sync::atomic::Ordering;
 
 use crate::class::Class;
 use crate::fullness::GROUPS;
+use crate::memory::Memory;
 use crate::pool::Pool;
 
 /// Totals of a pool; bytes unless the name says otherwise.
@@ -70,6 +71,27 @@ pub struct ClassRow {
 pub struct ClassTable {
     /// One row per class that has zspages of its own, smallest size first.
     pub rows: Vec<ClassRow>,
+}
+
+/// Totals as they are at the moment, without a lock.
+impl fmt::Debug for Pool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // relaxed: independent totals.
+        let frames = self.counters.frames.load(Ordering::Relaxed);
+        // relaxed: as above.
+        let resident = self.counters.resident.load(Ordering::Relaxed);
+        let mut pool = f.debug_struct("Pool");
+        pool.field("id", &self.id).field("frames", &frames).field("resident_frames", &resident);
+        pool.finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Memory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (frames, held) = (self.arena.frames(), self.free_bytes_held());
+        let mut memory = f.debug_struct("Memory");
+        memory.field("frames", &frames).field("free_bytes_held", &held).finish_non_exhaustive()
+    }
 }
 
 impl Pool {

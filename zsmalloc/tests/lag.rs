@@ -55,7 +55,7 @@ fn a_free_is_done_as_many_frees_later_as_the_lag_says() {
 fn other_lags_are_refused() {
     for lag in [3, 5, 7, 9, 16, usize::MAX] {
         let config = PoolConfig { lag, ..PoolConfig::default() };
-        let refused = Pool::new(memory(), config).err().expect("no power of two up to 8");
+        let refused = Pool::new(memory(), config).expect_err("no power of two up to 8");
         assert!(matches!(refused, MemoryError::BadConfig { .. }), "{lag}: {refused:?}");
     }
 }

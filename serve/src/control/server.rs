@@ -7,6 +7,7 @@ use crate::door::Door;
 use crate::error::ServeError;
 use crate::limits::STOP_GRACE;
 use crate::service::{Serve, Service, Ticket};
+use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -16,6 +17,12 @@ pub type Handler = dyn Fn(Request) -> Response + Send + Sync;
 /// A control socket with somebody behind it. Dropping it stops it.
 pub struct Control {
     service: Service,
+}
+
+impl fmt::Debug for Control {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Control").field("connections", &self.connections()).finish_non_exhaustive()
+    }
 }
 
 impl Control {

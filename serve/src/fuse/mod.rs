@@ -30,6 +30,7 @@ mod wire;
 use crate::error::ServeError;
 use connection::Connection;
 use mount::Mount;
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tree::Tree;
@@ -51,6 +52,15 @@ pub struct TextFile {
     pub text: Arc<dyn Fn() -> String + Send + Sync>,
 }
 
+impl fmt::Debug for TextFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TextFile")
+            .field("name", &self.name)
+            .field("mode", &self.mode)
+            .finish_non_exhaustive()
+    }
+}
+
 /// What to mount, and where.
 #[derive(Clone)]
 pub struct FuseConfig {
@@ -64,12 +74,30 @@ pub struct FuseConfig {
     pub complain: Arc<Complain>,
 }
 
+impl fmt::Debug for FuseConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FuseConfig")
+            .field("directory", &self.directory)
+            .field("threads", &self.threads)
+            .finish_non_exhaustive()
+    }
+}
+
 /// A mounted tree. Dropping it unmounts it, lazily if somebody uses it.
 pub struct Fuse {
     mount: Mount,
     connection: Connection,
     tree: Arc<Tree>,
     threads: usize,
+}
+
+impl fmt::Debug for Fuse {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Fuse")
+            .field("directory", &self.directory())
+            .field("threads", &self.threads)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Fuse {
