@@ -94,7 +94,8 @@ impl SharedZone {
         self.lock().free_run(pfn, frames, warm)
     }
 
-    /// See [`Zone::free_runs`]: one hold of the lock for all.
+    /// See [`Zone::free_runs`]: one hold of the lock for all, with which the iterator is asked for
+    /// the next run too: one that uses this zone waits for itself.
     pub fn free_runs(&self, runs: impl Iterator<Item = FreedRun>) -> Result<(), FreeError> {
         self.lock().free_runs(runs)
     }

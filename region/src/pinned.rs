@@ -45,7 +45,8 @@ impl Folded {
     }
 }
 
-/// Bytes of a region that stay in memory while this lives.
+/// Bytes of a region that stay in memory while this lives; forgotten, for as long as the region
+/// does.
 #[derive(Debug)]
 pub struct Pinned<'r> {
     region: &'r Region,

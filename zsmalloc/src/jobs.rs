@@ -31,6 +31,9 @@ use crate::memory::Memory;
 
 /// Jobs queued at most; who defers one more runs the oldest.
 const JOBS_MAX: usize = 1024;
+/// Pending bytes of a job at most, so that their sum does not wrap.
+const PENDING_MAX: u64 = 1 << 40; // 1 TiB
+const _: () = assert!(PENDING_MAX.checked_mul(2 * JOBS_MAX as u64).is_some(), "the sum fits");
 
 type Work = Box<dyn FnOnce() + Send>;
 
@@ -46,8 +49,8 @@ pub struct DeferredStatus {
 }
 
 impl Memory {
-    /// Has `job` run soon, by the memory's worker; `pending_bytes` is what it will free. Jobs begin
-    /// in the order in which they were deferred.
+    /// Has `job` run soon, by the memory's worker; `pending_bytes` is what it will free, of which
+    /// at most 2^40 are counted. Jobs begin in the order in which they were deferred.
     ///
     /// Where there is no worker, or the system has no thread for it, the job has run when this
     /// returns, and so have those before it. With 1024 jobs queued the caller runs the oldest. A
@@ -56,7 +59,7 @@ impl Memory {
     ///
     /// A job must not wait for a lock that its caller, or whoever flushes, may hold.
     pub fn defer(self: &Arc<Memory>, pending_bytes: u64, job: impl FnOnce() + Send + 'static) {
-        self.jobs.push(pending_bytes, Box::new(job));
+        self.jobs.push(pending_bytes.min(PENDING_MAX), Box::new(job));
         if !self.worker.run_jobs(self) {
             self.jobs.run_all();
             self.jobs.flush(); // another thread may be at it
