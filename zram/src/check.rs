@@ -95,8 +95,8 @@ impl Zram {
         Ok(pages)
     }
 
-    /// Grows with every change of a slot or of the pool; `None` while one is under way.
-    fn motion(&self) -> Option<(u64, u64)> {
+    /// Differs after every change of a slot or of the pool; `None` while one is under way.
+    fn motion(&self) -> Option<(u64, u32)> {
         Some((self.counters.changes()?, self.slots.pool.operations()))
     }
 

@@ -158,9 +158,9 @@ impl Pool {
         // relaxed: as the totals in `stats`; changed under class locks, as operations are.
         let positions = self.counters.position_bytes.load(Ordering::Relaxed);
         let detached = self.detached();
-        found.moved = self.operations() - before.0;
+        found.moved = u64::from(self.operations().wrapping_sub(before.0));
         entries.check_unnamed(detached, found.moved > 0)?;
-        found.in_flight += before.1 + self.in_transit();
+        found.in_flight += u64::from(before.1) + u64::from(self.in_transit());
         if found.moved == 0 && found.in_flight == 0 {
             expect_equal("mem_used_total", found.mem_used_total, stats.mem_used_total)?;
             let (counted, kept) = (found.object_bytes_resident, stats.object_bytes_resident);
@@ -171,9 +171,10 @@ impl Pool {
         Ok(found)
     }
 
-    /// Allocations and frees so far.
-    pub fn operations(&self) -> u64 {
-        self.classes().iter().map(|class| class.lock().operations).sum()
+    /// Allocations and frees so far, modulo 2^32.
+    pub fn operations(&self) -> u32 {
+        let operations = self.classes().iter().map(|class| class.lock().operations);
+        operations.fold(0, u32::wrapping_add)
     }
 
     fn check_class(

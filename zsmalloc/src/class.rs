@@ -65,8 +65,12 @@ const _: () = assert!(
 pub(crate) struct State {
     /// Slots in use: each is behind one of fewer than 2^32 cells, but for what threads just store.
     pub(crate) objects: u32,
-    /// Allocations and frees so far: tells a check what moved while it looked elsewhere.
-    pub(crate) operations: u64,
+    /// Allocations and frees so far, modulo 2^32: tells a check what moved while it looked
+    /// elsewhere.
+    pub(crate) operations: u32,
+    /// Zspages, and entries, taken out of this class and in no other yet, less those that came to
+    /// it: being given back, or built. Modulo 2^32; see `release`.
+    pub(crate) departed: u32,
     /// Handles made here less those freed here, modulo 2^32; only the sum over the shards means
     /// something.
     pub(crate) handles: u32,
@@ -205,7 +209,7 @@ impl State {
     ) -> Slot {
         let object = zspage.take_lowest(owner).expect("a zspage with room has a free slot");
         self.objects += 1;
-        self.operations += 1;
+        self.operated(1);
         Slot::of(descriptor, *zspage, object)
     }
 
@@ -230,10 +234,11 @@ impl State {
         let in_use = header.in_use();
         self.fullness.regroup(of, (descriptor, header), in_use + given, in_use);
         self.objects -= given as u32;
-        self.operations += given as u64;
+        self.operated(given as u32);
         let empty = in_use == 0;
         if empty {
             self.fullness.leave(of, descriptor);
+            self.departs(1);
         }
         empty
     }
@@ -248,25 +253,44 @@ impl State {
         let in_use = header.in_use();
         self.fullness.drain_one(of, (descriptor, header), in_use);
         self.objects -= 1;
-        self.operations += 1;
+        self.operated(1);
         let empty = in_use == 0;
         if empty {
             self.fullness.leave(of, descriptor);
+            self.departs(1);
         }
         empty
+    }
+
+    /// Objects were allocated or freed, or what is kept of them changed.
+    #[inline(always)]
+    pub(crate) fn operated(&mut self, count: u32) {
+        self.operations = self.operations.wrapping_add(count);
+    }
+
+    /// So many zspages, or chains of entries, are in no class from here on, and on their way: to be
+    /// given back, or to a class.
+    #[inline]
+    pub(crate) fn departs(&mut self, count: u32) {
+        self.departed = self.departed.wrapping_add(count);
+    }
+
+    /// One that departed is in this class from here on.
+    pub(crate) fn arrives(&mut self) {
+        self.departed = self.departed.wrapping_sub(1);
     }
 
     /// Takes a zspage out of the class, with its objects.
     pub(crate) fn remove(&mut self, of: &Descriptors<'_>, descriptor: DescriptorId) {
         self.fullness.leave(of, descriptor);
         self.objects -= of.header(descriptor).in_use() as u32;
-        self.operations += 1;
+        self.operated(1);
     }
 
     /// Enters a zspage, with its objects; room for it was reserved.
     pub(crate) fn insert(&mut self, of: &Descriptors<'_>, descriptor: DescriptorId) {
         self.fullness.enter(of, descriptor);
         self.objects += of.header(descriptor).in_use() as u32;
-        self.operations += 1;
+        self.operated(1);
     }
 }

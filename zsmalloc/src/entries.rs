@@ -182,8 +182,8 @@ impl Pool {
             let chain = state.entries_of(kind).take_chain();
             if chain.is_some() {
                 // Before the lock is given up: the entries are now in no chain.
-                self.departs();
-                state.operations += 1;
+                state.departs(1);
+                state.operated(1);
             }
             chain
         };
@@ -199,7 +199,7 @@ impl Pool {
         let chain = found?;
         let mut state = self.lock(class);
         state.adopt_entries(chain, kind, self);
-        self.arrived(1);
+        state.arrives();
         Some(state)
     }
 }

@@ -195,7 +195,7 @@ impl Pool {
             drop(moving);
             return Err(MigrateError::Busy(to));
         }
-        moving.state.operations += 1;
+        moving.state.operated(1);
         // A recount from here on knows that the totals are behind.
         self.departs();
         drop(moving);

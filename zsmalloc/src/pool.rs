@@ -132,8 +132,8 @@ pub(crate) struct Counters {
     pub(crate) resident: AtomicU64,
     /// Frames freed by compaction.
     pub(crate) compacted: AtomicU64,
-    /// Zspages that are counted above but in no class: being built, or being given back. By thread;
-    /// only the sums mean something.
+    /// Of zspages that are counted above but in no class, being built or being given back, those
+    /// that are not counted by the classes. By thread; only the sums mean something.
     pub(crate) departed: [Apart<AtomicU64>; SHARDS_MAX],
     pub(crate) arrived: [Apart<AtomicU64>; SHARDS_MAX],
     /// Bytes of objects at most, in touched frames; 0 = no limit.
@@ -410,7 +410,7 @@ impl Pool {
             return Ok(slot);
         }
         // Before the lock is given up: the entry is now in no chain, and behind no object.
-        self.departs();
+        state.departs(1);
         drop(state);
         self.take_of_new(class, entry)
     }
@@ -442,7 +442,7 @@ impl Pool {
         }
         state.insert(&of, descriptor);
         class.hint_large(state.fullness.zspages().len());
-        self.arrived(1);
+        state.arrives();
         // relaxed: totals. Compaction's own zspages replace others and do not count as use.
         let frames = self.counters.frames.load(Ordering::Relaxed);
         // relaxed: totals. The most there were only grows, but for a reset, so most often it stays.
@@ -467,7 +467,7 @@ impl Pool {
     pub(crate) fn shrink_positions(&self, class: &Class) {
         let mut state = self.lock(class);
         if let bytes @ 1.. = state.fullness.shrink() {
-            state.operations += 1;
+            state.operated(1);
             // relaxed: a total.
             self.counters.position_bytes.fetch_sub(bytes as u64, Ordering::Relaxed);
         }

@@ -11,6 +11,10 @@
 //!
 //! Source: step 3 of study S0.
 //!
+//! What is on its way is in no class, and a recount has to know of it. Who leaves a class is
+//! counted there, under its lock, and so is who comes to one; only who is gone for good is counted
+//! where all threads count.
+//!
 //! Invariants
 //! - I1 the frames of an emptied zspage go back once, by the thread that took it out of its class.
 //! - I2 nobody reads or pins an object of such a zspage: it has none (handle I2).
@@ -47,9 +51,8 @@ impl Leaving {
         self.0 == DescriptorId::NONE
     }
 
-    /// Adds a zspage that was just taken out of its class, whose lock is held.
+    /// Adds a zspage that was taken out of its class, where it departed.
     pub(crate) fn push(&mut self, pool: &Pool, descriptor: DescriptorId) {
-        pool.departs();
         let header = pool.memory.descriptors.header(descriptor);
         header.prefetch_body();
         header.set_next(self.0);
@@ -58,26 +61,28 @@ impl Leaving {
 }
 
 impl Pool {
-    /// A zspage was taken out of its class, whose lock is held, and is about to be given back.
+    /// A zspage is being built, or was taken out of a class whose lock is not held any more.
     pub(crate) fn departs(&self) {
         // relaxed: a total; its arrival publishes it.
         here(&self.counters.departed).fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Zspages on their way are in their class, whose lock is held, or gone.
+    /// Zspages on their way are in their class, or gone.
     pub(crate) fn arrived(&self, zspages: u64) {
         // Pairs with the Acquire in `in_transit`: who sees the arrival sees the departure, and the
         // totals as they were changed in between.
         here(&self.counters.arrived).fetch_add(zspages, Ordering::Release);
     }
 
-    /// Zspages on their way.
-    pub(crate) fn in_transit(&self) -> u64 {
+    /// Zspages on their way; more than 2^32 there are not.
+    pub(crate) fn in_transit(&self) -> u32 {
         // Pairs with the Release in `arrived`. Read first, so that no arrival is without its
         // departure.
         let arrived = sum(&self.counters.arrived, Ordering::Acquire);
         // relaxed: a total.
-        sum(&self.counters.departed, Ordering::Relaxed) - arrived
+        let departed = sum(&self.counters.departed, Ordering::Relaxed).wrapping_sub(arrived) as u32;
+        let of_classes = self.classes().iter().map(|class| class.lock().departed);
+        of_classes.fold(departed, u32::wrapping_add)
     }
 
     /// Gives the frames of zspages back to the zone, touched as they are.

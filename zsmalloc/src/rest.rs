@@ -11,7 +11,7 @@
 //!
 //! Lock: the turn to compact.
 
-use host::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use host::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use crate::pool::Pool;
 
@@ -23,7 +23,7 @@ pub(crate) struct Rest {
     /// Set during that compaction.
     settling: AtomicBool,
     /// Operations at the worker's last look.
-    looked_at: AtomicU64,
+    looked_at: AtomicU32,
 }
 
 impl Pool {

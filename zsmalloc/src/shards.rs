@@ -59,7 +59,7 @@ impl Pool {
         if slot.is_none() && entry != 0 {
             let mut state = self.lock(class);
             state.give_entry(entry, self);
-            state.operations += 1;
+            state.operated(1);
         }
         self.arrived(1);
         slot

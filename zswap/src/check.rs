@@ -94,8 +94,8 @@ impl Zswap {
         Ok(CheckReport { pool, entries: entries.iter().sum(), pages_decoded, moved })
     }
 
-    /// Grows with every change; `None` while one is under way.
-    fn motion(&self) -> Option<([u64; 4], u64)> {
+    /// Differs after every change; `None` while one is under way.
+    fn motion(&self) -> Option<([u64; 4], u32)> {
         Some((self.core.counters.motion()?, self.core.pool.operations()))
     }
 }
