@@ -20,8 +20,9 @@ pub enum StoreConfig {
     /// The disk is part of the program's memory: it has to give back what was written. A checksum
     /// finds what got damaged, not what somebody put there on purpose. In signal mode a disk that
     /// is a file (`disk::Disk::file`) is read by who touches a page; any other by threads of the
-    /// pager's, as its code is not to run in the middle of the program's. It must not touch a page
-    /// that is on a disk: that ends the process.
+    /// pager's, as its code is not to run in the middle of the program's. It must not touch a
+    /// region: a page of one that is on a disk ends the process, and in thread mode any page that
+    /// is out has the serving thread wait for itself.
     Zswap {
         /// The cache; its memory is the pager's.
         cache: Arc<Zswap>,
