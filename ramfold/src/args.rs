@@ -176,12 +176,15 @@ fn device_name(text: &str) -> Result<String, String> {
     const LEN_MAX: usize = 64;
     let plain = |c: char| c.is_alphanumeric() || "-_.+@:".contains(c);
     // The sockets of `x` are x.sock and x.ctl: a device of such a name would answer in its place.
-    let taken = text.ends_with(".sock") || text.ends_with(".ctl");
+    // And the tree has files of these names.
+    let taken = text.ends_with(".sock")
+        || text.ends_with(".ctl")
+        || ["zram-control", "buddyinfo", "pagetypeinfo"].contains(&text);
     let sized = !text.is_empty() && text.len() <= LEN_MAX && !taken;
     if !sized || text.starts_with(['.', '-']) || !text.chars().all(plain) {
         return Err(format!(
             "{text:?} is no name for a device; use up to {LEN_MAX} letters and digits, after the \
-             first also - _ . + @ :, but not .sock or .ctl at the end"
+             first also - _ . + @ :, but not .sock or .ctl at the end, nor a name of the tree's own"
         ));
     }
     Ok(text.to_owned())
@@ -238,6 +241,9 @@ mod tests {
     fn names_that_would_surprise_a_file_system_are_refused() {
         for name in ["", ".", "..", "a/b", ".hidden", "a b", "a\n", "a?b", &"x".repeat(65)] {
             assert!(device_name(name).is_err(), "{name:?}");
+        }
+        for name in ["zram-control", "buddyinfo", "pagetypeinfo"] {
+            assert!(device_name(name).is_err(), "{name}: the tree has a file of that name");
         }
         for name in ["zram0", "scratch-1", "a.b"] {
             assert_eq!(device_name(name).as_deref(), Ok(name));

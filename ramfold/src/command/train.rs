@@ -11,10 +11,10 @@
 //! Invariant: no page is both trained on and measured. Same-filled pages are neither, as a store
 //! never compresses them.
 
-use std::fs::{self, OpenOptions};
-use std::io::Write;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use codec::{Algorithm, Codec, CodecError, DICTIONARY_LEN_MIN, Stream};
 use zsmalloc::{PAGE_SIZE, limits};
@@ -38,6 +38,8 @@ const HELD_OUT_PAGES_MAX: u64 = 4096;
 const SIZE_MAX: u64 = 16 << 20; // 16 MiB
 /// Used where the system does not say how much memory there is.
 const FALLBACK_LIMIT: u64 = 1 << 30; // 1 GiB
+/// Names tried for a file that is to take another's place.
+const NAMES: u32 = 100;
 
 /// Trains, measures, writes, and says what was gained.
 pub(super) fn run(args: &args::Train) -> Result<(), Failure> {
@@ -152,24 +154,37 @@ fn stored(codec: &Codec, pages: &[u8]) -> Result<u64, CodecError> {
 /// owner: a dictionary holds parts of the pages.
 fn write(path: &Path, content: &[u8]) -> Result<(), Failure> {
     let failed = |error| Failure::about(path.display(), error);
-    let write = |place: &Path| {
-        let mut options = OpenOptions::new();
-        let file = options.write(true).create(true).truncate(true).mode(0o600).open(place);
-        file.and_then(|mut file| file.write_all(content))
-    };
     let there = fs::metadata(path);
     // What is no file, as /dev/stdout, is written to as it is; a link to one stays a link.
     let target = match &there {
-        Ok(there) if !there.is_file() => return write(path).map_err(failed),
+        Ok(there) if !there.is_file() => {
+            let file = OpenOptions::new().write(true).open(path);
+            return file.and_then(|mut file| file.write_all(content)).map_err(failed);
+        }
         Ok(_) => fs::canonicalize(path).map_err(failed)?,
         Err(_) => path.to_owned(),
     };
-    let beside = target.with_added_extension(format!("{}.new", std::process::id()));
-    write(&beside).and_then(|()| fs::rename(&beside, &target)).map_err(|error| {
+    let (mut file, beside) = new_beside(&target).map_err(failed)?;
+    file.write_all(content).and_then(|()| fs::rename(&beside, &target)).map_err(|error| {
         // The failure that is told is the first.
         let _ = fs::remove_file(&beside);
         failed(error)
     })
+}
+
+/// A file in the same directory that was not there before, nor a link: others may write there too.
+fn new_beside(target: &Path) -> io::Result<(File, PathBuf)> {
+    let mut names = (0..NAMES).map(|number| format!(".ramfold-{}-{number}", std::process::id()));
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true).mode(0o600);
+    let made = names.find_map(|name| {
+        let path = target.with_file_name(name);
+        match options.open(&path) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => None,
+            opened => Some(opened.map(|file| (file, path))),
+        }
+    });
+    made.unwrap_or_else(|| Err(io::ErrorKind::AlreadyExists.into()))
 }
 
 /// Whether a file that is learnt from is the one that is to be written.
@@ -199,6 +214,25 @@ fn report(args: &args::Train, content: &[u8], pages: &Pages, gain: &Gain) -> Str
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Whoever may write to the directory could have made it, to have our bytes go elsewhere.
+    #[test]
+    fn what_has_the_name_of_the_new_file_is_neither_followed_nor_written() {
+        let directory = std::env::temp_dir().join(format!("ramfold-beside-{}", std::process::id()));
+        fs::create_dir(&directory).expect("a directory");
+        let victim = directory.join("victim");
+        fs::write(&victim, "precious").expect("room");
+        let planted = directory.join(format!(".ramfold-{}-0", std::process::id()));
+        std::os::unix::fs::symlink(&victim, planted).expect("a link");
+        let target = directory.join("n".repeat(250));
+        write(&target, b"content").expect("another name is free");
+        assert_eq!(fs::read(&target).expect("written"), b"content");
+        let kind = fs::symlink_metadata(&target).expect("there");
+        assert!(kind.is_file() && kind.mode() & 0o777 == 0o600);
+        assert_eq!(fs::read(&victim).expect("there"), b"precious");
+        assert_eq!(fs::read_dir(&directory).expect("there").count(), 3, "nothing is left over");
+        fs::remove_dir_all(&directory).expect("ours");
+    }
 
     #[test]
     fn a_quarter_is_held_out_in_stretches() {
