@@ -10,9 +10,9 @@
 //! Invariant G6 makes it right: while a page is `fetching` its copy in the store is the page.
 //!
 //! As in `fault_in`, all of this may run in a signal handler, but for the reading of a disk that is
-//! not a file, which a fetcher does for it. A disk that fails is asked again, a
-//! few times; then a fault ends the process with a word, since there is nothing right to give to
-//! who waits; a pin is refused, and what was to be brought in ahead of time stays out.
+//! not a file, which a fetcher does for it. A disk that fails is asked again, a few times; then a
+//! fault ends the process with a word, since there is nothing right to give to who waits; a pin is
+//! refused, and what was to be brought in ahead of time stays out.
 //!
 //! Locks: a read buffer's, of rank `ReadBuffer`, and inside it the group's.
 

@@ -11,8 +11,8 @@
 //! So a disk that is not a file is read here, where nothing is interrupted. A file is read in the
 //! handler, past its disk ([`Disk::file`]).
 //!
-//! A disk that touches a page which is on a disk too waits for a fetcher, of whom it may have the
-//! last; it ends the process with a word.
+//! A disk that touches a page which is on a disk would wait for a fetcher and is with one, maybe
+//! the last: that ends the process with a word.
 //!
 //! Invariant: who is in the queue, or with a fetcher, has a thread waiting for it in a fault, which
 //! borrows the region: whoever drops that finds no fetcher with it, or one that is about to let go.

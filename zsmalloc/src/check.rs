@@ -151,16 +151,17 @@ impl Pool {
         for class in self.classes() {
             self.check_class(class, &mut found, &mut entries)?;
         }
-        // Read before the operations are, so that whatever came in between is seen there.
+        // Read before who is on the way is, so that whatever came in between is seen there.
         let (stats, leaves) = (self.stats(), &self.memory.leaves);
         let all = self.handles.check(leaves, &mut entries.free)?;
         let all_raw = self.raw_handles.check(leaves, &mut entries.raw_free)?;
         // relaxed: as the totals in `stats`; changed under class locks, as operations are.
         let positions = self.counters.position_bytes.load(Ordering::Relaxed);
         let detached = self.detached();
+        found.in_flight += u64::from(before.1) + u64::from(self.in_transit());
+        // After that: to arrive is an operation, and who had done so by then was not on the way.
         found.moved = u64::from(self.operations().wrapping_sub(before.0));
         entries.check_unnamed(detached, found.moved > 0)?;
-        found.in_flight += u64::from(before.1) + u64::from(self.in_transit());
         if found.moved == 0 && found.in_flight == 0 {
             expect_equal("mem_used_total", found.mem_used_total, stats.mem_used_total)?;
             let (counted, kept) = (found.object_bytes_resident, stats.object_bytes_resident);

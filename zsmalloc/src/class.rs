@@ -68,8 +68,8 @@ pub(crate) struct State {
     /// Allocations and frees so far, modulo 2^32: tells a check what moved while it looked
     /// elsewhere.
     pub(crate) operations: u32,
-    /// Zspages, and entries, taken out of this class and in no other yet, less those that came to
-    /// it: being given back, or built. Modulo 2^32; see `release`.
+    /// Zspages, and entries, that departed from this class, less those that came back to it. Modulo
+    /// 2^32; see `release`.
     pub(crate) departed: u32,
     /// Handles made here less those freed here, modulo 2^32; only the sum over the shards means
     /// something.
@@ -238,7 +238,7 @@ impl State {
         let empty = in_use == 0;
         if empty {
             self.fullness.leave(of, descriptor);
-            self.departs(1);
+            self.departs();
         }
         empty
     }
@@ -257,7 +257,7 @@ impl State {
         let empty = in_use == 0;
         if empty {
             self.fullness.leave(of, descriptor);
-            self.departs(1);
+            self.departs();
         }
         empty
     }
@@ -268,14 +268,15 @@ impl State {
         self.operations = self.operations.wrapping_add(count);
     }
 
-    /// So many zspages, or chains of entries, are in no class from here on, and on their way: to be
-    /// given back, or to a class.
+    /// A zspage, or a chain of entries, is in no class from here on, and on its way: to be given
+    /// back, or to a class.
     #[inline]
-    pub(crate) fn departs(&mut self, count: u32) {
-        self.departed = self.departed.wrapping_add(count);
+    pub(crate) fn departs(&mut self) {
+        self.departed = self.departed.wrapping_add(1);
     }
 
-    /// One that departed is in this class from here on.
+    /// One that departed from this class is in it again, or was built for it: a recount that sees
+    /// this has seen that.
     pub(crate) fn arrives(&mut self) {
         self.departed = self.departed.wrapping_sub(1);
     }

@@ -182,7 +182,7 @@ impl Pool {
             let chain = state.entries_of(kind).take_chain();
             if chain.is_some() {
                 // Before the lock is given up: the entries are now in no chain.
-                state.departs(1);
+                state.departs();
                 state.operated(1);
             }
             chain
@@ -199,7 +199,8 @@ impl Pool {
         let chain = found?;
         let mut state = self.lock(class);
         state.adopt_entries(chain, kind, self);
-        state.arrives();
+        // Not here, where they did not depart: a recount could see this class before that one.
+        self.arrived(1);
         Some(state)
     }
 }

@@ -410,7 +410,7 @@ impl Pool {
             return Ok(slot);
         }
         // Before the lock is given up: the entry is now in no chain, and behind no object.
-        state.departs(1);
+        state.departs();
         drop(state);
         self.take_of_new(class, entry)
     }
@@ -436,8 +436,9 @@ impl Pool {
         let mut state = self.lock(class);
         if !self.reserve_position(&mut state) {
             drop(state);
-            self.release_zspages(Leaving::of(&self.memory, descriptor));
+            // The entry is on the way still when the zspage is not.
             self.departs();
+            self.release_zspages(Leaving::of(&self.memory, descriptor));
             return self.take_next_door(class, entry).ok_or(AllocError::OutOfDescriptors);
         }
         state.insert(&of, descriptor);
@@ -456,6 +457,10 @@ impl Pool {
     /// Makes sure that a class has room for one zspage more; false when there is no memory.
     pub(crate) fn reserve_position(&self, state: &mut State) -> bool {
         let reserved = state.fullness.reserve();
+        if reserved.is_err() {
+            // The zspage that is given back now was in the totals.
+            state.operated(1);
+        }
         if let Ok(bytes @ 1..) = reserved {
             // relaxed: a total.
             self.counters.position_bytes.fetch_add(bytes as u64, Ordering::Relaxed);

@@ -12,8 +12,8 @@
 //! Source: step 3 of study S0.
 //!
 //! What is on its way is in no class, and a recount has to know of it. Who leaves a class is
-//! counted there, under its lock, and so is who comes to one; only who is gone for good is counted
-//! where all threads count.
+//! counted there, under its lock, and so is who comes back to the same one, as a new zspage does;
+//! who is gone for good, or comes to another, is counted where all threads count.
 //!
 //! Invariants
 //! - I1 the frames of an emptied zspage go back once, by the thread that took it out of its class.
@@ -77,7 +77,7 @@ impl Pool {
     /// Zspages on their way; more than 2^32 there are not.
     pub(crate) fn in_transit(&self) -> u32 {
         // Pairs with the Release in `arrived`. Read first, so that no arrival is without its
-        // departure.
+        // departure: that is seen here, or under its class's lock below.
         let arrived = sum(&self.counters.arrived, Ordering::Acquire);
         // relaxed: a total.
         let departed = sum(&self.counters.departed, Ordering::Relaxed).wrapping_sub(arrived) as u32;

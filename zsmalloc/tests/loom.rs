@@ -1,4 +1,4 @@
-//! The protocols of the pool under every interleaving that two preemptions allow.
+//! The protocols of the pool under every interleaving that two preemptions allow, or three.
 //!
 //! Each scenario is a whole pool with small tables: two cells per leaf, objects of 2048 bytes, two
 //! to a zspage of one frame. Run with `RUSTFLAGS="--cfg loom" LOOM_MAX_PREEMPTIONS=2`.
@@ -28,6 +28,8 @@ mod lives;
 mod pending;
 #[path = "loom/queue.rs"]
 mod queue;
+#[path = "loom/recount.rs"]
+mod recount;
 #[path = "loom/twice.rs"]
 mod twice;
 
@@ -35,7 +37,17 @@ const SIZE: usize = 2048;
 
 /// `loom::model` with room for the many atomics of a whole pool.
 fn model(scenario: impl Fn() + Sync + Send + 'static) {
+    model_of(loom::model::Builder::new(), scenario);
+}
+
+/// The same with another number of preemptions than all have.
+fn model_within(preemptions: usize, scenario: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(preemptions);
+    model_of(builder, scenario);
+}
+
+fn model_of(mut builder: loom::model::Builder, scenario: impl Fn() + Sync + Send + 'static) {
     builder.max_branches = 100_000;
     builder.check(scenario);
 }
