@@ -68,10 +68,10 @@ pub struct PoolConfig {
 pub const SHARDS_MAX: usize = 8;
 
 impl Default for PoolConfig {
-    /// Chain order 3, sizes that fill their zspages, class locks, frames released outside them,
-    /// frees that lag by 8.
+    /// Chain order 4, sizes that fill their zspages, class locks, frames released outside them,
+    /// frees that lag by 8. A pool of less than 4 MiB is denser with chain order 3.
     fn default() -> PoolConfig {
-        let chain = ChainSize::from_order(3).expect("order 3 is a chain size");
+        let chain = ChainSize::from_order(4).expect("order 4 is a chain size");
         PoolConfig {
             chain,
             rule: Rule::Fitted,

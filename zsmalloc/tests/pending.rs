@@ -65,8 +65,8 @@ fn what_is_pending_counts_as_stored_until_it_is_flushed() {
 fn compaction_begins_with_what_is_pending() {
     for shrink in [false, true] {
         let pool = pool();
-        let mut handles = fill(&pool, 400, 1000);
-        let kept: Vec<Handle> = handles.split_off(390);
+        let mut handles = fill(&pool, 2000, 1000);
+        let kept: Vec<Handle> = handles.split_off(1990);
         free_all(&pool, handles);
         let used = pool.stats().mem_used_total;
         if shrink {

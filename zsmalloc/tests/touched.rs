@@ -9,7 +9,7 @@
 
 use std::sync::Arc;
 
-use zsmalloc::{Handle, Memory, MemoryConfig, Pool, PoolConfig, Rule};
+use zsmalloc::{ChainSize, Handle, Memory, MemoryConfig, Pool, PoolConfig, Rule};
 
 const FRAME: u64 = 4096;
 /// Bytes of an object of which 18 fill a zspage of 7 frames.
@@ -22,7 +22,8 @@ const SMALL: u64 = 31;
 fn pool() -> Arc<Pool> {
     let config = MemoryConfig { worker: false, ..MemoryConfig::for_disk(64 << 20) };
     let memory = Memory::new(config).expect("address space");
-    let config = PoolConfig { rule: Rule::LeastWaste, ..PoolConfig::default() };
+    let chain = ChainSize::from_order(3).expect("order 3 is a chain size");
+    let config = PoolConfig { chain, rule: Rule::LeastWaste, ..PoolConfig::default() };
     Pool::new(memory, config).expect("a pool")
 }
 

@@ -67,8 +67,8 @@ struct Options {
     #[arg(long, value_name = "N[,N]", value_delimiter = ',', default_value = "1",
           value_parser = clap::value_parser!(u32).range(1..=64))]
     threads: Vec<u32>,
-    /// Chain order of our pool
-    #[arg(long, value_name = "N", default_value = "3",
+    /// Chain order of our pool; as a pool has it unless told otherwise
+    #[arg(long, value_name = "N", default_value = "4",
           value_parser = clap::value_parser!(u32).range(0..=4))]
     chain_order: u32,
     /// How the classes of our pool are chosen: least-waste, used-percent, fitted
