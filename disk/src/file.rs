@@ -9,7 +9,7 @@
 //!
 //! Invariants
 //! - I1 nobody but clones of this has it open through this type: a file is locked (flock), a device
-//!   opened for exclusive use, so that a mounted one is refused.
+//!   opened for exclusive use, so that a mounted one is refused, as a file under a loop device is.
 //! - I2 its size is what it was when it was opened. Who shortens the file meanwhile gets errors,
 //!   and no zeros that were never written.
 //!
@@ -24,7 +24,7 @@ use std::sync::Arc;
 use rustix::fs::{Advice, FallocateFlags, FlockOperation, SeekFrom};
 use rustix::io::Errno;
 
-use crate::{Allocation, Disk, DiskError, Extent, ExtentKind, check_range};
+use crate::{Allocation, Disk, DiskError, Extent, ExtentKind, check_range, loops_over};
 
 /// Bytes of zeros written at a time where the file system knows no other way.
 const ZEROS: usize = 64 << 10; // 64 KiB
@@ -46,8 +46,9 @@ impl FileDisk {
     ///
     /// # Errors
     ///
-    /// Those of opening it; `ResourceBusy` when another process uses it; `InvalidInput` when it is
-    /// neither a file nor a block device, or is empty.
+    /// Those of opening it; `ResourceBusy` when another process uses it, or, opened to be written,
+    /// when a loop device is over it; `InvalidInput` when it is neither a file nor a block device,
+    /// or is empty.
     pub fn open(path: &Path, read_only: bool) -> io::Result<FileDisk> {
         let mut options = OpenOptions::new();
         options.read(true).write(!read_only);
@@ -60,6 +61,9 @@ impl FileDisk {
         let file = options.open(path)?;
         if kind.is_file() {
             lock(&file, read_only)?;
+            if !read_only {
+                refuse_looped(path)?;
+            }
         }
         let size_bytes = rustix::fs::seek(&file, SeekFrom::End(0))?;
         if size_bytes == 0 {
@@ -209,6 +213,14 @@ fn lock(file: &File, shared: bool) -> io::Result<()> {
         }
         other => other.into(),
     })
+}
+
+/// A file under a loop device may be a mounted file system, and nobody has it locked.
+fn refuse_looped(path: &Path) -> io::Result<()> {
+    let loops = loops_over(&path.canonicalize()?);
+    let Some(name) = loops.first() else { return Ok(()) };
+    let why = format!("/dev/{name} is over this file; losetup --detach ends that");
+    Err(io::Error::new(io::ErrorKind::ResourceBusy, why))
 }
 
 fn invalid(what: &str) -> io::Error {

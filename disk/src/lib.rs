@@ -21,6 +21,7 @@
 //! | [`FaultyDisk`] | fails on a countdown, for tests of whoever stands above |
 //! | [`FileDisk`] | a file or a block device |
 //! | [`Flights`] | writes that are under way at the same time, and what became of them |
+//! | [`loops_over`] | loop devices over a file |
 //! | [`ReadOnly`] | refuses to change what it wraps |
 //! | [`conformance`] | the contract as a suite, to be run over every implementation |
 //!
@@ -35,6 +36,7 @@ mod extent;
 mod faulty;
 mod file;
 mod flights;
+mod loops;
 mod ram;
 mod range;
 mod read_only;
@@ -45,6 +47,7 @@ pub use extent::{Allocation, Extent, ExtentKind};
 pub use faulty::{Fault, FaultPlan, FaultyDisk, Span, Verbs};
 pub use file::FileDisk;
 pub use flights::{Flights, Landed};
+pub use loops::loops_over;
 pub use ram::RamDisk;
 pub use range::check_range;
 pub use read_only::ReadOnly;

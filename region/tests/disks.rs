@@ -1,45 +1,30 @@
 //! Disks behind the cache of a region, and what their code may do.
 
+#[path = "setting/bench.rs"]
+mod bench;
 #[path = "setting/cache.rs"]
 mod cache;
 #[path = "setting/rough.rs"]
 mod rough;
 mod setting;
 
+use bench::{Bench, is_child_that_aborts};
 use disk::FileDisk;
-use region::zswap::Zswap;
-use region::{Pager, PagerConfig, Region, RegionConfig, RegionError};
-use rough::{RoughDisk, Trouble};
+use region::{Region, RegionConfig, RegionError};
+use rough::Trouble;
 use std::cell::RefCell;
-use std::os::unix::process::ExitStatusExt;
-use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 const PAGE: usize = 4096;
 const PAGES: usize = 128;
-const CHILD: &str = "RAMFOLD_DISKS_CHILD";
-const SIGABRT: i32 = 6;
+const CACHE_BYTES: u64 = 16 << 20;
 
-struct Bench {
-    pager: Arc<Pager>,
-    cache: Arc<Zswap>,
-    trouble: Arc<Trouble>,
+fn new_bench() -> Option<Bench> {
+    Bench::with(CACHE_BYTES, |_| ())
 }
 
 impl Bench {
-    fn new() -> Option<Bench> {
-        Bench::with(|_| ())
-    }
-
-    fn with(adjust: impl FnOnce(&Trouble)) -> Option<Bench> {
-        let pager = setting::pager(&PagerConfig::default())?;
-        let (disk, trouble) = RoughDisk::new(64 << 20);
-        adjust(&trouble);
-        let cache = cache::cache(&pager, 16 << 20, Some(disk));
-        Some(Bench { pager, cache, trouble })
-    }
-
     /// A region all of whose pages are on the disk, each with its number in it.
     fn region(&self) -> Region {
         let config = RegionConfig { store: cache::over(&self.cache), ..RegionConfig::default() };
@@ -70,7 +55,7 @@ fn a_disk_may_use_what_the_code_that_touches_a_page_is_changing() {
     thread_local! {
         static NUMBERS: RefCell<Vec<usize>> = const { RefCell::new(Vec::new()) };
     }
-    let Some(bench) = Bench::new() else { return };
+    let Some(bench) = new_bench() else { return };
     let region = bench.region();
     let count = || NUMBERS.with_borrow_mut(|numbers| numbers.push(0));
     assert!(bench.trouble.on_read.set(Box::new(count)).is_ok());
@@ -90,7 +75,7 @@ fn a_disk_may_use_what_the_code_that_touches_a_page_is_changing() {
 /// A walk is brought in ahead of itself, though others read it.
 #[test]
 fn a_walk_has_pages_of_any_disk_brought_in_together() {
-    let Some(bench) = Bench::new() else { return };
+    let Some(bench) = new_bench() else { return };
     let region = bench.region();
     assert_numbers(&region);
     assert!(region.stats().faults < PAGES as u64 / 3, "{:?}", region.stats());
@@ -99,7 +84,7 @@ fn a_walk_has_pages_of_any_disk_brought_in_together() {
 #[test]
 fn threads_that_fault_at_once_each_get_their_page() {
     const THREADS: usize = 100;
-    let Some(bench) = Bench::new() else { return };
+    let Some(bench) = new_bench() else { return };
     let region = bench.region();
     bench.trouble.stalls.store(true, Ordering::SeqCst);
     let region = &region;
@@ -127,7 +112,7 @@ fn a_disk_that_says_which_file_it_is_is_read_past_its_code() {
     let file = FileDisk::open(&path, false).expect("a disk");
     std::fs::remove_file(&path).expect("it is ours");
     let is_the_file = |trouble: &Trouble| assert!(trouble.file.set(file).is_ok());
-    let Some(bench) = Bench::with(is_the_file) else { return };
+    let Some(bench) = Bench::with(CACHE_BYTES, is_the_file) else { return };
     assert!(bench.cache.reads_a_file());
     let region = bench.region();
     let before = bench.trouble.reads.load(Ordering::SeqCst);
@@ -138,7 +123,7 @@ fn a_disk_that_says_which_file_it_is_is_read_past_its_code() {
 
 #[test]
 fn a_disk_that_panics_has_failed() {
-    let Some(bench) = Bench::new() else { return };
+    let Some(bench) = new_bench() else { return };
     let region = bench.region();
     let armed = Arc::new(AtomicBool::new(true));
     let panics = Arc::clone(&armed);
@@ -152,15 +137,9 @@ fn a_disk_that_panics_has_failed() {
 
 #[test]
 fn a_disk_that_touches_a_page_on_it_ends_the_process() {
-    let Some(bench) = Bench::new() else { return };
-    if std::env::var_os(CHILD).is_none() {
-        let this = std::env::current_exe().expect("this test's path");
-        let test = "a_disk_that_touches_a_page_on_it_ends_the_process";
-        let child = Command::new(this).args([test, "--exact"]).env(CHILD, "1").output();
-        let child = child.expect("a child");
-        let words = String::from_utf8_lossy(&child.stderr);
-        assert_eq!(child.status.signal(), Some(SIGABRT), "{words}");
-        assert!(words.contains("a disk touched a page that is on a disk"), "{words}");
+    let Some(bench) = new_bench() else { return };
+    let test = "a_disk_that_touches_a_page_on_it_ends_the_process";
+    if !is_child_that_aborts(test, "a disk touched a page that is on a disk") {
         return;
     }
     let (region, other): (&Region, &Region) =

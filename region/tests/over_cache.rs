@@ -1,5 +1,7 @@
 //! Regions over a cache before a disk: what they promise there, one promise a test.
 
+#[path = "setting/bench.rs"]
+mod bench;
 #[path = "setting/cache.rs"]
 mod cache;
 #[path = "setting/rng.rs"]
@@ -8,39 +10,26 @@ mod rng;
 mod rough;
 mod setting;
 
+use bench::{Bench, is_child_that_aborts};
 use region::zswap::{Incompressible, Limit, Zswap, ZswapConfig};
 use region::{
     Memory, MemoryConfig, PageOut, Pager, PagerConfig, Quads, Region, RegionConfig, RegionError,
     StoreConfig, Teardown,
 };
 use rng::Rng;
-use rough::{RoughDisk, Trouble};
-use std::os::unix::process::ExitStatusExt;
-use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc;
 use std::time::Duration;
 
 const PAGE: usize = 4096;
-const CHILD: &str = "RAMFOLD_OVER_CACHE_CHILD";
-const SIGABRT: i32 = 6;
 
-struct Bench {
-    pager: Arc<Pager>,
-    cache: Arc<Zswap>,
-    trouble: Arc<Trouble>,
+/// A cache of so many bytes before a disk with room for everything.
+fn new_bench(bytes: u64) -> Option<Bench> {
+    Bench::with(bytes, |_| ())
 }
 
 impl Bench {
-    /// A cache of so many bytes before a disk with room for everything.
-    fn new(bytes: u64) -> Option<Bench> {
-        let pager = setting::pager(&PagerConfig::default())?;
-        let (disk, trouble) = RoughDisk::new(256 << 20);
-        let cache = cache::cache(&pager, bytes, Some(disk));
-        Some(Bench { pager, cache, trouble })
-    }
-
     fn region(&self, pages: usize) -> Region {
         self.region_with(pages, cache::over(&self.cache), None)
     }
@@ -85,7 +74,7 @@ fn assert_pages(region: &Region) {
 
 #[test]
 fn what_does_not_fit_the_cache_goes_to_its_disk_and_comes_back() {
-    let Some(bench) = Bench::new(256 << 10) else { return };
+    let Some(bench) = new_bench(256 << 10) else { return };
     let mut region = bench.region(2048);
     write_pages(&mut region);
     let out = region.control().page_out(0..2048 * PAGE).expect("out");
@@ -108,7 +97,7 @@ fn what_does_not_fit_the_cache_goes_to_its_disk_and_comes_back() {
 
 #[test]
 fn of_a_quad_comes_what_is_in_the_cache() {
-    let Some(bench) = Bench::new(256 << 10) else { return };
+    let Some(bench) = new_bench(256 << 10) else { return };
     // Who is stored first is written back first. A touch: pages that came, by how many disk reads.
     for (first, touched, came) in [(0, 2, (3, 0)), (3, 1, (3, 0)), (1, 1, (1, 1)), (2, 0, (3, 0))] {
         let (store, quads) = (cache::over(&bench.cache), Quads::Always);
@@ -136,7 +125,7 @@ fn neither_limit_is_exceeded_by_more_than_its_slack() {
     // Two threads that store together, two frames each; or a zspage that is packed, and exists
     // twice meanwhile.
     const PASSED: u64 = 8 * PAGE as u64;
-    let Some(bench) = Bench::new(CACHE) else { return };
+    let Some(bench) = new_bench(CACHE) else { return };
     let store = cache::over(&bench.cache);
     let mut region = bench.region_with(8192, store, Some(RESIDENT as usize));
     let control = region.control();
@@ -167,7 +156,7 @@ fn neither_limit_is_exceeded_by_more_than_its_slack() {
 
 #[test]
 fn a_disk_that_cannot_be_written_leaves_pages_in_memory() {
-    let Some(bench) = Bench::new(256 << 10) else { return };
+    let Some(bench) = new_bench(256 << 10) else { return };
     let mut region = bench.region(512);
     write_pages(&mut region);
     bench.trouble.refuses.store(true, Ordering::SeqCst);
@@ -185,7 +174,7 @@ fn a_disk_that_cannot_be_written_leaves_pages_in_memory() {
 
 #[test]
 fn a_disk_that_cannot_be_read_refuses_a_pin_and_loses_nothing() {
-    let Some(bench) = Bench::new(16 << 20) else { return };
+    let Some(bench) = new_bench(16 << 20) else { return };
     let region = bench.region_on_disk(128);
     bench.trouble.unreadable.store(true, Ordering::SeqCst);
     let refused = region.pin(70 * PAGE..72 * PAGE);
@@ -202,7 +191,7 @@ fn a_disk_that_cannot_be_read_refuses_a_pin_and_loses_nothing() {
 
 #[test]
 fn a_disk_that_fails_now_and_then_is_asked_again() {
-    let Some(bench) = Bench::new(16 << 20) else { return };
+    let Some(bench) = new_bench(16 << 20) else { return };
     let region = bench.region_on_disk(256);
     bench.trouble.fails_every.store(3, Ordering::SeqCst);
     assert_pages(&region);
@@ -211,15 +200,9 @@ fn a_disk_that_fails_now_and_then_is_asked_again() {
 
 #[test]
 fn a_touch_of_a_page_whose_disk_fails_ends_the_process() {
-    let Some(bench) = Bench::new(16 << 20) else { return };
-    if std::env::var_os(CHILD).is_none() {
-        let this = std::env::current_exe().expect("this test's path");
-        let test = "a_touch_of_a_page_whose_disk_fails_ends_the_process";
-        let child = Command::new(this).args([test, "--exact"]).env(CHILD, "1").output();
-        let child = child.expect("a child");
-        let words = String::from_utf8_lossy(&child.stderr);
-        assert_eq!(child.status.signal(), Some(SIGABRT), "{words}");
-        assert!(words.contains("cannot be read from its disk"), "{words}");
+    let Some(bench) = new_bench(16 << 20) else { return };
+    let test = "a_touch_of_a_page_whose_disk_fails_ends_the_process";
+    if !is_child_that_aborts(test, "cannot be read from its disk") {
         return;
     }
     let region = bench.region_on_disk(64);
@@ -229,7 +212,7 @@ fn a_touch_of_a_page_whose_disk_fails_ends_the_process() {
 
 #[test]
 fn while_the_disk_stalls_other_pages_of_the_group_come_back() {
-    let Some(bench) = Bench::new(16 << 20) else { return };
+    let Some(bench) = new_bench(16 << 20) else { return };
     let mut region = bench.region_on_disk(64);
     // Page 9 is stored again, and in memory.
     write_page(9, &mut region.as_mut_slice()[9 * PAGE..10 * PAGE]);
@@ -262,7 +245,7 @@ fn while_the_disk_stalls_other_pages_of_the_group_come_back() {
 
 #[test]
 fn what_is_forgotten_on_the_disk_is_zeros_and_given_back() {
-    let Some(bench) = Bench::new(16 << 20) else { return };
+    let Some(bench) = new_bench(16 << 20) else { return };
     let mut region = bench.region_on_disk(2048);
     region.discard(100 * PAGE..1900 * PAGE).expect("forgotten");
     assert!(region.as_slice()[100 * PAGE..1900 * PAGE].iter().all(|&byte| byte == 0));
@@ -277,7 +260,7 @@ fn what_is_forgotten_on_the_disk_is_zeros_and_given_back() {
 #[test]
 fn a_region_that_ends_leaves_the_others_of_its_cache() {
     for teardown in [Teardown::Range, Teardown::Sync] {
-        let Some(bench) = Bench::new(16 << 20) else { return };
+        let Some(bench) = new_bench(16 << 20) else { return };
         let stays = bench.region_on_disk(700);
         let mut goes = bench.region(1500);
         write_pages(&mut goes);
@@ -299,7 +282,7 @@ fn a_region_that_ends_leaves_the_others_of_its_cache() {
 
 #[test]
 fn a_group_at_its_limit_writes_back_its_own_pages() {
-    let Some(bench) = Bench::new(16 << 20) else { return };
+    let Some(bench) = new_bench(16 << 20) else { return };
     let group = bench.cache.add_group(Some(256 << 10), true).expect("a group");
     let mut other = bench.region(512);
     write_pages(&mut other);
@@ -318,7 +301,7 @@ fn a_group_at_its_limit_writes_back_its_own_pages() {
 
 #[test]
 fn a_page_that_the_cache_rejects_stays_alone() {
-    let Some(bench) = Bench::new(16 << 20) else { return };
+    let Some(bench) = new_bench(16 << 20) else { return };
     let config = ZswapConfig {
         limit: Limit::Bytes(16 << 20),
         incompressible: Incompressible::Reject,
@@ -339,7 +322,7 @@ fn a_page_that_the_cache_rejects_stays_alone() {
 
 #[test]
 fn a_cache_in_another_memory_is_refused() {
-    let Some(bench) = Bench::new(1 << 20) else { return };
+    let Some(bench) = new_bench(1 << 20) else { return };
     let memory = Memory::new(MemoryConfig::for_disk(1 << 20)).expect("a memory");
     let pager = Pager::new(memory, &PagerConfig::default()).expect("a pager");
     let config = RegionConfig { store: cache::over(&bench.cache), ..RegionConfig::default() };

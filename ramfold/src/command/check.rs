@@ -20,30 +20,35 @@ pub(super) fn run(args: &args::Check) -> Result<(), Failure> {
         Some([]) => print(&format!("{}: no device has a size; nothing to check\n", args.target)),
         Some(reports) => reports.iter().try_for_each(|report| {
             let name = report["name"].as_str().unwrap_or(&args.target);
-            print(&sentence(name, report))
+            print(&sentence(name, report)?)
         }),
-        None => print(&sentence(&args.target, &report)),
+        None => print(&sentence(&args.target, &report)?),
     }
 }
 
-fn sentence(target: &str, report: &Value) -> String {
-    let number = |name: &str| report[name].as_u64().unwrap_or(0);
-    let moved = match report["moved"].as_bool() {
-        Some(false) => "every counter agrees",
-        _ => "things moved meanwhile, so sums were not compared",
+/// A report without one of its parts is none: nothing is known to have been recounted.
+fn sentence(target: &str, report: &Value) -> Result<String, Failure> {
+    let missing = |name: &str| {
+        let why = format!("the answer says nothing of \"{name}\"; was it ramfold that answered?");
+        Failure::about(target, why)
     };
-    let back = match number("pages_read_back") {
+    let number = |name: &str| report[name].as_u64().ok_or_else(|| missing(name));
+    let moved = match report["moved"].as_bool().ok_or_else(|| missing("moved"))? {
+        false => "every counter agrees",
+        true => "things moved meanwhile, so sums were not compared",
+    };
+    let back = match number("pages_read_back")? {
         0 => String::new(),
         pages => format!(", {pages} read from the backing disk"),
     };
-    format!(
+    Ok(format!(
         "{target}: no defect; {} pages stored, {} decoded{back}, {} objects in {} zspages; \
          {moved}\n",
-        number("pages_stored"),
-        number("pages_decoded"),
-        number("objects"),
-        number("zspages"),
-    )
+        number("pages_stored")?,
+        number("pages_decoded")?,
+        number("objects")?,
+        number("zspages")?,
+    ))
 }
 
 #[cfg(test)]
@@ -51,12 +56,29 @@ mod tests {
     use super::*;
     use serde_json::json;
 
+    fn report(moved: bool) -> Value {
+        json!({
+            "pages_stored": 7, "pages_decoded": 5, "pages_read_back": 0, "objects": 5,
+            "zspages": 2, "moved": moved,
+        })
+    }
+
     #[test]
     fn motion_is_told_from_agreement() {
-        let report = |moved| json!({"pages_stored": 7, "pages_decoded": 5, "moved": moved});
-        let still = sentence("zram0", &report(false));
+        let still = sentence("zram0", &report(false)).unwrap();
         assert!(still.contains("7 pages stored, 5 decoded") && still.contains("agrees"), "{still}");
-        let busy = sentence("zram0", &report(true));
+        let busy = sentence("zram0", &report(true)).unwrap();
         assert!(busy.contains("not compared"), "{busy}");
+    }
+
+    #[test]
+    fn an_answer_without_a_part_is_no_good_report() {
+        for part in report(false).as_object().unwrap().keys() {
+            let mut less = report(false);
+            less.as_object_mut().unwrap().remove(part);
+            let refusal = sentence("zram0", &less).unwrap_err().to_string();
+            assert!(refusal.contains(part.as_str()), "{refusal}");
+        }
+        assert!(sentence("zram0", &Value::Null).is_err());
     }
 }

@@ -16,7 +16,7 @@ use std::fmt::Display;
 use std::fs::{self, File};
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileExt, FileTypeExt};
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -39,6 +39,9 @@ use ending::Ending;
 /// group's limit is a kill, not an error.
 const LIMIT_WARN_PERCENT: u64 = 80;
 
+/// What is looked at of a backing file: as far as file systems have their first superblock (btrfs
+/// at 64 KiB, ZFS in the first 256).
+const HEAD_BYTES: u64 = 256 << 10; // 256 KiB
 /// The largest dictionary, as for `algorithm_params`.
 const DICTIONARY_MAX: u64 = 16 << 20; // 16 MiB
 /// All disks of a tree together, unless the first is larger.
@@ -214,9 +217,9 @@ fn warn_of_content(path: &Path) {
     if !kind.is_ok_and(|kind| kind.is_file() || kind.is_block_device()) {
         return;
     }
-    let mut blocks = [0; 2 * PAGE_SIZE];
-    let read = File::open(path).and_then(|file| file.read_exact_at(&mut blocks, 0));
-    if read.is_ok() && blocks.iter().any(|&byte| byte != 0) {
+    let mut head = Vec::new();
+    let read = File::open(path).and_then(|file| file.take(HEAD_BYTES).read_to_end(&mut head));
+    if read.is_ok() && head.iter().any(|&byte| byte != 0) {
         complain(&format!(
             "warning: --backing {} is not empty; what it holds is overwritten",
             path.display()
@@ -285,7 +288,7 @@ fn announce(
         mention(&announcement(name, &server.uris()));
     }
     if let Some(tree) = tree {
-        mention(&tree_announcement(name, tree.directory(), args.size.is_some()));
+        mention(&tree_announcement(name, tree.directory(), device.disk().is_some()));
     }
     let size = device.disk().map_or("no size yet".to_owned(), |disk| {
         format!("{} for clients to fill", human(disk.stat().disksize))

@@ -10,7 +10,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::rig::{
-    Nbd, PAGE_SIZE, Scratch, Server, eventually, needs, needs_env, noise, ramfold, succeed,
+    Loop, Nbd, PAGE_SIZE, Scratch, Server, eventually, needs, needs_device, needs_env, noise,
+    ramfold, succeed,
 };
 
 const ENOSPC: u32 = 28;
@@ -116,6 +117,34 @@ fn a_check_reads_what_was_written_back() {
     let check = ramfold(&["check", server.target()]).output().unwrap();
     let said = String::from_utf8_lossy(&check.stderr).into_owned();
     assert!(!check.status.success() && said.contains("defect in zram0: page 0"), "{said}");
+}
+
+/// btrfs has its first superblock there.
+#[test]
+fn a_file_system_that_begins_late_is_content_too() {
+    let scratch = Scratch::new();
+    let backing = scratch.path("backing");
+    let mut image = vec![0; 1 << 20];
+    image[(64 << 10) + 64] = b'_';
+    std::fs::write(&backing, image).unwrap();
+    let server = Server::with(&["--size", "1M", "--backing", backing.to_str().unwrap()]);
+    eventually("a warning", || server.said().contains("is not empty"));
+}
+
+#[test]
+fn a_file_under_a_loop_device_is_no_backing_file() {
+    if !needs(&["losetup"]) || !needs_device("/dev/loop-control") {
+        return;
+    }
+    let scratch = Scratch::new();
+    let (backing, link) = (scratch.path("backing"), scratch.path("link"));
+    std::fs::write(&backing, vec![0; 1 << 20]).unwrap();
+    std::os::unix::fs::symlink(&backing, &link).unwrap();
+    let device = Loop::attach(&backing);
+    let mut server = ramfold(&["serve", "--size", "1M", "--backing", link.to_str().unwrap()]);
+    let output = server.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success() && said.contains(&device.device), "{said}");
 }
 
 fn end_under_traffic(signal: &str) {

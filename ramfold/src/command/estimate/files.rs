@@ -60,8 +60,12 @@ impl Files {
     pub(super) fn read(&self, number: u64, page: &mut Page) -> Result<(), Failure> {
         let index = self.index_of(number);
         let paged = &self.files[index];
-        self.read_from(index, paged, number, page)
-            .map_err(|error| Failure::about(paged.path.display(), error))
+        self.read_from(index, paged, number, page).map_err(|error| match error.kind() {
+            io::ErrorKind::UnexpectedEof => {
+                Failure::about(paged.path.display(), "it was made shorter meanwhile")
+            }
+            _ => Failure::about(paged.path.display(), error),
+        })
     }
 
     /// What somebody did to the file of this page since it was measured.
@@ -170,6 +174,15 @@ mod tests {
         let later = SystemTime::now() + std::time::Duration::from_secs(10);
         File::options().write(true).open(&file.0).unwrap().set_modified(later).unwrap();
         assert!(files.suspect(0).is_some_and(|why| why.contains("estimate a copy")));
+    }
+
+    #[test]
+    fn a_file_that_was_made_shorter_is_said_to_be() {
+        let file = Scratch::new("shorter", &[1; 3 * PAGE_SIZE]);
+        let files = Files::open(std::slice::from_ref(&file.0)).unwrap();
+        File::options().write(true).open(&file.0).unwrap().set_len(PAGE_SIZE as u64 + 1).unwrap();
+        let failure = files.read(1, &mut [0; PAGE_SIZE]).unwrap_err().to_string();
+        assert!(failure.contains("made shorter meanwhile"), "{failure}");
     }
 
     #[test]

@@ -7,7 +7,8 @@
 //! ```
 //!
 //! The process runs on, so its pages are copied once and all trials work on the copy. A page that
-//! goes away between the second step and the third is counted and left out.
+//! goes away between the second step and the third is counted and left out. Of a process that ends
+//! meanwhile there is no copy.
 //!
 //! Invariant: the copy stays within its limit; where all pages would not fit, every n-th is taken.
 
@@ -63,6 +64,7 @@ impl Snapshot {
         loop {
             let resident = process.wanted().count() as u64;
             if resident == 0 {
+                process.check_there()?;
                 return Err(process.failure("none of its memory is anonymous and resident"));
             }
             match process.copy(resident, stride, limit) {
@@ -132,6 +134,13 @@ impl Process {
         Failure::about(format!("process {}", self.pid), why)
     }
 
+    /// Once its memory is gone, the page map has nothing to read, not even of an absent page.
+    fn check_there(&self) -> Result<(), Failure> {
+        let mut word = [0; size_of::<u64>()];
+        let why = "it ended, or became another program, while its memory was read";
+        self.page_map.read_exact_at(&mut word, 0).map_err(|_| self.failure(why))
+    }
+
     /// Addresses of the pages that are present and anonymous, and whether the process alone maps
     /// them.
     fn wanted(&self) -> impl Iterator<Item = (u64, bool)> {
@@ -182,6 +191,7 @@ impl Process {
             keep(&copy, pages, &page)?;
             pages += 1;
         }
+        self.check_there()?;
         Ok(Snapshot { copy, pages, stride, unread })
     }
 }
@@ -261,6 +271,19 @@ mod tests {
         let found = (0..snapshot.pages()).map(is_marked).filter(|&found| found).count();
         assert!(found >= 2, "{found} pages like ours among {}", snapshot.pages());
         assert_eq!(marked[0], 0x5a, "still there when the copy was taken");
+    }
+
+    /// The part that was read before would look like all of it.
+    #[test]
+    fn of_a_process_that_ends_meanwhile_there_is_no_copy() {
+        let mut child = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
+        let process = Process::open(child.id()).unwrap();
+        assert!(process.check_there().is_ok());
+        child.kill().and_then(|()| child.wait()).unwrap();
+        let Err(Stop::Failed(failure)) = process.copy(1, 1, 1 << 30) else {
+            panic!("a copy of nothing");
+        };
+        assert!(failure.to_string().contains("it ended"), "{failure}");
     }
 
     #[test]
