@@ -50,17 +50,28 @@ fn show(args: &args::Stat) -> Result<(), Failure> {
         return page_types(&path, args);
     }
     let mut stat = control::call(&path, &Request::Stat)?;
+    if !of_devices(&stat) {
+        return Err(ControlError::Garbled(path).into());
+    }
     if args.json {
         reduce(&mut stat);
         return print_json(&stat, args.watch.is_some());
     }
     match stat.as_array() {
+        Some(none) if none.is_empty() => print(&format!("{target}: no device\n")),
         Some(several) => {
             let tables: Vec<String> = several.iter().map(table::render).collect();
             print(&tables.join("\n"))
         }
         None => print(&table::render(&stat)),
     }
+}
+
+/// Whether an answer is of one device, or of several: each has a name and a state. Anything else
+/// would be shown as a device of zeros.
+fn of_devices(stat: &Value) -> bool {
+    let of_one = |stat: &Value| stat["name"].is_string() && stat["initstate"].is_u64();
+    stat.as_array().map_or_else(|| of_one(stat), |several| several.iter().all(of_one))
 }
 
 /// What the server says about itself is not about the device.
@@ -95,6 +106,15 @@ fn page_types(path: &Path, args: &args::Stat) -> Result<(), Failure> {
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn what_is_of_no_device_is_not_shown_as_one() {
+        assert!(of_devices(&json!({"name": "zram0", "initstate": 0})));
+        assert!(of_devices(&json!([{"name": "zram0", "initstate": 1}])) && of_devices(&json!([])));
+        for other in [json!({}), json!(null), json!([{"name": "zram0"}]), json!({"initstate": 1})] {
+            assert!(!of_devices(&other), "{other}");
+        }
+    }
 
     #[test]
     fn programs_get_the_device_alone() {

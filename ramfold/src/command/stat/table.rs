@@ -24,6 +24,7 @@ pub(super) fn render(stat: &Value) -> String {
         return text;
     }
     disk(&mut text, &figures);
+    failures(&mut text, &figures);
     memory(&mut text, &figures);
     limit(&mut text, &figures);
     target(&mut text, &figures);
@@ -97,6 +98,17 @@ fn disk(text: &mut String, figures: &Figures<'_>) {
         row(text, "  written back", figures.written_back(), &format!("in {path}"));
     }
     row(text, "  holes", holes, "never written, or discarded");
+}
+
+/// Requests that ended in an error, where there were any: memory was full, or the backing device
+/// failed.
+fn failures(text: &mut String, figures: &Figures<'_>) {
+    let number = |name: &str| figures.0["io_stat"][name].as_u64().unwrap_or(0);
+    let (reads, writes) = (number("failed_reads"), number("failed_writes"));
+    if reads + writes > 0 {
+        let told = format!("{reads} reads and {writes} writes ended in an error");
+        put(text, format_args!("failed           {told}"));
+    }
 }
 
 fn memory(text: &mut String, figures: &Figures<'_>) {
@@ -204,6 +216,16 @@ mod tests {
         let pages = pages(&text);
         assert_eq!(pages, [100, 25, 5, 10, 20, 40], "{text}");
         assert!(text.contains("in /swap/file"), "{text}");
+    }
+
+    #[test]
+    fn errors_are_told_where_there_were_any() {
+        let mut stat = example();
+        stat["io_stat"] = json!({"failed_reads": 0, "failed_writes": 0});
+        assert!(!render(&stat).contains("failed"));
+        stat["io_stat"]["failed_reads"] = 3.into();
+        let text = render(&stat);
+        assert!(text.contains("3 reads and 0 writes ended in an error"), "{text}");
     }
 
     #[test]
