@@ -69,7 +69,7 @@ pub const SHARDS_MAX: usize = 8;
 
 impl Default for PoolConfig {
     /// Chain order 4, sizes that fill their zspages, class locks, frames released outside them,
-    /// frees that lag by 8. A pool of less than 4 MiB is denser with chain order 3.
+    /// frees that lag by 8. A pool of less than 8 MiB is denser with chain order 3.
     fn default() -> PoolConfig {
         let chain = ChainSize::from_order(4).expect("order 4 is a chain size");
         PoolConfig {
