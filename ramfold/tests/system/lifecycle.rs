@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use crate::rig::{
     Loop, Nbd, PAGE_SIZE, Scratch, Server, eventually, needs, needs_device, needs_env, noise,
-    ramfold, succeed,
+    ramfold, refusal, succeed,
 };
 
 const ENOSPC: u32 = 28;
@@ -141,10 +141,9 @@ fn a_file_under_a_loop_device_is_no_backing_file() {
     std::fs::write(&backing, vec![0; 1 << 20]).unwrap();
     std::os::unix::fs::symlink(&backing, &link).unwrap();
     let device = Loop::attach(&backing);
-    let mut server = ramfold(&["serve", "--size", "1M", "--backing", link.to_str().unwrap()]);
-    let output = server.output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(!output.status.success() && said.contains(&device.device), "{said}");
+    let link = link.to_str().unwrap();
+    let line = refusal(&mut ramfold(&["serve", "--size", "1M", "--backing", link]));
+    assert!(line.contains("--backing") && line.contains(&device.device), "{line}");
 }
 
 fn end_under_traffic(signal: &str) {

@@ -60,6 +60,19 @@ fn a_mount_in_use_is_not_ended_by_one_signal() {
     assert_eq!(tree.process.wait().code(), Some(0), "{}", tree.process.said());
 }
 
+/// One size is given by an option, one as an attribute, one not at all.
+#[test]
+fn the_command_that_is_announced_is_the_next_one() {
+    if !needs_tree(&[]) {
+        return;
+    }
+    let sized: [&[&str]; 3] = [&["--size", "1M"], &["--set", "disksize=1M"], &[]];
+    for (arguments, command) in sized.into_iter().zip(["losetup", "losetup", "echo 1G"]) {
+        let tree = Tree::with(arguments);
+        eventually(command, || tree.process.said().contains(&format!("try: {command}")));
+    }
+}
+
 #[test]
 fn a_third_signal_ends_at_once() {
     if !needs_tree(&[]) {
