@@ -24,7 +24,7 @@
 //! [`Release::Inside`]: crate::Release::Inside
 
 use host::Run;
-use host::sync::atomic::{AtomicU64, Ordering};
+use host::sync::atomic::{AtomicU64, Ordering, fence};
 
 use crate::descriptor::DescriptorId;
 use crate::memory::Memory;
@@ -65,6 +65,9 @@ impl Pool {
     pub(crate) fn departs(&self) {
         // relaxed: a total; its arrival publishes it.
         here(&self.counters.departed).fetch_add(1, Ordering::Relaxed);
+        // Pairs with the fence in `in_transit`: a recount that sees totals changed from here on
+        // sees the departure. One under a class lock needs none, as the recount takes that lock.
+        fence(Ordering::Release);
     }
 
     /// Zspages on their way are in their class, or gone.
@@ -76,6 +79,8 @@ impl Pool {
 
     /// Zspages on their way; more than 2^32 there are not.
     pub(crate) fn in_transit(&self) -> u32 {
+        // Pairs with the fence in `departs`: totals read before are no newer than what is read now.
+        fence(Ordering::Acquire);
         // Pairs with the Release in `arrived`. Read first, so that no arrival is without its
         // departure: that is seen here, or under its class's lock below.
         let arrived = sum(&self.counters.arrived, Ordering::Acquire);

@@ -4,6 +4,9 @@ use super::{SIZE, config, handles::check, memory, model_within, pool_on};
 use loom::thread;
 use std::sync::Arc;
 
+/// Objects of this size are three to a zspage of two frames.
+const THREE_IN_TWO: usize = 2704;
+
 /// A zspage is in the totals before it is in its class. A recount asks who is on the way, then who
 /// operated: the other way round, one that arrives in between would be in neither. To see that
 /// takes a third preemption.
@@ -30,5 +33,22 @@ fn recount_against_a_last_free() {
         pool.check().expect("no defect");
         freer.join().expect("freer");
         check(&pool, 0);
+    });
+}
+
+/// Compaction packs the one object of a zspage of two frames into the first of another's, which is
+/// in the totals before it is in its class.
+#[test]
+fn recount_against_packing() {
+    model_within(1, || {
+        let pool = pool_on(&memory(), config(2, 1));
+        let [first, second] = [1, 2].map(|byte| pool.alloc(&[byte; THREE_IN_TWO]).expect("room"));
+        pool.free_handle(first).expect("ours");
+        let other = Arc::clone(&pool);
+        let recount = thread::spawn(move || other.check().expect("no defect").objects);
+        pool.compact();
+        assert_eq!(recount.join().expect("recount"), 1);
+        assert_eq!(pool.read(&second).expect("ours")[..], [2; THREE_IN_TWO]);
+        check(&pool, 1);
     });
 }
