@@ -14,26 +14,23 @@
 //!
 //! Source: the drain of study S3.
 //!
-//! Invariants: those of `free`. A list ends with [`END`]; its positions fall.
+//! Invariants: those of `free`. A list ends with [`END`].
 //!
 //! Locks: one class at a time.
 
 use host::LockGuard;
 
 use crate::class::{Class, State};
-use crate::descriptor::DescriptorId;
+use crate::descriptor::{DescriptorId, LOCKS_NAMED};
 use crate::design::Release;
 use crate::error::ForeignHandle;
-use crate::free::Found;
-use crate::geometry::CLASSES;
 use crate::handle::Handle;
-use crate::pool::{Pool, SHARDS_MAX};
+use crate::pool::Pool;
 use crate::release::Leaving;
+use crate::tables::Tables;
 
 /// Handles sorted together: what fits on a stack.
 pub(crate) const BATCH: usize = if cfg!(loom) { 4 } else { 512 };
-/// Locks a pool has at most.
-const LOCKS_MAX: usize = CLASSES * SHARDS_MAX;
 /// The end of a list.
 const END: u16 = u16::MAX;
 const _: () = assert!(BATCH < END as usize, "a position in a batch is no end");
@@ -43,7 +40,7 @@ const _: () = assert!(BATCH < END as usize, "a position in a batch is no end");
 struct Seen {
     descriptor: DescriptorId,
     entry: u32,
-    /// The position in the batch of the one before it in its list.
+    /// The position in the batch of the next one in its list.
     next: u16,
     object: u16,
 }
@@ -52,7 +49,7 @@ struct Seen {
 struct Sorted {
     seen: [Seen; BATCH],
     /// By lock: the last position in its list.
-    heads: [u16; LOCKS_MAX],
+    heads: [u16; LOCKS_NAMED],
     /// Locks whose list is, or was, not empty.
     locks: [u16; BATCH],
     locks_len: usize,
@@ -68,21 +65,27 @@ impl Sorted {
         let nothing = Seen { descriptor: DescriptorId::NONE, entry: 0, next: 0, object: 0 };
         Sorted {
             seen: [nothing; BATCH],
-            heads: [END; LOCKS_MAX],
+            heads: [END; LOCKS_NAMED],
             locks: [0; BATCH],
             locks_len: 0,
             moves,
         }
     }
 
+    /// Finds the objects of entries that the caller owns.
     #[inline(always)]
-    fn push(&mut self, position: usize, entry: u32, found: &Found<'_>) {
-        let next = std::mem::replace(&mut self.heads[found.lock], position as u16);
-        // Without a branch: whether a list is new, nothing could predict.
-        self.locks[self.locks_len] = found.lock as u16;
-        self.locks_len += usize::from(next == END);
-        let (descriptor, object) = (found.descriptor, found.object.into());
-        self.seen[position] = Seen { descriptor, entry, next, object };
+    fn find(&mut self, tables: Tables<'_>, entries: &[u32]) {
+        let mut len = 0;
+        for (position, (&entry, seen)) in entries.iter().zip(&mut self.seen).enumerate() {
+            let found = tables.find(tables.handle_cell(entry));
+            let next = std::mem::replace(&mut self.heads[found.lock], position as u16);
+            // Without a branch: whether a list is new, nothing could predict.
+            self.locks[len] = found.lock as u16;
+            len += usize::from(next == END);
+            let (descriptor, object) = (found.descriptor, found.object.into());
+            *seen = Seen { descriptor, entry, next, object };
+        }
+        self.locks_len = len;
     }
 
     /// Takes the list of a lock.
@@ -99,27 +102,27 @@ struct Rest {
     strays: Vec<u32>,
 }
 
-/// Entries to be freed together: when asked to, and at the latest when dropped, so that a caller's
-/// iterator that panics loses nothing it has given.
+/// Entries to be freed together: when there are so many, and at the latest when dropped, so that a
+/// caller's iterator that panics loses nothing it has given.
 struct Batch<'p> {
     pool: &'p Pool,
+    tables: Tables<'p>,
     entries: [u32; BATCH],
     len: usize,
 }
 
 impl Batch<'_> {
-    /// Adds entries while there are any; true when there is room for no more.
-    fn fill(&mut self, entries: &mut impl Iterator<Item = u32>) -> bool {
-        while self.len < BATCH
-            && let Some(entry) = entries.next()
-        {
-            host::prefetch(self.pool.handle_cell(entry));
-            self.entries[self.len] = entry;
-            self.len += 1;
+    #[inline(always)]
+    fn add(&mut self, entry: u32) {
+        host::prefetch(self.tables.handle_cell(entry));
+        self.entries[self.len] = entry;
+        self.len += 1;
+        if self.len == BATCH {
+            self.free();
         }
-        self.len == BATCH
     }
 
+    #[inline(never)]
     fn free(&mut self) {
         let len = std::mem::take(&mut self.len);
         if len > 0 {
@@ -145,29 +148,23 @@ impl Pool {
         &self,
         handles: impl IntoIterator<Item = Handle>,
     ) -> Result<(), ForeignHandle<Vec<Handle>>> {
-        let mut foreign = Vec::new();
-        let mut own = handles.into_iter().filter_map(|handle| {
-            if self.owns(&handle) {
-                return Some(handle.entry());
+        let (mut foreign, owned) = (Vec::new(), self.owned_handles());
+        let mut batch = Batch { pool: self, tables: self.tables(), entries: [0; BATCH], len: 0 };
+        handles.into_iter().for_each(|handle| {
+            if owned.has(&handle) {
+                batch.add(handle.entry());
+            } else {
+                foreign.push(handle);
             }
-            foreign.push(handle);
-            None
         });
-        let mut batch = Batch { pool: self, entries: [0; BATCH], len: 0 };
-        while batch.fill(&mut own) {
-            batch.free();
-        }
-        batch.free();
-        drop(own);
+        drop(batch);
         if foreign.is_empty() { Ok(()) } else { Err(ForeignHandle(foreign)) }
     }
 
     /// Frees the objects of at most [`BATCH`] entries that the caller owns.
     pub(crate) fn free_entries(&self, entries: &[u32]) {
-        let mut sorted = Sorted::new(self.moves());
-        for (position, &entry) in entries.iter().enumerate() {
-            sorted.push(position, entry, &self.find(self.handle_cell(entry)));
-        }
+        let (mut sorted, tables) = (Sorted::new(self.moves()), self.tables());
+        sorted.find(tables, entries);
         let mut rest = Rest { leaving: Leaving::NONE, strays: Vec::new() };
         // Those first that nobody holds.
         let mut busy = false;
@@ -177,14 +174,14 @@ impl Pool {
                 self.classes[usize::from(next)].prefetch();
             }
             match self.try_lock(class) {
-                Some(state) => self.free_list(class, state, &mut sorted, &mut rest),
+                Some(state) => self.free_list(class, state, &tables, &mut sorted, &mut rest),
                 None => busy = true,
             }
         }
         for index in 0..if busy { sorted.locks_len } else { 0 } {
             let class = &self.classes[usize::from(sorted.locks[index])];
             if sorted.heads[class.number] != END {
-                self.free_list(class, self.lock(class), &mut sorted, &mut rest);
+                self.free_list(class, self.lock(class), &tables, &mut sorted, &mut rest);
             }
         }
         // One by one, each where it is found: asked for again, it could be a stray again.
@@ -199,39 +196,58 @@ impl Pool {
         &self,
         class: &Class,
         mut state: LockGuard<'_, State>,
+        tables: &Tables<'_>,
         sorted: &mut Sorted,
         rest: &mut Rest,
     ) {
-        let still = self.moves() == sorted.moves;
-        let of = self.descriptors(class);
-        let (mut position, mut partial) = (sorted.take(class), false);
+        let (of, mut position) = (tables.descriptors(class), sorted.take(class));
+        if self.moves() != sorted.moves {
+            position = self.find_list_again(class, tables, position, sorted, rest);
+        }
+        let mut freed = 0;
         while position != END {
-            let Seen { mut descriptor, entry, next, mut object } =
-                sorted.seen[usize::from(position)];
-            let cell = self.handle_cell(entry);
+            let Seen { descriptor, entry, next, object } = sorted.seen[usize::from(position)];
             position = next;
-            if !still {
-                let Some(found) = self.find_again(class, cell) else {
-                    rest.strays.push(entry);
-                    continue;
-                };
-                (descriptor, object) = (found.descriptor, found.object.into());
-            }
-            let header = self.memory.descriptors.header(descriptor);
+            let header = tables.header(descriptor);
             header.give(object.into());
-            state.give_handle(entry, cell, self);
+            state.entries.give(entry, tables.handle_cell(entry), &self.handles);
+            freed += 1;
             // One by one, though several may be of one zspage: how many, nothing could predict.
-            let emptied = state.settle_one(&of, (descriptor, header));
-            if emptied {
+            if state.drain_one(&of, (descriptor, header)) {
                 rest.leaving.push(self, descriptor);
             }
-            partial |= !emptied;
         }
-        if partial {
-            class.hint_partial(true);
-        }
+        state.count_freed_handles(freed);
+        class.hint_partial(state.fullness.fullest_with_room().is_some());
         if self.release == Release::Inside {
             self.release_any(std::mem::replace(&mut rest.leaving, Leaving::NONE));
         }
+    }
+
+    /// Looks for the objects of a list again, with its lock held: where they are found now they
+    /// stay. Gives the list without those that are no longer there.
+    #[cold]
+    fn find_list_again(
+        &self,
+        class: &Class,
+        tables: &Tables<'_>,
+        mut position: u16,
+        sorted: &mut Sorted,
+        rest: &mut Rest,
+    ) -> u16 {
+        let mut there = END;
+        while position != END {
+            let seen = &mut sorted.seen[usize::from(position)];
+            let (at, entry) = (position, seen.entry);
+            position = seen.next;
+            let Some(found) = self.find_again(class, tables.handle_cell(entry)) else {
+                rest.strays.push(entry);
+                continue;
+            };
+            let (descriptor, object) = (found.descriptor, found.object.into());
+            *seen = Seen { descriptor, entry, next: there, object };
+            there = at;
+        }
+        there
     }
 }

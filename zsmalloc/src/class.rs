@@ -147,7 +147,7 @@ impl Class {
     /// How the class finds its descriptors.
     #[inline]
     pub(crate) fn descriptors<'a>(&'a self, heap: &'a DescriptorHeap) -> Descriptors<'a> {
-        Descriptors { heap, layout: &self.layout }
+        Descriptors { headers: heap.headers(), layout: &self.layout }
     }
 
     /// Starts loading the class, before its lock is taken.
@@ -237,7 +237,7 @@ impl State {
         self.operated(given as u32);
         let empty = in_use == 0;
         if empty {
-            self.fullness.leave(of, descriptor);
+            self.fullness.leave(*of, descriptor);
             self.departs();
         }
         empty
@@ -250,16 +250,34 @@ impl State {
         of: &Descriptors<'_>,
         (descriptor, header): (DescriptorId, Header<'_>),
     ) -> bool {
-        let in_use = header.in_use();
-        self.fullness.drain_one(of, (descriptor, header), in_use);
         self.objects -= 1;
         self.operated(1);
+        self.drain_one(of, (descriptor, header))
+    }
+
+    /// As [`State::settle_one`], where the object is counted with others.
+    #[inline(always)]
+    pub(crate) fn drain_one(
+        &mut self,
+        of: &Descriptors<'_>,
+        (descriptor, header): (DescriptorId, Header<'_>),
+    ) -> bool {
+        let in_use = header.in_use();
+        self.fullness.drain_one(of, (descriptor, header), in_use);
         let empty = in_use == 0;
         if empty {
-            self.fullness.leave(of, descriptor);
+            self.fullness.leave(*of, descriptor);
             self.departs();
         }
         empty
+    }
+
+    /// Counts objects of handles that were freed with [`State::drain_one`].
+    #[inline(always)]
+    pub(crate) fn count_freed_handles(&mut self, freed: u32) {
+        self.objects -= freed;
+        self.handles = self.handles.wrapping_sub(freed);
+        self.operated(freed);
     }
 
     /// Objects were allocated or freed, or what is kept of them changed.
@@ -283,7 +301,7 @@ impl State {
 
     /// Takes a zspage out of the class, with its objects.
     pub(crate) fn remove(&mut self, of: &Descriptors<'_>, descriptor: DescriptorId) {
-        self.fullness.leave(of, descriptor);
+        self.fullness.leave(*of, descriptor);
         self.objects -= of.header(descriptor).in_use() as u32;
         self.operated(1);
     }

@@ -30,7 +30,6 @@ use host::sync::atomic::{AtomicU32, Ordering};
 
 use crate::geometry::{CLASSES, OBJECTS_MAX, Shape};
 use crate::pool::SHARDS_MAX;
-use crate::slabs::Slabs;
 
 // The header.
 const STATE: usize = 0;
@@ -56,6 +55,8 @@ const WORD_SLOTS: usize = u32::BITS as usize;
 const IN_USE_BITS: u32 = OBJECTS_MAX.ilog2() + 1; // 9: 0..=256
 const IN_USE_MASK: u32 = (1 << IN_USE_BITS) - 1;
 const LOCK_BITS: u32 = (CLASSES * SHARDS_MAX - 1).ilog2() + 1; // 11
+/// Locks that a header can name: no fewer than a pool has.
+pub(crate) const LOCKS_NAMED: usize = 1 << LOCK_BITS; // 2048
 const LOCK_SHIFT: u32 = IN_USE_BITS; // 9
 const LOCK_MASK: u32 = ((1 << LOCK_BITS) - 1) << LOCK_SHIFT;
 const TOUCHED_SHIFT: u32 = LOCK_SHIFT + LOCK_BITS; // 20
@@ -84,20 +85,29 @@ const fn more_bits(objects: usize) -> usize {
     objects.div_ceil(WORD_SLOTS) - 1
 }
 
+/// The tables of all headers and bodies.
+#[derive(Clone, Copy)]
+pub(crate) struct Headers<'a> {
+    pub(crate) words: &'a [[AtomicU32; HEADER_WORDS]],
+    pub(crate) bodies: &'a [AtomicU32],
+}
+
+impl<'a> Headers<'a> {
+    /// What a descriptor begins with.
+    #[inline]
+    pub(crate) fn get(self, id: DescriptorId) -> Header<'a> {
+        Header { words: &self.words[id.0 as usize], bodies: self.bodies }
+    }
+}
+
 /// What every descriptor begins with, and what its body begins with.
 #[derive(Clone, Copy)]
 pub(crate) struct Header<'a> {
     words: &'a [AtomicU32; HEADER_WORDS],
-    bodies: &'a Slabs<1>,
+    bodies: &'a [AtomicU32],
 }
 
 impl<'a> Header<'a> {
-    /// The header that is these words.
-    #[inline]
-    pub(crate) fn new(words: &'a [AtomicU32; HEADER_WORDS], bodies: &'a Slabs<1>) -> Header<'a> {
-        Header { words, bodies }
-    }
-
     /// The number of the body.
     #[inline]
     pub(crate) fn body(self) -> u32 {
@@ -219,7 +229,7 @@ impl<'a> Header<'a> {
 
     #[inline]
     fn in_body(self, word: usize) -> &'a AtomicU32 {
-        self.bodies.word(self.body(), word)
+        &self.bodies[self.body() as usize + word]
     }
 
     #[inline]

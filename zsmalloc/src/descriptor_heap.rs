@@ -22,8 +22,8 @@ use std::sync::Arc;
 use host::{FailureInjector, HostError, Lock, Rank};
 
 use crate::descriptor::body_words;
-use crate::descriptor::{BODY_WORDS_MAX, BODY_WORDS_MIN, Descriptor, DescriptorId};
-use crate::descriptor::{HEADER_WORDS, Header};
+use crate::descriptor::{BODY_WORDS_MAX, BODY_WORDS_MIN, DescriptorId};
+use crate::descriptor::{HEADER_WORDS, Header, Headers};
 use crate::error::AllocError;
 use crate::geometry::{CLASSES, Shape};
 use crate::slabs::{self, SLAB_WORDS, Slabs};
@@ -133,16 +133,16 @@ impl DescriptorHeap {
         self.headers.part_of(id.0)
     }
 
-    /// The descriptor `id` of a zspage of this shape.
-    #[inline]
-    pub(crate) fn get(&self, id: DescriptorId, shape: Shape) -> Descriptor<'_> {
-        Descriptor::new(self.header(id), shape)
-    }
-
     /// What all descriptors begin with.
     #[inline]
     pub(crate) fn header(&self, id: DescriptorId) -> Header<'_> {
-        Header::new(self.headers.unit(id.0), &self.bodies)
+        self.headers().get(id)
+    }
+
+    /// What each descriptor begins with.
+    #[inline]
+    pub(crate) fn headers(&self) -> Headers<'_> {
+        Headers { words: self.headers.units(), bodies: self.bodies.units().as_flattened() }
     }
 
     /// Bytes held: touched pages, and what is kept about them.
@@ -180,6 +180,7 @@ fn slabs_for(frames: usize) -> (usize, usize) {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use crate::descriptor::Descriptor;
     use crate::geometry::OBJECTS_MAX;
     use crate::pool::SHARDS_MAX;
 
@@ -190,7 +191,7 @@ mod tests {
         for _ in 0..3 {
             let mut ids = Vec::new();
             while let Ok(id) = heap.alloc(shape, ids.len() % SHARDS_MAX) {
-                let zspage = heap.get(id, shape);
+                let zspage = Descriptor::new(heap.header(id), shape);
                 zspage.reset(ids.len() as u32, 0, 7);
                 ids.push(id);
             }

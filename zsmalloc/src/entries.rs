@@ -84,7 +84,7 @@ impl Entries {
     /// Gives an entry and its cell back; to the stock, a block at a time, what the class need not
     /// keep.
     #[inline(always)]
-    fn give(&mut self, entry: u32, cell: &AtomicU64, stock: &Stock) {
+    pub(crate) fn give(&mut self, entry: u32, cell: &AtomicU64, stock: &Stock) {
         chain(cell, self.first);
         self.first = entry;
         self.count += 1;

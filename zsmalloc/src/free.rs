@@ -32,20 +32,13 @@ use crate::class::{Class, State};
 use crate::descriptor::{DescriptorId, Header};
 use crate::design::Release;
 use crate::error::ForeignHandle;
+use crate::fullness::Descriptors;
 use crate::handle::Handle;
 use crate::object::Object;
 use crate::pool::Pool;
 use crate::release::Leaving;
-use crate::word::{Place, Word};
-
-/// An object as its owner finds it without a lock: where it was a moment ago.
-pub(crate) struct Found<'p> {
-    pub(crate) descriptor: DescriptorId,
-    header: Header<'p>,
-    pub(crate) object: u8,
-    /// The lock its zspage is under.
-    pub(crate) lock: usize,
-}
+use crate::tables::{Found, Tables, place_in};
+use crate::word::Place;
 
 impl Pool {
     /// Frees the object of a handle, up to [`PoolConfig::lag`] frees of this thread later: nothing
@@ -69,43 +62,57 @@ impl Pool {
     /// Frees the object of an entry that the caller owns, now; the caller tells the worker.
     #[inline(always)]
     pub(crate) fn free_entry(&self, entry: u32) {
-        let cell = self.handle_cell(entry);
+        let (tables, moves) = (self.tables(), self.moves());
+        let cell = tables.handle_cell(entry);
+        let place = place_in(cell);
+        self.prefetch_class(place);
+        let found = tables.find_at(place);
+        let class = &self.classes[found.lock];
+        let state = self.lock(class);
+        if self.moves() != moves {
+            return self.free_moved((entry, cell), class, state);
+        }
+        self.free_found((entry, cell), class, state, tables, found);
+    }
+
+    /// The same where something moved before the lock was there.
+    #[cold]
+    #[inline(never)]
+    fn free_moved<'p>(
+        &'p self,
+        (entry, cell): (u32, &AtomicU64),
+        mut class: &'p Class,
+        mut state: LockGuard<'p, State>,
+    ) {
+        let tables = self.tables();
         loop {
-            let (moves, place) = (self.moves(), self.place_in(cell));
-            self.prefetch_class(place);
-            let mut found = self.find_at(place);
-            let class = &self.classes[found.lock];
-            let mut state = self.lock(class);
-            if self.moves() != moves {
-                let Some(again) = self.find_again(class, cell) else {
-                    drop(state);
-                    host::sync::hint::spin_loop();
-                    continue;
-                };
-                found = again;
+            if let Some(found) = self.find_again(class, cell) {
+                return self.free_found((entry, cell), class, state, tables, found);
             }
-            found.header.give(usize::from(found.object));
-            // The next object of the class comes here, if it comes soon.
-            found.header.prefetch_body();
-            state.give_handle(entry, cell, self);
-            let zspage = (found.descriptor, found.header);
-            let leaving = self.settle_one(class, &mut state, zspage);
-            return self.unlock_and_release(state, leaving);
+            drop(state);
+            host::sync::hint::spin_loop();
+            class = &self.classes[tables.find(cell).lock];
+            state = self.lock(class);
         }
     }
 
-    /// Where the object of a handle's cell is, or was a moment ago; the caller owns it.
+    /// Frees an object that was found and stays there, as its lock is held, which this gives up.
     #[inline(always)]
-    pub(crate) fn find(&self, cell: &AtomicU64) -> Found<'_> {
-        self.find_at(self.place_in(cell))
-    }
-
-    #[inline(always)]
-    pub(crate) fn place_in(&self, cell: &AtomicU64) -> Place {
-        // Acquire pairs with the Release of whoever published the object or moved it, so that the
-        // frame's descriptor is seen, and its header, as they were then or later.
-        let word = Word(cell.load(Ordering::Acquire));
-        word.place().expect("a handle's cell names its object")
+    fn free_found<'p>(
+        &'p self,
+        (entry, cell): (u32, &AtomicU64),
+        class: &'p Class,
+        mut state: LockGuard<'p, State>,
+        tables: Tables<'p>,
+        found: Found<'p>,
+    ) {
+        found.header.give(usize::from(found.object));
+        // The next object of the class comes here, if it comes soon.
+        found.header.prefetch_body();
+        state.give_handle(entry, cell, self);
+        let of = tables.descriptors(class);
+        let leaving = self.settle_one(&of, class, &mut state, (found.descriptor, found.header));
+        self.unlock_and_release(state, leaving);
     }
 
     /// Starts loading the class of an object, while its header is looked up, which says which
@@ -126,15 +133,6 @@ impl Pool {
         self.memory.descriptors.header(descriptor).prefetch();
     }
 
-    #[inline(always)]
-    fn find_at(&self, place: Place) -> Found<'_> {
-        let descriptor = self.memory.owner(place.pfn());
-        let header = self.memory.descriptors.header(descriptor);
-        // The frame may be another zspage's by now, of a pool with more locks.
-        let lock = header.lock().min(self.classes.len() - 1);
-        Found { descriptor, header, object: place.object(), lock }
-    }
-
     /// Moves that were counted.
     #[inline]
     pub(crate) fn moves(&self) -> u64 {
@@ -148,7 +146,7 @@ impl Pool {
     #[cold]
     pub(crate) fn find_again(&self, held: &Class, cell: &AtomicU64) -> Option<Found<'_>> {
         let moves = self.moves();
-        let found = self.find(cell);
+        let found = self.tables().find(cell);
         (found.lock == held.number && self.moves() == moves).then_some(found)
     }
 
@@ -171,7 +169,8 @@ impl Pool {
         if entry != 0 {
             state.give_entry(entry, self);
         }
-        let leaving = self.settle_one(class, &mut state, (descriptor, header));
+        let of = self.descriptors(class);
+        let leaving = self.settle_one(&of, class, &mut state, (descriptor, header));
         self.unlock_and_release(state, leaving);
         self.stir();
     }
@@ -180,12 +179,13 @@ impl Pool {
     #[inline(always)]
     fn settle_one(
         &self,
+        of: &Descriptors<'_>,
         class: &Class,
         state: &mut State,
         zspage: (DescriptorId, Header<'_>),
     ) -> Leaving {
         let mut leaving = Leaving::NONE;
-        if state.settle_one(&self.descriptors(class), zspage) {
+        if state.settle_one(of, zspage) {
             leaving.push(self, zspage.0);
         } else {
             class.hint_partial(true);

@@ -34,8 +34,7 @@
 
 use std::collections::TryReserveError;
 
-use crate::descriptor::{Descriptor, DescriptorId, Header};
-use crate::descriptor_heap::DescriptorHeap;
+use crate::descriptor::{Descriptor, DescriptorId, Header, Headers};
 use crate::geometry::{OBJECTS_MAX, Shape};
 
 /// Number of fullness groups.
@@ -82,7 +81,19 @@ impl Levels {
 
     #[inline]
     const fn at(self, in_use: usize) -> usize {
-        ((in_use as u32 * self.each + self.none) >> LEVEL_SHIFT) as usize
+        (self.units(in_use) >> LEVEL_SHIFT) as usize
+    }
+
+    /// Of one object more, and of so many.
+    #[inline]
+    const fn down_to(self, in_use: usize) -> (usize, usize) {
+        let units = self.units(in_use);
+        (((units + self.each) >> LEVEL_SHIFT) as usize, (units >> LEVEL_SHIFT) as usize)
+    }
+
+    #[inline]
+    const fn units(self, in_use: usize) -> u32 {
+        in_use as u32 * self.each + self.none
     }
 }
 
@@ -156,11 +167,11 @@ impl Fullness {
     }
 
     /// Forgets a zspage.
-    pub(crate) fn leave(&mut self, of: &Descriptors<'_>, id: DescriptorId) {
+    pub(crate) fn leave(&mut self, of: Descriptors<'_>, id: DescriptorId) {
         let header = of.header(id);
-        self.regroup(of, (id, header), header.in_use(), 0);
+        self.regroup(&of, (id, header), header.in_use(), 0);
         let last = self.zspages.len() - 1;
-        self.fill(of, header.position(), last as u32);
+        self.fill(&of, header.position(), last as u32);
         self.zspages.pop();
     }
 
@@ -201,7 +212,7 @@ impl Fullness {
         (id, header): (DescriptorId, Header<'_>),
         after: usize,
     ) {
-        let (from, to) = (of.layout.level(after + 1), of.layout.level(after));
+        let (from, to) = of.layout.levels.down_to(after);
         // To the end of its level, which begins the next one then. What is there may be itself; and
         // where it stays at its level, it changes places with itself: whether it does, nothing
         // could predict.
@@ -247,7 +258,7 @@ impl Fullness {
 /// How a class finds its descriptors.
 #[derive(Clone, Copy)]
 pub(crate) struct Descriptors<'a> {
-    pub(crate) heap: &'a DescriptorHeap,
+    pub(crate) headers: Headers<'a>,
     pub(crate) layout: &'a Layout,
 }
 
@@ -284,12 +295,12 @@ impl Layout {
 impl<'a> Descriptors<'a> {
     #[inline]
     pub(crate) fn get(&self, id: DescriptorId) -> Descriptor<'a> {
-        self.heap.get(id, self.layout.shape)
+        Descriptor::new(self.header(id), self.layout.shape)
     }
 
     #[inline]
     pub(crate) fn header(&self, id: DescriptorId) -> Header<'a> {
-        self.heap.header(id)
+        self.headers.get(id)
     }
 }
 
@@ -382,7 +393,7 @@ mod tests {
             let (mut fullness, mut twin) = (Fullness::default(), Vec::new());
             for (what, which, by) in steps {
                 if what == 0 || twin.is_empty() {
-                    let id = of.heap.alloc(class.shape, 0).expect("room");
+                    let id = pool.memory.descriptors.alloc(class.shape, 0).expect("room");
                     of.get(id).reset(0, class.number, 1);
                     let by = by.min(usize::from(class.shape.objects));
                     (0..by).for_each(|_| assert!(of.get(id).take_lowest(0).is_some()));
@@ -391,7 +402,7 @@ mod tests {
                     twin.push((id, by));
                 } else if what == 1 {
                     let (id, _) = twin.swap_remove(which % twin.len());
-                    fullness.leave(&of, id);
+                    fullness.leave(of, id);
                     fullness.shrink();
                 } else if what == 4 {
                     let fullest = fullness.partial(class.layout()).first().copied();

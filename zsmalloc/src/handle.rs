@@ -37,7 +37,7 @@ use std::num::NonZeroU64;
 use host::sync::atomic::{AtomicU64, Ordering};
 
 use crate::error::{AllocError, ForeignHandle};
-use crate::leaf::{LEAF_CELLS, LeafId, LeafUse};
+use crate::leaf::{LEAF_CELLS, LeafUse, OwnedLeaves};
 use crate::pool::Pool;
 use crate::word::{LOCKED, PIN, PINS_MAX, Word};
 use crate::zspage;
@@ -65,6 +65,22 @@ impl Handle {
     #[inline]
     fn memory(&self) -> u32 {
         (self.0.get() >> u32::BITS) as u32
+    }
+}
+
+/// What tells a pool's own handles.
+#[derive(Clone, Copy)]
+pub(crate) struct OwnedHandles<'p> {
+    memory: u32,
+    leaves: OwnedLeaves<'p>,
+}
+
+impl OwnedHandles<'_> {
+    /// True when the handle is the pool's (I3).
+    #[inline(always)]
+    pub(crate) fn has(&self, handle: &Handle) -> bool {
+        // No leaf has number 0, nor an owner there.
+        handle.memory() == self.memory && self.leaves.has(handle.entry() / LEAF_CELLS as u32)
     }
 }
 
@@ -122,9 +138,16 @@ impl Pool {
     /// True when the handle is this pool's (I3).
     #[inline]
     pub(crate) fn owns(&self, handle: &Handle) -> bool {
-        let leaf = LeafId::new(handle.entry() / LEAF_CELLS as u32);
-        let owned = |leaf| self.memory.leaves.owned(leaf, self.id, LeafUse::Handles).is_ok();
-        handle.memory() == self.memory.number() && leaf.is_some_and(owned)
+        self.owned_handles().has(handle)
+    }
+
+    /// What tells the pool's own handles.
+    #[inline]
+    pub(crate) fn owned_handles(&self) -> OwnedHandles<'_> {
+        OwnedHandles {
+            memory: self.memory.number(),
+            leaves: self.memory.leaves.owned_by(self.id, LeafUse::Handles),
+        }
     }
 
     /// The cell of a handle that is this pool's.

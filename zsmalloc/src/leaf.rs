@@ -115,6 +115,24 @@ struct FreeLeaves {
     fresh: u32,
 }
 
+/// What tells leaves of one pool, and of one use.
+#[derive(Clone, Copy)]
+pub(crate) struct OwnedLeaves<'a> {
+    owners: &'a [AtomicU32],
+    word: u32,
+}
+
+impl OwnedLeaves<'_> {
+    /// Whether it is one of them: a moment ago, or for good while one of its cells is locked (I2).
+    #[inline(always)]
+    pub(crate) fn has(&self, leaf: u32) -> bool {
+        // Acquire pairs with the Release in `alloc` and, through the cell's lock, with
+        // `begin_drain`.
+        let owner = self.owners.get(leaf as usize).map(|owner| owner.load(Ordering::Acquire));
+        owner == Some(self.word)
+    }
+}
+
 impl Leaves {
     /// Room for `leaves` leaves; nothing is touched yet.
     pub(crate) fn reserve(
@@ -270,16 +288,26 @@ impl Leaves {
     /// The cell, by number; `None` outside the table.
     #[inline]
     pub(crate) fn cell(&self, entry: u32) -> Option<&AtomicU64> {
-        self.cells.slice(0..self.cells.len()).as_flattened().get(entry as usize)
+        self.cells().get(entry as usize)
+    }
+
+    /// Every cell, by number.
+    #[inline]
+    pub(crate) fn cells(&self) -> &[AtomicU64] {
+        self.cells.slice(0..self.cells.len()).as_flattened()
     }
 
     /// Checks that `leaf` is `pool`'s. Meaningful while one of its cells is locked (I2).
     #[inline]
     pub(crate) fn owned(&self, leaf: LeafId, pool: u32, purpose: LeafUse) -> Result<(), StaleLeaf> {
-        let owner = self.owners.get(leaf.0 as usize).ok_or(StaleLeaf)?;
-        // Pairs with the Release in `alloc` and, through the cell's lock, with `begin_drain`.
-        let found = owner.load(Ordering::Acquire);
-        if found == owner_word(pool, purpose) { Ok(()) } else { Err(StaleLeaf) }
+        if self.owned_by(pool, purpose).has(leaf.0) { Ok(()) } else { Err(StaleLeaf) }
+    }
+
+    /// What tells leaves of a pool that it uses so.
+    #[inline]
+    pub(crate) fn owned_by(&self, pool: u32, purpose: LeafUse) -> OwnedLeaves<'_> {
+        let owners = self.owners.slice(0..self.owners.len());
+        OwnedLeaves { owners, word: owner_word(pool, purpose) }
     }
 
     /// Cells of all leaves there can be.

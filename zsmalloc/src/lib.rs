@@ -71,6 +71,7 @@ mod shards;
 mod slabs;
 mod slots;
 mod stats;
+mod tables;
 mod teardown;
 mod word;
 mod worker;

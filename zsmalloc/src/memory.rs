@@ -459,6 +459,12 @@ impl Memory {
         DescriptorId(self.owners[pfn as usize].load(Ordering::Acquire))
     }
 
+    /// The descriptors of all zspages, by the number of the first frame.
+    #[inline]
+    pub(crate) fn owners(&self) -> &[AtomicU32] {
+        self.owners.slice(0..self.owners.len())
+    }
+
     /// The descriptor of the zspage that starts at any number, if one does.
     pub(crate) fn owner_at(&self, pfn: u32) -> Option<DescriptorId> {
         // Pairs with the Release in `set_owner`, so that the descriptor is seen that is named.

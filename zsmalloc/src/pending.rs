@@ -34,6 +34,7 @@ use crate::handle::Handle;
 use crate::leaf::{LEAF_CELLS, LeafUse};
 use crate::object::Object;
 use crate::pool::Pool;
+use crate::tables::place_in;
 use crate::word::{Place, Word};
 
 /// Objects freed together.
@@ -150,7 +151,7 @@ impl Pool {
 
     /// Bytes of an object that is pending.
     fn weight(&self, freed: Freed) -> u64 {
-        let place = freed.place().unwrap_or_else(|entry| self.place_in(self.handle_cell(entry)));
+        let place = freed.place().unwrap_or_else(|entry| place_in(self.handle_cell(entry)));
         u64::from(self.geometry().shape(place.class()).size - place.slack())
     }
 

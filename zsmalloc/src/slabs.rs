@@ -129,8 +129,14 @@ impl<const UNIT: usize> Slabs<UNIT> {
 
     /// The first unit of the item `number`.
     #[inline]
-    pub(crate) fn unit(&self, number: u32) -> &[AtomicU32; UNIT] {
+    fn unit(&self, number: u32) -> &[AtomicU32; UNIT] {
         &self.items[number as usize]
+    }
+
+    /// Every unit, by number.
+    #[inline]
+    pub(crate) fn units(&self) -> &[[AtomicU32; UNIT]] {
+        self.items.slice(0..self.items.len())
     }
 
     /// Bytes held, but for what the states take: touched pages, and what is kept about them.
@@ -218,14 +224,6 @@ impl<const UNIT: usize> Slabs<UNIT> {
         // Pairs with the Acquire in `Header::lock`, where a header is looked at that may be gone:
         // who sees the link sees what ended the header's life.
         self.unit(number)[0].store(u32::from(next), Ordering::Release);
-    }
-}
-
-impl Slabs<1> {
-    /// Word `word` of the item `number`.
-    #[inline]
-    pub(crate) fn word(&self, number: u32, word: usize) -> &AtomicU32 {
-        &self.items[number as usize + word][0]
     }
 }
 
