@@ -57,18 +57,20 @@ pub(super) fn run(args: args::Serve) -> Result<(), Failure> {
     warn_of_limit(device.mem_limit());
     let nbd = doors.nbd.then(|| Nbd::start(&device, doors.config(&args))).transpose()?;
     let server = nbd.as_ref().map(|nbd| &nbd.server);
+    server.map(Arc::clone).into_iter().for_each(|server| ending.at_last(move || server.shut()));
     let tree =
         args.fuse.as_deref().map(|directory| tree::mount(directory, &devices)).transpose()?;
     let answers = || Answers::new(Arc::clone(&devices), server.cloned(), tree.clone());
     let control = doors.control.as_deref().map(|path| open_control(path, answers()));
-    let control = control.transpose()?;
+    let control = control.transpose()?.map(Arc::new);
+    control.clone().into_iter().for_each(|control| ending.at_last(move || control.shut()));
     tree.as_ref().map(|tree| ending.watch_mount(tree)).transpose()?;
     announce(&args, &device, server, tree.as_deref());
     ending.wait(tree.as_deref(), server.is_some());
     // Nobody to tell it to, or nobody who listens: it ends all the same.
     let _ = notify::stopping();
     nbd.iter().for_each(|nbd| nbd.server.stop());
-    control.iter().for_each(Control::stop);
+    control.iter().for_each(|control| control.stop());
     tree.iter().for_each(|tree| tree.wait());
     mention(&farewell(&args.name, &devices));
     Ok(())
