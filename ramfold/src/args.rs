@@ -8,16 +8,20 @@ use std::time::Duration;
 
 use clap::{ArgGroup, Args, Parser, Subcommand};
 
+use crate::attribute::Change;
 use crate::size;
 
 /// Folds memory: compressed RAM disks for any NBD client, without a kernel module.
 #[derive(Parser, Debug)]
 #[command(name = "ramfold", version, arg_required_else_help = false, max_term_width = 100)]
-#[command(after_help = "Sizes take K, M, G and T, which are binary. `man ramfold` tells more.")]
+#[command(after_help = AFTER_HELP)]
 pub(crate) struct Line {
     #[command(subcommand)]
     pub(crate) command: Command,
 }
+
+const AFTER_HELP: &str = "Sizes take K, M, G and T, which are binary. Exit status: 0 done, 1 \
+    failed or refused, 2 the command line is wrong. `man ramfold` tells more.";
 
 /// The verbs.
 #[derive(Subcommand, Debug)]
@@ -42,8 +46,8 @@ pub(crate) struct Serve {
     /// Name of the device and of the export
     #[arg(long, default_value = "zram0", value_parser = device_name)]
     pub(crate) name: String,
-    /// Size of the disk as clients see it; memory is taken only by what they store. With --fuse
-    /// alone it may be left out, and written to disksize later
+    /// Size of the disk as clients see it, rounded up to whole pages of 4K; memory is taken only by
+    /// what they store. With --fuse alone it may be left out, and written to disksize later
     #[arg(long, value_name = "SIZE", value_parser = size::parse_disk)]
     #[arg(required_unless_present = "fuse", allow_negative_numbers = true)]
     pub(crate) size: Option<u64>,
@@ -64,14 +68,15 @@ pub(crate) struct Serve {
     #[arg(long, default_value = "least-waste")]
     pub(crate) rule: zsmalloc::Rule,
     /// Mount devices here as the kernel shows them: DIR/zram0/disk, disksize, mm_stat and so on,
-    /// DIR/zram-control/hot_add. Alone there is no NBD
+    /// DIR/zram-control/hot_add. DIR is made if it is not there, but not its parents. Alone there
+    /// is no NBD
     #[arg(long, value_name = "DIR")]
     pub(crate) fuse: Option<PathBuf>,
     /// Listen on this Unix socket; control is at PATH.ctl
     #[arg(long, value_name = "PATH", requires = "size")]
     pub(crate) unix: Option<PathBuf>,
     /// Listen on this address; there is no control over TCP
-    #[arg(long, value_name = "HOST:PORT", requires = "size")]
+    #[arg(long, value_name = "HOST:PORT", requires = "size", value_parser = address)]
     pub(crate) tcp: Option<String>,
     /// Allow --tcp addresses that other machines can reach; NBD has no password
     #[arg(long, requires = "tcp")]
@@ -90,8 +95,8 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "SIZE", value_parser = size::parse, allow_negative_numbers = true)]
     pub(crate) memory_target: Option<u64>,
     /// Write an attribute before the disk gets its size, as recomp_algorithm=algo=zstd
-    #[arg(long, value_name = "ATTRIBUTE=VALUE", value_parser = setting)]
-    pub(crate) set: Vec<(zram::Attribute, String)>,
+    #[arg(long, value_name = "ATTRIBUTE=VALUE", value_parser = Change::setting)]
+    pub(crate) set: Vec<Change>,
 }
 
 /// `ramfold stat`
@@ -122,7 +127,7 @@ pub(crate) struct Set {
     /// An attribute of zram, as mem_limit, idle, writeback, recompress or compact; of one device
     /// of several, as zram1/mem_limit; or zram-control/hot_add, zram-control/hot_remove
     pub(crate) attribute: String,
-    /// The new value; several words are joined by blanks
+    /// The new value; several words are joined by blanks. Compact takes any
     #[arg(required = true, num_args = 1.., allow_negative_numbers = true)]
     pub(crate) value: Vec<String>,
 }
@@ -190,12 +195,19 @@ fn device_name(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
-/// An attribute and its value.
-fn setting(text: &str) -> Result<(zram::Attribute, String), String> {
-    let (name, value) = text.split_once('=').ok_or_else(|| format!("{text:?} has no value"))?;
-    let attribute = zram::Attribute::from_name(name).filter(|a| a.is_writable());
-    let unknown = || format!("there is no attribute {name:?} that can be set");
-    Ok((attribute.ok_or_else(unknown)?, value.to_owned()))
+/// An address to listen on, as far as its form goes; what the host is, the system knows.
+fn address(text: &str) -> Result<String, String> {
+    let right = "an address is HOST:PORT, as in 127.0.0.1:10809";
+    let (host, port) = text.rsplit_once(':').ok_or_else(|| format!("{text:?}: {right}"))?;
+    if port.parse::<u16>().is_err() {
+        return Err(format!("{port:?} is no port from 0 to 65535; {right}"));
+    }
+    if host.is_empty() {
+        return Err(format!(
+            "{text:?} has no host; write 127.0.0.1:{port}, or 0.0.0.0:{port} with --tcp-anywhere"
+        ));
+    }
+    Ok(text.to_owned())
 }
 
 fn chain_order(text: &str) -> Result<u32, String> {
@@ -235,6 +247,24 @@ mod tests {
         assert_eq!((serve.chain_order, serve.rule), (3, zsmalloc::Rule::LeastWaste));
         assert_eq!((serve.memory_limit, serve.unix, serve.tcp), (None, None, None));
         assert!(!serve.tcp_anywhere && !serve.read_only);
+    }
+
+    #[test]
+    fn an_address_has_a_host_and_a_port() {
+        for text in ["127.0.0.1:0", "[::1]:10809", "localhost:65535"] {
+            assert_eq!(address(text).as_deref(), Ok(text));
+        }
+        let rows = [
+            ("10809", "HOST:PORT"),
+            ("localhost", "127.0.0.1:10809"),
+            (":10999", "127.0.0.1:10999, or 0.0.0.0:10999 with --tcp-anywhere"),
+            ("localhost:", "\"\" is no port"),
+            ("127.0.0.1:99999", "\"99999\" is no port"),
+        ];
+        for (text, expected) in rows {
+            let line = address(text).unwrap_err();
+            assert!(line.contains(expected), "{text}: {line}");
+        }
     }
 
     #[test]

@@ -6,10 +6,10 @@
 //!   ramfold set TARGET zram-control/hot_remove 1
 //! ```
 //!
-//! Invariant: a name is judged here by the command line and by the server; a value by the device,
-//! which knows what it is. Two things are settled before a value is sent: a size is a number of
-//! bytes, refused if it is none in the words of every other size; and a path is absolute, since
-//! the server is somewhere else.
+//! Invariant: what no server would do is refused here, before one is asked: a name that is none,
+//! and a value that no device takes; the rest is the device's to judge. Two things are settled
+//! before a value is sent: a size is a number of bytes, refused if it is none in the words of every
+//! other size; and a path is absolute, since the server is somewhere else.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -53,6 +53,7 @@ impl Change {
             return Err(format!("{name} can only be read, by ramfold stat"));
         }
         let value = prepared(attribute, value)?;
+        attribute.judge(&value).map_err(|error| error.to_string())?;
         let device = device.map(str::to_owned);
         Ok(Change { what: What::Attribute { device, attribute }, value })
     }
@@ -60,10 +61,21 @@ impl Change {
     fn of_devices(name: &str, value: &str) -> Result<Change, String> {
         let what = match name {
             "hot_add" => What::HotAdd,
-            "hot_remove" => What::HotRemove,
+            "hot_remove" => {
+                Devices::judge_hot_remove(value).map_err(|error| error.to_string())?;
+                What::HotRemove
+            }
             _ => return Err(format!("{CONTROL} has hot_add and hot_remove, and no {name:?}")),
         };
         Ok(Change { what, value: value.to_owned() })
+    }
+
+    /// Understands `ATTRIBUTE=VALUE`, of the device that is about to be.
+    pub(crate) fn setting(text: &str) -> Result<Change, String> {
+        let (name, value) = text.split_once('=').ok_or_else(|| format!("{text:?} has no value"))?;
+        let attribute = Attribute::from_name(name).filter(|&attribute| writable(attribute));
+        let unknown = || format!("there is no attribute {name:?} that can be set");
+        Change::parse(attribute.ok_or_else(unknown)?.name(), value)
     }
 
     /// What is sent in place of what was typed.
@@ -200,7 +212,7 @@ fn done(device: &Device, attribute: Attribute, before: &Counts) -> String {
         }
         Attribute::Writeback => {
             let blocks = now.written_blocks.saturating_sub(before.written_blocks);
-            format!("{blocks} blocks written back")
+            format!("{} written back", size::count(blocks, "block"))
         }
         Attribute::Recompress => {
             let bytes = before.compressed_bytes.saturating_sub(now.compressed_bytes);
@@ -236,7 +248,14 @@ mod tests {
     #[test]
     fn every_writable_attribute_is_known() {
         for attribute in Attribute::ALL {
-            let value = if attribute == Attribute::Disksize { "1M" } else { "0" };
+            let value = match attribute {
+                Attribute::Disksize => "1M",
+                Attribute::Reset | Attribute::WritebackBatchSize => "1",
+                Attribute::CompAlgorithm => "zstd",
+                Attribute::RecompAlgorithm | Attribute::AlgorithmParams => "algo=zstd",
+                Attribute::Recompress | Attribute::Writeback => "type=huge",
+                _ => "0",
+            };
             let parsed = Change::parse(attribute.name(), value);
             assert_eq!(parsed.is_ok(), attribute.is_writable(), "{attribute}: {parsed:?}");
         }
@@ -249,8 +268,13 @@ mod tests {
             ("mm_stat", "0", "ramfold stat"),
             ("mem_limit", "much", "\"much\" is not a size"),
             ("mem_limit", "-1", "\"-1\" is not a size"),
+            ("mem_limit", "18446744073709551615", "too large"),
             ("disksize", "0", "nothing"),
+            ("comp_algorithm", "best", "lz4"),
+            ("zram1/idle", "some", "not all or a number"),
+            ("writeback", "some", "huge_idle"),
             ("zram-control/remove", "0", "hot_add and hot_remove"),
+            ("zram-control/hot_remove", "x", "device's number"),
         ];
         for (attribute, value, expected) in rows {
             let error = Change::parse(attribute, value).unwrap_err();

@@ -1,8 +1,8 @@
 //! Why a command did not do what was asked, in one line for the person who typed it.
 //!
 //! ```text
-//!   Usage         the command line       exit code 2
-//!   Failed        everything else        exit code 1
+//!   Usage         the command line       exit code 2: wrong wherever and whenever it is given
+//!   Failed        everything else        exit code 1: the system, or a server, says no
 //!   ReaderGone    `ramfold .. | head`    exit code 0, and silence
 //! ```
 
@@ -64,16 +64,18 @@ impl From<io::Error> for Failure {
 
 impl From<ControlError> for Failure {
     fn from(error: ControlError) -> Failure {
-        Failure::Failed(error.to_string())
+        match error {
+            ControlError::BadTarget { .. } => Failure::Usage(error.to_string()),
+            other => Failure::Failed(other.to_string()),
+        }
     }
 }
 
 impl From<ServeError> for Failure {
     fn from(error: ServeError) -> Failure {
         let right = match &error {
-            ServeError::NotLoopback(_) => ", or give --tcp-anywhere if it is meant",
-            ServeError::Tcp { source, .. } if source.kind() == io::ErrorKind::InvalidInput => {
-                "; an address is HOST:PORT, as in 127.0.0.1:10809"
+            ServeError::NotLoopback(_) => {
+                return Failure::Usage(format!("{error}, or give --tcp-anywhere if it is meant"));
             }
             ServeError::Tcp { source, .. } if source.kind() == io::ErrorKind::AddrInUse => {
                 "; port 0 takes one that is free"
@@ -111,7 +113,6 @@ mod tests {
     fn an_address_that_cannot_be_is_told_what_would() {
         let tcp = |kind| ServeError::Tcp { address: "x".into(), source: io::Error::from(kind) };
         let rows = [
-            (tcp(io::ErrorKind::InvalidInput), "HOST:PORT"),
             (tcp(io::ErrorKind::AddrInUse), "port 0"),
             (ServeError::NotLoopback(([0, 0, 0, 0], 1).into()), "--tcp-anywhere"),
         ];

@@ -51,6 +51,16 @@ fn split(text: &str) -> Option<(&str, u32)> {
     plain.then_some((number, (power as u32 + 1) * KIB_SHIFT))
 }
 
+/// A number of things: `1 page`, `2 pages`.
+pub(crate) fn count(number: u64, noun: &str) -> String {
+    format!("{number} {noun}{}", plural(number))
+}
+
+/// What a noun has at its end after this number.
+pub(crate) fn plural(number: u64) -> &'static str {
+    if number == 1 { "" } else { "s" }
+}
+
 /// Bytes with three or four digits and a unit: `12.5 MiB`.
 pub(crate) fn human(bytes: u64) -> String {
     let power = (u64::BITS - 1).saturating_sub(bytes.leading_zeros()) / KIB_SHIFT;
@@ -115,6 +125,12 @@ mod tests {
                 prop_assert!(bytes > 0 && text.trim().starts_with(|c: char| c.is_ascii_digit()));
             }
         }
+    }
+
+    #[test]
+    fn one_is_not_many() {
+        let counts = [0, 1, 2].map(|number| count(number, "page"));
+        assert_eq!(counts, ["0 pages", "1 page", "2 pages"]);
     }
 
     #[test]

@@ -54,6 +54,10 @@ fn explain(error: &Error) -> String {
         }
         ErrorKind::ArgumentConflict => {
             let other = word(ContextKind::PriorArg);
+            // Which of the two was meant is not ours to guess.
+            if other == argument {
+                return format!("{argument} is given more than once; {}", hint(error));
+            }
             format!("{argument} and {other} do not go together; {}", hint(error))
         }
         _ => first_line(error),
@@ -113,7 +117,7 @@ mod tests {
 
     #[test]
     fn each_mistake_is_named_on_one_line() {
-        let rows: [(&[&str], &str); 12] = [
+        let rows: [(&[&str], &str); 15] = [
             (&[], "a command is missing; it is serve, stat, set, estimate, train or check"),
             (&["frob"], "there is no command \"frob\"; it is serve, stat"),
             (&["serve"], "--size <SIZE> is missing; see ramfold serve --help"),
@@ -126,6 +130,9 @@ mod tests {
             (&["stat", "x", "--classes", "--pagetypeinfo"], "do not go together"),
             (&["estimate"], "<FILE|--pid <PID>> is missing"),
             (&["estimate", "a", "--pid", "1"], "do not go together"),
+            (&["serve", "--size", "1M", "--size", "2M"], "--size <SIZE> is given more than once"),
+            (&["stat", "x", "--json", "--json"], "--json is given more than once"),
+            (&["estimate", "--pid", "1", "--pid", "2"], "--pid <PID> is given more than once"),
         ];
         for (words, expected) in rows {
             let line = refusal(words);
@@ -145,6 +152,10 @@ mod tests {
             ("--chain-order=9", "there is no chain order \"9\"; it is 0 to 4"),
             ("--rule=best", "least-waste, used-percent or fitted"),
             ("--name=a/b", "\"a/b\" is no name"),
+            ("--tcp=:10999", "127.0.0.1:10999"),
+            ("--set=idle=some", "--set <ATTRIBUTE=VALUE>: idle: \"some\" is not all"),
+            ("--set=mem_limit=much", "--set <ATTRIBUTE=VALUE>: mem_limit: \"much\""),
+            ("--set=mm_stat=0", "that can be set"),
         ];
         for (word, expected) in rows {
             let line = refusal(&["serve", "--size", "1G", word]);

@@ -15,6 +15,7 @@
 //! leads to the socket that was made here.
 
 use crate::error::ServeError;
+use crate::runtime::SOCKET_PATH_MAX;
 use crate::socket::Socket;
 use rustix::fs::{FlockOperation, Mode};
 use rustix::io::Errno;
@@ -59,6 +60,9 @@ impl Door {
     /// Listens at a path.
     pub(crate) fn unix(path: &Path) -> Result<Self, ServeError> {
         let failed = |source| ServeError::Unix { path: path.to_owned(), source };
+        if path.as_os_str().len() > SOCKET_PATH_MAX {
+            return Err(ServeError::PathTooLong(path.to_owned()));
+        }
         let address = SocketAddrUnix::new(path).map_err(|error| failed(error.into()))?;
         let parent = match path.parent() {
             Some(parent) if !parent.as_os_str().is_empty() => parent,

@@ -2,6 +2,8 @@
 //!
 //! Invariant: one line each, which says what is wrong and, where that is not plain, what to do.
 
+use crate::runtime::SOCKET_PATH_MAX;
+use crate::shell;
 use std::{error, fmt, io, net::SocketAddr, path::PathBuf};
 
 /// What keeps a server or a control socket from starting.
@@ -23,6 +25,8 @@ pub enum ServeError {
     Busy(PathBuf),
     /// A directory that must be private to us is not.
     NotPrivate(PathBuf),
+    /// The system knows no sockets at paths that long.
+    PathTooLong(PathBuf),
     /// The Unix socket could not be made.
     Unix {
         /// Where.
@@ -41,6 +45,8 @@ pub enum ServeError {
     },
     /// A server that was killed has left a mount that cannot be removed.
     Dead(PathBuf),
+    /// The directory is not there, nor the one that it would be made in.
+    NoParent(PathBuf),
     /// Files would disappear under a mount.
     NotEmpty(PathBuf),
     /// This user may not mount, and the program that may is not installed.
@@ -81,6 +87,12 @@ impl fmt::Display for ServeError {
                 "{} must be a directory of yours with mode 0700; remove it or set XDG_RUNTIME_DIR",
                 path.display()
             ),
+            Self::PathTooLong(path) => write!(
+                f,
+                "{} is too long for a socket: {} bytes, and {SOCKET_PATH_MAX} are the most",
+                path.display(),
+                path.as_os_str().len()
+            ),
             Self::Unix { path, source } => write!(f, "{}: {source}", path.display()),
             Self::NotLoopback(address) => write!(
                 f,
@@ -90,8 +102,15 @@ impl fmt::Display for ServeError {
             Self::Tcp { address, source } => write!(f, "{address}: {source}"),
             Self::Dead(path) => write!(
                 f,
-                "{0} has the mount of a server that was killed; run fusermount3 -uz {0}",
-                path.display()
+                "{} has the mount of a server that was killed; run fusermount3 -uz {}",
+                path.display(),
+                shell::word(path)
+            ),
+            Self::NoParent(path) => write!(
+                f,
+                "cannot mount {}: there is no directory to make it in; mkdir -p {} makes both",
+                path.display(),
+                shell::word(path)
             ),
             Self::NotEmpty(path) => {
                 write!(f, "{} is not empty; mount over an empty directory", path.display())

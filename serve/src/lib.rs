@@ -19,6 +19,7 @@
 //! | [`control`] | asks and answers questions about a running server |
 //! | [`runtime`] | where sockets lie that were given no place |
 //! | [`notify`] | tells the service manager that we serve |
+//! | [`shell`] | paths in commands to paste |
 //! | [`limits`] | what a client can cost |
 //!
 //! Invariant: a client, whatever it sends and however slowly, costs one thread and two bounded
@@ -38,6 +39,7 @@ pub mod notify;
 pub mod runtime;
 mod server;
 mod service;
+pub mod shell;
 mod socket;
 mod uri;
 

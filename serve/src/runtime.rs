@@ -20,6 +20,10 @@ pub const SOCKET_SUFFIX: &str = ".sock";
 /// How a server's control socket ends, here and elsewhere.
 pub const CONTROL_SUFFIX: &str = ".ctl";
 
+/// Bytes of a socket's path, at most: the system's `sun_path` has 108, and the last is a zero. The
+/// system would do without it, and clients would not.
+pub const SOCKET_PATH_MAX: usize = 107;
+
 /// Where the runtime directory is or would be.
 pub fn directory() -> PathBuf {
     match env::var_os("XDG_RUNTIME_DIR") {

@@ -111,6 +111,12 @@ impl Server {
         self.service.stop();
     }
 
+    /// Removes the socket paths and accepts no more, without waiting: for a process that is about
+    /// to end while `stop` may be held up.
+    pub fn shut(&self) {
+        self.service.shut();
+    }
+
     fn uri(&self, place: &Place) -> String {
         match place {
             Place::Unix { path, .. } => uri::unix(&self.name, path),

@@ -95,9 +95,7 @@ impl Service {
     /// Stops; requests under way get the grace period. May be called again and from anywhere
     /// but a connection's own thread.
     pub(crate) fn stop(&self) {
-        // Pairs with the Acquire in `is_stopping`, so that who sees the flag sees what led to it.
-        self.shared.stopping.store(true, Ordering::Release);
-        self.shared.doors.iter().for_each(Door::close);
+        self.shut();
         self.shared.end_all(Socket::end_input);
         self.shared.wait_until_empty(self.grace);
         self.shared.end_all(Socket::end);
@@ -106,6 +104,13 @@ impl Service {
             // connection is gone either way.
             let _ = handle.join();
         }
+    }
+
+    /// The beginning of `stop`, which waits for nobody: no more connections, no socket path left.
+    pub(crate) fn shut(&self) {
+        // Pairs with the Acquire in `is_stopping`, so that who sees the flag sees what led to it.
+        self.shared.stopping.store(true, Ordering::Release);
+        self.shared.doors.iter().for_each(Door::close);
     }
 
     fn lock_threads(&self) -> MutexGuard<'_, Vec<JoinHandle<()>>> {
@@ -160,7 +165,7 @@ impl Shared {
     }
 
     fn is_stopping(&self) -> bool {
-        // Pairs with the Release in `stop`.
+        // Pairs with the Release in `shut`.
         self.stopping.load(Ordering::Acquire)
     }
 

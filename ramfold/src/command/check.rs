@@ -7,7 +7,8 @@ use serve::control::{self, Request};
 
 use crate::args;
 use crate::failure::Failure;
-use crate::output::{patiently, print};
+use crate::output::{one_line, patiently, print};
+use crate::size::count;
 
 /// Recounting decodes every page of a large disk.
 const PATIENCE: Duration = Duration::from_secs(3600);
@@ -17,7 +18,9 @@ pub(super) fn run(args: &args::Check) -> Result<(), Failure> {
     let path = control::locate(&args.target)?;
     let report = patiently(|| control::call_within(&path, &Request::Check, PATIENCE))?;
     match report.as_array().map(Vec::as_slice) {
-        Some([]) => print(&format!("{}: no device has a size; nothing to check\n", args.target)),
+        Some([]) => {
+            print(&format!("{}: no device has a size; nothing to check\n", one_line(&args.target)))
+        }
         Some(reports) => reports.iter().try_for_each(|report| {
             let name = report["name"].as_str().unwrap_or(&args.target);
             print(&sentence(name, report)?)
@@ -42,12 +45,12 @@ fn sentence(target: &str, report: &Value) -> Result<String, Failure> {
         pages => format!(", {pages} read from the backing disk"),
     };
     Ok(format!(
-        "{target}: no defect; {} pages stored, {} decoded{back}, {} objects in {} zspages; \
-         {moved}\n",
-        number("pages_stored")?,
+        "{}: no defect; {} stored, {} decoded{back}, {} in {}; {moved}\n",
+        one_line(target),
+        count(number("pages_stored")?, "page"),
         number("pages_decoded")?,
-        number("objects")?,
-        number("zspages")?,
+        count(number("objects")?, "object"),
+        count(number("zspages")?, "zspage"),
     ))
 }
 
@@ -67,6 +70,14 @@ mod tests {
     fn motion_is_told_from_agreement() {
         let still = sentence("zram0", &report(false)).unwrap();
         assert!(still.contains("7 pages stored, 5 decoded") && still.contains("agrees"), "{still}");
+        let mut one = report(false);
+        one.as_object_mut()
+            .unwrap()
+            .values_mut()
+            .filter(|v| v.is_u64())
+            .for_each(|v| *v = 1.into());
+        let one = sentence("zram0", &one).unwrap();
+        assert!(one.contains("1 page stored") && one.contains("1 object in 1 zspage;"), "{one}");
         let busy = sentence("zram0", &report(true)).unwrap();
         assert!(busy.contains("not compared"), "{busy}");
     }

@@ -23,16 +23,15 @@ use std::sync::Arc;
 use codec::Codec;
 use serve::control::Control;
 use serve::fuse::Fuse;
-use serve::{Server, ServerConfig, notify, runtime};
+use serve::{Server, ServerConfig, notify, runtime, shell};
 use zram::{Attribute, AttributeError, Device, DeviceDefaults, Devices, Opened};
 use zsmalloc::{Memory, MemoryConfig, PAGE_SIZE, limits};
 
 use crate::args;
-use crate::attribute::Change;
 use crate::control::Answers;
 use crate::failure::Failure;
 use crate::output::{complain, mention};
-use crate::size::human;
+use crate::size::{count, human};
 use ending::Ending;
 
 /// A limit above this share of what can be had gets a warning: touching memory past a control
@@ -55,20 +54,22 @@ pub(super) fn run(args: args::Serve) -> Result<(), Failure> {
     let devices = Arc::new(devices(&args, limit)?);
     let device = first_device(&devices, &args)?;
     warn_of_limit(device.mem_limit());
-    let nbd = doors.nbd.then(|| Nbd::start(&device, doors.config(&args))).transpose()?;
+    let nbd = doors.nbd.then(|| Nbd::start(&device, &doors, &args)).transpose()?;
     let server = nbd.as_ref().map(|nbd| &nbd.server);
+    server.map(Arc::clone).into_iter().for_each(|server| ending.at_last(move || server.shut()));
     let tree =
         args.fuse.as_deref().map(|directory| tree::mount(directory, &devices)).transpose()?;
     let answers = || Answers::new(Arc::clone(&devices), server.cloned(), tree.clone());
     let control = doors.control.as_deref().map(|path| open_control(path, answers()));
-    let control = control.transpose()?;
+    let control = control.transpose()?.map(Arc::new);
+    control.clone().into_iter().for_each(|control| ending.at_last(move || control.shut()));
     tree.as_ref().map(|tree| ending.watch_mount(tree)).transpose()?;
     announce(&args, &device, server, tree.as_deref());
     ending.wait(tree.as_deref(), server.is_some());
     // Nobody to tell it to, or nobody who listens: it ends all the same.
     let _ = notify::stopping();
     nbd.iter().for_each(|nbd| nbd.server.stop());
-    control.iter().for_each(Control::stop);
+    control.iter().for_each(|control| control.stop());
     tree.iter().for_each(|tree| tree.wait());
     mention(&farewell(&args.name, &devices));
     Ok(())
@@ -81,9 +82,11 @@ struct Nbd {
 }
 
 impl Nbd {
-    fn start(device: &Arc<Device>, config: ServerConfig) -> Result<Nbd, Failure> {
+    fn start(device: &Arc<Device>, doors: &Doors, args: &args::Serve) -> Result<Nbd, Failure> {
         let opened = device.open().map_err(refusal)?.held_by("the NBD server");
         let disk = opened.disk().ok_or_else(|| Failure::about(device.name(), "it has no size"))?;
+        // As it is by now: an attribute may have been set.
+        let config = doors.config(args, &disk.config().algorithm);
         Ok(Nbd { server: Arc::new(Server::start(disk, config)?), _opened: opened })
     }
 }
@@ -145,6 +148,7 @@ fn warn_of_table(disksize: u64, limit: u64) {
 /// The algorithm, with its dictionary.
 fn algorithm(args: &args::Serve) -> Result<Codec, Failure> {
     let Some(path) = &args.dictionary else { return Ok(args.algorithm.clone()) };
+    super::check_takes_dictionary(&args.algorithm)?;
     let failed = |why: &dyn Display| Failure::about(path.display(), why);
     // Before it is opened: whoever opens a pipe waits for its other end.
     if !fs::metadata(path).map_err(|error| failed(&error))?.is_file() {
@@ -200,8 +204,7 @@ fn first_device(devices: &Devices, args: &args::Serve) -> Result<Arc<Device>, Fa
             Failure::about("--backing", why.unwrap_or(&told))
         })?;
     }
-    for (attribute, value) in &args.set {
-        let change = Change::parse(attribute.name(), value).map_err(Failure::Usage)?;
+    for change in &args.set {
         change.apply(devices).map_err(|error| Failure::about("--set", error))?;
     }
     if let Some(size) = args.size {
@@ -225,6 +228,17 @@ fn warn_of_content(path: &Path) {
             path.display()
         ));
     }
+}
+
+/// A socket's path is short, and there are two: the socket and, behind it, control.
+fn check_length(unix: &Path) -> Result<(), Failure> {
+    let most = runtime::SOCKET_PATH_MAX - runtime::CONTROL_SUFFIX.len();
+    let len = unix.as_os_str().len();
+    if len <= most {
+        return Ok(());
+    }
+    let why = format!("too long for a socket: {len} bytes, and at most {most} leave room for .ctl");
+    Err(Failure::Usage(format!("--unix: {} is {why}", unix.display())))
 }
 
 fn refusal(error: AttributeError) -> Failure {
@@ -258,13 +272,14 @@ impl Doors {
             let why = "--unix: a path that ends in .ctl is that of a control socket";
             return Err(Failure::Usage(why.to_owned()));
         }
+        unix.as_deref().map_or(Ok(()), check_length)?;
         let control = unix.as_deref().map(runtime::control_beside);
         Ok(Doors { nbd: true, unix, control })
     }
 
-    fn config(&self, args: &args::Serve) -> ServerConfig {
+    fn config(&self, args: &args::Serve, algorithm: &Codec) -> ServerConfig {
         let mut config = ServerConfig::new(&args.name);
-        config.description = format!("ramfold, compressed with {}", args.algorithm);
+        config.description = format!("ramfold, compressed with {algorithm}");
         config.unix.extend(self.unix.clone());
         config.tcp.extend(args.tcp.clone());
         config.tcp_anywhere = args.tcp_anywhere;
@@ -291,7 +306,8 @@ fn announce(
         mention(&tree_announcement(name, tree.directory(), device.disk().is_some()));
     }
     let size = device.disk().map_or("no size yet".to_owned(), |disk| {
-        format!("{} for clients to fill", human(disk.stat().disksize))
+        let size = disk.config().disksize;
+        format!("{} for clients to fill{}", human(size), rounded(args.size, size))
     });
     let limit = match device.mem_limit() {
         0 => "no limit of memory".to_owned(),
@@ -303,6 +319,14 @@ fn announce(
     }
 }
 
+/// A word on a size that is not the one that was asked for.
+fn rounded(asked: Option<u64>, size: u64) -> String {
+    let other = asked.filter(|&asked| asked != size);
+    other.map_or_else(String::new, |asked| {
+        format!(" (--size: {}, rounded up to whole pages)", count(asked, "byte"))
+    })
+}
+
 /// Where it serves, and a command to paste that shows it.
 fn announcement(name: &str, uris: &[String]) -> String {
     let example = uris.first().map_or("", String::as_str);
@@ -311,12 +335,11 @@ fn announcement(name: &str, uris: &[String]) -> String {
 
 /// The same of a tree.
 fn tree_announcement(name: &str, directory: &Path, sized: bool) -> String {
-    let device = directory.join(name);
-    let device = device.display();
+    let file = |of_device: &str| shell::word(&directory.join(name).join(of_device));
     let example = if sized {
-        format!("losetup --find --show --direct-io=on --sector-size 4096 {device}/disk")
+        format!("losetup --find --show --direct-io=on --sector-size 4096 {}", file("disk"))
     } else {
-        format!("echo 1G > {device}/disksize")
+        format!("echo 1G > {}", file("disksize"))
     };
     format!("{name}: mounted at {}; try: {example}", directory.display())
 }
@@ -324,7 +347,8 @@ fn tree_announcement(name: &str, directory: &Path, sized: bool) -> String {
 fn farewell(name: &str, devices: &Devices) -> String {
     let disks = devices.list().into_iter().filter_map(|device| device.disk());
     let bytes: u64 = disks.map(|disk| disk.stat().orig_data_size).sum();
-    format!("{name}: stopped; {bytes} stored bytes ({}) are gone", human(bytes))
+    let (stored, are) = (count(bytes, "stored byte"), if bytes == 1 { "is" } else { "are" });
+    format!("{name}: stopped; {stored} ({}) {are} gone", human(bytes))
 }
 
 #[cfg(test)]
@@ -339,6 +363,22 @@ mod tests {
             "a: serving nbd+unix:///a?socket=/s and nbd://[::1]:1/a; \
              try: nbdinfo 'nbd+unix:///a?socket=/s'"
         );
+    }
+
+    #[test]
+    fn what_is_to_be_pasted_is_quoted() {
+        let directory = Path::new("/run/a b");
+        let sized = tree_announcement("x", directory, true);
+        assert!(sized.ends_with("--sector-size 4096 '/run/a b/x/disk'"), "{sized}");
+        let bare = tree_announcement("x", directory, false);
+        assert!(bare.ends_with("try: echo 1G > '/run/a b/x/disksize'"), "{bare}");
+    }
+
+    #[test]
+    fn a_size_that_was_rounded_is_told() {
+        assert_eq!(rounded(Some(4096), 4096), "");
+        assert_eq!(rounded(None, 4096), "", "an attribute says what it was set to");
+        assert_eq!(rounded(Some(1), 4096), " (--size: 1 byte, rounded up to whole pages)");
     }
 
     #[test]

@@ -7,7 +7,7 @@ use serve::control::{self, Request};
 use crate::args;
 use crate::attribute::Change;
 use crate::failure::Failure;
-use crate::output::{patiently, print};
+use crate::output::{one_line, patiently, print};
 
 /// Write-back and recompression may pass over every page of a large disk.
 const PATIENCE: Duration = Duration::from_secs(3600);
@@ -19,5 +19,5 @@ pub(super) fn run(args: &args::Set) -> Result<(), Failure> {
     let path = control::locate(&args.target)?;
     let request = Request::Set { attribute, value };
     let done = patiently(|| control::call_within(&path, &request, PATIENCE))?;
-    print(&format!("{}\n", done.as_str().unwrap_or("done")))
+    print(&format!("{}\n", one_line(done.as_str().unwrap_or("done"))))
 }

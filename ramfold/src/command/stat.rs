@@ -16,10 +16,7 @@ use serve::control::{self, ControlError, Request};
 
 use crate::args;
 use crate::failure::Failure;
-use crate::output::{print, print_json};
-
-/// Cursor home, and the rest of the screen cleared.
-const REDRAW: &str = "\x1b[H\x1b[J";
+use crate::output::{one_line, print, print_json, redraw};
 
 /// Prints once, or again and again; then JSON is one line each time.
 pub(super) fn run(args: &args::Stat) -> Result<(), Failure> {
@@ -33,7 +30,7 @@ fn watch(args: &args::Stat, interval: Duration) -> Result<(), Failure> {
     let redraws = std::io::stdout().is_terminal() && !args.json;
     loop {
         if redraws {
-            print(REDRAW)?;
+            redraw()?;
         }
         show(args)?;
         thread::sleep(interval);
@@ -58,7 +55,7 @@ fn show(args: &args::Stat) -> Result<(), Failure> {
         return print_json(&stat, args.watch.is_some());
     }
     match stat.as_array() {
-        Some(none) if none.is_empty() => print(&format!("{target}: no device\n")),
+        Some(none) if none.is_empty() => print(&format!("{}: no device\n", one_line(target))),
         Some(several) => {
             let tables: Vec<String> = several.iter().map(table::render).collect();
             print(&tables.join("\n"))

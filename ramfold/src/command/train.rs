@@ -11,19 +11,20 @@
 //! Invariant: no page is both trained on and measured. Same-filled pages are neither, as a store
 //! never compresses them.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, Metadata, OpenOptions, Permissions};
 use std::io::{self, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 
-use codec::{Algorithm, Codec, CodecError, DICTIONARY_LEN_MIN, Stream};
+use codec::{Codec, CodecError, DICTIONARY_LEN_MIN, Stream};
+use serve::shell;
 use zsmalloc::{PAGE_SIZE, limits};
 
 use super::estimate::source::{Page, Source};
 use crate::args;
 use crate::failure::Failure;
-use crate::output::{patiently, print};
-use crate::size::human;
+use crate::output::{one_line, patiently, print};
+use crate::size::{count, human, plural};
 
 /// Pages in a stretch, where there are many.
 const STRETCH_PAGES: u64 = 64;
@@ -43,13 +44,7 @@ const NAMES: u32 = 100;
 
 /// Trains, measures, writes, and says what was gained.
 pub(super) fn run(args: &args::Train) -> Result<(), Failure> {
-    let algorithm = args.algorithm.algorithm();
-    if !algorithm.takes_dictionary() {
-        let takers = Algorithm::ALL.iter().filter(|algorithm| algorithm.takes_dictionary());
-        let names: Vec<&str> = takers.map(|algorithm| algorithm.name()).collect();
-        let text = format!("{algorithm} uses no dictionary; these do: {}", names.join(" "));
-        return Err(Failure::Usage(text));
-    }
+    super::check_takes_dictionary(&args.algorithm)?;
     if !(DICTIONARY_LEN_MIN as u64..=SIZE_MAX).contains(&args.size) {
         return Err(Failure::Usage("--size: a dictionary has 1K to 16M".to_owned()));
     }
@@ -57,6 +52,7 @@ pub(super) fn run(args: &args::Train) -> Result<(), Failure> {
         let why = "it is learnt from; the dictionary would replace it";
         return Err(Failure::about(input.display(), why));
     }
+    check_place(&args.output)?;
     let limit = limits::memory_available().default_limit.unwrap_or(FALLBACK_LIMIT);
     let source = match args.pid {
         Some(pid) => Source::of_process(pid, limit / 2)?,
@@ -150,26 +146,64 @@ fn stored(codec: &Codec, pages: &[u8]) -> Result<u64, CodecError> {
     Ok(bytes)
 }
 
-/// Whole or not at all: a dictionary that is there stays until the new one is written. Only for its
-/// owner: a dictionary holds parts of the pages.
+/// Where the dictionary goes.
+enum Place {
+    /// A file, to be made or replaced as a whole.
+    File { target: PathBuf, replaced: Option<Metadata> },
+    /// What is no file, as /dev/stdout, and is written to as it is.
+    Stream,
+}
+
+impl Place {
+    /// A link to a file stays a link.
+    fn of(path: &Path) -> io::Result<Place> {
+        match fs::metadata(path) {
+            Ok(there) if there.is_dir() => Err(io::ErrorKind::IsADirectory.into()),
+            Ok(there) if !there.is_file() => Ok(Place::Stream),
+            Ok(there) => Ok(Place::File { target: fs::canonicalize(path)?, replaced: Some(there) }),
+            Err(_) => Ok(Place::File { target: path.to_owned(), replaced: None }),
+        }
+    }
+}
+
+/// Whether a file can be made there, found out before all the work; it is not kept meanwhile, for
+/// whoever is interrupted leaves nothing.
+fn check_place(path: &Path) -> Result<(), Failure> {
+    let checked = Place::of(path).and_then(|place| match place {
+        Place::File { target, .. } => fs::remove_file(new_beside(&target)?.1),
+        // A pipe would wait for who reads it.
+        Place::Stream => Ok(()),
+    });
+    checked.map_err(|error| Failure::about(path.display(), error))
+}
+
+/// Whole or not at all: a dictionary that is there stays until the new one is written. A new one is
+/// for its owner only, as it holds parts of the pages; one that is replaced stays for whom it was.
 fn write(path: &Path, content: &[u8]) -> Result<(), Failure> {
     let failed = |error| Failure::about(path.display(), error);
-    let there = fs::metadata(path);
-    // What is no file, as /dev/stdout, is written to as it is; a link to one stays a link.
-    let target = match &there {
-        Ok(there) if !there.is_file() => {
+    let (target, replaced) = match Place::of(path).map_err(failed)? {
+        Place::File { target, replaced } => (target, replaced),
+        Place::Stream => {
             let file = OpenOptions::new().write(true).open(path);
             return file.and_then(|mut file| file.write_all(content)).map_err(failed);
         }
-        Ok(_) => fs::canonicalize(path).map_err(failed)?,
-        Err(_) => path.to_owned(),
     };
     let (mut file, beside) = new_beside(&target).map_err(failed)?;
+    replaced.iter().for_each(|before| inherit(&file, before));
     file.write_all(content).and_then(|()| fs::rename(&beside, &target)).map_err(|error| {
         // The failure that is told is the first.
         let _ = fs::remove_file(&beside);
         failed(error)
     })
+}
+
+/// Gives a new file the owner and the mode of the one that it replaces. Where the owner cannot be
+/// kept the mode is not either: it would let in others than before.
+fn inherit(file: &File, before: &Metadata) {
+    if fchown(file, Some(before.uid()), Some(before.gid())).is_ok() {
+        // It stays closed to others where this fails.
+        let _ = file.set_permissions(Permissions::from_mode(before.mode() & 0o777));
+    }
 }
 
 /// A file in the same directory that was not there before, nor a link: others may write there too.
@@ -194,19 +228,24 @@ fn is_same(one: &Path, other: &Path) -> bool {
 }
 
 fn report(args: &args::Train, content: &[u8], pages: &Pages, gain: &Gain) -> String {
-    let (output, algorithm) = (args.output.display(), &args.algorithm);
+    let (output, algorithm) = (args.output.to_string_lossy(), &args.algorithm);
     let held_out = (pages.held_out.len() / PAGE_SIZE) as u64;
-    let trained = pages.train.len() / PAGE_SIZE;
+    let trained = count((pages.train.len() / PAGE_SIZE) as u64, "page");
     let (without, with) = (gain.without / held_out, gain.with / held_out);
-    let percent = gain.percent();
+    let (percent, per_page) = (gain.percent(), count(without, "byte"));
+    let others = format!("{held_out} other page{}", plural(held_out));
     let advice = match percent > 0.0 {
-        true => format!("use it: ramfold serve --algorithm {algorithm} --dictionary {output} .."),
+        true => format!(
+            "use it: ramfold serve --algorithm {algorithm} --dictionary {} ..",
+            shell::word(&args.output)
+        ),
         false => "do without it: it does not help on pages it has not seen".to_owned(),
     };
     format!(
-        "{output}: {} from {trained} pages; it holds parts of them\n\
-         {held_out} other pages with {algorithm}: {without} bytes a page without it, {with} with \
-         it: {percent:.1} % saved\n{advice}\n",
+        "{}: {} from {trained}; it holds parts of them\n\
+         {others} with {algorithm}: {per_page} a page without it, {with} with it: {percent:.1} % \
+         saved\n{advice}\n",
+        one_line(&output),
         human(content.len() as u64)
     )
 }
@@ -231,6 +270,22 @@ mod tests {
         assert!(kind.is_file() && kind.mode() & 0o777 == 0o600);
         assert_eq!(fs::read(&victim).expect("there"), b"precious");
         assert_eq!(fs::read_dir(&directory).expect("there").count(), 3, "nothing is left over");
+        fs::remove_dir_all(&directory).expect("ours");
+    }
+
+    #[test]
+    fn what_is_replaced_stays_for_whom_it_was() {
+        let directory = std::env::temp_dir().join(format!("ramfold-mode-{}", std::process::id()));
+        fs::create_dir(&directory).expect("a directory");
+        let target = directory.join("dictionary");
+        fs::write(&target, "before").expect("room");
+        for mode in [0o644, 0o600, 0o440] {
+            fs::set_permissions(&target, Permissions::from_mode(mode)).expect("ours");
+            check_place(&target).expect("it can be replaced");
+            write(&target, b"content").expect("room");
+            assert_eq!(fs::metadata(&target).expect("there").mode() & 0o777, mode);
+        }
+        assert_eq!(fs::read_dir(&directory).expect("there").count(), 1, "nothing is left over");
         fs::remove_dir_all(&directory).expect("ours");
     }
 

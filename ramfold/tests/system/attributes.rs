@@ -5,7 +5,7 @@
 
 use std::path::Path;
 
-use crate::rig::{PAGE_SIZE, Scratch, Server, noise, ramfold, refusal, succeed};
+use crate::rig::{Nbd, PAGE_SIZE, Scratch, Server, noise, ramfold, refusal, succeed};
 
 /// What `set` says.
 #[track_caller]
@@ -89,6 +89,14 @@ fn what_is_served_is_neither_reset_nor_removed() {
         assert!(line.contains("initialised already"), "{attribute}: {line}");
     }
     assert_eq!(server.connect().size(), 1 << 20);
+}
+
+/// Clients are told what pages are compressed with, whichever way it was said.
+#[test]
+fn the_export_is_described_as_it_is() {
+    let server = Server::with(&["--size", "1M", "--set", "comp_algorithm=zstd"]);
+    let told = Nbd::listed(server.socket()).expect("it lists its exports");
+    assert_eq!(told, "zram0ramfold, compressed with zstd");
 }
 
 #[test]

@@ -11,7 +11,7 @@ use std::thread;
 
 use crate::rig::{
     Loop, Mount, Nbd, Process, Scratch, Space, Stopped, Tree, errno, eventually, needs_device,
-    needs_tree, noise, refusal, succeed, tool,
+    needs_tree, noise, ramfold, refusal, succeed, tool,
 };
 
 /// CAP_SYS_RESOURCE.
@@ -78,7 +78,9 @@ fn a_third_signal_ends_at_once() {
     if !needs_tree(&[]) {
         return;
     }
-    let mut tree = Tree::with(&["--size", "1M"]);
+    let scratch = Scratch::new();
+    let socket = scratch.path("disk.sock");
+    let mut tree = Tree::with(&["--size", "1M", "--unix", socket.to_str().unwrap()]);
     let file = File::open(tree.disk()).unwrap();
     for said in ["is in use", "unmounted lazily"] {
         tree.process.signal("TERM");
@@ -87,6 +89,49 @@ fn a_third_signal_ends_at_once() {
     tree.process.signal("TERM");
     assert_eq!(tree.process.wait().code(), Some(1));
     assert!(file.read_at(&mut [0; 4096], 0).is_err(), "nobody is there to answer");
+    let left: Vec<_> = fs::read_dir(scratch.path("")).unwrap().flatten().collect();
+    assert!(left.is_empty(), "neither socket is left: {left:?}");
+}
+
+/// A shell that has ended left the disk open in a child, and losetup in a loop device.
+#[test]
+fn who_has_ended_is_not_said_to_use_a_disk() {
+    if !needs_tree(&["losetup"]) || !needs_device("/dev/loop-control") {
+        return;
+    }
+    let tree = Tree::with(&["--size", "1M"]);
+    let said = |words: &str| {
+        assert_eq!(errno(tree.try_write("zram0/reset", "1")), EBUSY);
+        eventually(words, || tree.process.said().contains(words));
+    };
+    let disk = Loop::direct(&tree.disk());
+    said(&format!("in use by {};", &disk.device["/dev/".len()..]));
+    drop(disk);
+    let script = "exec 3<\"$0\"; sleep 300 >/dev/null 2>&1 & echo $!";
+    let child = succeed(tool("sh").args(["-c", script]).arg(tree.disk()));
+    said("opened before it ended;");
+    tree.process.signal("TERM");
+    eventually("the refusal", || tree.process.said().contains("opened before it ended; not stop"));
+    succeed(tool("sh").arg("-c").arg(format!("kill {child}")));
+    tree.write("zram0/reset", "1");
+}
+
+#[test]
+fn a_directory_is_made_but_not_its_parents() {
+    if !needs_tree(&[]) {
+        return;
+    }
+    let scratch = Scratch::new();
+    let below = scratch.path("not there/tree");
+    let mut serve = ramfold(&["serve", "--size", "1M", "--fuse"]);
+    let line = refusal(serve.arg(&below).env("XDG_RUNTIME_DIR", scratch.path("run")));
+    assert!(line.contains("there is no directory to make it in; mkdir -p '/"), "{line}");
+    assert!(!scratch.path("not there").exists(), "a path that is mistyped is not made");
+    fs::create_dir(scratch.path("not there")).unwrap();
+    let mut tree = Process::start(&mut Tree::command(&scratch, &below, &[]), "mounted at");
+    eventually("what to paste", || tree.said().contains("/not there/tree/zram0/disksize'\n"));
+    tree.signal("TERM");
+    assert!(tree.wait().success(), "{}", tree.said());
 }
 
 #[test]

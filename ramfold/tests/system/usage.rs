@@ -3,8 +3,9 @@
 //! Claims: the line names what was wrong, and where the right answer is short, gives it.
 
 use std::net::TcpListener;
+use std::process::{Command, Stdio};
 
-use crate::rig::{BINARY, Scratch, Server, ramfold, refusal, succeed, tool};
+use crate::rig::{BINARY, Process, Scratch, Server, ramfold, refusal, succeed, tool};
 
 /// Runs a refused command; its one line must contain these words.
 #[track_caller]
@@ -68,8 +69,92 @@ fn addresses_that_cannot_be_served_are_refused() {
     if succeed(tool("id").arg("-u")).trim() != "0" {
         refuses(&["serve", "--size", "1M", "--unix", missing], &[missing]);
     }
-    let long = format!("/tmp/{}", "x".repeat(200));
-    refuses(&["serve", "--size", "1M", "--unix", &long], &["long"]);
+    refuses(&["serve", "--size", "1M", "--tcp", ":10999"], &["127.0.0.1:10999", "--tcp-anywhere"]);
+}
+
+/// The second socket, for control, has a longer path than the one that is typed.
+#[test]
+fn a_path_is_too_long_for_either_socket_with_its_limit() {
+    let scratch = Scratch::new();
+    let base = scratch.path("").to_str().unwrap().to_owned();
+    let of_len = |len: usize| format!("{base}{}", "x".repeat(len - base.len()));
+    for len in [104, 107, 108, 4000] {
+        refuses(&["serve", "--size", "1M", "--unix", &of_len(len)], &["103", &len.to_string()]);
+    }
+    let path = of_len(103);
+    let mut serve = Command::new(BINARY);
+    let server =
+        Process::start(serve.args(["serve", "--size", "1M", "--unix", &path]), "nbd+unix://");
+    succeed(&mut ramfold(&["check", &path]));
+    drop(server);
+    // DIR/ramfold/zram0.sock: a path of 108 bytes fits the system's structure, without its end.
+    let mut serve = ramfold(&["serve", "--size", "1M"]);
+    let line = refusal(serve.env("XDG_RUNTIME_DIR", of_len(108 - 19)));
+    assert!(line.contains("too long for a socket: 108 bytes, and 107"), "{line}");
+}
+
+/// What is wrong on every machine and at any time is a matter of usage; what the system or a server
+/// refuses is a failure.
+#[test]
+fn mistakes_of_a_kind_have_one_exit_code() {
+    let server = Server::of_size("1M");
+    let at = server.target();
+    let usage: [&[&str]; 17] = [
+        &["serve", "--size", "1M", "--size", "2M"],
+        &["serve", "--size", "1M", "--set", "idle=some"],
+        &["serve", "--size", "1M", "--set", "mem_limit=some"],
+        &["serve", "--size", "1M", "--set", "comp_algorithm=best"],
+        &["serve", "--size", "1M", "--tcp", ":10999"],
+        &["serve", "--size", "1M", "--tcp", "0.0.0.0:0"],
+        &["serve", "--size", "1M", "--algorithm", "lzo", "--dictionary", "/nonexistent"],
+        &["train", "/nonexistent", "-o", "/nonexistent", "--algorithm", "lzo"],
+        &["set", at, "colour", "red"],
+        &["set", at, "mm_stat", "0"],
+        &["set", at, "idle", "some"],
+        &["set", at, "mem_limit", "some"],
+        &["set", at, "mem_limit", "18446744073709551615"],
+        &["set", at, "recompress", "type=some"],
+        &["set", at, "zram-control/hot_remove", "some"],
+        &["set", "nbd://localhost", "compact", "1"],
+        &["stat", "nbd+unix:///zram0"],
+    ];
+    let failed: [&[&str]; 8] = [
+        &["serve", "--size", "1M", "--unix", at],
+        &["serve", "--size", "1M", "--set", "backing_dev=/nonexistent"],
+        &["train", "/nonexistent", "-o", "/nonexistent"],
+        &["set", at, "disksize", "1M"],
+        &["set", at, "idle", "60"],
+        &["set", at, "zram7/mem_limit", "1M"],
+        &["set", at, "zram-control/hot_remove", "7"],
+        &["stat", "no-such-server"],
+    ];
+    for (code, lines) in [(2, &usage[..]), (1, &failed[..])] {
+        for arguments in lines {
+            let status = ramfold(arguments).stderr(Stdio::null()).status().unwrap();
+            assert_eq!(status.code(), Some(code), "ramfold {arguments:?}");
+        }
+    }
+}
+
+/// A name may have anything in it, and a terminal would do what it says.
+#[test]
+fn what_is_refused_is_shown_without_its_control_characters() {
+    let name = "/nonexistent\x1b[31m/a\nb\x7f";
+    let lines: [&[&str]; 9] = [
+        &[name],
+        &["serve", "--size", "1M", name],
+        &["serve", "--size", "1M", "--unix", name],
+        &["serve", "--size", "1M", "--backing", name],
+        &["serve", "--size", "1M", "--dictionary", name],
+        &["serve", "--size", "1M", "--fuse", name],
+        &["stat", name],
+        &["estimate", name],
+        &["train", name, "-o", name],
+    ];
+    for arguments in lines {
+        let line = refusal(&mut ramfold(arguments));
+        assert!(!line.contains(char::is_control) && line.contains("\\u{1b}[31m"), "{line:?}");
+    }
 }
 
 #[test]
@@ -133,6 +218,12 @@ fn dictionaries_that_cannot_be_are_refused() {
         refuses(&["train", pages, "-o", output, "--size", size], &["--size", "1K", "16M"]);
     }
     assert!(!std::fs::exists(output).unwrap(), "nothing is written where nothing was learnt");
+    let left: Vec<_> = std::fs::read_dir(scratch.path("")).unwrap().flatten().collect();
+    assert_eq!(left.len(), 1, "nor anything beside it: {left:?}");
+    // Whether it can be written is found out before pages are looked at.
+    for nowhere in ["/nonexistent/dict", "/usr", "/proc/dict"] {
+        refuses(&["train", "/nonexistent/pages", "-o", nowhere], &[&format!("{nowhere}: ")]);
+    }
     refuses(&["train", pages, "-o", pages], &["learnt from"]);
     assert_eq!(std::fs::read(pages).unwrap(), [7; 64 << 10], "what is learnt from stays");
     let serve = |arguments: &[&str], words: &[&str]| {

@@ -28,6 +28,13 @@ pub enum ControlError {
         /// What would be right.
         hint: String,
     },
+    /// TARGET cannot name one, whatever runs.
+    BadTarget {
+        /// As it was given.
+        target: String,
+        /// What would be right.
+        hint: String,
+    },
     /// Nobody listens there.
     NotRunning(PathBuf),
     /// The server did not answer in time.
@@ -50,7 +57,9 @@ pub enum ControlError {
 impl fmt::Display for ControlError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NoSuchTarget { target, hint } => write!(f, "{target}: {hint}"),
+            Self::NoSuchTarget { target, hint } | Self::BadTarget { target, hint } => {
+                write!(f, "{target}: {hint}")
+            }
             Self::NotRunning(path) => write!(f, "no server runs at {}", path.display()),
             Self::Timeout(path) => write!(f, "the server at {} does not answer", path.display()),
             Self::Closed(path) => {

@@ -42,13 +42,15 @@ pub fn list() -> Vec<Running> {
 
 fn locate_in(directory: &Path, target: &str) -> Result<PathBuf, ControlError> {
     let wrong = |hint: String| ControlError::NoSuchTarget { target: target.to_owned(), hint };
+    let never =
+        |hint: &str| ControlError::BadTarget { target: target.to_owned(), hint: hint.into() };
     if target.starts_with(uri::UNIX) {
-        let socket = uri::socket_of(target)
-            .ok_or_else(|| wrong("the address has no socket=PATH in it".into()))?;
+        let socket =
+            uri::socket_of(target).ok_or_else(|| never("the address has no socket=PATH in it"))?;
         return beside(&socket).map_err(wrong);
     }
     if target.starts_with("nbd://") || target.starts_with("nbds://") {
-        return Err(wrong("there is no control over TCP; use the Unix socket".into()));
+        return Err(never("there is no control over TCP; use the Unix socket"));
     }
     if let Some((_, control)) = runtime::sockets(directory, target) {
         if is_socket(&control) && runtime::is_private(directory) {

@@ -46,6 +46,11 @@ impl Control {
     pub fn stop(&self) {
         self.service.stop();
     }
+
+    /// Removes the socket and accepts no more, without waiting for answers under way.
+    pub fn shut(&self) {
+        self.service.shut();
+    }
 }
 
 /// Answers line after line. `None` when the conversation is over.

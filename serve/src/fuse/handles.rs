@@ -10,8 +10,9 @@
 //! Invariants: a handle's number is never used again; a device is open as long as a handle of its
 //! disk is. Locks: the table's, a leaf; a handle's text, under which a device is asked.
 
+use super::holders::Holder;
 use std::collections::BTreeMap;
-use std::fs;
+use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 use zram::{Opened, Zram};
@@ -29,8 +30,7 @@ pub(crate) enum Handle {
 /// A disk that is open.
 pub(crate) struct OpenDisk {
     opened: Opened,
-    /// Who opened it, and the name it had then.
-    holder: (u32, String),
+    holder: Holder,
     /// It stays while the device is open, and this spares looking it up.
     disk: OnceLock<Arc<Zram>>,
 }
@@ -74,12 +74,12 @@ impl Handles {
         self.lock().handles.get(&number).cloned()
     }
 
-    /// Who has the disks of devices open: the device's name, the process, and its name.
-    pub(crate) fn holders(&self) -> Vec<(String, u32, String)> {
+    /// Who opened the disks that are open, with the names of their devices.
+    pub(super) fn holders(&self) -> Vec<(String, Holder)> {
         let open = self.lock();
         let disk = |handle: &Arc<Handle>| match &**handle {
-            Handle::Disk(OpenDisk { opened, holder: (pid, name), .. }) => {
-                Some((opened.device().name().to_owned(), *pid, name.clone()))
+            Handle::Disk(OpenDisk { opened, holder, .. }) => {
+                Some((opened.device().name().to_owned(), holder.clone()))
             }
             _ => None,
         };
@@ -125,10 +125,11 @@ impl Handle {
         Self::Lines(Mutex::new(Lines::at_start()))
     }
 
-    /// A disk, opened by this thread.
-    pub(crate) fn disk(opened: Opened, thread: u32) -> Self {
-        let holder = process_of(thread);
-        let opened = opened.held_by(holder.1.clone());
+    /// A disk, opened by this thread, of a tree that is mounted at `point`.
+    pub(crate) fn disk(opened: Opened, thread: u32, point: &Path) -> Self {
+        let (holder, file) = (Holder::of(thread), point.join(opened.device().name()).join("disk"));
+        let named = holder.clone();
+        let opened = opened.held_by_whom(move || named.now(&file));
         Self::Disk(OpenDisk { opened, holder, disk: OnceLock::new() })
     }
 }
@@ -149,18 +150,5 @@ impl Lines {
     /// Nothing at hand, and the first page to come.
     pub(crate) fn at_start() -> Self {
         Self { start: 0, text: String::new(), next: Some(0) }
-    }
-}
-
-/// The process of a thread, and how people know it. The kernel names threads in its requests, and
-/// itself by 0.
-fn process_of(thread: u32) -> (u32, String) {
-    let status = fs::read_to_string(format!("/proc/{thread}/status")).unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("Tgid:"));
-    let pid = line.and_then(|pid| pid.trim().parse().ok()).unwrap_or(thread);
-    match fs::read_to_string(format!("/proc/{pid}/comm")) {
-        Ok(name) => (pid, format!("{} (pid {pid})", name.trim_end())),
-        Err(_) if pid == 0 => (0, "the kernel".to_owned()),
-        Err(_) => (pid, format!("pid {pid}")),
     }
 }

@@ -1,28 +1,118 @@
 //! Who has disks open: processes, and the loop devices they have set up.
 //!
-//! Nothing here touches the mount.
+//! ```text
+//!   opened by losetup, which has ended   -> loop0, whose file it is
+//!   opened by mkfs, which runs           -> mkfs (pid 17)
+//!   opened by bash, which has ended      -> what bash (pid 17) opened before it ended
+//! ```
+//!
+//! A process is known by its number and when it started: numbers are used again. Nothing here
+//! touches the mount.
 
 use super::handles::Handles;
 use disk::loops_over;
+use std::fs;
 use std::path::Path;
+
+/// The process that opened a disk.
+#[derive(Clone, Debug)]
+pub(super) struct Holder {
+    pid: u32,
+    /// How people knew it then.
+    name: String,
+    /// Its start, in clock ticks; `None` where the system does not say.
+    started: Option<u64>,
+}
+
+impl Holder {
+    /// The process of a thread. The kernel names threads in its requests, and itself by 0.
+    pub(super) fn of(thread: u32) -> Self {
+        let status = fs::read_to_string(format!("/proc/{thread}/status")).unwrap_or_default();
+        let line = status.lines().find_map(|line| line.strip_prefix("Tgid:"));
+        let pid = line.and_then(|pid| pid.trim().parse().ok()).unwrap_or(thread);
+        let name = match fs::read_to_string(format!("/proc/{pid}/comm")) {
+            Ok(name) => format!("{} (pid {pid})", name.trim_end()),
+            Err(_) if pid == 0 => "the kernel".to_owned(),
+            Err(_) => format!("pid {pid}"),
+        };
+        Self { pid, name, started: start_of(pid) }
+    }
+
+    /// Who has a disk open that this process opened.
+    pub(super) fn now(&self, disk: &Path) -> String {
+        if !self.has_ended() {
+            return self.name.clone();
+        }
+        let loops = loops_over(disk);
+        if loops.is_empty() { self.legacy() } else { loops.join(", ") }
+    }
+
+    fn legacy(&self) -> String {
+        format!("what {} opened before it ended", self.name)
+    }
+
+    fn has_ended(&self) -> bool {
+        self.started.is_some() && start_of(self.pid) != self.started
+    }
+}
+
+/// When a process started; `None` also for one that has ended and was not waited for.
+fn start_of(pid: u32) -> Option<u64> {
+    /// Of the fields after the name the first is the state, and this one field 22 of all.
+    const START: usize = 19;
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let fields: Vec<&str> = stat.rsplit_once(") ")?.1.split_ascii_whitespace().collect();
+    let ended = matches!(fields.first(), Some(&("Z" | "X")));
+    fields.get(START).filter(|_| !ended)?.parse().ok()
+}
 
 /// All of them, a phrase each: `zram0 by loop0`.
 pub(super) fn all(handles: &Handles, point: &Path) -> Vec<String> {
     let open = handles.holders();
-    let phrase = |(device, who): (&String, &String)| format!("{device} by {who}");
-    let mut names: Vec<&String> = open.iter().map(|(device, ..)| device).collect();
-    names.sort();
-    names.dedup();
+    let mut devices: Vec<&String> = open.iter().map(|(device, _)| device).collect();
+    devices.sort();
+    devices.dedup();
     let mut holders = Vec::new();
-    for device in names {
+    for device in devices {
         let loops = loops_over(&point.join(device).join("disk"));
-        holders.extend(loops.iter().map(|name| phrase((device, name))));
+        let of_device = open.iter().filter(|(name, _)| name == device).map(|(_, holder)| holder);
+        // Loop devices were set up by those who have ended.
+        let (ended, alive): (Vec<&Holder>, _) = of_device.partition(|holder| holder.has_ended());
+        let ended = ended.into_iter().filter(|_| loops.is_empty()).map(Holder::legacy);
+        let alive = alive.into_iter().map(|holder: &Holder| holder.name.clone());
+        let names = loops.iter().cloned().chain(alive).chain(ended);
+        holders.extend(names.map(|name| format!("{device} by {name}")));
     }
-    let alive = open.iter().filter(|(_, pid, _)| *pid == 0 || is_alive(*pid));
-    holders.extend(alive.map(|(device, _, name)| phrase((device, name))));
     holders
 }
 
-fn is_alive(pid: u32) -> bool {
-    Path::new(&format!("/proc/{pid}")).exists()
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::{Command, Stdio};
+
+    #[test]
+    fn who_has_ended_is_not_named_as_if_it_ran() {
+        let mut child = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
+        let holder = Holder::of(child.id());
+        let alive = holder.now(Path::new("/nonexistent"));
+        assert!(alive.ends_with(&format!("(pid {})", child.id())), "{alive}");
+        drop(child.stdin.take());
+        // Ended, and not waited for: so it is listed still.
+        while start_of(child.id()).is_some() {
+            std::thread::yield_now();
+        }
+        let ended = format!("what {} opened before it ended", holder.name);
+        assert_eq!(holder.now(Path::new("/nonexistent")), ended);
+        child.wait().unwrap();
+        assert_eq!(holder.now(Path::new("/nonexistent")), ended);
+        let ours = std::process::id();
+        let other = Holder { pid: ours, started: start_of(ours).map(|start| start + 1), ..holder };
+        assert_eq!(other.now(Path::new("/nonexistent")), ended, "a number that is used again");
+    }
+
+    #[test]
+    fn the_kernel_does_not_end() {
+        assert_eq!(Holder::of(0).now(Path::new("/nonexistent")), "the kernel");
+    }
 }

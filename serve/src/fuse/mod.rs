@@ -111,7 +111,8 @@ impl Fuse {
         if let Some(ours) = mount.device_number() {
             devices.guard_paths(Box::new(move |path| guard::judge(path, ours)));
         }
-        let tree = Arc::new(Tree::new(devices, config.texts, config.complain));
+        let tree =
+            Arc::new(Tree::new(devices, config.texts, config.complain, mount.point().into()));
         let connection = Connection::start(device, Arc::clone(&tree) as _, config.threads)
             .map_err(|source| ServeError::Mount { path: config.directory, source })?;
         Ok(Self { mount, connection, tree, threads: config.threads })

@@ -6,6 +6,7 @@
 //! |---|---|
 //! | an empty directory | mounted over |
 //! | nothing | the directory is made (0755), and stays |
+//! | not even a parent directory | `ServeError::NoParent`: it may be mistyped |
 //! | a mount of a server that was killed | unmounted, then mounted anew |
 //! | a mount of a server that runs | `ServeError::InUse` |
 //! | anything else | `ServeError::NotEmpty` or the system's error; left alone |
@@ -119,7 +120,14 @@ impl Drop for Mount {
 /// Makes way for a mount, as the table above says; gives the directory without symbolic links.
 fn prepare(directory: &Path) -> Result<PathBuf, ServeError> {
     let failed = |source| cannot(directory, source);
-    let made = DirBuilder::new().recursive(true).mode(0o755).create(directory);
+    let made = DirBuilder::new().mode(0o755).create(directory);
+    if made.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
+        && !directory
+            .parent()
+            .is_some_and(|parent| parent.as_os_str().is_empty() || parent.exists())
+    {
+        return Err(ServeError::NoParent(directory.to_owned()));
+    }
     let directory = real_path(directory).map_err(failed)?;
     match fs::symlink_metadata(&directory) {
         Err(error) if error.raw_os_error() == Some(Errno::NOTCONN.raw_os_error()) => {
@@ -180,7 +188,7 @@ fn mount_by_tool(point: &Path) -> Result<OwnedFd, ServeError> {
     })?;
     let device = receive_device(&ours);
     let output = child.wait_with_output().map_err(failed)?;
-    let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+    let said = String::from_utf8_lossy(&output.stderr).trim().replace('\n', "; ");
     device.ok_or_else(|| failed(io::Error::other(format!("{TOOL}: {said}"))))
 }
 
@@ -215,7 +223,7 @@ fn unmount_by_tool(point: &Path, lazily: bool) -> Result<(), UnmountError> {
     match output.status.success() {
         true => Ok(()),
         false if said.contains("busy") => Err(UnmountError::Busy),
-        false => Err(UnmountError::Failed(io::Error::other(said.trim().to_owned()))),
+        false => Err(UnmountError::Failed(io::Error::other(said.trim().replace('\n', "; ")))),
     }
 }
 

@@ -153,15 +153,17 @@ mod tests {
         let memory = Memory::new(MemoryConfig::for_disk(1 << 20)).unwrap();
         let devices = Arc::new(Devices::new(memory, DeviceDefaults::default()));
         let device = devices.get(devices.hot_add().unwrap()).unwrap();
-        let tree = Tree::new(Arc::clone(&devices), Vec::new(), Arc::new(|_: &str| ()));
-        let open = tree.handles.insert(Handle::disk(device.open().unwrap(), 0));
+        let none = Arc::new(|_: &str| ());
+        let tree = Tree::new(Arc::clone(&devices), Vec::new(), none, "/nonexistent".into());
+        let disk = || Handle::disk(device.open().unwrap(), 0, "/nonexistent".as_ref());
+        let open = tree.handles.insert(disk());
         let reset = || {
             let found = device.store(Attribute::Reset, b"1");
             tree.handles.remove(open);
             found
         };
         assert_eq!(patiently(&tree, reset), Ok(()));
-        let _kept = tree.handles.insert(Handle::disk(device.open().unwrap(), 0));
+        let _kept = tree.handles.insert(disk());
         let refused = patiently(&tree, || device.store(Attribute::Reset, b"1"));
         assert_eq!(refused.map_err(|error| error.errno()), Err(Errno::BUSY.raw_os_error()));
     }

@@ -19,6 +19,7 @@ use super::wire::{self, Attr, Body, Call, Caller, Range};
 use super::{Complain, TextFile, block, text};
 use disk::Disk;
 use rustix::io::Errno;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 use zram::{Attribute, AttributeError, Device, Devices};
@@ -63,6 +64,8 @@ pub(crate) struct Tree {
     pub(crate) texts: Vec<TextFile>,
     pub(crate) handles: Handles,
     pub(crate) complain: Arc<Complain>,
+    /// Where it is mounted.
+    point: PathBuf,
     lives: Lives,
     owner: (u32, u32),
     made: u64,
@@ -76,11 +79,12 @@ impl Tree {
         devices: Arc<Devices>,
         texts: Vec<TextFile>,
         complain: Arc<Complain>,
+        point: PathBuf,
     ) -> Self {
         let owner = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
         let made = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
         let (handles, lives) = (Handles::default(), Lives::default());
-        Self { devices, texts, handles, complain, lives, owner, made }
+        Self { devices, texts, handles, complain, point, lives, owner, made }
     }
 
     /// The device a node belongs to; one that was removed is no more.
@@ -197,7 +201,8 @@ impl Tree {
         let (handle, how) = match node {
             Node::Device(life, Part::Disk) => {
                 let opened = self.device(life)?.open().map_err(|error| errno(&error))?;
-                (Handle::disk(opened, thread), opened::DIRECT_IO | opened::PARALLEL_DIRECT_WRITES)
+                let how = opened::DIRECT_IO | opened::PARALLEL_DIRECT_WRITES;
+                (Handle::disk(opened, thread, &self.point), how)
             }
             Node::Device(_, Part::BlockState) => (Handle::lines(), opened::DIRECT_IO),
             _ => (Handle::text(), opened::DIRECT_IO),

@@ -15,6 +15,9 @@ use super::errno::{AttributeError, Errno};
 use super::life::{Device, Turn};
 use crate::device::Zram;
 
+/// Says who a holder is, now: it may have ended, and left what it opened to others.
+type Who = Arc<dyn Fn() -> String + Send + Sync>;
+
 /// Who uses a device.
 #[derive(Default)]
 pub(crate) struct Claims(Mutex<Holders>);
@@ -22,8 +25,8 @@ pub(crate) struct Claims(Mutex<Holders>);
 #[derive(Default)]
 struct Holders {
     next: u64,
-    /// What they said of themselves.
-    open: BTreeMap<u64, Option<String>>,
+    /// Who they are, of those who said so.
+    open: BTreeMap<u64, Option<Who>>,
     claim: Claim,
 }
 
@@ -54,9 +57,11 @@ impl Claims {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What the holders said of themselves; those who said nothing are left out.
+    /// Who the holders are; those who said nothing are left out.
     pub(crate) fn names(&self) -> Vec<String> {
-        self.lock().open.values().flatten().cloned().collect()
+        // Asked without the lock: they look at the system.
+        let open: Vec<Option<Who>> = self.lock().open.values().cloned().collect();
+        names(&open)
     }
 
     /// How many there are.
@@ -80,13 +85,21 @@ impl Claims {
 
     /// Keeps others from opening the device, which nobody has open.
     pub(crate) fn claim(&self, device: &str) -> Result<Claimed<'_>, AttributeError> {
+        match self.try_claim(device)? {
+            None => Ok(Claimed { claims: self, then: Claim::Free }),
+            Some(open) => Err(AttributeError::busy(format!("{device} {}", in_use(&open)))),
+        }
+    }
+
+    /// Takes it, or gives those who have it open.
+    fn try_claim(&self, device: &str) -> Result<Option<Vec<Option<Who>>>, AttributeError> {
         let mut holders = self.lock();
         holders.claim.permits(device)?;
         if !holders.open.is_empty() {
-            return Err(AttributeError::busy(format!("{device} {}", in_use(&holders.open))));
+            return Ok(Some(holders.open.values().cloned().collect()));
         }
         holders.claim = Claim::Taken;
-        Ok(Claimed { claims: self, then: Claim::Free })
+        Ok(None)
     }
 }
 
@@ -95,9 +108,13 @@ pub(crate) fn removed(device: &str) -> AttributeError {
     AttributeError::new(Errno::NoDevice, format!("{device} was removed"))
 }
 
+fn names(open: &[Option<Who>]) -> Vec<String> {
+    open.iter().flatten().map(|who| who()).collect()
+}
+
 /// Who uses it, and what would help.
-fn in_use(open: &BTreeMap<u64, Option<String>>) -> String {
-    let named: Vec<&str> = open.values().flatten().map(String::as_str).collect();
+fn in_use(open: &[Option<Who>]) -> String {
+    let named = names(open);
     let others = open.len() - named.len();
     let who = match (named.is_empty(), others) {
         (true, 1) => "somebody".to_owned(),
@@ -146,7 +163,14 @@ impl Opened {
     /// Says who holds it, for those who find the device busy: `mkfs.ext4 (pid 17)`.
     #[must_use]
     pub fn held_by(self, who: impl Into<String>) -> Opened {
-        self.device.claims().lock().open.insert(self.number, Some(who.into()));
+        let who = who.into();
+        self.held_by_whom(move || who.clone())
+    }
+
+    /// The same of one that may change: it is asked whenever somebody finds the device busy.
+    #[must_use]
+    pub fn held_by_whom(self, who: impl Fn() -> String + Send + Sync + 'static) -> Opened {
+        self.device.claims().lock().open.insert(self.number, Some(Arc::new(who)));
         self
     }
 

@@ -195,14 +195,23 @@ impl Devices {
     /// `EINVAL` or `ERANGE` for what is no number, `EINVAL` for a negative one; else as
     /// [`Devices::hot_remove`].
     pub fn store_hot_remove(&self, value: &[u8]) -> Result<(), AttributeError> {
-        let text = String::from_utf8_lossy(value);
+        let id = Self::judge_hot_remove(&String::from_utf8_lossy(value))?;
+        self.hot_remove(id).map_err(|error| error.of("hot_remove"))
+    }
+
+    /// The number that is written to `hot_remove`, whether there is such a device or not.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Devices::store_hot_remove`] that are the text's alone.
+    pub fn judge_hot_remove(text: &str) -> Result<u32, AttributeError> {
         let right = "a device's number";
-        let number = signed(&text).map_err(|error| error.with(&text, right));
+        let number = signed(text).map_err(|error| error.with(text, right));
         let id = number.and_then(|number| {
             let negative = |_| AttributeError::invalid(format!("{number} is not {right}"));
             u32::try_from(number).map_err(negative)
         });
-        id.and_then(|id| self.hot_remove(id)).map_err(|error| error.of("hot_remove"))
+        id.map_err(|error| error.of("hot_remove"))
     }
 
     /// The device of a number.

@@ -31,12 +31,7 @@ const LOOKS_MAX: u32 = 1000;
 
 /// Gives the device a size.
 pub(crate) fn disksize(device: &Device, text: &str) -> Result<(), AttributeError> {
-    let right = "a size: a whole number with K, M, G or T, as in 512M";
-    // A number that does not fit wraps to nothing in the kernel, or is refused as nothing.
-    let bytes = size(text).ok().filter(|&bytes| bytes > 0);
-    let wrong = || AttributeError::invalid(format!("{:?} is not {right}", text.trim_end()));
-    let bytes = bytes.and_then(|bytes| bytes.checked_next_multiple_of(PAGE_SIZE as u64));
-    let bytes = bytes.ok_or_else(wrong)?;
+    let bytes = size_of(text)?;
     let _turn = device.turn()?;
     check_uninitialised(device)?;
     let disk = Arc::new(build(device, bytes)?);
@@ -53,6 +48,16 @@ pub(crate) fn disksize(device: &Device, text: &str) -> Result<(), AttributeError
     state.disk = Some(disk);
     state.policy = policy;
     Ok(())
+}
+
+/// Bytes of a disk, whole pages.
+pub(crate) fn size_of(text: &str) -> Result<u64, AttributeError> {
+    let right = "a size: a whole number with K, M, G or T, as in 512M";
+    // A number that does not fit wraps to nothing in the kernel, or is refused as nothing.
+    let bytes = size(text).ok().filter(|&bytes| bytes > 0);
+    let wrong = || AttributeError::invalid(format!("{:?} is not {right}", text.trim_end()));
+    let bytes = bytes.and_then(|bytes| bytes.checked_next_multiple_of(PAGE_SIZE as u64));
+    bytes.ok_or_else(wrong)
 }
 
 /// What is fixed with the size can be set no more.

@@ -32,6 +32,7 @@ mod claim;
 mod devices;
 mod errno;
 mod initialise;
+mod judge;
 mod life;
 mod number;
 mod pairs;

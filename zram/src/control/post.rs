@@ -44,7 +44,8 @@ pub(crate) fn idle(device: &Device, text: &str) -> Result<(), AttributeError> {
     Ok(())
 }
 
-fn idleness(text: &str, track_ages: bool) -> Result<Idle, AttributeError> {
+/// Which pages are meant; by age only where ages are noted.
+pub(crate) fn idleness(text: &str, track_ages: bool) -> Result<Idle, AttributeError> {
     let word = text.strip_suffix('\n').unwrap_or(text);
     match automatic(text) {
         _ if word == "all" => Ok(Idle::All),
@@ -73,10 +74,14 @@ pub(crate) fn writeback(device: &Device, text: &str) -> Result<(), AttributeErro
     failed.map_or(Ok(()), |error| Err(refusal(error)))
 }
 
-type Ranges = Vec<RangeInclusive<u64>>;
+/// Pages, by number.
+pub(crate) type Ranges = Vec<RangeInclusive<u64>>;
 
 /// The pages and the kind of pages that a text names, of a device of so many pages.
-fn written_back(text: &str, pages: u64) -> Result<(Ranges, Option<Selection>), AttributeError> {
+pub(crate) fn written_back(
+    text: &str,
+    pages: u64,
+) -> Result<(Ranges, Option<Selection>), AttributeError> {
     let mut ranges = Vec::new();
     for pair in pairs(text) {
         match (pair.key, pair.value) {
@@ -133,6 +138,14 @@ pub(crate) fn recompress(device: &Device, text: &str) -> Result<(), AttributeErr
 }
 
 fn recompression(text: &str, settings: &Settings) -> Result<Recompress, AttributeError> {
+    let (what, priority, name) = recompression_asked(text)?;
+    Ok(Recompress { priority: recompress_priority(priority, name, settings)?, ..what })
+}
+
+/// What a text asks for, then the priority and the algorithm that it names.
+pub(crate) fn recompression_asked(
+    text: &str,
+) -> Result<(Recompress, Option<u64>, Option<&str>), AttributeError> {
     let (mut name, mut priority) = (None, None);
     let mut what = Recompress::with(1);
     for pair in pairs(text) {
@@ -146,8 +159,7 @@ fn recompression(text: &str, settings: &Settings) -> Result<Recompress, Attribut
             _ => {}
         }
     }
-    what.priority = recompress_priority(priority, name, settings)?;
-    Ok(what)
+    Ok((what, priority, name))
 }
 
 fn recompress_kind(kind: &str) -> Result<RecompressKind, AttributeError> {

@@ -55,10 +55,13 @@ pub(crate) fn store(
         A::WritebackBatchSize => writeback_batch_size(device, text),
         A::CompressedWriteback => compressed_writeback(device, text),
         A::BackingDev => Ok(()),
-        A::Initstate | A::IoStat | A::MmStat | A::BdStat | A::DebugStat => {
-            Err(AttributeError::new(Errno::Access, "it can only be read"))
-        }
+        A::Initstate | A::IoStat | A::MmStat | A::BdStat | A::DebugStat => read_only(),
     }
+}
+
+/// What writing to figures ends in.
+pub(crate) fn read_only() -> Result<(), AttributeError> {
+    Err(AttributeError::new(Errno::Access, "it can only be read"))
 }
 
 /// What was written, up to a zero byte.
@@ -72,11 +75,17 @@ fn contents(value: &[u8]) -> Result<&[u8], AttributeError> {
 }
 
 fn reset(device: &Device, text: &str) -> Result<(), AttributeError> {
+    reset_number(text)?;
+    initialise::reset(device)
+}
+
+/// Whether a number is one that resets.
+pub(crate) fn reset_number(text: &str) -> Result<(), AttributeError> {
     let right = "a number from 1 to 65535";
     let number = decimal(text).map_err(|error| error.with(text, right))?;
     match number {
         0 => Err(AttributeError::invalid("0 resets nothing; write 1")),
-        1..=0xffff => initialise::reset(device),
+        1..=0xffff => Ok(()),
         _ => Err(NumberError::TooLarge.with(text, right)),
     }
 }
@@ -111,24 +120,40 @@ fn algorithm_params(device: &Device, text: &str) -> Result<(), AttributeError> {
 }
 
 fn mem_limit(device: &Device, text: &str) -> Result<(), AttributeError> {
-    let wrong = || {
-        AttributeError::invalid(format!("{:?} is not a size; write 0 for none", text.trim_end()))
-    };
-    let bytes = size(text).ok().and_then(|bytes| bytes.checked_next_multiple_of(PAGE_SIZE as u64));
-    let bytes = bytes.ok_or_else(wrong)?;
+    let bytes = limit_of(text)?;
     let mut state = device.state_mut();
     state.settings.mem_limit = bytes;
     state.disk.iter().for_each(|disk| disk.set_mem_limit(bytes));
     Ok(())
 }
 
+/// Bytes of a limit, whole pages. The kernel makes no limit of one that is too large.
+pub(crate) fn limit_of(text: &str) -> Result<u64, AttributeError> {
+    let refused = |what: &str| {
+        let text = text.trim_end();
+        AttributeError::invalid(format!("{text:?} is {what}; write 0 for no limit"))
+    };
+    let too_large = || refused("too large for a limit");
+    let bytes = size(text).map_err(|error| match error {
+        NumberError::NotANumber => refused("not a size"),
+        NumberError::TooLarge => too_large(),
+    })?;
+    bytes.checked_next_multiple_of(PAGE_SIZE as u64).ok_or_else(too_large)
+}
+
 fn mem_used_max(device: &Device, text: &str) -> Result<(), AttributeError> {
+    zero(text)?;
+    device.state().disk.iter().for_each(|disk| disk.reset_mem_used_max());
+    Ok(())
+}
+
+/// Whether a number is the only one that `mem_used_max` takes.
+pub(crate) fn zero(text: &str) -> Result<(), AttributeError> {
     if decimal(text) != Ok(0) {
         let message =
             format!("it can only be set to 0, which starts it anew, not {:?}", text.trim_end());
         return Err(AttributeError::invalid(message));
     }
-    device.state().disk.iter().for_each(|disk| disk.reset_mem_used_max());
     Ok(())
 }
 
@@ -144,9 +169,13 @@ pub(crate) fn initialised(device: &Device) -> Result<Arc<Zram>, AttributeError> 
     device.disk().ok_or_else(missing)
 }
 
+/// A number of blocks that may be written back.
+pub(crate) fn blocks(text: &str) -> Result<u64, AttributeError> {
+    decimal(text).map_err(|_| refused(text, "a number of 4 KiB blocks"))
+}
+
 fn writeback_limit(device: &Device, text: &str) -> Result<(), AttributeError> {
-    let wrong = |_| refused(text, "a number of 4 KiB blocks");
-    let blocks = decimal(text).map_err(wrong)?;
+    let blocks = blocks(text)?;
     let mut state = device.state_mut();
     state.settings.writeback_limit = blocks;
     state.disk.iter().for_each(|disk| disk.set_writeback_limit(blocks));
@@ -154,17 +183,23 @@ fn writeback_limit(device: &Device, text: &str) -> Result<(), AttributeError> {
 }
 
 fn writeback_limit_enable(device: &Device, text: &str) -> Result<(), AttributeError> {
-    let Ok(value @ 0..=1) = decimal(text) else { return Err(refused(text, "0 or 1")) };
+    let enable = bit(text)?;
     let mut state = device.state_mut();
-    state.settings.writeback_limit_enable = value == 1;
-    state.disk.iter().for_each(|disk| disk.enable_writeback_limit(value == 1));
+    state.settings.writeback_limit_enable = enable;
+    state.disk.iter().for_each(|disk| disk.enable_writeback_limit(enable));
     Ok(())
 }
 
+/// A number that is 0 or 1.
+pub(crate) fn bit(text: &str) -> Result<bool, AttributeError> {
+    match decimal(text) {
+        Ok(value @ 0..=1) => Ok(value == 1),
+        _ => Err(refused(text, "0 or 1")),
+    }
+}
+
 fn writeback_batch_size(device: &Device, text: &str) -> Result<(), AttributeError> {
-    let blocks = decimal(text).ok().and_then(|blocks| u32::try_from(blocks).ok());
-    let blocks = blocks.filter(|&blocks| blocks > 0);
-    let blocks = blocks.ok_or_else(|| refused(text, "a number of blocks from 1 on"))?;
+    let blocks = batch(text)?;
     let mut state = device.state_mut();
     state.settings.writeback_batch_size = blocks;
     let set = |disk: &Arc<Zram>| disk.set_writeback_batch_size(blocks);
@@ -176,17 +211,29 @@ fn writeback_batch_size(device: &Device, text: &str) -> Result<(), AttributeErro
         .map_err(|error| AttributeError::invalid(error.to_string()))
 }
 
+/// Blocks in flight at a time.
+pub(crate) fn batch(text: &str) -> Result<u32, AttributeError> {
+    let blocks = decimal(text).ok().and_then(|blocks| u32::try_from(blocks).ok());
+    let blocks = blocks.filter(|&blocks| blocks > 0);
+    blocks.ok_or_else(|| refused(text, "a number of blocks from 1 on"))
+}
+
 /// A value that is not what is right here.
 fn refused(text: &str, right: &str) -> AttributeError {
     AttributeError::invalid(format!("{:?} is not {right}", text.trim_end()))
 }
 
 fn compressed_writeback(device: &Device, text: &str) -> Result<(), AttributeError> {
-    let compressed = truth(text).ok_or_else(|| refused(text, "0 or 1"))?;
+    let compressed = yes_or_no(text)?;
     let _turn = device.turn()?;
     check_uninitialised(device)?;
     device.state_mut().settings.compressed_writeback = compressed;
     Ok(())
+}
+
+/// Yes or no, in one of the kernel's spellings.
+pub(crate) fn yes_or_no(text: &str) -> Result<bool, AttributeError> {
+    truth(text).ok_or_else(|| refused(text, "0 or 1"))
 }
 
 fn backing_dev(device: &Device, value: &[u8]) -> Result<(), AttributeError> {

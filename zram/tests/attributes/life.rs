@@ -1,5 +1,7 @@
 //! `disksize`, `initstate`, `reset`, and who may read and write what.
 
+use std::sync::Mutex;
+
 use zram::{Attribute, Errno};
 
 use crate::rig::{PAGE, Use, fresh, initialised, page};
@@ -156,6 +158,14 @@ fn reset_of_an_open_device_is_refused_and_says_by_whom() {
     drop(other);
     let line = device.refuses("reset", "1", Errno::Busy);
     assert!(line.contains("mkfs.ext4 (pid 17);"), "{line}");
+    let names = Mutex::new(["losetup", "loop0"].into_iter());
+    let next = move || names.lock().unwrap().next().unwrap_or("nobody").to_owned();
+    let other = device.open().unwrap().held_by_whom(next);
+    for name in ["losetup", "loop0"] {
+        let line = device.refuses("reset", "1", Errno::Busy);
+        assert!(line.contains(&format!(", {name};")), "as it is now: {line}");
+    }
+    drop(other);
     assert!(device.is_open() && opened.disk().is_some());
     drop(opened);
     device.write("reset", "1");

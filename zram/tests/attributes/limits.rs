@@ -1,7 +1,7 @@
 //! `mem_limit`, `mem_used_max`, `compact`, and the settings of write-back.
 
 use disk::{Disk, DiskError};
-use zram::{DeviceDefaults, Errno};
+use zram::{Attribute, DeviceDefaults, Errno};
 
 use crate::rig::{Use, added, devices_with, fresh, initialised, page};
 
@@ -17,8 +17,13 @@ fn mem_limit_is_a_size_at_any_time() {
     assert_eq!(device.column("mm_stat", 3), 4096, "whole pages");
     device.write("mem_limit", "0");
     assert_eq!(device.column("mm_stat", 3), 0);
-    for text in ["", "K", "much", "-1", "99999999999999999999", "18446744073709551615"] {
-        device.refuses("mem_limit", text, Errno::Invalid);
+    for text in ["", "K", "much", "-1"] {
+        let line = device.refuses("mem_limit", text, Errno::Invalid);
+        assert!(line.contains("is not a size"), "{line}");
+    }
+    for text in ["99999999999999999999", "18446744073709551615"] {
+        let line = device.refuses("mem_limit", text, Errno::Invalid);
+        assert!(line.contains("too large"), "it is a size: {line}");
     }
 }
 
@@ -130,4 +135,46 @@ fn compressed_writeback_is_fixed_with_the_size() {
     }
     device.write("disksize", "1M");
     device.refuses("compressed_writeback", "1", Errno::Busy);
+}
+
+/// Whatever is wrong with a text alone, no device takes it; and what one takes is not wrong.
+#[test]
+fn a_text_is_judged_as_devices_do() {
+    let texts = ["", "0", "1", "1M", "-1", "all", "much", "huge", "type=idle", "type=all", "lz4"];
+    let pairs = ["algo=zstd", "algo=best", "priority=9", "page_index=x", "threshold=x", "level="];
+    let large = ["65536", "99999999999", "18446744073709551615", "99999999999999999999"];
+    let mut refused = 0;
+    for attribute in Attribute::ALL {
+        for text in texts.iter().chain(&pairs).chain(&large) {
+            let Err(wrong) = attribute.judge(text) else { continue };
+            refused += 1;
+            assert!(wrong.to_string().starts_with(attribute.name()), "{wrong}");
+            for device in [fresh(), initialised()] {
+                let stored = device.store(attribute, text.as_bytes());
+                assert!(stored.is_err(), "{attribute} {text:?}: {wrong}");
+            }
+        }
+    }
+    assert!(refused > 100, "{refused} texts are wrong for some attribute");
+    let right = [
+        ("disksize", "1M"),
+        ("reset", "1"),
+        ("comp_algorithm", "zstd"),
+        ("recomp_algorithm", "algo=zstd priority=2"),
+        ("algorithm_params", "algo=zstd level=7 dict=/nonexistent"),
+        ("mem_limit", "0"),
+        ("mem_used_max", "0"),
+        ("compact", "0"),
+        ("idle", "60"),
+        ("writeback", "page_indexes=0-99 huge"),
+        ("backing_dev", "/nonexistent"),
+        ("writeback_limit", "0"),
+        ("writeback_limit_enable", "1"),
+        ("writeback_batch_size", "1"),
+        ("compressed_writeback", "off"),
+        ("recompress", "type=idle algo=zstd threshold=100"),
+    ];
+    for (name, text) in right {
+        assert_eq!(Attribute::from_name(name).unwrap().judge(text), Ok(()), "{name} {text}");
+    }
 }

@@ -12,7 +12,7 @@ use zsmalloc::PAGE_SIZE;
 
 use super::Estimate;
 use super::trial::Row;
-use crate::size::human;
+use crate::size::{count, human};
 
 /// The contract's fields. Where only a sample was stored, `pages` and all that follows from it are
 /// the sample's, and `every` is greater than 1.
@@ -70,13 +70,14 @@ const HEADER: [&str; 8] =
 
 fn headline(estimate: &Estimate) -> String {
     let (pages, same) = (estimate.sample.pages(), estimate.same_pages);
-    let mut text = format!("{pages} pages ({}), {same} same-filled", human(bytes(estimate)));
+    let (pages, taken) = (count(pages, "page"), human(bytes(estimate)));
+    let mut text = format!("{pages} ({taken}), {same} same-filled");
     if estimate.sample.is_partial() {
         let every = estimate.sample.every();
         text += &format!("; a sample, one page of every {every}, because all would not fit");
     }
     if estimate.unread > 0 {
-        text += &format!("; {} more pages could not be read", estimate.unread);
+        text += &format!("; {} more could not be read", count(estimate.unread, "page"));
     }
     text + "\n\n"
 }

@@ -11,16 +11,17 @@
 //! Invariant: whoever has a disk open loses it only after two refusals that name them, by a third
 //! signal. Without a mount, and while the server starts, a second signal ends the process wherever
 //! it is; but not within `REPEAT` of the first, as some send two at once. A hangup is a signal as
-//! the others, unless it is ignored from outside (`nohup`).
+//! the others, unless it is ignored from outside (`nohup`). However it ends, its sockets are
+//! removed; where that takes long, one signal more does without.
 //!
-//! Lock: `patient`, for a flag and what follows from it.
+//! Locks: `state`, for a moment; `last`, while what is done last is done. Neither under the other.
 
 use std::fs;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serve::fuse::{Fuse, UnmountError};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -52,41 +53,63 @@ pub(super) struct Ending {
 /// What the next signal does.
 #[derive(Default)]
 struct Arming {
-    /// It ends the process. In the hands of the signals' handlers, therefore shared.
-    armed: Arc<AtomicBool>,
+    state: Mutex<State>,
+    /// What is done before a signal ends the process.
+    last: Mutex<Vec<Box<dyn Fn() + Send>>>,
+    /// It has begun: one more signal ends the process wherever that is. In the hands of the
+    /// signals' handlers, therefore shared.
+    hurried: Arc<AtomicBool>,
+}
+
+#[derive(Default)]
+struct State {
+    /// From then on a signal ends the process.
+    armed: Option<Instant>,
     /// A signal does not arm the next: there is somebody to be asked first.
-    patient: Mutex<bool>,
+    patient: bool,
 }
 
 impl Arming {
+    /// The next signal ends the process.
     fn arm(&self) {
-        // Release pairs with the load in the signal handler, which ends the process: nothing that
-        // was said before is lost.
-        self.armed.store(true, Ordering::Release);
+        self.state().armed = Some(Instant::now());
     }
 
-    /// After a signal, and a while.
+    /// Any signal but one that comes soon.
     fn arm_later(&self) {
-        thread::sleep(REPEAT);
-        let patient = self.patient();
-        if !*patient {
-            self.arm();
-        }
+        self.state().armed.get_or_insert_with(|| Instant::now() + REPEAT);
     }
 
-    fn patient(&self) -> MutexGuard<'_, bool> {
-        // A flag is valid whoever panicked.
-        self.patient.lock().unwrap_or_else(PoisonError::into_inner)
+    /// A signal came: whether it is the last.
+    fn signalled(&self) -> bool {
+        let mut state = self.state();
+        if !state.patient && state.armed.is_none() {
+            state.armed = Some(Instant::now() + REPEAT);
+            return false;
+        }
+        state.armed.is_some_and(|since| since <= Instant::now())
     }
 
     /// From now on; what a signal armed before is taken back.
     fn be_patient(&self, patient: bool) {
-        let mut now = self.patient();
-        *now = patient;
-        if patient {
-            // Release pairs with the load in the signal handler, as in `arm`.
-            self.armed.store(false, Ordering::Release);
-        }
+        let mut state = self.state();
+        state.patient = patient;
+        state.armed = state.armed.filter(|_| !patient);
+    }
+
+    /// Ends the process here and now, without anything of it that others would find.
+    fn end(&self) -> ! {
+        // Release pairs with the load in the signal handler, which ends the process: a socket may
+        // lie where nobody answers.
+        self.hurried.store(true, Ordering::Release);
+        let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        last.iter().for_each(|what| what());
+        signal_hook::low_level::exit(INTERRUPTED)
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // It is valid whoever panicked.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -98,7 +121,7 @@ impl Ending {
         let mut watched = vec![SIGINT, SIGTERM];
         watched.extend((!is_hangup_ignored()).then_some(SIGHUP));
         for &signal in &watched {
-            flag::register_conditional_shutdown(signal, INTERRUPTED, Arc::clone(&arming.armed))
+            flag::register_conditional_shutdown(signal, INTERRUPTED, Arc::clone(&arming.hurried))
                 .map_err(failed)?;
         }
         let mut signals = Signals::new(watched).map_err(failed)?;
@@ -106,15 +129,21 @@ impl Ending {
         let (signalled, arm) = (sender.clone(), Arc::clone(&arming));
         let watch = move || {
             for _ in signals.forever() {
+                if arm.signalled() {
+                    arm.end();
+                }
                 // Nobody waits any more, or not yet: then it is found later.
                 let _ = signalled.send(Event::Signal);
-                if !*arm.patient() {
-                    arm.arm_later();
-                }
             }
         };
         thread::Builder::new().name("signals".into()).spawn(watch).map_err(failed)?;
         Ok(Ending { events, sender, arming })
+    }
+
+    /// What a last signal does before it ends the process; it must wait for nobody.
+    pub(super) fn at_last(&self, what: impl Fn() + Send + 'static) {
+        let mut last = self.arming.last.lock().unwrap_or_else(PoisonError::into_inner);
+        last.push(Box::new(what));
     }
 
     /// Watches for the end of a mount, too.
@@ -138,7 +167,7 @@ impl Ending {
             stage = match (event, tree) {
                 (Event::Signal, None) => break,
                 // It came before it could end the process by itself.
-                (Event::Signal, _) if stage == Stage::Leaving => std::process::exit(INTERRUPTED),
+                (Event::Signal, _) if stage == Stage::Leaving => self.arming.end(),
                 (Event::Signal, Some(tree)) => {
                     // Before it is said that the next one ends at once.
                     if stage == Stage::Refused {
@@ -158,9 +187,7 @@ impl Ending {
         }
         // Where it does not end by itself from here on, one more signal does it.
         self.arming.be_patient(false);
-        let arming = Arc::clone(&self.arming);
-        // Without a thread for it the next signal's own arms the one after it.
-        let _ = thread::Builder::new().spawn(move || arming.arm_later());
+        self.arming.arm_later();
     }
 }
 
@@ -221,5 +248,27 @@ fn users(holders: &[String]) -> String {
         "a file or a directory of it is open".to_owned()
     } else {
         holders.join(", ")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_signal_arms_one_that_comes_later() {
+        let arming = Arming::default();
+        assert!(!arming.signalled(), "the first");
+        arming.state().armed = Some(Instant::now() + Duration::from_secs(3600));
+        assert!(!arming.signalled(), "some send two at once");
+        arming.state().armed = Some(Instant::now());
+        assert!(arming.signalled());
+        arming.be_patient(true);
+        assert!(!arming.signalled() && !arming.signalled(), "there is somebody to be asked");
+        arming.arm();
+        assert!(arming.signalled(), "who was named has had a warning");
+        arming.be_patient(false);
+        arming.arm_later();
+        assert!(arming.signalled(), "a warning that was given stands");
     }
 }

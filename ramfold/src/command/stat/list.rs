@@ -9,7 +9,7 @@ use serve::control::{self, ControlError, Request, Running};
 
 use crate::args;
 use crate::failure::Failure;
-use crate::output::{print, print_json};
+use crate::output::{one_line, print, print_json};
 use crate::size::human;
 
 /// Prints the table, or the devices as an array.
@@ -96,9 +96,10 @@ fn limit(bytes: u64) -> String {
 }
 
 fn line([name, pid, size, stored, held, limit, ratio, address]: &[String; 8]) -> String {
-    format!(
-        "{name:<12} {pid:>8} {size:>11} {stored:>11} {held:>11} {limit:>11} {ratio:>7}  {address}\n"
-    )
+    let line = format!(
+        "{name:<12} {pid:>8} {size:>11} {stored:>11} {held:>11} {limit:>11} {ratio:>7}  {address}"
+    );
+    format!("{}\n", one_line(&line))
 }
 
 #[cfg(test)]

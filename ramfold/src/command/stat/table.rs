@@ -12,7 +12,8 @@ use std::fmt::Write;
 use serde_json::Value;
 use zsmalloc::PAGE_SIZE;
 
-use crate::size::human;
+use crate::output::one_line;
+use crate::size::{count, human, plural};
 
 /// The table of one device.
 pub(super) fn render(stat: &Value) -> String {
@@ -86,7 +87,7 @@ fn disk(text: &mut String, figures: &Figures<'_>) {
     let holes = pages.saturating_sub(figures.stored_pages());
     let row = |text: &mut String, name: &str, pages: u64, note: &str| {
         let bytes = human(pages * PAGE_SIZE as u64);
-        put(text, format_args!("{name:<16} {bytes:>11} {pages:>12} pages  {note}"));
+        put(text, format_args!("{name:<16} {bytes:>11} {pages:>12} {:<5}  {note}", unit(pages)));
     };
     text.push('\n');
     row(text, "size", pages, "what clients see");
@@ -100,13 +101,18 @@ fn disk(text: &mut String, figures: &Figures<'_>) {
     row(text, "  holes", holes, "never written, or discarded");
 }
 
+fn unit(pages: u64) -> String {
+    format!("page{}", plural(pages))
+}
+
 /// Requests that ended in an error, where there were any: memory was full, or the backing device
 /// failed.
 fn failures(text: &mut String, figures: &Figures<'_>) {
     let number = |name: &str| figures.0["io_stat"][name].as_u64().unwrap_or(0);
     let (reads, writes) = (number("failed_reads"), number("failed_writes"));
     if reads + writes > 0 {
-        let told = format!("{reads} reads and {writes} writes ended in an error");
+        let (reads, writes) = (count(reads, "read"), count(writes, "write"));
+        let told = format!("{reads} and {writes} ended in an error");
         put(text, format_args!("failed           {told}"));
     }
 }
@@ -157,9 +163,11 @@ fn limit(text: &mut String, figures: &Figures<'_>) {
 fn target(text: &mut String, figures: &Figures<'_>) {
     let target = &figures.0["memory_target"];
     let Some(wanted) = target["target_bytes"].as_u64() else { return };
-    let (recompressed, written) = (&target["recompressed_pages"], &target["written_back_pages"]);
+    let number = |name: &str| target[name].as_u64().unwrap_or(0);
+    let recompressed = count(number("recompressed_pages"), "page");
+    let written = number("written_back_pages");
     let reached = if target["reached"] == false { "; it cannot be reached" } else { "" };
-    let done = format!("{recompressed} pages recompressed, {written} written back{reached}");
+    let done = format!("{recompressed} recompressed, {written} written back{reached}");
     bytes(text, "memory target", wanted, &done);
 }
 
@@ -169,10 +177,7 @@ fn bytes(text: &mut String, name: &str, bytes: u64, note: &str) {
 
 /// Appends a line. Writing to a string cannot fail.
 fn put(text: &mut String, line: std::fmt::Arguments<'_>) {
-    let start = text.len();
-    let _ = text.write_fmt(line);
-    text.truncate(text.trim_end_matches(' ').len().max(start));
-    text.push('\n');
+    let _ = writeln!(text, "{}", one_line(line.to_string().trim_end_matches(' ')));
 }
 
 #[cfg(test)]
@@ -194,8 +199,8 @@ mod tests {
 
     /// The numbers before "pages" in the lines of the first block.
     fn pages(text: &str) -> Vec<u64> {
-        let lines = text.lines().filter(|line| line.contains(" pages"));
-        let number = |line: &str| line.split(" pages").next()?.split(' ').next_back()?.parse().ok();
+        let lines = text.lines().filter(|line| line.contains(" page"));
+        let number = |line: &str| line.split(" page").next()?.split(' ').next_back()?.parse().ok();
         lines.filter_map(number).collect()
     }
 
@@ -226,6 +231,8 @@ mod tests {
         stat["io_stat"]["failed_reads"] = 3.into();
         let text = render(&stat);
         assert!(text.contains("3 reads and 0 writes ended in an error"), "{text}");
+        stat["io_stat"] = json!({"failed_reads": 0, "failed_writes": 1});
+        assert!(render(&stat).contains("0 reads and 1 write ended in an error"));
     }
 
     #[test]
@@ -248,6 +255,16 @@ mod tests {
             assert!(text.contains(words), "{words}: {text}");
         }
         assert!(text.lines().all(|line| line.trim_end() == line), "no line ends in blanks: {text}");
+    }
+
+    /// A path may have anything in it.
+    #[test]
+    fn what_is_from_outside_stays_on_its_line() {
+        let mut stat = example();
+        stat["bd_stat"] = json!({"bd_count": 1});
+        stat["backing_dev"] = "/a\n\x1b[31m".into();
+        let text = render(&stat);
+        assert!(text.contains("1 page   in /a\\n\\u{1b}[31m\n"), "{text}");
     }
 
     #[test]

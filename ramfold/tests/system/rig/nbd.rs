@@ -17,6 +17,7 @@ use std::time::Duration;
 
 const OPTION_MAGIC: u64 = 0x4948_4156_454f_5054; // IHAVEOPT
 const OPTION_EXPORT_NAME: u32 = 1;
+const OPTION_LIST: u32 = 3;
 const CLIENT_FLAGS: u32 = 3; // fixed newstyle, no zeroes
 const REQUEST_MAGIC: u32 = 0x2560_9513;
 const REPLY_MAGIC: u32 = 0x6744_6698;
@@ -44,11 +45,30 @@ impl Nbd {
         Nbd::negotiate(socket).ok()
     }
 
-    fn negotiate(socket: &Path) -> Result<Nbd> {
+    /// The first export of a server's list: its name and, right after it, its description.
+    pub(crate) fn listed(socket: &Path) -> Result<String> {
+        let mut stream = Nbd::greet(socket)?;
+        stream.write_all(&OPTION_MAGIC.to_be_bytes())?;
+        stream.write_all(&OPTION_LIST.to_be_bytes())?;
+        stream.write_all(&0_u32.to_be_bytes())?;
+        let mut head = [0; 24]; // magic.64 option.32 type.32 len.32, and the name's len.32
+        stream.read_exact(&mut head)?;
+        let len = u32::from_be_bytes(head[16..20].try_into().expect("four bytes"));
+        let mut text = vec![0; len as usize - 4];
+        stream.read_exact(&mut text)?;
+        Ok(String::from_utf8_lossy(&text).into_owned())
+    }
+
+    fn greet(socket: &Path) -> Result<UnixStream> {
         let mut stream = UnixStream::connect(socket)?;
         stream.set_read_timeout(Some(Duration::from_secs(60)))?;
         stream.read_exact(&mut [0; 18])?;
         stream.write_all(&CLIENT_FLAGS.to_be_bytes())?;
+        Ok(stream)
+    }
+
+    fn negotiate(socket: &Path) -> Result<Nbd> {
+        let mut stream = Nbd::greet(socket)?;
         stream.write_all(&OPTION_MAGIC.to_be_bytes())?;
         stream.write_all(&OPTION_EXPORT_NAME.to_be_bytes())?;
         stream.write_all(&0_u32.to_be_bytes())?; // the default export
