@@ -250,8 +250,7 @@ impl State {
         of: &Descriptors<'_>,
         (descriptor, header): (DescriptorId, Header<'_>),
     ) -> bool {
-        self.objects -= 1;
-        self.operated(1);
+        self.count_freed(1);
         self.drain_one(of, (descriptor, header))
     }
 
@@ -275,8 +274,14 @@ impl State {
     /// Counts objects of handles that were freed with [`State::drain_one`].
     #[inline(always)]
     pub(crate) fn count_freed_handles(&mut self, freed: u32) {
-        self.objects -= freed;
         self.handles = self.handles.wrapping_sub(freed);
+        self.count_freed(freed);
+    }
+
+    /// Counts objects that were freed with [`State::drain_one`].
+    #[inline(always)]
+    pub(crate) fn count_freed(&mut self, freed: u32) {
+        self.objects -= freed;
         self.operated(freed);
     }
 

@@ -26,6 +26,7 @@ use crate::geometry::CLASSES;
 use crate::leaf::{LEAF_CELLS, LeafId, LeafUse};
 use crate::pool::{Pool, SHARDS_MAX};
 use crate::release::Leaving;
+use crate::tables::Found;
 use crate::word::{LOCKED, Place, Word};
 use crate::zspage;
 
@@ -192,9 +193,9 @@ impl Pool {
     fn sort_places(&self, places: &[Place], sorted: &mut [Place; LEAF_CELLS]) -> [u16; LOCKS_MAX] {
         let (mut ends, mut locks) = ([0; LOCKS_MAX], [0_u16; LEAF_CELLS]);
         let objects = || places.iter().filter(|place| **place != Place::default());
-        for (place, lock) in objects().zip(&mut locks) {
-            let descriptor = self.memory.owner(place.pfn());
-            *lock = self.memory.descriptors.header(descriptor).lock() as u16;
+        let tables = self.tables();
+        for (&place, lock) in objects().zip(&mut locks) {
+            *lock = tables.find_at(place).lock as u16;
             ends[usize::from(*lock)] += 1;
         }
         let mut start = 0;
@@ -217,25 +218,22 @@ impl Pool {
         leaving: &mut Leaving,
         strays: &mut Vec<Place>,
     ) {
-        let (of, mut partial) = (self.descriptors(class), false);
+        let tables = self.tables();
+        let (of, strays_before) = (tables.descriptors(class), strays.len());
         let mut state = self.lock(class);
         for &place in places {
-            let descriptor = self.memory.owner(place.pfn());
-            let header = self.memory.descriptors.header(descriptor);
-            if header.lock() != class.number {
+            let Found { descriptor, header, object, lock } = tables.find_at(place);
+            if lock != class.number {
                 strays.push(place);
                 continue;
             }
-            header.give(usize::from(place.object()));
-            let emptied = state.settle_one(&of, (descriptor, header));
-            if emptied {
+            header.give(usize::from(object));
+            if state.drain_one(&of, (descriptor, header)) {
                 leaving.push(self, descriptor);
             }
-            partial |= !emptied;
         }
-        if partial {
-            class.hint_partial(true);
-        }
+        state.count_freed((places.len() - (strays.len() - strays_before)) as u32);
+        class.hint_partial(state.fullness.fullest_with_room().is_some());
         if self.release == Release::Inside {
             self.release_any(std::mem::replace(leaving, Leaving::NONE));
         }
