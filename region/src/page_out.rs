@@ -239,7 +239,7 @@ impl Folded {
         while done < count {
             let Some(segment) = &group.segment else { break };
             let page = index * GROUP_PAGES + at + done;
-            let transfer = self.span.fill_from(page, count - done, segment, at + done);
+            let transfer = self.put_staged(page, count - done, segment);
             done += transfer.pages;
             match transfer.stop {
                 None => {}
