@@ -12,12 +12,13 @@
 //! Computed from counts alone, so from what was published without the lock: an estimate while
 //! others work.
 //!
-//! Invariant: indices are in thousandths, rounded towards zero as the kernel rounds them.
+//! Invariants
+//! - indices are in thousandths, rounded towards zero as the kernel rounds them.
+//! - sums have 128 bits: whatever the counts, a thousand times their frames is below 2^88.
 
 use crate::buddyinfo::{ZoneTotals, zone_head};
 use crate::column;
 use crate::order::{ORDERS, Order};
-use crate::published::frames_in;
 
 /// The index of a request that would succeed.
 const WOULD_SUCCEED: i64 = -1000;
@@ -25,9 +26,10 @@ const WOULD_SUCCEED: i64 = -1000;
 /// The part of the free frames that no request of `order` can use, in thousandths: 1000 if none is
 /// free. `free_blocks` are counts by order. The kernel's `unusable_free_index`.
 pub fn unusable_free_index(free_blocks: &[u64; ORDERS], order: Order) -> u64 {
-    let free = frames_in(free_blocks);
+    let free = suitable(free_blocks, Order::ZERO);
     let unusable = free - (suitable(free_blocks, order) << order.get());
-    (unusable * 1000).checked_div(free).unwrap_or(1000)
+    // Part of a whole: at most 1000.
+    (unusable * 1000).checked_div(free).unwrap_or(1000) as u64
 }
 
 /// Whether a request of `order` would fail, and why, in thousandths: -1000 if it would succeed; 0
@@ -38,16 +40,17 @@ pub fn fragmentation_index(free_blocks: &[u64; ORDERS], order: Order) -> i64 {
     if suitable(free_blocks, order) > 0 {
         return WOULD_SUCCEED;
     }
-    let blocks: u64 = free_blocks.iter().sum();
-    let requests = frames_in(free_blocks) * 1000 / u64::from(order.frames());
+    let blocks: u128 = free_blocks.iter().copied().map(u128::from).sum();
+    let requests = suitable(free_blocks, Order::ZERO) * 1000 / u128::from(order.frames());
     let share = (1000 + requests).checked_div(blocks);
+    // At most 2000, as no block is as large as the request.
     share.map_or(0, |share| 1000 - share as i64)
 }
 
 /// Blocks of `order` that could be cut from the free blocks.
-fn suitable(free_blocks: &[u64; ORDERS], order: Order) -> u64 {
+fn suitable(free_blocks: &[u64; ORDERS], order: Order) -> u128 {
     let larger = order.and_above().zip(&free_blocks[order.index()..]);
-    larger.map(|(larger, blocks)| blocks << (larger.get() - order.get())).sum()
+    larger.map(|(larger, blocks)| u128::from(*blocks) << (larger.get() - order.get())).sum()
 }
 
 impl ZoneTotals {

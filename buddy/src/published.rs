@@ -52,7 +52,8 @@ pub struct Published {
     mixings: AtomicU64,
 }
 
-/// Numbers read from a [`Published`], no two of them of one moment.
+/// Numbers read from a [`Published`], no two of them of one moment; or from a text, whose numbers
+/// may be any. Sums that 64 bits cannot hold are `u64::MAX`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ZoneCounts {
     /// Free blocks: `free_blocks[migratetype][order]`, types as in [`Migratetype::ALL`].
@@ -65,31 +66,35 @@ impl ZoneCounts {
     /// Frames in free blocks, of whatever type.
     pub fn free_frames(&self) -> u64 {
         let frames = |orders: &[u64; ORDERS]| frames_in(orders);
-        self.free_blocks.iter().map(frames).sum()
+        self.free_blocks.iter().map(frames).fold(0, u64::saturating_add)
     }
 
     /// Frames of online pageblocks, free and in use.
     pub fn online_frames(&self) -> u64 {
-        self.pageblocks.iter().sum::<u64>() * u64::from(PAGEBLOCK_FRAMES)
+        let pageblocks = self.pageblocks.iter().copied().fold(0, u64::saturating_add);
+        pageblocks.saturating_mul(PAGEBLOCK_FRAMES.into())
     }
 
     /// Free blocks by order, all types together: a line of buddyinfo.
     pub fn blocks_by_order(&self) -> [u64; ORDERS] {
-        std::array::from_fn(|order| self.free_blocks.iter().map(|orders| orders[order]).sum())
+        let of_order = |order: usize| self.free_blocks.iter().map(move |orders| orders[order]);
+        std::array::from_fn(|order| of_order(order).fold(0, u64::saturating_add))
     }
 
     /// Adds what another zone has.
     pub fn add(&mut self, other: &ZoneCounts) {
+        let add = |(sum, more): (&mut u64, &u64)| *sum = sum.saturating_add(*more);
         for (sum, more) in self.free_blocks.iter_mut().zip(&other.free_blocks) {
-            sum.iter_mut().zip(more).for_each(|(sum, more)| *sum += more);
+            sum.iter_mut().zip(more).for_each(add);
         }
-        self.pageblocks.iter_mut().zip(&other.pageblocks).for_each(|(sum, more)| *sum += more);
+        self.pageblocks.iter_mut().zip(&other.pageblocks).for_each(add);
     }
 }
 
 /// Frames in so many blocks of each order.
 pub(crate) fn frames_in(blocks: &[u64; ORDERS]) -> u64 {
-    Order::all().zip(blocks).map(|(order, blocks)| blocks << order.get()).sum()
+    let frames = |(order, blocks): (Order, &u64)| blocks.saturating_mul(u64::from(order.frames()));
+    Order::all().zip(blocks).map(frames).fold(0, u64::saturating_add)
 }
 
 impl Published {

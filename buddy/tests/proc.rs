@@ -6,13 +6,14 @@
 //! 2. So are texts of several nodes and zones, with CMA, with counts cut short, with mixed blocks.
 //! 3. What is rendered is what the kernel's format strings say, for any counts.
 //! 4. The exact form has every count, and reads back as it was.
-//! 5. A text that is none of the kernel's is refused, and the error names the line.
+//! 5. Of whatever numbers a text has, sums are what they are, or the largest number there is.
+//! 6. A text that is none of the kernel's is refused, and the error names the line.
 
 use std::fs;
 
 use buddy::{
     BuddyInfo, Migratetype, NodePageTypes, Order, PageTypeInfo, ParseError, ParseProblem,
-    SharedZone, TextForm, Warm, ZoneCounts, ZoneTotals,
+    SharedZone, TextForm, Warm, ZoneCounts, ZoneTotals, fragmentation_index, unusable_free_index,
 };
 use proptest::prelude::*;
 
@@ -199,6 +200,20 @@ fn counts() -> impl Strategy<Value = ZoneCounts> {
     (free, pageblocks).prop_map(|(free_blocks, pageblocks)| ZoneCounts { free_blocks, pageblocks })
 }
 
+/// Up to the largest that a text may have.
+fn huge_blocks() -> impl Strategy<Value = [u64; 11]> {
+    let shift = |(number, bits): (u64, u32)| number >> bits;
+    prop::array::uniform11((any::<u64>(), 0..64u32).prop_map(shift))
+}
+
+fn saturated(exact: u128) -> u64 {
+    u64::try_from(exact).unwrap_or(u64::MAX)
+}
+
+fn frames(blocks: &[u64; 11]) -> u128 {
+    (0..11).map(|order| u128::from(blocks[order]) << order).sum()
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 256, ..ProptestConfig::default() })]
 
@@ -221,6 +236,60 @@ proptest! {
             read[0].zones[0].counts.free_blocks[unshown] = counts.free_blocks[unshown];
         }
         prop_assert_eq!(read, vec![table]);
+    }
+
+    #[test]
+    fn sums_of_huge_numbers_hold_or_saturate(
+        free_blocks in prop::array::uniform6(huge_blocks()),
+        pageblocks in prop::array::uniform6(any::<u64>()),
+    ) {
+        let counts = ZoneCounts { free_blocks, pageblocks };
+        let mut twice = counts;
+        twice.add(&counts);
+        for (mt, blocks) in free_blocks.iter().enumerate() {
+            prop_assert_eq!(twice.free_blocks[mt], blocks.map(|blocks| blocks.saturating_mul(2)));
+        }
+        prop_assert_eq!(twice.pageblocks, pageblocks.map(|blocks| blocks.saturating_mul(2)));
+        let online: u128 = pageblocks.iter().map(|&blocks| u128::from(blocks) * 512).sum();
+        prop_assert_eq!(counts.online_frames(), saturated(online));
+        prop_assert_eq!(counts.free_frames(), saturated(free_blocks.iter().map(frames).sum()));
+        for (order, blocks) in counts.blocks_by_order().into_iter().enumerate() {
+            let sum = free_blocks.iter().map(|blocks| u128::from(blocks[order])).sum();
+            prop_assert_eq!(blocks, saturated(sum));
+        }
+    }
+
+    #[test]
+    fn indices_of_huge_numbers_are_those_of_their_shares(
+        blocks in huge_blocks(),
+        few in 1..12usize,
+    ) {
+        // Nothing free from some order on, or requests of all would succeed.
+        let mut blocks = blocks;
+        blocks[few..].fill(0);
+        let mut text = String::new();
+        let zone = ZoneTotals { node: 0, zone: "Normal".into(), free_blocks: blocks };
+        zone.render(&mut text);
+        let read = BuddyInfo::parse(&text).expect("any numbers").zones;
+        prop_assert_eq!(&read, std::slice::from_ref(&zone));
+        zone.render_unusable_index(&mut text);
+        zone.render_extfrag_index(&mut text);
+        for order in (0..11).filter_map(Order::new) {
+            let index = usize::from(order.get());
+            let mut too_small = blocks;
+            too_small[index..].fill(0);
+            let unusable = (frames(&too_small) * 1000).checked_div(frames(&blocks));
+            let found = unusable_free_index(&blocks, order);
+            prop_assert_eq!(u128::from(found), unusable.unwrap_or(1000));
+            let sum: u128 = blocks.iter().map(|&blocks| u128::from(blocks)).sum();
+            let fragmented = (1000 + ((frames(&blocks) * 1000) >> order.get())).checked_div(sum);
+            let expected = match fragmented {
+                _ if too_small != blocks => -1000,
+                None => 0,
+                Some(share) => 1000 - i64::try_from(share).expect("at most 2000"),
+            };
+            prop_assert_eq!(fragmentation_index(&blocks, order), expected);
+        }
     }
 
     #[test]

@@ -8,12 +8,18 @@
 //! ```
 //!
 //! Rules for a [`Server`], which may run inside a signal handler in the middle of anything but this
-//! crate's own work: it allocates nothing, locks nothing that a thread may hold while it touches
-//! memory of a region, does not panic, does not log, and touches no memory of a region.
+//! crate's own work. Soundness rests on those of its `# Safety`: it allocates nothing, does not log
+//! and does not panic. A breach of the others stops the process, or ends it: it locks nothing that
+//! a thread may hold while it touches memory of a region, and touches no memory of a region.
+//!
+//! A server that panics all the same ends the process, with the panic's words: nothing unwinds out
+//! of the handler, and the threads are [`Vital`].
 //!
 //! [`watch`] is the only door to the one static of this tree: a signal handler has no argument to
 //! find its regions by.
 
+#[cfg(not(any(loom, miri)))]
+mod filled;
 #[cfg(not(any(loom, miri)))]
 mod follower;
 #[cfg(not(any(loom, miri)))]
@@ -26,6 +32,8 @@ mod signal;
 #[cfg(not(any(loom, miri)))]
 mod thread;
 
+#[cfg(not(any(loom, miri)))]
+pub use filled::Filled;
 pub use regions::{Asker, Entry, Regions, Served, Server, Touched};
 #[cfg(not(any(loom, miri)))]
 pub use signal::{Watch, die, is_blocked, watch};

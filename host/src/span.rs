@@ -13,9 +13,9 @@
 //! bytes in their place, while the client reads and writes: who touches a missing page waits in
 //! [`fault`](crate::fault) until it is back.
 //!
-//! What the fence cannot check is that the bytes put in are those that were taken out. It vouches
-//! for addresses, as memory does; that a page comes back as it was is the promise of the store
-//! behind it, as it is of the device behind a swap file.
+//! What cannot be checked here is that the bytes put in are those that were taken out: whoever
+//! borrowed them would see them change. So putting them in is `unsafe`, and takes the caller's word
+//! for the store behind it, as the system takes that of the device behind a swap file.
 //!
 //! Invariants
 //! - S1 no byte of the client's is touched here: the system moves pages.
@@ -174,8 +174,16 @@ impl Span {
     }
 
     /// Puts whole pages of `bytes` where pages are missing, from `first` on; who waits for them is
-    /// woken. They have to be what was moved out: the client may have borrowed it.
-    pub fn fill(&self, first: usize, bytes: &[u8]) -> Transfer {
+    /// woken.
+    ///
+    /// # Safety
+    ///
+    /// Of each page that is missing, one of these holds:
+    /// - the bytes are what was moved out last;
+    /// - it was never there, or read as zeros when it left, and the bytes are zeros;
+    /// - the client, who gave up all it had borrowed of the page when the page left, has not looked
+    ///   at it since.
+    pub unsafe fn fill(&self, first: usize, bytes: &[u8]) -> Transfer {
         assert!(bytes.len().is_multiple_of(PAGE_SIZE), "whole pages");
         let count = bytes.len() / PAGE_SIZE;
         self.copy_in(first, count, bytes.as_ptr().addr())
@@ -187,7 +195,17 @@ impl Span {
     /// # Panics
     ///
     /// Also when not all of these pages are in the segment.
-    pub fn fill_from(&self, first: usize, count: usize, from: &Segment, at: usize) -> Transfer {
+    ///
+    /// # Safety
+    ///
+    /// As of [`Span::fill`]: each place has the page that was moved there from where it is to go.
+    pub unsafe fn fill_from(
+        &self,
+        first: usize,
+        count: usize,
+        from: &Segment,
+        at: usize,
+    ) -> Transfer {
         assert!(from.has(at, count), "the pages are in the segment");
         self.copy_in(first, count, from.addresses(at, count).start)
     }
@@ -196,8 +214,8 @@ impl Span {
         let to = self.addresses(&(first..first + count));
         transfer(count, |done| {
             let skip = done * PAGE_SIZE;
-            // SAFETY: the source is a slice of the caller's, or present in a borrowed segment; what
-            // it says is the caller's promise, as the module's head states.
+            // SAFETY: the source is a slice of the caller's, or present in a borrowed segment, and
+            // as long; whoever fills has promised that it says what the page did.
             unsafe { self.userfault.uffd.copy(to.start + skip, source + skip, count - done) }
         })
     }
@@ -406,6 +424,11 @@ mod tests {
     use super::*;
     use crate::Staging;
 
+    fn fill(span: &Span, first: usize, bytes: &[u8]) -> Transfer {
+        // SAFETY: the test below borrows no byte while it fills.
+        unsafe { span.fill(first, bytes) }
+    }
+
     /// As the system leaves it where it moves a page and does not count it.
     #[test]
     fn a_page_that_was_moved_without_a_word_is_moved() {
@@ -428,11 +451,11 @@ mod tests {
         assert!((0..4).all(|at| segment.page(at).is_some_and(|page| page[9] == at as u8 + 1)));
         drop(segment);
         let mut again = staging.take().expect("taken back").expect("it is empty");
-        assert_eq!(span.fill(0, &[7; PAGE_SIZE]).pages, 1);
+        assert_eq!(fill(&span, 0, &[7; PAGE_SIZE]).pages, 1);
         let moved = span.move_out(0, 1, &mut again, 0);
         assert_eq!(moved, Transfer { pages: 1, stop: None });
         // A place that is known to be taken is refused, and the page stays.
-        assert_eq!(span.fill(0, &[8; PAGE_SIZE]).pages, 1);
+        assert_eq!(fill(&span, 0, &[8; PAGE_SIZE]).pages, 1);
         let moved = span.move_out(0, 1, &mut again, 0);
         assert_eq!(moved, Transfer { pages: 0, stop: Some(Stop::Present) });
         assert_eq!(memory.bytes(0..1), Some(&[8][..]));

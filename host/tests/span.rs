@@ -5,7 +5,7 @@
 
 use host::fault::{Asker, FaultThread, Served, Server, Watch, watch};
 use host::{FaultMode, HostError, PAGE_SIZE, Segment, Span, SpanMemory};
-use host::{Staging, Stop, Userfault, UserfaultError};
+use host::{Staging, Stop, Transfer, Userfault, UserfaultError};
 use std::os::unix::process::ExitStatusExt;
 use std::process::Command;
 use std::sync::{Arc, Mutex};
@@ -47,6 +47,12 @@ fn whole(memory: &mut SpanMemory) -> &mut [u8] {
     memory.bytes_mut(0..len).expect("nothing was given back")
 }
 
+/// Puts pages in place, as a store does.
+fn fill(span: &Span, first: usize, bytes: &[u8]) -> Transfer {
+    // SAFETY: tests borrow bytes anew after this; and what they give a fault is what they look for.
+    unsafe { span.fill(first, bytes) }
+}
+
 #[test]
 fn pages_move_out_in_one_request_and_come_back_from_anywhere() {
     let Some(mut at) = setting() else { return };
@@ -56,9 +62,10 @@ fn pages_move_out_in_one_request_and_come_back_from_anywhere() {
     assert_eq!(at.span.resident(0..64), !(((1 << 20) - 1) << 10));
     assert_eq!(segment.page(10).expect("there")[7], 11);
     assert!(segment.page(9).is_none());
-    let filled = at.span.fill_from(10, 15, &segment, 10);
+    // SAFETY: page 10 went to place 10 and so on; nobody looked since.
+    let filled = unsafe { at.span.fill_from(10, 15, &segment, 10) };
     assert_eq!((filled.pages, filled.stop), (15, None));
-    let filled = at.span.fill(25, &[9; 5 * PAGE_SIZE]);
+    let filled = fill(&at.span, 25, &[9; 5 * PAGE_SIZE]);
     assert_eq!((filled.pages, filled.stop), (5, None));
     let bytes = whole(&mut at.memory);
     assert_eq!((bytes[24 * PAGE_SIZE], bytes[25 * PAGE_SIZE]), (25, 9));
@@ -74,7 +81,7 @@ fn a_transfer_says_where_it_stopped_and_why() {
     let mut segment = at.staging.take().expect("taken back").expect("free");
     let moved = at.span.move_out(0, 64, &mut segment, 0);
     assert_eq!((moved.pages, moved.stop), (5, Some(Stop::Hole)));
-    let filled = at.span.fill(3, &[1; 8 * PAGE_SIZE]);
+    let filled = fill(&at.span, 3, &[1; 8 * PAGE_SIZE]);
     assert_eq!((filled.pages, filled.stop), (3, Some(Stop::Present)), "3, 4 and 5 were missing");
     assert_eq!(whole(&mut at.memory)[6 * PAGE_SIZE], 7, "what was there stays");
     // A segment has one place for a page.
@@ -137,11 +144,12 @@ struct Filler {
     served: Mutex<Vec<usize>>,
 }
 
-impl Server for Filler {
+// SAFETY: tests touch its pages in the middle of nothing, so that a list may grow.
+unsafe impl Server for Filler {
     fn serve(&self, address: usize, _: Asker) -> Served {
         let Some(page) = self.span.page_at(address) else { return Served::Foreign };
         self.served.lock().expect("nobody panics").push(page);
-        match self.span.fill(page, &[42; PAGE_SIZE]).stop {
+        match fill(&self.span, page, &[42; PAGE_SIZE]).stop {
             None => Served::Filled,
             Some(_) => Served::Present,
         }
@@ -183,6 +191,43 @@ fn in_a_child(test: &str) -> (Option<i32>, String) {
 
 fn is_child() -> bool {
     std::env::var_os(CHILD).is_some()
+}
+
+struct Panicking;
+
+// SAFETY: what its panic would be in the middle of is a touch of this test's.
+unsafe impl Server for Panicking {
+    fn serve(&self, _: usize, _: Asker) -> Served {
+        panic!("as this server does")
+    }
+}
+
+/// What becomes of a process whose server panics, read from a child that runs `test`.
+fn panic_in_a_server(mode: FaultMode, test: &str) {
+    let Some(userfault) = userfault(mode) else { return };
+    if !is_child() {
+        let (signal, words) = in_a_child(test);
+        assert_eq!(signal, Some(libc::SIGABRT), "{words}");
+        return assert!(words.contains("as this server does"), "{words}");
+    }
+    let (span, memory) = Span::reserve(&userfault, 1).expect("a span");
+    span.register(0..1).expect("registered");
+    let _watch = watch(span.range(), Arc::new(Panicking)).expect("watched");
+    let serves = (mode == FaultMode::Thread).then(|| FaultThread::start(userfault));
+    let _thread = serves.transpose().expect("a thread");
+    eprintln!("{:?}", memory.bytes(0..1));
+}
+
+#[test]
+fn a_server_that_panics_in_the_handler_ends_the_process() {
+    let test = "a_server_that_panics_in_the_handler_ends_the_process";
+    panic_in_a_server(FaultMode::Signal, test);
+}
+
+#[test]
+fn a_server_that_panics_in_its_thread_ends_the_process() {
+    let test = "a_server_that_panics_in_its_thread_ends_the_process";
+    panic_in_a_server(FaultMode::Thread, test);
 }
 
 #[test]
@@ -386,13 +431,13 @@ fn a_segment_that_is_locked_waits_for_its_pages() {
     drop(first);
     let mut other = at.staging.take().expect("one is left").expect("free");
     assert!(at.staging.take().expect("the other may come free").is_none());
-    assert_eq!(at.span.fill(0, &[5; PAGE_SIZE]).pages, 1);
+    assert_eq!(fill(&at.span, 0, &[5; PAGE_SIZE]).pages, 1);
     assert_eq!(at.span.move_out(0, 1, &mut other, 0).pages, 1);
     locked.push(lock(&other));
     drop(other);
     assert!(matches!(at.staging.take(), Err(HostError::Advise { .. })), "none will come free");
     assert_eq!(at.staging.used(), 2);
-    assert_eq!(at.span.fill(0, &[5; PAGE_SIZE]).pages, 1);
+    assert_eq!(fill(&at.span, 0, &[5; PAGE_SIZE]).pages, 1);
     for page in locked {
         // SAFETY: as above.
         unsafe { rustix::mm::munlock(page, PAGE_SIZE) }.expect("it was locked");
@@ -400,7 +445,7 @@ fn a_segment_that_is_locked_waits_for_its_pages() {
     let mut both = [(); 2].map(|()| at.staging.take().expect("taken back").expect("free"));
     for segment in &mut both {
         assert_eq!(at.span.move_out(0, 1, segment, 0).pages, 1, "nothing is in its way");
-        assert_eq!(at.span.fill(0, &[6; PAGE_SIZE]).pages, 1);
+        assert_eq!(fill(&at.span, 0, &[6; PAGE_SIZE]).pages, 1);
     }
 }
 

@@ -95,7 +95,7 @@ impl Folded {
     ) -> (u64, Transfer) {
         let to = page - page % GROUP_PAGES + first;
         let data = &buffer[first % count * PAGE_SIZE..][..pages * PAGE_SIZE];
-        let transfer = self.span.fill(to, data);
+        let transfer = self.put(to, data);
         (bits(first, self.settle_arrival(to, transfer)), transfer)
     }
 }

@@ -21,7 +21,7 @@ use crate::folded::Folded;
 use crate::group::{Group, Place, bits};
 use crate::store::Read;
 use crate::{AROUND_PAGES, GROUP_PAGES, RegionError};
-use host::fault::{Asker, Served, Server, die};
+use host::fault::{Asker, Served, die};
 use host::{LockGuard, PAGE_SIZE, Stop, Transfer};
 use std::ops::Range;
 use std::time::{Duration, Instant};
@@ -54,8 +54,9 @@ pub(crate) enum Arrived {
     Failed(&'static str),
 }
 
-impl Server for Folded {
-    fn serve(&self, address: usize, asker: Asker) -> Served {
+impl Folded {
+    /// Serves a fault.
+    pub(crate) fn answer(&self, address: usize, asker: Asker) -> Served {
         let Some(page) = self.span.page_at(address) else { return Served::Foreign };
         if asker == Asker::Message && !self.chunks.is_registered(page / GROUP_PAGES) {
             // Of a region that was here before.
@@ -80,9 +81,7 @@ impl Server for Folded {
         self.counters.stalled(started.elapsed());
         served
     }
-}
 
-impl Folded {
     /// Brings in what a group has of `pages`. Where nothing is registered, nothing was taken away.
     ///
     /// # Errors
@@ -127,7 +126,7 @@ impl Folded {
                 return lost.map_or(Arrived::Present, Arrived::Failed);
             }
             Place::Untouched if why == Why::Ahead => return Arrived::Present,
-            Place::Untouched => self.span.fill(page, self.shared.buffers.zeros(count)),
+            Place::Untouched => self.put(page, self.shared.buffers.zeros(count)),
             Place::Staged => self.fill_from_staging(page, count, &group),
             Place::Stored => return self.bring_stored(page, count, group, why),
         };
@@ -211,7 +210,7 @@ impl Folded {
 
     fn fill_from_staging(&self, page: usize, count: usize, group: &Group) -> Transfer {
         match &group.segment {
-            Some(segment) => self.span.fill_from(page, count, segment, page % GROUP_PAGES),
+            Some(segment) => self.put_staged(page, count, segment),
             None => die("a staged page has no segment", page * PAGE_SIZE),
         }
     }
@@ -238,7 +237,7 @@ impl Folded {
                 _ => break,
             }
         }
-        Ok(self.span.fill(page, &buffer[..decoded * PAGE_SIZE]))
+        Ok(self.put(page, &buffer[..decoded * PAGE_SIZE]))
     }
 
     /// How many pages are in memory after a transfer: where the system had none for them, less.
@@ -367,7 +366,7 @@ mod tests {
         pages.for_each(|(number, page)| page.fill(number as u8));
         let touch = |there: usize, page: usize| {
             region.control().page_out(4 * 4096..8 * 4096).expect("out");
-            assert_eq!(region.folded.span.fill(there, &[there as u8; 4096]).pages, 1);
+            assert_eq!(region.folded.put(there, &[there as u8; 4096]).pages, 1);
             let before = region.stats();
             assert_eq!(region.as_slice()[page * 4096 + 9], page as u8);
             let after = region.stats();

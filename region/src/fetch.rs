@@ -53,7 +53,7 @@ impl Folded {
             // Given back meanwhile.
             (_, 0) => Arrived::Present,
             _ => {
-                let transfer = self.span.fill(page, &buffer[..still * PAGE_SIZE]);
+                let transfer = self.put(page, &buffer[..still * PAGE_SIZE]);
                 self.counters.add(Count::DiskFaults, u64::from(why == Why::Fault));
                 self.arrive(page, &mut group, Place::Stored, transfer, why)
             }

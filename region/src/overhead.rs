@@ -9,11 +9,10 @@
 //! Measured once, for a pager's first region, on a few pages of its own that are filled with
 //! zeros. The least of each is taken: a preemption only adds.
 
-use host::fault::{Asker, Served, Server, die, is_blocked, watch};
-use host::{FaultMode, PAGE_SIZE, Span, Stop, Userfault};
+use host::fault::{Filled, is_blocked};
+use host::{FaultMode, PAGE_SIZE, Userfault};
 use std::hint::black_box;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// Faults that are measured: 0.2 ms by signals, a millisecond by messages.
@@ -21,34 +20,6 @@ const FAULTS: usize = 32;
 /// Where it cannot be measured: those of the machine in docs/region.md.
 const SIGNAL: Duration = Duration::from_nanos(6900);
 const MESSAGE: Duration = Duration::from_nanos(11500);
-
-static ZEROS: [u8; PAGE_SIZE] = [0; PAGE_SIZE];
-
-/// Serves the faults that are measured.
-struct Scratch {
-    span: Arc<Span>,
-    /// The least so far.
-    spent_ns: AtomicU64,
-}
-
-impl Server for Scratch {
-    fn serve(&self, address: usize, _: Asker) -> Served {
-        let Some(page) = self.span.page_at(address) else { return Served::Foreign };
-        let started = Instant::now();
-        let transfer = self.span.fill(page, &ZEROS);
-        if let Some(Stop::Busy | Stop::Hole | Stop::Broken(_)) = transfer.stop {
-            die("a page of zeros cannot be put in place", address);
-        }
-        if transfer.pages == 0 {
-            // It is there, or there is no memory for it now: who touched it is to look again.
-            return Served::Present;
-        }
-        // relaxed: one number that stands for itself. Who touched the page is awake already, and
-        // may not see this one.
-        self.spent_ns.fetch_min(started.elapsed().as_nanos() as u64, Ordering::Relaxed);
-        Served::Filled
-    }
-}
 
 /// The overhead of a fault, where `userfault`'s are served already.
 pub(crate) fn of_fault(userfault: &Arc<Userfault>) -> Duration {
@@ -64,20 +35,15 @@ fn measure(userfault: &Arc<Userfault>) -> Option<Duration> {
     if userfault.mode() == FaultMode::Signal && is_blocked() {
         return None;
     }
-    let (span, memory) = Span::reserve(userfault, FAULTS).ok()?;
-    span.register(0..FAULTS).ok()?;
-    let scratch = Arc::new(Scratch { span: Arc::clone(&span), spent_ns: AtomicU64::new(u64::MAX) });
-    let _watched = watch(span.range(), Arc::<Scratch>::clone(&scratch)).ok()?;
-    let bytes = memory.bytes(0..memory.len())?;
+    let scratch = Filled::map(userfault, FAULTS, 0).ok()?;
+    let bytes = scratch.memory().bytes(0..FAULTS * PAGE_SIZE)?;
     let touch = |page: &[u8]| {
         let started = Instant::now();
         black_box(page[0]);
         started.elapsed()
     };
     let all = bytes.chunks(PAGE_SIZE).map(touch).min()?;
-    // relaxed: as above.
-    let spent = Duration::from_nanos(scratch.spent_ns.load(Ordering::Relaxed));
-    Some(all.saturating_sub(spent))
+    Some(all.saturating_sub(scratch.least_spent()?))
 }
 
 #[cfg(test)]

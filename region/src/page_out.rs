@@ -173,15 +173,18 @@ impl Folded {
                     started.iter().for_each(|started| worth.out_took(started.elapsed()));
                 }
                 Err(Refused::Page) => out.refused += self.put_back(index, &mut group, bits(at, 1)),
-                Err(Refused::Full) if tries > 0 => {
+                Err(refused @ (Refused::Full | Refused::NoMemory)) if tries > 0 => {
                     // With no lock held: it may compact, run what others have deferred, and write
                     // back.
                     drop(group);
                     self.sweep();
-                    tries = if self.store.make_room() { tries - 1 } else { 0 };
+                    // Room that is made at a limit others may take. But where the memory is used
+                    // up, what one compaction did not find, the next will not.
+                    let again = self.store.make_room() && refused == Refused::Full;
+                    tries = if again { tries - 1 } else { 0 };
                     continue;
                 }
-                Err(Refused::Full) => {
+                Err(Refused::Full | Refused::NoMemory) => {
                     let all = group.staged;
                     out.refused += self.put_back(index, &mut group, all);
                 }
@@ -239,7 +242,7 @@ impl Folded {
         while done < count {
             let Some(segment) = &group.segment else { break };
             let page = index * GROUP_PAGES + at + done;
-            let transfer = self.span.fill_from(page, count - done, segment, at + done);
+            let transfer = self.put_staged(page, count - done, segment);
             done += transfer.pages;
             match transfer.stop {
                 None => {}

@@ -39,7 +39,8 @@ pub enum Teardown {
 /// through a pointer kept: the process ends then, with a word on standard error.
 ///
 /// A forked child does not have the region: touching it there is a segmentation fault. It is not to
-/// use a [`Control`] either, which would reach into the parent.
+/// use a [`Control`] or the [`Pager`] either, which would reach into the parent, nor to drop any of
+/// these: it ends by `exec` or `_exit`. With a pager of its own it may map regions of its own.
 pub struct Region {
     memory: SpanMemory,
     pub(crate) folded: Arc<Folded>,

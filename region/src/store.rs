@@ -37,8 +37,10 @@ enum Kind {
 /// Why the store did not take a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Refused {
-    /// There is no room.
+    /// There is no room: the store, or its group, is at its limit.
     Full,
+    /// The memory has nothing left for it, whatever the store's limit.
+    NoMemory,
     /// It takes no such page: it does not compress.
     Page,
 }
@@ -101,6 +103,7 @@ impl Store {
             Kind::Zswap { area, group, .. } => {
                 area.store_if_room(page, data, *group).map_err(|error| match error {
                     StoreError::Incompressible => Refused::Page,
+                    StoreError::NoMemory | StoreError::NoMetadata => Refused::NoMemory,
                     _ => Refused::Full,
                 })
             }

@@ -329,3 +329,27 @@ fn a_cache_in_another_memory_is_refused() {
     let refused = Region::map(&pager, PAGE, &config);
     assert!(matches!(refused, Err(RegionError::OtherMemory)));
 }
+
+/// A cache below its limit, in a memory that is used up: each page refused was tried 256 times, and
+/// everything compacted as often, before its group stayed.
+#[test]
+fn a_memory_that_is_used_up_is_not_compacted_over_and_over() {
+    const GROUPS: usize = 128;
+    let memory = Memory::new(MemoryConfig {
+        arena_frames: 1 << 10,
+        entries_max: 1 << 14,
+        limit_bytes: 4 << 20,
+        worker: false,
+    });
+    let pager = Pager::new(memory.expect("a memory"), &PagerConfig::default());
+    let Ok(pager) = pager else { return eprintln!("skipped: needs userfaultfd") };
+    let cache = cache::cache(&pager, 64 << 20, None);
+    let config = RegionConfig { store: cache::over(&cache), ..RegionConfig::default() };
+    let mut region = Region::map(&pager, GROUPS * 64 * PAGE, &config).expect("a region");
+    write_pages(&mut region);
+    let out = region.control().page_out(0..GROUPS * 64 * PAGE).expect("tried");
+    assert!(out.stored > 0 && out.refused > 0, "{out:?}");
+    let refused = cache.stat().reject_alloc_fail + cache.stat().reject_kmemcache_fail;
+    assert!((1..=2 * GROUPS as u64).contains(&refused), "{refused} refusals");
+    assert_pages(&region);
+}

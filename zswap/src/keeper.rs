@@ -92,8 +92,10 @@ impl Area {
 
 impl Zswap {
     /// Makes room for pages of a group that [`Area::store_if_room`] refused: frees what is pending,
-    /// writes back, compacts. False: nothing came of it, and trying again is of no use. The caller
-    /// holds no lock that a deferred job might want.
+    /// writes back, compacts. False: nothing came of it, and trying again is of no use. True where
+    /// the cache is not full (any more), whatever came of compacting it: others may have made room.
+    /// So who was refused for want of memory tries again once. The caller holds no lock that a
+    /// deferred job might want.
     pub fn make_room(&self, group: GroupId) -> bool {
         let core = &self.core;
         if core.groups.is_full(group) && !core.make_group_room(group) {

@@ -226,7 +226,8 @@ impl Zswap {
         self.core.groups.set_limit(group, limit.unwrap_or(u64::MAX));
     }
 
-    /// Says whether the pages of a group may go to disk.
+    /// Says whether the pages of a group may go to disk. Those in hand of a write-back that runs,
+    /// 256 at most, still go, as in the kernel, which asks before it takes any.
     pub fn set_group_writeback(&self, group: GroupId, allowed: bool) {
         self.core.groups.set_writeback(group, allowed);
     }

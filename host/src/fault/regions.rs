@@ -27,9 +27,21 @@ use std::ops::Range;
 use std::ptr;
 use std::sync::Arc;
 
-/// Who brings the pages of a region in; see the rules of [`fault`](crate::fault).
-pub trait Server: Send + Sync {
-    /// Brings the page at `address` in.
+/// Who brings the pages of a region in.
+///
+/// # Safety
+///
+/// Asked by [`Asker::Toucher`], `serve` runs in a signal handler, in the middle of whatever touches
+/// a page of the range. That may be code which has something taken apart, and relies on its thread
+/// to do nothing else until it is whole again: a generator of random numbers that fills a slice of
+/// the range, say, would be entered a second time. So `serve`, and what it calls:
+/// - enters no code that may be what was interrupted, or what that has under way, unless such code
+///   allows for it: no allocator, no standard stream, no state of a thread that lives on between
+///   calls. What POSIX calls async-signal-safe is fine, and so are locks and atomics that are the
+///   server's own.
+/// - does not panic: to say so takes an allocator and a standard stream.
+pub unsafe trait Server: Send + Sync {
+    /// Brings the page at `address` in; the rest of the rules is in [`fault`](crate::fault).
     fn serve(&self, address: usize, asker: Asker) -> Served;
 }
 
@@ -81,6 +93,27 @@ struct Slot {
 #[repr(align(128))]
 struct Visitors(AtomicUsize);
 
+/// A visitor, counted; not beyond a panic of the server either, or who retires it waits for ever.
+struct Visit<'s>(&'s AtomicUsize);
+
+impl Visit<'_> {
+    fn begin(visitors: &Visitors) -> Visit<'_> {
+        // SeqCst pairs with the swap in `take_server` (R1): either this visitor is counted before
+        // the look at the count, or the load in `visit` finds the pointer gone.
+        visitors.0.fetch_add(1, Ordering::SeqCst);
+        fence_for_loom();
+        Visit(&visitors.0)
+    }
+}
+
+impl Drop for Visit<'_> {
+    fn drop(&mut self) {
+        // Release pairs with the load in `take_server`, so that the server is dropped after its
+        // last use.
+        self.0.fetch_sub(1, Ordering::Release);
+    }
+}
+
 impl Slot {
     #[cfg(not(loom))]
     const fn new() -> Slot {
@@ -116,38 +149,30 @@ impl Slot {
 
     /// Lets the server look at a touch of its range.
     fn visit(&self, address: usize, asker: Asker) -> Touched {
-        let visitors = &self.visitors[cpu::current_hint() % VISITORS].0;
-        // SeqCst pairs with the swap in `take_server` (R1): either this visitor is counted before
-        // the look at the count, or the load below finds the pointer gone.
-        visitors.fetch_add(1, Ordering::SeqCst);
-        fence_for_loom();
-        // SeqCst: as above; and as an Acquire, to see the server whole.
+        let _visit = Visit::begin(&self.visitors[cpu::current_hint() % VISITORS]);
+        // SeqCst pairs with the swap in `take_server`, as in `Visit::begin`; and as an Acquire with
+        // the store in `enter`, to see the server whole.
         let server = self.server.load(Ordering::SeqCst);
-        let touched = if server.is_null() {
-            if self.covers(address) { Touched::Gone } else { Touched::Foreign }
-        } else {
-            // SAFETY: R1 keeps the server until this visitor is uncounted.
-            match unsafe { &*server }.serve(address, asker) {
-                Served::Foreign => Touched::Foreign,
-                served => Touched::Served(served),
-            }
-        };
-        // Release pairs with the load in `take_server`, so that the server is dropped after its
-        // last use.
-        visitors.fetch_sub(1, Ordering::Release);
-        touched
+        if server.is_null() {
+            return if self.covers(address) { Touched::Gone } else { Touched::Foreign };
+        }
+        // SAFETY: R1 keeps the server until this visit ends.
+        match unsafe { &*server }.serve(address, asker) {
+            Served::Foreign => Touched::Foreign,
+            served => Touched::Served(served),
+        }
     }
 
     /// Takes the server out; it is returned once nobody can be using it.
     fn take_server(&self) -> Option<Box<Arc<dyn Server>>> {
-        // SeqCst pairs with the increment in `visit` (R1).
+        // SeqCst pairs with the increment in `Visit::begin` (R1).
         let server = self.server.swap(ptr::null_mut(), Ordering::SeqCst);
         if server.is_null() {
             return None;
         }
         fence_for_loom();
         for visitors in &self.visitors {
-            // SeqCst: as above; and as an Acquire, pairs with the Release in `visit`.
+            // SeqCst: as above; and as an Acquire, pairs with the Release of a visit's end.
             while visitors.0.load(Ordering::SeqCst) != 0 {
                 thread::yield_now();
             }
@@ -263,7 +288,8 @@ mod tests {
 
     struct Counting(Range<usize>, Count);
 
-    impl Server for Counting {
+    // SAFETY: it is asked by this test alone, in no handler.
+    unsafe impl Server for Counting {
         fn serve(&self, address: usize, _: Asker) -> Served {
             // relaxed: one thread.
             self.1.fetch_add(1, Ordering::Relaxed);
@@ -299,5 +325,27 @@ mod tests {
         let _second = regions.enter(300..400, other).expect("the slot is free again");
         assert_eq!(regions.serve(350, Asker::Toucher), Touched::Served(Served::Filled));
         assert_eq!(regions.serve(150, Asker::Toucher), Touched::Foreign);
+    }
+
+    struct Panicking;
+
+    // SAFETY: as above.
+    unsafe impl Server for Panicking {
+        fn serve(&self, _: usize, _: Asker) -> Served {
+            panic!("as this server does")
+        }
+    }
+
+    #[test]
+    fn a_server_that_panics_can_be_retired() {
+        let regions = Regions::<1>::new();
+        let entry = regions.enter(100..200, Arc::new(Panicking)).expect("there is room");
+        // Where a visitor is left, dropping it would wait for ever.
+        let entry = std::mem::ManuallyDrop::new(entry);
+        let serve = std::panic::AssertUnwindSafe(|| regions.serve(150, Asker::Message));
+        assert!(std::panic::catch_unwind(serve).is_err());
+        assert!(entry.slot.visitors.iter().all(|left| left.0.load(Ordering::SeqCst) == 0));
+        entry.retire();
+        assert_eq!(regions.serve(150, Asker::Toucher), Touched::Gone);
     }
 }

@@ -1,0 +1,46 @@
+//! What the fence takes this crate's word for: its only file with `unsafe` in it.
+//!
+//! ```text
+//!   touch --> handler --> [ serve ] --> group, store --> buffer, segment --> [ put ] --> the page
+//!                            P1                                                 P2
+//! ```
+//!
+//! Invariants the blocks below rest on
+//! - P1 what a fault runs, in `fault_in`, `bring_around`, `fetch` and `fetchers`, and what these
+//!   call of the store, allocates nothing, logs nothing and does not panic. What it has of a thread
+//!   are two plain cells: whether that is a fetcher, and in debug builds the ranks it holds. The
+//!   rest is the region's own: locks, atomics, buffers made beforehand. Of a disk it runs no code,
+//!   but a file's `pread` ([`Store::reads_in_handler`]).
+//! - P2 where a page is says which bytes are its own (G1 to G6 of `group`): zeros, those at its
+//!   place in its group's segment, or those under its number in the store. They are put in place
+//!   under its group's lock. A store is written to by the pages that leave, and by nobody else: the
+//!   device is the region's, and so is the area of the cache. It gives what it was given or an
+//!   error: what comes from a disk carries a checksum.
+//!
+//! [`Store::reads_in_handler`]: crate::store::Store::reads_in_handler
+
+use crate::GROUP_PAGES;
+use crate::folded::Folded;
+use host::fault::{Asker, Served, Server};
+use host::{Segment, Transfer};
+
+// SAFETY: P1.
+unsafe impl Server for Folded {
+    fn serve(&self, address: usize, asker: Asker) -> Served {
+        self.answer(address, asker)
+    }
+}
+
+impl Folded {
+    /// Puts pages in place, from `page` on: what their place has for them (P2).
+    pub(crate) fn put(&self, page: usize, bytes: &[u8]) -> Transfer {
+        // SAFETY: P2.
+        unsafe { self.span.fill(page, bytes) }
+    }
+
+    /// The same of staged pages, which are at their places in their group's segment.
+    pub(crate) fn put_staged(&self, page: usize, count: usize, segment: &Segment) -> Transfer {
+        // SAFETY: P2.
+        unsafe { self.span.fill_from(page, count, segment, page % GROUP_PAGES) }
+    }
+}
