@@ -14,8 +14,9 @@
 //! [`fault`](crate::fault) until it is back.
 //!
 //! What cannot be checked here is that the bytes put in are those that were taken out: whoever
-//! borrowed them would see them change. So putting them in is `unsafe`, and takes the caller's word
-//! for the store behind it, as the system takes that of the device behind a swap file.
+//! borrowed them would see them change. Putting them in takes the caller's word for the store
+//! behind it, as the system takes that of the device behind a swap file; `region` gives its own in
+//! one file, `promises.rs`.
 //!
 //! Invariants
 //! - S1 no byte of the client's is touched here: the system moves pages.
@@ -176,14 +177,14 @@ impl Span {
     /// Puts whole pages of `bytes` where pages are missing, from `first` on; who waits for them is
     /// woken.
     ///
-    /// # Safety
+    /// # What the fence takes the caller's word for
     ///
     /// Of each page that is missing, one of these holds:
     /// - the bytes are what was moved out last;
     /// - it was never there, or read as zeros when it left, and the bytes are zeros;
     /// - the client, who gave up all it had borrowed of the page when the page left, has not looked
     ///   at it since.
-    pub unsafe fn fill(&self, first: usize, bytes: &[u8]) -> Transfer {
+    pub fn fill(&self, first: usize, bytes: &[u8]) -> Transfer {
         assert!(bytes.len().is_multiple_of(PAGE_SIZE), "whole pages");
         let count = bytes.len() / PAGE_SIZE;
         self.copy_in(first, count, bytes.as_ptr().addr())
@@ -196,16 +197,10 @@ impl Span {
     ///
     /// Also when not all of these pages are in the segment.
     ///
-    /// # Safety
+    /// # What the fence takes the caller's word for
     ///
     /// As of [`Span::fill`]: each place has the page that was moved there from where it is to go.
-    pub unsafe fn fill_from(
-        &self,
-        first: usize,
-        count: usize,
-        from: &Segment,
-        at: usize,
-    ) -> Transfer {
+    pub fn fill_from(&self, first: usize, count: usize, from: &Segment, at: usize) -> Transfer {
         assert!(from.has(at, count), "the pages are in the segment");
         self.copy_in(first, count, from.addresses(at, count).start)
     }
@@ -424,11 +419,6 @@ mod tests {
     use super::*;
     use crate::Staging;
 
-    fn fill(span: &Span, first: usize, bytes: &[u8]) -> Transfer {
-        // SAFETY: the test below borrows no byte while it fills.
-        unsafe { span.fill(first, bytes) }
-    }
-
     /// As the system leaves it where it moves a page and does not count it.
     #[test]
     fn a_page_that_was_moved_without_a_word_is_moved() {
@@ -451,11 +441,11 @@ mod tests {
         assert!((0..4).all(|at| segment.page(at).is_some_and(|page| page[9] == at as u8 + 1)));
         drop(segment);
         let mut again = staging.take().expect("taken back").expect("it is empty");
-        assert_eq!(fill(&span, 0, &[7; PAGE_SIZE]).pages, 1);
+        assert_eq!(span.fill(0, &[7; PAGE_SIZE]).pages, 1);
         let moved = span.move_out(0, 1, &mut again, 0);
         assert_eq!(moved, Transfer { pages: 1, stop: None });
         // A place that is known to be taken is refused, and the page stays.
-        assert_eq!(fill(&span, 0, &[8; PAGE_SIZE]).pages, 1);
+        assert_eq!(span.fill(0, &[8; PAGE_SIZE]).pages, 1);
         let moved = span.move_out(0, 1, &mut again, 0);
         assert_eq!(moved, Transfer { pages: 0, stop: Some(Stop::Present) });
         assert_eq!(memory.bytes(0..1), Some(&[8][..]));

@@ -12,12 +12,10 @@ const PAGES: usize = 4096;
 /// Each page filled with what tells it from its neighbours.
 struct Filler(Arc<Span>);
 
-// SAFETY: a system call, and no code that a thread may be in the middle of.
-unsafe impl Server for Filler {
+impl Server for Filler {
     fn serve(&self, address: usize, _: Asker) -> Served {
         let Some(page) = self.0.page_at(address) else { return Served::Foreign };
-        // SAFETY: a page leaves where all borrows are given up, by `Setting::discard`.
-        match unsafe { self.0.fill(page, &[byte(page); PAGE_SIZE]) }.pages {
+        match self.0.fill(page, &[byte(page); PAGE_SIZE]).pages {
             0 => Served::Present,
             _ => Served::Filled,
         }

@@ -5,7 +5,7 @@
 
 use host::fault::{Asker, FaultThread, Served, Server, Watch, watch};
 use host::{FaultMode, HostError, PAGE_SIZE, Segment, Span, SpanMemory};
-use host::{Staging, Stop, Transfer, Userfault, UserfaultError};
+use host::{Staging, Stop, Userfault, UserfaultError};
 use std::os::unix::process::ExitStatusExt;
 use std::process::Command;
 use std::sync::{Arc, Mutex};
@@ -47,12 +47,6 @@ fn whole(memory: &mut SpanMemory) -> &mut [u8] {
     memory.bytes_mut(0..len).expect("nothing was given back")
 }
 
-/// Puts pages in place, as a store does.
-fn fill(span: &Span, first: usize, bytes: &[u8]) -> Transfer {
-    // SAFETY: tests borrow bytes anew after this; and what they give a fault is what they look for.
-    unsafe { span.fill(first, bytes) }
-}
-
 #[test]
 fn pages_move_out_in_one_request_and_come_back_from_anywhere() {
     let Some(mut at) = setting() else { return };
@@ -62,10 +56,9 @@ fn pages_move_out_in_one_request_and_come_back_from_anywhere() {
     assert_eq!(at.span.resident(0..64), !(((1 << 20) - 1) << 10));
     assert_eq!(segment.page(10).expect("there")[7], 11);
     assert!(segment.page(9).is_none());
-    // SAFETY: page 10 went to place 10 and so on; nobody looked since.
-    let filled = unsafe { at.span.fill_from(10, 15, &segment, 10) };
+    let filled = at.span.fill_from(10, 15, &segment, 10);
     assert_eq!((filled.pages, filled.stop), (15, None));
-    let filled = fill(&at.span, 25, &[9; 5 * PAGE_SIZE]);
+    let filled = at.span.fill(25, &[9; 5 * PAGE_SIZE]);
     assert_eq!((filled.pages, filled.stop), (5, None));
     let bytes = whole(&mut at.memory);
     assert_eq!((bytes[24 * PAGE_SIZE], bytes[25 * PAGE_SIZE]), (25, 9));
@@ -81,7 +74,7 @@ fn a_transfer_says_where_it_stopped_and_why() {
     let mut segment = at.staging.take().expect("taken back").expect("free");
     let moved = at.span.move_out(0, 64, &mut segment, 0);
     assert_eq!((moved.pages, moved.stop), (5, Some(Stop::Hole)));
-    let filled = fill(&at.span, 3, &[1; 8 * PAGE_SIZE]);
+    let filled = at.span.fill(3, &[1; 8 * PAGE_SIZE]);
     assert_eq!((filled.pages, filled.stop), (3, Some(Stop::Present)), "3, 4 and 5 were missing");
     assert_eq!(whole(&mut at.memory)[6 * PAGE_SIZE], 7, "what was there stays");
     // A segment has one place for a page.
@@ -144,12 +137,11 @@ struct Filler {
     served: Mutex<Vec<usize>>,
 }
 
-// SAFETY: tests touch its pages in the middle of nothing, so that a list may grow.
-unsafe impl Server for Filler {
+impl Server for Filler {
     fn serve(&self, address: usize, _: Asker) -> Served {
         let Some(page) = self.span.page_at(address) else { return Served::Foreign };
         self.served.lock().expect("nobody panics").push(page);
-        match fill(&self.span, page, &[42; PAGE_SIZE]).stop {
+        match self.span.fill(page, &[42; PAGE_SIZE]).stop {
             None => Served::Filled,
             Some(_) => Served::Present,
         }
@@ -195,8 +187,7 @@ fn is_child() -> bool {
 
 struct Panicking;
 
-// SAFETY: what its panic would be in the middle of is a touch of this test's.
-unsafe impl Server for Panicking {
+impl Server for Panicking {
     fn serve(&self, _: usize, _: Asker) -> Served {
         panic!("as this server does")
     }
@@ -431,13 +422,13 @@ fn a_segment_that_is_locked_waits_for_its_pages() {
     drop(first);
     let mut other = at.staging.take().expect("one is left").expect("free");
     assert!(at.staging.take().expect("the other may come free").is_none());
-    assert_eq!(fill(&at.span, 0, &[5; PAGE_SIZE]).pages, 1);
+    assert_eq!(at.span.fill(0, &[5; PAGE_SIZE]).pages, 1);
     assert_eq!(at.span.move_out(0, 1, &mut other, 0).pages, 1);
     locked.push(lock(&other));
     drop(other);
     assert!(matches!(at.staging.take(), Err(HostError::Advise { .. })), "none will come free");
     assert_eq!(at.staging.used(), 2);
-    assert_eq!(fill(&at.span, 0, &[5; PAGE_SIZE]).pages, 1);
+    assert_eq!(at.span.fill(0, &[5; PAGE_SIZE]).pages, 1);
     for page in locked {
         // SAFETY: as above.
         unsafe { rustix::mm::munlock(page, PAGE_SIZE) }.expect("it was locked");
@@ -445,7 +436,7 @@ fn a_segment_that_is_locked_waits_for_its_pages() {
     let mut both = [(); 2].map(|()| at.staging.take().expect("taken back").expect("free"));
     for segment in &mut both {
         assert_eq!(at.span.move_out(0, 1, segment, 0).pages, 1, "nothing is in its way");
-        assert_eq!(fill(&at.span, 0, &[6; PAGE_SIZE]).pages, 1);
+        assert_eq!(at.span.fill(0, &[6; PAGE_SIZE]).pages, 1);
     }
 }
 

@@ -33,7 +33,7 @@
 //!
 //! Needs Linux 6.8, for `UFFDIO_MOVE`.
 
-#![deny(unsafe_code)]
+#![forbid(unsafe_code)]
 
 mod around;
 mod bring_around;
@@ -53,7 +53,6 @@ mod overhead;
 mod page_out;
 mod pager;
 mod pinned;
-#[expect(unsafe_code, reason = "the fence: what it takes our word for, see its invariants")]
 mod promises;
 mod queue;
 mod range;

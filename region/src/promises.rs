@@ -1,11 +1,11 @@
-//! What the fence takes this crate's word for: its only file with `unsafe` in it.
+//! What the fence takes this crate's word for.
 //!
 //! ```text
 //!   touch --> handler --> [ serve ] --> group, store --> buffer, segment --> [ put ] --> the page
 //!                            P1                                                 P2
 //! ```
 //!
-//! Invariants the blocks below rest on
+//! Invariants
 //! - P1 what a fault runs, in `fault_in`, `bring_around`, `fetch` and `fetchers`, and what these
 //!   call of the store, allocates nothing, logs nothing and does not panic. What it has of a thread
 //!   are two plain cells: whether that is a fetcher, and in debug builds the ranks it holds. The
@@ -24,8 +24,8 @@ use crate::folded::Folded;
 use host::fault::{Asker, Served, Server};
 use host::{Segment, Transfer};
 
-// SAFETY: P1.
-unsafe impl Server for Folded {
+/// P1.
+impl Server for Folded {
     fn serve(&self, address: usize, asker: Asker) -> Served {
         self.answer(address, asker)
     }
@@ -34,13 +34,11 @@ unsafe impl Server for Folded {
 impl Folded {
     /// Puts pages in place, from `page` on: what their place has for them (P2).
     pub(crate) fn put(&self, page: usize, bytes: &[u8]) -> Transfer {
-        // SAFETY: P2.
-        unsafe { self.span.fill(page, bytes) }
+        self.span.fill(page, bytes)
     }
 
-    /// The same of staged pages, which are at their places in their group's segment.
+    /// The same of staged pages, which are at their places in their group's segment (P2).
     pub(crate) fn put_staged(&self, page: usize, count: usize, segment: &Segment) -> Transfer {
-        // SAFETY: P2.
-        unsafe { self.span.fill_from(page, count, segment, page % GROUP_PAGES) }
+        self.span.fill_from(page, count, segment, page % GROUP_PAGES)
     }
 }

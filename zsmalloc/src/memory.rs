@@ -101,7 +101,7 @@ pub struct Memory {
     pub(crate) arena: Arena,
     pub(crate) zones: Zones,
     /// The descriptor of the zspage that starts at a frame.
-    owners: Table<AtomicU32>,
+    pub(crate) owners: Table<AtomicU32>,
     pub(crate) descriptors: DescriptorHeap,
     pub(crate) leaves: Leaves,
     free_held: Apart<AtomicU64>,
@@ -457,12 +457,6 @@ impl Memory {
     pub(crate) fn owner(&self, pfn: u32) -> DescriptorId {
         // Pairs with the Release in `set_owner`: a frame's next life shows what ended the last.
         DescriptorId(self.owners[pfn as usize].load(Ordering::Acquire))
-    }
-
-    /// The descriptors of all zspages, by the number of the first frame.
-    #[inline]
-    pub(crate) fn owners(&self) -> &[AtomicU32] {
-        self.owners.slice(0..self.owners.len())
     }
 
     /// The descriptor of the zspage that starts at any number, if one does.

@@ -41,12 +41,10 @@ pub(crate) struct Found<'p> {
 impl Pool {
     #[inline]
     pub(crate) fn tables(&self) -> Tables<'_> {
-        Tables {
-            cells: self.memory.leaves.cells(),
-            owners: self.memory.owners(),
-            headers: self.memory.descriptors.headers(),
-            last_lock: self.classes().len() - 1,
-        }
+        let (memory, last_lock) = (&*self.memory, self.classes().len() - 1);
+        let owners = memory.owners.slice(0..memory.owners.len());
+        let (cells, headers) = (memory.leaves.cells(), memory.descriptors.headers());
+        Tables { cells, owners, headers, last_lock }
     }
 }
 

@@ -76,14 +76,15 @@ impl std::fmt::Debug for Filled {
     }
 }
 
-// SAFETY: two looks at the clock, which are async-signal-safe, a system call, and an atomic of the
-// server's own; what could panic is that the page is the span's, which is asked first.
-unsafe impl Server for Filler {
+/// Fit for a handler: two looks at the clock, which are async-signal-safe, a system call, and an
+/// atomic of the server's own; what could panic is that the page is the span's, which is asked
+/// first.
+impl Server for Filler {
     fn serve(&self, address: usize, _: Asker) -> Served {
         let Some(page) = self.span.page_at(address) else { return Served::Foreign };
         let started = Instant::now();
-        // SAFETY: by the invariant nobody can tell that the page was another one.
-        let transfer = unsafe { self.span.fill(page, &self.page) };
+        // By the invariant nobody can tell that the page was another one.
+        let transfer = self.span.fill(page, &self.page);
         if let Some(Stop::Busy | Stop::Hole | Stop::Broken(_)) = transfer.stop {
             die("a page that is like all others cannot be put in place", address);
         }

@@ -29,7 +29,7 @@ use std::sync::Arc;
 
 /// Who brings the pages of a region in.
 ///
-/// # Safety
+/// # What the fence takes its word for
 ///
 /// Asked by [`Asker::Toucher`], `serve` runs in a signal handler, in the middle of whatever touches
 /// a page of the range. That may be code which has something taken apart, and relies on its thread
@@ -40,7 +40,7 @@ use std::sync::Arc;
 ///   calls. What POSIX calls async-signal-safe is fine, and so are locks and atomics that are the
 ///   server's own.
 /// - does not panic: to say so takes an allocator and a standard stream.
-pub unsafe trait Server: Send + Sync {
+pub trait Server: Send + Sync {
     /// Brings the page at `address` in; the rest of the rules is in [`fault`](crate::fault).
     fn serve(&self, address: usize, asker: Asker) -> Served;
 }
@@ -288,8 +288,7 @@ mod tests {
 
     struct Counting(Range<usize>, Count);
 
-    // SAFETY: it is asked by this test alone, in no handler.
-    unsafe impl Server for Counting {
+    impl Server for Counting {
         fn serve(&self, address: usize, _: Asker) -> Served {
             // relaxed: one thread.
             self.1.fetch_add(1, Ordering::Relaxed);
@@ -329,8 +328,7 @@ mod tests {
 
     struct Panicking;
 
-    // SAFETY: as above.
-    unsafe impl Server for Panicking {
+    impl Server for Panicking {
         fn serve(&self, _: usize, _: Asker) -> Served {
             panic!("as this server does")
         }
