@@ -2,7 +2,7 @@
 //! and every value that a weak memory may give a reader.
 //!
 //! ```text
-//! RUSTFLAGS="--cfg loom" LOOM_MAX_PREEMPTIONS=2 cargo test -p buddy --release --test loom
+//! RUSTFLAGS="--cfg loom" LOOM_MAX_PREEMPTIONS=2 cargo test -p buddy --profile model --test loom
 //! ```
 //!
 //! Claims, by the numbers of published.rs: a reader without the lock reads only numbers that were

@@ -27,7 +27,7 @@ mod arena;
 mod bitlock;
 mod bits;
 mod cgroup;
-#[cfg(not(any(loom, miri)))]
+#[cfg(not(miri))]
 mod discard;
 mod error;
 mod event;

@@ -162,11 +162,11 @@ impl Drop for Mapping {
     }
 }
 
-#[cfg(not(any(loom, miri)))]
+#[cfg(not(miri))]
 mod system {
     use crate::PAGE_SIZE;
     use crate::error::HostError;
-    #[cfg(not(shuttle))]
+    #[cfg(not(any(loom, shuttle)))]
     use rustix::io::Errno;
     use rustix::mm::{
         Advice, MapFlags, MprotectFlags, ProtFlags, madvise, mmap_anonymous, mprotect, munlock,
@@ -217,7 +217,7 @@ mod system {
     /// # Safety
     ///
     /// - The pages belong to a live `Mapping`.
-    #[cfg(not(shuttle))]
+    #[cfg(not(any(loom, shuttle)))]
     pub(super) unsafe fn read_in(start: NonNull<u8>, bytes: usize) -> bool {
         // SAFETY: writes nothing.
         let read = unsafe { madvise(start.as_ptr().cast(), bytes, Advice::LinuxPopulateRead) };
@@ -228,7 +228,7 @@ mod system {
     /// # Safety
     ///
     /// - The pages belong to a live `Mapping`.
-    #[cfg(not(shuttle))]
+    #[cfg(not(any(loom, shuttle)))]
     pub(super) unsafe fn wipe_on_fork(start: NonNull<u8>, bytes: usize) -> io::Result<()> {
         for advice in [Advice::LinuxDoFork, Advice::LinuxWipeOnFork] {
             // SAFETY: changes nothing but what a child gets.
@@ -281,7 +281,7 @@ mod system {
     /// # Safety
     ///
     /// - The pages belong to a live `Mapping`, and nobody refers to them.
-    #[cfg(not(shuttle))]
+    #[cfg(not(any(loom, shuttle)))]
     pub(super) unsafe fn close(start: NonNull<u8>, bytes: usize) -> io::Result<()> {
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED;
         // SAFETY: replaces pages of ours, to which nobody refers, by a part of the guards.
@@ -300,7 +300,7 @@ mod system {
     }
 }
 
-#[cfg(any(loom, miri))]
+#[cfg(miri)]
 mod system {
     use crate::PAGE_SIZE;
     use crate::error::HostError;

@@ -1,7 +1,7 @@
 //! Every interleaving (up to two preemptions) of the protocols of this crate.
 //!
 //! ```text
-//! RUSTFLAGS="--cfg loom" LOOM_MAX_PREEMPTIONS=2 cargo test -p host --release --test loom
+//! RUSTFLAGS="--cfg loom" LOOM_MAX_PREEMPTIONS=2 cargo test -p host --profile model --test loom
 //! ```
 //!
 //! Claims, by scenario: overlapping claims have exactly one winner; what an owner did is seen by

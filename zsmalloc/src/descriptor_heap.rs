@@ -170,9 +170,9 @@ impl DescriptorHeap {
 /// Slabs of headers and of bodies in a part, enough for an arena of so many frames.
 fn slabs_for(frames: usize) -> (usize, usize) {
     // A partly filled slab for each class comes on top, also in a small arena. Under loom each word
-    // costs.
+    // costs, in every interleaving: one slab of headers, and bodies of three lengths.
     match cfg!(loom) {
-        true => (4, 16),
+        true => (1, 3),
         false => (frames.div_ceil(HEADERS) + 1, frames.div_ceil(FRAMES_PER_SLAB) + CLASSES),
     }
 }

@@ -15,8 +15,8 @@
 //! operations come from one seed, which is printed:
 //!
 //! ```text
-//! RUSTFLAGS="--cfg shuttle" cargo test -p zsmalloc --release --test shuttle
-//!     RAMFOLD_SHUTTLE_SCHEDULES=20000    instead of 8000 for each test
+//! RUSTFLAGS="--cfg shuttle" cargo test -p zsmalloc --profile model --test shuttle
+//!     RAMFOLD_SHUTTLE_SCHEDULES=20000    instead of 8000 for each kind
 //!     RAMFOLD_SHUTTLE_SEED=...           what was printed by a run that failed
 //! ```
 //!
@@ -41,7 +41,7 @@ use zsmalloc::{
     PoolConfig, RawHandle, Release, Rule, SIZE_MAX,
 };
 
-/// Schedules of a test, if not asked for otherwise.
+/// Schedules of a kind, if not asked for otherwise.
 const SCHEDULES: u64 = 8000;
 /// Preemptions of a PCT schedule, and one.
 const DEPTH: usize = 5;
@@ -393,37 +393,46 @@ fn run(scheduler: impl Scheduler + 'static, kind: Kind) {
     Runner::new(scheduler, config).run(move || scenario(kind));
 }
 
-fn explore(kind: Kind) {
+/// Runs half of the schedules, of those that `scheduler` makes of a seed and so many.
+fn explore<S: Scheduler + 'static>(kind: Kind, scheduler: impl FnOnce(u64, usize) -> S) {
     let clock = SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |now| now.as_nanos() as u64);
     let seed = from_environment("RAMFOLD_SHUTTLE_SEED", clock);
     let schedules = from_environment("RAMFOLD_SHUTTLE_SCHEDULES", SCHEDULES);
     println!("{kind:?}: RAMFOLD_SHUTTLE_SEED={seed}");
-    let half = schedules.div_ceil(2) as usize;
-    run(RandomScheduler::new_from_seed(seed, half), kind);
-    run(PctScheduler::new_from_seed(seed, DEPTH, half), kind);
+    run(scheduler(seed, schedules.div_ceil(2) as usize), kind);
 }
 
-#[test]
-fn any_history_of_the_class_design() {
-    explore(Kind { design: LockDesign::Class, release: Release::Outside, shards: 1 });
+/// The two halves of each kind's schedules, side by side.
+macro_rules! any_history {
+    ($($of:ident: $design:ident, $release:ident, $shards:literal;)*) => {
+        $(
+            mod $of {
+                use super::*;
+
+                const KIND: Kind = Kind {
+                    design: LockDesign::$design,
+                    release: Release::$release,
+                    shards: $shards,
+                };
+
+                #[test]
+                fn at_random() {
+                    explore(KIND, RandomScheduler::new_from_seed);
+                }
+
+                #[test]
+                fn with_few_preemptions() {
+                    explore(KIND, |seed, half| PctScheduler::new_from_seed(seed, DEPTH, half));
+                }
+            }
+        )*
+    };
 }
 
-#[test]
-fn any_history_of_classes_in_shards() {
-    explore(Kind { design: LockDesign::Class, release: Release::Outside, shards: 2 });
-}
-
-#[test]
-fn any_history_with_frames_released_inside_the_lock() {
-    explore(Kind { design: LockDesign::Class, release: Release::Inside, shards: 2 });
-}
-
-#[test]
-fn any_history_of_the_pool_design() {
-    explore(Kind { design: LockDesign::Pool, release: Release::Outside, shards: 1 });
-}
-
-#[test]
-fn any_history_of_the_hierarchical_design() {
-    explore(Kind { design: LockDesign::Hierarchical, release: Release::Outside, shards: 1 });
+any_history! {
+    of_the_class_design: Class, Outside, 1;
+    of_classes_in_shards: Class, Outside, 2;
+    of_frames_released_inside_the_lock: Class, Inside, 2;
+    of_the_pool_design: Pool, Outside, 1;
+    of_the_hierarchical_design: Hierarchical, Outside, 1;
 }
