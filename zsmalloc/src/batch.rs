@@ -163,7 +163,9 @@ impl Pool {
 
     /// Frees the objects of at most [`BATCH`] entries that the caller owns.
     pub(crate) fn free_entries(&self, entries: &[u32]) {
-        let (mut sorted, tables) = (Sorted::new(self.moves()), self.tables());
+        // Not as one of a pair, which would be put together elsewhere and copied here.
+        let mut sorted = Sorted::new(self.moves());
+        let tables = self.tables();
         sorted.find(tables, entries);
         let mut rest = Rest { leaving: Leaving::NONE, strays: Vec::new() };
         // Those first that nobody holds.
