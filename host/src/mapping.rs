@@ -10,8 +10,8 @@
 //! value. Invariant M2: the guards differ in protection, so the kernel never merges the middle
 //! with a neighbour: it is one VMA (or several, if a caller splits it), and all of it is ours.
 //!
-//! Under loom and Miri there is no system to ask: an aligned heap allocation stands in, and
-//! discarding writes zeros.
+//! Under Miri there is no system to ask: an aligned heap allocation stands in, and discarding
+//! writes zeros.
 
 use crate::PAGE_SIZE;
 use crate::error::HostError;
