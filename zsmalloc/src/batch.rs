@@ -48,7 +48,7 @@ struct Seen {
 /// A batch, as a list for each lock.
 struct Sorted {
     seen: [Seen; BATCH],
-    /// By lock: the last position in its list.
+    /// By lock: where its list begins.
     heads: [u16; LOCKS_NAMED],
     /// Locks whose list is, or was, not empty.
     locks: [u16; BATCH],

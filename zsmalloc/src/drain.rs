@@ -219,7 +219,7 @@ impl Pool {
         strays: &mut Vec<Place>,
     ) {
         let tables = self.tables();
-        let (of, strays_before) = (tables.descriptors(class), strays.len());
+        let (of, mut freed) = (tables.descriptors(class), 0);
         let mut state = self.lock(class);
         for &place in places {
             let Found { descriptor, header, object, lock } = tables.find_at(place);
@@ -228,11 +228,12 @@ impl Pool {
                 continue;
             }
             header.give(usize::from(object));
+            freed += 1;
             if state.drain_one(&of, (descriptor, header)) {
                 leaving.push(self, descriptor);
             }
         }
-        state.count_freed((places.len() - (strays.len() - strays_before)) as u32);
+        state.count_freed(freed);
         class.hint_partial(state.fullness.fullest_with_room().is_some());
         if self.release == Release::Inside {
             self.release_any(std::mem::replace(leaving, Leaving::NONE));

@@ -3,6 +3,9 @@
 use crate::items::word_offsets;
 use crate::tree::{Document, Finding, Source};
 
+/// What opens a hole in the fence.
+const WORD: &str = "unsafe";
+
 /// What a crate root says about unsafe code; `host` is the fence itself.
 pub(crate) fn roots(source: &Source) -> Vec<Finding> {
     let attribute = match source.crate_name() {
@@ -22,7 +25,7 @@ fn is_root(path: &str) -> bool {
 
 pub(crate) fn uses(source: &Source) -> Vec<Finding> {
     let fenced = source.path.starts_with("host/") || source.path.starts_with("zsmalloc/src/zspage");
-    let uses = word_offsets(&source.code, "unsafe").filter(|_| !fenced);
+    let uses = word_offsets(&source.code, WORD).filter(|_| !fenced);
     uses.map(|at| source.finding_at(at, "unsafe outside host and zsmalloc's zspage")).collect()
 }
 
@@ -46,7 +49,8 @@ fn a_root_without_the_attribute_is_refused() {
 
 #[test]
 fn unsafe_beyond_the_fence_is_refused() {
-    let findings = |path| uses(&Source::new(path, "fn f() { unsafe { g() } }")).len();
+    let code = format!("fn f() {{ {WORD} {{ g() }} }}");
+    let findings = |path| uses(&Source::new(path, &code)).len();
     assert_eq!((findings("zram/src/slot.rs"), findings("zsmalloc/src/class.rs")), (1, 1));
     assert_eq!((findings("host/src/arena.rs"), findings("zsmalloc/src/zspage.rs")), (0, 0));
 }
