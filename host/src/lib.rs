@@ -32,6 +32,8 @@ mod discard;
 mod error;
 mod event;
 mod futex;
+#[cfg(not(any(loom, shuttle, miri)))]
+mod home;
 mod lock;
 mod mapping;
 mod prefetch;

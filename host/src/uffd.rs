@@ -8,6 +8,9 @@
 //!   no privilege                                   /dev/userfaultfd, CAP_SYS_PTRACE or the sysctl
 //! ```
 //!
+//! A forked child has the descriptor, which is bound to its parent's memory: what it asked for would
+//! happen there. Asked by a child, a request ends it.
+//!
 //! Addresses and lengths that reach this file are checked by its callers, which own the mappings;
 //! the system checks that they are registered.
 //!
@@ -20,6 +23,7 @@ use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use crate::fault::die;
+use crate::home::Home;
 use rustix::io::Errno;
 use rustix::mm::UserfaultfdFlags;
 
@@ -196,6 +200,7 @@ pub(crate) struct Progress {
 #[derive(Debug)]
 pub(crate) struct Uffd {
     fd: OwnedFd,
+    home: Home,
 }
 
 impl Uffd {
@@ -205,7 +210,7 @@ impl Uffd {
             FaultMode::Signal => FEATURE_SIGBUS | FEATURE_MOVE,
             FaultMode::Thread => FEATURE_THREAD_ID | FEATURE_MOVE,
         };
-        let uffd = Uffd { fd: open(mode)? };
+        let uffd = Uffd { fd: open(mode)?, home: Home::new()? };
         let mut api = Api { api: API, features, ioctls: 0 };
         match uffd.ask(IOC_API, &mut api) {
             Ok(()) => Ok(uffd),
@@ -290,6 +295,9 @@ impl Uffd {
     }
 
     fn ask<T>(&self, what: u64, argument: &mut T) -> Result<(), Errno> {
+        if !self.home.is_here() {
+            die("a forked child uses its parent's regions, request", what as usize);
+        }
         // SAFETY: each request of this file reads and writes the structure that its number was
         // made with, which `argument` is; what the request does is its caller's contract.
         let answer =

@@ -459,6 +459,35 @@ fn a_forked_child_does_not_have_the_pages() {
     assert_eq!((moved.pages, moved.stop), (64, None), "no page is shared with a child");
 }
 
+/// Its parent's userfaultfd would move its parent's pages.
+#[test]
+fn a_forked_child_that_uses_its_parents_pages_is_ended() {
+    let Some(mut at) = setting() else { return };
+    // SAFETY: the child's threads are this one, which holds no lock.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        // SAFETY: ends a child that hangs.
+        unsafe { libc::alarm(20) };
+        let filled = at.span.fill(0, &[0; PAGE_SIZE]);
+        // SAFETY: without what a test's end would do.
+        unsafe { libc::_exit(i32::from(filled.pages == 0)) };
+    }
+    assert_eq!(libc::WTERMSIG(status_of(child)), libc::SIGABRT);
+    let mut segment = at.staging.take().expect("taken back").expect("free");
+    // SAFETY: as above.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        // SAFETY: as above.
+        unsafe { libc::alarm(20) };
+        let moved = at.span.move_out(0, 64, &mut segment, 0);
+        // SAFETY: as above.
+        unsafe { libc::_exit(i32::from(moved.pages == 0)) };
+    }
+    assert_eq!(libc::WTERMSIG(status_of(child)), libc::SIGABRT);
+    assert_eq!(at.span.resident(0..64), u64::MAX, "nothing of the parent's was moved");
+    assert_eq!(whole(&mut at.memory)[7 * PAGE_SIZE], 8);
+}
+
 #[test]
 fn a_closed_descriptor_is_noticed() {
     let Some(at) = setting() else { return };

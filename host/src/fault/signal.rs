@@ -17,11 +17,11 @@
 //! its own.
 
 use super::{Asker, Entry, REGIONS_MAX, Regions, Server, Touched};
-use crate::mapping::Mapping;
+use crate::home::Home;
 use crate::uffd::UserfaultError;
 use crate::{Lock, Rank};
 use std::ops::Range;
-use std::sync::atomic::{AtomicI32, AtomicU8, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 /// A region that faults find.
@@ -39,33 +39,6 @@ struct Faults {
 struct Previous {
     function: AtomicUsize,
     flags: AtomicI32,
-}
-
-/// A byte that is 1 in a process that has regions, and 0 in a child that it forks.
-struct Home(Mapping);
-
-impl Home {
-    fn new() -> Result<Home, UserfaultError> {
-        let home = Home(Mapping::reserve(1)?);
-        home.0.wipe_on_fork().map_err(refused("MADV_WIPEONFORK"))?;
-        Ok(home)
-    }
-
-    fn settle(&self) {
-        // relaxed: who touches a region has it from this thread, or from one that did the same.
-        self.byte().store(1, Ordering::Relaxed);
-    }
-
-    fn is_here(&self) -> bool {
-        // relaxed: as above.
-        self.byte().load(Ordering::Relaxed) == 1
-    }
-
-    fn byte(&self) -> &AtomicU8 {
-        // SAFETY: the mapping is a page long, and lives as long as `self`; nobody refers to it but
-        // by this.
-        unsafe { self.0.base().cast::<AtomicU8>().as_ref() }
-    }
 }
 
 /// The one static of this tree.
@@ -112,7 +85,6 @@ fn install() -> Result<(), UserfaultError> {
         return Ok(());
     }
     let home = Home::new()?;
-    home.settle();
     // Before the handler, which reads it.
     FAULTS.previous.set(&current().map_err(refused("sigaction"))?);
     put_handler().map_err(refused("sigaction"))?;
