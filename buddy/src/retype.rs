@@ -60,7 +60,7 @@ impl<const COUNTED: bool> Zone<COUNTED> {
     /// The free block that covers a whole pageblock.
     pub(crate) fn free_block_over(&self, index: PageblockIndex) -> Option<FreeBlock> {
         let pfn = index.first_frame()?;
-        let at = |order| self.free_at(pfn.head(order)).filter(|block| block.order == order);
+        let at = |order| self.free_of(pfn.head(order), order);
         at(Order::PAGEBLOCK).or_else(|| at(Order::MAX))
     }
 

@@ -82,6 +82,16 @@ impl State {
         State(role | migratetype as u8)
     }
 
+    /// How warm it is, if it is the head of a free block of this order: what its role would say,
+    /// asked for one answer.
+    pub(crate) fn free_of(self, order: Order) -> Option<Warm> {
+        match self.0 ^ (ROLE_FREE | order.get()) {
+            0 => Some(Warm::Untouched),
+            WARM => Some(Warm::Resident),
+            _ => None,
+        }
+    }
+
     /// Whether it is the head of a run of one frame, where it is the head of a run.
     pub(crate) fn is_single(self) -> bool {
         self.0 & ROLE_SINGLE == ROLE_SINGLE
@@ -123,6 +133,17 @@ mod tests {
             for warm in Warm::ALL {
                 assert_eq!(State::free(order, warm).role(), Some(Role::Free { order, warm }));
             }
+        }
+    }
+
+    #[test]
+    fn every_byte_is_a_free_block_of_the_order_that_its_role_says() {
+        for (byte, order) in (0..=u8::MAX).flat_map(|byte| Order::all().map(move |of| (byte, of))) {
+            let warm = match State(byte).role() {
+                Some(Role::Free { order: of, warm }) => (of == order).then_some(warm),
+                _ => None,
+            };
+            assert_eq!(State(byte).free_of(order), warm, "{byte:#x} of order {}", order.get());
         }
     }
 

@@ -338,17 +338,21 @@ impl<const COUNTED: bool> Zone<COUNTED> {
     /// The buddy of a block, if it is free and of a type that lets them merge.
     pub(crate) fn mergeable_buddy(&self, block: FreeBlock) -> Option<FreeBlock> {
         block.order.above()?;
-        let buddy = self.free_at(block.pfn.buddy(block.order))?;
+        let buddy = self.free_of(block.pfn.buddy(block.order), block.order)?;
         let mt = |block: FreeBlock| self.directory.migratetype(block.pfn.pageblock());
-        (buddy.order == block.order && mt(buddy).merges_with(mt(block))).then_some(buddy)
+        // Smaller ones are of one pageblock, and so of one type.
+        let small = block.order < Order::PAGEBLOCK;
+        (small || mt(buddy).merges_with(mt(block))).then_some(buddy)
     }
 
     /// One block of a block and its buddy. A whole pageblock takes the type of the one it joins,
     /// for which I3 gives the reason.
     fn merge(&mut self, block: FreeBlock, buddy: FreeBlock) -> FreeBlock {
         self.lists.take(&mut self.directory, buddy);
-        let migratetype = self.directory.migratetype(block.pfn.pageblock());
-        self.directory.set_migratetype(buddy.pfn.pageblock(), migratetype);
+        if block.order == Order::PAGEBLOCK {
+            let migratetype = self.directory.migratetype(block.pfn.pageblock());
+            self.directory.set_migratetype(buddy.pfn.pageblock(), migratetype);
+        }
         let order = block.order.above().expect("mergeable_buddy stops below the largest order");
         FreeBlock { pfn: block.pfn.head(order), order, warm: block.warm.or(buddy.warm) }
     }
@@ -361,13 +365,19 @@ impl<const COUNTED: bool> Zone<COUNTED> {
         }
     }
 
+    /// The free block of this order whose head is `pfn`, if it is one.
+    pub(crate) fn free_of(&self, pfn: Pfn, order: Order) -> Option<FreeBlock> {
+        let warm = self.directory.state(pfn)?.free_of(order)?;
+        Some(FreeBlock { pfn, order, warm })
+    }
+
     /// The tail if only this block's buddy is missing for a merge two orders up: it is worth
     /// waiting for (the kernel's `buddy_merge_likely`). The head otherwise.
     fn end_for(&self, block: FreeBlock) -> End {
         let Some(above) = block.order.above().filter(|above| *above < Order::MAX) else {
             return End::Head;
         };
-        let uncle = self.free_at(block.pfn.head(above).buddy(above));
-        if uncle.is_some_and(|uncle| uncle.order == above) { End::Tail } else { End::Head }
+        let uncle = self.free_of(block.pfn.head(above).buddy(above), above);
+        if uncle.is_some() { End::Tail } else { End::Head }
     }
 }

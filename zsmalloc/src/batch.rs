@@ -211,11 +211,11 @@ impl Pool {
             let Seen { descriptor, entry, next, object } = sorted.seen[usize::from(position)];
             position = next;
             let header = tables.header(descriptor);
-            header.give(object.into());
+            let in_use = header.give(object.into());
             state.entries.give(entry, tables.handle_cell(entry), &self.handles);
             freed += 1;
             // One by one, though several may be of one zspage: how many, nothing could predict.
-            if state.drain_one(&of, (descriptor, header)) {
+            if state.drain_one(&of, (descriptor, header), in_use) {
                 rest.leaving.push(self, descriptor);
             }
         }

@@ -243,15 +243,16 @@ impl State {
         empty
     }
 
-    /// As [`State::settle`], where one slot was given back.
+    /// As [`State::settle`], where one slot was given back and `in_use` are left.
     #[inline(always)]
     pub(crate) fn settle_one(
         &mut self,
         of: &Descriptors<'_>,
-        (descriptor, header): (DescriptorId, Header<'_>),
+        zspage: (DescriptorId, Header<'_>),
+        in_use: usize,
     ) -> bool {
         self.count_freed(1);
-        self.drain_one(of, (descriptor, header))
+        self.drain_one(of, zspage, in_use)
     }
 
     /// As [`State::settle_one`], where the object is counted with others.
@@ -260,8 +261,8 @@ impl State {
         &mut self,
         of: &Descriptors<'_>,
         (descriptor, header): (DescriptorId, Header<'_>),
+        in_use: usize,
     ) -> bool {
-        let in_use = header.in_use();
         self.fullness.drain_one(of, (descriptor, header), in_use);
         let empty = in_use == 0;
         if empty {

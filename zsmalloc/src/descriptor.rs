@@ -174,16 +174,18 @@ impl<'a> Header<'a> {
     }
 
     /// Gives a slot back. Its back reference stays until the slot is taken again, so that a free
-    /// leaves that cache line alone.
+    /// leaves that cache line alone. Gives how many slots are in use then.
     #[inline]
-    pub(crate) fn give(self, slot: usize) {
+    pub(crate) fn give(self, slot: usize) -> usize {
         let (bits, bit) = (self.bits(slot / WORD_SLOTS), 1 << (slot % WORD_SLOTS));
         // relaxed: the class lock orders every access.
         let before = bits.load(Ordering::Relaxed);
         debug_assert!(before & bit != 0, "slot {slot} freed twice");
         // relaxed: as above.
         bits.store(before & !bit, Ordering::Relaxed);
-        self.set_state(self.get(STATE) - 1);
+        let state = self.get(STATE) - 1;
+        self.set_state(state);
+        (state & IN_USE_MASK) as usize
     }
 
     /// The bits of 32 slots.

@@ -227,9 +227,9 @@ impl Pool {
                 strays.push(place);
                 continue;
             }
-            header.give(usize::from(object));
+            let in_use = header.give(usize::from(object));
             freed += 1;
-            if state.drain_one(&of, (descriptor, header)) {
+            if state.drain_one(&of, (descriptor, header), in_use) {
                 leaving.push(self, descriptor);
             }
         }

@@ -106,12 +106,12 @@ impl Pool {
         tables: Tables<'p>,
         found: Found<'p>,
     ) {
-        found.header.give(usize::from(found.object));
+        let in_use = found.header.give(usize::from(found.object));
         // The next object of the class comes here, if it comes soon.
         found.header.prefetch_body();
         state.give_handle(entry, cell, self);
-        let of = tables.descriptors(class);
-        let leaving = self.settle_one(&of, class, &mut state, (found.descriptor, found.header));
+        let (of, zspage) = (tables.descriptors(class), (found.descriptor, found.header));
+        let leaving = self.settle_one(&of, class, &mut state, zspage, in_use);
         self.unlock_and_release(state, leaving);
     }
 
@@ -165,12 +165,12 @@ impl Pool {
         let descriptor = self.memory.owner(place.pfn());
         let (class, mut state) = self.lock_zspage(descriptor);
         let header = self.memory.descriptors.header(descriptor);
-        header.give(usize::from(place.object()));
+        let in_use = header.give(usize::from(place.object()));
         if entry != 0 {
             state.give_entry(entry, self);
         }
         let of = self.descriptors(class);
-        let leaving = self.settle_one(&of, class, &mut state, (descriptor, header));
+        let leaving = self.settle_one(&of, class, &mut state, (descriptor, header), in_use);
         self.unlock_and_release(state, leaving);
         self.stir();
     }
@@ -183,9 +183,10 @@ impl Pool {
         class: &Class,
         state: &mut State,
         zspage: (DescriptorId, Header<'_>),
+        in_use: usize,
     ) -> Leaving {
         let mut leaving = Leaving::NONE;
-        if state.settle_one(of, zspage) {
+        if state.settle_one(of, zspage, in_use) {
             leaving.push(self, zspage.0);
         } else {
             class.hint_partial(true);

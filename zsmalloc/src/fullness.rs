@@ -416,8 +416,8 @@ mod tests {
                     let (id, in_use) = &mut twin[at];
                     let slot = of.get(*id).used_slots().nth(by % (*in_use).max(1));
                     let Some(slot) = slot else { continue };
-                    of.get(*id).give(slot);
                     *in_use -= 1;
+                    assert_eq!(of.get(*id).give(slot), *in_use);
                     fullness.drain_one(&of, (*id, of.header(*id)), *in_use);
                 } else {
                     let at = which % twin.len();
@@ -431,7 +431,7 @@ mod tests {
                     } else {
                         *in_use = before.saturating_sub(by);
                         let used: Vec<usize> = of.get(*id).used_slots().collect();
-                        used[*in_use..].iter().for_each(|&slot| of.get(*id).give(slot));
+                        used[*in_use..].iter().for_each(|&slot| _ = of.get(*id).give(slot));
                     }
                     fullness.regroup(&of, (*id, of.header(*id)), before, *in_use);
                 }
