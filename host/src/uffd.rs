@@ -8,8 +8,8 @@
 //!   no privilege                                   /dev/userfaultfd, CAP_SYS_PTRACE or the sysctl
 //! ```
 //!
-//! A forked child has the descriptor, which is bound to its parent's memory: what it asked for would
-//! happen there. Asked by a child, a request ends it.
+//! A forked child has the descriptor, which is bound to its parent's memory: what the child asked
+//! for would happen there. So a request ends the child.
 //!
 //! Addresses and lengths that reach this file are checked by its callers, which own the mappings;
 //! the system checks that they are registered.

@@ -357,8 +357,17 @@ fn what_is_mapped_under_mlockall_is_not_locked() {
     eprintln!("moved");
 }
 
-/// How a forked child ended.
-fn status_of(child: libc::pid_t) -> i32 {
+/// How a forked child ends: with 0 where the answer is true.
+fn forked(answer: impl FnOnce() -> bool) -> i32 {
+    // SAFETY: the child's threads are this one, which holds no lock.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        // SAFETY: ends a child that hangs.
+        unsafe { libc::alarm(20) };
+        let right = answer();
+        // SAFETY: without what a test's end would do.
+        unsafe { libc::_exit(i32::from(!right)) };
+    }
     let mut status = 0;
     // SAFETY: waits for a child of this process.
     unsafe { libc::waitpid(child, &raw mut status, 0) };
@@ -374,37 +383,29 @@ fn a_fault_of_a_forked_child_is_not_served() {
     let file = std::fs::File::open("/proc/self/exe").expect("a file");
     let fd = std::os::fd::AsRawFd::as_raw_fd(&file);
     let start = std::ptr::without_provenance_mut(at.span.range().start);
-    // SAFETY: the child calls nothing but what may be called there.
-    let child = unsafe { libc::fork() };
-    if child == 0 {
+    let status = forked(|| {
         let (protection, flags) = (libc::PROT_READ, libc::MAP_PRIVATE | libc::MAP_FIXED);
         // SAFETY: the child has nothing there; reading past the end of the file is what ends it.
         unsafe {
-            libc::alarm(20);
             let page = libc::mmap(start, PAGE_SIZE, protection, flags, fd, 1 << 40);
-            libc::_exit(i32::from(page.cast::<u8>().read_volatile()));
+            page.cast::<u8>().read_volatile() == 0
         }
-    }
-    assert_eq!(libc::WTERMSIG(status_of(child)), libc::SIGBUS);
+    });
+    assert_eq!(libc::WTERMSIG(status), libc::SIGBUS);
     assert_eq!(whole(&mut at.memory)[0], 1, "what the parent has is its own");
 }
 
 #[test]
 fn a_forked_child_may_have_regions_of_its_own() {
     let Some(_parents) = setting().map(|mut at| (served(&mut at), at)) else { return };
-    // SAFETY: the child's threads are this one, which holds no lock.
-    let child = unsafe { libc::fork() };
-    if child == 0 {
-        // SAFETY: ends a child that hangs.
-        unsafe { libc::alarm(20) };
+    let status = forked(|| {
         let right = setting().map(|mut at| {
             let _served = served(&mut at);
             whole(&mut at.memory)[9 * PAGE_SIZE] == 42
         });
-        // SAFETY: without what a test's end would do.
-        unsafe { libc::_exit(i32::from(right != Some(true))) };
-    }
-    assert_eq!(status_of(child), 0);
+        right == Some(true)
+    });
+    assert_eq!(status, 0);
 }
 
 /// A segment whose pages the system keeps is used when it has given them up.
@@ -443,17 +444,10 @@ fn a_segment_that_is_locked_waits_for_its_pages() {
 #[test]
 fn a_forked_child_does_not_have_the_pages() {
     let Some(at) = setting() else { return };
-    // SAFETY: the child calls nothing but what may be called there.
-    let child = unsafe { libc::fork() };
-    if child == 0 {
-        // SAFETY: asks whether the page is mapped, and ends.
-        unsafe {
-            let mut there = 0;
-            let start = std::ptr::without_provenance_mut(at.span.range().start);
-            libc::_exit(i32::from(libc::mincore(start, PAGE_SIZE, &raw mut there) == 0));
-        }
-    }
-    assert_eq!(status_of(child), 0, "nothing is mapped there in the child");
+    let start = std::ptr::without_provenance_mut(at.span.range().start);
+    // SAFETY: asks whether the page is mapped.
+    let status = forked(|| unsafe { libc::mincore(start, PAGE_SIZE, &mut 0) != 0 });
+    assert_eq!(status, 0, "nothing is mapped there in the child");
     let mut segment = at.staging.take().expect("taken back").expect("free");
     let moved = at.span.move_out(0, 64, &mut segment, 0);
     assert_eq!((moved.pages, moved.stop), (64, None), "no page is shared with a child");
@@ -463,27 +457,11 @@ fn a_forked_child_does_not_have_the_pages() {
 #[test]
 fn a_forked_child_that_uses_its_parents_pages_is_ended() {
     let Some(mut at) = setting() else { return };
-    // SAFETY: the child's threads are this one, which holds no lock.
-    let child = unsafe { libc::fork() };
-    if child == 0 {
-        // SAFETY: ends a child that hangs.
-        unsafe { libc::alarm(20) };
-        let filled = at.span.fill(0, &[0; PAGE_SIZE]);
-        // SAFETY: without what a test's end would do.
-        unsafe { libc::_exit(i32::from(filled.pages == 0)) };
-    }
-    assert_eq!(libc::WTERMSIG(status_of(child)), libc::SIGABRT);
+    let filled = forked(|| at.span.fill(0, &[0; PAGE_SIZE]).pages == 0);
+    assert_eq!(libc::WTERMSIG(filled), libc::SIGABRT);
     let mut segment = at.staging.take().expect("taken back").expect("free");
-    // SAFETY: as above.
-    let child = unsafe { libc::fork() };
-    if child == 0 {
-        // SAFETY: as above.
-        unsafe { libc::alarm(20) };
-        let moved = at.span.move_out(0, 64, &mut segment, 0);
-        // SAFETY: as above.
-        unsafe { libc::_exit(i32::from(moved.pages == 0)) };
-    }
-    assert_eq!(libc::WTERMSIG(status_of(child)), libc::SIGABRT);
+    let moved = forked(|| at.span.move_out(0, 64, &mut segment, 0).pages == 0);
+    assert_eq!(libc::WTERMSIG(moved), libc::SIGABRT);
     assert_eq!(at.span.resident(0..64), u64::MAX, "nothing of the parent's was moved");
     assert_eq!(whole(&mut at.memory)[7 * PAGE_SIZE], 8);
 }
