@@ -17,7 +17,7 @@
 //! ([`Zeroed`]).
 
 use crate::PAGE_SIZE;
-use crate::bits::{spans, words_for};
+use crate::bits::{mask_of, spans, word_of, words_for};
 use crate::error::HostError;
 use crate::faults::{FailureInjector, Operation, guard};
 use crate::sync::atomic::{AtomicU64, Ordering};
@@ -125,12 +125,19 @@ impl<T: Zeroed> Table<T> {
         if entries.is_empty() {
             return;
         }
-        let pages = entries.start / Self::PER_PAGE..entries.end.div_ceil(Self::PER_PAGE);
-        for (word, mask) in spans(pages.start, pages.end) {
-            // relaxed: if the bit is seen set, its page is counted, and that is all it says.
-            if self.held[word].load(Ordering::Relaxed) & mask != mask {
-                self.hold(word, mask);
-            }
+        let (first, last) = (entries.start / Self::PER_PAGE, (entries.end - 1) / Self::PER_PAGE);
+        if first == last {
+            // As a rule.
+            return self.touch_word(word_of(first), mask_of(first));
+        }
+        spans(first, last + 1).for_each(|(word, mask)| self.touch_word(word, mask));
+    }
+
+    #[inline]
+    fn touch_word(&self, word: usize, mask: u64) {
+        // relaxed: if the bit is seen set, its page is counted, and that is all it says.
+        if self.held[word].load(Ordering::Relaxed) & mask != mask {
+            self.hold(word, mask);
         }
     }
 
