@@ -247,7 +247,7 @@ impl Pool {
 
     /// A slot for `len` bytes, its frames counted, with an entry where one is wanted; and the
     /// shape of its zspage.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn reserve(
         &self,
         len: usize,
@@ -266,7 +266,7 @@ impl Pool {
 
     /// A slot for `len` bytes, and its class; its frames are not counted yet, unless they are all
     /// touched.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn take_slot(
         &self,
         len: usize,
@@ -376,7 +376,7 @@ impl Pool {
     }
 
     /// A slot of a class, and an entry where one is wanted (0 otherwise).
-    #[inline]
+    #[inline(always)]
     fn take(&self, class: &Class, handle: Option<LeafUse>) -> Result<(Slot, u32), AllocError> {
         let mut state = match self.try_lock(class) {
             Some(state) => state,
