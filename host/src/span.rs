@@ -99,11 +99,12 @@ impl Span {
     ///
     /// # Errors
     ///
-    /// When there is no address space.
+    /// When there is no address space, or the userfaultfd is the parent process's.
     pub fn reserve(
         userfault: &Arc<Userfault>,
         pages: usize,
-    ) -> Result<(Arc<Span>, SpanMemory), HostError> {
+    ) -> Result<(Arc<Span>, SpanMemory), UserfaultError> {
+        userfault.uffd.expect_own()?;
         let mapping = Mapping::reserve(pages)?;
         let span = Arc::new(Span { mapping, userfault: Arc::clone(userfault) });
         Ok((Arc::clone(&span), SpanMemory { span, gone: Vec::new() }))

@@ -9,7 +9,7 @@
 //! ```
 //!
 //! A forked child has the descriptor, which is bound to its parent's memory: what the child asked
-//! for would happen there. So a request ends the child.
+//! for would happen there. It is refused what is new, and ended by a request for what is there.
 //!
 //! Addresses and lengths that reach this file are checked by its callers, which own the mappings;
 //! the system checks that they are registered.
@@ -61,6 +61,8 @@ pub enum UserfaultError {
         /// The system's answer.
         source: io::Error,
     },
+    /// It is of the process that forked this one, whose memory it would change.
+    Inherited,
     /// Address space could not be reserved.
     Host(crate::HostError),
     /// The table of regions that the signal handler looks in is full.
@@ -88,6 +90,9 @@ impl fmt::Display for UserfaultError {
                  CAP_SYS_PTRACE; signal mode needs none of these)"
             ),
             UserfaultError::Refused { request, source } => write!(f, "{request} failed: {source}"),
+            UserfaultError::Inherited => f.write_str(
+                "this userfaultfd is the parent process's: after a fork, open another one",
+            ),
             UserfaultError::Host(error) => error.fmt(f),
             UserfaultError::TooManyRegions { max } => {
                 write!(f, "there are {max} regions already, the most a process can have")
@@ -212,20 +217,26 @@ impl Uffd {
         };
         let uffd = Uffd { fd: open(mode)?, home: Home::new()? };
         let mut api = Api { api: API, features, ioctls: 0 };
-        match uffd.ask(IOC_API, &mut api) {
+        match uffd.ask(IOC_API, 0, &mut api) {
             Ok(()) => Ok(uffd),
             Err(Errno::INVAL) => Err(UserfaultError::Unsupported { missing: "UFFDIO_MOVE" }),
             Err(error) => Err(refused("UFFDIO_API")(error)),
         }
     }
 
+    /// Refused in a child that was forked since it was opened.
+    pub(crate) fn expect_own(&self) -> Result<(), UserfaultError> {
+        if self.home.is_here() { Ok(()) } else { Err(UserfaultError::Inherited) }
+    }
+
     /// From now on, touching a missing page of the range is a fault of ours. The range is whole
     /// pages of one of our mappings, none of it registered. Where it fails, none of it is.
     pub(crate) fn register(&self, range: &Range<usize>) -> Result<(), UserfaultError> {
+        self.expect_own()?;
         let mut register = Register { range: bytes(range), mode: REGISTER_MISSING, ioctls: 0 };
-        self.ask(IOC_REGISTER, &mut register).map_err(|error| {
+        self.ask(IOC_REGISTER, range.start, &mut register).map_err(|error| {
             // A range of several mappings may be registered in part.
-            if self.ask(IOC_UNREGISTER, &mut bytes(range)).is_err() {
+            if self.ask(IOC_UNREGISTER, range.start, &mut bytes(range)).is_err() {
                 die("a range that is registered in part cannot be left alone", range.start);
             }
             refused("UFFDIO_REGISTER")(error)
@@ -234,7 +245,7 @@ impl Uffd {
 
     /// Lets threads that wait for the range look again.
     pub(crate) fn wake(&self, range: &Range<usize>) -> Result<(), UserfaultError> {
-        self.ask(IOC_WAKE, &mut bytes(range)).map_err(refused("UFFDIO_WAKE"))
+        self.ask(IOC_WAKE, range.start, &mut bytes(range)).map_err(refused("UFFDIO_WAKE"))
     }
 
     /// Puts copies of the bytes at `src` where pages are missing at `dst`.
@@ -266,7 +277,7 @@ impl Uffd {
     unsafe fn transfer(&self, what: u64, dst: usize, src: usize, pages: usize) -> Progress {
         let len = (pages * crate::PAGE_SIZE) as u64;
         let mut transfer = Transfer { dst: dst as u64, src: src as u64, len, mode: 0, done: 0 };
-        let stopped = self.ask(what, &mut transfer).err();
+        let stopped = self.ask(what, dst, &mut transfer).err();
         // Negative: the error once more, and nothing done.
         let done = usize::try_from(transfer.done).unwrap_or(0) / crate::PAGE_SIZE;
         Progress { pages: if stopped.is_none() { pages } else { done }, stopped }
@@ -294,9 +305,10 @@ impl Uffd {
             .count())
     }
 
-    fn ask<T>(&self, what: u64, argument: &mut T) -> Result<(), Errno> {
+    /// A request about memory from `address` on.
+    fn ask<T>(&self, what: u64, address: usize, argument: &mut T) -> Result<(), Errno> {
         if !self.home.is_here() {
-            die("a forked child uses its parent's regions, request", what as usize);
+            die("a forked child uses memory of its parent's regions", address);
         }
         // SAFETY: each request of this file reads and writes the structure that its number was
         // made with, which `argument` is; what the request does is its caller's contract.

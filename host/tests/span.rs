@@ -453,6 +453,15 @@ fn a_forked_child_does_not_have_the_pages() {
     assert_eq!((moved.pages, moved.stop), (64, None), "no page is shared with a child");
 }
 
+#[test]
+fn a_forked_child_is_refused_more_of_its_parents_userfaultfd() {
+    let Some(userfault) = userfault(FaultMode::Signal) else { return };
+    let refused = |error| matches!(error, UserfaultError::Inherited);
+    assert_eq!(forked(|| Span::reserve(&userfault, 1).is_err_and(refused)), 0);
+    assert_eq!(forked(|| Staging::reserve(&userfault, 1).is_err_and(refused)), 0);
+    assert_eq!(forked(|| FaultThread::start(Arc::clone(&userfault)).is_err()), 0);
+}
+
 /// Its parent's userfaultfd would move its parent's pages.
 #[test]
 fn a_forked_child_that_uses_its_parents_pages_is_ended() {

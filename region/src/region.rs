@@ -38,9 +38,10 @@ pub enum Teardown {
 /// by `madvise` ([`Region::discard`] does that), or touch it after the [`Region`] was dropped,
 /// through a pointer kept: the process ends then, with a word on standard error.
 ///
-/// A forked child does not have the region: touching it there is a segmentation fault. Where it
-/// uses a [`Control`] or the [`Pager`], which are its parent's, it is ended. It is not to drop any
-/// of these: it ends by `exec` or `_exit`. With a pager of its own it may map regions of its own.
+/// A forked child does not have the region: touching it there is a segmentation fault. It is
+/// refused new regions of the [`Pager`], which is its parent's, and ended where it moves pages by a
+/// [`Control`]. It is not to drop any of these: it ends by `exec` or `_exit`. With a pager of its
+/// own it may map regions of its own.
 pub struct Region {
     memory: SpanMemory,
     pub(crate) folded: Arc<Folded>,

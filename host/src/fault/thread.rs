@@ -49,8 +49,10 @@ impl FaultThread {
     ///
     /// # Errors
     ///
-    /// When the system refuses a thread or a descriptor.
+    /// When the system refuses a thread or a descriptor, or the userfaultfd is the parent
+    /// process's, whose messages it would take.
     pub fn start(userfault: Arc<Userfault>) -> std::io::Result<FaultThread> {
+        userfault.uffd.expect_own().map_err(std::io::Error::other)?;
         let messages = Arc::new(Messages::of(userfault)?);
         let follower = Follower::start(&messages)?;
         let following = follower.as_ref().map(|follower| Arc::clone(follower.shared()));
