@@ -10,14 +10,16 @@
 //! - K1. A device that holds anything, is mounted, swapped on or open is never touched.
 //! - K2. Giving back means: swap off, our file closed, reset, and every setting read at the
 //!   claim written back where it differs; a device added here is removed again.
+//! - K3. What a lab that was killed outright left, the next lab gives back; but a device that has
+//!   another size meanwhile is somebody else's.
 //!
-//! Lock: that of `Claimed`. A lock file keeps two labs apart and goes with the process, however
-//! that ends.
+//! Lock: that of `Claimed`, and the lock file.
 
 use crate::cleanup::Cleanup;
 use crate::corpus::PAGE_SIZE;
 use crate::error::LabError;
 use rustix::fs::{FallocateFlags, fallocate};
+use serde_json::{Value, json};
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
@@ -25,6 +27,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 mod claimed;
+mod lock;
 mod settings;
 mod swap;
 mod text;
@@ -32,8 +35,9 @@ pub(crate) mod zswap;
 #[cfg(test)]
 pub(crate) use claimed::patiently;
 use claimed::{Claimed, GiveBack};
+use lock::Lock;
 pub(crate) use settings::page_cluster;
-use settings::{Settings, lock_file, needs_root};
+use settings::{Settings, needs_root};
 pub(crate) use swap::{SPARE_BYTES, pages_swapped_out};
 pub(crate) use text::MmStat;
 use text::{Facts, slab_objects_bytes};
@@ -42,6 +46,8 @@ use text::{Facts, slab_objects_bytes};
 pub(crate) const NAME: &str = "kernel-zram";
 const HOT_ADD: &str = "/sys/class/zram-control/hot_add";
 const HOT_REMOVE: &str = "/sys/class/zram-control/hot_remove";
+/// Names in the lock file's note.
+const NOTE: [&str; 4] = ["zram", "disksize", "added", "settings"];
 
 /// A claimed zram device; dropping it gives it back.
 pub(crate) struct KernelZram(Claimed<Claim>);
@@ -54,11 +60,11 @@ struct Claim {
     added: Option<String>,
     slab_bytes_empty: Option<u64>,
     found: Settings,
-    _lock: File,
+    lock: Lock,
 }
 
 impl KernelZram {
-    /// Claims zram0, or a device added for this when there is none.
+    /// Claims zram0, or a device added for this where there is none or it is in use.
     pub(crate) fn claim(cleanup: &Cleanup) -> Result<KernelZram, LabError> {
         let claim = Claim::new().map_err(|why| LabError::missing(NAME, why))?;
         let name = claim.name();
@@ -134,39 +140,68 @@ impl KernelZram {
 impl Claim {
     fn new() -> Result<Claim, String> {
         needs_root()?;
-        let lock = lock_file()?;
-        let added = add_if_none()?;
-        let name = added.as_ref().map_or("zram0".to_owned(), |id| format!("zram{id}"));
-        let sys = Path::new("/sys/block").join(&name);
-        let mut claim = Claim {
-            device: Path::new("/dev").join(&name),
-            file: None,
-            added,
-            slab_bytes_empty: None,
-            found: Settings::of_system(),
-            _lock: lock,
-            sys,
-        };
-        if let Some(why) = claim.in_use() {
-            claim.remove_if_added();
+        let lock = lock()?;
+        if let Some(why) = swap::in_the_way() {
             return Err(why);
         }
+        let mut claim = Claim::of("zram0", None, Settings::of_system(), lock);
+        if let Some(why) = claim.in_use() {
+            let id = add().map_err(|cannot| format!("{why}; {cannot}"))?;
+            claim = Claim::of(&format!("zram{id}"), Some(id), claim.found, claim.lock);
+        }
         claim.found.remember(&claim.sys.join("comp_algorithm"));
+        claim.note(0).map_err(|error| error.to_string())?;
         Ok(claim)
+    }
+
+    fn of(name: &str, added: Option<String>, found: Settings, lock: Lock) -> Claim {
+        let device = Path::new("/dev").join(name);
+        let sys = Path::new("/sys/block").join(name);
+        Claim { sys, device, file: None, added, slab_bytes_empty: None, found, lock }
+    }
+
+    /// The claim of a lab that was killed, and the size that it gave the device.
+    fn left(note: &Value, lock: &Lock) -> Option<(Claim, String)> {
+        let [name, bytes, added, settings] = NOTE.map(|name| &note[name]);
+        let added = added.as_str().map(str::to_owned);
+        let found = Settings::of_note(settings)?;
+        let claim = Claim::of(name.as_str()?, added, found, lock.clone());
+        Some((claim, bytes.as_u64()?.to_string()))
+    }
+
+    fn give_back_for_another(mut self, bytes: &str) -> Result<(), String> {
+        if ["0", bytes].contains(&self.disksize().as_str()) {
+            return self.give_back();
+        }
+        eprintln!("lab: {} is not as it was left, and stays so", self.device.display());
+        self.found.leave_alone(&self.sys);
+        self.found.put_back()?;
+        self.lock.clear()
+    }
+
+    /// Says in the lock file what is to be given back, the device `bytes` bytes large.
+    fn note(&self, bytes: u64) -> io::Result<()> {
+        let values = [json!(self.name()), json!(bytes), json!(self.added), self.found.note()];
+        self.lock.note(&NOTE.iter().copied().zip(values).collect())
     }
 
     fn name(&self) -> String {
         self.device.file_name().map_or(String::new(), |name| name.to_string_lossy().into_owned())
     }
 
+    fn disksize(&self) -> String {
+        let read = fs::read_to_string(self.sys.join("disksize")).unwrap_or_default();
+        read.trim().to_owned()
+    }
+
     /// Why the device must not be touched (K1), if so.
     fn in_use(&self) -> Option<String> {
-        let read = |path: &Path| fs::read_to_string(path).unwrap_or_default();
-        let disksize = read(&self.sys.join("disksize"));
+        if !self.sys.exists() {
+            return Some("no zram0".into());
+        }
         let facts = Facts {
-            disksize: disksize.trim(),
-            swaps: &read(Path::new(swap::SWAPS)),
-            mounts: &read(Path::new("/proc/self/mountinfo")),
+            disksize: &self.disksize(),
+            mounts: &fs::read_to_string("/proc/self/mountinfo").unwrap_or_default(),
             device: &self.device.display().to_string(),
         };
         facts.in_use().or_else(|| opener(&self.device))
@@ -180,6 +215,7 @@ impl Claim {
             let why = format!("no algorithm {algorithm}; this kernel has {}", offered.trim());
             return Err(io::Error::other(why));
         }
+        self.note(bytes)?;
         fs::write(self.sys.join("comp_algorithm"), algorithm)?;
         fs::write(self.sys.join("disksize"), bytes.to_string())?;
         self.slab_bytes_empty = slab_bytes(&self.name());
@@ -196,29 +232,16 @@ impl Claim {
         self.file.as_ref().ok_or_else(|| io::Error::other("the device is closed"))
     }
 
-    /// Closes and resets. Others (udev) may have the device open for a moment: that passes.
+    /// Closes and resets.
     fn empty(&mut self) -> io::Result<()> {
-        const PATIENCE: Duration = Duration::from_secs(5);
         self.file = None;
-        let start = Instant::now();
-        loop {
-            match fs::write(self.sys.join("reset"), "1") {
-                Err(error)
-                    if error.raw_os_error() == Some(libc::EBUSY) && start.elapsed() < PATIENCE =>
-                {
-                    std::thread::sleep(Duration::from_millis(20));
-                }
-                result => return result,
-            }
-        }
+        write_when_closed(&self.sys.join("reset"), "1")
     }
 
-    fn remove_if_added(&self) {
-        if let Some(id) = &self.added
-            && let Err(error) = fs::write(HOT_REMOVE, id)
-        {
-            eprintln!("lab: cannot remove zram{id} again: {error}");
-        }
+    fn remove_if_added(&self) -> Result<(), String> {
+        let Some(id) = &self.added else { return Ok(()) };
+        write_when_closed(Path::new(HOT_REMOVE), id)
+            .map_err(|error| format!("{HOT_REMOVE}: {error}"))
     }
 }
 
@@ -231,20 +254,46 @@ impl GiveBack for Claim {
         }
         self.empty().map_err(|error| format!("reset of {device}: {error}"))?;
         self.found.put_back()?;
-        self.remove_if_added();
-        Ok(())
+        self.remove_if_added()?;
+        self.lock.clear()
     }
 }
 
-/// Adds a device when there is no zram0; its number.
-fn add_if_none() -> Result<Option<String>, String> {
-    if Path::new("/sys/block/zram0").exists() {
-        return Ok(None);
+/// The lock; what a lab left that was killed is given back first.
+fn lock() -> Result<Lock, String> {
+    let lock = Lock::take()?;
+    if let Some(note) = lock.left() {
+        eprintln!("lab: giving back what a lab that was killed left");
+        if let Some((claim, bytes)) = Claim::left(&note, &lock) {
+            claim.give_back_for_another(&bytes)?;
+        } else if let Some(claim) = zswap::Claim::left(&note, &lock) {
+            claim.give_back()?;
+        }
     }
+    Ok(lock)
+}
+
+/// Writes to a file of a device that others (udev) may have open for a moment: that passes.
+fn write_when_closed(path: &Path, value: &str) -> io::Result<()> {
+    const PATIENCE: Duration = Duration::from_secs(5);
+    let start = Instant::now();
+    loop {
+        match fs::write(path, value) {
+            Err(error)
+                if error.raw_os_error() == Some(libc::EBUSY) && start.elapsed() < PATIENCE =>
+            {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            result => return result,
+        }
+    }
+}
+
+/// Adds a device; its number.
+fn add() -> Result<String, String> {
     // Reading is what creates the device.
-    let id = fs::read_to_string(HOT_ADD)
-        .map_err(|error| format!("no zram0, and {HOT_ADD}: {error} (modprobe zram?)"))?;
-    Ok(Some(id.trim().to_owned()))
+    let id = fs::read_to_string(HOT_ADD).map_err(|error| format!("{HOT_ADD}: {error}"))?;
+    Ok(id.trim().to_owned())
 }
 
 /// Some process that has the device open.
@@ -302,7 +351,7 @@ impl Aligned {
 mod tests {
     use super::*;
 
-    /// Needs root and a zram nobody uses. CI insists on the second where the kernel has one.
+    /// Needs root, and no swap. CI insists where the kernel has zram.
     #[test]
     fn everything_is_given_back_as_found() {
         let cleanup = Cleanup::default();
@@ -315,21 +364,28 @@ mod tests {
                 return;
             }
         };
-        let cluster = fs::read_to_string(settings::CLUSTER).unwrap();
-        let algorithm = fs::read_to_string("/sys/block/zram0/comp_algorithm").unwrap();
+        let device = peer.device().display().to_string();
+        let sys = Path::new("/sys/block").join(peer.0.name());
+        let read = |path: &Path| fs::read_to_string(path).unwrap();
+        let (cluster, algorithm) = (Path::new(settings::CLUSTER), sys.join("comp_algorithm"));
+        let found = (read(cluster), read(&algorithm));
         peer.set_up("lz4", 16 << 20).unwrap();
         let mut page = Aligned::new(PAGE_SIZE);
         page.bytes().fill(b'x');
         peer.write(7, &mut page).unwrap();
         assert_eq!(peer.mm_stat().unwrap().same_pages, 1);
         peer.swap_on().unwrap();
-        assert!(swap::is_on(&fs::read_to_string(swap::SWAPS).unwrap(), "/dev/zram0"));
+        assert!(swap::is_on(&read(Path::new(swap::SWAPS)), &device));
         drop(peer);
-        let swaps = fs::read_to_string(swap::SWAPS).unwrap();
-        assert!(!swap::is_on(&swaps, "/dev/zram0"), "still swapped on: {swaps}");
-        assert_eq!(fs::read_to_string("/sys/block/zram0/disksize").unwrap(), "0\n");
-        assert_eq!(fs::read_to_string("/sys/block/zram0/comp_algorithm").unwrap(), algorithm);
-        assert_eq!(fs::read_to_string(settings::CLUSTER).unwrap(), cluster);
+        let swaps = read(Path::new(swap::SWAPS));
+        assert!(!swap::is_on(&swaps, &device), "still swapped on: {swaps}");
+        assert_eq!(read(cluster), found.0);
+        if device == "/dev/zram0" {
+            assert_eq!(read(&sys.join("disksize")), "0\n");
+            assert_eq!(read(&algorithm), found.1);
+        } else {
+            assert!(!sys.exists(), "{device} was added, and is there still");
+        }
         claimed::patiently(|| KernelZram::claim(&cleanup)).expect("free again");
     }
 

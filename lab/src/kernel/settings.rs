@@ -1,15 +1,15 @@
-//! Settings of the system that a study of swapping changes, and the lock that keeps two labs apart.
+//! Settings of the system that a study of swapping changes.
 //!
 //! Invariant: what is put back is what was found, and nothing is written that is so already.
 
 use super::text::selected;
 use crate::error::LabError;
-use std::fs::{self, File, OpenOptions};
+use serde_json::{Value, json};
+use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-const LOCK_FILE: &str = "/run/lock/ramfold-lab-zram.lock";
 /// Read-ahead of swapped pages, a power of two of them.
 pub(super) const CLUSTER: &str = "/proc/sys/vm/page-cluster";
 pub(super) const ZSWAP: &str = "/sys/module/zswap/parameters";
@@ -44,6 +44,21 @@ impl Settings {
         }
     }
 
+    /// For the lock file; `of_note` is the way back.
+    pub(super) fn note(&self) -> Value {
+        self.0.iter().map(|(path, value)| json!([path.to_string_lossy(), value])).collect()
+    }
+
+    pub(super) fn of_note(note: &Value) -> Option<Settings> {
+        let one = |pair: &Value| Some((pair[0].as_str()?.into(), pair[1].as_str()?.to_owned()));
+        note.as_array()?.iter().map(one).collect::<Option<_>>().map(Settings)
+    }
+
+    /// Forgets the files under a directory.
+    pub(super) fn leave_alone(&mut self, directory: &Path) {
+        self.0.retain(|(path, _)| !path.starts_with(directory));
+    }
+
     /// Writes what was found where it is otherwise now.
     pub(super) fn put_back(&self) -> Result<(), String> {
         for (path, value) in &self.0 {
@@ -71,15 +86,18 @@ pub(super) fn needs_root() -> Result<(), String> {
     root.then_some(()).ok_or_else(|| "needs root".into())
 }
 
-/// Held as long as the file is open.
-pub(super) fn lock_file() -> Result<File, String> {
-    let cannot = |error: &dyn std::fmt::Display| format!("{LOCK_FILE}: {error}");
-    let mut options = OpenOptions::new();
-    options.write(true).create(true).truncate(false);
-    let file = options.open(LOCK_FILE).map_err(|error| cannot(&error))?;
-    match file.try_lock() {
-        Ok(()) => Ok(file),
-        Err(fs::TryLockError::WouldBlock) => Err("another lab is measuring it".into()),
-        Err(error) => Err(cannot(&error)),
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_come_back_from_a_note_but_for_those_left_alone() {
+        let one = |path: &str| (path.into(), "a value".to_owned());
+        let found = Settings(vec![one("/sys/block/zram7/comp_algorithm"), one(CLUSTER)]);
+        let mut again = Settings::of_note(&found.note()).unwrap();
+        assert_eq!(again.0, found.0);
+        again.leave_alone(Path::new("/sys/block/zram7"));
+        assert_eq!(again.0, [one(CLUSTER)]);
+        assert!(Settings::of_note(&json!([["a path"]])).is_none());
     }
 }

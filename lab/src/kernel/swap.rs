@@ -65,8 +65,14 @@ pub(super) fn tool(name: &str, path: &Path) -> io::Result<()> {
     output.status.success().then_some(()).ok_or_else(failed)
 }
 
+/// Why a study that swaps must not begin, if so.
+pub(super) fn in_the_way() -> Option<String> {
+    let swaps = fs::read_to_string(SWAPS).unwrap_or_default();
+    first(&swaps).map(|other| format!("{other} is swapped on, which would disturb the figures"))
+}
+
 /// What is swapped on first, if anything is.
-pub(super) fn first(swaps: &str) -> Option<&str> {
+fn first(swaps: &str) -> Option<&str> {
     swaps.lines().nth(1).and_then(|line| line.split([' ', '\t']).next())
 }
 

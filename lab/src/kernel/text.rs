@@ -54,7 +54,6 @@ impl MmStat {
 /// What the system says about the device.
 pub(super) struct Facts<'a> {
     pub(super) disksize: &'a str,
-    pub(super) swaps: &'a str,
     pub(super) mounts: &'a str,
     pub(super) device: &'a str,
 }
@@ -65,9 +64,6 @@ impl Facts<'_> {
         let mounted = |line: &str| line.split(' ').any(|field| field == device);
         if self.mounts.lines().any(mounted) {
             return Some(format!("{device} is mounted"));
-        }
-        if let Some(other) = super::swap::first(self.swaps) {
-            return Some(format!("{other} is swapped on, which would disturb the figures"));
         }
         (self.disksize != "0").then(|| {
             format!(
@@ -105,10 +101,8 @@ pub(super) fn slab_objects_bytes(objects: &str, per_slab: &str, order: &str) -> 
 mod tests {
     use super::*;
 
-    const SWAPS_HEAD: &str = "Filename\t\t\t\tType\t\tSize\t\tUsed\t\tPriority\n";
-
     fn free() -> Facts<'static> {
-        Facts { disksize: "0", swaps: SWAPS_HEAD, mounts: "", device: "/dev/zram0" }
+        Facts { disksize: "0", mounts: "", device: "/dev/zram0" }
     }
 
     #[test]
@@ -123,9 +117,6 @@ mod tests {
         let mounts = "36 35 253:0 / /mnt rw,noatime - ext4 /dev/zram0 rw";
         let mounted = Facts { mounts, ..free() };
         assert_eq!(mounted.in_use().unwrap(), "/dev/zram0 is mounted");
-        let swaps = format!("{SWAPS_HEAD}/swapfile file\t\t1048572\t0\t-2\n");
-        let swapping = Facts { swaps: &swaps, ..free() };
-        assert!(swapping.in_use().unwrap().starts_with("/swapfile is swapped on"));
     }
 
     #[test]

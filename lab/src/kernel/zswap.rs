@@ -10,19 +10,21 @@
 //! Invariants
 //! - K1. Nothing is touched while anything is swapped on, or in the kernel's zswap.
 //! - K2. Giving back means: swap off, the file removed, every setting read at the claim written
-//!   back where it differs.
+//!   back where it differs. What a lab that was killed outright left, the next lab gives back.
 //! - K3. The file takes at most a quarter of what its file system has free.
 //!
 //! Lock: that of `Claimed`, and the lock file.
 
 use super::claimed::{Claimed, GiveBack};
-use super::settings::{CLUSTER, Settings, ZSWAP, lock_file, needs_root};
+use super::lock::Lock;
+use super::settings::{CLUSTER, Settings, ZSWAP, needs_root};
 use super::swap::{self, SWAPS};
 use super::text::{field_of, kib_of};
 use crate::cleanup::Cleanup;
 use crate::error::LabError;
 use rustix::fs::{FallocateFlags, fallocate, statvfs};
-use std::fs::{self, File, OpenOptions};
+use serde_json::{Value, json};
+use std::fs::{self, OpenOptions};
 use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
@@ -35,14 +37,17 @@ const DIRECTORY: &str = "/var/tmp";
 const FREE_DIVISOR: u64 = 4;
 /// So that no page is refused for want of room.
 const POOL_PERCENT: &str = "50";
+/// Names in the lock file's note.
+const FILE: &str = "swap_file";
+const SETTINGS: &str = "settings";
 
 /// The kernel's zswap, claimed; dropping it gives it back.
 pub(crate) struct KernelZswap(Claimed<Claim>);
 
-struct Claim {
+pub(super) struct Claim {
     file: PathBuf,
     found: Settings,
-    _lock: File,
+    lock: Lock,
 }
 
 /// What the kernel has counted since it started, and holds now.
@@ -95,20 +100,28 @@ impl Counts {
 impl Claim {
     fn new() -> Result<Claim, String> {
         needs_root()?;
-        let lock = lock_file()?;
+        let lock = super::lock()?;
         if !Path::new(ZSWAP).exists() {
             return Err("this kernel has no zswap".into());
         }
-        let swaps = fs::read_to_string(SWAPS).unwrap_or_default();
-        if let Some(other) = swap::first(&swaps) {
-            return Err(format!("{other} is swapped on, which would disturb the figures"));
+        if let Some(why) = swap::in_the_way() {
+            return Err(why);
         }
         let counts = Counts::read().map_err(|error| error.to_string())?;
         if counts.used_bytes > 0 {
             return Err(format!("it holds {} bytes", counts.used_bytes));
         }
         let file = format!("{DIRECTORY}/ramfold-lab-{}.swap", std::process::id());
-        Ok(Claim { file: file.into(), found: Settings::of_system(), _lock: lock })
+        let claim = Claim { file: file.into(), found: Settings::of_system(), lock };
+        let note = json!({ FILE: claim.file.to_string_lossy(), SETTINGS: claim.found.note() });
+        claim.lock.note(&note).map_err(|error| error.to_string())?;
+        Ok(claim)
+    }
+
+    /// The claim of a lab that was killed.
+    pub(super) fn left(note: &Value, lock: &Lock) -> Option<Claim> {
+        let file = PathBuf::from(note[FILE].as_str()?);
+        Some(Claim { file, found: Settings::of_note(&note[SETTINGS])?, lock: lock.clone() })
     }
 
     fn set_up(&mut self, algorithm: &str, bytes: u64) -> io::Result<String> {
@@ -151,7 +164,8 @@ impl Claim {
 impl GiveBack for Claim {
     fn give_back(mut self) -> Result<(), String> {
         let off = self.swap_off().map_err(|error| error.to_string());
-        off.and(self.found.put_back())
+        off.and(self.found.put_back())?;
+        self.lock.clear()
     }
 }
 

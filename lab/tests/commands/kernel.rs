@@ -1,4 +1,6 @@
 //! The kernel as a peer: measured on the same pages, and left as found, also when killed.
+//!
+//! A zram0 that somebody uses is no reason to skip: the lab adds a device of its own.
 
 use crate::compact::FIELDS;
 use crate::support::{golden, json, lab, measured, number, rows, succeed};
@@ -13,12 +15,63 @@ use std::time::{Duration, Instant};
 static DEVICE: Mutex<()> = Mutex::new(());
 
 const CLUSTER: &str = "/proc/sys/vm/page-cluster";
-const DISKSIZE: &str = "/sys/block/zram0/disksize";
+const ZSWAP: &str = "/sys/module/zswap/parameters";
 const SWAPS: &str = "/proc/swaps";
-const ALGORITHM: &str = "/sys/block/zram0/comp_algorithm";
+const BLOCK: &str = "/sys/block";
+const RESET: &str = "/sys/block/zram0/reset";
+const DISKSIZE: &str = "/sys/block/zram0/disksize";
+
+/// A short study beside the kernel's zram.
+const KERNELS_CHAIN: [&str; 7] =
+    ["chain", "--quick", "--mib", "1", "--chain-order", "2", "--vs-kernel"];
 
 fn read(path: &str) -> String {
     std::fs::read_to_string(path).unwrap_or_default()
+}
+
+/// Files of a directory whose names begin so, with what is in each of `inside`, if anything.
+fn files(directory: &str, prefix: &str, inside: &[&str]) -> Vec<(String, Vec<String>)> {
+    let files = std::fs::read_dir(directory).into_iter().flatten().flatten();
+    let paths = files.map(|file| file.path().to_string_lossy().into_owned());
+    let ours = paths.filter(|path| path[directory.len() + 1..].starts_with(prefix));
+    let with = |path: String| {
+        let texts = inside.iter().map(|name| read(&format!("{path}{name}"))).collect();
+        (path, texts)
+    };
+    let mut all: Vec<_> = ours.map(with).collect();
+    all.sort();
+    all
+}
+
+/// Everything of the system that a lab may change.
+#[derive(Debug, PartialEq)]
+struct Found {
+    devices: Vec<(String, Vec<String>)>,
+    swaps: String,
+    cluster: String,
+    zswap: Vec<(String, Vec<String>)>,
+    swap_files: Vec<(String, Vec<String>)>,
+}
+
+impl Found {
+    fn now() -> Found {
+        Found {
+            devices: files(BLOCK, "zram", &["/disksize", "/comp_algorithm"]),
+            swaps: read(SWAPS),
+            cluster: read(CLUSTER),
+            zswap: files(ZSWAP, "", &[""]),
+            swap_files: files("/var/tmp", "ramfold-lab-", &[]),
+        }
+    }
+
+    /// Whether a lab has data in a device of the kernel's.
+    fn a_device_is_sized(&self) -> bool {
+        Found::now().devices != self.devices
+    }
+
+    fn is_so_again(&self) {
+        assert_eq!(Found::now(), *self);
+    }
 }
 
 /// Whether there is a kernel peer; in CI there must be.
@@ -27,11 +80,11 @@ fn has_peer() -> bool {
         use std::os::unix::fs::MetadataExt;
         meta.uid() == 0
     });
-    let has = root && read(DISKSIZE).trim() == "0";
     let absent = !std::path::Path::new("/sys/class/zram-control").exists();
-    assert!(has || absent || std::env::var("CI").is_err(), "zram0 is to be free");
+    let has = root && !absent && read(SWAPS).lines().count() <= 1;
+    assert!(has || absent || std::env::var("CI").is_err(), "nothing is to be swapped on");
     if !has {
-        println!("skipped: needs root and a free zram0");
+        println!("skipped: needs root, the kernel's zram, and no swap");
     }
     has
 }
@@ -42,6 +95,7 @@ fn the_kernel_stores_the_same_pages() {
     if !has_peer() {
         return;
     }
+    let found = Found::now();
     let arguments = ["chain", "--quick", "--mib", "2", "--chain-order", "3", "--vs-kernel"];
     let document = json("vs-kernel", &arguments);
     let of = |store: &str| -> &Value {
@@ -52,7 +106,7 @@ fn the_kernel_stores_the_same_pages() {
         assert_eq!(kernel[field], ours[field], "{field}");
     }
     assert!(kernel["mem_used_total"].as_u64() >= kernel["compr_data_size"].as_u64());
-    assert_eq!(read(DISKSIZE).trim(), "0", "not reset");
+    found.is_so_again();
 }
 
 /// Both are left with the same pages; what the kernel does not count is null.
@@ -62,6 +116,7 @@ fn the_kernel_compacts_what_is_left_of_the_same_pages() {
     if !has_peer() {
         return;
     }
+    let found = Found::now();
     let arguments = ["compact", "--quick", "--discard", "90", "--busy", "0", "--vs-kernel"];
     let document = json("compact-vs-kernel", &arguments);
     let [ours, kernel] = rows(&document) else { panic!("two rows, not {document}") };
@@ -71,7 +126,7 @@ fn the_kernel_compacts_what_is_left_of_the_same_pages() {
     assert!(number(kernel, "pages_compacted") > 0.0, "{kernel}");
     assert!(number(kernel, "freed_bytes") > 0.0, "{kernel}");
     assert!(kernel["chain_order"].is_null());
-    assert_eq!(read(DISKSIZE).trim(), "0", "not reset");
+    found.is_so_again();
 }
 
 /// Processes whose memory is in the kernel's swap, and nothing of that left behind.
@@ -81,6 +136,7 @@ fn the_kernel_tears_down_what_it_swapped_out() {
     if !has_peer() {
         return;
     }
+    let found = Found::now();
     let arguments = ["teardown", "--quick", "--threads", "2", "--mib", "2", "--vs-kernel"];
     let document = json("teardown-vs-kernel", &arguments);
     let kernel = rows(&document).iter().find(|row| row["backend"] == "kernel-zram");
@@ -88,8 +144,7 @@ fn the_kernel_tears_down_what_it_swapped_out() {
     golden(kernel, &crate::teardown::FIELDS);
     measured(kernel, &crate::teardown::MEASURED);
     assert!(number(kernel, "drain_ms") >= number(kernel, "teardown_ms"), "{kernel}");
-    assert_eq!(read(SWAPS).lines().count(), 1, "still swapping");
-    assert_eq!(read(DISKSIZE).trim(), "0", "not reset");
+    found.is_so_again();
 }
 
 /// The same with the kernel's zswap, and the file behind it.
@@ -99,16 +154,14 @@ fn the_kernel_tears_down_what_it_swapped_out_to_its_zswap() {
     if !has_zswap() {
         return;
     }
-    let found = zswap_settings();
+    let found = Found::now();
     let arguments = ["teardown", "--backend", "zswap", "--quick", "--threads", "1", "--vs-kernel"];
     let document = json("teardown-vs-kernel-zswap", &[&arguments[..], &["--mib", "4"]].concat());
     let kernel = rows(&document).iter().find(|row| row["backend"] == "kernel-zswap");
     let kernel = kernel.expect("a row of the kernel's");
     golden(kernel, &crate::teardown::FIELDS);
     measured(kernel, &crate::teardown::MEASURED);
-    assert_eq!(read(SWAPS).lines().count(), 1, "still swapping");
-    assert_eq!(zswap_settings(), found);
-    assert_eq!(swap_files(), 0);
+    found.is_so_again();
 }
 
 /// SIGTERM while the children's memory is in the kernel's zswap.
@@ -118,19 +171,17 @@ fn a_killed_lab_ends_the_swap_behind_zswap() {
     if !has_zswap() {
         return;
     }
-    let found = zswap_settings();
+    let found = Found::now();
     let mut command = lab();
     command.args(["teardown", "--backend", "zswap", "--vs-kernel", "--mib", "32"]);
     command.args(["--threads", "1", "--free", "range", "--runs", "100000"]);
     let mut child = command.stdout(Stdio::null()).spawn().unwrap();
     wait_for(is_swapped_to);
-    assert_eq!(swap_files(), 1);
+    assert_eq!(Found::now().swap_files.len(), 1 + found.swap_files.len());
     let pid = child.id().to_string();
     assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
     assert_eq!(child.wait().unwrap().signal(), Some(15));
-    assert_eq!(read(SWAPS).lines().count(), 1, "still swapping");
-    assert_eq!(zswap_settings(), found);
-    assert_eq!(swap_files(), 0);
+    found.is_so_again();
 }
 
 /// The kernel's swap-in beside ours, in every run.
@@ -141,21 +192,16 @@ fn the_kernel_brings_in_what_it_swapped_out() {
         brings_in("zram");
     }
     if has_zswap() {
-        let found = zswap_settings();
         brings_in("zswap");
-        assert_eq!(zswap_settings(), found);
-        assert_eq!(swap_files(), 0);
     }
 }
 
 fn brings_in(backend: &str) {
-    let cluster = read(CLUSTER);
+    let found = Found::now();
     let arguments = ["faultin", "--quick", "--mib", "2", "--mode", "signal"];
     let arguments = [&arguments[..], &["--vs-kernel", "--backend", backend]].concat();
     let document = json(&format!("faultin-vs-kernel-{backend}"), &arguments);
-    assert_eq!(read(SWAPS).lines().count(), 1, "still swapping");
-    assert_eq!(read(DISKSIZE).trim(), "0", "not reset");
-    assert_eq!(read(CLUSTER), cluster, "page-cluster is not as found");
+    found.is_so_again();
     if !has_userfault(&document) {
         return;
     }
@@ -191,7 +237,7 @@ fn a_killed_lab_ends_the_swap_that_its_own_memory_is_in() {
     if !has_peer() {
         return;
     }
-    let cluster = read(CLUSTER);
+    let found = Found::now();
     let mut command = lab();
     command.args(["faultin", "--vs-kernel", "--mib", "32", "--mode", "signal"]);
     command.args(["--threads", "2", "--around", "off", "--runs", "100000"]);
@@ -205,34 +251,16 @@ fn a_killed_lab_ends_the_swap_that_its_own_memory_is_in() {
     let pid = child.id().to_string();
     assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
     assert_eq!(child.wait().unwrap().signal(), Some(15));
-    assert_eq!(read(SWAPS).lines().count(), 1, "still swapping");
-    assert_eq!(read(DISKSIZE).trim(), "0", "not reset");
-    assert_eq!(read(CLUSTER), cluster, "page-cluster is not as found");
+    found.is_so_again();
 }
 
-/// Whether the kernel's zswap is there to be had; where it is there at all, CI must have it.
+/// Whether the kernel's zswap is there to be had.
 fn has_zswap() -> bool {
-    let absent = zswap_settings().is_empty();
-    let has = has_peer() && !absent && read(SWAPS).lines().count() <= 1;
-    assert!(has || absent || std::env::var("CI").is_err(), "zswap is to be free");
-    if !has {
-        println!("skipped: needs root, zswap, and no swap");
+    let absent = !std::path::Path::new(ZSWAP).exists();
+    if absent {
+        println!("skipped: needs zswap");
     }
-    has
-}
-
-fn zswap_settings() -> Vec<(std::path::PathBuf, String)> {
-    let files = std::fs::read_dir("/sys/module/zswap/parameters").into_iter().flatten().flatten();
-    let mut all: Vec<_> =
-        files.map(|file| (file.path(), read(&file.path().to_string_lossy()))).collect();
-    all.sort();
-    all
-}
-
-/// Files that a lab swaps to.
-fn swap_files() -> usize {
-    let files = std::fs::read_dir("/var/tmp").into_iter().flatten().flatten();
-    files.filter(|file| file.file_name().to_string_lossy().starts_with("ramfold-lab-")).count()
+    !absent && has_peer()
 }
 
 /// SIGTERM while its children's memory is swapped out.
@@ -242,7 +270,7 @@ fn a_killed_lab_ends_its_children_and_the_swap() {
     if !has_peer() {
         return;
     }
-    let cluster = read(CLUSTER);
+    let found = Found::now();
     let mut command = lab();
     command.args(["teardown", "--vs-kernel", "--mib", "64", "--threads", "2", "--runs", "100000"]);
     let mut child = command.stdout(Stdio::null()).spawn().unwrap();
@@ -255,9 +283,7 @@ fn a_killed_lab_ends_its_children_and_the_swap() {
         let command = read(&format!("/proc/{child}/cmdline"));
         assert!(!command.contains("teardown-inside"), "{child} still runs");
     }
-    assert_eq!(read(SWAPS).lines().count(), 1, "still swapping");
-    assert_eq!(read(DISKSIZE).trim(), "0", "not reset");
-    assert_eq!(read(CLUSTER), cluster, "page-cluster is not as found");
+    found.is_so_again();
 }
 
 /// Whether anything is in the swap: the fourth column, kilobytes in use.
@@ -282,20 +308,59 @@ fn a_killed_lab_leaves_everything_as_found() {
     if !has_peer() {
         return;
     }
-    let (cluster, algorithm) = (read(CLUSTER), read(ALGORITHM));
+    let found = Found::now();
     let mut command = lab();
     command.args(["chain", "--vs-kernel", "--mib", "8", "--chain-order", "2", "--runs", "100000"]);
     let mut child = command.stdout(Stdio::null()).spawn().unwrap();
-    wait_for(|| read(DISKSIZE).trim() != "0");
+    wait_for(|| found.a_device_is_sized());
     std::fs::write(CLUSTER, "0").unwrap();
-    let quick = ["chain", "--quick", "--mib", "1", "--chain-order", "2", "--vs-kernel"];
-    let second = String::from_utf8(succeed(&quick).stdout).unwrap();
+    let second = String::from_utf8(succeed(&KERNELS_CHAIN).stdout).unwrap();
     let pid = child.id().to_string();
     assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
     let status = child.wait().unwrap();
     assert_eq!(status.signal(), Some(15), "ended with {status}");
     assert!(second.contains("kernel-zram: missing (another lab is measuring it)"), "{second}");
-    assert_eq!(read(DISKSIZE).trim(), "0", "not reset");
-    assert_eq!(read(ALGORITHM), algorithm);
-    assert_eq!(read(CLUSTER), cluster, "page-cluster is not as found");
+    found.is_so_again();
+}
+
+/// SIGKILL, after which nothing of the lab's own runs: the next one gives back what is left.
+#[test]
+fn what_a_lab_left_that_was_killed_outright_is_given_back_by_the_next() {
+    let _device = DEVICE.lock().unwrap_or_else(PoisonError::into_inner);
+    if !has_peer() {
+        return;
+    }
+    let backends = if has_zswap() { &["zram", "zswap"][..] } else { &["zram"] };
+    for backend in backends {
+        let found = Found::now();
+        let mut command = lab();
+        command.args(["teardown", "--backend", backend, "--vs-kernel", "--mib", "32"]);
+        command.args(["--threads", "1", "--free", "range", "--runs", "100000"]);
+        let mut child = command.stdout(Stdio::null()).spawn().unwrap();
+        wait_for(is_swapped_to);
+        child.kill().unwrap();
+        assert_eq!(child.wait().unwrap().signal(), Some(9));
+        assert_ne!(Found::now(), found, "nothing was left");
+        let next = succeed(&KERNELS_CHAIN);
+        let said = String::from_utf8(next.stderr).unwrap();
+        assert!(said.contains("giving back what a lab that was killed left"), "{said}");
+        found.is_so_again();
+    }
+}
+
+/// A zram0 with data of somebody else's: a device is added, and removed again.
+#[test]
+fn a_device_in_use_is_left_alone_and_another_added() {
+    let _device = DEVICE.lock().unwrap_or_else(PoisonError::into_inner);
+    if !has_peer() || read(DISKSIZE).trim() != "0" {
+        println!("skipped: needs a zram0 to use");
+        return;
+    }
+    std::fs::write(DISKSIZE, "8192").unwrap();
+    let found = Found::now();
+    let document = json("chain-vs-kernel-added", &KERNELS_CHAIN);
+    let stores: Vec<_> = rows(&document).iter().map(|row| row["store"].clone()).collect();
+    assert!(stores.contains(&"kernel-zram".into()), "{stores:?}");
+    found.is_so_again();
+    std::fs::write(RESET, "1").unwrap();
 }
