@@ -141,7 +141,7 @@ pub(crate) struct Common {
     /// Only see that it works: little data, few runs, under 20 s
     #[arg(long)]
     quick: bool,
-    /// Measure the kernel's own store beside (root; it must not be in use)
+    /// Measure the kernel's own store beside (root; nothing may be swapped on)
     #[arg(long)]
     vs_kernel: bool,
     /// Write machine and rows as JSON

@@ -12,11 +12,12 @@
 use serde_json::{Value, json};
 use std::fs::{self, File, OpenOptions};
 use std::io;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
 
-const LOCK_FILE: &str = "/run/lock/ramfold-lab-zram.lock";
+/// Where root alone makes files: what a note says is done as root.
+const LOCK_FILE: &str = "/run/ramfold-lab.lock";
 /// What a file of an earlier boot says is no longer so.
 const BOOT: &str = "/proc/sys/kernel/random/boot_id";
 
@@ -30,9 +31,10 @@ impl Lock {
     }
 
     fn of(path: &Path) -> Result<Lock, String> {
+        const OWNER_ONLY: u32 = 0o600;
         let cannot = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
         let mut options = OpenOptions::new();
-        options.read(true).write(true).create(true).truncate(false);
+        options.read(true).write(true).create(true).truncate(false).mode(OWNER_ONLY);
         let file = options.open(path).map_err(|error| cannot(&error))?;
         match file.try_lock() {
             Ok(()) => Ok(Lock(Arc::new(file))),
