@@ -27,6 +27,7 @@ mod arena;
 mod bitlock;
 mod bits;
 mod cgroup;
+mod copy;
 #[cfg(not(miri))]
 mod discard;
 mod error;
@@ -61,6 +62,7 @@ pub mod sync;
 
 pub use arena::{Arena, FRAMES_MAX, NUMBERED_FRAMES_MIN};
 pub use bitlock::BitLockWaiters;
+pub use copy::copy_past_caches;
 pub use error::{ClaimError, ForeignRun, HostError};
 pub use event::Event;
 pub use faults::FailureInjector;

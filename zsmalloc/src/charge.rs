@@ -6,11 +6,13 @@
 //!                                   no:  over the limit: refused
 //!                                        else: the object's, touched by the copy that follows,
 //!                                        and first of a zspage in a large class: all its frames
+//!                                        where more than a few are untouched
 //! ```
 //!
 //! A zspage is touched frame by frame as objects come, so that a class with few objects takes no
 //! more than they need. Where many came before, and the limit is not near, one call to the system
-//! for the whole zspage costs two thirds of what as many page faults cost.
+//! for the whole zspage costs two thirds of what as many page faults cost. A zspage of frames that
+//! were used before lacks one or two as a rule, which the copies fault in as they come to them.
 //!
 //! Invariant: `resident` counts the resident bits of the pool's frames: whoever sets one adds it.
 //!
@@ -22,11 +24,13 @@ use host::sync::atomic::Ordering;
 use crate::class::Class;
 use crate::error::AllocError;
 use crate::pool::Pool;
-use crate::word::Place;
-use crate::zspage;
+use crate::zspage::{self, At};
 
 /// Zspages that may be touched as a whole at the same moment without passing the limit.
 const THREADS: u64 = 64;
+
+/// Fewer untouched frames of a zspage are not worth a call: it takes as long as so many page faults.
+const FEW: u32 = 4;
 
 /// True when so many frames are more than a limit in bytes, where there is one.
 fn exceeds(frames: u64, limit: u64) -> bool {
@@ -53,48 +57,48 @@ impl Pool {
         before.is_ok()
     }
 
-    /// Counts the frames that writing `len` bytes at `place` touches for the first time.
+    /// Counts the frames that writing `len` bytes at a slot's start touches for the first time.
     #[inline]
-    pub(crate) fn charge(&self, class: &Class, place: Place, len: usize) -> Result<(), AllocError> {
+    pub(crate) fn charge(&self, class: &Class, at: At, len: usize) -> Result<(), AllocError> {
         let arena = &self.memory.arena;
         // An object reaches into two frames at most. Both bits are looked at, though it be one
         // frame: whether it is, nothing could predict.
-        let (first, last) = zspage::frames_of(class.shape, place, len);
+        let (first, last) = zspage::frames_of(class.shape, at, len);
         if arena.is_resident(first) & arena.is_resident(last) {
             return Ok(());
         }
-        self.charge_untouched(class, place, len)
+        self.charge_untouched(class, at, len)
     }
 
     #[cold]
-    fn charge_untouched(&self, class: &Class, place: Place, len: usize) -> Result<(), AllocError> {
-        let (first, last) = zspage::frames_of(class.shape, place, len);
+    fn charge_untouched(&self, class: &Class, at: At, len: usize) -> Result<(), AllocError> {
+        let (first, last) = zspage::frames_of(class.shape, at, len);
         let untouched = |pfn: &u32| !self.memory.arena.is_resident(*pfn);
         if self.is_over_limit((first..=last).filter(untouched).count() as u64) {
             return Err(AllocError::OverLimit { limit: self.limit() });
         }
-        if place.object() == 0 && class.is_large() {
-            self.touch_zspage(class, place.pfn());
+        if at.object == 0 && class.is_large() {
+            self.touch_zspage(class, at.pfn);
         }
-        self.touch(class, place, len);
+        self.touch(class, at, len);
         Ok(())
     }
 
     /// Touches a zspage as a whole, whose first object is about to come, well below the limit.
     fn touch_zspage(&self, class: &Class, pfn: u32) {
-        let frames = u32::from(class.shape.frames);
-        if self.is_over_limit(u64::from(frames) * THREADS) {
+        let (arena, frames) = (&self.memory.arena, u32::from(class.shape.frames));
+        let untouched = frames - arena.resident_in(pfn, frames);
+        if untouched < FEW || self.is_over_limit(u64::from(frames) * THREADS) {
             return;
         }
-        let arena = &self.memory.arena;
         // Counted before it is done, which takes a while.
         self.count_resident((pfn..pfn + frames).filter(|&pfn| arena.mark_resident(pfn)).count());
         arena.populate(pfn, frames);
     }
 
-    /// Marks the frames of `len` bytes at `place` as touched, and counts those that were not.
-    pub(crate) fn touch(&self, class: &Class, place: Place, len: usize) {
-        let (first, last) = zspage::frames_of(class.shape, place, len);
+    /// Marks the frames of `len` bytes at a slot's start as touched, and counts those that were not.
+    pub(crate) fn touch(&self, class: &Class, at: At, len: usize) {
+        let (first, last) = zspage::frames_of(class.shape, at, len);
         let arena = &self.memory.arena;
         self.count_resident((first..=last).filter(|&pfn| arena.mark_resident(pfn)).count());
     }
@@ -104,5 +108,57 @@ impl Pool {
             // relaxed: a total; `mark_resident` is true for one thread per frame.
             self.counters.resident.fetch_add(touched as u64, Ordering::Relaxed);
         }
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+    use crate::{ChainSize, Handle, MemoryConfig, PoolConfig, Rule};
+    use std::sync::Arc;
+
+    /// Bytes of an object of which 18 fill a zspage of 7 frames.
+    const LEN: usize = 1584;
+    const OBJECTS: usize = 18;
+    const FRAMES: u32 = 7;
+    /// Zspages that make a class a large one.
+    const LARGE: usize = 32;
+
+    fn pool() -> Arc<Pool> {
+        let config = MemoryConfig { worker: false, ..MemoryConfig::for_disk(64 << 20) };
+        let chain = ChainSize::from_order(3).expect("order 3 is a chain size");
+        let config = (config, PoolConfig { chain, rule: Rule::LeastWaste, ..Default::default() });
+        Pool::new(crate::Memory::new(config.0).expect("address space"), config.1).expect("a pool")
+    }
+
+    fn store(pool: &Pool, objects: usize) -> Vec<Handle> {
+        (0..objects).map(|_| pool.alloc(&[1; LEN]).expect("room")).collect()
+    }
+
+    /// Frames that are touched when the first object is stored in a zspage whose first `untouched`
+    /// ones were not.
+    #[track_caller]
+    fn expect(untouched: u32, touched: u32) {
+        let pool = pool();
+        let full = store(&pool, LARGE * OBJECTS);
+        let (run, resident) = pool.memory.take_run(0, FRAMES).expect("frames");
+        assert_eq!(resident, 0);
+        let rest = run.pfn() + untouched..run.pfn() + FRAMES;
+        assert!(rest.into_iter().all(|pfn| pool.memory.arena.mark_resident(pfn)));
+        pool.memory.give_runs(std::iter::once(run));
+        let before = pool.stats().object_bytes_resident;
+        let one = store(&pool, 1);
+        let bytes = pool.stats().object_bytes_resident - before;
+        assert_eq!(bytes, u64::from(touched) * PAGE_SIZE as u64, "{untouched} untouched");
+        assert!(pool.check().is_ok());
+        drop((full, one));
+    }
+
+    #[test]
+    fn a_few_untouched_frames_are_touched_as_objects_come() {
+        expect(1, FRAMES); // its own
+        expect(3, FRAMES - 2);
+        expect(FEW, FRAMES);
+        expect(FRAMES, FRAMES);
     }
 }

@@ -30,6 +30,7 @@ use crate::descriptor_heap::DescriptorHeap;
 use crate::entries::Entries;
 use crate::fullness::{Descriptors, Fullness, Layout};
 use crate::geometry::{ClassIndex, Shape};
+use crate::zspage::At;
 
 /// Zspages of a shard of a class to which one more adds little, though it be touched before it is
 /// used.
@@ -84,18 +85,37 @@ pub(crate) struct State {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Slot {
     pub(crate) descriptor: DescriptorId,
-    pub(crate) pfn: u32,
-    pub(crate) object: u8,
+    pub(crate) at: At,
     /// Every frame of its zspage is touched.
     pub(crate) touched: bool,
+    /// Slots of its zspage in use, this one included.
+    in_use: u16,
+}
+
+/// How long ago the bytes of a slot were touched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Age {
+    /// A moment ago, by the system, which zeroed them: they are in a cache.
+    Fresh,
+    /// Before they were freed.
+    Old,
 }
 
 impl Slot {
     /// A slot of a zspage.
     #[inline(always)]
     pub(crate) fn of(descriptor: DescriptorId, zspage: Header<'_>, object: usize) -> Slot {
-        let (pfn, object, touched) = (zspage.pfn(), object as u8, zspage.is_touched());
-        Slot { descriptor, pfn, object, touched }
+        let (in_use, touched) = zspage.use_and_touched();
+        let at = At { pfn: zspage.pfn(), object: object as u8 };
+        Slot { descriptor, at, touched, in_use }
+    }
+
+    /// How long ago the bytes of a slot that was just taken were touched, most likely: a zspage is
+    /// filled from its first slot up, and has holes later.
+    #[inline]
+    pub(crate) fn age(self) -> Age {
+        let filling = u16::from(self.at.object) + 1 == self.in_use;
+        if filling && !self.touched { Age::Fresh } else { Age::Old }
     }
 }
 
@@ -216,7 +236,7 @@ impl State {
     /// Gives back what [`State::take_slot_in`] gave; the zspage stays, though it be empty.
     pub(crate) fn untake(&mut self, of: &Descriptors<'_>, slot: Slot) {
         let zspage = of.get(slot.descriptor);
-        zspage.give(usize::from(slot.object));
+        zspage.give(usize::from(slot.at.object));
         let in_use = zspage.in_use();
         self.fullness.regroup(of, (slot.descriptor, *zspage), in_use + 1, in_use);
         self.objects -= 1;

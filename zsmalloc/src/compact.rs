@@ -264,14 +264,14 @@ impl Pool {
         target: DescriptorId,
     ) -> bool {
         let of = self.descriptors(class);
-        let owner = source.owner(usize::from(from.object));
+        let owner = source.owner(usize::from(from.at.object));
         if owner == 0 {
             return false;
         }
         let to = state.take_slot_in(&of, target, owner);
         let moved = self.move_to(class, owner, from, to);
         if moved {
-            source.give(usize::from(from.object));
+            source.give(usize::from(from.at.object));
         } else {
             state.untake(&of, to);
         }
@@ -296,7 +296,7 @@ impl Pool {
 
     /// Copies an object to a place in a zspage of a class.
     pub(crate) fn copy_object(&self, class: &Class, from: Place, to: Place) {
-        self.touch(class, to, usize::from(class.shape.size - to.slack()));
+        self.touch(class, to.at(), usize::from(class.shape.size - to.slack()));
         let shape = self.geometry().shape(from.class());
         zspage::copy(&self.memory.arena, (shape, from), (class.shape, to));
     }
@@ -307,7 +307,7 @@ impl Pool {
         let larger = class.shape.size - self.geometry().shape(from.class()).size;
         let slack = from.slack() + larger;
         let fits = larger == 0 || slack <= joined_slack_max(class.shape);
-        fits.then(|| Place::new(to.pfn, class.index, to.object, slack))
+        fits.then(|| Place::new(to.at, class.index, slack))
     }
 }
 
@@ -315,5 +315,5 @@ impl Pool {
 /// is to be freed later keeps its back reference to a cell that holds what was stored next.
 pub(crate) fn named(word: Word, slot: Slot) -> Option<Place> {
     let place = word.place()?;
-    ((place.pfn(), place.object()) == (slot.pfn, slot.object)).then_some(place)
+    (place.at() == slot.at).then_some(place)
 }

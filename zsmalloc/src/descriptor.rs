@@ -162,6 +162,13 @@ impl<'a> Header<'a> {
         self.get(STATE) & TOUCHED != 0
     }
 
+    /// Slots in use, and whether every frame is touched, looked at once.
+    #[inline]
+    pub(crate) fn use_and_touched(self) -> (u16, bool) {
+        let state = self.get(STATE);
+        ((state & IN_USE_MASK) as u16, state & TOUCHED != 0)
+    }
+
     /// Says whether every frame is touched.
     pub(crate) fn set_touched(self, touched: bool) {
         self.set_state(self.get(STATE) & !TOUCHED | u32::from(touched) << TOUCHED_SHIFT);

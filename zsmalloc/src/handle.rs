@@ -36,6 +36,7 @@ use std::num::NonZeroU64;
 
 use host::sync::atomic::{AtomicU64, Ordering};
 
+use crate::class::Age;
 use crate::error::{AllocError, ForeignHandle};
 use crate::leaf::{LEAF_CELLS, LeafUse, OwnedLeaves};
 use crate::pool::Pool;
@@ -84,6 +85,10 @@ impl OwnedHandles<'_> {
     }
 }
 
+/// Bytes of an object that are asked for in advance; the processor sees by itself that the rest is
+/// wanted.
+const AHEAD: usize = 1024;
+
 impl Pool {
     /// Stores `bytes` under a handle.
     ///
@@ -91,7 +96,9 @@ impl Pool {
     ///
     /// [`AllocError`]; nothing is stored then.
     pub fn alloc(&self, bytes: &[u8]) -> Result<Handle, AllocError> {
-        self.alloc_with(bytes.len(), |slot| slot.copy_from_slice(bytes))
+        // It comes while a slot is looked for.
+        host::prefetch_bytes(bytes.as_ptr(), bytes.len().min(AHEAD));
+        self.alloc_aged(bytes.len(), |slot, age| zspage::write(slot, bytes, age))
     }
 
     /// Stores an object of `len` bytes that `fill` writes in place. The slice it is given holds
@@ -105,12 +112,21 @@ impl Pool {
         len: usize,
         fill: impl FnOnce(&mut [u8]),
     ) -> Result<Handle, AllocError> {
-        let object = self.store_with(len, Some(LeafUse::Handles), fill)?;
-        let entry = object.entry;
+        self.alloc_aged(len, |slot, _| fill(slot))
+    }
+
+    #[inline]
+    fn alloc_aged(
+        &self,
+        len: usize,
+        fill: impl FnOnce(&mut [u8], Age),
+    ) -> Result<Handle, AllocError> {
+        let stored = self.store_with(len, Some(LeafUse::Handles), fill)?;
+        let entry = stored.entry;
         // Release pairs with the Acquire in `pin` and in the mover: who sees the place sees the
         // object. Until here nobody has the handle, and the cell names nothing.
         self.handle_cell(entry)
-            .store(Word::default().with_place(object.into_place()).0, Ordering::Release);
+            .store(Word::default().with_place(stored.place(len)).0, Ordering::Release);
         Ok(Handle::new(entry, self.memory.number()))
     }
 

@@ -31,7 +31,7 @@ use crate::geometry::OBJECTS_MAX;
 use crate::memory::Memory;
 use crate::pool::Pool;
 use crate::word::{Place, Word};
-use crate::zspage;
+use crate::zspage::{self, At};
 
 /// Frames that nobody uses, for a zspage to move to; given back when dropped.
 #[must_use = "the frames are given back when this is dropped"]
@@ -236,7 +236,7 @@ impl Pool {
         let (old, pfn) = (zspage.pfn(), self.adopt_frames(id, to));
         for (slot, &word) in slots() {
             let place = word.place().expect("only objects were locked");
-            let to = Place::new(pfn, class.index, slot as u8, place.slack());
+            let to = Place::new(At { pfn, object: slot as u8 }, class.index, place.slack());
             self.copy_object(class, place, to);
             let entry = zspage.owner(slot);
             self.unlock_word(entry, self.handle_cell(entry), word.with_place(to));

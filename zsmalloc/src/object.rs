@@ -3,6 +3,7 @@
 //! Its slot is taken and filled; no cell names it, so nobody can read, move or free it but its
 //! owner. Putting it in a cell publishes it, dropping it frees it.
 
+use crate::class::{Class, Slot};
 use crate::error::AllocError;
 use crate::pool::Pool;
 use crate::word::Place;
@@ -17,6 +18,32 @@ pub struct Object<'p> {
     pub(crate) entry: u32,
 }
 
+/// A slot that was taken, not yet filled. Plain values, which stay in registers where an object, that
+/// is freed on every way out, would be in memory.
+#[derive(Clone, Copy)]
+#[must_use = "a slot that is not made an object is lost"]
+pub(crate) struct Reserved<'p> {
+    pub(crate) class: &'p Class,
+    pub(crate) slot: Slot,
+    /// The entry taken with it; 0 = none.
+    pub(crate) entry: u32,
+}
+
+impl<'p> Reserved<'p> {
+    /// The object of `len` bytes that is in the slot, or will be.
+    #[inline]
+    pub(crate) fn object(self, pool: &'p Pool, len: usize) -> Object<'p> {
+        Object { pool, place: self.place(len), entry: self.entry }
+    }
+
+    /// Where it is, for a word.
+    #[inline]
+    pub(crate) fn place(self, len: usize) -> Place {
+        let Reserved { class, slot, .. } = self;
+        Place::new(slot.at, class.index, class.shape.size - len as u16)
+    }
+}
+
 impl Pool {
     /// As [`Pool::store`], past the limit if there is no other way: for who frees a longer object
     /// in return.
@@ -27,11 +54,12 @@ impl Pool {
     pub fn store_past_limit(&self, bytes: &[u8]) -> Result<Object<'_>, AllocError> {
         match self.store(bytes) {
             Err(AllocError::OverLimit { .. }) => {
-                let (class, object, _) = self.take_slot(bytes.len(), None)?;
-                self.touch(class, object.place, bytes.len());
-                let fill = |slot: &mut [u8]| slot.copy_from_slice(bytes);
-                zspage::fill(&self.memory.arena, class.shape, object.place, fill);
-                Ok(object)
+                let reserved = self.take_slot(bytes.len(), None)?;
+                let Reserved { class, slot, .. } = reserved;
+                self.touch(class, slot.at, bytes.len());
+                let fill = |to: &mut [u8]| zspage::write(to, bytes, slot.age());
+                zspage::fill(&self.memory.arena, class.shape, slot.at, bytes.len(), fill);
+                Ok(reserved.object(self, bytes.len()))
             }
             done => done,
         }

@@ -29,10 +29,9 @@ use crate::batch::BATCH;
 use crate::cell::CellGuard;
 use crate::deferred::{Meters, Queue, QueueConfig, Values};
 use crate::error::{AllocError, ForeignHandle};
-use crate::geometry::Shape;
 use crate::handle::Handle;
 use crate::leaf::{LEAF_CELLS, LeafUse};
-use crate::object::Object;
+use crate::object::Reserved;
 use crate::pool::Pool;
 use crate::tables::place_in;
 use crate::word::{Place, Word};
@@ -204,7 +203,7 @@ impl Pool {
         error: AllocError,
         len: usize,
         handle: Option<LeafUse>,
-    ) -> Result<(Object<'_>, Shape), AllocError> {
+    ) -> Result<Reserved<'_>, AllocError> {
         if matches!(error, AllocError::BadLength { .. }) {
             return Err(error);
         }

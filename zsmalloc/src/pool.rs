@@ -23,23 +23,22 @@ use host::sync::Mutex;
 use host::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use host::{LockGuard, Table};
 
-use crate::class::{Class, Slot, State};
+use crate::class::{Age, Class, Slot, State};
 use crate::deferred::QueueConfig;
 use crate::descriptor::DescriptorId;
 use crate::design::{LockDesign, Locks, Release, shards_of};
 use crate::entries::Stock;
 use crate::error::{AllocError, MemoryError};
 use crate::fullness::Descriptors;
-use crate::geometry::{CLASSES, ChainSize, ClassIndex, Geometry, Rule, Shape};
+use crate::geometry::{ChainSize, ClassIndex, Geometry, Rule};
 use crate::lag::{LAG_MAX, Lag};
 use crate::leaf::LeafUse;
 use crate::memory::Memory;
-use crate::object::Object;
+use crate::object::{Object, Reserved};
 use crate::pending::Pending;
 use crate::release::Leaving;
 use crate::rest::Rest;
 use crate::teardown::Retired;
-use crate::word::Place;
 use crate::zspage;
 
 /// What a pool is built with; fixed for its life.
@@ -66,6 +65,9 @@ pub struct PoolConfig {
 
 /// The most shards a class can have.
 pub const SHARDS_MAX: usize = 8;
+
+/// Numbers that a class index has room for, so that none needs to be looked at before it is one.
+const POSITIONS: usize = u8::MAX as usize + 1;
 
 impl Default for PoolConfig {
     /// Chain order 4, sizes that fill their zspages, class locks, frames released outside them,
@@ -98,7 +100,7 @@ pub struct Pool {
     /// Spread when asked to, or when threads meet.
     pub(crate) spread_asked: bool,
     /// Where the first shard of a class is among `classes`, by class index.
-    positions: Box<[u16; CLASSES]>,
+    positions: Box<[u16; POSITIONS]>,
     pub(crate) counters: Counters,
     /// Moves of objects so far, a few counted as one, and of zspages to other shards; see free I2.
     pub(crate) moves: AtomicU64,
@@ -161,7 +163,7 @@ impl Pool {
         };
         let classes: Vec<Class> =
             geometry.classes().flat_map(sharded).enumerate().map(class).collect();
-        let mut positions = Box::new([0; CLASSES]);
+        let mut positions = Box::new([0; POSITIONS]);
         for (position, index) in geometry.classes().enumerate() {
             positions[index.get()] = (position * shards) as u16;
         }
@@ -226,60 +228,61 @@ impl Pool {
     /// [`AllocError`]; nothing is stored then. The limit is checked before a frame is touched;
     /// threads that pass the check together may overshoot it by two frames each.
     pub fn store(&self, bytes: &[u8]) -> Result<Object<'_>, AllocError> {
-        self.store_with(bytes.len(), None, |slot| slot.copy_from_slice(bytes))
+        let fill = |slot: &mut [u8], age| zspage::write(slot, bytes, age);
+        Ok(self.store_with(bytes.len(), None, fill)?.object(self, bytes.len()))
     }
 
-    /// Stores `len` bytes that `fill` writes; with an entry for a handle of the given kind.
+    /// A slot for `len` bytes that `fill` has written, with an entry for a handle of the given kind:
+    /// the caller makes it an object, or what its entry names.
     #[inline]
     pub(crate) fn store_with(
         &self,
         len: usize,
         handle: Option<LeafUse>,
-        fill: impl FnOnce(&mut [u8]),
-    ) -> Result<Object<'_>, AllocError> {
-        let (object, shape) = match self.reserve(len, handle) {
+        fill: impl FnOnce(&mut [u8], Age),
+    ) -> Result<Reserved<'_>, AllocError> {
+        let reserved = match self.reserve(len, handle) {
             Err(error) => self.reserve_again(error, len, handle)?,
             Ok(reserved) => reserved,
         };
-        zspage::fill(&self.memory.arena, shape, object.place, fill);
-        Ok(object)
+        let Reserved { class, slot, .. } = reserved;
+        // Freed again where `fill` panics.
+        let object = reserved.object(self, len);
+        zspage::fill(&self.memory.arena, class.shape, slot.at, len, |to| fill(to, slot.age()));
+        std::mem::forget(object);
+        Ok(reserved)
     }
 
-    /// A slot for `len` bytes, its frames counted, with an entry where one is wanted; and the
-    /// shape of its zspage.
+    /// A slot for `len` bytes, its frames counted, with an entry where one is wanted.
     // One function with what follows and with its caller: a call hands 40 bytes over in memory.
     #[inline(always)]
     pub(crate) fn reserve(
         &self,
         len: usize,
         handle: Option<LeafUse>,
-    ) -> Result<(Object<'_>, Shape), AllocError> {
-        let (class, object, touched) = self.take_slot(len, handle)?;
-        if touched {
-            return Ok((object, class.shape));
+    ) -> Result<Reserved<'_>, AllocError> {
+        let reserved = self.take_slot(len, handle)?;
+        if reserved.slot.touched {
+            return Ok(reserved);
         }
-        let object = match self.charge(class, object.place, len) {
-            Ok(()) => object,
-            Err(error) => self.charge_next_door(class, object, len).ok_or(error)?,
-        };
-        Ok((object, class.shape))
+        match self.charge(reserved.class, reserved.slot.at, len) {
+            Ok(()) => Ok(reserved),
+            Err(error) => self.charge_next_door(reserved, len).ok_or(error),
+        }
     }
 
-    /// A slot for `len` bytes, and its class; its frames are not counted yet, unless they are all
-    /// touched.
+    /// A slot for `len` bytes; its frames are not counted yet, unless they are all touched.
     #[inline(always)]
     pub(crate) fn take_slot(
         &self,
         len: usize,
         handle: Option<LeafUse>,
-    ) -> Result<(&Class, Object<'_>, bool), AllocError> {
+    ) -> Result<Reserved<'_>, AllocError> {
         let index = self.geometry.class_of(len).ok_or(AllocError::BadLength { len })?;
         let class = &self.classes[self.position(index, self.home(len))];
         class.prefetch();
         let (slot, entry) = self.take(class, handle)?;
-        let slack = class.shape.size - len as u16;
-        let place = Place::new(slot.pfn, index, slot.object, slack);
-        Ok((class, Object { pool: self, place, entry }, slot.touched))
+        Ok(Reserved { class, slot, entry })
     }
 
     /// The first shard of a class.

@@ -71,13 +71,13 @@ impl Pool {
     ///
     /// [`AllocError`]; nothing is stored then.
     pub fn alloc_raw(&self, bytes: &[u8]) -> Result<RawHandle, AllocError> {
-        let fill = |slot: &mut [u8]| slot.copy_from_slice(bytes);
-        let object = self.store_with(bytes.len(), Some(LeafUse::Raw), fill)?;
-        let number = object.entry;
+        let fill = |slot: &mut [u8], age| zspage::write(slot, bytes, age);
+        let stored = self.store_with(bytes.len(), Some(LeafUse::Raw), fill)?;
+        let number = stored.entry;
         let entry = self.raw_entry(number).expect("the entry was taken for this object");
         // relaxed: the entry came through a class lock from whoever changed it last.
         let generation = entry.generation.load(Ordering::Relaxed);
-        let word = Word::default().with_place(object.into_place());
+        let word = Word::default().with_place(stored.place(bytes.len()));
         // Release pairs with the Acquire in `try_lock`: who sees the place sees the object.
         entry.cell.store(word.0, Ordering::Release);
         Ok(RawHandle(generation << ENTRY_BITS | u64::from(number)))

@@ -6,9 +6,8 @@
 
 use crate::class::{Class, Slot, State};
 use crate::descriptor::DescriptorId;
-use crate::object::Object;
+use crate::object::Reserved;
 use crate::pool::Pool;
-use crate::word::Place;
 
 impl Pool {
     /// Gets a zspage with room from another shard of a class, so that a new one is not needed.
@@ -65,27 +64,27 @@ impl Pool {
         slot
     }
 
-    /// A slot of another shard of the class, for when the frames of `object`'s would exceed the
-    /// limit: one on frames that are touched already. The object's own slot goes back either way,
-    /// its entry only where there is no other slot.
+    /// A slot of another shard of the class, for when the frames of a reserved one would exceed the
+    /// limit: one on frames that are touched already. The first slot goes back either way, its
+    /// entry only where there is no other slot.
     #[cold]
     pub(crate) fn charge_next_door<'p>(
         &'p self,
-        class: &Class,
-        mut object: Object<'p>,
+        reserved: Reserved<'p>,
         len: usize,
-    ) -> Option<Object<'p>> {
+    ) -> Option<Reserved<'p>> {
+        let (class, mut object) = (reserved.class, reserved.object(self, len));
         let (of, first) = (self.descriptors(class), self.position(class.index, 0));
         let shards = self.classes[first..first + self.shards].iter();
         for other in shards.filter(|other| other.shard != class.shard) {
             let taken = self.lock(other).take_slot(&of, object.entry);
             let Some(slot) = taken else { continue };
-            let place = Place::new(slot.pfn, class.index, slot.object, object.place.slack());
-            let mut found = Object { pool: self, place, entry: 0 };
-            if self.charge(other, place, len).is_ok() {
+            let mut found = Reserved { class: other, slot, entry: 0 };
+            if self.charge(other, slot.at, len).is_ok() {
                 std::mem::swap(&mut found.entry, &mut object.entry);
                 return Some(found);
             }
+            drop(found.object(self, len));
         }
         None
     }

@@ -21,6 +21,7 @@
 //! - I2 every class, object index, PFN and slack of every geometry fits its field.
 
 use crate::geometry::{CLASSES, ClassIndex, OBJECTS_MAX, SIZE_MAX};
+use crate::zspage::At;
 
 const LOCK_BITS: u32 = 1;
 const OBJECT_BITS: u32 = OBJECTS_MAX.ilog2(); // 8
@@ -69,13 +70,13 @@ pub(crate) struct Place(u64);
 
 impl Place {
     #[inline]
-    pub(crate) fn new(pfn: u32, class: ClassIndex, object: u8, slack: u16) -> Place {
-        debug_assert!(u64::from(pfn) < 1 << PFN_BITS);
+    pub(crate) fn new(at: At, class: ClassIndex, slack: u16) -> Place {
+        debug_assert!(u64::from(at.pfn) < 1 << PFN_BITS);
         debug_assert!(u64::from(slack) < 1 << SLACK_BITS);
         Place(
-            u64::from(object) << OBJECT_SHIFT
+            u64::from(at.object) << OBJECT_SHIFT
                 | (u64::from(class.0) + 1) << CLASS_SHIFT
-                | u64::from(pfn) << PFN_SHIFT
+                | u64::from(at.pfn) << PFN_SHIFT
                 | u64::from(slack) << SLACK_SHIFT,
         )
     }
@@ -96,6 +97,12 @@ impl Place {
     #[inline]
     pub(crate) fn object(self) -> u8 {
         field(self.0, OBJECT_SHIFT, OBJECT_BITS) as u8
+    }
+
+    /// Which slot that is.
+    #[inline]
+    pub(crate) fn at(self) -> At {
+        At { pfn: self.pfn(), object: self.object() }
     }
 
     /// Class size minus length, in bytes.
@@ -183,7 +190,7 @@ mod tests {
             pfn in 0u32..1 << PFN_BITS, class in 0u8..255, object: u8,
             slack in 0u16..1 << SLACK_BITS, client in 0u8..1 << CLIENT_BITS, locked: bool,
         ) {
-            let place = Place::new(pfn, ClassIndex(class), object, slack);
+            let place = Place::new(At { pfn, object }, ClassIndex(class), slack);
             let word = Word(u64::from(locked)).with_client(client).with_place(place);
             prop_assert_eq!(word.place(), Some(place));
             let fields = (place.pfn(), place.class().0, place.object(), place.slack());

@@ -22,6 +22,7 @@
 
 use host::{Arena, PAGE_SIZE, RawRun, Run};
 
+use crate::class::Age;
 use crate::geometry::Shape;
 use crate::word::Place;
 
@@ -37,12 +38,20 @@ pub(crate) fn surrender(arena: &Arena, pfn: u32, frames: u32) -> Run {
     unsafe { arena.run_from_raw(RawRun { pfn, frames }) }
 }
 
+/// Which slot: of the zspage that begins with frame `pfn`, number `object`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct At {
+    pub(crate) pfn: u32,
+    pub(crate) object: u8,
+}
+
 /// Frames that the first `len` bytes of a slot lie in: first and last.
-pub(crate) fn frames_of(shape: Shape, place: Place, len: usize) -> (u32, u32) {
-    let start = usize::from(place.object()) * usize::from(shape.size);
+#[inline]
+pub(crate) fn frames_of(shape: Shape, at: At, len: usize) -> (u32, u32) {
+    let start = usize::from(at.object) * usize::from(shape.size);
     let first = start / PAGE_SIZE;
     let last = (start + len - 1) / PAGE_SIZE;
-    (place.pfn() + first as u32, place.pfn() + last as u32)
+    (at.pfn + first as u32, at.pfn + last as u32)
 }
 
 /// The bytes of an object; the caller holds the lock of its cell, or has pinned its handle, for as
@@ -51,15 +60,25 @@ pub(crate) fn bytes(arena: &Arena, shape: Shape, place: Place) -> &[u8] {
     let len = usize::from(shape.size) - usize::from(place.slack());
     // SAFETY: `slot` checked the range; by I3 nobody writes these bytes while the cell is locked or
     // pinned, and they were initialised by `fill` (or by zeroed memory) before it was published.
-    unsafe { std::slice::from_raw_parts(slot(arena, shape, place), len) }
+    unsafe { std::slice::from_raw_parts(slot(arena, shape, place.at(), len), len) }
 }
 
 /// Lets `fill` write an object that is not yet published.
-pub(crate) fn fill(arena: &Arena, shape: Shape, place: Place, fill: impl FnOnce(&mut [u8])) {
-    let len = usize::from(shape.size) - usize::from(place.slack());
+#[inline]
+pub(crate) fn fill(arena: &Arena, shape: Shape, at: At, len: usize, fill: impl FnOnce(&mut [u8])) {
     // SAFETY: `slot` checked the range; by I2 and I3 this thread alone knows the slot, and its
     // bytes are zeroed memory or those of an earlier object.
-    fill(unsafe { std::slice::from_raw_parts_mut(slot(arena, shape, place), len) });
+    fill(unsafe { std::slice::from_raw_parts_mut(slot(arena, shape, at, len), len) });
+}
+
+/// Writes an object that is most likely read long after: past the caches, but where its slot is in
+/// one.
+#[inline]
+pub(crate) fn write(slot: &mut [u8], bytes: &[u8], age: Age) {
+    match age {
+        Age::Fresh => slot.copy_from_slice(bytes),
+        Age::Old => host::copy_past_caches(slot, bytes),
+    }
 }
 
 /// Starts loading the slot of an object that is about to be copied.
@@ -73,23 +92,25 @@ pub(crate) fn prefetch(arena: &Arena, shape: Shape, pfn: u32, object: usize) {
 /// cell has one.
 pub(crate) fn copy(arena: &Arena, from: (Shape, Place), to: (Shape, Place)) {
     let len = |(shape, place): (Shape, Place)| shape.size - place.slack();
-    let (source, target) = (slot(arena, from.0, from.1), slot(arena, to.0, to.1));
-    assert!(source != target, "an object moves to another slot");
     assert!(len(from) == len(to), "an object is as long wherever it is");
     let len = usize::from(len(to));
+    let slot_of = |(shape, place): (Shape, Place)| slot(arena, shape, place.at(), len);
+    let (source, target) = (slot_of(from), slot_of(to));
+    assert!(source != target, "an object moves to another slot");
     // SAFETY: `slot` checked both ranges, which `len` does not leave; by I2 the slots are
     // different, so they do not overlap, and by I3 nobody writes the old one or touches the new.
     unsafe { std::ptr::copy_nonoverlapping(source, target, len) };
 }
 
-/// Where a slot starts. Panics when it does not lie in the arena: the word is not one of ours.
-fn slot(arena: &Arena, shape: Shape, place: Place) -> *mut u8 {
-    assert!(u16::from(place.object()) < shape.objects, "object index within the zspage");
-    assert!(place.slack() < shape.size, "an object has at least one byte");
-    let end = u64::from(place.pfn()) + u64::from(shape.frames);
+/// Where a slot starts that holds `len` bytes. Panics when they do not lie in it, or it not in the
+/// arena: the word is not one of ours.
+#[inline]
+fn slot(arena: &Arena, shape: Shape, at: At, len: usize) -> *mut u8 {
+    assert!(u16::from(at.object) < shape.objects, "object index within the zspage");
+    assert!(len <= usize::from(shape.size), "an object is no longer than its slot");
+    let end = u64::from(at.pfn) + u64::from(shape.frames);
     assert!(end <= u64::from(arena.frames()), "zspage within the arena");
-    let offset =
-        place.pfn() as usize * PAGE_SIZE + usize::from(place.object()) * usize::from(shape.size);
+    let offset = at.pfn as usize * PAGE_SIZE + usize::from(at.object) * usize::from(shape.size);
     // SAFETY: the asserts keep offset + size within the arena's mapping, which lives as long as
     // the arena is borrowed.
     unsafe { arena.base().as_ptr().add(offset) }

@@ -1,0 +1,90 @@
+//! Copying past the caches.
+//!
+//! ```text
+//!   to     .....|--- line ---|--- line ---|--- line ---|...      lines of 64 bytes
+//!           head  streamed: written as a whole, never read   tail
+//! ```
+//!
+//! An ordinary store to a line that is in no cache reads it from memory first, and leaves it where
+//! it pushes something else out. What is written once and read much later, if at all, as compressed
+//! pages are, needs neither: a line that is written as a whole by streaming stores (`movntdq`) goes
+//! to memory as it is. Source: "Non-temporal data", Intel's Software Developer's Manual, volume 1,
+//! 10.4.6.2.
+//!
+//! Invariant: streaming stores are in no order with others, so a fence stands between the last of
+//! them and whatever the caller does next: who sees the bytes announced sees the bytes.
+
+/// Bytes of a cache line.
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+const LINE: usize = 64;
+/// Below this the ends and the fence take longer than reading the lines does.
+const PAST_MIN: usize = 512;
+
+/// Copies `from` to `to`, which is not expected to be read soon.
+///
+/// # Panics
+///
+/// When the two are not as long as each other.
+#[inline]
+pub fn copy_past_caches(to: &mut [u8], from: &[u8]) {
+    assert!(to.len() == from.len(), "{} bytes are copied to {}", from.len(), to.len());
+    if to.len() < PAST_MIN {
+        return to.copy_from_slice(from);
+    }
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    copy_lines(to, from);
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    to.copy_from_slice(from);
+}
+
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+fn copy_lines(to: &mut [u8], from: &[u8]) {
+    use std::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_sfence, _mm_stream_si128};
+    let head = to.as_ptr().align_offset(LINE).min(to.len());
+    let (head_to, to) = to.split_at_mut(head);
+    let (head_from, from) = from.split_at(head);
+    head_to.copy_from_slice(head_from);
+    let (mut lines_to, mut lines_from) = (to.chunks_exact_mut(LINE), from.chunks_exact(LINE));
+    for (to, from) in (&mut lines_to).zip(&mut lines_from) {
+        let (to, from) = (to.as_mut_ptr().cast::<__m128i>(), from.as_ptr().cast::<__m128i>());
+        // SAFETY: each chunk is the four quarters of a line; the one written is borrowed mutably,
+        // and aligned, as chunks begin where `align_offset` said; SSE2 is part of x86-64.
+        unsafe {
+            let quarters = [0, 1, 2, 3].map(|at| _mm_loadu_si128(from.add(at)));
+            for (at, quarter) in quarters.into_iter().enumerate() {
+                _mm_stream_si128(to.add(at), quarter);
+            }
+        }
+    }
+    lines_to.into_remainder().copy_from_slice(lines_from.remainder());
+    // SAFETY: a fence accesses nothing; SSE is part of x86-64.
+    unsafe { _mm_sfence() };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// Whatever the ends, and nothing beside them.
+        #[test]
+        fn all_of_it_is_copied_and_no_more(
+            start in 0..200_usize,
+            offset in 0..200_usize,
+            len in 0..5000_usize,
+        ) {
+            let from: Vec<u8> = (0..offset + len).map(|at| (at * 7 + at / 256) as u8).collect();
+            let mut to = vec![0xA5; start + len + 100];
+            copy_past_caches(&mut to[start..start + len], &from[offset..]);
+            prop_assert_eq!(&to[start..start + len], &from[offset..]);
+            prop_assert!(to[..start].iter().chain(&to[start + len..]).all(|&byte| byte == 0xA5));
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "1 bytes are copied to 2")]
+    fn lengths_that_differ_are_refused() {
+        copy_past_caches(&mut [0; 2], &[0; 1]);
+    }
+}
