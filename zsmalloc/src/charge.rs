@@ -29,7 +29,7 @@ use crate::zspage::{self, At};
 /// Zspages that may be touched as a whole at the same moment without passing the limit.
 const THREADS: u64 = 64;
 
-/// Fewer untouched frames of a zspage are not worth a call: it takes as long as so many page faults.
+/// Fewer untouched frames of a zspage are not worth a call, which takes as long as their faults.
 const FEW: u32 = 4;
 
 /// True when so many frames are more than a limit in bytes, where there is one.
@@ -57,7 +57,7 @@ impl Pool {
         before.is_ok()
     }
 
-    /// Counts the frames that writing `len` bytes at a slot's start touches for the first time.
+    /// Counts the frames that writing the first `len` bytes of a slot touches for the first time.
     #[inline]
     pub(crate) fn charge(&self, class: &Class, at: At, len: usize) -> Result<(), AllocError> {
         let arena = &self.memory.arena;
@@ -96,7 +96,7 @@ impl Pool {
         arena.populate(pfn, frames);
     }
 
-    /// Marks the frames of `len` bytes at a slot's start as touched, and counts those that were not.
+    /// Marks the frames of the first `len` bytes of a slot as touched; counts those that were not.
     pub(crate) fn touch(&self, class: &Class, at: At, len: usize) {
         let (first, last) = zspage::frames_of(class.shape, at, len);
         let arena = &self.memory.arena;
@@ -127,8 +127,9 @@ mod tests {
     fn pool() -> Arc<Pool> {
         let config = MemoryConfig { worker: false, ..MemoryConfig::for_disk(64 << 20) };
         let chain = ChainSize::from_order(3).expect("order 3 is a chain size");
-        let config = (config, PoolConfig { chain, rule: Rule::LeastWaste, ..Default::default() });
-        Pool::new(crate::Memory::new(config.0).expect("address space"), config.1).expect("a pool")
+        let memory = crate::Memory::new(config).expect("address space");
+        let config = PoolConfig { chain, rule: Rule::LeastWaste, ..PoolConfig::default() };
+        Pool::new(memory, config).expect("a pool")
     }
 
     fn store(pool: &Pool, objects: usize) -> Vec<Handle> {

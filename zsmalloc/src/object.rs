@@ -18,8 +18,8 @@ pub struct Object<'p> {
     pub(crate) entry: u32,
 }
 
-/// A slot that was taken, not yet filled. Plain values, which stay in registers where an object, that
-/// is freed on every way out, would be in memory.
+/// A slot that was taken. Plain values, which stay in registers where an object, that is freed on
+/// every way out, would be in memory.
 #[derive(Clone, Copy)]
 #[must_use = "a slot that is not made an object is lost"]
 pub(crate) struct Reserved<'p> {

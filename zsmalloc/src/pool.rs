@@ -232,8 +232,8 @@ impl Pool {
         Ok(self.store_with(bytes.len(), None, fill)?.object(self, bytes.len()))
     }
 
-    /// A slot for `len` bytes that `fill` has written, with an entry for a handle of the given kind:
-    /// the caller makes it an object, or what its entry names.
+    /// A slot for `len` bytes that `fill` has written, with an entry for a handle of the given
+    /// kind: the caller makes it an object, or what its entry names.
     #[inline]
     pub(crate) fn store_with(
         &self,

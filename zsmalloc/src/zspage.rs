@@ -99,7 +99,10 @@ pub(crate) fn copy(arena: &Arena, from: (Shape, Place), to: (Shape, Place)) {
     assert!(source != target, "an object moves to another slot");
     // SAFETY: `slot` checked both ranges, which `len` does not leave; by I2 the slots are
     // different, so they do not overlap, and by I3 nobody writes the old one or touches the new.
-    unsafe { std::ptr::copy_nonoverlapping(source, target, len) };
+    let (to, from) = unsafe {
+        (std::slice::from_raw_parts_mut(target, len), std::slice::from_raw_parts(source, len))
+    };
+    host::copy_past_caches(to, from);
 }
 
 /// Where a slot starts that holds `len` bytes. Panics when they do not lie in it, or it not in the
