@@ -30,6 +30,7 @@ use crate::descriptor_heap::DescriptorHeap;
 use crate::entries::Entries;
 use crate::fullness::{Descriptors, Fullness, Layout};
 use crate::geometry::{ClassIndex, Shape};
+use crate::write::Age;
 use crate::zspage::At;
 
 /// Zspages of a shard of a class to which one more adds little, though it be touched before it is
@@ -90,15 +91,6 @@ pub(crate) struct Slot {
     pub(crate) touched: bool,
     /// Slots of its zspage in use, this one included.
     in_use: u16,
-}
-
-/// How long ago the bytes of a slot were touched.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Age {
-    /// A moment ago, by the system, which zeroed them: they are in a cache.
-    Fresh,
-    /// Before they were freed.
-    Old,
 }
 
 impl Slot {
@@ -188,7 +180,7 @@ impl Class {
 
 /// Sets a hint when it changes, and not else: other CPUs read its cache line.
 #[inline]
-fn set_hint(hint: &AtomicBool, to: bool) {
+pub(crate) fn set_hint(hint: &AtomicBool, to: bool) {
     // relaxed: a hint.
     if hint.load(Ordering::Relaxed) != to {
         // relaxed: a hint.

@@ -35,6 +35,7 @@ use crate::join::{frames_packed, joined_slack_max};
 use crate::pool::Pool;
 use crate::release::Leaving;
 use crate::word::{Place, Word};
+use crate::write::Age;
 use crate::zspage;
 
 /// Objects moved under one hold of a class lock, at most.
@@ -298,7 +299,8 @@ impl Pool {
     pub(crate) fn copy_object(&self, class: &Class, from: Place, to: Place) {
         self.touch(class, to.at(), usize::from(class.shape.size - to.slack()));
         let shape = self.geometry().shape(from.class());
-        zspage::copy(&self.memory.arena, (shape, from), (class.shape, to));
+        let write = |to: &mut [u8], from: &[u8]| self.write(to, from, Age::Old);
+        zspage::copy(&self.memory.arena, (shape, from), (class.shape, to), write);
     }
 
     /// The place of an object in a slot of a class, its own or a larger one; `None` where too much

@@ -36,11 +36,11 @@ use std::num::NonZeroU64;
 
 use host::sync::atomic::{AtomicU64, Ordering};
 
-use crate::class::Age;
 use crate::error::{AllocError, ForeignHandle};
 use crate::leaf::{LEAF_CELLS, LeafUse, OwnedLeaves};
 use crate::pool::Pool;
 use crate::word::{LOCKED, PIN, PINS_MAX, Word};
+use crate::write::Age;
 use crate::zspage;
 
 /// An owned object of a pool: 8 bytes. Not `Copy`, consumed by [`Pool::free_handle`]; a handle that
@@ -98,7 +98,7 @@ impl Pool {
     pub fn alloc(&self, bytes: &[u8]) -> Result<Handle, AllocError> {
         // It comes while a slot is looked for.
         host::prefetch_bytes(bytes.as_ptr(), bytes.len().min(AHEAD));
-        self.alloc_aged(bytes.len(), |slot, age| zspage::write(slot, bytes, age))
+        self.alloc_aged(bytes.len(), |slot, age| self.write(slot, bytes, age))
     }
 
     /// Stores an object of `len` bytes that `fill` writes in place. The slice it is given holds

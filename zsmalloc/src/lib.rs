@@ -75,6 +75,7 @@ mod tables;
 mod teardown;
 mod word;
 mod worker;
+mod write;
 mod zones;
 #[expect(unsafe_code, reason = "the fence: payload of zspages, see its invariants")]
 mod zspage;

@@ -57,7 +57,7 @@ impl Pool {
                 let reserved = self.take_slot(bytes.len(), None)?;
                 let Reserved { class, slot, .. } = reserved;
                 self.touch(class, slot.at, bytes.len());
-                let fill = |to: &mut [u8]| zspage::write(to, bytes, slot.age());
+                let fill = |to: &mut [u8]| self.write(to, bytes, slot.age());
                 zspage::fill(&self.memory.arena, class.shape, slot.at, bytes.len(), fill);
                 Ok(reserved.object(self, bytes.len()))
             }

@@ -23,7 +23,7 @@ use host::sync::Mutex;
 use host::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use host::{LockGuard, Table};
 
-use crate::class::{Age, Class, Slot, State};
+use crate::class::{Class, Slot, State};
 use crate::deferred::QueueConfig;
 use crate::descriptor::DescriptorId;
 use crate::design::{LockDesign, Locks, Release, shards_of};
@@ -39,6 +39,7 @@ use crate::pending::Pending;
 use crate::release::Leaving;
 use crate::rest::Rest;
 use crate::teardown::Retired;
+use crate::write::Age;
 use crate::zspage;
 
 /// What a pool is built with; fixed for its life.
@@ -99,6 +100,8 @@ pub struct Pool {
     pub(crate) spread: AtomicBool,
     /// Spread when asked to, or when threads meet.
     pub(crate) spread_asked: bool,
+    /// It has more frames than caches hold, or had when it last took some.
+    pub(crate) outgrown: AtomicBool,
     /// Where the first shard of a class is among `classes`, by class index.
     positions: Box<[u16; POSITIONS]>,
     pub(crate) counters: Counters,
@@ -176,6 +179,7 @@ impl Pool {
             shards,
             spread: AtomicBool::new(config.shards.is_some()),
             spread_asked: config.shards.is_some(),
+            outgrown: AtomicBool::new(false),
             positions,
             counters: Counters::default(),
             moves: AtomicU64::new(0),
@@ -228,7 +232,7 @@ impl Pool {
     /// [`AllocError`]; nothing is stored then. The limit is checked before a frame is touched;
     /// threads that pass the check together may overshoot it by two frames each.
     pub fn store(&self, bytes: &[u8]) -> Result<Object<'_>, AllocError> {
-        let fill = |slot: &mut [u8], age| zspage::write(slot, bytes, age);
+        let fill = |slot: &mut [u8], age| self.write(slot, bytes, age);
         Ok(self.store_with(bytes.len(), None, fill)?.object(self, bytes.len()))
     }
 
@@ -375,7 +379,8 @@ impl Pool {
         zspage.set_touched(resident == frames);
         self.memory.set_owner(pfn, descriptor);
         // relaxed: a total; the frames counted are this thread's.
-        self.counters.frames.fetch_add(u64::from(frames), Ordering::Relaxed);
+        let others = self.counters.frames.fetch_add(u64::from(frames), Ordering::Relaxed);
+        self.hint_outgrown(others + u64::from(frames));
         Ok(descriptor)
     }
 

@@ -71,7 +71,7 @@ impl Pool {
     ///
     /// [`AllocError`]; nothing is stored then.
     pub fn alloc_raw(&self, bytes: &[u8]) -> Result<RawHandle, AllocError> {
-        let fill = |slot: &mut [u8], age| zspage::write(slot, bytes, age);
+        let fill = |slot: &mut [u8], age| self.write(slot, bytes, age);
         let stored = self.store_with(bytes.len(), Some(LeafUse::Raw), fill)?;
         let number = stored.entry;
         let entry = self.raw_entry(number).expect("the entry was taken for this object");

@@ -22,7 +22,6 @@
 
 use host::{Arena, PAGE_SIZE, RawRun, Run};
 
-use crate::class::Age;
 use crate::geometry::Shape;
 use crate::word::Place;
 
@@ -71,26 +70,21 @@ pub(crate) fn fill(arena: &Arena, shape: Shape, at: At, len: usize, fill: impl F
     fill(unsafe { std::slice::from_raw_parts_mut(slot(arena, shape, at, len), len) });
 }
 
-/// Writes an object that is most likely read long after: past the caches, but where its slot is in
-/// one.
-#[inline]
-pub(crate) fn write(slot: &mut [u8], bytes: &[u8], age: Age) {
-    match age {
-        Age::Fresh => slot.copy_from_slice(bytes),
-        Age::Old => host::copy_past_caches(slot, bytes),
-    }
-}
-
 /// Starts loading the slot of an object that is about to be copied.
 pub(crate) fn prefetch(arena: &Arena, shape: Shape, pfn: u32, object: usize) {
     let offset = pfn as usize * PAGE_SIZE + object * usize::from(shape.size);
     host::prefetch_bytes(arena.base().as_ptr().wrapping_add(offset), shape.size.into());
 }
 
-/// Copies an object from a place to another, each given with its shape: to a slot that the caller
-/// has just taken under its class's lock; the caller holds the lock of the object's cell, if its
-/// cell has one.
-pub(crate) fn copy(arena: &Arena, from: (Shape, Place), to: (Shape, Place)) {
+/// Has `write` copy an object from a place to another, each given with its shape: to a slot that
+/// the caller has just taken under its class's lock; the caller holds the lock of the object's
+/// cell, if its cell has one.
+pub(crate) fn copy(
+    arena: &Arena,
+    from: (Shape, Place),
+    to: (Shape, Place),
+    write: impl FnOnce(&mut [u8], &[u8]),
+) {
     let len = |(shape, place): (Shape, Place)| shape.size - place.slack();
     assert!(len(from) == len(to), "an object is as long wherever it is");
     let len = usize::from(len(to));
@@ -102,7 +96,7 @@ pub(crate) fn copy(arena: &Arena, from: (Shape, Place), to: (Shape, Place)) {
     let (to, from) = unsafe {
         (std::slice::from_raw_parts_mut(target, len), std::slice::from_raw_parts(source, len))
     };
-    host::copy_past_caches(to, from);
+    write(to, from);
 }
 
 /// Where a slot starts that holds `len` bytes. Panics when they do not lie in it, or it not in the
