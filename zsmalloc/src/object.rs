@@ -56,10 +56,11 @@ impl Pool {
             Err(AllocError::OverLimit { .. }) => {
                 let reserved = self.take_slot(bytes.len(), None)?;
                 let Reserved { class, slot, .. } = reserved;
+                let object = reserved.object(self, bytes.len());
                 self.touch(class, slot.at, bytes.len());
                 let fill = |to: &mut [u8]| self.write(to, bytes, slot.age());
                 zspage::fill(&self.memory.arena, class.shape, slot.at, bytes.len(), fill);
-                Ok(reserved.object(self, bytes.len()))
+                Ok(object)
             }
             done => done,
         }

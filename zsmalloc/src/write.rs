@@ -1,9 +1,9 @@
 //! How an object gets into its slot.
 //!
 //! ```text
-//!   pool of over 32 MiB?       no:  an ordinary copy: a cache may hold the object until it is read
-//!   slot touched long ago?      no:  an ordinary copy: the slot is in a cache
-//!                               yes: past the caches
+//!   pool of over 32 MiB?     no:  an ordinary copy: a cache may hold the object until it is read
+//!   slot touched long ago?   no:  an ordinary copy: the slot is in a cache
+//!                            yes: past the caches
 //! ```
 //!
 //! A line that is in no cache is read from memory before it is stored to, and takes the place of
