@@ -3,14 +3,14 @@
 //! A walk:
 //!
 //! ```text
-//!   fault at 7   8        10            14           22                32           90
-//!   pages    1   2        4             8            10 of 16          16 (to 47)   1
-//!            `-> next 8   `-> next 10   `-> next 14  `-> to a multiple of 16        not the next
+//!   fault at 7   8        10         14        22       38              64        200
+//!   pages    1   2        4          8         16       26 of 32        64        1
+//!            `-> next 8   `-> next 10   `-> next 14     `-> to the group's end    not the next
 //! ```
 //!
 //! A fault on the page after those brought in last says that they were wanted, and doubles the
-//! number; any other fault starts again with one. Full windows are aligned, so that the end of a
-//! group, where the run of pages ends, cuts none in two.
+//! number, up to a whole group; any other fault starts again with one. So what is brought in for
+//! nothing where a walk ends is at most a page more than what was wanted before.
 //!
 //! There are several such windows, chosen by CPU, for threads that each walk their own part. They
 //! are hints: two threads that mix them up bring in too few pages or too many, never wrong ones.
@@ -23,7 +23,7 @@
 use crate::density::{Density, is_watched};
 use crate::trials::QUAD_PAGES;
 use crate::worth::Worth;
-use crate::{AROUND_PAGES, Quads};
+use crate::{GROUP_PAGES, Quads};
 use host::cpu;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -31,7 +31,7 @@ const WINDOWS: usize = 8;
 const COUNT_BITS: u32 = 8;
 const COUNT_MASK: u64 = (1 << COUNT_BITS) - 1;
 
-const _: () = assert!(AROUND_PAGES < 1 << COUNT_BITS, "the number of pages fits its bits");
+const _: () = assert!(GROUP_PAGES < 1 << COUNT_BITS, "the number of pages fits its bits");
 
 /// Two cache lines, because processors fetch them in pairs.
 #[derive(Default)]
@@ -66,17 +66,18 @@ impl Around {
         }
     }
 
-    /// How many pages to bring in from `page` on, at most.
+    /// How many pages to bring in from `page` on, whatever its group has of them.
     pub(crate) fn ask(&self, page: usize) -> usize {
         // relaxed: a hint.
         let word = self.window().load(Ordering::Relaxed);
         let (next, count) = (word >> COUNT_BITS, (word & COUNT_MASK) as usize);
-        if next == page as u64 && count > 0 { (2 * count).min(AROUND_PAGES) } else { 1 }
+        let asked = if next == page as u64 && count > 0 { 2 * count } else { 1 };
+        asked.min(GROUP_PAGES)
     }
 
-    /// How many of `asked` pages from `page` on to bring in, so that full windows are aligned.
+    /// How many of `asked` pages from `page` on its group has.
     pub(crate) fn cut(page: usize, asked: usize) -> usize {
-        if asked < AROUND_PAGES { asked } else { AROUND_PAGES - page % AROUND_PAGES }
+        asked.min(GROUP_PAGES - page % GROUP_PAGES)
     }
 
     /// Of the pages `asked` for from `page` on, `done` were brought in.
@@ -113,8 +114,8 @@ mod tests {
 
     #[test]
     fn a_sequence_doubles_and_a_jump_starts_again() {
-        assert_eq!(walk(&[7, 8, 10, 14, 22, 32, 48, 90, 91]), [1, 2, 4, 8, 10, 16, 16, 1, 2]);
-        assert_eq!(walk(&[0, 1, 3, 7, 15, 16, 32]), [1, 2, 4, 8, 1, 16, 16]);
+        assert_eq!(walk(&[7, 8, 10, 14, 22, 38, 64, 200, 201]), [1, 2, 4, 8, 16, 26, 64, 1, 2]);
+        assert_eq!(walk(&[61, 62, 64, 68, 76, 92, 124, 128, 192]), [1, 2, 4, 8, 16, 32, 4, 64, 64]);
         assert_eq!(walk(&[5, 900, 17, 3]), [1, 1, 1, 1]);
     }
 }

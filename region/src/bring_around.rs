@@ -47,7 +47,7 @@ impl Folded {
         // The last, since who waits is woken by it, and may take the CPU from who serves it.
         let (own, transfer) = self.fill_run(page, count, run, &buffer);
         arrived |= own;
-        self.account_arrival(index, group, arrived, Place::Stored, Some(at));
+        self.account_arrival(index, group, arrived, Place::Stored, Some(bits(at, 1)));
         if arrived & bits(at, 1) == 0 {
             return None;
         }

@@ -39,6 +39,15 @@ pub(crate) enum Why {
     Pin,
     /// They may be wanted soon.
     Ahead,
+    /// The same, and somebody waits for a page before them: only what takes no disk.
+    Along,
+}
+
+impl Why {
+    /// Whether they may as well stay out.
+    pub(crate) fn is_optional(self) -> bool {
+        matches!(self, Why::Ahead | Why::Along)
+    }
 }
 
 /// What bringing pages in came to.
@@ -68,8 +77,10 @@ impl Folded {
         self.wait_for_limit();
         let asked = self.around.ask(page);
         let most = Around::cut(page, asked);
-        let served = match self.bring(page, most, Why::Fault) {
+        let served = match self.bring(page, most.min(AROUND_PAGES), Why::Fault) {
             Arrived::Pages(done) => {
+                let is_whole = done == AROUND_PAGES && done < most;
+                let done = if is_whole { self.walk_on(page, done, most) } else { done };
                 self.around.tell(page, asked, done);
                 Served::Filled
             }
@@ -82,34 +93,43 @@ impl Folded {
         served
     }
 
-    /// Brings in what a group has of `pages`. Where nothing is registered, nothing was taken away.
+    /// Somebody walks through a group, and `done` pages came from `page` on: brings in the others
+    /// of `most`. How many are there.
+    fn walk_on(&self, page: usize, done: usize, most: usize) -> usize {
+        let rest = page + done..page + most;
+        // What cannot be read stays out, and who touches it is told.
+        self.bring_all(page / GROUP_PAGES, &rest, Why::Along).map_or(done, |end| end - page)
+    }
+
+    /// Brings in what a group has of `pages`; up to which one. Where nothing is registered, nothing
+    /// was taken away.
     ///
     /// # Errors
     ///
-    /// [`RegionError::Unreadable`]; not where they are brought in ahead of time.
+    /// [`RegionError::Unreadable`]; not where they may as well stay out.
     pub(crate) fn bring_all(
         &self,
         index: usize,
         pages: &Range<usize>,
         why: Why,
-    ) -> Result<(), RegionError> {
+    ) -> Result<usize, RegionError> {
         let all = self.chunks.pages_of(index);
         let mut page = pages.start.max(all.start);
         while page < pages.end.min(all.end) && self.chunks.is_registered(index) {
-            if why == Why::Ahead && self.limit().is_some_and(|limit| self.held() >= limit) {
+            if why.is_optional() && self.limit().is_some_and(|limit| self.held() >= limit) {
                 break;
             }
             page += match self.bring(page, AROUND_PAGES.min(pages.end - page), why) {
                 Arrived::Pages(done) => done.max(1),
                 Arrived::Present => 1,
-                Arrived::Later | Arrived::Failed(_) if why == Why::Ahead => break,
+                Arrived::Later | Arrived::Failed(_) if why.is_optional() => break,
                 Arrived::Later => 0,
                 Arrived::Failed(_) => {
                     return Err(RegionError::Unreadable { byte: page * PAGE_SIZE });
                 }
             };
         }
-        Ok(())
+        Ok(page)
     }
 
     /// Brings a page in, and up to `max` in all of those that follow it in the same place.
@@ -125,7 +145,7 @@ impl Folded {
                 let lost = if why == Why::Fault { self.span.unreachable(page) } else { None };
                 return lost.map_or(Arrived::Present, Arrived::Failed);
             }
-            Place::Untouched if why == Why::Ahead => return Arrived::Present,
+            Place::Untouched if why.is_optional() => return Arrived::Present,
             Place::Untouched => self.put(page, self.shared.buffers.zeros(count)),
             Place::Staged => self.fill_from_staging(page, count, &group),
             Place::Stored => return self.bring_stored(page, count, group, why),
@@ -160,6 +180,7 @@ impl Folded {
         let count = group.run(at, count);
         match self.fill_from_store(page, count) {
             Ok(transfer) => self.arrive(page, &mut group, Place::Stored, transfer, why),
+            Err(Read::OnDisk) if why == Why::Along => Arrived::Later,
             Err(Read::OnDisk) => {
                 group.fetching |= bits(at, count);
                 drop(group);
@@ -183,12 +204,18 @@ impl Folded {
     ) -> Arrived {
         let arrived = self.settle_arrival(page, transfer);
         let (index, at) = (page / GROUP_PAGES, page % GROUP_PAGES);
-        let touched = (why == Why::Fault).then_some(at);
         if arrived == 0 {
             // There was no memory.
-            std::thread::sleep(Duration::from_millis(1));
+            if !why.is_optional() {
+                std::thread::sleep(Duration::from_millis(1));
+            }
             return Arrived::Later;
         }
+        let touched = match why {
+            Why::Fault => Some(bits(at, 1)),
+            Why::Along => Some(0),
+            Why::Pin | Why::Ahead => None,
+        };
         self.account_arrival(index, group, bits(at, arrived), place, touched);
         self.account_fault(place, why);
         if transfer.pages == 0 { Arrived::Present } else { Arrived::Pages(arrived) }
@@ -252,16 +279,16 @@ impl Folded {
         }
     }
 
-    /// Pages of a group are in memory; `touched` is one that somebody waits for.
+    /// Pages of a group are in memory; `touched` has the one that somebody waits for, where a fault
+    /// brings them.
     pub(crate) fn account_arrival(
         &self,
         index: usize,
         group: &mut Group,
         pages: u64,
         place: Place,
-        touched: Option<usize>,
+        touched: Option<u64>,
     ) {
-        let touched = touched.map(|at| bits(at, 1));
         let count = u64::from(pages.count_ones());
         if place == Place::Stored {
             self.tell_density(index, group, pages, touched.unwrap_or(0));

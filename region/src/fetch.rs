@@ -95,7 +95,7 @@ impl Folded {
 
     /// Reads pages into `buffer`; how many from the first on. The first is tried for.
     fn fetch(&self, page: usize, buffer: &mut [u8], why: Why) -> usize {
-        let tries = if why == Why::Ahead { 1 } else { TRIES };
+        let tries = if why.is_optional() { 1 } else { TRIES };
         for number in 0..tries {
             if number > 0 {
                 std::thread::sleep(PAUSE);
@@ -112,7 +112,7 @@ impl Folded {
 
     /// Another thread fetches the page: who wants it waits for that, and looks again.
     pub(crate) fn after_fetch(&self, seen: u32, why: Why) -> Arrived {
-        if why == Why::Ahead {
+        if why.is_optional() {
             return Arrived::Present;
         }
         self.wait_for_fetch(seen);

@@ -79,5 +79,5 @@ pub use zswap;
 const GROUP_PAGES: usize = host::SEGMENT_PAGES;
 /// Groups of a chunk.
 const CHUNK_GROUPS: usize = 8; // 2 MiB
-/// Pages brought in around a fault, at most.
+/// Pages brought in by one call, at most.
 const AROUND_PAGES: usize = 16; // 64 KiB

@@ -369,7 +369,7 @@ impl Control {
         self.with_pages(range, |folded, pages| {
             folded.groups_of(&pages).try_for_each(|group| {
                 let _gate = folded.enter()?;
-                folded.bring_all(group, &pages, Why::Ahead)
+                folded.bring_all(group, &pages, Why::Ahead).map(|_| ())
             })
         })
     }
