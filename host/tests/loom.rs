@@ -334,11 +334,11 @@ fn a_server_that_was_retired_is_not_used_any_more() {
         let (server, end) = watched(10..20);
         let entry = regions.enter(10..20, server).expect("there is room");
         let table = Arc::clone(&regions);
-        let fault = thread::spawn(move || table.serve(15, Asker::Message));
+        let fault = thread::spawn(move || table.serve(15, Asker::Message { thread: 1 }));
         entry.retire();
         end();
         assert_ne!(
-            regions.serve(15, Asker::Message),
+            regions.serve(15, Asker::Message { thread: 1 }),
             Touched::Foreign,
             "its range is not forgotten"
         );
@@ -355,12 +355,18 @@ fn a_slot_that_changes_hands_serves_nobody_else() {
         let entry = regions.enter(10..20, first).expect("there is room");
         let table = Arc::clone(&regions);
         let fault = thread::spawn(move || {
-            (table.serve(35, Asker::Message), table.serve(15, Asker::Message))
+            (
+                table.serve(35, Asker::Message { thread: 1 }),
+                table.serve(15, Asker::Message { thread: 1 }),
+            )
         });
         drop(entry);
         end();
         let _second = regions.enter(30..40, second).expect("there is room again");
-        assert_eq!(regions.serve(35, Asker::Message), Touched::Served(Served::Filled));
+        assert_eq!(
+            regions.serve(35, Asker::Message { thread: 1 }),
+            Touched::Served(Served::Filled)
+        );
         fault.join().unwrap();
     });
 }
@@ -380,7 +386,7 @@ fn a_range_is_never_the_start_of_one_region_and_the_end_of_the_next() {
         let regions = Arc::new(Regions::<1>::new());
         let entry = regions.enter(10..20, std::sync::Arc::new(Never)).expect("there is room");
         let table = Arc::clone(&regions);
-        let fault = thread::spawn(move || table.serve(25, Asker::Message));
+        let fault = thread::spawn(move || table.serve(25, Asker::Message { thread: 1 }));
         drop(entry);
         let _next = regions.enter(30..40, std::sync::Arc::new(Never)).expect("there is room again");
         assert_eq!(fault.join().unwrap(), Touched::Foreign);

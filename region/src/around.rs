@@ -12,8 +12,9 @@
 //! number, up to a whole group; any other fault starts again with one. So what is brought in for
 //! nothing where a walk ends is at most a page more than what was wanted before.
 //!
-//! There are several such windows, chosen by CPU, for threads that each walk their own part. They
-//! are hints: two threads that mix them up bring in too few pages or too many, never wrong ones.
+//! There are several such windows, for threads that each walk their own part: chosen by CPU, or by
+//! thread where another one serves it. They are hints: two threads that mix them up bring in too
+//! few pages or too many, never wrong ones.
 //!
 //! Anything else: what is stored of the aligned quad of 4 pages around the one that faulted, or of
 //! the stretch of 16, where the module `density` has measured that they are wanted and `worth` says
@@ -25,6 +26,7 @@ use crate::trials::QUAD_PAGES;
 use crate::worth::Worth;
 use crate::{GROUP_PAGES, Quads};
 use host::cpu;
+use host::fault::Asker;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 const WINDOWS: usize = 8;
@@ -36,7 +38,7 @@ const _: () = assert!(GROUP_PAGES < 1 << COUNT_BITS, "the number of pages fits i
 /// Two cache lines, because processors fetch them in pairs.
 #[derive(Default)]
 #[repr(align(128))]
-struct Window(AtomicU64);
+pub(crate) struct Window(AtomicU64);
 
 /// What a region knows of how it is touched.
 pub(crate) struct Around {
@@ -66,29 +68,36 @@ impl Around {
         }
     }
 
-    /// How many pages to bring in from `page` on, whatever its group has of them.
-    pub(crate) fn ask(&self, page: usize) -> usize {
-        // relaxed: a hint.
-        let word = self.window().load(Ordering::Relaxed);
-        let (next, count) = (word >> COUNT_BITS, (word & COUNT_MASK) as usize);
-        let asked = if next == page as u64 && count > 0 { 2 * count } else { 1 };
-        asked.min(GROUP_PAGES)
+    /// Where the walk of who asks is kept. A thread that serves others runs where they do not.
+    pub(crate) fn window(&self, asker: Asker) -> &Window {
+        let number = match asker {
+            Asker::Toucher => cpu::current_hint(),
+            Asker::Message { thread } => thread as usize,
+        };
+        &self.windows[number % WINDOWS]
     }
 
     /// How many of `asked` pages from `page` on its group has.
     pub(crate) fn cut(page: usize, asked: usize) -> usize {
         asked.min(GROUP_PAGES - page % GROUP_PAGES)
     }
+}
+
+impl Window {
+    /// How many pages to bring in from `page` on, whatever its group has of them.
+    pub(crate) fn ask(&self, page: usize) -> usize {
+        // relaxed: a hint.
+        let word = self.0.load(Ordering::Relaxed);
+        let (next, count) = (word >> COUNT_BITS, (word & COUNT_MASK) as usize);
+        let asked = if next == page as u64 && count > 0 { 2 * count } else { 1 };
+        asked.min(GROUP_PAGES)
+    }
 
     /// Of the pages `asked` for from `page` on, `done` were brought in.
     pub(crate) fn tell(&self, page: usize, asked: usize, done: usize) {
         let next = (page + done.max(1)) as u64;
         // relaxed: a hint.
-        self.window().store(next << COUNT_BITS | asked as u64, Ordering::Relaxed);
-    }
-
-    fn window(&self) -> &AtomicU64 {
-        &self.windows[cpu::current_hint() % WINDOWS].0
+        self.0.store(next << COUNT_BITS | asked as u64, Ordering::Relaxed);
     }
 }
 
@@ -97,16 +106,13 @@ mod tests {
     use super::*;
     use std::time::Duration;
 
-    /// The numbers of pages brought in along a walk of faults on one CPU.
+    /// The numbers of pages brought in along a walk of faults.
     fn walk(faults: &[usize]) -> Vec<usize> {
-        let around = Around::new(Quads::Never, Worth::measured(Duration::ZERO));
+        let window = Window::default();
         let step = |&page: &usize| {
-            // Whatever CPU the test moves to, its windows have seen the same.
-            let asked = around.ask(page);
+            let asked = window.ask(page);
             let done = Around::cut(page, asked);
-            around.tell(page, asked, done);
-            let told = ((page + done) as u64) << COUNT_BITS | asked as u64;
-            around.windows.iter().for_each(|window| window.0.store(told, Ordering::Relaxed));
+            window.tell(page, asked, done);
             done
         };
         faults.iter().map(step).collect()
@@ -117,5 +123,14 @@ mod tests {
         assert_eq!(walk(&[7, 8, 10, 14, 22, 38, 64, 200, 201]), [1, 2, 4, 8, 16, 26, 64, 1, 2]);
         assert_eq!(walk(&[61, 62, 64, 68, 76, 92, 124, 128, 192]), [1, 2, 4, 8, 16, 32, 4, 64, 64]);
         assert_eq!(walk(&[5, 900, 17, 3]), [1, 1, 1, 1]);
+    }
+
+    #[test]
+    fn threads_that_are_served_by_another_have_walks_of_their_own() {
+        let around = Around::new(Quads::Never, Worth::measured(Duration::ZERO));
+        let [one, other] = [7, 8].map(|thread| around.window(Asker::Message { thread }));
+        one.tell(10, 1, 1);
+        other.tell(500, 4, 4);
+        assert_eq!((one.ask(11), other.ask(504), one.ask(504)), (2, 8, 1));
     }
 }

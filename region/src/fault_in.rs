@@ -67,7 +67,8 @@ impl Folded {
     /// Serves a fault.
     pub(crate) fn answer(&self, address: usize, asker: Asker) -> Served {
         let Some(page) = self.span.page_at(address) else { return Served::Foreign };
-        if asker == Asker::Message && !self.chunks.is_registered(page / GROUP_PAGES) {
+        if matches!(asker, Asker::Message { .. }) && !self.chunks.is_registered(page / GROUP_PAGES)
+        {
             // Of a region that was here before.
             return Served::Present;
         }
@@ -75,13 +76,14 @@ impl Folded {
         // It comes while its group is locked, which waits for memory as well.
         self.store.prefetch(page);
         self.wait_for_limit();
-        let asked = self.around.ask(page);
+        let window = self.around.window(asker);
+        let asked = window.ask(page);
         let most = Around::cut(page, asked);
         let served = match self.bring(page, most.min(AROUND_PAGES), Why::Fault) {
             Arrived::Pages(done) => {
                 let is_whole = done == AROUND_PAGES && done < most;
                 let done = if is_whole { self.walk_on(page, done, most) } else { done };
-                self.around.tell(page, asked, done);
+                window.tell(page, asked, done);
                 Served::Filled
             }
             // Who touched the page tries again, for as long as the system lets it.

@@ -155,7 +155,10 @@ mod tests {
             scope.spawn(|| {
                 // relaxed: a wish to end.
                 while !stop.load(Ordering::Relaxed) {
-                    assert_ne!(folded.serve(address, Asker::Message), Served::Foreign);
+                    assert_ne!(
+                        folded.serve(address, Asker::Message { thread: 1 }),
+                        Served::Foreign
+                    );
                 }
             });
             let found = (0..2000).find(|_| {
@@ -175,8 +178,9 @@ mod tests {
     fn a_message_of_a_region_that_was_here_before_is_nobodys() {
         let Some(mut region) = region() else { return };
         let address = |region: &Region, page: usize| region.folded.span.range().start + page * PAGE;
-        let late =
-            |region: &Region, page| region.folded.serve(address(region, page), Asker::Message);
+        let late = |region: &Region, page| {
+            region.folded.serve(address(region, page), Asker::Message { thread: 1 })
+        };
         assert_eq!(late(&region, 0), Served::Present, "nothing is registered");
         region.unmap(600 * PAGE..601 * PAGE).expect("given back");
         assert_eq!(late(&region, 602), Served::Present, "known, and not registered");

@@ -95,7 +95,7 @@ impl Reader<'_> {
 
     fn serve_one(&mut self, fault: Waiting) {
         self.streak.add(fault.thread);
-        match serve(fault.address) {
+        match serve(fault.address, fault.thread) {
             Touched::Served(served) => {
                 self.stray = None;
                 if served == Served::Present {

@@ -53,7 +53,10 @@ pub enum Asker {
     /// A message, which may be late: others brought the page in, the thread went on, and what is at
     /// the address now may be another region, or empty. Who does wait touches the page again when
     /// it is woken.
-    Message,
+    Message {
+        /// The system's number of the thread that touched it.
+        thread: u32,
+    },
 }
 
 /// What a server did.
@@ -340,7 +343,8 @@ mod tests {
         let entry = regions.enter(100..200, Arc::new(Panicking)).expect("there is room");
         // Where a visitor is left, dropping it would wait for ever.
         let entry = std::mem::ManuallyDrop::new(entry);
-        let serve = std::panic::AssertUnwindSafe(|| regions.serve(150, Asker::Message));
+        let serve =
+            std::panic::AssertUnwindSafe(|| regions.serve(150, Asker::Message { thread: 1 }));
         assert!(std::panic::catch_unwind(serve).is_err());
         assert!(entry.slot.visitors.iter().all(|left| left.0.load(Ordering::SeqCst) == 0));
         entry.retire();

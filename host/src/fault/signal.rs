@@ -73,9 +73,9 @@ pub fn is_blocked() -> bool {
     !asked || unsafe { libc::sigismember(blocked.as_ptr(), libc::SIGBUS) != 0 }
 }
 
-/// Serves a message about `address`.
-pub(super) fn serve(address: usize) -> Touched {
-    FAULTS.regions.serve(address, Asker::Message)
+/// Serves a message about `address`, which `thread` touched.
+pub(super) fn serve(address: usize, thread: u32) -> Touched {
+    FAULTS.regions.serve(address, Asker::Message { thread })
 }
 
 fn install() -> Result<(), UserfaultError> {
