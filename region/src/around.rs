@@ -9,8 +9,11 @@
 //! ```
 //!
 //! A fault on the page after those brought in last says that they were wanted, and doubles the
-//! number, up to a whole group; any other fault starts again with one. So what is brought in for
-//! nothing where a walk ends is at most a page more than what was wanted before.
+//! number, up to a whole group; any other fault starts again with one. Where a walk ends up to 63
+//! pages have come for nothing, as a rule no more than were wanted before.
+//!
+//! More than 16 at a fault only a thread brings in that serves itself. One that is served goes on
+//! once it has its page, so what else comes with that comes by the same call.
 //!
 //! There are several such windows, for threads that each walk their own part: chosen by CPU, or by
 //! thread where another one serves it. They are hints: two threads that mix them up bring in too
@@ -68,7 +71,7 @@ impl Around {
         }
     }
 
-    /// Where the walk of who asks is kept. A thread that serves others runs where they do not.
+    /// Where the walk of who asks is kept. A thread that serves others does so from one CPU.
     pub(crate) fn window(&self, asker: Asker) -> &Window {
         let number = match asker {
             Asker::Toucher => cpu::current_hint(),

@@ -39,7 +39,8 @@ pub(crate) enum Why {
     Pin,
     /// They may be wanted soon.
     Ahead,
-    /// The same, and somebody waits for a page before them: only what takes no disk.
+    /// The same, and somebody walks towards them, who waits: only those that are stored or staged,
+    /// and what takes no disk.
     Along,
 }
 
@@ -76,14 +77,15 @@ impl Folded {
         // It comes while its group is locked, which waits for memory as well.
         self.store.prefetch(page);
         self.wait_for_limit();
-        let window = self.around.window(asker);
-        let asked = window.ask(page);
+        let asked = self.around.window(asker).ask(page);
         let most = Around::cut(page, asked);
         let served = match self.bring(page, most.min(AROUND_PAGES), Why::Fault) {
             Arrived::Pages(done) => {
-                let is_whole = done == AROUND_PAGES && done < most;
-                let done = if is_whole { self.walk_on(page, done, most) } else { done };
-                window.tell(page, asked, done);
+                // Who sent a message runs on by now, and what it pages out is to stay out.
+                let goes_on = asker == Asker::Toucher && done == AROUND_PAGES && done < most;
+                let done = if goes_on { self.walk_on(page, done, most) } else { done };
+                // Who waited for a disk may be on another CPU.
+                self.around.window(asker).tell(page, asked, done);
                 Served::Filled
             }
             // Who touched the page tries again, for as long as the system lets it.
@@ -96,10 +98,9 @@ impl Folded {
     }
 
     /// Somebody walks through a group, and `done` pages came from `page` on: brings in the others
-    /// of `most`. How many are there.
+    /// of `most`, up to the first that stays out. How many are there.
     fn walk_on(&self, page: usize, done: usize, most: usize) -> usize {
         let rest = page + done..page + most;
-        // What cannot be read stays out, and who touches it is told.
         self.bring_all(page / GROUP_PAGES, &rest, Why::Along).map_or(done, |end| end - page)
     }
 
@@ -147,7 +148,8 @@ impl Folded {
                 let lost = if why == Why::Fault { self.span.unreachable(page) } else { None };
                 return lost.map_or(Arrived::Present, Arrived::Failed);
             }
-            Place::Untouched if why.is_optional() => return Arrived::Present,
+            Place::Untouched if why == Why::Ahead => return Arrived::Present,
+            Place::Untouched if why == Why::Along => return Arrived::Later,
             Place::Untouched => self.put(page, self.shared.buffers.zeros(count)),
             Place::Staged => self.fill_from_staging(page, count, &group),
             Place::Stored => return self.bring_stored(page, count, group, why),

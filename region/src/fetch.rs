@@ -112,8 +112,10 @@ impl Folded {
 
     /// Another thread fetches the page: who wants it waits for that, and looks again.
     pub(crate) fn after_fetch(&self, seen: u32, why: Why) -> Arrived {
-        if why.is_optional() {
-            return Arrived::Present;
+        match why {
+            Why::Ahead => return Arrived::Present,
+            Why::Along => return Arrived::Later,
+            Why::Fault | Why::Pin => {}
         }
         self.wait_for_fetch(seen);
         Arrived::Later

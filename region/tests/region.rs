@@ -54,6 +54,39 @@ fn pages_go_out_and_come_back() {
     assert_eq!(control.check().expect("there"), [""; 0]);
 }
 
+/// A walk over pages that are new has them in stretches too, and goes on where one ended.
+#[test]
+fn a_walk_over_new_pages_goes_on() {
+    const PAGES: usize = 4096;
+    let Some(pager) = signal() else { return };
+    let config = RegionConfig { resident_limit: Some(2 * PAGES * PAGE), ..Default::default() };
+    let mut region = Region::map(&pager, PAGES * PAGE, &config).expect("a region");
+    write_pages(&mut region);
+    let stats = region.stats();
+    assert_eq!((stats.resident_pages, stats.pages_in), (PAGES as u64, 0));
+    assert!(stats.first_touches < 400, "16 at a fault: {stats:?}");
+}
+
+/// Whoever serves a walk brings in nothing more once the thread that walked has its page.
+#[test]
+fn what_is_paged_out_after_a_walk_stays_out() {
+    for fault_mode in [FaultMode::Signal, FaultMode::Thread] {
+        let config = PagerConfig { fault_mode, ..PagerConfig::default() };
+        let Some(pager) = setting::pager(&config) else { continue };
+        let mut region = region(&pager, 64);
+        write_pages(&mut region);
+        let control = region.control();
+        control.page_out(0..64 * PAGE).expect("out");
+        for round in 0..200 {
+            // Up to the fault from which on a walk is owed more than one call brings.
+            (0..32).for_each(|page| assert_eq!(region.as_slice()[page * PAGE + 100], page as u8));
+            control.page_out(0..64 * PAGE).expect("out");
+            assert_eq!(region.stats().resident_pages, 0, "{fault_mode:?}, round {round}");
+        }
+        assert_eq!(control.check().expect("there"), [""; 0]);
+    }
+}
+
 #[test]
 fn a_page_touched_at_random_comes_alone() {
     let Some(pager) = signal() else { return };
