@@ -11,11 +11,11 @@
 //! Whose turn it is first is drawn for every case. All threads touch pages of one region: each its
 //! share of a random order of all pages, or a part of its own in sequence. The time is that from
 //! the first thread's start to the last one's end; `faultin_ns_per_page` is it times threads over
-//! pages. In sequence a region brings in up to 64 pages a fault, and with `around: on` up to 16
-//! elsewhere, the copying handler one. The first case of a run finds everything new: a region has
-//! yet to learn that all of its pages are wanted, and the kernel's memory was never out; the first
-//! of `--order` and `--threads` is that case. Modes: `signal` serves a fault in the thread that
-//! touched, `thread` in another one, which needs privilege.
+//! pages. In sequence a region brings in up to 64 pages a fault, by messages 16, and with `around:
+//! on` up to 16 elsewhere, the copying handler one. The first case of a run finds everything new: a
+//! region has yet to learn that all of its pages are wanted, and the kernel's memory was never out;
+//! the first of `--order` and `--threads` is that case. Modes: `signal` serves a fault in the
+//! thread that touched, `thread` in another one, which needs privilege.
 //!
 //! The kernel's swap is its zram, or with `--backend zswap` its zswap before a file; with the same
 //! algorithm, or zswap with its own, and a note, where it lacks that. The memory is of this
