@@ -1,11 +1,14 @@
-//! How much memory may be had, and the default limit that follows from it.
+//! How much memory may be had, and the default limit that follows from it; how many mappings.
 
 use crate::cgroup;
 use crate::smaps::field;
-use std::fs;
+use std::fs::{self, File};
+use std::io::Read;
 
 /// The default limit is what can be had divided by this.
 const DEFAULT_SHARE: u64 = 2;
+/// Mappings that a process may have where the system does not say: the kernel's default.
+const MAPPINGS_MAX: u64 = 65_530;
 
 /// Bytes of memory to be had, as far as the system tells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -33,6 +36,14 @@ impl MemoryLimits {
 pub fn memory_available() -> MemoryLimits {
     let meminfo = fs::read_to_string("/proc/meminfo").unwrap_or_default();
     limits_from(&meminfo, cgroup::headroom())
+}
+
+/// How many mappings a process may have (`vm.max_map_count`). Takes nothing from the heap.
+pub fn max_map_count() -> u64 {
+    let mut text = [0; 24];
+    let read = File::open("/proc/sys/vm/max_map_count").and_then(|mut file| file.read(&mut text));
+    let text = text.get(..read.unwrap_or(0)).and_then(|text| str::from_utf8(text).ok());
+    text.and_then(|text| text.trim().parse().ok()).unwrap_or(MAPPINGS_MAX)
 }
 
 fn limits_from(meminfo: &str, cgroup_headroom: Option<u64>) -> MemoryLimits {
@@ -74,6 +85,12 @@ SwapTotal:             0 kB\n";
             assert_eq!(limits, MemoryLimits::default(), "of {text:?}");
             assert_eq!(limits_from(text, Some(10)).default_limit, Some(5), "of {text:?}");
         }
+    }
+
+    #[test]
+    fn the_bound_of_mappings_is_the_systems() {
+        let text = fs::read_to_string("/proc/sys/vm/max_map_count").unwrap();
+        assert_eq!(max_map_count(), text.trim().parse().unwrap());
     }
 
     #[test]
