@@ -17,6 +17,13 @@
 //!   overlap, each byte is as one of them left it.
 //! - D6. A failed request may have been done in part, but only within its range; what it left
 //!   undone keeps its old content. After a failed read the buffer holds anything.
+//! - D7. An extent of kind `Zero` or `Hole` is a promise that its bytes read as zeros. `Data`
+//!   promises nothing, so a disk that keeps no account of its holes says `Data` of everything.
+//!
+//! A disk is *sparse* if it also keeps that account: then a page that was never written, or lay
+//! wholly within a discard, is a hole and occupies nothing. Nothing above needs it for right bytes.
+//! A server tells its clients more about a sparse disk, and a sparse disk passes
+//! [`conformance::run_sparse`](crate::conformance::run_sparse) too.
 //!
 //! Who checks what: the implementation checks the range and read-only, because only it knows
 //! its size and mode for certain; callers pass on what clients send unchecked. Callers split
@@ -25,7 +32,7 @@
 //! Locks: an implementation takes what locks it likes but returns with none held, and a caller
 //! holds none when it calls.
 
-use crate::{Allocation, DiskError, Extent, FileDisk, check_range};
+use crate::{Allocation, DiskError, Extent, ExtentKind, FileDisk, check_range};
 use std::sync::Arc;
 
 /// A block device: bytes of fixed number, addressed by offset. Zeros before the first write.
@@ -33,6 +40,38 @@ use std::sync::Arc;
 /// What holds for every method is written at the head of the module, in short: ranges are
 /// checked by the disk and fail with [`DiskError::OutOfRange`]; empty ranges succeed; every
 /// request touches exactly its bytes; distinct bytes never interfere; nothing panics.
+///
+/// Three methods make a disk: its size, reading and writing. The others have defaults that are
+/// right for any disk, and that a disk with something better to do replaces.
+///
+/// ```
+/// use disk::{Disk, DiskError, check_range};
+/// use std::sync::{Arc, Mutex};
+///
+/// struct Plain(Mutex<Vec<u8>>);
+///
+/// impl Disk for Plain {
+///     fn size_bytes(&self) -> u64 {
+///         self.0.lock().unwrap().len() as u64
+///     }
+///
+///     fn read(&self, offset: u64, buf: &mut [u8]) -> Result<(), DiskError> {
+///         check_range(self.size_bytes(), offset, buf.len() as u64)?;
+///         buf.copy_from_slice(&self.0.lock().unwrap()[offset as usize..][..buf.len()]);
+///         Ok(())
+///     }
+///
+///     fn write(&self, offset: u64, data: &[u8]) -> Result<(), DiskError> {
+///         check_range(self.size_bytes(), offset, data.len() as u64)?;
+///         self.0.lock().unwrap()[offset as usize..][..data.len()].copy_from_slice(data);
+///         Ok(())
+///     }
+/// }
+///
+/// disk::conformance::run_sized("Plain", 24 * 4096, &|size| {
+///     Arc::new(Plain(Mutex::new(vec![0; size as usize])))
+/// });
+/// ```
 pub trait Disk: Send + Sync {
     /// Bytes on the disk. Fixed for the life of the disk.
     fn size_bytes(&self) -> u64;
@@ -54,12 +93,18 @@ pub trait Disk: Send + Sync {
     /// Stores `data` at `offset`.
     fn write(&self, offset: u64, data: &[u8]) -> Result<(), DiskError>;
 
-    /// Says that a range is no longer needed. Afterwards it reads as zeros, all of it, and pages
-    /// wholly within it occupy nothing.
-    fn discard(&self, offset: u64, len: u64) -> Result<(), DiskError>;
+    /// Says that a range is no longer needed. Afterwards it reads as zeros, all of it. A sparse
+    /// disk frees the pages wholly within it; the default zeroes the range, as
+    /// [`write_zeroes`](Self::write_zeroes) with [`Allocation::MayUnmap`].
+    fn discard(&self, offset: u64, len: u64) -> Result<(), DiskError> {
+        self.write_zeroes(offset, len, Allocation::MayUnmap)
+    }
 
-    /// Makes a range read as zeros.
-    fn write_zeroes(&self, offset: u64, len: u64, keep: Allocation) -> Result<(), DiskError>;
+    /// Makes a range read as zeros. The default writes zeros, 4 KiB at a time, and so keeps what
+    /// the range occupies whatever `_keep` allows.
+    fn write_zeroes(&self, offset: u64, len: u64, _keep: Allocation) -> Result<(), DiskError> {
+        write_zeros(self, offset, len)
+    }
 
     /// Says that a range will be read soon. Changes no content; the default only checks the
     /// range.
@@ -79,17 +124,41 @@ pub trait Disk: Send + Sync {
         None
     }
 
-    /// Returns when everything written before is as durable as the disk can make it.
-    fn flush(&self) -> Result<(), DiskError>;
+    /// Returns when everything written before is as durable as the disk can make it. The default
+    /// returns at once, which is right for a disk in memory alone.
+    fn flush(&self) -> Result<(), DiskError> {
+        Ok(())
+    }
 
     /// The run of one kind that starts at `offset`, cut off at `len` bytes.
     ///
     /// At least one byte long unless `len` is 0, so a loop over a range makes progress; it may
     /// end before the kind changes, so that an implementation can bound its work. For an empty
     /// range the run is empty and its kind means nothing. A run said to read as zeros did so at
-    /// some moment during the call.
-    fn next_extent(&self, offset: u64, len: u64) -> Result<Extent, DiskError>;
+    /// some moment during the call. The default says that all of it is data.
+    fn next_extent(&self, offset: u64, len: u64) -> Result<Extent, DiskError> {
+        check_range(self.size_bytes(), offset, len)?;
+        Ok(Extent { len, kind: ExtentKind::Data })
+    }
 }
+
+/// Writes zeros over a range, in pieces that end at multiples of [`ZEROS`]' length.
+fn write_zeros<D: Disk + ?Sized>(disk: &D, offset: u64, len: u64) -> Result<(), DiskError> {
+    if disk.read_only() {
+        return Err(DiskError::ReadOnly);
+    }
+    check_range(disk.size_bytes(), offset, len)?;
+    let (mut at, end) = (offset, offset + len);
+    while at < end {
+        let boundary = (at + 1).next_multiple_of(ZEROS.len() as u64).min(end);
+        disk.write(at, &ZEROS[..(boundary - at) as usize])?;
+        at = boundary;
+    }
+    Ok(())
+}
+
+/// What the default [`Disk::write_zeroes`] writes at once, 4 KiB.
+const ZEROS: [u8; 4096] = [0; 4096];
 
 impl<D: Disk + ?Sized> Disk for Arc<D> {
     fn size_bytes(&self) -> u64 {

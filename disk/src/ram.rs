@@ -140,16 +140,8 @@ impl Disk for RamDisk {
         Ok(())
     }
 
-    fn discard(&self, offset: u64, len: u64) -> Result<(), DiskError> {
-        self.write_zeroes(offset, len, Allocation::MayUnmap)
-    }
-
     fn write_zeroes(&self, offset: u64, len: u64, keep: Allocation) -> Result<(), DiskError> {
         self.pieces(offset, len)?.for_each(|piece| self.zero(&piece, keep));
-        Ok(())
-    }
-
-    fn flush(&self) -> Result<(), DiskError> {
         Ok(())
     }
 

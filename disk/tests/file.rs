@@ -36,6 +36,7 @@ impl Drop for Scratch {
 fn a_file_conforms() {
     // The path may go: the file stays while it is open.
     conformance::run("FileDisk", &|size| Arc::new(Scratch::new(size).disk()));
+    conformance::run_sparse("FileDisk", &|size| Arc::new(Scratch::new(size).disk()));
     // No odd size: a file system keeps the last block of a file, zeroed, where the suite asks for a
     // hole.
 }

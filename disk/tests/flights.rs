@@ -1,6 +1,6 @@
 //! Writes in flight: each lands once, and no more fly than may.
 
-use disk::{Allocation, Disk, DiskError, Extent, Fault, FaultPlan, FaultyDisk, Flights, RamDisk};
+use disk::{Disk, DiskError, Fault, FaultPlan, FaultyDisk, Flights, RamDisk};
 use disk::{Span, Verbs};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier};
@@ -35,18 +35,6 @@ impl Disk for Together {
         self.now.fetch_sub(1, Ordering::SeqCst);
         assert!(offset != self.panics_at, "as asked");
         Ok(())
-    }
-    fn discard(&self, _: u64, _: u64) -> Result<(), DiskError> {
-        Ok(())
-    }
-    fn write_zeroes(&self, _: u64, _: u64, _: Allocation) -> Result<(), DiskError> {
-        Ok(())
-    }
-    fn flush(&self) -> Result<(), DiskError> {
-        Ok(())
-    }
-    fn next_extent(&self, _: u64, _: u64) -> Result<Extent, DiskError> {
-        Err(DiskError::ReadOnly)
     }
 }
 

@@ -64,7 +64,9 @@ fn it_is_a_disk() {
             };
             Arc::new(device(config))
         };
-        disk::conformance::run(&format!("zram {algorithm} order {order} {rule}"), &make);
+        let name = format!("zram {algorithm} order {order} {rule}");
+        disk::conformance::run(&name, &make);
+        disk::conformance::run_sparse(&name, &make);
     }
 }
 

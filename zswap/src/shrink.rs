@@ -230,7 +230,7 @@ mod tests {
 
     use super::*;
     use crate::{Limit, Memory, MemoryConfig, ZswapConfig};
-    use disk::{Allocation, Disk, DiskError, Extent, RamDisk};
+    use disk::{Disk, DiskError, RamDisk};
 
     const PAGES: u64 = 4 * STORE_PAGES_MAX;
 
@@ -252,22 +252,6 @@ mod tests {
         fn write(&self, offset: u64, data: &[u8]) -> Result<(), DiskError> {
             self.of.get().and_then(Weak::upgrade).into_iter().for_each(|core| core.worker.stop());
             self.inner.write(offset, data)
-        }
-
-        fn discard(&self, offset: u64, len: u64) -> Result<(), DiskError> {
-            self.inner.discard(offset, len)
-        }
-
-        fn write_zeroes(&self, offset: u64, len: u64, keep: Allocation) -> Result<(), DiskError> {
-            self.inner.write_zeroes(offset, len, keep)
-        }
-
-        fn flush(&self) -> Result<(), DiskError> {
-            self.inner.flush()
-        }
-
-        fn next_extent(&self, offset: u64, len: u64) -> Result<Extent, DiskError> {
-            self.inner.next_extent(offset, len)
         }
     }
 

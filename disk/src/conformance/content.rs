@@ -2,18 +2,15 @@
 
 use super::random::Pattern;
 use super::twin::{Op, Twin, Verb};
-use crate::{Allocation, ExtentKind};
+use crate::Allocation;
 
-/// D1, D2: a new disk is all zeros and all hole, can be written, and names a usable block size.
+/// D1, D2: a new disk is all zeros, can be written, and names a usable block size.
 pub(super) fn fresh(twin: &mut Twin) {
     let block = twin.disk.block_size();
     let usable = block.is_power_of_two() && block >= 512;
     twin.require(usable, || format!("a block size of {block} is no power of two from 512 up"));
     twin.require(!twin.disk.read_only(), || "is read-only".to_owned());
     twin.verify();
-    let size = twin.size();
-    let hole = twin.extents(0, size).iter().all(|(_, kind)| *kind == ExtentKind::Hole);
-    twin.require(hole, || "what was never written must be a hole".to_owned());
     let outcome = twin.disk.flush();
     twin.require(outcome.is_ok(), || format!("flush of a fresh disk failed: {outcome:?}"));
 }

@@ -3,13 +3,12 @@
 use super::twin::{Op, Twin, Verb};
 use crate::ExtentKind;
 
-/// Extents cover what they are asked about, never call data zeros, and show discarded pages as
-/// holes (each extent is compared with the bytes as it is asked for).
+/// D7: extents cover what they are asked about, and never call data zeros, however the question
+/// lies over pages of both sorts (each extent is compared with the bytes as it is asked for).
 pub(super) fn agree(twin: &mut Twin) {
     twin.fill();
     let size = twin.size();
-    let data = twin.extents(0, size).iter().all(|(_, kind)| *kind == ExtentKind::Data);
-    twin.require(data, || "what was written without a zero must be data".to_owned());
+    twin.extents(0, size);
     checkerboard(twin);
     for (offset, len) in [(0, 1), (1, 1), (4095, 2), (100, 8192), (size - 1, 1)] {
         if offset + len <= size {
@@ -17,20 +16,37 @@ pub(super) fn agree(twin: &mut Twin) {
         }
     }
     twin.apply(Op::new(Verb::Discard, 0, size));
-    let hole = twin.extents(0, size).iter().all(|(_, kind)| *kind == ExtentKind::Hole);
-    twin.require(hole, || "what was discarded must be a hole".to_owned());
+    twin.extents(0, size);
 }
 
-/// Discards every other page; each page then is of its own kind, and asked about alone, says so.
-fn checkerboard(twin: &mut Twin) {
-    let pages = twin.size() / 4096;
-    for page in (0..pages).step_by(2) {
-        twin.apply(Op::new(Verb::Discard, page * 4096, 4096));
-    }
-    for page in 0..pages {
+/// Sparse: what was never written is a hole.
+pub(super) fn fresh_holes(twin: &mut Twin) {
+    require_all(twin, ExtentKind::Hole, "what was never written must be a hole");
+}
+
+/// Sparse: each page is a hole or data by itself, and a disk that is discarded is one hole.
+pub(super) fn discarded_holes(twin: &mut Twin) {
+    twin.fill();
+    require_all(twin, ExtentKind::Data, "what was written without a zero must be data");
+    checkerboard(twin);
+    for page in 0..twin.size() / 4096 {
         let expected = if page % 2 == 0 { ExtentKind::Hole } else { ExtentKind::Data };
         for (_, kind) in twin.extents(page * 4096, 4096) {
             twin.require(kind == expected, || format!("page {page}: {kind:?}, not {expected:?}"));
         }
+    }
+    twin.apply(Op::new(Verb::Discard, 0, twin.size()));
+    require_all(twin, ExtentKind::Hole, "what was discarded must be a hole");
+}
+
+fn require_all(twin: &Twin, expected: ExtentKind, complaint: &str) {
+    let all = twin.extents(0, twin.size()).iter().all(|(_, kind)| *kind == expected);
+    twin.require(all, || complaint.to_owned());
+}
+
+/// Discards every other page.
+fn checkerboard(twin: &mut Twin) {
+    for page in (0..twin.size() / 4096).step_by(2) {
+        twin.apply(Op::new(Verb::Discard, page * 4096, 4096));
     }
 }

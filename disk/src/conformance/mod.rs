@@ -12,7 +12,9 @@
 //!
 //! The claims, by the numbers of the contract: D1 in `fresh`; D2 in `ranges`, `content`, `random`;
 //! D3 in `bounds` and in every other check; D4 in [`run_read_only`]; D5 in `stripes` and
-//! `collisions`. D6 needs a disk that fails, which only the implementation's own tests can make.
+//! `collisions`; D7 wherever an extent is asked for. D6 needs a disk that fails, which only the
+//! implementation's own tests can make. That a disk is sparse, which the contract leaves open, is
+//! [`run_sparse`].
 //!
 //! What fails panics with the name of the disk, the name of the check, its seed if it has one,
 //! and the request. The suite means what it says only in a build with overflow checks.
@@ -50,6 +52,9 @@ const CHECKS: [(&str, Check); 9] = [
     ("collisions", threads::collisions),
 ];
 
+const SPARSE_CHECKS: [(&str, Check); 2] =
+    [("fresh holes", extents::fresh_holes), ("discarded holes", extents::discarded_holes)];
+
 /// Runs the suite over disks from `make`, which is called often, always with a multiple of 4096,
 /// and returns an empty disk that can be written and has room for any content of that size.
 ///
@@ -66,7 +71,31 @@ pub fn run(name: &str, make: &dyn Fn(u64) -> Arc<dyn Disk>) {
 ///
 /// As [`run`].
 pub fn run_sized(name: &str, size: u64, make: &dyn Fn(u64) -> Arc<dyn Disk>) {
-    for (check, body) in CHECKS {
+    run_checks(&CHECKS, name, size, make);
+}
+
+/// Checks, over disks from `make` as [`run`] makes them, that the disk is sparse: pages that were
+/// never written or lay wholly within a discard are holes, and pages of data are data. The contract
+/// does not ask for this; a disk that keeps an account of its holes wants it.
+///
+/// # Panics
+///
+/// As [`run`].
+pub fn run_sparse(name: &str, make: &dyn Fn(u64) -> Arc<dyn Disk>) {
+    SIZES.into_iter().for_each(|size| run_sparse_sized(name, size, make));
+}
+
+/// Runs [`run_sparse`] at one size, which `make` is given, any that it can make.
+///
+/// # Panics
+///
+/// As [`run`].
+pub fn run_sparse_sized(name: &str, size: u64, make: &dyn Fn(u64) -> Arc<dyn Disk>) {
+    run_checks(&SPARSE_CHECKS, name, size, make);
+}
+
+fn run_checks(checks: &[(&str, Check)], name: &str, size: u64, make: Make<'_>) {
+    for (check, body) in checks {
         let label = format!("{name}, {size} bytes: {check}");
         body(&mut Twin::new(label, size, make));
     }

@@ -10,7 +10,7 @@
 //! ```
 
 use super::wire::Range;
-use disk::{Allocation, Disk, DiskError, Extent, ExtentKind};
+use disk::{Allocation, Disk, DiskError, ExtentKind};
 use rustix::io::Errno;
 
 /// Modes of fallocate(2).
@@ -117,23 +117,6 @@ impl Disk for Empty {
 
     fn write(&self, offset: u64, data: &[u8]) -> Result<(), DiskError> {
         disk::check_range(0, offset, data.len() as u64)
-    }
-
-    fn discard(&self, offset: u64, len: u64) -> Result<(), DiskError> {
-        disk::check_range(0, offset, len)
-    }
-
-    fn write_zeroes(&self, offset: u64, len: u64, _: Allocation) -> Result<(), DiskError> {
-        disk::check_range(0, offset, len)
-    }
-
-    fn flush(&self) -> Result<(), DiskError> {
-        Ok(())
-    }
-
-    fn next_extent(&self, offset: u64, len: u64) -> Result<Extent, DiskError> {
-        disk::check_range(0, offset, len)?;
-        Ok(Extent { len: 0, kind: ExtentKind::Hole })
     }
 }
 

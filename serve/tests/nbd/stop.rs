@@ -2,7 +2,7 @@
 
 use crate::client::*;
 use crate::fixture::{Fixture, SIZE, pattern};
-use disk::{Allocation, Disk, DiskError, Extent, RamDisk};
+use disk::{Disk, DiskError, RamDisk};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -89,21 +89,9 @@ impl Disk for Slow {
         self.0.write(offset, data)
     }
 
-    fn discard(&self, offset: u64, len: u64) -> Result<(), DiskError> {
-        self.0.discard(offset, len)
-    }
-
-    fn write_zeroes(&self, offset: u64, len: u64, keep: Allocation) -> Result<(), DiskError> {
-        self.0.write_zeroes(offset, len, keep)
-    }
-
     fn flush(&self) -> Result<(), DiskError> {
         thread::sleep(Duration::from_millis(20));
         self.0.flush()
-    }
-
-    fn next_extent(&self, offset: u64, len: u64) -> Result<Extent, DiskError> {
-        self.0.next_extent(offset, len)
     }
 }
 

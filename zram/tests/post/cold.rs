@@ -70,6 +70,8 @@ fn a_device_that_writes_everything_back_is_a_disk() {
             Arc::new(Cold(device(config)))
         };
         // A leaf and a page: the suite at its other sizes is a device's without a backing disk.
-        disk::conformance::run_sized("zram, all written back", 513 * PAGE as u64, &make);
+        let (name, size) = ("zram, all written back", 513 * PAGE as u64);
+        disk::conformance::run_sized(name, size, &make);
+        disk::conformance::run_sparse_sized(name, size, &make);
     }
 }
