@@ -7,11 +7,11 @@
 //!                                                                            that was there before
 //! ```
 //!
-//! Rules for a [`Server`], which may run inside a signal handler in the middle of anything but this
-//! crate's own work. Soundness rests on those that its own page names, as the fence takes a word
-//! for them: it allocates nothing, does not log and does not panic. A breach of the others stops
-//! the process, or ends it: it locks nothing that a thread may hold while it touches memory of a
-//! region, and touches no memory of a region.
+//! A [`Server`] may run inside a signal handler, in the middle of anything but this crate's own
+//! work. Soundness rests on the rules under its `# Safety`, and to implement it is `unsafe`: it
+//! allocates nothing, does not log and does not panic. Two more rules keep the process alive, and a
+//! breach of them ends it: a server touches no memory of a region, and takes no lock that a thread
+//! may hold while it touches memory of a region.
 //!
 //! A server that panics all the same ends the process, with the panic's words: nothing unwinds out
 //! of the handler, and the threads are [`Vital`].

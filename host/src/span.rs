@@ -13,10 +13,10 @@
 //! bytes in their place, while the client reads and writes: who touches a missing page waits in
 //! [`fault`](crate::fault) until it is back.
 //!
-//! What cannot be checked here is that the bytes put in are those that were taken out: whoever
-//! borrowed them would see them change. Putting them in takes the caller's word for the store
-//! behind it, as the system takes that of the device behind a swap file; `region` gives its own in
-//! one file, `promises.rs`.
+//! It cannot be checked here that the bytes put in are those that were taken out: whoever borrowed
+//! them would see them change. So [`Span::fill`] and [`Span::fill_from`] are `unsafe`, and their
+//! caller answers for the store behind the span, as a device answers for a swap file. `region` has
+//! its argument in one file, `promises.rs`.
 //!
 //! Invariants
 //! - S1 no byte of the client's is touched here: the system moves pages.
@@ -176,19 +176,27 @@ impl Span {
     }
 
     /// Puts whole pages of `bytes` where pages are missing, from `first` on; who waits for them is
-    /// woken.
+    /// woken. Pages that are there stay as they are.
     ///
-    /// # What the fence takes the caller's word for
+    /// # Safety
     ///
     /// Of each page that is missing, one of these holds:
     /// - the bytes are what was moved out last;
     /// - it was never there, or read as zeros when it left, and the bytes are zeros;
-    /// - the client, who gave up all it had borrowed of the page when the page left, has not looked
+    /// - the client gave up all it had borrowed of the page when the page left, and has not looked
     ///   at it since.
-    pub fn fill(&self, first: usize, bytes: &[u8]) -> Transfer {
+    ///
+    /// ```compile_fail,E0133
+    /// fn safe(span: &host::Span) -> host::Transfer {
+    ///     span.fill(0, &[0; host::PAGE_SIZE])
+    /// }
+    /// ```
+    pub unsafe fn fill(&self, first: usize, bytes: &[u8]) -> Transfer {
         assert!(bytes.len().is_multiple_of(PAGE_SIZE), "whole pages");
         let count = bytes.len() / PAGE_SIZE;
-        self.copy_in(first, count, bytes.as_ptr().addr())
+        // SAFETY: the source is a borrowed slice of as many pages; the caller's contract says that
+        // the bytes are the client's own.
+        unsafe { self.copy_in(first, count, bytes.as_ptr().addr()) }
     }
 
     /// Puts copies of `count` pages of a segment, from `at` on, where pages are missing from
@@ -198,20 +206,38 @@ impl Span {
     ///
     /// Also when not all of these pages are in the segment.
     ///
-    /// # What the fence takes the caller's word for
+    /// # Safety
     ///
-    /// As of [`Span::fill`]: each place has the page that was moved there from where it is to go.
-    pub fn fill_from(&self, first: usize, count: usize, from: &Segment, at: usize) -> Transfer {
+    /// As of [`Span::fill`]. That holds where each place of the segment has the page that was moved
+    /// there last from where it is to go.
+    ///
+    /// ```compile_fail,E0133
+    /// fn safe(span: &host::Span, segment: &host::Segment) -> host::Transfer {
+    ///     span.fill_from(0, 1, segment, 0)
+    /// }
+    /// ```
+    pub unsafe fn fill_from(
+        &self,
+        first: usize,
+        count: usize,
+        from: &Segment,
+        at: usize,
+    ) -> Transfer {
         assert!(from.has(at, count), "the pages are in the segment");
-        self.copy_in(first, count, from.addresses(at, count).start)
+        // SAFETY: the pages are present in a borrowed segment; the caller's contract says that they
+        // are the client's own.
+        unsafe { self.copy_in(first, count, from.addresses(at, count).start) }
     }
 
-    fn copy_in(&self, first: usize, count: usize, source: usize) -> Transfer {
+    /// # Safety
+    ///
+    /// - `source` is readable for `count` pages.
+    /// - What it has may be put in place, as of [`Span::fill`].
+    unsafe fn copy_in(&self, first: usize, count: usize, source: usize) -> Transfer {
         let to = self.addresses(&(first..first + count));
         transfer(count, |done| {
             let skip = done * PAGE_SIZE;
-            // SAFETY: the source is a slice of the caller's, or present in a borrowed segment, and
-            // as long; whoever fills has promised that it says what the page did.
+            // SAFETY: the caller's contract, of the pages that are not done yet.
             unsafe { self.userfault.uffd.copy(to.start + skip, source + skip, count - done) }
         })
     }
@@ -442,11 +468,13 @@ mod tests {
         assert!((0..4).all(|at| segment.page(at).is_some_and(|page| page[9] == at as u8 + 1)));
         drop(segment);
         let mut again = staging.take().expect("taken back").expect("it is empty");
-        assert_eq!(span.fill(0, &[7; PAGE_SIZE]).pages, 1);
+        // SAFETY: nothing is borrowed of the span's memory, nor was when the page left.
+        assert_eq!(unsafe { span.fill(0, &[7; PAGE_SIZE]) }.pages, 1);
         let moved = span.move_out(0, 1, &mut again, 0);
         assert_eq!(moved, Transfer { pages: 1, stop: None });
         // A place that is known to be taken is refused, and the page stays.
-        assert_eq!(span.fill(0, &[8; PAGE_SIZE]).pages, 1);
+        // SAFETY: as above.
+        assert_eq!(unsafe { span.fill(0, &[8; PAGE_SIZE]) }.pages, 1);
         let moved = span.move_out(0, 1, &mut again, 0);
         assert_eq!(moved, Transfer { pages: 0, stop: Some(Stop::Present) });
         assert_eq!(memory.bytes(0..1), Some(&[8][..]));

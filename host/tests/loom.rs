@@ -309,7 +309,8 @@ unsafe impl Send for Watched {}
 // SAFETY: as above.
 unsafe impl Sync for Watched {}
 
-impl Server for Watched {
+// SAFETY: no signal handler asks it in a model.
+unsafe impl Server for Watched {
     fn serve(&self, address: usize, _: Asker) -> Served {
         // SAFETY: nobody writes to the cell before `retire` has returned.
         self.served.with(|cell| assert_eq!(unsafe { *cell }, 0, "served after the end"));
@@ -374,7 +375,8 @@ fn a_slot_that_changes_hands_serves_nobody_else() {
 /// Whoever is asked about 25 was found by the start of one region and the end of the next.
 struct Never;
 
-impl Server for Never {
+// SAFETY: no signal handler asks it in a model.
+unsafe impl Server for Never {
     fn serve(&self, _: usize, _: Asker) -> Served {
         panic!("asked about an address that no region ever had")
     }

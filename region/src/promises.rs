@@ -1,4 +1,5 @@
-//! What the fence takes this crate's word for.
+//! The one file of this crate with `unsafe` in it: what the fence asks of who serves faults, and of
+//! who puts pages in place.
 //!
 //! ```text
 //!   touch --> handler --> [ serve ] --> group, store --> buffer, segment --> [ put ] --> the page
@@ -10,12 +11,16 @@
 //!   call of the store, allocates nothing, logs nothing and does not panic. What it has of a thread
 //!   are two plain cells: whether that is a fetcher, and in debug builds the ranks it holds. The
 //!   rest is the region's own: locks, atomics, buffers made beforehand. Of a disk it runs no code,
-//!   but a file's `pread` ([`Store::reads_in_handler`]).
+//!   except a file's `pread` ([`Store::reads_in_handler`]).
 //! - P2 where a page is says which bytes are its own (G1 to G6 of `group`): zeros, those at its
 //!   place in its group's segment, or those under its number in the store. They are put in place
 //!   under its group's lock. A store is written to by the pages that leave, and by nobody else: the
 //!   device is the region's, and so is the area of the cache. It gives what it was given or an
 //!   error: what comes from a disk carries a checksum.
+//!
+//! No type says "async-signal-safe", and no function can check where bytes come from. So both are
+//! promises of the whole crate, which its tests attack. Code that allocates in a fault, or puts
+//! other bytes in a page's place, is unsound wherever in this crate it stands.
 //!
 //! [`Store::reads_in_handler`]: crate::store::Store::reads_in_handler
 
@@ -24,8 +29,8 @@ use crate::folded::Folded;
 use host::fault::{Asker, Served, Server};
 use host::{Segment, Transfer};
 
-/// P1.
-impl Server for Folded {
+// SAFETY: P1.
+unsafe impl Server for Folded {
     fn serve(&self, address: usize, asker: Asker) -> Served {
         self.answer(address, asker)
     }
@@ -34,11 +39,13 @@ impl Server for Folded {
 impl Folded {
     /// Puts pages in place, from `page` on: what their place has for them (P2).
     pub(crate) fn put(&self, page: usize, bytes: &[u8]) -> Transfer {
-        self.span.fill(page, bytes)
+        // SAFETY: P2.
+        unsafe { self.span.fill(page, bytes) }
     }
 
     /// The same of staged pages, which are at their places in their group's segment (P2).
     pub(crate) fn put_staged(&self, page: usize, count: usize, segment: &Segment) -> Transfer {
-        self.span.fill_from(page, count, segment, page % GROUP_PAGES)
+        // SAFETY: P2: `move_out` puts a page at its number in its group.
+        unsafe { self.span.fill_from(page, count, segment, page % GROUP_PAGES) }
     }
 }

@@ -76,15 +76,14 @@ impl std::fmt::Debug for Filled {
     }
 }
 
-/// Fit for a handler: two looks at the clock, which are async-signal-safe, a system call, and an
-/// atomic of the server's own; what could panic is that the page is the span's, which is asked
-/// first.
-impl Server for Filler {
+// SAFETY: it looks at the clock twice, which is async-signal-safe, makes a system call, and changes
+// an atomic of its own. `fill` panics where the page is not the span's, which is asked first.
+unsafe impl Server for Filler {
     fn serve(&self, address: usize, _: Asker) -> Served {
         let Some(page) = self.span.page_at(address) else { return Served::Foreign };
         let started = Instant::now();
-        // By the invariant nobody can tell that the page was another one.
-        let transfer = self.span.fill(page, &self.page);
+        // SAFETY: by the invariant the client has not looked at the page since it left.
+        let transfer = unsafe { self.span.fill(page, &self.page) };
         if let Some(Stop::Busy | Stop::Hole | Stop::Broken(_)) = transfer.stop {
             die("a page that is like all others cannot be put in place", address);
         }

@@ -29,18 +29,41 @@ use std::sync::Arc;
 
 /// Who brings the pages of a region in.
 ///
-/// # What the fence takes its word for
+/// # Safety
 ///
 /// Asked by [`Asker::Toucher`], `serve` runs in a signal handler, in the middle of whatever touches
-/// a page of the range. That may be code which has something taken apart, and relies on its thread
-/// to do nothing else until it is whole again: a generator of random numbers that fills a slice of
-/// the range, say, would be entered a second time. So `serve`, and what it calls:
-/// - enters no code that may be what was interrupted, or what that has under way, unless such code
-///   allows for it: no allocator, no standard stream, no state of a thread that lives on between
-///   calls. What POSIX calls async-signal-safe is fine, and so are locks and atomics that are the
-///   server's own.
-/// - does not panic: to say so takes an allocator and a standard stream.
-pub trait Server: Send + Sync {
+/// a page of the range. That may be code which has taken something apart, and which relies on its
+/// thread to do nothing else until it is whole again. A generator of random numbers that fills a
+/// slice of the range, for example, would be entered a second time. So `serve`, and what it calls:
+/// - enters no code that may be what was interrupted, or what that code has under way, unless such
+///   code allows for it. It uses no allocator, no standard stream, and no state of a thread that
+///   lives on between calls. What POSIX calls async-signal-safe is fine, and so are locks and
+///   atomics that are the server's own.
+/// - does not panic, because the words of a panic take an allocator and a standard stream.
+///
+/// ```
+/// use host::fault::{Asker, Served, Server};
+/// struct Nowhere;
+/// // SAFETY: it calls nothing.
+/// unsafe impl Server for Nowhere {
+///     fn serve(&self, _: usize, _: Asker) -> Served {
+///         Served::Foreign
+///     }
+/// }
+/// ```
+///
+/// Without the word the compiler refuses it:
+///
+/// ```compile_fail,E0200
+/// use host::fault::{Asker, Served, Server};
+/// struct Nowhere;
+/// impl Server for Nowhere {
+///     fn serve(&self, _: usize, _: Asker) -> Served {
+///         Served::Foreign
+///     }
+/// }
+/// ```
+pub unsafe trait Server: Send + Sync {
     /// Brings the page at `address` in; the rest of the rules is in [`fault`](crate::fault).
     fn serve(&self, address: usize, asker: Asker) -> Served;
 }
@@ -291,7 +314,8 @@ mod tests {
 
     struct Counting(Range<usize>, Count);
 
-    impl Server for Counting {
+    // SAFETY: it counts and compares. Besides, no signal handler asks it.
+    unsafe impl Server for Counting {
         fn serve(&self, address: usize, _: Asker) -> Served {
             // relaxed: one thread.
             self.1.fetch_add(1, Ordering::Relaxed);
@@ -331,7 +355,8 @@ mod tests {
 
     struct Panicking;
 
-    impl Server for Panicking {
+    // SAFETY: no signal handler asks it: the test does, in the middle of nothing.
+    unsafe impl Server for Panicking {
         fn serve(&self, _: usize, _: Asker) -> Served {
             panic!("as this server does")
         }

@@ -1,4 +1,5 @@
-//! Unsafe code lives in `host` and in the zspage module of `zsmalloc`, and the compiler knows it.
+//! Unsafe code lives in `host`, in the zspage module of `zsmalloc` and in the promises of `region`,
+//! and the compiler knows it.
 
 use crate::items::word_offsets;
 use crate::tree::{Document, Finding, Source};
@@ -10,7 +11,7 @@ const WORD: &str = "unsafe";
 pub(crate) fn roots(source: &Source) -> Vec<Finding> {
     let attribute = match source.crate_name() {
         "host" => return Vec::new(),
-        "zsmalloc" => "#![deny(unsafe_code)]",
+        "zsmalloc" | "region" => "#![deny(unsafe_code)]",
         _ => "#![forbid(unsafe_code)]",
     };
     let missing = is_root(&source.path) && !source.code.contains(attribute);
@@ -23,10 +24,14 @@ fn is_root(path: &str) -> bool {
     matches!(inside, "src/lib.rs" | "src/main.rs") || inside.starts_with("src/bin/")
 }
 
+/// The files of other crates that have some, one each; their crate's root names the module.
+const FILES: [&str; 2] = ["zsmalloc/src/zspage.rs", "region/src/promises.rs"];
+
 pub(crate) fn uses(source: &Source) -> Vec<Finding> {
-    let fenced = source.path.starts_with("host/") || source.path.starts_with("zsmalloc/src/zspage");
+    let fenced = source.path.starts_with("host/") || FILES.contains(&source.path.as_str());
     let uses = word_offsets(&source.code, WORD).filter(|_| !fenced);
-    uses.map(|at| source.finding_at(at, "unsafe outside host and zsmalloc's zspage")).collect()
+    let what = "unsafe outside host, zsmalloc's zspage and region's promises";
+    uses.map(|at| source.finding_at(at, what)).collect()
 }
 
 /// Lints are set once for the workspace; a package that forgets them has none.
@@ -44,6 +49,7 @@ fn a_root_without_the_attribute_is_refused() {
     assert_eq!(findings("zram/src/lib.rs", "// #![forbid(unsafe_code)]\n"), 1, "a comment");
     assert_eq!(findings("zram/src/lib.rs", "#![forbid(unsafe_code)]\n"), 0);
     assert_eq!(findings("zsmalloc/src/lib.rs", "#![deny(unsafe_code)]\n"), 0);
+    assert_eq!(findings("region/src/lib.rs", "#![deny(unsafe_code)]\n"), 0);
     assert_eq!(findings("zram/src/slot.rs", ""), 0, "not a root");
 }
 
@@ -51,8 +57,12 @@ fn a_root_without_the_attribute_is_refused() {
 fn unsafe_beyond_the_fence_is_refused() {
     let code = format!("fn f() {{ {WORD} {{ g() }} }}");
     let findings = |path| uses(&Source::new(path, &code)).len();
-    assert_eq!((findings("zram/src/slot.rs"), findings("zsmalloc/src/class.rs")), (1, 1));
-    assert_eq!((findings("host/src/arena.rs"), findings("zsmalloc/src/zspage.rs")), (0, 0));
+    for outside in ["zram/src/slot.rs", "zsmalloc/src/class.rs", "region/src/folded.rs"] {
+        assert_eq!(findings(outside), 1, "{outside}");
+    }
+    for inside in ["host/src/arena.rs", "zsmalloc/src/zspage.rs", "region/src/promises.rs"] {
+        assert_eq!(findings(inside), 0, "{inside}");
+    }
 }
 
 #[test]

@@ -1,0 +1,91 @@
+//! What a forked child may do with its parent's regions, and what ends it.
+
+use crate::setting::{Filler, served, setting, userfault, whole};
+use host::fault::{FaultThread, watch};
+use host::{FaultMode, PAGE_SIZE, Span, Staging, UserfaultError};
+use std::sync::Arc;
+
+/// How a forked child ends: with 0 where the answer is true.
+fn forked(answer: impl FnOnce() -> bool) -> i32 {
+    // SAFETY: the child's threads are this one, which holds no lock.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        // SAFETY: ends a child that hangs.
+        unsafe { libc::alarm(20) };
+        let right = answer();
+        // SAFETY: without what a test's end would do.
+        unsafe { libc::_exit(i32::from(!right)) };
+    }
+    let mut status = 0;
+    // SAFETY: waits for a child of this process.
+    unsafe { libc::waitpid(child, &raw mut status, 0) };
+    status
+}
+
+/// The addresses are free in the child, and what is mapped there may have faults of its own.
+#[test]
+fn a_fault_of_a_forked_child_is_not_served() {
+    let Some(mut at) = setting() else { return };
+    let filler = Filler::of(&at.span);
+    let _watch = watch(at.span.range(), filler).expect("watched");
+    let file = std::fs::File::open("/proc/self/exe").expect("a file");
+    let fd = std::os::fd::AsRawFd::as_raw_fd(&file);
+    let start = std::ptr::without_provenance_mut(at.span.range().start);
+    let status = forked(|| {
+        let (protection, flags) = (libc::PROT_READ, libc::MAP_PRIVATE | libc::MAP_FIXED);
+        // SAFETY: the child has nothing there; reading past the end of the file is what ends it.
+        unsafe {
+            let page = libc::mmap(start, PAGE_SIZE, protection, flags, fd, 1 << 40);
+            page.cast::<u8>().read_volatile() == 0
+        }
+    });
+    assert_eq!(libc::WTERMSIG(status), libc::SIGBUS);
+    assert_eq!(whole(&mut at.memory)[0], 1, "what the parent has is its own");
+}
+
+#[test]
+fn a_forked_child_may_have_regions_of_its_own() {
+    let Some(_parents) = setting().map(|mut at| (served(&mut at), at)) else { return };
+    let status = forked(|| {
+        let right = setting().map(|mut at| {
+            let _served = served(&mut at);
+            whole(&mut at.memory)[9 * PAGE_SIZE] == 42
+        });
+        right == Some(true)
+    });
+    assert_eq!(status, 0);
+}
+
+#[test]
+fn a_forked_child_does_not_have_the_pages() {
+    let Some(at) = setting() else { return };
+    let start = std::ptr::without_provenance_mut(at.span.range().start);
+    // SAFETY: asks whether the page is mapped.
+    let status = forked(|| unsafe { libc::mincore(start, PAGE_SIZE, &mut 0) != 0 });
+    assert_eq!(status, 0, "nothing is mapped there in the child");
+    let mut segment = at.staging.take().expect("taken back").expect("free");
+    let moved = at.span.move_out(0, 64, &mut segment, 0);
+    assert_eq!((moved.pages, moved.stop), (64, None), "no page is shared with a child");
+}
+
+#[test]
+fn a_forked_child_is_refused_more_of_its_parents_userfaultfd() {
+    let Some(userfault) = userfault(FaultMode::Signal) else { return };
+    let refused = |error| matches!(error, UserfaultError::Inherited);
+    assert_eq!(forked(|| Span::reserve(&userfault, 1).is_err_and(refused)), 0);
+    assert_eq!(forked(|| Staging::reserve(&userfault, 1).is_err_and(refused)), 0);
+    assert_eq!(forked(|| FaultThread::start(Arc::clone(&userfault)).is_err()), 0);
+}
+
+/// Its parent's userfaultfd would move its parent's pages.
+#[test]
+fn a_forked_child_that_uses_its_parents_pages_is_ended() {
+    let Some(mut at) = setting() else { return };
+    let filled = forked(|| at.fill(0, 1, 0).pages == 0);
+    assert_eq!(libc::WTERMSIG(filled), libc::SIGABRT);
+    let mut segment = at.staging.take().expect("taken back").expect("free");
+    let moved = forked(|| at.span.move_out(0, 64, &mut segment, 0).pages == 0);
+    assert_eq!(libc::WTERMSIG(moved), libc::SIGABRT);
+    assert_eq!(at.span.resident(0..64), u64::MAX, "nothing of the parent's was moved");
+    assert_eq!(whole(&mut at.memory)[7 * PAGE_SIZE], 8);
+}
