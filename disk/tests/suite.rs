@@ -218,8 +218,8 @@ fn catches_extent_mistakes() {
     catches(Mistake::ExtentsStall, "no progress");
 }
 
-/// The suite once failed a disk whose fresh pages are `Data`, which the contract allows. A disk that
-/// keeps no account of its holes conforms; that it is not sparse is another suite's to say.
+/// The suite once failed a disk whose fresh pages are `Data`, which the contract allows. A disk
+/// that keeps no account of its holes conforms; another suite says that it is not sparse.
 #[test]
 fn a_disk_without_holes_conforms_and_is_not_sparse() {
     for (mistake, complaint) in [

@@ -30,6 +30,7 @@
 mod buffer;
 mod check;
 mod depot;
+mod error;
 
 use std::collections::TryReserveError;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -43,6 +44,7 @@ use host::{Lock, PAGE_SIZE, Rank, cpu};
 pub use buffer::Values;
 use buffer::{Buffer, Load};
 use depot::Depot;
+pub use error::{NotQueued, QueueDefect};
 
 /// Shards that a push tries.
 const TRIES: usize = 2;
@@ -163,10 +165,10 @@ impl<T> Queue<T> {
     ///
     /// # Errors
     ///
-    /// The value, which the caller then does by itself what the drain function would: no buffer or
-    /// no payload budget is left, or other threads are at both shards that were tried.
+    /// [`NotQueued`] with the value, if no buffer or no payload budget is left, or if other threads
+    /// are at both shards that were tried. The caller then does what the drain function would.
     #[inline]
-    pub fn push(&self, value: T, bytes: u64) -> Result<(), T> {
+    pub fn push(&self, value: T, bytes: u64) -> Result<(), NotQueued<T>> {
         let home = cpu::current_hint();
         let (mut pushed, mut filled) = (Err(value), false);
         for step in 0..TRIES.min(self.shards.len()) {
@@ -181,7 +183,7 @@ impl<T> Queue<T> {
         if filled || pushed.is_err() {
             (self.full)();
         }
-        pushed
+        pushed.map_err(NotQueued)
     }
 
     /// Tries one shard; says whether a buffer was filled.

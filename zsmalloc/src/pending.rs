@@ -218,7 +218,8 @@ impl Pool {
     /// Recounts what is pending; gives the objects.
     pub(crate) fn check_pending(&self) -> Result<u64, String> {
         let Some(queue) = self.pending.get() else { return Ok(0) };
-        Ok(queue.check(|&freed| self.weight(freed))?.0)
+        let counted = queue.check(|&freed| self.weight(freed)).map_err(|defect| defect.0)?;
+        Ok(counted.0)
     }
 
     /// How many pending objects came from cells; `None` where nothing was ever deferred.

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use proptest::prelude::*;
-use zsmalloc::deferred::{Queue, QueueConfig, Values};
+use zsmalloc::deferred::{NotQueued, Queue, QueueConfig, Values};
 
 /// Eight to a buffer.
 type Value = [u64; 64];
@@ -131,7 +131,7 @@ impl Twin {
         self.bytes.push(bytes);
         match self.queue.push(value(name), bytes) {
             Ok(()) => assert!(self.pending.insert(name)),
-            Err(back) => {
+            Err(NotQueued(back)) => {
                 assert_eq!(back, value(name), "handed back as it was");
                 self.refused += 1;
             }
@@ -197,7 +197,7 @@ fn every_buffer_can_be_filled_and_then_values_come_back() {
             queue.push(value(name), 1).expect("four buffers");
         }
         let before = drained.calls();
-        assert_eq!(queue.push(value(99), 1), Err(value(99)));
+        assert_eq!(queue.push(value(99), 1), Err(NotQueued(value(99))));
         assert_eq!(drained.calls(), before + 1, "whoever drains is told that there is no buffer");
         assert_eq!(queue.meters().fallbacks, round);
         assert_eq!(queue.drain_some(usize::MAX), 4 * CAPACITY as u64, "full ones are queued");
@@ -243,7 +243,11 @@ fn payload_is_bounded_whatever_the_buffers_have_room_for() {
         assert_eq!(queue.pending_bytes(), pending);
     }
     assert!((3072..=4096).contains(&pending), "{pending}: within the budget, and most of it");
-    assert_eq!(queue.push(value(1), 1 << 40), Err(value(1)), "never, and nothing overflows");
+    assert_eq!(
+        queue.push(value(1), 1 << 40),
+        Err(NotQueued(value(1))),
+        "never, and nothing overflows"
+    );
     queue.flush();
     assert!(queue.push(value(1), 100).is_ok());
     assert!(queue.push(value(1), 2000).is_err(), "more than a shard's buffer is ever granted");
@@ -338,7 +342,7 @@ fn nothing_is_lost_or_drained_twice_between_threads() {
             let (queue, refused, stop) = (&queue, &refused, &stop);
             scope.spawn(move || {
                 for name in thread * VALUES..(thread + 1) * VALUES {
-                    if let Err(back) = queue.push(value(name), 7) {
+                    if let Err(NotQueued(back)) = queue.push(value(name), 7) {
                         refused.lock().expect("no panic").push(back[0]);
                     }
                 }

@@ -4,8 +4,8 @@
 //!
 //! Locks: one shard's after the other, then the depot's.
 
-use super::Queue;
 use super::buffer::Buffer;
+use super::{Queue, QueueDefect};
 
 /// Looks, before it is given up to find all buffers where they were.
 const LOOKS: usize = 16;
@@ -25,13 +25,19 @@ impl Count {
         buffer: &Buffer<T>,
         exact: bool,
         weigh: impl Fn(&T) -> u64,
-    ) -> Result<(), String> {
+    ) -> Result<(), QueueDefect> {
         let bytes = buffer.iter().map(weigh).sum::<u64>();
         if bytes > buffer.bytes || exact && bytes < buffer.bytes {
-            return Err(format!("values of {bytes} bytes in a buffer of {}", buffer.bytes));
+            return Err(QueueDefect(format!(
+                "values of {bytes} bytes in a buffer of {}",
+                buffer.bytes
+            )));
         }
         if buffer.bytes > buffer.quota {
-            return Err(format!("{} bytes, granted were {}", buffer.bytes, buffer.quota));
+            return Err(QueueDefect(format!(
+                "{} bytes, granted were {}",
+                buffer.bytes, buffer.quota
+            )));
         }
         self.buffers += usize::from(buffer.exists());
         self.values += buffer.len() as u64;
@@ -49,7 +55,7 @@ impl<T> Queue<T> {
     /// # Errors
     ///
     /// The first contradiction found.
-    pub fn check(&self, weigh: impl Fn(&T) -> u64) -> Result<(u64, u64), String> {
+    pub fn check(&self, weigh: impl Fn(&T) -> u64) -> Result<(u64, u64), QueueDefect> {
         // Nobody drains, or carries a buffer from a shard to the depot.
         let _turn = self.turn();
         let mut count = Count::default();
@@ -66,7 +72,7 @@ impl<T> Queue<T> {
         Ok((count.values, count.bytes))
     }
 
-    fn count(&self, weigh: impl Fn(&T) -> u64) -> Result<Count, String> {
+    fn count(&self, weigh: impl Fn(&T) -> u64) -> Result<Count, QueueDefect> {
         let mut count = Count::default();
         for shard in &self.shards {
             count.add(&shard.0.lock(), true, &weigh)?;
@@ -77,12 +83,13 @@ impl<T> Queue<T> {
         Ok(count)
     }
 
-    fn compare(&self, counted: (u64, usize)) -> Result<(), String> {
+    fn compare(&self, counted: (u64, usize)) -> Result<(), QueueDefect> {
         let kept = (self.budget, self.buffers);
         if counted == kept {
             return Ok(());
         }
-        Err(format!("payload and buffers: counted {counted:?}, kept {kept:?}"))
+        let found = format!("payload and buffers: counted {counted:?}, kept {kept:?}");
+        Err(QueueDefect(found))
     }
 
     /// How many pending values are such ones. Waits for a drain under way.

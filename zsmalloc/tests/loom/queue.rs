@@ -29,7 +29,7 @@ fn queue(shards: usize, buffers: usize) -> (Arc<Queue<u32>>, Log) {
 
 /// Pushes all of them; gives those that came back.
 fn push(queue: &Queue<u32>, values: &[u32]) -> Vec<u32> {
-    values.iter().filter_map(|&value| queue.push(value, 1).err()).collect()
+    values.iter().filter_map(|&value| Some(queue.push(value, 1).err()?.0)).collect()
 }
 
 fn has(log: &Log, value: u32) -> bool {
