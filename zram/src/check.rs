@@ -17,6 +17,7 @@ use zsmalloc::{Content, LEAF_CELLS, PAGE_SIZE, PoolCheck, cpu};
 use crate::counters::Tally;
 use crate::device::Zram;
 use crate::entries::is_marked;
+use crate::page::{Decoded, undecoded};
 use crate::slot_flags::{IDLE, MARK, PP};
 use crate::sums::Sums;
 use crate::written_back::WrittenBack;
@@ -138,7 +139,10 @@ impl Zram {
                 Content::Empty => {}
             }
             // What is on the backing disk stays there: `check_backing` reads it.
-            self.decode(page, &slot, Some(stream), &mut data).map(|_| ())
+            match self.decode(&slot, Some(stream), &mut data) {
+                Ok(Decoded::Page | Decoded::Back(_)) => Ok(()),
+                Err(error) => Err(undecoded(page, error)),
+            }
         })
     }
 

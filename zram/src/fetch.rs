@@ -16,13 +16,13 @@
 //!
 //! Locks: none while the disk works; then stream, and cell.
 
-use codec::Stream;
+use codec::{CodecError, Stream};
 use disk::DiskError;
 use zsmalloc::{CellGuard, Content, PAGE_SIZE, cpu};
 
 use crate::backing::{Backing, checksum};
 use crate::device::Zram;
-use crate::page::{Decoded, corrupt};
+use crate::page::{Decoded, corrupt, undecoded};
 use crate::slot_flags::priority;
 use crate::written_back::WrittenBack;
 
@@ -102,10 +102,12 @@ impl Zram {
         loop {
             let decoded = self.streams.with(cpu::current_hint(), |stream| {
                 let Some(slot) = self.slots.lock(page) else { return Ok(Decoded::Page) };
-                self.decode_with(page, &slot, fetches.last(), stream, &mut data)
-            })?;
-            let Decoded::Back(place) = decoded else { return Ok(()) };
-            fetches.fetch(self, place)?;
+                self.decode_with(&slot, fetches.last(), stream, &mut data)
+            });
+            match decoded.map_err(|error| undecoded(page, error))? {
+                Decoded::Page => return Ok(()),
+                Decoded::Back(place) => fetches.fetch(self, place)?,
+            }
         }
     }
 
@@ -121,46 +123,44 @@ impl Zram {
                 return Ok(Decoded::Page);
             };
             self.accessed(page, &mut slot);
-            self.decode_with(page, &slot, fetched, stream, data)
+            let decoded = self.decode_with(&slot, fetched, stream, data);
+            decoded.map_err(|error| undecoded(page, error))
         })
     }
 
     /// Decodes what a locked slot holds, from a block that was read if it names that one.
     pub(crate) fn decode_with(
         &self,
-        page: u64,
         slot: &CellGuard<'_>,
         fetched: Option<&Fetched>,
         stream: &mut Stream,
         data: &mut [u8],
-    ) -> Result<Decoded, DiskError> {
+    ) -> Result<Decoded, CodecError> {
         let backing = self.values.backing.as_ref();
         match (WrittenBack::of(slot.content()), fetched, backing) {
             (Some(place), Some(fetched), Some(backing)) if fetched.is_of(place, backing) => {
-                self.decode_fetched(page, slot, fetched, stream, data)
+                self.decode_fetched(slot, fetched, stream, data).map(|()| Decoded::Page)
             }
-            _ => self.decode(page, slot, Some(stream), data),
+            _ => self.decode(slot, Some(stream), data),
         }
     }
 
     fn decode_fetched(
         &self,
-        page: u64,
         slot: &CellGuard<'_>,
         fetched: &Fetched,
         stream: &mut Stream,
         data: &mut [u8],
-    ) -> Result<Decoded, DiskError> {
+    ) -> Result<(), CodecError> {
         let len = if self.config.compressed_writeback { fetched.place.len } else { PAGE_SIZE };
-        let blob = (priority(slot.client()), &fetched.block[..len]);
-        self.decode_blob(page, blob, Some(stream), data)
+        self.decode_blob(priority(slot.client()), &fetched.block[..len], Some(stream), data)
     }
+}
 
-    /// A slot whose value is no word's: on the backing disk.
-    #[cold]
-    pub(crate) fn decode_back(&self, page: u64, content: Content) -> Result<Decoded, DiskError> {
-        WrittenBack::of(content).map(Decoded::Back).ok_or_else(|| corrupt(page))
-    }
+/// A slot whose value is no word's: on the backing disk.
+#[cold]
+pub(crate) fn decode_back(content: Content) -> Result<Decoded, CodecError> {
+    WrittenBack::of(content).map(Decoded::Back).ok_or(CodecError::Corrupt)
 }
 
 impl Fetched {

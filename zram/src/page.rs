@@ -18,8 +18,8 @@
 //! Locks: stream, then cell, then class. A stream is taken first where one may be needed: who
 //! holds a stream waits for cells, so who holds a cell must not wait for a stream.
 
-use codec::Stream;
 use codec::same::{self, Same};
+use codec::{CodecError, Stream};
 use disk::DiskError;
 use zsmalloc::{CellGuard, Content, Object, PAGE_SIZE, cpu};
 
@@ -27,7 +27,7 @@ use crate::counters::bump;
 use crate::device::Zram;
 use crate::entries::{is_marked, unmark};
 use crate::error::disk_error;
-use crate::fetch::{Fetched, Fetches};
+use crate::fetch::{Fetched, Fetches, decode_back};
 use crate::hold::ATTEMPTS;
 use crate::slot_flags::{accessed, priority};
 use crate::sums::enter;
@@ -35,11 +35,10 @@ use crate::written_back::WrittenBack;
 
 /// What came of decoding a locked slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
 pub(crate) enum Decoded {
     /// The page.
     Page,
-    /// Nothing yet: its algorithm needs a stream.
-    NeedsStream,
     /// Nothing yet: it is on the backing disk.
     Back(WrittenBack),
 }
@@ -53,6 +52,14 @@ pub(crate) enum Encoded<'p> {
 /// The error for a page that is lost.
 pub(crate) fn corrupt(page: u64) -> DiskError {
     DiskError::Corrupt { offset: page * PAGE_SIZE as u64 }
+}
+
+/// The error for a page that was not decoded. Want of memory leaves the page as it is.
+pub(crate) fn undecoded(page: u64, error: CodecError) -> DiskError {
+    match error {
+        CodecError::NoMemory => DiskError::NoMemory,
+        _ => corrupt(page),
+    }
 }
 
 impl Zram {
@@ -80,7 +87,7 @@ impl Zram {
     pub(crate) fn load_page(&self, page: u64, data: &mut [u8]) -> Result<(), DiskError> {
         match self.load_here(page, data)? {
             Decoded::Back(place) => self.load_back(page, place, data),
-            _ => Ok(()),
+            Decoded::Page => Ok(()),
         }
     }
 
@@ -88,13 +95,14 @@ impl Zram {
     /// one, which may be found out by looking.
     fn load_here(&self, page: u64, data: &mut [u8]) -> Result<Decoded, DiskError> {
         if !self.config.algorithm.needs_stream_to_decompress() {
-            let found = self.read_slot(page, None, data)?;
-            if found != Decoded::NeedsStream {
-                return Ok(found);
+            match self.read_slot(page, None, data) {
+                Err(CodecError::NeedsStream) => {}
+                found => return found.map_err(|error| undecoded(page, error)),
             }
         }
         let hint = cpu::current_hint();
-        self.streams.with(hint, |stream| self.read_slot(page, Some(stream), data))
+        let found = self.streams.with(hint, |stream| self.read_slot(page, Some(stream), data));
+        found.map_err(|error| undecoded(page, error))
     }
 
     /// Changes a part of a page, under the slot's lock: two clients that write neighbouring
@@ -120,9 +128,10 @@ impl Zram {
         self.streams.with(cpu::current_hint(), |stream| {
             let mut data = [0; PAGE_SIZE];
             let mut slot = self.slots.lock_or_add(page).map_err(disk_error)?;
-            let found = self.decode_with(page, &slot, fetched, stream, &mut data)?;
-            if let Decoded::Back(place) = found {
-                return Ok(Some(place));
+            let found = self.decode_with(&slot, fetched, stream, &mut data);
+            match found.map_err(|error| undecoded(page, error))? {
+                Decoded::Back(place) => return Ok(Some(place)),
+                Decoded::Page => {}
             }
             edit(&mut data);
             let encoded = match self.same_filled(&data) {
@@ -140,48 +149,61 @@ impl Zram {
         enter(&self.counters, slot, old);
     }
 
-    /// Decodes what a locked slot holds.
+    /// Decodes what a locked slot holds; [`CodecError::NeedsStream`] where that takes a stream and
+    /// none was passed.
     pub(crate) fn decode(
         &self,
-        page: u64,
         slot: &CellGuard<'_>,
         stream: Option<&mut Stream>,
         data: &mut [u8],
-    ) -> Result<Decoded, DiskError> {
+    ) -> Result<Decoded, CodecError> {
         match slot.content() {
             Content::Empty => data.fill(0),
             Content::Object { .. } if is_marked(slot) => data.fill(0),
             Content::Object { .. } => {
                 let blob = slot.bytes().unwrap_or(&[]);
-                return self.decode_blob(page, (priority(slot.client()), blob), stream, data);
+                self.decode_blob(priority(slot.client()), blob, stream, data)?;
             }
             Content::Value { tag, value } => match Same::from_cell(tag, value) {
                 Some(same) => same::fill(data, self.values.words.word(same)),
-                None => return self.decode_back(page, slot.content()),
+                None => return decode_back(slot.content()),
             },
         }
         Ok(Decoded::Page)
     }
 
+    /// Decodes the object of a locked slot.
+    pub(crate) fn decode_object(
+        &self,
+        page: u64,
+        slot: &CellGuard<'_>,
+        stream: &mut Stream,
+        data: &mut [u8],
+    ) -> Result<(), DiskError> {
+        match self.decode(slot, Some(stream), data) {
+            Ok(Decoded::Page) => Ok(()),
+            Ok(Decoded::Back(_)) => Err(corrupt(page)),
+            Err(error) => Err(undecoded(page, error)),
+        }
+    }
+
     /// Decodes a blob that was compressed with the algorithm of a priority.
     pub(crate) fn decode_blob(
         &self,
-        page: u64,
-        (priority, blob): (u8, &[u8]),
+        priority: u8,
+        blob: &[u8],
         stream: Option<&mut Stream>,
         data: &mut [u8],
-    ) -> Result<Decoded, DiskError> {
+    ) -> Result<(), CodecError> {
         if blob.len() == PAGE_SIZE {
             data.copy_from_slice(blob);
-            return Ok(Decoded::Page);
+            return Ok(());
         }
-        let codec = self.codec(priority).ok_or_else(|| corrupt(page))?;
-        let decoded = match stream {
+        let codec = self.codec(priority).ok_or(CodecError::Corrupt)?;
+        match stream {
             Some(stream) => codec.decompress(stream, blob, data),
-            None if codec.needs_stream_to_decompress() => return Ok(Decoded::NeedsStream),
             None => codec.decompress_stateless(blob, data),
-        };
-        decoded.map(|()| Decoded::Page).map_err(|_| corrupt(page))
+        }
     }
 
     fn read_slot(
@@ -189,11 +211,11 @@ impl Zram {
         page: u64,
         stream: Option<&mut Stream>,
         data: &mut [u8],
-    ) -> Result<Decoded, DiskError> {
+    ) -> Result<Decoded, CodecError> {
         match self.slots.lock(page) {
             Some(mut slot) => {
                 self.accessed(page, &mut slot);
-                self.decode(page, &slot, stream, data)
+                self.decode(&slot, stream, data)
             }
             None => {
                 data.fill(0);
@@ -301,5 +323,39 @@ impl Zram {
     /// Counts a failure and passes it on.
     pub(crate) fn counted_read<T>(&self, result: Result<T, DiskError>) -> Result<T, DiskError> {
         result.inspect_err(|_| bump(&self.counters.failed_reads, 1))
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use codec::{Algorithm, Codec};
+
+    use super::*;
+    use crate::{Recompress, ZramConfig, small};
+
+    /// A look without a stream at a page that needs one gave `Ok`, and whoever did not compare it
+    /// with "needs a stream" would have passed on what the buffer held before.
+    #[test]
+    fn a_page_that_needs_a_stream_is_an_error_without_one() {
+        let mut config = ZramConfig::new("zram0", 1 << 20);
+        config.recompression[0] = Some(Codec::new(Algorithm::Zstd));
+        let device = Zram::new(small::memory(), config).expect("a device");
+        let text: Vec<u8> = (0..PAGE_SIZE).map(|at| (at * at / 97) as u8 & 15).collect();
+        device.store_page(3, &text).expect("room");
+        device.recompress(&Recompress::with(1)).expect("it runs");
+        let mut data = [0; PAGE_SIZE];
+        let found = device.read_slot(3, None, &mut data);
+        assert_eq!(found, Err(CodecError::NeedsStream), "zstd does not decode without a stream");
+        device.load_page(3, &mut data).expect("it takes one");
+        assert!(data[..] == text[..], "the page comes back");
+    }
+
+    /// Want of memory for a context was told as damage: the page is whole, and can be read later.
+    #[test]
+    fn want_of_memory_is_not_told_as_damage() {
+        let told = |error| undecoded(3, error);
+        assert!(matches!(told(CodecError::NoMemory), DiskError::NoMemory));
+        let lost = |error| matches!(error, DiskError::Corrupt { offset: 12288 });
+        assert!(lost(told(CodecError::Corrupt)) && lost(told(CodecError::NeedsStream)));
     }
 }

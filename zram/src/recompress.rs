@@ -115,7 +115,7 @@ impl Zram {
     ) -> Result<Option<usize>, DiskError> {
         let Some((mut slot, len)) = self.lock_chosen(page) else { return Ok(None) };
         slot_flags::clear(&mut slot, IDLE);
-        self.decode(page, &slot, Some(stream), data)?;
+        self.decode_object(page, &slot, stream, data)?;
         Ok(Some(len))
     }
 

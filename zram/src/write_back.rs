@@ -95,7 +95,7 @@ impl Zram {
                 block[..len].copy_from_slice(slot.bytes().unwrap_or(&[]));
                 block[len..].fill(0);
             } else {
-                self.decode(page, &slot, Some(stream), block)?;
+                self.decode_object(page, &slot, stream, block)?;
             }
             Ok(Some(len))
         })
