@@ -124,6 +124,14 @@ impl Chunks {
         chunk.is_some_and(|c| c.awaited[group % CHUNK_GROUPS].load(Ordering::Relaxed) > 0)
     }
 
+    /// Has a thread seem to wait for a group from now on.
+    #[cfg(test)]
+    pub(crate) fn wait_for_ever(&self, group: usize) {
+        let chunk = self.chunks[group / CHUNK_GROUPS].get_or_init(Chunk::new);
+        // relaxed: a hint.
+        chunk.awaited[group % CHUNK_GROUPS].fetch_add(1, Ordering::Relaxed);
+    }
+
     pub(crate) fn is_registered(&self, group: usize) -> bool {
         let chunk = self.chunks[group / CHUNK_GROUPS].get();
         // Acquire pairs with the Release in `register`.

@@ -8,6 +8,7 @@
 //! Invariant: a count is the sum of its column, which may wrap in one line: a page can arrive on
 //! one CPU and leave on another.
 
+use crate::outcome::LastRefusal;
 use crate::stats::RegionStats;
 use host::cpu;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -45,14 +46,18 @@ struct Shard([AtomicU64; COUNTS]);
 
 /// The sums of a region. Places move under the lock of the group whose pages move.
 #[derive(Default)]
-pub(crate) struct Counters([Shard; SHARDS]);
+pub(crate) struct Counters {
+    shards: [Shard; SHARDS],
+    /// Why the store did not take the last page that it did not take.
+    pub(crate) refusal: LastRefusal,
+}
 
 impl Counters {
     pub(crate) fn add(&self, count: Count, number: u64) {
         if number == 0 {
             return;
         }
-        let shard = &self.0[cpu::current_hint() % SHARDS];
+        let shard = &self.shards[cpu::current_hint() % SHARDS];
         // relaxed: a sum that nothing else is read by.
         shard.0[count as usize].fetch_add(number, Ordering::Relaxed);
     }
@@ -65,7 +70,7 @@ impl Counters {
     pub(crate) fn read(&self, count: Count) -> u64 {
         // relaxed: as above.
         let part = |shard: &Shard| shard.0[count as usize].load(Ordering::Relaxed);
-        let sum = self.0.iter().map(part).fold(0, u64::wrapping_add);
+        let sum = self.shards.iter().map(part).fold(0, u64::wrapping_add);
         // Read while a page moves, a line may show its leaving and not its arrival.
         if sum > u64::MAX / 2 { 0 } else { sum }
     }
@@ -90,6 +95,7 @@ impl Counters {
             pages_out: self.read(Count::PagesOut),
             busy: self.read(Count::Busy),
             refused: self.read(Count::Refused),
+            last_refusal: self.refusal.get(),
             waits: self.read(Count::Waits),
             stall_ns: self.read(Count::StallNs),
             ..RegionStats::default()

@@ -1,7 +1,7 @@
 //! Why something could not be done to a region.
 //!
 //! ```text
-//!    Empty, Unaligned, OutOfRange, Unmapped, LimitTooSmall, OtherMemory
+//!    Empty, Unaligned, OutOfRange, Unmapped, LimitTooSmall, OtherMemory, OtherGroup
 //!                                             the caller asked for what cannot be
 //!    Gone                                     the region was dropped
 //!    Unreadable                               its store fails
@@ -59,6 +59,8 @@ pub enum RegionError {
     },
     /// The cache keeps its pages in another memory than the pager.
     OtherMemory,
+    /// The group is none of the cache's: it is another cache's.
+    OtherGroup,
     /// The cache has no room for an area.
     Cache(ZswapError),
     /// The cache's algorithm could not be made ready.
@@ -98,6 +100,7 @@ impl fmt::Display for RegionError {
             RegionError::OtherMemory => {
                 f.write_str("the cache's memory is another one than the pager's")
             }
+            RegionError::OtherGroup => f.write_str("the group is another cache's"),
             RegionError::Cache(error) => error.fmt(f),
             RegionError::Algorithm(error) => error.fmt(f),
             RegionError::Store(error) => error.fmt(f),

@@ -56,10 +56,31 @@ pub(crate) struct Folded {
     /// False: the region is being torn down.
     gate: RwLock<bool>,
     pub(crate) shared: Arc<Shared>,
+    #[cfg(test)]
+    pub(crate) probe: Probe,
     /// Until here, a touch of the region ends the process with a word; from here on, by the signal.
     /// Before the addresses are given back, since another region may have them then.
     watch: OnceLock<Watch>,
     pub(crate) span: Arc<Span>,
+}
+
+/// What tests set and read in the middle of a region's work.
+#[cfg(test)]
+#[derive(Debug, Default)]
+pub(crate) struct Probe {
+    /// A bit for each page of a group that is taken to be in use by the system.
+    pub(crate) in_use: AtomicU64,
+    /// How often faults were let in.
+    pub(crate) yields: AtomicU64,
+}
+
+#[cfg(test)]
+impl Probe {
+    /// Pages from `at` on that are not in use.
+    pub(crate) fn free_from(&self, at: usize) -> usize {
+        // relaxed: one thread.
+        (self.in_use.load(Ordering::Relaxed) >> at).trailing_zeros() as usize
+    }
 }
 
 /// The right to work on a region.
@@ -87,6 +108,8 @@ impl Folded {
             turnstile: Mutex::default(),
             gate: RwLock::new(true),
             shared: Arc::clone(shared),
+            #[cfg(test)]
+            probe: Probe::default(),
             chunks,
             span,
         })

@@ -13,10 +13,10 @@
 use crate::counters::Count;
 use crate::folded::Folded;
 use crate::group::{Group, bits, runs};
-use crate::store::Refused;
+use crate::outcome::{PageOut, Refusal};
 use crate::{GROUP_PAGES, RegionError};
 use host::fault::die;
-use host::{LockGuard, PAGE_SIZE, Segment, Stop};
+use host::{LockGuard, PAGE_SIZE, Segment, Stop, Transfer};
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
@@ -25,25 +25,6 @@ const WAIT: Duration = Duration::from_micros(100);
 
 /// How often to let others run before the next page.
 const YIELDS: u32 = 100;
-
-/// What paging out came to, in pages.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct PageOut {
-    /// Out of memory, in the store.
-    pub stored: u64,
-    /// Still in memory: pinned, in use by the system, or shared with a forked child.
-    pub busy: u64,
-    /// Still in memory: the store had no room.
-    pub refused: u64,
-}
-
-impl std::ops::AddAssign for PageOut {
-    fn add_assign(&mut self, other: PageOut) {
-        self.stored += other.stored;
-        self.busy += other.busy;
-        self.refused += other.refused;
-    }
-}
 
 impl Folded {
     /// Pages out what is resident of `pages`. The region's gate is held for a group at a time.
@@ -104,7 +85,7 @@ impl Folded {
         let (mut moved, mut busy) = (0, 0);
         while let Some((at, count)) = runs(todo).next() {
             let first = index * GROUP_PAGES + at;
-            let transfer = self.span.move_out(first, count, &mut segment, at);
+            let transfer = self.move_run(first, count, &mut segment, at);
             let done = bits(at, transfer.pages);
             moved |= done;
             todo &= !done;
@@ -129,6 +110,15 @@ impl Folded {
         self.counters.add(Count::PagesOut, count);
         self.counters.add(Count::Busy, busy);
         (count, busy)
+    }
+
+    fn move_run(&self, first: usize, count: usize, segment: &mut Segment, at: usize) -> Transfer {
+        #[cfg(test)]
+        let count = match self.probe.free_from(at) {
+            0 => return Transfer { pages: 0, stop: Some(Stop::Busy) },
+            free => count.min(free),
+        };
+        self.span.move_out(first, count, segment, at)
     }
 
     /// Has a group give its segment up: the one that has been in staging longest, of this region or
@@ -172,21 +162,20 @@ impl Folded {
                     out.stored += 1;
                     started.iter().for_each(|started| worth.out_took(started.elapsed()));
                 }
-                Err(Refused::Page) => out.refused += self.put_back(index, &mut group, bits(at, 1)),
-                Err(refused @ (Refused::Full | Refused::NoMemory)) if tries > 0 => {
+                Err(refusal) if refusal.tries(tries) > 0 => {
                     // With no lock held: it may compact, run what others have deferred, and write
                     // back.
                     drop(group);
                     self.sweep();
-                    // Room that is made at a limit others may take. But where the memory is used
-                    // up, what one compaction did not find, the next will not.
-                    let again = self.store.make_room() && refused == Refused::Full;
-                    tries = if again { tries - 1 } else { 0 };
+                    let more = refusal.tries(tries) - 1;
+                    tries = if self.store.make_room() { more } else { 0 };
                     continue;
                 }
-                Err(Refused::Full | Refused::NoMemory) => {
-                    let all = group.staged;
-                    out.refused += self.put_back(index, &mut group, all);
+                Err(refusal) => {
+                    let alone = refusal == Refusal::Incompressible;
+                    let pages = if alone { bits(at, 1) } else { group.staged };
+                    out.refuse(refusal, self.put_back(index, &mut group, pages));
+                    self.counters.refusal.set(refusal);
                 }
             }
             let stays = group.staged >> at & 1 == 1;
@@ -209,13 +198,16 @@ impl Folded {
                 break;
             }
             std::thread::yield_now();
+            #[cfg(test)]
+            // relaxed: a count.
+            self.probe.yields.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         }
     }
 
-    fn compress_page(&self, index: usize, group: &mut Group, at: usize) -> Result<(), Refused> {
+    fn compress_page(&self, index: usize, group: &mut Group, at: usize) -> Result<(), Refusal> {
         let page = index * GROUP_PAGES + at;
         let data = group.segment.as_ref().and_then(|segment| segment.page(at));
-        let Some(data) = data else { return Err(Refused::Page) };
+        let Some(data) = data else { return Err(Refusal::Failed) };
         self.store.write(page, data)?;
         let dead_before = group.dead_copies();
         group.keep(bits(at, 1));
@@ -260,7 +252,7 @@ impl Folded {
 
 #[cfg(test)]
 mod tests {
-    use super::PageOut;
+    use crate::PageOut;
     use crate::RegionError;
     use crate::folded::Folded;
     use crate::group::bits;
@@ -414,6 +406,66 @@ mod tests {
         assert!(region.folded.stage(3, u64::MAX).expect("staged").0 > 0);
         let out = control.page_out(192 * 4096..256 * 4096).expect("tried");
         assert_eq!((out.stored, region.stats().staged_pages), (0, 0), "{out:?}");
+        assert_eq!(control.check().expect("there"), [""; 0]);
+    }
+
+    /// Pages that the system uses were not counted, and all tests passed.
+    #[test]
+    fn pages_that_the_system_uses_are_counted() {
+        let Some(pager) = pager(16 << 20) else { return };
+        let region = region(&pager, 64, 0);
+        // relaxed: one thread.
+        region.folded.probe.in_use.store(bits(10, 1) | bits(40, 1), Ordering::Relaxed);
+        let out = region.control().page_out(10 * 4096..64 * 4096).expect("tried");
+        assert_eq!((out.stored, out.busy, region.stats().busy), (52, 2, 2));
+        assert_eq!(region.stats().resident_pages, 12);
+        assert_eq!(region.control().check().expect("there"), [""; 0]);
+    }
+
+    /// A page-out that lets nobody in between two pages keeps threads waiting that fault in its
+    /// group: locks alone are not fair.
+    #[test]
+    fn who_faults_in_a_group_comes_before_the_next_page() {
+        let Some(pager) = pager(16 << 20) else { return };
+        let region = region(&pager, 64, 0);
+        let folded = Arc::clone(&region.folded);
+        // relaxed: counted by this thread.
+        let yields = || folded.probe.yields.load(Ordering::Relaxed);
+        assert_eq!(region.control().page_out(0..4096).expect("out").stored, 1);
+        assert_eq!(yields(), 0, "nobody waits");
+        let held = folded.lock(0).expect("registered");
+        std::thread::scope(|scope| {
+            scope.spawn(|| folded.lock_for_fault(0).map(drop));
+            eventually(|| folded.chunks.is_awaited(0));
+            folded.let_faults_in(0);
+            assert_eq!(yields(), u64::from(super::YIELDS), "it waits, and we hold the lock");
+            drop(held);
+        });
+        folded.let_faults_in(0);
+        assert_eq!(yields(), u64::from(super::YIELDS), "it has come");
+        folded.chunks.wait_for_ever(0);
+        assert_eq!(region.control().page_out(4096..4 * 4096).expect("out").stored, 3);
+        assert_eq!(yields(), 4 * u64::from(super::YIELDS), "after each page");
+    }
+
+    /// A group that a full store refused was in no list any more, and never left memory again.
+    #[test]
+    fn what_a_full_store_refused_leaves_when_there_is_room() {
+        let Some(mut pager) = pager(16 << 20) else { return };
+        // Its thread would see the second chance out by itself.
+        Arc::get_mut(&mut pager).expect("not shared yet").end_thread();
+        let mut region = region(&pager, 256, 64 << 10);
+        let control = region.control();
+        assert!(control.page_out(0..64 * 4096).expect("tried").refused > 0, "the store is full");
+        control.cold(192 * 4096..256 * 4096).expect("known");
+        assert!(region.folded.age(), "group 3 has its second chance");
+        assert_eq!(region.stats().staged_pages, 64);
+        assert!(region.folded.compress_oldest());
+        assert_eq!(region.stats().staged_pages, 0, "it was put back");
+        region.discard(0..64 * 4096).expect("room");
+        control.cold(192 * 4096..256 * 4096).expect("known");
+        let out = control.page_out_coldest(1).expect("tried");
+        assert_ne!(region.folded.lock_known(3).expect("known").stored, 0, "{out:?}");
         assert_eq!(control.check().expect("there"), [""; 0]);
     }
 }

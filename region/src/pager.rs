@@ -260,7 +260,7 @@ fn tick(shared: &Shared) -> bool {
 
 impl Folded {
     /// Pages out the oldest groups until the region is below its limit.
-    fn keep_limit(&self) {
+    pub(crate) fn keep_limit(&self) {
         let Some(limit) = self.limit() else { return };
         if self.held() < limit {
             self.set_stuck(false);
@@ -295,7 +295,7 @@ impl Folded {
 
     /// One step of the segmented queue: the oldest group goes to staging, or, where staging has its
     /// share, the oldest there to the store. False: there is nothing to do, or no room.
-    fn age(&self) -> bool {
+    pub(crate) fn age(&self) -> bool {
         let share = (self.held() / STAGED_DIVISOR / GROUP_PAGES as u64) as usize;
         let staging = self.shared.staging.used() + 1 < self.shared.staging.segments();
         let (staged, next) = {
@@ -364,5 +364,96 @@ impl Folded {
             out += self.page_out_oldest(next)?;
         }
         Ok(out)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{LIMIT_MIN, Memory, MemoryConfig, Pager, PagerConfig, Quads, Region, RegionConfig};
+    use std::sync::Arc;
+
+    const PAGE: usize = 4096;
+    /// Pages of the least limit, and the slack above and below it.
+    const LIMIT: usize = LIMIT_MIN / PAGE; // 256
+    const SLACK: usize = 64;
+
+    /// A region whose limit nobody keeps but the test; the first `touched` of its pages were
+    /// touched, the last first, so that each came alone.
+    fn region(pages: usize, limit: Option<usize>, touched: usize) -> Option<Region> {
+        let memory = Memory::new(MemoryConfig::for_disk(64 << 20)).expect("a memory");
+        let pager = Pager::new(memory, &PagerConfig::default());
+        let mut pager = pager.inspect_err(|error| eprintln!("skipped: needs {error}")).ok()?;
+        Arc::get_mut(&mut pager).expect("not shared yet").end_thread();
+        let resident_limit = limit.map(|pages| pages * PAGE);
+        let config = RegionConfig { resident_limit, quads: Quads::Never, ..Default::default() };
+        let mut region = Region::map(&pager, pages * PAGE, &config).expect("a region");
+        let pages = region.as_mut_slice()[..touched * PAGE].chunks_mut(PAGE).enumerate();
+        pages.rev().for_each(|(number, page)| page[0] = number as u8 | 1);
+        Some(region)
+    }
+
+    /// A comparison of the limit's keeping that was off by one passed all tests.
+    #[test]
+    fn a_region_at_its_limit_is_brought_down_to_the_slack_below_it() {
+        let Some(region) = region(2 * LIMIT, Some(LIMIT), LIMIT) else { return };
+        assert_eq!(region.folded.held(), LIMIT as u64);
+        region.folded.keep_limit();
+        assert_eq!(region.folded.held(), (LIMIT - SLACK) as u64, "as a whole, and no group more");
+        assert!(!region.folded.is_stuck());
+        region.folded.keep_limit();
+        assert_eq!(region.folded.held(), (LIMIT - SLACK) as u64, "it is below");
+    }
+
+    #[test]
+    fn a_region_that_stays_at_its_limit_is_stuck_until_it_is_below() {
+        let Some(region) = region(2 * LIMIT, Some(LIMIT), LIMIT) else { return };
+        let pinned = region.pin(0..LIMIT * PAGE).expect("pinned");
+        region.folded.keep_limit();
+        assert!(region.folded.is_stuck(), "all of it is pinned");
+        drop(pinned);
+        region.control().page_out(0..PAGE).expect("out");
+        region.folded.keep_limit();
+        assert!(!region.folded.is_stuck(), "it is below the limit");
+    }
+
+    #[test]
+    fn nothing_comes_ahead_of_time_at_the_limit() {
+        let Some(region) = region(2 * LIMIT, Some(LIMIT), LIMIT) else { return };
+        let held = |pages: std::ops::Range<usize>| {
+            region.control().prefetch(pages.start * PAGE..pages.end * PAGE).expect("tried");
+            region.folded.held()
+        };
+        assert_eq!(region.control().page_out(0..32 * PAGE).expect("out").stored, 32);
+        assert_eq!(held(0..32), LIMIT as u64, "below it, all come");
+        // One over it: what went out is one more page than there is room for.
+        let more = std::hint::black_box(region.as_slice())[LIMIT * PAGE];
+        assert_eq!(more, 0);
+        assert_eq!(region.control().page_out(0..PAGE).expect("out").stored, 1);
+        assert_eq!(held(0..1), LIMIT as u64, "at it, none");
+    }
+
+    #[test]
+    fn a_fault_waits_for_the_limit_from_the_slack_above_it_on() {
+        let Some(region) = region(2 * LIMIT, Some(LIMIT), LIMIT + SLACK) else { return };
+        assert_eq!((region.folded.held(), region.stats().waits), ((LIMIT + SLACK) as u64, 0));
+        let late = std::hint::black_box(region.as_slice())[(LIMIT + SLACK) * PAGE];
+        assert_eq!((late, region.stats().waits), (0, 1));
+    }
+
+    #[test]
+    fn staging_has_its_share_of_what_is_held() {
+        let share = |held: usize| held / 32 / 64;
+        assert_eq!((share(2304), share(2047)), (1, 0));
+        let Some(region) = region(2304, None, 2304) else { return };
+        region.folded.learn_all().expect("known");
+        let staged = || {
+            assert!(region.folded.age());
+            region.folded.queue.lock().staged_len()
+        };
+        assert_eq!(
+            [staged(), staged(), staged(), staged()],
+            [1, 2, 1, 2],
+            "one, and one on its way"
+        );
     }
 }

@@ -1,6 +1,6 @@
 //! What a region can say about itself.
 
-use crate::FaultCosts;
+use crate::{FaultCosts, Refusal};
 
 /// A region's pages and faults. Pages are 4096 bytes; counts start when the region is mapped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -52,8 +52,10 @@ pub struct RegionStats {
     pub pages_out: u64,
     /// Pages that could not be moved out: in use by the system, or shared with a forked child.
     pub busy: u64,
-    /// Pages that the store had no room for: they came back to memory.
+    /// Pages that the store did not take: they came back to memory.
     pub refused: u64,
+    /// Why it did not take the last of these.
+    pub last_refusal: Option<Refusal>,
     /// Faults that waited for the limit.
     pub waits: u64,
     /// Nanoseconds that faults took to serve; what the system takes to deliver them is not in it.

@@ -16,10 +16,10 @@
 use host::PAGE_SIZE;
 use std::sync::Arc;
 use zram::{Memory, Zram, ZramConfig};
-use zswap::{Area, Free, GroupId, Loaded, StoreError, Zswap};
+use zswap::{Area, Free, GroupId, Loaded, Zswap};
 
-use crate::RegionError;
-use crate::{RegionConfig, StoreConfig};
+use crate::outcome::Refusal;
+use crate::{RegionConfig, RegionError, StoreConfig};
 
 /// The store of one region.
 pub(crate) struct Store {
@@ -32,17 +32,6 @@ pub(crate) struct Store {
 enum Kind {
     Zram(Box<Zram>),
     Zswap { area: Area, cache: Arc<Zswap>, group: GroupId },
-}
-
-/// Why the store did not take a page.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Refused {
-    /// There is no room: the store, or its group, is at its limit.
-    Full,
-    /// The memory has nothing left for it, whatever the store's limit.
-    NoMemory,
-    /// It takes no such page: it does not compress.
-    Page,
 }
 
 /// What a read without waiting came to.
@@ -66,6 +55,9 @@ impl Store {
             StoreConfig::Zswap { cache, group } => {
                 if !Arc::ptr_eq(cache.memory(), memory) {
                     return Err(RegionError::OtherMemory);
+                }
+                if cache.group(*group).is_none() {
+                    return Err(RegionError::OtherGroup);
                 }
                 cache.prepare().map_err(RegionError::Algorithm)?;
                 let area = cache.add_private_area(pages as u64).map_err(RegionError::Cache)?;
@@ -96,17 +88,11 @@ impl Store {
     }
 
     /// Stores a page, if there is room as it is.
-    pub(crate) fn write(&self, page: usize, data: &[u8]) -> Result<(), Refused> {
+    pub(crate) fn write(&self, page: usize, data: &[u8]) -> Result<(), Refusal> {
         let page = page as u64;
         match &self.kind {
-            Kind::Zram(zram) => zram.write_page_if_room(page, data).map_err(|_| Refused::Full),
-            Kind::Zswap { area, group, .. } => {
-                area.store_if_room(page, data, *group).map_err(|error| match error {
-                    StoreError::Incompressible => Refused::Page,
-                    StoreError::NoMemory | StoreError::NoMetadata => Refused::NoMemory,
-                    _ => Refused::Full,
-                })
-            }
+            Kind::Zram(zram) => Ok(zram.write_page_if_room(page, data)?),
+            Kind::Zswap { area, group, .. } => Ok(area.store_if_room(page, data, *group)?),
         }
     }
 

@@ -3,7 +3,7 @@
 
 mod setting;
 
-use region::{Memory, MemoryConfig, Pager, PagerConfig, Region, RegionConfig, Teardown};
+use region::{Memory, MemoryConfig, Pager, PagerConfig, Refusal, Region, RegionConfig, Teardown};
 use std::io::Read;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -62,6 +62,24 @@ fn a_full_store_exceeds_the_limit_and_stops_nobody() {
         stats.waits < 8,
         "a fault waits until the pager has seen that it is of no use: {stats:?}"
     );
+}
+
+/// Every error of the device was taken for its limit, which has no effect where there is none.
+#[test]
+fn a_memory_that_is_used_up_is_told_from_a_store_at_its_limit() {
+    let config = MemoryConfig { arena_frames: 1 << 10, ..MemoryConfig::for_disk(4 << 20) };
+    let memory = Memory::new(config).expect("a memory");
+    let Ok(pager) = Pager::new(memory, &PagerConfig::default()) else {
+        return eprintln!("skipped: needs userfaultfd");
+    };
+    let mut region = Region::map(&pager, 8 << 20, &RegionConfig::default()).expect("one");
+    noise(region.as_mut_slice());
+    assert_eq!(region.stats().last_refusal, None);
+    let out = region.control().page_out(0..8 << 20).expect("tried");
+    assert!(out.stored > 0 && out.refused > 0, "{out:?}");
+    assert_eq!(out.refusal, Some(Refusal::NoMemory), "{out:?}");
+    assert_eq!(region.stats().last_refusal, Some(Refusal::NoMemory));
+    assert!(Refusal::NoMemory.to_string().contains("arena"), "it says what to change");
 }
 
 #[test]

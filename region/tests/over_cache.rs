@@ -13,8 +13,8 @@ mod setting;
 use bench::{Bench, is_child_that_aborts};
 use region::zswap::{Incompressible, Limit, Zswap, ZswapConfig};
 use region::{
-    Memory, MemoryConfig, PageOut, Pager, PagerConfig, Quads, Region, RegionConfig, RegionError,
-    StoreConfig, Teardown,
+    Memory, MemoryConfig, PageOut, Pager, PagerConfig, Quads, Refusal, Region, RegionConfig,
+    RegionError, StoreConfig, Teardown,
 };
 use rng::Rng;
 use std::sync::Arc;
@@ -78,7 +78,7 @@ fn what_does_not_fit_the_cache_goes_to_its_disk_and_comes_back() {
     let mut region = bench.region(2048);
     write_pages(&mut region);
     let out = region.control().page_out(0..2048 * PAGE).expect("out");
-    assert_eq!(out, PageOut { stored: 2048, busy: 0, refused: 0 });
+    assert_eq!(out, PageOut { stored: 2048, ..PageOut::default() });
     let stats = region.stats();
     assert!(stats.disk_pages > 1500 && stats.compr_data_size > 100 << 10, "{stats:?}");
     assert_pages(&region);
@@ -167,7 +167,7 @@ fn a_disk_that_cannot_be_written_leaves_pages_in_memory() {
     assert_pages(&region);
     bench.trouble.refuses.store(false, Ordering::SeqCst);
     let out = region.control().page_out(0..512 * PAGE).expect("out");
-    assert_eq!(out, PageOut { stored: 512, busy: 0, refused: 0 });
+    assert_eq!(out, PageOut { stored: 512, ..PageOut::default() });
     assert_pages(&region);
     assert_eq!(region.control().check().expect("there"), [""; 0]);
 }
@@ -315,9 +315,35 @@ fn a_page_that_the_cache_rejects_stays_alone() {
         Rng::new(page as u64 + 1).fill(&mut region.as_mut_slice()[page * PAGE..(page + 1) * PAGE]);
     }
     let out = region.control().page_out(0..256 * PAGE).expect("out");
-    assert_eq!(out, PageOut { stored: 251, busy: 0, refused: 5 });
+    let refusal = Some(Refusal::Incompressible);
+    assert_eq!(out, PageOut { stored: 251, busy: 0, refused: 5, refusal });
     (0..256).filter(|&page| !noise(page)).for_each(|page| assert_page(&region, page));
     assert_eq!(region.control().check().expect("there"), [""; 0]);
+}
+
+#[test]
+fn a_group_that_is_full_says_so() {
+    let Some(bench) = new_bench(16 << 20) else { return };
+    let group = bench.cache.add_group(Some(64 << 10), false).expect("a group");
+    let store = StoreConfig::Zswap { cache: Arc::clone(&bench.cache), group };
+    let mut region = bench.region_with(512, store, None);
+    write_pages(&mut region);
+    let out = region.control().page_out(0..512 * PAGE).expect("tried");
+    assert_eq!(out.refusal, Some(Refusal::GroupLimit), "{out:?}");
+    assert_eq!(region.stats().last_refusal, Some(Refusal::GroupLimit));
+    assert_pages(&region);
+}
+
+/// Its pages were refused one by one, each after 256 tries to make room for it.
+#[test]
+fn a_group_of_another_cache_is_refused() {
+    let Some(bench) = new_bench(1 << 20) else { return };
+    let groups = [(); 3].map(|()| bench.cache.add_group(None, true).expect("a group"));
+    let cache = cache::cache(&bench.pager, 1 << 20, None);
+    let store = StoreConfig::Zswap { cache, group: groups[2] };
+    let config = RegionConfig { store, ..RegionConfig::default() };
+    let refused = Region::map(&bench.pager, PAGE, &config);
+    assert!(matches!(refused, Err(RegionError::OtherGroup)), "{refused:?}");
 }
 
 #[test]
@@ -349,6 +375,7 @@ fn a_memory_that_is_used_up_is_not_compacted_over_and_over() {
     write_pages(&mut region);
     let out = region.control().page_out(0..GROUPS * 64 * PAGE).expect("tried");
     assert!(out.stored > 0 && out.refused > 0, "{out:?}");
+    assert_eq!(out.refusal, Some(Refusal::NoMemory), "not the cache's limit: {out:?}");
     let refused = cache.stat().reject_alloc_fail + cache.stat().reject_kmemcache_fail;
     assert!((1..=2 * GROUPS as u64).contains(&refused), "{refused} refusals");
     assert_pages(&region);
