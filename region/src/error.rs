@@ -1,7 +1,8 @@
 //! Why something could not be done to a region.
 //!
 //! ```text
-//!    Empty, Unaligned, OutOfRange, Unmapped, LimitTooSmall, OtherMemory, OtherGroup
+//!    Empty, Unaligned, OutOfRange, Unmapped, LimitTooSmall, OtherMemory, OtherGroup,
+//!    UnknownLength
 //!                                             the caller asked for what cannot be
 //!    Gone                                     the region was dropped
 //!    Unreadable                               its store fails
@@ -61,6 +62,8 @@ pub enum RegionError {
     OtherMemory,
     /// The group is none of the cache's: it is another cache's.
     OtherGroup,
+    /// The iterator that a vector is to be made from does not say how many elements it has at most.
+    UnknownLength,
     /// The cache has no room for an area.
     Cache(ZswapError),
     /// The cache's algorithm could not be made ready.
@@ -101,6 +104,10 @@ impl fmt::Display for RegionError {
                 f.write_str("the cache's memory is another one than the pager's")
             }
             RegionError::OtherGroup => f.write_str("the group is another cache's"),
+            RegionError::UnknownLength => f.write_str(
+                "the iterator does not say how many elements it has at most: make a vector with \
+                 room for them, and extend it",
+            ),
             RegionError::Cache(error) => error.fmt(f),
             RegionError::Algorithm(error) => error.fmt(f),
             RegionError::Store(error) => error.fmt(f),

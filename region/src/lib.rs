@@ -64,6 +64,7 @@ mod stats;
 mod store;
 mod trials;
 mod vec;
+mod vec_iter;
 mod worth;
 
 pub use config::{Quads, RegionConfig, StoreConfig};
@@ -75,7 +76,8 @@ pub use pager::{FaultCosts, Pager, PagerConfig};
 pub use pinned::{Pinned, PinnedMut};
 pub use region::{LIMIT_MIN, Region, Teardown};
 pub use stats::RegionStats;
-pub use vec::RegionVec;
+pub use vec::{PushError, RegionVec};
+pub use vec_iter::IntoIter;
 pub use zram::{Algorithm, Codec, Memory, MemoryConfig};
 pub use zswap;
 

@@ -7,6 +7,8 @@ use crate::fault_in::Why;
 use crate::folded::Folded;
 use crate::range::PageRange;
 use crate::region::Region;
+use bytemuck::Pod;
+use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut, Range};
 
 impl Folded {
@@ -45,31 +47,47 @@ impl Folded {
     }
 }
 
-/// Bytes of a region that stay in memory while this lives; forgotten, for as long as the region
-/// does.
+/// Bytes of a region, or elements of a [`RegionVec`](crate::RegionVec), that stay in memory while
+/// this lives; forgotten, for as long as the region does.
+///
+/// It is a slice of them, and their bytes (`AsRef<[u8]>`) for whoever passes those on to the
+/// system.
 #[derive(Debug)]
-pub struct Pinned<'r> {
+pub struct Pinned<'r, T: Pod = u8> {
     region: &'r Region,
+    /// Bytes, which are whole elements.
     range: Range<usize>,
+    elements: PhantomData<T>,
 }
 
-impl<'r> Pinned<'r> {
+impl<'r, T: Pod> Pinned<'r, T> {
     /// The range was checked.
-    pub(crate) fn new(region: &'r Region, range: Range<usize>) -> Result<Pinned<'r>, RegionError> {
+    pub(crate) fn new(region: &'r Region, range: Range<usize>) -> Result<Self, RegionError> {
         region.folded.pin(&PageRange::touched(&range))?;
-        Ok(Pinned { region, range })
+        Ok(Pinned { region, range, elements: PhantomData })
     }
-}
 
-impl Deref for Pinned<'_> {
-    type Target = [u8];
-
-    fn deref(&self) -> &[u8] {
+    /// The bytes.
+    pub fn as_bytes(&self) -> &[u8] {
         self.region.memory().bytes(self.range.clone()).unwrap_or_default()
     }
 }
 
-impl Drop for Pinned<'_> {
+impl<T: Pod> Deref for Pinned<'_, T> {
+    type Target = [T];
+
+    fn deref(&self) -> &[T] {
+        bytemuck::cast_slice(self.as_bytes())
+    }
+}
+
+impl<T: Pod> AsRef<[u8]> for Pinned<'_, T> {
+    fn as_ref(&self) -> &[u8] {
+        self.as_bytes()
+    }
+}
+
+impl<T: Pod> Drop for Pinned<'_, T> {
     fn drop(&mut self) {
         self.region.folded.unpin_touched(&self.range);
     }
@@ -77,37 +95,58 @@ impl Drop for Pinned<'_> {
 
 /// As [`Pinned`], to be written too.
 #[derive(Debug)]
-pub struct PinnedMut<'r> {
+pub struct PinnedMut<'r, T: Pod = u8> {
     region: &'r mut Region,
+    /// Bytes, which are whole elements.
     range: Range<usize>,
+    elements: PhantomData<T>,
 }
 
-impl<'r> PinnedMut<'r> {
+impl<'r, T: Pod> PinnedMut<'r, T> {
     /// The range was checked.
-    pub(crate) fn new(
-        region: &'r mut Region,
-        range: Range<usize>,
-    ) -> Result<PinnedMut<'r>, RegionError> {
+    pub(crate) fn new(region: &'r mut Region, range: Range<usize>) -> Result<Self, RegionError> {
         region.folded.pin(&PageRange::touched(&range))?;
-        Ok(PinnedMut { region, range })
+        Ok(PinnedMut { region, range, elements: PhantomData })
     }
-}
 
-impl Deref for PinnedMut<'_> {
-    type Target = [u8];
-
-    fn deref(&self) -> &[u8] {
+    /// The bytes.
+    pub fn as_bytes(&self) -> &[u8] {
         self.region.memory().bytes(self.range.clone()).unwrap_or_default()
     }
-}
 
-impl DerefMut for PinnedMut<'_> {
-    fn deref_mut(&mut self) -> &mut [u8] {
+    /// The bytes, to be written too.
+    pub fn as_bytes_mut(&mut self) -> &mut [u8] {
         self.region.memory_mut().bytes_mut(self.range.clone()).unwrap_or_default()
     }
 }
 
-impl Drop for PinnedMut<'_> {
+impl<T: Pod> Deref for PinnedMut<'_, T> {
+    type Target = [T];
+
+    fn deref(&self) -> &[T] {
+        bytemuck::cast_slice(self.as_bytes())
+    }
+}
+
+impl<T: Pod> DerefMut for PinnedMut<'_, T> {
+    fn deref_mut(&mut self) -> &mut [T] {
+        bytemuck::cast_slice_mut(self.as_bytes_mut())
+    }
+}
+
+impl<T: Pod> AsRef<[u8]> for PinnedMut<'_, T> {
+    fn as_ref(&self) -> &[u8] {
+        self.as_bytes()
+    }
+}
+
+impl<T: Pod> AsMut<[u8]> for PinnedMut<'_, T> {
+    fn as_mut(&mut self) -> &mut [u8] {
+        self.as_bytes_mut()
+    }
+}
+
+impl<T: Pod> Drop for PinnedMut<'_, T> {
     fn drop(&mut self) {
         self.region.folded.unpin_touched(&self.range);
     }

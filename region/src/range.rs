@@ -2,7 +2,7 @@
 
 use crate::RegionError;
 use host::PAGE_SIZE;
-use std::ops::Range;
+use std::ops::{Bound, Range, RangeBounds};
 
 /// How ranges of bytes become ranges of pages.
 pub(crate) struct PageRange;
@@ -18,6 +18,21 @@ impl PageRange {
             Some(byte) => Err(RegionError::Unaligned { byte }),
             None => Ok(start / PAGE_SIZE..end / PAGE_SIZE),
         }
+    }
+
+    /// The two ends of a range, which may be backwards or past `len`, the end of one that is open.
+    pub(crate) fn bounds(range: &impl RangeBounds<usize>, len: usize) -> Range<usize> {
+        let start = match range.start_bound() {
+            Bound::Included(&start) => start,
+            Bound::Excluded(&before) => before.saturating_add(1),
+            Bound::Unbounded => 0,
+        };
+        let end = match range.end_bound() {
+            Bound::Included(&last) => last.saturating_add(1),
+            Bound::Excluded(&end) => end,
+            Bound::Unbounded => len,
+        };
+        start..end
     }
 
     /// The pages that a range touches.
@@ -42,5 +57,14 @@ mod tests {
         let backwards = 8192..4096;
         assert!(refused(backwards).contains("8192..4096"));
         assert_eq!(PageRange::touched(&(4095..4097)), 0..2);
+    }
+
+    #[test]
+    fn open_ends_are_those_of_the_whole() {
+        assert_eq!(PageRange::bounds(&.., 9), 0..9);
+        assert_eq!(PageRange::bounds(&(2..), 9), 2..9);
+        assert_eq!(PageRange::bounds(&(..=4), 9), 0..5);
+        let after_two = (Bound::Excluded(2), Bound::Included(usize::MAX));
+        assert_eq!(PageRange::bounds(&after_two, 9), 3..usize::MAX);
     }
 }

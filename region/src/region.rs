@@ -2,16 +2,16 @@
 //!
 //! Invariant: the bytes are what was written to them last, whatever was paged out meanwhile.
 
-use crate::fault_in::Why;
+use crate::control::Control;
 use crate::folded::Folded;
 use crate::pager::Pager;
 use crate::pinned::{Pinned, PinnedMut};
 use crate::range::PageRange;
 use crate::store::Store;
-use crate::{GROUP_PAGES, PageOut, RegionConfig, RegionError, RegionStats};
+use crate::{GROUP_PAGES, RegionConfig, RegionError, RegionStats};
 use host::{PAGE_SIZE, Span, SpanMemory, UserfaultError};
 use std::ops::Range;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use zram::Memory;
 
 /// The least a region can be limited to, in bytes: four times what leaves memory at a time.
@@ -32,16 +32,39 @@ pub enum Teardown {
 ///
 /// Its bytes are lent as slices, whose pages may be out at any time: an access brings them back.
 /// What must not be done with such a slice: in [`FaultMode::Signal`](crate::FaultMode), do not pass
-/// it to a system call, which would fail with `EFAULT` where a page is out, and do not block
-/// `SIGBUS` in a thread that touches it; [`Region::pin`] it before. In no mode pass it, unpinned,
-/// to this library (as the buffer of a disk, say), touch it in a signal handler, discard its pages
-/// by `madvise` ([`Region::discard`] does that), or touch it after the [`Region`] was dropped,
-/// through a pointer kept: the process ends then, with a word on standard error.
+/// it to a system call, which would fail with `EFAULT` (`Bad address`) where a page is out, but pin
+/// it first (see below); and do not block `SIGBUS` in a thread that touches it. In no mode pass it,
+/// unpinned, to this library (as the buffer of a disk, say), touch it in a signal handler, discard
+/// its pages by `madvise` ([`Region::discard`] does that), or touch it after the [`Region`] was
+/// dropped, through a pointer kept: the process ends then, with a word on standard error.
 ///
 /// A forked child does not have the region: touching it there is a segmentation fault. It is
 /// refused new regions of the [`Pager`], which is its parent's, and ended where it moves pages by a
 /// [`Control`]. It is not to drop any of these: it ends by `exec` or `_exit`. With a pager of its
 /// own it may map regions of its own.
+///
+/// Bytes that a system call is to read or write are pinned as long as it takes:
+///
+/// ```
+/// # use region::{Memory, MemoryConfig, Pager, PagerConfig, Region, RegionConfig};
+/// # let memory = Memory::new(MemoryConfig::for_disk(1 << 20))?;
+/// # let pager = match Pager::new(memory, &PagerConfig::default()) {
+/// #     Ok(pager) => pager,
+/// #     Err(error) => {
+/// #         eprintln!("skipped: needs {error}");
+/// #         return Ok(());
+/// #     }
+/// # };
+/// # let path = std::env::temp_dir().join(format!("ramfold-bytes-{}", std::process::id()));
+/// # let mut region = Region::map(&pager, 8192, &RegionConfig::default())?;
+/// # region.as_mut_slice().fill(7);
+/// # region.control().page_out(0..8192)?;
+/// let pinned = region.pin(0..5000)?;
+/// std::fs::write(&path, &pinned)?;
+/// # assert_eq!(std::fs::read(&path)?, [7; 5000]);
+/// # std::fs::remove_file(&path)?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct Region {
     memory: SpanMemory,
     pub(crate) folded: Arc<Folded>,
@@ -140,7 +163,7 @@ impl Region {
 
     /// What may be done to the region while its bytes are lent, from any thread.
     pub fn control(&self) -> Control {
-        Control { folded: Arc::downgrade(&self.folded) }
+        Control::of(&self.folded)
     }
 
     /// Keeps the pages of a range in memory while the result lives: system calls may use them.
@@ -325,115 +348,6 @@ fn limit_pages(bytes: usize) -> Result<u64, RegionError> {
         return Err(RegionError::LimitTooSmall { bytes, min: LIMIT_MIN });
     }
     Ok((bytes / PAGE_SIZE) as u64)
-}
-
-/// The right to have pages of a region go and come, which changes none of its bytes.
-///
-/// It does not keep the region: where that was dropped, all methods answer
-/// [`RegionError::Gone`]. Ranges are in bytes, with bounds that are multiples of 4096; an empty one
-/// is allowed and does nothing.
-#[derive(Clone)]
-pub struct Control {
-    folded: Weak<Folded>,
-}
-
-impl Control {
-    /// Pages a range out: when this returns, it is compressed.
-    ///
-    /// # Errors
-    ///
-    /// [`RegionError`]: a range that cannot be, or the system refuses to watch it.
-    pub fn page_out(&self, range: Range<usize>) -> Result<PageOut, RegionError> {
-        self.with_pages(range, |folded, pages| folded.page_out(&pages))
-    }
-
-    /// Pages out the pages that came to memory first, until `pages` are out or none is left; whole
-    /// groups of 64 at a time.
-    ///
-    /// # Errors
-    ///
-    /// When the system refuses to watch the region.
-    pub fn page_out_coldest(&self, pages: u64) -> Result<PageOut, RegionError> {
-        self.with(|folded| {
-            folded.learn_all()?;
-            folded.page_out_coldest(pages)
-        })
-    }
-
-    /// Brings a range in, as far as it is out.
-    ///
-    /// # Errors
-    ///
-    /// [`RegionError`]: a range that cannot be.
-    pub fn prefetch(&self, range: Range<usize>) -> Result<(), RegionError> {
-        self.with_pages(range, |folded, pages| {
-            folded.groups_of(&pages).try_for_each(|group| {
-                let _gate = folded.enter()?;
-                folded.bring_all(group, &pages, Why::Ahead).map(|_| ())
-            })
-        })
-    }
-
-    /// Has a range leave memory before the rest of its region, when something is to leave.
-    ///
-    /// # Errors
-    ///
-    /// [`RegionError`]: a range that cannot be, or the system refuses to watch the region.
-    pub fn cold(&self, range: Range<usize>) -> Result<(), RegionError> {
-        self.with_pages(range, |folded, pages| {
-            folded.learn_all()?;
-            folded.queue.lock().hasten(&folded.groups_of(&pages));
-            Ok(())
-        })
-    }
-
-    /// Where the pages are, and what faults have cost.
-    ///
-    /// # Errors
-    ///
-    /// When the region was dropped.
-    pub fn stats(&self) -> Result<RegionStats, RegionError> {
-        self.with(|folded| Ok(folded.stats()))
-    }
-
-    /// Recounts the groups and compares their sums with the counters; what is not as it should be.
-    /// The pager and other controls wait meanwhile; no thread may be touching the region.
-    ///
-    /// # Errors
-    ///
-    /// When the region was dropped.
-    pub fn check(&self) -> Result<Vec<String>, RegionError> {
-        let folded = self.folded.upgrade().ok_or(RegionError::Gone)?;
-        folded.alone(|| folded.check())
-    }
-
-    fn with<R>(
-        &self,
-        work: impl FnOnce(&Folded) -> Result<R, RegionError>,
-    ) -> Result<R, RegionError> {
-        // What goes through a region takes its gate for a group at a time, so that dropping it does
-        // not wait for all of them.
-        let folded = self.folded.upgrade().ok_or(RegionError::Gone)?;
-        drop(folded.enter()?);
-        work(&folded)
-    }
-
-    fn with_pages<R>(
-        &self,
-        range: Range<usize>,
-        work: impl FnOnce(&Folded, Range<usize>) -> Result<R, RegionError>,
-    ) -> Result<R, RegionError> {
-        self.with(|folded| {
-            let pages = PageRange::whole(range, folded.span.pages() * PAGE_SIZE)?;
-            work(folded, pages)
-        })
-    }
-}
-
-impl std::fmt::Debug for Control {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Control").finish_non_exhaustive()
-    }
 }
 
 #[cfg(test)]

@@ -3,8 +3,8 @@
 mod setting;
 
 use region::{
-    Algorithm, Codec, FaultMode, PageOut, Pager, PagerConfig, Region, RegionConfig, RegionError,
-    RegionVec, Teardown,
+    Algorithm, Codec, FaultMode, PageOut, Pager, PagerConfig, Refusal, Region, RegionConfig,
+    RegionError, RegionVec, Teardown,
 };
 use std::sync::Arc;
 
@@ -41,7 +41,7 @@ fn pages_go_out_and_come_back() {
     write_pages(&mut region);
     let control = region.control();
     let out = control.page_out(0..300 * PAGE).expect("out");
-    assert_eq!(out, PageOut { stored: 300, busy: 0, refused: 0 });
+    assert_eq!(out, PageOut { stored: 300, ..PageOut::default() });
     let stats = region.stats();
     assert_eq!((stats.resident_pages, stats.staged_pages, stats.stored_pages), (0, 0, 300));
     assert!(stats.compr_data_size > 0);
@@ -241,6 +241,7 @@ fn a_full_store_leaves_pages_in_memory() {
     let out = region.control().page_out(0..256 * PAGE).expect("tried");
     assert!(out.stored > 0 && out.refused > 0, "{out:?}");
     assert_eq!(out.stored + out.refused, 256);
+    assert_eq!(out.refusal, Some(Refusal::StoreLimit), "{out:?}");
     let stats = region.stats();
     assert_eq!((stats.staged_pages, stats.refused), (0, out.refused));
     assert!(region.as_slice() == before, "nothing is lost");
@@ -308,7 +309,8 @@ fn a_vector_grows_to_its_room_and_no_further() {
     let Some(pager) = signal() else { return };
     let mut vector = RegionVec::<u64>::with_room(&pager, 3000, &RegionConfig::default()).unwrap();
     (0..3000).for_each(|n| vector.push(n * 7).expect("there is room"));
-    assert_eq!(vector.push(1), Err(1));
+    let refused = vector.push(1).expect_err("it is full");
+    assert_eq!((refused.to_string().contains("room for 3000"), refused.into_value()), (true, 1));
     vector.control().page_out(0..24576).expect("out");
     assert_eq!(vector.iter().copied().sum::<u64>(), 7 * 2999 * 3000 / 2);
     assert_eq!(vector.pop(), Some(2999 * 7));
