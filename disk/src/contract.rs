@@ -7,7 +7,8 @@
 //!   It need not be a multiple of anything.
 //! - D2. A byte reads as the last thing done to it: what was written, or zero if it was zeroed,
 //!   discarded or never written. Every request changes exactly the bytes of its range, wherever
-//!   they lie in a page.
+//!   they lie in a page. One exception: where a page is discarded in part, and there is no room
+//!   for what is left of it, it keeps all its bytes.
 //! - D3. A request that does not lie within the disk fails with [`DiskError::OutOfRange`], exactly
 //!   that, and changes nothing. An empty range up to and including the end of the disk succeeds.
 //! - D4. On a disk that is read-only every change fails with [`DiskError::ReadOnly`], whatever its
@@ -93,15 +94,18 @@ pub trait Disk: Send + Sync {
     /// Stores `data` at `offset`.
     fn write(&self, offset: u64, data: &[u8]) -> Result<(), DiskError>;
 
-    /// Says that a range is no longer needed. Afterwards it reads as zeros, all of it. A sparse
-    /// disk frees the pages wholly within it; the default zeroes the range, as
-    /// [`write_zeroes`](Self::write_zeroes) with [`Allocation::MayUnmap`].
+    /// Says that a range is no longer needed. Afterwards pages wholly within it read as zeros. The
+    /// parts of pages at its ends do too, unless that takes room that there is none of: then they
+    /// keep their bytes. A sparse disk frees the pages wholly within the range, and never refuses a
+    /// discard for want of room or memory. Who needs zeros calls
+    /// [`write_zeroes`](Self::write_zeroes), which may be refused; the default does, with
+    /// [`Allocation::MayUnmap`].
     fn discard(&self, offset: u64, len: u64) -> Result<(), DiskError> {
         self.write_zeroes(offset, len, Allocation::MayUnmap)
     }
 
-    /// Makes a range read as zeros. The default writes zeros, 4 KiB at a time, and so keeps what
-    /// the range occupies whatever `_keep` allows.
+    /// Makes a range read as zeros, to its last byte. The default writes zeros, 4 KiB at a time,
+    /// and so keeps what the range occupies whatever `_keep` allows.
     fn write_zeroes(&self, offset: u64, len: u64, _keep: Allocation) -> Result<(), DiskError> {
         write_zeros(self, offset, len)
     }

@@ -27,6 +27,11 @@ impl Part {
     fn is_whole(&self) -> bool {
         self.len == PAGE_SIZE
     }
+
+    /// Where in its page it lies.
+    fn range(&self) -> Range<usize> {
+        self.start..self.start + self.len
+    }
 }
 
 /// The pages of a byte range.
@@ -62,7 +67,7 @@ impl Zram {
             } else {
                 let mut page = [0; PAGE_SIZE];
                 self.load_page(part.page, &mut page)?;
-                here.copy_from_slice(&page[part.start..part.start + part.len]);
+                here.copy_from_slice(&page[part.range()]);
             }
         }
         Ok(())
@@ -76,26 +81,38 @@ impl Zram {
             if part.is_whole() {
                 self.store_page(part.page, here)?;
             } else {
-                let range = part.start..part.start + part.len;
-                self.change_page(part.page, |page| page[range.clone()].copy_from_slice(here))?;
+                self.change_page(part.page, |page| page[part.range()].copy_from_slice(here))?;
             }
         }
         Ok(())
     }
 
-    /// Zeroes the parts of pages at the ends of a range whose whole pages are `whole`.
-    fn zero_ends(&self, offset: u64, len: u64, whole: &Range<u64>) -> Result<(), DiskError> {
+    /// The parts of pages at the ends of a range whose whole pages are `whole`, where something is
+    /// stored.
+    fn ends(&self, offset: u64, len: u64, whole: &Range<u64>) -> impl Iterator<Item = Part> {
         let page_bytes = PAGE_SIZE as u64;
         let head = (whole.start * page_bytes).min(offset + len) - offset;
         let tail_start = (whole.end * page_bytes).max(offset + head).min(offset + len);
         let tail = offset + len - tail_start;
-        for part in parts(offset, head).chain(parts(tail_start, tail)) {
-            if self.slots.peek(part.page) != Content::Empty {
-                let range = part.start..part.start + part.len;
-                self.change_page(part.page, |page| page[range.clone()].fill(0))?;
-            }
-        }
-        Ok(())
+        let ends = parts(offset, head).chain(parts(tail_start, tail));
+        ends.filter(|part| self.slots.peek(part.page) != Content::Empty)
+    }
+
+    /// Zeroes the parts of pages at the ends of a range.
+    fn zero_ends(&self, offset: u64, len: u64, whole: &Range<u64>) -> Result<(), DiskError> {
+        let mut ends = self.ends(offset, len, whole);
+        ends.try_for_each(|part| self.change_page(part.page, |page| page[part.range()].fill(0)))
+    }
+
+    /// The same for a discard, which is not refused for want of room: what would be left of a page
+    /// has to be stored before the page is gone, so without room for it the page stays as it is.
+    fn discard_ends(&self, offset: u64, len: u64, whole: &Range<u64>) -> Result<(), DiskError> {
+        let zeroed =
+            |part: Part| self.try_change_page(part.page, |page| page[part.range()].fill(0));
+        self.ends(offset, len, whole).try_for_each(|part| match zeroed(part) {
+            Err(DiskError::NoSpace | DiskError::NoMemory) => Ok(()),
+            done => done,
+        })
     }
 
     /// Refuses when the disk may not be changed.
@@ -145,17 +162,20 @@ impl Disk for Zram {
         // Whole pages first: at the limit, they make room for the ends.
         let whole = whole_pages(offset, len);
         self.discard_whole(&whole);
-        self.counted_write(self.zero_ends(offset, len, &whole))
+        self.counted_write(self.discard_ends(offset, len, &whole))
     }
 
     fn write_zeroes(&self, offset: u64, len: u64, keep: Allocation) -> Result<(), DiskError> {
-        if keep == Allocation::MayUnmap {
-            return self.discard(offset, len);
-        }
         self.check_write(offset, len)?;
         let _change = self.counters.change();
         let whole = whole_pages(offset, len);
-        let zeroed = whole.clone().try_for_each(|page| self.write_zero_page(page));
+        let zeroed = match keep {
+            Allocation::MayUnmap => {
+                self.discard_whole(&whole);
+                Ok(())
+            }
+            Allocation::Keep => whole.clone().try_for_each(|page| self.write_zero_page(page)),
+        };
         self.counted_write(zeroed.and_then(|()| self.zero_ends(offset, len, &whole)))
     }
 

@@ -108,13 +108,20 @@ impl Zram {
     /// Changes a part of a page, under the slot's lock: two clients that write neighbouring
     /// sectors both find their bytes afterwards.
     pub(crate) fn change_page(&self, page: u64, edit: impl Fn(&mut [u8])) -> Result<(), DiskError> {
-        self.with_room(|| {
-            let mut fetches = Fetches::new(page);
-            while let Some(place) = self.change_slot(page, &edit, fetches.last())? {
-                fetches.fetch(self, place)?;
-            }
-            Ok(())
-        })
+        self.with_room(|| self.try_change_page(page, &edit))
+    }
+
+    /// The same without making room where there is none.
+    pub(crate) fn try_change_page(
+        &self,
+        page: u64,
+        edit: impl Fn(&mut [u8]),
+    ) -> Result<(), DiskError> {
+        let mut fetches = Fetches::new(page);
+        while let Some(place) = self.change_slot(page, &edit, fetches.last())? {
+            fetches.fetch(self, place)?;
+        }
+        Ok(())
     }
 
     /// Changes a part of a page; gives where it is on the backing disk, unless what is there was

@@ -245,6 +245,40 @@ fn at_the_limit_writes_fail_nothing_is_lost_and_discarding_makes_room() {
     zram.check().expect("no defect");
 }
 
+/// A TRIM of bytes 100 to 5100 ended in ENOSPC at the limit: what is left of a page is stored
+/// before the page is gone. A discard leaves such a page as it is; what asks for zeros still fails.
+#[test]
+fn a_discard_at_the_limit_skips_what_needs_room() {
+    let zram = device(ZramConfig::new("zram0", 64 * MIB));
+    (0..200).for_each(|n| zram.write(n * PAGE as u64, &page(n, 3)).expect("no limit yet"));
+    zram.set_mem_limit(zram.stat().object_bytes_resident / 2);
+    let (offset, len) = (100, 3 * PAGE as u64 + 900);
+    let bytes = || {
+        let mut bytes = vec![0xee; 5 * PAGE];
+        zram.read(0, &mut bytes).expect("in range");
+        bytes
+    };
+    let written: Vec<u8> = (0..5).flat_map(|n| page(n, 3)).collect();
+    let failed = zram.io_stat().failed_writes;
+    zram.discard(offset, len).expect("a discard needs no room");
+    assert_eq!(zram.io_stat().failed_writes, failed);
+    let after = bytes();
+    assert!(after[PAGE..3 * PAGE].iter().all(|&byte| byte == 0), "whole pages are gone");
+    assert!(after[..PAGE] == written[..PAGE], "there is no room for what is left of this one");
+    assert!(after[3 * PAGE..] == written[3 * PAGE..], "nor of this, and the next is none of it");
+    zram.check().expect("no defect");
+    for keep in [Allocation::MayUnmap, Allocation::Keep] {
+        let refused = zram.write_zeroes(offset, len, keep);
+        assert!(matches!(refused, Err(DiskError::NoSpace)), "zeros or an error: {refused:?}");
+    }
+    zram.set_mem_limit(0);
+    zram.discard(offset, len).expect("in range");
+    let mut expected = written;
+    expected[100..100 + len as usize].fill(0);
+    assert!(bytes() == expected, "with room for them the ends are zeros too");
+    zram.check().expect("no defect");
+}
+
 /// The limit is accepted, as the kernel does, and keeps more from being stored.
 #[test]
 fn a_limit_below_what_is_in_use_takes_nothing_away() {

@@ -219,6 +219,31 @@ fn a_failing_disk_is_reported_in_the_clients_terms() {
     }
 }
 
+/// ENOSPC was the answer to TRIM, which may always skip a page that it has a part of.
+#[test]
+fn a_trim_at_the_memory_limit_is_done_and_zeroing_is_refused() {
+    const DISK: u64 = 1 << 20;
+    let memory = zram::Memory::new(zram::MemoryConfig::for_disk(DISK)).unwrap();
+    let zram = Arc::new(zram::Zram::new(memory, zram::ZramConfig::new("zram0", DISK)).unwrap());
+    // A page of bytes that differ is not made shorter.
+    let noise: Vec<u8> = (0..8192_u64)
+        .map(|at| (at.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as u8 ^ (at * at >> 3) as u8)
+        .collect();
+    zram.write(0, &noise).unwrap();
+    zram.set_mem_limit(4096);
+    let fixture = Fixture::of(Arc::clone(&zram) as Arc<dyn Disk>);
+    let mut client = fixture.open(true);
+    assert_eq!(client.call(&ask(TRIM, 0, 100, 5000)).unwrap(), done());
+    assert_eq!(client.call(&ask(ZEROES, 0, 100, 5000)).unwrap(), ENOSPC);
+    assert!(client.read(0, 8192).unwrap() == Answer::Data(noise), "what was skipped is whole");
+    zram.set_mem_limit(0);
+    assert_eq!(client.call(&ask(ZEROES, 0, 100, 5000)).unwrap(), done());
+    let Answer::Data(read) = client.read(0, 8192).unwrap() else { panic!("it is readable") };
+    assert!(read[100..5100].iter().all(|&byte| byte == 0), "zeros to the last byte");
+    drop(client);
+    fixture.assert_well();
+}
+
 #[test]
 fn a_read_that_fails_late_is_told_or_cut_but_never_made_up() {
     // Pieces of a plain read: the fourth fails after the header went out.
