@@ -52,6 +52,8 @@ pub(crate) fn device(device: &Device, stat: &Stat) -> Value {
         &["failed_reads", "failed_writes", "invalid_io", "notify_free"],
     );
     answer["bd_stat"] = columns(&text(Attribute::BdStat), &["bd_count", "bd_reads", "bd_writes"]);
+    let pending = device.disk().map_or(0, |disk| disk.bd_stat().pending);
+    answer["bd_stat"]["bd_pending"] = pending.into();
     for attribute in SETTINGS {
         let text = text(attribute);
         answer[attribute.name()] = text.parse::<u64>().map_or_else(|_| text.into(), Value::from);
@@ -68,6 +70,7 @@ fn memory_target(device: &Device) -> Value {
         json!({
             "target_bytes": stat.target_bytes,
             "reached": !stat.lifted,
+            "why": stat.unreached.map(|why| why.to_string()),
             "rounds": stat.rounds,
             "recompressed_pages": stat.recompressed_pages,
             "written_back_pages": stat.written_back_pages,

@@ -35,12 +35,16 @@ pub(crate) struct Backing {
 /// The three columns of `bd_stat`, in units of 4096 bytes; `Display` is the kernel's line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct BdStat {
-    /// Blocks in use.
+    /// Blocks that hold pages of the disk.
     pub count: u64,
     /// Blocks read, ever.
     pub reads: u64,
     /// Blocks written, ever.
     pub writes: u64,
+    /// Blocks that are in use for no page: those of discarded pages that the memory's worker gives
+    /// back, and those on their way to the disk. No column; a write-back that finds no other block
+    /// waits for the first kind.
+    pub pending: u64,
 }
 
 impl std::fmt::Display for BdStat {
@@ -62,10 +66,11 @@ impl Backing {
         self.disk.read(offset_of(block), data).map_err(backing_error)
     }
 
-    /// What it counts.
-    pub(crate) fn stat(&self) -> BdStat {
+    /// What it counts, where so many pages are in its blocks.
+    pub(crate) fn stat(&self, pages: u64) -> BdStat {
         let (reads, writes) = (read(&self.reads), read(&self.writes));
-        BdStat { count: self.blocks.in_use(), reads, writes }
+        let pending = self.blocks.in_use().saturating_sub(pages);
+        BdStat { count: pages, reads, writes, pending }
     }
 }
 

@@ -29,6 +29,7 @@ use crate::device::Zram;
 use crate::post::{PostError, Recompress};
 use crate::recompress::is_wanted;
 use crate::slot_flags::PRIORITIES;
+use crate::unreached::Unreached;
 
 /// The part of the target by which memory may be above or below: 3.1 %.
 const BAND: u64 = 32;
@@ -56,7 +57,8 @@ struct Limits {
     limit: u64,
     /// 0 = none.
     target: u64,
-    lifted: bool,
+    /// Why the target is lifted, while it is.
+    lifted: Option<Unreached>,
 }
 
 /// What was done to hold a device's memory at its target.
@@ -66,6 +68,8 @@ pub struct HoldStat {
     pub target_bytes: u64,
     /// True while memory could not be brought down to the target.
     pub lifted: bool,
+    /// Why it is lifted, while it is.
+    pub unreached: Option<Unreached>,
     /// Times that memory was to be brought down.
     pub rounds: u64,
     /// Pages that were recompressed for it.
@@ -74,10 +78,29 @@ pub struct HoldStat {
     pub written_back_pages: u64,
 }
 
+/// Pages that went elsewhere or became smaller, and the last thing that kept others from it.
+#[derive(Clone, Copy, Default)]
+struct Moved {
+    pages: u64,
+    failed: Option<Unreached>,
+}
+
+impl Moved {
+    fn none(why: &PostError) -> Moved {
+        Moved { pages: 0, failed: Some(why.into()) }
+    }
+
+    fn add(&mut self, more: Moved) {
+        self.pages += more.pages;
+        self.failed = more.failed.or(self.failed);
+    }
+}
+
 impl Limits {
     /// What the pool's limit is.
     fn effective(self) -> u64 {
-        let soft = if self.lifted { 0 } else { self.target.saturating_add(self.target / BAND) };
+        let soft =
+            if self.lifted.is_some() { 0 } else { self.target.saturating_add(self.target / BAND) };
         match (self.limit, soft) {
             (0, limit) | (limit, 0) => limit,
             (limit, soft) => limit.min(soft),
@@ -112,7 +135,7 @@ impl Hold {
         self.change(pool, |limits| {
             let is_free = limits.target == 0;
             if is_free {
-                (limits.target, limits.lifted) = (bytes, false);
+                (limits.target, limits.lifted) = (bytes, None);
             }
             is_free
         })
@@ -120,11 +143,11 @@ impl Hold {
 
     /// There is no target any more: said by whoever took it.
     pub(crate) fn drop_target(&self, pool: &Pool) {
-        self.change(pool, |limits| (limits.target, limits.lifted) = (0, false));
+        self.change(pool, |limits| (limits.target, limits.lifted) = (0, None));
     }
 
-    fn lift(&self, pool: &Pool, lifted: bool) {
-        self.change(pool, |limits| limits.lifted = lifted);
+    fn lift(&self, pool: &Pool, why: Option<Unreached>) {
+        self.change(pool, |limits| limits.lifted = why);
     }
 }
 
@@ -135,7 +158,8 @@ impl Zram {
         let Limits { target, lifted, .. } = *hold.limits();
         HoldStat {
             target_bytes: target,
-            lifted,
+            lifted: lifted.is_some(),
+            unreached: lifted,
             rounds: read(&hold.rounds),
             recompressed_pages: read(&hold.recompressed),
             written_back_pages: read(&hold.written_back),
@@ -146,13 +170,13 @@ impl Zram {
     /// target is in its way. Given the caller holds no lock.
     pub(crate) fn relieve(&self, attempt: usize) -> bool {
         let Limits { target, lifted, .. } = *self.settings.hold.limits();
-        if target == 0 || lifted {
+        if target == 0 || lifted.is_some() {
             return false;
         }
-        self.bring_down(target, self.values.backing.is_none());
-        if attempt == ATTEMPTS {
+        let done = self.bring_down(target, self.values.backing.is_none());
+        if done && attempt == ATTEMPTS {
             // Others were faster each time.
-            self.settings.hold.lift(&self.slots.pool, true);
+            self.settings.hold.lift(&self.slots.pool, Some(Unreached::Outrun));
         }
         true
     }
@@ -161,7 +185,7 @@ impl Zram {
     pub(crate) fn hold(&self) -> bool {
         let target = self.settings.hold.limits().target;
         if target == 0 || self.object_bytes_resident() <= target {
-            self.settings.hold.lift(&self.slots.pool, false);
+            self.settings.hold.lift(&self.slots.pool, None);
             return true;
         }
         self.bring_down(target, true)
@@ -173,26 +197,27 @@ impl Zram {
         let low = target - target / BAND;
         // Others store meanwhile, so what is held now does not tell whether anything was done.
         let moved = self.bring_down_to(low, recompress);
-        let stuck = moved == 0 && self.object_bytes_resident() > target;
-        self.settings.hold.lift(&self.slots.pool, stuck);
+        let stuck = moved.pages == 0 && self.object_bytes_resident() > target;
+        let why = stuck.then(|| moved.failed.unwrap_or(Unreached::InUse));
+        self.settings.hold.lift(&self.slots.pool, why);
         !stuck
     }
 
-    /// Gives how many pages went elsewhere, or became smaller. What failed is for who asks for a
-    /// write-back; here it shows in what is held.
-    fn bring_down_to(&self, low: u64, recompress: bool) -> u64 {
-        let mut moved = 0;
+    /// Gives how many pages went elsewhere, or became smaller, and what kept others from it.
+    fn bring_down_to(&self, low: u64, recompress: bool) -> Moved {
+        let mut moved = Moved::default();
         self.make_room();
         if recompress && self.excess(low) > 0 {
-            moved += self.recompress_coldest(low).unwrap_or(0);
+            moved.add(self.recompress_coldest(low));
         }
         for _ in 0..ROUNDS {
             let bytes = self.excess(low);
-            let written = if bytes == 0 { 0 } else { self.write_back_coldest(bytes) };
-            if written == 0 {
+            let written =
+                if bytes == 0 { Moved::default() } else { self.write_back_coldest(bytes) };
+            moved.add(written);
+            if written.pages == 0 {
                 break;
             }
-            moved += written;
             self.make_room();
         }
         moved
@@ -208,34 +233,43 @@ impl Zram {
     /// Recompresses pages with the last algorithm there is, until memory is down to `low`; gives
     /// how many pages are smaller. New objects go past the line, and frames of old ones are free
     /// after a compaction only: so a few at a time.
-    fn recompress_coldest(&self, low: u64) -> Result<u64, PostError> {
+    fn recompress_coldest(&self, low: u64) -> Moved {
+        let mut pages = 0;
+        let failed = self.recompress_coldest_into(low, &mut pages).err();
+        Moved { pages, failed: failed.map(|error| Unreached::from(&error)) }
+    }
+
+    fn recompress_coldest_into(&self, low: u64, pages: &mut u64) -> Result<(), PostError> {
         let last = (1..PRIORITIES as u8).rev().find_map(|it| Some((it, self.codec(it)?)));
-        let Some((priority, codec)) = last else { return Ok(0) };
+        let Some((priority, codec)) = last else { return Ok(()) };
         let slice_pages = low / SLICES / PAGE_SIZE as u64 + 1;
         let what = Recompress { max_pages: Some(slice_pages), ..Recompress::with(priority) };
         let wanted = |candidate: &Candidate| is_wanted(&what, candidate);
         let bytes = self.excess(low).saturating_mul(RECOMPRESS_FOR_EACH);
         let mut coldest = Candidates::coldest(self, bytes, wanted)?;
-        let mut pages = 0;
         while !coldest.is_empty() && self.excess(low) > 0 {
             let report = self.recompress_chosen(&mut coldest, &what, codec)?;
             bump(&self.settings.hold.recompressed, report.pages);
-            pages += report.pages;
+            *pages += report.pages;
             self.make_room();
         }
-        Ok(pages)
+        Ok(())
     }
 
     /// Writes pages back that take so many bytes; gives how many are on the backing disk for it.
-    fn write_back_coldest(&self, bytes: u64) -> u64 {
-        let Some(backing) = &self.values.backing else { return 0 };
-        let Ok(coldest) = Candidates::coldest(self, bytes, |_| true) else { return 0 };
+    fn write_back_coldest(&self, bytes: u64) -> Moved {
+        let Some(backing) = &self.values.backing else { return Moved::none(&PostError::NoBacking) };
+        let coldest = match Candidates::coldest(self, bytes, |_| true) {
+            Ok(coldest) => coldest,
+            Err(error) => return Moved::none(&error),
+        };
         let before = self.counters.tally().written_back;
         // Where some fail, others may have been written.
         let report = self.write_chosen(backing, coldest, u64::MAX);
         let now = self.counters.tally().written_back;
+        let failed = report.as_ref().err().map(Unreached::from);
         let pages = report.map_or(now.saturating_sub(before), |report| report.pages);
         bump(&self.settings.hold.written_back, pages);
-        pages
+        Moved { pages, failed }
     }
 }

@@ -50,6 +50,7 @@ mod slot_flags;
 mod small;
 mod stat;
 mod sums;
+mod unreached;
 mod values;
 mod write_back;
 mod written_back;
@@ -71,6 +72,7 @@ pub use post::{
     WriteBackReport,
 };
 pub use stat::{IoStat, Metadata, MmStat, Stat};
+pub use unreached::Unreached;
 // What the public items above are made of.
 pub use codec::{Algorithm, Codec};
 pub use disk::{Disk, DiskError};

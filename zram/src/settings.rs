@@ -14,7 +14,7 @@ use std::sync::{self, PoisonError};
 
 use zsmalloc::sync::{Mutex, MutexGuard};
 
-use crate::backing::{Backing, BdStat};
+use crate::backing::BdStat;
 use crate::device::Zram;
 use crate::hold::Hold;
 use crate::post::PostError;
@@ -132,6 +132,7 @@ impl Zram {
 
     /// The line of the kernel's `bd_stat`; zeros without a backing disk.
     pub fn bd_stat(&self) -> BdStat {
-        self.values.backing.as_ref().map(Backing::stat).unwrap_or_default()
+        let pages = self.counters.tally().written_back;
+        self.values.backing.as_ref().map(|backing| backing.stat(pages)).unwrap_or_default()
     }
 }

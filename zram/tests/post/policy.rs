@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use crate::devices::{PAGE, blocks, data_of, memory, read, write};
 use disk::{Disk, DiskError, Fault, FaultPlan, FaultyDisk, RamDisk, Span, Verbs};
-use zram::{HoldStat, Policy, PolicyConfig, Zram, ZramConfig};
+use zram::{HoldStat, Policy, PolicyConfig, Unreached, Zram, ZramConfig};
 
 const PAGES: u64 = 16384;
 const TARGET: u64 = 4 << 20;
@@ -137,6 +137,7 @@ fn without_a_backing_disk_pages_are_recompressed_and_then_the_target_is_lifted()
     assert_eq!(zram.mm_stat().0[3], limit, "which is what it was");
     let stat = zram.hold_stat();
     assert!(stat.lifted && stat.recompressed_pages > 0, "{stat:?}");
+    assert_eq!(stat.unreached, Some(Unreached::NoBacking), "and why");
     assert!(zram.object_bytes_resident() > limit - TARGET / 4, "it was used");
     (0..stored).for_each(|page| assert!(read(&zram, page) == content(page, 1)));
     zram.check().expect("no defect");
@@ -159,11 +160,37 @@ fn a_target_that_was_lifted_holds_again_when_the_disk_is_back() {
     let _policy = policy(&zram, Duration::from_millis(10));
     let pages = fill(&zram, 2);
     wait_until("lifted", || zram.hold_stat().lifted);
+    assert_eq!(zram.hold_stat().unreached, Some(Unreached::BackingFailed));
     assert_eq!(zram.bd_stat().writes, 0);
     disk.disarm();
     wait_until("held", || !zram.hold_stat().lifted);
+    assert_eq!(zram.hold_stat().unreached, None, "there is no reason any more");
     expect_held(&zram);
     (0..pages).for_each(|page| assert!(read(&zram, page) == content(page, 1)));
+}
+
+/// `stat` said "it cannot be reached", and an operator had nothing to go by.
+#[test]
+fn a_target_that_is_not_reached_has_its_reason_and_a_remedy() {
+    let small = || device(config(Some(blocks(17))));
+    let limited = || {
+        let (zram, _) = backed();
+        zram.enable_writeback_limit(true);
+        zram.set_writeback_limit(16);
+        zram
+    };
+    let rows = [
+        (small(), Unreached::BackingFull, "larger one"),
+        (limited(), Unreached::LimitReached, "writeback_limit"),
+    ];
+    for (zram, expected, remedy) in rows {
+        let _policy = policy(&zram, Duration::from_millis(10));
+        fill(&zram, 2);
+        wait_until("lifted", || zram.hold_stat().lifted);
+        assert_eq!(zram.hold_stat().unreached, Some(expected), "{:?}", zram.hold_stat());
+        assert!(expected.to_string().contains(remedy), "{expected}");
+        assert_eq!(zram.hold_stat().written_back_pages, 16, "until then they went");
+    }
 }
 
 #[test]

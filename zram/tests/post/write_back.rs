@@ -340,3 +340,34 @@ fn what_a_page_was_is_known_of_it() {
     assert_eq!(lines(&zram), [line(7, ".wh..."), line(8, "s....."), line(9, "...i..")]);
     assert_eq!(zram.block_states(8..9).count(), 1);
 }
+
+/// `bd_stat` showed the blocks of discarded pages for as long as the worker had other work.
+#[test]
+fn blocks_of_discarded_pages_are_nobodys_at_once_and_pending_until_they_are_given_back() {
+    const PAGES: u64 = 512;
+    let memory = memory(true);
+    let backing: Arc<dyn Disk> = blocks(PAGES + 1);
+    let config = ZramConfig { backing: Some(backing), ..ZramConfig::new("zram0", PAGES * 4096) };
+    let zram = Zram::new(Arc::clone(&memory), config).expect("a device");
+    (0..PAGES).for_each(|page| write(&zram, page, &data_of(page, 1, 3)));
+    let all = WriteBack::from(Selection::Pages(vec![0..=PAGES - 1]));
+    assert_eq!(zram.write_back(&all).expect("room").pages, PAGES);
+    assert_eq!((zram.bd_stat().count, zram.bd_stat().pending), (PAGES, 0));
+    let (unblock, blocked) = std::sync::mpsc::channel::<()>();
+    memory.defer(0, move || {
+        // Nothing is sent: it ends when the sender is gone.
+        let _ = blocked.recv();
+    });
+    zram.discard(0, PAGES * 4096).expect("in range");
+    let stat = zram.bd_stat();
+    assert_eq!(
+        (stat.count, stat.pending),
+        (0, PAGES),
+        "no page is there, and no block is free yet"
+    );
+    assert!(stat.to_string().starts_with("       0 "), "so says the kernel's line: {stat}");
+    drop(unblock);
+    memory.flush_deferred();
+    assert_eq!((zram.bd_stat().count, zram.bd_stat().pending), (0, 0));
+    zram.check().expect("no defect");
+}

@@ -99,6 +99,14 @@ fn disk(text: &mut String, figures: &Figures<'_>) {
         row(text, "  written back", figures.written_back(), &format!("in {path}"));
     }
     row(text, "  holes", holes, "never written, or discarded");
+    let pending = figures.0["bd_stat"]["bd_pending"].as_u64().unwrap_or(0);
+    if pending > 0 {
+        let pending = count(pending, "block");
+        put(
+            text,
+            format_args!("backing device   {pending} in use for no page: being freed or written"),
+        );
+    }
 }
 
 fn unit(pages: u64) -> String {
@@ -121,7 +129,9 @@ fn memory(text: &mut String, figures: &Figures<'_>) {
     let (held, stored) = (figures.get("accounted_bytes"), figures.get("orig_data_size"));
     let data = figures.get("compr_data_size");
     let overhead = match figures.0["overhead_all_in"].as_f64() {
-        Some(fraction) => format!("{:.1} % over the data", fraction * 100.0),
+        Some(fraction) if fraction <= 1.0 => format!("{:.1} % over the data", fraction * 100.0),
+        // A multiple of next to nothing says nothing.
+        Some(_) => format!("{} over the data", human(held.saturating_sub(data))),
         None => "nothing is stored".to_owned(),
     };
     text.push('\n');
@@ -166,9 +176,16 @@ fn target(text: &mut String, figures: &Figures<'_>) {
     let number = |name: &str| target[name].as_u64().unwrap_or(0);
     let recompressed = count(number("recompressed_pages"), "page");
     let written = number("written_back_pages");
-    let reached = if target["reached"] == false { "; it cannot be reached" } else { "" };
-    let done = format!("{recompressed} recompressed, {written} written back{reached}");
-    bytes(text, "memory target", wanted, &done);
+    bytes(
+        text,
+        "memory target",
+        wanted,
+        &format!("{recompressed} recompressed, {written} written back"),
+    );
+    if target["reached"] == false {
+        let why = target["why"].as_str().unwrap_or("it does not say why");
+        put(text, format_args!("  not reached    {why}"));
+    }
 }
 
 fn bytes(text: &mut String, name: &str, bytes: u64, note: &str) {
@@ -221,6 +238,10 @@ mod tests {
         let pages = pages(&text);
         assert_eq!(pages, [100, 25, 5, 10, 20, 40], "{text}");
         assert!(text.contains("in /swap/file"), "{text}");
+        assert!(!text.contains("in use for no page"), "{text}");
+        stat["bd_stat"]["bd_pending"] = 512.into();
+        let text = render(&stat);
+        assert!(text.contains("512 blocks in use for no page: being freed or written"), "{text}");
     }
 
     #[test]
@@ -239,13 +260,17 @@ mod tests {
     fn a_target_is_told_where_there_is_one() {
         let mut stat = example();
         assert!(!render(&stat).contains("target"));
-        stat["memory_target"] = json!({"target_bytes": 1 << 20, "reached": false,
+        stat["memory_target"] = json!({"target_bytes": 1 << 20, "reached": true, "why": null,
             "recompressed_pages": 7, "written_back_pages": 3});
         let text = render(&stat);
-        for words in ["memory target", "7 pages recompressed, 3 written back", "cannot be reached"]
-        {
+        for words in ["memory target", "7 pages recompressed, 3 written back\n"] {
             assert!(text.contains(words), "{words}: {text}");
         }
+        assert!(!text.contains("not reached"), "{text}");
+        stat["memory_target"]["reached"] = false.into();
+        stat["memory_target"]["why"] = "the backing device is full; start with a larger one".into();
+        let text = render(&stat);
+        assert!(text.contains("not reached    the backing device is full; start"), "{text}");
     }
 
     #[test]
@@ -255,6 +280,17 @@ mod tests {
             assert!(text.contains(words), "{words}: {text}");
         }
         assert!(text.lines().all(|line| line.trim_end() == line), "no line ends in blanks: {text}");
+    }
+
+    /// A disk with next to nothing on it was "115674.3 % over the data".
+    #[test]
+    fn what_is_held_for_little_data_is_told_in_bytes() {
+        let mut stat = example();
+        stat["compr_data_size"] = 100.into();
+        stat["overhead_all_in"] = (54_258.0 / 100.0 - 1.0).into();
+        let text = render(&stat);
+        assert!(text.contains("ratio 4.53, 52.9 KiB over the data"), "{text}");
+        assert!(!text.contains("% over"), "{text}");
     }
 
     /// A path may have anything in it.
