@@ -199,7 +199,7 @@ fn device_name(text: &str) -> Result<String, String> {
 fn address(text: &str) -> Result<String, String> {
     let right = "an address is HOST:PORT, as in 127.0.0.1:10809";
     let (host, port) = text.rsplit_once(':').ok_or_else(|| format!("{text:?}: {right}"))?;
-    if port.parse::<u16>().is_err() {
+    if digits(port).and_then(|port| port.parse::<u16>().ok()).is_none() {
         return Err(format!("{port:?} is no port from 0 to 65535; {right}"));
     }
     if host.is_empty() {
@@ -210,8 +210,14 @@ fn address(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
+/// A number without a sign, which `parse` would take.
+fn digits(text: &str) -> Option<&str> {
+    text.bytes().all(|byte| byte.is_ascii_digit()).then_some(text)
+}
+
 fn chain_order(text: &str) -> Result<u32, String> {
-    let order = text.parse().ok().filter(|&order| zsmalloc::ChainSize::from_order(order).is_some());
+    let order = digits(text).and_then(|text| text.parse().ok());
+    let order = order.filter(|&order| zsmalloc::ChainSize::from_order(order).is_some());
     order.ok_or_else(|| format!("there is no chain order {text:?}; it is 0 to 4"))
 }
 
@@ -223,7 +229,7 @@ fn interval(text: &str) -> Result<Duration, String> {
 }
 
 fn process(text: &str) -> Result<u32, String> {
-    let pid = text.parse().ok().filter(|&pid| pid > 0);
+    let pid = digits(text).and_then(|text| text.parse().ok()).filter(|&pid| pid > 0);
     pid.ok_or_else(|| format!("{text:?} is not the number of a process"))
 }
 
@@ -260,10 +266,20 @@ mod tests {
             (":10999", "127.0.0.1:10999, or 0.0.0.0:10999 with --tcp-anywhere"),
             ("localhost:", "\"\" is no port"),
             ("127.0.0.1:99999", "\"99999\" is no port"),
+            ("127.0.0.1:+80", "\"+80\" is no port"),
+            ("127.0.0.1: 80", "\" 80\" is no port"),
         ];
         for (text, expected) in rows {
             let line = address(text).unwrap_err();
             assert!(line.contains(expected), "{text}: {line}");
+        }
+    }
+
+    #[test]
+    fn a_number_has_digits_and_nothing_else() {
+        assert_eq!((chain_order("3"), process("3")), (Ok(3), Ok(3)));
+        for text in ["", "+3", " 3", "3 ", "-3", "3.0", "0x3"] {
+            assert!(chain_order(text).is_err() && process(text).is_err(), "{text:?}");
         }
     }
 

@@ -135,7 +135,7 @@ fn names(which: fn(Attribute) -> bool) -> String {
 fn prepared(attribute: Attribute, value: &str) -> Result<String, String> {
     let bytes = match attribute {
         Attribute::MemLimit => size::parse_or_zero(value),
-        Attribute::Disksize => size::parse(value),
+        Attribute::Disksize => size::parse_disk(value),
         Attribute::BackingDev => return absolute(value),
         Attribute::AlgorithmParams => return with_absolute_dictionary(value),
         _ => return Ok(value.to_owned()),
@@ -269,6 +269,12 @@ mod tests {
             ("mem_limit", "much", "\"much\" is not a size"),
             ("mem_limit", "-1", "\"-1\" is not a size"),
             ("mem_limit", "18446744073709551615", "too large"),
+            ("mem_limit", "99999999999999999999999", "too large: a size is less than 2^64"),
+            ("mem_limit", " 5", "\" 5\" is not a size"),
+            ("disksize", "9T", "at most 8T"),
+            ("writeback_limit", "99999999999999999999", "too large for a number of 4 KiB"),
+            ("writeback_batch_size", "4294967296", "from 1 to 4294967295"),
+            ("idle", "99999999999999999999", "too large"),
             ("disksize", "0", "nothing"),
             ("comp_algorithm", "best", "lz4"),
             ("zram1/idle", "some", "not all or a number"),
@@ -313,6 +319,23 @@ mod tests {
         assert!(said("mem_used_max", "0").contains("starts anew"));
         let late = set(&devices, "comp_algorithm", "zstd").unwrap_err();
         assert!(late.contains("reset"), "{late}");
+    }
+
+    /// It was judged as if there were a device of 2^64 pages, which then was said to have them.
+    #[test]
+    fn pages_that_a_device_does_not_have_are_told_with_what_it_has() {
+        let devices = devices();
+        set(&devices, "zram-control/hot_add", "1").unwrap();
+        let file = std::env::temp_dir().join(format!("ramfold-pages-{}", std::process::id()));
+        std::fs::write(&file, vec![0; 1 << 20]).unwrap();
+        set(&devices, "backing_dev", file.to_str().unwrap()).unwrap();
+        set(&devices, "disksize", "1M").unwrap();
+        std::fs::remove_file(&file).unwrap();
+        for pages in ["page_indexes=0-18446744073709551615", "page_index=18446744073709551615"] {
+            let error = set(&devices, "writeback", pages).unwrap_err();
+            let expected = "there is no page 18446744073709551615: the device has 256";
+            assert!(error.contains(expected), "{pages}: {error}");
+        }
     }
 
     #[test]

@@ -21,21 +21,29 @@ pub(crate) fn parse(text: &str) -> Result<u64, String> {
 
 /// Bytes of a disk.
 pub(crate) fn parse_disk(text: &str) -> Result<u64, String> {
-    let bytes = parse(text)?;
-    let fits = bytes <= DISK_MAX;
-    fits.then_some(bytes).ok_or_else(|| format!("a disk of {text} is too large: at most 8T"))
+    let too_large = || format!("a disk of {text} is too large: at most 8T");
+    match sized(text)? {
+        Some(0) => parse(text),
+        Some(bytes) if bytes <= DISK_MAX => Ok(bytes),
+        _ => Err(too_large()),
+    }
 }
 
 /// Bytes of a size; 0 is one.
 pub(crate) fn parse_or_zero(text: &str) -> Result<u64, String> {
+    let too_large = || format!("{text} is too large: a size is less than 2^64 bytes");
+    sized(text)?.ok_or_else(too_large)
+}
+
+/// Bytes of a size; `None` where they do not fit 64 bits.
+fn sized(text: &str) -> Result<Option<u64>, String> {
     let wrong = || format!("{text:?} is not a size; give a whole number with K, M, G or T: 64M");
-    let (digits, shift) = split(text.trim()).ok_or_else(wrong)?;
+    let (digits, shift) = split(text).ok_or_else(wrong)?;
     let is_number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
     if !is_number {
         return Err(wrong());
     }
-    let bytes = digits.parse::<u64>().ok().and_then(|number| number.checked_mul(1 << shift));
-    bytes.ok_or_else(|| format!("{text} is more than 2^64 bytes; the largest disk is 8T"))
+    Ok(digits.parse::<u64>().ok().and_then(|number| number.checked_mul(1 << shift)))
 }
 
 /// The digits, and how far to shift them. `64`, `64K`, `64k`, `64KiB` and `64KB` are understood.
@@ -85,7 +93,7 @@ mod tests {
             ("4KiB", 4 << 10),
             ("3M", 3 << 20),
             ("3mb", 3 << 20),
-            (" 2G ", 2 << 30),
+            ("2G", 2 << 30),
             ("1T", 1 << 40),
             ("512B", 512),
             ("18446744073709551615", u64::MAX),
@@ -97,7 +105,10 @@ mod tests {
 
     #[test]
     fn what_is_no_size_is_refused_in_its_own_words() {
-        for text in ["", "M", "-1", "+1", "1X", "1.5G", "1KK", "1iB", "G1", "1 G G", "\u{1F4BE}"] {
+        let nothing_else = ["", "M", "-1", "+1", "1X", "1.5G", "1KK", "1iB", "G1", "1 G G"];
+        // A blank in a script is a value that was lost, or two that ran into each other.
+        let blanks = [" 5", "5 ", " 5M ", "5 M", "\t5", "5\n", " ", "\u{1F4BE}"];
+        for text in nothing_else.into_iter().chain(blanks) {
             let error = parse(text).unwrap_err();
             assert!(error.contains(&format!("{text:?}")), "{text:?}: {error}");
             assert!(error.contains("K, M, G or T"), "{text:?}: {error}");
@@ -105,6 +116,14 @@ mod tests {
         assert!(parse("0").unwrap_err().contains("nothing"));
         assert!(parse("99999999999T").unwrap_err().contains("99999999999T"));
         assert!(parse("18446744073709551616").is_err(), "one more than fits");
+        // The line spoke of the largest disk, whatever the size was for.
+        for text in ["99999999999999999999999", "16777216T"] {
+            let error = parse_or_zero(text).unwrap_err();
+            assert_eq!(error, format!("{text} is too large: a size is less than 2^64 bytes"));
+            let error = parse_disk(text).unwrap_err();
+            assert_eq!(error, format!("a disk of {text} is too large: at most 8T"));
+        }
+        assert!(parse_disk("0").unwrap_err().contains("nothing"));
         assert_eq!(parse_disk("8T"), Ok(DISK_MAX));
         assert!(parse_disk("8796093022209").unwrap_err().contains("at most 8T"));
         assert_eq!(parse_or_zero("0"), Ok(0));
@@ -122,7 +141,7 @@ mod tests {
         #[test]
         fn no_text_confuses_the_parser(text in ".{0,12}") {
             if let Ok(bytes) = parse(&text) {
-                prop_assert!(bytes > 0 && text.trim().starts_with(|c: char| c.is_ascii_digit()));
+                prop_assert!(bytes > 0 && text.starts_with(|c: char| c.is_ascii_digit()));
             }
         }
     }

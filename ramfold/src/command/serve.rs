@@ -150,9 +150,12 @@ fn algorithm(args: &args::Serve) -> Result<Codec, Failure> {
     let Some(path) = &args.dictionary else { return Ok(args.algorithm.clone()) };
     super::check_takes_dictionary(&args.algorithm)?;
     let failed = |why: &dyn Display| Failure::about(path.display(), why);
-    // Before it is opened: whoever opens a pipe waits for its other end.
-    if !fs::metadata(path).map_err(|error| failed(&error))?.is_file() {
-        return Err(failed(&"it is not a file"));
+    // Before it is opened: whoever opens a pipe waits for its other end, and whoever reads a file
+    // of /proc, which has no length, may wait for what comes next.
+    match fs::metadata(path).map_err(|error| failed(&error))? {
+        status if !status.is_file() => return Err(failed(&"it is not a file")),
+        status if status.len() == 0 => return Err(failed(&"it is empty")),
+        _ => {}
     }
     let file = File::open(path).map_err(|error| failed(&error))?;
     let mut content = Vec::new();
@@ -215,9 +218,12 @@ fn first_device(devices: &Devices, args: &args::Serve) -> Result<Arc<Device>, Fa
 
 /// The first block is never written, and nothing is kept of the others.
 fn warn_of_content(path: &Path) {
-    // What is neither is refused later, and may make wait who opens it.
-    let kind = fs::metadata(path).map(|status| status.file_type());
-    if !kind.is_ok_and(|kind| kind.is_file() || kind.is_block_device()) {
+    // What is neither is refused later, as is a file without a length; both may make wait who
+    // reads them.
+    let may_be_read = |status: fs::Metadata| {
+        status.file_type().is_block_device() || status.is_file() && status.len() > 0
+    };
+    if !fs::metadata(path).is_ok_and(may_be_read) {
         return;
     }
     let mut head = Vec::new();

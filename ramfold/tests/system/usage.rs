@@ -47,6 +47,9 @@ fn sizes_that_are_none_are_refused() {
     refuses(&["serve", "--size", "1Q"], &["1Q"]);
     refuses(&["serve", "--size", "99999999999T"], &["99999999999T"]);
     refuses(&["serve", "--size", "1G", "--memory-limit", "much"], &["much"]);
+    refuses(&["serve", "--size", " 5M"], &["\" 5M\"", "K, M, G"]);
+    let large = "99999999999999999999999";
+    refuses(&["serve", "--size", "1G", "--memory-limit", large], &[large, "less than 2^64"]);
 }
 
 #[test]
@@ -201,6 +204,20 @@ fn pages_that_cannot_be_read_are_refused() {
     std::fs::write(&empty, "").unwrap();
     let empty = empty.to_str().unwrap();
     refuses(&["estimate", empty], &[empty]);
+    let (pipe, socket) = (scratch.path("pipe"), scratch.path("socket"));
+    succeed(tool("mkfifo").arg(&pipe));
+    let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+    for (path, words) in [
+        (pipe.to_str().unwrap(), "neither a file"),
+        (socket.to_str().unwrap(), "neither a file"),
+        ("/dev/zero", "neither a file"),
+        ("/proc/kmsg", "give a copy"),
+        ("/proc/self/maps", "give a copy"),
+    ] {
+        refuses(&["estimate", path], &[path, words]);
+        let output = scratch.path("dict");
+        refuses(&["train", path, "-o", output.to_str().unwrap()], &[path, words]);
+    }
 }
 
 #[test]
@@ -241,6 +258,9 @@ fn dictionaries_that_cannot_be_are_refused() {
     succeed(tool("mkfifo").arg(&pipe));
     serve(&[pipe.to_str().unwrap()], &["not a file"]);
     serve(&["/dev/zero"], &["/dev/zero", "not a file"]);
+    // Whoever reads the kernel's messages takes them away, and waits for the next.
+    serve(&["/proc/kmsg"], &["/proc/kmsg", "empty"]);
+    refuses(&["serve", "--size", "1M", "--backing", "/proc/kmsg"], &["--backing", "/proc/kmsg"]);
     serve(&[pages, "--algorithm", "deflate"], &["deflate", "no dictionary"]);
 }
 

@@ -15,6 +15,7 @@
 mod call;
 mod locate;
 mod server;
+mod wire;
 
 pub use call::{ControlError, call, call_within};
 pub use locate::{Running, list, locate};
@@ -39,7 +40,7 @@ pub const CALL_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// A question or an order.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "cmd", rename_all = "lowercase", deny_unknown_fields)]
+#[serde(tag = "cmd", rename_all = "lowercase", from = "wire::Request")]
 #[non_exhaustive]
 pub enum Request {
     /// Nothing: whether anybody answers.
@@ -55,7 +56,6 @@ pub enum Request {
         /// What; the names are zram's.
         attribute: String,
         /// To what; empty for those that take no value.
-        #[serde(default)]
         value: String,
     },
     /// Recount everything and compare with the counters.

@@ -67,8 +67,9 @@ fn lines_that_are_no_requests_are_answered_and_the_conversation_goes_on() {
         serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap()
     };
     let odd = r#"{"cmd":"set","attribute":"mem_limit","valeu":"64M"}"#;
-    for line in ["", "stat", "{}", "[1]", r#"{"cmd":"explode"}"#, r#"{"cmd":"set"}"#, odd, "\u{1}"]
-    {
+    let more = r#"{"cmd":"ping","x":1}"#;
+    let explode = r#"{"cmd":"explode"}"#;
+    for line in ["", "stat", "{}", "[1]", explode, r#"{"cmd":"set"}"#, odd, more, "\u{1}"] {
         let answer = exchange(line);
         let words = answer["error"].as_str().unwrap_or_else(|| panic!("{line:?}: {answer}"));
         assert!(words.starts_with("not a request"), "{line:?}: {words}");

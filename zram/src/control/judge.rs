@@ -27,7 +27,7 @@ impl Attribute {
             A::MemLimit => store::limit_of(text).map(drop),
             A::MemUsedMax => store::zero(text),
             A::Idle => post::idleness(text, true).map(drop),
-            A::Writeback => post::written_back(text, u64::MAX).map(drop),
+            A::Writeback => post::written_back(text, None).map(drop),
             A::Recompress => post::recompression_asked(text).map(drop),
             A::WritebackLimit => store::blocks(text).map(drop),
             A::WritebackLimitEnable => store::bit(text).map(drop),

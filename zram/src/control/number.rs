@@ -23,12 +23,24 @@ pub(crate) enum NumberError {
 impl NumberError {
     /// In the words of an attribute: `right` says what would be one.
     pub(crate) fn with(self, text: &str, right: &str) -> AttributeError {
+        let errno = match self {
+            NumberError::NotANumber => Errno::Invalid,
+            NumberError::TooLarge => Errno::Range,
+        };
+        AttributeError::new(errno, self.told(text, right))
+    }
+
+    /// The same where the kernel answers EINVAL in either case.
+    pub(crate) fn invalid(self, text: &str, right: &str) -> AttributeError {
+        AttributeError::invalid(self.told(text, right))
+    }
+
+    /// A number that does not fit is one all the same, and is not called something else.
+    fn told(self, text: &str, right: &str) -> String {
         let text = text.trim_end_matches('\n');
         match self {
-            NumberError::NotANumber => AttributeError::invalid(format!("{text:?} is not {right}")),
-            NumberError::TooLarge => {
-                AttributeError::new(Errno::Range, format!("{text} is too large for {right}"))
-            }
+            NumberError::NotANumber => format!("{text:?} is not {right}"),
+            NumberError::TooLarge => format!("{text} is too large for {right}"),
         }
     }
 }

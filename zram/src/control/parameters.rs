@@ -10,6 +10,8 @@
 //! kernel, and not before: until then the algorithm may still change.
 
 use std::fmt::Write;
+use std::fs::File;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -173,13 +175,24 @@ fn read_dictionary(path: &Path) -> Result<Arc<[u8]>, AttributeError> {
     if !found.is_file() {
         return Err(AttributeError::invalid(format!("{shown} is not a file")));
     }
-    if found.len() > DICTIONARY_MAX {
+    let too_large = || {
         let message = format!("{shown} is larger than 16M, too large for a dictionary");
-        return Err(AttributeError::new(Errno::FileTooBig, message));
+        AttributeError::new(Errno::FileTooBig, message)
+    };
+    let empty = || AttributeError::invalid(format!("the dictionary {shown} is empty"));
+    match found.len() {
+        // Nor is it read to see: a file that is made as it is read, as /proc/kmsg, has no length
+        // either, and may make who reads it wait for ever.
+        0 => return Err(empty()),
+        1..=DICTIONARY_MAX => {}
+        _ => return Err(too_large()),
     }
-    let bytes = std::fs::read(path).map_err(failed)?;
-    if bytes.is_empty() {
-        return Err(AttributeError::invalid(format!("the dictionary {shown} is empty")));
+    let mut bytes = Vec::new();
+    let file = File::open(path).map_err(failed)?;
+    file.take(DICTIONARY_MAX + 1).read_to_end(&mut bytes).map_err(failed)?;
+    match bytes.len() as u64 {
+        0 => Err(empty()),
+        1..=DICTIONARY_MAX => Ok(bytes.into()),
+        _ => Err(too_large()),
     }
-    Ok(bytes.into())
 }

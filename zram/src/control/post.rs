@@ -51,9 +51,7 @@ pub(crate) fn idleness(text: &str, track_ages: bool) -> Result<Idle, AttributeEr
         _ if word == "all" => Ok(Idle::All),
         Ok(seconds) if track_ages => Ok(Idle::OlderThan(Duration::from_secs(seconds))),
         Ok(_) => Err(AttributeError::invalid("when pages are used is not noted; write all")),
-        Err(_) => {
-            Err(AttributeError::invalid(format!("{word:?} is not all or a number of seconds")))
-        }
+        Err(error) => Err(error.invalid(word, "all or a number of seconds")),
     }
 }
 
@@ -64,7 +62,7 @@ pub(crate) fn writeback(device: &Device, text: &str) -> Result<(), AttributeErro
     if disk.config().backing.is_none() {
         return Err(refusal(PostError::NoBacking));
     }
-    let (ranges, kind) = written_back(text, disk.pages())?;
+    let (ranges, kind) = written_back(text, Some(disk.pages()))?;
     let pages = (!ranges.is_empty()).then_some(Selection::Pages(ranges));
     let mut failed = None;
     for selection in pages.into_iter().chain(kind) {
@@ -77,10 +75,11 @@ pub(crate) fn writeback(device: &Device, text: &str) -> Result<(), AttributeErro
 /// Pages, by number.
 pub(crate) type Ranges = Vec<RangeInclusive<u64>>;
 
-/// The pages and the kind of pages that a text names, of a device of so many pages.
+/// The pages and the kind of pages that a text names, of a device of so many pages. Where no
+/// device is known yet, any number is a page's.
 pub(crate) fn written_back(
     text: &str,
-    pages: u64,
+    pages: Option<u64>,
 ) -> Result<(Ranges, Option<Selection>), AttributeError> {
     let mut ranges = Vec::new();
     for pair in pairs(text) {
@@ -108,16 +107,16 @@ fn selection(kind: &str) -> Result<Selection, AttributeError> {
     }
 }
 
-fn page(text: &str, pages: u64) -> Result<u64, AttributeError> {
+fn page(text: &str, pages: Option<u64>) -> Result<u64, AttributeError> {
     let page = decimal(text).map_err(|error| error.with(text, "the number of a page"))?;
-    if page >= pages {
+    if let Some(pages) = pages.filter(|&pages| page >= pages) {
         let message = format!("there is no page {page}: the device has {pages}");
         return Err(AttributeError::new(Errno::Range, message));
     }
     Ok(page)
 }
 
-fn page_range(text: &str, pages: u64) -> Result<RangeInclusive<u64>, AttributeError> {
+fn page_range(text: &str, pages: Option<u64>) -> Result<RangeInclusive<u64>, AttributeError> {
     let wrong = || AttributeError::invalid(format!("{text:?} is not LOW-HIGH"));
     let (low, high) = text.split_once('-').ok_or_else(wrong)?;
     let (low, high) = (page(low, pages)?, page(high, pages)?);

@@ -171,7 +171,7 @@ pub(crate) fn initialised(device: &Device) -> Result<Arc<Zram>, AttributeError> 
 
 /// A number of blocks that may be written back.
 pub(crate) fn blocks(text: &str) -> Result<u64, AttributeError> {
-    decimal(text).map_err(|_| refused(text, "a number of 4 KiB blocks"))
+    decimal(text).map_err(|error| error.invalid(text, "a number of 4 KiB blocks"))
 }
 
 fn writeback_limit(device: &Device, text: &str) -> Result<(), AttributeError> {
@@ -215,7 +215,7 @@ fn writeback_batch_size(device: &Device, text: &str) -> Result<(), AttributeErro
 pub(crate) fn batch(text: &str) -> Result<u32, AttributeError> {
     let blocks = decimal(text).ok().and_then(|blocks| u32::try_from(blocks).ok());
     let blocks = blocks.filter(|&blocks| blocks > 0);
-    blocks.ok_or_else(|| refused(text, "a number of blocks from 1 on"))
+    blocks.ok_or_else(|| refused(text, "a number of blocks from 1 to 4294967295"))
 }
 
 /// A value that is not what is right here.

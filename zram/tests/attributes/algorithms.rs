@@ -210,6 +210,9 @@ fn dictionaries_are_read_when_they_are_named() {
     device.refuses("algorithm_params", "dict=/nonexistent/dict", Errno::Os(2));
     assert_eq!(device.objection(), None, "the set was replaced by none");
     device.refuses("algorithm_params", "dict=/tmp", Errno::Invalid);
+    // It was read as any file, and whoever reads the kernel's messages waits for the next.
+    let endless = device.refuses("algorithm_params", "dict=/proc/kmsg", Errno::Invalid);
+    assert!(endless.contains("is empty"), "{endless}");
     let large = Scratch::sized("large.dict", (16 << 20) + 1);
     device.refuses("algorithm_params", &format!("dict={}", large.text()), Errno::FileTooBig);
     device.write("disksize", "1M");

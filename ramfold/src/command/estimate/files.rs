@@ -20,6 +20,12 @@ use zsmalloc::PAGE_SIZE;
 use super::source::Page;
 use crate::failure::Failure;
 
+/// What to do about a file whose length says nothing of what it holds.
+const MADE: &str = "of a file that is made as it is read, as those of /proc and /sys, give a copy";
+
+/// What seeking in such a file may end in.
+const EINVAL: i32 = 22;
+
 /// Files, cut into pages that are numbered through.
 pub(in crate::command) struct Files {
     files: Vec<Paged>,
@@ -46,8 +52,8 @@ impl Files {
             files.push(paged);
         }
         match (first, paths) {
-            (0, [path]) => Err(Failure::about(path.display(), "it is empty; there is no page")),
-            (0, _) => Err(Failure::Failed("all files are empty; there is no page".to_owned())),
+            (0, [path]) => Err(Failure::about(path.display(), format!("it is empty; {MADE}"))),
+            (0, _) => Err(Failure::Failed(format!("all files are empty; {MADE}"))),
             _ => Ok(Files { files, open: RefCell::new(None) }),
         }
     }
@@ -62,7 +68,7 @@ impl Files {
         let paged = &self.files[index];
         self.read_from(index, paged, number, page).map_err(|error| match error.kind() {
             io::ErrorKind::UnexpectedEof => {
-                Failure::about(paged.path.display(), "it was made shorter meanwhile")
+                Failure::about(paged.path.display(), paged.why_it_ended())
             }
             _ => Failure::about(paged.path.display(), error),
         })
@@ -114,9 +120,23 @@ impl Paged {
         if !kind.is_file() && !kind.is_block_device() {
             return Err(Failure::about(path.display(), "it is neither a file nor a block device"));
         }
-        let bytes = File::open(path).and_then(|mut file| file.seek(SeekFrom::End(0)));
-        let bytes = bytes.map_err(failed)?;
+        let mut file = File::open(path).map_err(failed)?;
+        // What is made as it is read has no end to go to.
+        let is_endless = |error: &io::Error| kind.is_file() && error.raw_os_error() == Some(EINVAL);
+        let bytes = file.seek(SeekFrom::End(0)).map_err(|error| match is_endless(&error) {
+            true => Failure::about(path.display(), format!("it has no length; {MADE}")),
+            false => failed(error),
+        })?;
         Ok(Paged { path: path.to_owned(), bytes, modified: status.modified().ok(), first })
+    }
+
+    /// Why there was less than the length said.
+    fn why_it_ended(&self) -> String {
+        let is_long = fs::metadata(&self.path).is_ok_and(|status| status.len() >= self.bytes);
+        match is_long {
+            true => format!("it ends before its length; {MADE}"),
+            false => "it was made shorter meanwhile".to_owned(),
+        }
     }
 
     fn pages(&self) -> u64 {
@@ -185,6 +205,22 @@ mod tests {
         assert!(failure.contains("made shorter meanwhile"), "{failure}");
     }
 
+    /// Attributes of the system are as long as a page, whatever they hold.
+    #[test]
+    fn a_file_that_ends_before_its_length_is_said_to() {
+        let attribute = PathBuf::from("/sys/kernel/mm/transparent_hugepage/enabled");
+        if !attribute.exists() {
+            println!("skipped: needs {}", attribute.display());
+            return;
+        }
+        let files = Files::open(std::slice::from_ref(&attribute)).unwrap();
+        let failure = files.read(0, &mut [0; PAGE_SIZE]).unwrap_err().to_string();
+        assert!(
+            failure.contains("ends before its length") && failure.contains("copy"),
+            "{failure}"
+        );
+    }
+
     #[test]
     fn what_has_no_pages_is_refused() {
         let empty = Scratch::new("empty", &[]);
@@ -192,6 +228,12 @@ mod tests {
             (empty.0.clone(), "empty"),
             (std::env::temp_dir(), "directory"),
             (PathBuf::from("/dev/null"), "neither"),
+            (PathBuf::from("/dev/zero"), "neither"),
+            // Seeking there is EINVAL, which is no word for anybody.
+            (PathBuf::from("/proc/self/maps"), "no length; of a file that is made"),
+            (PathBuf::from("/proc/self/pagemap"), "no length; of a file that is made"),
+            // Whoever reads it takes the kernel's messages away, and waits for the next.
+            (PathBuf::from("/proc/kmsg"), "empty; of a file that is made"),
             (empty.0.with_extension("missing"), "No such file"),
         ];
         for (path, expected) in rows {

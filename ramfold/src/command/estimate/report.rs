@@ -106,7 +106,37 @@ fn put(text: &mut String, cells: [String; 8]) {
     );
 }
 
+/// Pages from which a device's own tables and buffers are a small part of what it takes: 4 MiB.
+const ENOUGH_PAGES: u64 = 1024;
+
 fn advice(estimate: &Estimate) -> String {
+    let smallest = estimate.rows.iter().min_by_key(|row| row.takes());
+    let gains = smallest.is_some_and(|row| row.takes() < bytes(estimate));
+    match (gains, few(estimate, smallest)) {
+        (true, few) => few + &choices(estimate),
+        (false, few) if few.is_empty() => {
+            "nothing is gained: every way takes more than the pages themselves\n".to_owned()
+        }
+        (false, few) => few,
+    }
+}
+
+/// A word where the pages are too few to tell.
+fn few(estimate: &Estimate, smallest: Option<&Row>) -> String {
+    let pages = estimate.sample.pages();
+    let Some(row) = smallest.filter(|_| pages < ENOUGH_PAGES) else { return String::new() };
+    format!(
+        "{} {} too few to tell: {} of the {} that they take at least are metadata, which grows \
+         much slower than what is stored; give {ENOUGH_PAGES} pages or more\n",
+        count(pages, "page"),
+        if pages == 1 { "is" } else { "are" },
+        human(row.metadata_bytes),
+        human(row.takes()),
+    )
+}
+
+/// The smallest way, and the fastest.
+fn choices(estimate: &Estimate) -> String {
     let name = |row: &Row| {
         let (codec, order) = (&row.setting.codec, row.setting.chain_order);
         format!("--algorithm {codec} --chain-order {order} ({})", human(row.takes()))
@@ -160,6 +190,24 @@ mod tests {
             row(Algorithm::Zstd, 3, 10_000, Some(5000)),
         ];
         Estimate { sample, same_pages: 3, unread: 0, rows }
+    }
+
+    /// One page was estimated "at ratio 0.03", and an algorithm recommended for it.
+    #[test]
+    fn what_gains_nothing_is_not_recommended_and_few_pages_are_said_to_be() {
+        let one = table(&estimate(Sample::of(1, 1)));
+        let last = one.lines().last().unwrap();
+        assert!(last.starts_with("1 page is too few to tell: 50 B of the 9.8 KiB"), "{one}");
+        assert!(!one.contains("smallest:"), "{one}");
+        let some = table(&estimate(Sample::of(10, 1)));
+        let words = ["10 pages are too few to tell", "smallest: --algorithm zstd"];
+        assert!(words.iter().all(|words| some.contains(words)), "{some}");
+        let mut noise = estimate(Sample::of(2048, 1));
+        assert!(!table(&noise).contains("too few"), "8 MiB are enough");
+        noise.rows.iter_mut().for_each(|row| row.object_bytes_resident = 2048 * 4096);
+        let noise = table(&noise);
+        assert!(noise.ends_with("every way takes more than the pages themselves\n"), "{noise}");
+        assert!(!noise.contains("smallest:"), "{noise}");
     }
 
     #[test]

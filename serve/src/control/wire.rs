@@ -1,0 +1,60 @@
+//! Requests as they are read: each with its own fields, and no other.
+//!
+//! The derived reading of a variant without fields passes over any that it finds beside `cmd`, so
+//! a word that was misspelt, or meant for a later server, would be lost in silence. A variant with
+//! no fields in braces refuses them by name.
+//!
+//! Invariant: what [`super::Request`] writes is read as what it was.
+
+use serde::Deserialize;
+
+#[derive(Deserialize)]
+#[serde(tag = "cmd", rename_all = "lowercase", deny_unknown_fields)]
+pub(super) enum Request {
+    Ping {},
+    Stat {},
+    Classes {},
+    Pagetypeinfo {},
+    Set {
+        attribute: String,
+        #[serde(default)]
+        value: String,
+    },
+    Check {},
+}
+
+impl From<Request> for super::Request {
+    fn from(request: Request) -> super::Request {
+        match request {
+            Request::Ping {} => super::Request::Ping,
+            Request::Stat {} => super::Request::Stat,
+            Request::Classes {} => super::Request::Classes,
+            Request::Pagetypeinfo {} => super::Request::Pagetypeinfo,
+            Request::Set { attribute, value } => super::Request::Set { attribute, value },
+            Request::Check {} => super::Request::Check,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Request;
+
+    /// `{"cmd":"ping","x":1}` was answered as if it said no more than ping.
+    #[test]
+    fn a_field_that_a_request_does_not_have_is_refused_by_name() {
+        for cmd in ["ping", "stat", "classes", "pagetypeinfo", "check"] {
+            let read = |text: String| serde_json::from_str::<Request>(&text);
+            let known = read(format!(r#"{{"cmd":"{cmd}"}}"#)).expect("a request");
+            let written = serde_json::to_string(&known).expect("it has a JSON form");
+            assert_eq!(written, format!(r#"{{"cmd":"{cmd}"}}"#));
+            let refused = read(format!(r#"{{"cmd":"{cmd}","colour":1}}"#)).expect_err("a field");
+            assert!(refused.to_string().contains("`colour`"), "{cmd}: {refused}");
+            let twice = read(format!(r#"{{"cmd":"{cmd}","cmd":"stat"}}"#)).expect_err("twice");
+            assert!(twice.to_string().contains("`cmd`"), "{cmd}: {twice}");
+        }
+        let set = r#"{"cmd":"set","attribute":"a","valeu":"b"}"#;
+        let refused = serde_json::from_str::<Request>(set).expect_err("a field");
+        assert!(refused.to_string().contains("`valeu`"), "{refused}");
+    }
+}
