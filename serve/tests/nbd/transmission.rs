@@ -227,7 +227,7 @@ fn a_trim_at_the_memory_limit_is_done_and_zeroing_is_refused() {
     let zram = Arc::new(zram::Zram::new(memory, zram::ZramConfig::new("zram0", DISK)).unwrap());
     // A page of bytes that differ is not made shorter.
     let noise: Vec<u8> = (0..8192_u64)
-        .map(|at| (at.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as u8 ^ (at * at >> 3) as u8)
+        .map(|at| (at.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as u8 ^ ((at * at) >> 3) as u8)
         .collect();
     zram.write(0, &noise).unwrap();
     zram.set_mem_limit(4096);
