@@ -9,6 +9,7 @@
 //!   region              Span, Staging, fault            one lender; missing pages wait
 //!   the tools           cpu, clock, limits, smaps       text parsers without side effects
 //!   the lab             Swappable: memory to be swapped an owned mapping, lent as a slice
+//!                       give_back_heap              calls of malloc's libraries, by name
 //!   tests               FailureInjector                 owned by whoever builds an arena or table
 //! ```
 //!
@@ -33,6 +34,8 @@ mod discard;
 mod error;
 mod event;
 mod futex;
+#[cfg(not(miri))]
+mod heap;
 #[cfg(not(any(loom, shuttle, miri)))]
 mod home;
 mod lock;
@@ -66,6 +69,8 @@ pub use copy::copy_past_caches;
 pub use error::{ClaimError, ForeignRun, HostError};
 pub use event::Event;
 pub use faults::FailureInjector;
+#[cfg(not(miri))]
+pub use heap::give_back_heap;
 pub use lock::{Lock, LockGuard, LockWord};
 pub use prefetch::{prefetch, prefetch_bytes};
 pub use rank::{Held, Rank};

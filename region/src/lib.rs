@@ -87,3 +87,10 @@ const GROUP_PAGES: usize = host::SEGMENT_PAGES;
 const CHUNK_GROUPS: usize = 8; // 2 MiB
 /// Pages brought in by one call, at most.
 const AROUND_PAGES: usize = 16; // 64 KiB
+
+/// The examples of the documents, which `cargo test --doc` compiles and runs.
+#[cfg(doctest)]
+mod documents {
+    #[doc = include_str!("../../README.md")]
+    struct Readme;
+}

@@ -24,7 +24,8 @@ pub enum Teardown {
     /// freed. Dropping does this.
     #[default]
     Range,
-    /// When it returns, every object is freed, every frame is back and the range is unmapped.
+    /// When it returns, every object is freed, every frame is free in the arena and the range is
+    /// unmapped. The memory's worker returns the frames to the system after that, in bulk.
     Sync,
 }
 

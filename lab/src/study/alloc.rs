@@ -9,10 +9,11 @@
 //!
 //! - `fill`: every object is allocated and copied, in order. `churn`: 10 N times a random slot is
 //!   freed and gets a random object. `half`: a random half is freed. `refill`: it is stored again.
-//! - `churn_compact` and `compact`: the pool is compacted. The others have no such call that
-//!   reaches them all, so they are left alone for a while and then given a little work, which is
-//!   when they give back what they put off. `MALLOC_CONF` has jemalloc do it in its background
-//!   thread, and within that while instead of ten seconds; the rest is everybody's default.
+//! - `churn_compact` and `compact`: the pool is compacted. Of the others each is asked to give back
+//!   what it holds free by its own call: `malloc_trim`, `mi_collect`, jemalloc's purge. Before
+//!   that they are left alone for a while and given a little work, which is when they give back
+//!   what they put off. `MALLOC_CONF` has jemalloc do that in its background thread, and within that while
+//!   instead of ten seconds; the rest is everybody's default.
 //!
 //! `resident_bytes` is the growth of the child's anonymous memory since just before `fill`, the
 //! same for all: pages of allocator, metadata and payload count; the table of pointers or handles
@@ -126,8 +127,17 @@ fn run(matches: &ArgMatches, lab: &Lab) -> Result<Report, LabError> {
     Ok(Report { corpus: Some(corpus), columns: &COLUMNS, rows, runs, notes })
 }
 
-const KEY: [&str; 8] =
-    ["allocator", "phase", "threads", "chain_order", "rule", "corpus", "corpus_bytes", "objects"];
+const KEY: [&str; 9] = [
+    "allocator",
+    "phase",
+    "threads",
+    "chain_order",
+    "rule",
+    "corpus",
+    "corpus_bytes",
+    "objects",
+    "give_back",
+];
 const MEASURED: [&str; 9] = [
     "alloc_ns",
     "free_ns",

@@ -4,7 +4,7 @@ use crate::support::{golden, json, lab, measured, number, rows};
 use serde_json::Value;
 use std::process::Stdio;
 
-const FIELDS: [&str; 18] = [
+const FIELDS: [&str; 19] = [
     "allocator",
     "phase",
     "threads",
@@ -13,6 +13,7 @@ const FIELDS: [&str; 18] = [
     "corpus",
     "corpus_bytes",
     "objects",
+    "give_back",
     "runs",
     "alloc_ns",
     "free_ns",
@@ -49,6 +50,8 @@ fn every_allocator_holds_the_same_objects_in_every_phase() {
                 let resident = number(row, "resident_bytes");
                 assert!(resident > number(row, "payload_bytes") - REUSED_BYTES, "{row}");
             }
+            assert_eq!(malloc["give_back"], "malloc_trim", "what is free was asked for");
+            assert!(ours["give_back"].is_null());
             for field in ["objects", "payload_bytes"] {
                 assert_eq!(ours[field], malloc[field], "{field} of {}", ours["phase"]);
             }

@@ -21,6 +21,7 @@ mod length;
 mod numbers;
 mod orderings;
 mod scan;
+mod snippets;
 mod tree;
 mod words;
 
@@ -136,6 +137,15 @@ fn claims_of_documents_name_tests_that_exist() {
     let sources = tree::sources(&root);
     let known = claims::functions(&sources);
     report(tree::documents(&root).iter().flat_map(|d| claims::unchecked(d, &known)).collect());
+}
+
+#[test]
+fn examples_of_documents_are_compiled() {
+    let root = tree::root();
+    let sources = tree::sources(&root);
+    let documents = tree::documents(&root);
+    let markdown = documents.iter().filter(|document| document.path.ends_with(".md"));
+    report(markdown.flat_map(|document| snippets::findings(document, &sources)).collect());
 }
 
 #[test]

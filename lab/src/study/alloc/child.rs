@@ -91,8 +91,9 @@ fn measure(options: &Options) -> Result<Vec<Row>, LabError> {
         false => phases(|| Ok(Heap), &objects, &plan),
     };
     let mut rows = rows?;
+    let call = if options.pool { None } else { host::give_back_heap() };
     for row in &mut rows {
-        row.set("library", library.as_str());
+        row.set("library", library.as_str()).set("give_back", call);
     }
     Ok(rows)
 }

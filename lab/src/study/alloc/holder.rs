@@ -45,7 +45,8 @@ impl Holder for Heap {
         Ok(**held == *object)
     }
 
-    /// Waits, works a little so that what was put off is done, and waits for a background thread.
+    /// Waits, works a little so that what was put off is done, waits for a background thread, and
+    /// asks for what is free by the library's own call.
     fn compact(&self, _thread: usize, plan: &Plan, objects: &Objects) -> Result<bool, LabError> {
         const NUDGES: u32 = 256;
         std::thread::sleep(plan.rest);
@@ -53,6 +54,7 @@ impl Holder for Heap {
             std::hint::black_box(Box::<[u8]>::from(objects.get(index)));
         }
         std::thread::sleep(plan.rest / 4);
+        host::give_back_heap();
         Ok(false)
     }
 

@@ -16,8 +16,8 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 /// What the note below the table says about the others.
-pub(super) const CONDITIONS: &str = "Others: compact is 2 s of rest and 256 allocations and \
-     frees by each thread, without malloc_trim, mi_collect or arena.purge; jemalloc runs with \
+pub(super) const CONDITIONS: &str = "Others: compact is 2 s of rest, 256 allocations and frees \
+     by each thread, and malloc_trim, mi_collect or arena.purge; jemalloc runs with \
      background_thread:true,dirty_decay_ms:500,muzzy_decay_ms:0, the rest with their defaults.";
 const JEMALLOC_SETTINGS: &str = "background_thread:true,dirty_decay_ms:500,muzzy_decay_ms:0";
 /// How the names of settings begin that would make a measurement this machine's own.

@@ -1,0 +1,102 @@
+//! Asking the process's allocator to give back what it holds free.
+//!
+//! Whatever library `malloc` is in, linked or preloaded, keeps freed memory for reuse, and each has
+//! a call of its own by which a program asks for it back. Which of the libraries is there is found
+//! by the names of those calls.
+//!
+//! ```text
+//!   mimalloc   mi_collect(true)              the calling thread's heap, and those of ended threads
+//!   jemalloc   mallctl thread.tcache.flush   the calling thread's cache
+//!              mallctl arena.4096.purge      free pages of all arenas
+//!   glibc      malloc_trim(0)                free pages of all arenas
+//! ```
+
+use std::ffi::{CStr, c_char, c_int, c_void};
+
+type MiCollect = unsafe extern "C" fn(force: bool);
+type Mallctl = unsafe extern "C" fn(
+    name: *const c_char,
+    old: *mut c_void,
+    old_len: *mut usize,
+    new: *mut c_void,
+    new_len: usize,
+) -> c_int;
+type MallocTrim = unsafe extern "C" fn(pad: usize) -> c_int;
+
+/// Asks the allocator behind `malloc` to return its free memory to the system, and gives the name
+/// of the call that did it; `None` where no call is known. Threads with caches of their own each
+/// have to call it.
+pub fn give_back_heap() -> Option<&'static str> {
+    // A preloaded library comes before glibc, whose call stays in reach and does nothing then.
+    collect_mimalloc().or_else(purge_jemalloc).or_else(trim_glibc)
+}
+
+fn collect_mimalloc() -> Option<&'static str> {
+    let address = find(c"mi_collect")?;
+    // SAFETY: a function of that name is mimalloc's, which has had this signature since its first
+    // release. It may be called by any thread at any time, and touches no memory in use.
+    unsafe { std::mem::transmute::<*mut c_void, MiCollect>(address)(true) };
+    Some("mi_collect")
+}
+
+fn purge_jemalloc() -> Option<&'static str> {
+    let address = find(c"mallctl")?;
+    // SAFETY: a function of that name is jemalloc's, whose signature this is. FreeBSD's libc, which
+    // has it too, is jemalloc.
+    let mallctl = unsafe { std::mem::transmute::<*mut c_void, Mallctl>(address) };
+    let ask = |name: &CStr| {
+        let (old, new) = (std::ptr::null_mut(), std::ptr::null_mut());
+        // SAFETY: the name ends with a zero; both names are of commands that read and write no
+        // value, so that no pointer is followed. An unknown name is an error number.
+        unsafe { mallctl(name.as_ptr(), old, std::ptr::null_mut(), new, 0) == 0 }
+    };
+    ask(c"thread.tcache.flush");
+    // 4096 is MALLCTL_ARENAS_ALL.
+    ask(c"arena.4096.purge").then_some("arena.4096.purge")
+}
+
+fn trim_glibc() -> Option<&'static str> {
+    let address = find(c"malloc_trim")?;
+    // SAFETY: a function of that name is glibc's, whose signature this is. Any thread may call it
+    // at any time.
+    unsafe { std::mem::transmute::<*mut c_void, MallocTrim>(address)(0) };
+    Some("malloc_trim")
+}
+
+/// The function's address, if some library of the process has it.
+fn find(name: &CStr) -> Option<*mut c_void> {
+    // SAFETY: the name ends with a zero, and the default handle needs no opening.
+    let address = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
+    (!address.is_null()).then_some(address)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is freed below a block in use stays in glibc's heap, as only its end shrinks by itself.
+    /// The call gives it back.
+    #[test]
+    fn free_memory_below_a_block_in_use_goes_back_to_the_system() {
+        if find(c"malloc_trim").is_none() || find(c"mi_collect").is_some() {
+            println!("skipped: needs glibc's malloc");
+            assert!(std::env::var_os("CI").is_none(), "CI has glibc");
+            return;
+        }
+        const BLOCK: usize = 64 << 10; // below the size that is mapped by itself
+        let blocks: Vec<Vec<u8>> = (0..512).map(|_| vec![1; BLOCK]).collect();
+        let last = vec![1_u8; BLOCK];
+        let full = resident_bytes();
+        drop(blocks);
+        assert_eq!(give_back_heap(), Some("malloc_trim"));
+        let trimmed = resident_bytes();
+        assert!(trimmed + (24 << 20) < full, "32 MiB were freed: {full} bytes, then {trimmed}");
+        assert_eq!(last[BLOCK - 1], 1);
+    }
+
+    fn resident_bytes() -> u64 {
+        let text = std::fs::read_to_string("/proc/self/statm").expect("readable");
+        let pages = text.split(' ').nth(1).and_then(|text| text.parse::<u64>().ok());
+        pages.expect("the second number is resident pages") * crate::PAGE_SIZE as u64
+    }
+}
