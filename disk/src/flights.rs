@@ -20,7 +20,7 @@ use std::fmt;
 use std::io;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::{self, JoinHandle};
+use std::thread::JoinHandle;
 
 use crate::{Disk, DiskError};
 
@@ -158,7 +158,7 @@ impl<T: Send + 'static> Flights<T> {
                 flight.fly(&*disk);
             }
         };
-        if let Ok(thread) = thread::Builder::new().name("write-back".into()).spawn(run) {
+        if let Ok(thread) = host::thread::spawn("write-back", run) {
             self.threads.push(thread);
         }
     }

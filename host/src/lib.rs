@@ -7,6 +7,7 @@
 //!   zsmalloc, stores    Table<T>: zeroed, lazy, typed   elements are atomics, all-zero is valid
 //!   everyone above      Lock<T>, BitLockWaiters, Event  futexes; ranks asserted in debug builds
 //!   region              Span, Staging, fault            one lender; missing pages wait
+//!   everyone with work  thread: without signals         the new thread inherits the mask
 //!   the tools           cpu, clock, limits, smaps       text parsers without side effects
 //!   the lab             Swappable: memory to be swapped an owned mapping, lent as a slice
 //!                       give_back_heap              calls of malloc's libraries, by name
@@ -62,6 +63,7 @@ pub mod faults;
 pub mod limits;
 pub mod smaps;
 pub mod sync;
+pub mod thread;
 
 pub use arena::{Arena, FRAMES_MAX, NUMBERED_FRAMES_MIN};
 pub use bitlock::BitLockWaiters;

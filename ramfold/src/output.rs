@@ -80,7 +80,8 @@ pub(crate) fn mention(line: &str) {
 pub(crate) fn patiently<T>(work: impl FnOnce() -> T) -> T {
     let (done, wait) = mpsc::channel::<()>();
     thread::scope(|scope| {
-        scope.spawn(move || tick_until_closed(&wait));
+        // Without a thread nothing is shown; the work is done all the same.
+        let _ = host::thread::spawn_scoped(scope, "progress", move || tick_until_closed(&wait));
         let result = work();
         drop(done);
         result

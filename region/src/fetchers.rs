@@ -72,8 +72,8 @@ impl Fetchers {
         let mut fetchers = Fetchers { requests: Arc::new(requests), threads: Vec::new() };
         for _ in 0..FETCHERS {
             let requests = Arc::clone(&fetchers.requests);
-            let thread = std::thread::Builder::new().name("ramfold-fetch".into());
-            fetchers.threads.push(thread.spawn(move || run(&requests))?);
+            let thread = host::thread::spawn("ramfold-fetch", move || run(&requests))?;
+            fetchers.threads.push(thread);
         }
         Ok(fetchers)
     }

@@ -222,7 +222,7 @@ impl Shared {
 }
 
 fn start(shared: Arc<Shared>) -> std::io::Result<JoinHandle<()>> {
-    std::thread::Builder::new().name("ramfold-pager".into()).spawn(move || {
+    host::thread::spawn("ramfold-pager", move || {
         let vital = Vital::new("the thread that keeps limits has failed");
         // Pairs with the Release in `end_thread`.
         while !shared.stop.load(Ordering::Acquire) {

@@ -75,8 +75,7 @@ impl Service {
         for index in 0..service.shared.doors.len() {
             let (shared, serve) = (Arc::clone(&service.shared), Arc::clone(serve));
             let accept = move || accept_all(&shared, index, &*serve);
-            let builder = thread::Builder::new().name("accept".into());
-            let handle = builder.spawn(accept).map_err(ServeError::Thread)?;
+            let handle = host::thread::spawn("accept", accept).map_err(ServeError::Thread)?;
             service.lock_threads().push(handle);
         }
         Ok(service)
@@ -131,8 +130,7 @@ fn accept_all(shared: &Arc<Shared>, door: usize, serve: &Serve) {
         while let Some(socket) = shared.accept(door) {
             // Over the limit, or without a thread for it: dropped, which closes it.
             let Some(ticket) = shared.admit(socket) else { continue };
-            let builder = thread::Builder::new().name("connection".into());
-            let _ = builder.spawn_scoped(scope, move || serve(&ticket));
+            let _ = host::thread::spawn_scoped(scope, "connection", move || serve(&ticket));
         }
     });
 }

@@ -14,7 +14,7 @@
 
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
-use std::thread::{Builder, JoinHandle};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use crate::device::Zram;
@@ -81,7 +81,7 @@ impl Policy {
         let (weak, stop) = (Arc::downgrade(device), Arc::<Stop>::default());
         let (of, told) = (Weak::clone(&weak), Arc::clone(&stop));
         let interval = config.interval.max(INTERVAL_MIN);
-        let thread = Builder::new().name("zram policy".into()).spawn(move || {
+        let thread = host::thread::spawn("zram policy", move || {
             run(&of, &told, interval);
         });
         let thread = thread.inspect_err(|_| hold.drop_target(pool))?;

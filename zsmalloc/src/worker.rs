@@ -253,10 +253,7 @@ impl Worker {
         }
         let shared = Arc::clone(&self.shared);
         let limit_bytes = self.limit_bytes;
-        std::thread::Builder::new()
-            .name("ramfold-worker".into())
-            .spawn(move || run(&shared, &memory, limit_bytes))
-            .is_ok()
+        host::thread::spawn("ramfold-worker", move || run(&shared, &memory, limit_bytes)).is_ok()
     }
 }
 

@@ -176,9 +176,8 @@ impl Worker {
         state.asked = true;
         if state.thread.as_ref().is_none_or(JoinHandle::is_finished) {
             let of = Arc::downgrade(core);
-            let builder = std::thread::Builder::new().name("zswap-shrink".into());
             // Where the system has no thread, stores that may wait make the room.
-            state.thread = builder.spawn(move || work(&of)).ok();
+            state.thread = host::thread::spawn("zswap-shrink", move || work(&of)).ok();
         }
         self.news.notify_one();
     }

@@ -11,7 +11,8 @@
 use super::random::{Pattern, Rng};
 use super::twin::{Op, Twin, Verb};
 use crate::{Disk, DiskError};
-use std::thread;
+use std::io;
+use std::thread::{self, ScopedJoinHandle};
 
 const THREADS: u64 = 4;
 const ROUNDS: u64 = 100;
@@ -50,12 +51,19 @@ pub(super) fn collisions(twin: &mut Twin) {
 fn on_threads(work: impl Fn(u64) -> Option<String> + Sync) -> Option<String> {
     thread::scope(|scope| {
         let work = &work;
-        let running: Vec<_> = (0..THREADS).map(|owner| scope.spawn(move || work(owner))).collect();
-        let ends = running.into_iter().map(thread::ScopedJoinHandle::join);
-        let complaints: Vec<_> =
-            ends.map(|end| end.unwrap_or_else(|_| Some("a thread panicked".to_owned()))).collect();
+        let start = |owner| host::thread::spawn_scoped(scope, "conformance", move || work(owner));
+        let started: Vec<_> = (0..THREADS).map(start).collect();
+        let complaints: Vec<_> = started.into_iter().map(complaint).collect();
         complaints.into_iter().flatten().next()
     })
+}
+
+/// What a thread complains of, or what became of it.
+fn complaint(started: io::Result<ScopedJoinHandle<'_, Option<String>>>) -> Option<String> {
+    match started {
+        Ok(thread) => thread.join().unwrap_or_else(|_| Some("a thread panicked".to_owned())),
+        Err(error) => Some(format!("the system refuses a thread: {error}")),
+    }
 }
 
 /// One thread's part of [`stripes`].

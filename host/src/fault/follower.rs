@@ -92,16 +92,15 @@ impl Follower {
         });
         let (tell, told) = mpsc::sync_channel(1);
         let theirs = Arc::clone(&shared);
-        let thread =
-            std::thread::Builder::new().name("ramfold-follow".into()).spawn(move || {
-                let vital = Vital::new("the thread that brings pages in has failed");
-                let about = introduction();
-                let stay = about.is_some();
-                if tell.send(about).is_ok() && stay {
-                    theirs.run();
-                }
-                vital.end();
-            })?;
+        let thread = crate::thread::spawn("ramfold-follow", move || {
+            let vital = Vital::new("the thread that brings pages in has failed");
+            let about = introduction();
+            let stay = about.is_some();
+            if tell.send(about).is_ok() && stay {
+                theirs.run();
+            }
+            vital.end();
+        })?;
         let Ok(Some((number, usual, cpus))) = told.recv() else { return Ok(None) };
         Ok(Some(Follower { shared, thread: Some(thread), number, usual, cpus }))
     }

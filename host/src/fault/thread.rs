@@ -57,7 +57,7 @@ impl FaultThread {
         let follower = Follower::start(&messages)?;
         let following = follower.as_ref().map(|follower| Arc::clone(follower.shared()));
         let told = Arc::clone(&messages);
-        let thread = std::thread::Builder::new().name("ramfold-fault".into()).spawn(move || {
+        let thread = crate::thread::spawn("ramfold-fault", move || {
             let vital = Vital::new("the thread that brings pages in has failed");
             run(&told, follower.as_ref());
             vital.end();

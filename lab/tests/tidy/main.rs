@@ -22,6 +22,7 @@ mod numbers;
 mod orderings;
 mod scan;
 mod snippets;
+mod threads;
 mod tree;
 mod words;
 
@@ -94,6 +95,11 @@ fn every_protocol_is_modelled() {
 fn unsafe_stays_behind_the_fence() {
     every_source(fence::roots);
     every_source(fence::uses);
+}
+
+#[test]
+fn threads_start_in_one_place() {
+    every_source(threads::starts);
 }
 
 #[test]

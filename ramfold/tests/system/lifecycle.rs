@@ -3,6 +3,7 @@
 //! Claims: a server starts small and ends when told to; whatever a client does, the others are
 //! served; memory that is full refuses a write and keeps what it has.
 
+use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -63,6 +64,27 @@ fn a_hangup_ends_it_as_other_signals_do() {
     assert!(server.wait().success(), "it ends by itself");
     assert!(server.said().contains("are gone"), "and says what is lost: {}", server.said());
     assert!(!server.socket().exists(), "nothing is left");
+}
+
+/// A thread that serves took SIGTERM in the middle of a request.
+#[test]
+fn threads_that_serve_block_signals() {
+    let server = Server::of_size("64M");
+    let _client = server.connect();
+    let _ = server.stat();
+    let tasks = format!("/proc/{}/task", server.pid());
+    let tasks = fs::read_dir(tasks).expect("it runs").map(|task| task.expect("a task").path());
+    let mut takers: Vec<String> = tasks.filter_map(|task| takes_sigterm(&task)).collect();
+    takers.sort_unstable();
+    assert_eq!(takers, ["ramfold", "signals"], "threads that take SIGTERM, by name");
+}
+
+/// The thread's name, if it does not block SIGTERM.
+fn takes_sigterm(task: &Path) -> Option<String> {
+    let status = fs::read_to_string(task.join("status")).ok()?; // it may have ended
+    let field = |name| status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
+    let blocked = u64::from_str_radix(field("SigBlk:")?, 16).expect("a mask");
+    (blocked >> (15 - 1) & 1 == 0).then(|| field("Name:").unwrap_or_default().to_owned())
 }
 
 #[test]

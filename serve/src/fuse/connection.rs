@@ -22,7 +22,7 @@ use std::os::fd::OwnedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::{self, JoinHandle};
+use std::thread::JoinHandle;
 
 /// Bytes of data in one request.
 pub(crate) const DATA_MAX: usize = 1 << 20; // 1 MiB
@@ -94,7 +94,7 @@ impl Connection {
         for _ in 0..threads {
             let shared = Arc::clone(&connection.shared);
             let serve = move || shared.serve();
-            let handle = thread::Builder::new().name("fuse".into()).spawn(serve)?;
+            let handle = host::thread::spawn("fuse", serve)?;
             connection.lock().push(handle);
         }
         Ok(connection)

@@ -17,7 +17,7 @@
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread::{self, JoinHandle};
+use std::thread::JoinHandle;
 
 /// Threads: as many requests a disk works on at a time, which is what its queue commonly holds.
 const THREADS_MAX: usize = 32;
@@ -53,7 +53,7 @@ impl<T> Waiters<T> {
             return Err(request);
         }
         if state.idle <= state.queue.len() && state.threads.len() < THREADS_MAX {
-            let started = thread::Builder::new().name("fuse-waiter".into()).spawn(thread);
+            let started = host::thread::spawn("fuse-waiter", thread);
             match started {
                 Ok(handle) => state.threads.push(handle),
                 Err(_) if state.threads.is_empty() => return Err(request),
@@ -165,7 +165,7 @@ mod tests {
         }
         // The threads may not have taken their first ones yet.
         while !waiters.state().queue.is_empty() {
-            thread::yield_now();
+            std::thread::yield_now();
         }
         for number in 0..QUEUE_MAX {
             assert!(give(&waiters, tell(&told, THREADS_MAX + number)));

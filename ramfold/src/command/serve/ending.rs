@@ -20,7 +20,6 @@ use std::fs;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use serve::fuse::{Fuse, UnmountError};
@@ -124,7 +123,7 @@ impl Ending {
             flag::register_conditional_shutdown(signal, INTERRUPTED, Arc::clone(&arming.hurried))
                 .map_err(failed)?;
         }
-        let mut signals = Signals::new(watched).map_err(failed)?;
+        let mut signals = Signals::new(&watched).map_err(failed)?;
         let (sender, events) = channel();
         let (signalled, arm) = (sender.clone(), Arc::clone(&arming));
         let watch = move || {
@@ -136,7 +135,8 @@ impl Ending {
                 let _ = signalled.send(Event::Signal);
             }
         };
-        thread::Builder::new().name("signals".into()).spawn(watch).map_err(failed)?;
+        // It takes them, too: the main thread may be busy in the kernel, with a mount say.
+        host::thread::spawn_taking(&watched, "signals", watch).map_err(failed)?;
         Ok(Ending { events, sender, arming })
     }
 
@@ -154,7 +154,7 @@ impl Ending {
             // Nobody waits for it where the server ends already.
             let _ = sender.send(Event::Unmounted);
         };
-        let spawned = thread::Builder::new().name("mount".into()).spawn(watch);
+        let spawned = host::thread::spawn("mount", watch);
         spawned.map(drop).map_err(|error| Failure::about("cannot start a thread", error))
     }
 
