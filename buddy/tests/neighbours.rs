@@ -45,3 +45,19 @@ proptest! {
         prop_assert!(found.is_ok(), "{:?}", found);
     }
 }
+
+/// A change that gave the last refusal passed every test, because each had one refusal only.
+#[test]
+fn the_first_refusal_is_given_and_the_others_are_freed() {
+    let mut zone = Zone::new(512);
+    let runs: Vec<Pfn> =
+        (0..3).map(|_| zone.alloc_run(1, Migratetype::Movable).expect("a frame")).collect();
+    let run = |pfn, frames| FreedRun { pfn, frames, warm: Warm::Resident };
+    let nowhere = |number| run(Pfn::new(number), 1);
+    let freed = [run(runs[0], 1), nowhere(1000), run(runs[1], 7), nowhere(2000), run(runs[2], 1)];
+    let refused = zone.free_runs(freed.into_iter());
+    let first = Err(FreeError::OutOfRange(Pfn::new(1000)));
+    assert_eq!(refused, first, "the refusal that is given, of three");
+    assert_eq!(zone.free_frames(), 511, "free frames: the two runs that were right are freed");
+    zone.check().expect("sound after refusals");
+}

@@ -266,3 +266,21 @@ fn runs_given_before_an_iterator_panics_are_freed() {
     assert!(std::panic::catch_unwind(freeing).is_err());
     assert_eq!(zone.check().expect("no frame is lost").runs, 5);
 }
+
+/// A change that put the rest of a carved block at the tails of the lists passed every test. The
+/// rest lies beside what is used next and was free as long, so it goes first. Only what is cut off
+/// below the order of the request can meet other blocks: a block of a larger order is cut where
+/// the lists between are empty.
+#[test]
+fn the_rest_of_a_carved_block_is_taken_next() {
+    let mut zone = frames_all_in_use();
+    free(&mut zone, 100, 1, Resident);
+    free(&mut zone, 200, 1, Resident);
+    for pfn in 300..304 {
+        free(&mut zone, pfn, 1, Resident);
+    }
+    list(&zone, order(0), &[200, 100]);
+    gets(&mut zone, 3, Movable, 300);
+    list(&zone, order(0), &[303, 200, 100]);
+    gets(&mut zone, 1, Movable, 303);
+}
