@@ -20,6 +20,10 @@
 //! find its regions by.
 
 #[cfg(not(any(loom, miri)))]
+mod calls;
+#[cfg(not(any(loom, miri)))]
+mod end;
+#[cfg(not(any(loom, miri)))]
 mod filled;
 #[cfg(not(any(loom, miri)))]
 mod follower;
@@ -31,15 +35,23 @@ mod scheduling;
 #[cfg(not(any(loom, miri)))]
 mod signal;
 #[cfg(not(any(loom, miri)))]
+mod stuck;
+#[cfg(not(any(loom, miri)))]
 mod thread;
 
+#[cfg(not(any(loom, miri)))]
+pub use calls::Call;
+#[cfg(not(any(loom, miri)))]
+pub use end::{Vital, die, die_at};
 #[cfg(not(any(loom, miri)))]
 pub use filled::Filled;
 pub use regions::{Asker, Entry, Regions, Served, Server, Touched};
 #[cfg(not(any(loom, miri)))]
-pub use signal::{Watch, die, is_blocked, watch};
+pub use signal::{Watch, begin_call, calls_begun, is_blocked, watch};
 #[cfg(not(any(loom, miri)))]
-pub use thread::{FaultThread, Vital};
+pub use stuck::Looks;
+#[cfg(not(any(loom, miri)))]
+pub use thread::FaultThread;
 
 /// Regions a process can have at a time.
 pub const REGIONS_MAX: usize = 1024;

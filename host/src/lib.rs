@@ -78,7 +78,7 @@ pub use prefetch::{prefetch, prefetch_bytes};
 pub use rank::{Held, Rank};
 pub use run::{RawRun, Run};
 #[cfg(not(any(loom, shuttle, miri)))]
-pub use span::{Span, SpanMemory, Stop, Transfer, Userfault};
+pub use span::{GONE, Span, SpanMemory, Stop, Transfer, Userfault};
 #[cfg(not(any(loom, shuttle, miri)))]
 pub use staging::{SEGMENT_PAGES, Segment, Staging};
 #[cfg(not(any(loom, miri)))]

@@ -34,6 +34,10 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
+/// What is said of a page that left by nobody's request here.
+pub const GONE: &str = "a page is gone that nobody took away: other code has used madvise, mremap \
+                        or mmap on the region's bytes; the page was";
+
 /// Bytes that `/proc/self/pagemap` has for a page.
 const PAGEMAP_BYTES: usize = 8;
 
@@ -277,12 +281,12 @@ impl Span {
         let pagemap = self.userfault.pagemap.as_ref()?;
         let pages = page..page + 1;
         if self.touched_by(pagemap, &pages)? == 0 {
-            return Some("a page is gone that nobody took away, region offset");
+            return Some(GONE);
         }
         // The system gives an error here where the access would be answered by a signal.
         let in_swap = self.in_memory(&pages)? == 0;
         (in_swap && !self.mapping.read_in(page))
-            .then_some("the system cannot read a page back from its swap, region offset")
+            .then_some("the system cannot read a page back from its swap")
     }
 
     /// Which of `pages`, 64 at most, are in memory: a bit for each.

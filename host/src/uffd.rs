@@ -22,7 +22,7 @@ use std::io;
 use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
-use crate::fault::die;
+use crate::fault::die_at;
 use crate::home::Home;
 use rustix::io::Errno;
 use rustix::mm::UserfaultfdFlags;
@@ -237,7 +237,7 @@ impl Uffd {
         self.ask(IOC_REGISTER, range.start, &mut register).map_err(|error| {
             // A range of several mappings may be registered in part.
             if self.ask(IOC_UNREGISTER, range.start, &mut bytes(range)).is_err() {
-                die("a range that is registered in part cannot be left alone", range.start);
+                die_at("a range that is registered in part cannot be left alone", range.start);
             }
             refused("UFFDIO_REGISTER")(error)
         })
@@ -308,7 +308,7 @@ impl Uffd {
     /// A request about memory from `address` on.
     fn ask<T>(&self, what: u64, address: usize, argument: &mut T) -> Result<(), Errno> {
         if !self.home.is_here() {
-            die("a forked child uses memory of its parent's regions", address);
+            die_at("a forked child uses memory of its parent's regions", address);
         }
         // SAFETY: each request of this file reads and writes the structure that its number was
         // made with, which `argument` is; what the request does is its caller's contract.

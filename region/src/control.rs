@@ -8,6 +8,7 @@ use crate::folded::Folded;
 use crate::range::PageRange;
 use crate::{PageOut, RegionError, RegionStats};
 use host::PAGE_SIZE;
+use host::fault::begin_call;
 use std::ops::Range;
 use std::sync::{Arc, Weak};
 
@@ -91,6 +92,7 @@ impl Control {
     ///
     /// When the region was dropped.
     pub fn check(&self) -> Result<Vec<String>, RegionError> {
+        let _call = begin_call();
         let folded = self.folded.upgrade().ok_or(RegionError::Gone)?;
         folded.alone(|| folded.check())
     }
@@ -99,6 +101,7 @@ impl Control {
         &self,
         work: impl FnOnce(&Folded) -> Result<R, RegionError>,
     ) -> Result<R, RegionError> {
+        let _call = begin_call();
         let folded = self.folded.upgrade().ok_or(RegionError::Gone)?;
         drop(folded.enter()?);
         work(&folded)

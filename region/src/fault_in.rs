@@ -21,7 +21,7 @@ use crate::folded::Folded;
 use crate::group::{Group, Place, bits};
 use crate::store::Read;
 use crate::{AROUND_PAGES, GROUP_PAGES, RegionError};
-use host::fault::{Asker, Served, die};
+use host::fault::{Asker, Served};
 use host::{LockGuard, PAGE_SIZE, Stop, Transfer};
 use std::ops::Range;
 use std::time::{Duration, Instant};
@@ -90,7 +90,7 @@ impl Folded {
             }
             // Who touched the page tries again, for as long as the system lets it.
             Arrived::Present | Arrived::Later => Served::Present,
-            Arrived::Failed(why) => die(why, page * PAGE_SIZE),
+            Arrived::Failed(why) => self.end(why, page),
         };
         self.counters.add(Count::Faults, 1);
         self.counters.stalled(started.elapsed());
@@ -193,7 +193,7 @@ impl Folded {
                     None => self.bring_fetched(page, count, why),
                 }
             }
-            Err(_) => Arrived::Failed("a stored page cannot be decoded, region offset"),
+            Err(_) => Arrived::Failed("a stored page cannot be decoded"),
         }
     }
 
@@ -233,7 +233,7 @@ impl Folded {
             }
             // The system has it registered already, and whoever registers it is about to say so.
             if self.chunks.get(index).is_none() {
-                die("a page is missing that was never taken away", index * GROUP_PAGES * PAGE_SIZE);
+                self.end("a page is missing that was never taken away", index * GROUP_PAGES);
             }
             std::thread::yield_now();
         }
@@ -242,7 +242,7 @@ impl Folded {
     fn fill_from_staging(&self, page: usize, count: usize, group: &Group) -> Transfer {
         match &group.segment {
             Some(segment) => self.put_staged(page, count, segment),
-            None => die("a staged page has no segment", page * PAGE_SIZE),
+            None => self.end("a staged page has no segment", page),
         }
     }
 
@@ -278,7 +278,7 @@ impl Folded {
             // There already: what is in memory is the truth.
             Some(Stop::Present) => transfer.pages + 1,
             Some(Stop::Busy | Stop::Hole | Stop::Broken(_)) => {
-                die("a page cannot be put in place", page * PAGE_SIZE)
+                self.end("a page cannot be put in place", page)
             }
         }
     }

@@ -22,7 +22,6 @@ use crate::fault_in::{Arrived, Why};
 use crate::fetchers::{Fetchers, Request};
 use crate::folded::Folded;
 use crate::group::{Group, Place, bits};
-use host::fault::die;
 use host::{LockGuard, PAGE_SIZE};
 use std::time::Duration;
 
@@ -36,7 +35,7 @@ impl Folded {
     /// Brings in `count` pages of a group from `page` on, which are `fetching` for us.
     pub(crate) fn bring_fetched(&self, page: usize, count: usize, why: Why) -> Arrived {
         let Some(buffers) = self.shared.read_buffers.get() else {
-            die("a region over a cache with a disk has no buffers", page * PAGE_SIZE)
+            self.end("a region over a cache with a disk has no buffers", page)
         };
         let mut buffer = buffers.get();
         let fetched = self.fetch(page, &mut buffer[..count * PAGE_SIZE], why);
@@ -49,7 +48,7 @@ impl Folded {
             _ => 0,
         };
         let arrived = match (fetched, still) {
-            (0, _) => Arrived::Failed("a stored page cannot be read from its disk, region offset"),
+            (0, _) => Arrived::Failed("a stored page cannot be read from its disk"),
             // Given back meanwhile.
             (_, 0) => Arrived::Present,
             _ => {
@@ -74,7 +73,7 @@ impl Folded {
         let (index, at) = (page / GROUP_PAGES, page % GROUP_PAGES);
         let ask = || match self.this.upgrade() {
             Some(folded) => fetchers.ask(Request { folded, page, count }),
-            None => die("a region that is gone was touched", page * PAGE_SIZE),
+            None => self.end("a region that is gone was touched", page),
         };
         let mut asked = false;
         loop {

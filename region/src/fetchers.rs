@@ -23,8 +23,8 @@
 
 use crate::fault_in::{Arrived, Why};
 use crate::folded::Folded;
-use host::fault::{Vital, die};
-use host::{Event, Lock, PAGE_SIZE, Rank};
+use host::fault::Vital;
+use host::{Event, Lock, Rank};
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -81,7 +81,7 @@ impl Fetchers {
     /// Has pages read; false where too many others wait. Fit for a signal handler.
     pub(crate) fn ask(&self, request: Request) -> bool {
         if IS_FETCHER.get() {
-            die("a disk touched a page that is on a disk", request.page * PAGE_SIZE);
+            request.folded.end("a disk touched a page that is on a disk", request.page);
         }
         let mut queue = self.requests.queue.lock();
         let room = queue.len() < REQUESTS;
@@ -116,7 +116,7 @@ fn run(requests: &Requests) {
         match next {
             Some(Request { folded, page, count }) => {
                 if let Arrived::Failed(why) = folded.bring_fetched(page, count, Why::Fault) {
-                    die(why, page * PAGE_SIZE);
+                    folded.end(why, page);
                 }
             }
             None => requests.more.wait(seen, IDLE),

@@ -29,7 +29,7 @@ use crate::stats::RegionStats;
 use crate::store::Store;
 use crate::{GROUP_PAGES, Quads, RegionError};
 use host::fault::{Server, Watch};
-use host::{Lock, LockGuard, Rank, Span};
+use host::{Lock, LockGuard, PAGE_SIZE, Rank, Span};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
@@ -277,6 +277,11 @@ impl Folded {
     pub(crate) fn set_stuck(&self, stuck: bool) {
         // relaxed: a hint.
         self.stuck.store(stuck, Ordering::Relaxed);
+    }
+
+    /// Ends the process with a word about a page: there is nothing right to give to who waits.
+    pub(crate) fn end(&self, why: &str, page: usize) -> ! {
+        host::fault::die_at(why, self.span.range().start + page * PAGE_SIZE)
     }
 
     /// Pages in memory and in staging.

@@ -15,8 +15,7 @@ use crate::folded::Folded;
 use crate::group::{Group, bits, runs};
 use crate::outcome::{PageOut, Refusal};
 use crate::{GROUP_PAGES, RegionError};
-use host::fault::die;
-use host::{LockGuard, PAGE_SIZE, Segment, Stop, Transfer};
+use host::{GONE, LockGuard, Segment, Stop, Transfer};
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
@@ -94,7 +93,7 @@ impl Folded {
                 todo &= !next;
                 if stop == Stop::Hole {
                     let page = first + transfer.pages;
-                    die("a page is gone that nobody took away, region offset", page * PAGE_SIZE);
+                    self.end(GONE, page);
                 }
                 busy += 1;
             }
@@ -240,7 +239,7 @@ impl Folded {
                 None => {}
                 Some(Stop::Present) => done += 1,
                 Some(Stop::NoMemory) => break,
-                Some(_) => die("a page cannot be put back, region offset", page * PAGE_SIZE),
+                Some(_) => self.end("a page cannot be put back", page),
             }
         }
         group.arrive(bits(at, done));

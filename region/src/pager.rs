@@ -17,7 +17,7 @@ use crate::fetchers::Fetchers;
 use crate::folded::Folded;
 use crate::overhead;
 use crate::worth::Worth;
-use host::fault::{FaultThread, Vital, die};
+use host::fault::{FaultThread, Vital, begin_call, die};
 use host::{Event, FaultMode, PAGE_SIZE, Rank, SEGMENT_PAGES, Staging, Userfault};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
@@ -143,6 +143,7 @@ impl Pager {
 
     /// Bytes of staging and of buffers that pages are decoded to, at most.
     pub fn buffer_bytes(&self) -> u64 {
+        let _call = begin_call();
         let staged = self.shared.staging.used() * SEGMENT_PAGES * PAGE_SIZE;
         let read = self.shared.read_buffers.get().map_or(0, Buffers::heap_bytes);
         let shared = &self.shared;
@@ -237,7 +238,7 @@ fn start(shared: Arc<Shared>) -> std::io::Result<JoinHandle<()>> {
 /// One round; true when there is something to keep.
 fn tick(shared: &Shared) -> bool {
     if !shared.staging.is_watched() {
-        die("the descriptor of folded memory was closed", 0);
+        die("the descriptor of folded memory was closed");
     }
     let mut busy = false;
     for folded in shared.alive() {

@@ -8,12 +8,14 @@ use crate::folded::Folded;
 use crate::range::PageRange;
 use crate::region::Region;
 use bytemuck::Pod;
+use host::fault::begin_call;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut, Range};
 
 impl Folded {
     /// Counts a pin in each group of `pages`, and has them all in memory.
     fn pin(&self, pages: &Range<usize>) -> Result<(), RegionError> {
+        let _call = begin_call();
         let groups = self.groups_of(pages);
         for index in groups.clone() {
             // Registered first, so that a page nobody has touched yet can be brought in. Counted
@@ -43,6 +45,7 @@ impl Folded {
 
     /// Takes off what a value here had pinned.
     fn unpin_touched(&self, range: &Range<usize>) {
+        let _call = begin_call();
         self.unpin(self.groups_of(&PageRange::touched(range)));
     }
 }

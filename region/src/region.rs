@@ -9,6 +9,7 @@ use crate::pinned::{Pinned, PinnedMut};
 use crate::range::PageRange;
 use crate::store::Store;
 use crate::{GROUP_PAGES, RegionConfig, RegionError, RegionStats};
+use host::fault::begin_call;
 use host::{PAGE_SIZE, Span, SpanMemory, UserfaultError};
 use std::ops::Range;
 use std::sync::Arc;
@@ -32,12 +33,26 @@ pub enum Teardown {
 /// Memory whose cold pages live compressed.
 ///
 /// Its bytes are lent as slices, whose pages may be out at any time: an access brings them back.
-/// What must not be done with such a slice: in [`FaultMode::Signal`](crate::FaultMode), do not pass
-/// it to a system call, which would fail with `EFAULT` (`Bad address`) where a page is out, but pin
-/// it first (see below); and do not block `SIGBUS` in a thread that touches it. In no mode pass it,
-/// unpinned, to this library (as the buffer of a disk, say), touch it in a signal handler, discard
-/// its pages by `madvise` ([`Region::discard`] does that), or touch it after the [`Region`] was
-/// dropped, through a pointer kept: the process ends then, with a word on standard error.
+/// What must not be done with such a slice in [`FaultMode::Signal`](crate::FaultMode):
+/// - do not pass it to a system call, which would fail with `EFAULT` (`Bad address`) where a
+///   page is out: pin it first, see below;
+/// - do not block `SIGBUS` in a thread that touches it, and do not install a handler for `SIGBUS`
+///   that does not call the one that was there before;
+/// - do not make it a thread's stack: the handler would need the stack that is to come back, and
+///   the system ends the process without a word.
+///
+/// In no mode:
+/// - do not pass it, unpinned, to this library, as the buffer of a disk for example;
+/// - do not touch it in a signal handler that may interrupt a call on regions, nor in a [disk] that
+///   such a call uses: the page may wait for that call;
+/// - do not discard its pages by `madvise` ([`Region::discard`] does that), and do not move it by
+///   `mremap`;
+/// - do not touch it after the [`Region`] was dropped, through a pointer kept.
+///
+/// The process ends then, with a word on standard error. `docs/region.md` has a table of what comes
+/// of each.
+///
+/// [disk]: zswap::ZswapConfig
 ///
 /// A forked child does not have the region: touching it there is a segmentation fault. It is
 /// refused new regions of the [`Pager`], which is its parent's, and ended where it moves pages by a
@@ -194,6 +209,7 @@ impl Region {
     ///
     /// [`RegionError`]: a range that cannot be, or the system refuses; nothing has changed then.
     pub fn discard(&mut self, range: Range<usize>) -> Result<(), RegionError> {
+        let _call = begin_call();
         let pages = self.mapped(range)?;
         self.folded.alone(|| {
             // First: a message that comes late is not to bring back what is forgotten next.
@@ -213,6 +229,7 @@ impl Region {
     ///
     /// As [`Region::discard`].
     pub fn unmap(&mut self, range: Range<usize>) -> Result<(), RegionError> {
+        let _call = begin_call();
         let pages = self.mapped(range)?;
         self.folded.alone(|| {
             self.folded.add_chunks(&pages);
@@ -234,16 +251,19 @@ impl Region {
     ///
     /// [`RegionError::LimitTooSmall`], or the system refuses to watch the region.
     pub fn set_resident_limit(&self, bytes: Option<usize>) -> Result<(), RegionError> {
+        let _call = begin_call();
         self.folded.limit_to(bytes.map(limit_pages).transpose()?)
     }
 
     /// Where the pages are, and what faults have cost.
     pub fn stats(&self) -> RegionStats {
+        let _call = begin_call();
         self.folded.stats()
     }
 
     /// The store's statistics, where it is a zram device of the region's own.
     pub fn store_stat(&self) -> Option<zram::Stat> {
+        let _call = begin_call();
         self.folded.store.zram().map(zram::Zram::stat)
     }
 
@@ -280,6 +300,7 @@ impl Region {
 
 impl Drop for Region {
     fn drop(&mut self) {
+        let _call = begin_call();
         self.pager.forget(&self.folded);
         self.folded.close();
         self.ending.bytes = self.folded.store.frame_bytes();
@@ -311,6 +332,7 @@ struct Ending {
 
 impl Drop for Ending {
     fn drop(&mut self) {
+        let _call = begin_call();
         let (memory, bytes) = (Arc::clone(&self.memory), self.bytes);
         match self.folded.take() {
             Some((folded, Teardown::Range)) => {

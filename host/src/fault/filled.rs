@@ -8,7 +8,7 @@
 //! Invariant: pages leave by [`SpanMemory::discard`] alone, for which the client gives up all it
 //! has borrowed. So whoever sees what came instead has not seen what was there.
 
-use super::{Asker, Served, Server, Watch, die, watch};
+use super::{Asker, Served, Server, Watch, die_at, watch};
 use crate::PAGE_SIZE;
 use crate::span::{Span, SpanMemory, Stop, Userfault};
 use crate::uffd::UserfaultError;
@@ -85,7 +85,7 @@ unsafe impl Server for Filler {
         // SAFETY: by the invariant the client has not looked at the page since it left.
         let transfer = unsafe { self.span.fill(page, &self.page) };
         if let Some(Stop::Busy | Stop::Hole | Stop::Broken(_)) = transfer.stop {
-            die("a page that is like all others cannot be put in place", address);
+            die_at("a page that is like all others cannot be put in place", address);
         }
         if transfer.pages == 0 {
             // It is there, or there is no memory for it now: who touched it is to look again.

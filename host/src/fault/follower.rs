@@ -20,9 +20,9 @@
 //!
 //! Both may read messages at the same time. So nothing but speed depends on who is followed.
 
+use super::end::Vital;
 use super::messages::{Messages, Reader};
 use super::scheduling::{Policy, bind, cpu_of, only, policy, set_policy};
-use super::thread::Vital;
 use crate::Event;
 use crate::cpu;
 use rustix::thread::{CpuSet, Pid, gettid};
@@ -179,7 +179,7 @@ impl Shared {
     }
 
     fn run(&self) {
-        let mut reader = Reader::of(&self.messages);
+        let mut reader = Reader::of(&self.messages, 1);
         loop {
             let seen = self.called.seen();
             match self.followed() {

@@ -8,7 +8,9 @@
 //!
 //! Invariant: threads may share them, and each message goes to one, which answers it.
 
-use super::signal::{die, serve};
+use super::end::{DROPPED, die, die_at};
+use super::signal::serve;
+use super::stuck::Serving;
 use super::{Served, Touched};
 use crate::PAGE_SIZE;
 use crate::span::Userfault;
@@ -23,11 +25,18 @@ use std::time::Duration;
 pub(super) struct Messages {
     userfault: Arc<Userfault>,
     stop: OwnedFd,
+    serving: Serving,
 }
 
 impl Messages {
     pub(super) fn of(userfault: Arc<Userfault>) -> std::io::Result<Messages> {
-        Ok(Messages { userfault, stop: eventfd(0, EventfdFlags::CLOEXEC)? })
+        let stop = eventfd(0, EventfdFlags::CLOEXEC)?;
+        Ok(Messages { userfault, stop, serving: Serving::default() })
+    }
+
+    /// What is being served.
+    pub(super) fn serving(&self) -> &Serving {
+        &self.serving
     }
 
     /// Whoever reads them is to end.
@@ -58,6 +67,8 @@ impl Messages {
 #[derive(Debug)]
 pub(super) struct Reader<'m> {
     messages: &'m Messages,
+    /// Its number among the readers.
+    number: usize,
     /// The last fault, if no region had it.
     stray: Option<Waiting>,
     /// Who faults.
@@ -79,15 +90,15 @@ impl Streak {
 }
 
 impl Reader<'_> {
-    pub(super) fn of(messages: &Messages) -> Reader<'_> {
-        Reader { messages, stray: None, streak: Streak::default() }
+    pub(super) fn of(messages: &Messages, number: usize) -> Reader<'_> {
+        Reader { messages, number, stray: None, streak: Streak::default() }
     }
 
     /// Serves what there is: how many. Returns at once where there is nothing.
     pub(super) fn serve(&mut self) -> usize {
         let mut waiting = [Waiting { address: 0, thread: 0 }; 8];
         let Ok(count) = self.messages.userfault.uffd.read(&mut waiting) else {
-            die("the descriptor of folded memory was closed", 0)
+            die("the descriptor of folded memory was closed")
         };
         waiting[..count].iter().for_each(|fault| self.serve_one(*fault));
         count
@@ -95,7 +106,10 @@ impl Reader<'_> {
 
     fn serve_one(&mut self, fault: Waiting) {
         self.streak.add(fault.thread);
-        match serve(fault.address, fault.thread) {
+        self.messages.serving.begin(self.number, fault.thread);
+        let touched = serve(fault.address, fault.thread);
+        self.messages.serving.end(self.number);
+        match touched {
             Touched::Served(served) => {
                 self.stray = None;
                 if served == Served::Present {
@@ -107,17 +121,15 @@ impl Reader<'_> {
                 self.stray = Some(fault);
                 self.wake(fault.address);
             }
-            Touched::Gone => {
-                die("memory of a region was touched after it was dropped", fault.address)
-            }
-            Touched::Foreign => die("a fault in memory that is no region's", fault.address),
+            Touched::Gone => die_at(DROPPED, fault.address),
+            Touched::Foreign => die_at("a fault in memory that is no region's", fault.address),
         }
     }
 
     fn wake(&self, address: usize) {
         let page = address & !(PAGE_SIZE - 1);
         if self.messages.userfault.uffd.wake(&(page..page + PAGE_SIZE)).is_err() {
-            die("a thread that waits for a page cannot be woken", address);
+            die_at("a thread that waits for a page cannot be woken", address);
         }
     }
 }

@@ -260,6 +260,13 @@ impl<const N: usize> Regions<N> {
         Some(Entry { slot })
     }
 
+    /// Whether `address` is a region's, also one's that was dropped.
+    pub fn covers(&self, address: usize) -> bool {
+        // Pairs with the Release in `enter`.
+        let high = self.high.load(Ordering::Acquire);
+        self.slots[..high].iter().any(|slot| slot.covers(address))
+    }
+
     /// Serves a touch of `address`.
     pub fn serve(&self, address: usize, asker: Asker) -> Touched {
         // Pairs with the Release in `enter`.

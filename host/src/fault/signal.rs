@@ -3,7 +3,8 @@
 //! ```text
 //!   on_sigbus   errno saved, every signal blocked, on the thread's own stack
 //!      sent, or a forked child's --------------------------.
-//!      a fault: Served   -> return: the access is tried again
+//!      a fault: its thread is in a call of ours -> a word to stderr, abort: never a hang
+//!               Served   -> return: the access is tried again
 //!               Gone     -> a word to stderr, abort: never zeros
 //!               Foreign  ----------------------------------+-> the handler that was there before,
 //!                                                              or the default
@@ -16,6 +17,8 @@
 //! whose memory a fault served here would put pages. So it serves none, until it has a region of
 //! its own.
 
+use super::calls::{Call, Calls};
+use super::end::{DROPPED, die_at};
 use super::{Asker, Entry, REGIONS_MAX, Regions, Server, Touched};
 use crate::home::Home;
 use crate::uffd::UserfaultError;
@@ -29,6 +32,7 @@ pub type Watch = Entry<'static>;
 
 struct Faults {
     regions: Regions<REGIONS_MAX>,
+    calls: Calls,
     /// There once the handler is.
     home: OnceLock<Home>,
     previous: Previous,
@@ -44,6 +48,7 @@ struct Previous {
 /// The one static of this tree.
 static FAULTS: Faults = Faults {
     regions: Regions::new(),
+    calls: Calls::new(),
     home: OnceLock::new(),
     previous: Previous { function: AtomicUsize::new(libc::SIG_DFL), flags: AtomicI32::new(0) },
     installing: Lock::new(Rank::Leaf, ()),
@@ -59,6 +64,25 @@ pub fn watch(range: Range<usize>, server: Arc<dyn Server>) -> Result<Watch, User
     install()?;
     let full = UserfaultError::TooManyRegions { max: REGIONS_MAX };
     FAULTS.regions.enter(range, server).ok_or(full)
+}
+
+/// Notes that this thread is about to hold what a fault may wait for, until the result is dropped.
+///
+/// A signal handler of the program's that touches a region meanwhile, in this thread, would wait
+/// for its own thread: the process ends with a word instead. So whoever does such work in a
+/// program's thread begins a call first, and touches no memory of a region before it ends.
+pub fn begin_call() -> Call {
+    FAULTS.calls.begin()
+}
+
+/// How many calls were begun so far, modulo 2^32.
+pub fn calls_begun() -> u32 {
+    FAULTS.calls.begun()
+}
+
+/// The call that a thread is in, as a number of its own.
+pub(super) fn call_of(thread: u32) -> Option<u64> {
+    FAULTS.calls.call_of(thread)
 }
 
 /// Whether this thread has SIGBUS blocked, or the system does not say: a touch that only a signal
@@ -153,16 +177,29 @@ extern "C" fn on_sigbus(
         unsafe { ((*info).si_code, (*info).si_addr() as usize, *libc::__errno_location()) };
     // Others are sent by a process, or of a page that the hardware lost: not of a missing one.
     let missing = code == libc::BUS_ADRERR && FAULTS.home.get().is_some_and(Home::is_here);
-    let touched = if missing { FAULTS.regions.serve(address, Asker::Toucher) } else { FOREIGN };
+    let touched = if missing { serve_toucher(address) } else { FOREIGN };
     match touched {
         Touched::Served(_) => {}
-        Touched::Gone => die("memory of a region was touched after it was dropped", address),
+        Touched::Gone => die_at(DROPPED, address),
         Touched::Foreign if is_sent(code) => forward_sent(signal, info, context),
         Touched::Foreign => forward(signal, info, context),
     }
     // SAFETY: as above. The interrupted code finds its errno as it was.
     unsafe { *libc::__errno_location() = errno };
 }
+
+/// Serves the thread that touched `address`, which is this one.
+fn serve_toucher(address: usize) -> Touched {
+    if FAULTS.calls.has_this_thread() && FAULTS.regions.covers(address) {
+        die_at(RE_ENTERED, address);
+    }
+    FAULTS.regions.serve(address, Asker::Toucher)
+}
+
+/// What ends a process whose fault would wait for its own thread.
+const RE_ENTERED: &str = "a thread touched a region in the middle of its own call on regions, in a \
+                          signal handler or a disk of the program's: the page may wait for that \
+                          call. Touched";
 
 const FOREIGN: Touched = Touched::Foreign;
 
@@ -226,22 +263,6 @@ fn call(
         let function: extern "C" fn(libc::c_int) = unsafe { std::mem::transmute(function) };
         function(signal);
     }
-}
-
-/// Ends the process with a word on standard error: for a fault that nobody can serve. Fit for a
-/// signal handler.
-pub fn die(why: &str, address: usize) -> ! {
-    const PREFIX: &[u8] = b"ramfold: ";
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    let mut hex = *b" at 0x0000000000000000\n";
-    for digit in 0..16 {
-        hex[21 - digit] = DIGITS[address >> (4 * digit) & 0xF];
-    }
-    for part in [PREFIX, why.as_bytes(), &hex] {
-        // SAFETY: writes bytes that are there; whether anybody reads them changes nothing.
-        unsafe { libc::write(2, part.as_ptr().cast(), part.len()) };
-    }
-    std::process::abort()
 }
 
 #[cfg(test)]

@@ -16,9 +16,10 @@
 //! Should it end for whatever reason but being asked to, the process is ended with it: its threads
 //! would wait for ever.
 
+use super::end::Vital;
 use super::follower::{self, Follower};
 use super::messages::{Messages, Reader, Streak};
-use super::signal::die;
+use super::stuck::Looks;
 use crate::cpu;
 use crate::span::Userfault;
 use std::sync::Arc;
@@ -72,6 +73,14 @@ impl FaultThread {
     }
 }
 
+impl FaultThread {
+    /// Looks whether a page that is being brought in waits for the thread that waits for it, which
+    /// ends the process. To be called once a second, with what the last look saw.
+    pub fn look(&self, looks: &mut Looks) {
+        looks.look(self.messages.serving());
+    }
+}
+
 impl Drop for FaultThread {
     fn drop(&mut self) {
         self.messages.stop();
@@ -82,32 +91,10 @@ impl Drop for FaultThread {
     }
 }
 
-/// Ends the process when it is dropped: by a panic of a thread that others cannot go on without.
-#[derive(Debug)]
-pub struct Vital(&'static str);
-
-impl Vital {
-    /// With these last words.
-    pub fn new(words: &'static str) -> Vital {
-        Vital(words)
-    }
-
-    /// The thread ends as it should.
-    pub fn end(self) {
-        std::mem::forget(self);
-    }
-}
-
-impl Drop for Vital {
-    fn drop(&mut self) {
-        die(self.0, 0);
-    }
-}
-
 fn run(messages: &Messages, follower: Option<&Follower>) {
     let awake = if cpu::count() > 1 { AWAKE } else { Duration::ZERO };
     let mut alone = follower.map(|follower| Alone { follower, faults: ALONE });
-    let mut reader = Reader::of(messages);
+    let mut reader = Reader::of(messages, 0);
     while messages.wait() {
         let mut last = Instant::now();
         loop {

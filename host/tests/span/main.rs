@@ -3,6 +3,7 @@
 //!
 //! Tests that end a process run themselves in a child and read its last words.
 
+mod calls;
 mod forks;
 mod moves;
 mod setting;
