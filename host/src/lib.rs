@@ -8,6 +8,7 @@
 //!   everyone above      Lock<T>, BitLockWaiters, Event  futexes; ranks asserted in debug builds
 //!   region              Span, Staging, fault            one lender; missing pages wait
 //!   everyone with work  thread: without signals         the new thread inherits the mask
+//!   serve               peer_process                who is at the other end of a socket
 //!   the tools           cpu, clock, limits, smaps       text parsers without side effects
 //!   the lab             Swappable: memory to be swapped an owned mapping, lent as a slice
 //!                       give_back_heap              calls of malloc's libraries, by name
@@ -41,6 +42,7 @@ mod heap;
 mod home;
 mod lock;
 mod mapping;
+mod peer;
 mod prefetch;
 mod rank;
 mod run;
@@ -74,6 +76,7 @@ pub use faults::FailureInjector;
 #[cfg(not(miri))]
 pub use heap::give_back_heap;
 pub use lock::{Lock, LockGuard, LockWord};
+pub use peer::peer_process;
 pub use prefetch::{prefetch, prefetch_bytes};
 pub use rank::{Held, Rank};
 pub use run::{RawRun, Run};

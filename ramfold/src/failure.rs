@@ -9,8 +9,8 @@
 use std::process::ExitCode;
 use std::{error, fmt, io};
 
-use serve::ServeError;
 use serve::control::ControlError;
+use serve::{ServeError, runtime};
 use zram::ZramError;
 use zsmalloc::MemoryError;
 
@@ -77,6 +77,10 @@ impl From<ServeError> for Failure {
             ServeError::NotLoopback(_) => {
                 return Failure::Usage(format!("{error}, or give --tcp-anywhere if it is meant"));
             }
+            ServeError::InUse(path) if path.parent() == Some(&*runtime::directory()) => {
+                "; give this one a name of its own with --name"
+            }
+            ServeError::InUse(_) => "; give this one another --unix PATH",
             ServeError::Tcp { source, .. } if source.kind() == io::ErrorKind::AddrInUse => {
                 "; port 0 takes one that is free"
             }
@@ -115,6 +119,8 @@ mod tests {
         let rows = [
             (tcp(io::ErrorKind::AddrInUse), "port 0"),
             (ServeError::NotLoopback(([0, 0, 0, 0], 1).into()), "--tcp-anywhere"),
+            (ServeError::InUse(runtime::directory().join("zram0.ctl")), "--name"),
+            (ServeError::InUse("/a/b.sock".into()), "another --unix PATH"),
         ];
         for (error, expected) in rows {
             let line = Failure::from(error).to_string();

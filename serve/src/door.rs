@@ -64,11 +64,7 @@ impl Door {
             return Err(ServeError::PathTooLong(path.to_owned()));
         }
         let address = SocketAddrUnix::new(path).map_err(|error| failed(error.into()))?;
-        let parent = match path.parent() {
-            Some(parent) if !parent.as_os_str().is_empty() => parent,
-            _ => Path::new("."),
-        };
-        let _lock = lock_directory(parent)?;
+        let _lock = lock_directory(parent_of(path))?;
         clear(path)?;
         let fd = bind_private(&address).map_err(|error| match error {
             Errno::ADDRINUSE => ServeError::InUse(path.to_owned()),
@@ -125,6 +121,13 @@ impl Drop for Door {
     }
 }
 
+fn parent_of(path: &Path) -> &Path {
+    match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    }
+}
+
 /// Holds off other starting servers until dropped.
 fn lock_directory(directory: &Path) -> Result<File, ServeError> {
     let failed = |source| ServeError::Unix { path: directory.to_owned(), source };
@@ -161,6 +164,26 @@ fn clear(path: &Path) -> Result<(), ServeError> {
         }
         Err(error) => Err(failed(error)),
     }
+}
+
+/// Removes a socket whose server is gone; false where there is none, or somebody listens.
+pub(crate) fn clear_abandoned(path: &Path) -> Result<bool, ServeError> {
+    let is_abandoned = || {
+        fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket())
+            && knock(path).is_err_and(|why| why.kind() == io::ErrorKind::ConnectionRefused)
+    };
+    // Before the lock, which would hold up servers that start.
+    if !is_abandoned() {
+        return Ok(false);
+    }
+    let _lock = lock_directory(parent_of(path))?;
+    // Under the lock: a socket that was bound and is not listened at yet refuses too.
+    let abandoned = is_abandoned();
+    if abandoned {
+        fs::remove_file(path)
+            .map_err(|source| ServeError::Unix { path: path.to_owned(), source })?;
+    }
+    Ok(abandoned)
 }
 
 /// Connects without waiting: a server that is stopped, its backlog full, is `WouldBlock`.

@@ -9,6 +9,7 @@
 //! Invariant: the directory is used only while it is a directory, ours, and closed to others;
 //! in a temporary directory anyone could have made it.
 
+use crate::door;
 use crate::error::ServeError;
 use std::env;
 use std::fs::{self, DirBuilder};
@@ -61,6 +62,15 @@ pub fn control_beside(socket: &Path) -> PathBuf {
     let mut path = socket.as_os_str().to_owned();
     path.push(CONTROL_SUFFIX);
     PathBuf::from(path)
+}
+
+/// Removes a socket whose server was killed; false where there is none, or somebody listens.
+///
+/// # Errors
+///
+/// [`ServeError`] where it is there and cannot be removed.
+pub fn clear_abandoned(path: &Path) -> Result<bool, ServeError> {
+    door::clear_abandoned(path)
 }
 
 fn uid() -> u32 {

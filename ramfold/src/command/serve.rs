@@ -9,6 +9,7 @@
 //! Invariant: signals are watched before anything exists, so one that comes early still finds the
 //! sockets removed; when it is time to end, and what further signals do, is in [`ending`].
 
+mod doors;
 mod ending;
 mod tree;
 
@@ -17,13 +18,13 @@ use std::fs::{self, File};
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileTypeExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use codec::Codec;
-use serve::control::Control;
+use serve::control::Handler;
 use serve::fuse::Fuse;
-use serve::{Server, ServerConfig, notify, runtime, shell};
+use serve::{Server, notify, shell};
 use zram::{Attribute, AttributeError, Device, DeviceDefaults, Devices, Opened};
 use zsmalloc::{Memory, MemoryConfig, PAGE_SIZE, limits};
 
@@ -32,6 +33,7 @@ use crate::control::Answers;
 use crate::failure::Failure;
 use crate::output::{complain, mention};
 use crate::size::{count, human};
+use doors::Doors;
 use ending::Ending;
 
 /// A limit above this share of what can be had gets a warning: touching memory past a control
@@ -59,9 +61,9 @@ pub(super) fn run(args: args::Serve) -> Result<(), Failure> {
     server.map(Arc::clone).into_iter().for_each(|server| ending.at_last(move || server.shut()));
     let tree =
         args.fuse.as_deref().map(|directory| tree::mount(directory, &devices)).transpose()?;
-    let answers = || Answers::new(Arc::clone(&devices), server.cloned(), tree.clone());
-    let control = doors.control.as_deref().map(|path| open_control(path, answers()));
-    let control = control.transpose()?.map(Arc::new);
+    let answers = Answers::new(Arc::clone(&devices), server.cloned(), tree.clone());
+    let handler: Arc<Handler> = Arc::new(move |request| answers.answer(request));
+    let control = doors.open_control(&handler)?.map(Arc::new);
     control.clone().into_iter().for_each(|control| ending.at_last(move || control.shut()));
     tree.as_ref().map(|tree| ending.watch_mount(tree)).transpose()?;
     announce(&args, &device, server, tree.as_deref());
@@ -236,65 +238,8 @@ fn warn_of_content(path: &Path) {
     }
 }
 
-/// A socket's path is short, and there are two: the socket and, behind it, control.
-fn check_length(unix: &Path) -> Result<(), Failure> {
-    let most = runtime::SOCKET_PATH_MAX - runtime::CONTROL_SUFFIX.len();
-    let len = unix.as_os_str().len();
-    if len <= most {
-        return Ok(());
-    }
-    let why = format!("too long for a socket: {len} bytes, and at most {most} leave room for .ctl");
-    Err(Failure::Usage(format!("--unix: {} is {why}", unix.display())))
-}
-
 fn refusal(error: AttributeError) -> Failure {
     Failure::Failed(error.to_string())
-}
-
-/// Where to listen.
-struct Doors {
-    nbd: bool,
-    unix: Option<PathBuf>,
-    control: Option<PathBuf>,
-}
-
-impl Doors {
-    /// As typed; without a word about it, in the runtime directory. A tree alone has control there
-    /// and no NBD.
-    fn choose(args: &args::Serve) -> Result<Doors, Failure> {
-        if args.unix.is_none() && args.tcp.is_none() {
-            let directory = runtime::prepare()?;
-            let (unix, control) = runtime::sockets(&directory, &args.name).unzip();
-            let nbd = args.fuse.is_none();
-            return Ok(Doors { nbd, unix, control });
-        }
-        // Absolute, so that the address holds in every directory.
-        let unix = args.unix.as_deref().map(std::path::absolute).transpose();
-        let unix = unix.map_err(|error| Failure::about("--unix", error))?;
-        let is_control = |path: &PathBuf| {
-            path.as_os_str().as_bytes().ends_with(runtime::CONTROL_SUFFIX.as_bytes())
-        };
-        if unix.as_ref().is_some_and(is_control) {
-            let why = "--unix: a path that ends in .ctl is that of a control socket";
-            return Err(Failure::Usage(why.to_owned()));
-        }
-        unix.as_deref().map_or(Ok(()), check_length)?;
-        let control = unix.as_deref().map(runtime::control_beside);
-        Ok(Doors { nbd: true, unix, control })
-    }
-
-    fn config(&self, args: &args::Serve, algorithm: &Codec) -> ServerConfig {
-        let mut config = ServerConfig::new(&args.name);
-        config.description = format!("ramfold, compressed with {algorithm}");
-        config.unix.extend(self.unix.clone());
-        config.tcp.extend(args.tcp.clone());
-        config.tcp_anywhere = args.tcp_anywhere;
-        config
-    }
-}
-
-fn open_control(path: &Path, answers: Answers) -> Result<Control, Failure> {
-    Ok(Control::start(path, Arc::new(move |request| answers.answer(request)))?)
 }
 
 /// Says where it serves, to people and to the service manager.

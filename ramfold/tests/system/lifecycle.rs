@@ -306,6 +306,7 @@ fn a_socket_left_by_a_dead_server_is_replaced() {
     let mut servers = (0..2).map(|_| {
         let mut command = Command::new(crate::rig::BINARY);
         command.args(["serve", "--size", "1M", "--unix", path]);
+        command.env("XDG_RUNTIME_DIR", scratch.path("run"));
         command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
     });
     let mut serve_and_kill = || {

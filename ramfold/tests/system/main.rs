@@ -4,6 +4,7 @@
 //!   clients     nbdinfo, nbdcopy, qemu-img, qemu-io, fio
 //!   filesystem  nbdfuse, a loop device, ext4
 //!   lifecycle   starting, stopping, dying clients, full memory
+//!   listing     how stat, set and check find a server
 //!   tree        the mounted tree, file by file
 //!   mounting    the mount: its beginning, its end, and what waits for what
 //!   backing     a backing file that turns bad
@@ -26,6 +27,7 @@ mod figures;
 mod filesystem;
 mod frames;
 mod lifecycle;
+mod listing;
 mod mounting;
 mod rig;
 mod stack;

@@ -86,6 +86,7 @@ fn a_path_is_too_long_for_either_socket_with_its_limit() {
     }
     let path = of_len(103);
     let mut serve = Command::new(BINARY);
+    serve.env("XDG_RUNTIME_DIR", scratch.path("run"));
     let server =
         Process::start(serve.args(["serve", "--size", "1M", "--unix", &path]), "nbd+unix://");
     succeed(&mut ramfold(&["check", &path]));

@@ -1,16 +1,18 @@
 //! The asking side of a control socket: one connection, a line out, a line in.
 //!
 //! ```text
-//!   ping  ->   answered at once, however busy the server is; a stopped one does not
+//!   ping  ->   answered at once, however busy the server is; a stopped one does not answer, and
+//!              after LOOK_AFTER its process is looked at
 //!   request -> answered within the limit
 //! ```
 //!
 //! Invariant: a call ends, with an answer or an error, when the server has been silent for the
 //! limit or has sent `ANSWER_MAX` bytes.
 
-use super::{ANSWER_MAX, CALL_TIMEOUT, PING_TIMEOUT, Request, Response};
+use super::{ANSWER_MAX, CALL_TIMEOUT, LOOK_AFTER, PING_TIMEOUT, Request, Response};
 use crate::door::knock;
 use serde_json::Value;
+use std::fs;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -37,8 +39,17 @@ pub enum ControlError {
     },
     /// Nobody listens there.
     NotRunning(PathBuf),
+    /// The socket is there, and the server that made it is not.
+    Killed(PathBuf),
     /// The server did not answer in time.
     Timeout(PathBuf),
+    /// The server did not answer because its process was stopped, as SIGSTOP does.
+    Stopped {
+        /// Its control socket.
+        path: PathBuf,
+        /// Its process.
+        pid: u32,
+    },
     /// The server hung up without an answer.
     Closed(PathBuf),
     /// The server's answer makes no sense.
@@ -61,7 +72,18 @@ impl fmt::Display for ControlError {
                 write!(f, "{target}: {hint}")
             }
             Self::NotRunning(path) => write!(f, "no server runs at {}", path.display()),
+            Self::Killed(path) => write!(
+                f,
+                "the server at {} was killed: its socket is left, and what it stored is gone",
+                path.display()
+            ),
             Self::Timeout(path) => write!(f, "the server at {} does not answer", path.display()),
+            Self::Stopped { path, pid } => write!(
+                f,
+                "the server at {} does not answer: its process is stopped; kill -CONT {pid} lets it \
+                 go on",
+                path.display()
+            ),
             Self::Closed(path) => {
                 write!(f, "the server at {} hung up: it may have too many callers", path.display())
             }
@@ -89,10 +111,10 @@ pub fn call(path: &Path, request: &Request) -> Result<Value, ControlError> {
 }
 
 /// As `call`, with a limit on how long the server may be silent. One that does not even answer a
-/// ping, because it is stopped, is not waited for longer than `PING_TIMEOUT`.
+/// ping is waited for no longer than `PING_TIMEOUT`, and `LOOK_AFTER` if its process is stopped.
 pub fn call_within(path: &Path, request: &Request, limit: Duration) -> Result<Value, ControlError> {
-    let waits = (limit.min(PING_TIMEOUT), limit);
-    let line = exchange(path, request, waits).map_err(|source| explain(path, source))?;
+    let waits = Waits { look: limit.min(LOOK_AFTER), ping: limit.min(PING_TIMEOUT), limit };
+    let line = exchange(path, request, &waits)?;
     if line.is_empty() {
         return Err(ControlError::Closed(path.to_owned()));
     }
@@ -106,49 +128,86 @@ pub fn call_within(path: &Path, request: &Request, limit: Duration) -> Result<Va
     }
 }
 
-/// The answer to a request; or to the ping before it, where that is in no words of ours; empty
-/// where the server hung up. `ping` and `limit` are how long it may be silent before either.
-fn exchange(
-    path: &Path,
-    request: &Request,
-    (ping, limit): (Duration, Duration),
-) -> io::Result<String> {
-    let stream = knock(path)?;
-    let mut answers = BufReader::new(&stream);
-    // A refusal will do: a server that does not know the word is alive too.
-    let alive = ask(&stream, &mut answers, &Request::Ping, ping)?;
-    if serde_json::from_str::<Response>(&alive).is_err() {
-        return Ok(alive);
-    }
-    ask(&stream, &mut answers, request, limit)
+/// How long a server may be silent.
+struct Waits {
+    /// Before its process is looked at.
+    look: Duration,
+    /// Before the answer to a ping, if its process is not stopped.
+    ping: Duration,
+    /// Before the answer to the request.
+    limit: Duration,
 }
 
-fn ask(
-    mut stream: &UnixStream,
-    answers: &mut BufReader<&UnixStream>,
-    request: &Request,
-    limit: Duration,
-) -> io::Result<String> {
-    stream.set_read_timeout(Some(limit))?;
+/// The answer to a request; or to the ping before it, where that is in no words of ours; empty
+/// where the server hung up.
+fn exchange(path: &Path, request: &Request, waits: &Waits) -> Result<String, ControlError> {
+    let failed = |source| explain(path, source);
+    let stream = knock(path).map_err(failed)?;
+    let mut answers = BufReader::new(&stream);
+    say(&stream, &Request::Ping, waits.ping).map_err(failed)?;
+    let mut alive = hear(&stream, &mut answers, waits.look);
+    if alive.as_ref().is_err_and(is_silence) {
+        if let Some(pid) = stopped_process(&stream) {
+            return Err(ControlError::Stopped { path: path.to_owned(), pid });
+        }
+        alive = hear(&stream, &mut answers, waits.ping.saturating_sub(waits.look));
+    }
+    let alive = alive.map_err(failed)?;
+    // A refusal will do: a server that does not know the word is alive too.
+    let Ok(pong) = serde_json::from_str::<Response>(&alive) else { return Ok(alive) };
+    let sent = say(&stream, request, waits.limit);
+    let answer = sent.and_then(|()| hear(&stream, &mut answers, waits.limit));
+    let is_over = answer.as_ref().map_or_else(is_hangup, String::is_empty);
+    // A server that hangs up after a refusal has refused the caller, not the ping.
+    if is_over && matches!(pong, Response::Error(_)) { Ok(alive) } else { answer.map_err(failed) }
+}
+
+/// Sends a request.
+fn say(mut stream: &UnixStream, request: &Request, limit: Duration) -> io::Result<()> {
     stream.set_write_timeout(Some(limit))?;
     let mut text = serde_json::to_string(request).map_err(io::Error::other)?;
     text.push('\n');
     match stream.write_all(text.as_bytes()) {
         // It may have said something before it hung up.
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => return Err(error),
-        _ => {}
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error),
+        _ => Ok(()),
     }
+}
+
+/// Waits for a line.
+fn hear(
+    stream: &UnixStream,
+    answers: &mut BufReader<&UnixStream>,
+    limit: Duration,
+) -> io::Result<String> {
+    stream.set_read_timeout(Some(limit.max(Duration::from_millis(1))))?;
     let mut line = String::new();
     answers.take(ANSWER_MAX as u64).read_line(&mut line)?;
     Ok(line)
 }
 
+fn is_silence(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
+}
+
+fn is_hangup(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset)
+}
+
+/// The process at the other end, if it is stopped: by SIGSTOP, by its terminal or by a debugger.
+fn stopped_process(stream: &UnixStream) -> Option<u32> {
+    let pid = host::peer_process(stream)?.get();
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The state follows the name, which may hold anything.
+    let state = stat.rsplit_once(") ")?.1;
+    state.starts_with(['T', 't']).then_some(pid)
+}
+
 fn explain(path: &Path, source: io::Error) -> ControlError {
     let path = path.to_owned();
     match source.kind() {
-        io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
-            ControlError::NotRunning(path)
-        }
+        io::ErrorKind::NotFound => ControlError::NotRunning(path),
+        io::ErrorKind::ConnectionRefused => ControlError::Killed(path),
         io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => ControlError::Timeout(path),
         io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => ControlError::Closed(path),
         io::ErrorKind::InvalidData => ControlError::Garbled(path),
@@ -174,9 +233,10 @@ mod tests {
         // The system takes connections and what is written to them; nobody reads.
         let (_listener, path) = listener("stopped");
         let started = std::time::Instant::now();
-        let asked = exchange(&path, &Request::Check, (SOON, LATE));
+        let waits = Waits { look: SOON, ping: 2 * SOON, limit: LATE };
+        let asked = exchange(&path, &Request::Check, &waits);
         std::fs::remove_file(&path).unwrap();
-        let error = explain(&path, asked.unwrap_err());
+        let error = asked.unwrap_err();
         assert!(matches!(error, ControlError::Timeout(_)), "{error:?}");
         assert!(started.elapsed() < LATE, "it was asked all the same");
     }

@@ -13,7 +13,7 @@
 //! may make a directory of the right name in a temporary one.
 
 use super::ControlError;
-use crate::door::knock;
+use crate::door::{clear_abandoned, knock};
 use crate::runtime::{self, CONTROL_SUFFIX, SOCKET_SUFFIX};
 use crate::uri;
 use std::fs;
@@ -35,9 +35,25 @@ pub fn locate(target: &str) -> Result<PathBuf, ControlError> {
     locate_in(&runtime::directory(), target)
 }
 
-/// The servers that run and were given no place of their own, by name.
+/// The servers of this user that run, by name.
 pub fn list() -> Vec<Running> {
     list_in(&runtime::directory())
+}
+
+/// Takes away the sockets of servers that were killed; gives the names of those.
+pub fn clear_killed() -> Vec<String> {
+    clear_killed_in(&runtime::directory())
+}
+
+fn clear_killed_in(directory: &Path) -> Vec<String> {
+    let mut killed = found_in(directory);
+    // What cannot be removed is left for whoever takes the name.
+    killed.retain(|server| clear_abandoned(&server.control).unwrap_or(false));
+    for server in &killed {
+        let nbd = server.control.with_extension(&SOCKET_SUFFIX[1..]);
+        let _ = clear_abandoned(&nbd);
+    }
+    killed.into_iter().map(|server| server.name).collect()
 }
 
 fn locate_in(directory: &Path, target: &str) -> Result<PathBuf, ControlError> {
@@ -50,7 +66,9 @@ fn locate_in(directory: &Path, target: &str) -> Result<PathBuf, ControlError> {
         return beside(&socket).map_err(wrong);
     }
     if target.starts_with("nbd://") || target.starts_with("nbds://") {
-        return Err(never("there is no control over TCP; use the Unix socket"));
+        return Err(never(
+            "there is no control over TCP; give the server's name, which ramfold stat lists",
+        ));
     }
     if let Some((_, control)) = runtime::sockets(directory, target) {
         if is_socket(&control) && runtime::is_private(directory) {
@@ -208,5 +226,19 @@ mod tests {
         fs::write(scratch.0.join("file.ctl"), "").unwrap();
         assert_eq!(list_in(&scratch.0), [Running { name: "alive".into(), control }]);
         assert_eq!(list_in(Path::new("/nonexistent")), []);
+    }
+
+    #[test]
+    fn what_killed_servers_left_is_named_once_and_removed() {
+        let scratch = Scratch::new("killed");
+        let (alive, _keep) = scratch.listen("alive.ctl");
+        for name in ["dead.ctl", "dead.sock"] {
+            drop(scratch.listen(name));
+        }
+        fs::write(scratch.0.join("file.ctl"), "").unwrap();
+        assert_eq!(clear_killed_in(&scratch.0), ["dead"]);
+        assert!(!scratch.0.join("dead.sock").exists(), "its NBD socket is removed as well");
+        assert_eq!(clear_killed_in(&scratch.0), [""; 0], "it is gone");
+        assert!(alive.exists() && scratch.0.join("file.ctl").exists(), "the others are left alone");
     }
 }

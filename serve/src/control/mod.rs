@@ -18,7 +18,7 @@ mod server;
 mod wire;
 
 pub use call::{ControlError, call, call_within};
-pub use locate::{Running, list, locate};
+pub use locate::{Running, clear_killed, list, locate};
 pub use server::{Control, Handler};
 
 use serde::{Deserialize, Serialize};
@@ -33,6 +33,8 @@ pub const ANSWER_MAX: usize = 16 << 20; // 16 MiB
 pub const CONTROL_CONNECTIONS_MAX: usize = 128;
 /// How long a connection may say nothing.
 pub const IDLE_MAX: Duration = Duration::from_secs(30);
+/// How long a caller waits for any answer before it looks whether the server is stopped.
+pub const LOOK_AFTER: Duration = Duration::from_secs(2);
 /// How long a caller waits for any answer at all: the machine may be short of CPUs.
 pub const PING_TIMEOUT: Duration = Duration::from_secs(20);
 /// How long a caller waits for an answer; recounting a large disk takes a while.

@@ -8,7 +8,7 @@ use crate::error::ServeError;
 use crate::limits::STOP_GRACE;
 use crate::service::{Serve, Service, Ticket};
 use std::fmt;
-use std::path::Path;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 /// Answers requests; called from several threads at once.
@@ -26,9 +26,9 @@ impl fmt::Debug for Control {
 }
 
 impl Control {
-    /// Answers requests at a path.
-    pub fn start(path: &Path, handler: Arc<Handler>) -> Result<Self, ServeError> {
-        let doors = vec![Door::unix(path)?];
+    /// Answers requests at each of these paths, or at none where one cannot be had.
+    pub fn start(places: &[PathBuf], handler: Arc<Handler>) -> Result<Self, ServeError> {
+        let doors = places.iter().map(|path| Door::unix(path)).collect::<Result<Vec<_>, _>>()?;
         let serve: Arc<Serve> = Arc::new(move |ticket| {
             // The caller sees the line cut, and nobody else needs to know.
             let _ = converse(ticket, &*handler);

@@ -28,7 +28,7 @@ fn start() -> Fixture {
         }
         other => Response::Ok(serde_json::to_value(other).unwrap()),
     };
-    let control = Control::start(&path, Arc::new(handler)).unwrap();
+    let control = Control::start(std::slice::from_ref(&path), Arc::new(handler)).unwrap();
     Fixture { control, path, _scratch: scratch }
 }
 

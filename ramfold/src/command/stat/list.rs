@@ -1,4 +1,4 @@
-//! The servers that run in the runtime directory, one line each.
+//! The servers of this user that run, one line each.
 //!
 //! Invariant: one that does not answer keeps the others waiting for `PATIENCE` at most.
 
@@ -9,11 +9,14 @@ use serve::control::{self, ControlError, Request, Running};
 
 use crate::args;
 use crate::failure::Failure;
-use crate::output::{one_line, print, print_json};
+use crate::output::{complain, one_line, print, print_json};
 use crate::size::human;
 
 /// Prints the table, or the devices as an array.
 pub(super) fn show(args: &args::Stat) -> Result<(), Failure> {
+    for name in control::clear_killed() {
+        complain(&format!("{name} was killed; what it stored is gone, and so is its socket now"));
+    }
     let servers = control::list();
     let (rows, silent) = rows(&servers);
     if args.json {
@@ -51,10 +54,14 @@ fn rows(servers: &[Running]) -> (Vec<Row>, Vec<String>) {
         match control::call_within(&server.control, &Request::Stat, PATIENCE) {
             Ok(Value::Array(several)) => rows.extend(several.into_iter().map(Row::of_several)),
             Ok(stat) => rows.push(Row { name: server.name.clone(), stat }),
-            Err(ControlError::NotRunning(_)) => {}
+            Err(ControlError::NotRunning(_) | ControlError::Killed(_)) => {}
             Err(ControlError::Timeout(_)) => {
                 silent.push(format!("{} does not answer", server.name))
             }
+            Err(ControlError::Stopped { pid, .. }) => silent.push(format!(
+                "{} does not answer: its process is stopped; kill -CONT {pid} lets it go on",
+                server.name
+            )),
             Err(error) => silent.push(format!("{} does not answer: {error}", server.name)),
         }
     }
@@ -66,8 +73,8 @@ fn table(rows: &[Row], servers: usize) -> String {
         return "No device has a size yet\n".to_owned();
     }
     if rows.is_empty() {
-        return "No server runs in the runtime directory; \
-                those started with --unix PATH answer to: ramfold stat PATH\n"
+        return "No server of this user runs; one of another user, started with --unix PATH, \
+                answers root to: ramfold stat PATH\n"
             .to_owned();
     }
     let header = ["NAME", "PID", "SIZE", "STORED", "HELD", "LIMIT", "RATIO", "ADDRESS"];

@@ -101,6 +101,7 @@ impl Server {
         let scratch = Scratch::new();
         let socket = scratch.path("disk.sock");
         command.arg("serve").args(arguments).arg("--unix").arg(&socket);
+        command.env("XDG_RUNTIME_DIR", scratch.path("run"));
         let process = Process::start(&mut command, "nbd+unix://");
         Server { process, socket, scratch }
     }
