@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use zsmalloc::{Content, PAGE_SIZE};
 
+use crate::trouble::Troubles;
 use crate::written_back::WrittenBack;
 
 /// What one slot, or many, add to the counters.
@@ -102,6 +103,7 @@ pub(crate) struct Counters {
     pub(crate) failed_reads: AtomicU64,
     pub(crate) failed_writes: AtomicU64,
     pub(crate) notify_free: AtomicU64,
+    pub(crate) troubles: Troubles,
 }
 
 impl Counters {

@@ -50,6 +50,7 @@ mod slot_flags;
 mod small;
 mod stat;
 mod sums;
+mod trouble;
 mod unreached;
 mod values;
 mod write_back;
@@ -72,6 +73,7 @@ pub use post::{
     WriteBackReport,
 };
 pub use stat::{IoStat, Metadata, MmStat, Stat};
+pub use trouble::TroubleStat;
 pub use unreached::Unreached;
 // What the public items above are made of.
 pub use codec::{Algorithm, Codec};

@@ -324,12 +324,18 @@ impl Zram {
 
     /// Counts a failure and passes it on.
     pub(crate) fn counted_write<T>(&self, result: Result<T, DiskError>) -> Result<T, DiskError> {
-        result.inspect_err(|_| bump(&self.counters.failed_writes, 1))
+        result.inspect_err(|error| {
+            bump(&self.counters.failed_writes, 1);
+            self.counters.troubles.note(error);
+        })
     }
 
     /// Counts a failure and passes it on.
     pub(crate) fn counted_read<T>(&self, result: Result<T, DiskError>) -> Result<T, DiskError> {
-        result.inspect_err(|_| bump(&self.counters.failed_reads, 1))
+        result.inspect_err(|error| {
+            bump(&self.counters.failed_reads, 1);
+            self.counters.troubles.note(error);
+        })
     }
 }
 

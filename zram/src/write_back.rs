@@ -66,11 +66,9 @@ impl Zram {
         let mut run = Run::new(self, backing, candidates);
         let stopped = run.submit_all(max_pages);
         run.finish();
-        stopped?;
-        match run.failed.take() {
-            Some(error) => Err(error),
-            None => Ok(run.report),
-        }
+        let ended = stopped.and_then(|()| run.failed.take().map_or(Ok(()), Err));
+        ended.inspect_err(|error| self.counters.troubles.note_post(error))?;
+        Ok(run.report)
     }
 
     fn ranges_of(&self, pages: &Selection) -> Result<Vec<RangeInclusive<u64>>, PostError> {
