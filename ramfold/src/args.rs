@@ -43,7 +43,7 @@ pub(crate) enum Command {
 /// `ramfold serve`
 #[derive(Args, Debug)]
 pub(crate) struct Serve {
-    /// Name of the device and of the export
+    /// Name of the device, of its export, and of the server for stat, set and check
     #[arg(long, default_value = "zram0", value_parser = device_name)]
     pub(crate) name: String,
     /// Size of the disk as clients see it, rounded up to whole pages of 4K; memory is taken only by
@@ -72,10 +72,10 @@ pub(crate) struct Serve {
     /// is no NBD
     #[arg(long, value_name = "DIR")]
     pub(crate) fuse: Option<PathBuf>,
-    /// Listen on this Unix socket; control is at PATH.ctl
+    /// Listen on this Unix socket; control is at PATH.ctl, too
     #[arg(long, value_name = "PATH", requires = "size")]
     pub(crate) unix: Option<PathBuf>,
-    /// Listen on this address; there is no control over TCP
+    /// Listen on this address; control is local, by the server's name
     #[arg(long, value_name = "HOST:PORT", requires = "size", value_parser = address)]
     pub(crate) tcp: Option<String>,
     /// Allow --tcp addresses that other machines can reach; NBD has no password
@@ -97,6 +97,12 @@ pub(crate) struct Serve {
     /// Write an attribute before the disk gets its size, as recomp_algorithm=algo=zstd
     #[arg(long, value_name = "ATTRIBUTE=VALUE", value_parser = Change::setting)]
     pub(crate) set: Vec<Change>,
+    /// Say only what is wrong: not where it serves, nor what is gone at the end
+    #[arg(long, conflicts_with = "verbose")]
+    pub(crate) quiet: bool,
+    /// Say who comes and goes, too
+    #[arg(long)]
+    pub(crate) verbose: bool,
 }
 
 /// `ramfold stat`

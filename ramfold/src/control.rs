@@ -1,7 +1,7 @@
 //! What a running server answers on its control socket.
 //!
 //! ```text
-//!   stat              {"name", .., "server": {"pid", "connections", "uris"}}
+//!   stat              {"name", .., "server": {"pid", "connections", "uris", "notices"}}
 //!   classes           {"text": the kernel's table, "rows": [{..}, ..]}
 //!   pagetypeinfo      {"text": the kernel's text, "zone": {..}}
 //!   set               "what was done"
@@ -23,17 +23,19 @@ use zram::{Device, Devices, Stat};
 use zsmalloc::ClassTable;
 
 use crate::attribute::Change;
+use crate::command::Board;
 use crate::document;
 use crate::page_types;
 
-/// The number of the device that is served over NBD.
+/// The number of the device that is the default export.
 const SERVED: u32 = 0;
 
-/// The devices, the server in front of the first if there is one, and the mount of all.
+/// The devices, the server in front of them if there is one, their mount, and what is the matter.
 pub(crate) struct Answers {
     devices: Arc<Devices>,
     server: Option<Arc<Server>>,
     tree: Option<Arc<Fuse>>,
+    board: Board,
 }
 
 impl Answers {
@@ -41,8 +43,9 @@ impl Answers {
         devices: Arc<Devices>,
         server: Option<Arc<Server>>,
         tree: Option<Arc<Fuse>>,
+        board: Board,
     ) -> Answers {
-        Answers { devices, server, tree }
+        Answers { devices, server, tree, board }
     }
 
     pub(crate) fn answer(&self, request: Request) -> Response {
@@ -65,16 +68,23 @@ impl Answers {
         one_or_array(devices.iter().map(|device| self.stat_of(device)).collect())
     }
 
-    /// The first device is the one that is served, and bears what the server holds.
+    /// Each device that has a size is an export; the first bears what the server holds.
     fn stat_of(&self, device: &Device) -> Value {
         let served = device.id() == SERVED;
-        let server = self.server.as_ref().filter(|_| served);
-        let (connections, uris) =
-            server.map_or_else(Default::default, |server| (server.connections(), server.uris()));
+        let server = self.server.as_ref().filter(|_| device.disk().is_some());
+        let connections = |server: &Arc<Server>| match served {
+            true => server.connections(),
+            false => server.connections_to(device.name()),
+        };
+        let uris = server.map_or_else(Vec::new, |server| server.uris_of(device.name()));
         let stat = if served { self.with_server(device) } else { device.stat() };
         let mut answer = document::device(device, &stat);
-        let pid = std::process::id();
-        answer["server"] = json!({ "pid": pid, "connections": connections, "uris": uris });
+        answer["server"] = json!({
+            "pid": std::process::id(),
+            "connections": server.map_or(0, connections),
+            "uris": uris,
+            "notices": if served { self.board.lines() } else { Vec::new() },
+        });
         answer
     }
 
@@ -138,13 +148,13 @@ mod tests {
 
     fn answers() -> Answers {
         let memory = Memory::new(MemoryConfig::for_disk(DISK_BYTES)).unwrap();
-        let devices = Devices::new(memory, DeviceDefaults::default());
+        let devices = Arc::new(Devices::new(memory, DeviceDefaults::default()));
         let device = devices.get(devices.add_named("test").unwrap()).unwrap();
         device.store(Attribute::Disksize, DISK_BYTES.to_string().as_bytes()).unwrap();
         let mut config = ServerConfig::new("test");
         config.tcp.push("127.0.0.1:0".into());
-        let server = Arc::new(Server::start(device.disk().unwrap(), config).unwrap());
-        Answers::new(Arc::new(devices), Some(server), None)
+        let server = Arc::new(Server::start_devices(Arc::clone(&devices), config).unwrap());
+        Answers::new(devices, Some(server), None, Board::default())
     }
 
     impl Answers {
@@ -222,6 +232,9 @@ mod tests {
         assert_eq!(names, ["test", "zram1"]);
         assert_eq!((&stat[0]["initstate"], &stat[1]["initstate"]), (&1.into(), &0.into()));
         accepted(&answers, set("zram1/disksize", "1M"));
+        let stat = accepted(&answers, Request::Stat);
+        let uri = stat[1]["server"]["uris"][0].as_str().unwrap_or_default().to_owned();
+        assert!(uri.ends_with("/zram1"), "it is an export of its own: {stat}");
         let classes = accepted(&answers, Request::Classes);
         assert!(classes["text"].as_str().is_some_and(|text| text.contains("zram1\n")), "{classes}");
         assert_eq!(accepted(&answers, Request::Check).as_array().map(Vec::len), Some(2));

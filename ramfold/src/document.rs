@@ -3,7 +3,7 @@
 //! Invariant: bytes and counts are integers; what could not be measured is null.
 
 use serde_json::{Value, json};
-use zram::{Attribute, CheckReport, Device, Stat};
+use zram::{Attribute, CheckReport, Device, Stat, TroubleStat};
 use zsmalloc::{ClassRow, ClassTable};
 
 /// One device, as `stat --json` prints it.
@@ -51,6 +51,9 @@ pub(crate) fn device(device: &Device, stat: &Stat) -> Value {
         &text(Attribute::IoStat),
         &["failed_reads", "failed_writes", "invalid_io", "notify_free"],
     );
+    if let Some(disk) = device.disk() {
+        answer["trouble_stat"] = troubles(&disk.trouble_stat());
+    }
     answer["bd_stat"] = columns(&text(Attribute::BdStat), &["bd_count", "bd_reads", "bd_writes"]);
     let pending = device.disk().map_or(0, |disk| disk.bd_stat().pending);
     answer["bd_stat"]["bd_pending"] = pending.into();
@@ -61,6 +64,18 @@ pub(crate) fn device(device: &Device, stat: &Stat) -> Value {
     answer["memory_target"] = memory_target(device);
     answer["holders"] = device.holders().into();
     answer
+}
+
+/// What went wrong, by its cause.
+fn troubles(stat: &TroubleStat) -> Value {
+    json!({
+        "over_limit": stat.over_limit,
+        "no_memory": stat.no_memory,
+        "damaged": stat.damaged,
+        "backing_full": stat.backing_full,
+        "backing_no_space": stat.backing_no_space,
+        "backing_failed": stat.backing_failed,
+    })
 }
 
 /// What holds the device's memory at a target, and what it did; null where nothing does.

@@ -14,7 +14,8 @@
 //!
 //! | item | what it is for |
 //! |---|---|
-//! | [`Server`], [`ServerConfig`] | serves one [`disk::Disk`] over NBD |
+//! | [`Server`], [`ServerConfig`] | serves one [`disk::Disk`], or every device, over NBD |
+//! | [`Observer`], [`Event`] | tells what happens to connections |
 //! | [`fuse`] | mounts devices as the kernel shows them |
 //! | [`control`] | asks and answers questions about a running server |
 //! | [`runtime`] | where sockets lie that were given no place |
@@ -31,11 +32,16 @@ mod buffer;
 pub mod control;
 mod door;
 mod error;
+mod event;
+mod exports;
 pub mod fuse;
+mod guests;
 pub mod limits;
 mod link;
 mod nbd;
 pub mod notify;
+mod peer;
+mod reserve;
 pub mod runtime;
 mod server;
 mod service;
@@ -44,4 +50,6 @@ mod socket;
 mod uri;
 
 pub use error::ServeError;
+pub use event::{Event, Observer, Purpose, Refused, Stall};
+pub use peer::Peer;
 pub use server::{Server, ServerConfig};

@@ -15,7 +15,7 @@ use std::time::Duration;
 /// Bytes in a page.
 pub(crate) const PAGE: usize = 4096;
 
-/// Connections to one server at a time; one more is closed before the handshake.
+/// Connections to one server at a time; one more is told so in its handshake.
 pub const CONNECTIONS_MAX: usize = 256;
 /// A handshake must be over by then.
 pub const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -23,6 +23,21 @@ pub const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 pub const STOP_GRACE: Duration = Duration::from_secs(2);
 /// A connection that has been quiet this long gives its big buffers back.
 pub const IDLE_AFTER: Duration = Duration::from_secs(1);
+/// A client that does nothing for so long in the middle of a request or an answer is told of.
+pub const STALL_AFTER: Duration = Duration::from_secs(5);
+/// Telling a client that it is not served is over by then.
+pub(crate) const REFUSAL_MAX: Duration = Duration::from_secs(2);
+
+/// Descriptors kept to accept NBD clients on, so that they are told why they are not served.
+pub(crate) const NBD_RESERVE: usize = 2;
+/// Descriptors kept to serve control on where there are no others.
+pub(crate) const CONTROL_RESERVE: usize = 4;
+
+/// Descriptors that the process may have.
+pub(crate) fn descriptors() -> usize {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+    limit.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX))
+}
 
 /// Bytes in an export's name, as the protocol says.
 pub const NAME_MAX: usize = 4096;

@@ -4,6 +4,8 @@
 
 use rustix::io::Errno;
 use rustix::net::{self, RecvFlags, SendFlags, Shutdown, sockopt};
+use std::net::SocketAddr;
+use std::num::NonZeroU32;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
@@ -31,15 +33,36 @@ impl Socket {
 
     /// Sends all of `bytes`, waiting for the peer as long as it takes, or as long as the limit
     /// set on sending says.
-    pub(crate) fn send(&self, mut bytes: &[u8]) -> Result<(), Errno> {
+    pub(crate) fn send(&self, bytes: &[u8]) -> Result<(), Errno> {
+        self.send_while(bytes, || false)
+    }
+
+    /// The same, but each time the limit is reached without a byte taken, `is_patient` says whether
+    /// to go on.
+    pub(crate) fn send_while(
+        &self,
+        mut bytes: &[u8],
+        mut is_patient: impl FnMut() -> bool,
+    ) -> Result<(), Errno> {
         while !bytes.is_empty() {
             match net::send(&self.fd, bytes, SendFlags::NOSIGNAL) {
                 Ok(sent) => bytes = &bytes[sent..],
                 Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) if is_patient() => {}
                 Err(error) => return Err(error),
             }
         }
         Ok(())
+    }
+
+    /// The process at the other end of a Unix socket, where the system says.
+    pub(crate) fn process(&self) -> Option<u32> {
+        host::peer_process(&self.fd).map(NonZeroU32::get)
+    }
+
+    /// The address at the other end of a TCP connection.
+    pub(crate) fn address(&self) -> Option<SocketAddr> {
+        net::getpeername(&self.fd).ok()??.try_into().ok()
     }
 
     /// Limits how long one `receive` waits; `None` is for ever.

@@ -12,6 +12,8 @@ use codec::{Algorithm, Codec};
 use crate::args::Command;
 use crate::failure::Failure;
 
+pub(crate) use serve::Board;
+
 /// Refuses an algorithm that has no use for a dictionary.
 fn check_takes_dictionary(codec: &Codec) -> Result<(), Failure> {
     let algorithm = codec.algorithm();

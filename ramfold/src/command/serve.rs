@@ -11,7 +11,11 @@
 
 mod doors;
 mod ending;
+mod episodes;
+mod log;
+mod notice;
 mod tree;
+mod watch;
 
 use std::fmt::Display;
 use std::fs::{self, File};
@@ -24,17 +28,20 @@ use std::sync::Arc;
 use codec::Codec;
 use serve::control::Handler;
 use serve::fuse::Fuse;
-use serve::{Server, notify, shell};
+use serve::{Server, ServerConfig, notify, shell};
 use zram::{Attribute, AttributeError, Device, DeviceDefaults, Devices, Opened};
 use zsmalloc::{Memory, MemoryConfig, PAGE_SIZE, limits};
 
 use crate::args;
 use crate::control::Answers;
 use crate::failure::Failure;
-use crate::output::{complain, mention};
 use crate::size::{count, human};
 use doors::Doors;
 use ending::Ending;
+use log::{Log, Voice};
+use watch::Watch;
+
+pub(crate) use watch::Board;
 
 /// A limit above this share of what can be had gets a warning: touching memory past a control
 /// group's limit is a kill, not an error.
@@ -50,46 +57,62 @@ const TREE_ROOM: u64 = 8 << 40; // 8 TiB
 
 /// Serves until SIGINT, SIGTERM or SIGHUP, or until its mount is gone and it has no other door.
 pub(super) fn run(args: args::Serve) -> Result<(), Failure> {
-    let ending = Ending::watch()?;
+    let log = Log::start(Voice::of(&args))?;
+    let outcome = serve(&args, &log);
+    log.finish();
+    outcome
+}
+
+fn serve(args: &args::Serve, log: &Log) -> Result<(), Failure> {
+    let ending = Ending::watch(log)?;
+    let watch = Watch::start(log)?;
     let limit = memory_limit(args.memory_limit)?;
-    let doors = Doors::choose(&args)?;
-    let devices = Arc::new(devices(&args, limit)?);
-    let device = first_device(&devices, &args)?;
-    warn_of_limit(device.mem_limit());
-    let nbd = doors.nbd.then(|| Nbd::start(&device, &doors, &args)).transpose()?;
+    let doors = Doors::choose(args, log)?;
+    let devices = Arc::new(devices(args, limit, log)?);
+    let device = first_device(&devices, args, log)?;
+    warn_of_limit(device.mem_limit(), log);
+    let start = || Nbd::start(&devices, &device, doors.config(args, watch.observer()));
+    let nbd = doors.nbd.then(start).transpose()?;
     let server = nbd.as_ref().map(|nbd| &nbd.server);
     server.map(Arc::clone).into_iter().for_each(|server| ending.at_last(move || server.shut()));
-    let tree =
-        args.fuse.as_deref().map(|directory| tree::mount(directory, &devices)).transpose()?;
-    let answers = Answers::new(Arc::clone(&devices), server.cloned(), tree.clone());
+    let mount = |directory| tree::mount(directory, &devices, log);
+    let tree = args.fuse.as_deref().map(mount).transpose()?;
+    let answers = Answers::new(Arc::clone(&devices), server.cloned(), tree.clone(), watch.board());
     let handler: Arc<Handler> = Arc::new(move |request| answers.answer(request));
-    let control = doors.open_control(&handler)?.map(Arc::new);
+    let (control, target) = doors.open_control(&handler, &watch.observer(), log)?;
+    let control = control.map(Arc::new);
     control.clone().into_iter().for_each(|control| ending.at_last(move || control.shut()));
     tree.as_ref().map(|tree| ending.watch_mount(tree)).transpose()?;
-    announce(&args, &device, server, tree.as_deref());
+    watch.devices(&devices, &target);
+    announce(args, &device, server, tree.as_deref(), log);
     ending.wait(tree.as_deref(), server.is_some());
     // Nobody to tell it to, or nobody who listens: it ends all the same.
     let _ = notify::stopping();
     nbd.iter().for_each(|nbd| nbd.server.stop());
     control.iter().for_each(|control| control.stop());
     tree.iter().for_each(|tree| tree.wait());
-    mention(&farewell(&args.name, &devices));
+    log.mention(farewell(&args.name, &devices));
     Ok(())
 }
 
-/// The NBD server of a device, which is neither reset nor removed meanwhile.
+/// The NBD server of all devices. The first is neither reset nor removed meanwhile.
 struct Nbd {
     server: Arc<Server>,
     _opened: Opened,
 }
 
 impl Nbd {
-    fn start(device: &Arc<Device>, doors: &Doors, args: &args::Serve) -> Result<Nbd, Failure> {
-        let opened = device.open().map_err(refusal)?.held_by("the NBD server");
-        let disk = opened.disk().ok_or_else(|| Failure::about(device.name(), "it has no size"))?;
-        // As it is by now: an attribute may have been set.
-        let config = doors.config(args, &disk.config().algorithm);
-        Ok(Nbd { server: Arc::new(Server::start(disk, config)?), _opened: opened })
+    fn start(
+        devices: &Arc<Devices>,
+        first: &Arc<Device>,
+        config: ServerConfig,
+    ) -> Result<Nbd, Failure> {
+        let opened = first.open().map_err(refusal)?.held_by("the NBD server");
+        if opened.disk().is_none() {
+            return Err(Failure::about(first.name(), "it has no size"));
+        }
+        let server = Server::start_devices(Arc::clone(devices), config)?;
+        Ok(Nbd { server: Arc::new(server), _opened: opened })
     }
 }
 
@@ -110,7 +133,7 @@ fn memory_limit(asked: Option<u64>) -> Result<u64, Failure> {
 }
 
 /// However the limit was set: a warning where it is close to what there is. 0 is none.
-fn warn_of_limit(limit: u64) {
+fn warn_of_limit(limit: u64, log: &Log) {
     let bytes = if limit == 0 { u64::MAX } else { limit };
     let available = limits::memory_available().to_be_had();
     if let Some(available) = available.filter(|&available| is_close(bytes, available)) {
@@ -118,7 +141,7 @@ fn warn_of_limit(limit: u64) {
             0 => "no memory limit".to_owned(),
             _ => format!("the memory limit of {}", human(limit)),
         };
-        complain(&format!(
+        log.complain(format!(
             "warning: {limit} is more than {LIMIT_WARN_PERCENT} % of the {} available",
             human(available)
         ));
@@ -130,13 +153,13 @@ const fn is_close(limit: u64, available: u64) -> bool {
 }
 
 /// Cells are beside the limit: a disk all of whose pages are written takes 8 bytes for each.
-fn warn_of_table(disksize: u64, limit: u64) {
+fn warn_of_table(disksize: u64, limit: u64, log: &Log) {
     let table = disksize / PAGE_SIZE as u64 * 8;
     let available = limits::memory_available().to_be_had();
     let is_the_table =
         |&bytes: &u64| is_close(limit.saturating_add(table), bytes) && !is_close(limit, bytes);
     if let Some(available) = available.filter(is_the_table) {
-        complain(&format!(
+        log.complain(format!(
             "warning: once all of --size {} is written its slot table takes {}; with the memory \
              limit of {} that is more than {LIMIT_WARN_PERCENT} % of the {} available",
             human(disksize),
@@ -170,8 +193,8 @@ fn algorithm(args: &args::Serve) -> Result<Codec, Failure> {
     codec.map_err(|error| failed(&error))
 }
 
-fn devices(args: &args::Serve, mem_limit: u64) -> Result<Devices, Failure> {
-    warn_of_table(args.size.unwrap_or(0), mem_limit);
+fn devices(args: &args::Serve, mem_limit: u64, log: &Log) -> Result<Devices, Failure> {
+    warn_of_table(args.size.unwrap_or(0), mem_limit, log);
     let config = MemoryConfig { limit_bytes: mem_limit, ..MemoryConfig::for_disk(room(args)) };
     let memory = Memory::new(config)?;
     let defaults = DeviceDefaults {
@@ -195,11 +218,11 @@ fn room(args: &args::Serve) -> u64 {
 }
 
 /// The device that was asked for, with its size if it was given one.
-fn first_device(devices: &Devices, args: &args::Serve) -> Result<Arc<Device>, Failure> {
+fn first_device(devices: &Devices, args: &args::Serve, log: &Log) -> Result<Arc<Device>, Failure> {
     let id = devices.add_named(&args.name).map_err(refusal)?;
     let device = devices.get(id).ok_or_else(|| Failure::about(&args.name, "it is gone"))?;
     if let Some(path) = &args.backing {
-        warn_of_content(path);
+        warn_of_content(path, log);
         let path = std::path::absolute(path).map_err(|error| Failure::about("--backing", error))?;
         let set = device.store(Attribute::BackingDev, path.as_os_str().as_bytes());
         set.map_err(|error| {
@@ -219,7 +242,7 @@ fn first_device(devices: &Devices, args: &args::Serve) -> Result<Arc<Device>, Fa
 }
 
 /// The first block is never written, and nothing is kept of the others.
-fn warn_of_content(path: &Path) {
+fn warn_of_content(path: &Path, log: &Log) {
     // What is neither is refused later, as is a file without a length; both may make wait who
     // reads them.
     let may_be_read = |status: fs::Metadata| {
@@ -231,7 +254,7 @@ fn warn_of_content(path: &Path) {
     let mut head = Vec::new();
     let read = File::open(path).and_then(|file| file.take(HEAD_BYTES).read_to_end(&mut head));
     if read.is_ok() && head.iter().any(|&byte| byte != 0) {
-        complain(&format!(
+        log.complain(format!(
             "warning: --backing {} is not empty; what it holds is overwritten",
             path.display()
         ));
@@ -248,13 +271,14 @@ fn announce(
     device: &Device,
     server: Option<&Arc<Server>>,
     tree: Option<&Fuse>,
+    log: &Log,
 ) {
     let name = &args.name;
     if let Some(server) = server {
-        mention(&announcement(name, &server.uris()));
+        log.mention(announcement(name, &server.uris()));
     }
     if let Some(tree) = tree {
-        mention(&tree_announcement(name, tree.directory(), device.disk().is_some()));
+        log.mention(tree_announcement(name, tree.directory(), device.disk().is_some()));
     }
     let size = device.disk().map_or("no size yet".to_owned(), |disk| {
         let size = disk.config().disksize;
@@ -264,9 +288,9 @@ fn announce(
         0 => "no limit of memory".to_owned(),
         bytes => format!("at most {} of memory", human(bytes)),
     };
-    mention(&format!("{name}: {size}, {limit}"));
+    log.mention(format!("{name}: {size}, {limit}"));
     if let Err(error) = notify::ready() {
-        complain(&format!("the service manager cannot be told: {error}"));
+        log.complain(format!("the service manager cannot be told: {error}"));
     }
 }
 

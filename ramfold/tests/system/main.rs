@@ -5,6 +5,7 @@
 //!   filesystem  nbdfuse, a loop device, ext4
 //!   lifecycle   starting, stopping, dying clients, full memory
 //!   listing     how stat, set and check find a server
+//!   notices     what an operator is told, and with what remedy
 //!   tree        the mounted tree, file by file
 //!   mounting    the mount: its beginning, its end, and what waits for what
 //!   backing     a backing file that turns bad
@@ -29,6 +30,7 @@ mod frames;
 mod lifecycle;
 mod listing;
 mod mounting;
+mod notices;
 mod rig;
 mod stack;
 mod tree;

@@ -80,8 +80,8 @@ impl fmt::Display for ControlError {
             Self::Timeout(path) => write!(f, "the server at {} does not answer", path.display()),
             Self::Stopped { path, pid } => write!(
                 f,
-                "the server at {} does not answer: its process is stopped; kill -CONT {pid} lets it \
-                 go on",
+                "the server at {} does not answer: its process is stopped; kill -CONT {pid} lets \
+                 it go on",
                 path.display()
             ),
             Self::Closed(path) => {

@@ -5,8 +5,10 @@
 use super::{CONTROL_CONNECTIONS_MAX, IDLE_MAX, LINE_MAX, Request, Response};
 use crate::door::Door;
 use crate::error::ServeError;
-use crate::limits::STOP_GRACE;
-use crate::service::{Serve, Service, Ticket};
+use crate::event::{Observer, Purpose};
+use crate::guests::Places;
+use crate::limits::{self, CONTROL_RESERVE, REFUSAL_MAX, STOP_GRACE};
+use crate::service::{Rules, Serve, Service, Ticket};
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -27,14 +29,25 @@ impl fmt::Debug for Control {
 
 impl Control {
     /// Answers requests at each of these paths, or at none where one cannot be had.
-    pub fn start(places: &[PathBuf], handler: Arc<Handler>) -> Result<Self, ServeError> {
+    pub fn start(
+        places: &[PathBuf],
+        handler: Arc<Handler>,
+        observer: Observer,
+    ) -> Result<Self, ServeError> {
         let doors = places.iter().map(|path| Door::unix(path)).collect::<Result<Vec<_>, _>>()?;
         let serve: Arc<Serve> = Arc::new(move |ticket| {
             // The caller sees the line cut, and nobody else needs to know.
             let _ = converse(ticket, &*handler);
         });
-        let service = Service::start(doors, CONTROL_CONNECTIONS_MAX, STOP_GRACE, &serve)?;
-        Ok(Self { service })
+        let most = CONTROL_CONNECTIONS_MAX.min(limits::descriptors() / 8).max(CONTROL_RESERVE);
+        let rules = Rules {
+            purpose: Purpose::Control,
+            places: Places { most, serves_from_reserve: true },
+            reserve: CONTROL_RESERVE,
+            grace: STOP_GRACE,
+            observer,
+        };
+        Ok(Self { service: Service::start(doors, rules, &serve)? })
     }
 
     /// Connections right now.
@@ -58,14 +71,27 @@ fn converse(ticket: &Ticket, handler: &Handler) -> Option<()> {
     let socket = ticket.socket();
     socket.limit_receive(Some(IDLE_MAX)).ok()?;
     socket.limit_send(Some(IDLE_MAX)).ok()?;
+    if ticket.refused().is_some() {
+        return turn_away(ticket);
+    }
     let mut lines = Lines::default();
     while !ticket.is_stopping() {
-        let line = lines.next(|buffer| socket.receive(buffer).ok())?;
-        let mut text = answer(&line, handler);
-        text.push('\n');
-        socket.send(text.as_bytes()).ok()?;
+        let line = lines.next(|buffer| socket.receive(buffer).ok());
+        // A caller that has made way for another may have asked in the same moment.
+        if !ticket.engage("control") {
+            return turn_away(ticket);
+        }
+        socket.send(answer(&line?, handler).as_bytes()).ok()?;
+        ticket.wait();
     }
     None
+}
+
+/// Tells a caller that others are served in its place.
+fn turn_away(ticket: &Ticket) -> Option<()> {
+    let crowded = "the server has too many callers; try again in a moment".to_owned();
+    ticket.socket().limit_send(Some(REFUSAL_MAX)).ok()?;
+    ticket.socket().send(line(&Response::Error(crowded)).as_bytes()).ok()
 }
 
 fn answer(line: &[u8], handler: &Handler) -> String {
@@ -74,9 +100,16 @@ fn answer(line: &[u8], handler: &Handler) -> String {
         Ok(request) => handler(request),
         Err(error) => Response::Error(format!("not a request: {error}")),
     };
+    self::line(&response)
+}
+
+/// A response as it is sent.
+fn line(response: &Response) -> String {
     // A response is a tree of values with text as keys, which always has a JSON form.
-    serde_json::to_string(&response)
-        .unwrap_or_else(|error| format!("{{\"error\":\"no JSON form: {error:?}\"}}"))
+    let mut text = serde_json::to_string(response)
+        .unwrap_or_else(|error| format!("{{\"error\":\"no JSON form: {error:?}\"}}"));
+    text.push('\n');
+    text
 }
 
 /// Cuts what is received into lines.

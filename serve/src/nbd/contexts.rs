@@ -13,24 +13,25 @@ pub(super) const ALLOCATION_ID: u32 = 1;
 /// What a client may ask for when it only wants to see what there is.
 const BASE: &[u8] = b"base:";
 
-/// Answers `LIST_META_CONTEXT` or `SET_META_CONTEXT`. Choosing replaces what was chosen before,
-/// also when it fails.
+/// Answers `LIST_META_CONTEXT` or `SET_META_CONTEXT`. A choice is for one export, and replaces the
+/// one before, also when it fails.
 pub(super) fn answer(client: &mut Haggling<'_, '_>, option: u32, data: &[u8]) -> Result<(), End> {
     let choosing = option == wire::OPT_SET_META_CONTEXT;
     if choosing {
-        client.agreed.allocation = false;
+        client.context_of = None;
     }
-    if !client.agreed.structured {
+    if !client.structured {
         return client.refuse(option, wire::REP_ERR_INVALID, "ask for structured replies first");
     }
     let Some((name, found)) = parse(data, choosing) else {
         return client.refuse(option, wire::REP_ERR_INVALID, "malformed data");
     };
-    if !client.export.answers_to(name) {
-        return client.refuse(option, wire::REP_ERR_UNKNOWN, "no such export");
-    }
+    let export = match client.open(name) {
+        Ok(export) => export,
+        Err(why) => return client.refuse(option, wire::REP_ERR_UNKNOWN, &why),
+    };
     if found {
-        client.agreed.allocation |= choosing;
+        client.context_of = choosing.then(|| export.name().to_owned()).or(client.context_of.take());
         let id = if choosing { ALLOCATION_ID } else { 0 };
         client.reply(option, wire::REP_META_CONTEXT, &[&id.to_be_bytes(), ALLOCATION])?;
     }

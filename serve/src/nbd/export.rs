@@ -1,17 +1,12 @@
-//! What is served, and what a client and the server have agreed on.
+//! What a client and the server have agreed on.
 
+use crate::exports;
 use crate::nbd::wire;
 use disk::Disk;
-use std::sync::Arc;
 
-/// A disk with the facts about it that never change.
+/// A disk that a client has chosen or asks about, with the facts about it that never change.
 pub(crate) struct Export {
-    /// The disk itself.
-    pub(super) disk: Arc<dyn Disk>,
-    /// What clients call it; they may also say nothing.
-    pub(super) name: String,
-    /// For people.
-    pub(super) description: String,
+    open: exports::Export,
     /// Bytes on it.
     pub(super) size: u64,
     /// Whether changes are refused.
@@ -28,19 +23,29 @@ pub(crate) struct Agreed {
 }
 
 impl Export {
-    /// Serves `disk` under `name`.
-    pub(crate) fn new(disk: Arc<dyn Disk>, name: String, description: String) -> Self {
-        let (size, read_only) = (disk.size_bytes(), disk.read_only());
-        Self { disk, name, description, size, read_only }
+    /// Notes what never changes.
+    pub(super) fn new(open: exports::Export) -> Self {
+        let (size, read_only) = (open.disk.size_bytes(), open.disk.read_only());
+        Self { open, size, read_only }
     }
 
-    /// Whether a client that asks for `name` means this export.
-    pub(super) fn answers_to(&self, name: &[u8]) -> bool {
-        name.is_empty() || name == self.name.as_bytes()
+    /// The disk itself.
+    pub(super) fn disk(&self) -> &dyn Disk {
+        &*self.open.disk
+    }
+
+    /// What clients call it.
+    pub(super) fn name(&self) -> &str {
+        &self.open.name
+    }
+
+    /// For people.
+    pub(super) fn description(&self) -> &str {
+        &self.open.description
     }
 
     /// What the client may do.
-    pub(super) fn transmission_flags(&self, agreed: Agreed) -> u16 {
+    pub(super) fn transmission_flags(&self, structured: bool) -> u16 {
         let mut flags = wire::HAS_FLAGS
             | wire::SEND_FLUSH
             | wire::SEND_FUA
@@ -52,7 +57,7 @@ impl Export {
         if self.read_only {
             flags |= wire::READ_ONLY;
         }
-        if agreed.structured {
+        if structured {
             flags |= wire::SEND_DF;
         }
         flags

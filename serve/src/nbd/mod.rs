@@ -30,14 +30,20 @@ mod validate;
 mod wire;
 mod write;
 
-pub(crate) use export::Export;
-
+use crate::event::Event;
+use crate::exports::Exports;
 use crate::link::{End, Link};
-use std::time::Duration;
 
 /// Serves one connection from its first byte to its last.
-pub(crate) fn serve(export: &Export, link: &mut Link<'_>, idle_after: Duration) -> Result<(), End> {
-    let agreed = handshake::negotiate(export, link)?;
-    link.relax(idle_after)?;
-    session::run(export, agreed, link)
+pub(crate) fn serve(exports: &dyn Exports, link: &mut Link<'_>) -> Result<(), End> {
+    let (export, agreed) = handshake::negotiate(exports, link)?;
+    link.engage(export.name())?;
+    let (peer, name) = (link.peer(), export.name().to_owned());
+    link.tell(Event::Connected { peer, export: name });
+    session::run(&export, agreed, link)
+}
+
+/// Tells a client why it is not served, whatever it asks for.
+pub(crate) fn turn_away(link: &mut Link<'_>, why: &str) -> Result<(), End> {
+    handshake::turn_away(link, why)
 }

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `EXPORT_NAME` | size and flags, then transmission; an unknown name ends the connection |
 //! | `GO`, `INFO` | what was asked for, `ACK`; after `GO`, transmission |
-//! | `LIST` | the one export |
+//! | `LIST` | every export, the default first |
 //! | `STRUCTURED_REPLY` | `ACK` |
 //! | `LIST_META_CONTEXT`, `SET_META_CONTEXT` | see `contexts` |
 //! | `ABORT` | `ACK`, and the connection ends |
@@ -16,16 +16,16 @@
 
 use crate::limits::{NAME_MAX, PAYLOAD_MAX};
 use crate::link::End;
+use crate::nbd::export::Export;
 use crate::nbd::handshake::Haggling;
 use crate::nbd::{contexts, wire};
 
 /// What comes after an option.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Next {
     /// Another option.
     Option,
-    /// Requests.
-    Transmission,
+    /// Requests to this export.
+    Transmission(Export),
 }
 
 /// Answers an option.
@@ -41,7 +41,7 @@ pub(super) fn answer(client: &mut Haggling<'_, '_>, option: u32, data: &[u8]) ->
         }
         wire::OPT_LIST if data.is_empty() => list(client)?,
         wire::OPT_STRUCTURED_REPLY if data.is_empty() => {
-            client.agreed.structured = true;
+            client.structured = true;
             client.reply(option, wire::REP_ACK, &[])?;
         }
         wire::OPT_LIST | wire::OPT_STRUCTURED_REPLY => {
@@ -59,23 +59,22 @@ pub(super) fn answer(client: &mut Haggling<'_, '_>, option: u32, data: &[u8]) ->
 }
 
 fn export_name(client: &mut Haggling<'_, '_>, name: &[u8]) -> Result<Next, End> {
-    if !client.export.answers_to(name) {
-        return Err(End::Nonsense("no such export"));
-    }
-    let flags = client.export.transmission_flags(client.agreed);
-    client.link.put(&client.export.size.to_be_bytes())?;
+    let export = client.open(name).map_err(|_| End::Nonsense("no such export"))?;
+    let flags = export.transmission_flags(client.structured);
+    client.link.put(&export.size.to_be_bytes())?;
     client.link.put(&flags.to_be_bytes())?;
     if !client.no_zeroes {
         client.link.put(&[0; 124])?;
     }
-    Ok(Next::Transmission)
+    Ok(Next::Transmission(export))
 }
 
 fn list(client: &mut Haggling<'_, '_>) -> Result<(), End> {
-    let export = client.export;
-    let len = (export.name.len() as u32).to_be_bytes();
-    let parts = [&len[..], export.name.as_bytes(), export.description.as_bytes()];
-    client.reply(wire::OPT_LIST, wire::REP_SERVER, &parts)?;
+    for (name, description) in client.exports.list() {
+        let len = (name.len() as u32).to_be_bytes();
+        let parts = [&len[..], name.as_bytes(), description.as_bytes()];
+        client.reply(wire::OPT_LIST, wire::REP_SERVER, &parts)?;
+    }
     client.reply(wire::OPT_LIST, wire::REP_ACK, &[])
 }
 
@@ -84,13 +83,16 @@ fn go(client: &mut Haggling<'_, '_>, option: u32, data: &[u8]) -> Result<Next, E
         client.refuse(option, wire::REP_ERR_INVALID, "malformed data")?;
         return Ok(Next::Option);
     };
-    if !client.export.answers_to(name) {
-        client.refuse(option, wire::REP_ERR_UNKNOWN, "no such export")?;
-        return Ok(Next::Option);
-    }
-    inform(client, option, &wanted)?;
+    let export = match client.open(name) {
+        Ok(export) => export,
+        Err(why) => {
+            client.refuse(option, wire::REP_ERR_UNKNOWN, &why)?;
+            return Ok(Next::Option);
+        }
+    };
+    inform(client, option, &export, &wanted)?;
     client.reply(option, wire::REP_ACK, &[])?;
-    Ok(if option == wire::OPT_GO { Next::Transmission } else { Next::Option })
+    Ok(if option == wire::OPT_GO { Next::Transmission(export) } else { Next::Option })
 }
 
 /// `name_len(4) name count(2) count * kind(2)`
@@ -127,18 +129,22 @@ struct Wanted {
     block_size: bool,
 }
 
-fn inform(client: &mut Haggling<'_, '_>, option: u32, wanted: &Wanted) -> Result<(), End> {
-    let export = client.export;
-    let flags = export.transmission_flags(client.agreed).to_be_bytes();
+fn inform(
+    client: &mut Haggling<'_, '_>,
+    option: u32,
+    export: &Export,
+    wanted: &Wanted,
+) -> Result<(), End> {
+    let flags = export.transmission_flags(client.structured).to_be_bytes();
     info(client, option, wire::INFO_EXPORT, &[&export.size.to_be_bytes(), &flags])?;
     if wanted.name {
-        info(client, option, wire::INFO_NAME, &[export.name.as_bytes()])?;
+        info(client, option, wire::INFO_NAME, &[export.name().as_bytes()])?;
     }
-    if wanted.description && !export.description.is_empty() {
-        info(client, option, wire::INFO_DESCRIPTION, &[export.description.as_bytes()])?;
+    if wanted.description && !export.description().is_empty() {
+        info(client, option, wire::INFO_DESCRIPTION, &[export.description().as_bytes()])?;
     }
     if wanted.block_size {
-        let preferred = export.disk.block_size().to_be_bytes();
+        let preferred = export.disk().block_size().to_be_bytes();
         let sizes = [&1_u32.to_be_bytes()[..], &preferred, &PAYLOAD_MAX.to_be_bytes()];
         info(client, option, wire::INFO_BLOCK_SIZE, &sizes)?;
     }

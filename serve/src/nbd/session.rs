@@ -17,6 +17,7 @@ pub(super) fn run(export: &Export, agreed: Agreed, link: &mut Link<'_>) -> Resul
         let Some(request) = Request::parse(&link.take()?) else {
             return Err(End::Nonsense("not a request"));
         };
+        link.begin();
         if request.kind == wire::CMD_DISC {
             return link.send();
         }
@@ -35,7 +36,7 @@ fn serve(
     request: &Request,
     link: &mut Link<'_>,
 ) -> Result<(), End> {
-    let disk = &*export.disk;
+    let disk = export.disk();
     let outcome = match action {
         Action::Read if agreed.structured => return read::in_chunks(disk, request, link),
         Action::Read => return read::plainly(disk, request, link),

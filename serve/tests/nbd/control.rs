@@ -4,6 +4,7 @@
 
 use crate::fixture::{Scratch, wait_until};
 use serde_json::{Value, json};
+use serve::Observer;
 use serve::control::{Control, ControlError, Request, Response, call, call_within};
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::PermissionsExt;
@@ -28,7 +29,9 @@ fn start() -> Fixture {
         }
         other => Response::Ok(serde_json::to_value(other).unwrap()),
     };
-    let control = Control::start(std::slice::from_ref(&path), Arc::new(handler)).unwrap();
+    let control =
+        Control::start(std::slice::from_ref(&path), Arc::new(handler), Observer::default())
+            .unwrap();
     Fixture { control, path, _scratch: scratch }
 }
 
@@ -122,4 +125,28 @@ fn a_caller_is_told_what_is_wrong_with_the_other_end() {
     };
     let error = answer(b"HTTP/1.1 400\n");
     assert!(matches!(error, ControlError::Garbled(_)), "{error}");
+}
+
+/// 128 callers that had sent half a request locked everybody out of control for half a minute, with
+/// "it may have too many callers" for whoever came next.
+#[test]
+fn half_sent_requests_lock_nobody_out() {
+    let fixture = start();
+    let most = serve::control::CONTROL_CONNECTIONS_MAX;
+    let mut stuck: Vec<UnixStream> = (0..most)
+        .map(|_| {
+            let mut stream = UnixStream::connect(&fixture.path).unwrap();
+            stream.write_all(b"{\"cmd\":").unwrap();
+            stream
+        })
+        .collect();
+    wait_until("all places are taken", || fixture.control.connections() == most);
+    let refused = call(&fixture.path, &Request::Stat);
+    if let Err(error) = refused {
+        assert!(error.to_string().contains("too many callers"), "it is told: {error}");
+    }
+    wait_until("somebody makes way", || call(&fixture.path, &Request::Stat).is_ok());
+    let mut told = String::new();
+    BufReader::new(stuck.remove(0)).read_line(&mut told).unwrap();
+    assert!(told.contains("too many callers"), "who makes way is told: {told:?}");
 }

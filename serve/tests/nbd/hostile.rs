@@ -5,7 +5,8 @@
 use crate::client::*;
 use crate::fixture::{Fixture, SIZE, pattern, wait_until};
 use disk::RamDisk;
-use std::sync::Arc;
+use serve::{Event, Observer, Peer, Purpose, Refused, Stall};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
@@ -130,20 +131,100 @@ fn sixty_four_clients_at_once_are_all_served() {
     fixture.assert_well();
 }
 
+/// 256 idle connections shut everybody else out with a bare end of file: neither the client nor
+/// the owner of the server learned why.
 #[test]
-fn one_client_too_many_is_closed_and_the_others_are_not() {
-    let fixture = Fixture::with(ram(), |config| config.connections_max = 2);
+fn one_client_too_many_is_told_why_and_the_others_are_served() {
+    let (observer, events) = watched();
+    let fixture = Fixture::with(ram(), |config| {
+        config.connections_max = 2;
+        config.observer = observer;
+    });
     let mut first = fixture.open(true);
     let second = fixture.open(true);
-    let mut third = Client::raw(fixture.path()).unwrap();
-    assert!(third.greet(3).is_err(), "the third gets a handshake");
+    let mut third = Client::greeted(fixture.path(), 3).expect("it is greeted");
+    for option in [OPT_STRUCTURED, OPT_GO] {
+        let replies = third.option(option, &[0; 6]).expect("every option is answered");
+        let words = String::from_utf8_lossy(&replies[0].1).into_owned();
+        assert_eq!(replies[0].0, 1 << 31 | 2, "a matter of policy");
+        assert!(words.contains("all the 2 connections"), "{words}");
+    }
+    let (me, why) = (Peer::Process(std::process::id()), Refused::Full { most: 2 });
+    let refused = Event::Refused { purpose: Purpose::Nbd, why, peer: me, busiest: Some((me, 2)) };
+    assert!(events.lock().unwrap().contains(&refused), "{events:?}");
     first.read(0, 1).unwrap();
-    drop(second);
+    drop((second, third));
     wait_until("there is room again", || fixture.server.connections() == 1);
     fixture.open(true).read(0, 1).unwrap();
     drop(first);
     // Who has just closed is counted until the server sees it; one more would be too many.
     wait_until("there is room for another", || fixture.server.connections() == 0);
+    fixture.assert_well();
+}
+
+/// Connections that never said a word held the last places for ten seconds at a time.
+#[test]
+fn who_says_nothing_makes_way() {
+    let fixture = Fixture::with(ram(), |config| {
+        config.connections_max = 3;
+        config.handshake_timeout = Duration::MAX;
+    });
+    let mut served = fixture.open(true);
+    let mut silent = [(); 2].map(|()| Client::raw(fixture.path()).unwrap());
+    wait_until("all places are taken", || fixture.server.connections() == 3);
+    wait_until("one makes way", || Client::open(fixture.path(), true).is_ok());
+    assert!(silent[0].is_closed(), "the first of them");
+    served.read(0, 1).expect("a client that is served stays");
+    drop((served, silent));
+    fixture.assert_well();
+}
+
+/// What a server told of its connections.
+type Events = Arc<Mutex<Vec<Event>>>;
+
+fn watched() -> (Observer, Events) {
+    let events = Events::default();
+    let told = Arc::clone(&events);
+    (Observer::new(move |event| told.lock().unwrap().push(event)), events)
+}
+
+/// A client that hung in the middle of something was never told of.
+#[test]
+fn a_client_that_stalls_is_told_of_once_and_again_when_it_goes_on() {
+    let (observer, events) = watched();
+    let fixture = Fixture::with(ram(), |config| {
+        config.idle_after = Duration::from_millis(10);
+        config.stall_after = Duration::from_millis(100);
+        config.observer = observer;
+    });
+    let stalls = |wanted: Stall| {
+        let events = events.lock().unwrap();
+        let is_one =
+            |event: &&Event| matches!(event, Event::Stalled { stall, .. } if *stall == wanted);
+        events.iter().filter(is_one).count()
+    };
+    let recovered = || {
+        let events = events.lock().unwrap();
+        events.iter().filter(|event| matches!(event, Event::Recovered { .. })).count()
+    };
+    let mut slow = fixture.open(false);
+    thread::sleep(Duration::from_millis(300));
+    assert_eq!(stalls(Stall::Request), 0, "between two requests it may take its time");
+    let whole = encode(&writing(0, &[7; 4096]));
+    slow.line.write_all(&whole[..1000]).unwrap();
+    wait_until("half a request is told of", || stalls(Stall::Request) == 1);
+    thread::sleep(Duration::from_millis(300));
+    assert_eq!(stalls(Stall::Request), 1, "once");
+    slow.line.write_all(&whole[1000..]).unwrap();
+    wait_until("it goes on", || recovered() == 1);
+    let mut deaf = fixture.open(false);
+    deaf.write(0, &pattern(8 << 20, 1)).unwrap();
+    let asks = Ask { len: 8 << 20, ..Ask::default() };
+    deaf.send(&asks).unwrap();
+    wait_until("answers that nobody takes are told of", || stalls(Stall::Answers) == 1);
+    deaf.answer(&asks).expect("they wait for it");
+    wait_until("it goes on, too", || recovered() == 2);
+    drop((slow, deaf));
     fixture.assert_well();
 }
 

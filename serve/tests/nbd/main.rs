@@ -5,6 +5,8 @@ mod client;
 #[cfg(test)]
 mod control;
 #[cfg(test)]
+mod devices;
+#[cfg(test)]
 mod fixture;
 #[cfg(test)]
 mod handshake;

@@ -14,13 +14,12 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use codec::Codec;
 use serve::control::{Control, Handler};
-use serve::{ServeError, ServerConfig, runtime};
+use serve::{Observer, ServeError, ServerConfig, runtime, shell};
 
+use super::log::Log;
 use crate::args;
 use crate::failure::Failure;
-use crate::output::{complain, mention};
 
 /// Where to listen.
 pub(super) struct Doors {
@@ -38,13 +37,13 @@ pub(super) struct Doors {
 
 impl Doors {
     /// As typed; without a word about it, in the runtime directory.
-    pub(super) fn choose(args: &args::Serve) -> Result<Doors, Failure> {
+    pub(super) fn choose(args: &args::Serve, log: &Log) -> Result<Doors, Failure> {
         let placed = args.unix.is_some() || args.tcp.is_some();
         let own = args.unix.as_deref().map(own_socket).transpose()?;
         let directory = match runtime::prepare() {
             Ok(directory) => Some(directory),
             Err(error) if placed => {
-                warn_unlisted(&error);
+                warn_unlisted(&error, log);
                 None
             }
             Err(error) => return Err(error.into()),
@@ -54,29 +53,34 @@ impl Doors {
         let inside = directory.as_deref().filter(|_| !placed && nbd);
         let unix = own.or_else(|| Some(runtime::sockets(inside?, &args.name)?.0));
         let doors = Doors { name: args.name.clone(), nbd, unix, beside, directory, placed };
-        doors.tell_of_killed();
+        doors.tell_of_killed(log);
         Ok(doors)
     }
 
     /// What the NBD server is started with.
-    pub(super) fn config(&self, args: &args::Serve, algorithm: &Codec) -> ServerConfig {
+    pub(super) fn config(&self, args: &args::Serve, observer: Observer) -> ServerConfig {
         let mut config = ServerConfig::new(&args.name);
-        config.description = format!("ramfold, compressed with {algorithm}");
         config.unix.extend(self.unix.clone());
         config.tcp.extend(args.tcp.clone());
         config.tcp_anywhere = args.tcp_anywhere;
+        config.observer = observer;
         config
     }
 
-    /// Opens the control sockets.
-    pub(super) fn open_control(&self, handler: &Arc<Handler>) -> Result<Option<Control>, Failure> {
+    /// Opens the control sockets; gives how `stat`, `set` and `check` name the server, too.
+    pub(super) fn open_control(
+        &self,
+        handler: &Arc<Handler>,
+        observer: &Observer,
+        log: &Log,
+    ) -> Result<(Option<Control>, String), Failure> {
         let start = |listed: Option<PathBuf>| {
             let places: Vec<PathBuf> = listed.into_iter().chain(self.beside.clone()).collect();
-            Control::start(&places, Arc::clone(handler))
+            Control::start(&places, Arc::clone(handler), observer.clone())
         };
         let listed = self.listed(&self.name);
         let error = match start(listed.clone()) {
-            Ok(control) => return Ok(Some(control)),
+            Ok(control) => return Ok((Some(control), self.target(listed, &self.name))),
             Err(error) => error,
         };
         let is_taken = matches!(&error, ServeError::InUse(path) if Some(path) == listed.as_ref());
@@ -85,16 +89,26 @@ impl Doors {
         }
         if is_taken {
             let other = format!("{}-{}", self.name, std::process::id());
-            if let Ok(control) = start(self.listed(&other)) {
-                mention(&format!(
-                    "{}: another server has this name; ramfold stat finds this one as {other}",
-                    self.name
+            let listed = self.listed(&other);
+            if let Ok(control) = start(listed.clone()) {
+                let name = &self.name;
+                log.mention(format!(
+                    "{name}: another server has this name; ramfold stat finds this one as {other}"
                 ));
-                return Ok(Some(control));
+                return Ok((Some(control), self.target(listed, &other)));
             }
         }
-        warn_unlisted(&error);
-        if self.beside.is_some() { Ok(Some(start(None)?)) } else { Ok(None) }
+        warn_unlisted(&error, log);
+        let control = self.beside.is_some().then(|| start(None)).transpose()?;
+        Ok((control, self.target(None, "TARGET")))
+    }
+
+    /// How commands name the server: as it is listed, or else by its socket.
+    fn target(&self, listed: Option<PathBuf>, name: &str) -> String {
+        match (listed, &self.unix) {
+            (None, Some(unix)) => shell::word(unix),
+            _ => name.to_owned(),
+        }
     }
 
     /// The control socket in the runtime directory.
@@ -103,14 +117,14 @@ impl Doors {
     }
 
     /// A word on the server before, where it was killed.
-    fn tell_of_killed(&self) {
+    fn tell_of_killed(&self, log: &Log) {
         let listed = self.listed(&self.name);
         let ours = [&self.unix, &self.beside, &listed];
         let left = ours.into_iter().flatten();
         // What cannot be removed shows when this server wants the place.
         let killed = left.filter(|path| runtime::clear_abandoned(path).unwrap_or(false)).count();
         if killed > 0 {
-            complain(&format!(
+            log.complain(format!(
                 "{}: the server that was here before was killed; what it stored is gone",
                 self.name
             ));
@@ -129,8 +143,8 @@ fn is_about(error: &ServeError, path: &Path) -> bool {
     )
 }
 
-fn warn_unlisted(error: &ServeError) {
-    complain(&format!("warning: ramfold stat will not list this server: {error}"));
+fn warn_unlisted(error: &ServeError, log: &Log) {
+    log.complain(format!("warning: ramfold stat will not list this server: {error}"));
 }
 
 /// The socket of `--unix`, absolute, so that the address holds in every directory.

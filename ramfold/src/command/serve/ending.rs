@@ -27,8 +27,8 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
 use signal_hook::iterator::Signals;
 
+use super::log::Log;
 use crate::failure::Failure;
-use crate::output::{complain, mention};
 
 /// Exit code after a signal too many.
 const INTERRUPTED: i32 = 1;
@@ -47,6 +47,7 @@ pub(super) struct Ending {
     events: Receiver<Event>,
     sender: Sender<Event>,
     arming: Arc<Arming>,
+    log: Log,
 }
 
 /// What the next signal does.
@@ -114,7 +115,7 @@ impl Arming {
 
 impl Ending {
     /// Watches for signals.
-    pub(super) fn watch() -> Result<Ending, Failure> {
+    pub(super) fn watch(log: &Log) -> Result<Ending, Failure> {
         let failed = |error| Failure::about("cannot watch for signals", error);
         let arming = Arc::<Arming>::default();
         let mut watched = vec![SIGINT, SIGTERM];
@@ -137,7 +138,7 @@ impl Ending {
         };
         // It takes them, too: the main thread may be busy in the kernel, with a mount say.
         host::thread::spawn_taking(&watched, "signals", watch).map_err(failed)?;
-        Ok(Ending { events, sender, arming })
+        Ok(Ending { events, sender, arming, log: log.clone() })
     }
 
     /// What a last signal does before it ends the process; it must wait for nobody.
@@ -173,10 +174,10 @@ impl Ending {
                     if stage == Stage::Refused {
                         self.arming.arm();
                     }
-                    stage.signalled(tree)
+                    stage.signalled(tree, &self.log)
                 }
                 (Event::Unmounted, _) if others && stage != Stage::Leaving => {
-                    mention("the tree is unmounted; the other doors stay open");
+                    self.log.mention("the tree is unmounted; the other doors stay open");
                     Stage::Gone
                 }
                 (Event::Unmounted, _) => break,
@@ -213,7 +214,7 @@ enum Stage {
 }
 
 impl Stage {
-    fn signalled(self, tree: &Fuse) -> Stage {
+    fn signalled(self, tree: &Fuse, log: &Log) -> Stage {
         if self == Stage::Gone {
             return Stage::Ended;
         }
@@ -221,7 +222,7 @@ impl Stage {
         match tree.unmount() {
             Ok(()) => Stage::Ended,
             Err(UnmountError::Busy) if self == Stage::Serving => {
-                complain(&format!(
+                log.complain(format!(
                     "{} is in use: {}; not stopped. The next signal unmounts it lazily",
                     tree.directory().display(),
                     who()
@@ -231,9 +232,9 @@ impl Stage {
             Err(_) => {
                 let users = who();
                 if let Err(error) = tree.unmount_lazily() {
-                    complain(&format!("cannot unmount {}: {error}", tree.directory().display()));
+                    log.complain(format!("cannot unmount {}: {error}", tree.directory().display()));
                 }
-                mention(&format!(
+                log.mention(format!(
                     "unmounted lazily, still in use: {users}; ends when it is closed, or at once \
                      at the next signal"
                 ));

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use serve::fuse::{Complain, Fuse, FuseConfig, TextFile};
 use zram::Devices;
 
+use super::log::Log;
 use crate::failure::Failure;
-use crate::output::complain;
 use crate::page_types;
 
 /// Threads besides one for each CPU: one that always listens, and one that may wait for a disk
@@ -17,7 +17,11 @@ const THREADS_BESIDES: usize = 2;
 const THREADS_MAX: usize = 16;
 
 /// Mounts the tree.
-pub(super) fn mount(directory: &Path, devices: &Arc<Devices>) -> Result<Arc<Fuse>, Failure> {
+pub(super) fn mount(
+    directory: &Path,
+    devices: &Arc<Devices>,
+    log: &Log,
+) -> Result<Arc<Fuse>, Failure> {
     let of = |text: fn(&zsmalloc::Memory) -> String| {
         let devices = Arc::clone(devices);
         Arc::new(move || text(devices.memory())) as Arc<dyn Fn() -> String + Send + Sync>
@@ -27,7 +31,8 @@ pub(super) fn mount(directory: &Path, devices: &Arc<Devices>) -> Result<Arc<Fuse
         TextFile { name: "buddyinfo", mode: 0o444, text: of(page_types::buddy_text) },
     ];
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
-    let complain: Arc<Complain> = Arc::new(complain);
+    let log = log.clone();
+    let complain: Arc<Complain> = Arc::new(move |what: &str| log.complain(what));
     let config = FuseConfig {
         directory: directory.to_owned(),
         threads: (cpus + THREADS_BESIDES).min(THREADS_MAX),

@@ -29,6 +29,7 @@ pub(super) fn render(stat: &Value) -> String {
     memory(&mut text, &figures);
     limit(&mut text, &figures);
     target(&mut text, &figures);
+    notices(&mut text, stat);
     text
 }
 
@@ -167,6 +168,35 @@ fn limit(text: &mut String, figures: &Figures<'_>) {
     }
     let percent = used as f64 * 100.0 / limit as f64;
     bytes(text, "memory limit", limit, &format!("{percent:.1} % used, most used {most}"));
+    if is_full(figures, used, limit) {
+        let refused = figures.0["trouble_stat"]["over_limit"].as_u64().unwrap_or(0);
+        let device = figures.0["name"].as_str().unwrap_or("DEVICE");
+        put(
+            text,
+            format_args!(
+                "  full: {} refused; raise it (ramfold set TARGET {device}/mem_limit SIZE), or \
+                 discard what is not needed (fstrim, blkdiscard)",
+                count(refused, "write")
+            ),
+        );
+    }
+}
+
+/// Whether the next page may find no room: a whole zspage is taken for it, if need be.
+fn is_full(figures: &Figures<'_>, used: u64, limit: u64) -> bool {
+    const ZSPAGE_FRAMES_MAX: u64 = 16;
+    let refused = figures.0["trouble_stat"]["over_limit"].as_u64().unwrap_or(0) > 0;
+    used >= limit || refused && used + ZSPAGE_FRAMES_MAX * PAGE_SIZE as u64 > limit
+}
+
+/// What is the matter with the server, each with what helps.
+fn notices(text: &mut String, stat: &Value) {
+    let lines = stat["server"]["notices"].as_array().into_iter().flatten();
+    let mut lines = lines.filter_map(Value::as_str).peekable();
+    if lines.peek().is_some() {
+        text.push('\n');
+    }
+    lines.for_each(|line| put(text, format_args!("! {line}")));
 }
 
 /// Where its memory is held at a target.
@@ -291,6 +321,34 @@ mod tests {
         let text = render(&stat);
         assert!(text.contains("ratio 4.53, 52.9 KiB over the data"), "{text}");
         assert!(!text.contains("% over"), "{text}");
+    }
+
+    /// "100 % used" did not say what to do about it.
+    #[test]
+    fn a_limit_that_is_reached_is_told_with_what_helps() {
+        let mut stat = example();
+        assert!(!render(&stat).contains("full:"));
+        stat["object_bytes_resident"] = stat["mem_limit"].clone();
+        let text = render(&stat);
+        assert!(
+            text.contains("100.0 % used") && text.contains("0 writes refused; raise it"),
+            "{text}"
+        );
+        stat["object_bytes_resident"] = ((1 << 20) - 8 * 4096).into();
+        assert!(!render(&stat).contains("full:"), "no write was refused");
+        stat["trouble_stat"] = json!({"over_limit": 3});
+        let text = render(&stat);
+        assert!(
+            text.contains("3 writes refused") && text.contains("zram0/mem_limit SIZE"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn what_is_the_matter_is_told_last() {
+        let mut stat = example();
+        stat["server"]["notices"] = json!(["zram0: it burns; put it out"]);
+        assert!(render(&stat).ends_with("\n\n! zram0: it burns; put it out\n"));
     }
 
     /// A path may have anything in it.

@@ -13,7 +13,7 @@ mod tree;
 pub(crate) use nbd::Nbd;
 pub(crate) use pages::{PAGE_SIZE, noise, real_files};
 pub(crate) use scratch::Scratch;
-pub(crate) use server::{Process, Server};
+pub(crate) use server::{Process, Server, signal};
 pub(crate) use spaces::Space;
 pub(crate) use stack::{Loop, Mount, undo};
 pub(crate) use stopped::Stopped;

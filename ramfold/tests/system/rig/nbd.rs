@@ -68,10 +68,16 @@ impl Nbd {
     }
 
     fn negotiate(socket: &Path) -> Result<Nbd> {
+        Nbd::negotiate_for(socket, "") // the default export
+    }
+
+    /// The export of a name, if there is one.
+    pub(crate) fn negotiate_for(socket: &Path, name: &str) -> Result<Nbd> {
         let mut stream = Nbd::greet(socket)?;
         stream.write_all(&OPTION_MAGIC.to_be_bytes())?;
         stream.write_all(&OPTION_EXPORT_NAME.to_be_bytes())?;
-        stream.write_all(&0_u32.to_be_bytes())?; // the default export
+        stream.write_all(&(name.len() as u32).to_be_bytes())?;
+        stream.write_all(name.as_bytes())?;
         let mut export = [0; 10];
         stream.read_exact(&mut export)?;
         let size = u64::from_be_bytes(export[..8].try_into().expect("eight bytes"));
@@ -104,6 +110,11 @@ impl Nbd {
 
     /// Announces a write, sends half of it and hangs up.
     pub(crate) fn die_in_write(mut self, offset: u64, data: &[u8]) {
+        self.stall_in_write(offset, data);
+    }
+
+    /// Announces a write and sends half of it.
+    pub(crate) fn stall_in_write(&mut self, offset: u64, data: &[u8]) {
         let request = request(WRITE, offset, data.len() as u32);
         self.stream.write_all(&request).expect("the server listens");
         self.stream.write_all(&data[..data.len() / 2]).expect("the server listens");

@@ -97,6 +97,13 @@ impl Server {
         Server::run_by(env, &["--size", "1M"])
     }
 
+    /// Serves with no more than so many descriptors.
+    pub(crate) fn with_descriptors(most: usize, arguments: &[&str]) -> Server {
+        let mut shell = Command::new("sh");
+        shell.arg("-c").arg(format!("ulimit -n {most}; exec \"$0\" \"$@\"")).arg(BINARY);
+        Server::run_by(shell, arguments)
+    }
+
     fn run_by(mut command: Command, arguments: &[&str]) -> Server {
         let scratch = Scratch::new();
         let socket = scratch.path("disk.sock");
@@ -177,7 +184,7 @@ impl Drop for Process {
     }
 }
 
-pub(super) fn signal(pid: u32, name: &str) {
+pub(crate) fn signal(pid: u32, name: &str) {
     succeed(Command::new("sh").arg("-c").arg(format!("kill -{name} {pid}")));
 }
 

@@ -1,0 +1,166 @@
+//! What a running server says: lines on standard output and standard error.
+//!
+//! ```text
+//!   any thread -- try --> queue of LINES_MAX --> one thread --> standard output, standard error
+//!                   '-- full: counted, and told later
+//! ```
+//!
+//! Whoever reads these streams may stop reading. Then this one thread waits, and nobody else: a
+//! line that finds no room is left out, and how many were is said when there is somebody again.
+//!
+//! Invariant: saying something never waits, except for `finish`, which waits for `LAST` at most.
+//! Lock: none.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::args;
+use crate::failure::Failure;
+use crate::output::{complain, mention};
+
+/// Lines that wait to be written.
+const LINES_MAX: usize = 256;
+/// How long the end of the server waits for the last of them.
+const LAST: Duration = Duration::from_secs(1);
+/// Between two tries of it to find room.
+const PAUSE: Duration = Duration::from_millis(10);
+
+/// How much is said.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Voice {
+    /// What is wrong.
+    Quiet,
+    /// Where it serves, and how it ends.
+    Usual,
+    /// Who comes and goes.
+    Verbose,
+}
+
+impl Voice {
+    pub(super) fn of(args: &args::Serve) -> Voice {
+        match (args.quiet, args.verbose) {
+            (true, _) => Voice::Quiet,
+            (false, true) => Voice::Verbose,
+            (false, false) => Voice::Usual,
+        }
+    }
+}
+
+/// Where a server says things. A clone says them at the same place.
+#[derive(Clone)]
+pub(crate) struct Log {
+    voice: Voice,
+    queue: SyncSender<Entry>,
+    lost: Arc<AtomicU64>,
+}
+
+enum Entry {
+    Mention(String),
+    Complain(String),
+    /// Everything before it has been written.
+    Flush(SyncSender<()>),
+}
+
+impl Log {
+    /// Starts the thread that writes.
+    pub(super) fn start(voice: Voice) -> Result<Log, Failure> {
+        let (queue, entries) = sync_channel(LINES_MAX);
+        let lost = Arc::<AtomicU64>::default();
+        let counted = Arc::clone(&lost);
+        let spawned = host::thread::spawn("log", move || write_all(&entries, &counted));
+        spawned.map_err(|error| Failure::about("cannot start a thread", error))?;
+        Ok(Log { voice, queue, lost })
+    }
+
+    /// Something that nobody needs to hear, on standard output.
+    pub(crate) fn mention(&self, line: impl Into<String>) {
+        if self.voice >= Voice::Usual {
+            self.put(Entry::Mention(line.into()));
+        }
+    }
+
+    /// Something that is wrong, on standard error.
+    pub(crate) fn complain(&self, line: impl Into<String>) {
+        self.put(Entry::Complain(line.into()));
+    }
+
+    /// Something for whoever wants to hear everything, on standard error.
+    pub(crate) fn detail(&self, line: impl FnOnce() -> String) {
+        if self.voice >= Voice::Verbose {
+            self.put(Entry::Complain(line()));
+        }
+    }
+
+    /// Waits until everything is written, or nobody seems to read it.
+    pub(super) fn finish(&self) {
+        let deadline = Instant::now() + LAST;
+        let (done, written) = sync_channel(1);
+        let mut entry = Entry::Flush(done);
+        while let Err(TrySendError::Full(back)) = self.queue.try_send(entry) {
+            if Instant::now() >= deadline {
+                return;
+            }
+            entry = back;
+            thread::sleep(PAUSE);
+        }
+        // Whoever reads nothing is not waited for.
+        let _ = written.recv_timeout(deadline.saturating_duration_since(Instant::now()));
+    }
+
+    fn put(&self, entry: Entry) {
+        if self.queue.try_send(entry).is_err() {
+            // relaxed: a number for people; what it counts is lost anyway.
+            self.lost.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+fn write_all(entries: &Receiver<Entry>, lost: &AtomicU64) {
+    for entry in entries {
+        match entry {
+            Entry::Mention(line) => mention(&line),
+            Entry::Complain(line) => complain(&line),
+            // Whoever waited has given up.
+            Entry::Flush(done) => drop(done.try_send(())),
+        }
+        // relaxed: as above.
+        let left_out = lost.swap(0, Ordering::Relaxed);
+        if left_out > 0 {
+            complain(&format!("{left_out} lines were left out, because nobody read these"));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A writer that does nothing stands for a pipe that nobody reads.
+    #[test]
+    fn a_stream_that_nobody_reads_holds_up_nobody() {
+        let (queue, entries) = sync_channel(2);
+        let log = Log { voice: Voice::Quiet, queue, lost: Arc::default() };
+        for _ in 0..5 {
+            log.complain("something is wrong");
+        }
+        log.mention("where it serves");
+        assert_eq!(log.lost.load(Ordering::Relaxed), 3, "two found room, and one was not said");
+        log.finish();
+        assert_eq!(entries.try_iter().count(), 2);
+    }
+
+    #[test]
+    fn each_voice_says_what_it_should() {
+        for (voice, expected) in [(Voice::Quiet, 1), (Voice::Usual, 2), (Voice::Verbose, 3)] {
+            let (queue, entries) = sync_channel(9);
+            let log = Log { voice, queue, lost: Arc::default() };
+            log.complain("wrong");
+            log.mention("usual");
+            log.detail(|| "verbose".to_owned());
+            assert_eq!(entries.try_iter().count(), expected, "{voice:?}");
+        }
+    }
+}

@@ -1,0 +1,218 @@
+//! Watches a running server for what its operator is to know.
+//!
+//! ```text
+//!   connections -- events, as they happen --> one thread --> episodes --> log
+//!   devices     -- counters, once a second --'       '-------> board --> ramfold stat
+//! ```
+//!
+//! Requests only count what fails; nothing is said where they are served. An event that finds no
+//! room is left out: then there are `EVENTS_MAX` before it, and what is the matter is said anyway.
+//!
+//! Lock: that of the board, a leaf.
+
+use std::collections::BTreeMap;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use serve::{Event, Observer, Peer};
+use zram::{Attribute, Device, Devices, TroubleStat, Zram};
+
+use super::episodes::Episodes;
+use super::log::Log;
+use super::notice::{Notice, Place, Subject};
+use crate::failure::Failure;
+
+/// Between two looks at the devices.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// Events that wait to be looked at.
+const EVENTS_MAX: usize = 256;
+
+/// What is the matter now, for whoever asks.
+#[derive(Clone, Default)]
+pub(crate) struct Board(Arc<Mutex<Vec<String>>>);
+
+impl Board {
+    /// A line for each thing.
+    pub(crate) fn lines(&self) -> Vec<String> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn replace(&self, lines: Vec<String>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = lines;
+    }
+}
+
+/// The thread that watches.
+pub(super) struct Watch {
+    inputs: SyncSender<Input>,
+    board: Board,
+}
+
+enum Input {
+    Event(Event),
+    Devices(Arc<Devices>, String),
+}
+
+impl Watch {
+    /// Begins to watch; devices are watched from `devices` on.
+    pub(super) fn start(log: &Log) -> Result<Watch, Failure> {
+        let (inputs, received) = sync_channel(EVENTS_MAX);
+        let board = Board::default();
+        let mut watcher = Watcher {
+            log: log.clone(),
+            board: board.clone(),
+            episodes: Episodes::default(),
+            devices: None,
+            before: BTreeMap::new(),
+        };
+        let spawned = host::thread::spawn("watch", move || watcher.run(&received));
+        spawned.map_err(|error| Failure::about("cannot start a thread", error))?;
+        Ok(Watch { inputs, board })
+    }
+
+    /// Somebody to be told of events, who never waits.
+    pub(super) fn observer(&self) -> Observer {
+        let inputs = self.inputs.clone();
+        // No room: see above.
+        Observer::new(move |event| drop(inputs.try_send(Input::Event(event))))
+    }
+
+    /// From now on devices are watched; `target` is how commands name the server.
+    pub(super) fn devices(&self, devices: &Arc<Devices>, target: &str) {
+        let devices = Input::Devices(Arc::clone(devices), target.to_owned());
+        // Fails when the thread is gone, which it is only after a panic.
+        let _ = self.inputs.send(devices);
+    }
+
+    /// What is the matter.
+    pub(super) fn board(&self) -> Board {
+        self.board.clone()
+    }
+}
+
+struct Watcher {
+    log: Log,
+    board: Board,
+    episodes: Episodes,
+    devices: Option<(Arc<Devices>, String)>,
+    /// What had gone wrong by the last look, by the device's number.
+    before: BTreeMap<u32, TroubleStat>,
+}
+
+impl Watcher {
+    /// Until nobody tells anything any more.
+    fn run(&mut self, inputs: &Receiver<Input>) {
+        let mut next_look = Instant::now() + LOOK_EVERY;
+        loop {
+            let left = next_look.saturating_duration_since(Instant::now());
+            match inputs.recv_timeout(left) {
+                Ok(Input::Event(event)) => self.event(event),
+                Ok(Input::Devices(devices, target)) => self.devices = Some((devices, target)),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return,
+            }
+            if Instant::now() >= next_look {
+                next_look = Instant::now() + LOOK_EVERY;
+                self.look();
+            }
+        }
+    }
+
+    fn event(&mut self, event: Event) {
+        match event {
+            Event::Refused { purpose, why, peer, busiest } => {
+                self.occurs(Notice::ClientRefused { purpose, why, peer, busiest });
+            }
+            Event::Displaced { purpose, peer } => {
+                self.occurs(Notice::ClientDisplaced { purpose, peer });
+            }
+            Event::Stalled { peer, stall, silent } => {
+                self.occurs(Notice::ClientStalled { peer, stall, silent });
+            }
+            Event::Recovered { peer } => self.recovered(peer),
+            Event::Ended { peer, no_memory: true, .. } => {
+                self.occurs(Notice::ClientNoMemory { peer });
+            }
+            Event::Connected { peer, export } => {
+                self.log.detail(|| format!("an NBD client ({peer}) is connected to {export}"));
+            }
+            Event::Ended { peer, why, .. } => {
+                self.log
+                    .detail(|| format!("the connection of an NBD client ({peer}) ended: {why}"));
+            }
+            // Of what is new there, this program knows nothing.
+            _ => {}
+        }
+        self.board.replace(self.episodes.lines());
+    }
+
+    fn recovered(&mut self, peer: Peer) {
+        if self.episodes.ends(&Subject::stall_of(peer)) {
+            self.log.complain(format!("the NBD client ({peer}) goes on, or is gone"));
+        }
+    }
+
+    fn look(&mut self) {
+        let (devices, target) = match &self.devices {
+            Some((devices, target)) => (devices.list(), target.clone()),
+            None => return,
+        };
+        let alone = devices.len() == 1;
+        self.before.retain(|id, _| devices.iter().any(|device| device.id() == *id));
+        for device in &devices {
+            let place = Place { target: target.clone(), device: device.name().to_owned(), alone };
+            match device.disk() {
+                Some(disk) => self.look_at(device, &disk, &place),
+                None => drop(self.before.remove(&device.id())),
+            }
+        }
+        let left_out = self.episodes.pass(Instant::now());
+        left_out.into_iter().for_each(|line| self.log.complain(line));
+        self.board.replace(self.episodes.lines());
+    }
+
+    fn look_at(&mut self, device: &Device, disk: &Zram, place: &Place) {
+        let now = disk.trouble_stat();
+        let before = self.before.insert(device.id(), now).unwrap_or_default();
+        let path = || {
+            let path = device.show(Attribute::BackingDev).unwrap_or_default();
+            path.trim_end().to_owned()
+        };
+        let place = || place.clone();
+        let mut occurred = |before: u64, now: u64, notice: &dyn Fn() -> Notice| {
+            // A device that was reset counts from nothing.
+            if now != before && now > 0 {
+                self.occurs(notice());
+            }
+        };
+        occurred(before.over_limit, now.over_limit, &|| Notice::LimitReached {
+            place: place(),
+            limit: device.mem_limit(),
+        });
+        occurred(before.no_memory, now.no_memory, &|| Notice::NoMemory { place: place() });
+        occurred(before.damaged, now.damaged, &|| Notice::Damaged { place: place() });
+        occurred(before.backing_full, now.backing_full, &|| Notice::BackingFull {
+            place: place(),
+            path: path(),
+        });
+        occurred(before.backing_no_space, now.backing_no_space, &|| Notice::BackingNoSpace {
+            place: place(),
+            path: path(),
+        });
+        occurred(before.backing_failed, now.backing_failed, &|| Notice::BackingFailed {
+            place: place(),
+            path: path(),
+        });
+        let hold = disk.hold_stat();
+        if let Some(why) = hold.unreached.filter(|_| hold.target_bytes > 0) {
+            let (target, why) = (hold.target_bytes, why.to_string());
+            self.occurs(Notice::TargetUnreached { place: place(), target, why });
+        }
+    }
+
+    fn occurs(&mut self, notice: Notice) {
+        let line = self.episodes.occurs(notice, Instant::now());
+        line.into_iter().for_each(|line| self.log.complain(line));
+    }
+}
