@@ -48,6 +48,17 @@ impl Mapping {
         Ok(Mapping { base, len, kept: AtomicBool::new(false) })
     }
 
+    /// The same for a mapping whose parts are to be registered one by one: when all of them are, it
+    /// is one again. The system joins parts only where they had their first page in common.
+    #[cfg(not(any(loom, shuttle, miri)))]
+    pub(crate) fn reserve_for_parts(pages: usize) -> Result<Mapping, HostError> {
+        let mapping = Mapping::reserve(pages)?;
+        mapping.populate(0..1);
+        // SAFETY: nobody else knows of the pages.
+        unsafe { mapping.discard(0..1)? };
+        Ok(mapping)
+    }
+
     /// The lowest address.
     #[inline]
     pub(crate) fn base(&self) -> NonNull<u8> {
@@ -91,6 +102,13 @@ impl Mapping {
         let start = unsafe { self.base.add(page * PAGE_SIZE) };
         // SAFETY: this page is ours (M1).
         unsafe { system::read_in(start, PAGE_SIZE) }
+    }
+
+    /// Whether all addresses are mapped still, by whomever.
+    #[cfg(not(any(loom, shuttle, miri)))]
+    pub(crate) fn is_mapped(&self) -> bool {
+        // SAFETY: these pages are ours (M1), or were.
+        unsafe { system::is_mapped(self.base, self.len) }
     }
 
     /// Gives `pages` back to the system: they read as zeros and cost nothing until touched.
@@ -223,6 +241,16 @@ mod system {
         let read = unsafe { madvise(start.as_ptr().cast(), bytes, Advice::LinuxPopulateRead) };
         // Where there is no memory for it now, there may be later.
         !matches!(read, Err(Errno::FAULT | Errno::HWPOISON))
+    }
+
+    /// # Safety
+    ///
+    /// - The pages belong to a live `Mapping`, unless other code unmapped them.
+    #[cfg(not(any(loom, shuttle)))]
+    pub(super) unsafe fn is_mapped(start: NonNull<u8>, bytes: usize) -> bool {
+        // SAFETY: for memory without a file this looks at the mappings, and does no more; for any
+        // other it does nothing either, with this flag.
+        unsafe { libc::msync(start.as_ptr().cast(), bytes, libc::MS_ASYNC) == 0 }
     }
 
     /// # Safety

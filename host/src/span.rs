@@ -109,7 +109,7 @@ impl Span {
         pages: usize,
     ) -> Result<(Arc<Span>, SpanMemory), UserfaultError> {
         userfault.uffd.expect_own()?;
-        let mapping = Mapping::reserve(pages)?;
+        let mapping = Mapping::reserve_for_parts(pages)?;
         let span = Arc::new(Span { mapping, userfault: Arc::clone(userfault) });
         Ok((Arc::clone(&span), SpanMemory { span, gone: Vec::new() }))
     }
@@ -289,6 +289,12 @@ impl Span {
             .then_some("the system cannot read a page back from its swap")
     }
 
+    /// Whether all addresses are mapped: those given back are too. They are not where other code
+    /// has unmapped or moved a part of them.
+    pub fn is_mapped(&self) -> bool {
+        self.mapping.is_mapped()
+    }
+
     /// Which of `pages`, 64 at most, are in memory: a bit for each.
     pub fn resident(&self, pages: Range<usize>) -> u64 {
         assert!(pages.len() <= SEGMENT_PAGES, "a bit for each page");
@@ -413,6 +419,11 @@ impl SpanMemory {
         unsafe { self.span.mapping.close(pages.clone())? };
         self.insert(pages);
         Ok(())
+    }
+
+    /// How many ranges of pages were given back; those that meet are one.
+    pub fn gone_ranges(&self) -> usize {
+        self.gone.len()
     }
 
     /// True when some of `pages` were given back.

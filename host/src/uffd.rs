@@ -24,6 +24,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use crate::fault::die_at;
 use crate::home::Home;
+use crate::limits::max_map_count;
 use rustix::io::Errno;
 use rustix::mm::UserfaultfdFlags;
 
@@ -70,6 +71,11 @@ pub enum UserfaultError {
         /// Regions there can be.
         max: usize,
     },
+    /// The system has no mapping left for what is to be watched.
+    Mappings {
+        /// Mappings that it allows a process.
+        max: u64,
+    },
 }
 
 impl fmt::Display for UserfaultError {
@@ -97,6 +103,13 @@ impl fmt::Display for UserfaultError {
             UserfaultError::TooManyRegions { max } => {
                 write!(f, "there are {max} regions already, the most a process can have")
             }
+            UserfaultError::Mappings { max } => write!(
+                f,
+                "UFFDIO_REGISTER failed: the process has all the {max} mappings that \
+                 vm.max_map_count allows it, or the system has no memory; raise it, by \
+                 `sysctl vm.max_map_count={}`",
+                max.saturating_mul(4)
+            ),
         }
     }
 }
@@ -239,7 +252,10 @@ impl Uffd {
             if self.ask(IOC_UNREGISTER, range.start, &mut bytes(range)).is_err() {
                 die_at("a range that is registered in part cannot be left alone", range.start);
             }
-            refused("UFFDIO_REGISTER")(error)
+            match error {
+                Errno::NOMEM => UserfaultError::Mappings { max: max_map_count() },
+                error => refused("UFFDIO_REGISTER")(error),
+            }
         })
     }
 

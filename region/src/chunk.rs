@@ -5,7 +5,8 @@
 //!                 `--> registered?  | group 0 | ... | group 7 |      pages is to be paged out
 //! ```
 //!
-//! Before that, first touches are ordinary ones, which cost less and which nobody here sees.
+//! Before that, first touches are ordinary ones, which cost less and which nobody here sees. Where
+//! mappings are short, others are registered with it (module `runs`).
 //!
 //! Invariant C1: a chunk is registered only after it can be found, so the fault path finds it.
 //! A group knows what was resident only from after that: whatever arrives later arrives under its
@@ -14,18 +15,18 @@
 //! Locks: registering, then a group's.
 
 use crate::group::Group;
+use crate::runs::{Mappings, Runs};
 use crate::{CHUNK_GROUPS, GROUP_PAGES};
 use host::{Lock, LockGuard, Span, UserfaultError};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// Pages of a chunk.
 const CHUNK_PAGES: usize = CHUNK_GROUPS * GROUP_PAGES; // 2 MiB
 
 struct Chunk {
     registered: AtomicBool,
-    registering: Mutex<()>,
     groups: [Lock<Group>; CHUNK_GROUPS],
     /// Threads that fault in a group and do not have its lock yet.
     awaited: [AtomicU32; CHUNK_GROUPS],
@@ -35,7 +36,6 @@ impl Chunk {
     fn new() -> Box<Chunk> {
         Box::new(Chunk {
             registered: AtomicBool::new(false),
-            registering: Mutex::new(()),
             groups: std::array::from_fn(|_| Group::new_lock()),
             awaited: Default::default(),
         })
@@ -46,13 +46,24 @@ impl Chunk {
 pub(crate) struct Chunks {
     chunks: Box<[OnceLock<Box<Chunk>>]>,
     pages: usize,
+    /// Held to register.
+    runs: Mutex<Runs>,
+    /// Set by a test: the system refuses.
+    #[cfg(test)]
+    pub(crate) refuses: AtomicBool,
 }
 
 impl Chunks {
     /// For `pages` pages; no chunk is there yet.
-    pub(crate) fn new(pages: usize) -> Chunks {
+    pub(crate) fn new(pages: usize, mappings: &Arc<Mappings>) -> Chunks {
         let count = pages.div_ceil(CHUNK_PAGES);
-        Chunks { chunks: (0..count).map(|_| OnceLock::new()).collect(), pages }
+        Chunks {
+            chunks: (0..count).map(|_| OnceLock::new()).collect(),
+            pages,
+            runs: Mutex::new(Runs::new(count, mappings)),
+            #[cfg(test)]
+            refuses: AtomicBool::new(false),
+        }
     }
 
     /// Groups there can be.
@@ -76,27 +87,50 @@ impl Chunks {
         &self.chunks[group / CHUNK_GROUPS].get_or_init(Chunk::new).groups[group % CHUNK_GROUPS]
     }
 
-    /// Registers the chunk of a group, once.
+    /// Registers the chunk of a group, once, and others with it where mappings are short.
     pub(crate) fn register(&self, group: usize, span: &Span) -> Result<(), UserfaultError> {
         let index = group / CHUNK_GROUPS;
-        let chunk = self.chunks[index].get_or_init(Chunk::new);
-        // Acquire pairs with the Release below: who sees the chunk registered may look at what is
-        // resident.
-        if chunk.registered.load(Ordering::Acquire) {
+        if self.is_registered(group) {
             return Ok(());
         }
-        // It guards no data.
-        let _turn = chunk.registering.lock().unwrap_or_else(PoisonError::into_inner);
-        // relaxed: stored by who had the turn before. It is not asked for twice, as what fails then
-        // leaves nothing registered.
-        if chunk.registered.load(Ordering::Relaxed) {
+        let mut runs = self.runs();
+        // It is not asked for twice, as what fails then leaves nothing registered.
+        if self.is_registered(group) {
             return Ok(());
         }
-        let first = index * CHUNK_PAGES;
-        span.register(first..(first + CHUNK_PAGES).min(self.pages))?;
-        // Pairs with the Acquire above.
-        chunk.registered.store(true, Ordering::Release);
+        let mut block = runs.block_of(index);
+        match self.register_all(&block, span) {
+            Err(UserfaultError::Mappings { .. }) if block != runs.gap_of(index) => {
+                block = runs.gap_of(index);
+                self.register_all(&block, span)?;
+            }
+            done => done?,
+        }
+        runs.add(block);
         Ok(())
+    }
+
+    /// The same of all chunks of a gap, or of a part of it.
+    fn register_all(&self, chunks: &Range<usize>, span: &Span) -> Result<(), UserfaultError> {
+        #[cfg(test)]
+        // relaxed: one thread.
+        if self.refuses.load(Ordering::Relaxed) {
+            return Err(UserfaultError::Mappings { max: 0 });
+        }
+        // C1.
+        let all = self.chunks[chunks.clone()].iter().map(|chunk| chunk.get_or_init(Chunk::new));
+        let all: Vec<&Box<Chunk>> = all.collect();
+        span.register(chunks.start * CHUNK_PAGES..(chunks.end * CHUNK_PAGES).min(self.pages))?;
+        // Release pairs with the Acquire in `is_registered`: who sees a chunk registered may look
+        // at what is resident.
+        all.iter().for_each(|chunk| chunk.registered.store(true, Ordering::Release));
+        Ok(())
+    }
+
+    /// The right to register, and what is registered.
+    pub(crate) fn runs(&self) -> MutexGuard<'_, Runs> {
+        // A list that is valid after each change.
+        self.runs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Locks a group for a fault, whose chunk is registered, or `None`.
@@ -134,7 +168,7 @@ impl Chunks {
 
     pub(crate) fn is_registered(&self, group: usize) -> bool {
         let chunk = self.chunks[group / CHUNK_GROUPS].get();
-        // Acquire pairs with the Release in `register`.
+        // Acquire pairs with the Release in `register_all`.
         chunk.is_some_and(|chunk| chunk.registered.load(Ordering::Acquire))
     }
 

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!    Empty, Unaligned, OutOfRange, Unmapped, LimitTooSmall, OtherMemory, OtherGroup,
-//!    UnknownLength
+//!    UnknownLength, TooManyMappings
 //!                                             the caller asked for what cannot be
 //!    Gone                                     the region was dropped
 //!    Unreadable                               its store fails
@@ -64,6 +64,11 @@ pub enum RegionError {
     OtherGroup,
     /// The iterator that a vector is to be made from does not say how many elements it has at most.
     UnknownLength,
+    /// The regions of the pager have made the mappings that they may make.
+    TooManyMappings {
+        /// Mappings there may be.
+        max: u64,
+    },
     /// The cache has no room for an area.
     Cache(ZswapError),
     /// The cache's algorithm could not be made ready.
@@ -107,6 +112,12 @@ impl fmt::Display for RegionError {
             RegionError::UnknownLength => f.write_str(
                 "the iterator does not say how many elements it has at most: make a vector with \
                  room for them, and extend it",
+            ),
+            RegionError::TooManyMappings { max } => write!(
+                f,
+                "the regions have made {max} mappings, the most they may: discard the range, or \
+                 give back longer ranges; or raise vm.max_map_count, of which they have an eighth, \
+                 or PagerConfig::mappings_max"
             ),
             RegionError::Cache(error) => error.fmt(f),
             RegionError::Algorithm(error) => error.fmt(f),

@@ -23,6 +23,7 @@ use crate::around::Around;
 use crate::chunk::Chunks;
 use crate::counters::{Count, Counters};
 use crate::group::Group;
+use crate::look::NextLook;
 use crate::pager::Shared;
 use crate::queue::Queue;
 use crate::stats::RegionStats;
@@ -56,6 +57,7 @@ pub(crate) struct Folded {
     /// False: the region is being torn down.
     gate: RwLock<bool>,
     pub(crate) shared: Arc<Shared>,
+    pub(crate) next_look: NextLook,
     #[cfg(test)]
     pub(crate) probe: Probe,
     /// Until here, a touch of the region ends the process with a word; from here on, by the signal.
@@ -72,6 +74,8 @@ pub(crate) struct Probe {
     pub(crate) in_use: AtomicU64,
     /// How often faults were let in.
     pub(crate) yields: AtomicU64,
+    /// The region is taken to have been moved by other code.
+    pub(crate) moved: AtomicBool,
 }
 
 #[cfg(test)]
@@ -93,7 +97,7 @@ impl Folded {
         store: Store,
         quads: Quads,
     ) -> Arc<Folded> {
-        let chunks = Chunks::new(span.pages());
+        let chunks = Chunks::new(span.pages(), &shared.mappings);
         let words = chunks.groups().div_ceil(u64::BITS as usize);
         Arc::new_cyclic(|this| Folded {
             this: Weak::clone(this),
@@ -108,6 +112,7 @@ impl Folded {
             turnstile: Mutex::default(),
             gate: RwLock::new(true),
             shared: Arc::clone(shared),
+            next_look: NextLook::default(),
             #[cfg(test)]
             probe: Probe::default(),
             chunks,
@@ -282,6 +287,11 @@ impl Folded {
     /// Ends the process with a word about a page: there is nothing right to give to who waits.
     pub(crate) fn end(&self, why: &str, page: usize) -> ! {
         host::fault::die_at(why, self.span.range().start + page * PAGE_SIZE)
+    }
+
+    /// Mappings that the regions of the pager may make.
+    pub(crate) fn mappings_max(&self) -> u64 {
+        self.shared.mappings.max()
     }
 
     /// Pages in memory and in staging.

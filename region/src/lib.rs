@@ -50,6 +50,7 @@ mod fetchers;
 mod folded;
 mod forget;
 mod group;
+mod look;
 mod outcome;
 mod overhead;
 mod page_out;
@@ -60,6 +61,7 @@ mod promises;
 mod queue;
 mod range;
 mod region;
+mod runs;
 mod stats;
 mod store;
 mod trials;
@@ -93,4 +95,7 @@ const AROUND_PAGES: usize = 16; // 64 KiB
 mod documents {
     #[doc = include_str!("../../README.md")]
     struct Readme;
+
+    #[doc = include_str!("../../docs/region.md")]
+    struct RegionDocument;
 }

@@ -5,6 +5,7 @@
 //!      for each region:   over its limit?  --> oldest groups to staging, from there to the store
 //!                         dead copies?     --> discarded from the store
 //!      the descriptor gone?               --> the process ends: missing pages would be zeros
+//!   every second: memory not as it should be (module `look`)?  --> the same
 //! ```
 //!
 //! Locks: the list of regions, held to read or change it; a region's gate while it is worked on.
@@ -15,7 +16,9 @@ use crate::buffers::Buffers;
 use crate::counters::Count;
 use crate::fetchers::Fetchers;
 use crate::folded::Folded;
+use crate::look::Looks;
 use crate::overhead;
+use crate::runs::Mappings;
 use crate::worth::Worth;
 use host::fault::{FaultThread, Vital, begin_call, die};
 use host::{Event, FaultMode, PAGE_SIZE, Rank, SEGMENT_PAGES, Staging, Userfault};
@@ -39,6 +42,10 @@ pub struct PagerConfig {
     pub staging_bytes: usize,
     /// What a fault is taken to cost, where it is not to be measured.
     pub fault_costs: Option<FaultCosts>,
+    /// Mappings that all regions of the pager may make; `None`: an eighth of those that the system
+    /// allows a process (`vm.max_map_count`). Where they are used up, what is registered for a page
+    /// to leave reaches up to what is registered already; first touches there cost a fault.
+    pub mappings_max: Option<u64>,
 }
 
 /// What decides how many pages beside its own a fault brings in, with [`Quads::Measured`].
@@ -58,10 +65,10 @@ pub struct FaultCosts {
 }
 
 impl Default for PagerConfig {
-    /// Signal mode, 16 MiB of staging, costs as they are measured.
+    /// Signal mode, 16 MiB of staging, costs as they are measured, an eighth of the mappings.
     fn default() -> PagerConfig {
         let (fault_mode, staging_bytes) = (FaultMode::Signal, 16 << 20);
-        PagerConfig { fault_mode, staging_bytes, fault_costs: None }
+        PagerConfig { fault_mode, staging_bytes, fault_costs: None, mappings_max: None }
     }
 }
 
@@ -70,6 +77,7 @@ pub(crate) struct Shared {
     pub(crate) memory: Arc<Memory>,
     pub(crate) userfault: Arc<Userfault>,
     pub(crate) staging: Arc<Staging>,
+    pub(crate) mappings: Arc<Mappings>,
     fault_costs: Option<FaultCosts>,
     /// What a fault costs besides what is done about it; measured for the first region.
     fault_overhead: OnceLock<Duration>,
@@ -119,6 +127,7 @@ impl Pager {
             stop: AtomicBool::new(false),
             faults: OnceLock::new(),
             fault_costs: config.fault_costs,
+            mappings: Mappings::at_most(config.mappings_max),
             fault_overhead: OnceLock::new(),
             userfault,
         });
@@ -225,10 +234,14 @@ impl Shared {
 fn start(shared: Arc<Shared>) -> std::io::Result<JoinHandle<()>> {
     host::thread::spawn("ramfold-pager", move || {
         let vital = Vital::new("the thread that keeps limits has failed");
+        let mut looks = Looks::begin();
         // Pairs with the Release in `end_thread`.
         while !shared.stop.load(Ordering::Acquire) {
             let seen = shared.work.seen();
             let busy = tick(&shared);
+            if looks.are_due() {
+                shared.alive().for_each(|folded| folded.look());
+            }
             shared.work.wait(seen, if busy { BUSY_TICK } else { IDLE_TICK });
         }
         vital.end();

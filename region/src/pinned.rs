@@ -154,3 +154,37 @@ impl<T: Pod> Drop for PinnedMut<'_, T> {
         self.region.folded.unpin_touched(&self.range);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::{Memory, MemoryConfig, Pager, PagerConfig, Region, RegionConfig};
+    use std::sync::atomic::Ordering;
+
+    const PAGE: usize = 4096;
+
+    /// A pin of pages within a group that the system refused to watch was counted as one.
+    #[test]
+    fn a_refused_pin_is_no_pin() {
+        let memory = Memory::new(MemoryConfig::for_disk(4 << 20)).expect("a memory");
+        let pager = match Pager::new(memory, &PagerConfig::default()) {
+            Ok(pager) => pager,
+            Err(error) => return eprintln!("skipped: needs {error}"),
+        };
+        let mut region = Region::map(&pager, 4 << 20, &RegionConfig::default()).expect("one");
+        region.as_mut_slice().fill(5);
+        let within = 5 * PAGE..6 * PAGE;
+        // relaxed: one thread.
+        let refuse = |refuses| region.folded.chunks.refuses.store(refuses, Ordering::Relaxed);
+        refuse(true);
+        let refused = region.pin(within.clone()).expect_err("it is not watched").to_string();
+        assert!(refused.contains("vm.max_map_count"), "{refused}");
+        refuse(false);
+        let out = || region.control().page_out(0..64 * PAGE).expect("registered now");
+        assert_eq!((out().stored, out().busy), (64, 0), "somebody has pinned it");
+        let pinned = region.pin(within).expect("a pin");
+        assert_eq!(out().stored, 0, "a page that was lent has left");
+        assert!(pinned.iter().all(|&byte| byte == 5));
+        drop(pinned);
+        assert_eq!(region.control().check().expect("alive"), [""; 0]);
+    }
+}

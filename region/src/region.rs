@@ -45,12 +45,13 @@ pub enum Teardown {
 /// - do not pass it, unpinned, to this library, as the buffer of a disk for example;
 /// - do not touch it in a signal handler that may interrupt a call on regions, nor in a [disk] that
 ///   such a call uses: the page may wait for that call;
-/// - do not discard its pages by `madvise` ([`Region::discard`] does that), and do not move it by
-///   `mremap`;
+/// - do not discard its pages by `madvise` ([`Region::discard`] does that), nor move or unmap them
+///   by `mremap` or `munmap` ([`Region::unmap`] does that). That is noticed in most cases, but not
+///   at once in all; and what is discarded of 256 KiB from which nothing has left is zeros;
 /// - do not touch it after the [`Region`] was dropped, through a pointer kept.
 ///
-/// The process ends then, with a word on standard error. `docs/region.md` has a table of what comes
-/// of each.
+/// The process ends then, where nothing else is said, with a word on standard error.
+/// `docs/region.md` has a table of what comes of each.
 ///
 /// [disk]: zswap::ZswapConfig
 ///
@@ -225,13 +226,19 @@ impl Region {
 
     /// Gives a range back (`munmap`): it is memory no more. Bounds are multiples of 4096.
     ///
+    /// Each range by itself takes two of the mappings that the pager's regions may make; ranges
+    /// that meet are one.
+    ///
     /// # Errors
     ///
-    /// As [`Region::discard`].
+    /// As [`Region::discard`], and [`RegionError::TooManyMappings`].
     pub fn unmap(&mut self, range: Range<usize>) -> Result<(), RegionError> {
         let _call = begin_call();
         let pages = self.mapped(range)?;
         self.folded.alone(|| {
+            if !self.folded.chunks.runs().has_room() {
+                return Err(RegionError::TooManyMappings { max: self.folded.mappings_max() });
+            }
             self.folded.add_chunks(&pages);
             // First: a fault that comes late is not to find the pages half gone.
             self.folded.mark_gone(&pages, true);
@@ -239,6 +246,7 @@ impl Region {
                 self.folded.mark_gone(&pages, false);
                 return Err(error.into());
             }
+            self.folded.chunks.runs().gave_back(self.memory.gone_ranges());
             self.folded.forget(&pages);
             Ok(())
         })?

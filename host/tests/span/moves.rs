@@ -181,3 +181,47 @@ fn a_closed_descriptor_is_noticed() {
     // Owners of the descriptor would find it closed.
     std::process::exit(0);
 }
+
+/// Other code of the program may move a region or a part of it; what is out reads as zeros then, at
+/// addresses that nobody serves.
+#[test]
+fn a_span_that_was_moved_away_is_noticed() {
+    let Some(mut at) = setting() else { return };
+    let range = at.span.range();
+    assert!(at.span.is_mapped());
+    at.memory.unmap(3..4).expect("given back");
+    assert!(at.span.is_mapped(), "what is given back stays reserved");
+    // SAFETY: nobody refers to these pages, nor to where they are moved.
+    let moved = unsafe {
+        let last = std::ptr::without_provenance_mut(range.end - PAGE_SIZE);
+        libc::mremap(last, PAGE_SIZE, 2 * PAGE_SIZE, libc::MREMAP_MAYMOVE)
+    };
+    assert_ne!(moved, libc::MAP_FAILED);
+    assert!(!at.span.is_mapped(), "its last page is elsewhere");
+    // SAFETY: mapped above, and nobody refers to it.
+    unsafe { libc::munmap(moved, 2 * PAGE_SIZE) };
+}
+
+/// Each part had pages of its own before its neighbour had any, and stayed a mapping of its own for
+/// good: registering what lies between them gave nothing back.
+#[test]
+fn parts_that_are_registered_become_one_mapping() {
+    let Some(userfault) = userfault(FaultMode::Signal) else { return };
+    let (span, mut memory) = Span::reserve(&userfault, 8).expect("a span");
+    let range = span.range();
+    let mappings = || {
+        let maps = std::fs::read_to_string("/proc/self/maps").expect("the mappings");
+        let starts = maps.lines().filter_map(|line| line.split_once('-'));
+        let starts = starts.filter_map(|(start, _)| usize::from_str_radix(start, 16).ok());
+        starts.filter(|start| range.contains(start)).count()
+    };
+    assert_eq!(mappings(), 1);
+    span.register(2..4).expect("registered");
+    assert_eq!(mappings(), 3);
+    for page in [0, 1, 4, 5, 6, 7] {
+        memory.bytes_mut(page * PAGE_SIZE..(page + 1) * PAGE_SIZE).expect("there").fill(1);
+    }
+    span.register(0..2).expect("registered");
+    span.register(4..8).expect("registered");
+    assert_eq!(mappings(), 1, "it is registered as a whole");
+}

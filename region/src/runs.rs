@@ -1,0 +1,215 @@
+//! Which chunks of a region the system has registered, and how many mappings that makes.
+//!
+//! ```text
+//!   chunks     | r | r |   |   |   | r |   |   |     r: registered
+//!   mappings   |  run  |    gap    |run|  gap  |     2 runs, 2 gaps, and 2 guards around them
+//!
+//!   many left                            the chunk alone
+//!   less than half left                  a block around it, the larger the fewer are left
+//!   none left, or the system refuses     the whole gap: a run and its neighbours become one
+//! ```
+//!
+//! Each run that is registered by itself splits the region's mapping, and the system has a bound on
+//! a process's mappings (`vm.max_map_count`), beyond which it refuses threads, stacks and files to
+//! the rest of the program. So all regions of a pager keep to a share of that. What is registered
+//! beside the chunk that is wanted costs that first touches there are faults, which are served with
+//! zeros, and a description of its groups.
+//!
+//! Invariants
+//! - M1 `made` is the sum of what the regions of the pager have made, each counted by its runs and
+//!   by the ranges that were given back.
+//! - M2 to register a whole gap takes no mapping: its ends are ends of mappings already.
+//!
+//! Lock: the runs of a region are in `chunk`, under the lock for registering.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Of the mappings that a process may have, those of a pager's regions at most: 1/this.
+const SHARE_DIVISOR: u64 = 8;
+/// Of the mappings that are left, a region plans to use this share at most: 1/this.
+const PLAN_DIVISOR: u64 = 2;
+/// Mappings of a run by itself: itself, and the gap behind it.
+const OF_A_RUN: u64 = 2;
+/// Mappings before and after a region, which nobody may touch.
+const GUARDS: u64 = 2;
+
+/// The mappings that the regions of a pager have made, and may make.
+#[derive(Debug)]
+pub(crate) struct Mappings {
+    max: u64,
+    made: AtomicU64,
+}
+
+impl Mappings {
+    /// So many; `None`: the share of what the system allows the process.
+    pub(crate) fn at_most(max: Option<u64>) -> Arc<Mappings> {
+        let max = max.unwrap_or_else(|| host::limits::max_map_count() / SHARE_DIVISOR);
+        Arc::new(Mappings { max, made: AtomicU64::new(0) })
+    }
+
+    /// How many there may be.
+    pub(crate) fn max(&self) -> u64 {
+        self.max
+    }
+
+    fn left(&self) -> u64 {
+        // relaxed: two regions that look at once may both take the last ones, which makes a few
+        // too many.
+        self.max.saturating_sub(self.made.load(Ordering::Relaxed))
+    }
+}
+
+/// The runs of one region.
+#[derive(Debug)]
+pub(crate) struct Runs {
+    /// First chunk of a run, and the chunk after its last.
+    runs: BTreeMap<usize, usize>,
+    chunks: usize,
+    /// Ranges of pages that were given back: each is a mapping, and splits one.
+    given_back: u64,
+    /// What `mappings` has of this region.
+    made: u64,
+    mappings: Arc<Mappings>,
+}
+
+impl Runs {
+    /// Of a region of `chunks` chunks, none of them registered.
+    pub(crate) fn new(chunks: usize, mappings: &Arc<Mappings>) -> Runs {
+        let mappings = Arc::clone(mappings);
+        let mut runs = Runs { runs: BTreeMap::new(), chunks, given_back: 0, made: 0, mappings };
+        runs.count();
+        runs
+    }
+
+    /// The chunks to register for one that is not: itself alone where mappings are plenty.
+    pub(crate) fn block_of(&self, chunk: usize) -> Range<usize> {
+        let (gap, left) = (self.gap_of(chunk), self.mappings.left());
+        let planned = left / PLAN_DIVISOR / OF_A_RUN;
+        let size = match planned {
+            0 => return gap,
+            _ if left > self.mappings.max / 2 => 1,
+            _ => (gap.len() as u64).div_ceil(planned) as usize,
+        };
+        let start = chunk - chunk % size;
+        start.max(gap.start)..(start + size).min(gap.end)
+    }
+
+    /// The chunks around one that is not registered, up to those that are.
+    pub(crate) fn gap_of(&self, chunk: usize) -> Range<usize> {
+        let before = self.runs.range(..=chunk).next_back().map_or(0, |(_, &end)| end);
+        let after = self.runs.range(chunk..).next().map_or(self.chunks, |(&start, _)| start);
+        before..after
+    }
+
+    /// Chunks of one gap are registered.
+    pub(crate) fn add(&mut self, mut block: Range<usize>) {
+        if let Some((&start, &end)) = self.runs.range(..block.start).next_back()
+            && end == block.start
+        {
+            block.start = start;
+        }
+        if let Some(end) = self.runs.remove(&block.end) {
+            block.end = end;
+        }
+        self.runs.insert(block.start, block.end);
+        self.count();
+    }
+
+    /// Whether another range may be given back.
+    pub(crate) fn has_room(&self) -> bool {
+        self.mappings.left() >= OF_A_RUN
+    }
+
+    /// So many ranges are given back now.
+    pub(crate) fn gave_back(&mut self, ranges: usize) {
+        self.given_back = ranges as u64;
+        self.count();
+    }
+
+    /// Enters in `mappings` what this region has.
+    fn count(&mut self) {
+        let runs = self.runs.len() as u64;
+        let from_start = self.runs.contains_key(&0);
+        let to_end = self.runs.last_key_value().is_some_and(|(_, &end)| end == self.chunks);
+        let gaps = runs + 1 - u64::from(from_start) - u64::from(to_end);
+        let now = GUARDS + runs + gaps + OF_A_RUN * self.given_back;
+        let more = now.wrapping_sub(self.made);
+        // relaxed: a sum that nothing else is read by.
+        self.mappings.made.fetch_add(more, Ordering::Relaxed);
+        self.made = now;
+    }
+}
+
+impl Drop for Runs {
+    fn drop(&mut self) {
+        // relaxed: as in `count`.
+        self.mappings.made.fetch_sub(self.made, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn made(mappings: &Mappings) -> u64 {
+        // relaxed: one thread.
+        mappings.made.load(Ordering::Relaxed)
+    }
+
+    /// The mappings of a region, chunk by chunk.
+    fn counted(registered: &[bool]) -> u64 {
+        let changes = registered.windows(2).filter(|two| two[0] != two[1]).count();
+        GUARDS + 1 + changes as u64
+    }
+
+    proptest! {
+        /// Whatever is registered in whatever order: what is asked for comes, nothing comes twice,
+        /// and no more mappings are made than may be.
+        #[test]
+        fn mappings_are_bounded(
+            chunks in 1usize..300,
+            max in 5u64..40,
+            wanted in proptest::collection::vec(0usize..300, 1..200),
+        ) {
+            let mappings = Mappings::at_most(Some(max));
+            let mut runs = Runs::new(chunks, &mappings);
+            let mut registered = vec![false; chunks];
+            for chunk in wanted.into_iter().map(|chunk| chunk % chunks) {
+                if registered[chunk] {
+                    continue;
+                }
+                let (block, gap) = (runs.block_of(chunk), runs.gap_of(chunk));
+                prop_assert!(block.contains(&chunk) && !registered[block.clone()].contains(&true));
+                prop_assert!(gap.start <= block.start && block.end <= gap.end);
+                prop_assert!(gap.start == 0 || registered[gap.start - 1]);
+                prop_assert!(gap.end == chunks || registered[gap.end]);
+                registered[block.clone()].fill(true);
+                runs.add(block);
+                prop_assert_eq!(made(&mappings), counted(&registered));
+                prop_assert!(made(&mappings) <= max, "{} of {}", made(&mappings), max);
+            }
+            drop(runs);
+            prop_assert_eq!(made(&mappings), 0);
+        }
+    }
+
+    #[test]
+    fn few_chunks_are_registered_alone_and_many_in_blocks() {
+        let mappings = Mappings::at_most(Some(1000));
+        let mut runs = Runs::new(10_000, &mappings);
+        assert_eq!(runs.block_of(5000), 5000..5001);
+        (0..260).for_each(|n| runs.add(20 * n..20 * n + 1));
+        let block = runs.block_of(9000);
+        assert!((2..1000).contains(&block.len()), "{block:?} of {mappings:?}");
+        runs.gave_back(235);
+        assert_eq!(runs.block_of(5), 1..10, "no more than the gap");
+        runs.gave_back(500);
+        assert_eq!((runs.block_of(9000), runs.has_room()), (5181..10_000, false));
+        runs.gave_back(0);
+        assert!(runs.has_room());
+    }
+}

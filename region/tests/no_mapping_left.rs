@@ -1,0 +1,51 @@
+//! A region in a process that has no room for another mapping. Alone in its process, which has none
+//! meanwhile.
+
+use host::{PAGE_SIZE, Table};
+use region::{Memory, MemoryConfig, Pager, PagerConfig, Region, RegionConfig};
+use std::sync::atomic::AtomicU64;
+
+/// More tables than the usual `vm.max_map_count` allows; where there is room for more, it is not
+/// to be used up.
+const TABLES_MAX: usize = 100_000;
+/// Bytes of what is registered at a time, and how many of them the region has.
+const CHUNK: usize = 2 << 20;
+const CHUNKS: usize = 16;
+
+/// To register a chunk by itself takes two mappings, and was refused; a pin failed, and nothing
+/// could be paged out. All that is not registered takes none.
+#[test]
+fn pages_leave_and_are_pinned_where_no_mapping_is_left() {
+    let memory = Memory::new(MemoryConfig::for_disk(64 << 20)).expect("a memory");
+    let pager = match Pager::new(memory, &PagerConfig::default()) {
+        Ok(pager) => pager,
+        Err(error) => return eprintln!("skipped: needs {error}"),
+    };
+    let config = RegionConfig::default();
+    let mut region = Region::map(&pager, CHUNKS * CHUNK, &config).expect("a region");
+    let pages = region.as_mut_slice().chunks_mut(PAGE_SIZE).enumerate();
+    pages.for_each(|(number, page)| page.fill(number as u8));
+    let mut tables: Vec<Table<AtomicU64>> = Vec::with_capacity(TABLES_MAX);
+    while tables.len() < TABLES_MAX
+        && let Ok(table) = Table::reserve(1)
+    {
+        tables.push(table);
+    }
+    let full = tables.len() < TABLES_MAX;
+    let within = |chunk: usize| chunk * CHUNK + 5 * PAGE_SIZE..chunk * CHUNK + 6 * PAGE_SIZE;
+    let refused = (1..CHUNKS).step_by(2).find_map(|chunk| {
+        let pinned = region.pin(within(chunk)).map(drop).err();
+        pinned.or_else(|| region.control().page_out(within(chunk)).err())
+    });
+    drop(tables);
+    assert!(refused.is_none(), "{refused:?}");
+    let stats = region.stats();
+    assert_eq!(stats.stored_pages, CHUNKS as u64 / 2, "{stats:?}");
+    for (number, page) in region.as_slice().chunks(PAGE_SIZE).enumerate() {
+        assert!(page.iter().all(|&byte| byte == number as u8), "page {number}");
+    }
+    assert!(region.control().check().expect("alive").is_empty());
+    if !full {
+        eprintln!("skipped: needs a vm.max_map_count below {TABLES_MAX}");
+    }
+}

@@ -1,0 +1,99 @@
+//! A page in every other chunk of a large region leaves memory: what that takes of the mappings
+//! that the process may have. Alone in its process, whose mappings are counted.
+
+use region::{
+    Memory, MemoryConfig, Pager, PagerConfig, Region, RegionConfig, RegionError, RegionStats,
+};
+use std::fs;
+use std::sync::Arc;
+
+const PAGE: usize = 4096;
+const CHUNK: usize = 2 << 20;
+/// Every other one has a page that leaves: 136 GiB of addresses, 133 MiB of pages.
+const CHUNKS: usize = 68_000;
+
+fn mappings() -> u64 {
+    fs::read_to_string("/proc/self/maps").expect("the mappings can be read").lines().count() as u64
+}
+
+/// A region of so many chunks, that may make so many mappings.
+fn region(chunks: usize, mappings_max: Option<u64>) -> Option<(Arc<Pager>, Region)> {
+    let memory = Memory::new(MemoryConfig::for_disk((chunks * CHUNK) as u64)).expect("a memory");
+    let config = PagerConfig { mappings_max, ..PagerConfig::default() };
+    let pager = Pager::new(memory, &config);
+    let pager = pager.inspect_err(|error| eprintln!("skipped: needs {error}")).ok()?;
+    let region = Region::map(&pager, chunks * CHUNK, &RegionConfig::default()).expect("a region");
+    Some((pager, region))
+}
+
+/// Pages out page 7 of every other chunk, which begins with its number; the page before it stays.
+fn page_out_sparsely(region: &mut Region) -> RegionStats {
+    let control = region.control();
+    let bytes = region.as_mut_slice();
+    for chunk in (0..bytes.len() / CHUNK).step_by(2) {
+        let at = chunk * CHUNK + 7 * PAGE;
+        bytes[at..at + 8].copy_from_slice(&chunk.to_ne_bytes());
+        bytes[at - 8..at].copy_from_slice(&(chunk + 1).to_ne_bytes());
+        let out = control.page_out(at..at + PAGE);
+        assert_eq!(out.expect("watched").stored, 1, "of chunk {chunk}");
+    }
+    region.stats()
+}
+
+/// What was written, and zeros where nothing was: also in chunks that are registered for others.
+fn assert_content(region: &Region) {
+    let bytes = region.as_slice();
+    let number = |at: usize| {
+        let (word, rest) = bytes[at..].split_first_chunk().expect("within");
+        (usize::from_ne_bytes(*word), rest[0])
+    };
+    for chunk in (0..bytes.len() / CHUNK).step_by(2) {
+        let at = chunk * CHUNK + 7 * PAGE;
+        assert_eq!((number(at), number(at - 8).0), ((chunk, 0), chunk + 1), "chunk {chunk}");
+        assert_eq!(number(at + CHUNK), (0, 0), "after chunk {chunk}");
+    }
+}
+
+/// At about 32 700 chunks the system refused to watch another one, and from then on threads to the
+/// program, and to read its mappings: all of `vm.max_map_count` was the region's.
+#[test]
+fn a_sparse_region_leaves_mappings_to_the_program() {
+    let before = mappings();
+    let Some((_pager, mut region)) = region(CHUNKS, None) else { return };
+    let stats = page_out_sparsely(&mut region);
+    assert_eq!((stats.stored_pages, stats.refused), (CHUNKS as u64 / 2, 0));
+    let made = mappings() - before;
+    // Besides the region's, those of its memory, its store and its threads.
+    assert!(made <= host::limits::max_map_count() / 8 + 200, "{made} mappings");
+    let thread = std::thread::Builder::new().stack_size(8 << 20);
+    let thread = thread.spawn(|| 7).expect("a thread");
+    assert_eq!(thread.join().expect("it ends"), 7);
+    assert_content(&region);
+    few_mappings();
+    ranges_given_back();
+}
+
+/// The same with so few that all are used up: the gaps between what is registered are registered.
+fn few_mappings() {
+    let before = mappings();
+    let Some((_pager, mut region)) = region(600, Some(40)) else { return };
+    let stats = page_out_sparsely(&mut region);
+    assert_eq!(stats.stored_pages, 300);
+    let made = mappings() - before;
+    assert!(made <= 40 + 200, "{made} mappings");
+    assert_content(&region);
+    assert!(region.stats().first_touches > 0, "of chunks that were registered for others");
+    assert_eq!(region.control().check().expect("alive"), [""; 0]);
+}
+
+/// Each range given back is a mapping, and splits one.
+fn ranges_given_back() {
+    let Some((_pager, mut region)) = region(1, Some(40)) else { return };
+    let mut give_back = |page: usize| region.unmap(page * PAGE..(page + 1) * PAGE);
+    let refused = (0..500).step_by(2).find_map(|page| give_back(page).err().map(|e| (page, e)));
+    let (page, error) = refused.expect("each takes two mappings");
+    assert!(matches!(error, RegionError::TooManyMappings { max: 40 }), "{error}");
+    assert!((30..=40).contains(&page), "page {page}");
+    region.discard(page * PAGE..(page + 1) * PAGE).expect("as the message says");
+    assert_eq!(region.bytes(page * PAGE..(page + 1) * PAGE).expect("there")[0], 0);
+}
