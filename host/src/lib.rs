@@ -8,8 +8,10 @@
 //!   everyone above      Lock<T>, BitLockWaiters, Event  futexes; ranks asserted in debug builds
 //!   region              Span, Staging, fault            one lender; missing pages wait
 //!   everyone with work  thread: without signals         the new thread inherits the mask
+//!   serve               Pages: buffers of its own       an owned mapping, lent as a slice
 //!   serve               peer_process                who is at the other end of a socket
 //!   the tools           cpu, clock, limits, smaps       text parsers without side effects
+//!   programs            bound_heap                  numbers of the C library's allocator
 //!   the lab             Swappable: memory to be swapped an owned mapping, lent as a slice
 //!                       give_back_heap              calls of malloc's libraries, by name
 //!   tests               FailureInjector                 owned by whoever builds an arena or table
@@ -38,10 +40,12 @@ mod event;
 mod futex;
 #[cfg(not(miri))]
 mod heap;
+mod heap_bounds;
 #[cfg(not(any(loom, shuttle, miri)))]
 mod home;
 mod lock;
 mod mapping;
+mod pages;
 mod peer;
 mod prefetch;
 mod rank;
@@ -75,7 +79,9 @@ pub use event::Event;
 pub use faults::FailureInjector;
 #[cfg(not(miri))]
 pub use heap::give_back_heap;
+pub use heap_bounds::bound_heap;
 pub use lock::{Lock, LockGuard, LockWord};
+pub use pages::Pages;
 pub use peer::peer_process;
 pub use prefetch::{prefetch, prefetch_bytes};
 pub use rank::{Held, Rank};

@@ -31,6 +31,15 @@ pub fn swap_of(ranges: &[Range<usize>]) -> io::Result<u64> {
     sum_in(BufReader::new(File::open("/proc/self/smaps")?), "Swap", ranges)
 }
 
+/// Bytes of anonymous memory that this process has in all: everything it wrote that is no file's,
+/// stacks and the heap of the C library included.
+///
+/// A walk like that of [`rss_of`].
+pub fn anonymous_bytes() -> io::Result<u64> {
+    let everywhere = 0..usize::MAX;
+    sum_in(BufReader::new(File::open("/proc/self/smaps")?), "Anonymous", &[everywhere])
+}
+
 /// Bytes of page tables this process has: what mapped memory costs beside its frames.
 pub fn page_table_bytes() -> io::Result<u64> {
     let status = std::fs::read_to_string("/proc/self/status")?;
@@ -126,6 +135,14 @@ Rss:                  64 kB\n";
         for line in ["", "-", "x-y z", "1000- rw-p", "Rss: 4 kB", "1000-2000"] {
             assert_eq!(vma(line), None, "of {line:?}");
         }
+    }
+
+    #[test]
+    fn what_a_process_writes_is_anonymous() {
+        let before = anonymous_bytes().expect("/proc is mounted");
+        let written = vec![1_u8; 8 << 20];
+        let after = anonymous_bytes().expect("/proc is mounted");
+        assert!(after >= before + (4 << 20), "{before} before, {after} with {}", written.len());
     }
 
     #[test]

@@ -85,6 +85,8 @@ impl Answers {
             "uris": uris,
             "notices": if served { self.board.lines() } else { Vec::new() },
         });
+        // Of the whole process, and so beside every device's figures.
+        answer["anonymous_bytes"] = json!(host::smaps::anonymous_bytes().ok());
         answer
     }
 

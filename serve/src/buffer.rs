@@ -1,17 +1,23 @@
-//! Bytes held for a connection, all of them counted.
+//! Bytes held for a connection or a request, all of them counted.
 //!
 //! ```text
-//!   Buffer   [ initialised bytes ............................ ]
+//!   Buffer   [ touched: counted, and resident | never touched, or given back: costs nothing ]
 //!   Inbox    [ handled | received, not handled | free to receive into ]
 //!                      start                   end
 //!   Outbox   [ replies to send | free to reply into ]
 //!                              filled
 //! ```
 //!
-//! Invariants: the meter is the sum of the sizes of all live buffers that share it;
-//! `start <= end <= size` and `filled <= size`; nothing here allocates while sizes stay the same.
+//! A buffer is as large as it will ever have to be, and takes memory by the pages that are used of
+//! it. It is a mapping of its own: what it gives back the system has, where the heap of the C
+//! library would keep it, and nobody would count it.
+//!
+//! Invariants: the meter is the sum over all live buffers that share it of the pages that were
+//! touched and not given back; `start <= end <= size` and `filled <= size`; nothing is reserved
+//! before the first use, and nothing after it.
 
-use crate::limits::{INBOX_MAX, INBOX_MIN, OUTBOX_MAX, OUTBOX_MIN};
+use crate::limits::{INBOX_MAX, INBOX_MIN, OUTBOX_MAX, PAGE};
+use host::Pages;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -36,38 +42,73 @@ impl Meter {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct NoMemory;
 
-/// Initialised, counted bytes.
+/// Bytes of a size that is fixed, zeros at first, counted as far as they were touched.
 #[derive(Debug)]
-struct Buffer {
-    bytes: Vec<u8>,
+pub(crate) struct Buffer {
+    size: usize,
+    pages: Option<Pages>,
+    /// Bytes from the start that may be resident: whole pages.
+    touched: usize,
     meter: Arc<Meter>,
 }
 
 impl Buffer {
-    fn new(meter: Arc<Meter>) -> Self {
-        Self { bytes: Vec::new(), meter }
+    /// Of `size` bytes, a whole number of pages; reserved at the first use.
+    pub(crate) fn new(size: usize, meter: Arc<Meter>) -> Self {
+        debug_assert!(size.is_multiple_of(PAGE), "a buffer is whole pages");
+        Self { size, pages: None, touched: 0, meter }
     }
 
-    fn size(&self) -> usize {
-        self.bytes.len()
-    }
-
-    /// Changes the size, keeping the bytes of `keep` and moving them to the front.
-    fn resize(&mut self, size: usize, keep: std::ops::Range<usize>) -> Result<(), NoMemory> {
-        debug_assert!(keep.len() <= size, "bytes to keep would be lost");
-        let mut fresh = Vec::new();
-        fresh.try_reserve_exact(size).map_err(|_| NoMemory)?;
-        fresh.extend_from_slice(&self.bytes[keep]);
-        fresh.resize(size, 0);
-        self.meter.replace(self.bytes.len(), size);
-        self.bytes = fresh;
+    /// Makes sure that the bytes are there.
+    pub(crate) fn reserve(&mut self) -> Result<(), NoMemory> {
+        if self.pages.is_none() {
+            self.pages = Some(Pages::new(self.size / PAGE).map_err(|_| NoMemory)?);
+        }
         Ok(())
+    }
+
+    /// All bytes; none before `reserve`.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        self.pages.as_ref().map_or(&[], Pages::as_slice)
+    }
+
+    /// The same, to be written. Who writes says so with `touch`.
+    pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
+        self.pages.as_mut().map_or(&mut [], Pages::as_mut_slice)
+    }
+
+    /// The first `bytes` are written, or about to be.
+    pub(crate) fn touch(&mut self, bytes: usize) {
+        if bytes > self.touched {
+            self.count(bytes.next_multiple_of(PAGE));
+        }
+    }
+
+    /// Bytes that may be resident.
+    pub(crate) fn touched(&self) -> usize {
+        self.touched
+    }
+
+    /// Gives back all but the first `kept` bytes, as far as the system takes it.
+    pub(crate) fn give_back(&mut self, kept: usize) {
+        let kept = kept.next_multiple_of(PAGE);
+        let touched = kept / PAGE..self.touched / PAGE;
+        let Some(pages) = self.pages.as_mut().filter(|_| !touched.is_empty()) else { return };
+        // Refused where a program locked its memory: then it is still held, and still counted.
+        if pages.give_back(touched).is_ok() {
+            self.count(kept);
+        }
+    }
+
+    fn count(&mut self, touched: usize) {
+        self.meter.replace(self.touched, touched);
+        self.touched = touched;
     }
 }
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        self.meter.replace(self.bytes.len(), 0);
+        self.count(0);
     }
 }
 
@@ -80,14 +121,14 @@ pub(crate) struct Inbox {
 }
 
 impl Inbox {
-    /// Empty, and of no size before the first `space`.
+    /// Empty, and holding nothing before the first bytes are received.
     pub(crate) fn new(meter: Arc<Meter>) -> Self {
-        Self { buffer: Buffer::new(meter), start: 0, end: 0 }
+        Self { buffer: Buffer::new(INBOX_MAX, meter), start: 0, end: 0 }
     }
 
     /// Received and not handled.
     pub(crate) fn bytes(&self) -> &[u8] {
-        &self.buffer.bytes[self.start..self.end]
+        &self.buffer.bytes()[self.start..self.end]
     }
 
     /// The first `n` of them are handled.
@@ -98,42 +139,35 @@ impl Inbox {
 
     /// Somewhere to receive into, with room for `total` unhandled bytes at least.
     pub(crate) fn space(&mut self, total: usize) -> Result<&mut [u8], NoMemory> {
+        debug_assert!(total <= INBOX_MAX, "such input never fits");
+        self.buffer.reserve()?;
         self.compact();
-        if self.buffer.size() < total.max(INBOX_MIN) {
-            let size = if total <= INBOX_MIN { INBOX_MIN } else { INBOX_MAX };
-            self.buffer.resize(size, 0..self.end)?;
-        }
-        Ok(&mut self.buffer.bytes[self.end..])
+        Ok(&mut self.buffer.bytes_mut()[self.end..])
     }
 
-    /// `n` bytes were received into `space`. A client that fills it sends much at a time, and
-    /// gets a bigger one.
-    pub(crate) fn received(&mut self, n: usize) -> Result<(), NoMemory> {
+    /// `n` bytes were received into `space`.
+    pub(crate) fn received(&mut self, n: usize) {
         self.end += n;
-        assert!(self.end <= self.buffer.size(), "more received than there was space");
-        if self.end == self.buffer.size() && self.end < INBOX_MAX {
-            self.buffer.resize(INBOX_MAX, self.start..self.end)?;
-            (self.start, self.end) = (0, self.end - self.start);
-        }
-        Ok(())
+        assert!(self.end <= INBOX_MAX, "more received than there was space");
+        self.buffer.touch(self.end);
     }
 
     /// Gives back what a quiet client does not need.
-    pub(crate) fn shrink(&mut self) -> Result<(), NoMemory> {
+    pub(crate) fn shrink(&mut self) {
         self.compact();
-        let size = self.end.max(INBOX_MIN);
-        if self.buffer.size() > size { self.buffer.resize(size, 0..self.end) } else { Ok(()) }
+        self.buffer.give_back(self.end.max(INBOX_MIN));
     }
 
     /// Whether `shrink` could give something back.
     pub(crate) fn is_large(&self) -> bool {
-        self.buffer.size() > INBOX_MIN
+        self.buffer.touched() > INBOX_MIN
     }
 
     fn compact(&mut self) {
         if self.start > 0 {
-            self.buffer.bytes.copy_within(self.start..self.end, 0);
-            (self.start, self.end) = (0, self.end - self.start);
+            let (start, end) = (self.start, self.end);
+            self.buffer.bytes_mut().copy_within(start..end, 0);
+            (self.start, self.end) = (0, end - start);
         }
     }
 }
@@ -146,14 +180,14 @@ pub(crate) struct Outbox {
 }
 
 impl Outbox {
-    /// Empty, and of no size before the first reply.
+    /// Empty, and holding nothing before the first reply.
     pub(crate) fn new(meter: Arc<Meter>) -> Self {
-        Self { buffer: Buffer::new(meter), filled: 0 }
+        Self { buffer: Buffer::new(OUTBOX_MAX, meter), filled: 0 }
     }
 
     /// Replies to send.
     pub(crate) fn bytes(&self) -> &[u8] {
-        &self.buffer.bytes[..self.filled]
+        &self.buffer.bytes()[..self.filled]
     }
 
     /// Bytes of replies, to be given to `rewind`.
@@ -176,23 +210,21 @@ impl Outbox {
     pub(crate) fn append(&mut self, n: usize) -> Result<&mut [u8], NoMemory> {
         let (old, new) = (self.filled, self.filled + n);
         assert!(new <= OUTBOX_MAX, "replies beyond the limit");
-        if self.buffer.size() < new {
-            let size = new.next_power_of_two().clamp(OUTBOX_MIN, OUTBOX_MAX);
-            self.buffer.resize(size, 0..old)?;
-        }
+        self.buffer.reserve()?;
+        self.buffer.touch(new);
         self.filled = new;
-        Ok(&mut self.buffer.bytes[old..new])
+        Ok(&mut self.buffer.bytes_mut()[old..new])
     }
 
     /// Gives everything back; only when there is nothing to send.
-    pub(crate) fn shrink(&mut self) -> Result<(), NoMemory> {
+    pub(crate) fn shrink(&mut self) {
         debug_assert_eq!(self.filled, 0, "replies would be lost");
-        if self.buffer.size() > 0 { self.buffer.resize(0, 0..0) } else { Ok(()) }
+        self.buffer.give_back(0);
     }
 
     /// Whether `shrink` could give something back.
     pub(crate) fn is_large(&self) -> bool {
-        self.buffer.size() > 0
+        self.buffer.touched() > 0
     }
 }
 
@@ -208,25 +240,49 @@ mod tests {
         let mut outbox = Outbox::new(Arc::clone(&meter));
         assert_eq!(meter.bytes(), 0, "nothing is held before the first byte");
         inbox.space(1).unwrap();
+        assert_eq!(meter.bytes(), 0, "nor before it is there");
+        inbox.received(1);
         outbox.append(OUTBOX_MAX).unwrap();
-        assert_eq!(meter.bytes(), INBOX_MIN + OUTBOX_MAX);
+        assert_eq!(meter.bytes(), PAGE + OUTBOX_MAX);
         outbox.rewind(0);
-        outbox.shrink().unwrap();
+        outbox.shrink();
         assert_eq!(meter.bytes(), INBOX_MIN);
         drop((inbox, outbox));
         assert_eq!(meter.bytes(), 0);
     }
 
     #[test]
-    fn an_inbox_grows_for_a_busy_client_and_shrinks_for_a_quiet_one() {
+    fn an_inbox_holds_more_for_a_busy_client_than_for_a_quiet_one() {
         let mut inbox = Inbox::new(Arc::default());
-        assert_eq!(inbox.space(1).unwrap().len(), INBOX_MIN);
-        inbox.received(INBOX_MIN).unwrap();
-        assert!(inbox.is_large(), "a filled inbox must grow");
-        inbox.consume(INBOX_MIN - 3);
-        inbox.shrink().unwrap();
+        inbox.space(1).unwrap().fill(0);
+        inbox.received(INBOX_MIN);
+        assert!(!inbox.is_large());
+        inbox.space(1).unwrap();
+        inbox.received(1);
+        assert!(inbox.is_large());
+        inbox.consume(INBOX_MIN - 2);
+        inbox.shrink();
         assert!(!inbox.is_large());
         assert_eq!(inbox.bytes(), [0, 0, 0], "unhandled bytes survive shrinking");
+    }
+
+    /// Buffers were the heap's, which kept them: 41.8 MB were held where 7.5 were counted.
+    #[test]
+    fn what_is_counted_is_what_the_system_counts() {
+        let mut buffer = Buffer::new(64 * PAGE, Arc::default());
+        buffer.reserve().unwrap();
+        let resident = |buffer: &Buffer| {
+            let addresses = buffer.pages.as_ref().unwrap().addresses();
+            host::smaps::rss_of(&[addresses]).unwrap() as usize
+        };
+        assert_eq!((buffer.touched(), resident(&buffer)), (0, 0));
+        buffer.touch(10 * PAGE + 1);
+        buffer.bytes_mut()[..10 * PAGE + 1].fill(1);
+        assert_eq!((buffer.touched(), resident(&buffer)), (11 * PAGE, 11 * PAGE));
+        buffer.give_back(PAGE + 1);
+        assert_eq!((buffer.touched(), resident(&buffer)), (2 * PAGE, 2 * PAGE));
+        buffer.give_back(5 * PAGE);
+        assert_eq!(buffer.touched(), 2 * PAGE, "nothing is taken by giving back");
     }
 
     #[derive(Clone, Debug)]
@@ -258,7 +314,7 @@ mod tests {
                         let space = inbox.space(1).unwrap();
                         let n = bytes.len().min(space.len());
                         space[..n].copy_from_slice(&bytes[..n]);
-                        inbox.received(n).unwrap();
+                        inbox.received(n);
                         twin.extend_from_slice(&bytes[..n]);
                     }
                     Action::Consume(n) => {
@@ -270,10 +326,11 @@ mod tests {
                         let space = inbox.space(total).unwrap().len();
                         prop_assert!(space + twin.len() >= total, "less space than asked for");
                     }
-                    Action::Shrink => inbox.shrink().unwrap(),
+                    Action::Shrink => inbox.shrink(),
                 }
                 prop_assert_eq!(inbox.bytes(), &twin[..]);
-                prop_assert!(inbox.buffer.size() <= INBOX_MAX);
+                let touched = inbox.buffer.touched();
+                prop_assert!(touched <= INBOX_MAX && touched >= inbox.end);
             }
         }
     }

@@ -2,8 +2,8 @@
 //!
 //! ```text
 //! one connection            idle        busy, at most
-//!   inbox                   4 KiB       128 KiB
-//!   outbox                  0           132 KiB
+//!   inbox                   4 KiB       128 KiB     of 128 KiB of addresses
+//!   outbox                  0           132 KiB     of 132 KiB of addresses
 //!   thread stack            (2 MiB of address space, touched as needed)
 //! ```
 //!
@@ -55,14 +55,12 @@ pub(crate) const SKIP_MAX: u32 = 2 * PAYLOAD_MAX; // 64 MiB
 pub(crate) const PIECE: usize = 128 << 10; // 128 KiB
 /// A read of at least this length looks for holes before it decodes.
 pub(crate) const HOLE_PROBE_MIN: u32 = 64 << 10; // 64 KiB
-/// Received bytes not yet handled, with a client that sends little at a time.
+/// What a quiet client's inbox keeps.
 pub(crate) const INBOX_MIN: usize = PAGE; // 4 KiB
-/// The same with a client that sends much.
+/// Received bytes not yet handled.
 pub(crate) const INBOX_MAX: usize = 128 << 10; // 128 KiB
 /// Replies not yet sent.
 pub(crate) const OUTBOX_MAX: usize = PIECE + PAGE; // 132 KiB
-/// The smallest outbox that is allocated.
-pub(crate) const OUTBOX_MIN: usize = PAGE; // 4 KiB
 /// Gathered replies are sent at the latest when they reach this size.
 pub(crate) const SEND_AT: usize = 64 << 10; // 64 KiB
 
@@ -72,7 +70,9 @@ pub(crate) const EXTENTS_MAX: usize = 1024; // 8 KiB of reply
 pub(crate) const EXTENT_PROBES_MAX: usize = 8192;
 
 const _: () = assert!(INBOX_MAX >= OPTION_DATA_MAX, "an option's data must fit the inbox");
-const _: () = assert!(INBOX_MIN >= PAGE, "an idle inbox must take a page to write in one go");
+const _: () = assert!(INBOX_MAX >= 2 * PAGE, "an inbox must take a page to write in one go");
+const _: () =
+    assert!(INBOX_MAX.is_multiple_of(PAGE) && OUTBOX_MAX.is_multiple_of(PAGE), "whole pages");
 const _: () = assert!(OUTBOX_MAX - PIECE >= 64, "a piece and its headers must fit the outbox");
 const _: () = assert!(OUTBOX_MAX >= 8 * EXTENTS_MAX + 64, "a full status reply must fit");
 const _: () = assert!(PIECE.is_multiple_of(PAGE), "pieces of an aligned read end on pages");

@@ -261,7 +261,8 @@ impl<'a> Link<'a> {
             Ok(0) => Err(End::Hangup),
             Ok(n) => {
                 self.silence.ends(self.ticket);
-                Ok(self.inbox.received(n)?)
+                self.inbox.received(n);
+                Ok(())
             }
             Err(Errno::AGAIN) => self.fall_asleep(),
             Err(error) => Err(hangup(error)),
@@ -290,8 +291,8 @@ impl<'a> Link<'a> {
     /// The time is up: the end of a handshake, the beginning of rest for a served client.
     fn fall_asleep(&mut self) -> Result<(), End> {
         let Patience::Awake = self.patience else { return Err(End::Timeout) };
-        self.inbox.shrink()?;
-        self.outbox.shrink()?;
+        self.inbox.shrink();
+        self.outbox.shrink();
         if self.is_owed() {
             self.silence.goes_on(self.waits.idle_after, &self.waits, Stall::Request, self.ticket);
             return Ok(());

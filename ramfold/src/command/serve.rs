@@ -57,6 +57,8 @@ const TREE_ROOM: u64 = 8 << 40; // 8 TiB
 
 /// Serves until SIGINT, SIGTERM or SIGHUP, or until its mount is gone and it has no other door.
 pub(super) fn run(args: args::Serve) -> Result<(), Failure> {
+    // Before there are threads. Without it a heap keeps what it was given back; nothing else.
+    let _ = host::bound_heap();
     let log = Log::start(Voice::of(&args))?;
     let outcome = serve(&args, &log);
     log.finish();

@@ -21,6 +21,7 @@
 
 #![forbid(unsafe_code)]
 
+mod anonymous;
 mod attributes;
 mod backing;
 mod clients;

@@ -7,29 +7,26 @@
 //! ```
 //!
 //! A thread owns one buffer: the request comes into it, and what a read gives goes out of it. When
-//! a request is put aside its buffer goes with it, and nothing is copied.
+//! a request is put aside its buffer goes with it, and nothing is copied. See `request`.
 //!
 //! Invariants: every request but a note is answered once; a thread ends only when the file system
 //! is gone, or the connection to it breaks. No lock is held while a file is asked.
 
 use super::greeting::greet;
+use super::request::{Buffers, Request, Waiting};
 use super::roles::{Part, Roles};
 use super::waiters::Waiters;
 use super::wire::{self, Body, Call, Caller, Range};
+use crate::buffer::NoMemory;
 use rustix::io::{self, Errno};
 use std::io::IoSlice;
 use std::os::fd::OwnedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
 /// Bytes of data in one request.
 pub(crate) const DATA_MAX: usize = 1 << 20; // 1 MiB
-/// Bytes of a request: its headers and its data.
-const REQUEST_MAX: usize = wire::WRITE_HEADERS + DATA_MAX;
-/// Buffers kept for requests that are put aside.
-const SPARE_MAX: usize = 4;
 
 /// What an answer waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,17 +63,7 @@ struct Shared {
     files: Arc<dyn Files>,
     roles: Roles<Request>,
     waiters: Waiters<Request>,
-    spare: Mutex<Vec<Request>>,
-    /// Bytes of all buffers that were touched.
-    touched: AtomicUsize,
-}
-
-/// A request as it came.
-pub(super) struct Request {
-    bytes: Vec<u8>,
-    len: usize,
-    /// Bytes of the buffer that were ever used: memory that is held.
-    touched: usize,
+    buffers: Buffers,
 }
 
 impl Connection {
@@ -86,14 +73,19 @@ impl Connection {
         files: Arc<dyn Files>,
         threads: usize,
     ) -> std::io::Result<Self> {
-        greet(&device)?;
-        let (roles, spare, touched) = (Roles::new(threads), Mutex::default(), AtomicUsize::new(0));
-        let waiters = Waiters::new();
-        let shared = Arc::new(Shared { device, files, roles, waiters, spare, touched });
+        let buffers = Buffers::default();
+        greet(&device, &buffers)?;
+        // Who waits for a request does so with a limit, before it reads.
+        io::ioctl_fionbio(&device, true)?;
+        let (roles, waiters) = (Roles::new(threads), Waiters::new());
+        let shared = Arc::new(Shared { device, files, roles, waiters, buffers });
         let connection = Self { threads: Mutex::default(), shared };
         for _ in 0..threads {
             let shared = Arc::clone(&connection.shared);
-            let serve = move || shared.serve();
+            let no_memory = |_| std::io::Error::from(std::io::ErrorKind::OutOfMemory);
+            let request = shared.buffers.take().map_err(no_memory)?;
+            let waiting = Waiting::new(&shared.device)?;
+            let serve = move || shared.serve(request, &waiting);
             let handle = host::thread::spawn("fuse", serve)?;
             connection.lock().push(handle);
         }
@@ -102,8 +94,7 @@ impl Connection {
 
     /// Bytes in the buffers of all threads.
     pub(crate) fn buffer_bytes(&self) -> usize {
-        // relaxed: a number to look at, which belongs to no other.
-        self.shared.touched.load(Ordering::Relaxed)
+        self.shared.buffers.bytes()
     }
 
     /// Waits until the file system is gone and every request is answered.
@@ -123,18 +114,17 @@ impl Connection {
 
 impl Shared {
     /// One thread, until the file system is gone.
-    fn serve(self: &Arc<Self>) {
+    fn serve(self: &Arc<Self>, mut request: Request, waiting: &Waiting) {
         never_wait_for_oneself();
-        let (mut request, mut body) = (Request::empty(), Body::default());
-        while request.receive(&self.device).is_some() {
-            self.count(&mut request);
+        let mut body = Body::default();
+        while waiting.receive(&self.device, &mut request, &self.buffers).is_some() {
             match self.pace(&request) {
                 Pace::Quick => self.answer(&mut request, &mut body),
                 Pace::Slow => self.share(&mut request, &mut body),
-                Pace::Waiting => {
-                    let request = std::mem::replace(&mut request, self.spare());
-                    self.have_waited_for(request);
-                }
+                Pace::Waiting => match self.buffers.take() {
+                    Ok(spare) => self.have_waited_for(std::mem::replace(&mut request, spare)),
+                    Err(NoMemory) => self.refuse(&request, Errno::NOMEM),
+                },
             }
         }
     }
@@ -147,7 +137,8 @@ impl Shared {
     }
 
     fn share(&self, request: &mut Request, body: &mut Body) {
-        match self.roles.begin(|| std::mem::replace(request, self.spare())) {
+        let put = |spare| std::mem::replace(request, spare);
+        match self.roles.begin(|| self.buffers.take().ok().map(put)) {
             Part::Answer => self.answer_slow(request, body),
             Part::Listen => {}
             Part::Refuse => self.refuse(request, Errno::NOMEM),
@@ -162,12 +153,10 @@ impl Shared {
             let mut body = Body::default();
             while let Some(mut request) = shared.waiters.take() {
                 shared.answer(&mut request, &mut body);
-                shared.keep(request);
             }
         });
         if let Err(request) = given {
             self.refuse(&request, Errno::NOMEM);
-            self.keep(request);
         }
     }
 
@@ -175,7 +164,7 @@ impl Shared {
     fn answer_slow(&self, request: &mut Request, body: &mut Body) {
         self.answer(request, body);
         while let Some(next) = self.roles.next() {
-            self.keep(std::mem::replace(request, next));
+            self.buffers.keep(std::mem::replace(request, next));
             self.answer(request, body);
         }
     }
@@ -194,20 +183,9 @@ impl Shared {
 
     /// The data goes where the request was.
     fn answer_read(&self, caller: &Caller, range: &Range, request: &mut Request) {
-        request.len = range.len.min(DATA_MAX as u64) as usize;
-        self.count(request);
-        let buffer = &mut request.bytes[..request.len];
+        let buffer = request.data(range.len.min(DATA_MAX as u64) as usize);
         let outcome = unwound(|| self.files.read(caller, range, buffer));
         self.send(caller, outcome.map(|len| &buffer[..len]));
-    }
-
-    /// Counts what a buffer has come to hold.
-    fn count(&self, request: &mut Request) {
-        if request.len > request.touched {
-            // relaxed: as in `buffer_bytes`.
-            self.touched.fetch_add(request.len - request.touched, Ordering::Relaxed);
-            request.touched = request.len;
-        }
     }
 
     fn refuse(&self, request: &Request, errno: Errno) {
@@ -221,49 +199,6 @@ impl Shared {
         let parts = [IoSlice::new(&header), IoSlice::new(outcome.unwrap_or_default())];
         // Who asked may be gone, and so may the file system; then nobody waits for the answer.
         let _ = io::writev(&self.device, &parts);
-    }
-
-    fn spare(&self) -> Request {
-        self.lock_spare().pop().unwrap_or_else(Request::empty)
-    }
-
-    fn keep(&self, request: Request) {
-        let mut spare = self.lock_spare();
-        if spare.len() < SPARE_MAX {
-            spare.push(request);
-        } else {
-            // relaxed: as in `buffer_bytes`.
-            self.touched.fetch_sub(request.touched, Ordering::Relaxed);
-        }
-    }
-
-    fn lock_spare(&self) -> MutexGuard<'_, Vec<Request>> {
-        self.spare.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Request {
-    pub(super) fn empty() -> Self {
-        Self { bytes: vec![0; REQUEST_MAX], len: 0, touched: 0 }
-    }
-
-    pub(super) fn bytes(&self) -> &[u8] {
-        &self.bytes[..self.len]
-    }
-
-    /// The next request; `None` when there will be none.
-    pub(super) fn receive(&mut self, device: &OwnedFd) -> Option<()> {
-        loop {
-            match io::read(device, &mut self.bytes[..]) {
-                Ok(len) => {
-                    self.len = len;
-                    return (len > 0).then_some(());
-                }
-                // Interrupted, or taken back by who asked before it was handed over.
-                Err(Errno::INTR | Errno::AGAIN | Errno::NOENT) => {}
-                Err(_) => return None,
-            }
-        }
     }
 }
 
@@ -280,6 +215,7 @@ fn unwound<T>(answer: impl FnOnce() -> Result<T, Errno>) -> Result<T, Errno> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::request::REQUEST_MAX;
     use super::*;
     use rustix::net::{AddressFamily, SocketFlags, SocketType};
     use std::sync::mpsc::{Receiver, Sender, channel};
@@ -438,6 +374,30 @@ mod tests {
         let from_disk = waiting.iter().map(|&n| (n, 0, vec![ON_DISK as u8; 4096]));
         let expected: Vec<_> = from_disk.chain([(300, 0, vec![7; 4096])]).collect();
         assert!(answers == expected, "each read has its own bytes");
+        kernel.end();
+    }
+
+    /// The heap kept what was freed of buffers; and each thread kept its own at its largest.
+    #[test]
+    fn buffers_are_given_back_when_nothing_is_asked_for() {
+        let kernel = Kernel::new();
+        for unique in 100..140 {
+            kernel.read(unique, unique, DATA_MAX as u32);
+            kernel.go.send(()).unwrap();
+        }
+        for _ in 100..140 {
+            assert_eq!(kernel.answer().2.len(), DATA_MAX);
+        }
+        assert!(kernel.connection.buffer_bytes() >= DATA_MAX, "they were used");
+        let deadline = std::time::Instant::now() + Duration::from_secs(20);
+        let kept = |kernel: &Kernel| kernel.connection.buffer_bytes();
+        while kept(&kernel) > THREADS * 4096 {
+            assert!(std::time::Instant::now() < deadline, "{} bytes are kept", kept(&kernel));
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        kernel.read(200, 7, 4096);
+        kernel.go.send(()).unwrap();
+        assert_eq!(kernel.answer(), (200, 0, vec![7; 4096]), "and it goes on");
         kernel.end();
     }
 

@@ -1,6 +1,7 @@
 //! The first request of a connection: version, features and sizes are agreed on.
 
-use super::connection::{DATA_MAX, Request};
+use super::connection::DATA_MAX;
+use super::request::Buffers;
 use super::wire::{self, Body, Call, Hello};
 use crate::limits::PAGE;
 use rustix::io::{self, Errno};
@@ -46,10 +47,10 @@ mod feature {
 }
 
 /// Agrees with the kernel on version and features.
-pub(super) fn greet(device: &OwnedFd) -> std::io::Result<()> {
-    let mut request = Request::empty();
-    let gone = || std::io::Error::from(std::io::ErrorKind::UnexpectedEof);
-    request.receive(device).ok_or_else(gone)?;
+pub(super) fn greet(device: &OwnedFd, buffers: &Buffers) -> std::io::Result<()> {
+    let gone = |_| std::io::Error::from(std::io::ErrorKind::UnexpectedEof);
+    let mut request = buffers.take().map_err(|_| std::io::ErrorKind::OutOfMemory)?;
+    io::retry_on_intr(|| request.read(device)).map_err(gone)?;
     let Ok((caller, Ok(Call::Init(hello)))) = wire::parse(request.bytes()) else {
         return Err(std::io::ErrorKind::InvalidData.into());
     };

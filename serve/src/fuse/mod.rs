@@ -21,6 +21,7 @@ mod holders;
 mod mount;
 mod mountinfo;
 mod node;
+mod request;
 mod roles;
 mod text;
 mod tree;

@@ -60,8 +60,8 @@ impl<T> Roles<T> {
         Self { slow_max: threads - 1, state }
     }
 
-    /// A thread has a slow request; `put` makes what is put aside of it.
-    pub(crate) fn begin(&self, put: impl FnOnce() -> T) -> Part {
+    /// A thread has a slow request; `put` makes what is put aside of it, where it can.
+    pub(crate) fn begin(&self, put: impl FnOnce() -> Option<T>) -> Part {
         let mut state = self.state();
         if state.slow < self.slow_max {
             state.slow += 1;
@@ -70,7 +70,8 @@ impl<T> Roles<T> {
         if state.aside.len() >= ASIDE_MAX {
             return Part::Refuse;
         }
-        state.aside.push_back(put());
+        let Some(request) = put() else { return Part::Refuse };
+        state.aside.push_back(request);
         Part::Listen
     }
 
@@ -107,7 +108,7 @@ mod tests {
             for arrives in steps {
                 if arrives {
                     prop_assert!(answering < threads, "a thread listens");
-                    let (number, part) = (sent, roles.begin(|| sent));
+                    let (number, part) = (sent, roles.begin(|| Some(sent)));
                     sent += 1;
                     if answering + 1 < threads {
                         prop_assert_eq!(part, Part::Answer);
@@ -141,12 +142,13 @@ mod tests {
     #[test]
     fn one_more_than_can_be_put_aside_is_refused() {
         let roles = Roles::new(2);
-        assert_eq!(roles.begin(|| 0), Part::Answer);
+        assert_eq!(roles.begin(|| Some(0)), Part::Answer);
+        assert_eq!(roles.begin(|| None), Part::Refuse, "there is no memory to put it in");
         for number in 0..ASIDE_MAX {
-            assert_eq!(roles.begin(|| number), Part::Listen);
+            assert_eq!(roles.begin(|| Some(number)), Part::Listen);
         }
-        assert_eq!(roles.begin(|| 0), Part::Refuse);
+        assert_eq!(roles.begin(|| Some(0)), Part::Refuse);
         assert_eq!(roles.next(), Some(0));
-        assert_eq!(roles.begin(|| 0), Part::Listen, "there is room again");
+        assert_eq!(roles.begin(|| Some(0)), Part::Listen, "there is room again");
     }
 }

@@ -1,0 +1,106 @@
+//! Pages of memory with one owner, straight from the system: the heap has no part in them.
+//!
+//! ```text
+//!   Pages::new -> untouched, and costs nothing --touched--> resident --give_back--> untouched
+//!        drop: unmapped, all of it gone
+//! ```
+//!
+//! For buffers that come and go. What a heap is given back it keeps for the next allocation, so
+//! what a process holds is more than anybody counts; what is given back here is the system's.
+//!
+//! Invariant: the memory is a slice like any other, zeros where it was not written since it was
+//! made or given back.
+
+use crate::error::HostError;
+use crate::mapping::Mapping;
+use std::ops::Range;
+use std::slice;
+
+/// Zeroed memory of whole pages between guard pages, without huge pages, not inherited by a fork.
+#[derive(Debug)]
+pub struct Pages {
+    mapping: Mapping,
+}
+
+impl Pages {
+    /// Reserves `pages` pages, at least one; they cost nothing until touched.
+    ///
+    /// # Errors
+    ///
+    /// [`HostError::Reserve`] when the system has no address space, or no mapping, for them.
+    pub fn new(pages: usize) -> Result<Pages, HostError> {
+        Mapping::reserve(pages).map(|mapping| Pages { mapping })
+    }
+
+    /// The bytes.
+    pub fn as_slice(&self) -> &[u8] {
+        // SAFETY: mapped, initialised by the system, and ours as long as `self` lives (M1); written
+        // to only through `&mut self`.
+        unsafe { slice::from_raw_parts(self.mapping.base().as_ptr(), self.len()) }
+    }
+
+    /// The bytes, to be written.
+    pub fn as_mut_slice(&mut self) -> &mut [u8] {
+        // SAFETY: mapped and initialised (M1); `&mut self` keeps every other reference away.
+        unsafe { slice::from_raw_parts_mut(self.mapping.base().as_ptr(), self.len()) }
+    }
+
+    /// Gives pages back to the system: they are zeros, and cost nothing until touched.
+    ///
+    /// # Errors
+    ///
+    /// [`HostError::Advise`]; then they hold what they held, as when a program locked its memory.
+    ///
+    /// # Panics
+    ///
+    /// When there are no such pages: a broken caller.
+    pub fn give_back(&mut self, pages: Range<usize>) -> Result<(), HostError> {
+        // SAFETY: `&mut self` keeps every reference to the bytes away.
+        unsafe { self.mapping.discard(pages) }
+    }
+
+    /// Where the bytes are.
+    pub fn addresses(&self) -> Range<usize> {
+        self.mapping.range()
+    }
+
+    fn len(&self) -> usize {
+        self.mapping.range().len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::PAGE_SIZE;
+    #[cfg(not(miri))]
+    use crate::smaps;
+
+    #[test]
+    fn what_is_given_back_is_zeros_and_the_rest_stays() {
+        let mut pages = Pages::new(4).unwrap();
+        assert!(pages.as_slice().iter().all(|&byte| byte == 0));
+        pages.as_mut_slice().fill(7);
+        pages.give_back(1..3).unwrap();
+        let expected = [[7; PAGE_SIZE], [0; PAGE_SIZE], [0; PAGE_SIZE], [7; PAGE_SIZE]].concat();
+        assert!(pages.as_slice() == expected);
+        pages.give_back(4..4).expect("nothing is something that can be given back");
+    }
+
+    #[cfg(not(miri))]
+    #[test]
+    fn only_what_is_touched_is_resident() {
+        let mut pages = Pages::new(64).unwrap();
+        let resident = |pages: &Pages| smaps::rss_of(&[pages.addresses()]).unwrap();
+        assert_eq!(resident(&pages), 0);
+        pages.as_mut_slice()[..10 * PAGE_SIZE].fill(1);
+        assert_eq!(resident(&pages), 10 * PAGE_SIZE as u64);
+        pages.give_back(2..64).unwrap();
+        assert_eq!(resident(&pages), 2 * PAGE_SIZE as u64);
+    }
+
+    #[test]
+    fn no_pages_are_refused() {
+        assert!(matches!(Pages::new(0), Err(HostError::Reserve { .. })));
+    }
+}

@@ -1,0 +1,32 @@
+//! The heap of the C library, in a process of its own: its settings are the process's.
+//!
+//! Claim: with bounds, large blocks that were freed are the system's again, whatever was freed
+//! before them and whatever lies behind them.
+#![cfg(all(target_os = "linux", target_env = "gnu", not(any(loom, shuttle, miri))))]
+
+use host::{bound_heap, smaps};
+
+const BLOCKS: usize = 40;
+const BLOCK: usize = 1 << 20;
+
+/// Allocates blocks, then something small that stays, and frees the blocks.
+fn come_and_go(kept: &mut Vec<Box<[u8; 64]>>) {
+    let blocks: Vec<Vec<u8>> = (0..BLOCKS).map(|number| vec![number as u8 | 1; BLOCK]).collect();
+    kept.push(Box::new([1; 64]));
+    drop(blocks);
+}
+
+/// After the first large block was freed, the next ones came from an arena, which kept them.
+#[test]
+fn large_blocks_go_back_to_the_system() {
+    assert!(bound_heap(), "the GNU library takes these settings");
+    let mut kept = Vec::new();
+    let before = smaps::anonymous_bytes().expect("/proc is mounted");
+    let worker = std::thread::spawn(move || {
+        (0..3).for_each(|_| come_and_go(&mut kept));
+        let after = smaps::anonymous_bytes().expect("/proc is mounted");
+        (after, kept.len())
+    });
+    let (after, kept) = worker.join().expect("no panic");
+    assert!(after < before + BLOCK as u64, "{before} before, {after} with {kept} small ones");
+}
