@@ -28,7 +28,7 @@ pub(super) const REQUEST_MAX: usize = (wire::WRITE_HEADERS + DATA_MAX).next_mult
 /// Buffers kept for requests that are put aside.
 const SPARE_MAX: usize = 4;
 /// A buffer that holds no more than this is kept as it is.
-const KEPT_MAX: usize = 64 << 10; // 64 KiB
+const KEPT_MAX: usize = 16 << 10; // 16 KiB
 
 /// A request as it came, in a buffer with room for any.
 #[derive(Debug)]

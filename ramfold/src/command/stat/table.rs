@@ -156,7 +156,7 @@ fn resident(text: &mut String, figures: &Figures<'_>) {
         ),
         None => put(text, format_args!("resident         unknown: /proc/self/smaps is unreadable")),
     }
-    if let Some(anonymous) = figures.0["server"]["anonymous_bytes"].as_u64() {
+    if let Some(anonymous) = figures.0["anonymous_bytes"].as_u64() {
         bytes(text, "process", anonymous, "all its anonymous memory; stacks and heap are the rest");
     }
 }
