@@ -8,7 +8,7 @@
 //! A thread waits for a request before it reads one, so that it finds out that none comes. Each has
 //! a set of events of its own with the device in it, and the kernel wakes one of those who wait.
 //!
-//! Invariants: every buffer is counted by the pool's meter; at most `SPARE_MAX` buffers are kept for
+//! Invariants: every buffer is counted by one meter; at most `SPARE_MAX` buffers are kept for
 //! nobody, and none once a thread has found nothing to do.
 //!
 //! Lock: one, a leaf, around the spare buffers.
