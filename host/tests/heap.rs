@@ -10,9 +10,9 @@ const BLOCKS: usize = 40;
 const BLOCK: usize = 1 << 20;
 
 /// Allocates blocks, then something small that stays, and frees the blocks.
-fn come_and_go(kept: &mut Vec<Box<[u8; 64]>>) {
+fn come_and_go(kept: &mut Vec<Vec<u8>>) {
     let blocks: Vec<Vec<u8>> = (0..BLOCKS).map(|number| vec![number as u8 | 1; BLOCK]).collect();
-    kept.push(Box::new([1; 64]));
+    kept.push(vec![1; 64]);
     drop(blocks);
 }
 

@@ -145,7 +145,7 @@ impl Waiting {
         let timeout = Timespec::try_from(IDLE_AFTER).ok().filter(|_| holds_much);
         let mut event = [MaybeUninit::uninit()];
         match epoll::wait(&self.events, &mut event, timeout.as_ref()) {
-            Ok((ready, _)) if ready.is_empty() => buffers.rest(request),
+            Ok(([], _)) => buffers.rest(request),
             Ok(_) | Err(Errno::INTR) => {}
             Err(error) => return Err(error),
         }
