@@ -3,8 +3,9 @@
 //! Lock: one, a leaf, around the plan and the count; never held while the inner disk is called.
 
 use crate::{Allocation, Disk, DiskError, Extent};
+use host::sync::unmodelled::{Mutex, MutexGuard};
 use std::io;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::PoisonError;
 
 /// How a [`FaultyDisk`] fails: with an error, but for the last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -12,8 +12,9 @@
 //! Memory for a page is allocated at its first write and freed when the page is discarded whole.
 
 use crate::{Allocation, Disk, DiskError, Extent, ExtentKind, check_range};
+use host::sync::unmodelled::{Mutex, MutexGuard};
 use std::ops::Range;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::PoisonError;
 
 /// Bytes per page, the unit in which a [`RamDisk`] allocates.
 const PAGE: usize = 4096;

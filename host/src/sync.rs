@@ -2,9 +2,15 @@
 //!
 //! Code with an atomic protocol takes its atomics, mutexes and threads from here and nowhere
 //! else. Under `cfg(loom)` a scenario then explores every interleaving of a small part of the very
-//! code that ships, under `cfg(shuttle)` random ones of the whole.
+//! code that ships, under `cfg(shuttle)` random ones of the whole. Under `cfg(tsan)` the locks are
+//! those whose every step ThreadSanitizer sees.
 
-#[cfg(not(any(loom, shuttle)))]
+#[cfg(tsan)]
+mod seen;
+#[cfg(tsan)]
+pub use seen::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+#[cfg(not(any(loom, shuttle, tsan)))]
 pub use std::sync::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 #[cfg(not(any(loom, shuttle)))]
 pub use std::{hint, sync::atomic, thread};
@@ -20,6 +26,14 @@ pub mod atomic;
 pub use shuttle::sync::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 #[cfg(shuttle)]
 pub use shuttle::{hint, thread};
+
+/// Locks of code that no model runs: the standard library's under loom and shuttle too.
+pub mod unmodelled {
+    #[cfg(tsan)]
+    pub use super::seen::{Condvar, Mutex, MutexGuard, OnceLock};
+    #[cfg(not(tsan))]
+    pub use std::sync::{Condvar, Mutex, MutexGuard, OnceLock};
+}
 
 /// A full barrier that only loom needs, between a SeqCst read-modify-write and a SeqCst load.
 ///

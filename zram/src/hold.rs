@@ -18,9 +18,10 @@
 //!
 //! Locks: `Settings::run` while memory is brought down; that of the limits is a leaf.
 
+use std::sync::PoisonError;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use zsmalloc::sync::unmodelled::{Mutex, MutexGuard};
 use zsmalloc::{PAGE_SIZE, Pool};
 
 use crate::candidates::{Candidate, Candidates};

@@ -13,9 +13,11 @@
 //! Lock: one for telling it to stop, a leaf.
 
 use std::io;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, PoisonError, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
+
+use zsmalloc::sync::unmodelled::{Condvar, Mutex, MutexGuard};
 
 use crate::device::Zram;
 

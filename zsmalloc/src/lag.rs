@@ -28,10 +28,11 @@
 //!
 //! Locks: the turn to flush, and classes below it.
 
-use std::sync::{OnceLock, PoisonError};
+use std::sync::PoisonError;
 
 use host::sync::Mutex;
 use host::sync::atomic::{AtomicU32, Ordering};
+use host::sync::unmodelled::OnceLock;
 
 use crate::error::MemoryError;
 use crate::memory::Memory;

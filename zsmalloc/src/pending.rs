@@ -23,7 +23,9 @@
 //! Locks: the queue's; drained with the turn to drain held, and class locks below that. A cell may
 //! be locked by who flushes, as nothing here waits for one.
 
-use std::sync::{OnceLock, Weak};
+use std::sync::Weak;
+
+use host::sync::unmodelled::OnceLock;
 
 use crate::batch::BATCH;
 use crate::cell::CellGuard;

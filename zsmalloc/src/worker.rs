@@ -25,11 +25,12 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use host::FailureInjector;
 use host::faults::{Operation, guard};
+use host::sync::unmodelled::{Condvar, Mutex, MutexGuard};
 
 use crate::memory::Memory;
 use crate::owed::Owed;

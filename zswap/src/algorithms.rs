@@ -22,10 +22,11 @@
 //!
 //! Locks: the switch's, then streams, one after the other.
 
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::PoisonError;
 
 use codec::{Codec, Streams};
 use zsmalloc::sync::atomic::{AtomicUsize, Ordering};
+use zsmalloc::sync::unmodelled::{Mutex, OnceLock};
 
 use crate::counters::Counters;
 use crate::error::AlgorithmError;

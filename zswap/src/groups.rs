@@ -11,9 +11,8 @@
 //!
 //! Locks: none; the byte of a cell is its owner's who has the cell locked.
 
-use std::sync::OnceLock;
-
 use zsmalloc::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use zsmalloc::sync::unmodelled::OnceLock;
 use zsmalloc::{CellNumber, MemoryError, Pool, Table};
 
 use crate::order::GroupNumber;

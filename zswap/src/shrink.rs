@@ -15,10 +15,10 @@
 //! Locks: the worker's, a leaf.
 
 use std::sync::{Arc, PoisonError, Weak};
-use std::sync::{Condvar, Mutex};
 use std::thread::JoinHandle;
 
 use zsmalloc::PAGE_SIZE;
+use zsmalloc::sync::unmodelled::{Condvar, Mutex, MutexGuard};
 
 use crate::groups::GroupId;
 use crate::write_back::{Whose, WroteBack};
@@ -207,7 +207,7 @@ impl Worker {
         thread.into_iter().for_each(|thread| drop(thread.join()));
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, State> {
         // Nothing that runs under the lock can panic half-way.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -12,8 +12,8 @@
 //! - `churn_compact` and `compact`: the pool is compacted. Of the others each is asked to give back
 //!   what it holds free by its own call: `malloc_trim`, `mi_collect`, jemalloc's purge. Before
 //!   that they are left alone for a while and given a little work, which is when they give back
-//!   what they put off. `MALLOC_CONF` has jemalloc do that in its background thread, and within that while
-//!   instead of ten seconds; the rest is everybody's default.
+//!   what they put off. `MALLOC_CONF` has jemalloc do that in its background thread, and within
+//!   that while instead of ten seconds; the rest is everybody's default.
 //!
 //! `resident_bytes` is the growth of the child's anonymous memory since just before `fill`, the
 //! same for all: pages of allocator, metadata and payload count; the table of pointers or handles
