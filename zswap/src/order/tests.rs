@@ -4,7 +4,8 @@
 //! - Victims are those of the twin, in its order: vectors from which what is gone is removed.
 //! - After every operation a recount finds one live token for each page in memory, and none for
 //!   any other; counts of groups and leaves are the twin's.
-//! - That holds across groups, detached leaves, leaves given to others, hands and compaction.
+//! - That holds across groups and their turns, detached leaves, leaves given to others, hands and
+//!   compaction.
 //! - A page costs 12 bytes at most, however the tokens went stale.
 //!
 //! Blocks have 16 tokens here, so that short tests cross many of them.
@@ -17,6 +18,7 @@ use super::*;
 
 mod bounds;
 mod crowd;
+mod turns;
 
 /// Cells of the memory; leaf 0 is nobody's.
 const CELLS: u64 = 4 * LEAF_CELLS as u64;
@@ -50,6 +52,9 @@ struct Twin {
     queues: [[Vec<Item>; 2]; GROUPS],
     evictions: [u32; GROUPS],
     outside: BTreeMap<u32, Outside>,
+    /// Groups that stored, and those with lower numbers; whose turn it is to give pages up.
+    groups: usize,
+    turn: usize,
 }
 
 impl Twin {
@@ -90,6 +95,7 @@ impl Twin {
     }
 
     fn push(&mut self, cell: u32, group: usize) {
+        self.groups = self.groups.max(group + 1);
         if let Some(Outside::Hand { group: of, used, .. }) = self.outside.get_mut(&cell) {
             if *of == group {
                 *used = (*used + 1).min(3);
@@ -199,6 +205,25 @@ impl Twin {
         }
     }
 
+    /// Victims of several groups: each in its turn gives up to 32, and the next call begins with the
+    /// next group.
+    fn next_victims(&mut self, count: usize, allows: impl Fn(usize) -> bool) -> Vec<u32> {
+        let (groups, first) = (self.groups, self.turn);
+        self.turn = (first + 1) % groups.max(1);
+        let turn = (0..groups).map(|turn| (first + turn) % groups);
+        let allowed: Vec<usize> = turn.filter(|&group| allows(group)).collect();
+        let each = if allowed.len() > 1 { 32 } else { count };
+        let (mut victims, mut before) = (Vec::new(), usize::MAX);
+        while victims.len() < count && victims.len() != before {
+            before = victims.len();
+            for &group in &allowed {
+                let wanted = each.min(count - victims.len());
+                victims.extend((0..wanted).map_while(|_| self.victim(group)));
+            }
+        }
+        victims
+    }
+
     /// The page in the hand was written, or is kept.
     fn resolve(&mut self, cell: u32, written: bool) {
         let Some(Outside::Hand { group, which, used }) = self.outside.remove(&cell) else { return };
@@ -246,6 +271,13 @@ enum Op {
         written: u8,
         kept: u8,
     },
+    /// Victims of whatever group's turn it is, of those whose bit is set.
+    EvictNext {
+        allowed: u8,
+        count: usize,
+        written: u8,
+        kept: u8,
+    },
     Resolve {
         written: bool,
     },
@@ -270,6 +302,9 @@ fn op() -> impl Strategy<Value = Op> {
         3 => cell().prop_map(Op::Touch),
         4 => (group(), 1usize..6, any::<u8>(), any::<u8>())
             .prop_map(|(group, count, written, kept)| Op::Evict { group, count, written, kept }),
+        4 => (1u8..4, 1usize..80, any::<u8>(), any::<u8>()).prop_map(
+            |(allowed, count, written, kept)| Op::EvictNext { allowed, count, written, kept }
+        ),
         2 => any::<bool>().prop_map(|written| Op::Resolve { written }),
         1 => (1u32..3).prop_map(|leaf| Op::Detach { leaf }),
         1 => Just(Op::Compact),
@@ -314,6 +349,9 @@ impl Pair {
             Op::Evict { group, count, written, kept } => {
                 self.evict(group % self.groups, count, written, kept);
             }
+            Op::EvictNext { allowed, count, written, kept } => {
+                self.evict_next(allowed, count, written, kept);
+            }
             Op::Resolve { written } => {
                 if let Some(victim) = self.hands.pop() {
                     self.resolve(victim, written);
@@ -334,12 +372,25 @@ impl Pair {
         let mut victims = Vec::new();
         self.orders.victims(GroupNumber(group as u8), count, &mut victims);
         let expected: Vec<u32> = (0..count).map_while(|_| self.twin.victim(group)).collect();
-        let found: Vec<u32> = victims.iter().map(|victim| victim.cell.get()).collect();
-        assert_eq!(found, expected, "victims of group {group}");
+        assert_eq!(cells(&victims), expected, "victims of group {group}");
+        self.resolve_some(victims, written, kept);
+    }
+
+    fn evict_next(&mut self, allowed: u8, count: usize, written: u8, kept: u8) {
+        let (mut victims, turn) = (Vec::new(), self.twin.turn);
+        let allows = |group: usize| allowed >> group & 1 == 1;
+        self.orders.next_victims(count, |group| allows(group.index()), &mut victims);
+        let expected = self.twin.next_victims(count, allows);
+        assert_eq!(cells(&victims), expected, "victims of all groups, the turn of group {turn}");
+        self.resolve_some(victims, written, kept);
+    }
+
+    fn resolve_some(&mut self, victims: Vec<Victim>, written: u8, kept: u8) {
         // What looking for victims dropped was dropped before any of them is an eviction.
         self.twin.follow_compaction(&self.orders);
         for (index, victim) in victims.into_iter().enumerate() {
-            match (written >> index & 1, kept >> index & 1) {
+            let bit = index as u32 % u8::BITS;
+            match (written >> bit & 1, kept >> bit & 1) {
                 (1, _) => self.resolve(victim, true),
                 (_, 1) => self.resolve(victim, false),
                 _ => self.hands.push(victim),
@@ -377,12 +428,19 @@ impl Pair {
         let pages = expected.iter().map(|(cell, group)| (CellNumber::new(*cell), *group));
         let recount = self.orders.check(pages).expect("as the twin");
         let hands = self.twin.outside.values().filter(|at| matches!(at, Outside::Hand { .. }));
-        assert_eq!(recount.in_hand, hands.count() as u64);
-        assert_eq!(recount.pages + recount.in_hand, expected.len() as u64);
+        assert_eq!(recount.in_hand, hands.count() as u64, "pages in hands: counted, the twin's");
+        let pages = recount.pages + recount.in_hand;
+        assert_eq!(pages, expected.len() as u64, "pages in memory: counted, the twin's");
         for group in 0..self.groups {
-            assert_eq!(self.orders.pages(GroupNumber(group as u8)), self.twin.pages(group));
+            let counted = self.orders.pages(GroupNumber(group as u8));
+            let twins = self.twin.pages(group);
+            assert_eq!(counted, twins, "pages in the small and main queue of group {group}");
         }
     }
+}
+
+fn cells(victims: &[Victim]) -> Vec<u32> {
+    victims.iter().map(|victim| victim.cell.get()).collect()
 }
 
 fn run(kind: Order, groups: usize, ops: &[Op]) {
