@@ -9,13 +9,14 @@
 //!
 //! Invariants
 //! - I1 nobody but clones of this has it open through this type: a file is locked (flock), a device
-//!   opened for exclusive use, so that a mounted one is refused, as a file under a loop device is.
+//!   opened for exclusive use, so that a mounted one is refused, as what is under a loop device is.
+//!   Of a loop device the file under it is locked too (see `loops`).
 //! - I2 its size is what it was when it was opened. Who shortens the file meanwhile gets errors,
 //!   and no zeros that were never written.
 //!
 //! No locks of its own.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{File, Metadata, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
 use std::path::Path;
@@ -24,7 +25,8 @@ use std::sync::Arc;
 use rustix::fs::{Advice, FallocateFlags, FlockOperation, SeekFrom};
 use rustix::io::Errno;
 
-use crate::{Allocation, Disk, DiskError, Extent, ExtentKind, check_range, loops_over};
+use crate::loops::{claim_under, loops_over_opened};
+use crate::{Allocation, Disk, DiskError, Extent, ExtentKind, check_range};
 
 /// Bytes of zeros written at a time where the file system knows no other way.
 const ZEROS: usize = 64 << 10; // 64 KiB
@@ -36,6 +38,8 @@ const O_EXCL: i32 = 0o200;
 #[derive(Clone, Debug)]
 pub struct FileDisk {
     file: Arc<File>,
+    /// What is under it, ours alone as well.
+    _under: Arc<[File]>,
     size_bytes: u64,
     read_only: bool,
     is_device: bool,
@@ -46,31 +50,23 @@ impl FileDisk {
     ///
     /// # Errors
     ///
-    /// Those of opening it; `ResourceBusy` when another process uses it, or, opened to be written,
-    /// when a loop device is over it; `InvalidInput` when it is neither a file nor a block device,
-    /// or is empty.
+    /// Those of opening it; `ResourceBusy` when somebody else uses it, or the file under it if it is
+    /// a loop device, or, opened to be written, when a loop device is over it; `InvalidInput` when
+    /// it is neither a file nor a block device, or is empty.
     pub fn open(path: &Path, read_only: bool) -> io::Result<FileDisk> {
-        let mut options = OpenOptions::new();
-        options.read(true).write(!read_only);
-        let kind = std::fs::metadata(path)?.file_type();
-        if kind.is_block_device() {
-            options.custom_flags(O_EXCL);
-        } else if !kind.is_file() {
-            return Err(invalid("neither a file nor a block device"));
-        }
-        let file = options.open(path)?;
-        if kind.is_file() {
-            lock(&file, read_only)?;
-            if !read_only {
-                refuse_looped(path)?;
-            }
+        let file = open_alone(path, read_only)?;
+        let metadata = file.metadata()?;
+        let is_device = metadata.file_type().is_block_device();
+        // First it is claimed, then looked at: of two that come at once, one meets the other.
+        let under = if is_device { claim_under(&metadata, read_only)? } else { Vec::new() };
+        if !read_only {
+            refuse_looped(path, &metadata)?;
         }
         let size_bytes = rustix::fs::seek(&file, SeekFrom::End(0))?;
         if size_bytes == 0 {
             return Err(invalid("it is empty, and a disk is as large as its file"));
         }
-        let (file, is_device) = (Arc::new(file), kind.is_block_device());
-        Ok(FileDisk { file, size_bytes, read_only, is_device })
+        Ok(FileDisk { file: file.into(), _under: under.into(), size_bytes, read_only, is_device })
     }
 
     /// Whether it is a block device.
@@ -202,6 +198,23 @@ impl Disk for FileDisk {
 
 const HOLE: FallocateFlags = FallocateFlags::PUNCH_HOLE.union(FallocateFlags::KEEP_SIZE);
 
+/// Opens a file or a block device for oneself alone; a file that is only read, with other readers.
+pub(crate) fn open_alone(path: &Path, read_only: bool) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(!read_only);
+    let kind = std::fs::metadata(path)?.file_type();
+    if kind.is_block_device() {
+        options.custom_flags(O_EXCL);
+    } else if !kind.is_file() {
+        return Err(invalid("neither a file nor a block device"));
+    }
+    let file = options.open(path)?;
+    if kind.is_file() {
+        lock(&file, read_only)?;
+    }
+    Ok(file)
+}
+
 fn lock(file: &File, shared: bool) -> io::Result<()> {
     let how = match shared {
         true => FlockOperation::NonBlockingLockShared,
@@ -209,17 +222,17 @@ fn lock(file: &File, shared: bool) -> io::Result<()> {
     };
     rustix::fs::flock(file, how).map_err(|error| match error {
         Errno::WOULDBLOCK => {
-            io::Error::new(io::ErrorKind::ResourceBusy, "another process uses this file")
+            io::Error::new(io::ErrorKind::ResourceBusy, "another process or device uses this file")
         }
         other => other.into(),
     })
 }
 
-/// A file under a loop device may be a mounted file system, and nobody has it locked.
-fn refuse_looped(path: &Path) -> io::Result<()> {
-    let loops = loops_over(&path.canonicalize()?);
+/// What is under a loop device may be a mounted file system, and nobody has it locked.
+fn refuse_looped(path: &Path, file: &Metadata) -> io::Result<()> {
+    let loops = loops_over_opened(path, file)?;
     let Some(name) = loops.first() else { return Ok(()) };
-    let why = format!("/dev/{name} is over this file; losetup --detach ends that");
+    let why = format!("/dev/{name} is over it; losetup --detach ends that");
     Err(io::Error::new(io::ErrorKind::ResourceBusy, why))
 }
 

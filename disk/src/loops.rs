@@ -1,19 +1,121 @@
 //! Files that the kernel has as block devices.
 //!
+//! ```text
+//!   device --> partition's disk, parts of a mapped device --> ... --> loop device --> its file
+//! ```
+//!
 //! A process that sets up a loop device ends, and the kernel keeps the file without a lock on it;
-//! which file that is, is in `/sys/block/loopN/loop/backing_file`.
+//! which file that is, is in `/sys/block/loopN/loop/backing_file`. So whoever takes a loop device
+//! takes what is under it as well: a file is locked (flock), a device opened for exclusive use. That
+//! is what whoever takes the file itself does, so of two the second is refused, whichever way each
+//! of them came. As long as the device is open the kernel keeps the file under it.
+//!
+//! A file is found by the path that the system shows. Where that leads nowhere, as the file was
+//! deleted or is in another mount namespace, nobody can tell who uses it, and the device is refused.
+//!
+//! No locks of its own.
 
-use std::fs;
-use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::ffi::OsString;
+use std::fs::{self, File, Metadata};
+use std::io;
+use std::os::unix::ffi::OsStringExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{major, minor};
+
+use crate::file::open_alone;
+
+/// Devices looked at, one under the other: no system has so many.
+const DEVICES_MAX: usize = 256;
 
 /// Loop devices over a file, by name: `loop0`. The path is to be the file's own, absolute and
 /// without links; it is compared, not followed, so a file system that hangs makes nobody wait.
 pub fn loops_over(file: &Path) -> Vec<String> {
+    let over = |backing: &Path| backing == file;
+    loops().filter(|(_, backing)| over(backing)).map(|(name, _)| name).collect()
+}
+
+/// The same of a file that was opened; one with several names is found by any of them.
+pub(crate) fn loops_over_opened(path: &Path, file: &Metadata) -> io::Result<Vec<String>> {
+    let own = path.canonicalize()?;
+    let same = |it: Metadata| (it.dev(), it.ino()) == (file.dev(), file.ino());
+    // Only a file with several names is asked for by others.
+    let by_other_name = |backing: &Path| file.nlink() > 1 && fs::metadata(backing).is_ok_and(same);
+    let over = |backing: &Path| backing == own || by_other_name(backing);
+    Ok(loops().filter(|(_, backing)| over(backing)).map(|(name, _)| name).collect())
+}
+
+/// Every loop device in use, and its file's path.
+fn loops() -> impl Iterator<Item = (String, PathBuf)> {
     let blocks = fs::read_dir("/sys/block").into_iter().flatten().flatten();
-    let over = |name: &String| {
-        let backing = fs::read(format!("/sys/block/{name}/loop/backing_file")).unwrap_or_default();
-        backing.strip_suffix(b"\n") == Some(file.as_os_str().as_bytes())
+    blocks.filter_map(|block| {
+        let backing = backing_file(&block.path())?;
+        Some((block.file_name().into_string().ok()?, backing))
+    })
+}
+
+/// The file of a loop device, whose directory this is.
+fn backing_file(directory: &Path) -> Option<PathBuf> {
+    let mut path = fs::read(directory.join("loop/backing_file")).ok()?;
+    path.pop_if(|last| *last == b'\n');
+    Some(OsString::from_vec(path).into())
+}
+
+/// Takes what is under a block device that the caller has open, so that nobody else can; it is
+/// given up when all that this returns is dropped.
+///
+/// # Errors
+///
+/// `ResourceBusy` where somebody else has it, those of opening it.
+pub(crate) fn claim_under(device: &Metadata, read_only: bool) -> io::Result<Vec<File>> {
+    let mut claimed = Vec::new();
+    let mut devices = vec![number(device)];
+    let mut looked = 0;
+    while let Some(device) = devices.pop() {
+        looked += 1;
+        if looked > DEVICES_MAX {
+            return Err(io::Error::other("there are too many devices under this one"));
+        }
+        let directory = PathBuf::from(format!("/sys/dev/block/{device}"));
+        if let Some(path) = backing_file(&directory) {
+            let opened = open_alone(&path, read_only).map_err(|error| under(&path, &error))?;
+            let kind = opened.metadata()?;
+            if kind.file_type().is_block_device() {
+                devices.push(number(&kind));
+            }
+            claimed.push(opened);
+        }
+        devices.extend(devices_under(&directory));
+    }
+    Ok(claimed)
+}
+
+/// A device's number, as names in `/sys/dev/block` are.
+fn number(device: &Metadata) -> String {
+    format!("{}:{}", major(device.rdev()), minor(device.rdev()))
+}
+
+/// The disk of a partition, and the parts of a mapped device. The kernel keeps both to itself.
+fn devices_under(directory: &Path) -> Vec<String> {
+    let number = |directory: PathBuf| {
+        let number = fs::read_to_string(directory.join("dev")).ok()?;
+        Some(number.trim_end().to_owned())
     };
-    blocks.filter_map(|block| block.file_name().into_string().ok()).filter(over).collect()
+    let is_partition = directory.join("partition").exists();
+    let disk = is_partition.then(|| fs::canonicalize(directory).ok()).flatten();
+    let parts = fs::read_dir(directory.join("slaves")).into_iter().flatten().flatten();
+    let parts = parts.map(|part| part.path());
+    let disk = disk.and_then(|partition| Some(partition.parent()?.to_owned()));
+    parts.chain(disk).filter_map(number).collect()
+}
+
+/// What is under a device cannot be taken.
+fn under(path: &Path, error: &io::Error) -> io::Error {
+    let path = path.display();
+    let why = match error.kind() {
+        io::ErrorKind::ResourceBusy => format!("it is over {path}, which is in use: {error}"),
+        _ => format!("it is over {path}, and whether that is in use cannot be told: {error}"),
+    };
+    io::Error::new(io::ErrorKind::ResourceBusy, why)
 }
