@@ -40,6 +40,7 @@ mod loops;
 mod ram;
 mod range;
 mod read_only;
+mod seal;
 
 pub use contract::Disk;
 pub use error::DiskError;
@@ -51,3 +52,4 @@ pub use loops::loops_over;
 pub use ram::RamDisk;
 pub use range::check_range;
 pub use read_only::ReadOnly;
+pub use seal::Seal;

@@ -8,7 +8,8 @@
 //!
 //! Invariants
 //! - I1 a block in use is named by one cell, or is the post-processing's on its way there.
-//! - I2 what is read is what was written, or an error: each block's checksum stays in memory.
+//! - I2 what is read is what was written, or an error: each block's checksum stays in memory. It is
+//!   keyed, and bound to block and page, so that whoever can write to the disk can only guess it.
 //!
 //! Locks: none are held when the disk is called.
 
@@ -16,7 +17,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use disk::Disk;
+use disk::{Disk, Seal};
 use zsmalloc::{MemoryError, PAGE_SIZE, Pool};
 
 use crate::blocks::Blocks;
@@ -27,6 +28,7 @@ use crate::post::backing_error;
 pub(crate) struct Backing {
     pub(crate) disk: Arc<dyn Disk>,
     pub(crate) blocks: Blocks,
+    seal: Seal,
     /// Blocks read and written, ever.
     pub(crate) reads: AtomicU64,
     pub(crate) writes: AtomicU64,
@@ -57,13 +59,19 @@ impl Backing {
     /// A disk of which nothing is used.
     pub(crate) fn new(disk: Arc<dyn Disk>, pool: &Pool) -> Result<Backing, MemoryError> {
         let blocks = Blocks::new(pool, disk.size_bytes())?;
-        Ok(Backing { disk, blocks, reads: AtomicU64::new(0), writes: AtomicU64::new(0) })
+        let (reads, writes) = (AtomicU64::new(0), AtomicU64::new(0));
+        Ok(Backing { disk, blocks, seal: Seal::random(), reads, writes })
     }
 
     /// Reads a block, as it is.
     pub(crate) fn read(&self, block: u32, data: &mut [u8; PAGE_SIZE]) -> io::Result<()> {
         bump(&self.reads, 1);
         self.disk.read(offset_of(block), data).map_err(backing_error)
+    }
+
+    /// The checksum of what a block holds for a page.
+    pub(crate) fn sum(&self, block: u32, page: u64, data: &[u8]) -> u32 {
+        self.seal.sum([block.into(), page], data)
     }
 
     /// What it counts, where so many pages are in its blocks.
@@ -77,9 +85,4 @@ impl Backing {
 /// Where a block starts.
 pub(crate) fn offset_of(block: u32) -> u64 {
     u64::from(block) * PAGE_SIZE as u64
-}
-
-/// The checksum of a block.
-pub(crate) fn checksum(block: &[u8]) -> u32 {
-    crc32fast::hash(block)
 }

@@ -20,7 +20,7 @@ use codec::{CodecError, Stream};
 use disk::DiskError;
 use zsmalloc::{CellGuard, Content, PAGE_SIZE, cpu};
 
-use crate::backing::{Backing, checksum};
+use crate::backing::Backing;
 use crate::device::Zram;
 use crate::page::{Decoded, corrupt, undecoded};
 use crate::slot_flags::priority;
@@ -71,7 +71,7 @@ impl Fetches {
         }
         let mut fetched = Fetched { place, noted, sum: 0, block: [0; PAGE_SIZE] };
         backing.read(place.block, &mut fetched.block).map_err(DiskError::Backing)?;
-        fetched.sum = checksum(&fetched.block);
+        fetched.sum = backing.sum(place.block, self.page, &fetched.block);
         self.last = Some(fetched);
         Ok(())
     }

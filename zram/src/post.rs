@@ -211,9 +211,26 @@ pub(crate) fn backing_error(error: DiskError) -> io::Error {
     }
 }
 
+/// A page that could not be taken out of memory, in the words of who post-processes it.
+pub(crate) fn post_error(page: u64, error: &DiskError) -> PostError {
+    match error {
+        DiskError::Corrupt { .. } => PostError::Corrupt { page },
+        _ => PostError::NoMemory,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Want of memory for a context was told as a damaged page by a write-back.
+    #[test]
+    fn a_page_that_is_not_taken_out_is_damaged_or_there_is_no_memory() {
+        let lost = post_error(3, &DiskError::Corrupt { offset: 12288 });
+        assert!(matches!(lost, PostError::Corrupt { page: 3 }), "{lost}");
+        let later = post_error(3, &DiskError::NoMemory);
+        assert!(matches!(later, PostError::NoMemory), "{later}");
+    }
 
     #[test]
     fn every_error_has_the_kernels_number() {

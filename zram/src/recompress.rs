@@ -22,7 +22,7 @@ use zsmalloc::{Content, PAGE_SIZE, cpu};
 use crate::candidates::{Candidate, Candidates};
 use crate::device::Zram;
 use crate::error::disk_error;
-use crate::post::{PostError, Recompress, RecompressKind, RecompressReport};
+use crate::post::{PostError, Recompress, RecompressKind, RecompressReport, post_error};
 use crate::slot_flags::{self, IDLE, INCOMPRESSIBLE, PP, PRIORITIES, of_priority, priority};
 
 /// What became of a page.
@@ -156,11 +156,4 @@ pub(crate) fn is_wanted(what: &Recompress, candidate: &Candidate) -> bool {
     kind && candidate.bits & INCOMPRESSIBLE == 0
         && priority(candidate.bits) < what.priority
         && candidate.len >= what.threshold
-}
-
-fn post_error(page: u64, error: &DiskError) -> PostError {
-    match error {
-        DiskError::Corrupt { .. } => PostError::Corrupt { page },
-        _ => PostError::NoMemory,
-    }
 }

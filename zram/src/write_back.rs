@@ -24,11 +24,11 @@ use std::sync::Arc;
 use disk::{DiskError, Flights, Landed};
 use zsmalloc::{PAGE_SIZE, cpu};
 
-use crate::backing::{Backing, checksum, offset_of};
+use crate::backing::{Backing, offset_of};
 use crate::candidates::{Candidate, Candidates};
 use crate::counters::bump;
 use crate::device::Zram;
-use crate::post::{PostError, Selection, WriteBack, WriteBackReport, backing_error};
+use crate::post::{PostError, Selection, WriteBack, WriteBackReport, backing_error, post_error};
 use crate::settings::Unit;
 use crate::slot_flags::{INCOMPRESSIBLE, of_priority, priority};
 use crate::written_back::WrittenBack;
@@ -219,15 +219,16 @@ impl<'z> Run<'z> {
         self.buffer.resize(start + PAGE_SIZE, 0);
         match self.zram.copy_out(page, &mut self.buffer[start..]) {
             Ok(Some(_)) => {
-                self.backing.blocks.set_sum(ticket.block, checksum(&self.buffer[start..]));
+                let sum = self.backing.sum(ticket.block, page, &self.buffer[start..]);
+                self.backing.blocks.set_sum(ticket.block, sum);
                 self.pieces.push(Piece { page, ticket });
                 self.copied += 1;
                 return;
             }
             Ok(None) => self.report.used += 1,
-            Err(_) => {
+            Err(error) => {
                 self.zram.unmark_post(page);
-                self.failed = Some(PostError::Corrupt { page });
+                self.failed = Some(post_error(page, &error));
             }
         }
         self.buffer.truncate(start);

@@ -16,12 +16,12 @@
 //! - I2 a window's version changes when sectors of it are taken and again when they were written,
 //!   before an entry names them. So who read the entry and the version under the cell's lock, and
 //!   finds both as they were, has read the entry's bytes (and no bytes of the sectors' next life).
-//! - I3 what comes back is compared with a checksum that is kept in memory, and that differs from
-//!   process to process.
+//! - I3 what comes back is compared with a checksum that is kept in memory. It is keyed, and bound to
+//!   the sector, so that whoever can write to the disk can only guess it. The key is nowhere on the
+//!   disk, as the epoch is.
 //!
 //! Locks: none held while the disk is called.
 
-mod checksum;
 mod header;
 mod sectors;
 mod windows;
@@ -31,7 +31,7 @@ use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use disk::{Disk, DiskError, FileDisk};
+use disk::{Disk, DiskError, FileDisk, Seal};
 use zsmalloc::sync::atomic::{AtomicU32, Ordering};
 use zsmalloc::{Pool, Table};
 
@@ -61,6 +61,7 @@ pub(crate) struct Backing {
     /// Where it is read from, if it is a file: a signal handler may read that.
     file: Option<FileDisk>,
     epoch: u64,
+    seal: Seal,
     found: Found,
     sectors: Sectors,
     /// The checksum of the blob that begins at a sector.
@@ -103,6 +104,7 @@ impl Backing {
             file: disk.file(),
             disk,
             epoch,
+            seal: Seal::random(),
             found,
         })
     }
@@ -233,7 +235,7 @@ impl Backing {
     }
 
     fn checksum(&self, at: OnDisk, blob: &[u8]) -> u32 {
-        checksum::of(self.epoch ^ u64::from(at.sector), blob)
+        self.seal.sum([at.sector.into(), at.len.into()], blob)
     }
 }
 
@@ -255,4 +257,68 @@ fn survived(request: impl FnOnce() -> Result<(), DiskError>) -> Result<(), DiskE
 /// A number that the next process does not have.
 fn random() -> u64 {
     std::collections::hash_map::RandomState::new().build_hasher().finish() | 1
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use disk::RamDisk;
+    use zsmalloc::{Memory, MemoryConfig, PoolConfig};
+
+    fn backing() -> (Backing, Arc<RamDisk>) {
+        let config = MemoryConfig {
+            arena_frames: 512,
+            entries_max: 512,
+            limit_bytes: 1 << 20,
+            worker: false,
+        };
+        let memory = Memory::new(config).expect("address space");
+        let pool = Pool::new(memory, PoolConfig::default()).expect("a pool");
+        let disk = Arc::new(RamDisk::new(4 * WINDOW as u64).expect("memory"));
+        let backing = Backing::open(Arc::clone(&disk) as Arc<dyn Disk>, &pool);
+        (backing.expect("it is blank"), disk)
+    }
+
+    fn blob() -> Vec<u8> {
+        (0..1237u32).map(|at| (at * 7 / 4) as u8).collect()
+    }
+
+    /// The sum was a hash by a number that the disk's header has, so that whoever could write to the
+    /// disk could make a blob whose sum was right: any first word, and a second one that leads to
+    /// the state that the true ones led to.
+    #[test]
+    fn a_blob_that_is_forged_with_what_the_disk_says_is_not_the_one_that_was_noted() {
+        let (backing, disk) = backing();
+        let (at, blob) = (OnDisk { sector: 70, len: 1237 }, blob());
+        backing.note(at, &blob);
+        assert!(backing.is_noted(at, &blob), "the blob itself");
+        let mut epoch = [0; 8];
+        disk.read(16, &mut epoch).expect("in range");
+        let mix = |state: u64, word: u64| {
+            (state ^ word).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(29)
+        };
+        let seed = u64::from_le_bytes(epoch) ^ u64::from(at.sector);
+        let word = |bytes: &[u8], at: usize| {
+            u64::from_le_bytes(std::array::from_fn(|byte| bytes[at * 8 + byte]))
+        };
+        let mut forged = blob.clone();
+        forged[..8].copy_from_slice(b"elsewise");
+        let differ = mix(seed, word(&blob, 0)) ^ mix(seed, word(&forged, 0));
+        let second = word(&blob, 1) ^ differ;
+        forged[8..16].copy_from_slice(&second.to_le_bytes());
+        assert!(!backing.is_noted(at, &forged), "a blob that was never written");
+    }
+
+    #[test]
+    fn a_blob_of_another_sector_is_not_the_one_that_was_noted() {
+        let (backing, _disk) = backing();
+        let [here, there] = [70, 80].map(|sector| OnDisk { sector, len: 1237 });
+        backing.note(here, &blob());
+        backing.sums.touch(there.sector as usize..there.sector as usize + 1);
+        // relaxed: one thread.
+        let sum = backing.sums[here.sector as usize].load(Ordering::Relaxed);
+        // relaxed: as above.
+        backing.sums[there.sector as usize].store(sum, Ordering::Relaxed);
+        assert!(!backing.is_noted(there, &blob()), "the sum is bound to its sector");
+    }
 }
