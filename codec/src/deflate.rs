@@ -5,8 +5,13 @@
 //!   winbits   9..15    78 xx | blocks | Adler-32     distances up to 2^winbits
 //! ```
 //!
-//! Levels, winbits and the memory level are zlib's, and so the kernel's. A page is 4 KiB, so 12
-//! bits reach everywhere in it; the default is the kernel's 11.
+//! Winbits and the memory level are zlib's, and so the kernel's. A page is 4 KiB, so 12 bits reach
+//! everywhere in it; the default is the kernel's 11.
+//!
+//! The kernel's default level is zlib's 6, which finds copies of three bytes. `zlib-rs` looks for
+//! those at level 9 alone: below it copies have four bytes, which is faster, and larger for machine
+//! code. So the default is its 9, in pages no larger than the kernel's. Levels that are asked for
+//! are the library's of that number.
 //!
 //! Invariant: the bytes of a context are a constant of the library's plus its window and chain;
 //! `tests/memory.rs` compares them with what was allocated.
@@ -16,10 +21,12 @@ use crate::kept::Kept;
 use std::ops::RangeInclusive;
 use zlib_rs::{Deflate, DeflateConfig, DeflateFlush, Inflate, InflateFlush, Status};
 
-/// From the fastest to the smallest; 0 stores, and -1 is the library's own default, 6.
+/// From the fastest to the smallest; 0 stores, and -1 is as small as the kernel's default.
 pub(crate) const LEVELS: RangeInclusive<i32> = -1..=9;
-/// The library's own default.
+/// The kernel's default, by its number.
 pub(crate) const LEVEL_DEFAULT: i32 = -1;
+/// What the library compresses with for it.
+const LEVEL_FOR_DEFAULT: i32 = 9;
 /// Raw, 2 KiB: the kernel's default.
 pub(crate) const WINBITS_DEFAULT: i32 = -11;
 /// How many bits a window has, whatever the sign.
@@ -121,7 +128,7 @@ const fn compressor_bytes(winbits: i32) -> usize {
 fn new_compressor(level: i32, winbits: i32) -> Result<Deflate, CodecError> {
     probe(compressor_bytes(winbits))?;
     let config = DeflateConfig {
-        level,
+        level: if level == LEVEL_DEFAULT { LEVEL_FOR_DEFAULT } else { level },
         window_bits: winbits,
         mem_level: MEMORY_LEVEL,
         ..DeflateConfig::default()
