@@ -274,3 +274,81 @@ impl Zram {
         Moved { pages, failed }
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use disk::DiskError;
+
+    use super::*;
+    use crate::{ZramConfig, small};
+
+    const TARGET: u64 = 64 * PAGE_SIZE as u64;
+
+    fn held() -> Zram {
+        let device =
+            Zram::new(small::memory(), ZramConfig::new("zram0", 1 << 20)).expect("a device");
+        assert!(device.settings.hold.take_target(&device.slots.pool, TARGET), "it has none");
+        device
+    }
+
+    fn noise(page: u64) -> Vec<u8> {
+        let mut state = page * 2 + 1;
+        let mut next = || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (state >> 56) as u8
+        };
+        (0..PAGE_SIZE).map(|_| next()).collect()
+    }
+
+    /// Without its band the line is the target itself, and every write past it brings memory down.
+    #[test]
+    fn the_line_is_the_lower_of_the_limit_and_the_target_with_its_band() {
+        let line = |limit, target, lifted| Limits { limit, target, lifted }.effective();
+        let rows = [
+            ("neither", line(0, 0, false), 0),
+            ("a target of 3200 with 1/32 above it", line(0, 3200, false), 3300),
+            ("a lower limit", line(3250, 3200, false), 3250),
+            ("a higher limit", line(9000, 3200, false), 3300),
+            ("a target that is lifted", line(0, 3200, true), 0),
+            ("a limit, the target lifted", line(3250, 3200, true), 3250),
+            ("the largest target", line(0, u64::MAX, false), u64::MAX),
+        ];
+        for (what, found, expected) in rows {
+            assert_eq!(found, expected, "bytes at which a write waits: {what}");
+        }
+    }
+
+    /// A writer that found no room eight times, as others were faster, went on trying, or was
+    /// refused, where the target alone was in its way.
+    #[test]
+    fn a_writer_lifts_the_target_after_its_last_attempt() {
+        let device = held();
+        for attempt in 1..ATTEMPTS {
+            assert!(device.relieve(attempt), "attempt {attempt} is not the last");
+            assert!(!device.hold_stat().lifted, "lifted after attempt {attempt} of {ATTEMPTS}");
+        }
+        assert!(device.relieve(ATTEMPTS), "it may try once more");
+        assert!(device.hold_stat().lifted, "lifted after the last attempt, {ATTEMPTS}");
+        assert!(!device.relieve(1), "no target is in the way of a write any more");
+        assert_eq!(device.hold_stat().rounds, ATTEMPTS as u64, "times memory was brought down");
+    }
+
+    /// A region writes with its group locked. Where the write brought memory down itself it waited
+    /// for a write-back, which may wait for that group.
+    #[test]
+    fn a_write_if_there_is_room_brings_no_memory_down() {
+        let device = held();
+        let refused = (0..256).find_map(|page| {
+            device.write_page_if_room(page, &noise(page)).err().map(|error| (page, error))
+        });
+        let (page, error) = refused.expect("there is a target");
+        assert!(matches!(error, DiskError::NoSpace), "{error}");
+        let line = (TARGET + TARGET / BAND) / PAGE_SIZE as u64;
+        assert!((line - 2..=line).contains(&page), "refused at page {page}, the line is {line}");
+        let stat = device.hold_stat();
+        assert_eq!(stat.rounds, 0, "times that the write brought memory down");
+        assert!(!stat.lifted, "nor did it lift the target");
+        device.write_page(page, &noise(page)).expect("one that may wait lifts it");
+        assert!(device.hold_stat().rounds > 0, "times that one that may wait did");
+    }
+}
