@@ -2,12 +2,11 @@
 //!
 //! ```text
 //!   block        0   1   2   3   4 ...                 4096 bytes each
-//!   in use     | - | 1 | 1 | 0 | 1 | ...   one bit     - : never used
-//!   checksum   | - | a | b |   | c | ...   CRC-32 of the whole block
+//!   in use     | 1 | 1 | 1 | 0 | 1 | ...   one bit
+//!   checksum   | a | b | c |   | d | ...   of the whole block, keyed: `Backing::sum`
 //! ```
 //!
-//! The lowest free block is taken, so that those taken together lie together. Block 0 is left
-//! alone, as the kernel's driver does: what identifies a disk is there.
+//! The lowest free block is taken, so that those taken together lie together.
 //!
 //! One thread takes at a time, any number give back. `start` is a word below which no bit is free:
 //! who takes looks at it in exchange for "nowhere", and brings it back by a minimum; so a block
@@ -35,7 +34,7 @@ const NOWHERE: u64 = u64::MAX;
 pub(crate) struct Blocks {
     bits: Table<AtomicU64>,
     sums: Table<AtomicU32>,
-    /// Blocks of the disk, those that are never used included.
+    /// Blocks of the disk.
     len: u64,
     start: AtomicU64,
     in_use: AtomicU64,
@@ -85,11 +84,10 @@ impl Blocks {
         Some((word * PER_WORD) as u32 + bit)
     }
 
-    /// The bits of a word that are blocks of the disk, and may be used.
+    /// The bits of a word that are blocks of the disk.
     fn usable(&self, word: u64) -> u64 {
         let blocks = (self.len - word * PER_WORD).min(PER_WORD);
-        let all = if blocks == PER_WORD { u64::MAX } else { (1 << blocks) - 1 };
-        if word == 0 { all & !1 } else { all }
+        if blocks == PER_WORD { u64::MAX } else { (1 << blocks) - 1 }
     }
 
     /// A block's use is over.
@@ -167,7 +165,7 @@ mod tests {
             steps in prop::collection::vec(prop::option::of(0usize..200), 0..600),
         ) {
             let blocks = blocks(count);
-            let mut free: BTreeSet<u32> = (1..count as u32).collect();
+            let mut free: BTreeSet<u32> = (0..count as u32).collect();
             let mut taken = Vec::new();
             for step in steps {
                 match step.filter(|_| !taken.is_empty()) {

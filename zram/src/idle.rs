@@ -2,12 +2,12 @@
 //!
 //! ```text
 //!   mark_idle(All)             every page in memory that is not same-filled
-//!   mark_idle(OlderThan(age))  those of them whose last access is so long ago
+//!   mark_idle(OlderThan(age))  those of them whose last access is so long ago; the others, also
+//!                              those that were marked before, are not idle
 //! ```
 //!
 //! Lock: one cell at a time.
 
-use crate::ages::Ages;
 use crate::candidates::Candidate;
 use crate::device::Zram;
 use crate::post::{Idle, PostError};
@@ -15,6 +15,9 @@ use crate::slot_flags::{self, IDLE};
 
 impl Zram {
     /// Marks pages idle until their next access; gives how many were marked that were not.
+    /// Younger pages lose the mark, so that what is idle is what the last call said.
+    ///
+    /// Source: `mark_idle` of the kernel's driver.
     ///
     /// # Errors
     ///
@@ -26,11 +29,9 @@ impl Zram {
             Idle::OlderThan(age) => {
                 let untracked = PostError::Invalid("the device does not note when pages are used");
                 let ages = self.ages.as_ref().ok_or(untracked)?;
-                match ages.cutoff(age) {
-                    // Nothing is older than the system.
-                    None => Ok(0),
-                    Some(cutoff) => self.mark_where(|page| is_older(ages, page, cutoff)),
-                }
+                // Nothing is older than the system.
+                let cutoff = ages.cutoff(age);
+                self.mark_where(|page| cutoff.is_some_and(|cutoff| ages.of(page) <= cutoff))
             }
         }
     }
@@ -38,16 +39,16 @@ impl Zram {
     fn mark_where(&self, idle: impl Fn(u64) -> bool) -> Result<u64, PostError> {
         let mut marked = 0;
         self.each_object(&self.all_pages(), |candidate: &Candidate, slot| {
-            if !candidate.is_idle() && idle(candidate.page) {
-                slot_flags::set(slot, IDLE);
-                marked += 1;
+            match (candidate.is_idle(), idle(candidate.page)) {
+                (false, true) => {
+                    slot_flags::set(slot, IDLE);
+                    marked += 1;
+                }
+                (true, false) => slot_flags::clear(slot, IDLE),
+                _ => {}
             }
             Ok(())
         })?;
         Ok(marked)
     }
-}
-
-fn is_older(ages: &Ages, page: u64, cutoff: u32) -> bool {
-    ages.of(page) <= cutoff
 }

@@ -30,7 +30,7 @@ impl Attribute {
             A::Writeback => post::written_back(text, None).map(drop),
             A::Recompress => post::recompression_asked(text).map(drop),
             A::WritebackLimit => store::blocks(text).map(drop),
-            A::WritebackLimitEnable => store::bit(text).map(drop),
+            A::WritebackLimitEnable => store::enabled(text).map(drop),
             A::WritebackBatchSize => store::batch(text).map(drop),
             A::CompressedWriteback => store::yes_or_no(text).map(drop),
             // Anything compacts, as in the kernel; a path is judged by opening it.

@@ -16,8 +16,6 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use zsmalloc::clock;
-
 use super::errno::{AttributeError, Errno};
 use super::life::{BlockStates, Device};
 use super::number::{automatic, decimal};
@@ -28,17 +26,14 @@ use crate::device::Zram;
 use crate::post::{Idle, PostError, Recompress, RecompressKind, Selection};
 
 const MODES: &str = "idle, huge, huge_idle or incompressible";
+/// The longest age, in seconds: the kernel reads 32 bits.
+const AGE_MAX: u64 = u32::MAX as u64; // 136 years
 /// Bytes of a line of `block_state`.
 const LINE_LEN: usize = 41;
 
 /// Marks pages idle.
 pub(crate) fn idle(device: &Device, text: &str) -> Result<(), AttributeError> {
     let which = idleness(text, device.shared().defaults().notes_ages())?;
-    if let Idle::OlderThan(age) = which
-        && age.as_secs() >= u64::from(clock::boot_seconds())
-    {
-        return Ok(()); // Nothing is older than the system: so says the kernel, too.
-    }
     let _turn = device.turn()?;
     initialised(device)?.mark_idle(which).map_err(refusal)?;
     Ok(())
@@ -49,7 +44,13 @@ pub(crate) fn idleness(text: &str, track_ages: bool) -> Result<Idle, AttributeEr
     let word = text.strip_suffix('\n').unwrap_or(text);
     match automatic(text) {
         _ if word == "all" => Ok(Idle::All),
-        Ok(seconds) if track_ages => Ok(Idle::OlderThan(Duration::from_secs(seconds))),
+        Ok(seconds) if track_ages && seconds <= AGE_MAX => {
+            Ok(Idle::OlderThan(Duration::from_secs(seconds)))
+        }
+        Ok(_) if track_ages => {
+            let message = format!("{word} is more than the {AGE_MAX} seconds an age can have");
+            Err(AttributeError::invalid(message))
+        }
         Ok(_) => Err(AttributeError::invalid("when pages are used is not noted; write all")),
         Err(error) => Err(error.invalid(word, "all or a number of seconds")),
     }

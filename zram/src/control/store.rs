@@ -183,19 +183,16 @@ fn writeback_limit(device: &Device, text: &str) -> Result<(), AttributeError> {
 }
 
 fn writeback_limit_enable(device: &Device, text: &str) -> Result<(), AttributeError> {
-    let enable = bit(text)?;
+    let enable = enabled(text)?;
     let mut state = device.state_mut();
     state.settings.writeback_limit_enable = enable;
     state.disk.iter().for_each(|disk| disk.enable_writeback_limit(enable));
     Ok(())
 }
 
-/// A number that is 0 or 1.
-pub(crate) fn bit(text: &str) -> Result<bool, AttributeError> {
-    match decimal(text) {
-        Ok(value @ 0..=1) => Ok(value == 1),
-        _ => Err(refused(text, "0 or 1")),
-    }
+/// A number; any but 0 is yes.
+pub(crate) fn enabled(text: &str) -> Result<bool, AttributeError> {
+    decimal(text).map(|number| number != 0).map_err(|_| refused(text, "a number, 0 for no"))
 }
 
 fn writeback_batch_size(device: &Device, text: &str) -> Result<(), AttributeError> {
@@ -241,17 +238,22 @@ fn backing_dev(device: &Device, value: &[u8]) -> Result<(), AttributeError> {
     let _turn = device.turn()?;
     check_uninitialised(device)?;
     device.shared().check_path(path)?;
-    forget_backing_at(device, path);
+    check_other(device, path)?;
     let disk = Arc::new(open_backing(path)?);
     // Out of the lock: closing a device may wait for it.
     let _before = device.state_mut().settings.backing.replace(Backing { path: path.into(), disk });
     Ok(())
 }
 
-/// The same path once more: perhaps the file has grown. It can be opened by one only.
-fn forget_backing_at(device: &Device, path: &Path) {
-    let before = device.state_mut().settings.backing.take_if(|backing| backing.path == path);
-    drop(before);
+/// The same path once more is refused, as in the kernel: it can be opened by one only.
+fn check_other(device: &Device, path: &Path) -> Result<(), AttributeError> {
+    match &device.state().settings.backing {
+        Some(backing) if backing.path == path => {
+            let why = "is the backing device already; to have it opened anew write reset first";
+            Err(AttributeError::busy(format!("{} {why}", path.display())))
+        }
+        _ => Ok(()),
+    }
 }
 
 fn open_backing(path: &Path) -> Result<FileDisk, AttributeError> {

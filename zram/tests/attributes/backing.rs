@@ -55,6 +55,34 @@ fn backing_dev_is_none_or_a_path() {
     device.write("backing_dev", file.text());
 }
 
+/// The same path once more was opened anew; the kernel's driver says that it is in use.
+#[test]
+fn backing_dev_refuses_what_it_has_already() {
+    let device = fresh();
+    let file = Scratch::sized("twice", MIB);
+    device.write("backing_dev", file.text());
+    let line = device.refuses("backing_dev", file.text(), Errno::Busy);
+    assert!(line.contains("reset"), "{line}");
+    let other_path = file.text().replacen('/', "//", 1);
+    device.refuses("backing_dev", &other_path, Errno::Busy);
+    assert_eq!(device.read("backing_dev"), format!("{}\n", file.text()), "it stays");
+    device.write("reset", "1");
+    device.write("backing_dev", file.text());
+}
+
+/// One block of the backing device was never used, which the kernel's driver uses too.
+#[test]
+fn every_block_of_the_backing_device_is_used() {
+    let file = Scratch::sized("every-block", 16 * PAGE as u64);
+    let device = fresh();
+    device.write("backing_dev", file.text());
+    device.write("disksize", "1M");
+    fill(&device);
+    device.refuses("writeback", "huge", Errno::NoSpace);
+    assert_eq!(device.column("bd_stat", 0), 16, "blocks in use of 16");
+    intact(&device);
+}
+
 #[test]
 fn backing_dev_refuses_what_cannot_hold_blocks() {
     let device = fresh();

@@ -95,13 +95,17 @@ fn writeback_limit_counts_blocks() {
 }
 
 #[test]
-fn writeback_limit_enable_is_0_or_1() {
+fn writeback_limit_enable_is_any_number_and_reads_as_0_or_1() {
     let device = fresh();
     assert_eq!(device.read("writeback_limit_enable"), "0\n");
     device.write("writeback_limit_enable", "1\n");
     assert_eq!(device.read("writeback_limit_enable"), "1\n");
-    for text in ["", "x", "2", "-1"] {
+    for text in ["", "x", "y", "-1"] {
         device.refuses("writeback_limit_enable", text, Errno::Invalid);
+    }
+    for (text, shown) in [("2", "1\n"), ("0", "0\n"), ("100", "1\n")] {
+        device.write("writeback_limit_enable", text);
+        assert_eq!(device.read("writeback_limit_enable"), shown, "after writing {text}");
     }
     device.write("disksize", "1M");
     device.write("writeback_limit_enable", "0");

@@ -70,15 +70,39 @@ fn idle_refuses_other_words_ages_without_notes_and_devices_without_a_size() {
     device.refuses("idle", "1s", Errno::Invalid);
 }
 
+/// Pages that were marked stayed so when a later call named an age that they had not reached; a
+/// write-back of idle pages then evicted what was hot.
 #[test]
-fn idle_of_an_age_beyond_the_systems_does_nothing_at_any_time() {
+fn idle_of_an_age_clears_the_mark_of_younger_pages() {
     let device = tracking();
-    device.write("idle", "18446744073709551615");
-    device.write("idle", "4294967295");
+    device.write("disksize", "1M");
+    (0..8).for_each(|number| device.put(number, &page(number, 4)));
+    device.write("idle", "all");
+    assert_eq!(idle_pages(&device), 8, "idle pages after all");
+    device.write("idle", "4");
+    assert_eq!(idle_pages(&device), 0, "idle pages of 4 seconds, all written just now");
+}
+
+#[test]
+fn idle_of_an_age_beyond_the_systems_is_no_pages() {
+    let device = tracking();
+    device.refuses("idle", "4294967295", Errno::Invalid);
     device.write("disksize", "1M");
     device.put(0, &page(0, 4));
+    device.write("idle", "all");
     device.write("idle", "4294967295");
-    assert_eq!(idle_pages(&device), 0);
+    assert_eq!(idle_pages(&device), 0, "idle pages of an age that nothing has");
+}
+
+/// They were taken for ages that no page has; the kernel reads 32 bits.
+#[test]
+fn idle_refuses_ages_of_more_than_32_bits() {
+    let device = tracking();
+    device.write("disksize", "1M");
+    for text in ["4294967296", "18446744073709551615", "0x100000000"] {
+        let line = device.refuses("idle", text, Errno::Invalid);
+        assert!(line.contains(text), "{line}");
+    }
 }
 
 #[test]

@@ -24,14 +24,14 @@ pub(crate) fn config(backing: Option<Arc<dyn Disk>>) -> ZramConfig {
     ZramConfig { backing, ..ZramConfig::new("zram0", PAGES * PAGE as u64) }
 }
 
-/// A backing disk of so many blocks, the first of which is never used.
+/// A backing disk of so many blocks.
 pub(crate) fn blocks(count: u64) -> Arc<FaultyDisk<RamDisk>> {
     Arc::new(FaultyDisk::new(RamDisk::new(count * PAGE as u64).expect("a size")))
 }
 
 /// A device with room for everything on its backing disk.
 pub(crate) fn backed(compressed_writeback: bool) -> (Zram, Arc<FaultyDisk<RamDisk>>) {
-    let backing = blocks(PAGES + 1);
+    let backing = blocks(PAGES);
     let disk: Arc<dyn Disk> = Arc::clone(&backing) as Arc<dyn Disk>;
     (device(ZramConfig { compressed_writeback, ..config(Some(disk)) }), backing)
 }

@@ -26,7 +26,7 @@ struct Meddling {
 
 impl Meddling {
     fn new() -> Arc<Meddling> {
-        let disk = RamDisk::new((PAGES + 1) * PAGE as u64).expect("a size");
+        let disk = RamDisk::new(PAGES * PAGE as u64).expect("a size");
         let disk = FaultyDisk::new(disk);
         let (meddle, meddle_late) = (OnceLock::new(), OnceLock::new());
         Arc::new(Meddling { disk, meddle, meddle_late })

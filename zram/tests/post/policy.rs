@@ -34,7 +34,7 @@ fn device(config: ZramConfig) -> Arc<Zram> {
 }
 
 fn backed() -> (Arc<Zram>, Arc<FaultyDisk<RamDisk>>) {
-    let disk = blocks(PAGES + 1);
+    let disk = blocks(PAGES);
     (device(config(Some(Arc::clone(&disk) as Arc<dyn Disk>))), disk)
 }
 
@@ -64,7 +64,7 @@ fn expect_held(zram: &Zram) {
 #[test]
 fn memory_is_held_under_a_workload_that_shifts() {
     for compressed_writeback in [false, true] {
-        let disk = blocks(PAGES + 1);
+        let disk = blocks(PAGES);
         let zram = device(ZramConfig { compressed_writeback, ..config(Some(disk)) });
         let _policy = policy(&zram, NEVER);
         let mut versions = vec![0; PAGES as usize];

@@ -91,7 +91,7 @@ fn a_part_of_a_written_back_page_is_written() {
 fn blocks_are_free_again_when_pages_are_discarded_in_every_way() {
     for free in Free::ALL {
         for worker in [false, true] {
-            let disk = blocks(PAGES + 1);
+            let disk = blocks(PAGES);
             let config = ZramConfig { free, ..config(Some(disk)) };
             let zram = Zram::new(memory(worker), config).expect("a device");
             (0..PAGES).for_each(|page| write(&zram, page, &data_of(page, 1, 2)));
@@ -219,7 +219,7 @@ fn neighbouring_blocks_are_written_together() {
 #[test]
 fn a_batch_without_a_bound_is_written_4_mib_at_a_time() {
     let pages = 2 * 1024 + 1;
-    let backing = blocks(pages + 1);
+    let backing = blocks(pages);
     let disk: Arc<dyn Disk> = Arc::clone(&backing) as Arc<dyn Disk>;
     let zram = device(ZramConfig { disksize: pages * PAGE as u64, ..config(Some(disk)) });
     zram.set_writeback_batch_size(u32::MAX).expect("not 0");
@@ -281,7 +281,7 @@ fn a_disk_that_refuses_reads_loses_nothing() {
 fn a_file_that_is_cut_short_loses_nothing_that_is_in_memory() {
     let path = std::env::temp_dir().join(format!("ramfold-zram-{}", std::process::id()));
     let file = std::fs::File::create(&path).expect("a file");
-    file.set_len((PAGES + 1) * PAGE as u64).expect("room");
+    file.set_len(PAGES * PAGE as u64).expect("room");
     let disk = FileDisk::open(&path, false).expect("a file");
     std::fs::remove_file(&path).expect("it is there"); // it stays while it is open
     let zram = device(config(Some(Arc::new(disk))));
@@ -289,7 +289,7 @@ fn a_file_that_is_cut_short_loses_nothing_that_is_in_memory() {
     let some = WriteBack { max_pages: Some(20), ..everything(&zram) };
     assert_eq!(zram.write_back(&some).expect("room").pages, 20);
     let lost = where_written_back(&zram);
-    file.set_len(PAGE as u64).expect("shorter");
+    file.set_len(0).expect("shorter");
     for page in 0..40 {
         let mut data = vec![0; PAGE];
         match zram.read_page(page, &mut data) {
@@ -311,17 +311,61 @@ fn a_block_that_changed_on_the_disk_is_found() {
         write(&zram, 3, &data_of(3, 1, 2));
         back(&zram);
         let mut byte = [0];
-        disk.read(PAGE as u64 + 17, &mut byte).expect("in range");
-        disk.write(PAGE as u64 + 17, &[byte[0] ^ 4]).expect("in range");
+        disk.read(17, &mut byte).expect("in range");
+        disk.write(17, &[byte[0] ^ 4]).expect("in range");
         let mut data = vec![0; PAGE];
         let failed = zram.read_page(3, &mut data).expect_err("it is damaged");
         let offset = 3 * PAGE as u64;
         assert!(matches!(failed, DiskError::Corrupt { offset: at } if at == offset), "{failed}");
         assert!(zram.write(offset, &[1; 10]).is_err(), "no part of it is to be had");
         assert_eq!(zram.io_stat().failed_reads, 1);
-        disk.write(PAGE as u64 + 17, &byte).expect("in range");
+        disk.write(17, &byte).expect("in range");
         assert!(read(&zram, 3) == data_of(3, 1, 2), "put right again");
     }
+}
+
+/// The generator of CRC-32, x^32 first: added to a message anywhere, it changes no CRC-32.
+const CRC_GENERATOR: u64 = 0x1_04c1_1db7;
+
+/// Whoever could write to the backing file could make pages that had the checksum of those they took
+/// the place of, as it was a CRC-32, and a read gave their bytes.
+#[test]
+fn a_block_that_is_forged_is_no_page() {
+    let (zram, disk) = backed(false);
+    write(&zram, 3, &data_of(3, 1, 2));
+    back(&zram);
+    let mut block = vec![0; PAGE];
+    disk.read(0, &mut block).expect("in range");
+    assert!(block == data_of(3, 1, 2), "the page is there as it is");
+    for bit in (0..33).filter(|bit| CRC_GENERATOR >> (32 - bit) & 1 == 1) {
+        block[800 + bit / 8] ^= 1 << (bit % 8);
+    }
+    disk.write(0, &block).expect("in range");
+    let mut data = vec![0; PAGE];
+    let read = zram.read_page(3, &mut data);
+    assert!(read.is_err(), "bytes that were never written: {:?}", &data[800..805]);
+}
+
+/// A block of another page, or of this one from another time, was right once.
+#[test]
+fn a_block_from_elsewhere_is_no_page() {
+    let (zram, disk) = backed(false);
+    (0..2).for_each(|page| write(&zram, page, &data_of(page, 1, 2)));
+    back(&zram);
+    let at = |page| {
+        (0..2).map(|block| block * PAGE as u64).find(|&at| {
+            let mut block = vec![0; PAGE];
+            disk.read(at, &mut block).expect("in range");
+            block == data_of(page, 1, 2)
+        })
+    };
+    let (first, second) = (at(0).expect("it is there"), at(1).expect("it is there"));
+    disk.write(first, &data_of(1, 1, 2)).expect("in range");
+    assert!(zram.read_page(0, &mut vec![0; PAGE]).is_err(), "it is page 1's");
+    disk.write(first, &data_of(0, 1, 2)).expect("in range");
+    assert!(read(&zram, 0) == data_of(0, 1, 2), "put right again");
+    disk.write(second, &data_of(0, 1, 2)).expect("in range");
+    assert!(zram.read_page(1, &mut vec![0; PAGE]).is_err(), "it is page 0's");
 }
 
 #[test]
