@@ -303,7 +303,9 @@ mod tests {
     /// Without its band the line is the target itself, and every write past it brings memory down.
     #[test]
     fn the_line_is_the_lower_of_the_limit_and_the_target_with_its_band() {
-        let line = |limit, target, lifted| Limits { limit, target, lifted }.effective();
+        let line = |limit, target, lifted: bool| {
+            Limits { limit, target, lifted: lifted.then_some(Unreached::Outrun) }.effective()
+        };
         let rows = [
             ("neither", line(0, 0, false), 0),
             ("a target of 3200 with 1/32 above it", line(0, 3200, false), 3300),
