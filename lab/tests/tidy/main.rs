@@ -15,6 +15,7 @@ mod attributes;
 mod claims;
 mod fence;
 mod geometry;
+mod guest;
 mod heads;
 mod items;
 mod length;
@@ -152,6 +153,16 @@ fn examples_of_documents_are_compiled() {
     let documents = tree::documents(&root);
     let markdown = documents.iter().filter(|document| document.path.ends_with(".md"));
     report(markdown.flat_map(|document| snippets::findings(document, &sources)).collect());
+}
+
+#[test]
+fn what_a_newer_kernel_does_otherwise_is_told() {
+    let read = |path: &str| {
+        let text = std::fs::read_to_string(tree::root().join(path)).expect("it is there");
+        tree::Document { path: path.into(), text }
+    };
+    let (allowed, document) = (read("lab/guest/zram-attributes.allow"), read("docs/zram.md"));
+    report(guest::undocumented(&allowed, &document));
 }
 
 #[test]
