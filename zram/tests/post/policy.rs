@@ -172,7 +172,7 @@ fn a_target_that_was_lifted_holds_again_when_the_disk_is_back() {
 /// `stat` said "it cannot be reached", and an operator had nothing to go by.
 #[test]
 fn a_target_that_is_not_reached_has_its_reason_and_a_remedy() {
-    let small = || device(config(Some(blocks(17))));
+    let small = || device(config(Some(blocks(16))));
     let limited = || {
         let (zram, _) = backed();
         zram.enable_writeback_limit(true);
