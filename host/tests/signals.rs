@@ -99,7 +99,7 @@ fn pager(fault_mode: FaultMode) -> Option<Arc<Pager>> {
     let memory = Memory::new(MemoryConfig {
         arena_frames: 1 << 16,
         entries_max: 1 << 18,
-        limit_bytes: 64 << 20,
+        expected_bytes: 64 << 20,
         worker: true,
     });
     let config = PagerConfig { fault_mode, ..PagerConfig::default() };

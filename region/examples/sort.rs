@@ -39,7 +39,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let memory = Memory::new(MemoryConfig {
         arena_frames: u32::try_from(mib * 2 * MIB / 4096)?,
         entries_max: (mib * MIB / 4096 + (1 << 16)) as u64,
-        limit_bytes: (mib * MIB) as u64,
+        expected_bytes: (mib * MIB) as u64,
         worker: true,
     })?;
     let pager = Pager::new(memory, &PagerConfig::default())?;

@@ -17,7 +17,7 @@
 //! let memory = Memory::new(MemoryConfig {
 //!     arena_frames: 1 << 18,
 //!     entries_max: 1 << 20,
-//!     limit_bytes: 1 << 30,
+//!     expected_bytes: 1 << 30,
 //!     worker: true,
 //! })?;
 //! let pager = Pager::new(memory, &PagerConfig::default())?;

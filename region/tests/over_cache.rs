@@ -364,7 +364,7 @@ fn a_memory_that_is_used_up_is_not_compacted_over_and_over() {
     let memory = Memory::new(MemoryConfig {
         arena_frames: 1 << 10,
         entries_max: 1 << 14,
-        limit_bytes: 4 << 20,
+        expected_bytes: 4 << 20,
         worker: false,
     });
     let pager = Pager::new(memory.expect("a memory"), &PagerConfig::default());

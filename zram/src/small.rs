@@ -8,7 +8,7 @@ pub(crate) fn memory() -> Arc<Memory> {
     let config = MemoryConfig {
         arena_frames: 1 << 12,
         entries_max: 1 << 13,
-        limit_bytes: 1 << 24,
+        expected_bytes: 1 << 24,
         worker: false,
     };
     Memory::new(config).expect("address space")

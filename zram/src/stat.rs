@@ -280,7 +280,7 @@ impl Zram {
 
     /// Touched frames of zspages, in bytes; without asking the system, as [`Zram::stat`] does.
     pub fn object_bytes_resident(&self) -> u64 {
-        self.slots.pool.stats().object_bytes_resident
+        self.slots.pool.object_bytes_resident()
     }
 
     /// The line of the kernel's `io_stat`.

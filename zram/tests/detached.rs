@@ -23,7 +23,7 @@ const HANG: Duration = Duration::from_secs(60);
 
 fn memory(entries_max: u64) -> Arc<Memory> {
     let config =
-        MemoryConfig { arena_frames: 1 << 16, entries_max, limit_bytes: 1 << 30, worker: true };
+        MemoryConfig { arena_frames: 1 << 16, entries_max, expected_bytes: 1 << 30, worker: true };
     Memory::new(config).expect("address space")
 }
 

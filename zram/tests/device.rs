@@ -24,7 +24,7 @@ fn memory() -> Arc<Memory> {
     let config = MemoryConfig {
         arena_frames: 1 << 17,
         entries_max: 1 << 20,
-        limit_bytes: 64 * MIB,
+        expected_bytes: 64 * MIB,
         worker: false,
     };
     Memory::new(config).expect("address space")

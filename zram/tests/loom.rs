@@ -36,7 +36,8 @@ fn device() -> Arc<Zram> {
 
 /// With a worker, what is discarded is pending until somebody flushes.
 fn device_with(worker: bool) -> Arc<Zram> {
-    let config = MemoryConfig { arena_frames: 512, entries_max: 6, limit_bytes: 1 << 30, worker };
+    let config =
+        MemoryConfig { arena_frames: 512, entries_max: 6, expected_bytes: 1 << 30, worker };
     let memory = Memory::new(config).expect("small tables");
     Arc::new(Zram::new(memory, ZramConfig::new("zram0", 2 * LEAF)).expect("a device"))
 }

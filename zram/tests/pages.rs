@@ -16,7 +16,7 @@ fn device(read_only: bool) -> Zram {
     let config = MemoryConfig {
         arena_frames: 1 << 14,
         entries_max: 1 << 14,
-        limit_bytes: 1 << 24,
+        expected_bytes: 1 << 24,
         worker: false,
     };
     let memory = Memory::new(config).expect("address space");

@@ -45,7 +45,7 @@ fn device() -> Zram {
     let config = MemoryConfig {
         arena_frames: 1 << 19,
         entries_max: 1 << 21,
-        limit_bytes: 1 << 30,
+        expected_bytes: 1 << 30,
         worker: true,
     };
     let memory = Memory::new(config).expect("address space");

@@ -25,8 +25,12 @@ fn device(size: u64) -> Zram {
 }
 
 fn device_with(worker: bool, size: u64) -> Zram {
-    let config =
-        MemoryConfig { arena_frames: 1 << 16, entries_max: 1 << 20, limit_bytes: 8 << 20, worker };
+    let config = MemoryConfig {
+        arena_frames: 1 << 16,
+        entries_max: 1 << 20,
+        expected_bytes: 8 << 20,
+        worker,
+    };
     let memory: Arc<Memory> = Memory::new(config).expect("address space");
     Zram::new(memory, ZramConfig::new("zram0", size)).expect("a device")
 }

@@ -30,6 +30,10 @@ pub struct PoolCheck {
     pub zspages: u64,
     /// Objects counted.
     pub objects: u64,
+    /// Bytes of their slots.
+    pub slot_bytes: u64,
+    /// Bytes of the objects that a cell names, by the lengths they were stored with.
+    pub stored_bytes: u64,
     /// Objects whose cell was locked, or that were not yet published, looked at by count only; and
     /// zspages that were being built or given back.
     pub in_flight: u64,
@@ -166,6 +170,8 @@ impl Pool {
             expect_equal("mem_used_total", found.mem_used_total, stats.mem_used_total)?;
             let (counted, kept) = (found.object_bytes_resident, stats.object_bytes_resident);
             expect_equal("object_bytes_resident", counted, kept)?;
+            expect_equal("objects", found.objects, stats.objects)?;
+            expect_equal("slot_bytes", found.slot_bytes, stats.slot_bytes)?;
             expect_equal("bytes of positions", found.position_bytes, positions)?;
             entries.check([all, all_raw])?;
         }
@@ -204,6 +210,7 @@ impl Pool {
         }
         self.check_totals(class, &state, objects, counts)?;
         found.objects += objects;
+        found.slot_bytes += objects * u64::from(class.shape.size);
         found.zspages += state.fullness.zspages().len() as u64;
         found.position_bytes += state.fullness.heap_bytes() as u64;
         Ok(())
@@ -258,6 +265,7 @@ impl Pool {
                 }
             }
         }
+        found.stored_bytes += self.stored_bytes_in(class, zspage);
         let frames = u32::from(shape.frames);
         let resident = self.memory.arena.resident_in(pfn, frames);
         if zspage.is_touched() {

@@ -382,7 +382,7 @@ mod tests {
         let config = MemoryConfig {
             arena_frames: 1 << 12,
             entries_max: 4096,
-            limit_bytes: 0,
+            expected_bytes: 0,
             worker: false,
         };
         let config = (Memory::new(config).expect("address space"), PoolConfig::default());

@@ -356,7 +356,7 @@ mod tests {
         let config = crate::MemoryConfig {
             arena_frames: 512,
             entries_max: 512,
-            limit_bytes: 0,
+            expected_bytes: 0,
             worker: false,
         };
         let memory = crate::Memory::new(config).expect("address space");

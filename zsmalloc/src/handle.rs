@@ -44,7 +44,10 @@ use crate::write::Age;
 use crate::zspage;
 
 /// An owned object of a pool: 8 bytes. Not `Copy`, consumed by [`Pool::free_handle`]; a handle that
-/// is dropped instead leaves its object in the pool until the pool is dropped.
+/// is dropped instead leaves its object in the pool until the pool is dropped. A [`PoolBox`] is
+/// twice as long and frees its object when it is dropped.
+///
+/// [`PoolBox`]: crate::PoolBox
 #[derive(Debug)]
 #[must_use = "dropping a handle leaves its object in the pool"]
 pub struct Handle(NonZeroU64); // | memory 32 | entry 32 |
@@ -101,13 +104,31 @@ impl Pool {
         self.alloc_aged(bytes.len(), |slot, age| self.write(slot, bytes, age))
     }
 
-    /// Stores an object of `len` bytes that `fill` writes in place. The slice it is given holds
-    /// whatever the slot held before.
+    /// Stores an object of `len` bytes that `fill` writes in place. The slice that it is given is
+    /// all zeros, and what it does not write stays zero.
     ///
     /// # Errors
     ///
     /// [`AllocError`]; nothing is stored then, and `fill` was not called.
     pub fn alloc_with(
+        &self,
+        len: usize,
+        fill: impl FnOnce(&mut [u8]),
+    ) -> Result<Handle, AllocError> {
+        self.alloc_unzeroed_with(len, |slot| {
+            slot.fill(0);
+            fill(slot);
+        })
+    }
+
+    /// As [`Pool::alloc_with`], but the slice holds what the slot held before: bytes of objects of
+    /// this memory that were freed, of any of its pools. For a `fill` that writes all of it. What
+    /// it leaves as it is, whoever reads the object sees.
+    ///
+    /// # Errors
+    ///
+    /// [`AllocError`]; nothing is stored then, and `fill` was not called.
+    pub fn alloc_unzeroed_with(
         &self,
         len: usize,
         fill: impl FnOnce(&mut [u8]),

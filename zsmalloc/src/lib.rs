@@ -5,7 +5,8 @@
 //! - *size class*: the objects of one size; merged classes share their zspages
 //! - *zspage*: a contiguous run of 1 to chain-size frames that holds objects of one class
 //! - *cell*: 8 bytes of a client's table that say where an object is; *leaf*: 512 cells
-//! - *handle*: an owned, stable name for an object that is not in a client's table
+//! - *handle*: an owned, stable name for an object that is not in a client's table; a *box*: a
+//!   handle with its pool, which frees the object when it is dropped
 //!
 //! ```text
 //!   Pool ---- classes ---- zspages ---- frames             Memory: arena, zone, tables,
@@ -18,7 +19,7 @@
 //! let memory = Memory::new(MemoryConfig {
 //!     arena_frames: 1 << 16,
 //!     entries_max: 1 << 20,
-//!     limit_bytes: 64 << 20,
+//!     expected_bytes: 64 << 20,
 //!     worker: true,
 //! })?;
 //! let pool = Pool::new(memory, PoolConfig::default())?;
@@ -64,6 +65,7 @@ mod object;
 mod owed;
 mod pending;
 mod pool;
+mod pool_box;
 mod raw;
 mod release;
 mod rest;
@@ -102,6 +104,7 @@ pub use memory::{Memory, MemoryConfig};
 pub use migrate::{Frames, MigrateError, ZspageInfo};
 pub use object::Object;
 pub use pool::{Pool, PoolConfig, SHARDS_MAX};
+pub use pool_box::PoolBox;
 pub use raw::RawHandle;
 pub use slots::{LeafPart, Slots, leaf_parts, split};
 pub use stats::{ClassRow, ClassTable, PoolStats};

@@ -70,9 +70,10 @@ pub struct MemoryConfig {
     pub arena_frames: u32,
     /// Cells at most: pages of all disks together, plus single handles.
     pub entries_max: u64,
-    /// Resident bytes that the pools are expected to stay under; decides how many free frames are
-    /// kept for reuse.
-    pub limit_bytes: u64,
+    /// Resident bytes that the pools are expected to stay under. This limits nothing: it decides
+    /// how many free frames are kept for reuse, 1/32 of it, and how many of them are on lists of
+    /// CPUs. What limits are [`Pool::set_limit`], for each pool, and `arena_frames`, for all.
+    pub expected_bytes: u64,
     /// Whether a thread may be started that compacts pools at rest and gives free frames back.
     /// Without it, that is done when asked for.
     pub worker: bool,
@@ -86,7 +87,7 @@ impl MemoryConfig {
         MemoryConfig {
             arena_frames: frames.clamp(1 << 16, u64::from(ARENA_FRAMES_MAX)) as u32,
             entries_max: bytes.div_ceil(host::PAGE_SIZE as u64) + (1 << 24),
-            limit_bytes: limits.default_limit.unwrap_or(FALLBACK_BYTES),
+            expected_bytes: limits.default_limit.unwrap_or(FALLBACK_BYTES),
             worker: true,
         }
     }
@@ -120,7 +121,7 @@ pub struct Memory {
 impl Memory {
     /// Reserves the address space; every table starts untouched.
     pub fn new(config: MemoryConfig) -> Result<Arc<Memory>, MemoryError> {
-        Memory::build(config, config.limit_bytes, None)
+        Memory::build(config, config.expected_bytes, None)
     }
 
     /// As [`Memory::new`], with `faults` to make any step fail that the system, or a full table,
@@ -129,7 +130,7 @@ impl Memory {
         config: MemoryConfig,
         faults: Arc<FailureInjector>,
     ) -> Result<Arc<Memory>, MemoryError> {
-        Memory::build(config, config.limit_bytes, Some(faults))
+        Memory::build(config, config.expected_bytes, Some(faults))
     }
 
     /// With per-CPU lists by a limit of `listed_of` bytes.
@@ -156,7 +157,7 @@ impl Memory {
             pools: Mutex::default(),
             isolating: host::sync::Mutex::new(()),
             stays: AtomicBool::new(false),
-            worker: Worker::new(config.limit_bytes, config.worker, faults.clone()),
+            worker: Worker::new(config.expected_bytes, config.worker, faults.clone()),
             jobs: Jobs::new(),
             faults,
         }))

@@ -57,8 +57,8 @@ mod tests {
     use std::sync::Arc;
 
     fn pool(worker: bool) -> Arc<Pool> {
-        let (arena_frames, entries_max, limit_bytes) = (1 << 15, 1 << 16, 1 << 30);
-        let config = MemoryConfig { arena_frames, entries_max, limit_bytes, worker };
+        let (arena_frames, entries_max, expected_bytes) = (1 << 15, 1 << 16, 1 << 30);
+        let config = MemoryConfig { arena_frames, entries_max, expected_bytes, worker };
         Pool::new(Memory::new(config).expect("address space"), PoolConfig::default())
             .expect("a pool")
     }

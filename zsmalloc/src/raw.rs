@@ -174,7 +174,7 @@ mod tests {
 
     fn pool() -> Arc<Pool> {
         let config =
-            MemoryConfig { arena_frames: 512, entries_max: 4096, limit_bytes: 0, worker: false };
+            MemoryConfig { arena_frames: 512, entries_max: 4096, expected_bytes: 0, worker: false };
         let memory = Memory::new(config).expect("address space");
         Pool::new(memory, PoolConfig::default()).expect("a pool")
     }

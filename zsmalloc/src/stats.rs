@@ -17,9 +17,11 @@ use host::PAGE_SIZE;
 use host::sync::atomic::Ordering;
 
 use crate::class::Class;
+use crate::descriptor::Descriptor;
 use crate::fullness::GROUPS;
 use crate::memory::Memory;
 use crate::pool::Pool;
+use crate::word::Word;
 
 /// Totals of a pool; bytes unless the name says otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,8 +34,14 @@ pub struct PoolStats {
     pub object_bytes_resident: u64,
     /// Frames freed by compaction so far.
     pub pages_compacted: u64,
+    /// Objects: slots in use.
+    pub objects: u64,
+    /// Bytes of the slots in use. An object takes a slot of the smallest class that holds it, so
+    /// this is what is stored and up to a slot's rest for each object; [`Pool::stored_bytes`] has
+    /// the lengths themselves.
+    pub slot_bytes: u64,
     /// Objects that were freed and are pending, and their bytes, which lie in touched frames: a
-    /// part of `object_bytes_resident`.
+    /// part of `objects` and of `object_bytes_resident`.
     pub pending_objects: u64,
     /// See `pending_objects`.
     pub pending_bytes: u64,
@@ -95,18 +103,21 @@ impl fmt::Debug for Memory {
 }
 
 impl Pool {
-    /// The totals.
+    /// The totals. Takes each class's lock in turn, to count its objects.
     pub fn stats(&self) -> PoolStats {
         self.flush_lagging();
         // relaxed: independent totals, each exact when nothing is in flight.
         let read = |counter: &host::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
         let counters = &self.counters;
         let deferred = self.deferred();
+        let (objects, slot_bytes) = self.slots_in_use();
         PoolStats {
             mem_used_total: read(&counters.frames) * PAGE_SIZE as u64,
             mem_used_max: read(&counters.frames_max) * PAGE_SIZE as u64,
             object_bytes_resident: read(&counters.resident) * PAGE_SIZE as u64,
             pages_compacted: read(&counters.compacted),
+            objects,
+            slot_bytes,
             pending_objects: deferred.pending_values,
             pending_bytes: deferred.pending_bytes,
             leaves: read(&counters.leaves),
@@ -117,6 +128,44 @@ impl Pool {
                 + deferred.heap_bytes
                 + self.lag.heap_bytes() as u64,
         }
+    }
+
+    /// Objects, and bytes of their slots.
+    fn slots_in_use(&self) -> (u64, u64) {
+        self.classes().iter().fold((0, 0), |(objects, bytes), class| {
+            let here = u64::from(class.lock().objects);
+            (objects + here, bytes + here * u64::from(class.shape.size))
+        })
+    }
+
+    /// Bytes of all objects by the lengths they were stored with, pending ones included as far as
+    /// their cells still name them. An object whose cell names none yet counts 0.
+    ///
+    /// Looks at every object, a class at a time with its lock held: for a report now and then.
+    /// [`PoolStats::slot_bytes`] is close, and costs next to nothing.
+    pub fn stored_bytes(&self) -> u64 {
+        self.flush_lagging();
+        self.classes().iter().map(|class| self.stored_bytes_of(class)).sum()
+    }
+
+    fn stored_bytes_of(&self, class: &Class) -> u64 {
+        let (of, state) = (self.descriptors(class), class.lock());
+        let zspages = state.fullness.zspages().iter().map(|&id| of.get(id));
+        zspages.map(|zspage| self.stored_bytes_in(class, zspage)).sum()
+    }
+
+    /// Bytes of the objects of a zspage, whose lock the caller holds, that their cells name.
+    pub(crate) fn stored_bytes_in(&self, class: &Class, zspage: Descriptor<'_>) -> u64 {
+        let length = |slot| {
+            let owner = Some(zspage.owner(slot)).filter(|&owner| owner != 0)?;
+            // Acquire pairs with the unlocking swap in `CellGuard`, which publishes a whole word.
+            let word = self.memory.leaves.cell(owner)?.load(Ordering::Acquire);
+            let place = Word(word).place()?;
+            // Else it is the place of another object, as this one was freed and is pending.
+            let here = place.pfn() == zspage.pfn() && usize::from(place.object()) == slot;
+            here.then(|| u64::from(class.shape.size - place.slack()))
+        };
+        zspage.used_slots().filter_map(length).sum()
     }
 
     /// Touched frames of zspages, in bytes, at the cost of a load: [`PoolStats`] has it among much

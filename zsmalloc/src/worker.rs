@@ -10,9 +10,9 @@
 //!   a buffer of freed objects is full ------------>     they are given back
 //! ```
 //!
-//! The bound is 1/32 of the limit, or 1/128 of what is resident where that is less: free frames
-//! between zspages, too short for the next one, would otherwise pile up to a share of a limit that
-//! is far away.
+//! The bound is 1/32 of the bytes that are expected, or 1/128 of what is resident where that is
+//! less: free frames between zspages, too short for the next one, would otherwise pile up to a share
+//! of what is far away.
 //!
 //! The thread is started by the first call that has work for it, sleeps while there is none, and
 //! ends with the memory: it holds no strong reference while it sleeps. A pool in use is left alone:
@@ -35,8 +35,8 @@ use host::sync::unmodelled::{Condvar, Mutex, MutexGuard};
 use crate::memory::Memory;
 use crate::owed::Owed;
 
-/// Free frames above limit / this are given back,
-const LIMIT_DIVISOR: u64 = 32;
+/// Free frames above the expected bytes / this are given back,
+const EXPECTED_DIVISOR: u64 = 32;
 /// or above resident bytes / this.
 const RESIDENT_DIVISOR: u64 = 128;
 /// Never bothers for less than this, in bytes.
@@ -56,7 +56,7 @@ pub(crate) struct Worker {
     allowed: bool,
     /// In a model, whoever flushes does the jobs that the worker would.
     modelled: bool,
-    limit_bytes: u64,
+    expected_bytes: u64,
     shared: Arc<Shared>,
     faults: Option<Arc<FailureInjector>>,
 }
@@ -145,7 +145,7 @@ impl Shared {
 
 impl Worker {
     pub(crate) fn new(
-        limit_bytes: u64,
+        expected_bytes: u64,
         allowed: bool,
         faults: Option<Arc<FailureInjector>>,
     ) -> Worker {
@@ -153,7 +153,7 @@ impl Worker {
             // A thread of the system's is none of loom's.
             allowed: allowed && !cfg!(loom),
             modelled: allowed && cfg!(loom),
-            limit_bytes,
+            expected_bytes,
             shared: Arc::default(),
             faults,
         }
@@ -173,7 +173,7 @@ impl Worker {
         // to the next release.
         let asked = &self.shared.releasing;
         if self.allowed
-            && free_held > bound(self.limit_bytes, memory)
+            && free_held > bound(self.expected_bytes, memory)
             && !asked.load(Ordering::Relaxed)
             && !asked.swap(true, Ordering::Relaxed)
         {
@@ -189,7 +189,7 @@ impl Worker {
 
     /// Called when untouched frames were taken although so many free bytes are held.
     pub(crate) fn notice_untouched(&self, memory: &Arc<Memory>, frames: u32, free_held: u64) {
-        if !self.allowed || free_held <= bound(self.limit_bytes, memory) {
+        if !self.allowed || free_held <= bound(self.expected_bytes, memory) {
             return;
         }
         if self.shared.owed.owe(frames) {
@@ -253,8 +253,8 @@ impl Worker {
             return false;
         }
         let shared = Arc::clone(&self.shared);
-        let limit_bytes = self.limit_bytes;
-        host::thread::spawn("ramfold-worker", move || run(&shared, &memory, limit_bytes)).is_ok()
+        let expected_bytes = self.expected_bytes;
+        host::thread::spawn("ramfold-worker", move || run(&shared, &memory, expected_bytes)).is_ok()
     }
 }
 
@@ -284,21 +284,21 @@ enum Kept {
 }
 
 /// Bytes of free frames that may be held.
-fn bound(limit_bytes: u64, memory: &Memory) -> u64 {
+fn bound(expected_bytes: u64, memory: &Memory) -> u64 {
     let resident = memory.arena.resident_frames() * host::PAGE_SIZE as u64;
-    (limit_bytes / LIMIT_DIVISOR).min(resident / RESIDENT_DIVISOR).max(RELEASE_MIN)
+    (expected_bytes / EXPECTED_DIVISOR).min(resident / RESIDENT_DIVISOR).max(RELEASE_MIN)
 }
 
-fn run(shared: &Shared, memory: &Weak<Memory>, limit_bytes: u64) {
+fn run(shared: &Shared, memory: &Weak<Memory>, expected_bytes: u64) {
     // A free or a discard that wakes this thread goes on.
     host::cpu::let_wakers_finish();
     while let Some(due) = wait(shared) {
         let Some(memory) = memory.upgrade() else { return };
-        shared.survive(|| work(shared, &memory, due, limit_bytes));
+        shared.survive(|| work(shared, &memory, due, expected_bytes));
     }
 }
 
-fn work(shared: &Shared, memory: &Arc<Memory>, due: Due, limit_bytes: u64) {
+fn work(shared: &Shared, memory: &Arc<Memory>, due: Due, expected_bytes: u64) {
     // First, so that whatever comes of the rest, frees from here on ask for the next release.
     if due.release.is_some() {
         // relaxed: a hint.
@@ -311,14 +311,14 @@ fn work(shared: &Shared, memory: &Arc<Memory>, due: Due, limit_bytes: u64) {
         memory.pools().iter().for_each(|pool| pool.drain_deferred());
     }
     if due.repay {
-        shared.owed.repay(memory, bound(limit_bytes, memory));
+        shared.owed.repay(memory, bound(expected_bytes, memory));
     }
     if due.compact && !memory.compact_at_rest() {
         shared.lock().stirred = true;
     }
     match due.release {
         Some(Kept::Nothing) => memory.give_back_whole(),
-        Some(Kept::Half) => drop(memory.release(bound(limit_bytes, memory) / 2)),
+        Some(Kept::Half) => drop(memory.release(bound(expected_bytes, memory) / 2)),
         None => {}
     }
 }

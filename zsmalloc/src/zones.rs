@@ -16,8 +16,8 @@
 //!
 //! Invariants
 //! - I1 a frame belongs to the zone that its number says; a run lies in one zone.
-//! - I2 the lists of a CPU keep at most 1/256 of the memory's limit, and at most 1 MiB; those of
-//!   all CPUs together at most 1/32 of the limit.
+//! - I2 the lists of a CPU keep at most 1/256 of the memory's expected bytes, and at most 1 MiB;
+//!   those of all CPUs together at most 1/32 of them.
 //! - I3 `OutOfFrames` means that no zone has a run, with its lists looked at too.
 //!
 //! Locks: one zone's at a time, inside `SharedZone`, and before it a CPU's.
@@ -37,9 +37,9 @@ const ZONE_FRAMES_MIN: u32 = 64 * PAGEBLOCK_FRAMES; // 128 MiB
 
 /// Frames that a CPU's lists keep at most, of all zones together.
 const LISTED_MAX: u64 = 256; // 1 MiB
-/// And this part of the limit,
+/// And this part of the expected bytes,
 const LISTED_DIVISOR: u64 = 256;
-/// and that of all CPUs this part: a machine of many would have all of a small limit on them.
+/// and that of all CPUs this part: a machine of many would have all of a small memory on them.
 const ALL_LISTED_DIVISOR: u64 = 32;
 
 /// On cache lines of its own.
@@ -55,12 +55,12 @@ pub(crate) struct Zones {
 
 impl Zones {
     /// Zones over `frames` frames, nothing online, of a memory that is expected to stay under
-    /// `limit_bytes`; with 0, there are no per-CPU lists.
-    pub(crate) fn new(frames: u32, limit_bytes: u64) -> Zones {
+    /// `expected_bytes`; with 0, there are no per-CPU lists.
+    pub(crate) fn new(frames: u32, expected_bytes: u64) -> Zones {
         let cpus = host::cpu::count();
         let wanted = (cpus as u32).min(ZONES_MAX);
         let count = wanted.min(frames / ZONE_FRAMES_MIN).max(1);
-        let listed = listed_frames_max(limit_bytes, cpus as u64) / count;
+        let listed = listed_frames_max(expected_bytes, cpus as u64) / count;
         // Whole blocks of the largest order.
         let each = (frames / count).next_multiple_of(2 * PAGEBLOCK_FRAMES).min(frames);
         let len = |zone| if zone + 1 == count { frames - zone * each } else { each };
@@ -234,9 +234,9 @@ impl Memory {
 }
 
 /// Frames that the lists of one of `cpus` CPUs keep at most.
-fn listed_frames_max(limit_bytes: u64, cpus: u64) -> u32 {
+fn listed_frames_max(expected_bytes: u64, cpus: u64) -> u32 {
     let divisor = LISTED_DIVISOR.max(ALL_LISTED_DIVISOR * cpus);
-    (limit_bytes / divisor / host::PAGE_SIZE as u64).min(LISTED_MAX) as u32
+    (expected_bytes / divisor / host::PAGE_SIZE as u64).min(LISTED_MAX) as u32
 }
 
 #[cfg(all(test, not(loom)))]

@@ -19,7 +19,7 @@ use zsmalloc::{DeferredStatus, Memory, MemoryConfig};
 const HANG: Duration = Duration::from_secs(60);
 
 fn memory(worker: bool) -> Arc<Memory> {
-    let config = MemoryConfig { arena_frames: 512, entries_max: 512, limit_bytes: 0, worker };
+    let config = MemoryConfig { arena_frames: 512, entries_max: 512, expected_bytes: 0, worker };
     Memory::new(config).expect("address space")
 }
 

@@ -23,7 +23,7 @@ fn memory() -> Arc<Memory> {
     let config = MemoryConfig {
         arena_frames: FRAMES,
         entries_max: 1 << 20,
-        limit_bytes: 1 << 30,
+        expected_bytes: 1 << 30,
         worker: false,
     };
     Memory::new(config).expect("address space")

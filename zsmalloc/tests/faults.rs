@@ -37,7 +37,7 @@ const FRAMES: u32 = 512;
 const CONFIG: MemoryConfig = MemoryConfig {
     arena_frames: FRAMES,
     entries_max: 32 * LEAF_CELLS as u64,
-    limit_bytes: 32 << 20,
+    expected_bytes: 32 << 20,
     worker: false,
 };
 

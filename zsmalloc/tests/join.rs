@@ -14,7 +14,7 @@ fn pool(design: LockDesign) -> Arc<Pool> {
     let config = MemoryConfig {
         arena_frames: 1 << 14,
         entries_max: 1 << 12,
-        limit_bytes: 64 << 20,
+        expected_bytes: 64 << 20,
         worker: false,
     };
     let memory = Memory::new(config).expect("address space");

@@ -18,8 +18,8 @@ use zsmalloc::{
 const FRAME: u64 = SIZE_MAX as u64;
 
 fn memory() -> Arc<Memory> {
-    let (arena_frames, entries_max, limit_bytes) = (1 << 12, 1 << 16, 64 << 20);
-    Memory::new(MemoryConfig { arena_frames, entries_max, limit_bytes, worker: false })
+    let (arena_frames, entries_max, expected_bytes) = (1 << 12, 1 << 16, 64 << 20);
+    Memory::new(MemoryConfig { arena_frames, entries_max, expected_bytes, worker: false })
         .expect("address space")
 }
 

@@ -66,7 +66,7 @@ fn memory() -> Arc<Memory> {
 
 fn memory_of(entries_max: u64) -> Arc<Memory> {
     let config =
-        MemoryConfig { arena_frames: 512, entries_max, limit_bytes: 1 << 30, worker: false };
+        MemoryConfig { arena_frames: 512, entries_max, expected_bytes: 1 << 30, worker: false };
     Memory::new(config).expect("small tables")
 }
 

@@ -15,8 +15,12 @@ use zsmalloc::{
 };
 
 fn memory(worker: bool) -> Arc<Memory> {
-    let config =
-        MemoryConfig { arena_frames: 1 << 14, entries_max: 1 << 20, limit_bytes: 64 << 20, worker };
+    let config = MemoryConfig {
+        arena_frames: 1 << 14,
+        entries_max: 1 << 20,
+        expected_bytes: 64 << 20,
+        worker,
+    };
     Memory::new(config).expect("address space")
 }
 
@@ -96,7 +100,7 @@ fn a_store_at_the_limit_flushes_and_tries_again() {
 #[test]
 fn an_arena_without_frames_is_relieved_too() {
     let config =
-        MemoryConfig { arena_frames: 512, entries_max: 1 << 12, limit_bytes: 0, worker: false };
+        MemoryConfig { arena_frames: 512, entries_max: 1 << 12, expected_bytes: 0, worker: false };
     let memory = Memory::new(config).expect("address space");
     let pool = pool_with(&memory, PoolConfig { shards: Some(1), ..PoolConfig::default() });
     let mut handles: Vec<Handle> = std::iter::from_fn(|| pool.alloc(&[1; SIZE_MAX]).ok()).collect();

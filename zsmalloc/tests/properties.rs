@@ -25,7 +25,7 @@ fn memory(frames: u32) -> Arc<Memory> {
     let config = MemoryConfig {
         arena_frames: frames,
         entries_max: 1 << 20,
-        limit_bytes: 64 << 20,
+        expected_bytes: 64 << 20,
         worker: false,
     };
     Memory::new(config).expect("address space")
@@ -316,7 +316,7 @@ fn what_a_cpu_keeps_is_held_free_until_a_release() {
     let config = MemoryConfig {
         arena_frames: 1 << 12,
         entries_max: 1 << 20,
-        limit_bytes: 64 << 20,
+        expected_bytes: 64 << 20,
         worker: false,
     };
     let memory = Memory::new(config).expect("address space");
@@ -338,7 +338,7 @@ fn what_a_cpu_keeps_goes_back_when_nobody_comes_for_it() {
     let config = MemoryConfig {
         arena_frames: 1 << 12,
         entries_max: 1 << 20,
-        limit_bytes: 64 << 20,
+        expected_bytes: 64 << 20,
         worker: true,
     };
     let memory = Memory::new(config).expect("address space");
@@ -358,7 +358,7 @@ fn free_frames_go_back_to_the_system_by_themselves() {
     let config = MemoryConfig {
         arena_frames: 1 << 12,
         entries_max: 1 << 20,
-        limit_bytes: 2 << 20,
+        expected_bytes: 2 << 20,
         worker: true,
     };
     let memory = Memory::new(config).expect("address space");
@@ -383,7 +383,7 @@ fn a_pool_at_rest_compacts_itself() {
     let config = MemoryConfig {
         arena_frames: 1 << 14,
         entries_max: 1 << 20,
-        limit_bytes: 64 << 20,
+        expected_bytes: 64 << 20,
         worker: true,
     };
     let memory = Memory::new(config).expect("address space");

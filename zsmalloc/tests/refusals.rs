@@ -23,7 +23,7 @@ const FRAMES: u32 = 512;
 const CONFIG: MemoryConfig = MemoryConfig {
     arena_frames: FRAMES,
     entries_max: 64 * LEAF_CELLS as u64,
-    limit_bytes: 1 << 20,
+    expected_bytes: 1 << 20,
     worker: false,
 };
 
@@ -248,7 +248,7 @@ fn a_handle_that_outlived_its_pool_is_foreign_to_the_next() {
     let memory = memory(MemoryConfig {
         arena_frames: 1 << 12,
         entries_max: 1 << 13,
-        limit_bytes: 0,
+        expected_bytes: 0,
         worker: false,
     });
     let first = pool(&memory);
@@ -268,7 +268,7 @@ fn a_pinned_object_does_not_stop_the_compaction_of_its_class() {
     let memory = memory(MemoryConfig {
         arena_frames: 1 << 14,
         entries_max: 1 << 15,
-        limit_bytes: 0,
+        expected_bytes: 0,
         worker: false,
     });
     let pool = pool(&memory);

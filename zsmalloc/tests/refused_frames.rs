@@ -26,7 +26,7 @@ const CONFIG: MemoryConfig = MemoryConfig {
     arena_frames: 6 * PAGEBLOCK_FRAMES,
     entries_max: 1 << 16,
     // A CPU lists 64 frames.
-    limit_bytes: 64 << 20,
+    expected_bytes: 64 << 20,
     worker: false,
 };
 const FRAME: u64 = host::PAGE_SIZE as u64;

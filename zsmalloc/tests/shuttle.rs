@@ -134,7 +134,7 @@ impl World {
         let memory = Memory::new(MemoryConfig {
             arena_frames: 512,
             entries_max: 8 * LEAF_CELLS as u64,
-            limit_bytes: 32 << 20,
+            expected_bytes: 32 << 20,
             worker: false,
         });
         let chain = ChainSize::new(2).expect("2");

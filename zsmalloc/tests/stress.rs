@@ -133,7 +133,7 @@ impl World {
         let memory = Memory::new(MemoryConfig {
             arena_frames: FRAMES,
             entries_max: 1 << 20,
-            limit_bytes: 32 << 20,
+            expected_bytes: 32 << 20,
             worker: true,
         });
         let pool = Pool::new(memory.expect("address space"), config).expect("a pool");

@@ -17,7 +17,7 @@ fn memory(worker: bool) -> Arc<Memory> {
     let config = MemoryConfig {
         arena_frames: 1 << 16,
         entries_max: 512 * LEAF_CELLS as u64,
-        limit_bytes: 1 << 30,
+        expected_bytes: 1 << 30,
         worker,
     };
     Memory::new(config).expect("address space")

@@ -27,7 +27,7 @@ fn model(scenario: impl Fn() + Sync + Send + 'static) {
 /// A cache over a disk of one window, and an area of two leaves.
 fn cache() -> (Arc<Zswap>, Area) {
     let memory =
-        MemoryConfig { arena_frames: 512, entries_max: 6, limit_bytes: 1 << 30, worker: false };
+        MemoryConfig { arena_frames: 512, entries_max: 6, expected_bytes: 1 << 30, worker: false };
     let memory = Memory::new(memory).expect("small tables");
     let config = ZswapConfig {
         // Few objects to a zspage: descriptors of many are too long for a model's tables.

@@ -202,7 +202,7 @@ fn memory() -> Arc<Memory> {
     let config = MemoryConfig {
         arena_frames: 1 << 16,
         entries_max: 1 << 18,
-        limit_bytes: 1 << 28,
+        expected_bytes: 1 << 28,
         worker: true,
     };
     Memory::new(config).expect("address space")

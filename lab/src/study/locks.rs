@@ -160,7 +160,7 @@ pub(super) fn memory_config(objects: usize) -> MemoryConfig {
     MemoryConfig {
         arena_frames: (2 * objects + SPARE) as u32,
         entries_max: (2 * objects + SPARE) as u64,
-        limit_bytes: ((2 * objects + SPARE) * PAGE_SIZE) as u64,
+        expected_bytes: ((2 * objects + SPARE) * PAGE_SIZE) as u64,
         worker: false,
     }
 }

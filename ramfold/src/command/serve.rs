@@ -197,7 +197,7 @@ fn algorithm(args: &args::Serve) -> Result<Codec, Failure> {
 
 fn devices(args: &args::Serve, mem_limit: u64, log: &Log) -> Result<Devices, Failure> {
     warn_of_table(args.size.unwrap_or(0), mem_limit, log);
-    let config = MemoryConfig { limit_bytes: mem_limit, ..MemoryConfig::for_disk(room(args)) };
+    let config = MemoryConfig { expected_bytes: mem_limit, ..MemoryConfig::for_disk(room(args)) };
     let memory = Memory::new(config)?;
     let defaults = DeviceDefaults {
         algorithm: algorithm(args)?,

@@ -9,7 +9,7 @@ pub(crate) fn pager(config: &PagerConfig) -> Option<Arc<Pager>> {
     let memory = Memory::new(MemoryConfig {
         arena_frames: 1 << 18,
         entries_max: 1 << 20,
-        limit_bytes: 512 << 20,
+        expected_bytes: 512 << 20,
         worker: true,
     });
     match Pager::new(memory.expect("a memory"), config) {

@@ -29,7 +29,7 @@ fn devices_on(memory: MemoryConfig, defaults: DeviceDefaults) -> Devices {
 }
 
 fn memory(worker: bool) -> MemoryConfig {
-    MemoryConfig { arena_frames: 1 << 17, entries_max: 1 << 26, limit_bytes: 64 * MIB, worker }
+    MemoryConfig { arena_frames: 1 << 17, entries_max: 1 << 26, expected_bytes: 64 * MIB, worker }
 }
 
 /// One more device.

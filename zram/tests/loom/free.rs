@@ -14,7 +14,7 @@ use zsmalloc::{LEAF_CELLS, Memory, MemoryConfig};
 /// A device whose discards are pending until somebody flushes.
 fn device(free: Free) -> Arc<Zram> {
     let config =
-        MemoryConfig { arena_frames: 512, entries_max: 6, limit_bytes: 1 << 30, worker: true };
+        MemoryConfig { arena_frames: 512, entries_max: 6, expected_bytes: 1 << 30, worker: true };
     let memory = Memory::new(config).expect("small tables");
     let deferred = QueueConfig { shards: Some(1), buffer_bytes: 4096, ..QueueConfig::default() };
     let config =

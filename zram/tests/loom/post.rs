@@ -16,7 +16,7 @@ use crate::{LEAF, PAGE, byte_at, model};
 /// Without a worker: who discards a leaf drains it, at the same time as the write-back.
 fn device() -> Arc<Zram> {
     let config =
-        MemoryConfig { arena_frames: 512, entries_max: 6, limit_bytes: 1 << 30, worker: false };
+        MemoryConfig { arena_frames: 512, entries_max: 6, expected_bytes: 1 << 30, worker: false };
     let memory = Memory::new(config).expect("small tables");
     let backing = Arc::new(RamDisk::new(3 * PAGE).expect("a size"));
     let config = ZramConfig { backing: Some(backing), ..ZramConfig::new("zram0", LEAF) };

@@ -11,8 +11,12 @@ pub(crate) const PAGE: usize = 4096;
 pub(crate) const PAGES: u64 = 1100;
 
 pub(crate) fn memory(worker: bool) -> Arc<Memory> {
-    let config =
-        MemoryConfig { arena_frames: 1 << 14, entries_max: 1 << 16, limit_bytes: 64 << 20, worker };
+    let config = MemoryConfig {
+        arena_frames: 1 << 14,
+        entries_max: 1 << 16,
+        expected_bytes: 64 << 20,
+        worker,
+    };
     Memory::new(config).expect("address space")
 }
 

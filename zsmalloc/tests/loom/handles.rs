@@ -428,7 +428,7 @@ fn allocation_without_frames_takes_a_slot_of_another_shard() {
         let config = zsmalloc::MemoryConfig {
             arena_frames: 512,
             entries_max: 6,
-            limit_bytes: 1 << 30,
+            expected_bytes: 1 << 30,
             worker: false,
         };
         let memory = zsmalloc::Memory::with_faults(config, Arc::clone(&faults)).expect("tables");

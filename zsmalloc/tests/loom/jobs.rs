@@ -11,7 +11,7 @@ use crate::model;
 /// A memory whose jobs stay queued until somebody flushes.
 fn memory() -> Arc<Memory> {
     let config =
-        MemoryConfig { arena_frames: 512, entries_max: 6, limit_bytes: 1 << 30, worker: true };
+        MemoryConfig { arena_frames: 512, entries_max: 6, expected_bytes: 1 << 30, worker: true };
     Memory::new(config).expect("small tables")
 }
 

@@ -11,8 +11,12 @@ pub(crate) fn memory() -> Arc<Memory> {
 }
 
 pub(crate) fn memory_with(worker: bool) -> Arc<Memory> {
-    let config =
-        MemoryConfig { arena_frames: 1 << 16, entries_max: 1 << 18, limit_bytes: 1 << 28, worker };
+    let config = MemoryConfig {
+        arena_frames: 1 << 16,
+        entries_max: 1 << 18,
+        expected_bytes: 1 << 28,
+        worker,
+    };
     Memory::new(config).expect("address space")
 }
 

@@ -58,7 +58,8 @@ pub(super) fn run(matches: &ArgMatches) -> Result<(), LabError> {
 
 fn mount(options: &Options) -> Result<Fuse, LabError> {
     // Room for a disk none of whose pages can be compressed, which is not held before it is used.
-    let room = MemoryConfig { limit_bytes: options.size, ..MemoryConfig::for_disk(options.size) };
+    let room =
+        MemoryConfig { expected_bytes: options.size, ..MemoryConfig::for_disk(options.size) };
     let memory = Memory::new(room).map_err(LabError::store("memory"))?;
     let defaults = DeviceDefaults {
         algorithm: options.algorithm.clone(),

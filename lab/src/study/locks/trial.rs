@@ -227,7 +227,7 @@ impl<'a> Worker<'a> {
             }
             Mix::Alloc => {
                 for &length in &self.lengths[..most] {
-                    let handle = self.pool.alloc_with(usize::from(length), |_| {});
+                    let handle = self.pool.alloc_unzeroed_with(usize::from(length), |_| {});
                     self.handles.push(handle.map_err(refused)?);
                 }
             }
@@ -257,7 +257,7 @@ impl<'a> Worker<'a> {
             let marked = object.len().min(MARK_BYTES);
             object[..marked].copy_from_slice(&mark[..marked]);
         };
-        let handle = self.pool.alloc_with(usize::from(length), fill);
+        let handle = self.pool.alloc_unzeroed_with(usize::from(length), fill);
         self.handles.push(handle.map_err(refused)?);
         Ok(())
     }

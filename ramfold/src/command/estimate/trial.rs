@@ -82,7 +82,7 @@ pub(super) fn run(
 /// An empty device with room for so many pages.
 pub(super) fn device(pages: u64, setting: &Setting, mem_limit: u64) -> Result<Zram, Failure> {
     let bytes = pages * PAGE_SIZE as u64;
-    let room = MemoryConfig { limit_bytes: mem_limit, ..MemoryConfig::for_disk(bytes) };
+    let room = MemoryConfig { expected_bytes: mem_limit, ..MemoryConfig::for_disk(bytes) };
     let config = ZramConfig {
         algorithm: setting.codec.clone(),
         chain_order: setting.chain_order,
