@@ -1,7 +1,9 @@
 //! The order in which locks are taken, and the assertion that they are.
 //!
 //! ```text
-//!    ReadBuffer -> RegionPage -> FaultBuffer -> ZramCell -> Class -> HandleShard -> Leaf
+//!    Turnstile -> Gate -> Registering -> ReadBuffer -> Group -> FaultBuffer      a region
+//!       -> PostProcessing -> Stream                                            a store
+//!       -> Cell -> Pool -> Class -> Stock -> Zone -> Leaf                       its memory
 //! ```
 //!
 //! Invariant R1: a thread that waits for a lock holds only locks of lower rank, so no cycle of
@@ -24,18 +26,32 @@ use shuttle::thread_local;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Rank {
+    /// What keeps those who enter a region from passing one that waits to be alone with it.
+    Turnstile,
+    /// The right to work on a region, shared or alone.
+    Gate,
+    /// The registering of one chunk of a region.
+    Registering,
     /// One buffer that pages of a region are read to from a disk.
     ReadBuffer,
-    /// 64 pages of a region.
-    RegionPage,
+    /// One group of a region: 64 pages.
+    Group,
     /// One buffer that pages of a region are decoded to.
     FaultBuffer,
-    /// One cell of a zram table (a bit lock).
-    ZramCell,
-    /// One size class.
+    /// The one write-back or recompression of a device.
+    PostProcessing,
+    /// A codec's stream.
+    Stream,
+    /// One cell of a client's table (a bit lock).
+    Cell,
+    /// The lock of a pool before its classes: in the hierarchical design.
+    Pool,
+    /// One shard of a size class.
     Class,
-    /// One shard of the handle allocator.
-    HandleShard,
+    /// One part of a pool's stock of handles' entries.
+    Stock,
+    /// One zone of the page allocator, and a CPU's lists before it.
+    Zone,
     /// Locks under which no other lock is taken.
     Leaf,
 }
@@ -58,7 +74,8 @@ thread_local! {
 
 /// The record that this thread holds a lock; dropping it says the lock is given up.
 ///
-/// [`Lock`](crate::Lock) keeps one by itself; a holder of a bit lock enters one by hand.
+/// [`Lock`](crate::Lock) keeps one by itself. Who takes a bit lock, a lock of the standard library
+/// or of a crate without ranks enters one by hand, before it waits.
 #[derive(Debug)]
 #[must_use = "the record ends when this is dropped"]
 pub struct Held {
@@ -143,7 +160,7 @@ mod tests {
     #[test]
     #[should_panic(expected = "R1: waiting for a lock of rank Class")]
     fn a_descending_rank_is_caught() {
-        let _shard = Held::enter(Rank::HandleShard);
+        let _shard = Held::enter(Rank::Stock);
         let _class = Held::enter(Rank::Class);
     }
 
@@ -156,7 +173,7 @@ mod tests {
 
     #[test]
     fn trying_is_exempt_and_given_up_in_any_order() {
-        let shard = Held::enter(Rank::HandleShard);
+        let shard = Held::enter(Rank::Stock);
         let class = Held::enter_try(Rank::Class);
         let other = Held::enter_try(Rank::Class);
         drop(shard);
@@ -168,7 +185,7 @@ mod tests {
     #[test]
     #[should_panic(expected = "R1")]
     fn what_a_try_took_counts_for_later_waits() {
-        let _shard = Held::enter_try(Rank::HandleShard);
+        let _shard = Held::enter_try(Rank::Stock);
         let _class = Held::enter(Rank::Class);
     }
 }

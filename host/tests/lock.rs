@@ -48,7 +48,7 @@ fn a_taken_lock_is_not_taken_again() {
 
 #[test]
 fn a_panic_gives_the_lock_up() {
-    let lock = Lock::new(Rank::HandleShard, 0);
+    let lock = Lock::new(Rank::Stock, 0);
     let outcome = thread::scope(|scope| {
         let holder = scope.spawn(|| {
             let _guard = lock.lock();
@@ -64,7 +64,7 @@ fn a_panic_gives_the_lock_up() {
 #[test]
 #[should_panic(expected = "R1: waiting for a lock of rank Class")]
 fn locks_taken_against_their_rank_are_caught() {
-    let (class, shard) = (Lock::new(Rank::Class, ()), Lock::new(Rank::HandleShard, ()));
+    let (class, shard) = (Lock::new(Rank::Class, ()), Lock::new(Rank::Stock, ()));
     let _shard = shard.lock();
     let _class = class.lock();
 }

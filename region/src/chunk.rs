@@ -17,10 +17,10 @@
 use crate::group::Group;
 use crate::runs::{Mappings, Runs};
 use crate::{CHUNK_GROUPS, GROUP_PAGES};
-use host::{Lock, LockGuard, Span, UserfaultError};
+use host::{Lock, LockGuard, Rank, Span, UserfaultError};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
 /// Pages of a chunk.
 const CHUNK_PAGES: usize = CHUNK_GROUPS * GROUP_PAGES; // 2 MiB
@@ -47,7 +47,7 @@ pub(crate) struct Chunks {
     chunks: Box<[OnceLock<Box<Chunk>>]>,
     pages: usize,
     /// Held to register.
-    runs: Mutex<Runs>,
+    runs: Lock<Runs>,
     /// Set by a test: the system refuses.
     #[cfg(test)]
     pub(crate) refuses: AtomicBool,
@@ -60,7 +60,7 @@ impl Chunks {
         Chunks {
             chunks: (0..count).map(|_| OnceLock::new()).collect(),
             pages,
-            runs: Mutex::new(Runs::new(count, mappings)),
+            runs: Lock::new(Rank::Registering, Runs::new(count, mappings)),
             #[cfg(test)]
             refuses: AtomicBool::new(false),
         }
@@ -128,9 +128,8 @@ impl Chunks {
     }
 
     /// The right to register, and what is registered.
-    pub(crate) fn runs(&self) -> MutexGuard<'_, Runs> {
-        // A list that is valid after each change.
-        self.runs.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn runs(&self) -> LockGuard<'_, Runs> {
+        self.runs.lock()
     }
 
     /// Locks a group for a fault, whose chunk is registered, or `None`.
@@ -182,5 +181,19 @@ impl Chunks {
     pub(crate) fn heap_bytes(&self) -> u64 {
         let there = self.chunks.iter().filter(|chunk| chunk.get().is_some()).count();
         (size_of_val(&*self.chunks) + there * size_of::<Chunk>()) as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[cfg(debug_assertions)]
+    #[should_panic(expected = "R1: waiting for a lock of rank Registering")]
+    fn registering_with_a_group_locked_is_caught() {
+        let chunks = Chunks::new(CHUNK_PAGES, &Mappings::new(2));
+        let _group = chunks.get_or_add(0).lock();
+        drop(chunks.runs());
     }
 }

@@ -22,6 +22,7 @@
 use crate::around::Around;
 use crate::chunk::Chunks;
 use crate::counters::{Count, Counters};
+use crate::gate::{Gate, Gates};
 use crate::group::Group;
 use crate::look::NextLook;
 use crate::pager::Shared;
@@ -33,8 +34,7 @@ use host::fault::{Server, Watch};
 use host::{Lock, LockGuard, PAGE_SIZE, Rank, Span};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
-use std::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, OnceLock, Weak};
 
 /// No limit.
 const UNLIMITED: u64 = u64::MAX;
@@ -51,11 +51,8 @@ pub(crate) struct Folded {
     limit_pages: AtomicU64,
     /// The pager could not bring the region below its limit: nobody is to wait for that.
     stuck: AtomicBool,
-    /// Held by who waits for the gate to be alone, and passed by who enters: those who enter again
-    /// and again would keep the other out.
-    turnstile: Mutex<()>,
-    /// False: the region is being torn down.
-    gate: RwLock<bool>,
+    /// Who may work on it; closed: the region is being torn down.
+    gates: Gates,
     pub(crate) shared: Arc<Shared>,
     pub(crate) next_look: NextLook,
     #[cfg(test)]
@@ -87,9 +84,6 @@ impl Probe {
     }
 }
 
-/// The right to work on a region.
-pub(crate) type Gate<'f> = RwLockReadGuard<'f, bool>;
-
 impl Folded {
     pub(crate) fn new(
         shared: &Arc<Shared>,
@@ -109,8 +103,7 @@ impl Folded {
             dirty: (0..words).map(|_| AtomicU64::new(0)).collect(),
             limit_pages: AtomicU64::new(UNLIMITED),
             stuck: AtomicBool::new(false),
-            turnstile: Mutex::default(),
-            gate: RwLock::new(true),
+            gates: Gates::new(),
             shared: Arc::clone(shared),
             next_look: NextLook::default(),
             #[cfg(test)]
@@ -122,10 +115,7 @@ impl Folded {
 
     /// The right to work on the region, unless it is being torn down.
     pub(crate) fn enter(&self) -> Result<Gate<'_>, RegionError> {
-        drop(self.turnstile());
-        // It guards a flag that is valid at any time.
-        let gate = self.gate.read().unwrap_or_else(PoisonError::into_inner);
-        if *gate { Ok(gate) } else { Err(RegionError::Gone) }
+        self.gates.enter().ok_or(RegionError::Gone)
     }
 
     /// Has faults of the region found.
@@ -140,37 +130,25 @@ impl Folded {
     /// As [`Folded::enter`], unless somebody is about to be alone, or just enters too: for who
     /// holds another's gate.
     pub(crate) fn try_enter(&self) -> Option<Gate<'_>> {
-        drop(self.turnstile.try_lock().ok()?);
-        self.gate.try_read().ok().filter(|gate| **gate)
+        self.gates.try_enter()
     }
 
     /// Whether somebody has entered.
     #[cfg(test)]
     pub(crate) fn is_entered(&self) -> bool {
-        self.gate.try_write().is_err()
+        self.gates.is_entered()
     }
 
     /// Does something while nobody else works on the region, unless it is being torn down. With the
     /// client kept away too, nobody but late messages moves a page until it ends.
     pub(crate) fn alone<R>(&self, work: impl FnOnce() -> R) -> Result<R, RegionError> {
-        let gate = self.take_gate();
-        if *gate { Ok(work()) } else { Err(RegionError::Gone) }
-    }
-
-    /// The gate, as soon as those who are in have come out.
-    fn take_gate(&self) -> RwLockWriteGuard<'_, bool> {
-        let _first = self.turnstile();
-        self.gate.write().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn turnstile(&self) -> MutexGuard<'_, ()> {
-        self.turnstile.lock().unwrap_or_else(PoisonError::into_inner)
+        self.gates.alone(work).ok_or(RegionError::Gone)
     }
 
     /// Waits until nobody works on the region, and lets nobody begin; from here on, a touch of it
     /// ends the process.
     pub(crate) fn close(&self) {
-        *self.take_gate() = false;
+        self.gates.close();
         if let Some(watch) = self.watch.get() {
             watch.retire();
         }

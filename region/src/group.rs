@@ -23,7 +23,7 @@
 //!   thread has the lock again: nobody else brings it in, and who forgets it waits.
 //! - G7 there are trials (T1 of `trials`) in watched groups only.
 //!
-//! Lock: the group's own, of rank `RegionPage`; it is in `chunk`.
+//! Lock: the group's own, of rank `Group`; it is in `chunk`.
 
 use crate::GROUP_PAGES;
 use crate::trials::Trials;
@@ -61,7 +61,7 @@ pub(crate) enum Place {
 
 impl Group {
     pub(crate) fn new_lock() -> Lock<Group> {
-        Lock::new(Rank::RegionPage, Group::default())
+        Lock::new(Rank::Group, Group::default())
     }
 
     pub(crate) fn place(&self, page: usize) -> Place {

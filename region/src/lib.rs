@@ -49,6 +49,7 @@ mod fetch;
 mod fetchers;
 mod folded;
 mod forget;
+mod gate;
 mod group;
 mod look;
 mod outcome;

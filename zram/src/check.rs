@@ -12,7 +12,7 @@ use std::fmt;
 
 use codec::same::Same;
 use disk::DiskError;
-use zsmalloc::{Content, LEAF_CELLS, PAGE_SIZE, PoolCheck, cpu};
+use zsmalloc::{Content, LEAF_CELLS, PAGE_SIZE, PoolCheck};
 
 use crate::counters::Tally;
 use crate::device::Zram;
@@ -122,7 +122,7 @@ impl Zram {
 
     fn check_slot(&self, page: u64, counted: &mut Count) -> Result<(), DiskError> {
         let mut data = [0; PAGE_SIZE];
-        self.streams.with(cpu::current_hint(), |stream| {
+        self.with_stream(|stream| {
             let Some(slot) = self.slots.lock(page) else { return Ok(()) };
             let content = slot.content();
             counted.tally.add(Tally::of(content));

@@ -18,7 +18,7 @@
 
 use codec::{CodecError, Stream};
 use disk::DiskError;
-use zsmalloc::{CellGuard, Content, PAGE_SIZE, cpu};
+use zsmalloc::{CellGuard, Content, PAGE_SIZE};
 
 use crate::backing::Backing;
 use crate::device::Zram;
@@ -100,7 +100,7 @@ impl Zram {
         let (mut fetches, mut data) = (Fetches::new(page), [0; PAGE_SIZE]);
         fetches.fetch(self, place)?;
         loop {
-            let decoded = self.streams.with(cpu::current_hint(), |stream| {
+            let decoded = self.with_stream(|stream| {
                 let Some(slot) = self.slots.lock(page) else { return Ok(Decoded::Page) };
                 self.decode_with(&slot, fetches.last(), stream, &mut data)
             });
@@ -117,7 +117,7 @@ impl Zram {
         fetched: Option<&Fetched>,
         data: &mut [u8],
     ) -> Result<Decoded, DiskError> {
-        self.streams.with(cpu::current_hint(), |stream| {
+        self.with_stream(|stream| {
             let Some(mut slot) = self.slots.lock(page) else {
                 data.fill(0);
                 return Ok(Decoded::Page);

@@ -21,6 +21,7 @@
 use codec::same::{self, Same};
 use codec::{CodecError, Stream};
 use disk::DiskError;
+use host::{Held, Rank};
 use zsmalloc::{CellGuard, Content, Object, PAGE_SIZE, cpu};
 
 use crate::counters::bump;
@@ -63,6 +64,12 @@ pub(crate) fn undecoded(page: u64, error: CodecError) -> DiskError {
 }
 
 impl Zram {
+    /// Works with a stream. Its rank is kept here, as `codec` has none.
+    pub(crate) fn with_stream<R>(&self, work: impl FnOnce(&mut Stream) -> R) -> R {
+        let _held = Held::enter(Rank::Stream);
+        self.streams.with(cpu::current_hint(), work)
+    }
+
     /// Stores a whole page.
     pub(crate) fn store_page(&self, page: u64, data: &[u8]) -> Result<(), DiskError> {
         self.with_room(|| self.try_store_page(page, data))
@@ -72,7 +79,7 @@ impl Zram {
         if let Some(same) = self.same_filled(data) {
             return self.put_page(page, Encoded::Same(same));
         }
-        self.streams.with(cpu::current_hint(), |stream| {
+        self.with_stream(|stream| {
             let object = self.compress(stream, data)?;
             self.put_page(page, Encoded::Object(object))
         })
@@ -100,8 +107,7 @@ impl Zram {
                 found => return found.map_err(|error| undecoded(page, error)),
             }
         }
-        let hint = cpu::current_hint();
-        let found = self.streams.with(hint, |stream| self.read_slot(page, Some(stream), data));
+        let found = self.with_stream(|stream| self.read_slot(page, Some(stream), data));
         found.map_err(|error| undecoded(page, error))
     }
 
@@ -132,7 +138,7 @@ impl Zram {
         edit: &impl Fn(&mut [u8]),
         fetched: Option<&Fetched>,
     ) -> Result<Option<WrittenBack>, DiskError> {
-        self.streams.with(cpu::current_hint(), |stream| {
+        self.with_stream(|stream| {
             let mut data = [0; PAGE_SIZE];
             let mut slot = self.slots.lock_or_add(page).map_err(disk_error)?;
             let found = self.decode_with(&slot, fetched, stream, &mut data);
@@ -370,5 +376,36 @@ mod tests {
         assert!(matches!(told(CodecError::NoMemory), DiskError::NoMemory));
         let lost = |error| matches!(error, DiskError::Corrupt { offset: 12288 });
         assert!(lost(told(CodecError::Corrupt)) && lost(told(CodecError::NeedsStream)));
+    }
+
+    #[cfg(debug_assertions)]
+    fn device() -> Zram {
+        Zram::new(small::memory(), ZramConfig::new("zram0", 1 << 20)).expect("a device")
+    }
+
+    /// Who has a stream and a slot, and wants another stream, may wait for who wants the slot.
+    #[test]
+    #[cfg(debug_assertions)]
+    #[should_panic(expected = "R1: waiting for a lock of rank Stream")]
+    fn a_stream_under_a_slot_is_caught() {
+        let device = device();
+        let _slot = device.slots.lock_or_add(0).expect("room");
+        device.with_stream(|_| ());
+    }
+
+    #[test]
+    #[cfg(debug_assertions)]
+    #[should_panic(expected = "R1: waiting for a lock of rank Stream")]
+    fn a_second_stream_is_caught() {
+        let device = device();
+        device.with_stream(|_| device.with_stream(|_| ()));
+    }
+
+    #[test]
+    #[cfg(debug_assertions)]
+    #[should_panic(expected = "R1: waiting for a lock of rank PostProcessing")]
+    fn post_processing_with_a_stream_in_hand_is_caught() {
+        let device = device();
+        device.with_stream(|_| drop(device.settings.run()));
     }
 }

@@ -17,6 +17,7 @@
 use std::ops::Range;
 
 use disk::{DiskError, check_range};
+use host::{Held, Rank};
 use zsmalloc::PAGE_SIZE;
 
 use crate::device::Zram;
@@ -36,6 +37,7 @@ impl Zram {
     ///
     /// [`DiskError::NoMemory`].
     pub fn prepare(&self) -> Result<(), DiskError> {
+        let _held = Held::enter(Rank::Stream);
         for codec in self.codecs().filter(|codec| codec.needs_stream_to_decompress()) {
             self.streams.prepare(codec).map_err(|_| DiskError::NoMemory)?;
         }

@@ -17,7 +17,7 @@
 
 use codec::{Codec, Stream};
 use disk::DiskError;
-use zsmalloc::{Content, PAGE_SIZE, cpu};
+use zsmalloc::{Content, PAGE_SIZE};
 
 use crate::candidates::{Candidate, Candidates};
 use crate::device::Zram;
@@ -91,7 +91,7 @@ impl Zram {
         what: &Recompress,
         codec: &Codec,
     ) -> Result<Outcome, DiskError> {
-        self.streams.with(cpu::current_hint(), |stream| {
+        self.with_stream(|stream| {
             let mut data = [0; PAGE_SIZE];
             let Some(len) = self.take_out(page, stream, &mut data)? else {
                 return Ok(Outcome::Used);

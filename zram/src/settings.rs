@@ -12,6 +12,7 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{self, PoisonError};
 
+use host::{Held, Rank};
 use zsmalloc::sync::{Mutex, MutexGuard};
 
 use crate::backing::BdStat;
@@ -58,9 +59,10 @@ impl Default for Settings {
 
 impl Settings {
     /// Waits for the post-processing that runs, and keeps others waiting.
-    pub(crate) fn run(&self) -> MutexGuard<'_, ()> {
+    pub(crate) fn run(&self) -> (MutexGuard<'_, ()>, Held) {
+        let held = Held::enter(Rank::PostProcessing);
         // It guards no data that could be half done.
-        self.running.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+        (self.running.lock().unwrap_or_else(|poisoned| poisoned.into_inner()), held)
     }
 
     fn limit(&self) -> sync::MutexGuard<'_, Limit> {

@@ -22,7 +22,7 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use disk::{DiskError, Flights, Landed};
-use zsmalloc::{PAGE_SIZE, cpu};
+use zsmalloc::PAGE_SIZE;
 
 use crate::backing::{Backing, offset_of};
 use crate::candidates::{Candidate, Candidates};
@@ -87,7 +87,7 @@ impl Zram {
     /// Copies a chosen page as it is to be written; its length as an object. `None` where it was
     /// used meanwhile.
     fn copy_out(&self, page: u64, block: &mut [u8]) -> Result<Option<usize>, DiskError> {
-        self.streams.with(cpu::current_hint(), |stream| {
+        self.with_stream(|stream| {
             let Some((slot, len)) = self.lock_chosen(page) else { return Ok(None) };
             if self.config.compressed_writeback {
                 block[..len].copy_from_slice(slot.bytes().unwrap_or(&[]));

@@ -180,7 +180,7 @@ impl Pool {
     fn lock_entry(&self, leaf: LeafId, index: usize) -> Result<CellGuard<'_>, StaleLeaf> {
         let entry = leaf.entry(index).ok_or(StaleLeaf)?;
         let cell = self.memory.leaves.cell(entry).ok_or(StaleLeaf)?;
-        let held = Held::enter(Rank::ZramCell);
+        let held = Held::enter(Rank::Cell);
         loop {
             if let Some(word) = try_lock(cell, |_| true) {
                 return Ok(CellGuard { pool: self, cell, entry, word, _held: held });
@@ -195,7 +195,7 @@ impl Pool {
     pub(crate) fn try_lock_entry(&self, entry: u32) -> Option<CellGuard<'_>> {
         let word = self.try_lock_word(entry)?;
         let cell = self.memory.leaves.cell(entry)?;
-        let held = Held::enter_try(Rank::ZramCell);
+        let held = Held::enter_try(Rank::Cell);
         Some(CellGuard { pool: self, cell, entry, word, _held: held })
     }
 

@@ -18,14 +18,14 @@
 //! Invariant: whoever holds the guard of a class is alone in that class, and no object of it moves.
 //! Nothing else in this crate asks which design a pool has.
 //!
-//! Locks: the pool rwlock ranks before the class locks.
+//! Locks: the pool rwlock, of rank Pool, before the class locks.
 
 use std::fmt;
 use std::str::FromStr;
 use std::sync::{Arc, PoisonError};
 
 use host::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
-use host::{LockGuard, LockWord};
+use host::{Held, LockGuard, LockWord, Rank};
 
 use crate::class::{Class, State};
 use crate::error::MemoryError;
@@ -155,20 +155,25 @@ impl Locks {
     }
 
     #[inline]
-    fn look_up(&self) -> Option<RwLockReadGuard<'_, ()>> {
+    fn look_up(&self) -> Option<(RwLockReadGuard<'_, ()>, Held)> {
+        let (lookup, held) = (self.lookup.as_ref()?, Held::enter(Rank::Pool));
         // The lock guards no data that a panic could have left half-changed.
-        Some(self.lookup.as_ref()?.read().unwrap_or_else(PoisonError::into_inner))
+        Some((lookup.read().unwrap_or_else(PoisonError::into_inner), held))
     }
 
-    fn stop(&self) -> Option<RwLockWriteGuard<'_, ()>> {
-        Some(self.lookup.as_ref()?.write().unwrap_or_else(PoisonError::into_inner))
+    fn stop(&self) -> Option<Stopped<'_>> {
+        let (lookup, held) = (self.lookup.as_ref()?, Held::enter(Rank::Pool));
+        Some((lookup.write().unwrap_or_else(PoisonError::into_inner), held))
     }
 }
+
+/// The pool's lock, held so that nobody looks an object up.
+type Stopped<'p> = (RwLockWriteGuard<'p, ()>, Held);
 
 /// A class, locked, while objects of it move.
 pub(crate) struct Moving<'p> {
     pub(crate) state: LockGuard<'p, State>,
-    _stopped: Option<RwLockWriteGuard<'p, ()>>,
+    _stopped: Option<Stopped<'p>>,
 }
 
 impl Pool {
@@ -223,6 +228,25 @@ impl Pool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Who moves objects holds the pool's lock and waits for the class.
+    #[test]
+    #[cfg(debug_assertions)]
+    #[should_panic(expected = "R1: waiting for a lock of rank Pool")]
+    fn the_pools_lock_under_a_class_is_caught() {
+        let locks = Locks::new(LockDesign::Hierarchical);
+        let _class = Held::enter(Rank::Class);
+        drop(locks.look_up());
+    }
+
+    #[test]
+    #[cfg(debug_assertions)]
+    #[should_panic(expected = "R1: waiting for a lock of rank Pool")]
+    fn moving_while_looking_up_is_caught() {
+        let locks = Locks::new(LockDesign::Hierarchical);
+        let _looked_up = locks.look_up();
+        drop(locks.stop());
+    }
 
     #[test]
     fn names_are_read_back() {

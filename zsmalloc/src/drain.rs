@@ -131,7 +131,7 @@ impl Pool {
 
     fn drain(&self, leaf: LeafId, mut visit: impl FnMut(&DrainedCell<'_>)) {
         let nothing = Place::default();
-        let held = Held::enter(Rank::ZramCell);
+        let held = Held::enter(Rank::Cell);
         let (entries, places) = ([0; LEAF_CELLS], [nothing; LEAF_CELLS]);
         let mut locked = Locked { pool: self, entries, places, len: 0, _held: held };
         for entry in (0..LEAF_CELLS).filter_map(|index| leaf.entry(index)) {

@@ -14,7 +14,7 @@
 //! to another chain, which the pool counts as in transit.
 //!
 //! Locks: a class's chains are under the class lock; each part of the stock has its own, rank
-//! HandleShard, taken under a class lock once for a block. One of either at a time.
+//! Stock, taken under a class lock once for a block. One of either at a time.
 
 use host::sync::atomic::{AtomicU64, Ordering};
 use host::{Lock, LockGuard, Rank};
@@ -226,7 +226,7 @@ struct State {
 
 impl Stock {
     pub(crate) fn new(purpose: LeafUse, pool: u32, parts: usize) -> Stock {
-        let part = |_| Part(Lock::new(Rank::HandleShard, State::default()));
+        let part = |_| Part(Lock::new(Rank::Stock, State::default()));
         Stock { purpose, pool, parts: (0..parts).map(part).collect() }
     }
 

@@ -28,11 +28,12 @@
 use std::ops::AddAssign;
 use std::sync::Arc;
 
-use buddy::{AllocatedRun, Occupancy, PAGEBLOCK_FRAMES, PageblockIndex, SharedZone};
+use buddy::{AllocatedRun, Occupancy, PAGEBLOCK_FRAMES, PageblockIndex};
 
 use crate::memory::Memory;
 use crate::migrate::{Frames, MigrateError};
 use crate::pool::Pool;
+use crate::zones::Zones;
 
 /// Frames in use in a sparse pageblock, at most.
 const SPARSE_FRAMES: u32 = PAGEBLOCK_FRAMES / 2;
@@ -93,10 +94,12 @@ impl Memory {
     /// Evacuates some pageblocks, all isolated first, so that none takes in what another held.
     fn evacuate_batch(self: &Arc<Memory>, zone: usize, batch: &[PageblockIndex]) -> Evacuation {
         let _turn = self.turn_to_isolate();
-        let pages = self.zones.get(zone);
-        let isolate = |&index: &PageblockIndex| pages.isolate(index).is_ok().then_some(index);
-        let batch: Vec<Isolated<'_>> =
-            batch.iter().filter_map(isolate).map(|index| Isolated { pages, index }).collect();
+        let zones = &self.zones;
+        let isolate = |&index: &PageblockIndex| {
+            let isolated = zones.get(zone).isolate(index).is_ok();
+            isolated.then(|| Isolated { zones, zone, index })
+        };
+        let batch: Vec<Isolated<'_>> = batch.iter().filter_map(isolate).collect();
         let mut done = Evacuation::default();
         // Half full at most, they fit into half as many.
         let open_max = batch.len() as u64 / 2;
@@ -125,13 +128,14 @@ impl Memory {
         open_max: u64,
         done: &mut Evacuation,
     ) -> bool {
-        let pages = self.zones.get(zone);
-        for run in pages.runs_in(index) {
+        let runs = self.zones.get(zone).runs_in(index);
+        for run in runs {
             if !self.evacuate_run(zone, &run, open_max, done) {
                 return false;
             }
         }
-        pages.occupancy(index).is_some_and(|left| left.free == PAGEBLOCK_FRAMES)
+        let left = self.zones.get(zone).occupancy(index);
+        left.is_some_and(|left| left.free == PAGEBLOCK_FRAMES)
     }
 
     /// Moves the zspage that a run is; false where it has to stay.
@@ -184,13 +188,14 @@ impl Memory {
 /// A pageblock that is isolated until this is dropped (I1), also by a panic, which the worker
 /// survives.
 struct Isolated<'z> {
-    pages: &'z SharedZone,
+    zones: &'z Zones,
+    zone: usize,
     index: PageblockIndex,
 }
 
 impl Drop for Isolated<'_> {
     fn drop(&mut self) {
-        let undone = self.pages.undo_isolation(self.index);
+        let undone = self.zones.get(self.zone).undo_isolation(self.index);
         debug_assert!(undone.is_ok(), "isolated by this evacuation: {undone:?}");
     }
 }

@@ -11,8 +11,8 @@
 //! ```
 //!
 //! The bound is 1/32 of the bytes that are expected, or 1/128 of what is resident where that is
-//! less: free frames between zspages, too short for the next one, would otherwise pile up to a share
-//! of what is far away.
+//! less: free frames between zspages, too short for the next one, would otherwise pile up to a
+//! share of what is far away.
 //!
 //! The thread is started by the first call that has work for it, sleeps while there is none, and
 //! ends with the memory: it holds no strong reference while it sleeps. A pool in use is left alone:

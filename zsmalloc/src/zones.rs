@@ -20,12 +20,14 @@
 //!   those of all CPUs together at most 1/32 of them.
 //! - I3 `OutOfFrames` means that no zone has a run, with its lists looked at too.
 //!
-//! Locks: one zone's at a time, inside `SharedZone`, and before it a CPU's.
+//! Locks: one zone's at a time, of rank Zone, inside `SharedZone`, and before it a CPU's.
 
+use std::ops::Deref;
 use std::sync::Arc;
 
 use buddy::{FreedRun, Migratetype, Order, PAGEBLOCK_FRAMES, Pfn, SharedZone};
 use buddy::{ZoneCheck, ZoneCounts, ZoneDefect};
+use host::{Held, Rank};
 
 use crate::error::{AllocError, MemoryError};
 use crate::memory::{Memory, MemoryConfig};
@@ -45,6 +47,29 @@ const ALL_LISTED_DIVISOR: u64 = 32;
 /// On cache lines of its own.
 #[repr(align(128))]
 struct Apart(SharedZone);
+
+/// A zone, for one call that may take its lock or a CPU's before it. The rank is kept here, as
+/// `buddy` has none.
+pub(crate) struct Ranked<'z> {
+    zone: &'z SharedZone,
+    _held: Held,
+}
+
+impl Deref for Ranked<'_> {
+    type Target = SharedZone;
+
+    #[inline]
+    fn deref(&self) -> &SharedZone {
+        self.zone
+    }
+}
+
+impl Apart {
+    #[inline]
+    fn ranked(&self) -> Ranked<'_> {
+        Ranked { zone: &self.0, _held: Held::enter(Rank::Zone) }
+    }
+}
 
 /// All frames of an arena.
 pub(crate) struct Zones {
@@ -94,7 +119,7 @@ impl Zones {
     fn first_of(&self, shard: usize, alloc: impl Fn(&SharedZone) -> Option<Pfn>) -> Option<Pfn> {
         let count = self.zones.len();
         let from = |zone: usize| {
-            let pfn = alloc(self.get(zone))?;
+            let pfn = alloc(&self.get(zone))?;
             Some(Pfn::new(self.base(zone) + pfn.get()))
         };
         (0..count).map(|turn| (shard + turn) % count).find_map(from)
@@ -105,9 +130,9 @@ impl Zones {
         self.zones.len()
     }
 
-    /// One of them; its numbers start at 0.
-    pub(crate) fn get(&self, zone: usize) -> &SharedZone {
-        &self.zones[zone].0
+    /// One of them, for one call; its numbers start at 0.
+    pub(crate) fn get(&self, zone: usize) -> Ranked<'_> {
+        self.zones[zone].ranked()
     }
 
     /// The number of a zone's first frame in the arena.
@@ -162,7 +187,7 @@ impl Zones {
 
     /// Gives the runs on all per-CPU lists to their zones.
     pub(crate) fn drain(&self) {
-        self.zones.iter().for_each(|zone| zone.0.drain());
+        self.zones.iter().for_each(|zone| zone.ranked().drain());
     }
 
     /// Frames on per-CPU lists.
@@ -180,7 +205,8 @@ impl Zones {
         let mut taken = Vec::new();
         for (zone, base) in self.zones.iter().zip((0..).step_by(self.each as usize)) {
             let have: u64 = taken.iter().map(|(_, order): &(_, Order)| order.frames() as u64).sum();
-            let more = zone.0.take_warm(frames.saturating_sub(have), blocks_max - taken.len());
+            let more =
+                zone.ranked().take_warm(frames.saturating_sub(have), blocks_max - taken.len());
             taken.extend(more.into_iter().map(|(pfn, order)| (Pfn::new(pfn.get() + base), order)));
         }
         taken
@@ -189,13 +215,13 @@ impl Zones {
     /// Takes wholly free pageblocks without memory offline.
     pub(crate) fn offline_untouched(&self) {
         for zone in &self.zones {
-            zone.0.offline_untouched();
+            zone.ranked().offline_untouched();
         }
     }
 
     /// Bytes that describe the frames.
     pub(crate) fn metadata_bytes(&self) -> u64 {
-        self.zones.iter().map(|zone| zone.0.metadata_bytes() as u64).sum()
+        self.zones.iter().map(|zone| zone.ranked().metadata_bytes() as u64).sum()
     }
 
     /// What the zones publish, added up: no lock is taken.
@@ -214,7 +240,7 @@ impl Zones {
     pub(crate) fn check(&self) -> Result<ZoneCheck, ZoneDefect> {
         let mut sum = ZoneCheck::default();
         for zone in &self.zones {
-            let found = zone.0.check()?;
+            let found = zone.ranked().check()?;
             sum.online_pageblocks += found.online_pageblocks;
             sum.free_blocks += found.free_blocks;
             sum.free_frames += found.free_frames;
@@ -271,6 +297,28 @@ mod tests {
             None
         });
         zones.zones[0].0.free_runs(locked).expect("nothing is freed");
+    }
+
+    #[test]
+    #[cfg(debug_assertions)]
+    #[should_panic(expected = "R1: waiting for a lock of rank Zone")]
+    fn a_zone_under_a_leaf_of_the_order_is_caught() {
+        let zones = Zones::new(512, 0);
+        let _leaf = Held::enter(Rank::Leaf);
+        let _ = zones.alloc_run(0, 1, false);
+    }
+
+    /// What runs under a zone's lock is asked for the next run.
+    #[test]
+    #[cfg(debug_assertions)]
+    #[should_panic(expected = "R1: waiting for a lock of rank Class")]
+    fn a_class_under_a_zone_is_caught() {
+        let zones = Zones::new(512, 0);
+        let asks = std::iter::from_fn(|| {
+            drop(Held::enter(Rank::Class));
+            None
+        });
+        let _ = zones.get(0).free_runs(asks);
     }
 
     #[test]

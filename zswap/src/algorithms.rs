@@ -25,6 +25,7 @@
 use std::sync::PoisonError;
 
 use codec::{Codec, Streams};
+use host::{Held, Rank};
 use zsmalloc::sync::atomic::{AtomicUsize, Ordering};
 use zsmalloc::sync::unmodelled::{Mutex, OnceLock};
 
@@ -97,6 +98,7 @@ impl Algorithms {
             return Ok(());
         }
         let index = self.index_for(&codec, current, counters).ok_or(AlgorithmError::TooMany)?;
+        let _held = Held::enter(Rank::Stream);
         // Builds the contexts, or says that they cannot be had, before anything is changed. A model
         // has no time to: it would wait for a lock that loom does not know.
         if !cfg!(loom) {

@@ -11,8 +11,8 @@
 use std::collections::HashSet;
 use std::fmt;
 
+use zsmalloc::PoolCheck;
 use zsmalloc::{CellNumber, Content, LEAF_CELLS, LeafId, LeafSums, LeafTally, PAGE_SIZE};
-use zsmalloc::{PoolCheck, cpu};
 
 use crate::area::Area;
 use crate::backing::SECTOR;
@@ -130,7 +130,7 @@ impl Core {
 
     fn check_cell(&self, area: &Area, page: u64, sum: &mut Count) -> Result<(), String> {
         let mut data = [0; PAGE_SIZE];
-        self.streams.with(cpu::current_hint(), |stream| {
+        self.with_stream(|stream| {
             let Some(slot) = area.inner.slots.lock(page) else { return Ok(()) };
             let (held, tally) = (Held::in_cell(&slot), Held::in_cell(&slot).tally());
             sum.tally.counts.iter_mut().zip(tally.counts).for_each(|(sum, count)| *sum += count);

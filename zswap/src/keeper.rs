@@ -121,6 +121,7 @@ impl Zswap {
     /// [`AlgorithmError::Failed`].
     pub fn prepare(&self) -> Result<(), AlgorithmError> {
         let (_, codec) = self.core.algorithms.current();
+        let _held = host::Held::enter(host::Rank::Stream);
         self.core.streams.prepare(codec).map_err(AlgorithmError::Failed)
     }
 }

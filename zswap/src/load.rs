@@ -21,7 +21,7 @@ use std::time::Instant;
 use codec::same;
 use codec::{CodecError, Stream};
 use disk::DiskError;
-use zsmalloc::{CellGuard, PAGE_SIZE, cpu};
+use zsmalloc::{CellGuard, PAGE_SIZE};
 
 use crate::area::{Area, AreaInner};
 use crate::backing::Source;
@@ -128,10 +128,7 @@ impl AreaInner {
         mut attempt: impl FnMut(Option<&mut Stream>) -> Result<R, LookError>,
     ) -> Result<R, LoadError> {
         let done = match attempt(None) {
-            Err(LookError::NeedsStream) => {
-                let hint = cpu::current_hint();
-                self.core.streams.with(hint, |stream| attempt(Some(stream)))
-            }
+            Err(LookError::NeedsStream) => self.core.with_stream(|stream| attempt(Some(stream))),
             done => done,
         };
         done.map_err(|error| match error {

@@ -18,7 +18,7 @@
 
 use codec::Stream;
 use codec::same::{self, Same};
-use zsmalloc::{AllocError, CellNumber, Object, PAGE_SIZE, cpu};
+use zsmalloc::{AllocError, CellNumber, Object, PAGE_SIZE};
 
 use crate::area::{Area, AreaInner};
 use crate::config::Incompressible;
@@ -151,7 +151,7 @@ impl AreaInner {
             return stored.map_err(Refusal::Error);
         }
         core.admit(group, patience).map_err(Refusal::Error)?;
-        core.streams.with(cpu::current_hint(), |stream| {
+        core.with_stream(|stream| {
             // With the stream in hand: see `algorithms`.
             let (algorithm, codec) = core.algorithms.current();
             let object = core.compress(codec, stream, data, (group, patience))?;

@@ -24,7 +24,7 @@ use std::sync::Arc;
 
 use codec::Stream;
 use disk::{DiskError, Flights};
-use zsmalloc::{CellGuard, CellNumber, LeafSums, PAGE_SIZE, cpu};
+use zsmalloc::{CellGuard, CellNumber, LeafSums, PAGE_SIZE};
 
 use crate::backing::{Backing, Bridge, Next, SECTOR};
 use crate::counters::Event;
@@ -236,7 +236,7 @@ impl Core {
         if self.config.compressed_writeback {
             choose(writer, None);
         } else {
-            self.streams.with(cpu::current_hint(), |stream| choose(writer, Some(stream)));
+            self.with_stream(|stream| choose(writer, Some(stream)));
         }
         writer.victims = victims;
         full

@@ -19,8 +19,8 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use codec::Streams;
 use codec::same::Words;
+use codec::{Stream, Streams};
 use zsmalloc::{CellGuard, LEAF_CELLS, LeafSums, Memory, PAGE_SIZE, Pool, PoolConfig, Slots, cpu};
 
 use crate::algorithms::Algorithms;
@@ -262,6 +262,12 @@ impl std::fmt::Debug for Zswap {
 }
 
 impl Core {
+    /// Works with a stream. Its rank is kept here, as `codec` has none.
+    pub(crate) fn with_stream<R>(&self, work: impl FnOnce(&mut Stream) -> R) -> R {
+        let _held = host::Held::enter(host::Rank::Stream);
+        self.streams.with(cpu::current_hint(), work)
+    }
+
     /// Whole pages, or `u64::MAX`. The pool keeps it, which refuses what would not fit: of two that
     /// are set at once, one is the limit of both. Its 0 is no limit; ours is a byte there, in which
     /// nothing fits.
@@ -350,3 +356,19 @@ const _: () = assert!(
     cfg!(loom) || PAGES_MAX.is_multiple_of(LEAF_CELLS as u64),
     "the largest area is made of whole leaves"
 );
+
+#[cfg(all(test, debug_assertions, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+    use zsmalloc::MemoryConfig;
+
+    /// Threads that each have a stream and want another would wait for each other.
+    #[test]
+    #[should_panic(expected = "R1: waiting for a lock of rank Stream")]
+    fn a_second_stream_is_caught() {
+        let memory = MemoryConfig { worker: false, ..MemoryConfig::for_disk(1 << 20) };
+        let memory = Memory::new(memory).expect("address space");
+        let cache = Zswap::new(memory, ZswapConfig::new("ranks")).expect("a cache");
+        cache.core.with_stream(|_| cache.core.with_stream(|_| ()));
+    }
+}

@@ -1,0 +1,139 @@
+//! Who may work on a region: many at a time, or one alone, or nobody any more.
+//!
+//! ```text
+//!   enter   turnstile passed --> gate, shared        work on pages, a group at a time
+//!   alone   turnstile held   --> gate, exclusive     those who are in come out, nobody goes in
+//!   close   as alone, for good                       teardown
+//! ```
+//!
+//! Who waits to be alone holds the turnstile. Those who enter pass it, and so cannot keep the other
+//! out by entering again and again.
+//!
+//! Locks: turnstile, then gate, of those ranks. Another region's is only tried by who is in one.
+
+use host::{Held, Rank};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+/// Turnstile and gate of a region.
+pub(crate) struct Gates {
+    turnstile: Mutex<()>,
+    /// False: the region is being torn down. A flag, which is valid whoever panicked.
+    gate: RwLock<bool>,
+}
+
+/// The right to work on a region.
+pub(crate) struct Gate<'f> {
+    open: RwLockReadGuard<'f, bool>,
+    _held: Held,
+}
+
+/// The right to be alone with a region.
+struct Alone<'f> {
+    open: RwLockWriteGuard<'f, bool>,
+    _held: Held,
+}
+
+impl Gates {
+    /// Open.
+    pub(crate) fn new() -> Gates {
+        Gates { turnstile: Mutex::default(), gate: RwLock::new(true) }
+    }
+
+    /// The right to work on the region, unless it is being torn down.
+    pub(crate) fn enter(&self) -> Option<Gate<'_>> {
+        drop(self.turnstile());
+        let held = Held::enter(Rank::Gate);
+        let open = self.gate.read().unwrap_or_else(PoisonError::into_inner);
+        Some(Gate { open, _held: held }).filter(|gate| *gate.open)
+    }
+
+    /// As [`Gates::enter`], unless somebody is about to be alone, or just enters too: for who is in
+    /// another region.
+    pub(crate) fn try_enter(&self) -> Option<Gate<'_>> {
+        drop(self.turnstile.try_lock().ok()?);
+        let open = self.gate.try_read().ok()?;
+        Some(Gate { open, _held: Held::enter_try(Rank::Gate) }).filter(|gate| *gate.open)
+    }
+
+    /// Whether somebody has entered.
+    #[cfg(test)]
+    pub(crate) fn is_entered(&self) -> bool {
+        self.gate.try_write().is_err()
+    }
+
+    /// Does something while nobody else works on the region; `None` where it is being torn down.
+    pub(crate) fn alone<R>(&self, work: impl FnOnce() -> R) -> Option<R> {
+        let alone = self.be_alone();
+        alone.open.then(work)
+    }
+
+    /// Waits until nobody works on the region, and lets nobody begin.
+    pub(crate) fn close(&self) {
+        *self.be_alone().open = false;
+    }
+
+    /// The gate, as soon as those who are in have come out.
+    fn be_alone(&self) -> Alone<'_> {
+        let _first = self.turnstile();
+        let held = Held::enter(Rank::Gate);
+        let open = self.gate.write().unwrap_or_else(PoisonError::into_inner);
+        Alone { open, _held: held }
+    }
+
+    fn turnstile(&self) -> (MutexGuard<'_, ()>, Held) {
+        let held = Held::enter(Rank::Turnstile);
+        (self.turnstile.lock().unwrap_or_else(PoisonError::into_inner), held)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_closed_gate_lets_nobody_in() {
+        let gates = Gates::new();
+        assert!(gates.enter().is_some() && gates.try_enter().is_some());
+        assert_eq!(gates.alone(|| 7), Some(7));
+        gates.close();
+        assert!(gates.enter().is_none() && gates.try_enter().is_none());
+        assert_eq!(gates.alone(|| 7), None);
+    }
+
+    #[test]
+    fn another_region_is_tried_from_inside_one() {
+        let [one, other] = [Gates::new(), Gates::new()];
+        let _inside = one.enter().expect("open");
+        assert!(other.try_enter().is_some());
+    }
+
+    /// Two threads that are each in one region and wait for the other's would wait for ever.
+    #[test]
+    #[cfg(debug_assertions)]
+    #[should_panic(expected = "R1: waiting for a lock of rank Turnstile")]
+    fn waiting_for_another_region_from_inside_one_is_caught() {
+        let [one, other] = [Gates::new(), Gates::new()];
+        let _inside = one.enter().expect("open");
+        drop(other.enter());
+    }
+
+    /// Somebody else may wait to be alone while this thread is in: it would wait for itself.
+    #[test]
+    #[cfg(debug_assertions)]
+    #[should_panic(expected = "R1: waiting for a lock of rank Turnstile")]
+    fn being_alone_from_inside_is_caught() {
+        let gates = Gates::new();
+        let _inside = gates.enter().expect("open");
+        gates.close();
+    }
+
+    #[test]
+    #[cfg(debug_assertions)]
+    #[should_panic(expected = "R1: waiting for a lock of rank Turnstile")]
+    fn entering_with_a_group_locked_is_caught() {
+        let gates = Gates::new();
+        let _group = Held::enter(Rank::Group);
+        drop(gates.enter());
+    }
+}
