@@ -238,14 +238,14 @@ fn run(order: Order, compressed: bool, incompressible: Incompressible, share: u6
     disk.set_well(false);
     let mut pairs: Vec<Pair> = (0..THREADS).map(|_| Pair::new(&bench)).collect();
     std::thread::scope(|scope| {
-        let start = |(own, pair)| {
+        let mut threads = Vec::new();
+        for (own, pair) in pairs.iter_mut().enumerate() {
             let bench = &bench;
-            scope.spawn(move || {
+            threads.push(scope.spawn(move || {
                 let mut rng = Rng::new(seed + own as u64);
                 (0..ops / THREADS as u64).for_each(|_| step(bench, pair, &mut rng));
-            })
-        };
-        let threads: Vec<_> = pairs.iter_mut().enumerate().map(start).collect();
+            }));
+        }
         // ThreadSanitizer sees that a thread is joined, and not that a scope ends.
         threads.into_iter().for_each(|thread| thread.join().expect("no difference"));
     });
