@@ -15,6 +15,8 @@
 //! - A2: a resident bit is set before the frame is touched, and cleared only by `purge`, whose
 //!   caller holds the token. A frame without its bit costs no memory.
 //! - A3: `resident_frames` is the number of resident bits: it moves by the bits that changed.
+//! - A4: the frames of a run are open, and so are their bits. The rest of the arena has no access
+//!   rights: where a program locks its memory, it costs nothing.
 //!
 //! Claim and release cross threads through the claim bits alone: the release of a bit publishes
 //! whatever was done to the frame, and the claim that finds the bit clear sees it.
@@ -23,13 +25,20 @@ use crate::PAGE_SIZE;
 use crate::bits::{mask_of, spans, word_of, words_for};
 use crate::error::{ClaimError, ForeignRun, HostError};
 use crate::faults::{FailureInjector, Operation, guard};
-use crate::mapping::Mapping;
+use crate::mapping::{Access, Core, Mapping};
+use crate::rank::Rank;
 use crate::run::{ArenaId, RawRun, Run};
+use crate::steps::{PROCESS, Steps};
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::table::Table;
+use std::io;
 use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::Arc;
+
+mod purge;
+
+pub use purge::Purged;
 
 /// The most frames an arena can have.
 pub const FRAMES_MAX: u32 = 1 << 30; // 4 TiB
@@ -52,11 +61,16 @@ const _: () = assert!(
     "the unit of any address fits a number, else two arenas could have the same"
 );
 
+/// Frames that are opened at once, at least.
+const STEP_FRAMES: u32 = 512; // 2 MiB
+
 /// A reserved range of frames. See the module's picture.
 #[derive(Debug)]
 pub struct Arena {
     frames: u32,
     mapping: Mapping,
+    /// Without, all of it is open.
+    steps: Option<Steps>,
     claimed: Table<AtomicU64>,
     resident: Table<AtomicU64>,
     /// Bits set in `resident` (A3).
@@ -83,12 +97,16 @@ impl Arena {
             return Err(HostError::Size { len: frames.into(), max: FRAMES_MAX.into() });
         }
         guard(faults.as_deref(), Operation::Reserve)?;
-        let words = words_for(frames as usize);
+        let (pages, words) = (frames as usize, words_for(frames as usize));
+        let in_steps = frames > STEP_FRAMES;
+        let access = if in_steps { Access::Closed } else { Access::Open };
+        let steps = || Steps::new(pages, STEP_FRAMES as usize, Rank::Frames, &PROCESS);
         Ok(Arena {
             frames,
-            mapping: Mapping::reserve(frames as usize)?,
-            claimed: Table::with_faults(words, faults.clone())?,
-            resident: Table::with_faults(words, faults.clone())?,
+            mapping: Mapping::reserve(pages, access, Core::LeftOut)?,
+            steps: in_steps.then(steps),
+            claimed: Table::in_steps(words, faults.clone())?,
+            resident: Table::in_steps(words, faults.clone())?,
             resident_frames: AtomicU64::new(0),
             faults,
         })
@@ -125,6 +143,12 @@ impl Arena {
         self.mapping.range()
     }
 
+    /// Whether the program has locked its memory (`mlockall`), all that there is of it, after the
+    /// arena was made. What of it was open then is in memory, whatever the bits say.
+    pub fn is_locked(&self) -> bool {
+        self.mapping.is_locked()
+    }
+
     /// Bytes of memory that the arena's own bits take.
     pub fn metadata_bytes(&self) -> u64 {
         self.claimed.held_bytes() + self.resident.held_bytes() + self.heap_bytes()
@@ -140,7 +164,7 @@ impl Arena {
         [self.claimed.range(), self.resident.range()]
     }
 
-    /// Claims frames `pfn..pfn + frames`, all or none.
+    /// Claims frames `pfn..pfn + frames`, all or none; what is not open of them is opened.
     ///
     /// While another claim of overlapping frames is under way this may be refused even if that one
     /// fails in turn; of two racing claims of overlapping frames exactly one gets its run.
@@ -149,6 +173,7 @@ impl Arena {
         self.check_range(raw)?;
         guard(self.faults.as_deref(), Operation::Claim).map_err(|_| ClaimError::Injected)?;
         let bits = bits_of(raw);
+        self.open(&bits).map_err(|_| ClaimError::NotOpened { pfn })?;
         self.claimed.touch(word_of(bits.start)..word_of(bits.end - 1) + 1);
         for (word, mask) in spans(bits.start, bits.end) {
             if let Err(taken) = self.claim_word(word, mask) {
@@ -157,6 +182,25 @@ impl Arena {
             }
         }
         Ok(Run::new(raw, self.id()))
+    }
+
+    #[inline]
+    fn open(&self, frames: &Range<usize>) -> io::Result<()> {
+        match &self.steps {
+            Some(steps) if !steps.is_open(frames) => self.open_in(steps, frames),
+            _ => Ok(()),
+        }
+    }
+
+    #[cold]
+    fn open_in(&self, steps: &Steps, frames: &Range<usize>) -> io::Result<()> {
+        steps.open(frames, |frames| {
+            // First, as who finds the frames open looks no further (A4).
+            let words = word_of(frames.start)..words_for(frames.end);
+            self.claimed.open(words.clone()).map_err(io::Error::other)?;
+            self.resident.open(words).map_err(io::Error::other)?;
+            self.mapping.open(frames)
+        })
     }
 
     fn check_range(&self, raw: RawRun) -> Result<(), ClaimError> {
@@ -252,6 +296,24 @@ impl Arena {
         self.resident.held().map(unclaimed).sum()
     }
 
+    /// Recounts the bits and compares them with the counters; for when nobody is busy.
+    ///
+    /// # Errors
+    ///
+    /// What does not agree, in words.
+    pub fn check(&self) -> Result<(), String> {
+        self.steps.as_ref().map_or(Ok(()), Steps::check)?;
+        self.claimed.check()?;
+        self.resident.check()?;
+        // relaxed: the caller has brought the arena to rest.
+        let ones = |bits: &AtomicU64| u64::from(bits.load(Ordering::Relaxed).count_ones());
+        let counted: u64 = self.resident.held().map(|(_, bits)| ones(bits)).sum();
+        match self.resident_frames() {
+            resident if resident == counted => Ok(()),
+            resident => Err(format!("A3: {resident} resident frames, the bits say {counted}")),
+        }
+    }
+
     /// Frames past the arena count as clear.
     fn count(&self, bitmap: &Table<AtomicU64>, raw: RawRun) -> u32 {
         let bits = bits_of(raw);
@@ -267,7 +329,7 @@ impl Arena {
     ///
     /// # Panics
     ///
-    /// When the arena has no such frame: a broken caller.
+    /// When the arena has no such frame, or it was never claimed: a broken caller.
     pub fn mark_resident(&self, pfn: u32) -> bool {
         assert!(pfn < self.frames, "frame {pfn} lies past the arena's {}", self.frames);
         let (word, mask) = (word_of(pfn as usize), mask_of(pfn as usize));
@@ -295,82 +357,6 @@ impl Arena {
         let marked = self.resident_in(pfn, frames);
         assert_eq!(marked, frames, "frames {frames} from {pfn} on are not all marked");
         self.mapping.populate(bits_of(RawRun { pfn, frames }));
-    }
-
-    /// Returns the run's memory to the system and says how many frames were resident; they
-    /// read as zeros from now on.
-    ///
-    /// On an error nothing has changed, except that the content may be gone.
-    pub fn purge(&self, run: &mut Run) -> Result<u32, HostError> {
-        self.purge_from(run, 0)
-    }
-
-    /// As [`Arena::purge`], of the run's frames from its frame `first` on; none where it has no
-    /// such frame.
-    pub fn purge_from(&self, run: &mut Run, first: u32) -> Result<u32, HostError> {
-        if !run.is_of(self.id()) {
-            return Err(HostError::ForeignRun);
-        }
-        guard(self.faults.as_deref(), Operation::Purge)?;
-        let first = first.min(run.frames());
-        let bits = bits_of(RawRun { pfn: run.pfn() + first, frames: run.frames() - first });
-        let Some(touched) = self.resident_span(bits.clone()) else { return Ok(0) };
-        // SAFETY: the token is borrowed exclusively, so by A1 nobody has a reference into its
-        // frames, some of which are the pages of this number.
-        unsafe { self.mapping.discard(touched)? };
-        Ok(self.clear_resident(bits))
-    }
-
-    /// As [`Arena::purge`], for many runs in one call to the system.
-    ///
-    /// On an error nothing has changed, except that the content may be gone.
-    pub fn purge_all(&self, runs: &mut [Run]) -> Result<u32, HostError> {
-        if !runs.iter().all(|run| run.is_of(self.id())) {
-            return Err(HostError::ForeignRun);
-        }
-        guard(self.faults.as_deref(), Operation::Purge)?;
-        let bits = |run: &Run| bits_of(RawRun { pfn: run.pfn(), frames: run.frames() });
-        let mut touched: Vec<_> =
-            runs.iter().filter_map(|run| self.resident_span(bits(run))).collect();
-        touched.sort_unstable_by_key(|span| span.start);
-        touched.dedup_by(|next, span| {
-            let adjacent = span.end == next.start;
-            if adjacent {
-                span.end = next.end;
-            }
-            adjacent
-        });
-        // SAFETY: the tokens are borrowed exclusively, so by A1 nobody has a reference into their
-        // frames, of which these spans are parts.
-        unsafe { self.mapping.discard_all(&touched)? };
-        Ok(runs.iter().map(|run| self.clear_resident(bits(run))).sum())
-    }
-
-    /// From the first resident frame of `bits` to the last.
-    fn resident_span(&self, bits: Range<usize>) -> Option<Range<usize>> {
-        let width = u64::BITS as usize;
-        let set = |(word, mask)| {
-            // relaxed: the caller holds the token, and with it these bits.
-            let bits = self.resident[word].load(Ordering::Relaxed) & mask;
-            (bits != 0).then_some((word * width, bits))
-        };
-        let (low, low_bits) = spans(bits.start, bits.end).find_map(set)?;
-        let (high, high_bits) = spans(bits.start, bits.end).rev().find_map(set)?;
-        let first = low + low_bits.trailing_zeros() as usize;
-        let last = high + width - 1 - high_bits.leading_zeros() as usize;
-        Some(first..last + 1)
-    }
-
-    fn clear_resident(&self, bits: Range<usize>) -> u32 {
-        let clear = |(word, mask): (usize, u64)| {
-            // relaxed: the caller holds the token, and with it these bits.
-            let before = self.resident[word].fetch_and(!mask, Ordering::Relaxed);
-            (before & mask).count_ones()
-        };
-        let cleared: u32 = spans(bits.start, bits.end).map(clear).sum();
-        // relaxed: an independent sum of bits that changed (A3).
-        self.resident_frames.fetch_sub(cleared.into(), Ordering::Relaxed);
-        cleared
     }
 
     /// The run's bytes, if the run is this arena's.

@@ -15,23 +15,26 @@ const RANGES_MAX: usize = 1024;
 /// This process, for system calls that take a pidfd (`PIDFD_SELF`, Linux 6.14).
 const PIDFD_SELF: libc::c_int = -10000;
 
-/// Discards the pages of `ranges`, each an address and a length in bytes.
+/// Discards the pages of `ranges`, each an address and a length in bytes. Where some are refused the
+/// others are discarded all the same; gives the first refusal.
 ///
 /// # Safety
 ///
 /// - The pages belong to a live `Mapping`.
 /// - No reference to plain data on them is alive.
 pub(crate) unsafe fn discard(ranges: &[libc::iovec]) -> io::Result<()> {
+    let mut outcome = Ok(());
     for ranges in ranges.chunks(RANGES_MAX) {
         // SAFETY: the caller's contract.
         if ranges.len() == 1 || !unsafe { at_once(ranges) } {
             for range in ranges {
                 // SAFETY: the caller's contract.
-                unsafe { one(range)? };
+                let discarded = unsafe { one(range) };
+                outcome = outcome.and(discarded);
             }
         }
     }
-    Ok(())
+    outcome
 }
 
 /// False when the system did not do all of it.

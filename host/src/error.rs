@@ -11,6 +11,10 @@ use crate::run::Run;
 use std::fmt;
 use std::io;
 
+/// What may be in the way where reserved memory is not opened.
+const LOOK_AT: &str = "see /proc/sys/vm/max_map_count, which bounds the mappings of a process, \
+                       `ulimit -d` and /proc/sys/vm/overcommit_memory";
+
 /// The system refused, or an argument was impossible.
 #[derive(Debug)]
 #[non_exhaustive]
@@ -18,6 +22,13 @@ pub enum HostError {
     /// Address space could not be reserved.
     Reserve {
         /// Bytes asked for, guard pages included.
+        bytes: u64,
+        /// The system's answer.
+        source: io::Error,
+    },
+    /// Reserved memory could not be opened.
+    Open {
+        /// Bytes that were to be opened.
         bytes: u64,
         /// The system's answer.
         source: io::Error,
@@ -55,8 +66,12 @@ impl fmt::Display for HostError {
             HostError::Reserve { bytes, source } => write!(
                 f,
                 "cannot reserve {bytes} bytes of address space: {source} \
-                 (see `ulimit -v` and /proc/sys/vm/overcommit_memory, which must not be 2)"
+                 (see `ulimit -v`, after mlockall also `ulimit -l`, and \
+                 /proc/sys/vm/overcommit_memory, which must not be 2)"
             ),
+            HostError::Open { bytes, source } => {
+                write!(f, "cannot open {bytes} bytes of reserved memory: {source} ({LOOK_AT})")
+            }
             HostError::Size { len, max } => {
                 write!(f, "{len} frames or entries asked for; there must be 1 to {max}")
             }
@@ -75,7 +90,9 @@ impl fmt::Display for HostError {
 impl std::error::Error for HostError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            HostError::Reserve { source, .. } | HostError::Advise { source, .. } => Some(source),
+            HostError::Reserve { source, .. }
+            | HostError::Open { source, .. }
+            | HostError::Advise { source, .. } => Some(source),
             _ => None,
         }
     }
@@ -97,6 +114,11 @@ pub enum ClaimError {
         /// Frames asked for.
         frames: u32,
     },
+    /// The system does not open the frames: no run is wrong, and later it may.
+    NotOpened {
+        /// First frame asked for.
+        pfn: u32,
+    },
     /// A [`FailureInjector`](crate::FailureInjector) made this claim fail.
     Injected,
 }
@@ -107,6 +129,9 @@ impl fmt::Display for ClaimError {
             ClaimError::InUse { pfn } => write!(f, "frame {pfn} is claimed already"),
             ClaimError::OutOfRange { pfn, frames } => {
                 write!(f, "{frames} frames at {pfn} are not a run of this arena")
+            }
+            ClaimError::NotOpened { pfn } => {
+                write!(f, "the system does not open frame {pfn} ({LOOK_AT})")
             }
             ClaimError::Injected => write!(f, "injected failure of a claim"),
         }

@@ -7,7 +7,7 @@
 //!
 //! The process's number would tell as well, for a system call each time.
 
-use crate::mapping::Mapping;
+use crate::mapping::{Access, Core, Mapping};
 use crate::uffd::UserfaultError;
 use std::sync::atomic::{AtomicU8, Ordering};
 
@@ -18,7 +18,7 @@ pub(crate) struct Home(Mapping);
 impl Home {
     /// This process's.
     pub(crate) fn new() -> Result<Home, UserfaultError> {
-        let home = Home(Mapping::reserve(1)?);
+        let home = Home(Mapping::reserve(1, Access::Open, Core::LeftOut)?);
         let refused = |source| UserfaultError::Refused { request: "MADV_WIPEONFORK", source };
         home.0.wipe_on_fork().map_err(refused)?;
         home.settle();

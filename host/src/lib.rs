@@ -54,6 +54,7 @@ mod run;
 mod span;
 #[cfg(not(any(loom, shuttle, miri)))]
 mod staging;
+mod steps;
 #[cfg(not(any(loom, miri)))]
 mod swappable;
 mod table;
@@ -71,7 +72,7 @@ pub mod smaps;
 pub mod sync;
 pub mod thread;
 
-pub use arena::{Arena, FRAMES_MAX, NUMBERED_FRAMES_MIN};
+pub use arena::{Arena, FRAMES_MAX, NUMBERED_FRAMES_MIN, Purged};
 pub use bitlock::BitLockWaiters;
 pub use copy::copy_past_caches;
 pub use error::{ClaimError, ForeignRun, HostError};

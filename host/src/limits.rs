@@ -1,4 +1,6 @@
 //! How much memory may be had, and the default limit that follows from it; how many mappings.
+//!
+//! Lock: none. The system is asked each time.
 
 use crate::cgroup;
 use crate::smaps::field;

@@ -2,13 +2,18 @@
 //!
 //! ```text
 //!    | guard | base ................................. base + len | guard |
-//!    PROT_NONE        PROT_READ|PROT_WRITE, NORESERVE              PROT_NONE
+//!    PROT_NONE        as `Access` says, NORESERVE                  PROT_NONE
 //!                     MADV_NOHUGEPAGE, MADV_DONTFORK, not locked
 //! ```
 //!
 //! Invariant M1: `base` is page-aligned and `len` bytes from it stay mapped for the life of the
-//! value. Invariant M2: the guards differ in protection, so the kernel never merges the middle
-//! with a neighbour: it is one VMA (or several, if a caller splits it), and all of it is ours.
+//! value. Invariant M2: the guards differ in what a forked child gets, so the kernel never merges
+//! the middle with a neighbour: it is one VMA (or several, if a caller splits it), and all of it is
+//! ours. Invariant M3: what was advised of the whole holds for each part that is opened later.
+//!
+//! Memory that a program locks (`mlockall`) is filled by the system where it may be written; where
+//! it may only be read it costs the page tables, 8 bytes a page, and where neither, nothing. A part
+//! that is opened after the program locked its memory is not locked.
 //!
 //! Under Miri there is no system to ask: an aligned heap allocation stands in, and discarding
 //! writes zeros.
@@ -19,6 +24,27 @@ use std::io;
 use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, Ordering};
+
+/// What may be done with a fresh reservation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Access {
+    /// All of it is open.
+    Open,
+    /// It reads as zeros, and is written where it was opened.
+    Zeros,
+    /// It is neither read nor written but where it was opened.
+    Closed,
+}
+
+/// Whether a core file has what the reservation holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Core {
+    /// It is the program's.
+    #[cfg_attr(any(loom, miri), expect(dead_code, reason = "there are no regions in a model"))]
+    Kept,
+    /// It is ours: compressed, or about what is compressed.
+    LeftOut,
+}
 
 /// Address space, owned. Says nothing about who may touch which byte: its owner does.
 #[derive(Debug)]
@@ -36,7 +62,7 @@ unsafe impl Sync for Mapping {}
 
 impl Mapping {
     /// Reserves `pages` pages, at least one.
-    pub(crate) fn reserve(pages: usize) -> Result<Mapping, HostError> {
+    pub(crate) fn reserve(pages: usize, access: Access, core: Core) -> Result<Mapping, HostError> {
         let len = pages.saturating_mul(PAGE_SIZE);
         let total = len.saturating_add(2 * PAGE_SIZE);
         let refused = |source| HostError::Reserve { bytes: total as u64, source };
@@ -44,15 +70,15 @@ impl Mapping {
             return Err(refused(io::ErrorKind::InvalidInput.into()));
         }
         system::check_page_size()?;
-        let base = system::reserve(len).map_err(refused)?;
+        let base = system::reserve(len, access, core).map_err(refused)?;
         Ok(Mapping { base, len, kept: AtomicBool::new(false) })
     }
 
-    /// The same for a mapping whose parts are to be registered one by one: when all of them are, it
+    /// Reserves open pages, which a core file keeps, whose parts are to be registered one by one: when all of them are, it
     /// is one again. The system joins parts only where they had their first page in common.
     #[cfg(not(any(loom, shuttle, miri)))]
     pub(crate) fn reserve_for_parts(pages: usize) -> Result<Mapping, HostError> {
-        let mapping = Mapping::reserve(pages)?;
+        let mapping = Mapping::reserve(pages, Access::Open, Core::Kept)?;
         mapping.populate(0..1);
         // SAFETY: nobody else knows of the pages.
         unsafe { mapping.discard(0..1)? };
@@ -84,6 +110,15 @@ impl Mapping {
         unsafe { system::wipe_on_fork(self.base, self.len) }
     }
 
+    /// Lets `pages` be read and written from now on.
+    pub(crate) fn open(&self, pages: Range<usize>) -> io::Result<()> {
+        assert!(pages.end <= self.len / PAGE_SIZE, "pages {pages:?} lie past the mapping");
+        // SAFETY: the assertion keeps the result inside the mapping (M1).
+        let start = unsafe { self.base.add(pages.start * PAGE_SIZE) };
+        // SAFETY: these pages are ours (M1).
+        unsafe { system::open(start, pages.len() * PAGE_SIZE) }
+    }
+
     /// Has the system give `pages` their memory in one call; what they hold stays. Where it cannot,
     /// they get it when they are touched.
     pub(crate) fn populate(&self, pages: Range<usize>) {
@@ -92,6 +127,22 @@ impl Mapping {
         let start = unsafe { self.base.add(pages.start * PAGE_SIZE) };
         // SAFETY: these pages are ours (M1).
         unsafe { system::populate(start, pages.len() * PAGE_SIZE) };
+    }
+
+    /// Whether the program has locked all of its memory since this was reserved, and not unlocked
+    /// it: a guard page is, which nobody else locks.
+    pub(crate) fn is_locked(&self) -> bool {
+        system::is_locked(self.base)
+    }
+
+    /// Which of `pages` are in memory: the low bit of each byte. `None` where the system does not
+    /// say.
+    pub(crate) fn in_memory(&self, pages: Range<usize>) -> Option<Vec<u8>> {
+        assert!(pages.end <= self.len / PAGE_SIZE, "pages {pages:?} lie past the mapping");
+        let mut there = vec![0; pages.len()];
+        // SAFETY: the assertion keeps the result inside the mapping (M1).
+        let start = unsafe { self.base.add(pages.start * PAGE_SIZE) };
+        system::in_memory(start, &mut there).then_some(there)
     }
 
     /// Has the system bring a page to memory that it has elsewhere; false where it cannot.
@@ -133,7 +184,6 @@ impl Mapping {
     /// # Safety
     ///
     /// - Nobody refers to these pages any more.
-    #[cfg(not(any(loom, shuttle, miri)))]
     pub(crate) unsafe fn close(&self, pages: Range<usize>) -> Result<(), HostError> {
         if pages.is_empty() {
             return Ok(());
@@ -147,7 +197,8 @@ impl Mapping {
         closed.map_err(|source| HostError::Reserve { bytes: bytes as u64, source })
     }
 
-    /// As [`Mapping::discard`], for many ranges.
+    /// As [`Mapping::discard`], for many ranges. Where some are refused, the others are given back
+    /// all the same.
     ///
     /// # Safety
     ///
@@ -169,9 +220,9 @@ impl Drop for Mapping {
     fn drop(&mut self) {
         if *self.kept.get_mut() {
             // SAFETY: with `self` everyone is gone who borrowed the mapping.
-            let discarded = unsafe { self.discard(0..self.len / PAGE_SIZE) };
+            let closed = unsafe { self.close(0..self.len / PAGE_SIZE) };
             // Where the system refuses, the memory stays with the addresses.
-            drop(discarded);
+            drop(closed);
             return;
         }
         // SAFETY: made by `system::reserve` with this length; `self` is gone after this, and
@@ -182,6 +233,7 @@ impl Drop for Mapping {
 
 #[cfg(not(miri))]
 mod system {
+    use super::{Access, Core};
     use crate::PAGE_SIZE;
     use crate::error::HostError;
     #[cfg(not(any(loom, shuttle)))]
@@ -201,7 +253,7 @@ mod system {
         }
     }
 
-    pub(super) fn reserve(len: usize) -> io::Result<NonNull<u8>> {
+    pub(super) fn reserve(len: usize, access: Access, core: Core) -> io::Result<NonNull<u8>> {
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
         let total = len + 2 * PAGE_SIZE;
         // SAFETY: a new mapping at an address of the kernel's choosing disturbs nobody.
@@ -209,7 +261,7 @@ mod system {
         // SAFETY: `guard` starts a mapping of `len` and two pages.
         let base = unsafe { guard.cast::<u8>().add(PAGE_SIZE) };
         let base = NonNull::new(base).ok_or(io::ErrorKind::OutOfMemory)?;
-        match prepare(base, len) {
+        match prepare(base, len, access, core) {
             Ok(()) => Ok(base),
             Err(error) => {
                 // SAFETY: mapped above with this length, and nobody has seen it yet.
@@ -219,17 +271,38 @@ mod system {
         }
     }
 
-    /// Opens the middle of a fresh reservation.
-    fn prepare(base: NonNull<u8>, len: usize) -> io::Result<()> {
+    /// Makes the middle of a fresh reservation what it is to be.
+    fn prepare(base: NonNull<u8>, len: usize, access: Access, core: Core) -> io::Result<()> {
         let start = base.as_ptr().cast();
+        let protection = match access {
+            Access::Open => MprotectFlags::READ | MprotectFlags::WRITE,
+            Access::Zeros => MprotectFlags::READ,
+            Access::Closed => MprotectFlags::empty(),
+        };
         // SAFETY: `reserve` has just mapped these pages and nobody else knows of them.
         unsafe {
             // A program that locks whatever it maps (`mlockall`) would have all of it touched here.
             munlock(start, len)?;
-            mprotect(start, len, MprotectFlags::READ | MprotectFlags::WRITE)?;
+            mprotect(start, len, protection)?;
+            if core == Core::LeftOut {
+                advise_if_known(madvise(start, len, Advice::LinuxDontDump))?;
+            }
             advise_if_known(madvise(start, len, Advice::LinuxNoHugepage))?;
             advise_if_known(madvise(start, len, Advice::LinuxDontFork))
         }
+    }
+
+    /// # Safety
+    ///
+    /// - The pages belong to a live `Mapping`.
+    pub(super) unsafe fn open(start: NonNull<u8>, bytes: usize) -> io::Result<()> {
+        let start = start.as_ptr().cast();
+        // Of a program that has locked its memory the system would fill these pages now. Where it
+        // refuses, it does.
+        // SAFETY: changes no byte.
+        let _ = unsafe { munlock(start, bytes) };
+        // SAFETY: these pages were closed or zeros, which nobody wrote to.
+        unsafe { Ok(mprotect(start, bytes, MprotectFlags::READ | MprotectFlags::WRITE)?) }
     }
 
     /// # Safety
@@ -263,6 +336,21 @@ mod system {
             unsafe { madvise(start.as_ptr().cast(), bytes, advice)? };
         }
         Ok(())
+    }
+
+    /// Whether a guard page is locked: no system call says so but one that is refused for that.
+    pub(super) fn is_locked(base: NonNull<u8>) -> bool {
+        let guard = base.as_ptr().wrapping_sub(PAGE_SIZE).cast();
+        // SAFETY: nothing is on a guard page that could be discarded.
+        let discarded = unsafe { madvise(guard, PAGE_SIZE, Advice::LinuxDontNeed) };
+        discarded == Err(rustix::io::Errno::INVAL)
+    }
+
+    /// Whether each of as many pages is in memory as `there` is long; false where that is not known.
+    pub(super) fn in_memory(start: NonNull<u8>, there: &mut [u8]) -> bool {
+        let bytes = there.len() * PAGE_SIZE;
+        // SAFETY: the vector has a byte for each page asked about, wherever they are.
+        unsafe { libc::mincore(start.as_ptr().cast(), bytes, there.as_mut_ptr()) == 0 }
     }
 
     /// A kernel built without an advice has nothing to be advised against.
@@ -309,7 +397,6 @@ mod system {
     /// # Safety
     ///
     /// - The pages belong to a live `Mapping`, and nobody refers to them.
-    #[cfg(not(any(loom, shuttle)))]
     pub(super) unsafe fn close(start: NonNull<u8>, bytes: usize) -> io::Result<()> {
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED;
         // SAFETY: replaces pages of ours, to which nobody refers, by a part of the guards.
@@ -330,6 +417,7 @@ mod system {
 
 #[cfg(miri)]
 mod system {
+    use super::{Access, Core};
     use crate::PAGE_SIZE;
     use crate::error::HostError;
     use std::alloc::{Layout, alloc_zeroed, dealloc};
@@ -345,10 +433,25 @@ mod system {
         Layout::from_size_align(len, PAGE_SIZE).map_err(|_| io::ErrorKind::InvalidInput.into())
     }
 
-    pub(super) fn reserve(len: usize) -> io::Result<NonNull<u8>> {
+    pub(super) fn reserve(len: usize, _: Access, _: Core) -> io::Result<NonNull<u8>> {
         // SAFETY: `Mapping::reserve` asks for at least one page, so the layout is not empty.
         let base = unsafe { alloc_zeroed(layout(len)?) };
         NonNull::new(base).ok_or(io::ErrorKind::OutOfMemory.into())
+    }
+
+    pub(super) fn is_locked(_: NonNull<u8>) -> bool {
+        false
+    }
+
+    pub(super) fn in_memory(_: NonNull<u8>, _: &mut [u8]) -> bool {
+        false
+    }
+
+    /// # Safety
+    ///
+    /// - The pages belong to a live `Mapping`.
+    pub(super) unsafe fn open(_: NonNull<u8>, _: usize) -> io::Result<()> {
+        Ok(())
     }
 
     /// # Safety
@@ -376,6 +479,14 @@ mod system {
             unsafe { discard(base.add(pages.start * PAGE_SIZE), pages.len() * PAGE_SIZE)? };
         }
         Ok(())
+    }
+
+    /// # Safety
+    ///
+    /// - The pages belong to a live `Mapping`, and nobody refers to them.
+    pub(super) unsafe fn close(start: NonNull<u8>, bytes: usize) -> io::Result<()> {
+        // SAFETY: the caller's contract.
+        unsafe { discard(start, bytes) }
     }
 
     /// # Safety

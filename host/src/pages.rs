@@ -12,7 +12,7 @@
 //! made or given back.
 
 use crate::error::HostError;
-use crate::mapping::Mapping;
+use crate::mapping::{Access, Core, Mapping};
 use std::ops::Range;
 use std::slice;
 
@@ -29,7 +29,7 @@ impl Pages {
     ///
     /// [`HostError::Reserve`] when the system has no address space, or no mapping, for them.
     pub fn new(pages: usize) -> Result<Pages, HostError> {
-        Mapping::reserve(pages).map(|mapping| Pages { mapping })
+        Mapping::reserve(pages, Access::Open, Core::LeftOut).map(|mapping| Pages { mapping })
     }
 
     /// The bytes.

@@ -4,6 +4,7 @@
 //!    Turnstile -> Gate -> Registering -> ReadBuffer -> Group -> FaultBuffer      a region
 //!       -> PostProcessing -> Stream                                            a store
 //!       -> Cell -> Pool -> Class -> Stock -> Zone -> Leaf                       its memory
+//!       -> Frames -> Entries                                                   its mappings
 //! ```
 //!
 //! Invariant R1: a thread that waits for a lock holds only locks of lower rank, so no cycle of
@@ -52,8 +53,12 @@ pub enum Rank {
     Stock,
     /// One zone of the page allocator, and a CPU's lists before it.
     Zone,
-    /// Locks under which no other lock is taken.
+    /// Locks under which no other lock is taken, except those below.
     Leaf,
+    /// What of an arena is open.
+    Frames,
+    /// What of a table is open.
+    Entries,
 }
 
 /// Bits of the word that count the locks held of one rank.
@@ -64,7 +69,8 @@ const COUNT_BITS: u32 = 4; // up to 15 of one rank
 const COUNT_MAX: u64 = (1 << COUNT_BITS) - 1; // 15
 
 #[cfg(debug_assertions)]
-const _: () = assert!((Rank::Leaf as u32 + 1) * COUNT_BITS <= u64::BITS, "a count for every rank");
+const _: () =
+    assert!((Rank::Entries as u32 + 1) * COUNT_BITS <= u64::BITS, "a count for every rank");
 
 #[cfg(debug_assertions)]
 thread_local! {

@@ -17,7 +17,7 @@
 
 use crate::PAGE_SIZE;
 use crate::error::HostError;
-use crate::mapping::Mapping;
+use crate::mapping::{Access, Core, Mapping};
 use crate::span::Userfault;
 use crate::uffd::UserfaultError;
 use crate::{Lock, Rank};
@@ -56,7 +56,8 @@ impl Staging {
         userfault: &Arc<Userfault>,
         segments: u32,
     ) -> Result<Arc<Staging>, UserfaultError> {
-        let mapping = Mapping::reserve(segments as usize * SEGMENT_PAGES)?;
+        let pages = segments as usize * SEGMENT_PAGES;
+        let mapping = Mapping::reserve(pages, Access::Open, Core::LeftOut)?;
         userfault.uffd.register(&mapping.range())?;
         Ok(Arc::new(Staging {
             mapping,

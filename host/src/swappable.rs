@@ -10,7 +10,7 @@
 //! [`smaps::rss_of`](crate::smaps::rss_of) tell where the pages of [`Swappable::addresses`] are.
 
 use crate::error::HostError;
-use crate::mapping::Mapping;
+use crate::mapping::{Access, Core, Mapping};
 use rustix::mm::{Advice, madvise};
 use std::ops::Range;
 use std::slice;
@@ -28,7 +28,8 @@ impl Swappable {
     ///
     /// [`HostError::Reserve`] when the system has no address space for them.
     pub fn new(pages: usize) -> Result<Swappable, HostError> {
-        Mapping::reserve(pages).map(|mapping| Swappable { mapping })
+        let mapping = Mapping::reserve(pages, Access::Open, Core::Kept)?;
+        Ok(Swappable { mapping })
     }
 
     /// The bytes. Touching one that is out waits until it is back.

@@ -15,11 +15,17 @@
 //! page is in memory and in no counter. Discard only entries nobody relies on: a reader with a
 //! stale index may look at them at any moment and sees zero, which is why elements are atomics
 //! ([`Zeroed`]).
+//!
+//! A table in steps ([`Table::in_steps`]) is for owners that hand out parts, and has a third: open
+//! an entry before it is touched. What is not open reads as zero, and a store to it, or an exchange
+//! that fails, ends the process. So a program that locks its memory has the system fill only what
+//! is in use of such a table.
 
 use crate::PAGE_SIZE;
 use crate::bits::{mask_of, spans, word_of, words_for};
 use crate::error::HostError;
 use crate::faults::{FailureInjector, Operation, guard};
+use crate::mapping::Access;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::zeroed::Zeroed;
 use std::ops::{Index, Range};
@@ -46,7 +52,16 @@ impl<T: Zeroed> Table<T> {
     /// Reserves address space for `len` entries, at least one. No memory is touched but for one
     /// bit of heap for each page.
     pub fn reserve(len: usize) -> Result<Table<T>, HostError> {
-        Table::build(len, None)
+        Table::build(len, Access::Open, None)
+    }
+
+    /// As [`Table::with_faults`], of a table whose parts are opened as they are taken in use, by
+    /// [`Table::open`].
+    pub fn in_steps(
+        len: usize,
+        faults: impl Into<Option<Arc<FailureInjector>>>,
+    ) -> Result<Table<T>, HostError> {
+        Table::build(len, Access::Zeros, faults.into())
     }
 
     /// As [`Table::reserve`], with operations that `faults`, where there are any, can make fail.
@@ -54,7 +69,7 @@ impl<T: Zeroed> Table<T> {
         len: usize,
         faults: impl Into<Option<Arc<FailureInjector>>>,
     ) -> Result<Table<T>, HostError> {
-        Table::build(len, faults.into())
+        Table::build(len, Access::Open, faults.into())
     }
 
     /// Asks whether a part that was not in use may be taken in use: for owners that hand out
@@ -63,13 +78,32 @@ impl<T: Zeroed> Table<T> {
         guard(self.faults.as_deref(), Operation::Extend)
     }
 
-    fn build(len: usize, faults: Option<Arc<FailureInjector>>) -> Result<Table<T>, HostError> {
+    /// Opens `entries`, in a table in steps: from now on they may be touched. There they stay open.
+    ///
+    /// # Errors
+    ///
+    /// [`HostError::Open`] when the system refuses; nothing has changed then.
+    ///
+    /// # Panics
+    ///
+    /// When the table has no such entries: a broken caller.
+    #[inline]
+    pub fn open(&self, entries: Range<usize>) -> Result<(), HostError> {
+        assert!(entries.end <= self.len(), "entries {entries:?} lie past the table");
+        self.store.open(entries.start / Self::PER_PAGE..entries.end.div_ceil(Self::PER_PAGE))
+    }
+
+    fn build(
+        len: usize,
+        access: Access,
+        faults: Option<Arc<FailureInjector>>,
+    ) -> Result<Table<T>, HostError> {
         let max = isize::MAX as usize / T::BYTES - 2 * Self::PER_PAGE;
         if len == 0 || len > max {
             return Err(HostError::Size { len: len as u64, max: max as u64 });
         }
         guard(faults.as_deref(), Operation::Reserve)?;
-        let store = Store::reserve(len)?;
+        let store = Store::reserve(len, access)?;
         let words = words_for(len.div_ceil(Self::PER_PAGE));
         let held = (0..words).map(|_| AtomicU64::new(0)).collect();
         Ok(Table { store, held, held_pages: AtomicU64::new(0), faults })
@@ -118,7 +152,7 @@ impl<T: Zeroed> Table<T> {
     ///
     /// # Panics
     ///
-    /// When the table has no such entries: a broken caller.
+    /// When the table has no such entries, or they are not open: a broken caller.
     #[inline]
     pub fn touch(&self, entries: Range<usize>) {
         assert!(entries.end <= self.len(), "entries {entries:?} lie past the table");
@@ -143,6 +177,7 @@ impl<T: Zeroed> Table<T> {
 
     #[cold]
     fn hold(&self, word: usize, mask: u64) {
+        assert!(self.store.is_open(word, mask), "an entry is opened before it is touched");
         // relaxed: a bit of accounting; what an entry publishes, its own stores order.
         let before = self.held[word].fetch_or(mask, Ordering::Relaxed);
         let news = u64::from((mask & !before).count_ones());
@@ -197,6 +232,7 @@ impl<T: Zeroed> Table<T> {
 
     /// Recounts the held bits and compares them with the counter (T2); for when nobody is busy.
     pub fn check(&self) -> Result<(), String> {
+        self.store.check()?;
         // relaxed: the caller has brought the table to rest.
         let bits = |word: &AtomicU64| u64::from(word.load(Ordering::Relaxed).count_ones());
         let counted: u64 = self.held.iter().map(bits).sum::<u64>() * PAGE_SIZE as u64;
@@ -233,24 +269,65 @@ fn lies_past(index: usize, len: usize) -> ! {
 #[cfg(not(loom))]
 mod store {
     use crate::error::HostError;
-    use crate::mapping::Mapping;
+    use crate::mapping::{Access, Core, Mapping};
+    use crate::steps::{PROCESS, Steps};
     use crate::zeroed::Zeroed;
+    use crate::{PAGE_SIZE, Rank};
     use std::marker::PhantomData;
     use std::ops::Range;
+
+    /// A step of a table.
+    const STEP_PAGES: usize = 16; // 64 KiB
 
     #[derive(Debug)]
     pub(super) struct Store<T> {
         mapping: Mapping,
+        /// Without, all of it is open.
+        steps: Option<Steps>,
         len: usize,
         entries: PhantomData<T>,
     }
 
     impl<T: Zeroed> Store<T> {
-        pub(super) fn reserve(len: usize) -> Result<Store<T>, HostError> {
+        pub(super) fn reserve(len: usize, access: Access) -> Result<Store<T>, HostError> {
             const { assert!(size_of::<T>() == T::BYTES, "Zeroed::BYTES is the size") };
             const { assert!(align_of::<T>() <= crate::PAGE_SIZE, "a mapping is page-aligned") };
-            let mapping = Mapping::reserve(len.div_ceil(super::Table::<T>::PER_PAGE))?;
-            Ok(Store { mapping, len, entries: PhantomData })
+            let pages = len.div_ceil(super::Table::<T>::PER_PAGE);
+            let access = if pages > STEP_PAGES { access } else { Access::Open };
+            let mapping = Mapping::reserve(pages, access, Core::LeftOut)?;
+            let in_steps = access != Access::Open;
+            let steps = in_steps.then(|| Steps::new(pages, STEP_PAGES, Rank::Entries, &PROCESS));
+            let store = Store { mapping, steps, len, entries: PhantomData };
+            // Entry 0 is often no entry's number, and what is there is looked at as if it were.
+            store.open(0..1)?;
+            Ok(store)
+        }
+
+        #[inline]
+        pub(super) fn open(&self, pages: Range<usize>) -> Result<(), HostError> {
+            match &self.steps {
+                Some(steps) if !steps.is_open(&pages) => self.open_in(steps, &pages),
+                _ => Ok(()),
+            }
+        }
+
+        #[cold]
+        fn open_in(&self, steps: &Steps, pages: &Range<usize>) -> Result<(), HostError> {
+            let bytes = (pages.len() * PAGE_SIZE) as u64;
+            let opened = steps.open(pages, |pages| self.mapping.open(pages));
+            opened.map_err(|source| HostError::Open { bytes, source })
+        }
+
+        /// Whether pages of a word of held bits are open.
+        pub(super) fn is_open(&self, word: usize, mask: u64) -> bool {
+            let width = u64::BITS as usize;
+            let (first, end) = (mask.trailing_zeros(), u64::BITS - mask.leading_zeros());
+            let pages = word * width + first as usize..word * width + end as usize;
+            self.steps.as_ref().is_none_or(|steps| steps.is_open(&pages))
+        }
+
+        pub(super) fn check(&self) -> Result<(), String> {
+            self.steps.as_ref().map_or(Ok(()), Steps::check)
         }
 
         pub(super) fn len(&self) -> usize {
@@ -301,6 +378,7 @@ mod store {
 #[cfg(loom)]
 mod store {
     use crate::error::HostError;
+    use crate::mapping::Access;
     use crate::zeroed::Zeroed;
     use std::ops::Range;
 
@@ -308,8 +386,20 @@ mod store {
     pub(super) struct Store<T>(Box<[T]>);
 
     impl<T: Zeroed> Store<T> {
-        pub(super) fn reserve(len: usize) -> Result<Store<T>, HostError> {
+        pub(super) fn reserve(len: usize, _: Access) -> Result<Store<T>, HostError> {
             Ok(Store((0..len).map(|_| T::zero()).collect()))
+        }
+
+        pub(super) fn open(&self, _: Range<usize>) -> Result<(), HostError> {
+            Ok(())
+        }
+
+        pub(super) fn is_open(&self, _: usize, _: u64) -> bool {
+            true
+        }
+
+        pub(super) fn check(&self) -> Result<(), String> {
+            Ok(())
         }
 
         pub(super) fn len(&self) -> usize {

@@ -173,6 +173,7 @@ impl Twins {
             assert_eq!(self.arena.is_resident(pfn), self.resident[frame], "touch of {pfn}");
         }
         assert_eq!(self.arena.resident_frames(), u64::from(count(&self.resident)));
+        assert_eq!(self.arena.check(), Ok(()));
         for run in &self.runs {
             let frames = frames_of(run);
             let expected = &self.bytes[frames.start * PAGE_SIZE..frames.end * PAGE_SIZE];

@@ -97,6 +97,22 @@ fn a_frame_passes_from_owner_to_owner_with_its_content() {
     });
 }
 
+/// The second step of the arena is closed: who finds it open may write there, whoever opened it.
+#[test]
+fn frames_of_a_step_that_two_open_at_once_may_be_written() {
+    model(|| {
+        let arena = Arc::new(Arena::reserve(1024).expect("address space"));
+        let write = |arena: &Arena, pfn: u32| {
+            let mut run = arena.claim(pfn, 1).expect("nobody has it");
+            assert!(arena.write(&mut run, 0, b"content"));
+        };
+        let other = spawn(&arena, move |arena| write(arena, 601));
+        write(&arena, 600);
+        other.join().unwrap();
+        assert_eq!(arena.resident_frames(), 2);
+    });
+}
+
 #[test]
 fn residency_of_frames_in_one_word_is_counted_exactly() {
     model(|| {

@@ -197,8 +197,12 @@ impl Zram {
             page_table_bytes: zsmalloc::page_table_bytes().ok(),
         };
         let heap = stat.accounted_bytes().saturating_sub(mapped);
-        let rss = memory.resident_bytes(&self.table_ranges());
-        stat.resident_bytes = rss.ok().map(|rss| rss + heap);
+        let rss = memory.resident_bytes(&self.table_ranges()).ok();
+        if memory.was_locked() {
+            // What the system filled of what nobody uses: it is held, and free.
+            stat.free_bytes_held += rss.unwrap_or(0).saturating_sub(mapped);
+        }
+        stat.resident_bytes = rss.map(|rss| rss + heap);
         stat
     }
 

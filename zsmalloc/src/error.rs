@@ -31,6 +31,8 @@ pub enum AllocError {
     OutOfDescriptors,
     /// The table of cells is full.
     OutOfCells,
+    /// The system does not open more of what is reserved.
+    NotOpened,
 }
 
 impl fmt::Display for AllocError {
@@ -48,6 +50,11 @@ impl fmt::Display for AllocError {
             AllocError::OutOfFrames => f.write_str("no frames are left in the arena"),
             AllocError::OutOfDescriptors => f.write_str("the table of zspage descriptors is full"),
             AllocError::OutOfCells => f.write_str("the table of cells is full"),
+            AllocError::NotOpened => f.write_str(
+                "the system opens no more of the reserved memory (see /proc/sys/vm/max_map_count, \
+                 which bounds the mappings of a process, `ulimit -d` and \
+                 /proc/sys/vm/overcommit_memory)",
+            ),
         }
     }
 }

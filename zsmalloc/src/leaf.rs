@@ -141,9 +141,9 @@ impl Leaves {
     ) -> Result<Leaves, HostError> {
         let free = FreeLeaves { fresh: 1, ..FreeLeaves::default() };
         Ok(Leaves {
-            cells: Table::with_faults(leaves + 1, faults.clone())?,
-            owners: Table::with_faults(leaves + 1, faults.clone())?,
-            words: Table::with_faults(leaves + 1, faults)?,
+            cells: Table::in_steps(leaves + 1, faults.clone())?,
+            owners: Table::in_steps(leaves + 1, faults.clone())?,
+            words: Table::in_steps(leaves + 1, faults)?,
             free: Lock::new(Rank::Leaf, free),
             waiters: BitLockWaiters::new(),
         })
@@ -154,6 +154,10 @@ impl Leaves {
         self.cells.extend().map_err(|_| AllocError::OutOfCells)?;
         let leaf = self.take_free(purpose)?;
         let index = leaf as usize;
+        if self.open(index).is_err() {
+            self.free.lock().returned[purpose as usize].push(leaf);
+            return Err(AllocError::NotOpened);
+        }
         self.cells.touch(index..index + 1);
         self.owners.touch(index..index + 1);
         self.words.touch(index..index + 1);
@@ -162,6 +166,12 @@ impl Leaves {
         // Pairs with the Acquire in `owned`: who sees the owner sees the leaf empty.
         self.owners[index].store(owner_word(pool, purpose), Ordering::Release);
         Ok(LeafId(leaf))
+    }
+
+    fn open(&self, leaf: usize) -> Result<(), HostError> {
+        self.cells.open(leaf..leaf + 1)?;
+        self.owners.open(leaf..leaf + 1)?;
+        self.words.open(leaf..leaf + 1)
     }
 
     /// A leaf that is nobody's and whose cells are empty.
@@ -195,9 +205,14 @@ impl Leaves {
             // Pairs with the load in `owned`, through the lock of each cell that the drain takes
             // next: a thread that locks a cell after the drain unlocked it finds the pool's id
             // gone.
-            owner
-                .compare_exchange(word, word | DRAINING, Ordering::AcqRel, Ordering::Relaxed)
-                .is_ok() // relaxed: the failure touches nothing
+            let drain = || {
+                owner
+                    .compare_exchange(word, word | DRAINING, Ordering::AcqRel, Ordering::Relaxed)
+                    .is_ok() // relaxed: the failure touches nothing
+            };
+            // A number that was made up may be of a leaf that is not open: it is only looked at.
+            // relaxed: a guess, confirmed by the exchange.
+            owner.load(Ordering::Relaxed) == word && drain()
         })
     }
 

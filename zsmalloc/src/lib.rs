@@ -53,6 +53,7 @@ mod evacuate;
 mod free;
 mod fullness;
 mod geometry;
+mod give_back;
 mod handle;
 mod jobs;
 mod join;

@@ -27,13 +27,11 @@
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use buddy::{FreedRun, Order, Pfn, Warm};
+use buddy::{FreedRun, Pfn, Warm};
 use host::faults::{self, Operation};
 use host::sync::MutexGuard;
 use host::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use host::{
-    Arena, ClaimError, FailureInjector, HostError, NUMBERED_FRAMES_MIN, Run, Table, limits,
-};
+use host::{Arena, ClaimError, FailureInjector, NUMBERED_FRAMES_MIN, Run, Table, limits};
 
 use crate::descriptor::DescriptorId;
 use crate::descriptor_heap::DescriptorHeap;
@@ -51,10 +49,6 @@ const ARENA_FRAMES_MAX: u32 = 1 << PFN_BITS; // 4 TiB
 const ARENA_FRAMES_MIN: u32 = 512; // 2 MiB
 /// Memory assumed where the system does not say how much there is.
 const FALLBACK_BYTES: u64 = 1 << 30;
-/// Free blocks that a release takes out of the zone at once.
-const BLOCKS_AT_ONCE: usize = 512;
-/// And frames, but for the last block: what is being returned, nobody can allocate.
-const FRAMES_AT_ONCE: u64 = 1 << 10; // 4 MiB
 /// Free bytes held from which on other shards' are looked for: as little as a release bothers for.
 const WARM_MIN: u64 = 1 << 20;
 /// Runs given back under one hold of the zone's lock.
@@ -95,7 +89,7 @@ impl MemoryConfig {
 
 /// A value that changes, on cache lines of its own: what lies beside it is read by every operation.
 #[repr(align(128))]
-struct Apart<T>(T);
+pub(crate) struct Apart<T>(pub(crate) T);
 
 /// See the module documentation.
 pub struct Memory {
@@ -105,7 +99,7 @@ pub struct Memory {
     pub(crate) owners: Table<AtomicU32>,
     pub(crate) descriptors: DescriptorHeap,
     pub(crate) leaves: Leaves,
-    free_held: Apart<AtomicU64>,
+    pub(crate) free_held: Apart<AtomicU64>,
     pool_ids: AtomicU32,
     /// The pools there are, for the worker.
     pools: Mutex<Vec<Weak<Pool>>>,
@@ -115,6 +109,8 @@ pub struct Memory {
     isolating: host::sync::Mutex<()>,
     /// Sparse pageblocks are not to be evacuated.
     stays: AtomicBool,
+    /// The program was seen to have locked its memory.
+    locked: AtomicBool,
     faults: Option<Arc<FailureInjector>>,
 }
 
@@ -149,7 +145,7 @@ impl Memory {
         Ok(Arc::new(Memory {
             arena: Arena::with_faults(config.arena_frames, faults.clone())?,
             zones: Zones::new(config.arena_frames, listed_of),
-            owners: Table::with_faults(config.arena_frames as usize, faults.clone())?,
+            owners: Table::in_steps(config.arena_frames as usize, faults.clone())?,
             descriptors: DescriptorHeap::reserve(config.arena_frames, faults.clone())?,
             leaves: Leaves::reserve(leaves as usize, faults.clone())?,
             free_held: Apart(AtomicU64::new(0)),
@@ -157,6 +153,7 @@ impl Memory {
             pools: Mutex::default(),
             isolating: host::sync::Mutex::new(()),
             stays: AtomicBool::new(false),
+            locked: AtomicBool::new(false),
             worker: Worker::new(config.expected_bytes, config.worker, faults.clone()),
             jobs: Jobs::new(),
             faults,
@@ -224,6 +221,18 @@ impl Memory {
             + self.leaves.mapped_bytes()
     }
 
+    /// Whether the program was ever seen to have locked its memory (`mlockall`) after this one was
+    /// made. What of the mappings was open then is in memory, and more than
+    /// [`Memory::mapped_bytes`], until it is used or the program ends.
+    pub fn was_locked(&self) -> bool {
+        if self.arena.is_locked() {
+            // relaxed: an independent value, never cleared.
+            self.locked.store(true, Ordering::Relaxed);
+        }
+        // relaxed: the same.
+        self.locked.load(Ordering::Relaxed)
+    }
+
     /// Bytes that the system says the mappings hold, `extra` ones included (`Rss` of smaps).
     ///
     /// # Errors
@@ -251,46 +260,6 @@ impl Memory {
     /// Recounts the zones' lists; gives the sums.
     pub fn check_zone(&self) -> Result<buddy::ZoneCheck, buddy::ZoneDefect> {
         self.zones.check()
-    }
-
-    /// Returns free frames and free leaves to the system, until at most `keep` bytes of resident
-    /// free frames are held; with 0, the zone's metadata of wholly free pageblocks goes too. Gives
-    /// the bytes returned.
-    pub fn release(&self, keep: u64) -> u64 {
-        self.flush_lagging();
-        self.leaves.release();
-        self.descriptors.release();
-        // What a CPU keeps is free, and may be resident.
-        self.zones.drain();
-        let returned = self.release_frames(keep, u64::MAX);
-        if keep == 0 {
-            self.zones.offline_untouched();
-        }
-        returned * host::PAGE_SIZE as u64
-    }
-
-    /// Returns what the zones have of free frames, as far as more than `keep` bytes of resident
-    /// ones are held, and until it returned `most`: what others free meanwhile is not chased. Gives
-    /// how many it returned; more than `most` where the last block is larger.
-    pub(crate) fn release_frames(&self, keep: u64, most: u64) -> u64 {
-        let _turn = self.turn_to_isolate();
-        let mut returned = 0;
-        loop {
-            let excess = self.free_bytes_held().saturating_sub(keep);
-            let frames = excess.div_ceil(host::PAGE_SIZE as u64).min(most.saturating_sub(returned));
-            // Out of the zone's lists and claimed, the frames are this thread's while the system
-            // clears them; allocation goes on meanwhile.
-            let blocks = self.zones.take_warm(frames.min(FRAMES_AT_ONCE), BLOCKS_AT_ONCE);
-            let claim = |&(pfn, order): &(Pfn, Order)| self.claim(pfn, order.frames());
-            let runs: Vec<Run> = blocks.iter().filter_map(claim).collect();
-            if runs.is_empty() {
-                break;
-            }
-            // Refused by the system, they would be taken again at once.
-            let Ok(purged) = self.purge(runs) else { break };
-            returned += purged;
-        }
-        returned
     }
 
     /// The turn to isolate pageblocks; or to see all that is free. It guards no data, so a panic of
@@ -372,7 +341,7 @@ impl Memory {
         faults::guard(self.faults.as_deref(), Operation::Frames).map_err(refused)?;
         let held = self.free_bytes_held();
         let pfn = self.zones.alloc_run(shard, frames, held >= WARM_MIN)?;
-        let (run, resident) = self.own_run(pfn, frames).ok_or(AllocError::OutOfFrames)?;
+        let (run, resident) = self.own_run(pfn, frames)?;
         if resident < frames && held >= WARM_MIN {
             self.worker.notice_untouched(self, frames - resident, held);
         }
@@ -386,31 +355,37 @@ impl Memory {
         alloc: impl FnOnce(u32) -> Option<Pfn>,
     ) -> Option<(Run, u32)> {
         faults::guard(self.faults.as_deref(), Operation::Frames).ok()?;
-        self.own_run(alloc(frames)?, frames)
+        self.own_run(alloc(frames)?, frames).ok()
     }
 
     /// Claims what the zone handed out; and how many of the frames are resident.
-    fn own_run(&self, pfn: Pfn, frames: u32) -> Option<(Run, u32)> {
+    fn own_run(&self, pfn: Pfn, frames: u32) -> Result<(Run, u32), AllocError> {
         let run = self.claim(pfn, frames)?;
         let first = pfn.get() as usize;
+        if self.owners.open(first..first + 1).is_err() {
+            let (run, _) = self.free_run(run);
+            self.zones.put_back(&[run]);
+            return Err(AllocError::NotOpened);
+        }
         self.owners.touch(first..first + 1);
         let resident = self.arena.resident_in(run.pfn(), frames);
         // relaxed: the frames counted are this thread's.
         self.free_held.0.fetch_sub(u64::from(resident), Ordering::Relaxed);
-        Some((run, resident))
+        Ok((run, resident))
     }
 
     /// Claims what the zone handed out. A frame in use means that the zone was wrong: the run is
     /// left where it is, neither used nor given back.
-    fn claim(&self, pfn: Pfn, frames: u32) -> Option<Run> {
-        match self.arena.claim(pfn.get(), frames) {
-            Ok(run) => Some(run),
-            Err(ClaimError::InUse { .. }) => None,
-            Err(_) => {
-                self.zones.put_back(&[FreedRun { pfn, frames, warm: Warm::Resident }]);
-                None
-            }
-        }
+    pub(crate) fn claim(&self, pfn: Pfn, frames: u32) -> Result<Run, AllocError> {
+        let refused = match self.arena.claim(pfn.get(), frames) {
+            Ok(run) => return Ok(run),
+            Err(ClaimError::InUse { .. }) => return Err(AllocError::OutOfFrames),
+            Err(ClaimError::NotOpened { .. }) => AllocError::NotOpened,
+            Err(_) => AllocError::OutOfFrames,
+        };
+        let warm = warmth(self.arena.resident_in(pfn.get(), frames));
+        self.zones.put_back(&[FreedRun { pfn, frames, warm }]);
+        Err(refused)
     }
 
     /// Returns a run's frames to the system, from its frame `first` on; gives how many of them were
@@ -472,23 +447,11 @@ impl Memory {
         self.owners[pfn as usize].store(id.0, Ordering::Release);
     }
 
-    /// Returns the memory of blocks that the zone gave up, and puts them back. Where the system
-    /// refuses, the frames stay resident, counted, and warm: the next release tries again.
-    fn purge(&self, mut runs: Vec<Run>) -> Result<u64, HostError> {
-        let purged = self.arena.purge_all(&mut runs).map(u64::from);
-        // relaxed: the frames counted are this thread's.
-        self.free_held.0.fetch_sub(*purged.as_ref().unwrap_or(&0), Ordering::Relaxed);
-        let freed: Vec<FreedRun> = runs.into_iter().map(|run| self.free_run(run).0).collect();
-        self.zones.put_back(&freed);
-        purged
-    }
-
     /// Ends the claim of a run, for the zone; gives how many of its frames are resident.
-    fn free_run(&self, run: Run) -> (FreedRun, u32) {
+    pub(crate) fn free_run(&self, run: Run) -> (FreedRun, u32) {
         let (pfn, frames) = (Pfn::new(run.pfn()), run.frames());
         let resident = self.unclaim(run);
-        let warm = if resident == 0 { Warm::Untouched } else { Warm::Resident };
-        (FreedRun { pfn, frames, warm }, resident)
+        (FreedRun { pfn, frames, warm: warmth(resident) }, resident)
     }
 
     /// Ends the claim of a run; gives how many of its frames are resident.
@@ -497,4 +460,9 @@ impl Memory {
         debug_assert!(unclaimed.is_ok(), "the run is this arena's");
         unclaimed.unwrap_or(0)
     }
+}
+
+/// What the zone is told of a run with so many resident frames.
+fn warmth(resident: u32) -> Warm {
+    if resident == 0 { Warm::Untouched } else { Warm::Resident }
 }

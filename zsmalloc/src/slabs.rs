@@ -84,7 +84,7 @@ impl<const UNIT: usize> Slabs<UNIT> {
         let most = (Self::SLABS_MAX / parts.next_power_of_two()).ilog2();
         let part_bits = (slabs + 1).next_power_of_two().ilog2().min(most);
         let units = (parts << part_bits) * Self::SLAB_UNITS;
-        Ok(Slabs { items: Table::with_faults(units, faults)?, part_bits })
+        Ok(Slabs { items: Table::in_steps(units, faults)?, part_bits })
     }
 
     /// Which part an item is of.
@@ -165,6 +165,11 @@ impl<const UNIT: usize> Slabs<UNIT> {
             None => return Err(AllocError::OutOfDescriptors),
         };
         let first = self.first_unit(state, slab);
+        if self.items.open(first..first + Self::SLAB_UNITS).is_err() {
+            // What is not open has no page.
+            state.returned.push(slab);
+            return Err(AllocError::NotOpened);
+        }
         self.items.touch(first..first + Self::SLAB_UNITS);
         state.slabs[slab as usize] = Slab { capacity, freed: END, ..Slab::default() };
         state.link(slab);

@@ -1,0 +1,119 @@
+//! Giving the memory of runs back to the system.
+//!
+//! Invariant: after a refusal, too, a frame is resident by its bit exactly when it is in memory,
+//! where the system says which are. It refuses what a program has locked, of a range all that
+//! follows.
+
+use super::{Arena, bits_of};
+use crate::bits::spans;
+use crate::error::HostError;
+use crate::faults::{Operation, guard};
+use crate::run::{RawRun, Run};
+use crate::sync::atomic::Ordering;
+use std::ops::Range;
+
+/// What came of giving memory back.
+#[derive(Debug)]
+pub struct Purged {
+    /// Frames that were resident and are no more.
+    pub frames: u32,
+    /// Why not all.
+    pub refused: Option<HostError>,
+}
+
+impl Arena {
+    /// Returns the run's memory to the system and says how many frames were resident; they
+    /// read as zeros from now on.
+    ///
+    /// On an error what the system took back is gone, and counted as gone; the rest stays resident.
+    pub fn purge(&self, run: &mut Run) -> Result<u32, HostError> {
+        self.purge_from(run, 0)
+    }
+
+    /// As [`Arena::purge`], of the run's frames from its frame `first` on; none where it has no
+    /// such frame.
+    pub fn purge_from(&self, run: &mut Run, first: u32) -> Result<u32, HostError> {
+        if !run.is_of(self.id()) {
+            return Err(HostError::ForeignRun);
+        }
+        guard(self.faults.as_deref(), Operation::Purge)?;
+        let first = first.min(run.frames());
+        let bits = bits_of(RawRun { pfn: run.pfn() + first, frames: run.frames() - first });
+        let Some(touched) = self.resident_span(bits.clone()) else { return Ok(0) };
+        // SAFETY: the token is borrowed exclusively, so by A1 nobody has a reference into its
+        // frames, some of which are the pages of this number.
+        let discarded = unsafe { self.mapping.discard(touched.clone()) };
+        if discarded.is_err() {
+            self.clear_gone(&touched);
+        }
+        discarded.map(|()| self.clear_resident(bits))
+    }
+
+    /// As [`Arena::purge`], for many runs in one call to the system. Where it refuses some, as it
+    /// does where a program has locked them, the others go back all the same.
+    pub fn purge_all(&self, runs: &mut [Run]) -> Purged {
+        if let Err(refused) = self.may_purge(runs) {
+            return Purged { frames: 0, refused: Some(refused) };
+        }
+        let bits = |run: &Run| bits_of(RawRun { pfn: run.pfn(), frames: run.frames() });
+        let mut touched: Vec<_> =
+            runs.iter().filter_map(|run| self.resident_span(bits(run))).collect();
+        touched.sort_unstable_by_key(|span| span.start);
+        touched.dedup_by(|next, span| {
+            let adjacent = span.end == next.start;
+            if adjacent {
+                span.end = next.end;
+            }
+            adjacent
+        });
+        // SAFETY: the tokens are borrowed exclusively, so by A1 nobody has a reference into their
+        // frames, of which these spans are parts.
+        let discarded = unsafe { self.mapping.discard_all(&touched) };
+        let frames = match discarded {
+            Ok(()) => runs.iter().map(|run| self.clear_resident(bits(run))).sum(),
+            Err(_) => touched.iter().map(|span| self.clear_gone(span)).sum(),
+        };
+        Purged { frames, refused: discarded.err() }
+    }
+
+    fn may_purge(&self, runs: &[Run]) -> Result<(), HostError> {
+        let ours = runs.iter().all(|run| run.is_of(self.id()));
+        ours.then_some(()).ok_or(HostError::ForeignRun)?;
+        guard(self.faults.as_deref(), Operation::Purge)
+    }
+
+    /// Clears the resident bits of frames that are not in memory, after a refusal: part of them was
+    /// taken back. Where the system does not say, all stay.
+    fn clear_gone(&self, bits: &Range<usize>) -> u32 {
+        let there = self.mapping.in_memory(bits.clone()).unwrap_or_default();
+        let gone = bits.clone().zip(there).filter(|(_, there)| there & 1 == 0);
+        gone.map(|(frame, _)| self.clear_resident(frame..frame + 1)).sum()
+    }
+
+    /// From the first resident frame of `bits` to the last.
+    fn resident_span(&self, bits: Range<usize>) -> Option<Range<usize>> {
+        let width = u64::BITS as usize;
+        let set = |(word, mask)| {
+            // relaxed: the caller holds the token, and with it these bits.
+            let bits = self.resident[word].load(Ordering::Relaxed) & mask;
+            (bits != 0).then_some((word * width, bits))
+        };
+        let (low, low_bits) = spans(bits.start, bits.end).find_map(set)?;
+        let (high, high_bits) = spans(bits.start, bits.end).rev().find_map(set)?;
+        let first = low + low_bits.trailing_zeros() as usize;
+        let last = high + width - 1 - high_bits.leading_zeros() as usize;
+        Some(first..last + 1)
+    }
+
+    fn clear_resident(&self, bits: Range<usize>) -> u32 {
+        let clear = |(word, mask): (usize, u64)| {
+            // relaxed: the caller holds the token, and with it these bits.
+            let before = self.resident[word].fetch_and(!mask, Ordering::Relaxed);
+            (before & mask).count_ones()
+        };
+        let cleared: u32 = spans(bits.start, bits.end).map(clear).sum();
+        // relaxed: an independent sum of bits that changed (A3).
+        self.resident_frames.fetch_sub(cleared.into(), Ordering::Relaxed);
+        cleared
+    }
+}

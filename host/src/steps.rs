@@ -1,0 +1,349 @@
+//! Which parts of a reservation are open: those that may be written, opened as they are needed.
+//!
+//! ```text
+//!   reservation  | step 0 | step 1 | step 2 | step 3 | step 4 | ...
+//!   open             1        1        0        0        1            one bit a step
+//!                |  an extent      |                 | one    |
+//! ```
+//!
+//! A program that locks its memory (`mlockall`) has the system fill all that may be written. So
+//! only what is in use may, and a little more.
+//!
+//! Invariants
+//! - O1: a bit is set after its step was opened, and is not cleared. Whoever sees it may write.
+//! - O2: an extent is a run of set bits that none adjoins. `extents` is their number, and the
+//!   budget's number is the sum over its reservations.
+//! - O3: opened beyond the steps asked for is at most 1/8 of the extent below, and at most 64 MiB,
+//!   as long as the budget is less than 1/16 used. So a part that is filled from low to high is
+//!   opened by few calls.
+//! - O4: an extent takes two mappings of the process's at most. The steps become coarser as the
+//!   budget is used up; where it is used up, what is opened joins what is open. Only the first
+//!   extent of a reservation goes beyond it.
+//!
+//! Lock: the number of extents. The system is asked under it, so that a step is opened once.
+
+use crate::bits::{mask_of, spans, word_of, words_for};
+use crate::limits::max_map_count;
+use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::{Lock, PAGE_SIZE, Rank};
+use std::io;
+use std::ops::Range;
+// A model's atomics cannot be in a static.
+use std::sync::atomic::AtomicUsize;
+
+/// Of the extent below, this part is opened ahead,
+const AHEAD_DIVISOR: usize = 8;
+/// but not more.
+const AHEAD_MAX: usize = (64 << 20) / PAGE_SIZE;
+/// Steps double each time another of so many parts of the budget is used.
+const PARTS: usize = 16;
+/// All reservations together get this part of the mappings that a process may have.
+const SHARE: u64 = 8;
+/// Mappings that an extent takes: itself, and what it cuts off.
+const MAPPINGS: u64 = 2;
+
+/// What the reservations of a process have of its mappings, together. It is the process's, as the
+/// bound is (`vm.max_map_count`): owners of reservations need not know of each other.
+pub(crate) static PROCESS: Budget = Budget::new(extents_max);
+
+fn extents_max() -> usize {
+    (max_map_count() / SHARE / MAPPINGS) as usize
+}
+
+/// How many extents some reservations have, and should have at most.
+#[derive(Debug)]
+pub(crate) struct Budget {
+    extents: AtomicUsize,
+    max: fn() -> usize,
+}
+
+impl Budget {
+    const fn new(max: fn() -> usize) -> Budget {
+        Budget { extents: AtomicUsize::new(0), max }
+    }
+
+    /// Extents there are.
+    pub(crate) fn used(&self) -> usize {
+        // relaxed: an independent number; it decides how coarse the next step is.
+        self.extents.load(Ordering::Relaxed)
+    }
+
+    /// A reservation's extents were some, and are others.
+    fn changed(&self, from: usize, to: usize) {
+        // relaxed: a sum of numbers that each change under a lock of their own.
+        self.extents.fetch_add(to.wrapping_sub(from), Ordering::Relaxed);
+    }
+}
+
+/// The steps of one reservation. See the module's picture.
+#[derive(Debug)]
+pub(crate) struct Steps {
+    pages: usize,
+    step_pages: usize,
+    open: Box<[AtomicU64]>,
+    extents: Lock<usize>,
+    budget: &'static Budget,
+}
+
+impl Steps {
+    /// None open of `pages` pages, in steps of `step_pages`; with a lock of `rank`.
+    pub(crate) fn new(
+        pages: usize,
+        step_pages: usize,
+        rank: Rank,
+        budget: &'static Budget,
+    ) -> Steps {
+        let words = words_for(pages.div_ceil(step_pages));
+        let open = (0..words).map(|_| AtomicU64::new(0)).collect();
+        Steps { pages, step_pages, open, extents: Lock::new(rank, 0), budget }
+    }
+
+    /// Whether all of `pages` are open.
+    #[inline]
+    pub(crate) fn is_open(&self, pages: &Range<usize>) -> bool {
+        let steps = self.steps_of(pages);
+        // Acquire pairs with the Release in `open`: who sees the bit may write (O1).
+        let all =
+            |(word, mask): (usize, u64)| self.open[word].load(Ordering::Acquire) & mask == mask;
+        spans(steps.start, steps.end).all(all)
+    }
+
+    /// Opens what is not open of `pages`: `open` has the system do it, of whole steps.
+    ///
+    /// # Errors
+    ///
+    /// The system's answer. Nothing has changed then.
+    #[cold]
+    pub(crate) fn open(
+        &self,
+        pages: &Range<usize>,
+        open: impl Fn(Range<usize>) -> io::Result<()>,
+    ) -> io::Result<()> {
+        let mut extents = self.extents.lock();
+        let mut wanted = self.steps_of(pages);
+        let Some(first) = wanted.clone().find(|&step| !self.is_set(step)) else { return Ok(()) };
+        wanted.start = first;
+        let mut steps = self.widened(&wanted);
+        if let Err(error) = open(self.pages_of(&steps)) {
+            // What joins an extent needs no further mapping.
+            steps = self.joined(&wanted);
+            open(self.pages_of(&steps)).map_err(|_| error)?;
+        }
+        for (word, mask) in spans(steps.start, steps.end) {
+            // Release pairs with the Acquire in `is_open` (O1).
+            self.open[word].fetch_or(mask, Ordering::Release);
+        }
+        let before = std::mem::replace(&mut *extents, self.count_extents());
+        self.budget.changed(before, *extents);
+        Ok(())
+    }
+
+    /// The steps to open where `wanted` are, of which the first is not open (O3, O4).
+    fn widened(&self, wanted: &Range<usize>) -> Range<usize> {
+        let (used, max) = (self.budget.used(), (self.budget.max)().max(1));
+        if used >= max {
+            return self.joined(wanted);
+        }
+        let ahead_max = AHEAD_MAX / self.step_pages;
+        let below = (0..wanted.start).rev().take(ahead_max * AHEAD_DIVISOR);
+        let ahead = below.take_while(|&step| self.is_set(step)).count() / AHEAD_DIVISOR;
+        let unit = 1 << (used * PARTS / max);
+        let end = wanted.end.max(wanted.start + ahead).next_multiple_of(unit);
+        wanted.start / unit * unit..end.min(self.len())
+    }
+
+    /// `wanted`, and what is between them and the nearest extent, if there is one.
+    fn joined(&self, wanted: &Range<usize>) -> Range<usize> {
+        let below = (0..wanted.start).rev().find(|&step| self.is_set(step));
+        let above = (wanted.end..self.len()).find(|&step| self.is_set(step));
+        match (below, above) {
+            (Some(below), Some(above)) if wanted.start - below > above - wanted.end => {
+                wanted.start..above
+            }
+            (Some(below), _) => below + 1..wanted.end,
+            (None, Some(above)) => wanted.start..above,
+            (None, None) => wanted.clone(),
+        }
+    }
+
+    fn len(&self) -> usize {
+        self.pages.div_ceil(self.step_pages)
+    }
+
+    fn steps_of(&self, pages: &Range<usize>) -> Range<usize> {
+        pages.start / self.step_pages..pages.end.div_ceil(self.step_pages)
+    }
+
+    fn pages_of(&self, steps: &Range<usize>) -> Range<usize> {
+        steps.start * self.step_pages..(steps.end * self.step_pages).min(self.pages)
+    }
+
+    /// For who has the lock.
+    fn is_set(&self, step: usize) -> bool {
+        // relaxed: bits are set under the lock.
+        self.open[word_of(step)].load(Ordering::Relaxed) & mask_of(step) != 0
+    }
+
+    fn count_extents(&self) -> usize {
+        let mut last = 0;
+        let starts = |word: &AtomicU64| {
+            // relaxed: bits are set under the lock.
+            let bits = word.load(Ordering::Relaxed);
+            let before = std::mem::replace(&mut last, bits >> (u64::BITS - 1));
+            (bits & !(bits << 1 | before)).count_ones() as usize
+        };
+        self.open.iter().map(starts).sum()
+    }
+
+    /// Recounts the extents (O2).
+    pub(crate) fn check(&self) -> Result<(), String> {
+        let extents = self.extents.lock();
+        match self.count_extents() {
+            counted if counted == *extents => Ok(()),
+            counted => {
+                Err(format!("O2: {extents} extents, the bits say {counted}", extents = *extents))
+            }
+        }
+    }
+}
+
+impl Drop for Steps {
+    fn drop(&mut self) {
+        self.budget.changed(*self.extents.lock(), 0);
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::cell::RefCell;
+
+    /// Not a whole number of steps.
+    const PAGES: usize = 4000;
+    const STEP: usize = 4;
+    const STEPS: usize = PAGES / STEP;
+
+    /// A budget that is not the process's, which other tests use.
+    fn budget(max: fn() -> usize) -> &'static Budget {
+        Box::leak(Box::new(Budget::new(max)))
+    }
+
+    fn steps(budget: &'static Budget) -> Steps {
+        Steps::new(PAGES, STEP, Rank::Entries, budget)
+    }
+
+    /// The naive twin: a `bool` a page.
+    struct Twin(RefCell<Vec<bool>>);
+
+    impl Twin {
+        fn new() -> Twin {
+            Twin(RefCell::new(vec![false; PAGES]))
+        }
+
+        fn open(&self, pages: Range<usize>) -> io::Result<()> {
+            self.0.borrow_mut()[pages].fill(true);
+            Ok(())
+        }
+
+        fn opened(&self) -> usize {
+            self.0.borrow().iter().filter(|&&page| page).count()
+        }
+
+        fn extents(&self) -> usize {
+            let pages = self.0.borrow();
+            let starts = |&at: &usize| pages[at] && (at == 0 || !pages[at - 1]);
+            (0..PAGES).filter(starts).count()
+        }
+    }
+
+    fn range() -> impl Strategy<Value = Range<usize>> {
+        (0..PAGES, 1_usize..20).prop_map(|(start, len)| start..(start + len).min(PAGES))
+    }
+
+    proptest! {
+        /// What is said to be open was opened, whatever the system refuses; and the extents are
+        /// those of the pages.
+        #[test]
+        fn the_steps_agree_with_their_naive_twin(
+            wishes in prop::collection::vec((range(), 0_u8..4), 1..120),
+        ) {
+            let budget = budget(|| 40);
+            let (steps, twin) = (steps(budget), Twin::new());
+            for (pages, refusals) in wishes {
+                let left = RefCell::new(refusals);
+                let opened = steps.open(&pages, |pages| {
+                    let mut left = left.borrow_mut();
+                    *left = left.saturating_sub(1);
+                    if *left > 0 { Err(io::ErrorKind::OutOfMemory.into()) } else { twin.open(pages) }
+                });
+                prop_assert!(opened.is_err() || steps.is_open(&pages));
+                for page in 0..PAGES {
+                    prop_assert_eq!(steps.is_open(&(page..page + 1)), twin.0.borrow()[page]);
+                }
+                prop_assert_eq!(budget.used(), twin.extents());
+                prop_assert_eq!(steps.check(), Ok(()));
+            }
+            drop(steps);
+            prop_assert_eq!(budget.used(), 0);
+        }
+
+        /// The story: a table written at random places took a mapping for each, without end.
+        #[test]
+        fn no_more_extents_than_the_budget_has(
+            places in prop::collection::vec(0..PAGES, 1..600),
+        ) {
+            let budget = budget(|| 16);
+            let (steps, twin) = (steps(budget), Twin::new());
+            for page in places {
+                steps.open(&(page..page + 1), |pages| twin.open(pages)).expect("not refused");
+                prop_assert!(budget.used() <= 16, "{} extents", budget.used());
+            }
+        }
+    }
+
+    #[test]
+    fn a_part_that_is_filled_from_low_to_high_is_opened_in_few_calls_and_little_more() {
+        let (steps, twin) = (steps(budget(|| 1000)), Twin::new());
+        let calls = RefCell::new(0);
+        for page in 0..PAGES {
+            let open = |pages| {
+                *calls.borrow_mut() += 1;
+                twin.open(pages)
+            };
+            steps.open(&(page..page + 1), open).expect("not refused");
+            let most = (page + STEP) + page / AHEAD_DIVISOR;
+            assert!(twin.opened() <= most, "{} opened for {page}", twin.opened());
+        }
+        assert_eq!(twin.extents(), 1);
+        let calls = calls.into_inner();
+        assert!(calls < STEPS / 10, "{calls} calls");
+    }
+
+    #[test]
+    fn where_no_mapping_is_left_what_is_opened_joins_what_is_open() {
+        let (steps, twin) = (steps(budget(|| 1000)), Twin::new());
+        steps.open(&(0..1), |pages| twin.open(pages)).expect("not refused");
+        let joins = |pages: Range<usize>| match pages.start == STEP {
+            true => twin.open(pages),
+            false => Err(io::ErrorKind::OutOfMemory.into()),
+        };
+        steps.open(&(100..101), joins).expect("the second way");
+        assert_eq!((twin.extents(), twin.opened()), (1, 100 + STEP));
+        let refused = steps.open(&(500..501), |_| Err(io::ErrorKind::OutOfMemory.into()));
+        assert!(refused.is_err() && !steps.is_open(&(500..501)));
+    }
+
+    #[test]
+    fn a_full_budget_still_gives_each_reservation_one_extent() {
+        let budget = budget(|| 2);
+        let each = [0; 5].map(|_| (steps(budget), Twin::new()));
+        for (steps, twin) in &each {
+            for page in [2000, 100, 3900] {
+                steps.open(&(page..page + 1), |pages| twin.open(pages)).expect("not refused");
+            }
+        }
+        let extents: Vec<_> = each.iter().map(|(_, twin)| twin.extents()).collect();
+        assert_eq!(extents, [2, 1, 1, 1, 1], "the first has what the budget has");
+    }
+}
