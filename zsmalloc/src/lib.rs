@@ -70,6 +70,7 @@ mod pool_box;
 mod raw;
 mod release;
 mod rest;
+mod room;
 mod shards;
 mod slabs;
 mod slots;

@@ -47,6 +47,8 @@ use crate::zones::Zones;
 const ARENA_FRAMES_MAX: u32 = 1 << PFN_BITS; // 4 TiB
 /// Frames of the smallest: the zone hands out whole pageblocks' worth.
 const ARENA_FRAMES_MIN: u32 = 512; // 2 MiB
+/// Frames of an arena on the smallest machine.
+pub(crate) const ARENA_FRAMES_SMALL: u32 = 1 << 16; // 256 MiB
 /// Memory assumed where the system does not say how much there is.
 const FALLBACK_BYTES: u64 = 1 << 30;
 /// Free bytes held from which on other shards' are looked for: as little as a release bothers for.
@@ -79,7 +81,7 @@ impl MemoryConfig {
         let limits = limits::memory_available();
         let frames = limits.mem_total.unwrap_or(FALLBACK_BYTES) / host::PAGE_SIZE as u64 * 5 / 4;
         MemoryConfig {
-            arena_frames: frames.clamp(1 << 16, u64::from(ARENA_FRAMES_MAX)) as u32,
+            arena_frames: frames.clamp(ARENA_FRAMES_SMALL.into(), ARENA_FRAMES_MAX.into()) as u32,
             entries_max: bytes.div_ceil(host::PAGE_SIZE as u64) + (1 << 24),
             expected_bytes: limits.default_limit.unwrap_or(FALLBACK_BYTES),
             worker: true,
@@ -112,6 +114,8 @@ pub struct Memory {
     /// The program was seen to have locked its memory.
     locked: AtomicBool,
     faults: Option<Arc<FailureInjector>>,
+    /// Where there is less room than was asked for: see `room`.
+    pub(crate) limit_max: Option<u64>,
 }
 
 impl Memory {
@@ -135,6 +139,15 @@ impl Memory {
         listed_of: u64,
         faults: Option<Arc<FailureInjector>>,
     ) -> Result<Arc<Memory>, MemoryError> {
+        Memory::assemble(config, listed_of, faults).map(Arc::new)
+    }
+
+    /// As [`Memory::build`], before it is shared.
+    pub(crate) fn assemble(
+        config: MemoryConfig,
+        listed_of: u64,
+        faults: Option<Arc<FailureInjector>>,
+    ) -> Result<Memory, MemoryError> {
         if !(ARENA_FRAMES_MIN..=ARENA_FRAMES_MAX).contains(&config.arena_frames) {
             return Err(MemoryError::BadConfig { what: "an arena has 512 to 2^30 frames" });
         }
@@ -142,7 +155,7 @@ impl Memory {
         if leaves >= u64::from(u32::MAX) / LEAF_CELLS as u64 {
             return Err(MemoryError::BadConfig { what: "a memory has fewer than 2^32 cells" });
         }
-        Ok(Arc::new(Memory {
+        Ok(Memory {
             arena: Arena::with_faults(config.arena_frames, faults.clone())?,
             zones: Zones::new(config.arena_frames, listed_of),
             owners: Table::in_steps(config.arena_frames as usize, faults.clone())?,
@@ -157,7 +170,8 @@ impl Memory {
             worker: Worker::new(config.expected_bytes, config.worker, faults.clone()),
             jobs: Jobs::new(),
             faults,
-        }))
+            limit_max: None,
+        })
     }
 
     /// Bytes of free frames that are still resident.

@@ -198,7 +198,13 @@ fn algorithm(args: &args::Serve) -> Result<Codec, Failure> {
 fn devices(args: &args::Serve, mem_limit: u64, log: &Log) -> Result<Devices, Failure> {
     warn_of_table(args.size.unwrap_or(0), mem_limit, log);
     let config = MemoryConfig { expected_bytes: mem_limit, ..MemoryConfig::for_disk(room(args)) };
-    let memory = Memory::new(config)?;
+    let memory = Memory::with_room_for(config, mem_limit)?;
+    if memory.limit_max().is_some() {
+        log.complain(
+            "warning: the system refuses addresses for more than --memory-limit (see `ulimit -v`): \
+             it cannot be raised while this server runs",
+        );
+    }
     let defaults = DeviceDefaults {
         algorithm: algorithm(args)?,
         chain_order: args.chain_order,

@@ -244,6 +244,27 @@ fn a_killed_client_harms_nobody() {
     server.check();
 }
 
+/// The story: the arena was 5/4 of the machine whatever the limit, so that no server started under
+/// `ulimit -v`.
+#[test]
+fn a_server_that_may_have_few_addresses_serves_within_its_limit() {
+    let limits = ["--size", "64M", "--memory-limit", "64M"];
+    let server = Server::with_addresses(4_000_000, &limits);
+    assert!(server.said().contains("cannot be raised"), "{}", server.said());
+    let mut client = server.connect();
+    let stored = noise(5, 32 << 20);
+    client.write(0, &stored).unwrap();
+    assert!(client.read(0, stored.len()).unwrap() == stored);
+    let set = |limit| ramfold(&["set", server.target(), "mem_limit", limit]);
+    for larger in ["65M", "0"] {
+        let why = refusal(&mut set(larger));
+        assert!(why.contains("at most 67108864 bytes") && why.contains("ulimit -v"), "{why}");
+    }
+    succeed(&mut set("48M"));
+    succeed(&mut set("64M"));
+    server.check();
+}
+
 #[test]
 fn full_memory_refuses_and_keeps() {
     let server = Server::with(&["--size", "64M", "--memory-limit", "8M"]);

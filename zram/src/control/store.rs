@@ -121,6 +121,13 @@ fn algorithm_params(device: &Device, text: &str) -> Result<(), AttributeError> {
 
 fn mem_limit(device: &Device, text: &str) -> Result<(), AttributeError> {
     let bytes = limit_of(text)?;
+    if let Some(most) = device.memory().limit_max().filter(|&most| bytes == 0 || bytes > most) {
+        let message = format!(
+            "at most {most} bytes: the system refused addresses for more when the memory was \
+             made; raise `ulimit -v` and start again"
+        );
+        return Err(AttributeError::new(Errno::NoMemory, message));
+    }
     let mut state = device.state_mut();
     state.settings.mem_limit = bytes;
     state.disk.iter().for_each(|disk| disk.set_mem_limit(bytes));

@@ -104,6 +104,13 @@ impl Server {
         Server::run_by(shell, arguments)
     }
 
+    /// In a process that may have so many KiB of addresses.
+    pub(crate) fn with_addresses(kib: u64, arguments: &[&str]) -> Server {
+        let mut sh = Command::new("sh");
+        sh.arg("-c").arg(format!("ulimit -v {kib} && exec \"$0\" \"$@\"")).arg(BINARY);
+        Server::run_by(sh, arguments)
+    }
+
     fn run_by(mut command: Command, arguments: &[&str]) -> Server {
         let scratch = Scratch::new();
         let socket = scratch.path("disk.sock");
