@@ -27,7 +27,7 @@ use crate::PAGE_SIZE;
 use crate::error::HostError;
 use crate::mapping::Mapping;
 use crate::staging::{SEGMENT_PAGES, Segment};
-use crate::uffd::{FaultMode, Progress, Uffd, UserfaultError};
+use crate::uffd::{FaultMode, Progress, Uffd, UserfaultError, exhausted};
 use rustix::io::Errno;
 use std::fs::File;
 use std::ops::Range;
@@ -57,8 +57,16 @@ impl Userfault {
     ///
     /// [`UserfaultError`]: what is missing, or what to change.
     pub fn open(mode: FaultMode) -> Result<Arc<Userfault>, UserfaultError> {
-        let pagemap = File::open("/proc/self/pagemap").ok();
-        Ok(Arc::new(Userfault { uffd: Uffd::open(mode)?, mode, pagemap }))
+        let uffd = Uffd::open(mode)?;
+        let pagemap = match File::open("/proc/self/pagemap") {
+            Ok(pagemap) => Some(pagemap),
+            // It may be had later, and pages in the system's swap would be overlooked without it.
+            Err(error) => match Errno::from_io_error(&error).and_then(exhausted) {
+                Some(exhausted) => return Err(exhausted),
+                None => None,
+            },
+        };
+        Ok(Arc::new(Userfault { uffd, mode, pagemap }))
     }
 
     /// How faults are served.
@@ -148,7 +156,9 @@ impl Span {
     ///
     /// Linux 6.18 can move a page that is in the system's swap, not count it, go on to the same
     /// page, and say that its place is taken. The place was empty: nobody but us puts pages there,
-    /// and we know which (G1 of `staging`). So who stands there is that page, and it is moved.
+    /// and we know which (G1 of `staging`). So who stands there is that page, and it is moved. Only
+    /// where the segment is strewn (G2 of `staging`) does the page that is to move decide: it has
+    /// moved if it is gone.
     pub fn move_out(&self, first: usize, count: usize, to: &mut Segment, at: usize) -> Transfer {
         let mut done = 0;
         loop {
@@ -156,6 +166,10 @@ impl Span {
             done += moved.pages;
             if moved.stop != Some(Stop::Present) || to.has(at + done, 1) {
                 return Transfer { pages: done, stop: moved.stop };
+            }
+            if to.is_strewn() && self.touched(first + done..first + done + 1) != Some(0) {
+                // The system has filled the place, for a program that locks its memory.
+                return Transfer { pages: done, stop: Some(Stop::Present) };
             }
             to.arrived(at + done, 1);
             done += 1;
@@ -333,7 +347,7 @@ fn as_bits(pages: impl DoubleEndedIterator<Item = bool>) -> u64 {
 }
 
 /// Repeats a request until all is done, or it stops for a reason that does not pass by itself.
-fn transfer(count: usize, ask: impl Fn(usize) -> Progress) -> Transfer {
+pub(crate) fn transfer(count: usize, ask: impl Fn(usize) -> Progress) -> Transfer {
     let mut pages = 0;
     while pages < count {
         let progress = ask(pages);

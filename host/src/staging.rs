@@ -13,16 +13,25 @@
 //! written to while it is. A segment has one owner, who alone reads it. Segments whose pages the
 //! system did not take back are nobody's, and are asked for again when there are no others.
 //!
+//! Invariant G2: a page that is in memory without a present bit is zeros, and its segment is
+//! *strewn* from before it came until all pages of the segment were discarded. Such pages come where a thread
+//! serves faults and the program locks its memory (`mlockall`): the system faults every page in, and
+//! the only answer that lets it go on is a page.
+//!
 //! Lock: the list of free segments, a leaf.
 
 use crate::PAGE_SIZE;
 use crate::error::HostError;
+use crate::fault::{Asker, Served, Server, Watch, watch};
 use crate::mapping::{Access, Core, Mapping};
 use crate::span::Userfault;
+use crate::span::transfer;
+use crate::uffd::FaultMode;
 use crate::uffd::UserfaultError;
 use crate::{Lock, Rank};
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Pages of a segment: the unit in which cold memory is found and moved.
 pub const SEGMENT_PAGES: usize = 64; // 256 KiB
@@ -32,10 +41,41 @@ const _: () = assert!(SEGMENT_PAGES <= u64::BITS as usize, "a bit of a word for 
 /// A fixed number of segments.
 #[derive(Debug)]
 pub struct Staging {
-    mapping: Mapping,
-    userfault: Arc<Userfault>,
+    /// In thread mode. Before the addresses are given back.
+    _watch: Option<Watch>,
+    ground: Arc<Ground>,
     free: Lock<Free>,
     segments: usize,
+}
+
+/// The addresses, and what came there unasked.
+#[derive(Debug)]
+struct Ground {
+    mapping: Mapping,
+    userfault: Arc<Userfault>,
+    /// Segments that are strewn (G2).
+    strewn: Box<[AtomicBool]>,
+    zeros: Box<[u8]>,
+}
+
+// SAFETY: it changes an atomic of its own and makes a system call.
+unsafe impl Server for Ground {
+    /// The program locks its memory, and the system wants a page here.
+    fn serve(&self, address: usize, _: Asker) -> Served {
+        let range = self.mapping.range();
+        if !range.contains(&address) {
+            return Served::Foreign;
+        }
+        let page = (address - range.start) / PAGE_SIZE;
+        // SeqCst pairs with the load in `is_strewn`: who finds this page finds the flag.
+        self.strewn[page / SEGMENT_PAGES].store(true, Ordering::SeqCst);
+        let place = range.start + page * PAGE_SIZE;
+        let put = transfer(1, |_| {
+            // SAFETY: nobody refers to a page of staging that is not there (G1).
+            unsafe { self.userfault.uffd.copy(place, self.zeros.as_ptr().addr(), 1) }
+        });
+        if put.pages == 1 { Served::Filled } else { Served::Present }
+    }
 }
 
 /// Segments without an owner. Both lists have room for all.
@@ -59,9 +99,18 @@ impl Staging {
         let pages = segments as usize * SEGMENT_PAGES;
         let mapping = Mapping::reserve(pages, Access::Open, Core::LeftOut)?;
         userfault.uffd.register(&mapping.range())?;
-        Ok(Arc::new(Staging {
+        let ground = Arc::new(Ground {
             mapping,
             userfault: Arc::clone(userfault),
+            strewn: (0..segments).map(|_| AtomicBool::new(false)).collect(),
+            zeros: vec![0; PAGE_SIZE].into_boxed_slice(),
+        });
+        // In signal mode the system is content with the error that it gets.
+        let served = userfault.mode() == FaultMode::Thread;
+        let server = || watch(ground.mapping.range(), Arc::<Ground>::clone(&ground));
+        Ok(Arc::new(Staging {
+            _watch: served.then(server).transpose()?,
+            ground,
             free: Lock::new(
                 Rank::Leaf,
                 Free {
@@ -82,7 +131,10 @@ impl Staging {
         let number = {
             let mut free = self.free.lock();
             match free.empty.pop() {
-                Some(number) => return Ok(Some(self.segment(number, 0))),
+                Some(number) if !self.ground.is_strewn(number) => {
+                    return Ok(Some(self.segment(number, 0)));
+                }
+                strewn @ Some(_) => strewn,
                 None => free.unclean.pop(),
             }
         };
@@ -111,18 +163,25 @@ impl Staging {
 
     /// The addresses reserved.
     pub fn range(&self) -> Range<usize> {
-        self.mapping.range()
+        self.ground.mapping.range()
     }
 
     /// Bytes of heap.
     pub fn heap_bytes(&self) -> u64 {
-        (2 * self.segments * size_of::<u32>()) as u64
+        (self.segments * (2 * size_of::<u32>() + size_of::<AtomicBool>()) + PAGE_SIZE) as u64
     }
 
     /// Whether the userfaultfd still answers. Where a program closed it, missing pages would read
     /// as zeros.
     pub fn is_watched(&self) -> bool {
-        self.userfault.uffd.wake(&self.mapping.range()).is_ok()
+        self.ground.userfault.uffd.wake(&self.range()).is_ok()
+    }
+}
+
+impl Ground {
+    fn is_strewn(&self, segment: u32) -> bool {
+        // SeqCst pairs with the store in `serve`.
+        self.strewn[segment as usize].load(Ordering::SeqCst)
     }
 }
 
@@ -149,7 +208,8 @@ impl Segment {
         // SAFETY: the page is in memory, is not written to, and stays while the segment is borrowed
         // (G1).
         Some(unsafe {
-            std::slice::from_raw_parts(self.staging.mapping.base().as_ptr().add(address), PAGE_SIZE)
+            let base = self.staging.ground.mapping.base().as_ptr();
+            std::slice::from_raw_parts(base.add(address), PAGE_SIZE)
         })
     }
 
@@ -172,16 +232,24 @@ impl Segment {
     pub(crate) fn addresses(&self, at: usize, count: usize) -> Range<usize> {
         assert!(places(at, count).is_some(), "pages of the segment");
         let first = self.number as usize * SEGMENT_PAGES + at;
-        let start = self.staging.mapping.range().start + first * PAGE_SIZE;
+        let start = self.staging.range().start + first * PAGE_SIZE;
         start..start + count * PAGE_SIZE
+    }
+
+    /// Whether the segment may have pages that did not come from a span (G2).
+    pub(crate) fn is_strewn(&self) -> bool {
+        self.staging.ground.is_strewn(self.number)
     }
 
     /// Discards the pages.
     fn clear(&mut self) -> Result<(), HostError> {
         let first = self.number as usize * SEGMENT_PAGES;
-        let pages = (self.present != 0).then_some(first..first + SEGMENT_PAGES);
+        let strewn = &self.staging.ground.strewn[self.number as usize];
+        // SeqCst pairs with the store in `Ground::serve`. First: what comes later is not discarded.
+        let any = strewn.swap(false, Ordering::SeqCst) || self.present != 0;
+        let pages = any.then_some(first..first + SEGMENT_PAGES);
         // SAFETY: `&mut self`: nobody refers to the pages.
-        unsafe { self.staging.mapping.discard(pages.unwrap_or(0..0))? };
+        unsafe { self.staging.ground.mapping.discard(pages.unwrap_or(0..0))? };
         self.present = 0;
         Ok(())
     }

@@ -55,6 +55,13 @@ pub enum UserfaultError {
         /// The system's last answer.
         source: io::Error,
     },
+    /// The system has it, and too little of something else.
+    Exhausted {
+        /// What there is too little of, and how to have more.
+        remedy: &'static str,
+        /// The system's answer.
+        source: io::Error,
+    },
     /// A request failed that should not.
     Refused {
         /// The request.
@@ -95,6 +102,9 @@ impl fmt::Display for UserfaultError {
                  and write access to /dev/userfaultfd, set vm.unprivileged_userfaultfd=1, or grant \
                  CAP_SYS_PTRACE; signal mode needs none of these)"
             ),
+            UserfaultError::Exhausted { remedy, source } => {
+                write!(f, "userfaultfd cannot be had: {source} ({remedy})")
+            }
             UserfaultError::Refused { request, source } => write!(f, "{request} failed: {source}"),
             UserfaultError::Inherited => f.write_str(
                 "this userfaultfd is the parent process's: after a fork, open another one",
@@ -117,9 +127,9 @@ impl fmt::Display for UserfaultError {
 impl std::error::Error for UserfaultError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            UserfaultError::Denied { source, .. } | UserfaultError::Refused { source, .. } => {
-                Some(source)
-            }
+            UserfaultError::Denied { source, .. }
+            | UserfaultError::Exhausted { source, .. }
+            | UserfaultError::Refused { source, .. } => Some(source),
             UserfaultError::Host(error) => Some(error),
             _ => None,
         }
@@ -233,7 +243,7 @@ impl Uffd {
         match uffd.ask(IOC_API, 0, &mut api) {
             Ok(()) => Ok(uffd),
             Err(Errno::INVAL) => Err(UserfaultError::Unsupported { missing: "UFFDIO_MOVE" }),
-            Err(error) => Err(refused("UFFDIO_API")(error)),
+            Err(error) => Err(exhausted(error).unwrap_or_else(|| refused("UFFDIO_API")(error))),
         }
     }
 
@@ -352,20 +362,42 @@ fn refused(request: &'static str) -> impl FnOnce(Errno) -> UserfaultError {
     move |error| UserfaultError::Refused { request, source: error.into() }
 }
 
+/// An error that says what there is too little of, where it is one of these.
+pub(crate) fn exhausted(error: Errno) -> Option<UserfaultError> {
+    let remedy = match error {
+        Errno::MFILE => {
+            "the process has as many descriptors as RLIMIT_NOFILE allows: close some, \
+                         or raise it, by `ulimit -n` for example"
+        }
+        Errno::NFILE => "the system has as many open files as it may: raise the sysctl fs.file-max",
+        Errno::NOMEM => "the system has no memory for it, or the memory cgroup has none",
+        _ => return None,
+    };
+    Some(UserfaultError::Exhausted { remedy, source: error.into() })
+}
+
+/// Why there is no descriptor.
+fn not_opened(mode: FaultMode, error: Errno) -> UserfaultError {
+    exhausted(error).unwrap_or_else(|| match error {
+        Errno::NOSYS => UserfaultError::Unsupported { missing: "userfaultfd" },
+        Errno::INVAL => UserfaultError::Unsupported { missing: "UFFD_USER_MODE_ONLY" },
+        Errno::PERM | Errno::ACCESS => UserfaultError::Denied { mode, source: error.into() },
+        error => refused("userfaultfd")(error),
+    })
+}
+
 fn open(mode: FaultMode) -> Result<OwnedFd, UserfaultError> {
     let flags = UserfaultfdFlags::CLOEXEC | UserfaultfdFlags::NONBLOCK;
     let opened = match mode {
         // SAFETY: a new descriptor, with nothing registered, does nothing to memory.
         FaultMode::Signal => unsafe { rustix::mm::userfaultfd(flags | user_mode_only()) },
-        FaultMode::Thread => open_device(flags)
+        FaultMode::Thread => open_device(flags).or_else(|error| match exhausted(error) {
+            Some(_) => Err(error),
             // SAFETY: as above.
-            .or_else(|_| unsafe { rustix::mm::userfaultfd(flags) }),
+            None => unsafe { rustix::mm::userfaultfd(flags) },
+        }),
     };
-    opened.map_err(|error| match error {
-        Errno::NOSYS => UserfaultError::Unsupported { missing: "userfaultfd" },
-        Errno::INVAL => UserfaultError::Unsupported { missing: "UFFD_USER_MODE_ONLY" },
-        error => UserfaultError::Denied { mode, source: error.into() },
-    })
+    opened.map_err(|error| not_opened(mode, error))
 }
 
 /// `UFFD_USER_MODE_ONLY`, Linux 5.11.
@@ -376,9 +408,34 @@ fn user_mode_only() -> UserfaultfdFlags {
 /// By the device, whose permissions an administrator can set (Linux 6.1).
 fn open_device(flags: UserfaultfdFlags) -> Result<OwnedFd, Errno> {
     let device = std::fs::OpenOptions::new().read(true).write(true).open("/dev/userfaultfd");
-    let device = device.map_err(|_| Errno::NOENT)?;
+    let device = device.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
     // SAFETY: the request takes flags and gives a new descriptor.
     let fd = unsafe { libc::ioctl(device.as_raw_fd(), IOC_NEW, flags.bits()) };
     // SAFETY: where it is one, it is new and nobody else's.
     if fd >= 0 { Ok(unsafe { OwnedFd::from_raw_fd(fd) }) } else { Err(last_error()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// "A seccomp filter has to allow the call" was said of every answer of the system.
+    #[test]
+    fn each_answer_of_the_system_says_what_it_is() {
+        let cases = [
+            (Errno::MFILE, "RLIMIT_NOFILE"),
+            (Errno::NFILE, "fs.file-max"),
+            (Errno::NOMEM, "no memory"),
+            (Errno::NOSYS, "has no userfaultfd"),
+            (Errno::INVAL, "has no UFFD_USER_MODE_ONLY"),
+            (Errno::PERM, "seccomp"),
+            (Errno::ACCESS, "seccomp"),
+            (Errno::IO, "userfaultfd failed"),
+        ];
+        for (error, word) in cases {
+            let said = not_opened(FaultMode::Signal, error).to_string();
+            assert!(said.contains(word), "{error:?}: {said}");
+            assert_eq!(said.contains("seccomp"), word == "seccomp", "{error:?}: {said}");
+        }
+    }
 }

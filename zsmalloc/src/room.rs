@@ -41,7 +41,7 @@ impl Memory {
             Err(MemoryError::Host(HostError::Reserve { .. }))
                 if limit > 0 && narrowed != config =>
             {
-                let mut memory = Memory::assemble(narrowed, narrowed.limit_bytes, None)?;
+                let mut memory = Memory::assemble(narrowed, narrowed.expected_bytes, None)?;
                 memory.limit_max = Some(limit);
                 Ok(Arc::new(memory))
             }

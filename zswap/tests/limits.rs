@@ -300,10 +300,10 @@ fn the_limit_is_what_was_set_in_whole_pages() {
     let limits = [(0, 0), (1, 0), (page, page), (2 * page - 1, page), (none, none - (page - 1))];
     for (bytes, expected) in limits {
         zswap.set_limit(Limit::Bytes(bytes)).expect("a limit");
-        assert_eq!(zswap.stat().expected_bytes, expected, "{bytes}");
+        assert_eq!(zswap.stat().limit_bytes, expected, "{bytes}");
     }
     zswap.set_limit(Limit::None).expect("a limit");
-    assert_eq!(zswap.stat().expected_bytes, none);
+    assert_eq!(zswap.stat().limit_bytes, none);
 }
 
 #[test]
@@ -312,7 +312,7 @@ fn limits_that_cannot_be_are_refused() {
     let error = zswap.set_limit(Limit::Percent(101)).expect_err("beyond all");
     assert!(matches!(error, ZswapError::BadPercent { percent: 101 }) && error.errno() == 22);
     zswap.set_limit(Limit::Percent(20)).expect("the kernel's default");
-    assert!(zswap.stat().expected_bytes > MIB);
+    assert!(zswap.stat().limit_bytes > MIB);
     for percent in [0, 101] {
         let wrong = ZswapConfig { accept_threshold_percent: percent, ..config(MIB, None) };
         assert!(matches!(Zswap::new(memory(), wrong), Err(ZswapError::BadPercent { .. })));

@@ -1,7 +1,9 @@
 //! Pages move to staging and come back, and what was given back stays so.
 
 use crate::setting::{in_a_child, is_child, served, setting, userfault, whole};
-use host::{FaultMode, HostError, PAGE_SIZE, Segment, Span, Stop};
+use host::fault::FaultThread;
+use host::{FaultMode, HostError, PAGE_SIZE, Segment, Span, Staging, Stop};
+use std::sync::Arc;
 
 #[test]
 fn pages_move_out_in_one_request_and_come_back_from_anywhere() {
@@ -224,4 +226,65 @@ fn parts_that_are_registered_become_one_mapping() {
     span.register(0..2).expect("registered");
     span.register(4..8).expect("registered");
     assert_eq!(mappings(), 1, "it is registered as a whole");
+}
+
+/// The system faults every page of staging in, and the process was ended for "a fault in memory
+/// that is no region's". What comes there must not pass for pages that moved, either.
+#[test]
+fn a_program_that_locks_its_memory_goes_on_where_a_thread_serves() {
+    let test = "moves::a_program_that_locks_its_memory_goes_on_where_a_thread_serves";
+    let Some(userfault) = userfault(FaultMode::Thread) else { return };
+    if !is_child() {
+        let (signal, words) = in_a_child(test);
+        if words.contains("skipped: ") {
+            return eprintln!("{words}");
+        }
+        return assert!(signal.is_none() && words.contains("moved"), "{signal:?}: {words}");
+    }
+    let staging = Staging::reserve(&userfault, 2).expect("staging");
+    let _thread = FaultThread::start(Arc::clone(&userfault)).expect("a thread");
+    let early = staging.take().expect("taken back").expect("free");
+    // SAFETY: concerns this child, which has nothing to lose.
+    if unsafe { libc::mlockall(libc::MCL_CURRENT) } != 0 {
+        return eprintln!("skipped: needs the right to lock memory");
+    }
+    // SAFETY: as above.
+    unsafe { libc::munlockall() };
+    let (span, mut memory) = Span::reserve(&userfault, 64).expect("a span");
+    whole(&mut memory).chunks_mut(PAGE_SIZE).for_each(|page| page.fill(7));
+    span.register(0..64).expect("registered");
+    // One that was taken before has places that are taken; one that is taken now has none.
+    let mut early = early;
+    let refused = span.move_out(0, 1, &mut early, 0);
+    assert_eq!((refused.pages, refused.stop), (0, Some(Stop::Present)));
+    let mut segment = staging.take().expect("taken back").expect("free");
+    let moved = span.move_out(0, 64, &mut segment, 0);
+    assert_eq!((moved.pages, moved.stop), (64, None));
+    assert!((0..64).all(|at| segment.page(at).is_some_and(|page| page[9] == 7)));
+    eprintln!("moved");
+}
+
+/// Every answer of the system was put down to a seccomp filter.
+#[test]
+fn without_a_descriptor_left_the_limit_is_named() {
+    let test = "moves::without_a_descriptor_left_the_limit_is_named";
+    if userfault(FaultMode::Signal).is_none() {
+        return;
+    }
+    if !is_child() {
+        let (signal, words) = in_a_child(test);
+        return assert!(signal.is_none() && words.contains("named"), "{signal:?}: {words}");
+    }
+    let next = std::fs::File::open("/dev/null").expect("a file");
+    let next = std::os::fd::AsRawFd::as_raw_fd(&next);
+    for (free, mode) in [(0, FaultMode::Signal), (2, FaultMode::Signal), (0, FaultMode::Thread)] {
+        let most = (next + free) as libc::rlim_t;
+        let limit = libc::rlimit { rlim_cur: most, rlim_max: 4096.max(most) };
+        // SAFETY: concerns this child.
+        assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) }, 0);
+        let refused = host::Userfault::open(mode).expect_err("there is no descriptor left");
+        let words = refused.to_string();
+        assert!(words.contains("RLIMIT_NOFILE") && !words.contains("seccomp"), "{words}");
+    }
+    eprintln!("named");
 }

@@ -31,7 +31,8 @@ pub(crate) fn undocumented(allowed: &Document, document: &Document) -> Vec<Findi
             findings.push(allowed.finding(number + 1, "a pattern begins with the part it is for"));
         }
         if pattern.contains("[0-9]+ [0-9]+") {
-            findings.push(allowed.finding(number + 1, "a pattern names numbers, and takes not any"));
+            findings
+                .push(allowed.finding(number + 1, "a pattern names numbers, and takes not any"));
         }
         if !told.contains(difference) {
             let what = format!("\"{difference}\" is no row below \"{HEADING}\"");
@@ -55,7 +56,8 @@ fn rows(text: &str) -> impl Iterator<Item = &str> {
 #[test]
 fn a_difference_that_is_not_told_or_gone_is_found() {
     let document = |path: &str, text: &str| Document { path: path.into(), text: text.into() };
-    let table = format!("{HEADING}\n\n| difference | why |\n|---|---|\n| one | a |\n| two | b |\n\n## x\n");
+    let table =
+        format!("{HEADING}\n\n| difference | why |\n|---|---|\n| one | a |\n| two | b |\n\n## x\n");
     let table = document("docs/zram.md", &table);
     let found = |allowed: &str| {
         let findings = undocumented(&document("list", allowed), &table);

@@ -269,7 +269,7 @@ mod tests {
         let config = MemoryConfig {
             arena_frames: 512,
             entries_max: 512,
-            limit_bytes: 1 << 20,
+            expected_bytes: 1 << 20,
             worker: false,
         };
         let memory = Memory::new(config).expect("address space");
