@@ -50,9 +50,9 @@ impl FileDisk {
     ///
     /// # Errors
     ///
-    /// Those of opening it; `ResourceBusy` when somebody else uses it, or the file under it if it is
-    /// a loop device, or, opened to be written, when a loop device is over it; `InvalidInput` when
-    /// it is neither a file nor a block device, or is empty.
+    /// Those of opening it; `ResourceBusy` when somebody else uses it, or the file under it if it
+    /// is a loop device, or, opened to be written, when a loop device is over it; `InvalidInput`
+    /// when it is neither a file nor a block device, or is empty.
     pub fn open(path: &Path, read_only: bool) -> io::Result<FileDisk> {
         let file = open_alone(path, read_only)?;
         let metadata = file.metadata()?;

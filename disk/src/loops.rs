@@ -6,12 +6,12 @@
 //!
 //! A process that sets up a loop device ends, and the kernel keeps the file without a lock on it;
 //! which file that is, is in `/sys/block/loopN/loop/backing_file`. So whoever takes a loop device
-//! takes what is under it as well: a file is locked (flock), a device opened for exclusive use. That
-//! is what whoever takes the file itself does, so of two the second is refused, whichever way each
-//! of them came. As long as the device is open the kernel keeps the file under it.
+//! takes what is under it as well: a file is locked (flock), a device opened for exclusive use.
+//! That is what whoever takes the file itself does, so of two the second is refused, whichever way
+//! each of them came. As long as the device is open the kernel keeps the file under it.
 //!
-//! A file is found by the path that the system shows. Where that leads nowhere, as the file was
-//! deleted or is in another mount namespace, nobody can tell who uses it, and the device is refused.
+//! A file is found by the path that the system shows. If that leads nowhere, because the file was
+//! deleted or is in another mount namespace, nobody can tell who uses it: the device is refused.
 //!
 //! No locks of its own.
 

@@ -15,7 +15,7 @@ const RANGES_MAX: usize = 1024;
 /// This process, for system calls that take a pidfd (`PIDFD_SELF`, Linux 6.14).
 const PIDFD_SELF: libc::c_int = -10000;
 
-/// Discards the pages of `ranges`, each an address and a length in bytes. Where some are refused the
+/// Discards the pages of `ranges`, each an address and a length in bytes. If some are refused, the
 /// others are discarded all the same; gives the first refusal.
 ///
 /// # Safety

@@ -59,6 +59,8 @@ mod steps;
 mod swappable;
 mod table;
 #[cfg(not(any(loom, shuttle, miri)))]
+mod transfer;
+#[cfg(not(any(loom, shuttle, miri)))]
 mod uffd;
 mod zeroed;
 
@@ -88,12 +90,14 @@ pub use prefetch::{prefetch, prefetch_bytes};
 pub use rank::{Held, Rank};
 pub use run::{RawRun, Run};
 #[cfg(not(any(loom, shuttle, miri)))]
-pub use span::{GONE, Span, SpanMemory, Stop, Transfer, Userfault};
+pub use span::{GONE, Span, SpanMemory, Userfault};
 #[cfg(not(any(loom, shuttle, miri)))]
 pub use staging::{SEGMENT_PAGES, Segment, Staging};
 #[cfg(not(any(loom, miri)))]
 pub use swappable::Swappable;
 pub use table::Table;
+#[cfg(not(any(loom, shuttle, miri)))]
+pub use transfer::{Stop, Transfer};
 #[cfg(not(any(loom, shuttle, miri)))]
 pub use uffd::{FaultMode, UserfaultError};
 pub use zeroed::Zeroed;

@@ -11,12 +11,10 @@
 //! the middle with a neighbour: it is one VMA (or several, if a caller splits it), and all of it is
 //! ours. Invariant M3: what was advised of the whole holds for each part that is opened later.
 //!
-//! Memory that a program locks (`mlockall`) is filled by the system where it may be written; where
-//! it may only be read it costs the page tables, 8 bytes a page, and where neither, nothing. A part
-//! that is opened after the program locked its memory is not locked.
-//!
-//! Under Miri there is no system to ask: an aligned heap allocation stands in, and discarding
-//! writes zeros.
+//! Memory that a program locks (`mlockall`) is filled by the system if it may be written. If it may
+//! only be read, it costs the page tables, 8 bytes a page; otherwise nothing. A part that is opened
+//! after the program locked its memory is not locked. Under Miri there is no system to ask: an
+//! aligned heap allocation stands in, and discarding writes zeros.
 
 use crate::PAGE_SIZE;
 use crate::error::HostError;
@@ -74,8 +72,8 @@ impl Mapping {
         Ok(Mapping { base, len, kept: AtomicBool::new(false) })
     }
 
-    /// Reserves open pages, which a core file keeps, whose parts are to be registered one by one: when all of them are, it
-    /// is one again. The system joins parts only where they had their first page in common.
+    /// Reserves open pages, which a core file keeps, to be registered part by part: when all parts
+    /// are, the mapping is one again. The system joins parts only if they share their first page.
     #[cfg(not(any(loom, shuttle, miri)))]
     pub(crate) fn reserve_for_parts(pages: usize) -> Result<Mapping, HostError> {
         let mapping = Mapping::reserve(pages, Access::Open, Core::Kept)?;
@@ -346,7 +344,7 @@ mod system {
         discarded == Err(rustix::io::Errno::INVAL)
     }
 
-    /// Whether each of as many pages is in memory as `there` is long; false where that is not known.
+    /// Whether each of as many pages is in memory as `there` is long; false if that is not known.
     pub(super) fn in_memory(start: NonNull<u8>, there: &mut [u8]) -> bool {
         let bytes = there.len() * PAGE_SIZE;
         // SAFETY: the vector has a byte for each page asked about, wherever they are.

@@ -27,7 +27,8 @@ use crate::PAGE_SIZE;
 use crate::error::HostError;
 use crate::mapping::Mapping;
 use crate::staging::{SEGMENT_PAGES, Segment};
-use crate::uffd::{FaultMode, Progress, Uffd, UserfaultError, exhausted};
+use crate::transfer::{Stop, Transfer, transfer};
+use crate::uffd::{FaultMode, Uffd, UserfaultError, exhausted};
 use rustix::io::Errno;
 use std::fs::File;
 use std::ops::Range;
@@ -73,30 +74,6 @@ impl Userfault {
     pub fn mode(&self) -> FaultMode {
         self.mode
     }
-}
-
-/// Why a transfer stopped before its end.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Stop {
-    /// The next page to move is not there: nobody has touched it.
-    Hole,
-    /// The next page is in use by the system, or shared with a forked child.
-    Busy,
-    /// A page is there already.
-    Present,
-    /// The system had no memory.
-    NoMemory,
-    /// Something else, which nothing here can mend.
-    Broken(i32),
-}
-
-/// How far a transfer came.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Transfer {
-    /// Pages done, from the first on.
-    pub pages: usize,
-    /// Why not all.
-    pub stop: Option<Stop>,
 }
 
 /// The folding half of a span.
@@ -346,27 +323,6 @@ fn as_bits(pages: impl DoubleEndedIterator<Item = bool>) -> u64 {
     pages.rev().fold(0, |bits, page| bits << 1 | u64::from(page))
 }
 
-/// Repeats a request until all is done, or it stops for a reason that does not pass by itself.
-pub(crate) fn transfer(count: usize, ask: impl Fn(usize) -> Progress) -> Transfer {
-    let mut pages = 0;
-    while pages < count {
-        let progress = ask(pages);
-        pages += progress.pages;
-        let stop = match progress.stopped {
-            // Stopped by what the next request will name; or by a change of the mappings, which
-            // passes.
-            None | Some(Errno::AGAIN) => continue,
-            Some(Errno::NOENT) => Stop::Hole,
-            Some(Errno::BUSY) => Stop::Busy,
-            Some(Errno::EXIST) => Stop::Present,
-            Some(Errno::NOMEM) => Stop::NoMemory,
-            Some(error) => Stop::Broken(error.raw_os_error()),
-        };
-        return Transfer { pages, stop: Some(stop) };
-    }
-    Transfer { pages, stop: None }
-}
-
 /// The client's half of a span: the bytes. Not to be had twice.
 #[derive(Debug)]
 pub struct SpanMemory {
@@ -491,7 +447,7 @@ mod tests {
         let (to, from) = (segment.addresses(1, 1).start, span.addresses(&(1..2)).start);
         // SAFETY: both are registered; nothing refers to the page any more.
         let moved = unsafe { userfault.uffd.move_pages(to, from, 1) };
-        assert_eq!(moved, Progress { pages: 1, stopped: None });
+        assert_eq!(moved, crate::uffd::Progress { pages: 1, stopped: None });
         let moved = span.move_out(0, 4, &mut segment, 0);
         assert_eq!(moved, Transfer { pages: 4, stop: None });
         assert!((0..4).all(|at| segment.page(at).is_some_and(|page| page[9] == at as u8 + 1)));

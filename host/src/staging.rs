@@ -14,9 +14,9 @@
 //! system did not take back are nobody's, and are asked for again when there are no others.
 //!
 //! Invariant G2: a page that is in memory without a present bit is zeros, and its segment is
-//! *strewn* from before it came until all pages of the segment were discarded. Such pages come where a thread
-//! serves faults and the program locks its memory (`mlockall`): the system faults every page in, and
-//! the only answer that lets it go on is a page.
+//! *strewn* from before it came until all pages of the segment were discarded. Such pages come
+//! if a thread serves faults and the program locks its memory (`mlockall`): the system faults
+//! every page in, and the only answer that lets it go on is a page.
 //!
 //! Lock: the list of free segments, a leaf.
 
@@ -25,7 +25,7 @@ use crate::error::HostError;
 use crate::fault::{Asker, Served, Server, Watch, watch};
 use crate::mapping::{Access, Core, Mapping};
 use crate::span::Userfault;
-use crate::span::transfer;
+use crate::transfer::transfer;
 use crate::uffd::FaultMode;
 use crate::uffd::UserfaultError;
 use crate::{Lock, Rank};

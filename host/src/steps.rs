@@ -275,7 +275,8 @@ mod tests {
                 let opened = steps.open(&pages, |pages| {
                     let mut left = left.borrow_mut();
                     *left = left.saturating_sub(1);
-                    if *left > 0 { Err(io::ErrorKind::OutOfMemory.into()) } else { twin.open(pages) }
+                    let refused = *left > 0;
+                    if refused { Err(io::ErrorKind::OutOfMemory.into()) } else { twin.open(pages) }
                 });
                 prop_assert!(opened.is_err() || steps.is_open(&pages));
                 for page in 0..PAGES {

@@ -65,8 +65,8 @@ impl Memory {
         returned
     }
 
-    /// Returns the memory of blocks that the zone gave up, and puts them back; gives how many frames
-    /// that were, and the blocks that the system refuses. Their frames stay resident, and counted.
+    /// Returns the memory of blocks that the zone gave up, and puts them back; gives how many
+    /// frames that were, and the blocks that the system refuses. Those stay resident, and counted.
     fn purge(&self, mut runs: Vec<Run>) -> (u64, Vec<Run>) {
         let purged = self.arena.purge_all(&mut runs);
         // relaxed: the frames counted are this thread's.

@@ -10,7 +10,8 @@
 
 use super::{Asker, Served, Server, Watch, die_at, watch};
 use crate::PAGE_SIZE;
-use crate::span::{Span, SpanMemory, Stop, Userfault};
+use crate::span::{Span, SpanMemory, Userfault};
+use crate::transfer::Stop;
 use crate::uffd::UserfaultError;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -322,8 +322,8 @@ fn a_block_that_changed_on_the_disk_is_found() {
 /// The generator of CRC-32, x^32 first: added to a message anywhere, it changes no CRC-32.
 const CRC_GENERATOR: u64 = 0x1_04c1_1db7;
 
-/// Whoever could write to the backing file could make pages that had the checksum of those they took
-/// the place of, as it was a CRC-32, and a read gave their bytes.
+/// Whoever could write to the backing file could make pages with the checksum of those whose place
+/// they took, because it was a CRC-32, and a read gave their bytes.
 #[test]
 fn a_block_that_is_forged_is_no_page() {
     let (zram, disk) = backed(false);

@@ -16,9 +16,9 @@
 //! - I2 a window's version changes when sectors of it are taken and again when they were written,
 //!   before an entry names them. So who read the entry and the version under the cell's lock, and
 //!   finds both as they were, has read the entry's bytes (and no bytes of the sectors' next life).
-//! - I3 what comes back is compared with a checksum that is kept in memory. It is keyed, and bound to
-//!   the sector, so that whoever can write to the disk can only guess it. The key is nowhere on the
-//!   disk, as the epoch is.
+//! - I3 what comes back is compared with a checksum that is kept in memory. It is keyed, and bound
+//!   to the sector, so that whoever can write to the disk can only guess it. The key is nowhere on
+//!   the disk, as the epoch is.
 //!
 //! Locks: none held while the disk is called.
 
@@ -283,9 +283,9 @@ mod tests {
         (0..1237u32).map(|at| (at * 7 / 4) as u8).collect()
     }
 
-    /// The sum was a hash by a number that the disk's header has, so that whoever could write to the
-    /// disk could make a blob whose sum was right: any first word, and a second one that leads to
-    /// the state that the true ones led to.
+    /// The sum was a hash by a number that the disk's header has, so that whoever could write to
+    /// the disk could make a blob whose sum was right: any first word, and a second one that leads
+    /// to the state that the true ones led to.
     #[test]
     fn a_blob_that_is_forged_with_what_the_disk_says_is_not_the_one_that_was_noted() {
         let (backing, disk) = backing();

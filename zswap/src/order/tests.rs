@@ -205,8 +205,8 @@ impl Twin {
         }
     }
 
-    /// Victims of several groups: each in its turn gives up to 32, and the next call begins with the
-    /// next group.
+    /// Victims of several groups: each in its turn gives up to 32, and the next call begins with
+    /// the next group.
     fn next_victims(&mut self, count: usize, allows: impl Fn(usize) -> bool) -> Vec<u32> {
         let (groups, first) = (self.groups, self.turn);
         self.turn = (first + 1) % groups.max(1);

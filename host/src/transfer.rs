@@ -1,0 +1,53 @@
+//! Moving or copying pages by requests that the system may stop in the middle.
+//!
+//! ```text
+//!   ask(0) --> 5 pages, EAGAIN     ask(5) --> 9 pages, EBUSY     Transfer { pages: 14, Busy }
+//! ```
+
+use crate::uffd::Progress;
+use rustix::io::Errno;
+
+/// Why a transfer stopped before its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stop {
+    /// The next page to move is not there: nobody has touched it.
+    Hole,
+    /// The next page is in use by the system, or shared with a forked child.
+    Busy,
+    /// A page is there already.
+    Present,
+    /// The system had no memory.
+    NoMemory,
+    /// Something else, which nothing here can mend.
+    Broken(i32),
+}
+
+/// How far a transfer came.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Transfer {
+    /// Pages done, from the first on.
+    pub pages: usize,
+    /// Why not all.
+    pub stop: Option<Stop>,
+}
+
+/// Repeats a request until all is done, or it stops for a reason that does not pass by itself.
+pub(crate) fn transfer(count: usize, ask: impl Fn(usize) -> Progress) -> Transfer {
+    let mut pages = 0;
+    while pages < count {
+        let progress = ask(pages);
+        pages += progress.pages;
+        let stop = match progress.stopped {
+            // Stopped by what the next request will name; or by a change of the mappings, which
+            // passes.
+            None | Some(Errno::AGAIN) => continue,
+            Some(Errno::NOENT) => Stop::Hole,
+            Some(Errno::BUSY) => Stop::Busy,
+            Some(Errno::EXIST) => Stop::Present,
+            Some(Errno::NOMEM) => Stop::NoMemory,
+            Some(error) => Stop::Broken(error.raw_os_error()),
+        };
+        return Transfer { pages, stop: Some(stop) };
+    }
+    Transfer { pages, stop: None }
+}
