@@ -20,6 +20,8 @@
 //! find its regions by.
 
 #[cfg(not(any(loom, miri)))]
+mod blocking;
+#[cfg(not(any(loom, miri)))]
 mod calls;
 #[cfg(not(any(loom, miri)))]
 mod end;
@@ -27,6 +29,8 @@ mod end;
 mod filled;
 #[cfg(not(any(loom, miri)))]
 mod follower;
+#[cfg(not(any(loom, miri)))]
+mod handler;
 #[cfg(not(any(loom, miri)))]
 mod messages;
 mod regions;
@@ -40,11 +44,15 @@ mod stuck;
 mod thread;
 
 #[cfg(not(any(loom, miri)))]
+pub use blocking::BlockedLooks;
+#[cfg(not(any(loom, miri)))]
 pub use calls::Call;
 #[cfg(not(any(loom, miri)))]
 pub use end::{Vital, die, die_at};
 #[cfg(not(any(loom, miri)))]
 pub use filled::Filled;
+#[cfg(not(any(loom, miri)))]
+pub use handler::HandlerLooks;
 pub use regions::{Asker, Entry, Regions, Served, Server, Touched};
 #[cfg(not(any(loom, miri)))]
 pub use signal::{Watch, begin_call, calls_begun, is_blocked, watch};

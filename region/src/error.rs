@@ -4,6 +4,7 @@
 //!    Empty, Unaligned, OutOfRange, Unmapped, LimitTooSmall, OtherMemory, OtherGroup,
 //!    UnknownLength, TooManyMappings
 //!                                             the caller asked for what cannot be
+//!    SignalBlocked                            the thread could not touch the region
 //!    Gone                                     the region was dropped
 //!    Unreadable                               its store fails
 //!    Store, Cache, Algorithm, Codec, Host, Userfault, Thread
@@ -50,6 +51,9 @@ pub enum RegionError {
         /// The least there can be.
         min: usize,
     },
+    /// In [`FaultMode::Signal`](crate::FaultMode) this thread could not touch the region: it has
+    /// `SIGBUS` blocked.
+    SignalBlocked,
     /// The region was dropped.
     Gone,
     /// A stored page cannot be brought back: the disk behind the cache fails, or its memory. It is
@@ -101,6 +105,11 @@ impl fmt::Display for RegionError {
             RegionError::LimitTooSmall { bytes, min } => {
                 write!(f, "a limit of {bytes} bytes is too small: at least {min}")
             }
+            RegionError::SignalBlocked => f.write_str(
+                "this thread has SIGBUS blocked, by which it would bring pages in: unblock it \
+                 (pthread_sigmask) in each thread that touches the region, or have a thread serve \
+                 faults (FaultMode::Thread)",
+            ),
             RegionError::Gone => f.write_str("the region was dropped"),
             RegionError::Unreadable { byte } => {
                 write!(f, "the page at byte {byte} cannot be read back from the store")

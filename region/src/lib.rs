@@ -68,6 +68,7 @@ mod store;
 mod trials;
 mod vec;
 mod vec_iter;
+mod watch;
 mod worth;
 
 pub use config::{Quads, RegionConfig, StoreConfig};

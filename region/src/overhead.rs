@@ -9,7 +9,7 @@
 //! Measured once, for a pager's first region, on a few pages of its own that are filled with
 //! zeros. The least of each is taken: a preemption only adds.
 
-use host::fault::{Filled, is_blocked};
+use host::fault::Filled;
 use host::{FaultMode, PAGE_SIZE, Userfault};
 use std::hint::black_box;
 use std::sync::Arc;
@@ -29,12 +29,9 @@ pub(crate) fn of_fault(userfault: &Arc<Userfault>) -> Duration {
     })
 }
 
-/// Nothing where this thread may not fault, or where the system refuses, as it will the regions
-/// that come.
+/// Nothing where the system refuses, as it will the regions that come. The thread takes faults:
+/// else it is refused a region.
 fn measure(userfault: &Arc<Userfault>) -> Option<Duration> {
-    if userfault.mode() == FaultMode::Signal && is_blocked() {
-        return None;
-    }
     let scratch = Filled::map(userfault, FAULTS, 0).ok()?;
     let bytes = scratch.memory().bytes(0..FAULTS * PAGE_SIZE)?;
     let touch = |page: &[u8]| {

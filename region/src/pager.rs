@@ -19,6 +19,7 @@ use crate::folded::Folded;
 use crate::look::Looks;
 use crate::overhead;
 use crate::runs::Mappings;
+use crate::watch;
 use crate::worth::Worth;
 use host::fault::{FaultThread, Vital, begin_call, die};
 use host::{Event, FaultMode, PAGE_SIZE, Rank, SEGMENT_PAGES, Staging, Userfault};
@@ -92,6 +93,8 @@ pub(crate) struct Shared {
     pub(crate) work: Event,
     /// Raised when a region was brought below its limit.
     pub(crate) room: Event,
+    /// Raised when the pager ends.
+    pub(crate) over: Event,
     regions: Mutex<Vec<Weak<Folded>>>,
     stop: AtomicBool,
     /// In thread mode: as long as any region, and so as long as any may be touched.
@@ -103,6 +106,7 @@ pub(crate) struct Shared {
 pub struct Pager {
     pub(crate) shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
+    watch: Option<JoinHandle<()>>,
 }
 
 impl Pager {
@@ -123,6 +127,7 @@ impl Pager {
             fetched: Event::new(),
             work: Event::new(),
             room: Event::new(),
+            over: Event::new(),
             regions: Mutex::default(),
             stop: AtomicBool::new(false),
             faults: OnceLock::new(),
@@ -136,8 +141,12 @@ impl Pager {
             // The first and only one.
             drop(shared.faults.set(faults.map_err(RegionError::Thread)?));
         }
-        let thread = start(Arc::clone(&shared)).map_err(RegionError::Thread)?;
-        Ok(Arc::new(Pager { shared, thread: Some(thread) }))
+        let mut pager = Pager { shared, thread: None, watch: None };
+        // Where the second is refused, dropping the pager ends the first.
+        let shared = || Arc::clone(&pager.shared);
+        pager.thread = Some(start(shared()).map_err(RegionError::Thread)?);
+        pager.watch = Some(watch::start(shared()).map_err(RegionError::Thread)?);
+        Ok(Arc::new(pager))
     }
 
     /// The memory whose frames compressed pages are in.
@@ -186,7 +195,7 @@ impl Pager {
 
     /// Ends the thread, and with it the keeping of limits.
     pub(crate) fn end_thread(&mut self) {
-        // Pairs with the Acquire in `start`.
+        // Pairs with the Acquire in `is_over`.
         self.shared.stop.store(true, Ordering::Release);
         self.shared.work.raise();
         if let Some(thread) = self.thread.take() {
@@ -199,6 +208,11 @@ impl Pager {
 impl Drop for Pager {
     fn drop(&mut self) {
         self.end_thread();
+        self.shared.over.raise();
+        if let Some(watch) = self.watch.take() {
+            // It ends the process if it panics.
+            drop(watch.join());
+        }
     }
 }
 
@@ -213,6 +227,17 @@ impl Shared {
     fn regions(&self) -> MutexGuard<'_, Vec<Weak<Folded>>> {
         // A list that is valid after each change.
         self.regions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether the pager ends.
+    pub(crate) fn is_over(&self) -> bool {
+        // Pairs with the Release in `end_thread`.
+        self.stop.load(Ordering::Acquire)
+    }
+
+    /// Who serves faults, in thread mode.
+    pub(crate) fn fault_thread(&self) -> Option<&FaultThread> {
+        self.faults.get()
     }
 
     /// What a new region is to take for its costs.
@@ -235,8 +260,7 @@ fn start(shared: Arc<Shared>) -> std::io::Result<JoinHandle<()>> {
     host::thread::spawn("ramfold-pager", move || {
         let vital = Vital::new("the thread that keeps limits has failed");
         let mut looks = Looks::begin();
-        // Pairs with the Release in `end_thread`.
-        while !shared.stop.load(Ordering::Acquire) {
+        while !shared.is_over() {
             let seen = shared.work.seen();
             let busy = tick(&shared);
             if looks.are_due() {

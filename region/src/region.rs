@@ -9,8 +9,8 @@ use crate::pinned::{Pinned, PinnedMut};
 use crate::range::PageRange;
 use crate::store::Store;
 use crate::{GROUP_PAGES, RegionConfig, RegionError, RegionStats};
-use host::fault::begin_call;
-use host::{PAGE_SIZE, Span, SpanMemory, UserfaultError};
+use host::fault::{begin_call, is_blocked};
+use host::{FaultMode, PAGE_SIZE, Span, SpanMemory, UserfaultError};
 use std::ops::Range;
 use std::sync::Arc;
 use zram::Memory;
@@ -36,8 +36,8 @@ pub enum Teardown {
 /// What must not be done with such a slice in [`FaultMode::Signal`](crate::FaultMode):
 /// - do not pass it to a system call, which would fail with `EFAULT` (`Bad address`) where a
 ///   page is out: pin it first, see below;
-/// - do not block `SIGBUS` in a thread that touches it, and do not install a handler for `SIGBUS`
-///   that does not call the one that was there before;
+/// - do not block `SIGBUS` in a thread that touches it (the system ends the process then, without a
+///   word), and do not install a handler for it that does not call the one that was there before;
 /// - do not make it a thread's stack: the handler would need the stack that is to come back, and
 ///   the system ends the process without a word.
 ///
@@ -104,6 +104,9 @@ impl Region {
     ) -> Result<Region, RegionError> {
         if bytes == 0 {
             return Err(RegionError::Empty);
+        }
+        if pager.fault_mode() == FaultMode::Signal && is_blocked() {
+            return Err(RegionError::SignalBlocked);
         }
         let limit = config.resident_limit.map(limit_pages).transpose()?;
         let pages = bytes.div_ceil(PAGE_SIZE);

@@ -147,11 +147,13 @@ fn refused(request: &'static str) -> impl FnOnce(std::io::Error) -> UserfaultErr
     move |source| UserfaultError::Refused { request, source }
 }
 
-fn handler() -> usize {
+/// The address of ours.
+pub(super) fn handler() -> usize {
     on_sigbus as extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void) as usize
 }
 
-fn current() -> std::io::Result<libc::sigaction> {
+/// What SIGBUS does now.
+pub(super) fn current() -> std::io::Result<libc::sigaction> {
     let mut action = default_action();
     // SAFETY: asks only; the answer is written where it may be.
     answer(unsafe { libc::sigaction(libc::SIGBUS, std::ptr::null(), &mut action) })?;

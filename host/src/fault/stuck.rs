@@ -10,6 +10,8 @@
 //! takes a thread that the system says to be asleep, outside of a system call and at one place, in
 //! one call, while its one message is being served, at three looks in a row.
 //!
+//! To be asked for by a thread that waits for no lock: in `region` it is `ramfold-watch`.
+//!
 //! What the system says is `/proc/self/task/N/syscall`. Where a kernel does not have that, or the
 //! handler touched the page by a system call, this stays unnoticed.
 

@@ -5,6 +5,7 @@
 
 mod calls;
 mod forks;
+mod handlers;
 mod moves;
 mod setting;
 mod signals;

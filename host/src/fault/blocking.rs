@@ -1,0 +1,110 @@
+//! Threads of the process that have SIGBUS blocked: one that touches a page that is out ends the
+//! process, without a word.
+//!
+//! ```text
+//!   /proc/self/task/N/status    Name:   worker
+//!                               SigBlk: 0000000000000040    bit 6: SIGBUS
+//! ```
+//!
+//! They cannot be stopped from it, but they can be named before it happens.
+//!
+//! Bounds: `AT_ONCE` threads are looked at at a time, the next ones at the next look; `NAMED_MAX`
+//! are named.
+
+use std::fs;
+
+/// Threads that are looked at at a time.
+const AT_ONCE: usize = 256;
+/// Threads that are named.
+const NAMED_MAX: usize = 16;
+
+/// What was seen of the process's threads.
+#[derive(Debug, Default)]
+pub struct BlockedLooks {
+    /// The last thread looked at.
+    last: u32,
+    named: Vec<u32>,
+}
+
+impl BlockedLooks {
+    /// Looks once more: a line for each thread that was not named before.
+    pub fn look(&mut self) -> Vec<String> {
+        let mut threads = threads();
+        threads.sort_unstable();
+        let from = threads.partition_point(|&thread| thread <= self.last);
+        let some: Vec<u32> = threads[from..].iter().copied().take(AT_ONCE).collect();
+        self.last = some.last().copied().filter(|last| Some(last) != threads.last()).unwrap_or(0);
+        some.into_iter().filter_map(|thread| self.line(thread)).collect()
+    }
+
+    /// What is to be said of a thread.
+    fn line(&mut self, thread: u32) -> Option<String> {
+        if self.named.len() > NAMED_MAX || self.named.contains(&thread) {
+            return None;
+        }
+        let status = fs::read_to_string(format!("/proc/self/task/{thread}/status")).ok()?;
+        let name = blocker(&status)?.to_owned();
+        self.named.push(thread);
+        if self.named.len() > NAMED_MAX {
+            return Some("more threads have SIGBUS blocked".to_owned());
+        }
+        Some(format!(
+            "thread {thread} ({name}) has SIGBUS blocked: if it touches a page of a region that is \
+             out, the system ends the process. Unblock the signal there, or have a thread serve \
+             faults (FaultMode::Thread)"
+        ))
+    }
+}
+
+fn threads() -> Vec<u32> {
+    let tasks = fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
+    tasks.filter_map(|task| task.file_name().to_str()?.parse().ok()).collect()
+}
+
+/// The name of the thread whose status this is, if it has SIGBUS blocked.
+fn blocker(status: &str) -> Option<&str> {
+    let field = |name| status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
+    let blocked = u64::from_str_radix(field("SigBlk:")?, 16).ok()?;
+    let is_blocked = blocked >> (libc::SIGBUS - 1) & 1 == 1;
+    is_blocked.then(|| field("Name:").unwrap_or("without a name"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc;
+
+    #[test]
+    fn the_bit_of_the_signal_tells() {
+        let status = |mask: u64| format!("Name:\tworker\nSigQ:\t0/9\nSigBlk:\t{mask:016x}\n");
+        assert_eq!(blocker(&status(1 << 6)), Some("worker"));
+        assert_eq!(blocker(&status(!(1 << 6))), None);
+        assert_eq!(blocker("Name:\tworker\n"), None);
+    }
+
+    /// `sigfillset` in a worker is common, and such a thread died of its first fault.
+    #[test]
+    fn a_thread_that_blocks_the_signal_is_named_once() {
+        let (end, ended) = mpsc::channel::<()>();
+        let (tell, told) = mpsc::channel();
+        let blocking = std::thread::Builder::new().name("all-blocked".into()).spawn(move || {
+            let mut all = std::mem::MaybeUninit::uninit();
+            // SAFETY: the set is ours to fill, and the mask that of a thread of this test.
+            unsafe {
+                libc::sigfillset(all.as_mut_ptr());
+                libc::pthread_sigmask(libc::SIG_BLOCK, all.as_ptr(), std::ptr::null_mut());
+            }
+            tell.send(()).expect("heard");
+            assert!(ended.recv().is_err(), "until the test ends it");
+        });
+        told.recv().expect("it runs");
+        let mut looks = BlockedLooks::default();
+        // Threads of other tests come and go, and may block it as well.
+        let named = |looks: &mut BlockedLooks| {
+            looks.look().iter().filter(|line| line.contains("(all-blocked) has SIGBUS")).count()
+        };
+        assert_eq!((named(&mut looks), named(&mut looks)), (1, 0));
+        drop(end);
+        blocking.expect("a thread").join().expect("it waits only");
+    }
+}

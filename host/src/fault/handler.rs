@@ -1,0 +1,96 @@
+//! Whether a fault still comes to our handler: a program may install another one after it.
+//!
+//! ```text
+//!   sigaction shows   ours        -> nothing to do
+//!                     none        -> at a second look: the process ends with a word
+//!                     another one -> a thread of ours touches a page that is missing
+//!                                      there within a second: it calls ours, and is accepted
+//!                                      else: the process ends with a word
+//! ```
+//!
+//! A handler that does not call the one before it would end the program without a word, or return,
+//! and have the page touched for ever. The thread that touches is made for it, because a handler
+//! may keep it; who looks waits for it and ends the process.
+//!
+//! "None" may be seen for a moment where a handler resets itself and is put back, as that of Rust's
+//! own library is. So it takes two looks, and a second between them.
+
+use super::Filled;
+use super::end::die;
+use super::signal::{current, handler};
+use crate::span::Userfault;
+use std::hint::black_box;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
+use std::time::Duration;
+
+/// A second, in parts: where the whole process was stopped, only one of them passes unnoticed.
+const WAITS: u32 = 10;
+const WAIT: Duration = Duration::from_millis(100);
+
+/// Looks at which there is no handler, until the process ends.
+const GONE_LOOKS: u32 = 2;
+
+/// What was seen of the handlers of SIGBUS.
+#[derive(Debug, Default)]
+pub struct HandlerLooks {
+    /// The one that was seen to call ours.
+    accepted: Option<usize>,
+    /// Looks in a row at which there was none.
+    gone: u32,
+}
+
+impl HandlerLooks {
+    /// Looks once more, by `userfault`, which is one of signal mode. To be called once a second
+    /// while pages are out, by a thread that nobody waits for.
+    ///
+    /// Ends the process where a touch of such a page could not be served.
+    pub fn look(&mut self, userfault: &Arc<Userfault>) {
+        let Ok(now) = current() else { return };
+        let function = now.sa_sigaction;
+        let gone = matches!(function, libc::SIG_DFL | libc::SIG_IGN);
+        self.gone = if gone { self.gone + 1 } else { 0 };
+        if self.gone >= GONE_LOOKS {
+            die(REMOVED);
+        }
+        if function == handler() {
+            self.accepted = None;
+        } else if !gone && self.accepted != Some(function) && calls_ours(userfault) == Some(true) {
+            self.accepted = Some(function);
+        }
+    }
+}
+
+const REMOVED: &str = "the program has removed the SIGBUS handler that brings pages of regions in: \
+                       those that are out could not come back";
+const NOT_CALLED: &str = "the program has installed a SIGBUS handler that does not call the one \
+                          before it, which brings pages of regions in: those that are out could \
+                          not come back. A handler has to call what sigaction gave as the old one, \
+                          or to be installed before the first region";
+
+/// Whether a page that is missing comes where it is touched; nothing where that could not be tried.
+/// Where it does not come, the process ends.
+fn calls_ours(userfault: &Arc<Userfault>) -> Option<bool> {
+    let probe = Filled::map(userfault, 1, 0).ok()?;
+    let (tell, told) = sync_channel(1);
+    let thread = crate::thread::spawn("ramfold-probe", move || {
+        probe.memory().bytes(0..1).map(|byte| black_box(byte[0]));
+        // Before it is said: who hears it may look again.
+        drop(probe);
+        let _ = tell.send(());
+    });
+    let thread = thread.ok()?;
+    if !comes(&told) {
+        die(NOT_CALLED);
+    }
+    Some(thread.join().is_ok())
+}
+
+fn comes(told: &Receiver<()>) -> bool {
+    (0..WAITS).find_map(|_| match told.recv_timeout(WAIT) {
+        Ok(()) => Some(true),
+        // The handler has ended the thread.
+        Err(RecvTimeoutError::Disconnected) => Some(false),
+        Err(RecvTimeoutError::Timeout) => None,
+    }) == Some(true)
+}

@@ -1,0 +1,96 @@
+//! A handler of the program's that was installed after ours, or in its place.
+
+use crate::setting::{Setting, in_a_child, is_child, served, setting, userfault, whole};
+use host::fault::HandlerLooks;
+use host::{FaultMode, PAGE_SIZE};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+static CALLED: AtomicUsize = AtomicUsize::new(0);
+static BEFORE: AtomicUsize = AtomicUsize::new(0);
+
+/// Goes on as if nothing were: the page is touched again, at full speed.
+extern "C" fn returns(_: libc::c_int, _: *mut libc::siginfo_t, _: *mut libc::c_void) {
+    CALLED.fetch_add(1, Ordering::Relaxed);
+}
+
+/// Calls the one before it, as the manual of `sigaction` says.
+extern "C" fn chains(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
+    CALLED.fetch_add(1, Ordering::Relaxed);
+    let before = BEFORE.load(Ordering::Relaxed);
+    // SAFETY: it was installed with SA_SIGINFO, by the first region.
+    let before: extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void) =
+        unsafe { std::mem::transmute(before) };
+    before(signal, info, context);
+}
+
+/// What a program does after its first region.
+fn install(function: usize) {
+    // SAFETY: all-zero is SIG_DFL with no flags and an empty set.
+    let [mut action, mut before]: [libc::sigaction; 2] = unsafe { std::mem::zeroed() };
+    action.sa_sigaction = function;
+    action.sa_flags = libc::SA_SIGINFO;
+    // SAFETY: the function is of the type that the flag asks for, or none.
+    assert_eq!(unsafe { libc::sigaction(libc::SIGBUS, &raw const action, &raw mut before) }, 0);
+    BEFORE.store(before.sa_sigaction, Ordering::Relaxed);
+}
+
+type Handler = extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void);
+
+/// Has a child look three times after `function` is installed; its last words.
+fn look_after(
+    function: usize,
+    test: &str,
+    then: fn(&mut Setting),
+) -> Option<(Option<i32>, String)> {
+    let mut at = setting()?;
+    if !is_child() {
+        return Some(in_a_child(test));
+    }
+    std::thread::spawn(|| {
+        std::thread::sleep(Duration::from_secs(20));
+        // SAFETY: ends this child, and does nothing else.
+        unsafe { libc::_exit(1) };
+    });
+    let _served = served(&mut at);
+    let probed_by = userfault(FaultMode::Signal).expect("as before");
+    let mut looks = HandlerLooks::default();
+    looks.look(&probed_by);
+    install(function);
+    (0..3).for_each(|_| looks.look(&probed_by));
+    then(&mut at);
+    eprintln!("went on");
+    std::process::exit(0)
+}
+
+/// It was an endless loop in the first thread that touched a page.
+#[test]
+fn a_handler_that_does_not_call_ours_ends_the_process_with_a_word() {
+    let test = "handlers::a_handler_that_does_not_call_ours_ends_the_process_with_a_word";
+    let Some((signal, words)) = look_after(returns as Handler as usize, test, |_| ()) else {
+        return;
+    };
+    assert!(words.contains("does not call the one before it"), "{words}");
+    assert_eq!(signal, Some(libc::SIGABRT), "{words}");
+}
+
+#[test]
+fn a_handler_that_calls_ours_is_probed_once_and_accepted() {
+    let test = "handlers::a_handler_that_calls_ours_is_probed_once_and_accepted";
+    let went_on = look_after(chains as Handler as usize, test, |at| {
+        assert_eq!(CALLED.load(Ordering::Relaxed), 1, "probed once");
+        assert_eq!(whole(&mut at.memory)[9 * PAGE_SIZE], 42);
+        assert_eq!(CALLED.load(Ordering::Relaxed), 2, "and asked about the page");
+    });
+    let Some((signal, words)) = went_on else { return };
+    assert!(signal.is_none() && words.contains("went on"), "{signal:?}: {words}");
+}
+
+/// Death without a word at the next touch.
+#[test]
+fn a_handler_that_was_removed_ends_the_process_with_a_word() {
+    let test = "handlers::a_handler_that_was_removed_ends_the_process_with_a_word";
+    let Some((signal, words)) = look_after(libc::SIG_DFL, test, |_| ()) else { return };
+    assert!(words.contains("has removed the SIGBUS handler"), "{words}");
+    assert_eq!(signal, Some(libc::SIGABRT), "{words}");
+}
