@@ -370,6 +370,7 @@ impl Folded {
 mod tests {
     use crate::group::bits;
     use crate::{Memory, MemoryConfig, Pager, PagerConfig, Quads, Region, RegionConfig};
+    use std::io::Write;
     use std::os::unix::process::ExitStatusExt;
     use std::process::Command;
     use std::time::Duration;
@@ -432,7 +433,17 @@ mod tests {
         let words = String::from_utf8_lossy(&child.stderr);
         assert_eq!(child.status.signal(), Some(SIGABRT), "{words}");
         assert!(words.contains(with), "{words}");
+        let page = words.lines().find_map(|line| line.strip_prefix("page: ")).expect("it is said");
+        assert!(words.contains(&format!(" at {page}\n")), "an address, and no offset: {words}");
         true
+    }
+
+    /// Touches the byte, and says where it is, past the harness, which keeps what it catches.
+    fn touch(region: &Region, byte: usize) {
+        let page = &region.as_slice()[byte];
+        let address = std::ptr::from_ref(page).addr();
+        writeln!(std::io::stderr(), "page: {address:#018x}").expect("the parent reads");
+        std::hint::black_box(*page);
     }
 
     /// As where a program discards pages of a region by itself: not zeros, and not a touch that is
@@ -447,7 +458,7 @@ mod tests {
         region.as_mut_slice()[5 * 4096] = 1;
         region.control().page_out(0..4096).expect("registered");
         region.memory_mut().discard(5..6).expect("discarded");
-        std::hint::black_box(region.as_slice()[5 * 4096]);
+        touch(&region, 5 * 4096);
     }
 
     #[test]
@@ -461,6 +472,6 @@ mod tests {
         region.control().page_out(0..1 << 20).expect("out");
         region.folded.store.break_reads();
         assert_eq!(region.folded.lock_known(0).expect("registered").stored, bits(5, 1));
-        std::hint::black_box(region.as_slice()[5 * 4096]);
+        touch(&region, 5 * 4096);
     }
 }
