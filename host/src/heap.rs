@@ -69,34 +69,3 @@ fn find(name: &CStr) -> Option<*mut c_void> {
     let address = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
     (!address.is_null()).then_some(address)
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// What is freed below a block in use stays in glibc's heap, as only its end shrinks by itself.
-    /// The call gives it back.
-    #[test]
-    fn free_memory_below_a_block_in_use_goes_back_to_the_system() {
-        if find(c"malloc_trim").is_none() || find(c"mi_collect").is_some() {
-            println!("skipped: needs glibc's malloc");
-            assert!(std::env::var_os("CI").is_none(), "CI has glibc");
-            return;
-        }
-        const BLOCK: usize = 64 << 10; // below the size that is mapped by itself
-        let blocks: Vec<Vec<u8>> = (0..512).map(|_| vec![1; BLOCK]).collect();
-        let last = vec![1_u8; BLOCK];
-        let full = resident_bytes();
-        drop(blocks);
-        assert_eq!(give_back_heap(), Some("malloc_trim"));
-        let trimmed = resident_bytes();
-        assert!(trimmed + (24 << 20) < full, "32 MiB were freed: {full} bytes, then {trimmed}");
-        assert_eq!(last[BLOCK - 1], 1);
-    }
-
-    fn resident_bytes() -> u64 {
-        let text = std::fs::read_to_string("/proc/self/statm").expect("readable");
-        let pages = text.split(' ').nth(1).and_then(|text| text.parse::<u64>().ok());
-        pages.expect("the second number is resident pages") * crate::PAGE_SIZE as u64
-    }
-}
