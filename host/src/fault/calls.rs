@@ -84,6 +84,14 @@ impl Calls {
         self.noted.load(Ordering::Relaxed) > 0 && self.call_of(this_thread()).is_some()
     }
 
+    /// Forgets all notes, in a forked child: they are of its parent's threads.
+    pub(super) fn abandon(&self) {
+        // relaxed: no thread of the child is in a call.
+        self.slots.iter().for_each(|slot| slot.store(EMPTY, Ordering::Relaxed));
+        // relaxed: as above.
+        self.noted.store(0, Ordering::Relaxed);
+    }
+
     /// How many were begun.
     pub(super) fn begun(&self) -> u32 {
         // relaxed: a count.

@@ -278,6 +278,24 @@ impl<const N: usize> Regions<N> {
     }
 }
 
+impl<const N: usize> Regions<N> {
+    /// Empties the table in a forked child that has entered nothing yet: the regions are its
+    /// parent's, which has what it needs to drop them, and their addresses may be the child's own
+    /// by now. Their servers are left alone, and so are their entries, which nobody drops here. No
+    /// other thread enters or serves meanwhile.
+    pub fn abandon(&self) {
+        for slot in &self.slots {
+            // Release pairs with the Acquire in `enter`: its next owner sees the slot empty.
+            slot.start.store(0, Ordering::Release);
+            slot.server.store(ptr::null_mut(), Ordering::SeqCst);
+            for visitors in &slot.visitors {
+                // relaxed: threads that visited are the parent's.
+                visitors.0.store(0, Ordering::Relaxed);
+            }
+        }
+    }
+}
+
 impl<const N: usize> fmt::Debug for Regions<N> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // relaxed: for a reader's eyes.
@@ -358,6 +376,22 @@ mod tests {
         let _second = regions.enter(300..400, other).expect("the slot is free again");
         assert_eq!(regions.serve(350, Asker::Toucher), Touched::Served(Served::Filled));
         assert_eq!(regions.serve(150, Asker::Toucher), Touched::Foreign);
+    }
+
+    #[test]
+    fn an_abandoned_table_serves_nobody_and_has_room() {
+        let regions = Regions::<1>::new();
+        let server = Arc::new(Counting(100..200, Count::new(0)));
+        let entry = regions.enter(100..200, server.clone()).expect("there is room");
+        std::mem::forget(entry);
+        regions.abandon();
+        assert_eq!(regions.serve(150, Asker::Toucher), Touched::Foreign);
+        let again = Arc::new(Counting(100..200, Count::new(0)));
+        let _again = regions.enter(100..200, again.clone()).expect("the slot is free");
+        assert_eq!(regions.serve(150, Asker::Toucher), Touched::Served(Served::Filled));
+        // relaxed: one thread.
+        let served = [&server, &again].map(|server| server.1.load(Ordering::Relaxed));
+        assert_eq!(served, [0, 1], "by the new one");
     }
 
     struct Panicking;

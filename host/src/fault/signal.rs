@@ -105,6 +105,11 @@ pub(super) fn serve(address: usize, thread: u32) -> Touched {
 fn install() -> Result<(), UserfaultError> {
     let _installing = FAULTS.installing.lock();
     if let Some(home) = FAULTS.home.get() {
+        if !home.is_here() {
+            // A forked child's first region: what is in the tables is its parent's.
+            FAULTS.regions.abandon();
+            FAULTS.calls.abandon();
+        }
         home.settle();
         return Ok(());
     }
