@@ -4,7 +4,7 @@
 
 use host::{give_back_heap, smaps};
 
-/// What is freed below a block in use stays in glibc's heap, because only its end shrinks by itself.
+/// What is freed below a block in use stays in glibc's heap: only its end shrinks by itself.
 #[test]
 fn free_memory_below_a_block_in_use_goes_back_to_the_system() {
     const BLOCK: usize = 64 << 10; // below the size that is mapped by itself
