@@ -4,7 +4,8 @@
 //! read it for the server to go on.
 
 use std::fs::File;
-use std::process::{Command, Stdio};
+use std::io::Read;
+use std::process::{Child, Command, Stdio};
 
 use crate::rig::{
     BINARY, Mount, Nbd, PAGE_SIZE, Scratch, Server, eventually, needs, needs_root, noise, ramfold,
@@ -12,6 +13,17 @@ use crate::rig::{
 };
 
 const PAGE: usize = PAGE_SIZE as usize;
+
+/// A server that ends with its test, also when the test fails.
+struct Killed(Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        // Both fail only when it has ended and been waited for.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
 
 /// Waits until a server has said all of these on one line.
 #[track_caller]
@@ -132,15 +144,15 @@ fn a_server_whose_words_nobody_reads_goes_on_and_ends() {
     let mut command = Command::new(BINARY);
     command.args(["serve", "--size", "1M", "--verbose", "--unix"]).arg(&socket);
     command.env("XDG_RUNTIME_DIR", scratch.path("run")).stdout(Stdio::null());
-    let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
+    let mut child = Killed(command.stderr(Stdio::piped()).spawn().unwrap());
     eventually("it to serve", || Nbd::connect_if_serving(&socket).is_some());
     // Two lines each, into a pipe of 64 KiB and a queue.
     for _ in 0..1500 {
         Nbd::connect(&socket).read(0, PAGE).unwrap();
     }
     succeed(ramfold(&["check"]).arg(&socket));
-    crate::rig::signal(child.id(), "TERM");
-    eventually("it to end", || child.try_wait().unwrap().is_some());
+    crate::rig::signal(child.0.id(), "TERM");
+    eventually("it to end", || child.0.try_wait().unwrap().is_some());
 }
 
 #[test]
@@ -150,12 +162,13 @@ fn a_quiet_server_says_what_is_wrong_and_a_verbose_one_who_comes() {
     let mut command = Command::new(BINARY);
     command.args(["serve", "--size", "1M", "--memory-limit", "1T", "--quiet", "--unix"]);
     command.arg(&socket).env("XDG_RUNTIME_DIR", scratch.path("run"));
-    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut child = Killed(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap());
     eventually("it to serve", || Nbd::connect_if_serving(&socket).is_some());
-    crate::rig::signal(child.id(), "TERM");
-    let output = child.wait_with_output().unwrap();
-    assert!(output.stdout.is_empty(), "{output:?}");
-    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    crate::rig::signal(child.0.id(), "TERM");
+    let (mut usual, mut told) = (String::new(), String::new());
+    child.0.stdout.take().unwrap().read_to_string(&mut usual).unwrap();
+    child.0.stderr.take().unwrap().read_to_string(&mut told).unwrap();
+    assert!(usual.is_empty(), "{usual}");
     assert!(told.contains("warning: the memory limit") && told.lines().count() == 1, "{told}");
     let server = Server::with(&["--size", "1M", "--verbose"]);
     drop(server.connect());
