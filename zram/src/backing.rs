@@ -86,3 +86,30 @@ impl Backing {
 pub(crate) fn offset_of(block: u32) -> u64 {
     u64::from(block) * PAGE_SIZE as u64
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use disk::RamDisk;
+    use zsmalloc::PoolConfig;
+
+    use super::*;
+    use crate::small;
+
+    fn backing() -> Backing {
+        let pool = Pool::new(small::memory(), PoolConfig::default()).expect("a pool");
+        let disk = Arc::new(RamDisk::new(1 << 20).expect("memory"));
+        Backing::new(disk, &pool).expect("address space")
+    }
+
+    /// A sum of the bytes alone would be right for them wherever somebody put them, and would tell
+    /// whoever has two devices which of their pages are one.
+    #[test]
+    fn a_sum_is_of_its_block_its_page_and_its_device() {
+        let (ours, theirs, data) = (backing(), backing(), [7; PAGE_SIZE]);
+        let sum = ours.sum(1, 2, &data);
+        assert_eq!(ours.sum(1, 2, &data), sum, "the same block of the same page");
+        assert_ne!(ours.sum(2, 2, &data), sum, "another block");
+        assert_ne!(ours.sum(1, 3, &data), sum, "another page");
+        assert_ne!(theirs.sum(1, 2, &data), sum, "another device");
+    }
+}
