@@ -12,11 +12,16 @@
 //! are named.
 
 use std::fs;
+use std::time::Duration;
 
 /// Threads that are looked at at a time.
 const AT_ONCE: usize = 256;
 /// Threads that are named.
 const NAMED_MAX: usize = 16;
+/// Times that a thread is found with the signal blocked before it is named: one that is being
+/// served has it blocked, too, and goes on in between.
+const READS: u32 = 32;
+const BETWEEN: Duration = Duration::from_millis(1);
 
 /// What was seen of the process's threads.
 #[derive(Debug, Default)]
@@ -42,8 +47,12 @@ impl BlockedLooks {
         if self.named.len() > NAMED_MAX || self.named.contains(&thread) {
             return None;
         }
-        let status = fs::read_to_string(format!("/proc/self/task/{thread}/status")).ok()?;
-        let name = blocker(&status)?.to_owned();
+        let name = (0..READS).try_fold(String::new(), |_, _| {
+            let status = fs::read_to_string(format!("/proc/self/task/{thread}/status")).ok()?;
+            let name = blocker(&status)?.to_owned();
+            std::thread::sleep(BETWEEN);
+            Some(name)
+        })?;
         self.named.push(thread);
         if self.named.len() > NAMED_MAX {
             return Some("more threads have SIGBUS blocked".to_owned());
