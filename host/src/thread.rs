@@ -10,7 +10,7 @@
 //! thread of ours would take it from the program's threads: its handler would run on a stack and
 //! with thread-local values that it does not know, and a `sigwait` of the program would miss it.
 //!
-//! Invariant T1: a thread that starts here blocks every signal but [`FAULTS`] and those that it was
+//! Invariant T1: a thread that starts here blocks every signal but `FAULTS` and those that it was
 //! started for. It inherits the mask, so there is no moment at which it could take another one.
 //! The caller's mask is the same after the call as before.
 //!
