@@ -23,7 +23,7 @@
 
 use crate::PAGE_SIZE;
 use crate::bits::{mask_of, spans, word_of, words_for};
-use crate::error::{ClaimError, ForeignRun, HostError};
+use crate::error::{ClaimError, ForeignRun, HostDefect, HostError};
 use crate::faults::{FailureInjector, Operation, guard};
 use crate::mapping::{Access, Core, Mapping};
 use crate::rank::Rank;
@@ -300,8 +300,8 @@ impl Arena {
     ///
     /// # Errors
     ///
-    /// What does not agree, in words.
-    pub fn check(&self) -> Result<(), String> {
+    /// What does not agree.
+    pub fn check(&self) -> Result<(), HostDefect> {
         self.steps.as_ref().map_or(Ok(()), Steps::check)?;
         self.claimed.check()?;
         self.resident.check()?;
@@ -310,7 +310,9 @@ impl Arena {
         let counted: u64 = self.resident.held().map(|(_, bits)| ones(bits)).sum();
         match self.resident_frames() {
             resident if resident == counted => Ok(()),
-            resident => Err(format!("A3: {resident} resident frames, the bits say {counted}")),
+            resident => {
+                Err(HostDefect(format!("A3: {resident} resident frames, the bits say {counted}")))
+            }
         }
     }
 

@@ -4,6 +4,7 @@
 //!    HostError    the system refused (its answer is in `source`), or an impossible argument
 //!    ClaimError   an allocator asked for frames it must not have: its bug, not the system's
 //!    ForeignRun   a token went to the wrong arena, and comes back inside the error
+//!    HostDefect   a recount found other numbers than are kept: our bug
 //! ```
 
 use crate::faults::Operation;
@@ -154,3 +155,18 @@ impl fmt::Display for ForeignRun {
 }
 
 impl std::error::Error for ForeignRun {}
+
+/// An arena or a table that contradicts itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HostDefect(
+    /// What was found, after the invariant that it breaks.
+    pub String,
+);
+
+impl fmt::Display for HostDefect {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for HostDefect {}

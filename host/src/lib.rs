@@ -77,7 +77,7 @@ pub mod thread;
 pub use arena::{Arena, FRAMES_MAX, NUMBERED_FRAMES_MIN, Purged};
 pub use bitlock::BitLockWaiters;
 pub use copy::copy_past_caches;
-pub use error::{ClaimError, ForeignRun, HostError};
+pub use error::{ClaimError, ForeignRun, HostDefect, HostError};
 pub use event::Event;
 pub use faults::FailureInjector;
 #[cfg(not(miri))]

@@ -23,6 +23,7 @@
 //! Lock: the number of extents. The system is asked under it, so that a step is opened once.
 
 use crate::bits::{mask_of, spans, word_of, words_for};
+use crate::error::HostDefect;
 use crate::limits::max_map_count;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::{Lock, PAGE_SIZE, Rank};
@@ -79,6 +80,7 @@ impl Budget {
 #[derive(Debug)]
 pub(crate) struct Steps {
     pages: usize,
+    /// A power of two.
     step_pages: usize,
     open: Box<[AtomicU64]>,
     extents: Lock<usize>,
@@ -93,6 +95,7 @@ impl Steps {
         rank: Rank,
         budget: &'static Budget,
     ) -> Steps {
+        assert!(step_pages.is_power_of_two(), "a step is a power of two of pages");
         let words = words_for(pages.div_ceil(step_pages));
         let open = (0..words).map(|_| AtomicU64::new(0)).collect();
         Steps { pages, step_pages, open, extents: Lock::new(rank, 0), budget }
@@ -102,9 +105,13 @@ impl Steps {
     #[inline]
     pub(crate) fn is_open(&self, pages: &Range<usize>) -> bool {
         let steps = self.steps_of(pages);
-        // Acquire pairs with the Release in `open`: who sees the bit may write (O1).
+        // Acquire pairs with the Release in `open`: a thread that sees the bit may write (O1).
         let all =
             |(word, mask): (usize, u64)| self.open[word].load(Ordering::Acquire) & mask == mask;
+        // Most often it is one: every run of frames that is taken asks here.
+        if steps.len() == 1 {
+            return all((word_of(steps.start), mask_of(steps.start)));
+        }
         spans(steps.start, steps.end).all(all)
     }
 
@@ -171,7 +178,9 @@ impl Steps {
     }
 
     fn steps_of(&self, pages: &Range<usize>) -> Range<usize> {
-        pages.start / self.step_pages..pages.end.div_ceil(self.step_pages)
+        // Shifts, because a division by a variable takes as long as all the rest.
+        let shift = self.step_pages.trailing_zeros();
+        pages.start >> shift..(pages.end + self.step_pages - 1) >> shift
     }
 
     fn pages_of(&self, steps: &Range<usize>) -> Range<usize> {
@@ -196,13 +205,11 @@ impl Steps {
     }
 
     /// Recounts the extents (O2).
-    pub(crate) fn check(&self) -> Result<(), String> {
+    pub(crate) fn check(&self) -> Result<(), HostDefect> {
         let extents = self.extents.lock();
         match self.count_extents() {
             counted if counted == *extents => Ok(()),
-            counted => {
-                Err(format!("O2: {extents} extents, the bits say {counted}", extents = *extents))
-            }
+            counted => Err(HostDefect(format!("O2: {} extents, the bits say {counted}", *extents))),
         }
     }
 }

@@ -23,7 +23,7 @@
 
 use crate::PAGE_SIZE;
 use crate::bits::{mask_of, spans, word_of, words_for};
-use crate::error::HostError;
+use crate::error::{HostDefect, HostError};
 use crate::faults::{FailureInjector, Operation, guard};
 use crate::mapping::Access;
 use crate::sync::atomic::{AtomicU64, Ordering};
@@ -231,14 +231,18 @@ impl<T: Zeroed> Table<T> {
     }
 
     /// Recounts the held bits and compares them with the counter (T2); for when nobody is busy.
-    pub fn check(&self) -> Result<(), String> {
+    ///
+    /// # Errors
+    ///
+    /// What does not agree.
+    pub fn check(&self) -> Result<(), HostDefect> {
         self.store.check()?;
         // relaxed: the caller has brought the table to rest.
         let bits = |word: &AtomicU64| u64::from(word.load(Ordering::Relaxed).count_ones());
         let counted: u64 = self.held.iter().map(bits).sum::<u64>() * PAGE_SIZE as u64;
         match self.held_bytes() {
             held if held == counted => Ok(()),
-            held => Err(format!("T2: held_bytes says {held}, the bits say {counted}")),
+            held => Err(HostDefect(format!("T2: held_bytes says {held}, the bits say {counted}"))),
         }
     }
 }
@@ -268,7 +272,7 @@ fn lies_past(index: usize, len: usize) -> ! {
 /// Entries in a mapping.
 #[cfg(not(loom))]
 mod store {
-    use crate::error::HostError;
+    use crate::error::{HostDefect, HostError};
     use crate::mapping::{Access, Core, Mapping};
     use crate::steps::{PROCESS, Steps};
     use crate::zeroed::Zeroed;
@@ -326,7 +330,7 @@ mod store {
             self.steps.as_ref().is_none_or(|steps| steps.is_open(&pages))
         }
 
-        pub(super) fn check(&self) -> Result<(), String> {
+        pub(super) fn check(&self) -> Result<(), HostDefect> {
             self.steps.as_ref().map_or(Ok(()), Steps::check)
         }
 
@@ -377,7 +381,7 @@ mod store {
 /// Entries in a boxed slice: loom's atomics have to be constructed.
 #[cfg(loom)]
 mod store {
-    use crate::error::HostError;
+    use crate::error::{HostDefect, HostError};
     use crate::mapping::Access;
     use crate::zeroed::Zeroed;
     use std::ops::Range;
@@ -398,7 +402,7 @@ mod store {
             true
         }
 
-        pub(super) fn check(&self) -> Result<(), String> {
+        pub(super) fn check(&self) -> Result<(), HostDefect> {
             Ok(())
         }
 

@@ -8,6 +8,9 @@
 //!
 //! They cannot be stopped from it, but they can be named before it happens.
 //!
+//! A thread in our handler has the signal blocked, too, and is not meant. It is known by the two
+//! signals that the C library keeps for itself: the handler blocks them, a program cannot.
+//!
 //! Bounds: `AT_ONCE` threads are looked at at a time, the next ones at the next look; `NAMED_MAX`
 //! are named.
 
@@ -18,10 +21,12 @@ use std::time::Duration;
 const AT_ONCE: usize = 256;
 /// Threads that are named.
 const NAMED_MAX: usize = 16;
-/// Times that a thread is found with the signal blocked before it is named: one that is being
-/// served has it blocked, too, and goes on in between.
+/// Times that a thread is found with the signal blocked before it is named: a handler of the
+/// program may block it for a moment.
 const READS: u32 = 32;
 const BETWEEN: Duration = Duration::from_millis(1);
+/// Signals 32 and 33, as bits of a mask.
+const KEPT_BY_LIBC: u64 = 0b11 << 31;
 
 /// What was seen of the process's threads.
 #[derive(Debug, Default)]
@@ -70,12 +75,12 @@ fn threads() -> Vec<u32> {
     tasks.filter_map(|task| task.file_name().to_str()?.parse().ok()).collect()
 }
 
-/// The name of the thread whose status this is, if it has SIGBUS blocked.
+/// The name of the thread whose status this is, if its program has SIGBUS blocked there.
 fn blocker(status: &str) -> Option<&str> {
     let field = |name| status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
     let blocked = u64::from_str_radix(field("SigBlk:")?, 16).ok()?;
     let is_blocked = blocked >> (libc::SIGBUS - 1) & 1 == 1;
-    is_blocked.then(|| field("Name:").unwrap_or("without a name"))
+    (is_blocked && blocked & KEPT_BY_LIBC == 0).then(|| field("Name:").unwrap_or("without a name"))
 }
 
 #[cfg(test)]
@@ -88,6 +93,8 @@ mod tests {
         let status = |mask: u64| format!("Name:\tworker\nSigQ:\t0/9\nSigBlk:\t{mask:016x}\n");
         assert_eq!(blocker(&status(1 << 6)), Some("worker"));
         assert_eq!(blocker(&status(!(1 << 6))), None);
+        assert_eq!(blocker(&status(!KEPT_BY_LIBC)), Some("worker"), "what a program can block");
+        assert_eq!(blocker(&status(!0)), None, "what the handler blocks");
         assert_eq!(blocker("Name:\tworker\n"), None);
     }
 

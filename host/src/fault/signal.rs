@@ -127,10 +127,20 @@ fn put_handler() -> std::io::Result<()> {
     let mut action = default_action();
     action.sa_sigaction = handler();
     action.sa_flags = libc::SA_SIGINFO | libc::SA_RESTART;
-    // SAFETY: the set is ours to fill.
-    unsafe { libc::sigfillset(&mut action.sa_mask) };
+    action.sa_mask = every_signal();
     // SAFETY: the action names a handler of the type that SA_SIGINFO asks for.
     answer(unsafe { libc::sigaction(libc::SIGBUS, &action, std::ptr::null_mut()) })
+}
+
+/// All signals, with the two that the C library keeps for itself, which `sigfillset` leaves out. One
+/// of them cancels a thread: it must not leave the handler half-way. And by them a thread in the
+/// handler is told from one whose program blocks all it can: see `blocking`.
+fn every_signal() -> libc::sigset_t {
+    // SAFETY: a set is an array of integers.
+    let mut set: libc::sigset_t = unsafe { std::mem::zeroed() };
+    // SAFETY: as above, and `set` is this function's.
+    unsafe { (&raw mut set).write_bytes(0xff, 1) };
+    set
 }
 
 impl Previous {

@@ -1,8 +1,10 @@
 //! A handler of the program's that was installed after ours, or in its place.
 
-use crate::setting::{Setting, in_a_child, is_child, served, setting, userfault, whole};
-use host::fault::HandlerLooks;
+use crate::setting::{Filler, Setting, in_a_child, is_child, served, served_by, setting};
+use crate::setting::{userfault, whole};
+use host::fault::{Asker, BlockedLooks, HandlerLooks, Served, Server};
 use host::{FaultMode, PAGE_SIZE};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -93,4 +95,43 @@ fn a_handler_that_was_removed_ends_the_process_with_a_word() {
     let Some((signal, words)) = look_after(libc::SIG_DFL, test, |_| ()) else { return };
     assert!(words.contains("has removed the SIGBUS handler"), "{words}");
     assert_eq!(signal, Some(libc::SIGABRT), "{words}");
+}
+
+/// Serves as `Filler` does, once it is told to.
+struct Waiting {
+    filler: Arc<Filler>,
+    /// 0, then 1 while a thread waits here, then 2 when it may go on.
+    state: AtomicUsize,
+}
+
+// SAFETY: as `Filler`, after waiting.
+unsafe impl Server for Waiting {
+    fn serve(&self, address: usize, asker: Asker) -> Served {
+        self.state.store(1, Ordering::Relaxed);
+        while self.state.load(Ordering::Relaxed) != 2 {
+            std::thread::yield_now();
+        }
+        self.filler.serve(address, asker)
+    }
+}
+
+/// It was named as one that blocks SIGBUS: in our handler it does.
+#[test]
+fn a_thread_that_is_being_served_is_not_named() {
+    let Some(mut at) = setting() else { return };
+    let waiting = Waiting { filler: Filler::of(&at.span), state: AtomicUsize::new(0) };
+    let waiting = Arc::new(waiting);
+    let _served = served_by(&mut at, Arc::clone(&waiting) as Arc<dyn Server>);
+    std::thread::scope(|scope| {
+        let touching = std::thread::Builder::new().name("touches".into());
+        let memory = &mut at.memory;
+        let touching = touching.spawn_scoped(scope, || whole(memory)[9 * PAGE_SIZE]);
+        while waiting.state.load(Ordering::Relaxed) != 1 {
+            std::thread::yield_now();
+        }
+        let lines = BlockedLooks::default().look();
+        waiting.state.store(2, Ordering::Relaxed);
+        assert_eq!(touching.expect("a thread").join().expect("it touches only"), 42);
+        assert!(!lines.iter().any(|line| line.contains("(touches)")), "{lines:?}");
+    });
 }

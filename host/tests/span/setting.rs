@@ -88,7 +88,12 @@ unsafe impl Server for Filler {
 /// A server for the pages of `at`, which are out.
 pub(crate) fn served(at: &mut Setting) -> (Watch, Segment) {
     let filler = Filler::of(&at.span);
-    let watch = watch(at.span.range(), filler).expect("watched");
+    served_by(at, filler)
+}
+
+/// The same with a server of the test's.
+pub(crate) fn served_by(at: &mut Setting, server: Arc<dyn Server>) -> (Watch, Segment) {
+    let watch = watch(at.span.range(), server).expect("watched");
     let mut segment = at.staging.take().expect("taken back").expect("free");
     assert_eq!(at.span.move_out(0, 64, &mut segment, 0).pages, 64);
     (watch, segment)
