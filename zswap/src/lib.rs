@@ -13,40 +13,26 @@
 
 #![forbid(unsafe_code)]
 
-mod algorithms;
-mod area;
+// Rooms, from the top down. Each of them stands only on rooms that are named after it:
+// cache, areas, shared, writer, cells, order, backing, terms.
+mod areas;
 mod backing;
-mod batch;
-mod check;
-mod config;
-mod counters;
-mod detached;
-mod entry;
-mod error;
-mod groups;
-mod keeper;
-mod load;
+mod cache;
+mod cells;
 mod order;
-mod refaults;
-mod shrink;
-mod stat;
-mod store;
-mod turn;
-mod write_back;
-mod zswap;
+mod shared;
+mod terms;
+mod writer;
 
-pub use area::{Area, Free};
+pub use areas::{Area, AreaStat, Free, Loaded};
 pub use backing::Found;
-pub use check::{CheckError, CheckReport};
-pub use config::{Incompressible, Limit, ZswapConfig};
-pub use error::{AlgorithmError, LoadError, StoreError, ZswapError};
-pub use groups::{GroupId, GroupStat};
-pub use keeper::AreaStat;
-pub use load::Loaded;
-pub use order::Order;
-pub use stat::Stat;
-pub use write_back::WroteBack;
-pub use zswap::Zswap;
+pub use cache::{CheckError, CheckReport, Stat, Zswap};
+pub use cells::GroupStat;
+pub use shared::WroteBack;
+pub use terms::{
+    AlgorithmError, GroupId, Incompressible, Limit, LoadError, Order, StoreError, ZswapConfig,
+    ZswapError,
+};
 // What the public items above are made of.
 pub use codec::{Algorithm, Codec};
 pub use disk::{Disk, DiskError};

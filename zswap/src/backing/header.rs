@@ -12,7 +12,7 @@
 
 use disk::{Disk, DiskError};
 
-use crate::error::ZswapError;
+use crate::terms::ZswapError;
 
 const MAGIC: [u8; 8] = *b"RAMFOLDZ";
 const VERSION: u32 = 1;

@@ -18,7 +18,7 @@
 use zsmalloc::Table;
 use zsmalloc::sync::atomic::{AtomicU64, Ordering};
 
-use super::WINDOW_SECTORS;
+use super::place::WINDOW_SECTORS;
 
 /// Where the next blob is looked for: who claims has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

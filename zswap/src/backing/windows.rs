@@ -19,8 +19,7 @@ use zsmalloc::Table;
 use zsmalloc::sync::atomic::{AtomicU32, Ordering};
 use zsmalloc::sync::{Mutex, MutexGuard};
 
-use super::{SECTOR, Source, WINDOW, WINDOW_SECTORS};
-use crate::entry::OnDisk;
+use super::place::{OnDisk, SECTOR, Source, WINDOW, WINDOW_SECTORS};
 
 /// Windows kept.
 const KEPT: usize = if cfg!(loom) { 1 } else { 16 }; // 512 KiB
@@ -82,7 +81,7 @@ impl Windows {
         version: u32,
         blob: &mut [u8],
     ) -> Result<Source, DiskError> {
-        let window = at.sector / WINDOW_SECTORS;
+        let window = at.window();
         if self.copy_kept(window, version, at, blob) {
             return Ok(Source::ReadAhead);
         }
@@ -105,7 +104,7 @@ impl Windows {
         mut buffer: Box<[u8]>,
         blob: &mut [u8],
     ) -> Result<(), DiskError> {
-        let window = at.sector / WINDOW_SECTORS;
+        let window = at.window();
         let read = read(u64::from(window) * WINDOW as u64, &mut buffer);
         if read.is_ok() {
             blob.copy_from_slice(part(&buffer, at));

@@ -22,8 +22,8 @@
 use zsmalloc::sync::atomic::{AtomicU32, Ordering};
 use zsmalloc::{MemoryError, Table};
 
-use super::GroupNumber;
 use super::word::{BLOCK_BITS, Which};
+use crate::terms::GroupId;
 
 /// Tokens of a block.
 pub(super) const BLOCK_TOKENS: usize = match (cfg!(loom), cfg!(test)) {
@@ -32,9 +32,10 @@ pub(super) const BLOCK_TOKENS: usize = match (cfg!(loom), cfg!(test)) {
     _ => 1024,
 };
 /// Blocks kept for tokens that move: the ends of two rings of each group.
-const RESERVED: u32 = if cfg!(loom) { 8 } else { 4 * GroupNumber::COUNT as u32 };
+const RESERVED: u32 = if cfg!(loom) { 8 } else { 4 * GroupId::COUNT as u32 };
 /// Blocks there can be: the numbers above are the hands'.
-pub(super) const BLOCKS_MAX: u32 = (1 << BLOCK_BITS) - GroupNumber::COUNT as u32;
+pub(super) const BLOCKS_MAX: u32 = (1 << BLOCK_BITS) - GroupId::COUNT as u32;
+const _: () = assert!(BLOCK_BITS <= u32::BITS, "a hand is a number of a block");
 /// Free blocks kept touched.
 const FREE_BLOCKS_HELD: u32 = 64; // 256 KiB
 const _: () = assert!(
@@ -89,6 +90,11 @@ pub(super) enum Want {
     New,
     /// One that was popped (B4).
     Moved,
+}
+
+/// The block number that stands for the hand of a group.
+pub(super) fn hand_of(group: GroupId) -> u32 {
+    BLOCKS_MAX + u32::from(group.0)
 }
 
 impl Blocks {
@@ -159,9 +165,9 @@ impl Blocks {
     }
 
     /// Group and queue of a block in a ring.
-    pub(super) fn owner(&self, block: u32) -> (GroupNumber, Which) {
+    pub(super) fn owner(&self, block: u32) -> (GroupId, Which) {
         let owner = self.head_word(block, OWNER);
-        (GroupNumber((owner >> 1) as u8), Which::BOTH[(owner & 1) as usize])
+        (GroupId((owner >> 1) as u8), Which::BOTH[(owner & 1) as usize])
     }
 
     pub(super) fn next(&self, block: u32) -> u32 {
@@ -220,7 +226,7 @@ impl Ring {
         &mut self,
         blocks: &mut Blocks,
         want: Want,
-        owner: (GroupNumber, Which),
+        owner: (GroupId, Which),
     ) -> Option<u32> {
         if self.tail != 0 && blocks.fill(self.tail).len < BLOCK_TOKENS {
             return Some(self.tail);

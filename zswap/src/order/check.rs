@@ -16,8 +16,9 @@ use std::collections::HashMap;
 use zsmalloc::CellNumber;
 
 use super::leaves::Leaf;
+use super::orders::{Orders, Rings, cells_of, leaf_of};
 use super::word::Which;
-use super::{GroupNumber, Orders, Rings, cells_of, leaf_of};
+use crate::terms::GroupId;
 
 /// What a recount found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -33,7 +34,7 @@ pub(crate) struct Recount {
 /// Where a live page's token is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Place {
-    group: GroupNumber,
+    group: GroupId,
     which: Which,
 }
 
@@ -45,7 +46,7 @@ impl Orders {
     /// The first thing found that is not as it should be.
     pub(crate) fn check(
         &self,
-        in_memory: impl Iterator<Item = (CellNumber, GroupNumber)>,
+        in_memory: impl Iterator<Item = (CellNumber, GroupId)>,
     ) -> Result<Recount, String> {
         let rings = self.rings.lock();
         let (mut places, stale) = self.tokens_by_cell(&rings)?;
@@ -113,7 +114,7 @@ impl Orders {
             }
         }
         for (index, counted) in groups.iter().enumerate() {
-            let said = self.pages(GroupNumber(index as u8));
+            let said = self.pages(GroupId(index as u8));
             if said != *counted {
                 return Err(format!("O2: group {index} says {said:?}, the words {counted:?}"));
             }
@@ -148,7 +149,7 @@ impl Orders {
 fn rings_blocks(rings: &Rings) -> impl Iterator<Item = (Place, u32)> {
     let groups = rings.of_group.iter().enumerate();
     let all = groups.flat_map(|(group, both)| {
-        Which::BOTH.map(|which| (GroupNumber(group as u8), which, both[which as usize]))
+        Which::BOTH.map(|which| (GroupId(group as u8), which, both[which as usize]))
     });
     all.flat_map(|(group, which, ring)| {
         ring.blocks(&rings.blocks).map(move |block| (Place { group, which }, block))

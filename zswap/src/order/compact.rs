@@ -14,8 +14,9 @@
 use zsmalloc::CellNumber;
 
 use super::blocks::{BLOCK_TOKENS, Fill};
+use super::orders::{Orders, Rings};
 use super::word::Which;
-use super::{GroupNumber, Orders, Rings};
+use crate::terms::GroupId;
 
 /// Tokens appended to a ring between two steps of a sweep.
 const TOKENS_BETWEEN_STEPS: usize = BLOCK_TOKENS / 16 + 1; // 65
@@ -29,7 +30,7 @@ impl Orders {
     /// rest. Takes and gives up the order's lock for each block.
     pub(crate) fn compact(&self) {
         let groups = self.rings.lock().of_group.len();
-        for group in (0..groups).map(|index| GroupNumber(index as u8)) {
+        for group in (0..groups).map(|index| GroupId(index as u8)) {
             for which in Which::BOTH {
                 let steps = self.rings.lock().of_group[group.index()][which as usize].tokens;
                 // Others append meanwhile; theirs is a sweep of their own.
@@ -44,7 +45,7 @@ impl Orders {
     }
 
     /// As [`Orders::tend_now`], every so many tokens.
-    pub(super) fn tend(&self, rings: &mut Rings, group: GroupNumber, which: Which) {
+    pub(super) fn tend(&self, rings: &mut Rings, group: GroupId, which: Which) {
         let (ring, _) = rings.ring((group, which));
         if ring.tokens.is_multiple_of(TOKENS_BETWEEN_STEPS) {
             self.tend_now(rings, group, which);
@@ -52,8 +53,8 @@ impl Orders {
     }
 
     /// Compacts one block if a sweep is under way or should be; says whether it did.
-    pub(super) fn tend_now(&self, rings: &mut Rings, group: GroupNumber, which: Which) -> bool {
-        let pages = self.groups.pages(group)[which as usize];
+    pub(super) fn tend_now(&self, rings: &mut Rings, group: GroupId, which: Which) -> bool {
+        let pages = self.counts.pages(group)[which as usize];
         let (ring, _) = rings.ring((group, which));
         let stale = (ring.tokens as u64).saturating_sub(pages);
         if ring.sweep == 0
@@ -77,13 +78,13 @@ impl Orders {
     }
 
     /// Drops the stale tokens of a block; gives how many tokens it had.
-    fn clean(&self, rings: &mut Rings, owner: (GroupNumber, Which), block: u32) -> usize {
+    fn clean(&self, rings: &mut Rings, owner: (GroupId, Which), block: u32) -> usize {
         let (ring, blocks) = rings.ring(owner);
         let Fill { start, len } = blocks.fill(block);
         let mut kept = start;
         for index in start..len {
             let token = blocks.token(block, index);
-            if self.settle(token, owner.0, block, block) {
+            if self.move_live(token, owner.0, block, block) {
                 blocks.set_token(block, kept, token);
                 kept += 1;
             }
@@ -98,7 +99,7 @@ impl Orders {
     fn fill_up(
         &self,
         rings: &mut Rings,
-        owner: (GroupNumber, Which),
+        owner: (GroupId, Which),
         block: u32,
         mut look_at: usize,
     ) -> bool {
@@ -114,7 +115,7 @@ impl Orders {
                 let token = blocks.token(next, from.start);
                 from.start += 1;
                 look_at = look_at.saturating_sub(1);
-                if self.settle(token, owner.0, next, block) {
+                if self.move_live(token, owner.0, next, block) {
                     blocks.set_token(block, fill.len, token);
                     fill.len += 1;
                 } else {
@@ -131,7 +132,7 @@ impl Orders {
     }
 
     /// Sees whether a token of block `from` is live, and then has its word name block `to`.
-    fn settle(&self, token: u32, group: GroupNumber, from: u32, to: u32) -> bool {
+    fn move_live(&self, token: u32, group: GroupId, from: u32, to: u32) -> bool {
         let cell = CellNumber::new(token);
         loop {
             let word = self.word(cell);

@@ -23,8 +23,8 @@
 use zsmalloc::sync::atomic::{AtomicU64, Ordering};
 use zsmalloc::{MemoryError, Table};
 
-use super::GroupNumber;
 use super::word::{GENERATIONS, Which};
+use crate::terms::GroupId;
 
 const MIXED: u64 = 1 << 7;
 const GROUP_SHIFT: u32 = 8;
@@ -32,13 +32,13 @@ const MAIN_SHIFT: u32 = 32;
 const SMALL_SHIFT: u32 = 48;
 const COUNT_MASK: u64 = 0xFFFF;
 const _: () = assert!(GENERATIONS as u64 <= MIXED, "the generation lies below the flag");
-const _: () = assert!(GroupNumber::COUNT <= 1 << 8, "a group's number has eight bits");
+const _: () = assert!(GroupId::COUNT <= 1 << 8, "a group's number has eight bits");
 
 /// A leaf's word, unpacked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub(super) struct Leaf {
     pub(super) generation: u32,
-    pub(super) group: GroupNumber,
+    pub(super) group: GroupId,
     /// Pages of several groups.
     pub(super) mixed: bool,
     /// Pages in the small and in the main queue.
@@ -50,7 +50,7 @@ impl Leaf {
         let count = |shift: u32| (word >> shift & COUNT_MASK) as u16 as i16;
         Leaf {
             generation: (word % u64::from(GENERATIONS)) as u32,
-            group: GroupNumber((word >> GROUP_SHIFT) as u8),
+            group: GroupId((word >> GROUP_SHIFT) as u8),
             mixed: word & MIXED != 0,
             pages: [count(SMALL_SHIFT), count(MAIN_SHIFT)],
         }
@@ -97,7 +97,7 @@ impl Leaves {
         &self,
         leaf: usize,
         generation: u32,
-        group: GroupNumber,
+        group: GroupId,
         change: [i16; 2],
     ) -> bool {
         self.lines.touch(leaf..leaf + 1);
@@ -152,7 +152,7 @@ mod tests {
     fn a_word_comes_back_at_its_fields_extremes() {
         for pages in [[0, 0], [512, 0], [-1, 1], [0, 512], [i16::MIN, i16::MAX]] {
             for (generation, group, mixed) in [(0, 0, false), (GENERATIONS - 1, 255, true)] {
-                let leaf = Leaf { generation, group: GroupNumber(group), mixed, pages };
+                let leaf = Leaf { generation, group: GroupId(group), mixed, pages };
                 assert_eq!(Leaf::unpack(leaf.pack()), leaf);
             }
         }
@@ -161,22 +161,22 @@ mod tests {
     #[test]
     fn a_change_of_another_generation_is_refused() {
         let leaves = Leaves::reserve(2).expect("small");
-        assert!(leaves.change(1, 0, GroupNumber(3), [1, 0]));
+        assert!(leaves.change(1, 0, GroupId(3), [1, 0]));
         assert_eq!(leaves.detach(1, |_| true).map(|leaf| leaf.pages), Some([1, 0]));
-        assert!(!leaves.change(1, 0, GroupNumber(3), [-1, 0]), "the change of a page that is gone");
+        assert!(!leaves.change(1, 0, GroupId(3), [-1, 0]), "the change of a page that is gone");
         assert!(leaves.get(1).is_empty() && leaves.get(1).generation == 1);
     }
 
     #[test]
     fn the_first_page_decides_the_group_and_a_second_group_mixes() {
         let leaves = Leaves::reserve(1).expect("small");
-        assert!(leaves.change(0, 0, GroupNumber(1), [1, 0]));
+        assert!(leaves.change(0, 0, GroupId(1), [1, 0]));
         assert!(!leaves.get(0).mixed);
-        assert!(leaves.change(0, 0, GroupNumber(2), [0, 1]));
-        assert!(leaves.get(0).mixed && leaves.get(0).group == GroupNumber(1));
-        assert!(leaves.change(0, 0, GroupNumber(1), [-1, 0]));
-        assert!(leaves.change(0, 0, GroupNumber(2), [0, -1]));
-        assert!(leaves.change(0, 0, GroupNumber(2), [1, 0]));
-        assert!(!leaves.get(0).mixed && leaves.get(0).group == GroupNumber(2), "empty between");
+        assert!(leaves.change(0, 0, GroupId(2), [0, 1]));
+        assert!(leaves.get(0).mixed && leaves.get(0).group == GroupId(1));
+        assert!(leaves.change(0, 0, GroupId(1), [-1, 0]));
+        assert!(leaves.change(0, 0, GroupId(2), [0, -1]));
+        assert!(leaves.change(0, 0, GroupId(2), [1, 0]));
+        assert!(!leaves.get(0).mixed && leaves.get(0).group == GroupId(2), "empty between");
     }
 }

@@ -11,9 +11,12 @@
 
 use std::sync::Arc;
 
-use super::*;
 use loom::thread;
 use zsmalloc::sync::Mutex;
+use zsmalloc::{CellNumber, LeafId};
+
+use super::orders::Orders;
+use crate::terms::{GroupId, Order};
 
 /// Leaves 1 and 2 have cells 2 to 5.
 const CELLS: u64 = 6;
@@ -34,7 +37,7 @@ impl Cache {
 
     fn store(&self, cell: u32) {
         let mut in_memory = self.in_memory[cell as usize].lock().expect("not poisoned");
-        let pushed = self.orders.push(CellNumber::new(cell), GroupNumber::default());
+        let pushed = self.orders.push(CellNumber::new(cell), GroupId::default());
         pushed.expect("there is room");
         *in_memory = true;
     }
@@ -62,7 +65,7 @@ impl Cache {
     fn check(&self) {
         let stored = |&cell: &u32| *self.in_memory[cell as usize].lock().expect("unharmed");
         let pages = (2..CELLS as u32).filter(stored);
-        let pages = pages.map(|cell| (CellNumber::new(cell), GroupNumber::default()));
+        let pages = pages.map(|cell| (CellNumber::new(cell), GroupId::default()));
         let recount = self.orders.check(pages.collect::<Vec<_>>().into_iter());
         assert_eq!(recount.expect("as the cells say").in_hand, 0);
     }
@@ -114,7 +117,7 @@ fn a_leaf_goes_while_its_pages_are_used() {
             let _ = cache.load(3);
             let in_memory = cache.in_memory[3].lock().expect("unharmed");
             // Before the cell is drained, as below, which waits for its lock.
-            cache.orders.push(CellNumber::new(3), GroupNumber::default()).expect("room");
+            cache.orders.push(CellNumber::new(3), GroupId::default()).expect("room");
             drop(in_memory);
         },
     ];

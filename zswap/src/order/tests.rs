@@ -14,7 +14,12 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 
-use super::*;
+use super::blocks::{self, Blocks, Ring, Want};
+use super::evict::Victim;
+use super::orders::{Orders, cells_of};
+use super::word::{self, State, Which};
+use crate::terms::{GroupId, Order};
+use zsmalloc::{CellNumber, LEAF_CELLS, LeafId};
 
 mod bounds;
 mod crowd;
@@ -81,8 +86,8 @@ impl Twin {
         Which::BOTH.map(|which| (queued(which) + in_hand(which)) as u64)
     }
 
-    fn in_memory(&self) -> BTreeMap<u32, GroupNumber> {
-        let id = |group: usize| GroupNumber(group as u8);
+    fn in_memory(&self) -> BTreeMap<u32, GroupId> {
+        let id = |group: usize| GroupId(group as u8);
         let queued = self.queues.iter().enumerate().flat_map(|(group, queues)| {
             let live = queues.iter().flatten().filter(|item| !item.loaded);
             live.map(move |item| (item.cell, id(group)))
@@ -327,7 +332,7 @@ impl Pair {
 
     fn apply(&mut self, op: &Op) {
         let number = CellNumber::new;
-        let index = |group: Option<GroupNumber>| group.map(GroupNumber::index);
+        let index = |group: Option<GroupId>| group.map(GroupId::index);
         match *op {
             Op::Push { cell, group } => self.push(cell, group % self.groups),
             Op::Load(cell) => {
@@ -336,7 +341,7 @@ impl Pair {
             Op::LoadAndPush(cell) => {
                 let loaded = self.orders.load(number(cell));
                 assert_eq!(index(loaded), self.twin.load(cell), "load");
-                self.push(cell, loaded.map_or(0, GroupNumber::index));
+                self.push(cell, loaded.map_or(0, GroupId::index));
             }
             Op::Remove(cell) => {
                 let removed = self.orders.remove(number(cell));
@@ -364,13 +369,13 @@ impl Pair {
     }
 
     fn push(&mut self, cell: u32, group: usize) {
-        self.orders.push(CellNumber::new(cell), GroupNumber(group as u8)).expect("there is room");
+        self.orders.push(CellNumber::new(cell), GroupId(group as u8)).expect("there is room");
         self.twin.push(cell, group);
     }
 
     fn evict(&mut self, group: usize, count: usize, written: u8, kept: u8) {
         let mut victims = Vec::new();
-        self.orders.victims(GroupNumber(group as u8), count, &mut victims);
+        self.orders.victims(GroupId(group as u8), count, &mut victims);
         let expected: Vec<u32> = (0..count).map_while(|_| self.twin.victim(group)).collect();
         assert_eq!(cells(&victims), expected, "victims of group {group}");
         self.resolve_some(victims, written, kept);
@@ -432,7 +437,7 @@ impl Pair {
         let pages = recount.pages + recount.in_hand;
         assert_eq!(pages, expected.len() as u64, "pages in memory: counted, the twin's");
         for group in 0..self.groups {
-            let counted = self.orders.pages(GroupNumber(group as u8));
+            let counted = self.orders.pages(GroupId(group as u8));
             let twins = self.twin.pages(group);
             assert_eq!(counted, twins, "pages in the small and main queue of group {group}");
         }

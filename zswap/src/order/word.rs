@@ -19,7 +19,7 @@
 //!   gone.
 //! - W3 zero is gone, and in no block: what fresh table memory says.
 
-use super::GroupNumber;
+use crate::terms::GroupId;
 
 /// Which of a group's queues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,7 +68,7 @@ pub(super) const GENERATIONS: u32 = 1 << GENERATION_BITS; // 32
 /// Stamps count evictions modulo this.
 pub(super) const STAMPS: u32 = 1 << FREQUENCY_SHIFT; // 2^28
 
-const _: () = assert!(GroupNumber::COUNT < 1 << BLOCK_BITS, "hands are numbers of blocks");
+const _: () = assert!(GroupId::COUNT < 1 << BLOCK_BITS, "hands are numbers of blocks");
 
 impl Word {
     /// Nothing is known but where an old token is; block 0: nowhere.

@@ -110,7 +110,7 @@ mod tests {
         assert_step("/x/host/src/table.rs", "zram::slots::discard", "tables");
         assert_step("/x/host/src/arena.rs", "main", "frames");
         assert_step("/x/zswap/src/order/blocks.rs", "main", "order");
-        assert_step("/x/zswap/src/area.rs", "main", "slot");
+        assert_step("/x/zswap/src/areas/area.rs", "main", "slot");
     }
 
     #[test]

@@ -23,7 +23,7 @@ fn tokens(orders: &Orders) -> usize {
 fn however_tokens_go_stale_there_are_two_for_each_page_at_most() {
     for kind in Order::ALL {
         let orders = Orders::new(kind, CELLS).expect("small");
-        (0..PAGES).for_each(|page| orders.push(cell(page), GroupNumber(0)).expect("room"));
+        (0..PAGES).for_each(|page| orders.push(cell(page), GroupId(0)).expect("room"));
         let mut state = 7;
         for round in 0..100_000 {
             let page = cell(random(&mut state) % PAGES);
@@ -33,7 +33,7 @@ fn however_tokens_go_stale_there_are_two_for_each_page_at_most() {
             } else {
                 orders.remove(page)
             };
-            orders.push(page, GroupNumber(0)).expect("room");
+            orders.push(page, GroupId(0)).expect("room");
             let most = 2 * PAGES + 4 * blocks::BLOCK_TOKENS;
             assert!(tokens(&orders) <= most, "{kind:?}: {} tokens", tokens(&orders));
         }
@@ -43,27 +43,27 @@ fn however_tokens_go_stale_there_are_two_for_each_page_at_most() {
 #[test]
 fn a_detached_leafs_tokens_go_when_the_order_is_compacted() {
     let orders = Orders::new(Order::S3Fifo, CELLS).expect("small");
-    (0..PAGES).for_each(|page| orders.push(cell(page), GroupNumber(0)).expect("room"));
+    (0..PAGES).for_each(|page| orders.push(cell(page), GroupId(0)).expect("room"));
     for leaf in 2..4 {
         let leaf = LeafId::new(leaf).expect("not 0");
         orders.detach(leaf);
         orders.forget(leaf);
     }
-    assert_eq!((orders.pages(GroupNumber(0)), tokens(&orders)), ([LEAF_CELLS as u64, 0], PAGES));
+    assert_eq!((orders.pages(GroupId(0)), tokens(&orders)), ([LEAF_CELLS as u64, 0], PAGES));
     orders.compact();
     assert!(tokens(&orders) <= LEAF_CELLS + blocks::BLOCK_TOKENS, "{}", tokens(&orders));
-    let pages = (0..LEAF_CELLS).map(|page| (cell(page), GroupNumber(0)));
+    let pages = (0..LEAF_CELLS).map(|page| (cell(page), GroupId(0)));
     orders.check(pages).expect("the first leaf is untouched");
 }
 
 #[test]
 fn hot_pages_come_and_go_without_the_lock() {
     let orders = Orders::new(Order::S3Fifo, CELLS).expect("small");
-    (0..64).for_each(|page| orders.push(cell(page), GroupNumber(0)).expect("room"));
+    (0..64).for_each(|page| orders.push(cell(page), GroupId(0)).expect("room"));
     let _held = orders.rings.lock();
     for page in 0..64 {
-        assert_eq!(orders.load(cell(page)), Some(GroupNumber(0)));
-        orders.push(cell(page), GroupNumber(0)).expect("its token is there");
+        assert_eq!(orders.load(cell(page)), Some(GroupId(0)));
+        orders.push(cell(page), GroupId(0)).expect("its token is there");
         orders.touch(cell(page));
         orders.load(cell(page));
         assert_eq!(orders.remove(cell(page)), None, "it was loaded");
@@ -74,7 +74,7 @@ fn hot_pages_come_and_go_without_the_lock() {
 #[test]
 fn blocks_for_tokens_that_move_are_kept_from_new_ones() {
     let mut blocks = Blocks::reserve(1).expect("small");
-    let (mut ring, owner) = (Ring::default(), (GroupNumber(0), Which::Main));
+    let (mut ring, owner) = (Ring::default(), (GroupId(0), Which::Main));
     while ring.room(&mut blocks, Want::New, owner).is_some() {
         (0..blocks::BLOCK_TOKENS).for_each(|_| ring.append(&blocks, 1));
     }

@@ -4,7 +4,7 @@
 //! and drained as a store drains them: cell by cell, then given to whoever stores next.
 
 use std::sync::Mutex;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::*;
 
@@ -13,7 +13,7 @@ const ROUNDS: usize = 40_000;
 
 struct Crowd {
     orders: Orders,
-    cells: Vec<Mutex<Option<GroupNumber>>>,
+    cells: Vec<Mutex<Option<GroupId>>>,
     evicted: AtomicU64,
 }
 
@@ -32,7 +32,7 @@ impl Crowd {
         Crowd { orders, cells, evicted: AtomicU64::new(0) }
     }
 
-    fn lock(&self, cell: u32) -> std::sync::MutexGuard<'_, Option<GroupNumber>> {
+    fn lock(&self, cell: u32) -> std::sync::MutexGuard<'_, Option<GroupId>> {
         self.cells[cell as usize].lock().expect("nobody panicked")
     }
 
@@ -40,7 +40,7 @@ impl Crowd {
     fn step(&self, state: &mut u64, groups: u64) {
         let leaf_cells = LEAF_CELLS as u64;
         let cell = (leaf_cells + next(state) % (3 * leaf_cells - 1)) as u32;
-        let (number, group) = (CellNumber::new(cell), GroupNumber((next(state) % groups) as u8));
+        let (number, group) = (CellNumber::new(cell), GroupId((next(state) % groups) as u8));
         match next(state) % 64 {
             0..40 => {
                 let mut page = self.lock(cell);

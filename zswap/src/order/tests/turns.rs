@@ -2,7 +2,7 @@
 
 use super::*;
 
-const GROUP: GroupNumber = GroupNumber(0);
+const GROUP: GroupId = GroupId(0);
 
 fn cell(page: usize) -> CellNumber {
     CellNumber::new((LEAF_CELLS + page) as u32)
@@ -18,7 +18,7 @@ fn next(orders: &Orders, count: usize) -> Vec<Victim> {
     victims
 }
 
-fn push(orders: &Orders, page: usize, group: GroupNumber) {
+fn push(orders: &Orders, page: usize, group: GroupId) {
     orders.push(cell(page), group).expect("room");
 }
 
@@ -26,7 +26,7 @@ fn push(orders: &Orders, page: usize, group: GroupNumber) {
 #[test]
 fn each_call_begins_with_the_next_group() {
     let orders = s3_fifo();
-    (0..60).for_each(|page| push(&orders, page, GroupNumber((page % 3) as u8)));
+    (0..60).for_each(|page| push(&orders, page, GroupId((page % 3) as u8)));
     let groups: Vec<usize> = (0..7).map(|_| next(&orders, 1)[0].group.index()).collect();
     assert_eq!(groups, [0, 1, 2, 0, 1, 2, 0], "the groups of one victim after the other");
 }
@@ -34,7 +34,7 @@ fn each_call_begins_with_the_next_group() {
 #[test]
 fn a_group_gives_up_32_pages_before_it_is_anothers_turn() {
     let orders = s3_fifo();
-    (0..120).for_each(|page| push(&orders, page, GroupNumber((page % 2) as u8)));
+    (0..120).for_each(|page| push(&orders, page, GroupId((page % 2) as u8)));
     let groups: Vec<usize> = next(&orders, 70).iter().map(|it| it.group.index()).collect();
     let runs: Vec<usize> = groups.chunk_by(|a, b| a == b).map(<[usize]>::len).collect();
     assert_eq!((groups[0], runs), (0, vec![32, 32, 6]), "the first group; victims of each in turn");

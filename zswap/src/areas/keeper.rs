@@ -19,6 +19,8 @@
 //! interrupted by a fault of this cache's client while it has one of them.
 //!
 //! [`Disk::file`]: disk::Disk::file
+//! [`Zswap::prepare`]: crate::Zswap::prepare
+//! [`Zswap::reads_a_file`]: crate::Zswap::reads_a_file
 //!
 //! Locks: those of `load` and `detached`.
 
@@ -26,12 +28,10 @@ use std::ops::Range;
 
 use zsmalloc::{LeafSums, PAGE_SIZE};
 
-use crate::area::Area;
-use crate::entry::{Held, kind};
-use crate::error::{AlgorithmError, LoadError};
-use crate::groups::GroupId;
-use crate::load::Loaded;
-use crate::zswap::Zswap;
+use super::area::Area;
+use super::load::Loaded;
+use crate::cells::{Stored, kind};
+use crate::terms::LoadError;
 
 /// What an area has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -68,9 +68,9 @@ impl Area {
     pub fn drop_copies(&self, pages: Range<u64>) {
         for page in pages.start..pages.end.min(self.pages()) {
             let Some(mut slot) = self.inner.slots.lock(page) else { continue };
-            match Held::in_cell(&slot) {
-                Held::Nothing => {}
-                held => self.inner.core.take_out(&mut slot, held),
+            match Stored::in_cell(&slot) {
+                Stored::Nothing => {}
+                stored => self.inner.core.take_out(&mut slot, stored),
             }
         }
     }
@@ -87,41 +87,5 @@ impl Area {
             stat.compr_data_size += sums.bytes;
         }
         stat
-    }
-}
-
-impl Zswap {
-    /// Makes room for pages of a group that [`Area::store_if_room`] refused: frees what is pending,
-    /// writes back, compacts. False: nothing came of it, and trying again is of no use. True where
-    /// the cache is not full (any more), whatever came of compacting it: others may have made room.
-    /// So who was refused for want of memory tries again once. The caller holds no lock that a
-    /// deferred job might want.
-    pub fn make_room(&self, group: GroupId) -> bool {
-        let core = &self.core;
-        if core.groups.is_full(group) && !core.make_group_room(group) {
-            return false;
-        }
-        let before = core.pool.object_bytes_resident();
-        if !core.is_full() {
-            core.pool.make_room();
-            return true;
-        }
-        if core.limit() == 0 {
-            return false;
-        }
-        core.make_room();
-        core.pool.object_bytes_resident() < before || !core.is_full()
-    }
-
-    /// Builds the contexts of the current algorithm, so that reading builds none: those of others
-    /// are built when [`Zswap::set_algorithm`] makes them current.
-    ///
-    /// # Errors
-    ///
-    /// [`AlgorithmError::Failed`].
-    pub fn prepare(&self) -> Result<(), AlgorithmError> {
-        let (_, codec) = self.core.algorithms.current();
-        let _held = host::Held::enter(host::Rank::Stream);
-        self.core.streams.prepare(codec).map_err(AlgorithmError::Failed)
     }
 }

@@ -12,8 +12,8 @@
 use zsmalloc::sync::atomic::{AtomicU64, Ordering};
 use zsmalloc::{MemoryError, Table, cpu};
 
-use super::GroupNumber;
 use super::word::Which;
+use crate::terms::GroupId;
 
 /// Stripes of a group: a CPU's is its number modulo this.
 const STRIPES: usize = if cfg!(loom) { 1 } else { 8 };
@@ -23,24 +23,24 @@ const EVICTIONS: usize = 2;
 const _: () = assert!(EVICTIONS < STRIPE_WORDS && Which::BOTH.len() <= EVICTIONS, "three counts");
 
 /// The counts of all groups.
-pub(super) struct Groups {
+pub(super) struct Counts {
     stripes: Table<[AtomicU64; STRIPE_WORDS]>,
 }
 
-impl Groups {
-    pub(super) fn reserve() -> Result<Groups, MemoryError> {
-        let groups = if cfg!(loom) { 2 } else { GroupNumber::COUNT };
-        Ok(Groups { stripes: Table::reserve(groups * STRIPES)? })
+impl Counts {
+    pub(super) fn reserve() -> Result<Counts, MemoryError> {
+        let groups = if cfg!(loom) { 2 } else { GroupId::COUNT };
+        Ok(Counts { stripes: Table::reserve(groups * STRIPES)? })
     }
 
     /// Takes the group's counts in use.
-    pub(super) fn open(&self, group: GroupNumber) {
+    pub(super) fn open(&self, group: GroupId) {
         let first = group.index() * STRIPES;
         self.stripes.touch(first..first + STRIPES);
     }
 
     /// Pages entered or left the group's queues.
-    pub(super) fn change(&self, group: GroupNumber, change: [i16; 2]) {
+    pub(super) fn change(&self, group: GroupId, change: [i16; 2]) {
         let stripe = &self.stripes[group.index() * STRIPES + cpu::current_hint() % STRIPES];
         for which in Which::BOTH {
             let pages = i64::from(change[which as usize]);
@@ -52,7 +52,7 @@ impl Groups {
     }
 
     /// Pages in the group's small and main queue.
-    pub(super) fn pages(&self, group: GroupNumber) -> [u64; 2] {
+    pub(super) fn pages(&self, group: GroupId) -> [u64; 2] {
         let first = group.index() * STRIPES;
         let stripes = self.stripes.slice(first..first + STRIPES);
         Which::BOTH.map(|which| {
@@ -64,13 +64,13 @@ impl Groups {
     }
 
     /// Counts an eviction; gives how many there were before.
-    pub(super) fn evict(&self, group: GroupNumber) -> u32 {
+    pub(super) fn evict(&self, group: GroupId) -> u32 {
         // relaxed: a clock of evictions; a tick missed misjudges one page's place.
         self.stripes[group.index() * STRIPES][EVICTIONS].fetch_add(1, Ordering::Relaxed) as u32
     }
 
     /// Evictions so far, modulo 2^32.
-    pub(super) fn evictions(&self, group: GroupNumber) -> u32 {
+    pub(super) fn evictions(&self, group: GroupId) -> u32 {
         // relaxed: as in `evict`.
         self.stripes[group.index() * STRIPES][EVICTIONS].load(Ordering::Relaxed) as u32
     }

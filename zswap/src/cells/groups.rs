@@ -15,34 +15,7 @@ use zsmalloc::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use zsmalloc::sync::unmodelled::OnceLock;
 use zsmalloc::{CellNumber, MemoryError, Pool, Table};
 
-use crate::order::GroupNumber;
-
-/// A group, by number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
-pub struct GroupId(u8);
-
-impl GroupId {
-    /// Whoever is in no other group; without a limit.
-    pub const ROOT: GroupId = GroupId(0);
-    /// Groups there can be, that one included.
-    pub const COUNT: usize = GroupNumber::COUNT;
-
-    /// Its number, from 0 on.
-    pub fn index(self) -> usize {
-        usize::from(self.0)
-    }
-
-    /// As the order has it.
-    pub(crate) fn number(self) -> GroupNumber {
-        GroupNumber(self.0)
-    }
-}
-
-impl From<GroupNumber> for GroupId {
-    fn from(number: GroupNumber) -> GroupId {
-        GroupId(number.0)
-    }
-}
+use crate::terms::GroupId;
 
 /// What a group holds, and may hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -12,7 +12,7 @@
 //! what is shown is no less than 0.
 //!
 //! Invariants
-//! - I1 the sums are those over the cells of all areas, as [`Held::tally`] counts them; a cell's
+//! - I1 the sums are those over the cells of all areas, as [`Stored::tally`] counts them; a cell's
 //!   change is entered under its lock. What is in detached leaves is pending instead; the entries
 //!   of an algorithm and of a group count until they are drained.
 //! - I2 a sum that is read while its count only falls, and after all that came was entered, is no
@@ -21,14 +21,13 @@
 //!
 //! Locks: none.
 //!
-//! [`Held::tally`]: crate::entry::Held::tally
+//! [`Stored::tally`]: super::stored::Stored::tally
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use zsmalloc::{LeafTally, cpu, sync};
 
-use crate::algorithms::LIVE_MAX;
-use crate::entry::kind;
+use super::stored::{LIVE_MAX, kind};
 
 /// Things that happened, counted since the cache was made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -272,8 +271,8 @@ fn change(counter: &AtomicU64, old: u64, new: u64) {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
+    use super::super::algorithms::Algorithms;
     use super::*;
-    use crate::algorithms::Algorithms;
     use codec::{Codec, Streams};
 
     const ONE: LeafTally = LeafTally { counts: [1, 1, 1, 1], bytes: 100 };

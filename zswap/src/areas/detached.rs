@@ -19,10 +19,18 @@ use std::sync::Arc;
 
 use zsmalloc::{DrainedCell, LeafId, LeafSums, LeafTally, Slots};
 
-use crate::area::Free;
-use crate::counters::Pending;
-use crate::entry::Held;
-use crate::zswap::Core;
+use crate::cells::{Pending, Stored};
+use crate::shared::Core;
+
+/// How the entries of whole leaves are freed, 2 MiB of an area each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Free {
+    /// By the memory's worker, soon: they are gone at once for whoever asks.
+    #[default]
+    Soon,
+    /// Before the call returns.
+    Now,
+}
 
 /// Leaves that are to be drained.
 pub(crate) struct Detached {
@@ -107,18 +115,18 @@ fn drain(core: &Core, leaf: LeafId) {
     let mut gone = LeafTally::default();
     core.orders.forget(leaf);
     let freed = core.pool.free_leaf(leaf, |cell| {
-        let held = Held::of(cell.content(), cell.client());
-        let tally = held.tally();
+        let stored = Stored::of(cell.content(), cell.client());
+        let tally = stored.tally();
         gone.counts.iter_mut().zip(tally.counts).for_each(|(sum, count)| *sum += count);
         gone.bytes += tally.bytes;
         core.orders.remove(cell.number()); // one that came after the leaf was out
-        forget(core, cell, held);
+        forget(core, cell, stored);
     });
     debug_assert!(freed.is_ok(), "I1: the leaf was ours, and detached once");
     core.counters.replace_pending(Pending::of(gone), Pending::default());
 }
 
-fn forget(core: &Core, cell: &DrainedCell<'_>, held: Held) {
-    held.algorithm().into_iter().for_each(|it| core.counters.here().algorithm(it, false));
-    core.let_go(cell.number(), held);
+fn forget(core: &Core, cell: &DrainedCell<'_>, stored: Stored) {
+    stored.algorithm().into_iter().for_each(|it| core.counters.here().algorithm(it, false));
+    core.let_go(cell.number(), stored);
 }

@@ -1,4 +1,4 @@
-//! Making room: at the limit, for a memory manager, and in the background.
+//! Making room: at the limit, for a group, and in the background.
 //!
 //! ```text
 //!   limit   |.............................|     a store that meets it writes back, compacts, and
@@ -7,22 +7,18 @@
 //! ```
 //!
 //! Invariants
-//! - I1 who makes room holds no lock of the cache's, nor one that a deferred job might want.
-//! - I2 the worker ends with the cache: it is woken, and waited for, but not until there is room:
-//!   others may store all the time.
-//! - I3 a worker that a panic ended is replaced by who next wants one.
+//! - I1 a thread that makes room holds no lock of the cache's, nor one that a deferred job might
+//!   want.
+//! - I2 the worker gives up when the cache ends, even if there is no room yet: others may store all
+//!   the time.
 //!
-//! Locks: the worker's, a leaf.
+//! Locks: none here; those of `write_back`, one page after the other.
 
-use std::sync::{Arc, PoisonError, Weak};
-use std::thread::JoinHandle;
+use std::sync::{Arc, Weak};
 
-use zsmalloc::PAGE_SIZE;
-use zsmalloc::sync::unmodelled::{Condvar, Mutex, MutexGuard};
-
-use crate::groups::GroupId;
-use crate::write_back::{Whose, WroteBack};
-use crate::zswap::{Core, Zswap};
+use super::core::Core;
+use super::write_back::{Whose, WroteBack};
+use crate::terms::GroupId;
 
 /// Pages that a store at the limit writes back at most before it tries again, and the worker before
 /// it looks whether it is to end.
@@ -31,54 +27,6 @@ const STORE_PAGES_MAX: u64 = 1024; // 4 MiB of pages
 const GROUP_PAGES: u64 = 32;
 /// Pages between two looks at how much is used.
 const STEP: u64 = 64;
-
-impl Zswap {
-    /// Writes back up to `pages` entries, in the order's order, groups that allow it only.
-    pub fn write_back(&self, pages: u64) -> WroteBack {
-        self.core.write_back(pages, Whose::Everybodys)
-    }
-
-    /// Writes back, and compacts, until objects take at most `bytes` of touched frames; gives up
-    /// when nothing more can be written, or after sixteen pages that could not.
-    pub fn shrink_to(&self, bytes: u64) -> WroteBack {
-        self.core.shrink_to(bytes, u64::MAX)
-    }
-
-    /// Entries that a memory manager gains by having them written back: those in memory, less those
-    /// that came back from the disk lately, times what compression leaves of them. 0 while the
-    /// shrinker is off.
-    ///
-    /// Every page that came back is protection for one, or for as many as reading it cost more than
-    /// decompressing would have: that is measured. Counting uses half of the protection up. Source:
-    /// `zswap_shrinker_count`.
-    pub fn shrinker_count(&self) -> u64 {
-        if !self.core.config.shrinker_enabled || self.core.backing.is_none() {
-            return 0;
-        }
-        let tally = self.core.counters.tally();
-        let entries = self.core.orders.len().max(1);
-        let freeable = entries.saturating_sub(self.core.refaults.take_protection());
-        let gained = u128::from(tally.bytes) * u128::from(freeable) / u128::from(entries);
-        (gained / PAGE_SIZE as u128) as u64
-    }
-
-    /// Writes back up to `pages` entries for a memory manager; stops at the first that cannot be.
-    /// 0 while the shrinker is off. Source: `zswap_shrinker_scan`.
-    pub fn shrinker_scan(&self, pages: u64) -> u64 {
-        if !self.core.config.shrinker_enabled {
-            return 0;
-        }
-        self.core.write_back(pages, Whose::Everybodys).pages
-    }
-
-    /// Compacts, and frees what is pending; gives the bytes by which touched frames became fewer.
-    pub fn compact(&self) -> u64 {
-        let before = self.core.pool.object_bytes_resident();
-        self.core.pool.make_room();
-        self.core.orders.compact();
-        before.saturating_sub(self.core.pool.object_bytes_resident())
-    }
-}
 
 impl Core {
     /// Makes room at the limit, for one store at least; the caller has no lock.
@@ -148,68 +96,9 @@ impl Core {
     /// The limit was met by a store that cannot wait: the worker is to shrink.
     pub(crate) fn ask_worker(self: &Arc<Core>) {
         if self.config.worker && self.backing.is_some() {
-            self.worker.ask(self);
+            let core = Arc::downgrade(self);
+            self.worker.ask(move || work(&core));
         }
-    }
-}
-
-/// A thread that shrinks in the background, started when it is first wanted.
-#[derive(Default)]
-pub(crate) struct Worker {
-    state: Mutex<State>,
-    news: Condvar,
-}
-
-#[derive(Default)]
-struct State {
-    asked: bool,
-    stopped: bool,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl Worker {
-    fn ask(&self, core: &Arc<Core>) {
-        let mut state = self.lock();
-        if state.stopped {
-            return;
-        }
-        state.asked = true;
-        if state.thread.as_ref().is_none_or(JoinHandle::is_finished) {
-            let of = Arc::downgrade(core);
-            // Where the system has no thread, stores that may wait make the room.
-            state.thread = host::thread::spawn("zswap-shrink", move || work(&of)).ok();
-        }
-        self.news.notify_one();
-    }
-
-    /// True when there is something to do, false when the worker is to end.
-    fn wait(&self) -> bool {
-        let mut state = self.lock();
-        while !state.asked && !state.stopped {
-            state = self.news.wait(state).unwrap_or_else(PoisonError::into_inner);
-        }
-        state.asked = false;
-        !state.stopped
-    }
-
-    fn is_stopped(&self) -> bool {
-        self.lock().stopped
-    }
-
-    /// Ends the thread.
-    pub(crate) fn stop(&self) {
-        let mut state = self.lock();
-        state.stopped = true;
-        let thread = state.thread.take();
-        drop(state);
-        self.news.notify_all();
-        // A panic in it is its own affair: what it was at, it left as a failed write-back does.
-        thread.into_iter().for_each(|thread| drop(thread.join()));
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        // Nothing that runs under the lock can panic half-way.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -228,8 +117,9 @@ mod tests {
     use std::sync::OnceLock;
 
     use super::*;
-    use crate::{Limit, Memory, MemoryConfig, ZswapConfig};
+    use crate::{Limit, Memory, MemoryConfig, Zswap, ZswapConfig};
     use disk::{Disk, DiskError, RamDisk};
+    use zsmalloc::PAGE_SIZE;
 
     const PAGES: u64 = 4 * STORE_PAGES_MAX;
 
@@ -282,19 +172,5 @@ mod tests {
         assert_eq!(zswap.stat().written_back_pages, written, "it has ended");
         zswap.shrink_to(0);
         assert_eq!(zswap.stat().written_back_pages, PAGES, "who asks for it goes on");
-    }
-
-    #[test]
-    fn a_worker_that_died_is_replaced() {
-        let (zswap, _) = cache();
-        let dead = std::thread::spawn(|| {});
-        let id = dead.thread().id();
-        while !dead.is_finished() {
-            std::thread::yield_now();
-        }
-        zswap.core.worker.lock().thread = Some(dead);
-        zswap.core.ask_worker();
-        let state = zswap.core.worker.lock();
-        assert_ne!(state.thread.as_ref().map(|thread| thread.thread().id()), Some(id));
     }
 }

@@ -17,8 +17,10 @@
 use codec::same::Same;
 use zsmalloc::{CellGuard, Content, LeafTally, PAGE_SIZE};
 
-use crate::algorithms::LIVE_MAX;
+use crate::backing::OnDisk;
 
+/// Algorithms that can have entries at once: two bits of a cell name one.
+pub(crate) const LIVE_MAX: usize = 4;
 /// Bits of the client's that say which algorithm made a blob.
 const ALGORITHM: u8 = 0b011;
 /// The content is being written to the disk.
@@ -28,9 +30,6 @@ const _: () = assert!(LIVE_MAX == ALGORITHM as usize + 1, "two bits name an algo
 const _: () = assert!(ALGORITHM + MARK < 1 << 6, "a cell has six bits for its client");
 /// Tag of a value that says where on the disk a page is.
 const DISK: u8 = 3;
-const LENGTH_BITS: u32 = PAGE_SIZE.ilog2(); // 12
-/// Bits of a sector's number.
-pub(crate) const SECTOR_BITS: u32 = 41 - LENGTH_BITS; // 29
 
 /// What the counts of a [`LeafTally`] count.
 pub(crate) mod kind {
@@ -44,29 +43,9 @@ pub(crate) mod kind {
     pub(crate) const DISK: usize = 3;
 }
 
-/// Where a blob lies on the backing disk.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct OnDisk {
-    /// The first sector.
-    pub(crate) sector: u32,
-    /// Bytes of the blob, 1 to 4096.
-    pub(crate) len: u16,
-}
-
-impl OnDisk {
-    fn value(self) -> u64 {
-        u64::from(self.sector) << LENGTH_BITS | u64::from(self.len - 1)
-    }
-
-    fn from_value(value: u64) -> OnDisk {
-        let len = (value & ((1 << LENGTH_BITS) - 1)) as u16 + 1;
-        OnDisk { sector: (value >> LENGTH_BITS) as u32, len }
-    }
-}
-
 /// What a cell holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Held {
+pub(crate) enum Stored {
     Nothing,
     Same(Same),
     /// An object, made by an algorithm.
@@ -81,35 +60,35 @@ pub(crate) enum Held {
     },
 }
 
-impl Held {
+impl Stored {
     /// What a cell with this content and these client's bits holds.
-    pub(crate) fn of(content: Content, client: u8) -> Held {
+    pub(crate) fn of(content: Content, client: u8) -> Stored {
         let algorithm = usize::from(client & ALGORITHM);
         match content {
-            Content::Empty => Held::Nothing,
-            Content::Object { len } => Held::Blob { algorithm, len },
+            Content::Empty => Stored::Nothing,
+            Content::Object { len } => Stored::Blob { algorithm, len },
             Content::Value { tag: DISK, value } => {
-                Held::Disk { algorithm, at: OnDisk::from_value(value) }
+                Stored::Disk { algorithm, at: OnDisk::from_value(value) }
             }
             Content::Value { tag, value } => {
-                Same::from_cell(tag, value).map_or(Held::Nothing, Held::Same)
+                Same::from_cell(tag, value).map_or(Stored::Nothing, Stored::Same)
             }
         }
     }
 
     /// What a locked cell holds.
-    pub(crate) fn in_cell(slot: &CellGuard<'_>) -> Held {
-        Held::of(slot.content(), slot.client())
+    pub(crate) fn in_cell(slot: &CellGuard<'_>) -> Stored {
+        Stored::of(slot.content(), slot.client())
     }
 
     /// What it adds to the sums.
     pub(crate) fn tally(self) -> LeafTally {
         let mut tally = LeafTally::default();
         match self {
-            Held::Nothing => {}
-            Held::Same(_) => tally.counts[kind::SAME] = 1,
-            Held::Disk { .. } => tally.counts[kind::DISK] = 1,
-            Held::Blob { len, .. } => {
+            Stored::Nothing => {}
+            Stored::Same(_) => tally.counts[kind::SAME] = 1,
+            Stored::Disk { .. } => tally.counts[kind::DISK] = 1,
+            Stored::Blob { len, .. } => {
                 tally.counts[kind::BLOB] = 1;
                 tally.counts[kind::HUGE] = u64::from(len == PAGE_SIZE);
                 tally.bytes = len as u64;
@@ -121,10 +100,10 @@ impl Held {
     /// The algorithm that it takes to decode it; a raw page takes none (I1).
     pub(crate) fn algorithm(self) -> Option<usize> {
         match self {
-            Held::Blob { len: PAGE_SIZE, .. } => None,
-            Held::Disk { at, .. } if usize::from(at.len) == PAGE_SIZE => None,
-            Held::Blob { algorithm, .. } | Held::Disk { algorithm, .. } => Some(algorithm),
-            Held::Nothing | Held::Same(_) => None,
+            Stored::Blob { len: PAGE_SIZE, .. } => None,
+            Stored::Disk { at, .. } if usize::from(at.len) == PAGE_SIZE => None,
+            Stored::Blob { algorithm, .. } | Stored::Disk { algorithm, .. } => Some(algorithm),
+            Stored::Nothing | Stored::Same(_) => None,
         }
     }
 }
@@ -170,19 +149,4 @@ pub(crate) fn put_blob<'p>(
 pub(crate) fn put_disk(slot: &mut CellGuard<'_>, algorithm: usize, at: OnDisk) {
     slot.put_value(DISK, at.value());
     slot.set_client(algorithm as u8 & ALGORITHM);
-}
-
-#[cfg(all(test, not(loom)))]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    proptest! {
-        #[test]
-        fn a_place_on_disk_is_found_again(sector in 0u32..1 << SECTOR_BITS, len in 1u16..=4096) {
-            let at = OnDisk { sector, len };
-            prop_assert!(at.value() < 1 << 41);
-            prop_assert_eq!(OnDisk::from_value(at.value()), at);
-        }
-    }
 }

@@ -20,13 +20,11 @@ use codec::Stream;
 use codec::same::{self, Same};
 use zsmalloc::{AllocError, CellNumber, Object, PAGE_SIZE};
 
-use crate::area::{Area, AreaInner};
-use crate::config::Incompressible;
-use crate::counters::Event;
-use crate::entry::{self, Held, OnDisk};
-use crate::error::StoreError;
-use crate::groups::GroupId;
-use crate::zswap::Core;
+use super::area::{Area, AreaInner};
+use crate::backing::OnDisk;
+use crate::cells::{Event, Stored, stored};
+use crate::shared::Core;
+use crate::terms::{GroupId, Incompressible, StoreError};
 
 /// A page ready to be put in a cell.
 enum Encoded<'p> {
@@ -199,19 +197,19 @@ impl AreaInner {
     ) -> Result<(), StoreError> {
         let core = &*self.core;
         let mut slot = self.slots.lock_or_add(page).map_err(|_| StoreError::NoMetadata)?;
-        let (cell, before) = (slot.number(), Held::in_cell(&slot));
+        let (cell, before) = (slot.number(), Stored::in_cell(&slot));
         match encoded {
             Encoded::Blob { algorithm, object } => {
-                core.orders.push(cell, group.number()).map_err(|_| StoreError::NoMetadata)?;
-                entry::put_blob(&mut slot, algorithm, object);
+                core.orders.push(cell, group).map_err(|_| StoreError::NoMetadata)?;
+                stored::put_blob(&mut slot, algorithm, object);
             }
             Encoded::Same(same) => {
                 core.take_token(cell, before);
-                entry::put_same(&mut slot, same);
+                stored::put_same(&mut slot, same);
             }
             Encoded::OnDisk(at) => {
                 core.take_token(cell, before);
-                entry::put_disk(&mut slot, 0, at);
+                stored::put_disk(&mut slot, 0, at);
             }
         }
         core.settle(&slot, before, group, Event::Out);
@@ -296,8 +294,8 @@ impl Core {
     }
 
     /// The token of a locked cell's entry goes, where it has one.
-    fn take_token(&self, cell: CellNumber, held: Held) {
-        if let Held::Blob { .. } = held {
+    fn take_token(&self, cell: CellNumber, stored: Stored) {
+        if let Stored::Blob { .. } = stored {
             self.orders.remove(cell);
         }
     }

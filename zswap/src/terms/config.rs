@@ -19,8 +19,7 @@ use codec::{Algorithm, Codec};
 use disk::Disk;
 use zsmalloc::{ChainSize, PAGE_SIZE, Rule, limits};
 
-use crate::error::ZswapError;
-use crate::order::Order;
+use super::error::ZswapError;
 
 /// Of a full cache, how much must be free before it takes pages again: the kernel's default.
 const ACCEPT_THRESHOLD_PERCENT: u32 = 90;
@@ -51,6 +50,29 @@ impl Limit {
             }
             Limit::Percent(percent) => Err(ZswapError::BadPercent { percent }),
             Limit::None => Ok(u64::MAX),
+        }
+    }
+}
+
+/// Which page leaves memory next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Order {
+    /// S3-FIFO: pages that are stored once leave before those that come back.
+    #[default]
+    S3Fifo,
+    /// The kernel's: least recently stored first, with a second chance.
+    Kernel,
+}
+
+impl Order {
+    /// Every order there is.
+    pub const ALL: [Order; 2] = [Order::S3Fifo, Order::Kernel];
+
+    /// Its name in options and rows.
+    pub fn name(self) -> &'static str {
+        match self {
+            Order::S3Fifo => "s3-fifo",
+            Order::Kernel => "kernel-order",
         }
     }
 }

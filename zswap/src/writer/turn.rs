@@ -13,7 +13,7 @@ use std::sync::PoisonError;
 
 use zsmalloc::sync::{Condvar, Mutex, MutexGuard};
 
-use crate::write_back::Writer;
+use super::buffers::Writer;
 
 /// Where the writer is kept while nobody has it.
 pub(crate) struct Turn {

@@ -14,11 +14,11 @@ use std::fmt;
 use zsmalloc::PoolCheck;
 use zsmalloc::{CellNumber, Content, LEAF_CELLS, LeafId, LeafSums, LeafTally, PAGE_SIZE};
 
-use crate::area::Area;
-use crate::backing::SECTOR;
-use crate::entry::{Held, kind};
-use crate::groups::GroupId;
-use crate::zswap::{Core, Zswap};
+use super::zswap::Zswap;
+use crate::areas::Area;
+use crate::cells::{LIVE_MAX, Stored, kind};
+use crate::shared::Core;
+use crate::terms::GroupId;
 
 /// What a recount found, when it found no defect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,7 +52,7 @@ impl std::error::Error for CheckError {}
 #[derive(Default)]
 struct Count {
     tally: LeafTally,
-    algorithms: [u64; crate::algorithms::LIVE_MAX],
+    algorithms: [u64; LIVE_MAX],
     in_memory: Vec<(CellNumber, GroupId)>,
     group_bytes: Vec<u64>,
     sectors: HashSet<u32>,
@@ -132,14 +132,14 @@ impl Core {
         let mut data = [0; PAGE_SIZE];
         self.with_stream(|stream| {
             let Some(slot) = area.inner.slots.lock(page) else { return Ok(()) };
-            let (held, tally) = (Held::in_cell(&slot), Held::in_cell(&slot).tally());
+            let (stored, tally) = (Stored::in_cell(&slot), Stored::in_cell(&slot).tally());
             sum.tally.counts.iter_mut().zip(tally.counts).for_each(|(sum, count)| *sum += count);
             sum.tally.bytes += tally.bytes;
-            held.algorithm().into_iter().for_each(|it| sum.algorithms[it] += 1);
-            match held {
-                Held::Nothing => {}
-                Held::Same(same) => sum.interned += u64::from(same.is_interned()),
-                Held::Blob { algorithm, len } => {
+            stored.algorithm().into_iter().for_each(|it| sum.algorithms[it] += 1);
+            match stored {
+                Stored::Nothing => {}
+                Stored::Same(same) => sum.interned += u64::from(same.is_interned()),
+                Stored::Blob { algorithm, len } => {
                     let group = self.groups.of(slot.number());
                     sum.in_memory.push((slot.number(), group));
                     sum.group_bytes[group.index()] += len as u64;
@@ -147,9 +147,9 @@ impl Core {
                     let decoded = self.decode(algorithm, blob, Some(stream), &mut data);
                     decoded.map_err(|error| error.to_string())?;
                 }
-                Held::Disk { at, .. } => {
+                Stored::Disk { at, .. } => {
                     let claimed = self.backing.as_ref().is_some_and(|it| it.is_claimed(at));
-                    let sectors = usize::from(at.len).div_ceil(SECTOR) as u32;
+                    let sectors = at.sectors();
                     let alone = (at.sector..at.sector + sectors).all(|it| sum.sectors.insert(it));
                     if !claimed || !alone {
                         return Err(format!("{at:?}: claimed {claimed}, for itself {alone}"));
@@ -172,7 +172,7 @@ impl Core {
             return Err(format!("cells name {objects} objects, {pending:?}, the pool {pool:?}"));
         }
         let in_memory = counted.in_memory.into_iter();
-        let tokens = self.orders.check(in_memory.map(|(cell, group)| (cell, group.number())))?;
+        let tokens = self.orders.check(in_memory)?;
         if tokens.in_hand > 0 {
             return Err(format!("nobody writes, and in hands are {} entries", tokens.in_hand));
         }

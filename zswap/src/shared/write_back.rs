@@ -20,24 +20,18 @@
 //! Locks: stream (where pages are decompressed for the disk), one cell at a time; none while the
 //! disk is called. Source: `zswap_writeback_entry`, `shrink_worker`.
 
-use std::sync::Arc;
-
 use codec::Stream;
-use disk::{DiskError, Flights};
-use zsmalloc::{CellGuard, CellNumber, LeafSums, PAGE_SIZE};
+use zsmalloc::{CellGuard, LeafSums, PAGE_SIZE};
 
-use crate::backing::{Backing, Bridge, Next, SECTOR};
-use crate::counters::Event;
-use crate::entry::{self, Held, OnDisk};
-use crate::groups::GroupId;
+use super::core::Core;
+use crate::backing::{Backing, OnDisk};
+use crate::cells::{Event, Stored, stored};
 use crate::order::Victim;
-use crate::turn::MyTurn;
-use crate::zswap::Core;
+use crate::terms::GroupId;
+use crate::writer::{MyTurn, Pick, Writer};
 
 /// Pages of a batch.
-pub(crate) const BATCH: usize = if cfg!(loom) { 2 } else { 256 }; // 1 MiB at most
-/// Writes of a batch that are under way at the same time.
-const IN_FLIGHT: usize = 4;
+const BATCH: usize = if cfg!(loom) { 2 } else { 256 }; // 1 MiB at most
 /// Pages that may fail before writing is given up until asked for again, as in the kernel.
 const FAILURES_MAX: u64 = 16;
 
@@ -59,126 +53,6 @@ pub struct WroteBack {
     pub bytes: u64,
     /// Pages that stayed: the disk failed, or is full.
     pub failed: u64,
-}
-
-/// An entry on its way.
-#[derive(Clone, Copy)]
-struct Pick {
-    victim: Victim,
-    algorithm: usize,
-    at: OnDisk,
-    run: usize,
-}
-
-/// Sectors in a row, and their bytes in the buffer.
-struct Run {
-    sector: u32,
-    start: usize,
-    end: usize,
-    failed: bool,
-}
-
-/// The buffers of write-back. Its owner has the turn.
-#[derive(Default)]
-pub(crate) struct Writer {
-    pub(crate) next: Next,
-    victims: Vec<Victim>,
-    picks: Vec<Pick>,
-    runs: Vec<Run>,
-    bridges: Vec<Bridge>,
-    buffer: Vec<u8>,
-    /// From when a batch first has several runs.
-    flights: Option<Flights<usize>>,
-}
-
-impl Writer {
-    pub(crate) fn heap_bytes(&self) -> u64 {
-        let lists = self.victims.capacity() * size_of::<Victim>()
-            + self.picks.capacity() * size_of::<Pick>()
-            + self.runs.capacity() * size_of::<Run>()
-            + self.bridges.capacity() * size_of::<Bridge>();
-        (lists + self.buffer.capacity()) as u64
-    }
-
-    /// Empties the lists, and has room for a batch; false where there is no memory.
-    fn begin(&mut self, most: usize) -> bool {
-        self.victims.clear();
-        self.picks.clear();
-        self.runs.clear();
-        self.bridges.clear();
-        self.buffer.clear();
-        self.victims.try_reserve(most).is_ok()
-            && self.picks.try_reserve(most).is_ok()
-            && self.runs.try_reserve(most).is_ok()
-            && self.bridges.try_reserve(most).is_ok()
-            && self.buffer.try_reserve(most * (PAGE_SIZE + SECTOR)).is_ok()
-    }
-
-    /// Whether what is in this cell was chosen.
-    fn has(&self, cell: CellNumber) -> bool {
-        self.picks.iter().any(|pick| pick.victim.cell == cell)
-    }
-
-    /// Adds a blob whose sectors were claimed: to the last run, if it lies behind it.
-    fn append(&mut self, backing: &Backing, pick: Pick, blob: &[u8]) {
-        let (sector, filled) = (pick.at.sector, self.buffer.len());
-        let end = |run: &Run| run.sector + ((filled - run.start) / SECTOR) as u32;
-        match self.runs.last().and_then(|run| backing.bridge(end(run), sector)) {
-            Some(bridge) => {
-                self.buffer.resize(filled + bridge.sectors as usize * SECTOR, 0);
-                self.bridges.push(bridge);
-            }
-            None => self.runs.push(Run { sector, start: filled, end: filled, failed: false }),
-        }
-        self.buffer.extend_from_slice(blob);
-        self.buffer.resize(self.buffer.len().next_multiple_of(SECTOR), 0);
-        let run = self.runs.len() - 1;
-        self.runs[run].end = self.buffer.len();
-        self.picks.push(Pick { run, ..pick });
-    }
-
-    /// Writes the runs; true when the disk said of one that it is full.
-    fn write(&mut self, backing: &Backing) -> bool {
-        if self.runs.len() > 1 && !cfg!(loom) {
-            return self.write_together(backing);
-        }
-        let mut full = false;
-        for run in &mut self.runs {
-            let written = backing.write(run.sector, &self.buffer[run.start..run.end]);
-            full |= run.failed_with(written);
-        }
-        full
-    }
-
-    /// The same with several under way: what left memory was not free in a row.
-    fn write_together(&mut self, backing: &Backing) -> bool {
-        let mut full = false;
-        let new = || Flights::new(Arc::clone(backing.disk()), IN_FLIGHT);
-        let flights = self.flights.get_or_insert_with(new);
-        for (index, run) in self.runs.iter_mut().enumerate() {
-            let (bytes, mut copy) = (&self.buffer[run.start..run.end], Vec::new());
-            if copy.try_reserve_exact(bytes.len()).is_err() {
-                full |= run.failed_with(backing.write(run.sector, bytes));
-                continue;
-            }
-            copy.extend_from_slice(bytes);
-            flights.write(u64::from(run.sector) * SECTOR as u64, copy, index);
-        }
-        while let Some(landed) = flights.landed() {
-            let run = &mut self.runs[landed.tag];
-            backing.written(run.sector, landed.buffer.len());
-            full |= run.failed_with(landed.result);
-        }
-        full
-    }
-}
-
-impl Run {
-    /// Notes what became of it; true when the disk is full.
-    fn failed_with(&mut self, written: Result<(), DiskError>) -> bool {
-        self.failed = written.is_err();
-        matches!(written, Err(DiskError::NoSpace))
-    }
 }
 
 impl Core {
@@ -225,7 +99,7 @@ impl Core {
     /// Fills the writer; gives the entries that must stay, as the disk is full.
     fn choose(&self, backing: &Backing, writer: &mut Writer, most: usize, whose: Whose) -> u64 {
         let mut victims = std::mem::take(&mut writer.victims);
-        self.orders.next_victims(most, |group| self.may_leave(group.into(), whose), &mut victims);
+        self.orders.next_victims(most, |group| self.may_leave(group, whose), &mut victims);
         let mut full = 0;
         let mut choose = |writer: &mut Writer, mut stream: Option<&mut Stream>| {
             for victim in &victims {
@@ -265,7 +139,7 @@ impl Core {
         if writer.has(victim.cell) {
             return true; // `complete` takes it out of the hand, whatever is there by then (I4)
         }
-        let Held::Blob { algorithm, .. } = Held::in_cell(&slot) else { return true };
+        let Stored::Blob { algorithm, .. } = Stored::in_cell(&slot) else { return true };
         let mut page = [0; PAGE_SIZE];
         let blob = self.blob_for_disk(algorithm, slot.bytes().unwrap_or(&[]), stream, &mut page);
         let room = blob.and_then(|blob| Some((blob, backing.claim(&mut writer.next, blob.len())?)));
@@ -276,7 +150,7 @@ impl Core {
         };
         backing.note(at, blob);
         writer.append(backing, Pick { victim: *victim, algorithm, at, run: 0 }, blob);
-        entry::mark(&mut slot);
+        stored::mark(&mut slot);
         true
     }
 
@@ -304,17 +178,17 @@ impl Core {
         let Some(mut slot) = cell.ok().filter(|slot| !is_detached(slot)) else {
             return backing.free(pick.at); // with its leaf
         };
-        if failed || !entry::is_marked(&slot) {
+        if failed || !stored::is_marked(&slot) {
             // Where another page was stored in its place, that one is in hand now.
             self.orders.keep(&pick.victim);
             round.failed += u64::from(failed);
             self.counters.happened(Event::WriteBackFail, u64::from(failed));
-            entry::unmark(&mut slot);
+            stored::unmark(&mut slot);
             return backing.free(pick.at);
         }
-        let (before, group) = (Held::in_cell(&slot), pick.victim.group.into());
+        let (before, group) = (Stored::in_cell(&slot), pick.victim.group);
         self.orders.evicted(&pick.victim);
-        entry::put_disk(&mut slot, pick.algorithm, pick.at);
+        stored::put_disk(&mut slot, pick.algorithm, pick.at);
         self.settle(&slot, before, group, Event::WrittenBackPages);
         self.groups.wrote_back(group);
         round.pages += 1;
@@ -341,12 +215,14 @@ impl Core {
 }
 
 /// True when the cell's leaf is out of its table, and is to be drained.
-pub(crate) fn is_detached(slot: &CellGuard<'_>) -> bool {
+fn is_detached(slot: &CellGuard<'_>) -> bool {
     LeafSums(slot.leaf_word()).is_detached()
 }
 
 #[cfg(all(test, not(loom)))]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
     use crate::{Area, Loaded, Memory, MemoryConfig, Zswap, ZswapConfig};
     use disk::RamDisk;

@@ -11,10 +11,9 @@
 
 use zsmalloc::PAGE_SIZE;
 
-use crate::area::Area;
-use crate::error::{LoadError, StoreError};
-use crate::groups::GroupId;
-use crate::load::Loaded;
+use super::area::Area;
+use super::load::Loaded;
+use crate::terms::{GroupId, LoadError, StoreError};
 
 impl Area {
     /// Stores the pages of `data`, 4096 bytes each, from page `first` on; gives how many were

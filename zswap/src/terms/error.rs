@@ -13,7 +13,9 @@ use codec::{CodecError, ParseCodecError};
 use disk::DiskError;
 use zsmalloc::{AllocError, MemoryError};
 
-use crate::algorithms::KNOWN_MAX;
+/// Codecs that a cache can ever be switched to. It keeps those that it knows, so that a thread
+/// that decodes an entry borrows its codec without a lock.
+pub(crate) const KNOWN_MAX: usize = 64;
 
 const ENOENT: i32 = 2;
 const EIO: i32 = 5;

@@ -18,21 +18,10 @@ use std::sync::{Arc, Weak};
 
 use zsmalloc::{Slots, leaf_parts};
 
-use crate::counters::Event;
-use crate::detached::Detached;
-use crate::entry::{self, Held};
-use crate::groups::GroupId;
-use crate::zswap::Core;
-
-/// How the entries of whole leaves are freed, 2 MiB of an area each.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum Free {
-    /// By the memory's worker, soon: they are gone at once for whoever asks.
-    #[default]
-    Soon,
-    /// Before the call returns.
-    Now,
-}
+use super::detached::{Detached, Free};
+use crate::cells::{Event, Stored, stored};
+use crate::shared::Core;
+use crate::terms::GroupId;
 
 /// A handle to an area of a cache; clones are of the same area. With the last one the area goes.
 #[derive(Clone)]
@@ -145,11 +134,11 @@ impl AreaInner {
 
     fn invalidate_page(&self, page: u64) {
         if let Some(mut slot) = self.slots.lock(page) {
-            let before = Held::in_cell(&slot);
-            if let Held::Blob { .. } = before {
+            let before = Stored::in_cell(&slot);
+            if let Stored::Blob { .. } = before {
                 self.core.orders.remove(slot.number());
             }
-            entry::clear(&mut slot);
+            stored::clear(&mut slot);
             self.core.settle(&slot, before, GroupId::ROOT, Event::Invalidated);
         }
     }

@@ -23,13 +23,11 @@ use codec::{CodecError, Stream};
 use disk::DiskError;
 use zsmalloc::{CellGuard, PAGE_SIZE};
 
-use crate::area::{Area, AreaInner};
-use crate::backing::Source;
-use crate::counters::Event;
-use crate::entry::{self, Held, OnDisk};
-use crate::error::LoadError;
-use crate::groups::GroupId;
-use crate::zswap::Core;
+use super::area::{Area, AreaInner};
+use crate::backing::{OnDisk, Source};
+use crate::cells::{Event, Stored, stored};
+use crate::shared::Core;
+use crate::terms::{GroupId, LoadError};
 
 /// Where a page was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -146,11 +144,11 @@ impl AreaInner {
     ) -> Result<Look, LookError> {
         let core = &*self.core;
         let Some(mut slot) = self.slots.lock(page) else { return Ok(Look::Done(Loaded::Absent)) };
-        let held = Held::in_cell(&slot);
-        match held {
-            Held::Nothing => return Ok(Look::Done(Loaded::Absent)),
-            Held::Same(same) => same::fill(data, core.words.word(same)),
-            Held::Blob { algorithm, .. } => {
+        let stored = Stored::in_cell(&slot);
+        match stored {
+            Stored::Nothing => return Ok(Look::Done(Loaded::Absent)),
+            Stored::Same(same) => same::fill(data, core.words.word(same)),
+            Stored::Blob { algorithm, .. } => {
                 if take == Take::Exclusive {
                     // Wanted as soon as the page is decoded, and most likely in no cache.
                     slot.prefetch_free();
@@ -158,13 +156,13 @@ impl AreaInner {
                 }
                 core.decode_to(algorithm, slot.bytes().unwrap_or(&[]), stream, data)?;
             }
-            Held::Disk { at, .. } => {
+            Stored::Disk { at, .. } => {
                 let version = core.backing.as_ref().map_or(0, |backing| backing.version(at));
                 return Ok(Look::OnDisk(at, version));
             }
         }
         match take {
-            Take::Exclusive => core.take_out(&mut slot, held),
+            Take::Exclusive => core.take_out(&mut slot, stored),
             Take::Peek => core.orders.touch(slot.number()),
             Take::Nothing => {}
         }
@@ -190,14 +188,16 @@ impl AreaInner {
             Err(error) => return self.disk_failed(page, at, version, error),
         };
         let loaded = self.with_stream_if_needed(|stream| {
-            let Some((mut slot, held)) = self.lock_as(page, at, version) else { return Ok(false) };
+            let Some((mut slot, stored)) = self.lock_as(page, at, version) else {
+                return Ok(false);
+            };
             if !backing.is_noted(at, blob) {
                 core.counters.happened(Event::DiskLoadFail, 1);
                 return Err(LookError::Failed(LoadError::Corrupt));
             }
-            core.decode_to(held.algorithm().unwrap_or(0), blob, stream, data)?;
+            core.decode_to(stored.algorithm().unwrap_or(0), blob, stream, data)?;
             if take == Take::Exclusive {
-                core.take_out(&mut slot, held);
+                core.take_out(&mut slot, stored);
             }
             Ok(true)
         })?;
@@ -210,12 +210,12 @@ impl AreaInner {
     }
 
     /// The cell of a page, if its entry is where it was, and so is what lies there.
-    fn lock_as(&self, page: u64, at: OnDisk, version: u32) -> Option<(CellGuard<'_>, Held)> {
+    fn lock_as(&self, page: u64, at: OnDisk, version: u32) -> Option<(CellGuard<'_>, Stored)> {
         let slot = self.slots.lock(page)?;
-        let held = Held::in_cell(&slot);
-        let same = matches!(held, Held::Disk { at: now, .. } if now == at);
+        let stored = Stored::in_cell(&slot);
+        let same = matches!(stored, Stored::Disk { at: now, .. } if now == at);
         let backing = self.core.backing.as_ref()?;
-        (same && backing.version(at) == version).then_some((slot, held))
+        (same && backing.version(at) == version).then_some((slot, stored))
     }
 
     /// The disk did not give a blob: the page's error, unless its entry changed meanwhile.
@@ -236,33 +236,14 @@ impl AreaInner {
 
 impl Core {
     /// Empties a cell whose page was loaded.
-    pub(crate) fn take_out(&self, slot: &mut CellGuard<'_>, held: Held) {
-        if let Held::Blob { .. } = held {
+    pub(crate) fn take_out(&self, slot: &mut CellGuard<'_>, stored: Stored) {
+        if let Stored::Blob { .. } = stored {
             self.orders.load(slot.number());
         }
-        entry::clear(slot);
-        let on_disk = matches!(held, Held::Disk { .. });
+        stored::clear(slot);
+        let on_disk = matches!(stored, Stored::Disk { .. });
         let why = if on_disk { Event::DiskLoad } else { Event::In };
-        self.settle(slot, held, GroupId::ROOT, why);
-    }
-
-    /// Decodes a blob of an algorithm.
-    pub(crate) fn decode(
-        &self,
-        algorithm: usize,
-        blob: &[u8],
-        stream: Option<&mut Stream>,
-        data: &mut [u8],
-    ) -> Result<(), CodecError> {
-        if blob.len() == PAGE_SIZE {
-            data.copy_from_slice(blob);
-            return Ok(());
-        }
-        let codec = self.algorithms.codec(algorithm);
-        match stream {
-            Some(stream) => codec.decompress(stream, blob, data),
-            None => codec.decompress_stateless(blob, data),
-        }
+        self.settle(slot, stored, GroupId::ROOT, why);
     }
 
     /// The same, and counts what fails.

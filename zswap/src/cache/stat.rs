@@ -18,9 +18,8 @@
 
 use std::fmt;
 
-use crate::counters::Event;
-use crate::entry::kind;
-use crate::zswap::Zswap;
+use super::zswap::Zswap;
+use crate::cells::{Event, kind};
 
 /// The counters of a cache; pages or times unless the name says bytes or size.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]

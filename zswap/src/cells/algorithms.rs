@@ -29,14 +29,9 @@ use host::{Held, Rank};
 use zsmalloc::sync::atomic::{AtomicUsize, Ordering};
 use zsmalloc::sync::unmodelled::{Mutex, OnceLock};
 
-use crate::counters::Counters;
-use crate::error::AlgorithmError;
-
-/// Algorithms that can have entries at once: two bits of a cell.
-pub(crate) const LIVE_MAX: usize = 4;
-/// Codecs that a cache can ever be switched to; those it knows stay, so that who decodes an entry
-/// borrows its codec without a lock.
-pub(crate) const KNOWN_MAX: usize = 64;
+use super::counters::Counters;
+use super::stored::LIVE_MAX;
+use crate::terms::{AlgorithmError, KNOWN_MAX};
 
 /// See the module documentation.
 #[derive(Debug)]

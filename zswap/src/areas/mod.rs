@@ -1,0 +1,18 @@
+//! Areas: pages by number, and what is done to them.
+//!
+//! `store` and `load` are the two ways of a page; `batch` and `keeper` are other ways in, for many
+//! pages and for a client that can neither wait nor free. `detached` takes whole leaves out. The
+//! room stands on what all areas share.
+
+mod area;
+mod batch;
+mod detached;
+mod keeper;
+mod load;
+mod store;
+
+pub use area::Area;
+pub(crate) use area::AreaInner;
+pub use detached::Free;
+pub use keeper::AreaStat;
+pub use load::Loaded;

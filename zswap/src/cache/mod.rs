@@ -1,0 +1,12 @@
+//! A cache as its owner sees it: made, set, shrunk, counted and checked.
+//!
+//! This is the top of the crate. It stands on the areas, and on what they share.
+
+mod check;
+mod room;
+mod stat;
+mod zswap;
+
+pub use check::{CheckError, CheckReport};
+pub use stat::Stat;
+pub use zswap::Zswap;

@@ -1,0 +1,221 @@
+//! A cache: how it is made, its areas, and what can be set while it is in use.
+//!
+//! ```text
+//!   Zswap ----.          Area ---.  Area ---.         handles; an area ends with its last
+//!             v                  v          v
+//!           Core  <--------- root of leaves ...       one pool, one order, one disk for all
+//! ```
+//!
+//! Locks: the list of areas, alone; those of `store` and `load` are named there.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use host::{Held, Rank};
+use zsmalloc::{LEAF_CELLS, Memory, Slots};
+
+use crate::areas::{Area, AreaInner};
+use crate::backing::{Backing, Found};
+use crate::cells::GroupStat;
+use crate::shared::Core;
+use crate::terms::{AlgorithmError, GroupId, Limit, ZswapConfig, ZswapError};
+
+/// Pages of the largest area: its cells' numbers have 32 bits.
+const PAGES_MAX: u64 = 1 << u32::BITS;
+
+const _: () = assert!(
+    cfg!(loom) || PAGES_MAX.is_multiple_of(LEAF_CELLS as u64),
+    "the largest area is made of whole leaves"
+);
+
+/// A compressed cache of pages in front of a disk.
+pub struct Zswap {
+    pub(crate) core: Arc<Core>,
+    areas: Mutex<Areas>,
+}
+
+#[derive(Default)]
+struct Areas {
+    by_id: BTreeMap<u32, Weak<AreaInner>>,
+    last: u32,
+}
+
+impl Zswap {
+    /// An empty cache. Nothing is touched but a few kilobytes.
+    ///
+    /// # Errors
+    ///
+    /// [`ZswapError`]: a limit, chain order, disk or memory that cannot be.
+    pub fn new(memory: Arc<Memory>, config: ZswapConfig) -> Result<Zswap, ZswapError> {
+        let core = Arc::new(Core::new(memory, config)?);
+        Ok(Zswap { core, areas: Mutex::default() })
+    }
+
+    /// What the cache was made with.
+    pub fn config(&self) -> &ZswapConfig {
+        &self.core.config
+    }
+
+    /// The memory whose frames the pages are in.
+    pub fn memory(&self) -> &Arc<Memory> {
+        self.core.pool.memory()
+    }
+
+    /// An empty area of `pages` pages. It is gone, with what it holds, when the last handle to it
+    /// is dropped, or by [`Zswap::remove_area`].
+    ///
+    /// # Errors
+    ///
+    /// [`ZswapError::BadArea`]; [`ZswapError::Memory`] when address space cannot be reserved.
+    pub fn add_area(&self, pages: u64) -> Result<Area, ZswapError> {
+        self.new_area(pages, false)
+    }
+
+    /// As [`Zswap::add_area`], but [`Zswap::area`] and [`Zswap::remove_area`] do not know it: for
+    /// who lends the bytes of its pages, which nobody else may change.
+    ///
+    /// # Errors
+    ///
+    /// As [`Zswap::add_area`].
+    pub fn add_private_area(&self, pages: u64) -> Result<Area, ZswapError> {
+        self.new_area(pages, true)
+    }
+
+    fn new_area(&self, pages: u64, private: bool) -> Result<Area, ZswapError> {
+        if !(1..=PAGES_MAX).contains(&pages) {
+            return Err(ZswapError::BadArea { pages });
+        }
+        let slots = Slots::shared(Arc::clone(&self.core.pool), pages)?;
+        let mut areas = self.areas();
+        areas.by_id.retain(|_, area| area.strong_count() > 0);
+        areas.last += 1;
+        let id = areas.last;
+        let area = Area::new(Arc::clone(&self.core), id, slots, pages, private);
+        areas.by_id.insert(id, area.downgrade());
+        Ok(area)
+    }
+
+    /// The area of a number.
+    ///
+    /// # Errors
+    ///
+    /// [`ZswapError::UnknownArea`].
+    pub fn area(&self, id: u32) -> Result<Area, ZswapError> {
+        let found = self.areas().by_id.get(&id).and_then(Weak::upgrade);
+        let found = found.filter(|area| !area.is_private());
+        found.map(Area::from_inner).ok_or(ZswapError::UnknownArea { id })
+    }
+
+    /// Removes an area: what it holds is freed soon, and stores through handles to it fail.
+    ///
+    /// # Errors
+    ///
+    /// [`ZswapError::UnknownArea`].
+    pub fn remove_area(&self, id: u32) -> Result<(), ZswapError> {
+        let area = self.area(id)?;
+        self.areas().by_id.remove(&id);
+        area.remove();
+        Ok(())
+    }
+
+    /// The areas there are.
+    pub(crate) fn all_areas(&self) -> Vec<Area> {
+        let areas: Vec<_> = self.areas().by_id.values().filter_map(Weak::upgrade).collect();
+        areas.into_iter().map(Area::from_inner).collect()
+    }
+
+    /// Has new entries made with another algorithm, by name: `zstd`, `zstd:7`. Entries of up to
+    /// four algorithms can be stored at once; an old one is forgotten with its last entry.
+    ///
+    /// # Errors
+    ///
+    /// [`AlgorithmError`]: unknown, or its contexts cannot be built, or four others have entries.
+    pub fn set_algorithm(&self, name: &str) -> Result<(), AlgorithmError> {
+        let codec = name.parse().map_err(AlgorithmError::Unknown)?;
+        let Core { algorithms, streams, counters, .. } = &*self.core;
+        algorithms.switch(codec, streams, counters)
+    }
+
+    /// Builds the contexts of the current algorithm, so that reading builds none: those of others
+    /// are built when [`Zswap::set_algorithm`] makes them current.
+    ///
+    /// # Errors
+    ///
+    /// [`AlgorithmError::Failed`].
+    pub fn prepare(&self) -> Result<(), AlgorithmError> {
+        let (_, codec) = self.core.algorithms.current();
+        let _held = Held::enter(Rank::Stream);
+        self.core.streams.prepare(codec).map_err(AlgorithmError::Failed)
+    }
+
+    /// Sets the most bytes that compressed pages may take. What is stored stays, until it is
+    /// written back.
+    ///
+    /// # Errors
+    ///
+    /// [`ZswapError::BadPercent`], [`ZswapError::UnknownMemory`].
+    pub fn set_limit(&self, limit: Limit) -> Result<(), ZswapError> {
+        self.core.set_limit(limit.bytes()?);
+        Ok(())
+    }
+
+    /// A group with a limit in bytes of objects, whose pages may go to disk or not.
+    ///
+    /// # Errors
+    ///
+    /// [`ZswapError::TooManyGroups`]: there are 255.
+    pub fn add_group(&self, limit: Option<u64>, writeback: bool) -> Result<GroupId, ZswapError> {
+        let limit = limit.unwrap_or(u64::MAX);
+        self.core.groups.add(limit, writeback).ok_or(ZswapError::TooManyGroups)
+    }
+
+    /// What the backing disk held when it was taken in use; `None` without one.
+    pub fn backing_found(&self) -> Option<Found> {
+        self.core.backing.as_ref().map(Backing::found)
+    }
+
+    /// Whether pages on the backing disk may be read by a signal handler: that disk is a file
+    /// ([`Disk::file`](disk::Disk::file)), which is read past it.
+    pub fn reads_a_file(&self) -> bool {
+        self.core.backing.as_ref().is_some_and(Backing::reads_a_file)
+    }
+
+    /// Sets the limit of a group other than 0, in bytes of objects; `None` = no limit.
+    pub fn set_group_limit(&self, group: GroupId, limit: Option<u64>) {
+        self.core.groups.set_limit(group, limit.unwrap_or(u64::MAX));
+    }
+
+    /// Says whether the pages of a group may go to disk. Those in hand of a write-back that runs,
+    /// 256 at most, still go, as in the kernel, which asks before it takes any.
+    pub fn set_group_writeback(&self, group: GroupId, allowed: bool) {
+        self.core.groups.set_writeback(group, allowed);
+    }
+
+    /// What a group holds; `None` for a group of another cache.
+    pub fn group(&self, group: GroupId) -> Option<GroupStat> {
+        self.core.groups.stat(group)
+    }
+
+    /// What every group holds.
+    pub fn groups(&self) -> Vec<GroupStat> {
+        self.core.groups.stats()
+    }
+
+    fn areas(&self) -> MutexGuard<'_, Areas> {
+        // Nothing that runs under the lock can panic half-way.
+        self.areas.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Zswap {
+    /// Areas whose handles are held go on without the worker.
+    fn drop(&mut self) {
+        self.core.worker.stop();
+    }
+}
+
+impl std::fmt::Debug for Zswap {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Zswap").field("config", &self.core.config).finish_non_exhaustive()
+    }
+}

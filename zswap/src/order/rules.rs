@@ -1,0 +1,86 @@
+//! The rules of the two orders: where a page goes, and what is remembered of it.
+//!
+//! ```text
+//!   S3-FIFO   small, used twice or more   -> main, unused
+//!             small                       -> victim, then a ghost
+//!             main, used n > 0 times      -> main, used n - 1 times
+//!             main                        -> victim
+//!   kernel    referenced                  -> main, not referenced
+//!             not                         -> victim
+//!   both      stale                       -> dropped
+//! ```
+//!
+//! The small queue's turn is when it has a tenth of the group's pages or more. A ghost is known as
+//! long as no more pages left the small queue than nine tenths of the pages that there are: these
+//! are the sizes of S3-FIFO.
+//!
+//! Nothing here changes a word or a ring. Lock: the order's, held by the caller.
+
+use zsmalloc::CellNumber;
+
+use super::orders::{Orders, Rings};
+use super::word::{STAMPS, State, Which, Word};
+use crate::terms::{GroupId, Order};
+
+/// S3-FIFO's small queue is one of so many parts of the cache.
+const SMALL_PARTS: u64 = 10;
+/// S3-FIFO: a page that was used more often than this leaves the small queue for the main one.
+const USED_ONCE: u32 = 1;
+
+impl Orders {
+    /// Where a page goes that has no place, and how often it counts as used.
+    pub(super) fn place_of_new(&self, word: Word, group: GroupId) -> (Which, u32) {
+        if self.kind == Order::Kernel {
+            return (Which::Main, 1);
+        }
+        match word.stamp() {
+            Some(stamp) if self.is_recent(stamp, group) => (Which::Main, word.frequency()),
+            _ => (Which::Small, 0),
+        }
+    }
+
+    /// Which queue has to give a page up.
+    pub(super) fn turn(&self, rings: &Rings, group: GroupId) -> Which {
+        let [small, main] = rings.of_group[group.index()].map(|ring| ring.tokens);
+        let pages = self.counts.pages(group);
+        let full = pages[0] * SMALL_PARTS >= pages[0] + pages[1];
+        match (small, main) {
+            (0, _) => Which::Main,
+            (_, 0) => Which::Small,
+            _ if full => Which::Small,
+            _ => Which::Main,
+        }
+    }
+
+    /// Where a page goes instead of leaving, and how often it counts as used there.
+    pub(super) fn second_chance(&self, word: Word) -> Option<(Which, u32)> {
+        let used = word.frequency();
+        match (self.kind, word.which()) {
+            (Order::S3Fifo, Which::Small) => (used > USED_ONCE).then_some((Which::Main, 0)),
+            (Order::S3Fifo, Which::Main) => Some((Which::Main, used.checked_sub(1)?)),
+            (Order::Kernel, _) => (used > 0).then_some((Which::Main, 0)),
+        }
+    }
+
+    /// What becomes of a word whose page is not in memory when its token is dropped. A page that
+    /// was loaded meanwhile would have stayed: it is remembered like one that left just now, and
+    /// in the main queue it would have been used once less.
+    pub(super) fn dropped(&self, cell: CellNumber, word: Word, group: GroupId) -> Word {
+        let known = word.generation() == self.leaf(cell).generation;
+        let used = match word.which() {
+            Which::Small => 0,
+            Which::Main => word.frequency().saturating_sub(1),
+        };
+        match word.state() {
+            State::Loaded if known => Word::evicted(self.counts.evictions(group), used),
+            _ => Word::default(),
+        }
+    }
+
+    /// Whether a page that left after `stamp` evictions is still among the ghosts.
+    pub(super) fn is_recent(&self, stamp: u32, group: GroupId) -> bool {
+        let since = self.counts.evictions(group).wrapping_sub(stamp) % STAMPS;
+        let pages: u64 = self.counts.pages(group).iter().sum();
+        u64::from(since) <= pages - pages / SMALL_PARTS
+    }
+}

@@ -1,0 +1,98 @@
+//! A thread that shrinks a cache in the background: how it is started, woken and ended.
+//!
+//! ```text
+//!   ask --> started with its work, or woken --> wait: true, there is something to do
+//!   stop ----------------------------------> wait: false, it ends
+//! ```
+//!
+//! Invariants
+//! - I1 the thread ends with its cache: it is woken and waited for.
+//! - I2 a thread that a panic ended is replaced by the next `ask`.
+//!
+//! Lock: one, a leaf.
+
+use std::sync::PoisonError;
+use std::thread::JoinHandle;
+
+use zsmalloc::sync::unmodelled::{Condvar, Mutex, MutexGuard};
+
+/// A thread that shrinks in the background, started when it is first wanted.
+#[derive(Default)]
+pub(crate) struct Worker {
+    state: Mutex<State>,
+    news: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    asked: bool,
+    stopped: bool,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Worker {
+    /// There is something to do: wakes the thread, or has it started with `work`.
+    pub(crate) fn ask(&self, work: impl FnOnce() + Send + 'static) {
+        let mut state = self.lock();
+        if state.stopped {
+            return;
+        }
+        state.asked = true;
+        if state.thread.as_ref().is_none_or(JoinHandle::is_finished) {
+            // Where the system has no thread, stores that may wait make the room.
+            state.thread = host::thread::spawn("zswap-shrink", work).ok();
+        }
+        self.news.notify_one();
+    }
+
+    /// True when there is something to do, false when the worker is to end.
+    pub(crate) fn wait(&self) -> bool {
+        let mut state = self.lock();
+        while !state.asked && !state.stopped {
+            state = self.news.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        state.asked = false;
+        !state.stopped
+    }
+
+    /// True once the worker is to end.
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.lock().stopped
+    }
+
+    /// Ends the thread.
+    pub(crate) fn stop(&self) {
+        let mut state = self.lock();
+        state.stopped = true;
+        let thread = state.thread.take();
+        drop(state);
+        self.news.notify_all();
+        // A panic in it is its own affair: what it was at, it left as a failed write-back does.
+        thread.into_iter().for_each(|thread| drop(thread.join()));
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Nothing that runs under the lock can panic half-way.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_worker_that_died_is_replaced() {
+        let worker = Worker::default();
+        let dead = std::thread::spawn(|| {});
+        let id = dead.thread().id();
+        while !dead.is_finished() {
+            std::thread::yield_now();
+        }
+        worker.lock().thread = Some(dead);
+        worker.ask(|| {});
+        let replaced = worker.lock().thread.as_ref().map(|thread| thread.thread().id());
+        assert_ne!(replaced, Some(id));
+        worker.stop();
+    }
+}
