@@ -97,7 +97,7 @@ struct Options {
     backend: Backend,
 }
 
-/// Who serves a fault.
+/// The thread that serves a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum Mode {
     Signal,

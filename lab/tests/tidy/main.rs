@@ -21,6 +21,8 @@ mod items;
 mod length;
 mod numbers;
 mod orderings;
+mod passages;
+mod prose;
 mod scan;
 mod snippets;
 mod threads;
@@ -163,6 +165,44 @@ fn what_a_newer_kernel_does_otherwise_is_told() {
     };
     let (allowed, document) = (read("lab/guest/zram-attributes.allow"), read("docs/zram.md"));
     report(guest::undocumented(&allowed, &document));
+}
+
+/// Documents and sources with help texts, each by itself. Those that are not yet held to it are
+/// looked at all the same: `--nocapture` shows what is left.
+#[test]
+fn documents_are_read_once() {
+    let root = tree::root();
+    let mut documents = tree::documents(&root);
+    documents.retain(|document| document.path.ends_with(".md"));
+    documents.extend(tree::manuals(&root));
+    let sources = tree::sources(&root);
+    let helps = sources.iter().filter(|source| !source.is_test_file()).map(|source| {
+        (&source.path, prose::help(source), prose::Lengths::of(&passages::help(source)))
+    });
+    let texts = documents.iter().map(|document| {
+        let lengths = prose::Lengths::of(&passages::passages(document));
+        (&document.path, prose::findings(document), lengths)
+    });
+    let mut refused = Vec::new();
+    for (path, findings, lengths) in texts.chain(helps) {
+        if lengths.median() > 0 {
+            println!("{path}: {lengths}");
+        }
+        match prose::NOT_YET.contains(&path.as_str()) {
+            true => findings.iter().for_each(|finding| println!("  {finding}")),
+            false => refused.extend(findings),
+        }
+    }
+    report(refused);
+}
+
+#[test]
+fn refused_constructions_are_explained() {
+    let documents = tree::documents(&tree::root());
+    let contributing = documents.iter().filter(|document| document.path == "CONTRIBUTING.md");
+    let findings: Vec<Vec<Finding>> = contributing.map(prose::unexplained).collect();
+    assert_eq!(findings.len(), 1, "there is one CONTRIBUTING.md");
+    report(findings.into_iter().flatten().collect());
 }
 
 #[test]

@@ -128,6 +128,12 @@ pub(crate) fn documents(root: &Path) -> Vec<Document> {
     markdown.chain(scripts).map(document).collect()
 }
 
+/// The pages of the manual.
+pub(crate) fn manuals(root: &Path) -> Vec<Document> {
+    let pages = files(root).into_iter().filter(|path| has_extension(path, "1"));
+    pages.map(|path| Document { path: relative(&path, root), text: read(&path) }).collect()
+}
+
 /// The manifests of the workspace's packages.
 pub(crate) fn manifests(root: &Path) -> Vec<Document> {
     let paths = members(root).into_iter().map(|member| format!("{member}/Cargo.toml"));

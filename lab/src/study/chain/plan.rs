@@ -5,7 +5,7 @@ use crate::rng::Rng;
 /// Below this a half or a tenth is not one.
 pub(super) const PAGES_MIN: usize = 20;
 
-/// What is stored.
+/// The pages that are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum Fill {
     /// A random half of the corpus, a tenth of it then overwritten with other pages.

@@ -27,7 +27,7 @@ const SEED: u64 = 0x6C6F_636B;
 /// Bytes of the mark at the start of an object: length, thread.
 const MARK_BYTES: usize = 4;
 
-/// What the threads do.
+/// The work of the threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(in crate::study) enum Mix {
     Free,

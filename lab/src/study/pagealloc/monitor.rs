@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 /// From the start of one reading to that of the next, if it does not take longer itself.
 pub(super) const PERIOD: Duration = Duration::from_millis(10);
 
-/// What watches the zone.
+/// The reader that watches the zone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum Monitor {
     None,

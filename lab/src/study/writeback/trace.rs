@@ -19,7 +19,7 @@
 use crate::rng::Rng;
 use std::collections::{HashSet, VecDeque};
 
-/// What a trace looks like.
+/// The shape of a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum Trace {
     Zipf,
