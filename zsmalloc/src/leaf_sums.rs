@@ -72,6 +72,21 @@ impl LeafSums<'_> {
 }
 
 impl LeafTally {
+    /// Adds another tally.
+    pub fn add(&mut self, other: LeafTally) {
+        self.counts.iter_mut().zip(other.counts).for_each(|(sum, count)| *sum += count);
+        self.bytes += other.bytes;
+    }
+
+    /// What was added since it was `before`, which is no more than it in any field.
+    #[must_use]
+    pub fn since(self, before: LeafTally) -> LeafTally {
+        LeafTally {
+            counts: std::array::from_fn(|kind| self.counts[kind] - before.counts[kind]),
+            bytes: self.bytes - before.bytes,
+        }
+    }
+
     fn pack(self) -> u64 {
         let count = |word: u64, count: &u64| word << COUNT_BITS | count;
         self.counts.iter().rev().fold(0, count) << BYTES_BITS | self.bytes
@@ -95,10 +110,9 @@ mod tests {
     }
 
     fn sum<'a>(cells: impl Iterator<Item = &'a LeafTally>) -> LeafTally {
-        cells.fold(LeafTally::default(), |sum, cell| LeafTally {
-            counts: std::array::from_fn(|kind| sum.counts[kind] + cell.counts[kind]),
-            bytes: sum.bytes + cell.bytes,
-        })
+        let mut sum = LeafTally::default();
+        cells.for_each(|&cell| sum.add(cell));
+        sum
     }
 
     proptest! {

@@ -116,9 +116,7 @@ fn drain(core: &Core, leaf: LeafId) {
     core.orders.forget(leaf);
     let freed = core.pool.free_leaf(leaf, |cell| {
         let stored = Stored::of(cell.content(), cell.client());
-        let tally = stored.tally();
-        gone.counts.iter_mut().zip(tally.counts).for_each(|(sum, count)| *sum += count);
-        gone.bytes += tally.bytes;
+        gone.add(stored.tally());
         core.orders.remove(cell.number()); // one that came after the leaf was out
         forget(core, cell, stored);
     });

@@ -117,10 +117,7 @@ impl Core {
     }
 
     fn check_sums(&self, leaf: LeafId, before: LeafTally, sum: &mut Count) {
-        let found = LeafTally {
-            counts: std::array::from_fn(|kind| sum.tally.counts[kind] - before.counts[kind]),
-            bytes: sum.tally.bytes - before.bytes,
-        };
+        let found = sum.tally.since(before);
         let said = self.pool.leaf_word(leaf).map(|word| LeafSums(word).tally());
         if said != Some(found) {
             let defect = format!("{leaf:?} holds {found:?}, its word says {said:?}");
@@ -132,9 +129,8 @@ impl Core {
         let mut data = [0; PAGE_SIZE];
         self.with_stream(|stream| {
             let Some(slot) = area.inner.slots.lock(page) else { return Ok(()) };
-            let (stored, tally) = (Stored::in_cell(&slot), Stored::in_cell(&slot).tally());
-            sum.tally.counts.iter_mut().zip(tally.counts).for_each(|(sum, count)| *sum += count);
-            sum.tally.bytes += tally.bytes;
+            let stored = Stored::in_cell(&slot);
+            sum.tally.add(stored.tally());
             stored.algorithm().into_iter().for_each(|it| sum.algorithms[it] += 1);
             match stored {
                 Stored::Nothing => {}
