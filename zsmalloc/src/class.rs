@@ -20,18 +20,27 @@
 //! Lock: `Class::state`, rank Class; two shards of a class by trying the second. Frames are taken
 //! and given back outside it.
 
+mod design;
+mod entries;
+mod fullness;
+mod handles;
+mod stock;
+
 use std::sync::Arc;
 
 use host::sync::atomic::{AtomicBool, Ordering};
 use host::{Lock, LockGuard, LockWord, Rank};
 
-use crate::descriptor::{Descriptor, DescriptorId, Header};
-use crate::descriptor_heap::DescriptorHeap;
-use crate::entries::Entries;
-use crate::fullness::{Descriptors, Fullness, Layout};
-use crate::geometry::{ClassIndex, Shape};
-use crate::write::Age;
-use crate::zspage::At;
+use crate::numbers::{At, ClassIndex, Shape};
+use crate::zspages::{Descriptor, DescriptorHeap, DescriptorId, Header};
+use entries::Entries;
+pub use fullness::GROUPS;
+pub(crate) use fullness::{Descriptors, group_of};
+use fullness::{Fullness, Layout};
+
+pub use design::{LockDesign, Release};
+pub(crate) use design::{Locks, Moving, shards_of};
+pub(crate) use stock::Stocks;
 
 /// Zspages of a shard of a class to which one more adds little, though it be touched before it is
 /// used.
@@ -80,6 +89,15 @@ pub(crate) struct State {
     pub(crate) entries: Entries,
     pub(crate) fullness: Fullness,
     pub(crate) raw_entries: Entries,
+}
+
+/// How long ago the bytes of a slot were touched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Age {
+    /// A moment ago, by the system, which zeroed them: they are in a cache.
+    Fresh,
+    /// Before they were freed.
+    Old,
 }
 
 /// A slot that was taken.

@@ -31,6 +31,7 @@ mod buffer;
 mod check;
 mod depot;
 mod error;
+mod lag;
 
 use std::collections::TryReserveError;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -45,6 +46,7 @@ pub use buffer::Values;
 use buffer::{Buffer, Load};
 use depot::Depot;
 pub use error::{NotQueued, QueueDefect};
+pub(crate) use lag::{LAG_MAX, Lag};
 
 /// Shards that a push tries.
 const TRIES: usize = 2;

@@ -36,78 +36,36 @@
 
 #![deny(unsafe_code)]
 
-mod batch;
-mod cell;
-mod charge;
-mod check;
 mod class;
-mod compact;
 pub mod deferred;
-mod descriptor;
-mod descriptor_heap;
-mod design;
-mod drain;
-mod entries;
-mod error;
-mod evacuate;
-mod free;
-mod fullness;
-mod geometry;
-mod give_back;
-mod handle;
-mod jobs;
-mod join;
-mod lag;
-mod leaf;
-mod leaf_sums;
+mod leaves;
 mod memory;
-mod migrate;
-mod object;
-mod owed;
-mod pending;
+mod motion;
+mod names;
+mod numbers;
+mod objects;
 mod pool;
-mod pool_box;
-mod raw;
-mod release;
-mod rest;
-mod room;
-mod shards;
-mod slabs;
-mod slots;
-mod stats;
-mod tables;
-mod teardown;
-mod word;
-mod worker;
-mod write;
-mod zones;
-#[expect(unsafe_code, reason = "the fence: payload of zspages, see its invariants")]
-mod zspage;
+mod report;
+mod zspages;
 
-pub use cell::{CellGuard, CellNumber, Content};
-pub use check::{PoolCheck, PoolDefect};
-pub use design::{LockDesign, Release};
-pub use drain::DrainedCell;
-pub use error::{AllocError, ForeignHandle, MemoryError, StaleHandle, StaleLeaf};
-pub use evacuate::Evacuation;
-pub use fullness::GROUPS;
-pub use geometry::{
-    CLASSES, ChainSize, ClassIndex, Geometry, OBJECTS_MAX, Rule, SIZE_MAX, SIZE_MIN, Shape,
-};
-pub use handle::{Handle, ReadGuard};
+pub use class::{GROUPS, LockDesign, Release};
 pub use host::smaps::page_table_bytes;
 pub use host::{
     HostError, Lock, PAGE_SIZE, Rank, Table, Zeroed, clock, cpu, limits, prefetch, sync,
 };
-pub use jobs::DeferredStatus;
-pub use leaf::{LEAF_CELLS, LeafId};
-pub use leaf_sums::{LeafSums, LeafTally};
-pub use memory::{Memory, MemoryConfig};
-pub use migrate::{Frames, MigrateError, ZspageInfo};
-pub use object::Object;
-pub use pool::{Pool, PoolConfig, SHARDS_MAX};
-pub use pool_box::PoolBox;
-pub use raw::RawHandle;
-pub use slots::{LeafPart, Slots, leaf_parts, split};
-pub use stats::{ClassRow, ClassTable, PoolStats};
-pub use worker::WorkerStatus;
+pub use leaves::{LEAF_CELLS, LeafId, LeafSums, LeafTally};
+pub use memory::{
+    DeferredStatus, Evacuation, Frames, Memory, MemoryConfig, MigrateError, WorkerStatus,
+};
+pub use motion::ZspageInfo;
+pub use names::{
+    CellGuard, CellNumber, Content, DrainedCell, Handle, LeafPart, PoolBox, RawHandle, ReadGuard,
+    Slots, leaf_parts, split,
+};
+pub use numbers::{
+    AllocError, CLASSES, ChainSize, ClassIndex, ForeignHandle, Geometry, MemoryError, OBJECTS_MAX,
+    PoolDefect, Rule, SHARDS_MAX, SIZE_MAX, SIZE_MIN, Shape, StaleHandle, StaleLeaf,
+};
+pub use objects::Object;
+pub use pool::{Pool, PoolConfig};
+pub use report::{ClassRow, ClassTable, PoolCheck, PoolStats};

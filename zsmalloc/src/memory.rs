@@ -24,6 +24,18 @@
 //!
 //! [`Frames`]: crate::Frames
 
+mod chores;
+mod defer;
+mod evacuate;
+mod frames;
+mod give_back;
+mod jobs;
+mod owed;
+mod room;
+mod tenant;
+mod worker;
+mod zones;
+
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
@@ -33,15 +45,17 @@ use host::sync::MutexGuard;
 use host::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use host::{Arena, ClaimError, FailureInjector, NUMBERED_FRAMES_MIN, Run, Table, limits};
 
-use crate::descriptor::DescriptorId;
-use crate::descriptor_heap::DescriptorHeap;
-use crate::error::{AllocError, MemoryError};
-use crate::jobs::Jobs;
-use crate::leaf::{LEAF_CELLS, Leaves, POOL_ID_MAX};
-use crate::pool::Pool;
-use crate::word::PFN_BITS;
-use crate::worker::{Worker, WorkerStatus};
-use crate::zones::Zones;
+use crate::leaves::{LEAF_CELLS, Leaves, POOL_ID_MAX};
+use crate::numbers::{AllocError, MemoryError, PFN_BITS};
+use crate::zspages::{DescriptorHeap, DescriptorId, Header};
+pub use evacuate::Evacuation;
+pub use frames::{Frames, MigrateError};
+pub use jobs::DeferredStatus;
+use jobs::Jobs;
+pub(crate) use tenant::Tenant;
+use worker::Worker;
+pub use worker::WorkerStatus;
+use zones::Zones;
 
 /// Frames of the largest arena.
 const ARENA_FRAMES_MAX: u32 = 1 << PFN_BITS; // 4 TiB
@@ -103,8 +117,8 @@ pub struct Memory {
     pub(crate) leaves: Leaves,
     pub(crate) free_held: Apart<AtomicU64>,
     pool_ids: AtomicU32,
-    /// The pools there are, for the worker.
-    pools: Mutex<Vec<Weak<Pool>>>,
+    /// The pools there are.
+    tenants: Mutex<Vec<Weak<dyn Tenant>>>,
     pub(crate) worker: Worker,
     pub(crate) jobs: Jobs,
     /// Held while pageblocks are isolated: a release would not see what is free in them.
@@ -163,7 +177,7 @@ impl Memory {
             leaves: Leaves::reserve(leaves as usize, faults.clone())?,
             free_held: Apart(AtomicU64::new(0)),
             pool_ids: AtomicU32::new(0),
-            pools: Mutex::default(),
+            tenants: Mutex::default(),
             isolating: host::sync::Mutex::new(()),
             stays: AtomicBool::new(false),
             locked: AtomicBool::new(false),
@@ -289,23 +303,6 @@ impl Memory {
         self.stays.store(!evacuation, Ordering::Relaxed);
     }
 
-    /// Evacuates sparse pageblocks and returns all free frames.
-    pub(crate) fn give_back_whole(self: &Arc<Memory>) {
-        // relaxed: an independent value.
-        if !self.stays.load(Ordering::Relaxed) {
-            self.evacuate();
-        }
-        self.release(0);
-    }
-
-    /// Has sparse pageblocks evacuated and the free frames returned to the system: by the worker,
-    /// where there is one, or at once.
-    pub(crate) fn release_soon(self: &Arc<Memory>) {
-        if !self.worker.release_now(self) {
-            self.give_back_whole();
-        }
-    }
-
     /// What handles name this memory by.
     pub(crate) fn number(&self) -> u32 {
         self.arena.number()
@@ -326,23 +323,17 @@ impl Memory {
         last.map(|id| id + 1).map_err(spent)
     }
 
-    /// Enters a pool for the worker.
-    pub(crate) fn enter_pool(&self, pool: &Arc<Pool>) {
-        let mut pools = self.pools.lock().unwrap_or_else(PoisonError::into_inner);
-        pools.retain(|pool| pool.strong_count() > 0);
-        pools.push(Arc::downgrade(pool));
-    }
-
-    /// Compacts the pools that are at rest; false while one is in use.
-    pub(crate) fn compact_at_rest(&self) -> bool {
-        let settled = |settled: bool, pool: Arc<Pool>| pool.compact_at_rest() && settled;
-        self.pools().into_iter().fold(true, settled)
+    /// Enters a pool, which is asked from now on when the memory wants something back.
+    pub(crate) fn enter(&self, tenant: Weak<dyn Tenant>) {
+        let mut tenants = self.tenants.lock().unwrap_or_else(PoisonError::into_inner);
+        tenants.retain(|tenant| tenant.strong_count() > 0);
+        tenants.push(tenant);
     }
 
     /// The pools there are.
-    pub(crate) fn pools(&self) -> Vec<Arc<Pool>> {
-        let pools = self.pools.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        pools.iter().filter_map(Weak::upgrade).collect()
+    pub(crate) fn tenants(&self) -> Vec<Arc<dyn Tenant>> {
+        let tenants = self.tenants.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        tenants.iter().filter_map(Weak::upgrade).collect()
     }
 
     /// A run of contiguous frames for a shard, and how many of them are resident already.
@@ -453,6 +444,23 @@ impl Memory {
     pub(crate) fn owner_at(&self, pfn: u32) -> Option<DescriptorId> {
         // Pairs with the Release in `set_owner`, so that the descriptor is seen that is named.
         DescriptorId(self.owners.get(pfn as usize)?.load(Ordering::Acquire)).some()
+    }
+
+    /// What `look` sees of the zspage that starts at a frame, if one does. Its descriptor is not
+    /// freed meanwhile: it was not when the frame named it, with the heap held, and who frees it
+    /// has the frame name nothing before.
+    pub(crate) fn with_zspage_at<R>(
+        &self,
+        pfn: u32,
+        look: impl FnOnce(DescriptorId, Header<'_>) -> R,
+    ) -> Option<R> {
+        loop {
+            let id = self.owner_at(pfn)?;
+            let _held = self.descriptors.hold(id);
+            if self.owner_at(pfn) == Some(id) {
+                return Some(look(id, self.descriptors.header(id)));
+            }
+        }
     }
 
     /// Names the descriptor of the zspage that starts at `pfn`.

@@ -26,7 +26,9 @@ const NAMED_MAX: usize = 16;
 const READS: u32 = 32;
 const BETWEEN: Duration = Duration::from_millis(1);
 /// Signals 32 and 33, as bits of a mask.
-const KEPT_BY_LIBC: u64 = 0b11 << 31;
+const KEPT_BY_LIBC: u64 = 0b11 << (FIRST_KEPT - 1);
+const FIRST_KEPT: u32 = 32;
+const _: () = assert!(KEPT_BY_LIBC.count_ones() == 2, "a mask has both bits");
 
 /// What was seen of the process's threads.
 #[derive(Debug, Default)]

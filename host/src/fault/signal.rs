@@ -132,9 +132,9 @@ fn put_handler() -> std::io::Result<()> {
     answer(unsafe { libc::sigaction(libc::SIGBUS, &action, std::ptr::null_mut()) })
 }
 
-/// All signals, with the two that the C library keeps for itself, which `sigfillset` leaves out. One
-/// of them cancels a thread: it must not leave the handler half-way. And by them a thread in the
-/// handler is told from one whose program blocks all it can: see `blocking`.
+/// All signals, and among them the two that the C library keeps for itself. `sigfillset` leaves
+/// those out. One of them cancels a thread, which must not leave the handler half-way. And by them
+/// a thread in the handler is told from one whose program blocks all it can: see `blocking`.
 fn every_signal() -> libc::sigset_t {
     // SAFETY: a set is an array of integers.
     let mut set: libc::sigset_t = unsafe { std::mem::zeroed() };

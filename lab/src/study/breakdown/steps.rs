@@ -36,22 +36,22 @@ pub(super) const STEPS: [Step; 12] = [
     step("slot", &["zram", "zswap", "disk"], Some(0.33)),
     // Of a zswap: the kernel's LRU list.
     step("order", &["zswap::order"], None),
-    step("cell", &["zsmalloc::cell", "zsmalloc::word", "zsmalloc::leaf"], None),
+    step("cell", &["zsmalloc::names::cell", "zsmalloc::leaves", "zsmalloc::numbers::word"], None),
     // zs_free: 56 %, of which free_zspage has 48.
     step("class", &["zsmalloc"], Some(0.08)),
     // free_zspage: 48 %, of which releasing it has 37.
-    step("fullness", &["zsmalloc::fullness"], Some(0.11)),
+    step("fullness", &["zsmalloc::class::fullness"], Some(0.11)),
     step(
         "descriptor",
-        &["zsmalloc::descriptor", "zsmalloc::descriptor_heap", "zsmalloc::slabs"],
+        &[
+            "zsmalloc::zspages::descriptor",
+            "zsmalloc::zspages::descriptor_heap",
+            "zsmalloc::zspages::slabs",
+        ],
         None,
     ),
     // Releasing the zspage: 37 %, of which releasing pages has 19.
-    step(
-        "release",
-        &["zsmalloc::release", "zsmalloc::memory", "zsmalloc::zones", "zsmalloc::worker"],
-        Some(0.18),
-    ),
+    step("release", &["zsmalloc::pool::leaving", "zsmalloc::memory"], Some(0.18)),
     step("frames", &["host"], None),
     step("page allocator", &["buddy"], Some(0.19)),
     step("tables", &["host::table"], None),
@@ -64,32 +64,38 @@ const OTHER: &str = "other";
 /// Crates of this workspace that are on the path.
 const CRATES: [&str; 7] = ["zram", "zswap", "disk", "zsmalloc", "host", "buddy", "codec"];
 
-/// The step that instructions of a place belong to, as a place in `STEPS`.
+/// The step that instructions of a place belong to, as a place in `STEPS`: the one that names its
+/// module, or else the room around it, or else the crate.
 pub(super) fn of(place: &Spent) -> usize {
     let module = module_of_file(&place.file).or_else(|| module_of_function(&place.function));
     let module = module.unwrap_or_default();
-    let krate = module.split("::").next().unwrap_or_default();
     let has = |name: &str| STEPS.iter().position(|step| step.modules.contains(&name));
-    has(&module).or_else(|| has(krate)).unwrap_or(STEPS.len() - 1)
+    let found = std::iter::successors(Some(module.as_str()), |name| around(name)).find_map(has);
+    found.unwrap_or(STEPS.len() - 1)
 }
 
-/// `zsmalloc::cell` of `/some/where/zsmalloc/src/cell.rs`, also of what lies below `cell/`.
+/// `zsmalloc::names` of `zsmalloc::names::cell`.
+fn around(module: &str) -> Option<&str> {
+    module.rsplit_once("::").map(|(outer, _)| outer)
+}
+
+/// `zsmalloc::names::cell` of `/some/where/zsmalloc/src/names/cell.rs`.
 fn module_of_file(file: &str) -> Option<String> {
     let (directory, rest) = file.rsplit_once("/src/")?;
     let krate = directory.rsplit('/').next()?;
-    let module = rest.split(['/', '.']).next()?;
+    let module = rest.trim_end_matches(".rs").replace('/', "::");
     CRATES.contains(&krate).then(|| format!("{krate}::{module}"))
 }
 
-/// `zsmalloc::free` of `<zsmalloc::free::Batch as Drop>::drop`.
+/// `zsmalloc::objects::batch::Batch` of `<zsmalloc::objects::batch::Batch as Drop>::drop`.
 fn module_of_function(function: &str) -> Option<String> {
     let starts = CRATES.iter().filter_map(|krate| {
         let at = function.find(&format!("{krate}::"))?;
-        Some((at, krate, &function[at + krate.len() + "::".len()..]))
+        Some((at, &function[at..]))
     });
-    let (_, krate, rest) = starts.min_by_key(|(at, ..)| *at)?;
-    let end = rest.find(|c: char| c != '_' && !c.is_ascii_alphanumeric());
-    Some(format!("{krate}::{}", &rest[..end.unwrap_or(rest.len())]))
+    let (_, rest) = starts.min_by_key(|(at, _)| *at)?;
+    let end = rest.find(|c: char| c != '_' && c != ':' && !c.is_ascii_alphanumeric());
+    Some(rest[..end.unwrap_or(rest.len())].to_owned())
 }
 
 #[cfg(test)]
@@ -104,19 +110,22 @@ mod tests {
 
     #[test]
     fn a_place_belongs_to_the_module_it_was_written_in() {
-        assert_step("/x/zsmalloc/src/cell.rs", "buddy::zone::Zone::free", "cell");
-        assert_step("/x/zsmalloc/src/free.rs", "main", "class");
+        assert_step("/x/zsmalloc/src/names/cell.rs", "buddy::zone::Zone::free", "cell");
+        assert_step("/x/zsmalloc/src/objects/free.rs", "main", "class");
         assert_step("/x/buddy/src/zone/merge.rs", "main", "page allocator");
         assert_step("/x/host/src/table.rs", "zram::slots::discard", "tables");
         assert_step("/x/host/src/arena.rs", "main", "frames");
         assert_step("/x/zswap/src/order/blocks.rs", "main", "order");
         assert_step("/x/zswap/src/areas/area.rs", "main", "slot");
+        assert_step("/x/zsmalloc/src/memory/zones.rs", "main", "release");
+        assert_step("/x/zsmalloc/src/zspages/slabs.rs", "main", "descriptor");
+        assert_step("/x/zsmalloc/src/zspages/zspage.rs", "main", "class");
     }
 
     #[test]
     fn library_code_belongs_to_whom_it_is_compiled_into() {
         let library = "/rustc/0/library/core/src/option.rs";
-        assert_step(library, "zsmalloc::fullness::Order::place", "fullness");
+        assert_step(library, "zsmalloc::class::fullness::Order::place", "fullness");
         assert_step(library, "<zram::slots::Slots as core::ops::Drop>::drop", "slot");
         assert_step(
             library,

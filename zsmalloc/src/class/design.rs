@@ -1,0 +1,259 @@
+//! The three lock designs, and all that differs between them.
+//!
+//! ```text
+//!                   hierarchical                  pool              class
+//!   take, give      pool rwlock (read), class     the pool's lock   class
+//!   pin             pool rwlock (read)            the pool's lock   nothing
+//!   move, migrate   pool rwlock (write), class    the pool's lock   class
+//! ```
+//!
+//! In the class design (study S0) the class of an object is read from its word without a lock. A
+//! move may change it, and moves are counted. A free pins nothing: it takes the lock that word and
+//! zspage named; if the count is as before, what was found stands, else all of it is read again.
+//! The hierarchical design is what went before: whoever looks an object up holds the pool's lock
+//! for reading, so that nothing moves, until the class lock is held; it is the way where a word is
+//! too small to hold a class. The pool design (study S4) has one lock instead of all; its classes
+//! share a lock word.
+//!
+//! Invariant: whoever holds the guard of a class is alone in that class, and no object of it moves.
+//! Nothing else in this crate asks which design a pool has.
+//!
+//! Locks: the pool rwlock, of rank Pool, before the class locks.
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::{Arc, PoisonError};
+
+use host::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+use host::{Held, LockGuard, LockWord, Rank};
+
+use super::{Class, State};
+use crate::numbers::{MemoryError, SHARDS_MAX};
+
+/// Which locks a pool has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum LockDesign {
+    /// A pool-wide readers-writer lock before the class locks.
+    Hierarchical,
+    /// One lock for the pool.
+    Pool,
+    /// Class locks alone; the class is found without a lock.
+    #[default]
+    Class,
+}
+
+/// When the frames of an emptied zspage go back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Release {
+    /// While the class lock is held, as before study S0: for comparison.
+    Inside,
+    /// After it.
+    #[default]
+    Outside,
+}
+
+impl LockDesign {
+    /// Every design.
+    pub const ALL: [LockDesign; 3] =
+        [LockDesign::Hierarchical, LockDesign::Pool, LockDesign::Class];
+
+    /// Its name in options and reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            LockDesign::Hierarchical => "hierarchical",
+            LockDesign::Pool => "pool",
+            LockDesign::Class => "class",
+        }
+    }
+}
+
+impl Release {
+    /// Both.
+    pub const ALL: [Release; 2] = [Release::Inside, Release::Outside];
+
+    /// Its name in options and reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Release::Inside => "inside",
+            Release::Outside => "outside",
+        }
+    }
+}
+
+impl fmt::Display for LockDesign {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl fmt::Display for Release {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for LockDesign {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<LockDesign, String> {
+        let found = LockDesign::ALL.into_iter().find(|design| design.name() == name);
+        found.ok_or_else(|| format!("unknown design \"{name}\": hierarchical, pool or class"))
+    }
+}
+
+impl FromStr for Release {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Release, String> {
+        let found = Release::ALL.into_iter().find(|release| release.name() == name);
+        found.ok_or_else(|| format!("unknown release \"{name}\": inside or outside"))
+    }
+}
+
+/// The most shards a class gets unasked: each may hold one partly filled zspage more.
+const SHARDS_UNASKED: usize = 4;
+
+/// Shards of each class, where so many were asked for.
+///
+/// # Errors
+///
+/// [`MemoryError`] when there are to be none, or too many.
+pub(crate) fn shards_of(design: LockDesign, asked: Option<usize>) -> Result<usize, MemoryError> {
+    match (design, asked) {
+        (_, Some(shards)) if !(1..=SHARDS_MAX).contains(&shards) => {
+            Err(MemoryError::BadConfig { what: "a class has 1 to 8 shards" })
+        }
+        (LockDesign::Class, Some(shards)) => Ok(shards),
+        (LockDesign::Class, None) => Ok(host::cpu::count().min(SHARDS_UNASKED)),
+        (LockDesign::Hierarchical | LockDesign::Pool, _) => Ok(1),
+    }
+}
+
+/// The locks of a pool above its classes' own.
+pub(crate) struct Locks {
+    /// Objects are looked up without a lock: the class design.
+    free_lookup: bool,
+    /// In the hierarchical design: held for reading to look an object up, for writing to move one.
+    lookup: Option<RwLock<()>>,
+    /// In the pool design: the word that every class uses.
+    shared: Option<Arc<LockWord>>,
+}
+
+impl Locks {
+    pub(crate) fn new(design: LockDesign) -> Locks {
+        Locks {
+            free_lookup: design == LockDesign::Class,
+            lookup: (design == LockDesign::Hierarchical).then(RwLock::default),
+            shared: (design == LockDesign::Pool).then(Arc::default),
+        }
+    }
+
+    /// The lock word for the classes, where they have none of their own.
+    pub(crate) fn shared(&self) -> Option<&Arc<LockWord>> {
+        self.shared.as_ref()
+    }
+
+    /// Locks a class to take slots of it or to give them back.
+    #[inline]
+    pub(crate) fn lock<'c>(&self, class: &'c Class) -> LockGuard<'c, State> {
+        if self.free_lookup { class.lock() } else { self.lock_looked_up(class) }
+    }
+
+    #[inline(never)]
+    fn lock_looked_up<'c>(&self, class: &'c Class) -> LockGuard<'c, State> {
+        let looked_up = self.look_up();
+        let state = class.lock();
+        drop(looked_up);
+        state
+    }
+
+    /// As [`Locks::lock`], where nobody else holds it.
+    #[inline]
+    pub(crate) fn try_lock<'c>(&self, class: &'c Class) -> Option<LockGuard<'c, State>> {
+        if self.free_lookup { class.try_lock() } else { self.try_lock_looked_up(class) }
+    }
+
+    #[inline(never)]
+    fn try_lock_looked_up<'c>(&self, class: &'c Class) -> Option<LockGuard<'c, State>> {
+        let looked_up = self.look_up();
+        let state = class.try_lock();
+        drop(looked_up);
+        state
+    }
+
+    /// Locks a class to move its objects.
+    pub(crate) fn lock_moving<'c>(&'c self, class: &'c Class) -> Moving<'c> {
+        let stopped = self.stop();
+        Moving { state: class.lock(), _stopped: stopped }
+    }
+
+    /// Runs `pin`, which reads a word and marks it as in use, as the design demands. `classes` are
+    /// those of the pool.
+    #[inline(always)]
+    pub(crate) fn pinning<R>(&self, classes: &[Class], pin: impl FnOnce() -> R) -> R {
+        if self.free_lookup { pin() } else { self.pinning_locked(classes, pin) }
+    }
+
+    #[inline(never)]
+    fn pinning_locked<R>(&self, classes: &[Class], pin: impl FnOnce() -> R) -> R {
+        let _looked_up = self.look_up();
+        let _alone = self.shared.is_some().then(|| classes[0].lock());
+        pin()
+    }
+
+    #[inline]
+    fn look_up(&self) -> Option<(RwLockReadGuard<'_, ()>, Held)> {
+        let (lookup, held) = (self.lookup.as_ref()?, Held::enter(Rank::Pool));
+        // The lock guards no data that a panic could have left half-changed.
+        Some((lookup.read().unwrap_or_else(PoisonError::into_inner), held))
+    }
+
+    fn stop(&self) -> Option<Stopped<'_>> {
+        let (lookup, held) = (self.lookup.as_ref()?, Held::enter(Rank::Pool));
+        Some((lookup.write().unwrap_or_else(PoisonError::into_inner), held))
+    }
+}
+
+/// The pool's lock, held so that nobody looks an object up.
+type Stopped<'p> = (RwLockWriteGuard<'p, ()>, Held);
+
+/// A class, locked, while objects of it move.
+pub(crate) struct Moving<'p> {
+    pub(crate) state: LockGuard<'p, State>,
+    _stopped: Option<Stopped<'p>>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Who moves objects holds the pool's lock and waits for the class.
+    #[test]
+    #[cfg(debug_assertions)]
+    #[should_panic(expected = "R1: waiting for a lock of rank Pool")]
+    fn the_pools_lock_under_a_class_is_caught() {
+        let locks = Locks::new(LockDesign::Hierarchical);
+        let _class = Held::enter(Rank::Class);
+        drop(locks.look_up());
+    }
+
+    #[test]
+    #[cfg(debug_assertions)]
+    #[should_panic(expected = "R1: waiting for a lock of rank Pool")]
+    fn moving_while_looking_up_is_caught() {
+        let locks = Locks::new(LockDesign::Hierarchical);
+        let _looked_up = locks.look_up();
+        drop(locks.stop());
+    }
+
+    #[test]
+    fn names_are_read_back() {
+        for design in LockDesign::ALL {
+            assert_eq!(design.name().parse(), Ok(design));
+        }
+        for release in Release::ALL {
+            assert_eq!(release.name().parse(), Ok(release));
+        }
+        assert!("rcu".parse::<LockDesign>().is_err() && "both".parse::<Release>().is_err());
+    }
+}

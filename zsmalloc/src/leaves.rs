@@ -1,0 +1,15 @@
+//! Leaves of cells: the memory's table of words that say where objects are, and who owns which part
+//! of it.
+//!
+//! A leaf belongs to one pool and one use. Cells are locked by a bit of their word; the entries of
+//! handles that nobody has are chained through their cells.
+
+mod chain;
+mod leaf;
+mod lock;
+mod sums;
+
+pub(crate) use chain::chain;
+pub use leaf::{LEAF_CELLS, LeafId};
+pub(crate) use leaf::{LeafUse, Leaves, OwnedLeaves, POOL_ID_MAX};
+pub use sums::{LeafSums, LeafTally};

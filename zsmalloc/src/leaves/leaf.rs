@@ -1,0 +1,425 @@
+//! Leaves: pages of 512 cells, the unit in which a store takes and gives back table space.
+//!
+//! ```text
+//!   cells    | leaf 0: unused | leaf 1: 512 cells | leaf 2 | ...     entry = leaf * 512 + index
+//!   owners   | -              | pool id           | 0      | ...     0 = nobody's
+//!   words    | -              | the client's      | -      | ...     one for the whole leaf, on a
+//! ```                                                                  cache line of its own
+//!
+//! A leaf is named by its number, which anyone may write down and nobody can misuse: every access
+//! goes through the owner word, so a number that is stale or made up is refused.
+//!
+//! Invariants
+//! - I1 a cell of a leaf without an owner is all zero, but for a lock bit that somebody with a
+//!   stale number is about to take off again; unless the leaf was abandoned, and not wiped yet.
+//! - I2 the owner word leaves a pool's id before the pool drains the cells; whoever locks a cell
+//!   and then finds the pool's id there was ahead of the drain, which will see the cell's content.
+//! - I3 a leaf's page is discarded only while the discarder holds all 512 locks: a lock bit that
+//!   vanished under its owner would let two threads write one cell.
+//! - I4 a word is wiped by an exchange of one that is not locked: stored over, it could come back
+//!   when somebody with a stale number unlocks it.
+//! - I5 a leaf has the same use for ever. So a number that is made up is refused before the lock
+//!   bit of a handle's cell is set; the mover alone sets those, under the class lock.
+//!
+//! Locks: the free list is a leaf lock. Cell locks are ranked above the class lock.
+
+use std::sync::Arc;
+
+use host::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use host::{BitLockWaiters, FailureInjector, HostError, Lock, Rank, Table};
+
+use crate::numbers::LOCKED;
+use crate::numbers::{AllocError, StaleLeaf};
+
+/// Cells in a leaf: 4096 bytes, 2 MiB of a disk.
+pub const LEAF_CELLS: usize = if cfg!(loom) { 2 } else { 512 };
+/// Free leaves kept touched before they are returned to the system together.
+const FREE_LEAVES_HELD: usize = 64; // 256 KiB
+/// Words of a cache line, of which the first is a leaf's: threads that work in different leaves
+/// would hand the line to each other with every page.
+const LINE_WORDS: usize = if cfg!(loom) { 1 } else { 8 }; // 64 bytes
+/// Set in the owner word while the pool drains the leaf.
+const DRAINING: u32 = 1 << 31;
+/// Where the owner word has the leaf's use.
+const USE_SHIFT: u32 = 29;
+const USE_MASK: u32 = 3 << USE_SHIFT;
+/// Pool ids stay below the flags.
+pub(crate) const POOL_ID_MAX: u32 = (1 << USE_SHIFT) - 1;
+
+const _: () = assert!(cfg!(loom) || LEAF_CELLS * 8 == host::PAGE_SIZE, "a leaf is a page");
+const _: () = assert!(DRAINING > USE_MASK && USE_MASK & POOL_ID_MAX == 0, "flags above the ids");
+
+/// Number of a leaf; 0 is never one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct LeafId(u32);
+
+impl LeafId {
+    /// The entry of the leaf's cell `index`; `None` past the last entry there can be.
+    pub(crate) fn entry(self, index: usize) -> Option<u32> {
+        self.0.checked_mul(LEAF_CELLS as u32)?.checked_add(index as u32)
+    }
+
+    /// The number, for keeping it in a word of one's own.
+    pub fn get(self) -> u32 {
+        self.0
+    }
+
+    /// A leaf by number; `None` for 0. Whether it is the caller's is found out at each access.
+    pub fn new(number: u32) -> Option<LeafId> {
+        (number != 0).then_some(LeafId(number))
+    }
+}
+
+/// Which cells a leaf is used for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LeafUse {
+    /// Cells of a client's table.
+    Cells,
+    /// Cells behind handles.
+    Handles,
+    /// Cells behind raw handles, each followed by a word with its generation.
+    Raw,
+}
+
+/// Number of uses.
+const USES: usize = 3;
+
+impl LeafUse {
+    /// Cells per entry.
+    pub(crate) fn stride(self) -> u32 {
+        match self {
+            LeafUse::Cells | LeafUse::Handles => 1,
+            LeafUse::Raw => 2,
+        }
+    }
+}
+
+/// All cells of one memory.
+pub(crate) struct Leaves {
+    cells: Table<[AtomicU64; LEAF_CELLS]>,
+    owners: Table<AtomicU32>,
+    words: Table<[AtomicU64; LINE_WORDS]>,
+    free: Lock<FreeLeaves>,
+    /// Where threads wait for a cell's lock bit.
+    pub(crate) waiters: BitLockWaiters,
+}
+
+#[derive(Default)]
+struct FreeLeaves {
+    /// By use: free and touched; free and returned to the system.
+    held: [Vec<u32>; USES],
+    returned: [Vec<u32>; USES],
+    /// Abandoned: free and touched, with words in their cells. For clients' cells.
+    unwiped: Vec<u32>,
+    /// The lowest leaf never used.
+    fresh: u32,
+}
+
+/// What tells leaves of one pool, and of one use.
+#[derive(Clone, Copy)]
+pub(crate) struct OwnedLeaves<'a> {
+    owners: &'a [AtomicU32],
+    word: u32,
+}
+
+impl OwnedLeaves<'_> {
+    /// Whether it is one of them: a moment ago, or for good while one of its cells is locked (I2).
+    #[inline(always)]
+    pub(crate) fn has(&self, leaf: u32) -> bool {
+        // Acquire pairs with the Release in `alloc` and, through the cell's lock, with
+        // `begin_drain`.
+        let owner = self.owners.get(leaf as usize).map(|owner| owner.load(Ordering::Acquire));
+        owner == Some(self.word)
+    }
+}
+
+impl Leaves {
+    /// Room for `leaves` leaves; nothing is touched yet.
+    pub(crate) fn reserve(
+        leaves: usize,
+        faults: Option<Arc<FailureInjector>>,
+    ) -> Result<Leaves, HostError> {
+        let free = FreeLeaves { fresh: 1, ..FreeLeaves::default() };
+        Ok(Leaves {
+            cells: Table::in_steps(leaves + 1, faults.clone())?,
+            owners: Table::in_steps(leaves + 1, faults.clone())?,
+            words: Table::in_steps(leaves + 1, faults)?,
+            free: Lock::new(Rank::Leaf, free),
+            waiters: BitLockWaiters::new(),
+        })
+    }
+
+    /// An empty leaf for `pool`.
+    pub(crate) fn alloc(&self, pool: u32, purpose: LeafUse) -> Result<LeafId, AllocError> {
+        self.cells.extend().map_err(|_| AllocError::OutOfCells)?;
+        let leaf = self.take_free(purpose)?;
+        let index = leaf as usize;
+        if self.open(index).is_err() {
+            self.free.lock().returned[purpose as usize].push(leaf);
+            return Err(AllocError::NotOpened);
+        }
+        self.cells.touch(index..index + 1);
+        self.owners.touch(index..index + 1);
+        self.words.touch(index..index + 1);
+        // relaxed: published with the owner.
+        self.words[index][0].store(0, Ordering::Relaxed);
+        // Pairs with the Acquire in `owned`: who sees the owner sees the leaf empty.
+        self.owners[index].store(owner_word(pool, purpose), Ordering::Release);
+        Ok(LeafId(leaf))
+    }
+
+    fn open(&self, leaf: usize) -> Result<(), HostError> {
+        self.cells.open(leaf..leaf + 1)?;
+        self.owners.open(leaf..leaf + 1)?;
+        self.words.open(leaf..leaf + 1)
+    }
+
+    /// A leaf that is nobody's and whose cells are empty.
+    fn take_free(&self, purpose: LeafUse) -> Result<u32, AllocError> {
+        let (mut free, kind) = (self.free.lock(), purpose as usize);
+        if let Some(leaf) = free.held[kind].pop() {
+            return Ok(leaf);
+        }
+        if purpose == LeafUse::Cells
+            && let Some(leaf) = free.unwiped.pop()
+        {
+            drop(free);
+            self.wipe(leaf);
+            return Ok(leaf);
+        }
+        if let Some(leaf) = free.returned[kind].pop() {
+            return Ok(leaf);
+        }
+        if free.fresh as usize >= self.cells.len() {
+            return Err(AllocError::OutOfCells);
+        }
+        free.fresh += 1;
+        Ok(free.fresh - 1)
+    }
+
+    /// Takes the leaf away from its owner so that it can be drained; refused when it is not
+    /// `pool`'s, or when somebody is already draining it.
+    pub(crate) fn begin_drain(&self, leaf: LeafId, pool: u32, purpose: LeafUse) -> bool {
+        let word = owner_word(pool, purpose);
+        self.owners.get(leaf.0 as usize).is_some_and(|owner| {
+            // Pairs with the load in `owned`, through the lock of each cell that the drain takes
+            // next: a thread that locks a cell after the drain unlocked it finds the pool's id
+            // gone.
+            let drain = || {
+                owner
+                    .compare_exchange(word, word | DRAINING, Ordering::AcqRel, Ordering::Relaxed)
+                    .is_ok() // relaxed: the failure touches nothing
+            };
+            // A number that was made up may be of a leaf that is not open: it is only looked at.
+            // relaxed: a guess, confirmed by the exchange.
+            owner.load(Ordering::Relaxed) == word && drain()
+        })
+    }
+
+    /// Puts a drained leaf back; every cell is empty.
+    pub(crate) fn end_drain(&self, leaf: LeafId, purpose: LeafUse) {
+        // Pairs with the Acquire in `owned`: nobody who still sees an owner sees the next life.
+        self.owners[leaf.0 as usize].store(0, Ordering::Release);
+        let mut free = self.free.lock();
+        free.held[purpose as usize].push(leaf.0);
+        if free.held[purpose as usize].len() > FREE_LEAVES_HELD {
+            self.return_held(&mut free);
+        }
+    }
+
+    /// Puts the leaves of clients' cells back that are `pool`'s, which is gone with all its
+    /// objects: nobody looks at their words again. True when so many are free that they are to be
+    /// returned.
+    pub(crate) fn abandon(&self, leaves: &[LeafId], pool: u32) -> bool {
+        let mut free = self.free.lock();
+        for &leaf in leaves {
+            if self.begin_drain(leaf, pool, LeafUse::Cells) {
+                // Pairs with the Acquire in `owned`, as in `end_drain`.
+                self.owners[leaf.0 as usize].store(0, Ordering::Release);
+                free.unwiped.push(leaf.0);
+            }
+        }
+        free.unwiped.len() > FREE_LEAVES_HELD
+    }
+
+    /// Empties the cells of an abandoned leaf.
+    fn wipe(&self, leaf: u32) {
+        for (index, cell) in self.cells[leaf as usize].iter().enumerate() {
+            let key = leaf as usize * LEAF_CELLS + index;
+            while !replace_unlocked(cell, 0) {
+                // relaxed: only decides whether to go on waiting.
+                let locked = || cell.load(Ordering::Relaxed) & LOCKED != 0;
+                self.waiters.wait_while(key, locked);
+            }
+        }
+    }
+
+    /// Empties the cells of a leaf that nobody uses any more.
+    pub(crate) fn clear(&self, leaf: LeafId) {
+        for cell in &self.cells[leaf.0 as usize] {
+            // relaxed: published with the leaf's next owner, by the lock of the free leaves.
+            cell.store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// The use of the leaf that an entry lies in; only the owner of the entry may rely on it.
+    #[inline]
+    pub(crate) fn use_of(&self, entry: u32) -> LeafUse {
+        let owner = self.owners.get(entry as usize / LEAF_CELLS);
+        // relaxed: constant while the entry is in use.
+        let word = owner.map_or(0, |owner| owner.load(Ordering::Relaxed));
+        match (word & USE_MASK) >> USE_SHIFT {
+            0 => LeafUse::Cells,
+            1 => LeafUse::Handles,
+            _ => LeafUse::Raw,
+        }
+    }
+
+    /// Returns the free leaves to the system.
+    pub(crate) fn release(&self) {
+        self.return_held(&mut self.free.lock());
+        while self.return_unwiped() {}
+    }
+
+    /// Returns abandoned leaves, as many as are handled in one hold of the lock; false when there
+    /// are no more, or some are in use.
+    fn return_unwiped(&self) -> bool {
+        let mut free = self.free.lock();
+        let from = free.unwiped.len().saturating_sub(FREE_LEAVES_HELD);
+        let (locked, busy): (Vec<u32>, Vec<u32>) =
+            free.unwiped.split_off(from).into_iter().partition(|&leaf| self.lock_all(leaf));
+        let some = !locked.is_empty();
+        self.discard(locked, &mut free.returned[LeafUse::Cells as usize]);
+        let go_on = some && busy.is_empty();
+        free.unwiped.extend(busy);
+        go_on
+    }
+
+    /// The client's word of the leaf that an entry lies in.
+    pub(crate) fn word_of(&self, entry: u32) -> &AtomicU64 {
+        &self.words[entry as usize / LEAF_CELLS][0]
+    }
+
+    /// The cell of an entry that a handle names, or a chain.
+    ///
+    /// # Panics
+    ///
+    /// When the memory has no such entry.
+    #[inline]
+    pub(crate) fn handle_cell(&self, entry: u32) -> &AtomicU64 {
+        self.cell(entry).expect("a handle's entry is in a leaf")
+    }
+
+    /// The cell, by number; `None` outside the table.
+    #[inline]
+    pub(crate) fn cell(&self, entry: u32) -> Option<&AtomicU64> {
+        self.cells().get(entry as usize)
+    }
+
+    /// Every cell, by number.
+    #[inline]
+    pub(crate) fn cells(&self) -> &[AtomicU64] {
+        self.cells.slice(0..self.cells.len()).as_flattened()
+    }
+
+    /// Checks that `leaf` is `pool`'s. Meaningful while one of its cells is locked (I2).
+    #[inline]
+    pub(crate) fn owned(&self, leaf: LeafId, pool: u32, purpose: LeafUse) -> Result<(), StaleLeaf> {
+        if self.owned_by(pool, purpose).has(leaf.0) { Ok(()) } else { Err(StaleLeaf) }
+    }
+
+    /// What tells leaves of a pool that it uses so.
+    #[inline]
+    pub(crate) fn owned_by(&self, pool: u32, purpose: LeafUse) -> OwnedLeaves<'_> {
+        let owners = self.owners.slice(0..self.owners.len());
+        OwnedLeaves { owners, word: owner_word(pool, purpose) }
+    }
+
+    /// Cells of all leaves there can be.
+    pub(crate) fn cells_max(&self) -> usize {
+        self.cells.len() * LEAF_CELLS
+    }
+
+    /// Bytes held for cells and their owner words.
+    pub(crate) fn held_bytes(&self) -> u64 {
+        let free = self.free.lock();
+        let lists = free.held.iter().chain(&free.returned).chain([&free.unwiped]);
+        let lists = lists.map(Vec::capacity).sum::<usize>();
+        let tables = self.cells.heap_bytes() + self.owners.heap_bytes() + self.words.heap_bytes();
+        let heap = tables + self.waiters.heap_bytes();
+        self.mapped_bytes() + heap + (lists * size_of::<u32>()) as u64
+    }
+
+    /// The part of [`Leaves::held_bytes`] that lies in the tables.
+    pub(crate) fn mapped_bytes(&self) -> u64 {
+        self.cells.held_bytes() + self.owners.held_bytes() + self.words.held_bytes()
+    }
+
+    /// The address ranges reserved.
+    pub(crate) fn ranges(&self) -> [std::ops::Range<usize>; 3] {
+        [self.cells.range(), self.owners.range(), self.words.range()]
+    }
+
+    fn return_held(&self, free: &mut FreeLeaves) {
+        for (held, returned) in free.held.iter_mut().zip(&mut free.returned) {
+            let (locked, busy): (Vec<u32>, Vec<u32>) =
+                std::mem::take(held).into_iter().partition(|&leaf| self.lock_all(leaf));
+            *held = busy;
+            self.discard(locked, returned);
+        }
+    }
+
+    /// Discards the pages of leaves whose every cell is locked.
+    fn discard(&self, mut locked: Vec<u32>, returned: &mut Vec<u32>) {
+        if locked.is_empty() {
+            return;
+        }
+        locked.sort_unstable();
+        for run in locked.chunk_by(|a, b| a + 1 == *b) {
+            let first = run[0] as usize;
+            let refused = self.cells.discard(first..first + run.len()).is_err();
+            // Refused by the system, the pages stay held, and are zero once they are unlocked; the
+            // same stands for the discard under loom, where a leaf is no page.
+            if refused || cfg!(loom) {
+                run.iter().for_each(|&leaf| self.unlock_first(leaf, LEAF_CELLS));
+            }
+        }
+        returned.append(&mut locked);
+        // Whoever waited for a cell with a stale number waited for a lock that is gone.
+        self.waiters.wake_all();
+    }
+
+    /// Locks every cell of a free leaf, and empties it if it was abandoned; false, with none
+    /// locked, when one is in use.
+    fn lock_all(&self, leaf: u32) -> bool {
+        for (index, cell) in self.cells[leaf as usize].iter().enumerate() {
+            if !replace_unlocked(cell, LOCKED) {
+                self.unlock_first(leaf, index);
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Unlocks the first `count` cells of a free leaf.
+    fn unlock_first(&self, leaf: u32, count: usize) {
+        for cell in &self.cells[leaf as usize][..count] {
+            // SeqCst: pairs with the re-check in `BitLockWaiters::wait_while`. A free cell is zero
+            // but for the lock bit.
+            cell.swap(0, Ordering::SeqCst);
+        }
+        self.waiters.wake_all();
+    }
+}
+
+/// Gives a cell of a free leaf a new word; false where it is locked.
+fn replace_unlocked(cell: &AtomicU64, word: u64) -> bool {
+    // relaxed: a guess, confirmed by the exchange.
+    let old = cell.load(Ordering::Relaxed) & !LOCKED;
+    // Acquire pairs with the unlocking in `CellGuard`. relaxed: a failure reads nothing.
+    cell.compare_exchange(old, word, Ordering::Acquire, Ordering::Relaxed).is_ok()
+}
+
+fn owner_word(pool: u32, purpose: LeafUse) -> u32 {
+    pool | (purpose as u32) << USE_SHIFT
+}

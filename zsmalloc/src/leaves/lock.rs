@@ -1,0 +1,65 @@
+//! The lock bit of a cell.
+//!
+//! ```text
+//!   lock_word       word -> word | LOCKED, as soon as the bit is clear
+//!   try_lock_word   the same for the mover: at once, and only if nobody uses the object
+//!   unlock_word     the bit goes, a new word comes, and the threads that wait are woken
+//! ```
+//!
+//! Invariant: while the bit is set, only the thread that set it changes the word.
+
+use host::sync::atomic::{AtomicU64, Ordering};
+
+use super::leaf::{LeafUse, Leaves};
+use crate::numbers::{LOCKED, Word};
+
+impl Leaves {
+    /// Sets the lock bit of an entry's cell, and waits for it where another thread has it; gives
+    /// the word.
+    pub(crate) fn lock_word(&self, entry: u32, cell: &AtomicU64) -> Word {
+        loop {
+            if let Some(word) = try_lock(cell, |_| true) {
+                return word;
+            }
+            // relaxed: only decides whether to go on waiting; `try_lock` orders.
+            let locked = || cell.load(Ordering::Relaxed) & LOCKED != 0;
+            self.waiters.wait_while(entry as usize, locked);
+        }
+    }
+
+    /// Sets the lock bit of `entry` if nobody uses its object; gives the word.
+    pub(crate) fn try_lock_word(&self, entry: u32) -> Option<Word> {
+        let cell = self.cell(entry)?;
+        match self.use_of(entry) {
+            LeafUse::Cells => try_lock(cell, |_| true),
+            // A word that names nothing is about to be written, by the thread that stores the
+            // object and that takes no lock.
+            LeafUse::Handles => try_lock(cell, |word| word.place().is_some() && word.pins() == 0),
+            LeafUse::Raw => try_lock(cell, |word| word.place().is_some()),
+        }
+    }
+
+    /// Gives the lock bit of `entry` up, and its cell a new word.
+    pub(crate) fn unlock_word(&self, entry: u32, cell: &AtomicU64, word: Word) {
+        // Either the waiter sees the bit gone in its re-check, or `wake` sees the waiter.
+        // SeqCst: pairs with the re-check in `BitLockWaiters::wait_while`, and as a Release with
+        // the Acquire in `try_lock`.
+        cell.swap(word.0 & !LOCKED, Ordering::SeqCst);
+        self.waiters.wake(entry as usize);
+    }
+}
+
+/// Sets the lock bit if it is clear, and the word is one that `allows`.
+fn try_lock(cell: &AtomicU64, allows: impl Fn(Word) -> bool) -> Option<Word> {
+    // relaxed: a guess, confirmed by the exchange.
+    let word = cell.load(Ordering::Relaxed) & !LOCKED;
+    if !allows(Word(word)) {
+        return None;
+    }
+    // Acquire pairs with the swap of the last unlock, so that the object the word names is seen
+    // as its writer left it, and with the unpinning of its last reader. relaxed: a failure reads
+    // nothing.
+    cell.compare_exchange(word, word | LOCKED, Ordering::Acquire, Ordering::Relaxed)
+        .ok()
+        .map(|word| Word(word | LOCKED))
+}

@@ -1,0 +1,102 @@
+//! Frames that nobody uses, as a value: where a zspage can move to.
+//!
+//! Invariant: the frames are claimed from the arena until a zspage takes them, or until the value
+//! is dropped, which gives them back.
+
+use std::fmt;
+use std::sync::Arc;
+
+use buddy::Pfn;
+use host::Run;
+
+use super::Memory;
+use crate::numbers::AllocError;
+
+/// Frames that nobody uses, for a zspage to move to; given back when dropped.
+#[must_use = "the frames are given back when this is dropped"]
+pub struct Frames {
+    pub(crate) memory: Arc<Memory>,
+    /// `None` once a zspage has them.
+    pub(crate) run: Option<Run>,
+    pub(crate) resident: u32,
+}
+
+/// Why a zspage stayed where it is.
+#[derive(Debug)]
+pub enum MigrateError {
+    /// No zspage of this pool starts at that frame.
+    NoZspage,
+    /// An object of it is being read, written or published. Try again later.
+    Busy(Frames),
+    /// The frames are another memory's, or more or fewer than the zspage has.
+    WrongFrames(Frames),
+}
+
+impl fmt::Display for MigrateError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            MigrateError::NoZspage => "no zspage of this pool starts at that frame",
+            MigrateError::Busy(_) => "an object of the zspage is in use",
+            MigrateError::WrongFrames(_) => "the frames do not fit the zspage",
+        })
+    }
+}
+
+impl std::error::Error for MigrateError {}
+
+impl Memory {
+    /// Takes `frames` contiguous frames, 1 to 1024.
+    ///
+    /// # Errors
+    ///
+    /// [`AllocError::BadRun`] for 0 and for more than 1024 frames, [`AllocError::OutOfFrames`] when
+    /// the arena has no such run.
+    pub fn frames(self: &Arc<Memory>, frames: u32) -> Result<Frames, AllocError> {
+        if !(1..=buddy::RUN_FRAMES_MAX).contains(&frames) {
+            return Err(AllocError::BadRun { frames });
+        }
+        let (run, resident) = self.take_run(0, frames)?;
+        Ok(Frames { memory: Arc::clone(self), run: Some(run), resident })
+    }
+}
+
+impl Frames {
+    /// Frames whose first `alloc` finds; `None` where it finds none.
+    pub(crate) fn of(
+        memory: &Arc<Memory>,
+        frames: u32,
+        alloc: impl FnOnce(u32) -> Option<Pfn>,
+    ) -> Option<Frames> {
+        let (run, resident) = memory.take_found_run(frames, alloc)?;
+        Some(Frames { memory: Arc::clone(memory), run: Some(run), resident })
+    }
+
+    /// The number of the first; `None` for frames that a zspage has taken.
+    pub fn pfn(&self) -> Option<u32> {
+        self.run.as_ref().map(Run::pfn)
+    }
+
+    pub(crate) fn len(&self) -> u32 {
+        self.run.as_ref().map_or(0, Run::frames)
+    }
+
+    /// Returns to the system what is touched beyond where the last touched one of as many frames
+    /// from `pfn` on is.
+    pub(crate) fn reach_as_far_as(&mut self, pfn: u32) {
+        let Some(run) = &mut self.run else { return };
+        let last = (0..run.frames()).rfind(|at| self.memory.arena.is_resident(pfn + at));
+        self.resident -= self.memory.purge_from(run, last.map_or(0, |last| last + 1));
+    }
+}
+
+impl fmt::Debug for Frames {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Frames({:?})", self.run)
+    }
+}
+
+impl Drop for Frames {
+    fn drop(&mut self) {
+        self.memory.give_runs(self.run.take().into_iter());
+    }
+}

@@ -1,0 +1,319 @@
+//! Compaction: objects move from sparse zspages to full ones, and emptied zspages go back.
+//!
+//! ```text
+//!   source: emptiest in use                target: fullest with room
+//!   | a |   |   | b |   |   |   |   |      | x | x | x |   | x |   | x | x |
+//!     |           `----------------------------------------^
+//!     `-----------------------------------------^
+//! ```
+//!
+//! After that at most one zspage of a class has free slots, and some of these become one with that
+//! of a larger class: see `join`. The frames of those that are left are as touched as they ever
+//! were. A last pass moves their objects to other frames, packed from the first one, so that what
+//! compaction leaves is what a fresh fill would have taken, and less: with chain order 4 the
+//! half-empty zspages of 192 classes would otherwise hold more than the longer chain saves.
+//!
+//! Invariants
+//! - I1 an object moves under the class lock and the lock bit of its cell, which the mover only
+//!   tries, and which a handle's cell with readers refuses: what is being read, written or
+//!   published stays where it is, and its zspage with it.
+//! - I2 a lock hold moves at most [`MOVES_MAX`] objects; in the later passes, those of one zspage.
+//!
+//! Locks: one compaction at a time, then class, then cells by trying. Frames go back outside the
+//! class lock; payload is copied under it. Source: `zs_compact`.
+
+use std::sync::{PoisonError, TryLockError};
+
+use host::sync::MutexGuard;
+use host::sync::atomic::Ordering;
+use host::{Held, PAGE_SIZE, Rank};
+
+use super::join::{frames_packed, joined_slack_max};
+use crate::class::Age;
+use crate::class::{Class, Slot, State};
+use crate::numbers::OBJECTS_MAX;
+use crate::numbers::{Place, Word};
+use crate::pool::Leaving;
+use crate::pool::Pool;
+use crate::zspages::zspage;
+use crate::zspages::{Descriptor, DescriptorId};
+
+/// Objects moved under one hold of a class lock, at most.
+const MOVES_MAX: usize = 32;
+
+/// Zspages whose objects are all in use that a class's merging walks past, before it gives up.
+const STUCK_MAX: usize = 64;
+
+/// What one lock hold did.
+#[derive(Default)]
+struct Step {
+    moved: usize,
+    /// The source, when all its objects are in use.
+    stuck: Option<DescriptorId>,
+    /// No object is left in the source, which is out of its lists.
+    emptied: bool,
+}
+
+impl Pool {
+    /// Runs what is deferred, compacts every class and gives the frames freed. The system gets them
+    /// from the memory's worker soon after, or, where there is none, before this returns.
+    /// Returns 0 at once while another thread compacts this pool.
+    pub fn compact(&self) -> u64 {
+        self.memory.flush_deferred();
+        match self.turn_to_compact() {
+            Some(_turn) => self.compact_all(),
+            None => 0,
+        }
+    }
+
+    /// The turn to compact, if nobody has it. It guards no data, so a panic of its last holder's
+    /// leaves nothing half-done.
+    pub(crate) fn turn_to_compact(&self) -> Option<MutexGuard<'_, ()>> {
+        match self.compacting.try_lock() {
+            Ok(turn) => Some(turn),
+            Err(TryLockError::Poisoned(turn)) => Some(turn.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+
+    /// Compacts until `frames` frames are freed and returned to the system, and stops there; gives
+    /// how many it freed. The last zspage may make that up to 15 more than asked for. Returns 0 at
+    /// once while another thread compacts this pool. Source: `zs_shrinker_scan`, which compacts all
+    /// there is.
+    pub fn shrink(&self, frames: u64) -> u64 {
+        self.memory.flush_deferred();
+        let Some(_turn) = self.turn_to_compact() else { return 0 };
+        self.flush_deferred();
+        let mut freed = 0;
+        for shards in self.sharded().rev() {
+            freed += self.merge(shards, frames.saturating_sub(freed));
+        }
+        let held = self.memory.free_bytes_held();
+        self.memory.release(held.saturating_sub(freed * PAGE_SIZE as u64));
+        // relaxed: a total.
+        self.counters.compacted.fetch_add(freed, Ordering::Relaxed);
+        freed
+    }
+
+    /// Runs what is deferred; compacts, or waits for the thread that is doing so: for a store that
+    /// hit the limit. The caller holds no lock of the pool's, nor one that a deferred job might
+    /// want.
+    pub fn make_room(&self) {
+        self.memory.flush_deferred();
+        self.flush_deferred();
+        if let Some(_turn) = self.turn_to_compact() {
+            self.compact_all();
+            return;
+        }
+        drop(self.compacting.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+
+    pub(crate) fn compact_all(&self) -> u64 {
+        self.flush_deferred();
+        let merged: u64 = self.sharded().rev().map(|shards| self.merge(shards, u64::MAX)).sum();
+        let freed = merged + self.join();
+        self.sharded().for_each(|shards| self.trim(&shards[0]));
+        self.classes().iter().for_each(|class| self.shrink_positions(class));
+        self.memory.release_soon();
+        // relaxed: a total.
+        self.counters.compacted.fetch_add(freed, Ordering::Relaxed);
+        freed
+    }
+
+    /// Moves objects until at most one zspage has free slots, or `frames_max` frames are freed;
+    /// gives the frames freed. The kernel stops when the free slots make no whole zspage; going on
+    /// moves fewer objects than one zspage holds, and leaves all unused frames in one place for the
+    /// later passes.
+    fn merge(&self, shards: &[Class], frames_max: u64) -> u64 {
+        if frames_max == 0 {
+            return 0;
+        }
+        let class = &shards[0];
+        shards[1..].iter().for_each(|other| self.gather(class, other));
+        // Others go on storing and freeing meanwhile: each object is moved once on average, and
+        // then it is enough.
+        let mut moves = class.lock().objects as usize;
+        let (mut freed, mut leaving) = (0, Leaving::NONE);
+        let mut stuck = Vec::new();
+        while freed < frames_max && moves > 0 && stuck.len() < STUCK_MAX && !self.is_retired() {
+            let step = self.merge_step(class, &stuck, &mut leaving);
+            if let Some(source) = step.stuck {
+                stuck.push(source);
+                continue;
+            }
+            freed += u64::from(step.emptied) * u64::from(class.shape.frames);
+            if step.moved == 0 || step.moved > moves {
+                break;
+            }
+            moves -= step.moved;
+        }
+        self.release_zspages(leaving);
+        freed
+    }
+
+    /// Gives the first shard of a class the zspages of another one that have room; those that are
+    /// left because the other shard is in use stay where they are.
+    fn gather(&self, class: &Class, other: &Class) {
+        loop {
+            let mut state = self.lock(class);
+            let Some(mut theirs) = other.try_lock() else { return };
+            for _ in 0..MOVES_MAX {
+                let Some(&partial) = theirs.fullness.partial(other.layout()).last() else {
+                    other.hint_partial(false);
+                    return;
+                };
+                if !self.adopt(class, &mut state, &mut theirs, partial) {
+                    return;
+                }
+                class.hint_partial(true);
+            }
+        }
+    }
+
+    fn merge_step(&self, class: &Class, stuck: &[DescriptorId], leaving: &mut Leaving) -> Step {
+        let mut moving = self.lock_moving(class);
+        let state = &mut *moving.state;
+        let Some((&target, others)) = state.fullness.partial(class.layout()).split_first() else {
+            return Step::default();
+        };
+        let Some(&source) = others.iter().rev().find(|other| !stuck.contains(other)) else {
+            return Step::default();
+        };
+        let step = self.move_objects(class, state, (source, target), MOVES_MAX, leaving);
+        Step { stuck: (step.moved == 0).then_some(source), ..step }
+    }
+
+    /// Moves the objects of the one sparse zspage to the first frames of a new one, whose other
+    /// frames are not touched, where that frees any. While they move both zspages are there: the
+    /// limit may be overshot by the frames of one.
+    fn trim(&self, class: &Class) {
+        let of = self.descriptors(class);
+        let sparse = |state: &State| {
+            let emptiest = *state.fullness.partial(class.layout()).last()?;
+            Some((emptiest, self.frames_if_packed(class, emptiest)?))
+        };
+        let Some((_, needed)) = sparse(&class.lock()) else { return };
+        let Ok(target) = self.new_zspage(class, needed) else { return };
+        let mut moving = self.lock_moving(class);
+        let state = &mut *moving.state;
+        let mut leaving = Leaving::NONE;
+        let source = sparse(state);
+        if !self.reserve_position(state) {
+            drop(moving);
+            return self.release_zspages(Leaving::of(&self.memory, target));
+        }
+        state.insert(&of, target);
+        if let Some((source, _)) = source {
+            self.move_objects(class, state, (source, target), OBJECTS_MAX, &mut leaving);
+        }
+        let header = of.header(target);
+        if header.in_use() == 0 && state.settle(&of, (target, header), 0) {
+            leaving.push(&self.memory, target);
+        }
+        drop(moving);
+        self.arrived(1);
+        self.release_zspages(leaving);
+    }
+
+    /// The frames that a zspage's objects would fill, where more than those are touched.
+    fn frames_if_packed(&self, class: &Class, id: DescriptorId) -> Option<u32> {
+        let zspage = self.descriptors(class).get(id);
+        let needed = frames_packed(class.shape, zspage.in_use()) as u32;
+        let frames = u32::from(class.shape.frames);
+        (self.memory.arena.resident_in(zspage.pfn(), frames) > needed).then_some(needed)
+    }
+
+    /// Moves objects from one zspage to another, at most `moves_max` and as many as fit.
+    fn move_objects(
+        &self,
+        class: &Class,
+        state: &mut State,
+        (source, target): (DescriptorId, DescriptorId),
+        moves_max: usize,
+        leaving: &mut Leaving,
+    ) -> Step {
+        let of = self.descriptors(class);
+        let (zspage, objects) = (of.get(source), class.shape.objects as usize);
+        let mut step = Step::default();
+        let mut used = zspage.used_slots().peekable();
+        while let Some(object) = used.next() {
+            if step.moved == moves_max || of.header(target).in_use() == objects {
+                break;
+            }
+            if let Some(&next) = used.peek() {
+                zspage::prefetch(&self.memory.arena, class.shape, zspage.pfn(), next);
+            }
+            let from = Slot::of(source, *zspage, object);
+            if self.move_object(class, state, (zspage, from), target) {
+                step.moved += 1;
+            }
+        }
+        self.count_move();
+        if step.moved > 0 && state.settle(&of, (source, *zspage), step.moved) {
+            leaving.push(&self.memory, source);
+            step.emptied = true;
+        }
+        step
+    }
+
+    /// Moves one object to a zspage of a class, which need not be its own; false when it is in use.
+    pub(crate) fn move_object(
+        &self,
+        class: &Class,
+        state: &mut State,
+        (source, from): (Descriptor<'_>, Slot),
+        target: DescriptorId,
+    ) -> bool {
+        let of = self.descriptors(class);
+        let owner = source.owner(usize::from(from.at.object));
+        if owner == 0 {
+            return false;
+        }
+        let to = state.take_slot_in(&of, target, owner);
+        let moved = self.move_to(class, owner, from, to);
+        if moved {
+            source.give(usize::from(from.at.object));
+        } else {
+            state.untake(&of, to);
+        }
+        moved
+    }
+
+    fn move_to(&self, class: &Class, owner: u32, from: Slot, to: Slot) -> bool {
+        let _held = Held::enter_try(Rank::Cell);
+        let leaves = &self.memory.leaves;
+        let Some(mut word) = leaves.try_lock_word(owner) else { return false };
+        let places =
+            named(word, from).and_then(|from| Some((from, self.destination(class, from, to)?)));
+        if let Some((from, to)) = places {
+            self.copy_object(class, from, to);
+            word = word.with_place(to);
+        }
+        leaves.unlock_word(owner, self.handle_cell(owner), word);
+        places.is_some()
+    }
+
+    /// Copies an object to a place in a zspage of a class.
+    pub(crate) fn copy_object(&self, class: &Class, from: Place, to: Place) {
+        self.touch(class, to.at(), usize::from(class.shape.size - to.slack()));
+        let shape = self.geometry().shape(from.class());
+        let write = |to: &mut [u8], from: &[u8]| self.write(to, from, Age::Old);
+        zspage::copy(&self.memory.arena, (shape, from), (class.shape, to), write);
+    }
+
+    /// The place of an object in a slot of a class, its own or a larger one; `None` where too much
+    /// of a larger one's slot would be left.
+    fn destination(&self, class: &Class, from: Place, to: Slot) -> Option<Place> {
+        let larger = class.shape.size - self.geometry().shape(from.class()).size;
+        let slack = from.slack() + larger;
+        let fits = larger == 0 || slack <= joined_slack_max(class.shape);
+        fits.then(|| Place::new(to.at, class.index, slack))
+    }
+}
+
+/// The place that `word` names, if that is the slot. It may be another one, or none: an object that
+/// is to be freed later keeps its back reference to a cell that holds what was stored next.
+pub(crate) fn named(word: Word, slot: Slot) -> Option<Place> {
+    let place = word.place()?;
+    (place.at() == slot.at).then_some(place)
+}

@@ -1,0 +1,150 @@
+//! Draining a leaf: everything in its cells is freed together, sorted by class.
+//!
+//! ```text
+//!   cells      | a | b |   | c | ...          each locked, and its content noted
+//!   by lock    a c .. | b ..                  one hold of a class lock for all of a class
+//!              cells emptied and unlocked, zspages back to the zone
+//! ```
+//!
+//! Source: the drain of study S3, which sorts a buffer of handles; here the buffer is the leaf.
+//!
+//! Invariants
+//! - I1 the cells of the objects being freed are locked: nobody reads or moves them.
+//! - I2 who drains waits for cells while it has locked others of the same leaf. Nobody waits the
+//!   other way round: a thread holds one cell at a time, and a leaf is drained by one.
+//!
+//! Locks: cells, then one class after the other.
+
+use host::sync::atomic::Ordering;
+use host::{Held, Rank};
+
+use crate::leaves::{LEAF_CELLS, LeafId, LeafUse};
+use crate::names::{CellNumber, Content};
+use crate::numbers::StaleLeaf;
+use crate::numbers::{LOCKED, Place, Word};
+use crate::pool::Pool;
+use crate::zspages::zspage;
+
+/// A cell that is about to be emptied.
+#[derive(Clone, Copy)]
+pub struct DrainedCell<'p> {
+    pool: &'p Pool,
+    entry: u32,
+    word: Word,
+}
+
+impl DrainedCell<'_> {
+    /// The cell's number.
+    pub fn number(&self) -> CellNumber {
+        CellNumber(self.entry)
+    }
+
+    /// The client's bits.
+    pub fn client(&self) -> u8 {
+        self.word.client()
+    }
+
+    /// What the cell holds.
+    pub fn content(&self) -> Content {
+        self.pool.content_of(self.word)
+    }
+
+    /// The bytes of the object, in place; `None` when the cell holds none.
+    pub fn bytes(&self) -> Option<&[u8]> {
+        let place = self.word.place()?;
+        let shape = self.pool.geometry().shape(place.class());
+        Some(zspage::bytes(&self.pool.memory.arena, shape, place))
+    }
+}
+
+impl std::fmt::Debug for DrainedCell<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "DrainedCell({:?})", self.content())
+    }
+}
+
+/// Cells whose objects are freed, and which are emptied and unlocked, when this is dropped: also
+/// when the client's closure panics.
+struct Locked<'p> {
+    pool: &'p Pool,
+    entries: [u32; LEAF_CELLS],
+    places: [Place; LEAF_CELLS],
+    len: usize,
+    /// Stands for all of them.
+    _held: Held,
+}
+
+impl Drop for Locked<'_> {
+    fn drop(&mut self) {
+        self.pool.free_places(&self.places[..self.len]);
+        for &entry in &self.entries[..self.len] {
+            self.pool.empty(entry);
+        }
+    }
+}
+
+/// A leaf whose drain was begun, and ends when this is dropped.
+struct Draining<'p> {
+    pool: &'p Pool,
+    leaf: LeafId,
+}
+
+impl Drop for Draining<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.pool.drain(self.leaf, |_| {});
+        }
+        self.pool.memory.leaves.end_drain(self.leaf, LeafUse::Cells);
+        // relaxed: a total.
+        self.pool.counters.leaves.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Pool {
+    /// Frees everything in a leaf's cells and gives the leaf back. `visit` sees each cell that is
+    /// not empty before it is cleared; where that panics, the others are freed unseen. From the
+    /// start of the call, locking its cells fails.
+    ///
+    /// # Errors
+    ///
+    /// [`StaleLeaf`] when it is not this pool's, or another thread is freeing it.
+    pub fn free_leaf(
+        &self,
+        leaf: LeafId,
+        visit: impl FnMut(&DrainedCell<'_>),
+    ) -> Result<(), StaleLeaf> {
+        if !self.memory.leaves.begin_drain(leaf, self.id, LeafUse::Cells) {
+            return Err(StaleLeaf);
+        }
+        let _draining = Draining { pool: self, leaf };
+        self.drain(leaf, visit);
+        Ok(())
+    }
+
+    fn drain(&self, leaf: LeafId, mut visit: impl FnMut(&DrainedCell<'_>)) {
+        let nothing = Place::default();
+        let held = Held::enter(Rank::Cell);
+        let (entries, places) = ([0; LEAF_CELLS], [nothing; LEAF_CELLS]);
+        let mut locked = Locked { pool: self, entries, places, len: 0, _held: held };
+        for entry in (0..LEAF_CELLS).filter_map(|index| leaf.entry(index)) {
+            let cell = self.handle_cell(entry);
+            let word = self.memory.leaves.lock_word(entry, cell);
+            let place = word.place().unwrap_or(nothing);
+            if place == nothing && word.0 == LOCKED {
+                self.empty(entry);
+                continue;
+            }
+            locked.entries[locked.len] = entry;
+            locked.places[locked.len] = place;
+            locked.len += 1;
+            visit(&DrainedCell { pool: self, entry, word });
+        }
+    }
+
+    /// Empties a locked cell and unlocks it.
+    fn empty(&self, entry: u32) {
+        if let Some(cell) = self.memory.leaves.cell(entry) {
+            self.memory.leaves.unlock_word(entry, cell, Word::default());
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! Freeing the objects of handles: soon, together, or later.
+//!
+//! ```text
+//!   free_handle      a line of this thread      freed up to 8 frees later
+//!   free_batch       512 entries together       one lock hold for all of a class
+//!   free_deferred    the pool's queue           freed by the memory's worker
+//! ```
+//!
+//! Invariant: a handle is consumed. It is checked to be the pool's, and from then on its entry
+//! stands for the object. An iterator that panics loses no handle that it gave before.
+
+use crate::numbers::ForeignHandle;
+use crate::objects::BATCH;
+use crate::pool::{Freed, Pool, Tables};
+
+use super::handle::Handle;
+
+/// Entries to be freed together: when there are so many, and at the latest when dropped, so that a
+/// caller's iterator that panics loses nothing it has given.
+struct Batch<'p> {
+    pool: &'p Pool,
+    tables: Tables<'p>,
+    entries: [u32; BATCH],
+    len: usize,
+}
+
+impl Batch<'_> {
+    #[inline(always)]
+    fn add(&mut self, entry: u32) {
+        host::prefetch(self.tables.handle_cell(entry));
+        self.entries[self.len] = entry;
+        self.len += 1;
+        if self.len == BATCH {
+            self.free();
+        }
+    }
+
+    #[inline(never)]
+    fn free(&mut self) {
+        let len = std::mem::take(&mut self.len);
+        if len > 0 {
+            self.pool.free_entries(&self.entries[..len]);
+        }
+    }
+}
+
+impl Drop for Batch<'_> {
+    fn drop(&mut self) {
+        self.free();
+    }
+}
+
+impl Pool {
+    /// Frees the object of a handle, up to [`PoolConfig::lag`] frees of this thread later: nothing
+    /// that the pool says of itself shows it, nor is a store refused for it. What is left of a lag
+    /// is freed by whoever asks the pool for something, compacts it, or calls
+    /// [`Pool::flush_deferred`]; and by the memory's worker, when the pool is at rest.
+    ///
+    /// # Errors
+    ///
+    /// [`ForeignHandle`] with the handle when it is another pool's.
+    ///
+    /// [`PoolConfig::lag`]: crate::PoolConfig::lag
+    pub fn free_handle(&self, handle: Handle) -> Result<(), ForeignHandle<Handle>> {
+        if !self.owns(&handle) {
+            return Err(ForeignHandle(handle));
+        }
+        self.free_lagging(handle.entry());
+        Ok(())
+    }
+
+    /// Frees the objects of many handles, 512 at a time: sorted by class, with one lock hold for
+    /// all of a class. Where the iterator panics, those it gave before are freed.
+    ///
+    /// # Errors
+    ///
+    /// [`ForeignHandle`] with those that are another pool's; the others are freed.
+    pub fn free_batch(
+        &self,
+        handles: impl IntoIterator<Item = Handle>,
+    ) -> Result<(), ForeignHandle<Vec<Handle>>> {
+        let (mut foreign, owned) = (Vec::new(), self.owned_handles());
+        let mut batch = Batch { pool: self, tables: self.tables(), entries: [0; BATCH], len: 0 };
+        handles.into_iter().for_each(|handle| {
+            if owned.has(&handle) {
+                batch.add(handle.entry());
+            } else {
+                foreign.push(handle);
+            }
+        });
+        drop(batch);
+        if foreign.is_empty() { Ok(()) } else { Err(ForeignHandle(foreign)) }
+    }
+
+    /// Frees the object of a handle later: by the memory's worker within a quarter of a second or
+    /// two; at the latest when something needs the room, or [`Pool::flush_deferred`] is called.
+    /// Where the queue has no room, at once. Until it is freed the object counts as stored.
+    ///
+    /// The first call builds the queue, see [`PoolConfig::deferred`].
+    ///
+    /// # Errors
+    ///
+    /// [`ForeignHandle`] with the handle when it is another pool's.
+    ///
+    /// [`PoolConfig::deferred`]: crate::PoolConfig::deferred
+    pub fn free_deferred(&self, handle: Handle) -> Result<(), ForeignHandle<Handle>> {
+        if !self.owns(&handle) {
+            return Err(ForeignHandle(handle));
+        }
+        let entry = handle.entry();
+        if !self.defer_free(Freed::entry(entry)) {
+            self.free_entry(entry);
+            self.stir();
+        }
+        Ok(())
+    }
+}

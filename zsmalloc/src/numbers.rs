@@ -1,0 +1,14 @@
+//! The ground of the allocator: sizes and shapes of classes, the words that say where an object is,
+//! and what can go wrong. It stands on nothing else of this crate.
+
+mod error;
+mod geometry;
+mod word;
+
+pub(crate) use error::expect_equal;
+pub use error::{AllocError, ForeignHandle, MemoryError, PoolDefect, StaleHandle, StaleLeaf};
+pub use geometry::{
+    CLASSES, ChainSize, ClassIndex, Geometry, OBJECTS_MAX, Rule, SHARDS_MAX, SIZE_MAX, SIZE_MIN,
+    Shape,
+};
+pub(crate) use word::{At, LOCKED, PFN_BITS, PIN, PINS_MAX, Place, SLACK_BITS, VALUE_BITS, Word};

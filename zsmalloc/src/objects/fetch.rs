@@ -1,0 +1,53 @@
+//! Entries for a class that has none: a block of the stock, or the chain of another class.
+
+use host::LockGuard;
+
+use crate::class::{Class, State};
+use crate::leaves::LeafUse;
+use crate::numbers::AllocError;
+use crate::pool::Pool;
+
+impl Pool {
+    /// Takes an entry for a class that has none: of the stock, or of another class.
+    #[cold]
+    pub(crate) fn fetch_entry<'p>(
+        &'p self,
+        class: &'p Class,
+        mut state: LockGuard<'p, State>,
+        kind: LeafUse,
+    ) -> Result<(LockGuard<'p, State>, u32), AllocError> {
+        let leaves = &self.memory.leaves;
+        if let Err(error) = state.restock(kind, leaves, &self.stocks) {
+            drop(state);
+            state = self.fetch_entries(class, kind).ok_or(error)?;
+        }
+        let entry = state.take_entry(kind, leaves);
+        Ok((state, entry))
+    }
+
+    /// Brings free entries of the given kind to a class that has none, which is locked then;
+    /// nothing where no class has any. Waits for each class that is in use, one at a time, with no
+    /// lock held.
+    fn fetch_entries<'p>(
+        &'p self,
+        class: &'p Class,
+        kind: LeafUse,
+    ) -> Option<LockGuard<'p, State>> {
+        let take = |mut state: LockGuard<'_, State>| state.take_chain(kind);
+        let mut busy = Vec::new();
+        let idle = self.classes().iter().find_map(|other| match self.try_lock(other) {
+            Some(state) => take(state),
+            None => {
+                busy.push(other);
+                None
+            }
+        });
+        let found = idle.or_else(|| busy.into_iter().find_map(|other| take(self.lock(other))));
+        let chain = found?;
+        let mut state = self.lock(class);
+        state.adopt_entries(chain, kind, &self.memory.leaves, &self.stocks);
+        // Not here, where they did not depart: a recount could see this class before that one.
+        self.arrived(1);
+        Some(state)
+    }
+}

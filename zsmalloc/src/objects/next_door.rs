@@ -1,0 +1,49 @@
+//! What a store takes of the other shards of its class, when its own has nothing left to give.
+//!
+//! Locks: one shard's after the other's.
+
+use super::object::Reserved;
+use crate::class::{Class, Slot};
+use crate::pool::Pool;
+
+impl Pool {
+    /// A slot of any shard of a class, for when there can be no new zspage; where there is none,
+    /// the entry goes back. Waits for each lock in turn, as [`Pool::take_over`] does not.
+    pub(crate) fn take_next_door(&self, class: &Class, entry: u32) -> Option<Slot> {
+        let (of, first) = (self.descriptors(class), self.position(class.index, 0));
+        let shards = self.classes[first..first + self.shards].iter();
+        let slot = shards.into_iter().find_map(|shard| self.lock(shard).take_slot(&of, entry));
+        if slot.is_none() && entry != 0 {
+            let mut state = self.lock(class);
+            state.give_entry(entry, &self.memory.leaves, &self.stocks);
+            state.operated(1);
+        }
+        self.arrived(1);
+        slot
+    }
+
+    /// A slot of another shard of the class, for when the frames of a reserved one would exceed the
+    /// limit: one on frames that are touched already. The first slot goes back either way, its
+    /// entry only where there is no other slot.
+    #[cold]
+    pub(crate) fn charge_next_door<'p>(
+        &'p self,
+        reserved: Reserved<'p>,
+        len: usize,
+    ) -> Option<Reserved<'p>> {
+        let (class, mut object) = (reserved.class, reserved.object(self, len));
+        let (of, first) = (self.descriptors(class), self.position(class.index, 0));
+        let shards = self.classes[first..first + self.shards].iter();
+        for other in shards.filter(|other| other.shard != class.shard) {
+            let taken = self.lock(other).take_slot(&of, object.entry);
+            let Some(slot) = taken else { continue };
+            let mut found = Reserved { class: other, slot, entry: 0 };
+            if self.charge(other, slot.at, len).is_ok() {
+                std::mem::swap(&mut found.entry, &mut object.entry);
+                return Some(found);
+            }
+            drop(found.object(self, len));
+        }
+        None
+    }
+}

@@ -1,0 +1,34 @@
+//! What a pool counts: totals that any thread changes, and that nothing is decided by but limits.
+
+use host::sync::atomic::AtomicU64;
+
+use crate::numbers::SHARDS_MAX;
+
+/// On cache lines of its own.
+#[derive(Default)]
+#[repr(align(128))]
+pub(crate) struct Apart<T>(pub(crate) T);
+
+/// Independent totals of a pool; on cache lines of their own, as what lies beside them is read by
+/// every operation.
+#[derive(Default)]
+#[repr(align(128))]
+pub(crate) struct Counters {
+    /// Frames of all zspages, and the most there ever were.
+    pub(crate) frames: AtomicU64,
+    pub(crate) frames_max: AtomicU64,
+    /// Touched frames among them.
+    pub(crate) resident: AtomicU64,
+    /// Frames freed by compaction.
+    pub(crate) compacted: AtomicU64,
+    /// Of zspages that are counted above but in no class, being built or being given back, those
+    /// that are not counted by the classes. By thread; only the sums mean something.
+    pub(crate) departed: [Apart<AtomicU64>; SHARDS_MAX],
+    pub(crate) arrived: [Apart<AtomicU64>; SHARDS_MAX],
+    /// Bytes of objects at most, in touched frames; 0 = no limit.
+    pub(crate) limit: AtomicU64,
+    /// Leaves of clients' tables.
+    pub(crate) leaves: AtomicU64,
+    /// Bytes of the classes' arrays of zspages.
+    pub(crate) position_bytes: AtomicU64,
+}

@@ -1,0 +1,76 @@
+//! Where a pool is in its life: whether there may be something to compact, and whether it is only
+//! waiting to be dropped.
+//!
+//! ```text
+//!   settled <--- compacted at rest --- stirred        a free stirs it, and tells the worker once
+//!   in use  ---- retire ------------> retired         its leaves end with it
+//! ```
+//!
+//! Invariant: a pool with a free that no compaction followed is stirred, and the worker was told.
+
+use host::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use host::{Lock, Rank};
+
+use super::Pool;
+use crate::leaves::LeafId;
+
+/// What is known about a pool's rest.
+#[derive(Default)]
+pub(crate) struct Rest {
+    /// Set by the first free after a compaction by the worker.
+    pub(crate) stirred: AtomicBool,
+    /// Set during that compaction.
+    pub(crate) settling: AtomicBool,
+    /// Operations at the worker's last look.
+    pub(crate) looked_at: AtomicU32,
+}
+
+/// Leaves that end with their pool.
+pub(crate) struct Retired {
+    /// There are some: the pool is about to be dropped.
+    begun: AtomicBool,
+    pub(crate) leaves: Lock<Vec<LeafId>>,
+}
+
+impl Default for Retired {
+    fn default() -> Retired {
+        Retired { begun: AtomicBool::new(false), leaves: Lock::new(Rank::Leaf, Vec::new()) }
+    }
+}
+
+impl Pool {
+    /// Tells the worker, once, that there may be something to compact.
+    pub(crate) fn stir(&self) {
+        let stirred = &self.rest.stirred;
+        // relaxed: a hint. A free that reads an old value is followed by the worker's second look.
+        if !stirred.load(Ordering::Relaxed) && !stirred.swap(true, Ordering::Relaxed) {
+            self.memory.worker.notice_stirred(&self.memory);
+        }
+    }
+
+    /// True when no object was freed since the worker compacted the pool, and it has done so.
+    pub fn is_settled(&self) -> bool {
+        let Rest { stirred, settling, .. } = &self.rest;
+        // Acquire, twice: pairs with the Releases in `compact_at_rest`. Who sees that nothing is
+        // stirred sees that the worker is at it, and who sees that it is not any more sees what it
+        // did.
+        !stirred.load(Ordering::Acquire) && !settling.load(Ordering::Acquire)
+    }
+
+    /// Gives leaves up with everything in them: for a store that is done with all it has. They go
+    /// back when the pool is dropped, which is at once unless the memory's worker is at it, or a
+    /// deferred job; and those hurry from now on. The caller does not use the leaves again.
+    ///
+    /// A leaf that is not this pool's, or named twice, is left alone.
+    pub fn retire(&self, leaves: impl Iterator<Item = LeafId>) {
+        // relaxed: a hint.
+        self.retired.begun.store(true, Ordering::Relaxed);
+        self.retired.leaves.lock().extend(leaves);
+    }
+
+    /// True when the pool is only waiting to be dropped, after [`Pool::retire`].
+    pub fn is_retired(&self) -> bool {
+        // relaxed: a hint.
+        self.retired.begun.load(Ordering::Relaxed)
+    }
+}

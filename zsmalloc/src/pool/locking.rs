@@ -1,0 +1,46 @@
+//! Locking a class of a pool, as the pool's lock design demands.
+
+use host::LockGuard;
+
+use super::Pool;
+use crate::class::{Class, Moving, State};
+use crate::zspages::DescriptorId;
+
+impl Pool {
+    /// Locks a class to take slots of it or to give them back.
+    #[inline]
+    pub(crate) fn lock<'p>(&'p self, class: &'p Class) -> LockGuard<'p, State> {
+        self.locks.lock(class)
+    }
+
+    /// As [`Pool::lock`], where nobody else holds it.
+    #[inline]
+    pub(crate) fn try_lock<'p>(&'p self, class: &'p Class) -> Option<LockGuard<'p, State>> {
+        self.locks.try_lock(class)
+    }
+
+    /// Locks a class to move its objects.
+    pub(crate) fn lock_moving<'p>(&'p self, class: &'p Class) -> Moving<'p> {
+        self.locks.lock_moving(class)
+    }
+
+    /// Runs `pin`, which reads a word and marks it as in use, as the design demands.
+    #[inline(always)]
+    pub(crate) fn pinning<R>(&self, pin: impl FnOnce() -> R) -> R {
+        self.locks.pinning(&self.classes, pin)
+    }
+
+    /// Locks the shard that a zspage belongs to. The caller keeps an object of it from moving.
+    #[inline]
+    pub(crate) fn lock_zspage(&self, id: DescriptorId) -> (&Class, LockGuard<'_, State>) {
+        let header = self.memory.descriptors.header(id);
+        loop {
+            let class = &self.classes[header.lock()];
+            let state = self.lock(class);
+            // Compaction may have given it to another shard before the lock was there.
+            if header.lock() == class.number {
+                return (class, state);
+            }
+        }
+    }
+}

@@ -1,0 +1,58 @@
+//! The objects of a pool that are freed later: what is queued, and the queue.
+
+use host::sync::unmodelled::OnceLock;
+
+use crate::deferred::{Queue, QueueConfig};
+use crate::numbers::{Place, Word};
+
+/// An object that was given up: the place of one, or the entry of a handle.
+#[derive(Clone, Copy)]
+pub(crate) struct Freed(Word);
+
+const _: () = assert!(size_of::<Freed>() == 8, "512 to a buffer, as in study S3");
+
+impl Freed {
+    pub(crate) fn entry(entry: u32) -> Freed {
+        Freed(Word::default().with_value(0, entry.into()))
+    }
+
+    pub(crate) fn object(place: Place) -> Freed {
+        Freed(Word::default().with_place(place))
+    }
+
+    /// The place, or else the entry.
+    pub(crate) fn place(self) -> Result<Place, u32> {
+        self.0.place().ok_or(self.0.value().1 as u32)
+    }
+}
+
+/// The queue, which the first object that is deferred builds.
+pub(crate) struct Pending {
+    config: QueueConfig,
+    /// `None` inside where there was no memory for it.
+    queue: OnceLock<Option<Queue<Freed>>>,
+}
+
+impl Pending {
+    pub(crate) fn new(config: QueueConfig) -> Pending {
+        Pending { config, queue: OnceLock::new() }
+    }
+
+    /// The queue, if there is one.
+    pub(crate) fn get(&self) -> Option<&Queue<Freed>> {
+        self.queue.get()?.as_ref()
+    }
+
+    /// The queue; `build` makes it of its configuration where it is not there yet.
+    pub(crate) fn get_or_build(
+        &self,
+        build: impl FnOnce(QueueConfig) -> Option<Queue<Freed>>,
+    ) -> Option<&Queue<Freed>> {
+        self.queue.get_or_init(|| build(self.config)).as_ref()
+    }
+
+    /// Takes the queue out, for a pool that is being dropped.
+    pub(crate) fn take(&mut self) -> Option<Queue<Freed>> {
+        self.queue.take().flatten()
+    }
+}

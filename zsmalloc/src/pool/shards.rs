@@ -1,0 +1,76 @@
+//! What the shards of a class do for each other.
+//!
+//! Invariant: a zspage changes its shard while the locks of both are held.
+//!
+//! Locks: a shard's while another is only tried; or one after the other.
+
+use host::sync::atomic::{AtomicU64, Ordering};
+
+use super::{Found, Pool};
+use crate::class::{Class, State};
+use crate::zspages::DescriptorId;
+
+impl Pool {
+    /// Gets a zspage with room from another shard of a class, so that a new one is not needed.
+    pub(crate) fn take_over(&self, class: &Class, state: &mut State) -> bool {
+        let first = self.position(class.index, 0);
+        let others = self.classes[first..first + self.shards].iter();
+        let others = others.filter(|other| other.shard != class.shard && other.may_have_partial());
+        for other in others {
+            let Some(mut theirs) = other.try_lock() else { continue };
+            // Its first is the one that it allocates from.
+            let Some(&spare) = theirs.fullness.partial(other.layout()).get(1) else {
+                other.hint_partial(false);
+                continue;
+            };
+            if self.adopt(class, state, &mut theirs, spare) {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Gives a zspage to another shard of its class; both locks are held. False when there is no
+    /// memory for its number.
+    pub(crate) fn adopt(
+        &self,
+        class: &Class,
+        state: &mut State,
+        from: &mut State,
+        descriptor: DescriptorId,
+    ) -> bool {
+        let of = self.descriptors(class);
+        let room = self.reserve_position(state);
+        if room {
+            from.remove(&of, descriptor);
+            of.header(descriptor).set_lock(class.number);
+            state.insert(&of, descriptor);
+            self.count_move();
+        }
+        room
+    }
+
+    /// Counts a move, whose words or header are written; the lock is held under which it was done,
+    /// and what was left is not given back yet.
+    pub(crate) fn count_move(&self) {
+        // Pairs with the Acquire in `moves`.
+        self.moves.fetch_add(1, Ordering::Release);
+    }
+
+    /// Moves that were counted.
+    #[inline]
+    pub(crate) fn moves(&self) -> u64 {
+        // Acquire pairs with the Release in `count_move`: words, and the locks of zspages, are seen
+        // as counted moves left them.
+        self.moves.load(Ordering::Acquire)
+    }
+
+    /// Where an object is, though something moved since it was looked for; `None` where it is not
+    /// under the lock that is held, or something moved again.
+    #[cold]
+    pub(crate) fn find_again(&self, held: &Class, cell: &AtomicU64) -> Option<Found<'_>> {
+        let moves = self.moves();
+        let found = self.tables().find(cell);
+        (found.lock == held.number && self.moves() == moves).then_some(found)
+    }
+}

@@ -1,0 +1,343 @@
+//! Zspage descriptors: what is needed to allocate in a zspage, free from it and move its objects,
+//! so that none of it touches the objects themselves.
+//!
+//! ```text
+//!   header   word 0   | unused 11 | touched 1 | lock 11 | objects in use 9 |
+//!            word 1   one bit per slot: in use; slots 0 to 31
+//!            word 2   where the class keeps its number; on the way out, the next one's number
+//!            word 3   the number of the body
+//!   body     word 0   PFN of the first frame
+//!            word 1   the pool, by its id
+//!            then     the bits of the other slots        objects / 32 words, rounded up, less one
+//!            then     one word per slot: the entry that owns it   objects words, 0 = not published
+//! ```
+//!
+//! A descriptor of 17 objects is 92 bytes, of which 68 are back references. Its words are atomics
+//! of a shared table only so that plain references to them are sound; they are read and written
+//! under the class lock, with two exceptions: a publisher stores the back reference of an object
+//! that it alone knows (see `publish`), and the number of the lock is read to find it.
+//!
+//! Invariants
+//! - I1 objects in use = set bits = slots that are allocated. Touched = every frame is known to be,
+//!   and stays so while the zspage has these frames.
+//! - I2 the back reference of a slot in use is 0, or the number of the entry whose word names this
+//!   slot, or of one that is locked by whoever is about to make that true or false, or of a
+//!   handle's entry that names nothing because the object is still being written.
+//!
+//! Lock: the class lock of the descriptor's class, taken by the caller.
+
+use host::sync::atomic::{AtomicU32, Ordering};
+
+use crate::numbers::{CLASSES, OBJECTS_MAX, SHARDS_MAX, Shape};
+
+// The header.
+const STATE: usize = 0;
+const BITS: usize = 1;
+const POSITION: usize = 2;
+const BODY: usize = 3;
+/// Words of a header.
+pub(crate) const HEADER_WORDS: usize = 4; // 16 bytes
+
+// The body.
+const PFN: usize = 0;
+const POOL: usize = 1;
+/// Words of a body before the bits.
+pub(crate) const FIXED_WORDS: usize = 2;
+/// Words of the shortest body.
+pub(crate) const BODY_WORDS_MIN: usize = FIXED_WORDS + 1; // 3
+/// Words of the longest body.
+pub(crate) const BODY_WORDS_MAX: usize = FIXED_WORDS + more_bits(OBJECTS_MAX) + OBJECTS_MAX; // 265
+
+/// Slots whose bits are in one word.
+const WORD_SLOTS: usize = u32::BITS as usize;
+
+const IN_USE_BITS: u32 = OBJECTS_MAX.ilog2() + 1; // 9: 0..=256
+const IN_USE_MASK: u32 = (1 << IN_USE_BITS) - 1;
+const LOCK_BITS: u32 = (CLASSES * SHARDS_MAX - 1).ilog2() + 1; // 11
+/// Locks that a header can name: no fewer than a pool has.
+pub(crate) const LOCKS_NAMED: usize = 1 << LOCK_BITS; // 2048
+const LOCK_SHIFT: u32 = IN_USE_BITS; // 9
+const LOCK_MASK: u32 = ((1 << LOCK_BITS) - 1) << LOCK_SHIFT;
+const TOUCHED_SHIFT: u32 = LOCK_SHIFT + LOCK_BITS; // 20
+const TOUCHED: u32 = 1 << TOUCHED_SHIFT;
+const _: () = assert!(TOUCHED_SHIFT < u32::BITS, "the fields of the state fit");
+
+/// Number of a descriptor, which is its header's; 0 is none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub(crate) struct DescriptorId(pub(crate) u32);
+
+impl DescriptorId {
+    pub(crate) const NONE: DescriptorId = DescriptorId(0);
+
+    pub(crate) fn some(self) -> Option<DescriptorId> {
+        (self.0 != 0).then_some(self)
+    }
+}
+
+/// Words of the body of a descriptor for zspages of this shape.
+pub(crate) const fn body_words(shape: Shape) -> usize {
+    FIXED_WORDS + more_bits(shape.objects as usize) + shape.objects as usize
+}
+
+/// Words of bits beyond the header's.
+const fn more_bits(objects: usize) -> usize {
+    objects.div_ceil(WORD_SLOTS) - 1
+}
+
+/// The tables of all headers and bodies.
+#[derive(Clone, Copy)]
+pub(crate) struct Headers<'a> {
+    pub(crate) words: &'a [[AtomicU32; HEADER_WORDS]],
+    pub(crate) bodies: &'a [AtomicU32],
+}
+
+impl<'a> Headers<'a> {
+    /// What a descriptor begins with.
+    #[inline]
+    pub(crate) fn get(self, id: DescriptorId) -> Header<'a> {
+        Header { words: &self.words[id.0 as usize], bodies: self.bodies }
+    }
+}
+
+/// What every descriptor begins with, and what its body begins with.
+#[derive(Clone, Copy)]
+pub(crate) struct Header<'a> {
+    words: &'a [AtomicU32; HEADER_WORDS],
+    bodies: &'a [AtomicU32],
+}
+
+impl<'a> Header<'a> {
+    /// The number of the body.
+    #[inline]
+    pub(crate) fn body(self) -> u32 {
+        self.get(BODY)
+    }
+
+    /// Starts loading the header itself.
+    pub(crate) fn prefetch(self) {
+        host::prefetch(&self.words[STATE]);
+    }
+
+    /// Starts loading the body.
+    pub(crate) fn prefetch_body(self) {
+        host::prefetch(self.in_body(PFN));
+    }
+
+    pub(crate) fn set_body(self, body: u32) {
+        self.set(BODY, body);
+    }
+
+    pub(crate) fn pfn(self) -> u32 {
+        // relaxed: the class lock orders every access.
+        self.in_body(PFN).load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_pfn(self, pfn: u32) {
+        // relaxed: the class lock orders every access.
+        self.in_body(PFN).store(pfn, Ordering::Relaxed);
+    }
+
+    /// Which lock the zspage is under: the number of its class's shard among all of the pool's. It
+    /// changes for another shard of the class, under the locks of both.
+    #[inline]
+    pub(crate) fn lock(self) -> usize {
+        // Pairs with the Release in `set_state`: who sees the lock of a descriptor's next life sees
+        // what ended the last.
+        ((self.words[STATE].load(Ordering::Acquire) & LOCK_MASK) >> LOCK_SHIFT) as usize
+    }
+
+    pub(crate) fn set_lock(self, lock: usize) {
+        self.set_state(self.get(STATE) & !LOCK_MASK | (lock as u32) << LOCK_SHIFT);
+    }
+
+    #[inline]
+    pub(crate) fn in_use(self) -> usize {
+        (self.get(STATE) & IN_USE_MASK) as usize
+    }
+
+    /// Whether every frame of the zspage is touched: a slot of it costs nothing then.
+    #[inline]
+    pub(crate) fn is_touched(self) -> bool {
+        self.get(STATE) & TOUCHED != 0
+    }
+
+    /// Slots in use, and whether every frame is touched, looked at once.
+    #[inline]
+    pub(crate) fn use_and_touched(self) -> (u16, bool) {
+        let state = self.get(STATE);
+        ((state & IN_USE_MASK) as u16, state & TOUCHED != 0)
+    }
+
+    /// Says whether every frame is touched.
+    pub(crate) fn set_touched(self, touched: bool) {
+        self.set_state(self.get(STATE) & !TOUCHED | u32::from(touched) << TOUCHED_SHIFT);
+    }
+
+    #[inline]
+    fn set_state(self, state: u32) {
+        // Pairs with the Acquire in `lock`.
+        self.words[STATE].store(state, Ordering::Release);
+    }
+
+    /// Gives a slot back. Its back reference stays until the slot is taken again, so that a free
+    /// leaves that cache line alone. Gives how many slots are in use then.
+    #[inline]
+    pub(crate) fn give(self, slot: usize) -> usize {
+        let (bits, bit) = (self.bits(slot / WORD_SLOTS), 1 << (slot % WORD_SLOTS));
+        // relaxed: the class lock orders every access.
+        let before = bits.load(Ordering::Relaxed);
+        debug_assert!(before & bit != 0, "slot {slot} freed twice");
+        // relaxed: as above.
+        bits.store(before & !bit, Ordering::Relaxed);
+        let state = self.get(STATE) - 1;
+        self.set_state(state);
+        (state & IN_USE_MASK) as usize
+    }
+
+    /// The bits of 32 slots.
+    #[inline]
+    fn bits(self, index: usize) -> &'a AtomicU32 {
+        match index {
+            0 => &self.words[BITS],
+            more => self.in_body(FIXED_WORDS + more - 1),
+        }
+    }
+
+    /// Where the class keeps the zspage's number.
+    #[inline]
+    pub(crate) fn position(self) -> u32 {
+        self.get(POSITION)
+    }
+
+    #[inline]
+    pub(crate) fn set_position(self, position: u32) {
+        self.set(POSITION, position);
+    }
+
+    /// The zspage that goes back after this one, which is out of its class.
+    pub(crate) fn next(self) -> DescriptorId {
+        DescriptorId(self.get(POSITION))
+    }
+
+    pub(crate) fn set_next(self, id: DescriptorId) {
+        self.set(POSITION, id.0);
+    }
+
+    /// The pool of the zspage; 0 from when it departs. Whoever finds a pool's id holding the lock
+    /// of the class that the header names knows that both hold still, if objects are in use.
+    pub(crate) fn pool(self) -> u32 {
+        // Pairs with the Release in `set_pool`.
+        self.in_body(POOL).load(Ordering::Acquire)
+    }
+
+    pub(crate) fn set_pool(self, pool: u32) {
+        // Pairs with the Acquire in `pool`: who sees the pool sees the header of its zspage.
+        self.in_body(POOL).store(pool, Ordering::Release);
+    }
+
+    #[inline]
+    fn in_body(self, word: usize) -> &'a AtomicU32 {
+        &self.bodies[self.body() as usize + word]
+    }
+
+    #[inline]
+    fn get(self, word: usize) -> u32 {
+        // relaxed: the class lock orders every access.
+        self.words[word].load(Ordering::Relaxed)
+    }
+
+    #[inline]
+    fn set(self, word: usize, value: u32) {
+        // relaxed: the class lock orders every access.
+        self.words[word].store(value, Ordering::Relaxed);
+    }
+}
+
+/// One descriptor, borrowed from the tables.
+#[derive(Clone, Copy)]
+pub(crate) struct Descriptor<'a> {
+    header: Header<'a>,
+    objects: usize,
+}
+
+impl<'a> std::ops::Deref for Descriptor<'a> {
+    type Target = Header<'a>;
+
+    #[inline]
+    fn deref(&self) -> &Header<'a> {
+        &self.header
+    }
+}
+
+impl<'a> Descriptor<'a> {
+    /// A header, of a zspage of this shape.
+    #[inline]
+    pub(crate) fn new(header: Header<'a>, shape: Shape) -> Descriptor<'a> {
+        Descriptor { header, objects: usize::from(shape.objects) }
+    }
+
+    /// Describes a zspage without objects, of frames of which nothing is known.
+    pub(crate) fn reset(&self, pfn: u32, lock: usize, pool: u32) {
+        for index in 0..=more_bits(self.objects) {
+            self.bits(index).store(0, Ordering::Relaxed); // relaxed: nobody else knows of it yet.
+        }
+        self.set_pfn(pfn);
+        self.set_state((lock as u32) << LOCK_SHIFT);
+        self.set_pool(pool);
+    }
+
+    /// Takes the lowest free slot for an entry, or for one not known yet (0); `None` when the
+    /// zspage is full.
+    #[inline(always)]
+    pub(crate) fn take_lowest(&self, owner: u32) -> Option<usize> {
+        let mut index = 0;
+        // relaxed: the class lock orders every access.
+        let mut bits = self.get(BITS);
+        while bits == u32::MAX && index < more_bits(self.objects) {
+            index += 1;
+            // relaxed: as above.
+            bits = self.bits(index).load(Ordering::Relaxed);
+        }
+        let slot = index * WORD_SLOTS + bits.trailing_ones() as usize;
+        if slot >= self.objects {
+            return None;
+        }
+        let back_reference = self.back_reference(slot);
+        // relaxed: as above.
+        self.bits(index).store(bits | (bits + 1), Ordering::Relaxed);
+        self.set_state(self.get(STATE) + 1);
+        // relaxed: the class lock orders it; the slot's publisher stores after that.
+        back_reference.store(owner, Ordering::Relaxed);
+        Some(slot)
+    }
+
+    pub(crate) fn is_in_use(&self, slot: usize) -> bool {
+        // relaxed: the class lock orders every access.
+        let bits = self.bits(slot / WORD_SLOTS).load(Ordering::Relaxed);
+        bits >> (slot % WORD_SLOTS) & 1 == 1
+    }
+
+    /// The slots in use, lowest first.
+    pub(crate) fn used_slots(&self) -> impl DoubleEndedIterator<Item = usize> + '_ {
+        (0..self.objects).filter(|&slot| self.is_in_use(slot))
+    }
+
+    /// The entry that owns the object in `slot`; 0 while the object is not published.
+    pub(crate) fn owner(&self, slot: usize) -> u32 {
+        // Pairs with the Release in `publish`, so that whoever finds an owner finds its cell
+        // locked or naming this slot.
+        self.back_reference(slot).load(Ordering::Acquire)
+    }
+
+    /// Names the entry that owns the object in `slot`; the caller holds that entry's lock.
+    pub(crate) fn publish(&self, slot: usize, entry: u32) {
+        // Pairs with the Acquire in `owner`: the mover may see the entry from here on.
+        self.back_reference(slot).store(entry, Ordering::Release);
+    }
+
+    #[inline]
+    fn back_reference(&self, slot: usize) -> &'a AtomicU32 {
+        debug_assert!(slot < self.objects, "slot {slot} of {}", self.objects);
+        self.in_body(FIXED_WORDS + more_bits(self.objects) + slot)
+    }
+}
