@@ -105,14 +105,22 @@ impl Steps {
     #[inline]
     pub(crate) fn is_open(&self, pages: &Range<usize>) -> bool {
         let steps = self.steps_of(pages);
-        // Acquire pairs with the Release in `open`: a thread that sees the bit may write (O1).
-        let all =
-            |(word, mask): (usize, u64)| self.open[word].load(Ordering::Acquire) & mask == mask;
         // Most often it is one: every run of frames that is taken asks here.
         if steps.len() == 1 {
-            return all((word_of(steps.start), mask_of(steps.start)));
+            return self.is_open_in(word_of(steps.start), mask_of(steps.start));
         }
-        spans(steps.start, steps.end).all(all)
+        self.are_open(steps)
+    }
+
+    #[inline(never)]
+    fn are_open(&self, steps: Range<usize>) -> bool {
+        spans(steps.start, steps.end).all(|(word, mask)| self.is_open_in(word, mask))
+    }
+
+    #[inline]
+    fn is_open_in(&self, word: usize, mask: u64) -> bool {
+        // Acquire pairs with the Release in `open`: a thread that sees the bit may write (O1).
+        self.open[word].load(Ordering::Acquire) & mask == mask
     }
 
     /// Opens what is not open of `pages`: `open` has the system do it, of whole steps.

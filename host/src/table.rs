@@ -164,7 +164,13 @@ impl<T: Zeroed> Table<T> {
             // As a rule.
             return self.touch_word(word_of(first), mask_of(first));
         }
-        spans(first, last + 1).for_each(|(word, mask)| self.touch_word(word, mask));
+        self.touch_pages(first..last + 1);
+    }
+
+    /// Apart from [`Table::touch`], which is one look as a rule.
+    #[inline(never)]
+    fn touch_pages(&self, pages: Range<usize>) {
+        spans(pages.start, pages.end).for_each(|(word, mask)| self.touch_word(word, mask));
     }
 
     #[inline]
@@ -176,6 +182,7 @@ impl<T: Zeroed> Table<T> {
     }
 
     #[cold]
+    #[inline(never)]
     fn hold(&self, word: usize, mask: u64) {
         assert!(self.store.is_open(word, mask), "an entry is opened before it is touched");
         // relaxed: a bit of accounting; what an entry publishes, its own stores order.
