@@ -1,5 +1,5 @@
-//! Memory that folds: a region is used as memory, its cold pages live compressed and come back when
-//! they are touched, and all of it is gone at once when the program is done with it.
+//! Memory that folds. A region is used as memory. Its cold pages live compressed and come back when
+//! they are touched, and dropping it frees all of it at once.
 //!
 //! ```text
 //!   touch --> there?  go on                                      out: MOVE, compress, one DONTNEED
@@ -7,10 +7,24 @@
 //!               `--> fault path: group, store --> decode --> COPY --> go on
 //! ```
 //!
-//! Words: a *region* is an address range whose cold pages live in a store; to *page out* is to
-//! leave memory for the store, to *fault in* to come back on touch; a *group* is 64 neighbouring
-//! pages, which leave together; *staging* is where pages stand on their way out, still as they
-//! were.
+//! Words: a *region* is an address range whose cold pages live in a store. To *page out* is to
+//! leave memory for the store; to *fault in* is to come back on touch. A *group* is 64 neighbouring
+//! pages, which leave together. *Staging* is where pages stand on their way out, with their content
+//! as it was.
+//!
+//! The rooms, each of which uses only those under it:
+//!
+//! ```text
+//!   face         regions, vectors, controls, pins
+//!   upkeep       the pager, and the threads that look after regions
+//!   way_out      pages leave: staging, store, or for good
+//!   way_in       pages come: from the touch until the page is there
+//!   state        what is known of one region, and how its groups are locked
+//!   resources    what each region has, and what those of a pager share
+//!   neighbours   how many pages a fault brings in
+//!   places       where each page is
+//!   terms        settings, results, errors
+//! ```
 //!
 //! ```no_run
 //! use region::{Memory, MemoryConfig, Pager, PagerConfig, Region, RegionConfig};
@@ -28,69 +42,32 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Pages go to a zram device of the region's own, or to a zswap cache that regions share, and that
-//! may have a disk behind it: [`StoreConfig`].
+//! Pages go to a zram device of the region's own, or to a zswap cache, which regions share and
+//! which may have a disk behind it: [`StoreConfig`].
 //!
-//! Needs Linux 6.8, for `UFFDIO_MOVE`.
+//! It needs Linux 6.8, for `UFFDIO_MOVE`.
 
 #![deny(unsafe_code)]
 
-mod around;
-mod bring_around;
-mod buffers;
-mod chunk;
-mod config;
-mod control;
-mod counters;
-mod density;
-mod error;
-mod fault_in;
-mod fetch;
-mod fetchers;
-mod folded;
-mod forget;
-mod gate;
-mod group;
-mod look;
-mod outcome;
-mod overhead;
-mod page_out;
-mod pager;
-mod pinned;
-#[expect(unsafe_code, reason = "the fence: faults and the pages put in place, see its invariants")]
-mod promises;
-mod queue;
-mod range;
-mod region;
-mod runs;
-mod stats;
-mod store;
-mod trials;
-mod vec;
-mod vec_iter;
-mod watch;
-mod worth;
+mod face;
+mod neighbours;
+mod places;
+mod resources;
+mod state;
+mod terms;
+mod upkeep;
+mod way_in;
+mod way_out;
 
-pub use config::{Quads, RegionConfig, StoreConfig};
-pub use control::Control;
-pub use error::RegionError;
+pub use face::{Control, IntoIter, Pinned, PinnedMut, PushError, Region, RegionVec, Teardown};
 pub use host::{FaultMode, UserfaultError};
-pub use outcome::{PageOut, Refusal};
-pub use pager::{FaultCosts, Pager, PagerConfig};
-pub use pinned::{Pinned, PinnedMut};
-pub use region::{LIMIT_MIN, Region, Teardown};
-pub use stats::RegionStats;
-pub use vec::{PushError, RegionVec};
-pub use vec_iter::IntoIter;
+pub use terms::{
+    FaultCosts, LIMIT_MIN, PageOut, PagerConfig, Quads, Refusal, RegionConfig, RegionError,
+    RegionStats, StoreConfig,
+};
+pub use upkeep::Pager;
 pub use zram::{Algorithm, Codec, Memory, MemoryConfig};
 pub use zswap;
-
-/// Pages of a group: what is found cold and moved at a time.
-const GROUP_PAGES: usize = host::SEGMENT_PAGES;
-/// Groups of a chunk.
-const CHUNK_GROUPS: usize = 8; // 2 MiB
-/// Pages brought in by one call, at most.
-const AROUND_PAGES: usize = 16; // 64 KiB
 
 /// The examples of the documents, which `cargo test --doc` compiles and runs.
 #[cfg(doctest)]

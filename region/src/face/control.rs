@@ -1,0 +1,126 @@
+//! What may be done to a region's pages while its bytes are lent.
+//!
+//! Invariant: nothing here changes a byte. What goes through a region takes its gate for a group at
+//! a time, so that dropping it does not wait for all of them.
+
+use crate::places::Chunks;
+use crate::state::Folded;
+use crate::terms::{PageOut, PageRange, RegionError, RegionStats};
+use crate::way_in::Why;
+use host::PAGE_SIZE;
+use host::fault::begin_call;
+use std::ops::Range;
+use std::sync::{Arc, Weak};
+
+/// The right to have pages of a region go and come, which changes none of its bytes.
+///
+/// It does not keep the region: where that was dropped, all methods answer
+/// [`RegionError::Gone`]. Ranges are in bytes, with bounds that are multiples of 4096; an empty one
+/// is allowed and does nothing.
+#[derive(Clone)]
+pub struct Control {
+    folded: Weak<Folded>,
+}
+
+impl Control {
+    pub(super) fn of(folded: &Arc<Folded>) -> Control {
+        Control { folded: Arc::downgrade(folded) }
+    }
+
+    /// Pages a range out: when this returns, it is compressed.
+    ///
+    /// # Errors
+    ///
+    /// [`RegionError`]: a range that cannot be, or the system refuses to watch it.
+    pub fn page_out(&self, range: Range<usize>) -> Result<PageOut, RegionError> {
+        self.with_pages(range, |folded, pages| folded.page_out(&pages))
+    }
+
+    /// Pages out the pages that came to memory first, until `pages` are out or none is left; whole
+    /// groups of 64 at a time.
+    ///
+    /// # Errors
+    ///
+    /// When the system refuses to watch the region.
+    pub fn page_out_coldest(&self, pages: u64) -> Result<PageOut, RegionError> {
+        self.with(|folded| {
+            folded.learn_all()?;
+            folded.page_out_coldest(pages)
+        })
+    }
+
+    /// Brings a range in, as far as it is out.
+    ///
+    /// # Errors
+    ///
+    /// [`RegionError`]: a range that cannot be.
+    pub fn prefetch(&self, range: Range<usize>) -> Result<(), RegionError> {
+        self.with_pages(range, |folded, pages| {
+            Chunks::groups_of(&pages).try_for_each(|group| {
+                let _gate = folded.enter()?;
+                folded.bring_all(group, &pages, Why::Ahead).map(|_| ())
+            })
+        })
+    }
+
+    /// Has a range leave memory before the rest of its region, when something is to leave.
+    ///
+    /// # Errors
+    ///
+    /// [`RegionError`]: a range that cannot be, or the system refuses to watch the region.
+    pub fn cold(&self, range: Range<usize>) -> Result<(), RegionError> {
+        self.with_pages(range, |folded, pages| {
+            folded.learn_all()?;
+            folded.queue.lock().hasten(&Chunks::groups_of(&pages));
+            Ok(())
+        })
+    }
+
+    /// Where the pages are, and what faults have cost.
+    ///
+    /// # Errors
+    ///
+    /// When the region was dropped.
+    pub fn stats(&self) -> Result<RegionStats, RegionError> {
+        self.with(|folded| Ok(folded.stats()))
+    }
+
+    /// Recounts the groups and compares their sums with the counters; what is not as it should be.
+    /// The pager and other controls wait meanwhile; no thread may be touching the region.
+    ///
+    /// # Errors
+    ///
+    /// When the region was dropped.
+    pub fn check(&self) -> Result<Vec<String>, RegionError> {
+        let _call = begin_call();
+        let folded = self.folded.upgrade().ok_or(RegionError::Gone)?;
+        folded.alone(|| folded.check())
+    }
+
+    fn with<R>(
+        &self,
+        work: impl FnOnce(&Folded) -> Result<R, RegionError>,
+    ) -> Result<R, RegionError> {
+        let _call = begin_call();
+        let folded = self.folded.upgrade().ok_or(RegionError::Gone)?;
+        drop(folded.enter()?);
+        work(&folded)
+    }
+
+    fn with_pages<R>(
+        &self,
+        range: Range<usize>,
+        work: impl FnOnce(&Folded, Range<usize>) -> Result<R, RegionError>,
+    ) -> Result<R, RegionError> {
+        self.with(|folded| {
+            let pages = PageRange::whole(range, folded.span.pages() * PAGE_SIZE)?;
+            work(folded, pages)
+        })
+    }
+}
+
+impl std::fmt::Debug for Control {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Control").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,135 @@
+//! How a region ends: by the memory's worker, or when the call returns.
+//!
+//! Invariant: the addresses are given back first. Then the folding half is dropped by its last
+//! owner, and after that its frames go back to the system.
+
+use crate::state::Folded;
+use host::fault::begin_call;
+use std::sync::Arc;
+use zram::Memory;
+
+/// How a region ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Teardown {
+    /// Everything is handed to the memory's worker; what is stored counts as pending until it is
+    /// freed. Dropping does this.
+    #[default]
+    Range,
+    /// When it returns, every object is freed, every frame is free in the arena and the range is
+    /// unmapped. The memory's worker returns the frames to the system after that, in bulk.
+    Sync,
+}
+
+/// Drops a region that is closed, when nobody else has it: whoever looked at it before is about to
+/// look away. Nobody can look at it again: to count its owners, and drop it when there is one,
+/// could leave it to the pager.
+fn drop_last<T>(mut last: Arc<T>) {
+    while let Err(shared) = Arc::try_unwrap(last) {
+        std::thread::yield_now();
+        last = shared;
+    }
+}
+
+/// What is done after all else of a region is dropped: the folding half is, by the worker where it
+/// is handed over, and then as many bytes of frames as the region had go back to the system, and no
+/// more. What was free before is held for whoever uses it again.
+///
+/// After, because this waits for the region's last owner, of whom the region is one.
+pub(super) struct Ending {
+    memory: Arc<Memory>,
+    folded: Option<(Arc<Folded>, Teardown)>,
+    bytes: u64,
+}
+
+impl Ending {
+    /// Of a region that is there: dropping this does nothing yet.
+    pub(super) fn of(memory: &Arc<Memory>) -> Ending {
+        Ending { memory: Arc::clone(memory), folded: None, bytes: 0 }
+    }
+
+    /// The region is closed, and frees `bytes` bytes of frames: dropping this ends it.
+    pub(super) fn begin(&mut self, folded: &Arc<Folded>, teardown: Teardown, bytes: u64) {
+        self.folded = Some((Arc::clone(folded), teardown));
+        self.bytes = bytes;
+    }
+}
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        let _call = begin_call();
+        let (memory, bytes) = (Arc::clone(&self.memory), self.bytes);
+        match self.folded.take() {
+            Some((folded, Teardown::Range)) => {
+                self.memory.defer(folded.store.pending_bytes(), move || {
+                    drop_last(folded);
+                    release_later(memory, bytes);
+                });
+            }
+            Some((folded, Teardown::Sync)) => {
+                drop_last(folded);
+                release_later(memory, bytes);
+            }
+            None => {}
+        }
+    }
+}
+
+/// Has so many bytes of free frames go back to the system.
+fn release_later(memory: Arc<Memory>, bytes: u64) {
+    if bytes > 0 {
+        let to = Arc::clone(&memory);
+        to.defer(0, move || {
+            memory.release(memory.free_bytes_held().saturating_sub(bytes));
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::drop_last;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::{Arc, Mutex, Weak};
+
+    /// Counts itself when it is dropped.
+    struct Ends(Arc<AtomicUsize>);
+
+    impl Drop for Ends {
+        fn drop(&mut self) {
+            // relaxed: as it is read.
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// As the pager looks at a region of its list.
+    #[test]
+    fn what_is_dropped_last_is_dropped_whoever_looks_at_it() {
+        const ROUNDS: usize = 20_000;
+        let (ended, seen) = (Arc::new(AtomicUsize::new(0)), Mutex::new(Weak::<Ends>::new()));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                // relaxed: a number that only rises.
+                while ended.load(Ordering::Relaxed) < ROUNDS {
+                    let looked_at = seen.lock().expect("nobody panics").clone();
+                    while let Some(held) = looked_at.upgrade() {
+                        std::thread::yield_now();
+                        drop(held);
+                        std::thread::yield_now();
+                    }
+                }
+            });
+            let dropped = (0..ROUNDS).find(|&round| {
+                let last = Arc::new(Ends(Arc::clone(&ended)));
+                *seen.lock().expect("nobody panics") = Arc::downgrade(&last);
+                while Arc::strong_count(&last) == 1 {
+                    std::thread::yield_now();
+                }
+                drop_last(last);
+                // relaxed: where this thread did not drop it, it may see that or not.
+                ended.load(Ordering::Relaxed) != round + 1
+            });
+            // relaxed: ends the other thread.
+            ended.store(ROUNDS, Ordering::Relaxed);
+            assert_eq!(dropped, None, "the round whose value outlived its end");
+        });
+    }
+}

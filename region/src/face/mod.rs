@@ -1,0 +1,25 @@
+//! The face of the crate: regions, vectors in them, and what is done to their pages.
+//!
+//! ```text
+//!   RegionVec   a vector of plain data       vec_iter: what goes in and comes out one by one
+//!      |
+//!   Region      its bytes, lent as slices    ending: how it is dropped
+//!      |-- Control    pages go and come while the bytes are lent
+//!      `-- Pinned     bytes that stay in memory while they are lent
+//! ```
+//!
+//! It stands on all other rooms, and no other room uses it.
+
+mod control;
+mod ending;
+mod pinned;
+mod region;
+mod vec;
+mod vec_iter;
+
+pub use control::Control;
+pub use ending::Teardown;
+pub use pinned::{Pinned, PinnedMut};
+pub use region::Region;
+pub use vec::{PushError, RegionVec};
+pub use vec_iter::IntoIter;

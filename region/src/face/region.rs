@@ -1,0 +1,334 @@
+//! A region: an address range that a program uses as memory, and whose cold pages are elsewhere.
+//!
+//! Invariant: the bytes are what was written to them last, whatever was paged out meanwhile.
+
+use super::control::Control;
+use super::ending::{Ending, Teardown};
+use super::pinned::{Pinned, PinnedMut};
+use crate::resources::Store;
+use crate::state::Folded;
+use crate::terms::{LIMIT_MIN, PageRange, RegionConfig, RegionError, RegionStats};
+use crate::upkeep::Pager;
+use bytemuck::Pod;
+use host::fault::{begin_call, is_blocked};
+use host::{FaultMode, PAGE_SIZE, Span, SpanMemory, UserfaultError};
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Memory whose cold pages live compressed.
+///
+/// Its bytes are lent as slices, whose pages may be out at any time: an access brings them back.
+/// What must not be done with such a slice in [`FaultMode::Signal`](crate::FaultMode):
+/// - do not pass it to a system call, which would fail with `EFAULT` (`Bad address`) where a
+///   page is out: pin it first, see below;
+/// - do not block `SIGBUS` in a thread that touches it (the system ends the process then, without a
+///   word), and do not install a handler for it that does not call the one that was there before;
+/// - do not make it a thread's stack: the handler would need the stack that is to come back, and
+///   the system ends the process without a word.
+///
+/// In no mode:
+/// - do not pass it, unpinned, to this library, as the buffer of a disk for example;
+/// - do not touch it in a signal handler that may interrupt a call on regions, nor in a [disk] that
+///   such a call uses: the page may wait for that call;
+/// - do not discard its pages by `madvise` ([`Region::discard`] does that), nor move or unmap them
+///   by `mremap` or `munmap` ([`Region::unmap`] does that). That is noticed in most cases, but not
+///   at once in all; and what is discarded of 256 KiB from which nothing has left is zeros;
+/// - do not touch it after the [`Region`] was dropped, through a pointer kept.
+///
+/// The process ends then, where nothing else is said, with a word on standard error.
+/// `docs/region.md` has a table of what comes of each.
+///
+/// [disk]: zswap::ZswapConfig
+///
+/// A forked child does not have the region: touching it there is a segmentation fault. It is
+/// refused new regions of the [`Pager`], which is its parent's, and ended where it moves pages by a
+/// [`Control`]. It is not to drop any of these: it ends by `exec` or `_exit`. With a pager of its
+/// own it may map regions of its own.
+///
+/// Bytes that a system call is to read or write are pinned as long as it takes:
+///
+/// ```
+/// # use region::{Memory, MemoryConfig, Pager, PagerConfig, Region, RegionConfig};
+/// # let memory = Memory::new(MemoryConfig::for_disk(1 << 20))?;
+/// # let pager = match Pager::new(memory, &PagerConfig::default()) {
+/// #     Ok(pager) => pager,
+/// #     Err(error) => {
+/// #         eprintln!("skipped: needs {error}");
+/// #         return Ok(());
+/// #     }
+/// # };
+/// # let path = std::env::temp_dir().join(format!("ramfold-bytes-{}", std::process::id()));
+/// # let mut region = Region::map(&pager, 8192, &RegionConfig::default())?;
+/// # region.as_mut_slice().fill(7);
+/// # region.control().page_out(0..8192)?;
+/// let pinned = region.pin(0..5000)?;
+/// std::fs::write(&path, &pinned)?;
+/// # assert_eq!(std::fs::read(&path)?, [7; 5000]);
+/// # std::fs::remove_file(&path)?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Region {
+    memory: SpanMemory,
+    pub(crate) folded: Arc<Folded>,
+    pager: Arc<Pager>,
+    teardown: Teardown,
+    /// Last.
+    ending: Ending,
+}
+
+impl Region {
+    /// A region of `bytes` bytes, rounded up to a page, all zeros. Nothing is touched.
+    ///
+    /// # Errors
+    ///
+    /// [`RegionError`]: a size or limit that cannot be, or what the system refuses.
+    pub fn map(
+        pager: &Arc<Pager>,
+        bytes: usize,
+        config: &RegionConfig,
+    ) -> Result<Region, RegionError> {
+        if bytes == 0 {
+            return Err(RegionError::Empty);
+        }
+        if pager.fault_mode() == FaultMode::Signal && is_blocked() {
+            return Err(RegionError::SignalBlocked);
+        }
+        let limit = config.resident_limit.map(limit_pages).transpose()?;
+        let pages = bytes.div_ceil(PAGE_SIZE);
+        let (span, memory) = Span::reserve(&pager.shared.userfault, pages)?;
+        let store = Store::new(pager.memory(), pages, config)?;
+        if store.has_disk() {
+            pager.shared.prepare_reads(store.reads_in_handler())?;
+        }
+        let folded = Folded::new(&pager.shared, span, store, config.quads);
+        match folded.watch() {
+            Err(RegionError::Userfault(UserfaultError::TooManyRegions { .. })) => {
+                // Those that were dropped have their places until the worker has come to them.
+                pager.memory().flush_deferred();
+                folded.watch()?;
+            }
+            watched => watched?,
+        }
+        let region = Region {
+            memory,
+            folded,
+            pager: Arc::clone(pager),
+            teardown: Teardown::default(),
+            ending: Ending::of(pager.memory()),
+        };
+        region.folded.limit_to(limit)?;
+        pager.shared.add(&region.folded);
+        Ok(region)
+    }
+
+    /// Bytes, a multiple of 4096; those given back included.
+    #[expect(clippy::len_without_is_empty, reason = "a region has at least one page")]
+    pub fn len(&self) -> usize {
+        self.memory.len()
+    }
+
+    /// All bytes.
+    ///
+    /// # Panics
+    ///
+    /// When part of the region was given back; [`Region::bytes`] asks.
+    pub fn as_slice(&self) -> &[u8] {
+        self.memory.bytes(0..self.len()).expect("the region is whole")
+    }
+
+    /// All bytes, to be written too.
+    ///
+    /// # Panics
+    ///
+    /// As [`Region::as_slice`].
+    pub fn as_mut_slice(&mut self) -> &mut [u8] {
+        let len = self.len();
+        self.memory.bytes_mut(0..len).expect("the region is whole")
+    }
+
+    /// The bytes of a range.
+    ///
+    /// # Errors
+    ///
+    /// [`RegionError::OutOfRange`], [`RegionError::Unmapped`].
+    pub fn bytes(&self, range: Range<usize>) -> Result<&[u8], RegionError> {
+        let error = self.refusal(&range);
+        self.memory.bytes(range).ok_or(error)
+    }
+
+    /// The bytes of a range, to be written too.
+    ///
+    /// # Errors
+    ///
+    /// As [`Region::bytes`].
+    pub fn bytes_mut(&mut self, range: Range<usize>) -> Result<&mut [u8], RegionError> {
+        let error = self.refusal(&range);
+        self.memory.bytes_mut(range).ok_or(error)
+    }
+
+    /// What may be done to the region while its bytes are lent, from any thread.
+    pub fn control(&self) -> Control {
+        Control::of(&self.folded)
+    }
+
+    /// Keeps the pages of a range in memory while the result lives: system calls may use them.
+    ///
+    /// # Errors
+    ///
+    /// As [`Region::bytes`].
+    pub fn pin(&self, range: Range<usize>) -> Result<Pinned<'_>, RegionError> {
+        self.bytes(range.clone())?;
+        self.pinned(range)
+    }
+
+    /// As [`Region::pin`], to be written too.
+    ///
+    /// # Errors
+    ///
+    /// As [`Region::bytes`].
+    pub fn pin_mut(&mut self, range: Range<usize>) -> Result<PinnedMut<'_>, RegionError> {
+        self.bytes(range.clone())?;
+        self.pinned_mut(range)
+    }
+
+    /// Forgets the content of a range (`MADV_DONTNEED`): it reads as zeros. Bounds are multiples of
+    /// 4096.
+    ///
+    /// # Errors
+    ///
+    /// [`RegionError`]: a range that cannot be, or the system refuses; nothing has changed then.
+    pub fn discard(&mut self, range: Range<usize>) -> Result<(), RegionError> {
+        let _call = begin_call();
+        let pages = self.mapped(range)?;
+        self.folded.alone(|| {
+            // First: a message that comes late is not to bring back what is forgotten next.
+            self.folded.mark_gone(&pages, true);
+            let discarded = self.memory.discard(pages.clone());
+            if discarded.is_ok() {
+                self.folded.forget(&pages);
+            }
+            self.folded.mark_gone(&pages, false);
+            Ok(discarded?)
+        })?
+    }
+
+    /// Gives a range back (`munmap`): it is memory no more. Bounds are multiples of 4096.
+    ///
+    /// Each range by itself takes two of the mappings that the pager's regions may make; ranges
+    /// that meet are one.
+    ///
+    /// # Errors
+    ///
+    /// As [`Region::discard`], and [`RegionError::TooManyMappings`].
+    pub fn unmap(&mut self, range: Range<usize>) -> Result<(), RegionError> {
+        let _call = begin_call();
+        let pages = self.mapped(range)?;
+        self.folded.alone(|| {
+            if !self.folded.chunks.runs().has_room() {
+                return Err(RegionError::TooManyMappings {
+                    max: self.folded.shared.mappings.max(),
+                });
+            }
+            self.folded.add_chunks(&pages);
+            // First: a fault that comes late is not to find the pages half gone.
+            self.folded.mark_gone(&pages, true);
+            if let Err(error) = self.memory.unmap(pages.clone()) {
+                self.folded.mark_gone(&pages, false);
+                return Err(error.into());
+            }
+            self.folded.chunks.runs().gave_back(self.memory.gone_ranges());
+            self.folded.forget(&pages);
+            Ok(())
+        })?
+    }
+
+    /// Sets the bytes of the region that may be in memory; `None`: all of them. What is over the
+    /// limit is paged out by the pager, soon.
+    ///
+    /// # Errors
+    ///
+    /// [`RegionError::LimitTooSmall`], or the system refuses to watch the region.
+    pub fn set_resident_limit(&self, bytes: Option<usize>) -> Result<(), RegionError> {
+        let _call = begin_call();
+        self.folded.limit_to(bytes.map(limit_pages).transpose()?)
+    }
+
+    /// Where the pages are, and what faults have cost.
+    pub fn stats(&self) -> RegionStats {
+        let _call = begin_call();
+        self.folded.stats()
+    }
+
+    /// The store's statistics, where it is a zram device of the region's own.
+    pub fn store_stat(&self) -> Option<zram::Stat> {
+        let _call = begin_call();
+        self.folded.store.zram().map(zram::Zram::stat)
+    }
+
+    /// Ends the region. [`Teardown::Range`] returns in microseconds whatever the size.
+    pub fn teardown(mut self, teardown: Teardown) {
+        self.teardown = teardown;
+    }
+
+    /// As [`Region::pin`], of a range that was checked, as elements of any type.
+    pub(super) fn pinned<T: Pod>(&self, range: Range<usize>) -> Result<Pinned<'_, T>, RegionError> {
+        Pinned::new(&self.folded, &self.memory, range)
+    }
+
+    /// The same, to be written too.
+    pub(super) fn pinned_mut<T: Pod>(
+        &mut self,
+        range: Range<usize>,
+    ) -> Result<PinnedMut<'_, T>, RegionError> {
+        PinnedMut::new(&self.folded, &mut self.memory, range)
+    }
+
+    pub(crate) fn memory_mut(&mut self) -> &mut SpanMemory {
+        &mut self.memory
+    }
+
+    pub(crate) fn memory(&self) -> &SpanMemory {
+        &self.memory
+    }
+
+    fn mapped(&self, range: Range<usize>) -> Result<Range<usize>, RegionError> {
+        let pages = PageRange::whole(range.clone(), self.len())?;
+        if self.memory.is_gone(&pages) {
+            return Err(RegionError::Unmapped { start: range.start, end: range.end });
+        }
+        Ok(pages)
+    }
+
+    fn refusal(&self, range: &Range<usize>) -> RegionError {
+        let (start, end, len) = (range.start, range.end, self.len());
+        if start <= end && end <= len {
+            RegionError::Unmapped { start, end }
+        } else {
+            RegionError::OutOfRange { start, end, len }
+        }
+    }
+}
+
+impl Drop for Region {
+    fn drop(&mut self) {
+        let _call = begin_call();
+        self.pager.shared.remove(&self.folded);
+        self.folded.close();
+        let bytes = self.folded.store.frame_bytes();
+        self.folded.store.leave(self.teardown == Teardown::Range);
+        self.ending.begin(&self.folded, self.teardown, bytes);
+    }
+}
+
+impl std::fmt::Debug for Region {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Region").field("range", &self.folded.span.range()).finish_non_exhaustive()
+    }
+}
+
+fn limit_pages(bytes: usize) -> Result<u64, RegionError> {
+    if bytes < LIMIT_MIN {
+        return Err(RegionError::LimitTooSmall { bytes, min: LIMIT_MIN });
+    }
+    Ok((bytes / PAGE_SIZE) as u64)
+}

@@ -1,0 +1,128 @@
+//! Vectors and iterators: elements that go in one after the other, and come out.
+//!
+//! Invariant: the room of a vector is fixed, so what goes in may be refused; whoever can be told is
+//! told by an error ([`RegionVec::try_extend`]), and `Extend`, which has none, panics.
+
+use super::vec::{PushError, RegionVec};
+use crate::terms::{RegionConfig, RegionError};
+use crate::upkeep::Pager;
+use bytemuck::Pod;
+use std::iter::FusedIterator;
+use std::ops::Range;
+use std::sync::Arc;
+
+impl<T: Pod> RegionVec<T> {
+    /// A vector of what an iterator gives, with room for as many elements as the iterator says that
+    /// it has at most. The pager stands where [`FromIterator`] has no place for it.
+    ///
+    /// # Errors
+    ///
+    /// As [`Region::map`](crate::Region::map); [`RegionError::UnknownLength`] where the iterator
+    /// does not say how many elements it has at most; and [`RegionError::OutOfRange`] where it
+    /// gives more than it said.
+    pub fn from_iter_in(
+        pager: &Arc<Pager>,
+        elements: impl IntoIterator<Item = T>,
+        config: &RegionConfig,
+    ) -> Result<RegionVec<T>, RegionError> {
+        let elements = elements.into_iter();
+        let room = elements.size_hint().1.ok_or(RegionError::UnknownLength)?;
+        // A region has at least one byte.
+        let mut vector = RegionVec::with_room(pager, room.max(1), config)?;
+        let len = vector.room() * size_of::<T>();
+        let more = |_| RegionError::OutOfRange { start: len, end: len + size_of::<T>(), len };
+        vector.try_extend(elements).map_err(more)?;
+        Ok(vector)
+    }
+
+    /// Adds what an iterator gives, up to the first element that there is no room for.
+    ///
+    /// # Errors
+    ///
+    /// [`PushError`], which has that element; those before it were added, and those after it are in
+    /// the iterator still, if that was lent.
+    pub fn try_extend(
+        &mut self,
+        elements: impl IntoIterator<Item = T>,
+    ) -> Result<(), PushError<T>> {
+        elements.into_iter().try_for_each(|element| self.push(element))
+    }
+}
+
+impl<T: Pod> Extend<T> for RegionVec<T> {
+    /// Adds what an iterator gives.
+    ///
+    /// # Panics
+    ///
+    /// When there is no room for an element; [`RegionVec::try_extend`] says so instead.
+    fn extend<I: IntoIterator<Item = T>>(&mut self, elements: I) {
+        self.try_extend(elements).expect("a vector is extended within its room");
+    }
+}
+
+impl<'e, T: Pod> Extend<&'e T> for RegionVec<T> {
+    /// As for elements by value.
+    ///
+    /// # Panics
+    ///
+    /// As for elements by value.
+    fn extend<I: IntoIterator<Item = &'e T>>(&mut self, elements: I) {
+        self.extend(elements.into_iter().copied());
+    }
+}
+
+impl<'v, T: Pod> IntoIterator for &'v RegionVec<T> {
+    type Item = &'v T;
+    type IntoIter = std::slice::Iter<'v, T>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.iter()
+    }
+}
+
+impl<'v, T: Pod> IntoIterator for &'v mut RegionVec<T> {
+    type Item = &'v mut T;
+    type IntoIter = std::slice::IterMut<'v, T>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.iter_mut()
+    }
+}
+
+impl<T: Pod> IntoIterator for RegionVec<T> {
+    type Item = T;
+    type IntoIter = IntoIter<T>;
+
+    fn into_iter(self) -> IntoIter<T> {
+        IntoIter { left: 0..self.len(), vector: self }
+    }
+}
+
+/// The elements of a vector, by value. The region is dropped with it.
+#[derive(Debug)]
+pub struct IntoIter<T: Pod> {
+    vector: RegionVec<T>,
+    left: Range<usize>,
+}
+
+impl<T: Pod> Iterator for IntoIter<T> {
+    type Item = T;
+
+    fn next(&mut self) -> Option<T> {
+        self.left.next().map(|index| self.vector[index])
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        self.left.size_hint()
+    }
+}
+
+impl<T: Pod> DoubleEndedIterator for IntoIter<T> {
+    fn next_back(&mut self) -> Option<T> {
+        self.left.next_back().map(|index| self.vector[index])
+    }
+}
+
+impl<T: Pod> ExactSizeIterator for IntoIter<T> {}
+
+impl<T: Pod> FusedIterator for IntoIter<T> {}

@@ -1,0 +1,139 @@
+//! Fault-around: how many pages to bring in at a fault.
+//!
+//! A walk:
+//!
+//! ```text
+//!   fault at 7   8        10         14        22       38              64        200
+//!   pages    1   2        4          8         16       26 of 32        64        1
+//!            `-> next 8   `-> next 10   `-> next 14     `-> to the group's end    not the next
+//! ```
+//!
+//! A fault on the page after those brought in last says that they were wanted, and doubles the
+//! number, up to a whole group; any other fault starts again with one. Where a walk ends up to 63
+//! pages have come for nothing, as a rule no more than were wanted before.
+//!
+//! More than 16 at a fault only a thread brings in that serves itself. One that is served goes on
+//! once it has its page, so what else comes with that comes by the same call.
+//!
+//! There are several such windows, for threads that each walk their own part: chosen by CPU, or by
+//! thread where another one serves it. They are hints: two threads that mix them up bring in too
+//! few pages or too many, never wrong ones.
+//!
+//! Anything else: what is stored of the aligned quad of 4 pages around the one that faulted, or of
+//! the stretch of 16, where the module `density` has measured that they are wanted and `worth` says
+//! that this pays; one page where not. So what does not pay is not done, and costs two loads and a
+//! few comparisons.
+
+use super::density::{Density, is_watched};
+use super::worth::Worth;
+use crate::places::QUAD_PAGES;
+use crate::terms::{GROUP_PAGES, Quads};
+use host::cpu;
+use host::fault::Asker;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+const WINDOWS: usize = 8;
+const COUNT_BITS: u32 = 8;
+const COUNT_MASK: u64 = (1 << COUNT_BITS) - 1;
+
+const _: () = assert!(GROUP_PAGES < 1 << COUNT_BITS, "the number of pages fits its bits");
+
+/// Two cache lines, because processors fetch them in pairs.
+#[derive(Default)]
+#[repr(align(128))]
+pub(crate) struct Window(AtomicU64);
+
+/// What a region knows of how it is touched.
+pub(crate) struct Around {
+    windows: [Window; WINDOWS],
+    quads: Quads,
+    pub(crate) density: Density,
+    pub(crate) worth: Worth,
+}
+
+impl Around {
+    /// Nothing known yet but costs.
+    pub(crate) fn new(quads: Quads, worth: Worth) -> Around {
+        let (windows, density) = Default::default();
+        Around { windows, quads, density, worth }
+    }
+
+    /// How many aligned pages around it a fault in a group is to bring in, of those that are in the
+    /// store; where there is a limit, or is not.
+    pub(crate) fn aligned(&self, group: usize, limited: bool) -> usize {
+        match self.quads {
+            Quads::Never => 1,
+            Quads::Always => QUAD_PAGES,
+            Quads::Measured => match self.worth.pages_at_once(self.density.per_cent(), limited) {
+                pages if pages > 1 && is_watched(group) => 1,
+                pages => pages,
+            },
+        }
+    }
+
+    /// Where the walk of who asks is kept. A thread that serves others does so from one CPU.
+    pub(crate) fn window(&self, asker: Asker) -> &Window {
+        let number = match asker {
+            Asker::Toucher => cpu::current_hint(),
+            Asker::Message { thread } => thread as usize,
+        };
+        &self.windows[number % WINDOWS]
+    }
+
+    /// How many of `asked` pages from `page` on its group has.
+    pub(crate) fn cut(page: usize, asked: usize) -> usize {
+        asked.min(GROUP_PAGES - page % GROUP_PAGES)
+    }
+}
+
+impl Window {
+    /// How many pages to bring in from `page` on, whatever its group has of them.
+    pub(crate) fn ask(&self, page: usize) -> usize {
+        // relaxed: a hint.
+        let word = self.0.load(Ordering::Relaxed);
+        let (next, count) = (word >> COUNT_BITS, (word & COUNT_MASK) as usize);
+        let asked = if next == page as u64 && count > 0 { 2 * count } else { 1 };
+        asked.min(GROUP_PAGES)
+    }
+
+    /// Of the pages `asked` for from `page` on, `done` were brought in.
+    pub(crate) fn tell(&self, page: usize, asked: usize, done: usize) {
+        let next = (page + done.max(1)) as u64;
+        // relaxed: a hint.
+        self.0.store(next << COUNT_BITS | asked as u64, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    /// The numbers of pages brought in along a walk of faults.
+    fn walk(faults: &[usize]) -> Vec<usize> {
+        let window = Window::default();
+        let step = |&page: &usize| {
+            let asked = window.ask(page);
+            let done = Around::cut(page, asked);
+            window.tell(page, asked, done);
+            done
+        };
+        faults.iter().map(step).collect()
+    }
+
+    #[test]
+    fn a_sequence_doubles_and_a_jump_starts_again() {
+        assert_eq!(walk(&[7, 8, 10, 14, 22, 38, 64, 200, 201]), [1, 2, 4, 8, 16, 26, 64, 1, 2]);
+        assert_eq!(walk(&[61, 62, 64, 68, 76, 92, 124, 128, 192]), [1, 2, 4, 8, 16, 32, 4, 64, 64]);
+        assert_eq!(walk(&[5, 900, 17, 3]), [1, 1, 1, 1]);
+    }
+
+    #[test]
+    fn threads_that_are_served_by_another_have_walks_of_their_own() {
+        let around = Around::new(Quads::Never, Worth::measured(Duration::ZERO));
+        let [one, other] = [7, 8].map(|thread| around.window(Asker::Message { thread }));
+        one.tell(10, 1, 1);
+        other.tell(500, 4, 4);
+        assert_eq!((one.ask(11), other.ask(504), one.ask(504)), (2, 8, 1));
+    }
+}

@@ -1,0 +1,192 @@
+//! What bringing in neighbours is worth, as dense as touches are.
+//!
+//! ```text
+//!   a fault with its page = overhead + page
+//!   wanted:  saves a fault, costs a page           pays where density > page / (overhead + page)
+//!   not:     costs a page; with a limit, also      and with a limit, where
+//!            paging it out again                   density > again / (overhead + again),
+//!                                                  again = page + out
+//! ```
+//!
+//! The overhead is measured for a pager's first region (module `overhead`). What a page costs,
+//! decoding and putting it in place, and paging it out again, depends on algorithm and contents:
+//! each is a mean of the latest, of pages that came by themselves in groups that are watched, and
+//! of the first of each group that goes.
+//!
+//! | | overhead | page | pays, signal | with a limit, out 6000 |
+//! |---|---|---|---|---|
+//! | AMD EPYC in a virtual machine | 6900, by a message 11500 | 2500 | 27 % | 56 % |
+//! | Intel Xeon in a virtual machine | 1250, by a message 10000 | 2900 | 70 % | 88 % |
+//!
+//! With t for these per cent and d for the density, N pages at once cost 1 + (N - 1) t faults, and
+//! are 1 + (N - 1) d wanted pages. A fault brings in the page, its quad or its stretch, whichever
+//! costs least for a wanted page:
+//!
+//! ```text
+//!   t = 27 %                         quad's d    costs    stretch's d    costs
+//!   everything, in any order            100 %     0.45          100 %     0.32
+//!   half of all pages                    38 %     0.85           47 %     0.63
+//!   of four quads one, at random        100 %     0.45           32 %     0.87
+//!   a tenth of all pages                  5 %     1.57            6 %     2.66
+//! ```
+
+use crate::places::{QUAD_PAGES, STRETCH_PAGES};
+use crate::terms::FaultCosts;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+/// What a page costs until one was measured, and paging one out.
+const PAGE_NS: u32 = 2500;
+const OUT_NS: u32 = 6000;
+/// The latest page counts so much of a mean; one that took longer than so many times the mean
+/// waited for something else, and counts as that.
+const LATEST_DIVISOR: i64 = 16;
+const OUTLIER: u32 = 4;
+
+/// What is known of a region's costs, in nanoseconds.
+#[derive(Debug)]
+pub(crate) struct Worth {
+    overhead_ns: u32,
+    page: Mean,
+    out: Mean,
+    is_fixed: bool,
+}
+
+/// What the latest took, in nanoseconds.
+#[derive(Debug)]
+struct Mean(AtomicU32);
+
+impl Mean {
+    fn ns(&self) -> u32 {
+        // relaxed: a hint.
+        self.0.load(Ordering::Relaxed)
+    }
+
+    fn hear(&self, took: Duration) {
+        // Of two at once, one may not be heard.
+        let mean = self.ns();
+        let took = whole_ns(took).min(mean.saturating_mul(OUTLIER));
+        let more = (i64::from(took) - i64::from(mean)) / LATEST_DIVISOR;
+        let mean = (i64::from(mean) + more).clamp(1, u32::MAX.into()) as u32;
+        // relaxed: a hint.
+        self.0.store(mean, Ordering::Relaxed);
+    }
+}
+
+fn whole_ns(time: Duration) -> u32 {
+    u32::try_from(time.as_nanos()).unwrap_or(u32::MAX)
+}
+
+impl Worth {
+    /// Where a fault has this overhead; what pages take is learnt.
+    pub(crate) fn measured(overhead: Duration) -> Worth {
+        Worth { is_fixed: false, ..Worth::new(whole_ns(overhead), PAGE_NS, OUT_NS) }
+    }
+
+    /// With costs that stay.
+    pub(crate) fn fixed(FaultCosts { overhead, page, page_out }: FaultCosts) -> Worth {
+        Worth::new(whole_ns(overhead), whole_ns(page), whole_ns(page_out))
+    }
+
+    fn new(overhead_ns: u32, page_ns: u32, out_ns: u32) -> Worth {
+        let mean = |ns| Mean(AtomicU32::new(ns));
+        Worth { overhead_ns, page: mean(page_ns), out: mean(out_ns), is_fixed: true }
+    }
+
+    pub(crate) fn costs(&self) -> FaultCosts {
+        let [overhead, page, page_out] = [self.overhead_ns, self.page.ns(), self.out.ns()]
+            .map(|ns| Duration::from_nanos(ns.into()));
+        FaultCosts { overhead, page, page_out }
+    }
+
+    /// A page was decoded and put in place by itself.
+    pub(crate) fn page_took(&self, took: Duration) {
+        if !self.is_fixed {
+            self.page.hear(took);
+        }
+    }
+
+    /// A page was compressed and stored.
+    pub(crate) fn out_took(&self, took: Duration) {
+        if !self.is_fixed {
+            self.out.hear(took);
+        }
+    }
+
+    /// How many aligned pages around it a fault is to bring in, where so many per cent of those
+    /// beside it are wanted, of its quad and of its stretch, and where there is a limit or is not.
+    pub(crate) fn pages_at_once(&self, density: [u32; 2], limited: bool) -> usize {
+        cheapest(self.per_cent_to_pay(limited), density)
+    }
+
+    /// The per cent at which what is not wanted costs what is wanted saves, rounded up.
+    fn per_cent_to_pay(&self, limited: bool) -> u32 {
+        let out = if limited { self.out.ns() } else { 0 };
+        let costs = u64::from(self.page.ns()) + u64::from(out);
+        // Where nothing costs anything, it pays.
+        (100 * costs).div_ceil((costs + u64::from(self.overhead_ns)).max(1)) as u32
+    }
+}
+
+/// The same, where a page that comes beside one costs so many per cent of a fault.
+pub(super) fn cheapest(cost: u32, [quads, stretches]: [u32; 2]) -> usize {
+    let of = |pages: usize, density: u32| {
+        let beside = pages as u32 - 1;
+        (pages, 100 + beside * cost, 100 + beside * density)
+    };
+    let all = [of(1, 0), of(QUAD_PAGES, quads), of(STRETCH_PAGES, stretches)];
+    // Fractions are compared with both sides multiplied by what they are over.
+    let cheaper = |best: (usize, u32, u32), next: (usize, u32, u32)| {
+        if next.1 * best.2 <= best.1 * next.2 { next } else { best }
+    };
+    all.into_iter().fold(of(1, 0), cheaper).0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_pays_as_the_head_says() {
+        let pays = |overhead, page| {
+            let [overhead, page, page_out] = [overhead, page, 6000].map(Duration::from_nanos);
+            let worth = Worth::fixed(FaultCosts { overhead, page, page_out });
+            worth.page_took(Duration::from_secs(1));
+            worth.out_took(Duration::from_secs(1));
+            [false, true].map(|limited| worth.per_cent_to_pay(limited))
+        };
+        assert_eq!((pays(6900, 2500), pays(11500, 2500)), ([27, 56], [18, 43]));
+        assert_eq!(pays(1250, 2900), [70, 88]);
+        // A page that takes no time always pays, and one beside faults that take none never.
+        assert_eq!((pays(6900, 0)[0], pays(0, 2500)[0], pays(0, 0)[0]), (0, 100, 0));
+    }
+
+    #[test]
+    fn the_mean_follows_what_pages_take() {
+        let worth = Worth::measured(Duration::from_nanos(6900));
+        (0..200).for_each(|_| worth.page_took(Duration::from_micros(10)));
+        assert_eq!(worth.per_cent_to_pay(false), 60, "10 of 16.9, a little below");
+        worth.page_took(Duration::from_secs(100));
+        assert!(worth.page.ns() < 12_000, "{worth:?}: preempted once");
+        (0..2000).for_each(|_| worth.page_took(Duration::ZERO));
+        assert_eq!(worth.per_cent_to_pay(false), 1, "not nothing");
+        // An algorithm that compresses slowly: what is paged out in vain costs more.
+        let limited = worth.per_cent_to_pay(true);
+        (0..200).for_each(|_| worth.out_took(Duration::from_micros(60)));
+        assert_eq!((limited, worth.per_cent_to_pay(true)), (47, 90));
+    }
+
+    #[test]
+    fn what_is_brought_in_costs_least() {
+        let (signal, signal_limited) = (27, 56);
+        let as_in_the_head = [([100, 100], 16), ([38, 47], 16), ([100, 32], 4), ([5, 6], 1)];
+        for (density, pages) in as_in_the_head {
+            assert_eq!(cheapest(signal, density), pages, "{density:?}");
+        }
+        assert_eq!(cheapest(signal_limited, [38, 47]), 1);
+        // At these a page wanted costs 0.45 with its quad, and 0.46 and 0.44 with its stretch.
+        assert_eq!([67, 70].map(|stretch| cheapest(signal, [100, stretch])), [4, 16]);
+        assert_eq!([26, 27].map(|quad| cheapest(signal, [quad, 0])), [1, 4]);
+        assert_eq!([26, 27].map(|stretch| cheapest(signal, [0, stretch])), [1, 16]);
+    }
+}

@@ -1,0 +1,236 @@
+//! Chunks: 2 MiB of a region, the unit in which it is registered; the groups of pages in them.
+//!
+//! ```text
+//!   region   | chunk 0 | chunk 1 | ....                        a chunk appears when one of its
+//!                 `--> registered?  | group 0 | ... | group 7 |      pages is to be paged out
+//! ```
+//!
+//! Before that, first touches are ordinary ones, which cost less and which nobody here sees. Where
+//! mappings are short, others are registered with it (module `runs`).
+//!
+//! Invariant C1: a chunk is registered only after it can be found, so the fault path finds it.
+//! A group knows what was resident only from after that: whatever arrives later arrives under its
+//! lock.
+//!
+//! Locks: registering, then a group's.
+
+use super::bits::bits;
+use super::group::Group;
+use super::runs::{Mappings, Runs};
+use crate::terms::{CHUNK_GROUPS, GROUP_PAGES};
+use host::{Lock, LockGuard, Rank, Span, UserfaultError};
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
+
+/// Pages of a chunk.
+const CHUNK_PAGES: usize = CHUNK_GROUPS * GROUP_PAGES; // 2 MiB
+
+struct Chunk {
+    registered: AtomicBool,
+    groups: [Lock<Group>; CHUNK_GROUPS],
+    /// Threads that fault in a group and do not have its lock yet.
+    awaited: [AtomicU32; CHUNK_GROUPS],
+}
+
+impl Chunk {
+    fn new() -> Box<Chunk> {
+        Box::new(Chunk {
+            registered: AtomicBool::new(false),
+            groups: std::array::from_fn(|_| Group::new_lock()),
+            awaited: Default::default(),
+        })
+    }
+}
+
+/// All chunks of a region.
+pub(crate) struct Chunks {
+    chunks: Box<[OnceLock<Box<Chunk>>]>,
+    pages: usize,
+    /// Held to register.
+    runs: Lock<Runs>,
+    /// Set by a test: the system refuses.
+    #[cfg(test)]
+    pub(crate) refuses: AtomicBool,
+}
+
+impl Chunks {
+    /// For `pages` pages; no chunk is there yet.
+    pub(crate) fn new(pages: usize, mappings: &Arc<Mappings>) -> Chunks {
+        let count = pages.div_ceil(CHUNK_PAGES);
+        Chunks {
+            chunks: (0..count).map(|_| OnceLock::new()).collect(),
+            pages,
+            runs: Lock::new(Rank::Registering, Runs::new(count, mappings)),
+            #[cfg(test)]
+            refuses: AtomicBool::new(false),
+        }
+    }
+
+    /// Groups there can be.
+    pub(crate) fn groups(&self) -> usize {
+        self.pages.div_ceil(GROUP_PAGES)
+    }
+
+    /// The pages of a group.
+    pub(crate) fn pages_of(&self, group: usize) -> Range<usize> {
+        group * GROUP_PAGES..((group + 1) * GROUP_PAGES).min(self.pages)
+    }
+
+    /// The groups that a range of pages lies in.
+    pub(crate) fn groups_of(pages: &Range<usize>) -> Range<usize> {
+        pages.start / GROUP_PAGES..pages.end.div_ceil(GROUP_PAGES)
+    }
+
+    /// The same, each with the bits of those of `pages` that it has.
+    pub(crate) fn parts_of(
+        &self,
+        pages: &Range<usize>,
+    ) -> impl Iterator<Item = (usize, u64)> + use<> {
+        let (pages, len) = (pages.clone(), self.pages);
+        Chunks::groups_of(&pages).map(move |group| {
+            let first = group * GROUP_PAGES;
+            let (start, end) =
+                (pages.start.max(first), pages.end.min(first + GROUP_PAGES).min(len));
+            (group, bits(start - first, end - start))
+        })
+    }
+
+    /// A group whose chunk is there.
+    pub(crate) fn get(&self, group: usize) -> Option<&Lock<Group>> {
+        let chunk = self.chunks.get(group / CHUNK_GROUPS)?.get()?;
+        Some(&chunk.groups[group % CHUNK_GROUPS])
+    }
+
+    /// A group; its chunk is made if need be.
+    pub(crate) fn get_or_add(&self, group: usize) -> &Lock<Group> {
+        &self.chunks[group / CHUNK_GROUPS].get_or_init(Chunk::new).groups[group % CHUNK_GROUPS]
+    }
+
+    /// Registers the chunk of a group, once, and others with it where mappings are short.
+    pub(crate) fn register(&self, group: usize, span: &Span) -> Result<(), UserfaultError> {
+        let index = group / CHUNK_GROUPS;
+        if self.is_registered(group) {
+            return Ok(());
+        }
+        let mut runs = self.runs();
+        // It is not asked for twice, as what fails then leaves nothing registered.
+        if self.is_registered(group) {
+            return Ok(());
+        }
+        let mut block = runs.block_of(index);
+        match self.register_all(&block, span) {
+            Err(UserfaultError::Mappings { .. }) if block != runs.gap_of(index) => {
+                block = runs.gap_of(index);
+                self.register_all(&block, span)?;
+            }
+            done => done?,
+        }
+        runs.add(block);
+        Ok(())
+    }
+
+    /// The same of all chunks of a gap, or of a part of it.
+    fn register_all(&self, chunks: &Range<usize>, span: &Span) -> Result<(), UserfaultError> {
+        #[cfg(test)]
+        // relaxed: one thread.
+        if self.refuses.load(Ordering::Relaxed) {
+            return Err(UserfaultError::Mappings { max: 0 });
+        }
+        // C1.
+        let all = self.chunks[chunks.clone()].iter().map(|chunk| chunk.get_or_init(Chunk::new));
+        let all: Vec<&Box<Chunk>> = all.collect();
+        span.register(chunks.start * CHUNK_PAGES..(chunks.end * CHUNK_PAGES).min(self.pages))?;
+        // Release pairs with the Acquire in `is_registered`: who sees a chunk registered may look
+        // at what is resident.
+        all.iter().for_each(|chunk| chunk.registered.store(true, Ordering::Release));
+        Ok(())
+    }
+
+    /// The right to register, and what is registered.
+    pub(crate) fn runs(&self) -> LockGuard<'_, Runs> {
+        self.runs.lock()
+    }
+
+    /// Locks a group for a fault, whose chunk is registered, or `None`.
+    pub(crate) fn lock_for_fault(&self, group: usize) -> Option<LockGuard<'_, Group>> {
+        if !self.is_registered(group) {
+            return None;
+        }
+        let chunk = self.chunks.get(group / CHUNK_GROUPS)?.get()?;
+        let index = group % CHUNK_GROUPS;
+        if let Some(locked) = chunk.groups[index].try_lock() {
+            return Some(locked);
+        }
+        // relaxed: a hint to whoever is about to take the lock again.
+        chunk.awaited[index].fetch_add(1, Ordering::Relaxed);
+        let locked = chunk.groups[index].lock();
+        // relaxed: as above.
+        chunk.awaited[index].fetch_sub(1, Ordering::Relaxed);
+        Some(locked)
+    }
+
+    /// Whether a thread that faults waits for the group.
+    pub(crate) fn is_awaited(&self, group: usize) -> bool {
+        let chunk = self.chunks[group / CHUNK_GROUPS].get();
+        // relaxed: a hint.
+        chunk.is_some_and(|c| c.awaited[group % CHUNK_GROUPS].load(Ordering::Relaxed) > 0)
+    }
+
+    /// Has a thread seem to wait for a group from now on.
+    #[cfg(test)]
+    pub(crate) fn wait_for_ever(&self, group: usize) {
+        let chunk = self.chunks[group / CHUNK_GROUPS].get_or_init(Chunk::new);
+        // relaxed: a hint.
+        chunk.awaited[group % CHUNK_GROUPS].fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_registered(&self, group: usize) -> bool {
+        let chunk = self.chunks[group / CHUNK_GROUPS].get();
+        // Acquire pairs with the Release in `register_all`.
+        chunk.is_some_and(|chunk| chunk.registered.load(Ordering::Acquire))
+    }
+
+    /// The groups of registered chunks, locked one after the other.
+    pub(crate) fn known(&self) -> impl Iterator<Item = (usize, LockGuard<'_, Group>)> {
+        let groups = 0..self.groups();
+        groups.filter_map(|index| Some((index, self.get(index)?.lock())))
+    }
+
+    /// Bytes of heap.
+    pub(crate) fn heap_bytes(&self) -> u64 {
+        let there = self.chunks.iter().filter(|chunk| chunk.get().is_some()).count();
+        (size_of_val(&*self.chunks) + there * size_of::<Chunk>()) as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn the_parts_of_a_range_are_its_pages(
+            len in 1usize..400, one in 0usize..400, other in 0usize..400,
+        ) {
+            let (start, end) = (one.min(other).min(len), one.max(other).min(len));
+            let chunks = Chunks::new(len, &Mappings::at_most(None));
+            let pages = |(group, part): (usize, u64)| {
+                let first = group * GROUP_PAGES;
+                (first..first + GROUP_PAGES).filter(move |page| part >> (page - first) & 1 == 1)
+            };
+            let found = chunks.parts_of(&(start..end)).flat_map(pages);
+            prop_assert_eq!(found.collect::<Vec<_>>(), (start..end).collect::<Vec<_>>());
+        }
+    }
+
+    #[test]
+    #[cfg(debug_assertions)]
+    #[should_panic(expected = "R1: waiting for a lock of rank Registering")]
+    fn registering_with_a_group_locked_is_caught() {
+        let chunks = Chunks::new(CHUNK_PAGES, &Mappings::at_most(None));
+        let _group = chunks.get_or_add(0).lock();
+        drop(chunks.runs());
+    }
+}

@@ -1,0 +1,148 @@
+//! Trials: of the pages beside one that faulted, which were wanted too.
+//!
+//! ```text
+//!   quad in the store     # # # #
+//!   a fault on the 2nd    o @ o o      a trial: 3 beside
+//!   one on the last       o @ o @      1 of them wanted
+//!   a walk brings the 3rd o @   @      it might have been: 2 beside, 1 wanted
+//!   any page out          . . . .      the trial has ended: 1 of 2
+//! ```
+//!
+//! The same for quads, 4 aligned pages, and for *stretches*, 16 of them.
+//!
+//! Invariant T1: in a trial, `wanted` are some of the pages `beside`; the others of these are
+//! stored.
+//!
+//! Lock: their group's.
+
+use crate::terms::{AROUND_PAGES, GROUP_PAGES};
+
+/// Pages of a quad, and of a stretch.
+pub(crate) const QUAD_PAGES: usize = 4;
+pub(crate) const STRETCH_PAGES: usize = 16;
+
+/// Fewer trials are no evidence: those of one group's quads.
+const EVIDENCE: usize = GROUP_PAGES / QUAD_PAGES;
+/// Pages beside of ended trials that are remembered; from here on, the older count half.
+pub(crate) const MEMORY: u32 = 1024;
+
+const _: () = assert!(STRETCH_PAGES <= AROUND_PAGES, "a stretch fits a buffer");
+
+/// All pages of the quads, or stretches, of a group that have some of `pages`.
+fn whole<const COUNT: usize>(pages: u64) -> u64 {
+    const { assert!(GROUP_PAGES.is_multiple_of(COUNT), "each is in one group") };
+    let each = (1 << COUNT) - 1;
+    let firsts = u64::MAX / each; // 0x1111...
+    let any = (0..COUNT).fold(0, |any, page| any | pages >> page) & firsts;
+    any * each
+}
+
+/// Pages beside such that faulted, and those of them that were wanted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Tally {
+    pub(crate) beside: u32,
+    pub(crate) wanted: u32,
+}
+
+impl Tally {
+    pub(crate) fn pack(self) -> u64 {
+        u64::from(self.beside) << 32 | u64::from(self.wanted)
+    }
+
+    pub(crate) fn unpack(word: u64) -> Tally {
+        Tally { beside: (word >> 32) as u32, wanted: word as u32 }
+    }
+
+    /// With as much as counts of what was before.
+    pub(crate) fn after(self, before: Tally) -> Tally {
+        let half = u32::from(before.beside + self.beside > MEMORY);
+        Tally {
+            beside: (before.beside >> half) + self.beside,
+            wanted: (before.wanted >> half) + self.wanted,
+        }
+    }
+
+    /// Per cent; nothing where fewer pages beside are no evidence.
+    pub(crate) fn density(self, evidence: u32) -> u32 {
+        if self.beside < evidence { 0 } else { 100 * self.wanted / self.beside }
+    }
+}
+
+/// The trials of a group's quads, or of its stretches.
+#[derive(Debug, Default)]
+pub(crate) struct TrialsOf<const COUNT: usize> {
+    /// Pages that were in the store when another of theirs faulted.
+    beside: u64,
+    /// Of these, those that faulted since.
+    wanted: u64,
+}
+
+impl<const COUNT: usize> TrialsOf<COUNT> {
+    /// Fewer pages beside are none.
+    pub(crate) const EVIDENCE: u32 = (EVIDENCE * (COUNT - 1)) as u32; // 48, 240
+
+    /// A page of the store faulted; `stored` are those of its group.
+    pub(crate) fn touched(&mut self, page: usize, stored: u64) {
+        let bit = 1 << page;
+        if self.beside & whole::<COUNT>(bit) == 0 {
+            self.beside |= stored & whole::<COUNT>(bit) & !bit;
+        } else {
+            self.wanted |= self.beside & bit;
+        }
+    }
+
+    /// Pages came or went for other reasons: whether they would have been wanted will not be known.
+    pub(crate) fn spoil(&mut self, pages: u64) {
+        self.beside &= !pages | self.wanted;
+    }
+
+    /// Pages leave memory: the trials that have some of them end, with this.
+    pub(crate) fn end(&mut self, pages: u64) -> Tally {
+        let beside = self.beside & whole::<COUNT>(pages);
+        let ended = Self { beside, wanted: self.wanted & beside }.tally();
+        self.beside &= !beside;
+        self.wanted &= !beside;
+        ended
+    }
+
+    pub(crate) fn tally(&self) -> Tally {
+        Tally { beside: self.beside.count_ones(), wanted: self.wanted.count_ones() }
+    }
+
+    /// Whether these are as T1 says.
+    fn is_sound(&self, stored: u64) -> bool {
+        self.wanted & !self.beside == 0 && self.beside & !self.wanted & !stored == 0
+    }
+}
+
+/// The trials of a group.
+#[derive(Debug, Default)]
+pub(crate) struct Trials {
+    pub(crate) quads: TrialsOf<QUAD_PAGES>,
+    pub(crate) stretches: TrialsOf<STRETCH_PAGES>,
+}
+
+impl Trials {
+    /// Of quads, and of stretches.
+    pub(crate) fn tally(&self) -> [Tally; 2] {
+        [self.quads.tally(), self.stretches.tally()]
+    }
+
+    /// Whether these are as T1 says of a group with these pages in the store.
+    pub(crate) fn is_sound(&self, stored: u64) -> bool {
+        self.quads.is_sound(stored) && self.stretches.is_sound(stored)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quads_and_stretches_are_whole() {
+        assert_eq!((whole::<4>(0), whole::<16>(0)), (0, 0));
+        assert_eq!(whole::<4>(1 << 6 | 1 << 63), 0xF0 | 0xF << 60);
+        assert_eq!(whole::<16>(1 << 31 | 1 << 32), 0xFFFF_FFFF_0000);
+        assert_eq!((whole::<4>(u64::MAX), whole::<16>(u64::MAX)), (u64::MAX, u64::MAX));
+    }
+}

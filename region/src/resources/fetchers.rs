@@ -1,0 +1,132 @@
+//! Threads that read from a cache's disk for a signal handler.
+//!
+//! ```text
+//!   handler   group marked `fetching` --> request --.              ,--> looks at the group again
+//!                                                   v              |
+//!   fetcher                              waits --> read, COPY, raise `fetched`
+//! ```
+//!
+//! A handler interrupts any code, and so would whatever it calls. A disk that uses a thread-local,
+//! a lock or the heap could meet itself half-way, or meet what the program was changing. So a disk
+//! that is not a file is read here, where nothing is interrupted. A file is read in the handler, by
+//! its descriptor and without its disk's code ([`Disk::file`]).
+//!
+//! A disk that touches a page which is on a disk would wait for a fetcher while it has one, maybe
+//! the last. [`is_fetcher`] finds that, and the process ends with a message.
+//!
+//! Invariant: a thread waits in a fault for each request in the queue or with a fetcher, and that
+//! thread borrows the region. So a thread that drops a region finds no fetcher with it, or one that
+//! is about to let go.
+//!
+//! Lock: the queue's, of rank `Leaf`.
+//!
+//! [`Disk::file`]: disk::Disk::file
+
+use host::fault::Vital;
+use host::{Event, Lock, Rank};
+use std::cell::Cell;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// Reads at a time.
+const FETCHERS: usize = 4;
+/// Requests that wait for a fetcher, of threads that fault; more wait outside.
+const REQUESTS: usize = 64;
+/// How long to sleep at a time if there is nothing to do.
+const IDLE: Duration = Duration::from_secs(1);
+
+thread_local! {
+    /// Whether this thread is a fetcher. It is made at compile time and has no destructor, so that
+    /// a signal handler may read it.
+    static IS_FETCHER: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether this thread is a fetcher.
+pub(crate) fn is_fetcher() -> bool {
+    IS_FETCHER.get()
+}
+
+/// What has pages on a disk: a region.
+pub(crate) trait Fetching: Send + Sync + 'static {
+    /// Reads pages that are `fetching` for a fault, and puts them in place.
+    fn fetch_for_fault(&self, page: usize, count: usize);
+}
+
+/// Pages to be read, all `fetching`.
+pub(crate) struct Request<R> {
+    pub(crate) region: Arc<R>,
+    pub(crate) page: usize,
+    pub(crate) count: usize,
+}
+
+/// The threads. Dropping this ends them; nobody may be waiting for a page then.
+pub(crate) struct Fetchers<R> {
+    requests: Arc<Requests<R>>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+struct Requests<R> {
+    queue: Lock<VecDeque<Request<R>>>,
+    /// Raised when there is one more, or no more will be.
+    more: Event,
+    stop: AtomicBool,
+}
+
+impl<R: Fetching> Fetchers<R> {
+    /// Starts them.
+    pub(crate) fn start() -> std::io::Result<Fetchers<R>> {
+        let queue = Lock::new(Rank::Leaf, VecDeque::with_capacity(REQUESTS));
+        let requests = Requests { queue, more: Event::new(), stop: AtomicBool::new(false) };
+        let mut fetchers = Fetchers { requests: Arc::new(requests), threads: Vec::new() };
+        for _ in 0..FETCHERS {
+            let requests = Arc::clone(&fetchers.requests);
+            let thread = host::thread::spawn("ramfold-fetch", move || run(&requests))?;
+            fetchers.threads.push(thread);
+        }
+        Ok(fetchers)
+    }
+}
+
+impl<R> Fetchers<R> {
+    /// Has pages read; false if too many others wait. Fit for a signal handler.
+    pub(crate) fn ask(&self, request: Request<R>) -> bool {
+        let mut queue = self.requests.queue.lock();
+        let room = queue.len() < REQUESTS;
+        if room {
+            queue.push_back(request);
+        }
+        drop(queue);
+        self.requests.more.raise();
+        room
+    }
+}
+
+impl<R> Drop for Fetchers<R> {
+    fn drop(&mut self) {
+        // Pairs with the Acquire in `run`.
+        self.requests.stop.store(true, Ordering::Release);
+        self.requests.more.raise();
+        for thread in self.threads.drain(..) {
+            // It ends the process if it panics.
+            drop(thread.join());
+        }
+    }
+}
+
+fn run<R: Fetching>(requests: &Requests<R>) {
+    let vital = Vital::new("a thread that reads pages from a disk has failed");
+    IS_FETCHER.set(true);
+    // Pairs with the Release in `drop`.
+    while !requests.stop.load(Ordering::Acquire) {
+        let seen = requests.more.seen();
+        let next = requests.queue.lock().pop_front();
+        match next {
+            Some(Request { region, page, count }) => region.fetch_for_fault(page, count),
+            None => requests.more.wait(seen, IDLE),
+        }
+    }
+    vital.end();
+}

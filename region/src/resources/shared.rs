@@ -1,0 +1,160 @@
+//! What the regions of a pager share.
+//!
+//! `R` is the type of a region. Nothing here uses it: the list only holds regions, and the fetchers
+//! are given to whoever reads for them.
+//!
+//! Lock: that of the list of regions, held to read or change it.
+
+use super::buffers::Buffers;
+use super::fetchers::{Fetchers, Fetching};
+use crate::neighbours::{Worth, of_fault};
+use crate::places::Mappings;
+use crate::terms::{FaultCosts, PagerConfig, RegionError};
+use host::fault::FaultThread;
+use host::{Event, FaultMode, PAGE_SIZE, Rank, SEGMENT_PAGES, Staging, Userfault};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::time::Duration;
+use zram::Memory;
+
+/// What the regions of a pager share.
+pub(crate) struct Shared<R> {
+    pub(crate) memory: Arc<Memory>,
+    pub(crate) userfault: Arc<Userfault>,
+    pub(crate) staging: Arc<Staging>,
+    pub(crate) mappings: Arc<Mappings>,
+    fault_costs: Option<FaultCosts>,
+    /// What a fault costs besides its page; measured for the first region.
+    fault_overhead: OnceLock<Duration>,
+    pub(crate) buffers: Buffers,
+    /// For pages from a disk. The first region that may have some makes them.
+    pub(crate) read_buffers: OnceLock<Buffers>,
+    /// In signal mode, for disks that are no files. The first such region starts them.
+    pub(crate) fetchers: OnceLock<Fetchers<R>>,
+    /// Raised when pages were read from a disk, or could not be.
+    pub(crate) fetched: Event,
+    /// Raised when the pager's thread is wanted.
+    pub(crate) work: Event,
+    /// Raised when a region was brought below its limit.
+    pub(crate) room: Event,
+    /// Raised when the pager ends.
+    pub(crate) over: Event,
+    regions: Mutex<Vec<Weak<R>>>,
+    stop: AtomicBool,
+    /// In thread mode. It lives as long as any region, and so as long as one may be touched.
+    faults: OnceLock<FaultThread>,
+}
+
+impl<R> Shared<R> {
+    /// For a pager whose regions keep their pages in `memory`.
+    pub(crate) fn new(
+        memory: Arc<Memory>,
+        config: &PagerConfig,
+    ) -> Result<Arc<Shared<R>>, RegionError> {
+        let userfault = Userfault::open(config.fault_mode)?;
+        let segments = (config.staging_bytes / (SEGMENT_PAGES * PAGE_SIZE)).clamp(2, 1 << 20);
+        let shared = Arc::new(Shared {
+            staging: Staging::reserve(&userfault, segments as u32)?,
+            memory,
+            buffers: Buffers::new(Rank::FaultBuffer),
+            read_buffers: OnceLock::new(),
+            fetchers: OnceLock::new(),
+            fetched: Event::new(),
+            work: Event::new(),
+            room: Event::new(),
+            over: Event::new(),
+            regions: Mutex::default(),
+            stop: AtomicBool::new(false),
+            faults: OnceLock::new(),
+            fault_costs: config.fault_costs,
+            mappings: Mappings::at_most(config.mappings_max),
+            fault_overhead: OnceLock::new(),
+            userfault,
+        });
+        if config.fault_mode == FaultMode::Thread {
+            let faults = FaultThread::start(Arc::clone(&shared.userfault));
+            // The first and only one.
+            drop(shared.faults.set(faults.map_err(RegionError::Thread)?));
+        }
+        Ok(shared)
+    }
+
+    /// The thread that serves faults, in thread mode.
+    pub(crate) fn fault_thread(&self) -> Option<&FaultThread> {
+        self.faults.get()
+    }
+
+    /// Bytes of staging and of buffers that pages are decoded to, at most.
+    pub(crate) fn buffer_bytes(&self) -> u64 {
+        let staged = self.staging.used() * SEGMENT_PAGES * PAGE_SIZE;
+        let read = self.read_buffers.get().map_or(0, Buffers::heap_bytes);
+        staged as u64 + read + self.buffers.heap_bytes() + self.staging.heap_bytes()
+    }
+
+    /// What a new region takes its costs to be.
+    pub(crate) fn worth(&self) -> Worth {
+        let measure = || of_fault(&self.userfault);
+        match self.fault_costs {
+            Some(costs) => Worth::fixed(costs),
+            None => Worth::measured(*self.fault_overhead.get_or_init(measure)),
+        }
+    }
+
+    /// Adds a region to the list.
+    pub(crate) fn add(&self, region: &Arc<R>) {
+        let mut regions = self.regions();
+        regions.retain(|region| region.strong_count() > 0);
+        regions.push(Arc::downgrade(region));
+    }
+
+    /// Takes a region off the list.
+    pub(crate) fn remove(&self, region: &Arc<R>) {
+        let gone = Arc::downgrade(region);
+        self.regions().retain(|region| !Weak::ptr_eq(region, &gone));
+    }
+
+    /// How many regions are in the list.
+    pub(crate) fn count(&self) -> usize {
+        self.regions().len()
+    }
+
+    /// The regions there are, one after the other. A thread that drops one waits until it is let
+    /// go.
+    pub(crate) fn alive(&self) -> impl Iterator<Item = Arc<R>> + use<R> {
+        let regions = self.regions().clone();
+        regions.into_iter().filter_map(|region| region.upgrade())
+    }
+
+    fn regions(&self) -> MutexGuard<'_, Vec<Weak<R>>> {
+        // A list that is valid after each change.
+        self.regions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Says that the pager ends.
+    pub(crate) fn end(&self) {
+        // Pairs with the Acquire in `is_over`.
+        self.stop.store(true, Ordering::Release);
+        self.work.raise();
+    }
+
+    /// Whether the pager ends.
+    pub(crate) fn is_over(&self) -> bool {
+        // Pairs with the Release in `end`.
+        self.stop.load(Ordering::Acquire)
+    }
+}
+
+impl<R: Fetching> Shared<R> {
+    /// Makes what a region needs whose pages may be on a disk: buffers, because a fault makes none,
+    /// and threads if the disk must not be read in a signal handler.
+    pub(crate) fn prepare_reads(&self, in_handler: bool) -> Result<(), RegionError> {
+        self.read_buffers.get_or_init(|| Buffers::new(Rank::ReadBuffer));
+        let elsewhere = !in_handler && self.userfault.mode() == FaultMode::Signal;
+        if elsewhere && self.fetchers.get().is_none() {
+            let fetchers = Fetchers::start().map_err(RegionError::Thread)?;
+            // If two regions start some at once, the second's end.
+            drop(self.fetchers.set(fetchers));
+        }
+        Ok(())
+    }
+}

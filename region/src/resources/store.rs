@@ -1,0 +1,246 @@
+//! Where pages go: a store whose pages are the region's, by number.
+//!
+//! ```text
+//!   zram    a device of the region's own        dropped with it, whole zspages at a time
+//!   zswap   an area of a cache that is shared   left by it: leaves are taken out of its table,
+//!             `---- memory --> the cache's disk    and drained by the memory's worker, or at once
+//! ```
+//!
+//! A device of its own costs a pool with partly filled zspages, under a megabyte, and makes
+//! dropping the region cheap: no object is looked at. A cache has one limit for all of its regions,
+//! and may have a disk behind it.
+//!
+//! Invariant: what is in the store changes only by who has the lock of the page's group, but for
+//! the cache's moving it to its disk, which is no change to who reads it.
+
+use crate::terms::{Refusal, RegionConfig, RegionError, StoreConfig};
+use host::PAGE_SIZE;
+use std::sync::Arc;
+use zram::{Memory, Zram, ZramConfig};
+use zswap::{Area, Free, GroupId, Loaded, Zswap};
+
+/// The store of one region.
+pub(crate) struct Store {
+    kind: Kind,
+    /// Set by a test: reads fail.
+    #[cfg(test)]
+    broken: std::sync::atomic::AtomicBool,
+}
+
+enum Kind {
+    Zram(Box<Zram>),
+    Zswap { area: Area, cache: Arc<Zswap>, group: GroupId },
+}
+
+/// What a read without waiting came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Read {
+    Done,
+    /// The page is on the cache's disk: see [`Store::fetch`].
+    OnDisk,
+    /// It is damaged.
+    Failed,
+}
+
+impl Store {
+    pub(crate) fn new(
+        memory: &Arc<Memory>,
+        pages: usize,
+        config: &RegionConfig,
+    ) -> Result<Store, RegionError> {
+        let kind = match &config.store {
+            StoreConfig::Zram => Kind::Zram(Box::new(device(memory, pages, config)?)),
+            StoreConfig::Zswap { cache, group } => {
+                if !Arc::ptr_eq(cache.memory(), memory) {
+                    return Err(RegionError::OtherMemory);
+                }
+                if cache.group(*group).is_none() {
+                    return Err(RegionError::OtherGroup);
+                }
+                cache.prepare().map_err(RegionError::Algorithm)?;
+                let area = cache.add_private_area(pages as u64).map_err(RegionError::Cache)?;
+                Kind::Zswap { area, cache: Arc::clone(cache), group: *group }
+            }
+        };
+        Ok(Store {
+            kind,
+            #[cfg(test)]
+            broken: Default::default(),
+        })
+    }
+
+    /// Whether pages may come to be on a disk.
+    pub(crate) fn has_disk(&self) -> bool {
+        match &self.kind {
+            Kind::Zram(_) => false,
+            Kind::Zswap { cache, .. } => cache.config().backing.is_some(),
+        }
+    }
+
+    /// Whether those are read by nothing that may not run in a signal handler.
+    pub(crate) fn reads_in_handler(&self) -> bool {
+        match &self.kind {
+            Kind::Zram(_) => true,
+            Kind::Zswap { cache, .. } => cache.reads_a_file(),
+        }
+    }
+
+    /// Stores a page, if there is room as it is.
+    pub(crate) fn write(&self, page: usize, data: &[u8]) -> Result<(), Refusal> {
+        let page = page as u64;
+        match &self.kind {
+            Kind::Zram(zram) => Ok(zram.write_page_if_room(page, data)?),
+            Kind::Zswap { area, group, .. } => Ok(area.store_if_room(page, data, *group)?),
+        }
+    }
+
+    /// Compacts, runs what is deferred, and writes back where there is a disk; false: it is of no
+    /// use to try again. The caller holds no lock.
+    pub(crate) fn make_room(&self) -> bool {
+        match &self.kind {
+            Kind::Zram(zram) => {
+                zram.make_room();
+                true
+            }
+            Kind::Zswap { cache, group, .. } => cache.make_room(*group),
+        }
+    }
+
+    /// How often in a row room may be made for one page: what a cache writes back, others may take.
+    pub(crate) fn room_tries(&self) -> u32 {
+        match &self.kind {
+            Kind::Zram(_) => 1,
+            Kind::Zswap { .. } => 256,
+        }
+    }
+
+    /// Fills `data` with a stored page, unless that is on a disk. Fit for the fault path: see
+    /// [`Zram::read_page`] and [`Area::peek_in_memory`].
+    pub(crate) fn read(&self, page: usize, data: &mut [u8]) -> Read {
+        #[cfg(test)]
+        // relaxed: one thread.
+        if self.broken.load(std::sync::atomic::Ordering::Relaxed) {
+            return Read::Failed;
+        }
+        let page = page as u64;
+        match &self.kind {
+            Kind::Zram(zram) => match zram.read_page(page, data) {
+                Ok(()) => Read::Done,
+                Err(_) => Read::Failed,
+            },
+            Kind::Zswap { area, .. } => match area.peek_in_memory(page, data) {
+                Ok(Loaded::Memory) => Read::Done,
+                Ok(Loaded::Disk) => Read::OnDisk,
+                Ok(Loaded::Absent) | Err(_) => Read::Failed,
+            },
+        }
+    }
+
+    /// Starts loading a stored page, which is about to be read.
+    pub(crate) fn prefetch(&self, page: usize) {
+        match &self.kind {
+            Kind::Zram(zram) => zram.prefetch_page(page as u64),
+            Kind::Zswap { area, .. } => area.prefetch(page as u64),
+        }
+    }
+
+    /// Fills `data` with a stored page, wherever it is; false: that failed. It may wait for the
+    /// disk, so the caller holds no lock. Fit for a signal handler where
+    /// [`Store::reads_in_handler`] says so: see [`Area::peek`].
+    pub(crate) fn fetch(&self, page: usize, data: &mut [u8]) -> bool {
+        match &self.kind {
+            Kind::Zram(_) => self.read(page, data) == Read::Done,
+            Kind::Zswap { area, .. } => {
+                matches!(area.peek(page as u64, data), Ok(Loaded::Memory | Loaded::Disk))
+            }
+        }
+    }
+
+    /// Has every later read fail.
+    #[cfg(test)]
+    pub(crate) fn break_reads(&self) {
+        // relaxed: one thread.
+        self.broken.store(true, std::sync::atomic::Ordering::Relaxed);
+    }
+
+    /// Forgets pages.
+    pub(crate) fn discard(&self, first: usize, count: usize) {
+        let pages = first as u64..(first + count) as u64;
+        match &self.kind {
+            Kind::Zram(zram) => {
+                let discarded = zram.discard_pages(pages);
+                debug_assert!(discarded.is_ok(), "the pages are the device's");
+            }
+            Kind::Zswap { area, .. } => area.invalidate_pages(pages, Free::Soon),
+        }
+    }
+
+    /// Forgets copies of pages that came back.
+    pub(crate) fn drop_copies(&self, first: usize, count: usize) {
+        match &self.kind {
+            Kind::Zram(_) => self.discard(first, count),
+            Kind::Zswap { area, .. } => area.drop_copies(first as u64..(first + count) as u64),
+        }
+    }
+
+    /// The region ends: what it has in a cache is nobody's from here on, and is freed soon, or when
+    /// this returns. A device is freed when it is dropped.
+    pub(crate) fn leave(&self, soon: bool) {
+        if let Kind::Zswap { area, .. } = &self.kind {
+            let free = if soon { Free::Soon } else { Free::Now };
+            area.invalidate_pages(0..area.pages(), free);
+        }
+    }
+
+    /// Bytes that dropping the store frees, and that nobody has said are pending.
+    pub(crate) fn pending_bytes(&self) -> u64 {
+        match &self.kind {
+            Kind::Zram(zram) => zram.compr_data_size(),
+            // Left, and entered by the cache itself.
+            Kind::Zswap { .. } => 0,
+        }
+    }
+
+    /// Bytes of the region's objects.
+    pub(crate) fn compr_data_size(&self) -> u64 {
+        match &self.kind {
+            Kind::Zram(zram) => zram.compr_data_size(),
+            Kind::Zswap { area, .. } => area.stat().compr_data_size,
+        }
+    }
+
+    /// Bytes of frames that come free with the region's objects, about.
+    pub(crate) fn frame_bytes(&self) -> u64 {
+        match &self.kind {
+            Kind::Zram(zram) => zram.object_bytes_resident(),
+            Kind::Zswap { area, .. } => area.stat().compr_data_size,
+        }
+    }
+
+    /// Pages on the cache's disk.
+    pub(crate) fn disk_pages(&self) -> u64 {
+        match &self.kind {
+            Kind::Zram(_) => 0,
+            Kind::Zswap { area, .. } => area.stat().disk_pages,
+        }
+    }
+
+    /// The device, for its counters.
+    pub(crate) fn zram(&self) -> Option<&Zram> {
+        match &self.kind {
+            Kind::Zram(zram) => Some(zram),
+            Kind::Zswap { .. } => None,
+        }
+    }
+}
+
+/// A device of as many pages, ready to be read in the fault path.
+fn device(memory: &Arc<Memory>, pages: usize, config: &RegionConfig) -> Result<Zram, RegionError> {
+    let mut device = ZramConfig::new(&config.name, (pages * PAGE_SIZE) as u64);
+    device.algorithm = config.algorithm.clone();
+    device.chain_order = config.chain_order;
+    device.mem_limit = config.store_limit;
+    let zram = Zram::new(Arc::clone(memory), device).map_err(RegionError::Store)?;
+    zram.prepare().map_err(RegionError::Codec)?;
+    Ok(zram)
+}

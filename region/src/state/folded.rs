@@ -1,0 +1,154 @@
+//! The folding half of a region: everything except the client's right to its bytes.
+//!
+//! ```text
+//!   Region ---- SpanMemory          the bytes: slices
+//!      |
+//!      `------- Arc<Folded> <------ pager's list, Control (weak), the table of faults
+//!                  | span, staging      what moves pages
+//!                  | chunks             where each page is
+//!                  ` store              compressed pages
+//! ```
+//!
+//! Invariants
+//! - F1 the sums in `counters` are those of the groups: they change under the lock of the group
+//!   whose pages move.
+//! - F2 a control, the pager and the keeping of a limit hold the region's gate while they work on
+//!   it, for a group at a time. Teardown closes the gate and finds no thread inside. Pins borrow
+//!   the region itself.
+//!
+//! Locks: turnstile, then gate, then registering, then a group's, then buffer or the store's own;
+//! the queue of groups is a leaf. No byte of a client's is touched with any of them held.
+
+use super::dirty::Dirty;
+use super::limit::Limit;
+#[cfg(test)]
+use super::probe::Probe;
+use crate::neighbours::Around;
+use crate::places::{Chunks, Queue};
+use crate::resources::{Count, Counters, Gate, Gates, Shared, Store};
+use crate::terms::{Quads, RegionError, RegionStats};
+use host::fault::Watch;
+use host::{Lock, PAGE_SIZE, Rank, Span};
+use std::sync::atomic::AtomicUsize;
+use std::sync::{Arc, OnceLock, Weak};
+
+pub(crate) struct Folded {
+    pub(crate) this: Weak<Folded>,
+    pub(crate) store: Store,
+    pub(crate) chunks: Chunks,
+    pub(crate) queue: Lock<Queue>,
+    pub(crate) counters: Counters,
+    pub(crate) around: Around,
+    pub(crate) dirty: Dirty,
+    pub(crate) limit: Limit,
+    /// Who may work on it; closed: the region is being torn down.
+    gates: Gates,
+    pub(crate) shared: Arc<Shared<Folded>>,
+    /// The group that the pager's thread looks at next.
+    pub(crate) next_look: AtomicUsize,
+    #[cfg(test)]
+    pub(crate) probe: Probe,
+    /// Until here, a touch of the region ends the process with a word; from here on, by the signal.
+    /// Before the addresses are given back, since another region may have them then.
+    watch: OnceLock<Watch>,
+    pub(crate) span: Arc<Span>,
+}
+
+impl Folded {
+    pub(crate) fn new(
+        shared: &Arc<Shared<Folded>>,
+        span: Arc<Span>,
+        store: Store,
+        quads: Quads,
+    ) -> Arc<Folded> {
+        let chunks = Chunks::new(span.pages(), &shared.mappings);
+        Arc::new_cyclic(|this| Folded {
+            this: Weak::clone(this),
+            store,
+            queue: Lock::new(Rank::Leaf, Queue::with_room(chunks.groups())),
+            watch: OnceLock::new(),
+            counters: Counters::default(),
+            around: Around::new(quads, shared.worth()),
+            dirty: Dirty::new(chunks.groups()),
+            limit: Limit::none(),
+            gates: Gates::new(),
+            shared: Arc::clone(shared),
+            next_look: AtomicUsize::new(0),
+            #[cfg(test)]
+            probe: Probe::default(),
+            chunks,
+            span,
+        })
+    }
+
+    /// Keeps what has faults of the region found, for as long as the region.
+    pub(crate) fn keep_watch(&self, watch: Watch) {
+        // Set once, before another thread knows of the region.
+        drop(self.watch.set(watch));
+    }
+
+    /// The right to work on the region, unless it is being torn down.
+    pub(crate) fn enter(&self) -> Result<Gate<'_>, RegionError> {
+        self.gates.enter().ok_or(RegionError::Gone)
+    }
+
+    /// As [`Folded::enter`], unless a thread is about to be alone, or just enters too: for a thread
+    /// that holds another region's gate.
+    pub(crate) fn try_enter(&self) -> Option<Gate<'_>> {
+        self.gates.try_enter()
+    }
+
+    /// Whether a thread has entered.
+    #[cfg(test)]
+    pub(crate) fn is_entered(&self) -> bool {
+        self.gates.is_entered()
+    }
+
+    /// Does something while no other thread works on the region, unless it is being torn down. If
+    /// the client is kept away too, only late messages move a page until it ends.
+    pub(crate) fn alone<R>(&self, work: impl FnOnce() -> R) -> Result<R, RegionError> {
+        self.gates.alone(work).ok_or(RegionError::Gone)
+    }
+
+    /// Waits until no thread works on the region, and lets none begin; from here on, a touch of it
+    /// ends the process.
+    pub(crate) fn close(&self) {
+        self.gates.close();
+        if let Some(watch) = self.watch.get() {
+            watch.retire();
+        }
+    }
+
+    /// Ends the process with a message about a page: there is nothing right to give to the thread
+    /// that waits for it.
+    pub(crate) fn end(&self, why: &str, page: usize) -> ! {
+        host::fault::die_at(why, self.span.range().start + page * PAGE_SIZE)
+    }
+
+    /// Pages in memory and in staging.
+    pub(crate) fn held(&self) -> u64 {
+        self.counters.read(Count::Resident) + self.counters.read(Count::Staged)
+    }
+
+    pub(crate) fn stats(&self) -> RegionStats {
+        let registered = |index: &usize| self.chunks.is_registered(*index);
+        let pages_of = |index| self.chunks.pages_of(index).len() as u64;
+        let known: u64 = (0..self.chunks.groups()).filter(registered).map(pages_of).sum();
+        let pages = self.span.pages() as u64;
+        let [quads, stretches] = self.around.density.per_cent();
+        RegionStats {
+            pages,
+            unregistered_pages: pages - known,
+            compr_data_size: self.store.compr_data_size(),
+            disk_pages: self.store.disk_pages(),
+            metadata_bytes: self.chunks.heap_bytes()
+                + self.dirty.heap_bytes()
+                + self.queue.lock().heap_bytes()
+                + size_of::<Folded>() as u64,
+            limit_pages: self.limit.pages(),
+            density: u64::from(quads.max(stretches)),
+            fault_costs: self.around.worth.costs(),
+            ..self.counters.stats()
+        }
+    }
+}

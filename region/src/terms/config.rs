@@ -1,0 +1,128 @@
+//! What a pager and a region are made with.
+//!
+//! ```text
+//!   PagerConfig ----- FaultCosts             measured, unless the caller gives them
+//!   RegionConfig ---- StoreConfig::Zram      algorithm, chain order and limit are the device's
+//!                `--- StoreConfig::Zswap     they are the cache's, and the group's in it
+//! ```
+
+use host::FaultMode;
+use std::sync::Arc;
+use std::time::Duration;
+use zram::{Algorithm, Codec};
+use zswap::{GroupId, Zswap};
+
+/// What a pager is made with.
+#[derive(Debug, Clone)]
+pub struct PagerConfig {
+    /// How faults are served.
+    pub fault_mode: FaultMode,
+    /// Bytes of staging, at least 512 KiB: pages on their way out, of all regions together.
+    pub staging_bytes: usize,
+    /// What a fault costs; `None`: the pager measures it.
+    pub fault_costs: Option<FaultCosts>,
+    /// Mappings that all regions of the pager may make; `None`: an eighth of those that the system
+    /// allows a process (`vm.max_map_count`). Once they are used up, a page can only leave if the
+    /// whole gap around it is registered. First touches in that gap then cost a fault.
+    pub mappings_max: Option<u64>,
+}
+
+/// What decides how many pages beside its own a fault brings in, with [`Quads::Measured`].
+///
+/// A neighbour pays if more than `page / (overhead + page)` of the pages beside a faulting page are
+/// wanted. If the region has a limit, `page_out` is added to both `page`s.
+///
+/// [`Quads::Measured`]: crate::Quads::Measured
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct FaultCosts {
+    /// A fault without its page: the way to the thread that serves it, and back.
+    pub overhead: Duration,
+    /// A page that comes alone: decoding it and putting it in place.
+    pub page: Duration,
+    /// A page that leaves: compressing and storing it. It counts if the region has a limit.
+    pub page_out: Duration,
+}
+
+impl Default for PagerConfig {
+    /// Signal mode, 16 MiB of staging, measured costs, an eighth of the mappings.
+    fn default() -> PagerConfig {
+        let (fault_mode, staging_bytes) = (FaultMode::Signal, 16 << 20);
+        PagerConfig { fault_mode, staging_bytes, fault_costs: None, mappings_max: None }
+    }
+}
+
+/// Where a region's pages go.
+#[derive(Debug, Clone, Default)]
+pub enum StoreConfig {
+    /// A zram device of its own.
+    #[default]
+    Zram,
+    /// An area of a cache, which has limits for all of its regions, and may have a disk.
+    ///
+    /// The disk is part of the program's memory: it has to give back what was written. A checksum
+    /// finds what got damaged, not what somebody put there on purpose. In signal mode a disk that
+    /// is a file (`disk::Disk::file`) is read by who touches a page; any other by threads of the
+    /// pager's, as its code is not to run in the middle of the program's. It must not touch a
+    /// region: a page of one that is on a disk ends the process, and in thread mode any page that
+    /// is out has the serving thread wait for itself.
+    Zswap {
+        /// The cache; its memory is the pager's.
+        cache: Arc<Zswap>,
+        /// The group whose limit the pages count against.
+        group: GroupId,
+    },
+}
+
+/// When a fault on a stored page brings in neighbours: of the 4 aligned pages around it, its quad,
+/// or of 16, its stretch, those that are in the store too, and in memory there, while the region is
+/// below its limit. Such a fault takes about twice as long as one that brings in a page, or five
+/// times. Whatever this says, a walk has pages brought in ahead of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Quads {
+    /// Never: the longest fault counts, or memory does.
+    Never,
+    /// The quad or the stretch, where that pays: see
+    /// [`RegionStats::density`](crate::RegionStats::density).
+    #[default]
+    Measured,
+    /// The quad, always: what is touched is known to be dense.
+    Always,
+}
+
+/// What a region is mapped with.
+#[derive(Debug, Clone)]
+pub struct RegionConfig {
+    /// A name, for its store's statistics.
+    pub name: String,
+    /// Where its pages go.
+    pub store: StoreConfig,
+    /// Of a device of its own: algorithm and level. Contexts of any but lz4 are built when the
+    /// region is mapped, two for each CPU, since a fault allocates nothing.
+    pub algorithm: Codec,
+    /// Of a device of its own: chain order N, at most 2^N frames per zspage, 0 to 4.
+    pub chain_order: u32,
+    /// Of a device of its own: bytes that compressed pages may take at most; 0 = no limit. A page
+    /// that does not fit stays in memory.
+    pub store_limit: u64,
+    /// Bytes of the region that may be in memory, at least [`LIMIT_MIN`](crate::LIMIT_MIN); `None`:
+    /// all of them. With a limit first touches are faults as well, so that it is kept from the
+    /// first page on.
+    pub resident_limit: Option<usize>,
+    /// When a fault brings in its quad.
+    pub quads: Quads,
+}
+
+impl Default for RegionConfig {
+    /// A device of its own, lz4, chain order 3, no limits, quads where they pay.
+    fn default() -> RegionConfig {
+        RegionConfig {
+            name: "region".into(),
+            store: StoreConfig::default(),
+            algorithm: Codec::new(Algorithm::Lz4),
+            chain_order: 3,
+            store_limit: 0,
+            resident_limit: None,
+            quads: Quads::default(),
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! What a region can say about itself.
+
+use super::config::FaultCosts;
+use super::outcome::Refusal;
+
+/// A region's pages and faults. Pages are 4096 bytes; counts start when the region is mapped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct RegionStats {
+    /// Pages of the region.
+    pub pages: u64,
+    /// Pages in memory, of those in registered chunks (see [`RegionStats::unregistered_pages`]).
+    pub resident_pages: u64,
+    /// Pages in staging: out of the region, not yet compressed.
+    pub staged_pages: u64,
+    /// Pages in the store.
+    pub stored_pages: u64,
+    /// Of these, pages on the disk behind it; dead copies that went there too.
+    pub disk_pages: u64,
+    /// Pages that came back and whose copy in the store is still to be discarded.
+    pub dead_copies: u64,
+    /// Pages of chunks from which nothing was ever paged out; how many of them are in memory is the
+    /// system's knowledge.
+    pub unregistered_pages: u64,
+    /// Bytes of compressed and raw objects in the store.
+    pub compr_data_size: u64,
+    /// Bytes that describe the region's groups. Its slots are in the store's statistics.
+    pub metadata_bytes: u64,
+    /// Pages that may be in memory or staging at most; `None`: any number.
+    pub limit_pages: Option<u64>,
+    /// Faults served.
+    pub faults: u64,
+    /// Of these, on pages that nobody had touched before.
+    pub first_touches: u64,
+    /// Of these, on pages still in staging: the page-out was too early.
+    pub staged_faults: u64,
+    /// Of these, on pages in the store.
+    pub stored_faults: u64,
+    /// Of the faults on pages in the store, those that read the disk behind it.
+    pub disk_faults: u64,
+    /// Pages brought back from staging or the store, also by prefetching and around faults.
+    pub pages_in: u64,
+    /// Of these, pages that a fault on another one brought along: ahead of a walk, or of its quad
+    /// or stretch.
+    pub pages_around: u64,
+    /// Of the pages that were in the store beside one that faulted, the per cent that were wanted
+    /// too, measured where each waits for a fault of its own: in its quad, 4 aligned pages, or in
+    /// its stretch, 16, whichever is more. A fault brings in one of them from the per cent on that
+    /// [`FaultCosts`] come to.
+    pub density: u64,
+    /// What a fault and a page are taken to cost, as measured of late, or as the pager was told.
+    pub fault_costs: FaultCosts,
+    /// Pages moved out of the region.
+    pub pages_out: u64,
+    /// Pages that could not be moved out: in use by the system, or shared with a forked child.
+    pub busy: u64,
+    /// Pages that the store did not take: they came back to memory.
+    pub refused: u64,
+    /// Why it did not take the last of these.
+    pub last_refusal: Option<Refusal>,
+    /// Faults that waited for the limit.
+    pub waits: u64,
+    /// Nanoseconds that faults took to serve; what the system takes to deliver them is not in it.
+    pub stall_ns: u64,
+}
+
+impl RegionStats {
+    /// Faults on pages that had been paged out.
+    pub fn refaults(&self) -> u64 {
+        self.staged_faults + self.stored_faults
+    }
+}

@@ -1,0 +1,165 @@
+//! Looking whether the system has a region's memory as the region has it: other code of the program
+//! may have moved, unmapped or discarded it (`mremap`, `munmap`, `madvise`).
+//!
+//! ```text
+//!   every second, each region     all its addresses mapped?      no: the process ends, with a word
+//!                                 of the next 64 groups:
+//!                                 what is resident, there?       no: the same
+//! ```
+//!
+//! The system does not tell: what it tells of such calls (`UFFD_FEATURE_EVENT_REMAP` and its like)
+//! has the caller wait until it is read, and our own discards would wait as well. So this finds
+//! what can be found, late. What other code discards of a group that was never looked at cannot be
+//! found: its pages may be untouched.
+//!
+//! Invariant: under a group's lock, with the region's gate held, pages that are `resident` and not
+//! `gone` are in memory or in the system's swap. So who is not there was taken by others.
+//!
+//! Locks: a gate that is free, then a group's.
+
+use crate::places::runs;
+use crate::state::Folded;
+use crate::terms::GROUP_PAGES;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+/// How often regions are looked at.
+const EVERY: Duration = Duration::from_secs(1);
+/// Groups of a region that are looked at at a time: a system call each.
+const GROUPS: usize = 64;
+
+/// When the regions of a pager are looked at.
+#[derive(Debug)]
+pub(super) struct Looks(Instant);
+
+impl Looks {
+    pub(super) fn begin() -> Looks {
+        Looks(Instant::now())
+    }
+
+    /// Whether it is time, which begins anew then.
+    pub(super) fn are_due(&mut self) -> bool {
+        let due = self.0.elapsed() >= EVERY;
+        if due {
+            self.0 = Instant::now();
+        }
+        due
+    }
+}
+
+impl Folded {
+    /// Ends the process where the system does not have the region's memory any more.
+    pub(super) fn look(&self) {
+        // Who is alone with the region takes pages away. The next look is soon.
+        let Some(_gate) = self.try_enter() else { return };
+        if !self.is_mapped() {
+            self.end("memory of a region was unmapped or moved by other code (munmap, mremap)", 0);
+        }
+        let groups = self.chunks.groups();
+        // relaxed: the pager's thread alone looks.
+        let first = self.next_look.load(Ordering::Relaxed) % groups;
+        let end = groups.min(first + GROUPS);
+        (first..end).for_each(|index| self.look_at(index));
+        // relaxed: as above.
+        self.next_look.store(end % groups, Ordering::Relaxed);
+    }
+
+    fn look_at(&self, index: usize) {
+        if !self.chunks.is_registered(index) {
+            return;
+        }
+        let Some(group) = self.chunks.get(index).map(|group| group.lock()) else { return };
+        let expected = group.resident() & !group.gone();
+        if expected == 0 {
+            return;
+        }
+        let Some(there) = self.span.touched(self.chunks.pages_of(index)) else { return };
+        for (at, _) in runs(expected & !there) {
+            let page = index * GROUP_PAGES + at;
+            if let Some(lost) = self.span.unreachable(page) {
+                self.end(lost, page);
+            }
+        }
+    }
+
+    fn is_mapped(&self) -> bool {
+        #[cfg(test)]
+        // relaxed: a wish.
+        if self.probe.moved.load(Ordering::Relaxed) {
+            return false;
+        }
+        self.span.is_mapped()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{Memory, MemoryConfig, Pager, PagerConfig, Region, RegionConfig};
+    use std::os::unix::process::ExitStatusExt;
+    use std::process::Command;
+    use std::sync::atomic::Ordering;
+    use std::time::Duration;
+
+    const CHILD: &str = "RAMFOLD_LOOK_CHILD";
+    const SIGABRT: i32 = 6;
+
+    fn region() -> Option<Region> {
+        let memory = Memory::new(MemoryConfig::for_disk(4 << 20)).expect("a memory");
+        let pager = Pager::new(memory, &PagerConfig::default());
+        let pager = pager.inspect_err(|error| eprintln!("skipped: needs {error}")).ok()?;
+        let mut region = Region::map(&pager, 4 << 20, &RegionConfig::default()).expect("a region");
+        region.as_mut_slice().fill(7);
+        region.control().page_out(0..4096).expect("registered");
+        Some(region)
+    }
+
+    /// Has the pager's look end a child, in which a region is what `spoil` makes of it, and nobody
+    /// touches it.
+    fn ends_a_child(test: &str, with: &str, spoil: impl FnOnce(&mut Region)) {
+        let Some(mut region) = region() else { return };
+        if std::env::var_os(CHILD).is_some() {
+            spoil(&mut region);
+            std::thread::sleep(Duration::from_secs(20));
+            std::process::exit(1);
+        }
+        let this = std::env::current_exe().expect("this test's path");
+        let test = format!("upkeep::look::tests::{test}");
+        let child = Command::new(this).args([&test, "--exact"]).env(CHILD, "1").output();
+        let child = child.expect("a child");
+        let words = String::from_utf8_lossy(&child.stderr);
+        assert_eq!(child.status.signal(), Some(SIGABRT), "{words}");
+        assert!(words.contains(with), "{words}");
+    }
+
+    /// After `mremap` what was out read as zeros at the new addresses, and nobody said a word.
+    #[test]
+    fn memory_that_was_moved_away_ends_the_process() {
+        let (test, with) = ("memory_that_was_moved_away_ends_the_process", "mremap");
+        // relaxed: a wish.
+        ends_a_child(test, with, |region| region.folded.probe.moved.store(true, Ordering::Relaxed));
+    }
+
+    /// Found when somebody touched it, and not where its pages had only been moved elsewhere.
+    #[test]
+    fn pages_that_are_gone_end_the_process_before_they_are_touched() {
+        let (test, with) =
+            ("pages_that_are_gone_end_the_process_before_they_are_touched", "a page is gone");
+        ends_a_child(test, with, |region| {
+            region.memory_mut().discard(5..6).expect("as other code might");
+        });
+    }
+
+    #[test]
+    fn what_the_region_itself_takes_away_is_not_missed() {
+        let Some(mut region) = region() else { return };
+        let look = |region: &Region| (0..40).for_each(|_| region.folded.look());
+        look(&region);
+        region.control().page_out(64 * 4096..100 * 4096).expect("out");
+        region.discard(128 * 4096..200 * 4096).expect("discarded");
+        region.unmap(256 * 4096..300 * 4096).expect("given back");
+        look(&region);
+        region.set_resident_limit(Some(1 << 20)).expect("a limit");
+        look(&region);
+        assert_eq!(region.bytes(0..1).expect("there"), [7]);
+    }
+}

@@ -1,0 +1,85 @@
+//! The pager: what regions share, and the threads that look after them.
+//!
+//! ```text
+//!   Pager ----- Arc<Shared> <----- each region       the memory lives as long as any of them
+//!     `-- the two threads, which end with it
+//! ```
+//!
+//! Invariant: each region holds its pager, so the threads run as long as there is a region.
+
+use super::{thread, watch};
+use crate::resources::Shared;
+use crate::state::Folded;
+use crate::terms::{PagerConfig, RegionError};
+use host::FaultMode;
+use host::fault::begin_call;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use zram::Memory;
+
+/// The home of regions that share a memory, staging and one thread. It lives as long as any of
+/// them.
+pub struct Pager {
+    pub(crate) shared: Arc<Shared<Folded>>,
+    thread: Option<JoinHandle<()>>,
+    watch: Option<JoinHandle<()>>,
+}
+
+impl Pager {
+    /// A pager whose regions keep their pages in `memory`.
+    ///
+    /// # Errors
+    ///
+    /// When the system has no userfaultfd for us, or no address space or thread.
+    pub fn new(memory: Arc<Memory>, config: &PagerConfig) -> Result<Arc<Pager>, RegionError> {
+        let shared = Shared::new(memory, config)?;
+        let mut pager = Pager { shared, thread: None, watch: None };
+        // If the second is refused, dropping the pager ends the first.
+        let shared = || Arc::clone(&pager.shared);
+        pager.thread = Some(thread::start(shared()).map_err(RegionError::Thread)?);
+        pager.watch = Some(watch::start(shared()).map_err(RegionError::Thread)?);
+        Ok(Arc::new(pager))
+    }
+
+    /// The memory whose frames compressed pages are in.
+    pub fn memory(&self) -> &Arc<Memory> {
+        &self.shared.memory
+    }
+
+    /// How faults are served.
+    pub fn fault_mode(&self) -> FaultMode {
+        self.shared.userfault.mode()
+    }
+
+    /// Bytes of staging and of buffers that pages are decoded to, at most.
+    pub fn buffer_bytes(&self) -> u64 {
+        let _call = begin_call();
+        self.shared.buffer_bytes()
+    }
+
+    /// Ends the thread, and with it the keeping of limits.
+    pub(crate) fn end_thread(&mut self) {
+        self.shared.end();
+        if let Some(thread) = self.thread.take() {
+            // It ends the process if it panics.
+            drop(thread.join());
+        }
+    }
+}
+
+impl Drop for Pager {
+    fn drop(&mut self) {
+        self.end_thread();
+        self.shared.over.raise();
+        if let Some(watch) = self.watch.take() {
+            // It ends the process if it panics.
+            drop(watch.join());
+        }
+    }
+}
+
+impl std::fmt::Debug for Pager {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Pager").field("regions", &self.shared.count()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,62 @@
+//! The thread that keeps limits, sweeps dead copies, and looks at the regions' memory.
+//!
+//! ```text
+//!   raised by faults, or every 10 ms while a region has a limit; else every 100 ms
+//!      for each region:   over its limit?  --> oldest groups to staging, from there to the store
+//!                         dead copies?     --> discarded from the store
+//!      the descriptor gone?               --> the process ends: missing pages would be zeros
+//!   every second: memory not as it should be (module `look`)?  --> the same
+//! ```
+//!
+//! Locks: the list of regions, held to copy it; a region's gate while it is worked on.
+
+use super::look::Looks;
+use crate::resources::{Count, Shared};
+use crate::state::Folded;
+use host::fault::{Vital, die};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+const BUSY_TICK: Duration = Duration::from_millis(10);
+const IDLE_TICK: Duration = Duration::from_millis(100);
+
+pub(super) fn start(shared: Arc<Shared<Folded>>) -> std::io::Result<JoinHandle<()>> {
+    host::thread::spawn("ramfold-pager", move || {
+        let vital = Vital::new("the thread that keeps limits has failed");
+        let mut looks = Looks::begin();
+        while !shared.is_over() {
+            let seen = shared.work.seen();
+            let busy = tick(&shared);
+            if looks.are_due() {
+                shared.alive().for_each(|folded| folded.look());
+            }
+            shared.work.wait(seen, if busy { BUSY_TICK } else { IDLE_TICK });
+        }
+        vital.end();
+    })
+}
+
+/// One round; true if there is something to keep.
+fn tick(shared: &Shared<Folded>) -> bool {
+    if !shared.staging.is_watched() {
+        die("the descriptor of folded memory was closed");
+    }
+    let mut busy = false;
+    for folded in shared.alive() {
+        if folded.counters.read(Count::DeadCopies) > 0
+            && let Ok(_gate) = folded.enter()
+        {
+            folded.sweep();
+        }
+        if folded.limit.pages().is_some() {
+            busy = true;
+            folded.keep_limit();
+            shared.room.raise();
+        } else {
+            // Second chances of a limit that was lifted while it was being kept.
+            folded.compress_staged();
+        }
+    }
+    busy
+}

@@ -1,0 +1,114 @@
+//! Decide: where a page is, and what comes in with it. The group's lock is taken here.
+//!
+//! ```text
+//!   gone        nothing: no client waits for it
+//!   resident    nothing: it came a moment ago
+//!   untouched   zeros, with those that follow it        not ahead of time
+//!   staged      from its segment, with those that follow it
+//!   stored      fetched by another thread?  wait for that
+//!               do neighbours pay?          its quad or stretch
+//!               else                        with those that follow it
+//! ```
+//!
+//! Locks: the group's, which goes on to `bring` and `account` with the page.
+
+use super::arrival::{Arrived, Why};
+use crate::places::{Group, Place};
+use crate::state::Folded;
+use crate::terms::{AROUND_PAGES, GROUP_PAGES, RegionError};
+use host::{LockGuard, PAGE_SIZE};
+use std::ops::Range;
+
+impl Folded {
+    /// Brings in what a group has of `pages`; returns up to which page it came. If nothing is
+    /// registered, nothing was taken away.
+    ///
+    /// # Errors
+    ///
+    /// [`RegionError::Unreadable`], unless the pages may as well stay out.
+    pub(crate) fn bring_all(
+        &self,
+        index: usize,
+        pages: &Range<usize>,
+        why: Why,
+    ) -> Result<usize, RegionError> {
+        let all = self.chunks.pages_of(index);
+        let mut page = pages.start.max(all.start);
+        while page < pages.end.min(all.end) && self.chunks.is_registered(index) {
+            if why.is_optional() && self.is_at_limit() {
+                break;
+            }
+            page += match self.bring(page, AROUND_PAGES.min(pages.end - page), why) {
+                Arrived::Pages(done) => done.max(1),
+                Arrived::Present => 1,
+                Arrived::Later | Arrived::Failed(_) if why.is_optional() => break,
+                Arrived::Later => 0,
+                Arrived::Failed(_) => {
+                    return Err(RegionError::Unreadable { byte: page * PAGE_SIZE });
+                }
+            };
+        }
+        Ok(page)
+    }
+
+    /// Brings a page in, and up to `max` in all of those that follow it in the same place.
+    pub(super) fn bring(&self, page: usize, max: usize, why: Why) -> Arrived {
+        let (index, at) = (page / GROUP_PAGES, page % GROUP_PAGES);
+        let mut group = self.lock_faulted(index);
+        let count = group.run(at, max.min(self.chunks.pages_of(index).end - page));
+        match group.place(at) {
+            Place::Gone => Arrived::Present,
+            Place::Resident => {
+                // It came with others a moment ago; or else its thread would touch it for ever.
+                let lost = if why == Why::Fault { self.span.unreachable(page) } else { None };
+                lost.map_or(Arrived::Present, Arrived::Failed)
+            }
+            Place::Untouched if why == Why::Ahead => Arrived::Present,
+            Place::Untouched if why == Why::Along => Arrived::Later,
+            Place::Untouched => self.bring_zeros(page, count, &mut group, why),
+            Place::Staged => self.bring_staged(page, count, &mut group, why),
+            Place::Stored => self.bring_stored(page, count, group, why),
+        }
+    }
+
+    /// The same of stored pages, whose group is locked.
+    fn bring_stored(
+        &self,
+        page: usize,
+        count: usize,
+        mut group: LockGuard<'_, Group>,
+        why: Why,
+    ) -> Arrived {
+        let (index, at) = (page / GROUP_PAGES, page % GROUP_PAGES);
+        let count = count.min(group.unfetched_from(at));
+        if count == 0 {
+            let seen = self.shared.fetched.seen();
+            drop(group);
+            return self.after_fetch(seen, why);
+        }
+        if why == Why::Fault {
+            let around = self.around_pays(index);
+            if count < around
+                && let Some(arrived) = self.bring_around(page, around, &mut group)
+            {
+                return arrived;
+            }
+        }
+        // Of those after it, some may have come.
+        let count = group.run(at, count);
+        self.bring_run(page, count, group, why)
+    }
+
+    /// How many aligned pages around it a fault is to bring in.
+    fn around_pays(&self, index: usize) -> usize {
+        let limit = self.limit.pages();
+        match self.around.aligned(index, limit.is_some()) {
+            around if around > 1 && limit.is_some_and(|limit| self.held() >= limit) => 1,
+            around => around,
+        }
+    }
+
+    fn is_at_limit(&self) -> bool {
+        self.limit.pages().is_some_and(|limit| self.held() >= limit)
+    }
+}

@@ -1,0 +1,127 @@
+//! Forget: the content of a range is gone, wherever it was.
+//!
+//! Locks: one group's after the other.
+
+use crate::places::{Chunks, Group, runs};
+use crate::resources::Count;
+use crate::state::Folded;
+use crate::terms::GROUP_PAGES;
+use std::ops::Range;
+
+impl Folded {
+    /// The content of `pages` is gone from memory; it goes from staging and the store too. The
+    /// caller has marked them as gone, because a late message about a page would bring it back
+    /// although no client waits for it any more.
+    pub(crate) fn forget(&self, pages: &Range<usize>) {
+        for (index, which) in self.chunks.parts_of(pages) {
+            if let Some(mut group) = self.lock_unfetched(index, which) {
+                self.forget_in(index, &mut group, which);
+            }
+        }
+    }
+
+    fn forget_in(&self, index: usize, group: &mut Group, pages: u64) {
+        let count = |place: u64| u64::from((place & pages).count_ones());
+        self.counters.sub(Count::Resident, count(group.resident()));
+        self.counters.sub(Count::Staged, count(group.staged()));
+        self.counters.sub(Count::Stored, count(group.stored()));
+        self.counters.sub(Count::DeadCopies, count(group.dead_copies()));
+        let first = index * GROUP_PAGES;
+        runs(group.copies() & pages).for_each(|(at, n)| self.store.discard(first + at, n));
+        self.around.density.spoil(index, group.trials_mut(), pages);
+        group.forget(pages);
+    }
+
+    /// Makes the chunks of pages that are given back, so that it stays known that they are.
+    pub(crate) fn add_chunks(&self, pages: &Range<usize>) {
+        for index in Chunks::groups_of(pages) {
+            self.chunks.get_or_add(index);
+        }
+    }
+
+    /// Says of `pages` whether they are gone: nothing is brought in there then. The caller is
+    /// alone, so no chunk appears meanwhile; without a chunk, no page ever left.
+    pub(crate) fn mark_gone(&self, pages: &Range<usize>, gone: bool) {
+        for (index, which) in self.chunks.parts_of(pages) {
+            let Some(lock) = self.chunks.get(index) else { continue };
+            let mut group = lock.lock();
+            if gone {
+                group.mark_gone(which);
+            } else {
+                group.unmark_gone(which);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{Memory, MemoryConfig, Pager, PagerConfig, Region, RegionConfig, RegionError};
+    use host::fault::{Asker, Served, Server};
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    const PAGE: usize = 4096;
+
+    fn region() -> Option<Region> {
+        let memory = Memory::new(MemoryConfig::for_disk(4 << 20)).expect("a memory");
+        let pager = Pager::new(memory, &PagerConfig::default());
+        let pager = pager.inspect_err(|error| eprintln!("skipped: needs {error}")).ok()?;
+        Some(Region::map(&pager, 4 << 20, &RegionConfig::default()).expect("a region"))
+    }
+
+    /// As one that was read before its page came with a neighbour, and is answered after it left
+    /// again.
+    #[test]
+    fn what_is_discarded_stays_so_whatever_messages_come_late() {
+        let Some(mut region) = region() else { return };
+        let (folded, control) = (Arc::clone(&region.folded), region.control());
+        let address = region.as_slice()[5 * PAGE..].as_ptr().addr();
+        let stop = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                // relaxed: a wish to end.
+                while !stop.load(Ordering::Relaxed) {
+                    assert_ne!(
+                        folded.serve(address, Asker::Message { thread: 1 }),
+                        Served::Foreign
+                    );
+                }
+            });
+            let found = (0..2000).find(|_| {
+                region.as_mut_slice()[5 * PAGE] = 7;
+                control.page_out(0..8 * PAGE).expect("out");
+                region.discard(5 * PAGE..6 * PAGE).expect("discarded");
+                region.as_slice()[5 * PAGE] != 0
+            });
+            // relaxed: as above.
+            stop.store(true, Ordering::Relaxed);
+            assert_eq!(found, None, "the round whose content came back");
+        });
+        assert_eq!(control.check().expect("there"), [""; 0]);
+    }
+
+    #[test]
+    fn a_message_of_a_region_that_was_here_before_is_nobodys() {
+        let Some(mut region) = region() else { return };
+        let address = |region: &Region, page: usize| region.folded.span.range().start + page * PAGE;
+        let late = |region: &Region, page| {
+            region.folded.serve(address(region, page), Asker::Message { thread: 1 })
+        };
+        assert_eq!(late(&region, 0), Served::Present, "nothing is registered");
+        region.unmap(600 * PAGE..601 * PAGE).expect("given back");
+        assert_eq!(late(&region, 602), Served::Present, "known, and not registered");
+        region.control().page_out(0..PAGE).expect("registered");
+        assert_eq!(late(&region, 1), Served::Filled, "it could be of this one");
+        assert_eq!(region.control().check().expect("there"), [""; 0]);
+    }
+
+    #[test]
+    fn a_region_that_ends_is_not_looked_at_any_more() {
+        let Some(mut region) = region() else { return };
+        region.folded.close();
+        assert!(matches!(region.control().check(), Err(RegionError::Gone)));
+        assert!(matches!(region.control().cold(0..PAGE), Err(RegionError::Gone)));
+        assert!(matches!(region.discard(0..PAGE), Err(RegionError::Gone)));
+    }
+}
