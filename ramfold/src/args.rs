@@ -1,7 +1,7 @@
 //! The command line as it is typed: names, types and defaults, nothing that needs the system.
 //!
-//! Invariant: every value here is well formed by itself; whether it can be had (a limit, a socket,
-//! a file) is found out by the command.
+//! Invariant: every value here is well formed by itself. The command finds out whether the system
+//! grants it (a limit, a socket, a file).
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -21,46 +21,46 @@ pub(crate) struct Line {
 }
 
 const AFTER_HELP: &str = "Sizes take K, M, G and T, which are binary. Exit status: 0 done, 1 \
-    failed or refused, 2 the command line is wrong. `man ramfold` tells more.";
+    failed or refused, 2 the command line is wrong. See also `man ramfold`.";
 
 /// The verbs.
 #[derive(Subcommand, Debug)]
 pub(crate) enum Command {
     /// Serve a compressed RAM disk until interrupted
     Serve(Serve),
-    /// Show what a server holds, or which servers run
+    /// Show the memory and state of a server, or list the servers that run
     Stat(Stat),
     /// Change an attribute of a running server
     Set(Set),
-    /// Compute what files or a process would take, every algorithm with chain orders 2 to 4
+    /// Compute what files or a process would take, with each algorithm and chain orders 2 to 4
     Estimate(Estimate),
-    /// Build a dictionary from files or a process, and say what it gains
+    /// Build a dictionary from files or a process, and measure what it saves
     Train(Train),
-    /// Recount everything a server holds and compare it with its counters
+    /// Recount everything a server holds, and compare it with the server's counters
     Check(Check),
 }
 
 /// `ramfold serve`
 #[derive(Args, Debug)]
 pub(crate) struct Serve {
-    /// Name of the device, of its export, and of the server for stat, set and check
+    /// Name of the device and of its export; stat, set and check find the server by it
     #[arg(long, default_value = "zram0", value_parser = device_name)]
     pub(crate) name: String,
-    /// Size of the disk as clients see it, rounded up to whole pages of 4K; memory is taken only by
-    /// what they store. With --fuse alone it may be left out, and written to disksize later
+    /// Size of the disk as clients see it, rounded up to whole pages of 4K. Only stored pages take
+    /// memory. With --fuse alone it may be left out, and written to disksize later
     #[arg(long, value_name = "SIZE", value_parser = size::parse_disk)]
     #[arg(required_unless_present = "fuse", allow_negative_numbers = true)]
     pub(crate) size: Option<u64>,
     /// The most memory that stored pages may take [default: half of what is available]
     #[arg(long, value_name = "SIZE", value_parser = size::parse, allow_negative_numbers = true)]
     pub(crate) memory_limit: Option<u64>,
-    /// Compression: lzo-rle, lzo, lz4, lz4hc, zstd or deflate, with a level if wanted: zstd:7
+    /// Compression: lzo-rle, lzo, lz4, lz4hc, zstd or deflate, optionally with a level: zstd:7
     #[arg(long, default_value = "lz4", value_name = "NAME[:LEVEL]")]
     pub(crate) algorithm: codec::Codec,
-    /// What pages have in common, for lz4, lz4hc or zstd; ramfold train makes such a file
+    /// Dictionary of what pages have in common, for lz4, lz4hc or zstd; ramfold train makes one
     #[arg(long, value_name = "FILE")]
     pub(crate) dictionary: Option<PathBuf>,
-    /// Up to 2^N frames per zspage, N from 0 to 4: longer packs denser
+    /// Up to 2^N frames per zspage, N from 0 to 4; a larger N packs denser
     #[arg(long, default_value = "3", value_name = "N", value_parser = chain_order)]
     #[arg(allow_negative_numbers = true)]
     pub(crate) chain_order: u32,
@@ -68,14 +68,14 @@ pub(crate) struct Serve {
     #[arg(long, default_value = "least-waste")]
     pub(crate) rule: zsmalloc::Rule,
     /// Mount devices here as the kernel shows them: DIR/zram0/disk, disksize, mm_stat and so on,
-    /// DIR/zram-control/hot_add. DIR is made if it is not there, but not its parents. Alone there
-    /// is no NBD
+    /// DIR/zram-control/hot_add. DIR is made if it is missing, but its parents are not. Without
+    /// --unix or --tcp there is no NBD then
     #[arg(long, value_name = "DIR")]
     pub(crate) fuse: Option<PathBuf>,
-    /// Listen on this Unix socket; control is at PATH.ctl, too
+    /// Listen on this Unix socket, and for control on PATH.ctl as well
     #[arg(long, value_name = "PATH", requires = "size")]
     pub(crate) unix: Option<PathBuf>,
-    /// Listen on this address; control is local, by the server's name
+    /// Listen on this address; control stays local, by the server's name
     #[arg(long, value_name = "HOST:PORT", requires = "size", value_parser = address)]
     pub(crate) tcp: Option<String>,
     /// Allow --tcp addresses that other machines can reach; NBD has no password
@@ -84,23 +84,23 @@ pub(crate) struct Serve {
     /// Refuse writes
     #[arg(long)]
     pub(crate) read_only: bool,
-    /// Write pages back to this file or block device, when asked to by ramfold set; what it holds
-    /// is lost
+    /// Write pages back to this file or block device when ramfold set asks for it; its present
+    /// content is lost
     #[arg(long, value_name = "PATH")]
     pub(crate) backing: Option<PathBuf>,
     /// Note when each page is used, so that pages can be marked idle by age
     #[arg(long)]
     pub(crate) track_ages: bool,
-    /// Hold what stored pages take at this: the coldest are recompressed, then written back
+    /// Hold the memory of stored pages at this size: recompress the coldest, then write them back
     #[arg(long, value_name = "SIZE", value_parser = size::parse, allow_negative_numbers = true)]
     pub(crate) memory_target: Option<u64>,
-    /// Write an attribute before the disk gets its size, as recomp_algorithm=algo=zstd
+    /// Write an attribute before the disk gets its size, for example recomp_algorithm=algo=zstd
     #[arg(long, value_name = "ATTRIBUTE=VALUE", value_parser = Change::setting)]
     pub(crate) set: Vec<Change>,
-    /// Say only what is wrong: not where it serves, nor what is gone at the end
+    /// Print only errors and warnings: neither where it serves nor what is gone at the end
     #[arg(long, conflicts_with = "verbose")]
     pub(crate) quiet: bool,
-    /// Say who comes and goes, too
+    /// Also print which clients connect and how each connection ends
     #[arg(long)]
     pub(crate) verbose: bool,
 }
@@ -108,9 +108,9 @@ pub(crate) struct Serve {
 /// `ramfold stat`
 #[derive(Args, Debug)]
 pub(crate) struct Stat {
-    /// Socket, nbd+unix address or name of a server [default: list those that run]
+    /// Socket, nbd+unix address or name of a server [default: list the servers that run]
     pub(crate) target: Option<String>,
-    /// Print JSON: bytes, as integers
+    /// Print JSON, with bytes as integers
     #[arg(long)]
     pub(crate) json: bool,
     /// Print the table of size classes, in the kernel's columns
@@ -119,7 +119,7 @@ pub(crate) struct Stat {
     /// Print the free frames by migratetype and order, as the kernel's /proc/pagetypeinfo does
     #[arg(long, requires = "target", conflicts_with = "classes")]
     pub(crate) pagetypeinfo: bool,
-    /// Print anew every so many seconds until interrupted [default: 1]
+    /// Print again every so many seconds until interrupted [default: 1]
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, require_equals = true)]
     #[arg(default_missing_value = "1", value_parser = interval)]
     pub(crate) watch: Option<Duration>,
@@ -130,10 +130,11 @@ pub(crate) struct Stat {
 pub(crate) struct Set {
     /// Socket, nbd+unix address or name of a server
     pub(crate) target: String,
-    /// An attribute of zram, as mem_limit, idle, writeback, recompress or compact; of one device
-    /// of several, as zram1/mem_limit; or zram-control/hot_add, zram-control/hot_remove
+    /// An attribute of zram, such as mem_limit, idle, writeback, recompress or compact. A server with
+    /// several devices needs the device, too: zram1/mem_limit. Also zram-control/hot_add and
+    /// zram-control/hot_remove
     pub(crate) attribute: String,
-    /// The new value; several words are joined by blanks. Compact takes any
+    /// The new value; several words are joined by blanks. compact takes any value
     #[arg(required = true, num_args = 1.., allow_negative_numbers = true)]
     pub(crate) value: Vec<String>,
 }
@@ -148,7 +149,7 @@ pub(crate) struct Estimate {
     /// Store the resident anonymous pages of this process instead
     #[arg(long, value_parser = process, allow_negative_numbers = true, group = "pages")]
     pub(crate) pid: Option<u32>,
-    /// Print JSON: bytes, as integers
+    /// Print JSON, with bytes as integers
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -166,11 +167,11 @@ pub(crate) struct Train {
     /// Write the dictionary here; it holds parts of the pages
     #[arg(short, long, value_name = "DICT")]
     pub(crate) output: PathBuf,
-    /// The most bytes that the dictionary has
+    /// The largest size of the dictionary
     #[arg(long, default_value = "64K", value_name = "BYTES", value_parser = size::parse)]
     #[arg(allow_negative_numbers = true)]
     pub(crate) size: u64,
-    /// What it is for: zstd, lz4 or lz4hc, with a level if wanted, as in zstd:7
+    /// The algorithm it is for: zstd, lz4 or lz4hc, optionally with a level: zstd:7
     #[arg(long, default_value = "zstd", value_name = "NAME[:LEVEL]")]
     pub(crate) algorithm: codec::Codec,
 }
@@ -201,7 +202,7 @@ fn device_name(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
-/// An address to listen on, as far as its form goes; what the host is, the system knows.
+/// An address to listen on. Only its form is checked; the system resolves the host.
 fn address(text: &str) -> Result<String, String> {
     let right = "an address is HOST:PORT, as in 127.0.0.1:10809";
     let (host, port) = text.rsplit_once(':').ok_or_else(|| format!("{text:?}: {right}"))?;
@@ -216,7 +217,7 @@ fn address(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
-/// A number without a sign, which `parse` would take.
+/// A number without a sign, because `parse` would accept one.
 fn digits(text: &str) -> Option<&str> {
     text.bytes().all(|byte| byte.is_ascii_digit()).then_some(text)
 }
