@@ -130,8 +130,8 @@ pub(crate) struct Stat {
 pub(crate) struct Set {
     /// Socket, nbd+unix address or name of a server
     pub(crate) target: String,
-    /// An attribute of zram, such as mem_limit, idle, writeback, recompress or compact. A server with
-    /// several devices needs the device, too: zram1/mem_limit. Also zram-control/hot_add and
+    /// An attribute of zram, such as mem_limit, idle, writeback, recompress or compact. A server
+    /// with several devices needs the device, too: zram1/mem_limit. Also zram-control/hot_add and
     /// zram-control/hot_remove
     pub(crate) attribute: String,
     /// The new value; several words are joined by blanks. compact takes any value
