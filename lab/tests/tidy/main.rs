@@ -22,7 +22,9 @@ mod length;
 mod numbers;
 mod orderings;
 mod passages;
+mod paths;
 mod prose;
+mod rooms;
 mod scan;
 mod snippets;
 mod threads;
@@ -69,6 +71,14 @@ fn most_functions_are_very_short() {
 #[test]
 fn crates_depend_only_downwards() {
     report(arrows::findings(&arrows::cargo_metadata(&tree::root())));
+}
+
+#[test]
+fn rooms_use_only_those_below_them() {
+    let root = tree::root();
+    let text = std::fs::read_to_string(root.join("ARCHITECTURE.md")).expect("it is there");
+    let architecture = tree::Document { path: "ARCHITECTURE.md".into(), text };
+    report(rooms::of_workspace(&architecture, &tree::members(&root), &tree::sources(&root)));
 }
 
 #[test]

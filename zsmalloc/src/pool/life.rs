@@ -8,35 +8,11 @@
 //!
 //! Invariant: a pool with a free that no compaction followed is stirred, and the worker was told.
 
-use host::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use host::{Lock, Rank};
+use host::sync::atomic::Ordering;
 
 use super::Pool;
+use super::marks::Rest;
 use crate::leaves::LeafId;
-
-/// What is known about a pool's rest.
-#[derive(Default)]
-pub(crate) struct Rest {
-    /// Set by the first free after a compaction by the worker.
-    pub(crate) stirred: AtomicBool,
-    /// Set during that compaction.
-    pub(crate) settling: AtomicBool,
-    /// Operations at the worker's last look.
-    pub(crate) looked_at: AtomicU32,
-}
-
-/// Leaves that end with their pool.
-pub(crate) struct Retired {
-    /// There are some: the pool is about to be dropped.
-    begun: AtomicBool,
-    pub(crate) leaves: Lock<Vec<LeafId>>,
-}
-
-impl Default for Retired {
-    fn default() -> Retired {
-        Retired { begun: AtomicBool::new(false), leaves: Lock::new(Rank::Leaf, Vec::new()) }
-    }
-}
 
 impl Pool {
     /// Tells the worker, once, that there may be something to compact.
