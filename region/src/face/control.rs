@@ -1,7 +1,7 @@
 //! What may be done to a region's pages while its bytes are lent.
 //!
-//! Invariant: nothing here changes a byte. What goes through a region takes its gate for a group at
-//! a time, so that dropping it does not wait for all of them.
+//! Invariant: nothing here changes a byte. A call that goes through a region takes its gate for a
+//! group at a time, so that dropping the region does not wait for all groups.
 
 use crate::places::Chunks;
 use crate::state::Folded;
@@ -14,9 +14,9 @@ use std::sync::{Arc, Weak};
 
 /// The right to have pages of a region go and come, which changes none of its bytes.
 ///
-/// It does not keep the region: where that was dropped, all methods answer
-/// [`RegionError::Gone`]. Ranges are in bytes, with bounds that are multiples of 4096; an empty one
-/// is allowed and does nothing.
+/// It does not keep the region: once that was dropped, all methods return [`RegionError::Gone`].
+/// Ranges are in bytes, with bounds that are multiples of 4096. An empty one is allowed and does
+/// nothing.
 #[derive(Clone)]
 pub struct Control {
     folded: Weak<Folded>,
@@ -36,8 +36,8 @@ impl Control {
         self.with_pages(range, |folded, pages| folded.page_out(&pages))
     }
 
-    /// Pages out the pages that came to memory first, until `pages` are out or none is left; whole
-    /// groups of 64 at a time.
+    /// Pages out the pages that came to memory first, until `pages` are out or none is left. It
+    /// takes whole groups of 64.
     ///
     /// # Errors
     ///
@@ -49,7 +49,7 @@ impl Control {
         })
     }
 
-    /// Brings a range in, as far as it is out.
+    /// Brings in those pages of a range that are out.
     ///
     /// # Errors
     ///
@@ -63,7 +63,7 @@ impl Control {
         })
     }
 
-    /// Has a range leave memory before the rest of its region, when something is to leave.
+    /// Has a range leave memory before the rest of its region.
     ///
     /// # Errors
     ///

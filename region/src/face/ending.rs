@@ -20,9 +20,9 @@ pub enum Teardown {
     Sync,
 }
 
-/// Drops a region that is closed, when nobody else has it: whoever looked at it before is about to
-/// look away. Nobody can look at it again: to count its owners, and drop it when there is one,
-/// could leave it to the pager.
+/// Drops a region that is closed, once it has no other owner. A thread that looked at it before is
+/// about to let go. It is taken apart, so no thread can look at it again: counting the owners and
+/// then dropping it could leave the last of them to the pager.
 fn drop_last<T>(mut last: Arc<T>) {
     while let Err(shared) = Arc::try_unwrap(last) {
         std::thread::yield_now();
@@ -30,11 +30,11 @@ fn drop_last<T>(mut last: Arc<T>) {
     }
 }
 
-/// What is done after all else of a region is dropped: the folding half is, by the worker where it
-/// is handed over, and then as many bytes of frames as the region had go back to the system, and no
-/// more. What was free before is held for whoever uses it again.
+/// Drops the folding half after all else of a region, here or in the worker. Then as many bytes of
+/// frames as the region had go back to the system, and no more: what was free before stays held for
+/// its next use.
 ///
-/// After, because this waits for the region's last owner, of whom the region is one.
+/// It comes last, because it waits for the region's last owner, and the region is one.
 pub(super) struct Ending {
     memory: Arc<Memory>,
     folded: Option<(Arc<Folded>, Teardown)>,

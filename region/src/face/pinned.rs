@@ -55,8 +55,7 @@ impl Folded {
 /// Bytes of a region, or elements of a [`RegionVec`](crate::RegionVec), that stay in memory while
 /// this lives; forgotten, for as long as the region does.
 ///
-/// It is a slice of them, and their bytes (`AsRef<[u8]>`) for whoever passes those on to the
-/// system.
+/// It is a slice of them. It is also their bytes (`AsRef<[u8]>`), to be passed on to the system.
 pub struct Pinned<'r, T: Pod = u8> {
     folded: &'r Folded,
     memory: &'r SpanMemory,

@@ -18,34 +18,34 @@ use std::sync::Arc;
 /// Memory whose cold pages live compressed.
 ///
 /// Its bytes are lent as slices, whose pages may be out at any time: an access brings them back.
-/// What must not be done with such a slice in [`FaultMode::Signal`](crate::FaultMode):
-/// - do not pass it to a system call, which would fail with `EFAULT` (`Bad address`) where a
-///   page is out: pin it first, see below;
-/// - do not block `SIGBUS` in a thread that touches it (the system ends the process then, without a
-///   word), and do not install a handler for it that does not call the one that was there before;
-/// - do not make it a thread's stack: the handler would need the stack that is to come back, and
-///   the system ends the process without a word.
+/// In [`FaultMode::Signal`](crate::FaultMode), three things must not be done with such a slice:
+/// - do not pass it to a system call, which fails with `EFAULT` (`Bad address`) if a page is out.
+///   Pin it first, see below;
+/// - do not block `SIGBUS` in a thread that touches it, because the system then ends the process
+///   without a word. Do not install a handler for it that does not call the previous one;
+/// - do not make it a thread's stack. The handler would need the very stack that must come back,
+///   and the system ends the process without a word.
 ///
 /// In no mode:
-/// - do not pass it, unpinned, to this library, as the buffer of a disk for example;
+/// - do not pass it unpinned to this library, for example as the buffer of a disk;
 /// - do not touch it in a signal handler that may interrupt a call on regions, nor in a [disk] that
-///   such a call uses: the page may wait for that call;
+///   such a call uses, because the page may wait for that call;
 /// - do not discard its pages by `madvise` ([`Region::discard`] does that), nor move or unmap them
-///   by `mremap` or `munmap` ([`Region::unmap`] does that). That is noticed in most cases, but not
-///   at once in all; and what is discarded of 256 KiB from which nothing has left is zeros;
-/// - do not touch it after the [`Region`] was dropped, through a pointer kept.
+///   by `mremap` or `munmap` ([`Region::unmap`] does that). Most cases are noticed, but not all at
+///   once. Pages discarded from a group of 256 KiB from which nothing has left read as zeros;
+/// - do not keep a pointer and touch it after the [`Region`] was dropped.
 ///
-/// The process ends then, where nothing else is said, with a word on standard error.
-/// `docs/region.md` has a table of what comes of each.
+/// Unless another result is named above, the process ends with a message on standard error.
+/// `docs/region.md` has a table of the results.
 ///
 /// [disk]: zswap::ZswapConfig
 ///
-/// A forked child does not have the region: touching it there is a segmentation fault. It is
-/// refused new regions of the [`Pager`], which is its parent's, and ended where it moves pages by a
-/// [`Control`]. It is not to drop any of these: it ends by `exec` or `_exit`. With a pager of its
+/// A forked child does not have the region: touching it there is a segmentation fault. The
+/// [`Pager`] is its parent's, and refuses it new regions. A child that moves pages by a [`Control`]
+/// is ended. It must not drop any of these, so it ends by `exec` or `_exit`. With a pager of its
 /// own it may map regions of its own.
 ///
-/// Bytes that a system call is to read or write are pinned as long as it takes:
+/// Bytes that a system call reads or writes are pinned for as long as the call takes:
 ///
 /// ```
 /// # use region::{Memory, MemoryConfig, Pager, PagerConfig, Region, RegionConfig};
@@ -103,7 +103,7 @@ impl Region {
         let folded = Folded::new(&pager.shared, span, store, config.quads);
         match folded.watch() {
             Err(RegionError::Userfault(UserfaultError::TooManyRegions { .. })) => {
-                // Those that were dropped have their places until the worker has come to them.
+                // Dropped regions keep their places in the table until the worker comes to them.
                 pager.memory().flush_deferred();
                 folded.watch()?;
             }
@@ -201,7 +201,7 @@ impl Region {
         let _call = begin_call();
         let pages = self.mapped(range)?;
         self.folded.alone(|| {
-            // First: a message that comes late is not to bring back what is forgotten next.
+            // First, so that a late message does not bring back what is forgotten next.
             self.folded.mark_gone(&pages, true);
             let discarded = self.memory.discard(pages.clone());
             if discarded.is_ok() {
@@ -214,8 +214,8 @@ impl Region {
 
     /// Gives a range back (`munmap`): it is memory no more. Bounds are multiples of 4096.
     ///
-    /// Each range by itself takes two of the mappings that the pager's regions may make; ranges
-    /// that meet are one.
+    /// Each separate range takes two of the mappings that the pager's regions may make. Ranges that
+    /// meet are one.
     ///
     /// # Errors
     ///
@@ -230,7 +230,7 @@ impl Region {
                 });
             }
             self.folded.add_chunks(&pages);
-            // First: a fault that comes late is not to find the pages half gone.
+            // First, so that a late fault does not find the pages half gone.
             self.folded.mark_gone(&pages, true);
             if let Err(error) = self.memory.unmap(pages.clone()) {
                 self.folded.mark_gone(&pages, false);
@@ -242,8 +242,8 @@ impl Region {
         })?
     }
 
-    /// Sets the bytes of the region that may be in memory; `None`: all of them. What is over the
-    /// limit is paged out by the pager, soon.
+    /// Sets the bytes of the region that may be in memory; `None`: all of them. The pager soon
+    /// pages out what is over the limit.
     ///
     /// # Errors
     ///
@@ -259,7 +259,7 @@ impl Region {
         self.folded.stats()
     }
 
-    /// The store's statistics, where it is a zram device of the region's own.
+    /// The store's statistics, if it is a zram device of the region's own.
     pub fn store_stat(&self) -> Option<zram::Stat> {
         let _call = begin_call();
         self.folded.store.zram().map(zram::Zram::stat)

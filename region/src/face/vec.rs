@@ -23,8 +23,8 @@ use std::sync::Arc;
 /// Elements are plain data, whose bytes may be anything ([`Pod`]); nothing is dropped.
 ///
 /// It is used as a slice, but not as the buffer of a system call: in
-/// [`FaultMode::Signal`](crate::FaultMode) the call fails with `EFAULT` (`Bad address`) where a
-/// page is out. [`RegionVec::pin`] keeps the pages in memory while its result lives:
+/// [`FaultMode::Signal`](crate::FaultMode) the call fails with `EFAULT` (`Bad address`) if a page
+/// is out. [`RegionVec::pin`] keeps the pages in memory while its result lives:
 ///
 /// ```
 /// # use region::{Memory, MemoryConfig, Pager, PagerConfig, RegionConfig, RegionVec};
@@ -47,8 +47,7 @@ use std::sync::Arc;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// `FromIterator` has no place for the pager that a vector needs: [`RegionVec::from_iter_in`] takes
-/// it.
+/// `FromIterator` cannot pass the pager that a vector needs; [`RegionVec::from_iter_in`] takes it.
 pub struct RegionVec<T: Pod> {
     region: Region,
     len: usize,
@@ -84,7 +83,7 @@ impl<T: Pod> RegionVec<T> {
     ///
     /// # Errors
     ///
-    /// [`PushError`], which has the element, where there is no room.
+    /// [`PushError`], which has the element, if there is no room.
     pub fn push(&mut self, element: T) -> Result<(), PushError<T>> {
         if self.len == self.room {
             return Err(PushError { element, room: self.room });
@@ -120,7 +119,7 @@ impl<T: Pod> RegionVec<T> {
     }
 
     /// Keeps the pages of elements in memory while the result lives: system calls may use them. The
-    /// result is a slice of the elements, and their bytes where a call wants those.
+    /// result is a slice of the elements, and their bytes for a call that wants those.
     ///
     /// # Errors
     ///

@@ -1,7 +1,7 @@
 //! Vectors and iterators: elements that go in one after the other, and come out.
 //!
-//! Invariant: the room of a vector is fixed, so what goes in may be refused; whoever can be told is
-//! told by an error ([`RegionVec::try_extend`]), and `Extend`, which has none, panics.
+//! Invariant: the room of a vector is fixed, so an element may be refused.
+//! [`RegionVec::try_extend`] says so by an error; `Extend` cannot return one, and panics.
 
 use super::vec::{PushError, RegionVec};
 use crate::terms::{RegionConfig, RegionError};
@@ -13,13 +13,13 @@ use std::sync::Arc;
 
 impl<T: Pod> RegionVec<T> {
     /// A vector of what an iterator gives, with room for as many elements as the iterator says that
-    /// it has at most. The pager stands where [`FromIterator`] has no place for it.
+    /// it has at most. [`FromIterator`] cannot pass the pager that this needs.
     ///
     /// # Errors
     ///
-    /// As [`Region::map`](crate::Region::map); [`RegionError::UnknownLength`] where the iterator
-    /// does not say how many elements it has at most; and [`RegionError::OutOfRange`] where it
-    /// gives more than it said.
+    /// As [`Region::map`](crate::Region::map); [`RegionError::UnknownLength`] if the iterator does
+    /// not say how many elements it has at most; and [`RegionError::OutOfRange`] if it gives more
+    /// than it said.
     pub fn from_iter_in(
         pager: &Arc<Pager>,
         elements: impl IntoIterator<Item = T>,

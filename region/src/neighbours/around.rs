@@ -8,20 +8,20 @@
 //!            `-> next 8   `-> next 10   `-> next 14     `-> to the group's end    not the next
 //! ```
 //!
-//! A fault on the page after those brought in last says that they were wanted, and doubles the
-//! number, up to a whole group; any other fault starts again with one. Where a walk ends up to 63
-//! pages have come for nothing, as a rule no more than were wanted before.
+//! A fault on the page after those brought in last says that they were wanted. It doubles the
+//! number, up to a whole group. Any other fault starts again with one page. When a walk ends, up to
+//! 63 pages have come for nothing; as a rule that is no more than were wanted before.
 //!
-//! More than 16 at a fault only a thread brings in that serves itself. One that is served goes on
-//! once it has its page, so what else comes with that comes by the same call.
+//! Only a thread that serves its own fault brings in more than 16 pages at once. A thread that
+//! another one serves goes on as soon as it has its page, so the others must come by the same call.
 //!
-//! There are several such windows, for threads that each walk their own part: chosen by CPU, or by
-//! thread where another one serves it. They are hints: two threads that mix them up bring in too
-//! few pages or too many, never wrong ones.
+//! There are several such windows, because threads may each walk their own part. A window is chosen
+//! by CPU, or by thread if another one serves it. Windows are hints: two threads that mix them up
+//! bring in too few pages or too many, never wrong ones.
 //!
-//! Anything else: what is stored of the aligned quad of 4 pages around the one that faulted, or of
-//! the stretch of 16, where the module `density` has measured that they are wanted and `worth` says
-//! that this pays; one page where not. So what does not pay is not done, and costs two loads and a
+//! For any other fault, the pages around it may come: those of its aligned quad of 4 pages or of
+//! its stretch of 16 that are stored. They come if `density` has measured that they are wanted and
+//! `worth` says that they pay; else one page comes. Neighbours that do not pay cost two loads and a
 //! few comparisons.
 
 use super::density::{Density, is_watched};
@@ -52,14 +52,14 @@ pub(crate) struct Around {
 }
 
 impl Around {
-    /// Nothing known yet but costs.
+    /// Nothing is known yet except costs.
     pub(crate) fn new(quads: Quads, worth: Worth) -> Around {
         let (windows, density) = Default::default();
         Around { windows, quads, density, worth }
     }
 
-    /// How many aligned pages around it a fault in a group is to bring in, of those that are in the
-    /// store; where there is a limit, or is not.
+    /// How many aligned pages around it a fault in a group brings in, as far as they are stored.
+    /// `limited` says whether the region has a limit.
     pub(crate) fn aligned(&self, group: usize, limited: bool) -> usize {
         match self.quads {
             Quads::Never => 1,
@@ -71,7 +71,8 @@ impl Around {
         }
     }
 
-    /// Where the walk of who asks is kept. A thread that serves others does so from one CPU.
+    /// The window of the asking thread's walk: that of its CPU, or of its number if another thread
+    /// serves it. The serving thread stays on one CPU.
     pub(crate) fn window(&self, asker: Asker) -> &Window {
         let number = match asker {
             Asker::Toucher => cpu::current_hint(),

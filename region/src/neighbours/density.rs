@@ -1,35 +1,38 @@
 //! How densely a region is touched: what bringing in neighbours of a page would have been worth.
 //!
-//! Nobody says which pages were touched, so nothing can be learnt from a page that was brought in
-//! beside another. Hence an experiment: of 16 groups one, by a hash of its number, has each page
-//! wait for a fault of its own, and what faults there is counted, by quads and by stretches: the
-//! module `trials`.
+//! The system does not say which pages were touched, so a page that came beside another teaches
+//! nothing. Hence an experiment. One group in 16, by a hash of its number, is *watched*: each of
+//! its pages waits for a fault of its own. The faults there are counted, by quads and by stretches
+//! (module `trials`).
 //!
-//! A density is wanted pages over pages beside: the larger of that of trials that run, and of
-//! those that ended last. Running ones alone would tell too little in the beginning of each cycle
-//! of pages out and in; ended ones alone, nothing before the first is complete. Until then the
-//! running ones count `YOUNG` times, as they have seen so little yet, but as no more than `EVEN`
-//! unless they are: of what is still out, all may be touched or nothing. Where that is too much or
-//! too little, a region's first cycle takes longer than it had to; ended trials decide afterwards.
+//! A density is wanted pages over pages beside. It is the larger of two: that of the trials that
+//! run, and that of the trials that ended last. Running trials alone would say too little at the
+//! beginning of each cycle of pages out and in. Ended trials alone would say nothing until the
+//! first is complete.
 //!
-//! Where a program comes to touch less densely, ended trials are wrong for as long as it takes the
-//! groups that it touches now to leave memory; where it comes to touch more, running ones tell.
+//! Until one has ended, the running trials count `YOUNG` times, because they have seen little yet,
+//! but only up to `EVEN`, because all of what is still out may be touched or nothing. If that guess
+//! is too high or too low, a region's first cycle takes longer than it had to; ended trials decide
+//! afterwards.
+//!
+//! If a program begins to touch less densely, ended trials are wrong until the groups that it
+//! touches now have left memory. If it begins to touch more densely, running trials show it.
 //!
 //! Invariant D1: `running` is the sum of the trials there are, which change under their group's
 //! lock.
 //!
-//! Locks: none of its own. What a fault elsewhere reads is one word, which changes by whole per
-//! cents; the sums are written by faults in these groups alone.
+//! Locks: none of its own. A fault in another group reads one word, which changes by whole per
+//! cents. Only faults in watched groups write the sums.
 
 use crate::places::{QUAD_PAGES, STRETCH_PAGES, Tally, Trials, TrialsOf};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// Of so many groups one has its pages wait for faults of their own.
+/// Of so many groups, one is watched: its pages wait for faults of their own.
 const WATCHED_ONE_IN: u64 = 16;
 /// How many times the density of running trials counts while none have ended.
 const YOUNG: u32 = 3;
-/// But as no more than this: where nothing is known of how much will be touched in the end, half of
-/// what is still out is expected to be.
+/// They count up to this: if nothing is known of how much will be touched in the end, half of what
+/// is still out is expected to be.
 const EVEN: u32 = 50;
 
 /// Whether a group is one of those that tell the density.
@@ -59,7 +62,7 @@ impl<const COUNT: usize> Told<COUNT> {
         let more = trials.tally().pack().wrapping_sub(before);
         if more != 0 {
             // relaxed: a sum that nothing else is read by. Both halves of it are sums of what there
-            // is, so that what one borrows from the other is given back.
+            // is, so a borrow of one from the other is given back.
             self.running.fetch_add(more, Ordering::Relaxed);
         }
         result
@@ -67,7 +70,7 @@ impl<const COUNT: usize> Told<COUNT> {
 
     fn end(&self, trials: &mut TrialsOf<COUNT>, pages: u64) {
         let told = self.change(trials, |trials| trials.end(pages));
-        // relaxed: a hint, as below: of two groups that leave at once, one may not be heard.
+        // relaxed: a hint, as below. If two groups leave at once, one may be lost.
         let before = Tally::unpack(self.ended.load(Ordering::Relaxed));
         self.ended.store(told.after(before).pack(), Ordering::Relaxed);
     }
@@ -99,8 +102,8 @@ pub(crate) struct Density {
     stretches: Told<STRETCH_PAGES>,
 }
 
-/// Two cache lines, because processors fetch them in pairs: what every fault reads, the per cent of
-/// quads, and above them those of stretches.
+/// What every fault reads: the per cent of quads, and above them those of stretches. It has two
+/// cache lines, because processors fetch them in pairs.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Read(AtomicU32);
@@ -135,7 +138,7 @@ impl Density {
 
     fn publish(&self) {
         let word = self.quads.density() | self.stretches.density() << u8::BITS;
-        // relaxed: a hint. Looked at first, to leave the line where it is read.
+        // relaxed: a hint. It is read first, so that the line stays with its readers.
         if self.read.0.load(Ordering::Relaxed) != word {
             self.read.0.store(word, Ordering::Relaxed);
         }

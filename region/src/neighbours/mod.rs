@@ -7,8 +7,8 @@
 //!               `-- Worth      what a fault and a page cost      overhead: the fault's own part
 //! ```
 //!
-//! It stands on `places` (trials) and `terms`. It only gives numbers: whoever asks brings the pages
-//! in.
+//! It stands on `places` (trials) and `terms`. It only gives numbers; the room `way_in` brings the
+//! pages.
 
 mod around;
 mod density;

@@ -1,13 +1,13 @@
-//! What a fault costs besides what is done about it: the way to who serves it and back, which no
-//! clock of his sees.
+//! What a fault costs besides its page: the way to the thread that serves it, and back. A clock in
+//! that thread does not see it.
 //!
 //! ```text
 //!   a page is touched |--------------- all ---------------| it is there
 //!                        served |-- spent --| woken                       overhead = all - spent
 //! ```
 //!
-//! Measured once, for a pager's first region, on a few pages of its own that are filled with
-//! zeros. The least of each is taken: a preemption only adds.
+//! It is measured once, for a pager's first region, on a few pages of its own that are filled with
+//! zeros. The least of each is taken, because a preemption only adds.
 
 use host::fault::Filled;
 use host::{FaultMode, PAGE_SIZE, Userfault};
@@ -17,11 +17,11 @@ use std::time::{Duration, Instant};
 
 /// Faults that are measured: 0.2 ms by signals, a millisecond by messages.
 const FAULTS: usize = 32;
-/// Where it cannot be measured: those of the machine in docs/region.md.
+/// If it cannot be measured: those of the machine in docs/region.md.
 const SIGNAL: Duration = Duration::from_nanos(6900);
 const MESSAGE: Duration = Duration::from_nanos(11500);
 
-/// The overhead of a fault, where `userfault`'s are served already.
+/// The overhead of a fault. Faults of `userfault` are served already.
 pub(crate) fn of_fault(userfault: &Arc<Userfault>) -> Duration {
     measure(userfault).unwrap_or(match userfault.mode() {
         FaultMode::Signal => SIGNAL,
@@ -29,8 +29,8 @@ pub(crate) fn of_fault(userfault: &Arc<Userfault>) -> Duration {
     })
 }
 
-/// Nothing where the system refuses, as it will the regions that come. The thread takes faults:
-/// else it is refused a region.
+/// `None` if the system refuses; it will refuse the regions that come, too. This thread can take
+/// faults, or else it would have been refused a region.
 fn measure(userfault: &Arc<Userfault>) -> Option<Duration> {
     let scratch = Filled::map(userfault, FAULTS, 0).ok()?;
     let bytes = scratch.memory().bytes(0..FAULTS * PAGE_SIZE)?;

@@ -8,10 +8,10 @@
 //!                                                  again = page + out
 //! ```
 //!
-//! The overhead is measured for a pager's first region (module `overhead`). What a page costs,
-//! decoding and putting it in place, and paging it out again, depends on algorithm and contents:
-//! each is a mean of the latest, of pages that came by themselves in groups that are watched, and
-//! of the first of each group that goes.
+//! The overhead is measured for a pager's first region (module `overhead`). The cost of a page
+//! depends on algorithm and contents, so it is a mean of the latest pages. Decoding and putting in
+//! place is measured on pages that come alone in watched groups. Paging out is measured on the
+//! first page of each group that leaves.
 //!
 //! | | overhead | page | pays, signal | with a limit, out 6000 |
 //! |---|---|---|---|---|
@@ -19,8 +19,8 @@
 //! | Intel Xeon in a virtual machine | 1250, by a message 10000 | 2900 | 70 % | 88 % |
 //!
 //! With t for these per cent and d for the density, N pages at once cost 1 + (N - 1) t faults, and
-//! are 1 + (N - 1) d wanted pages. A fault brings in the page, its quad or its stretch, whichever
-//! costs least for a wanted page:
+//! are 1 + (N - 1) d wanted pages. A fault brings in the page, its quad or its stretch: the one
+//! that costs least for a wanted page.
 //!
 //! ```text
 //!   t = 27 %                         quad's d    costs    stretch's d    costs
@@ -38,8 +38,8 @@ use std::time::Duration;
 /// What a page costs until one was measured, and paging one out.
 const PAGE_NS: u32 = 2500;
 const OUT_NS: u32 = 6000;
-/// The latest page counts so much of a mean; one that took longer than so many times the mean
-/// waited for something else, and counts as that.
+/// The latest page counts 1/this of a mean. A page that took more than `OUTLIER` times the mean
+/// waited for something else, and counts as `OUTLIER` times.
 const LATEST_DIVISOR: i64 = 16;
 const OUTLIER: u32 = 4;
 
@@ -63,7 +63,7 @@ impl Mean {
     }
 
     fn hear(&self, took: Duration) {
-        // Of two at once, one may not be heard.
+        // If two threads do this at once, one measurement may be lost.
         let mean = self.ns();
         let took = whole_ns(took).min(mean.saturating_mul(OUTLIER));
         let more = (i64::from(took) - i64::from(mean)) / LATEST_DIVISOR;
@@ -78,7 +78,7 @@ fn whole_ns(time: Duration) -> u32 {
 }
 
 impl Worth {
-    /// Where a fault has this overhead; what pages take is learnt.
+    /// A fault has this overhead; the costs of pages are learnt.
     pub(crate) fn measured(overhead: Duration) -> Worth {
         Worth { is_fixed: false, ..Worth::new(whole_ns(overhead), PAGE_NS, OUT_NS) }
     }
@@ -113,29 +113,30 @@ impl Worth {
         }
     }
 
-    /// How many aligned pages around it a fault is to bring in, where so many per cent of those
-    /// beside it are wanted, of its quad and of its stretch, and where there is a limit or is not.
+    /// How many aligned pages around it a fault brings in. `density` has the per cent of the pages
+    /// beside it that are wanted, in its quad and in its stretch; `limited` says whether the region
+    /// has a limit.
     pub(crate) fn pages_at_once(&self, density: [u32; 2], limited: bool) -> usize {
         cheapest(self.per_cent_to_pay(limited), density)
     }
 
-    /// The per cent at which what is not wanted costs what is wanted saves, rounded up.
+    /// The per cent at which unwanted pages cost as much as wanted ones save, rounded up.
     fn per_cent_to_pay(&self, limited: bool) -> u32 {
         let out = if limited { self.out.ns() } else { 0 };
         let costs = u64::from(self.page.ns()) + u64::from(out);
-        // Where nothing costs anything, it pays.
+        // If nothing costs anything, it pays.
         (100 * costs).div_ceil((costs + u64::from(self.overhead_ns)).max(1)) as u32
     }
 }
 
-/// The same, where a page that comes beside one costs so many per cent of a fault.
+/// The same, if a page that comes beside another costs `cost` per cent of a fault.
 pub(super) fn cheapest(cost: u32, [quads, stretches]: [u32; 2]) -> usize {
     let of = |pages: usize, density: u32| {
         let beside = pages as u32 - 1;
         (pages, 100 + beside * cost, 100 + beside * density)
     };
     let all = [of(1, 0), of(QUAD_PAGES, quads), of(STRETCH_PAGES, stretches)];
-    // Fractions are compared with both sides multiplied by what they are over.
+    // Fractions are compared after both sides were multiplied by the denominators.
     let cheaper = |best: (usize, u32, u32), next: (usize, u32, u32)| {
         if next.1 * best.2 <= best.1 * next.2 { next } else { best }
     };

@@ -5,12 +5,12 @@
 //!                 `--> registered?  | group 0 | ... | group 7 |      pages is to be paged out
 //! ```
 //!
-//! Before that, first touches are ordinary ones, which cost less and which nobody here sees. Where
-//! mappings are short, others are registered with it (module `runs`).
+//! Before that, first touches are ordinary ones. They cost less, and the region does not see them.
+//! If mappings are short, other chunks are registered with it (module `runs`).
 //!
-//! Invariant C1: a chunk is registered only after it can be found, so the fault path finds it.
-//! A group knows what was resident only from after that: whatever arrives later arrives under its
-//! lock.
+//! Invariant C1: a chunk is registered only after it can be found, so the fault path finds it. A
+//! group learns what was resident only after that, because a page that arrives later arrives under
+//! the group's lock.
 //!
 //! Locks: registering, then a group's.
 
@@ -107,14 +107,15 @@ impl Chunks {
         &self.chunks[group / CHUNK_GROUPS].get_or_init(Chunk::new).groups[group % CHUNK_GROUPS]
     }
 
-    /// Registers the chunk of a group, once, and others with it where mappings are short.
+    /// Registers the chunk of a group, once, and others with it if mappings are short.
     pub(crate) fn register(&self, group: usize, span: &Span) -> Result<(), UserfaultError> {
         let index = group / CHUNK_GROUPS;
         if self.is_registered(group) {
             return Ok(());
         }
         let mut runs = self.runs();
-        // It is not asked for twice, as what fails then leaves nothing registered.
+        // Another thread may have registered it meanwhile. It is not registered again, because a
+        // failure would undo the registration.
         if self.is_registered(group) {
             return Ok(());
         }
@@ -141,8 +142,8 @@ impl Chunks {
         let all = self.chunks[chunks.clone()].iter().map(|chunk| chunk.get_or_init(Chunk::new));
         let all: Vec<&Box<Chunk>> = all.collect();
         span.register(chunks.start * CHUNK_PAGES..(chunks.end * CHUNK_PAGES).min(self.pages))?;
-        // Release pairs with the Acquire in `is_registered`: who sees a chunk registered may look
-        // at what is resident.
+        // Release pairs with the Acquire in `is_registered`: a thread that sees a chunk registered
+        // may look at what is resident.
         all.iter().for_each(|chunk| chunk.registered.store(true, Ordering::Release));
         Ok(())
     }
@@ -162,7 +163,7 @@ impl Chunks {
         if let Some(locked) = chunk.groups[index].try_lock() {
             return Some(locked);
         }
-        // relaxed: a hint to whoever is about to take the lock again.
+        // relaxed: a hint to the thread that is about to take the lock again.
         chunk.awaited[index].fetch_add(1, Ordering::Relaxed);
         let locked = chunk.groups[index].lock();
         // relaxed: as above.
@@ -177,7 +178,7 @@ impl Chunks {
         chunk.is_some_and(|c| c.awaited[group % CHUNK_GROUPS].load(Ordering::Relaxed) > 0)
     }
 
-    /// Has a thread seem to wait for a group from now on.
+    /// From now on, a thread seems to wait for the group.
     #[cfg(test)]
     pub(crate) fn wait_for_ever(&self, group: usize) {
         let chunk = self.chunks[group / CHUNK_GROUPS].get_or_init(Chunk::new);

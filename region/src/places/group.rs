@@ -11,8 +11,8 @@
 //! ```
 //!
 //! Invariants
-//! - G1 `resident`, `staged` and `stored` are disjoint. A page in none of them reads as zeros:
-//!   nobody has touched it since its chunk was registered.
+//! - G1 `resident`, `staged` and `stored` are disjoint. A page in none of them reads as zeros: no
+//!   thread has touched it since its chunk was registered.
 //! - G2 a staged page is in the segment. The segment may also hold pages that are resident again;
 //!   their copies there are dead.
 //! - G3 `copies` are the pages that the store holds something for. These are the stored pages, and
@@ -91,7 +91,7 @@ impl Group {
         ((alike >> page).trailing_ones() as usize).min(max)
     }
 
-    /// Of the `count` aligned pages around one, those that are stored and fetched by nobody.
+    /// Of the `count` aligned pages around one, those that are stored and that no thread fetches.
     pub(crate) fn stored_around(&self, page: usize, count: usize) -> u64 {
         self.stored & !self.gone & !self.fetching & bits(page - page % count, count)
     }
@@ -121,7 +121,7 @@ impl Group {
         self.copies
     }
 
-    /// Copies in the store that nobody will read.
+    /// Copies in the store that no thread will read.
     pub(crate) fn dead_copies(&self) -> u64 {
         self.copies & !self.stored
     }

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Source: the segmented FIFO of VMS (Turner and Levy, 1981), whose global list of pages that left
-//! their process is the staging here. It needs no reference bits, which a process cannot have.
+//! their process is the staging here. It needs no reference bits, and a process cannot read those.
 //!
 //! Invariants
 //! - Q1 a group is in `resident` exactly once while its `listed` is set.
@@ -29,7 +29,7 @@ impl Queue {
         Queue { resident: VecDeque::with_capacity(groups), staged: VecDeque::new() }
     }
 
-    /// Some groups are to leave before all others.
+    /// Has some groups leave before all others.
     pub(crate) fn hasten(&mut self, groups: &Range<usize>) {
         let early = |group: &u32| groups.contains(&(*group as usize));
         let (mut first, rest): (Vec<u32>, Vec<u32>) = self.resident.iter().partition(|&g| early(g));
@@ -39,7 +39,7 @@ impl Queue {
         self.resident.extend(first);
     }
 
-    /// A group has pages in memory; false where there is no room for it (Q2 keeps that from being).
+    /// A group has pages in memory; false if there is no room for it, which Q2 rules out.
     pub(crate) fn push(&mut self, group: u32) -> bool {
         let room = self.resident.len() < self.resident.capacity();
         debug_assert!(room, "Q2");

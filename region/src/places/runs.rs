@@ -9,16 +9,16 @@
 //!   none left, or the system refuses     the whole gap: a run and its neighbours become one
 //! ```
 //!
-//! Each run that is registered by itself splits the region's mapping, and the system has a bound on
-//! a process's mappings (`vm.max_map_count`), beyond which it refuses threads, stacks and files to
-//! the rest of the program. So all regions of a pager keep to a share of that. What is registered
-//! beside the chunk that is wanted costs that first touches there are faults, which are served with
-//! zeros, and a description of its groups.
+//! Each run that is registered alone splits the region's mapping. The system bounds the mappings of
+//! a process (`vm.max_map_count`), and beyond the bound it refuses threads, stacks and files to the
+//! rest of the program. So all regions of a pager keep to a share of it. A chunk that is registered
+//! beside the wanted one has a cost: its groups are described, and first touches there are faults,
+//! which are served with zeros.
 //!
 //! Invariants
-//! - M1 `made` is the sum of what the regions of the pager have made, each counted by its runs and
-//!   by the ranges that were given back.
-//! - M2 to register a whole gap takes no mapping: its ends are ends of mappings already.
+//! - M1 `made` is the sum of the mappings that the regions of the pager have made. Each region is
+//!   counted by its runs and by the ranges that were given back.
+//! - M2 registering a whole gap takes no mapping, because its ends are ends of mappings already.
 //!
 //! Lock: the runs of a region are in `chunk`, under the lock for registering.
 
@@ -27,13 +27,13 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Of the mappings that a process may have, those of a pager's regions at most: 1/this.
+/// A pager's regions make at most 1/this of the mappings that a process may have.
 const SHARE_DIVISOR: u64 = 8;
-/// Of the mappings that are left, a region plans to use this share at most: 1/this.
+/// A region plans to use at most 1/this of the mappings that are left.
 const PLAN_DIVISOR: u64 = 2;
 /// Mappings of a run by itself: itself, and the gap behind it.
 const OF_A_RUN: u64 = 2;
-/// Mappings before and after a region, which nobody may touch.
+/// Mappings before and after a region, which no thread may touch.
 const GUARDS: u64 = 2;
 
 /// The mappings that the regions of a pager have made, and may make.
@@ -56,8 +56,8 @@ impl Mappings {
     }
 
     fn left(&self) -> u64 {
-        // relaxed: two regions that look at once may both take the last ones, which makes a few
-        // too many.
+        // relaxed: two regions that look at once may both take the last ones, and then there are a
+        // few too many.
         self.max.saturating_sub(self.made.load(Ordering::Relaxed))
     }
 }
@@ -84,7 +84,7 @@ impl Runs {
         runs
     }
 
-    /// The chunks to register for one that is not: itself alone where mappings are plenty.
+    /// The chunks to register for one that is not: that one alone if mappings are plenty.
     pub(crate) fn block_of(&self, chunk: usize) -> Range<usize> {
         let (gap, left) = (self.gap_of(chunk), self.mappings.left());
         let planned = left / PLAN_DIVISOR / OF_A_RUN;

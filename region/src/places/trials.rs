@@ -10,7 +10,7 @@
 //!
 //! The same for quads, 4 aligned pages, and for *stretches*, 16 of them.
 //!
-//! Invariant T1: in a trial, `wanted` are some of the pages `beside`; the others of these are
+//! Invariant T1: in a trial, `wanted` are some of the pages `beside`. The others of these are still
 //! stored.
 //!
 //! Lock: their group's.
@@ -21,9 +21,9 @@ use crate::terms::{AROUND_PAGES, GROUP_PAGES};
 pub(crate) const QUAD_PAGES: usize = 4;
 pub(crate) const STRETCH_PAGES: usize = 16;
 
-/// Fewer trials are no evidence: those of one group's quads.
+/// Fewer trials are no evidence. This many are the quads of one group.
 const EVIDENCE: usize = GROUP_PAGES / QUAD_PAGES;
-/// Pages beside of ended trials that are remembered; from here on, the older count half.
+/// Pages beside, of ended trials, that are remembered. From here on, the older ones count half.
 pub(crate) const MEMORY: u32 = 1024;
 
 const _: () = assert!(STRETCH_PAGES <= AROUND_PAGES, "a stretch fits a buffer");
@@ -37,7 +37,7 @@ fn whole<const COUNT: usize>(pages: u64) -> u64 {
     any * each
 }
 
-/// Pages beside such that faulted, and those of them that were wanted.
+/// Pages beside a faulting page, and those of them that were wanted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Tally {
     pub(crate) beside: u32,
@@ -62,7 +62,7 @@ impl Tally {
         }
     }
 
-    /// Per cent; nothing where fewer pages beside are no evidence.
+    /// Per cent; 0 if there are fewer pages beside than `evidence`.
     pub(crate) fn density(self, evidence: u32) -> u32 {
         if self.beside < evidence { 0 } else { 100 * self.wanted / self.beside }
     }
@@ -78,7 +78,7 @@ pub(crate) struct TrialsOf<const COUNT: usize> {
 }
 
 impl<const COUNT: usize> TrialsOf<COUNT> {
-    /// Fewer pages beside are none.
+    /// Fewer pages beside are no evidence.
     pub(crate) const EVIDENCE: u32 = (EVIDENCE * (COUNT - 1)) as u32; // 48, 240
 
     /// A page of the store faulted; `stored` are those of its group.
@@ -91,7 +91,7 @@ impl<const COUNT: usize> TrialsOf<COUNT> {
         }
     }
 
-    /// Pages came or went for other reasons: whether they would have been wanted will not be known.
+    /// Pages came or went for other reasons, so it will not be known whether they were wanted.
     pub(crate) fn spoil(&mut self, pages: u64) {
         self.beside &= !pages | self.wanted;
     }

@@ -1,7 +1,7 @@
 //! Buffers that pages are brought to before they are put in place: a fixed number, made beforehand.
 //!
-//! Lock: one per buffer; held while pages of one group are decoded and copied, of rank
-//! `FaultBuffer`, or read from a disk and copied, of rank `ReadBuffer`.
+//! Lock: one per buffer. It is held while pages of one group are decoded and copied (rank
+//! `FaultBuffer`), or read from a disk and copied (rank `ReadBuffer`).
 
 use crate::terms::AROUND_PAGES;
 use host::{Lock, LockGuard, PAGE_SIZE, Rank, cpu};
@@ -24,7 +24,7 @@ impl Buffers {
         }
     }
 
-    /// A buffer that nobody uses, or one as soon as it is free.
+    /// A buffer that no thread uses, or one as soon as it is free.
     pub(crate) fn get(&self) -> LockGuard<'_, Box<[u8]>> {
         let first = cpu::current_hint() * PER_CPU % self.buffers.len();
         let (before, after) = self.buffers.split_at(first);

@@ -65,12 +65,12 @@ impl Counters {
         self.add(count, number.wrapping_neg());
     }
 
-    /// The sum; exact when nobody works on the region.
+    /// The sum; exact when no thread works on the region.
     pub(crate) fn read(&self, count: Count) -> u64 {
         // relaxed: as above.
         let part = |shard: &Shard| shard.0[count as usize].load(Ordering::Relaxed);
         let sum = self.shards.iter().map(part).fold(0, u64::wrapping_add);
-        // Read while a page moves, a line may show its leaving and not its arrival.
+        // While a page moves, a line may show that it left and not yet that it arrived.
         if sum > u64::MAX / 2 { 0 } else { sum }
     }
 

@@ -62,7 +62,7 @@ pub(crate) struct Request<R> {
     pub(crate) count: usize,
 }
 
-/// The threads. Dropping this ends them; nobody may be waiting for a page then.
+/// The threads. Dropping this ends them; no thread may be waiting for a page then.
 pub(crate) struct Fetchers<R> {
     requests: Arc<Requests<R>>,
     threads: Vec<JoinHandle<()>>,

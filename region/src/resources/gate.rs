@@ -1,15 +1,16 @@
-//! Who may work on a region: many at a time, or one alone, or nobody any more.
+//! Which threads may work on a region: many at a time, or one alone, or none any more.
 //!
 //! ```text
 //!   enter   turnstile passed --> gate, shared        work on pages, a group at a time
-//!   alone   turnstile held   --> gate, exclusive     those who are in come out, nobody goes in
+//!   alone   turnstile held   --> gate, exclusive     threads that are in come out, none goes in
 //!   close   as alone, for good                       teardown
 //! ```
 //!
-//! Who waits to be alone holds the turnstile. Those who enter pass it, and so cannot keep the other
-//! out by entering again and again.
+//! A thread that waits to be alone holds the turnstile. Threads that enter pass it, so they cannot
+//! keep the waiting one out by entering again and again.
 //!
-//! Locks: turnstile, then gate, of those ranks. Another region's is only tried by who is in one.
+//! Locks: turnstile, then gate, of those ranks. A thread that is in one region only tries those of
+//! another.
 
 use host::{Held, Rank};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -18,7 +19,7 @@ use std::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 /// Turnstile and gate of a region.
 pub(crate) struct Gates {
     turnstile: Mutex<()>,
-    /// False: the region is being torn down. A flag, which is valid whoever panicked.
+    /// False: the region is being torn down. A flag is valid even after a panic.
     gate: RwLock<bool>,
 }
 
@@ -48,32 +49,32 @@ impl Gates {
         Some(Gate { open, _held: held }).filter(|gate| *gate.open)
     }
 
-    /// As [`Gates::enter`], unless somebody is about to be alone, or just enters too: for who is in
-    /// another region.
+    /// As [`Gates::enter`], unless a thread is about to be alone, or just enters too. It is for a
+    /// thread that is in another region.
     pub(crate) fn try_enter(&self) -> Option<Gate<'_>> {
         drop(self.turnstile.try_lock().ok()?);
         let open = self.gate.try_read().ok()?;
         Some(Gate { open, _held: Held::enter_try(Rank::Gate) }).filter(|gate| *gate.open)
     }
 
-    /// Whether somebody has entered.
+    /// Whether a thread has entered.
     #[cfg(test)]
     pub(crate) fn is_entered(&self) -> bool {
         self.gate.try_write().is_err()
     }
 
-    /// Does something while nobody else works on the region; `None` where it is being torn down.
+    /// Does something while no other thread works on the region; `None` if it is being torn down.
     pub(crate) fn alone<R>(&self, work: impl FnOnce() -> R) -> Option<R> {
         let alone = self.be_alone();
         alone.open.then(work)
     }
 
-    /// Waits until nobody works on the region, and lets nobody begin.
+    /// Waits until no thread works on the region, and lets none begin.
     pub(crate) fn close(&self) {
         *self.be_alone().open = false;
     }
 
-    /// The gate, as soon as those who are in have come out.
+    /// The gate, as soon as the threads that are in have come out.
     fn be_alone(&self) -> Alone<'_> {
         let _first = self.turnstile();
         let held = Held::enter(Rank::Gate);
@@ -118,7 +119,7 @@ mod tests {
         drop(other.enter());
     }
 
-    /// Somebody else may wait to be alone while this thread is in: it would wait for itself.
+    /// Another thread may wait to be alone while this one is in: it would wait for itself.
     #[test]
     #[cfg(debug_assertions)]
     #[should_panic(expected = "R1: waiting for a lock of rank Turnstile")]

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   each region    Store      compressed pages: a device, or an area of a cache
-//!                  Gates      who may work on the region
+//!                  Gates      which threads may work on the region
 //!                  Counters   where its pages are, and what faults have cost
 //!   all together   Shared     memory, staging, events, the list of regions
 //!                    |-- Buffers     pages are decoded to these

@@ -1,7 +1,7 @@
 //! What the regions of a pager share.
 //!
-//! `R` is the type of a region. Nothing here uses it: the list only holds regions, and the fetchers
-//! are given to whoever reads for them.
+//! `R` is the type of a region. Nothing here looks into it: the list holds regions, and fetchers
+//! hand one back to read for it.
 //!
 //! Lock: that of the list of regions, held to read or change it.
 

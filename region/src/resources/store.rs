@@ -6,12 +6,12 @@
 //!             `---- memory --> the cache's disk    and drained by the memory's worker, or at once
 //! ```
 //!
-//! A device of its own costs a pool with partly filled zspages, under a megabyte, and makes
-//! dropping the region cheap: no object is looked at. A cache has one limit for all of its regions,
+//! A device of its own costs a pool with partly filled zspages, under a megabyte. It makes dropping
+//! the region cheap, because no object is looked at. A cache has one limit for all of its regions,
 //! and may have a disk behind it.
 //!
-//! Invariant: what is in the store changes only by who has the lock of the page's group, but for
-//! the cache's moving it to its disk, which is no change to who reads it.
+//! Invariant: only a thread that has the lock of a page's group changes what the store has for the
+//! page. The cache may move it to its disk meanwhile, which a reader does not notice.
 
 use crate::terms::{Refusal, RegionConfig, RegionError, StoreConfig};
 use host::PAGE_SIZE;
@@ -77,7 +77,7 @@ impl Store {
         }
     }
 
-    /// Whether those are read by nothing that may not run in a signal handler.
+    /// Whether reading those runs only code that is fit for a signal handler.
     pub(crate) fn reads_in_handler(&self) -> bool {
         match &self.kind {
             Kind::Zram(_) => true,
@@ -94,8 +94,8 @@ impl Store {
         }
     }
 
-    /// Compacts, runs what is deferred, and writes back where there is a disk; false: it is of no
-    /// use to try again. The caller holds no lock.
+    /// Compacts, runs what is deferred, and writes back if there is a disk; false: it is of no use
+    /// to try again. The caller holds no lock.
     pub(crate) fn make_room(&self) -> bool {
         match &self.kind {
             Kind::Zram(zram) => {
@@ -106,7 +106,7 @@ impl Store {
         }
     }
 
-    /// How often in a row room may be made for one page: what a cache writes back, others may take.
+    /// How often in a row room may be made for one page: others may take what a cache frees.
     pub(crate) fn room_tries(&self) -> u32 {
         match &self.kind {
             Kind::Zram(_) => 1,
@@ -145,7 +145,7 @@ impl Store {
     }
 
     /// Fills `data` with a stored page, wherever it is; false: that failed. It may wait for the
-    /// disk, so the caller holds no lock. Fit for a signal handler where
+    /// disk, so the caller holds no lock. It is fit for a signal handler if
     /// [`Store::reads_in_handler`] says so: see [`Area::peek`].
     pub(crate) fn fetch(&self, page: usize, data: &mut [u8]) -> bool {
         match &self.kind {
@@ -183,8 +183,8 @@ impl Store {
         }
     }
 
-    /// The region ends: what it has in a cache is nobody's from here on, and is freed soon, or when
-    /// this returns. A device is freed when it is dropped.
+    /// The region ends. What it has in a cache belongs to no region from here on, and is freed soon
+    /// or before this returns. A device is freed when it is dropped.
     pub(crate) fn leave(&self, soon: bool) {
         if let Kind::Zswap { area, .. } = &self.kind {
             let free = if soon { Free::Soon } else { Free::Now };
@@ -192,7 +192,7 @@ impl Store {
         }
     }
 
-    /// Bytes that dropping the store frees, and that nobody has said are pending.
+    /// Bytes that dropping the store frees, and that are not yet counted as pending.
     pub(crate) fn pending_bytes(&self) -> u64 {
         match &self.kind {
             Kind::Zram(zram) => zram.compr_data_size(),

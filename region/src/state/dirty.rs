@@ -1,5 +1,4 @@
-//! Groups that have dead copies in the store: pages that came back, and whose copy nobody will
-//! read.
+//! Groups that have dead copies in the store: copies of pages that came back.
 
 use crate::places::runs;
 use std::sync::atomic::{AtomicU64, Ordering};

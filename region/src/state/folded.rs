@@ -41,15 +41,16 @@ pub(crate) struct Folded {
     pub(crate) around: Around,
     pub(crate) dirty: Dirty,
     pub(crate) limit: Limit,
-    /// Who may work on it; closed: the region is being torn down.
+    /// Which threads may work on it; closed: the region is being torn down.
     gates: Gates,
     pub(crate) shared: Arc<Shared<Folded>>,
     /// The group that the pager's thread looks at next.
     pub(crate) next_look: AtomicUsize,
     #[cfg(test)]
     pub(crate) probe: Probe,
-    /// Until here, a touch of the region ends the process with a word; from here on, by the signal.
-    /// Before the addresses are given back, since another region may have them then.
+    /// Until this is dropped, a touch of a closed region ends the process with a message; after
+    /// that, the signal alone does. It is dropped before `span`, because another region may have
+    /// the addresses once they are given back.
     watch: OnceLock<Watch>,
     pub(crate) span: Arc<Span>,
 }

@@ -59,12 +59,13 @@ pub enum StoreConfig {
     Zram,
     /// An area of a cache, which has limits for all of its regions, and may have a disk.
     ///
-    /// The disk is part of the program's memory: it has to give back what was written. A checksum
-    /// finds what got damaged, not what somebody put there on purpose. In signal mode a disk that
-    /// is a file (`disk::Disk::file`) is read by who touches a page; any other by threads of the
-    /// pager's, as its code is not to run in the middle of the program's. It must not touch a
-    /// region: a page of one that is on a disk ends the process, and in thread mode any page that
-    /// is out has the serving thread wait for itself.
+    /// The disk is part of the program's memory: it must give back what was written. A checksum
+    /// finds damage, but not content that was changed on purpose. In signal mode the thread that
+    /// touches a page reads a disk that is a file (`disk::Disk::file`). Threads of the pager read
+    /// any other disk, because its code must not run in the middle of the program's.
+    ///
+    /// The disk's code must not touch a region. If it touches a page that is on a disk, the process
+    /// ends. In thread mode, the serving thread would wait for itself for any page that is out.
     Zswap {
         /// The cache; its memory is the pager's.
         cache: Arc<Zswap>,
@@ -73,19 +74,21 @@ pub enum StoreConfig {
     },
 }
 
-/// When a fault on a stored page brings in neighbours: of the 4 aligned pages around it, its quad,
-/// or of 16, its stretch, those that are in the store too, and in memory there, while the region is
-/// below its limit. Such a fault takes about twice as long as one that brings in a page, or five
-/// times. Whatever this says, a walk has pages brought in ahead of it.
+/// When a fault on a stored page brings in neighbours.
+///
+/// These are the pages of its quad (the 4 aligned pages around it) or of its stretch (16) that are
+/// in the store too, and in memory there. None come while the region is at its limit. A fault with
+/// its quad takes about twice as long as one that brings in a single page, and one with its stretch
+/// about five times as long. With any setting, a walk has pages brought in ahead of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Quads {
-    /// Never: the longest fault counts, or memory does.
+    /// Never: for programs to which the longest fault matters, or memory.
     Never,
-    /// The quad or the stretch, where that pays: see
+    /// The quad or the stretch, if that pays: see
     /// [`RegionStats::density`](crate::RegionStats::density).
     #[default]
     Measured,
-    /// The quad, always: what is touched is known to be dense.
+    /// The quad, always: for programs whose touches are known to be dense.
     Always,
 }
 
@@ -96,8 +99,8 @@ pub struct RegionConfig {
     pub name: String,
     /// Where its pages go.
     pub store: StoreConfig,
-    /// Of a device of its own: algorithm and level. Contexts of any but lz4 are built when the
-    /// region is mapped, two for each CPU, since a fault allocates nothing.
+    /// Of a device of its own: algorithm and level. Contexts of any algorithm except lz4 are built
+    /// when the region is mapped, two for each CPU, because a fault allocates nothing.
     pub algorithm: Codec,
     /// Of a device of its own: chain order N, at most 2^N frames per zspage, 0 to 4.
     pub chain_order: u32,
@@ -105,15 +108,15 @@ pub struct RegionConfig {
     /// that does not fit stays in memory.
     pub store_limit: u64,
     /// Bytes of the region that may be in memory, at least [`LIMIT_MIN`](crate::LIMIT_MIN); `None`:
-    /// all of them. With a limit first touches are faults as well, so that it is kept from the
-    /// first page on.
+    /// all of them. With a limit, first touches are faults too, so that it is kept from the first
+    /// page on.
     pub resident_limit: Option<usize>,
     /// When a fault brings in its quad.
     pub quads: Quads,
 }
 
 impl Default for RegionConfig {
-    /// A device of its own, lz4, chain order 3, no limits, quads where they pay.
+    /// A device of its own, lz4, chain order 3, no limits, quads if they pay.
     fn default() -> RegionConfig {
         RegionConfig {
             name: "region".into(),

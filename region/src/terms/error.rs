@@ -16,8 +16,8 @@ use std::fmt;
 use zram::{DiskError, ZramError};
 use zswap::{AlgorithmError, ZswapError};
 
-/// Why something could not be done to a region. No byte has changed then; pages that went out or
-/// came in before may have.
+/// Why something could not be done to a region. No byte has changed then, although pages may have
+/// gone out or come in before.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum RegionError {
@@ -56,8 +56,8 @@ pub enum RegionError {
     SignalBlocked,
     /// The region was dropped.
     Gone,
-    /// A stored page cannot be brought back: the disk behind the cache fails, or its memory. It is
-    /// where it was.
+    /// A stored page cannot be brought back, because the disk behind the cache fails, or the
+    /// cache's memory. The page is where it was.
     Unreadable {
         /// Its first byte.
         byte: usize,
@@ -66,7 +66,7 @@ pub enum RegionError {
     OtherMemory,
     /// The group is none of the cache's: it is another cache's.
     OtherGroup,
-    /// The iterator that a vector is to be made from does not say how many elements it has at most.
+    /// A vector is made from an iterator, which does not say how many elements it has at most.
     UnknownLength,
     /// The regions of the pager have made the mappings that they may make.
     TooManyMappings {

@@ -1,5 +1,4 @@
-//! What paging out came to; and where the store did not take a page, why, in words for whoever can
-//! change that.
+//! What paging out came to. If the store did not take a page, a refusal says why, and what to do.
 //!
 //! ```text
 //!   limit reached        StoreLimit, GroupLimit   room is made, and the page is tried again
@@ -8,7 +7,7 @@
 //!                        Failed                   all pages stay
 //! ```
 //!
-//! Invariant: whatever the reason, the page goes back to memory and nothing is lost.
+//! Invariant: for any reason, the page goes back to memory and nothing is lost.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -24,7 +23,7 @@ pub struct PageOut {
     pub busy: u64,
     /// Still in memory: the store did not take them.
     pub refused: u64,
-    /// Why it did not take the first of these.
+    /// Why the store did not take the first of these.
     pub refusal: Option<Refusal>,
 }
 
@@ -65,7 +64,7 @@ pub enum Refusal {
     NoMetadata,
     /// The page does not compress, and the cache refuses such pages.
     Incompressible,
-    /// The store failed, as it should never do.
+    /// The store failed, which should never happen.
     Failed,
 }
 
@@ -79,9 +78,9 @@ impl Refusal {
         Refusal::Failed,
     ];
 
-    /// Whether a page that was refused may be tried again `tries` times at most, after room was
-    /// made for it. Room that is made at a limit others may take; but where the memory is used up,
-    /// what one compaction did not find, the next will not.
+    /// How often a page that was refused may be tried again after room was made for it, at most
+    /// `tries` times. At a limit, other threads may take the room, so all tries are of use. If the
+    /// memory is used up, a second compaction will not find what the first did not.
     pub(crate) fn tries(self, tries: u32) -> u32 {
         match self {
             Refusal::StoreLimit | Refusal::GroupLimit => tries,
@@ -96,8 +95,8 @@ impl From<DiskError> for Refusal {
         match error {
             DiskError::NoSpace => Refusal::StoreLimit,
             DiskError::NoMemory => Refusal::NoMemory,
-            // The device has as many pages as the region, is never read-only, and a write looks at
-            // no older content.
+            // The device has as many pages as the region and is never read-only, and a write does
+            // not look at older content.
             _ => Refusal::Failed,
         }
     }
@@ -111,8 +110,8 @@ impl From<StoreError> for Refusal {
             StoreError::NoMemory => Refusal::NoMemory,
             StoreError::NoMetadata => Refusal::NoMetadata,
             StoreError::Incompressible => Refusal::Incompressible,
-            // The area has as many pages as the region, is the region's alone, and the group was
-            // looked at when the region was mapped.
+            // The area has as many pages as the region and belongs to it alone, and the group was
+            // checked when the region was mapped.
             _ => Refusal::Failed,
         }
     }

@@ -14,12 +14,12 @@ pub struct RegionStats {
     pub staged_pages: u64,
     /// Pages in the store.
     pub stored_pages: u64,
-    /// Of these, pages on the disk behind it; dead copies that went there too.
+    /// Pages on the disk behind the store, including dead copies that went there.
     pub disk_pages: u64,
     /// Pages that came back and whose copy in the store is still to be discarded.
     pub dead_copies: u64,
-    /// Pages of chunks from which nothing was ever paged out; how many of them are in memory is the
-    /// system's knowledge.
+    /// Pages of chunks from which nothing was ever paged out. Only the system knows how many of
+    /// them are in memory.
     pub unregistered_pages: u64,
     /// Bytes of compressed and raw objects in the store.
     pub compr_data_size: u64,
@@ -29,25 +29,25 @@ pub struct RegionStats {
     pub limit_pages: Option<u64>,
     /// Faults served.
     pub faults: u64,
-    /// Of these, on pages that nobody had touched before.
+    /// Faults on pages that no thread had touched before.
     pub first_touches: u64,
-    /// Of these, on pages still in staging: the page-out was too early.
+    /// Faults on pages still in staging: the page-out was too early.
     pub staged_faults: u64,
-    /// Of these, on pages in the store.
+    /// Faults on pages in the store.
     pub stored_faults: u64,
-    /// Of the faults on pages in the store, those that read the disk behind it.
+    /// Faults on pages in the store that read the disk behind it.
     pub disk_faults: u64,
-    /// Pages brought back from staging or the store, also by prefetching and around faults.
+    /// Pages brought back from staging or the store, including by prefetching and around faults.
     pub pages_in: u64,
-    /// Of these, pages that a fault on another one brought along: ahead of a walk, or of its quad
-    /// or stretch.
+    /// Those of `pages_in` that a fault on another page brought: ahead of a walk, or in its quad or
+    /// stretch.
     pub pages_around: u64,
-    /// Of the pages that were in the store beside one that faulted, the per cent that were wanted
-    /// too, measured where each waits for a fault of its own: in its quad, 4 aligned pages, or in
-    /// its stretch, 16, whichever is more. A fault brings in one of them from the per cent on that
-    /// [`FaultCosts`] come to.
+    /// Per cent of the stored pages beside a faulting page that were wanted too. It is measured in
+    /// groups whose pages each wait for a fault of their own, for quads (4 aligned pages) and for
+    /// stretches (16); this is the larger. [`FaultCosts`] say from which per cent on a fault brings
+    /// in its quad or its stretch.
     pub density: u64,
-    /// What a fault and a page are taken to cost, as measured of late, or as the pager was told.
+    /// What a fault and a page cost, as measured lately, or as the pager's settings say.
     pub fault_costs: FaultCosts,
     /// Pages moved out of the region.
     pub pages_out: u64,
@@ -55,11 +55,12 @@ pub struct RegionStats {
     pub busy: u64,
     /// Pages that the store did not take: they came back to memory.
     pub refused: u64,
-    /// Why it did not take the last of these.
+    /// Why the store did not take the last of these.
     pub last_refusal: Option<Refusal>,
     /// Faults that waited for the limit.
     pub waits: u64,
-    /// Nanoseconds that faults took to serve; what the system takes to deliver them is not in it.
+    /// Nanoseconds that faults took to serve, without the time that the system takes to deliver
+    /// them.
     pub stall_ns: u64,
 }
 

@@ -1,5 +1,5 @@
-//! Looking whether the system has a region's memory as the region has it: other code of the program
-//! may have moved, unmapped or discarded it (`mremap`, `munmap`, `madvise`).
+//! Looks whether the system still has a region's memory as the region left it. Other code of the
+//! program may have moved, unmapped or discarded it (`mremap`, `munmap`, `madvise`).
 //!
 //! ```text
 //!   every second, each region     all its addresses mapped?      no: the process ends, with a word
@@ -7,13 +7,14 @@
 //!                                 what is resident, there?       no: the same
 //! ```
 //!
-//! The system does not tell: what it tells of such calls (`UFFD_FEATURE_EVENT_REMAP` and its like)
-//! has the caller wait until it is read, and our own discards would wait as well. So this finds
-//! what can be found, late. What other code discards of a group that was never looked at cannot be
-//! found: its pages may be untouched.
+//! The system could announce such calls (`UFFD_FEATURE_EVENT_REMAP` and its like), but then the
+//! caller waits until the announcement is read, and our own discards would wait as well. So this
+//! finds what can be found, late. A discard in a group that does not know its pages yet cannot be
+//! found, because they may be untouched.
 //!
 //! Invariant: under a group's lock, with the region's gate held, pages that are `resident` and not
-//! `gone` are in memory or in the system's swap. So who is not there was taken by others.
+//! `gone` are in memory or in the system's swap. So a page that is not there was taken by other
+//! code.
 //!
 //! Locks: a gate that is free, then a group's.
 
@@ -25,7 +26,7 @@ use std::time::{Duration, Instant};
 
 /// How often regions are looked at.
 const EVERY: Duration = Duration::from_secs(1);
-/// Groups of a region that are looked at at a time: a system call each.
+/// Groups of a region that one look covers, with a system call each.
 const GROUPS: usize = 64;
 
 /// When the regions of a pager are looked at.
@@ -37,7 +38,7 @@ impl Looks {
         Looks(Instant::now())
     }
 
-    /// Whether it is time, which begins anew then.
+    /// Whether it is time for a look. If so, the time begins anew.
     pub(super) fn are_due(&mut self) -> bool {
         let due = self.0.elapsed() >= EVERY;
         if due {
@@ -48,9 +49,9 @@ impl Looks {
 }
 
 impl Folded {
-    /// Ends the process where the system does not have the region's memory any more.
+    /// Ends the process if the system does not have the region's memory any more.
     pub(super) fn look(&self) {
-        // Who is alone with the region takes pages away. The next look is soon.
+        // A thread that is alone with the region takes pages away. The next look is soon.
         let Some(_gate) = self.try_enter() else { return };
         if !self.is_mapped() {
             self.end("memory of a region was unmapped or moved by other code (munmap, mremap)", 0);
@@ -113,8 +114,7 @@ mod tests {
         Some(region)
     }
 
-    /// Has the pager's look end a child, in which a region is what `spoil` makes of it, and nobody
-    /// touches it.
+    /// Has the pager's look end a child, in which `spoil` spoils a region that no thread touches.
     fn ends_a_child(test: &str, with: &str, spoil: impl FnOnce(&mut Region)) {
         let Some(mut region) = region() else { return };
         if std::env::var_os(CHILD).is_some() {
@@ -131,7 +131,8 @@ mod tests {
         assert!(words.contains(with), "{words}");
     }
 
-    /// After `mremap` what was out read as zeros at the new addresses, and nobody said a word.
+    /// After `mremap` the pages that were out read as zeros at the new addresses, without a
+    /// message.
     #[test]
     fn memory_that_was_moved_away_ends_the_process() {
         let (test, with) = ("memory_that_was_moved_away_ends_the_process", "mremap");
@@ -139,7 +140,7 @@ mod tests {
         ends_a_child(test, with, |region| region.folded.probe.moved.store(true, Ordering::Relaxed));
     }
 
-    /// Found when somebody touched it, and not where its pages had only been moved elsewhere.
+    /// This was found only by a touch, and not at all if the pages had been moved elsewhere.
     #[test]
     fn pages_that_are_gone_end_the_process_before_they_are_touched() {
         let (test, with) =

@@ -1,14 +1,14 @@
 //! The thread that looks whether faults can be served at all.
 //!
 //! ```text
-//!   every second    signals           a page is out: who blocks SIGBUS? whose handler is it?
+//!   every second    signals           a page is out: which threads block SIGBUS? whose handler?
 //!                   a thread serves   does a page wait for the thread that waits for it?
 //! ```
 //!
-//! It is a thread of its own because the pager may be what waits: for a group's lock, say, that a
-//! thread holds which waits for a page.
+//! It is a thread of its own, because the pager's thread may be the one that waits. For example, it
+//! waits for the lock of a group while the thread that holds the lock waits for a page.
 //!
-//! Invariant: it takes no lock but that of the list of regions.
+//! Invariant: it takes no lock except that of the list of regions.
 
 use crate::resources::{Count, Shared};
 use crate::state::Folded;
@@ -53,7 +53,7 @@ impl Watch {
         }
         if shared.userfault.mode() == FaultMode::Signal && is_folded(shared) {
             for line in self.blocked.look() {
-                // Nobody may be reading.
+                // Standard error may be closed.
                 let _ = writeln!(stderr(), "ramfold: {line}");
             }
             self.handler.look(&shared.userfault);

@@ -119,7 +119,7 @@ mod tests {
         Some(Region::map(&pager, 1 << 20, config).expect("a region"))
     }
 
-    /// As where the system has put a page in place and did not say so.
+    /// As if the system had put a page in place and not said so.
     #[test]
     fn a_page_comes_whatever_stops_those_around_it() {
         let config = RegionConfig { quads: Quads::Always, ..RegionConfig::default() };
@@ -176,8 +176,8 @@ mod tests {
         std::hint::black_box(*page);
     }
 
-    /// As where a program discards pages of a region by itself: not zeros, and not a touch that is
-    /// tried for ever.
+    /// As if a program had discarded pages of a region itself: it gets no zeros, and its touch is
+    /// not tried for ever.
     #[test]
     fn a_page_that_somebody_else_took_away_ends_the_process() {
         let Some(mut region) = region() else { return };

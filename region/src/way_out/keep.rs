@@ -50,7 +50,7 @@ impl Folded {
         {}
     }
 
-    /// Pages that left memory so far and were not put back for want of room.
+    /// Pages that left memory so far and were not put back because the store was full.
     fn gone_for_good(&self) -> u64 {
         self.counters.read(Count::PagesOut).wrapping_sub(self.counters.read(Count::Refused))
     }
@@ -66,7 +66,7 @@ mod tests {
     const LIMIT: usize = LIMIT_MIN / PAGE; // 256
     const SLACK: usize = 64;
 
-    /// A region whose limit nobody keeps but the test; the first `touched` of its pages were
+    /// A region whose limit only the test keeps; the first `touched` of its pages were
     /// touched, the last first, so that each came alone.
     fn region(pages: usize, limit: Option<usize>, touched: usize) -> Option<Region> {
         let memory = Memory::new(MemoryConfig::for_disk(64 << 20)).expect("a memory");

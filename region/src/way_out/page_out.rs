@@ -96,9 +96,9 @@ mod tests {
         });
     }
 
-    /// What a page-out of three groups, held up at the first and the second, came to, when somebody
-    /// wants to be alone with the region meanwhile; and whether that is done before it ends, which
-    /// dropping its sender says.
+    /// A page-out of three groups is held up at the first and the second, while another thread
+    /// wants to be alone with the region. Returns what the page-out came to, and whether the other
+    /// thread was done before it ended, which dropping its sender says.
     fn page_out_meanwhile(
         pager: &Arc<Pager>,
         wants: fn(Region, Sender<()>) -> Option<Region>,
@@ -161,7 +161,7 @@ mod tests {
     fn a_drop_ends_a_page_out_that_is_under_way() {
         let Some(pager) = pager(16 << 20) else { return };
         let (out, _) = page_out_meanwhile(&pager, |region, done| {
-            // It waits for those who hold the groups.
+            // It waits for the threads that hold the groups.
             drop(done);
             drop(region);
             None
@@ -209,8 +209,8 @@ mod tests {
         assert_eq!(region.control().check().expect("there"), [""; 0]);
     }
 
-    /// A page-out that lets nobody in between two pages keeps threads waiting that fault in its
-    /// group: locks alone are not fair.
+    /// A page-out that lets no thread in between two pages keeps threads waiting that fault in its
+    /// group, because locks alone are not fair.
     #[test]
     fn who_faults_in_a_group_comes_before_the_next_page() {
         let Some(pager) = pager(16 << 20) else { return };

@@ -10,7 +10,7 @@ use crate::state::Folded;
 use crate::terms::GROUP_PAGES;
 
 impl Folded {
-    /// Discards copies in the store that nobody will read.
+    /// Discards copies in the store that no thread will read.
     pub(crate) fn sweep(&self) {
         self.dirty.take().for_each(|index| self.sweep_group(index));
     }
