@@ -45,49 +45,23 @@
 //! ```
 #![forbid(unsafe_code)]
 
-mod buddyinfo;
-mod check;
-mod column;
-mod cpu_lists;
-mod defect;
-mod directory;
-mod error;
-mod extfrag;
-mod fallback;
-mod isolate;
 mod lists;
-mod migratetype;
-mod occupancy;
-mod online;
-mod order;
-mod pageblock;
-mod pagetypeinfo;
-mod parse;
-mod percpu;
-mod pfn;
-mod pieces;
-mod published;
-mod release;
-mod reserve;
-mod retype;
-mod shared;
-mod state;
-mod survey;
-mod sync;
+mod numbers;
+mod rules;
+mod sharing;
+mod texts;
 mod zone;
 
-pub use buddyinfo::{BuddyInfo, ZoneTotals};
-pub use check::ZoneCheck;
-pub use defect::ZoneDefect;
-pub use error::{AllocError, FreeError, IsolateError, OfflineError, ReserveError, TakeError};
-pub use extfrag::{fragmentation_index, unusable_free_index};
-pub use migratetype::Migratetype;
-pub use occupancy::{AllocatedRun, Occupancy};
-pub use order::{MAX_ORDER, ORDERS, Order, PAGEBLOCK_ORDER, RUN_FRAMES_MAX};
-pub use pagetypeinfo::{NodePageTypes, PageTypeInfo, TextForm, ZonePageTypes};
-pub use parse::{ParseError, ParseProblem};
-pub use pfn::{PAGEBLOCK_FRAMES, PageblockIndex, Pfn};
-pub use published::{Published, ZoneCounts};
-pub use shared::{FreedRun, SharedZone};
-pub use state::Warm;
+pub use lists::{Published, ZoneCounts};
+pub use numbers::{
+    AllocError, AllocatedRun, FreeError, FreedRun, IsolateError, MAX_ORDER, Migratetype, ORDERS,
+    Occupancy, OfflineError, Order, PAGEBLOCK_FRAMES, PAGEBLOCK_ORDER, PageblockIndex, Pfn,
+    RUN_FRAMES_MAX, ReserveError, TakeError, Warm, ZoneDefect,
+};
+pub use rules::ZoneCheck;
+pub use sharing::SharedZone;
+pub use texts::{
+    BuddyInfo, NodePageTypes, PageTypeInfo, ParseError, ParseProblem, TextForm, ZonePageTypes,
+    ZoneTotals, fragmentation_index, unusable_free_index,
+};
 pub use zone::Zone;

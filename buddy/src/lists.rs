@@ -17,14 +17,16 @@
 //! * L2: a list's count is its length; empty means count 0, and then its ends are none.
 //! * L3: `frames` is the number of frames in all blocks on all lists.
 
-use crate::directory::Directory;
-use crate::migratetype::Migratetype;
-use crate::order::{ORDERS, Order};
-use crate::pageblock::Links;
-use crate::pfn::Pfn;
-use crate::published::Published;
-use crate::state::{Role, State, Warm};
-use crate::sync::Arc;
+mod directory;
+mod pageblock;
+mod published;
+
+pub(crate) use directory::Directory;
+pub(crate) use published::frames_in;
+pub use published::{Published, ZoneCounts};
+
+use crate::numbers::{Arc, Migratetype, Order, Pfn, Role, SLOTS, State, Warm, Which, slot};
+use pageblock::Links;
 
 /// No frame, in a link: the one number that no frame of a whole pageblock has.
 const NONE: u32 = u32::MAX;
@@ -52,46 +54,6 @@ struct List {
 }
 
 /// Bits of a slot that hold an order.
-const SLOT_ORDER_BITS: usize = 4;
-/// How many slots there are: more than orders and migratetypes need, so that a slot is put together
-/// from bits and is never past the end of a table.
-pub(crate) const SLOTS: usize = 1 << (SLOT_ORDER_BITS + 3); // 128
-const SLOT_ORDER_MASK: usize = (1 << SLOT_ORDER_BITS) - 1; // 0x0f
-
-// Every order and every migratetype has a slot of its own.
-const _: () = assert!(ORDERS <= 1 << SLOT_ORDER_BITS);
-const _: () = assert!(Migratetype::COUNT << SLOT_ORDER_BITS <= SLOTS);
-
-/// Where the tables keep what belongs to an order and a migratetype: orders of one type side by
-/// side.
-pub(crate) const fn slot(order: Order, migratetype: Migratetype) -> usize {
-    (migratetype.index() << SLOT_ORDER_BITS | order.index() & SLOT_ORDER_MASK) % SLOTS
-}
-
-/// Which list: an order, a migratetype and a warmth.
-#[derive(Clone, Copy)]
-pub(crate) struct Which {
-    pub(crate) order: Order,
-    pub(crate) migratetype: Migratetype,
-    pub(crate) warm: Warm,
-}
-
-impl Which {
-    /// Which of the tables' entries is this list's: those of a slot are side by side.
-    pub(crate) const fn number(self) -> usize {
-        slot(self.order, self.migratetype) * Warm::ALL.len() + self.warm.index()
-    }
-
-    /// Every list: by order, then type, then warmth.
-    pub(crate) fn all() -> impl Iterator<Item = Which> {
-        Order::all().flat_map(|order| {
-            Migratetype::ALL.into_iter().flat_map(move |migratetype| {
-                Warm::ALL.into_iter().map(move |warm| Which { order, migratetype, warm })
-            })
-        })
-    }
-}
-
 /// All the lists of a zone.
 pub(crate) struct Lists<const COUNTED: bool> {
     lists: [[List; Warm::ALL.len()]; SLOTS],

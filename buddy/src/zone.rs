@@ -64,18 +64,13 @@
 //! orders, never at the length of a list. Claiming a pageblock of another type also walks that one
 //! pageblock. Only bringing pageblocks online searches, among pageblocks.
 
-use crate::directory::Directory;
-use crate::error::{AllocError, FreeError};
-use crate::lists::{End, FreeBlock, Lists};
-use crate::migratetype::Migratetype;
-use crate::order::Order;
-use crate::pfn::Pfn;
-use crate::pieces::Pieces;
-use crate::published::Published;
-use crate::reserve;
-use crate::shared::FreedRun;
-use crate::state::{Role, Warm};
-use crate::sync::Arc;
+mod pieces;
+
+use crate::lists::{Directory, End, FreeBlock, Lists, Published};
+use crate::numbers::{
+    AllocError, Arc, FreeError, FreedRun, Migratetype, Order, PAGEBLOCK_FRAMES, Pfn, Role, Warm,
+};
+use pieces::Pieces;
 use std::fmt;
 
 /// Which frames are free, which are not, and which free ones to hand out next.
@@ -148,7 +143,7 @@ impl<const COUNTED: bool> Zone<COUNTED> {
     fn empty(frames_max: u32) -> Zone<COUNTED> {
         let counts = Arc::new(Published::new());
         let directory = Directory::new(frames_max, Arc::clone(&counts));
-        let reserve_max = reserve::reserve_max(frames_max);
+        let reserve_max = reserve_max(frames_max);
         Zone { directory, lists: Lists::new(counts), reserve_max, cma: false }
     }
 
@@ -380,4 +375,14 @@ impl<const COUNTED: bool> Zone<COUNTED> {
         let uncle = self.free_of(block.pfn.head(above).buddy(above), above);
         if uncle.is_some() { End::Tail } else { End::Head }
     }
+}
+
+/// One part in so many of a zone may be its reserve.
+const RESERVE_PART: u32 = 100;
+
+/// Pageblocks of reserve at most, of a zone with so many frames: one part in a hundred, rounded up
+/// to a pageblock; none if that part is less than one. The kernel's `reserve_highatomic_pageblock`.
+pub(crate) fn reserve_max(frames: u32) -> u32 {
+    let part = frames / RESERVE_PART;
+    if part < PAGEBLOCK_FRAMES { 0 } else { part.div_ceil(PAGEBLOCK_FRAMES) }
 }

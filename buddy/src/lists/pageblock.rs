@@ -15,10 +15,7 @@
 //! that it has both (I2 and I5 of the zone); two free ones would be one block (I4); and of a run of
 //! one frame the state says so.
 
-use crate::migratetype::Migratetype;
-use crate::occupancy::Used;
-use crate::pfn::PAGEBLOCK_FRAMES;
-use crate::state::State;
+use crate::numbers::{Migratetype, PAGEBLOCK_FRAMES, State, Used};
 
 const FRAMES: usize = PAGEBLOCK_FRAMES as usize; // 512
 /// Frames that have their links in common.

@@ -11,11 +11,9 @@
 //! What is done meanwhile is the caller's: moving runs away, releasing memory. A pageblock knows
 //! the type it had, and returns to it.
 
-use crate::error::IsolateError;
-use crate::migratetype::Migratetype;
-use crate::occupancy::{AllocatedRun, Kind};
-use crate::pfn::{PAGEBLOCK_FRAMES, PageblockIndex};
-use crate::state::Role;
+use crate::numbers::{
+    AllocatedRun, IsolateError, Kind, Migratetype, PAGEBLOCK_FRAMES, PageblockIndex, Role,
+};
 use crate::zone::Zone;
 
 impl Zone {

@@ -5,12 +5,8 @@
 //! then nobody else can have its frames. Reserves keep their memory, and what is isolated is left
 //! to whoever isolated it.
 
-use crate::error::TakeError;
-use crate::lists::{FreeBlock, Which};
-use crate::migratetype::Migratetype;
-use crate::order::Order;
-use crate::pfn::Pfn;
-use crate::state::Warm;
+use crate::lists::FreeBlock;
+use crate::numbers::{Migratetype, Order, Pfn, TakeError, Warm, Which};
 use crate::zone::Zone;
 
 impl Zone {

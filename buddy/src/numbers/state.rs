@@ -12,8 +12,8 @@
 //!    role 3  single     the same, of a run of one frame
 //! ```
 
-use crate::migratetype::Migratetype;
-use crate::order::{MAX_ORDER, Order};
+use super::migratetype::Migratetype;
+use super::order::{MAX_ORDER, Order};
 
 const ORDER_BITS: u32 = 4;
 const ROLE_BITS: u32 = 2;

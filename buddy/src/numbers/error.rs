@@ -7,9 +7,9 @@
 use std::error::Error;
 use std::fmt;
 
-use crate::migratetype::Migratetype;
-use crate::order::{Order, RUN_FRAMES_MAX};
-use crate::pfn::{PageblockIndex, Pfn};
+use super::migratetype::Migratetype;
+use super::order::{Order, RUN_FRAMES_MAX};
+use super::pfn::{PageblockIndex, Pfn};
 
 /// Why nothing was allocated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -8,7 +8,7 @@
 
 use std::fmt;
 
-use crate::order::{Order, PAGEBLOCK_ORDER};
+use super::order::{Order, PAGEBLOCK_ORDER};
 
 /// Frames in a pageblock.
 pub const PAGEBLOCK_FRAMES: u32 = 1 << PAGEBLOCK_ORDER; // 512 frames, 2 MiB

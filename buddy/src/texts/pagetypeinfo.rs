@@ -18,13 +18,11 @@
 //!
 //! Invariant: rendering what was parsed from a kernel's text gives that text, byte for byte.
 
-use crate::buddyinfo::zone_head;
-use crate::column;
-use crate::migratetype::Migratetype;
-use crate::order::{ORDERS, PAGEBLOCK_ORDER};
-use crate::parse::{Lines, ParseError, ParseProblem};
-use crate::pfn::PAGEBLOCK_FRAMES;
-use crate::published::ZoneCounts;
+use super::buddyinfo::zone_head;
+use super::column;
+use super::parse::{Lines, ParseError, ParseProblem};
+use crate::lists::ZoneCounts;
+use crate::numbers::{Migratetype, ORDERS, PAGEBLOCK_FRAMES, PAGEBLOCK_ORDER};
 
 /// The kernel counts no further than this: the cell then says "or more".
 const COUNT_MAX: u64 = 100_000;

@@ -16,9 +16,9 @@
 //! - indices are in thousandths, rounded towards zero as the kernel rounds them.
 //! - sums have 128 bits: whatever the counts, a thousand times their frames is below 2^88.
 
-use crate::buddyinfo::{ZoneTotals, zone_head};
-use crate::column;
-use crate::order::{ORDERS, Order};
+use super::buddyinfo::{ZoneTotals, zone_head};
+use super::column;
+use crate::numbers::{ORDERS, Order};
 
 /// The index of a request that would succeed.
 const WOULD_SUCCEED: i64 = -1000;

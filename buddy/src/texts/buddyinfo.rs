@@ -6,10 +6,10 @@
 //!
 //! Invariant: rendering what was parsed from a kernel's text gives that text, byte for byte.
 
-use crate::column;
-use crate::order::ORDERS;
-use crate::parse::{Lines, ParseError};
-use crate::published::ZoneCounts;
+use super::column;
+use super::parse::{Lines, ParseError};
+use crate::lists::ZoneCounts;
+use crate::numbers::ORDERS;
 
 /// One line: a zone and its free blocks by order, all migratetypes together.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -8,7 +8,7 @@ use std::fmt;
 use std::iter::{Enumerate, Peekable};
 use std::str::SplitAsciiWhitespace;
 
-use crate::order::ORDERS;
+use crate::numbers::ORDERS;
 
 /// Where a text stops being one of the kernel's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -11,12 +11,10 @@
 //!
 //! Cost: claiming walks one pageblock at most, from head to head, when its blocks change lists.
 
-use crate::lists::{FreeBlock, Which};
-use crate::migratetype::Migratetype;
-use crate::occupancy::Kind;
-use crate::order::{Order, PAGEBLOCK_ORDER};
-use crate::pfn::{PAGEBLOCK_FRAMES, PageblockIndex};
-use crate::state::Warm;
+use crate::lists::FreeBlock;
+use crate::numbers::{
+    Kind, Migratetype, Order, PAGEBLOCK_FRAMES, PAGEBLOCK_ORDER, PageblockIndex, Warm, Which,
+};
 use crate::zone::Zone;
 
 /// From this order on every request may claim: half of the pageblock's.

@@ -35,12 +35,10 @@
 //! Study S2 is where this comes from: the counts that make reading pagetypeinfo free of charge for
 //! those who allocate.
 
-use crate::lists::{SLOTS, Which, slot};
-use crate::migratetype::Migratetype;
-use crate::order::{ORDERS, Order};
-use crate::pfn::PAGEBLOCK_FRAMES;
-use crate::state::Warm;
-use crate::sync::{AtomicU32, AtomicU64, Ordering};
+use crate::numbers::{
+    AtomicU32, AtomicU64, Migratetype, ORDERS, Order, Ordering, PAGEBLOCK_FRAMES, SLOTS, Warm,
+    Which, slot,
+};
 
 /// The counts of a zone, for readers without its lock. The head of published.rs says what a reader
 /// is promised.

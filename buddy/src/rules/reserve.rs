@@ -10,24 +10,11 @@
 //! ran low. Here the owner of the zone sets the reserve up beforehand, so that it is there for the
 //! first such request too.
 
-use crate::error::{AllocError, ReserveError};
-use crate::lists::{FreeBlock, Which};
-use crate::migratetype::Migratetype;
-use crate::order::{ORDERS, Order};
-use crate::pfn::{PAGEBLOCK_FRAMES, PageblockIndex};
-use crate::published::frames_in;
-use crate::state::Warm;
+use crate::lists::{FreeBlock, frames_in};
+use crate::numbers::{
+    AllocError, Migratetype, ORDERS, Order, PageblockIndex, ReserveError, Warm, Which,
+};
 use crate::zone::Zone;
-
-/// One part in so many of a zone may be its reserve.
-const RESERVE_PART: u32 = 100;
-
-/// Pageblocks of reserve at most, of a zone with so many frames: one part in a hundred, rounded up
-/// to a pageblock; none if that part is less than one. The kernel's `reserve_highatomic_pageblock`.
-pub(crate) fn reserve_max(frames: u32) -> u32 {
-    let part = frames / RESERVE_PART;
-    if part < PAGEBLOCK_FRAMES { 0 } else { part.div_ceil(PAGEBLOCK_FRAMES) }
-}
 
 impl Zone {
     /// Makes the reserve's limit `pageblocks` instead of a hundredth of the zone.
@@ -134,7 +121,7 @@ impl<const COUNTED: bool> Zone<COUNTED> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use crate::zone::reserve_max;
 
     #[test]
     fn the_reserve_is_a_hundredth_rounded_up_or_nothing() {

@@ -9,10 +9,10 @@
 //!
 //! Locks: a CPU's. The zone's is the caller's, who says so by a `&mut Zone`.
 
-use crate::migratetype::Migratetype;
-use crate::pfn::Pfn;
-use crate::state::Warm;
-use crate::sync::{AtomicU32, AtomicU64, Mutex, MutexGuard, Ordering, PoisonError, TryLockError};
+use crate::numbers::{
+    AtomicU32, AtomicU64, Migratetype, Mutex, MutexGuard, Ordering, Pfn, PoisonError, TryLockError,
+    Warm,
+};
 use crate::zone::Zone;
 
 /// Runs longer than this go to the zone: orders 0 to 3 are listed.

@@ -8,10 +8,10 @@
 use std::error::Error;
 use std::fmt;
 
-use crate::migratetype::Migratetype;
-use crate::order::Order;
-use crate::pfn::{PageblockIndex, Pfn};
-use crate::state::Warm;
+use super::migratetype::Migratetype;
+use super::order::Order;
+use super::pfn::{PageblockIndex, Pfn};
+use super::state::Warm;
 
 /// The first defect found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -11,8 +11,8 @@
 //! pays for it once. Three decisions rest on it: which pageblocks are worth evacuating, whether
 //! one may be isolated, and whether one may change sides.
 
-use crate::migratetype::Migratetype;
-use crate::pfn::{PAGEBLOCK_FRAMES, PageblockIndex, Pfn};
+use super::migratetype::Migratetype;
+use super::pfn::{PAGEBLOCK_FRAMES, PageblockIndex, Pfn};
 
 /// What is known of an online pageblock without looking at its frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -11,13 +11,11 @@
 //! The census makes the two walks one proof: a list holds only heads of its kind, none twice, and
 //! as many as the frames show, so every free block is on its list.
 
-use crate::defect::ZoneDefect;
-use crate::lists::{FreeBlock, Which};
-use crate::migratetype::Migratetype;
-use crate::occupancy::{Kind, Used};
-use crate::order::{ORDERS, Order};
-use crate::pfn::{PAGEBLOCK_FRAMES, PageblockIndex, Pfn};
-use crate::state::{Role, State, Warm};
+use crate::lists::FreeBlock;
+use crate::numbers::{
+    Kind, Migratetype, ORDERS, Order, PAGEBLOCK_FRAMES, PageblockIndex, Pfn, Role, State, Used,
+    Warm, Which, ZoneDefect,
+};
 use crate::zone::Zone;
 
 /// What a sound zone was found to hold.

@@ -2,13 +2,10 @@
 //!
 //! Invariant: nothing here changes the zone.
 
-use crate::lists::Which;
-use crate::migratetype::Migratetype;
-use crate::occupancy::Occupancy;
-use crate::order::{ORDERS, Order};
-use crate::pfn::{PAGEBLOCK_FRAMES, PageblockIndex, Pfn};
-use crate::published::{Published, ZoneCounts};
-use crate::state::Warm;
+use crate::lists::{Published, ZoneCounts};
+use crate::numbers::{
+    Migratetype, ORDERS, Occupancy, Order, PAGEBLOCK_FRAMES, PageblockIndex, Pfn, Warm, Which,
+};
 use crate::zone::Zone;
 
 impl<const COUNTED: bool> Zone<COUNTED> {

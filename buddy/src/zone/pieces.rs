@@ -2,8 +2,7 @@
 //! none larger than a pageblock, for each goes where its pageblock's type says (the kernel's
 //! `split_large_buddy`).
 
-use crate::order::Order;
-use crate::pfn::Pfn;
+use crate::numbers::{Order, Pfn};
 
 /// The blocks that make up `frames` frames from `pfn` on, lowest first.
 pub(crate) struct Pieces {

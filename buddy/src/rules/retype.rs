@@ -10,10 +10,7 @@
 //! frames go where their pageblock's type then says.
 
 use crate::lists::{End, FreeBlock};
-use crate::migratetype::Migratetype;
-use crate::order::Order;
-use crate::pfn::{PAGEBLOCK_FRAMES, PageblockIndex, Pfn};
-use crate::state::{Role, Warm};
+use crate::numbers::{Migratetype, Order, PAGEBLOCK_FRAMES, PageblockIndex, Pfn, Role, Warm};
 use crate::zone::Zone;
 
 impl<const COUNTED: bool> Zone<COUNTED> {

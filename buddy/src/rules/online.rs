@@ -7,12 +7,8 @@
 //!                offline: wholly free; metadata dropped
 //! ```
 
-use crate::error::{AllocError, OfflineError};
 use crate::lists::FreeBlock;
-use crate::migratetype::Migratetype;
-use crate::order::Order;
-use crate::pfn::{PageblockIndex, Pfn};
-use crate::state::Warm;
+use crate::numbers::{AllocError, Migratetype, OfflineError, Order, PageblockIndex, Pfn, Warm};
 use crate::zone::Zone;
 
 impl<const COUNTED: bool> Zone<COUNTED> {

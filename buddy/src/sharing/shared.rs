@@ -4,35 +4,15 @@
 //! this crate: no public method takes a closure, and none returns a guard. Those of the per-CPU
 //! lists are taken before it.
 
-use crate::cpu_lists::CpuLists;
-use crate::error::{AllocError, FreeError, IsolateError, OfflineError, ReserveError, TakeError};
-use crate::migratetype::Migratetype;
-use crate::occupancy::{AllocatedRun, Occupancy};
-use crate::order::{ORDERS, Order};
-use crate::pfn::{PAGEBLOCK_FRAMES, PageblockIndex, Pfn};
-use crate::published::{Published, ZoneCounts};
-use crate::state::Warm;
-use crate::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use super::cpu_lists::CpuLists;
+use crate::lists::{Published, ZoneCounts};
+use crate::numbers::{
+    AllocError, AllocatedRun, Arc, FreeError, FreedRun, IsolateError, Migratetype, Mutex,
+    MutexGuard, ORDERS, Occupancy, OfflineError, Order, PAGEBLOCK_FRAMES, PageblockIndex, Pfn,
+    PoisonError, ReserveError, TakeError, Warm,
+};
 use crate::zone::Zone;
 use std::fmt;
-
-/// A run for [`Zone::free_runs`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FreedRun {
-    /// Its head.
-    pub pfn: Pfn,
-    /// Its length.
-    pub frames: u32,
-    /// Whether some of it may still be backed by memory.
-    pub warm: Warm,
-}
-
-impl FreedRun {
-    /// Whether `next` starts where this ends, and is as warm.
-    pub(crate) fn is_followed_by(&self, next: FreedRun) -> bool {
-        self.pfn.plus(self.frames) == next.pfn && self.warm == next.warm
-    }
-}
 
 /// A [`Zone`] behind a lock, and per-CPU lists of runs before it. Methods with the name of one of
 /// the zone's are that method, done atomically; the lists are used by those that name a CPU.

@@ -48,15 +48,12 @@
 //! It is waited for, holding no other, to drain; and all of them, lowest CPU first, for C5 and to
 //! check.
 
-use crate::check::ZoneCheck;
-use crate::cpu_lists::{Held, MOVABLE};
-use crate::defect::ZoneDefect;
-use crate::error::{AllocError, FreeError};
-use crate::migratetype::Migratetype;
-use crate::pfn::Pfn;
-use crate::shared::{FreedRun, SharedZone};
-use crate::state::Warm;
-use crate::sync::{MutexGuard, Ordering};
+use super::cpu_lists::{Held, MOVABLE};
+use super::shared::SharedZone;
+use crate::numbers::{
+    AllocError, FreeError, FreedRun, Migratetype, MutexGuard, Ordering, Pfn, Warm, ZoneDefect,
+};
+use crate::rules::ZoneCheck;
 use crate::zone::Zone;
 
 /// Runs freed together for which the lists are used. More share one hold of the zone's lock, and to
@@ -245,8 +242,8 @@ impl SharedZone {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
+    use super::super::cpu_lists::Cpu;
     use super::*;
-    use crate::cpu_lists::Cpu;
 
     /// A zone whose lists were handed to `damage`, with a run of 2 on the list of CPU 1.
     #[track_caller]

@@ -11,15 +11,12 @@
 //!   number of those whose pageblock has it.
 //! * D4: every entry below `holes_from` is filled.
 
-use crate::defect::ZoneDefect;
-use crate::error::AllocError;
-use crate::migratetype::Migratetype;
-use crate::occupancy::{Kind, Used};
-use crate::pageblock::{BoxedPageblock, LINKED, Links, Pageblock};
-use crate::pfn::{PAGEBLOCK_FRAMES, PageblockIndex, Pfn};
-use crate::published::Published;
-use crate::state::{Role, State};
-use crate::sync::Arc;
+use super::pageblock::{BoxedPageblock, LINKED, Links, Pageblock};
+use super::published::Published;
+use crate::numbers::{
+    AllocError, Arc, Kind, Migratetype, PAGEBLOCK_FRAMES, PageblockIndex, Pfn, Role, State, Used,
+    ZoneDefect,
+};
 
 /// The metadata of the online pageblocks.
 pub(crate) struct Directory {
