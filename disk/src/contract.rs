@@ -33,7 +33,19 @@
 //! Locks: an implementation takes what locks it likes but returns with none held, and a caller
 //! holds none when it calls.
 
-use crate::{Allocation, DiskError, Extent, ExtentKind, FileDisk, check_range};
+mod error;
+mod extent;
+mod file;
+mod loops;
+mod open;
+mod range;
+
+pub use error::DiskError;
+pub use extent::{Allocation, Extent, ExtentKind};
+pub use file::FileDisk;
+pub use loops::loops_over;
+pub use range::check_range;
+
 use std::sync::Arc;
 
 /// A block device: bytes of fixed number, addressed by offset. Zeros before the first write.

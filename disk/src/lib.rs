@@ -31,25 +31,11 @@
 
 pub mod conformance;
 mod contract;
-mod error;
-mod extent;
-mod faulty;
-mod file;
-mod flights;
-mod loops;
-mod ram;
-mod range;
-mod read_only;
-mod seal;
+mod disks;
 
-pub use contract::Disk;
-pub use error::DiskError;
-pub use extent::{Allocation, Extent, ExtentKind};
-pub use faulty::{Fault, FaultPlan, FaultyDisk, Span, Verbs};
-pub use file::FileDisk;
-pub use flights::{Flights, Landed};
-pub use loops::loops_over;
-pub use ram::RamDisk;
-pub use range::check_range;
-pub use read_only::ReadOnly;
-pub use seal::Seal;
+pub use contract::{
+    Allocation, Disk, DiskError, Extent, ExtentKind, FileDisk, check_range, loops_over,
+};
+pub use disks::{
+    Fault, FaultPlan, FaultyDisk, Flights, Landed, RamDisk, ReadOnly, Seal, Span, Verbs,
+};

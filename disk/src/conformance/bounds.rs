@@ -2,7 +2,7 @@
 
 use super::random::Pattern;
 use super::twin::{Op, Twin, Verb};
-use crate::Allocation;
+use crate::contract::Allocation;
 
 const VERBS: [Verb; 7] = [
     Verb::Read,

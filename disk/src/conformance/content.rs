@@ -2,7 +2,7 @@
 
 use super::random::Pattern;
 use super::twin::{Op, Twin, Verb};
-use crate::Allocation;
+use crate::contract::Allocation;
 
 /// D1, D2: a new disk is all zeros, can be written, and names a usable block size.
 pub(super) fn fresh(twin: &mut Twin) {

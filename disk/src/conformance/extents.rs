@@ -1,7 +1,7 @@
 //! What a disk says about ranges without reading them.
 
 use super::twin::{Op, Twin, Verb};
-use crate::ExtentKind;
+use crate::contract::ExtentKind;
 
 /// D7: extents cover what they are asked about, and never call data zeros, however the question
 /// lies over pages of both sorts (each extent is compared with the bytes as it is asked for).

@@ -26,7 +26,7 @@ mod random;
 mod threads;
 mod twin;
 
-use crate::{Allocation, Disk, DiskError};
+use crate::contract::{Allocation, Disk, DiskError};
 use std::sync::Arc;
 use twin::Twin;
 

@@ -4,7 +4,7 @@
 //! it again.
 
 use super::twin::{Op, Twin, Verb};
-use crate::Allocation;
+use crate::contract::Allocation;
 
 const SEEDS: std::ops::Range<u64> = 0..4;
 const OPERATIONS: u64 = 600;

@@ -10,7 +10,7 @@
 
 use super::random::{Pattern, Rng};
 use super::twin::{Op, Twin, Verb};
-use crate::{Disk, DiskError};
+use crate::contract::{Disk, DiskError};
 use std::io;
 use std::thread::{self, ScopedJoinHandle};
 

@@ -5,7 +5,7 @@
 
 use super::Make;
 use super::random::Pattern;
-use crate::{Allocation, Disk, DiskError, ExtentKind};
+use crate::contract::{Allocation, Disk, DiskError, ExtentKind};
 use std::sync::Arc;
 
 /// What a request does.

@@ -1,6 +1,6 @@
 //! A wrapper that refuses to change what it wraps.
 
-use crate::{Allocation, Disk, DiskError, Extent, FileDisk};
+use crate::contract::{Allocation, Disk, DiskError, Extent, FileDisk};
 
 /// `D` as a read-only disk. Somebody who holds `D` by other means can still change it.
 #[derive(Debug)]

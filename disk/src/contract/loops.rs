@@ -24,7 +24,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{major, minor};
 
-use crate::file::open_alone;
+use super::open::open_alone;
 
 /// Devices looked at, one under the other: no system has so many.
 const DEVICES_MAX: usize = 256;

@@ -11,7 +11,7 @@
 //!
 //! Memory for a page is allocated at its first write and freed when the page is discarded whole.
 
-use crate::{Allocation, Disk, DiskError, Extent, ExtentKind, check_range};
+use crate::contract::{Allocation, Disk, DiskError, Extent, ExtentKind, check_range};
 use host::sync::unmodelled::{Mutex, MutexGuard};
 use std::ops::Range;
 use std::sync::PoisonError;

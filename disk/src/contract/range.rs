@@ -1,6 +1,6 @@
 //! The range check every request passes first.
 
-use crate::DiskError;
+use super::error::DiskError;
 
 /// Succeeds if `len` bytes at `offset` lie within a disk of `size` bytes, so that
 /// `offset + len` can neither overflow nor exceed `size` afterwards.

@@ -16,23 +16,24 @@
 //!
 //! No locks of its own.
 
-use std::fs::{File, Metadata, OpenOptions};
+use std::fs::{File, Metadata};
 use std::io;
-use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, FileTypeExt};
 use std::path::Path;
 use std::sync::Arc;
 
-use rustix::fs::{Advice, FallocateFlags, FlockOperation, SeekFrom};
+use rustix::fs::{Advice, FallocateFlags, SeekFrom};
 use rustix::io::Errno;
 
-use crate::loops::{claim_under, loops_over_opened};
-use crate::{Allocation, Disk, DiskError, Extent, ExtentKind, check_range};
+use super::Disk;
+use super::error::DiskError;
+use super::extent::{Allocation, Extent, ExtentKind};
+use super::loops::{claim_under, loops_over_opened};
+use super::open::{invalid, open_alone};
+use super::range::check_range;
 
 /// Bytes of zeros written at a time where the file system knows no other way.
 const ZEROS: usize = 64 << 10; // 64 KiB
-
-/// Open flag: for a block device, fail when somebody else uses it, a mount for example.
-const O_EXCL: i32 = 0o200;
 
 /// A file or block device that is ours alone while this, or a clone of it, lives.
 #[derive(Clone, Debug)]
@@ -198,46 +199,12 @@ impl Disk for FileDisk {
 
 const HOLE: FallocateFlags = FallocateFlags::PUNCH_HOLE.union(FallocateFlags::KEEP_SIZE);
 
-/// Opens a file or a block device for oneself alone; a file that is only read, with other readers.
-pub(crate) fn open_alone(path: &Path, read_only: bool) -> io::Result<File> {
-    let mut options = OpenOptions::new();
-    options.read(true).write(!read_only);
-    let kind = std::fs::metadata(path)?.file_type();
-    if kind.is_block_device() {
-        options.custom_flags(O_EXCL);
-    } else if !kind.is_file() {
-        return Err(invalid("neither a file nor a block device"));
-    }
-    let file = options.open(path)?;
-    if kind.is_file() {
-        lock(&file, read_only)?;
-    }
-    Ok(file)
-}
-
-fn lock(file: &File, shared: bool) -> io::Result<()> {
-    let how = match shared {
-        true => FlockOperation::NonBlockingLockShared,
-        false => FlockOperation::NonBlockingLockExclusive,
-    };
-    rustix::fs::flock(file, how).map_err(|error| match error {
-        Errno::WOULDBLOCK => {
-            io::Error::new(io::ErrorKind::ResourceBusy, "another process or device uses this file")
-        }
-        other => other.into(),
-    })
-}
-
 /// What is under a loop device may be a mounted file system, and nobody has it locked.
 fn refuse_looped(path: &Path, file: &Metadata) -> io::Result<()> {
     let loops = loops_over_opened(path, file)?;
     let Some(name) = loops.first() else { return Ok(()) };
     let why = format!("/dev/{name} is over it; losetup --detach ends that");
     Err(io::Error::new(io::ErrorKind::ResourceBusy, why))
-}
-
-fn invalid(what: &str) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidInput, what)
 }
 
 /// A file system that is full is no space to the client; anything else is the disk's failure.

@@ -22,7 +22,7 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
-use crate::{Disk, DiskError};
+use crate::contract::{Disk, DiskError};
 
 /// A write that is over.
 #[derive(Debug)]

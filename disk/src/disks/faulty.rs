@@ -2,7 +2,7 @@
 //!
 //! Lock: one, a leaf, around the plan and the count; never held while the inner disk is called.
 
-use crate::{Allocation, Disk, DiskError, Extent};
+use crate::contract::{Allocation, Disk, DiskError, Extent};
 use host::sync::unmodelled::{Mutex, MutexGuard};
 use std::io;
 use std::sync::PoisonError;
