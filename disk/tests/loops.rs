@@ -10,6 +10,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// A directory with a file of 1 MiB, removed at the end.
 struct Scratch(PathBuf);
@@ -60,14 +61,19 @@ fn losetup() -> Command {
     losetup
 }
 
-/// Loop devices are made by root, where the machine has them; a container may have none.
-fn has_loops() -> bool {
+/// One test at a time: a `losetup` that another one starts has copies of this one's files until it
+/// is running, and with them their locks.
+static TURN: Mutex<()> = Mutex::new(());
+
+/// The turn to test. Loop devices are made by root, where the machine has them; a container may
+/// have none.
+fn turn() -> Option<MutexGuard<'static, ()>> {
     let control = OpenOptions::new().read(true).write(true).open("/dev/loop-control").is_ok();
     let there = control && losetup().arg("--version").output().is_ok();
     if !there {
         println!("skipped: needs losetup and /dev/loop-control");
     }
-    there
+    there.then(|| TURN.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
 #[track_caller]
@@ -86,9 +92,7 @@ fn taken(path: &Path) -> FileDisk {
 /// A second server took the file of the first through a loop device, and wrote over its pages.
 #[test]
 fn a_file_in_use_is_refused_through_a_loop_device() {
-    if !has_loops() {
-        return;
-    }
+    let Some(_turn) = turn() else { return };
     let scratch = Scratch::new("file-first");
     let first = taken(&scratch.file());
     let device = Loop::over(&scratch.file());
@@ -103,9 +107,7 @@ fn a_file_in_use_is_refused_through_a_loop_device() {
 
 #[test]
 fn a_file_under_a_loop_device_in_use_is_refused() {
-    if !has_loops() {
-        return;
-    }
+    let Some(_turn) = turn() else { return };
     let scratch = Scratch::new("device-first");
     let (link, name) = (scratch.0.join("link"), scratch.0.join("name"));
     std::os::unix::fs::symlink(scratch.file(), &link).expect("a new link");
@@ -127,9 +129,7 @@ fn a_file_under_a_loop_device_in_use_is_refused() {
 
 #[test]
 fn a_loop_device_under_another_is_one_with_it() {
-    if !has_loops() {
-        return;
-    }
+    let Some(_turn) = turn() else { return };
     let scratch = Scratch::new("over-one-another");
     let inner = Loop::over(&scratch.file());
     let outer = Loop::over(&inner.0);
@@ -151,9 +151,7 @@ fn a_loop_device_under_another_is_one_with_it() {
 /// Nobody can tell who else has a file that has no name any more.
 #[test]
 fn a_loop_device_whose_file_is_not_to_be_found_is_refused() {
-    if !has_loops() {
-        return;
-    }
+    let Some(_turn) = turn() else { return };
     let scratch = Scratch::new("deleted");
     let device = Loop::over(&scratch.file());
     fs::remove_file(scratch.file()).expect("it is there");

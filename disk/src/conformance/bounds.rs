@@ -1,6 +1,6 @@
 //! Where a request may lie: every verb over a table of awkward ranges.
 
-use super::random::Pattern;
+use super::pattern::Pattern;
 use super::twin::{Op, Twin, Verb};
 use crate::contract::Allocation;
 

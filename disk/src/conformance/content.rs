@@ -1,6 +1,6 @@
 //! What a disk reads as: fresh, and after pages of every sort.
 
-use super::random::Pattern;
+use super::pattern::Pattern;
 use super::twin::{Op, Twin, Verb};
 use crate::contract::Allocation;
 

@@ -22,16 +22,14 @@
 mod bounds;
 mod content;
 mod extents;
+mod pattern;
 mod random;
 mod threads;
 mod twin;
 
 use crate::contract::{Allocation, Disk, DiskError};
 use std::sync::Arc;
-use twin::Twin;
-
-/// Makes an empty disk of the given size.
-type Make<'a> = &'a dyn Fn(u64) -> Arc<dyn Disk>;
+use twin::{Make, Twin};
 
 /// Sizes the suite runs at: one page, a few, and enough to cross every table boundary that an
 /// implementation with two-level tables of 512 pages has.

@@ -8,7 +8,7 @@
 //! Each thread changes its own stripes only and must always find them as it left them. With
 //! stripes shorter than a page that fails on a disk whose read-modify-write is not atomic.
 
-use super::random::{Pattern, Rng};
+use super::pattern::{Pattern, Rng};
 use super::twin::{Op, Twin, Verb};
 use crate::contract::{Disk, DiskError};
 use std::io;

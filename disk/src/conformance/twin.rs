@@ -3,10 +3,12 @@
 //! Invariant: `bytes` is what the disk has to read as; [`Twin::apply`] is the only way to change
 //! either.
 
-use super::Make;
-use super::random::Pattern;
+use super::pattern::Pattern;
 use crate::contract::{Allocation, Disk, DiskError, ExtentKind};
 use std::sync::Arc;
+
+/// Makes an empty disk of the given size.
+pub(super) type Make<'a> = &'a dyn Fn(u64) -> Arc<dyn Disk>;
 
 /// What a request does.
 #[derive(Clone, Copy, Debug)]
