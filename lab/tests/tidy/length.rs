@@ -6,12 +6,22 @@
 use std::fmt;
 
 use crate::items;
-use crate::tree::{Finding, Source};
+use crate::tree::{Document, Finding, Source};
 
 const FILE_LINES_MAX: usize = 500;
 const FUNCTION_LINES_MAX: usize = 70;
 const FUNCTION_LINES_MEDIAN: usize = 8;
 const FUNCTION_LINES_P90: usize = 30;
+
+/// Documents that are read from beginning to end, and the lines that a reader has patience for.
+const DOCUMENTS: [(&str, usize); 2] = [("README.md", 200), ("ARCHITECTURE.md", 250)];
+
+pub(crate) fn documents(document: &Document) -> Vec<Finding> {
+    let lines = document.text.lines().count();
+    let bounds = DOCUMENTS.iter().filter(|row| row.0 == document.path && row.1 < lines);
+    let what = |most: usize| format!("document of {lines} lines; the limit is {most}");
+    bounds.map(|row| document.finding(1, what(row.1))).collect()
+}
 
 pub(crate) fn files(source: &Source) -> Vec<Finding> {
     let lines = source.text.lines().count();
@@ -140,4 +150,14 @@ fn tests_do_not_count_in_the_totals() {
     let text = "fn a() {}\n#[cfg(test)]\nmod tests {\nfn b() {\n}\n}\n";
     let totals = Totals::of(&[Source::new("a/src/x.rs", text)]);
     assert_eq!((totals.function_lines, totals.code_lines), (vec![1], 1));
+}
+
+#[test]
+fn a_long_document_is_refused() {
+    for (path, most) in DOCUMENTS {
+        let count = |lines: usize| {
+            documents(&Document { path: path.into(), text: "x\n".repeat(lines) }).len()
+        };
+        assert_eq!((count(most), count(most + 1)), (0, 1), "{path}");
+    }
 }

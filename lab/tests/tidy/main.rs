@@ -13,6 +13,7 @@
 mod arrows;
 mod attributes;
 mod claims;
+mod decisions;
 mod fence;
 mod geometry;
 mod guest;
@@ -59,6 +60,11 @@ fn the_whole_workspace_is_looked_at() {
 fn files_and_functions_are_short() {
     every_source(length::files);
     every_source(length::functions);
+}
+
+#[test]
+fn documents_are_short() {
+    report(tree::documents(&tree::root()).iter().flat_map(length::documents).collect());
 }
 
 #[test]
@@ -146,7 +152,6 @@ fn measured_numbers_name_their_record() {
     let root = tree::root();
     let mut documents = tree::documents(&root);
     documents.retain(|document| document.path.ends_with(".md"));
-    documents.retain(|document| !numbers::NOT_YET.contains(&document.path.as_str()));
     report(documents.iter().flat_map(|d| numbers::unrecorded(d, &root)).collect());
 }
 
@@ -177,8 +182,7 @@ fn what_a_newer_kernel_does_otherwise_is_told() {
     report(guest::undocumented(&allowed, &document));
 }
 
-/// Documents and sources with help texts, each by itself. Those that are not yet held to it are
-/// looked at all the same: `--nocapture` shows what is left.
+/// Documents and sources with help texts, each by itself; `--nocapture` shows their lengths.
 #[test]
 fn documents_are_read_once() {
     let root = tree::root();
@@ -198,10 +202,7 @@ fn documents_are_read_once() {
         if lengths.median() > 0 {
             println!("{path}: {lengths}");
         }
-        match prose::NOT_YET.contains(&path.as_str()) {
-            true => findings.iter().for_each(|finding| println!("  {finding}")),
-            false => refused.extend(findings),
-        }
+        refused.extend(findings);
     }
     report(refused);
 }
@@ -213,6 +214,11 @@ fn refused_constructions_are_explained() {
     let findings: Vec<Vec<Finding>> = contributing.map(prose::unexplained).collect();
     assert_eq!(findings.len(), 1, "there is one CONTRIBUTING.md");
     report(findings.into_iter().flatten().collect());
+}
+
+#[test]
+fn decisions_have_one_form() {
+    report(decisions::findings(&tree::documents(&tree::root())));
 }
 
 #[test]

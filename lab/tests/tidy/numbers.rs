@@ -29,9 +29,6 @@ const MEMORY: [&str; 10] = ["B", "KiB", "MiB", "GiB", "TiB", "kB", "KB", "MB", "
 /// Documents of results.
 const RESULTS: [&str; 2] = ["README.md", "docs/numbers.md"];
 
-/// Documents whose times and shares do not all name their record yet.
-pub(crate) const NOT_YET: [&str; 1] = ["ARCHITECTURE.md"];
-
 /// Geometry, not measurement: these are true by definition.
 const CONSTANTS: [&str; 4] = ["4 KiB", "4096 bytes", "2 MiB", "8-byte"];
 

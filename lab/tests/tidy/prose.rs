@@ -24,9 +24,6 @@ const LONG_SHARE: usize = 20;
 const WORDS_MAX: usize = 40;
 const COLUMNS_MAX: usize = 100;
 
-/// Documents that are still to be rewritten.
-pub(crate) const NOT_YET: [&str; 3] = ["ARCHITECTURE.md", "README.md", "lab/guest/README.md"];
-
 const ABBREVIATIONS: [&str; 4] = ["e.g.", "i.e.", "cf.", "vs."];
 
 /// What has to be read twice, in small letters and with blanks as they stand in a sentence.

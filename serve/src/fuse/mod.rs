@@ -10,7 +10,7 @@
 //! Why the protocol is spoken here, in a few hundred lines, and not by a library: a request for
 //! data must be handed from the thread that received it to another one, so that one is always free
 //! for those who only look; the threads set process flags before they serve; a mount in use is to
-//! be refused, not detached. See ARCHITECTURE.md.
+//! be refused, not detached. Decision 38 says why this is not a library.
 
 mod block;
 mod connection;
