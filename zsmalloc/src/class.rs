@@ -32,7 +32,7 @@ use host::sync::atomic::{AtomicBool, Ordering};
 use host::{Lock, LockGuard, LockWord, Rank};
 
 use crate::numbers::{At, ClassIndex, Shape};
-use crate::zspages::{Descriptor, DescriptorHeap, DescriptorId, Header};
+use crate::zspages::{Descriptor, DescriptorHeap, DescriptorId, Header, Zspage};
 use entries::Entries;
 pub use fullness::GROUPS;
 pub(crate) use fullness::{Descriptors, group_of};
@@ -226,7 +226,7 @@ impl State {
     ) -> Slot {
         let zspage = of.get(descriptor);
         let in_use = zspage.in_use();
-        self.fullness.regroup(of, (descriptor, *zspage), in_use, in_use + 1);
+        self.fullness.regroup(of, Zspage { id: descriptor, header: *zspage }, in_use, in_use + 1);
         self.take_lowest(zspage, descriptor, owner)
     }
 
@@ -248,7 +248,8 @@ impl State {
         let zspage = of.get(slot.descriptor);
         zspage.give(usize::from(slot.at.object));
         let in_use = zspage.in_use();
-        self.fullness.regroup(of, (slot.descriptor, *zspage), in_use + 1, in_use);
+        let regrouped = Zspage { id: slot.descriptor, header: *zspage };
+        self.fullness.regroup(of, regrouped, in_use + 1, in_use);
         self.objects -= 1;
     }
 
@@ -258,16 +259,16 @@ impl State {
     pub(crate) fn settle(
         &mut self,
         of: &Descriptors<'_>,
-        (descriptor, header): (DescriptorId, Header<'_>),
+        zspage: Zspage<'_>,
         given: usize,
     ) -> bool {
-        let in_use = header.in_use();
-        self.fullness.regroup(of, (descriptor, header), in_use + given, in_use);
+        let in_use = zspage.header.in_use();
+        self.fullness.regroup(of, zspage, in_use + given, in_use);
         self.objects -= given as u32;
         self.operated(given as u32);
         let empty = in_use == 0;
         if empty {
-            self.fullness.leave(*of, descriptor);
+            self.fullness.leave(*of, zspage.id);
             self.departs();
         }
         empty
@@ -278,7 +279,7 @@ impl State {
     pub(crate) fn settle_one(
         &mut self,
         of: &Descriptors<'_>,
-        zspage: (DescriptorId, Header<'_>),
+        zspage: Zspage<'_>,
         in_use: usize,
     ) -> bool {
         self.count_freed(1);
@@ -290,13 +291,13 @@ impl State {
     pub(crate) fn drain_one(
         &mut self,
         of: &Descriptors<'_>,
-        (descriptor, header): (DescriptorId, Header<'_>),
+        zspage: Zspage<'_>,
         in_use: usize,
     ) -> bool {
-        self.fullness.drain_one(of, (descriptor, header), in_use);
+        self.fullness.drain_one(of, zspage, in_use);
         let empty = in_use == 0;
         if empty {
-            self.fullness.leave(*of, descriptor);
+            self.fullness.leave(*of, zspage.id);
             self.departs();
         }
         empty

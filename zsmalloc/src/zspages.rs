@@ -9,5 +9,5 @@ mod slabs;
 #[expect(unsafe_code, reason = "the fence: payload of zspages, see its invariants")]
 pub(crate) mod zspage;
 
-pub(crate) use descriptor::{Descriptor, DescriptorId, Header, Headers, LOCKS_NAMED};
+pub(crate) use descriptor::{Descriptor, DescriptorId, Header, Headers, LOCKS_NAMED, Zspage};
 pub(crate) use descriptor_heap::DescriptorHeap;

@@ -35,7 +35,7 @@
 use std::collections::TryReserveError;
 
 use crate::numbers::{OBJECTS_MAX, Shape};
-use crate::zspages::{Descriptor, DescriptorId, Header, Headers};
+use crate::zspages::{Descriptor, DescriptorId, Header, Headers, Zspage};
 
 /// Number of fullness groups.
 pub const GROUPS: usize = 12;
@@ -163,13 +163,13 @@ impl Fullness {
         let header = of.header(id);
         header.set_position(self.zspages.len() as u32);
         self.zspages.push(id);
-        self.regroup(of, (id, header), 0, header.in_use());
+        self.regroup(of, Zspage { id, header }, 0, header.in_use());
     }
 
     /// Forgets a zspage.
     pub(crate) fn leave(&mut self, of: Descriptors<'_>, id: DescriptorId) {
         let header = of.header(id);
-        self.regroup(&of, (id, header), header.in_use(), 0);
+        self.regroup(&of, Zspage { id, header }, header.in_use(), 0);
         let last = self.zspages.len() - 1;
         self.fill(&of, header.position(), last as u32);
         self.zspages.pop();
@@ -180,7 +180,7 @@ impl Fullness {
     pub(crate) fn regroup(
         &mut self,
         of: &Descriptors<'_>,
-        (id, header): (DescriptorId, Header<'_>),
+        Zspage { id, header }: Zspage<'_>,
         before: usize,
         after: usize,
     ) {
@@ -209,7 +209,7 @@ impl Fullness {
     pub(crate) fn drain_one(
         &mut self,
         of: &Descriptors<'_>,
-        (id, header): (DescriptorId, Header<'_>),
+        Zspage { id, header }: Zspage<'_>,
         after: usize,
     ) {
         let (from, to) = of.layout.levels.down_to(after);
@@ -418,7 +418,7 @@ mod tests {
                     let Some(slot) = slot else { continue };
                     *in_use -= 1;
                     assert_eq!(of.get(*id).give(slot), *in_use);
-                    fullness.drain_one(&of, (*id, of.header(*id)), *in_use);
+                    fullness.drain_one(&of, Zspage { id: *id, header: of.header(*id) }, *in_use);
                 } else {
                     let at = which % twin.len();
                     let (id, in_use) = &mut twin[at];
@@ -433,7 +433,8 @@ mod tests {
                         let used: Vec<usize> = of.get(*id).used_slots().collect();
                         used[*in_use..].iter().for_each(|&slot| _ = of.get(*id).give(slot));
                     }
-                    fullness.regroup(&of, (*id, of.header(*id)), before, *in_use);
+                    let zspage = Zspage { id: *id, header: of.header(*id) };
+                    fullness.regroup(&of, zspage, before, *in_use);
                 }
                 expect_order(&fullness, &of, &twin);
             }

@@ -35,8 +35,8 @@ use crate::numbers::OBJECTS_MAX;
 use crate::numbers::{Place, Word};
 use crate::pool::Leaving;
 use crate::pool::Pool;
-use crate::zspages::zspage;
-use crate::zspages::{Descriptor, DescriptorId};
+use crate::zspages::zspage::{self, Located};
+use crate::zspages::{Descriptor, DescriptorId, Zspage};
 
 /// Objects moved under one hold of a class lock, at most.
 const MOVES_MAX: usize = 32;
@@ -207,7 +207,7 @@ impl Pool {
             self.move_objects(class, state, (source, target), OBJECTS_MAX, &mut leaving);
         }
         let header = of.header(target);
-        if header.in_use() == 0 && state.settle(&of, (target, header), 0) {
+        if header.in_use() == 0 && state.settle(&of, Zspage { id: target, header }, 0) {
             leaving.push(&self.memory, target);
         }
         drop(moving);
@@ -249,7 +249,7 @@ impl Pool {
             }
         }
         self.count_move();
-        if step.moved > 0 && state.settle(&of, (source, *zspage), step.moved) {
+        if step.moved > 0 && state.settle(&of, Zspage { id: source, header: *zspage }, step.moved) {
             leaving.push(&self.memory, source);
             step.emptied = true;
         }
@@ -298,7 +298,9 @@ impl Pool {
         self.touch(class, to.at(), usize::from(class.shape.size - to.slack()));
         let shape = self.geometry().shape(from.class());
         let write = |to: &mut [u8], from: &[u8]| self.write(to, from, Age::Old);
-        zspage::copy(&self.memory.arena, (shape, from), (class.shape, to), write);
+        let from = Located { shape, place: from };
+        let to = Located { shape: class.shape, place: to };
+        zspage::copy(&self.memory.arena, from, to, write);
     }
 
     /// The place of an object in a slot of a class, its own or a larger one; `None` where too much

@@ -28,6 +28,7 @@ use crate::numbers::SLACK_BITS;
 use crate::numbers::{SIZE_MAX, Shape};
 use crate::pool::Leaving;
 use crate::pool::Pool;
+use crate::zspages::Zspage;
 
 /// Larger classes that are looked at for each.
 const REACH: usize = 8;
@@ -88,7 +89,8 @@ impl Pool {
             moved += usize::from(self.move_object(above, &mut theirs, (zspage, from), target));
         }
         self.count_move();
-        let emptied = moved > 0 && moving.state.settle(&of, (source, *zspage), moved);
+        let emptied =
+            moved > 0 && moving.state.settle(&of, Zspage { id: source, header: *zspage }, moved);
         let mut leaving = Leaving::NONE;
         if emptied {
             leaving.push(&self.memory, source);

@@ -25,7 +25,7 @@ use crate::class::{Class, State};
 use crate::pool::Leaving;
 use crate::pool::Pool;
 use crate::pool::Tables;
-use crate::zspages::{DescriptorId, LOCKS_NAMED};
+use crate::zspages::{DescriptorId, LOCKS_NAMED, Zspage};
 
 /// Handles sorted together: what fits on a stack.
 pub(crate) const BATCH: usize = if cfg!(loom) { 4 } else { 512 };
@@ -155,7 +155,7 @@ impl Pool {
             state.entries.give(entry, tables.handle_cell(entry), &self.stocks.handles);
             freed += 1;
             // One by one, though several may be of one zspage: how many, nothing could predict.
-            if state.drain_one(&of, (descriptor, header), in_use) {
+            if state.drain_one(&of, Zspage { id: descriptor, header }, in_use) {
                 rest.leaving.push(&self.memory, descriptor);
             }
         }

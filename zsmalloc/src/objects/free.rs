@@ -35,7 +35,7 @@ use crate::numbers::Place;
 use crate::pool::Leaving;
 use crate::pool::Pool;
 use crate::pool::{Found, Tables, place_in};
-use crate::zspages::{DescriptorId, Header};
+use crate::zspages::Zspage;
 
 impl Pool {
     /// Frees the object of an entry that the caller owns, now; the caller tells the worker.
@@ -89,7 +89,8 @@ impl Pool {
         // The next object of the class comes here, if it comes soon.
         found.header.prefetch_body();
         state.give_handle(entry, cell, &self.stocks);
-        let (of, zspage) = (tables.descriptors(class), (found.descriptor, found.header));
+        let (of, zspage) =
+            (tables.descriptors(class), Zspage { id: found.descriptor, header: found.header });
         let leaving = self.settle_one(&of, class, &mut state, zspage, in_use);
         self.unlock_and_release(state, leaving);
     }
@@ -127,7 +128,8 @@ impl Pool {
             state.give_entry(entry, &self.memory.leaves, &self.stocks);
         }
         let of = self.descriptors(class);
-        let leaving = self.settle_one(&of, class, &mut state, (descriptor, header), in_use);
+        let leaving =
+            self.settle_one(&of, class, &mut state, Zspage { id: descriptor, header }, in_use);
         self.unlock_and_release(state, leaving);
         self.stir();
     }
@@ -139,12 +141,12 @@ impl Pool {
         of: &Descriptors<'_>,
         class: &Class,
         state: &mut State,
-        zspage: (DescriptorId, Header<'_>),
+        zspage: Zspage<'_>,
         in_use: usize,
     ) -> Leaving {
         let mut leaving = Leaving::NONE;
         if state.settle_one(of, zspage, in_use) {
-            leaving.push(&self.memory, zspage.0);
+            leaving.push(&self.memory, zspage.id);
         } else {
             class.hint_partial(true);
         }

@@ -7,6 +7,7 @@ use crate::class::{Class, Release};
 use crate::leaves::LEAF_CELLS;
 use crate::numbers::{CLASSES, Place, SHARDS_MAX};
 use crate::pool::{Found, Leaving, Pool};
+use crate::zspages::Zspage;
 
 /// Locks a pool has at most.
 const LOCKS_MAX: usize = CLASSES * SHARDS_MAX;
@@ -72,7 +73,7 @@ impl Pool {
             }
             let in_use = header.give(usize::from(object));
             freed += 1;
-            if state.drain_one(&of, (descriptor, header), in_use) {
+            if state.drain_one(&of, Zspage { id: descriptor, header }, in_use) {
                 leaving.push(&self.memory, descriptor);
             }
         }

@@ -106,6 +106,13 @@ pub(crate) struct Header<'a> {
     bodies: &'a [AtomicU32],
 }
 
+/// A zspage: the number of its descriptor, and its header, which most of what is done to it needs.
+#[derive(Clone, Copy)]
+pub(crate) struct Zspage<'a> {
+    pub(crate) id: DescriptorId,
+    pub(crate) header: Header<'a>,
+}
+
 impl<'a> Header<'a> {
     /// The number of the body.
     #[inline]

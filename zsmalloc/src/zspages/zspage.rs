@@ -68,20 +68,35 @@ pub(crate) fn prefetch(arena: &Arena, shape: Shape, pfn: u32, object: usize) {
     host::prefetch_bytes(arena.base().as_ptr().wrapping_add(offset), shape.size.into());
 }
 
-/// Has `write` copy an object from a place to another, each given with its shape: to a slot that
+/// An object's place, with the shape of the zspage that it is in.
+#[derive(Clone, Copy)]
+pub(crate) struct Located {
+    pub(crate) shape: Shape,
+    pub(crate) place: Place,
+}
+
+impl Located {
+    fn len(self) -> usize {
+        usize::from(self.shape.size - self.place.slack())
+    }
+
+    fn slot(self, arena: &Arena) -> *mut u8 {
+        slot(arena, self.shape, self.place.at(), self.len())
+    }
+}
+
+/// Has `write` copy an object from a place to another: to a slot that
 /// the caller has just taken under its class's lock; the caller holds the lock of the object's
 /// cell, if its cell has one.
 pub(crate) fn copy(
     arena: &Arena,
-    from: (Shape, Place),
-    to: (Shape, Place),
+    from: Located,
+    to: Located,
     write: impl FnOnce(&mut [u8], &[u8]),
 ) {
-    let len = |(shape, place): (Shape, Place)| shape.size - place.slack();
-    assert!(len(from) == len(to), "an object is as long wherever it is");
-    let len = usize::from(len(to));
-    let slot_of = |(shape, place): (Shape, Place)| slot(arena, shape, place.at(), len);
-    let (source, target) = (slot_of(from), slot_of(to));
+    assert!(from.len() == to.len(), "an object is as long wherever it is");
+    let len = to.len();
+    let (source, target) = (from.slot(arena), to.slot(arena));
     assert!(source != target, "an object moves to another slot");
     // SAFETY: `slot` checked both ranges, which `len` does not leave; by I2 the slots are
     // different, so they do not overlap, and by I3 nobody writes the old one or touches the new.
