@@ -23,7 +23,7 @@ impl Corpus {
     /// Reads `file`, or makes `synthetic_bytes` of the synthetic mix.
     pub(crate) fn open(file: Option<&Path>, synthetic_bytes: u64) -> Result<Corpus, LabError> {
         let Some(path) = file else {
-            let available = zsmalloc::limits::memory_available().to_be_had();
+            let available = host::limits::memory_available().to_be_had();
             if available.is_some_and(|available| synthetic_bytes > available / 2) {
                 let wanted = size::mib(synthetic_bytes);
                 let what =

@@ -14,8 +14,8 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use host::PAGE_SIZE;
 use zram::{Attribute, AttributeError, Device, Devices};
-use zsmalloc::PAGE_SIZE;
 
 use crate::size;
 

@@ -208,7 +208,7 @@ mod tests {
         answers.disk().write(0, &std::array::from_fn::<u8, 4096, _>(|at| (at / 9) as u8)).unwrap();
         let found = accepted(&answers, Request::Pagetypeinfo);
         assert!(found["text"].as_str().is_some_and(|text| text.starts_with("Page block order: 9")));
-        let used = answers.disk().stat().mem_used_total / zsmalloc::PAGE_SIZE as u64;
+        let used = answers.disk().stat().mem_used_total / host::PAGE_SIZE as u64;
         assert_eq!(found["zone"]["allocated_frames"], used, "frames of zspages: {found}");
         assert_eq!(found["zone"]["pageblocks_by_type"]["Movable"], 1, "{found}");
     }

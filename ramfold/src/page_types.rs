@@ -12,8 +12,9 @@
 //! for some moment, and together they add up when nobody allocates.
 
 use buddy::{Migratetype, NodePageTypes, ORDERS, Order, TextForm, ZoneCounts, ZoneTotals};
+use host::PAGE_SIZE;
 use serde_json::{Map, Value, json};
-use zsmalloc::{Memory, PAGE_SIZE};
+use zsmalloc::Memory;
 
 /// The node and the zone that a memory is shown as: a process knows of no other.
 const NODE: u32 = 0;

@@ -19,11 +19,11 @@
 
 use std::sync::Arc;
 
-use host::FailureInjector;
 use host::faults::Operation;
+use host::{FailureInjector, HostError};
 use zsmalloc::{
-    AllocError, Content, Handle, HostError, LEAF_CELLS, LeafId, LockDesign, Memory, MemoryConfig,
-    MemoryError, Pool, PoolConfig, RawHandle, Release, SIZE_MAX, WorkerStatus,
+    AllocError, Content, Handle, LEAF_CELLS, LeafId, LockDesign, Memory, MemoryConfig, MemoryError,
+    Pool, PoolConfig, RawHandle, Release, SIZE_MAX, WorkerStatus,
 };
 
 /// One shard: with more, the CPU that the thread is on would say what is refused next.

@@ -4,11 +4,12 @@
 //! what goes wrong here fills the machine.
 #![cfg(not(any(loom, shuttle, miri)))]
 
+use host::PAGE_SIZE;
 use rustix::mm::{MlockAllFlags, mlockall, munlockall};
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::Arc;
-use zsmalloc::{Handle, Memory, MemoryConfig, PAGE_SIZE, Pool, PoolConfig};
+use zsmalloc::{Handle, Memory, MemoryConfig, Pool, PoolConfig};
 
 const CHILD: &str = "RAMFOLD_LOCKED_CHILD";
 const GROUPS: &str = "/sys/fs/cgroup/memory";

@@ -430,7 +430,7 @@ fn stress(design: LockDesign, release: Release) {
     let time = Duration::from_secs(from_environment("RAMFOLD_STRESS_SECONDS", 2));
     println!("{design}, {release}: RAMFOLD_STRESS_SEED={seed}");
     let mut random = Random(seed | 1);
-    let count = (4 * zsmalloc::cpu::count()).max(8);
+    let count = (4 * host::cpu::count()).max(8);
     let config = PoolConfig { design, release, ..PoolConfig::default() };
     let world = World::new(config, count, &mut random);
     let mut workers: Vec<Worker> =

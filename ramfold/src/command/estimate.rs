@@ -23,7 +23,7 @@ mod stopwatch;
 mod trial;
 
 use codec::{Algorithm, Codec};
-use zsmalloc::{PAGE_SIZE, limits};
+use host::{PAGE_SIZE, limits};
 
 use crate::args;
 use crate::failure::Failure;

@@ -26,11 +26,12 @@ use std::path::Path;
 use std::sync::Arc;
 
 use codec::Codec;
+use host::{PAGE_SIZE, limits};
 use serve::control::Handler;
 use serve::fuse::Fuse;
 use serve::{Server, ServerConfig, notify, shell};
 use zram::{Attribute, AttributeError, Device, DeviceDefaults, Devices, Opened};
-use zsmalloc::{Memory, MemoryConfig, PAGE_SIZE, limits};
+use zsmalloc::{Memory, MemoryConfig};
 
 use crate::args;
 use crate::control::Answers;

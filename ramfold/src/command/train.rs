@@ -17,8 +17,8 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 
 use codec::{Codec, CodecError, DICTIONARY_LEN_MIN, Stream};
+use host::{PAGE_SIZE, limits};
 use serve::shell;
-use zsmalloc::{PAGE_SIZE, limits};
 
 use super::estimate::source::{Page, Source};
 use crate::args;

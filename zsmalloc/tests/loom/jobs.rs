@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use host::sync::atomic::{AtomicU32, Ordering};
 use loom::thread;
-use zsmalloc::sync::atomic::{AtomicU32, Ordering};
 use zsmalloc::{DeferredStatus, Memory, MemoryConfig};
 
 use crate::model;

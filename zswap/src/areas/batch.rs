@@ -9,7 +9,7 @@
 //!
 //! Locks: those of `store` and `load`, one page after the other.
 
-use zsmalloc::PAGE_SIZE;
+use host::PAGE_SIZE;
 
 use super::area::Area;
 use super::load::Loaded;

@@ -26,7 +26,8 @@
 
 use std::ops::Range;
 
-use zsmalloc::{LeafSums, PAGE_SIZE};
+use host::PAGE_SIZE;
+use zsmalloc::LeafSums;
 
 use super::area::Area;
 use super::load::Loaded;

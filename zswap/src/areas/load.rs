@@ -21,7 +21,8 @@ use std::time::Instant;
 use codec::same;
 use codec::{CodecError, Stream};
 use disk::DiskError;
-use zsmalloc::{CellGuard, PAGE_SIZE};
+use host::PAGE_SIZE;
+use zsmalloc::CellGuard;
 
 use super::area::{Area, AreaInner};
 use crate::backing::{OnDisk, Source};

@@ -18,7 +18,8 @@
 
 use codec::Stream;
 use codec::same::{self, Same};
-use zsmalloc::{AllocError, CellNumber, Object, PAGE_SIZE};
+use host::PAGE_SIZE;
+use zsmalloc::{AllocError, CellNumber, Object};
 
 use super::area::{Area, AreaInner};
 use crate::backing::OnDisk;

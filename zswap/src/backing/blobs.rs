@@ -28,8 +28,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use disk::{Disk, DiskError, FileDisk, Seal};
-use zsmalloc::sync::atomic::{AtomicU32, Ordering};
-use zsmalloc::{Pool, Table};
+use host::Table;
+use host::sync::atomic::{AtomicU32, Ordering};
+use zsmalloc::Pool;
 
 use super::header::{self, Found};
 use super::place::{OnDisk, SECTOR, SECTOR_BITS, SECTORS_MAX, Source, WINDOW, WINDOW_SECTORS};

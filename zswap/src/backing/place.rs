@@ -10,7 +10,7 @@
 //!
 //! Invariant: the fields of a place fill the 41 bits of a cell's value.
 
-use zsmalloc::PAGE_SIZE;
+use host::PAGE_SIZE;
 
 /// Bytes of a sector.
 pub(crate) const SECTOR: usize = 512;

@@ -15,8 +15,8 @@
 //!
 //! Locks: none. One thread claims at a time; many give back.
 
-use zsmalloc::Table;
-use zsmalloc::sync::atomic::{AtomicU64, Ordering};
+use host::Table;
+use host::sync::atomic::{AtomicU64, Ordering};
 
 use super::place::WINDOW_SECTORS;
 

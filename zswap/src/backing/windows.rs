@@ -15,9 +15,9 @@
 use std::sync::PoisonError;
 
 use disk::DiskError;
-use zsmalloc::Table;
-use zsmalloc::sync::atomic::{AtomicU32, Ordering};
-use zsmalloc::sync::{Mutex, MutexGuard};
+use host::Table;
+use host::sync::atomic::{AtomicU32, Ordering};
+use host::sync::{Mutex, MutexGuard};
 
 use super::place::{OnDisk, SECTOR, Source, WINDOW, WINDOW_SECTORS};
 

@@ -11,8 +11,9 @@
 use std::collections::HashSet;
 use std::fmt;
 
+use host::PAGE_SIZE;
 use zsmalloc::PoolCheck;
-use zsmalloc::{CellNumber, Content, LEAF_CELLS, LeafId, LeafSums, LeafTally, PAGE_SIZE};
+use zsmalloc::{CellNumber, Content, LEAF_CELLS, LeafId, LeafSums, LeafTally};
 
 use super::zswap::Zswap;
 use crate::areas::Area;

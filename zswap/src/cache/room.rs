@@ -10,7 +10,7 @@
 //! Invariant: the caller holds no lock that a deferred job might want. Locks: none here; those of
 //! the write-back, one page after the other.
 
-use zsmalloc::PAGE_SIZE;
+use host::PAGE_SIZE;
 
 use super::zswap::Zswap;
 use crate::shared::{Whose, WroteBack};

@@ -25,9 +25,9 @@
 use std::sync::PoisonError;
 
 use codec::{Codec, Streams};
+use host::sync::atomic::{AtomicUsize, Ordering};
+use host::sync::unmodelled::{Mutex, OnceLock};
 use host::{Held, Rank};
-use zsmalloc::sync::atomic::{AtomicUsize, Ordering};
-use zsmalloc::sync::unmodelled::{Mutex, OnceLock};
 
 use super::counters::Counters;
 use super::stored::LIVE_MAX;
@@ -104,7 +104,7 @@ impl Algorithms {
         self.numbers[index].store(number, Ordering::Relaxed);
         // Release pairs with the Acquire in `current`.
         self.current.store(index, Ordering::Release);
-        streams.wait_for_each(zsmalloc::sync::thread::yield_now); // I2
+        streams.wait_for_each(host::sync::thread::yield_now); // I2
         Ok(())
     }
 

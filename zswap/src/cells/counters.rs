@@ -25,7 +25,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use zsmalloc::{LeafTally, cpu, sync};
+use host::{cpu, sync};
+use zsmalloc::LeafTally;
 
 use super::stored::{LIVE_MAX, kind};
 

@@ -11,9 +11,10 @@
 //!
 //! Locks: none; the byte of a cell is its owner's who has the cell locked.
 
-use zsmalloc::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
-use zsmalloc::sync::unmodelled::OnceLock;
-use zsmalloc::{CellNumber, MemoryError, Pool, Table};
+use host::Table;
+use host::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use host::sync::unmodelled::OnceLock;
+use zsmalloc::{CellNumber, MemoryError, Pool};
 
 use crate::terms::GroupId;
 

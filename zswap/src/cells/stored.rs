@@ -15,7 +15,8 @@
 //!   with every change of the content: found again, the content is what was written.
 
 use codec::same::Same;
-use zsmalloc::{CellGuard, Content, LeafTally, PAGE_SIZE};
+use host::PAGE_SIZE;
+use zsmalloc::{CellGuard, Content, LeafTally};
 
 use crate::backing::OnDisk;
 

@@ -19,8 +19,9 @@
 //!
 //! Lock: the order's, for everything here.
 
-use zsmalloc::sync::atomic::{AtomicU32, Ordering};
-use zsmalloc::{MemoryError, Table};
+use host::Table;
+use host::sync::atomic::{AtomicU32, Ordering};
+use zsmalloc::MemoryError;
 
 use super::word::{BLOCK_BITS, Which};
 use crate::terms::GroupId;
@@ -39,7 +40,7 @@ const _: () = assert!(BLOCK_BITS <= u32::BITS, "a hand is a number of a block");
 /// Free blocks kept touched.
 const FREE_BLOCKS_HELD: u32 = 64; // 256 KiB
 const _: () = assert!(
-    cfg!(any(loom, test)) || BLOCK_TOKENS * 4 == zsmalloc::PAGE_SIZE,
+    cfg!(any(loom, test)) || BLOCK_TOKENS * 4 == host::PAGE_SIZE,
     "a block is a page, and goes back to the system alone"
 );
 const _: () = assert!(BLOCK_TOKENS <= 1 << FILL_BITS, "start and len share a word");

@@ -9,8 +9,9 @@
 //! A thread counts in the stripe of its CPU; a sum over the stripes is exact when nobody changes
 //! anything, and may for a moment be less than nothing otherwise.
 
-use zsmalloc::sync::atomic::{AtomicU64, Ordering};
-use zsmalloc::{MemoryError, Table, cpu};
+use host::sync::atomic::{AtomicU64, Ordering};
+use host::{Table, cpu};
+use zsmalloc::MemoryError;
 
 use super::word::Which;
 use crate::terms::GroupId;

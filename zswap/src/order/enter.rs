@@ -11,8 +11,8 @@
 //! Locks: the caller has the cell locked; the order's lock is taken for a new token, and wherever
 //! there are several groups.
 
+use host::sync::atomic::Ordering;
 use zsmalloc::CellNumber;
-use zsmalloc::sync::atomic::Ordering;
 
 use super::blocks::{Ring, Want};
 use super::orders::{Orders, Rings, is_hand, one};

@@ -87,7 +87,7 @@ impl Orders {
             if self.leaves.detach(leaf, Leaf::is_empty).is_some() {
                 return;
             }
-            zsmalloc::sync::thread::yield_now();
+            host::sync::thread::yield_now();
         }
     }
 }

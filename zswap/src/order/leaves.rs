@@ -20,8 +20,9 @@
 //! - L3 at rest the counts are those of the leaf's live words. While a page changes queues, one
 //!   count may be a page short, and even below nothing, and the other one ahead.
 
-use zsmalloc::sync::atomic::{AtomicU64, Ordering};
-use zsmalloc::{MemoryError, Table};
+use host::Table;
+use host::sync::atomic::{AtomicU64, Ordering};
+use zsmalloc::MemoryError;
 
 use super::word::{GENERATIONS, Which};
 use crate::terms::GroupId;

@@ -11,8 +11,8 @@
 
 use std::sync::Arc;
 
+use host::sync::Mutex;
 use loom::thread;
-use zsmalloc::sync::Mutex;
 use zsmalloc::{CellNumber, LeafId};
 
 use super::orders::Orders;

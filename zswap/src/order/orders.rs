@@ -35,8 +35,9 @@
 //! Locks: the order's is a leaf lock, taken with a cell locked or without; held for one push, or
 //! a bounded number of tokens. Loads take it only where a leaf's pages are of several groups.
 
-use zsmalloc::sync::atomic::{AtomicU32, Ordering};
-use zsmalloc::{CellNumber, LEAF_CELLS, Lock, MemoryError, Rank, Table, prefetch};
+use host::sync::atomic::{AtomicU32, Ordering};
+use host::{Lock, Rank, Table, prefetch};
+use zsmalloc::{CellNumber, LEAF_CELLS, MemoryError};
 
 use super::blocks::{BLOCKS_MAX, Blocks, Ring};
 use super::counts::Counts;

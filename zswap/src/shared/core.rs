@@ -18,8 +18,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use codec::same::Words;
 use codec::{CodecError, Stream, Streams};
-use host::{Held, Rank};
-use zsmalloc::{CellGuard, CellNumber, LeafSums, Memory, PAGE_SIZE, Pool, PoolConfig, cpu};
+use host::{Held, PAGE_SIZE, Rank, cpu};
+use zsmalloc::{CellGuard, CellNumber, LeafSums, Memory, Pool, PoolConfig};
 
 use crate::backing::Backing;
 use crate::cells::{Algorithms, Counters, Event, Groups, Pending, Stored};

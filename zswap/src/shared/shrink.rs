@@ -119,7 +119,7 @@ mod tests {
     use super::*;
     use crate::{Limit, Memory, MemoryConfig, Zswap, ZswapConfig};
     use disk::{Disk, DiskError, RamDisk};
-    use zsmalloc::PAGE_SIZE;
+    use host::PAGE_SIZE;
 
     const PAGES: u64 = 4 * STORE_PAGES_MAX;
 

@@ -21,7 +21,8 @@
 //! disk is called. Source: `zswap_writeback_entry`, `shrink_worker`.
 
 use codec::Stream;
-use zsmalloc::{CellGuard, LeafSums, PAGE_SIZE};
+use host::PAGE_SIZE;
+use zsmalloc::{CellGuard, LeafSums};
 
 use super::core::Core;
 use crate::backing::{Backing, OnDisk};

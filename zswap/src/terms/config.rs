@@ -17,7 +17,8 @@ use std::sync::Arc;
 
 use codec::{Algorithm, Codec};
 use disk::Disk;
-use zsmalloc::{ChainSize, PAGE_SIZE, Rule, limits};
+use host::{PAGE_SIZE, limits};
+use zsmalloc::{ChainSize, Rule};
 
 use super::error::ZswapError;
 

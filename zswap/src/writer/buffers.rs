@@ -15,7 +15,8 @@
 use std::sync::Arc;
 
 use disk::{DiskError, Flights};
-use zsmalloc::{CellNumber, PAGE_SIZE};
+use host::PAGE_SIZE;
+use zsmalloc::CellNumber;
 
 use crate::backing::{Backing, Bridge, Next, OnDisk, SECTOR};
 use crate::order::Victim;

@@ -11,7 +11,7 @@
 
 use std::sync::PoisonError;
 
-use zsmalloc::sync::{Condvar, Mutex, MutexGuard};
+use host::sync::{Condvar, Mutex, MutexGuard};
 
 use super::buffers::Writer;
 

@@ -14,7 +14,7 @@
 use std::sync::PoisonError;
 use std::thread::JoinHandle;
 
-use zsmalloc::sync::unmodelled::{Condvar, Mutex, MutexGuard};
+use host::sync::unmodelled::{Condvar, Mutex, MutexGuard};
 
 /// A thread that shrinks in the background, started when it is first wanted.
 #[derive(Default)]

@@ -15,7 +15,7 @@ use std::os::unix::fs::{FileExt, FileTypeExt};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use zsmalloc::PAGE_SIZE;
+use host::PAGE_SIZE;
 
 use super::source::Page;
 use crate::failure::Failure;

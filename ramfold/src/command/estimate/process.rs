@@ -19,8 +19,8 @@ use std::os::unix::fs::FileExt;
 
 use codec::{Algorithm, Codec};
 use disk::{Disk, DiskError};
+use host::PAGE_SIZE;
 use zram::Zram;
-use zsmalloc::PAGE_SIZE;
 
 use super::sample::thinner;
 use super::source::Page;

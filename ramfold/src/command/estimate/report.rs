@@ -7,8 +7,8 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
+use host::PAGE_SIZE;
 use serde_json::{Value, json};
-use zsmalloc::PAGE_SIZE;
 
 use super::Estimate;
 use super::trial::Row;

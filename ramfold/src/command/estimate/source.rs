@@ -5,7 +5,7 @@
 
 use std::path::PathBuf;
 
-use zsmalloc::PAGE_SIZE;
+use host::PAGE_SIZE;
 
 use super::files::Files;
 use super::process::Snapshot;

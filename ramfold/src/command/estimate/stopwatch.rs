@@ -14,7 +14,7 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use codec::{Codec, Stream};
-use zsmalloc::PAGE_SIZE;
+use host::PAGE_SIZE;
 
 use super::source::Page;
 

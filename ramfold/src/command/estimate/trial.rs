@@ -3,8 +3,9 @@
 //! Invariant: a row exists only if every page of the sample came back as it was.
 
 use disk::{Disk, DiskError};
+use host::PAGE_SIZE;
 use zram::{Zram, ZramConfig};
-use zsmalloc::{Memory, MemoryConfig, PAGE_SIZE};
+use zsmalloc::{Memory, MemoryConfig};
 
 use super::progress::Progress;
 use super::sample::Sample;

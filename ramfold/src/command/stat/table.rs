@@ -9,8 +9,8 @@
 
 use std::fmt::Write;
 
+use host::PAGE_SIZE;
 use serde_json::Value;
-use zsmalloc::PAGE_SIZE;
 
 use crate::output::one_line;
 use crate::size::{count, human, plural};
