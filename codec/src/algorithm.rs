@@ -10,53 +10,61 @@
 //!   deflate  -1..9            -            -15..-9, 9..15     no
 //! ```
 //!
-//! To add one: a variant here, its row in each `match` of this file, of `page_codec` and `stream`,
-//! and a module with `compress` and `decompress`. The compiler points at every place.
+//! To add one, write a line of `algorithms!` below and a module with `compress`, `decompress` and
+//! `bound`. The compiler then points at every `match` that needs an arm. A test of the command
+//! points at the help texts and the manual. CONTRIBUTING.md lists the files.
+//!
+//! Invariant: no `match` on an algorithm has a wildcard arm in this crate.
 
-use crate::{UnknownAlgorithm, deflate, lz4, lz4hc, zstd};
+use crate::{UnknownAlgorithm, deflate, lz4, lz4hc, lzo, zstd};
 use std::fmt;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 
-/// A compression algorithm, under the kernel's name for it.
-///
-/// The kernel's seventh, 842, is not here: it is made for hardware of POWER machines, and in
-/// software both slower and weaker than any of these.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Algorithm {
+/// Defines the variants, their names and the list of all, so that none can be left out of a list.
+macro_rules! algorithms {
+    ($($(#[$doc:meta])* $variant:ident = $name:literal,)*) => {
+        /// A compression algorithm, under the kernel's name for it.
+        ///
+        /// The kernel's seventh, 842, is not here. It is made for hardware of POWER machines, and
+        /// in software it is both slower and weaker than any of these.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[non_exhaustive]
+        pub enum Algorithm {
+            $($(#[$doc])* $variant,)*
+        }
+
+        impl Algorithm {
+            /// Every algorithm, in the kernel's order, in which they are listed to people.
+            pub const ALL: &[Self] = &[$(Self::$variant,)*];
+
+            /// The kernel's name.
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $name,)*
+                }
+            }
+        }
+    };
+}
+
+algorithms! {
     /// LZO with runs of zeros in a code of their own. The kernel's default for zram.
-    LzoRle,
+    LzoRle = "lzo-rle",
     /// LZO1X-1.
-    Lzo,
+    Lzo = "lzo",
     /// LZ4: fast, above all to decompress. Its level is the acceleration: higher is faster and
     /// compresses less.
-    Lz4,
+    Lz4 = "lz4",
     /// LZ4 searched for longer: smaller, much slower to compress, as fast to decompress.
-    Lz4hc,
+    Lz4hc = "lz4hc",
     /// Zstandard: a third to a half smaller than LZ4, several times slower.
-    Zstd,
+    Zstd = "zstd",
     /// Deflate, as in zlib: nearly as small as Zstandard, slower in both directions.
-    Deflate,
+    Deflate = "deflate",
 }
 
 impl Algorithm {
-    /// Every algorithm, in the kernel's order, in which they are listed to people.
-    pub const ALL: &[Self] =
-        &[Self::LzoRle, Self::Lzo, Self::Lz4, Self::Lz4hc, Self::Zstd, Self::Deflate];
-
-    /// The kernel's name.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::LzoRle => "lzo-rle",
-            Self::Lzo => "lzo",
-            Self::Lz4 => "lz4",
-            Self::Lz4hc => "lz4hc",
-            Self::Zstd => "zstd",
-            Self::Deflate => "deflate",
-        }
-    }
-
     /// The levels it takes; `None` when it has none.
     pub fn levels(self) -> Option<RangeInclusive<i32>> {
         match self {
@@ -81,12 +89,36 @@ impl Algorithm {
 
     /// Whether it can use a dictionary.
     pub const fn takes_dictionary(self) -> bool {
-        matches!(self, Self::Lz4 | Self::Lz4hc | Self::Zstd)
+        match self {
+            Self::Lz4 | Self::Lz4hc | Self::Zstd => true,
+            Self::LzoRle | Self::Lzo | Self::Deflate => false,
+        }
     }
 
     /// Whether it has a window to choose.
     pub const fn takes_winbits(self) -> bool {
-        matches!(self, Self::Deflate)
+        match self {
+            Self::Deflate => true,
+            Self::LzoRle | Self::Lzo | Self::Lz4 | Self::Lz4hc | Self::Zstd => false,
+        }
+    }
+
+    /// Whether it decompresses without a context, and so without a stream.
+    pub(crate) const fn is_stateless(self) -> bool {
+        match self {
+            Self::LzoRle | Self::Lzo | Self::Lz4 | Self::Lz4hc => true,
+            Self::Zstd | Self::Deflate => false,
+        }
+    }
+
+    /// The longest blob of a page of `len` bytes.
+    pub(crate) fn bound(self, len: usize) -> usize {
+        match self {
+            Self::LzoRle | Self::Lzo => lzo::bound(len),
+            Self::Lz4 | Self::Lz4hc => lz4::bound(len),
+            Self::Zstd => zstd::bound(len),
+            Self::Deflate => deflate::bound(len),
+        }
     }
 }
 

@@ -27,17 +27,17 @@ impl Dictionary {
         level: i32,
         content: &[u8],
     ) -> Result<Self, ParameterError> {
-        if !algorithm.takes_dictionary() {
-            return Err(ParameterError::NoDictionary(algorithm));
-        }
-        if content.is_empty() {
+        if content.is_empty() && algorithm.takes_dictionary() {
             return Err(ParameterError::EmptyDictionary);
         }
         let tail = &content[content.len().saturating_sub(LZ4_CONTENT_MAX)..];
         let dictionary = match algorithm {
             Algorithm::Lz4 => Self::Lz4(tail.into(), lz4::Dictionary::new(tail)?),
             Algorithm::Lz4hc => Self::Lz4hc(tail.into(), lz4hc::Dictionary::new(tail, level)?),
-            _ => Self::Zstd(zstd::Dictionary::new(content, level)?),
+            Algorithm::Zstd => Self::Zstd(zstd::Dictionary::new(content, level)?),
+            Algorithm::LzoRle | Algorithm::Lzo | Algorithm::Deflate => {
+                return Err(ParameterError::NoDictionary(algorithm));
+            }
         };
         Ok(dictionary)
     }

@@ -173,9 +173,10 @@ impl Codec {
         stream.decompress(self, blob, page)
     }
 
-    /// Whether [`decompress_stateless`](Self::decompress_stateless) is not to be had.
+    /// Whether only a stream can decompress its blobs, and
+    /// [`decompress_stateless`](Self::decompress_stateless) is an error.
     pub const fn needs_stream_to_decompress(&self) -> bool {
-        matches!(self.algorithm, Algorithm::Zstd | Algorithm::Deflate)
+        !self.algorithm.is_stateless()
     }
 
     /// As [`decompress`](Self::decompress), without a stream and so without a lock or an
@@ -207,7 +208,9 @@ impl Codec {
     pub const fn thread_bytes(&self) -> usize {
         match (self.algorithm, &self.dictionary) {
             (Algorithm::Lz4, None) => lz4::THREAD_BYTES,
-            _ => 0,
+            (Algorithm::Lz4, Some(_)) => 0,
+            (Algorithm::LzoRle | Algorithm::Lzo | Algorithm::Lz4hc, _) => 0,
+            (Algorithm::Zstd | Algorithm::Deflate, _) => 0,
         }
     }
 }

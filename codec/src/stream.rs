@@ -35,12 +35,13 @@ impl Stream {
 
     /// Bytes on the heap, the libraries' own included.
     pub fn heap_bytes(&self) -> usize {
-        self.output.len()
-            + self.lzo.as_ref().map_or(0, |_| lzo::Compressor::BYTES)
-            + self.lz4.heap_bytes()
-            + self.lz4hc.heap_bytes()
-            + self.zstd.heap_bytes()
-            + self.deflate.heap_bytes()
+        let Self { output, lzo, lz4, lz4hc, zstd, deflate } = self;
+        output.len()
+            + lzo.as_ref().map_or(0, |_| lzo::Compressor::BYTES)
+            + lz4.heap_bytes()
+            + lz4hc.heap_bytes()
+            + zstd.heap_bytes()
+            + deflate.heap_bytes()
     }
 
     /// Compresses `page`, whose length was checked.
@@ -91,14 +92,16 @@ impl Stream {
             }
             (Algorithm::Zstd, _) => self.zstd.decompress(blob, page),
             (Algorithm::Deflate, _) => self.deflate.decompress(blob, page, winbits),
-            _ => codec.decompress_unchecked(blob, page),
+            (Algorithm::LzoRle | Algorithm::Lzo | Algorithm::Lz4 | Algorithm::Lz4hc, _) => {
+                codec.decompress_unchecked(blob, page)
+            }
         }
     }
 
     fn prepare_output(&mut self) -> Result<(), CodecError> {
         if self.output.is_empty() {
-            let bounds = [lz4::bound, zstd::bound, lzo::bound, deflate::bound];
-            let len = bounds.iter().map(|bound| bound(PAGE_LEN_MAX)).max().unwrap_or(0);
+            let bounds = Algorithm::ALL.iter().map(|algorithm| algorithm.bound(PAGE_LEN_MAX));
+            let len = bounds.max().unwrap_or(0);
             let mut output = Vec::new();
             output.try_reserve_exact(len).map_err(|_| CodecError::NoMemory)?;
             output.resize(len, 0);

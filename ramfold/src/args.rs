@@ -319,6 +319,38 @@ mod tests {
         assert_eq!(told, options, "in the manual, and on the command line");
     }
 
+    /// The words of a text that could be names of algorithms.
+    fn names(text: &str) -> BTreeSet<&str> {
+        text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '-')).collect()
+    }
+
+    #[test]
+    fn help_manual_and_document_name_every_algorithm() {
+        let line = Line::command();
+        let manual = include_str!("../man/ramfold.1");
+        let of_option = |part: &'static str| part.split(".It Fl ").next().unwrap_or_default();
+        let mut told = manual.split(".It Fl -algorithm Ar ").skip(1).map(of_option);
+        for (verb, dictionary) in [("serve", false), ("train", true)] {
+            let option = line.find_subcommand(verb).unwrap().get_arguments();
+            let option = option.into_iter().find(|option| option.get_id() == "algorithm").unwrap();
+            let help = option.get_help().unwrap().to_string();
+            let manual = told.next().unwrap();
+            for algorithm in codec::Algorithm::ALL {
+                let expected = !dictionary || algorithm.takes_dictionary();
+                let name = algorithm.name();
+                assert_eq!(names(&help).contains(name), expected, "--help of {verb}: {name}");
+                assert_eq!(names(manual).contains(name), expected, "manual of {verb}: {name}");
+            }
+        }
+        let document = include_str!("../../docs/zram.md");
+        for algorithm in codec::Algorithm::ALL {
+            assert!(
+                document.contains(&format!("\n| `{algorithm}` | ")),
+                "docs/zram.md: {algorithm}"
+            );
+        }
+    }
+
     #[test]
     fn a_watch_has_an_interval_of_its_own() {
         let watch = |words: &[&str]| {
