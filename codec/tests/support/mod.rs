@@ -39,5 +39,11 @@ pub(crate) fn codecs() -> Vec<Codec> {
         let window = Parameters { winbits: Some(winbits), ..Parameters::default() };
         codecs.push(Codec::with_parameters(Algorithm::Deflate, &window).expect("it takes them"));
     }
+    for &algorithm in Algorithm::ALL {
+        assert!(
+            codecs.iter().any(|c| c.algorithm() == algorithm),
+            "{algorithm} is not in this list"
+        );
+    }
     codecs
 }
