@@ -20,6 +20,7 @@ mod guest;
 mod heads;
 mod items;
 mod length;
+mod lists;
 mod numbers;
 mod orderings;
 mod passages;
@@ -98,6 +99,11 @@ fn every_file_opens_with_a_contract() {
 fn geometry_is_asserted() {
     every_source(geometry::shifts_and_masks);
     every_source(geometry::asserts_have_reasons);
+}
+
+#[test]
+fn lists_of_all_are_complete() {
+    every_source(lists::complete);
 }
 
 #[test]
