@@ -352,6 +352,31 @@ mod tests {
     }
 
     #[test]
+    fn help_and_manual_name_every_rule_of_size_classes() {
+        let line = Line::command();
+        let serve = line.find_subcommand("serve").unwrap();
+        let option = serve.get_arguments().find(|option| option.get_id() == "rule").unwrap();
+        let help = option.get_help().unwrap().to_string();
+        let manual = include_str!("../man/ramfold.1").split(".It Fl -rule Ar ").nth(1).unwrap();
+        let manual = manual.split(".It Fl ").next().unwrap();
+        for rule in zsmalloc::Rule::ALL {
+            assert!(names(&help).contains(rule.name()), "--help of serve: {}", rule.name());
+            assert!(names(manual).contains(rule.name()), "manual of serve: {}", rule.name());
+        }
+    }
+
+    #[test]
+    fn the_document_names_every_attribute() {
+        let document = include_str!("../../docs/zram.md");
+        for attribute in zram::Attribute::ALL {
+            assert!(
+                document.contains(&format!("\n| `{attribute}` | ")),
+                "docs/zram.md: {attribute}"
+            );
+        }
+    }
+
+    #[test]
     fn a_watch_has_an_interval_of_its_own() {
         let watch = |words: &[&str]| {
             let line = ["ramfold", "stat"].iter().chain(words).chain(&["zram0"]);
