@@ -188,7 +188,7 @@ fn what_a_newer_kernel_does_otherwise_is_told() {
     report(guest::undocumented(&allowed, &document));
 }
 
-/// Documents and sources with help texts, each by itself; `--nocapture` shows their lengths.
+/// Documents, heads of crates and sources with help texts, each by itself; `--nocapture` shows their lengths.
 #[test]
 fn documents_are_read_once() {
     let root = tree::root();
@@ -196,6 +196,8 @@ fn documents_are_read_once() {
     documents.retain(|document| document.path.ends_with(".md"));
     documents.extend(tree::manuals(&root));
     let sources = tree::sources(&root);
+    let heads = sources.iter().filter(|source| source.is_crate_root()).map(passages::head);
+    documents.extend(heads);
     let helps = sources.iter().filter(|source| !source.is_test_file()).map(|source| {
         (&source.path, prose::help(source), prose::Lengths::of(&passages::help(source)))
     });

@@ -1,4 +1,4 @@
-//! Cuts a document into passages of prose: Markdown, the manual, and help texts.
+//! Cuts a document into passages of prose: Markdown, the manual, heads of crates and help texts.
 //!
 //! ```text
 //!   # Heading         a passage, not counted   (words are looked at, length is not)
@@ -41,7 +41,7 @@ const MANUAL_BREAKS: [&str; 12] =
 
 /// The passages of a document, by the kind that its name says.
 pub(crate) fn passages(document: &Document) -> Vec<Passage> {
-    if document.path.ends_with(".md") { markdown(&document.text) } else { manual(&document.text) }
+    if document.path.ends_with(".1") { manual(&document.text) } else { markdown(&document.text) }
 }
 
 /// Collects lines into passages.
@@ -161,6 +161,13 @@ fn unescaped(line: &str) -> String {
     line.replace("\\-", "-").replace("\\(aq", "'").replace("\\&", "")
 }
 
+/// The head of a source as a document.
+pub(crate) fn head(source: &Source) -> Document {
+    let head = source.head();
+    let lines: Vec<&str> = head.lines().map(|line| line[3..].trim_start_matches(' ')).collect();
+    Document { path: source.path.clone(), text: lines.join("\n") }
+}
+
 /// The help texts of a source: a passage for each run of `///` lines.
 pub(crate) fn help(source: &Source) -> Vec<Passage> {
     let types: Vec<Range<usize>> = items::word_offsets(&source.code, "derive")
@@ -264,6 +271,14 @@ fn the_manual_is_read_as_it_is_seen() {
     let first = "ramfold\nkeeps\npages,\nas\nsd_notify 3.";
     let expected = [(5, first), (11, "Text."), (16, "More.")];
     assert_eq!(lines, expected.map(|(line, text)| (line, text.to_string())));
+}
+
+#[test]
+fn a_head_is_read_without_its_marks() {
+    let source = Source::new("a/src/lib.rs", "//! One\n//! two.\n//!\n//! - three\n\n//! Four.\n");
+    let found: Vec<(usize, String)> =
+        passages(&head(&source)).into_iter().map(|p| (p.line, p.text)).collect();
+    assert_eq!(found, [(1, "One\ntwo.".to_string()), (4, "three".to_string())]);
 }
 
 #[test]

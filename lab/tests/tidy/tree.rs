@@ -79,6 +79,12 @@ impl Source {
         head.collect::<Vec<_>>().join("\n")
     }
 
+    /// Is it the file that a crate begins with?
+    pub(crate) fn is_crate_root(&self) -> bool {
+        let inside = self.path.split_once('/').map_or("", |(_, inside)| inside);
+        ["src/lib.rs", "src/main.rs"].contains(&inside)
+    }
+
     pub(crate) fn crate_name(&self) -> &str {
         self.path.split('/').next().unwrap_or_default()
     }
