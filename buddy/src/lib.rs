@@ -1,8 +1,8 @@
 //! The page allocator: which frames of an arena are in use, in pure numbers.
 //!
-//! Nothing here touches the memory it manages. A frame is a number ([`Pfn`]); the arena that turns
-//! runs of numbers into memory is a crate of its own and refuses a run handed out twice, so a
-//! defect in this crate is an error there and never aliasing.
+//! Nothing here touches the memory it manages. A frame is a number ([`Pfn`]). The arena that turns
+//! runs of numbers into memory is a crate of its own. It refuses a run that is handed out twice, so
+//! a defect in this crate is an error there and never aliasing.
 //!
 //! | word | meaning |
 //! |---|---|

@@ -11,30 +11,30 @@
 //!               Streams                         a few of them, shared by all threads
 //! ```
 //!
-//! A blob does not say which algorithm made it or how long the page was: the store knows both,
-//! and every byte spent here is spent once per page. Decoders treat a blob as hostile: a damaged
-//! one is [`CodecError::Corrupt`] or decodes to a page of the right length, nothing else.
+//! A blob does not say which algorithm made it or how long the page was. The store knows both, and
+//! a byte in the blob would be spent for every page. Decoders treat a blob as hostile. A damaged
+//! blob is [`CodecError::Corrupt`], or it decodes to a page of the right length.
 //!
 //! # Which libraries, and why
 //!
-//! - LZ4 is the C library through `lzzzz`, which keeps the hash table between pages and resets
-//!   it only as far as it must. `lz4_flex` 0.14 with a reused table is pure Rust; on the pages of
-//!   a live process its blobs are as small, but it compresses 6 % slower and decompresses 30 %
-//!   slower, checked or not. A read decompresses and does little else, so that decides.
+//! - LZ4 is the C library through `lzzzz`. It keeps the hash table between pages and resets it only
+//!   as far as it must. `lz4_flex` 0.14 with a reused table is pure Rust. On the pages of a live
+//!   process its blobs are as small. But it compresses 6 % slower and decompresses 30 % slower,
+//!   checked or not. A read decompresses and does little else, so this decides.
 //! - Zstandard is the C library through `zstd-safe`.
-//! - Deflate is `zlib-rs`, which has zlib's levels, winbits and memory level, so that the kernel's
-//!   parameters mean here what they mean there, and takes its memory where it can be counted.
-//!   `libdeflate` decompresses faster and compresses as well, but has no window to choose, other
-//!   levels, and 32 KiB windows for pages of 4 KiB.
-//! - LZO is our own (`lzo`): no library has runs of zeros, the better ones are under the GPL, and
-//!   `lzokay` (MIT), which the tests compare with, takes many times as long to compress.
+//! - Deflate is `zlib-rs`. It has zlib's levels, winbits and memory level, so the kernel's
+//!   parameters mean the same here. It takes its memory where it can be counted. `libdeflate`
+//!   decompresses faster and compresses as well. But its levels are others, and its window is
+//!   32 KiB for pages of 4 KiB and cannot be chosen.
+//! - LZO is our own (`lzo`). No library has runs of zeros, and the better ones are under the GPL.
+//!   The tests compare it with `lzokay` (MIT), which takes many times as long to compress.
 //!
 //! # Memory
 //!
-//! A [`Stream`] owns what it uses, and says how much ([`Stream::heap_bytes`]), with two
-//! exceptions: `lzzzz` keeps the LZ4 table per thread that compresses, not per stream
-//! ([`Codec::thread_bytes`]), and a dictionary belongs to its codec ([`Codec::dictionary_bytes`]).
-//! Whole pages allocate nothing after a stream's first use of a codec.
+//! A [`Stream`] owns the memory it uses, and [`Stream::heap_bytes`] says how much. There are two
+//! exceptions. `lzzzz` keeps an LZ4 table for each thread that compresses
+//! ([`Codec::thread_bytes`]). A dictionary belongs to its codec ([`Codec::dictionary_bytes`]).
+//! After a stream's first use of a codec, whole pages allocate nothing.
 #![forbid(unsafe_code)]
 
 mod algorithm;

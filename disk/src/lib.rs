@@ -1,9 +1,9 @@
-//! What a block device is.
+//! The definition of a block device.
 //!
-//! Everything that stores pages for somebody, and everything that serves them to somebody, meets
-//! at one trait, [`Disk`]: an array of bytes of fixed size that can be read, written, discarded
-//! and zeroed at any offset. Servers (NBD, FUSE) hold a `dyn Disk`; the compressed disk is one,
-//! and writes its cold pages back to another.
+//! A [`Disk`] is an array of bytes of fixed size. It can be read, written, discarded and zeroed at
+//! any offset. All code that stores pages and all code that serves them meets at this trait.
+//! Servers (NBD, FUSE) hold a `dyn Disk`. The compressed disk is one, and it writes its cold pages
+//! back to another.
 //!
 //! ```text
 //!        server          server      write-back
@@ -15,10 +15,10 @@
 //!
 //! | item | what it is for |
 //! |---|---|
-//! | [`Disk`] | the contract, and who has to check what |
+//! | [`Disk`] | the contract: what a disk checks, and what its caller |
 //! | [`DiskError`] | what can go wrong, worded for the peer, with its `errno` |
 //! | [`RamDisk`] | a reference: one lock and at most one buffer per page, nothing clever |
-//! | [`FaultyDisk`] | fails on a countdown, for tests of whoever stands above |
+//! | [`FaultyDisk`] | fails on a countdown, for tests of the code above |
 //! | [`FileDisk`] | a file or a block device |
 //! | [`Flights`] | writes that are under way at the same time, and what became of them |
 //! | [`loops_over`] | loop devices over a file |

@@ -1,29 +1,31 @@
 //! The unsafe fence: memory from the system, and the locks that guard it.
 //!
 //! ```text
-//!   who needs it        what it gets                    what keeps it sound
-//!   ------------        ------------                    -------------------
+//!   user                what it gets                    what keeps it sound
+//!   ----                ------------                    -------------------
 //!   zsmalloc            Arena: frames by number         a token per claim, a bit per frame
 //!   zsmalloc, stores    Table<T>: zeroed, lazy, typed   elements are atomics, all-zero is valid
-//!   everyone above      Lock<T>, BitLockWaiters, Event  futexes; ranks asserted in debug builds
+//!   all crates above    Lock<T>, BitLockWaiters, Event  futexes; ranks asserted in debug builds
 //!   region              Span, Staging, fault            one lender; missing pages wait
-//!   everyone with work  thread: without signals         the new thread inherits the mask
+//!   crates with threads thread: without signals         the new thread inherits the mask
 //!   serve               Pages: buffers of its own       an owned mapping, lent as a slice
-//!   serve               peer_process                who is at the other end of a socket
+//!   serve               peer_process                    the kernel names the peer of a socket
 //!   the tools           cpu, clock, limits, smaps       text parsers without side effects
-//!   programs            bound_heap                  numbers of the C library's allocator
+//!   programs            bound_heap                      numbers of the C library's allocator
 //!   the lab             Swappable: memory to be swapped an owned mapping, lent as a slice
-//!                       give_back_heap              calls of malloc's libraries, by name
-//!   tests               FailureInjector                 owned by whoever builds an arena or table
+//!   the lab             give_back_heap                  calls of malloc's libraries, by name
+//!   tests               FailureInjector                 owned by the test that builds an arena
 //! ```
 //!
-//! Words: a *frame* is 4096 bytes of arena memory and a *PFN* is its number; a frame is *claimed*
-//! while a [`Run`] token for it exists and *resident* once it has been touched; a table page is
-//! *held* once an entry on it has been touched.
+//! Words
+//! - *frame*, *PFN*: 4096 bytes of arena memory, and its number
+//! - *claimed*: a [`Run`] token for the frame exists
+//! - *resident*: the frame has been touched
+//! - *held*, of a table page: an entry on it has been touched
 //!
 //! Invariant H1: at most one [`Run`] covers a frame. The claim is an atomic operation on the
-//! arena's own bits, so an allocator that hands a frame out twice meets [`ClaimError::InUse`],
-//! never aliasing: soundness here does not rest on any crate above.
+//! arena's own bits. An allocator that hands a frame out twice meets [`ClaimError::InUse`], never
+//! aliasing. Soundness here does not rest on any crate above.
 //!
 //! Invariant H2: a mapping never merges with a neighbour and never uses huge pages, so that its
 //! resident size in `/proc/self/smaps` is exactly the frames that were touched.

@@ -1,4 +1,4 @@
-//! The doors: how others reach a disk and what it says about itself.
+//! The doors through which clients reach a disk, and read what it says about itself.
 //!
 //! ```text
 //!   NBD clients                      files                   ramfold stat, set, check
@@ -23,9 +23,11 @@
 //! | [`shell`] | paths in commands to paste |
 //! | [`limits`] | what a client can cost |
 //!
-//! Invariant: a client, whatever it sends and however slowly, costs one thread and two bounded
-//! buffers, and nobody else notices. Locks: the list of connections of each service, a leaf; no
-//! disk is called, and no client waited for, under it.
+//! Invariant: a client costs one thread and two bounded buffers, whatever it sends and however
+//! slowly. No other client notices it.
+//!
+//! Locks: the list of connections of each service is a leaf. No disk is called and no client is
+//! waited for under it.
 #![forbid(unsafe_code)]
 
 mod buffer;

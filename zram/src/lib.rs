@@ -7,18 +7,22 @@
 //!      slot 37 of the table: a cell, 8 bytes: word | object | nothing
 //! ```
 //!
-//! Words: a *page* is 4096 bytes of the disk, a *slot* its entry in the table, *huge* a page stored
-//! uncompressed because its compressed form is longer than the largest class that shares frames,
-//! *same-filled* a page that repeats one 8-byte word.
+//! Words
+//! - *page*: 4096 bytes of the disk; *slot*: its entry in the table
+//! - *huge*: a page that is stored uncompressed, because its compressed form is longer than the
+//!   largest class that shares frames
+//! - *same-filled*: a page that repeats one 8-byte word
 //!
-//! Pages that are stored may be marked idle, recompressed with further algorithms, and written back
-//! to another disk ([`Zram::mark_idle`], [`Zram::recompress`], [`Zram::write_back`]); a [`Policy`]
-//! does that by itself to hold a target.
+//! Stored pages may be marked idle, recompressed with further algorithms, and written back to
+//! another disk: [`Zram::mark_idle`], [`Zram::recompress`], [`Zram::write_back`]. A [`Policy`] does
+//! this by itself to hold a target.
 //!
-//! Semantics, names and formats are those of the kernel's driver. Differences: a page is huge when
-//! its compressed length exceeds the watermark itself (objects have no header here, so 8 bytes
-//! later); over the limit is "no space", out of memory is "no memory"; the limit is compared with
-//! touched object bytes; a discard that does not cover whole pages zeroes the rest of the range.
+//! Semantics, names and formats are those of the kernel's driver, with these differences:
+//! - A page is huge when its compressed length exceeds the watermark itself. This is 8 bytes later
+//!   than in the kernel, because objects have no header here.
+//! - Over the limit is "no space", and out of memory is "no memory".
+//! - The limit is compared with touched object bytes.
+//! - A discard that does not cover whole pages zeroes the rest of the range.
 
 #![forbid(unsafe_code)]
 

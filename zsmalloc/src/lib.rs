@@ -30,9 +30,9 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Locks, in the order they may be taken: cell, class, stock of entries, zone; the descriptor heap
-//! and the list of free leaves are taken last and alone. The mover, who holds a class lock, only
-//! tries cells. Every `unsafe` block is in `zspage`.
+//! Locks are taken in this order: cell, class, stock of entries, zone. The descriptor heap and the
+//! list of free leaves are taken last and alone. The code that moves objects holds a class lock and
+//! only tries cells. Every `unsafe` block is in `zspage`.
 
 #![deny(unsafe_code)]
 

@@ -188,7 +188,8 @@ fn what_a_newer_kernel_does_otherwise_is_told() {
     report(guest::undocumented(&allowed, &document));
 }
 
-/// Documents, heads of crates and sources with help texts, each by itself; `--nocapture` shows their lengths.
+/// Documents, heads of crates and sources with help texts, each by itself. `--nocapture` shows the
+/// lengths of their sentences.
 #[test]
 fn documents_are_read_once() {
     let root = tree::root();
