@@ -80,9 +80,10 @@ pub struct MemoryConfig {
     pub arena_frames: u32,
     /// Cells at most: pages of all disks together, plus single handles.
     pub entries_max: u64,
-    /// Resident bytes that the pools are expected to stay under. This limits nothing: it decides
+    /// Resident bytes that the pools are expected to stay under. This limits nothing. It decides
     /// how many free frames are kept for reuse, 1/32 of it, and how many of them are on lists of
-    /// CPUs. What limits are [`Pool::set_limit`], for each pool, and `arena_frames`, for all.
+    /// CPUs. [`Pool::set_limit`](crate::Pool::set_limit) limits one pool, and `arena_frames` limits
+    /// all of them together.
     pub expected_bytes: u64,
     /// Whether a thread may be started that compacts pools at rest and gives free frames back.
     /// Without it, that is done when asked for.

@@ -58,8 +58,9 @@ pub struct PoolConfig {
     pub design: LockDesign,
     /// When the frames of emptied zspages go back.
     pub release: Release,
-    /// Shards of each class in the class design, 1 to [`SHARDS_MAX`]; `None`: one per CPU, four at
-    /// most, used from when two threads first meet at a class. The other designs have one.
+    /// Shards of each class in the class design, 1 to [`SHARDS_MAX`](crate::SHARDS_MAX). `None` is
+    /// one per CPU and at most four, used once two threads have met at a class. The other designs
+    /// have one shard.
     pub shards: Option<usize>,
     /// How much [`Pool::free_deferred`] may leave pending; nothing of it exists before its first
     /// use.

@@ -3,7 +3,7 @@
 use super::pfn::Pfn;
 use super::state::Warm;
 
-/// A run for [`Zone::free_runs`].
+/// A run for [`Zone::free_runs`](crate::Zone::free_runs).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FreedRun {
     /// Its head.
