@@ -234,4 +234,5 @@ fn decisions_have_one_form() {
 fn links_between_documents_resolve() {
     let root = tree::root();
     report(tree::documents(&root).iter().flat_map(|d| numbers::dead_links(d, &root)).collect());
+    report(tree::documents(&root).iter().flat_map(|d| numbers::dead_paths(d, &root)).collect());
 }
