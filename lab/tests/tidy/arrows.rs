@@ -48,6 +48,16 @@ const TABLE: [(&str, Arrows); 11] = [
 const STD_ONLY: [&str; 1] = ["buddy"];
 const MODELS: [&str; 2] = ["loom", "shuttle"];
 
+/// Each crate with what it may use, as ARCHITECTURE.md writes it.
+pub(crate) fn rows() -> impl Iterator<Item = (&'static str, String)> {
+    let written = |arrows: &Arrows| match arrows {
+        Arrows::To([]) => "-".to_string(),
+        Arrows::To(names) => names.join(", "),
+        Arrows::AnyLibrary => "all".to_string(),
+    };
+    TABLE.iter().map(move |(name, arrows)| (*name, written(arrows)))
+}
+
 /// What cargo says about the workspace's own packages.
 pub(crate) fn cargo_metadata(root: &Path) -> Value {
     let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());

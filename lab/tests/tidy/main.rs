@@ -29,6 +29,7 @@ mod prose;
 mod rooms;
 mod scan;
 mod snippets;
+mod tables;
 mod threads;
 mod tree;
 mod words;
@@ -78,6 +79,16 @@ fn most_functions_are_very_short() {
 #[test]
 fn crates_depend_only_downwards() {
     report(arrows::findings(&arrows::cargo_metadata(&tree::root())));
+}
+
+#[test]
+fn tables_of_the_architecture_are_those_of_the_code() {
+    let root = tree::root();
+    let documents = tree::documents(&root);
+    let document = documents.iter().find(|document| document.path == "ARCHITECTURE.md");
+    let document = document.expect("it is there");
+    report(tables::crates(document));
+    report(tables::ranks(document, &tree::sources(&root)));
 }
 
 #[test]
