@@ -80,7 +80,7 @@ pub(crate) struct Study {
     pub(crate) about: &'static str,
     /// Adds the study's own options to its subcommand.
     pub(crate) options: fn(Command) -> Command,
-    /// Whether it can measure the kernel's own store beside; those that cannot refuse to.
+    /// Whether it can also measure the kernel's own store; a study that cannot refuses to.
     pub(crate) vs_kernel: bool,
     pub(crate) run: fn(&ArgMatches, &Lab) -> Result<Report, LabError>,
 }
@@ -138,10 +138,10 @@ pub(crate) struct Common {
     #[arg(long, value_name = "N", default_value = "5",
           value_parser = clap::value_parser!(u32).range(1..))]
     runs: u32,
-    /// Only see that it works: little data, few runs, under 20 s
+    /// Only check that it works: little data, few runs, under 20 s
     #[arg(long)]
     quick: bool,
-    /// Measure the kernel's own store beside (root; nothing may be swapped on)
+    /// Also measure the kernel's own store (needs root; no swap may be on)
     #[arg(long)]
     vs_kernel: bool,
     /// Write machine and rows as JSON

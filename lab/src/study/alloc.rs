@@ -68,7 +68,7 @@ struct Options {
     #[arg(long, value_name = "N[,N]", value_delimiter = ',', default_value = "1",
           value_parser = clap::value_parser!(u32).range(1..=64))]
     threads: Vec<u32>,
-    /// Chain order of our pool; as a pool has it unless told otherwise
+    /// Chain order of our pool; the default is that of a pool
     #[arg(long, value_name = "N", default_value = "4",
           value_parser = clap::value_parser!(u32).range(0..=4))]
     chain_order: u32,

@@ -48,7 +48,7 @@ struct Options {
     /// The store
     #[arg(long, default_value = "zram")]
     backend: Backend,
-    /// Ways of giving pages up: slots, range, drop
+    /// Ways to free pages: slots, range, drop
     #[arg(
         long,
         value_name = "PATH[,PATH]",

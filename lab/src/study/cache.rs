@@ -61,7 +61,7 @@ struct Options {
     /// In which order a thread loads its pages
     #[arg(long, value_name = "ORDER[,ORDER]", value_delimiter = ',', default_value = "random")]
     order: Vec<Order>,
-    /// Algorithm, with a level where wanted: zstd:7
+    /// Algorithm, optionally with a level: zstd:7
     #[arg(long, value_name = "NAME", default_value = "lz4")]
     algorithm: Codec,
     /// Chain order of the zswap

@@ -52,7 +52,7 @@ struct Options {
         default_value = "used-percent,least-waste"
     )]
     rule: Vec<Rule>,
-    /// Algorithms, with a level where wanted: zstd:7
+    /// Algorithms, optionally with a level: zstd:7
     #[arg(long, value_name = "NAME[,NAME]", value_delimiter = ',', default_value = "lz4")]
     algorithm: Vec<Codec>,
     /// Use the first N MiB of the corpus [default: all of it]

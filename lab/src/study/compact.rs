@@ -41,7 +41,7 @@ mod round;
 
 pub(super) const STUDY: Study = Study {
     name: "compact",
-    about: "What compaction gives back, how soon, and how it disturbs those who read and write",
+    about: "What compaction gives back, how soon, and how it disturbs readers and writers",
     options: Options::augment_args,
     vs_kernel: true,
     run,
@@ -68,7 +68,7 @@ struct Options {
     #[arg(long, value_name = "N", default_value = "3",
           value_parser = clap::value_parser!(u32).range(0..=4))]
     chain_order: u32,
-    /// Algorithm, with a level where wanted: zstd:7
+    /// Algorithm, optionally with a level: zstd:7
     #[arg(long, value_name = "NAME", default_value = "lz4")]
     algorithm: Codec,
     /// Use the first N MiB of the corpus [default: all of it]

@@ -45,7 +45,7 @@ struct Options {
     /// Other servers for fio
     #[arg(long, value_name = "NAME[,NAME]", value_delimiter = ',', default_value = "nbdkit")]
     peers: Vec<Peer>,
-    /// Algorithm of our disks, with a level where wanted: zstd:7
+    /// Algorithm of our disks, optionally with a level: zstd:7
     #[arg(long, value_name = "NAME", default_value = "lz4")]
     algorithm: Codec,
     /// Chain order of the in-process disk

@@ -78,7 +78,7 @@ struct Options {
         default_value = "signal,thread"
     )]
     mode: Vec<Mode>,
-    /// In which order pages are touched: random, sequential
+    /// The order in which pages are touched: random, sequential
     #[arg(
         long,
         value_name = "ORDER[,ORDER]",
@@ -86,10 +86,10 @@ struct Options {
         default_value = "random,sequential"
     )]
     order: Vec<Order>,
-    /// Whether a fault may bring in the pages around its own, where that pays: on, off
+    /// Whether a fault may bring in the pages around its own if that pays: on, off
     #[arg(long, value_name = "WHETHER[,WHETHER]", value_delimiter = ',', default_value = "on,off")]
     around: Vec<Around>,
-    /// Algorithm, with a level where wanted: zstd:7
+    /// Algorithm, optionally with a level: zstd:7
     #[arg(long, value_name = "NAME", default_value = "lz4")]
     algorithm: Codec,
     /// The store

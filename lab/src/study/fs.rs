@@ -62,7 +62,7 @@ struct Options {
     /// File systems
     #[arg(long, value_name = "NAME[,NAME]", value_delimiter = ',', default_value = "ext4")]
     fs: Vec<FileSystem>,
-    /// What is done on them
+    /// The work that is done on them
     #[arg(long, value_name = "NAME[,NAME]", value_delimiter = ',', default_value = "fsmark")]
     workload: Vec<Workload>,
     /// Lock designs of our allocator

@@ -45,7 +45,7 @@ mod per_cpu;
 
 pub(super) const STUDY: Study = Study {
     name: "pagealloc",
-    about: "Allocating and freeing runs of frames while somebody reads the free counts",
+    about: "Allocating and freeing runs of frames while another thread reads the counts",
     options: Options::augment_args,
     vs_kernel: false,
     run,
@@ -62,12 +62,12 @@ struct Options {
     #[arg(long, value_name = "N[,N]", value_delimiter = ',', default_value = "0,1,2,3,4",
           value_parser = clap::value_parser!(u8).range(0..=4))]
     order: Vec<u8>,
-    /// Blocks allocated before they are freed, as far as they are 128 MiB at most [default: powers
+    /// Blocks allocated before they are freed; a batch over 128 MiB is left out [default: powers
     /// of 4 to 16384]
     #[arg(long, value_name = "N[,N]", value_delimiter = ',',
           value_parser = clap::value_parser!(u32).range(1..=16384))]
     batch: Vec<u32>,
-    /// Who reads the counts meanwhile
+    /// How another thread reads the counts meanwhile
     #[arg(
         long,
         value_name = "MONITOR[,MONITOR]",
@@ -75,7 +75,7 @@ struct Options {
         default_value = "none,counts,list-walk"
     )]
     monitor: Vec<Monitor>,
-    /// Free blocks besides, which a list walk counts [default: 100000]
+    /// Further free blocks, which a list walk counts [default: 100000]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     free_blocks: Option<u32>,
     /// Count instructions per list operation, with and without counts, under valgrind

@@ -31,7 +31,7 @@ pub(super) const STUDY: Study = Study {
 /// Options of `lab recompress`.
 #[derive(Args, Debug)]
 struct Options {
-    /// Algorithms that pages are stored with, with a level where wanted
+    /// Algorithms that pages are stored with, optionally with a level
     #[arg(long, value_name = "NAME[,NAME]", value_delimiter = ',', default_value = "lz4")]
     algorithm: Vec<Codec>,
     /// Algorithms that idle pages are compressed with again

@@ -74,14 +74,14 @@ struct Options {
     #[arg(long, value_name = "N[,N]", value_delimiter = ',', default_value = "1,2,4",
           value_parser = clap::value_parser!(u32).range(1..=64))]
     threads: Vec<u32>,
-    /// How ours is given up [default: all that the store has]
+    /// How our memory is freed [default: all ways that the store has]
     #[arg(long, value_name = "HOW[,HOW]", value_delimiter = ',')]
     free: Vec<Free>,
-    /// Bytes of buffers for handles and entries, which alone bound what is pending then [default:
-    /// room for every page]
+    /// Bytes of buffers for handles and entries; they are then the only bound of pending pages
+    /// [default: room for every page]
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     buffer_bytes: Option<u64>,
-    /// Algorithm, with a level where wanted: zstd:7
+    /// Algorithm, optionally with a level: zstd:7
     #[arg(long, value_name = "NAME", default_value = "lz4")]
     algorithm: Codec,
     /// Chain order of our stores
@@ -93,18 +93,18 @@ struct Options {
     backend: Backend,
 }
 
-/// How ours is given up.
+/// How our memory is freed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum Free {
-    /// A region, all of it in the call
+    /// Drop a region, and free all of it in the call
     Sync,
-    /// A region, handed over as a whole
+    /// Drop a region, handed over as a whole
     Range,
-    /// A device or area, slot after slot, in the call
+    /// Free slot after slot of a device or area, in the call
     Slots,
-    /// A device, objects queued
+    /// Free a device's slots, and queue their objects
     Handles,
-    /// A device, slots queued
+    /// Queue a device's slots
     Entries,
 }
 

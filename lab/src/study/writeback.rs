@@ -46,7 +46,7 @@ pub(super) const STUDY: Study = Study {
 /// Options of `lab writeback`.
 #[derive(Args, Debug)]
 struct Options {
-    /// What is accessed
+    /// The order of accesses
     #[arg(
         long,
         value_name = "TRACE[,TRACE]",
@@ -54,15 +54,15 @@ struct Options {
         default_value = "zipf,scan,shift,mixed"
     )]
     trace: Vec<Trace>,
-    /// Orders of ours that are run
+    /// Eviction orders of ours to run
     #[arg(long, value_name = "ORDER[,ORDER]", value_delimiter = ',',
           default_value = "s3-fifo,kernel-order", value_parser = order)]
     order: Vec<Order>,
     /// Pages of the cache; a trace has four times as many [default: 8192]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(64..=1 << 22))]
     pages: Option<u32>,
-    /// Pages that the caller has in use: it stores one again when it has loaded so many others, in
-    /// percent of the cache's
+    /// Pages that the caller has in use, in percent of the cache's pages: it stores a page again
+    /// after it has loaded so many others
     #[arg(long, value_name = "PERCENT[,PERCENT]", value_delimiter = ',', default_value = "0,50",
           value_parser = clap::value_parser!(u32).range(0..=1000))]
     in_use: Vec<u32>,
