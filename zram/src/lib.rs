@@ -26,59 +26,32 @@
 
 #![forbid(unsafe_code)]
 
-mod ages;
+// Rooms, from the top down. Each of them stands only on rooms that are named after it:
+// control, attributes, access, report, post, page, device, cells, backing, terms.
+mod access;
+mod attributes;
 mod backing;
-mod block;
-mod block_state;
-mod blocks;
-mod candidates;
-mod check;
+mod cells;
 mod control;
-mod counters;
-mod detached;
 mod device;
-mod entries;
-mod error;
-mod fetch;
-mod free;
-mod hold;
-mod idle;
 mod page;
-mod pages;
-mod policy;
 mod post;
-mod recompress;
-mod settings;
-mod slot_flags;
+mod report;
 #[cfg(all(test, not(loom)))]
 mod small;
-mod stat;
-mod sums;
-mod trouble;
-mod unreached;
-mod values;
-mod write_back;
-mod written_back;
+mod terms;
 
+pub use attributes::{Attribute, AttributeError, Errno};
 pub use backing::BdStat;
-pub use block_state::BlockState;
-pub use check::{CheckError, CheckReport};
-pub use control::{
-    Attribute, AttributeError, BlockStates, Device, DeviceDefaults, Devices, Errno, Opened,
-    PathGuard,
+pub use cells::TroubleStat;
+pub use control::{BlockStates, Device, DeviceDefaults, Devices, Opened, PathGuard};
+pub use device::{HoldStat, Zram};
+pub use post::{Policy, PolicyConfig};
+pub use report::{BlockState, CheckError, CheckReport, IoStat, Metadata, MmStat, Stat};
+pub use terms::{
+    Free, Idle, PostError, Recompress, RecompressKind, RecompressReport, Selection, Unreached,
+    WriteBack, WriteBackReport, ZramConfig, ZramError,
 };
-pub use device::{Zram, ZramConfig};
-pub use error::ZramError;
-pub use free::Free;
-pub use hold::HoldStat;
-pub use policy::{Policy, PolicyConfig};
-pub use post::{
-    Idle, PostError, Recompress, RecompressKind, RecompressReport, Selection, WriteBack,
-    WriteBackReport,
-};
-pub use stat::{IoStat, Metadata, MmStat, Stat};
-pub use trouble::TroubleStat;
-pub use unreached::Unreached;
 // What the public items above are made of.
 pub use codec::{Algorithm, Codec};
 pub use disk::{Disk, DiskError};

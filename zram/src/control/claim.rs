@@ -11,12 +11,13 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::errno::{AttributeError, Errno};
-use super::life::{Device, Turn};
-use crate::device::Zram;
+use crate::attributes::{AttributeError, Errno};
+
+/// The turn to do what only one may do at a time.
+pub(crate) type Turn<'a> = MutexGuard<'a, ()>;
 
 /// Says who a holder is, now: it may have ended, and left what it opened to others.
-type Who = Arc<dyn Fn() -> String + Send + Sync>;
+pub(crate) type Who = Arc<dyn Fn() -> String + Send + Sync>;
 
 /// Who uses a device.
 #[derive(Default)]
@@ -74,13 +75,24 @@ impl Claims {
         self.lock().claim == Claim::Removed
     }
 
-    fn enter(&self, device: &str) -> Result<u64, AttributeError> {
+    /// A device of this name is opened; gives the number of its holder.
+    pub(crate) fn enter(&self, device: &str) -> Result<u64, AttributeError> {
         let mut holders = self.lock();
         holders.claim.permits(device)?;
         let number = holders.next;
         holders.next += 1;
         holders.open.insert(number, None);
         Ok(number)
+    }
+
+    /// Says who a holder is.
+    pub(crate) fn name(&self, number: u64, who: Who) {
+        self.lock().open.insert(number, Some(who));
+    }
+
+    /// A holder has closed the device.
+    pub(crate) fn leave(&self, number: u64) {
+        self.lock().open.remove(&number);
     }
 
     /// Keeps others from opening the device, which nobody has open.
@@ -142,57 +154,5 @@ impl Claimed<'_> {
 impl Drop for Claimed<'_> {
     fn drop(&mut self) {
         self.claims.lock().claim = self.then;
-    }
-}
-
-/// A device that somebody uses: it is neither reset nor removed until this is dropped.
-///
-/// It may have no size yet, and get one meanwhile.
-pub struct Opened {
-    device: Arc<Device>,
-    number: u64,
-}
-
-impl Opened {
-    /// Opens a device.
-    pub(crate) fn new(device: Arc<Device>) -> Result<Opened, AttributeError> {
-        let number = device.claims().enter(device.name())?;
-        Ok(Opened { device, number })
-    }
-
-    /// Says who holds it, for those who find the device busy: `mkfs.ext4 (pid 17)`.
-    #[must_use]
-    pub fn held_by(self, who: impl Into<String>) -> Opened {
-        let who = who.into();
-        self.held_by_whom(move || who.clone())
-    }
-
-    /// The same of one that may change: it is asked whenever somebody finds the device busy.
-    #[must_use]
-    pub fn held_by_whom(self, who: impl Fn() -> String + Send + Sync + 'static) -> Opened {
-        self.device.claims().lock().open.insert(self.number, Some(Arc::new(who)));
-        self
-    }
-
-    /// The device.
-    pub fn device(&self) -> &Arc<Device> {
-        &self.device
-    }
-
-    /// Its disk, once it has a size; the same one until this is dropped.
-    pub fn disk(&self) -> Option<Arc<Zram>> {
-        self.device.disk()
-    }
-}
-
-impl Drop for Opened {
-    fn drop(&mut self) {
-        self.device.claims().lock().open.remove(&self.number);
-    }
-}
-
-impl std::fmt::Debug for Opened {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Opened").field("device", &self.device.name()).finish_non_exhaustive()
     }
 }

@@ -12,17 +12,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use zsmalloc::PAGE_SIZE;
-
-use super::claim::Claimed;
-use super::errno::{AttributeError, Errno};
-use super::life::{Device, Turn};
-use super::number::size;
+use super::claim::{Claimed, Turn};
+use super::device::Device;
 use super::settings::{PRIMARY, Settings};
-use crate::device::{Zram, ZramConfig};
-use crate::error::ZramError;
-use crate::policy::{Policy, PolicyConfig};
-use crate::stat::Stat;
+use crate::attributes::values::size_of;
+use crate::attributes::{AttributeError, Errno};
+use crate::device::Zram;
+use crate::post::{Policy, PolicyConfig};
+use crate::terms::{ZramConfig, ZramError};
 
 /// How long somebody looks at a disk that is not opened, or at its pool.
 const LOOK: Duration = Duration::from_millis(1);
@@ -33,7 +30,7 @@ const LOOKS_MAX: u32 = 1000;
 pub(crate) fn disksize(device: &Device, text: &str) -> Result<(), AttributeError> {
     let bytes = size_of(text)?;
     let _turn = device.turn()?;
-    check_uninitialised(device)?;
+    device.check_uninitialised()?;
     let disk = Arc::new(build(device, bytes)?);
     let policy = policy(device, &disk)?;
     let mut state = device.state_mut();
@@ -48,27 +45,6 @@ pub(crate) fn disksize(device: &Device, text: &str) -> Result<(), AttributeError
     state.disk = Some(disk);
     state.policy = policy;
     Ok(())
-}
-
-/// Bytes of a disk, whole pages.
-pub(crate) fn size_of(text: &str) -> Result<u64, AttributeError> {
-    let right = "a size: a whole number with K, M, G or T, as in 512M";
-    // A number that does not fit wraps to nothing in the kernel, or is refused as nothing.
-    let bytes = size(text).ok().filter(|&bytes| bytes > 0);
-    let wrong = || AttributeError::invalid(format!("{:?} is not {right}", text.trim_end()));
-    let bytes = bytes.and_then(|bytes| bytes.checked_next_multiple_of(PAGE_SIZE as u64));
-    bytes.ok_or_else(wrong)
-}
-
-/// What is fixed with the size can be set no more.
-pub(crate) fn check_uninitialised(device: &Device) -> Result<(), AttributeError> {
-    match device.state().disk {
-        Some(_) => {
-            let message = "the device is initialised already; reset it first";
-            Err(AttributeError::busy(message))
-        }
-        None => Ok(()),
-    }
 }
 
 /// What holds the memory of a disk at the target that all devices have, if there is one.
@@ -87,7 +63,7 @@ fn build(device: &Device, disksize: u64) -> Result<Zram, AttributeError> {
     Zram::new(device.memory(), config).map_err(|error| refusal(&error))
 }
 
-fn config(
+pub(super) fn config(
     device: &Device,
     settings: &Settings,
     disksize: u64,
@@ -110,24 +86,6 @@ fn config(
         deferred: defaults.deferred,
         ..ZramConfig::new(device.name(), disksize)
     })
-}
-
-/// What a size would be refused for.
-pub(crate) fn objection(device: &Device) -> Option<String> {
-    let settings = device.state().settings.clone();
-    config(device, &settings, PAGE_SIZE as u64).err().map(|error| error.to_string())
-}
-
-/// The figures of a device that has no size.
-pub(crate) fn stat(device: &Device, settings: &Settings) -> Stat {
-    let algorithm = settings.codec(PRIMARY).ok().flatten();
-    Stat {
-        name: device.name().into(),
-        algorithm: algorithm.map_or_else(String::new, |codec| codec.to_string()),
-        chain_order: device.shared().defaults().chain_order,
-        mem_limit: settings.mem_limit,
-        ..Stat::default()
-    }
 }
 
 fn refusal(error: &ZramError) -> AttributeError {

@@ -1,95 +1,20 @@
-//! A device, from being added to being removed.
+//! A device as its client sees it: attributes that are read and written, and its figures.
 //!
-//! ```text
-//!   added --disksize--> initialised --reset--> as added
-//!     '-- settings        '-- a Zram, and settings that may change still
-//! ```
-//!
-//! Invariants
-//! - I1 while it is opened its disk stays: a reset needs a claim, and a claim that nobody has it
-//!   open.
-//! - I2 whoever asks for a number waits for no request, no write-back and no reset.
-//!
-//! Locks, in this order: the turn (one of disksize, reset, write-back, recompression and idle
-//! marking at a time, and every setting that is fixed with the size), the state (held to look or
-//! to set a word). The list of holders is a leaf.
+//! Invariant: whatever is asked of a device that was removed ends in `ENODEV`. Locks: those of what
+//! is asked for.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use zsmalloc::PAGE_SIZE;
 
-use zsmalloc::Memory;
-
-use super::attribute::Attribute;
-use super::claim::{Claims, Opened, removed};
-use super::devices::Shared;
-use super::errno::AttributeError;
-use super::settings::Settings;
-use super::{initialise, post, show, store};
-use crate::device::Zram;
-use crate::policy::Policy;
-use crate::stat::Stat;
-
-/// One device.
-pub struct Device {
-    id: u32,
-    name: String,
-    shared: Arc<Shared>,
-    claims: Claims,
-    turn: Mutex<()>,
-    state: RwLock<State>,
-}
-
-/// What a device is at the moment.
-pub(crate) struct State {
-    pub(crate) settings: Settings,
-    /// Once it has a size.
-    pub(crate) disk: Option<Arc<Zram>>,
-    /// While it has one, if its memory is to be held at a target.
-    pub(crate) policy: Option<Policy>,
-}
-
-impl State {
-    /// Blocks that may be written back still: those that were set, less what was written since.
-    pub(crate) fn writeback_limit(&self) -> u64 {
-        let kept = self.settings.writeback_limit;
-        self.disk.as_ref().map_or(kept, |disk| disk.writeback_limit())
-    }
-}
-
-/// The turn to do what only one may do at a time.
-pub(crate) type Turn<'a> = MutexGuard<'a, ()>;
-
-/// A part of the text of `block_state`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct BlockStates {
-    /// Whole lines.
-    pub text: String,
-    /// The page from which to go on; `None` at the end.
-    pub next: Option<u64>,
-}
+use super::device::Device;
+use super::initialise::config;
+use super::settings::{PRIMARY, Settings};
+use super::show::show;
+use super::store::store;
+use super::work::{BlockStates, block_states};
+use crate::attributes::{Attribute, AttributeError};
+use crate::report::Stat;
 
 impl Device {
-    /// One that was just added.
-    pub(crate) fn new(id: u32, name: String, shared: Arc<Shared>) -> Device {
-        let state = State { settings: Settings::new(shared.defaults()), disk: None, policy: None };
-        let (claims, turn) = (Claims::default(), Mutex::default());
-        Device { id, name, shared, claims, turn, state: RwLock::new(state) }
-    }
-
-    /// Its number.
-    pub fn id(&self) -> u32 {
-        self.id
-    }
-
-    /// Its name, `zram` and the number unless it was given another.
-    pub fn name(&self) -> &str {
-        &self.name
-    }
-
-    /// The most bytes that its stored pages may take; 0 for no limit.
-    pub fn mem_limit(&self) -> u64 {
-        self.state().settings.mem_limit
-    }
-
     /// The text of an attribute, with its newline.
     ///
     /// # Errors
@@ -97,7 +22,7 @@ impl Device {
     /// `EACCES` for one that can only be written; `ENODEV` when the device was removed.
     pub fn show(&self, attribute: Attribute) -> Result<String, AttributeError> {
         self.check_there()?;
-        show::show(self, attribute)
+        show(self, attribute)
     }
 
     /// Does what writing this text to an attribute does. Some take long: write-back,
@@ -108,37 +33,7 @@ impl Device {
     /// The kernel's, each with a line that says what would be right.
     pub fn store(&self, attribute: Attribute, value: &[u8]) -> Result<(), AttributeError> {
         self.check_there()?;
-        store::store(self, attribute, value).map_err(|error| error.of(attribute))
-    }
-
-    /// Opens it.
-    ///
-    /// # Errors
-    ///
-    /// `EBUSY` while it is being reset or removed; `ENODEV` after that.
-    pub fn open(self: &Arc<Device>) -> Result<Opened, AttributeError> {
-        Opened::new(Arc::clone(self))
-    }
-
-    /// Whether anybody has it open.
-    pub fn is_open(&self) -> bool {
-        self.claims.count() > 0
-    }
-
-    /// Who has it open, of those who said so.
-    pub fn holders(&self) -> Vec<String> {
-        self.claims.names()
-    }
-
-    /// Its disk, once it has a size. Whoever keeps it should have the device [opened](Self::open):
-    /// after a reset the disk that is held here is no longer the device's.
-    pub fn disk(&self) -> Option<Arc<Zram>> {
-        self.state().disk.clone()
-    }
-
-    /// Bytes of the disk; 0 before it has a size.
-    pub fn size_bytes(&self) -> u64 {
-        self.state().disk.as_ref().map_or(0, |disk| disk.config().disksize)
+        store(self, attribute, value).map_err(|error| error.of(attribute))
     }
 
     /// Everything that `stat --json` prints; zeros before it has a size.
@@ -146,14 +41,27 @@ impl Device {
         let state = self.state();
         match &state.disk {
             Some(disk) => disk.stat(),
-            None => initialise::stat(self, &state.settings),
+            None => self.stat_without_size(&state.settings),
+        }
+    }
+
+    /// The figures of a device that has no size.
+    fn stat_without_size(&self, settings: &Settings) -> Stat {
+        let algorithm = settings.codec(PRIMARY).ok().flatten();
+        Stat {
+            name: self.name().into(),
+            algorithm: algorithm.map_or_else(String::new, |codec| codec.to_string()),
+            chain_order: self.shared().defaults().chain_order,
+            mem_limit: settings.mem_limit,
+            ..Stat::default()
         }
     }
 
     /// Why the device would not get a size, with the algorithms and parameters that it was told:
     /// they are judged only then, which is late for whoever writes them.
     pub fn objection(&self) -> Option<String> {
-        initialise::objection(self)
+        let settings = self.state().settings.clone();
+        config(self, &settings, PAGE_SIZE as u64).err().map(|error| error.to_string())
     }
 
     /// The kernel's table of size classes; empty before the device has a size.
@@ -169,46 +77,6 @@ impl Device {
     /// `EINVAL` before the device has a size, as in the kernel.
     pub fn block_states(&self, page: u64, bytes_max: usize) -> Result<BlockStates, AttributeError> {
         self.check_there()?;
-        post::block_states(self, page, bytes_max)
-    }
-
-    /// What is shared with the other devices.
-    pub(crate) fn shared(&self) -> &Shared {
-        &self.shared
-    }
-
-    pub(crate) fn memory(&self) -> Arc<Memory> {
-        Arc::clone(self.shared.memory())
-    }
-
-    pub(crate) fn claims(&self) -> &Claims {
-        &self.claims
-    }
-
-    /// The state, to look at.
-    pub(crate) fn state(&self) -> RwLockReadGuard<'_, State> {
-        // It is whole after every statement that changes it.
-        self.state.read().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The state, to set a word of it.
-    pub(crate) fn state_mut(&self) -> RwLockWriteGuard<'_, State> {
-        self.state.write().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The turn to do what only one may do at a time. It guards no data.
-    pub(crate) fn turn(&self) -> Result<Turn<'_>, AttributeError> {
-        let turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
-        self.check_there().map(|()| turn)
-    }
-
-    fn check_there(&self) -> Result<(), AttributeError> {
-        if self.claims.is_removed() { Err(removed(&self.name)) } else { Ok(()) }
-    }
-}
-
-impl std::fmt::Debug for Device {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Device").field("name", &self.name).finish_non_exhaustive()
+        block_states(self, page, bytes_max)
     }
 }

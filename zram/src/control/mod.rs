@@ -19,6 +19,10 @@
 //! [`Device::store`], and gets the kernel's bytes or the kernel's error number, with a line that
 //! says what would be right.
 //!
+//! The room stands on the texts of attributes, and on the device with all that is done to it. In it
+//! `device` is below what is done to one: `initialise`, `work`, `show`, `store`; `life` hands that
+//! on to clients, and `devices` is the list.
+//!
 //! | item | what it is |
 //! |---|---|
 //! | [`Devices`] | the devices there are; `hot_add`, `hot_remove` |
@@ -26,24 +30,24 @@
 //! | [`Attribute`] | the names, and who may read and write them |
 //! | [`AttributeError`] | why not, with its `errno` |
 //! | [`Opened`] | a device somebody uses: it cannot be reset meanwhile |
+//!
+//! [`Attribute`]: crate::Attribute
+//! [`AttributeError`]: crate::AttributeError
 
-mod attribute;
 mod claim;
+mod device;
 mod devices;
-mod errno;
 mod initialise;
-mod judge;
 mod life;
-mod number;
-mod pairs;
-mod parameters;
-mod post;
+mod opened;
 mod settings;
+mod shared;
 mod show;
 mod store;
+mod work;
 
-pub use attribute::Attribute;
-pub use claim::Opened;
-pub use devices::{DeviceDefaults, Devices, PathGuard};
-pub use errno::{AttributeError, Errno};
-pub use life::{BlockStates, Device};
+pub use device::Device;
+pub use devices::Devices;
+pub use opened::Opened;
+pub use shared::{DeviceDefaults, PathGuard};
+pub use work::BlockStates;

@@ -17,11 +17,11 @@ use std::sync::Arc;
 use codec::{Algorithm, Codec};
 use disk::Disk;
 
-use super::devices::DeviceDefaults;
-use super::parameters::Parameters;
+use super::shared::DeviceDefaults;
+use crate::attributes::AttributeError;
+use crate::attributes::algorithms::{Parameters, Request};
+use crate::terms::PRIORITIES;
 
-/// The primary algorithm and three others.
-pub(crate) const PRIORITIES: usize = 4;
 /// That of pages as they are written.
 pub(crate) const PRIMARY: usize = 0;
 /// Blocks in flight to the backing device.
@@ -112,14 +112,27 @@ impl Settings {
     }
 
     /// The codec of a priority, if it has an algorithm.
-    pub(crate) fn codec(
-        &self,
-        priority: usize,
-    ) -> Result<Option<Codec>, super::errno::AttributeError> {
+    pub(crate) fn codec(&self, priority: usize) -> Result<Option<Codec>, AttributeError> {
         match (&self.ready, self.algorithms[priority]) {
             (Some(ready), _) if priority == PRIMARY => Ok(Some(ready.clone())),
             (_, Some(algorithm)) => self.parameters[priority].codec(algorithm).map(Some),
             (_, None) => Ok(None),
         }
+    }
+
+    /// The priority that a request is about: the one named, or that of the algorithm named; both agree.
+    pub(crate) fn priority_asked(&self, request: &Request) -> Result<usize, AttributeError> {
+        let named = request.priority.map(|priority| {
+            let found = usize::try_from(priority).ok().filter(|&p| p < PRIORITIES);
+            found.ok_or_else(|| AttributeError::invalid("a priority is 0 to 3"))
+        });
+        let named = named.transpose()?;
+        let Some(name) = &request.name else { return Ok(named.unwrap_or(PRIMARY)) };
+        let of_name = match named {
+            Some(at) => (self.algorithms[at].map(Algorithm::name) == Some(name)).then_some(at),
+            None => self.priority_of(name),
+        };
+        let wrong = || AttributeError::invalid(format!("no such priority has algorithm {name:?}"));
+        of_name.ok_or_else(wrong)
     }
 }

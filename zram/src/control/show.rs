@@ -3,13 +3,12 @@
 //! Invariant: a device without a size prints what the kernel's does: zeros, its settings, and its
 //! limit. Lock: the state, to clone what is needed.
 
-use super::attribute::Attribute;
-use super::errno::{AttributeError, Errno};
-use super::life::Device;
-use super::parameters::{list, recompression_list};
+use super::device::Device;
 use super::settings::{PRIMARY, Settings};
+use crate::attributes::algorithms::list;
+use crate::attributes::{Attribute, AttributeError, Errno};
 use crate::backing::BdStat;
-use crate::stat::{IoStat, MmStat};
+use crate::report::{IoStat, MmStat};
 
 /// Which form of `debug_stat` it is.
 const DEBUG_VERSION: u32 = 1;
@@ -65,4 +64,11 @@ fn backing(settings: &Settings) -> String {
         Some(backing) => format!("{}\n", backing.path.display()),
         None => "none\n".to_owned(),
     }
+}
+
+/// What `recomp_algorithm` prints: a line for each priority that has an algorithm.
+fn recompression_list(settings: &Settings) -> String {
+    let rows = settings.algorithms.iter().enumerate().skip(1);
+    let chosen = rows.filter_map(|(priority, algorithm)| Some((priority, (*algorithm)?)));
+    chosen.map(|(priority, algorithm)| format!("#{priority}: {}", list(algorithm))).collect()
 }

@@ -1,0 +1,111 @@
+//! Whole pages by number: for a client that deals in nothing else and has its own idea of what a
+//! page is, as a region has.
+//!
+//! ```text
+//!   page number     0        1        2                 disksize / 4096 - 1
+//!                 | 4096 b | 4096 b | 4096 b |   ...   | 4096 b |
+//! ```
+//!
+//! Rule of buffers: what is passed to a device is not memory whose faults that device serves. It is
+//! read and written with a slot's lock held, or a codec's stream: a fault in it would wait for
+//! itself.
+//!
+//! Invariant: the end of a request is checked before anything is done.
+//!
+//! Locks: those of `page`.
+
+use std::ops::Range;
+
+use disk::{DiskError, check_range};
+use zsmalloc::PAGE_SIZE;
+
+use crate::device::Zram;
+
+const PAGE_BYTES: u64 = PAGE_SIZE as u64;
+
+impl Zram {
+    /// Reads page `page` into `data`, which is 4096 bytes long; zeros where nothing is stored.
+    ///
+    /// With an algorithm that needs no stream to decompress (lz4), this may be called by a signal
+    /// handler that interrupts any code but the device's own and its memory's: it allocates nothing
+    /// and does not panic, and the one lock it takes is the slot's, which it may wait for. By the
+    /// rule of buffers a fault interrupts no thread that has that lock. Not so with a backing disk,
+    /// which is read, or with algorithms for recompression.
+    ///
+    /// # Errors
+    ///
+    /// [`DiskError::OutOfRange`] for a page that is none of the disk's, or a buffer of another
+    /// length; [`DiskError::Corrupt`]: `data` then holds anything.
+    pub fn read_page(&self, page: u64, data: &mut [u8]) -> Result<(), DiskError> {
+        self.check_page(page, data.len())?;
+        self.counted_read(self.load_page(page, data))
+    }
+
+    /// Starts loading what is stored as page `page`, which is about to be read.
+    pub fn prefetch_page(&self, page: u64) {
+        if page < self.pages() {
+            self.slots.prefetch(page);
+        }
+    }
+
+    /// Stores the 4096 bytes of `data` as page `page`.
+    ///
+    /// # Errors
+    ///
+    /// As [`Zram::read_page`]; [`DiskError::ReadOnly`]; [`DiskError::NoSpace`] at the limit,
+    /// [`DiskError::NoMemory`]: the page is then what it was.
+    pub fn write_page(&self, page: u64, data: &[u8]) -> Result<(), DiskError> {
+        self.check_writable()?;
+        self.check_page(page, data.len())?;
+        let _change = self.counters.change();
+        self.counted_write(self.store_page(page, data))
+    }
+
+    /// As [`Zram::write_page`], for a caller that holds locks: it does not compact at the limit,
+    /// nor run what is deferred. [`Zram::make_room`] does, without them.
+    ///
+    /// # Errors
+    ///
+    /// As [`Zram::write_page`].
+    pub fn write_page_if_room(&self, page: u64, data: &[u8]) -> Result<(), DiskError> {
+        self.check_writable()?;
+        self.check_page(page, data.len())?;
+        let _change = self.counters.change();
+        self.counted_write(self.try_store_page(page, data))
+    }
+
+    /// Empties pages: they read as zeros, and what they held is freed. A range without pages is
+    /// allowed anywhere up to the end of the disk.
+    ///
+    /// # Errors
+    ///
+    /// [`DiskError::OutOfRange`] when not all of them are the disk's, or the range ends before it
+    /// starts; [`DiskError::ReadOnly`]. Nothing is emptied then.
+    pub fn discard_pages(&self, pages: Range<u64>) -> Result<(), DiskError> {
+        self.check_writable()?;
+        if pages.start > pages.end || pages.end > self.pages() {
+            return Err(self.out_of_range(pages.start, pages.end.saturating_sub(pages.start)));
+        }
+        let _change = self.counters.change();
+        self.discard_whole(&pages);
+        Ok(())
+    }
+
+    fn check_page(&self, page: u64, len: usize) -> Result<(), DiskError> {
+        if len != PAGE_SIZE {
+            let offset = page.saturating_mul(PAGE_BYTES);
+            return Err(DiskError::OutOfRange {
+                offset,
+                len: len as u64,
+                size: self.config.disksize,
+            });
+        }
+        check_range(self.pages(), page, 1).map_err(|_| self.out_of_range(page, 1))
+    }
+
+    /// The error for so many pages, in bytes.
+    fn out_of_range(&self, page: u64, pages: u64) -> DiskError {
+        let bytes = |pages: u64| pages.saturating_mul(PAGE_BYTES);
+        DiskError::OutOfRange { offset: bytes(page), len: bytes(pages), size: self.config.disksize }
+    }
+}

@@ -1,0 +1,99 @@
+//! Values of attributes: what a text that is written to one must be.
+//!
+//! Invariant: a function here judges the text alone, so it says the same before there is a device
+//! to write it to.
+
+use zsmalloc::PAGE_SIZE;
+
+use super::errno::{AttributeError, Errno};
+use super::number::{NumberError, decimal, size, truth};
+
+/// Bytes of a value, at most.
+const VALUE_MAX: usize = PAGE_SIZE;
+
+/// What writing to figures ends in.
+pub(crate) fn read_only() -> Result<(), AttributeError> {
+    Err(AttributeError::new(Errno::Access, "it can only be read"))
+}
+
+/// What was written, up to a zero byte.
+pub(crate) fn contents(value: &[u8]) -> Result<&[u8], AttributeError> {
+    let end = value.iter().position(|&byte| byte == 0).unwrap_or(value.len());
+    if end > VALUE_MAX {
+        let message = format!("a value has at most {VALUE_MAX} bytes");
+        return Err(AttributeError::new(Errno::TooLong, message));
+    }
+    Ok(&value[..end])
+}
+
+/// Bytes of a disk, whole pages.
+pub(crate) fn size_of(text: &str) -> Result<u64, AttributeError> {
+    let right = "a size: a whole number with K, M, G or T, as in 512M";
+    // A number that does not fit wraps to nothing in the kernel, or is refused as nothing.
+    let bytes = size(text).ok().filter(|&bytes| bytes > 0);
+    let wrong = || AttributeError::invalid(format!("{:?} is not {right}", text.trim_end()));
+    let bytes = bytes.and_then(|bytes| bytes.checked_next_multiple_of(PAGE_SIZE as u64));
+    bytes.ok_or_else(wrong)
+}
+
+/// Whether a number is one that resets.
+pub(crate) fn reset_number(text: &str) -> Result<(), AttributeError> {
+    let right = "a number from 1 to 65535";
+    let number = decimal(text).map_err(|error| error.with(text, right))?;
+    match number {
+        0 => Err(AttributeError::invalid("0 resets nothing; write 1")),
+        1..=0xffff => Ok(()),
+        _ => Err(NumberError::TooLarge.with(text, right)),
+    }
+}
+
+/// Bytes of a limit, whole pages. The kernel makes no limit of one that is too large.
+pub(crate) fn limit_of(text: &str) -> Result<u64, AttributeError> {
+    let refused = |what: &str| {
+        let text = text.trim_end();
+        AttributeError::invalid(format!("{text:?} is {what}; write 0 for no limit"))
+    };
+    let too_large = || refused("too large for a limit");
+    let bytes = size(text).map_err(|error| match error {
+        NumberError::NotANumber => refused("not a size"),
+        NumberError::TooLarge => too_large(),
+    })?;
+    bytes.checked_next_multiple_of(PAGE_SIZE as u64).ok_or_else(too_large)
+}
+
+/// Whether a number is the only one that `mem_used_max` takes.
+pub(crate) fn zero(text: &str) -> Result<(), AttributeError> {
+    if decimal(text) != Ok(0) {
+        let message =
+            format!("it can only be set to 0, which starts it anew, not {:?}", text.trim_end());
+        return Err(AttributeError::invalid(message));
+    }
+    Ok(())
+}
+
+/// A number of blocks that may be written back.
+pub(crate) fn blocks(text: &str) -> Result<u64, AttributeError> {
+    decimal(text).map_err(|error| error.invalid(text, "a number of 4 KiB blocks"))
+}
+
+/// A number; any but 0 is yes.
+pub(crate) fn enabled(text: &str) -> Result<bool, AttributeError> {
+    decimal(text).map(|number| number != 0).map_err(|_| refused(text, "a number, 0 for no"))
+}
+
+/// Blocks in flight at a time.
+pub(crate) fn batch(text: &str) -> Result<u32, AttributeError> {
+    let blocks = decimal(text).ok().and_then(|blocks| u32::try_from(blocks).ok());
+    let blocks = blocks.filter(|&blocks| blocks > 0);
+    blocks.ok_or_else(|| refused(text, "a number of blocks from 1 to 4294967295"))
+}
+
+/// A value that is not what is right here.
+fn refused(text: &str, right: &str) -> AttributeError {
+    AttributeError::invalid(format!("{:?} is not {right}", text.trim_end()))
+}
+
+/// Yes or no, in one of the kernel's spellings.
+pub(crate) fn yes_or_no(text: &str) -> Result<bool, AttributeError> {
+    truth(text).ok_or_else(|| refused(text, "0 or 1"))
+}

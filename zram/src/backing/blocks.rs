@@ -1,0 +1,195 @@
+//! Blocks of the backing disk: which are in use, and what each must hold.
+//!
+//! ```text
+//!   block        0   1   2   3   4 ...                 4096 bytes each
+//!   in use     | 1 | 1 | 1 | 0 | 1 | ...   one bit
+//!   checksum   | a | b | c |   | d | ...   of the whole block, keyed: `Backing::sum`
+//! ```
+//!
+//! The lowest free block is taken, so that those taken together lie together.
+//!
+//! One thread takes at a time, any number give back. `start` is a word below which no bit is free:
+//! who takes looks at it in exchange for "nowhere", and brings it back by a minimum; so a block
+//! given back meanwhile, below of where the search went, is not lost.
+//!
+//! Invariants
+//! - I1 a block is given back once, by whoever ends its use.
+//! - I2 no bit below word `start` is free when nobody is at it.
+//! - I3 a block's checksum changes only while no cell names it.
+//!
+//! Locks: none; taking is for the one post-processing that runs.
+
+use std::ops::Range;
+
+use zsmalloc::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use zsmalloc::{MemoryError, PAGE_SIZE, Pool, Table};
+
+use super::place::BLOCKS_MAX;
+
+/// Blocks of one word of bits.
+const PER_WORD: u64 = u64::BITS as u64;
+const NOWHERE: u64 = u64::MAX;
+
+/// The blocks of a backing disk.
+pub(crate) struct Blocks {
+    bits: Table<AtomicU64>,
+    sums: Table<AtomicU32>,
+    /// Blocks of the disk.
+    len: u64,
+    start: AtomicU64,
+    in_use: AtomicU64,
+}
+
+impl Blocks {
+    /// The blocks of a disk of `bytes`, all free.
+    pub(crate) fn new(pool: &Pool, bytes: u64) -> Result<Blocks, MemoryError> {
+        let len = (bytes / PAGE_SIZE as u64).min(BLOCKS_MAX);
+        Ok(Blocks {
+            bits: pool.table(len.div_ceil(PER_WORD).max(1) as usize)?,
+            sums: pool.table(len.max(1) as usize)?,
+            len,
+            start: AtomicU64::new(0),
+            in_use: AtomicU64::new(0),
+        })
+    }
+
+    /// The lowest free block, in use from now on; `None` where there is none.
+    pub(crate) fn take(&self) -> Option<u32> {
+        // AcqRel pairs with the minimum in `give`: whose minimum came before is seen to have
+        // cleared its bit, and whose comes after is kept.
+        let from = self.start.swap(NOWHERE, Ordering::AcqRel);
+        let found =
+            (from..self.len.div_ceil(PER_WORD)).find_map(|word| Some((word, self.take_in(word)?)));
+        let start = found.map_or(self.len.div_ceil(PER_WORD), |(word, _)| word);
+        // Release pairs with the exchange above in the next call.
+        self.start.fetch_min(start, Ordering::Release);
+        let (_, block) = found?;
+        // relaxed: a total.
+        self.in_use.fetch_add(1, Ordering::Relaxed);
+        Some(block)
+    }
+
+    /// The lowest free block of a word's.
+    fn take_in(&self, word: u64) -> Option<u32> {
+        let bits = &self.bits[word as usize];
+        // Acquire pairs with the clearing in `give`: the block's last user is done with it.
+        let free = !bits.load(Ordering::Acquire) & self.usable(word);
+        if free == 0 {
+            return None;
+        }
+        let bit = free.trailing_zeros();
+        self.bits.touch(word as usize..word as usize + 1);
+        // relaxed: nobody else sets bits, and the load above ordered.
+        bits.fetch_or(1 << bit, Ordering::Relaxed);
+        Some((word * PER_WORD) as u32 + bit)
+    }
+
+    /// The bits of a word that are blocks of the disk.
+    fn usable(&self, word: u64) -> u64 {
+        let blocks = (self.len - word * PER_WORD).min(PER_WORD);
+        if blocks == PER_WORD { u64::MAX } else { (1 << blocks) - 1 }
+    }
+
+    /// A block's use is over.
+    pub(crate) fn give(&self, block: u32) {
+        let word = u64::from(block) / PER_WORD;
+        let bit = 1 << (u64::from(block) % PER_WORD);
+        // Release pairs with the load in `take_in`.
+        let before = self.bits[word as usize].fetch_and(!bit, Ordering::Release);
+        debug_assert!(before & bit != 0, "I1: block {block} was in use");
+        // Release pairs with the exchange in `take`, so that who finds the word sees the bit.
+        self.start.fetch_min(word, Ordering::Release);
+        // relaxed: a total.
+        self.in_use.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Notes what a block that was taken, and that no cell names yet, must hold.
+    pub(crate) fn set_sum(&self, block: u32, sum: u32) {
+        let index = block as usize;
+        self.sums.touch(index..index + 1);
+        // relaxed: published by the unlocking of the cell that will name the block.
+        self.sums[index].store(sum, Ordering::Relaxed);
+    }
+
+    /// What a block must hold that a locked cell names (I3); where none is locked, what it was to
+    /// hold a moment ago.
+    pub(crate) fn sum(&self, block: u32) -> u32 {
+        // relaxed: seen as it was when the block went into the cell, by the lock of the cell, or as
+        // it was given later.
+        self.sums.get(block as usize).map_or(0, |sum| sum.load(Ordering::Relaxed))
+    }
+
+    /// Blocks in use.
+    pub(crate) fn in_use(&self) -> u64 {
+        // relaxed: a total.
+        self.in_use.load(Ordering::Relaxed)
+    }
+
+    /// Blocks in use by their bits, for a check.
+    pub(crate) fn recount(&self) -> u64 {
+        // relaxed: a count, exact when nobody takes or gives.
+        let ones = |bits: &AtomicU64| u64::from(bits.load(Ordering::Relaxed).count_ones());
+        self.bits.held().map(|(_, bits)| ones(bits)).sum()
+    }
+
+    /// Bytes held: mapped, and on the heap.
+    pub(crate) fn bytes(&self) -> (u64, u64) {
+        let mapped = self.bits.held_bytes() + self.sums.held_bytes();
+        (mapped, self.bits.heap_bytes() + self.sums.heap_bytes())
+    }
+
+    /// The tables' addresses.
+    pub(crate) fn ranges(&self) -> [Range<usize>; 2] {
+        [self.bits.range(), self.sums.range()]
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::small;
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
+    use zsmalloc::PoolConfig;
+
+    fn blocks(count: u64) -> Blocks {
+        let pool = Pool::new(small::memory(), PoolConfig::default()).expect("a pool");
+        Blocks::new(&pool, count * PAGE_SIZE as u64 + 4095).expect("address space")
+    }
+
+    proptest! {
+        /// Against a set of the free ones.
+        #[test]
+        fn the_lowest_free_block_is_taken(
+            count in 0u64..200,
+            steps in prop::collection::vec(prop::option::of(0usize..200), 0..600),
+        ) {
+            let blocks = blocks(count);
+            let mut free: BTreeSet<u32> = (0..count as u32).collect();
+            let mut taken = Vec::new();
+            for step in steps {
+                match step.filter(|_| !taken.is_empty()) {
+                    None => {
+                        let lowest = free.pop_first();
+                        prop_assert_eq!(blocks.take(), lowest);
+                        taken.extend(lowest);
+                    }
+                    Some(which) => {
+                        let block = taken.swap_remove(which % taken.len());
+                        blocks.give(block);
+                        free.insert(block);
+                    }
+                }
+                prop_assert_eq!(blocks.in_use(), taken.len() as u64);
+                prop_assert_eq!(blocks.recount(), taken.len() as u64);
+            }
+        }
+    }
+
+    #[test]
+    fn a_checksum_is_its_blocks() {
+        let blocks = blocks(2000);
+        (0..2000).for_each(|block| blocks.set_sum(block, block * 7));
+        assert!((0..2000).all(|block| blocks.sum(block) == block * 7));
+    }
+}

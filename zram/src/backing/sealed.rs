@@ -1,0 +1,123 @@
+//! The disk that pages are written back to.
+//!
+//! ```text
+//!   post-processing:  take a block -> checksum -> write ... -> the cell names it
+//!   a read:           the cell names it -> read -> checksum -> the cell names it still
+//!   slot's content goes, wherever that happens: the block is given back
+//! ```
+//!
+//! Invariants
+//! - I1 a block in use is named by one cell, or is the post-processing's on its way there.
+//! - I2 what is read is what was written, or an error: each block's checksum stays in memory. It is
+//!   keyed, and bound to block and page, so that whoever can write to the disk can only guess it.
+//!
+//! Locks: none are held when the disk is called.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use disk::{Disk, Seal};
+use zsmalloc::{MemoryError, PAGE_SIZE, Pool};
+
+use super::blocks::Blocks;
+use crate::terms::backing_error;
+
+/// A backing disk.
+pub(crate) struct Backing {
+    pub(crate) disk: Arc<dyn Disk>,
+    pub(crate) blocks: Blocks,
+    seal: Seal,
+    /// Blocks read and written, ever.
+    reads: AtomicU64,
+    writes: AtomicU64,
+}
+
+/// The three columns of `bd_stat`, in units of 4096 bytes; `Display` is the kernel's line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct BdStat {
+    /// Blocks that hold pages of the disk.
+    pub count: u64,
+    /// Blocks read, ever.
+    pub reads: u64,
+    /// Blocks written, ever.
+    pub writes: u64,
+    /// Blocks that are in use for no page: those of discarded pages that the memory's worker gives
+    /// back, and those on their way to the disk. No column; a write-back that finds no other block
+    /// waits for the first kind.
+    pub pending: u64,
+}
+
+impl std::fmt::Display for BdStat {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        writeln!(f, "{:>8} {:>8} {:>8}", self.count, self.reads, self.writes)
+    }
+}
+
+impl Backing {
+    /// A disk of which nothing is used.
+    pub(crate) fn new(disk: Arc<dyn Disk>, pool: &Pool) -> Result<Backing, MemoryError> {
+        let blocks = Blocks::new(pool, disk.size_bytes())?;
+        let (reads, writes) = (AtomicU64::new(0), AtomicU64::new(0));
+        Ok(Backing { disk, blocks, seal: Seal::random(), reads, writes })
+    }
+
+    /// Reads a block, as it is.
+    pub(crate) fn read(&self, block: u32, data: &mut [u8; PAGE_SIZE]) -> io::Result<()> {
+        // relaxed: a total.
+        self.reads.fetch_add(1, Ordering::Relaxed);
+        self.disk.read(offset_of(block), data).map_err(backing_error)
+    }
+
+    /// A block was written, by the thread that has the disk itself.
+    pub(crate) fn wrote(&self) {
+        // relaxed: a total.
+        self.writes.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The checksum of what a block holds for a page.
+    pub(crate) fn sum(&self, block: u32, page: u64, data: &[u8]) -> u32 {
+        self.seal.sum([block.into(), page], data)
+    }
+
+    /// What it counts, where so many pages are in its blocks.
+    pub(crate) fn stat(&self, pages: u64) -> BdStat {
+        // relaxed: independent totals.
+        let read = |total: &AtomicU64| total.load(Ordering::Relaxed);
+        let (reads, writes) = (read(&self.reads), read(&self.writes));
+        let pending = self.blocks.in_use().saturating_sub(pages);
+        BdStat { count: pages, reads, writes, pending }
+    }
+}
+
+/// Where a block starts.
+pub(crate) fn offset_of(block: u32) -> u64 {
+    u64::from(block) * PAGE_SIZE as u64
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use disk::RamDisk;
+    use zsmalloc::PoolConfig;
+
+    use super::*;
+    use crate::small;
+
+    fn backing() -> Backing {
+        let pool = Pool::new(small::memory(), PoolConfig::default()).expect("a pool");
+        let disk = Arc::new(RamDisk::new(1 << 20).expect("memory"));
+        Backing::new(disk, &pool).expect("address space")
+    }
+
+    /// A sum of the bytes alone would be right for them wherever somebody put them, and would tell
+    /// whoever has two devices which of their pages are one.
+    #[test]
+    fn a_sum_is_of_its_block_its_page_and_its_device() {
+        let (ours, theirs, data) = (backing(), backing(), [7; PAGE_SIZE]);
+        let sum = ours.sum(1, 2, &data);
+        assert_eq!(ours.sum(1, 2, &data), sum, "the same block of the same page");
+        assert_ne!(ours.sum(2, 2, &data), sum, "another block");
+        assert_ne!(ours.sum(1, 3, &data), sum, "another page");
+        assert_ne!(theirs.sum(1, 2, &data), sum, "another device");
+    }
+}

@@ -1,0 +1,138 @@
+//! The counters of a device, and how a slot's content enters them.
+//!
+//! Invariant: each counter is the sum over the slots of what [`Stored::tally`] says of them;
+//! a slot's change is entered under its lock, or with others before the request ends, so `check`
+//! can recount them while no request is under way. What is in detached leaves is pending instead. A
+//! counter may be behind by what threads are at: it is read as a number that may for a moment be
+//! less than nothing.
+//!
+//! [`Stored::tally`]: super::stored::Stored::tally
+
+use std::sync::atomic::{AtomicU64, Ordering, fence};
+
+use zsmalloc::LeafTally;
+
+use super::stored::kind;
+use super::totals::{bump, change, total};
+use super::troubles::Troubles;
+
+/// Kinds of slots that are counted: those of [`kind`].
+const KINDS: usize = kind::DISK + 1;
+
+/// What is to be freed of detached leaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub(crate) struct Pending {
+    pub(crate) objects: u64,
+    pub(crate) bytes: u64,
+}
+
+impl Pending {
+    /// The objects of slots.
+    pub(crate) fn of(tally: LeafTally) -> Pending {
+        Pending { objects: tally.counts[kind::BLOB], bytes: tally.bytes }
+    }
+}
+
+/// The counters of a device.
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    counts: [AtomicU64; KINDS],
+    /// Bytes of objects; a huge page counts 4096.
+    bytes: AtomicU64,
+    /// Requests that change slots, ever, and those under way: they tell a check that something
+    /// moved while it looked elsewhere.
+    changes: AtomicU64,
+    changing: AtomicU64,
+    pending_objects: AtomicU64,
+    pending_bytes: AtomicU64,
+    /// Bytes of objects in marked slots, which are counted above.
+    marked_bytes: AtomicU64,
+    /// Huge pages ever stored.
+    pub(crate) huge_since: AtomicU64,
+    pub(crate) failed_reads: AtomicU64,
+    pub(crate) failed_writes: AtomicU64,
+    pub(crate) notify_free: AtomicU64,
+    pub(crate) troubles: Troubles,
+}
+
+impl Counters {
+    /// A slot's content changed.
+    pub(crate) fn replace(&self, old: LeafTally, new: LeafTally) {
+        for (kind, count) in self.counts.iter().enumerate() {
+            change(count, old.counts[kind], new.counts[kind]);
+        }
+        change(&self.bytes, old.bytes, new.bytes);
+        if new.counts[kind::HUGE] > 0 {
+            bump(&self.huge_since, 1);
+        }
+    }
+
+    /// The content of a slot in a detached leaf changed: somebody was late.
+    pub(crate) fn replace_pending(&self, old: LeafTally, new: LeafTally) {
+        let (old, new) = (Pending::of(old), Pending::of(new));
+        change(&self.pending_objects, old.objects, new.objects);
+        change(&self.pending_bytes, old.bytes, new.bytes);
+    }
+
+    /// Slots were emptied together, by detaching their leaf, which is to be drained.
+    pub(crate) fn detach(&self, gone: LeafTally) {
+        self.replace_pending(LeafTally::default(), gone);
+        self.replace(gone, LeafTally::default());
+    }
+
+    /// Objects of a detached leaf were freed.
+    pub(crate) fn drained(&self, freed: Pending) {
+        change(&self.pending_objects, freed.objects, 0);
+        change(&self.pending_bytes, freed.bytes, 0);
+    }
+
+    /// What is to be freed of detached leaves.
+    pub(crate) fn pending(&self) -> Pending {
+        Pending { objects: total(&self.pending_objects), bytes: total(&self.pending_bytes) }
+    }
+
+    /// Slots whose objects have `old` bytes lost their marks, and others with `new` bytes were
+    /// marked, to be emptied later.
+    pub(crate) fn replace_marked(&self, old: u64, new: u64) {
+        change(&self.marked_bytes, old, new);
+    }
+
+    /// Bytes of objects in marked slots.
+    pub(crate) fn marked_bytes(&self) -> u64 {
+        total(&self.marked_bytes)
+    }
+
+    /// Enters a request that changes slots, until the guard is dropped.
+    pub(crate) fn change(&self) -> Change<'_> {
+        bump(&self.changing, 1);
+        bump(&self.changes, 1);
+        Change(self)
+    }
+
+    /// Requests that change slots, so far; `None` while one is under way.
+    pub(crate) fn changes(&self) -> Option<u64> {
+        // Pairs with the Release in `bump`: who has read what a request added to any counter sees
+        // below that it was entered.
+        fence(Ordering::Acquire);
+        // Pairs with the same: who sees that a request was entered sees it under way until it ends.
+        let changes = self.changes.load(Ordering::Acquire);
+        // Pairs with the same: who sees that it ended reads all that it added.
+        let changing = self.changing.load(Ordering::Acquire);
+        (changing == 0).then_some(changes)
+    }
+
+    /// The totals over all slots.
+    pub(crate) fn tally(&self) -> LeafTally {
+        let count = |kind: usize| total(&self.counts[kind]);
+        LeafTally { counts: std::array::from_fn(count), bytes: total(&self.bytes) }
+    }
+}
+
+/// A request that changes slots.
+pub(crate) struct Change<'a>(&'a Counters);
+
+impl Drop for Change<'_> {
+    fn drop(&mut self) {
+        bump(&self.0.changing, 1u64.wrapping_neg());
+    }
+}

@@ -1,0 +1,23 @@
+//! What cells say, and what is noted beside them: sums, words, blocks, and times of access.
+//!
+//! `stored` and `flags` are the two places that know the bits of a cell: its content, and what a
+//! device notes about a page. `counters`, `sums` and `troubles` count; `values` and `ages` are what
+//! a cell stands for, and when its page was used. The room stands on the backing disk, for the
+//! place that a cell may name, and on the terms of the crate.
+
+mod ages;
+mod counters;
+pub(crate) mod flags;
+pub(crate) mod stored;
+mod sums;
+mod totals;
+mod troubles;
+mod values;
+
+pub(crate) use ages::Ages;
+pub(crate) use counters::{Change, Counters, Pending};
+pub(crate) use stored::{Stored, kind};
+pub(crate) use sums::{Emptied, enter};
+pub(crate) use totals::{bump, read};
+pub use troubles::TroubleStat;
+pub(crate) use values::Values;

@@ -1,0 +1,117 @@
+//! How a change of a slot enters the books: the word of its leaf, and the counters.
+//!
+//! ```text
+//!   the leaf is in the root      its word and the counters change
+//!   it was detached before       its word and what is pending change
+//! ```
+//!
+//! The word of a leaf holds the sums of its slots, so that a discard of 2 MiB changes the counters
+//! at once and looks at no cell.
+//!
+//! Invariant: the sums are those of the cells, as `check` recounts them; see [`LeafSums`].
+
+use zsmalloc::{CellGuard, LeafSums, LeafTally};
+
+use super::counters::Counters;
+use super::stored::Stored;
+
+/// Enters in the books that a slot, which is locked still, was given other content than `before`.
+pub(crate) fn enter(counters: &Counters, slot: &CellGuard<'_>, before: Stored) {
+    let (before, after) = (before.tally(), Stored::in_cell(slot).tally());
+    if LeafSums(slot.leaf_word()).replace(before, after) {
+        counters.replace(before, after);
+    } else {
+        counters.replace_pending(before, after);
+    }
+}
+
+/// Slots emptied, or marked, one after the other: entered in the counters together, when dropped.
+///
+/// Entered one by one, they would take more of who discards and who drains than the rest of the
+/// work: the counters' cache lines would go to and fro between the two.
+pub(crate) struct Emptied<'c> {
+    counters: &'c Counters,
+    /// What slots held in leaves of the root, and in detached ones.
+    gone: LeafTally,
+    late: LeafTally,
+    /// Bytes of objects whose slots were marked, and lost their marks.
+    marked: u64,
+    unmarked: u64,
+}
+
+impl<'c> Emptied<'c> {
+    /// None yet.
+    pub(crate) fn new(counters: &'c Counters) -> Emptied<'c> {
+        let (gone, late) = (LeafTally::default(), LeafTally::default());
+        Emptied { counters, gone, late, marked: 0, unmarked: 0 }
+    }
+
+    /// A slot, which is locked still, was emptied that held `before`.
+    pub(crate) fn add(&mut self, slot: &CellGuard<'_>, before: Stored) {
+        let before = before.tally();
+        let in_root = LeafSums(slot.leaf_word()).replace(before, LeafTally::default());
+        if in_root { &mut self.gone } else { &mut self.late }.add(before);
+    }
+
+    /// A slot whose object has so many bytes was marked.
+    pub(crate) fn marked(&mut self, bytes: u64) {
+        self.marked += bytes;
+    }
+
+    /// A slot whose object has so many bytes lost its mark.
+    pub(crate) fn unmarked(&mut self, bytes: u64) {
+        self.unmarked += bytes;
+    }
+}
+
+impl Drop for Emptied<'_> {
+    fn drop(&mut self) {
+        self.counters.replace_marked(self.unmarked, self.marked);
+        self.counters.replace(self.gone, LeafTally::default());
+        self.counters.replace_pending(self.late, LeafTally::default());
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use codec::same::Same;
+    use proptest::prelude::*;
+    use zsmalloc::sync::atomic::AtomicU64;
+    use zsmalloc::{LEAF_CELLS, PAGE_SIZE};
+
+    use crate::backing::Place;
+
+    fn stored() -> impl Strategy<Value = Stored> {
+        let blob = |len| Stored::Blob { priority: 0, len };
+        prop_oneof![
+            Just(Stored::Nothing),
+            Just(Stored::Same(Same::ZERO)),
+            Just(Stored::Disk { priority: 0, at: Place { block: 9, len: 77 } }),
+            (1..=PAGE_SIZE).prop_map(blob),
+            Just(blob(PAGE_SIZE)),
+        ]
+    }
+
+    proptest! {
+        /// Against a twin that keeps the contents, at the extremes of every field too.
+        #[test]
+        fn sums_are_those_of_the_contents(
+            changes in prop::collection::vec((0..LEAF_CELLS, stored()), 0..2000),
+            full in stored(),
+        ) {
+            let word = AtomicU64::new(0);
+            let (sums, mut twin) = (LeafSums(&word), vec![Stored::Nothing; LEAF_CELLS]);
+            let everywhere = (0..LEAF_CELLS).map(|slot| (slot, full));
+            for (slot, new) in changes.into_iter().chain(everywhere) {
+                let old = std::mem::replace(&mut twin[slot], new);
+                prop_assert!(sums.replace(old.tally(), new.tally()));
+            }
+            let mut expected = LeafTally::default();
+            twin.iter().for_each(|stored| expected.add(stored.tally()));
+            prop_assert_eq!(sums.detach(), expected);
+            prop_assert_eq!(sums.tally(), expected, "the flag is none of them");
+            prop_assert!(!sums.replace(full.tally(), LeafTally::default()), "detached");
+        }
+    }
+}

@@ -1,0 +1,34 @@
+//! Totals that many threads add to, and anybody may read.
+//!
+//! Each thread enters its own changes in order, but they may come between those of others. So a
+//! total may for a moment be less than nothing; it is shown as no less than 0.
+//!
+//! Locks: none.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Adds to a counter.
+pub(crate) fn bump(counter: &AtomicU64, by: u64) {
+    // Release pairs with the fence and loads in `changes`; else it is an independent total.
+    counter.fetch_add(by, Ordering::Release);
+}
+
+/// Reads a counter.
+pub(crate) fn read(counter: &AtomicU64) -> u64 {
+    // relaxed: an independent total.
+    counter.load(Ordering::Relaxed)
+}
+
+/// Reads a counter that others may bring below 0 for a moment: each thread enters its own changes
+/// in order, but they may come between each other's.
+pub(super) fn total(counter: &AtomicU64) -> u64 {
+    let value = read(counter);
+    if value.cast_signed() < 0 { 0 } else { value }
+}
+
+/// Adds the difference between two values to a counter.
+pub(super) fn change(counter: &AtomicU64, old: u64, new: u64) {
+    if old != new {
+        bump(counter, new.wrapping_sub(old));
+    }
+}

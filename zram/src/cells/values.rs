@@ -1,0 +1,34 @@
+//! What cells without an object stand for: words that pages repeat, and blocks of the backing disk.
+//!
+//! ```text
+//!   cell   same-filled  -> words        used by so many cells
+//!          on disk      -> a block      used by this cell
+//! ```
+//!
+//! Invariant: whoever replaces or empties a cell retires what it held, once; so a use count is the
+//! count of cells, and a block in use is named by one.
+//!
+//! Locks: the words' table's, as a leaf; a cell is locked, or its leaf is being drained.
+
+use codec::same::Words;
+
+use super::stored::Stored;
+use crate::backing::Backing;
+
+/// The words and blocks of one device.
+#[derive(Default)]
+pub(crate) struct Values {
+    pub(crate) words: Words,
+    pub(crate) backing: Option<Backing>,
+}
+
+impl Values {
+    /// A slot's content is gone: what it used beside the slot goes too.
+    pub(crate) fn retire(&self, stored: Stored) {
+        match (stored, &self.backing) {
+            (Stored::Same(same), _) => self.words.release(same),
+            (Stored::Disk { at, .. }, Some(backing)) => backing.blocks.give(at.block),
+            _ => {}
+        }
+    }
+}

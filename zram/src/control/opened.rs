@@ -1,0 +1,73 @@
+//! A device that somebody uses: while it is opened, its disk stays.
+//!
+//! Invariant: an opened device is among the holders in its claims until it is dropped. Lock: that
+//! of the claims, a leaf.
+
+use std::sync::Arc;
+
+use super::device::Device;
+use crate::attributes::AttributeError;
+use crate::device::Zram;
+
+/// A device that somebody uses: it is neither reset nor removed until this is dropped.
+///
+/// It may have no size yet, and get one meanwhile.
+pub struct Opened {
+    device: Arc<Device>,
+    number: u64,
+}
+
+impl Opened {
+    /// Opens a device.
+    pub(crate) fn new(device: Arc<Device>) -> Result<Opened, AttributeError> {
+        let number = device.claims().enter(device.name())?;
+        Ok(Opened { device, number })
+    }
+
+    /// Says who holds it, for those who find the device busy: `mkfs.ext4 (pid 17)`.
+    #[must_use]
+    pub fn held_by(self, who: impl Into<String>) -> Opened {
+        let who = who.into();
+        self.held_by_whom(move || who.clone())
+    }
+
+    /// The same of one that may change: it is asked whenever somebody finds the device busy.
+    #[must_use]
+    pub fn held_by_whom(self, who: impl Fn() -> String + Send + Sync + 'static) -> Opened {
+        self.device.claims().name(self.number, Arc::new(who));
+        self
+    }
+
+    /// The device.
+    pub fn device(&self) -> &Arc<Device> {
+        &self.device
+    }
+
+    /// Its disk, once it has a size; the same one until this is dropped.
+    pub fn disk(&self) -> Option<Arc<Zram>> {
+        self.device.disk()
+    }
+}
+
+impl Drop for Opened {
+    fn drop(&mut self) {
+        self.device.claims().leave(self.number);
+    }
+}
+
+impl std::fmt::Debug for Opened {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Opened").field("device", &self.device.name()).finish_non_exhaustive()
+    }
+}
+
+impl Device {
+    /// Opens it.
+    ///
+    /// # Errors
+    ///
+    /// `EBUSY` while it is being reset or removed; `ENODEV` after that.
+    pub fn open(self: &Arc<Device>) -> Result<Opened, AttributeError> {
+        Opened::new(Arc::clone(self))
+    }
+}

@@ -1,0 +1,102 @@
+//! What all devices share: their memory, the defaults they are made with, and the guard of paths.
+//!
+//! Invariant: nothing of it changes once there are devices, except that a guard may be set, once.
+//!
+//! Locks: none.
+
+use std::path::Path;
+use std::sync::{Arc, OnceLock};
+
+use codec::Codec;
+use zsmalloc::deferred::QueueConfig;
+use zsmalloc::{LockDesign, Memory, Rule};
+
+use crate::attributes::AttributeError;
+use crate::terms::{Free, ZramConfig};
+
+/// What a device is made with unless its attributes say otherwise, and what a reset goes back to.
+#[derive(Clone, Debug)]
+pub struct DeviceDefaults {
+    /// The primary algorithm.
+    pub algorithm: Codec,
+    /// At most 2^N frames per zspage, 0 to 4.
+    pub chain_order: u32,
+    /// How each size class picks its chain length.
+    pub rule: Rule,
+    /// How the allocator's locks are laid out.
+    pub design: LockDesign,
+    /// Bytes that the objects of one device may take at most; 0 = no limit, as in the kernel.
+    pub mem_limit: u64,
+    /// Bytes that the objects of one device are held at: what is coldest is recompressed, and
+    /// written back. It notes ages then. `None`: only when asked to.
+    pub memory_target: Option<u64>,
+    /// Note when each page is used, so that ages may be written to `idle`.
+    pub track_ages: bool,
+    /// Refuse writes.
+    pub read_only: bool,
+    /// How discarded pages are freed.
+    pub free: Free,
+    /// How much may be pending with some of those ways.
+    pub deferred: QueueConfig,
+}
+
+impl DeviceDefaults {
+    /// Whether it is noted when each page is used.
+    pub(crate) fn notes_ages(&self) -> bool {
+        self.track_ages || self.memory_target.is_some()
+    }
+}
+
+impl Default for DeviceDefaults {
+    fn default() -> DeviceDefaults {
+        let config = ZramConfig::new("", 0);
+        DeviceDefaults {
+            algorithm: config.algorithm,
+            chain_order: config.chain_order,
+            rule: config.rule,
+            design: config.design,
+            mem_limit: config.mem_limit,
+            memory_target: None,
+            track_ages: config.track_ages,
+            read_only: config.read_only,
+            free: config.free,
+            deferred: config.deferred,
+        }
+    }
+}
+
+/// Judges the path of a backing device or of a dictionary before it is opened: `Err` says why not.
+pub type PathGuard = Box<dyn Fn(&Path) -> Result<(), String> + Send + Sync>;
+
+/// What devices share.
+pub(crate) struct Shared {
+    memory: Arc<Memory>,
+    defaults: DeviceDefaults,
+    guard: OnceLock<PathGuard>,
+}
+
+impl Shared {
+    pub(crate) fn new(memory: Arc<Memory>, defaults: DeviceDefaults) -> Shared {
+        Shared { memory, defaults, guard: OnceLock::new() }
+    }
+
+    pub(crate) fn memory(&self) -> &Arc<Memory> {
+        &self.memory
+    }
+
+    pub(crate) fn defaults(&self) -> &DeviceDefaults {
+        &self.defaults
+    }
+
+    /// Has paths judged before they are opened; the first guard stays.
+    pub(crate) fn guard_paths(&self, guard: PathGuard) {
+        // A second one is dropped: the door through which the devices are served sets it, once.
+        let _ = self.guard.set(guard);
+    }
+
+    /// Refuses a path that must not be opened from here.
+    pub(crate) fn check_path(&self, path: &Path) -> Result<(), AttributeError> {
+        let judged = self.guard.get().map_or(Ok(()), |guard| guard(path));
+        judged.map_err(AttributeError::invalid)
+    }
+}

@@ -1,0 +1,122 @@
+//! What of a write-back may be set while a device is in use.
+//!
+//! ```text
+//!   limit: 3 units   submit: 2   failed: 3   submit: 2 ...   0: writes back nothing more
+//! ```
+//!
+//! Invariant: a unit is taken for each block that is submitted while the limit is enabled, and put
+//! back if the block was not written, unless the limit was set meanwhile: it stays as it was set.
+//!
+//! Locks: one write-back or recompression at a time holds `running`; that of the limit is a leaf.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{self, PoisonError};
+
+use host::{Held, Rank};
+use zsmalloc::sync::{Mutex, MutexGuard};
+
+use super::target::Hold;
+use crate::terms::PostError;
+
+/// Pages that a write-back has in flight, unless told otherwise: the kernel's number.
+const BATCH_PAGES: u32 = 32; // 128 KiB
+
+/// The settings of one device.
+pub(crate) struct Settings {
+    running: Mutex<()>,
+    limit: sync::Mutex<Limit>,
+    batch_pages: AtomicU32,
+    pub(crate) hold: Hold,
+}
+
+#[derive(Default)]
+struct Limit {
+    /// Units of 4096 bytes that may still be written.
+    units: u64,
+    enabled: bool,
+    /// Times that `units` was set.
+    set: u64,
+}
+
+/// A unit that was taken from the limit, as it was set then.
+#[derive(Clone, Copy)]
+pub(crate) struct Unit {
+    set: u64,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings {
+            running: Mutex::new(()),
+            limit: sync::Mutex::default(),
+            batch_pages: AtomicU32::new(BATCH_PAGES),
+            hold: Hold::default(),
+        }
+    }
+}
+
+impl Settings {
+    /// Waits for the post-processing that runs, and keeps others waiting.
+    pub(crate) fn run(&self) -> (MutexGuard<'_, ()>, Held) {
+        let held = Held::enter(Rank::PostProcessing);
+        // It guards no data that could be half done.
+        (self.running.lock().unwrap_or_else(|poisoned| poisoned.into_inner()), held)
+    }
+
+    fn limit(&self) -> sync::MutexGuard<'_, Limit> {
+        // Nothing that runs under the lock can panic half-way.
+        self.limit.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes a unit of the limit; none while there is no limit.
+    pub(crate) fn take_unit(&self) -> Result<Option<Unit>, PostError> {
+        let mut limit = self.limit();
+        if !limit.enabled {
+            return Ok(None);
+        }
+        limit.units = limit.units.checked_sub(1).ok_or(PostError::LimitReached)?;
+        Ok(Some(Unit { set: limit.set }))
+    }
+
+    /// Puts a unit back that was taken, where the limit is still the one it was taken from.
+    pub(crate) fn put_back_unit(&self, unit: Unit) {
+        let mut limit = self.limit();
+        if limit.set == unit.set {
+            limit.units += 1;
+        }
+    }
+
+    /// Units that may still be written, where that is limited.
+    pub(super) fn units(&self) -> u64 {
+        self.limit().units
+    }
+
+    /// Sets the units that may still be written.
+    pub(super) fn set_units(&self, units: u64) {
+        let mut limit = self.limit();
+        limit.units = units;
+        limit.set += 1;
+    }
+
+    /// Whether write-back is limited.
+    pub(super) fn is_limited(&self) -> bool {
+        self.limit().enabled
+    }
+
+    /// Limits write-back, or not.
+    pub(super) fn enable_limit(&self, enable: bool) {
+        self.limit().enabled = enable;
+    }
+
+    /// Pages that a write-back has in flight at most.
+    pub(super) fn batch_pages(&self) -> u32 {
+        // relaxed: an independent value.
+        self.batch_pages.load(Ordering::Relaxed)
+    }
+
+    /// Sets that number.
+    pub(super) fn set_batch_pages(&self, pages: u32) {
+        // relaxed: an independent value, read by the next write-back.
+        self.batch_pages.store(pages, Ordering::Relaxed);
+    }
+}

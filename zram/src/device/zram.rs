@@ -1,0 +1,180 @@
+//! A device: what it is made of, and what all work on it uses.
+//!
+//! Invariants
+//! - I1 `disksize` is a multiple of a page and never changes.
+//! - I2 the watermark is that of the pool's geometry: a longer blob is stored as the raw page.
+//!
+//! Locks: none of its own; see `decode` and `store` for the order of those it uses.
+
+use std::sync::Arc;
+
+use codec::{Codec, Stream, Streams};
+use disk::DiskError;
+use host::{Held, Rank};
+use zsmalloc::{ChainSize, Memory, PAGE_SIZE, Pool, PoolConfig, Slots, cpu};
+
+use super::set_aside::SetAside;
+use super::settings::Settings;
+use crate::backing::Backing;
+use crate::cells::{Ages, Counters, Stored, Values};
+use crate::terms::{Free, ZramConfig, ZramError};
+
+/// Bytes of the largest disk: its cells fill the 32 bits of an entry number half.
+const DISKSIZE_MAX: u64 = 1 << 43; // 8 TiB
+const _: () =
+    assert!(DISKSIZE_MAX / PAGE_SIZE as u64 <= 1 << u32::BITS, "a page's number is a u32");
+
+/// A compressed RAM disk; it is a [`disk::Disk`].
+pub struct Zram {
+    pub(crate) config: ZramConfig,
+    pub(crate) watermark: usize,
+    pub(crate) slots: Arc<Slots>,
+    pub(crate) streams: Streams,
+    pub(crate) values: Arc<Values>,
+    pub(crate) counters: Arc<Counters>,
+    /// With [`Free::Entries`].
+    pub(crate) set_aside: Option<Arc<SetAside>>,
+    /// With `track_ages`.
+    pub(crate) ages: Option<Ages>,
+    pub(crate) settings: Settings,
+}
+
+impl Zram {
+    /// An empty device. Nothing is touched but a few kilobytes, whatever its size.
+    ///
+    /// # Errors
+    ///
+    /// [`ZramError`]: a size, chain order or memory that cannot be.
+    pub fn new(memory: Arc<Memory>, mut config: ZramConfig) -> Result<Zram, ZramError> {
+        let order = config.chain_order;
+        let chain = ChainSize::from_order(order).ok_or(ZramError::BadChainOrder { order })?;
+        if config.disksize == 0 {
+            return Err(ZramError::NoSize);
+        }
+        if config.disksize > DISKSIZE_MAX {
+            return Err(ZramError::TooLarge { disksize: config.disksize });
+        }
+        config.disksize = config.disksize.next_multiple_of(PAGE_SIZE as u64);
+        let ZramConfig { rule, design, deferred, .. } = config;
+        let pool = PoolConfig { chain, rule, design, deferred, ..PoolConfig::default() };
+        let pool = Pool::new(memory, pool)?;
+        let settings = Settings::default();
+        settings.hold.set_limit(&pool, config.mem_limit);
+        let watermark = pool.geometry().huge_watermark();
+        let pages = config.disksize / PAGE_SIZE as u64;
+        let ages = config.track_ages.then(|| Ages::new(&pool, pages)).transpose()?;
+        let backing = config.backing.clone().map(|disk| Backing::new(disk, &pool)).transpose()?;
+        let slots = Arc::new(Slots::new(pool, pages)?);
+        let counters = Arc::default();
+        let set_aside = match config.free {
+            Free::Entries => Some(SetAside::new(deferred, &slots, &counters)?),
+            _ => None,
+        };
+        Ok(Zram {
+            watermark,
+            slots,
+            streams: Streams::for_cpus(cpu::count()),
+            values: Arc::new(Values { backing, ..Values::default() }),
+            counters,
+            set_aside,
+            ages,
+            settings,
+            config,
+        })
+    }
+
+    /// What the device was made with; sizes rounded.
+    pub fn config(&self) -> &ZramConfig {
+        &self.config
+    }
+
+    /// The algorithms there are.
+    pub(crate) fn codecs(&self) -> impl Iterator<Item = &Codec> {
+        std::iter::once(&self.config.algorithm).chain(self.config.recompression.iter().flatten())
+    }
+
+    /// The algorithm of a priority; `None` where there is none.
+    pub(crate) fn codec(&self, priority: u8) -> Option<&Codec> {
+        match priority {
+            0 => Some(&self.config.algorithm),
+            other => self.config.recompression.get(usize::from(other) - 1)?.as_ref(),
+        }
+    }
+
+    /// Pages of the disk.
+    pub fn pages(&self) -> u64 {
+        self.config.disksize / PAGE_SIZE as u64
+    }
+
+    /// What a page's slot holds at a glance, without its lock; the priority means nothing.
+    pub(crate) fn peek(&self, page: u64) -> Stored {
+        Stored::of(self.slots.peek(page), 0)
+    }
+
+    /// Works with a stream. Its rank is kept here, as `codec` has none.
+    pub(crate) fn with_stream<R>(&self, work: impl FnOnce(&mut Stream) -> R) -> R {
+        let _held = Held::enter(Rank::Stream);
+        self.streams.with(cpu::current_hint(), work)
+    }
+
+    /// Builds beforehand what the algorithm needs to read and write pages, so that reading builds
+    /// nothing: for an algorithm with streams, in a signal handler.
+    ///
+    /// # Errors
+    ///
+    /// [`DiskError::NoMemory`].
+    pub fn prepare(&self) -> Result<(), DiskError> {
+        let _held = Held::enter(Rank::Stream);
+        for codec in self.codecs().filter(|codec| codec.needs_stream_to_decompress()) {
+            self.streams.prepare(codec).map_err(|_| DiskError::NoMemory)?;
+        }
+        Ok(())
+    }
+
+    /// Empties the slots that were set aside; the caller has none locked.
+    pub(crate) fn flush_set_aside(&self) {
+        self.set_aside.iter().for_each(|slots| slots.flush());
+    }
+
+    /// Compacts, and runs what is deferred: for a caller that was refused because there was no room.
+    /// It holds no lock that a deferred job might want.
+    pub fn make_room(&self) {
+        self.flush_set_aside();
+        self.slots.pool.make_room();
+    }
+
+    /// Compacts the pool and returns free frames to the system; gives the frames freed.
+    pub fn compact(&self) -> u64 {
+        self.flush_set_aside();
+        self.slots.pool.compact()
+    }
+
+    /// True when nothing was freed since the pool compacted itself, and nothing is pending: a
+    /// device that is left alone for a second is settled.
+    pub fn is_settled(&self) -> bool {
+        self.counters.pending().objects == 0 && self.slots.pool.is_settled()
+    }
+
+    /// The memory whose frames the pages are in.
+    pub fn memory(&self) -> &Arc<Memory> {
+        self.slots.pool.memory()
+    }
+
+    /// The pool's `classes` table.
+    pub fn classes(&self) -> zsmalloc::ClassTable {
+        self.slots.pool.class_table()
+    }
+}
+
+impl Drop for Zram {
+    /// What is pending ends with the pool, and need not be looked at.
+    fn drop(&mut self) {
+        self.slots.pool.retire(std::iter::empty());
+    }
+}
+
+impl std::fmt::Debug for Zram {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Zram").field("config", &self.config).finish_non_exhaustive()
+    }
+}

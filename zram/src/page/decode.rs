@@ -1,0 +1,130 @@
+//! Decoding what a locked slot holds.
+//!
+//! ```text
+//!   lock slot -> nothing: zeros | word: fill | raw: copy | blob: decompress in place
+//!                | on the backing disk: see `fetch`
+//! ```
+//!
+//! Invariants
+//! - I1 an object of 4096 bytes is a raw page: the watermark lies below.
+//! - I2 every access clears what `flags` says it clears, under the lock it takes anyway.
+//!
+//! Locks: the caller has the slot locked. A stream is taken before a cell: a thread that holds a
+//! stream waits for cells, so a thread that holds a cell must not wait for a stream.
+
+use codec::{CodecError, Stream, same};
+use disk::DiskError;
+use zsmalloc::{CellGuard, PAGE_SIZE};
+
+use crate::backing::Place;
+use crate::cells::flags::{accessed, is_marked};
+use crate::cells::{Stored, enter};
+use crate::device::Zram;
+
+/// What came of decoding a locked slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub(crate) enum Decoded {
+    /// The page.
+    Page,
+    /// Nothing yet: it is on the backing disk.
+    Back(Place),
+}
+
+/// The error for a page that is lost.
+pub(crate) fn corrupt(page: u64) -> DiskError {
+    DiskError::Corrupt { offset: page * PAGE_SIZE as u64 }
+}
+
+/// The error for a page that was not decoded. Want of memory leaves the page as it is.
+pub(crate) fn undecoded(page: u64, error: CodecError) -> DiskError {
+    match error {
+        CodecError::NoMemory => DiskError::NoMemory,
+        _ => corrupt(page),
+    }
+}
+
+impl Zram {
+    /// Decodes what a locked slot holds; [`CodecError::NeedsStream`] where that takes a stream and
+    /// none was passed.
+    pub(crate) fn decode(
+        &self,
+        slot: &CellGuard<'_>,
+        stream: Option<&mut Stream>,
+        data: &mut [u8],
+    ) -> Result<Decoded, CodecError> {
+        match Stored::in_cell(slot) {
+            Stored::Nothing => data.fill(0),
+            Stored::Blob { .. } if is_marked(slot) => data.fill(0),
+            Stored::Blob { priority, .. } => {
+                let blob = slot.bytes().unwrap_or(&[]);
+                self.decode_blob(priority, blob, stream, data)?;
+            }
+            Stored::Same(same) => same::fill(data, self.values.words.word(same)),
+            Stored::Disk { at, .. } => return Ok(Decoded::Back(at)),
+        }
+        Ok(Decoded::Page)
+    }
+
+    /// Decodes the object of a locked slot.
+    pub(crate) fn decode_object(
+        &self,
+        page: u64,
+        slot: &CellGuard<'_>,
+        stream: &mut Stream,
+        data: &mut [u8],
+    ) -> Result<(), DiskError> {
+        match self.decode(slot, Some(stream), data) {
+            Ok(Decoded::Page) => Ok(()),
+            Ok(Decoded::Back(_)) => Err(corrupt(page)),
+            Err(error) => Err(undecoded(page, error)),
+        }
+    }
+
+    /// Decodes a blob that was compressed with the algorithm of a priority.
+    pub(crate) fn decode_blob(
+        &self,
+        priority: u8,
+        blob: &[u8],
+        stream: Option<&mut Stream>,
+        data: &mut [u8],
+    ) -> Result<(), CodecError> {
+        if blob.len() == PAGE_SIZE {
+            data.copy_from_slice(blob);
+            return Ok(());
+        }
+        let codec = self.codec(priority).ok_or(CodecError::Corrupt)?;
+        match stream {
+            Some(stream) => codec.decompress(stream, blob, data),
+            None => codec.decompress_stateless(blob, data),
+        }
+    }
+
+    /// A client reads a slot, or has given it other content.
+    pub(crate) fn accessed(&self, page: u64, slot: &mut CellGuard<'_>) {
+        accessed(slot);
+        if let Some(ages) = &self.ages {
+            ages.stamp(page);
+        }
+    }
+
+    /// A slot was given other content, and is locked still.
+    pub(crate) fn replaced(&self, slot: &CellGuard<'_>, old: Stored) {
+        self.values.retire(old);
+        enter(&self.counters, slot, old);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Want of memory for a context was told as damage: the page is whole, and can be read later.
+    #[test]
+    fn want_of_memory_is_not_told_as_damage() {
+        let told = |error| undecoded(3, error);
+        assert!(matches!(told(CodecError::NoMemory), DiskError::NoMemory));
+        let lost = |error| matches!(error, DiskError::Corrupt { offset: 12288 });
+        assert!(lost(told(CodecError::Corrupt)) && lost(told(CodecError::NeedsStream)));
+    }
+}

@@ -1,0 +1,93 @@
+//! Reading a whole page, wherever it is.
+//!
+//! ```text
+//!   no stream in hand: lock the slot, decode --> the page
+//!                                           `--> it needs a stream: take one, once more
+//!                                           `--> it is on the backing disk: see `fetch`
+//! ```
+//!
+//! Invariant: a page that fails to decode is an error, and stays what it was.
+//!
+//! Locks: a stream where one is needed, then the cell.
+
+use codec::{CodecError, Stream};
+use disk::DiskError;
+
+use super::decode::{Decoded, undecoded};
+use crate::cells::bump;
+use crate::device::Zram;
+
+impl Zram {
+    /// Reads a whole page.
+    pub(crate) fn load_page(&self, page: u64, data: &mut [u8]) -> Result<(), DiskError> {
+        match self.load_here(page, data)? {
+            Decoded::Back(place) => self.load_back(page, place, data),
+            Decoded::Page => Ok(()),
+        }
+    }
+
+    /// The same where the page is in memory. A stream is taken only for an algorithm that needs
+    /// one, which may be found out by looking.
+    fn load_here(&self, page: u64, data: &mut [u8]) -> Result<Decoded, DiskError> {
+        if !self.config.algorithm.needs_stream_to_decompress() {
+            match self.read_slot(page, None, data) {
+                Err(CodecError::NeedsStream) => {}
+                found => return found.map_err(|error| undecoded(page, error)),
+            }
+        }
+        let found = self.with_stream(|stream| self.read_slot(page, Some(stream), data));
+        found.map_err(|error| undecoded(page, error))
+    }
+
+    fn read_slot(
+        &self,
+        page: u64,
+        stream: Option<&mut Stream>,
+        data: &mut [u8],
+    ) -> Result<Decoded, CodecError> {
+        match self.slots.lock(page) {
+            Some(mut slot) => {
+                self.accessed(page, &mut slot);
+                self.decode(&slot, stream, data)
+            }
+            None => {
+                data.fill(0);
+                Ok(Decoded::Page)
+            }
+        }
+    }
+
+    /// Counts a failure and passes it on.
+    pub(crate) fn counted_read<T>(&self, result: Result<T, DiskError>) -> Result<T, DiskError> {
+        result.inspect_err(|error| {
+            bump(&self.counters.failed_reads, 1);
+            self.counters.troubles.note(error);
+        })
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use codec::{Algorithm, Codec};
+    use zsmalloc::PAGE_SIZE;
+
+    use super::*;
+    use crate::{Recompress, ZramConfig, small};
+
+    /// A look without a stream at a page that needs one gave `Ok`, and whoever did not compare it
+    /// with "needs a stream" would have passed on what the buffer held before.
+    #[test]
+    fn a_page_that_needs_a_stream_is_an_error_without_one() {
+        let mut config = ZramConfig::new("zram0", 1 << 20);
+        config.recompression[0] = Some(Codec::new(Algorithm::Zstd));
+        let device = Zram::new(small::memory(), config).expect("a device");
+        let text: Vec<u8> = (0..PAGE_SIZE).map(|at| (at * at / 97) as u8 & 15).collect();
+        device.store_page(3, &text).expect("room");
+        device.recompress(&Recompress::with(1)).expect("it runs");
+        let mut data = [0; PAGE_SIZE];
+        let found = device.read_slot(3, None, &mut data);
+        assert_eq!(found, Err(CodecError::NeedsStream), "zstd does not decode without a stream");
+        device.load_page(3, &mut data).expect("it takes one");
+        assert!(data[..] == text[..], "the page comes back");
+    }
+}

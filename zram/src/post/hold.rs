@@ -1,0 +1,163 @@
+//! Bringing a device's memory down to its target: what is cold goes elsewhere.
+//!
+//! ```text
+//!   make room --> recompress what is coldest, a slice at a time --> write back what is coldest
+//!                                                                   up to three times
+//! ```
+//!
+//! `target` has the lines that memory is held between. Where memory cannot be brought down (there
+//! is no backing disk, or it is full, or failing) the target is lifted, so that only the device's
+//! own limit refuses a write; the policy's thread tries again.
+//!
+//! Invariant: memory is brought down by one thread at a time; a thread that waited for it looks
+//! again.
+//!
+//! Locks: `Settings::run` while memory is brought down; none is held when it is called.
+
+use zsmalloc::PAGE_SIZE;
+
+use super::candidates::{Candidate, Candidates};
+use super::recompress::is_wanted;
+use crate::cells::{bump, kind};
+use crate::device::{BAND, HoldStat, Zram};
+use crate::terms::{PRIORITIES, PostError, Recompress, Unreached};
+
+/// Times that pages are chosen to bring memory down once.
+const ROUNDS: usize = 3;
+/// Parts of the target that are recompressed between two compactions.
+const SLICES: u64 = 64;
+/// Bytes of objects that are compressed again for each byte that must go: a fifth or more is saved.
+const RECOMPRESS_FOR_EACH: u64 = 5;
+
+/// Pages that went elsewhere or became smaller, and the last thing that kept others from it.
+#[derive(Clone, Copy, Default)]
+struct Moved {
+    pages: u64,
+    failed: Option<Unreached>,
+}
+
+impl Moved {
+    fn none(why: &PostError) -> Moved {
+        Moved { pages: 0, failed: Some(why.into()) }
+    }
+
+    fn add(&mut self, more: Moved) {
+        self.pages += more.pages;
+        self.failed = more.failed.or(self.failed);
+    }
+}
+
+impl Zram {
+    /// What the policy did; all zero where there is none.
+    pub fn hold_stat(&self) -> HoldStat {
+        self.settings.hold.stat()
+    }
+
+    /// Brings memory down for a write that found no room; false where no target is in its way. If it
+    /// is the write's `last` attempt the target is lifted. The caller holds no lock.
+    pub(crate) fn relieve(&self, last: bool) -> bool {
+        let Some(target) = self.settings.hold.target_in_force() else { return false };
+        let done = self.bring_down(target, self.values.backing.is_none());
+        if done && last {
+            // Others were faster each time.
+            self.settings.hold.lift(&self.slots.pool, Some(Unreached::Outrun));
+        }
+        true
+    }
+
+    /// Brings memory down if it is above the target; false if that could not be done.
+    pub(crate) fn hold(&self) -> bool {
+        let above = |target: &u64| self.slots.pool.object_bytes_resident() > *target;
+        let Some(target) = self.settings.hold.target().filter(above) else {
+            self.settings.hold.lift(&self.slots.pool, None);
+            return true;
+        };
+        self.bring_down(target, true)
+    }
+
+    fn bring_down(&self, target: u64, recompress: bool) -> bool {
+        let _one = self.settings.run();
+        bump(&self.settings.hold.rounds, 1);
+        let low = target - target / BAND;
+        // Others store meanwhile, so what is held now does not tell whether anything was done.
+        let moved = self.bring_down_to(low, recompress);
+        let stuck = moved.pages == 0 && self.slots.pool.object_bytes_resident() > target;
+        let why = stuck.then(|| moved.failed.unwrap_or(Unreached::InUse));
+        self.settings.hold.lift(&self.slots.pool, why);
+        !stuck
+    }
+
+    fn written_back_pages(&self) -> u64 {
+        self.counters.tally().counts[kind::DISK]
+    }
+
+    /// Gives how many pages went elsewhere, or became smaller, and what kept others from it.
+    fn bring_down_to(&self, low: u64, recompress: bool) -> Moved {
+        let mut moved = Moved::default();
+        self.make_room();
+        if recompress && self.excess(low) > 0 {
+            moved.add(self.recompress_coldest(low));
+        }
+        for _ in 0..ROUNDS {
+            let bytes = self.excess(low);
+            let written =
+                if bytes == 0 { Moved::default() } else { self.write_back_coldest(bytes) };
+            moved.add(written);
+            if written.pages == 0 {
+                break;
+            }
+            self.make_room();
+        }
+        moved
+    }
+
+    /// Bytes of objects that must go for memory to be no more than `low`, as densely stored as now.
+    fn excess(&self, low: u64) -> u64 {
+        let resident = self.slots.pool.object_bytes_resident();
+        let excess = u128::from(resident.saturating_sub(low));
+        (excess * u128::from(self.counters.tally().bytes) / u128::from(resident.max(1))) as u64
+    }
+
+    /// Recompresses pages with the last algorithm there is, until memory is down to `low`; gives
+    /// how many pages are smaller. New objects go past the line, and frames of old ones are free
+    /// after a compaction only: so a few at a time.
+    fn recompress_coldest(&self, low: u64) -> Moved {
+        let mut pages = 0;
+        let failed = self.recompress_coldest_into(low, &mut pages).err();
+        Moved { pages, failed: failed.map(|error| Unreached::from(&error)) }
+    }
+
+    fn recompress_coldest_into(&self, low: u64, pages: &mut u64) -> Result<(), PostError> {
+        let last = (1..PRIORITIES as u8).rev().find_map(|it| Some((it, self.codec(it)?)));
+        let Some((priority, codec)) = last else { return Ok(()) };
+        let slice_pages = low / SLICES / PAGE_SIZE as u64 + 1;
+        let what = Recompress { max_pages: Some(slice_pages), ..Recompress::with(priority) };
+        let wanted = |candidate: &Candidate| is_wanted(&what, candidate);
+        let bytes = self.excess(low).saturating_mul(RECOMPRESS_FOR_EACH);
+        let mut coldest = Candidates::coldest(self, bytes, wanted)?;
+        while !coldest.is_empty() && self.excess(low) > 0 {
+            let report = self.recompress_chosen(&mut coldest, &what, codec)?;
+            bump(&self.settings.hold.recompressed, report.pages);
+            *pages += report.pages;
+            self.make_room();
+        }
+        Ok(())
+    }
+
+    /// Writes pages back that take so many bytes; gives how many are on the backing disk for it.
+    fn write_back_coldest(&self, bytes: u64) -> Moved {
+        let Some(backing) = &self.values.backing else { return Moved::none(&PostError::NoBacking) };
+        let coldest = match Candidates::coldest(self, bytes, |_| true) {
+            Ok(coldest) => coldest,
+            Err(error) => return Moved::none(&error),
+        };
+        let before = self.written_back_pages();
+        // Where some fail, others may have been written.
+        let report = self.write_chosen(backing, coldest, u64::MAX);
+        let now = self.written_back_pages();
+        let failed = report.as_ref().err().map(Unreached::from);
+        let pages = report.map_or(now.saturating_sub(before), |report| report.pages);
+        bump(&self.settings.hold.written_back, pages);
+        Moved { pages, failed }
+    }
+}

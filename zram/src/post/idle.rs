@@ -1,0 +1,54 @@
+//! Marking pages idle: those that nobody used for a while, or all.
+//!
+//! ```text
+//!   mark_idle(All)             every page in memory that is not same-filled
+//!   mark_idle(OlderThan(age))  those of them whose last access is so long ago; the others, also
+//!                              those that were marked before, are not idle
+//! ```
+//!
+//! Lock: one cell at a time.
+
+use super::candidates::Candidate;
+use crate::cells::flags::{self, IDLE};
+use crate::device::Zram;
+use crate::terms::{Idle, PostError};
+
+impl Zram {
+    /// Marks pages idle until their next access; gives how many were marked that were not.
+    /// Younger pages lose the mark, so that what is idle is what the last call said.
+    ///
+    /// Source: `mark_idle` of the kernel's driver.
+    ///
+    /// # Errors
+    ///
+    /// [`PostError::Invalid`] for an age when the device does not note accesses
+    /// (`ZramConfig::track_ages`).
+    pub fn mark_idle(&self, which: Idle) -> Result<u64, PostError> {
+        match which {
+            Idle::All => self.mark_where(|_| true),
+            Idle::OlderThan(age) => {
+                let untracked = PostError::Invalid("the device does not note when pages are used");
+                let ages = self.ages.as_ref().ok_or(untracked)?;
+                // Nothing is older than the system.
+                let cutoff = ages.cutoff(age);
+                self.mark_where(|page| cutoff.is_some_and(|cutoff| ages.of(page) <= cutoff))
+            }
+        }
+    }
+
+    fn mark_where(&self, idle: impl Fn(u64) -> bool) -> Result<u64, PostError> {
+        let mut marked = 0;
+        self.each_object(&self.all_pages(), |candidate: &Candidate, slot| {
+            match (candidate.is_idle(), idle(candidate.page)) {
+                (false, true) => {
+                    flags::set(slot, IDLE);
+                    marked += 1;
+                }
+                (true, false) => flags::clear(slot, IDLE),
+                _ => {}
+            }
+            Ok(())
+        })?;
+        Ok(marked)
+    }
+}

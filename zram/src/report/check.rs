@@ -1,0 +1,244 @@
+//! Recounting a device: pool, zone, and every slot, whose content must still decode.
+//!
+//! Invariant checked: the counters are the sums over the slots, and the word of each leaf those
+//! over its own; slots have no bits that their content excludes; blocks of the backing disk in use
+//! are those that slots name; each object of the pool is named by one slot or pending, and every
+//! page in memory decodes.
+//!
+//! Locks: one cell at a time. On a device in use a difference between sums is motion, not defect,
+//! when the pool or the counters moved meanwhile; the report says so.
+
+use std::fmt;
+
+use disk::DiskError;
+use zsmalloc::{Content, LEAF_CELLS, LeafSums, LeafTally, PAGE_SIZE, PoolCheck};
+
+use crate::cells::flags::{IDLE, MARK, PP, is_marked};
+use crate::cells::stored::pages;
+use crate::cells::{Stored, kind};
+use crate::device::Zram;
+use crate::page::{Decoded, undecoded};
+
+/// What a recount found, when it found no defect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CheckReport {
+    /// The pool's recount.
+    pub pool: PoolCheck,
+    /// Slots that hold something.
+    pub pages_stored: u64,
+    /// Pages decoded, all of them without error.
+    pub pages_decoded: u64,
+    /// True when requests changed the device during the recount: sums were not compared.
+    pub moved: bool,
+}
+
+/// A device that contradicts itself, or a page that does not decode.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CheckError(
+    /// What was found where.
+    pub String,
+);
+
+impl fmt::Display for CheckError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for CheckError {}
+
+impl Zram {
+    /// Recounts everything and compares it with the counters.
+    ///
+    /// # Errors
+    ///
+    /// The first contradiction found.
+    pub fn check(&self) -> Result<CheckReport, CheckError> {
+        let before = self.motion();
+        let memory = self.slots.pool.memory();
+        memory.check_zone().map_err(|defect| CheckError(format!("zone: {defect}")))?;
+        let pool = self.slots.pool.check().map_err(|defect| CheckError(defect.to_string()))?;
+        let mut counted = Count::default();
+        for index in 0..self.slots.root_len() {
+            self.check_leaf(index, &mut counted)?;
+        }
+        let compared = self.compare(&pool, &counted);
+        // After the last counter was read: what began before that is seen here.
+        let rest = before.is_some() && self.motion() == before;
+        let moved = pool.moved > 0 || pool.in_flight > 0 || !rest;
+        if !moved {
+            compared?;
+        }
+        let pages_decoded = counted.tally.counts[kind::BLOB];
+        Ok(CheckReport { pool, pages_stored: pages(counted.tally), pages_decoded, moved })
+    }
+
+    /// Reads every page that is on the backing disk, compares its checksum and decodes it; gives
+    /// how many there were. No page counts as used for that.
+    ///
+    /// # Errors
+    ///
+    /// [`CheckError`] for the first that is damaged, or cannot be read.
+    pub fn check_backing(&self) -> Result<u64, CheckError> {
+        let mut pages = 0;
+        for index in (0..self.slots.root_len()).filter(|&index| self.slots.leaf(index).is_some()) {
+            let first = (index * LEAF_CELLS) as u64;
+            for page in first..(first + LEAF_CELLS as u64).min(self.pages()) {
+                let Stored::Disk { at, .. } = self.peek(page) else { continue };
+                let failed = |error| CheckError(format!("page {page}: {error}"));
+                self.try_back(page, at).map_err(failed)?;
+                pages += 1;
+            }
+        }
+        Ok(pages)
+    }
+
+    /// Differs after every change of a slot or of the pool; `None` while one is under way.
+    fn motion(&self) -> Option<(u64, u32)> {
+        Some((self.counters.changes()?, self.slots.pool.operations()))
+    }
+
+    fn check_leaf(&self, index: usize, counted: &mut Count) -> Result<(), CheckError> {
+        let Some(leaf) = self.slots.leaf(index) else { return Ok(()) };
+        let before = counted.tally;
+        for cell in 0..LEAF_CELLS {
+            if self.slots.pool.peek(leaf, cell).is_none_or(|content| content == Content::Empty) {
+                continue;
+            }
+            let page = (index * LEAF_CELLS + cell) as u64;
+            self.check_slot(page, counted)
+                .map_err(|error| CheckError(format!("page {page}: {error}")))?;
+        }
+        let sums = self.slots.pool.leaf_word(leaf).map(|word| LeafSums(word).tally());
+        let found = counted.tally.since(before);
+        if sums != Some(found) {
+            counted.wrong_sums.get_or_insert(WrongSums { index, found, sums });
+        }
+        Ok(())
+    }
+
+    fn check_slot(&self, page: u64, counted: &mut Count) -> Result<(), DiskError> {
+        let mut data = [0; PAGE_SIZE];
+        self.with_stream(|stream| {
+            let Some(slot) = self.slots.lock(page) else { return Ok(()) };
+            let stored = Stored::in_cell(&slot);
+            counted.tally.add(stored.tally());
+            counted.stray_bits |= slot.client() & allowed_not(stored);
+            if is_marked(&slot) {
+                counted.marked_bytes += stored.object_bytes();
+            }
+            if let Stored::Same(same) = stored {
+                counted.interned += u64::from(same.is_interned());
+            }
+            // What is on the backing disk stays there: `check_backing` reads it.
+            match self.decode(&slot, Some(stream), &mut data) {
+                Ok(Decoded::Page | Decoded::Back(_)) => Ok(()),
+                Err(error) => Err(undecoded(page, error)),
+            }
+        })
+    }
+
+    fn compare(&self, pool: &PoolCheck, counted: &Count) -> Result<(), CheckError> {
+        #[cfg(all(test, not(loom)))]
+        tests::meanwhile(self);
+        let kept = self.counters.tally();
+        if counted.tally != kept {
+            return Err(CheckError(format!("slots hold {:?}, counters {kept:?}", counted.tally)));
+        }
+        if let Some(WrongSums { index, found, sums }) = counted.wrong_sums {
+            return Err(CheckError(format!(
+                "leaf {index} holds {found:?}, its word says {sums:?}"
+            )));
+        }
+        if counted.stray_bits != 0 {
+            return Err(CheckError(format!("slots have bits {:#x}", counted.stray_bits)));
+        }
+        let marked = self.counters.marked_bytes();
+        if counted.marked_bytes != marked {
+            let slots = counted.marked_bytes;
+            return Err(CheckError(format!("marked slots hold {slots} bytes, counted {marked}")));
+        }
+        let mut pending = self.counters.pending();
+        pending.objects += pool.pending;
+        let slots = counted.tally.counts[kind::BLOB];
+        if slots + pending.objects != pool.objects {
+            let pool = pool.objects;
+            let what = format!("slots name {slots} objects, {pending:?}, the pool has {pool}");
+            return Err(CheckError(what));
+        }
+        self.check_uses("interned words", counted.interned, self.values.words.uses())?;
+        let Some(backing) = &self.values.backing else { return Ok(()) };
+        let (bits, counted_blocks) = (backing.blocks.recount(), backing.blocks.in_use());
+        if bits != counted_blocks {
+            return Err(CheckError(format!("{bits} blocks are in use, counted {counted_blocks}")));
+        }
+        self.check_uses("blocks of the backing disk", counted.tally.counts[kind::DISK], bits)
+    }
+
+    /// What slots use of what is beside them; what is pending may use some too.
+    fn check_uses(&self, what: &str, slots: u64, uses: u64) -> Result<(), CheckError> {
+        let all_drained = self.memory().deferred().jobs == 0;
+        if slots > uses || slots < uses && all_drained {
+            return Err(CheckError(format!("{slots} slots use {what}, counted {uses}")));
+        }
+        Ok(())
+    }
+}
+
+/// The client's bits that no slot with this content has when nothing is under way.
+fn allowed_not(stored: Stored) -> u8 {
+    match stored {
+        Stored::Blob { .. } => PP,
+        Stored::Nothing | Stored::Same(_) | Stored::Disk { .. } => PP | IDLE | MARK,
+    }
+}
+
+#[derive(Default)]
+struct Count {
+    tally: LeafTally,
+    marked_bytes: u64,
+    interned: u64,
+    /// Client's bits found where they cannot be.
+    stray_bits: u8,
+    /// The first leaf whose word differs from its cells.
+    wrong_sums: Option<WrongSums>,
+}
+
+struct WrongSums {
+    index: usize,
+    found: LeafTally,
+    sums: Option<LeafTally>,
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::cell::Cell;
+
+    use crate::{Zram, ZramConfig, small};
+
+    thread_local! {
+        /// What happens on this thread between a recount and the look at the counters.
+        static MEANWHILE: Cell<Option<fn(&Zram)>> = const { Cell::new(None) };
+    }
+
+    pub(super) fn meanwhile(device: &Zram) {
+        if let Some(act) = MEANWHILE.take() {
+            act(device);
+        }
+    }
+
+    #[test]
+    fn a_request_between_recount_and_counters_is_motion_and_no_defect() {
+        let device =
+            Zram::new(small::memory(), ZramConfig::new("zram0", 1 << 20)).expect("a device");
+        let acts: [fn(&Zram); 2] = [
+            |device| device.write_page(3, &[7; 4096]).expect("room"),
+            |device| device.discard_pages(3..4).expect("in range"),
+        ];
+        for act in acts {
+            MEANWHILE.set(Some(act));
+            assert!(device.check().expect("no defect").moved);
+            assert!(!device.check().expect("no defect").moved, "at rest again");
+        }
+    }
+}

@@ -1,0 +1,310 @@
+//! What a device can say about itself.
+//!
+//! ```text
+//!   object_bytes_resident + free_bytes_held + metadata + pending + staging = accounted
+//!   accounted / compr_data_size - 1                                        = overhead_all_in
+//! ```
+//!
+//! Invariant: every byte the stack holds is in exactly one term of the first line. Where several
+//! devices share a memory, each reports the memory's free frames and tables as if it were alone.
+//!
+//! Lock: none; each number is exact, together they are no snapshot while requests run.
+
+use std::fmt;
+use std::ops::Range;
+
+use zsmalloc::{LEAF_CELLS, PAGE_SIZE};
+
+use crate::backing::BdStat;
+use crate::cells::stored::pages;
+use crate::cells::{Ages, TroubleStat, kind, read};
+use crate::device::Zram;
+
+/// The parts of `metadata_bytes`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Metadata {
+    /// Cells, the root that names their leaves, words of same-filled pages, times of the last
+    /// access, and which blocks of the backing disk are in use.
+    pub slot_table: u64,
+    /// Cells behind single handles.
+    pub handle_table: u64,
+    /// Zspage descriptors and size classes.
+    pub descriptors: u64,
+    /// What describes frames: zone lists, frame to descriptor, claimed and resident bits.
+    pub frame_table: u64,
+    /// Buffers of connections.
+    pub buffers: u64,
+    /// Codec contexts, and the dictionary.
+    pub codec_contexts: u64,
+}
+
+impl Metadata {
+    /// The sum.
+    pub fn total(&self) -> u64 {
+        self.slot_table
+            + self.handle_table
+            + self.descriptors
+            + self.frame_table
+            + self.buffers
+            + self.codec_contexts
+    }
+}
+
+/// Everything `stat --json` prints; bytes unless the name says otherwise.
+#[derive(Clone, Debug, PartialEq, Default)]
+pub struct Stat {
+    /// The device's name.
+    pub name: String,
+    /// Algorithm, with its level where it is not the default.
+    pub algorithm: String,
+    /// Chain order.
+    pub chain_order: u32,
+    /// Size of the disk.
+    pub disksize: u64,
+    /// 1: the device can be used.
+    pub initstate: u32,
+    /// Pages stored, times 4096.
+    pub orig_data_size: u64,
+    /// Bytes of compressed and raw objects.
+    pub compr_data_size: u64,
+    /// All frames of zspages.
+    pub mem_used_total: u64,
+    /// The limit on object bytes; 0 = none.
+    pub mem_limit: u64,
+    /// The most `mem_used_total` ever was.
+    pub mem_used_max: u64,
+    /// Same-filled pages.
+    pub same_pages: u64,
+    /// Frames freed by compaction.
+    pub pages_compacted: u64,
+    /// Pages stored uncompressed.
+    pub huge_pages: u64,
+    /// Pages ever stored uncompressed.
+    pub huge_pages_since: u64,
+    /// Touched frames of zspages, less what is pending in them.
+    pub object_bytes_resident: u64,
+    /// Touched frames that are free.
+    pub free_bytes_held: u64,
+    /// The parts of the metadata.
+    pub metadata: Metadata,
+    /// Objects of pages that were discarded, and are to be freed by the memory's worker.
+    pub pending_bytes: u64,
+    /// On the way out of a region.
+    pub staging_bytes: u64,
+    /// What the system says: Rss of the mappings plus counted heap; `None` where it cannot be read.
+    pub resident_bytes: Option<u64>,
+    /// Page tables of the whole process; `None` where they cannot be read.
+    pub page_table_bytes: Option<u64>,
+}
+
+impl Stat {
+    /// Bytes of metadata.
+    pub fn metadata_bytes(&self) -> u64 {
+        self.metadata.total()
+    }
+
+    /// Every byte held.
+    pub fn accounted_bytes(&self) -> u64 {
+        self.object_bytes_resident
+            + self.free_bytes_held
+            + self.metadata_bytes()
+            + self.pending_bytes
+            + self.staging_bytes
+    }
+
+    /// `accounted_bytes / compr_data_size - 1`; `None` when nothing is stored.
+    pub fn overhead_all_in(&self) -> Option<f64> {
+        let stored = self.compr_data_size;
+        (stored > 0).then(|| self.accounted_bytes() as f64 / stored as f64 - 1.0)
+    }
+
+    /// Enters what a server of this device holds on the heap: the buffers of its connections, and
+    /// the codec state of their threads. Both are resident.
+    #[must_use]
+    pub fn with_server(mut self, buffers: u64, codec_contexts: u64) -> Stat {
+        self.metadata.buffers += buffers;
+        self.metadata.codec_contexts += codec_contexts;
+        let heap = buffers + codec_contexts;
+        self.resident_bytes = self.resident_bytes.map(|resident| resident + heap);
+        self
+    }
+}
+
+/// The nine columns of `mm_stat`; `Display` is the kernel's line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MmStat(
+    /// `orig_data_size compr_data_size mem_used_total mem_limit mem_used_max same_pages
+    /// pages_compacted huge_pages huge_pages_since`.
+    pub [u64; 9],
+);
+
+impl fmt::Display for MmStat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let columns: Vec<String> = self.0.iter().map(|value| format!("{value:>8}")).collect();
+        writeln!(f, "{}", columns.join(" "))
+    }
+}
+
+/// The four columns of `io_stat`; `Display` is the kernel's line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IoStat {
+    /// Reads that failed.
+    pub failed_reads: u64,
+    /// Writes that failed.
+    pub failed_writes: u64,
+    /// Pages discarded, whether or not they held anything.
+    pub notify_free: u64,
+}
+
+impl fmt::Display for IoStat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let IoStat { failed_reads, failed_writes, notify_free } = self;
+        writeln!(f, "{failed_reads:>8} {failed_writes:>8} 0 {notify_free:>8}")
+    }
+}
+
+impl Zram {
+    /// Everything `stat --json` prints, but for the buffers of a server.
+    pub fn stat(&self) -> Stat {
+        let (pool, memory) = (&self.slots.pool, self.slots.pool.memory());
+        let (tally, stats) = (self.counters.tally(), pool.stats());
+        let pending_bytes =
+            self.counters.pending().bytes + self.counters.marked_bytes() + stats.pending_bytes;
+        let metadata = self.metadata(&stats);
+        let (root_mapped, _) = self.slots.root_bytes();
+        let mapped = memory.mapped_bytes() + root_mapped + self.beside_bytes().0;
+        let mut stat = Stat {
+            name: self.config.name.clone(),
+            algorithm: self.config.algorithm.to_string(),
+            chain_order: self.config.chain_order,
+            disksize: self.config.disksize,
+            initstate: 1,
+            orig_data_size: pages(tally) * PAGE_SIZE as u64,
+            compr_data_size: tally.bytes,
+            mem_used_total: stats.mem_used_total,
+            mem_limit: self.settings.hold.limit(),
+            mem_used_max: stats.mem_used_max,
+            same_pages: tally.counts[kind::SAME],
+            pages_compacted: stats.pages_compacted,
+            huge_pages: tally.counts[kind::HUGE],
+            huge_pages_since: read(&self.counters.huge_since),
+            // The frames of what is pending are touched still.
+            object_bytes_resident: stats.object_bytes_resident.saturating_sub(pending_bytes),
+            free_bytes_held: memory.free_bytes_held(),
+            metadata,
+            pending_bytes,
+            staging_bytes: 0,
+            resident_bytes: None,
+            page_table_bytes: zsmalloc::page_table_bytes().ok(),
+        };
+        let heap = stat.accounted_bytes().saturating_sub(mapped);
+        let rss = memory.resident_bytes(&self.table_ranges()).ok();
+        if memory.was_locked() {
+            // What the system filled of what nobody uses: it is held, and free.
+            stat.free_bytes_held += rss.unwrap_or(0).saturating_sub(mapped);
+        }
+        stat.resident_bytes = rss.map(|rss| rss + heap);
+        stat
+    }
+
+    fn metadata(&self, stats: &zsmalloc::PoolStats) -> Metadata {
+        let memory = self.slots.pool.memory();
+        let handle_table = stats.handle_leaves * (LEAF_CELLS * size_of::<u64>()) as u64;
+        let (root_mapped, root_heap) = self.slots.root_bytes();
+        let slots = memory.cell_table_bytes() - handle_table + root_mapped + root_heap;
+        let (mapped, heap) = self.beside_bytes();
+        let beside = mapped + heap + self.values.words.heap_bytes() + self.set_aside_bytes();
+        Metadata {
+            slot_table: slots + beside,
+            handle_table,
+            descriptors: memory.descriptor_bytes() + stats.class_bytes,
+            frame_table: memory.frame_table_bytes(),
+            buffers: 0,
+            codec_contexts: (self.streams.heap_bytes() + self.dictionary_bytes()) as u64,
+        }
+    }
+
+    /// Bytes of the dictionaries of all algorithms; one that two share counts twice.
+    fn dictionary_bytes(&self) -> usize {
+        self.codecs().map(|codec| codec.dictionary_bytes()).sum()
+    }
+
+    /// Bytes of the tables beside the cells: ages, and blocks of the backing disk; mapped, and on
+    /// the heap.
+    fn beside_bytes(&self) -> (u64, u64) {
+        let ages = self.ages.as_ref().map_or((0, 0), Ages::bytes);
+        let blocks = self.values.backing.as_ref().map_or((0, 0), |it| it.blocks.bytes());
+        (ages.0 + blocks.0, ages.1 + blocks.1)
+    }
+
+    /// The addresses of all tables of the device's own.
+    fn table_ranges(&self) -> Vec<Range<usize>> {
+        let blocks = self.values.backing.iter().flat_map(|backing| backing.blocks.ranges());
+        let ages = self.ages.iter().map(Ages::range);
+        std::iter::once(self.slots.root_range()).chain(ages).chain(blocks).collect()
+    }
+
+    /// Bytes of the queue of slots that are to be emptied.
+    fn set_aside_bytes(&self) -> u64 {
+        self.set_aside.as_ref().map_or(0, |slots| slots.meters().heap_bytes)
+    }
+
+    /// How the queue fares with [`Free::Entries`] and [`Free::Handles`]: what is pending in it, and
+    /// what was freed at once for want of room. All zero in the other forms.
+    ///
+    /// [`Free::Entries`]: crate::Free::Entries
+    /// [`Free::Handles`]: crate::Free::Handles
+    pub fn deferred(&self) -> zsmalloc::deferred::Meters {
+        match &self.set_aside {
+            Some(slots) => slots.meters(),
+            None => self.slots.pool.deferred(),
+        }
+    }
+
+    /// The line of the kernel's `mm_stat`.
+    pub fn mm_stat(&self) -> MmStat {
+        let (tally, stats) = (self.counters.tally(), self.slots.pool.stats());
+        MmStat([
+            pages(tally) * PAGE_SIZE as u64,
+            tally.bytes,
+            stats.mem_used_total,
+            self.settings.hold.limit(),
+            stats.mem_used_max,
+            tally.counts[kind::SAME],
+            stats.pages_compacted,
+            tally.counts[kind::HUGE],
+            read(&self.counters.huge_since),
+        ])
+    }
+
+    /// Bytes of compressed and raw objects, which [`Stat`] and [`MmStat`] have among much else; at
+    /// the cost of a load.
+    pub fn compr_data_size(&self) -> u64 {
+        self.counters.tally().bytes
+    }
+
+    /// Touched frames of zspages, in bytes; without asking the system, as [`Zram::stat`] does.
+    pub fn object_bytes_resident(&self) -> u64 {
+        self.slots.pool.object_bytes_resident()
+    }
+
+    /// The line of the kernel's `io_stat`.
+    pub fn io_stat(&self) -> IoStat {
+        IoStat {
+            failed_reads: read(&self.counters.failed_reads),
+            failed_writes: read(&self.counters.failed_writes),
+            notify_free: read(&self.counters.notify_free),
+        }
+    }
+
+    /// The line of the kernel's `bd_stat`; zeros without a backing disk.
+    pub fn bd_stat(&self) -> BdStat {
+        let pages = self.counters.tally().counts[kind::DISK];
+        self.values.backing.as_ref().map(|backing| backing.stat(pages)).unwrap_or_default()
+    }
+
+    /// How often something went wrong, by its cause.
+    pub fn trouble_stat(&self) -> TroubleStat {
+        self.counters.troubles.stat()
+    }
+}

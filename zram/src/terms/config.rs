@@ -1,0 +1,96 @@
+//! What a device is made with.
+//!
+//! Names and defaults are those of the kernel's driver where it has one.
+//!
+//! Invariant: a configuration says what is wanted, and judges nothing: `Zram::new` does.
+
+use std::sync::Arc;
+
+use codec::Codec;
+use disk::Disk;
+use zsmalloc::deferred::QueueConfig;
+use zsmalloc::{LockDesign, Rule};
+
+use super::free::Free;
+
+/// Priorities of algorithms: 0 is the device's own, 1 to 3 are for recompression.
+pub(crate) const PRIORITIES: usize = 4;
+/// Algorithms beside the device's own.
+const SECONDARY: usize = PRIORITIES - 1; // 3
+
+/// What a device is made with.
+#[derive(Clone)]
+pub struct ZramConfig {
+    /// The device's name, as `stat` shows it.
+    pub name: String,
+    /// Bytes of the disk, rounded up to a page: what a client may store, not what it may take.
+    pub disksize: u64,
+    /// Algorithm and level of what is written: priority 0.
+    pub algorithm: Codec,
+    /// The algorithms that pages may be recompressed with: priorities 1 to 3.
+    pub recompression: [Option<Codec>; SECONDARY],
+    /// Where pages are written back to; the device's alone. The first 2 TiB are used.
+    pub backing: Option<Arc<dyn Disk>>,
+    /// Pages are written back as they are stored, and decompressed when they are read; else they
+    /// are written back as the client wrote them.
+    pub compressed_writeback: bool,
+    /// Note when each page was accessed last: 4 bytes a page, where something is stored.
+    pub track_ages: bool,
+    /// Chain order N: at most 2^N frames per zspage, 0 to 4.
+    pub chain_order: u32,
+    /// How size classes are chosen.
+    pub rule: Rule,
+    /// How the allocator's locks are laid out.
+    pub design: LockDesign,
+    /// Bytes that objects may take at most; 0 = no limit.
+    pub mem_limit: u64,
+    /// Refuse writes.
+    pub read_only: bool,
+    /// How discarded pages are freed.
+    pub free: Free,
+    /// How much may be pending with [`Free::Entries`] and [`Free::Handles`].
+    pub deferred: QueueConfig,
+}
+
+impl ZramConfig {
+    /// The defaults of the kernel's driver where it has one, for a disk of `disksize` bytes.
+    pub fn new(name: &str, disksize: u64) -> ZramConfig {
+        ZramConfig {
+            name: name.into(),
+            disksize,
+            algorithm: Codec::new(codec::Algorithm::Lz4),
+            recompression: [const { None }; SECONDARY],
+            backing: None,
+            compressed_writeback: false,
+            track_ages: false,
+            chain_order: 3,
+            rule: Rule::LeastWaste,
+            design: LockDesign::default(),
+            mem_limit: 0,
+            read_only: false,
+            free: Free::default(),
+            deferred: QueueConfig::default(),
+        }
+    }
+}
+
+impl std::fmt::Debug for ZramConfig {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ZramConfig")
+            .field("name", &self.name)
+            .field("disksize", &self.disksize)
+            .field("algorithm", &self.algorithm)
+            .field("recompression", &self.recompression)
+            .field("backing_bytes", &self.backing.as_ref().map(|disk| disk.size_bytes()))
+            .field("compressed_writeback", &self.compressed_writeback)
+            .field("track_ages", &self.track_ages)
+            .field("chain_order", &self.chain_order)
+            .field("rule", &self.rule)
+            .field("design", &self.design)
+            .field("mem_limit", &self.mem_limit)
+            .field("read_only", &self.read_only)
+            .field("free", &self.free)
+            .field("deferred", &self.deferred)
+            .finish()
+    }
+}
