@@ -25,8 +25,8 @@ use crate::device::{Zram, unmark};
 use crate::page::{Decoded, Fetched, Fetches, undecoded};
 use crate::terms::disk_error;
 
-/// Times that a write has memory brought down before it goes past the line: others may be faster.
-pub(crate) const ATTEMPTS: usize = 8;
+/// Times that a write has memory brought down before the target is lifted: others may be faster.
+const ATTEMPTS: usize = 8;
 
 /// A page ready to be put in a slot.
 enum Encoded<'p> {

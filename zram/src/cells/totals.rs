@@ -9,7 +9,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Adds to a counter.
 pub(crate) fn bump(counter: &AtomicU64, by: u64) {
-    // Release pairs with the fence and loads in `changes`; else it is an independent total.
+    // Release pairs with the fence and loads in `Counters::changes`; otherwise it is an independent
+    // total.
     counter.fetch_add(by, Ordering::Release);
 }
 
@@ -19,8 +20,7 @@ pub(crate) fn read(counter: &AtomicU64) -> u64 {
     counter.load(Ordering::Relaxed)
 }
 
-/// Reads a counter that others may bring below 0 for a moment: each thread enters its own changes
-/// in order, but they may come between each other's.
+/// Reads a counter that others may bring below 0 for a moment.
 pub(super) fn total(counter: &AtomicU64) -> u64 {
     let value = read(counter);
     if value.cast_signed() < 0 { 0 } else { value }

@@ -120,7 +120,8 @@ impl Settings {
         }
     }
 
-    /// The priority that a request is about: the one named, or that of the algorithm named; both agree.
+    /// The priority that a request is about: the one that it names, or that of the algorithm that
+    /// it names. If it names both, they agree.
     pub(crate) fn priority_asked(&self, request: &Request) -> Result<usize, AttributeError> {
         let named = request.priority.map(|priority| {
             let found = usize::try_from(priority).ok().filter(|&p| p < PRIORITIES);

@@ -136,8 +136,8 @@ impl Zram {
         self.set_aside.iter().for_each(|slots| slots.flush());
     }
 
-    /// Compacts, and runs what is deferred: for a caller that was refused because there was no room.
-    /// It holds no lock that a deferred job might want.
+    /// Compacts, and runs what is deferred: for a caller that was refused because there was no
+    /// room. It holds no lock that a deferred job might want.
     pub fn make_room(&self) {
         self.flush_set_aside();
         self.slots.pool.make_room();

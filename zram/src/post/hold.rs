@@ -53,8 +53,8 @@ impl Zram {
         self.settings.hold.stat()
     }
 
-    /// Brings memory down for a write that found no room; false where no target is in its way. If it
-    /// is the write's `last` attempt the target is lifted. The caller holds no lock.
+    /// Brings memory down for a write that found no room; false where no target is in its way. If
+    /// it is the write's `last` attempt, the target is lifted. The caller holds no lock.
     pub(crate) fn relieve(&self, last: bool) -> bool {
         let Some(target) = self.settings.hold.target_in_force() else { return false };
         let done = self.bring_down(target, self.values.backing.is_none());
