@@ -125,7 +125,9 @@ impl Zram {
         match self.peek(page) {
             Stored::Nothing => ExtentKind::Hole,
             Stored::Same(Same::ZERO) => ExtentKind::Zero,
-            Stored::Same(_) | Stored::Blob { .. } | Stored::Disk { .. } => ExtentKind::Data,
+            Stored::Same(_) | Stored::Blob { .. } | Stored::Disk { .. } | Stored::Unknown => {
+                ExtentKind::Data
+            }
         }
     }
 }

@@ -38,6 +38,8 @@ pub(crate) mod kind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stored {
     Nothing,
+    /// A value that nothing here writes: the page is lost, and reads as an error.
+    Unknown,
     Same(Same),
     /// An object, made by the algorithm of a priority.
     Blob {
@@ -62,7 +64,7 @@ impl Stored {
                 Stored::Disk { priority, at: Place::from_value(value) }
             }
             Content::Value { tag, value } => {
-                Same::from_cell(tag, value).map_or(Stored::Nothing, Stored::Same)
+                Same::from_cell(tag, value).map_or(Stored::Unknown, Stored::Same)
             }
         }
     }
@@ -76,7 +78,7 @@ impl Stored {
     pub(crate) fn tally(self) -> LeafTally {
         let mut tally = LeafTally::default();
         match self {
-            Stored::Nothing => {}
+            Stored::Nothing | Stored::Unknown => {}
             Stored::Same(_) => tally.counts[kind::SAME] = 1,
             Stored::Disk { .. } => tally.counts[kind::DISK] = 1,
             Stored::Blob { len, .. } => {
@@ -131,5 +133,8 @@ mod tests {
             assert_eq!(Stored::of(content, 0), Stored::Same(same));
         }
         assert_eq!(Stored::of(Content::Empty, 0), Stored::Nothing);
+        for tag in [0, 7] {
+            assert_eq!(Stored::of(Content::Value { tag, value: 9 }, 0), Stored::Unknown);
+        }
     }
 }

@@ -55,6 +55,7 @@ impl Zram {
     ) -> Result<Decoded, CodecError> {
         match Stored::in_cell(slot) {
             Stored::Nothing => data.fill(0),
+            Stored::Unknown => return Err(CodecError::Corrupt),
             Stored::Blob { .. } if is_marked(slot) => data.fill(0),
             Stored::Blob { priority, .. } => {
                 let blob = slot.bytes().unwrap_or(&[]);

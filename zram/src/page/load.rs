@@ -69,6 +69,7 @@ impl Zram {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use codec::{Algorithm, Codec};
+    use disk::{Disk, ExtentKind};
     use zsmalloc::PAGE_SIZE;
 
     use super::*;
@@ -89,5 +90,22 @@ mod tests {
         assert_eq!(found, Err(CodecError::NeedsStream), "zstd does not decode without a stream");
         device.load_page(3, &mut data).expect("it takes one");
         assert!(data[..] == text[..], "the page comes back");
+    }
+
+    /// It read as zeros, though nobody had discarded it.
+    #[test]
+    fn a_cell_that_means_nothing_is_an_error_and_no_hole() {
+        let config = ZramConfig::new("zram0", 1 << 20);
+        let device = Zram::new(small::memory(), config).expect("a device");
+        device.store_page(3, &[5; PAGE_SIZE]).expect("room");
+        device.slots.lock(3).expect("it is there").put_value(7, 9);
+        let mut data = [0; PAGE_SIZE];
+        let found = device.load_page(3, &mut data);
+        assert!(matches!(found, Err(DiskError::Corrupt { offset: 12288 })), "{found:?}");
+        let extent = device.next_extent(12288, 4096).expect("in range");
+        assert_eq!(extent.kind, ExtentKind::Data, "nobody may skip it");
+        assert!(device.check().is_err(), "a recount finds it");
+        device.discard(12288, 4096).expect("in range");
+        device.load_page(3, &mut data).expect("a hole again");
     }
 }

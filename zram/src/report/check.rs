@@ -189,7 +189,9 @@ impl Zram {
 fn allowed_not(stored: Stored) -> u8 {
     match stored {
         Stored::Blob { .. } => PP,
-        Stored::Nothing | Stored::Same(_) | Stored::Disk { .. } => PP | IDLE | MARK,
+        Stored::Nothing | Stored::Unknown | Stored::Same(_) | Stored::Disk { .. } => {
+            PP | IDLE | MARK
+        }
     }
 }
 

@@ -148,6 +148,7 @@ impl AreaInner {
         let stored = Stored::in_cell(&slot);
         match stored {
             Stored::Nothing => return Ok(Look::Done(Loaded::Absent)),
+            Stored::Unknown => return Err(LookError::Failed(LoadError::Corrupt)),
             Stored::Same(same) => same::fill(data, core.words.word(same)),
             Stored::Blob { algorithm, .. } => {
                 if take == Take::Exclusive {
@@ -264,5 +265,28 @@ impl Core {
                 LookError::Failed(LoadError::Corrupt)
             }
         })
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+    use crate::{Zswap, ZswapConfig};
+    use zsmalloc::{Memory, MemoryConfig};
+
+    /// It was absent: the client would have gone on with what it had before.
+    #[test]
+    fn a_cell_that_means_nothing_is_an_error_and_no_absence() {
+        let memory = Memory::new(MemoryConfig::for_disk(1 << 20)).expect("a memory");
+        let cache = Zswap::new(memory, ZswapConfig::new("lost")).expect("a cache");
+        let area = cache.add_area(16).expect("an area");
+        area.store(3, &[5; PAGE_SIZE], GroupId::ROOT).expect("room");
+        area.inner.slots.lock(3).expect("it is there").put_value(7, 9);
+        let found = area.load(3, &mut [0; PAGE_SIZE]);
+        assert!(matches!(found, Err(LoadError::Corrupt)), "{found:?}");
+        assert!(cache.check().is_err(), "a recount finds it");
+        area.invalidate(3);
+        let found = area.load(3, &mut [0; PAGE_SIZE]).expect("nothing is there");
+        assert_eq!(found, Loaded::Absent);
     }
 }

@@ -135,6 +135,7 @@ impl Core {
             stored.algorithm().into_iter().for_each(|it| sum.algorithms[it] += 1);
             match stored {
                 Stored::Nothing => {}
+                Stored::Unknown => return Err(format!("page {page}: a value that means nothing")),
                 Stored::Same(same) => sum.interned += u64::from(same.is_interned()),
                 Stored::Blob { algorithm, len } => {
                     let group = self.groups.of(slot.number());

@@ -48,6 +48,8 @@ pub(crate) mod kind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stored {
     Nothing,
+    /// A value that nothing here writes: the page is lost, and loading it is an error.
+    Unknown,
     Same(Same),
     /// An object, made by an algorithm.
     Blob {
@@ -72,7 +74,7 @@ impl Stored {
                 Stored::Disk { algorithm, at: OnDisk::from_value(value) }
             }
             Content::Value { tag, value } => {
-                Same::from_cell(tag, value).map_or(Stored::Nothing, Stored::Same)
+                Same::from_cell(tag, value).map_or(Stored::Unknown, Stored::Same)
             }
         }
     }
@@ -86,7 +88,7 @@ impl Stored {
     pub(crate) fn tally(self) -> LeafTally {
         let mut tally = LeafTally::default();
         match self {
-            Stored::Nothing => {}
+            Stored::Nothing | Stored::Unknown => {}
             Stored::Same(_) => tally.counts[kind::SAME] = 1,
             Stored::Disk { .. } => tally.counts[kind::DISK] = 1,
             Stored::Blob { len, .. } => {
@@ -104,7 +106,7 @@ impl Stored {
             Stored::Blob { len: PAGE_SIZE, .. } => None,
             Stored::Disk { at, .. } if usize::from(at.len) == PAGE_SIZE => None,
             Stored::Blob { algorithm, .. } | Stored::Disk { algorithm, .. } => Some(algorithm),
-            Stored::Nothing | Stored::Same(_) => None,
+            Stored::Nothing | Stored::Unknown | Stored::Same(_) => None,
         }
     }
 }

@@ -178,7 +178,7 @@ impl Core {
     /// The content of a cell is gone: what it held outside goes too.
     pub(crate) fn let_go(&self, cell: CellNumber, before: Stored) {
         match before {
-            Stored::Nothing => {}
+            Stored::Nothing | Stored::Unknown => {}
             Stored::Same(same) => self.words.release(same),
             Stored::Blob { len, .. } => self.groups.uncharge(cell, len),
             Stored::Disk { at, .. } => self.backing.iter().for_each(|backing| backing.free(at)),
