@@ -2,18 +2,42 @@
 //!
 //! ```text
 //!   lock_word       word -> word | LOCKED, as soon as the bit is clear
-//!   try_lock_word   the same for the mover: at once, and only if nobody uses the object
+//!   try_lock        the same for the mover: at once, and only if nobody uses the object
 //!   unlock_word     the bit goes, a new word comes, and the threads that wait are woken
 //! ```
 //!
 //! Invariant: while the bit is set, only the thread that set it changes the word.
 
 use host::sync::atomic::{AtomicU64, Ordering};
+use host::{Held, Rank};
 
 use super::leaf::{LeafUse, Leaves};
 use crate::numbers::{LOCKED, Word};
 
+/// A cell that is locked for as long as this lives; then it has `word`, also where a panic ends it.
+pub(crate) struct LockedCell<'l> {
+    leaves: &'l Leaves,
+    cell: &'l AtomicU64,
+    entry: u32,
+    pub(crate) word: Word,
+    /// Dropped after the unlocking, which is in `Drop`.
+    _held: Held,
+}
+
+impl Drop for LockedCell<'_> {
+    fn drop(&mut self) {
+        self.leaves.unlock_word(self.entry, self.cell, self.word);
+    }
+}
+
 impl Leaves {
+    /// Locks the cell of `entry` if nobody uses its object: for the mover, under a class lock.
+    pub(crate) fn try_lock(&self, entry: u32) -> Option<LockedCell<'_>> {
+        let (word, cell) = (self.try_lock_word(entry)?, self.cell(entry)?);
+        let held = Held::enter_try(Rank::Cell);
+        Some(LockedCell { leaves: self, cell, entry, word, _held: held })
+    }
+
     /// Sets the lock bit of an entry's cell, and waits for it where another thread has it; gives
     /// the word.
     pub(crate) fn lock_word(&self, entry: u32, cell: &AtomicU64) -> Word {
@@ -62,4 +86,28 @@ fn try_lock(cell: &AtomicU64, allows: impl Fn(Word) -> bool) -> Option<Word> {
     cell.compare_exchange(word, word | LOCKED, Ordering::Acquire, Ordering::Relaxed)
         .ok()
         .map(|word| Word(word | LOCKED))
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use crate::{Memory, MemoryConfig, Pool, PoolConfig};
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    /// Whoever reads the object next would wait for ever.
+    #[test]
+    fn a_mover_that_panics_leaves_no_cell_locked() {
+        let config = MemoryConfig { worker: false, ..MemoryConfig::for_disk(1 << 20) };
+        let memory = Memory::new(config).expect("address space");
+        let pool = Pool::new(memory, PoolConfig::default()).expect("a pool");
+        let handle = pool.alloc(b"stays").expect("room");
+        let leaves = &pool.memory().leaves;
+        let moving = AssertUnwindSafe(|| {
+            let _cell = leaves.try_lock(handle.entry()).expect("nobody uses it");
+            assert!(leaves.try_lock(handle.entry()).is_none(), "it is locked");
+            panic!("in the middle of a move");
+        });
+        assert!(catch_unwind(moving).is_err());
+        assert!(leaves.try_lock(handle.entry()).is_some(), "it is free again");
+        assert_eq!(*pool.read(&handle).expect("ours"), b"stays"[..]);
+    }
 }

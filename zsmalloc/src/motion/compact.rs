@@ -24,9 +24,9 @@
 
 use std::sync::{PoisonError, TryLockError};
 
+use host::PAGE_SIZE;
 use host::sync::MutexGuard;
 use host::sync::atomic::Ordering;
-use host::{Held, PAGE_SIZE, Rank};
 
 use super::join::{frames_packed, joined_slack_max};
 use crate::class::Age;
@@ -280,17 +280,12 @@ impl Pool {
     }
 
     fn move_to(&self, class: &Class, owner: u32, from: Slot, to: Slot) -> bool {
-        let _held = Held::enter_try(Rank::Cell);
-        let leaves = &self.memory.leaves;
-        let Some(mut word) = leaves.try_lock_word(owner) else { return false };
-        let places =
-            named(word, from).and_then(|from| Some((from, self.destination(class, from, to)?)));
-        if let Some((from, to)) = places {
-            self.copy_object(class, from, to);
-            word = word.with_place(to);
-        }
-        leaves.unlock_word(owner, self.handle_cell(owner), word);
-        places.is_some()
+        let Some(mut cell) = self.memory.leaves.try_lock(owner) else { return false };
+        let Some(from) = named(cell.word, from) else { return false };
+        let Some(to) = self.destination(class, from, to) else { return false };
+        self.copy_object(class, from, to);
+        cell.word = cell.word.with_place(to);
+        true
     }
 
     /// Copies an object to a place in a zspage of a class.
