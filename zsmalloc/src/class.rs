@@ -80,7 +80,7 @@ pub(crate) struct State {
     /// elsewhere.
     pub(crate) operations: u32,
     /// Zspages, and entries, that departed from this class, less those that came back to it. Modulo
-    /// 2^32; see `release`.
+    /// 2^32; see `pool::leaving`.
     pub(crate) departed: u32,
     /// Handles made here less those freed here, modulo 2^32; only the sum over the shards means
     /// something.

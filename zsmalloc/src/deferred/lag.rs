@@ -19,7 +19,7 @@
 //!
 //! Invariants
 //! - I1 an entry in a line is a handle's whose owner gave it away: who takes it out frees it, and
-//!   to everybody else the object is in use (pending I1, I2).
+//!   to everybody else the object is in use (I1 and I2 of `objects::later`).
 //! - I2 entries are put in and taken out by exchanges, so each is taken out once.
 //! - I3 who flushes has the turn until what it took is freed: who has it next finds those freed.
 //!

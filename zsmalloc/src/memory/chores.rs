@@ -1,4 +1,6 @@
 //! What a memory's worker does, and what is done at once where there is no worker.
+//!
+//! Locks: none is held while a pool is asked for something.
 
 use std::sync::Arc;
 

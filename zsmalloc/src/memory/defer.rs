@@ -1,4 +1,6 @@
 //! Work that a memory's users put off: jobs for its worker, and frees that its pools hold back.
+//!
+//! Locks: none is held while a job runs or a pool frees.
 
 use std::sync::Arc;
 

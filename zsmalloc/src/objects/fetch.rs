@@ -1,4 +1,6 @@
 //! Entries for a class that has none: a block of the stock, or the chain of another class.
+//!
+//! Locks: one class at a time, and under it one part of the stock.
 
 use host::LockGuard;
 

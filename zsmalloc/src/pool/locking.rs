@@ -1,4 +1,6 @@
 //! Locking a class of a pool, as the pool's lock design demands.
+//!
+//! Invariant: a class that is locked for a zspage is the one that the zspage's header names.
 
 use host::LockGuard;
 

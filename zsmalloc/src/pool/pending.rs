@@ -1,4 +1,6 @@
 //! The objects of a pool that are freed later: what is queued, and the queue.
+//!
+//! Invariant: the queue is built once, or it was found that there is no memory for it.
 
 use host::sync::unmodelled::OnceLock;
 
