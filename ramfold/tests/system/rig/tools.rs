@@ -6,6 +6,8 @@
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
+use crate::rig::Scratch;
+
 /// The program under test.
 pub(crate) const BINARY: &str = env!("CARGO_BIN_EXE_ramfold");
 
@@ -33,8 +35,15 @@ pub(crate) fn succeed(command: &mut Command) -> String {
 }
 
 /// Runs a command that must be refused with exit code 1 or 2; returns its one line of explanation.
+///
+/// The command has a runtime directory of its own unless it was given one, because a killed server
+/// in the user's directory would be told of in a second line.
 #[track_caller]
 pub(crate) fn refusal(command: &mut Command) -> String {
+    let scratch = Scratch::new();
+    if command.get_envs().all(|(name, _)| name != "XDG_RUNTIME_DIR") {
+        command.env("XDG_RUNTIME_DIR", scratch.path("run"));
+    }
     let output = output(command);
     let code = output.status.code();
     assert!(matches!(code, Some(1 | 2)), "exit code 1 or 2: {}", describe(command, &output));
