@@ -49,10 +49,8 @@ mod report;
 mod zspages;
 
 pub use class::{GROUPS, LockDesign, Release};
-pub use host::smaps::page_table_bytes;
-pub use host::{
-    HostError, Lock, PAGE_SIZE, Rank, Table, Zeroed, clock, cpu, limits, prefetch, sync,
-};
+// A cause within `MemoryError`.
+pub use host::HostError;
 pub use leaves::{LEAF_CELLS, LeafId, LeafSums, LeafTally};
 pub use memory::{
     DeferredStatus, Evacuation, Frames, Memory, MemoryConfig, MigrateError, WorkerStatus,

@@ -17,7 +17,7 @@
 use std::ops::Range;
 
 use disk::{DiskError, check_range};
-use zsmalloc::PAGE_SIZE;
+use host::PAGE_SIZE;
 
 use crate::device::Zram;
 

@@ -11,7 +11,7 @@ use std::ops::Range;
 
 use codec::same::Same;
 use disk::{Allocation, Disk, DiskError, Extent, ExtentKind, check_range};
-use zsmalloc::PAGE_SIZE;
+use host::PAGE_SIZE;
 
 use crate::cells::Stored;
 use crate::device::Zram;

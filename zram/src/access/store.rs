@@ -17,7 +17,8 @@
 use codec::Stream;
 use codec::same::{self, Same};
 use disk::DiskError;
-use zsmalloc::{CellGuard, Object, PAGE_SIZE};
+use host::PAGE_SIZE;
+use zsmalloc::{CellGuard, Object};
 
 use crate::backing::Place;
 use crate::cells::{Stored, bump, stored};

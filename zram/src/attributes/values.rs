@@ -3,7 +3,7 @@
 //! Invariant: a function here judges the text alone, so it says the same before there is a device
 //! to write it to.
 
-use zsmalloc::PAGE_SIZE;
+use host::PAGE_SIZE;
 
 use super::errno::{AttributeError, Errno};
 use super::number::{NumberError, decimal, size, truth};

@@ -21,8 +21,9 @@
 
 use std::ops::Range;
 
-use zsmalloc::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use zsmalloc::{MemoryError, PAGE_SIZE, Pool, Table};
+use host::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use host::{PAGE_SIZE, Table};
+use zsmalloc::{MemoryError, Pool};
 
 use super::place::BLOCKS_MAX;
 

@@ -10,7 +10,7 @@
 //!
 //! Invariant: the fields fill the 41 bits of a value.
 
-use zsmalloc::PAGE_SIZE;
+use host::PAGE_SIZE;
 
 const LEN_BITS: u32 = PAGE_SIZE.ilog2(); // 12
 /// Bits of a block's number.

@@ -18,7 +18,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use disk::{Disk, Seal};
-use zsmalloc::{MemoryError, PAGE_SIZE, Pool};
+use host::PAGE_SIZE;
+use zsmalloc::{MemoryError, Pool};
 
 use super::blocks::Blocks;
 use crate::terms::backing_error;

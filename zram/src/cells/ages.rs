@@ -13,8 +13,9 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use zsmalloc::sync::atomic::{AtomicU32, Ordering};
-use zsmalloc::{MemoryError, Pool, Table, clock};
+use host::sync::atomic::{AtomicU32, Ordering};
+use host::{Table, clock};
+use zsmalloc::{MemoryError, Pool};
 
 /// A stamp for each page of a device.
 pub(crate) struct Ages {

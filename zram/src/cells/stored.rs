@@ -14,7 +14,8 @@
 //! by one change.
 
 use codec::same::Same;
-use zsmalloc::{CellGuard, Content, LeafTally, Object, PAGE_SIZE};
+use host::PAGE_SIZE;
+use zsmalloc::{CellGuard, Content, LeafTally, Object};
 
 use super::flags::{of_priority, priority};
 use crate::backing::Place;

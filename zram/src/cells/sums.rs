@@ -76,9 +76,10 @@ impl Drop for Emptied<'_> {
 mod tests {
     use super::*;
     use codec::same::Same;
+    use host::PAGE_SIZE;
+    use host::sync::atomic::AtomicU64;
     use proptest::prelude::*;
-    use zsmalloc::sync::atomic::AtomicU64;
-    use zsmalloc::{LEAF_CELLS, PAGE_SIZE};
+    use zsmalloc::LEAF_CELLS;
 
     use crate::backing::Place;
 

@@ -3,7 +3,7 @@
 //! Invariant: whatever is asked of a device that was removed ends in `ENODEV`. Locks: those of what
 //! is asked for.
 
-use zsmalloc::PAGE_SIZE;
+use host::PAGE_SIZE;
 
 use super::device::Device;
 use super::initialise::config;

@@ -10,7 +10,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use disk::{Disk, FileDisk};
-use zsmalloc::PAGE_SIZE;
+use host::PAGE_SIZE;
 
 use super::device::Device;
 use super::settings::{Backing, PRIMARY};

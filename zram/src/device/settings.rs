@@ -12,8 +12,8 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{self, PoisonError};
 
+use host::sync::{Mutex, MutexGuard};
 use host::{Held, Rank};
-use zsmalloc::sync::{Mutex, MutexGuard};
 
 use super::target::Hold;
 use crate::terms::PostError;

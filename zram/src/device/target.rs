@@ -17,8 +17,8 @@
 use std::sync::PoisonError;
 use std::sync::atomic::AtomicU64;
 
+use host::sync::unmodelled::{Mutex, MutexGuard};
 use zsmalloc::Pool;
-use zsmalloc::sync::unmodelled::{Mutex, MutexGuard};
 
 use crate::cells::read;
 use crate::terms::Unreached;

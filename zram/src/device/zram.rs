@@ -10,8 +10,8 @@ use std::sync::Arc;
 
 use codec::{Codec, Stream, Streams};
 use disk::DiskError;
-use host::{Held, Rank};
-use zsmalloc::{ChainSize, Memory, PAGE_SIZE, Pool, PoolConfig, Slots, cpu};
+use host::{Held, PAGE_SIZE, Rank, cpu};
+use zsmalloc::{ChainSize, Memory, Pool, PoolConfig, Slots};
 
 use super::set_aside::SetAside;
 use super::settings::Settings;

@@ -14,7 +14,8 @@
 
 use codec::{CodecError, Stream, same};
 use disk::DiskError;
-use zsmalloc::{CellGuard, PAGE_SIZE};
+use host::PAGE_SIZE;
+use zsmalloc::CellGuard;
 
 use crate::backing::Place;
 use crate::cells::flags::{accessed, is_marked};

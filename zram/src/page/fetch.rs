@@ -18,7 +18,8 @@
 
 use codec::{CodecError, Stream};
 use disk::DiskError;
-use zsmalloc::{CellGuard, PAGE_SIZE};
+use host::PAGE_SIZE;
+use zsmalloc::CellGuard;
 
 use super::decode::{Decoded, corrupt, undecoded};
 use crate::backing::{Backing, Place};

@@ -70,7 +70,7 @@ impl Zram {
 mod tests {
     use codec::{Algorithm, Codec};
     use disk::{Disk, ExtentKind};
-    use zsmalloc::PAGE_SIZE;
+    use host::PAGE_SIZE;
 
     use super::*;
     use crate::{Recompress, ZramConfig, small};

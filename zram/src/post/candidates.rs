@@ -17,7 +17,8 @@
 use std::cell::Cell;
 use std::ops::RangeInclusive;
 
-use zsmalloc::{CellGuard, PAGE_SIZE, clock};
+use host::{PAGE_SIZE, clock};
+use zsmalloc::CellGuard;
 
 use crate::cells::flags::{self, PP, is_marked};
 use crate::cells::{Change, Stored};

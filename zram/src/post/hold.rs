@@ -14,7 +14,7 @@
 //!
 //! Locks: `Settings::run` while memory is brought down; none is held when it is called.
 
-use zsmalloc::PAGE_SIZE;
+use host::PAGE_SIZE;
 
 use super::candidates::{Candidate, Candidates};
 use super::recompress::is_wanted;

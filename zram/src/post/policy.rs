@@ -17,7 +17,7 @@ use std::sync::{Arc, PoisonError, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use zsmalloc::sync::unmodelled::{Condvar, Mutex, MutexGuard};
+use host::sync::unmodelled::{Condvar, Mutex, MutexGuard};
 
 use crate::device::Zram;
 

@@ -17,7 +17,7 @@
 
 use codec::{Codec, Stream};
 use disk::DiskError;
-use zsmalloc::PAGE_SIZE;
+use host::PAGE_SIZE;
 
 use super::candidates::{Candidate, Candidates};
 use crate::cells::flags::{self, IDLE, INCOMPRESSIBLE, PP, priority};

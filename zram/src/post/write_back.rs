@@ -22,7 +22,7 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use disk::{DiskError, Flights, Landed};
-use zsmalloc::PAGE_SIZE;
+use host::PAGE_SIZE;
 
 use super::candidates::{Candidate, Candidates};
 use crate::backing::{Backing, Place, offset_of};

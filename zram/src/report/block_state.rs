@@ -10,7 +10,7 @@
 use std::fmt;
 use std::ops::Range;
 
-use zsmalloc::PAGE_SIZE;
+use host::PAGE_SIZE;
 
 use crate::backing::Place;
 use crate::cells::Stored;

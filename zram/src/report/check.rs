@@ -11,7 +11,8 @@
 use std::fmt;
 
 use disk::DiskError;
-use zsmalloc::{Content, LEAF_CELLS, LeafSums, LeafTally, PAGE_SIZE, PoolCheck};
+use host::PAGE_SIZE;
+use zsmalloc::{Content, LEAF_CELLS, LeafSums, LeafTally, PoolCheck};
 
 use crate::cells::flags::{IDLE, MARK, PP, is_marked};
 use crate::cells::stored::pages;

@@ -13,7 +13,8 @@
 use std::fmt;
 use std::ops::Range;
 
-use zsmalloc::{LEAF_CELLS, PAGE_SIZE};
+use host::PAGE_SIZE;
+use zsmalloc::LEAF_CELLS;
 
 use crate::backing::BdStat;
 use crate::cells::stored::pages;
@@ -195,7 +196,7 @@ impl Zram {
             pending_bytes,
             staging_bytes: 0,
             resident_bytes: None,
-            page_table_bytes: zsmalloc::page_table_bytes().ok(),
+            page_table_bytes: host::smaps::page_table_bytes().ok(),
         };
         let heap = stat.accounted_bytes().saturating_sub(mapped);
         let rss = memory.resident_bytes(&self.table_ranges()).ok();
