@@ -76,7 +76,7 @@ use std::fmt;
 /// Which frames are free, which are not, and which free ones to hand out next.
 ///
 /// ```
-/// use buddy::{FreeError, Migratetype, Warm, Zone};
+/// use ramfold_buddy::{FreeError, Migratetype, Warm, Zone};
 ///
 /// let mut zone = Zone::new(4096);
 /// let run = zone.alloc_run(5, Migratetype::Movable)?;

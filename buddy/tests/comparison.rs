@@ -7,8 +7,8 @@
 //! 3. A zone without counts does what the zone does: the same answers, and the same free blocks on
 //!    the same lists in the same order.
 
-use buddy::{AllocError, Migratetype, Order, Pfn, SharedZone, Warm, Zone};
 use proptest::prelude::*;
+use ramfold_buddy::{AllocError, Migratetype, Order, Pfn, SharedZone, Warm, Zone};
 
 const FRAMES: u32 = 6 * 512;
 const TYPES: [Migratetype; 4] = [

@@ -24,7 +24,7 @@
 
 mod twin;
 
-use buddy::{Migratetype, Order, PageblockIndex, Pfn, Warm, Zone};
+use ramfold_buddy::{Migratetype, Order, PageblockIndex, Pfn, Warm, Zone};
 use twin::{Op, Pair, Twin};
 
 const WARMTHS: [Warm; 2] = [Warm::Resident, Warm::Untouched];

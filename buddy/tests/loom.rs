@@ -2,7 +2,8 @@
 //! and every value that a weak memory may give a reader.
 //!
 //! ```text
-//! RUSTFLAGS="--cfg loom" LOOM_MAX_PREEMPTIONS=2 cargo test -p buddy --profile model --test loom
+//! RUSTFLAGS="--cfg loom" LOOM_MAX_PREEMPTIONS=2 \
+//!     cargo test -p ramfold-buddy --profile model --test loom
 //! ```
 //!
 //! Claims, by the numbers of published.rs: a reader without the lock reads only numbers that were
@@ -12,11 +13,11 @@
 //! lost or handed out twice whoever drains, frees or allocates meanwhile (C1, C7: `check` says).
 #![cfg(loom)]
 
-use buddy::{FreedRun, Migratetype, Order, Pfn, SharedZone, Warm};
 use loom::model;
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicBool, Ordering};
 use loom::thread;
+use ramfold_buddy::{FreedRun, Migratetype, Order, Pfn, SharedZone, Warm};
 
 const MOVABLE: Migratetype = Migratetype::Movable;
 

@@ -5,7 +5,7 @@
 //! smallest block otherwise; mixing is counted; what is isolated, reserved or CMA goes to nobody it
 //! is not for; a refused call changes nothing (the twin checks that for every call).
 
-use buddy::{
+use ramfold_buddy::{
     AllocError, AllocatedRun, IsolateError, Migratetype, Occupancy, Order, PageblockIndex, Pfn,
     ReserveError, SharedZone, Warm, Zone,
 };

@@ -3,8 +3,8 @@
 //! Claim: in whatever order they come, the zone ends with the same free blocks; a run that is
 //! refused is named, and the others are freed.
 
-use buddy::{FreeError, FreedRun, Migratetype, Pfn, Warm, Zone};
 use proptest::prelude::*;
+use ramfold_buddy::{FreeError, FreedRun, Migratetype, Pfn, Warm, Zone};
 
 fn warm() -> impl Strategy<Value = Warm> {
     prop_oneof![3 => Just(Warm::Resident), 1 => Just(Warm::Untouched)]

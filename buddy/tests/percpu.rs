@@ -24,9 +24,9 @@
 
 mod twin;
 
-use buddy::{FreeError, FreedRun, Migratetype, OfflineError, Order, PageblockIndex, Pfn};
-use buddy::{ReserveError, SharedZone, Warm};
 use proptest::prelude::*;
+use ramfold_buddy::{FreeError, FreedRun, Migratetype, OfflineError, Order, PageblockIndex, Pfn};
+use ramfold_buddy::{ReserveError, SharedZone, Warm};
 use twin::{Op, Pair};
 
 const PAGEBLOCKS: u32 = 3;
@@ -367,7 +367,7 @@ impl Model {
         assert_eq!(self.zone.counts(), self.pair.zone.counts(), "free blocks after {action:?}");
         let found = self.zone.check().unwrap_or_else(|defect| panic!("{defect}: {action:?}"));
         let expected = self.pair.zone.check().expect("it was compared with the twin");
-        assert_eq!(found, buddy::ZoneCheck { listed_frames: listed, ..expected });
+        assert_eq!(found, ramfold_buddy::ZoneCheck { listed_frames: listed, ..expected });
         for index in (0..PAGEBLOCKS).map(PageblockIndex::new) {
             let mut runs = Vec::new();
             self.pair.zone.runs_in(index, &mut runs);

@@ -6,7 +6,9 @@
 //!    then  <-  [head]  untouched, last freed first [tail]  untouched, merge is near
 //! ```
 
-use buddy::{AllocError, FreedRun, Migratetype, Order, PageblockIndex, Pfn, Published, Warm, Zone};
+use ramfold_buddy::{
+    AllocError, FreedRun, Migratetype, Order, PageblockIndex, Pfn, Published, Warm, Zone,
+};
 
 use Migratetype::{Movable, Unmovable};
 use Warm::{Resident, Untouched};

@@ -11,11 +11,11 @@
 
 use std::fs;
 
-use buddy::{
+use proptest::prelude::*;
+use ramfold_buddy::{
     BuddyInfo, Migratetype, NodePageTypes, Order, PageTypeInfo, ParseError, ParseProblem,
     SharedZone, TextForm, Warm, ZoneCounts, ZoneTotals, fragmentation_index, unusable_free_index,
 };
-use proptest::prelude::*;
 
 /// A kernel file: none where this system does not let us read it.
 fn live(path: &str) -> Option<String> {

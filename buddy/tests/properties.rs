@@ -23,8 +23,8 @@
 
 mod twin;
 
-use buddy::{Migratetype, Order, Published, Warm, Zone};
 use proptest::prelude::*;
+use ramfold_buddy::{Migratetype, Order, Published, Warm, Zone};
 use twin::{Op, Pair};
 
 const PAGEBLOCKS: u32 = 5;

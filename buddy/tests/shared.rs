@@ -5,7 +5,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use buddy::{FreedRun, Order, Pfn, SharedZone, Warm};
+use ramfold_buddy::{FreedRun, Order, Pfn, SharedZone, Warm};
 
 const FRAMES: u32 = 4 * 512;
 const THREADS: u32 = 4;

@@ -19,7 +19,7 @@ pub const PAGE_LEN_MAX: usize = 4096;
 /// to its clones.
 ///
 /// ```
-/// use codec::{Codec, Stream};
+/// use ramfold_codec::{Codec, Stream};
 /// let codec: Codec = "zstd:7".parse()?;
 /// let mut stream = Stream::new();
 /// let page = [7; 4096];

@@ -35,12 +35,12 @@ struct Counted {
 /// gets that one or the next that is free, and waits only if all are taken.
 ///
 /// ```
-/// use codec::{Algorithm, Codec, Streams};
+/// use ramfold_codec::{Algorithm, Codec, Streams};
 /// let streams = Streams::for_cpus(2);
 /// let codec = Codec::new(Algorithm::Lz4);
 /// let len = streams.with(0, |stream| codec.compress(stream, &[7; 4096]).map(<[u8]>::len))?;
 /// assert!(len < 64);
-/// # Ok::<(), codec::CodecError>(())
+/// # Ok::<(), ramfold_codec::CodecError>(())
 /// ```
 #[derive(Debug)]
 pub struct Streams {

@@ -3,7 +3,7 @@
 //! The C libraries' own allocations are not seen; what they report is checked in `memory`. This
 //! has a `main` of its own, because the allocator counts for all threads, a test harness's too.
 
-use codec::{Algorithm, Codec, Stream};
+use ramfold_codec::{Algorithm, Codec, Stream};
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 use std::alloc::System;
 use support::{codecs, page};

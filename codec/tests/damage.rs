@@ -9,7 +9,7 @@
 //!   [ canary 64 | page | canary 64 ]       both canaries whole after every attempt
 //! ```
 
-use codec::{Algorithm, Codec, CodecError, PAGE_LEN_MAX, Parameters, Stream};
+use ramfold_codec::{Algorithm, Codec, CodecError, PAGE_LEN_MAX, Parameters, Stream};
 
 const SEED: u64 = 0x5EED;
 const CORRUPTIONS: u64 = 100_000;

@@ -1,6 +1,6 @@
 //! Deflate beside zlib's, which the kernel has.
 
-use codec::{Algorithm, Codec, Parameters, Stream};
+use ramfold_codec::{Algorithm, Codec, Parameters, Stream};
 
 /// Sums of the blobs of eight pages that zlib 1.2.13 makes at level 6 and memory level 8, which is
 /// what the kernel's default asks for: raw with a window of 11 bits, and in a frame with 12.

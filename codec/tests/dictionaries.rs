@@ -1,6 +1,6 @@
 //! Dictionaries: blobs are smaller with one, need it to be read, and are read by every clone.
 
-use codec::{Algorithm, Codec, CodecError, Stream, TrainError, train};
+use ramfold_codec::{Algorithm, Codec, CodecError, Stream, TrainError, train};
 use std::thread;
 
 /// Records of the same words in another order, as different pages have them.

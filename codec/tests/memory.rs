@@ -5,7 +5,7 @@
 //! `allocation` counts what comes from Rust's allocator. The C libraries' allocations are known
 //! from what they report alone.
 
-use codec::{Algorithm, Codec, Stream, Streams};
+use ramfold_codec::{Algorithm, Codec, Stream, Streams};
 use support::{codecs, page};
 
 mod support;

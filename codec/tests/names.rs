@@ -1,6 +1,6 @@
 //! Names and levels: what is accepted, what is printed, and what the errors say.
 
-use codec::{Algorithm, Codec, ParameterError, Parameters};
+use ramfold_codec::{Algorithm, Codec, ParameterError, Parameters};
 
 #[test]
 fn every_algorithm_is_found_by_its_name() {

@@ -6,9 +6,9 @@
 //!                       '---decompress_stateless---> the same page, where there is such a thing
 //! ```
 
-use codec::{Algorithm, Codec, CodecError, PAGE_LEN_MAX, Parameters, Stream};
 use proptest::collection::vec;
 use proptest::prelude::*;
+use ramfold_codec::{Algorithm, Codec, CodecError, PAGE_LEN_MAX, Parameters, Stream};
 use std::ops::RangeInclusive;
 
 /// Every algorithm at its default and at the ends of its levels.

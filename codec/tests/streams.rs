@@ -3,7 +3,7 @@
 //!
 //! Invariant under test: the counter is the sum of what the streams report, at rest.
 
-use codec::{Algorithm, Codec, Stream, Streams};
+use ramfold_codec::{Algorithm, Codec, Stream, Streams};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Barrier;
 use std::sync::mpsc;

@@ -58,7 +58,7 @@ use std::sync::Arc;
 /// right for any disk, and that a disk with something better to do replaces.
 ///
 /// ```
-/// use disk::{Disk, DiskError, check_range};
+/// use ramfold_disk::{Disk, DiskError, check_range};
 /// use std::sync::{Arc, Mutex};
 ///
 /// struct Plain(Mutex<Vec<u8>>);
@@ -81,7 +81,7 @@ use std::sync::Arc;
 ///     }
 /// }
 ///
-/// disk::conformance::run_sized("Plain", 24 * 4096, &|size| {
+/// ramfold_disk::conformance::run_sized("Plain", 24 * 4096, &|size| {
 ///     Arc::new(Plain(Mutex::new(vec![0; size as usize])))
 /// });
 /// ```

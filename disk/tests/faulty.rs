@@ -1,6 +1,8 @@
 //! The countdown of a `FaultyDisk`, request by request.
 
-use disk::{Allocation, Disk, DiskError, Fault, FaultPlan, FaultyDisk, RamDisk, Span, Verbs};
+use ramfold_disk::{
+    Allocation, Disk, DiskError, Fault, FaultPlan, FaultyDisk, RamDisk, Span, Verbs,
+};
 
 fn armed(after: u64, verbs: Verbs, span: Span) -> FaultyDisk<RamDisk> {
     let disk = FaultyDisk::new(RamDisk::new(8192).expect("memory for a test disk"));

@@ -1,6 +1,8 @@
 //! A file as a disk, against the suite, and against what happens to files.
 
-use disk::{Allocation, Disk, DiskError, ExtentKind, FileDisk, RamDisk, ReadOnly, conformance};
+use ramfold_disk::{
+    Allocation, Disk, DiskError, ExtentKind, FileDisk, RamDisk, ReadOnly, conformance,
+};
 use std::fs::{self, File};
 use std::io::ErrorKind;
 use std::path::PathBuf;

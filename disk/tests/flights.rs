@@ -1,7 +1,7 @@
 //! Writes in flight: each lands once, and no more fly than may.
 
-use disk::{Disk, DiskError, Fault, FaultPlan, FaultyDisk, Flights, RamDisk};
-use disk::{Span, Verbs};
+use ramfold_disk::{Disk, DiskError, Fault, FaultPlan, FaultyDisk, Flights, RamDisk};
+use ramfold_disk::{Span, Verbs};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier};
 

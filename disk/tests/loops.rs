@@ -5,7 +5,7 @@
 //! - whoever has such a device keeps others from the file, by whatever name;
 //! - who is refused is told what is in use; when it is given up it can be had.
 
-use disk::FileDisk;
+use ramfold_disk::FileDisk;
 use std::fs::{self, File, OpenOptions};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};

@@ -8,7 +8,7 @@
 //!        '-- panics with a message that names the check and the request
 //! ```
 
-use disk::{
+use ramfold_disk::{
     Allocation, Disk, DiskError, Extent, ExtentKind, Fault, FaultPlan, FaultyDisk, RamDisk,
     ReadOnly, Span, Verbs, check_range, conformance,
 };

@@ -8,8 +8,8 @@
 #![cfg(not(loom))]
 #![expect(clippy::unwrap_used, reason = "the helpers of tests may")]
 
-use host::{Arena, ClaimError, FRAMES_MAX, HostError, PAGE_SIZE, Run};
 use proptest::prelude::*;
+use ramfold_host::{Arena, ClaimError, FRAMES_MAX, HostError, PAGE_SIZE, Run};
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -319,7 +319,7 @@ fn own(arena: &Arena, owners: &[AtomicU32], run: &mut Run) {
 #[cfg(not(miri))]
 mod memory {
     use super::*;
-    use host::smaps::rss_of;
+    use ramfold_host::smaps::rss_of;
 
     /// `MADV_POPULATE_WRITE`.
     const POPULATE: i32 = 23;

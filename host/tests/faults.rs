@@ -3,8 +3,8 @@
 //! refuses is told in its words.
 #![cfg(not(loom))]
 
-use host::faults::Operation;
-use host::{Arena, ClaimError, FailureInjector, HostError, PAGE_SIZE, Table};
+use ramfold_host::faults::Operation;
+use ramfold_host::{Arena, ClaimError, FailureInjector, HostError, PAGE_SIZE, Table};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 

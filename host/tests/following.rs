@@ -1,8 +1,8 @@
 //! Faults served by threads: one thread that faults is followed to its CPU, and whatever else runs
 //! there, every page comes.
 
-use host::fault::{Asker, FaultThread, Served, Server, Watch, watch};
-use host::{FaultMode, PAGE_SIZE, Span, SpanMemory, Userfault, UserfaultError};
+use ramfold_host::fault::{Asker, FaultThread, Served, Server, Watch, watch};
+use ramfold_host::{FaultMode, PAGE_SIZE, Span, SpanMemory, Userfault, UserfaultError};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;

@@ -2,7 +2,7 @@
 //! test looks at what all of the process holds.
 #![cfg(all(target_os = "linux", target_env = "gnu", not(any(loom, shuttle, miri))))]
 
-use host::{give_back_heap, smaps};
+use ramfold_host::{give_back_heap, smaps};
 
 /// What is freed below a block in use stays in glibc's heap: only its end shrinks by itself.
 #[test]

@@ -4,7 +4,7 @@
 //! before them and whatever lies behind them.
 #![cfg(all(target_os = "linux", target_env = "gnu", not(any(loom, shuttle, miri))))]
 
-use host::{bound_heap, smaps};
+use ramfold_host::{bound_heap, smaps};
 
 const BLOCKS: usize = 40;
 const BLOCK: usize = 1 << 20;

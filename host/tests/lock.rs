@@ -3,7 +3,7 @@
 //! for a bit lock is woken when the bit is cleared or vanishes with its page.
 #![cfg(not(loom))]
 
-use host::{BitLockWaiters, Lock, LockWord, Rank, Table};
+use ramfold_host::{BitLockWaiters, Lock, LockWord, Rank, Table};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;

@@ -3,7 +3,7 @@
 //! Each test locks the memory of a process, so each runs itself in a child.
 #![cfg(not(any(loom, shuttle, miri)))]
 
-use host::{Arena, PAGE_SIZE, Table, smaps};
+use ramfold_host::{Arena, PAGE_SIZE, Table, smaps};
 use rustix::mm::{MlockAllFlags, mlockall, munlockall};
 use std::ops::Range;
 use std::process::Command;

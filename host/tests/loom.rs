@@ -1,7 +1,8 @@
 //! Every interleaving (up to two preemptions) of the protocols of this crate.
 //!
 //! ```text
-//! RUSTFLAGS="--cfg loom" LOOM_MAX_PREEMPTIONS=2 cargo test -p host --profile model --test loom
+//! RUSTFLAGS="--cfg loom" LOOM_MAX_PREEMPTIONS=2 \
+//!     cargo test -p ramfold-host --profile model --test loom
 //! ```
 //!
 //! Claims, by scenario: overlapping claims have exactly one winner; what an owner did is seen by
@@ -10,14 +11,14 @@
 //! waiter for a bit misses the clearing of it. A lost wake-up shows as loom's deadlock.
 #![cfg(loom)]
 
-use host::fault::{Asker, Regions, Served, Server, Touched};
-use host::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use host::sync::thread;
-use host::{
-    Arena, BitLockWaiters, ClaimError, Lock, LockWord, PAGE_SIZE, Rank, Run, Table, Zeroed,
-};
 use loom::model;
 use loom::sync::Arc;
+use ramfold_host::fault::{Asker, Regions, Served, Server, Touched};
+use ramfold_host::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use ramfold_host::sync::thread;
+use ramfold_host::{
+    Arena, BitLockWaiters, ClaimError, Lock, LockWord, PAGE_SIZE, Rank, Run, Table, Zeroed,
+};
 
 /// Two words of bits, the border between frames 63 and 64.
 fn arena() -> Arc<Arena> {

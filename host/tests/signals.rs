@@ -6,7 +6,7 @@
 #![cfg(not(any(loom, shuttle, miri)))]
 
 use disk::RamDisk;
-use host::{FaultMode, thread};
+use ramfold_host::{FaultMode, thread};
 use region::zswap::{GroupId, Limit, Zswap, ZswapConfig};
 use region::{Memory, MemoryConfig, Pager, PagerConfig, Region, RegionConfig, RegionError};
 use region::{StoreConfig, UserfaultError};

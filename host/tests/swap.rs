@@ -1,7 +1,7 @@
 //! Pages that the system has swapped out are seen, and move to staging, like others. Needs swap
 //! space.
 
-use host::{FaultMode, PAGE_SIZE, Span, Staging, Userfault, smaps};
+use ramfold_host::{FaultMode, PAGE_SIZE, Span, Staging, Userfault, smaps};
 
 const PAGES: usize = 64;
 

@@ -8,8 +8,8 @@
 #![cfg(not(loom))]
 #![expect(clippy::unwrap_used, reason = "the helpers of tests may")]
 
-use host::{FailureInjector, HostError, PAGE_SIZE, Table};
 use proptest::prelude::*;
+use ramfold_host::{FailureInjector, HostError, PAGE_SIZE, Table};
 use std::ops::Range;
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering::SeqCst};
 
@@ -145,7 +145,7 @@ fn impossible_lengths_are_refused() {
 /// side by side, or an index would reach into its neighbour.
 #[test]
 fn entries_of_every_size_lie_side_by_side() {
-    fn distance<T: host::Zeroed>() -> usize {
+    fn distance<T: ramfold_host::Zeroed>() -> usize {
         let table: Table<T> = Table::reserve(4).unwrap();
         let address = |at| std::ptr::from_ref(table.get(at).unwrap()).addr();
         address(3) - address(2)
@@ -201,7 +201,7 @@ fn an_injected_discard_changes_nothing() {
 #[test]
 fn what_is_held_is_what_the_kernel_counts() {
     let table: Table<AtomicU64> = Table::reserve(1 << 24).unwrap();
-    let rss = || host::smaps::rss_of(&[table.range()]).unwrap();
+    let rss = || ramfold_host::smaps::rss_of(&[table.range()]).unwrap();
     assert_eq!(rss(), 0, "128 MiB of table cost nothing until touched");
     for at in (0..1 << 24).step_by(512 * 64) {
         table.touch(at..at + 1);

@@ -5,7 +5,7 @@
 
 #![cfg(not(any(loom, shuttle, miri)))]
 
-use host::PAGE_SIZE;
+use ramfold_host::PAGE_SIZE;
 use region::{Memory, MemoryConfig, Pager, PagerConfig, Region, RegionConfig};
 use std::os::unix::process::ExitStatusExt;
 use std::process::Command;

@@ -1,13 +1,13 @@
 //! Sorts a log four times as large as what of it may be in memory, and says what that saved.
 //!
 //! ```text
-//! cargo run --release -p region --example sort            64 MiB of records, 16 MiB in memory
-//! cargo run --release -p region --example sort -- 512     MiB of records, a quarter in memory
+//! cargo run --release -p ramfold-region --example sort           64 MiB of records
+//! cargo run --release -p ramfold-region --example sort -- 512    MiB of records
 //! ```
 
 #![forbid(unsafe_code)]
 
-use region::{Memory, MemoryConfig, Pager, PagerConfig, RegionConfig, RegionVec};
+use ramfold_region::{Memory, MemoryConfig, Pager, PagerConfig, RegionConfig, RegionVec};
 use std::error::Error;
 use std::time::Instant;
 

@@ -27,7 +27,7 @@
 //! ```
 //!
 //! ```no_run
-//! use region::{Memory, MemoryConfig, Pager, PagerConfig, Region, RegionConfig};
+//! use ramfold_region::{Memory, MemoryConfig, Pager, PagerConfig, Region, RegionConfig};
 //! let memory = Memory::new(MemoryConfig {
 //!     arena_frames: 1 << 18,
 //!     entries_max: 1 << 20,
@@ -68,13 +68,3 @@ pub use terms::{
 pub use upkeep::Pager;
 pub use zram::{Algorithm, Codec, Memory, MemoryConfig};
 pub use zswap;
-
-/// The examples of the documents, which `cargo test --doc` compiles and runs.
-#[cfg(doctest)]
-mod documents {
-    #[doc = include_str!("../../README.md")]
-    struct Readme;
-
-    #[doc = include_str!("../../docs/region.md")]
-    struct RegionDocument;
-}

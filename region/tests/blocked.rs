@@ -4,7 +4,9 @@
 
 mod setting;
 
-use region::{FaultMode, Memory, MemoryConfig, PagerConfig, Region, RegionConfig, RegionError};
+use ramfold_region::{
+    FaultMode, Memory, MemoryConfig, PagerConfig, Region, RegionConfig, RegionError,
+};
 use std::process::Command;
 use std::time::Duration;
 
@@ -88,7 +90,7 @@ fn nobody_is_named_where_nothing_is_folded() {
         return assert!(!words.contains("SIGBUS blocked"), "{words}");
     }
     let memory = Memory::new(MemoryConfig::for_disk(1 << 20)).expect("a memory");
-    let pager = region::Pager::new(memory, &PagerConfig::default());
+    let pager = ramfold_region::Pager::new(memory, &PagerConfig::default());
     std::thread::sleep(Duration::from_secs(3));
     drop(pager);
 }

@@ -8,7 +8,7 @@
 mod setting;
 
 use host::fault::calls_begun;
-use region::{PagerConfig, Region, RegionConfig, Teardown};
+use ramfold_region::{PagerConfig, Region, RegionConfig, Teardown};
 
 const PAGE: usize = 4096;
 

@@ -3,7 +3,7 @@
 //! The program is this test in a child, which ends by abort in a directory of its own.
 
 use host::PAGE_SIZE;
-use region::{Memory, MemoryConfig, Pager, PagerConfig, Region, RegionConfig};
+use ramfold_region::{Memory, MemoryConfig, Pager, PagerConfig, Region, RegionConfig};
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};

@@ -3,7 +3,9 @@
 
 mod setting;
 
-use region::{Memory, MemoryConfig, Pager, PagerConfig, Refusal, Region, RegionConfig, Teardown};
+use ramfold_region::{
+    Memory, MemoryConfig, Pager, PagerConfig, Refusal, Region, RegionConfig, Teardown,
+};
 use std::io::Read;
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -10,7 +10,7 @@ mod setting;
 
 use bench::{Bench, is_child_that_aborts};
 use disk::FileDisk;
-use region::{Region, RegionConfig, RegionError};
+use ramfold_region::{Region, RegionConfig, RegionError};
 use rough::Trouble;
 use std::cell::RefCell;
 use std::sync::Arc;

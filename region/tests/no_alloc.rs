@@ -9,7 +9,7 @@ mod setting;
 
 use assert_no_alloc::{AllocDisabler, assert_no_alloc};
 use disk::FileDisk;
-use region::{PagerConfig, Quads, Region, RegionConfig};
+use ramfold_region::{PagerConfig, Quads, Region, RegionConfig};
 use std::sync::Arc;
 
 #[global_allocator]

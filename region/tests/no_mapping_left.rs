@@ -2,7 +2,7 @@
 //! meanwhile.
 
 use host::{PAGE_SIZE, Table};
-use region::{Memory, MemoryConfig, Pager, PagerConfig, Region, RegionConfig};
+use ramfold_region::{Memory, MemoryConfig, Pager, PagerConfig, Region, RegionConfig};
 use std::sync::atomic::AtomicU64;
 
 /// More tables than the usual `vm.max_map_count` allows; where there is room for more, it is not

@@ -11,8 +11,8 @@ mod rough;
 mod setting;
 
 use bench::{Bench, is_child_that_aborts};
-use region::zswap::{Incompressible, Limit, Zswap, ZswapConfig};
-use region::{
+use ramfold_region::zswap::{Incompressible, Limit, Zswap, ZswapConfig};
+use ramfold_region::{
     Memory, MemoryConfig, PageOut, Pager, PagerConfig, Quads, Refusal, Region, RegionConfig,
     RegionError, StoreConfig, Teardown,
 };

@@ -6,7 +6,7 @@
 mod rng;
 mod setting;
 
-use region::{FaultCosts, PagerConfig, Quads, Region, RegionConfig, RegionStats};
+use ramfold_region::{FaultCosts, PagerConfig, Quads, Region, RegionConfig, RegionStats};
 use rng::Rng;
 use std::hint::black_box;
 use std::time::Duration;
@@ -220,10 +220,10 @@ fn quads_stop_at_the_limit() {
     let quads = Quads::Always;
     let Some(region) = region(&RegionConfig { quads, ..Default::default() }) else { return };
     region.control().page_out(0..PAGES * PAGE).expect("out");
-    region.set_resident_limit(Some(region::LIMIT_MIN)).expect("limited");
-    let pinned = region.pin(0..region::LIMIT_MIN).expect("pinned");
+    region.set_resident_limit(Some(ramfold_region::LIMIT_MIN)).expect("limited");
+    let pinned = region.pin(0..ramfold_region::LIMIT_MIN).expect("pinned");
     let before = region.stats();
-    assert!(before.resident_pages * PAGE as u64 >= region::LIMIT_MIN as u64, "{before:?}");
+    assert!(before.resident_pages * PAGE as u64 >= ramfold_region::LIMIT_MIN as u64, "{before:?}");
     for page in [4000, 5001, 6002] {
         assert_eq!(region.as_slice()[page * PAGE + 100], (page + 1) as u8);
     }

@@ -2,7 +2,7 @@
 
 mod setting;
 
-use region::{
+use ramfold_region::{
     Algorithm, Codec, FaultMode, PageOut, Pager, PagerConfig, Refusal, Region, RegionConfig,
     RegionError, RegionVec, Teardown,
 };
@@ -153,7 +153,8 @@ fn ranges_that_cannot_be_are_refused() {
     let Some(pager) = signal() else { return };
     let none = Region::map(&pager, 0, &RegionConfig::default());
     assert!(matches!(none, Err(RegionError::Empty)));
-    let small = RegionConfig { resident_limit: Some(region::LIMIT_MIN - 1), ..Default::default() };
+    let small =
+        RegionConfig { resident_limit: Some(ramfold_region::LIMIT_MIN - 1), ..Default::default() };
     let small = Region::map(&pager, PAGE, &small);
     assert!(matches!(small, Err(RegionError::LimitTooSmall { .. })));
     let mut region = region(&pager, 4);

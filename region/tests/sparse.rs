@@ -1,7 +1,7 @@
 //! A page in every other chunk of a large region leaves memory: what that takes of the mappings
 //! that the process may have. Alone in its process, whose mappings are counted.
 
-use region::{
+use ramfold_region::{
     Memory, MemoryConfig, Pager, PagerConfig, Region, RegionConfig, RegionError, RegionStats,
 };
 use std::fs;

@@ -2,7 +2,7 @@
 
 mod setting;
 
-use region::{FaultMode, PagerConfig, Region, RegionConfig};
+use ramfold_region::{FaultMode, PagerConfig, Region, RegionConfig};
 
 const PAGE: usize = 4096;
 const EFAULT: i32 = 14;

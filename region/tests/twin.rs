@@ -10,8 +10,8 @@
 //! KiB, before a disk that fails every now and then.
 //!
 //! `RAMFOLD_REGION_OPS` is the number of operations, 10^5 by default; `RAMFOLD_SEED` repeats a run.
-//! The long form is 10^8: `RAMFOLD_REGION_OPS=100000000 cargo test --release -p region --test
-//! twin`.
+//! The long form is 10^8:
+//! `RAMFOLD_REGION_OPS=100000000 cargo test --release -p ramfold-region --test twin`.
 //!
 //! Not covered: a store that is full (see `corners.rs`), faults inside system calls (see
 //! `system_calls.rs`), and two threads that write one region.
@@ -26,7 +26,7 @@ mod rng;
 mod rough;
 mod setting;
 
-use region::{
+use ramfold_region::{
     Control, FaultMode, Pager, PagerConfig, Quads, Region, RegionConfig, RegionError, StoreConfig,
 };
 use rng::Rng;

@@ -2,7 +2,7 @@
 
 mod setting;
 
-use region::{Pager, PagerConfig, RegionConfig, RegionError, RegionVec};
+use ramfold_region::{Pager, PagerConfig, RegionConfig, RegionError, RegionVec};
 use std::error::Error;
 use std::io::Write;
 use std::sync::Arc;

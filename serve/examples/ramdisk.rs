@@ -1,8 +1,8 @@
 //! Serves a plain RAM disk until its standard input ends:
-//! `cargo run --release -p serve --example ramdisk -- /tmp/ram.sock 1073741824`
+//! `cargo run --release -p ramfold-serve --example ramdisk -- /tmp/ram.sock 1073741824`
 
 use disk::RamDisk;
-use serve::{Server, ServerConfig};
+use ramfold_serve::{Server, ServerConfig};
 use std::error::Error;
 use std::io::{Read, stdin};
 use std::sync::Arc;

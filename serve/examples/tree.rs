@@ -1,7 +1,7 @@
 //! Mounts an empty tree until it is unmounted: `cargo run --example tree DIR`.
 #![forbid(unsafe_code)]
 
-use serve::fuse::{Fuse, FuseConfig};
+use ramfold_serve::fuse::{Fuse, FuseConfig};
 use std::error::Error;
 use std::sync::Arc;
 use zram::{DeviceDefaults, Devices, Memory, MemoryConfig};

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use disk::Disk;
 use proptest::prelude::*;
-use zram::{Zram, ZramConfig};
+use ramfold_zram::{Zram, ZramConfig};
 use zsmalloc::{LEAF_CELLS, Memory, MemoryConfig};
 
 const PAGE: usize = 4096;

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use codec::{Algorithm, Codec};
 use disk::{Allocation, Disk, DiskError, ExtentKind};
 use proptest::prelude::*;
-use zram::{Zram, ZramConfig};
+use ramfold_zram::{Zram, ZramConfig};
 use zsmalloc::{Memory, MemoryConfig, Rule};
 
 const PAGE: usize = 4096;

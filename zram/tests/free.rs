@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use disk::Disk;
 use proptest::prelude::*;
-use zram::{Free, Zram, ZramConfig};
+use ramfold_zram::{Free, Zram, ZramConfig};
 use zsmalloc::deferred::QueueConfig;
 use zsmalloc::{Memory, MemoryConfig};
 

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use disk::Disk;
 use loom::thread;
-use zram::{Zram, ZramConfig};
+use ramfold_zram::{Zram, ZramConfig};
 use zsmalloc::{LEAF_CELLS, Memory, MemoryConfig};
 
 #[path = "loom/free.rs"]

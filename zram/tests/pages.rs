@@ -6,7 +6,7 @@
 //!   starts and a change of a disk that is read-only are refused, and change nothing.
 
 use disk::{Disk, DiskError};
-use zram::{Zram, ZramConfig};
+use ramfold_zram::{Zram, ZramConfig};
 use zsmalloc::{LEAF_CELLS, Memory, MemoryConfig};
 
 const PAGE: usize = 4096;

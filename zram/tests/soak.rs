@@ -17,8 +17,8 @@
 use std::time::{Duration, Instant};
 
 use disk::Disk;
+use ramfold_zram::{Zram, ZramConfig};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
-use zram::{Zram, ZramConfig};
 use zsmalloc::{Memory, MemoryConfig};
 
 const PAGE: u64 = 4096;

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use disk::Disk;
-use zram::{Zram, ZramConfig};
+use ramfold_zram::{Zram, ZramConfig};
 use zsmalloc::{Memory, MemoryConfig};
 
 const PAGE: usize = 4096;

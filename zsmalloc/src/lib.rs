@@ -15,7 +15,7 @@
 //! ```
 //!
 //! ```
-//! use zsmalloc::{Memory, MemoryConfig, Pool, PoolConfig};
+//! use ramfold_zsmalloc::{Memory, MemoryConfig, Pool, PoolConfig};
 //! let memory = Memory::new(MemoryConfig {
 //!     arena_frames: 1 << 16,
 //!     entries_max: 1 << 20,

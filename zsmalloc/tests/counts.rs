@@ -6,8 +6,8 @@
 
 #![cfg(not(any(loom, shuttle)))]
 
+use ramfold_zsmalloc::{AllocError, Handle, Memory, MemoryConfig, Pool, PoolBox, PoolConfig};
 use std::sync::Arc;
-use zsmalloc::{AllocError, Handle, Memory, MemoryConfig, Pool, PoolBox, PoolConfig};
 
 fn memory(expected_bytes: u64) -> Arc<Memory> {
     let (arena_frames, entries_max) = (1 << 15, 1 << 16);

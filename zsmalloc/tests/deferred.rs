@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
-use zsmalloc::{DeferredStatus, Memory, MemoryConfig};
+use ramfold_zsmalloc::{DeferredStatus, Memory, MemoryConfig};
 
 /// Only a deadlock takes so long.
 const HANG: Duration = Duration::from_secs(60);

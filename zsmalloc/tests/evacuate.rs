@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
 use buddy::PAGEBLOCK_FRAMES;
-use zsmalloc::{Handle, Memory, MemoryConfig, Pool, PoolConfig, Rule, SIZE_MAX};
+use ramfold_zsmalloc::{Handle, Memory, MemoryConfig, Pool, PoolConfig, Rule, SIZE_MAX};
 
 const PAGEBLOCKS: u32 = 16;
 const FRAMES: u32 = PAGEBLOCKS * PAGEBLOCK_FRAMES;

@@ -21,7 +21,7 @@ use std::sync::Arc;
 
 use host::faults::Operation;
 use host::{FailureInjector, HostError};
-use zsmalloc::{
+use ramfold_zsmalloc::{
     AllocError, Content, Handle, LEAF_CELLS, LeafId, LockDesign, Memory, MemoryConfig, MemoryError,
     Pool, PoolConfig, RawHandle, Release, SIZE_MAX, WorkerStatus,
 };

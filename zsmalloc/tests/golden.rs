@@ -5,7 +5,9 @@
 //! payload of `n` bytes there is a length of `n + 8` here, but for the single-page huge class,
 //! which has no header.
 
-use zsmalloc::{CLASSES, ChainSize, Geometry, OBJECTS_MAX, Rule, SIZE_MAX, SIZE_MIN, Shape};
+use ramfold_zsmalloc::{
+    CLASSES, ChainSize, Geometry, OBJECTS_MAX, Rule, SIZE_MAX, SIZE_MIN, Shape,
+};
 
 struct Row {
     rule: Rule,

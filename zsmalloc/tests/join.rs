@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use zsmalloc::{Handle, LockDesign, Memory, MemoryConfig, Pool, PoolConfig, Rule};
+use ramfold_zsmalloc::{Handle, LockDesign, Memory, MemoryConfig, Pool, PoolConfig, Rule};
 
 /// A pool with the kernel's classes, 16 bytes apart.
 fn pool(design: LockDesign) -> Arc<Pool> {

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use zsmalloc::{
+use ramfold_zsmalloc::{
     AllocError, Handle, LockDesign, Memory, MemoryConfig, MemoryError, Pool, PoolConfig, SIZE_MAX,
 };
 

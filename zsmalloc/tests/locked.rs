@@ -5,11 +5,11 @@
 #![cfg(not(any(loom, shuttle, miri)))]
 
 use host::PAGE_SIZE;
+use ramfold_zsmalloc::{Handle, Memory, MemoryConfig, Pool, PoolConfig};
 use rustix::mm::{MlockAllFlags, mlockall, munlockall};
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::Arc;
-use zsmalloc::{Handle, Memory, MemoryConfig, Pool, PoolConfig};
 
 const CHILD: &str = "RAMFOLD_LOCKED_CHILD";
 const GROUPS: &str = "/sys/fs/cgroup/memory";

@@ -10,7 +10,9 @@
 use std::sync::Arc;
 
 use loom::thread;
-use zsmalloc::{ChainSize, Content, LeafId, LockDesign, Memory, MemoryConfig, Pool, PoolConfig};
+use ramfold_zsmalloc::{
+    ChainSize, Content, LeafId, LockDesign, Memory, MemoryConfig, Pool, PoolConfig,
+};
 
 #[path = "loom/handles.rs"]
 mod handles;

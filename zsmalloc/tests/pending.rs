@@ -9,8 +9,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use zsmalloc::deferred::QueueConfig;
-use zsmalloc::{
+use ramfold_zsmalloc::deferred::QueueConfig;
+use ramfold_zsmalloc::{
     AllocError, Content, Handle, LockDesign, Memory, MemoryConfig, Pool, PoolConfig, SIZE_MAX,
 };
 

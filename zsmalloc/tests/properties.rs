@@ -11,8 +11,8 @@
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use zsmalloc::deferred::QueueConfig;
-use zsmalloc::{
+use ramfold_zsmalloc::deferred::QueueConfig;
+use ramfold_zsmalloc::{
     AllocError, ChainSize, Handle, LockDesign, Memory, MemoryConfig, Pool, PoolConfig, RawHandle,
     Rule, StaleHandle,
 };
@@ -410,7 +410,7 @@ fn numbers_that_no_leaf_has_are_refused() {
     let memory = memory(1 << 12);
     let pool = pool(&memory, Rule::LeastWaste, 8);
     for number in [1, 2, 1 << 20, 1 << 23, u32::MAX] {
-        let leaf = zsmalloc::LeafId::new(number).expect("not 0");
+        let leaf = ramfold_zsmalloc::LeafId::new(number).expect("not 0");
         assert!(pool.cell(leaf, 511).is_err() && pool.peek(leaf, 0).is_none(), "{number}");
     }
 }

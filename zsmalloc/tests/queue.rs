@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use proptest::prelude::*;
-use zsmalloc::deferred::{NotQueued, Queue, QueueConfig, Values};
+use ramfold_zsmalloc::deferred::{NotQueued, Queue, QueueConfig, Values};
 
 /// Eight to a buffer.
 type Value = [u64; 64];

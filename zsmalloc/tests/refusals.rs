@@ -12,7 +12,7 @@
 
 use std::sync::Arc;
 
-use zsmalloc::{
+use ramfold_zsmalloc::{
     AllocError, Content, LEAF_CELLS, LockDesign, Memory, MemoryConfig, Pool, PoolConfig, RawHandle,
     SIZE_MAX, StaleHandle,
 };
@@ -338,7 +338,7 @@ fn a_leaf_is_freed_though_who_looks_at_it_panics() {
 
 #[test]
 fn parts_of_a_table_at_the_end_of_all_numbers() {
-    let parts: Vec<_> = zsmalloc::leaf_parts(u64::MAX - 1..u64::MAX, u64::MAX).collect();
+    let parts: Vec<_> = ramfold_zsmalloc::leaf_parts(u64::MAX - 1..u64::MAX, u64::MAX).collect();
     assert_eq!(parts.len(), 1, "{parts:?}");
     assert_eq!(parts[0].pages, u64::MAX - 1..u64::MAX);
 }

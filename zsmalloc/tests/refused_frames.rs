@@ -20,7 +20,9 @@ use std::sync::Arc;
 use buddy::{Migratetype, PAGEBLOCK_FRAMES};
 use host::FailureInjector;
 use host::faults::Operation;
-use zsmalloc::{AllocError, Evacuation, Handle, Memory, MemoryConfig, Pool, PoolConfig, SIZE_MAX};
+use ramfold_zsmalloc::{
+    AllocError, Evacuation, Handle, Memory, MemoryConfig, Pool, PoolConfig, SIZE_MAX,
+};
 
 const CONFIG: MemoryConfig = MemoryConfig {
     arena_frames: 6 * PAGEBLOCK_FRAMES,

@@ -15,7 +15,7 @@
 //! operations come from one seed, which is printed:
 //!
 //! ```text
-//! RUSTFLAGS="--cfg shuttle" cargo test -p zsmalloc --profile model --test shuttle
+//! RUSTFLAGS="--cfg shuttle" cargo test -p ramfold-zsmalloc --profile model --test shuttle
 //!     RAMFOLD_SHUTTLE_SCHEDULES=20000    instead of 8000 for each kind
 //!     RAMFOLD_SHUTTLE_SEED=...           what was printed by a run that failed
 //! ```
@@ -31,15 +31,15 @@ use std::env;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use ramfold_zsmalloc::deferred::QueueConfig;
+use ramfold_zsmalloc::{
+    ChainSize, Content, Handle, LEAF_CELLS, LeafId, LockDesign, Memory, MemoryConfig, Pool,
+    PoolConfig, RawHandle, Release, Rule, SIZE_MAX,
+};
 use shuttle::rand::{Rng, thread_rng};
 use shuttle::scheduler::{PctScheduler, RandomScheduler, Scheduler};
 use shuttle::sync::Mutex;
 use shuttle::{Config, FailurePersistence, Runner, thread};
-use zsmalloc::deferred::QueueConfig;
-use zsmalloc::{
-    ChainSize, Content, Handle, LEAF_CELLS, LeafId, LockDesign, Memory, MemoryConfig, Pool,
-    PoolConfig, RawHandle, Release, Rule, SIZE_MAX,
-};
 
 /// Schedules of a kind, if not asked for otherwise.
 const SCHEDULES: u64 = 8000;

@@ -26,7 +26,7 @@
 //! what the threads draw from; it is printed. The long form, before a release:
 //!
 //! ```text
-//! RAMFOLD_STRESS_SECONDS=600 cargo test --release -p zsmalloc --test stress -- --nocapture
+//! RAMFOLD_STRESS_SECONDS=600 cargo test --release -p ramfold-zsmalloc --test stress -- --nocapture
 //! ```
 //!
 //! Invariant: an object has one owner: a worker, a mailbox, or a cell.
@@ -39,7 +39,7 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use host::Lock;
-use zsmalloc::{
+use ramfold_zsmalloc::{
     AllocError, Content, Handle, LEAF_CELLS, LeafId, LockDesign, Memory, MemoryConfig,
     MigrateError, Pool, PoolConfig, RawHandle, Release, SIZE_MAX,
 };
@@ -366,7 +366,7 @@ impl Worker {
 }
 
 /// An object for a cell; `None` when there is no room.
-fn object(pool: &Pool, seed: u64, len: usize) -> Option<zsmalloc::Object<'_>> {
+fn object(pool: &Pool, seed: u64, len: usize) -> Option<ramfold_zsmalloc::Object<'_>> {
     let mut bytes = [0; SIZE_MAX];
     pattern(seed, &mut bytes[..len]);
     match pool.store(&bytes[..len]) {

@@ -11,7 +11,7 @@
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use zsmalloc::{Content, LEAF_CELLS, LeafId, Memory, MemoryConfig, Pool, PoolConfig};
+use ramfold_zsmalloc::{Content, LEAF_CELLS, LeafId, Memory, MemoryConfig, Pool, PoolConfig};
 
 fn memory(worker: bool) -> Arc<Memory> {
     let config = MemoryConfig {

@@ -9,7 +9,7 @@
 
 use std::sync::Arc;
 
-use zsmalloc::{ChainSize, Handle, Memory, MemoryConfig, Pool, PoolConfig, Rule};
+use ramfold_zsmalloc::{ChainSize, Handle, Memory, MemoryConfig, Pool, PoolConfig, Rule};
 
 const FRAME: u64 = 4096;
 /// Bytes of an object of which 18 fill a zspage of 7 frames.

@@ -3,14 +3,14 @@
 
 mod setting;
 
+use ramfold_zswap::{Free, GroupId, LoadError, Loaded, StoreError, ZswapError};
 use setting::{PAGE, cache, noise, page};
-use zswap::{Free, GroupId, LoadError, Loaded, StoreError, ZswapError};
 
 const NOBODY: GroupId = GroupId::ROOT;
 const MIB: u64 = 1 << 20;
 
 #[track_caller]
-fn expect(area: &zswap::Area, at: u64, expected: Option<&[u8]>) {
+fn expect(area: &ramfold_zswap::Area, at: u64, expected: Option<&[u8]>) {
     let mut read = vec![0xA5; PAGE];
     let loaded = area.peek(at, &mut read).expect("no fault");
     match expected {

@@ -7,12 +7,12 @@
 mod setting;
 
 use disk::{Disk, FileDisk};
+use ramfold_zswap::{Found, GroupId, Loaded, Zswap};
 use setting::{PAGE, cache, noise, page};
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
-use zswap::{Found, GroupId, Loaded, Zswap};
 
 /// Names the file to the child.
 const CHILD: &str = "RAMFOLD_TEST_BACKING";
@@ -28,7 +28,7 @@ fn open(path: &Path) -> Arc<dyn Disk> {
 }
 
 /// A cache that has written back as many pages as it has stored.
-fn written_back(path: &Path) -> (Zswap, zswap::Area) {
+fn written_back(path: &Path) -> (Zswap, ramfold_zswap::Area) {
     let zswap = cache(64 << 20, Some(open(path)));
     let area = zswap.add_area(PAGES).expect("room");
     (0..PAGES).for_each(|at| area.store(at, &content(at), GroupId::ROOT).expect("room"));

@@ -4,12 +4,12 @@
 mod setting;
 
 use disk::{Disk, RamDisk};
-use setting::{PAGE, cache, config, memory, noise, page};
-use std::sync::Arc;
-use zswap::{
+use ramfold_zswap::{
     AlgorithmError, Area, Codec, GroupId, Incompressible, Limit, Loaded, StoreError, Zswap,
 };
-use zswap::{ZswapConfig, ZswapError};
+use ramfold_zswap::{ZswapConfig, ZswapError};
+use setting::{PAGE, cache, config, memory, noise, page};
+use std::sync::Arc;
 
 const NOBODY: GroupId = GroupId::ROOT;
 const MIB: u64 = 1 << 20;

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use disk::RamDisk;
 use loom::thread;
-use zswap::{Area, Free, GroupId, Limit, Loaded, Memory, MemoryConfig, Zswap, ZswapConfig};
+use ramfold_zswap::{Area, Free, GroupId, Limit, Loaded, Memory, MemoryConfig, Zswap, ZswapConfig};
 
 const PAGE: usize = 4096;
 /// Pages of a leaf in a model.

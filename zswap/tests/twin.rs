@@ -8,7 +8,7 @@
 //!
 //! `RAMFOLD_ZSWAP_OPS` is the number of operations, 10^5 by default; `RAMFOLD_SEED` repeats a
 //! thread's choices, not how threads meet. The long form is 3*10^7:
-//! `RAMFOLD_ZSWAP_OPS=30000000 cargo test --release -p zswap --test twin`.
+//! `RAMFOLD_ZSWAP_OPS=30000000 cargo test --release -p ramfold-zswap --test twin`.
 //!
 //! Not covered: two threads that store the same page (the loom scenarios do), a process that dies
 //! (see `crash.rs`).
@@ -18,10 +18,12 @@
 mod moody;
 
 use moody::MoodyDisk;
+use ramfold_zswap::{
+    Area, Free, GroupId, Incompressible, Limit, LoadError, Loaded, Memory, MemoryConfig,
+};
+use ramfold_zswap::{Order, StoreError, Zswap, ZswapConfig};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use zswap::{Area, Free, GroupId, Incompressible, Limit, LoadError, Loaded, Memory, MemoryConfig};
-use zswap::{Order, StoreError, Zswap, ZswapConfig};
 
 const PAGE: usize = 4096;
 const PAGES: usize = 3000; // no multiple of a leaf's 512

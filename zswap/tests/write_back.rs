@@ -5,11 +5,11 @@
 mod setting;
 
 use disk::{Disk, Fault, FaultPlan, FaultyDisk, RamDisk, Span, Verbs};
-use setting::{PAGE, cache, config, memory, noise, page};
-use std::sync::Arc;
-use zswap::{
+use ramfold_zswap::{
     Area, Found, GroupId, Incompressible, LoadError, Loaded, Zswap, ZswapConfig, ZswapError,
 };
+use setting::{PAGE, cache, config, memory, noise, page};
+use std::sync::Arc;
 
 const NOBODY: GroupId = GroupId::ROOT;
 const MIB: u64 = 1 << 20;

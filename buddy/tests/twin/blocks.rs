@@ -4,7 +4,7 @@
 //! by block, so a block that came to be warm stays so when it is split; the twin spreads it over
 //! the frames after every change.
 
-use buddy::{
+use ramfold_buddy::{
     AllocatedRun, Migratetype, Occupancy, Order, PAGEBLOCK_FRAMES, PageblockIndex, Pfn, Warm,
 };
 

@@ -3,7 +3,7 @@
 //! The twin has no lists, so it does not know which of several blocks is the first of one. Where
 //! the rules name the first, it goes on with each of them, and gives every way that may end.
 
-use buddy::{AllocError, Migratetype, Order};
+use ramfold_buddy::{AllocError, Migratetype, Order};
 
 use super::blocks::{Block, Frame, PAGEBLOCK, Twin, mergeable, ordinary};
 
@@ -204,7 +204,7 @@ fn pageblocks(blocks: Vec<Block>) -> Vec<usize> {
 }
 
 fn untouched(block: &Block) -> bool {
-    block.warm == buddy::Warm::Untouched
+    block.warm == ramfold_buddy::Warm::Untouched
 }
 
 /// The blocks with the least key.

@@ -17,7 +17,7 @@ mod refusals;
 
 use std::collections::BTreeMap;
 
-use buddy::{AllocError, Migratetype, Order, PageblockIndex, Pfn, Warm, Zone, ZoneCheck};
+use ramfold_buddy::{AllocError, Migratetype, Order, PageblockIndex, Pfn, Warm, Zone, ZoneCheck};
 
 use choices::Choice;
 

@@ -1,6 +1,6 @@
 //! Which calls the zone must refuse, and with what.
 
-use buddy::{
+use ramfold_buddy::{
     AllocError, FreeError, IsolateError, Migratetype, OfflineError, Order, PAGEBLOCK_FRAMES,
     PageblockIndex, Pfn, ReserveError, TakeError,
 };

@@ -13,7 +13,7 @@ mod naive;
 mod pages;
 mod peer;
 
-use codec::{Algorithm, Codec, Stream};
+use ramfold_codec::{Algorithm, Codec, Stream};
 
 fn lzo() -> Codec {
     Codec::new(Algorithm::Lzo)

@@ -1,6 +1,6 @@
 //! The description of the stream, read byte by byte: the decoder's twin.
 
-use codec::PAGE_LEN_MAX;
+use ramfold_codec::PAGE_LEN_MAX;
 
 /// What `blob` says a page of `len` bytes is.
 pub(crate) fn decompress(blob: &[u8], len: usize) -> Option<Vec<u8>> {

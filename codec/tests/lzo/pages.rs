@@ -1,6 +1,6 @@
 //! Pages of every sort, and how long their blobs may become.
 
-use codec::Stream;
+use ramfold_codec::Stream;
 
 use super::{compress, decompress, lzo, lzo_rle, naive};
 

@@ -1,6 +1,6 @@
 //! Pages, and codecs of every sort.
 
-use codec::{Algorithm, Codec, Parameters};
+use ramfold_codec::{Algorithm, Codec, Parameters};
 
 /// A page unlike that of another seed.
 pub(crate) fn page(seed: u32) -> Vec<u8> {

@@ -2,7 +2,8 @@
 //!
 //! ```no_run
 //! # use std::sync::Arc;
-//! disk::conformance::run("RamDisk", &|size| Arc::new(disk::RamDisk::new(size).unwrap()));
+//! use ramfold_disk::{RamDisk, conformance};
+//! conformance::run("RamDisk", &|size| Arc::new(RamDisk::new(size).unwrap()));
 //! ```
 //!
 //! Every check drives the disk and a `Vec<u8>` through the same operations (the module `twin`). The

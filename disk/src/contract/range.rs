@@ -8,10 +8,10 @@ use super::error::DiskError;
 /// An empty range is within the disk anywhere up to and including its end.
 ///
 /// ```
-/// assert!(disk::check_range(8192, 4096, 4096).is_ok());
-/// assert!(disk::check_range(8192, 8192, 0).is_ok());
-/// assert!(disk::check_range(8192, 8191, 2).is_err());
-/// assert!(disk::check_range(8192, u64::MAX, 2).is_err());
+/// assert!(ramfold_disk::check_range(8192, 4096, 4096).is_ok());
+/// assert!(ramfold_disk::check_range(8192, 8192, 0).is_ok());
+/// assert!(ramfold_disk::check_range(8192, 8191, 2).is_err());
+/// assert!(ramfold_disk::check_range(8192, u64::MAX, 2).is_err());
 /// ```
 pub fn check_range(size: u64, offset: u64, len: u64) -> Result<(), DiskError> {
     // Subtract rather than add: `offset + len` may overflow, `size - offset` cannot here.

@@ -58,7 +58,7 @@ pub struct FaultPlan {
 /// `D`, failing as a [`FaultPlan`] says. A request that fails does not reach `D`.
 ///
 /// ```
-/// use disk::{Disk, DiskError, Fault, FaultPlan, FaultyDisk, RamDisk, Span, Verbs};
+/// use ramfold_disk::{Disk, DiskError, Fault, FaultPlan, FaultyDisk, RamDisk, Span, Verbs};
 /// let disk = FaultyDisk::new(RamDisk::new(1 << 20)?);
 /// let (after, verbs) = (1, Verbs::Writes);
 /// disk.arm(FaultPlan { after, verbs, span: Span::Once, fault: Fault::NoSpace });

@@ -38,7 +38,7 @@ pub struct Landed<T> {
 /// Writes to one disk, at most a fixed number at the same time. Dropping it waits for them.
 ///
 /// ```
-/// use disk::{Disk, Flights, RamDisk};
+/// use ramfold_disk::{Disk, Flights, RamDisk};
 /// use std::sync::Arc;
 /// let disk: Arc<dyn Disk> = Arc::new(RamDisk::new(1 << 20)?);
 /// let mut flights = Flights::new(Arc::clone(&disk), 4);
@@ -48,7 +48,7 @@ pub struct Landed<T> {
 /// while let Some(landed) = flights.landed() {
 ///     landed.result?;
 /// }
-/// # Ok::<(), disk::DiskError>(())
+/// # Ok::<(), ramfold_disk::DiskError>(())
 /// ```
 pub struct Flights<T: Send + 'static> {
     disk: Arc<dyn Disk>,

@@ -25,13 +25,13 @@ type Slot = Option<Box<[u8]>>;
 /// A disk in plain memory.
 ///
 /// ```
-/// use disk::{Disk, RamDisk};
+/// use ramfold_disk::{Disk, RamDisk};
 /// let disk = RamDisk::new(1 << 20)?;
 /// disk.write(5000, b"folded")?;
 /// let mut word = [0; 8];
 /// disk.read(4999, &mut word)?;
 /// assert_eq!(&word, b"\0folded\0");
-/// # Ok::<(), disk::DiskError>(())
+/// # Ok::<(), ramfold_disk::DiskError>(())
 /// ```
 #[derive(Debug)]
 pub struct RamDisk {

@@ -42,7 +42,7 @@ use std::sync::Arc;
 /// - does not panic, because the words of a panic take an allocator and a standard stream.
 ///
 /// ```
-/// use host::fault::{Asker, Served, Server};
+/// use ramfold_host::fault::{Asker, Served, Server};
 /// struct Nowhere;
 /// // SAFETY: it calls nothing.
 /// unsafe impl Server for Nowhere {

@@ -4,8 +4,8 @@
 //! page whose fault waits for the call's lock.
 
 use crate::setting::{in_a_child, is_child, userfault};
-use host::fault::{Asker, FaultThread, Looks, Served, Server, begin_call, watch};
-use host::{FaultMode, Lock, PAGE_SIZE, Rank, Span};
+use ramfold_host::fault::{Asker, FaultThread, Looks, Served, Server, begin_call, watch};
+use ramfold_host::{FaultMode, Lock, PAGE_SIZE, Rank, Span};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, Ordering};
 use std::time::Duration;

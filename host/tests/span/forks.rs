@@ -1,8 +1,8 @@
 //! What a forked child may do with its parent's regions, and what ends it.
 
 use crate::setting::{Filler, served, setting, userfault, whole};
-use host::fault::{FaultThread, watch};
-use host::{FaultMode, PAGE_SIZE, Span, Staging, UserfaultError};
+use ramfold_host::fault::{FaultThread, watch};
+use ramfold_host::{FaultMode, PAGE_SIZE, Span, Staging, UserfaultError};
 use std::sync::Arc;
 
 /// How a forked child ends: with 0 where the answer is true.

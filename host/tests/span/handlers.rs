@@ -2,8 +2,8 @@
 
 use crate::setting::{Filler, Setting, in_a_child, is_child, served, served_by, setting};
 use crate::setting::{userfault, whole};
-use host::fault::{Asker, BlockedLooks, HandlerLooks, Served, Server};
-use host::{FaultMode, PAGE_SIZE};
+use ramfold_host::fault::{Asker, BlockedLooks, HandlerLooks, Served, Server};
+use ramfold_host::{FaultMode, PAGE_SIZE};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;

@@ -1,8 +1,8 @@
 //! Pages move to staging and come back, and what was given back stays so.
 
 use crate::setting::{in_a_child, is_child, served, setting, userfault, whole};
-use host::fault::FaultThread;
-use host::{FaultMode, HostError, PAGE_SIZE, Segment, Span, Staging, Stop};
+use ramfold_host::fault::FaultThread;
+use ramfold_host::{FaultMode, HostError, PAGE_SIZE, Segment, Span, Staging, Stop};
 use std::sync::Arc;
 
 #[test]
@@ -282,7 +282,7 @@ fn without_a_descriptor_left_the_limit_is_named() {
         let limit = libc::rlimit { rlim_cur: most, rlim_max: 4096.max(most) };
         // SAFETY: concerns this child.
         assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) }, 0);
-        let refused = host::Userfault::open(mode).expect_err("there is no descriptor left");
+        let refused = ramfold_host::Userfault::open(mode).expect_err("there is no descriptor left");
         let words = refused.to_string();
         assert!(words.contains("RLIMIT_NOFILE") && !words.contains("seccomp"), "{words}");
     }

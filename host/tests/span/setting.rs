@@ -1,9 +1,9 @@
 //! What the tests of spans share: 64 pages that can be moved and come back, a server for them, and
 //! a child to be ended.
 
-use host::fault::{Asker, Served, Server, Watch, watch};
-use host::{FaultMode, PAGE_SIZE, Segment, Span, SpanMemory};
-use host::{Staging, Transfer, Userfault, UserfaultError};
+use ramfold_host::fault::{Asker, Served, Server, Watch, watch};
+use ramfold_host::{FaultMode, PAGE_SIZE, Segment, Span, SpanMemory};
+use ramfold_host::{Staging, Transfer, Userfault, UserfaultError};
 use std::os::unix::process::ExitStatusExt;
 use std::process::Command;
 use std::sync::Arc;

@@ -1,8 +1,8 @@
 //! Who serves a fault, and what becomes of one that nobody can serve.
 
 use crate::setting::{Filler, in_a_child, is_child, served, setting, userfault, whole};
-use host::fault::{Asker, FaultThread, Served, Server, watch};
-use host::{FaultMode, PAGE_SIZE, Span};
+use ramfold_host::fault::{Asker, FaultThread, Served, Server, watch};
+use ramfold_host::{FaultMode, PAGE_SIZE, Span};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 

@@ -1,7 +1,7 @@
 //! The arrows between crates, compared with what cargo builds.
 //!
 //! ```text
-//!         ramfold   lab          tools: nothing depends on them
+//!         ramfold   lab   face   tools, and the library that hands all on: nothing depends on them
 //!            |      /|
 //!          serve   / |           doors
 //!             \   /  |
@@ -13,6 +13,9 @@
 //!
 //!   host: also for zram, zswap, disk and serve, which start threads there
 //! ```
+//!
+//! A crate is named by its folder: its package is called `ramfold-FOLDER`, because the short names
+//! are other people's in the public registry.
 //!
 //! Invariant: the table below is the drawing; a crate that needs another arrow changes both, and
 //! ARCHITECTURE.md says why.
@@ -30,7 +33,7 @@ enum Arrows {
     AnyLibrary,
 }
 
-const TABLE: [(&str, Arrows); 11] = [
+const TABLE: [(&str, Arrows); 12] = [
     ("host", Arrows::To(&[])),
     ("buddy", Arrows::To(&[])),
     ("codec", Arrows::To(&[])),
@@ -40,9 +43,16 @@ const TABLE: [(&str, Arrows); 11] = [
     ("zswap", Arrows::To(&["host", "zsmalloc", "codec", "disk"])),
     ("region", Arrows::To(&["host", "zram", "zswap"])),
     ("serve", Arrows::To(&["host", "disk", "zram"])),
+    (
+        "face",
+        Arrows::To(&["buddy", "codec", "disk", "zsmalloc", "zram", "zswap", "region", "serve"]),
+    ),
     ("ramfold", Arrows::AnyLibrary),
     ("lab", Arrows::AnyLibrary),
 ];
+
+/// Nothing depends on these.
+const TOP: [&str; 3] = ["face", "ramfold", "lab"];
 
 /// Crates built from the standard library alone; in models another one stands in for it.
 const STD_ONLY: [&str; 1] = ["buddy"];
@@ -70,14 +80,14 @@ pub(crate) fn cargo_metadata(root: &Path) -> Value {
 pub(crate) fn findings(metadata: &Value) -> Vec<Finding> {
     let packages = metadata["packages"].as_array().map_or(&[][..], Vec::as_slice);
     let mut findings: Vec<Finding> = packages.iter().flat_map(package).collect();
-    let present = |name: &str| packages.iter().any(|package| package["name"] == name);
+    let present = |name: &str| packages.iter().any(|package| folder(package) == name);
     let gone = TABLE.iter().filter(|row| !present(row.0));
     findings.extend(gone.map(|row| finding(row.0, "in the table of arrows, not in the workspace")));
     findings
 }
 
 fn package(package: &Value) -> Vec<Finding> {
-    let name = package["name"].as_str().unwrap_or_default();
+    let name = folder(package);
     let Some((_, arrows)) = TABLE.iter().find(|row| row.0 == name) else {
         return vec![finding(name, "in the workspace, not in the table of arrows")];
     };
@@ -86,20 +96,27 @@ fn package(package: &Value) -> Vec<Finding> {
     refused.map(|d| finding(name, &format!("must not depend on {}", d["name"]))).collect()
 }
 
+/// The folder of a package of this workspace.
+fn folder(package: &Value) -> &str {
+    last(package["manifest_path"].as_str().and_then(|path| path.strip_suffix("/Cargo.toml")))
+}
+
+/// The last part of a path.
+fn last(path: Option<&str>) -> &str {
+    path.and_then(|path| path.rsplit('/').next()).unwrap_or_default()
+}
+
 fn is_allowed(name: &str, arrows: &Arrows, dependency: &Value) -> bool {
-    let target = dependency["name"].as_str().unwrap_or_default();
-    let local = !dependency["path"].is_null();
+    let foreign = dependency["name"].as_str().unwrap_or_default();
+    let local = dependency["path"].as_str();
+    let target = last(local);
     let for_tests = dependency["kind"] == "dev";
     match arrows {
-        _ if !local => for_tests || MODELS.contains(&target) || !STD_ONLY.contains(&name),
-        _ if is_tool(target) => false,
+        _ if local.is_none() => for_tests || MODELS.contains(&foreign) || !STD_ONLY.contains(&name),
+        _ if TOP.contains(&target) => false,
         Arrows::AnyLibrary => true,
         Arrows::To(allowed) => for_tests || allowed.contains(&target),
     }
-}
-
-fn is_tool(name: &str) -> bool {
-    TABLE.iter().any(|row| row.0 == name && matches!(row.1, Arrows::AnyLibrary))
 }
 
 fn finding(package: &str, what: &str) -> Finding {
@@ -108,23 +125,30 @@ fn finding(package: &str, what: &str) -> Finding {
 }
 
 #[cfg(test)]
-fn workspace(name: &str, dependencies: Value) -> Value {
-    let others = TABLE.iter().filter(|row| row.0 != name);
-    let others = others.map(|row| serde_json::json!({"name": row.0, "dependencies": []}));
-    let changed = serde_json::json!({"name": name, "dependencies": dependencies});
-    serde_json::json!({"packages": others.chain([changed]).collect::<Vec<_>>()})
+fn workspace(folder: &str, dependencies: Value) -> Value {
+    let of = |folder: &str, dependencies: Value| {
+        let manifest = format!("/x/{folder}/Cargo.toml");
+        serde_json::json!({"manifest_path": manifest, "dependencies": dependencies})
+    };
+    let others = TABLE.iter().filter(|row| row.0 != folder);
+    let others = others.map(|row| of(row.0, serde_json::json!([])));
+    let packages: Vec<Value> = others.chain([of(folder, dependencies)]).collect();
+    serde_json::json!({"packages": packages})
 }
 
 #[test]
 fn an_arrow_upwards_is_refused() {
-    let arrow =
-        |to: &str, kind: Value| serde_json::json!([{"name": to, "path": "/x", "kind": kind}]);
+    let arrow = |to: &str, kind: Value| {
+        let (name, path) = (format!("ramfold-{to}"), format!("/x/{to}"));
+        serde_json::json!([{"name": name, "path": path, "kind": kind}])
+    };
     let count = |name, dependencies| findings(&workspace(name, dependencies)).len();
     assert_eq!(count("zram", arrow("zsmalloc", Value::Null)), 0);
     assert_eq!(count("host", arrow("zram", Value::Null)), 1);
     assert_eq!(count("zsmalloc", arrow("codec", "dev".into())), 0, "tests may look sideways");
     assert_eq!(count("zsmalloc", arrow("lab", "dev".into())), 1, "nothing depends on a tool");
     assert_eq!(count("lab", arrow("ramfold", Value::Null)), 1, "nothing depends on a tool");
+    assert_eq!(count("lab", arrow("face", Value::Null)), 1, "nothing depends on the face");
 }
 
 #[test]

@@ -18,7 +18,7 @@ pub(crate) fn findings(document: &Document, sources: &[Source]) -> Vec<Finding> 
         rust |= language == "rust";
     }
     if rust && !is_included(&document.path, sources) {
-        let what = "Rust that no documentation test includes; see region/src/lib.rs";
+        let what = "Rust that no documentation test includes; see face/src/lib.rs";
         findings.push(document.finding(1, what));
     }
     findings

@@ -48,7 +48,7 @@ use std::sync::Arc;
 /// Bytes that a system call reads or writes are pinned for as long as the call takes:
 ///
 /// ```
-/// # use region::{Memory, MemoryConfig, Pager, PagerConfig, Region, RegionConfig};
+/// # use ramfold_region::{Memory, MemoryConfig, Pager, PagerConfig, Region, RegionConfig};
 /// # let memory = Memory::new(MemoryConfig::for_disk(1 << 20))?;
 /// # let pager = match Pager::new(memory, &PagerConfig::default()) {
 /// #     Ok(pager) => pager,

@@ -27,7 +27,7 @@ use std::sync::Arc;
 /// is out. [`RegionVec::pin`] keeps the pages in memory while its result lives:
 ///
 /// ```
-/// # use region::{Memory, MemoryConfig, Pager, PagerConfig, RegionConfig, RegionVec};
+/// # use ramfold_region::{Memory, MemoryConfig, Pager, PagerConfig, RegionConfig, RegionVec};
 /// # let memory = Memory::new(MemoryConfig::for_disk(1 << 20))?;
 /// # let pager = match Pager::new(memory, &PagerConfig::default()) {
 /// #     Ok(pager) => pager,

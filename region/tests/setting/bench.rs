@@ -3,8 +3,8 @@
 use crate::cache;
 use crate::rough::{RoughDisk, Trouble};
 use crate::setting;
-use region::zswap::Zswap;
-use region::{Pager, PagerConfig};
+use ramfold_region::zswap::Zswap;
+use ramfold_region::{Pager, PagerConfig};
 use std::os::unix::process::ExitStatusExt;
 use std::process::Command;
 use std::sync::Arc;

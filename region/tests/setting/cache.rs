@@ -1,8 +1,8 @@
 //! A cache for regions.
 
 use disk::Disk;
-use region::zswap::{GroupId, Limit, Zswap, ZswapConfig};
-use region::{Pager, StoreConfig};
+use ramfold_region::zswap::{GroupId, Limit, Zswap, ZswapConfig};
+use ramfold_region::{Pager, StoreConfig};
 use std::sync::Arc;
 
 /// A cache of so many bytes in a pager's memory, over a disk.

@@ -1,6 +1,6 @@
 //! What tests of regions share.
 
-use region::{Memory, MemoryConfig, Pager, PagerConfig, RegionError, UserfaultError};
+use ramfold_region::{Memory, MemoryConfig, Pager, PagerConfig, RegionError, UserfaultError};
 use std::sync::Arc;
 
 /// A pager with a memory of its own; `None`, with a word, where the system has no userfaultfd for

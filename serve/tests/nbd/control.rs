@@ -3,9 +3,9 @@
 //! Invariant of every test here: whatever one caller sends, the next is answered.
 
 use crate::fixture::{Scratch, wait_until};
+use ramfold_serve::Observer;
+use ramfold_serve::control::{Control, ControlError, Request, Response, call, call_within};
 use serde_json::{Value, json};
-use serve::Observer;
-use serve::control::{Control, ControlError, Request, Response, call, call_within};
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -132,7 +132,7 @@ fn a_caller_is_told_what_is_wrong_with_the_other_end() {
 #[test]
 fn half_sent_requests_lock_nobody_out() {
     let fixture = start();
-    let most = serve::control::CONTROL_CONNECTIONS_MAX;
+    let most = ramfold_serve::control::CONTROL_CONNECTIONS_MAX;
     let mut stuck: Vec<UnixStream> = (0..most)
         .map(|_| {
             let mut stream = UnixStream::connect(&fixture.path).unwrap();

@@ -4,7 +4,7 @@
 
 use crate::client::Client;
 use crate::fixture::{Scratch, wait_until};
-use serve::{Server, ServerConfig};
+use ramfold_serve::{Server, ServerConfig};
 use std::path::PathBuf;
 use std::sync::Arc;
 use zram::{Attribute, DeviceDefaults, Devices};

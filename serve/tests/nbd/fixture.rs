@@ -2,7 +2,7 @@
 
 use crate::client::Client;
 use disk::{Disk, RamDisk};
-use serve::{Server, ServerConfig};
+use ramfold_serve::{Server, ServerConfig};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -5,7 +5,7 @@
 use crate::client::*;
 use crate::fixture::{Fixture, SIZE, pattern, wait_until};
 use disk::RamDisk;
-use serve::{Event, Observer, Peer, Purpose, Refused, Stall};
+use ramfold_serve::{Event, Observer, Peer, Purpose, Refused, Stall};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
@@ -52,7 +52,7 @@ fn a_client_that_does_not_read_pins_its_own_buffers_only() {
 
 #[test]
 fn a_handshake_that_stalls_is_ended() {
-    let short = |config: &mut serve::ServerConfig| {
+    let short = |config: &mut ramfold_serve::ServerConfig| {
         config.handshake_timeout = Duration::from_millis(50);
     };
     let fixture = Fixture::with(ram(), short);
@@ -66,7 +66,8 @@ fn a_handshake_that_stalls_is_ended() {
 
 #[test]
 fn a_handshake_may_take_for_ever() {
-    let patient = |config: &mut serve::ServerConfig| config.handshake_timeout = Duration::MAX;
+    let patient =
+        |config: &mut ramfold_serve::ServerConfig| config.handshake_timeout = Duration::MAX;
     let fixture = Fixture::with(ram(), patient);
     drop(Client::greeted(fixture.path(), 3).unwrap());
     fixture.assert_well();
@@ -74,7 +75,7 @@ fn a_handshake_may_take_for_ever() {
 
 #[test]
 fn a_handshake_byte_by_byte_does_not_prolong_its_time() {
-    let short = |config: &mut serve::ServerConfig| {
+    let short = |config: &mut ramfold_serve::ServerConfig| {
         config.handshake_timeout = Duration::from_millis(200);
     };
     let fixture = Fixture::with(ram(), short);
@@ -91,7 +92,7 @@ fn a_handshake_byte_by_byte_does_not_prolong_its_time() {
 
 #[test]
 fn a_served_client_may_be_quiet_for_long_and_costs_little_then() {
-    let quick = |config: &mut serve::ServerConfig| {
+    let quick = |config: &mut ramfold_serve::ServerConfig| {
         config.handshake_timeout = Duration::from_millis(100);
         config.idle_after = Duration::from_millis(10);
     };

@@ -5,8 +5,8 @@
 use crate::client::{Answer, Client};
 use crate::fixture::{Fixture, SIZE, Scratch};
 use disk::RamDisk;
+use ramfold_serve::{ServeError, Server, ServerConfig};
 use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
-use serve::{ServeError, Server, ServerConfig};
 use std::fs;
 use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;

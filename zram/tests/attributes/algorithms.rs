@@ -1,6 +1,6 @@
 //! `comp_algorithm`, `recomp_algorithm`, `algorithm_params`.
 
-use zram::{Algorithm, DeviceDefaults, Errno};
+use ramfold_zram::{Algorithm, DeviceDefaults, Errno};
 
 use crate::rig::{Scratch, Use, added, devices_with, fresh, initialised, page};
 

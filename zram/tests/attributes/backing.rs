@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 
 use disk::Disk;
-use zram::{Device, DeviceDefaults, Errno};
+use ramfold_zram::{Device, DeviceDefaults, Errno};
 
 use crate::rig::{
     MIB, PAGE, Scratch, Stop, Use, added, devices, devices_at_work, devices_with, fresh,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use disk::Disk;
-use zram::{Device, Devices, Errno};
+use ramfold_zram::{Device, Devices, Errno};
 
 use crate::rig::{PAGE, Stop, Use, added, attribute, devices, page};
 

@@ -2,7 +2,7 @@
 
 use std::sync::Mutex;
 
-use zram::{Attribute, Errno};
+use ramfold_zram::{Attribute, Errno};
 
 use crate::rig::{PAGE, Use, fresh, initialised, page};
 

@@ -1,7 +1,7 @@
 //! `mem_limit`, `mem_used_max`, `compact`, and the settings of write-back.
 
 use disk::{Disk, DiskError};
-use zram::{Attribute, DeviceDefaults, Errno};
+use ramfold_zram::{Attribute, DeviceDefaults, Errno};
 
 use crate::rig::{Use, added, devices_with, fresh, initialised, page};
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use zram::{Device, DeviceDefaults, Errno};
+use ramfold_zram::{Device, DeviceDefaults, Errno};
 
 use crate::rig::{PAGE, Use, added, devices_with, fresh, initialised, page};
 

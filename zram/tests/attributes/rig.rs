@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use disk::Disk;
-use zram::{Attribute, Device, DeviceDefaults, Devices, Errno, Memory, MemoryConfig};
+use ramfold_zram::{Attribute, Device, DeviceDefaults, Devices, Errno, Memory, MemoryConfig};
 
 pub(crate) const PAGE: usize = 4096;
 pub(crate) const MIB: u64 = 1 << 20;

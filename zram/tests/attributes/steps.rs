@@ -5,7 +5,7 @@
 //! file, swap by its header. The same with real file systems is tested through the mount.
 
 use disk::Disk;
-use zram::Algorithm;
+use ramfold_zram::Algorithm;
 
 use crate::rig::{MIB, PAGE, Use, added, devices, page};
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
-use zram::{Attribute, Device, Devices, Opened};
+use ramfold_zram::{Attribute, Device, Devices, Opened};
 
 use crate::rig::{Scratch, Use, added, attribute, devices, fresh};
 

@@ -6,8 +6,8 @@
 use super::{PAGE, byte_at, model};
 use disk::Disk;
 use loom::thread;
+use ramfold_zram::{Free, Zram, ZramConfig};
 use std::sync::Arc;
-use zram::{Free, Zram, ZramConfig};
 use zsmalloc::deferred::QueueConfig;
 use zsmalloc::{LEAF_CELLS, Memory, MemoryConfig};
 

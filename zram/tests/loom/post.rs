@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use disk::{Disk, RamDisk};
 use loom::thread;
-use zram::{Selection, Zram, ZramConfig};
+use ramfold_zram::{Selection, Zram, ZramConfig};
 use zsmalloc::{LEAF_CELLS, Memory, MemoryConfig};
 
 use crate::free::noise;

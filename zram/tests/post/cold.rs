@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::devices::{PAGE, device};
 use disk::{Allocation, Disk, DiskError, Extent, RamDisk};
-use zram::{Selection, Zram, ZramConfig};
+use ramfold_zram::{Selection, Zram, ZramConfig};
 
 /// A device that has nothing but same-filled pages in memory.
 struct Cold(Zram);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use disk::{Disk, FaultyDisk, RamDisk};
-use zram::{Selection, WriteBack, Zram, ZramConfig};
+use ramfold_zram::{Selection, WriteBack, Zram, ZramConfig};
 use zsmalloc::{Memory, MemoryConfig};
 
 pub(crate) const PAGE: usize = 4096;

@@ -13,7 +13,7 @@ use crate::write_back::{back, expect_blocks};
 use disk::{
     Allocation, Disk, DiskError, Extent, Fault, FaultPlan, FaultyDisk, RamDisk, Span, Verbs,
 };
-use zram::{Free, WriteBackReport, Zram, ZramConfig};
+use ramfold_zram::{Free, WriteBackReport, Zram, ZramConfig};
 
 type Meddle = Box<dyn Fn() + Send + Sync>;
 

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use crate::devices::{PAGE, blocks, data_of, memory, read, write};
 use disk::{Disk, DiskError, Fault, FaultPlan, FaultyDisk, RamDisk, Span, Verbs};
-use zram::{HoldStat, Policy, PolicyConfig, Unreached, Zram, ZramConfig};
+use ramfold_zram::{HoldStat, Policy, PolicyConfig, Unreached, Zram, ZramConfig};
 
 const PAGES: u64 = 16384;
 const TARGET: u64 = 4 << 20;

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use crate::devices::{PAGE, backed, config, data_of, device, everything, read, write};
 use disk::Disk;
-use zram::{
+use ramfold_zram::{
     BlockState, Idle, PostError, Recompress, RecompressKind, RecompressReport, Selection, Zram,
     ZramConfig,
 };

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::devices::{PAGE, PAGES, backed, blocks, data, data_of, memory, write};
 use disk::{Disk, DiskError, Fault, FaultPlan, Span, Verbs};
-use zram::{Free, Idle, Recompress, Selection, WriteBack, Zram, ZramConfig};
+use ramfold_zram::{Free, Idle, Recompress, Selection, WriteBack, Zram, ZramConfig};
 
 const THREADS: u64 = 3;
 const PAGES_EACH: u64 = 250;

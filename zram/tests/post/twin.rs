@@ -16,7 +16,7 @@ use std::sync::Arc;
 use crate::devices::{PAGE, PAGES, blocks, config, data, memory};
 use disk::{Disk, Fault, FaultPlan, FaultyDisk, RamDisk, Span, Verbs};
 use proptest::prelude::*;
-use zram::{
+use ramfold_zram::{
     Free, Idle, PostError, Recompress, RecompressKind, Selection, WriteBack, Zram, ZramConfig,
 };
 use zsmalloc::{LEAF_CELLS, Memory};
@@ -240,7 +240,7 @@ impl Twin {
         }
     }
 
-    fn states(&self, is_so: impl Fn(&zram::BlockState) -> bool) -> BTreeSet<u64> {
+    fn states(&self, is_so: impl Fn(&ramfold_zram::BlockState) -> bool) -> BTreeSet<u64> {
         let states = self.zram.block_states(0..PAGES).filter(|state| is_so(state));
         states.map(|state| state.page).collect()
     }

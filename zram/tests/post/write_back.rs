@@ -13,7 +13,9 @@ use crate::devices::{
     PAGE, PAGES, backed, blocks, config, data_of, device, everything, memory, read, write,
 };
 use disk::{Disk, DiskError, Fault, FaultPlan, FileDisk, Span, Verbs};
-use zram::{Free, Idle, PostError, Selection, WriteBack, WriteBackReport, Zram, ZramConfig};
+use ramfold_zram::{
+    Free, Idle, PostError, Selection, WriteBack, WriteBackReport, Zram, ZramConfig,
+};
 
 pub(crate) fn back(zram: &Zram) -> WriteBackReport {
     zram.write_back(&everything(zram)).expect("room on the backing disk")

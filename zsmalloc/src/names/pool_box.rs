@@ -18,7 +18,7 @@ use crate::pool::Pool;
 /// An owned object of a pool, freed when this is dropped: 16 bytes. It keeps its pool alive.
 ///
 /// ```
-/// use zsmalloc::{Memory, MemoryConfig, Pool, PoolBox, PoolConfig};
+/// use ramfold_zsmalloc::{Memory, MemoryConfig, Pool, PoolBox, PoolConfig};
 /// let memory = Memory::new(MemoryConfig::for_disk(64 << 20))?;
 /// let pool = Pool::new(memory, PoolConfig::default())?;
 /// let note = PoolBox::new(&pool, b"some bytes")?;

@@ -2,8 +2,8 @@
 
 use super::{SIZE, config, memory, model, pool, pool_on, pool_with};
 use loom::thread;
+use ramfold_zsmalloc::{AllocError, Handle, LockDesign, MigrateError, Pool, StaleHandle};
 use std::sync::Arc;
-use zsmalloc::{AllocError, Handle, LockDesign, MigrateError, Pool, StaleHandle};
 
 /// Handles to one object in each of two zspages: what compaction would merge. Whichever moves comes
 /// to a slot of the same number.
@@ -425,16 +425,20 @@ fn batch_free_against_an_allocation_that_takes_its_zspage_over() {
 fn allocation_without_frames_takes_a_slot_of_another_shard() {
     model(|| {
         let faults = host::FailureInjector::new();
-        let config = zsmalloc::MemoryConfig {
+        let config = ramfold_zsmalloc::MemoryConfig {
             arena_frames: 512,
             entries_max: 6,
             expected_bytes: 1 << 30,
             worker: false,
         };
-        let memory = zsmalloc::Memory::with_faults(config, Arc::clone(&faults)).expect("tables");
-        let chain = zsmalloc::ChainSize::new(1).expect("1");
-        let config =
-            zsmalloc::PoolConfig { chain, shards: Some(2), ..zsmalloc::PoolConfig::default() };
+        let memory =
+            ramfold_zsmalloc::Memory::with_faults(config, Arc::clone(&faults)).expect("tables");
+        let chain = ramfold_zsmalloc::ChainSize::new(1).expect("1");
+        let config = ramfold_zsmalloc::PoolConfig {
+            chain,
+            shards: Some(2),
+            ..zsmalloc::PoolConfig::default()
+        };
         let pool = Pool::new(memory, config).expect("a pool");
         let there = pool.alloc(&[1; SIZE - 1]).expect("room");
         faults.arm_from(1);

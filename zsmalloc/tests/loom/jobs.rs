@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use host::sync::atomic::{AtomicU32, Ordering};
 use loom::thread;
-use zsmalloc::{DeferredStatus, Memory, MemoryConfig};
+use ramfold_zsmalloc::{DeferredStatus, Memory, MemoryConfig};
 
 use crate::model;
 

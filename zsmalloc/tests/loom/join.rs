@@ -5,8 +5,8 @@
 
 use super::{model, pool};
 use loom::thread;
+use ramfold_zsmalloc::{Handle, Pool};
 use std::sync::Arc;
-use zsmalloc::{Handle, Pool};
 
 const SHORT: [u8; 512] = [1; 512];
 const LONG: [u8; 570] = [2; 570];

@@ -3,8 +3,8 @@
 use super::handles::check;
 use super::{SIZE, config, memory, model, pool_on};
 use loom::thread;
+use ramfold_zsmalloc::{Pool, PoolConfig};
 use std::sync::Arc;
-use zsmalloc::{Pool, PoolConfig};
 
 fn lagging() -> Arc<Pool> {
     pool_on(&memory(), PoolConfig { lag: 1, ..config(1, 1) })

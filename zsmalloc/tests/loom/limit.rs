@@ -3,8 +3,8 @@
 use super::handles::check;
 use super::{config, memory_of, model, pool_on};
 use loom::thread;
+use ramfold_zsmalloc::{Handle, Pool};
 use std::sync::Arc;
-use zsmalloc::{Handle, Pool};
 
 /// Of two classes, each with zspages of so many frames.
 const LENS: [usize; 2] = [2978, 3640];

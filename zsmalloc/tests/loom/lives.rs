@@ -3,8 +3,8 @@
 use super::handles::{check, move_meanwhile, pfns, two_sparse};
 use super::{config, memory, model, pool_on, put_bytes};
 use loom::thread;
+use ramfold_zsmalloc::SIZE_MAX;
 use std::sync::Arc;
-use zsmalloc::SIZE_MAX;
 
 /// While a migration looks at a zspage, that goes and its descriptor becomes one of another pool's,
 /// in a shard that the migrating pool does not have.

@@ -5,9 +5,9 @@
 
 use super::{SIZE, expect, memory, memory_of, model, pool, pool_on, put, two_sparse_zspages};
 use loom::thread;
+use ramfold_zsmalloc::deferred::QueueConfig;
+use ramfold_zsmalloc::{Pool, PoolConfig, SIZE_MAX};
 use std::sync::Arc;
-use zsmalloc::deferred::QueueConfig;
-use zsmalloc::{Pool, PoolConfig, SIZE_MAX};
 
 /// A pool whose queue is there: the first use of all builds it, under the standard library's
 /// synchronisation.

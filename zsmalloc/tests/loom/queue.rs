@@ -7,8 +7,8 @@
 use super::model;
 use loom::sync::Mutex;
 use loom::thread;
+use ramfold_zsmalloc::deferred::{Queue, QueueConfig, Values};
 use std::sync::Arc;
-use zsmalloc::deferred::{Queue, QueueConfig, Values};
 
 /// What was drained so far. A mutex of loom's, so that others may come between the depot and it.
 type Log = Arc<Mutex<Vec<u32>>>;

@@ -5,8 +5,8 @@ use super::handles::{check, expect, two_sparse};
 use super::two_sparse_zspages;
 use super::{SIZE, config, expect as expect_cell, memory, memory_of, model, pool, pool_on, put};
 use loom::thread;
+use ramfold_zsmalloc::{Content, Handle, Pool, StaleHandle};
 use std::sync::Arc;
-use zsmalloc::{Content, Handle, Pool, StaleHandle};
 
 fn alloc(pool: &Pool, byte: u8) -> Handle {
     pool.alloc(&[byte; SIZE]).expect("room")

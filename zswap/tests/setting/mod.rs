@@ -1,7 +1,7 @@
 //! What the tests of a cache share: a memory, and pages of every kind.
 
+use ramfold_zswap::{Disk, Limit, Memory, MemoryConfig, Zswap, ZswapConfig};
 use std::sync::Arc;
-use zswap::{Disk, Limit, Memory, MemoryConfig, Zswap, ZswapConfig};
 
 pub(crate) const PAGE: usize = 4096;
 

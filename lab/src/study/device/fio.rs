@@ -89,7 +89,7 @@ fn ramfold(bench: &Bench, directory: &Path) -> Result<Target, LabError> {
     let beside = || Some(std::env::current_exe().ok()?.with_file_name(RAMFOLD));
     let program = bench.options.ramfold.clone().or_else(beside).unwrap_or(RAMFOLD.into());
     if !program.exists() {
-        let build = "cargo build --release -p ramfold";
+        let build = "cargo build --release -p ramfold-cli";
         let why = format!("no {}; {build}, or --ramfold PATH", program.display());
         return Err(LabError::missing(RAMFOLD, why));
     }
