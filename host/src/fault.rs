@@ -24,8 +24,6 @@ mod blocking;
 #[cfg(not(any(loom, miri)))]
 mod calls;
 #[cfg(not(any(loom, miri)))]
-mod end;
-#[cfg(not(any(loom, miri)))]
 mod filled;
 #[cfg(not(any(loom, miri)))]
 mod follower;
@@ -44,22 +42,19 @@ mod stuck;
 mod thread;
 
 #[cfg(not(any(loom, miri)))]
+pub use crate::machine::{Vital, die, die_at};
+#[cfg(not(any(loom, miri)))]
 pub use blocking::BlockedLooks;
 #[cfg(not(any(loom, miri)))]
 pub use calls::Call;
 #[cfg(not(any(loom, miri)))]
-pub use end::{Vital, die, die_at};
-#[cfg(not(any(loom, miri)))]
 pub use filled::Filled;
 #[cfg(not(any(loom, miri)))]
 pub use handler::HandlerLooks;
-pub use regions::{Asker, Entry, Regions, Served, Server, Touched};
+pub use regions::{Asker, Entry, REGIONS_MAX, Regions, Served, Server, Touched};
 #[cfg(not(any(loom, miri)))]
 pub use signal::{Watch, begin_call, calls_begun, is_blocked, watch};
 #[cfg(not(any(loom, miri)))]
 pub use stuck::Looks;
 #[cfg(not(any(loom, miri)))]
 pub use thread::FaultThread;
-
-/// Regions a process can have at a time.
-pub const REGIONS_MAX: usize = 1024;

@@ -30,81 +30,33 @@
 //! Invariant H2: a mapping never merges with a neighbour and never uses huge pages, so that its
 //! resident size in `/proc/self/smaps` is exactly the frames that were touched.
 
-mod arena;
-mod bitlock;
-mod bits;
-mod cgroup;
-mod copy;
-#[cfg(not(miri))]
-mod discard;
-mod error;
-mod event;
-mod futex;
-#[cfg(not(miri))]
-mod heap;
-mod heap_bounds;
-#[cfg(not(any(loom, shuttle, miri)))]
-mod home;
-mod lock;
-mod mapping;
-mod pages;
-mod peer;
-mod prefetch;
-mod rank;
-mod run;
-#[cfg(not(any(loom, shuttle, miri)))]
-mod span;
-#[cfg(not(any(loom, shuttle, miri)))]
-mod staging;
-mod steps;
-#[cfg(not(any(loom, miri)))]
-mod swappable;
-mod table;
-#[cfg(not(any(loom, shuttle, miri)))]
-mod transfer;
-#[cfg(not(any(loom, shuttle, miri)))]
-mod uffd;
-mod zeroed;
-
-pub mod clock;
-pub mod cpu;
 #[cfg(not(shuttle))]
 pub mod fault;
-pub mod faults;
-pub mod limits;
-pub mod smaps;
+mod locks;
+mod machine;
+mod memory;
+#[cfg(not(any(loom, shuttle, miri)))]
+mod staging;
 pub mod sync;
-pub mod thread;
+#[cfg(not(any(loom, shuttle, miri)))]
+mod userfault;
 
-pub use arena::{Arena, FRAMES_MAX, NUMBERED_FRAMES_MIN, Purged};
-pub use bitlock::BitLockWaiters;
-pub use copy::copy_past_caches;
-pub use error::{ClaimError, ForeignRun, HostDefect, HostError};
-pub use event::Event;
-pub use faults::FailureInjector;
+pub use locks::{BitLockWaiters, Event, Held, Lock, LockGuard, LockWord, Rank};
 #[cfg(not(miri))]
-pub use heap::give_back_heap;
-pub use heap_bounds::bound_heap;
-pub use lock::{Lock, LockGuard, LockWord};
-pub use pages::Pages;
-pub use peer::peer_process;
-pub use prefetch::{prefetch, prefetch_bytes};
-pub use rank::{Held, Rank};
-pub use run::{RawRun, Run};
-#[cfg(not(any(loom, shuttle, miri)))]
-pub use span::{GONE, Span, SpanMemory, Userfault};
-#[cfg(not(any(loom, shuttle, miri)))]
-pub use staging::{SEGMENT_PAGES, Segment, Staging};
+pub use machine::give_back_heap;
+pub use machine::{
+    PAGE_SIZE, bound_heap, clock, copy_past_caches, cpu, limits, peer_process, prefetch,
+    prefetch_bytes, smaps, thread,
+};
 #[cfg(not(any(loom, miri)))]
-pub use swappable::Swappable;
-pub use table::Table;
+pub use memory::Swappable;
+pub use memory::{
+    Arena, ClaimError, FRAMES_MAX, FailureInjector, ForeignRun, HostDefect, HostError,
+    NUMBERED_FRAMES_MIN, Pages, Purged, RawRun, Run, Table, Zeroed, faults,
+};
 #[cfg(not(any(loom, shuttle, miri)))]
-pub use transfer::{Stop, Transfer};
+pub use staging::{Segment, Staging};
 #[cfg(not(any(loom, shuttle, miri)))]
-pub use uffd::{FaultMode, UserfaultError};
-pub use zeroed::Zeroed;
-
-/// Bytes in a page of client data, and in a frame.
-pub const PAGE_SIZE: usize = 4096; // 4 KiB
-
-const _: () = assert!(PAGE_SIZE.is_power_of_two(), "offsets are split with masks");
+pub use userfault::{
+    FaultMode, GONE, SEGMENT_PAGES, Span, SpanMemory, Stop, Transfer, Userfault, UserfaultError,
+};

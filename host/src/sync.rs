@@ -30,7 +30,7 @@ pub use shuttle::{hint, thread};
 /// Locks of code that no model runs: the standard library's under loom and shuttle too.
 pub mod unmodelled {
     #[cfg(tsan)]
-    pub use super::seen::{Condvar, Mutex, MutexGuard, OnceLock};
+    pub use crate::sync::seen::{Condvar, Mutex, MutexGuard, OnceLock};
     #[cfg(not(tsan))]
     pub use std::sync::{Condvar, Mutex, MutexGuard, OnceLock};
 }

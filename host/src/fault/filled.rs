@@ -8,11 +8,10 @@
 //! Invariant: pages leave by [`SpanMemory::discard`] alone, for which the client gives up all it
 //! has borrowed. So whoever sees what came instead has not seen what was there.
 
-use super::{Asker, Served, Server, Watch, die_at, watch};
-use crate::PAGE_SIZE;
-use crate::span::{Span, SpanMemory, Userfault};
-use crate::transfer::Stop;
-use crate::uffd::UserfaultError;
+use super::regions::{Asker, Served, Server};
+use super::signal::{Watch, watch};
+use crate::machine::{PAGE_SIZE, die_at};
+use crate::userfault::{Span, SpanMemory, Stop, Userfault, UserfaultError};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};

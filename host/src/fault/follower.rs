@@ -20,11 +20,10 @@
 //!
 //! Both may read messages at the same time. So nothing but speed depends on who is followed.
 
-use super::end::Vital;
 use super::messages::{Messages, Reader};
 use super::scheduling::{Policy, bind, cpu_of, only, policy, set_policy};
-use crate::Event;
-use crate::cpu;
+use crate::locks::Event;
+use crate::machine::{Vital, cpu};
 use rustix::thread::{CpuSet, Pid, gettid};
 use std::io;
 use std::sync::Arc;
@@ -92,7 +91,7 @@ impl Follower {
         });
         let (tell, told) = mpsc::sync_channel(1);
         let theirs = Arc::clone(&shared);
-        let thread = crate::thread::spawn("ramfold-follow", move || {
+        let thread = crate::machine::thread::spawn("ramfold-follow", move || {
             let vital = Vital::new("the thread that brings pages in has failed");
             let about = introduction();
             let stay = about.is_some();

@@ -15,10 +15,10 @@
 //! "None" may be seen for a moment where a handler resets itself and is put back, as that of Rust's
 //! own library is. So it takes two looks, and a second between them.
 
-use super::Filled;
-use super::end::die;
+use super::filled::Filled;
 use super::signal::{current, handler};
-use crate::span::Userfault;
+use crate::machine::die;
+use crate::userfault::Userfault;
 use std::hint::black_box;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
@@ -73,7 +73,7 @@ const NOT_CALLED: &str = "the program has installed a SIGBUS handler that does n
 fn calls_ours(userfault: &Arc<Userfault>) -> Option<bool> {
     let probe = Filled::map(userfault, 1, 0).ok()?;
     let (tell, told) = sync_channel(1);
-    let thread = crate::thread::spawn("ramfold-probe", move || {
+    let thread = crate::machine::thread::spawn("ramfold-probe", move || {
         probe.memory().bytes(0..1).map(|byte| black_box(byte[0]));
         // Before it is said: who hears it may look again.
         drop(probe);

@@ -8,13 +8,11 @@
 //!
 //! Invariant: threads may share them, and each message goes to one, which answers it.
 
-use super::end::{DROPPED, die, die_at};
-use super::signal::serve;
+use super::regions::{Served, Touched};
+use super::signal::{DROPPED, serve};
 use super::stuck::Serving;
-use super::{Served, Touched};
-use crate::PAGE_SIZE;
-use crate::span::Userfault;
-use crate::uffd::Waiting;
+use crate::machine::{PAGE_SIZE, die, die_at};
+use crate::userfault::{Userfault, Waiting};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;

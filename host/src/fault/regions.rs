@@ -19,13 +19,17 @@
 //!   where it did before its end was read. Its region may be another one by the time the server is
 //!   asked, which says itself whether an address is its own.
 
+use crate::locks::{Lock, Rank};
+use crate::machine::cpu;
 use crate::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use crate::sync::{fence_for_loom, thread};
-use crate::{Lock, Rank, cpu};
 use std::fmt;
 use std::ops::Range;
 use std::ptr;
 use std::sync::Arc;
+
+/// Regions a process can have at a time.
+pub const REGIONS_MAX: usize = 1024;
 
 /// Who brings the pages of a region in.
 ///

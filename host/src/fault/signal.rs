@@ -18,14 +18,16 @@
 //! its own.
 
 use super::calls::{Call, Calls};
-use super::end::{DROPPED, die_at};
-use super::{Asker, Entry, REGIONS_MAX, Regions, Server, Touched};
-use crate::home::Home;
-use crate::uffd::UserfaultError;
-use crate::{Lock, Rank};
+use super::regions::{Asker, Entry, REGIONS_MAX, Regions, Server, Touched};
+use crate::locks::{Lock, Rank};
+use crate::machine::die_at;
+use crate::userfault::{Home, UserfaultError};
 use std::ops::Range;
 use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
+
+/// What ends a process that touches a region that is no more.
+pub(super) const DROPPED: &str = "memory of a region was touched after it was dropped";
 
 /// A region that faults find.
 pub type Watch = Entry<'static>;

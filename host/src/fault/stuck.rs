@@ -15,8 +15,8 @@
 //! What the system says is `/proc/self/task/N/syscall`. Where a kernel does not have that, or the
 //! handler touched the page by a system call, this stays unnoticed.
 
-use super::end::die;
 use super::signal::call_of;
+use crate::machine::die;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// Looks after which it is certain, at the least a second apart.

@@ -16,12 +16,11 @@
 //! Should it end for whatever reason but being asked to, the process is ended with it: its threads
 //! would wait for ever.
 
-use super::end::Vital;
 use super::follower::{self, Follower};
 use super::messages::{Messages, Reader, Streak};
 use super::stuck::Looks;
-use crate::cpu;
-use crate::span::Userfault;
+use crate::machine::{Vital, cpu};
+use crate::userfault::Userfault;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -58,7 +57,7 @@ impl FaultThread {
         let follower = Follower::start(&messages)?;
         let following = follower.as_ref().map(|follower| Arc::clone(follower.shared()));
         let told = Arc::clone(&messages);
-        let thread = crate::thread::spawn("ramfold-fault", move || {
+        let thread = crate::machine::thread::spawn("ramfold-fault", move || {
             let vital = Vital::new("the thread that brings pages in has failed");
             run(&told, follower.as_ref());
             vital.end();

@@ -235,7 +235,7 @@ mod tests {
     #[test]
     fn shares_are_of_what_the_path_adds() {
         let with = [spent("/x/zram/src/slots.rs", 130), spent("/x/buddy/src/zone.rs", 75)];
-        let without = [spent("/x/zram/src/slots.rs", 100), spent("/x/host/src/lock.rs", 5)];
+        let without = [spent("/x/zram/src/slots.rs", 100), spent("/x/host/src/locks/lock.rs", 5)];
         let counts = difference(&with, &without);
         let rows = rows_of(Path::Slots, 0, 40.0, Some(&counts), 15);
         let of = |step: &str| rows.iter().find(|row| row.is("step", step)).unwrap();

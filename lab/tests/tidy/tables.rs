@@ -9,7 +9,7 @@ use crate::arrows;
 use crate::items;
 use crate::tree::{Document, Finding, Source};
 
-const RANKS: &str = "host/src/rank.rs";
+const RANKS: &str = "host/src/locks/rank.rs";
 
 /// Rows of crates that are not those of the table of arrows.
 pub(crate) fn crates(architecture: &Document) -> Vec<Finding> {

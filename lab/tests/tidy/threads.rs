@@ -7,13 +7,13 @@ use crate::items::word_offsets;
 use crate::tree::{Finding, Source};
 
 /// The one place; its own call of the standard library is what all others are for.
-const HOME: &str = "host/src/thread.rs";
+const HOME: &str = "host/src/machine/thread.rs";
 /// A program of its own, whose threads are the load.
 const PROGRAM: &str = "lab/";
 
 const STARTS: [&str; 3] = ["spawn", "spawn_scoped", "spawn_unchecked"];
 /// Paths of the one place, as the crates call it.
-const HOMES: [&str; 2] = ["host::thread::", "crate::thread::"];
+const HOMES: [&str; 2] = ["host::thread::", "crate::machine::thread::"];
 
 pub(crate) fn starts(source: &Source) -> Vec<Finding> {
     let exempt = source.path == HOME
@@ -58,7 +58,7 @@ fn a_thread_that_starts_elsewhere_is_refused() {
         assert_eq!(findings("zram/src/x.rs", code), 1, "{code}");
     }
     assert_eq!(findings("zram/src/x.rs", "fn f() { host::thread::spawn(\"x\", g) }"), 0);
-    assert_eq!(findings("host/src/x.rs", "fn f() { crate::thread::spawn(\"x\", g) }"), 0);
+    assert_eq!(findings("host/src/x.rs", "fn f() { crate::machine::thread::spawn(\"x\", g) }"), 0);
     assert_eq!(findings("zram/src/x.rs", "fn f() { command.spawn() }"), 0, "a process");
     assert_eq!(findings("zram/tests/x.rs", elsewhere[0]), 0, "a test");
     assert_eq!(findings("lab/src/x.rs", elsewhere[0]), 0, "a program");

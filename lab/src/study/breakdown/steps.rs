@@ -54,8 +54,8 @@ pub(super) const STEPS: [Step; 12] = [
     step("release", &["zsmalloc::pool::leaving", "zsmalloc::memory"], Some(0.18)),
     step("frames", &["host"], None),
     step("page allocator", &["buddy"], Some(0.19)),
-    step("tables", &["host::table"], None),
-    step("locks", &["host::lock", "host::bitlock", "host::futex"], None),
+    step("tables", &["host::memory::table"], None),
+    step("locks", &["host::locks"], None),
     step(OTHER, &[], None),
 ];
 
@@ -113,8 +113,8 @@ mod tests {
         assert_step("/x/zsmalloc/src/names/cell.rs", "buddy::zone::Zone::free", "cell");
         assert_step("/x/zsmalloc/src/objects/free.rs", "main", "class");
         assert_step("/x/buddy/src/zone/merge.rs", "main", "page allocator");
-        assert_step("/x/host/src/table.rs", "zram::slots::discard", "tables");
-        assert_step("/x/host/src/arena.rs", "main", "frames");
+        assert_step("/x/host/src/memory/table.rs", "zram::slots::discard", "tables");
+        assert_step("/x/host/src/memory/arena.rs", "main", "frames");
         assert_step("/x/zswap/src/order/blocks.rs", "main", "order");
         assert_step("/x/zswap/src/areas/area.rs", "main", "slot");
         assert_step("/x/zsmalloc/src/memory/zones.rs", "main", "release");

@@ -1,6 +1,6 @@
 //! Something that happened: a count that threads can wait on, and that a signal handler may raise.
 
-use crate::futex::Futex;
+use super::futex::Futex;
 use crate::sync::atomic::Ordering;
 use std::time::Duration;
 

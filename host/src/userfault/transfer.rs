@@ -4,7 +4,7 @@
 //!   ask(0) --> 5 pages, EAGAIN     ask(5) --> 9 pages, EBUSY     Transfer { pages: 14, Busy }
 //! ```
 
-use crate::uffd::Progress;
+use super::uffd::Progress;
 use rustix::io::Errno;
 
 /// Why a transfer stopped before its end.

@@ -12,57 +12,10 @@
 //! Invariant: armed by `arm`, an injector fires exactly once, however many threads race to it: the
 //! operation whose decrement reaches zero fails, and no other.
 
-use crate::error::HostError;
-use std::fmt;
+use super::error::HostError;
+pub use super::operation::Operation;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-
-/// An operation that can be made to fail.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Operation {
-    /// Reserving address space for an arena or a table.
-    Reserve,
-    /// Taking a run of frames from an allocator above the arena.
-    Frames,
-    /// Claiming a run of frames.
-    Claim,
-    /// Returning the memory of a run.
-    Purge,
-    /// Taking a part of a table that was not in use.
-    Extend,
-    /// Returning the memory of table pages.
-    Discard,
-    /// Starting a thread.
-    Thread,
-}
-
-impl Operation {
-    /// Every operation.
-    pub const ALL: [Operation; 7] = [
-        Operation::Reserve,
-        Operation::Frames,
-        Operation::Claim,
-        Operation::Purge,
-        Operation::Extend,
-        Operation::Discard,
-        Operation::Thread,
-    ];
-}
-
-impl fmt::Display for Operation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Operation::Reserve => "a reservation",
-            Operation::Frames => "taking frames",
-            Operation::Claim => "a claim",
-            Operation::Purge => "a purge",
-            Operation::Extend => "an extension",
-            Operation::Discard => "a discard",
-            Operation::Thread => "starting a thread",
-        })
-    }
-}
 
 /// Set in the countdown when the failure is to last.
 const LASTING: u64 = 1 << 63;

@@ -16,8 +16,8 @@
 //! after the program locked its memory is not locked. Under Miri there is no system to ask: an
 //! aligned heap allocation stands in, and discarding writes zeros.
 
-use crate::PAGE_SIZE;
-use crate::error::HostError;
+use super::error::HostError;
+use crate::machine::PAGE_SIZE;
 use std::io;
 use std::ops::Range;
 use std::ptr::NonNull;
@@ -232,8 +232,8 @@ impl Drop for Mapping {
 #[cfg(not(miri))]
 mod system {
     use super::{Access, Core};
-    use crate::PAGE_SIZE;
-    use crate::error::HostError;
+    use crate::machine::PAGE_SIZE;
+    use crate::memory::HostError;
     #[cfg(not(any(loom, shuttle)))]
     use rustix::io::Errno;
     use rustix::mm::{
@@ -389,7 +389,7 @@ mod system {
         };
         let vectors: Vec<_> = ranges.iter().map(vector).collect();
         // SAFETY: the caller's contract.
-        unsafe { crate::discard::discard(&vectors) }
+        unsafe { crate::memory::discard::discard(&vectors) }
     }
 
     /// # Safety
@@ -416,8 +416,8 @@ mod system {
 #[cfg(miri)]
 mod system {
     use super::{Access, Core};
-    use crate::PAGE_SIZE;
-    use crate::error::HostError;
+    use crate::machine::PAGE_SIZE;
+    use crate::memory::HostError;
     use std::alloc::{Layout, alloc_zeroed, dealloc};
     use std::io;
     use std::ops::Range;

@@ -24,8 +24,8 @@
 //! with the lock held gives it up, and what it left half-done is the concern of whoever panics
 //! with a lock held; code in this tree does not.
 
-use crate::futex::Futex;
-use crate::rank::{Held, Rank};
+use super::futex::Futex;
+use super::rank::{Held, Rank};
 use crate::sync::atomic::Ordering;
 use crate::sync::{MutPtr, UnsafeCell, hint};
 use std::fmt;

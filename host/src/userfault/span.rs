@@ -23,12 +23,11 @@
 //! - S2 what the client may refer to is mapped as long as its half lives; pages it gave back
 //!   ([`SpanMemory::unmap`]) are never lent again.
 
-use crate::PAGE_SIZE;
-use crate::error::HostError;
-use crate::mapping::Mapping;
-use crate::staging::{SEGMENT_PAGES, Segment};
-use crate::transfer::{Stop, Transfer, transfer};
-use crate::uffd::{FaultMode, Uffd, UserfaultError, exhausted};
+use super::error::{FaultMode, UserfaultError, exhausted};
+use super::transfer::{Transfer, transfer};
+use super::uffd::Uffd;
+use crate::machine::PAGE_SIZE;
+use crate::memory::{HostError, Mapping};
 use rustix::io::Errno;
 use std::fs::File;
 use std::ops::Range;
@@ -38,6 +37,11 @@ use std::sync::Arc;
 /// What is said of a page that left by nobody's request here.
 pub const GONE: &str = "a page is gone that nobody took away: other code has used madvise, mremap \
                         or mmap on the region's bytes; the page was";
+
+/// Pages of a segment: the unit in which cold memory is found and moved.
+pub const SEGMENT_PAGES: usize = 64; // 256 KiB
+
+const _: () = assert!(SEGMENT_PAGES <= u64::BITS as usize, "a bit of a word for each page");
 
 /// Bytes that `/proc/self/pagemap` has for a page.
 const PAGEMAP_BYTES: usize = 8;
@@ -80,7 +84,7 @@ impl Userfault {
 #[derive(Debug)]
 pub struct Span {
     mapping: Mapping,
-    userfault: Arc<Userfault>,
+    pub(crate) userfault: Arc<Userfault>,
 }
 
 impl Span {
@@ -128,48 +132,6 @@ impl Span {
         self.userfault.uffd.register(&self.addresses(&pages))
     }
 
-    /// Moves `count` pages from `first` on to the same number of places of a segment, from `at` on.
-    /// All of them are registered.
-    ///
-    /// Linux 6.18 can move a page that is in the system's swap, not count it, go on to the same
-    /// page, and say that its place is taken. The place was empty: nobody but us puts pages there,
-    /// and we know which (G1 of `staging`). So who stands there is that page, and it is moved. Only
-    /// where the segment is strewn (G2 of `staging`) does the page that is to move decide: it has
-    /// moved if it is gone.
-    pub fn move_out(&self, first: usize, count: usize, to: &mut Segment, at: usize) -> Transfer {
-        let mut done = 0;
-        loop {
-            let moved = self.move_some(first + done, count - done, to, at + done);
-            done += moved.pages;
-            if moved.stop != Some(Stop::Present) || to.has(at + done, 1) {
-                return Transfer { pages: done, stop: moved.stop };
-            }
-            if to.is_strewn() && self.touched(first + done..first + done + 1) != Some(0) {
-                // The system has filled the place, for a program that locks its memory.
-                return Transfer { pages: done, stop: Some(Stop::Present) };
-            }
-            to.arrived(at + done, 1);
-            done += 1;
-        }
-    }
-
-    fn move_some(&self, first: usize, count: usize, to: &mut Segment, at: usize) -> Transfer {
-        let from = self.addresses(&(first..first + count));
-        let place = to.addresses(at, count);
-        let ask = |done: usize| {
-            let skip = done * PAGE_SIZE;
-            // SAFETY: both are registered parts of mappings of ours, as `register` and `Staging`
-            // did. The client's half faults until the pages are back (S1); in staging, `present`
-            // says which pages are there.
-            unsafe {
-                self.userfault.uffd.move_pages(place.start + skip, from.start + skip, count - done)
-            }
-        };
-        let moved = transfer(count, ask);
-        to.arrived(at, moved.pages);
-        moved
-    }
-
     /// Puts whole pages of `bytes` where pages are missing, from `first` on; who waits for them is
     /// woken. Pages that are there stay as they are.
     ///
@@ -194,41 +156,11 @@ impl Span {
         unsafe { self.copy_in(first, count, bytes.as_ptr().addr()) }
     }
 
-    /// Puts copies of `count` pages of a segment, from `at` on, where pages are missing from
-    /// `first` on; who waits for them is woken.
-    ///
-    /// # Panics
-    ///
-    /// Also when not all of these pages are in the segment.
-    ///
-    /// # Safety
-    ///
-    /// As of [`Span::fill`]. That holds where each place of the segment has the page that was moved
-    /// there last from where it is to go.
-    ///
-    /// ```compile_fail,E0133
-    /// fn safe(span: &host::Span, segment: &host::Segment) -> host::Transfer {
-    ///     span.fill_from(0, 1, segment, 0)
-    /// }
-    /// ```
-    pub unsafe fn fill_from(
-        &self,
-        first: usize,
-        count: usize,
-        from: &Segment,
-        at: usize,
-    ) -> Transfer {
-        assert!(from.has(at, count), "the pages are in the segment");
-        // SAFETY: the pages are present in a borrowed segment; the caller's contract says that they
-        // are the client's own.
-        unsafe { self.copy_in(first, count, from.addresses(at, count).start) }
-    }
-
     /// # Safety
     ///
     /// - `source` is readable for `count` pages.
     /// - What it has may be put in place, as of [`Span::fill`].
-    unsafe fn copy_in(&self, first: usize, count: usize, source: usize) -> Transfer {
+    pub(crate) unsafe fn copy_in(&self, first: usize, count: usize, source: usize) -> Transfer {
         let to = self.addresses(&(first..first + count));
         transfer(count, |done| {
             let skip = done * PAGE_SIZE;
@@ -308,7 +240,7 @@ impl Span {
         if answer == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
     }
 
-    fn addresses(&self, pages: &Range<usize>) -> Range<usize> {
+    pub(crate) fn addresses(&self, pages: &Range<usize>) -> Range<usize> {
         let range = self.mapping.range();
         assert!(
             pages.start <= pages.end && pages.end <= range.len() / PAGE_SIZE,
@@ -423,45 +355,5 @@ impl SpanMemory {
             pages.end = pages.end.max(last.end);
         }
         self.gone.splice(from..to, [pages]);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::Staging;
-
-    /// As the system leaves it where it moves a page and does not count it.
-    #[test]
-    fn a_page_that_was_moved_without_a_word_is_moved() {
-        let userfault = match Userfault::open(FaultMode::Signal) {
-            Ok(userfault) => userfault,
-            Err(error) => return eprintln!("skipped: needs {error}"),
-        };
-        let (span, mut memory) = Span::reserve(&userfault, 4).expect("a span");
-        let bytes = memory.bytes_mut(0..4 * PAGE_SIZE).expect("all of it");
-        bytes.chunks_mut(PAGE_SIZE).enumerate().for_each(|(at, page)| page.fill(at as u8 + 1));
-        span.register(0..4).expect("registered");
-        let staging = Staging::reserve(&userfault, 1).expect("staging");
-        let mut segment = staging.take().expect("taken back").expect("free");
-        let (to, from) = (segment.addresses(1, 1).start, span.addresses(&(1..2)).start);
-        // SAFETY: both are registered; nothing refers to the page any more.
-        let moved = unsafe { userfault.uffd.move_pages(to, from, 1) };
-        assert_eq!(moved, crate::uffd::Progress { pages: 1, stopped: None });
-        let moved = span.move_out(0, 4, &mut segment, 0);
-        assert_eq!(moved, Transfer { pages: 4, stop: None });
-        assert!((0..4).all(|at| segment.page(at).is_some_and(|page| page[9] == at as u8 + 1)));
-        drop(segment);
-        let mut again = staging.take().expect("taken back").expect("it is empty");
-        // SAFETY: nothing is borrowed of the span's memory, nor was when the page left.
-        assert_eq!(unsafe { span.fill(0, &[7; PAGE_SIZE]) }.pages, 1);
-        let moved = span.move_out(0, 1, &mut again, 0);
-        assert_eq!(moved, Transfer { pages: 1, stop: None });
-        // A place that is known to be taken is refused, and the page stays.
-        // SAFETY: as above.
-        assert_eq!(unsafe { span.fill(0, &[8; PAGE_SIZE]) }.pages, 1);
-        let moved = span.move_out(0, 1, &mut again, 0);
-        assert_eq!(moved, Transfer { pages: 0, stop: Some(Stop::Present) });
-        assert_eq!(memory.bytes(0..1), Some(&[8][..]));
     }
 }

@@ -11,8 +11,8 @@
 //! Invariant: the memory is a slice like any other, zeros where it was not written since it was
 //! made or given back.
 
-use crate::error::HostError;
-use crate::mapping::{Access, Core, Mapping};
+use super::error::HostError;
+use super::mapping::{Access, Core, Mapping};
 use std::ops::Range;
 use std::slice;
 
@@ -72,10 +72,8 @@ impl Pages {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::PAGE_SIZE;
+    use crate::machine::{PAGE_SIZE, smaps};
     #[cfg(not(miri))]
-    use crate::smaps;
-
     #[test]
     fn what_is_given_back_is_zeros_and_the_rest_stays() {
         let mut pages = Pages::new(4).unwrap();

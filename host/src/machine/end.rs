@@ -8,9 +8,6 @@
 //! Invariant: what is here allocates nothing and takes no lock, so that a signal handler may end
 //! the process. An address is one of the process's, never an offset in something.
 
-/// Of a region that is no more.
-pub(super) const DROPPED: &str = "memory of a region was touched after it was dropped";
-
 /// Ends the process with a word on standard error. Fit for a signal handler.
 pub fn die(why: &str) -> ! {
     end([why.as_bytes(), b"\n"])

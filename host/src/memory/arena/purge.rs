@@ -5,10 +5,10 @@
 //! follows.
 
 use super::{Arena, bits_of};
-use crate::bits::spans;
-use crate::error::HostError;
-use crate::faults::{Operation, guard};
-use crate::run::{RawRun, Run};
+use crate::memory::bits::spans;
+use crate::memory::error::HostError;
+use crate::memory::faults::{Operation, guard};
+use crate::memory::run::{RawRun, Run};
 use crate::sync::atomic::Ordering;
 use std::ops::Range;
 

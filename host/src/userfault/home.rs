@@ -7,8 +7,8 @@
 //!
 //! The process's number would tell as well, for a system call each time.
 
-use crate::mapping::{Access, Core, Mapping};
-use crate::uffd::UserfaultError;
+use super::error::UserfaultError;
+use crate::memory::{Access, Core, Mapping};
 use std::sync::atomic::{AtomicU8, Ordering};
 
 /// A byte that is 1 in the process that made it, or settled in it, and 0 in a child of that.

@@ -2,8 +2,8 @@
 //!
 //! Lock: none. The system is asked each time.
 
-use crate::cgroup;
-use crate::smaps::field;
+use super::cgroup;
+use super::smaps::field;
 use std::fs::{self, File};
 use std::io::Read;
 

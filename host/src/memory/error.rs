@@ -7,8 +7,8 @@
 //!    HostDefect   a recount found other numbers than are kept: our bug
 //! ```
 
-use crate::faults::Operation;
-use crate::run::Run;
+use super::operation::Operation;
+use super::run::Run;
 use std::fmt;
 use std::io;
 

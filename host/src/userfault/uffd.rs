@@ -17,130 +17,15 @@
 //! Numbers and layouts are those of `linux/userfaultfd.h`; what they mean is in the manual pages
 //! `userfaultfd(2)`, `UFFDIO_COPY(2const)` and `UFFDIO_MOVE(2const)`.
 
-use std::fmt;
 use std::io;
 use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
-use crate::fault::die_at;
-use crate::home::Home;
-use crate::limits::max_map_count;
+use super::error::{FaultMode, UserfaultError, exhausted, refused};
+use super::home::Home;
+use crate::machine::{PAGE_SIZE, die_at, max_map_count};
 use rustix::io::Errno;
 use rustix::mm::UserfaultfdFlags;
-
-/// How a program waits for a page that is not there.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum FaultMode {
-    /// The thread that touched it brings it in itself, in a signal handler: the fastest, needs no
-    /// privilege; a system call that touches such a page fails with `EFAULT`.
-    #[default]
-    Signal,
-    /// A thread of ours brings it in; system calls work too. Needs privilege.
-    Thread,
-}
-
-/// Why there is no userfaultfd, in words for whoever may change that.
-#[derive(Debug)]
-#[non_exhaustive]
-pub enum UserfaultError {
-    /// The system lacks the call, or the part of it that `missing` names.
-    Unsupported {
-        /// What is missing.
-        missing: &'static str,
-    },
-    /// The system has it, and not for us.
-    Denied {
-        /// The mode asked for.
-        mode: FaultMode,
-        /// The system's last answer.
-        source: io::Error,
-    },
-    /// The system has it, and too little of something else.
-    Exhausted {
-        /// What there is too little of, and how to have more.
-        remedy: &'static str,
-        /// The system's answer.
-        source: io::Error,
-    },
-    /// A request failed that should not.
-    Refused {
-        /// The request.
-        request: &'static str,
-        /// The system's answer.
-        source: io::Error,
-    },
-    /// It is of the process that forked this one, whose memory it would change.
-    Inherited,
-    /// Address space could not be reserved.
-    Host(crate::HostError),
-    /// The table of regions that the signal handler looks in is full.
-    TooManyRegions {
-        /// Regions there can be.
-        max: usize,
-    },
-    /// The system has no mapping left for what is to be watched.
-    Mappings {
-        /// Mappings that it allows a process.
-        max: u64,
-    },
-}
-
-impl fmt::Display for UserfaultError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            UserfaultError::Unsupported { missing } => {
-                write!(f, "this system has no {missing}: folded memory needs Linux 6.8 or newer")
-            }
-            UserfaultError::Denied { mode: FaultMode::Signal, source } => write!(
-                f,
-                "userfaultfd is refused even for user mode: {source} (a seccomp filter, as \
-                 container runtimes set, has to allow the call)"
-            ),
-            UserfaultError::Denied { mode: FaultMode::Thread, source } => write!(
-                f,
-                "userfaultfd for faults in system calls is refused: {source} (give the user read \
-                 and write access to /dev/userfaultfd, set vm.unprivileged_userfaultfd=1, or grant \
-                 CAP_SYS_PTRACE; signal mode needs none of these)"
-            ),
-            UserfaultError::Exhausted { remedy, source } => {
-                write!(f, "userfaultfd cannot be had: {source} ({remedy})")
-            }
-            UserfaultError::Refused { request, source } => write!(f, "{request} failed: {source}"),
-            UserfaultError::Inherited => f.write_str(
-                "this userfaultfd is the parent process's: after a fork, open another one",
-            ),
-            UserfaultError::Host(error) => error.fmt(f),
-            UserfaultError::TooManyRegions { max } => {
-                write!(f, "there are {max} regions already, the most a process can have")
-            }
-            UserfaultError::Mappings { max } => write!(
-                f,
-                "UFFDIO_REGISTER failed: the process has all the {max} mappings that \
-                 vm.max_map_count allows it, or the system has no memory; raise it, by \
-                 `sysctl vm.max_map_count={}`",
-                max.saturating_mul(4)
-            ),
-        }
-    }
-}
-
-impl std::error::Error for UserfaultError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            UserfaultError::Denied { source, .. }
-            | UserfaultError::Exhausted { source, .. }
-            | UserfaultError::Refused { source, .. } => Some(source),
-            UserfaultError::Host(error) => Some(error),
-            _ => None,
-        }
-    }
-}
-
-impl From<crate::HostError> for UserfaultError {
-    fn from(error: crate::HostError) -> UserfaultError {
-        UserfaultError::Host(error)
-    }
-}
 
 const API: u64 = 0xAA;
 const FEATURE_SIGBUS: u64 = 1 << 7;
@@ -301,11 +186,11 @@ impl Uffd {
     ///
     /// Those of [`Uffd::copy`] and [`Uffd::move_pages`].
     unsafe fn transfer(&self, what: u64, dst: usize, src: usize, pages: usize) -> Progress {
-        let len = (pages * crate::PAGE_SIZE) as u64;
+        let len = (pages * PAGE_SIZE) as u64;
         let mut transfer = Transfer { dst: dst as u64, src: src as u64, len, mode: 0, done: 0 };
         let stopped = self.ask(what, dst, &mut transfer).err();
         // Negative: the error once more, and nothing done.
-        let done = usize::try_from(transfer.done).unwrap_or(0) / crate::PAGE_SIZE;
+        let done = usize::try_from(transfer.done).unwrap_or(0) / PAGE_SIZE;
         Progress { pages: if stopped.is_none() { pages } else { done }, stopped }
     }
 
@@ -356,24 +241,6 @@ fn bytes(range: &Range<usize>) -> Bytes {
 
 fn last_error() -> Errno {
     Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::IO)
-}
-
-fn refused(request: &'static str) -> impl FnOnce(Errno) -> UserfaultError {
-    move |error| UserfaultError::Refused { request, source: error.into() }
-}
-
-/// An error that says what there is too little of, where it is one of these.
-pub(crate) fn exhausted(error: Errno) -> Option<UserfaultError> {
-    let remedy = match error {
-        Errno::MFILE => {
-            "the process has as many descriptors as RLIMIT_NOFILE allows: close some, \
-                         or raise it, by `ulimit -n` for example"
-        }
-        Errno::NFILE => "the system has as many open files as it may: raise the sysctl fs.file-max",
-        Errno::NOMEM => "the system has no memory for it, or the memory cgroup has none",
-        _ => return None,
-    };
-    Some(UserfaultError::Exhausted { remedy, source: error.into() })
 }
 
 /// Why there is no descriptor.

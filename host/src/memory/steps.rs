@@ -22,11 +22,11 @@
 //!
 //! Lock: the number of extents. The system is asked under it, so that a step is opened once.
 
-use crate::bits::{mask_of, spans, word_of, words_for};
-use crate::error::HostDefect;
-use crate::limits::max_map_count;
+use super::bits::{mask_of, spans, word_of, words_for};
+use super::error::HostDefect;
+use crate::locks::{Lock, Rank};
+use crate::machine::{PAGE_SIZE, max_map_count};
 use crate::sync::atomic::{AtomicU64, Ordering};
-use crate::{Lock, PAGE_SIZE, Rank};
 use std::io;
 use std::ops::Range;
 // A model's atomics cannot be in a static.

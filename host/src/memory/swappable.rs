@@ -9,8 +9,8 @@
 //! what they are. Asking to page out is no promise: [`smaps::swap_of`](crate::smaps::swap_of) and
 //! [`smaps::rss_of`](crate::smaps::rss_of) tell where the pages of [`Swappable::addresses`] are.
 
-use crate::error::HostError;
-use crate::mapping::{Access, Core, Mapping};
+use super::error::HostError;
+use super::mapping::{Access, Core, Mapping};
 use rustix::mm::{Advice, madvise};
 use std::ops::Range;
 use std::slice;
@@ -75,7 +75,7 @@ impl Swappable {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{PAGE_SIZE, smaps};
+    use crate::machine::{PAGE_SIZE, smaps};
 
     /// With or without swap on this machine.
     #[test]

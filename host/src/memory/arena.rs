@@ -21,16 +21,16 @@
 //! Claim and release cross threads through the claim bits alone: the release of a bit publishes
 //! whatever was done to the frame, and the claim that finds the bit clear sees it.
 
-use crate::PAGE_SIZE;
-use crate::bits::{mask_of, spans, word_of, words_for};
-use crate::error::{ClaimError, ForeignRun, HostDefect, HostError};
-use crate::faults::{FailureInjector, Operation, guard};
-use crate::mapping::{Access, Core, Mapping};
-use crate::rank::Rank;
-use crate::run::{ArenaId, RawRun, Run};
-use crate::steps::{PROCESS, Steps};
+use super::bits::{mask_of, spans, word_of, words_for};
+use super::error::{ClaimError, ForeignRun, HostDefect, HostError};
+use super::faults::{FailureInjector, Operation, guard};
+use super::mapping::{Access, Core, Mapping};
+use super::run::{ArenaId, RawRun, Run};
+use super::steps::{PROCESS, Steps};
+use super::table::Table;
+use crate::locks::Rank;
+use crate::machine::PAGE_SIZE;
 use crate::sync::atomic::{AtomicU64, Ordering};
-use crate::table::Table;
 use std::io;
 use std::ops::Range;
 use std::ptr::NonNull;

@@ -21,13 +21,13 @@
 //! that fails, ends the process. So a program that locks its memory has the system fill only what
 //! is in use of such a table.
 
-use crate::PAGE_SIZE;
-use crate::bits::{mask_of, spans, word_of, words_for};
-use crate::error::{HostDefect, HostError};
-use crate::faults::{FailureInjector, Operation, guard};
-use crate::mapping::Access;
+use super::bits::{mask_of, spans, word_of, words_for};
+use super::error::{HostDefect, HostError};
+use super::faults::{FailureInjector, Operation, guard};
+use super::mapping::Access;
+use super::zeroed::Zeroed;
+use crate::machine::PAGE_SIZE;
 use crate::sync::atomic::{AtomicU64, Ordering};
-use crate::zeroed::Zeroed;
 use std::ops::{Index, Range};
 use std::sync::Arc;
 use store::Store;
@@ -279,11 +279,12 @@ fn lies_past(index: usize, len: usize) -> ! {
 /// Entries in a mapping.
 #[cfg(not(loom))]
 mod store {
-    use crate::error::{HostDefect, HostError};
-    use crate::mapping::{Access, Core, Mapping};
-    use crate::steps::{PROCESS, Steps};
-    use crate::zeroed::Zeroed;
-    use crate::{PAGE_SIZE, Rank};
+    use crate::locks::Rank;
+    use crate::machine::PAGE_SIZE;
+    use crate::memory::error::{HostDefect, HostError};
+    use crate::memory::mapping::{Access, Core, Mapping};
+    use crate::memory::steps::{PROCESS, Steps};
+    use crate::memory::zeroed::Zeroed;
     use std::marker::PhantomData;
     use std::ops::Range;
 
@@ -302,7 +303,7 @@ mod store {
     impl<T: Zeroed> Store<T> {
         pub(super) fn reserve(len: usize, access: Access) -> Result<Store<T>, HostError> {
             const { assert!(size_of::<T>() == T::BYTES, "Zeroed::BYTES is the size") };
-            const { assert!(align_of::<T>() <= crate::PAGE_SIZE, "a mapping is page-aligned") };
+            const { assert!(align_of::<T>() <= PAGE_SIZE, "a mapping is page-aligned") };
             let pages = len.div_ceil(super::Table::<T>::PER_PAGE);
             let access = if pages > STEP_PAGES { access } else { Access::Open };
             let mapping = Mapping::reserve(pages, access, Core::LeftOut)?;
@@ -388,9 +389,9 @@ mod store {
 /// Entries in a boxed slice: loom's atomics have to be constructed.
 #[cfg(loom)]
 mod store {
-    use crate::error::{HostDefect, HostError};
-    use crate::mapping::Access;
-    use crate::zeroed::Zeroed;
+    use crate::memory::error::{HostDefect, HostError};
+    use crate::memory::mapping::Access;
+    use crate::memory::zeroed::Zeroed;
     use std::ops::Range;
 
     #[derive(Debug)]

@@ -23,7 +23,7 @@
 //!
 //! Locks: none is taken; the caller holds none of the bits it waits for.
 
-use crate::futex::Futex;
+use super::futex::Futex;
 use crate::sync::atomic::{AtomicU32, Ordering, fence};
 use crate::sync::{fence_for_loom, hint};
 

@@ -1,0 +1,39 @@
+//! Memory from the system: reserved, opened as it is needed, touched lazily, given back.
+//!
+//! ```text
+//!   Arena (frames by number)    Table (atomics by index)    Pages    Swappable
+//!     |  Run: the right to frames    |  Zeroed: what it may hold
+//!     `------ Steps: what is open ---'
+//!                     |
+//!                  Mapping: one reservation between two guard pages
+//! ```
+//!
+//! Locks: one for each reservation in steps, taken to open a step.
+
+mod arena;
+mod bits;
+#[cfg(not(miri))]
+mod discard;
+mod error;
+pub mod faults;
+mod mapping;
+mod operation;
+mod pages;
+mod run;
+mod steps;
+#[cfg(not(any(loom, miri)))]
+mod swappable;
+mod table;
+mod zeroed;
+
+pub use arena::{Arena, FRAMES_MAX, NUMBERED_FRAMES_MIN, Purged};
+pub use error::{ClaimError, ForeignRun, HostDefect, HostError};
+pub use faults::FailureInjector;
+#[cfg(not(any(loom, shuttle, miri)))]
+pub(crate) use mapping::{Access, Core, Mapping};
+pub use pages::Pages;
+pub use run::{RawRun, Run};
+#[cfg(not(any(loom, miri)))]
+pub use swappable::Swappable;
+pub use table::Table;
+pub use zeroed::Zeroed;

@@ -1,0 +1,256 @@
+//! Staging: where pages stand between a region and its store, still uncompressed.
+//!
+//! ```text
+//!   reservation   | segment 0: 64 pages | segment 1 | ... | segment n - 1 |
+//!   free            1                     0                 1
+//!   present                               1011...1
+//! ```
+//!
+//! Registered with the userfaultfd whose spans move pages here, without which the system refuses
+//! to move them.
+//!
+//! Invariant G1: a page of a segment is in memory exactly when its present bit is set; it is not
+//! written to while it is. A segment has one owner, who alone reads it. Segments whose pages the
+//! system did not take back are nobody's, and are asked for again when there are no others.
+//!
+//! Invariant G2: a page that is in memory without a present bit is zeros, and its segment is
+//! *strewn* from before it came until all pages of the segment were discarded. Such pages come
+//! if a thread serves faults and the program locks its memory (`mlockall`): the system faults
+//! every page in, and the only answer that lets it go on is a page.
+//!
+//! Lock: the list of free segments, a leaf.
+
+use crate::fault::{Asker, Served, Server, Watch, watch};
+use crate::locks::{Lock, Rank};
+use crate::machine::PAGE_SIZE;
+use crate::memory::{Access, Core, HostError, Mapping};
+use crate::userfault::{FaultMode, SEGMENT_PAGES, Userfault, UserfaultError, transfer};
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// A fixed number of segments.
+#[derive(Debug)]
+pub struct Staging {
+    /// In thread mode. Before the addresses are given back.
+    _watch: Option<Watch>,
+    ground: Arc<Ground>,
+    free: Lock<Free>,
+    segments: usize,
+}
+
+/// The addresses, and what came there unasked.
+#[derive(Debug)]
+struct Ground {
+    mapping: Mapping,
+    userfault: Arc<Userfault>,
+    /// Segments that are strewn (G2).
+    strewn: Box<[AtomicBool]>,
+    zeros: Box<[u8]>,
+}
+
+// SAFETY: it changes an atomic of its own and makes a system call.
+unsafe impl Server for Ground {
+    /// The program locks its memory, and the system wants a page here.
+    fn serve(&self, address: usize, _: Asker) -> Served {
+        let range = self.mapping.range();
+        if !range.contains(&address) {
+            return Served::Foreign;
+        }
+        let page = (address - range.start) / PAGE_SIZE;
+        // SeqCst pairs with the load in `is_strewn`: who finds this page finds the flag.
+        self.strewn[page / SEGMENT_PAGES].store(true, Ordering::SeqCst);
+        let place = range.start + page * PAGE_SIZE;
+        let put = transfer(1, |_| {
+            // SAFETY: nobody refers to a page of staging that is not there (G1).
+            unsafe { self.userfault.uffd.copy(place, self.zeros.as_ptr().addr(), 1) }
+        });
+        if put.pages == 1 { Served::Filled } else { Served::Present }
+    }
+}
+
+/// Segments without an owner. Both lists have room for all.
+#[derive(Debug)]
+struct Free {
+    empty: Vec<u32>,
+    /// They may have pages.
+    unclean: Vec<u32>,
+}
+
+impl Staging {
+    /// Reserves `segments` segments; nothing is touched.
+    ///
+    /// # Errors
+    ///
+    /// When there is no address space, or the system refuses to register it.
+    pub fn reserve(
+        userfault: &Arc<Userfault>,
+        segments: u32,
+    ) -> Result<Arc<Staging>, UserfaultError> {
+        let pages = segments as usize * SEGMENT_PAGES;
+        let mapping = Mapping::reserve(pages, Access::Open, Core::LeftOut)?;
+        userfault.uffd.register(&mapping.range())?;
+        let ground = Arc::new(Ground {
+            mapping,
+            userfault: Arc::clone(userfault),
+            strewn: (0..segments).map(|_| AtomicBool::new(false)).collect(),
+            zeros: vec![0; PAGE_SIZE].into_boxed_slice(),
+        });
+        // In signal mode the system is content with the error that it gets.
+        let served = userfault.mode() == FaultMode::Thread;
+        let server = || watch(ground.mapping.range(), Arc::<Ground>::clone(&ground));
+        Ok(Arc::new(Staging {
+            _watch: served.then(server).transpose()?,
+            ground,
+            free: Lock::new(
+                Rank::Leaf,
+                Free {
+                    empty: (0..segments).rev().collect(),
+                    unclean: Vec::with_capacity(segments as usize),
+                },
+            ),
+            segments: segments as usize,
+        }))
+    }
+
+    /// A free segment; `None` when all are in use.
+    ///
+    /// # Errors
+    ///
+    /// When the system does not take back the pages of any: they are locked, say.
+    pub fn take(self: &Arc<Staging>) -> Result<Option<Segment>, HostError> {
+        let number = {
+            let mut free = self.free.lock();
+            match free.empty.pop() {
+                Some(number) if !self.ground.is_strewn(number) => {
+                    return Ok(Some(self.segment(number, 0)));
+                }
+                strewn @ Some(_) => strewn,
+                None => free.unclean.pop(),
+            }
+        };
+        let Some(number) = number else { return Ok(None) };
+        let mut segment = self.segment(number, u64::MAX);
+        let Err(error) = segment.clear() else { return Ok(Some(segment)) };
+        // It is put back.
+        drop(segment);
+        let hopeless = self.free.lock().unclean.len() == self.segments;
+        if hopeless { Err(error) } else { Ok(None) }
+    }
+
+    fn segment(self: &Arc<Staging>, number: u32, present: u64) -> Segment {
+        Segment { staging: Arc::clone(self), number, present }
+    }
+
+    /// Segments there are.
+    pub fn segments(&self) -> usize {
+        self.segments
+    }
+
+    /// Segments in use.
+    pub fn used(&self) -> usize {
+        self.segments - self.free.lock().empty.len()
+    }
+
+    /// The addresses reserved.
+    pub fn range(&self) -> Range<usize> {
+        self.ground.mapping.range()
+    }
+
+    /// Bytes of heap.
+    pub fn heap_bytes(&self) -> u64 {
+        (self.segments * (2 * size_of::<u32>() + size_of::<AtomicBool>()) + PAGE_SIZE) as u64
+    }
+
+    /// Whether the userfaultfd still answers. Where a program closed it, missing pages would read
+    /// as zeros.
+    pub fn is_watched(&self) -> bool {
+        self.ground.userfault.uffd.wake(&self.range()).is_ok()
+    }
+}
+
+impl Ground {
+    fn is_strewn(&self, segment: u32) -> bool {
+        // SeqCst pairs with the store in `serve`.
+        self.strewn[segment as usize].load(Ordering::SeqCst)
+    }
+}
+
+/// A segment, owned. Dropping it discards its pages.
+#[derive(Debug)]
+pub struct Segment {
+    staging: Arc<Staging>,
+    number: u32,
+    present: u64,
+}
+
+/// `count` places of a segment from `at` on, if it has as many.
+fn places(at: usize, count: usize) -> Option<Range<usize>> {
+    at.checked_add(count).filter(|&end| end <= SEGMENT_PAGES).map(|end| at..end)
+}
+
+impl Segment {
+    /// The page at `at`, if it is there.
+    pub fn page(&self, at: usize) -> Option<&[u8]> {
+        if !self.has(at, 1) {
+            return None;
+        }
+        let address = (self.number as usize * SEGMENT_PAGES + at) * PAGE_SIZE;
+        // SAFETY: the page is in memory, is not written to, and stays while the segment is borrowed
+        // (G1).
+        Some(unsafe {
+            let base = self.staging.ground.mapping.base().as_ptr();
+            std::slice::from_raw_parts(base.add(address), PAGE_SIZE)
+        })
+    }
+
+    /// A bit for each page that is there.
+    pub fn present(&self) -> u64 {
+        self.present
+    }
+
+    /// Whether `count` pages from `at` on are there.
+    pub(crate) fn has(&self, at: usize, count: usize) -> bool {
+        places(at, count).is_some_and(|mut all| all.all(|page| self.present >> page & 1 == 1))
+    }
+
+    /// Pages from `at` on have arrived.
+    pub(crate) fn arrived(&mut self, at: usize, count: usize) {
+        let all = places(at, count).expect("pages of the segment");
+        all.for_each(|page| self.present |= 1 << page);
+    }
+
+    pub(crate) fn addresses(&self, at: usize, count: usize) -> Range<usize> {
+        assert!(places(at, count).is_some(), "pages of the segment");
+        let first = self.number as usize * SEGMENT_PAGES + at;
+        let start = self.staging.range().start + first * PAGE_SIZE;
+        start..start + count * PAGE_SIZE
+    }
+
+    /// Whether the segment may have pages that did not come from a span (G2).
+    pub(crate) fn is_strewn(&self) -> bool {
+        self.staging.ground.is_strewn(self.number)
+    }
+
+    /// Discards the pages.
+    fn clear(&mut self) -> Result<(), HostError> {
+        let first = self.number as usize * SEGMENT_PAGES;
+        let strewn = &self.staging.ground.strewn[self.number as usize];
+        // SeqCst pairs with the store in `Ground::serve`. First: what comes later is not discarded.
+        let any = strewn.swap(false, Ordering::SeqCst) || self.present != 0;
+        let pages = any.then_some(first..first + SEGMENT_PAGES);
+        // SAFETY: `&mut self`: nobody refers to the pages.
+        unsafe { self.staging.ground.mapping.discard(pages.unwrap_or(0..0))? };
+        self.present = 0;
+        Ok(())
+    }
+}
+
+impl Drop for Segment {
+    fn drop(&mut self) {
+        // Where the system refuses to discard, nothing could be moved there.
+        let empty = self.clear().is_ok();
+        let mut free = self.staging.free.lock();
+        if empty { free.empty.push(self.number) } else { free.unclean.push(self.number) }
+    }
+}

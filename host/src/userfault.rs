@@ -1,0 +1,25 @@
+//! Ranges whose missing pages are faults, and the userfaultfd that they are registered with.
+//!
+//! ```text
+//!   Span, SpanMemory     a range of pages: the half that folds it, the half that lends its bytes
+//!     `-- Userfault      one descriptor for many spans --> Uffd: its requests
+//!   transfer             repeats a request that the system stopped in the middle
+//!   Home                 tells a forked child from the process that opened the descriptor
+//! ```
+//!
+//! What serves the faults is the room above, [`fault`](crate::fault). Lock: none.
+
+mod error;
+mod home;
+mod span;
+mod transfer;
+mod uffd;
+
+pub use error::{FaultMode, UserfaultError};
+pub(crate) use home::Home;
+pub use span::{GONE, SEGMENT_PAGES, Span, SpanMemory, Userfault};
+pub(crate) use transfer::transfer;
+pub use transfer::{Stop, Transfer};
+#[cfg(test)]
+pub(crate) use uffd::Progress;
+pub(crate) use uffd::Waiting;
