@@ -59,7 +59,7 @@ pub const REGIONS_MAX: usize = 1024;
 /// Without the word the compiler refuses it:
 ///
 /// ```compile_fail,E0200
-/// use host::fault::{Asker, Served, Server};
+/// use ramfold_host::fault::{Asker, Served, Server};
 /// struct Nowhere;
 /// impl Server for Nowhere {
 ///     fn serve(&self, _: usize, _: Asker) -> Served {

@@ -63,7 +63,7 @@ impl Span {
     /// there last from where it is to go.
     ///
     /// ```compile_fail,E0133
-    /// fn safe(span: &host::Span, segment: &host::Segment) -> host::Transfer {
+    /// fn safe(span: &ramfold_host::Span, segment: &ramfold_host::Segment) -> ramfold_host::Transfer {
     ///     span.fill_from(0, 1, segment, 0)
     /// }
     /// ```

@@ -144,8 +144,8 @@ impl Span {
     ///   at it since.
     ///
     /// ```compile_fail,E0133
-    /// fn safe(span: &host::Span) -> host::Transfer {
-    ///     span.fill(0, &[0; host::PAGE_SIZE])
+    /// fn safe(span: &ramfold_host::Span) -> ramfold_host::Transfer {
+    ///     span.fill(0, &[0; ramfold_host::PAGE_SIZE])
     /// }
     /// ```
     pub unsafe fn fill(&self, first: usize, bytes: &[u8]) -> Transfer {
