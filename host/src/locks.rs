@@ -1,7 +1,7 @@
-//! Locks of one futex word each, their order, and places to sleep.
+//! Locks of one futex word each, their order, and places where threads sleep.
 //!
-//! Each works in a signal handler: none allocates, and a lock may be taken in one. The order of
-//! ranks is asserted in debug builds.
+//! Invariant: taking or waking one of them allocates nothing, so a signal handler may do it. Debug
+//! builds assert the order of ranks.
 
 mod bitlock;
 mod event;

@@ -1,6 +1,6 @@
-//! Facts about the machine and the process, and what is asked of the system without memory of ours.
+//! The lowest room: facts about the machine and the process, and requests to the system.
 //!
-//! Nothing here uses another room. Lock: none.
+//! Nothing here uses another room, and nothing here holds memory for a caller. Lock: none.
 
 mod cgroup;
 pub mod clock;

@@ -1,9 +1,15 @@
-//! The standard library's synchronisation, or loom's or shuttle's by the same names.
+//! The standard library's synchronisation, or loom's or shuttle's under the same names.
 //!
-//! Code with an atomic protocol takes its atomics, mutexes and threads from here and nowhere
-//! else. Under `cfg(loom)` a scenario then explores every interleaving of a small part of the very
-//! code that ships, under `cfg(shuttle)` random ones of the whole. Under `cfg(tsan)` the locks are
-//! those whose every step ThreadSanitizer sees.
+//! Code with an atomic protocol takes its atomics, mutexes and threads from here and nowhere else.
+//!
+//! ```text
+//!   cfg(loom)      a scenario explores every interleaving of a small part of the code that ships
+//!   cfg(shuttle)   a scenario explores random interleavings of the whole
+//!   cfg(tsan)      the locks are those whose every step ThreadSanitizer sees
+//! ```
+//!
+//! Invariant: each name is the same type in meaning under every configuration. Lock: none of its
+//! own.
 
 #[cfg(tsan)]
 mod seen;
@@ -27,7 +33,7 @@ pub use shuttle::sync::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwL
 #[cfg(shuttle)]
 pub use shuttle::{hint, thread};
 
-/// Locks of code that no model runs: the standard library's under loom and shuttle too.
+/// Locks of code that no model runs. They are the standard library's under loom and shuttle too.
 pub mod unmodelled {
     #[cfg(tsan)]
     pub use crate::sync::seen::{Condvar, Mutex, MutexGuard, OnceLock};
@@ -38,8 +44,8 @@ pub mod unmodelled {
 /// A full barrier that only loom needs, between a SeqCst read-modify-write and a SeqCst load.
 ///
 /// In the C++ memory model those two are already ordered. Loom treats SeqCst accesses as
-/// acquire-release and models SeqCst in fences alone, so the barrier that the operations
-/// imply has to be spelled out for it.
+/// acquire-release and models SeqCst in fences alone. The barrier that the operations imply must
+/// therefore be written out for it.
 #[inline]
 pub(crate) fn fence_for_loom() {
     #[cfg(loom)]
@@ -48,7 +54,7 @@ pub(crate) fn fence_for_loom() {
 
 #[cfg(not(loom))]
 mod cell {
-    /// Storage whose exclusive access is proven by a lock; loom's variant checks the proof.
+    /// Storage whose exclusive access a lock ensures. Loom's variant checks that it does.
     #[derive(Debug)]
     pub(crate) struct UnsafeCell<T>(std::cell::UnsafeCell<T>);
 
@@ -66,12 +72,12 @@ mod cell {
         }
     }
 
-    /// The right to the cell's content, for as long as this value lives.
+    /// The right to the content of the cell, for as long as this value lives.
     #[derive(Debug)]
     pub(crate) struct MutPtr<T>(*mut T);
 
     impl<T> MutPtr<T> {
-        /// Hands the content's address to `access`.
+        /// Passes the address of the content to `access`.
         pub(crate) fn with<R>(&self, access: impl FnOnce(*mut T) -> R) -> R {
             access(self.0)
         }

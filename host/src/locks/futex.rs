@@ -1,10 +1,11 @@
-//! A 32-bit word that threads can sleep on, and nothing else: the primitive under our locks.
+//! A 32-bit word on which threads can sleep: the primitive under our locks.
 //!
-//! Waiting may end without a reason (a signal, a wake meant for someone else), so callers loop.
+//! A wait may end without a reason (by a signal, or by a wake meant for another thread), so callers
+//! loop.
 //!
 //! Invariant F1: a waiter that sleeps has found the word equal to what it expected, at a moment
-//! after which every `wake` finds it asleep. The kernel has it from the lock of its hash bucket,
-//! the model used under loom and shuttle from a mutex.
+//! after which every `wake` finds it asleep. The kernel ensures this by the lock of its hash
+//! bucket. The model that is used under loom and shuttle ensures it by a mutex.
 
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) use futex_system::Futex;
@@ -35,11 +36,11 @@ mod futex_system {
         #[cfg(not(miri))]
         pub(crate) fn wait(&self, expected: u32) {
             use rustix::thread::futex::{Flags, wait};
-            // An error is EAGAIN (the word differs) or EINTR: both mean look again.
+            // An error is EAGAIN (the word differs) or EINTR. After both the caller looks again.
             let _ = wait(&self.0, Flags::PRIVATE, expected, None);
         }
 
-        /// As [`Futex::wait`], and no longer than `timeout`.
+        /// The same as [`Futex::wait`], with a limit of `timeout`.
         #[cfg(not(miri))]
         pub(crate) fn wait_for(&self, expected: u32, timeout: Duration) {
             use rustix::thread::{Timespec, futex};
@@ -47,18 +48,18 @@ mod futex_system {
                 tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
                 tv_nsec: timeout.subsec_nanos().into(),
             };
-            // As above, or ETIMEDOUT.
+            // The same as above, or ETIMEDOUT.
             let _ = futex::wait(&self.0, futex::Flags::PRIVATE, expected, Some(&timeout));
         }
 
         #[cfg(not(miri))]
         fn wake(&self, waiters: u32) {
             use rustix::thread::futex::{Flags, wake};
-            // A wake of a private futex in our own memory has nothing to fail on.
+            // A wake of a private futex in our own memory cannot fail.
             let _ = wake(&self.0, Flags::PRIVATE, waiters);
         }
 
-        /// Miri has no such system call here: every wait returns early.
+        /// Miri has no such system call, so every wait returns early.
         #[cfg(miri)]
         pub(crate) fn wait(&self, _expected: u32) {
             std::thread::yield_now();
@@ -91,7 +92,7 @@ mod futex_model {
     use std::sync::PoisonError;
     use std::time::Duration;
 
-    /// The word, and what the kernel keeps for it.
+    /// The word, with a mutex and a condition that stand for what the kernel keeps.
     #[derive(Debug)]
     pub(crate) struct Futex {
         word: AtomicU32,
@@ -109,7 +110,7 @@ mod futex_model {
         }
 
         fn bucket(&self) -> MutexGuard<'_, ()> {
-            // A scenario that panicked elsewhere is to end as itself.
+            // A scenario that panicked elsewhere should end with its own panic.
             self.bucket.lock().unwrap_or_else(PoisonError::into_inner)
         }
 
@@ -122,7 +123,7 @@ mod futex_model {
             }
         }
 
-        /// A model knows no time: it waits.
+        /// A model has no time, so it waits without a limit.
         pub(crate) fn wait_for(&self, expected: u32, _timeout: Duration) {
             self.wait(expected);
         }

@@ -1,4 +1,4 @@
-//! A mutex of one futex word with a rank: it survives preemption and works in a signal handler.
+//! A mutex of one futex word, with a rank. It may be taken in a signal handler.
 //!
 //! ```text
 //!               lock, try_lock                 lock finds it taken
@@ -8,21 +8,22 @@
 //! ```
 //!
 //! Invariant L1: while the word is not FREE exactly one guard exists. Invariant L2: if a thread
-//! sleeps on the word, the word is CONTENDED or someone has been woken who will make it so again:
-//! a thread that has slept takes the lock as CONTENDED, since others may sleep still.
+//! sleeps on the word, either the word is CONTENDED, or a thread has been woken that will make it
+//! so again. A thread that has slept takes the lock as CONTENDED, because others may still sleep.
 //!
 //! ```text
 //!      Lock { own word, value }        Lock { shared, value }   Lock { shared, value }
 //!                                                 `------> LockWord <------'
 //! ```
 //!
-//! A lock has a word of its own, or shares a [`LockWord`] with others. Invariant L3: which word a
-//! lock uses never changes, and nothing but locks reaches a word. So L1 holds over all the locks of
-//! a word: while one of them is taken, so are the others, and no other guard of any of them exists.
+//! A lock has a word of its own, or shares a [`LockWord`] with others. Invariant L3: the word of a
+//! lock never changes, and nothing but locks reaches a word. L1 therefore holds over all the locks
+//! of a word. While one of them is taken, the others are taken too, and none of them has another
+//! guard.
 //!
 //! The three states are those of Drepper's "Futexes Are Tricky". There is no poisoning: a panic
-//! with the lock held gives it up, and what it left half-done is the concern of whoever panics
-//! with a lock held; code in this tree does not.
+//! while the lock is held gives the lock up. The code of this tree does not panic while it holds a
+//! lock.
 
 use super::futex::Futex;
 use super::rank::{Held, Rank};
@@ -37,12 +38,13 @@ const FREE: u32 = 0;
 const HELD: u32 = 1;
 const CONTENDED: u32 = 2;
 
-/// Looks at a taken lock before going to sleep: about the length of our longest short hold. None
-/// in a model, where a look yields to the other threads and so hides the way to sleep.
+/// How often a thread looks at a taken lock before it goes to sleep: about the length of our
+/// longest short hold. Never in a model, where a look yields to the other threads and so hides the
+/// way to sleep.
 const SPINS: u32 = if cfg!(any(loom, shuttle)) { 0 } else { 100 };
 
-/// A word that several locks share: see [`Lock::sharing`]. Alone on its cache lines, as many locks
-/// want it and nothing else should.
+/// A word that several locks share: see [`Lock::sharing`]. It is alone on its cache lines, because
+/// many locks use it.
 #[derive(Debug)]
 #[repr(align(128))]
 pub struct LockWord(Futex);
@@ -53,10 +55,10 @@ impl Default for LockWord {
     }
 }
 
-/// A value that one thread at a time may reach. See the module's pictures.
+/// A value that one thread at a time may reach. The module has a picture of its states.
 pub struct Lock<T> {
     own: Futex,
-    /// What is used instead of `own`, from the beginning to the end (L3).
+    /// The word that is used instead of `own`, for the whole life of the lock (L3).
     shared: Option<Arc<LockWord>>,
     rank: Rank,
     value: UnsafeCell<T>,
@@ -64,8 +66,8 @@ pub struct Lock<T> {
 
 // SAFETY: the lock owns its value; sending the one sends the other.
 unsafe impl<T: Send> Send for Lock<T> {}
-// SAFETY: by L1 and L3 the value is reached by one thread at a time, so that sharing the lock
-// only ever sends the value; a shared word holds no data.
+// SAFETY: by L1 and L3 one thread at a time reaches the value, so sharing the lock only ever sends
+// the value. A shared word holds no data.
 unsafe impl<T: Send> Sync for Lock<T> {}
 
 impl<T> Lock<T> {
@@ -75,16 +77,16 @@ impl<T> Lock<T> {
         Lock { own: Futex::new(FREE), shared: None, rank, value: UnsafeCell::new(value) }
     }
 
-    /// A free lock; not `const`, since the atomics of a model are not.
+    /// A free lock. It is not `const`, because the atomics of a model are not.
     #[cfg(any(loom, shuttle))]
     pub fn new(rank: Rank, value: T) -> Lock<T> {
         Lock { own: Futex::new(FREE), shared: None, rank, value: UnsafeCell::new(value) }
     }
 
-    /// A lock that is taken whenever another one of `word` is: one lock over many values.
+    /// A lock that is taken whenever another one of `word` is taken: one lock over many values.
     ///
-    /// A thread that holds one of them and waits for another waits for itself. Locks of one word
-    /// have one rank, so that debug builds catch it.
+    /// A thread that holds one of them and waits for another one waits for itself. Give all locks
+    /// of a word the same rank, so that debug builds catch this.
     pub fn sharing(word: Arc<LockWord>, rank: Rank, value: T) -> Lock<T> {
         Lock { shared: Some(word), ..Lock::new(rank, value) }
     }
@@ -93,7 +95,7 @@ impl<T> Lock<T> {
     ///
     /// # Panics
     ///
-    /// In debug builds, when this thread holds a lock of the same or a higher rank.
+    /// In debug builds, if this thread holds a lock of the same or a higher rank.
     #[inline]
     pub fn lock(&self) -> LockGuard<'_, T> {
         let (held, state) = (Held::enter(self.rank), self.state());
@@ -103,14 +105,14 @@ impl<T> Lock<T> {
         self.guard(held, state)
     }
 
-    /// Takes the lock if it is free.
+    /// Takes the lock if it is free; `None` if it is not. It never waits.
     #[inline]
     pub fn try_lock(&self) -> Option<LockGuard<'_, T>> {
         let state = self.state();
         try_acquire(state).then(|| self.guard(Held::enter_try(self.rank), state))
     }
 
-    /// The value, with no lock needed: nobody else can know of it.
+    /// The value. It needs no lock, because no other thread can reach it any more.
     pub fn into_inner(self) -> T {
         self.value.into_inner()
     }
@@ -124,7 +126,7 @@ impl<T> Lock<T> {
         }
     }
 
-    /// The value, for whoever has taken `state`, which is this lock's word.
+    /// A guard, for a caller that has taken `state`, which is this lock's word.
     #[inline]
     fn guard<'a>(&'a self, held: Held, state: &'a Futex) -> LockGuard<'a, T> {
         let taken = Taken { state, _held: held };
@@ -135,7 +137,7 @@ impl<T> Lock<T> {
 #[inline]
 fn try_acquire(state: &Futex) -> bool {
     // Acquire pairs with the Release in `Taken::drop`, so that the last holder's changes to the
-    // value are seen. relaxed: a failure tells only that the lock is taken.
+    // value are seen. relaxed: a failure says only that the lock is taken.
     let (taken, failed) = (Ordering::Acquire, Ordering::Relaxed);
     state.word().compare_exchange(FREE, HELD, taken, failed).is_ok()
 }
@@ -145,8 +147,8 @@ fn acquire_contended(state: &Futex) {
     if spin(state) && try_acquire(state) {
         return;
     }
-    // Acquire pairs with the Release in `Taken::drop`, as in `try_acquire`. Taken as CONTENDED:
-    // others may be asleep (L2).
+    // Acquire pairs with the Release in `Taken::drop`, as in `try_acquire`. It is taken as
+    // CONTENDED, because others may be asleep (L2).
     while state.word().swap(CONTENDED, Ordering::Acquire) != FREE {
         state.wait(CONTENDED);
     }
@@ -155,7 +157,7 @@ fn acquire_contended(state: &Futex) {
 /// Waits a little for a holder that is running, and says whether the lock looks free.
 fn spin(state: &Futex) -> bool {
     for _ in 0..SPINS {
-        // relaxed: a hint; whoever sees FREE still has to acquire.
+        // relaxed: a hint; a thread that sees FREE still has to acquire.
         match state.word().load(Ordering::Relaxed) {
             FREE => return true,
             CONTENDED => return false,
@@ -182,7 +184,7 @@ impl<T: fmt::Debug> fmt::Debug for Lock<T> {
     }
 }
 
-/// The lock, held; dropping it gives the lock up.
+/// A lock that is held. Dropping it gives the lock up.
 #[must_use = "the lock is given up when this is dropped"]
 pub struct LockGuard<'a, T> {
     /// Declared, and so dropped, before the lock is given up.
@@ -191,13 +193,13 @@ pub struct LockGuard<'a, T> {
     exclusive: PhantomData<&'a mut T>,
 }
 
-/// The word, not FREE because of us (L1).
+/// The word, which is not FREE because of this guard (L1).
 struct Taken<'a> {
     state: &'a Futex,
     _held: Held,
 }
 
-// SAFETY: a shared guard gives `&T` and nothing more. (It is not `Send`: `Held` is not.)
+// SAFETY: a shared guard gives only `&T`. (It is not `Send`, because `Held` is not.)
 unsafe impl<T: Sync> Sync for LockGuard<'_, T> {}
 
 impl<T> Deref for LockGuard<'_, T> {
@@ -213,7 +215,7 @@ impl<T> Deref for LockGuard<'_, T> {
 impl<T> DerefMut for LockGuard<'_, T> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: by L1 and L3 this guard is the only way to the value; it is borrowed exclusively.
+        // SAFETY: by L1 and L3 this guard is the only way to the value. It is borrowed exclusively.
         self.value.with(|value| unsafe { &mut *value })
     }
 }

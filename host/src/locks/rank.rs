@@ -7,45 +7,46 @@
 //!       -> Frames -> Entries                                                   its mappings
 //! ```
 //!
-//! Invariant R1: a thread that waits for a lock holds only locks of lower rank, so no cycle of
-//! waiting threads can form. Taking a lock without waiting (`try_lock`) cannot close a cycle and
-//! is exempt, but what it takes is recorded like the rest.
+//! Invariant R1: a thread that waits for a lock holds only locks of lower rank, so waiting threads
+//! can form no cycle. Taking a lock without waiting (`try_lock`) cannot close a cycle and is
+//! exempt. What it takes is recorded like the rest.
 //!
-//! Debug builds keep the locks a thread holds in one thread-local word, constant-initialised and
-//! without a destructor, so that locks may be taken in a signal handler. Release builds keep
-//! nothing.
+//! Debug builds keep the locks that a thread holds in one thread-local word. The word is
+//! initialised by a constant and has no destructor, so a signal handler may take locks. Release
+//! builds keep nothing.
 
 #[cfg(debug_assertions)]
 use std::cell::Cell;
 use std::marker::PhantomData;
 
-// Shuttle runs all of a model's threads on one of the system's.
+// Shuttle runs all threads of a model on one thread of the system.
 #[cfg(all(debug_assertions, shuttle))]
 use shuttle::thread_local;
 
-/// A lock's place in the order; a later variant is taken inside an earlier one.
+/// The place of a lock in the order. A later variant is taken inside an earlier one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Rank {
-    /// What keeps those who enter a region from passing one that waits to be alone with it.
+    /// The turnstile of a region, which keeps threads from overtaking one that waits to be alone
+    /// there.
     Turnstile,
-    /// The right to work on a region, shared or alone.
+    /// The gate of a region: the right to work on its pages, shared or alone.
     Gate,
     /// The registering of one chunk of a region.
     Registering,
-    /// One buffer that pages of a region are read to from a disk.
+    /// One buffer to which pages of a region are read from a disk.
     ReadBuffer,
     /// One group of a region: 64 pages.
     Group,
-    /// One buffer that pages of a region are decoded to.
+    /// One buffer to which pages of a region are decoded.
     FaultBuffer,
-    /// The one write-back or recompression of a device.
+    /// The write-back or recompression of a device, of which there is one at a time.
     PostProcessing,
     /// A codec's stream.
     Stream,
     /// One cell of a client's table (a bit lock).
     Cell,
-    /// The lock of a pool before its classes: in the hierarchical design.
+    /// The lock of a pool before its classes, which only the hierarchical design has.
     Pool,
     /// One shard of a size class.
     Class,
@@ -55,9 +56,9 @@ pub enum Rank {
     Zone,
     /// Locks under which no other lock is taken, except those below.
     Leaf,
-    /// What of an arena is open.
+    /// The open part of an arena.
     Frames,
-    /// What of a table is open.
+    /// The open part of a table.
     Entries,
 }
 
@@ -78,10 +79,10 @@ thread_local! {
     static HELD: Cell<u64> = const { Cell::new(0) };
 }
 
-/// The record that this thread holds a lock; dropping it says the lock is given up.
+/// The record that this thread holds a lock. Dropping it records that the lock is given up.
 ///
-/// [`Lock`](crate::Lock) keeps one by itself. Who takes a bit lock, a lock of the standard library
-/// or of a crate without ranks enters one by hand, before it waits.
+/// [`Lock`](crate::Lock) keeps one by itself. A caller that takes a bit lock, or a lock of the
+/// standard library or of a crate without ranks, enters one by hand before it waits.
 #[derive(Debug)]
 #[must_use = "the record ends when this is dropped"]
 pub struct Held {
@@ -96,7 +97,7 @@ impl Held {
     ///
     /// # Panics
     ///
-    /// In debug builds, when this thread holds a lock of the same or a higher rank (R1).
+    /// In debug builds, if this thread holds a lock of the same or a higher rank (R1).
     #[inline]
     pub fn enter(rank: Rank) -> Held {
         #[cfg(debug_assertions)]
@@ -104,7 +105,11 @@ impl Held {
         Held::enter_try(rank)
     }
 
-    /// Records a lock taken without waiting.
+    /// Records a lock that was taken without waiting.
+    ///
+    /// # Panics
+    ///
+    /// In debug builds, if this thread holds 15 locks of this rank.
     #[inline]
     pub fn enter_try(rank: Rank) -> Held {
         #[cfg(debug_assertions)]
@@ -130,7 +135,7 @@ impl Drop for Held {
     }
 }
 
-/// One lock of `rank` in the thread's word.
+/// One lock of `rank`, as the thread's word counts it.
 #[cfg(debug_assertions)]
 const fn one(rank: Rank) -> u64 {
     1 << (rank as u32 * COUNT_BITS)

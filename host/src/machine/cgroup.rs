@@ -9,13 +9,16 @@
 //!    <mount>                  and here; the tightest decides
 //! ```
 //!
-//! Inside a container the path may name directories that only the host can see, and the mount's
-//! own root is then the container's group: what cannot be read limits nothing.
+//! Inside a container the path may name directories that only the machine outside can see. The root
+//! of the mount is then the container's group.
+//!
+//! Invariant: a file that cannot be read limits nothing. Lock: none.
 
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 
-/// Version 1 writes "no limit" as the largest page-aligned number; nobody limits to more than this.
+/// Version 1 writes "no limit" as the largest page-aligned number. No real limit is as large as
+/// this.
 const V1_UNLIMITED: u64 = 1 << 62; // 4 EiB
 
 const _: () = assert!(V1_UNLIMITED < i64::MAX as u64 - 65_535, "no limit, with 64 KiB pages too");
@@ -35,13 +38,14 @@ const V1: Files = Files {
     usage: "memory.usage_in_bytes",
 };
 
-/// Bytes until the tightest limit above this process, if it has one.
+/// Bytes that this process may still use before it meets the tightest limit of its groups; `None`
+/// if no group has a limit.
 pub(crate) fn headroom() -> Option<u64> {
     let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
     groups.lines().filter_map(group).filter_map(|(files, path)| tightest(&files, path)).min()
 }
 
-/// The group a line of `/proc/self/cgroup` names, if it is one that may limit memory.
+/// The group that a line of `/proc/self/cgroup` names, if that group can limit memory.
 fn group(line: &str) -> Option<(Files, &str)> {
     let (_number, rest) = line.split_once(':')?;
     let (controllers, path) = rest.split_once(':')?;
@@ -57,8 +61,8 @@ fn tightest(files: &Files, path: &str) -> Option<u64> {
     directories.iter().filter_map(|directory| headroom_at(directory, files)).min()
 }
 
-/// The directories of a group and of all above it, `mount` first. Components that climb (as a
-/// group outside our namespace is shown) are passed over.
+/// The directories of a group and of all groups above it, `mount` first. Components that climb
+/// (`..`) are left out: the kernel shows a group outside our name space so.
 fn ancestry(mount: &Path, path: &str) -> Vec<PathBuf> {
     let mut directories = vec![mount.to_path_buf()];
     for component in Path::new(path).components() {
@@ -75,7 +79,7 @@ fn headroom_at(directory: &Path, files: &Files) -> Option<u64> {
     between(&limit, &usage)
 }
 
-/// The bytes between a usage and its limit as the files write them; nothing for "no limit".
+/// The bytes between a usage and its limit, as the files write them; `None` for "no limit".
 fn between(limit: &str, usage: &str) -> Option<u64> {
     let limit: u64 = limit.trim().parse().ok()?; // "max" is no number
     let usage: u64 = usage.trim().parse().ok()?;

@@ -1,8 +1,12 @@
-//! The clock that ages are told by.
+//! The clock by which the ages of pages are told.
+//!
+//! Invariant: it never runs backwards, and it counts the time in which the system was suspended.
+//! Lock: none.
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// Seconds since the system started, those it was suspended included. No lock, no allocation.
+/// Seconds since the system started (`CLOCK_BOOTTIME`), including the time in which it was
+/// suspended. Takes no lock and allocates nothing.
 pub fn boot_seconds() -> u32 {
     u32::try_from(clock_gettime(ClockId::Boottime).tv_sec).unwrap_or(0)
 }

@@ -1,21 +1,23 @@
-//! Where this thread runs, as a hint, and how many places there are.
+//! On which CPU a thread runs, as a hint, and how many CPUs there are.
 //!
-//! A thread may be moved the moment after it asked, so the answer picks a shard to try first; it
-//! never stands for a lock.
+//! A thread may be moved the moment after it asked. The answer therefore picks the shard that is
+//! tried first, and never stands for a lock.
+//!
+//! Invariant: a hint is only ever used modulo a number of shards. Lock: none.
 
 #[cfg(not(any(loom, shuttle)))]
 use std::cell::Cell;
 #[cfg(not(any(loom, shuttle)))]
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// The CPU this thread ran on a moment ago; any number, to be taken modulo the number of shards.
+/// The CPU on which this thread ran a moment ago. Take it modulo the number of shards.
 #[cfg(not(any(loom, shuttle, miri)))]
 #[inline]
 pub fn current_hint() -> usize {
     rustix::thread::sched_getcpu()
 }
 
-/// Under loom and Miri every thread runs on the first CPU: the worst case for shards.
+/// Under loom and Miri every thread runs on the first CPU, which is the worst case for shards.
 #[cfg(any(loom, miri))]
 pub fn current_hint() -> usize {
     0
@@ -27,8 +29,9 @@ pub fn current_hint() -> usize {
     shuttle::thread::current().id().into()
 }
 
-/// A number of this thread's: another one's only when there were as many threads in between as it
-/// is taken modulo.
+/// A number of this thread. Threads are numbered in the order in which they first ask. So two
+/// threads have the same number modulo `n` only if at least `n - 1` others first asked between
+/// them.
 #[cfg(not(any(loom, shuttle)))]
 #[inline]
 pub fn thread_hint() -> usize {
@@ -46,22 +49,23 @@ pub fn thread_hint() -> usize {
     }
 }
 
-/// As [`current_hint`]: under loom the worst case, under shuttle a number for each thread.
+/// The same as [`current_hint`]: under loom the worst case, under shuttle a number for each thread.
 #[cfg(any(loom, shuttle))]
 pub fn thread_hint() -> usize {
     current_hint()
 }
 
-/// CPUs this process may use at once (its affinity and its cgroup's quota counted), at least one.
+/// CPUs that this process may use at once, at least one. Its affinity and the quota of its control
+/// group count.
 pub fn count() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// Has this thread never take the CPU from whoever wakes it (`SCHED_BATCH`): for a thread that is
-/// woken by others' fast paths. Where the system refuses, nothing changes.
+/// Makes this thread never take the CPU from the thread that wakes it (`SCHED_BATCH`). It is meant
+/// for threads that are woken on fast paths of others. If the system refuses, nothing changes.
 pub fn let_wakers_finish() {
     let parameters = libc::sched_param { sched_priority: 0 };
-    // SAFETY: concerns this thread alone; the parameters are read during the call.
+    // SAFETY: the call changes this thread alone, and reads the parameters before it returns.
     let _ = unsafe { libc::sched_setscheduler(0, libc::SCHED_BATCH, &raw const parameters) };
 }
 

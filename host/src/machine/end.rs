@@ -1,19 +1,20 @@
-//! The last words: a process ends where going on would mean wrong bytes, or waiting for ever.
+//! The last words: a process ends if going on would mean wrong bytes, or waiting for ever.
 //!
 //! ```text
 //!   die("why")                ramfold: why
 //!   die_at("why", address)    ramfold: why at 0x00007f3a5c007000
 //! ```
 //!
-//! Invariant: what is here allocates nothing and takes no lock, so that a signal handler may end
-//! the process. An address is one of the process's, never an offset in something.
+//! Invariant: nothing here allocates or takes a lock, so a signal handler may end the process. An
+//! address is always one of the process, never an offset.
 
-/// Ends the process with a word on standard error. Fit for a signal handler.
+/// Writes `why` to standard error and aborts the process. May be called in a signal handler.
 pub fn die(why: &str) -> ! {
     end([why.as_bytes(), b"\n"])
 }
 
-/// Ends the process with a word about what is at `address`. Fit for a signal handler.
+/// Writes `why` and `address` to standard error and aborts the process. May be called in a signal
+/// handler.
 pub fn die_at(why: &str, address: usize) -> ! {
     end([why.as_bytes(), &at(address)])
 }
@@ -35,17 +36,18 @@ fn end(words: [&[u8]; 2]) -> ! {
     std::process::abort()
 }
 
-/// Ends the process when it is dropped: by a panic of a thread that others cannot go on without.
+/// A guard of a thread that others cannot do without: if it is dropped, which a panic does, the
+/// process ends.
 #[derive(Debug)]
 pub struct Vital(&'static str);
 
 impl Vital {
-    /// With these last words.
+    /// A guard that ends the process with `words`.
     pub fn new(words: &'static str) -> Vital {
         Vital(words)
     }
 
-    /// The thread ends as it should.
+    /// Removes the guard: the thread ends as it should.
     pub fn end(self) {
         std::mem::forget(self);
     }

@@ -1,15 +1,16 @@
-//! The heap of the C library, kept to what is in use.
+//! Settings that keep the heap of the C library close to what is in use.
 //!
 //! The GNU library asks the system for each large block by itself, and gives it back when it is
 //! freed. But each such free raises the size that counts as large, up to 32 MiB. From then on
-//! blocks come from arenas, of which there are eight for each processor, and an arena keeps what
-//! is freed. A server that once had large buffers then holds memory that nobody counts.
+//! blocks come from arenas, of which there are eight for each processor, and an arena keeps what is
+//! freed. A server that once had large buffers then holds memory that nobody counts.
 //!
-//! Source: `mallopt(3)`.
+//! Invariant: only settings change, never a block. Lock: that of the allocator. Source:
+//! `mallopt(3)`.
 
-/// Fixes what counts as a large block, how much an arena keeps, and how many arenas there are. For
-/// programs, whose heap it is, and before they start threads. False where the C library has no such
-/// settings, or refuses them.
+/// Fixes the size of a large block (128 KiB), what an arena keeps (128 KiB), and the number of
+/// arenas (4). A program calls it before it starts threads; a library should not, because the heap
+/// is the program's. False means that the C library has no such settings, or refuses them.
 #[cfg(all(target_os = "linux", target_env = "gnu", not(miri)))]
 pub fn bound_heap() -> bool {
     /// From this size on a block is the system's, and goes back to it.
@@ -29,7 +30,7 @@ pub fn bound_heap() -> bool {
     })
 }
 
-/// As above, where there is nothing to set.
+/// The same where there is nothing to set.
 #[cfg(not(all(target_os = "linux", target_env = "gnu", not(miri))))]
 pub fn bound_heap() -> bool {
     false

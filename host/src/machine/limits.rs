@@ -1,46 +1,51 @@
-//! How much memory may be had, and the default limit that follows from it; how many mappings.
+//! Limits of the system: how much memory this process can get, the default limit that follows from
+//! that, and how many mappings it may have.
 //!
-//! Lock: none. The system is asked each time.
+//! Invariant: a limit that the system does not tell is `None`, and limits nothing. Lock: none; the
+//! system is asked each time.
 
 use super::cgroup;
 use super::smaps::field;
 use std::fs::{self, File};
 use std::io::Read;
 
-/// The default limit is what can be had divided by this.
+/// The default limit is the memory that is available, divided by this.
 const DEFAULT_SHARE: u64 = 2;
-/// Mappings that a process may have where the system does not say: the kernel's default.
+/// Mappings that a process may have if the system does not say: the kernel's default.
 const MAPPINGS_MAX: u64 = 65_530;
 
-/// Bytes of memory to be had, as far as the system tells.
+/// Bytes of memory that are available, as far as the system tells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct MemoryLimits {
     /// Memory of the machine (`MemTotal`).
     pub mem_total: Option<u64>,
     /// Memory the kernel could hand out without swapping (`MemAvailable`).
     pub mem_available: Option<u64>,
-    /// Bytes until the tightest limit of this process's control groups; `None`: no limit.
+    /// Bytes until the tightest limit of this process's control groups; `None` if there is no
+    /// limit.
     ///
-    /// What the group uses includes its page cache, part of which the kernel would give up first.
+    /// The usage of a group includes its page cache. The kernel would give up part of that first,
+    /// so this is a lower bound.
     pub cgroup_headroom: Option<u64>,
-    /// Half of the smaller of the two above; `None` when neither is known.
+    /// Half of the smaller of the two above; `None` if neither is known.
     pub default_limit: Option<u64>,
 }
 
 impl MemoryLimits {
-    /// The smaller of what the machine and what the control groups have left.
+    /// Bytes that are available: the smaller of what the machine and what the control groups have
+    /// left.
     pub fn to_be_had(&self) -> Option<u64> {
         [self.mem_available, self.cgroup_headroom].into_iter().flatten().min()
     }
 }
 
-/// Asks the system. Unreadable files tell nothing and limit nothing.
+/// Asks the system how much memory is available. A file that cannot be read limits nothing.
 pub fn memory_available() -> MemoryLimits {
     let meminfo = fs::read_to_string("/proc/meminfo").unwrap_or_default();
     limits_from(&meminfo, cgroup::headroom())
 }
 
-/// How many mappings a process may have (`vm.max_map_count`). Takes nothing from the heap.
+/// How many mappings a process may have (`vm.max_map_count`). Allocates nothing.
 pub fn max_map_count() -> u64 {
     let mut text = [0; 24];
     let read = File::open("/proc/sys/vm/max_map_count").and_then(|mut file| file.read(&mut text));

@@ -1,4 +1,4 @@
-//! What our mappings cost, as the kernel counts it: `/proc/self/smaps` and `/proc/self/status`.
+//! The cost of our mappings as the kernel counts it: `/proc/self/smaps` and `/proc/self/status`.
 //!
 //! ```text
 //!    7f10c0001000-7f10c8001000 rw-p 00000000 00:00 0      <- a VMA: its addresses
@@ -7,8 +7,9 @@
 //!    VmFlags: rd wr mr mw me nr dc nh
 //! ```
 //!
-//! Invariant: arenas and tables lie between guard pages, so no VMA reaches across their ends, and
-//! the sum over the VMAs inside an address range is exactly what that range costs.
+//! Invariant: arenas and tables lie between guard pages, so no VMA reaches across their ends. The
+//! sum over the VMAs inside an address range is therefore exactly the cost of that range. Lock:
+//! none.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};
@@ -17,30 +18,44 @@ use std::ops::Range;
 /// Bytes in the unit of these files.
 const KIB: u64 = 1024;
 
-/// Resident bytes of this process's VMAs that lie inside one of `ranges`.
+/// Resident bytes of this process's VMAs that lie inside one of `ranges`, which are addresses.
 ///
-/// Walks the page tables of the whole process: a call for reports, not for a data path.
+/// The kernel walks the page tables of the whole process, so this is a call for reports and not for
+/// a data path.
+///
+/// # Errors
+///
+/// If `/proc/self/smaps` cannot be read.
 pub fn rss_of(ranges: &[Range<usize>]) -> io::Result<u64> {
     sum_in(BufReader::new(File::open("/proc/self/smaps")?), "Rss", ranges)
 }
 
-/// Bytes in the system's swap of this process's VMAs that lie inside one of `ranges`.
+/// Bytes that the system's swap holds of this process's VMAs inside one of `ranges`. It costs as
+/// much as [`rss_of`].
 ///
-/// A walk like that of [`rss_of`].
+/// # Errors
+///
+/// If `/proc/self/smaps` cannot be read.
 pub fn swap_of(ranges: &[Range<usize>]) -> io::Result<u64> {
     sum_in(BufReader::new(File::open("/proc/self/smaps")?), "Swap", ranges)
 }
 
-/// Bytes of anonymous memory that this process has in all: everything it wrote that is no file's,
-/// stacks and the heap of the C library included.
+/// Bytes of all anonymous memory of this process: everything that it wrote and that belongs to no
+/// file. Stacks and the heap of the C library are included. It costs as much as [`rss_of`].
 ///
-/// A walk like that of [`rss_of`].
+/// # Errors
+///
+/// If `/proc/self/smaps` cannot be read.
 pub fn anonymous_bytes() -> io::Result<u64> {
     let everywhere = 0..usize::MAX;
     sum_in(BufReader::new(File::open("/proc/self/smaps")?), "Anonymous", &[everywhere])
 }
 
-/// Bytes of page tables this process has: what mapped memory costs beside its frames.
+/// Bytes of this process's page tables, which mapped memory costs beside its frames.
+///
+/// # Errors
+///
+/// If `/proc/self/status` cannot be read, or has no `VmPTE`.
 pub fn page_table_bytes() -> io::Result<u64> {
     let status = std::fs::read_to_string("/proc/self/status")?;
     let found = status.lines().find_map(|line| field(line, "VmPTE"));
@@ -69,7 +84,7 @@ fn vma(line: &str) -> Option<Range<usize>> {
     Some(usize::from_str_radix(start, 16).ok()?..usize::from_str_radix(end, 16).ok()?)
 }
 
-/// The bytes of a line `NAME: N kB`, if `line` is that.
+/// The bytes of a line `NAME: N kB`, if `line` is one.
 pub(crate) fn field(line: &str, name: &str) -> Option<u64> {
     let number = line.strip_prefix(name)?.strip_prefix(':')?.trim().strip_suffix("kB")?;
     number.trim().parse::<u64>().ok()?.checked_mul(KIB)

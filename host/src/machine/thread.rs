@@ -6,18 +6,20 @@
 //!   new thread:                            '--> the blocked mask, from its first instruction on
 //! ```
 //!
-//! The kernel gives a signal that is sent to a process to any thread that does not block it. A
-//! thread of ours would take it from the program's threads: its handler would run on a stack and
-//! with thread-local values that it does not know, and a `sigwait` of the program would miss it.
+//! The kernel gives a signal that is sent to a process to any thread that does not block it.
+//! Without this module a thread of ours could take it from the program's threads. The program's
+//! handler would then run on a stack and with thread-local values that it does not know, and a
+//! `sigwait` of the program would miss the signal.
 //!
-//! Invariant T1: a thread that starts here blocks every signal but `FAULTS` and those that it was
-//! started for. It inherits the mask, so there is no moment at which it could take another one.
+//! Invariant T1: a thread that starts here blocks every signal except `FAULTS` and those that it
+//! was started for. It inherits the mask, so there is no moment at which it could take another one.
 //! The caller's mask is the same after the call as before.
 //!
-//! `FAULTS` stay open whatever the caller blocks: a thread of ours may touch a region, and a
-//! blocked SIGBUS of a fault ends the process.
+//! `FAULTS` stay open whatever the caller blocks. A thread of ours may touch a region, and a fault
+//! whose SIGBUS is blocked ends the process.
 //!
-//! Every thread of the libraries and of the `ramfold` command starts here; a style test checks it.
+//! Every thread of the libraries and of the `ramfold` command starts here, and a style test checks
+//! it. Lock: none.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -28,17 +30,17 @@ use std::thread::{Builder, JoinHandle, Scope, ScopedJoinHandle};
 const FAULTS: [libc::c_int; 6] =
     [libc::SIGBUS, libc::SIGSEGV, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGSYS];
 
-/// Starts a thread that takes no signal sent to the process.
+/// Starts a thread that takes no signal that is sent to the process.
 ///
 /// The system shows the first 15 bytes of `name`.
 ///
 /// # Errors
 ///
-/// When the system refuses a thread.
+/// If the system refuses a thread.
 ///
 /// # Panics
 ///
-/// When there is a zero byte in `name`.
+/// If `name` has a zero byte.
 pub fn spawn<T: Send + 'static>(
     name: &str,
     work: impl FnOnce() -> T + Send + 'static,
@@ -46,53 +48,54 @@ pub fn spawn<T: Send + 'static>(
     spawn_taking(&[], name, work)
 }
 
-/// Starts a thread that takes `signals`, by their numbers, and no others that are sent to the
-/// process: for a program whose other threads may be busy when it is told to end.
+/// Starts a thread that takes `signals`, and no others that are sent to the process. `signals` are
+/// numbers. It is meant for a program whose other threads may be busy when it is told to end.
 ///
 /// # Errors
 ///
-/// When the system refuses a thread, or has no signal of such a number.
+/// If the system refuses a thread, or has no signal of such a number.
 ///
 /// # Panics
 ///
-/// As [`spawn`].
+/// If `name` has a zero byte.
 pub fn spawn_taking<T: Send + 'static>(
     signals: &[i32],
     name: &str,
     work: impl FnOnce() -> T + Send + 'static,
 ) -> io::Result<JoinHandle<T>> {
-    let _blocked = Blocked::but_for(signals)?;
+    let _blocked = Blocked::all_except(signals)?;
     Builder::new().name(name.to_owned()).spawn(work)
 }
 
-/// [`spawn`] for a thread that ends within a scope and may borrow what outlives it.
+/// Like [`spawn`], for a thread that ends within a scope and may borrow what outlives the scope.
 ///
 /// # Errors
 ///
-/// When the system refuses a thread.
+/// If the system refuses a thread.
 ///
 /// # Panics
 ///
-/// As [`spawn`].
+/// If `name` has a zero byte.
 pub fn spawn_scoped<'scope, T: Send + 'scope>(
     scope: &'scope Scope<'scope, '_>,
     name: &str,
     work: impl FnOnce() -> T + Send + 'scope,
 ) -> io::Result<ScopedJoinHandle<'scope, T>> {
-    let _blocked = Blocked::but_for(&[])?;
+    let _blocked = Blocked::all_except(&[])?;
     Builder::new().name(name.to_owned()).spawn_scoped(scope, work)
 }
 
-/// This thread blocks what a new one is to block; dropping it gives back the mask of before.
+/// While this lives, this thread blocks the signals that a new thread has to block. Dropping it
+/// restores the mask.
 struct Blocked {
     before: libc::sigset_t,
 }
 
 impl Blocked {
-    fn but_for(signals: &[libc::c_int]) -> io::Result<Blocked> {
+    fn all_except(signals: &[libc::c_int]) -> io::Result<Blocked> {
         let mut mask = full();
         for &signal in FAULTS.iter().chain(signals) {
-            // SAFETY: the set is initialised; a number that is no signal's is refused.
+            // SAFETY: the set is initialised. A number that is no signal is refused.
             if unsafe { libc::sigdelset(&raw mut mask, signal) } != 0 {
                 return Err(io::Error::last_os_error());
             }
@@ -103,7 +106,7 @@ impl Blocked {
 
 impl Drop for Blocked {
     fn drop(&mut self) {
-        // Cannot fail: the same call was allowed before.
+        // This cannot fail, because the same call was allowed before.
         let _ = exchange(&self.before);
     }
 }
@@ -116,7 +119,7 @@ fn full() -> libc::sigset_t {
     unsafe { set.assume_init() }
 }
 
-/// Makes `mask` what this thread blocks; gives what it blocked before.
+/// Makes this thread block `mask`, and gives the signals that it blocked before.
 #[cfg(not(miri))]
 fn exchange(mask: &libc::sigset_t) -> io::Result<libc::sigset_t> {
     let mut before = full();

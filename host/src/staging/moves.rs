@@ -63,7 +63,8 @@ impl Span {
     /// there last from where it is to go.
     ///
     /// ```compile_fail,E0133
-    /// fn safe(span: &ramfold_host::Span, segment: &ramfold_host::Segment) -> ramfold_host::Transfer {
+    /// use ramfold_host::{Segment, Span, Transfer};
+    /// fn safe(span: &Span, segment: &Segment) -> Transfer {
     ///     span.fill_from(0, 1, segment, 0)
     /// }
     /// ```

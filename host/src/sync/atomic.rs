@@ -1,30 +1,30 @@
 //! Atomics under `cfg(shuttle)`: those of the standard library, with a scheduling point before
 //! every operation.
 //!
-//! Shuttle's own atomics are larger than what they stand for and cannot lie in a table. These have
-//! the size of the integer, so that the mappings and tables that ship are the ones under test.
+//! Shuttle's own atomics are larger than the integers and cannot lie in a table. These have the
+//! size of the integer, so the mappings and tables that ship are the ones under test.
 //!
-//! Shuttle runs one thread at a time and orders everything it runs, so nothing here depends on an
-//! ordering, and no ordering that is too weak is found: that is loom's part.
+//! Shuttle runs one thread at a time and orders everything that it runs. Nothing here depends on an
+//! ordering, and an ordering that is too weak is not found. Finding those is loom's part.
 //!
-//! Locks: none.
+//! Invariant: each type has the size and the alignment of its integer. Locks: none.
 
 use std::time::Duration;
 
 pub use std::sync::atomic::Ordering;
 
-/// Lets the scheduler choose who goes on. Shuttle has no time, so that its sleep is just that;
-/// its `yield_now` would also lower the thread's priority.
+/// Lets the scheduler choose which thread goes on. Shuttle has no time, so its sleep does just
+/// that. Its `yield_now` would also lower the priority of the thread.
 fn choose() {
     shuttle::thread::sleep(Duration::ZERO);
 }
 
-/// A scheduling point; what runs under shuttle is ordered already.
+/// A scheduling point. It orders nothing, because shuttle orders everything already.
 pub fn fence(_order: Ordering) {
     choose();
 }
 
-/// Each method is the one of the same name in `std`.
+/// Each method does what the method of the same name in `std` does.
 macro_rules! shared {
     ($name:ident, $value:ty) => {
         #[doc = concat!("`std`'s `", stringify!($name), "`, where threads may change places.")]

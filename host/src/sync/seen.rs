@@ -8,8 +8,9 @@
 //!                  given up, and on both sides of a wait
 //! ```
 //!
-//! Invariant: whoever has the lock has made a step since it got it, and makes one before it gives
-//! it up. Steps are read-modify-writes of one atomic, so that each is ordered after those before.
+//! Invariant: a thread that holds the lock has made a step since it got the lock, and makes one
+//! before it gives the lock up. Steps are read-modify-writes of one atomic, so each is ordered
+//! after those before.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -32,19 +33,19 @@ pub struct MutexGuard<'a, T: ?Sized> {
 }
 
 impl<T> Mutex<T> {
-    /// As the standard library's.
+    /// The same as the standard library's.
     pub const fn new(value: T) -> Mutex<T> {
         Mutex { steps: AtomicU64::new(0), inner: sync::Mutex::new(value) }
     }
 
-    /// As the standard library's.
+    /// The same as the standard library's.
     pub fn into_inner(self) -> LockResult<T> {
         self.inner.into_inner()
     }
 }
 
 impl<T: ?Sized> Mutex<T> {
-    /// As the standard library's.
+    /// The same as the standard library's.
     pub fn lock(&self) -> LockResult<MutexGuard<'_, T>> {
         match self.inner.lock() {
             Ok(guard) => Ok(self.held(guard)),
@@ -52,7 +53,7 @@ impl<T: ?Sized> Mutex<T> {
         }
     }
 
-    /// As the standard library's.
+    /// The same as the standard library's.
     pub fn try_lock(&self) -> TryLockResult<MutexGuard<'_, T>> {
         match self.inner.try_lock() {
             Ok(guard) => Ok(self.held(guard)),
@@ -63,7 +64,7 @@ impl<T: ?Sized> Mutex<T> {
         }
     }
 
-    /// As the standard library's.
+    /// The same as the standard library's.
     pub fn get_mut(&mut self) -> LockResult<&mut T> {
         self.inner.get_mut()
     }
@@ -74,8 +75,8 @@ impl<T: ?Sized> Mutex<T> {
     }
 
     fn step(&self) {
-        // Pairs with itself: the sanitizer orders what a step comes after before what comes after
-        // the next one.
+        // AcqRel pairs with itself: the sanitizer orders what comes before a step before what comes
+        // after the next one.
         self.steps.fetch_add(1, Ordering::AcqRel);
     }
 }
@@ -105,22 +106,22 @@ impl<T: ?Sized> DerefMut for MutexGuard<'_, T> {
 pub struct Condvar(sync::Condvar);
 
 impl Condvar {
-    /// As the standard library's.
+    /// The same as the standard library's.
     pub const fn new() -> Condvar {
         Condvar(sync::Condvar::new())
     }
 
-    /// As the standard library's.
+    /// The same as the standard library's.
     pub fn notify_one(&self) {
         self.0.notify_one();
     }
 
-    /// As the standard library's.
+    /// The same as the standard library's.
     pub fn notify_all(&self) {
         self.0.notify_all();
     }
 
-    /// As the standard library's.
+    /// The same as the standard library's.
     pub fn wait<'a, T>(&self, mut guard: MutexGuard<'a, T>) -> LockResult<MutexGuard<'a, T>> {
         let (mutex, inner) = (guard.mutex, guard.guard.take());
         drop(guard); // the step
@@ -130,7 +131,7 @@ impl Condvar {
         }
     }
 
-    /// As the standard library's.
+    /// The same as the standard library's.
     pub fn wait_timeout<'a, T>(
         &self,
         mut guard: MutexGuard<'a, T>,
@@ -148,7 +149,7 @@ impl Condvar {
         }
     }
 
-    /// As the standard library's.
+    /// The same as the standard library's.
     pub fn wait_while<'a, T>(
         &self,
         mut guard: MutexGuard<'a, T>,
@@ -160,7 +161,8 @@ impl Condvar {
         Ok(guard)
     }
 
-    /// As the standard library's, except that every wake-up before the time begins it anew.
+    /// The same as the standard library's, except that every wake-up before the time begins it
+    /// anew.
     pub fn wait_timeout_while<'a, T>(
         &self,
         mut guard: MutexGuard<'a, T>,
@@ -183,36 +185,36 @@ impl Condvar {
 #[derive(Debug)]
 pub struct OnceLock<T> {
     value: sync::OnceLock<T>,
-    /// Held while the value is made, and taken once by whoever finds it there.
+    /// Held while the value is made. A thread that finds the value there takes it once.
     gate: Mutex<()>,
 }
 
 impl<T> OnceLock<T> {
-    /// As the standard library's.
+    /// The same as the standard library's.
     pub const fn new() -> OnceLock<T> {
         OnceLock { value: sync::OnceLock::new(), gate: Mutex::new(()) }
     }
 
-    /// As the standard library's.
+    /// The same as the standard library's.
     pub fn get(&self) -> Option<&T> {
         let value = self.value.get()?;
         drop(self.gate());
         Some(value)
     }
 
-    /// As the standard library's.
+    /// The same as the standard library's.
     pub fn get_or_init(&self, make: impl FnOnce() -> T) -> &T {
         let _gate = self.gate();
         self.value.get_or_init(make)
     }
 
-    /// As the standard library's.
+    /// The same as the standard library's.
     pub fn set(&self, value: T) -> Result<(), T> {
         let _gate = self.gate();
         self.value.set(value)
     }
 
-    /// As the standard library's.
+    /// The same as the standard library's.
     pub fn take(&mut self) -> Option<T> {
         self.value.take()
     }
@@ -228,26 +230,26 @@ impl<T> Default for OnceLock<T> {
     }
 }
 
-/// [`std::sync::RwLock`], which waits by trying.
+/// [`std::sync::RwLock`], which waits by trying again and again.
 #[derive(Debug, Default)]
 pub struct RwLock<T: ?Sized>(sync::RwLock<T>);
 
 pub use std::sync::{RwLockReadGuard, RwLockWriteGuard};
 
 impl<T> RwLock<T> {
-    /// As the standard library's.
+    /// The same as the standard library's.
     pub const fn new(value: T) -> RwLock<T> {
         RwLock(sync::RwLock::new(value))
     }
 }
 
 impl<T: ?Sized> RwLock<T> {
-    /// As the standard library's, without sleeping.
+    /// The same as the standard library's, without sleeping.
     pub fn read(&self) -> LockResult<RwLockReadGuard<'_, T>> {
         until_free(|| self.0.try_read())
     }
 
-    /// As the standard library's, without sleeping.
+    /// The same as the standard library's, without sleeping.
     pub fn write(&self) -> LockResult<RwLockWriteGuard<'_, T>> {
         until_free(|| self.0.try_write())
     }

@@ -144,8 +144,9 @@ impl Span {
     ///   at it since.
     ///
     /// ```compile_fail,E0133
-    /// fn safe(span: &ramfold_host::Span) -> ramfold_host::Transfer {
-    ///     span.fill(0, &[0; ramfold_host::PAGE_SIZE])
+    /// use ramfold_host::{PAGE_SIZE, Span, Transfer};
+    /// fn safe(span: &Span) -> Transfer {
+    ///     span.fill(0, &[0; PAGE_SIZE])
     /// }
     /// ```
     pub unsafe fn fill(&self, first: usize, bytes: &[u8]) -> Transfer {
