@@ -145,7 +145,10 @@ impl Jobs {
     /// Runs the oldest job if its ticket is up to `newest`; false where there is none.
     fn run_oldest(&self, newest: u64) -> bool {
         let mut state = self.lock();
-        let Some(job) = state.queue.pop_front_if(|job| job.ticket <= newest) else { return false };
+        if state.queue.front().is_none_or(|job| job.ticket > newest) {
+            return false;
+        }
+        let Some(job) = state.queue.pop_front() else { return false };
         let thread = thread::current().id();
         state.running.push(Running { ticket: job.ticket, thread });
         drop(state);
