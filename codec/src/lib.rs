@@ -37,24 +37,14 @@
 //! After a stream's first use of a codec, whole pages allocate nothing.
 #![forbid(unsafe_code)]
 
-mod algorithm;
-mod deflate;
-mod dictionary;
-mod error;
-mod kept;
-mod lz4;
-mod lz4hc;
-mod lzo;
-mod page_codec;
+// Rooms, from the top down. Each of them stands only on rooms that are named after it:
+// codecs, algorithms, same, terms.
+mod algorithms;
+mod codecs;
 pub mod same;
-mod stream;
-mod streams;
-mod train;
-mod zstd;
+mod terms;
 
-pub use algorithm::Algorithm;
-pub use error::{CodecError, ParameterError, ParseCodecError, UnknownAlgorithm};
-pub use page_codec::{Codec, PAGE_LEN_MAX, Parameters};
-pub use stream::Stream;
-pub use streams::Streams;
-pub use train::{DICTIONARY_LEN_MIN, TrainError, train};
+pub use codecs::{Codec, DICTIONARY_LEN_MIN, Parameters, Stream, Streams, TrainError, train};
+pub use terms::{
+    Algorithm, CodecError, PAGE_LEN_MAX, ParameterError, ParseCodecError, UnknownAlgorithm,
+};

@@ -1,43 +1,43 @@
-//! Same-filled pages: a page that repeats one 8-byte word stores nothing but the word.
+//! Same-filled pages: of a page that repeats one 8-byte word, only the word is stored.
 //!
 //! ```text
-//!   word = two equal halves   the half, in the cell                        tag HALF
-//!   any other word            a number, in the cell -> word, in the table  tag INTERNED
+//!   word = two equal halves   the cell holds the half                      tag HALF
+//!   any other word            the cell holds a number; the table, its word tag INTERNED
 //! ```
 //!
-//! A cell has room for 41 bits. Nearly all same-filled pages are zeros or one repeated byte, whose
-//! halves are equal; the others share a bounded table of words with use counts. When that table is
-//! full the page is compressed like any other: correct, and a few dozen bytes.
+//! A cell has room for 41 bits. Nearly all same-filled pages are zeros or one repeated byte, so the
+//! two halves of their word are equal. The other words share a bounded table with use counts. If
+//! that table is full, the page is compressed like any other, to a few dozen bytes.
 //!
 //! Invariants
-//! - I1 the use count of a number is the count of cells that hold it.
-//! - I2 the word of a number changes only while its use count is 0. So who has locked a cell that
-//!   holds it reads the word without the table's lock, as a fault handler must.
+//! - I1 The use count of a number is the number of cells that hold it.
+//! - I2 The word of a number changes only while its use count is 0. So a thread that has locked a
+//!   cell with that number reads the word without the table's lock. A fault handler needs this.
 //!
-//! Lock: the table's, taken with a cell locked, and last.
+//! Lock: the table's. It is taken while a cell is locked, and no lock is taken under it.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
-use crate::PAGE_LEN_MAX;
+use crate::terms::PAGE_LEN_MAX;
 
 /// Tag of a cell whose value is half of the word.
 const HALF: u8 = 1;
 /// Tag of a cell whose value is a number in the table.
 const INTERNED: u8 = 2;
-/// Words in the table at most.
+/// The most words that the table holds.
 const WORDS_MAX: usize = 1 << 16;
-/// Words that come and stay together: 8 KiB.
+/// Words that are allocated together: 8 KiB. They are never freed.
 const CHUNK: usize = 1 << 10;
 /// Chunks of words.
 const CHUNKS: usize = WORDS_MAX / CHUNK; // 64
 const _: () = assert!(WORDS_MAX <= u32::MAX as usize, "numbers fit the table's u32");
 
-/// A same-filled page as a cell keeps it.
+/// A same-filled page in the form in which a cell keeps it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Same {
-    /// Which kind: the cell's tag.
+    /// The cell's tag: which kind of value it holds.
     pub tag: u8,
     /// The cell's value, of at most 41 bits.
     pub value: u64,
@@ -47,20 +47,21 @@ impl Same {
     /// The page of zeros.
     pub const ZERO: Same = Same { tag: HALF, value: 0 };
 
-    /// The value of a cell, where it is that of a same-filled page.
+    /// What a cell with this tag and value holds; `None` if it holds no same-filled page.
     pub fn from_cell(tag: u8, value: u64) -> Option<Same> {
         matches!(tag, HALF | INTERNED).then_some(Same { tag, value })
     }
 
-    /// True when the word is in the table.
+    /// Whether the word is in the table.
     pub fn is_interned(self) -> bool {
         self.tag == INTERNED
     }
 }
 
-/// The word that a page repeats, if it does. The second word is compared first, as it is in the
-/// cache line of the first: most pages need no other. Then the last one: pages that begin with a
-/// run of equal words are common.
+/// The 8-byte word that a page of [`PAGE_LEN_MAX`] bytes repeats, if it repeats one.
+///
+/// The second word is compared first, because it is in the cache line of the first. Most pages need
+/// no further look. The last word is next, because many pages begin with a run of equal words.
 pub fn repeated_word(page: &[u8]) -> Option<u64> {
     debug_assert_eq!(page.len(), PAGE_LEN_MAX);
     let (words, _) = page.as_chunks::<8>();
@@ -69,7 +70,7 @@ pub fn repeated_word(page: &[u8]) -> Option<u64> {
     same.then(|| u64::from_ne_bytes(*first))
 }
 
-/// Fills `page` with `word`.
+/// Fills `page` with `word`. Bytes after the last whole word stay as they are.
 pub fn fill(page: &mut [u8], word: u64) {
     for chunk in page.as_chunks_mut::<8>().0 {
         *chunk = word.to_ne_bytes();
@@ -80,7 +81,7 @@ pub fn fill(page: &mut [u8], word: u64) {
 #[derive(Debug)]
 pub struct Words {
     table: Mutex<Table>,
-    /// Words by number; a chunk is there from its first use on.
+    /// Words by number. A chunk is allocated when it is first used.
     chunks: [OnceLock<Box<[AtomicU64]>>; CHUNKS],
 }
 
@@ -99,7 +100,8 @@ struct Table {
 }
 
 impl Words {
-    /// The cell's form of a page of `word`; `None` when the table is full.
+    /// The form in which a cell keeps a page of `word`; `None` if the table is full. The caller
+    /// gives it back by [`release`](Self::release).
     pub fn intern(&self, word: u64) -> Option<Same> {
         if word >> 32 == word & 0xffff_ffff {
             return Some(Same { tag: HALF, value: word >> 32 });
@@ -107,32 +109,32 @@ impl Words {
         let mut table = self.lock();
         let number = table.take(word)?;
         let chunk = self.chunks[number as usize / CHUNK].get_or_init(new_chunk);
-        // relaxed: published by the unlocking of the cell that the number goes into. Storing what
-        // is there already, for a number that other cells hold, changes nothing (I2).
+        // relaxed: unlocking the cell that the number goes into publishes the word. If other cells
+        // hold the number already, the same word is stored again, which changes nothing (I2).
         chunk[number as usize % CHUNK].store(word, Ordering::Relaxed);
         Some(Same { tag: INTERNED, value: u64::from(number) })
     }
 
-    /// The word of a locked cell; 0 for a number that was never in use, which no cell holds. Takes
-    /// no lock (I2).
+    /// The word of a locked cell. Takes no lock (I2). The word is 0 for a number that was never in
+    /// use, but no cell holds such a number.
     pub fn word(&self, same: Same) -> u64 {
         if same.tag == HALF {
             return same.value << 32 | same.value;
         }
         let number = same.value as usize;
         let chunk = self.chunks.get(number / CHUNK).and_then(OnceLock::get);
-        // relaxed: seen as it was when the number went into the cell, by the lock of the cell.
+        // relaxed: the lock of the cell makes the word visible that was stored with the number.
         chunk.map_or(0, |chunk| chunk[number % CHUNK].load(Ordering::Relaxed))
     }
 
-    /// A cell gave up its value.
+    /// Counts one use less, because a cell gave up its value.
     pub fn release(&self, same: Same) {
         if same.is_interned() {
             self.lock().give(same.value as u32, self.word(same));
         }
     }
 
-    /// Uses over all numbers, for a check.
+    /// The sum of all use counts, for a check.
     pub fn uses(&self) -> u64 {
         self.lock().uses.iter().sum()
     }
@@ -149,7 +151,7 @@ impl Words {
     }
 
     fn lock(&self) -> MutexGuard<'_, Table> {
-        // Nothing that runs under the lock can panic half-way.
+        // Nothing that runs under the lock panics half-way, so poison is ignored.
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -224,7 +226,7 @@ mod tests {
         assert_eq!(words.word(first), 1, "still used once");
     }
 
-    /// As a fault handler must that interrupts whoever has the lock.
+    /// A fault handler needs this, because it may interrupt the thread that has the lock.
     #[test]
     fn a_word_is_read_while_the_table_is_locked() {
         const HANG: Duration = Duration::from_secs(60); // only a deadlock takes so long
@@ -245,6 +247,6 @@ mod tests {
         assert_eq!(words.intern(u64::MAX / 3 + 1), None, "the table is full");
         assert_eq!(words.intern(0), Some(Same::ZERO), "halves need no room");
         words.release(all[7]);
-        assert!(words.intern(u64::MAX / 3 + 1).is_some(), "a number became free");
+        assert!(words.intern(u64::MAX / 3 + 1).is_some(), "a number became free again");
     }
 }

@@ -1,4 +1,4 @@
-//! What compressing and decompressing reuse from page to page.
+//! What compressing and decompressing reuse from page to page, and which algorithm does it.
 //!
 //! ```text
 //!   output            one blob, for all algorithms
@@ -6,19 +6,33 @@
 //!   lz4, lz4hc        one state each, for any level; lz4's only with dictionaries
 //!   deflate, zstd     up to four compressors by their parameters, one decompressor
 //! ```
+//!
+//! Invariant: `output` is empty, or it has room for the longest blob of any algorithm.
+//!
+//! Locks: those of a dictionary.
 
-use crate::dictionary::Dictionary;
-use crate::{Algorithm, Codec, CodecError, PAGE_LEN_MAX, deflate, lz4, lz4hc, lzo, zstd};
+use super::dictionary::Dictionary;
+use crate::algorithms::{deflate, lz4, lz4hc, lzo, zstd};
+use crate::terms::{Algorithm, CodecError, PAGE_LEN_MAX};
 use std::fmt;
 use std::ops::Range;
 
+/// What a codec says of its work.
+#[derive(Clone, Copy)]
+pub(crate) struct Settings<'d> {
+    pub(crate) algorithm: Algorithm,
+    pub(crate) level: i32,
+    pub(crate) winbits: i32,
+    pub(crate) dictionary: Option<&'d Dictionary>,
+}
+
 /// The contexts and the output buffer of one thread at a time.
 ///
-/// Empty at first; each codec's part is built when the codec is first used, and kept, so that a
-/// stream serves the up to four codecs of a page store in turn and rebuilds nothing.
+/// A stream is empty at first. The part of a codec is built when the codec is first used, and then
+/// kept. So a stream serves the four codecs of a page store in turn, and rebuilds nothing.
 #[derive(Default)]
 pub struct Stream {
-    /// Empty until the first compression, then long enough for any algorithm's longest blob.
+    /// Empty until the first compression.
     output: Box<[u8]>,
     lzo: Option<lzo::Compressor>,
     lz4: lz4::Context,
@@ -33,7 +47,7 @@ impl Stream {
         Self::default()
     }
 
-    /// Bytes on the heap, the libraries' own included.
+    /// Bytes on the heap, with those that the libraries have allocated.
     pub fn heap_bytes(&self) -> usize {
         let Self { output, lzo, lz4, lz4hc, zstd, deflate } = self;
         output.len()
@@ -45,20 +59,24 @@ impl Stream {
     }
 
     /// Compresses `page`, whose length was checked.
-    pub(crate) fn compress(&mut self, codec: &Codec, page: &[u8]) -> Result<&[u8], CodecError> {
+    pub(crate) fn compress(
+        &mut self,
+        settings: Settings<'_>,
+        page: &[u8],
+    ) -> Result<&[u8], CodecError> {
         self.prepare_output()?;
-        let blob = self.compress_to_output(codec, page)?;
+        let blob = self.compress_to_output(settings, page)?;
         Ok(&self.output[blob])
     }
 
     fn compress_to_output(
         &mut self,
-        codec: &Codec,
+        settings: Settings<'_>,
         page: &[u8],
     ) -> Result<Range<usize>, CodecError> {
-        let (level, winbits, dictionary) = codec.settings();
+        let Settings { algorithm, level, winbits, dictionary } = settings;
         let output = &mut self.output;
-        let len = match (codec.algorithm(), dictionary) {
+        let len = match (algorithm, dictionary) {
             (Algorithm::LzoRle, _) => lzo_table(&mut self.lzo)?.compress(page, output, true),
             (Algorithm::Lzo, _) => lzo_table(&mut self.lzo)?.compress(page, output, false),
             (Algorithm::Lz4, Some(Dictionary::Lz4(_, tables))) => {
@@ -78,29 +96,28 @@ impl Stream {
         Ok(0..len)
     }
 
-    /// Decompresses `blob`; the length of `page` was checked.
+    /// Decompresses `blob` into `page`, whose length was checked.
     pub(crate) fn decompress(
         &mut self,
-        codec: &Codec,
+        settings: Settings<'_>,
         blob: &[u8],
         page: &mut [u8],
     ) -> Result<(), CodecError> {
-        let (_, winbits, dictionary) = codec.settings();
-        match (codec.algorithm(), dictionary) {
+        match (settings.algorithm, settings.dictionary) {
             (Algorithm::Zstd, Some(Dictionary::Zstd(digests))) => {
                 self.zstd.decompress_with(digests, blob, page)
             }
             (Algorithm::Zstd, _) => self.zstd.decompress(blob, page),
-            (Algorithm::Deflate, _) => self.deflate.decompress(blob, page, winbits),
+            (Algorithm::Deflate, _) => self.deflate.decompress(blob, page, settings.winbits),
             (Algorithm::LzoRle | Algorithm::Lzo | Algorithm::Lz4 | Algorithm::Lz4hc, _) => {
-                codec.decompress_unchecked(blob, page)
+                decompress_stateless(settings, blob, page)
             }
         }
     }
 
     fn prepare_output(&mut self) -> Result<(), CodecError> {
         if self.output.is_empty() {
-            let bounds = Algorithm::ALL.iter().map(|algorithm| algorithm.bound(PAGE_LEN_MAX));
+            let bounds = Algorithm::ALL.iter().map(|&algorithm| bound(algorithm, PAGE_LEN_MAX));
             let len = bounds.max().unwrap_or(0);
             let mut output = Vec::new();
             output.try_reserve_exact(len).map_err(|_| CodecError::NoMemory)?;
@@ -108,6 +125,34 @@ impl Stream {
             self.output = output.into_boxed_slice();
         }
         Ok(())
+    }
+}
+
+/// Decompresses `blob` into `page`, whose length was checked, without a stream.
+/// [`CodecError::NeedsStream`] if the algorithm cannot.
+#[inline]
+pub(crate) fn decompress_stateless(
+    settings: Settings<'_>,
+    blob: &[u8],
+    page: &mut [u8],
+) -> Result<(), CodecError> {
+    match (settings.algorithm, settings.dictionary) {
+        (Algorithm::LzoRle | Algorithm::Lzo, _) => lzo::decompress(blob, page),
+        (Algorithm::Lz4 | Algorithm::Lz4hc, None) => lz4::decompress(blob, page),
+        (Algorithm::Lz4 | Algorithm::Lz4hc, Some(dictionary)) => {
+            lz4::decompress_with(dictionary.lz4_content(), blob, page)
+        }
+        (Algorithm::Zstd | Algorithm::Deflate, _) => Err(CodecError::NeedsStream),
+    }
+}
+
+/// The longest blob that a page of `len` bytes can become.
+fn bound(algorithm: Algorithm, len: usize) -> usize {
+    match algorithm {
+        Algorithm::LzoRle | Algorithm::Lzo => lzo::bound(len),
+        Algorithm::Lz4 | Algorithm::Lz4hc => lz4::bound(len),
+        Algorithm::Zstd => zstd::bound(len),
+        Algorithm::Deflate => deflate::bound(len),
     }
 }
 

@@ -1,23 +1,30 @@
 //! A few streams shared by all threads.
 //!
-//! Lock: one per stream, held while its user works with it. A user holds one stream at most, and
-//! takes no other lock with it that anybody holds while waiting for a stream.
+//! ```text
+//!   thread on CPU 1 --hint 1--> | 0 | 1 | 2 | 3 |    the first free one from the hint on;
+//!                                     ^              if all are taken, it waits for the hinted one
+//! ```
+//!
+//! Lock: one for each stream, held while a thread works with it. A thread holds at most one stream.
+//! While it does, it takes no lock that another thread holds while waiting for a stream.
 //!
 //! Invariant: `bytes` is the sum of `counted` over all slots, and `counted` is its stream's
 //! [`Stream::heap_bytes`] whenever the slot is not locked.
 
-use crate::{Codec, CodecError, PAGE_LEN_MAX, Stream};
+use super::page_codec::Codec;
+use super::stream::Stream;
+use crate::terms::{CodecError, PAGE_LEN_MAX};
 use std::ops::{Deref, DerefMut};
 #[cfg(not(tsan))]
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, TryLockError};
 
-/// Streams per CPU: with one, a thread preempted inside its codec would make the next thread on
-/// that CPU wait for it.
+/// Streams for each CPU. With only one, a thread that is preempted inside its codec would make the
+/// next thread on that CPU wait for it.
 const PER_CPU: usize = 2;
 
-/// Two cache lines, because neighbouring lines are fetched in pairs.
+/// Aligned to two cache lines, because neighbouring lines are fetched in pairs.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Slot(Mutex<Counted>);
@@ -25,14 +32,14 @@ struct Slot(Mutex<Counted>);
 #[derive(Debug, Default)]
 struct Counted {
     stream: Stream,
-    /// What of this stream is in [`Streams::bytes`].
+    /// How many bytes of this stream are counted in [`Streams::bytes`].
     counted: usize,
 }
 
-/// A fixed number of streams, each built when first used.
+/// A fixed number of streams, each built when it is first used.
 ///
-/// A thread names the stream it would like by a hint, best the number of the CPU it runs on; it
-/// gets that one or the next that is free, and waits only if all are taken.
+/// A thread says by a hint which stream it would like. The number of the CPU on which it runs is a
+/// good hint. It gets that stream or the next free one, and waits only if all are taken.
 ///
 /// ```
 /// use ramfold_codec::{Algorithm, Codec, Streams};
@@ -56,23 +63,23 @@ impl Streams {
         Self { slots, bytes: AtomicUsize::new(0) }
     }
 
-    /// How many there are.
+    /// How many streams there are.
     pub fn count(&self) -> usize {
         self.slots.len()
     }
 
-    /// Bytes on the heap of all streams used so far.
+    /// Bytes on the heap of all streams that were used so far.
     pub fn heap_bytes(&self) -> usize {
         // relaxed: one independent number, exact as of some moment.
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// Builds the contexts of all streams that `codec` needs in both directions, so that none is
+    /// Builds in all streams the contexts that `codec` needs in both directions, so that none is
     /// built later. Waits for streams that are in use.
     ///
     /// # Errors
     ///
-    /// When the algorithm fails, for want of memory.
+    /// [`CodecError::NoMemory`] if there is none for the contexts.
     pub fn prepare(&self, codec: &Codec) -> Result<(), CodecError> {
         self.slots.iter().try_for_each(|slot| {
             let mut lease = Lease { slot: slot.lock(), bytes: &self.bytes };
@@ -82,8 +89,8 @@ impl Streams {
         })
     }
 
-    /// Waits for each stream once, calling `pause` while one is in use: what began with a stream
-    /// before this was called has ended when it returns.
+    /// Waits for each stream once, and calls `pause` while one is in use. All work with a stream
+    /// that began before this call has ended when it returns.
     pub fn wait_for_each(&self, pause: impl Fn()) {
         for slot in &self.slots {
             while slot.try_lock().is_none() {
@@ -92,14 +99,15 @@ impl Streams {
         }
     }
 
-    /// Calls `work` with a stream. `work` must not call `with` of the same streams again. If it
-    /// panics the stream stays usable.
+    /// Calls `work` with a stream. If `work` panics, the stream stays usable.
+    ///
+    /// `work` must not call `with` of the same streams, because it could wait for itself forever.
     pub fn with<R>(&self, hint: usize, work: impl FnOnce(&mut Stream) -> R) -> R {
         let mut lease = Lease { slot: self.acquire(hint), bytes: &self.bytes };
         work(&mut lease)
     }
 
-    /// The first free slot from `hint` on, or the hinted one as soon as it is free.
+    /// The first free slot from `hint` on, or else the hinted one as soon as it is free.
     fn acquire(&self, hint: usize) -> MutexGuard<'_, Counted> {
         let first = hint % self.slots.len();
         let (before, after) = self.slots.split_at(first);
@@ -109,13 +117,13 @@ impl Streams {
 }
 
 impl Slot {
-    /// Poison is ignored: no codec leaves a page half done between two calls.
+    /// Poison is ignored, because no codec leaves a page half done between two calls.
     #[cfg(not(tsan))]
     fn lock(&self) -> MutexGuard<'_, Counted> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// By trying, because ThreadSanitizer does not see a lock that std waited for.
+    /// Tries until it succeeds, because ThreadSanitizer does not see a lock that std waited for.
     #[cfg(tsan)]
     fn lock(&self) -> MutexGuard<'_, Counted> {
         loop {
@@ -135,7 +143,7 @@ impl Slot {
     }
 }
 
-/// A stream on loan; returning it, also by unwinding, settles its bytes.
+/// A stream on loan. Dropping the lease, also by unwinding, counts the stream's bytes again.
 struct Lease<'a> {
     slot: MutexGuard<'a, Counted>,
     bytes: &'a AtomicUsize,
@@ -160,8 +168,8 @@ impl Drop for Lease<'_> {
         let now = self.slot.stream.heap_bytes();
         let before = std::mem::replace(&mut self.slot.counted, now);
         if now != before {
-            // relaxed: a sum of differences, each made under its slot's lock; wrapping addition
-            // subtracts where a stream became smaller.
+            // relaxed: a sum of differences, each made under its slot's lock. Wrapping addition
+            // subtracts if a stream became smaller.
             self.bytes.fetch_add(now.wrapping_sub(before), Ordering::Relaxed);
         }
     }

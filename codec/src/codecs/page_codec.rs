@@ -1,22 +1,25 @@
 //! A codec: an algorithm with its parameters, and what it does to a page.
 //!
 //! ```text
-//!   algorithm | level | winbits | dictionary      the last shared by all clones
+//!   algorithm | level | winbits | dictionary      all clones share the dictionary
 //! ```
 //!
-//! Invariant: every parameter is one that the algorithm has; every constructor checks it.
+//! Invariant: a codec has no parameter that its algorithm does not have. Every constructor checks
+//! this.
+//!
+//! Locks: those of a dictionary.
 
-use crate::dictionary::Dictionary;
-use crate::{Algorithm, CodecError, ParameterError, ParseCodecError, Stream, deflate, lz4, lzo};
+use super::dictionary::Dictionary;
+use super::stream::{Settings, Stream, decompress_stateless};
+use crate::algorithms::{deflate, lz4};
+use crate::terms::{Algorithm, CodecError, PAGE_LEN_MAX, ParameterError, ParseCodecError};
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-/// Bytes in a page, the most a codec takes.
-pub const PAGE_LEN_MAX: usize = 4096;
-
-/// An algorithm with its parameters. Two are equal when their blobs are: a dictionary is equal only
-/// to its clones.
+/// An algorithm with its parameters.
+///
+/// Two codecs are equal if they make the same blobs. A dictionary is equal only to its clones.
 ///
 /// ```
 /// use ramfold_codec::{Codec, Stream};
@@ -37,19 +40,19 @@ pub struct Codec {
     dictionary: Option<Arc<Dictionary>>,
 }
 
-/// What a codec is made from, each where it is not the default.
+/// What a codec is made from. `None` stands for the default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Parameters<'a> {
-    /// The level: an acceleration for lz4, an effort for the others.
+    /// The level: for lz4 an acceleration, for the others an effort.
     pub level: Option<i32>,
-    /// Bits of deflate's window; negative without zlib's frame.
+    /// Bits of deflate's window. A negative number leaves out zlib's frame.
     pub winbits: Option<i32>,
-    /// What pages are expected to have in common.
+    /// Bytes that pages are expected to have in common.
     pub dictionary: Option<&'a [u8]>,
 }
 
 impl Codec {
-    /// `algorithm` with its defaults.
+    /// `algorithm` with its default parameters.
     pub const fn new(algorithm: Algorithm) -> Self {
         let level = match algorithm.default_level() {
             Some(level) => level,
@@ -62,30 +65,30 @@ impl Codec {
     ///
     /// # Errors
     ///
-    /// As [`with_parameters`](Self::with_parameters).
+    /// Those of [`with_parameters`](Self::with_parameters).
     pub fn with_level(algorithm: Algorithm, level: i32) -> Result<Self, ParameterError> {
         let level = Some(level);
         Self::with_parameters(algorithm, &Parameters { level, ..Parameters::default() })
     }
 
-    /// The same with a dictionary in place of the one it has, if any.
+    /// The same codec with `content` as its dictionary, whether it has one or not.
     ///
     /// # Errors
     ///
-    /// As [`with_parameters`](Self::with_parameters).
+    /// Those of [`with_parameters`](Self::with_parameters).
     pub fn with_dictionary(&self, content: &[u8]) -> Result<Self, ParameterError> {
         let parameters =
             Parameters { level: self.level(), winbits: self.winbits(), dictionary: Some(content) };
         Self::with_parameters(self.algorithm, &parameters)
     }
 
-    /// `algorithm` with any parameters it has. A dictionary is digested here, once.
+    /// `algorithm` with any of its parameters. A dictionary is digested here, once.
     ///
     /// # Errors
     ///
-    /// A parameter that the algorithm does not have
-    /// ([`is_unsupported`](ParameterError::is_unsupported)), a value outside its range, an empty
-    /// dictionary, or no memory for it.
+    /// [`ParameterError`] in these cases. The algorithm does not have the parameter
+    /// ([`is_unsupported`](ParameterError::is_unsupported)). The value is outside its range. The
+    /// dictionary is empty or damaged, or there is no memory to digest it.
     pub fn with_parameters(
         algorithm: Algorithm,
         parameters: &Parameters<'_>,
@@ -118,7 +121,7 @@ impl Codec {
         self.algorithm
     }
 
-    /// The level; `None` when the algorithm has none.
+    /// The level; `None` if the algorithm has none.
     pub const fn level(&self) -> Option<i32> {
         match self.algorithm.default_level() {
             Some(_) => Some(self.level),
@@ -126,43 +129,50 @@ impl Codec {
         }
     }
 
-    /// The window of deflate; `None` for all others.
+    /// Bits of deflate's window; `None` for every other algorithm.
     pub const fn winbits(&self) -> Option<i32> {
         if self.algorithm.takes_winbits() { Some(self.winbits) } else { None }
     }
 
-    /// Whether it has a dictionary.
-    pub const fn has_dictionary(&self) -> bool {
-        self.dictionary.is_some()
-    }
-
-    /// Bytes on the heap of its dictionary, which all clones share. They are not in
-    /// [`Stream::heap_bytes`].
+    /// Bytes on the heap of its dictionary, which all clones share; 0 if it has none. They are not
+    /// in [`Stream::heap_bytes`].
     pub fn dictionary_bytes(&self) -> usize {
         self.dictionary.as_ref().map_or(0, |dictionary| dictionary.heap_bytes())
     }
 
-    pub(crate) fn settings(&self) -> (i32, i32, Option<&Dictionary>) {
-        (self.level, self.winbits, self.dictionary.as_deref())
+    fn settings(&self) -> Settings<'_> {
+        let Self { algorithm, level, winbits, ref dictionary } = *self;
+        Settings { algorithm, level, winbits, dictionary: dictionary.as_deref() }
     }
 
     /// Compresses a page of 1 to [`PAGE_LEN_MAX`] bytes.
     ///
-    /// The blob lies in the stream until its next use. It may be longer than the page: whether
-    /// it is short enough to be worth keeping is the caller's decision.
+    /// The blob lies in the stream until its next use. It may be longer than the page. The caller
+    /// decides whether it is short enough to be kept.
+    ///
+    /// # Errors
+    ///
+    /// [`CodecError::PageLength`] for a page of another length, [`CodecError::NoMemory`] if there
+    /// is none for the contexts, and [`CodecError::Refused`] if the library gives up.
     pub fn compress<'s>(
         &self,
         stream: &'s mut Stream,
         page: &[u8],
     ) -> Result<&'s [u8], CodecError> {
         check_page_len(page.len())?;
-        stream.compress(self, page)
+        stream.compress(self.settings(), page)
     }
 
-    /// Fills `page` from a blob that this algorithm made, at any level but with the same
-    /// dictionary and sign of winbits, from a page just as long. Any other blob is
-    /// [`CodecError::Corrupt`] or fills `page` with something; after an error `page` holds
-    /// anything.
+    /// Fills `page` from a blob that this algorithm made from a page just as long.
+    ///
+    /// The level may have been another, but not the dictionary or the sign of winbits. Any other
+    /// blob is an error, or it fills `page` with arbitrary bytes.
+    ///
+    /// # Errors
+    ///
+    /// [`CodecError::Corrupt`] if the blob cannot be such a one, [`CodecError::PageLength`] for a
+    /// page of another length than 1 to [`PAGE_LEN_MAX`], and [`CodecError::NoMemory`] if there is
+    /// none for the context. After an error `page` holds arbitrary bytes.
     pub fn decompress(
         &self,
         stream: &mut Stream,
@@ -170,41 +180,29 @@ impl Codec {
         page: &mut [u8],
     ) -> Result<(), CodecError> {
         check_page_len(page.len())?;
-        stream.decompress(self, blob, page)
+        stream.decompress(self.settings(), blob, page)
     }
 
-    /// Whether only a stream can decompress its blobs, and
+    /// Whether only a stream can decompress its blobs. Then
     /// [`decompress_stateless`](Self::decompress_stateless) is an error.
     pub const fn needs_stream_to_decompress(&self) -> bool {
         !self.algorithm.is_stateless()
     }
 
-    /// As [`decompress`](Self::decompress), without a stream and so without a lock or an
-    /// allocation; [`CodecError::NeedsStream`] where the algorithm cannot.
+    /// Like [`decompress`](Self::decompress), but without a stream, and therefore without a lock or
+    /// an allocation.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`decompress`](Self::decompress), and [`CodecError::NeedsStream`] if the algorithm
+    /// [needs a stream](Self::needs_stream_to_decompress).
     pub fn decompress_stateless(&self, blob: &[u8], page: &mut [u8]) -> Result<(), CodecError> {
         check_page_len(page.len())?;
-        self.decompress_unchecked(blob, page)
+        decompress_stateless(self.settings(), blob, page)
     }
 
-    /// As [`decompress_stateless`](Self::decompress_stateless); the length of `page` was checked.
-    #[inline]
-    pub(crate) fn decompress_unchecked(
-        &self,
-        blob: &[u8],
-        page: &mut [u8],
-    ) -> Result<(), CodecError> {
-        match (self.algorithm, &self.dictionary) {
-            (Algorithm::LzoRle | Algorithm::Lzo, _) => lzo::decompress(blob, page),
-            (Algorithm::Lz4 | Algorithm::Lz4hc, None) => lz4::decompress(blob, page),
-            (Algorithm::Lz4 | Algorithm::Lz4hc, Some(dictionary)) => {
-                lz4::decompress_with(dictionary.lz4_content(), blob, page)
-            }
-            (Algorithm::Zstd | Algorithm::Deflate, _) => Err(CodecError::NeedsStream),
-        }
-    }
-
-    /// Bytes a library allocates once for every thread that compresses with this codec, freed
-    /// when the thread ends. They are not in [`Stream::heap_bytes`].
+    /// Bytes that a library allocates once for every thread that compresses with this codec. They
+    /// are freed when the thread ends. They are not in [`Stream::heap_bytes`].
     pub const fn thread_bytes(&self) -> usize {
         match (self.algorithm, &self.dictionary) {
             (Algorithm::Lz4, None) => lz4::THREAD_BYTES,
@@ -233,7 +231,7 @@ fn check_page_len(len: usize) -> Result<(), CodecError> {
     if (1..=PAGE_LEN_MAX).contains(&len) { Ok(()) } else { Err(CodecError::PageLength(len)) }
 }
 
-/// `lz4` at the default level, `zstd:7` at any other. Other parameters are not said.
+/// `lz4` at the default level, `zstd:7` at another. Other parameters are not written.
 impl fmt::Display for Codec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.level() {

@@ -14,12 +14,26 @@
 //! `bound`. The compiler then points at every `match` that needs an arm. A test of the command
 //! points at the help texts and the manual. CONTRIBUTING.md lists the files.
 //!
-//! Invariant: no `match` on an algorithm has a wildcard arm in this crate.
+//! Invariant: no `match` on an algorithm has a wildcard arm in this crate. Locks: none.
 
-use crate::{UnknownAlgorithm, deflate, lz4, lz4hc, lzo, zstd};
-use std::fmt;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
+use std::{error, fmt};
+
+/// Accelerations of LZ4. The library clamps above the largest.
+const LZ4_LEVELS: RangeInclusive<i32> = 1..=65537;
+/// No acceleration: the best LZ4's fast compressor does.
+const LZ4_LEVEL_DEFAULT: i32 = 1;
+/// The kernel's range. The library treats a level above 12 as 12.
+const LZ4HC_LEVELS: RangeInclusive<i32> = 1..=16;
+/// The library's own default, which is the kernel's too.
+const LZ4HC_LEVEL_DEFAULT: i32 = lzzzz::lz4_hc::CLEVEL_DEFAULT;
+/// The library's own default.
+const ZSTD_LEVEL_DEFAULT: i32 = 3;
+/// From the fastest to the smallest; 0 stores, and -1 is as small as the kernel's default.
+const DEFLATE_LEVELS: RangeInclusive<i32> = -1..=9;
+/// The kernel's default, by its number.
+pub(crate) const DEFLATE_LEVEL_DEFAULT: i32 = -1;
 
 /// Defines the variants, their names and the list of all, so that none can be left out of a list.
 macro_rules! algorithms {
@@ -65,25 +79,26 @@ algorithms! {
 }
 
 impl Algorithm {
-    /// The levels it takes; `None` when it has none.
+    /// The levels it takes; `None` if it has none.
     pub fn levels(self) -> Option<RangeInclusive<i32>> {
         match self {
             Self::LzoRle | Self::Lzo => None,
-            Self::Lz4 => Some(lz4::LEVELS),
-            Self::Lz4hc => Some(lz4hc::LEVELS),
-            Self::Zstd => Some(zstd::levels()),
-            Self::Deflate => Some(deflate::LEVELS),
+            Self::Lz4 => Some(LZ4_LEVELS),
+            Self::Lz4hc => Some(LZ4HC_LEVELS),
+            // From -131072 to 22. Level 0 means the default.
+            Self::Zstd => Some(zstd_safe::min_c_level()..=zstd_safe::max_c_level()),
+            Self::Deflate => Some(DEFLATE_LEVELS),
         }
     }
 
-    /// The level it has unless told otherwise; `None` when it has none.
+    /// The level it has unless another is chosen; `None` if it has none.
     pub const fn default_level(self) -> Option<i32> {
         match self {
             Self::LzoRle | Self::Lzo => None,
-            Self::Lz4 => Some(lz4::LEVEL_DEFAULT),
-            Self::Lz4hc => Some(lz4hc::LEVEL_DEFAULT),
-            Self::Zstd => Some(zstd::LEVEL_DEFAULT),
-            Self::Deflate => Some(deflate::LEVEL_DEFAULT),
+            Self::Lz4 => Some(LZ4_LEVEL_DEFAULT),
+            Self::Lz4hc => Some(LZ4HC_LEVEL_DEFAULT),
+            Self::Zstd => Some(ZSTD_LEVEL_DEFAULT),
+            Self::Deflate => Some(DEFLATE_LEVEL_DEFAULT),
         }
     }
 
@@ -103,21 +118,11 @@ impl Algorithm {
         }
     }
 
-    /// Whether it decompresses without a context, and so without a stream.
+    /// Whether it decompresses without a context, and therefore without a stream.
     pub(crate) const fn is_stateless(self) -> bool {
         match self {
             Self::LzoRle | Self::Lzo | Self::Lz4 | Self::Lz4hc => true,
             Self::Zstd | Self::Deflate => false,
-        }
-    }
-
-    /// The longest blob of a page of `len` bytes.
-    pub(crate) fn bound(self, len: usize) -> usize {
-        match self {
-            Self::LzoRle | Self::Lzo => lzo::bound(len),
-            Self::Lz4 | Self::Lz4hc => lz4::bound(len),
-            Self::Zstd => zstd::bound(len),
-            Self::Deflate => deflate::bound(len),
         }
     }
 }
@@ -133,6 +138,24 @@ impl FromStr for Algorithm {
 
     fn from_str(name: &str) -> Result<Self, UnknownAlgorithm> {
         let known = Self::ALL.iter().copied().find(|algorithm| algorithm.name() == name);
-        known.ok_or_else(|| UnknownAlgorithm::new(name))
+        known.ok_or_else(|| UnknownAlgorithm { name: name.to_owned() })
     }
 }
+
+/// A name that no algorithm here has. Its message lists those that exist.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnknownAlgorithm {
+    name: String,
+}
+
+impl fmt::Display for UnknownAlgorithm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.name.as_str() {
+            "842" => f.write_str("842 is not offered; there are:")?,
+            name => write!(f, "unknown algorithm {name:?}; known:")?,
+        }
+        Algorithm::ALL.iter().try_for_each(|algorithm| write!(f, " {algorithm}"))
+    }
+}
+
+impl error::Error for UnknownAlgorithm {}

@@ -1,5 +1,5 @@
-//! The decompressor. A blob is hostile: every index is checked, and what does not fill the page
-//! exactly, from exactly the whole blob, is damaged.
+//! The decompressor. It treats a blob as hostile: it checks every index. A blob is damaged unless
+//! the whole of it fills the page exactly.
 //!
 //! ```text
 //!              .--- copy, run: SS = 0 ---.      .--- SS = 1..3: so many literals follow ---.
@@ -7,13 +7,16 @@
 //!   first --> state 0 --long literals--> state 4 ...... copy, run ......... state 1..3 ----'
 //! ```
 //!
-//! Bytes below 16 mean something else in each of the three kinds of state.
+//! A byte below 16 has a different meaning in each of the three kinds of state.
 //!
-//! Where there is room, more is written than is meant, eight or sixteen bytes at once: what comes
-//! next is written over it, and the last bytes of a page are written one by one.
+//! If there is room, eight or sixteen bytes are written at once, which may be more than an
+//! instruction says. The next instruction overwrites the surplus. The last bytes of a page are
+//! written one by one.
+//!
+//! Invariant: no byte is read or written outside of the blob and the page. Locks: none.
 
 use super::{END, FAR_LEN_MAX, FIRST, LITERALS_MAX, RUN_MARK, RUN_MIN, VERSION_RUNS, VERSIONED};
-use crate::CodecError;
+use crate::terms::CodecError;
 
 /// Bytes of a word.
 const WORD: usize = size_of::<u64>();
@@ -23,7 +26,7 @@ const CHUNK: usize = 16;
 const AFTER_LITERALS: usize = 4;
 /// The shortest blob that says its version.
 const VERSIONED_LEN_MIN: usize = 5;
-/// What a distance below a word is multiplied with to repeat that many bytes to a word.
+/// Factors by distance, shorter than a word: the product repeats that many bytes to fill a word.
 const REPEAT: [u64; WORD] = [
     0,
     0x0101_0101_0101_0101,
@@ -35,7 +38,7 @@ const REPEAT: [u64; WORD] = [
     0x0100_0000_0000_0001,
 ];
 
-/// How many whole repetitions of so many bytes a word holds, in bytes.
+/// By distance: bytes of the whole repetitions that a word holds.
 const STEP: [usize; WORD] = [WORD, 8, 8, 6, 8, 5, 6, 7];
 
 const _: () = assert!(REPEAT[3] == 1 | 1 << 24 | 1 << 48, "a one where each repetition begins");
@@ -49,7 +52,7 @@ pub(crate) fn decompress(blob: &[u8], page: &mut [u8]) -> Result<(), CodecError>
     if whole && decoder.next == blob.len() { Ok(()) } else { Err(CodecError::Corrupt) }
 }
 
-/// Whether the blob has runs, and where its instructions begin.
+/// Whether the blob has runs, and at which byte its instructions begin.
 fn version(blob: &[u8]) -> Option<(bool, usize)> {
     match blob {
         [VERSIONED, version, ..] if blob.len() >= VERSIONED_LEN_MIN => {
@@ -59,19 +62,19 @@ fn version(blob: &[u8]) -> Option<(bool, usize)> {
     }
 }
 
-/// Everything is inlined into `decode`, so that the two places stay in registers.
+/// Everything is inlined into `decode`, so that `next` and `filled` stay in registers.
 struct Decoder<'a> {
     blob: &'a [u8],
     /// The next byte of the blob.
     next: usize,
     page: &'a mut [u8],
-    /// Bytes of the page that are there.
+    /// How many bytes of the page are filled.
     filled: usize,
     runs: bool,
 }
 
 impl Decoder<'_> {
-    /// All instructions. `None` for damage; the caller compares the lengths.
+    /// Decodes all instructions. `None` means damage. The caller compares the lengths.
     #[inline(always)]
     fn decode(&mut self) -> Option<()> {
         let mut state = self.first()?;
@@ -105,7 +108,7 @@ impl Decoder<'_> {
         }
     }
 
-    /// The first byte, where it is one of literals; the state after it.
+    /// Decodes the first byte if it stands for literals, and gives the state after it.
     #[inline(always)]
     fn first(&mut self) -> Option<usize> {
         let first = usize::from(*self.blob.get(self.next)?);
@@ -115,7 +118,7 @@ impl Decoder<'_> {
         Some(count.min(AFTER_LITERALS))
     }
 
-    /// One of the two copies that compressors hardly write, and the state after it.
+    /// Decodes one of the two copies that compressors rarely write, and gives the state after it.
     #[inline(always)]
     fn short_copy(&mut self, code: usize, state: usize) -> Option<usize> {
         let (len, beyond) = if state == AFTER_LITERALS { (3, 2048) } else { (2, 0) };
@@ -124,7 +127,7 @@ impl Decoder<'_> {
         Some(code & 3)
     }
 
-    /// A run of zeros, and the state after it, or the end, `Some(None)`.
+    /// Decodes a run of zeros and gives the state after it, or the end, `Some(None)`.
     #[inline(always)]
     fn run_or_end(&mut self, code: usize) -> Option<Option<usize>> {
         let pair = self.pair()?;
@@ -155,8 +158,8 @@ impl Decoder<'_> {
         Some(pair)
     }
 
-    /// The length that a field of an instruction says: so many more than `least`, or when it is
-    /// zero, what the extension says more than `largest`.
+    /// The length that an instruction says: `least` plus its field, or if the field is zero,
+    /// `largest` plus what the extension says.
     #[inline(always)]
     fn length(&mut self, field: usize, least: usize, largest: usize) -> Option<usize> {
         if field != 0 {
@@ -167,7 +170,7 @@ impl Decoder<'_> {
         Some(largest + over)
     }
 
-    /// Up to three literals, four bytes in one go where there is room.
+    /// Copies up to three literals, as four bytes at once if there is room.
     #[inline(always)]
     fn few_literals(&mut self, count: usize) -> Option<()> {
         let source = self.blob.get(self.next..)?;
@@ -227,14 +230,15 @@ impl Decoder<'_> {
     }
 }
 
-/// What a length has beyond the largest that its instruction holds, and in how many bytes.
+/// By how much a length exceeds the largest that its instruction holds, and in how many bytes
+/// that is written.
 #[inline(never)]
 fn extension(rest: &[u8]) -> Option<(usize, usize)> {
     let zeros = rest.iter().position(|&byte| byte != 0)?;
     Some((zeros * usize::from(u8::MAX) + usize::from(rest[zeros]), zeros + 1))
 }
 
-/// From a word or more back.
+/// Copies from a word or more back.
 #[inline(always)]
 fn by_word(page: &mut [u8], mut source: usize, mut at: usize, end: usize) {
     loop {
@@ -247,7 +251,8 @@ fn by_word(page: &mut [u8], mut source: usize, mut at: usize, end: usize) {
     }
 }
 
-/// From less than a word back: the bytes there, repeated to a word, again and again.
+/// Copies from less than a word back: repeats the bytes there to a word, and writes it again and
+/// again.
 #[inline(always)]
 fn by_pattern(page: &mut [u8], source: usize, mut at: usize, end: usize) {
     let distance = at - source;
@@ -258,14 +263,14 @@ fn by_pattern(page: &mut [u8], source: usize, mut at: usize, end: usize) {
     }
 }
 
-/// The first `distance` bytes of `word`, fewer than it has, as often as it holds them.
+/// A word filled with repetitions of the first `distance` bytes of `word`, which are fewer than 8.
 #[inline(always)]
 fn repeated(word: u64, distance: usize) -> u64 {
     let bytes = word & !(u64::MAX << (distance as u32 * u8::BITS));
     bytes.wrapping_mul(REPEAT[distance % WORD])
 }
 
-/// The last bytes of a page. `None` when they are beyond it.
+/// Copies byte by byte, at the end of a page. `None` if the copy would end beyond it.
 #[inline(never)]
 fn by_byte(page: &mut [u8], source: usize, at: usize, end: usize) -> Option<()> {
     let page = page.get_mut(..end)?;
@@ -273,7 +278,7 @@ fn by_byte(page: &mut [u8], source: usize, at: usize, end: usize) -> Option<()> 
     Some(())
 }
 
-/// Eight bytes of a page, which are there.
+/// Eight bytes of a page. The caller knows that they are there.
 #[inline(always)]
 fn word(page: &[u8], at: usize) -> u64 {
     page[at..].first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes))

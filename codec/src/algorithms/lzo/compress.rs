@@ -1,5 +1,5 @@
-//! The compressor: greedy, one table of where four bytes were last seen, no look back and no
-//! second choice.
+//! The compressor. It is greedy: one table says where four bytes were last seen, and the first copy
+//! that is found is taken.
 //!
 //! ```text
 //!   table[hash of 4 bytes] = epoch + where they were last seen
@@ -9,24 +9,24 @@
 //! ```
 //!
 //! A page's entries are all below the next page's epoch, so the table is cleared once in fifteen
-//! pages instead of for each.
+//! pages and not for each page.
 //!
-//! Invariant: entries of this page lie at `epoch` and above, all others below, so that a blob
-//! does not depend on the pages before.
+//! Invariant: entries of this page lie at `epoch` and above, and all others lie below it. So a blob
+//! does not depend on the pages before. Locks: none.
 
 use super::{
     END, FAR_LEN_MAX, FIRST, LITERALS_MAX, NEAR_DISTANCE_MAX, NEAR_LEN_MAX, RUN_MARK, RUN_MAX,
     RUN_MIN, VERSION_RUNS, VERSIONED,
 };
-use crate::{CodecError, PAGE_LEN_MAX};
+use crate::terms::{CodecError, PAGE_LEN_MAX};
 
 /// Bits of a hash.
 const HASH_BITS: u32 = 13;
 /// Entries of the table: 16 KiB.
 const ENTRIES: usize = 1 << HASH_BITS;
-/// Bytes that are hashed, the shortest copy.
+/// Bytes that are hashed, and so the length of the shortest copy.
 const COPY_MIN: usize = 4;
-/// No copy starts in the last bytes, so that eight can always be read.
+/// No copy starts in the last bytes of a page, so that eight bytes can always be read.
 const TAIL: usize = 8;
 /// Literals after which the search begins to take longer steps.
 const STEP_LOG: u32 = 5;
@@ -99,7 +99,7 @@ impl Compressor {
         blob.end()
     }
 
-    /// Where in this page the four bytes at `at` were last seen; from now on, at `at`.
+    /// Where in this page the four bytes at `at` were last seen. It notes `at` in place of that.
     #[inline(always)]
     fn last_seen(&mut self, page: &[u8], at: usize, word: u32) -> Option<usize> {
         let entry = &mut self.table[hash(word)];
@@ -122,7 +122,7 @@ fn word_at(page: &[u8], at: usize) -> Option<u64> {
     page.get(at..)?.first_chunk().map(|bytes| u64::from_le_bytes(*bytes))
 }
 
-/// How many bytes are the same from `source` and from `at` on, the later of the two.
+/// How many bytes from `source` on equal those from `at` on. `at` is the later of the two.
 #[inline(always)]
 fn common(page: &[u8], source: usize, at: usize) -> usize {
     let mut len = 0;
@@ -136,7 +136,7 @@ fn common(page: &[u8], source: usize, at: usize) -> usize {
     len + pairs.take_while(|(old, new)| old == new).count()
 }
 
-/// How many bytes from `at` on are zero, as many as a run can have.
+/// How many bytes from `at` on are zero, but at most as many as a run can have.
 #[inline(always)]
 fn zeros_at(page: &[u8], at: usize) -> usize {
     let page = &page[at..page.len().min(at + RUN_MAX)];
@@ -196,8 +196,8 @@ impl<'a> Blob<'a> {
         self.put(from, count);
     }
 
-    /// Copies `count` literals, a whole chunk where there is one: what comes next is written over
-    /// what is too much.
+    /// Copies `count` literals. It copies a whole chunk if there is room, because the next
+    /// instruction overwrites the surplus.
     #[inline(always)]
     fn put(&mut self, from: usize, count: usize) {
         let source = self.page[from..].first_chunk::<CHUNK>();
@@ -237,7 +237,7 @@ impl<'a> Blob<'a> {
         self.push([(over >> 3) as u8]);
     }
 
-    /// What a length has beyond the largest that its instruction holds.
+    /// Writes by how much a length exceeds the largest that its instruction holds.
     fn extension(&mut self, mut over: usize) {
         while over > usize::from(u8::MAX) {
             self.push([0]);

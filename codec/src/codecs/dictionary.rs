@@ -1,19 +1,19 @@
-//! A dictionary, digested once for an algorithm and level and shared by everything that uses it.
+//! A dictionary, digested once for an algorithm and level, and shared by everything that uses it.
 //!
 //! ```text
-//!   lz4, lz4hc   content, its last 64 KiB | the content again, and where its bytes are
+//!   lz4, lz4hc   the last 64 KiB of the content | a copy of them with a table of its bytes
 //!   zstd         the library's digests, one for each direction
 //! ```
 //!
-//! Invariant: nothing of it changes after it was made, so a blob made with it is read with it.
+//! Invariant: a dictionary never changes, so it reads every blob that was made with it.
+//!
+//! Locks: those of `lz4` and `lz4hc`.
 
-use crate::{Algorithm, CodecError, ParameterError, lz4, lz4hc, zstd};
+use crate::algorithms::{lz4, lz4hc, zstd};
+use crate::terms::{Algorithm, ParameterError};
 use std::fmt;
 
-/// How much of a dictionary LZ4 can refer to: its distances have 16 bits.
-pub(crate) const LZ4_CONTENT_MAX: usize = 1 << 16;
-
-/// What a codec has of a dictionary.
+/// What a codec keeps of a dictionary.
 pub(crate) enum Dictionary {
     Lz4(Box<[u8]>, lz4::Dictionary),
     Lz4hc(Box<[u8]>, lz4hc::Dictionary),
@@ -30,7 +30,7 @@ impl Dictionary {
         if content.is_empty() && algorithm.takes_dictionary() {
             return Err(ParameterError::EmptyDictionary);
         }
-        let tail = &content[content.len().saturating_sub(LZ4_CONTENT_MAX)..];
+        let tail = &content[content.len().saturating_sub(lz4::CONTENT_MAX)..];
         let dictionary = match algorithm {
             Algorithm::Lz4 => Self::Lz4(tail.into(), lz4::Dictionary::new(tail)?),
             Algorithm::Lz4hc => Self::Lz4hc(tail.into(), lz4hc::Dictionary::new(tail, level)?),
@@ -61,13 +61,6 @@ impl Dictionary {
             Self::Lz4(content, _) | Self::Lz4hc(content, _) => content,
             Self::Zstd(_) => &[],
         }
-    }
-}
-
-impl From<CodecError> for ParameterError {
-    /// Building tables fails for want of memory only.
-    fn from(_: CodecError) -> Self {
-        Self::NoMemory
     }
 }
 

@@ -1,16 +1,16 @@
 //! A few contexts of one algorithm, the one used last in front.
 //!
 //! ```text
-//!   get(B):   A C B D  -->  B A C D          as it is
-//!   get(E):   A C B D  -->  E A C B          D is given up, then E built
+//!   get(B):   A C B D  -->  B A C D          B moves to the front
+//!   get(E):   A C B D  -->  E A C B          D is freed, then E is built
 //! ```
 //!
-//! A page store has up to four codecs (the kernel: `ZRAM_MAX_COMPS`), and with as many kept,
-//! reading pages of all of them rebuilds nothing.
+//! A page store has up to four codecs (the kernel: `ZRAM_MAX_COMPS`). Four contexts are kept, so
+//! that reading pages of all four codecs rebuilds nothing.
 //!
-//! Invariant: a key is there once, and there are no more than [`KEPT_MAX`].
+//! Invariant: a key is there at most once, and there are at most [`KEPT_MAX`] keys. Locks: none.
 
-use crate::CodecError;
+use crate::terms::CodecError;
 
 /// Contexts of one algorithm that a stream keeps.
 pub(crate) const KEPT_MAX: usize = 4;
@@ -25,8 +25,8 @@ impl<K, C> Default for Kept<K, C> {
 }
 
 impl<K: PartialEq, C> Kept<K, C> {
-    /// The context for `key`, built by `build` if it is not there. The one that has to go for it
-    /// goes first: both at once would be a lie about memory.
+    /// The context for `key`, built by `build` if it is not there. The context that makes way for
+    /// it is freed first, so that there are never more than [`KEPT_MAX`] in memory.
     #[inline]
     pub(crate) fn get(
         &mut self,
@@ -55,7 +55,7 @@ impl<K: PartialEq, C> Kept<K, C> {
         Ok(())
     }
 
-    /// Bytes of the list itself and, by `bytes`, of the contexts.
+    /// Bytes of the list itself, and of the contexts as `bytes` counts each.
     pub(crate) fn heap_bytes(&self, bytes: impl Fn(&K, &C) -> usize) -> usize {
         let contexts: usize = self.0.iter().map(|(key, context)| bytes(key, context)).sum();
         self.0.capacity() * size_of::<(K, C)>() + contexts
@@ -77,7 +77,7 @@ mod tests {
             });
             assert_eq!(context, Ok(&mut (key * 10)));
         }
-        assert_eq!(built, [1, 2, 3, 4, 5, 3, 4], "3 went for 5, 4 for 3");
+        assert_eq!(built, [1, 2, 3, 4, 5, 3, 4], "5 replaced 3, and 3 replaced 4");
     }
 
     #[test]

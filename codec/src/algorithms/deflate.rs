@@ -1,55 +1,51 @@
-//! Deflate: raw, or in zlib's frame of two bytes and a checksum, as the sign of winbits says.
+//! Deflate: raw if winbits is negative, else in zlib's frame of two bytes and a checksum.
 //!
 //! ```text
 //!   winbits -15..-9    blocks                        distances up to 2^-winbits
 //!   winbits   9..15    78 xx | blocks | Adler-32     distances up to 2^winbits
 //! ```
 //!
-//! Winbits and the memory level are zlib's, and so the kernel's. A page is 4 KiB, so 12 bits reach
-//! everywhere in it; the default is the kernel's 11.
+//! Winbits and the memory level are zlib's, and therefore the kernel's. A page is 4 KiB, so 12 bits
+//! reach everywhere in it. The default is the kernel's 11.
 //!
 //! The kernel's default level is zlib's 6, which finds copies of three bytes. `zlib-rs` looks for
-//! those at level 9 alone: below it copies have four bytes, which is faster, and larger for machine
-//! code. So the default is its 9, in pages no larger than the kernel's. Levels that are asked for
-//! are the library's of that number.
+//! such copies only at level 9. Below it a copy has four bytes at least, which is faster, but makes
+//! machine code larger. So our default is its level 9: its pages are no larger than the kernel's.
+//! Any other level is the library's level of the same number.
 //!
-//! Invariant: the bytes of a context are a constant of the library's plus its window and chain;
-//! `tests/memory.rs` compares them with what was allocated.
+//! Invariant: a context takes a constant number of bytes plus its window and chain.
+//! `tests/memory.rs` compares this with what was allocated. Locks: none.
 
-use crate::CodecError;
-use crate::kept::Kept;
+use super::kept::Kept;
+use crate::terms::{CodecError, DEFLATE_LEVEL_DEFAULT};
 use std::ops::RangeInclusive;
 use zlib_rs::{Deflate, DeflateConfig, DeflateFlush, Inflate, InflateFlush, Status};
 
-/// From the fastest to the smallest; 0 stores, and -1 is as small as the kernel's default.
-pub(crate) const LEVELS: RangeInclusive<i32> = -1..=9;
-/// The kernel's default, by its number.
-pub(crate) const LEVEL_DEFAULT: i32 = -1;
-/// What the library compresses with for it.
+/// The library's level that stands for [`DEFLATE_LEVEL_DEFAULT`].
 const LEVEL_FOR_DEFAULT: i32 = 9;
 /// Raw, 2 KiB: the kernel's default.
 pub(crate) const WINBITS_DEFAULT: i32 = -11;
 /// How many bits a window has, whatever the sign.
 const WINDOW_BITS: RangeInclusive<u32> = 9..=15;
-/// zlib's own default, and the kernel's.
+/// zlib's own default, which is the kernel's too.
 const MEMORY_LEVEL: i32 = 8;
 
-/// What a compressor has beside its window: state, hash table, buffers of the memory level.
+/// Bytes of a compressor without its window: state, hash table, buffers of the memory level.
 const COMPRESSOR_BYTES: usize = 248_960;
-/// Per byte of the window: twice the window, and a chain of 16-bit places.
+/// For each byte of the window: the window twice, and a chain of 16-bit places.
 const BYTES_PER_WINDOW_BYTE: usize = 4;
-/// A decompressor's state and its window, which it has whether it needs one or not.
+/// Bytes of a decompressor: its state, and a window that it has even if it needs none.
 const DECOMPRESSOR_BYTES: usize = 47_552;
-/// The window of decompressors, which take any smaller one as well.
+/// The window of every decompressor. It reads blobs of any smaller window too.
 const DECOMPRESSOR_BITS: u8 = 15;
 
-/// Whether there is such a window.
+/// Whether deflate has a window of `winbits`.
 pub(crate) fn is_winbits(winbits: i32) -> bool {
     WINDOW_BITS.contains(&winbits.unsigned_abs())
 }
 
-/// The longest blob `len` bytes can become, with room to spare at any level: nine bits a byte,
-/// blocks and the frame.
+/// The longest blob that `len` bytes can become. It is enough for any level: nine bits for each
+/// byte, the blocks and the frame.
 pub(crate) const fn bound(len: usize) -> usize {
     len + len / 8 + 64
 }
@@ -93,7 +89,7 @@ impl Contexts {
         }
     }
 
-    /// Fills `page` from `blob`, and says whether the whole of the one became all of the other.
+    /// Fills `page` from `blob`. It fails unless the whole blob became exactly the whole page.
     pub(crate) fn decompress(
         &mut self,
         blob: &[u8],
@@ -122,13 +118,13 @@ const fn compressor_bytes(winbits: i32) -> usize {
     COMPRESSOR_BYTES + (BYTES_PER_WINDOW_BYTE << winbits.unsigned_abs())
 }
 
-/// Apart from who compresses, whose stack it would take.
+/// A function of its own, because inlined it would enlarge the stack frame of every compression.
 #[cold]
 #[inline(never)]
 fn new_compressor(level: i32, winbits: i32) -> Result<Deflate, CodecError> {
     probe(compressor_bytes(winbits))?;
     let config = DeflateConfig {
-        level: if level == LEVEL_DEFAULT { LEVEL_FOR_DEFAULT } else { level },
+        level: if level == DEFLATE_LEVEL_DEFAULT { LEVEL_FOR_DEFAULT } else { level },
         window_bits: winbits,
         mem_level: MEMORY_LEVEL,
         ..DeflateConfig::default()
@@ -136,7 +132,7 @@ fn new_compressor(level: i32, winbits: i32) -> Result<Deflate, CodecError> {
     Ok(Deflate::new_with_config(config))
 }
 
-/// Apart from who decompresses, whose stack it would take.
+/// A function of its own, as [`new_compressor`] is.
 #[cold]
 #[inline(never)]
 fn new_decompressor() -> Result<Box<Inflate>, CodecError> {
@@ -144,8 +140,8 @@ fn new_decompressor() -> Result<Box<Inflate>, CodecError> {
     Ok(Box::new(Inflate::new(false, DECOMPRESSOR_BITS)))
 }
 
-/// The library panics where there is no memory for a context, so as much is asked for, and given
-/// back, just before.
+/// Fails if memory is short. The library would panic then, so the same number of bytes is allocated
+/// and freed just before it is called.
 fn probe(bytes: usize) -> Result<(), CodecError> {
     Vec::<u8>::new().try_reserve_exact(bytes).map_err(|_| CodecError::NoMemory)
 }

@@ -1,30 +1,26 @@
-//! LZ4 blocks again, searched for longer: the decompressor is `lz4`'s.
+//! LZ4 blocks that take a longer search to compress. `lz4` decompresses them.
 //!
 //! ```text
-//!   page --search--> block          nothing is carried from page to page but memory
+//!   page --search--> block          only memory is carried from page to page
 //!           ^
-//!   dictionary's own tables, made once and shared
+//!   the dictionary's own tables, made once and shared
 //! ```
 //!
-//! The library's streaming interface is used for one page at a time, and reset in between, because
-//! it alone takes dictionaries and keeps its 256 KiB where they can be counted.
+//! The library's streaming interface is used for one page at a time, and reset in between. It is
+//! the only one that takes dictionaries and keeps its 256 KiB where they can be counted.
 //!
 //! Invariant: a dictionary is attached only while a page is compressed.
+//!
+//! Lock: a dictionary's, a leaf, held while its tables are attached.
 
-use crate::CodecError;
-use crate::dictionary::LZ4_CONTENT_MAX;
+use super::lz4::CONTENT_MAX;
+use crate::terms::CodecError;
 use lzzzz::lz4_hc;
-use std::ops::RangeInclusive;
 use std::sync::{Mutex, PoisonError};
-
-/// The kernel's range; the library takes what is above 12 for 12.
-pub(crate) const LEVELS: RangeInclusive<i32> = 1..=16;
-/// The library's own default, and the kernel's.
-pub(crate) const LEVEL_DEFAULT: i32 = lz4_hc::CLEVEL_DEFAULT;
 
 /// `LZ4_STREAMHCSIZE` of LZ4 1.10: 32768 hashes of 4 bytes, 65536 links of 2, and 56 bytes.
 const STATE_BYTES: usize = (4 << 15) + (2 << 16) + 56; // 262200
-/// Where the library puts the last page aside, in case the next one continues it.
+/// Bytes in which the library keeps the last page, in case the next one continues it.
 const ASIDE_BYTES: usize = 1 << 16;
 
 /// What LZ4 HC keeps between pages, for any level and dictionary.
@@ -50,7 +46,7 @@ impl Context {
             Some(context) => context,
             none => none.insert(new_context()?),
         };
-        // To attach nothing is to begin anew.
+        // Attaching nothing resets the state.
         context.attach_dict(None, level);
         if let Some(dictionary) = dictionary {
             let tables = dictionary.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -62,7 +58,7 @@ impl Context {
     }
 }
 
-/// Apart from who compresses, whose stack it would take.
+/// A function of its own, because inlined it would enlarge the stack frame of every compression.
 #[cold]
 #[inline(never)]
 fn new_context() -> Result<Box<lz4_hc::Compressor<'static>>, CodecError> {
@@ -70,16 +66,16 @@ fn new_context() -> Result<Box<lz4_hc::Compressor<'static>>, CodecError> {
     Ok(Box::new(context))
 }
 
-/// A dictionary's tables at one level. The lock is for the interface, which cannot share them; it
-/// is held while they are attached, and they are only read.
+/// A dictionary's tables at one level. The library only reads them, but the interface of `lzzzz`
+/// cannot share them, so a lock is held while they are attached.
 pub(crate) struct Dictionary(Mutex<lz4_hc::Compressor<'static>>);
 
 impl Dictionary {
-    /// Tables of `content`, of which at most [`LZ4_CONTENT_MAX`] bytes count.
+    /// Tables of `content`, which has at most [`CONTENT_MAX`] bytes.
     #[cold]
     #[inline(never)]
     pub(crate) fn new(content: &[u8], level: i32) -> Result<Self, CodecError> {
-        debug_assert!(content.len() <= LZ4_CONTENT_MAX);
+        debug_assert!(content.len() <= CONTENT_MAX);
         let tables = lz4_hc::Compressor::with_dict(content.to_vec(), level);
         Ok(Self(Mutex::new(tables.map_err(|_| CodecError::NoMemory)?)))
     }

@@ -1,16 +1,18 @@
-//! Dictionaries made from pages: what they have in common, found by Zstandard's own trainer
-//! (`ZDICT_trainFromBuffer`, which chooses segments by how often their parts come back).
+//! Dictionaries made from what pages have in common. Zstandard's own trainer finds it
+//! (`ZDICT_trainFromBuffer`, which prefers segments whose parts occur often).
 //!
 //! ```text
 //!   trained dictionary    magic, id | entropy tables | content, the most useful last
 //!   Zstandard uses                        all of it
 //!   LZ4 uses                                   the last 64 KiB, as plain bytes
 //! ```
+//!
+//! Invariant: a dictionary is never longer than was asked for. Locks: none.
 
-use crate::PAGE_LEN_MAX;
+use crate::terms::PAGE_LEN_MAX;
 use std::{error, fmt};
 
-/// The smallest dictionary that can be asked for.
+/// The smallest dictionary that can be asked for, in bytes.
 pub const DICTIONARY_LEN_MIN: usize = 1 << 10;
 
 /// Why pages gave no dictionary.
@@ -19,9 +21,9 @@ pub const DICTIONARY_LEN_MIN: usize = 1 << 10;
 pub enum TrainError {
     /// Fewer bytes were asked for than [`DICTIONARY_LEN_MIN`].
     TooSmall,
-    /// Too few pages, or they have nothing in common.
+    /// There are too few pages, or they have nothing in common.
     NothingCommon,
-    /// No memory for the dictionary.
+    /// There is no memory for the dictionary.
     NoMemory,
 }
 
@@ -37,13 +39,14 @@ impl fmt::Display for TrainError {
 
 impl error::Error for TrainError {}
 
-/// A dictionary of at most `len_max` bytes from `pages`, one after the other.
+/// Makes a dictionary of at most `len_max` bytes from `pages`, which lie one after the other. Each
+/// has [`PAGE_LEN_MAX`] bytes, except that the last may be shorter.
 ///
-/// A hundred times as many bytes of pages as of dictionary are enough; the time grows with them.
+/// Pages that are a hundred times as long as the dictionary are enough. The time grows with them.
 ///
 /// # Errors
 ///
-/// [`TrainError`].
+/// [`TrainError`], if `len_max` is too small, the pages give no dictionary, or memory is short.
 pub fn train(pages: &[u8], len_max: usize) -> Result<Vec<u8>, TrainError> {
     if len_max < DICTIONARY_LEN_MIN {
         return Err(TrainError::TooSmall);

@@ -5,8 +5,11 @@
 //!   Codec::with_.. --------> ParameterError ---.
 //!   "lz4".parse() ---------> UnknownAlgorithm --+--> ParseCodecError <-- "zstd:7".parse()
 //! ```
+//!
+//! Invariant: a message names the value that was refused, and what would be accepted. Locks: none.
 
-use crate::{Algorithm, PAGE_LEN_MAX};
+use super::PAGE_LEN_MAX;
+use super::algorithm::{Algorithm, UnknownAlgorithm};
 use std::{error, fmt};
 
 /// Why a page was not compressed or decompressed.
@@ -15,7 +18,7 @@ use std::{error, fmt};
 pub enum CodecError {
     /// The blob is not one that this codec made from a page of this length.
     Corrupt,
-    /// No memory for the codec's contexts. It may be there later.
+    /// There is no memory for the codec's contexts. A later attempt may succeed.
     NoMemory,
     /// A page has 1 to [`PAGE_LEN_MAX`] bytes; the caller passed another number.
     PageLength(usize),
@@ -41,7 +44,7 @@ impl fmt::Display for CodecError {
 
 impl error::Error for CodecError {}
 
-/// A parameter that the algorithm does not have, or not with that value.
+/// A parameter that the algorithm does not have, or a value that it does not accept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ParameterError {
@@ -54,9 +57,9 @@ pub enum ParameterError {
     },
     /// Deflate has windows, but not this one.
     Winbits(i32),
-    /// A dictionary without content.
+    /// The dictionary has no content.
     EmptyDictionary,
-    /// The dictionary begins like a trained one and is none.
+    /// The dictionary begins like a trained one, but it is damaged.
     DamagedDictionary,
     /// The algorithm has no levels.
     NoLevels(Algorithm),
@@ -64,13 +67,13 @@ pub enum ParameterError {
     NoDictionary(Algorithm),
     /// The algorithm has no window to choose.
     NoWinbits(Algorithm),
-    /// No memory to digest the dictionary.
+    /// There is no memory to digest the dictionary.
     NoMemory,
 }
 
 impl ParameterError {
-    /// True when the algorithm does not have the parameter at all, whatever its value: what the
-    /// kernel calls EOPNOTSUPP.
+    /// True if the algorithm does not have the parameter at all, whatever its value. The kernel
+    /// says EOPNOTSUPP then.
     pub const fn is_unsupported(&self) -> bool {
         matches!(self, Self::NoLevels(_) | Self::NoDictionary(_) | Self::NoWinbits(_))
     }
@@ -101,37 +104,20 @@ impl fmt::Display for ParameterError {
 
 impl error::Error for ParameterError {}
 
-/// A name that no algorithm of ours has. Its message lists those that exist.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct UnknownAlgorithm {
-    name: String,
-}
-
-impl UnknownAlgorithm {
-    pub(crate) fn new(name: &str) -> Self {
-        Self { name: name.to_owned() }
+impl From<CodecError> for ParameterError {
+    /// Building the tables of a dictionary fails only if memory is short.
+    fn from(_: CodecError) -> Self {
+        Self::NoMemory
     }
 }
-
-impl fmt::Display for UnknownAlgorithm {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.name.as_str() {
-            "842" => f.write_str("842 is not offered; there are:")?,
-            name => write!(f, "unknown algorithm {name:?}; known:")?,
-        }
-        Algorithm::ALL.iter().try_for_each(|algorithm| write!(f, " {algorithm}"))
-    }
-}
-
-impl error::Error for UnknownAlgorithm {}
 
 /// Why a text such as `zstd:7` names no codec.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ParseCodecError {
-    /// What stands before the colon is no algorithm.
+    /// The text before the colon names no algorithm.
     Algorithm(UnknownAlgorithm),
-    /// What stands after the colon is no number.
+    /// The text after the colon is no whole number.
     NotANumber(String),
     /// The algorithm does not have that level.
     Level(ParameterError),

@@ -6,25 +6,23 @@
 //!   descriptor 1 | length 2 | block header 3 | block ...          6 bytes, with a dictionary
 //! ```
 //!
-//! With a dictionary the library writes the magic number and the dictionary's id whatever it is
-//! told; they are cut off, and the descriptor is moved up to what is left.
+//! With a dictionary the library always writes the magic number and the dictionary's id, even if it
+//! is told not to. They are cut off, and the descriptor is moved up to the rest of the frame.
 //!
-//! Contexts are built on first use, the two directions apart: a disk that is only read never
+//! Contexts are built on first use, one direction at a time. So a disk that is only read never
 //! pays for compressing.
 //!
-//! Invariant: once a compressor exists its tables are those a whole page needs at its level, so
-//! that whole pages never make the library allocate. Shorter pages may: from the 129th page on
-//! the library gives up tables three times larger than the page at hand needs, and builds them
-//! anew for the next whole one. The bytes held are asked of the library, so they are right
-//! either way.
+//! Invariant: a compressor's tables are as large as a whole page needs at its level, so whole pages
+//! never make the library allocate. Shorter pages may. From the 129th page on, the library gives up
+//! tables that are three times larger than the current page needs, and it builds them again for the
+//! next whole page. The library itself says how many bytes it holds, so the count is always right.
+//!
+//! Locks: none.
 
-use crate::kept::Kept;
-use crate::{CodecError, PAGE_LEN_MAX, ParameterError};
-use std::ops::{Range, RangeInclusive};
+use super::kept::Kept;
+use crate::terms::{CodecError, PAGE_LEN_MAX, ParameterError};
+use std::ops::Range;
 use zstd_safe::{CCtx, CDict, CParameter, DCtx, DDict, DParameter, FrameFormat};
-
-/// The library's own default.
-pub(crate) const LEVEL_DEFAULT: i32 = 3;
 
 /// The largest distance a match can have within a page.
 const WINDOW_LOG: u32 = 12;
@@ -34,17 +32,12 @@ const _: () = assert!(1 << WINDOW_LOG == PAGE_LEN_MAX, "the window is exactly a 
 /// `ZSTD_error_memory_allocation`. The library returns errors as negated codes.
 const MEMORY_ALLOCATION: usize = 64_usize.wrapping_neg();
 
-/// From the library's minimum (-131072) to its maximum (22). Level 0 means the default.
-pub(crate) fn levels() -> RangeInclusive<i32> {
-    zstd_safe::min_c_level()..=zstd_safe::max_c_level()
-}
-
-/// The longest blob `len` bytes can become.
+/// The longest blob that `len` bytes can become.
 pub(crate) fn bound(len: usize) -> usize {
     zstd_safe::compress_bound(len)
 }
 
-/// What a trained dictionary begins with; others are taken as they are.
+/// The magic number of a trained dictionary. The library takes any other bytes as they are.
 const TRAINED: [u8; 4] = 0xec30_a437_u32.to_le_bytes();
 /// Bytes of the magic number.
 const MAGIC_LEN: usize = 4;
@@ -54,8 +47,8 @@ const ID_LEN_BITS: u8 = 0b11;
 const ID_LENS: [usize; 4] = [0, 1, 2, 4];
 const _: () = assert!(ID_LENS.len() == ID_LEN_BITS as usize + 1, "a length for each value");
 
-/// What a compression context is built for: level, and dictionary by its place in memory. Where
-/// another dictionary has the place of one that is gone, tables may be built anew for its sizes.
+/// What a compression context is built for: a level, and a dictionary by its address. If a new
+/// dictionary has the address of one that is gone, the library may build tables again.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Key {
     level: i32,
@@ -88,7 +81,7 @@ impl Contexts {
         context.compress2(output, page).map_err(from_code)
     }
 
-    /// As [`compress`](Self::compress), with a dictionary; says where in `output` the blob is.
+    /// Like [`compress`](Self::compress), with a dictionary. Gives where in `output` the blob is.
     pub(crate) fn compress_with(
         &mut self,
         dictionary: &Dictionary,
@@ -107,7 +100,7 @@ impl Contexts {
         whole(self.decompressor()?.decompress(page, blob), page.len())
     }
 
-    /// As [`decompress`](Self::decompress), for a blob made with a dictionary.
+    /// Like [`decompress`](Self::decompress), for a blob that was made with a dictionary.
     pub(crate) fn decompress_with(
         &mut self,
         dictionary: &Dictionary,
@@ -134,7 +127,7 @@ fn whole(outcome: Result<usize, usize>, page_len: usize) -> Result<(), CodecErro
     }
 }
 
-/// Where the blob begins in a frame with magic number and perhaps an id.
+/// Where the blob begins in a frame that has a magic number and perhaps an id.
 fn cut_frame(frame: &mut [u8]) -> usize {
     let descriptor = frame[MAGIC_LEN];
     let start = MAGIC_LEN + ID_LENS[usize::from(descriptor & ID_LEN_BITS)];
@@ -142,8 +135,8 @@ fn cut_frame(frame: &mut [u8]) -> usize {
     start
 }
 
-/// A context set to one level, that has compressed one page into `scratch`. The library sizes its
-/// tables by what it is given, so a whole page here means that no later one makes it allocate.
+/// A context for one level that has compressed one page into `scratch`. The library sizes its
+/// tables by its input. After a whole page here, no later page makes it allocate.
 fn new_compressor(level: i32, scratch: &mut [u8]) -> Result<CCtx<'static>, CodecError> {
     let mut context = CCtx::try_create().ok_or(CodecError::NoMemory)?;
     let parameters = [

@@ -1,5 +1,5 @@
-//! LZO1X, with and without runs of zeros: our own code, from the description of the stream in the
-//! kernel's documentation (`Documentation/staging/lzo.rst`).
+//! LZO1X, with and without runs of zeros. This is our own code. It follows the description of the
+//! stream in the kernel's documentation (`Documentation/staging/lzo.rst`).
 //!
 //! ```text
 //!   lzo:                  first | instruction ... | end
@@ -16,12 +16,14 @@
 //!   SS                literals that follow without an instruction of their own: the state after
 //! ```
 //!
-//! Two copies of two and three bytes that reuse the long literals' code in other states are
-//! decoded, never written. Copies from 16 KiB back and farther cannot occur within a page, so what
-//! begins like one is the end, a run, or damage.
+//! In other states the code of long literals means a copy of two or three bytes. Such copies are
+//! decoded, but never written. A page has no copies from 16 KiB back or farther, so an instruction
+//! that begins like one is the end, a run, or damage.
 //!
-//! A page that starts with zeros still starts with a literal: a run in first place would be read
-//! as literals.
+//! A page that starts with zeros still starts with a literal, because a run in first place would
+//! be read as literals.
+//!
+//! Invariant: `compress` writes only instructions that `decompress` reads back. Locks: none.
 
 mod compress;
 mod decompress;
@@ -35,7 +37,7 @@ const VERSIONED: u8 = 17;
 const VERSION_RUNS: u8 = 1;
 /// What the first byte adds to the number of literals.
 const FIRST: usize = 17;
-/// Bytes a near, short copy has at most.
+/// The most bytes of a near, short copy.
 const NEAR_LEN_MAX: usize = 8;
 /// How far back a near, short copy reaches.
 const NEAR_DISTANCE_MAX: usize = 1 << 11; // 2048
@@ -55,8 +57,8 @@ const END: [u8; 3] = [0x11, 0, 0];
 const _: () = assert!(NEAR_DISTANCE_MAX == 1 << (8 + 3), "eight bits and three");
 const _: () = assert!(RUN_MAX == RUN_MIN + 0b111_1111_1111, "X and L are eleven bits");
 
-/// The longest blob `len` bytes can become: four zeros after four literals are nine bytes, and
-/// the largest copy of literals runs over its end.
+/// The longest blob that `len` bytes can become: four zeros after four literals become nine bytes,
+/// and the largest copy of literals writes beyond its end.
 pub(crate) const fn bound(len: usize) -> usize {
     len + len / 8 + 64
 }

@@ -1,35 +1,32 @@
 //! LZ4 blocks: no header, no length, no checksum.
 //!
-//! The C library's state is 16 KiB. `lzzzz` keeps it in one thread-local per thread that
-//! compresses; the library clears it for every page, in a hundredth of the time that compressing
-//! one takes. Decompressing needs none.
+//! The C library's state is 16 KiB. `lzzzz` keeps one in a thread-local of each thread that
+//! compresses. The library clears it for every page, in a hundredth of the time that compressing
+//! a page takes. Decompressing needs no state.
 //!
 //! ```text
-//!   without a dictionary   thread's table
-//!   with one               stream's table, then the dictionary's, made once and shared
+//!   without a dictionary   the thread's table
+//!   with one               the stream's table, and the dictionary's, which is made once and shared
 //! ```
 //!
 //! Invariant: a dictionary is attached only while a page is compressed.
+//!
+//! Lock: a dictionary's, a leaf, held while its table is attached.
 
-use crate::CodecError;
-use crate::dictionary::LZ4_CONTENT_MAX;
+use crate::terms::CodecError;
 use lzzzz::lz4;
-use std::ops::RangeInclusive;
 use std::sync::{Mutex, PoisonError};
 
-/// Accelerations. The library clamps above the largest.
-pub(crate) const LEVELS: RangeInclusive<i32> = 1..=65537;
+/// How many bytes of a dictionary LZ4 can refer to, because its distances have 16 bits.
+pub(crate) const CONTENT_MAX: usize = 1 << 16;
 
-/// No acceleration: the best LZ4's fast compressor does.
-pub(crate) const LEVEL_DEFAULT: i32 = 1;
-
-/// `LZ4_STREAMSIZE` of LZ4 1.10 and the byte in which `lzzzz` notes that it is initialised.
+/// `LZ4_STREAMSIZE` of LZ4 1.10, and one byte in which `lzzzz` notes that it is initialised.
 pub(crate) const THREAD_BYTES: usize = (1 << 14) + 32 + 1; // 16417
 
-/// Where the library puts the last page aside, in case the next one continues it.
+/// Bytes in which the library keeps the last page, in case the next one continues it.
 const ASIDE_BYTES: usize = 1 << 16;
 
-/// The longest blob `len` bytes can become.
+/// The longest blob that `len` bytes can become.
 pub(crate) const fn bound(len: usize) -> usize {
     lz4::max_compressed_size(len)
 }
@@ -39,13 +36,13 @@ pub(crate) fn compress(page: &[u8], output: &mut [u8], level: i32) -> Result<usi
     lz4::compress(page, output, level).map_err(|_| CodecError::Refused)
 }
 
-/// Fills `page` from `blob`. The decoder checks both bounds; the length it reports is compared
-/// because a block may end early.
+/// Fills `page` from `blob`. The decoder checks both bounds. The length that it reports is
+/// compared here, because a block may end early.
 pub(crate) fn decompress(blob: &[u8], page: &mut [u8]) -> Result<(), CodecError> {
     whole(lz4::decompress(blob, page), page.len())
 }
 
-/// As [`decompress`], where the block may refer to `content`.
+/// Like [`decompress`], but the block may refer to `content`.
 pub(crate) fn decompress_with(
     content: &[u8],
     blob: &[u8],
@@ -83,7 +80,7 @@ impl Context {
             Some(context) => context,
             none => none.insert(new_table()?),
         };
-        // To attach nothing is to begin anew.
+        // Attaching nothing resets the state.
         context.attach_dict(None);
         let mut tables = dictionary.0.lock().unwrap_or_else(PoisonError::into_inner);
         context.attach_dict(Some(&mut tables));
@@ -94,23 +91,23 @@ impl Context {
     }
 }
 
-/// Apart from who compresses: a table is made on the stack.
+/// A function of its own, because the library makes a table on the stack.
 #[cold]
 #[inline(never)]
 fn new_table() -> Result<Box<lz4::Compressor<'static>>, CodecError> {
     lz4::Compressor::new().map(Box::new).map_err(|_| CodecError::NoMemory)
 }
 
-/// A dictionary's table. The lock is for the interface, which cannot share it; it is held while it
-/// is attached, and it is only read.
+/// A dictionary's table. The library only reads it, but the interface of `lzzzz` wants it alone, so
+/// a lock is held while the table is attached.
 pub(crate) struct Dictionary(Mutex<Box<lz4::Compressor<'static>>>);
 
 impl Dictionary {
-    /// The table of `content`, of which at most [`LZ4_CONTENT_MAX`] bytes count.
+    /// The table of `content`, which has at most [`CONTENT_MAX`] bytes.
     #[cold]
     #[inline(never)]
     pub(crate) fn new(content: &[u8]) -> Result<Self, CodecError> {
-        debug_assert!(content.len() <= LZ4_CONTENT_MAX);
+        debug_assert!(content.len() <= CONTENT_MAX);
         let table = lz4::Compressor::with_dict_slow(content.to_vec());
         Ok(Self(Mutex::new(Box::new(table.map_err(|_| CodecError::NoMemory)?))))
     }

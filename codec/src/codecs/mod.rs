@@ -1,0 +1,24 @@
+//! Codecs, and the streams with which they work.
+//!
+//! ```text
+//!   page_codec   an algorithm with its parameters     streams   a few, shared by all threads
+//!        \                                             /
+//!         `-------------> stream: contexts, output <--'
+//!                            |
+//!                        dictionary                   train     makes a dictionary from pages
+//! ```
+//!
+//! Invariant: a stream knows no codec. A codec hands it what it needs.
+//!
+//! Lock: one for each stream of `streams`.
+
+mod dictionary;
+mod page_codec;
+mod stream;
+mod streams;
+mod train;
+
+pub use page_codec::{Codec, Parameters};
+pub use stream::Stream;
+pub use streams::Streams;
+pub use train::{DICTIONARY_LEN_MIN, TrainError, train};
