@@ -26,11 +26,6 @@ impl Zram {
         self.settings.set_units(units);
     }
 
-    /// Whether write-back is limited; not so at first.
-    pub fn writeback_limit_enabled(&self) -> bool {
-        self.settings.is_limited()
-    }
-
     /// Limits write-back, or not.
     pub fn enable_writeback_limit(&self, enable: bool) {
         self.settings.enable_limit(enable);

@@ -98,11 +98,6 @@ impl Settings {
         limit.set += 1;
     }
 
-    /// Whether write-back is limited.
-    pub(super) fn is_limited(&self) -> bool {
-        self.limit().enabled
-    }
-
     /// Limits write-back, or not.
     pub(super) fn enable_limit(&self, enable: bool) {
         self.limit().enabled = enable;
