@@ -8,16 +8,14 @@
 //!                  Mapping: one reservation between two guard pages
 //! ```
 //!
-//! Locks: one for each reservation in steps, taken to open a step.
+//! Invariants H1 and H2 of the crate are kept here. Locks: each reservation in steps has one, which
+//! is held while the system opens a step.
 
 mod arena;
 mod bits;
-#[cfg(not(miri))]
-mod discard;
 mod error;
 pub mod faults;
 mod mapping;
-mod operation;
 mod pages;
 mod run;
 mod steps;

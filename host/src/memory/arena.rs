@@ -10,16 +10,19 @@
 //! ```
 //!
 //! Invariants
-//! - A1: a claim bit is set exactly while a [`Run`] (or the [`RawRun`] it was turned into) covers
-//!   its frame. `claim` sets bits only where all were clear, `unclaim` consumes the token.
-//! - A2: a resident bit is set before the frame is touched, and cleared only by `purge`, whose
-//!   caller holds the token. A frame without its bit costs no memory.
-//! - A3: `resident_frames` is the number of resident bits: it moves by the bits that changed.
+//! - A1: a claim bit is set exactly while a [`Run`] covers its frame, or the [`RawRun`] that the
+//!   run was turned into. `claim` sets bits only if all of them were clear. `unclaim` consumes the
+//!   token.
+//! - A2: a resident bit is set before the frame is touched. Only `purge` clears it, and its caller
+//!   holds the token. A frame whose bit is clear costs no memory.
+//! - A3: `resident_frames` is the number of resident bits. It changes by the bits that changed.
 //! - A4: the frames of a run are open, and so are their bits. The rest of the arena has no access
-//!   rights: where a program locks its memory, it costs nothing.
+//!   rights, so it costs nothing even in a program that locks its memory.
 //!
-//! Claim and release cross threads through the claim bits alone: the release of a bit publishes
-//! whatever was done to the frame, and the claim that finds the bit clear sees it.
+//! Claim and release cross threads through the claim bits alone. The release of a bit publishes
+//! what was done to the frame, and the claim that finds the bit clear sees it.
+//!
+//! Lock: that of the steps, to open frames. Claims, releases and resident bits need none.
 
 use super::bits::{mask_of, spans, word_of, words_for};
 use super::error::{ClaimError, ForeignRun, HostDefect, HostError};
@@ -48,12 +51,13 @@ const _: () = assert!(
     "byte offsets of all frames fit in usize"
 );
 
-/// Two arenas of this many bytes, as a shift, start in different units of as many. User addresses
-/// have 48 bits unless a program asks for more, so the number of the unit has 27.
+/// The unit of arena numbers in bytes, as a shift. Two arenas of at least one unit start in
+/// different units. User addresses have 48 bits unless a program asks for more, so the number of a
+/// unit has 27.
 const NUMBER_SHIFT: u32 = 21;
 /// Bits of an address.
 const ADDRESS_BITS: u32 = 48;
-/// Arenas of at least so many frames have a number each ([`Arena::number`]).
+/// Frames from which on an arena has a number of its own ([`Arena::number`]).
 pub const NUMBERED_FRAMES_MIN: u32 = (1 << NUMBER_SHIFT) / PAGE_SIZE as u32; // 512
 
 const _: () = assert!(
@@ -61,15 +65,18 @@ const _: () = assert!(
     "the unit of any address fits a number, else two arenas could have the same"
 );
 
-/// Frames that are opened at once, at least.
+/// Frames that are opened at once, at the least.
 const STEP_FRAMES: u32 = 512; // 2 MiB
 
-/// A reserved range of frames. See the module's picture.
+/// A reserved range of frames, which are claimed by number.
+///
+/// Frame `n` is the `n`th 4096 bytes from [`Arena::base`]. Claiming frames gives a [`Run`], the
+/// right to touch them. Memory is taken when a frame is touched, and returned by [`Arena::purge`].
 #[derive(Debug)]
 pub struct Arena {
     frames: u32,
     mapping: Mapping,
-    /// Without, all of it is open.
+    /// `None` if all of it is open.
     steps: Option<Steps>,
     claimed: Table<AtomicU64>,
     resident: Table<AtomicU64>,
@@ -80,11 +87,20 @@ pub struct Arena {
 
 impl Arena {
     /// Reserves address space for `frames` frames, 1 to [`FRAMES_MAX`]. No memory is touched.
+    ///
+    /// # Errors
+    ///
+    /// [`HostError::Size`] if `frames` is out of range; [`HostError::Reserve`] if the system
+    /// refuses.
     pub fn reserve(frames: u32) -> Result<Arena, HostError> {
         Arena::build(frames, None)
     }
 
-    /// As [`Arena::reserve`], with operations that `faults`, where there are any, can make fail.
+    /// The same as [`Arena::reserve`], for an arena whose operations `faults` can make fail.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Arena::reserve`], and [`HostError::Injected`].
     pub fn with_faults(
         frames: u32,
         faults: impl Into<Option<Arc<FailureInjector>>>,
@@ -118,22 +134,22 @@ impl Arena {
         self.frames
     }
 
-    /// The address of frame 0. What may be done there, a [`Run`] says.
+    /// The address of frame 0. Only the holder of a [`Run`] may touch the frames of the run.
     #[inline]
     pub fn base(&self) -> NonNull<u8> {
         self.mapping.base()
     }
 
     /// A number that no other arena of this process has while this one lives, or for ever after
-    /// [`Arena::keep_number`]. Its first address in units of 2 MiB; arenas of fewer frames than
-    /// [`NUMBERED_FRAMES_MIN`] may share one.
+    /// [`Arena::keep_number`]. It is the first address in units of 2 MiB. Arenas of fewer frames
+    /// than [`NUMBERED_FRAMES_MIN`] may share a number.
     #[inline]
     pub fn number(&self) -> u32 {
         (self.base().as_ptr().addr() >> NUMBER_SHIFT) as u32
     }
 
-    /// Keeps the arena's addresses reserved, without memory, when it is dropped, so that no later
-    /// arena has its number.
+    /// Makes the addresses of the arena stay reserved, without memory, when it is dropped. No later
+    /// arena then has its number.
     pub fn keep_number(&self) {
         self.mapping.keep_addresses();
     }
@@ -143,13 +159,13 @@ impl Arena {
         self.mapping.range()
     }
 
-    /// Whether the program has locked its memory (`mlockall`), all that there is of it, after the
-    /// arena was made. What of it was open then is in memory, whatever the bits say.
+    /// Whether the program has locked all of its memory (`mlockall`) after the arena was made. The
+    /// part of the arena that was open then is in memory, whatever the bits say.
     pub fn is_locked(&self) -> bool {
         self.mapping.is_locked()
     }
 
-    /// Bytes of memory that the arena's own bits take.
+    /// Bytes of memory that the bits of the arena take.
     pub fn metadata_bytes(&self) -> u64 {
         self.claimed.held_bytes() + self.resident.held_bytes() + self.heap_bytes()
     }
@@ -159,15 +175,20 @@ impl Arena {
         self.claimed.heap_bytes() + self.resident.heap_bytes()
     }
 
-    /// The addresses of the arena's bits, for measuring what they take.
+    /// The addresses of the bits of the arena, for measuring the memory that they take.
     pub fn metadata_ranges(&self) -> [Range<usize>; 2] {
         [self.claimed.range(), self.resident.range()]
     }
 
-    /// Claims frames `pfn..pfn + frames`, all or none; what is not open of them is opened.
+    /// Claims frames `pfn..pfn + frames`, all or none. Frames that are not open are opened.
     ///
-    /// While another claim of overlapping frames is under way this may be refused even if that one
-    /// fails in turn; of two racing claims of overlapping frames exactly one gets its run.
+    /// Of two racing claims of overlapping frames at most one gets its run. Either may be refused
+    /// because of the other, even if the other is refused as well.
+    ///
+    /// # Errors
+    ///
+    /// [`ClaimError`]: a frame is claimed already, the frames are not in the arena, or the system
+    /// does not open them.
     pub fn claim(&self, pfn: u32, frames: u32) -> Result<Run, ClaimError> {
         let raw = RawRun { pfn, frames };
         self.check_range(raw)?;
@@ -195,7 +216,8 @@ impl Arena {
     #[cold]
     fn open_in(&self, steps: &Steps, frames: &Range<usize>) -> io::Result<()> {
         steps.open(frames, |frames| {
-            // First, as who finds the frames open looks no further (A4).
+            // The bits are opened first, because a thread that finds the frames open looks no
+            // further (A4).
             let words = word_of(frames.start)..words_for(frames.end);
             self.claimed.open(words.clone()).map_err(io::Error::other)?;
             self.resident.open(words).map_err(io::Error::other)?;
@@ -210,7 +232,8 @@ impl Arena {
         }
     }
 
-    /// Sets `mask` in one word if none of it is set; otherwise names the lowest frame taken.
+    /// Sets `mask` in one word if none of its bits is set. Otherwise it gives the lowest frame that
+    /// is taken.
     fn claim_word(&self, word: usize, mask: u64) -> Result<(), u32> {
         // Acquire pairs with the Release in `unclaim`, so that what the last owner did to the
         // frame is seen by the next one.
@@ -221,11 +244,11 @@ impl Arena {
             .map_err(|bits| (word as u32) * u64::BITS + (bits & mask).trailing_zeros())
     }
 
-    /// Clears what a refused claim has set: the bits from `start` up to `word`, exclusive.
+    /// Clears the bits that a refused claim has set: from `start` up to, excluding, `word`.
     fn undo_claim(&self, start: usize, word: usize) {
         for (earlier, mask) in spans(start, word * u64::BITS as usize) {
-            // relaxed: these frames were not touched, so there is nothing to publish; as a
-            // read-modify-write it keeps the release sequence of the last `unclaim` alive.
+            // relaxed: these frames were not touched, so there is nothing to publish. Because it is
+            // a read-modify-write, the release sequence of the last `unclaim` goes on.
             self.claimed[earlier].fetch_and(!mask, Ordering::Relaxed);
         }
     }
@@ -234,7 +257,12 @@ impl Arena {
         ArenaId(self.base().as_ptr().addr())
     }
 
-    /// Gives frames up for anyone to claim, and says how many of them are resident (they stay so).
+    /// Gives up the frames of a run, which may then be claimed again. Gives the number of those
+    /// that are resident; they stay so.
+    ///
+    /// # Errors
+    ///
+    /// [`ForeignRun`], with the run, if it is another arena's.
     pub fn unclaim(&self, run: Run) -> Result<u32, ForeignRun> {
         if !run.is_of(self.id()) {
             return Err(ForeignRun { run });
@@ -250,7 +278,7 @@ impl Arena {
         Ok(resident)
     }
 
-    /// A token again, after [`Run::into_raw`].
+    /// Turns the numbers that [`Run::into_raw`] gave into a token again.
     ///
     /// # Safety
     ///
@@ -270,7 +298,7 @@ impl Arena {
     #[inline]
     pub fn is_resident(&self, pfn: u32) -> bool {
         let word = self.resident.get(word_of(pfn as usize));
-        // relaxed: a single bit; whoever needs it to hold still has the token.
+        // relaxed: a single bit; a caller that needs it to stay as it is has the token.
         word.is_some_and(|word| word.load(Ordering::Relaxed) & mask_of(pfn as usize) != 0)
     }
 
@@ -279,13 +307,13 @@ impl Arena {
         self.count(&self.resident, RawRun { pfn, frames })
     }
 
-    /// Frames resident in the whole arena.
+    /// Resident frames of the whole arena.
     pub fn resident_frames(&self) -> u64 {
-        // relaxed: one independent number, exact whenever nobody is marking or purging.
+        // relaxed: one independent number, exact while no thread is marking or purging.
         self.resident_frames.load(Ordering::Relaxed)
     }
 
-    /// Counts the resident frames that nobody has claimed; exact when nobody is busy.
+    /// Counts the resident frames that are not claimed. It is exact while no thread uses the arena.
     pub fn resident_unclaimed(&self) -> u64 {
         let unclaimed = |(index, resident): (usize, &AtomicU64)| {
             // relaxed: a count of single bits, as in `count`.
@@ -296,11 +324,12 @@ impl Arena {
         self.resident.held().map(unclaimed).sum()
     }
 
-    /// Recounts the bits and compares them with the counters; for when nobody is busy.
+    /// Recounts the bits and compares them with the counters. Call it while no other thread uses
+    /// the arena.
     ///
     /// # Errors
     ///
-    /// What does not agree.
+    /// [`HostDefect`]: what does not agree.
     pub fn check(&self) -> Result<(), HostDefect> {
         self.steps.as_ref().map_or(Ok(()), Steps::check)?;
         self.claimed.check()?;
@@ -316,27 +345,28 @@ impl Arena {
         }
     }
 
-    /// Frames past the arena count as clear.
+    /// Set bits of `bitmap` for a run. Frames past the arena count as clear.
     fn count(&self, bitmap: &Table<AtomicU64>, raw: RawRun) -> u32 {
         let bits = bits_of(raw);
         let end = bits.end.min(self.frames as usize);
         let ones = |(word, mask): (usize, u64)| {
-            // relaxed: a count of single bits; whoever needs them to hold still has the token.
+            // relaxed: a count of single bits; a caller that needs them to stay has the token.
             (bitmap[word].load(Ordering::Relaxed) & mask).count_ones()
         };
         spans(bits.start, end).map(ones).sum()
     }
 
-    /// Records that frame `pfn` is about to be touched, and says whether that is news.
+    /// Records that frame `pfn` is about to be touched. True if it was not resident before.
     ///
     /// # Panics
     ///
-    /// When the arena has no such frame, or it was never claimed: a broken caller.
+    /// If the arena has no such frame, or the frame was never claimed: a broken caller.
     pub fn mark_resident(&self, pfn: u32) -> bool {
         assert!(pfn < self.frames, "frame {pfn} lies past the arena's {}", self.frames);
         let (word, mask) = (word_of(pfn as usize), mask_of(pfn as usize));
-        // relaxed: set is set, whoever did it; the bit is cleared only when the run's owner has
-        // brought everyone who works on it to rest, and that ordering is the owner's.
+        // relaxed: a bit that is set may be set by any thread. It is cleared only after the owner
+        // of the run has brought all threads that work on it to rest, and that order is the
+        // owner's.
         if self.resident[word].load(Ordering::Relaxed) & mask != 0 {
             return false;
         }
@@ -348,29 +378,29 @@ impl Arena {
         news
     }
 
-    /// Has the system give frames `pfn..pfn + frames`, which are marked resident, their memory in
-    /// one call rather than at each one's first touch; what they hold stays. Where it cannot, and
-    /// reports nothing, they get it when they are touched.
+    /// Makes the system give frames `pfn..pfn + frames` their memory in one call instead of at the
+    /// first touch of each. They are marked resident already, and their contents stay. If the
+    /// system refuses, nothing is reported, and they get their memory when they are touched.
     ///
     /// # Panics
     ///
-    /// When one of them is not marked (A2): a broken caller.
+    /// If one of them is not marked (A2): a broken caller.
     pub fn populate(&self, pfn: u32, frames: u32) {
         let marked = self.resident_in(pfn, frames);
         assert_eq!(marked, frames, "frames {frames} from {pfn} on are not all marked");
         self.mapping.populate(bits_of(RawRun { pfn, frames }));
     }
 
-    /// The run's bytes, if the run is this arena's.
+    /// The bytes of a run; `None` if the run is another arena's.
     pub fn bytes<'a>(&'a self, run: &'a Run) -> Option<&'a [u8]> {
         let start = self.start_of(run)?;
-        // SAFETY: the frames are mapped and zeroed or written (M1); by A1 only the holder of
-        // the token writes to them, and it is borrowed for as long as the slice lives.
+        // SAFETY: the frames are mapped, and zeroed or written (M1). By A1 only the holder of the
+        // token writes to them, and the token is borrowed for as long as the slice lives.
         Some(unsafe { std::slice::from_raw_parts(start.as_ptr(), len_of(run)) })
     }
 
-    /// Copies `data` to `offset` of the run and marks the frames it touches. False, and nothing
-    /// done, when it does not fit or the run is another arena's.
+    /// Copies `data` to byte `offset` of the run, and marks the frames that it touches. False if
+    /// the data does not fit or the run is another arena's; nothing is done then.
     pub fn write(&self, run: &mut Run, offset: usize, data: &[u8]) -> bool {
         let Some(start) = self.start_of(run) else { return false };
         let Some(end) = offset.checked_add(data.len()) else { return false };
@@ -378,13 +408,13 @@ impl Arena {
             return false;
         }
         if data.is_empty() {
-            return true; // no frame is touched, in the middle of one neither
+            return true; // no frame is touched, not even one that `offset` lies in
         }
         for frame in offset / PAGE_SIZE..end.div_ceil(PAGE_SIZE) {
             self.mark_resident(run.pfn() + frame as u32);
         }
-        // SAFETY: `offset..end` lies in the run; the token is borrowed exclusively, so by A1
-        // nobody else has a reference to its frames, `data` included.
+        // SAFETY: `offset..end` lies in the run. The token is borrowed exclusively, so by A1 there
+        // is no other reference to its frames, and `data` is none either.
         unsafe {
             start.add(offset).copy_from_nonoverlapping(NonNull::from(data).cast(), data.len())
         };
@@ -399,9 +429,9 @@ impl Arena {
 }
 
 impl Drop for Arena {
-    /// A token that is still out must not pass for one of a later arena's.
+    /// A token that still exists must not be taken for one of a later arena.
     fn drop(&mut self) {
-        // relaxed: the value is this thread's alone.
+        // relaxed: only this thread has the value.
         if self.claimed.held().any(|(_, word)| word.load(Ordering::Relaxed) != 0) {
             self.keep_number();
         }

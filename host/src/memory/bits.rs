@@ -1,10 +1,12 @@
-//! Arithmetic of bit maps kept in 64-bit words: pure functions, no storage.
+//! Arithmetic of bit maps that are kept in 64-bit words: pure functions without storage.
 //!
 //! ```text
 //!    bit    60 61 62 63 | 64 65 66 ...
 //!    word 0 ............|............ word 1
 //!    run        [62 .. 66)            spans: (0, bits 62..64), (1, bits 0..2)
 //! ```
+//!
+//! Invariant: the masks of `spans` cover each bit of the run once and no other. Lock: none.
 
 /// Bits in a word, as a shift.
 const WORD_SHIFT: u32 = u64::BITS.trailing_zeros(); // 6
@@ -28,7 +30,8 @@ pub(crate) const fn mask_of(index: usize) -> u64 {
     1 << (index & WORD_MASK)
 }
 
-/// The words that `start..end` reaches, in ascending order, each with its part of it as a mask.
+/// The words that `start..end` reaches, in ascending order, each with a mask of its bits in the
+/// range.
 pub(crate) fn spans(start: usize, end: usize) -> impl DoubleEndedIterator<Item = (usize, u64)> {
     let words = if start < end { word_of(start)..word_of(end - 1) + 1 } else { 0..0 };
     let (first, last) = (words.start, words.end.wrapping_sub(1));
@@ -39,12 +42,12 @@ pub(crate) fn spans(start: usize, end: usize) -> impl DoubleEndedIterator<Item =
     })
 }
 
-/// The bit of `index` and those above in its word.
+/// The bit of `index` and those above it in its word.
 const fn mask_from(index: usize) -> u64 {
     u64::MAX << (index & WORD_MASK)
 }
 
-/// The bit of `index` and those below in its word.
+/// The bit of `index` and those below it in its word.
 const fn mask_to(index: usize) -> u64 {
     u64::MAX >> (WORD_MASK - (index & WORD_MASK))
 }

@@ -1,18 +1,20 @@
-//! What can go wrong at the fence, worded for whoever must act.
+//! The errors of memory, worded for the person who must act.
 //!
 //! ```text
-//!    HostError    the system refused (its answer is in `source`), or an impossible argument
-//!    ClaimError   an allocator asked for frames it must not have: its bug, not the system's
+//!    HostError    the system refused (its answer is in `source`), or an argument is impossible
+//!    ClaimError   an allocator asked for frames that it must not have: its bug, not the system's
 //!    ForeignRun   a token went to the wrong arena, and comes back inside the error
-//!    HostDefect   a recount found other numbers than are kept: our bug
+//!    HostDefect   a recount found other numbers than those that are kept: our bug
+//!    Operation    an operation that the system can refuse, and a test can make fail
 //! ```
+//!
+//! Invariant: an error of the system carries the system's answer. Lock: none.
 
-use super::operation::Operation;
 use super::run::Run;
 use std::fmt;
 use std::io;
 
-/// What may be in the way where reserved memory is not opened.
+/// Settings that can keep the system from opening reserved memory.
 const LOOK_AT: &str = "see /proc/sys/vm/max_map_count, which bounds the mappings of a process, \
                        `ulimit -d` and /proc/sys/vm/overcommit_memory";
 
@@ -34,21 +36,21 @@ pub enum HostError {
         /// The system's answer.
         source: io::Error,
     },
-    /// A size that no arena or table can have.
+    /// No arena or table can have this size.
     Size {
         /// Elements (frames or entries) asked for.
         len: u64,
         /// The most there can be.
         max: u64,
     },
-    /// The system's page is not 4096 bytes, so frames could not be returned one by one.
+    /// The page of the system is not 4096 bytes, so frames could not be returned one by one.
     PageSize {
         /// Bytes in the system's page.
         system_bytes: usize,
     },
-    /// `madvise` failed on a mapping of ours.
+    /// The system refused an advice (`madvise`) on a mapping of ours.
     Advise {
-        /// What was advised.
+        /// The advice.
         advice: &'static str,
         /// Bytes advised.
         bytes: u64,
@@ -99,13 +101,60 @@ impl std::error::Error for HostError {
     }
 }
 
+/// An operation that can be made to fail.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Operation {
+    /// Reserving address space for an arena or a table.
+    Reserve,
+    /// Taking a run of frames from an allocator above the arena.
+    Frames,
+    /// Claiming a run of frames.
+    Claim,
+    /// Returning the memory of a run.
+    Purge,
+    /// Taking a part of a table that was not in use.
+    Extend,
+    /// Returning the memory of table pages.
+    Discard,
+    /// Starting a thread.
+    Thread,
+}
+
+impl Operation {
+    /// Every operation.
+    pub const ALL: [Operation; 7] = [
+        Operation::Reserve,
+        Operation::Frames,
+        Operation::Claim,
+        Operation::Purge,
+        Operation::Extend,
+        Operation::Discard,
+        Operation::Thread,
+    ];
+}
+
+impl fmt::Display for Operation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Operation::Reserve => "a reservation",
+            Operation::Frames => "taking frames",
+            Operation::Claim => "a claim",
+            Operation::Purge => "a purge",
+            Operation::Extend => "an extension",
+            Operation::Discard => "a discard",
+            Operation::Thread => "starting a thread",
+        })
+    }
+}
+
 /// Why [`Arena::claim`](crate::Arena::claim) gave no token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ClaimError {
-    /// Part of the run is claimed already: the allocator above is broken.
+    /// Part of the run is claimed already, so the allocator above is broken.
     InUse {
-        /// The lowest frame found taken.
+        /// The lowest frame that was found taken.
         pfn: u32,
     },
     /// The run is empty or reaches past the arena.
@@ -115,7 +164,8 @@ pub enum ClaimError {
         /// Frames asked for.
         frames: u32,
     },
-    /// The system does not open the frames: no run is wrong, and later it may.
+    /// The system does not open the frames now. Nothing is wrong with the run, and a later claim
+    /// may succeed.
     NotOpened {
         /// First frame asked for.
         pfn: u32,
@@ -141,10 +191,10 @@ impl fmt::Display for ClaimError {
 
 impl std::error::Error for ClaimError {}
 
-/// A run was handed to an arena it does not come from; here it is back.
+/// A run was handed to an arena that it does not come from. The error gives it back.
 #[derive(Debug)]
 pub struct ForeignRun {
-    /// The token, still good for its own arena.
+    /// The token, which is still valid for its own arena.
     pub run: Run,
 }
 
@@ -159,7 +209,7 @@ impl std::error::Error for ForeignRun {}
 /// An arena or a table that contradicts itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostDefect(
-    /// What was found, after the invariant that it breaks.
+    /// The name of the broken invariant, and what was found.
     pub String,
 );
 

@@ -5,19 +5,21 @@
 //!    arm_from(n)    . . . . F F F F F F        a system that has nothing more to give
 //! ```
 //!
-//! An injector belongs to whoever builds an arena, a table or what is made of them; nothing is
-//! global. A test sweeps N upwards until its scenario runs through without the injector firing, and
-//! so has seen every refusal the system could give at every point where one is possible.
+//! An injector belongs to the test that builds an arena, a table or a client of them. Nothing is
+//! global. A test repeats its scenario with N = 1, 2, 3 and so on until the injector does not fire.
+//! It has then seen every refusal that the system could give, at every point where one is possible.
 //!
-//! Invariant: armed by `arm`, an injector fires exactly once, however many threads race to it: the
+//! Invariant: armed by `arm`, an injector fires exactly once, however many threads race to it. The
 //! operation whose decrement reaches zero fails, and no other.
+//!
+//! Lock: one around the name of the last failure; it is taken last.
 
 use super::error::HostError;
-pub use super::operation::Operation;
+pub use super::error::Operation;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Set in the countdown when the failure is to last.
+/// This bit is set in the countdown if the failure lasts.
 const LASTING: u64 = 1 << 63;
 
 const _: () = assert!(LASTING.is_power_of_two(), "one bit, above any count");
@@ -25,44 +27,45 @@ const _: () = assert!(LASTING.is_power_of_two(), "one bit, above any count");
 /// Counts guarded operations down and fails the one that reaches zero.
 #[derive(Debug, Default)]
 pub struct FailureInjector {
-    /// 0: disarmed; n: the nth operation from now fails; with LASTING, those after it too.
+    /// 0 is disarmed. With n the nth operation from now fails, and with LASTING those after it too.
     countdown: AtomicU64,
-    /// What failed last.
+    /// The operation that failed last.
     fired: Mutex<Option<Operation>>,
 }
 
 impl FailureInjector {
-    /// A disarmed injector, ready to be shared with what it will trouble.
+    /// A disarmed injector, to be shared with the arenas and tables whose operations it makes fail.
     pub fn new() -> Arc<FailureInjector> {
         Arc::new(FailureInjector::default())
     }
 
-    /// Makes the `nth` guarded operation from now fail (1: the next one; 0 disarms).
+    /// Makes the `nth` guarded operation from now fail; 1 is the next one, and 0 disarms.
     pub fn arm(&self, nth: u64) {
         *self.last() = None;
         // relaxed: one independent value; a test arms before it starts what is to fail.
         self.countdown.store(nth, Ordering::Relaxed);
     }
 
-    /// Makes the `nth` guarded operation from now fail, and all after it until the next arming (0
-    /// disarms).
+    /// Makes the `nth` guarded operation from now fail, and all after it until the next arming; 0
+    /// disarms.
     pub fn arm_from(&self, nth: u64) {
         self.arm(if nth == 0 { 0 } else { nth | LASTING });
     }
 
-    /// Whether a failure is still to come: false once it has fired, but for a lasting one.
+    /// Whether a failure is still to come. It is false once the injector has fired, unless the
+    /// failure lasts.
     pub fn is_armed(&self) -> bool {
         // relaxed: one independent value, read when the operations have returned.
         self.countdown.load(Ordering::Relaxed) != 0
     }
 
-    /// What failed last since the injector was armed.
+    /// The operation that failed last since the injector was armed.
     pub fn fired(&self) -> Option<Operation> {
         *self.last()
     }
 
     fn last(&self) -> std::sync::MutexGuard<'_, Option<Operation>> {
-        // One value, whole whoever panicked.
+        // One value, which no panic leaves half-written.
         self.fired.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -79,11 +82,12 @@ impl FailureInjector {
     }
 }
 
-/// Whether `operation` has to fail now: for whoever has an operation of these kinds to guard.
+/// Asks whether `operation` has to fail now. Code that has an operation of these kinds calls it
+/// first.
 ///
 /// # Errors
 ///
-/// [`HostError::Injected`], when it is this one's turn.
+/// [`HostError::Injected`] if `faults` makes this operation fail.
 pub fn guard(faults: Option<&FailureInjector>, operation: Operation) -> Result<(), HostError> {
     match faults {
         Some(injector) if injector.fires() => {

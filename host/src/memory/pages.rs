@@ -1,41 +1,43 @@
-//! Pages of memory with one owner, straight from the system: the heap has no part in them.
+//! Pages of memory with one owner, straight from the system and not from the heap.
 //!
 //! ```text
 //!   Pages::new -> untouched, and costs nothing --touched--> resident --give_back--> untouched
 //!        drop: unmapped, all of it gone
 //! ```
 //!
-//! For buffers that come and go. What a heap is given back it keeps for the next allocation, so
-//! what a process holds is more than anybody counts; what is given back here is the system's.
+//! They are for buffers that come and go. A heap keeps freed memory for the next allocation, so a
+//! process holds more than anybody counts. The system takes back what is given back here.
 //!
-//! Invariant: the memory is a slice like any other, zeros where it was not written since it was
-//! made or given back.
+//! Invariant: the memory is a slice like any other. It is zero if it was not written since it was
+//! made or given back. Lock: none.
 
 use super::error::HostError;
 use super::mapping::{Access, Core, Mapping};
 use std::ops::Range;
 use std::slice;
 
-/// Zeroed memory of whole pages between guard pages, without huge pages, not inherited by a fork.
+/// Zeroed memory of whole pages between guard pages. It has no huge pages, and a forked child does
+/// not inherit it.
 #[derive(Debug)]
 pub struct Pages {
     mapping: Mapping,
 }
 
 impl Pages {
-    /// Reserves `pages` pages, at least one; they cost nothing until touched.
+    /// Reserves `pages` pages, at least one. They cost nothing until they are touched.
     ///
     /// # Errors
     ///
-    /// [`HostError::Reserve`] when the system has no address space, or no mapping, for them.
+    /// [`HostError::Reserve`] if `pages` is 0, or the system has no address space or no mapping for
+    /// them.
     pub fn new(pages: usize) -> Result<Pages, HostError> {
         Mapping::reserve(pages, Access::Open, Core::LeftOut).map(|mapping| Pages { mapping })
     }
 
     /// The bytes.
     pub fn as_slice(&self) -> &[u8] {
-        // SAFETY: mapped, initialised by the system, and ours as long as `self` lives (M1); written
-        // to only through `&mut self`.
+        // SAFETY: mapped, initialised by the system, and ours as long as `self` lives (M1). Only
+        // `&mut self` writes to it.
         unsafe { slice::from_raw_parts(self.mapping.base().as_ptr(), self.len()) }
     }
 
@@ -45,21 +47,23 @@ impl Pages {
         unsafe { slice::from_raw_parts_mut(self.mapping.base().as_ptr(), self.len()) }
     }
 
-    /// Gives pages back to the system: they are zeros, and cost nothing until touched.
+    /// Gives pages back to the system. They are zeros then, and cost nothing until they are
+    /// touched.
     ///
     /// # Errors
     ///
-    /// [`HostError::Advise`]; then they hold what they held, as when a program locked its memory.
+    /// [`HostError::Advise`] if the system refuses, for example because the program locked its
+    /// memory. Their contents stay then.
     ///
     /// # Panics
     ///
-    /// When there are no such pages: a broken caller.
+    /// If there are no such pages: a broken caller.
     pub fn give_back(&mut self, pages: Range<usize>) -> Result<(), HostError> {
         // SAFETY: `&mut self` keeps every reference to the bytes away.
         unsafe { self.mapping.discard(pages) }
     }
 
-    /// Where the bytes are.
+    /// The addresses of the bytes.
     pub fn addresses(&self) -> Range<usize> {
         self.mapping.range()
     }

@@ -1,8 +1,8 @@
 //! The token that is the right to a run of frames.
 //!
-//! Only [`Arena::claim`](crate::Arena::claim) makes one, and it is neither `Copy` nor `Clone`:
-//! whoever holds it is the only one who does (invariant H1). A token that is dropped leaves its
-//! frames claimed for the life of the arena.
+//! Invariant H1: only [`Arena::claim`](crate::Arena::claim) makes a token, and a token is neither
+//! `Copy` nor `Clone`. No other token covers its frames. A token that is dropped leaves its frames
+//! claimed for the life of the arena. Lock: none.
 
 /// The exclusive right to frames `pfn..pfn + frames` of one arena.
 #[derive(Debug, PartialEq, Eq)]
@@ -13,7 +13,7 @@ pub struct Run {
     arena: ArenaId,
 }
 
-/// A run as numbers, for keeping in a descriptor: no right to anything by itself.
+/// A run as numbers, for keeping in a descriptor. By itself it is a right to nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RawRun {
     /// The first frame.
@@ -22,14 +22,14 @@ pub struct RawRun {
     pub frames: u32,
 }
 
-/// Which arena a run belongs to: its first address. An arena that is dropped while runs of it are
-/// out keeps its addresses reserved, so that no later arena has the same, for which a stale run
-/// would pass.
+/// The arena that a run belongs to: the first address of the arena. An arena that is dropped while
+/// runs of it exist keeps its addresses reserved. So no later arena has the same address and
+/// accepts a stale run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ArenaId(pub(crate) usize);
 
 impl Run {
-    /// A token. The caller has just claimed these frames, or taken them from another token.
+    /// Makes a token. The caller has just claimed these frames, or taken them from another token.
     pub(crate) fn new(raw: RawRun, arena: ArenaId) -> Run {
         Run { pfn: raw.pfn, frames: raw.frames, arena }
     }
@@ -49,7 +49,7 @@ impl Run {
         self.arena == arena
     }
 
-    /// The run as numbers; the frames stay claimed. The way back is
+    /// The run as numbers. The frames stay claimed, and the way back is
     /// [`Arena::run_from_raw`](crate::Arena::run_from_raw).
     pub fn into_raw(self) -> RawRun {
         RawRun { pfn: self.pfn, frames: self.frames }
@@ -59,7 +59,7 @@ impl Run {
     ///
     /// # Panics
     ///
-    /// When one of the two would be empty: a broken caller.
+    /// If one of the two would be empty: a broken caller.
     pub fn split(self, at: u32) -> (Run, Run) {
         assert!(at > 0, "a split at 0 leaves the first run empty");
         assert!(at < self.frames, "a split at {at} of {} frames leaves none behind", self.frames);

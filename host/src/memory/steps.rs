@@ -1,4 +1,5 @@
-//! Which parts of a reservation are open: those that may be written, opened as they are needed.
+//! Which parts of a reservation are open. A part is opened when it is needed, and may be written
+//! then.
 //!
 //! ```text
 //!   reservation  | step 0 | step 1 | step 2 | step 3 | step 4 | ...
@@ -6,21 +7,22 @@
 //!                |  an extent      |                 | one    |
 //! ```
 //!
-//! A program that locks its memory (`mlockall`) has the system fill all that may be written. So
-//! only what is in use may, and a little more.
+//! If a program locks its memory (`mlockall`), the system fills everything that may be written. So
+//! only the parts in use may be written, and a little more.
 //!
 //! Invariants
-//! - O1: a bit is set after its step was opened, and is not cleared. Whoever sees it may write.
-//! - O2: an extent is a run of set bits that none adjoins. `extents` is their number, and the
-//!   budget's number is the sum over its reservations.
-//! - O3: opened beyond the steps asked for is at most 1/8 of the extent below, and at most 64 MiB,
-//!   as long as the budget is less than 1/16 used. So a part that is filled from low to high is
-//!   opened by few calls.
-//! - O4: an extent takes two mappings of the process's at most. The steps become coarser as the
-//!   budget is used up; where it is used up, what is opened joins what is open. Only the first
-//!   extent of a reservation goes beyond it.
+//! - O1: a bit is set after its step was opened, and is never cleared. A thread that sees it may
+//!   write.
+//! - O2: an extent is a run of set bits with no set bit beside it. `extents` is their number, and
+//!   the budget's number is the sum over its reservations.
+//! - O3: while the budget is less than 1/16 used, a call opens ahead at most 1/8 of the extent
+//!   below, and at most 64 MiB. So a part that is filled from low to high is opened by few calls.
+//! - O4: an extent takes at most two mappings of the process. The steps become coarser while the
+//!   budget is used up. Once it is used up, a step is opened together with all steps up to the
+//!   nearest extent. Only the first extent of a reservation exceeds the budget.
 //!
-//! Lock: the number of extents. The system is asked under it, so that a step is opened once.
+//! Lock: the number of extents. The system is asked while it is held, so that a step is opened
+//! once.
 
 use super::bits::{mask_of, spans, word_of, words_for};
 use super::error::HostDefect;
@@ -29,29 +31,30 @@ use crate::machine::{PAGE_SIZE, max_map_count};
 use crate::sync::atomic::{AtomicU64, Ordering};
 use std::io;
 use std::ops::Range;
-// A model's atomics cannot be in a static.
+// From the standard library, because a model's atomics cannot be in a static.
 use std::sync::atomic::AtomicUsize;
 
-/// Of the extent below, this part is opened ahead,
+/// The extent below, divided by this, is opened ahead,
 const AHEAD_DIVISOR: usize = 8;
-/// but not more.
+/// but no more pages than this.
 const AHEAD_MAX: usize = (64 << 20) / PAGE_SIZE;
-/// Steps double each time another of so many parts of the budget is used.
+/// The budget in parts. Each time another part is used, steps double in size.
 const PARTS: usize = 16;
-/// All reservations together get this part of the mappings that a process may have.
+/// The mappings that a process may have, divided by this, are for all reservations together.
 const SHARE: u64 = 8;
-/// Mappings that an extent takes: itself, and what it cuts off.
+/// Mappings that an extent takes: its own, and the one that it cuts off.
 const MAPPINGS: u64 = 2;
 
-/// What the reservations of a process have of its mappings, together. It is the process's, as the
-/// bound is (`vm.max_map_count`): owners of reservations need not know of each other.
+/// The mappings that all reservations of a process use together. It is one for the process, because
+/// the bound is one too (`vm.max_map_count`). So owners of reservations need not know of each
+/// other.
 pub(crate) static PROCESS: Budget = Budget::new(extents_max);
 
 fn extents_max() -> usize {
     (max_map_count() / SHARE / MAPPINGS) as usize
 }
 
-/// How many extents some reservations have, and should have at most.
+/// How many extents some reservations have, and how many they should have at most.
 #[derive(Debug)]
 pub(crate) struct Budget {
     extents: AtomicUsize,
@@ -63,20 +66,20 @@ impl Budget {
         Budget { extents: AtomicUsize::new(0), max }
     }
 
-    /// Extents there are.
+    /// Extents in use.
     pub(crate) fn used(&self) -> usize {
-        // relaxed: an independent number; it decides how coarse the next step is.
+        // relaxed: an independent number, which decides how coarse the next step is.
         self.extents.load(Ordering::Relaxed)
     }
 
-    /// A reservation's extents were some, and are others.
+    /// A reservation had `from` extents, and has `to` now.
     fn changed(&self, from: usize, to: usize) {
-        // relaxed: a sum of numbers that each change under a lock of their own.
+        // relaxed: a sum of numbers, each of which changes under its own lock.
         self.extents.fetch_add(to.wrapping_sub(from), Ordering::Relaxed);
     }
 }
 
-/// The steps of one reservation. See the module's picture.
+/// The steps of one reservation. The module has a picture.
 #[derive(Debug)]
 pub(crate) struct Steps {
     pages: usize,
@@ -88,7 +91,8 @@ pub(crate) struct Steps {
 }
 
 impl Steps {
-    /// None open of `pages` pages, in steps of `step_pages`; with a lock of `rank`.
+    /// Steps of `step_pages` pages for a reservation of `pages` pages, none of them open. `rank` is
+    /// that of the lock.
     pub(crate) fn new(
         pages: usize,
         step_pages: usize,
@@ -105,7 +109,7 @@ impl Steps {
     #[inline]
     pub(crate) fn is_open(&self, pages: &Range<usize>) -> bool {
         let steps = self.steps_of(pages);
-        // Most often it is one: every run of frames that is taken asks here.
+        // Mostly it is one step. Every claim of frames asks here.
         if steps.len() == 1 {
             return self.is_open_in(word_of(steps.start), mask_of(steps.start));
         }
@@ -123,11 +127,12 @@ impl Steps {
         self.open[word].load(Ordering::Acquire) & mask == mask
     }
 
-    /// Opens what is not open of `pages`: `open` has the system do it, of whole steps.
+    /// Opens those of `pages` that are not open. `open` asks the system to open a range, which is
+    /// whole steps.
     ///
     /// # Errors
     ///
-    /// The system's answer. Nothing has changed then.
+    /// The answer of the system. Nothing has changed then.
     #[cold]
     pub(crate) fn open(
         &self,
@@ -140,7 +145,7 @@ impl Steps {
         wanted.start = first;
         let mut steps = self.widened(&wanted);
         if let Err(error) = open(self.pages_of(&steps)) {
-            // What joins an extent needs no further mapping.
+            // A step that joins an extent needs no further mapping.
             steps = self.joined(&wanted);
             open(self.pages_of(&steps)).map_err(|_| error)?;
         }
@@ -153,7 +158,7 @@ impl Steps {
         Ok(())
     }
 
-    /// The steps to open where `wanted` are, of which the first is not open (O3, O4).
+    /// The steps to open if `wanted` are needed, of which the first is not open (O3, O4).
     fn widened(&self, wanted: &Range<usize>) -> Range<usize> {
         let (used, max) = (self.budget.used(), (self.budget.max)().max(1));
         if used >= max {
@@ -167,7 +172,7 @@ impl Steps {
         wanted.start / unit * unit..end.min(self.len())
     }
 
-    /// `wanted`, and what is between them and the nearest extent, if there is one.
+    /// `wanted`, and the steps between them and the nearest extent, if there is one.
     fn joined(&self, wanted: &Range<usize>) -> Range<usize> {
         let below = (0..wanted.start).rev().find(|&step| self.is_set(step));
         let above = (wanted.end..self.len()).find(|&step| self.is_set(step));
@@ -186,7 +191,7 @@ impl Steps {
     }
 
     fn steps_of(&self, pages: &Range<usize>) -> Range<usize> {
-        // Shifts, because a division by a variable takes as long as all the rest.
+        // It shifts, because a division by a variable takes as long as everything else here.
         let shift = self.step_pages.trailing_zeros();
         pages.start >> shift..(pages.end + self.step_pages - 1) >> shift
     }
@@ -195,7 +200,7 @@ impl Steps {
         steps.start * self.step_pages..(steps.end * self.step_pages).min(self.pages)
     }
 
-    /// For who has the lock.
+    /// Whether a step is open. The caller has the lock.
     fn is_set(&self, step: usize) -> bool {
         // relaxed: bits are set under the lock.
         self.open[word_of(step)].load(Ordering::Relaxed) & mask_of(step) != 0

@@ -1,13 +1,14 @@
-//! Plain private memory that the system's own swap may take: what folded memory is compared with.
+//! Plain private memory that the system's own swap may take. Folded memory is compared with it.
 //!
 //! ```text
 //!   Swappable::new -> resident on first touch --page_out--> in the system's swap --touch--> back
 //!        drop: munmap, wherever the pages are; the system frees what it swapped out of them
 //! ```
 //!
-//! Invariant: the memory is a slice like any other. Paging out changes where its bytes are, never
-//! what they are. Asking to page out is no promise: [`smaps::swap_of`](crate::smaps::swap_of) and
-//! [`smaps::rss_of`](crate::smaps::rss_of) tell where the pages of [`Swappable::addresses`] are.
+//! Invariant: the memory is a slice like any other. Paging out changes where its bytes are, and
+//! never their values. A request to page out may do nothing.
+//! [`smaps::swap_of`](crate::smaps::swap_of) and [`smaps::rss_of`](crate::smaps::rss_of) tell where
+//! the pages of [`Swappable::addresses`] are. Lock: none.
 
 use super::error::HostError;
 use super::mapping::{Access, Core, Mapping};
@@ -15,27 +16,28 @@ use rustix::mm::{Advice, madvise};
 use std::ops::Range;
 use std::slice;
 
-/// Zeroed memory of whole pages between guard pages, without huge pages, not inherited by a fork.
+/// Zeroed memory of whole pages between guard pages. It has no huge pages, and a forked child does
+/// not inherit it.
 #[derive(Debug)]
 pub struct Swappable {
     mapping: Mapping,
 }
 
 impl Swappable {
-    /// Reserves `pages` pages, at least one; they cost nothing until touched.
+    /// Reserves `pages` pages, at least one. They cost nothing until they are touched.
     ///
     /// # Errors
     ///
-    /// [`HostError::Reserve`] when the system has no address space for them.
+    /// [`HostError::Reserve`] if `pages` is 0, or the system has no address space for them.
     pub fn new(pages: usize) -> Result<Swappable, HostError> {
         let mapping = Mapping::reserve(pages, Access::Open, Core::Kept)?;
         Ok(Swappable { mapping })
     }
 
-    /// The bytes. Touching one that is out waits until it is back.
+    /// The bytes. A touch of one that is swapped out waits until it is back.
     pub fn as_slice(&self) -> &[u8] {
-        // SAFETY: mapped, initialised by the system, and ours as long as `self` lives (M1); written
-        // to only through `&mut self`.
+        // SAFETY: mapped, initialised by the system, and ours as long as `self` lives (M1). Only
+        // `&mut self` writes to it.
         unsafe { slice::from_raw_parts(self.mapping.base().as_ptr(), self.len()) }
     }
 
@@ -45,17 +47,17 @@ impl Swappable {
         unsafe { slice::from_raw_parts_mut(self.mapping.base().as_ptr(), self.len()) }
     }
 
-    /// Where the bytes are.
+    /// The addresses of the bytes.
     pub fn addresses(&self) -> Range<usize> {
         self.mapping.range()
     }
 
-    /// Asks the system to write all pages to its swap now (`MADV_PAGEOUT`, Linux 5.4). It does what
-    /// it can: pages that are busy, or for which there is no swap, stay.
+    /// Asks the system to write all pages to its swap now (`MADV_PAGEOUT`, Linux 5.4). Pages that
+    /// are in use by the system, or for which there is no swap, stay in memory.
     ///
     /// # Errors
     ///
-    /// [`HostError::Advise`] when the system does not know the request.
+    /// [`HostError::Advise`] if the system does not know the request.
     pub fn page_out(&self) -> Result<(), HostError> {
         let start = self.mapping.base().as_ptr().cast();
         // SAFETY: these pages are ours (M1), and the request changes no byte of them.

@@ -7,19 +7,21 @@
 //! ```
 //!
 //! Invariants
-//! - T1: an entry is all-zero until someone stores to it, and again after its page is discarded.
-//! - T2: `held_bytes` is 4096 times the number of held bits: it moves by the bits that changed.
-//! - T3: no entry straddles two pages, since its size divides 4096.
+//! - T1: an entry is zero until a thread stores to it, and again after its page is discarded.
+//! - T2: `held_bytes` is 4096 times the number of held bits. It changes by the bits that changed.
+//! - T3: no entry lies on two pages, because its size divides 4096.
 //!
-//! The contract with callers is two sentences. Touch an entry before its first store, or its
-//! page is in memory and in no counter. Discard only entries nobody relies on: a reader with a
-//! stale index may look at them at any moment and sees zero, which is why elements are atomics
+//! Callers keep two rules. They touch an entry before its first store; otherwise its page is in
+//! memory and in no counter. They discard only entries that no thread relies on. A reader with a
+//! stale index may look at an entry at any moment and sees zero. Elements are therefore atomics
 //! ([`Zeroed`]).
 //!
-//! A table in steps ([`Table::in_steps`]) is for owners that hand out parts, and has a third: open
-//! an entry before it is touched. What is not open reads as zero, and a store to it, or an exchange
-//! that fails, ends the process. So a program that locks its memory has the system fill only what
-//! is in use of such a table.
+//! A table in steps ([`Table::in_steps`]) is for owners that hand out parts, and has a third rule:
+//! they open an entry before they touch it. An entry that is not open reads as zero. A store to it,
+//! or an exchange even if it fails, ends the process. So in a program that locks its memory, the
+//! system fills only the parts of such a table that are in use.
+//!
+//! Lock: that of the steps, to open entries.
 
 use super::bits::{mask_of, spans, word_of, words_for};
 use super::error::{HostDefect, HostError};
@@ -32,7 +34,8 @@ use std::ops::{Index, Range};
 use std::sync::Arc;
 use store::Store;
 
-/// An array of `len` entries. See the module's picture.
+/// An array of `len` entries in memory from the system. The module has a picture, and the rules for
+/// callers.
 #[derive(Debug)]
 pub struct Table<T: Zeroed> {
     store: Store<T>,
@@ -49,14 +52,22 @@ impl<T: Zeroed> Table<T> {
         PAGE_SIZE / T::BYTES
     };
 
-    /// Reserves address space for `len` entries, at least one. No memory is touched but for one
-    /// bit of heap for each page.
+    /// Reserves address space for `len` entries, at least one. It takes one bit of heap for each
+    /// page, and no other memory.
+    ///
+    /// # Errors
+    ///
+    /// [`HostError::Size`] if `len` is out of range; [`HostError::Reserve`] if the system refuses.
     pub fn reserve(len: usize) -> Result<Table<T>, HostError> {
         Table::build(len, Access::Open, None)
     }
 
-    /// As [`Table::with_faults`], of a table whose parts are opened as they are taken in use, by
-    /// [`Table::open`].
+    /// The same as [`Table::with_faults`], for a table whose parts are opened by [`Table::open`]
+    /// when they are taken into use.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Table::with_faults`].
     pub fn in_steps(
         len: usize,
         faults: impl Into<Option<Arc<FailureInjector>>>,
@@ -64,7 +75,11 @@ impl<T: Zeroed> Table<T> {
         Table::build(len, Access::Zeros, faults.into())
     }
 
-    /// As [`Table::reserve`], with operations that `faults`, where there are any, can make fail.
+    /// The same as [`Table::reserve`], for a table whose operations `faults` can make fail.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Table::reserve`], and [`HostError::Injected`].
     pub fn with_faults(
         len: usize,
         faults: impl Into<Option<Arc<FailureInjector>>>,
@@ -72,21 +87,25 @@ impl<T: Zeroed> Table<T> {
         Table::build(len, Access::Open, faults.into())
     }
 
-    /// Asks whether a part that was not in use may be taken in use: for owners that hand out
-    /// parts. Fails where an injector says so and never else.
+    /// Asks whether a part that was not in use may be taken into use. Owners that hand out parts
+    /// call it.
+    ///
+    /// # Errors
+    ///
+    /// [`HostError::Injected`] if an injector says so, and no other.
     pub fn extend(&self) -> Result<(), HostError> {
         guard(self.faults.as_deref(), Operation::Extend)
     }
 
-    /// Opens `entries`, in a table in steps: from now on they may be touched. There they stay open.
+    /// Opens `entries` of a table in steps. They may be touched from now on, and stay open.
     ///
     /// # Errors
     ///
-    /// [`HostError::Open`] when the system refuses; nothing has changed then.
+    /// [`HostError::Open`] if the system refuses. Nothing has changed then.
     ///
     /// # Panics
     ///
-    /// When the table has no such entries: a broken caller.
+    /// If the table has no such entries: a broken caller.
     #[inline]
     pub fn open(&self, entries: Range<usize>) -> Result<(), HostError> {
         assert!(entries.end <= self.len(), "entries {entries:?} lie past the table");
@@ -115,7 +134,7 @@ impl<T: Zeroed> Table<T> {
         self.store.len()
     }
 
-    /// Entry `index`, if there is one.
+    /// Entry `index`; `None` if there is no such entry.
     #[inline]
     pub fn get(&self, index: usize) -> Option<&T> {
         self.store.get(index)
@@ -125,21 +144,22 @@ impl<T: Zeroed> Table<T> {
     ///
     /// # Panics
     ///
-    /// When the table has no such entries: a broken caller.
+    /// If the table has no such entries: a broken caller.
     #[inline]
     pub fn slice(&self, entries: Range<usize>) -> &[T] {
         assert!(entries.start <= entries.end && entries.end <= self.len(), "entries in the table");
         self.store.slice(entries)
     }
 
-    /// The addresses of the table, for measuring what it takes; empty where nothing is mapped.
+    /// The addresses of the table, for measuring the memory that it takes. Empty if nothing is
+    /// mapped.
     pub fn range(&self) -> Range<usize> {
         self.store.range()
     }
 
-    /// Bytes of table memory held: touched and not discarded since.
+    /// Bytes of the pages that are held: those that were touched and not discarded since.
     pub fn held_bytes(&self) -> u64 {
-        // relaxed: one independent number, exact whenever nobody is touching or discarding.
+        // relaxed: one independent number, exact while no thread is touching or discarding.
         self.held_pages.load(Ordering::Relaxed) * PAGE_SIZE as u64
     }
 
@@ -152,7 +172,7 @@ impl<T: Zeroed> Table<T> {
     ///
     /// # Panics
     ///
-    /// When the table has no such entries, or they are not open: a broken caller.
+    /// If the table has no such entries, or they are not open: a broken caller.
     #[inline]
     pub fn touch(&self, entries: Range<usize>) {
         assert!(entries.end <= self.len(), "entries {entries:?} lie past the table");
@@ -161,13 +181,13 @@ impl<T: Zeroed> Table<T> {
         }
         let (first, last) = (entries.start / Self::PER_PAGE, (entries.end - 1) / Self::PER_PAGE);
         if first == last {
-            // As a rule.
+            // This is the usual case.
             return self.touch_word(word_of(first), mask_of(first));
         }
         self.touch_pages(first..last + 1);
     }
 
-    /// Apart from [`Table::touch`], which is one look as a rule.
+    /// Separate from [`Table::touch`], which mostly is one look.
     #[inline(never)]
     fn touch_pages(&self, pages: Range<usize>) {
         spans(pages.start, pages.end).for_each(|(word, mask)| self.touch_word(word, mask));
@@ -175,7 +195,7 @@ impl<T: Zeroed> Table<T> {
 
     #[inline]
     fn touch_word(&self, word: usize, mask: u64) {
-        // relaxed: if the bit is seen set, its page is counted, and that is all it says.
+        // relaxed: a bit that is seen set says only that its page is counted.
         if self.held[word].load(Ordering::Relaxed) & mask != mask {
             self.hold(word, mask);
         }
@@ -192,12 +212,16 @@ impl<T: Zeroed> Table<T> {
         self.held_pages.fetch_add(news, Ordering::Relaxed);
     }
 
-    /// Returns the pages that lie wholly inside `entries` to the system, and says how many
-    /// bytes were held there. Entries on them are zero from now on.
+    /// Returns the pages that lie wholly inside `entries` to the system, and gives the number of
+    /// bytes that were held there. Entries on them are zero from now on.
+    ///
+    /// # Errors
+    ///
+    /// [`HostError::Advise`] if the system refuses. Nothing is counted as returned then.
     ///
     /// # Panics
     ///
-    /// When the table has no such entries: a broken caller.
+    /// If the table has no such entries: a broken caller.
     pub fn discard(&self, entries: Range<usize>) -> Result<u64, HostError> {
         assert!(entries.end <= self.len(), "entries {entries:?} lie past the table");
         guard(self.faults.as_deref(), Operation::Discard)?;
@@ -214,7 +238,7 @@ impl<T: Zeroed> Table<T> {
         Ok(released * PAGE_SIZE as u64)
     }
 
-    /// The pages all of whose entries are in `entries`; the last page may be short.
+    /// The pages whose entries are all in `entries`. The last page may be short.
     fn whole_pages(&self, entries: Range<usize>) -> Range<usize> {
         let start = entries.start.div_ceil(Self::PER_PAGE);
         let end = if entries.end == self.len() {
@@ -225,7 +249,7 @@ impl<T: Zeroed> Table<T> {
         start..end.max(start)
     }
 
-    /// The entries on pages that are held, with their indices; all others are zero.
+    /// The entries on pages that are held, with their indices. All others are zero.
     pub fn held(&self) -> impl Iterator<Item = (usize, &T)> {
         let width = u64::BITS as usize;
         let held = move |page: &usize| {
@@ -237,11 +261,12 @@ impl<T: Zeroed> Table<T> {
         entries.filter_map(|index| Some((index, self.get(index)?)))
     }
 
-    /// Recounts the held bits and compares them with the counter (T2); for when nobody is busy.
+    /// Recounts the held bits and compares them with the counter (T2). Call it while no other
+    /// thread uses the table.
     ///
     /// # Errors
     ///
-    /// What does not agree.
+    /// [`HostDefect`]: what does not agree.
     pub fn check(&self) -> Result<(), HostDefect> {
         self.store.check()?;
         // relaxed: the caller has brought the table to rest.
@@ -259,7 +284,7 @@ impl<T: Zeroed> Index<usize> for Table<T> {
 
     /// # Panics
     ///
-    /// When the table has no such entry: a broken caller.
+    /// If the table has no such entry: a broken caller.
     #[inline]
     fn index(&self, index: usize) -> &T {
         match self.get(index) {
@@ -269,7 +294,7 @@ impl<T: Zeroed> Index<usize> for Table<T> {
     }
 }
 
-/// Out of line, so that no index is in memory for the message's sake.
+/// Out of line, so that the index need not be put in memory for the message.
 #[cold]
 #[inline(never)]
 fn lies_past(index: usize, len: usize) -> ! {
@@ -294,7 +319,7 @@ mod store {
     #[derive(Debug)]
     pub(super) struct Store<T> {
         mapping: Mapping,
-        /// Without, all of it is open.
+        /// `None` if all of it is open.
         steps: Option<Steps>,
         len: usize,
         entries: PhantomData<T>,
@@ -310,7 +335,8 @@ mod store {
             let in_steps = access != Access::Open;
             let steps = in_steps.then(|| Steps::new(pages, STEP_PAGES, Rank::Entries, &PROCESS));
             let store = Store { mapping, steps, len, entries: PhantomData };
-            // Entry 0 is often no entry's number, and what is there is looked at as if it were.
+            // Entry 0 is always open, because 0 often means "no entry", and code looks there all
+            // the same.
             store.open(0..1)?;
             Ok(store)
         }
@@ -355,8 +381,8 @@ mod store {
             if index >= self.len {
                 return None;
             }
-            // SAFETY: the mapping holds `len` entries (M1), page-aligned and so aligned for T;
-            // its bytes are zero or what was stored through `&T`, both valid for `Zeroed`.
+            // SAFETY: the mapping holds `len` entries (M1). It is page-aligned and so aligned for
+            // T. Its bytes are zero or what was stored through `&T`, and `Zeroed` allows both.
             Some(unsafe { self.mapping.base().cast::<T>().add(index).as_ref() })
         }
 
@@ -375,7 +401,7 @@ mod store {
             unsafe { self.mapping.discard(pages) }
         }
 
-        /// Miri would call the stand-in's plain zeroing a race: store atomically instead.
+        /// Stores zeros atomically. Miri would call the plain zeroing of the stand-in a race.
         #[cfg(miri)]
         pub(super) fn discard(&self, pages: Range<usize>) -> Result<(), HostError> {
             let per_page = super::Table::<T>::PER_PAGE;
@@ -386,7 +412,7 @@ mod store {
     }
 }
 
-/// Entries in a boxed slice: loom's atomics have to be constructed.
+/// Entries in a boxed slice, because loom's atomics have to be constructed.
 #[cfg(loom)]
 mod store {
     use crate::memory::error::{HostDefect, HostError};

@@ -1,8 +1,10 @@
 //! Giving the memory of runs back to the system.
 //!
-//! Invariant: after a refusal, too, a frame is resident by its bit exactly when it is in memory,
-//! where the system says which are. It refuses what a program has locked, of a range all that
-//! follows.
+//! Invariant: a frame is resident by its bit exactly if it is in memory. This holds after a refusal
+//! too, if the system tells which frames are in memory. The system refuses frames that a program
+//! has locked, and with them everything that follows in the range.
+//!
+//! Lock: none; the caller has the tokens.
 
 use super::{Arena, bits_of};
 use crate::memory::bits::spans;
@@ -12,26 +14,34 @@ use crate::memory::run::{RawRun, Run};
 use crate::sync::atomic::Ordering;
 use std::ops::Range;
 
-/// What came of giving memory back.
+/// The result of giving memory back.
 #[derive(Debug)]
 pub struct Purged {
-    /// Frames that were resident and are no more.
+    /// Frames that were resident and are not any more.
     pub frames: u32,
-    /// Why not all.
+    /// The reason if the system refused some.
     pub refused: Option<HostError>,
 }
 
 impl Arena {
-    /// Returns the run's memory to the system and says how many frames were resident; they
-    /// read as zeros from now on.
+    /// Returns the memory of a run to the system, and gives the number of its frames that were
+    /// resident. They read as zeros from now on.
     ///
-    /// On an error what the system took back is gone, and counted as gone; the rest stays resident.
+    /// # Errors
+    ///
+    /// [`HostError::ForeignRun`] if the run is another arena's; [`HostError::Advise`] if the system
+    /// refuses. It may have taken back some frames then. They are not counted as resident any more,
+    /// and the others stay resident.
     pub fn purge(&self, run: &mut Run) -> Result<u32, HostError> {
         self.purge_from(run, 0)
     }
 
-    /// As [`Arena::purge`], of the run's frames from its frame `first` on; none where it has no
-    /// such frame.
+    /// The same as [`Arena::purge`], for the frames of the run from its frame `first` on. If the
+    /// run is not as long, nothing is returned.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Arena::purge`].
     pub fn purge_from(&self, run: &mut Run, first: u32) -> Result<u32, HostError> {
         if !run.is_of(self.id()) {
             return Err(HostError::ForeignRun);
@@ -40,8 +50,8 @@ impl Arena {
         let first = first.min(run.frames());
         let bits = bits_of(RawRun { pfn: run.pfn() + first, frames: run.frames() - first });
         let Some(touched) = self.resident_span(bits.clone()) else { return Ok(0) };
-        // SAFETY: the token is borrowed exclusively, so by A1 nobody has a reference into its
-        // frames, some of which are the pages of this number.
+        // SAFETY: the token is borrowed exclusively, so by A1 there is no reference into its
+        // frames. These pages are some of them.
         let discarded = unsafe { self.mapping.discard(touched.clone()) };
         if discarded.is_err() {
             self.clear_gone(&touched);
@@ -49,8 +59,8 @@ impl Arena {
         discarded.map(|()| self.clear_resident(bits))
     }
 
-    /// As [`Arena::purge`], for many runs in one call to the system. Where it refuses some, as it
-    /// does where a program has locked them, the others go back all the same.
+    /// The same as [`Arena::purge`], for many runs in one call to the system. If the system refuses
+    /// some, for example because a program has locked them, the others go back all the same.
     pub fn purge_all(&self, runs: &mut [Run]) -> Purged {
         if let Err(refused) = self.may_purge(runs) {
             return Purged { frames: 0, refused: Some(refused) };
@@ -66,8 +76,8 @@ impl Arena {
             }
             adjacent
         });
-        // SAFETY: the tokens are borrowed exclusively, so by A1 nobody has a reference into their
-        // frames, of which these spans are parts.
+        // SAFETY: the tokens are borrowed exclusively, so by A1 there is no reference into their
+        // frames. These ranges are parts of them.
         let discarded = unsafe { self.mapping.discard_all(&touched) };
         let frames = match discarded {
             Ok(()) => runs.iter().map(|run| self.clear_resident(bits(run))).sum(),
@@ -82,15 +92,15 @@ impl Arena {
         guard(self.faults.as_deref(), Operation::Purge)
     }
 
-    /// Clears the resident bits of frames that are not in memory, after a refusal: part of them was
-    /// taken back. Where the system does not say, all stay.
+    /// After a refusal: clears the resident bits of frames that are not in memory, because the
+    /// system took back a part of them. If the system does not say which, all bits stay.
     fn clear_gone(&self, bits: &Range<usize>) -> u32 {
         let there = self.mapping.in_memory(bits.clone()).unwrap_or_default();
         let gone = bits.clone().zip(there).filter(|(_, there)| there & 1 == 0);
         gone.map(|(frame, _)| self.clear_resident(frame..frame + 1)).sum()
     }
 
-    /// From the first resident frame of `bits` to the last.
+    /// The range from the first resident frame of `bits` to the last.
     fn resident_span(&self, bits: Range<usize>) -> Option<Range<usize>> {
         let width = u64::BITS as usize;
         let set = |(word, mask)| {
