@@ -5,28 +5,30 @@
 //!           head  streamed: written as a whole, never read   tail
 //! ```
 //!
-//! An ordinary store to a line that is in no cache reads it from memory first, and leaves it where
-//! it pushes something else out. What is written once and read much later, if at all, as compressed
-//! pages are, needs neither: a line that is written as a whole by streaming stores (`vmovntdq`)
-//! goes to memory as it is. Two halves of a line are a tenth faster than four quarters, so a
-//! processor without AVX copies as always. Source: "Caching of Temporal vs. Non-Temporal Data",
-//! Intel's Software Developer's Manual, volume 1, 10.4.6.2.
+//! An ordinary store to a line that is in no cache reads the line from memory first. It also leaves
+//! the line in the cache, where it pushes something else out. Compressed pages are written once and
+//! read much later, if at all, so they need neither. A streaming store (`vmovntdq`) that writes a
+//! whole line sends it to memory as it is. Two stores of half a line are a tenth faster than four
+//! of a quarter, so a processor without AVX copies in the ordinary way. Source: "Caching of
+//! Temporal vs. Non-Temporal Data", Intel's Software Developer's Manual, volume 1, 10.4.6.2.
 //!
-//! Invariant: streaming stores are in no order with others, so a fence stands between the last of
-//! them and whatever the caller does next: who sees the bytes announced sees the bytes.
+//! Invariant: a fence stands between the last streaming store and the caller's next store, because
+//! streaming stores are in no order with others. A thread that sees the caller announce the bytes
+//! therefore sees the bytes. Lock: none.
 
 /// Bytes of a cache line.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 const LINE: usize = 64;
-/// Below this the ends and the fence take longer than reading the lines does.
+/// Bytes from which on streaming pays. Below, the ends and the fence take longer than reading the
+/// lines does.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 const PAST_MIN: usize = 512;
 
-/// Copies `from` to `to`, which is not expected to be read soon.
+/// Copies `from` to `to`, for bytes that are not expected to be read soon.
 ///
 /// # Panics
 ///
-/// When the two are not as long as each other.
+/// If the two slices differ in length.
 #[inline]
 pub fn copy_past_caches(to: &mut [u8], from: &[u8]) {
     assert!(to.len() == from.len(), "{} bytes are copied to {}", from.len(), to.len());
@@ -52,8 +54,8 @@ unsafe fn copy_lines(to: &mut [u8], from: &[u8]) {
     let (mut lines_to, mut lines_from) = (to.chunks_exact_mut(LINE), from.chunks_exact(LINE));
     for (to, from) in (&mut lines_to).zip(&mut lines_from) {
         let (to, from) = (to.as_mut_ptr().cast::<__m256i>(), from.as_ptr().cast::<__m256i>());
-        // SAFETY: each chunk is the two halves of a line; the one written is borrowed mutably, and
-        // aligned, as chunks begin where `align_offset` said.
+        // SAFETY: each chunk is the two halves of a line. The chunk that is written is borrowed
+        // mutably, and it is aligned because the chunks begin where `align_offset` said.
         unsafe {
             let halves = (_mm256_loadu_si256(from), _mm256_loadu_si256(from.add(1)));
             _mm256_stream_si256(to, halves.0);
