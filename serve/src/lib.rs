@@ -18,40 +18,26 @@
 //! | [`Observer`], [`Event`] | tells what happens to connections |
 //! | [`fuse`] | mounts devices as the kernel shows them |
 //! | [`control`] | asks and answers questions about a running server |
-//! | [`runtime`] | where sockets lie that were given no place |
-//! | [`notify`] | tells the service manager that we serve |
+//! | [`runtime`] | where the sockets of a server lie that was given no path |
+//! | [`notify`] | tells the service manager that the server is ready |
 //! | [`shell`] | paths in commands to paste |
 //! | [`limits`] | what a client can cost |
 //!
 //! Invariant: a client costs one thread and two bounded buffers, whatever it sends and however
-//! slowly. No other client notices it.
+//! slowly. It does not delay other clients.
 //!
 //! Locks: the list of connections of each service is a leaf. No disk is called and no client is
 //! waited for under it.
 #![forbid(unsafe_code)]
 
-mod buffer;
+// Rooms, from the top down. Each of them stands only on rooms that are named after it:
+// fuse, fuse/channel, control, nbd, nbd/transmission, doors, terms.
 pub mod control;
-mod door;
-mod error;
-mod event;
-mod exports;
+mod doors;
 pub mod fuse;
-mod guests;
-pub mod limits;
-mod link;
 mod nbd;
-pub mod notify;
-mod peer;
-mod reserve;
-pub mod runtime;
-mod server;
-mod service;
-pub mod shell;
-mod socket;
-mod uri;
+mod terms;
 
-pub use error::ServeError;
-pub use event::{Event, Observer, Purpose, Refused, Stall};
-pub use peer::Peer;
-pub use server::{Server, ServerConfig};
+pub use doors::{Event, Observer, Peer, Purpose, Refused, Stall, runtime};
+pub use nbd::{Server, ServerConfig};
+pub use terms::{ServeError, limits, notify, shell};

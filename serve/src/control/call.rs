@@ -1,16 +1,16 @@
-//! The asking side of a control socket: one connection, a line out, a line in.
+//! The asking side of a control socket: over one connection, a line is sent and a line received.
 //!
 //! ```text
-//!   ping  ->   answered at once, however busy the server is; a stopped one does not answer, and
-//!              after LOOK_AFTER its process is looked at
+//!   ping  ->   answered at once, even if the server is busy; a stopped server does not answer,
+//!              and after LOOK_AFTER the caller looks at its process
 //!   request -> answered within the limit
 //! ```
 //!
-//! Invariant: a call ends, with an answer or an error, when the server has been silent for the
-//! limit or has sent `ANSWER_MAX` bytes.
+//! Invariant: a call ends, with an answer or an error, at the latest after the server was silent
+//! for the limit or has sent `ANSWER_MAX` bytes. Locks: none.
 
 use super::{ANSWER_MAX, CALL_TIMEOUT, LOOK_AFTER, PING_TIMEOUT, Request, Response};
-use crate::door::knock;
+use crate::doors::knock;
 use serde_json::Value;
 use std::fs;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -19,48 +19,48 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use std::{error, fmt};
 
-/// Why there is no answer, in one line for the person who asked.
+/// Why there is no answer. Its message is one line for the person who asked.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum ControlError {
-    /// TARGET names nothing that could have a control socket.
+    /// TARGET names nothing that has a control socket.
     NoSuchTarget {
-        /// As it was given.
+        /// TARGET as it was given.
         target: String,
-        /// What would be right.
+        /// What is missing, or what to give instead.
         hint: String,
     },
-    /// TARGET cannot name one, whatever runs.
+    /// TARGET has a form that can never name a control socket.
     BadTarget {
-        /// As it was given.
+        /// TARGET as it was given.
         target: String,
-        /// What would be right.
+        /// What to give instead.
         hint: String,
     },
-    /// Nobody listens there.
+    /// There is no socket at this path.
     NotRunning(PathBuf),
-    /// The socket is there, and the server that made it is not.
+    /// The socket is there, but the server that made it is gone.
     Killed(PathBuf),
     /// The server did not answer in time.
     Timeout(PathBuf),
-    /// The server did not answer because its process was stopped, as SIGSTOP does.
+    /// The server did not answer because its process is stopped, for example by SIGSTOP.
     Stopped {
         /// Its control socket.
         path: PathBuf,
-        /// Its process.
+        /// The number of its process.
         pid: u32,
     },
     /// The server hung up without an answer.
     Closed(PathBuf),
-    /// The server's answer makes no sense.
+    /// The server's answer is not one of this protocol.
     Garbled(PathBuf),
-    /// The server says no; these are its words.
+    /// The server refused the request. These are its words.
     Refused(String),
     /// The connection failed.
     Io {
-        /// To where.
+        /// The socket's path.
         path: PathBuf,
-        /// How.
+        /// The system's error.
         source: io::Error,
     },
 }
@@ -105,13 +105,23 @@ impl error::Error for ControlError {
     }
 }
 
-/// Asks the server at a control socket, and waits `CALL_TIMEOUT` at most.
+/// Asks the server at a control socket, and waits for at most `CALL_TIMEOUT`.
+///
+/// # Errors
+///
+/// [`ControlError`] if no server answers, or if the server refuses the request.
 pub fn call(path: &Path, request: &Request) -> Result<Value, ControlError> {
     call_within(path, request, CALL_TIMEOUT)
 }
 
-/// As `call`, with a limit on how long the server may be silent. One that does not even answer a
-/// ping is waited for no longer than `PING_TIMEOUT`, and `LOOK_AFTER` if its process is stopped.
+/// Asks the server at a control socket, and waits for at most `limit`.
+///
+/// If the server does not even answer a ping, the call ends after `PING_TIMEOUT`, or after
+/// `LOOK_AFTER` if its process is stopped.
+///
+/// # Errors
+///
+/// [`ControlError`] if no server answers, or if the server refuses the request.
 pub fn call_within(path: &Path, request: &Request, limit: Duration) -> Result<Value, ControlError> {
     let waits = Waits { look: limit.min(LOOK_AFTER), ping: limit.min(PING_TIMEOUT), limit };
     let line = exchange(path, request, &waits)?;
@@ -138,8 +148,8 @@ struct Waits {
     limit: Duration,
 }
 
-/// The answer to a request; or to the ping before it, where that is in no words of ours; empty
-/// where the server hung up.
+/// The answer to a request. If the answer to the ping before it is not of this protocol, it is that
+/// one. It is empty if the server hung up.
 fn exchange(path: &Path, request: &Request, waits: &Waits) -> Result<String, ControlError> {
     let failed = |source| explain(path, source);
     let stream = knock(path).map_err(failed)?;
@@ -153,7 +163,7 @@ fn exchange(path: &Path, request: &Request, waits: &Waits) -> Result<String, Con
         alive = hear(&stream, &mut answers, waits.ping.saturating_sub(waits.look));
     }
     let alive = alive.map_err(failed)?;
-    // A refusal will do: a server that does not know the word is alive too.
+    // A refusal is enough, because a server that does not know the word is alive too.
     let Ok(pong) = serde_json::from_str::<Response>(&alive) else { return Ok(alive) };
     let sent = say(&stream, request, waits.limit);
     let answer = sent.and_then(|()| hear(&stream, &mut answers, waits.limit));
@@ -168,7 +178,7 @@ fn say(mut stream: &UnixStream, request: &Request, limit: Duration) -> io::Resul
     let mut text = serde_json::to_string(request).map_err(io::Error::other)?;
     text.push('\n');
     match stream.write_all(text.as_bytes()) {
-        // It may have said something before it hung up.
+        // The server may have answered before it hung up.
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error),
         _ => Ok(()),
     }
@@ -194,11 +204,11 @@ fn is_hangup(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset)
 }
 
-/// The process at the other end, if it is stopped: by SIGSTOP, by its terminal or by a debugger.
+/// The process at the other end if SIGSTOP, its terminal or a debugger has stopped it.
 fn stopped_process(stream: &UnixStream) -> Option<u32> {
     let pid = host::peer_process(stream)?.get();
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The state follows the name, which may hold anything.
+    // The state follows the name, which may have any character in it.
     let state = stat.rsplit_once(") ")?.1;
     state.starts_with(['T', 't']).then_some(pid)
 }

@@ -1,4 +1,4 @@
-//! From what a person types to a control socket.
+//! Finds the control socket that a person means.
 //!
 //! | TARGET | control socket |
 //! |---|---|
@@ -7,21 +7,24 @@
 //! | PATH of an NBD socket | `PATH.ctl`; for a `NAME.sock` without one, `NAME.ctl` beside it |
 //! | NAME | `NAME.ctl` in the runtime directory |
 //!
-//! What has a `/` in it is a path; so is what is not found as a name but exists as a file.
+//! A TARGET with a `/` in it is a path. Any other TARGET is a path if no server has that name but a
+//! file does.
 //!
-//! Invariant: a name is looked up in a directory that is private to us, or not at all; anyone
+//! Invariant: a name is looked up only in a directory that is private to this user, because anyone
 //! may make a directory of the right name in a temporary one.
+//!
+//! Lock: that of `door`, while a socket is removed.
 
 use super::ControlError;
-use crate::door::{clear_abandoned, knock};
-use crate::runtime::{self, CONTROL_SUFFIX, SOCKET_SUFFIX};
-use crate::uri;
+use crate::doors::runtime::{self, CONTROL_SUFFIX, SOCKET_SUFFIX};
+use crate::doors::{clear_abandoned, knock};
+use crate::terms::uri;
 use std::fs;
 use std::io;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
-/// A server that runs.
+/// A running server.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Running {
     /// Its device's name.
@@ -30,24 +33,29 @@ pub struct Running {
     pub control: PathBuf,
 }
 
-/// The control socket that TARGET means. It exists; whether somebody listens, `call` will say.
+/// The control socket that TARGET means. It exists, but only a `call` shows whether a server
+/// listens.
+///
+/// # Errors
+///
+/// [`ControlError::NoSuchTarget`] or [`ControlError::BadTarget`].
 pub fn locate(target: &str) -> Result<PathBuf, ControlError> {
     locate_in(&runtime::directory(), target)
 }
 
-/// The servers of this user that run, by name.
+/// The running servers of this user, sorted by name.
 pub fn list() -> Vec<Running> {
     list_in(&runtime::directory())
 }
 
-/// Takes away the sockets of servers that were killed; gives the names of those.
+/// Removes the sockets of servers that were killed, and gives the names of those servers.
 pub fn clear_killed() -> Vec<String> {
     clear_killed_in(&runtime::directory())
 }
 
 fn clear_killed_in(directory: &Path) -> Vec<String> {
     let mut killed = found_in(directory);
-    // What cannot be removed is left for whoever takes the name.
+    // A socket that cannot be removed is left for the next server of that name.
     killed.retain(|server| clear_abandoned(&server.control).unwrap_or(false));
     for server in &killed {
         let nbd = server.control.with_extension(&SOCKET_SUFFIX[1..]);
@@ -97,7 +105,7 @@ fn beside(path: &Path) -> Result<PathBuf, String> {
     Err(if let Err(error) = fs::metadata(path) {
         match error.kind() {
             io::ErrorKind::NotFound => "there is no such socket".into(),
-            // It may be there, for others.
+            // It may exist, but not for this user.
             _ => error.to_string(),
         }
     } else if is_socket(path) {
@@ -116,7 +124,7 @@ fn list_in(directory: &Path) -> Vec<Running> {
     running
 }
 
-/// Control sockets in a directory, with or without somebody behind them.
+/// Control sockets in a directory, whether a server listens or not.
 fn found_in(directory: &Path) -> Vec<Running> {
     if !runtime::is_private(directory) {
         return Vec::new();

@@ -1,4 +1,4 @@
-//! Questions to a running server and their answers: one JSON object per line, each way.
+//! Questions to a running server, and its answers. Each is one JSON object on a line.
 //!
 //! ```text
 //!   {"cmd":"ping"}                                        -> {"ok":null}
@@ -6,11 +6,15 @@
 //!   {"cmd":"set","attribute":"mem_limit","value":"64M"}   -> {"error":"why not"}
 //! ```
 //!
-//! This crate carries them; what they mean is the handler's business. A request the server
-//! cannot understand is answered with an error, and the connection goes on.
+//! This crate carries them, and a handler of the caller's gives them meaning. A request that the
+//! server cannot understand is answered with an error, and the connection goes on.
 //!
-//! Invariants: a line is at most `LINE_MAX` bytes, one more ends the connection; a connection
-//! without a request is closed after `IDLE_MAX`; the socket can be opened by its owner only.
+//! Invariants
+//! - A line has at most `LINE_MAX` bytes. A longer one ends the connection.
+//! - A connection without a request is closed after `IDLE_MAX`.
+//! - Only its owner can open the socket.
+//!
+//! Locks: none.
 
 mod call;
 mod locate;
@@ -25,19 +29,19 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::time::Duration;
 
-/// Bytes in a request.
+/// The most bytes of a request.
 pub const LINE_MAX: usize = 64 << 10; // 64 KiB
-/// Bytes in an answer.
+/// The most bytes of an answer.
 pub const ANSWER_MAX: usize = 16 << 20; // 16 MiB
-/// Connections to a control socket at a time.
+/// How many connections a control socket takes at a time.
 pub const CONTROL_CONNECTIONS_MAX: usize = 128;
-/// How long a connection may say nothing.
+/// How long a connection may ask nothing before it is closed.
 pub const IDLE_MAX: Duration = Duration::from_secs(30);
-/// How long a caller waits for any answer before it looks whether the server is stopped.
+/// How long a caller waits for an answer to its ping before it looks whether the server is stopped.
 pub const LOOK_AFTER: Duration = Duration::from_secs(2);
-/// How long a caller waits for any answer at all: the machine may be short of CPUs.
+/// How long a caller waits for an answer to its ping. It is long because CPUs may be scarce.
 pub const PING_TIMEOUT: Duration = Duration::from_secs(20);
-/// How long a caller waits for an answer; recounting a large disk takes a while.
+/// How long a caller waits for an answer. It is long because recounting a large disk takes a while.
 pub const CALL_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// A question or an order.
@@ -45,22 +49,22 @@ pub const CALL_TIMEOUT: Duration = Duration::from_secs(120);
 #[serde(tag = "cmd", rename_all = "lowercase", from = "wire::Request")]
 #[non_exhaustive]
 pub enum Request {
-    /// Nothing: whether anybody answers.
+    /// Asks only whether the server answers.
     Ping,
-    /// All numbers.
+    /// Asks for all figures.
     Stat,
-    /// The table of size classes.
+    /// Asks for the table of size classes.
     Classes,
-    /// Free pages by migratetype and order.
+    /// Asks for free pages by migratetype and order.
     Pagetypeinfo,
-    /// Change something.
+    /// Changes an attribute.
     Set {
-        /// What; the names are zram's.
+        /// Its name, which is zram's.
         attribute: String,
-        /// To what; empty for those that take no value.
+        /// Its new value, empty for an attribute that takes none.
         value: String,
     },
-    /// Recount everything and compare with the counters.
+    /// Has everything recounted and compared with the counters.
     Check,
 }
 
@@ -68,8 +72,8 @@ pub enum Request {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Response {
-    /// It was done; this is what was asked for.
+    /// The request was done. This is what was asked for.
     Ok(Value),
-    /// It was not done; this is why.
+    /// The request was not done. This is why.
     Error(String),
 }

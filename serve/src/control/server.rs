@@ -1,22 +1,25 @@
 //! The answering side of a control socket.
 //!
-//! Lock: none of its own; the handler is called with none held.
+//! ```text
+//!   bytes --Lines--> one line --parse--> Request --handler--> Response --> one line
+//! ```
+//!
+//! Invariant: a line gets one answer, and the answers have the order of the lines.
+//!
+//! Locks: none here, and none is held while the handler runs.
 
 use super::{CONTROL_CONNECTIONS_MAX, IDLE_MAX, LINE_MAX, Request, Response};
-use crate::door::Door;
-use crate::error::ServeError;
-use crate::event::{Observer, Purpose};
-use crate::guests::Places;
-use crate::limits::{self, CONTROL_RESERVE, REFUSAL_MAX, STOP_GRACE};
-use crate::service::{Rules, Serve, Service, Ticket};
+use crate::doors::{Door, Observer, Places, Purpose, Rules, Serve, Service, Ticket};
+use crate::terms::ServeError;
+use crate::terms::limits::{self, CONTROL_RESERVE, REFUSAL_MAX, STOP_GRACE};
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// Answers requests; called from several threads at once.
+/// Answers requests. It is called from several threads at once.
 pub type Handler = dyn Fn(Request) -> Response + Send + Sync;
 
-/// A control socket with somebody behind it. Dropping it stops it.
+/// A control socket that is served. Dropping it stops it.
 pub struct Control {
     service: Service,
 }
@@ -28,7 +31,11 @@ impl fmt::Debug for Control {
 }
 
 impl Control {
-    /// Answers requests at each of these paths, or at none where one cannot be had.
+    /// Answers requests at each of these paths. If one of them fails, none is served.
+    ///
+    /// # Errors
+    ///
+    /// [`ServeError`] if a socket cannot be made or a thread cannot be started.
     pub fn start(
         places: &[PathBuf],
         handler: Arc<Handler>,
@@ -36,7 +43,7 @@ impl Control {
     ) -> Result<Self, ServeError> {
         let doors = places.iter().map(|path| Door::unix(path)).collect::<Result<Vec<_>, _>>()?;
         let serve: Arc<Serve> = Arc::new(move |ticket| {
-            // The caller sees the line cut, and nobody else needs to know.
+            // Only the caller needs to know how it ended, and it sees the connection close.
             let _ = converse(ticket, &*handler);
         });
         let most = CONTROL_CONNECTIONS_MAX.min(limits::descriptors() / 8).max(CONTROL_RESERVE);
@@ -50,23 +57,23 @@ impl Control {
         Ok(Self { service: Service::start(doors, rules, &serve)? })
     }
 
-    /// Connections right now.
+    /// How many connections there are right now.
     pub fn connections(&self) -> usize {
         self.service.connections()
     }
 
-    /// Finishes the answers under way, closes every connection and removes the socket.
+    /// Finishes the answers under way, closes every connection and removes the sockets.
     pub fn stop(&self) {
         self.service.stop();
     }
 
-    /// Removes the socket and accepts no more, without waiting for answers under way.
+    /// Removes the sockets and accepts no more, without waiting for answers under way.
     pub fn shut(&self) {
         self.service.shut();
     }
 }
 
-/// Answers line after line. `None` when the conversation is over.
+/// Answers line after line. It returns `None` at the end of the conversation.
 fn converse(ticket: &Ticket, handler: &Handler) -> Option<()> {
     let socket = ticket.socket();
     socket.limit_receive(Some(IDLE_MAX)).ok()?;
@@ -77,7 +84,7 @@ fn converse(ticket: &Ticket, handler: &Handler) -> Option<()> {
     let mut lines = Lines::default();
     while !ticket.is_stopping() {
         let line = lines.next(|buffer| socket.receive(buffer).ok());
-        // A caller that has made way for another may have asked in the same moment.
+        // This caller may have asked in the moment in which it made way for another.
         if !ticket.engage("control") {
             return turn_away(ticket);
         }
@@ -87,7 +94,7 @@ fn converse(ticket: &Ticket, handler: &Handler) -> Option<()> {
     None
 }
 
-/// Tells a caller that others are served in its place.
+/// Tells a caller that it is not served, because there are too many.
 fn turn_away(ticket: &Ticket) -> Option<()> {
     let crowded = "the server has too many callers; try again in a moment".to_owned();
     ticket.socket().limit_send(Some(REFUSAL_MAX)).ok()?;
@@ -105,7 +112,7 @@ fn answer(line: &[u8], handler: &Handler) -> String {
 
 /// A response as it is sent.
 fn line(response: &Response) -> String {
-    // A response is a tree of values with text as keys, which always has a JSON form.
+    // A response is a tree of values with strings as keys, which always has a JSON form.
     let mut text = serde_json::to_string(response)
         .unwrap_or_else(|error| format!("{{\"error\":\"no JSON form: {error:?}\"}}"));
     text.push('\n');
@@ -116,12 +123,12 @@ fn line(response: &Response) -> String {
 #[derive(Default)]
 struct Lines {
     pending: Vec<u8>,
-    /// Bytes of `pending` that are known to hold no line end.
+    /// Bytes at the start of `pending` that are known to have no line end.
     searched: usize,
 }
 
 impl Lines {
-    /// The next line without its end; `None` if there will be none or it is too long.
+    /// The next line without its end. `None` if there will be none, or if it is too long.
     fn next(&mut self, mut receive: impl FnMut(&mut [u8]) -> Option<usize>) -> Option<Vec<u8>> {
         let mut buffer = [0; 4096];
         loop {

@@ -1,10 +1,10 @@
-//! Requests as they are read: each with its own fields, and no other.
+//! Requests as they are read: each has its own fields, and any other field is refused.
 //!
-//! The derived reading of a variant without fields passes over any that it finds beside `cmd`, so
-//! a word that was misspelt, or meant for a later server, would be lost in silence. A variant with
-//! no fields in braces refuses them by name.
+//! For a variant without braces, derived code ignores every field beside `cmd`. A misspelt field,
+//! or one for a later server, would be lost silently. For a variant with empty braces, derived code
+//! refuses such a field and names it.
 //!
-//! Invariant: what [`super::Request`] writes is read as what it was.
+//! Invariant: a written [`super::Request`] is read back as the same request. Locks: none.
 
 use serde::Deserialize;
 

@@ -9,7 +9,7 @@
 //!   lseek SEEK_DATA, SEEK_HOLE   what the disk knows; zeros that are stored are data
 //! ```
 
-use super::wire::Range;
+use super::channel::wire::Range;
 use disk::{Allocation, Disk, DiskError, ExtentKind};
 use rustix::io::Errno;
 

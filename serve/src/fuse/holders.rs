@@ -9,7 +9,6 @@
 //! A process is known by its number and when it started: numbers are used again. Nothing here
 //! touches the mount.
 
-use super::handles::Handles;
 use disk::loops_over;
 use std::fs;
 use std::path::Path;
@@ -67,8 +66,7 @@ fn start_of(pid: u32) -> Option<u64> {
 }
 
 /// All of them, a phrase each: `zram0 by loop0`.
-pub(super) fn all(handles: &Handles, point: &Path) -> Vec<String> {
-    let open = handles.holders();
+pub(super) fn all(open: &[(String, Holder)], point: &Path) -> Vec<String> {
     let mut devices: Vec<&String> = open.iter().map(|(device, _)| device).collect();
     devices.sort();
     devices.dedup();

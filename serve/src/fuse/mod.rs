@@ -13,76 +13,29 @@
 //! be refused, not detached. Decision 38 says why this is not a library.
 
 mod block;
-mod connection;
-mod greeting;
+mod channel;
+mod config;
+mod files;
 mod guard;
 mod handles;
 mod holders;
 mod mount;
 mod mountinfo;
 mod node;
-mod request;
-mod roles;
 mod text;
 mod tree;
-mod waiters;
-mod wire;
 
-use crate::error::ServeError;
-use connection::Connection;
+pub use config::{Complain, FuseConfig, TextFile};
+pub use mount::UnmountError;
+
+use crate::terms::ServeError;
+use channel::Connection;
 use mount::Mount;
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use tree::Tree;
 use zram::Devices;
-
-pub use mount::UnmountError;
-
-/// Is told, in a line, why something was refused.
-pub type Complain = dyn Fn(&str) + Send + Sync;
-
-/// A text file in the root of the tree, about the memory of all devices.
-#[derive(Clone)]
-pub struct TextFile {
-    /// Its name.
-    pub name: &'static str,
-    /// Its permission bits.
-    pub mode: u16,
-    /// Makes the text; waits for nothing.
-    pub text: Arc<dyn Fn() -> String + Send + Sync>,
-}
-
-impl fmt::Debug for TextFile {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TextFile")
-            .field("name", &self.name)
-            .field("mode", &self.mode)
-            .finish_non_exhaustive()
-    }
-}
-
-/// What to mount, and where.
-#[derive(Clone)]
-pub struct FuseConfig {
-    /// The directory: empty, or yet to be made.
-    pub directory: PathBuf,
-    /// Threads, at least two; one of them is always free for those who only look.
-    pub threads: usize,
-    /// Files in the root.
-    pub texts: Vec<TextFile>,
-    /// Is told of commands that were refused: the number an error has says little.
-    pub complain: Arc<Complain>,
-}
-
-impl fmt::Debug for FuseConfig {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("FuseConfig")
-            .field("directory", &self.directory)
-            .field("threads", &self.threads)
-            .finish_non_exhaustive()
-    }
-}
 
 /// A mounted tree. Dropping it unmounts it, lazily if somebody uses it.
 pub struct Fuse {
@@ -159,6 +112,6 @@ impl Fuse {
 
     /// Who has disks open, of those who can be named.
     pub fn holders(&self) -> Vec<String> {
-        holders::all(&self.tree.handles, self.mount.point())
+        holders::all(&self.tree.handles.holders(), self.mount.point())
     }
 }

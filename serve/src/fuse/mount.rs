@@ -15,7 +15,7 @@
 //! here, and only while it is there.
 
 use super::mountinfo::{self, Mounted};
-use crate::error::ServeError;
+use crate::terms::ServeError;
 use rustix::cmsg_space;
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags};

@@ -14,7 +14,7 @@
 //!
 //! Invariant: a node and its number determine each other; numbers below 256 belong to no device.
 
-use super::wire::ROOT;
+use super::channel::wire::ROOT;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use zram::{Attribute, Device};
 

@@ -9,10 +9,10 @@
 //!
 //! Lock: the handle's, while the text is made; nobody else needs that handle.
 
+use super::channel::wire::Range;
 use super::handles::{Handle, Lines};
 use super::node::{Node, Part};
 use super::tree::{Tree, errno};
-use super::wire::Range;
 use rustix::io::Errno;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};

@@ -1,15 +1,11 @@
 //! Metadata contexts: which of them exist, and which the client has chosen. There is one,
 //! `base:allocation`.
 
-use crate::link::End;
-use crate::nbd::handshake::Haggling;
-use crate::nbd::option::parse_name;
-use crate::nbd::wire;
+use super::haggling::{Haggling, parse_name};
+use super::transmission::{ALLOCATION_ID, End, wire};
 
 /// The one context there is.
 const ALLOCATION: &[u8] = b"base:allocation";
-/// Its number in block status replies.
-pub(super) const ALLOCATION_ID: u32 = 1;
 /// What a client may ask for when it only wants to see what there is.
 const BASE: &[u8] = b"base:";
 

@@ -1,49 +1,27 @@
-//! The NBD protocol, server side, as its specification `doc/proto.md` has it: fixed newstyle
-//! negotiation, structured replies, block status; no TLS, no extended headers.
+//! The server's side of the NBD protocol, as its specification `doc/proto.md` says. It has fixed
+//! newstyle negotiation, structured replies and block status, but no TLS and no extended headers.
 //!
 //! ```text
-//!   connect -> handshake (options) -> transmission (requests) -> close
-//!                handshake, option,     session: parse    request
-//!                contexts                        validate validate
-//!                                                handle   handle, read, write, status
-//!                                                reply    reply
+//!   server    listens, and gives each connection to
+//!   handshake until the client has chosen an export        option, contexts, haggling
+//!   transmission, until one side ends it                   a room below
+//!   exports   what there is to choose
 //! ```
 //!
 //! Invariants
-//! - N1. Every request is answered once, in order, or the connection ends; a refused or failed
-//!   request changes nothing outside its range and leaves the connection usable.
+//! - N1. Every request is answered once, in order, or the connection ends. A request that is
+//!   refused or fails changes nothing outside its range, and the connection stays usable.
 //! - N2. No disk call is under way while the server waits for the client.
-//! - N3. What a client can make the server hold is bounded by `limits`, whatever it sends.
+//! - N3. A client makes the server hold at most what `limits` says, whatever it sends.
+//!
+//! Locks: none. Those of the devices are never held while a client is waited for.
 
 mod contexts;
-mod export;
-mod handle;
+mod exports;
+mod haggling;
 mod handshake;
 mod option;
-mod read;
-mod refusal;
-mod reply;
-mod request;
-mod session;
-mod status;
-mod validate;
-mod wire;
-mod write;
+mod server;
+mod transmission;
 
-use crate::event::Event;
-use crate::exports::Exports;
-use crate::link::{End, Link};
-
-/// Serves one connection from its first byte to its last.
-pub(crate) fn serve(exports: &dyn Exports, link: &mut Link<'_>) -> Result<(), End> {
-    let (export, agreed) = handshake::negotiate(exports, link)?;
-    link.engage(export.name())?;
-    let (peer, name) = (link.peer(), export.name().to_owned());
-    link.tell(Event::Connected { peer, export: name });
-    session::run(&export, agreed, link)
-}
-
-/// Tells a client why it is not served, whatever it asks for.
-pub(crate) fn turn_away(link: &mut Link<'_>, why: &str) -> Result<(), End> {
-    handshake::turn_away(link, why)
-}
+pub use server::{Server, ServerConfig};

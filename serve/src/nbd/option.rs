@@ -14,11 +14,10 @@
 //! Invariant: data that does not have the option's form, to the byte, is `ERR_INVALID` and
 //! changes nothing that was agreed before.
 
-use crate::limits::{NAME_MAX, PAYLOAD_MAX};
-use crate::link::End;
-use crate::nbd::export::Export;
-use crate::nbd::handshake::Haggling;
-use crate::nbd::{contexts, wire};
+use super::contexts;
+use super::haggling::{Haggling, parse_name};
+use super::transmission::{End, Export, wire};
+use crate::terms::limits::PAYLOAD_MAX;
 
 /// What comes after an option.
 pub(super) enum Next {
@@ -61,7 +60,7 @@ pub(super) fn answer(client: &mut Haggling<'_, '_>, option: u32, data: &[u8]) ->
 fn export_name(client: &mut Haggling<'_, '_>, name: &[u8]) -> Result<Next, End> {
     let export = client.open(name).map_err(|_| End::Nonsense("no such export"))?;
     let flags = export.transmission_flags(client.structured);
-    client.link.put(&export.size.to_be_bytes())?;
+    client.link.put(&export.size().to_be_bytes())?;
     client.link.put(&flags.to_be_bytes())?;
     if !client.no_zeroes {
         client.link.put(&[0; 124])?;
@@ -114,13 +113,6 @@ fn parse_go(data: &[u8]) -> Option<(&[u8], Wanted)> {
     Some((name, wanted))
 }
 
-/// `len(4) name`, at the front; returns the name and what follows.
-pub(super) fn parse_name(data: &[u8]) -> Option<(&[u8], &[u8])> {
-    let (len, rest) = data.split_first_chunk()?;
-    let len = u32::from_be_bytes(*len) as usize;
-    if len <= NAME_MAX { rest.split_at_checked(len) } else { None }
-}
-
 /// What a client would like to know beyond size and flags.
 #[derive(Clone, Copy, Debug, Default)]
 struct Wanted {
@@ -136,7 +128,7 @@ fn inform(
     wanted: &Wanted,
 ) -> Result<(), End> {
     let flags = export.transmission_flags(client.structured).to_be_bytes();
-    info(client, option, wire::INFO_EXPORT, &[&export.size.to_be_bytes(), &flags])?;
+    info(client, option, wire::INFO_EXPORT, &[&export.size().to_be_bytes(), &flags])?;
     if wanted.name {
         info(client, option, wire::INFO_NAME, &[export.name().as_bytes()])?;
     }

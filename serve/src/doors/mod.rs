@@ -1,0 +1,29 @@
+//! Doors: sockets that clients come to, and a thread with two buffers for each connection.
+//!
+//! ```text
+//!   runtime: where a socket lies --> door: listens --> service: a thread for each connection
+//!                                                        |      \
+//!                                      guests: who is served     event: what the owner is told
+//!                                      reserve: descriptors      buffer: counted bytes
+//! ```
+//!
+//! Invariant: this room knows connections and no protocol.
+//!
+//! Locks: the list of a service, and the list of a reserve. Both are leaves.
+
+mod buffer;
+mod door;
+mod event;
+mod guests;
+mod peer;
+mod reserve;
+pub mod runtime;
+mod service;
+mod socket;
+
+pub(crate) use buffer::{Buffer, Inbox, Meter, NoMemory, Outbox};
+pub(crate) use door::{Door, Place, clear_abandoned, knock};
+pub use event::{Event, Observer, Purpose, Refused, Stall};
+pub(crate) use guests::Places;
+pub use peer::Peer;
+pub(crate) use service::{Rules, Serve, Service, Ticket};

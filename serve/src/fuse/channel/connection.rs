@@ -1,0 +1,424 @@
+//! The threads of a mount: they take requests off `/dev/fuse`, have them answered, and answer.
+//!
+//! ```text
+//!   kernel --read--> buffer --parse--> quick ---> Files --> answer --writev--> kernel
+//!                                        |- slow: Roles says who
+//!                                        `- waiting: one of the Waiters
+//! ```
+//!
+//! A thread owns one buffer: the request comes into it, and what a read gives goes out of it. When
+//! a request is put aside its buffer goes with it, and nothing is copied. See `request`.
+//!
+//! Invariants: every request but a note is answered once; a thread ends only when the file system
+//! is gone, or the connection to it breaks. No lock is held while a file is asked.
+
+use super::greeting::greet;
+use super::request::{Buffers, DATA_MAX, Request, Waiting};
+use super::roles::{Part, Roles};
+use super::waiters::Waiters;
+use super::wire::{self, Body, Call, Caller, Range};
+use crate::doors::NoMemory;
+use rustix::io::{self, Errno};
+use std::io::IoSlice;
+use std::os::fd::OwnedFd;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+
+/// What an answer waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Pace {
+    /// Nothing but memory.
+    Quick,
+    /// Data that is worked on: as many at a time as there are processors.
+    Slow,
+    /// A disk, another process, or a command that takes its time: it uses no processor meanwhile,
+    /// or for long.
+    Waiting,
+}
+
+/// What answers.
+pub(crate) trait Files: Send + Sync {
+    /// What the answer waits for.
+    fn pace(&self, caller: &Caller, call: &Call<'_>) -> Pace;
+
+    /// Reads a file into `buffer`; gives the bytes that were there.
+    fn read(&self, caller: &Caller, range: &Range, buffer: &mut [u8]) -> Result<usize, Errno>;
+
+    /// Anything else; what is to be said besides success goes into `body`.
+    fn answer(&self, caller: &Caller, call: &Call<'_>, body: &mut Body) -> Result<(), Errno>;
+}
+
+/// A connection to the kernel, with threads that serve it.
+pub(crate) struct Connection {
+    threads: Mutex<Vec<JoinHandle<()>>>,
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    device: OwnedFd,
+    files: Arc<dyn Files>,
+    roles: Roles<Request>,
+    waiters: Waiters<Request>,
+    buffers: Buffers,
+}
+
+impl Connection {
+    /// Answers the kernel's greeting, then starts the threads.
+    pub(crate) fn start(
+        device: OwnedFd,
+        files: Arc<dyn Files>,
+        threads: usize,
+    ) -> std::io::Result<Self> {
+        let buffers = Buffers::default();
+        greet(&device, &buffers)?;
+        // Who waits for a request does so with a limit, before it reads.
+        io::ioctl_fionbio(&device, true)?;
+        let (roles, waiters) = (Roles::new(threads), Waiters::new());
+        let shared = Arc::new(Shared { device, files, roles, waiters, buffers });
+        let connection = Self { threads: Mutex::default(), shared };
+        for _ in 0..threads {
+            let shared = Arc::clone(&connection.shared);
+            let no_memory = |_| std::io::Error::from(std::io::ErrorKind::OutOfMemory);
+            let request = shared.buffers.take().map_err(no_memory)?;
+            let waiting = Waiting::new(&shared.device)?;
+            let serve = move || shared.serve(request, &waiting);
+            let handle = host::thread::spawn("fuse", serve)?;
+            connection.lock().push(handle);
+        }
+        Ok(connection)
+    }
+
+    /// Bytes in the buffers of all threads.
+    pub(crate) fn buffer_bytes(&self) -> usize {
+        self.shared.buffers.bytes()
+    }
+
+    /// Waits until the file system is gone and every request is answered.
+    pub(crate) fn join(&self) {
+        let threads = std::mem::take(&mut *self.lock());
+        for handle in threads {
+            // One that panicked has left its request without an answer; the others served on.
+            let _ = handle.join();
+        }
+        self.shared.waiters.join();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<JoinHandle<()>>> {
+        self.threads.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Shared {
+    /// One thread, until the file system is gone.
+    fn serve(self: &Arc<Self>, mut request: Request, waiting: &Waiting) {
+        never_wait_for_oneself();
+        let mut body = Body::default();
+        while waiting.receive(&self.device, &mut request, &self.buffers).is_some() {
+            match self.pace(&request) {
+                Pace::Quick => self.answer(&mut request, &mut body),
+                Pace::Slow => self.share(&mut request, &mut body),
+                Pace::Waiting => match self.buffers.take() {
+                    Ok(spare) => self.have_waited_for(std::mem::replace(&mut request, spare)),
+                    Err(NoMemory) => self.refuse(&request, Errno::NOMEM),
+                },
+            }
+        }
+    }
+
+    fn pace(&self, request: &Request) -> Pace {
+        match wire::parse(request.bytes()) {
+            Ok((caller, Ok(call))) => self.files.pace(&caller, &call),
+            _ => Pace::Quick, // refused without being looked at further
+        }
+    }
+
+    fn share(&self, request: &mut Request, body: &mut Body) {
+        let put = |spare| std::mem::replace(request, spare);
+        match self.roles.begin(|| self.buffers.take().ok().map(put)) {
+            Part::Answer => self.answer_slow(request, body),
+            Part::Listen => {}
+            Part::Refuse => self.refuse(request, Errno::NOMEM),
+        }
+    }
+
+    /// Gives a request to the waiters.
+    fn have_waited_for(self: &Arc<Self>, request: Request) {
+        let shared = Arc::clone(self);
+        let given = self.waiters.give(request, move || {
+            never_wait_for_oneself();
+            let mut body = Body::default();
+            while let Some(mut request) = shared.waiters.take() {
+                shared.answer(&mut request, &mut body);
+            }
+        });
+        if let Err(request) = given {
+            self.refuse(&request, Errno::NOMEM);
+        }
+    }
+
+    /// Answers a request, and whatever has been put aside meanwhile.
+    fn answer_slow(&self, request: &mut Request, body: &mut Body) {
+        self.answer(request, body);
+        while let Some(next) = self.roles.next() {
+            self.buffers.keep(std::mem::replace(request, next));
+            self.answer(request, body);
+        }
+    }
+
+    fn answer(&self, request: &mut Request, body: &mut Body) {
+        let Ok((caller, call)) = wire::parse(request.bytes()) else { return };
+        body.clear();
+        let outcome = match call {
+            Ok(Call::Note) => return,
+            Ok(Call::Read(range)) => return self.answer_read(&caller, &range, request),
+            Ok(call) => unwound(|| self.files.answer(&caller, &call, body)),
+            Err(errno) => Err(errno),
+        };
+        self.send(&caller, outcome.map(|()| body.bytes()));
+    }
+
+    /// The data goes where the request was.
+    fn answer_read(&self, caller: &Caller, range: &Range, request: &mut Request) {
+        let buffer = request.data(range.len.min(DATA_MAX as u64) as usize);
+        let outcome = unwound(|| self.files.read(caller, range, buffer));
+        self.send(caller, outcome.map(|len| &buffer[..len]));
+    }
+
+    fn refuse(&self, request: &Request, errno: Errno) {
+        if let Ok((caller, _)) = wire::parse(request.bytes()) {
+            self.send(&caller, Err(errno));
+        }
+    }
+
+    fn send(&self, caller: &Caller, outcome: Result<&[u8], Errno>) {
+        let header = wire::answer_header(caller.unique, outcome.map(<[u8]>::len));
+        let parts = [IoSlice::new(&header), IoSlice::new(outcome.unwrap_or_default())];
+        // Who asked may be gone, and so may the file system; then nobody waits for the answer.
+        let _ = io::writev(&self.device, &parts);
+    }
+}
+
+/// Whom the kernel waits for to free memory must not wait for memory to be freed. Where it is not
+/// allowed (it takes CAP_SYS_RESOURCE), that can happen.
+fn never_wait_for_oneself() {
+    let _ = rustix::process::configure_io_flusher_behavior(true);
+}
+
+/// A bug behind a request is that request's failure; whoever waits for it is told.
+fn unwound<T>(answer: impl FnOnce() -> Result<T, Errno>) -> Result<T, Errno> {
+    catch_unwind(AssertUnwindSafe(answer)).unwrap_or(Err(Errno::IO))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::request::REQUEST_MAX;
+    use super::*;
+    use rustix::net::{AddressFamily, SocketFlags, SocketType};
+    use std::sync::mpsc::{Receiver, Sender, channel};
+    use std::time::Duration;
+
+    const LOOKUP: u32 = 1;
+    const READ: u32 = 15;
+    const INIT: u32 = 26;
+    const THREADS: usize = 3;
+    /// What is read from there waits for a disk.
+    const ON_DISK: u64 = 250;
+
+    /// Files whose reads wait until they are let go, one each; everything else is quick.
+    struct Stalled {
+        reading: Mutex<Sender<u64>>,
+        go: Mutex<Receiver<()>>,
+    }
+
+    impl Files for Stalled {
+        fn pace(&self, _: &Caller, call: &Call<'_>) -> Pace {
+            match call {
+                Call::Read(range) if range.offset == ON_DISK => Pace::Waiting,
+                Call::Read(_) => Pace::Slow,
+                _ => Pace::Quick,
+            }
+        }
+
+        fn read(&self, caller: &Caller, range: &Range, buffer: &mut [u8]) -> Result<usize, Errno> {
+            self.reading.lock().unwrap().send(caller.unique).unwrap();
+            self.go.lock().unwrap().recv().unwrap();
+            assert_ne!(range.offset, 13, "a bug of a file's");
+            buffer.fill(range.offset as u8);
+            Ok(buffer.len())
+        }
+
+        fn answer(&self, _: &Caller, call: &Call<'_>, body: &mut Body) -> Result<(), Errno> {
+            assert_eq!(*call, Call::Lookup(b"name"));
+            body.u64(77);
+            Ok(())
+        }
+    }
+
+    /// The kernel's end of a connection, and the test's of the files.
+    struct Kernel {
+        line: OwnedFd,
+        reading: Receiver<u64>,
+        go: Sender<()>,
+        connection: Connection,
+    }
+
+    impl Kernel {
+        fn new() -> Self {
+            // It keeps requests apart, as the device does.
+            let kind = SocketType::SEQPACKET;
+            let (line, device) =
+                rustix::net::socketpair(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None)
+                    .unwrap();
+            let timeout = Some(Duration::from_secs(20));
+            let what = rustix::net::sockopt::Timeout::Recv;
+            rustix::net::sockopt::set_socket_timeout(&line, what, timeout).unwrap();
+            rustix::net::sockopt::set_socket_send_buffer_size(&device, 4 << 20).unwrap();
+            let hello = [7_u32, 45, 1 << 17, u32::MAX, u32::MAX].map(u32::to_ne_bytes).concat();
+            send(&line, INIT, 1, &hello);
+            let (told, reading) = channel();
+            let (go, goes) = channel();
+            let files = Stalled { reading: Mutex::new(told), go: Mutex::new(goes) };
+            let connection = Connection::start(device, Arc::new(files), THREADS).unwrap();
+            let kernel = Self { line, reading, go, connection };
+            let (unique, error, body) = kernel.answer();
+            assert_eq!((unique, error, body.len()), (1, 0, 64));
+            kernel
+        }
+
+        fn send(&self, opcode: u32, unique: u64, body: &[u8]) {
+            send(&self.line, opcode, unique, body);
+        }
+
+        fn read(&self, unique: u64, offset: u64, len: u32) {
+            let body = [0_u64.to_ne_bytes(), offset.to_ne_bytes()].concat();
+            self.send(READ, unique, &[&body[..], &len.to_ne_bytes(), &[0; 20]].concat());
+        }
+
+        /// The next answer: its number, its error, its body.
+        fn answer(&self) -> (u64, i32, Vec<u8>) {
+            let mut bytes = vec![0; REQUEST_MAX];
+            let len = io::read(&self.line, &mut bytes[..]).expect("an answer comes");
+            let word = |at: usize| u32::from_ne_bytes(bytes[at..at + 4].try_into().unwrap());
+            assert_eq!(word(0) as usize, len, "the length is that of the answer");
+            let unique = u64::from(word(12)) << 32 | u64::from(word(8));
+            (unique, word(4) as i32, bytes[16..len].to_vec())
+        }
+
+        fn end(self) {
+            drop(self.line);
+            self.connection.join();
+        }
+    }
+
+    fn send(line: &OwnedFd, opcode: u32, unique: u64, body: &[u8]) {
+        let mut request = (40 + body.len() as u32).to_ne_bytes().to_vec();
+        request.extend(opcode.to_ne_bytes());
+        request.extend(unique.to_ne_bytes());
+        request.resize(40, 0);
+        request.extend(body);
+        assert_eq!(io::write(line, &request), Ok(request.len()));
+    }
+
+    #[test]
+    fn looking_up_waits_for_no_data() {
+        let kernel = Kernel::new();
+        let reads: Vec<u64> = (100..110).collect();
+        for &unique in &reads {
+            kernel.read(unique, unique, 4096);
+        }
+        let mut under_way: Vec<u64> =
+            (1..THREADS).map(|_| kernel.reading.recv().unwrap()).collect();
+        under_way.sort_unstable();
+        assert_eq!(under_way, reads[..THREADS - 1], "every thread but one is in a read");
+        for unique in 200..300 {
+            kernel.send(LOOKUP, unique, b"name\0");
+            assert_eq!(kernel.answer(), (unique, 0, 77_u64.to_ne_bytes().to_vec()));
+        }
+        for _ in &reads {
+            kernel.go.send(()).unwrap();
+        }
+        let mut answers: Vec<_> = reads.iter().map(|_| kernel.answer()).collect();
+        answers.sort();
+        let expected: Vec<_> = reads.iter().map(|&n| (n, 0, vec![n as u8; 4096])).collect();
+        assert!(answers == expected, "each read has its own bytes");
+        kernel.end();
+    }
+
+    #[test]
+    fn data_in_memory_waits_for_no_disk() {
+        let kernel = Kernel::new();
+        // More than there are threads for data; none of them is let go.
+        let waiting: Vec<u64> = (100..100 + 2 * THREADS as u64).collect();
+        for &unique in &waiting {
+            kernel.read(unique, ON_DISK, 4096);
+        }
+        let mut under_way: Vec<u64> =
+            waiting.iter().map(|_| kernel.reading.recv().unwrap()).collect();
+        under_way.sort_unstable();
+        assert_eq!(under_way, waiting, "all of them wait at a time");
+        for unique in 200..300 {
+            kernel.send(LOOKUP, unique, b"name\0");
+            assert_eq!(kernel.answer().0, unique);
+        }
+        kernel.read(300, 7, 4096);
+        assert_eq!(kernel.reading.recv().unwrap(), 300, "a thread for data took it");
+        for _ in 0..=waiting.len() {
+            kernel.go.send(()).unwrap();
+        }
+        let mut answers: Vec<_> = (0..=waiting.len()).map(|_| kernel.answer()).collect();
+        answers.sort();
+        let from_disk = waiting.iter().map(|&n| (n, 0, vec![ON_DISK as u8; 4096]));
+        let expected: Vec<_> = from_disk.chain([(300, 0, vec![7; 4096])]).collect();
+        assert!(answers == expected, "each read has its own bytes");
+        kernel.end();
+    }
+
+    /// The heap kept what was freed of buffers; and each thread kept its own at its largest.
+    #[test]
+    fn buffers_are_given_back_when_nothing_is_asked_for() {
+        let kernel = Kernel::new();
+        // One after the other: the test's line, unlike the device, takes only so much at a time.
+        for unique in 100..140 {
+            kernel.read(unique, unique, DATA_MAX as u32);
+            kernel.go.send(()).unwrap();
+            assert_eq!(kernel.answer().2.len(), DATA_MAX);
+        }
+        assert!(kernel.connection.buffer_bytes() >= DATA_MAX, "they were used");
+        let deadline = std::time::Instant::now() + Duration::from_secs(20);
+        let kept = |kernel: &Kernel| kernel.connection.buffer_bytes();
+        while kept(&kernel) > THREADS * 4096 {
+            assert!(std::time::Instant::now() < deadline, "{} bytes are kept", kept(&kernel));
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        kernel.read(200, 7, 4096);
+        kernel.go.send(()).unwrap();
+        assert_eq!(kernel.answer(), (200, 0, vec![7; 4096]), "and it goes on");
+        kernel.end();
+    }
+
+    #[test]
+    fn a_bug_fails_its_own_request_only() {
+        let kernel = Kernel::new();
+        for unique in [13, 14, 13, 15] {
+            kernel.read(unique, unique, 1);
+            kernel.go.send(()).unwrap();
+            let error = if unique == 13 { -Errno::IO.raw_os_error() } else { 0 };
+            let (answered, found, _) = kernel.answer();
+            assert_eq!((answered, found), (unique, error));
+        }
+        kernel.end();
+    }
+
+    #[test]
+    fn what_is_not_understood_is_answered() {
+        let kernel = Kernel::new();
+        kernel.send(READ, 5, &[0; 3]);
+        assert_eq!(kernel.answer(), (5, -Errno::INVAL.raw_os_error(), vec![]), "cut short");
+        kernel.read(6, 6, u32::MAX);
+        kernel.go.send(()).unwrap();
+        let (unique, error, data) = kernel.answer();
+        assert_eq!((unique, error, data.len()), (6, 0, DATA_MAX), "no more than was agreed");
+        kernel.end();
+    }
+}

@@ -1,0 +1,73 @@
+//! The first request of a connection: version, features and sizes are agreed on.
+
+use super::request::{Buffers, DATA_MAX};
+use super::wire::{self, Body, Call, Hello};
+use crate::terms::limits::PAGE;
+use rustix::io::{self, Errno};
+use std::io::IoSlice;
+use std::os::fd::OwnedFd;
+
+/// Requests the kernel may have under way for itself: a loop device asks for 128.
+const BACKGROUND_MAX: u16 = 128;
+/// The minor version of protocol 7 that is needed, of Linux 5.4; and the one that is spoken.
+const MINOR_MIN: u32 = 31;
+const MINOR: u32 = 38;
+
+/// What the kernel is asked to do, of what it can.
+mod feature {
+    /// Several reads of a file at once.
+    pub(super) const ASYNC_READ: u64 = 1 << 0;
+    /// `O_TRUNC` comes with the open, as a flag.
+    pub(super) const ATOMIC_O_TRUNC: u64 = 1 << 3;
+    /// Writes of more than a page.
+    pub(super) const BIG_WRITES: u64 = 1 << 5;
+    /// Direct requests that nobody waits for are under way together: a loop device's.
+    pub(super) const ASYNC_DIO: u64 = 1 << 15;
+    /// Several look-ups in a directory at once.
+    pub(super) const PARALLEL_DIROPS: u64 = 1 << 18;
+    /// Requests of up to `max_pages`.
+    pub(super) const MAX_PAGES: u64 = 1 << 22;
+    /// Nobody asks for set-user-ID bits before each write.
+    pub(super) const HANDLE_KILLPRIV_V2: u64 = 1 << 28;
+    /// There are flags beyond 32.
+    pub(super) const INIT_EXT: u64 = 1 << 30;
+    /// A file that is read and written directly may be mapped all the same.
+    pub(super) const DIRECT_IO_ALLOW_MMAP: u64 = 1 << 36;
+
+    pub(super) const WANTED: u64 = ASYNC_READ
+        | ATOMIC_O_TRUNC
+        | BIG_WRITES
+        | ASYNC_DIO
+        | PARALLEL_DIROPS
+        | MAX_PAGES
+        | HANDLE_KILLPRIV_V2
+        | INIT_EXT
+        | DIRECT_IO_ALLOW_MMAP;
+}
+
+/// Agrees with the kernel on version and features.
+pub(super) fn greet(device: &OwnedFd, buffers: &Buffers) -> std::io::Result<()> {
+    let gone = |_| std::io::Error::from(std::io::ErrorKind::UnexpectedEof);
+    let mut request = buffers.take().map_err(|_| std::io::ErrorKind::OutOfMemory)?;
+    io::retry_on_intr(|| request.read(device)).map_err(gone)?;
+    let Ok((caller, Ok(Call::Init(hello)))) = wire::parse(request.bytes()) else {
+        return Err(std::io::ErrorKind::InvalidData.into());
+    };
+    if hello.major != 7 || hello.minor < MINOR_MIN {
+        let header = wire::answer_header(caller.unique, Err(Errno::PROTO));
+        let _ = io::write(device, &header);
+        return Err(std::io::ErrorKind::Unsupported.into());
+    }
+    let mut body = Body::default();
+    agree(&hello, &mut body);
+    let header = wire::answer_header(caller.unique, Ok(body.bytes().len()));
+    io::writev(device, &[IoSlice::new(&header), IoSlice::new(body.bytes())])?;
+    Ok(())
+}
+
+fn agree(hello: &Hello, body: &mut Body) {
+    let flags = hello.flags & feature::WANTED;
+    body.u32(7).u32(MINOR).u32(hello.max_readahead).u32(flags as u32);
+    body.u16(BACKGROUND_MAX).u16(BACKGROUND_MAX / 4 * 3).u32(DATA_MAX as u32);
+    body.u32(1).u16((DATA_MAX / PAGE) as u16).u16(0).u32((flags >> 32) as u32).zeros(28);
+}

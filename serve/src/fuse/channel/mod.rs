@@ -1,0 +1,21 @@
+//! The connection to the kernel: its requests as bytes, and the threads that answer them.
+//!
+//! ```text
+//!   connection   threads that take requests, and answer them by asking `Files`
+//!   roles        which thread answers, and which listens      waiters   threads that may wait
+//!   greeting     the first request       request   buffers    wire      bytes and their meaning
+//! ```
+//!
+//! Invariant: this room knows requests, nodes by number, and no device. What a request means is
+//! decided by whatever implements `Files`.
+//!
+//! Locks: one each in `connection`, `request`, `roles` and `waiters`. Each of them is a leaf.
+
+mod connection;
+mod greeting;
+mod request;
+mod roles;
+mod waiters;
+pub(super) mod wire;
+
+pub(super) use connection::{Connection, Files, Pace};

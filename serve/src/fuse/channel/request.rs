@@ -1,0 +1,155 @@
+//! Requests in their buffers: taken off the device, kept for the next, given back when none come.
+//!
+//! ```text
+//!   wait --ready--> receive --> answered from the same buffer --> wait
+//!    '--- IDLE_AFTER without a request: all but one page of the buffer is the system's again
+//! ```
+//!
+//! A thread waits for a request before it reads one, so that it finds out that none comes. Each has
+//! a set of events of its own with the device in it, and the kernel wakes one of those who wait.
+//!
+//! Invariants: every buffer is counted by one meter; at most `SPARE_MAX` buffers are kept for
+//! nobody, and none once a thread has found nothing to do.
+//!
+//! Lock: one, a leaf, around the spare buffers.
+
+use super::wire;
+use crate::doors::{Buffer, Meter, NoMemory};
+use crate::terms::limits::{IDLE_AFTER, PAGE};
+use rustix::event::{Timespec, epoll};
+use rustix::io::{self, Errno};
+use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Bytes of data in one request.
+pub(crate) const DATA_MAX: usize = 1 << 20; // 1 MiB
+/// Bytes of a request: its headers and its data.
+pub(super) const REQUEST_MAX: usize = (wire::WRITE_HEADERS + DATA_MAX).next_multiple_of(PAGE);
+/// Buffers kept for requests that are put aside.
+const SPARE_MAX: usize = 4;
+/// A buffer that holds no more than this is kept as it is.
+const KEPT_MAX: usize = 16 << 10; // 16 KiB
+
+/// A request as it came, in a buffer with room for any.
+#[derive(Debug)]
+pub(super) struct Request {
+    buffer: Buffer,
+    len: usize,
+}
+
+impl Request {
+    fn new(meter: &Arc<Meter>) -> Result<Self, NoMemory> {
+        let mut buffer = Buffer::new(REQUEST_MAX, Arc::clone(meter));
+        buffer.reserve()?;
+        Ok(Self { buffer, len: 0 })
+    }
+
+    pub(super) fn bytes(&self) -> &[u8] {
+        &self.buffer.bytes()[..self.len]
+    }
+
+    /// The first `len` bytes, for data that goes where the request was.
+    pub(super) fn data(&mut self, len: usize) -> &mut [u8] {
+        self.len = len;
+        self.buffer.touch(len);
+        &mut self.buffer.bytes_mut()[..len]
+    }
+
+    /// Reads the next request; `AGAIN` where there is none now.
+    pub(super) fn read(&mut self, device: &OwnedFd) -> Result<(), Errno> {
+        self.len = 0;
+        self.len = io::read(device, self.buffer.bytes_mut())?;
+        self.buffer.touch(self.len);
+        if self.len > 0 { Ok(()) } else { Err(Errno::NODEV) }
+    }
+}
+
+/// All buffers of a connection.
+#[derive(Debug, Default)]
+pub(super) struct Buffers {
+    meter: Arc<Meter>,
+    spare: Mutex<Vec<Request>>,
+}
+
+impl Buffers {
+    /// Bytes held in all of them.
+    pub(super) fn bytes(&self) -> usize {
+        self.meter.bytes()
+    }
+
+    /// A buffer without a request.
+    pub(super) fn take(&self) -> Result<Request, NoMemory> {
+        let spare = self.spare().pop();
+        spare.map_or_else(|| Request::new(&self.meter), Ok)
+    }
+
+    /// A request is answered; who says so waits for the next one, or answers one, and so comes to
+    /// rest.
+    pub(super) fn keep(&self, request: Request) {
+        let mut spare = self.spare();
+        if spare.len() < SPARE_MAX {
+            spare.push(request);
+        }
+    }
+
+    /// Nothing is asked for: what is held for the next requests goes back to the system.
+    fn rest(&self, own: &mut Request) {
+        own.buffer.give_back(PAGE);
+        drop(std::mem::take(&mut *self.spare()));
+    }
+
+    fn has_spare(&self) -> bool {
+        !self.spare().is_empty()
+    }
+
+    fn spare(&self) -> MutexGuard<'_, Vec<Request>> {
+        self.spare.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// How one thread waits for requests.
+pub(super) struct Waiting {
+    events: OwnedFd,
+}
+
+impl Waiting {
+    /// For requests at a device that does not make wait who reads it.
+    pub(super) fn new(device: &OwnedFd) -> io::Result<Self> {
+        let events = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let flags = epoll::EventFlags::IN | epoll::EventFlags::EXCLUSIVE;
+        epoll::add(&events, device, epoll::EventData::new_u64(0), flags)?;
+        Ok(Self { events })
+    }
+
+    /// The next request; `None` when there will be none.
+    pub(super) fn receive(
+        &self,
+        device: &OwnedFd,
+        request: &mut Request,
+        buffers: &Buffers,
+    ) -> Option<()> {
+        loop {
+            match request.read(device) {
+                Ok(()) => return Some(()),
+                Err(Errno::AGAIN) => self.wait(request, buffers).ok()?,
+                // Interrupted, or taken back by who asked before it was handed over.
+                Err(Errno::INTR | Errno::NOENT) => {}
+                Err(_) => return None,
+            }
+        }
+    }
+
+    /// Waits until there may be a request.
+    fn wait(&self, request: &mut Request, buffers: &Buffers) -> io::Result<()> {
+        let holds_much = request.buffer.touched() > KEPT_MAX || buffers.has_spare();
+        let timeout = Timespec::try_from(IDLE_AFTER).ok().filter(|_| holds_much);
+        let mut event = [MaybeUninit::uninit()];
+        match epoll::wait(&self.events, &mut event, timeout.as_ref()) {
+            Ok(([], _)) => buffers.rest(request),
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,350 @@
+//! A connection with its two buffers: how requests come in and replies go out.
+//!
+//! ```text
+//!             want / skip                      append ... send
+//!   socket ---------------> inbox     outbox ------------------> socket
+//!                  '--- every wait for input sends the outbox first ---'
+//! ```
+//!
+//! Invariants
+//! - L1. Nobody waits for a client while replies to it are unsent, so a client that waits for
+//!   an answer before it goes on is never waited for in turn.
+//! - L2. Replies to requests that arrived together leave together, in one call, unless they
+//!   exceed `SEND_AT`.
+//! - L3. After `idle_after` without input the big buffers are given back, and the wait goes on
+//!   without a limit: a quiet connection costs no wake-ups.
+//! - L4. A client that takes no answer, or sends no more of a request, for `stall_after` is told
+//!   of once, and once more when it goes on. It is waited for as long as it takes.
+
+use crate::doors::{Event, Inbox, Meter, NoMemory, Outbox, Peer, Stall, Ticket};
+use crate::terms::limits::{INBOX_MAX, OUTBOX_MAX, SEND_AT};
+use rustix::io::Errno;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Why a connection ends. Never the server's end.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    /// The client said goodbye.
+    Done,
+    /// The client closed without a word, or its machine is gone.
+    Hangup,
+    /// The client took too long over the handshake.
+    Timeout,
+    /// The client does not speak NBD, or not as agreed.
+    Nonsense(&'static str),
+    /// A reply could not be completed after its beginning was sent.
+    CutReply,
+    /// No memory for this connection's buffers.
+    NoMemory,
+    /// The server stops.
+    Stopping,
+    /// It made way for another.
+    Displaced,
+}
+
+impl End {
+    /// In a few words.
+    pub(crate) fn words(&self) -> &'static str {
+        match self {
+            Self::Done => "it said goodbye",
+            Self::Hangup => "it hung up",
+            Self::Timeout => "it took too long over the handshake",
+            Self::Nonsense(what) => what,
+            Self::CutReply => "an answer could not be completed",
+            Self::NoMemory => "there is no memory for its buffers",
+            Self::Stopping => "the server stops",
+            Self::Displaced => "it made way for another",
+        }
+    }
+}
+
+impl From<NoMemory> for End {
+    fn from(_: NoMemory) -> Self {
+        Self::NoMemory
+    }
+}
+
+/// How long to wait for input.
+#[derive(Clone, Copy, Debug)]
+enum Patience {
+    /// Until then, in all.
+    Until(Instant),
+    /// For `idle_after`, then give buffers back.
+    Awake,
+    /// For ever.
+    Asleep,
+}
+
+/// How long a connection may do nothing, and what happens then.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Waits {
+    /// For the handshake in all: the end.
+    pub(crate) handshake: Duration,
+    /// Between two requests: big buffers are given back.
+    pub(crate) idle_after: Duration,
+    /// In the middle of something: it is told of.
+    pub(crate) stall_after: Duration,
+}
+
+/// A connection with its buffers.
+pub(crate) struct Link<'a> {
+    ticket: &'a Ticket,
+    waits: Waits,
+    inbox: Inbox,
+    outbox: Outbox,
+    patience: Patience,
+    /// A request has begun and is not answered.
+    midway: bool,
+    silence: Silence,
+}
+
+/// For how long a client has kept the connection waiting in the middle of something.
+#[derive(Default)]
+struct Silence {
+    since: Option<Instant>,
+    told: bool,
+}
+
+/// No limit is longer, so that its end is a time.
+const LONGEST: Duration = Duration::from_secs(1 << 30); // 34 years
+
+impl<'a> Link<'a> {
+    /// A new connection; whatever it is for must be agreed before `waits.handshake` is over.
+    pub(crate) fn new(ticket: &'a Ticket, meter: &Arc<Meter>, waits: Waits) -> Self {
+        // A limit that cannot be set shows as a longer wait, which `stop` ends as well.
+        let _ = ticket.socket().limit_send(Some(waits.handshake.max(MOMENT)));
+        Self {
+            ticket,
+            waits,
+            inbox: Inbox::new(Arc::clone(meter)),
+            outbox: Outbox::new(Arc::clone(meter)),
+            patience: Patience::Until(Instant::now() + waits.handshake.min(LONGEST)),
+            midway: false,
+            silence: Silence::default(),
+        }
+    }
+
+    /// Who is at the other end.
+    pub(crate) fn peer(&self) -> Peer {
+        self.ticket.peer()
+    }
+
+    /// Tells whoever observes the server.
+    pub(crate) fn tell(&self, event: Event) {
+        self.ticket.tell(event);
+    }
+
+    /// The handshake is over: from now on the client may take its time, and keeps its place.
+    pub(crate) fn engage(&mut self, export: &str) -> Result<(), End> {
+        if !self.ticket.engage(export) {
+            return Err(End::Displaced);
+        }
+        self.patience = Patience::Awake;
+        let stall_after = self.waits.stall_after.max(MOMENT);
+        self.ticket.socket().limit_send(Some(stall_after)).map_err(hangup)?;
+        self.apply_patience()
+    }
+
+    /// A request has begun: what is waited for until it is complete is owed.
+    pub(crate) fn begin(&mut self) {
+        self.midway = true;
+    }
+
+    /// Received and not handled.
+    pub(crate) fn input(&self) -> &[u8] {
+        self.inbox.bytes()
+    }
+
+    /// The first `n` bytes of the input are handled.
+    pub(crate) fn consume(&mut self, n: usize) {
+        self.inbox.consume(n);
+    }
+
+    /// Waits until at least `n` bytes of input are there.
+    pub(crate) fn want(&mut self, n: usize) -> Result<(), End> {
+        debug_assert!(n <= INBOX_MAX, "such input never fits");
+        while self.inbox.bytes().len() < n {
+            self.receive(n)?;
+        }
+        Ok(())
+    }
+
+    /// Takes exactly `N` bytes of input.
+    pub(crate) fn take<const N: usize>(&mut self) -> Result<[u8; N], End> {
+        self.want(N)?;
+        let mut bytes = [0; N];
+        bytes.copy_from_slice(&self.inbox.bytes()[..N]);
+        self.inbox.consume(N);
+        Ok(bytes)
+    }
+
+    /// Throws away `len` bytes of input.
+    pub(crate) fn skip(&mut self, mut len: u64) -> Result<(), End> {
+        while len > 0 {
+            self.want(1)?;
+            let n = self.inbox.bytes().len().min(usize::try_from(len).unwrap_or(usize::MAX));
+            self.inbox.consume(n);
+            len -= n as u64;
+        }
+        Ok(())
+    }
+
+    /// Makes room for a reply of `n` bytes, by sending earlier ones if need be: the next
+    /// `append`s of so many bytes in all send nothing, so they can be taken back.
+    pub(crate) fn make_room(&mut self, n: usize) -> Result<usize, End> {
+        debug_assert!(n <= OUTBOX_MAX, "such a reply never fits");
+        if !self.outbox.can_hold(n) {
+            self.send()?;
+        }
+        Ok(self.outbox.filled())
+    }
+
+    /// Adds `n` bytes to the replies, to be filled in by the caller.
+    pub(crate) fn append(&mut self, n: usize) -> Result<&mut [u8], End> {
+        self.make_room(n)?;
+        Ok(self.outbox.append(n)?)
+    }
+
+    /// Adds bytes to the replies.
+    pub(crate) fn put(&mut self, bytes: &[u8]) -> Result<(), End> {
+        self.append(bytes.len())?.copy_from_slice(bytes);
+        Ok(())
+    }
+
+    /// Takes back replies down to a mark that `make_room` returned.
+    pub(crate) fn rewind(&mut self, mark: usize) {
+        self.outbox.rewind(mark);
+    }
+
+    /// A reply is complete: send if enough has come together. Ends the conversation of a server
+    /// that stops: what a client sent ahead may be minutes of work.
+    pub(crate) fn complete(&mut self) -> Result<(), End> {
+        self.midway = false;
+        if self.ticket.is_stopping() {
+            self.send()?;
+            return Err(End::Stopping);
+        }
+        if self.outbox.filled() >= SEND_AT { self.send() } else { Ok(()) }
+    }
+
+    /// Sends what has been gathered.
+    pub(crate) fn send(&mut self) -> Result<(), End> {
+        if self.outbox.filled() == 0 {
+            return Ok(());
+        }
+        let (ticket, silence, waits) = (self.ticket, &mut self.silence, &self.waits);
+        let is_patient = !matches!(self.patience, Patience::Until(_));
+        let sent = ticket.socket().send_while(self.outbox.bytes(), || {
+            if is_patient {
+                silence.goes_on(waits.stall_after, waits, Stall::Answers, ticket);
+            }
+            is_patient
+        });
+        silence.ends(ticket);
+        self.outbox.rewind(0);
+        sent.map_err(hangup)
+    }
+
+    /// One wait for input, with the replies sent before (L1).
+    fn receive(&mut self, total: usize) -> Result<(), End> {
+        self.send()?;
+        if self.ticket.is_stopping() {
+            return Err(End::Stopping);
+        }
+        self.wake_up()?;
+        match self.ticket.socket().receive(self.inbox.space(total)?) {
+            Ok(0) if self.ticket.is_displaced() => Err(End::Displaced),
+            Ok(0) => Err(End::Hangup),
+            Ok(n) => {
+                self.silence.ends(self.ticket);
+                self.inbox.received(n);
+                Ok(())
+            }
+            Err(Errno::AGAIN) => self.fall_asleep(),
+            Err(error) => Err(hangup(error)),
+        }
+    }
+
+    /// Whether the rest of something is waited for.
+    fn is_owed(&self) -> bool {
+        self.midway || !self.inbox.bytes().is_empty()
+    }
+
+    /// Before a wait: a handshake has less time left, and whoever holds big buffers again will
+    /// have to give them back again.
+    fn wake_up(&mut self) -> Result<(), End> {
+        let is_large = self.inbox.is_large() || self.outbox.is_large();
+        match self.patience {
+            Patience::Until(_) => self.apply_patience(),
+            Patience::Asleep if is_large || self.is_owed() => {
+                self.patience = Patience::Awake;
+                self.apply_patience()
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The time is up: the end of a handshake, the beginning of rest for a served client.
+    fn fall_asleep(&mut self) -> Result<(), End> {
+        let Patience::Awake = self.patience else { return Err(End::Timeout) };
+        self.inbox.shrink();
+        self.outbox.shrink();
+        if self.is_owed() {
+            self.silence.goes_on(self.waits.idle_after, &self.waits, Stall::Request, self.ticket);
+            return Ok(());
+        }
+        self.patience = Patience::Asleep;
+        self.apply_patience()
+    }
+
+    fn apply_patience(&self) -> Result<(), End> {
+        let limit = match self.patience {
+            Patience::Until(end) => {
+                let left = end.saturating_duration_since(Instant::now());
+                if left.is_zero() {
+                    return Err(End::Timeout);
+                }
+                Some(left.max(MOMENT))
+            }
+            Patience::Awake => Some(self.waits.idle_after.max(MOMENT)),
+            Patience::Asleep => None,
+        };
+        self.ticket.socket().limit_receive(limit).map_err(hangup)
+    }
+}
+
+impl Drop for Link<'_> {
+    fn drop(&mut self) {
+        self.silence.ends(self.ticket);
+    }
+}
+
+impl Silence {
+    /// The client has done nothing for `waited` more.
+    fn goes_on(&mut self, waited: Duration, waits: &Waits, stall: Stall, ticket: &Ticket) {
+        let now = Instant::now();
+        let begun = self.since.unwrap_or_else(|| now.checked_sub(waited).unwrap_or(now));
+        self.since = Some(begun);
+        let silent = now.saturating_duration_since(begun);
+        if silent >= waits.stall_after && !self.told {
+            self.told = true;
+            ticket.tell(Event::Stalled { peer: ticket.peer(), stall, silent });
+        }
+    }
+
+    /// The client has done something, or is gone.
+    fn ends(&mut self, ticket: &Ticket) {
+        self.since = None;
+        if std::mem::take(&mut self.told) {
+            ticket.tell(Event::Recovered { peer: ticket.peer() });
+        }
+    }
+}
+
+/// The shortest limit a socket can have; zero would mean none.
+const MOMENT: Duration = Duration::from_millis(1);
+
+fn hangup(error: Errno) -> End {
+    if error == Errno::AGAIN { End::Timeout } else { End::Hangup }
+}

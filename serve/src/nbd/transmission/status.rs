@@ -1,0 +1,99 @@
+//! A block status request: what the disk says about a range, in `base:allocation` terms.
+//!
+//! Invariants: extents follow one another from the request's offset, none is empty, neighbours
+//! differ, and the last does not go beyond the range. A long answer is cut short rather than
+//! refused; the client asks again from where it ends, as the protocol has it.
+
+use super::link::{End, Link};
+use super::refusal::Refusal;
+use super::reply::{self, CHUNK_BYTES, Place};
+use super::request::Request;
+use super::wire;
+use crate::terms::limits::{EXTENT_PROBES_MAX, EXTENTS_MAX};
+use disk::{Disk, DiskError, ExtentKind};
+
+/// The number of `base:allocation` in block status replies.
+pub(crate) const ALLOCATION_ID: u32 = 1;
+/// Bytes of one extent in the reply.
+const EXTENT_BYTES: usize = 8;
+
+/// Extents found so far.
+struct Found {
+    runs: [Run; EXTENTS_MAX], // 8 KiB, on the stack of the connection
+    count: usize,
+}
+
+/// One extent as it is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Run {
+    len: u32,
+    flags: u32,
+}
+
+/// Replies to a valid request with its extents, one at most if that is all that is wanted.
+pub(super) fn tell(
+    disk: &dyn Disk,
+    request: &Request,
+    one: bool,
+    link: &mut Link<'_>,
+) -> Result<Result<(), Refusal>, End> {
+    let found = match find(disk, request, if one { 1 } else { EXTENTS_MAX }) {
+        Ok(found) => found,
+        Err(error) => return Ok(Err(Refusal::of(&error))),
+    };
+    let len = 4 + found.count * EXTENT_BYTES;
+    link.make_room(CHUNK_BYTES + len)?;
+    reply::chunk(link, request.cookie, Place::Last, wire::CHUNK_BLOCK_STATUS, len)?;
+    link.put(&ALLOCATION_ID.to_be_bytes())?;
+    for run in &found.runs[..found.count] {
+        link.put(&run.len.to_be_bytes())?;
+        link.put(&run.flags.to_be_bytes())?;
+    }
+    Ok(Ok(()))
+}
+
+/// Asks the disk, run by run, and joins neighbours of one kind.
+fn find(disk: &dyn Disk, request: &Request, limit: usize) -> Result<Found, DiskError> {
+    let mut found = Found { runs: [Run { len: 0, flags: 0 }; EXTENTS_MAX], count: 0 };
+    let (mut offset, mut left) = (request.offset, request.len);
+    for _ in 0..EXTENT_PROBES_MAX {
+        if left == 0 {
+            break;
+        }
+        let extent = disk.next_extent(offset, left.into())?;
+        // At least one byte and at most what was asked about, as the trait promises.
+        let len = u32::try_from(extent.len).unwrap_or(left).clamp(1, left);
+        if !found.add(Run { len, flags: flags(extent.kind) }, limit) {
+            break;
+        }
+        offset += u64::from(len);
+        left -= len;
+    }
+    Ok(found)
+}
+
+impl Found {
+    /// Adds a run that follows the last one; `false` if it would be one too many.
+    fn add(&mut self, run: Run, limit: usize) -> bool {
+        if let Some(last) = self.runs[..self.count].last_mut()
+            && last.flags == run.flags
+        {
+            last.len += run.len;
+            return true;
+        }
+        if self.count == limit {
+            return false;
+        }
+        self.runs[self.count] = run;
+        self.count += 1;
+        true
+    }
+}
+
+fn flags(kind: ExtentKind) -> u32 {
+    match kind {
+        ExtentKind::Data => 0,
+        ExtentKind::Zero => wire::STATE_ZERO,
+        ExtentKind::Hole => wire::STATE_HOLE | wire::STATE_ZERO,
+    }
+}
