@@ -1,4 +1,4 @@
-//! The fault path: who brings a page in when a program touches one that is not there.
+//! The fault path: how a missing page comes in when the program touches it.
 //!
 //! ```text
 //!   touch --> SIGBUS ------------> on_sigbus --.                        .--> Server::serve
@@ -7,17 +7,22 @@
 //!                                                                            that was there before
 //! ```
 //!
-//! A [`Server`] may run inside a signal handler, in the middle of anything but this crate's own
-//! work. Soundness rests on the rules under its `# Safety`, and to implement it is `unsafe`: it
-//! allocates nothing, does not log and does not panic. Two more rules keep the process alive, and a
-//! breach of them ends it: a server touches no memory of a region, and takes no lock that a thread
-//! may hold while it touches memory of a region.
+//! A [`Server`] may run inside a signal handler, in the middle of any code except this crate's own
+//! work. Soundness rests on the rules under its `# Safety`, and implementing it is `unsafe`. A
+//! server allocates nothing, does not log and does not panic.
 //!
-//! A server that panics all the same ends the process, with the panic's words: nothing unwinds out
-//! of the handler, and the threads are [`Vital`].
+//! Two more rules keep the process alive, and a breach of them ends it. A server touches no memory
+//! of a region. It takes no lock that a thread may hold while that thread touches memory of a
+//! region.
 //!
-//! [`watch`] is the only door to the one static of this tree: a signal handler has no argument to
-//! find its regions by.
+//! A server that panics all the same ends the process, with the words of the panic. Nothing unwinds
+//! out of the handler, and the threads are [`Vital`].
+//!
+//! [`watch`] is the only door to the one static of this room. The static is needed because a signal
+//! handler has no argument by which it could find its regions.
+//!
+//! Locks: entering a region and installing the handler, both leaves. Serving a fault takes none
+//! here.
 
 #[cfg(not(any(loom, miri)))]
 mod blocking;

@@ -19,16 +19,23 @@
 //!
 //! Words
 //! - *frame*, *PFN*: 4096 bytes of arena memory, and its number
-//! - *claimed*: a [`Run`] token for the frame exists
-//! - *resident*: the frame has been touched
-//! - *held*, of a table page: an entry on it has been touched
+//! - *claimed*, of a frame: a [`Run`] token for it exists
+//! - *resident*, of a frame: it was touched, and not purged since
+//! - *held*, of a page of a table: an entry on it was touched, and the page not discarded since
+//! - *open*, of a part of a reservation: it may be written
+//! - *span*: the address range of a region, whose missing pages are faults
+//! - *staging*, *segment*: memory between a span and its store; 64 pages of it with one owner
+//! - *fault*: a touch of a missing page; its *server* brings the page in
 //!
-//! Invariant H1: at most one [`Run`] covers a frame. The claim is an atomic operation on the
-//! arena's own bits. An allocator that hands a frame out twice meets [`ClaimError::InUse`], never
-//! aliasing. Soundness here does not rest on any crate above.
+//! Invariant H1: at most one [`Run`] covers a frame. The claim is an atomic operation on the bits
+//! of the arena. An allocator that hands a frame out twice gets [`ClaimError::InUse`], and never
+//! aliasing. Soundness does not rest on any crate above.
 //!
-//! Invariant H2: a mapping never merges with a neighbour and never uses huge pages, so that its
-//! resident size in `/proc/self/smaps` is exactly the frames that were touched.
+//! Invariant H2: a mapping never merges with a neighbour and never uses huge pages. Its resident
+//! size in `/proc/self/smaps` is therefore exactly the frames that were touched.
+//!
+//! Locks: each has a [`Rank`], and debug builds assert the order of ranks. Nothing here calls a
+//! caller's code while it holds one.
 
 #[cfg(not(shuttle))]
 pub mod fault;

@@ -7,7 +7,8 @@
 //!   Home                 tells a forked child from the process that opened the descriptor
 //! ```
 //!
-//! What serves the faults is the room above, [`fault`](crate::fault). Lock: none.
+//! Invariants: S1 and S2 of [`Span`]. The room above, [`fault`](crate::fault), serves the faults.
+//! Lock: none.
 
 mod error;
 mod home;

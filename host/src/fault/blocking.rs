@@ -1,27 +1,27 @@
-//! Threads of the process that have SIGBUS blocked: one that touches a page that is out ends the
-//! process, without a word.
+//! Finds threads of the process that have SIGBUS blocked. If such a thread touches a page that is
+//! out, the system ends the process without a word.
 //!
 //! ```text
 //!   /proc/self/task/N/status    Name:   worker
 //!                               SigBlk: 0000000000000040    bit 6: SIGBUS
 //! ```
 //!
-//! They cannot be stopped from it, but they can be named before it happens.
+//! They cannot be kept from it, but they can be named before it happens.
 //!
-//! A thread in our handler has the signal blocked, too, and is not meant. It is known by the two
-//! signals that the C library keeps for itself: the handler blocks them, a program cannot.
+//! A thread in our handler has the signal blocked too, and is not meant. It is known by the two
+//! signals that the C library keeps for itself: the handler blocks them, and a program cannot.
 //!
-//! Bounds: `AT_ONCE` threads are looked at at a time, the next ones at the next look; `NAMED_MAX`
-//! are named.
+//! Invariants: one look reads `AT_ONCE` threads, and the next look goes on behind them. A thread is
+//! named once, and at most `NAMED_MAX` are named. Lock: none.
 
 use std::fs;
 use std::time::Duration;
 
-/// Threads that are looked at at a time.
+/// Threads that one look reads.
 const AT_ONCE: usize = 256;
-/// Threads that are named.
+/// Threads that are named, at most.
 const NAMED_MAX: usize = 16;
-/// Times that a thread is found with the signal blocked before it is named: a handler of the
+/// How often a thread must be found with the signal blocked before it is named. A handler of the
 /// program may block it for a moment.
 const READS: u32 = 32;
 const BETWEEN: Duration = Duration::from_millis(1);
@@ -30,16 +30,17 @@ const KEPT_BY_LIBC: u64 = 0b11 << (FIRST_KEPT - 1);
 const FIRST_KEPT: u32 = 32;
 const _: () = assert!(KEPT_BY_LIBC.count_ones() == 2, "a mask has both bits");
 
-/// What was seen of the process's threads.
+/// What earlier looks have seen of the threads of the process.
 #[derive(Debug, Default)]
 pub struct BlockedLooks {
-    /// The last thread looked at.
+    /// The last thread that was read.
     last: u32,
     named: Vec<u32>,
 }
 
 impl BlockedLooks {
-    /// Looks once more: a line for each thread that was not named before.
+    /// Looks once more. Gives a line for each thread that has SIGBUS blocked and was not named
+    /// before. It sleeps 32 ms for each such thread.
     pub fn look(&mut self) -> Vec<String> {
         let mut threads = threads();
         threads.sort_unstable();
@@ -49,7 +50,7 @@ impl BlockedLooks {
         some.into_iter().filter_map(|thread| self.line(thread)).collect()
     }
 
-    /// What is to be said of a thread.
+    /// The line about a thread, if there is one to write.
     fn line(&mut self, thread: u32) -> Option<String> {
         if self.named.len() > NAMED_MAX || self.named.contains(&thread) {
             return None;
@@ -77,7 +78,7 @@ fn threads() -> Vec<u32> {
     tasks.filter_map(|task| task.file_name().to_str()?.parse().ok()).collect()
 }
 
-/// The name of the thread whose status this is, if its program has SIGBUS blocked there.
+/// The name of the thread whose status this is, if the program has SIGBUS blocked in it.
 fn blocker(status: &str) -> Option<&str> {
     let field = |name| status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
     let blocked = u64::from_str_radix(field("SigBlk:")?, 16).ok()?;

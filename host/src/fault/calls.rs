@@ -1,4 +1,4 @@
-//! Which threads are in the middle of a call that may hold what a fault waits for.
+//! Notes which threads are in the middle of a call that may hold what a fault waits for.
 //!
 //! ```text
 //!   page_out: begin --> locks a group ... --signal--> the program's handler touches a page
@@ -7,32 +7,32 @@
 //! ```
 //!
 //! Such a fault would wait for its own thread, with every signal blocked, and others would wait for
-//! both. So the calls of a program's threads are noted here, and a fault of a thread that is noted
-//! ends the process with a word. Threads of ours need no note: no handler of the program's runs in
-//! them.
+//! both. The calls of the program's threads are therefore noted here. A fault of a thread that is
+//! noted ends the process with a message. Threads of ours need no note, because no handler of the
+//! program runs in them.
 //!
-//! Invariant: a slot belongs to the thread whose number it has until that thread empties it. A
-//! thread has one slot at most: of calls within calls the outermost is noted.
+//! Invariant: a slot belongs to the thread whose number it has, until that thread empties it. A
+//! thread has at most one slot. Of nested calls the outermost is noted.
 //!
-//! A signal handler reads this, and so does the thread that serves faults by messages. Therefore it
-//! is a table of atomics and no thread-local, which a handler in a shared library might be the
-//! first to make.
+//! A signal handler reads this table, and so does the thread that serves faults by messages. It is
+//! therefore a table of atomics. In a shared library the first access to a thread-local may
+//! allocate, and a handler may be the first. Lock: none.
 
 use rustix::thread::gettid;
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, compiler_fence};
 
-/// Calls that are noted at a time; those of more threads are not.
+/// Calls that are noted at a time. The calls of further threads are not.
 const CALLS_MAX: usize = 128;
 const EMPTY: u64 = 0;
 
-/// The table.
+/// The table of calls.
 pub(super) struct Calls {
-    /// Calls that are noted.
+    /// Calls that are under way.
     noted: AtomicU32,
-    /// Calls that were begun, so that two of one thread can be told apart.
+    /// Calls that were begun. The number tells two calls of one thread apart.
     begun: AtomicU32,
-    /// The call's number in the upper half, its thread's in the lower.
+    /// The number of the call in the upper half, and of its thread in the lower.
     slots: [AtomicU64; CALLS_MAX],
 }
 
@@ -55,8 +55,8 @@ impl Calls {
         );
         let within = before > 0 && self.call_of(thread).is_some();
         let slot = if within { None } else { self.take(entry(number, thread), thread) };
-        // SeqCst pairs with nothing but the compiler: a handler that interrupts this thread from
-        // here on finds the note.
+        // SeqCst pairs with the compiler only: a handler that interrupts this thread from here on
+        // finds the note.
         compiler_fence(Ordering::SeqCst);
         Call { calls: self, slot, thread_bound: PhantomData }
     }
@@ -65,34 +65,35 @@ impl Calls {
     fn take(&'static self, entry: u64, thread: u32) -> Option<&'static AtomicU64> {
         let home = thread as usize % CALLS_MAX;
         self.slots[home..].iter().chain(&self.slots[..home]).find(|slot| {
-            // relaxed: who has to find it is this thread, or reads a message that the system sent
-            // for this thread after it.
+            // relaxed: only this thread has to find it, or a thread that reads a message which the
+            // system sent for this thread later.
             slot.compare_exchange(EMPTY, entry, Ordering::Relaxed, Ordering::Relaxed).is_ok()
         })
     }
 
-    /// The call that a thread is in, as a number of its own. Fit for a signal handler.
+    /// The entry of the call that a thread is in. May be called in a signal handler.
     pub(super) fn call_of(&self, thread: u32) -> Option<u64> {
-        // relaxed: as in `take`.
+        // relaxed: for the reason in `take`.
         let entries = self.slots.iter().map(|slot| slot.load(Ordering::Relaxed));
         entries.into_iter().find(|&entry| entry != EMPTY && entry as u32 == thread)
     }
 
-    /// Whether this thread is in a call. Fit for a signal handler, and a load where nobody is.
+    /// Whether this thread is in a call. May be called in a signal handler. It is one load while no
+    /// thread is in a call.
     pub(super) fn has_this_thread(&self) -> bool {
-        // relaxed: this thread's own note is seen in any case.
+        // relaxed: a thread always sees its own note.
         self.noted.load(Ordering::Relaxed) > 0 && self.call_of(this_thread()).is_some()
     }
 
-    /// Forgets all notes, in a forked child: they are of its parent's threads.
+    /// Forgets all notes in a forked child, because they belong to threads of its parent.
     pub(super) fn abandon(&self) {
-        // relaxed: no thread of the child is in a call.
+        // relaxed: no thread of the child is in a call yet.
         self.slots.iter().for_each(|slot| slot.store(EMPTY, Ordering::Relaxed));
         // relaxed: as above.
         self.noted.store(0, Ordering::Relaxed);
     }
 
-    /// How many were begun.
+    /// How many calls were begun, modulo 2^32.
     pub(super) fn begun(&self) -> u32 {
         // relaxed: a count.
         self.begun.load(Ordering::Relaxed)
@@ -111,18 +112,18 @@ fn this_thread() -> u32 {
 #[must_use = "the call ends when this is dropped"]
 pub struct Call {
     calls: &'static Calls,
-    /// None within another call, or where the table is full.
+    /// `None` within another call, or if the table is full.
     slot: Option<&'static AtomicU64>,
-    /// A thread ends the calls that it has begun.
+    /// A call ends in the thread that began it.
     thread_bound: PhantomData<*const ()>,
 }
 
 impl Drop for Call {
     fn drop(&mut self) {
-        // SeqCst pairs with nothing but the compiler: what was held is given up by now.
+        // SeqCst pairs with the compiler only: the locks of the call are given up by now.
         compiler_fence(Ordering::SeqCst);
         if let Some(slot) = self.slot {
-            // relaxed: as in `Calls::take`.
+            // relaxed: for the reason in `Calls::take`.
             slot.store(EMPTY, Ordering::Relaxed);
         }
         // relaxed: a count.

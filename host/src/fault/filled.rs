@@ -1,12 +1,13 @@
-//! Memory whose missing pages are all alike: what a fault is with no store behind it.
+//! Memory whose missing pages all have the same contents: what a fault costs without a store behind
+//! it.
 //!
 //! ```text
 //!   a page is touched |--------------- all ---------------| it is there
 //!                        served |-- spent --| woken
 //! ```
 //!
-//! Invariant: pages leave by [`SpanMemory::discard`] alone, for which the client gives up all it
-//! has borrowed. So whoever sees what came instead has not seen what was there.
+//! Invariant: pages leave by [`SpanMemory::discard`] alone, and the client gives up all that it has
+//! borrowed for that. A reader of the new contents has therefore not seen the old ones. Lock: none.
 
 use super::regions::{Asker, Served, Server};
 use super::signal::{Watch, watch};
@@ -16,10 +17,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Such memory.
+/// Memory whose missing pages are filled with one byte when they are touched.
 pub struct Filled {
     filler: Arc<Filler>,
-    /// Before the addresses are given back.
+    /// It is dropped before the addresses are given back.
     _watch: Watch,
     memory: SpanMemory,
 }
@@ -27,16 +28,17 @@ pub struct Filled {
 struct Filler {
     span: Arc<Span>,
     page: Box<[u8]>,
-    /// The least so far.
+    /// The shortest time of a fault so far; `u64::MAX` before the first.
     spent_ns: AtomicU64,
 }
 
 impl Filled {
-    /// `pages` pages, none of them there yet, of this byte.
+    /// Maps `pages` pages, none of which is there yet. A page that is touched is filled with
+    /// `byte`.
     ///
     /// # Errors
     ///
-    /// When the system refuses, or there are regions enough.
+    /// If the system refuses, or the process has as many regions as it may have.
     pub fn map(
         userfault: &Arc<Userfault>,
         pages: usize,
@@ -51,18 +53,19 @@ impl Filled {
         Ok(Filled { filler, _watch: watch, memory })
     }
 
-    /// The bytes.
+    /// The memory, to be read.
     pub fn memory(&self) -> &SpanMemory {
         &self.memory
     }
 
-    /// The bytes, to be written to or discarded.
+    /// The memory, to be written or discarded.
     pub fn memory_mut(&mut self) -> &mut SpanMemory {
         &mut self.memory
     }
 
-    /// What it took to serve a fault, once it was known where: the least so far, since a preemption
-    /// only adds. Nothing where none was served, or the thread that was woken is ahead of this.
+    /// The shortest time that serving a fault has taken so far, from the moment at which the page
+    /// was known. It is the shortest because a preemption only adds time. `None` if no fault was
+    /// served, or if the woken thread asks before the time is written.
     pub fn least_spent(&self) -> Option<Duration> {
         // relaxed: one number that stands for itself.
         let spent = self.filler.spent_ns.load(Ordering::Relaxed);
@@ -76,8 +79,9 @@ impl std::fmt::Debug for Filled {
     }
 }
 
-// SAFETY: it looks at the clock twice, which is async-signal-safe, makes a system call, and changes
-// an atomic of its own. `fill` panics where the page is not the span's, which is asked first.
+// SAFETY: it looks at the clock twice, which is async-signal-safe. It makes a system call, and
+// changes an atomic of its own. `fill` would panic for a page that is not the span's, and that is
+// asked first.
 unsafe impl Server for Filler {
     fn serve(&self, address: usize, _: Asker) -> Served {
         let Some(page) = self.span.page_at(address) else { return Served::Foreign };
@@ -88,11 +92,12 @@ unsafe impl Server for Filler {
             die_at("a page that is like all others cannot be put in place", address);
         }
         if transfer.pages == 0 {
-            // It is there, or there is no memory for it now: who touched it is to look again.
+            // It is there, or there is no memory for it now. The thread that touched it looks
+            // again.
             return Served::Present;
         }
-        // relaxed: one number that stands for itself. Who touched the page is awake already, and
-        // may not see this one.
+        // relaxed: one number that stands for itself. The thread that touched the page is awake
+        // already, and may not see it.
         self.spent_ns.fetch_min(started.elapsed().as_nanos() as u64, Ordering::Relaxed);
         Served::Filled
     }

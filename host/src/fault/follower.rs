@@ -1,4 +1,4 @@
-//! A thread that serves the faults of one other, on the CPU of that one.
+//! A thread that serves the faults of one other thread, on the CPU of that thread.
 //!
 //! ```text
 //!   CPU 0    program | fault         | program                 | fault
@@ -7,18 +7,19 @@
 //!   CPU 1    the fault thread looks every 4 ms: does the follower get anywhere?
 //! ```
 //!
-//! A fault served there costs two context switches and no interrupt; from any other place it wakes
-//! a CPU that sleeps, or waits for one that is awake. But a thread that is woken while its CPU is
-//! busy moves to an idle one, if there is one. Where all that its CPU runs gives way (`SCHED_IDLE`)
-//! it stays. So the follower gives way to everybody.
+//! A fault that is served there costs two context switches and no interrupt. A server on another
+//! CPU costs more: it wakes a CPU that sleeps, or waits for one that is awake. But a thread that is
+//! woken while its CPU is busy moves to an idle CPU, if there is one. It stays if everything else
+//! that runs on its CPU gives way (`SCHED_IDLE`). So the follower gives way to everything.
 //!
-//! Who gives way may get no time at all: a program that computes on that CPU stops the follower,
-//! and whoever waits for it, or for a lock it holds. So the fault thread looks after it, and where
-//! it got little done in 4 ms, makes it a thread like others and serves messages itself. That
-//! takes a system that lets a thread rise from `SCHED_IDLE` again: `CAP_SYS_NICE`, or an
-//! `RLIMIT_NICE` of 20. Where it does not, there is no follower.
+//! A thread that gives way may get no time at all. A program that computes on that CPU stops the
+//! follower, and every thread that waits for it or for one of its locks. The fault thread therefore
+//! looks after it. If the follower got little done in 4 ms, the fault thread makes it an ordinary
+//! thread again and serves messages itself. This needs a system that lets a thread rise from
+//! `SCHED_IDLE`: `CAP_SYS_NICE`, or an `RLIMIT_NICE` of 20. On other systems there is no follower.
 //!
-//! Both may read messages at the same time. So nothing but speed depends on who is followed.
+//! Invariant: only speed depends on which thread is followed, because both threads may read
+//! messages at the same time. Lock: none.
 
 use super::messages::{Messages, Reader};
 use super::scheduling::{Policy, bind, cpu_of, only, policy, set_policy};
@@ -32,29 +33,29 @@ use std::sync::mpsc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// How often the fault thread looks. Each look wakes a CPU, and where that goes to sleep again it
-/// takes over what it finds waiting elsewhere, the followed thread too; and to be kept waiting for
-/// as long is nothing new to a thread like others.
+/// How often the fault thread looks. Each look wakes a CPU. Before that CPU sleeps again it takes
+/// over threads that wait elsewhere, and the followed thread may be one of them. An ordinary thread
+/// may also be kept waiting for as long as this.
 const TICK: Duration = Duration::from_millis(4);
 
-/// Faults from one look to the next, at least: what it takes in 31 us each. With fewer, the thread
+/// Faults from one look to the next, at the least; that is one in 31 us. With fewer, the thread
 /// does not fault often enough to be followed, or the follower gets too little time.
 const OFTEN: u64 = 128;
 
-/// No thread's number: nobody is followed, or ever will be.
+/// Numbers that are no thread's: none is followed, or none will ever be.
 const NOBODY: u32 = 0;
 const ENDED: u32 = u32::MAX;
 
-/// No CPU's number.
+/// A number that is no CPU's.
 const NOWHERE: usize = usize::MAX;
 
 #[derive(Debug)]
 pub(super) struct Follower {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
-    /// The follower.
+    /// The number of the follower.
     number: Pid,
-    /// What it is while it follows nobody.
+    /// Its policy while it follows no thread.
     usual: Policy,
     cpus: CpuSet,
 }
@@ -62,22 +63,23 @@ pub(super) struct Follower {
 #[derive(Debug)]
 pub(super) struct Shared {
     messages: Arc<Messages>,
-    /// Whom to follow. A hint: who reads it late reads a message that another could have.
+    /// The thread to follow. It is a hint: a reader that sees it late only serves a message that
+    /// another one could have served.
     followed: AtomicU32,
     called: Event,
-    /// Faults it has served.
+    /// Faults that it has served.
     served: AtomicU64,
-    /// The CPU it is bound to. A hint.
+    /// The CPU that it is bound to. It is a hint.
     place: AtomicUsize,
 }
 
 impl Follower {
-    /// None where it could not rise again, or there is but one CPU: there a thread that is woken
-    /// stays where it was anyway.
+    /// Starts a follower. `None` if it could not rise again, or if there is one CPU only. A woken
+    /// thread stays on its CPU there anyway.
     ///
     /// # Errors
     ///
-    /// When the system refuses a thread.
+    /// If the system refuses a thread.
     pub(super) fn start(messages: &Arc<Messages>) -> io::Result<Option<Follower>> {
         if cpu::count() < 2 {
             return Ok(None);
@@ -104,8 +106,9 @@ impl Follower {
         Ok(Some(Follower { shared, thread: Some(thread), number, usual, cpus }))
     }
 
-    /// Has `thread` followed for as long as it faults and nobody else does: how many faults were
-    /// served meanwhile. `None` where the system has become strict: it is not to be asked again.
+    /// Makes the follower follow `thread` for as long as this thread faults and no other does.
+    /// Gives the number of faults that were served meanwhile. `None` means that the system has
+    /// become strict, and must not be asked again.
     pub(super) fn follow(&self, thread: u32) -> Option<u64> {
         let before = self.shared.served();
         if set_policy(self.number, Policy::GIVES_WAY) {
@@ -124,8 +127,8 @@ impl Follower {
         self.rise().then(|| self.shared.served() - before)
     }
 
-    /// Who looks after the follower is never woken on its CPU: that would be somebody to give way
-    /// to, and the followed thread would leave.
+    /// Keeps the fault thread off the CPU of the follower. If it were woken there, the follower
+    /// would give way to it, and the followed thread would move away.
     fn keep_off(&self, off: &mut usize) {
         // relaxed: a hint.
         let place = self.shared.place.load(Ordering::Relaxed);
@@ -137,7 +140,8 @@ impl Follower {
         }
     }
 
-    /// Both back to what they were, and anywhere; false where the follower has to go on giving way.
+    /// Makes both threads what they were, on any CPU. False if the follower has to go on giving
+    /// way.
     fn rise(&self) -> bool {
         bind(self.number, &self.cpus);
         bind(gettid(), &self.cpus);
@@ -161,7 +165,7 @@ impl Drop for Follower {
 
 impl Shared {
     fn followed(&self) -> u32 {
-        // relaxed: a number that nothing else is read by.
+        // relaxed: a number on which no other read depends.
         self.followed.load(Ordering::Relaxed)
     }
 
@@ -171,7 +175,7 @@ impl Shared {
         self.called.raise();
     }
 
-    /// Faults it has served so far.
+    /// Faults that it has served so far.
     pub(super) fn served(&self) -> u64 {
         // relaxed: a count.
         self.served.load(Ordering::Relaxed)
@@ -203,15 +207,15 @@ impl Shared {
         }
     }
 
-    /// Follows `thread` no more, unless the fault thread has said something else.
+    /// Stops following `thread`, unless the fault thread has named another one.
     fn give_up(&self, thread: u32) {
-        // relaxed: as in `followed`; only this thread waits to be told.
+        // relaxed: for the reason in `followed`; only this thread waits for the change.
         let relaxed = Ordering::Relaxed;
         let _ = self.followed.compare_exchange(thread, NOBODY, relaxed, relaxed);
     }
 
-    /// To the CPU where `thread` is. On its CPU this one runs only when that one waits, for a page
-    /// most often: so when there is no message it may have gone elsewhere.
+    /// Goes to the CPU of `thread`; false if it cannot. On that CPU the follower runs only while
+    /// `thread` waits, mostly for a page. So if there is no message, `thread` may have moved.
     fn go_after(&self, thread: u32) -> bool {
         let Some(cpu) = cpu_of(thread) else { return false };
         // relaxed: written by this thread alone.
@@ -222,7 +226,7 @@ impl Shared {
     }
 }
 
-/// Who this thread is and where it may run, if it can give way and come back.
+/// The number of this thread, its policy and its CPUs. `None` if it cannot give way and rise again.
 fn introduction() -> Option<(Pid, Policy, CpuSet)> {
     let this = gettid();
     let cpus = rustix::thread::sched_getaffinity(None).ok()?;

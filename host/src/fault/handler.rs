@@ -1,4 +1,5 @@
-//! Whether a fault still comes to our handler: a program may install another one after it.
+//! Finds out whether a fault still reaches our handler, because a program may install another one
+//! later.
 //!
 //! ```text
 //!   sigaction shows   ours        -> nothing to do
@@ -8,12 +9,15 @@
 //!                                      else: the process ends with a word
 //! ```
 //!
-//! A handler that does not call the one before it would end the program without a word, or return,
-//! and have the page touched for ever. The thread that touches is made for it, because a handler
-//! may keep it; who looks waits for it and ends the process.
+//! A handler that does not call the one before it would end the program without a word. Or it would
+//! return, and the page would be touched for ever. The touch is made by a thread that is started
+//! for it, because a handler may keep that thread. The thread that looks waits for it and ends the
+//! process.
 //!
-//! "None" may be seen for a moment where a handler resets itself and is put back, as that of Rust's
-//! own library is. So it takes two looks, and a second between them.
+//! "None" may show for a moment if a handler resets itself and is put back, as that of Rust's own
+//! library does. So it takes two looks with a second between them.
+//!
+//! Invariant: a handler that was accepted is not tried again while it stays. Lock: none.
 
 use super::filled::Filled;
 use super::signal::{current, handler};
@@ -24,27 +28,28 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::time::Duration;
 
-/// A second, in parts: where the whole process was stopped, only one of them passes unnoticed.
+/// A second is waited for in parts. If the whole process is stopped, only one of them passes
+/// meanwhile.
 const WAITS: u32 = 10;
 const WAIT: Duration = Duration::from_millis(100);
 
-/// Looks at which there is no handler, until the process ends.
+/// After this many looks without a handler the process ends.
 const GONE_LOOKS: u32 = 2;
 
-/// What was seen of the handlers of SIGBUS.
+/// What earlier looks have seen of the handlers of SIGBUS.
 #[derive(Debug, Default)]
 pub struct HandlerLooks {
-    /// The one that was seen to call ours.
+    /// The handler that was seen to call ours.
     accepted: Option<usize>,
-    /// Looks in a row at which there was none.
+    /// Looks in a row at which there was no handler.
     gone: u32,
 }
 
 impl HandlerLooks {
-    /// Looks once more, by `userfault`, which is one of signal mode. To be called once a second
-    /// while pages are out, by a thread that nobody waits for.
+    /// Looks once more, with a page of `userfault`, which must be in signal mode. Call it once a
+    /// second while pages are out, in a thread that no other waits for.
     ///
-    /// Ends the process where a touch of such a page could not be served.
+    /// It ends the process if a touch of such a page would not be served.
     pub fn look(&mut self, userfault: &Arc<Userfault>) {
         let Ok(now) = current() else { return };
         let function = now.sa_sigaction;
@@ -68,14 +73,14 @@ const NOT_CALLED: &str = "the program has installed a SIGBUS handler that does n
                           not come back. A handler has to call what sigaction gave as the old one, \
                           or to be installed before the first region";
 
-/// Whether a page that is missing comes where it is touched; nothing where that could not be tried.
-/// Where it does not come, the process ends.
+/// Whether a missing page comes in when it is touched. `None` if that could not be tried. If the
+/// page does not come, the process ends.
 fn calls_ours(userfault: &Arc<Userfault>) -> Option<bool> {
     let probe = Filled::map(userfault, 1, 0).ok()?;
     let (tell, told) = sync_channel(1);
     let thread = crate::machine::thread::spawn("ramfold-probe", move || {
         probe.memory().bytes(0..1).map(|byte| black_box(byte[0]));
-        // Before it is said: who hears it may look again.
+        // It is dropped before the message, because the receiver may look again at once.
         drop(probe);
         let _ = tell.send(());
     });

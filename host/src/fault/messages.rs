@@ -1,4 +1,4 @@
-//! Messages about missing pages: waited for, read, served, answered.
+//! Messages about missing pages: waiting for them, reading, serving and answering them.
 //!
 //! ```text
 //!   read --> region: filled --> COPY woke the thread
@@ -6,7 +6,8 @@
 //!            nobody's       --> WAKE; the same once more: the process ends
 //! ```
 //!
-//! Invariant: threads may share them, and each message goes to one, which answers it.
+//! Invariant: several threads may read, and each message goes to one of them, which answers it.
+//! Lock: none.
 
 use super::regions::{Served, Touched};
 use super::signal::{DROPPED, serve};
@@ -18,7 +19,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The messages of one userfaultfd, until nobody is to read them any more.
+/// The messages of one userfaultfd, until their readers are told to end.
 #[derive(Debug)]
 pub(super) struct Messages {
     userfault: Arc<Userfault>,
@@ -32,27 +33,28 @@ impl Messages {
         Ok(Messages { userfault, stop, serving: Serving::default() })
     }
 
-    /// What is being served.
+    /// The messages that are being served.
     pub(super) fn serving(&self) -> &Serving {
         &self.serving
     }
 
-    /// Whoever reads them is to end.
+    /// Tells all readers to end.
     pub(super) fn stop(&self) {
         let told = rustix::io::write(&self.stop, &1u64.to_ne_bytes());
         debug_assert!(told.is_ok(), "an eventfd takes a 1");
     }
 
-    /// Sleeps until there are messages; false when the reader is to end.
+    /// Sleeps until there are messages. False if the reader has to end.
     pub(super) fn wait(&self) -> bool {
         let uffd = PollFd::new(&self.userfault.uffd, PollFlags::IN);
         let mut fds = [uffd, PollFd::new(&self.stop, PollFlags::IN)];
-        // Interrupted, or refused for a moment: look at both all the same.
+        // Both are looked at even if the call was interrupted, or refused for a moment.
         let _ = poll(&mut fds, None);
         fds[1].revents().is_empty()
     }
 
-    /// Sleeps whether there are messages or not; false when the reader is to end.
+    /// Sleeps for `time`, even if there are messages. False if the reader has to end. `time` is
+    /// less than a second.
     pub(super) fn rest(&self, time: Duration) -> bool {
         let time = Timespec { tv_sec: 0, tv_nsec: time.subsec_nanos().into() };
         let mut fds = [PollFd::new(&self.stop, PollFlags::IN)];
@@ -61,19 +63,19 @@ impl Messages {
     }
 }
 
-/// One who reads them.
+/// A reader of messages.
 #[derive(Debug)]
 pub(super) struct Reader<'m> {
     messages: &'m Messages,
     /// Its number among the readers.
     number: usize,
-    /// The last fault, if no region had it.
+    /// The last fault, if its address was in no region.
     stray: Option<Waiting>,
-    /// Who faults.
+    /// The thread that faults, and how often in a row.
     pub(super) streak: Streak,
 }
 
-/// Faults of one thread, with none of another between them.
+/// Faults of one thread, without one of another thread between them.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Streak {
     pub(super) thread: u32,
@@ -92,7 +94,8 @@ impl Reader<'_> {
         Reader { messages, number, stray: None, streak: Streak::default() }
     }
 
-    /// Serves what there is: how many. Returns at once where there is nothing.
+    /// Serves the messages that there are, and gives their number. It returns at once if there are
+    /// none.
     pub(super) fn serve(&mut self) -> usize {
         let mut waiting = [Waiting { address: 0, thread: 0 }; 8];
         let Ok(count) = self.messages.userfault.uffd.read(&mut waiting) else {

@@ -1,4 +1,4 @@
-//! The table in which a fault finds the region that an address belongs to, without a lock.
+//! The table in which a fault finds the region of an address, without a lock.
 //!
 //! ```text
 //!            enter                    retire                   drop
@@ -8,16 +8,18 @@
 //!   fault:  range covers?  visitors + 1   server?   serve   visitors - 1
 //! ```
 //!
-//! A region that is gone keeps its range until its addresses are given back: who touches it then
-//! learns that, where a table that forgot it would send the fault elsewhere.
+//! A region that is gone keeps its range until its addresses are given back. A thread that touches
+//! it then learns that it is gone. If the table forgot it, the fault would go elsewhere.
 //!
 //! Invariants
-//! - R1 a server is called only between an increment and a decrement of its slot's visitors, and
-//!   dropped only when, after its pointer was taken out, there were none: each visitor either is
-//!   counted before that look, or finds no server.
-//! - R2 a slot is entered under the lock; its range is read without, and counts only if it begins
-//!   where it did before its end was read. Its region may be another one by the time the server is
-//!   asked, which says itself whether an address is its own.
+//! - R1: a server is called only between an increment and a decrement of the visitors of its slot.
+//!   It is dropped after its pointer was taken out and a look has then found no visitor. Each
+//!   visitor is counted before that look, or finds no server.
+//! - R2: a slot is entered under the lock, and its range is read without. A range counts only if
+//!   its start is the same before and after its end was read. By the time the server is asked, the
+//!   slot may be another region's. The server itself says whether an address is its own.
+//!
+//! Lock: entering a region, a leaf.
 
 use crate::locks::{Lock, Rank};
 use crate::machine::cpu;
@@ -28,22 +30,23 @@ use std::ops::Range;
 use std::ptr;
 use std::sync::Arc;
 
-/// Regions a process can have at a time.
+/// Regions that a process can have at a time.
 pub const REGIONS_MAX: usize = 1024;
 
-/// Who brings the pages of a region in.
+/// Brings the pages of a region in when they are touched.
 ///
 /// # Safety
 ///
-/// Asked by [`Asker::Toucher`], `serve` runs in a signal handler, in the middle of whatever touches
-/// a page of the range. That may be code which has taken something apart, and which relies on its
-/// thread to do nothing else until it is whole again. A generator of random numbers that fills a
-/// slice of the range, for example, would be entered a second time. So `serve`, and what it calls:
-/// - enters no code that may be what was interrupted, or what that code has under way, unless such
-///   code allows for it. It uses no allocator, no standard stream, and no state of a thread that
-///   lives on between calls. What POSIX calls async-signal-safe is fine, and so are locks and
-///   atomics that are the server's own.
-/// - does not panic, because the words of a panic take an allocator and a standard stream.
+/// Asked by [`Asker::Toucher`], `serve` runs in a signal handler, in the middle of the code that
+/// touches a page of the range. That code may have taken something apart, and may rely on its
+/// thread to do nothing else until it is whole again. For example, a generator of random numbers
+/// that fills a slice of the range would be entered a second time. So `serve`, and all that it
+/// calls:
+/// - enters no code that may have been interrupted, or that the interrupted code is in the middle
+///   of, unless that code allows it. It uses no allocator, no standard stream, and no state of a
+///   thread that lives on between calls. Functions that POSIX calls async-signal-safe are allowed,
+///   and so are locks and atomics that are the server's own.
+/// - does not panic, because the words of a panic need an allocator and a standard stream.
 ///
 /// ```
 /// use ramfold_host::fault::{Asker, Served, Server};
@@ -56,7 +59,7 @@ pub const REGIONS_MAX: usize = 1024;
 /// }
 /// ```
 ///
-/// Without the word the compiler refuses it:
+/// Without the word `unsafe` the compiler refuses it:
 ///
 /// ```compile_fail,E0200
 /// use ramfold_host::fault::{Asker, Served, Server};
@@ -68,47 +71,47 @@ pub const REGIONS_MAX: usize = 1024;
 /// }
 /// ```
 pub unsafe trait Server: Send + Sync {
-    /// Brings the page at `address` in; the rest of the rules is in [`fault`](crate::fault).
+    /// Brings the page at `address` in. [`fault`](crate::fault) has the other rules for it.
     fn serve(&self, address: usize, asker: Asker) -> Served;
 }
 
-/// Who asks for a page.
+/// The asker for a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Asker {
     /// The thread that touches it.
     Toucher,
-    /// A message, which may be late: others brought the page in, the thread went on, and what is at
-    /// the address now may be another region, or empty. Who does wait touches the page again when
-    /// it is woken.
+    /// A message. It may be late: another thread brought the page in, the toucher went on, and the
+    /// address may now be in another region or in none. A thread that does wait touches the page
+    /// again when it is woken.
     Message {
         /// The system's number of the thread that touched it.
         thread: u32,
     },
 }
 
-/// What a server did.
+/// The answer of a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Served {
-    /// It put the page in place, and so woke whoever waited for it.
+    /// It put the page in place, which woke the threads that waited for it.
     Filled,
     /// The page was in place already.
     Present,
-    /// The address is none of its region's.
+    /// The address is not in its region.
     Foreign,
 }
 
-/// What came of a touch.
+/// The outcome of a touch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Touched {
-    /// The page is there: the access is to be tried again.
+    /// The page is there, and the access must be tried again.
     Served(Served),
-    /// The address is a region's that was dropped.
+    /// The address is in a region that was dropped.
     Gone,
-    /// The address is no region's.
+    /// The address is in no region.
     Foreign,
 }
 
-/// Counts of visitors, by CPU: threads that fault on one region count themselves apart.
+/// Counts of visitors of a slot, by CPU, so that threads that fault in one region rarely share one.
 const VISITORS: usize = if cfg!(loom) { 1 } else { 4 };
 
 struct Slot {
@@ -123,7 +126,8 @@ struct Slot {
 #[repr(align(128))]
 struct Visitors(AtomicUsize);
 
-/// A visitor, counted; not beyond a panic of the server either, or who retires it waits for ever.
+/// A visitor that is counted. A panic of the server ends the count too, or retiring it would wait
+/// for ever.
 struct Visit<'s>(&'s AtomicUsize);
 
 impl Visit<'_> {
@@ -166,18 +170,18 @@ impl Slot {
     }
 
     fn covers(&self, address: usize) -> bool {
-        // Acquire pairs with the Release in `enter`, so that the end and the server are seen that
-        // belong to this start, or later ones (R2).
+        // Acquire pairs with the Release in `enter`, so that the end and the server that are seen
+        // belong to this start, or to a later one (R2).
         let start = self.start.load(Ordering::Acquire);
-        // Acquire pairs with the Release in `enter`, so that who sees the end of the slot's next
-        // region sees below that the last one's start is gone.
+        // Acquire pairs with the Release in `enter`. A thread that sees the end of the slot's next
+        // region sees below that the start of the last one is gone.
         let end = self.end.load(Ordering::Acquire);
         // relaxed: it is read after the end, and is the start of that end or of a later one.
         let still = self.start.load(Ordering::Relaxed) == start;
         start != 0 && still && (start..end).contains(&address)
     }
 
-    /// Lets the server look at a touch of its range.
+    /// Asks the server about a touch of its range.
     fn visit(&self, address: usize, asker: Asker) -> Touched {
         let _visit = Visit::begin(&self.visitors[cpu::current_hint() % VISITORS]);
         // SeqCst pairs with the swap in `take_server`, as in `Visit::begin`; and as an Acquire with
@@ -193,7 +197,7 @@ impl Slot {
         }
     }
 
-    /// Takes the server out; it is returned once nobody can be using it.
+    /// Takes the server out, and returns it once no visitor can be using it.
     fn take_server(&self) -> Option<Box<Arc<dyn Server>>> {
         // SeqCst pairs with the increment in `Visit::begin` (R1).
         let server = self.server.swap(ptr::null_mut(), Ordering::SeqCst);
@@ -212,10 +216,10 @@ impl Slot {
     }
 }
 
-/// The table: `N` regions at a time.
+/// The table of regions, `N` at a time.
 pub struct Regions<const N: usize> {
     slots: [Slot; N],
-    /// Slots from here on were never used.
+    /// The slots from this one on were never used.
     high: AtomicUsize,
     entering: Lock<()>,
 }
@@ -232,7 +236,7 @@ impl<const N: usize> Regions<N> {
         }
     }
 
-    /// An empty table; not `const`, since the atomics of a model are not.
+    /// An empty table. It is not `const`, because the atomics of a model are not.
     #[cfg(loom)]
     #[expect(clippy::new_without_default, reason = "as the constant it stands for")]
     pub fn new() -> Regions<N> {
@@ -243,14 +247,14 @@ impl<const N: usize> Regions<N> {
         }
     }
 
-    /// Has touches of `range` served by `server`; `None` when the table is full or the range empty.
+    /// Makes `server` serve touches of `range`. `None` if the table is full or the range is empty.
     pub fn enter(&self, range: Range<usize>, server: Arc<dyn Server>) -> Option<Entry<'_>> {
         if range.is_empty() || range.start == 0 {
             return None;
         }
         let _entering = self.entering.lock();
-        // Acquire pairs with the Release in `Entry::drop`, which takes no lock: a slot seen taken a
-        // moment longer is merely passed over.
+        // Acquire pairs with the Release in `Entry::drop`, which takes no lock. A slot that seems
+        // taken for a moment longer is only passed over.
         let free = |slot: &&Slot| slot.start.load(Ordering::Acquire) == 0;
         let index = self.slots.iter().position(|slot| free(&slot))?;
         let slot = &self.slots[index];
@@ -264,7 +268,7 @@ impl<const N: usize> Regions<N> {
         Some(Entry { slot })
     }
 
-    /// Whether `address` is a region's, also one's that was dropped.
+    /// Whether `address` is in a region, or in one that was dropped.
     pub fn covers(&self, address: usize) -> bool {
         // Pairs with the Release in `enter`.
         let high = self.high.load(Ordering::Acquire);
@@ -283,17 +287,16 @@ impl<const N: usize> Regions<N> {
 }
 
 impl<const N: usize> Regions<N> {
-    /// Empties the table in a forked child that has entered nothing yet: the regions are its
-    /// parent's, which has what it needs to drop them, and their addresses may be the child's own
-    /// by now. Their servers are left alone, and so are their entries, which nobody drops here. No
-    /// other thread enters or serves meanwhile.
+    /// Empties the table in a forked child that has entered no region yet. The regions are its
+    /// parent's, and their addresses may be the child's own by now. Their servers are not dropped,
+    /// and neither are their entries. No other thread may enter or serve meanwhile.
     pub fn abandon(&self) {
         for slot in &self.slots {
             // Release pairs with the Acquire in `enter`: its next owner sees the slot empty.
             slot.start.store(0, Ordering::Release);
             slot.server.store(ptr::null_mut(), Ordering::SeqCst);
             for visitors in &slot.visitors {
-                // relaxed: threads that visited are the parent's.
+                // relaxed: the threads that visited are the parent's.
                 visitors.0.store(0, Ordering::Relaxed);
             }
         }
@@ -307,15 +310,16 @@ impl<const N: usize> fmt::Debug for Regions<N> {
     }
 }
 
-/// A region's place in the table; dropping it forgets the region, whose addresses are given back
-/// after that.
+/// The place of a region in the table. Dropping it makes the table forget the region. Only then may
+/// its addresses be given back.
 pub struct Entry<'t> {
     slot: &'t Slot,
 }
 
 impl Entry<'_> {
-    /// From when this returns, nobody uses the server, and a touch of the range is
-    /// [`Touched::Gone`]. Not to be called by the server itself.
+    /// Takes the server out, and waits until no thread uses it. From then on a touch of the range
+    /// is [`Touched::Gone`]. The server itself must not call this, because it would wait for
+    /// itself.
     pub fn retire(&self) {
         drop(self.slot.take_server());
     }

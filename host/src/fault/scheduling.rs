@@ -1,6 +1,6 @@
-//! How a thread of this process shares its CPU with others, and where it runs.
+//! How a thread of this process shares its CPU with others, and on which CPUs it runs.
 //!
-//! Invariant: nothing here allocates: a thread that serves faults may ask.
+//! Invariant: nothing here allocates, because a thread that serves faults may call it. Lock: none.
 
 use rustix::thread::{CpuSet, Pid};
 use std::fs::File;
@@ -14,11 +14,11 @@ pub(super) struct Policy {
 }
 
 impl Policy {
-    /// Runs where nobody else wants to (`SCHED_IDLE`).
+    /// Runs only while no other thread wants the CPU (`SCHED_IDLE`).
     pub(super) const GIVES_WAY: Policy = Policy { number: libc::SCHED_IDLE, priority: 0 };
 }
 
-/// That of a thread of this process.
+/// The policy of a thread of this process; `None` if the system does not tell.
 pub(super) fn policy(thread: Pid) -> Option<Policy> {
     let thread = thread.as_raw_nonzero().get();
     let mut parameters = libc::sched_param { sched_priority: 0 };
@@ -30,7 +30,7 @@ pub(super) fn policy(thread: Pid) -> Option<Policy> {
     (number >= 0 && answer == 0).then_some(Policy { number, priority })
 }
 
-/// Sets it; false where the system refuses.
+/// Sets the policy of a thread; false if the system refuses.
 pub(super) fn set_policy(thread: Pid, policy: Policy) -> bool {
     let parameters = libc::sched_param { sched_priority: policy.priority };
     let thread = thread.as_raw_nonzero().get();
@@ -38,12 +38,12 @@ pub(super) fn set_policy(thread: Pid, policy: Policy) -> bool {
     unsafe { libc::sched_setscheduler(thread, policy.number, &raw const parameters) == 0 }
 }
 
-/// Where a thread may run; false where the system refuses.
+/// Sets the CPUs on which a thread may run; false if the system refuses.
 pub(super) fn bind(thread: Pid, cpus: &CpuSet) -> bool {
     rustix::thread::sched_setaffinity(Some(thread), cpus).is_ok()
 }
 
-/// One CPU.
+/// The set of one CPU.
 pub(super) fn only(cpu: usize) -> CpuSet {
     let mut cpus = CpuSet::new();
     if cpu < CpuSet::MAX_CPU {
@@ -52,7 +52,7 @@ pub(super) fn only(cpu: usize) -> CpuSet {
     cpus
 }
 
-/// Where a thread of this process ran last.
+/// The CPU on which a thread of this process ran last; `None` if there is no such thread.
 pub(super) fn cpu_of(thread: u32) -> Option<usize> {
     const FIELD: usize = 39; // `processor`, proc_pid_stat(5)
     const AFTER_NAME: usize = 3;
@@ -62,7 +62,7 @@ pub(super) fn cpu_of(thread: u32) -> Option<usize> {
     let unused = rest.len();
     let path = str::from_utf8(&path[..path.len() - unused]).ok()?;
     let read = File::open(path).and_then(|mut file| file.read(&mut stat)).ok()?;
-    // A name may hold anything, and more brackets.
+    // The name of a thread may contain anything, even brackets.
     let name_end = stat[..read].iter().rposition(|&byte| byte == b')')?;
     let fields = str::from_utf8(&stat[name_end + 1..read]).ok()?;
     fields.split_ascii_whitespace().nth(FIELD - AFTER_NAME)?.parse().ok()

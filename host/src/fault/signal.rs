@@ -10,12 +10,15 @@
 //!                                                              or the default
 //! ```
 //!
-//! Installed once, by the first [`watch`], and left for good: a handler that was installed later
-//! and calls ours on must not find it gone.
+//! The first [`watch`] installs the handler, and it stays. A handler that was installed later and
+//! calls ours must not find it gone.
 //!
-//! A forked child has the handler and the table, but no region: its descriptor is its parent's, in
-//! whose memory a fault served here would put pages. So it serves none, until it has a region of
-//! its own.
+//! Invariant: a forked child serves no fault until it has a region of its own. It has the handler
+//! and the table, but no region. Its descriptor is its parent's, and a fault that was served by it
+//! would put pages into the parent's memory.
+//!
+//! Locks: entering a region and installing the handler, both leaves. The handler itself takes none
+//! here.
 
 use super::calls::{Call, Calls};
 use super::regions::{Asker, Entry, REGIONS_MAX, Regions, Server, Touched};
@@ -26,28 +29,28 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
-/// What ends a process that touches a region that is no more.
+/// The last words of a process that touches a region that was dropped.
 pub(super) const DROPPED: &str = "memory of a region was touched after it was dropped";
 
-/// A region that faults find.
+/// A region that faults find. Dropping it ends that.
 pub type Watch = Entry<'static>;
 
 struct Faults {
     regions: Regions<REGIONS_MAX>,
     calls: Calls,
-    /// There once the handler is.
+    /// It is there once the handler is installed.
     home: OnceLock<Home>,
     previous: Previous,
     installing: Lock<()>,
 }
 
-/// What SIGBUS did before us.
+/// The action of SIGBUS before our handler.
 struct Previous {
     function: AtomicUsize,
     flags: AtomicI32,
 }
 
-/// The one static of this tree.
+/// The one static of this room.
 static FAULTS: Faults = Faults {
     regions: Regions::new(),
     calls: Calls::new(),
@@ -56,46 +59,47 @@ static FAULTS: Faults = Faults {
     installing: Lock::new(Rank::Leaf, ()),
 };
 
-/// Has faults in `range` served by `server`, in the thread that touches it or by a
-/// [`FaultThread`](super::FaultThread).
+/// Makes `server` serve the faults in `range`, in the thread that touches it or in a
+/// [`FaultThread`](super::FaultThread), until the result is dropped.
 ///
 /// # Errors
 ///
-/// When [`REGIONS_MAX`] regions are there already, or the system refuses the signal handler.
+/// If there are [`REGIONS_MAX`] regions already, or the system refuses the signal handler.
 pub fn watch(range: Range<usize>, server: Arc<dyn Server>) -> Result<Watch, UserfaultError> {
     install()?;
     let full = UserfaultError::TooManyRegions { max: REGIONS_MAX };
     FAULTS.regions.enter(range, server).ok_or(full)
 }
 
-/// Notes that this thread is about to hold what a fault may wait for, until the result is dropped.
+/// Notes that this thread is about to hold a lock that a fault may wait for, until the result is
+/// dropped.
 ///
-/// A signal handler of the program's that touches a region meanwhile, in this thread, would wait
-/// for its own thread: the process ends with a word instead. So whoever does such work in a
-/// program's thread begins a call first, and touches no memory of a region before it ends.
+/// A signal handler of the program that touches a region meanwhile, in this thread, would wait for
+/// its own thread. The process ends with a message instead. So code that does such work in a thread
+/// of the program begins a call first, and touches no memory of a region before the call ends.
 pub fn begin_call() -> Call {
     FAULTS.calls.begin()
 }
 
-/// How many calls were begun so far, modulo 2^32.
+/// How many calls were begun so far in this process, modulo 2^32.
 pub fn calls_begun() -> u32 {
     FAULTS.calls.begun()
 }
 
-/// The call that a thread is in, as a number of its own.
+/// The call that a thread is in, as a number that no other call has.
 pub(super) fn call_of(thread: u32) -> Option<u64> {
     FAULTS.calls.call_of(thread)
 }
 
-/// Whether this thread has SIGBUS blocked, or the system does not say: a touch that only a signal
-/// could serve would end the process.
+/// Whether this thread has SIGBUS blocked, or the system does not tell. A touch that only a signal
+/// can serve would end the process then.
 pub fn is_blocked() -> bool {
     let mut blocked = std::mem::MaybeUninit::uninit();
-    // SAFETY: asks only; the answer is written where it may be.
+    // SAFETY: this only asks, and the answer is written to a set of our own.
     let asked = unsafe {
         libc::pthread_sigmask(libc::SIG_BLOCK, std::ptr::null(), blocked.as_mut_ptr()) == 0
     };
-    // SAFETY: the system has written the set where it did not refuse.
+    // SAFETY: the system has written the set if it did not refuse.
     !asked || unsafe { libc::sigismember(blocked.as_ptr(), libc::SIGBUS) != 0 }
 }
 
@@ -108,7 +112,7 @@ fn install() -> Result<(), UserfaultError> {
     let _installing = FAULTS.installing.lock();
     if let Some(home) = FAULTS.home.get() {
         if !home.is_here() {
-            // A forked child's first region: what is in the tables is its parent's.
+            // This is the first region of a forked child. The tables have its parent's regions.
             FAULTS.regions.abandon();
             FAULTS.calls.abandon();
         }
@@ -116,10 +120,10 @@ fn install() -> Result<(), UserfaultError> {
         return Ok(());
     }
     let home = Home::new()?;
-    // Before the handler, which reads it.
+    // It is set before the handler is installed, because the handler reads it.
     FAULTS.previous.set(&current().map_err(refused("sigaction"))?);
     put_handler().map_err(refused("sigaction"))?;
-    // No region is there yet whose faults could miss it.
+    // It may be set after the handler, because there is no region yet whose faults could miss it.
     drop(FAULTS.home.set(home));
     Ok(())
 }
@@ -134,9 +138,10 @@ fn put_handler() -> std::io::Result<()> {
     answer(unsafe { libc::sigaction(libc::SIGBUS, &action, std::ptr::null_mut()) })
 }
 
-/// All signals, and among them the two that the C library keeps for itself. `sigfillset` leaves
-/// those out. One of them cancels a thread, which must not leave the handler half-way. And by them
-/// a thread in the handler is told from one whose program blocks all it can: see `blocking`.
+/// All signals, including the two that the C library keeps for itself, which `sigfillset` leaves
+/// out. One of these cancels a thread, and a thread must not leave the handler half-way. They also
+/// tell a thread in the handler from one in which the program blocks all signals that it can: see
+/// `blocking`.
 fn every_signal() -> libc::sigset_t {
     // SAFETY: a set is an array of integers.
     let mut set: libc::sigset_t = unsafe { std::mem::zeroed() };
@@ -169,10 +174,10 @@ pub(super) fn handler() -> usize {
     on_sigbus as extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void) as usize
 }
 
-/// What SIGBUS does now.
+/// The present action of SIGBUS.
 pub(super) fn current() -> std::io::Result<libc::sigaction> {
     let mut action = default_action();
-    // SAFETY: asks only; the answer is written where it may be.
+    // SAFETY: this only asks, and the answer is written to a structure of our own.
     answer(unsafe { libc::sigaction(libc::SIGBUS, std::ptr::null(), &mut action) })?;
     Ok(action)
 }
@@ -194,7 +199,7 @@ extern "C" fn on_sigbus(
     // SAFETY: the system passes a valid structure, and errno is this thread's.
     let (code, address, errno) =
         unsafe { ((*info).si_code, (*info).si_addr() as usize, *libc::__errno_location()) };
-    // Others are sent by a process, or of a page that the hardware lost: not of a missing one.
+    // Any other code means that a process sent the signal, or that the hardware lost a page.
     let missing = code == libc::BUS_ADRERR && FAULTS.home.get().is_some_and(Home::is_here);
     let touched = if missing { serve_toucher(address) } else { FOREIGN };
     match touched {
@@ -203,7 +208,7 @@ extern "C" fn on_sigbus(
         Touched::Foreign if is_sent(code) => forward_sent(signal, info, context),
         Touched::Foreign => forward(signal, info, context),
     }
-    // SAFETY: as above. The interrupted code finds its errno as it was.
+    // SAFETY: errno is this thread's. The interrupted code finds it as it was.
     unsafe { *libc::__errno_location() = errno };
 }
 
@@ -215,46 +220,47 @@ fn serve_toucher(address: usize) -> Touched {
     FAULTS.regions.serve(address, Asker::Toucher)
 }
 
-/// What ends a process whose fault would wait for its own thread.
+/// The last words of a process whose fault would wait for its own thread.
 const RE_ENTERED: &str = "a thread touched a region in the middle of its own call on regions, in a \
                           signal handler or a disk of the program's: the page may wait for that \
                           call. Touched";
 
 const FOREIGN: Touched = Touched::Foreign;
 
-/// Whether no access waits for the signal: a process sent it, or the system tells of a page that
-/// nobody touched.
+/// Whether no access waits for the signal, because a process sent it, or because the system reports
+/// a page that no thread touched.
 fn is_sent(code: libc::c_int) -> bool {
     code <= 0 || code == libc::BUS_MCEERR_AO
 }
 
-/// Hands a fault that is not ours to whoever had SIGBUS before.
+/// Passes a fault that is not ours to the handler that had SIGBUS before.
 fn forward(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
     match FAULTS.previous.get() {
-        // The access is tried again, and the default action ends the program, as without us.
+        // The access is tried again, and the default action ends the program. Without this crate it
+        // would end in the same way.
         (libc::SIG_DFL | libc::SIG_IGN, _) => let_it_end(signal),
         (function, flags) => call(function, flags, (signal, info, context)),
     }
 }
 
-/// The same of a signal that was sent, after which the program may go on: with our handler, since
-/// it touches pages that are out.
+/// Does the same for a signal that was sent. The program may go on after it, and then needs our
+/// handler, because it touches pages that are out.
 fn forward_sent(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
     match FAULTS.previous.get() {
         (libc::SIG_IGN, _) => {}
         (libc::SIG_DFL, _) => {
             let_it_end(signal);
-            // SAFETY: to this thread, which has it when it is back from the handler.
+            // SAFETY: raises a signal in this thread, which takes it when the handler has returned.
             unsafe { libc::raise(signal) };
         }
         (function, flags) => {
             call(function, flags, (signal, info, context));
-            // As Rust's own does: the next one is to meet the default.
+            // Rust's own handler does this, so that the next signal meets the default.
             if let Ok(action) = current()
                 && action.sa_sigaction == libc::SIG_DFL
             {
                 FAULTS.previous.set(&action);
-                // Where the system refuses what it allowed before, the next fault ends the program.
+                // If the system refuses what it allowed before, the next fault ends the program.
                 drop(put_handler());
             }
         }
@@ -273,12 +279,12 @@ fn call(
     (signal, info, context): (libc::c_int, *mut libc::siginfo_t, *mut libc::c_void),
 ) {
     if flags & libc::SA_SIGINFO != 0 {
-        // SAFETY: the flag says which type the function was installed with.
+        // SAFETY: the flag says with which type the function was installed.
         let function: extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void) =
             unsafe { std::mem::transmute(function) };
         function(signal, info, context);
     } else {
-        // SAFETY: without the flag, functions take the signal's number alone.
+        // SAFETY: a function without the flag takes only the number of the signal.
         let function: extern "C" fn(libc::c_int) = unsafe { std::mem::transmute(function) };
         function(signal);
     }

@@ -1,35 +1,40 @@
-//! Threads that wait for a page which waits for them, where another thread serves faults.
+//! Finds threads that wait for a page which waits for them, when another thread serves faults.
 //!
 //! ```text
 //!   program      begin a call --> locks a group --signal--> handler touches a page of it, sleeps
 //!   fault thread                                             message --> waits for that lock
-//!   who looks    1 s ...... 2 s ...... 3 s: still the same message, the same call, the same sleep
+//!   looks        1 s ...... 2 s ...... 3 s: still the same message, the same call, the same sleep
 //! ```
 //!
-//! A message alone does not tell: it may be late, and its thread be in a call like any other. So it
-//! takes a thread that the system says to be asleep, outside of a system call and at one place, in
-//! one call, while its one message is being served, at three looks in a row.
+//! A message alone does not tell. It may be late, and its thread may be in an ordinary call by now.
+//! So a look must find all of these, and three looks in a row must find the same:
+//! - the message is being served;
+//! - its thread is in a call;
+//! - the system says that the thread sleeps outside of a system call, and where.
 //!
-//! To be asked for by a thread that waits for no lock: in `region` it is `ramfold-watch`.
+//! A thread that waits for no lock has to look. In `region` it is `ramfold-watch`.
 //!
-//! What the system says is `/proc/self/task/N/syscall`. Where a kernel does not have that, or the
+//! The system tells it by `/proc/self/task/N/syscall`. If a kernel does not have that file, or the
 //! handler touched the page by a system call, this stays unnoticed.
+//!
+//! Invariant: a process is ended only after `LOOKS` equal looks. Lock: none.
 
 use super::signal::call_of;
 use crate::machine::die;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// Looks after which it is certain, at the least a second apart.
+/// Looks after which it is certain. They are at least a second apart.
 const LOOKS: u32 = 3;
 
-/// Who reads messages: the fault thread and its follower.
+/// Readers of messages: the fault thread and its follower.
 pub(super) const READERS: usize = 2;
 
-/// What each reader serves just now.
+/// The message that each reader is serving.
 #[derive(Debug, Default)]
 pub(super) struct Serving {
     numbers: AtomicU32,
-    /// The message's number in the upper half, the thread that waits in the lower; 0: nothing.
+    /// The number of the message in the upper half, and of the waiting thread in the lower. 0 means
+    /// none.
     now: [AtomicU64; READERS],
 }
 
@@ -39,18 +44,18 @@ impl Serving {
         // relaxed: a number that is only compared.
         let number = self.numbers.fetch_add(1, Ordering::Relaxed);
         let message = u64::from(number) << u32::BITS | u64::from(thread);
-        // relaxed: who looks does so again a second later.
+        // relaxed: the thread that looks does so again a second later.
         self.now[reader].store(message, Ordering::Relaxed);
     }
 
-    /// It is served.
+    /// `reader` has served its message.
     pub(super) fn end(&self, reader: usize) {
-        // relaxed: as above.
+        // relaxed: for the reason in `begin`.
         self.now[reader].store(0, Ordering::Relaxed);
     }
 }
 
-/// What was seen at the last look, of each reader.
+/// What the last look has seen of each reader.
 #[derive(Debug, Default)]
 pub struct Looks([Look; READERS]);
 
@@ -68,10 +73,11 @@ struct Seen {
 }
 
 impl Looks {
-    /// Looks once more, and ends the process where a page has been waiting for who waits for it.
+    /// Looks once more, and ends the process if a page has been waiting for the thread that waits
+    /// for it.
     pub(super) fn look(&mut self, serving: &Serving) {
         for (look, now) in self.0.iter_mut().zip(&serving.now) {
-            // relaxed: as in `Serving::begin`.
+            // relaxed: for the reason in `Serving::begin`.
             let seen = seen(now.load(Ordering::Relaxed));
             look.times = if seen.is_some() && seen == look.seen { look.times + 1 } else { 1 };
             look.seen = seen;
@@ -82,7 +88,7 @@ impl Looks {
     }
 }
 
-/// What ends the process.
+/// The last words of the process.
 const RE_ENTERED: &str = "a thread touched a region in the middle of its own call on regions, in a \
                           signal handler or a disk of the program's: the page waits for that call";
 
@@ -90,7 +96,7 @@ fn seen(message: u64) -> Option<Seen> {
     let thread = message as u32;
     let call = (thread != 0).then(|| call_of(thread)).flatten()?;
     let line = std::fs::read_to_string(format!("/proc/self/task/{thread}/syscall")).ok()?;
-    // -1, and where the thread is: it sleeps, and in no system call.
+    // -1, followed by the place of the thread, means that it sleeps and is in no system call.
     line.starts_with("-1 ").then_some(Seen { message, call, asleep: line })
 }
 

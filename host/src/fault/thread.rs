@@ -7,14 +7,18 @@
 //!     `-- 64 faults of one thread: the follower serves, and this one looks after it
 //! ```
 //!
-//! Where it runs matters more than what it does (measured, a page that is only copied): asleep on
-//! another CPU 50 us a fault, since each wakes two idle CPUs; awake on another CPU 16 us; on the
-//! CPU of the thread that faults 10 us. So while one thread alone faults, a [`Follower`] serves it
-//! there. Else this one stays awake for a little while after a fault, on a CPU of its own; where
-//! there is one CPU, it sleeps at once.
+//! The place where it runs matters more than its work. Measured times of a fault whose page is only
+//! copied:
+//! - 50 us if the thread sleeps on another CPU, because each fault then wakes two idle CPUs;
+//! - 16 us if it is awake on another CPU;
+//! - 10 us if it runs on the CPU of the thread that faults.
 //!
-//! Should it end for whatever reason but being asked to, the process is ended with it: its threads
-//! would wait for ever.
+//! So while one thread alone faults, a [`Follower`] serves it on its CPU. Otherwise this thread
+//! stays awake for a little while after a fault, on a CPU of its own. If there is one CPU only, it
+//! sleeps at once.
+//!
+//! Invariant: if the thread ends for any reason except a request, the process ends with it, because
+//! its threads would wait for ever. Lock: none.
 
 use super::follower::{self, Follower};
 use super::messages::{Messages, Reader, Streak};
@@ -25,18 +29,18 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// How long it looks for the next fault before it sleeps.
+/// How long the thread looks for the next fault before it sleeps.
 const AWAKE: Duration = Duration::from_micros(50);
 
-/// Faults of one thread, with none of another between them, from which on it is followed; and how
-/// many at most, where following did not last.
+/// Faults of one thread, without one of another between them, from which on the thread is followed.
+/// The number doubles up to the maximum if following did not last.
 const ALONE: u32 = 64;
 const ALONE_MAX: u32 = 1 << 16;
 
-/// It lasted.
+/// Faults from which on following has lasted.
 const WORTH: u64 = 16 * ALONE as u64;
 
-/// The thread. Dropping it ends it; nobody may be waiting for a page then.
+/// The thread that serves faults. Dropping this ends it. No thread may be waiting for a page then.
 #[derive(Debug)]
 pub struct FaultThread {
     messages: Arc<Messages>,
@@ -45,12 +49,12 @@ pub struct FaultThread {
 }
 
 impl FaultThread {
-    /// Starts it for the faults of one userfaultfd.
+    /// Starts the thread for the faults of one userfaultfd.
     ///
     /// # Errors
     ///
-    /// When the system refuses a thread or a descriptor, or the userfaultfd is the parent
-    /// process's, whose messages it would take.
+    /// If the system refuses a thread or a descriptor, or the userfaultfd is the parent process's.
+    /// The thread would take the parent's messages.
     pub fn start(userfault: Arc<Userfault>) -> std::io::Result<FaultThread> {
         userfault.uffd.expect_own().map_err(std::io::Error::other)?;
         let messages = Arc::new(Messages::of(userfault)?);
@@ -65,16 +69,16 @@ impl FaultThread {
         Ok(FaultThread { messages, following, thread: Some(thread) })
     }
 
-    /// Faults that were served on the CPU of the thread that faulted, so far; none where the system
-    /// does not allow for that.
+    /// Faults that were served on the CPU of the thread that faulted, so far. `None` if the system
+    /// does not allow that.
     pub fn followed(&self) -> Option<u64> {
         self.following.as_ref().map(|following| following.served())
     }
 }
 
 impl FaultThread {
-    /// Looks whether a page that is being brought in waits for the thread that waits for it, which
-    /// ends the process. To be called once a second, with what the last look saw.
+    /// Looks whether a page that is being brought in waits for the thread that waits for the page.
+    /// The process ends then. Call it once a second, with the `looks` of the last call.
     pub fn look(&self, looks: &mut Looks) {
         looks.look(self.messages.serving());
     }
@@ -84,7 +88,7 @@ impl Drop for FaultThread {
     fn drop(&mut self) {
         self.messages.stop();
         if let Some(thread) = self.thread.take() {
-            // It ends the process if it panics.
+            // The thread ends the process if it panics.
             drop(thread.join());
         }
     }
@@ -110,15 +114,16 @@ fn run(messages: &Messages, follower: Option<&Follower>) {
     }
 }
 
-/// When to have a thread followed.
+/// Decides when a thread is followed.
 struct Alone<'f> {
     follower: &'f Follower,
-    /// Faults of one thread that it takes.
+    /// Faults in a row after which a thread is followed.
     faults: u32,
 }
 
 impl Alone<'_> {
-    /// Has the thread of the streak followed, if that is long enough; false where nobody can be.
+    /// Makes the follower follow the thread of the streak, if the streak is long enough. False if
+    /// no thread can be followed.
     fn look(&mut self, streak: &mut Streak) -> bool {
         if streak.faults < self.faults {
             return true;

@@ -1,21 +1,25 @@
 //! Pages that move from a span to a segment, and come back from one.
 //!
-//! Invariants: S1 of [`Span`], and G1 and G2 of [`Segment`]. Lock: none; the caller has the segment
-//! alone, and sees to it that nobody else moves these pages of the span.
+//! Invariants: S1 of [`Span`], and G1 and G2 of `segments`. Lock: none. The caller owns the
+//! segment, and sees to it that one thread at a time moves a page of the span.
 
 use super::segments::Segment;
 use crate::machine::PAGE_SIZE;
 use crate::userfault::{Span, Stop, Transfer, transfer};
 
 impl Span {
-    /// Moves `count` pages from `first` on to the same number of places of a segment, from `at` on.
-    /// All of them are registered.
+    /// Moves `count` pages from page `first` of the span on to the same number of places of a
+    /// segment, from place `at` on. All pages must be registered.
     ///
-    /// Linux 6.18 can move a page that is in the system's swap, not count it, go on to the same
-    /// page, and say that its place is taken. The place was empty: nobody but us puts pages there,
-    /// and we know which (G1 of `staging`). So who stands there is that page, and it is moved. Only
-    /// where the segment is strewn (G2 of `staging`) does the page that is to move decide: it has
-    /// moved if it is gone.
+    /// Linux 6.18 can move a page that is in the system's swap without counting it. It then goes on
+    /// to the same page, and says that its place is taken. The place was empty, because only this
+    /// code puts pages there, and it knows which (G1). The page that stands there is therefore the
+    /// one that was to move, and it counts as moved. If the segment is strewn (G2), the place
+    /// proves nothing. The page then counts as moved if it is gone from the span.
+    ///
+    /// # Panics
+    ///
+    /// If the span has no such pages, or the segment no such places: a broken caller.
     pub fn move_out(&self, first: usize, count: usize, to: &mut Segment, at: usize) -> Transfer {
         let mut done = 0;
         loop {
@@ -25,7 +29,7 @@ impl Span {
                 return Transfer { pages: done, stop: moved.stop };
             }
             if to.is_strewn() && self.touched(first + done..first + done + 1) != Some(0) {
-                // The system has filled the place, for a program that locks its memory.
+                // The system has filled the place, because the program locks its memory.
                 return Transfer { pages: done, stop: Some(Stop::Present) };
             }
             to.arrived(at + done, 1);
@@ -38,9 +42,9 @@ impl Span {
         let place = to.addresses(at, count);
         let ask = |done: usize| {
             let skip = done * PAGE_SIZE;
-            // SAFETY: both are registered parts of mappings of ours, as `register` and `Staging`
-            // did. The client's half faults until the pages are back (S1); in staging, `present`
-            // says which pages are there.
+            // SAFETY: both are parts of mappings of ours, which `register` and `Staging` have
+            // registered. The client's half faults until the pages are back (S1). In staging,
+            // `present` says which pages are there.
             unsafe {
                 self.userfault.uffd.move_pages(place.start + skip, from.start + skip, count - done)
             }
@@ -50,17 +54,17 @@ impl Span {
         moved
     }
 
-    /// Puts copies of `count` pages of a segment, from `at` on, where pages are missing from
-    /// `first` on; who waits for them is woken.
+    /// Puts copies of `count` pages of a segment, from place `at` on, in the place of missing pages
+    /// of the span, from page `first` on. Threads that wait for them are woken.
     ///
     /// # Panics
     ///
-    /// Also when not all of these pages are in the segment.
+    /// If the span has no such pages, or not all of the pages are in the segment: a broken caller.
     ///
     /// # Safety
     ///
-    /// As of [`Span::fill`]. That holds where each place of the segment has the page that was moved
-    /// there last from where it is to go.
+    /// The conditions are those of [`Span::fill`]. They hold if each page in the segment was moved
+    /// there from the same page of the span, and no later move took that page out.
     ///
     /// ```compile_fail,E0133
     /// use ramfold_host::{Segment, Span, Transfer};
@@ -76,8 +80,8 @@ impl Span {
         at: usize,
     ) -> Transfer {
         assert!(from.has(at, count), "the pages are in the segment");
-        // SAFETY: the pages are present in a borrowed segment; the caller's contract says that they
-        // are the client's own.
+        // SAFETY: the pages are present in a borrowed segment. By the caller's contract they are
+        // the client's own.
         unsafe { self.copy_in(first, count, from.addresses(at, count).start) }
     }
 }

@@ -1,4 +1,4 @@
-//! Staging: where pages stand between a region and its store, still uncompressed.
+//! The memory of staging, in segments of 64 pages with one owner each.
 //!
 //! ```text
 //!   reservation   | segment 0: 64 pages | segment 1 | ... | segment n - 1 |
@@ -6,17 +6,18 @@
 //!   present                               1011...1
 //! ```
 //!
-//! Registered with the userfaultfd whose spans move pages here, without which the system refuses
-//! to move them.
+//! The memory is registered with the userfaultfd whose spans move pages here. Otherwise the system
+//! would refuse to move them.
 //!
-//! Invariant G1: a page of a segment is in memory exactly when its present bit is set; it is not
-//! written to while it is. A segment has one owner, who alone reads it. Segments whose pages the
-//! system did not take back are nobody's, and are asked for again when there are no others.
+//! Invariant G1: a page of a segment is in memory exactly if its present bit is set. It is not
+//! written to while the bit is set. A segment has one owner, and only the owner reads it. A segment
+//! whose pages the system did not take back has no owner. It is tried again when there is no empty
+//! segment.
 //!
-//! Invariant G2: a page that is in memory without a present bit is zeros, and its segment is
-//! *strewn* from before it came until all pages of the segment were discarded. Such pages come
-//! if a thread serves faults and the program locks its memory (`mlockall`): the system faults
-//! every page in, and the only answer that lets it go on is a page.
+//! Invariant G2: a page that is in memory without a present bit is zeros. Its segment is *strewn*
+//! from before the page came until all pages of the segment were discarded. Such pages come if a
+//! thread serves faults and the program locks its memory (`mlockall`). The system then faults every
+//! page in, and only a page lets it go on.
 //!
 //! Lock: the list of free segments, a leaf.
 
@@ -32,14 +33,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// A fixed number of segments.
 #[derive(Debug)]
 pub struct Staging {
-    /// In thread mode. Before the addresses are given back.
+    /// In thread mode only. It is dropped before the addresses are given back.
     _watch: Option<Watch>,
     ground: Arc<Ground>,
     free: Lock<Free>,
     segments: usize,
 }
 
-/// The addresses, and what came there unasked.
+/// The addresses, and the pages that came there unasked.
 #[derive(Debug)]
 struct Ground {
     mapping: Mapping,
@@ -49,40 +50,40 @@ struct Ground {
     zeros: Box<[u8]>,
 }
 
-// SAFETY: it changes an atomic of its own and makes a system call.
+// SAFETY: it changes an atomic of its own and makes a system call, and does nothing else.
 unsafe impl Server for Ground {
-    /// The program locks its memory, and the system wants a page here.
+    /// Puts zeros at `address`: the program locks its memory, and the system wants a page here.
     fn serve(&self, address: usize, _: Asker) -> Served {
         let range = self.mapping.range();
         if !range.contains(&address) {
             return Served::Foreign;
         }
         let page = (address - range.start) / PAGE_SIZE;
-        // SeqCst pairs with the load in `is_strewn`: who finds this page finds the flag.
+        // SeqCst pairs with the load in `is_strewn`: a thread that finds this page finds the flag.
         self.strewn[page / SEGMENT_PAGES].store(true, Ordering::SeqCst);
         let place = range.start + page * PAGE_SIZE;
         let put = transfer(1, |_| {
-            // SAFETY: nobody refers to a page of staging that is not there (G1).
+            // SAFETY: there is no reference to a page of staging that is not there (G1).
             unsafe { self.userfault.uffd.copy(place, self.zeros.as_ptr().addr(), 1) }
         });
         if put.pages == 1 { Served::Filled } else { Served::Present }
     }
 }
 
-/// Segments without an owner. Both lists have room for all.
+/// Segments without an owner. Each list has room for all of them.
 #[derive(Debug)]
 struct Free {
     empty: Vec<u32>,
-    /// They may have pages.
+    /// Segments that may have pages.
     unclean: Vec<u32>,
 }
 
 impl Staging {
-    /// Reserves `segments` segments; nothing is touched.
+    /// Reserves `segments` segments. No memory is touched.
     ///
     /// # Errors
     ///
-    /// When there is no address space, or the system refuses to register it.
+    /// If there is no address space, or the system refuses to register it.
     pub fn reserve(
         userfault: &Arc<Userfault>,
         segments: u32,
@@ -96,7 +97,7 @@ impl Staging {
             strewn: (0..segments).map(|_| AtomicBool::new(false)).collect(),
             zeros: vec![0; PAGE_SIZE].into_boxed_slice(),
         });
-        // In signal mode the system is content with the error that it gets.
+        // In signal mode the system goes on with the error that it gets instead of a page.
         let served = userfault.mode() == FaultMode::Thread;
         let server = || watch(ground.mapping.range(), Arc::<Ground>::clone(&ground));
         Ok(Arc::new(Staging {
@@ -113,11 +114,11 @@ impl Staging {
         }))
     }
 
-    /// A free segment; `None` when all are in use.
+    /// Takes a free segment; `None` if all are in use.
     ///
     /// # Errors
     ///
-    /// When the system does not take back the pages of any: they are locked, say.
+    /// If the system takes back the pages of no segment, for example because they are locked.
     pub fn take(self: &Arc<Staging>) -> Result<Option<Segment>, HostError> {
         let number = {
             let mut free = self.free.lock();
@@ -132,7 +133,7 @@ impl Staging {
         let Some(number) = number else { return Ok(None) };
         let mut segment = self.segment(number, u64::MAX);
         let Err(error) = segment.clear() else { return Ok(Some(segment)) };
-        // It is put back.
+        // Dropping the segment puts it back.
         drop(segment);
         let hopeless = self.free.lock().unclean.len() == self.segments;
         if hopeless { Err(error) } else { Ok(None) }
@@ -142,28 +143,28 @@ impl Staging {
         Segment { staging: Arc::clone(self), number, present }
     }
 
-    /// Segments there are.
+    /// Number of segments.
     pub fn segments(&self) -> usize {
         self.segments
     }
 
-    /// Segments in use.
+    /// Number of segments in use.
     pub fn used(&self) -> usize {
         self.segments - self.free.lock().empty.len()
     }
 
-    /// The addresses reserved.
+    /// The addresses of all segments.
     pub fn range(&self) -> Range<usize> {
         self.ground.mapping.range()
     }
 
-    /// Bytes of heap.
+    /// Bytes of heap that the lists and flags take.
     pub fn heap_bytes(&self) -> u64 {
         (self.segments * (2 * size_of::<u32>() + size_of::<AtomicBool>()) + PAGE_SIZE) as u64
     }
 
-    /// Whether the userfaultfd still answers. Where a program closed it, missing pages would read
-    /// as zeros.
+    /// Whether the userfaultfd still answers. If the program closed it, missing pages would read as
+    /// zeros.
     pub fn is_watched(&self) -> bool {
         self.ground.userfault.uffd.wake(&self.range()).is_ok()
     }
@@ -176,7 +177,7 @@ impl Ground {
     }
 }
 
-/// A segment, owned. Dropping it discards its pages.
+/// A segment with its owner. Dropping it discards its pages.
 #[derive(Debug)]
 pub struct Segment {
     staging: Arc<Staging>,
@@ -184,27 +185,27 @@ pub struct Segment {
     present: u64,
 }
 
-/// `count` places of a segment from `at` on, if it has as many.
+/// `count` places of a segment from `at` on; `None` if it has not as many.
 fn places(at: usize, count: usize) -> Option<Range<usize>> {
     at.checked_add(count).filter(|&end| end <= SEGMENT_PAGES).map(|end| at..end)
 }
 
 impl Segment {
-    /// The page at `at`, if it is there.
+    /// The 4096 bytes of the page at place `at`; `None` if no page is there.
     pub fn page(&self, at: usize) -> Option<&[u8]> {
         if !self.has(at, 1) {
             return None;
         }
         let address = (self.number as usize * SEGMENT_PAGES + at) * PAGE_SIZE;
-        // SAFETY: the page is in memory, is not written to, and stays while the segment is borrowed
-        // (G1).
+        // SAFETY: by G1 the page is in memory, is not written to, and stays while the segment is
+        // borrowed.
         Some(unsafe {
             let base = self.staging.ground.mapping.base().as_ptr();
             std::slice::from_raw_parts(base.add(address), PAGE_SIZE)
         })
     }
 
-    /// A bit for each page that is there.
+    /// A bit for each page that is there, the first lowest.
     pub fn present(&self) -> u64 {
         self.present
     }
@@ -214,7 +215,7 @@ impl Segment {
         places(at, count).is_some_and(|mut all| all.all(|page| self.present >> page & 1 == 1))
     }
 
-    /// Pages from `at` on have arrived.
+    /// Records that `count` pages from `at` on have arrived.
     pub(crate) fn arrived(&mut self, at: usize, count: usize) {
         let all = places(at, count).expect("pages of the segment");
         all.for_each(|page| self.present |= 1 << page);
@@ -236,10 +237,11 @@ impl Segment {
     fn clear(&mut self) -> Result<(), HostError> {
         let first = self.number as usize * SEGMENT_PAGES;
         let strewn = &self.staging.ground.strewn[self.number as usize];
-        // SeqCst pairs with the store in `Ground::serve`. First: what comes later is not discarded.
+        // SeqCst pairs with the store in `Ground::serve`. The flag is cleared first, because a page
+        // that comes later is not discarded.
         let any = strewn.swap(false, Ordering::SeqCst) || self.present != 0;
         let pages = any.then_some(first..first + SEGMENT_PAGES);
-        // SAFETY: `&mut self`: nobody refers to the pages.
+        // SAFETY: because of `&mut self` there is no reference to the pages.
         unsafe { self.staging.ground.mapping.discard(pages.unwrap_or(0..0))? };
         self.present = 0;
         Ok(())
@@ -248,7 +250,7 @@ impl Segment {
 
 impl Drop for Segment {
     fn drop(&mut self) {
-        // Where the system refuses to discard, nothing could be moved there.
+        // If the system refuses to discard the pages, none could be moved there.
         let empty = self.clear().is_ok();
         let mut free = self.staging.free.lock();
         if empty { free.empty.push(self.number) } else { free.unclean.push(self.number) }

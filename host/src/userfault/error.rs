@@ -1,4 +1,4 @@
-//! How faults are served, and why a userfaultfd cannot be had.
+//! How faults are served, and why a userfaultfd or a range of it is refused.
 //!
 //! ```text
 //!   the system lacks it        Unsupported              use a newer kernel
@@ -7,7 +7,7 @@
 //!   this crate has run out     TooManyRegions           make fewer regions
 //!   the process was forked     Inherited                open another descriptor
 //!   address space is refused   Host                     see its message
-//!   a request failed           Refused                  see the system's answer
+//!   a request failed           Refused                  see the answer of the system
 //! ```
 //!
 //! Invariant: each message says what a user can do. Lock: none.
@@ -17,18 +17,21 @@ use rustix::io::Errno;
 use std::fmt;
 use std::io;
 
-/// How a program waits for a page that is not there.
+/// The way in which a page that is missing comes in when the program touches it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum FaultMode {
-    /// The thread that touched it brings it in itself, in a signal handler: the fastest, needs no
-    /// privilege; a system call that touches such a page fails with `EFAULT`.
+    /// The thread that touched the page brings it in itself, in a signal handler. This is the
+    /// fastest way and needs no privilege. A system call that touches such a page fails with
+    /// `EFAULT`.
     #[default]
     Signal,
-    /// A thread of ours brings it in; system calls work too. Needs privilege.
+    /// A thread of ours brings the page in. System calls may touch missing pages too. This needs a
+    /// privilege: [`UserfaultError::Denied`] says which.
     Thread,
 }
 
-/// Why there is no userfaultfd, in words for whoever may change that.
+/// Why the system or this crate refused a userfaultfd or a region, in words for the person who can
+/// change that.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum UserfaultError {
@@ -37,39 +40,40 @@ pub enum UserfaultError {
         /// What is missing.
         missing: &'static str,
     },
-    /// The system has it, and not for us.
+    /// The system has userfaultfd and denies it to this process.
     Denied {
-        /// The mode asked for.
+        /// The mode that was asked for.
         mode: FaultMode,
-        /// The system's last answer.
+        /// The last answer of the system.
         source: io::Error,
     },
-    /// The system has it, and too little of something else.
+    /// The system has too little of something that userfaultfd needs.
     Exhausted {
-        /// What there is too little of, and how to have more.
+        /// What there is too little of, and how to get more.
         remedy: &'static str,
-        /// The system's answer.
+        /// The answer of the system.
         source: io::Error,
     },
-    /// A request failed that should not.
+    /// The system refused a request that it should not refuse.
     Refused {
         /// The request.
         request: &'static str,
-        /// The system's answer.
+        /// The answer of the system.
         source: io::Error,
     },
-    /// It is of the process that forked this one, whose memory it would change.
+    /// The descriptor belongs to the process that forked this one, and would change the memory of
+    /// that process.
     Inherited,
     /// Address space could not be reserved.
     Host(HostError),
     /// The table of regions that the signal handler looks in is full.
     TooManyRegions {
-        /// Regions there can be.
+        /// Regions that a process can have.
         max: usize,
     },
-    /// The system has no mapping left for what is to be watched.
+    /// The process has no mapping left for the pages that should be registered.
     Mappings {
-        /// Mappings that it allows a process.
+        /// Mappings that the system allows a process.
         max: u64,
     },
 }
@@ -92,7 +96,7 @@ impl fmt::Display for UserfaultError {
                  CAP_SYS_PTRACE; signal mode needs none of these)"
             ),
             UserfaultError::Exhausted { remedy, source } => {
-                write!(f, "userfaultfd cannot be had: {source} ({remedy})")
+                write!(f, "userfaultfd is not available: {source} ({remedy})")
             }
             UserfaultError::Refused { request, source } => write!(f, "{request} failed: {source}"),
             UserfaultError::Inherited => f.write_str(
@@ -136,7 +140,7 @@ pub(super) fn refused(request: &'static str) -> impl FnOnce(Errno) -> UserfaultE
     move |error| UserfaultError::Refused { request, source: error.into() }
 }
 
-/// An error that says what there is too little of, where it is one of these.
+/// The error for an answer that means that a resource has run out; `None` for other answers.
 pub(super) fn exhausted(error: Errno) -> Option<UserfaultError> {
     let remedy = match error {
         Errno::MFILE => {

@@ -1,27 +1,30 @@
-//! The address range of a region: what its client holds, and what moves its pages out and in.
+//! The address range of a region: the bytes that its client holds, and the calls that move its
+//! pages out and in.
 //!
 //! ```text
 //!                    move_out                                     fill
-//!    span   | page | page | .... |  <-- missing -->  | page |  <-------- bytes
+//!    span    | page | page | .... |  <-- missing -->  | page |  <-------- bytes
 //!              |      |                                 ^
 //!              v      v            fill_from            |
 //!    staging  | segment of 64 pages | segment | ...  ---'
 //! ```
 //!
-//! A span has two halves. [`SpanMemory`] is the client's: it alone lends the bytes, and there is
-//! one. [`Span`] is for whoever folds them, in numbers of pages; it can take pages away and put
-//! bytes in their place, while the client reads and writes: who touches a missing page waits in
-//! [`fault`](crate::fault) until it is back.
+//! A span has two halves. [`SpanMemory`] belongs to the client. There is one, and it alone lends
+//! the bytes. [`Span`] belongs to the code that folds pages, and counts in pages. It can take pages
+//! away and put bytes in their place while the client reads and writes. A thread that touches a
+//! missing page waits in [`fault`](crate::fault) until the page is back.
 //!
-//! It cannot be checked here that the bytes put in are those that were taken out: whoever borrowed
-//! them would see them change. So [`Span::fill`] and [`Span::fill_from`] are `unsafe`, and their
-//! caller answers for the store behind the span, as a device answers for a swap file. `region` has
-//! its argument in one file, `promises.rs`.
+//! This module cannot check that the bytes put in are those that were taken out. If they were not,
+//! a borrower would see them change. [`Span::fill`] and [`Span::fill_from`] are therefore `unsafe`.
+//! Their caller answers for the store behind the span, as a swap device answers for its pages.
+//! `region` argues for it in one file, `promises.rs`.
 //!
 //! Invariants
-//! - S1 no byte of the client's is touched here: the system moves pages.
-//! - S2 what the client may refer to is mapped as long as its half lives; pages it gave back
-//!   ([`SpanMemory::unmap`]) are never lent again.
+//! - S1: this module touches no byte of the client. The system moves pages.
+//! - S2: memory that the client may refer to stays mapped as long as the client's half lives. Pages
+//!   that it gave back ([`SpanMemory::unmap`]) are never lent again.
+//!
+//! Lock: none. The caller sees to it that one thread at a time moves a page.
 
 use super::error::{FaultMode, UserfaultError, exhausted};
 use super::transfer::{Transfer, transfer};
@@ -34,38 +37,38 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
-/// What is said of a page that left by nobody's request here.
+/// The message about a page that left without a request from here. An address follows it.
 pub const GONE: &str = "a page is gone that nobody took away: other code has used madvise, mremap \
                         or mmap on the region's bytes; the page was";
 
-/// Pages of a segment: the unit in which cold memory is found and moved.
+/// Pages of a segment, which is the unit in which cold memory is found and moved.
 pub const SEGMENT_PAGES: usize = 64; // 256 KiB
 
 const _: () = assert!(SEGMENT_PAGES <= u64::BITS as usize, "a bit of a word for each page");
 
-/// Bytes that `/proc/self/pagemap` has for a page.
+/// Bytes of a page's entry in `/proc/self/pagemap`.
 const PAGEMAP_BYTES: usize = 8;
 
-/// A userfaultfd, shared by spans and the staging their pages go through.
+/// A userfaultfd that spans share with the staging that their pages go through.
 #[derive(Debug)]
 pub struct Userfault {
     pub(crate) uffd: Uffd,
     mode: FaultMode,
-    /// What the system knows of each page of this process, where it may be read.
+    /// The page map of this process (`/proc/self/pagemap`), if it may be read.
     pagemap: Option<File>,
 }
 
 impl Userfault {
-    /// Opens one.
+    /// Opens a userfaultfd for faults that are served in `mode`.
     ///
     /// # Errors
     ///
-    /// [`UserfaultError`]: what is missing, or what to change.
+    /// [`UserfaultError`] says what is missing, or what to change.
     pub fn open(mode: FaultMode) -> Result<Arc<Userfault>, UserfaultError> {
         let uffd = Uffd::open(mode)?;
         let pagemap = match File::open("/proc/self/pagemap") {
             Ok(pagemap) => Some(pagemap),
-            // It may be had later, and pages in the system's swap would be overlooked without it.
+            // It may be there later, and without it pages in the system's swap would be overlooked.
             Err(error) => match Errno::from_io_error(&error).and_then(exhausted) {
                 Some(exhausted) => return Err(exhausted),
                 None => None,
@@ -80,7 +83,11 @@ impl Userfault {
     }
 }
 
-/// The folding half of a span.
+/// The half of a span for the code that folds it. All methods count in pages of the span.
+///
+/// # Panics
+///
+/// All methods panic if the span has no such pages: a broken caller.
 #[derive(Debug)]
 pub struct Span {
     mapping: Mapping,
@@ -88,11 +95,11 @@ pub struct Span {
 }
 
 impl Span {
-    /// Reserves `pages` pages. Nothing is registered yet: a first touch is an ordinary one.
+    /// Reserves `pages` pages. None is registered yet, so a first touch is an ordinary one.
     ///
     /// # Errors
     ///
-    /// When there is no address space, or the userfaultfd is the parent process's.
+    /// If there is no address space, or the userfaultfd is the parent process's.
     pub fn reserve(
         userfault: &Arc<Userfault>,
         pages: usize,
@@ -103,43 +110,41 @@ impl Span {
         Ok((Arc::clone(&span), SpanMemory { span, gone: Vec::new() }))
     }
 
-    /// Pages.
+    /// Pages of the span.
     pub fn pages(&self) -> usize {
         self.mapping.range().len() / PAGE_SIZE
     }
 
-    /// The addresses.
+    /// The addresses of the span.
     pub fn range(&self) -> Range<usize> {
         self.mapping.range()
     }
 
-    /// The page at an address, if it is one of this span's.
+    /// The page at an address; `None` if the address is not one of this span.
     pub fn page_at(&self, address: usize) -> Option<usize> {
         let range = self.mapping.range();
         range.contains(&address).then(|| (address - range.start) / PAGE_SIZE)
     }
 
-    /// From now on, touching a missing page of `pages` is a fault. They are not registered yet.
+    /// Registers `pages`, none of which is registered yet. From now on a touch of a missing page of
+    /// them is a fault.
     ///
     /// # Errors
     ///
-    /// When the system refuses; none of them is registered then.
-    ///
-    /// # Panics
-    ///
-    /// When the span has no such pages: a broken caller. So do all methods here.
+    /// If the system refuses. None of them is registered then.
     pub fn register(&self, pages: Range<usize>) -> Result<(), UserfaultError> {
         self.userfault.uffd.register(&self.addresses(&pages))
     }
 
-    /// Puts whole pages of `bytes` where pages are missing, from `first` on; who waits for them is
-    /// woken. Pages that are there stay as they are.
+    /// Puts `bytes`, which are whole pages, in the place of missing pages from `first` on. Threads
+    /// that wait for them are woken. The transfer stops at a page that is there; that page stays as
+    /// it is.
     ///
     /// # Safety
     ///
     /// Of each page that is missing, one of these holds:
     /// - the bytes are what was moved out last;
-    /// - it was never there, or read as zeros when it left, and the bytes are zeros;
+    /// - the page was never there, or read as zeros when it left, and the bytes are zeros;
     /// - the client gave up all it had borrowed of the page when the page left, and has not looked
     ///   at it since.
     ///
@@ -152,39 +157,40 @@ impl Span {
     pub unsafe fn fill(&self, first: usize, bytes: &[u8]) -> Transfer {
         assert!(bytes.len().is_multiple_of(PAGE_SIZE), "whole pages");
         let count = bytes.len() / PAGE_SIZE;
-        // SAFETY: the source is a borrowed slice of as many pages; the caller's contract says that
-        // the bytes are the client's own.
+        // SAFETY: the source is a borrowed slice of as many pages. By the caller's contract the
+        // bytes are the client's own.
         unsafe { self.copy_in(first, count, bytes.as_ptr().addr()) }
     }
 
     /// # Safety
     ///
     /// - `source` is readable for `count` pages.
-    /// - What it has may be put in place, as of [`Span::fill`].
+    /// - Its pages may be put in place, by the conditions of [`Span::fill`].
     pub(crate) unsafe fn copy_in(&self, first: usize, count: usize, source: usize) -> Transfer {
         let to = self.addresses(&(first..first + count));
         transfer(count, |done| {
             let skip = done * PAGE_SIZE;
-            // SAFETY: the caller's contract, of the pages that are not done yet.
+            // SAFETY: the caller's contract, for the pages that are not done yet.
             unsafe { self.userfault.uffd.copy(to.start + skip, source + skip, count - done) }
         })
     }
 
-    /// Wakes whoever waits for pages that are there.
+    /// Wakes the threads that wait for `pages`, which are there.
     ///
     /// # Errors
     ///
-    /// When the system refuses: the descriptor is gone.
+    /// If the system refuses, because the descriptor was closed.
     pub fn wake(&self, pages: Range<usize>) -> Result<(), UserfaultError> {
         self.userfault.uffd.wake(&self.addresses(&pages))
     }
 
-    /// Which of `pages`, 64 at most, the system has content for, in memory or in its swap: a bit
-    /// for each. `None` where it does not say. May be called in a signal handler.
+    /// Which of `pages`, 64 at most, have contents in memory or in the system's swap: a bit for
+    /// each, the first lowest. `None` if the system does not tell. May be called in a signal
+    /// handler.
     pub fn touched(&self, pages: Range<usize>) -> Option<u64> {
         assert!(pages.len() <= SEGMENT_PAGES, "a bit for each page");
         let known = self.userfault.pagemap.as_ref().and_then(|map| self.touched_by(map, &pages));
-        // Without that, those in memory are what can be said.
+        // Without the page map, only pages in memory are known.
         known.or_else(|| self.in_memory(&pages))
     }
 
@@ -193,33 +199,36 @@ impl Span {
         let entries = &mut entries[..pages.len() * PAGEMAP_BYTES];
         let first = self.addresses(pages).start / PAGE_SIZE;
         pagemap.read_exact_at(entries, (first * PAGEMAP_BYTES) as u64).ok()?;
-        // The two highest bits: present, swapped. Bytes of an entry are in the machine's order.
+        // The two highest bits are "present" and "swapped". The bytes of an entry are in the
+        // machine's order.
         let top = if cfg!(target_endian = "little") { PAGEMAP_BYTES - 1 } else { 0 };
         Some(as_bits(entries.chunks(PAGEMAP_BYTES).map(|entry| entry[top] >> 6 != 0)))
     }
 
-    /// What keeps a page from its client that should be in memory, in words: nothing, mostly. The
-    /// caller sees to it that the page is not moved meanwhile. May be called in a signal handler.
+    /// Why a page that should be in memory cannot be read by its client, in words; mostly `None`.
+    /// The caller sees to it that the page is not moved meanwhile. May be called in a signal
+    /// handler.
     pub fn unreachable(&self, page: usize) -> Option<&'static str> {
-        // Where the system does not say, a page that is in its swap looks like one that is gone.
+        // Without the page map, a page in the swap looks like one that is gone.
         let pagemap = self.userfault.pagemap.as_ref()?;
         let pages = page..page + 1;
         if self.touched_by(pagemap, &pages)? == 0 {
             return Some(GONE);
         }
-        // The system gives an error here where the access would be answered by a signal.
+        // The system gives an error here if it would answer an access by a signal.
         let in_swap = self.in_memory(&pages)? == 0;
         (in_swap && !self.mapping.read_in(page))
             .then_some("the system cannot read a page back from its swap")
     }
 
-    /// Whether all addresses are mapped: those given back are too. They are not where other code
-    /// has unmapped or moved a part of them.
+    /// Whether all addresses are mapped, which includes those that were given back. They are not if
+    /// other code has unmapped or moved a part of them.
     pub fn is_mapped(&self) -> bool {
         self.mapping.is_mapped()
     }
 
-    /// Which of `pages`, 64 at most, are in memory: a bit for each.
+    /// Which of `pages`, 64 at most, are in memory: a bit for each, the first lowest. 0 if the
+    /// system does not tell.
     pub fn resident(&self, pages: Range<usize>) -> u64 {
         assert!(pages.len() <= SEGMENT_PAGES, "a bit for each page");
         self.in_memory(&pages).unwrap_or(0)
@@ -236,7 +245,7 @@ impl Span {
     fn look(&self, pages: &Range<usize>, there: &mut [u8]) -> std::io::Result<()> {
         let addresses = self.addresses(pages);
         let start = std::ptr::without_provenance_mut(addresses.start);
-        // SAFETY: the vector has a byte for each page asked about.
+        // SAFETY: the vector has a byte for each page of the range.
         let answer = unsafe { libc::mincore(start, addresses.len(), there.as_mut_ptr()) };
         if answer == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
     }
@@ -256,28 +265,29 @@ fn as_bits(pages: impl DoubleEndedIterator<Item = bool>) -> u64 {
     pages.rev().fold(0, |bits, page| bits << 1 | u64::from(page))
 }
 
-/// The client's half of a span: the bytes. Not to be had twice.
+/// The client's half of a span, which lends its bytes. There is one for each span.
 #[derive(Debug)]
 pub struct SpanMemory {
     span: Arc<Span>,
-    /// Pages given back: disjoint, in order.
+    /// Ranges of pages that were given back: disjoint, in order.
     gone: Vec<Range<usize>>,
 }
 
 impl SpanMemory {
-    /// Bytes of address space, those given back included.
+    /// Bytes of address space, including those that were given back.
     #[expect(clippy::len_without_is_empty, reason = "a span has at least one page")]
     pub fn len(&self) -> usize {
         self.span.mapping.range().len()
     }
 
-    /// The bytes of a range; `None` where it reaches past the end or into what was given back.
+    /// The bytes of a range of byte offsets. `None` if it reaches past the end or into pages that
+    /// were given back.
     #[inline]
     pub fn bytes(&self, range: Range<usize>) -> Option<&[u8]> {
         self.check(&range)?;
         // SAFETY: the range lies in the mapping, which outlives the borrow, and was not given back
-        // (S2). Writers need `&mut self`. A page that is missing is brought back by the fault path
-        // before the access completes.
+        // (S2). Writers need `&mut self`. The fault path brings a missing page back before the
+        // access completes.
         Some(unsafe {
             std::slice::from_raw_parts(
                 self.span.mapping.base().as_ptr().add(range.start),
@@ -286,7 +296,7 @@ impl SpanMemory {
         })
     }
 
-    /// The bytes of a range, to be written too; `None` as for [`SpanMemory::bytes`].
+    /// The same as [`SpanMemory::bytes`], for bytes that may also be written.
     #[inline]
     pub fn bytes_mut(&mut self, range: Range<usize>) -> Option<&mut [u8]> {
         self.check(&range)?;
@@ -299,37 +309,39 @@ impl SpanMemory {
         })
     }
 
-    /// Drops what is resident of `pages`: where nothing else keeps their content, they read as
-    /// zeros.
+    /// Drops the resident pages of `pages`. If nothing else has their contents, they read as zeros
+    /// then.
     ///
     /// # Errors
     ///
-    /// When the system refuses; nothing has changed then.
+    /// If the system refuses. Nothing has changed then.
     pub fn discard(&mut self, pages: Range<usize>) -> Result<(), HostError> {
-        // SAFETY: `&mut self`: nobody refers to the bytes.
+        // SAFETY: because of `&mut self` there is no reference to the bytes.
         unsafe { self.span.mapping.discard(pages) }
     }
 
-    /// Gives `pages` back for good. Their addresses stay reserved, and stop whoever touches them.
+    /// Gives `pages` back for good. Their addresses stay reserved, and a thread that touches them
+    /// gets a SIGSEGV.
     ///
     /// # Errors
     ///
-    /// When the system refuses; nothing has changed then.
+    /// If the system refuses. Nothing has changed then.
     pub fn unmap(&mut self, pages: Range<usize>) -> Result<(), HostError> {
-        // Room first: a range that is closed must be in the list.
+        // Room in the list is made first, because a range that is closed must be in it.
         self.gone.reserve(1);
-        // SAFETY: `&mut self`: nobody refers to the bytes; and from here on nobody will (S2).
+        // SAFETY: because of `&mut self` there is no reference to the bytes, and by S2 there will
+        // be none.
         unsafe { self.span.mapping.close(pages.clone())? };
         self.insert(pages);
         Ok(())
     }
 
-    /// How many ranges of pages were given back; those that meet are one.
+    /// How many ranges of pages were given back. Ranges that meet are one.
     pub fn gone_ranges(&self) -> usize {
         self.gone.len()
     }
 
-    /// True when some of `pages` were given back.
+    /// Whether some of `pages` were given back.
     pub fn is_gone(&self, pages: &Range<usize>) -> bool {
         let next = self.gone.partition_point(|gone| gone.end <= pages.start);
         !pages.is_empty() && self.gone.get(next).is_some_and(|gone| gone.start < pages.end)
@@ -342,7 +354,7 @@ impl SpanMemory {
         (fits && (self.gone.is_empty() || !self.is_gone(&pages))).then_some(())
     }
 
-    /// Adds a range, joined with what it meets.
+    /// Adds a range, and joins it with those that it meets.
     fn insert(&mut self, mut pages: Range<usize>) {
         if pages.is_empty() {
             return;

@@ -3,6 +3,8 @@
 //! ```text
 //!   ask(0) --> 5 pages, EAGAIN     ask(5) --> 9 pages, EBUSY     Transfer { pages: 14, Busy }
 //! ```
+//!
+//! Invariant: the pages done are always the first ones of the transfer. Lock: none.
 
 use super::uffd::Progress;
 use rustix::io::Errno;
@@ -10,7 +12,7 @@ use rustix::io::Errno;
 /// Why a transfer stopped before its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stop {
-    /// The next page to move is not there: nobody has touched it.
+    /// The next page to move is not there, because no thread has touched it.
     Hole,
     /// The next page is in use by the system, or shared with a forked child.
     Busy,
@@ -18,7 +20,7 @@ pub enum Stop {
     Present,
     /// The system had no memory.
     NoMemory,
-    /// Something else, which nothing here can mend.
+    /// The system gave another error, by its number, which nothing here can mend.
     Broken(i32),
 }
 
@@ -27,19 +29,20 @@ pub enum Stop {
 pub struct Transfer {
     /// Pages done, from the first on.
     pub pages: usize,
-    /// Why not all.
+    /// Why it stopped, if it did not do all.
     pub stop: Option<Stop>,
 }
 
-/// Repeats a request until all is done, or it stops for a reason that does not pass by itself.
+/// Repeats a request until all `count` pages are done, or until it stops for a reason that does not
+/// pass by itself. `ask` gets the number of pages that are done, and requests the rest.
 pub(crate) fn transfer(count: usize, ask: impl Fn(usize) -> Progress) -> Transfer {
     let mut pages = 0;
     while pages < count {
         let progress = ask(pages);
         pages += progress.pages;
         let stop = match progress.stopped {
-            // Stopped by what the next request will name; or by a change of the mappings, which
-            // passes.
+            // The next request will name what stopped this one. Or the mappings were changing,
+            // which passes.
             None | Some(Errno::AGAIN) => continue,
             Some(Errno::NOENT) => Stop::Hole,
             Some(Errno::BUSY) => Stop::Busy,

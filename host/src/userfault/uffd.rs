@@ -1,4 +1,5 @@
-//! One userfaultfd: opened with what the system allows, and the requests made of it.
+//! One userfaultfd: opened with the features that the system allows, and the requests that are made
+//! of it.
 //!
 //! ```text
 //!   Signal mode                                    Thread mode
@@ -8,13 +9,17 @@
 //!   no privilege                                   /dev/userfaultfd, CAP_SYS_PTRACE or the sysctl
 //! ```
 //!
-//! A forked child has the descriptor, which is bound to its parent's memory: what the child asked
-//! for would happen there. It is refused what is new, and ended by a request for what is there.
+//! A forked child has the descriptor, which is bound to the memory of its parent. A request of the
+//! child would change that memory. The child is therefore refused new spans, and a request about
+//! existing ones ends it.
 //!
-//! Addresses and lengths that reach this file are checked by its callers, which own the mappings;
-//! the system checks that they are registered.
+//! Callers own the mappings, and check the addresses and lengths that reach this file. The system
+//! checks that they are registered.
 //!
-//! Numbers and layouts are those of `linux/userfaultfd.h`; what they mean is in the manual pages
+//! Invariant: a request of another process than the descriptor's own never reaches the system.
+//! Lock: none.
+//!
+//! Numbers and layouts are those of `linux/userfaultfd.h`. Their meaning is in the manual pages
 //! `userfaultfd(2)`, `UFFDIO_COPY(2const)` and `UFFDIO_MOVE(2const)`.
 
 use std::io;
@@ -46,8 +51,8 @@ const IOC_API: u64 = request(READ_WRITE, 0x3F, size_of::<Api>());
 const IOC_REGISTER: u64 = request(READ_WRITE, 0x00, size_of::<Register>());
 const IOC_UNREGISTER: u64 = request(READ, 0x01, size_of::<Bytes>());
 const IOC_WAKE: u64 = request(READ, 0x02, size_of::<Bytes>());
-const IOC_COPY: u64 = request(READ_WRITE, 0x03, size_of::<Transfer>());
-const IOC_MOVE: u64 = request(READ_WRITE, 0x05, size_of::<Transfer>());
+const IOC_COPY: u64 = request(READ_WRITE, 0x03, size_of::<CopyOrMove>());
+const IOC_MOVE: u64 = request(READ_WRITE, 0x05, size_of::<CopyOrMove>());
 
 #[repr(C)]
 struct Api {
@@ -69,9 +74,9 @@ struct Register {
     ioctls: u64,
 }
 
-/// `uffdio_copy` and `uffdio_move`, which are alike.
+/// `uffdio_copy` and `uffdio_move`, which have the same layout.
 #[repr(C)]
-struct Transfer {
+struct CopyOrMove {
     dst: u64,
     src: u64,
     len: u64,
@@ -96,13 +101,13 @@ const _: () = assert!(size_of::<Message>() == 32, "the system writes 32 bytes");
 /// A page that a thread waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Waiting {
-    /// Where it touched.
+    /// The address that the thread touched.
     pub(crate) address: usize,
-    /// The thread, by the system's number.
+    /// The system's number of the thread.
     pub(crate) thread: u32,
 }
 
-/// How far a transfer came: pages done from the front, and why it stopped there, if it did.
+/// How far a request came: the pages done from the first on, and the error at which it stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Progress {
     pub(crate) pages: usize,
@@ -117,7 +122,7 @@ pub(crate) struct Uffd {
 }
 
 impl Uffd {
-    /// Opens one with the features that `mode` needs.
+    /// Opens a userfaultfd with the features that `mode` needs.
     pub(crate) fn open(mode: FaultMode) -> Result<Uffd, UserfaultError> {
         let features = match mode {
             FaultMode::Signal => FEATURE_SIGBUS | FEATURE_MOVE,
@@ -132,13 +137,14 @@ impl Uffd {
         }
     }
 
-    /// Refused in a child that was forked since it was opened.
+    /// An error in a child that was forked since the descriptor was opened.
     pub(crate) fn expect_own(&self) -> Result<(), UserfaultError> {
         if self.home.is_here() { Ok(()) } else { Err(UserfaultError::Inherited) }
     }
 
-    /// From now on, touching a missing page of the range is a fault of ours. The range is whole
-    /// pages of one of our mappings, none of it registered. Where it fails, none of it is.
+    /// Registers a range. From now on a touch of a missing page there is a fault. The range is
+    /// whole pages of one of our mappings, and none of it is registered. If this fails, none of it
+    /// is registered then either.
     pub(crate) fn register(&self, range: &Range<usize>) -> Result<(), UserfaultError> {
         self.expect_own()?;
         let mut register = Register { range: bytes(range), mode: REGISTER_MISSING, ioctls: 0 };
@@ -154,7 +160,7 @@ impl Uffd {
         })
     }
 
-    /// Lets threads that wait for the range look again.
+    /// Wakes the threads that wait for pages of the range, so that they look again.
     pub(crate) fn wake(&self, range: &Range<usize>) -> Result<(), UserfaultError> {
         self.ask(IOC_WAKE, range.start, &mut bytes(range)).map_err(refused("UFFDIO_WAKE"))
     }
@@ -164,7 +170,7 @@ impl Uffd {
     /// # Safety
     ///
     /// - `src` is readable for `pages` pages.
-    /// - Whoever reads `dst` through a reference finds there what the reference promises.
+    /// - A reader of `dst` through a reference finds the bytes there that the reference promises.
     pub(crate) unsafe fn copy(&self, dst: usize, src: usize, pages: usize) -> Progress {
         // SAFETY: the caller's contract.
         unsafe { self.transfer(IOC_COPY, dst, src, pages) }
@@ -175,8 +181,8 @@ impl Uffd {
     /// # Safety
     ///
     /// - Both ranges are registered parts of mappings of ours.
-    /// - Whoever reads either through a reference finds there what the reference promises, or
-    ///   faults and waits until it does.
+    /// - A reader of either range through a reference finds the bytes there that the reference
+    ///   promises, or faults and waits until it does.
     pub(crate) unsafe fn move_pages(&self, dst: usize, src: usize, pages: usize) -> Progress {
         // SAFETY: the caller's contract.
         unsafe { self.transfer(IOC_MOVE, dst, src, pages) }
@@ -187,17 +193,17 @@ impl Uffd {
     /// Those of [`Uffd::copy`] and [`Uffd::move_pages`].
     unsafe fn transfer(&self, what: u64, dst: usize, src: usize, pages: usize) -> Progress {
         let len = (pages * PAGE_SIZE) as u64;
-        let mut transfer = Transfer { dst: dst as u64, src: src as u64, len, mode: 0, done: 0 };
+        let mut transfer = CopyOrMove { dst: dst as u64, src: src as u64, len, mode: 0, done: 0 };
         let stopped = self.ask(what, dst, &mut transfer).err();
-        // Negative: the error once more, and nothing done.
+        // A negative number is the error once more, and nothing is done.
         let done = usize::try_from(transfer.done).unwrap_or(0) / PAGE_SIZE;
         Progress { pages: if stopped.is_none() { pages } else { done }, stopped }
     }
 
-    /// The pages that threads wait for, `out.len()` at most; how many there are. Returns at once.
+    /// Writes the pages that threads wait for to `out`, and gives their number. It returns at once.
     pub(crate) fn read(&self, out: &mut [Waiting; 8]) -> io::Result<usize> {
         let mut messages = [Message::default(); 8];
-        // SAFETY: the buffer is as long as said, and any bytes are a valid `Message`.
+        // SAFETY: the buffer is as long as the call is told, and any bytes are a valid `Message`.
         let read = unsafe {
             libc::read(self.fd.as_raw_fd(), messages.as_mut_ptr().cast(), size_of_val(&messages))
         };
@@ -221,8 +227,9 @@ impl Uffd {
         if !self.home.is_here() {
             die_at("a forked child uses memory of its parent's regions", address);
         }
-        // SAFETY: each request of this file reads and writes the structure that its number was
-        // made with, which `argument` is; what the request does is its caller's contract.
+        // SAFETY: each request of this file reads and writes the structure that its number was made
+        // with, and `argument` is that structure. The effect of the request is its caller's
+        // contract.
         let answer =
             unsafe { libc::ioctl(self.fd.as_raw_fd(), what, std::ptr::from_mut(argument)) };
         if answer == 0 { Ok(()) } else { Err(last_error()) }
@@ -243,7 +250,7 @@ fn last_error() -> Errno {
     Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::IO)
 }
 
-/// Why there is no descriptor.
+/// The error for an answer of the system to opening a descriptor.
 fn not_opened(mode: FaultMode, error: Errno) -> UserfaultError {
     exhausted(error).unwrap_or_else(|| match error {
         Errno::NOSYS => UserfaultError::Unsupported { missing: "userfaultfd" },
@@ -256,7 +263,7 @@ fn not_opened(mode: FaultMode, error: Errno) -> UserfaultError {
 fn open(mode: FaultMode) -> Result<OwnedFd, UserfaultError> {
     let flags = UserfaultfdFlags::CLOEXEC | UserfaultfdFlags::NONBLOCK;
     let opened = match mode {
-        // SAFETY: a new descriptor, with nothing registered, does nothing to memory.
+        // SAFETY: a new descriptor has nothing registered and does nothing to memory.
         FaultMode::Signal => unsafe { rustix::mm::userfaultfd(flags | user_mode_only()) },
         FaultMode::Thread => open_device(flags).or_else(|error| match exhausted(error) {
             Some(_) => Err(error),
@@ -272,13 +279,13 @@ fn user_mode_only() -> UserfaultfdFlags {
     UserfaultfdFlags::from_bits_retain(1)
 }
 
-/// By the device, whose permissions an administrator can set (Linux 6.1).
+/// Opens a descriptor by the device, whose permissions an administrator can set (Linux 6.1).
 fn open_device(flags: UserfaultfdFlags) -> Result<OwnedFd, Errno> {
     let device = std::fs::OpenOptions::new().read(true).write(true).open("/dev/userfaultfd");
     let device = device.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
     // SAFETY: the request takes flags and gives a new descriptor.
     let fd = unsafe { libc::ioctl(device.as_raw_fd(), IOC_NEW, flags.bits()) };
-    // SAFETY: where it is one, it is new and nobody else's.
+    // SAFETY: a descriptor that the system gives is new, and nothing else owns it.
     if fd >= 0 { Ok(unsafe { OwnedFd::from_raw_fd(fd) }) } else { Err(last_error()) }
 }
 
