@@ -1,8 +1,8 @@
-//! Claims:
-//! - whatever sequence of claims, releases, touches, splits and purges is run, the arena agrees
-//!   after every step with a twin that keeps one `bool` per frame;
-//! - a frame handed out twice is an error, and racing claims never both win;
-//! - memory is what the bits say: `/proc/self/smaps` counts the same frames.
+//! Claims
+//! - After every step of any sequence of claims, releases, touches, splits and purges, the arena
+//!   agrees with a twin that keeps one `bool` per frame.
+//! - A frame that is handed out twice is an error, and racing claims never both win.
+//! - Memory is what the bits say: `/proc/self/smaps` counts the same frames.
 //!
 //! Lock: none; the arena has no locks, only claim bits.
 #![cfg(not(loom))]

@@ -1,6 +1,7 @@
-//! Claims: every operation of an arena and a table that the system may refuse can be made to fail;
-//! the failure is reported as injected, and nothing has changed when it is. What the system itself
-//! refuses is told in its words.
+//! Claims
+//! - Every operation of an arena and of a table that the system may refuse can be made to fail.
+//! - The failure is reported as injected, and nothing has changed then.
+//! - A refusal of the system itself is reported in the system's words.
 #![cfg(not(loom))]
 
 use ramfold_host::faults::Operation;

@@ -1,5 +1,5 @@
-//! Faults served by threads: one thread that faults is followed to its CPU, and whatever else runs
-//! there, every page comes.
+//! Claim: a thread that faults alone is followed to its CPU, and every page comes, whatever else
+//! runs there.
 
 use ramfold_host::fault::{Asker, FaultThread, Served, Server, Watch, watch};
 use ramfold_host::{FaultMode, PAGE_SIZE, Span, SpanMemory, Userfault, UserfaultError};

@@ -1,5 +1,6 @@
-//! What a heap keeps of freed memory goes back when it is asked for, in a process of its own: the
-//! test looks at what all of the process holds.
+//! Claim: the freed memory that a heap keeps goes back to the system when it is asked to.
+//!
+//! The test is a process of its own, because it looks at all memory of its process.
 #![cfg(all(target_os = "linux", target_env = "gnu", not(any(loom, shuttle, miri))))]
 
 use ramfold_host::{give_back_heap, smaps};

@@ -1,7 +1,8 @@
-//! The heap of the C library, in a process of its own: its settings are the process's.
+//! Claim: if the heap has bounds, large blocks that are freed go back to the system, whatever was
+//! freed before them and whatever lies behind them.
 //!
-//! Claim: with bounds, large blocks that were freed are the system's again, whatever was freed
-//! before them and whatever lies behind them.
+//! The test is a process of its own, because the settings of the C library's heap are those of the
+//! process.
 #![cfg(all(target_os = "linux", target_env = "gnu", not(any(loom, shuttle, miri))))]
 
 use ramfold_host::{bound_heap, smaps};

@@ -1,6 +1,9 @@
-//! Claims: a `Lock` lets one thread in at a time and publishes what it did; sleepers are woken; a
-//! panic gives it up; locks that share a word are one lock over several values; a thread that waits
-//! for a bit lock is woken when the bit is cleared or vanishes with its page.
+//! Claims
+//! - A `Lock` lets one thread in at a time, publishes what it did, and wakes sleepers.
+//! - A panic gives the lock up.
+//! - Locks that share a word are one lock over several values.
+//! - A thread that waits for a bit lock is woken when the bit is cleared, or vanishes with its
+//!   page.
 #![cfg(not(loom))]
 
 use ramfold_host::{BitLockWaiters, Lock, LockWord, Rank, Table};

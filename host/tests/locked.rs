@@ -1,4 +1,5 @@
-//! What an arena and a table cost a program that locks its memory.
+//! Claim: in a program that locks its memory, an arena and a table cost little more than their
+//! parts in use.
 //!
 //! Each test locks the memory of a process, so each runs itself in a child.
 #![cfg(not(any(loom, shuttle, miri)))]

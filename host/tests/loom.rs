@@ -1,14 +1,17 @@
-//! Every interleaving (up to two preemptions) of the protocols of this crate.
+//! Every interleaving of the protocols of this crate, up to two preemptions.
 //!
 //! ```text
 //! RUSTFLAGS="--cfg loom" LOOM_MAX_PREEMPTIONS=2 \
 //!     cargo test -p ramfold-host --profile model --test loom
 //! ```
 //!
-//! Claims, by scenario: overlapping claims have exactly one winner; what an owner did is seen by
-//! the next; counters of bits are exact; a lock admits one at a time and wakes who sleeps on it,
-//! also where several share one word; a server of faults is not used after it was retired; no
-//! waiter for a bit misses the clearing of it. A lost wake-up shows as loom's deadlock.
+//! Claims, by scenario
+//! - Overlapping claims have exactly one winner, and the next owner sees what the last one did.
+//! - Counters of bits are exact.
+//! - A lock admits one thread at a time and wakes sleepers, also if several locks share one word.
+//! - A server of faults is not used after it was retired.
+//! - A waiter for a bit never misses that the bit is cleared. A lost wake-up shows as loom's
+//!   deadlock.
 #![cfg(loom)]
 
 use loom::model;
@@ -98,7 +101,8 @@ fn a_frame_passes_from_owner_to_owner_with_its_content() {
     });
 }
 
-/// The second step of the arena is closed: who finds it open may write there, whoever opened it.
+/// The second step of the arena is closed: a thread that finds it open may write there, whichever
+/// thread opened it.
 #[test]
 fn frames_of_a_step_that_two_open_at_once_may_be_written() {
     model(|| {
@@ -227,7 +231,7 @@ fn locks_of_one_word_exclude_each_other_over_both_values() {
         let increment = |lock: &Lock<i32>, both: &loom::cell::UnsafeCell<i32>| {
             let mut value = lock.lock();
             *value += 1;
-            // SAFETY: whoever holds either lock is alone; loom checks just that.
+            // SAFETY: a thread that holds either lock is alone, and loom checks just that.
             both.with_mut(|both| unsafe { *both += 1 });
         };
         let (theirs, also_both) = (Arc::clone(&locks), Arc::clone(&both));
@@ -389,7 +393,8 @@ fn a_slot_that_changes_hands_serves_nobody_else() {
     });
 }
 
-/// Whoever is asked about 25 was found by the start of one region and the end of the next.
+/// Serves nothing. It is asked about 25 only if the table took the start of one region and the end
+/// of the next.
 struct Never;
 
 // SAFETY: no signal handler asks it in a model.

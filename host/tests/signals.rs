@@ -1,7 +1,7 @@
-//! Threads of ours take no signal of the program that they run in.
+//! Claim: threads of ours take no signal of the program that they run in.
 //!
-//! The tests that send signals do so in a forked child: there the program has the threads that the
-//! test gives it, and a signal that finds no handler ends nobody else.
+//! Tests that send signals do so in a forked child. There the program has only the threads that the
+//! test gives it, and a signal that finds no handler ends only the child.
 
 #![cfg(not(any(loom, shuttle, miri)))]
 

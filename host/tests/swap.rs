@@ -1,5 +1,5 @@
-//! Pages that the system has swapped out are seen, and move to staging, like others. Needs swap
-//! space.
+//! Claim: pages that the system has swapped out are seen, and move to staging like others. The test
+//! needs swap space.
 
 use ramfold_host::{FaultMode, PAGE_SIZE, Span, Staging, Userfault, smaps};
 

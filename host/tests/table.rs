@@ -1,8 +1,8 @@
-//! Claims, each about an invariant (T1 to T3) of a table:
-//! - a table agrees with a twin of plain numbers and one `bool` per page, after every step;
-//! - `held_bytes` is exact after racing touches and discards;
-//! - what is held is what the kernel counts;
-//! - entries keep their addresses, and read as zeros until stored to.
+//! Claims, each about an invariant (T1 to T3) of a table
+//! - A table agrees, after every step, with a twin of plain numbers and one `bool` per page.
+//! - `held_bytes` is exact after racing touches and discards.
+//! - The kernel counts the same pages as held.
+//! - Entries keep their addresses, and read as zeros until a thread stores to them.
 //!
 //! Lock: none; a table has no locks, only bits and a counter.
 #![cfg(not(loom))]

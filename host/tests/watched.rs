@@ -1,5 +1,5 @@
-//! A program that has a region and takes the handler of its faults away: the pager's own look
-//! notices it, before a page is touched that could not come back.
+//! Claim: if a program with a region takes the handler of its faults away, the pager notices it
+//! before a page is touched that could not come back.
 //!
 //! The program is this test in a child, which is ended.
 

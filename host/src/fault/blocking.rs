@@ -40,7 +40,7 @@ pub struct BlockedLooks {
 
 impl BlockedLooks {
     /// Looks once more. Gives a line for each thread that has SIGBUS blocked and was not named
-    /// before. It sleeps 32 ms for each such thread.
+    /// before. It sleeps up to 32 ms for each thread that has the signal blocked.
     pub fn look(&mut self) -> Vec<String> {
         let mut threads = threads();
         threads.sort_unstable();

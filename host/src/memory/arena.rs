@@ -182,8 +182,8 @@ impl Arena {
 
     /// Claims frames `pfn..pfn + frames`, all or none. Frames that are not open are opened.
     ///
-    /// Of two racing claims of overlapping frames at most one gets its run. Either may be refused
-    /// because of the other, even if the other is refused as well.
+    /// Of two racing claims of overlapping frames exactly one gets its run. If there are more, a
+    /// claim may be refused because of another one that is refused in turn.
     ///
     /// # Errors
     ///

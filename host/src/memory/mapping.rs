@@ -62,8 +62,8 @@ impl Mapping {
     }
 
     /// Reserves open pages, which a core file keeps, to be registered part by part. When all parts
-    /// are registered, the mapping is one VMA again. The system joins parts only if they share an
-    /// anonymous VMA, so the first page is touched once before.
+    /// are registered, the mapping is one VMA again. The system joins parts only if they share
+    /// their `anon_vma`, which they do if a page was touched before the mapping was split.
     #[cfg(not(any(loom, shuttle, miri)))]
     pub(crate) fn reserve_for_parts(pages: usize) -> Result<Mapping, HostError> {
         let mapping = Mapping::reserve(pages, Access::Open, Core::Kept)?;

@@ -17,8 +17,8 @@
 //!   the budget's number is the sum over its reservations.
 //! - O3: while the budget is less than 1/16 used, a call opens ahead at most 1/8 of the extent
 //!   below, and at most 64 MiB. So a part that is filled from low to high is opened by few calls.
-//! - O4: an extent takes at most two mappings of the process. The steps become coarser while the
-//!   budget is used up. Once it is used up, a step is opened together with all steps up to the
+//! - O4: an extent takes at most two mappings of the process. The more of the budget is used, the
+//!   coarser the steps are. Once it is used up, a step is opened together with all steps up to the
 //!   nearest extent. Only the first extent of a reservation exceeds the budget.
 //!
 //! Lock: the number of extents. The system is asked while it is held, so that a step is opened

@@ -217,7 +217,8 @@ impl<T: Zeroed> Table<T> {
     ///
     /// # Errors
     ///
-    /// [`HostError::Advise`] if the system refuses. Nothing is counted as returned then.
+    /// [`HostError::Advise`] if the system refuses, and [`HostError::Injected`]. Nothing is counted
+    /// as returned then.
     ///
     /// # Panics
     ///

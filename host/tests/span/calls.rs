@@ -1,7 +1,7 @@
-//! Faults of a thread that is in the middle of a call which holds what they wait for.
+//! Faults of a thread that is in the middle of a call, which holds what the fault waits for.
 //!
-//! A signal handler of the program's is what comes there: it interrupts the call, and touches a
-//! page whose fault waits for the call's lock.
+//! In each test a signal handler of the program interrupts the call. It touches a page whose fault
+//! waits for the lock of the call.
 
 use crate::setting::{in_a_child, is_child, userfault};
 use ramfold_host::fault::{Asker, FaultThread, Looks, Served, Server, begin_call, watch};

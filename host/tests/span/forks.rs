@@ -1,4 +1,4 @@
-//! What a forked child may do with its parent's regions, and what ends it.
+//! What a forked child may do with the regions of its parent, and which requests end it.
 
 use crate::setting::{Filler, served, setting, userfault, whole};
 use ramfold_host::fault::{FaultThread, watch};

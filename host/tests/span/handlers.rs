@@ -1,4 +1,4 @@
-//! A handler of the program's that was installed after ours, or in its place.
+//! Handlers of the program that are installed after ours, or in its place.
 
 use crate::setting::{Filler, Setting, in_a_child, is_child, served, served_by, setting};
 use crate::setting::{userfault, whole};

@@ -1,5 +1,5 @@
-//! Spans, staging and faults, as the system does them: pages move out and come back, and what must
-//! not be touched ends the process.
+//! Spans, staging and faults on the real system. Pages move out and come back, and a touch that
+//! cannot be served ends the process.
 //!
 //! Tests that end a process run themselves in a child and read its last words.
 

@@ -1,4 +1,4 @@
-//! Pages move to staging and come back, and what was given back stays so.
+//! Claims: pages move to staging and come back, and pages that were given back stay so.
 
 use crate::setting::{in_a_child, is_child, served, setting, userfault, whole};
 use ramfold_host::fault::FaultThread;

@@ -1,5 +1,5 @@
-//! What the tests of spans share: 64 pages that can be moved and come back, a server for them, and
-//! a child to be ended.
+//! The common parts of the tests of spans: 64 pages that can be moved and come back, a server for
+//! them, and a child that is to be ended.
 
 use ramfold_host::fault::{Asker, Served, Server, Watch, watch};
 use ramfold_host::{FaultMode, PAGE_SIZE, Segment, Span, SpanMemory};

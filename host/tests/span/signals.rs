@@ -1,4 +1,4 @@
-//! Who serves a fault, and what becomes of one that nobody can serve.
+//! Which thread serves a fault, and what happens to a fault that none can serve.
 
 use crate::setting::{Filler, in_a_child, is_child, served, setting, userfault, whole};
 use ramfold_host::fault::{Asker, FaultThread, Served, Server, watch};

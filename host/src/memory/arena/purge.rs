@@ -29,9 +29,9 @@ impl Arena {
     ///
     /// # Errors
     ///
-    /// [`HostError::ForeignRun`] if the run is another arena's; [`HostError::Advise`] if the system
-    /// refuses. It may have taken back some frames then. They are not counted as resident any more,
-    /// and the others stay resident.
+    /// [`HostError::ForeignRun`] if the run is another arena's; [`HostError::Injected`];
+    /// [`HostError::Advise`] if the system refuses. It may have taken back some frames then. They
+    /// are not counted as resident any more, and the others stay resident.
     pub fn purge(&self, run: &mut Run) -> Result<u32, HostError> {
         self.purge_from(run, 0)
     }
