@@ -56,10 +56,10 @@ pub use calls::Call;
 pub use filled::Filled;
 #[cfg(not(any(loom, miri)))]
 pub use handler::HandlerLooks;
-pub use regions::{Asker, Entry, REGIONS_MAX, Regions, Served, Server, Touched};
+pub use regions::{Asker, REGIONS_MAX, Regions, Served, Server, Touched, Watch};
 #[cfg(not(any(loom, miri)))]
-pub use signal::{Watch, begin_call, calls_begun, is_blocked, watch};
+pub use signal::{begin_call, calls_begun, is_blocked, watch};
 #[cfg(not(any(loom, miri)))]
-pub use stuck::Looks;
+pub use stuck::StuckLooks;
 #[cfg(not(any(loom, miri)))]
 pub use thread::FaultThread;

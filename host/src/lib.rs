@@ -48,7 +48,7 @@ pub mod sync;
 #[cfg(not(any(loom, shuttle, miri)))]
 mod userfault;
 
-pub use locks::{BitLockWaiters, Event, Held, Lock, LockGuard, LockWord, Rank};
+pub use locks::{BitLockWaiters, Event, HeldRank, Lock, LockGuard, LockWord, Rank};
 #[cfg(not(miri))]
 pub use machine::give_back_heap;
 pub use machine::{

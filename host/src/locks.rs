@@ -12,4 +12,4 @@ mod rank;
 pub use bitlock::BitLockWaiters;
 pub use event::Event;
 pub use lock::{Lock, LockGuard, LockWord};
-pub use rank::{Held, Rank};
+pub use rank::{HeldRank, Rank};

@@ -31,7 +31,7 @@ fn byte(page: usize) -> u8 {
 /// Dropped in this order: the thread while nobody waits for a page.
 struct Setting {
     thread: FaultThread,
-    _watch: Watch,
+    _watch: Watch<'static>,
     memory: SpanMemory,
 }
 

@@ -29,7 +29,7 @@ const EMPTY: u64 = 0;
 /// The table of calls.
 pub(super) struct Calls {
     /// Calls that are under way.
-    noted: AtomicU32,
+    under_way: AtomicU32,
     /// Calls that were begun. The number tells two calls of one thread apart.
     begun: AtomicU32,
     /// The number of the call in the upper half, and of its thread in the lower.
@@ -39,7 +39,7 @@ pub(super) struct Calls {
 impl Calls {
     pub(super) const fn new() -> Calls {
         Calls {
-            noted: AtomicU32::new(0),
+            under_way: AtomicU32::new(0),
             begun: AtomicU32::new(0),
             slots: [const { AtomicU64::new(EMPTY) }; CALLS_MAX],
         }
@@ -50,7 +50,7 @@ impl Calls {
         let thread = this_thread();
         // relaxed: a count, and a number that is only compared.
         let (before, number) = (
-            self.noted.fetch_add(1, Ordering::Relaxed),
+            self.under_way.fetch_add(1, Ordering::Relaxed),
             self.begun.fetch_add(1, Ordering::Relaxed),
         );
         let within = before > 0 && self.call_of(thread).is_some();
@@ -82,7 +82,7 @@ impl Calls {
     /// thread is in a call.
     pub(super) fn has_this_thread(&self) -> bool {
         // relaxed: a thread always sees its own note.
-        self.noted.load(Ordering::Relaxed) > 0 && self.call_of(this_thread()).is_some()
+        self.under_way.load(Ordering::Relaxed) > 0 && self.call_of(this_thread()).is_some()
     }
 
     /// Forgets all notes in a forked child, because they belong to threads of its parent.
@@ -90,7 +90,7 @@ impl Calls {
         // relaxed: no thread of the child is in a call yet.
         self.slots.iter().for_each(|slot| slot.store(EMPTY, Ordering::Relaxed));
         // relaxed: as above.
-        self.noted.store(0, Ordering::Relaxed);
+        self.under_way.store(0, Ordering::Relaxed);
     }
 
     /// How many calls were begun, modulo 2^32.
@@ -127,7 +127,7 @@ impl Drop for Call {
             slot.store(EMPTY, Ordering::Relaxed);
         }
         // relaxed: a count.
-        self.calls.noted.fetch_sub(1, Ordering::Relaxed);
+        self.calls.under_way.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

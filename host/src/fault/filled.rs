@@ -9,8 +9,8 @@
 //! Invariant: pages leave by [`SpanMemory::discard`] alone, and the client gives up all that it has
 //! borrowed for that. A reader of the new contents has therefore not seen the old ones. Lock: none.
 
-use super::regions::{Asker, Served, Server};
-use super::signal::{Watch, watch};
+use super::regions::{Asker, Served, Server, Watch};
+use super::signal::watch;
 use crate::machine::{PAGE_SIZE, die_at};
 use crate::userfault::{Span, SpanMemory, Stop, Userfault, UserfaultError};
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 pub struct Filled {
     filler: Arc<Filler>,
     /// It is dropped before the addresses are given back.
-    _watch: Watch,
+    _watch: Watch<'static>,
     memory: SpanMemory,
 }
 

@@ -40,7 +40,7 @@ const TICK: Duration = Duration::from_millis(4);
 
 /// Faults from one look to the next, at the least; that is one in 31 us. With fewer, the thread
 /// does not fault often enough to be followed, or the follower gets too little time.
-const OFTEN: u64 = 128;
+const FAULTS_A_TICK_MIN: u64 = 128;
 
 /// Numbers that are no thread's: none is followed, or none will ever be.
 const NOBODY: u32 = 0;
@@ -116,7 +116,7 @@ impl Follower {
             let (mut last, mut off) = (before, NOWHERE);
             while self.shared.messages.rest(TICK) && self.shared.followed() == thread {
                 let served = self.shared.served();
-                if served - last < OFTEN {
+                if served - last < FAULTS_A_TICK_MIN {
                     break;
                 }
                 last = served;

@@ -248,12 +248,12 @@ impl<const N: usize> Regions<N> {
     }
 
     /// Makes `server` serve touches of `range`. `None` if the table is full or the range is empty.
-    pub fn enter(&self, range: Range<usize>, server: Arc<dyn Server>) -> Option<Entry<'_>> {
+    pub fn enter(&self, range: Range<usize>, server: Arc<dyn Server>) -> Option<Watch<'_>> {
         if range.is_empty() || range.start == 0 {
             return None;
         }
         let _entering = self.entering.lock();
-        // Acquire pairs with the Release in `Entry::drop`, which takes no lock. A slot that seems
+        // Acquire pairs with the Release in `Watch::drop`, which takes no lock. A slot that seems
         // taken for a moment longer is only passed over.
         let free = |slot: &&Slot| slot.start.load(Ordering::Acquire) == 0;
         let index = self.slots.iter().position(|slot| free(&slot))?;
@@ -265,7 +265,7 @@ impl<const N: usize> Regions<N> {
         slot.start.store(range.start, Ordering::Release);
         // Pairs with the Acquire in `serve`.
         self.high.fetch_max(index + 1, Ordering::Release);
-        Some(Entry { slot })
+        Some(Watch { slot })
     }
 
     /// Whether `address` is in a region, or in one that was dropped.
@@ -310,13 +310,13 @@ impl<const N: usize> fmt::Debug for Regions<N> {
     }
 }
 
-/// The place of a region in the table. Dropping it makes the table forget the region. Only then may
-/// its addresses be given back.
-pub struct Entry<'t> {
+/// A region that is watched: its place in the table. Dropping it makes the table forget the region.
+/// Only then may its addresses be given back.
+pub struct Watch<'t> {
     slot: &'t Slot,
 }
 
-impl Entry<'_> {
+impl Watch<'_> {
     /// Takes the server out, and waits until no thread uses it. From then on a touch of the range
     /// is [`Touched::Gone`]. The server itself must not call this, because it would wait for
     /// itself.
@@ -325,7 +325,7 @@ impl Entry<'_> {
     }
 }
 
-impl Drop for Entry<'_> {
+impl Drop for Watch<'_> {
     fn drop(&mut self) {
         self.retire();
         // Pairs with the Acquire in `enter`: the slot's next owner sees it empty.
@@ -333,10 +333,10 @@ impl Drop for Entry<'_> {
     }
 }
 
-impl fmt::Debug for Entry<'_> {
+impl fmt::Debug for Watch<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // relaxed: for a reader's eyes.
-        write!(f, "Entry({:#x})", self.slot.start.load(Ordering::Relaxed))
+        write!(f, "Watch({:#x})", self.slot.start.load(Ordering::Relaxed))
     }
 }
 

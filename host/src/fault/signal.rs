@@ -21,7 +21,7 @@
 //! here.
 
 use super::calls::{Call, Calls};
-use super::regions::{Asker, Entry, REGIONS_MAX, Regions, Server, Touched};
+use super::regions::{Asker, REGIONS_MAX, Regions, Server, Touched, Watch};
 use crate::locks::{Lock, Rank};
 use crate::machine::die_at;
 use crate::userfault::{Home, UserfaultError};
@@ -31,9 +31,6 @@ use std::sync::{Arc, OnceLock};
 
 /// The last words of a process that touches a region that was dropped.
 pub(super) const DROPPED: &str = "memory of a region was touched after it was dropped";
-
-/// A region that faults find. Dropping it ends that.
-pub type Watch = Entry<'static>;
 
 struct Faults {
     regions: Regions<REGIONS_MAX>,
@@ -65,7 +62,10 @@ static FAULTS: Faults = Faults {
 /// # Errors
 ///
 /// If there are [`REGIONS_MAX`] regions already, or the system refuses the signal handler.
-pub fn watch(range: Range<usize>, server: Arc<dyn Server>) -> Result<Watch, UserfaultError> {
+pub fn watch(
+    range: Range<usize>,
+    server: Arc<dyn Server>,
+) -> Result<Watch<'static>, UserfaultError> {
     install()?;
     let full = UserfaultError::TooManyRegions { max: REGIONS_MAX };
     FAULTS.regions.enter(range, server).ok_or(full)

@@ -57,7 +57,7 @@ impl Serving {
 
 /// What the last look has seen of each reader.
 #[derive(Debug, Default)]
-pub struct Looks([Look; READERS]);
+pub struct StuckLooks([Look; READERS]);
 
 #[derive(Debug, Default)]
 struct Look {
@@ -72,7 +72,7 @@ struct Seen {
     asleep: String,
 }
 
-impl Looks {
+impl StuckLooks {
     /// Looks once more, and ends the process if a page has been waiting for the thread that waits
     /// for it.
     pub(super) fn look(&mut self, serving: &Serving) {
@@ -119,7 +119,7 @@ mod tests {
         });
         let serving = Serving::default();
         serving.begin(1, told.recv().expect("its number"));
-        let mut looks = Looks::default();
+        let mut looks = StuckLooks::default();
         (0..2 * LOOKS).for_each(|_| looks.look(&serving));
         assert!(looks.0[1].seen.is_none(), "{looks:?}");
         serving.end(1);

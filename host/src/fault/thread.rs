@@ -22,7 +22,7 @@
 
 use super::follower::{self, Follower};
 use super::messages::{Messages, Reader, Streak};
-use super::stuck::Looks;
+use super::stuck::StuckLooks;
 use crate::machine::{Vital, cpu};
 use crate::userfault::Userfault;
 use std::sync::Arc;
@@ -34,11 +34,11 @@ const AWAKE: Duration = Duration::from_micros(50);
 
 /// Faults of one thread, without one of another between them, from which on the thread is followed.
 /// The number doubles up to the maximum if following did not last.
-const ALONE: u32 = 64;
-const ALONE_MAX: u32 = 1 << 16;
+const STREAK_MIN: u32 = 64;
+const STREAK_MAX: u32 = 1 << 16;
 
 /// Faults from which on following has lasted.
-const WORTH: u64 = 16 * ALONE as u64;
+const FOLLOWED_MIN: u64 = 16 * STREAK_MIN as u64;
 
 /// The thread that serves faults. Dropping this ends it. No thread may be waiting for a page then.
 #[derive(Debug)]
@@ -79,7 +79,7 @@ impl FaultThread {
 impl FaultThread {
     /// Looks whether a page that is being brought in waits for the thread that waits for the page.
     /// The process ends then. Call it once a second, with the `looks` of the last call.
-    pub fn look(&self, looks: &mut Looks) {
+    pub fn look(&self, looks: &mut StuckLooks) {
         looks.look(self.messages.serving());
     }
 }
@@ -96,7 +96,7 @@ impl Drop for FaultThread {
 
 fn run(messages: &Messages, follower: Option<&Follower>) {
     let awake = if cpu::count() > 1 { AWAKE } else { Duration::ZERO };
-    let mut alone = follower.map(|follower| Alone { follower, faults: ALONE });
+    let mut alone = follower.map(|follower| Alone { follower, faults: STREAK_MIN });
     let mut reader = Reader::of(messages, 0);
     while messages.wait() {
         let mut last = Instant::now();
@@ -129,8 +129,8 @@ impl Alone<'_> {
             return true;
         }
         let Some(served) = self.follower.follow(streak.thread) else { return false };
-        let longer = (2 * self.faults).min(ALONE_MAX);
-        self.faults = if served >= WORTH { ALONE } else { longer };
+        let longer = (2 * self.faults).min(STREAK_MAX);
+        self.faults = if served >= FOLLOWED_MIN { STREAK_MIN } else { longer };
         *streak = Streak::default();
         true
     }

@@ -26,7 +26,7 @@
 //! lock.
 
 use super::futex::Futex;
-use super::rank::{Held, Rank};
+use super::rank::{HeldRank, Rank};
 use crate::sync::atomic::Ordering;
 use crate::sync::{MutPtr, UnsafeCell, hint};
 use std::fmt;
@@ -98,7 +98,7 @@ impl<T> Lock<T> {
     /// In debug builds, if this thread holds a lock of the same or a higher rank.
     #[inline]
     pub fn lock(&self) -> LockGuard<'_, T> {
-        let (held, state) = (Held::enter(self.rank), self.state());
+        let (held, state) = (HeldRank::enter(self.rank), self.state());
         if !try_acquire(state) {
             acquire_contended(state);
         }
@@ -109,7 +109,7 @@ impl<T> Lock<T> {
     #[inline]
     pub fn try_lock(&self) -> Option<LockGuard<'_, T>> {
         let state = self.state();
-        try_acquire(state).then(|| self.guard(Held::enter_try(self.rank), state))
+        try_acquire(state).then(|| self.guard(HeldRank::enter_try(self.rank), state))
     }
 
     /// The value. It needs no lock, because no other thread can reach it any more.
@@ -128,7 +128,7 @@ impl<T> Lock<T> {
 
     /// A guard, for a caller that has taken `state`, which is this lock's word.
     #[inline]
-    fn guard<'a>(&'a self, held: Held, state: &'a Futex) -> LockGuard<'a, T> {
+    fn guard<'a>(&'a self, held: HeldRank, state: &'a Futex) -> LockGuard<'a, T> {
         let taken = Taken { state, _held: held };
         LockGuard { value: self.value.get_mut(), _taken: taken, exclusive: PhantomData }
     }
@@ -196,10 +196,10 @@ pub struct LockGuard<'a, T> {
 /// The word, which is not FREE because of this guard (L1).
 struct Taken<'a> {
     state: &'a Futex,
-    _held: Held,
+    _held: HeldRank,
 }
 
-// SAFETY: a shared guard gives only `&T`. (It is not `Send`, because `Held` is not.)
+// SAFETY: a shared guard gives only `&T`. (It is not `Send`, because `HeldRank` is not.)
 unsafe impl<T: Sync> Sync for LockGuard<'_, T> {}
 
 impl<T> Deref for LockGuard<'_, T> {

@@ -85,24 +85,24 @@ thread_local! {
 /// standard library or of a crate without ranks, enters one by hand before it waits.
 #[derive(Debug)]
 #[must_use = "the record ends when this is dropped"]
-pub struct Held {
+pub struct HeldRank {
     #[cfg(debug_assertions)]
     rank: Rank,
     /// A lock is given up by the thread that took it.
     thread_bound: PhantomData<*const ()>,
 }
 
-impl Held {
+impl HeldRank {
     /// Records a lock that is about to be waited for.
     ///
     /// # Panics
     ///
     /// In debug builds, if this thread holds a lock of the same or a higher rank (R1).
     #[inline]
-    pub fn enter(rank: Rank) -> Held {
+    pub fn enter(rank: Rank) -> HeldRank {
         #[cfg(debug_assertions)]
         assert_in_order(rank, HELD.with(Cell::get));
-        Held::enter_try(rank)
+        HeldRank::enter_try(rank)
     }
 
     /// Records a lock that was taken without waiting.
@@ -111,7 +111,7 @@ impl Held {
     ///
     /// In debug builds, if this thread holds 15 locks of this rank.
     #[inline]
-    pub fn enter_try(rank: Rank) -> Held {
+    pub fn enter_try(rank: Rank) -> HeldRank {
         #[cfg(debug_assertions)]
         {
             let held = HELD.with(Cell::get);
@@ -120,7 +120,7 @@ impl Held {
         }
         #[cfg(not(debug_assertions))]
         let _ = rank;
-        Held {
+        HeldRank {
             #[cfg(debug_assertions)]
             rank,
             thread_bound: PhantomData,
@@ -129,7 +129,7 @@ impl Held {
 }
 
 #[cfg(debug_assertions)]
-impl Drop for Held {
+impl Drop for HeldRank {
     fn drop(&mut self) {
         HELD.with(|word| word.set(word.get() - one(self.rank)));
     }
@@ -163,30 +163,30 @@ mod tests {
 
     #[test]
     fn ascending_ranks_pass() {
-        let _outer = Held::enter(Rank::ReadBuffer);
-        let _inner = Held::enter(Rank::Class);
-        let _leaf = Held::enter(Rank::Leaf);
+        let _outer = HeldRank::enter(Rank::ReadBuffer);
+        let _inner = HeldRank::enter(Rank::Class);
+        let _leaf = HeldRank::enter(Rank::Leaf);
     }
 
     #[test]
     #[should_panic(expected = "R1: waiting for a lock of rank Class")]
     fn a_descending_rank_is_caught() {
-        let _shard = Held::enter(Rank::Stock);
-        let _class = Held::enter(Rank::Class);
+        let _shard = HeldRank::enter(Rank::Stock);
+        let _class = HeldRank::enter(Rank::Class);
     }
 
     #[test]
     #[should_panic(expected = "R1: waiting for a lock of rank Class")]
     fn an_equal_rank_is_caught() {
-        let _one = Held::enter(Rank::Class);
-        let _other = Held::enter(Rank::Class);
+        let _one = HeldRank::enter(Rank::Class);
+        let _other = HeldRank::enter(Rank::Class);
     }
 
     #[test]
     fn trying_is_exempt_and_given_up_in_any_order() {
-        let shard = Held::enter(Rank::Stock);
-        let class = Held::enter_try(Rank::Class);
-        let other = Held::enter_try(Rank::Class);
+        let shard = HeldRank::enter(Rank::Stock);
+        let class = HeldRank::enter_try(Rank::Class);
+        let other = HeldRank::enter_try(Rank::Class);
         drop(shard);
         drop(class);
         drop(other);
@@ -196,7 +196,7 @@ mod tests {
     #[test]
     #[should_panic(expected = "R1")]
     fn what_a_try_took_counts_for_later_waits() {
-        let _shard = Held::enter_try(Rank::Stock);
-        let _class = Held::enter(Rank::Class);
+        let _shard = HeldRank::enter_try(Rank::Stock);
+        let _class = HeldRank::enter(Rank::Class);
     }
 }

@@ -173,7 +173,7 @@ impl Mapping {
     /// # Safety
     ///
     /// - There is no reference to these pages any more.
-    pub(crate) unsafe fn close(&self, pages: Range<usize>) -> Result<(), HostError> {
+    pub(crate) unsafe fn unmap(&self, pages: Range<usize>) -> Result<(), HostError> {
         if pages.is_empty() {
             return Ok(());
         }
@@ -182,8 +182,8 @@ impl Mapping {
         // SAFETY: the assertion keeps the result inside the mapping (M1).
         let start = unsafe { self.base.add(pages.start * PAGE_SIZE) };
         // SAFETY: these pages are ours (M1), and the caller vouches for references to them.
-        let closed = unsafe { system::close(start, bytes) };
-        closed.map_err(|source| HostError::Reserve { bytes: bytes as u64, source })
+        let unmapped = unsafe { system::unmap(start, bytes) };
+        unmapped.map_err(|source| HostError::Reserve { bytes: bytes as u64, source })
     }
 
     /// The same as [`Mapping::discard`], for many ranges. If the system refuses some, the others
@@ -209,9 +209,9 @@ impl Drop for Mapping {
     fn drop(&mut self) {
         if *self.kept.get_mut() {
             // SAFETY: every borrow of the mapping has ended with `self`.
-            let closed = unsafe { self.close(0..self.len / PAGE_SIZE) };
+            let unmapped = unsafe { self.unmap(0..self.len / PAGE_SIZE) };
             // If the system refuses, the memory stays with the addresses.
-            drop(closed);
+            drop(unmapped);
             return;
         }
         // SAFETY: `system::reserve` made it with this length. `self` is gone after this, and every
@@ -289,7 +289,7 @@ mod system {
     /// # Safety
     ///
     /// - The pages belong to a live `Mapping`, and nobody refers to them.
-    pub(super) unsafe fn close(start: NonNull<u8>, bytes: usize) -> io::Result<()> {
+    pub(super) unsafe fn unmap(start: NonNull<u8>, bytes: usize) -> io::Result<()> {
         // SAFETY: the caller's contract.
         unsafe { discard(start, bytes) }
     }

@@ -49,10 +49,15 @@ impl Run {
         self.arena == arena
     }
 
+    /// The run as numbers, while the token stays.
+    pub(crate) fn raw(&self) -> RawRun {
+        RawRun { pfn: self.pfn, frames: self.frames }
+    }
+
     /// The run as numbers. The frames stay claimed, and the way back is
     /// [`Arena::run_from_raw`](crate::Arena::run_from_raw).
     pub fn into_raw(self) -> RawRun {
-        RawRun { pfn: self.pfn, frames: self.frames }
+        self.raw()
     }
 
     /// Two runs: the first `at` frames, and the others.

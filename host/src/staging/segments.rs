@@ -34,15 +34,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 #[derive(Debug)]
 pub struct Staging {
     /// In thread mode only. It is dropped before the addresses are given back.
-    _watch: Option<Watch>,
-    ground: Arc<Ground>,
-    free: Lock<Free>,
+    _watch: Option<Watch<'static>>,
+    memory: Arc<StagingMemory>,
+    free: Lock<FreeSegments>,
     segments: usize,
 }
 
 /// The addresses, and the pages that came there unasked.
 #[derive(Debug)]
-struct Ground {
+struct StagingMemory {
     mapping: Mapping,
     userfault: Arc<Userfault>,
     /// Segments that are strewn (G2).
@@ -51,7 +51,7 @@ struct Ground {
 }
 
 // SAFETY: it changes an atomic of its own and makes a system call, and does nothing else.
-unsafe impl Server for Ground {
+unsafe impl Server for StagingMemory {
     /// Puts zeros at `address`: the program locks its memory, and the system wants a page here.
     fn serve(&self, address: usize, _: Asker) -> Served {
         let range = self.mapping.range();
@@ -72,7 +72,7 @@ unsafe impl Server for Ground {
 
 /// Segments without an owner. Each list has room for all of them.
 #[derive(Debug)]
-struct Free {
+struct FreeSegments {
     empty: Vec<u32>,
     /// Segments that may have pages.
     unclean: Vec<u32>,
@@ -91,7 +91,7 @@ impl Staging {
         let pages = segments as usize * SEGMENT_PAGES;
         let mapping = Mapping::reserve(pages, Access::Open, Core::LeftOut)?;
         userfault.uffd.register(&mapping.range())?;
-        let ground = Arc::new(Ground {
+        let memory = Arc::new(StagingMemory {
             mapping,
             userfault: Arc::clone(userfault),
             strewn: (0..segments).map(|_| AtomicBool::new(false)).collect(),
@@ -99,13 +99,13 @@ impl Staging {
         });
         // In signal mode the system goes on with the error that it gets instead of a page.
         let served = userfault.mode() == FaultMode::Thread;
-        let server = || watch(ground.mapping.range(), Arc::<Ground>::clone(&ground));
+        let server = || watch(memory.mapping.range(), Arc::<StagingMemory>::clone(&memory));
         Ok(Arc::new(Staging {
             _watch: served.then(server).transpose()?,
-            ground,
+            memory,
             free: Lock::new(
                 Rank::Leaf,
-                Free {
+                FreeSegments {
                     empty: (0..segments).rev().collect(),
                     unclean: Vec::with_capacity(segments as usize),
                 },
@@ -123,7 +123,7 @@ impl Staging {
         let number = {
             let mut free = self.free.lock();
             match free.empty.pop() {
-                Some(number) if !self.ground.is_strewn(number) => {
+                Some(number) if !self.memory.is_strewn(number) => {
                     return Ok(Some(self.segment(number, 0)));
                 }
                 strewn @ Some(_) => strewn,
@@ -155,7 +155,7 @@ impl Staging {
 
     /// The addresses of all segments.
     pub fn range(&self) -> Range<usize> {
-        self.ground.mapping.range()
+        self.memory.mapping.range()
     }
 
     /// Bytes of heap that the lists and flags take.
@@ -166,11 +166,11 @@ impl Staging {
     /// Whether the userfaultfd still answers. If the program closed it, missing pages would read as
     /// zeros.
     pub fn is_watched(&self) -> bool {
-        self.ground.userfault.uffd.wake(&self.range()).is_ok()
+        self.memory.userfault.uffd.wake(&self.range()).is_ok()
     }
 }
 
-impl Ground {
+impl StagingMemory {
     fn is_strewn(&self, segment: u32) -> bool {
         // SeqCst pairs with the store in `serve`.
         self.strewn[segment as usize].load(Ordering::SeqCst)
@@ -200,7 +200,7 @@ impl Segment {
         // SAFETY: by G1 the page is in memory, is not written to, and stays while the segment is
         // borrowed.
         Some(unsafe {
-            let base = self.staging.ground.mapping.base().as_ptr();
+            let base = self.staging.memory.mapping.base().as_ptr();
             std::slice::from_raw_parts(base.add(address), PAGE_SIZE)
         })
     }
@@ -230,19 +230,19 @@ impl Segment {
 
     /// Whether the segment may have pages that did not come from a span (G2).
     pub(crate) fn is_strewn(&self) -> bool {
-        self.staging.ground.is_strewn(self.number)
+        self.staging.memory.is_strewn(self.number)
     }
 
     /// Discards the pages.
     fn clear(&mut self) -> Result<(), HostError> {
         let first = self.number as usize * SEGMENT_PAGES;
-        let strewn = &self.staging.ground.strewn[self.number as usize];
-        // SeqCst pairs with the store in `Ground::serve`. The flag is cleared first, because a page
-        // that comes later is not discarded.
+        let strewn = &self.staging.memory.strewn[self.number as usize];
+        // SeqCst pairs with the store in `StagingMemory::serve`. The flag is cleared first, because a
+        // page that comes later is not discarded.
         let any = strewn.swap(false, Ordering::SeqCst) || self.present != 0;
         let pages = any.then_some(first..first + SEGMENT_PAGES);
         // SAFETY: because of `&mut self` there is no reference to the pages.
-        unsafe { self.staging.ground.mapping.discard(pages.unwrap_or(0..0))? };
+        unsafe { self.staging.memory.mapping.discard(pages.unwrap_or(0..0))? };
         self.present = 0;
         Ok(())
     }

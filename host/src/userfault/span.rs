@@ -327,11 +327,11 @@ impl SpanMemory {
     ///
     /// If the system refuses. Nothing has changed then.
     pub fn unmap(&mut self, pages: Range<usize>) -> Result<(), HostError> {
-        // Room in the list is made first, because a range that is closed must be in it.
+        // Room in the list is made first, because a range that is unmapped must be in it.
         self.gone.reserve(1);
         // SAFETY: because of `&mut self` there is no reference to the bytes, and by S2 there will
         // be none.
-        unsafe { self.span.mapping.close(pages.clone())? };
+        unsafe { self.span.mapping.unmap(pages.clone())? };
         self.insert(pages);
         Ok(())
     }

@@ -4,7 +4,7 @@
 //! waits for the lock of the call.
 
 use crate::setting::{in_a_child, is_child, userfault};
-use ramfold_host::fault::{Asker, FaultThread, Looks, Served, Server, begin_call, watch};
+use ramfold_host::fault::{Asker, FaultThread, Served, Server, StuckLooks, begin_call, watch};
 use ramfold_host::{FaultMode, Lock, PAGE_SIZE, Rank, Span};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -53,7 +53,7 @@ fn re_enter(mode: FaultMode, test: &str) {
         .then(|| Arc::new(FaultThread::start(userfault).expect("a thread")));
     let looks = thread.clone();
     std::thread::spawn(move || {
-        let mut seen = Looks::default();
+        let mut seen = StuckLooks::default();
         for _ in 0..20 {
             std::thread::sleep(Duration::from_secs(1));
             looks.iter().for_each(|thread| thread.look(&mut seen));

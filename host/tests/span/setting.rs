@@ -86,13 +86,13 @@ unsafe impl Server for Filler {
 }
 
 /// A server for the pages of `at`, which are out.
-pub(crate) fn served(at: &mut Setting) -> (Watch, Segment) {
+pub(crate) fn served(at: &mut Setting) -> (Watch<'static>, Segment) {
     let filler = Filler::of(&at.span);
     served_by(at, filler)
 }
 
 /// The same with a server of the test's.
-pub(crate) fn served_by(at: &mut Setting, server: Arc<dyn Server>) -> (Watch, Segment) {
+pub(crate) fn served_by(at: &mut Setting, server: Arc<dyn Server>) -> (Watch<'static>, Segment) {
     let watch = watch(at.span.range(), server).expect("watched");
     let mut segment = at.staging.take().expect("taken back").expect("free");
     assert_eq!(at.span.move_out(0, 64, &mut segment, 0).pages, 64);

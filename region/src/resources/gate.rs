@@ -12,7 +12,7 @@
 //! Locks: turnstile, then gate, of those ranks. A thread that is in one region only tries those of
 //! another.
 
-use host::{Held, Rank};
+use host::{HeldRank, Rank};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
@@ -26,13 +26,13 @@ pub(crate) struct Gates {
 /// The right to work on a region.
 pub(crate) struct Gate<'f> {
     open: RwLockReadGuard<'f, bool>,
-    _held: Held,
+    _held: HeldRank,
 }
 
 /// The right to be alone with a region.
 struct Alone<'f> {
     open: RwLockWriteGuard<'f, bool>,
-    _held: Held,
+    _held: HeldRank,
 }
 
 impl Gates {
@@ -44,7 +44,7 @@ impl Gates {
     /// The right to work on the region, unless it is being torn down.
     pub(crate) fn enter(&self) -> Option<Gate<'_>> {
         drop(self.turnstile());
-        let held = Held::enter(Rank::Gate);
+        let held = HeldRank::enter(Rank::Gate);
         let open = self.gate.read().unwrap_or_else(PoisonError::into_inner);
         Some(Gate { open, _held: held }).filter(|gate| *gate.open)
     }
@@ -54,7 +54,7 @@ impl Gates {
     pub(crate) fn try_enter(&self) -> Option<Gate<'_>> {
         drop(self.turnstile.try_lock().ok()?);
         let open = self.gate.try_read().ok()?;
-        Some(Gate { open, _held: Held::enter_try(Rank::Gate) }).filter(|gate| *gate.open)
+        Some(Gate { open, _held: HeldRank::enter_try(Rank::Gate) }).filter(|gate| *gate.open)
     }
 
     /// Whether a thread has entered.
@@ -77,13 +77,13 @@ impl Gates {
     /// The gate, as soon as the threads that are in have come out.
     fn be_alone(&self) -> Alone<'_> {
         let _first = self.turnstile();
-        let held = Held::enter(Rank::Gate);
+        let held = HeldRank::enter(Rank::Gate);
         let open = self.gate.write().unwrap_or_else(PoisonError::into_inner);
         Alone { open, _held: held }
     }
 
-    fn turnstile(&self) -> (MutexGuard<'_, ()>, Held) {
-        let held = Held::enter(Rank::Turnstile);
+    fn turnstile(&self) -> (MutexGuard<'_, ()>, HeldRank) {
+        let held = HeldRank::enter(Rank::Turnstile);
         (self.turnstile.lock().unwrap_or_else(PoisonError::into_inner), held)
     }
 }
@@ -134,7 +134,7 @@ mod tests {
     #[should_panic(expected = "R1: waiting for a lock of rank Turnstile")]
     fn entering_with_a_group_locked_is_caught() {
         let gates = Gates::new();
-        let _group = Held::enter(Rank::Group);
+        let _group = HeldRank::enter(Rank::Group);
         drop(gates.enter());
     }
 }

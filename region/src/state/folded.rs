@@ -51,7 +51,7 @@ pub(crate) struct Folded {
     /// Until this is dropped, a touch of a closed region ends the process with a message; after
     /// that, the signal alone does. It is dropped before `span`, because another region may have
     /// the addresses once they are given back.
-    watch: OnceLock<Watch>,
+    watch: OnceLock<Watch<'static>>,
     pub(crate) span: Arc<Span>,
 }
 
@@ -83,7 +83,7 @@ impl Folded {
     }
 
     /// Keeps what has faults of the region found, for as long as the region.
-    pub(crate) fn keep_watch(&self, watch: Watch) {
+    pub(crate) fn keep_watch(&self, watch: Watch<'static>) {
         // Set once, before another thread knows of the region.
         drop(self.watch.set(watch));
     }

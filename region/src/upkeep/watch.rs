@@ -13,7 +13,7 @@
 use crate::resources::{Count, Shared};
 use crate::state::Folded;
 use host::FaultMode;
-use host::fault::{BlockedLooks, HandlerLooks, Looks, Vital};
+use host::fault::{BlockedLooks, HandlerLooks, StuckLooks, Vital};
 use std::io::{Write, stderr};
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -43,7 +43,7 @@ pub(super) fn start(shared: Arc<Shared<Folded>>) -> std::io::Result<JoinHandle<(
 struct Watch {
     blocked: BlockedLooks,
     handler: HandlerLooks,
-    stuck: Looks,
+    stuck: StuckLooks,
 }
 
 impl Watch {

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{self, PoisonError};
 
 use host::sync::{Mutex, MutexGuard};
-use host::{Held, Rank};
+use host::{HeldRank, Rank};
 
 use super::target::Hold;
 use crate::terms::PostError;
@@ -57,8 +57,8 @@ impl Default for Settings {
 
 impl Settings {
     /// Waits for the post-processing that runs, and keeps others waiting.
-    pub(crate) fn run(&self) -> (MutexGuard<'_, ()>, Held) {
-        let held = Held::enter(Rank::PostProcessing);
+    pub(crate) fn run(&self) -> (MutexGuard<'_, ()>, HeldRank) {
+        let held = HeldRank::enter(Rank::PostProcessing);
         // It guards no data that could be half done.
         (self.running.lock().unwrap_or_else(|poisoned| poisoned.into_inner()), held)
     }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use codec::{Codec, Stream, Streams};
 use disk::DiskError;
-use host::{Held, PAGE_SIZE, Rank, cpu};
+use host::{HeldRank, PAGE_SIZE, Rank, cpu};
 use zsmalloc::{ChainSize, Memory, Pool, PoolConfig, Slots};
 
 use super::set_aside::SetAside;
@@ -113,7 +113,7 @@ impl Zram {
 
     /// Works with a stream. Its rank is kept here, as `codec` has none.
     pub(crate) fn with_stream<R>(&self, work: impl FnOnce(&mut Stream) -> R) -> R {
-        let _held = Held::enter(Rank::Stream);
+        let _held = HeldRank::enter(Rank::Stream);
         self.streams.with(cpu::current_hint(), work)
     }
 
@@ -124,7 +124,7 @@ impl Zram {
     ///
     /// [`DiskError::NoMemory`].
     pub fn prepare(&self) -> Result<(), DiskError> {
-        let _held = Held::enter(Rank::Stream);
+        let _held = HeldRank::enter(Rank::Stream);
         for codec in self.codecs().filter(|codec| codec.needs_stream_to_decompress()) {
             self.streams.prepare(codec).map_err(|_| DiskError::NoMemory)?;
         }

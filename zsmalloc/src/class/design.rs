@@ -25,7 +25,7 @@ use std::str::FromStr;
 use std::sync::{Arc, PoisonError};
 
 use host::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
-use host::{Held, LockGuard, LockWord, Rank};
+use host::{HeldRank, LockGuard, LockWord, Rank};
 
 use super::{Class, State};
 use crate::numbers::{MemoryError, SHARDS_MAX};
@@ -202,20 +202,20 @@ impl Locks {
     }
 
     #[inline]
-    fn look_up(&self) -> Option<(RwLockReadGuard<'_, ()>, Held)> {
-        let (lookup, held) = (self.lookup.as_ref()?, Held::enter(Rank::Pool));
+    fn look_up(&self) -> Option<(RwLockReadGuard<'_, ()>, HeldRank)> {
+        let (lookup, held) = (self.lookup.as_ref()?, HeldRank::enter(Rank::Pool));
         // The lock guards no data that a panic could have left half-changed.
         Some((lookup.read().unwrap_or_else(PoisonError::into_inner), held))
     }
 
     fn stop(&self) -> Option<Stopped<'_>> {
-        let (lookup, held) = (self.lookup.as_ref()?, Held::enter(Rank::Pool));
+        let (lookup, held) = (self.lookup.as_ref()?, HeldRank::enter(Rank::Pool));
         Some((lookup.write().unwrap_or_else(PoisonError::into_inner), held))
     }
 }
 
 /// The pool's lock, held so that nobody looks an object up.
-type Stopped<'p> = (RwLockWriteGuard<'p, ()>, Held);
+type Stopped<'p> = (RwLockWriteGuard<'p, ()>, HeldRank);
 
 /// A class, locked, while objects of it move.
 pub(crate) struct Moving<'p> {
@@ -233,7 +233,7 @@ mod tests {
     #[should_panic(expected = "R1: waiting for a lock of rank Pool")]
     fn the_pools_lock_under_a_class_is_caught() {
         let locks = Locks::new(LockDesign::Hierarchical);
-        let _class = Held::enter(Rank::Class);
+        let _class = HeldRank::enter(Rank::Class);
         drop(locks.look_up());
     }
 

@@ -9,7 +9,7 @@
 //! Invariant: while the bit is set, only the thread that set it changes the word.
 
 use host::sync::atomic::{AtomicU64, Ordering};
-use host::{Held, Rank};
+use host::{HeldRank, Rank};
 
 use super::leaf::{LeafUse, Leaves};
 use crate::numbers::{LOCKED, Word};
@@ -21,7 +21,7 @@ pub(crate) struct LockedCell<'l> {
     entry: u32,
     pub(crate) word: Word,
     /// Dropped after the unlocking, which is in `Drop`.
-    _held: Held,
+    _held: HeldRank,
 }
 
 impl Drop for LockedCell<'_> {
@@ -34,7 +34,7 @@ impl Leaves {
     /// Locks the cell of `entry` if nobody uses its object: for the mover, under a class lock.
     pub(crate) fn try_lock(&self, entry: u32) -> Option<LockedCell<'_>> {
         let (word, cell) = (self.try_lock_word(entry)?, self.cell(entry)?);
-        let held = Held::enter_try(Rank::Cell);
+        let held = HeldRank::enter_try(Rank::Cell);
         Some(LockedCell { leaves: self, cell, entry, word, _held: held })
     }
 

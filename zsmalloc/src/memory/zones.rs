@@ -26,7 +26,7 @@ use std::ops::Deref;
 
 use buddy::{FreedRun, Migratetype, Order, PAGEBLOCK_FRAMES, Pfn, SharedZone};
 use buddy::{ZoneCheck, ZoneCounts, ZoneDefect};
-use host::{Held, Rank};
+use host::{HeldRank, Rank};
 
 use crate::numbers::AllocError;
 
@@ -50,7 +50,7 @@ struct Apart(SharedZone);
 /// `buddy` has none.
 pub(crate) struct Ranked<'z> {
     zone: &'z SharedZone,
-    _held: Held,
+    _held: HeldRank,
 }
 
 impl Deref for Ranked<'_> {
@@ -65,7 +65,7 @@ impl Deref for Ranked<'_> {
 impl Apart {
     #[inline]
     fn ranked(&self) -> Ranked<'_> {
-        Ranked { zone: &self.0, _held: Held::enter(Rank::Zone) }
+        Ranked { zone: &self.0, _held: HeldRank::enter(Rank::Zone) }
     }
 }
 
@@ -295,7 +295,7 @@ mod tests {
     #[should_panic(expected = "R1: waiting for a lock of rank Zone")]
     fn a_zone_under_a_leaf_of_the_order_is_caught() {
         let zones = Zones::new(512, 0);
-        let _leaf = Held::enter(Rank::Leaf);
+        let _leaf = HeldRank::enter(Rank::Leaf);
         let _ = zones.alloc_run(0, 1, false);
     }
 
@@ -306,7 +306,7 @@ mod tests {
     fn a_class_under_a_zone_is_caught() {
         let zones = Zones::new(512, 0);
         let asks = std::iter::from_fn(|| {
-            drop(Held::enter(Rank::Class));
+            drop(HeldRank::enter(Rank::Class));
             None
         });
         let _ = zones.get(0).free_runs(asks);

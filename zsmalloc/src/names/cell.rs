@@ -22,7 +22,7 @@
 //! thread that waits for it; debug builds panic.
 
 use host::sync::atomic::{AtomicU64, Ordering};
-use host::{Held, Rank};
+use host::{HeldRank, Rank};
 
 use crate::leaves::{LEAF_CELLS, LeafId, LeafUse};
 use crate::numbers::Word;
@@ -85,7 +85,7 @@ pub struct CellGuard<'p> {
     entry: u32,
     word: Word,
     /// Dropped after the unlocking, which is in `Drop`.
-    _held: Held,
+    _held: HeldRank,
 }
 
 impl Pool {
@@ -180,7 +180,7 @@ impl Pool {
     fn lock_entry(&self, leaf: LeafId, index: usize) -> Result<CellGuard<'_>, StaleLeaf> {
         let entry = leaf.entry(index).ok_or(StaleLeaf)?;
         let cell = self.memory.leaves.cell(entry).ok_or(StaleLeaf)?;
-        let held = Held::enter(Rank::Cell);
+        let held = HeldRank::enter(Rank::Cell);
         let word = self.memory.leaves.lock_word(entry, cell);
         Ok(CellGuard { pool: self, cell, entry, word, _held: held })
     }

@@ -16,7 +16,7 @@
 //! Locks: cells, then one class after the other.
 
 use host::sync::atomic::Ordering;
-use host::{Held, Rank};
+use host::{HeldRank, Rank};
 
 use crate::leaves::{LEAF_CELLS, LeafId, LeafUse};
 use crate::names::{CellNumber, Content};
@@ -71,7 +71,7 @@ struct Locked<'p> {
     places: [Place; LEAF_CELLS],
     len: usize,
     /// Stands for all of them.
-    _held: Held,
+    _held: HeldRank,
 }
 
 impl Drop for Locked<'_> {
@@ -123,7 +123,7 @@ impl Pool {
 
     fn drain(&self, leaf: LeafId, mut visit: impl FnMut(&DrainedCell<'_>)) {
         let nothing = Place::default();
-        let held = Held::enter(Rank::Cell);
+        let held = HeldRank::enter(Rank::Cell);
         let (entries, places) = ([0; LEAF_CELLS], [nothing; LEAF_CELLS]);
         let mut locked = Locked { pool: self, entries, places, len: 0, _held: held };
         for entry in (0..LEAF_CELLS).filter_map(|index| leaf.entry(index)) {

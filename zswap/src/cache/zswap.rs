@@ -11,7 +11,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use host::{Held, Rank};
+use host::{HeldRank, Rank};
 use zsmalloc::{LEAF_CELLS, Memory, Slots};
 
 use crate::areas::{Area, AreaInner};
@@ -144,7 +144,7 @@ impl Zswap {
     /// [`AlgorithmError::Failed`].
     pub fn prepare(&self) -> Result<(), AlgorithmError> {
         let (_, codec) = self.core.algorithms.current();
-        let _held = Held::enter(Rank::Stream);
+        let _held = HeldRank::enter(Rank::Stream);
         self.core.streams.prepare(codec).map_err(AlgorithmError::Failed)
     }
 

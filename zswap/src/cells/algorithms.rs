@@ -27,7 +27,7 @@ use std::sync::PoisonError;
 use codec::{Codec, Streams};
 use host::sync::atomic::{AtomicUsize, Ordering};
 use host::sync::unmodelled::{Mutex, OnceLock};
-use host::{Held, Rank};
+use host::{HeldRank, Rank};
 
 use super::counters::Counters;
 use super::stored::LIVE_MAX;
@@ -93,7 +93,7 @@ impl Algorithms {
             return Ok(());
         }
         let index = self.index_for(&codec, current, counters).ok_or(AlgorithmError::TooMany)?;
-        let _held = Held::enter(Rank::Stream);
+        let _held = HeldRank::enter(Rank::Stream);
         // Builds the contexts, or says that they cannot be had, before anything is changed. A model
         // has no time to: it would wait for a lock that loom does not know.
         if !cfg!(loom) {

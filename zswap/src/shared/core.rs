@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use codec::same::Words;
 use codec::{CodecError, Stream, Streams};
-use host::{Held, PAGE_SIZE, Rank, cpu};
+use host::{HeldRank, PAGE_SIZE, Rank, cpu};
 use zsmalloc::{CellGuard, CellNumber, LeafSums, Memory, Pool, PoolConfig};
 
 use crate::backing::Backing;
@@ -79,7 +79,7 @@ impl Core {
 
     /// Works with a stream. Its rank is kept here, as `codec` has none.
     pub(crate) fn with_stream<R>(&self, work: impl FnOnce(&mut Stream) -> R) -> R {
-        let _held = Held::enter(Rank::Stream);
+        let _held = HeldRank::enter(Rank::Stream);
         self.streams.with(cpu::current_hint(), work)
     }
 

@@ -65,7 +65,7 @@ impl Arena {
         if let Err(refused) = self.may_purge(runs) {
             return Purged { frames: 0, refused: Some(refused) };
         }
-        let bits = |run: &Run| bits_of(RawRun { pfn: run.pfn(), frames: run.frames() });
+        let bits = |run: &Run| bits_of(run.raw());
         let mut touched: Vec<_> =
             runs.iter().filter_map(|run| self.resident_span(bits(run))).collect();
         touched.sort_unstable_by_key(|span| span.start);

@@ -181,7 +181,7 @@ pub(super) unsafe fn discard_all(base: NonNull<u8>, ranges: &[Range<usize>]) -> 
 /// # Safety
 ///
 /// - The pages belong to a live `Mapping`, and there is no reference to them.
-pub(super) unsafe fn close(start: NonNull<u8>, bytes: usize) -> io::Result<()> {
+pub(super) unsafe fn unmap(start: NonNull<u8>, bytes: usize) -> io::Result<()> {
     let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED;
     // SAFETY: this replaces pages of ours by a part of the guards. There is no reference to
     // them.
