@@ -237,8 +237,8 @@ impl Segment {
     fn clear(&mut self) -> Result<(), HostError> {
         let first = self.number as usize * SEGMENT_PAGES;
         let strewn = &self.staging.memory.strewn[self.number as usize];
-        // SeqCst pairs with the store in `StagingMemory::serve`. The flag is cleared first, because a
-        // page that comes later is not discarded.
+        // SeqCst pairs with the store in `StagingMemory::serve`. The flag is cleared first, because
+        // a page that comes later is not discarded.
         let any = strewn.swap(false, Ordering::SeqCst) || self.present != 0;
         let pages = any.then_some(first..first + SEGMENT_PAGES);
         // SAFETY: because of `&mut self` there is no reference to the pages.
