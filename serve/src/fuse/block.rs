@@ -3,11 +3,13 @@
 //! ```text
 //!   read past the end            short, then nothing
 //!   write past the end           short, then ENOSPC
-//!   fallocate PUNCH_HOLE         write zeroes, that may be holes
-//!             ZERO_RANGE         write zeroes
+//!   fallocate PUNCH_HOLE         writes zeros, which may become holes
+//!             ZERO_RANGE         writes zeros
 //!             anything else      EOPNOTSUPP
 //!   lseek SEEK_DATA, SEEK_HOLE   what the disk knows; zeros that are stored are data
 //! ```
+//!
+//! Invariant: the disk is never asked for a byte beyond its end. Locks: the disk's.
 
 use super::channel::wire::Range;
 use disk::{Allocation, Disk, DiskError, ExtentKind};
@@ -19,7 +21,8 @@ mod mode {
     pub(super) const PUNCH_HOLE: u32 = 1 << 1;
     pub(super) const ZERO_RANGE: u32 = 1 << 4;
 
-    const _: () = assert!(KEEP_SIZE & (PUNCH_HOLE | ZERO_RANGE) == 0, "it says how, they say what");
+    const _: () =
+        assert!(KEEP_SIZE & (PUNCH_HOLE | ZERO_RANGE) == 0, "one says how, the others say what");
 }
 /// `lseek` to the next data, or the next hole.
 const SEEK_DATA: u32 = 3;
@@ -30,14 +33,15 @@ pub(super) fn read_waits(disk: &dyn Disk, range: &Range) -> bool {
     disk.would_wait(range.offset, range.len)
 }
 
-/// Whether changing a range does: where it begins or ends within a block, the rest is read.
+/// Whether changing a range waits for another disk. It does if the range begins or ends within a
+/// block that must be read from there first.
 pub(super) fn change_waits(disk: &dyn Disk, range: &Range) -> bool {
     let block = u64::from(disk.block_size());
     let end = range.offset.saturating_add(range.len);
     [range.offset, end].iter().any(|at| at % block != 0 && disk.would_wait(*at, 1))
 }
 
-/// Fills `buffer` as far as the disk goes; gives the bytes.
+/// Fills `buffer` up to the end of the disk, and gives how many bytes that were.
 pub(super) fn read(disk: &dyn Disk, range: &Range, buffer: &mut [u8]) -> Result<usize, Errno> {
     let len = within(disk, range.offset, buffer.len());
     disk.read(range.offset.min(disk.size_bytes()), &mut buffer[..len])
@@ -45,7 +49,7 @@ pub(super) fn read(disk: &dyn Disk, range: &Range, buffer: &mut [u8]) -> Result<
     Ok(len)
 }
 
-/// Writes as far as the disk goes; gives the bytes.
+/// Writes up to the end of the disk, and gives how many bytes that were.
 pub(super) fn write(disk: &dyn Disk, range: &Range, data: &[u8]) -> Result<usize, Errno> {
     let len = within(disk, range.offset, data.len());
     if len == 0 && !data.is_empty() {
@@ -55,8 +59,8 @@ pub(super) fn write(disk: &dyn Disk, range: &Range, data: &[u8]) -> Result<usize
     Ok(len)
 }
 
-/// Makes a range zeros, of which whole pages take nothing if they are punched out. A hole has to
-/// read as zeros to its last byte, which a discard does not promise.
+/// Makes a range zeros. Whole pages that are punched out take no memory afterwards. This is not a
+/// discard, because every byte of a hole must read as zero, which a discard does not promise.
 pub(super) fn allocate(disk: &dyn Disk, range: &Range, how: u32) -> Result<(), Errno> {
     use mode::{KEEP_SIZE, PUNCH_HOLE, ZERO_RANGE};
     let (offset, len) = (range.offset, range.len);

@@ -6,7 +6,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// Is told, in a line, why something was refused.
+/// A function that is told in one line why a command was refused.
 pub type Complain = dyn Fn(&str) + Send + Sync;
 
 /// A text file in the root of the tree, about the memory of all devices.
@@ -16,7 +16,7 @@ pub struct TextFile {
     pub name: &'static str,
     /// Its permission bits.
     pub mode: u16,
-    /// Makes the text; waits for nothing.
+    /// Makes the text. It must not wait.
     pub text: Arc<dyn Fn() -> String + Send + Sync>,
 }
 
@@ -32,13 +32,13 @@ impl fmt::Debug for TextFile {
 /// What to mount, and where.
 #[derive(Clone)]
 pub struct FuseConfig {
-    /// The directory: empty, or yet to be made.
+    /// The directory. It must be empty or not exist yet.
     pub directory: PathBuf,
-    /// Threads, at least two; one of them is always free for those who only look.
+    /// How many threads serve the mount, at least two. One is always free for quick requests.
     pub threads: usize,
-    /// Files in the root.
+    /// Text files in the root of the tree.
     pub texts: Vec<TextFile>,
-    /// Is told of commands that were refused: the number an error has says little.
+    /// It is told why a command was refused, because an error number says little.
     pub complain: Arc<Complain>,
 }
 

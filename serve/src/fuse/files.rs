@@ -23,7 +23,7 @@ use super::{block, text};
 use disk::Disk;
 use rustix::io::Errno;
 
-/// What of the flags of open(2) says who reads and writes.
+/// The bits in the flags of open(2) that say whether the file is read or written.
 const ACCESS_MASK: u32 = 0b11;
 const READ_ONLY: u32 = 0;
 const WRITE_ONLY: u32 = 1;
@@ -31,9 +31,9 @@ const _: () = assert!(WRITE_ONLY < ACCESS_MASK, "two bits, of which both is neit
 
 /// Flags of an open file.
 mod opened {
-    /// No page cache: a read is a request.
+    /// The page cache is not used, so every read is a request.
     pub(super) const DIRECT_IO: u32 = 1 << 0;
-    /// Writes of several threads are under way together.
+    /// Writes of several threads may be under way at once.
     pub(super) const PARALLEL_DIRECT_WRITES: u32 = 1 << 6;
 }
 
@@ -53,7 +53,7 @@ impl Tree {
         Ok(())
     }
 
-    /// The kernel lets the superuser pass; sysfs does not, and neither does this.
+    /// Checks the mode for the superuser too. The kernel does not, but sysfs does.
     fn check_mode(&self, node: Node, flags: u32) -> Result<(), Errno> {
         let (reads, writes) = match flags & ACCESS_MASK {
             READ_ONLY => (true, false),
@@ -65,7 +65,7 @@ impl Tree {
         if refused { Err(Errno::ACCESS) } else { Ok(()) }
     }
 
-    /// Lengths are what they are: setting one to nothing, as `>` does, changes nothing.
+    /// Lengths are fixed. Setting one to zero, as `>` does in a shell, changes nothing.
     fn change(&self, node: Node, what: u32, size: u64, body: &mut Body) -> Result<(), Errno> {
         use wire::change::{GID, MODE, SIZE, UID};
         if what & (MODE | UID | GID) != 0 {
@@ -91,7 +91,7 @@ impl Tree {
         Ok(())
     }
 
-    /// Asks the disk of an open handle; one without a size has no bytes.
+    /// Asks the disk of an open handle. A disk without a size has no bytes.
     fn with_disk<T>(
         &self,
         range: &Range,
@@ -159,8 +159,8 @@ impl Files for Tree {
             Call::CloseDir | Call::Destroy | Call::Note => {}
             Call::Create => return Err(Errno::ACCESS),
             Call::ChangeNames => return Err(Errno::PERM),
-            // What was written is in the store, and nowhere further to go. Told so, the kernel
-            // asks no more, and a file system's every fsync costs a request less.
+            // Written data is in the store already. After this answer the kernel sends no more such
+            // requests, so every fsync of a file system costs one request less.
             Call::Fsync => return Err(Errno::NOSYS),
             Call::Init(_) | Call::Read(_) | Call::Unknown => return Err(Errno::NOSYS),
         }

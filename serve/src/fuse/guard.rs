@@ -1,4 +1,4 @@
-//! Which paths lead back to our own mount, so that serving a request would take another one.
+//! Finds paths that lead back to our own mount. Serving a request there would take another request.
 //!
 //! ```text
 //!   path --> file ----> mount, ours?                        refused
@@ -8,10 +8,10 @@
 //!                    '--> partition, mapped device: those under it
 //! ```
 //!
-//! A backing device or a dictionary at such a path would wait for itself. File systems that do not
-//! say what they lie on (overlays, networks) are not seen through.
+//! A request that reads a backing device or a dictionary at such a path would wait for itself. File
+//! systems that do not say what they lie on (overlays, networks) are not looked into.
 //!
-//! Invariant: at most `STEPS_MAX` steps are taken; what needs more is let pass.
+//! Invariant: at most `STEPS_MAX` steps are taken. A path that needs more is accepted. Locks: none.
 
 use super::mountinfo;
 use rustix::fs::{AtFlags, CWD, FileType, Statx, StatxFlags};
@@ -20,13 +20,13 @@ use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// Devices on files on devices: nobody has this many.
+/// The most steps from a device to a file to a device, more than any real system has.
 const STEPS_MAX: usize = 32;
 
 /// A device's number.
 pub(super) type DeviceNumber = (u32, u32);
 
-/// Judges a path: `Err` says why not. `ours` is the number of the mounted file system.
+/// Judges a path. The error says why it is refused. `ours` is the number of our file system.
 pub(super) fn judge(path: &Path, ours: DeviceNumber) -> Result<(), String> {
     let mut ahead = vec![Place::File(path.to_owned())];
     for _ in 0..STEPS_MAX {
@@ -35,7 +35,7 @@ pub(super) fn judge(path: &Path, ours: DeviceNumber) -> Result<(), String> {
             Place::File(file) => match look(&file) {
                 Some(found) if found.file_system == ours => return Err(refusal(path)),
                 Some(found) => ahead.extend(found.under()),
-                None => {} // whoever opens it will say what is wrong
+                None => {} // opening it will show what is wrong
             },
             Place::Device(number) => ahead.extend(under_device(&sysfs(number))),
         }
@@ -53,10 +53,10 @@ enum Place {
     Device(DeviceNumber),
 }
 
-/// What there is to know of a file.
+/// What the system says of a file.
 struct Found {
     file_system: DeviceNumber,
-    /// For a block device.
+    /// The device's number, if the file is a block device.
     device: Option<DeviceNumber>,
     mount: u64,
 }
@@ -87,7 +87,7 @@ fn sysfs((major, minor): DeviceNumber) -> PathBuf {
     PathBuf::from(format!("/sys/dev/block/{major}:{minor}"))
 }
 
-/// What a block device lies on, as far as it says.
+/// What a block device lies on, if the system says.
 fn under_device(directory: &Path) -> Vec<Place> {
     let number = |directory: PathBuf| {
         let text = fs::read_to_string(directory.join("dev")).ok()?;

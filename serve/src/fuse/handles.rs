@@ -4,11 +4,14 @@
 //!   open --> handle: Text { what a read showed last }     attributes and other texts
 //!                    Lines { the part that was read }     block_state, which may be long
 //!                    Disk { Opened }                      keeps the device from being reset
-//!   last close --> release, some time later: the kernel does not wait for it
+//!   last close --> release, some time later, because the kernel does not wait for it
 //! ```
 //!
-//! Invariants: a handle's number is never used again; a device is open as long as a handle of its
-//! disk is. Locks: the table's, a leaf; a handle's text, under which a device is asked.
+//! Invariants: a handle's number is never used again. A device is open as long as a handle of its
+//! disk exists.
+//!
+//! Locks: the table's, which is a leaf, and one for each handle's text. Devices are asked under the
+//! latter.
 
 use super::holders::Holder;
 use std::collections::BTreeMap;
@@ -31,21 +34,21 @@ pub(crate) enum Handle {
 pub(crate) struct OpenDisk {
     opened: Opened,
     holder: Holder,
-    /// It stays while the device is open, and this spares looking it up.
+    /// It stays the same while the device is open, so it is looked up once.
     disk: OnceLock<Arc<Zram>>,
 }
 
 /// The part of a long text that is at hand.
 #[derive(Debug, Default)]
 pub(crate) struct Lines {
-    /// Bytes before it.
+    /// How many bytes of the text come before it.
     pub(crate) start: u64,
     pub(crate) text: String,
-    /// Where the next part begins; `None` after the last.
+    /// The page at which the next part begins. `None` after the last part.
     pub(crate) next: Option<u64>,
 }
 
-/// The table of them.
+/// The table of open files.
 #[derive(Default)]
 pub(crate) struct Handles {
     open: Mutex<Open>,
@@ -60,7 +63,7 @@ struct Open {
 }
 
 impl Handles {
-    /// Opens; gives the number.
+    /// Adds an open file, and gives its number.
     pub(crate) fn insert(&self, handle: Handle) -> u64 {
         let mut open = self.lock();
         open.last += 1;
@@ -74,7 +77,7 @@ impl Handles {
         self.lock().handles.get(&number).cloned()
     }
 
-    /// Who opened the disks that are open, with the names of their devices.
+    /// The processes that opened the disks, each with the name of the disk's device.
     pub(super) fn holders(&self) -> Vec<(String, Holder)> {
         let open = self.lock();
         let disk = |handle: &Arc<Handle>| match &**handle {
@@ -86,10 +89,11 @@ impl Handles {
         open.handles.values().filter_map(disk).collect()
     }
 
-    /// Closes.
+    /// Closes a file.
     pub(crate) fn remove(&self, number: u64) {
         let handle = self.lock().handles.remove(&number);
-        // Closed before anybody is told of it; no lock is held while a device is.
+        // Dropped before waiting threads are woken, and without the lock, because a device is
+        // asked.
         drop(handle);
         self.lock().closed += 1;
         self.released.notify_all();
@@ -100,7 +104,7 @@ impl Handles {
         self.lock().closed
     }
 
-    /// Waits until more files have been closed than `seen`, or until `deadline`; says whether.
+    /// Waits until more files have been closed than `seen`. False if `deadline` comes first.
     pub(crate) fn wait_for_close(&self, seen: u64, deadline: Instant) -> bool {
         let left = deadline.saturating_duration_since(Instant::now());
         let same = |open: &mut Open| open.closed == seen;
@@ -108,24 +112,24 @@ impl Handles {
         !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
     }
 
-    /// The table is whole after every statement.
+    /// Poison is ignored, because the table is whole after every statement.
     fn lock(&self) -> MutexGuard<'_, Open> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Handle {
-    /// A text nobody has read yet.
+    /// A text that was not read yet.
     pub(crate) fn text() -> Self {
         Self::Text(Mutex::default())
     }
 
-    /// The same for a long one.
+    /// A long text that was not read yet.
     pub(crate) fn lines() -> Self {
         Self::Lines(Mutex::new(Lines::at_start()))
     }
 
-    /// A disk, opened by this thread, of a tree that is mounted at `point`.
+    /// A disk of a tree that is mounted at `point`. The thread of this number opened it.
     pub(crate) fn disk(opened: Opened, thread: u32, point: &Path) -> Self {
         let (holder, file) = (Holder::of(thread), point.join(opened.device().name()).join("disk"));
         let named = holder.clone();
@@ -139,7 +143,7 @@ impl OpenDisk {
     pub(crate) fn disk(&self) -> Option<&Arc<Zram>> {
         if self.disk.get().is_none() {
             let disk = self.opened.disk()?;
-            // Another request may have been faster, with the same disk.
+            // If another request was faster, it has set the same disk.
             let _ = self.disk.set(disk);
         }
         self.disk.get()
@@ -147,7 +151,7 @@ impl OpenDisk {
 }
 
 impl Lines {
-    /// Nothing at hand, and the first page to come.
+    /// No part at hand. The next one begins at the first page.
     pub(crate) fn at_start() -> Self {
         Self { start: 0, text: String::new(), next: Some(0) }
     }

@@ -1,4 +1,4 @@
-//! Who has disks open: processes, and the loop devices they have set up.
+//! What has disks open: processes, and the loop devices that they have set up.
 //!
 //! ```text
 //!   opened by losetup, which has ended   -> loop0, whose file it is
@@ -6,8 +6,9 @@
 //!   opened by bash, which has ended      -> what bash (pid 17) opened before it ended
 //! ```
 //!
-//! A process is known by its number and when it started: numbers are used again. Nothing here
-//! touches the mount.
+//! A process is known by its number and its start, because numbers are used again.
+//!
+//! Invariant: nothing here touches the mount, which might wait. Locks: none.
 
 use disk::loops_over;
 use std::fs;
@@ -17,14 +18,14 @@ use std::path::Path;
 #[derive(Clone, Debug)]
 pub(super) struct Holder {
     pid: u32,
-    /// How people knew it then.
+    /// Its name and number, for people.
     name: String,
-    /// Its start, in clock ticks; `None` where the system does not say.
+    /// Its start in clock ticks. `None` if the system does not say.
     started: Option<u64>,
 }
 
 impl Holder {
-    /// The process of a thread. The kernel names threads in its requests, and itself by 0.
+    /// The process of a thread. A request of the kernel names a thread, or 0 for the kernel itself.
     pub(super) fn of(thread: u32) -> Self {
         let status = fs::read_to_string(format!("/proc/{thread}/status")).unwrap_or_default();
         let line = status.lines().find_map(|line| line.strip_prefix("Tgid:"));
@@ -37,7 +38,7 @@ impl Holder {
         Self { pid, name, started: start_of(pid) }
     }
 
-    /// Who has a disk open that this process opened.
+    /// What has a disk open now that this process opened.
     pub(super) fn now(&self, disk: &Path) -> String {
         if !self.has_ended() {
             return self.name.clone();
@@ -55,9 +56,10 @@ impl Holder {
     }
 }
 
-/// When a process started; `None` also for one that has ended and was not waited for.
+/// The start of a process. `None` if it has ended, even if its parent has not waited for it yet.
 fn start_of(pid: u32) -> Option<u64> {
-    /// Of the fields after the name the first is the state, and this one field 22 of all.
+    /// Among the fields after the name. The first of those is the state, and this is field 22 of
+    /// all.
     const START: usize = 19;
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let fields: Vec<&str> = stat.rsplit_once(") ")?.1.split_ascii_whitespace().collect();
@@ -65,7 +67,7 @@ fn start_of(pid: u32) -> Option<u64> {
     fields.get(START).filter(|_| !ended)?.parse().ok()
 }
 
-/// All of them, a phrase each: `zram0 by loop0`.
+/// A phrase for each holder of a disk: `zram0 by loop0`.
 pub(super) fn all(open: &[(String, Holder)], point: &Path) -> Vec<String> {
     let mut devices: Vec<&String> = open.iter().map(|(device, _)| device).collect();
     devices.sort();
@@ -74,7 +76,7 @@ pub(super) fn all(open: &[(String, Holder)], point: &Path) -> Vec<String> {
     for device in devices {
         let loops = loops_over(&point.join(device).join("disk"));
         let of_device = open.iter().filter(|(name, _)| name == device).map(|(_, holder)| holder);
-        // Loop devices were set up by those who have ended.
+        // Loop devices were set up by processes that have ended.
         let (ended, alive): (Vec<&Holder>, _) = of_device.partition(|holder| holder.has_ended());
         let ended = ended.into_iter().filter(|_| loops.is_empty()).map(Holder::legacy);
         let alive = alive.into_iter().map(|holder: &Holder| holder.name.clone());

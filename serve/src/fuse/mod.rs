@@ -7,10 +7,15 @@
 //!   mount, mountinfo: where                             handles: who has what open
 //! ```
 //!
-//! Why the protocol is spoken here, in a few hundred lines, and not by a library: a request for
-//! data must be handed from the thread that received it to another one, so that one is always free
-//! for those who only look; the threads set process flags before they serve; a mount in use is to
-//! be refused, not detached. Decision 38 says why this is not a library.
+//! No library speaks the protocol here, for three reasons. A thread must be able to hand a request
+//! to another thread, so that one is always free for quick requests. Threads set process flags
+//! before they serve. Unmounting must be refused while the mount is in use. Decision 38 tells the
+//! rest.
+//!
+//! Invariants: a quick request is answered however long others take. A disk that is open through
+//! the mount is neither reset nor removed.
+//!
+//! Locks: those of the open files, and those of `channel`.
 
 mod block;
 mod channel;
@@ -37,7 +42,7 @@ use std::sync::Arc;
 use tree::Tree;
 use zram::Devices;
 
-/// A mounted tree. Dropping it unmounts it, lazily if somebody uses it.
+/// A mounted tree. Dropping it unmounts it, lazily if it is in use.
 pub struct Fuse {
     mount: Mount,
     connection: Connection,
@@ -59,7 +64,8 @@ impl Fuse {
     ///
     /// # Errors
     ///
-    /// What is at the directory, or what this system or this user lacks.
+    /// [`ServeError`]: the directory cannot be mounted over, or this system or this user cannot
+    /// mount.
     pub fn mount(devices: Arc<Devices>, config: FuseConfig) -> Result<Self, ServeError> {
         let (mount, device) = Mount::new(&config.directory)?;
         if let Some(ours) = mount.device_number() {
@@ -77,40 +83,41 @@ impl Fuse {
         self.mount.point()
     }
 
-    /// Unmounts it, unless somebody uses it.
+    /// Unmounts it, unless it is in use.
     ///
     /// # Errors
     ///
-    /// [`UnmountError::Busy`]: a file is open, or a process is in a directory of it.
+    /// [`UnmountError::Busy`] if a file of it is open or a process is in a directory of it, and
+    /// [`UnmountError::Failed`] if the system refuses.
     pub fn unmount(&self) -> Result<(), UnmountError> {
         self.mount.unmount()
     }
 
-    /// Takes it out of the directory tree; who has files of it open keeps them until they close.
+    /// Takes it out of the directory tree. Files that are open stay usable until they are closed.
     ///
     /// # Errors
     ///
-    /// [`UnmountError::Failed`].
+    /// [`UnmountError::Failed`] if the system refuses.
     pub fn unmount_lazily(&self) -> Result<(), UnmountError> {
         self.mount.unmount_lazily()
     }
 
-    /// Waits until it is unmounted and nobody has a file of it open.
+    /// Waits until it is unmounted and no file of it is open.
     pub fn wait(&self) {
         self.connection.join();
     }
 
-    /// Threads that serve it.
+    /// How many threads serve it.
     pub fn threads(&self) -> usize {
         self.threads
     }
 
-    /// Bytes held right now in the buffers of all of them.
+    /// Bytes that the buffers of all its threads hold right now.
     pub fn buffer_bytes(&self) -> usize {
         self.connection.buffer_bytes()
     }
 
-    /// Who has disks open, of those who can be named.
+    /// The processes and loop devices that have disks open, as far as the system names them.
     pub fn holders(&self) -> Vec<String> {
         holders::all(&self.tree.handles.holders(), self.mount.point())
     }

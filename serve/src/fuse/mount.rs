@@ -1,18 +1,20 @@
-//! Mounting, and its undoing: directly where we may, through `fusermount3` where we may not.
+//! Mounts and unmounts: directly if this process may, and otherwise through `fusermount3`.
 //!
-//! What is at the directory when a server starts, and what happens:
+//! What happens depends on what is at the directory when a server starts:
 //!
 //! | found | done |
 //! |---|---|
 //! | an empty directory | mounted over |
-//! | nothing | the directory is made (0755), and stays |
-//! | not even a parent directory | `ServeError::NoParent`: it may be mistyped |
-//! | a mount of a server that was killed | unmounted, then mounted anew |
-//! | a mount of a server that runs | `ServeError::InUse` |
-//! | anything else | `ServeError::NotEmpty` or the system's error; left alone |
+//! | nothing | the directory is made (0755), and is not removed later |
+//! | not even a parent directory | `ServeError::NoParent`, because the path may be mistyped |
+//! | a mount of a killed server | it is unmounted, and the directory is mounted again |
+//! | a mount of a running server | `ServeError::InUse` |
+//! | anything else | `ServeError::NotEmpty` or the system's error; it is left alone |
 //!
-//! Invariant: a mount is undone when it is dropped, lazily if it must be; only one that was made
-//! here, and only while it is there.
+//! Invariant: dropping a mount unmounts it, lazily if it is in use. A mount that was not made here
+//! is never unmounted, except that of a killed server.
+//!
+//! Locks: none.
 
 use super::mountinfo::{self, Mounted};
 use crate::terms::ServeError;
@@ -33,26 +35,26 @@ use std::process::{Command, Stdio};
 
 /// The kernel's device for file systems in user space.
 const DEVICE: &str = "/dev/fuse";
-/// Mounts for those who may not: set-user-ID, of the package fuse3.
+/// A set-user-ID program of the package fuse3 that mounts for other users.
 const TOOL: &str = "fusermount3";
-/// How our mounts are called in the list of mounts.
+/// The type of our mounts in the list of mounts.
 const KIND: &str = "fuse.ramfold";
 
-/// A directory over which we have mounted.
+/// A directory over which this process has mounted.
 #[derive(Debug)]
 pub(crate) struct Mount {
     point: PathBuf,
-    /// As the system lists it; `None` where it lists no mounts.
+    /// The mount as the system lists it. `None` if it lists no mounts.
     listed: Option<Mounted>,
 }
 
-/// How a mount could not be undone.
+/// Why a mount was not removed.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum UnmountError {
-    /// A file of it is open, or a process is in it.
+    /// A file of it is open, or a process is in a directory of it.
     Busy,
-    /// Something else.
+    /// The system refused for another reason.
     Failed(io::Error),
 }
 
@@ -68,7 +70,7 @@ impl fmt::Display for UnmountError {
 impl std::error::Error for UnmountError {}
 
 impl Mount {
-    /// Mounts over a directory; gives the connection to the kernel.
+    /// Mounts over a directory, and gives the connection to the kernel.
     pub(crate) fn new(directory: &Path) -> Result<(Self, OwnedFd), ServeError> {
         let point = prepare(directory)?;
         let device = match mount_directly(&point) {
@@ -86,23 +88,23 @@ impl Mount {
         &self.point
     }
 
-    /// The number that files on it have as their device's.
+    /// The device number of the files on it.
     pub(crate) fn device_number(&self) -> Option<(u32, u32)> {
         self.listed.as_ref().map(|listed| listed.device)
     }
 
-    /// Undoes it, if nobody uses it.
+    /// Unmounts it if it is not in use.
     pub(crate) fn unmount(&self) -> Result<(), UnmountError> {
         self.undo(false)
     }
 
-    /// Takes it out of the tree now; who has it open keeps it.
+    /// Takes it out of the directory tree now. Open files stay usable.
     pub(crate) fn unmount_lazily(&self) -> Result<(), UnmountError> {
         self.undo(true)
     }
 
     fn undo(&self, lazily: bool) -> Result<(), UnmountError> {
-        // Somebody may have unmounted it, and mounted something else.
+        // Another process may have unmounted it and mounted something else there.
         let ours = mountinfo::at(&self.point) == self.listed;
         if ours { unmount(&self.point, lazily) } else { Ok(()) }
     }
@@ -110,14 +112,14 @@ impl Mount {
 
 impl Drop for Mount {
     fn drop(&mut self) {
-        // Best effort: whoever wants to know calls `unmount` before.
+        // Errors are ignored. A caller that wants them calls `unmount` before.
         if self.unmount().is_err() {
             let _ = self.unmount_lazily();
         }
     }
 }
 
-/// Makes way for a mount, as the table above says; gives the directory without symbolic links.
+/// Makes room for a mount, as the table above says, and gives the path without symbolic links.
 fn prepare(directory: &Path) -> Result<PathBuf, ServeError> {
     let failed = |source| cannot(directory, source);
     let made = DirBuilder::new().mode(0o755).create(directory);
@@ -144,7 +146,7 @@ fn prepare(directory: &Path) -> Result<PathBuf, ServeError> {
     if empty { Ok(directory) } else { Err(ServeError::NotEmpty(directory)) }
 }
 
-/// The path without symbolic links, found without asking what is mounted at its end.
+/// The path without symbolic links. The file system that is mounted at its end is not asked.
 fn real_path(path: &Path) -> io::Result<PathBuf> {
     if fs::read_link(path).is_ok() {
         return fs::canonicalize(path);
@@ -156,12 +158,12 @@ fn real_path(path: &Path) -> io::Result<PathBuf> {
     }
 }
 
-/// As root, or as root of a user namespace.
+/// Mounts without a tool, as root or as root of a user namespace.
 fn mount_directly(point: &Path) -> Result<OwnedFd, Errno> {
     let file = OpenOptions::new().read(true).write(true).open(DEVICE);
     let device = OwnedFd::from(file.map_err(|error| errno_of(&error))?);
     let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
-    // Modes decide who reads what, as in sysfs; the kernel looks at them.
+    // The kernel checks the modes of files, as it does in sysfs.
     let data = format!(
         "fd={},rootmode=40000,user_id={uid},group_id={gid},allow_other,default_permissions",
         device.as_raw_fd()
@@ -172,7 +174,7 @@ fn mount_directly(point: &Path) -> Result<OwnedFd, Errno> {
     Ok(device)
 }
 
-/// The tool mounts, and sends us the connection over a socket that is its standard input.
+/// Has the tool mount. It sends the connection over a socket that is its standard input.
 fn mount_by_tool(point: &Path) -> Result<OwnedFd, ServeError> {
     let failed = |source| cannot(point, source);
     let (ours, theirs) = UnixStream::pair().map_err(failed)?;
@@ -180,7 +182,7 @@ fn mount_by_tool(point: &Path) -> Result<OwnedFd, ServeError> {
     tool.args(["-o", "fsname=ramfold,subtype=ramfold,nosuid,nodev,default_permissions", "--"]);
     tool.arg(point).env("_FUSE_COMMFD", "0").stdin(Stdio::from(OwnedFd::from(theirs)));
     let child = tool.stdout(Stdio::null()).stderr(Stdio::piped()).spawn();
-    // The command keeps our copy of its end, and with it the line open.
+    // The command holds our copy of the socket's other end, which would keep the socket open.
     drop(tool);
     let child = child.map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => ServeError::NoFusermount,
@@ -192,7 +194,7 @@ fn mount_by_tool(point: &Path) -> Result<OwnedFd, ServeError> {
     device.ok_or_else(|| failed(io::Error::other(format!("{TOOL}: {said}"))))
 }
 
-/// The descriptor that comes with one byte; `None` if the line ends without.
+/// The descriptor that comes with one byte. `None` if the socket is closed without one.
 fn receive_device(socket: &UnixStream) -> Option<OwnedFd> {
     let (mut byte, mut space) = ([0], [MaybeUninit::uninit(); cmsg_space!(ScmRights(1))]);
     let mut control = RecvAncillaryBuffer::new(&mut space);

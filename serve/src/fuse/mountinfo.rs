@@ -1,9 +1,11 @@
-//! What is mounted where, from `/proc/self/mountinfo`; nothing that is mounted is asked.
+//! What is mounted where, read from `/proc/self/mountinfo`.
 //!
 //! ```text
 //!   36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root rw,errors=continue
 //!   id parent dev root point options [tags..] - type source options
 //! ```
+//!
+//! Invariant: no mounted file system is asked, because a dead one would not answer. Locks: none.
 
 use std::ffi::OsString;
 use std::fs;
@@ -13,25 +15,25 @@ use std::path::{Path, PathBuf};
 /// A mount.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Mounted {
-    /// Its number, unique while it is mounted.
+    /// Its number, which no other mount has while it is mounted.
     pub(crate) id: u64,
     /// The number of the file system's device, as `stat` gives it for its files.
     pub(crate) device: (u32, u32),
-    /// Where.
+    /// The directory that is mounted over.
     pub(crate) point: PathBuf,
     /// The file system's type, with its subtype.
     pub(crate) kind: String,
-    /// What is mounted: a device's path, or whatever it calls itself.
+    /// What is mounted: a device's path, or any other text.
     pub(crate) source: PathBuf,
 }
 
-/// All mounts this process sees; those on top come later.
+/// All mounts that this process sees. A mount on top of another comes after it.
 pub(crate) fn all() -> Vec<Mounted> {
     let text = fs::read("/proc/self/mountinfo").unwrap_or_default();
     text.split(|&byte| byte == b'\n').filter_map(parse).collect()
 }
 
-/// The mount on top at a path.
+/// The topmost mount at a path.
 pub(crate) fn at(point: &Path) -> Option<Mounted> {
     all().into_iter().rfind(|mounted| mounted.point == point)
 }
@@ -47,7 +49,7 @@ fn parse(line: &[u8]) -> Option<Mounted> {
     Some(Mounted { id, device, point, kind, source: path(after.next()?) })
 }
 
-/// Space, tab, newline and backslash are written as three octal digits.
+/// Reads a path, in which space, tab, newline and backslash are written as three octal digits.
 fn path(field: &[u8]) -> PathBuf {
     let (mut bytes, mut rest) = (Vec::with_capacity(field.len()), field);
     while let [first, tail @ ..] = rest {

@@ -9,10 +9,12 @@
 //!                       zsmalloc/ classes    life 1, parts 3, 4
 //! ```
 //!
-//! A *life* is one device from being added to being removed. Device numbers are used again and
-//! lives are not, so who kept a removed device's file open never meets the next one's.
+//! A *life* is one device from its addition to its removal. Device numbers are used again, but
+//! lives are not. So an open file of a removed device never becomes a file of the next device.
 //!
-//! Invariant: a node and its number determine each other; numbers below 256 belong to no device.
+//! Invariant: a node and its number determine each other. Numbers below 256 belong to no device.
+//!
+//! Lock: the list of lives, a leaf.
 
 use super::channel::wire::ROOT;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -42,11 +44,11 @@ pub(crate) enum Node {
     HotRemove,
     /// A text about the memory of all devices, by its place in the list of them.
     Text(usize),
-    /// Something of a device.
+    /// A part of a device, by its life.
     Device(u64, Part),
 }
 
-/// What there is of a device.
+/// The parts of a device in the tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Part {
     /// Its directory.
@@ -142,10 +144,10 @@ struct Known {
 }
 
 impl Lives {
-    /// The life of a device, a new one if it has not been seen.
+    /// The life of a device. A device that was not seen before gets a new one.
     pub(crate) fn of(&self, device: &Arc<Device>) -> u64 {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        // A device that is gone for good leaves its life here until then.
+        // Lives of devices that are gone are removed here, and not before.
         known.lives.retain(|(_, seen)| seen.strong_count() > 0);
         let is_it = |seen: &Weak<Device>| std::ptr::eq(seen.as_ptr(), Arc::as_ptr(device));
         if let Some(&(life, _)) = known.lives.iter().find(|(_, seen)| is_it(seen)) {
@@ -157,7 +159,7 @@ impl Lives {
         life
     }
 
-    /// The device that lives this life, removed or not.
+    /// The device of this life. It may have been removed from the list of devices.
     pub(crate) fn device(&self, life: u64) -> Option<Arc<Device>> {
         let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         known.lives.iter().find(|(number, _)| *number == life).and_then(|(_, seen)| seen.upgrade())

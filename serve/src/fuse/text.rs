@@ -1,13 +1,16 @@
-//! Files that are text: read whole from a moment, written a command at a time.
+//! Files that are text. A read shows the text of one moment, and a write is one command.
 //!
 //! ```text
-//!   read at offset 0          the text is made anew, and kept with the handle
-//!   read further on           from what is kept
-//!   write, wherever           one command; bytes beyond a page are the next command
-//!   hot_add                   adds one device for each open, when it is first read
+//!   read at offset 0          the text is made again, and kept with the handle
+//!   read at another offset    from the text that is kept
+//!   write at any offset       one command; bytes beyond a page are the next command
+//!   hot_add                   adds one device for each open, at the first read
 //! ```
 //!
-//! Lock: the handle's, while the text is made; nobody else needs that handle.
+//! Invariant: the text of a handle stays the same until the next read at offset 0. Only
+//! block_state, which may be long, is made a part at a time.
+//!
+//! Lock: the handle's, while its text is made. Only requests of that handle wait for it.
 
 use super::channel::wire::Range;
 use super::handles::{Handle, Lines};
@@ -18,11 +21,11 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use zram::{Attribute, AttributeError};
 
-/// Bytes of a command; sysfs takes as many at once.
+/// The most bytes of a command, which is what sysfs takes at once.
 const COMMAND_MAX: usize = 4096;
-/// Bytes of a long text that are made at once.
+/// How many bytes of a long text are made at once.
 const PART_BYTES: usize = 64 << 10; // 64 KiB
-/// We are told of a closed file by then.
+/// The time within which the kernel tells us that a file was closed.
 const CLOSE_GRACE: Duration = Duration::from_millis(100);
 
 /// Reads a text.
@@ -87,7 +90,7 @@ fn read_lines(
     }
 }
 
-/// Copies what there is from an offset on; gives the bytes.
+/// Copies the text from an offset on into the buffer, and gives how many bytes that were.
 fn copy(text: &str, offset: u64, buffer: &mut [u8]) -> usize {
     let start = usize::try_from(offset).unwrap_or(usize::MAX).min(text.len());
     let rest = &text.as_bytes()[start..];
@@ -96,7 +99,7 @@ fn copy(text: &str, offset: u64, buffer: &mut [u8]) -> usize {
     len
 }
 
-/// Does what writing these bytes does; gives how many were taken.
+/// Does the command in these bytes, and gives how many of them it took.
 pub(super) fn store(tree: &Tree, node: Node, data: &[u8]) -> Result<usize, Errno> {
     let command = &data[..data.len().min(COMMAND_MAX)];
     let stored = match node {
@@ -116,8 +119,8 @@ pub(super) fn store(tree: &Tree, node: Node, data: &[u8]) -> Result<usize, Errno
     })
 }
 
-/// Tries again while files are being closed. Who closed a file goes on before we are told, and
-/// must not find the device busy by that file.
+/// Tries again while files are being closed. A process that closed a file goes on before we are
+/// told, and it must not find the device busy because of that file.
 fn patiently(
     tree: &Tree,
     store: impl Fn() -> Result<(), AttributeError>,
@@ -136,7 +139,7 @@ fn patiently(
     }
 }
 
-/// A text is whole whatever happened while it was made.
+/// Poison is ignored, because a text is replaced as a whole.
 fn lock<T>(kept: &Mutex<T>) -> MutexGuard<'_, T> {
     kept.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,16 +1,16 @@
-//! What the kernel's requests mean here: names, modes, and which file is asked.
+//! The tree: which names are in which directory, and the attributes of each file.
 //!
 //! ```text
-//!   look up, list, stat, open     this file
-//!   read, write of a text         text
-//!   read, write, .. of a disk     block
+//!   look_up   a directory and a name -> a node        attr   size, mode and owner of a node
+//!   list      the names in a directory                mode   its permissions
 //! ```
 //!
-//! Names, modes and errors are sysfs's: nothing can be made, renamed or removed; a mode holds for
-//! the superuser too; a file's length is a page whatever is in it; truncating one does nothing.
+//! Names, modes and lengths are those of sysfs. A text's length is a page, whatever is in it.
 //!
-//! Invariant: what `is_quick` calls quick asks devices for numbers and lists only, which wait for
-//! no request and no write-back. No lock is held here; handles have theirs.
+//! Invariant: devices are asked only for numbers and lists, so none of this waits for a request or
+//! for write-back.
+//!
+//! Locks: none here. Handles and lives have their own.
 
 use super::channel::wire::{Attr, Body, Caller, Range};
 use super::config::{Complain, TextFile};
@@ -23,15 +23,15 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 use zram::{Attribute, AttributeError, Device, Devices};
 
-/// Length of a text, as `stat` shows it: what sysfs says of all its files.
+/// The length of a text that `stat` shows, which is that of every file in sysfs.
 const TEXT_BYTES: u64 = 4096;
-/// Best length of a read of a disk.
+/// The best length of a read of a disk, in bytes.
 const DISK_BLOCK: u32 = 4096;
 
 const DIRECTORY: u32 = 0o040_000;
 const REGULAR: u32 = 0o100_000;
 
-/// Cookie of the first device in a listing of the root; those of other names come before.
+/// The cookie of the first device in a listing of the root. Those of other names are smaller.
 const FIRST_DEVICE: u64 = 1 << 16;
 
 /// Names in the directory of a device, besides its attributes.
@@ -56,7 +56,7 @@ pub(crate) struct Tree {
     made: u64,
 }
 
-/// A name in a directory: the cookie after it, the name, the node.
+/// A name in a directory: its cookie, the name, and the node.
 type Entry = (u64, String, Node);
 
 impl Tree {
@@ -72,7 +72,7 @@ impl Tree {
         Self { devices, texts, handles, complain, point, lives, owner, made }
     }
 
-    /// The device a node belongs to; one that was removed is no more.
+    /// The device of a node. It is an error if the device was removed.
     pub(crate) fn device(&self, life: u64) -> Result<Arc<Device>, Errno> {
         self.lives.device(life).ok_or(Errno::NODEV)
     }
@@ -145,7 +145,7 @@ impl Tree {
         Node::Device(self.lives.of(device), Part::Directory)
     }
 
-    /// What is in a directory. A device that comes or goes meanwhile moves nobody's cookie.
+    /// The entries of a directory. Adding or removing a device changes no other entry's cookie.
     fn entries(&self, directory: Node) -> Result<Vec<Entry>, Errno> {
         Ok(match directory {
             Node::Root => {
@@ -182,7 +182,7 @@ impl Tree {
     }
 }
 
-/// The system's number for what an attribute says.
+/// The error number of an attribute's error.
 pub(crate) fn errno(error: &AttributeError) -> Errno {
     Errno::from_raw_os_error(error.errno())
 }

@@ -1,16 +1,18 @@
-//! Metadata contexts: which of them exist, and which the client has chosen. There is one,
-//! `base:allocation`.
+//! Metadata contexts. There is one, `base:allocation`, and a client chooses it or not.
+//!
+//! Invariant: a choice is for one export, and a new choice replaces it even if it fails. Locks:
+//! none.
 
 use super::haggling::{Haggling, parse_name};
 use super::transmission::{ALLOCATION_ID, End, wire};
 
-/// The one context there is.
+/// The only context.
 const ALLOCATION: &[u8] = b"base:allocation";
-/// What a client may ask for when it only wants to see what there is.
+/// A query that lists the contexts of this prefix but chooses none.
 const BASE: &[u8] = b"base:";
 
-/// Answers `LIST_META_CONTEXT` or `SET_META_CONTEXT`. A choice is for one export, and replaces the
-/// one before, also when it fails.
+/// Answers `LIST_META_CONTEXT` or `SET_META_CONTEXT`. A choice is for one export. It replaces the
+/// choice before, even if it fails.
 pub(super) fn answer(client: &mut Haggling<'_, '_>, option: u32, data: &[u8]) -> Result<(), End> {
     let choosing = option == wire::OPT_SET_META_CONTEXT;
     if choosing {
@@ -39,7 +41,7 @@ fn parse(data: &[u8], choosing: bool) -> Option<(&[u8], bool)> {
     let (name, rest) = parse_name(data)?;
     let (count, mut rest) = rest.split_first_chunk()?;
     let count = u32::from_be_bytes(*count);
-    // Asking for nothing lists everything but chooses nothing.
+    // Without a query, everything is listed, but nothing is chosen.
     let mut found = count == 0 && !choosing;
     for _ in 0..count {
         let (query, tail) = parse_name(rest)?;

@@ -1,12 +1,14 @@
-//! What an NBD server has to offer: one disk, or every device that has a size.
+//! What an NBD server offers: one disk, or every device that has a size.
 //!
 //! ```text
 //!   client: LIST    --> list()                    names and descriptions
 //!   client: GO name --> open(name) --> Export     held until the connection is over
 //! ```
 //!
-//! Invariants: an export's size never changes while it is open; the empty name is the first
-//! export's. Locks: those of the devices, and none while a client is waited for.
+//! Invariants: an export's size never changes while it is open, and the empty name means the first
+//! export.
+//!
+//! Locks: those of the devices. None is held while a client is waited for.
 
 use super::transmission::Export;
 use crate::doors::Peer;
@@ -14,16 +16,16 @@ use disk::Disk;
 use std::sync::Arc;
 use zram::{Device, Devices};
 
-/// What a server has to offer, which may change while it runs.
+/// The exports of a server. They may change while it runs.
 pub(crate) trait Exports: Send + Sync {
-    /// Names and descriptions, the default first.
+    /// Names and descriptions. The default export is the first.
     fn list(&self) -> Vec<(String, String)>;
 
-    /// The export of a name; the empty name is the first one's.
+    /// Opens the export of a name. The empty name means the first export.
     ///
     /// # Errors
     ///
-    /// Why there is none, in words for the client.
+    /// Why it cannot be opened, in words for the client.
     fn open(&self, name: &str, client: Peer) -> Result<Export, String>;
 }
 
@@ -48,7 +50,7 @@ impl Exports for OneDisk {
     }
 }
 
-/// Every device that has a size. One that a client has open is neither reset nor removed.
+/// Every device that has a size. A device that a client has open is neither reset nor removed.
 pub(crate) struct OfDevices {
     /// The name of the default export.
     pub(crate) first: String,
@@ -67,7 +69,7 @@ impl Exports for OfDevices {
     fn list(&self) -> Vec<(String, String)> {
         let devices = self.devices.list();
         let mut list: Vec<_> = devices.iter().filter_map(|it| Self::described(it)).collect();
-        // Stable: the others stay in the order of their numbers.
+        // The sort is stable, so the others stay in the order of their numbers.
         list.sort_by_key(|(name, _)| *name != self.first);
         list
     }

@@ -49,7 +49,7 @@ pub(super) fn reply(
     parts: &[&[u8]],
 ) -> Result<(), End> {
     let len: usize = parts.iter().map(|part| part.len()).sum();
-    // Parts are names and words of ours, each bounded by an option's data.
+    // The parts are names and our own words, each at most as long as an option's data.
     let len = u32::try_from(len).map_err(|_| End::Nonsense("reply too long"))?;
     link.put(&wire::OPTION_REPLY_MAGIC.to_be_bytes())?;
     link.put(&option.to_be_bytes())?;
@@ -58,7 +58,7 @@ pub(super) fn reply(
     parts.iter().try_for_each(|part| link.put(part))
 }
 
-/// `len(4) name`, at the front; returns the name and what follows.
+/// Splits `len(4) name` from the front of the data. Gives the name and the rest.
 pub(super) fn parse_name(data: &[u8]) -> Option<(&[u8], &[u8])> {
     let (len, rest) = data.split_first_chunk()?;
     let len = u32::from_be_bytes(*len) as usize;

@@ -1,14 +1,17 @@
-//! The handshake: magic both ways, then options until one of them ends it.
+//! The handshake: each side sends its magic number, and then the client sends options until one of
+//! them ends it.
 //!
 //! ```text
 //!   server: NBDMAGIC IHAVEOPT flags
 //!   client: flags
 //!   client: IHAVEOPT option length data     -.  at most OPTIONS_MAX times,
-//!   server: magic option reply length data  -'  in all within the handshake's time
+//!   server: magic option reply length data  -'  and all within the handshake's time
 //! ```
 //!
-//! Invariant: whatever the client sends, the next option starts after exactly the announced
-//! length; a client that loses count meets a wrong magic, which ends the connection.
+//! Invariant: whatever the client sends, the next option starts after exactly the announced length.
+//! If a client loses count, the server finds a wrong magic number and ends the connection.
+//!
+//! Locks: none, except those of the devices while an export is opened.
 
 use super::exports::Exports;
 use super::haggling::{Haggling, reply};
@@ -25,7 +28,7 @@ pub(super) fn negotiate(
     let mut haggling = Haggling { exports, link, structured: false, context_of: None, no_zeroes };
     for _ in 0..OPTIONS_MAX {
         if let Next::Transmission(export) = next_option(&mut haggling)? {
-            // Contexts belong to a name, and are void with another.
+            // A context was chosen for one name, and does not hold for another.
             let allocation = haggling.context_of.as_deref() == Some(export.name());
             return Ok((export, Agreed { structured: haggling.structured, allocation }));
         }
@@ -33,13 +36,13 @@ pub(super) fn negotiate(
     Err(End::Nonsense("too many options"))
 }
 
-/// Tells a client that it is not served, in answer to whatever it wants; gives how it ended.
+/// Tells a client that it is not served, whatever it asks for.
 pub(super) fn turn_away(link: &mut Link<'_>, why: &str) -> Result<(), End> {
     greet(link)?;
     for _ in 0..OPTIONS_MAX {
         let (option, _) = read_option(link)?;
         match option {
-            // There are no words for it.
+            // The protocol has no reply to this option but an export.
             wire::OPT_EXPORT_NAME => return Ok(()),
             wire::OPT_ABORT => {
                 reply(link, option, wire::REP_ACK, &[])?;
@@ -51,7 +54,7 @@ pub(super) fn turn_away(link: &mut Link<'_>, why: &str) -> Result<(), End> {
     Ok(())
 }
 
-/// Exchanges greetings; returns whether the client knows `NO_ZEROES`.
+/// Exchanges greetings, and says whether the client knows `NO_ZEROES`.
 fn greet(link: &mut Link<'_>) -> Result<bool, End> {
     link.put(&wire::INIT_MAGIC.to_be_bytes())?;
     link.put(&wire::OPTION_MAGIC.to_be_bytes())?;
@@ -74,7 +77,7 @@ fn next_option(client: &mut Haggling<'_, '_>) -> Result<Next, End> {
     }
 }
 
-/// The next option and its data, without it where that is too long.
+/// The next option and its data, or `None` for data that is too long.
 fn read_option(link: &mut Link<'_>) -> Result<(u32, Option<Vec<u8>>), End> {
     if u64::from_be_bytes(link.take()?) != wire::OPTION_MAGIC {
         return Err(End::Nonsense("not an option"));
@@ -85,7 +88,7 @@ fn read_option(link: &mut Link<'_>) -> Result<(u32, Option<Vec<u8>>), End> {
         link.skip(len.into())?;
         return Ok((option, None));
     }
-    // A copy, because answering needs the link; bounded, and options are few.
+    // The data is copied, because answering needs the link. It is bounded, and options are few.
     let len = len as usize;
     link.want(len)?;
     let data = link.input()[..len].to_vec();

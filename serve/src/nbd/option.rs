@@ -3,7 +3,7 @@
 //! | option | answer |
 //! |---|---|
 //! | `EXPORT_NAME` | size and flags, then transmission; an unknown name ends the connection |
-//! | `GO`, `INFO` | what was asked for, `ACK`; after `GO`, transmission |
+//! | `GO`, `INFO` | what was asked for, then `ACK`; after `GO`, transmission |
 //! | `LIST` | every export, the default first |
 //! | `STRUCTURED_REPLY` | `ACK` |
 //! | `LIST_META_CONTEXT`, `SET_META_CONTEXT` | see `contexts` |
@@ -11,8 +11,10 @@
 //! | `STARTTLS` | `ERR_POLICY` |
 //! | any other | `ERR_UNSUP` |
 //!
-//! Invariant: data that does not have the option's form, to the byte, is `ERR_INVALID` and
+//! Invariant: data that does not have exactly the option's form is answered with `ERR_INVALID`, and
 //! changes nothing that was agreed before.
+//!
+//! Locks: none, except those of the devices while an export is opened.
 
 use super::contexts;
 use super::haggling::{Haggling, parse_name};
@@ -34,7 +36,7 @@ pub(super) fn answer(client: &mut Haggling<'_, '_>, option: u32, data: &[u8]) ->
         wire::OPT_GO | wire::OPT_INFO => return go(client, option, data),
         wire::OPT_ABORT => {
             client.reply(option, wire::REP_ACK, &[])?;
-            // A client that has closed already did not want the answer.
+            // If the client has closed already, it does not want the answer.
             let _ = client.link.send();
             return Err(End::Done);
         }
@@ -113,7 +115,7 @@ fn parse_go(data: &[u8]) -> Option<(&[u8], Wanted)> {
     Some((name, wanted))
 }
 
-/// What a client would like to know beyond size and flags.
+/// What a client wants to know besides size and flags.
 #[derive(Clone, Copy, Debug, Default)]
 struct Wanted {
     name: bool,

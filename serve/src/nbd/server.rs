@@ -1,7 +1,14 @@
-//! The NBD server: its exports, served at any number of Unix sockets and TCP addresses.
+//! The NBD server: it serves exports at any number of Unix sockets and TCP addresses.
 //!
-//! Invariants: all listeners lead to the same exports; a server that does not start leaves no
-//! socket behind, and so does one that has stopped.
+//! ```text
+//!   door --> service: a thread for each connection --> handshake --> transmission
+//!                     '-- one too many -------------> handshake::turn_away
+//! ```
+//!
+//! Invariants: all doors lead to the same exports. A server that does not start, or that has
+//! stopped, leaves no socket behind.
+//!
+//! Locks: those of its service.
 
 use super::exports::{Exports, OfDevices, OneDisk};
 use super::handshake;
@@ -17,12 +24,13 @@ use std::sync::Arc;
 use std::time::Duration;
 use zram::Devices;
 
-/// What to serve, where, and within which limits.
+/// Where to serve, under which name, and within which limits.
 #[derive(Clone, Debug)]
 pub struct ServerConfig {
-    /// The default export's name; clients may also ask for the empty one.
+    /// The default export's name: 1 to 4096 bytes without NUL. Clients may also ask for the empty
+    /// name.
     pub name: String,
-    /// Of a single disk: shown to clients that list exports.
+    /// The description of a single disk, for clients that list exports. Devices have their own.
     pub description: String,
     /// Unix sockets to listen at.
     pub unix: Vec<PathBuf>,
@@ -30,23 +38,24 @@ pub struct ServerConfig {
     pub tcp: Vec<String>,
     /// Allows addresses that other machines can reach. NBD has no password.
     pub tcp_anywhere: bool,
-    /// One connection more is told so, and closed. Never more than half of the descriptors that
-    /// the process may have.
+    /// How many connections are served at a time. One more is refused with a message. The server
+    /// takes at most half of the descriptors that the process may have.
     pub connections_max: usize,
-    /// For a client to say what it wants.
+    /// How long a client's handshake may take.
     pub handshake_timeout: Duration,
-    /// After so long without a request a connection's big buffers are given back.
+    /// After so long without a request, a connection gives back most of its buffers.
     pub idle_after: Duration,
-    /// A client that does nothing for so long in the middle of something is told of.
+    /// A client that does nothing for so long, in the middle of a request or an answer, is reported
+    /// to the observer.
     pub stall_after: Duration,
-    /// For requests under way when the server stops.
+    /// How long requests under way may go on after the server is stopped.
     pub stop_grace: Duration,
-    /// Told what happens to connections.
+    /// It is told what happens to connections.
     pub observer: Observer,
 }
 
 impl ServerConfig {
-    /// The usual limits and no listener.
+    /// A configuration with the usual limits ([`limits`]) and no listener.
     pub fn new(name: impl Into<String>) -> Self {
         Self {
             name: name.into(),
@@ -78,13 +87,22 @@ impl fmt::Debug for Server {
 }
 
 impl Server {
-    /// Serves one disk. Listens everywhere it should, or fails without having listened anywhere.
+    /// Serves one disk. It listens at every place of `config`, or fails and listens at none.
+    ///
+    /// # Errors
+    ///
+    /// [`ServeError`]: the name is not one for NBD, there is no place to listen, a place cannot be
+    /// had, or no thread can be started.
     pub fn start(disk: Arc<dyn Disk>, config: ServerConfig) -> Result<Self, ServeError> {
         let (name, description) = (config.name.clone(), config.description.clone());
         Self::start_with(Arc::new(OneDisk { name, description, disk }), config)
     }
 
-    /// The same of every device that has a size; `config.name` is the default one's.
+    /// Serves every device that has a size. `config.name` is the name of the default one.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`start`](Self::start).
     pub fn start_devices(devices: Arc<Devices>, config: ServerConfig) -> Result<Self, ServeError> {
         let first = config.name.clone();
         Self::start_with(Arc::new(OfDevices { first, devices }), config)
@@ -117,45 +135,46 @@ impl Server {
         Ok(Self { service, meter, name: config.name })
     }
 
-    /// Where clients find the default export, one address per listener.
+    /// The addresses at which clients find the default export, one for each listener.
     pub fn uris(&self) -> Vec<String> {
         self.uris_of(&self.name)
     }
 
-    /// The same of the export of a name.
+    /// The addresses at which clients find the export of this name.
     pub fn uris_of(&self, name: &str) -> Vec<String> {
         self.service.doors().iter().map(|door| uri(name, door.place())).collect()
     }
 
-    /// Connections that are served this export right now.
+    /// How many connections are served this export right now.
     pub fn connections_to(&self, name: &str) -> usize {
         self.service.engaged_in(name)
     }
 
-    /// Connections right now, those in their handshake included.
+    /// How many connections there are right now, with those in their handshake.
     pub fn connections(&self) -> usize {
         self.service.connections()
     }
 
-    /// Bytes held right now in the buffers of all connections.
+    /// Bytes that the buffers of all connections hold right now.
     pub fn buffer_bytes(&self) -> usize {
         self.meter.bytes()
     }
 
-    /// Stops accepting, gives requests under way the grace period, closes every connection,
-    /// waits for every thread and removes the socket paths. A second call does nothing.
+    /// Stops the server. It removes the socket paths and accepts no more, gives requests under way
+    /// the grace period, closes every connection, and waits for every thread. A second call does
+    /// nothing.
     pub fn stop(&self) {
         self.service.stop();
     }
 
-    /// Removes the socket paths and accepts no more, without waiting: for a process that is about
-    /// to end while `stop` may be held up.
+    /// Removes the socket paths and accepts no more, without waiting. It is for a process that must
+    /// end while `stop` may take long.
     pub fn shut(&self) {
         self.service.shut();
     }
 }
 
-/// One connection, from its first byte to its last.
+/// Serves one connection, or refuses it, from its first byte to its last.
 fn converse(exports: &dyn Exports, ticket: &Ticket, meter: &Arc<Meter>, waits: Waits) {
     let ended = match ticket.refused() {
         None => serve(exports, &mut Link::new(ticket, meter, waits)),
@@ -180,7 +199,7 @@ fn serve(exports: &dyn Exports, link: &mut Link<'_>) -> Result<(), End> {
     transmission::run(&export, agreed, link)
 }
 
-/// For the client.
+/// Why a client is refused, in words for it.
 fn words(why: Refused) -> String {
     match why {
         Refused::Full { most } => {

@@ -1,16 +1,18 @@
-//! The threads of a mount: they take requests off `/dev/fuse`, have them answered, and answer.
+//! The threads of a mount: they read requests from `/dev/fuse`, ask the files, and answer.
 //!
 //! ```text
 //!   kernel --read--> buffer --parse--> quick ---> Files --> answer --writev--> kernel
-//!                                        |- slow: Roles says who
+//!                                        |- slow: Roles decides which thread
 //!                                        `- waiting: one of the Waiters
 //! ```
 //!
-//! A thread owns one buffer: the request comes into it, and what a read gives goes out of it. When
-//! a request is put aside its buffer goes with it, and nothing is copied. See `request`.
+//! A thread owns one buffer. It receives a request in it, and sends the data of a read from it. If
+//! a request is put aside, its buffer goes with it, and nothing is copied. See `request`.
 //!
-//! Invariants: every request but a note is answered once; a thread ends only when the file system
-//! is gone, or the connection to it breaks. No lock is held while a file is asked.
+//! Invariants: every request except a note is answered once. A thread ends only if the file system
+//! is gone, or if the connection to it breaks.
+//!
+//! Locks: one around the list of threads. No lock is held while a file is asked.
 
 use super::greeting::greet;
 use super::request::{Buffers, DATA_MAX, Request, Waiting};
@@ -30,10 +32,10 @@ use std::thread::JoinHandle;
 pub(crate) enum Pace {
     /// Nothing but memory.
     Quick,
-    /// Data that is worked on: as many at a time as there are processors.
+    /// Data that the processor works on. As many such requests are answered at a time as there are
+    /// threads, except one.
     Slow,
-    /// A disk, another process, or a command that takes its time: it uses no processor meanwhile,
-    /// or for long.
+    /// A disk, another process, or a command that takes long.
     Waiting,
 }
 
@@ -42,10 +44,10 @@ pub(crate) trait Files: Send + Sync {
     /// What the answer waits for.
     fn pace(&self, caller: &Caller, call: &Call<'_>) -> Pace;
 
-    /// Reads a file into `buffer`; gives the bytes that were there.
+    /// Reads a file into `buffer`, and gives how many bytes there were.
     fn read(&self, caller: &Caller, range: &Range, buffer: &mut [u8]) -> Result<usize, Errno>;
 
-    /// Anything else; what is to be said besides success goes into `body`.
+    /// Answers any other request. What the answer says besides success goes into `body`.
     fn answer(&self, caller: &Caller, call: &Call<'_>, body: &mut Body) -> Result<(), Errno>;
 }
 
@@ -64,7 +66,7 @@ struct Shared {
 }
 
 impl Connection {
-    /// Answers the kernel's greeting, then starts the threads.
+    /// Answers the kernel's greeting, and then starts the threads.
     pub(crate) fn start(
         device: OwnedFd,
         files: Arc<dyn Files>,
@@ -72,7 +74,7 @@ impl Connection {
     ) -> std::io::Result<Self> {
         let buffers = Buffers::default();
         greet(&device, &buffers)?;
-        // Who waits for a request does so with a limit, before it reads.
+        // Reading must not block, because a thread waits before it reads, with a limit.
         io::ioctl_fionbio(&device, true)?;
         let (roles, waiters) = (Roles::new(threads), Waiters::new());
         let shared = Arc::new(Shared { device, files, roles, waiters, buffers });
@@ -98,7 +100,7 @@ impl Connection {
     pub(crate) fn join(&self) {
         let threads = std::mem::take(&mut *self.lock());
         for handle in threads {
-            // One that panicked has left its request without an answer; the others served on.
+            // A thread that panicked left its request unanswered, and the others went on.
             let _ = handle.join();
         }
         self.shared.waiters.join();
@@ -157,7 +159,7 @@ impl Shared {
         }
     }
 
-    /// Answers a request, and whatever has been put aside meanwhile.
+    /// Answers a request, and then the requests that were put aside meanwhile.
     fn answer_slow(&self, request: &mut Request, body: &mut Body) {
         self.answer(request, body);
         while let Some(next) = self.roles.next() {
@@ -194,18 +196,19 @@ impl Shared {
     fn send(&self, caller: &Caller, outcome: Result<&[u8], Errno>) {
         let header = wire::answer_header(caller.unique, outcome.map(<[u8]>::len));
         let parts = [IoSlice::new(&header), IoSlice::new(outcome.unwrap_or_default())];
-        // Who asked may be gone, and so may the file system; then nobody waits for the answer.
+        // If the caller or the file system is gone, nothing waits for the answer.
         let _ = io::writev(&self.device, &parts);
     }
 }
 
-/// Whom the kernel waits for to free memory must not wait for memory to be freed. Where it is not
-/// allowed (it takes CAP_SYS_RESOURCE), that can happen.
+/// Keeps this thread from waiting for memory to be freed, because the kernel may wait for this very
+/// thread to free memory. Without CAP_SYS_RESOURCE this is refused, and the two may wait for each
+/// other.
 fn never_wait_for_oneself() {
     let _ = rustix::process::configure_io_flusher_behavior(true);
 }
 
-/// A bug behind a request is that request's failure; whoever waits for it is told.
+/// Answers EIO if `answer` panics, so that a bug fails only the request that met it.
 fn unwound<T>(answer: impl FnOnce() -> Result<T, Errno>) -> Result<T, Errno> {
     catch_unwind(AssertUnwindSafe(answer)).unwrap_or(Err(Errno::IO))
 }

@@ -1,4 +1,6 @@
-//! The first request of a connection: version, features and sizes are agreed on.
+//! The first request of a connection, in which version, features and sizes are agreed on.
+//!
+//! Invariant: only features that the kernel offers are agreed on. Locks: that of the buffers.
 
 use super::request::{Buffers, DATA_MAX};
 use super::wire::{self, Body, Call, Hello};
@@ -7,31 +9,32 @@ use rustix::io::{self, Errno};
 use std::io::IoSlice;
 use std::os::fd::OwnedFd;
 
-/// Requests the kernel may have under way for itself: a loop device asks for 128.
+/// How many requests the kernel may have under way for itself. A loop device asks for 128.
 const BACKGROUND_MAX: u16 = 128;
-/// The minor version of protocol 7 that is needed, of Linux 5.4; and the one that is spoken.
+/// The minor version of protocol 7 that is needed, which is that of Linux 5.4.
 const MINOR_MIN: u32 = 31;
+/// The minor version that is spoken.
 const MINOR: u32 = 38;
 
-/// What the kernel is asked to do, of what it can.
+/// What the kernel is asked to do if it can.
 mod feature {
-    /// Several reads of a file at once.
+    /// Several reads of a file may be under way at once.
     pub(super) const ASYNC_READ: u64 = 1 << 0;
     /// `O_TRUNC` comes with the open, as a flag.
     pub(super) const ATOMIC_O_TRUNC: u64 = 1 << 3;
     /// Writes of more than a page.
     pub(super) const BIG_WRITES: u64 = 1 << 5;
-    /// Direct requests that nobody waits for are under way together: a loop device's.
+    /// Asynchronous direct requests are under way together, as those of a loop device.
     pub(super) const ASYNC_DIO: u64 = 1 << 15;
-    /// Several look-ups in a directory at once.
+    /// Several look-ups in a directory may be under way at once.
     pub(super) const PARALLEL_DIROPS: u64 = 1 << 18;
-    /// Requests of up to `max_pages`.
+    /// A request may have up to `max_pages` pages.
     pub(super) const MAX_PAGES: u64 = 1 << 22;
-    /// Nobody asks for set-user-ID bits before each write.
+    /// The kernel does not ask for set-user-ID bits before each write.
     pub(super) const HANDLE_KILLPRIV_V2: u64 = 1 << 28;
-    /// There are flags beyond 32.
+    /// There are more than 32 flags.
     pub(super) const INIT_EXT: u64 = 1 << 30;
-    /// A file that is read and written directly may be mapped all the same.
+    /// A file may be mapped even if it is read and written directly.
     pub(super) const DIRECT_IO_ALLOW_MMAP: u64 = 1 << 36;
 
     pub(super) const WANTED: u64 = ASYNC_READ

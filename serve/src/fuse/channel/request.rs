@@ -1,15 +1,16 @@
-//! Requests in their buffers: taken off the device, kept for the next, given back when none come.
+//! Requests in their buffers. A buffer is filled from the device, kept for the next request, and
+//! given back if none comes.
 //!
 //! ```text
 //!   wait --ready--> receive --> answered from the same buffer --> wait
-//!    '--- IDLE_AFTER without a request: all but one page of the buffer is the system's again
+//!    '--- IDLE_AFTER without a request: the buffer gives back everything except one page
 //! ```
 //!
-//! A thread waits for a request before it reads one, so that it finds out that none comes. Each has
-//! a set of events of its own with the device in it, and the kernel wakes one of those who wait.
+//! A thread waits for a request before it reads one, so that it notices if none comes. Each thread
+//! has its own set of events with the device in it, and the kernel wakes one waiting thread.
 //!
-//! Invariants: every buffer is counted by one meter; at most `SPARE_MAX` buffers are kept for
-//! nobody, and none once a thread has found nothing to do.
+//! Invariants: one meter counts every buffer. At most `SPARE_MAX` buffers are kept unused, and none
+//! after a thread was idle for `IDLE_AFTER`.
 //!
 //! Lock: one, a leaf, around the spare buffers.
 
@@ -22,16 +23,16 @@ use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Bytes of data in one request.
+/// The most bytes of data in one request.
 pub(crate) const DATA_MAX: usize = 1 << 20; // 1 MiB
-/// Bytes of a request: its headers and its data.
+/// The most bytes of a request: its headers and its data.
 pub(super) const REQUEST_MAX: usize = (wire::WRITE_HEADERS + DATA_MAX).next_multiple_of(PAGE);
 /// Buffers kept for requests that are put aside.
 const SPARE_MAX: usize = 4;
 /// A buffer that holds no more than this is kept as it is.
 const KEPT_MAX: usize = 16 << 10; // 16 KiB
 
-/// A request as it came, in a buffer with room for any.
+/// A request as it came, in a buffer with room for any request.
 #[derive(Debug)]
 pub(super) struct Request {
     buffer: Buffer,
@@ -49,14 +50,14 @@ impl Request {
         &self.buffer.bytes()[..self.len]
     }
 
-    /// The first `len` bytes, for data that goes where the request was.
+    /// The first `len` bytes, which data overwrites.
     pub(super) fn data(&mut self, len: usize) -> &mut [u8] {
         self.len = len;
         self.buffer.touch(len);
         &mut self.buffer.bytes_mut()[..len]
     }
 
-    /// Reads the next request; `AGAIN` where there is none now.
+    /// Reads the next request. The error is `AGAIN` if there is none now.
     pub(super) fn read(&mut self, device: &OwnedFd) -> Result<(), Errno> {
         self.len = 0;
         self.len = io::read(device, self.buffer.bytes_mut())?;
@@ -84,8 +85,8 @@ impl Buffers {
         spare.map_or_else(|| Request::new(&self.meter), Ok)
     }
 
-    /// A request is answered; who says so waits for the next one, or answers one, and so comes to
-    /// rest.
+    /// Keeps the buffer of an answered request, or drops it. The caller waits for a request or
+    /// answers one afterwards, so `rest` is called in the end.
     pub(super) fn keep(&self, request: Request) {
         let mut spare = self.spare();
         if spare.len() < SPARE_MAX {
@@ -93,7 +94,7 @@ impl Buffers {
         }
     }
 
-    /// Nothing is asked for: what is held for the next requests goes back to the system.
+    /// Gives back the memory that is held for the next requests, because none came.
     fn rest(&self, own: &mut Request) {
         own.buffer.give_back(PAGE);
         drop(std::mem::take(&mut *self.spare()));
@@ -114,7 +115,7 @@ pub(super) struct Waiting {
 }
 
 impl Waiting {
-    /// For requests at a device that does not make wait who reads it.
+    /// For requests of a device whose reads do not block.
     pub(super) fn new(device: &OwnedFd) -> io::Result<Self> {
         let events = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let flags = epoll::EventFlags::IN | epoll::EventFlags::EXCLUSIVE;
@@ -122,7 +123,7 @@ impl Waiting {
         Ok(Self { events })
     }
 
-    /// The next request; `None` when there will be none.
+    /// The next request. `None` if there will be none.
     pub(super) fn receive(
         &self,
         device: &OwnedFd,
@@ -133,7 +134,7 @@ impl Waiting {
             match request.read(device) {
                 Ok(()) => return Some(()),
                 Err(Errno::AGAIN) => self.wait(request, buffers).ok()?,
-                // Interrupted, or taken back by who asked before it was handed over.
+                // The read was interrupted, or the caller took the request back.
                 Err(Errno::INTR | Errno::NOENT) => {}
                 Err(_) => return None,
             }

@@ -1,4 +1,4 @@
-//! Who does what among the threads of a mount: one of them always listens.
+//! The division of labour among the threads of a mount: one of them always listens.
 //!
 //! ```text
 //!            next request          slow?           free thread left besides this one?
@@ -8,26 +8,26 @@
 //!       '------------------------------------------'
 //! ```
 //!
-//! A *slow* request is one that may wait: for data, for a device, for another process. A *quick*
-//! one waits for nothing but memory.
+//! A *slow* request may wait for data, for a device or for another process. A *quick* one waits
+//! only for memory.
 //!
 //! Invariants
-//! - R1. At most `threads - 1` threads are inside slow requests, so a quick request is answered
+//! - R1. At most `threads - 1` threads are inside slow requests. So a quick request is answered
 //!   however long the slow ones take.
-//! - R2. Something is put aside only while that many are, each of which looks for it when it is
-//!   done; so nothing stays aside.
-//! - R3. At most `ASIDE_MAX` requests are put aside; one more is refused.
+//! - R2. A request is put aside only while so many threads are inside slow requests. Each of them
+//!   looks for such requests when it is done, so none stays aside.
+//! - R3. At most `ASIDE_MAX` requests are put aside. One more is refused.
 //!
-//! Lock: one, a leaf, around two numbers and the queue.
+//! Lock: one, a leaf, around a number and the queue.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Requests put aside. The kernel sends as many as the mount's `max_background` for itself, and
-/// one for each thread that waits.
+/// The most requests that are put aside. The kernel sends as many as the mount's `max_background`
+/// for itself, and one for each thread that waits.
 pub(crate) const ASIDE_MAX: usize = 4096;
 
-/// The division of labour; `T` is a request with all it needs.
+/// The division of labour. `T` is a request with everything that it needs.
 #[derive(Debug)]
 pub(crate) struct Roles<T> {
     slow_max: usize,
@@ -53,14 +53,19 @@ pub(crate) enum Part {
 }
 
 impl<T> Roles<T> {
-    /// For so many threads, at least two.
+    /// The roles of so many threads.
+    ///
+    /// # Panics
+    ///
+    /// If there are fewer than two.
     pub(crate) fn new(threads: usize) -> Self {
         assert!(threads >= 2, "one listens while another answers");
         let state = Mutex::new(State { slow: 0, aside: VecDeque::new() });
         Self { slow_max: threads - 1, state }
     }
 
-    /// A thread has a slow request; `put` makes what is put aside of it, where it can.
+    /// Decides what a thread does with a slow request. `put` gives what can be put aside; `None`
+    /// refuses the request.
     pub(crate) fn begin(&self, put: impl FnOnce() -> Option<T>) -> Part {
         let mut state = self.state();
         if state.slow < self.slow_max {
@@ -75,7 +80,7 @@ impl<T> Roles<T> {
         Part::Listen
     }
 
-    /// A thread has answered a slow request: the next one, or `None` and it listens again.
+    /// Called after a slow request: the next one that the thread answers. With `None` it listens.
     pub(crate) fn next(&self) -> Option<T> {
         let mut state = self.state();
         let next = state.aside.pop_front();
@@ -85,7 +90,7 @@ impl<T> Roles<T> {
         next
     }
 
-    /// The lock is held for moves of whole values only, so what a dead thread left is whole.
+    /// Poison is ignored, because whole values are moved under the lock.
     fn state(&self) -> MutexGuard<'_, State<T>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -4,14 +4,14 @@
 //!   give --> queue --> take: an idle thread, or a new one, up to THREADS_MAX
 //! ```
 //!
-//! They are apart from the threads that work on data, so that a disk which stalls stalls those who
-//! read from it, and nobody else. There is none until the first such request.
+//! They are not the threads that work on data. So a disk that stalls delays only requests that need
+//! it. No such thread exists before the first such request.
 //!
 //! Invariants
-//! - W1. Every request in the queue has an idle thread that was told, or a thread that will look
-//!   when it is done; so nothing stays in the queue.
-//! - W2. At most `THREADS_MAX` threads, and at most `QUEUE_MAX` requests in the queue; one more is
-//!   given back.
+//! - W1. For every request in the queue an idle thread was woken, or a busy thread will look when
+//!   it is done. So no request stays in the queue.
+//! - W2. There are at most `THREADS_MAX` threads, and at most `QUEUE_MAX` requests in the queue.
+//!   One more is given back.
 //!
 //! Lock: one, a leaf, around the queue and the counts.
 
@@ -19,12 +19,12 @@ use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
-/// Threads: as many requests a disk works on at a time, which is what its queue commonly holds.
+/// The most threads. A disk's queue commonly holds so many requests at a time.
 const THREADS_MAX: usize = 32;
-/// Requests that may wait for a thread.
+/// The most requests that wait for a thread.
 const QUEUE_MAX: usize = super::roles::ASIDE_MAX;
 
-/// The threads; `T` is a request with all it needs.
+/// The threads. `T` is a request with everything that it needs.
 pub(crate) struct Waiters<T> {
     state: Mutex<State<T>>,
     came: Condvar,
@@ -32,10 +32,10 @@ pub(crate) struct Waiters<T> {
 
 struct State<T> {
     queue: VecDeque<T>,
-    /// Threads that were told of nothing, or have not looked yet.
+    /// Threads that wait, or were woken and have not looked yet.
     idle: usize,
     threads: Vec<JoinHandle<()>>,
-    /// No more will be given.
+    /// No more requests will come.
     closed: bool,
 }
 
@@ -46,7 +46,7 @@ impl<T> Waiters<T> {
     }
 
     /// Has a request answered by a thread that runs `thread`, which calls [`Waiters::take`] until
-    /// there is none; gives it back where that cannot be.
+    /// it gives `None`. The request is given back if there is no thread and no room for it.
     pub(crate) fn give(&self, request: T, thread: impl FnOnce() + Send + 'static) -> Result<(), T> {
         let mut state = self.state();
         if state.queue.len() >= QUEUE_MAX {
@@ -57,7 +57,7 @@ impl<T> Waiters<T> {
             match started {
                 Ok(handle) => state.threads.push(handle),
                 Err(_) if state.threads.is_empty() => return Err(request),
-                Err(_) => {} // one of those that there are
+                Err(_) => {} // a thread that exists will take it
             }
         }
         state.queue.push_back(request);
@@ -66,7 +66,7 @@ impl<T> Waiters<T> {
         Ok(())
     }
 
-    /// The next request; `None` when there will be none.
+    /// The next request. `None` if there will be none.
     pub(crate) fn take(&self) -> Option<T> {
         let mut state = self.state();
         loop {
@@ -82,7 +82,7 @@ impl<T> Waiters<T> {
         }
     }
 
-    /// Waits until everything given is answered, and the threads have ended.
+    /// Waits until every given request is answered and the threads have ended.
     pub(crate) fn join(&self) {
         let threads = {
             let mut state = self.state();
@@ -91,12 +91,12 @@ impl<T> Waiters<T> {
         };
         self.came.notify_all();
         for handle in threads {
-            // One that panicked has left its request without an answer.
+            // A thread that panicked left its request unanswered.
             let _ = handle.join();
         }
     }
 
-    /// The lock is held for moves of whole values only, so what a dead thread left is whole.
+    /// Poison is ignored, because whole values are moved under the lock.
     fn state(&self) -> MutexGuard<'_, State<T>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -1,14 +1,15 @@
-//! The kernel's side of FUSE, as bytes: what a request says and what an answer looks like.
+//! Requests and answers of FUSE as bytes: what a request says, and what an answer looks like.
 //!
 //! ```text
 //!   request   len.4 opcode.4 unique.8 node.8 uid.4 gid.4 pid.4 pad.4 | body | name or data
 //!   answer    len.4 error.4  unique.8                                | body or data
 //! ```
 //!
-//! Fields are in the machine's own byte order. Layouts are those of protocol 7.31 and later
-//! (linux/fuse.h, the user interface); an older kernel is refused when it says hello.
+//! Fields are in the machine's own byte order. The layouts are those of protocol 7.31 and later
+//! (linux/fuse.h, the user interface). An older kernel is refused in the greeting.
 //!
-//! Invariant: a request of any content is either parsed or refused; nothing here panics.
+//! Invariant: a request of any content is either parsed or refused, and nothing here panics.
+//! Locks: none.
 
 use rustix::io::Errno;
 
@@ -22,25 +23,25 @@ pub(crate) const WRITE_HEADERS: usize = REQUEST_HEADER + 40; // 80
 /// The root directory's node.
 pub(crate) const ROOT: u64 = 1;
 
-/// Who asks, and about what.
+/// The thread that asks, and the node it asks about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Caller {
     /// The request's number, which the answer repeats.
     pub(crate) unique: u64,
-    /// The node it is about.
+    /// The node that the request is about.
     pub(crate) node: u64,
-    /// The thread that waits for the answer; 0 where the kernel asks for itself.
+    /// The thread that waits for the answer. It is 0 if the kernel asks for itself.
     pub(crate) thread: u32,
 }
 
 /// A range of a file, read through an open handle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Range {
-    /// What `Open` was answered with.
+    /// The handle that the answer to `Open` gave.
     pub(crate) handle: u64,
-    /// First byte.
+    /// The first byte.
     pub(crate) offset: u64,
-    /// Bytes.
+    /// The number of bytes.
     pub(crate) len: u64,
 }
 
@@ -53,15 +54,15 @@ pub(crate) enum Call<'a> {
     Lookup(&'a [u8]),
     /// Size, mode and times.
     GetAttr,
-    /// A change of mode, owner, length or times: the bits say of what; the length.
+    /// Changes mode, owner, length or times. The bits say which; the other number is the length.
     SetAttr(u32, u64),
     /// Opens a file with the flags of open(2).
     Open(u32),
     /// Reads a file.
     Read(Range),
-    /// Writes to a file; `len` is that of the data.
+    /// Writes to a file. The range is as long as the data.
     Write(Range, &'a [u8]),
-    /// The last descriptor of an open file is gone.
+    /// Says that the last descriptor of an open file is gone.
     Close(u64),
     /// Makes what was written durable.
     Fsync,
@@ -73,19 +74,19 @@ pub(crate) enum Call<'a> {
     ReadDir(Range),
     /// Asks about the file system.
     StatFs,
-    /// Gives up, or zeroes, a range: the mode is fallocate(2)'s.
+    /// Gives up or zeroes a range. The number is the mode of fallocate(2).
     Fallocate(Range, u32),
-    /// Finds data or a hole from an offset on: the number is lseek(2)'s.
+    /// Finds data or a hole from an offset on. The number is that of lseek(2).
     Lseek(Range, u32),
     /// Would make a file.
     Create,
     /// Would make or remove a name in another way.
     ChangeNames,
-    /// The file system ends.
+    /// Says that the file system ends.
     Destroy,
-    /// Nobody waits for an answer.
+    /// Tells something. It has no answer.
     Note,
-    /// Something there is no answer to.
+    /// Any other request.
     Unknown,
 }
 
@@ -102,7 +103,7 @@ pub(crate) struct Hello {
     pub(crate) flags: u64,
 }
 
-/// What can be changed by `SetAttr`; the other bits say how.
+/// Bits of what `SetAttr` changes. Its other bits say how.
 pub(crate) mod change {
     /// Permissions.
     pub(crate) const MODE: u32 = 1 << 0;
@@ -136,7 +137,7 @@ impl<'a> Fields<'a> {
         self.word().map(u64::from_ne_bytes)
     }
 
-    /// A name that ends with a NUL.
+    /// A name, which a NUL ends.
     fn name(&mut self) -> Result<&'a [u8], Errno> {
         let end = self.0.iter().position(|&byte| byte == 0).ok_or(Errno::INVAL)?;
         self.take(end)
@@ -149,7 +150,7 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// Reads a request; the error is for the kernel, where the header at least could be read.
+/// Reads a request. If its header could be read, the inner error is for the kernel.
 pub(crate) fn parse(bytes: &[u8]) -> Result<(Caller, Result<Call<'_>, Errno>), Errno> {
     let mut fields = Fields(bytes);
     let (len, opcode) = (fields.u32()?, fields.u32()?);
@@ -228,17 +229,17 @@ pub(crate) struct Attr {
     pub(crate) node: u64,
     /// Bytes.
     pub(crate) size: u64,
-    /// Bytes of storage, as programs that look for holes want to know.
+    /// Bytes of storage, for programs that look for holes.
     pub(crate) held: u64,
     /// Type and permissions, as in `st_mode`.
     pub(crate) mode: u32,
-    /// Names it has.
+    /// The number of its names.
     pub(crate) links: u32,
-    /// Best length of a read.
+    /// The best length of a read, in bytes.
     pub(crate) block_size: u32,
-    /// Owner, who is also the group's number's.
+    /// The numbers of its user and its group.
     pub(crate) owner: (u32, u32),
-    /// All three times, in seconds.
+    /// The value of all three times, in seconds.
     pub(crate) time: u64,
 }
 
@@ -277,13 +278,13 @@ impl Body {
         self
     }
 
-    /// A name that was found. Neither name nor attributes may be remembered: sizes and devices
-    /// come and go, and nobody who is in a hurry looks names up.
+    /// A name that was found. The kernel must remember neither the name nor the attributes, because
+    /// sizes and devices change, and looking a name up need not be fast.
     pub(crate) fn entry(&mut self, attr: &Attr) {
         self.u64(attr.node).u64(0).zeros(24).attr_fields(attr);
     }
 
-    /// Attributes, not to be remembered either.
+    /// Attributes, which the kernel must not remember either.
     pub(crate) fn attr(&mut self, attr: &Attr) {
         self.zeros(16).attr_fields(attr);
     }
@@ -320,7 +321,7 @@ impl Body {
         true
     }
 
-    /// A file system of which there is nothing to count.
+    /// A file system that counts neither blocks nor files.
     pub(crate) fn statfs(&mut self) {
         const NAME_MAX: u32 = 255;
         self.zeros(40).u32(4096).u32(NAME_MAX).u32(4096).zeros(28);

@@ -1,4 +1,6 @@
-//! What a client and the server have agreed on.
+//! What a client and the server have agreed on: an export, and the form of replies.
+//!
+//! Invariant: size and whether it is read-only never change while the export is open. Locks: none.
 
 use super::wire;
 use disk::Disk;
@@ -28,7 +30,7 @@ pub(crate) struct Agreed {
 }
 
 impl Export {
-    /// An export of a disk; of a device that is open, with what keeps it open.
+    /// An export of a disk. For a device, `opened` keeps it open.
     pub(crate) fn new(
         name: String,
         description: String,
@@ -64,7 +66,7 @@ impl Export {
         self.read_only
     }
 
-    /// What the client may do.
+    /// Flags that tell the client what it may do.
     pub(crate) fn transmission_flags(&self, structured: bool) -> u16 {
         let mut flags = wire::HAS_FLAGS
             | wire::SEND_FLUSH

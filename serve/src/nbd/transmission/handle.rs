@@ -1,5 +1,7 @@
-//! Second phase of a request: the disk does it. Here are the requests without payload either
-//! way; `read`, `write` and `status` have files of their own.
+//! The second phase of a request: the disk does it. This file has the requests without payload in
+//! either direction. `read`, `write` and `status` have files of their own.
+//!
+//! Invariant: a change with the `FUA` flag is answered only after a flush. Locks: the disk's.
 
 use super::refusal::Refusal;
 use super::request::Request;
@@ -27,7 +29,7 @@ pub(super) fn handle(disk: &dyn Disk, action: Action, request: &Request) -> Resu
     }
 }
 
-/// What the `FUA` flag asks for after a change. The disk has no finer means than a flush.
+/// Flushes the disk if the request has the `FUA` flag. A disk has no finer means.
 pub(super) fn make_durable(disk: &dyn Disk, request: &Request) -> Result<(), Refusal> {
     if request.flags & wire::FLAG_FUA == 0 {
         return Ok(());

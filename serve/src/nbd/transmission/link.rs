@@ -1,4 +1,4 @@
-//! A connection with its two buffers: how requests come in and replies go out.
+//! A connection with its two buffers: requests come in, and replies go out.
 //!
 //! ```text
 //!             want / skip                      append ... send
@@ -7,14 +7,16 @@
 //! ```
 //!
 //! Invariants
-//! - L1. Nobody waits for a client while replies to it are unsent, so a client that waits for
-//!   an answer before it goes on is never waited for in turn.
-//! - L2. Replies to requests that arrived together leave together, in one call, unless they
-//!   exceed `SEND_AT`.
-//! - L3. After `idle_after` without input the big buffers are given back, and the wait goes on
-//!   without a limit: a quiet connection costs no wake-ups.
-//! - L4. A client that takes no answer, or sends no more of a request, for `stall_after` is told
-//!   of once, and once more when it goes on. It is waited for as long as it takes.
+//! - L1. Replies are sent before a thread waits for the client. So client and server never wait for
+//!   each other.
+//! - L2. Replies to requests that arrived together leave in one call, unless they exceed `SEND_AT`.
+//! - L3. After `idle_after` without input, most of the buffers is given back, and the thread waits
+//!   on without a limit. So a quiet connection costs no wake-ups.
+//! - L4. If a client receives no answer, or sends no more of a request, for `stall_after`, the
+//!   observer is told once, and once more when the client goes on. The thread waits as long as it
+//!   takes.
+//!
+//! Locks: none.
 
 use crate::doors::{Event, Inbox, Meter, NoMemory, Outbox, Peer, Stall, Ticket};
 use crate::terms::limits::{INBOX_MAX, OUTBOX_MAX, SEND_AT};
@@ -22,29 +24,29 @@ use rustix::io::Errno;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Why a connection ends. Never the server's end.
+/// Why a connection ends. None of these ends the server.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum End {
-    /// The client said goodbye.
+    /// The client ended it as the protocol says.
     Done,
-    /// The client closed without a word, or its machine is gone.
+    /// The client closed without notice, or its machine is gone.
     Hangup,
     /// The client took too long over the handshake.
     Timeout,
-    /// The client does not speak NBD, or not as agreed.
+    /// The client does not speak NBD, or it breaks what was agreed.
     Nonsense(&'static str),
     /// A reply could not be completed after its beginning was sent.
     CutReply,
-    /// No memory for this connection's buffers.
+    /// There is no memory for this connection's buffers.
     NoMemory,
     /// The server stops.
     Stopping,
-    /// It made way for another.
+    /// The connection made way for another.
     Displaced,
 }
 
 impl End {
-    /// In a few words.
+    /// The reason in a few words.
     pub(crate) fn words(&self) -> &'static str {
         match self {
             Self::Done => "it said goodbye",
@@ -68,22 +70,22 @@ impl From<NoMemory> for End {
 /// How long to wait for input.
 #[derive(Clone, Copy, Debug)]
 enum Patience {
-    /// Until then, in all.
+    /// Until this time.
     Until(Instant),
-    /// For `idle_after`, then give buffers back.
+    /// For `idle_after`, after which buffers are given back.
     Awake,
     /// For ever.
     Asleep,
 }
 
-/// How long a connection may do nothing, and what happens then.
+/// How long a connection may do nothing.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Waits {
-    /// For the handshake in all: the end.
+    /// The whole handshake may take so long. Then the connection ends.
     pub(crate) handshake: Duration,
-    /// Between two requests: big buffers are given back.
+    /// The time between two requests after which most of the buffers is given back.
     pub(crate) idle_after: Duration,
-    /// In the middle of something: it is told of.
+    /// The time in the middle of a request or an answer after which the observer is told.
     pub(crate) stall_after: Duration,
 }
 
@@ -106,13 +108,13 @@ struct Silence {
     told: bool,
 }
 
-/// No limit is longer, so that its end is a time.
+/// The longest handshake, so that its end can be computed.
 const LONGEST: Duration = Duration::from_secs(1 << 30); // 34 years
 
 impl<'a> Link<'a> {
-    /// A new connection; whatever it is for must be agreed before `waits.handshake` is over.
+    /// A new connection. Its handshake must end within `waits.handshake`.
     pub(crate) fn new(ticket: &'a Ticket, meter: &Arc<Meter>, waits: Waits) -> Self {
-        // A limit that cannot be set shows as a longer wait, which `stop` ends as well.
+        // If the limit cannot be set, a wait may be longer, but `stop` ends it too.
         let _ = ticket.socket().limit_send(Some(waits.handshake.max(MOMENT)));
         Self {
             ticket,
@@ -125,17 +127,17 @@ impl<'a> Link<'a> {
         }
     }
 
-    /// Who is at the other end.
+    /// The client at the other end.
     pub(crate) fn peer(&self) -> Peer {
         self.ticket.peer()
     }
 
-    /// Tells whoever observes the server.
+    /// Tells the observer of the server.
     pub(crate) fn tell(&self, event: Event) {
         self.ticket.tell(event);
     }
 
-    /// The handshake is over: from now on the client may take its time, and keeps its place.
+    /// Ends the handshake. From now on the client may take its time, and it keeps its place.
     pub(crate) fn engage(&mut self, export: &str) -> Result<(), End> {
         if !self.ticket.engage(export) {
             return Err(End::Displaced);
@@ -146,17 +148,17 @@ impl<'a> Link<'a> {
         self.apply_patience()
     }
 
-    /// A request has begun: what is waited for until it is complete is owed.
+    /// Begins a request. Until it is complete, the client owes input.
     pub(crate) fn begin(&mut self) {
         self.midway = true;
     }
 
-    /// Received and not handled.
+    /// Bytes that were received and are not handled yet.
     pub(crate) fn input(&self) -> &[u8] {
         self.inbox.bytes()
     }
 
-    /// The first `n` bytes of the input are handled.
+    /// Notes that the first `n` bytes of the input are handled.
     pub(crate) fn consume(&mut self, n: usize) {
         self.inbox.consume(n);
     }
@@ -190,8 +192,8 @@ impl<'a> Link<'a> {
         Ok(())
     }
 
-    /// Makes room for a reply of `n` bytes, by sending earlier ones if need be: the next
-    /// `append`s of so many bytes in all send nothing, so they can be taken back.
+    /// Makes room for a reply of `n` bytes, and sends earlier replies if that is needed. Gives a
+    /// mark for `rewind`. Appending up to `n` bytes sends nothing, so they can be taken back.
     pub(crate) fn make_room(&mut self, n: usize) -> Result<usize, End> {
         debug_assert!(n <= OUTBOX_MAX, "such a reply never fits");
         if !self.outbox.can_hold(n) {
@@ -200,7 +202,7 @@ impl<'a> Link<'a> {
         Ok(self.outbox.filled())
     }
 
-    /// Adds `n` bytes to the replies, to be filled in by the caller.
+    /// Adds `n` bytes to the replies. The caller fills them in.
     pub(crate) fn append(&mut self, n: usize) -> Result<&mut [u8], End> {
         self.make_room(n)?;
         Ok(self.outbox.append(n)?)
@@ -217,8 +219,8 @@ impl<'a> Link<'a> {
         self.outbox.rewind(mark);
     }
 
-    /// A reply is complete: send if enough has come together. Ends the conversation of a server
-    /// that stops: what a client sent ahead may be minutes of work.
+    /// Completes a reply, and sends the replies if they are long enough. If the server stops, the
+    /// connection ends here, because the requests that a client sent ahead may be minutes of work.
     pub(crate) fn complete(&mut self) -> Result<(), End> {
         self.midway = false;
         if self.ticket.is_stopping() {
@@ -228,7 +230,7 @@ impl<'a> Link<'a> {
         if self.outbox.filled() >= SEND_AT { self.send() } else { Ok(()) }
     }
 
-    /// Sends what has been gathered.
+    /// Sends all gathered replies.
     pub(crate) fn send(&mut self) -> Result<(), End> {
         if self.outbox.filled() == 0 {
             return Ok(());
@@ -246,7 +248,7 @@ impl<'a> Link<'a> {
         sent.map_err(hangup)
     }
 
-    /// One wait for input, with the replies sent before (L1).
+    /// Waits for input once, after it has sent the replies (L1).
     fn receive(&mut self, total: usize) -> Result<(), End> {
         self.send()?;
         if self.ticket.is_stopping() {
@@ -266,13 +268,13 @@ impl<'a> Link<'a> {
         }
     }
 
-    /// Whether the rest of something is waited for.
+    /// Whether the client owes the rest of a request.
     fn is_owed(&self) -> bool {
         self.midway || !self.inbox.bytes().is_empty()
     }
 
-    /// Before a wait: a handshake has less time left, and whoever holds big buffers again will
-    /// have to give them back again.
+    /// Sets the limit of the next wait. A handshake has less time left. A connection that uses much
+    /// of its buffers again must give it back again.
     fn wake_up(&mut self) -> Result<(), End> {
         let is_large = self.inbox.is_large() || self.outbox.is_large();
         match self.patience {
@@ -285,7 +287,7 @@ impl<'a> Link<'a> {
         }
     }
 
-    /// The time is up: the end of a handshake, the beginning of rest for a served client.
+    /// Acts on a wait whose time is up. A handshake ends, and a served connection comes to rest.
     fn fall_asleep(&mut self) -> Result<(), End> {
         let Patience::Awake = self.patience else { return Err(End::Timeout) };
         self.inbox.shrink();
@@ -321,7 +323,7 @@ impl Drop for Link<'_> {
 }
 
 impl Silence {
-    /// The client has done nothing for `waited` more.
+    /// Notes that the client has done nothing for `waited` more.
     fn goes_on(&mut self, waited: Duration, waits: &Waits, stall: Stall, ticket: &Ticket) {
         let now = Instant::now();
         let begun = self.since.unwrap_or_else(|| now.checked_sub(waited).unwrap_or(now));
@@ -333,7 +335,7 @@ impl Silence {
         }
     }
 
-    /// The client has done something, or is gone.
+    /// Notes that the client has done something, or is gone.
     fn ends(&mut self, ticket: &Ticket) {
         self.since = None;
         if std::mem::take(&mut self.told) {
@@ -342,7 +344,7 @@ impl Silence {
     }
 }
 
-/// The shortest limit a socket can have; zero would mean none.
+/// The shortest limit that a socket can have. Zero would mean no limit.
 const MOMENT: Duration = Duration::from_millis(1);
 
 fn hangup(error: Errno) -> End {

@@ -1,4 +1,4 @@
-//! A read: decoded straight into the outbox, piece by piece.
+//! A read: the disk decodes into the outbox, piece by piece.
 //!
 //! ```text
 //!   plainly     [ ok ][ piece ][ piece ] ...            one header, raw data
@@ -6,11 +6,13 @@
 //! ```
 //!
 //! Invariants
-//! - R1. Pieces are at most `PIECE` long and end on page boundaries, but for the last, so no
-//!   page is decoded twice. A `DF` read is one piece.
-//! - R2. In chunks, a failure is told in the chunk that takes the failed piece's place. Plainly,
-//!   it can be told only while the header is unsent, that is, for the first piece; after that
-//!   the connection is cut, lest the client take garbage for data.
+//! - R1. A piece has at most `PIECE` bytes, and every piece except the last ends on a page
+//!   boundary. So no page is decoded twice. A `DF` read is one piece.
+//! - R2. In chunks, a chunk with the error takes the place of a piece that failed. A plain reply
+//!   can have an error only before its header is sent, which is during the first piece. After that
+//!   the connection is cut, because the client would take any further bytes for data.
+//!
+//! Locks: the disk's. None is held while the client is waited for.
 
 use super::link::{End, Link};
 use super::refusal::Refusal;
@@ -39,7 +41,7 @@ pub(super) fn plainly(disk: &dyn Disk, request: &Request, link: &mut Link<'_>) -
     Ok(())
 }
 
-/// Answers a valid read in chunks.
+/// Answers a valid read with chunks.
 pub(super) fn in_chunks(
     disk: &dyn Disk,
     request: &Request,
@@ -61,7 +63,7 @@ pub(super) fn in_chunks(
     Ok(())
 }
 
-/// One chunk, a hole or data; returns how much of the range it covers.
+/// Replies with one chunk, a hole or data, and gives how many bytes of the range it covers.
 fn next_chunk(
     disk: &dyn Disk,
     request: &Request,
@@ -70,7 +72,7 @@ fn next_chunk(
     link: &mut Link<'_>,
 ) -> Result<Result<u32, DiskError>, End> {
     if request.flags & wire::FLAG_DF != 0 {
-        // One piece, even if it does not end on a page boundary; `validate` has seen its length.
+        // One piece, even if it does not end on a page boundary. `validate` has checked its length.
         return data(disk, request, offset, left, Place::Last, link);
     }
     let mut piece = piece_at(offset, left);
@@ -79,7 +81,7 @@ fn next_chunk(
             Ok(extent) => extent,
             Err(error) => return Ok(Err(error)),
         };
-        // At least one byte and at most what was asked about, as the trait promises.
+        // The trait promises at least one byte, and at most as many as were asked about.
         let run = u32::try_from(extent.len).unwrap_or(left).clamp(1, left);
         if extent.kind.reads_as_zeros() {
             return hole(request, offset, run, Place::before(left - run), link).map(Ok);

@@ -1,14 +1,16 @@
-//! Why a request is answered with an error: NBD's number for it, and words.
+//! Why a request is answered with an error: a number of NBD's, and words.
+//!
+//! Invariant: the number is one that the protocol knows. Locks: none.
 
 use super::wire;
 use disk::DiskError;
 
-/// An error as the client is told it.
+/// An error in the form in which the client is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Refusal {
     /// One of NBD's error numbers.
     pub(super) number: u32,
-    /// For people; sent where the protocol has room for it.
+    /// Words for people, sent if the form of the reply has room for them.
     pub(super) why: &'static str,
 }
 
@@ -29,7 +31,8 @@ impl Refusal {
     }
 }
 
-/// The protocol knows a few numbers only, which are Linux's; any other failure is one of I/O.
+/// The number for an `errno`. The protocol knows only a few numbers, which are those of Linux. Any
+/// other failure is told as `EIO`.
 fn number(errno: i32) -> u32 {
     const KNOWN: [u32; 4] = [wire::EPERM, wire::ENOMEM, wire::EINVAL, wire::ENOSPC];
     u32::try_from(errno).ok().filter(|errno| KNOWN.contains(errno)).unwrap_or(wire::EIO)

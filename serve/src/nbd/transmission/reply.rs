@@ -1,4 +1,4 @@
-//! Third phase of a request: the reply's bytes.
+//! The third phase of a request: the bytes of its reply.
 //!
 //! ```text
 //!   simple   0      4       8         16
@@ -12,8 +12,8 @@
 //!              ERROR_OFFSET  number(4) words_len(2) words offset(8)
 //! ```
 //!
-//! Invariant: a read and a block status request of a client with structured replies is answered
-//! in chunks, success or not; everything else in simple replies.
+//! Invariant: if a client uses structured replies, its reads and block status requests are answered
+//! in chunks, even if they fail. All other requests get simple replies. Locks: none.
 
 use super::export::Agreed;
 use super::link::{End, Link};
@@ -23,7 +23,7 @@ use super::wire;
 
 /// Bytes in a simple reply.
 pub(super) const SIMPLE_BYTES: usize = 16;
-/// Bytes before a chunk's own.
+/// Bytes of a chunk's header.
 pub(super) const CHUNK_BYTES: usize = 20;
 
 /// A chunk's place in its reply.
@@ -42,7 +42,7 @@ impl Place {
     }
 }
 
-/// Success without data, or an error, in the form the client expects.
+/// Replies with success without data, or with an error, in the form that the client expects.
 pub(super) fn conclude(
     link: &mut Link<'_>,
     agreed: Agreed,
@@ -60,7 +60,7 @@ fn has_chunks(request: &Request) -> bool {
     matches!(request.kind, wire::CMD_READ | wire::CMD_BLOCK_STATUS)
 }
 
-/// A simple reply; 0 is success.
+/// Writes a simple reply. The number 0 means success.
 pub(super) fn simple(link: &mut Link<'_>, cookie: u64, number: u32) -> Result<(), End> {
     let mut bytes = [0; SIMPLE_BYTES];
     bytes[..4].copy_from_slice(&wire::SIMPLE_REPLY_MAGIC.to_be_bytes());
@@ -69,7 +69,7 @@ pub(super) fn simple(link: &mut Link<'_>, cookie: u64, number: u32) -> Result<()
     link.put(&bytes)
 }
 
-/// The beginning of a chunk of `len` bytes.
+/// Writes the header of a chunk of `len` bytes.
 pub(super) fn chunk(
     link: &mut Link<'_>,
     cookie: u64,
@@ -89,13 +89,13 @@ pub(super) fn chunk(
     link.put(&bytes)
 }
 
-/// An error in a structured reply; nothing follows it.
+/// Writes an error as the last chunk of a reply.
 fn error(link: &mut Link<'_>, request: &Request, refusal: Refusal) -> Result<(), End> {
     chunk(link, request.cookie, Place::Last, wire::CHUNK_ERROR, 6 + refusal.why.len())?;
     reason(link, refusal)
 }
 
-/// An error that concerns one place of a read; nothing follows it.
+/// Writes an error at one offset of a read as the last chunk of its reply.
 pub(super) fn error_at(
     link: &mut Link<'_>,
     request: &Request,
@@ -108,7 +108,7 @@ pub(super) fn error_at(
 }
 
 fn reason(link: &mut Link<'_>, refusal: Refusal) -> Result<(), End> {
-    // The words are ours and short.
+    // The words are our own, and short.
     let len = u16::try_from(refusal.why.len()).map_err(|_| End::CutReply)?;
     link.put(&refusal.number.to_be_bytes())?;
     link.put(&len.to_be_bytes())?;

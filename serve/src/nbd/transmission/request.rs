@@ -4,25 +4,28 @@
 //!   0      4       6      8         16        24       28
 //!   | magic | flags | kind |  cookie |  offset |  length |  then a write's payload
 //! ```
+//!
+//! Invariant: a header with the right magic number is read, whatever its fields say; `validate`
+//! judges them. Locks: none.
 
 use super::wire;
 
 /// Bytes in the header of a request.
 pub(super) const REQUEST_BYTES: usize = 28;
 
-/// The header of a request, as sent; nothing is checked but the magic.
+/// The header of a request as it was sent. Only its magic number was checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Request {
     pub(super) flags: u16,
     pub(super) kind: u16,
-    /// The client's, returned with the reply.
+    /// A number of the client's, which the reply returns.
     pub(super) cookie: u64,
     pub(super) offset: u64,
     pub(super) len: u32,
 }
 
 impl Request {
-    /// Reads a header; `None` if it is none.
+    /// Reads a header. `None` if the bytes are none.
     pub(super) fn parse(bytes: &[u8; REQUEST_BYTES]) -> Option<Self> {
         let (magic, rest) = bytes.split_first_chunk()?;
         let (flags, rest) = rest.split_first_chunk()?;

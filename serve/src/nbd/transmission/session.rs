@@ -1,7 +1,9 @@
-//! Transmission: requests, one after the other, each through its three phases.
+//! The loop of transmission: one request after the other goes through its three phases.
 //!
-//! Invariant: when a request's turn is over, its header and exactly its payload have been taken
-//! from the input, whatever became of it, so the next header starts the next request.
+//! Invariant: after a request, its header and exactly its payload were taken from the input,
+//! whether it succeeded or not. So the next byte is the beginning of the next header.
+//!
+//! Locks: the disk's. None is held while the client is waited for.
 
 use super::export::{Agreed, Export};
 use super::link::{End, Link};
@@ -50,7 +52,8 @@ fn serve(
     reply::conclude(link, agreed, request, outcome)
 }
 
-/// Skips the payload of a refused write, if it is not absurdly long, and says why.
+/// Skips the payload of a refused write and tells why. The connection ends if it is longer than
+/// `SKIP_MAX`.
 fn refuse(
     agreed: Agreed,
     request: &Request,

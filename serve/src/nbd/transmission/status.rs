@@ -1,8 +1,10 @@
-//! A block status request: what the disk says about a range, in `base:allocation` terms.
+//! A block status request: what the disk knows about a range, in terms of `base:allocation`.
 //!
-//! Invariants: extents follow one another from the request's offset, none is empty, neighbours
-//! differ, and the last does not go beyond the range. A long answer is cut short rather than
-//! refused; the client asks again from where it ends, as the protocol has it.
+//! Invariants: extents follow one another from the request's offset. None is empty, neighbours
+//! differ, and the last ends within the range. A long answer is cut short and not refused. The
+//! protocol says that the client then asks again from where it ends.
+//!
+//! Locks: the disk's.
 
 use super::link::{End, Link};
 use super::refusal::Refusal;
@@ -30,7 +32,7 @@ struct Run {
     flags: u32,
 }
 
-/// Replies to a valid request with its extents, one at most if that is all that is wanted.
+/// Replies to a valid request with its extents, or only the first if `one` is set.
 pub(super) fn tell(
     disk: &dyn Disk,
     request: &Request,
@@ -52,7 +54,7 @@ pub(super) fn tell(
     Ok(Ok(()))
 }
 
-/// Asks the disk, run by run, and joins neighbours of one kind.
+/// Asks the disk for one run after the other, and joins neighbours of one kind.
 fn find(disk: &dyn Disk, request: &Request, limit: usize) -> Result<Found, DiskError> {
     let mut found = Found { runs: [Run { len: 0, flags: 0 }; EXTENTS_MAX], count: 0 };
     let (mut offset, mut left) = (request.offset, request.len);
@@ -61,7 +63,7 @@ fn find(disk: &dyn Disk, request: &Request, limit: usize) -> Result<Found, DiskE
             break;
         }
         let extent = disk.next_extent(offset, left.into())?;
-        // At least one byte and at most what was asked about, as the trait promises.
+        // The trait promises at least one byte, and at most as many as were asked about.
         let len = u32::try_from(extent.len).unwrap_or(left).clamp(1, left);
         if !found.add(Run { len, flags: flags(extent.kind) }, limit) {
             break;
@@ -73,7 +75,7 @@ fn find(disk: &dyn Disk, request: &Request, limit: usize) -> Result<Found, DiskE
 }
 
 impl Found {
-    /// Adds a run that follows the last one; `false` if it would be one too many.
+    /// Adds a run that follows the last one. False if it would be one too many.
     fn add(&mut self, run: Run, limit: usize) -> bool {
         if let Some(last) = self.runs[..self.count].last_mut()
             && last.flags == run.flags

@@ -1,4 +1,4 @@
-//! First phase of a request: is it one that may be done, and what is to be done?
+//! The first phase of a request: whether it may be done, and what is to be done.
 //!
 //! | command | flags, besides `FUA` | length | read-only disk | past the end |
 //! |---|---|---|---|---|
@@ -10,10 +10,11 @@
 //! | `WRITE_ZEROES` | `NO_HOLE`, `FAST_ZERO` | any | `EPERM` | `ENOSPC` |
 //! | `BLOCK_STATUS` | `REQ_ONE` | any but 0 | | `EINVAL` |
 //!
-//! Everything else is `EINVAL`. A `DF` read longer than `PIECE` is `EOVERFLOW`. Of several
-//! faults the leftmost is told.
+//! Any other command is `EINVAL`. A `DF` read longer than `PIECE` is `EOVERFLOW`. If a request has
+//! several faults, the leftmost of the table is told.
 //!
-//! Invariant: a request that passes lies within the disk. Pure: nothing is read or sent.
+//! Invariant: a request that passes lies within the disk. Nothing is read from the client or sent
+//! to it here. Locks: none.
 
 use super::export::{Agreed, Export};
 use super::refusal::Refusal;
@@ -29,7 +30,7 @@ pub(super) enum Action {
     Read,
     /// Receive the range.
     Write,
-    /// Make durable.
+    /// Make earlier writes durable.
     Flush,
     /// Forget the range.
     Trim,
@@ -37,14 +38,14 @@ pub(super) enum Action {
     Cache,
     /// Make the range zeros.
     WriteZeroes(Allocation),
-    /// Tell what the range is, in so many extents at most.
+    /// Tell which parts of the range are data, zeros or holes.
     Status {
-        /// One extent will do.
+        /// Whether one extent is enough.
         one: bool,
     },
 }
 
-/// What the request asks for, or why it cannot be had.
+/// What the request asks for, or why it is refused.
 pub(super) fn validate(
     request: &Request,
     export: &Export,

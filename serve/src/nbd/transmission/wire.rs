@@ -1,6 +1,7 @@
 //! The protocol's numbers, in the order of its specification.
 //!
-//! Invariant: every number here is in `doc/proto.md` under the same name, less its `NBD_`.
+//! Invariant: every number here is in `doc/proto.md` under the same name with the prefix `NBD_`.
+//! Locks: none.
 
 /// First bytes from the server.
 pub(crate) const INIT_MAGIC: u64 = 0x4e42_444d_4147_4943; // "NBDMAGIC"
@@ -15,9 +16,9 @@ pub(crate) const SIMPLE_REPLY_MAGIC: u32 = 0x6744_6698;
 /// First bytes of a chunk of a structured reply.
 pub(crate) const CHUNK_MAGIC: u32 = 0x668e_33ef;
 
-/// Handshake flag, both ways: options are answered, errors do not end the connection.
+/// Handshake flag of both sides: options are answered, and errors do not end the connection.
 pub(crate) const FIXED_NEWSTYLE: u16 = 1 << 0;
-/// Handshake flag, both ways: no 124 zeros after `OPT_EXPORT_NAME`.
+/// Handshake flag of both sides: no 124 zeros follow the answer to `OPT_EXPORT_NAME`.
 pub(crate) const NO_ZEROES: u16 = 1 << 1;
 
 pub(crate) const HAS_FLAGS: u16 = 1 << 0;
@@ -68,15 +69,15 @@ pub(crate) const CMD_CACHE: u16 = 5;
 pub(crate) const CMD_WRITE_ZEROES: u16 = 6;
 pub(crate) const CMD_BLOCK_STATUS: u16 = 7;
 
-/// Answer when the data is durable; allowed with every command.
+/// The answer comes only after the data is durable. Allowed with every command.
 pub(crate) const FLAG_FUA: u16 = 1 << 0;
-/// Zeroing shall keep space allocated.
+/// Zeroing must keep space allocated.
 pub(crate) const FLAG_NO_HOLE: u16 = 1 << 1;
-/// A read shall be answered with one chunk of data.
+/// A read must be answered with one chunk of data.
 pub(crate) const FLAG_DF: u16 = 1 << 2;
 /// One extent is enough.
 pub(crate) const FLAG_REQ_ONE: u16 = 1 << 3;
-/// Zeroing shall fail rather than be as slow as writing.
+/// Zeroing must fail if it would be as slow as writing.
 pub(crate) const FLAG_FAST_ZERO: u16 = 1 << 4;
 
 /// The last chunk of a reply.

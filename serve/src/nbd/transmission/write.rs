@@ -1,4 +1,4 @@
-//! A write: its payload goes to the disk as it arrives.
+//! A write: its payload goes to the disk as soon as it arrives.
 //!
 //! ```text
 //!   offset                         page boundaries
@@ -7,8 +7,11 @@
 //!     [ first  ][ page   ][ page  ]. . . ]        written, the rest waits for more
 //! ```
 //!
-//! Invariants: pieces end on page boundaries, but for the last; a client that stalls pins its
-//! inbox and nothing else; after the first failure the rest is thrown away, and told once.
+//! Invariants: every piece except the last ends on a page boundary. A client that stalls keeps only
+//! its inbox in use. After the first failure the rest of the payload is skipped, and the failure is
+//! told once.
+//!
+//! Locks: the disk's. None is held while the client is waited for.
 
 use super::handle::make_durable;
 use super::link::{End, Link};
@@ -39,7 +42,7 @@ pub(super) fn receive(
     Ok(make_durable(disk, request))
 }
 
-/// Waits until there is something worth writing; returns how much.
+/// Waits until a piece can be written, and gives its length.
 fn next_piece(offset: u64, left: usize, link: &mut Link<'_>) -> Result<usize, End> {
     link.want(left.min(to_boundary(offset)))?;
     Ok(whole_pages(offset, left, link.input().len()))
@@ -50,8 +53,8 @@ fn to_boundary(offset: u64) -> usize {
     PAGE - (offset % PAGE as u64) as usize
 }
 
-/// Of `have` bytes for `offset`, with `left` to come in all: those up to the last boundary, or
-/// all that are missing.
+/// How many of `have` received bytes to write at `offset`: those up to the last page boundary, or
+/// all `left` bytes of the payload if they are there.
 fn whole_pages(offset: u64, left: usize, have: usize) -> usize {
     if have >= left {
         return left;
