@@ -13,20 +13,12 @@
 //! A reader that goes away, as `head` does, is not a failure.
 #![forbid(unsafe_code)]
 
-mod args;
-mod attribute;
 mod command;
-mod control;
-mod document;
-mod failure;
-mod output;
-mod page_types;
-mod size;
-mod usage;
+mod line;
 
 use std::process::ExitCode;
 
-use failure::Failure;
+use line::{Failure, output, usage};
 
 fn main() -> ExitCode {
     match run() {

@@ -5,10 +5,10 @@ use std::time::Duration;
 use serde_json::Value;
 use serve::control::{self, Request};
 
-use crate::args;
-use crate::failure::Failure;
-use crate::output::{one_line, patiently, print};
-use crate::size::count;
+use crate::line::Failure;
+use crate::line::args;
+use crate::line::output::{one_line, patiently, print};
+use crate::line::size::count;
 
 /// Recounting decodes every page of a large disk.
 const PATIENCE: Duration = Duration::from_secs(3600);

@@ -13,37 +13,33 @@
 //!   and pages come one by one from where they lie.
 //! - E2 every row is about the same pages, each of which was read back and compared.
 
+mod device;
 mod files;
 mod process;
 mod progress;
 mod report;
 mod sample;
-pub(super) mod source;
+mod source;
 mod stopwatch;
 mod trial;
 
 use codec::{Algorithm, Codec};
 use host::{PAGE_SIZE, limits};
 
-use crate::args;
-use crate::failure::Failure;
-use crate::output::{print, print_json};
+use crate::line::Failure;
+use crate::line::args;
+use crate::line::output::{print, print_json};
+use device::{Setting, Stop};
 use progress::Progress;
+use report::Estimate;
 use sample::Sample;
-use source::Source;
-use trial::{Row, Setting, Stop};
+use trial::Row;
+
+pub(super) use device::Page;
+pub(super) use source::Source;
 
 /// Used where the system does not say how much memory there is.
 const FALLBACK_LIMIT: u64 = 1 << 30; // 1 GiB
-
-/// The pages that were stored, and what they took.
-pub(super) struct Estimate {
-    sample: Sample,
-    same_pages: u64,
-    /// Pages of a process that could not be read.
-    unread: u64,
-    rows: Vec<Row>,
-}
 
 /// Stores the pages in every way and prints what each took.
 pub(super) fn run(args: &args::Estimate) -> Result<(), Failure> {

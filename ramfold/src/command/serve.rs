@@ -9,11 +9,14 @@
 //! Invariant: signals are watched before anything exists, so one that comes early still finds the
 //! sockets removed; when it is time to end, and what further signals do, is in [`ending`].
 
+mod answers;
+mod document;
 mod doors;
 mod ending;
 mod episodes;
 mod log;
 mod notice;
+mod page_types;
 mod tree;
 mod watch;
 
@@ -33,16 +36,14 @@ use serve::{Server, ServerConfig, notify, shell};
 use zram::{Attribute, AttributeError, Device, DeviceDefaults, Devices, Opened};
 use zsmalloc::{Memory, MemoryConfig};
 
-use crate::args;
-use crate::control::Answers;
-use crate::failure::Failure;
-use crate::size::{count, human};
+use crate::line::Failure;
+use crate::line::args;
+use crate::line::size::{count, human};
+use answers::Answers;
 use doors::Doors;
 use ending::Ending;
 use log::{Log, Voice};
 use watch::Watch;
-
-pub(crate) use watch::Board;
 
 /// A limit above this share of what can be had gets a warning: touching memory past a control
 /// group's limit is a kill, not an error.
@@ -176,7 +177,7 @@ fn warn_of_table(disksize: u64, limit: u64, log: &Log) {
 /// The algorithm, with its dictionary.
 fn algorithm(args: &args::Serve) -> Result<Codec, Failure> {
     let Some(path) = &args.dictionary else { return Ok(args.algorithm.clone()) };
-    super::check_takes_dictionary(&args.algorithm)?;
+    args::check_takes_dictionary(&args.algorithm)?;
     let failed = |why: &dyn Display| Failure::about(path.display(), why);
     // Before it is opened: whoever opens a pipe waits for its other end, and whoever reads a file
     // of /proc, which has no length, may wait for what comes next.

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use serve::control::{self, Request};
 
-use crate::args;
-use crate::attribute::Change;
-use crate::failure::Failure;
-use crate::output::{one_line, patiently, print};
+use crate::line::Failure;
+use crate::line::args;
+use crate::line::attribute::Change;
+use crate::line::output::{one_line, patiently, print};
 
 /// Write-back and recompression may pass over every page of a large disk.
 const PATIENCE: Duration = Duration::from_secs(3600);

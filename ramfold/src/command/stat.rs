@@ -14,9 +14,9 @@ use std::time::Duration;
 use serde_json::Value;
 use serve::control::{self, ControlError, Request};
 
-use crate::args;
-use crate::failure::Failure;
-use crate::output::{one_line, print, print_json, redraw};
+use crate::line::Failure;
+use crate::line::args;
+use crate::line::output::{one_line, print, print_json, redraw};
 
 /// Prints once, or again and again; then JSON is one line each time.
 pub(super) fn run(args: &args::Stat) -> Result<(), Failure> {
@@ -51,7 +51,7 @@ fn show(args: &args::Stat) -> Result<(), Failure> {
         return Err(ControlError::Garbled(path).into());
     }
     if args.json {
-        reduce(&mut stat);
+        list::reduce(&mut stat);
         return print_json(&stat, args.watch.is_some());
     }
     match stat.as_array() {
@@ -69,15 +69,6 @@ fn show(args: &args::Stat) -> Result<(), Failure> {
 fn of_devices(stat: &Value) -> bool {
     let of_one = |stat: &Value| stat["name"].is_string() && stat["initstate"].is_u64();
     stat.as_array().map_or_else(|| of_one(stat), |several| several.iter().all(of_one))
-}
-
-/// What the server says about itself is not about the device.
-fn reduce(stat: &mut Value) {
-    let several = stat.as_array_mut().into_iter().flatten();
-    several.for_each(reduce);
-    if let Some(fields) = stat.as_object_mut() {
-        fields.shift_remove("server");
-    }
 }
 
 fn classes(path: &Path, args: &args::Stat) -> Result<(), Failure> {
@@ -111,15 +102,5 @@ mod tests {
         for other in [json!({}), json!(null), json!([{"name": "zram0"}]), json!({"initstate": 1})] {
             assert!(!of_devices(&other), "{other}");
         }
-    }
-
-    #[test]
-    fn programs_get_the_device_alone() {
-        let mut stat = json!({"name": "zram0", "server": {"pid": 1}, "disksize": 4096});
-        reduce(&mut stat);
-        assert_eq!(stat.to_string(), r#"{"name":"zram0","disksize":4096}"#, "order and all");
-        let mut several = json!([{"name": "zram0", "server": {}}, {"name": "zram1", "server": {}}]);
-        reduce(&mut several);
-        assert_eq!(several.to_string(), r#"[{"name":"zram0"},{"name":"zram1"}]"#);
     }
 }

@@ -20,11 +20,11 @@ use codec::{Codec, CodecError, DICTIONARY_LEN_MIN, Stream};
 use host::{PAGE_SIZE, limits};
 use serve::shell;
 
-use super::estimate::source::{Page, Source};
-use crate::args;
-use crate::failure::Failure;
-use crate::output::{one_line, patiently, print};
-use crate::size::{count, human, plural};
+use super::estimate::{Page, Source};
+use crate::line::Failure;
+use crate::line::args;
+use crate::line::output::{one_line, patiently, print};
+use crate::line::size::{count, human, plural};
 
 /// Pages in a stretch, where there are many.
 const STRETCH_PAGES: u64 = 64;
@@ -44,7 +44,7 @@ const NAMES: u32 = 100;
 
 /// Trains, measures, writes, and says what was gained.
 pub(super) fn run(args: &args::Train) -> Result<(), Failure> {
-    super::check_takes_dictionary(&args.algorithm)?;
+    args::check_takes_dictionary(&args.algorithm)?;
     if !(DICTIONARY_LEN_MIN as u64..=SIZE_MAX).contains(&args.size) {
         return Err(Failure::Usage("--size: a dictionary has 1K to 16M".to_owned()));
     }

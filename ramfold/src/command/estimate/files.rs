@@ -17,8 +17,8 @@ use std::time::SystemTime;
 
 use host::PAGE_SIZE;
 
-use super::source::Page;
-use crate::failure::Failure;
+use super::device::Page;
+use crate::line::Failure;
 
 /// What to do about a file whose length says nothing of what it holds.
 const MADE: &str = "of a file that is made as it is read, as those of /proc and /sys, give a copy";
@@ -27,7 +27,7 @@ const MADE: &str = "of a file that is made as it is read, as those of /proc and 
 const EINVAL: i32 = 22;
 
 /// Files, cut into pages that are numbered through.
-pub(in crate::command) struct Files {
+pub(crate) struct Files {
     files: Vec<Paged>,
     /// The file that was read last, by index.
     open: RefCell<Option<(usize, File)>>,

@@ -22,10 +22,9 @@ use disk::{Disk, DiskError};
 use host::PAGE_SIZE;
 use zram::Zram;
 
+use super::device::{Page, Setting, Stop, device};
 use super::sample::thinner;
-use super::source::Page;
-use super::trial::{Setting, Stop, device};
-use crate::failure::Failure;
+use crate::line::Failure;
 
 /// How the copy is kept: it is read often.
 const KEPT: Setting = Setting { codec: Codec::new(Algorithm::Lz4), chain_order: 3 };
@@ -49,7 +48,7 @@ const _: () =
     assert!(PRESENT & FILE_OR_SHARED & EXCLUSIVE == 0, "two bits of one word, see pagemap.rst");
 
 /// Pages of a process, copied.
-pub(in crate::command) struct Snapshot {
+pub(crate) struct Snapshot {
     copy: Zram,
     pages: u64,
     stride: u64,

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use crate::output::SHORT_WAIT;
+use crate::line::output::SHORT_WAIT;
 
 /// The clock is read once for so many steps.
 const STRIDE: u64 = 256;

@@ -10,9 +10,18 @@ use std::fmt::Write;
 use host::PAGE_SIZE;
 use serde_json::{Value, json};
 
-use super::Estimate;
+use super::sample::Sample;
 use super::trial::Row;
-use crate::size::{count, human};
+use crate::line::size::{count, human};
+
+/// The pages that were stored, and what they took.
+pub(super) struct Estimate {
+    pub(super) sample: Sample,
+    pub(super) same_pages: u64,
+    /// Pages of a process that could not be read.
+    pub(super) unread: u64,
+    pub(super) rows: Vec<Row>,
+}
 
 /// The contract's fields. Where only a sample was stored, `pages` and all that follows from it are
 /// the sample's, and `every` is greater than 1.
@@ -166,8 +175,8 @@ fn fastest(rows: &[Row]) -> Option<&Row> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::device::Setting;
     use super::super::sample::Sample;
-    use super::super::trial::Setting;
     use super::*;
     use codec::{Algorithm, Codec};
 

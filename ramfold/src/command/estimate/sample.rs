@@ -6,7 +6,7 @@
 //!
 //! Invariant: a thinner sample has a greater stride, so looking for one that fits ends.
 
-use crate::failure::Failure;
+use crate::line::Failure;
 
 /// Pages stored at most: 1 GiB, so that all ways together take minutes. A sample that large says
 /// as much as all of them would.

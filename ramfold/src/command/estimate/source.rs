@@ -5,33 +5,29 @@
 
 use std::path::PathBuf;
 
-use host::PAGE_SIZE;
-
+use super::device::Page;
 use super::files::Files;
 use super::process::Snapshot;
-use crate::failure::Failure;
-
-/// One page.
-pub(in crate::command) type Page = [u8; PAGE_SIZE];
+use crate::line::Failure;
 
 /// Pages by number.
-pub(in crate::command) enum Source {
+pub(crate) enum Source {
     Files(Files),
     Process(Box<Snapshot>),
 }
 
 impl Source {
     /// The files' pages, in the order given.
-    pub(in crate::command) fn of_files(paths: &[PathBuf]) -> Result<Source, Failure> {
+    pub(crate) fn of_files(paths: &[PathBuf]) -> Result<Source, Failure> {
         Files::open(paths).map(Source::Files)
     }
 
     /// The resident anonymous pages of a process, held compressed within `limit` bytes.
-    pub(in crate::command) fn of_process(pid: u32, limit: u64) -> Result<Source, Failure> {
+    pub(crate) fn of_process(pid: u32, limit: u64) -> Result<Source, Failure> {
         Ok(Source::Process(Box::new(Snapshot::take(pid, limit)?)))
     }
 
-    pub(in crate::command) fn pages(&self) -> u64 {
+    pub(crate) fn pages(&self) -> u64 {
         match self {
             Source::Files(files) => files.pages(),
             Source::Process(snapshot) => snapshot.pages(),
@@ -39,7 +35,7 @@ impl Source {
     }
 
     /// Of the pages there were, the source has every so many.
-    pub(in crate::command) fn stride(&self) -> u64 {
+    pub(crate) fn stride(&self) -> u64 {
         match self {
             Source::Files(_) => 1,
             Source::Process(snapshot) => snapshot.stride(),
@@ -47,14 +43,14 @@ impl Source {
     }
 
     /// Pages that could not be read.
-    pub(in crate::command) fn unread(&self) -> u64 {
+    pub(crate) fn unread(&self) -> u64 {
         match self {
             Source::Files(_) => 0,
             Source::Process(snapshot) => snapshot.unread(),
         }
     }
 
-    pub(in crate::command) fn read(&self, number: u64, page: &mut Page) -> Result<(), Failure> {
+    pub(crate) fn read(&self, number: u64, page: &mut Page) -> Result<(), Failure> {
         match self {
             Source::Files(files) => files.read(number, page),
             Source::Process(snapshot) => snapshot.read(number, page),
@@ -62,7 +58,7 @@ impl Source {
     }
 
     /// Why this page may have come back different without a defect here; else `None`.
-    pub(in crate::command) fn suspect(&self, number: u64) -> Option<String> {
+    pub(crate) fn suspect(&self, number: u64) -> Option<String> {
         match self {
             Source::Files(files) => files.suspect(number),
             Source::Process(_) => None,

@@ -16,7 +16,7 @@ use std::time::Instant;
 use codec::{Codec, Stream};
 use host::PAGE_SIZE;
 
-use super::source::Page;
+use super::device::Page;
 
 /// One page in so many is timed.
 const INTERVAL: u64 = 16;

@@ -4,21 +4,14 @@
 
 use disk::{Disk, DiskError};
 use host::PAGE_SIZE;
-use zram::{Zram, ZramConfig};
-use zsmalloc::{Memory, MemoryConfig};
+use zram::Zram;
 
+use super::device::{Setting, Stop, device};
 use super::progress::Progress;
 use super::sample::Sample;
 use super::source::Source;
 use super::stopwatch::Stopwatch;
-use crate::failure::Failure;
-
-/// A way of storing.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Setting {
-    pub(super) codec: codec::Codec,
-    pub(super) chain_order: u32,
-}
+use crate::line::Failure;
 
 /// What the pages took.
 #[derive(Clone, Debug)]
@@ -36,22 +29,6 @@ impl Row {
     /// Bytes all in.
     pub(super) fn takes(&self) -> u64 {
         self.object_bytes_resident + self.metadata_bytes
-    }
-}
-
-/// Why a trial gave no row.
-#[derive(Debug)]
-pub(super) enum Stop {
-    /// The memory was full after so many pages.
-    Full {
-        stored: u64,
-    },
-    Failed(Failure),
-}
-
-impl From<Failure> for Stop {
-    fn from(failure: Failure) -> Stop {
-        Stop::Failed(failure)
     }
 }
 
@@ -78,19 +55,6 @@ pub(super) fn run(
         decompress_ns: stopwatch.decompress_ns(),
     };
     Ok((row, stat.same_pages))
-}
-
-/// An empty device with room for so many pages.
-pub(super) fn device(pages: u64, setting: &Setting, mem_limit: u64) -> Result<Zram, Failure> {
-    let bytes = pages * PAGE_SIZE as u64;
-    let room = MemoryConfig { expected_bytes: mem_limit, ..MemoryConfig::for_disk(bytes) };
-    let config = ZramConfig {
-        algorithm: setting.codec.clone(),
-        chain_order: setting.chain_order,
-        mem_limit,
-        ..ZramConfig::new("estimate", bytes)
-    };
-    Ok(Zram::new(Memory::new(room)?, config)?)
 }
 
 fn fill(

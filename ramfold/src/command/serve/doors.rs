@@ -18,8 +18,8 @@ use serve::control::{Control, Handler};
 use serve::{Observer, ServeError, ServerConfig, runtime, shell};
 
 use super::log::Log;
-use crate::args;
-use crate::failure::Failure;
+use crate::line::Failure;
+use crate::line::args;
 
 /// Where to listen.
 pub(super) struct Doors {

@@ -28,7 +28,7 @@ use signal_hook::flag;
 use signal_hook::iterator::Signals;
 
 use super::log::Log;
-use crate::failure::Failure;
+use crate::line::Failure;
 
 /// Exit code after a signal too many.
 const INTERRUPTED: i32 = 1;

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use super::notice::{Notice, Subject};
-use crate::size::count;
+use crate::line::size::count;
 
 /// Without another occurrence for so long it is over.
 const OVER_AFTER: Duration = Duration::from_secs(60);

@@ -17,9 +17,9 @@ use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::args;
-use crate::failure::Failure;
-use crate::output::{complain, mention};
+use crate::line::Failure;
+use crate::line::args;
+use crate::line::output::{complain, mention};
 
 /// Lines that wait to be written.
 const LINES_MAX: usize = 256;

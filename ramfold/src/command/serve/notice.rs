@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serve::{Peer, Purpose, Refused, Stall};
 
-use crate::size::{count, human};
+use crate::line::size::{count, human};
 
 /// A device, as the commands to paste name it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

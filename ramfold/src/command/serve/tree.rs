@@ -7,8 +7,8 @@ use serve::fuse::{Complain, Fuse, FuseConfig, TextFile};
 use zram::Devices;
 
 use super::log::Log;
-use crate::failure::Failure;
-use crate::page_types;
+use super::page_types;
+use crate::line::Failure;
 
 /// Threads besides one for each CPU: one that always listens, and one that may wait for a disk
 /// underneath.

@@ -21,7 +21,7 @@ use zram::{Attribute, Device, Devices, TroubleStat, Zram};
 use super::episodes::Episodes;
 use super::log::Log;
 use super::notice::{Notice, Place, Subject};
-use crate::failure::Failure;
+use crate::line::Failure;
 
 /// Between two looks at the devices.
 const LOOK_EVERY: Duration = Duration::from_secs(1);

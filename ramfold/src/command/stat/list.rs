@@ -7,10 +7,10 @@ use std::time::Duration;
 use serde_json::Value;
 use serve::control::{self, ControlError, Request, Running};
 
-use crate::args;
-use crate::failure::Failure;
-use crate::output::{complain, one_line, print, print_json};
-use crate::size::human;
+use crate::line::Failure;
+use crate::line::args;
+use crate::line::output::{complain, one_line, print, print_json};
+use crate::line::size::human;
 
 /// Prints the table, or the devices as an array.
 pub(super) fn show(args: &args::Stat) -> Result<(), Failure> {
@@ -21,7 +21,7 @@ pub(super) fn show(args: &args::Stat) -> Result<(), Failure> {
     let (rows, silent) = rows(&servers);
     if args.json {
         let stats = rows.into_iter().map(|mut row| {
-            super::reduce(&mut row.stat);
+            reduce(&mut row.stat);
             row.stat
         });
         print_json(&Value::Array(stats.collect()), args.watch.is_some())?;
@@ -29,6 +29,15 @@ pub(super) fn show(args: &args::Stat) -> Result<(), Failure> {
         print(&table(&rows, servers.len()))?;
     }
     if silent.is_empty() { Ok(()) } else { Err(Failure::Failed(silent.join("; "))) }
+}
+
+/// What the server says about itself is not about the device.
+pub(super) fn reduce(stat: &mut Value) {
+    let several = stat.as_array_mut().into_iter().flatten();
+    several.for_each(reduce);
+    if let Some(fields) = stat.as_object_mut() {
+        fields.shift_remove("server");
+    }
 }
 
 struct Row {
@@ -131,5 +140,15 @@ mod tests {
     fn an_empty_list_says_where_others_are() {
         assert!(table(&[], 0).contains("ramfold stat PATH"));
         assert!(table(&[], 1).contains("No device"), "a server runs");
+    }
+
+    #[test]
+    fn programs_get_the_device_alone() {
+        let mut stat = json!({"name": "zram0", "server": {"pid": 1}, "disksize": 4096});
+        reduce(&mut stat);
+        assert_eq!(stat.to_string(), r#"{"name":"zram0","disksize":4096}"#, "order and all");
+        let mut several = json!([{"name": "zram0", "server": {}}, {"name": "zram1", "server": {}}]);
+        reduce(&mut several);
+        assert_eq!(several.to_string(), r#"[{"name":"zram0"},{"name":"zram1"}]"#);
     }
 }

@@ -12,8 +12,8 @@ use std::fmt::Write;
 use host::PAGE_SIZE;
 use serde_json::Value;
 
-use crate::output::one_line;
-use crate::size::{count, human, plural};
+use crate::line::output::one_line;
+use crate::line::size::{count, human, plural};
 
 /// The table of one device.
 pub(super) fn render(stat: &Value) -> String {

@@ -22,10 +22,10 @@ use serve::fuse::Fuse;
 use zram::{Device, Devices, Stat};
 use zsmalloc::ClassTable;
 
-use crate::attribute::Change;
-use crate::command::Board;
-use crate::document;
-use crate::page_types;
+use super::document;
+use super::page_types;
+use super::watch::Board;
+use crate::line::attribute::Change;
 
 /// The number of the device that is the default export.
 const SERVED: u32 = 0;

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use host::PAGE_SIZE;
 use zram::{Attribute, AttributeError, Device, Devices};
 
-use crate::size;
+use super::size;
 
 const CONTROL: &str = "zram-control";
 

@@ -12,7 +12,7 @@ use std::time::Duration;
 use indicatif::{ProgressBar, ProgressDrawTarget};
 use serde_json::Value;
 
-use crate::failure::Failure;
+use super::failure::Failure;
 
 /// What is done sooner needs no sign of life.
 pub(crate) const SHORT_WAIT: Duration = Duration::from_secs(1);

@@ -7,9 +7,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{ArgGroup, Args, Parser, Subcommand};
+use codec::{Algorithm, Codec};
 
-use crate::attribute::Change;
-use crate::size;
+use super::attribute::Change;
+use super::failure::Failure;
+use super::size;
 
 /// Folds memory: compressed RAM disks for any NBD client, without a kernel module.
 #[derive(Parser, Debug)]
@@ -183,6 +185,18 @@ pub(crate) struct Check {
     pub(crate) target: String,
 }
 
+/// Refuses an algorithm that has no use for a dictionary.
+pub(crate) fn check_takes_dictionary(codec: &Codec) -> Result<(), Failure> {
+    let algorithm = codec.algorithm();
+    if algorithm.takes_dictionary() {
+        return Ok(());
+    }
+    let takers = Algorithm::ALL.iter().filter(|algorithm| algorithm.takes_dictionary());
+    let names: Vec<&str> = takers.map(|algorithm| algorithm.name()).collect();
+    let text = format!("{algorithm} uses no dictionary; these do: {}", names.join(" "));
+    Err(Failure::Usage(text))
+}
+
 /// A name becomes a file name and a part of addresses.
 fn device_name(text: &str) -> Result<String, String> {
     const LEN_MAX: usize = 64;
@@ -307,7 +321,7 @@ mod tests {
     #[test]
     fn the_manual_has_every_option_and_no_other() {
         let mut options = BTreeSet::from(["help", "version"]);
-        let (manual, line) = (include_str!("../man/ramfold.1"), Line::command());
+        let (manual, line) = (include_str!("../../man/ramfold.1"), Line::command());
         for verb in line.get_subcommands() {
             let heading = format!(".Ss ramfold {}\n", verb.get_name());
             assert!(manual.contains(&heading), "no {heading}");
@@ -327,7 +341,7 @@ mod tests {
     #[test]
     fn help_manual_and_document_name_every_algorithm() {
         let line = Line::command();
-        let manual = include_str!("../man/ramfold.1");
+        let manual = include_str!("../../man/ramfold.1");
         let of_option = |part: &'static str| part.split(".It Fl ").next().unwrap_or_default();
         let mut told = manual.split(".It Fl -algorithm Ar ").skip(1).map(of_option);
         for (verb, dictionary) in [("serve", false), ("train", true)] {
@@ -342,7 +356,7 @@ mod tests {
                 assert_eq!(names(manual).contains(name), expected, "manual of {verb}: {name}");
             }
         }
-        let document = include_str!("../../docs/zram.md");
+        let document = include_str!("../../../docs/zram.md");
         for algorithm in codec::Algorithm::ALL {
             assert!(
                 document.contains(&format!("\n| `{algorithm}` | ")),
@@ -357,7 +371,7 @@ mod tests {
         let serve = line.find_subcommand("serve").unwrap();
         let option = serve.get_arguments().find(|option| option.get_id() == "rule").unwrap();
         let help = option.get_help().unwrap().to_string();
-        let manual = include_str!("../man/ramfold.1").split(".It Fl -rule Ar ").nth(1).unwrap();
+        let manual = include_str!("../../man/ramfold.1").split(".It Fl -rule Ar ").nth(1).unwrap();
         let manual = manual.split(".It Fl ").next().unwrap();
         for rule in zsmalloc::Rule::ALL {
             assert!(names(&help).contains(rule.name()), "--help of serve: {}", rule.name());
@@ -367,7 +381,7 @@ mod tests {
 
     #[test]
     fn the_document_names_every_attribute() {
-        let document = include_str!("../../docs/zram.md");
+        let document = include_str!("../../../docs/zram.md");
         for attribute in zram::Attribute::ALL {
             assert!(
                 document.contains(&format!("\n| `{attribute}` | ")),

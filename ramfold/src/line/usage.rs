@@ -11,8 +11,8 @@ use std::ffi::OsString;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, Error, Parser};
 
-use crate::args::{Command, Line};
-use crate::failure::Failure;
+use super::args::{Command, Line};
+use super::failure::Failure;
 
 /// What the words ask for.
 pub(crate) enum Wanted {
