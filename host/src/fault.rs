@@ -18,6 +18,9 @@
 //! A server that panics all the same ends the process, with the words of the panic. Nothing unwinds
 //! out of the handler, and the threads are [`Vital`].
 //!
+//! Invariant: a fault in a region is served, or it ends the process with a message. The program
+//! never reads wrong bytes.
+//!
 //! [`watch`] is the only door to the one static of this room. The static is needed because a signal
 //! handler has no argument by which it could find its regions.
 //!

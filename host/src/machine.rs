@@ -1,6 +1,6 @@
 //! The lowest room: facts about the machine and the process, and requests to the system.
 //!
-//! Nothing here uses another room, and nothing here holds memory for a caller. Lock: none.
+//! Invariant: nothing here uses another room, or holds memory for a caller. Lock: none.
 
 mod cgroup;
 pub mod clock;

@@ -169,7 +169,7 @@ fn refused(request: &'static str) -> impl FnOnce(std::io::Error) -> UserfaultErr
     move |source| UserfaultError::Refused { request, source }
 }
 
-/// The address of ours.
+/// The address of our handler.
 pub(super) fn handler() -> usize {
     on_sigbus as extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void) as usize
 }

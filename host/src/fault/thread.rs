@@ -53,8 +53,8 @@ impl FaultThread {
     ///
     /// # Errors
     ///
-    /// If the system refuses a thread or a descriptor, or the userfaultfd is the parent process's.
-    /// The thread would take the parent's messages.
+    /// If the system refuses a thread or a descriptor, or the userfaultfd is the parent process's,
+    /// whose messages the thread would take.
     pub fn start(userfault: Arc<Userfault>) -> std::io::Result<FaultThread> {
         userfault.uffd.expect_own().map_err(std::io::Error::other)?;
         let messages = Arc::new(Messages::of(userfault)?);

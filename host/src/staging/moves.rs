@@ -64,7 +64,7 @@ impl Span {
     /// # Safety
     ///
     /// The conditions are those of [`Span::fill`]. They hold if each page in the segment was moved
-    /// there from the same page of the span, and no later move took that page out.
+    /// there from the same page of the span, by the last move of that page.
     ///
     /// ```compile_fail,E0133
     /// use ramfold_host::{Segment, Span, Transfer};
@@ -92,7 +92,7 @@ mod tests {
     use crate::staging::Staging;
     use crate::userfault::{FaultMode, Userfault};
 
-    /// As the system leaves it where it moves a page and does not count it.
+    /// The state is the one that the system leaves if it moves a page and does not count it.
     #[test]
     fn a_page_that_was_moved_without_a_word_is_moved() {
         let userfault = match Userfault::open(FaultMode::Signal) {

@@ -83,11 +83,8 @@ impl Userfault {
     }
 }
 
-/// The half of a span for the code that folds it. All methods count in pages of the span.
-///
-/// # Panics
-///
-/// All methods panic if the span has no such pages: a broken caller.
+/// The half of a span for the code that folds it. All methods count in pages of the span, and panic
+/// if the span has no such pages: a broken caller.
 #[derive(Debug)]
 pub struct Span {
     mapping: Mapping,
@@ -140,6 +137,10 @@ impl Span {
     /// that wait for them are woken. The transfer stops at a page that is there; that page stays as
     /// it is.
     ///
+    /// # Panics
+    ///
+    /// If `bytes` are not whole pages, or the span has no such pages: a broken caller.
+    ///
     /// # Safety
     ///
     /// Of each page that is missing, one of these holds:
@@ -187,6 +188,10 @@ impl Span {
     /// Which of `pages`, 64 at most, have contents in memory or in the system's swap: a bit for
     /// each, the first lowest. `None` if the system does not tell. May be called in a signal
     /// handler.
+    ///
+    /// # Panics
+    ///
+    /// If these are more than 64 pages, or the span has no such pages: a broken caller.
     pub fn touched(&self, pages: Range<usize>) -> Option<u64> {
         assert!(pages.len() <= SEGMENT_PAGES, "a bit for each page");
         let known = self.userfault.pagemap.as_ref().and_then(|map| self.touched_by(map, &pages));
@@ -229,6 +234,10 @@ impl Span {
 
     /// Which of `pages`, 64 at most, are in memory: a bit for each, the first lowest. 0 if the
     /// system does not tell.
+    ///
+    /// # Panics
+    ///
+    /// If these are more than 64 pages, or the span has no such pages: a broken caller.
     pub fn resident(&self, pages: Range<usize>) -> u64 {
         assert!(pages.len() <= SEGMENT_PAGES, "a bit for each page");
         self.in_memory(&pages).unwrap_or(0)

@@ -1,6 +1,6 @@
 //! Properties of a fresh reservation: its access rights, and whether a core file has its contents.
 //!
-//! Lock: none.
+//! Invariant: the two are independent of each other. Lock: none.
 
 /// The access rights of a fresh reservation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
