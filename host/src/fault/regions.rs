@@ -415,7 +415,7 @@ mod tests {
     fn a_server_that_panics_can_be_retired() {
         let regions = Regions::<1>::new();
         let entry = regions.enter(100..200, Arc::new(Panicking)).expect("there is room");
-        // Where a visitor is left, dropping it would wait for ever.
+        // If a visitor were left, dropping the entry would wait for ever.
         let entry = std::mem::ManuallyDrop::new(entry);
         let serve =
             std::panic::AssertUnwindSafe(|| regions.serve(150, Asker::Message { thread: 1 }));

@@ -152,8 +152,8 @@ fn every_signal() -> libc::sigset_t {
 
 impl Previous {
     fn set(&self, action: &libc::sigaction) {
-        // relaxed: before the handler is there, and later one change, from a function to none,
-        // whose flags are nobody's.
+        // relaxed: it is first set before the handler is installed. Later it changes once, from a
+        // function to none, and the flags of none are not used.
         self.flags.store(action.sa_flags, Ordering::Relaxed);
         // relaxed: as above.
         self.function.store(action.sa_sigaction, Ordering::Relaxed);
