@@ -1,7 +1,8 @@
-//! What comes from Rust's allocator: nothing where nothing should, and no more than what is said.
+//! Allocations from Rust's allocator. After its first use a stream makes none, and before that it
+//! makes no more than it reports.
 //!
-//! The C libraries' own allocations are not seen; what they report is checked in `memory`. This
-//! has a `main` of its own, because the allocator counts for all threads, a test harness's too.
+//! Allocations of the C libraries are not seen here. `memory` checks what they report. This test
+//! has its own `main`, because the allocator counts for all threads, and a test harness has some.
 
 use ramfold_codec::{Algorithm, Codec, Stream};
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};

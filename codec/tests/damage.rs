@@ -1,12 +1,12 @@
-//! Damaged blobs: an error or a page of the right length, never a panic, and nothing written
-//! beside the page.
+//! Damaged blobs. Decoding one is an error, or gives a page of the right length. It never panics,
+//! and it writes nothing outside of the page.
 //!
-//! Most decoders are C. Two guards stand in for an address sanitizer: the page lies between
+//! Most decoders are C. Two guards stand in for an address sanitizer. The page lies between
 //! canaries, and a blob is decoded from an allocation of exactly its length.
 //!
 //! ```text
-//!   [ blob ]                               nothing after it that belongs to the test
-//!   [ canary 64 | page | canary 64 ]       both canaries whole after every attempt
+//!   [ blob ]                               no byte of the test follows it
+//!   [ canary 64 | page | canary 64 ]       both canaries are whole after every attempt
 //! ```
 
 use ramfold_codec::{Algorithm, Codec, CodecError, PAGE_LEN_MAX, Parameters, Stream};

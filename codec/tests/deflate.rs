@@ -1,4 +1,4 @@
-//! Deflate beside zlib's, which the kernel has.
+//! Our deflate compared with zlib, which the kernel uses.
 
 use ramfold_codec::{Algorithm, Codec, Parameters, Stream};
 

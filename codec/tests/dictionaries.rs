@@ -1,4 +1,5 @@
-//! Dictionaries: blobs are smaller with one, need it to be read, and are read by every clone.
+//! Dictionaries: with one, blobs are smaller, cannot be read without it, and every clone reads
+//! them.
 
 use ramfold_codec::{Algorithm, Codec, CodecError, Stream, TrainError, train};
 use std::thread;

@@ -1,9 +1,8 @@
-//! What streams hold: nothing before use, all of it after the first,
-//! and the same ever after.
+//! The memory of streams: none before the first use, all of it after, and the same from then on.
 //!
-//! What is checked here is what streams report, and that the output stays where it is;
-//! `allocation` counts what comes from Rust's allocator. The C libraries' allocations are known
-//! from what they report alone.
+//! These tests check what streams report, and that the output buffer does not move. `allocation`
+//! counts what comes from Rust's allocator. Allocations of the C libraries are known only from what
+//! they report.
 
 use ramfold_codec::{Algorithm, Codec, Stream, Streams};
 use support::{codecs, page};

@@ -1,4 +1,4 @@
-//! Names and levels: what is accepted, what is printed, and what the errors say.
+//! Names and levels: which are accepted, how they are printed, and what the errors say.
 
 use ramfold_codec::{Algorithm, Codec, ParameterError, Parameters};
 

@@ -1,9 +1,9 @@
-//! What goes in comes out, for every algorithm, at every length, and the blob is small when the
-//! page is simple.
+//! A page that is compressed and decompressed comes back the same, with every algorithm and at
+//! every length. The blob is small if the page is simple.
 //!
 //! ```text
 //!   page --compress--> blob --decompress-----------> the same page
-//!                       '---decompress_stateless---> the same page, where there is such a thing
+//!                       '---decompress_stateless---> the same page, if the algorithm can
 //! ```
 
 use proptest::collection::vec;

@@ -1,7 +1,7 @@
-//! Streams shared by threads: each has one user at a time, all are counted exactly, and a panic
-//! costs nobody anything.
+//! Streams shared by threads. One thread uses a stream at a time, their bytes are counted exactly,
+//! and a panic of one thread does not affect another.
 //!
-//! Invariant under test: the counter is the sum of what the streams report, at rest.
+//! Invariant under test: while no stream is in use, the counter is the sum of what they report.
 
 use ramfold_codec::{Algorithm, Codec, Stream, Streams};
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -1,15 +1,15 @@
-//! Seeded fuzzing of a live server, three ways:
+//! Seeded fuzzing of a live server, in three ways:
 //!
 //! - noise: random bytes, before and after a good handshake;
 //! - damage: a good conversation with bytes changed, dropped, repeated or cut off;
-//! - twin: valid and invalid requests in random batches, each answer compared with what a
-//!   `Vec<u8>` says it must be, the error number included.
+//! - twin: valid and invalid requests in random batches; each answer, with its error number, is
+//!   compared with what a `Vec<u8>` says it must be.
 //!
-//! Invariants checked after every case: a fresh good client is served as if nothing had
-//! happened, and once the others are gone no connection is listed and no buffer held.
+//! Invariants checked after every case: a new good client is served as if nothing had happened.
+//! Once the others are gone, no connection is listed and no buffer is held.
 //!
-//! `RAMFOLD_FUZZ_SECONDS` (5) is for all three together; `RAMFOLD_FUZZ_SEED` repeats a run.
-//! Not covered: the control socket (see `nbd::control`), several clients writing one range.
+//! `RAMFOLD_FUZZ_SECONDS` (5) is for all three together. `RAMFOLD_FUZZ_SEED` repeats a run. The
+//! control socket (see `nbd::control`) and several clients that write one range are not covered.
 
 #[cfg(test)]
 #[path = "nbd/client.rs"]

@@ -14,7 +14,7 @@
 //!
 //! Invariant: a compressor's tables are as large as a whole page needs at its level, so whole pages
 //! never make the library allocate. Shorter pages may. From the 129th page on, the library gives up
-//! tables that are three times larger than the current page needs, and it builds them again for the
+//! tables that are three times larger than the current page needs. It builds them again for the
 //! next whole page. The library itself says how many bytes it holds, so the count is always right.
 //!
 //! Locks: none.

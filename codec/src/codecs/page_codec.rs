@@ -170,9 +170,9 @@ impl Codec {
     ///
     /// # Errors
     ///
-    /// [`CodecError::Corrupt`] if the blob cannot be such a one, [`CodecError::PageLength`] for a
-    /// page of another length than 1 to [`PAGE_LEN_MAX`], and [`CodecError::NoMemory`] if there is
-    /// none for the context. After an error `page` holds arbitrary bytes.
+    /// [`CodecError::Corrupt`] if the blob cannot be such a one. [`CodecError::PageLength`] if the
+    /// page does not have 1 to [`PAGE_LEN_MAX`] bytes. [`CodecError::NoMemory`] if there is none
+    /// for the context. After an error `page` holds arbitrary bytes.
     pub fn decompress(
         &self,
         stream: &mut Stream,

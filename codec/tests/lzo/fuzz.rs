@@ -1,7 +1,7 @@
-//! Random streams, twin against decoder: instructions put together at random, blobs that were
-//! damaged, and noise.
+//! Random streams that the twin and the decoder both read: random instructions, damaged blobs, and
+//! noise.
 //!
-//! `RAMFOLD_FUZZ_SECONDS` (5), of which a fifth is spent here; `RAMFOLD_FUZZ_SEED` repeats a run.
+//! A fifth of `RAMFOLD_FUZZ_SECONDS` (5) is spent here. `RAMFOLD_FUZZ_SEED` repeats a run.
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 

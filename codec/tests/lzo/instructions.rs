@@ -1,4 +1,4 @@
-//! Golden streams, put together by hand from the description.
+//! Golden streams, written by hand from the description.
 
 use super::{compress, decompress, lzo, lzo_rle, naive};
 

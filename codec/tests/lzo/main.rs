@@ -2,10 +2,10 @@
 //! random ones read by a naive twin.
 //!
 //! Claims
-//! - every instruction of the description is read as it says, in every state;
-//! - what lzokay writes is read, and it reads what we write for `lzo`;
-//! - on any bytes the decoder gives what the twin gives, or both refuse them;
-//! - no page becomes longer than nine eighths of itself and a few bytes.
+//! - The decoder reads every instruction as the description says, in every state.
+//! - The decoder reads what lzokay writes, and lzokay reads what we write for `lzo`.
+//! - For any bytes the decoder gives the same page as the twin, or both refuse them.
+//! - No blob is longer than nine eighths of its page and a few bytes.
 
 mod fuzz;
 mod instructions;

@@ -1,4 +1,4 @@
-//! The description of the stream, read byte by byte: the decoder's twin.
+//! The decoder's naive twin, which reads byte by byte as the description of the stream says.
 
 use ramfold_codec::PAGE_LEN_MAX;
 

@@ -1,4 +1,4 @@
-//! lzokay: each reads what the other wrote. It knows nothing of runs of zeros, as nobody does.
+//! lzokay and our LZO read each other's blobs. Runs of zeros are left out, because lzokay has none.
 
 use super::pages::Random;
 use super::{compress, decompress, lzo};

@@ -1,4 +1,4 @@
-//! Pages, and codecs of every sort.
+//! Pages of every sort, and codecs of every algorithm.
 
 use ramfold_codec::{Algorithm, Codec, Parameters};
 

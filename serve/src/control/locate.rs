@@ -10,8 +10,8 @@
 //! A TARGET with a `/` in it is a path. Any other TARGET is a path if no server has that name but a
 //! file does.
 //!
-//! Invariant: a name is looked up only in a directory that is private to this user, because anyone
-//! may make a directory of the right name in a temporary one.
+//! Invariant: a name is looked up only in a directory that is private to this user. In a temporary
+//! directory anyone may make one of the right name.
 //!
 //! Lock: that of `door`, while a socket is removed.
 
@@ -84,7 +84,9 @@ fn locate_in(directory: &Path, target: &str) -> Result<PathBuf, ControlError> {
         }
         if !Path::new(target).exists() {
             let known = known_names(directory);
-            return Err(wrong(format!("no server of this name runs ({known}), and no such file")));
+            return Err(wrong(format!(
+                "no server of this name runs ({known}), and there is no such file"
+            )));
         }
     }
     beside(Path::new(target)).map_err(wrong)

@@ -6,8 +6,8 @@
 //!       NAME.ctl    speaks control
 //! ```
 //!
-//! Invariant: the directory is used only if it is a directory of this user and closed to others,
-//! because anyone could have made it in a temporary directory.
+//! Invariant: the directory is used only if it belongs to this user and is closed to others. In a
+//! temporary directory anyone could have made it.
 //!
 //! Lock: that of `door`, while a socket is removed.
 

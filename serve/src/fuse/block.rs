@@ -146,7 +146,8 @@ mod tests {
         zram
     }
 
-    /// Who punches a hole relies on its zeros, which a discard at the limit does not promise.
+    /// A program that punches a hole relies on its zeros, which a discard does not promise at the
+    /// limit.
     #[test]
     fn a_hole_reads_as_zeros_to_its_last_byte_or_is_refused() {
         let zram = device();

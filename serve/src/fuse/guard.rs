@@ -44,7 +44,10 @@ pub(super) fn judge(path: &Path, ours: DeviceNumber) -> Result<(), String> {
 }
 
 fn refusal(path: &Path) -> String {
-    format!("{} lies on what is served here, and would wait for itself", path.display())
+    format!(
+        "{} lies on a disk that is served here, and using it would wait for itself",
+        path.display()
+    )
 }
 
 /// Something on the way down.

@@ -61,7 +61,7 @@ pub enum UnmountError {
 impl fmt::Display for UnmountError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Busy => f.write_str("somebody uses it"),
+            Self::Busy => f.write_str("it is in use"),
             Self::Failed(source) => source.fmt(f),
         }
     }

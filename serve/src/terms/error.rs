@@ -117,7 +117,7 @@ impl fmt::Display for ServeError {
                 write!(f, "{} is not empty; mount over an empty directory", path.display())
             }
             Self::NoFusermount => f.write_str(
-                "mounting takes fusermount3 (package fuse3), or root; without either use --unix",
+                "mounting needs fusermount3 (package fuse3) or root; without either, use --unix",
             ),
             Self::NoFuse => f.write_str(
                 "there is no /dev/fuse: load the module fuse, or give the container the device",

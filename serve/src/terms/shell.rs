@@ -1,6 +1,6 @@
 //! Paths in commands that are printed for people to paste.
 //!
-//! Invariant: a shell reads the word as the path that was given, byte for byte, and the word has no
+//! Invariant: a shell reads the word as the path that was given, byte for byte. The word has no
 //! control characters that a terminal would act on. Locks: none.
 
 use std::fmt::Write;

@@ -1,7 +1,7 @@
-//! A small NBD client, written from the specification and sharing nothing with the server.
+//! A small NBD client. It was written from the specification and shares no code with the server.
 //!
-//! Invariant: whatever the server sends that the specification does not allow here is an error,
-//! so that a test that gets an answer has also checked its form.
+//! Invariant: an answer that the specification does not allow at this point is an error. So a test
+//! that gets an answer has also checked its form.
 
 use std::fmt;
 use std::io::{self, Read, Write};

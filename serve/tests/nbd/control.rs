@@ -1,6 +1,6 @@
 //! The control socket, fact by fact.
 //!
-//! Invariant of every test here: whatever one caller sends, the next is answered.
+//! Invariant of every test here: whatever one caller sends, the next caller is answered.
 
 use crate::fixture::{Scratch, wait_until};
 use ramfold_serve::Observer;

@@ -1,4 +1,4 @@
-//! A server of a plain RAM disk in a directory of its own.
+//! A server of a plain RAM disk whose sockets lie in its own directory.
 
 use crate::client::Client;
 use disk::{Disk, RamDisk};

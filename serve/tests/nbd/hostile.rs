@@ -1,4 +1,5 @@
-//! Clients that stall, die or crowd in: nobody else notices, and nothing of them stays.
+//! Clients that stall, die or come in crowds. Other clients do not notice, and nothing of them
+//! stays.
 //!
 //! Invariant checked at the end of every test: `Fixture::assert_well`.
 

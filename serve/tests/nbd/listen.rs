@@ -1,6 +1,6 @@
-//! Where the server listens, and what it does about what is there already.
+//! Where the server listens, and what it does if something is there already.
 //!
-//! Invariant: nothing but a dead socket is ever removed to make room.
+//! Invariant: only a dead socket is ever removed to make room.
 
 use crate::client::{Answer, Client};
 use crate::fixture::{Fixture, SIZE, Scratch};

@@ -1,4 +1,4 @@
-//! Telling the service manager.
+//! The service manager is told how the server is.
 
 use crate::fixture::Scratch;
 use std::ffi::OsStr;

@@ -1,4 +1,4 @@
-//! Stopping: promptly, whatever clients do, and without a trace.
+//! A server stops promptly, whatever clients do, and leaves nothing behind.
 
 use crate::client::*;
 use crate::fixture::{Fixture, SIZE, pattern};

@@ -31,7 +31,7 @@ pub(crate) enum End {
     Done,
     /// The client closed without notice, or its machine is gone.
     Hangup,
-    /// The client took too long over the handshake.
+    /// The handshake took too long.
     Timeout,
     /// The client does not speak NBD, or it breaks what was agreed.
     Nonsense(&'static str),
@@ -49,9 +49,9 @@ impl End {
     /// The reason in a few words.
     pub(crate) fn words(&self) -> &'static str {
         match self {
-            Self::Done => "it said goodbye",
+            Self::Done => "it disconnected",
             Self::Hangup => "it hung up",
-            Self::Timeout => "it took too long over the handshake",
+            Self::Timeout => "its handshake took too long",
             Self::Nonsense(what) => what,
             Self::CutReply => "an answer could not be completed",
             Self::NoMemory => "there is no memory for its buffers",
