@@ -1,16 +1,16 @@
-//! `ramfold`: serves compressed RAM disks, says what they hold, changes, recounts and estimates.
+//! `ramfold`: serves compressed RAM disks. It also shows, changes, recounts and estimates them.
 //!
 //! ```text
-//!   args, usage      what was typed, and what is wrong with it       touches nothing
-//!   command          one module per verb                             talks to the system
-//!   attribute        what `set` can change, and `control` how
-//!   document         figures as JSON, in the words of the contract
-//!   page_types       frames as the kernel's text and as JSON
-//!   output, failure  one way out for text, one for errors
+//!   command             one module for each verb; talks to the system
+//!   command/estimate    stores pages to see what they take
+//!   command/serve       a server, its answers and its end
+//!   line                what was typed, and the ways out for text and errors
 //! ```
 //!
-//! Exit codes are decided here and nowhere else: 0 done, 1 failed, 2 the command line is wrong.
-//! A reader that goes away, as `head` does, is not a failure.
+//! Invariant: exit codes are decided only in `main`. 0 means done, 1 failed, and 2 that the command
+//! line is wrong. A reader that goes away, as `head` does, is not a failure.
+//!
+//! Locks: those of `command/serve`.
 #![forbid(unsafe_code)]
 
 mod command;

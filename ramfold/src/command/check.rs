@@ -1,4 +1,6 @@
-//! `ramfold check`: has a server recount everything it holds.
+//! `ramfold check`: has a server recount everything that it holds.
+//!
+//! Invariant: success means that every figure was in the answer. Locks: none.
 
 use std::time::Duration;
 
@@ -10,10 +12,10 @@ use crate::line::args;
 use crate::line::output::{one_line, patiently, print};
 use crate::line::size::count;
 
-/// Recounting decodes every page of a large disk.
+/// How long to wait for the answer. Recounting decodes every page, and a disk may be large.
 const PATIENCE: Duration = Duration::from_secs(3600);
 
-/// Prints what was recounted; a defect is a failure, in the server's words.
+/// Prints what was recounted. A defect is a failure in the server's words.
 pub(super) fn run(args: &args::Check) -> Result<(), Failure> {
     let path = control::locate(&args.target)?;
     let report = patiently(|| control::call_within(&path, &Request::Check, PATIENCE))?;
@@ -29,16 +31,18 @@ pub(super) fn run(args: &args::Check) -> Result<(), Failure> {
     }
 }
 
-/// A report without one of its parts is none: nothing is known to have been recounted.
+/// One line for a report. A report that lacks a figure is a failure, because nobody knows what was
+/// recounted.
 fn sentence(target: &str, report: &Value) -> Result<String, Failure> {
     let missing = |name: &str| {
-        let why = format!("the answer says nothing of \"{name}\"; was it ramfold that answered?");
+        let why =
+            format!("the answer has no \"{name}\"; the program that answered may not be ramfold");
         Failure::about(target, why)
     };
     let number = |name: &str| report[name].as_u64().ok_or_else(|| missing(name));
     let moved = match report["moved"].as_bool().ok_or_else(|| missing("moved"))? {
         false => "every counter agrees",
-        true => "things moved meanwhile, so sums were not compared",
+        true => "objects moved meanwhile, so sums were not compared",
     };
     let back = match number("pages_read_back")? {
         0 => String::new(),

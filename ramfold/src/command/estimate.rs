@@ -1,4 +1,4 @@
-//! `ramfold estimate`: what pages would take, by storing them.
+//! `ramfold estimate`: stores pages to see how much memory they would take.
 //!
 //! ```text
 //!   files ------------------------.
@@ -9,9 +9,11 @@
 //! ```
 //!
 //! Invariants
-//! - E1 what is stored is bounded: a trial's device has a memory limit, only one exists at a time,
-//!   and pages come one by one from where they lie.
-//! - E2 every row is about the same pages, each of which was read back and compared.
+//! - E1 Stored memory is bounded. A trial's device has a memory limit, only one exists at a time,
+//!   and pages are read one by one from their source.
+//! - E2 Every row is about the same pages, and each of them was read back and compared.
+//!
+//! Locks: none.
 
 mod device;
 mod files;
@@ -38,10 +40,10 @@ use trial::Row;
 pub(super) use device::Page;
 pub(super) use source::Source;
 
-/// Used where the system does not say how much memory there is.
+/// The limit if the system does not say how much memory there is.
 const FALLBACK_LIMIT: u64 = 1 << 30; // 1 GiB
 
-/// Stores the pages in every way and prints what each took.
+/// Stores the pages in every way, and prints how much memory each way took.
 pub(super) fn run(args: &args::Estimate) -> Result<(), Failure> {
     let memory = limits::memory_available().default_limit.unwrap_or(FALLBACK_LIMIT);
     let limit = memory.max(PAGE_SIZE as u64);
@@ -84,10 +86,10 @@ fn rows(source: &Source, sample: Sample, limit: u64) -> Result<(Vec<Row>, u64), 
     Ok((rows, same_pages))
 }
 
-/// The chain orders of the published study: 4 frames, the kernel's 8, and the longest chains.
+/// The chain orders of the published study: 4 frames, the kernel's 8, and the longest chains of 16.
 const CHAIN_ORDERS: [u32; 3] = [2, 3, 4];
 
-/// Every algorithm at its default level, with every chain order worth a choice.
+/// Every algorithm at its default level, with each of these chain orders.
 fn settings() -> Vec<Setting> {
     let codecs = Algorithm::ALL.iter().map(|&algorithm| Codec::new(algorithm));
     codecs
@@ -110,7 +112,7 @@ mod tests {
         estimate
     }
 
-    /// Bytes of which each page compresses to about a third, none like another.
+    /// Bytes of which each page compresses to about a third. No two pages are equal.
     fn texture(pages: usize) -> Vec<u8> {
         let mut state = 1_u32;
         let mut next = || {

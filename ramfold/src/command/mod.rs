@@ -1,4 +1,6 @@
 //! The verbs. Each takes what was typed and does it.
+//!
+//! Invariant: a verb prints its result, or gives one failure. Locks: those of `serve`.
 
 mod check;
 mod estimate;

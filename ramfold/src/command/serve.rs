@@ -1,4 +1,4 @@
-//! `ramfold serve`: a device, the doors to it, and their end.
+//! `ramfold serve`: makes a device, opens the doors to it, and ends them.
 //!
 //! ```text
 //!   signals watched -> devices -> NBD server -> control socket -> mount -> "serving ..." -> signal
@@ -6,8 +6,10 @@
 //!   exit <- "... are gone" <- control socket, NBD server stopped <- unmounted <---------------'
 //! ```
 //!
-//! Invariant: signals are watched before anything exists, so one that comes early still finds the
-//! sockets removed; when it is time to end, and what further signals do, is in [`ending`].
+//! Invariant: signals are watched before there is a socket. So a signal that comes early does not
+//! leave one behind. [`ending`] says when a server ends, and what further signals do.
+//!
+//! Locks: those of `ending` and of the board in `watch`.
 
 mod answers;
 mod document;
@@ -45,21 +47,21 @@ use ending::Ending;
 use log::{Log, Voice};
 use watch::Watch;
 
-/// A limit above this share of what can be had gets a warning: touching memory past a control
-/// group's limit is a kill, not an error.
+/// A limit above this share of the available memory gets a warning. The kernel kills a process that
+/// touches memory past a control group's limit.
 const LIMIT_WARN_PERCENT: u64 = 80;
 
-/// What is looked at of a backing file: as far as file systems have their first superblock (btrfs
-/// at 64 KiB, ZFS in the first 256).
+/// So many bytes of a backing file are looked at. The first superblock of a file system is within
+/// them (btrfs at 64 KiB, ZFS within 256 KiB).
 const HEAD_BYTES: u64 = 256 << 10; // 256 KiB
-/// The largest dictionary, as for `algorithm_params`.
+/// The largest dictionary in bytes, as for `algorithm_params`.
 const DICTIONARY_MAX: u64 = 16 << 20; // 16 MiB
-/// All disks of a tree together, unless the first is larger.
+/// Addresses for all disks of a tree together, unless the first is larger.
 const TREE_ROOM: u64 = 8 << 40; // 8 TiB
 
-/// Serves until SIGINT, SIGTERM or SIGHUP, or until its mount is gone and it has no other door.
+/// Serves until SIGINT, SIGTERM or SIGHUP, or until the mount is gone and there is no other door.
 pub(super) fn run(args: args::Serve) -> Result<(), Failure> {
-    // Before there are threads. Without it a heap keeps what it was given back; nothing else.
+    // Called before there are threads. If it fails, the heap only keeps more freed memory.
     let _ = host::bound_heap();
     let log = Log::start(Voice::of(&args))?;
     let outcome = serve(&args, &log);
@@ -90,7 +92,7 @@ fn serve(args: &args::Serve, log: &Log) -> Result<(), Failure> {
     watch.devices(&devices, &target);
     announce(args, &device, server, tree.as_deref(), log);
     ending.wait(tree.as_deref(), server.is_some());
-    // Nobody to tell it to, or nobody who listens: it ends all the same.
+    // The server ends whether a service manager listens or not.
     let _ = notify::stopping();
     nbd.iter().for_each(|nbd| nbd.server.stop());
     control.iter().for_each(|control| control.stop());
@@ -99,7 +101,7 @@ fn serve(args: &args::Serve, log: &Log) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The NBD server of all devices. The first is neither reset nor removed meanwhile.
+/// The NBD server of all devices. While it runs, the first is neither reset nor removed.
 struct Nbd {
     server: Arc<Server>,
     _opened: Opened,
@@ -120,7 +122,7 @@ impl Nbd {
     }
 }
 
-/// The limit asked for, else the default.
+/// The memory limit that was asked for, or else the default.
 fn memory_limit(asked: Option<u64>) -> Result<u64, Failure> {
     let system = limits::memory_available();
     let Some(limit) = asked else {
@@ -136,7 +138,7 @@ fn memory_limit(asked: Option<u64>) -> Result<u64, Failure> {
     Ok(limit)
 }
 
-/// However the limit was set: a warning where it is close to what there is. 0 is none.
+/// Warns if the limit is close to the available memory, however it was set. 0 means no limit.
 fn warn_of_limit(limit: u64, log: &Log) {
     let bytes = if limit == 0 { u64::MAX } else { limit };
     let available = limits::memory_available().to_be_had();
@@ -156,7 +158,8 @@ const fn is_close(limit: u64, available: u64) -> bool {
     limit > available / 100 * LIMIT_WARN_PERCENT
 }
 
-/// Cells are beside the limit: a disk all of whose pages are written takes 8 bytes for each.
+/// Warns if the cells would take too much. They do not count in the limit, and there are 8 bytes
+/// for each page of a fully written disk.
 fn warn_of_table(disksize: u64, limit: u64, log: &Log) {
     let table = disksize / PAGE_SIZE as u64 * 8;
     let available = limits::memory_available().to_be_had();
@@ -174,13 +177,13 @@ fn warn_of_table(disksize: u64, limit: u64, log: &Log) {
     }
 }
 
-/// The algorithm, with its dictionary.
+/// The algorithm with its dictionary, if there is one.
 fn algorithm(args: &args::Serve) -> Result<Codec, Failure> {
     let Some(path) = &args.dictionary else { return Ok(args.algorithm.clone()) };
     args::check_takes_dictionary(&args.algorithm)?;
     let failed = |why: &dyn Display| Failure::about(path.display(), why);
-    // Before it is opened: whoever opens a pipe waits for its other end, and whoever reads a file
-    // of /proc, which has no length, may wait for what comes next.
+    // Looked at before it is opened. Opening a pipe waits for its other end, and reading a file of
+    // /proc, which has no length, may wait for more.
     match fs::metadata(path).map_err(|error| failed(&error))? {
         status if !status.is_file() => return Err(failed(&"it is not a file")),
         status if status.len() == 0 => return Err(failed(&"it is empty")),
@@ -220,10 +223,10 @@ fn devices(args: &args::Serve, mem_limit: u64, log: &Log) -> Result<Devices, Fai
     Ok(Devices::new(memory, defaults))
 }
 
-/// Bytes of all disks together, for which there will be addresses.
+/// Bytes of all disks together. Addresses are reserved for them.
 fn room(args: &args::Serve) -> u64 {
     let asked = args.size.unwrap_or(0);
-    // Devices that are added later, through the tree, have their sizes then.
+    // Devices that are added later through the tree get their sizes then.
     if args.fuse.is_some() { asked.max(TREE_ROOM) } else { asked }
 }
 
@@ -236,7 +239,7 @@ fn first_device(devices: &Devices, args: &args::Serve, log: &Log) -> Result<Arc<
         let path = std::path::absolute(path).map_err(|error| Failure::about("--backing", error))?;
         let set = device.store(Attribute::BackingDev, path.as_os_str().as_bytes());
         set.map_err(|error| {
-            // The option is what was typed, not the attribute.
+            // The message names the option that was typed, and not the attribute.
             let (told, name) = (error.to_string(), Attribute::BackingDev.name());
             let why = told.strip_prefix(name).and_then(|rest| rest.strip_prefix(": "));
             Failure::about("--backing", why.unwrap_or(&told))
@@ -251,10 +254,9 @@ fn first_device(devices: &Devices, args: &args::Serve, log: &Log) -> Result<Arc<
     Ok(device)
 }
 
-/// The first block is never written, and nothing is kept of the others.
+/// Warns if a backing file has content, because it will be overwritten.
 fn warn_of_content(path: &Path, log: &Log) {
-    // What is neither is refused later, as is a file without a length; both may make wait who
-    // reads them.
+    // Anything else is refused later, and so is a file without a length. Reading them might wait.
     let may_be_read = |status: fs::Metadata| {
         status.file_type().is_block_device() || status.is_file() && status.len() > 0
     };
@@ -275,7 +277,7 @@ fn refusal(error: AttributeError) -> Failure {
     Failure::Failed(error.to_string())
 }
 
-/// Says where it serves, to people and to the service manager.
+/// Tells people and the service manager where it serves.
 fn announce(
     args: &args::Serve,
     device: &Device,
@@ -304,7 +306,7 @@ fn announce(
     }
 }
 
-/// A word on a size that is not the one that was asked for.
+/// A note if the size is not the one that was asked for.
 fn rounded(asked: Option<u64>, size: u64) -> String {
     let other = asked.filter(|&asked| asked != size);
     other.map_or_else(String::new, |asked| {
@@ -312,13 +314,13 @@ fn rounded(asked: Option<u64>, size: u64) -> String {
     })
 }
 
-/// Where it serves, and a command to paste that shows it.
+/// Where it serves, and a command to paste that shows the export.
 fn announcement(name: &str, uris: &[String]) -> String {
     let example = uris.first().map_or("", String::as_str);
     format!("{name}: serving {}; try: nbdinfo '{example}'", uris.join(" and "))
 }
 
-/// The same of a tree.
+/// Where the tree is mounted, and a command to paste.
 fn tree_announcement(name: &str, directory: &Path, sized: bool) -> String {
     let file = |of_device: &str| shell::word(&directory.join(name).join(of_device));
     let example = if sized {

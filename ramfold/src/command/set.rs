@@ -1,4 +1,6 @@
-//! `ramfold set`: changes an attribute of a running server's devices, or which devices there are.
+//! `ramfold set`: changes an attribute of a running server's devices, or adds and removes devices.
+//!
+//! Invariant: a server is asked only if the attribute and the value may be right. Locks: none.
 
 use std::time::Duration;
 
@@ -9,10 +11,10 @@ use crate::line::args;
 use crate::line::attribute::Change;
 use crate::line::output::{one_line, patiently, print};
 
-/// Write-back and recompression may pass over every page of a large disk.
+/// How long to wait for the answer. Write-back and recompression may visit every page of a disk.
 const PATIENCE: Duration = Duration::from_secs(3600);
 
-/// Looks at the attribute before anybody is asked, then asks.
+/// Judges the attribute and the value, and then asks the server.
 pub(super) fn run(args: &args::Set) -> Result<(), Failure> {
     let (attribute, value) = (args.attribute.clone(), args.value.join(" "));
     let value = Change::parse(&attribute, &value).map_err(Failure::Usage)?.into_value();

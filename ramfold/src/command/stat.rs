@@ -1,7 +1,9 @@
 //! `ramfold stat`: what a server holds, or which servers run.
 //!
-//! Invariant: a server with one device is shown as an object, with several as an array: programs
-//! that know of one keep working.
+//! Invariant: a server with one device is shown as an object, and one with several as an array. So
+//! programs that expect one device keep working.
+//!
+//! Locks: none.
 
 mod list;
 mod table;
@@ -18,7 +20,7 @@ use crate::line::Failure;
 use crate::line::args;
 use crate::line::output::{one_line, print, print_json, redraw};
 
-/// Prints once, or again and again; then JSON is one line each time.
+/// Prints once, or with `--watch` again and again. Then JSON is one line each time.
 pub(super) fn run(args: &args::Stat) -> Result<(), Failure> {
     match args.watch {
         Some(interval) => watch(args, interval),
@@ -64,8 +66,8 @@ fn show(args: &args::Stat) -> Result<(), Failure> {
     }
 }
 
-/// Whether an answer is of one device, or of several: each has a name and a state. Anything else
-/// would be shown as a device of zeros.
+/// Whether an answer is about devices: each has a name and a state. Any other answer would be shown
+/// as a device of zeros.
 fn of_devices(stat: &Value) -> bool {
     let of_one = |stat: &Value| stat["name"].is_string() && stat["initstate"].is_u64();
     stat.as_array().map_or_else(|| of_one(stat), |several| several.iter().all(of_one))

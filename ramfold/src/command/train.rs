@@ -1,15 +1,15 @@
-//! `ramfold train`: a dictionary from pages, and what it gains on pages it has not seen.
+//! `ramfold train`: makes a dictionary from pages, and measures it on pages that it has not seen.
 //!
 //! ```text
 //!   pages    |  stretch 0  |  stretch 1  |  stretch 2  |  stretch 3  |  stretch 4  | ..
 //!               train on      train on      train on      hold out      train on
 //! ```
 //!
-//! Neighbouring pages are alike, so whole stretches are held out, not single pages; and what is
-//! printed is measured on those alone.
+//! Neighbouring pages are alike, so whole stretches are held out, and not single pages. What is
+//! printed is measured only on those.
 //!
-//! Invariant: no page is both trained on and measured. Same-filled pages are neither, as a store
-//! never compresses them.
+//! Invariant: no page is both trained on and measured. Same-filled pages are neither, because a
+//! store never compresses them. Locks: none.
 
 use std::fs::{self, File, Metadata, OpenOptions, Permissions};
 use std::io::{self, Write};
@@ -26,30 +26,31 @@ use crate::line::args;
 use crate::line::output::{one_line, patiently, print};
 use crate::line::size::{count, human, plural};
 
-/// Pages in a stretch, where there are many.
+/// Pages in a stretch, if there are enough of them.
 const STRETCH_PAGES: u64 = 64;
-/// Of so many stretches one is held out, the last.
+/// The last of so many stretches is held out.
 const STRETCHES: u64 = 4;
-/// Bytes of pages trained on, for each byte of the dictionary and in all.
+/// Bytes of pages that are trained on, for each byte of the dictionary.
 const TRAIN_FACTOR: u64 = 100;
+/// The most bytes of pages that are trained on.
 const TRAIN_BYTES_MAX: u64 = 16 << 20; // 16 MiB
-/// Pages measured at most.
+/// The most pages that are measured.
 const HELD_OUT_PAGES_MAX: u64 = 4096;
-/// The largest dictionary, as for `algorithm_params`.
+/// The largest dictionary in bytes, as for `algorithm_params`.
 const SIZE_MAX: u64 = 16 << 20; // 16 MiB
-/// Used where the system does not say how much memory there is.
+/// The limit if the system does not say how much memory there is.
 const FALLBACK_LIMIT: u64 = 1 << 30; // 1 GiB
-/// Names tried for a file that is to take another's place.
+/// How many names are tried for a file that is to replace another.
 const NAMES: u32 = 100;
 
-/// Trains, measures, writes, and says what was gained.
+/// Trains, measures, writes the dictionary, and prints what it gains.
 pub(super) fn run(args: &args::Train) -> Result<(), Failure> {
     args::check_takes_dictionary(&args.algorithm)?;
     if !(DICTIONARY_LEN_MIN as u64..=SIZE_MAX).contains(&args.size) {
         return Err(Failure::Usage("--size: a dictionary has 1K to 16M".to_owned()));
     }
     if let Some(input) = args.files.iter().find(|input| is_same(input, &args.output)) {
-        let why = "it is learnt from; the dictionary would replace it";
+        let why = "the dictionary would replace it, but it is one of the files to learn from";
         return Err(Failure::about(input.display(), why));
     }
     check_place(&args.output)?;
@@ -68,14 +69,14 @@ pub(super) fn run(args: &args::Train) -> Result<(), Failure> {
     print(&report(args, &content, &pages, &gain))
 }
 
-/// The pages to train on and those to measure on, each one after the other.
+/// The pages to train on and the pages to measure on. In each, pages follow one another.
 struct Pages {
     train: Vec<u8>,
     held_out: Vec<u8>,
 }
 
 impl Pages {
-    /// Evenly spaced pages of each sort, as many as are wanted.
+    /// Evenly spaced pages of both sorts, as many as are wanted.
     fn sort(source: &Source, size: u64) -> Result<Pages, Failure> {
         let (pages, stretch) = (source.pages(), stretch(source.pages()));
         let wanted = (size * TRAIN_FACTOR).min(TRAIN_BYTES_MAX) / PAGE_SIZE as u64;
@@ -103,7 +104,7 @@ impl Pages {
     }
 }
 
-/// Pages of a stretch: fewer where there would be no fourth one.
+/// Pages of a stretch. There are fewer if otherwise there were too few stretches.
 fn stretch(pages: u64) -> u64 {
     (pages / (STRETCHES * STRETCHES)).clamp(1, STRETCH_PAGES)
 }
@@ -112,7 +113,7 @@ fn is_held_out(place: u64, stretch: u64) -> bool {
     (place / stretch) % STRETCHES == STRETCHES - 1
 }
 
-/// Bytes that the pages held out take.
+/// Bytes that the held-out pages take, without the dictionary and with it.
 struct Gain {
     without: u64,
     with: u64,
@@ -125,13 +126,13 @@ impl Gain {
         Ok(Gain { without, with: stored(with, pages).map_err(failed)? })
     }
 
-    /// What is saved of what they take without, in percent; below 0 where they take more.
+    /// How much is saved, in percent of what they take without it. Negative if they take more.
     fn percent(&self) -> f64 {
         (1.0 - self.with as f64 / self.without as f64) * 100.0
     }
 }
 
-/// What a store would keep of these pages, each one read back and compared.
+/// Bytes that a store would keep of these pages. Each page is read back and compared.
 fn stored(codec: &Codec, pages: &[u8]) -> Result<u64, CodecError> {
     let (mut stream, mut back) = (Stream::new(), [0; PAGE_SIZE]);
     let mut bytes = 0;
@@ -146,16 +147,16 @@ fn stored(codec: &Codec, pages: &[u8]) -> Result<u64, CodecError> {
     Ok(bytes)
 }
 
-/// Where the dictionary goes.
+/// Where the dictionary is written.
 enum Place {
-    /// A file, to be made or replaced as a whole.
+    /// A file, which is made or replaced as a whole.
     File { target: PathBuf, replaced: Option<Metadata> },
-    /// What is no file, as /dev/stdout, and is written to as it is.
+    /// Something else, such as /dev/stdout, which is written to directly.
     Stream,
 }
 
 impl Place {
-    /// A link to a file stays a link.
+    /// The place of a path. A link to a file stays a link.
     fn of(path: &Path) -> io::Result<Place> {
         match fs::metadata(path) {
             Ok(there) if there.is_dir() => Err(io::ErrorKind::IsADirectory.into()),
@@ -166,19 +167,20 @@ impl Place {
     }
 }
 
-/// Whether a file can be made there, found out before all the work; it is not kept meanwhile, for
-/// whoever is interrupted leaves nothing.
+/// Checks before the work whether a file can be made there. The file is removed at once, so that an
+/// interrupted command leaves nothing.
 fn check_place(path: &Path) -> Result<(), Failure> {
     let checked = Place::of(path).and_then(|place| match place {
         Place::File { target, .. } => fs::remove_file(new_beside(&target)?.1),
-        // A pipe would wait for who reads it.
+        // Opening a pipe would wait for its reader.
         Place::Stream => Ok(()),
     });
     checked.map_err(|error| Failure::about(path.display(), error))
 }
 
-/// Whole or not at all: a dictionary that is there stays until the new one is written. A new one is
-/// for its owner only, as it holds parts of the pages; one that is replaced stays for whom it was.
+/// Writes the dictionary as a whole or not at all. An old one stays until the new one is written.
+/// Only the owner can read a new file, because it holds parts of the pages. A file that replaces
+/// another takes over its owner and mode.
 fn write(path: &Path, content: &[u8]) -> Result<(), Failure> {
     let failed = |error| Failure::about(path.display(), error);
     let (target, replaced) = match Place::of(path).map_err(failed)? {
@@ -191,22 +193,23 @@ fn write(path: &Path, content: &[u8]) -> Result<(), Failure> {
     let (mut file, beside) = new_beside(&target).map_err(failed)?;
     replaced.iter().for_each(|before| inherit(&file, before));
     file.write_all(content).and_then(|()| fs::rename(&beside, &target)).map_err(|error| {
-        // The failure that is told is the first.
+        // Only the first failure is told.
         let _ = fs::remove_file(&beside);
         failed(error)
     })
 }
 
-/// Gives a new file the owner and the mode of the one that it replaces. Where the owner cannot be
-/// kept the mode is not either: it would let in others than before.
+/// Gives a new file the owner and the mode of the file that it replaces. If the owner cannot be
+/// kept, the mode is not kept either, because other users than before could read it.
 fn inherit(file: &File, before: &Metadata) {
     if fchown(file, Some(before.uid()), Some(before.gid())).is_ok() {
-        // It stays closed to others where this fails.
+        // If this fails, the file stays closed to others.
         let _ = file.set_permissions(Permissions::from_mode(before.mode() & 0o777));
     }
 }
 
-/// A file in the same directory that was not there before, nor a link: others may write there too.
+/// A new file in the same directory. It must not exist before, not even as a link, because others
+/// may write there too.
 fn new_beside(target: &Path) -> io::Result<(File, PathBuf)> {
     let mut names = (0..NAMES).map(|number| format!(".ramfold-{}-{number}", std::process::id()));
     let mut options = OpenOptions::new();
@@ -221,7 +224,7 @@ fn new_beside(target: &Path) -> io::Result<(File, PathBuf)> {
     made.unwrap_or_else(|| Err(io::ErrorKind::AlreadyExists.into()))
 }
 
-/// Whether a file that is learnt from is the one that is to be written.
+/// Whether two paths lead to the same file.
 fn is_same(one: &Path, other: &Path) -> bool {
     let file = |path| fs::metadata(path).map(|status| (status.dev(), status.ino())).ok();
     file(one).is_some_and(|one| file(other) == Some(one))
@@ -254,7 +257,7 @@ fn report(args: &args::Train, content: &[u8], pages: &Pages, gain: &Gain) -> Str
 mod tests {
     use super::*;
 
-    /// Whoever may write to the directory could have made it, to have our bytes go elsewhere.
+    /// Another user who may write to the directory could have made it, to redirect our bytes.
     #[test]
     fn what_has_the_name_of_the_new_file_is_neither_followed_nor_written() {
         let directory = std::env::temp_dir().join(format!("ramfold-beside-{}", std::process::id()));

@@ -1,7 +1,7 @@
-//! The command line as it is typed: names, types and defaults, nothing that needs the system.
+//! The command line as it is typed: names, types, defaults and help texts.
 //!
 //! Invariant: every value here is well formed by itself. The command finds out whether the system
-//! grants it (a limit, a socket, a file).
+//! grants it (a limit, a socket, a file). Locks: none.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -185,7 +185,7 @@ pub(crate) struct Check {
     pub(crate) target: String,
 }
 
-/// Refuses an algorithm that has no use for a dictionary.
+/// Refuses an algorithm that uses no dictionary.
 pub(crate) fn check_takes_dictionary(codec: &Codec) -> Result<(), Failure> {
     let algorithm = codec.algorithm();
     if algorithm.takes_dictionary() {
@@ -197,26 +197,27 @@ pub(crate) fn check_takes_dictionary(codec: &Codec) -> Result<(), Failure> {
     Err(Failure::Usage(text))
 }
 
-/// A name becomes a file name and a part of addresses.
+/// Checks a device's name, which becomes a file name and a part of addresses.
 fn device_name(text: &str) -> Result<String, String> {
     const LEN_MAX: usize = 64;
     let plain = |c: char| c.is_alphanumeric() || "-_.+@:".contains(c);
-    // The sockets of `x` are x.sock and x.ctl: a device of such a name would answer in its place.
-    // And the tree has files of these names.
+    // A device called `x.sock` would answer instead of the device `x`, whose sockets are x.sock and
+    // x.ctl. The tree has files of its own with the other names.
     let taken = text.ends_with(".sock")
         || text.ends_with(".ctl")
         || ["zram-control", "buddyinfo", "pagetypeinfo"].contains(&text);
     let sized = !text.is_empty() && text.len() <= LEN_MAX && !taken;
     if !sized || text.starts_with(['.', '-']) || !text.chars().all(plain) {
         return Err(format!(
-            "{text:?} is no name for a device; use up to {LEN_MAX} letters and digits, after the \
-             first also - _ . + @ :, but not .sock or .ctl at the end, nor a name of the tree's own"
+            "{text:?} is not a name for a device; use up to {LEN_MAX} letters and digits, and \
+             after the first also - _ . + @ :, but no .sock or .ctl at the end, and no name that \
+             the tree has for its own files"
         ));
     }
     Ok(text.to_owned())
 }
 
-/// An address to listen on. Only its form is checked; the system resolves the host.
+/// Checks the form of an address to listen on. The system resolves the host later.
 fn address(text: &str) -> Result<String, String> {
     let right = "an address is HOST:PORT, as in 127.0.0.1:10809";
     let (host, port) = text.rsplit_once(':').ok_or_else(|| format!("{text:?}: {right}"))?;
@@ -231,7 +232,7 @@ fn address(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
-/// A number without a sign, because `parse` would accept one.
+/// The text if it has only digits. `parse` alone would accept a sign.
 fn digits(text: &str) -> Option<&str> {
     text.bytes().all(|byte| byte.is_ascii_digit()).then_some(text)
 }

@@ -1,4 +1,4 @@
-//! What `set` can change: zram's attributes, under the kernel's names, and the devices themselves.
+//! What `set` can change: zram's attributes, under the kernel's names, and which devices there are.
 //!
 //! ```text
 //!   ramfold set TARGET mem_limit 64M              the server's only device
@@ -6,10 +6,12 @@
 //!   ramfold set TARGET zram-control/hot_remove 1
 //! ```
 //!
-//! Invariant: what no server would do is refused here, before one is asked: a name that is none,
-//! and a value that no device takes; the rest is the device's to judge. Two things are settled
-//! before a value is sent: a size is a number of bytes, refused if it is none in the words of every
-//! other size; and a path is absolute, since the server is somewhere else.
+//! Invariant: an unknown name, or a value that no device takes, is refused before a server is
+//! asked. The device judges the rest. Two kinds of value are changed before they are sent. A size
+//! becomes a number of bytes. A path becomes absolute, because the server has another working
+//! directory.
+//!
+//! Locks: those of the devices.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -21,11 +23,11 @@ use super::size;
 
 const CONTROL: &str = "zram-control";
 
-/// A change, well formed.
+/// A well-formed change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Change {
     what: What,
-    /// As the device takes it.
+    /// The value in the form in which the device takes it.
     value: String,
 }
 
@@ -37,7 +39,7 @@ enum What {
 }
 
 impl Change {
-    /// Understands a path in the tree of devices and a value, or says what would be right.
+    /// Reads a path in the tree of devices and a value. The error says what would be right.
     pub(crate) fn parse(path: &str, value: &str) -> Result<Change, String> {
         let (device, name) = match path.rsplit_once('/') {
             Some((device, name)) => (Some(device), name),
@@ -70,7 +72,7 @@ impl Change {
         Ok(Change { what, value: value.to_owned() })
     }
 
-    /// Understands `ATTRIBUTE=VALUE`, of the device that is about to be.
+    /// Reads `ATTRIBUTE=VALUE`, for a device that is about to be made.
     pub(crate) fn setting(text: &str) -> Result<Change, String> {
         let (name, value) = text.split_once('=').ok_or_else(|| format!("{text:?} has no value"))?;
         let attribute = Attribute::from_name(name).filter(|&attribute| writable(attribute));
@@ -78,12 +80,12 @@ impl Change {
         Change::parse(attribute.ok_or_else(unknown)?.name(), value)
     }
 
-    /// What is sent in place of what was typed.
+    /// The value that is sent.
     pub(crate) fn into_value(self) -> String {
         self.value
     }
 
-    /// Makes the change; gives one line that says what was done.
+    /// Makes the change, and gives one line that says what was done.
     pub(crate) fn apply(&self, devices: &Devices) -> Result<String, String> {
         match &self.what {
             What::Attribute { device, attribute } => {
@@ -107,7 +109,7 @@ impl Change {
         let before = Counts::of(device);
         let stored = device.store(attribute, self.value.as_bytes());
         let done = || done(device, attribute, &before);
-        // What was written back before a failure stays there.
+        // Blocks that were written back before a failure stay there.
         let in_part = attribute == Attribute::Writeback
             && Counts::of(device).written_blocks > before.written_blocks;
         let failed = |error: AttributeError| match in_part {
@@ -131,7 +133,7 @@ fn names(which: fn(Attribute) -> bool) -> String {
     }
 }
 
-/// A value as it is sent.
+/// The value in the form in which it is sent.
 fn prepared(attribute: Attribute, value: &str) -> Result<String, String> {
     let bytes = match attribute {
         Attribute::MemLimit => size::parse_or_zero(value),
@@ -150,7 +152,7 @@ fn absolute(path: &str) -> Result<String, String> {
     Ok(whole.to_string_lossy().into_owned())
 }
 
-/// `dict=FILE` names a file of whoever types it.
+/// Makes the path in `dict=FILE` absolute, because it is relative to where it was typed.
 fn with_absolute_dictionary(value: &str) -> Result<String, String> {
     let Some((before, rest)) = value.split_once("dict=") else { return Ok(value.to_owned()) };
     if rest.starts_with('"') {
@@ -160,24 +162,24 @@ fn with_absolute_dictionary(value: &str) -> Result<String, String> {
     Ok(format!("{before}dict={}{after}", absolute(path)?))
 }
 
-/// The device that is meant: by its name, or the only one.
+/// The device of this name, or the only device if there is no name.
 pub(crate) fn find(devices: &Devices, name: Option<&str>) -> Result<Arc<Device>, String> {
     let list = devices.list();
     let known = || list.iter().map(|device| device.name()).collect::<Vec<_>>().join(", ");
     match (name, &*list) {
         (Some(name), _) => devices
             .find(name)
-            .ok_or_else(|| format!("there is no device {name:?}; here: {}", known())),
+            .ok_or_else(|| format!("there is no device {name:?}; the devices are {}", known())),
         (None, [only]) => Ok(Arc::clone(only)),
         (None, []) => Err(format!("there is no device; {CONTROL}/hot_add adds one")),
         (None, [first, ..]) => {
             let example = format!("{}/mem_limit", first.name());
-            Err(format!("here are {}; say which, as in {example}", known()))
+            Err(format!("there are several devices ({}); name one, as in {example}", known()))
         }
     }
 }
 
-/// What a change is measured by.
+/// Counts from before a change, to tell what it did.
 #[derive(Default)]
 struct Counts {
     compressed_bytes: u64,
@@ -197,7 +199,7 @@ impl Counts {
     }
 }
 
-/// What was done, in a line.
+/// One line that says what was done.
 fn done(device: &Device, attribute: Attribute, before: &Counts) -> String {
     let now = Counts::of(device);
     match attribute {
@@ -275,7 +277,7 @@ mod tests {
             ("writeback_limit", "99999999999999999999", "too large for a number of 4 KiB"),
             ("writeback_batch_size", "4294967296", "from 1 to 4294967295"),
             ("idle", "99999999999999999999", "too large"),
-            ("disksize", "0", "nothing"),
+            ("disksize", "0", "too small"),
             ("comp_algorithm", "best", "lz4"),
             ("zram1/idle", "some", "not all or a number"),
             ("writeback", "some", "huge_idle"),

@@ -1,10 +1,12 @@
-//! Why a command did not do what was asked, in one line for the person who typed it.
+//! Why a command did not succeed, in one line for the person who typed it.
 //!
 //! ```text
-//!   Usage         the command line       exit code 2: wrong wherever and whenever it is given
-//!   Failed        everything else        exit code 1: the system, or a server, says no
-//!   ReaderGone    `ramfold .. | head`    exit code 0, and silence
+//!   Usage         the command line       exit code 2: it would be wrong on every machine
+//!   Failed        everything else        exit code 1: the system or a server refused
+//!   ReaderGone    `ramfold .. | head`    exit code 0, and no message
 //! ```
+//!
+//! Invariant: a message is one line that names what it is about. Locks: none.
 
 use std::process::ExitCode;
 use std::{error, fmt, io};
@@ -14,24 +16,24 @@ use serve::{ServeError, runtime};
 use zram::ZramError;
 use zsmalloc::MemoryError;
 
-/// Why a command did not do what was asked.
+/// Why a command did not succeed.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// The command line cannot be meant as it stands.
+    /// The command line is wrong.
     Usage(String),
-    /// It was understood and could not be done.
+    /// The command line is right, but it could not be done.
     Failed(String),
-    /// Whoever read the output reads no more.
+    /// The reader of the output has closed it.
     ReaderGone,
 }
 
 impl Failure {
-    /// A failure with the thing it is about.
+    /// A failure that names what it is about.
     pub(crate) fn about(what: impl fmt::Display, why: impl fmt::Display) -> Failure {
         Failure::Failed(format!("{what}: {why}"))
     }
 
-    /// What the shell is told.
+    /// The exit code for the shell.
     pub(crate) fn exit_code(&self) -> ExitCode {
         match self {
             Failure::Usage(_) => ExitCode::from(2),
@@ -52,7 +54,7 @@ impl fmt::Display for Failure {
 
 impl error::Error for Failure {}
 
-/// Only for writing to standard output; other failures name what they are about.
+/// Only for writing to standard output. Any other failure must name what it is about.
 impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Failure {
         match error.kind() {
@@ -90,7 +92,7 @@ impl From<ServeError> for Failure {
     }
 }
 
-/// The system's refusal is told in its own words, which say what was asked of it.
+/// A refusal of the system is told in its own words, which say what was asked for.
 impl From<MemoryError> for Failure {
     fn from(error: MemoryError) -> Failure {
         match error {

@@ -1,7 +1,9 @@
-//! The ways out: standard output, whose reader may leave, and one line of complaint.
+//! The ways out: standard output, whose reader may leave, and standard error.
 //!
-//! Invariant: names and values come from outside, so no text for people has control characters in
-//! it that a terminal would obey; JSON is for programs, and exact.
+//! Invariant: text for people has no control characters that a terminal would obey, because names
+//! and values come from outside. JSON is for programs, and exact.
+//!
+//! Locks: those of the two streams, each for one line.
 
 use std::borrow::Cow;
 use std::io::{IsTerminal, Write, stderr, stdout};
@@ -14,12 +16,12 @@ use serde_json::Value;
 
 use super::failure::Failure;
 
-/// What is done sooner needs no sign of life.
+/// Work that takes longer shows on a terminal that it goes on.
 pub(crate) const SHORT_WAIT: Duration = Duration::from_secs(1);
-/// Between two such signs.
+/// The time between two steps of that sign.
 const TICK: Duration = Duration::from_millis(100);
 
-/// Begins a screen anew: the cursor goes home, and the rest is cleared.
+/// Moves the cursor to the first place of the screen, and clears the screen.
 const REDRAW: &str = "\x1b[H\x1b[J";
 
 /// Prints lines for people.
@@ -27,7 +29,7 @@ pub(crate) fn print(text: &str) -> Result<(), Failure> {
     print_exactly(&escaped(text, |c| c == '\n' || c == '\t'))
 }
 
-/// Makes a terminal show what is printed next, and nothing else.
+/// Clears a terminal, so that it shows only what is printed next.
 pub(crate) fn redraw() -> Result<(), Failure> {
     print_exactly(REDRAW)
 }
@@ -43,7 +45,7 @@ pub(crate) fn one_line(text: &str) -> Cow<'_, str> {
     escaped(text, |_| false)
 }
 
-/// What a terminal would obey is written as `\u{1b}`, but for what is fit to be there.
+/// The text with control characters in the form `\u{1b}`, except those that `is_fit` accepts.
 fn escaped(text: &str, is_fit: impl Fn(char) -> bool) -> Cow<'_, str> {
     let is_raw = |c: char| (c.is_control() || turns(c)) && !is_fit(c);
     if !text.contains(is_raw) {
@@ -60,27 +62,27 @@ fn escaped(text: &str, is_fit: impl Fn(char) -> bool) -> Cow<'_, str> {
     Cow::Owned(shown)
 }
 
-/// Whether a mark changes the direction or the line in which what follows is shown.
+/// Whether a character changes the direction or the line in which the next ones are shown.
 fn turns(c: char) -> bool {
     let marks = ['\u{200e}', '\u{200f}', '\u{2028}', '\u{2029}'];
     marks.contains(&c) || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// Prints a JSON value: indented, or as one line of several.
+/// Prints a JSON value, indented or on one line.
 pub(crate) fn print_json(value: &Value, one_line: bool) -> Result<(), Failure> {
     print_exactly(&if one_line { format!("{value}\n") } else { format!("{value:#}\n") })
 }
 
-/// Says something that nobody needs to hear: on a closed stream it is lost, and all goes on.
+/// Prints a line that is not needed. It is lost if the stream is closed.
 pub(crate) fn mention(line: &str) {
     let _ = writeln!(stdout().lock(), "{}", self::one_line(line));
 }
 
-/// Does something of unknown length; if it takes long, a terminal shows that it goes on.
+/// Does work of unknown length. If it takes long, a terminal shows that it goes on.
 pub(crate) fn patiently<T>(work: impl FnOnce() -> T) -> T {
     let (done, wait) = mpsc::channel::<()>();
     thread::scope(|scope| {
-        // Without a thread nothing is shown; the work is done all the same.
+        // If there is no thread, nothing is shown, but the work is done.
         let _ = host::thread::spawn_scoped(scope, "progress", move || tick_until_closed(&wait));
         let result = work();
         drop(done);
@@ -101,9 +103,9 @@ fn tick_until_closed(wait: &mpsc::Receiver<()>) {
     bar.finish_and_clear();
 }
 
-/// Says on one line what is wrong.
+/// Prints one line to standard error that says what is wrong.
 pub(crate) fn complain(what: &str) {
-    // There is no further stream to complain on.
+    // If standard error is closed too, there is no other stream.
     let _ = writeln!(stderr().lock(), "ramfold: {}", one_line(what.trim_end()));
 }
 

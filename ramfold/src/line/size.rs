@@ -1,6 +1,6 @@
-//! Sizes as people write and read them: `64M`, `1G`; suffixes are binary, as the kernel's are.
+//! Sizes as people write and read them: `64M`, `1G`. Suffixes are binary, as the kernel's are.
 //!
-//! Invariant: no size wraps around; one that does not fit 64 bits is refused.
+//! Invariant: no size wraps around. One that does not fit 64 bits is refused. Locks: none.
 
 const KIB_SHIFT: u32 = 10;
 const SUFFIXES: [char; 4] = ['K', 'M', 'G', 'T'];
@@ -11,15 +11,15 @@ const DISK_MAX: u64 = 8 << 40; // 8 TiB
 
 const _: () = assert!(1 << KIB_SHIFT == 1024, "each suffix is 1024 of the one before");
 
-/// Bytes of a size that is not nothing.
+/// Bytes of a size, which must be more than 0.
 pub(crate) fn parse(text: &str) -> Result<u64, String> {
     match parse_or_zero(text)? {
-        0 => Err(format!("a size of {text} is nothing; give at least one page, as in 64M")),
+        0 => Err(format!("a size of {text} is too small; give at least one page, 4K")),
         bytes => Ok(bytes),
     }
 }
 
-/// Bytes of a disk.
+/// Bytes of a disk: more than 0, and at most `DISK_MAX`.
 pub(crate) fn parse_disk(text: &str) -> Result<u64, String> {
     let too_large = || format!("a disk of {text} is too large: at most 8T");
     match sized(text)? {
@@ -29,13 +29,13 @@ pub(crate) fn parse_disk(text: &str) -> Result<u64, String> {
     }
 }
 
-/// Bytes of a size; 0 is one.
+/// Bytes of a size, which may be 0.
 pub(crate) fn parse_or_zero(text: &str) -> Result<u64, String> {
     let too_large = || format!("{text} is too large: a size is less than 2^64 bytes");
     sized(text)?.ok_or_else(too_large)
 }
 
-/// Bytes of a size; `None` where they do not fit 64 bits.
+/// Bytes of a size. `None` if they do not fit 64 bits.
 fn sized(text: &str) -> Result<Option<u64>, String> {
     let wrong = || format!("{text:?} is not a size; give a whole number with K, M, G or T: 64M");
     let (digits, shift) = split(text).ok_or_else(wrong)?;
@@ -46,7 +46,8 @@ fn sized(text: &str) -> Result<Option<u64>, String> {
     Ok(digits.parse::<u64>().ok().and_then(|number| number.checked_mul(1 << shift)))
 }
 
-/// The digits, and how far to shift them. `64`, `64K`, `64k`, `64KiB` and `64KB` are understood.
+/// The digits, and by how many bits to shift the number. It reads `64`, `64K`, `64k`, `64KiB` and
+/// `64KB`.
 fn split(text: &str) -> Option<(&str, u32)> {
     let number = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let suffix = text[number.len()..].to_ascii_uppercase();
@@ -59,12 +60,12 @@ fn split(text: &str) -> Option<(&str, u32)> {
     plain.then_some((number, (power as u32 + 1) * KIB_SHIFT))
 }
 
-/// A number of things: `1 page`, `2 pages`.
+/// A number with its noun: `1 page`, `2 pages`.
 pub(crate) fn count(number: u64, noun: &str) -> String {
     format!("{number} {noun}{}", plural(number))
 }
 
-/// What a noun has at its end after this number.
+/// The ending of a noun after this number.
 pub(crate) fn plural(number: u64) -> &'static str {
     if number == 1 { "" } else { "s" }
 }
@@ -113,7 +114,7 @@ mod tests {
             assert!(error.contains(&format!("{text:?}")), "{text:?}: {error}");
             assert!(error.contains("K, M, G or T"), "{text:?}: {error}");
         }
-        assert!(parse("0").unwrap_err().contains("nothing"));
+        assert!(parse("0").unwrap_err().contains("too small"));
         assert!(parse("99999999999T").unwrap_err().contains("99999999999T"));
         assert!(parse("18446744073709551616").is_err(), "one more than fits");
         // The line spoke of the largest disk, whatever the size was for.
@@ -123,7 +124,7 @@ mod tests {
             let error = parse_disk(text).unwrap_err();
             assert_eq!(error, format!("a disk of {text} is too large: at most 8T"));
         }
-        assert!(parse_disk("0").unwrap_err().contains("nothing"));
+        assert!(parse_disk("0").unwrap_err().contains("too small"));
         assert_eq!(parse_disk("8T"), Ok(DISK_MAX));
         assert!(parse_disk("8796093022209").unwrap_err().contains("at most 8T"));
         assert_eq!(parse_or_zero("0"), Ok(0));

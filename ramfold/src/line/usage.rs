@@ -1,10 +1,13 @@
-//! From words to a command, or to one line that says what is wrong with them.
+//! Turns words into a command, or into one line that says what is wrong with them.
 //!
 //! ```text
 //!   --sise 1G                 --sise is not expected here; did you mean --size?
 //!   --size banana             --size <SIZE>: "banana" is not a size; give ..
 //!      what is wrong ---'                            '--- what would be right
 //! ```
+//!
+//! Invariant: a wrong command line gets one line. Nothing is done before the whole line is read.
+//! Locks: none.
 
 use std::ffi::OsString;
 
@@ -16,13 +19,13 @@ use super::failure::Failure;
 
 /// What the words ask for.
 pub(crate) enum Wanted {
-    /// Help or the version: print it and be done.
+    /// Help or the version, which is printed.
     Text(String),
     /// A command, with all its options.
     Command(Box<Command>),
 }
 
-/// Understands a command line, or says why not.
+/// Reads a command line, or says what is wrong with it.
 pub(crate) fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Wanted, Failure> {
     match Line::try_parse_from(words) {
         Ok(line) => Ok(Wanted::Command(Box::new(line.command))),
@@ -31,7 +34,7 @@ pub(crate) fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Wanted,
     }
 }
 
-/// One line: what is wrong, and what would be right.
+/// One line that says what is wrong and what would be right.
 fn explain(error: &Error) -> String {
     let word = |kind| error.get(kind).map(plain).unwrap_or_default();
     let (argument, value) = (word(ContextKind::InvalidArg), word(ContextKind::InvalidValue));
@@ -54,7 +57,7 @@ fn explain(error: &Error) -> String {
         }
         ErrorKind::ArgumentConflict => {
             let other = word(ContextKind::PriorArg);
-            // Which of the two was meant is not ours to guess.
+            // The same option twice. Which value was meant is unknown.
             if other == argument {
                 return format!("{argument} is given more than once; {}", hint(error));
             }
@@ -80,7 +83,7 @@ fn verbs() -> String {
     }
 }
 
-/// What was probably meant, or where to read on.
+/// What was probably meant, or where to read more.
 fn hint(error: &Error) -> String {
     if let Some(meant) = error.get(ContextKind::SuggestedArg) {
         return format!("did you mean {}?", plain(meant));
@@ -94,7 +97,7 @@ fn hint(error: &Error) -> String {
     }
 }
 
-/// What clap says, without its advice.
+/// The first line of clap's message, without its advice.
 fn first_line(error: &Error) -> String {
     let text = error.to_string();
     let line = text.lines().next().unwrap_or_default();
@@ -151,7 +154,7 @@ mod tests {
             ("--algorithm=zstd:99", "not 99"),
             ("--chain-order=9", "there is no chain order \"9\"; it is 0 to 4"),
             ("--rule=best", "least-waste, used-percent or fitted"),
-            ("--name=a/b", "\"a/b\" is no name"),
+            ("--name=a/b", "\"a/b\" is not a name"),
             ("--tcp=:10999", "127.0.0.1:10999"),
             ("--set=idle=some", "--set <ATTRIBUTE=VALUE>: idle: \"some\" is not all"),
             ("--set=mem_limit=much", "--set <ATTRIBUTE=VALUE>: mem_limit: \"much\""),

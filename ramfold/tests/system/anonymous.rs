@@ -1,12 +1,12 @@
-//! What a server holds in all, as the system counts it, against what it says it holds.
+//! All memory of a server as the system counts it, compared with what the server reports.
 //!
 //! ```text
 //!   /proc/PID/smaps, every mapping: Anonymous   <=   resident_bytes + 2 % + 2 MiB
 //! ```
 //!
-//! Claims: after work through the mount or over NBD, by any number of threads, no more is held in
-//! nobody's counter than a program has of its own (stacks, its heap, its static data); and what the
-//! buffers took is given back when nothing is asked for.
+//! Claims: after work through the mount or over NBD, by any number of threads, only the program's
+//! own stacks, heap and static data are outside of every counter. While nothing is asked for,
+//! buffers give their memory back.
 
 use std::fs::File;
 use std::io::Write;

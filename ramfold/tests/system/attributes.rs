@@ -1,7 +1,7 @@
-//! Attributes of a running server: set, and seen by `stat`.
+//! Attributes of a running server are set, and `stat` shows them.
 //!
-//! Claims: what the table of docs/zram.md says holds through the control socket too; several
-//! devices are told apart; what a server serves is not taken away from under its clients.
+//! Claims: the table of docs/zram.md holds through the control socket too. Several devices are told
+//! apart. A device that clients use is not taken away from them.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! A backing file that turns bad while pages are written to it, read from it, and used.
+//! A backing file that turns bad while pages are written to it and read from it.
 //!
 //! ```text
 //!   load: writes and reads pages of its own --.
@@ -6,8 +6,8 @@
 //!   this test: pages that are written back ---'              full, gone, cut off, stalled
 //! ```
 //!
-//! Claims: an error is counted, and told to who asked; what is in memory stays right, and what is
-//! on the file until the file itself is gone; nobody waits for the file but who needs it.
+//! Claims: an error is counted, and the caller is told. Pages in memory stay right, and so do pages
+//! in the file until it is gone. Only requests that need the file wait for it.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;

@@ -1,7 +1,7 @@
 //! Programs that speak NBD find what they expect.
 //!
-//! Invariant: what a client wrote is compared byte by byte by a program that is not ours, or after
-//! a way back that is not the way there.
+//! Invariant: what a client wrote is compared byte by byte. Either another project's program
+//! compares it, or it is read back in another way than it was written.
 
 use std::fs::File;
 use std::io::{BufReader, Read};

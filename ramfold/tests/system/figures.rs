@@ -1,7 +1,6 @@
-//! What stat, set, check and estimate print, held against what was written.
+//! What stat, set, check and estimate print, compared with what was written.
 //!
-//! Invariant: each figure is compared with a number this test knows from elsewhere, not only
-//! looked at.
+//! Invariant: each figure is compared with a number that the test knows from another source.
 
 use std::io::Read;
 use std::path::PathBuf;

@@ -4,8 +4,8 @@
 //!   cp, diff -> ext4 -> loop device -> nbdfuse's file -> NBD -> ramfold
 //! ```
 //!
-//! Invariant: mounts, loop devices and nbdfuse end in the reverse order of their making, also when
-//! the test fails in between.
+//! Invariant: mounts, loop devices and nbdfuse are ended in the reverse order, even if the test
+//! fails.
 
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};

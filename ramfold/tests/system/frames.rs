@@ -1,7 +1,7 @@
-//! What stat --pagetypeinfo prints, held against what was stored.
+//! What stat --pagetypeinfo prints, compared with what was stored.
 //!
-//! Claims: the text and the numbers say the same; a frame is counted where it is, stored in, free
-//! or gone; a server that cannot answer is told apart from one that has nothing.
+//! Claims: the text and the numbers say the same. A frame is counted as what it is: in use, free or
+//! gone. A server that cannot answer is told apart from one that has nothing.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixListener;
@@ -67,7 +67,10 @@ fn what_is_discarded_is_free_and_then_gone() {
 #[test]
 fn servers_that_do_not_know_the_question_are_named_as_such() {
     let rows = [
-        (r#"{"error":"this server is older than the question"}"#, "older than the question"),
+        (
+            r#"{"error":"this server is too old to know the request"}"#,
+            "too old to know the request",
+        ),
         (r#"{"error":"not a request: unknown variant `pagetypeinfo`"}"#, "pagetypeinfo"),
         (r#"{"ok":{}}"#, "does not speak ramfold's control protocol"),
         (r#"{"ok":{"text":"Page block order: 9"}}"#, "does not speak ramfold's control protocol"),

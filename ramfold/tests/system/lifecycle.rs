@@ -1,7 +1,7 @@
 //! Starting, stopping, dying clients and full memory.
 //!
-//! Claims: a server starts small and ends when told to; whatever a client does, the others are
-//! served; memory that is full refuses a write and keeps what it has.
+//! Claims: a server starts small, and ends when it is told to. Whatever one client does, the others
+//! are served. If memory is full, a write is refused and stored pages stay.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

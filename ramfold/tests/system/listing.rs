@@ -1,7 +1,7 @@
 //! How `stat`, `set` and `check` find a server, whatever doors it has.
 //!
-//! Claims: every server of a user is listed, and answers to the name in the list; one that is
-//! stopped or was killed is told as such.
+//! Claims: every server of a user is listed, and is found by the name in the list. A server that is
+//! stopped or was killed is reported as such.
 
 use std::path::PathBuf;
 use std::process::Command;

@@ -1,4 +1,4 @@
-//! `ramfold` from the outside: the built binary, and the clients its users have.
+//! `ramfold` from the outside: the built binary, and the clients that its users have.
 //!
 //! ```text
 //!   clients     nbdinfo, nbdcopy, qemu-img, qemu-io, fio
@@ -7,17 +7,17 @@
 //!   listing     how stat, set and check find a server
 //!   notices     what an operator is told, and with what remedy
 //!   tree        the mounted tree, file by file
-//!   mounting    the mount: its beginning, its end, and what waits for what
+//!   mounting    how the mount begins and ends, and which requests wait
 //!   backing     a backing file that turns bad
-//!   stack       file systems, and others' tests, on the tree
+//!   stack       file systems, and tests of other projects, on the tree
 //!   figures     what stat, set, check and estimate print
 //!   frames      what stat --pagetypeinfo prints
 //!   usage       what is refused, and in which words
 //!   rig         servers, scratch directories, tools, a bare NBD client
 //! ```
 //!
-//! Claims are the names of the tests. A test that needs a tool which is not installed says so and
-//! passes, but fails where CI=true. No claim is about speed; deadlines only catch hangs.
+//! The names of the tests are the claims. If a tool is not installed, a test that needs it says so
+//! and passes, but it fails if CI=true. No claim is about speed. Deadlines only catch hangs.
 
 #![forbid(unsafe_code)]
 

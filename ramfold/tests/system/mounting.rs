@@ -1,8 +1,8 @@
 //! Mounting the tree, ending it, and what must not wait for what.
 //!
-//! Claims: a mount that is in use ends by no single signal, and whoever uses it is named; what a
-//! killed server left is replaced; numbers can be read while every request for data stands still;
-//! no device can be made to wait for itself.
+//! Claims: a single signal does not end a mount that is in use, and its users are named. The mount
+//! of a killed server is replaced. Figures can be read while every request for data stands still.
+//! No device can be made to wait for itself.
 
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -312,7 +312,7 @@ fn where_fuse_is_missing_it_says_what_to_do() {
          --inh-caps=-sys_admin \"$0\" \"$@\"",
         &[],
     );
-    assert!(said.contains("fusermount3 (package fuse3), or root"), "{said}");
+    assert!(said.contains("fusermount3 (package fuse3) or root"), "{said}");
     let said = refused("exec \"$0\" \"$@\"", &["--tcp", "127.0.0.1:0"]);
     assert!(said.contains("--size"), "NBD has a size from the start: {said}");
 }

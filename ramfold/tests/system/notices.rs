@@ -1,7 +1,7 @@
 //! What the operator of a server is told, one test for each condition.
 //!
-//! Claims: each is said on standard error with what helps, once while it goes on; nobody has to
-//! read it for the server to go on.
+//! Claims: each condition is written to standard error with its remedy, once while it lasts. The
+//! server goes on even if standard error is not read.
 
 use std::fs::File;
 use std::io::Read;

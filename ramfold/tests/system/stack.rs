@@ -1,10 +1,10 @@
-//! Real use of the tree: file systems on a loop device over `disk`, and what others' tests do.
+//! Real use of the tree: file systems on a loop device over `disk`, and tests of other projects.
 //!
 //! ```text
 //!   tar, cp, fs_mark, diff -> ext4 or btrfs -> loop device, direct -> zram0/disk -> ramfold
 //! ```
 //!
-//! A small form runs by default. The long one:
+//! A short form runs by default. These variables set the long one:
 //!
 //! | variable | what it sets | long form |
 //! |---|---|---|
@@ -15,7 +15,7 @@
 //! | `RAMFOLD_FS_BUILD` | a command run in the copy | `make -j2` |
 //! | `RAMFOLD_FS_SWAP` | 1: swap is switched on for a moment | |
 //!
-//! Claim: what is written is read, whatever is done to the pages in between.
+//! Claim: data that was written is read back, whatever is done to its pages in between.
 
 use std::fs;
 use std::path::Path;

@@ -1,7 +1,8 @@
 //! The mounted tree: its files behave as the kernel's do, for the superuser too.
 //!
-//! Claims: names, modes, lengths and error numbers are sysfs's; a read gives one moment, a write
-//! is one command; the disk is a block device's file; devices come and go while others work.
+//! Claims: names, modes, lengths and error numbers are those of sysfs. A read shows one moment, and
+//! a write is one command. The disk behaves like the file of a block device. Devices are added and
+//! removed while others work.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};

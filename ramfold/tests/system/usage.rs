@@ -1,6 +1,6 @@
 //! Bad input is refused with exit code 1 or 2 and one line.
 //!
-//! Claims: the line names what was wrong, and where the right answer is short, gives it.
+//! Claims: the line names what was wrong. If the right answer is short, the line has it too.
 
 use std::net::TcpListener;
 use std::process::{Command, Stdio};
@@ -242,8 +242,12 @@ fn dictionaries_that_cannot_be_are_refused() {
     for nowhere in ["/nonexistent/dict", "/usr", "/proc/dict"] {
         refuses(&["train", "/nonexistent/pages", "-o", nowhere], &[&format!("{nowhere}: ")]);
     }
-    refuses(&["train", pages, "-o", pages], &["learnt from"]);
-    assert_eq!(std::fs::read(pages).unwrap(), [7; 64 << 10], "what is learnt from stays");
+    refuses(&["train", pages, "-o", pages], &["one of the files to learn from"]);
+    assert_eq!(
+        std::fs::read(pages).unwrap(),
+        [7; 64 << 10],
+        "the file that was to be learnt from stays"
+    );
     let serve = |arguments: &[&str], words: &[&str]| {
         refuses(&[&["serve", "--size", "1M", "--dictionary"], arguments].concat(), words);
     };

@@ -1,12 +1,14 @@
-//! Files as one run of pages, the last page of each filled with zeros.
+//! Files as one run of pages. The last page of each file is filled up with zeros.
 //!
 //! ```text
 //!   file        a       b    (empty)   c
 //!   pages     0 1 2    3 4             5
 //! ```
 //!
-//! Invariants: `first` grows with every file that has pages; one file is open at a time, so their
-//! number is not limited by that of descriptors.
+//! Invariants: `first` grows with every file that has pages. Only one file is open at a time, so
+//! there may be more files than descriptors.
+//!
+//! Locks: none.
 
 use std::cell::RefCell;
 use std::fs::{self, File};
@@ -20,10 +22,11 @@ use host::PAGE_SIZE;
 use super::device::Page;
 use crate::line::Failure;
 
-/// What to do about a file whose length says nothing of what it holds.
-const MADE: &str = "of a file that is made as it is read, as those of /proc and /sys, give a copy";
+/// What to do about a file whose length does not say how much it holds.
+const MADE: &str =
+    "give a copy of a file that is made as it is read, such as those of /proc and /sys";
 
-/// What seeking in such a file may end in.
+/// The error that seeking in such a file may give.
 const EINVAL: i32 = 22;
 
 /// Files, cut into pages that are numbered through.
@@ -42,7 +45,7 @@ struct Paged {
 }
 
 impl Files {
-    /// Makes sure that each can be read, and measures it.
+    /// Checks that each file can be read, and measures it.
     pub(super) fn open(paths: &[PathBuf]) -> Result<Files, Failure> {
         let mut files = Vec::with_capacity(paths.len());
         let mut first = 0;
@@ -62,7 +65,7 @@ impl Files {
         self.files.last().map_or(0, |last| last.first + last.pages())
     }
 
-    /// Reads a page that there is.
+    /// Reads a page. Its number must be less than `pages`.
     pub(super) fn read(&self, number: u64, page: &mut Page) -> Result<(), Failure> {
         let index = self.index_of(number);
         let paged = &self.files[index];
@@ -74,7 +77,7 @@ impl Files {
         })
     }
 
-    /// What somebody did to the file of this page since it was measured.
+    /// A message if the file of this page was written to after it was measured.
     pub(super) fn suspect(&self, number: u64) -> Option<String> {
         let paged = &self.files[self.index_of(number)];
         let now = fs::metadata(&paged.path).and_then(|status| status.modified()).ok();
@@ -83,8 +86,8 @@ impl Files {
         })
     }
 
-    /// The last file that starts at or before this page; empty files come before the one that
-    /// starts where they do.
+    /// The last file that starts at or before this page. Empty files start where the next file
+    /// starts, and come before it.
     fn index_of(&self, number: u64) -> usize {
         self.files.partition_point(|paged| paged.first <= number).saturating_sub(1)
     }
@@ -121,7 +124,7 @@ impl Paged {
             return Err(Failure::about(path.display(), "it is neither a file nor a block device"));
         }
         let mut file = File::open(path).map_err(failed)?;
-        // What is made as it is read has no end to go to.
+        // A file that is made as it is read has no end to seek to.
         let is_endless = |error: &io::Error| kind.is_file() && error.raw_os_error() == Some(EINVAL);
         let bytes = file.seek(SeekFrom::End(0)).map_err(|error| match is_endless(&error) {
             true => Failure::about(path.display(), format!("it has no length; {MADE}")),
@@ -130,7 +133,7 @@ impl Paged {
         Ok(Paged { path: path.to_owned(), bytes, modified: status.modified().ok(), first })
     }
 
-    /// Why there was less than the length said.
+    /// Why the file had fewer bytes than its length said.
     fn why_it_ended(&self) -> String {
         let is_long = fs::metadata(&self.path).is_ok_and(|status| status.len() >= self.bytes);
         match is_long {
@@ -229,11 +232,11 @@ mod tests {
             (std::env::temp_dir(), "directory"),
             (PathBuf::from("/dev/null"), "neither"),
             (PathBuf::from("/dev/zero"), "neither"),
-            // Seeking there is EINVAL, which is no word for anybody.
-            (PathBuf::from("/proc/self/maps"), "no length; of a file that is made"),
-            (PathBuf::from("/proc/self/pagemap"), "no length; of a file that is made"),
-            // Whoever reads it takes the kernel's messages away, and waits for the next.
-            (PathBuf::from("/proc/kmsg"), "empty; of a file that is made"),
+            // Seeking there is EINVAL, which tells a person nothing.
+            (PathBuf::from("/proc/self/maps"), "no length; give a copy of a file that is made"),
+            (PathBuf::from("/proc/self/pagemap"), "no length; give a copy of a file that is made"),
+            // Reading it takes the kernel's messages away, and waits for the next.
+            (PathBuf::from("/proc/kmsg"), "empty; give a copy of a file that is made"),
             (empty.0.with_extension("missing"), "No such file"),
         ];
         for (path, expected) in rows {

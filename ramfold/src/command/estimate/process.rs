@@ -1,16 +1,18 @@
-//! The memory of a live process as it was at one moment, near enough.
+//! The memory of a live process, copied within a short time.
 //!
 //! ```text
 //!   /proc/PID/maps     which ranges are private and readable
 //!   /proc/PID/pagemap  which of their pages are present and anonymous
-//!   /proc/PID/mem      what those hold  ->  a device of our own, lz4
+//!   /proc/PID/mem      what those hold  ->  our own device, with lz4
 //! ```
 //!
-//! The process runs on, so its pages are copied once and all trials work on the copy. A page that
-//! goes away between the second step and the third is counted and left out. Of a process that ends
-//! meanwhile there is no copy.
+//! The process goes on, so its pages are copied once, and all trials work on the copy. A page that
+//! is freed between the second step and the third is counted and left out. If the process ends
+//! meanwhile, there is no copy.
 //!
-//! Invariant: the copy stays within its limit; where all pages would not fit, every n-th is taken.
+//! Invariant: the copy stays within its limit. If not all pages fit, every n-th is taken.
+//!
+//! Locks: none.
 
 use std::fs::{self, File};
 use std::io::ErrorKind;
@@ -26,21 +28,21 @@ use super::device::{Page, Setting, Stop, device};
 use super::sample::thinner;
 use crate::line::Failure;
 
-/// How the copy is kept: it is read often.
+/// How the copy is stored. lz4 is fast to read, and the copy is read often.
 const KEPT: Setting = Setting { codec: Codec::new(Algorithm::Lz4), chain_order: 3 };
 
-/// Room in the copy for pages that come while it is made, beside a quarter of those there were.
-const GROWTH_PAGES_MIN: u64 = 1024; // 4 MiB, of which only what comes is touched
+/// Room in the copy for new pages of the process, in addition to a quarter of its pages.
+const GROWTH_PAGES_MIN: u64 = 1024; // 4 MiB of addresses
 
-/// What `/proc` says of the memory of a process that has none.
+/// The error of `/proc` for a process that has no memory of its own.
 const ESRCH: i32 = 3;
 
-/// Pages whose page map is read at once; ranges may be terabytes, most of it absent.
+/// How many words of the page map are read at once. A range may have terabytes, mostly absent.
 const CHUNK_PAGES: usize = 512;
 
 /// `pagemap` word: the page is in memory.
 const PRESENT: u64 = 1 << 63;
-/// `pagemap` word: it is a file's, or shared.
+/// `pagemap` word: the page belongs to a file, or is shared.
 const FILE_OR_SHARED: u64 = 1 << 61;
 /// `pagemap` word: no other process maps it.
 const EXCLUSIVE: u64 = 1 << 56;
@@ -133,15 +135,15 @@ impl Process {
         Failure::about(format!("process {}", self.pid), why)
     }
 
-    /// Once its memory is gone, the page map has nothing to read, not even of an absent page.
+    /// Fails if the memory of the process is gone. Then the page map cannot be read at any address.
     fn check_there(&self) -> Result<(), Failure> {
         let mut word = [0; size_of::<u64>()];
         let why = "it ended, or became another program, while its memory was read";
         self.page_map.read_exact_at(&mut word, 0).map_err(|_| self.failure(why))
     }
 
-    /// Addresses of the pages that are present and anonymous, and whether the process alone maps
-    /// them.
+    /// Addresses of the pages that are present and anonymous, and whether only this process maps
+    /// each.
     fn wanted(&self) -> impl Iterator<Item = (u64, bool)> {
         let chunk_bytes = (CHUNK_PAGES * PAGE_SIZE) as u64;
         let chunks = self.ranges.iter().flat_map(move |range| {
@@ -156,7 +158,7 @@ impl Process {
         })
     }
 
-    /// The page map of a range; of one that is gone, nothing.
+    /// The page map of a range. It is empty if the range is gone.
     fn page_map_of(&self, range: &Range<u64>) -> Vec<u64> {
         let pages = (range.end - range.start) / PAGE_SIZE as u64;
         let mut bytes = vec![0; pages as usize * size_of::<u64>()];
@@ -167,8 +169,8 @@ impl Process {
         }
     }
 
-    /// Copies every `stride`-th page. The process may have grown since it was measured; what is
-    /// beyond the room for that is left out.
+    /// Copies every `stride`-th page. If the process has grown since it was measured, there is room
+    /// for some of the new pages, and the others are left out.
     fn copy(&self, resident: u64, stride: u64, limit: u64) -> Result<Snapshot, Stop> {
         let room = (resident + resident / 4 + GROWTH_PAGES_MIN).div_ceil(stride);
         let copy = device(room, &KEPT, limit)?;
@@ -182,8 +184,8 @@ impl Process {
                 unread += 1;
                 continue;
             }
-            // What was read and never written is the system's one page of zeros, nobody's memory;
-            // the page map tells it from the process's own by nothing but this.
+            // Memory that was read but never written is the system's only page of zeros, and takes
+            // none. The page map shows it like a page of the process.
             if !alone && page.iter().all(|&byte| byte == 0) {
                 continue;
             }
@@ -195,7 +197,7 @@ impl Process {
     }
 }
 
-/// Stores a page, and makes sure that it is there: nothing else will tell.
+/// Stores a page, and reads it back to compare, because later the process may have changed.
 fn keep(copy: &Zram, number: u64, page: &Page) -> Result<(), Stop> {
     let offset = number * PAGE_SIZE as u64;
     let failed = |error: DiskError| Failure::about("copying the process", error);
@@ -215,9 +217,9 @@ const fn is_anonymous(word: u64) -> bool {
     word & PRESENT != 0 && word & FILE_OR_SHARED == 0
 }
 
-/// The range of a line of `maps` that is private; what may not be read now may hold pages all the
-/// same, and is read by the rights of a debugger. A private mapping of a file has
-/// anonymous pages where it was written to. The kernel's own ranges have none.
+/// The range of a line of `maps`, if it is private and not the kernel's. A private mapping of a
+/// file has anonymous pages at addresses that were written to. A range that may not be read can
+/// have pages too, and a debugger's rights suffice to read them.
 fn parse_mapping(line: &str) -> Option<Range<u64>> {
     let mut fields = line.split_ascii_whitespace();
     let (start, end) = fields.next()?.split_once('-')?;

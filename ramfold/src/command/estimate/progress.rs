@@ -1,4 +1,6 @@
-//! A bar on the terminal, for what takes more than a second.
+//! A bar on the terminal, for work that takes more than a second.
+//!
+//! Invariant: nothing is shown if standard error is not a terminal. Locks: none.
 
 use std::io::IsTerminal;
 use std::time::Instant;
@@ -21,7 +23,7 @@ pub(super) struct Progress {
 impl Progress {
     pub(super) fn new(steps: u64) -> Progress {
         let bar = ProgressBar::with_draw_target(Some(steps), ProgressDrawTarget::hidden());
-        // The template is fixed and well formed; a bar without it would do, too.
+        // The template is fixed and well formed. Without it the bar would look plainer.
         if let Ok(style) = ProgressStyle::with_template("{msg:24} {wide_bar} {percent:>3} % {eta}")
         {
             bar.set_style(style);
@@ -29,12 +31,12 @@ impl Progress {
         Progress { bar, start: Instant::now(), done: 0, is_shown: false }
     }
 
-    /// What is being done.
+    /// Shows what is being done.
     pub(super) fn name(&self, text: &str) {
         self.bar.set_message(text.to_owned());
     }
 
-    /// One more is done.
+    /// Counts one step that is done.
     pub(super) fn step(&mut self) {
         self.done += 1;
         if self.done.is_multiple_of(STRIDE) {

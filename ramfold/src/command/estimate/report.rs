@@ -1,7 +1,9 @@
 //! An estimate as a table for people and as JSON for programs.
 //!
-//! Invariant: both say the same: `ratio` is of the pages to all they took, metadata included, and
-//! a sample is called one.
+//! Invariant: both say the same. `ratio` is the bytes of the pages divided by all bytes that they
+//! took, with metadata. If only a sample was stored, both say so.
+//!
+//! Locks: none.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -23,8 +25,8 @@ pub(super) struct Estimate {
     pub(super) rows: Vec<Row>,
 }
 
-/// The contract's fields. Where only a sample was stored, `pages` and all that follows from it are
-/// the sample's, and `every` is greater than 1.
+/// The estimate as JSON. If only a sample was stored, `pages` and the figures after it are about
+/// the sample, and `every` is greater than 1.
 pub(super) fn document(estimate: &Estimate) -> Value {
     let rows: Vec<Value> = estimate.rows.iter().map(|row| row_document(estimate, row)).collect();
     json!({
@@ -52,7 +54,7 @@ fn row_document(estimate: &Estimate, row: &Row) -> Value {
     })
 }
 
-/// Bytes of pages for each byte taken, all in.
+/// Bytes of pages for each byte that they took, with metadata.
 fn ratio(estimate: &Estimate, row: &Row) -> f64 {
     bytes(estimate) as f64 / row.takes().max(1) as f64
 }
@@ -61,7 +63,7 @@ fn bytes(estimate: &Estimate) -> u64 {
     estimate.sample.pages() * PAGE_SIZE as u64
 }
 
-/// Lines for people, and at the end which way to take.
+/// Lines for people. The last one says which way to choose.
 pub(super) fn table(estimate: &Estimate) -> String {
     let mut text = headline(estimate);
     put(&mut text, HEADER.map(str::to_owned));
@@ -115,7 +117,7 @@ fn put(text: &mut String, cells: [String; 8]) {
     );
 }
 
-/// Pages from which a device's own tables and buffers are a small part of what it takes: 4 MiB.
+/// With so many pages, a device's own tables and buffers are a small part of what it takes: 4 MiB.
 const ENOUGH_PAGES: u64 = 1024;
 
 fn advice(estimate: &Estimate) -> String {
@@ -130,7 +132,7 @@ fn advice(estimate: &Estimate) -> String {
     }
 }
 
-/// A word where the pages are too few to tell.
+/// A message if there are too few pages to tell.
 fn few(estimate: &Estimate, smallest: Option<&Row>) -> String {
     let pages = estimate.sample.pages();
     let Some(row) = smallest.filter(|_| pages < ENOUGH_PAGES) else { return String::new() };
@@ -159,8 +161,8 @@ fn choices(estimate: &Estimate) -> String {
     }
 }
 
-/// The smallest row of the algorithm whose codec takes least time, there and back, over all its
-/// rows: the chain order has no part in that time.
+/// The smallest row of the fastest algorithm. Its time is the sum over all its rows in both
+/// directions, because the chain order does not affect it.
 fn fastest(rows: &[Row]) -> Option<&Row> {
     let mut times = BTreeMap::new();
     for row in rows {

@@ -1,15 +1,16 @@
-//! Which pages are stored: all, or evenly spaced ones where all would not fit or take too long.
+//! Which pages are stored: all, or evenly spaced ones if all would not fit or take too long.
 //!
 //! ```text
 //!   of = 10, stride = 3     x . . x . . x . . x      4 pages
 //! ```
 //!
-//! Invariant: a thinner sample has a greater stride, so looking for one that fits ends.
+//! Invariant: a thinner sample has a greater stride, so the search for one that fits ends.
+//! Locks: none.
 
 use crate::line::Failure;
 
-/// Pages stored at most: 1 GiB, so that all ways together take minutes. A sample that large says
-/// as much as all of them would.
+/// The most pages that are stored: 1 GiB, so that all ways together take minutes. So large a sample
+/// says as much as all pages would.
 const PAGES_MAX: u64 = 1 << 18;
 
 /// Every `stride`-th page of `of`.
@@ -17,17 +18,17 @@ const PAGES_MAX: u64 = 1 << 18;
 pub(super) struct Sample {
     of: u64,
     stride: u64,
-    /// Of the pages that there were, the source has every so many.
+    /// The source itself has only every so many of the pages that there were.
     source_stride: u64,
 }
 
 impl Sample {
-    /// As many of `of` pages as may be stored; the source took every `source_stride`-th one.
+    /// As many of `of` pages as may be stored. The source has every `source_stride`-th page.
     pub(super) fn of(of: u64, source_stride: u64) -> Sample {
         Sample { of, stride: of.div_ceil(PAGES_MAX).max(1), source_stride }
     }
 
-    /// A sample that should fit, when this one filled the memory after `stored` pages.
+    /// A sample that should fit. This one filled the memory after `stored` pages.
     pub(super) fn thinned(self, stored: u64) -> Result<Sample, Failure> {
         let stride = thinner(self.stride, self.pages(), stored);
         match stride.filter(|&stride| stride < self.of) {
@@ -41,7 +42,7 @@ impl Sample {
         self.of.div_ceil(self.stride)
     }
 
-    /// Where in the source the pages of the sample lie.
+    /// The numbers in the source of the sample's pages.
     pub(super) fn places(self) -> impl Iterator<Item = u64> {
         (0..self.pages()).map(move |index| index * self.stride)
     }
@@ -51,14 +52,14 @@ impl Sample {
         self.every() > 1
     }
 
-    /// Of so many pages that there were, one is in the sample.
+    /// One of so many pages that there were is in the sample.
     pub(super) fn every(self) -> u64 {
         self.stride * self.source_stride
     }
 }
 
-/// The stride at which `pages` should fit where at `stride` only `stored` did, with a tenth to
-/// spare; `None` where nothing did.
+/// The stride at which all pages should fit, with a tenth to spare. At `stride` there were `pages`
+/// pages, of which `stored` fitted. `None` if none fitted.
 pub(super) fn thinner(stride: u64, pages: u64, stored: u64) -> Option<u64> {
     let wanted = u128::from(stride) * u128::from(pages) * 11;
     let wanted = wanted.div_ceil(u128::from(stored).checked_mul(10).filter(|&room| room > 0)?);

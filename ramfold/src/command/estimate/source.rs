@@ -1,7 +1,7 @@
-//! Where pages come from: files as they lie, or a process as it was at one moment.
+//! Where pages come from: files, or the copy of a process.
 //!
-//! Invariant: a page reads the same each time, unless somebody writes to the file meanwhile;
-//! `suspect` then says so.
+//! Invariant: a page reads the same each time unless its file is written to meanwhile. Then
+//! `suspect` says so. Locks: none.
 
 use std::path::PathBuf;
 
@@ -34,7 +34,7 @@ impl Source {
         }
     }
 
-    /// Of the pages there were, the source has every so many.
+    /// The source has every so many of the pages that there were.
     pub(crate) fn stride(&self) -> u64 {
         match self {
             Source::Files(_) => 1,
@@ -42,7 +42,7 @@ impl Source {
         }
     }
 
-    /// Pages that could not be read.
+    /// How many pages could not be read.
     pub(crate) fn unread(&self) -> u64 {
         match self {
             Source::Files(_) => 0,
@@ -57,7 +57,7 @@ impl Source {
         }
     }
 
-    /// Why this page may have come back different without a defect here; else `None`.
+    /// Why this page may have come back different although nothing here is wrong.
     pub(crate) fn suspect(&self, number: u64) -> Option<String> {
         match self {
             Source::Files(files) => files.suspect(number),

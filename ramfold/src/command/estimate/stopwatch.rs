@@ -1,14 +1,16 @@
-//! What a codec costs: its own time, without the store around it.
+//! The time that a codec takes, without the store around it.
 //!
-//! Every sixteenth page that is not same-filled is compressed and decompressed once more on a
-//! stream of its own, just before it is stored, so that the page is as warm as the store finds it.
-//! What a row says is the mean over those pages but the slowest sixteenth, which has the moments
-//! in which somebody else had the CPU.
+//! Every sixteenth page that is not same-filled is compressed and decompressed once more, on its
+//! own stream. This happens just before it is stored, so the page is as warm in the cache as for
+//! the store. A row shows the mean over those pages except the slowest sixteenth. In that are the
+//! moments in which another thread had the CPU.
 //!
 //! ```text
 //!   page -> same-filled? -> nothing
 //!           the 16th?    -> compress, timed -> shorter? -> decompress, timed
 //! ```
+//!
+//! Invariant: no time contains the building of a context. Locks: none.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -31,10 +33,10 @@ pub(super) struct Stopwatch {
     decompress: Times,
 }
 
-/// One measured time in so many, the slowest ones, is left out.
+/// The slowest of so many times is left out.
 const OUTLIERS: usize = 16;
 
-/// Times of single pages, in nanoseconds; `sample::PAGES_MAX / INTERVAL` of them at most.
+/// Times of single pages in nanoseconds, at most `sample::PAGES_MAX / INTERVAL` of them.
 #[derive(Default)]
 struct Times(Vec<u32>);
 
@@ -65,13 +67,13 @@ impl Stopwatch {
         stopwatch
     }
 
-    /// Builds the contexts, which no page should pay for.
+    /// Builds the contexts, so that no timed page pays for them.
     fn warm_up(&mut self) {
         self.measure(&std::array::from_fn(|at| at as u8));
         (self.compress, self.decompress) = (Times::default(), Times::default());
     }
 
-    /// Takes notice of a page, and times it when its turn has come.
+    /// Sees a page, and times it if it is its turn.
     pub(super) fn see(&mut self, page: &Page) {
         if is_same_filled(page) {
             return;
@@ -82,8 +84,8 @@ impl Stopwatch {
         self.seen += 1;
     }
 
-    /// A page that the codec fails on, or makes longer, is stored as it is and costs no
-    /// decompression.
+    /// Times one page. If the codec fails or makes it longer, a store keeps it as it is, so it is
+    /// not decompressed.
     fn measure(&mut self, page: &Page) {
         let start = Instant::now();
         let blob = self.codec.compress(&mut self.stream, page).map(<[u8]>::to_vec);
@@ -95,17 +97,17 @@ impl Stopwatch {
             let start = Instant::now();
             let done = self.codec.decompress(&mut self.stream, &blob, &mut back);
             self.decompress.add(start);
-            // The trial compares; here it only must have been done.
+            // The trial compares pages. Here the compiler must only not leave the work out.
             let _ = black_box((done, back));
         }
     }
 
-    /// Nanoseconds per page; `None` where no page was timed.
+    /// The mean time to compress a page, in nanoseconds. `None` if no page was timed.
     pub(super) fn compress_ns(&self) -> Option<u64> {
         self.compress.mean()
     }
 
-    /// As above.
+    /// The mean time to decompress a page, in nanoseconds. `None` if no page was timed.
     pub(super) fn decompress_ns(&self) -> Option<u64> {
         self.decompress.mean()
     }

@@ -1,6 +1,6 @@
-//! One way of storing: a device is made, filled, read back, asked what it holds, and dropped.
+//! A trial of one way of storing: a device is made, filled, read back, asked and dropped.
 //!
-//! Invariant: a row exists only if every page of the sample came back as it was.
+//! Invariant: a row exists only if every page of the sample came back unchanged. Locks: none.
 
 use disk::{Disk, DiskError};
 use host::PAGE_SIZE;
@@ -13,7 +13,7 @@ use super::source::Source;
 use super::stopwatch::Stopwatch;
 use crate::line::Failure;
 
-/// What the pages took.
+/// How much memory the pages took.
 #[derive(Clone, Debug)]
 pub(super) struct Row {
     pub(super) setting: Setting,
@@ -26,13 +26,14 @@ pub(super) struct Row {
 }
 
 impl Row {
-    /// Bytes all in.
+    /// All bytes: those of the objects and of the metadata.
     pub(super) fn takes(&self) -> u64 {
         self.object_bytes_resident + self.metadata_bytes
     }
 }
 
-/// Tries one way; gives its row and the number of same-filled pages, which is that of any way.
+/// Tries one way. It gives the row and the number of same-filled pages, which is the same for all
+/// ways.
 pub(super) fn run(
     source: &Source,
     sample: Sample,

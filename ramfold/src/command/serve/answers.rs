@@ -1,4 +1,4 @@
-//! What a running server answers on its control socket.
+//! The answers of a running server on its control socket.
 //!
 //! ```text
 //!   stat              {"name", .., "server": {"pid", "connections", "uris", "notices"}}
@@ -8,10 +8,12 @@
 //!   check             {"zspages", "objects", .., "moved"}, or the defect as an error
 //! ```
 //!
-//! Where a server has several devices, `stat` and `check` are arrays, and `classes` has the tables
-//! of all.
+//! If a server has several devices, `stat` and `check` are arrays, and `classes` has the tables of
+//! all.
 //!
-//! Lock: none here; each answer is made of exact numbers that were true one after the other.
+//! Invariant: every number of an answer was exact at some moment, but not all at the same moment.
+//!
+//! Locks: none here.
 
 use std::sync::Arc;
 
@@ -30,7 +32,7 @@ use crate::line::attribute::Change;
 /// The number of the device that is the default export.
 const SERVED: u32 = 0;
 
-/// The devices, the server in front of them if there is one, their mount, and what is the matter.
+/// What is asked: the devices, their NBD server and mount if there are any, and the notices.
 pub(crate) struct Answers {
     devices: Arc<Devices>,
     server: Option<Arc<Server>>,
@@ -57,18 +59,19 @@ impl Answers {
                 .and_then(|change| change.apply(&self.devices))
                 .map(Value::from),
             Request::Check => self.check(),
-            _ => Err("this server is older than the question".to_owned()),
+            _ => Err("this server is too old to know the request".to_owned()),
         };
         answer.map_or_else(Response::Error, Response::Ok)
     }
 
-    /// An object, or an array where there are several devices, or none.
+    /// An object, or an array unless there is exactly one device.
     fn stat(&self) -> Value {
         let devices = self.devices.list();
         one_or_array(devices.iter().map(|device| self.stat_of(device)).collect())
     }
 
-    /// Each device that has a size is an export; the first bears what the server holds.
+    /// Figures of one device. If it has a size, it is an export. The first device also has what the
+    /// server holds.
     fn stat_of(&self, device: &Device) -> Value {
         let served = device.id() == SERVED;
         let server = self.server.as_ref().filter(|_| device.disk().is_some());
@@ -85,7 +88,7 @@ impl Answers {
             "uris": uris,
             "notices": if served { self.board.lines() } else { Vec::new() },
         });
-        // Of the whole process, and so beside every device's figures.
+        // This is of the whole process, so it is beside every device's figures.
         answer["anonymous_bytes"] = json!(host::smaps::anonymous_bytes().ok());
         answer
     }
@@ -94,8 +97,8 @@ impl Answers {
         let (stat, Some(disk)) = (device.stat(), device.disk()) else { return device.stat() };
         let nbd = self.server.as_ref().map_or((0, 0), |s| (s.connections(), s.buffer_bytes()));
         let tree = self.tree.as_ref().map_or((0, 0), |tree| (tree.threads(), tree.buffer_bytes()));
-        // The LZ4 library keeps state for every thread that compresses: one per connection, and
-        // those of the mount.
+        // The LZ4 library keeps a state for every thread that compresses. Those are the threads of
+        // connections and of the mount.
         let threads = (nbd.0 + tree.0) * disk.config().algorithm.thread_bytes();
         stat.with_server((nbd.1 + tree.1) as u64, threads as u64)
     }
@@ -117,7 +120,7 @@ impl Answers {
     fn check(&self) -> Result<Value, String> {
         let mut reports = Vec::new();
         for device in self.devices.list() {
-            // Held open: what is recounted is not taken away meanwhile.
+            // The device is held open, so that it is not reset or removed while it is recounted.
             let Some(opened) = device.open().ok() else { continue };
             let opened = opened.held_by("ramfold check");
             let Some(disk) = opened.disk() else { continue };

@@ -1,12 +1,13 @@
-//! Figures as JSON objects, in the words and the order of the command line's contract.
+//! Figures as JSON objects, with names and in an order that programs rely on.
 //!
-//! Invariant: bytes and counts are integers; what could not be measured is null.
+//! Invariant: bytes and counts are integers, and a figure that could not be measured is null.
+//! Locks: none.
 
 use serde_json::{Value, json};
 use zram::{Attribute, CheckReport, Device, Stat, TroubleStat};
 use zsmalloc::{ClassRow, ClassTable};
 
-/// One device, as `stat --json` prints it.
+/// One device in the form that `stat --json` prints.
 pub(crate) fn stat(stat: &Stat) -> Value {
     json!({
         "name": stat.name,
@@ -43,7 +44,7 @@ pub(crate) fn stat(stat: &Stat) -> Value {
     })
 }
 
-/// The same, and what the kernel has in attributes of their own.
+/// The same, with the figures that the kernel shows in other attributes.
 pub(crate) fn device(device: &Device, stat: &Stat) -> Value {
     let mut answer = self::stat(stat);
     let text = |attribute| device.show(attribute).unwrap_or_default().trim_end().to_owned();
@@ -66,7 +67,7 @@ pub(crate) fn device(device: &Device, stat: &Stat) -> Value {
     answer
 }
 
-/// What went wrong, by its cause.
+/// Counts of what went wrong, by cause.
 fn troubles(stat: &TroubleStat) -> Value {
     json!({
         "over_limit": stat.over_limit,
@@ -78,7 +79,7 @@ fn troubles(stat: &TroubleStat) -> Value {
     })
 }
 
-/// What holds the device's memory at a target, and what it did; null where nothing does.
+/// The memory target, and what was done to hold it. Null if there is none.
 fn memory_target(device: &Device) -> Value {
     let stat = device.disk().map(|disk| disk.hold_stat()).filter(|stat| stat.target_bytes > 0);
     stat.map_or(Value::Null, |stat| {
@@ -93,7 +94,7 @@ fn memory_target(device: &Device) -> Value {
     })
 }
 
-/// Attributes that are shown as the kernel prints them, numbers as numbers.
+/// Attributes that are shown as the kernel prints them, except that numbers are JSON numbers.
 const SETTINGS: [Attribute; 7] = [
     Attribute::CompAlgorithm,
     Attribute::RecompAlgorithm,
@@ -104,13 +105,13 @@ const SETTINGS: [Attribute; 7] = [
     Attribute::CompressedWriteback,
 ];
 
-/// A line of numbers under these names.
+/// An object of the numbers in a line, under these names.
 fn columns(line: &str, names: &[&str]) -> Value {
     let numbers = line.split_whitespace().map(|number| number.parse::<u64>().ok());
     names.iter().zip(numbers).map(|(name, number)| ((*name).to_owned(), json!(number))).collect()
 }
 
-/// The tables of several devices: each under its name, rows with the device they are of.
+/// The tables of several devices. Each text has a heading, and each row names its device.
 pub(crate) fn several_classes(tables: &[(String, ClassTable)]) -> Value {
     let text: String = tables.iter().map(|(name, table)| format!("{name}\n{table}\n")).collect();
     let rows = tables.iter().flat_map(|(name, table)| {

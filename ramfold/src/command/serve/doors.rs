@@ -7,8 +7,11 @@
 //! | `--tcp` | the address | `NAME.ctl` there |
 //! | `--unix PATH` | PATH | `PATH.ctl`, and `NAME.ctl` there |
 //!
-//! Invariant: a server that has a place of its own serves whatever is in the runtime directory. If
-//! its name is taken there, it is `NAME-PID`; if nothing can be made there, it says so.
+//! Invariant: a server with `--unix` or `--tcp` serves even if it has no place in the runtime
+//! directory. If its name is taken there, it is listed as `NAME-PID`. If nothing can be made there,
+//! it warns.
+//!
+//! Locks: none.
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -24,19 +27,19 @@ use crate::line::args;
 /// Where to listen.
 pub(super) struct Doors {
     name: String,
-    /// Whether there is NBD at all.
+    /// Whether there is an NBD server.
     pub(super) nbd: bool,
     unix: Option<PathBuf>,
     /// The control socket beside `--unix PATH`.
     beside: Option<PathBuf>,
-    /// The runtime directory; `None` if it cannot be had, which a place of its own makes up for.
+    /// The runtime directory. `None` if it cannot be had and `--unix` or `--tcp` is given.
     directory: Option<PathBuf>,
     /// Whether `--unix` or `--tcp` says where it is.
     placed: bool,
 }
 
 impl Doors {
-    /// As typed; without a word about it, in the runtime directory.
+    /// The places that were typed, or else the runtime directory.
     pub(super) fn choose(args: &args::Serve, log: &Log) -> Result<Doors, Failure> {
         let placed = args.unix.is_some() || args.tcp.is_some();
         let own = args.unix.as_deref().map(own_socket).transpose()?;
@@ -67,7 +70,8 @@ impl Doors {
         config
     }
 
-    /// Opens the control sockets; gives how `stat`, `set` and `check` name the server, too.
+    /// Opens the control sockets. It also gives the TARGET by which `stat`, `set` and `check` find
+    /// the server.
     pub(super) fn open_control(
         &self,
         handler: &Arc<Handler>,
@@ -116,12 +120,12 @@ impl Doors {
         Some(runtime::sockets(self.directory.as_deref()?, name)?.1)
     }
 
-    /// A word on the server before, where it was killed.
+    /// Tells if the server that was here before was killed.
     fn tell_of_killed(&self, log: &Log) {
         let listed = self.listed(&self.name);
         let ours = [&self.unix, &self.beside, &listed];
         let left = ours.into_iter().flatten();
-        // What cannot be removed shows when this server wants the place.
+        // If a socket cannot be removed, making this server's socket will fail and say why.
         let killed = left.filter(|path| runtime::clear_abandoned(path).unwrap_or(false)).count();
         if killed > 0 {
             log.complain(format!(
@@ -147,7 +151,7 @@ fn warn_unlisted(error: &ServeError, log: &Log) {
     log.complain(format!("warning: ramfold stat will not list this server: {error}"));
 }
 
-/// The socket of `--unix`, absolute, so that the address holds in every directory.
+/// The socket of `--unix` as an absolute path, so that its address is right in every directory.
 fn own_socket(path: &Path) -> Result<PathBuf, Failure> {
     let path = std::path::absolute(path).map_err(|error| Failure::about("--unix", error))?;
     if path.as_os_str().as_bytes().ends_with(runtime::CONTROL_SUFFIX.as_bytes()) {
@@ -158,7 +162,7 @@ fn own_socket(path: &Path) -> Result<PathBuf, Failure> {
     Ok(path)
 }
 
-/// A socket's path is short, and there are two: the socket and, behind it, control.
+/// Checks that the path of the control socket, which is longer, is not too long either.
 fn check_length(unix: &Path) -> Result<(), Failure> {
     let most = runtime::SOCKET_PATH_MAX - runtime::CONTROL_SUFFIX.len();
     let len = unix.as_os_str().len();

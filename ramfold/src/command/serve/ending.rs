@@ -1,20 +1,24 @@
-//! When a server ends: signals, and the end of its mount.
+//! When a server ends: at signals, or at the end of its mount.
 //!
 //! ```text
 //!              signal, nothing mounted                    .-> ends
-//!   serving -- signal, nobody uses the mount: unmounted --'      third signal: the process ends
-//!      |   \-- signal, somebody does: refused, and who           |
-//!      |           '-- signal: unmounted lazily -- waits until nobody uses it --> ends
+//!   serving -- signal, mount not in use: unmounted -------'      third signal: the process ends
+//!      |   \-- signal, mount in use: refused, users are named    |
+//!      |           '-- signal: unmounted lazily -- waits until it is not in use --> ends
 //!      '------ unmounted from outside, and nothing else is served --> ends
 //! ```
 //!
-//! Invariant: whoever has a disk open loses it only after two refusals that name them, by a third
-//! signal. Without a mount, and while the server starts, a second signal ends the process wherever
-//! it is; but not within `REPEAT` of the first, as some send two at once. A hangup is a signal as
-//! the others, unless it is ignored from outside (`nohup`). However it ends, its sockets are
-//! removed; where that takes long, one signal more does without.
+//! Invariants
+//! - A process that has a disk of the mount open loses it only at the third signal. The first two
+//!   signals name it.
+//! - Without a mount, and while the server starts, the second signal ends the process at once. A
+//!   signal within `REPEAT` of the first does not count, because some programs send two at once.
+//! - A hangup is a signal like the others, unless it was ignored when the server started (`nohup`).
+//! - However the process ends, its sockets are removed. If that takes long, one more signal ends
+//!   the process without it.
 //!
-//! Locks: `state`, for a moment; `last`, while what is done last is done. Neither under the other.
+//! Locks: `state`, held briefly, and `last`, held while the last work is done. Neither is taken
+//! under the other.
 
 use std::fs;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -33,16 +37,16 @@ use crate::line::Failure;
 /// Exit code after a signal too many.
 const INTERRUPTED: i32 = 1;
 
-/// Signals closer together than this are one.
+/// Signals that are closer together count as one.
 const REPEAT: Duration = Duration::from_millis(500);
 
-/// Something that may be a reason to end.
+/// What may be a reason to end.
 enum Event {
     Signal,
     Unmounted,
 }
 
-/// What is watched, from before there is anything to end.
+/// Watches for reasons to end, from before there is anything to end.
 pub(super) struct Ending {
     events: Receiver<Event>,
     sender: Sender<Event>,
@@ -56,31 +60,31 @@ struct Arming {
     state: Mutex<State>,
     /// What is done before a signal ends the process.
     last: Mutex<Vec<Box<dyn Fn() + Send>>>,
-    /// It has begun: one more signal ends the process wherever that is. In the hands of the
-    /// signals' handlers, therefore shared.
+    /// Set when the last work begins. Then one more signal ends the process at once. The signal
+    /// handlers have it too, so it is shared.
     hurried: Arc<AtomicBool>,
 }
 
 #[derive(Default)]
 struct State {
-    /// From then on a signal ends the process.
+    /// The time from which on a signal ends the process.
     armed: Option<Instant>,
-    /// A signal does not arm the next: there is somebody to be asked first.
+    /// Whether a signal does not arm the next one, because the mount may be in use.
     patient: bool,
 }
 
 impl Arming {
-    /// The next signal ends the process.
+    /// Makes the next signal end the process.
     fn arm(&self) {
         self.state().armed = Some(Instant::now());
     }
 
-    /// Any signal but one that comes soon.
+    /// Makes every signal end the process, except one that comes within `REPEAT`.
     fn arm_later(&self) {
         self.state().armed.get_or_insert_with(|| Instant::now() + REPEAT);
     }
 
-    /// A signal came: whether it is the last.
+    /// Notes a signal, and says whether it ends the process.
     fn signalled(&self) -> bool {
         let mut state = self.state();
         if !state.patient && state.armed.is_none() {
@@ -90,17 +94,18 @@ impl Arming {
         state.armed.is_some_and(|since| since <= Instant::now())
     }
 
-    /// From now on; what a signal armed before is taken back.
+    /// Sets whether signals arm the next one. If they no longer do, what one armed before is
+    /// undone.
     fn be_patient(&self, patient: bool) {
         let mut state = self.state();
         state.patient = patient;
         state.armed = state.armed.filter(|_| !patient);
     }
 
-    /// Ends the process here and now, without anything of it that others would find.
+    /// Ends the process at once, after the last work, which removes its sockets.
     fn end(&self) -> ! {
-        // Release pairs with the load in the signal handler, which ends the process: a socket may
-        // lie where nobody answers.
+        // Release pairs with the load in the signal handler. The handler ends the process, because
+        // removing a socket may wait for a file system that does not answer.
         self.hurried.store(true, Ordering::Release);
         let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         last.iter().for_each(|what| what());
@@ -108,7 +113,7 @@ impl Arming {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // It is valid whoever panicked.
+        // The state is valid even if a thread panicked.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -132,45 +137,45 @@ impl Ending {
                 if arm.signalled() {
                     arm.end();
                 }
-                // Nobody waits any more, or not yet: then it is found later.
+                // If the receiver is gone, the server ends already.
                 let _ = signalled.send(Event::Signal);
             }
         };
-        // It takes them, too: the main thread may be busy in the kernel, with a mount say.
+        // This thread takes the signals, because the main thread may be busy in a system call.
         host::thread::spawn_taking(&watched, "signals", watch).map_err(failed)?;
         Ok(Ending { events, sender, arming, log: log.clone() })
     }
 
-    /// What a last signal does before it ends the process; it must wait for nobody.
+    /// Adds work for a last signal to do before it ends the process. It must not wait.
     pub(super) fn at_last(&self, what: impl Fn() + Send + 'static) {
         let mut last = self.arming.last.lock().unwrap_or_else(PoisonError::into_inner);
         last.push(Box::new(what));
     }
 
-    /// Watches for the end of a mount, too.
+    /// Watches for the end of a mount too.
     pub(super) fn watch_mount(&self, tree: &Arc<Fuse>) -> Result<(), Failure> {
         let (tree, sender) = (Arc::clone(tree), self.sender.clone());
         let watch = move || {
             tree.wait();
-            // Nobody waits for it where the server ends already.
+            // If the receiver is gone, the server ends already.
             let _ = sender.send(Event::Unmounted);
         };
         let spawned = host::thread::spawn("mount", watch);
         spawned.map(drop).map_err(|error| Failure::about("cannot start a thread", error))
     }
 
-    /// Waits until it is time to end; nobody uses the mount then. `others`: more than the mount
-    /// is served.
+    /// Waits until it is time to end. The mount is not in use then. `others` says whether more than
+    /// the mount is served.
     pub(super) fn wait(&self, tree: Option<&Fuse>, others: bool) {
         self.arming.be_patient(tree.is_some());
         let mut stage = Stage::Serving;
         while let Ok(event) = self.events.recv() {
             stage = match (event, tree) {
                 (Event::Signal, None) => break,
-                // It came before it could end the process by itself.
+                // The thread of the signals could not end the process yet when this signal came.
                 (Event::Signal, _) if stage == Stage::Leaving => self.arming.end(),
                 (Event::Signal, Some(tree)) => {
-                    // Before it is said that the next one ends at once.
+                    // Armed before the message says that the next signal ends the process.
                     if stage == Stage::Refused {
                         self.arming.arm();
                     }
@@ -186,13 +191,13 @@ impl Ending {
                 break;
             }
         }
-        // Where it does not end by itself from here on, one more signal does it.
+        // If the server does not end by itself from here on, one more signal ends the process.
         self.arming.be_patient(false);
         self.arming.arm_later();
     }
 }
 
-/// As `nohup` leaves it to those it starts.
+/// Whether SIGHUP is ignored, as `nohup` leaves it.
 fn is_hangup_ignored() -> bool {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
@@ -200,13 +205,13 @@ fn is_hangup_ignored() -> bool {
     mask.is_some_and(|mask| mask >> (SIGHUP - 1) & 1 == 1)
 }
 
-/// How far a server with a mount is.
+/// How far the ending of a server with a mount has come.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Stage {
     Serving,
-    /// Somebody uses the mount, and was named.
+    /// The mount was in use, and its users were named.
     Refused,
-    /// Unmounted lazily; somebody uses it still.
+    /// Unmounted lazily, and still in use.
     Leaving,
     /// Unmounted from outside.
     Gone,
@@ -265,9 +270,9 @@ mod tests {
         arming.state().armed = Some(Instant::now());
         assert!(arming.signalled());
         arming.be_patient(true);
-        assert!(!arming.signalled() && !arming.signalled(), "there is somebody to be asked");
+        assert!(!arming.signalled() && !arming.signalled(), "the mount may be in use");
         arming.arm();
-        assert!(arming.signalled(), "who was named has had a warning");
+        assert!(arming.signalled(), "the users were named and had a warning");
         arming.be_patient(false);
         arming.arm_later();
         assert!(arming.signalled(), "a warning that was given stands");

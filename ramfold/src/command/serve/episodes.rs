@@ -1,12 +1,14 @@
-//! What is the matter now: each thing is said once while it goes on.
+//! What is the matter now. Each thing is said once while it goes on.
 //!
 //! ```text
 //!   occurs --> said, begun --occurs: counted--> ... --OVER_AFTER without one--> over
 //!                  '-- goes on for REMIND_AFTER: said again, with the count
 //! ```
 //!
-//! Invariant: at most `SAID_MAX` notices are said within `WINDOW`, whatever happens; those that
-//! were not are counted. Pure: the time is the caller's.
+//! Invariant: at most `SAID_MAX` notices are said within `WINDOW`, and the others are counted. No
+//! clock is read here, because the caller gives the time.
+//!
+//! Locks: none.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -14,11 +16,11 @@ use std::time::{Duration, Instant};
 use super::notice::{Notice, Subject};
 use crate::line::size::count;
 
-/// Without another occurrence for so long it is over.
+/// An episode is over if nothing occurs for so long.
 const OVER_AFTER: Duration = Duration::from_secs(60);
-/// What goes on for so long is said again.
+/// An episode that goes on for so long is said again.
 const REMIND_AFTER: Duration = Duration::from_secs(3600);
-/// Notices said within a window.
+/// The most notices that are said within a window.
 const SAID_MAX: u32 = 20;
 const WINDOW: Duration = Duration::from_secs(60);
 
@@ -43,7 +45,7 @@ struct Window {
 }
 
 impl Episodes {
-    /// Something occurs: the line to say, if it is to be said.
+    /// Notes that something occurs, and gives the line to say if it is to be said.
     pub(super) fn occurs(&mut self, notice: Notice, now: Instant) -> Option<String> {
         let line = match self.now.get_mut(&notice.subject()) {
             Some(episode) => {
@@ -66,12 +68,12 @@ impl Episodes {
         self.within_window(now).then_some(line)
     }
 
-    /// It is over at once; false where nothing was.
+    /// Ends an episode. False if there was none.
     pub(super) fn ends(&mut self, subject: &Subject) -> bool {
         self.now.remove(subject).is_some()
     }
 
-    /// Time passes: forgets what is over, and gives what is to be said of what was left out.
+    /// Forgets episodes that are over. Gives the line to say about notices that were left out.
     pub(super) fn pass(&mut self, now: Instant) -> Option<String> {
         self.now.retain(|_, episode| now.saturating_duration_since(episode.last) < OVER_AFTER);
         let is_over = |window: &Window| now.saturating_duration_since(window.since) >= WINDOW;
@@ -80,7 +82,7 @@ impl Episodes {
             .then(|| format!("{} left out within a minute", count(left_out, "more notice")))
     }
 
-    /// What is the matter now, in lines.
+    /// What is the matter now, one line each.
     pub(super) fn lines(&self) -> Vec<String> {
         self.now.values().map(|episode| episode.notice.to_string()).collect()
     }

@@ -1,15 +1,16 @@
-//! What a running server says: lines on standard output and standard error.
+//! The lines that a running server writes to standard output and standard error.
 //!
 //! ```text
 //!   any thread -- try --> queue of LINES_MAX --> one thread --> standard output, standard error
 //!                   '-- full: counted, and told later
 //! ```
 //!
-//! Whoever reads these streams may stop reading. Then this one thread waits, and nobody else: a
-//! line that finds no room is left out, and how many were is said when there is somebody again.
+//! The reader of these streams may stop reading. Then only the writing thread waits. A line that
+//! finds no room in the queue is left out and counted. The count is written when the reader goes
+//! on.
 //!
-//! Invariant: saying something never waits, except for `finish`, which waits for `LAST` at most.
-//! Lock: none.
+//! Invariant: no call waits, except `finish`, which waits for at most `LAST`.
+//! Locks: none.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,21 +22,21 @@ use crate::line::Failure;
 use crate::line::args;
 use crate::line::output::{complain, mention};
 
-/// Lines that wait to be written.
+/// The most lines that wait to be written.
 const LINES_MAX: usize = 256;
-/// How long the end of the server waits for the last of them.
+/// How long the end of the server waits for the last lines.
 const LAST: Duration = Duration::from_secs(1);
-/// Between two tries of it to find room.
+/// The pause between two tries of `finish` to find room.
 const PAUSE: Duration = Duration::from_millis(10);
 
 /// How much is said.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Voice {
-    /// What is wrong.
+    /// Only what is wrong.
     Quiet,
-    /// Where it serves, and how it ends.
+    /// Also where it serves, and how it ends.
     Usual,
-    /// Who comes and goes.
+    /// Also which clients come and go.
     Verbose,
 }
 
@@ -49,7 +50,7 @@ impl Voice {
     }
 }
 
-/// Where a server says things. A clone says them at the same place.
+/// The log of a server. A clone writes to the same streams.
 #[derive(Clone)]
 pub(crate) struct Log {
     voice: Voice,
@@ -75,26 +76,26 @@ impl Log {
         Ok(Log { voice, queue, lost })
     }
 
-    /// Something that nobody needs to hear, on standard output.
+    /// Writes a line that is not needed to standard output, unless it is quiet.
     pub(crate) fn mention(&self, line: impl Into<String>) {
         if self.voice >= Voice::Usual {
             self.put(Entry::Mention(line.into()));
         }
     }
 
-    /// Something that is wrong, on standard error.
+    /// Writes what is wrong to standard error.
     pub(crate) fn complain(&self, line: impl Into<String>) {
         self.put(Entry::Complain(line.into()));
     }
 
-    /// Something for whoever wants to hear everything, on standard error.
+    /// Writes a detail to standard error, if details were asked for.
     pub(crate) fn detail(&self, line: impl FnOnce() -> String) {
         if self.voice >= Voice::Verbose {
             self.put(Entry::Complain(line()));
         }
     }
 
-    /// Waits until everything is written, or nobody seems to read it.
+    /// Waits until everything is written, but at most for `LAST`.
     pub(super) fn finish(&self) {
         let deadline = Instant::now() + LAST;
         let (done, written) = sync_channel(1);
@@ -106,13 +107,13 @@ impl Log {
             entry = back;
             thread::sleep(PAUSE);
         }
-        // Whoever reads nothing is not waited for.
+        // If the time is up, the reader does not read, and the server ends.
         let _ = written.recv_timeout(deadline.saturating_duration_since(Instant::now()));
     }
 
     fn put(&self, entry: Entry) {
         if self.queue.try_send(entry).is_err() {
-            // relaxed: a number for people; what it counts is lost anyway.
+            // relaxed: one number for people, which orders nothing.
             self.lost.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -123,13 +124,13 @@ fn write_all(entries: &Receiver<Entry>, lost: &AtomicU64) {
         match entry {
             Entry::Mention(line) => mention(&line),
             Entry::Complain(line) => complain(&line),
-            // Whoever waited has given up.
+            // If `finish` has given up, this fails.
             Entry::Flush(done) => drop(done.try_send(())),
         }
         // relaxed: as above.
         let left_out = lost.swap(0, Ordering::Relaxed);
         if left_out > 0 {
-            complain(&format!("{left_out} lines were left out, because nobody read these"));
+            complain(&format!("{left_out} lines were left out, because nobody read the output"));
         }
     }
 }

@@ -1,6 +1,7 @@
-//! What an operator is told of a running server, each with what to do.
+//! What an operator is told about a running server, and what to do.
 //!
 //! Invariant: a notice is one line, "what is the matter; what helps". docs/serve.md has the table.
+//! Locks: none.
 
 use std::fmt;
 use std::time::Duration;
@@ -9,13 +10,13 @@ use serve::{Peer, Purpose, Refused, Stall};
 
 use crate::line::size::{count, human};
 
-/// A device, as the commands to paste name it.
+/// How commands to paste name a device.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Place {
-    /// The server, for `ramfold set TARGET`.
+    /// The server, as TARGET of `ramfold set`.
     pub(super) target: String,
     pub(super) device: String,
-    /// Whether it is the server's only one.
+    /// Whether it is the only device of its server.
     pub(super) alone: bool,
 }
 
@@ -61,7 +62,7 @@ pub(super) struct Subject {
 }
 
 impl Notice {
-    /// What it is about: while that goes on, it is said once.
+    /// What the notice is about. While that goes on, it is said once.
     pub(super) fn subject(&self) -> Subject {
         let (kind, of) = match self {
             Notice::LimitReached { place, .. } => ("limit", place.device.clone()),

@@ -1,4 +1,4 @@
-//! Which frames are free and what the pageblocks are used for: as the kernel prints it, and as
+//! Which frames are free and what the pageblocks are used for, as the kernel prints it and as
 //! numbers.
 //!
 //! ```text
@@ -8,31 +8,33 @@
 //!                     (cut short at 100000)                    the indices of fragmentation
 //! ```
 //!
-//! Lock: none, and so at any rate: the numbers are published by those who allocate. Each is exact
-//! for some moment, and together they add up when nobody allocates.
+//! Invariant: each number was exact at some moment. Together they add up if nothing allocates
+//! meanwhile.
+//!
+//! Locks: none. Threads that allocate publish the numbers.
 
 use buddy::{Migratetype, NodePageTypes, ORDERS, Order, TextForm, ZoneCounts, ZoneTotals};
 use host::PAGE_SIZE;
 use serde_json::{Map, Value, json};
 use zsmalloc::Memory;
 
-/// The node and the zone that a memory is shown as: a process knows of no other.
+/// The node and the zone under which a memory is shown. A process has no others.
 const NODE: u32 = 0;
 const ZONE: &str = "Normal";
 
-/// What the kernel's indices are printed in.
+/// The unit of the kernel's indices.
 const THOUSANDTHS: f64 = 1000.0;
 
-/// What is asked of a memory, each number read once.
+/// The figures of a memory. Each was read once.
 struct Frames {
     counts: ZoneCounts,
     mixings: u64,
-    /// On per-CPU lists: in use, as far as the counts know.
+    /// Frames on per-CPU lists. The counts have them as in use.
     listed: u64,
     free_held: u64,
 }
 
-/// The answer of a server: the text for people, the numbers for programs.
+/// The answer of a server: a text for people, and numbers for programs.
 pub(crate) fn answer(memory: &Memory) -> Value {
     let frames = Frames {
         counts: memory.zone_counts(),
@@ -75,7 +77,7 @@ fn numbers(frames: &Frames) -> Value {
         "free_blocks_by_type": by_type(&counts.free_blocks),
         "pageblocks_by_type": by_type(&counts.pageblocks),
         "online_frames": online,
-        // The counts are of several moments: while others work, more may seem free than online.
+        // The counts are of several moments, so more frames may seem to be free than online.
         "allocated_frames": online.saturating_sub(free + frames.listed),
         "free_frames": free,
         "listed_frames": frames.listed,
@@ -110,7 +112,7 @@ mod tests {
 
     const MOVABLE: usize = 1;
 
-    /// Three pageblocks: two in use but for single frames, one wholly free.
+    /// Three pageblocks: two are in use except for single frames, and one is wholly free.
     fn frames() -> Frames {
         let mut counts = ZoneCounts::default();
         counts.free_blocks[MOVABLE][0] = 30;
@@ -129,7 +131,7 @@ mod tests {
         assert!(lines.contains(&movable), "{text}");
         let blocks = "Node 0, zone   Normal            0            3            0            0 \
                       \x20          0 ";
-        assert!(lines.contains(&blocks), "no CMA, as nothing is set aside: {text}");
+        assert!(lines.contains(&blocks), "no CMA, because nothing is set aside: {text}");
     }
 
     #[test]

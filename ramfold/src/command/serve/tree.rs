@@ -1,4 +1,6 @@
-//! The mount of `serve --fuse`: what is in it besides the devices.
+//! The mount of `serve --fuse`, and the files in it that are not a device's.
+//!
+//! Invariant: the mount has at least two threads. Locks: none.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,7 +15,7 @@ use crate::line::Failure;
 /// Threads besides one for each CPU: one that always listens, and one that may wait for a disk
 /// underneath.
 const THREADS_BESIDES: usize = 2;
-/// More threads than this would wait for each other.
+/// The most threads. More would only wait for each other.
 const THREADS_MAX: usize = 16;
 
 /// Mounts the tree.

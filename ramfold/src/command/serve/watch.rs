@@ -1,12 +1,15 @@
-//! Watches a running server for what its operator is to know.
+//! Watches a running server, and tells its operator what is the matter.
 //!
 //! ```text
 //!   connections -- events, as they happen --> one thread --> episodes --> log
 //!   devices     -- counters, once a second --'       '-------> board --> ramfold stat
 //! ```
 //!
-//! Requests only count what fails; nothing is said where they are served. An event that finds no
-//! room is left out: then there are `EVENTS_MAX` before it, and what is the matter is said anyway.
+//! A request only counts its failure. This thread looks at the counts and writes. An event that
+//! finds no room is left out, because the `EVENTS_MAX` events before it already tell what is the
+//! matter.
+//!
+//! Invariant: no connection and no request waits for this thread.
 //!
 //! Lock: that of the board, a leaf.
 
@@ -23,17 +26,17 @@ use super::log::Log;
 use super::notice::{Notice, Place, Subject};
 use crate::line::Failure;
 
-/// Between two looks at the devices.
+/// The time between two looks at the devices.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// Events that wait to be looked at.
+/// The most events that wait to be looked at.
 const EVENTS_MAX: usize = 256;
 
-/// What is the matter now, for whoever asks.
+/// What is the matter now, for answers to `ramfold stat`.
 #[derive(Clone, Default)]
 pub(crate) struct Board(Arc<Mutex<Vec<String>>>);
 
 impl Board {
-    /// A line for each thing.
+    /// One line for each thing.
     pub(crate) fn lines(&self) -> Vec<String> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -55,7 +58,7 @@ enum Input {
 }
 
 impl Watch {
-    /// Begins to watch; devices are watched from `devices` on.
+    /// Starts to watch events. Devices are watched after `devices` was called.
     pub(super) fn start(log: &Log) -> Result<Watch, Failure> {
         let (inputs, received) = sync_channel(EVENTS_MAX);
         let board = Board::default();
@@ -71,21 +74,21 @@ impl Watch {
         Ok(Watch { inputs, board })
     }
 
-    /// Somebody to be told of events, who never waits.
+    /// An observer that never waits.
     pub(super) fn observer(&self) -> Observer {
         let inputs = self.inputs.clone();
-        // No room: see above.
+        // If there is no room, the event is left out, as the head says.
         Observer::new(move |event| drop(inputs.try_send(Input::Event(event))))
     }
 
-    /// From now on devices are watched; `target` is how commands name the server.
+    /// Starts to watch devices. `target` is the TARGET by which commands find the server.
     pub(super) fn devices(&self, devices: &Arc<Devices>, target: &str) {
         let devices = Input::Devices(Arc::clone(devices), target.to_owned());
-        // Fails when the thread is gone, which it is only after a panic.
+        // It fails only if the thread has panicked.
         let _ = self.inputs.send(devices);
     }
 
-    /// What is the matter.
+    /// The board with what is the matter.
     pub(super) fn board(&self) -> Board {
         self.board.clone()
     }
@@ -96,12 +99,12 @@ struct Watcher {
     board: Board,
     episodes: Episodes,
     devices: Option<(Arc<Devices>, String)>,
-    /// What had gone wrong by the last look, by the device's number.
+    /// What had gone wrong until the last look, by the device's number.
     before: BTreeMap<u32, TroubleStat>,
 }
 
 impl Watcher {
-    /// Until nobody tells anything any more.
+    /// Runs until all senders are gone.
     fn run(&mut self, inputs: &Receiver<Input>) {
         let mut next_look = Instant::now() + LOOK_EVERY;
         loop {
@@ -141,7 +144,7 @@ impl Watcher {
                 self.log
                     .detail(|| format!("the connection of an NBD client ({peer}) ended: {why}"));
             }
-            // Of what is new there, this program knows nothing.
+            // Events that this program does not know yet.
             _ => {}
         }
         self.board.replace(self.episodes.lines());
@@ -181,7 +184,7 @@ impl Watcher {
         };
         let place = || place.clone();
         let mut occurred = |before: u64, now: u64, notice: &dyn Fn() -> Notice| {
-            // A device that was reset counts from nothing.
+            // The counts of a device that was reset begin at 0.
             if now != before && now > 0 {
                 self.occurs(notice());
             }

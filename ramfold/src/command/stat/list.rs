@@ -1,6 +1,6 @@
-//! The servers of this user that run, one line each.
+//! The running servers of this user, one line each.
 //!
-//! Invariant: one that does not answer keeps the others waiting for `PATIENCE` at most.
+//! Invariant: a server that does not answer delays the list by at most `PATIENCE`. Locks: none.
 
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ pub(super) fn show(args: &args::Stat) -> Result<(), Failure> {
     if silent.is_empty() { Ok(()) } else { Err(Failure::Failed(silent.join("; "))) }
 }
 
-/// What the server says about itself is not about the device.
+/// Removes what the server says about itself, because it is not about the device.
 pub(super) fn reduce(stat: &mut Value) {
     let several = stat.as_array_mut().into_iter().flatten();
     several.for_each(reduce);
@@ -46,16 +46,16 @@ struct Row {
 }
 
 impl Row {
-    /// A device of a server that has several.
+    /// The row of a device whose server has several.
     fn of_several(stat: Value) -> Row {
         Row { name: stat["name"].as_str().unwrap_or_default().to_owned(), stat }
     }
 }
 
-/// How long one server may keep the others waiting.
+/// How long one server may delay the list.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// The devices of all that answer, and a word on each that is there and does not. One that ends
+/// The devices of all servers that answer, and a message for each that does not. A server that ends
 /// between being listed and being asked is left out.
 fn rows(servers: &[Running]) -> (Vec<Row>, Vec<String>) {
     let (mut rows, mut silent) = (Vec::new(), Vec::new());

@@ -1,11 +1,11 @@
-//! One device for people: lines that add up.
+//! One device, shown to people in lines that add up.
 //!
 //! ```text
 //!   size   = compressed + huge + same-filled + holes                  in pages
 //!   held   = objects + free frames + metadata + on the move           in bytes
 //! ```
 //!
-//! Invariant: each block lists every part of the sum that heads it, nothing twice.
+//! Invariant: each block begins with a sum and lists every part of it once. Locks: none.
 
 use std::fmt::Write;
 
@@ -33,7 +33,7 @@ pub(super) fn render(stat: &Value) -> String {
     text
 }
 
-/// How often what is held fits into what is stored.
+/// How many times larger the stored pages are than the memory that they take.
 pub(super) fn ratio(stored: u64, held: u64) -> String {
     if stored == 0 || held == 0 {
         return "-".to_owned();
@@ -57,8 +57,8 @@ impl Figures<'_> {
         self.0["bd_stat"]["bd_count"].as_u64().unwrap_or(0)
     }
 
-    /// Pages that are neither huge nor same-filled nor on the backing device. The counters are no
-    /// snapshot while requests run, so the difference is kept from falling below nothing.
+    /// Pages that are neither huge nor same-filled nor on the backing device. While requests run,
+    /// the counters are not of one moment, so the difference is kept from falling below 0.
     fn compressed_pages(&self) -> u64 {
         let others = self.get("huge_pages") + self.get("same_pages") + self.written_back();
         self.stored_pages().saturating_sub(others)
@@ -114,7 +114,7 @@ fn unit(pages: u64) -> String {
     format!("page{}", plural(pages))
 }
 
-/// Requests that ended in an error, where there were any: memory was full, or the backing device
+/// Requests that ended in an error, if there were any. Memory was full, or the backing device
 /// failed.
 fn failures(text: &mut String, figures: &Figures<'_>) {
     let number = |name: &str| figures.0["io_stat"][name].as_u64().unwrap_or(0);
@@ -131,7 +131,7 @@ fn memory(text: &mut String, figures: &Figures<'_>) {
     let data = figures.get("compr_data_size");
     let overhead = match figures.0["overhead_all_in"].as_f64() {
         Some(fraction) if fraction <= 1.0 => format!("{:.1} % over the data", fraction * 100.0),
-        // A multiple of next to nothing says nothing.
+        // If there is almost no data, a percentage says nothing.
         Some(_) => format!("{} over the data", human(held.saturating_sub(data))),
         None => "nothing is stored".to_owned(),
     };
@@ -141,7 +141,7 @@ fn memory(text: &mut String, figures: &Figures<'_>) {
     bytes(text, "  objects", figures.get("object_bytes_resident"), "frames of the data");
     bytes(text, "  free", figures.get("free_bytes_held"), "frames kept for the next pages");
     bytes(text, "  metadata", figures.get("metadata_bytes"), "tables, buffers, codecs");
-    bytes(text, "  moving", figures.moving_bytes(), "freed or paged out, not yet settled");
+    bytes(text, "  moving", figures.moving_bytes(), "being freed or paged out");
     resident(text, figures);
 }
 
@@ -185,14 +185,14 @@ fn limit(text: &mut String, figures: &Figures<'_>) {
     }
 }
 
-/// Whether the next page may find no room: a whole zspage is taken for it, if need be.
+/// Whether the next page may find no room. It may need a whole zspage.
 fn is_full(figures: &Figures<'_>, used: u64, limit: u64) -> bool {
     const ZSPAGE_FRAMES_MAX: u64 = 16;
     let refused = figures.0["trouble_stat"]["over_limit"].as_u64().unwrap_or(0) > 0;
     used >= limit || refused && used + ZSPAGE_FRAMES_MAX * PAGE_SIZE as u64 > limit
 }
 
-/// What is the matter with the server, each with what helps.
+/// What is the matter with the server, and what helps.
 fn notices(text: &mut String, stat: &Value) {
     let lines = stat["server"]["notices"].as_array().into_iter().flatten();
     let mut lines = lines.filter_map(Value::as_str).peekable();
@@ -202,7 +202,7 @@ fn notices(text: &mut String, stat: &Value) {
     lines.for_each(|line| put(text, format_args!("! {line}")));
 }
 
-/// Where its memory is held at a target.
+/// The memory target, if there is one.
 fn target(text: &mut String, figures: &Figures<'_>) {
     let target = &figures.0["memory_target"];
     let Some(wanted) = target["target_bytes"].as_u64() else { return };

@@ -1,4 +1,4 @@
-//! What the tests are built from.
+//! The parts that the tests are built from.
 
 mod nbd;
 mod pages;

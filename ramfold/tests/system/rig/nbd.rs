@@ -1,4 +1,4 @@
-//! A bare NBD client, for what no tool does: exact error numbers and half-sent requests.
+//! A bare NBD client for what no tool can do: exact error numbers and half-sent requests.
 //!
 //! ```text
 //!   server: NBDMAGIC IHAVEOPT flags.16        client: flags.32

@@ -1,4 +1,4 @@
-//! Directories that vanish with the test.
+//! Directories that are removed at the end of a test.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};

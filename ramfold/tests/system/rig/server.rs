@@ -1,7 +1,7 @@
-//! A running `ramfold serve`, killed with the test.
+//! A running `ramfold serve`, which is killed at the end of a test.
 //!
-//! Invariant: a Server that `with` returns is serving; its sockets lie in its own scratch
-//! directory, so tests never meet each other. A Process that was not waited for is killed.
+//! Invariant: a Server that `with` returns is serving. Its sockets lie in its own scratch
+//! directory, so tests do not disturb each other. A Process that was not waited for is killed.
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};

@@ -1,7 +1,8 @@
 //! Mounted file systems and mount name spaces: never both at a time.
 //!
-//! A new name space has a copy of every mount there is. What is unmounted then lives on in it: a
-//! test that mounts the disk once more finds a file system that is still being written.
+//! A new name space has a copy of every mount. A file system that is unmounted elsewhere lives on
+//! in it. A test that mounts the disk once more would then find a file system that is still written
+//! to.
 //!
 //! Lock: one, around the counts.
 

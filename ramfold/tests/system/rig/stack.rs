@@ -1,7 +1,7 @@
-//! Loop devices and file systems, undone with the test.
+//! Loop devices and file systems, which are undone at the end of a test.
 //!
-//! Invariant: what was made is undone in the reverse order, also when the test fails in between;
-//! what cannot be undone is named.
+//! Invariant: they are undone in the reverse order, even if the test fails. A device or a mount
+//! that cannot be undone is named.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -1,6 +1,6 @@
-//! Running programs: never for ever, and never with their output lost.
+//! Runs programs, each under a deadline, and keeps their output.
 //!
-//! Invariant: every child runs under a deadline; the message of a failure has the command line and
+//! Invariant: every child runs under a deadline. The message of a failure has the command line and
 //! both outputs.
 
 use std::process::{Command, Output};

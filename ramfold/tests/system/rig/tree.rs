@@ -1,7 +1,7 @@
-//! A running `ramfold serve --fuse`, unmounted with the test.
+//! A running `ramfold serve --fuse`, which is unmounted at the end of a test.
 //!
-//! Invariant: a Tree that `with` returns is mounted, on a directory of its own; its control socket
-//! lies beside it. When it is dropped the server is killed and the mount taken away.
+//! Invariant: a Tree that `with` returns is mounted on its own directory, and its control socket
+//! lies beside it. When it is dropped, the server is killed and the mount is removed.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
