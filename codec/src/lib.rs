@@ -35,6 +35,12 @@
 //! exceptions. `lzzzz` keeps an LZ4 table for each thread that compresses
 //! ([`Codec::thread_bytes`]). A dictionary belongs to its codec ([`Codec::dictionary_bytes`]).
 //! After a stream's first use of a codec, whole pages allocate nothing.
+//!
+//! Invariants: a codec has only parameters that its algorithm has, and every blob that it makes is
+//! read back as the same page.
+//!
+//! Locks: one for each stream of [`Streams`], one in a dictionary of LZ4, and one in the table of
+//! words of [`same`]. The last two are leaves.
 #![forbid(unsafe_code)]
 
 // Rooms, from the top down. Each of them stands only on rooms that are named after it:

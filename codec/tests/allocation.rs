@@ -33,7 +33,7 @@ fn decompressing_without_a_stream_allocates_nothing() {
     }
 }
 
-/// What our own code and the libraries written in Rust hold is what the stream says.
+/// Our own code and the libraries written in Rust hold as much as the stream reports.
 fn what_comes_from_rusts_allocator_is_counted_exactly() {
     let in_rust = |codec: &Codec| {
         matches!(codec.algorithm(), Algorithm::LzoRle | Algorithm::Lzo | Algorithm::Deflate)
@@ -56,7 +56,7 @@ fn what_comes_from_rusts_allocator_is_counted_exactly() {
     }
 }
 
-/// As a page store with recompression reads and writes them: four codecs in turn, on one stream.
+/// Four codecs take turns on one stream, as in a page store with recompression.
 fn four_codecs_in_turn_rebuild_nothing() {
     let all = codecs();
     for four in all.windows(4).chain(all.rchunks(4)) {

@@ -152,7 +152,7 @@ fn random_damage_never_escapes() {
             assert!(expected, "{codec}: {outcome:?} for {blob:02x?}");
         }
         assert!(rejected > CORRUPTIONS / 10, "{codec}: only {rejected} were noticed");
-        // The stream has met every error there is and must not have changed for it.
+        // The stream has met every error, and none of them must have changed it.
         let mut back = Guarded::new(pages[1].len());
         codec.decompress(&mut stream, &blobs[1], back.page()).unwrap();
         assert!(back.page() == &pages[1][..], "{codec}: damage left its mark on the stream");

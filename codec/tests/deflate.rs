@@ -23,8 +23,8 @@ fn triples(seed: u64) -> Vec<u8> {
     page
 }
 
-/// The library's level of the same number finds no copies of three bytes, of which machine code has
-/// many: such pages were up to a third larger than the kernel's.
+/// At the same level the library finds no copies of three bytes, and machine code has many. Such
+/// pages used to be up to a third larger than the kernel's.
 #[test]
 fn the_default_is_as_small_as_zlibs() {
     for (winbits, zlib) in ZLIB {

@@ -4,7 +4,7 @@
 use ramfold_codec::{Algorithm, Codec, CodecError, Stream, TrainError, train};
 use std::thread;
 
-/// Records of the same words in another order, as different pages have them.
+/// Records of the same words in different orders, as different pages have them.
 fn page(seed: usize) -> Vec<u8> {
     const WORDS: [&str; 6] =
         ["timestamp", "identifier", "description", "quantity", "warehouse", "customer"];
@@ -77,7 +77,7 @@ fn dictionaries_take_turns_on_one_stream() {
     }
 }
 
-/// The tables are shared; nobody writes to them.
+/// The tables are shared, and no thread writes to them.
 #[test]
 fn clones_are_used_by_many_threads_at_once() {
     for codec in takers() {

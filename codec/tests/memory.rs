@@ -34,7 +34,7 @@ fn nothing_is_allocated_after_the_first_use() {
     for codec in codecs() {
         let text = &codec.to_string();
         let mut stream = Stream::new();
-        // A short page first, so that what follows asks for more than it did.
+        // A short page comes first, so that the next page needs more than it did.
         let first = codec.compress(&mut stream, &[1]).unwrap();
         let place = first.as_ptr();
         let blob = first.to_vec();

@@ -72,7 +72,7 @@ fn a_level_outside_is_told_the_range() {
     }
 }
 
-/// What the kernel calls EOPNOTSUPP, told apart from a value out of range.
+/// What the kernel answers with EOPNOTSUPP is told apart from a value out of range.
 #[test]
 fn a_parameter_that_an_algorithm_does_not_have_is_unsupported() {
     for &algorithm in Algorithm::ALL {

@@ -94,7 +94,7 @@ fn server() -> Fixture {
     })
 }
 
-/// Sends bytes in random portions while somebody else throws the answers away.
+/// Sends bytes in random portions while another thread discards the answers.
 fn pour(fixture: &Fixture, bytes: &[u8], random: &mut Random) {
     let stream = UnixStream::connect(fixture.path()).expect("the server listens");
     thread::scope(|scope| {

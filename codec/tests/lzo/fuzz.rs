@@ -39,7 +39,7 @@ fn one(random: &mut Random) {
             random.bytes(len)
         }
     };
-    // The length that the stream really has, so that not every one is refused for it.
+    // The length that the stream really has, so that not every stream is refused because of it.
     let natural = naive::any_length(&blob).map(|page| page.len());
     for len in [natural.unwrap_or(4096).max(1), page.len(), 1, 4096] {
         let (ours, expected) = (decompress(&blob, len), naive::decompress(&blob, len));
@@ -58,7 +58,7 @@ fn damaged(random: &mut Random, mut blob: Vec<u8>) -> Vec<u8> {
     blob
 }
 
-/// Instructions that are well formed, with sources that may be or not.
+/// Well-formed instructions whose sources may exist or not.
 fn random_instructions(random: &mut Random) -> Vec<u8> {
     let version = random.below(3) as u8;
     let mut blob = if version < 2 { vec![17, version] } else { Vec::new() };

@@ -8,7 +8,7 @@ fn stream(parts: &[&[u8]]) -> Vec<u8> {
     [&parts.concat()[..], &END].concat()
 }
 
-/// The bytes 0, 1, 2 .. and so on, as literals are easiest to tell apart.
+/// The bytes 0, 1, 2 and so on, which make literals easy to tell apart.
 fn counting(len: usize) -> Vec<u8> {
     (0..len).map(|at| at as u8).collect()
 }
@@ -123,7 +123,7 @@ fn runs_of_zeros() {
         refuses(&stream(&[&[18, 5], &run]), page.len());
         refuses(&stream(&[&[17, 1, 18, 5], &run]), page.len() - 1);
     }
-    // In first place a run is literals.
+    // In the first place of a blob, a run is read as literals.
     refuses(&stream(&[&[17, 1], &[0x18, 0xfc, 0xff, 0]]), 4);
 }
 

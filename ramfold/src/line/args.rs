@@ -77,7 +77,7 @@ pub(crate) struct Serve {
     /// Listen on this Unix socket, and for control on PATH.ctl as well
     #[arg(long, value_name = "PATH", requires = "size")]
     pub(crate) unix: Option<PathBuf>,
-    /// Listen on this address; control stays local, by the server's name
+    /// Listen on this address; control stays local, under the server's name
     #[arg(long, value_name = "HOST:PORT", requires = "size", value_parser = address)]
     pub(crate) tcp: Option<String>,
     /// Allow --tcp addresses that other machines can reach; NBD has no password

@@ -323,7 +323,7 @@ mod tests {
         assert!(late.contains("reset"), "{late}");
     }
 
-    /// It was judged as if there were a device of 2^64 pages, which then was said to have them.
+    /// A range of pages used to be judged as if the device had 2^64 pages.
     #[test]
     fn pages_that_a_device_does_not_have_are_told_with_what_it_has() {
         let devices = devices();

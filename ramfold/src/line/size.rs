@@ -117,7 +117,7 @@ mod tests {
         assert!(parse("0").unwrap_err().contains("too small"));
         assert!(parse("99999999999T").unwrap_err().contains("99999999999T"));
         assert!(parse("18446744073709551616").is_err(), "one more than fits");
-        // The line spoke of the largest disk, whatever the size was for.
+        // The message used to name the largest disk, whatever the size was for.
         for text in ["99999999999999999999999", "16777216T"] {
             let error = parse_or_zero(text).unwrap_err();
             assert_eq!(error, format!("{text} is too large: a size is less than 2^64 bytes"));

@@ -57,7 +57,7 @@ fn explain(error: &Error) -> String {
         }
         ErrorKind::ArgumentConflict => {
             let other = word(ContextKind::PriorArg);
-            // The same option twice. Which value was meant is unknown.
+            // The option was given twice, and it is unknown which value was meant.
             if other == argument {
                 return format!("{argument} is given more than once; {}", hint(error));
             }

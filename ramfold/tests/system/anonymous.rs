@@ -66,8 +66,8 @@ fn fill(directory: &Path, number: u64) {
     file.sync_all().expect("it is written");
 }
 
-/// 41.8 MB were held and 7.5 counted: requests had their buffers from the C library's heap, which
-/// keeps what is freed in an arena for each thread.
+/// 41.8 MB were held and 7.5 counted, because buffers of requests were from the C library's heap.
+/// It keeps freed memory in an arena for each thread.
 #[test]
 fn a_mounted_disk_counts_all_that_it_holds() {
     let tools = ["losetup", "mkfs.ext4", "mount", "fstrim"];

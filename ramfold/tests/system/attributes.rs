@@ -29,7 +29,7 @@ fn backing(scratch: &Scratch, bytes: u64) -> String {
 
 /// Pages that compress a little, each different.
 fn text(number: u64) -> Vec<u8> {
-    // Few letters: what a code of bits makes use of, and one of whole bytes less.
+    // Few letters, which help a code of bits more than a code of whole bytes.
     let mut page: Vec<u8> = noise(number, PAGE_SIZE as usize).iter().map(|byte| byte & 7).collect();
     page[2048..].fill(number as u8);
     page
@@ -91,7 +91,7 @@ fn what_is_served_is_neither_reset_nor_removed() {
     assert_eq!(server.connect().size(), 1 << 20);
 }
 
-/// Clients are told what pages are compressed with, whichever way it was said.
+/// Clients are told the algorithm, in whichever way it was set.
 #[test]
 fn the_export_is_described_as_it_is() {
     let server = Server::with(&["--size", "1M", "--set", "comp_algorithm=zstd"]);

@@ -66,7 +66,7 @@ fn under_load(tree: &Tree, body: impl FnOnce(&AtomicU64)) {
         scope.spawn(|| {
             let disk = Disk::open(tree);
             let mut round = 0;
-            // relaxed: a flag, and a count for those who watch.
+            // relaxed: a flag, and a count for the test to look at.
             while !done.load(Ordering::Relaxed) {
                 let (page, seed) = (PAGES + round % BUSY, round + 1_000_000);
                 disk.write(page, seed);
@@ -99,7 +99,7 @@ fn written_back(tree: &Tree) -> u64 {
     column(tree, "zram0/bd_stat", 0)
 }
 
-/// Takes all the space there is.
+/// Takes all free space.
 fn fill_up(directory: &Path) -> PathBuf {
     let path = directory.join("filler");
     let mut file = File::create(&path).expect("an empty file takes no space");
@@ -185,7 +185,7 @@ fn a_file_that_stalls_holds_up_nobody_but_who_needs_it() {
         tree.write("zram0/writeback", "page_indexes=0-99");
         let stopped = Stopped::new(slow.process.pid());
         std::thread::scope(|scope| {
-            // Goes on before the scope waits for those who need it, also when this fails.
+            // It goes on before the scope waits for threads that need it, even if the test fails.
             let stopped = stopped;
             let writer = scope.spawn(|| tree.try_write("zram0/writeback", "page_indexes=0-399"));
             let reader = scope.spawn(|| Disk::open(&tree).read(5));

@@ -289,7 +289,7 @@ fn a_live_process_can_be_estimated() {
     assert!(estimate["pages"].as_u64() > Some(0), "{estimate}");
 }
 
-/// Pages that were read and never written are the system's one page of zeros, nobody's memory.
+/// Pages that were read and never written are the system's only page of zeros, and take no memory.
 #[test]
 fn a_page_that_was_only_read_is_not_counted() {
     if !needs(&["python3"]) {

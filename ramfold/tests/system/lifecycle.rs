@@ -105,7 +105,7 @@ fn two_signals_at_once_are_one() {
     let mut server = Server::of_size("1M");
     server.connect().write(0, &noise(1, 4096)).expect("room");
     let twice = format!("kill -TERM {0}; kill -INT {0}", server.pid());
-    // The second may find nobody.
+    // The second signal may find no process.
     let _ = Command::new("sh").arg("-c").arg(twice).stderr(Stdio::null()).status();
     assert!(server.wait().success(), "it ends by itself");
     assert!(server.said().contains("4096 stored bytes"), "and says what is lost");
@@ -244,7 +244,7 @@ fn a_killed_client_harms_nobody() {
     server.check();
 }
 
-/// The story: the arena was 5/4 of the machine whatever the limit, so that no server started under
+/// The arena used to be 5/4 of the machine whatever the limit was, so no server started under
 /// `ulimit -v`.
 #[test]
 fn a_server_that_may_have_few_addresses_serves_within_its_limit() {

@@ -54,7 +54,7 @@ fn every_server_is_listed_and_answers_to_its_name() {
     succeed(&mut runtime.ramfold(&["check", path]));
 }
 
-/// Two servers in places of their own were never in each other's way, though both are `zram0`.
+/// Two servers with their own places do not disturb each other, although both are `zram0`.
 #[test]
 fn servers_of_one_name_are_told_apart() {
     let runtime = Runtime::new();

@@ -211,7 +211,7 @@ fn numbers_wait_for_no_data() {
                 })
             })
             .collect();
-        // Where the system does not say, they may just be about to.
+        // If the system does not say, they may be about to.
         eventually("every reader to wait", || waiting().is_none_or(|n| n >= readers.len()));
         for _ in 0..100 {
             assert_eq!(tree.read("zram0/initstate"), "1\n");
@@ -228,7 +228,7 @@ fn numbers_wait_for_no_data() {
     tree.check();
 }
 
-/// Threads of this process that are reading; `None` where they may not be looked at.
+/// Threads of this process that are reading; `None` if this test may not look at them.
 fn waiting() -> Option<usize> {
     const PREAD64: &str = if cfg!(target_arch = "x86_64") { "17 " } else { "67 " };
     let call = |thread: fs::DirEntry| fs::read_to_string(thread.path().join("syscall")).ok();
@@ -365,7 +365,7 @@ fn who_is_not_root_mounts_through_fusermount3() {
     }
     // The binary may lie where only root may look.
     fs::copy(crate::rig::BINARY, scratch.path("ramfold")).unwrap();
-    // The device may be root's alone; in a mount name space of our own it is everybody's.
+    // The device may be root's alone; in our own mount name space any user may open it.
     let script = "set -e
 cd \"$0\"
 mknod --mode 666 fuse c 10 229

@@ -14,7 +14,7 @@ use crate::rig::{
 
 const PAGE: usize = PAGE_SIZE as usize;
 
-/// A server that ends with its test, also when the test fails.
+/// A server that ends with its test, even if the test fails.
 struct Killed(Child);
 
 impl Drop for Killed {
@@ -40,7 +40,7 @@ fn backing(scratch: &Scratch, pages: u64) -> String {
     path.to_str().expect("scratch paths are text").to_owned()
 }
 
-/// A write was refused with "no space", and nothing said that it was for want of memory.
+/// A write was refused with "no space", and nothing said that memory was short.
 #[test]
 fn a_memory_limit_that_is_reached_is_told_once() {
     let server = Server::with(&["--size", "16M", "--memory-limit", "1M"]);
@@ -136,7 +136,7 @@ fn a_client_that_hangs_is_told_with_its_process() {
     says(&server, &["goes on, or is gone"]);
 }
 
-/// Whoever has the other end of standard error may stop reading.
+/// The reader of standard error may stop reading.
 #[test]
 fn a_server_whose_words_nobody_reads_goes_on_and_ends() {
     let scratch = Scratch::new();

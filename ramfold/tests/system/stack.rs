@@ -89,7 +89,7 @@ fn move_pages(tree: &Tree) {
     tree.write("zram0/recompress", "type=idle");
     tree.write("zram0/writeback_limit", "4096");
     tree.write("zram0/writeback_limit_enable", "1");
-    // The limit ends it, which is an error of this command and of nobody else.
+    // The limit ends it, which is an error only of this command.
     let _ = tree.try_write("zram0/writeback", "huge_idle");
     let _ = tree.try_write("zram0/writeback", "idle");
     tree.write("zram0/compact", "1");

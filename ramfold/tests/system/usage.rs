@@ -140,7 +140,7 @@ fn mistakes_of_a_kind_have_one_exit_code() {
     }
 }
 
-/// A name may have anything in it, and a terminal would do what it says.
+/// A name may have any character in it, and a terminal would obey some.
 #[test]
 fn what_is_refused_is_shown_without_its_control_characters() {
     let name = "/nonexistent\x1b[31m/a\nb\x7f";
@@ -258,12 +258,12 @@ fn dictionaries_that_cannot_be_are_refused() {
     let large = scratch.path("large");
     std::fs::File::create(&large).unwrap().set_len(17 << 20).unwrap();
     serve(&[large.to_str().unwrap()], &["16M"]);
-    // Who opened a pipe would wait for its other end.
+    // Opening a pipe would wait for its other end.
     let pipe = scratch.path("pipe");
     succeed(tool("mkfifo").arg(&pipe));
     serve(&[pipe.to_str().unwrap()], &["not a file"]);
     serve(&["/dev/zero"], &["/dev/zero", "not a file"]);
-    // Whoever reads the kernel's messages takes them away, and waits for the next.
+    // Reading the kernel's messages takes them away, and waits for the next.
     serve(&["/proc/kmsg"], &["/proc/kmsg", "empty"]);
     refuses(&["serve", "--size", "1M", "--backing", "/proc/kmsg"], &["--backing", "/proc/kmsg"]);
     serve(&[pages, "--algorithm", "deflate"], &["deflate", "no dictionary"]);

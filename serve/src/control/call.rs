@@ -240,7 +240,7 @@ mod tests {
 
     #[test]
     fn a_server_that_is_stopped_is_not_waited_for() {
-        // The system takes connections and what is written to them; nobody reads.
+        // The system accepts connections and what is written to them, but no program reads.
         let (_listener, path) = listener("stopped");
         let started = std::time::Instant::now();
         let waits = Waits { look: SOON, ping: 2 * SOON, limit: LATE };

@@ -162,7 +162,7 @@ mod tests {
     use std::os::unix::fs::DirBuilderExt;
     use std::os::unix::net::UnixListener;
 
-    /// A directory of its own, gone at the end.
+    /// A directory of one test, which is removed at the end.
     struct Scratch(PathBuf);
 
     impl Scratch {

@@ -40,7 +40,7 @@ impl From<Request> for super::Request {
 mod tests {
     use super::super::Request;
 
-    /// `{"cmd":"ping","x":1}` was answered as if it said no more than ping.
+    /// `{"cmd":"ping","x":1}` used to be answered like a plain ping.
     #[test]
     fn a_field_that_a_request_does_not_have_is_refused_by_name() {
         for cmd in ["ping", "stat", "classes", "pagetypeinfo", "check"] {

@@ -37,7 +37,7 @@ impl Meter {
     }
 
     fn replace(&self, old: usize, new: usize) {
-        // relaxed: an independent sum; wrapping addition makes the order of updates immaterial.
+        // relaxed: an independent sum. Wrapping addition makes the order of updates immaterial.
         self.0.fetch_add(new.wrapping_sub(old), Ordering::Relaxed);
     }
 }
@@ -270,7 +270,7 @@ mod tests {
         assert_eq!(inbox.bytes(), [0, 0, 0], "unhandled bytes survive shrinking");
     }
 
-    /// Buffers were the heap's, which kept them: 41.8 MB were held where 7.5 were counted.
+    /// Buffers used to be from the heap, which kept them: 41.8 MB were held, but only 7.5 counted.
     #[test]
     fn what_is_counted_is_what_the_system_counts() {
         let mut buffer = Buffer::new(64 * PAGE, Arc::default());

@@ -115,7 +115,7 @@ impl Door {
                 let _ = fs::remove_file(path);
             }
         }
-        // Fails only if it was shut already.
+        // It fails only if the socket was shut already.
         let _ = net::shutdown(&self.fd, Shutdown::Both);
     }
 }

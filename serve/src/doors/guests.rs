@@ -194,7 +194,7 @@ mod tests {
             self.admit(socket(), Peer::Process(pid), &PLACES, false)
         }
 
-        /// As if time had passed.
+        /// Makes connections look as if time had passed.
         fn age(&mut self) {
             for guest in self.list.values_mut() {
                 if let Stage::Waiting(since) = &mut guest.stage {

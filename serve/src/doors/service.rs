@@ -12,7 +12,7 @@
 //! - S3. If the process has no descriptor left, a client is accepted on one of the reserve. It is
 //!   served or told why not. So no client waits in the socket's queue for ever.
 //!
-//! Locks: one around the list of connections, a leaf; under it a thread waits only for the list to
+//! Locks: one around the list of connections, a leaf. Under it a thread waits only for the list to
 //! change. One around the list of accept threads, held by `stop` while it joins them.
 
 use super::door::Door;

@@ -90,7 +90,7 @@ impl Socket {
 
     /// Ends both directions: every blocked call returns.
     pub(crate) fn end(&self) {
-        // As above.
+        // If the peer is gone already, there is nothing to end.
         let _ = net::shutdown(&self.fd, Shutdown::Both);
     }
 }

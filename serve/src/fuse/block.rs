@@ -133,7 +133,7 @@ mod tests {
 
     const SIZE: u64 = 1 << 20;
 
-    /// Four pages are stored; the second was written back.
+    /// Four pages are stored, and the second was written back.
     fn device() -> Zram {
         let memory = Memory::new(MemoryConfig::for_disk(SIZE)).unwrap();
         let backing = disk::RamDisk::new(SIZE).unwrap();

@@ -98,7 +98,7 @@ mod tests {
         let alive = holder.now(Path::new("/nonexistent"));
         assert!(alive.ends_with(&format!("(pid {})", child.id())), "{alive}");
         drop(child.stdin.take());
-        // Ended, and not waited for: so it is listed still.
+        // The process has ended, but it was not waited for, so it is still listed.
         while start_of(child.id()).is_some() {
             std::thread::yield_now();
         }

@@ -150,7 +150,7 @@ mod tests {
     use std::sync::Arc;
     use zram::{DeviceDefaults, Devices, Memory, MemoryConfig};
 
-    /// A process closes a disk and resets the device; that it was closed is heard of only then.
+    /// A process closes a disk and resets the device. We are told of the closing only later.
     #[test]
     fn a_reset_waits_for_a_close_that_is_on_its_way() {
         let memory = Memory::new(MemoryConfig::for_disk(1 << 20)).unwrap();

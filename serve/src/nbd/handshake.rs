@@ -42,7 +42,7 @@ pub(super) fn turn_away(link: &mut Link<'_>, why: &str) -> Result<(), End> {
     for _ in 0..OPTIONS_MAX {
         let (option, _) = read_option(link)?;
         match option {
-            // The protocol has no reply to this option but an export.
+            // The protocol has no way to refuse this option.
             wire::OPT_EXPORT_NAME => return Ok(()),
             wire::OPT_ABORT => {
                 reply(link, option, wire::REP_ACK, &[])?;

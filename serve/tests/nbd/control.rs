@@ -116,7 +116,7 @@ fn a_caller_is_told_what_is_wrong_with_the_other_end() {
     let answer = |text: &'static [u8]| {
         let listener = listener.try_clone().unwrap();
         std::thread::spawn(move || {
-            // The connection that timed out may still be in the queue: answer whoever comes.
+            // The connection that timed out may still be in the queue: answer any caller.
             for mut stream in listener.incoming().flatten().take(2) {
                 let _ = stream.write_all(text);
             }

@@ -71,7 +71,7 @@ impl Fixture {
         Client::open(&self.socket, structured).expect("a good client is served")
     }
 
-    /// After whatever happened: the server still serves, and holds nothing for who is gone.
+    /// Checks that the server still serves, and holds nothing for clients that are gone.
     pub(crate) fn assert_well(&self) {
         let mut client = self.open(true);
         client.read(0, 4096).expect("a good client is answered");

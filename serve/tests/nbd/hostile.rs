@@ -159,7 +159,7 @@ fn one_client_too_many_is_told_why_and_the_others_are_served() {
     wait_until("there is room again", || fixture.server.connections() == 1);
     fixture.open(true).read(0, 1).unwrap();
     drop(first);
-    // Who has just closed is counted until the server sees it; one more would be too many.
+    // A client that has just closed counts until the server sees it. One more would be too many.
     wait_until("there is room for another", || fixture.server.connections() == 0);
     fixture.assert_well();
 }
@@ -190,7 +190,7 @@ fn watched() -> (Observer, Events) {
     (Observer::new(move |event| told.lock().unwrap().push(event)), events)
 }
 
-/// A client that hung in the middle of something was never told of.
+/// A client that hung in the middle of a request used to be reported to no one.
 #[test]
 fn a_client_that_stalls_is_told_of_once_and_again_when_it_goes_on() {
     let (observer, events) = watched();

@@ -128,7 +128,7 @@ fn all_listeners_lead_to_the_same_disk() {
     assert_eq!(seen, Answer::Data(b"over TCP".to_vec()));
 }
 
-/// Connecting to it would wait for ever: it is stopped, and as many clients as it has room for are
+/// Connecting to it would wait for ever. It is stopped, and as many clients as it has room for are
 /// in line.
 #[test]
 fn a_server_that_does_not_accept_is_in_use() {

@@ -208,7 +208,7 @@ mod tests {
         assert!(failure.contains("made shorter meanwhile"), "{failure}");
     }
 
-    /// Attributes of the system are as long as a page, whatever they hold.
+    /// The length of an attribute in sysfs is a page, whatever it holds.
     #[test]
     fn a_file_that_ends_before_its_length_is_said_to() {
         let attribute = PathBuf::from("/sys/kernel/mm/transparent_hugepage/enabled");

@@ -203,7 +203,7 @@ mod tests {
         Estimate { sample, same_pages: 3, unread: 0, rows }
     }
 
-    /// One page was estimated "at ratio 0.03", and an algorithm recommended for it.
+    /// One page used to be estimated "at ratio 0.03", with an algorithm recommended for it.
     #[test]
     fn what_gains_nothing_is_not_recommended_and_few_pages_are_said_to_be() {
         let one = table(&estimate(Sample::of(1, 1)));

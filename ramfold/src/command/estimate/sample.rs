@@ -81,7 +81,7 @@ mod tests {
     }
 
     proptest! {
-        /// What was stored at one stride, at the density it was stored with, fits at the next.
+        /// As many pages as fitted at one stride also fit at the next, if they are as dense.
         #[test]
         fn the_thinner_sample_would_have_fitted(
             of in 2..1_u64 << 40, stride in 1..1000_u64, part in 0.0..1.0_f64,

@@ -139,7 +139,7 @@ fn write_all(entries: &Receiver<Entry>, lost: &AtomicU64) {
 mod tests {
     use super::*;
 
-    /// A writer that does nothing stands for a pipe that nobody reads.
+    /// A writer that does nothing stands for a pipe that is not read.
     #[test]
     fn a_stream_that_nobody_reads_holds_up_nobody() {
         let (queue, entries) = sync_channel(2);

@@ -315,7 +315,7 @@ mod tests {
         assert!(text.lines().all(|line| line.trim_end() == line), "no line ends in blanks: {text}");
     }
 
-    /// A disk with next to nothing on it was "115674.3 % over the data".
+    /// A disk with almost nothing on it used to be "115674.3 % over the data".
     #[test]
     fn what_is_held_for_little_data_is_told_in_bytes() {
         let mut stat = example();

@@ -40,7 +40,7 @@ impl Nbd {
         Nbd::negotiate(socket).expect("the server takes a client")
     }
 
-    /// A connection if somebody listens; a dead server's socket refuses.
+    /// A connection, if a server listens. The socket of a dead server refuses.
     pub(crate) fn connect_if_serving(socket: &Path) -> Option<Nbd> {
         Nbd::negotiate(socket).ok()
     }

@@ -15,7 +15,7 @@ pub(crate) struct Scratch {
 impl Scratch {
     pub(crate) fn new() -> Scratch {
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
-        // Short: fs_mark ends with an overflow where a directory's path is longer.
+        // Short: fs_mark ends with an overflow if a directory's path is longer.
         let name = format!("ramfold-{}-{number}", std::process::id());
         let directory = std::env::temp_dir().join(&name);
         let large = Path::new(env!("CARGO_TARGET_TMPDIR")).join(&name);

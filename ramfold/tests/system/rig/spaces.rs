@@ -24,7 +24,7 @@ pub(crate) struct Entered(Space);
 
 impl Space {
     /// Waits until there is none of the other kind. A thread may hold several mounts: while it has
-    /// one, nobody waits in front of it.
+    /// one, no other thread may wait before it.
     pub(crate) fn enter(self) -> Entered {
         let other = [Space::Names, Space::Mount][self as usize];
         let occupied = |counts: &mut [usize; 2]| counts[other as usize] > 0;

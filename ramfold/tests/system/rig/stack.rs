@@ -15,12 +15,12 @@ pub(crate) struct Loop {
 }
 
 impl Loop {
-    /// Through the page cache.
+    /// A loop device that uses the page cache.
     pub(crate) fn attach(file: &Path) -> Loop {
         Loop::with(&[], file)
     }
 
-    /// Past it, in blocks of a page, as is right for a file that is memory itself.
+    /// Past the page cache, in blocks of a page, because the file is memory itself.
     pub(crate) fn direct(file: &Path) -> Loop {
         Loop::with(&["--direct-io=on", "--sector-size", "4096"], file)
     }

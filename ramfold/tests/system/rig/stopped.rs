@@ -5,8 +5,8 @@ use std::fs;
 use super::server::signal;
 use super::{eventually, tool};
 
-/// A process, by its number, that stands still until this is dropped: also when the test fails, and
-/// readers wait for it.
+/// A process that stands still until this is dropped, even if the test fails and readers wait for
+/// it.
 pub(crate) struct Stopped(u32);
 
 impl Stopped {

@@ -225,10 +225,10 @@ mod tests {
     const READ: u32 = 15;
     const INIT: u32 = 26;
     const THREADS: usize = 3;
-    /// What is read from there waits for a disk.
+    /// A read from there on waits for a disk.
     const ON_DISK: u64 = 250;
 
-    /// Files whose reads wait until they are let go, one each; everything else is quick.
+    /// Files whose reads wait until the test lets one go. Everything else is quick.
     struct Stalled {
         reading: Mutex<Sender<u64>>,
         go: Mutex<Receiver<()>>,
@@ -258,7 +258,7 @@ mod tests {
         }
     }
 
-    /// The kernel's end of a connection, and the test's of the files.
+    /// The kernel's end of a connection, and the test's end of the files.
     struct Kernel {
         line: OwnedFd,
         reading: Receiver<u64>,
@@ -268,7 +268,7 @@ mod tests {
 
     impl Kernel {
         fn new() -> Self {
-            // It keeps requests apart, as the device does.
+            // This kind of socket keeps requests apart, as the device does.
             let kind = SocketType::SEQPACKET;
             let (line, device) =
                 rustix::net::socketpair(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None)
@@ -351,7 +351,7 @@ mod tests {
     #[test]
     fn data_in_memory_waits_for_no_disk() {
         let kernel = Kernel::new();
-        // More than there are threads for data; none of them is let go.
+        // These are more than the threads for data, and none of them is let go.
         let waiting: Vec<u64> = (100..100 + 2 * THREADS as u64).collect();
         for &unique in &waiting {
             kernel.read(unique, ON_DISK, 4096);
@@ -377,11 +377,11 @@ mod tests {
         kernel.end();
     }
 
-    /// The heap kept what was freed of buffers; and each thread kept its own at its largest.
+    /// The heap used to keep freed buffers, and each thread kept its own at its largest size.
     #[test]
     fn buffers_are_given_back_when_nothing_is_asked_for() {
         let kernel = Kernel::new();
-        // One after the other: the test's line, unlike the device, takes only so much at a time.
+        // One after the other, because the socket takes only so much at a time, unlike the device.
         for unique in 100..140 {
             kernel.read(unique, unique, DATA_MAX as u32);
             kernel.go.send(()).unwrap();

@@ -46,7 +46,7 @@ struct State<T> {
 pub(crate) enum Part {
     /// Answer it, then call [`Roles::next`].
     Answer,
-    /// It is put aside; listen.
+    /// It is put aside. Listen.
     Listen,
     /// Refuse it, and listen.
     Refuse,
@@ -64,7 +64,7 @@ impl<T> Roles<T> {
         Self { slow_max: threads - 1, state }
     }
 
-    /// Decides what a thread does with a slow request. `put` gives what can be put aside; `None`
+    /// Decides what a thread does with a slow request. `put` gives what can be put aside. `None`
     /// refuses the request.
     pub(crate) fn begin(&self, put: impl FnOnce() -> Option<T>) -> Part {
         let mut state = self.state();

@@ -5,7 +5,7 @@
 //!   | magic | flags | kind |  cookie |  offset |  length |  then a write's payload
 //! ```
 //!
-//! Invariant: a header with the right magic number is read, whatever its fields say; `validate`
+//! Invariant: a header with the right magic number is read, whatever its fields say. `validate`
 //! judges them. Locks: none.
 
 use super::wire;
