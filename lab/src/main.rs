@@ -17,6 +17,7 @@ mod dump;
 mod error;
 mod kernel;
 mod record;
+mod report;
 mod rng;
 mod row;
 mod scratch;
@@ -63,6 +64,14 @@ fn run(cleanup: &Cleanup) -> Result<(), LabError> {
         let options = dump::Options::from_arg_matches(matches).map_err(usage)?;
         return print(&dump::run(&options)?);
     }
+    if name == COMPARE {
+        let options = report::compare::Options::from_arg_matches(matches).map_err(usage)?;
+        return print(&report::compare::run(&options)?);
+    }
+    if name == REPORT {
+        let options = report::Options::from_arg_matches(matches).map_err(usage)?;
+        return print(&report::run(&options)?);
+    }
     let Some(study) = STUDIES.iter().find(|study| study.name == name) else { return Ok(()) };
     let common = Common::from_arg_matches(matches).map_err(usage)?;
     study.accepts(&common)?;
@@ -82,6 +91,8 @@ fn run_inside() -> Option<Result<(), LabError>> {
 }
 
 const CORPUS: &str = "corpus";
+const COMPARE: &str = "compare";
+const REPORT: &str = "report";
 
 fn command() -> Command {
     let mut command = Command::new("lab")
@@ -94,6 +105,14 @@ fn command() -> Command {
         .subcommand(
             dump::Options::augment_args(Command::new(CORPUS))
                 .about("Dump the resident anonymous pages of a process"),
+        )
+        .subcommand(
+            report::compare::Options::augment_args(Command::new(COMPARE))
+                .about("Compare two records of one study, row by row"),
+        )
+        .subcommand(
+            report::Options::augment_args(Command::new(REPORT))
+                .about("Draw the studies from their records, as one HTML page"),
         );
     for study in STUDIES {
         command = command.subcommand(study.command());
@@ -105,7 +124,7 @@ fn unknown(error: &clap::Error) -> LabError {
     let given = error.get(ContextKind::InvalidSubcommand).map(ToString::to_string);
     let names: Vec<&str> = STUDIES.iter().map(|study| study.name).collect();
     LabError::Usage(format!(
-        "no study {}; there are {}, and the tool {CORPUS}",
+        "no study {}; there are {}, and the tools {CORPUS}, {COMPARE} and {REPORT}",
         given.unwrap_or_default(),
         names.join(", ")
     ))

@@ -36,6 +36,15 @@ impl Row {
         }
     }
 
+    /// All fields, in the order in which they were set.
+    pub(crate) fn fields(&self) -> impl Iterator<Item = (&str, &Value)> {
+        self.0.iter().map(|(name, value)| (&**name, value))
+    }
+
+    pub(crate) fn has(&self, field: &str) -> bool {
+        self.0.contains_key(field)
+    }
+
     pub(crate) fn get(&self, field: &str) -> &Value {
         self.0.get(field).unwrap_or(&Value::Null)
     }

@@ -41,6 +41,19 @@ impl Column {
     }
 }
 
+/// Cells that are text already, as an aligned table.
+pub(crate) fn lines(headings: &[&str], rows: &[Vec<String>]) -> String {
+    let head: Vec<String> = headings.iter().map(|&heading| heading.to_owned()).collect();
+    let all: Vec<&Vec<String>> = std::iter::once(&head).chain(rows).collect();
+    let width = |column: usize| all.iter().map(|row| row[column].chars().count()).max();
+    let widths: Vec<usize> = (0..head.len()).map(|column| width(column).unwrap_or(0)).collect();
+    let line = |row: &&Vec<String>| {
+        let cells = row.iter().zip(&widths).map(|(cell, &width)| format!("{cell:<width$}"));
+        cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
+    };
+    all.iter().map(line).collect::<Vec<_>>().join("\n")
+}
+
 /// The table: text to the left, numbers to the right; a column nobody measured is left out.
 pub(crate) fn render(columns: &[Column], rows: &[Row]) -> String {
     let measured = |column: &&Column| rows.iter().any(|row| row.get(column.field) != &Value::Null);

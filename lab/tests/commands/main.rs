@@ -26,6 +26,8 @@ mod pagealloc;
 #[cfg(test)]
 mod pagetypeinfo;
 #[cfg(test)]
+mod report;
+#[cfg(test)]
 mod studies;
 #[cfg(test)]
 mod support;

@@ -1,0 +1,158 @@
+//! Records as they were kept, read back.
+//!
+//! Invariant: of two rows that measured the same thing on one machine, the one of the newer record
+//! is taken. What was measured is told by the fields that have no spread beside them.
+
+use crate::error::LabError;
+use crate::row::Row;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Where records are kept, a directory for each machine.
+const RECORDS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/records");
+
+/// One record.
+pub(crate) struct Record {
+    /// The name of its file.
+    pub(crate) name: String,
+    pub(crate) study: String,
+    /// Processor, CPUs and kernel.
+    pub(crate) machine: String,
+    pub(crate) date: String,
+    pub(crate) rows: Vec<Row>,
+    /// The rows of every single run.
+    pub(crate) runs: Vec<Row>,
+}
+
+impl Record {
+    pub(crate) fn read(path: &Path) -> Result<Record, LabError> {
+        let text = fs::read_to_string(path).map_err(LabError::io(path.display()))?;
+        Record::parse(path, &text)
+            .ok_or_else(|| LabError::Usage(format!("{}: not a record of a study", path.display())))
+    }
+
+    fn parse(path: &Path, text: &str) -> Option<Record> {
+        let json: Value = serde_json::from_str(text).ok()?;
+        let machine = &json["machine"];
+        let told = |field: &str| machine[field].as_str();
+        Some(Record {
+            name: path.file_name()?.to_string_lossy().into_owned(),
+            study: json["study"].as_str()?.to_owned(),
+            machine: format!(
+                "{}, {} CPUs, Linux {}",
+                told("cpu")?,
+                machine["cores"].as_u64()?,
+                told("kernel")?
+            ),
+            date: told("date")?.to_owned(),
+            rows: rows(&json["rows"])?,
+            runs: rows(&json["runs"]).unwrap_or_default(),
+        })
+    }
+
+    /// The processor alone: kernels change between two records of one machine.
+    pub(crate) fn processor(&self) -> &str {
+        self.machine.split(", Linux ").next().unwrap_or_default()
+    }
+}
+
+fn rows(json: &Value) -> Option<Vec<Row>> {
+    json.as_array()?.iter().map(|row| Row::parse(&row.to_string())).collect()
+}
+
+/// All of the lab's own records.
+pub(crate) fn own() -> Result<Vec<Record>, LabError> {
+    let mut paths: Vec<PathBuf> = Vec::new();
+    for directory in list(Path::new(RECORDS))? {
+        paths.extend(list(&directory)?);
+    }
+    paths.retain(|path| path.extension().is_some_and(|extension| extension == "json"));
+    paths.iter().map(|path| Record::read(path)).collect()
+}
+
+fn list(directory: &Path) -> Result<Vec<PathBuf>, LabError> {
+    let entries = fs::read_dir(directory).map_err(LabError::io(directory.display()))?;
+    let paths: Result<Vec<PathBuf>, _> = entries.map(|entry| Ok(entry?.path())).collect();
+    paths.map_err(LabError::io(directory.display()))
+}
+
+/// The rows of one study on one machine, each from the newest record that has it.
+pub(crate) fn newest<'a>(records: &[&'a Record]) -> Vec<(&'a Row, &'a Record)> {
+    let mut sorted = records.to_vec();
+    // Records of trees that differed from their commit come before clean ones of the day.
+    sorted.sort_by_key(|record| (&record.date, !record.name.contains("-dirty"), &record.name));
+    let mut found: BTreeMap<String, (&Row, &Record)> = BTreeMap::new();
+    for record in sorted {
+        found.extend(record.rows.iter().map(|row| (key(row), (row, record))));
+    }
+    found.into_values().collect()
+}
+
+/// What a row measured, as text: what [`fixed`] gives, without how often and on what file.
+pub(crate) fn key(row: &Row) -> String {
+    const NEITHER: [&str; 3] = ["runs", "corpus", "corpus_bytes"];
+    let fields = fixed(row).filter(|(name, _)| !NEITHER.contains(name));
+    fields.map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(" ")
+}
+
+/// The fields of a row that say what was measured: words and whole numbers that have no spread.
+pub(crate) fn fixed(row: &Row) -> impl Iterator<Item = (&str, &Value)> {
+    row.fields().filter(|(name, value)| {
+        let words = value.is_string() || value.is_u64() || value.is_boolean();
+        words && !is_spread(name) && !is_measured(row, name)
+    })
+}
+
+/// Whether a field has its spread beside it.
+pub(crate) fn is_measured(row: &Row, name: &str) -> bool {
+    !is_spread(name) && ENDS.iter().any(|end| row.has(&format!("{name}{end}")))
+}
+
+/// How the fields end that are a spread.
+const ENDS: [&str; 3] = ["_min", "_max", "_ci95"];
+
+fn is_spread(name: &str) -> bool {
+    ENDS.iter().any(|end| name.ends_with(end))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(date: &str, name: &str, rows: &[&str]) -> Record {
+        let text = format!(
+            "{{\"study\":\"s\",\"machine\":{{\"cpu\":\"c\",\"cores\":2,\"kernel\":\"6\",\
+             \"date\":\"{date}\"}},\"rows\":[{}]}}",
+            rows.join(",")
+        );
+        Record::parse(Path::new(name), &text).expect("a record")
+    }
+
+    #[test]
+    fn the_newer_of_two_rows_is_taken() {
+        let row = |ms: u32| format!("{{\"free\":\"sync\",\"runs\":{ms},\"ms\":{ms},\"ms_min\":1}}");
+        let old = record("2026-11-20", "a.json", &[&row(7), "{\"free\":\"range\",\"ms\":1.5}"]);
+        let new = record("2026-11-21", "b.json", &[&row(8)]);
+        let found = newest(&[&new, &old]);
+        let of = |free: &str| found.iter().find(|(row, _)| row.is("free", free)).expect("a row");
+        assert_eq!(found.len(), 2);
+        assert_eq!((of("sync").0.number("ms"), &*of("sync").1.name), (Some(8.0), "b.json"));
+        assert_eq!(&*of("range").1.name, "a.json", "what only the older one has stays");
+    }
+
+    #[test]
+    fn what_is_no_record_is_refused() {
+        for text in ["", "[]", "{}", "{\"study\":\"s\",\"machine\":{},\"rows\":[]}"] {
+            assert!(Record::parse(Path::new("a.json"), text).is_none(), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_labs_own_records_are_read() {
+        let records = own().expect("they are part of the repository");
+        assert!(records.iter().any(|record| record.study == "teardown"));
+        assert!(records.iter().all(|record| !record.rows.is_empty()));
+    }
+}

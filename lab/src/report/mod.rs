@@ -1,0 +1,184 @@
+//! `lab report`: the studies as charts, from records.
+//!
+//! ```text
+//!   records --newest row of each case--> rows of a study on a machine --picks--> curves
+//!   published.csv --------------------------------------------------------------> curves
+//!   curves --> chart --> section with its table --> DIR/report.html
+//! ```
+//!
+//! A chart is drawn for each machine that has rows for it. Nothing is measured here.
+
+mod chart;
+pub(crate) mod compare;
+mod kept;
+mod page;
+mod plots;
+mod published;
+
+use crate::error::LabError;
+use crate::row::Row;
+use chart::{Curve, Origin, Point};
+use kept::Record;
+use page::Section;
+use plots::{PLOTS, Pick, Plot, Shown};
+use published::Published;
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::PathBuf;
+
+/// Options of `lab report`.
+#[derive(clap::Args, Debug)]
+pub(crate) struct Options {
+    /// Records to draw; without any, the newest figures of the lab's own records
+    #[arg(value_name = "RECORD")]
+    records: Vec<PathBuf>,
+    /// Directory for report.html; it is made if it is not there
+    #[arg(long, value_name = "DIR")]
+    out: PathBuf,
+}
+
+/// Draws the report; says what it drew and where it is.
+pub(crate) fn run(options: &Options) -> Result<String, LabError> {
+    let records = match &*options.records {
+        [] => kept::own()?,
+        paths => paths.iter().map(|path| Record::read(path)).collect::<Result<_, _>>()?,
+    };
+    let sections = sections(&records, &Published::read()?);
+    if sections.is_empty() {
+        let studies: Vec<&str> = PLOTS.iter().map(|plot| plot.study).collect();
+        return Err(LabError::Usage(format!(
+            "no chart has figures from these records; charts are of {}",
+            studies.join(", ")
+        )));
+    }
+    let html = page::page(&sections)?;
+    fs::create_dir_all(&options.out).map_err(LabError::io(options.out.display()))?;
+    let path = options.out.join("report.html");
+    fs::write(&path, &html).map_err(LabError::io(path.display()))?;
+    let (charts, kib) = (sections.len(), html.len() / 1024);
+    Ok(format!("{charts} charts, {kib} KiB: {}", path.display()))
+}
+
+/// The sections of all charts, one for each machine.
+fn sections(records: &[Record], published: &Published) -> Vec<Section> {
+    let mut sections = Vec::new();
+    for plot in PLOTS {
+        let mut machines: BTreeMap<&str, Vec<&Record>> = BTreeMap::new();
+        for record in records.iter().filter(|record| record.study == plot.study) {
+            machines.entry(record.processor()).or_default().push(record);
+        }
+        let of_machines = machines.into_iter().enumerate();
+        sections.extend(of_machines.filter_map(|(number, (machine, records))| {
+            section(plot, number, machine, &records, published)
+        }));
+    }
+    sections
+}
+
+fn section(
+    plot: &Plot,
+    number: usize,
+    machine: &str,
+    records: &[&Record],
+    published: &Published,
+) -> Option<Section> {
+    let rows = kept::newest(records);
+    let measured: Vec<Curve> =
+        plot.picks.iter().filter_map(|pick| measured(plot, pick, &rows)).collect();
+    let ours = measured.iter().filter(|curve| curve.origin == Origin::Ours);
+    ours.map(|curve| curve.points.len()).max().filter(|&most| most > 1)?;
+    let shown = plot.published.iter().map(|shown| from_table(plot, shown, published));
+    Some(Section {
+        id: format!("{}-{}", plot.id, number + 1),
+        title: plot.title,
+        machine: dated(machine, &measured, records),
+        places: plot.places.iter().map(|&place| place.to_owned()).collect(),
+        x: plot.x,
+        y: plot.y,
+        logarithmic: plot.logarithmic,
+        curves: shown.chain(measured).collect(),
+        note: plot.note,
+    })
+}
+
+/// The machine, with the kernels and the days of the records that are drawn.
+fn dated(machine: &str, curves: &[Curve], records: &[&Record]) -> String {
+    let points = curves.iter().flat_map(|curve| &curve.points);
+    let sources: Vec<&str> = points.map(|point| &*point.source).collect();
+    let drawn = records.iter().filter(|record| sources.contains(&&*record.name));
+    let mut days: Vec<&str> = drawn.map(|record| &*record.date).collect();
+    days.sort_unstable();
+    days.dedup();
+    format!("{machine}; records of {}", days.join(", "))
+}
+
+/// The rows that a pick takes, by place.
+fn measured(plot: &Plot, pick: &Pick, rows: &[(&Row, &Record)]) -> Option<Curve> {
+    let mut points: Vec<Point> = Vec::new();
+    for (row, record) in rows.iter().filter(|(row, _)| pick.takes(row)) {
+        let place = (plot.place)(row);
+        let Some(at) = plot.places.iter().position(|name| Some(*name) == place.as_deref()) else {
+            continue;
+        };
+        let end = |end: &str| row.number(&format!("{}{end}", plot.field)).map(plot.turn);
+        let Some(value) = row.number(plot.field).map(plot.turn) else { continue };
+        let point =
+            Point { at, value, spread: end("_min").zip(end("_max")), source: record.name.clone() };
+        match points.iter_mut().find(|point| point.at == at) {
+            // Rows differ in something that the pick does not name: the newer record's is drawn.
+            Some(there) if there.source <= point.source => *there = point,
+            Some(_) => {}
+            None => points.push(point),
+        }
+    }
+    points.sort_by_key(|point| point.at);
+    let curve = Curve { name: pick.name.to_owned(), origin: pick.origin, points };
+    (!curve.points.is_empty()).then_some(curve)
+}
+
+fn from_table(plot: &Plot, shown: &Shown, published: &Published) -> Curve {
+    let points = shown.rows.iter().filter_map(|(row, place)| {
+        let at = plot.places.iter().position(|name| name == place)?;
+        let value = (shown.turn)(published.get(shown.table, row, shown.column)?);
+        Some(Point { at, value, spread: None, source: format!("table {}", shown.table) })
+    });
+    let points = points.collect();
+    Curve { name: shown.name.to_owned(), origin: Origin::Published, points }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A pick that no record answers to, or a table that is not in the file, is a curve that nobody
+    /// would miss.
+    #[test]
+    fn every_curve_of_every_chart_has_points() {
+        let records = kept::own().unwrap();
+        let published = Published::read().unwrap();
+        let sections = sections(&records, &published);
+        for plot in PLOTS {
+            let mine = sections.iter().filter(|section| section.title == plot.title);
+            let drawn: Vec<&str> =
+                mine.flat_map(|section| &section.curves).map(|curve| &*curve.name).collect();
+            for pick in plot.picks {
+                assert!(drawn.contains(&pick.name), "{}: {} is empty", plot.id, pick.name);
+            }
+            for shown in plot.published {
+                let curve = from_table(plot, shown, &published);
+                assert!(!curve.points.is_empty(), "{}: {} is empty", plot.id, shown.name);
+            }
+        }
+    }
+
+    #[test]
+    fn the_page_is_small_and_has_a_mark_for_each_row() {
+        let sections = sections(&kept::own().unwrap(), &Published::read().unwrap());
+        let html = page::page(&sections).unwrap();
+        assert!(html.len() < 2 << 20, "{} bytes", html.len());
+        for part in html.split("<section").skip(1) {
+            let (marks, rows) = (part.matches("<circle").count(), part.matches("<tr><td>").count());
+            assert!(marks == rows && marks > 0, "{marks} marks, {rows} rows: {}", &part[..80]);
+        }
+    }
+}
