@@ -1,4 +1,6 @@
 //! Rows as an aligned table for people; units stand in the headings.
+//!
+//! Invariant: a column is as wide as its widest cell.
 
 use crate::row::Row;
 use serde_json::Value;

@@ -71,7 +71,8 @@ fn section_html(section: &Section) -> Result<String, LabError> {
     let (key, rows) = (key(&section.curves), table(section));
     Ok(format!(
         "<section id=\"{id}\">\n<h2>{title}</h2>\n<p class=\"machine\">{machine}</p>\n\
-         <figure>\n{svg}\n<figcaption>{key}</figcaption>\n</figure>\n<p>{note}</p>\n{rows}</section>\n"
+         <figure>\n{svg}\n<figcaption>{key}</figcaption>\n</figure>\n<p>{note}</p>\n{rows}\
+         </section>\n"
     ))
 }
 

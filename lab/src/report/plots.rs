@@ -295,8 +295,8 @@ pub(crate) const PLOTS: &[Plot] = &[
                 ],
             ),
         ],
-        note: "Two CPUs, so more than two threads share them. Our class design also spreads a class \
-               over shards, which the study does not.",
+        note: "Two CPUs, so more than two threads share them. Our class design also spreads each \
+               class over shards, which the study does not.",
     },
     Plot {
         id: "density",
@@ -368,7 +368,8 @@ pub(crate) const PLOTS: &[Plot] = &[
             ours("list walk", &[("monitor", "list-walk"), ("zone", "shared")]),
             ours("counts", &[("monitor", "counts"), ("zone", "shared")]),
         ],
-        note: "Published: the smallest time of the runs, on an i7-12700. Ours: the mean, because most allocations meet no read and the smallest shows none.",
+        note: "Published: the smallest time of the runs, on an i7-12700. Ours: the mean, because \
+               most allocations meet no read, so that the smallest shows none.",
     },
     Plot {
         id: "hit-rates",
