@@ -2,36 +2,36 @@
 //!
 //! Invariants every implementation keeps, and every caller may rely on:
 //!
-//! - D1. The size is fixed for the life of the disk and at most `i64::MAX`, so the end of any
-//!   range that passed [`check_range`] is representable in every signed or unsigned 64-bit form.
-//!   It need not be a multiple of anything.
+//! - D1. The size is fixed for the life of the disk and at most `i64::MAX`. The end of a range
+//!   that passed [`check_range`] therefore fits in 64 bits, signed or not. The size need not be a
+//!   multiple of anything.
 //! - D2. A byte reads as the last thing done to it: what was written, or zero if it was zeroed,
 //!   discarded or never written. Every request changes exactly the bytes of its range, wherever
 //!   they lie in a page. One exception: where a page is discarded in part, and there is no room
 //!   for what is left of it, it keeps all its bytes.
-//! - D3. A request that does not lie within the disk fails with [`DiskError::OutOfRange`], exactly
-//!   that, and changes nothing. An empty range up to and including the end of the disk succeeds.
+//! - D3. A request that does not lie within the disk fails with exactly
+//!   [`DiskError::OutOfRange`], and changes nothing. An empty range up to and including the end of the disk succeeds.
 //! - D4. On a disk that is read-only every change fails with [`DiskError::ReadOnly`], whatever its
 //!   range. Reading, prefetching, asking for extents and flushing still work.
-//! - D5. A request returns after its effect is visible to every later request. Requests that do
-//!   not overlap do not disturb each other, even within one page; where simultaneous requests
-//!   overlap, each byte is as one of them left it.
-//! - D6. A failed request may have been done in part, but only within its range; what it left
-//!   undone keeps its old content. After a failed read the buffer holds anything.
+//! - D5. When a request returns, every later request sees its effect. Requests that do not overlap
+//!   do not disturb each other, even within one page. If simultaneous requests overlap, each byte
+//!   is as one of them left it.
+//! - D6. A failed request may have been done in part, but only within its range. The rest of the
+//!   range keeps its old content. After a failed read the content of the buffer is undefined.
 //! - D7. An extent of kind `Zero` or `Hole` is a promise that its bytes read as zeros. `Data`
 //!   promises nothing, so a disk that keeps no account of its holes says `Data` of everything.
 //!
 //! A disk is *sparse* if it also keeps that account: then a page that was never written, or lay
-//! wholly within a discard, is a hole and occupies nothing. Nothing above needs it for right bytes.
-//! A server tells its clients more about a sparse disk, and a sparse disk passes
+//! wholly within a discard, is a hole and occupies nothing. Right bytes do not depend on it. A
+//! server tells its clients more about a sparse disk, and a sparse disk passes
 //! [`conformance::run_sparse`](crate::conformance::run_sparse) too.
 //!
-//! Who checks what: the implementation checks the range and read-only, because only it knows
-//! its size and mode for certain; callers pass on what clients send unchecked. Callers split
-//! requests that are too long for one buffer; an implementation takes any length that fits.
+//! The implementation checks the range and whether the disk is read-only, because only it knows its
+//! size and mode for certain. Callers pass on unchecked what clients send. Callers split requests
+//! that are too long for one buffer; an implementation takes any length that fits.
 //!
-//! Locks: an implementation takes what locks it likes but returns with none held, and a caller
-//! holds none when it calls.
+//! Locks: an implementation may take locks and returns with none held. A caller holds none when it
+//! calls.
 
 mod error;
 mod extent;
@@ -50,9 +50,9 @@ use std::sync::Arc;
 
 /// A block device: bytes of fixed number, addressed by offset. Zeros before the first write.
 ///
-/// What holds for every method is written at the head of the module, in short: ranges are
-/// checked by the disk and fail with [`DiskError::OutOfRange`]; empty ranges succeed; every
-/// request touches exactly its bytes; distinct bytes never interfere; nothing panics.
+/// The head of the module has the contract of every method. In short: the disk checks ranges, and
+/// a range outside fails with [`DiskError::OutOfRange`]. Empty ranges succeed. A request touches
+/// exactly its bytes, and distinct bytes never interfere. Nothing panics.
 ///
 /// Three methods make a disk: its size, reading and writing. The others have defaults that are
 /// right for any disk, and that a disk with something better to do replaces.
@@ -107,17 +107,17 @@ pub trait Disk: Send + Sync {
     fn write(&self, offset: u64, data: &[u8]) -> Result<(), DiskError>;
 
     /// Says that a range is no longer needed. Afterwards pages wholly within it read as zeros. The
-    /// parts of pages at its ends do too, unless that takes room that there is none of: then they
-    /// keep their bytes. A sparse disk frees the pages wholly within the range, and never refuses a
-    /// discard for want of room or memory. Who needs zeros calls
-    /// [`write_zeroes`](Self::write_zeroes), which may be refused; the default does, with
-    /// [`Allocation::MayUnmap`].
+    /// parts of pages at its ends do too, unless zeroing them takes room that the disk does not
+    /// have: then they keep their bytes. A sparse disk frees the pages wholly within the range, and
+    /// never refuses a discard because it has no room or memory. A caller that needs zeros calls
+    /// [`write_zeroes`](Self::write_zeroes), which may be refused. The default of this method does
+    /// so, with [`Allocation::MayUnmap`].
     fn discard(&self, offset: u64, len: u64) -> Result<(), DiskError> {
         self.write_zeroes(offset, len, Allocation::MayUnmap)
     }
 
-    /// Makes a range read as zeros, to its last byte. The default writes zeros, 4 KiB at a time,
-    /// and so keeps what the range occupies whatever `_keep` allows.
+    /// Makes a range read as zeros, to its last byte. The default writes zeros, 4 KiB at a time, so
+    /// the range goes on occupying its space whatever `_keep` allows.
     fn write_zeroes(&self, offset: u64, len: u64, _keep: Allocation) -> Result<(), DiskError> {
         write_zeros(self, offset, len)
     }
@@ -128,14 +128,15 @@ pub trait Disk: Send + Sync {
         check_range(self.size_bytes(), offset, len)
     }
 
-    /// Whether reading the range now would wait for something slower than memory: a server has such
-    /// a read done where it holds up no other. Only an estimate; a range outside waits for nothing.
+    /// Whether reading the range now would wait for something slower than memory. A server has such
+    /// a read done by a thread where it holds up no other. This is an estimate; for a range outside
+    /// the disk it is false.
     fn would_wait(&self, _offset: u64, _len: u64) -> bool {
         false
     }
 
-    /// The file whose bytes are this disk's, at the same offsets, where a read may as well go past
-    /// the disk to that file: by who may not run code that it does not know, as a signal handler.
+    /// The file that has this disk's bytes at the same offsets, if a read may go past the disk to
+    /// that file. A signal handler reads so, because it may not run code that it does not know.
     fn file(&self) -> Option<FileDisk> {
         None
     }
@@ -148,10 +149,10 @@ pub trait Disk: Send + Sync {
 
     /// The run of one kind that starts at `offset`, cut off at `len` bytes.
     ///
-    /// At least one byte long unless `len` is 0, so a loop over a range makes progress; it may
-    /// end before the kind changes, so that an implementation can bound its work. For an empty
-    /// range the run is empty and its kind means nothing. A run said to read as zeros did so at
-    /// some moment during the call. The default says that all of it is data.
+    /// The run is at least one byte long unless `len` is 0, so a loop over a range makes progress.
+    /// It may end before the kind changes, so that an implementation can bound its work. For an
+    /// empty range the run is empty and its kind means nothing. A run that is said to read as zeros
+    /// did so at some moment during the call. The default says that all of the range is data.
     fn next_extent(&self, offset: u64, len: u64) -> Result<Extent, DiskError> {
         check_range(self.size_bytes(), offset, len)?;
         Ok(Extent { len, kind: ExtentKind::Data })

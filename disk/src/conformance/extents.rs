@@ -3,8 +3,8 @@
 use super::twin::{Op, Twin, Verb};
 use crate::contract::ExtentKind;
 
-/// D7: extents cover what they are asked about, and never call data zeros, however the question
-/// lies over pages of both sorts (each extent is compared with the bytes as it is asked for).
+/// D7: extents cover what they are asked about, and never call data zeros. Questions lie over pages
+/// of both sorts in many ways; each extent is compared with the bytes as it is asked for.
 pub(super) fn agree(twin: &mut Twin) {
     twin.fill();
     let size = twin.size();

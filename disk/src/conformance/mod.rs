@@ -7,18 +7,23 @@
 //! ```
 //!
 //! Every check drives the disk and a `Vec<u8>` through the same operations (the module `twin`). The
-//! oracle is exact: a request within the disk must succeed and do to the disk what it does to
-//! the vector; any other must fail with [`DiskError::OutOfRange`] and do
-//! nothing. Contents are compared byte by byte, and extents with contents.
+//! oracle is exact. A request within the disk must succeed, and do to the disk what it does to
+//! the vector. Any other must fail with [`DiskError::OutOfRange`] and do nothing. Contents are
+//! compared byte by byte, and extents with contents.
 //!
-//! The claims, by the numbers of the contract: D1 in `fresh`; D2 in `ranges`, `content`, `random`;
-//! D3 in `bounds` and in every other check; D4 in [`run_read_only`]; D5 in `stripes` and
-//! `collisions`; D7 wherever an extent is asked for. D6 needs a disk that fails, which only the
-//! implementation's own tests can make. That a disk is sparse, which the contract leaves open, is
-//! [`run_sparse`].
+//! | claim of the contract | checked in |
+//! |---|---|
+//! | D1 | `fresh` |
+//! | D2 | `ranges`, `content`, `random` |
+//! | D3 | `bounds`, and every other check |
+//! | D4 | [`run_read_only`] |
+//! | D5 | `stripes`, `collisions` |
+//! | D6 | the implementation's own tests, because it needs a disk that fails |
+//! | D7 | wherever an extent is asked for |
+//! | a disk is sparse, which the contract leaves open | [`run_sparse`] |
 //!
-//! What fails panics with the name of the disk, the name of the check, its seed if it has one,
-//! and the request. The suite means what it says only in a build with overflow checks.
+//! A check that fails panics with the name of the disk, the name of the check, its seed if it has
+//! one, and the request. The suite means what it says only in a build with overflow checks.
 
 mod bounds;
 mod content;
@@ -32,8 +37,8 @@ use crate::contract::{Allocation, Disk, DiskError};
 use std::sync::Arc;
 use twin::{Make, Twin};
 
-/// Sizes the suite runs at: one page, a few, and enough to cross every table boundary that an
-/// implementation with two-level tables of 512 pages has.
+/// Sizes the suite runs at: one page, a few pages, and enough pages to cross every table boundary
+/// of an implementation with two-level tables of 512 pages.
 const SIZES: [u64; 3] = [4096, 24 * 4096, (3 * 512 + 7) * 4096];
 
 /// A claim, checked on a fresh disk.
@@ -54,17 +59,19 @@ const CHECKS: [(&str, Check); 9] = [
 const SPARSE_CHECKS: [(&str, Check); 2] =
     [("fresh holes", extents::fresh_holes), ("discarded holes", extents::discarded_holes)];
 
-/// Runs the suite over disks from `make`, which is called often, always with a multiple of 4096,
-/// and returns an empty disk that can be written and has room for any content of that size.
+/// Runs the suite over disks from `make`.
+///
+/// `make` is called often, always with a multiple of 4096. It returns an empty disk of that many
+/// bytes that can be written and has room for any content.
 ///
 /// # Panics
 ///
-/// With what is wrong, if anything is; `name` is how the message calls the disk.
+/// If the disk breaks the contract. The message calls the disk `name` and says what was wrong.
 pub fn run(name: &str, make: &dyn Fn(u64) -> Arc<dyn Disk>) {
     SIZES.into_iter().for_each(|size| run_sized(name, size, make));
 }
 
-/// Runs the suite at one size, which `make` is given, any that it can make.
+/// Runs the suite at one size in bytes, any that `make` can make.
 ///
 /// # Panics
 ///
@@ -73,9 +80,10 @@ pub fn run_sized(name: &str, size: u64, make: &dyn Fn(u64) -> Arc<dyn Disk>) {
     run_checks(&CHECKS, name, size, make);
 }
 
-/// Checks, over disks from `make` as [`run`] makes them, that the disk is sparse: pages that were
-/// never written or lay wholly within a discard are holes, and pages of data are data. The contract
-/// does not ask for this; a disk that keeps an account of its holes wants it.
+/// Checks that a disk is sparse: pages that were never written or lay wholly within a discard are
+/// holes, and pages of data are data. `make` is that of [`run`].
+///
+/// The contract does not ask for this. It is for a disk that keeps an account of its holes.
 ///
 /// # Panics
 ///
@@ -84,7 +92,7 @@ pub fn run_sparse(name: &str, make: &dyn Fn(u64) -> Arc<dyn Disk>) {
     SIZES.into_iter().for_each(|size| run_sparse_sized(name, size, make));
 }
 
-/// Runs [`run_sparse`] at one size, which `make` is given, any that it can make.
+/// Runs [`run_sparse`] at one size in bytes, any that `make` can make.
 ///
 /// # Panics
 ///

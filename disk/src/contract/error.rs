@@ -22,7 +22,7 @@ const EINVAL: i32 = 22;
 /// No space left on device.
 const ENOSPC: i32 = 28;
 
-/// Why a request failed. Each variant asks something different of whoever must act.
+/// Why a request failed. Each variant asks for a different action.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum DiskError {
@@ -62,8 +62,8 @@ impl DiskError {
         }
     }
 
-    /// The Linux error number for a client that asked to write or to write zeros: as
-    /// [`errno`](Self::errno), but a write past the end finds no space there (NBD asks for this).
+    /// The Linux error number for a client that asked to write or to write zeros. It is that of
+    /// [`errno`](Self::errno), except that a write past the end is "no space", as NBD wants it.
     pub fn write_errno(&self) -> i32 {
         match self {
             Self::OutOfRange { .. } => ENOSPC,

@@ -38,7 +38,7 @@ impl ExtentKind {
 pub enum Allocation {
     /// The range may become a hole.
     MayUnmap,
-    /// The client would like later writes to the range not to fail for want of space. A wish: a
-    /// disk that compresses cannot keep space for content it has not seen.
+    /// The client wishes that later writes to the range do not fail because there is no space. A
+    /// disk that compresses cannot keep space for content that it has not seen.
     Keep,
 }

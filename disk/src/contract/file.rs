@@ -8,11 +8,11 @@
 //! ```
 //!
 //! Invariants
-//! - I1 nobody but clones of this has it open through this type: a file is locked (flock), a device
-//!   opened for exclusive use, so that a mounted one is refused, as what is under a loop device is.
-//!   Of a loop device the file under it is locked too (see `loops`).
-//! - I2 its size is what it was when it was opened. Who shortens the file meanwhile gets errors,
-//!   and no zeros that were never written.
+//! - I1 only clones of this have the file or device open through this type. A file is locked
+//!   (flock). A device is opened for exclusive use, so one that is mounted or lies under a loop
+//!   device is refused. Under a loop device, its file is locked too (see `loops`).
+//! - I2 its size is what it was when it was opened. If the file is shortened meanwhile, reads past
+//!   its end are errors, and never zeros that were not written.
 //!
 //! No locks of its own.
 
@@ -35,7 +35,7 @@ use super::range::check_range;
 /// Bytes of zeros written at a time where the file system knows no other way.
 const ZEROS: usize = 64 << 10; // 64 KiB
 
-/// A file or block device that is ours alone while this, or a clone of it, lives.
+/// A file or block device that is ours alone while this or a clone of it lives.
 #[derive(Clone, Debug)]
 pub struct FileDisk {
     file: Arc<File>,
@@ -51,9 +51,10 @@ impl FileDisk {
     ///
     /// # Errors
     ///
-    /// Those of opening it; `ResourceBusy` when somebody else uses it, or the file under it if it
-    /// is a loop device, or, opened to be written, when a loop device is over it; `InvalidInput`
-    /// when it is neither a file nor a block device, or is empty.
+    /// - those of opening it
+    /// - `ResourceBusy` if another process uses it, or uses the file under a loop device; and if
+    ///   it is opened to be written while a loop device is over it
+    /// - `InvalidInput` if it is neither a file nor a block device, or is empty
     pub fn open(path: &Path, read_only: bool) -> io::Result<FileDisk> {
         let file = open_alone(path, read_only)?;
         let metadata = file.metadata()?;

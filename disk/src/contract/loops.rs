@@ -4,14 +4,16 @@
 //!   device --> partition's disk, parts of a mapped device --> ... --> loop device --> its file
 //! ```
 //!
-//! A process that sets up a loop device ends, and the kernel keeps the file without a lock on it;
-//! which file that is, is in `/sys/block/loopN/loop/backing_file`. So whoever takes a loop device
-//! takes what is under it as well: a file is locked (flock), a device opened for exclusive use.
-//! That is what whoever takes the file itself does, so of two the second is refused, whichever way
-//! each of them came. As long as the device is open the kernel keeps the file under it.
+//! The process that sets up a loop device ends, and the kernel keeps the device's file without a
+//! lock on it. The path of the file is in `/sys/block/loopN/loop/backing_file`. A user of a loop
+//! device therefore takes what is under it as well: a file is locked (flock), a device is opened
+//! for exclusive use. A user of the file itself does the same. So of two users the second is
+//! refused, through the file or through the device. While the device is open, the kernel keeps the
+//! file under it.
 //!
-//! A file is found by the path that the system shows. If that leads nowhere, because the file was
-//! deleted or is in another mount namespace, nobody can tell who uses it: the device is refused.
+//! A file is found by the path that the system shows. That path leads nowhere if the file was
+//! deleted or is in another mount namespace. Then no process can tell who uses the file, and the
+//! device is refused.
 //!
 //! No locks of its own.
 
@@ -26,7 +28,7 @@ use rustix::fs::{major, minor};
 
 use super::open::open_alone;
 
-/// Devices looked at, one under the other: no system has so many.
+/// Devices looked at, one under the other, at most: no system has so many.
 const DEVICES_MAX: usize = 256;
 
 /// Loop devices over a file, by name: `loop0`. The path is to be the file's own, absolute and
@@ -62,12 +64,12 @@ fn backing_file(directory: &Path) -> Option<PathBuf> {
     Some(OsString::from_vec(path).into())
 }
 
-/// Takes what is under a block device that the caller has open, so that nobody else can; it is
-/// given up when all that this returns is dropped.
+/// Takes what is under a block device that the caller has open, so that no other process can. It
+/// is given up when everything that this returns is dropped.
 ///
 /// # Errors
 ///
-/// `ResourceBusy` where somebody else has it, those of opening it.
+/// `ResourceBusy` if another process has it; those of opening it.
 pub(crate) fn claim_under(device: &Metadata, read_only: bool) -> io::Result<Vec<File>> {
     let mut claimed = Vec::new();
     let mut devices = vec![number(device)];

@@ -1,4 +1,4 @@
-//! Opening a file, or a block device, so that nobody else has it.
+//! Opening a file or a block device for one user alone.
 
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
@@ -7,10 +7,11 @@ use std::io;
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 
-/// Open flag: for a block device, fail when somebody else uses it, a mount for example.
+/// Open flag: for a block device, fail if it is in use, by a mount for example.
 const O_EXCL: i32 = 0o200;
 
-/// Opens a file or a block device for oneself alone; a file that is only read, with other readers.
+/// Opens a file or a block device for one user alone. A file that is only read may have other
+/// readers.
 pub(crate) fn open_alone(path: &Path, read_only: bool) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.read(true).write(!read_only);

@@ -1,13 +1,13 @@
 //! A disk that fails on purpose, for testing what stands above it.
 //!
-//! Lock: one, a leaf, around the plan and the count; never held while the inner disk is called.
+//! Lock: a leaf around the plan and the count. It is not held while the inner disk is called.
 
 use crate::contract::{Allocation, Disk, DiskError, Extent};
 use host::sync::unmodelled::{Mutex, MutexGuard};
 use std::io;
 use std::sync::PoisonError;
 
-/// How a [`FaultyDisk`] fails: with an error, but for the last.
+/// How a [`FaultyDisk`] fails: with an error, except for [`Panic`](Self::Panic).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// [`DiskError::Backing`], as from a device that is gone.

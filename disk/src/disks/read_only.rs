@@ -2,7 +2,7 @@
 
 use crate::contract::{Allocation, Disk, DiskError, Extent, FileDisk};
 
-/// `D` as a read-only disk. Somebody who holds `D` by other means can still change it.
+/// `D` as a read-only disk. A program that holds `D` by other means can still change it.
 #[derive(Debug)]
 pub struct ReadOnly<D> {
     inner: D,

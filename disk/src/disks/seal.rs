@@ -5,14 +5,14 @@
 //!   sum = low 32 bits of SipHash-1-3(key, place | place | bytes)
 //! ```
 //!
-//! Who keeps the sum in memory, and compares it with that of what comes back, is protected from
-//! damage, from bytes of another place, and from bytes that somebody made on purpose. Without the
-//! key nothing is known that is better than guessing, and a guess is right once in 2^32.
+//! A store keeps the sum in memory and compares it with the sum of what comes back. That protects
+//! it from damage, from bytes of another place, and from bytes that were made on purpose. Without
+//! the key an attacker can only guess, and a guess is right once in 2^32.
 //!
-//! Source: Aumasson and Bernstein, SipHash: a fast short-input PRF, 2012; with one round for a word
-//! and three at the end, as hash tables of Rust and of the kernel have it.
+//! Source: Aumasson and Bernstein, SipHash: a fast short-input PRF, 2012. It is the variant with one
+//! round for a word and three at the end, which the hash tables of Rust and of the kernel use.
 //!
-//! Invariant: the key never leaves this. No locks, no allocation.
+//! Invariant: the key never leaves this file. There are no locks and no allocations.
 
 use std::collections::hash_map::RandomState;
 use std::fmt;
@@ -25,13 +25,13 @@ const LAST: u64 = 0xff;
 /// Rounds at the end.
 const LAST_ROUNDS: usize = 3;
 
-/// A key for checksums. Every one that is made has another.
+/// A key for checksums. No two that are made are the same.
 pub struct Seal {
     key: [u64; 2],
 }
 
 impl Seal {
-    /// One with a random key.
+    /// Makes a random key.
     pub fn random() -> Seal {
         // Each is keyed by the system's random numbers, and all that is taken of it is a word that
         // depends on them.
@@ -157,7 +157,7 @@ mod tests {
         assert_ne!(seal.sum([1, 2], &bytes), sum, "a zero more");
     }
 
-    /// A sum that the next process would have too could be forged by whoever has both.
+    /// If the next process had the same sums, an attacker who has both could forge one.
     #[test]
     fn no_two_keys_are_one() {
         let keys: Vec<[u64; 2]> = (0..100).map(|_| Seal::random().key).collect();
