@@ -6,9 +6,9 @@
 //!                                                                nothing held
 //! ```
 //!
-//! Rule of buffers: what is passed to an area is not memory whose faults its cache serves. It is
-//! read and written with a cell's lock held, or a codec's stream: a fault in it would wait for
-//! itself.
+//! Rule of buffers: a buffer that is passed to an area is not memory whose faults its cache serves.
+//! It is read and written while the lock of a cell or a codec's stream is held, so a fault in it
+//! would wait for itself.
 //!
 //! Locks: those of `store`, `load` and `detached`.
 
@@ -23,7 +23,7 @@ use crate::cells::{Event, Stored, stored};
 use crate::shared::Core;
 use crate::terms::GroupId;
 
-/// A handle to an area of a cache; clones are of the same area. With the last one the area goes.
+/// A handle to an area of a cache. Clones are of the same area, which goes with the last of them.
 #[derive(Clone)]
 pub struct Area {
     pub(crate) inner: Arc<AreaInner>,
@@ -36,7 +36,7 @@ pub(crate) struct AreaInner {
     pages: u64,
     pub(crate) slots: Slots,
     removed: AtomicBool,
-    /// Only who made it has handles to it.
+    /// Only the program that made it has handles to it.
     private: bool,
 }
 
@@ -72,12 +72,12 @@ impl Area {
         }
     }
 
-    /// Forgets a page; one that is not stored, or not the area's, is none.
+    /// Forgets a page. Nothing happens if the page is not stored or not the area's.
     pub fn invalidate(&self, page: u64) {
         self.invalidate_pages(page..page.saturating_add(1), Free::Soon);
     }
 
-    /// Forgets pages, those of them that the area has. Whole leaves of 512 are taken out of the
+    /// Forgets those of the pages that the area has. Whole leaves of 512 pages are taken out of the
     /// table in one exchange each, whatever they hold.
     pub fn invalidate_pages(&self, pages: Range<u64>, free: Free) {
         let end = pages.end.min(self.inner.pages);
@@ -105,8 +105,8 @@ impl Area {
         self.inner.empty(Free::Soon);
     }
 
-    /// Forgets everything, and ends the area's use of memory before it returns, but for what
-    /// others store meanwhile.
+    /// Forgets everything, and ends the area's use of memory before it returns. Pages that other
+    /// threads store meanwhile are an exception.
     pub fn clear(&self) {
         self.inner.empty(Free::Now);
     }

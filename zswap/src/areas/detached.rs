@@ -9,11 +9,11 @@
 //! Invariants
 //! - I1 a leaf is in one job, and in no table.
 //! - I2 pending is the sum over the detached leaves of what their cells hold.
-//! - I3 from the moment a leaf's tokens are stale nothing of it is written back any more; what is
-//!   being written finds its mark gone.
+//! - I3 from the moment that a leaf's tokens are stale, none of its pages is written back any more.
+//!   A page that is being written finds its mark gone.
 //!
-//! Locks: none while detaching but the order's; those of a drain in the job, which holds nothing
-//! else.
+//! Locks: the order's alone while a leaf is detached. The job takes those of a drain, and holds
+//! nothing else.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ use crate::shared::Core;
 /// How the entries of whole leaves are freed, 2 MiB of an area each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Free {
-    /// By the memory's worker, soon: they are gone at once for whoever asks.
+    /// By the memory's worker, soon. To a reader they are gone at once.
     #[default]
     Soon,
     /// Before the call returns.
@@ -59,8 +59,8 @@ impl Detached {
         });
     }
 
-    /// Where there is no memory for the list, what it has is drained here and now; so a leaf that
-    /// is out never gets lost.
+    /// If there is no memory for the list, the leaves in it are drained at once, so that a leaf
+    /// that is out is never lost.
     fn make_room(&mut self) {
         if self.leaves.try_reserve(1).is_err() {
             self.drain_all();

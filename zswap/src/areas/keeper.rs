@@ -1,5 +1,5 @@
-//! For a client that reads pages where it can neither wait nor free: in a signal handler, with
-//! locks of its own. A region does.
+//! For a client, such as a region, that reads pages where it can neither wait nor free: in a
+//! signal handler, with locks of its own.
 //!
 //! ```text
 //!   peek_in_memory --> the page, or: it is on the disk       nothing is waited for but its cell
@@ -8,15 +8,15 @@
 //!   store_if_room  --> refused --> make_room, without locks --> once more
 //! ```
 //!
-//! What is peeked at stays: a copy that is as good as dead when the client changes its page. It
-//! keeps its place in the order, and may be written back, until it is dropped.
+//! A page that was peeked at stays. The copy here is of no more use once the client changes its
+//! page. Until it is dropped, it keeps its place in the order and may be written back.
 //!
-//! In a signal handler: both peeks allocate nothing, free nothing, do not panic and do not log, as
-//! long as no context is built ([`Zswap::prepare`]), and the disk is a file ([`Disk::file`]), of
-//! which they read by one `pread`. Any other disk's code is not to run in the middle of code that
-//! may be using what it uses: [`Zswap::reads_a_file`] says so beforehand. What they lock is a cell,
-//! a stream, and the list of windows that were read ahead: by the rule of buffers no thread is
-//! interrupted by a fault of this cache's client while it has one of them.
+//! In a signal handler both peeks allocate nothing, free nothing, do not panic and do not log. This
+//! has two conditions. No context is built meanwhile ([`Zswap::prepare`]). The disk is a file
+//! ([`Disk::file`]), which they read by one `pread`, because the code of any other disk must not
+//! run in the middle of code that may be using what it uses. [`Zswap::reads_a_file`] tells this
+//! beforehand. They lock a cell, a stream, and the list of windows that were read ahead. By the rule
+//! of buffers, no fault of this cache's client interrupts a thread that holds one of them.
 //!
 //! [`Disk::file`]: disk::Disk::file
 //! [`Zswap::prepare`]: crate::Zswap::prepare
@@ -48,8 +48,9 @@ pub struct AreaStat {
 }
 
 impl Area {
-    /// Reads page `page` into `data`, which is 4096 bytes long, if it is in memory; it stays. For
-    /// [`Loaded::Disk`] the buffer is as it was. See the module for signal handlers.
+    /// Reads page `page` into `data`, which is 4096 bytes long, if it is in memory. The page stays
+    /// there. For [`Loaded::Disk`] the buffer is as it was. The head of this module says what holds
+    /// in signal handlers.
     ///
     /// # Errors
     ///
@@ -64,8 +65,8 @@ impl Area {
         self.inner.peek_in_memory(page, data)
     }
 
-    /// Drops entries whose pages the client has read by peeking: to the order they were loaded, and
-    /// are remembered as used.
+    /// Drops entries whose pages the client has read by peeking. The order takes them for loaded,
+    /// and remembers them as used.
     pub fn drop_copies(&self, pages: Range<u64>) {
         for page in pages.start..pages.end.min(self.pages()) {
             let Some(mut slot) = self.inner.slots.lock(page) else { continue };

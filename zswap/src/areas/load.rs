@@ -11,8 +11,8 @@
 //! A load is exclusive, as the kernel's: afterwards the caller has the page and the cache does not.
 //! [`Area::peek`] leaves it.
 //!
-//! Invariant: an entry is emptied under the lock under which its page was decoded, so that of two
-//! loads one has the page and the other finds nothing, and a load that fails leaves it.
+//! Invariant: an entry is emptied under the lock under which its page was decoded. So of two loads
+//! one has the page and the other finds nothing, and a load that fails leaves the entry.
 //!
 //! Locks: stream, then cell, then class, as in `store`; none while the disk is called.
 
@@ -65,19 +65,19 @@ enum LookError {
 }
 
 impl Area {
-    /// Takes page `page` out into `data`, which is 4096 bytes long. Waits for the disk where the
-    /// page is there.
+    /// Takes page `page` out into `data`, which is 4096 bytes long. Waits for the disk if the page
+    /// is there.
     ///
-    /// With algorithms that need no stream to decompress (lz4), and no disk or one that is a file
-    /// ([`Zswap::reads_a_file`]), this may be called by a signal handler that interrupts any code
-    /// but the cache's own and its memory's: it allocates nothing, and what it locks, no thread has
-    /// that a fault interrupts, by the rule of buffers.
+    /// A signal handler may call this on two conditions: the algorithms need no stream to
+    /// decompress (lz4), and there is no disk or the disk is a file ([`Zswap::reads_a_file`]). The
+    /// handler may interrupt any code except the cache's own and its memory's. The call allocates
+    /// nothing. By the rule of buffers, no thread that a fault interrupts holds what it locks.
     ///
     /// [`Zswap::reads_a_file`]: crate::Zswap::reads_a_file
     ///
     /// # Errors
     ///
-    /// [`LoadError`]: the page is where it was, and `data` holds anything.
+    /// [`LoadError`]: the page is where it was, and the content of `data` is undefined.
     pub fn load(&self, page: u64, data: &mut [u8]) -> Result<Loaded, LoadError> {
         self.inner.load_as(page, data, Take::Exclusive)
     }
@@ -121,7 +121,7 @@ impl AreaInner {
         }
     }
 
-    /// Tries without a stream first: who has none in hand waits for none.
+    /// Tries without a stream first, because then it waits for none.
     fn with_stream_if_needed<R>(
         &self,
         mut attempt: impl FnMut(Option<&mut Stream>) -> Result<R, LookError>,

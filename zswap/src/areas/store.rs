@@ -5,16 +5,16 @@
 //!   limits: the group's, the cache's -> refused                             |
 //!   compress -> longer than the watermark: raw, to disk, or refused         > lock cell, put,
 //!               else the blob -> object ................................... /  token into order
-//!   refused for want of room: compact, write back a batch, once more
+//!   refused, because there is no room: compact, write back a batch, once more
 //! ```
 //!
-//! A store that fails changes nothing: what the page's key held before, it still holds. The kernel
-//! forgets it, as the page then goes to the swap device; here the caller keeps the page, and
-//! invalidates the key if an old content must not be found there.
+//! A store that fails changes nothing: the page's key still holds what it held before. The kernel
+//! forgets that content, because the page then goes to the swap device. Here the caller keeps the
+//! page. It invalidates the key if an old content must not be found there.
 //!
 //! Locks: stream, then cell, then class; the order's with the cell locked. A stream is taken first
-//! where one may be needed: who holds a stream waits for cells, so who holds a cell must not wait
-//! for a stream.
+//! where one may be needed. A thread that holds a stream waits for cells, so a thread that holds a
+//! cell must not wait for a stream.
 
 use codec::Stream;
 use codec::same::{self, Same};
@@ -36,7 +36,7 @@ enum Encoded<'p> {
 
 /// Why an attempt came to nothing.
 enum Refusal {
-    /// For good, unless room is made.
+    /// There is no room; it fails for good unless room is made.
     Error(StoreError),
     /// The page does not compress, and is to go to the disk.
     ToDisk,
@@ -55,21 +55,21 @@ enum Patience {
 
 impl Area {
     /// Stores the 4096 bytes of `data` as page `page`, for a group. At a limit it compacts and
-    /// writes back, so it may wait for the disk: the caller holds no lock that a deferred job might
-    /// want.
+    /// writes back, so it may wait for the disk. The caller therefore holds no lock that a deferred
+    /// job might want.
     ///
     /// # Errors
     ///
-    /// [`StoreError`]: the caller keeps the page; what the key held before, it still holds.
+    /// [`StoreError`]: the caller keeps the page, and the key still holds what it held before.
     pub fn store(&self, page: u64, data: &[u8], group: GroupId) -> Result<(), StoreError> {
         let area = &self.inner;
         area.check_store(page, data.len(), group)?;
         area.store_or_make_room(page, data, group).inspect_err(|error| area.core.refused(error))
     }
 
-    /// As [`Area::store`], for a caller that holds locks: it neither compacts nor writes back, but
-    /// has that done by the cache's worker; and a cache that was full takes nothing until it is
-    /// down to its accept threshold.
+    /// As [`Area::store`], for a caller that holds locks. It neither compacts nor writes back: the
+    /// cache's worker does that. A cache that was full takes nothing until it is down to its accept
+    /// threshold.
     ///
     /// # Errors
     ///
@@ -105,8 +105,7 @@ impl AreaInner {
         if self.is_removed() { Err(StoreError::AreaRemoved) } else { Ok(()) }
     }
 
-    /// Tries; for want of room, once more after room was made, which is done with no lock of the
-    /// attempt held.
+    /// Tries. If there is no room, it makes room with no lock held, and tries once more.
     fn store_or_make_room(&self, page: u64, data: &[u8], group: GroupId) -> Result<(), StoreError> {
         let core = &*self.core;
         let refused = match self.try_store(page, data, group, Patience::Disk) {
@@ -219,7 +218,7 @@ impl AreaInner {
 }
 
 impl Core {
-    /// Whether a page more may come.
+    /// Whether one more page may come.
     #[inline]
     fn admit(&self, group: GroupId, patience: Patience) -> Result<(), StoreError> {
         if self.groups.is_full(group) {
@@ -294,7 +293,7 @@ impl Core {
         }
     }
 
-    /// The token of a locked cell's entry goes, where it has one.
+    /// Drops the token of a locked cell's entry, if it has one.
     fn take_token(&self, cell: CellNumber, stored: Stored) {
         if let Stored::Blob { .. } = stored {
             self.orders.remove(cell);

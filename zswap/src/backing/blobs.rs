@@ -6,21 +6,22 @@
 //!                                                        not fill is nobody's
 //! ```
 //!
-//! A page is compressed once: its blob goes to the disk as it is, in a third of the bytes that the
-//! page would be, and is decompressed when it comes back. Blobs are packed, in the order in which
-//! they leave, so that a batch is one request or a few. Where everything is, is in memory alone:
-//! what a file holds means nothing to the next process, and its header says so.
+//! A page is compressed once. Its blob goes to the disk as it is, in about a third of the page's
+//! bytes, and is decompressed when it comes back. Blobs are packed in the order in which they
+//! leave, so that a batch is one request or a few. Their places are known in memory alone. The
+//! content of a file therefore means nothing to the next process, and its header says so.
 //!
 //! Invariants
 //! - I1 a sector that is in use belongs to one entry on disk, or to a page that is being written.
-//! - I2 a window's version changes when sectors of it are taken and again when they were written,
-//!   before an entry names them. So who read the entry and the version under the cell's lock, and
-//!   finds both as they were, has read the entry's bytes (and no bytes of the sectors' next life).
-//! - I3 what comes back is compared with a checksum that is kept in memory. It is keyed, and bound
-//!   to the sector, so that whoever can write to the disk can only guess it. The key is nowhere on
-//!   the disk, as the epoch is.
+//! - I2 a window's version changes when sectors of it are taken, and again when they were written
+//!   and before an entry names them. A thread reads the entry and the version under the cell's
+//!   lock, then the disk. If it finds both as they were, it has read the bytes of the entry, and no
+//!   bytes of the sectors' next life.
+//! - I3 a blob that comes back is compared with a checksum that is kept in memory. The checksum is
+//!   keyed and bound to the sector, so a process that can write to the disk can only guess it. The
+//!   key is nowhere on the disk, unlike the epoch.
 //!
-//! Locks: none held while the disk is called.
+//! Locks: none is held while the disk is called.
 
 use std::hash::{BuildHasher, Hasher};
 use std::io;
@@ -46,7 +47,7 @@ const WINDOWS_MAX: u64 = (1 << SECTOR_BITS) / WINDOW_SECTORS as u64; // 256 GiB
 /// See the module documentation.
 pub(crate) struct Backing {
     disk: Arc<dyn Disk>,
-    /// Where it is read from, if it is a file: a signal handler may read that.
+    /// The file that it is read from, if it is one: a signal handler may read that.
     file: Option<FileDisk>,
     epoch: u64,
     seal: Seal,
@@ -102,9 +103,9 @@ impl Backing {
         Some(OnDisk { sector, len: len as u16 })
     }
 
-    /// The sectors between a blob that ends at `end` and one at `next`, if they are few, the rest
-    /// of a window, and can be claimed: written over, they make one run of two. For who claims, and
-    /// gives them back.
+    /// The sectors between a blob that ends at `end` and one at `next`, if they are few, are the
+    /// rest of a window, and can be claimed. When they are written over, two runs become one. Only
+    /// the thread that claims sectors calls this, and it gives them back.
     pub(crate) fn bridge(&self, end: u32, next: u32) -> Option<Bridge> {
         let sectors = next.wrapping_sub(end);
         let bridged = sectors == 0
@@ -136,7 +137,7 @@ impl Backing {
         written
     }
 
-    /// Claimed sectors were written, by who has the disk itself.
+    /// Claimed sectors were written, by a caller that has the disk itself.
     pub(crate) fn written(&self, sector: u32, len: usize) {
         let last = sector + (len / SECTOR) as u32 - 1;
         for window in sector / WINDOW_SECTORS..=last / WINDOW_SECTORS {
@@ -159,8 +160,8 @@ impl Backing {
         self.windows.version(at.window())
     }
 
-    /// Reads a blob, from what was read ahead or from the disk. Right if afterwards its entry is
-    /// as it was and so is the version (I2).
+    /// Reads a blob, from a window that was read ahead or from the disk. The bytes are right if
+    /// afterwards the entry and the version are as they were (I2).
     pub(crate) fn read(
         &self,
         at: OnDisk,
@@ -177,19 +178,19 @@ impl Backing {
         }
     }
 
-    /// Whether reading runs nothing but this tree's own code, and a system call.
+    /// Whether reading runs only code of this repository, and a system call.
     pub(crate) fn reads_a_file(&self) -> bool {
         self.file.is_some()
     }
 
-    /// Whether a blob is the one that was noted, whose cell is locked.
+    /// Whether a blob is the one that was noted. Its cell is locked.
     pub(crate) fn is_noted(&self, at: OnDisk, blob: &[u8]) -> bool {
         // relaxed: as in `note`.
         let noted = self.sums[at.sector as usize].load(Ordering::Relaxed);
         noted == self.checksum(at, blob)
     }
 
-    /// Makes what reading needs, so that reading allocates nothing.
+    /// Allocates what reading needs, so that reading allocates nothing.
     pub(crate) fn prepare(&self) {
         self.windows.prepare();
     }
@@ -221,15 +222,15 @@ impl Backing {
 }
 
 impl Drop for Backing {
-    /// Says in the header that nobody uses the disk any more.
+    /// Says in the header that the disk is no longer in use.
     fn drop(&mut self) {
         // Where that fails the disk is found as after a crash, which loses nothing.
         let _ = header::leave(&*self.disk, self.epoch);
     }
 }
 
-/// A disk that panics has failed: who writes has pages in hand, and tells the order what became of
-/// them; who reads may have others wait for the page.
+/// A disk that panics has failed. A thread that writes has pages in hand and must tell the order
+/// what became of them. For the page of a thread that reads, other threads may wait.
 fn survived(request: impl FnOnce() -> Result<(), DiskError>) -> Result<(), DiskError> {
     let panicked = |_| Err(DiskError::Backing(io::Error::other("the disk panicked")));
     catch_unwind(AssertUnwindSafe(request)).unwrap_or_else(panicked)
@@ -264,8 +265,8 @@ mod tests {
         (0..1237u32).map(|at| (at * 7 / 4) as u8).collect()
     }
 
-    /// The sum was a hash by a number that the disk's header has, so that whoever could write to
-    /// the disk could make a blob whose sum was right: any first word, and a second one that leads
+    /// The sum was once a hash by a number in the disk's header. A process that could write to the
+    /// disk could then make a blob with the right sum: any first word, and a second one that leads
     /// to the state that the true ones led to.
     #[test]
     fn a_blob_that_is_forged_with_what_the_disk_says_is_not_the_one_that_was_noted() {

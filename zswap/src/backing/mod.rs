@@ -1,10 +1,10 @@
-//! The backing disk: where pages go that leave memory, and come back from.
+//! The backing disk: pages that leave memory go to it and come back from it.
 //!
-//! `header` says whose the disk is, `sectors` which of it is in use, `windows` reads it; `place` is
-//! where a blob lies. `blobs` puts them together, and is what other rooms see.
+//! `header` says whose the disk is, `sectors` knows which sectors are in use, `windows` reads the
+//! disk, and `place` is where a blob lies. `blobs` puts them together, and is what other rooms see.
 //!
-//! The room stands on the terms of the crate. It knows neither cells nor entries: whoever names a
-//! place asks here for what lies there.
+//! The room stands on the terms of the crate. It knows neither cells nor entries. Callers name a
+//! place and ask for the bytes there.
 
 mod blobs;
 mod header;

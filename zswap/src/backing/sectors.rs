@@ -5,13 +5,13 @@
 //!            `-- in use                  from where the last blob ended, of any window
 //! ```
 //!
-//! Next fit: what leaves memory together lies together, and as long as the disk has room behind
-//! the last blob, a batch is one run.
+//! Sectors are taken by next fit. Pages that leave memory together then lie together. While the disk
+//! has room behind the last blob, a batch is one run.
 //!
 //! Invariants
-//! - I1 `used` is the number of bits set but for the header's, when nobody changes one.
-//! - I2 a search in vain is noted with a count of `freed`, and had seen the bits that were cleared
-//!   up to it.
+//! - I1 while no bit changes, `used` is the number of bits set, without the header's.
+//! - I2 a search in vain is noted with a count of `freed`. It had seen the bits that were cleared
+//!   up to that count.
 //!
 //! Locks: none. One thread claims at a time; many give back.
 
@@ -20,7 +20,7 @@ use host::sync::atomic::{AtomicU64, Ordering};
 
 use super::place::WINDOW_SECTORS;
 
-/// Where the next blob is looked for: who claims has it.
+/// Where the next blob is looked for. The thread that claims has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Next {
     word: usize,
@@ -37,8 +37,8 @@ impl Default for Next {
 pub(super) struct Sectors {
     words: Table<AtomicU64>,
     used: AtomicU64,
-    /// Times that sectors were given back, and that count when a blob of so many sectors was
-    /// last looked for in vain: until then looking again is in vain too.
+    /// Times that sectors were given back; and for each length of a blob, that count when it was
+    /// last looked for in vain. While the count is the same, looking again is in vain too.
     freed: AtomicU64,
     vain: [AtomicU64; 9],
 }

@@ -1,12 +1,13 @@
 //! Recounting a cache: pool, order, disk and every entry, those in memory decoded.
 //!
-//! Invariant checked: the counters are the sums over the cells, the word of each leaf those over
-//! its own; each object of the pool is an entry's or pending; every entry in memory decodes and has
-//! one live token, and no other token is live; every entry on the disk has its sectors for itself,
-//! and no other sector is in use.
+//! Invariants that it checks
+//! - The counters are the sums over the cells, and the word of each leaf has the sums over its own.
+//! - Each object of the pool is an entry's or pending.
+//! - Every entry in memory decodes and has one live token. No other token is live.
+//! - Every entry on the disk has its sectors for itself. No other sector is in use.
 //!
-//! Locks: one cell at a time. On a cache in use a difference between sums is motion, not defect,
-//! when something moved meanwhile; the report says so.
+//! Locks: one cell at a time. On a cache in use, sums may differ because a page moved meanwhile.
+//! That is no defect, and the report says that it happened.
 
 use std::collections::HashSet;
 use std::fmt;

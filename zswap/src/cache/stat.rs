@@ -1,5 +1,5 @@
-//! What a cache can say about itself: the kernel's counters, with its names and meanings, and what
-//! only this one has.
+//! The figures of a cache: the kernel's counters, with its names and meanings, and some that the
+//! kernel does not have.
 //!
 //! ```text
 //!   pool_limit_hit 0            debugfs zswap/           one "name value" per line
@@ -9,12 +9,12 @@
 //!   {"pool_limit_hit":0, ..., "zswpin":0, ...}         the same as JSON
 //! ```
 //!
-//! Differences in meaning: `pool_total_size` is compared with no limit, as frames of zspages that
-//! nobody has touched cost nothing; the limit is compared with `object_bytes_resident`.
-//! `stored_pages` counts same-filled pages too, which the kernel of today keeps elsewhere, and no
-//! page that is on the disk.
+//! Two counters differ in meaning. `pool_total_size` is compared with no limit, because untouched
+//! frames of zspages cost nothing. The limit is compared with `object_bytes_resident`.
+//! `stored_pages` also counts same-filled pages, which the kernel of today keeps elsewhere. It
+//! counts no page that is on the disk.
 //!
-//! Lock: none; each number is exact, together they are no snapshot while pages come and go.
+//! Locks: none. Each number is exact. Together they are no snapshot while pages come and go.
 
 use std::fmt;
 
@@ -28,9 +28,9 @@ pub struct Stat {
     pub pool_limit_hit: u64,
     /// Pages refused because a limit was met and nothing could be written back, or not at once.
     pub reject_reclaim_fail: u64,
-    /// Pages refused for want of memory for their objects.
+    /// Pages refused because there was no memory for their objects.
     pub reject_alloc_fail: u64,
-    /// Pages refused for want of memory for what describes them.
+    /// Pages refused because there was no memory for what describes them.
     pub reject_kmemcache_fail: u64,
     /// Pages refused because the codec failed.
     pub reject_compress_fail: u64,
@@ -38,7 +38,7 @@ pub struct Stat {
     pub reject_compress_poor: u64,
     /// Loads that failed because what was stored did not decode.
     pub decompress_fail: u64,
-    /// Pages written to the disk that left memory by it.
+    /// Pages that left memory because they were written to the disk.
     pub written_back_pages: u64,
     /// Bytes of all frames of zspages.
     pub pool_total_size: u64,
@@ -162,14 +162,14 @@ impl Zswap {
         }
     }
 
-    /// The algorithms of the stored entries, each with its entries, those on the disk included: the
-    /// current one first. Raw pages are nobody's.
+    /// The algorithms of the stored entries, the current one first, each with the number of its
+    /// entries, on the disk too. Raw pages have no algorithm.
     pub fn algorithms(&self) -> Vec<(codec::Codec, u64)> {
         self.core.algorithms.live(&self.core.counters)
     }
 
-    /// Bytes that the cache's own structures hold beside those of its memory: for an account of
-    /// everything.
+    /// Bytes that the cache's own structures hold beside those of its memory, so that an account
+    /// can be complete.
     pub fn metadata_bytes(&self) -> u64 {
         let core = &*self.core;
         let roots = self.all_areas().iter().map(|area| area.root_bytes()).sum::<u64>();

@@ -6,7 +6,7 @@
 //!           Core  <--------- root of leaves ...       one pool, one order, one disk for all
 //! ```
 //!
-//! Locks: the list of areas, alone; those of `store` and `load` are named there.
+//! Locks: that of the list of areas, alone. `store` and `load` name theirs.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -45,7 +45,7 @@ impl Zswap {
     ///
     /// # Errors
     ///
-    /// [`ZswapError`]: a limit, chain order, disk or memory that cannot be.
+    /// [`ZswapError`]: a limit, chain order, disk or memory that cannot be used.
     pub fn new(memory: Arc<Memory>, config: ZswapConfig) -> Result<Zswap, ZswapError> {
         let core = Arc::new(Core::new(memory, config)?);
         Ok(Zswap { core, areas: Mutex::default() })
@@ -71,8 +71,9 @@ impl Zswap {
         self.new_area(pages, false)
     }
 
-    /// As [`Zswap::add_area`], but [`Zswap::area`] and [`Zswap::remove_area`] do not know it: for
-    /// who lends the bytes of its pages, which nobody else may change.
+    /// As [`Zswap::add_area`], except that [`Zswap::area`] and [`Zswap::remove_area`] do not know
+    /// the area. This is for a program that lends out the bytes of its pages, which no other may
+    /// change.
     ///
     /// # Errors
     ///
@@ -124,8 +125,8 @@ impl Zswap {
         areas.into_iter().map(Area::from_inner).collect()
     }
 
-    /// Has new entries made with another algorithm, by name: `zstd`, `zstd:7`. Entries of up to
-    /// four algorithms can be stored at once; an old one is forgotten with its last entry.
+    /// Compresses new entries with another algorithm, by name: `zstd`, `zstd:7`. Entries of up to
+    /// four algorithms can be stored at once. An old algorithm is forgotten with its last entry.
     ///
     /// # Errors
     ///
