@@ -10,7 +10,8 @@
 //!   they lie in a page. One exception: where a page is discarded in part, and there is no room
 //!   for what is left of it, it keeps all its bytes.
 //! - D3. A request that does not lie within the disk fails with exactly
-//!   [`DiskError::OutOfRange`], and changes nothing. An empty range up to and including the end of the disk succeeds.
+//!   [`DiskError::OutOfRange`], and changes nothing. An empty range up to and including the end
+//!   of the disk succeeds.
 //! - D4. On a disk that is read-only every change fails with [`DiskError::ReadOnly`], whatever its
 //!   range. Reading, prefetching, asking for extents and flushing still work.
 //! - D5. When a request returns, every later request sees its effect. Requests that do not overlap

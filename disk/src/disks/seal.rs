@@ -9,8 +9,8 @@
 //! it from damage, from bytes of another place, and from bytes that were made on purpose. Without
 //! the key an attacker can only guess, and a guess is right once in 2^32.
 //!
-//! Source: Aumasson and Bernstein, SipHash: a fast short-input PRF, 2012. It is the variant with one
-//! round for a word and three at the end, which the hash tables of Rust and of the kernel use.
+//! Source: Aumasson and Bernstein, SipHash: a fast short-input PRF, 2012. It is the variant with
+//! one round for a word and three at the end, which hash tables of Rust and of the kernel use.
 //!
 //! Invariant: the key never leaves this file. There are no locks and no allocations.
 

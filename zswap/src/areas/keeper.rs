@@ -15,8 +15,8 @@
 //! has two conditions. No context is built meanwhile ([`Zswap::prepare`]). The disk is a file
 //! ([`Disk::file`]), which they read by one `pread`, because the code of any other disk must not
 //! run in the middle of code that may be using what it uses. [`Zswap::reads_a_file`] tells this
-//! beforehand. They lock a cell, a stream, and the list of windows that were read ahead. By the rule
-//! of buffers, no fault of this cache's client interrupts a thread that holds one of them.
+//! beforehand. They lock a cell, a stream, and the list of windows that were read ahead. By the
+//! rule of buffers, no fault of this cache's client interrupts a thread that holds one of them.
 //!
 //! [`Disk::file`]: disk::Disk::file
 //! [`Zswap::prepare`]: crate::Zswap::prepare

@@ -5,8 +5,8 @@
 //!            `-- in use                  from where the last blob ended, of any window
 //! ```
 //!
-//! Sectors are taken by next fit. Pages that leave memory together then lie together. While the disk
-//! has room behind the last blob, a batch is one run.
+//! Sectors are taken by next fit. Pages that leave memory together then lie together. While the
+//! disk has room behind the last blob, a batch is one run.
 //!
 //! Invariants
 //! - I1 while no bit changes, `used` is the number of bits set, without the header's.
