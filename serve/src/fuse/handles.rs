@@ -22,7 +22,7 @@ use zram::{Opened, Zram};
 
 /// An open file.
 pub(crate) enum Handle {
-    /// A text, as it was shown last.
+    /// The text that was shown last.
     Text(Mutex<Option<String>>),
     /// A long text, a part at a time.
     Lines(Mutex<Lines>),

@@ -91,8 +91,8 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// [`ServeError`]: the name is not one for NBD, there is no place to listen, a place cannot be
-    /// had, or no thread can be started.
+    /// [`ServeError`]: the name is not one for NBD, there is no place to listen, a place
+    /// is taken, or no thread can be started.
     pub fn start(disk: Arc<dyn Disk>, config: ServerConfig) -> Result<Self, ServeError> {
         let (name, description) = (config.name.clone(), config.description.clone());
         Self::start_with(Arc::new(OneDisk { name, description, disk }), config)

@@ -26,11 +26,11 @@ const PAGE_BYTES: u64 = PAGE_SIZE as u64;
 impl Zram {
     /// Reads page `page` into `data`, which is 4096 bytes long; zeros where nothing is stored.
     ///
-    /// With an algorithm that needs no stream to decompress (lz4), this may be called by a signal
-    /// handler that interrupts any code but the device's own and its memory's: it allocates nothing
-    /// and does not panic, and the one lock it takes is the slot's, which it may wait for. By the
-    /// rule of buffers a fault interrupts no thread that has that lock. Not so with a backing disk,
-    /// which is read, or with algorithms for recompression.
+    /// A signal handler may call this if the algorithm needs no stream to decompress (lz4). It may
+    /// interrupt any code except the device's own and its memory's. The call allocates nothing and
+    /// does not panic. The one lock that it takes is the slot's, which it may wait for. By the rule
+    /// of buffers a fault interrupts no thread that has that lock. None of this holds with a
+    /// backing disk, which is read, or with algorithms for recompression.
     ///
     /// # Errors
     ///

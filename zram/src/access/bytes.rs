@@ -105,8 +105,8 @@ impl Zram {
         ends.try_for_each(|part| self.change_page(part.page, |page| page[part.range()].fill(0)))
     }
 
-    /// The same for a discard, which is not refused for want of room: what would be left of a page
-    /// has to be stored before the page is gone, so without room for it the page stays as it is.
+    /// The same for a discard, which is not refused when there is no room. The rest of a page has
+    /// to be stored before the page is gone, so the page stays as it is if there is no room for it.
     fn discard_ends(&self, offset: u64, len: u64, whole: &Range<u64>) -> Result<(), DiskError> {
         let zeroed =
             |part: Part| self.try_change_page(part.page, |page| page[part.range()].fill(0));

@@ -252,7 +252,8 @@ mod tests {
         Zram::new(small::memory(), ZramConfig::new("zram0", 1 << 20)).expect("a device")
     }
 
-    /// Who has a stream and a slot, and wants another stream, may wait for who wants the slot.
+    /// A thread that has a stream and a slot, and wants another stream, may wait for a thread that
+    /// wants the slot.
     #[test]
     #[cfg(debug_assertions)]
     #[should_panic(expected = "R1: waiting for a lock of rank Stream")]

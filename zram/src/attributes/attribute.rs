@@ -84,7 +84,7 @@ attributes! {
     MmStat = "mm_stat", READ_ONLY;
     /// What is on the backing device.
     BdStat = "bd_stat", READ_ONLY;
-    /// What only those who work on the driver want to know.
+    /// What only developers of the driver want to know.
     DebugStat = "debug_stat", READ_ONLY;
 }
 

@@ -15,7 +15,7 @@ use std::{fmt, io};
 pub enum Errno {
     /// `EACCES`: it can only be read, or only be written.
     Access,
-    /// `EBUSY`: too late, or somebody uses it.
+    /// `EBUSY`: it is too late, or it is in use.
     Busy,
     /// `EEXIST`: there is a device of that name.
     Exists,
@@ -90,7 +90,7 @@ impl AttributeError {
         AttributeError::new(Errno::Invalid, message)
     }
 
-    /// It is too late, or somebody uses it.
+    /// It is too late, or it is in use.
     pub(crate) fn busy(message: impl Into<String>) -> AttributeError {
         AttributeError::new(Errno::Busy, message)
     }
@@ -112,7 +112,7 @@ impl AttributeError {
         AttributeError { message: format!("{what}: {}", self.message), ..self }
     }
 
-    /// The system's number, for whoever passes the failure on.
+    /// The system's number, for a caller that passes the failure on.
     pub fn errno(&self) -> i32 {
         self.errno.get()
     }

@@ -8,12 +8,12 @@
 //!
 //! The lowest free block is taken, so that those taken together lie together.
 //!
-//! One thread takes at a time, any number give back. `start` is a word below which no bit is free:
-//! who takes looks at it in exchange for "nowhere", and brings it back by a minimum; so a block
-//! given back meanwhile, below of where the search went, is not lost.
+//! One thread takes at a time; any number give back. `start` is a word below which no bit is free.
+//! The thread that takes exchanges it for "nowhere", and brings it back by a minimum. So a block
+//! that is given back meanwhile, below the place of the search, is not lost.
 //!
 //! Invariants
-//! - I1 a block is given back once, by whoever ends its use.
+//! - I1 a block is given back once, by the thread that ends its use.
 //! - I2 no bit below word `start` is free when nobody is at it.
 //! - I3 a block's checksum changes only while no cell names it.
 //!

@@ -8,8 +8,8 @@
 //!
 //! Invariants
 //! - I1 a block in use is named by one cell, or is the post-processing's on its way there.
-//! - I2 what is read is what was written, or an error: each block's checksum stays in memory. It is
-//!   keyed, and bound to block and page, so that whoever can write to the disk can only guess it.
+//! - I2 a read gives what was written, or an error. Each block's checksum stays in memory. It is
+//!   keyed, and bound to block and page, so a process that can write to the disk can only guess it.
 //!
 //! Locks: none are held when the disk is called.
 
@@ -63,7 +63,7 @@ impl Backing {
         Ok(Backing { disk, blocks, seal: Seal::random(), reads, writes })
     }
 
-    /// Reads a block, as it is.
+    /// Reads a block without decoding it.
     pub(crate) fn read(&self, block: u32, data: &mut [u8; PAGE_SIZE]) -> io::Result<()> {
         // relaxed: a total.
         self.reads.fetch_add(1, Ordering::Relaxed);
@@ -110,8 +110,8 @@ mod tests {
         Backing::new(disk, &pool).expect("address space")
     }
 
-    /// A sum of the bytes alone would be right for them wherever somebody put them, and would tell
-    /// whoever has two devices which of their pages are one.
+    /// A sum of the bytes alone would be right for them in any place. It would also tell an owner
+    /// of two devices which of their pages are the same.
     #[test]
     fn a_sum_is_of_its_block_its_page_and_its_device() {
         let (ours, theirs, data) = (backing(), backing(), [7; PAGE_SIZE]);

@@ -1,10 +1,9 @@
 //! The counters of a device, and how a slot's content enters them.
 //!
-//! Invariant: each counter is the sum over the slots of what [`Stored::tally`] says of them;
-//! a slot's change is entered under its lock, or with others before the request ends, so `check`
-//! can recount them while no request is under way. What is in detached leaves is pending instead. A
-//! counter may be behind by what threads are at: it is read as a number that may for a moment be
-//! less than nothing.
+//! Invariant: each counter is the sum over the slots of what [`Stored::tally`] says of them. A
+//! slot's change is entered under its lock, or with others before the request ends. So `check` can
+//! recount them while no request is under way. Pages in detached leaves are pending instead. A
+//! counter may lack what threads are about to enter, so for a moment it may be less than nothing.
 //!
 //! [`Stored::tally`]: super::stored::Stored::tally
 
@@ -67,7 +66,7 @@ impl Counters {
         }
     }
 
-    /// The content of a slot in a detached leaf changed: somebody was late.
+    /// The content of a slot in a detached leaf changed, because a thread was late.
     pub(crate) fn replace_pending(&self, old: LeafTally, new: LeafTally) {
         let (old, new) = (Pending::of(old), Pending::of(new));
         change(&self.pending_objects, old.objects, new.objects);

@@ -5,8 +5,8 @@
 //!   priority | no codec |  PP  | idle | set aside
 //! ```
 //!
-//! They are in the word that whoever locks the slot writes back anyway, so an access that clears
-//! `idle` and `PP` costs no store of its own.
+//! They are in the word that is written back anyway when the slot is unlocked. So an access that
+//! clears `idle` and `PP` costs no store of its own.
 //!
 //! Invariants
 //! - I1 a slot whose content is new has none of them: content and bits change in one word.
@@ -43,7 +43,7 @@ pub(crate) fn of_priority(priority: u8) -> u8 {
     (priority << PRIORITY_SHIFT) & PRIORITY_MASK
 }
 
-/// The page is accessed: it is not idle, and whoever post-processes it is too late.
+/// The page is accessed: it is not idle, and a thread that post-processes it is too late.
 pub(crate) fn accessed(slot: &mut CellGuard<'_>) {
     clear(slot, IDLE | PP);
 }

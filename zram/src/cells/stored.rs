@@ -8,7 +8,7 @@
 //!   on disk      value, tag 3: a place                           the same
 //! ```
 //!
-//! This is the one shape of a cell's contents: whoever looks at a cell matches it.
+//! This is the one shape of a cell's contents: code that looks at a cell matches it.
 //!
 //! Invariant: content and client's bits change in one word, so that what is read here was put there
 //! by one change.

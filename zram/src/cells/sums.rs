@@ -27,8 +27,8 @@ pub(crate) fn enter(counters: &Counters, slot: &CellGuard<'_>, before: Stored) {
 
 /// Slots emptied, or marked, one after the other: entered in the counters together, when dropped.
 ///
-/// Entered one by one, they would take more of who discards and who drains than the rest of the
-/// work: the counters' cache lines would go to and fro between the two.
+/// Entered one by one, they would cost a discard and a drain more than the rest of the work,
+/// because the counters' cache lines would go to and fro between the two threads.
 pub(crate) struct Emptied<'c> {
     counters: &'c Counters,
     /// What slots held in leaves of the root, and in detached ones.

@@ -1,7 +1,7 @@
-//! What went wrong on a device, ever, by its cause: for whoever watches it.
+//! What has gone wrong on a device since it was made, by cause.
 //!
 //! `io_stat` has the kernel's two numbers, which do not say why a request failed. A write-back that
-//! fails is told to who asked for it, and the policy asks by itself.
+//! fails is told to its caller, and the policy calls by itself.
 //!
 //! Invariant: a failed request or a write-back that ended early is in at most one of the counters;
 //! a client's own fault (a bad offset, a write to a read-only disk) is in none. Locks: none.

@@ -5,8 +5,8 @@
 //!          on disk      -> a block      used by this cell
 //! ```
 //!
-//! Invariant: whoever replaces or empties a cell retires what it held, once; so a use count is the
-//! count of cells, and a block in use is named by one.
+//! Invariant: code that replaces or empties a cell retires what the cell held, once. So a use count
+//! is the count of cells, and a block in use is named by one cell.
 //!
 //! Locks: the words' table's, as a leaf; a cell is locked, or its leaf is being drained.
 

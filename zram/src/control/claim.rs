@@ -26,7 +26,7 @@ pub(crate) struct Claims(Mutex<Holders>);
 #[derive(Default)]
 struct Holders {
     next: u64,
-    /// Who they are, of those who said so.
+    /// The holders, each with its name if it gave one.
     open: BTreeMap<u64, Option<Who>>,
     claim: Claim,
 }
@@ -58,7 +58,7 @@ impl Claims {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Who the holders are; those who said nothing are left out.
+    /// The names of the holders, without those that gave none.
     pub(crate) fn names(&self) -> Vec<String> {
         // Asked without the lock: they look at the system.
         let open: Vec<Option<Who>> = self.lock().open.values().cloned().collect();
@@ -103,7 +103,7 @@ impl Claims {
         }
     }
 
-    /// Takes it, or gives those who have it open.
+    /// Takes it, or gives the holders that have it open.
     fn try_claim(&self, device: &str) -> Result<Option<Vec<Option<Who>>>, AttributeError> {
         let mut holders = self.lock();
         holders.claim.permits(device)?;
@@ -144,8 +144,8 @@ pub(crate) struct Claimed<'a> {
 }
 
 impl Claimed<'_> {
-    /// From here on the device is gone. Said in the turn in which its disk was taken away: whoever
-    /// waits for the next one, to give it a size, is told so.
+    /// From here on the device is gone. This is said in the turn in which its disk was taken away.
+    /// A thread that waits for the next turn, to give the device a size, is told so.
     pub(crate) fn for_good(mut self, _turn: &Turn<'_>) {
         self.then = Claim::Removed;
     }

@@ -8,7 +8,7 @@
 //! Invariants
 //! - I1 while it is opened its disk stays: a reset needs a claim, and a claim that nobody has it
 //!   open.
-//! - I2 whoever asks for a number waits for no request, no write-back and no reset.
+//! - I2 a thread that asks for a number waits for no request, no write-back and no reset.
 //!
 //! Locks, in this order: the turn (one of disksize, reset, write-back, recompression and idle
 //! marking at a time, and every setting that is fixed with the size), the state (held to look or
@@ -80,13 +80,13 @@ impl Device {
         self.claims.count() > 0
     }
 
-    /// Who has it open, of those who said so.
+    /// The holders that have it open and gave a name.
     pub fn holders(&self) -> Vec<String> {
         self.claims.names()
     }
 
-    /// Its disk, once it has a size. Whoever keeps it should have the device [opened](Self::open):
-    /// after a reset the disk that is held here is no longer the device's.
+    /// Its disk, once it has a size. A caller that keeps it should have the device
+    /// [opened](Self::open), because after a reset that disk is no longer the device's.
     pub fn disk(&self) -> Option<Arc<Zram>> {
         self.state().disk.clone()
     }

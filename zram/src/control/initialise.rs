@@ -6,8 +6,8 @@
 //!   removal    the same, and it stays claimed: said before the turn is given up
 //! ```
 //!
-//! Invariant: a size that cannot be had leaves the device uninitialised; if it was for an
-//! algorithm, all of them are forgotten, as in the kernel.
+//! Invariant: a size that is refused leaves the device uninitialised. If an algorithm was the
+//! reason, all of them are forgotten, as in the kernel.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,7 +21,7 @@ use crate::device::Zram;
 use crate::post::{Policy, PolicyConfig};
 use crate::terms::{ZramConfig, ZramError};
 
-/// How long somebody looks at a disk that is not opened, or at its pool.
+/// How long a thread looks at a disk that is not opened, or at its pool.
 const LOOK: Duration = Duration::from_millis(1);
 /// So many looks are waited for: one that is kept for good, which it should not be, ends later.
 const LOOKS_MAX: u32 = 1000;
@@ -126,9 +126,9 @@ fn clear(device: &Device, _claimed: &Claimed<'_>, _turn: &Turn<'_>) {
     disk.into_iter().for_each(end);
 }
 
-/// Ends a disk. Whoever looks at it has it for a moment, and nobody finds it any more. When the
-/// last has let go, and the jobs are done that drain what was discarded, which have its blocks and
-/// its pool, its memory is free and its backing file is nobody's, and not before.
+/// Ends a disk. Threads that look at it have it for a moment more, and no other finds it. The jobs
+/// that drain discarded pages have its blocks and its pool. When the last thread has let go and
+/// these jobs are done, and not before, its memory is free and its backing file is given up.
 fn end(disk: Arc<Zram>) {
     let (memory, pool) = (Arc::clone(disk.memory()), Arc::clone(&disk.slots.pool));
     let Some(ended) = last(disk) else { return };

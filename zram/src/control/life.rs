@@ -57,8 +57,8 @@ impl Device {
         }
     }
 
-    /// Why the device would not get a size, with the algorithms and parameters that it was told:
-    /// they are judged only then, which is late for whoever writes them.
+    /// Why the device would not get a size with the algorithms and parameters that it was told. The
+    /// kernel judges them only then, which is late for the user who wrote them.
     pub fn objection(&self) -> Option<String> {
         let settings = self.state().settings.clone();
         config(self, &settings, PAGE_SIZE as u64).err().map(|error| error.to_string())

@@ -29,7 +29,7 @@
 //! | [`Device`] | one of them, with its life |
 //! | [`Attribute`] | the names, and who may read and write them |
 //! | [`AttributeError`] | why not, with its `errno` |
-//! | [`Opened`] | a device somebody uses: it cannot be reset meanwhile |
+//! | [`Opened`] | a device in use: it cannot be reset meanwhile |
 //!
 //! [`Attribute`]: crate::Attribute
 //! [`AttributeError`]: crate::AttributeError

@@ -1,4 +1,4 @@
-//! A device that somebody uses: while it is opened, its disk stays.
+//! A device in use: while it is opened, its disk stays.
 //!
 //! Invariant: an opened device is among the holders in its claims until it is dropped. Lock: that
 //! of the claims, a leaf.
@@ -9,7 +9,7 @@ use super::device::Device;
 use crate::attributes::AttributeError;
 use crate::device::Zram;
 
-/// A device that somebody uses: it is neither reset nor removed until this is dropped.
+/// A device in use: it is neither reset nor removed until this is dropped.
 ///
 /// It may have no size yet, and get one meanwhile.
 pub struct Opened {
@@ -24,14 +24,14 @@ impl Opened {
         Ok(Opened { device, number })
     }
 
-    /// Says who holds it, for those who find the device busy: `mkfs.ext4 (pid 17)`.
+    /// Says who holds it, for a user who finds the device busy: `mkfs.ext4 (pid 17)`.
     #[must_use]
     pub fn held_by(self, who: impl Into<String>) -> Opened {
         let who = who.into();
         self.held_by_whom(move || who.clone())
     }
 
-    /// The same of one that may change: it is asked whenever somebody finds the device busy.
+    /// The same of a name that may change: it is asked for each time the device is found busy.
     #[must_use]
     pub fn held_by_whom(self, who: impl Fn() -> String + Send + Sync + 'static) -> Opened {
         self.device.claims().name(self.number, Arc::new(who));

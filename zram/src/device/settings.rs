@@ -38,7 +38,7 @@ struct Limit {
     set: u64,
 }
 
-/// A unit that was taken from the limit, as it was set then.
+/// A unit that was taken from the limit, and which setting of the limit that was.
 #[derive(Clone, Copy)]
 pub(crate) struct Unit {
     set: u64,

@@ -121,7 +121,7 @@ impl Hold {
         self.change(pool, |limits| limits.limit = bytes);
     }
 
-    /// Sets a target where there is none; false where there is one, which is somebody's.
+    /// Sets a target if there is none; false if there is one, which has an owner.
     pub(crate) fn take_target(&self, pool: &Pool, bytes: u64) -> bool {
         self.change(pool, |limits| {
             let is_free = limits.target == 0;
@@ -132,7 +132,7 @@ impl Hold {
         })
     }
 
-    /// There is no target any more: said by whoever took it.
+    /// There is no target any more: its owner says so.
     pub(crate) fn drop_target(&self, pool: &Pool) {
         self.change(pool, |limits| (limits.target, limits.lifted) = (0, None));
     }

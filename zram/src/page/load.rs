@@ -75,8 +75,8 @@ mod tests {
     use super::*;
     use crate::{Recompress, ZramConfig, small};
 
-    /// A look without a stream at a page that needs one gave `Ok`, and whoever did not compare it
-    /// with "needs a stream" would have passed on what the buffer held before.
+    /// A look without a stream at a page that needs one once gave `Ok`. A caller that did not
+    /// compare it with "needs a stream" would have passed on the old content of the buffer.
     #[test]
     fn a_page_that_needs_a_stream_is_an_error_without_one() {
         let mut config = ZramConfig::new("zram0", 1 << 20);

@@ -1,9 +1,10 @@
 //! Recounting a device: pool, zone, and every slot, whose content must still decode.
 //!
-//! Invariant checked: the counters are the sums over the slots, and the word of each leaf those
-//! over its own; slots have no bits that their content excludes; blocks of the backing disk in use
-//! are those that slots name; each object of the pool is named by one slot or pending, and every
-//! page in memory decodes.
+//! Invariants that it checks
+//! - The counters are the sums over the slots, and the word of each leaf has those over its own.
+//! - Slots have no bits that their content excludes.
+//! - The blocks of the backing disk in use are those that slots name.
+//! - Each object of the pool is named by one slot or pending, and every page in memory decodes.
 //!
 //! Locks: one cell at a time. On a device in use a difference between sums is motion, not defect,
 //! when the pool or the counters moved meanwhile; the report says so.

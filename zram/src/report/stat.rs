@@ -165,7 +165,7 @@ impl fmt::Display for IoStat {
 }
 
 impl Zram {
-    /// Everything `stat --json` prints, but for the buffers of a server.
+    /// Everything that `stat --json` prints, except the buffers of a server.
     pub fn stat(&self) -> Stat {
         let (pool, memory) = (&self.slots.pool, self.slots.pool.memory());
         let (tally, stats) = (self.counters.tally(), pool.stats());
@@ -250,8 +250,8 @@ impl Zram {
         self.set_aside.as_ref().map_or(0, |slots| slots.meters().heap_bytes)
     }
 
-    /// How the queue fares with [`Free::Entries`] and [`Free::Handles`]: what is pending in it, and
-    /// what was freed at once for want of room. All zero in the other forms.
+    /// The queue of [`Free::Entries`] and [`Free::Handles`]: what is pending in it, and what was
+    /// freed at once because the queue had no room. All zero in the other forms.
     ///
     /// [`Free::Entries`]: crate::Free::Entries
     /// [`Free::Handles`]: crate::Free::Handles

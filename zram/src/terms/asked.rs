@@ -211,7 +211,7 @@ pub(crate) fn backing_error(error: DiskError) -> io::Error {
     }
 }
 
-/// A page that could not be taken out of memory, in the words of who post-processes it.
+/// Why a page could not be taken out of memory, in the words of post-processing.
 pub(crate) fn post_error(page: u64, error: &DiskError) -> PostError {
     match error {
         DiskError::Corrupt { .. } => PostError::Corrupt { page },

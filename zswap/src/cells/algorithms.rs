@@ -12,13 +12,14 @@
 //!
 //! Invariants
 //! - I1 the codec of an index changes only while no entry has the index, and it is not current.
-//! - I2 who stores reads the current index with a stream in hand, and enters its entry before it
-//!   gives the stream up. Whoever makes another index the current one waits for every stream once:
-//!   then nobody is about to store under the old one, and its count only falls.
-//! - I3 so with the switch's lock the count of an index that is not current is not read too small,
-//!   though shards are read one by one: all that came under it was entered with streams that were
-//!   waited for since, hence is seen, and what goes unseen leaves the sum too large. 0 means that
-//!   no entry has the index, and none will before it is current again.
+//! - I2 a thread that stores reads the current index with a stream in hand, and enters its entry
+//!   before it gives the stream up. A thread that makes another index the current one waits for
+//!   every stream once. Then no thread is about to store under the old index, and its count only
+//!   falls.
+//! - I3 so under the switch's lock the count of an index that is not current is never read too
+//!   small, although shards are read one by one. All entries that came under it were entered with
+//!   streams that were waited for since, so they are seen. An entry that goes unseen leaves the sum
+//!   too large. 0 means that no entry has the index, and none will before it is current again.
 //!
 //! Locks: the switch's, then streams, one after the other.
 

@@ -15,9 +15,9 @@
 //! - I1 the sums are those over the cells of all areas, as [`Stored::tally`] counts them; a cell's
 //!   change is entered under its lock. What is in detached leaves is pending instead; the entries
 //!   of an algorithm and of a group count until they are drained.
-//! - I2 a sum that is read while its count only falls, and after all that came was entered, is no
-//!   less than what is left: it is too large by what went and was not seen, whichever shard that
-//!   was entered in.
+//! - I2 consider a sum that is read while its count only falls, after all entries that came were
+//!   counted. It is no less than the number that is left. It is too large by those that went
+//!   unseen, in whichever shard they were counted.
 //!
 //! Locks: none.
 //!
@@ -134,7 +134,7 @@ impl Counters {
         &self.shards[cpu::current_hint() % self.shards.len()]
     }
 
-    /// The content of a cell in a detached leaf changed: somebody was late.
+    /// The content of a cell in a detached leaf changed, because a thread was late.
     pub(crate) fn replace_pending(&self, old: Pending, new: Pending) {
         change(&self.pending_objects, old.objects, new.objects);
         change(&self.pending_bytes, old.bytes, new.bytes);
@@ -206,16 +206,16 @@ impl Counters {
         LeafTally { counts: counts.map(not_negative), bytes: not_negative(bytes) }
     }
 
-    /// The sums over all cells, for who knows that nothing moves.
+    /// The sums over all cells, for a caller that knows that nothing moves.
     pub(crate) fn sums(&self) -> LeafTally {
         let count = |kind: usize| self.sum(|shard| &shard.counts[kind]);
         LeafTally { counts: std::array::from_fn(count), bytes: self.sum(|shard| &shard.bytes) }
     }
 
-    /// Changes with every change; `None` while one outside of cells is under way. A change
-    /// of a cell under way holds its cell's lock, so whoever looks at all cells between two calls
-    /// waits for it. What ended is read first: if all that has begun by then had ended before,
-    /// nothing was under way between, though a sum takes a while.
+    /// Numbers that differ after every change; `None` while a change outside of cells is under
+    /// way. A change of a cell holds the cell's lock, so a thread that looks at all cells between
+    /// two calls waits for it. The count of ended changes is read first. If it equals the count of
+    /// begun ones, nothing was under way between, although a sum takes a while.
     pub(crate) fn motion(&self) -> Option<[u64; 4]> {
         let (ended, begun) = (self.sum(|shard| &shard.ended), self.sum(|shard| &shard.begun));
         let events: u64 = (0..EVENTS).map(|event| self.sum(|shard| &shard.events[event])).sum();
@@ -283,9 +283,9 @@ mod tests {
         name.parse().expect("it exists")
     }
 
-    /// A page of the current algorithm is stored on one CPU and loaded on the other, while whoever
-    /// switches has read the shard of the first and not yet that of the second. As shards are read
-    /// one by one, that is what it reads where only the load has been entered.
+    /// A page of the current algorithm is stored on one CPU and loaded on the other. Meanwhile the
+    /// thread that switches has read the shard of the first CPU and not yet that of the second.
+    /// Because shards are read one by one, it may see the load and not the store.
     #[test]
     fn an_index_with_an_entry_is_not_anothers_whatever_is_seen_of_others() {
         let (counters, streams) = (Counters::for_cpus(2), Streams::for_cpus(1));
@@ -344,8 +344,8 @@ mod model {
         });
     }
 
-    /// Claims: of an algorithm whose entries only go, none is seen only when all went; and whoever
-    /// sees that comes after what was done with them.
+    /// Claims: if the entries of an algorithm only go, a count of none is seen only when all are
+    /// gone; and a thread that sees it comes after what was done with them.
     #[test]
     fn entries_go_where_they_did_not_come() {
         loom::model(|| {

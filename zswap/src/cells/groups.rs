@@ -54,7 +54,7 @@ impl Group {
     }
 }
 
-/// All groups of a cache. Group 0 is whoever is in no other; it has no limit.
+/// All groups of a cache. Group 0 has the entries that are in no other, and no limit.
 pub(crate) struct Groups {
     list: Box<[OnceLock<Group>]>,
     /// The group of each cell's entry.

@@ -11,8 +11,9 @@
 //! Invariants
 //! - I1 an object of 4096 bytes, and an entry on disk of that length, is a raw page: what its bits
 //!   say of an algorithm means nothing.
-//! - I2 the mark "being written back" is set by who has the turn to write, once in a turn, and goes
-//!   with every change of the content: found again, the content is what was written.
+//! - I2 the thread that has the turn to write sets the mark "being written back", once in a turn.
+//!   Every change of the content clears it. So if the mark is found again, the content is what was
+//!   written.
 
 use codec::same::Same;
 use host::PAGE_SIZE;

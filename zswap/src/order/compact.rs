@@ -6,10 +6,10 @@
 //!   after    head [..x.] --> [....] ------------> [..] tail         tokens keep their order
 //! ```
 //!
-//! When 7 in 16 tokens of a ring are stale, a sweep begins at its old end and advances with each 65
-//! tokens appended, so that it is done before half of them are stale: a page costs two tokens at
-//! most. A block is rid of its stale tokens and filled up from the ones behind it under one hold
-//! of the lock, so that no two tokens of a cell come together in it (W1).
+//! When 7 in 16 tokens of a ring are stale, a sweep begins at its old end. It advances with each 65
+//! tokens that are appended, so it is done before half of them are stale. A page therefore costs
+//! two tokens at most. Under one hold of the lock, a block loses its stale tokens and is filled up
+//! from the blocks behind it. So no two tokens of a cell come together in it (W1).
 
 use zsmalloc::CellNumber;
 
@@ -26,8 +26,8 @@ const TOKENS_OF_STEP: usize = 2 * BLOCK_TOKENS;
 const STALE: (u64, u64) = (7, 16);
 
 impl Orders {
-    /// Drops stale tokens where many are, and returns blocks that are free: for who is about to
-    /// rest. Takes and gives up the order's lock for each block.
+    /// Drops stale tokens where there are many, and returns blocks that are free. A cache that is
+    /// about to rest calls this. It takes and gives up the order's lock for each block.
     pub(crate) fn compact(&self) {
         let groups = self.rings.lock().of_group.len();
         for group in (0..groups).map(|index| GroupId(index as u8)) {

@@ -71,8 +71,8 @@ impl Orders {
     }
 
     /// Takes up to `count` pages of a group in hand, in the order in which they are to leave, and
-    /// adds them to `victims`; fewer when there are no more, or no memory for the list, or after
-    /// looking at 4096 tokens for each.
+    /// adds them to `victims`. It takes fewer if there are no more, if there is no memory for the
+    /// list, or after it has looked at 4096 tokens for each page.
     pub(crate) fn victims(&self, group: GroupId, count: usize, victims: &mut Vec<Victim>) {
         let known = group.index() < self.rings.lock().of_group.len();
         if !known || victims.try_reserve(count).is_err() {

@@ -43,8 +43,8 @@ impl Orders {
     }
 
     /// A leaf was taken out of its table: none of its pages is in the order any more. Before it is
-    /// given back, [`Orders::forget`] its cells, and [`Orders::remove`] those that still held
-    /// something: whoever was storing when the leaf was taken out.
+    /// given back, [`Orders::forget`] its cells. [`Orders::remove`] those that still held a page,
+    /// because a thread was storing when the leaf was taken out.
     pub(crate) fn detach(&self, leaf: LeafId) {
         let leaf = leaf.get() as usize;
         let one_group = |leaf: Leaf| !leaf.mixed;
@@ -54,7 +54,7 @@ impl Orders {
         self.counts.change(had.group, had.pages.map(|pages| pages.wrapping_neg()));
     }
 
-    /// What is known of the cells of a detached leaf means nothing for whoever gets it next.
+    /// What is known of the cells of a detached leaf means nothing for its next owner.
     pub(crate) fn forget(&self, leaf: LeafId) {
         for cell in cells_of(leaf.get() as usize) {
             self.change(cell, |word| match self.is_live(cell, word) {

@@ -6,9 +6,9 @@
 //!   pages, small   pages, main    -      | group | mixed | -    | generation
 //! ```
 //!
-//! Detaching a leaf is one exchange of its word: the generation changes, so every word of its cells
-//! and so every token counts as gone; the pages it had leave the counts of its group. A change that
-//! somebody was about to enter finds another generation, and is nobody's business any more.
+//! Detaching a leaf is one exchange of its word: the generation changes. Every word of its cells,
+//! and therefore every token, then counts as gone, and its pages leave the counts of its group. A
+//! change that a thread was about to enter finds another generation, and is dropped.
 //!
 //! A leaf's word has a cache line of its own: threads that store and load in different leaves
 //! would otherwise hand one to each other with every page.

@@ -13,8 +13,8 @@
 //! ```
 //!
 //! Invariants
-//! - W1 the word of a cell names block B, if and only if B has exactly one token of the cell that
-//!   nobody has dropped: but for the block numbers of the hands, which have no tokens.
+//! - W1 the word of a cell names block B if and only if B has exactly one token of the cell that
+//!   was not dropped. The block numbers of the hands are an exception: they have no tokens.
 //! - W2 a live word has its leaf's generation, or its leaf was detached and the word counts as
 //!   gone.
 //! - W3 zero is gone, and in no block: what fresh table memory says.

@@ -155,8 +155,8 @@ impl Core {
         true
     }
 
-    /// What goes to the disk: the blob, or with a stream the page; `None` where that does not
-    /// decode, which whoever loads it is told.
+    /// What goes to the disk: the blob, or with a stream the page. `None` if the blob does not
+    /// decode; a load of the page will tell that.
     fn blob_for_disk<'b>(
         &self,
         algorithm: usize,

@@ -21,7 +21,7 @@ pub(crate) struct Turn {
     back: Condvar,
 }
 
-/// The writer, for as long as it is somebody's turn.
+/// The writer, for the length of a turn.
 pub(crate) struct MyTurn<'t> {
     turn: &'t Turn,
     writer: Option<Writer>,

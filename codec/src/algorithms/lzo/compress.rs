@@ -177,7 +177,7 @@ impl<'a> Blob<'a> {
         self.len += N;
     }
 
-    /// The bytes of the page from `from` up to `to`, as they are.
+    /// The bytes of the page from `from` up to `to`, unchanged.
     #[inline(always)]
     fn literals(&mut self, from: usize, to: usize) {
         let count = to - from;

@@ -32,7 +32,7 @@ pub(super) struct Doors {
     unix: Option<PathBuf>,
     /// The control socket beside `--unix PATH`.
     beside: Option<PathBuf>,
-    /// The runtime directory. `None` if it cannot be had and `--unix` or `--tcp` is given.
+    /// The runtime directory. `None` if it is not available and `--unix` or `--tcp` is given.
     directory: Option<PathBuf>,
     /// Whether `--unix` or `--tcp` says where it is.
     placed: bool,
