@@ -1,8 +1,9 @@
 //! The buddy allocator.
 //!
-//! Every request is rounded up to a power of two. Free blocks are aligned powers of two; a request
-//! takes the smallest that holds it, halving it as often as it can; a freed block joins its buddy,
-//! the other half of what it once was, as long as that is free, and the result joins its own.
+//! Every request is rounded up to a power of two. Free blocks are aligned powers of two. A request
+//! takes the smallest block that holds it, and halves it as often as it can. A freed block joins
+//! its buddy, the other half of the block it once was, if that is free. The result joins its own
+//! buddy in the same way.
 //!
 //! Knowlton, "A fast storage allocator", CACM 8(10), 1965; Knuth, The Art of Computer Programming,
 //! volume 1, section 2.5. Sizes, types and placement are those of the kernel's page allocator.
@@ -49,9 +50,9 @@
 //!
 //! The bound. No allocator can promise blocks of up to n frames while at most M are in use with
 //! fewer than M * (1 + log2(n) / 2) - n + 1 frames (Robson, JACM 18(3), 1971). This one promises
-//! from the present alone, whatever the history: an ordinary request of order k is refused for
-//! want of frames only if every aligned block of 2^k frames that fits into the zone has a frame in
-//! use, lies in a reserve or is isolated. Without these it cannot be refused while
+//! from the present alone, whatever the history. An ordinary request of order k is refused only if
+//! every aligned block of 2^k frames that fits into the zone has a frame in use, lies in a reserve
+//! or is isolated. Without these it cannot be refused while
 //!
 //! ```text
 //!   allocated_frames() < frames_max() / 2^k        k <= 9; for k = 10 an odd last pageblock
@@ -159,10 +160,10 @@ impl<const COUNTED: bool> Zone<COUNTED> {
 
     /// Allocates a run of 1..=1024 frames, aligned to the smallest order that holds it.
     ///
-    /// Tried in turn: the free blocks of `migratetype`, for a movable request those of CMA (and
-    /// these first if most of what is free is there), a pageblock brought online for it, the
-    /// free blocks of the types it falls back to. What is asked for as HighAtomic is Unmovable
-    /// that may use the reserve first; what is asked for as CMA comes from there or not at all.
+    /// It tries in turn the free blocks of `migratetype`, for a movable request those of CMA, a
+    /// pageblock that is brought online for it, and the free blocks of the types it falls back to.
+    /// CMA comes first if most of the free frames are there. A HighAtomic request is an Unmovable
+    /// one that may use the reserve first. A CMA request is served from CMA or not at all.
     pub fn alloc_run(&mut self, frames: u32, migratetype: Migratetype) -> Result<Pfn, AllocError> {
         let order = Order::holding(frames).ok_or(AllocError::BadLength { frames })?;
         if migratetype == Migratetype::Isolate {

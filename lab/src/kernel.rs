@@ -10,8 +10,8 @@
 //! - K1. A device that holds anything, is mounted, swapped on or open is never touched.
 //! - K2. Giving back means: swap off, our file closed, reset, and every setting read at the
 //!   claim written back where it differs; a device added here is removed again.
-//! - K3. What a lab that was killed outright left, the next lab gives back; but a device that has
-//!   another size meanwhile is somebody else's.
+//! - K3. The next lab gives back what a lab that was killed outright has left. It leaves alone a
+//!   device that has another size meanwhile, because another program uses it.
 //!
 //! Lock: that of `Claimed`, and the lock file.
 

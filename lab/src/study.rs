@@ -168,7 +168,7 @@ impl Lab {
         self.common.quick
     }
 
-    /// The kernel's zram where `--vs-kernel` asks for it; a note when it cannot be had.
+    /// The kernel's zram where `--vs-kernel` asks for it; a note if it is not available.
     pub(crate) fn kernel_peer(&self, notes: &mut Vec<String>) -> Option<KernelZram> {
         let claimed = self.common.vs_kernel.then(|| KernelZram::claim(&self.cleanup))?;
         claimed.map_err(|error| note(notes, error.to_string())).ok()

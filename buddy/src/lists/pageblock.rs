@@ -11,9 +11,9 @@
 //!    used                           frames in runs; see occupancy.rs
 //! ```
 //!
-//! Two frames have one use for their links at most: what is longer than one frame is aligned, so
-//! that it has both (I2 and I5 of the zone); two free ones would be one block (I4); and of a run of
-//! one frame the state says so.
+//! Two frames have at most one use for their links. A block of more than one frame is aligned, so
+//! it has both frames (I2 and I5 of the zone). Two free frames would be one block (I4). A run of
+//! one frame is told by its state.
 
 use crate::numbers::{Migratetype, PAGEBLOCK_FRAMES, State, Used};
 

@@ -32,8 +32,7 @@
 //!   in neither. What is computed from several is an estimate while others work, and exact when
 //!   nobody does.
 //!
-//! Study S2 is where this comes from: the counts that make reading pagetypeinfo free of charge for
-//! those who allocate.
+//! Source: study S2, the counts that let pagetypeinfo be read at no cost to threads that allocate.
 
 use crate::numbers::{
     AtomicU32, AtomicU64, Migratetype, ORDERS, Order, Ordering, PAGEBLOCK_FRAMES, SLOTS, Warm,

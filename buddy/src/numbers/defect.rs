@@ -1,9 +1,9 @@
 //! What [`Zone::check`](crate::Zone::check) may find.
 //!
-//! Invariant: none of these can be caused by a caller, whatever it passes, but for those about
-//! per-CPU lists: without debug assertions, frees of what is not allocated get as far as that. The
-//! numbers in brackets are the invariants broken, as the heads of zone.rs, lists.rs, directory.rs
-//! and percpu.rs state them.
+//! Invariant: no caller can cause one of these, whatever it passes. The defects of per-CPU lists
+//! are an exception: without debug assertions, a free of a run that is not allocated gets as far as
+//! that. The numbers in brackets are the invariants that are broken, as the heads of zone.rs,
+//! lists.rs, directory.rs and percpu.rs state them.
 
 use std::error::Error;
 use std::fmt;

@@ -76,7 +76,7 @@ pub enum IsolateError {
     OutOfRange(PageblockIndex),
     /// It is offline: there is nothing to isolate.
     Offline(PageblockIndex),
-    /// It is isolated already, by somebody else.
+    /// It is isolated already, by another caller.
     AlreadyIsolated(PageblockIndex),
     /// It is not isolated, so there is nothing to undo.
     NotIsolated(PageblockIndex),

@@ -2,8 +2,8 @@
 //!
 //! Clearing memory takes long, so it happens without the zone: a block is taken as if allocated,
 //! cleared, and put back untouched with `free_run(pfn, order.frames(), Warm::Untouched)`. Until
-//! then nobody else can have its frames. Reserves keep their memory, and what is isolated is left
-//! to whoever isolated it.
+//! then no other caller can have its frames. Reserves keep their memory, and isolated pageblocks
+//! are left to the caller that isolated them.
 
 use crate::lists::FreeBlock;
 use crate::numbers::{Migratetype, Order, Pfn, TakeError, Warm, Which};

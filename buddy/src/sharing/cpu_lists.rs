@@ -66,7 +66,7 @@ impl CpuLists {
         size_of_val(&*self.cpus) + self.cpus.iter().map(lists).sum::<usize>()
     }
 
-    /// The lists of a CPU: none if there are no lists or somebody has them.
+    /// The lists of a CPU; `None` if there are no lists or another thread has them.
     pub(crate) fn try_lock(&self, cpu: usize) -> Option<Held<'_>> {
         let cpu = self.cpus.get(cpu.checked_rem(self.cpus.len())?)?;
         let lists = match cpu.lists.try_lock() {

@@ -36,17 +36,17 @@
 //!
 //! Releases take what the zone has: [`SharedZone::drain`] before.
 //!
-//! What is freed wrongly. Only the zone knows its runs, and asking it takes the lock that the lists
-//! are there to avoid. Builds with debug assertions do ask before a run goes on a list, and look
-//! for it on all lists that are not busy: a run that is not one, has another length or is free gets
-//! the error that `free_run` gives. Without them a run freed wrongly goes on a list and
-//! [`SharedZone::check`] finds it there; when it gets to the zone, that refuses it, and check knows
-//! of that as well. An arena that lets each frame be claimed once keeps harm from such a run if it
-//! is handed out before.
+//! Wrong frees. Only the zone knows its runs, and asking it takes the lock that the lists are there
+//! to avoid. Builds with debug assertions ask before a run goes on a list, and look for it on all
+//! lists that are not busy. A run that does not exist, has another length or is free gets the error
+//! that `free_run` gives. Without debug assertions a run that is freed wrongly goes on a list,
+//! where [`SharedZone::check`] finds it. When it gets to the zone, the zone refuses it, and the
+//! check knows of that as well. If such a run is handed out before, no harm is done, because an
+//! arena lets each frame be claimed once.
 //!
-//! Locks: a CPU's, then the zone's. A CPU's is only tried: whoever finds it busy goes to the zone.
-//! It is waited for, holding no other, to drain; and all of them, lowest CPU first, for C5 and to
-//! check.
+//! Locks: a CPU's, then the zone's. A CPU's is only tried; a thread that finds it busy goes to the
+//! zone. A drain waits for it and holds no other. C5 and the check wait for all of them, lowest CPU
+//! first.
 
 use super::cpu_lists::{Held, MOVABLE};
 use super::shared::SharedZone;

@@ -156,8 +156,8 @@ impl SharedZone {
         self.lock().set_reserve_max(pageblocks);
     }
 
-    /// See [`Zone::reserve`]. Refused for want of a pageblock only if it would be with the per-CPU
-    /// lists empty.
+    /// See [`Zone::reserve`]. If there is no pageblock, it is refused only if it would also be
+    /// refused with the per-CPU lists empty.
     pub fn reserve(&self) -> Result<PageblockIndex, ReserveError> {
         self.of_all(ReserveError::is_want, Zone::reserve)
     }

@@ -42,7 +42,7 @@ impl KernelZram {
     }
 }
 
-/// Pages that the system has swapped out since it started, whoever asked: to devices and to zswap.
+/// Pages that the system has swapped out since it started, to devices and to zswap.
 pub(crate) fn pages_swapped_out() -> Result<u64, LabError> {
     let counts = fs::read_to_string(VMSTAT).map_err(LabError::io(VMSTAT))?;
     Ok(swapped_out(&counts))

@@ -35,7 +35,7 @@ pub(crate) const NAME: &str = "kernel-zswap";
 const DIRECTORY: &str = "/var/tmp";
 /// Of the file system's free bytes, the part the file may take: 1/this.
 const FREE_DIVISOR: u64 = 4;
-/// So that no page is refused for want of room.
+/// So that no page is refused because there is no room.
 const POOL_PERCENT: &str = "50";
 /// Names in the lock file's note.
 const FILE: &str = "swap_file";
@@ -53,7 +53,7 @@ pub(super) struct Claim {
 /// What the kernel has counted since it started, and holds now.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Counts {
-    /// Bytes of the pages in it, as they were.
+    /// Bytes of the pages in it, uncompressed.
     pub(crate) stored_bytes: u64,
     /// Bytes of its pool.
     pub(crate) used_bytes: u64,

@@ -16,10 +16,10 @@
 //!   that while instead of ten seconds; the rest is everybody's default.
 //!
 //! `resident_bytes` is the growth of the child's anonymous memory since just before `fill`, the
-//! same for all: pages of allocator, metadata and payload count; the table of pointers or handles
+//! same for all. Pages of allocator, metadata and payload count. The table of pointers or handles
 //! (8 bytes each), the copy of the corpus and page tables do not. Times are per operation of a
-//! thread, include the copy and the page faults, and are taken over batches of 512: `churn` frees
-//! as many and then fills their slots, each of the two timed.
+//! thread, and include the copy and the page faults. They are taken over batches of 512: `churn`
+//! frees as many and then fills their slots, and each of the two is timed.
 //!
 //! Rows are medians over the runs, with minimum and maximum.
 

@@ -72,7 +72,7 @@ struct Options {
 
 const DEFAULT_MIB: u64 = 64;
 const QUICK_MIB: u64 = 4;
-/// Times the codec's time: what a store or a load may take, but for a constant.
+/// Times the codec's time: the bound of a store or a load, without a constant.
 const ALLOWED: f64 = 1.15;
 
 fn run(matches: &ArgMatches, lab: &Lab) -> Result<Report, LabError> {

@@ -185,7 +185,7 @@ struct Bench {
     pages: usize,
 }
 
-/// Memory whose pages somebody brings in, and how the rows about it begin.
+/// Memory whose pages are brought in, and how the rows about it begin.
 struct Handler<'a> {
     key: Row,
     memory: Box<dyn Memory + 'a>,

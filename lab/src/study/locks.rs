@@ -11,9 +11,8 @@
 //! ```
 //!
 //! Mixes
-//! - `free`: each object alone, in random order, by a pool whose frees lag, as they do unless told
-//!   otherwise; `free-at-once`: the same without a lag. `free-batch`: 512 at a time, in the order
-//!   stored.
+//! - `free`: each object alone, in random order, by a pool whose frees lag, which is the default;
+//!   `free-at-once`: the same without a lag. `free-batch`: 512 at a time, in the order stored.
 //! - `mixed`: a quarter allocations, a quarter frees, half reads, of random objects.
 //! - `pin`, at one thread: one object read again and again. `alloc`, at one thread: objects stored
 //!   that nobody writes, in a pool that held as many before.

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Invariant: an object is 1 to 4096 bytes long. A page that lz4 does not make shorter is an object
-//! as it is; a page that repeats one word is none, as no store keeps it.
+//! uncompressed. A page that repeats one word is none, because no store keeps it.
 
 use crate::corpus::{Corpus, PAGE_SIZE, is_same_filled};
 use crate::error::LabError;

@@ -1,4 +1,4 @@
-//! Study `pagealloc`: what a monitor of the free counts costs those who allocate (S2).
+//! Study `pagealloc`: what a monitor of the free counts costs threads that allocate (S2).
 //!
 //! ```text
 //!   every run, on one zone with --free-blocks free blocks that cannot merge, for every --order and

@@ -7,10 +7,10 @@
 //!   and the kernel's own /proc/pagetypeinfo, read over and over
 //! ```
 //!
-//! A read takes the counts and renders the kernel's text into a buffer that is used again: by
-//! `counts` without a lock; by `list-walk` under the zone lock, counting every block of every list;
-//! by `list-walk-capped` the same, but no further than 100000 blocks of a list. The kernel's file
-//! stays open and is read from its start to its end.
+//! A read takes the counts and renders the kernel's text into a buffer that is used again. `counts`
+//! takes no lock. `list-walk` counts every block of every list under the zone lock.
+//! `list-walk-capped` does the same, up to 100000 blocks of a list. The kernel's file stays open
+//! and is read from its start to its end.
 //!
 //! At rest, before and after, the three modes must give the same text; the kernel's must be read
 //! and written again byte for byte. The writer has up to 256 runs of 1 to 16 frames, a quarter of

@@ -130,7 +130,7 @@ pub(super) fn touch(memory: &[u8], pages: impl ExactSizeIterator<Item = usize>) 
     (count > 0).then(|| ns / count as f64)
 }
 
-/// Refuses `bytes` of memory when they are more than half of what can be had; `what` asked for
+/// Refuses `bytes` of memory if they are more than half of what is available; `what` asked for
 /// them.
 pub(super) fn refuse_if_too_large(bytes: u64, what: &str) -> Result<(), LabError> {
     let to_be_had = host::limits::memory_available().default_limit.unwrap_or(u64::MAX);

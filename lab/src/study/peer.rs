@@ -29,7 +29,7 @@ pub(super) struct Used {
 }
 
 impl Peer {
-    /// The like of `backend` where `--vs-kernel` asks for it; a note when it cannot be had.
+    /// The like of `backend` where `--vs-kernel` asks for it; a note if it is not available.
     pub(super) fn of(backend: Backend, lab: &Lab, notes: &mut Vec<String>) -> Option<Peer> {
         match backend {
             Backend::Zram => lab.kernel_peer(notes).map(Peer::Zram),

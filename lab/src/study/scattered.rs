@@ -15,7 +15,7 @@ use buddy::{Warm, Zone};
 
 const SEED: u64 = 0x7363_6174;
 
-/// Whoever hands out blocks: a zone for all threads, or one's own, with or without counts.
+/// A zone that hands out blocks: for all threads or for one, with or without counts.
 pub(super) trait Blocks {
     fn alloc(&mut self, order: Order, migratetype: Migratetype) -> Result<Pfn, AllocError>;
     fn free(&mut self, pfn: Pfn, order: Order) -> Result<(), FreeError>;

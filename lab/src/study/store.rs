@@ -1,8 +1,8 @@
 //! Stores of pages as the studies compare them: our zram and the kernel's, driven and counted
 //! alike.
 //!
-//! Invariant: the counters have one meaning each, whoever keeps them. All frames of the kernel's
-//! zspages are resident; what it does not count is left out, never guessed.
+//! Invariant: a counter has one meaning, whichever store keeps it. All frames of the kernel's
+//! zspages are resident. What the kernel does not count is left out, never guessed.
 
 use super::ours::{self, NAME};
 use crate::corpus::PAGE_SIZE;
@@ -79,7 +79,7 @@ impl Store for Ours {
         Ok(())
     }
 
-    /// But for what those who write meanwhile have freed since.
+    /// Without what threads that write meanwhile have freed since.
     fn is_returned(&self) -> bool {
         const KEPT: u64 = 1 << 20;
         self.disk.stat().free_bytes_held <= KEPT

@@ -12,8 +12,8 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::time::{Duration, Instant};
 
 /// The time it took until nothing was left in memory. A CPU keeps a few new pages to itself before
-/// they are on the system's lists, and finds them only when it is the one that is asked: what is
-/// left after the first time is asked for on each CPU in turn.
+/// they are on the system's lists. It finds them only if it is the one that is asked. So the rest
+/// after the first time is asked for on each CPU in turn.
 pub(super) fn page_out(memory: &Swappable) -> Result<Duration, LabError> {
     const ROUNDS_MAX: usize = 10;
     let allowed = sched_getaffinity(None).map_err(|errno| LabError::io("CPUs")(errno.into()))?;

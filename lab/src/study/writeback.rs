@@ -77,7 +77,7 @@ struct Options {
 
 const PAGES: u32 = 8192;
 const QUICK_PAGES: u32 = 1024;
-/// Bytes of the synthetic mix: pages of a trace that are alike but for a stamp do no harm.
+/// Bytes of the synthetic mix. Pages of a trace that differ only in a stamp do no harm.
 const SYNTHETIC_BYTES: u64 = 16 << 20;
 /// Ours in rows.
 const STORE: &str = "zswap";

@@ -76,7 +76,7 @@ impl Times {
     }
 }
 
-/// The objects that are stored, as counted by those who stored them.
+/// The objects that are stored, as the threads that stored them count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Live {
     pub(super) objects: u64,

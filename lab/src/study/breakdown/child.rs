@@ -4,8 +4,8 @@
 //!   standard input: pages -> store -> the way -> nanoseconds to standard output
 //! ```
 //!
-//! Invariant: the ways differ in nothing else, but for what `--verify` adds. Nothing is dropped at
-//! the end, and no thread works beside this one.
+//! Invariant: the ways differ in nothing else, except in what `--verify` adds. Nothing is dropped
+//! at the end, and no thread works beside this one.
 
 use super::Path;
 use super::held::Held;

@@ -5,9 +5,9 @@
 //!   Part     pages of one thread         blobs behind one another, and where each begins
 //! ```
 //!
-//! Invariant: a part's blobs are those of its pages, in the order in which they are stored, each
+//! Invariant: a part's blobs are those of its pages, in the order in which they are stored. Each is
 //! as long as the zswap's object: a page whose blob is longer than the watermark is kept whole, and
-//! of a same-filled page its word.
+//! a same-filled page as its word.
 
 use super::checksum;
 use crate::corpus::{PAGE_SIZE, is_same_filled};
@@ -216,7 +216,7 @@ impl<'p> Part<'p> {
     }
 }
 
-/// The word of a same-filled page, as it is kept.
+/// The word by which a same-filled page is kept.
 fn word_of(blob: &[u8]) -> u64 {
     blob.first_chunk().map_or(0, |word| u64::from_ne_bytes(*word))
 }

@@ -61,7 +61,7 @@ fn seconds(bench: &Bench) -> u32 {
     if bench.lab.quick() { 1 } else { 4 }
 }
 
-/// Everything that can be had, filled and verified; a note for everything that cannot.
+/// Every device that is available, filled and verified; a note for each that is not.
 fn targets(
     bench: &Bench,
     directory: &Path,

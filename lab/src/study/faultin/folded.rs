@@ -1,4 +1,4 @@
-//! A region, as it is.
+//! A region without changes.
 
 use super::Source;
 use super::touching::Memory;

@@ -7,8 +7,8 @@
 //!
 //! Invariants
 //! - V1 everything made is undone, newest first, when the volume is dropped or a signal comes.
-//! - V2 a volume whose `end` succeeds read back, after it was mounted anew, as it was before, and
-//!   its file system has no defect.
+//! - V2 a volume whose `end` succeeds was mounted anew and read back the same, and its file system
+//!   has no defect.
 
 use super::super::Lab;
 use super::loops::Loop;

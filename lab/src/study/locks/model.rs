@@ -12,8 +12,8 @@
 //!   Visiting it takes no time of its own.
 //! - A *line* is the word of the pool's readers-writer lock: taking it for reading and giving it
 //!   back are two visits of the time of one atomic operation.
-//! - Whoever comes to a lock or a line that another core had last waits for it to come over: the
-//!   *hand-over*, which is all that sharing costs besides waiting for one's turn.
+//! - A core that comes to a lock or a line that another core had last waits for it to come over.
+//!   This *hand-over* is all that sharing costs besides waiting for one's turn.
 //!
 //! The class is drawn by the share of the objects it has. In `free-batch` a batch of 512 visits the
 //! common line and the lock once for each of its classes, for as many objects as are of that class.

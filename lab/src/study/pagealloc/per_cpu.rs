@@ -1,6 +1,6 @@
 //! A zone with per-CPU lists, as one CPU meets it.
 //!
-//! Invariant: it is scattered as the zone without lists is, but for what is on the lists.
+//! Invariant: it is scattered as the zone without lists is, except for the blocks on the lists.
 
 use crate::error::LabError;
 use crate::study::scattered::{self, Blocks};

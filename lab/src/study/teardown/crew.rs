@@ -134,7 +134,7 @@ fn resident(memory: &Memory) -> Result<u64, LabError> {
     memory.resident_bytes(&[]).map_err(LabError::io("smaps"))
 }
 
-/// Looks until it is so, leaving the CPUs to those who do it; when that was.
+/// Looks until it is so, and leaves the CPUs to the threads that do it; gives when that was.
 fn wait_until(mut done: impl FnMut() -> Result<bool, LabError>) -> Result<u64, LabError> {
     const PAUSE: Duration = Duration::from_micros(200);
     let start = Instant::now();

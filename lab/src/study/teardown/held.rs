@@ -242,7 +242,7 @@ fn area(case: Case, cache: &Arc<Zswap>, source: &Source) -> Result<(Held, Row), 
     Ok((Held::Area(area), Row::default()))
 }
 
-/// Whether all of `range` is still mapped. Who unmaps it may find part of it taken by somebody else
+/// Whether all of `range` is still mapped. When it is unmapped, another mapping may take part of it
 /// a moment later.
 fn is_mapped(range: &Range<usize>) -> Result<bool, LabError> {
     let maps = fs::read_to_string("/proc/self/maps").map_err(LabError::io("maps"))?;
