@@ -5,13 +5,13 @@
 //!   settle        after slots were given back: regrouped, or forgotten when it became empty
 //! ```
 //!
-//! The zspage is chosen as the kernel chooses it (`find_get_zspage`), the slot is the lowest free
-//! one where the kernel takes the one freed last: a frame that no object reached is not touched,
-//! but as part of one zspage among many (`charge`).
+//! The zspage is chosen as the kernel chooses it (`find_get_zspage`). The slot is the lowest free
+//! one, where the kernel takes the one freed last. So a frame that no object has reached stays
+//! untouched, except in one zspage among many (`charge`).
 //!
 //! Invariants
 //! - I1 `objects` = sum of the slots in use over the zspages.
-//! - I2 no zspage stays without objects: it is taken out and released by whoever emptied it.
+//! - I2 no zspage stays without objects: the thread that emptied it takes it out and releases it.
 //!
 //! A class may have several shards, each with zspages and a lock of its own; a CPU allocates from
 //! its own shard, an object is freed in its zspage's. Zspages with room go to another shard when
@@ -74,7 +74,8 @@ const _: () = assert!(
 /// What the class lock protects.
 #[derive(Debug, Default)]
 pub(crate) struct State {
-    /// Slots in use: each is behind one of fewer than 2^32 cells, but for what threads just store.
+    /// Slots in use. Each is behind one of fewer than 2^32 cells, except those that threads are
+    /// about to publish.
     pub(crate) objects: u32,
     /// Allocations and frees so far, modulo 2^32: tells a check what moved while it looked
     /// elsewhere.

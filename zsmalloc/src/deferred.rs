@@ -1,4 +1,4 @@
-//! Deferred work: values set aside now, and drained later by somebody else.
+//! Deferred work: values are set aside now, and another thread drains them later.
 //!
 //! ```text
 //!   push --> shard of this CPU | a b c . . . |  one page, under a lock that is only tried
@@ -8,9 +8,9 @@
 //!             queued [a b c d e f] [u v w ...] ---- drain_some, flush ----> drain function
 //! ```
 //!
-//! What a client defers is its own affair: the queue knows values of a type and how many bytes of
-//! payload each stands for. Nobody drains by itself: [`Queue::drain_some`] and [`Queue::flush`] are
-//! called by whoever owns a thread, which the `full` hook may wake.
+//! The queue does not know what a client defers: it has values of a type, and the bytes of payload
+//! that each stands for. It does not drain by itself. A thread of the client calls
+//! [`Queue::drain_some`] and [`Queue::flush`]; the `full` hook may wake it.
 //!
 //! Source: study S3, whose per-CPU buffers need no atomic, as the kernel can keep a thread on its
 //! CPU. A process cannot without restartable sequences; here the CPU is a hint, and a lock that is
@@ -110,9 +110,9 @@ pub struct Queue<T> {
 }
 
 impl QueueConfig {
-    /// Room for every page of a store of so many, so that it can be given up at once without one
-    /// free in the call: 8 bytes of buffers for each, taken when the queue is made, and at least
-    /// those of the default. The payload has no bound but the store's own.
+    /// Room for every page of a store of so many pages, so that the store can be given up at once
+    /// without one free in the call. It takes 8 bytes of buffers for each page when the queue is
+    /// made, and at least those of the default. Only the store bounds the payload.
     pub fn for_pages(pages: u64) -> QueueConfig {
         let default = QueueConfig::default();
         let buffers = usize::try_from(pages.saturating_mul(8)).unwrap_or(usize::MAX);

@@ -297,8 +297,8 @@ impl Memory {
         self.isolating.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether compaction has sparse pageblocks evacuated, as it has from the beginning: for
-    /// comparison. [`Memory::evacuate`] does it either way.
+    /// Whether compaction has sparse pageblocks evacuated, which is the default. Comparisons turn
+    /// it off. [`Memory::evacuate`] does it either way.
     pub fn set_evacuation(&self, evacuation: bool) {
         // relaxed: an independent value, read by later compactions.
         self.stays.store(!evacuation, Ordering::Relaxed);

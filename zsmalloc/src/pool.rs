@@ -13,9 +13,9 @@
 //! - I1 `resident` counts the touched frames of this pool's zspages, `frames` all of them.
 //! - I2 an object belongs to the pool whose leaf holds its cell.
 //!
-//! Locks: cell, class, then a zone's. A class lock is not held while frames are taken or, but for
-//! [`Release::Inside`], given back, nor while an object is stored; compaction copies payload under
-//! it.
+//! Locks: cell, class, then a zone's. A class lock is not held while frames are taken or while an
+//! object is stored. It is held while frames are given back only with [`Release::Inside`].
+//! Compaction copies payload under it.
 
 mod build;
 mod charge;

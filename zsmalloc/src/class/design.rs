@@ -8,15 +8,17 @@
 //! ```
 //!
 //! In the class design (study S0) the class of an object is read from its word without a lock. A
-//! move may change it, and moves are counted. A free pins nothing: it takes the lock that word and
-//! zspage named; if the count is as before, what was found stands, else all of it is read again.
-//! The hierarchical design is what went before: whoever looks an object up holds the pool's lock
-//! for reading, so that nothing moves, until the class lock is held; it is the way where a word is
-//! too small to hold a class. The pool design (study S4) has one lock instead of all; its classes
-//! share a lock word.
+//! move may change it, and moves are counted. A free pins nothing. It takes the lock that word and
+//! zspage named. If the count is as before, the lookup stands; if not, all of it is repeated.
 //!
-//! Invariant: whoever holds the guard of a class is alone in that class, and no object of it moves.
-//! Nothing else in this crate asks which design a pool has.
+//! The hierarchical design is the base of that study. A thread that looks an object up holds the
+//! pool's lock for reading, so that nothing moves, until it holds the class lock. It is the way for
+//! words that are too small to hold a class.
+//!
+//! The pool design (study S4) has one lock instead of all; its classes share a lock word.
+//!
+//! Invariant: a thread that holds the guard of a class is alone in that class, and no object of it
+//! moves. Nothing else in this crate asks which design a pool has.
 //!
 //! Locks: the pool rwlock, of rank Pool, before the class locks.
 

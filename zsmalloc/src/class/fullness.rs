@@ -53,7 +53,7 @@ const _: () = assert!(
 );
 
 /// The fullness group of a zspage with `in_use` of `objects` slots taken: the kernel's
-/// 100 * in_use / objects / 10 + 1, which is that of full ones for all, but for none.
+/// 100 * in_use / objects / 10 + 1, and group 0 if none is taken.
 pub(crate) fn group_of(in_use: usize, objects: usize) -> usize {
     if in_use == 0 { EMPTY } else { 10 * in_use / objects + 1 }
 }

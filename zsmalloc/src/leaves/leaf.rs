@@ -10,14 +10,14 @@
 //! goes through the owner word, so a number that is stale or made up is refused.
 //!
 //! Invariants
-//! - I1 a cell of a leaf without an owner is all zero, but for a lock bit that somebody with a
-//!   stale number is about to take off again; unless the leaf was abandoned, and not wiped yet.
-//! - I2 the owner word leaves a pool's id before the pool drains the cells; whoever locks a cell
-//!   and then finds the pool's id there was ahead of the drain, which will see the cell's content.
+//! - I1 a cell of a leaf without an owner is all zero, unless the leaf was abandoned and is not
+//!   wiped yet. A lock bit may be set, which a thread with a stale number is about to clear.
+//! - I2 the owner word leaves a pool's id before the pool drains the cells. A thread that locks a
+//!   cell and then finds the pool's id was ahead of the drain, which will see the cell's content.
 //! - I3 a leaf's page is discarded only while the discarder holds all 512 locks: a lock bit that
 //!   vanished under its owner would let two threads write one cell.
-//! - I4 a word is wiped by an exchange of one that is not locked: stored over, it could come back
-//!   when somebody with a stale number unlocks it.
+//! - I4 a word is wiped by an exchange of one that is not locked. If it were stored over, it could
+//!   come back when a thread with a stale number unlocks it.
 //! - I5 a leaf has the same use for ever. So a number that is made up is refused before the lock
 //!   bit of a handle's cell is set; the mover alone sets those, under the class lock.
 //!
@@ -197,8 +197,8 @@ impl Leaves {
         Ok(free.fresh - 1)
     }
 
-    /// Takes the leaf away from its owner so that it can be drained; refused when it is not
-    /// `pool`'s, or when somebody is already draining it.
+    /// Takes the leaf away from its owner so that it can be drained. Refused if it is not `pool`'s,
+    /// or is being drained already.
     pub(crate) fn begin_drain(&self, leaf: LeafId, pool: u32, purpose: LeafUse) -> bool {
         let word = owner_word(pool, purpose);
         self.owners.get(leaf.0 as usize).is_some_and(|owner| {

@@ -93,7 +93,7 @@ mod tests {
     use crate::{Memory, MemoryConfig, Pool, PoolConfig};
     use std::panic::{AssertUnwindSafe, catch_unwind};
 
-    /// Whoever reads the object next would wait for ever.
+    /// The next reader of the object would wait for ever.
     #[test]
     fn a_mover_that_panics_leaves_no_cell_locked() {
         let config = MemoryConfig { worker: false, ..MemoryConfig::for_disk(1 << 20) };

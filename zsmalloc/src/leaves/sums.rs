@@ -1,5 +1,5 @@
-//! What a leaf holds, in the leaf's word: so that a client who takes it out of its table changes
-//! its counters at once and looks at no cell.
+//! What a leaf holds, in the leaf's word. A client that takes the leaf out of its table can change
+//! its counters at once, and looks at no cell.
 //!
 //! ```text
 //!   63         61..52     51..42     41..32     31..22     21..0
@@ -7,13 +7,13 @@
 //! ```
 //!
 //! A cell's change is added under its lock, as the difference of two such words. The order of the
-//! changes of one word decides whose business a change is: what comes before the leaf is detached
-//! is in the client's counters when these are reduced by the sums; what comes after belongs to the
-//! leaf alone, which is drained later.
+//! changes of one word decides where a change counts. A change before the leaf is detached is in
+//! the client's counters when these are reduced by the sums. A change after it belongs to the leaf
+//! alone, which is drained later.
 //!
 //! Invariants
 //! - I1 the sums are those of the cells, as the client recounts them; so no field leaves its range.
-//! - I2 a leaf is detached once, by who took it out of its table.
+//! - I2 a leaf is detached once, by the thread that took it out of its table.
 
 use host::PAGE_SIZE;
 use host::sync::atomic::{AtomicU64, Ordering};

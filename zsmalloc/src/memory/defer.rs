@@ -16,7 +16,7 @@ impl Memory {
     /// job that panics is counted, see [`Memory::deferred`]. What is queued when the memory is
     /// dropped is run then.
     ///
-    /// A job must not wait for a lock that its caller, or whoever flushes, may hold.
+    /// A job must not wait for a lock that its caller, or a thread that flushes, may hold.
     pub fn defer(self: &Arc<Memory>, pending_bytes: u64, job: impl FnOnce() + Send + 'static) {
         self.jobs.push(pending_bytes.min(PENDING_MAX), Box::new(job));
         if !self.worker.run_jobs(self) {

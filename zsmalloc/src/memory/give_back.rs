@@ -19,7 +19,7 @@ use super::Memory;
 
 /// Free blocks that a release takes out of the zone at once.
 const BLOCKS_AT_ONCE: usize = 512;
-/// And frames, but for the last block: what is being returned, nobody can allocate.
+/// And frames, without the last block: frames that are being returned cannot be allocated.
 const FRAMES_AT_ONCE: u64 = 1 << 10; // 4 MiB
 
 impl Memory {

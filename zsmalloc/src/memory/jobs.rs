@@ -42,7 +42,7 @@ pub struct DeferredStatus {
     pub jobs: usize,
     /// The bytes that their callers said would be pending.
     pub pending_bytes: u64,
-    /// Jobs that panicked so far, whoever ran them: what they had left to do was not done.
+    /// Jobs that panicked so far, in any thread. The rest of their work was not done.
     pub panicked: u64,
 }
 
@@ -116,7 +116,7 @@ impl Jobs {
         while self.run_oldest(newest) {}
     }
 
-    /// Returns when every job is done that was deferred before, but for those that this thread is
+    /// Returns when every job that was deferred before is done, except those that this thread is
     /// running, and newer ones.
     pub(crate) fn flush(&self) {
         let newest = self.lock().newest_for(thread::current().id());

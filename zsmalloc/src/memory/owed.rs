@@ -1,21 +1,21 @@
 //! Frames that are owed to the system.
 //!
-//! Where untouched frames are taken although more free ones are held than the worker leaves, what
-//! is held is too short for what is asked for, or lies in warm blocks beside frames that were
-//! returned: what is resident would grow until the worker's next release. For each such frame a
-//! free one is owed, and released as soon as that is worth a call.
+//! Sometimes untouched frames are taken although more free frames are held than the worker leaves.
+//! The runs that are held are then too short for the request, or lie in warm blocks beside frames
+//! that were returned. Resident memory would grow until the worker's next release. So for each such
+//! frame a free one is owed, and is released as soon as that is worth a call.
 //!
 //! ```text
 //!   taken: 3 frames, 1 resident    owed += 2    each 256: the worker releases as many
 //! ```
 //!
 //! Invariants
-//! - I1 no more than is owed goes back, but for the rest of a block that is larger; and no frame of
-//!   those that the worker leaves. What is about to be reused would be faulted in again.
+//! - I1 no more than is owed goes back, except for the rest of a block that is larger. No frame of
+//!   those that the worker leaves goes back, because it would soon be faulted in again.
 //! - I2 what others free meanwhile is not chased.
 //!
-//! A run that comes and goes untouched is owed each time, though nothing grows: then what is held
-//! falls to the bound, as it would by the next release.
+//! A run that comes and goes untouched is owed each time, although nothing grows. Then the frames
+//! that are held fall to the bound, to which the next release would bring them too.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -27,8 +27,8 @@ const WORTH: u64 = 256; // 1 MiB
 pub(crate) struct Owed(AtomicU64);
 
 impl Owed {
-    /// Counts untouched frames that were taken; true for who makes it enough for a release, and for
-    /// who makes it twice that.
+    /// Counts untouched frames that were taken. True if that makes it enough for a release, or
+    /// twice enough.
     pub(crate) fn owe(&self, frames: u32) -> bool {
         let frames = u64::from(frames);
         // relaxed: a hint of how much.

@@ -10,9 +10,9 @@
 //!   a buffer of freed objects is full ------------>     they are given back
 //! ```
 //!
-//! The bound is 1/32 of the bytes that are expected, or 1/128 of what is resident where that is
-//! less: free frames between zspages, too short for the next one, would otherwise pile up to a
-//! share of what is far away.
+//! The bound is 1/32 of the bytes that are expected, or 1/128 of the resident bytes if that is
+//! less. Otherwise free frames between zspages, too short for the next one, could pile up to a
+//! share of a size that is far away.
 //!
 //! The thread is started by the first call that has work for it, sleeps while there is none, and
 //! ends with the memory: it holds no strong reference while it sleeps. A pool in use is left alone:
@@ -43,8 +43,8 @@ const RELEASE_MIN: u64 = 1 << 20;
 /// How often the worker looks while there is work; a pool without a change between two looks is at
 /// rest.
 const TICK: Duration = Duration::from_millis(250);
-/// How long jobs wait for those who defer to go on: who drops several things at a time has dropped
-/// them all before the worker takes a CPU, and the locks of the system's memory management.
+/// How long a job waits before it runs. A thread that drops several things has then dropped all of
+/// them before the worker takes a CPU, and the locks of the system's memory management.
 const LINGER: Duration = Duration::from_millis(1);
 /// Ticks that free frames wait for reuse.
 const RELEASE_TICKS: u32 = 4; // 1 s
@@ -63,7 +63,7 @@ pub(crate) trait Chores: Send + Sync + 'static {
     fn compact_at_rest(&self) -> bool;
     /// Returns everything that is free to the system.
     fn give_back_whole(self: &Arc<Self>);
-    /// Returns free frames to the system, but for `keep` bytes.
+    /// Returns free frames to the system, except `keep` bytes of them.
     fn give_back(&self, keep: u64);
 }
 
@@ -71,7 +71,7 @@ pub(crate) trait Chores: Send + Sync + 'static {
 pub(crate) struct Worker {
     /// False: no thread is ever started.
     allowed: bool,
-    /// In a model, whoever flushes does the jobs that the worker would.
+    /// In a model, a thread that flushes does the jobs that the worker would do.
     modelled: bool,
     expected_bytes: u64,
     shared: Arc<Shared>,

@@ -138,7 +138,7 @@ impl Zones {
         zone as u32 * self.each
     }
 
-    /// A run of frames of one zone, but for what is on per-CPU lists.
+    /// A run of frames of one zone, without those on per-CPU lists.
     pub(crate) fn alloc_in(&self, zone: usize, frames: u32) -> Option<Pfn> {
         let pfn = self.get(zone).alloc_run(frames, Migratetype::Movable).ok()?;
         Some(Pfn::new(self.base(zone) + pfn.get()))

@@ -9,14 +9,14 @@
 //!
 //! After that at most one zspage of a class has free slots, and some of these become one with that
 //! of a larger class: see `join`. The frames of those that are left are as touched as they ever
-//! were. A last pass moves their objects to other frames, packed from the first one, so that what
-//! compaction leaves is what a fresh fill would have taken, and less: with chain order 4 the
-//! half-empty zspages of 192 classes would otherwise hold more than the longer chain saves.
+//! were. A last pass moves their objects to other frames, packed from the first one. Compaction
+//! therefore leaves less than a fresh fill would have taken. Without it, with chain order 4, the
+//! half-empty zspages of 192 classes would hold more than the longer chain saves.
 //!
 //! Invariants
-//! - I1 an object moves under the class lock and the lock bit of its cell, which the mover only
-//!   tries, and which a handle's cell with readers refuses: what is being read, written or
-//!   published stays where it is, and its zspage with it.
+//! - I1 an object moves under the class lock and the lock bit of its cell. The mover only tries the
+//!   bit, and a handle's cell with readers refuses it. So an object that is being read, written or
+//!   published stays where it is, and so does its zspage.
 //! - I2 a lock hold moves at most [`MOVES_MAX`] objects; in the later passes, those of one zspage.
 //!
 //! Locks: one compaction at a time, then class, then cells by trying. Frames go back outside the

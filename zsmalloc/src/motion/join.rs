@@ -9,8 +9,8 @@
 //!
 //! Each class that is in use has half a frame too much on average, however few its objects are. An
 //! object's word says its class and how much of its slot it leaves, so a slot of a larger class
-//! will do: as many objects go there as it takes for both classes to need fewer frames in all, the
-//! whole zspage or what reaches into its last frame. No zspage is built for it.
+//! will do. As many objects go there as it takes for both classes to need fewer frames in all: the
+//! objects of the whole zspage, or those that reach into its last frame. No zspage is built for it.
 //!
 //! Invariants
 //! - I1 objects change their class under the locks of both, and the move is counted before either
@@ -19,7 +19,7 @@
 //!   most, however often it moves.
 //!
 //! Locks: a class, then a larger one by trying; then cells by trying. With one lock for all classes
-//! there is no second one to be had, and nothing is joined.
+//! there is no second lock to take, and nothing is joined.
 
 use host::PAGE_SIZE;
 

@@ -30,7 +30,7 @@ use crate::pool::Pool;
 use crate::zspages::zspage;
 use crate::zspages::{Descriptor, DescriptorId, Header};
 
-/// A zspage, as it was a moment ago.
+/// What a zspage was a moment ago.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ZspageInfo {
     /// Its first frame.

@@ -101,7 +101,7 @@ impl Pool {
         Ok(leaf)
     }
 
-    /// Locks a cell, waiting for whoever holds it.
+    /// Locks a cell, and waits for a thread that holds it.
     ///
     /// # Errors
     ///
@@ -199,7 +199,7 @@ impl<'p> CellGuard<'p> {
         Some(zspage::bytes(&self.pool.memory.arena, shape, place))
     }
 
-    /// Starts loading what freeing the object will need: for who reads it first. Only a hint.
+    /// Starts loading what freeing the object will need, for a caller that reads it first. A hint.
     #[inline]
     pub fn prefetch_free(&self) {
         if let Some(place) = self.word.place() {

@@ -51,9 +51,9 @@ impl Drop for Batch<'_> {
 }
 
 impl Pool {
-    /// Frees the object of a handle, up to [`PoolConfig::lag`] frees of this thread later: nothing
-    /// that the pool says of itself shows it, nor is a store refused for it. What is left of a lag
-    /// is freed by whoever asks the pool for something, compacts it, or calls
+    /// Frees the object of a handle, up to [`PoolConfig::lag`] frees of this thread later. No
+    /// figure of the pool shows the delay, and no store is refused because of it. The rest of a lag
+    /// is freed by a thread that asks the pool for figures, compacts it, or calls
     /// [`Pool::flush_deferred`]; and by the memory's worker, when the pool is at rest.
     ///
     /// # Errors

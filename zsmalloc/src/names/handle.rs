@@ -23,7 +23,7 @@
 //! no move was counted meanwhile; see `free`.
 //!
 //! Invariants
-//! - I1 the word of an object with readers does not change, but for their number.
+//! - I1 the word of an object with readers does not change, except for their number.
 //! - I2 an object with readers is not freed: its handle is borrowed. So an emptied zspage has no
 //!   readers, and its release need not look.
 //! - I3 a handle's entry lies in a leaf of the pool that made it. A handle is shown to be a pool's
@@ -120,9 +120,9 @@ impl Pool {
         })
     }
 
-    /// As [`Pool::alloc_with`], but the slice holds what the slot held before: bytes of objects of
-    /// this memory that were freed, of any of its pools. For a `fill` that writes all of it. What
-    /// it leaves as it is, whoever reads the object sees.
+    /// As [`Pool::alloc_with`], but the slice has the old bytes of the slot, which are those of
+    /// freed objects of any pool of this memory. It is for a `fill` that writes all of the slice.
+    /// Readers of the object see the old bytes that `fill` leaves.
     ///
     /// # Errors
     ///

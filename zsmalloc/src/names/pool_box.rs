@@ -60,7 +60,7 @@ impl PoolBox {
         Ok(PoolBox { pool: Arc::clone(pool), handle: Some(handle) })
     }
 
-    /// The handle, whose object nobody frees from here on but whoever has it.
+    /// The handle. From here on only its owner frees the object.
     pub fn into_handle(mut self) -> Handle {
         self.handle.take().expect("a box has its handle until it gives it away")
     }

@@ -13,8 +13,8 @@
 //! chance of one in 2^32.
 //!
 //! Invariants
-//! - I1 the cell of an object is written by whoever holds its lock bit, a cell that names none by
-//!   the thread that took or gives its entry.
+//! - I1 the cell of an object is written by the thread that holds its lock bit. A cell that names
+//!   no object is written by the thread that took or gives its entry.
 //! - I2 the generation of an entry changes under the lock bit of its cell.
 //!
 //! Locks: a cell, of any rank, as nothing else is held; then one class.

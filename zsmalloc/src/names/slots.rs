@@ -7,8 +7,8 @@
 //!                        `--> leaf 17: 512 cells
 //! ```
 //!
-//! A write into an empty part of the disk takes a leaf; discarding 2 MiB that are aligned takes it
-//! out of the root in one exchange, and whoever comes later takes a fresh one.
+//! A write into an empty part of the disk takes a leaf. A discard of 2 MiB that are aligned takes
+//! the leaf out of the root in one exchange, and a later write takes a fresh one.
 //!
 //! Invariants
 //! - I1 a leaf is named by at most one root entry.
@@ -16,9 +16,9 @@
 //!   page; anything else is a leaf that was taken out meanwhile: look again.
 //! - I3 a table that shares its pool is empty when it is dropped.
 //!
-//! Pages and root entries are the table's: those past its end panic. Its leaves are freed by who
-//! took them out of the root: for a leaf that is freed and still named, whoever wants a slot of it
-//! waits.
+//! Pages and root entries are the table's: those past its end panic. Its leaves are freed by
+//! the thread that took them out of the root. If a leaf were freed and still named, a thread that
+//! wants a slot of it would wait.
 //!
 //! Lock: a cell's.
 
@@ -84,8 +84,8 @@ impl Slots {
         Slots::with(pool, pages, Sharing::Alone)
     }
 
-    /// An empty table of `pages` slots in a pool that others use too. Whoever drops it has taken
-    /// its leaves out before, see [`Slots::detach_all`].
+    /// An empty table of `pages` slots in a pool that other tables use too. Its leaves are to be
+    /// taken out before it is dropped, see [`Slots::detach_all`].
     pub fn shared(pool: Arc<Pool>, pages: u64) -> Result<Slots, MemoryError> {
         Slots::with(pool, pages, Sharing::Shared)
     }

@@ -1,4 +1,4 @@
-//! What can go wrong in the allocator, worded for whoever must act.
+//! What can go wrong in the allocator, worded for a person who must act.
 //!
 //! Invariant: an operation that returns one of these changed nothing.
 

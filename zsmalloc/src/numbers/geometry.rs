@@ -235,7 +235,7 @@ impl Geometry {
     }
 }
 
-/// The kernel's classes: all nominal ones, but for those that merge.
+/// The kernel's classes: all nominal ones, without those that merge.
 fn merged(rule: Rule, chain: ChainSize, shapes: &mut [Shape; CLASSES]) -> Vec<ClassIndex> {
     let mut classes = vec![ClassIndex(CLASSES as u8 - 1)];
     for index in (0..CLASSES - 1).rev() {

@@ -132,8 +132,8 @@ impl Pool {
         self.stir();
     }
 
-    /// Frees the objects of a batch that are under one lock, which this gives up; but for those
-    /// that moved, or whose zspage went to another shard.
+    /// Frees the objects of a batch that are under one lock, which this gives up. Objects that
+    /// moved are left, and so are those whose zspage went to another shard.
     fn free_list(
         &self,
         class: &Class,

@@ -15,13 +15,13 @@
 //! Invariants
 //! - I1 a handle is freed by its owner, so its word changes only by a move, which may be to a
 //!   larger class.
-//! - I2 objects move out of a shard, and zspages go to another one, under its lock; and both are
+//! - I2 objects move out of a shard, and zspages go to another one, under its lock. Both are
 //!   counted after words and headers are written, before the lock is given up and before frames go
-//!   back. So whoever holds the lock that was found, and sees the count of before it looked, holds
-//!   what it found: a move under this lock would be seen counted, and one under another lock that
-//!   made the frame, or the descriptor, a zspage of this lock's was counted before that. That it
-//!   found the same twice says nothing: an old word may lead to the next life of a frame, or to
-//!   none, and the word after it to another that looks alike.
+//!   back. Suppose that a thread holds the lock that it found, and sees the count of before its
+//!   lookup. Then the lookup holds: a move under this lock would be seen counted. A move under
+//!   another lock that made the frame or the descriptor a zspage of this lock was counted before
+//!   that. To find the same twice would prove nothing. An old word may lead to the next life of a
+//!   frame, or to none, and the word after it to another that looks alike.
 //!
 //! Locks: one class.
 

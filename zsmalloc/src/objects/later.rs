@@ -1,4 +1,4 @@
-//! Freeing later: objects that their owners are done with, queued for whoever has the time.
+//! Freeing later: objects that their owners are done with are queued, and freed by other threads.
 //!
 //! ```text
 //!   handle -- free_deferred --> its entry \               / sorted by class, one lock hold
@@ -20,8 +20,8 @@
 //!   cell, finds something else in it, and leaves the object where it is.
 //! - I3 an object is queued before its cell is unlocked: it is named by its cell, or pending.
 //!
-//! Locks: the queue's; drained with the turn to drain held, and class locks below that. A cell may
-//! be locked by who flushes, as nothing here waits for one.
+//! Locks: the queue's. A drain holds the turn to drain, and takes class locks under it. A thread
+//! that flushes may hold a cell, because nothing here waits for one.
 
 use std::sync::Weak;
 
@@ -67,8 +67,8 @@ impl Pool {
         flush.map(|entries| entries.for_each(|entry| self.free_entry(entry))).is_some()
     }
 
-    /// Frees everything that is pending, and waits for what another thread is freeing; gives the
-    /// objects that this one freed, but for those of [`Pool::free_handle`].
+    /// Frees everything that is pending, and waits for what another thread is freeing. Gives the
+    /// number of objects that this thread freed, without those of [`Pool::free_handle`].
     pub fn flush_deferred(&self) -> u64 {
         self.flush_lagging();
         self.pending.get().map_or(0, Queue::flush)

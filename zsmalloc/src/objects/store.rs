@@ -84,8 +84,8 @@ impl Pool {
         Ok(Reserved { class, slot, entry })
     }
 
-    /// As [`Pool::store`], past the limit if there is no other way: for who frees a longer object
-    /// in return.
+    /// As [`Pool::store`], past the limit if there is no other way. It is for a caller that frees a
+    /// longer object in return.
     ///
     /// # Errors
     ///

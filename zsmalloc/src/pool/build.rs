@@ -14,8 +14,8 @@ use crate::zspages::{DescriptorId, zspage};
 pub(crate) const CACHED_FRAMES: u64 = 8192; // 32 MiB
 
 impl Pool {
-    /// A zspage without objects, of frames that cost nothing yet but for the first `touched`, known
-    /// to the caller alone and in transit: it is to arrive in its class, or to be given back.
+    /// A zspage without objects, known to the caller alone. Only its first `touched` frames cost
+    /// anything yet. It is in transit: it is to arrive in its class, or to be given back.
     pub(crate) fn new_zspage(
         &self,
         class: &Class,

@@ -14,7 +14,8 @@
 //! for the whole zspage costs two thirds of what as many page faults cost. A zspage of frames that
 //! were used before lacks one or two as a rule, which the copies fault in as they come to them.
 //!
-//! Invariant: `resident` counts the resident bits of the pool's frames: whoever sets one adds it.
+//! Invariant: `resident` counts the resident bits of the pool's frames. A thread that sets one adds
+//! it.
 //!
 //! Lock: none.
 

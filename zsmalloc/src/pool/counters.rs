@@ -9,8 +9,8 @@ use crate::numbers::SHARDS_MAX;
 #[repr(align(128))]
 pub(crate) struct Apart<T>(pub(crate) T);
 
-/// Independent totals of a pool; on cache lines of their own, as what lies beside them is read by
-/// every operation.
+/// Independent totals of a pool. They have cache lines of their own, because every operation reads
+/// what lies beside them.
 #[derive(Default)]
 #[repr(align(128))]
 pub(crate) struct Counters {

@@ -5,10 +5,11 @@
 //!       cells     word     owners         headers
 //! ```
 //!
-//! A pool is shared, so that whoever looks many objects up through it would ask for each of them
-//! again where these tables are and how long. None of them ever moves: here both are values.
+//! A pool is shared. A thread that looks up many objects through it would ask for each of them
+//! again where these tables are and how long they are. None of them ever moves, so here both are
+//! values.
 //!
-//! Lock: none. What is found is as it was a moment ago, but for what the caller keeps from moving.
+//! Locks: none. What is found may have moved since, unless the caller keeps it from moving.
 
 use host::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 

@@ -1,10 +1,10 @@
 //! Recounting a pool from its structures.
 //!
-//! Each class is walked under its lock: every zspage has its place in the array of its fullness,
-//! its bits are its count, its frames name its descriptor, and every object is named by the cell
-//! that its back reference names. The totals are compared with the sums at the end; where objects
-//! came or went while other classes were walked, a difference of totals is reported as motion, not
-//! as a defect.
+//! Each class is walked under its lock. Every zspage must have its place in the array of its
+//! fullness, its bits must be its count, and its frames must name its descriptor. The cell that an
+//! object's back reference names must name the object. At the end the totals are compared with the
+//! sums. If objects came or went while other classes were walked, a difference of totals is
+//! reported as motion, not as a defect.
 //!
 //! Invariants checked: descriptor I1, I2; fullness I1, I2; class I1, I2; entries; pool I1.
 //!

@@ -13,16 +13,16 @@
 //! ```
 //!
 //! A descriptor of 17 objects is 92 bytes, of which 68 are back references. Its words are atomics
-//! of a shared table only so that plain references to them are sound; they are read and written
-//! under the class lock, with two exceptions: a publisher stores the back reference of an object
-//! that it alone knows (see `publish`), and the number of the lock is read to find it.
+//! of a shared table only so that plain references to them are sound. They are read and written
+//! under the class lock, with two exceptions. A publisher stores the back reference of an object
+//! that it alone knows (see `publish`). The number of the lock is read to find the lock.
 //!
 //! Invariants
 //! - I1 objects in use = set bits = slots that are allocated. Touched = every frame is known to be,
 //!   and stays so while the zspage has these frames.
-//! - I2 the back reference of a slot in use is 0, or the number of the entry whose word names this
-//!   slot, or of one that is locked by whoever is about to make that true or false, or of a
-//!   handle's entry that names nothing because the object is still being written.
+//! - I2 the back reference of a slot in use is 0 or the number of an entry. The word of that entry
+//!   names this slot, with two exceptions. The entry may be locked by a thread that is about to
+//!   make that true or false. A handle's entry names nothing while the object is being written.
 //!
 //! Lock: the class lock of the descriptor's class, taken by the caller.
 
@@ -230,8 +230,9 @@ impl<'a> Header<'a> {
         self.set(POSITION, id.0);
     }
 
-    /// The pool of the zspage; 0 from when it departs. Whoever finds a pool's id holding the lock
-    /// of the class that the header names knows that both hold still, if objects are in use.
+    /// The pool of the zspage; 0 from when it departs. A thread that holds the lock of the class
+    /// that the header names, and finds a pool's id here, knows that both hold still if objects are
+    /// in use.
     pub(crate) fn pool(self) -> u32 {
         // Pairs with the Release in `set_pool`.
         self.in_body(POOL).load(Ordering::Acquire)

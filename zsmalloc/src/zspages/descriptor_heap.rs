@@ -77,8 +77,8 @@ impl DescriptorHeap {
         })
     }
 
-    /// A descriptor for a zspage of this shape, made by a shard; its words hold whatever they held,
-    /// but for the number of its body. Where the shard's part is full, it is of another one.
+    /// A descriptor for a zspage of this shape, made by a shard. Its words are not cleared; only
+    /// the number of its body is set. If the shard's part is full, it is of another part.
     pub(crate) fn alloc(&self, shape: Shape, shard: usize) -> Result<DescriptorId, AllocError> {
         let count = self.parts.len();
         let mut found = self.alloc_in(shard % count, shape);

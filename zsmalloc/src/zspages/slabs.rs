@@ -17,7 +17,7 @@
 //! - I2 an empty slab has no capacity; at a release, or beyond [`EMPTY_SLABS_HELD`] of them,
 //!   whole pages of such slabs are returned to the system.
 //!
-//! Lock: whoever has the `State` of the part.
+//! Locks: none of its own. The caller has the `State` of the part.
 
 use std::sync::Arc;
 
@@ -139,7 +139,7 @@ impl<const UNIT: usize> Slabs<UNIT> {
         self.items.slice(0..self.items.len())
     }
 
-    /// Bytes held, but for what the states take: touched pages, and what is kept about them.
+    /// Bytes held without those of the states: touched pages, and what is kept about them.
     pub(crate) fn held_bytes(&self) -> u64 {
         self.mapped_bytes() + self.items.heap_bytes()
     }
@@ -315,7 +315,7 @@ mod tests {
     }
 
     proptest! {
-        /// No unit has two owners, and what is held is what is used, but for the slabs kept.
+        /// No unit has two owners, and the bytes held are those in use and those of the slabs kept.
         #[test]
         fn items_never_overlap(
             steps in prop::collection::vec(

@@ -12,10 +12,10 @@
 //!   the zspage was unlinked from its class. In between nobody else can claim them.
 //! - I2 slots: `Descriptor::take_lowest` gives a slot to one owner until `Descriptor::give`; both
 //!   run under the class lock.
-//! - I3 access: an unpublished object is known to the thread that stores it alone; a published one
-//!   is read, moved and freed only by whoever holds the lock of the cell that names it. For a
-//!   handle, the mover alone locks; readers, who borrow from the owner, have pinned the word, which
-//!   keeps the mover out; and the owner frees, under the class lock, which does too.
+//! - I3 access: only the thread that stores an unpublished object knows it. A published object is
+//!   read, moved and freed only under the lock of the cell that names it. For a handle, the mover
+//!   alone locks. Readers borrow from the owner and have pinned the word, which keeps the mover
+//!   out. The owner frees under the class lock, which keeps it out too.
 //!
 //! So no two threads ever access the bytes of one slot unless both only read, and the ranges below
 //! are checked against the arena before a pointer is made.
