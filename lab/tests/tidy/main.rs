@@ -228,6 +228,13 @@ fn documents_are_read_once() {
 }
 
 #[test]
+fn doc_comments_are_read_once() {
+    let sources = tree::sources(&tree::root());
+    let held = sources.iter().filter(|source| !source.is_test_file());
+    report(held.flat_map(prose::comments).collect());
+}
+
+#[test]
 fn refused_constructions_are_explained() {
     let documents = tree::documents(&tree::root());
     let contributing = documents.iter().filter(|document| document.path == "CONTRIBUTING.md");

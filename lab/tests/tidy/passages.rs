@@ -168,6 +168,17 @@ pub(crate) fn head(source: &Source) -> Document {
     Document { path: source.path.clone(), text: lines.join("\n") }
 }
 
+/// All doc comments of a source as a document: other lines are blank.
+pub(crate) fn doc_comments(source: &Source) -> Document {
+    let lines = source.text.lines().map(|line| {
+        let line = line.trim_start();
+        let comment = line.strip_prefix("//!").or(line.strip_prefix("///"));
+        comment.unwrap_or_default().trim_start_matches(' ')
+    });
+    let text = lines.collect::<Vec<_>>().join("\n");
+    Document { path: source.path.clone(), text }
+}
+
 /// The help texts of a source: a passage for each run of `///` lines.
 pub(crate) fn help(source: &Source) -> Vec<Passage> {
     let types: Vec<Range<usize>> = items::word_offsets(&source.code, "derive")
@@ -279,6 +290,15 @@ fn a_head_is_read_without_its_marks() {
     let found: Vec<(usize, String)> =
         passages(&head(&source)).into_iter().map(|p| (p.line, p.text)).collect();
     assert_eq!(found, [(1, "One\ntwo.".to_string()), (4, "three".to_string())]);
+}
+
+#[test]
+fn doc_comments_are_read_where_they_stand() {
+    let text = "//! Head.\n\nfn f() {\n    // No doc.\n}\n    /// An\n    /// item.\nstruct A;\n";
+    let document = doc_comments(&Source::new("a/src/b.rs", text));
+    let found: Vec<(usize, String)> =
+        passages(&document).into_iter().map(|p| (p.line, p.text)).collect();
+    assert_eq!(found, [(1, "Head.".to_string()), (6, "An\nitem.".to_string())]);
 }
 
 #[test]

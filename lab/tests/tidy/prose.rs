@@ -116,6 +116,27 @@ pub(crate) fn help(source: &Source) -> Vec<Finding> {
     hard_to_read(&document, &passages::help(source))
 }
 
+/// What has to be read twice in the doc comments of a source. A summary of an item may begin with
+/// "What": "What a pool is made of."
+pub(crate) fn comments(source: &Source) -> Vec<Finding> {
+    let document = passages::doc_comments(source);
+    let mut findings = Vec::new();
+    for passage in passages::passages(&document) {
+        for sentence in sentences(&passage) {
+            if passage.counted && sentence.words > WORDS_MAX {
+                let what = format!("{} words: {}", sentence.words, opening(sentence.text));
+                findings.push(document.finding(sentence.line, what));
+            }
+            let twice = phrases(&small(sentence.text)).into_iter();
+            findings.extend(twice.map(|found| {
+                let what = format!("\"{found}\": see CONTRIBUTING.md for what to write");
+                document.finding(sentence.line, what)
+            }));
+        }
+    }
+    findings
+}
+
 fn hard_to_read(document: &Document, passages: &[Passage]) -> Vec<Finding> {
     let lengths = Lengths::of(passages);
     let too_many = lengths.longer_than(LONG) * LONG_SHARE > lengths.0.len();
@@ -154,14 +175,22 @@ fn opening(sentence: &str) -> String {
 
 /// The constructions of a sentence that have to be read twice.
 fn constructions(sentence: &str) -> Vec<&'static str> {
-    let words: Vec<String> = sentence.split_whitespace().map(str::to_lowercase).collect();
-    let text = words.join(" ");
-    let mut found: Vec<&str> =
-        CONSTRUCTIONS.into_iter().filter(|phrase| stands_in(&text, phrase)).collect();
-    let first = words.first().map(|word| word.trim_start_matches(['*', '(', '"', '|']));
+    let text = small(sentence);
+    let mut found = phrases(&text);
+    let first = text.split(' ').next().map(|word| word.trim_start_matches(['*', '(', '"', '|']));
     let opening = OPENINGS.into_iter().find(|opening| first == Some(opening.0));
     found.extend(opening.filter(|_| text.ends_with('.')).map(|opening| opening.1));
     found
+}
+
+/// Small letters, with one blank between words.
+fn small(sentence: &str) -> String {
+    let words: Vec<String> = sentence.split_whitespace().map(str::to_lowercase).collect();
+    words.join(" ")
+}
+
+fn phrases(text: &str) -> Vec<&'static str> {
+    CONSTRUCTIONS.into_iter().filter(|phrase| stands_in(text, phrase)).collect()
 }
 
 /// Does a phrase stand in a text as whole words?
@@ -304,6 +333,16 @@ fn help_texts_are_held_to_the_same() {
     let long = "w ".repeat(WORDS_MAX + 1);
     assert_eq!((source("All but for one"), source(&format!("A. B. {long}"))), (1, 1));
     assert_eq!((source("All except one"), source("What to keep")), (0, 0));
+}
+
+#[test]
+fn doc_comments_are_held_to_nearly_the_same() {
+    let count = |text: &str| {
+        let text = format!("/// {text}\nstruct A;\n// but for {text}\n");
+        comments(&Source::new("a/src/b.rs", &text)).len()
+    };
+    assert_eq!((count("All but for one."), count(&"w ".repeat(WORDS_MAX + 1))), (1, 1));
+    assert_eq!((count("All except one."), count("What a pool is made of.")), (0, 0));
 }
 
 #[test]
