@@ -7,9 +7,9 @@
 //!                             the page is then the caller's again
 //! ```
 //!
-//! Words: an *area* is a sparse array of pages, an *entry* what is stored for one of them, a
-//! *group* entries with a limit of their own. Pages come in by [`Area::store`] and go back by
-//! [`Area::load`], which takes the entry out.
+//! Words: an *area* is a sparse array of pages. An *entry* is what is stored for one page. A
+//! *group* is a set of entries with a limit of their own. Pages are stored by [`Area::store`] and
+//! come back by [`Area::load`], which takes the entry out.
 
 #![forbid(unsafe_code)]
 
@@ -33,7 +33,7 @@ pub use terms::{
     AlgorithmError, GroupId, Incompressible, Limit, LoadError, Order, StoreError, ZswapConfig,
     ZswapError,
 };
-// What the public items above are made of.
+// The types that the public items above are made of.
 pub use codec::{Algorithm, Codec};
 pub use disk::{Disk, DiskError};
 pub use zsmalloc::{Memory, MemoryConfig, Rule};

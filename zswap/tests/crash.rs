@@ -1,7 +1,7 @@
-//! A process that dies leaves a backing file that is known as stale, and whose pages nobody reads.
+//! A process that dies leaves a backing file that is known as stale. Its pages are not read.
 //!
-//! The test runs itself as a child, which fills a cache over a file, writes back and waits to be
-//! killed; then it takes the file in use itself.
+//! The test runs itself as a child. The child fills a cache over a file, writes back and waits to
+//! be killed. Then the test takes the file in use itself.
 #![cfg(not(loom))]
 
 mod setting;
@@ -90,8 +90,8 @@ fn what_a_killed_process_leaves_is_stale() {
     }
 }
 
-/// What lies in the sectors of an entry, but comes from another use of the disk, is not taken for
-/// its page; even if it is a blob of the same page, at the same place.
+/// The sectors of an entry may have content from another use of the disk. It is not taken for the
+/// entry's page, even if it is a blob of the same page at the same place.
 #[test]
 fn blobs_of_another_use_of_the_disk_are_not_taken_for_ours() {
     let file = backing("epoch");
@@ -115,7 +115,7 @@ fn blobs_of_another_use_of_the_disk_are_not_taken_for_ours() {
     }
 }
 
-/// A file that becomes shorter under a cache: errors, and what is in memory stays.
+/// A file becomes shorter under a cache. That gives errors, and pages in memory stay.
 #[test]
 fn a_file_that_is_cut_off_gives_errors_and_loses_nothing_else() {
     let file = backing("cut");

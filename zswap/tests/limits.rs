@@ -31,7 +31,7 @@ fn came_back(area: &Area, at: u64, data: &[u8]) {
     expect(area, at, data);
 }
 
-/// `test_zswap_usage`: what is paged out is in the cache.
+/// `test_zswap_usage`: a page that is paged out is in the cache.
 #[test]
 fn usage() {
     let zswap = cache(64 * MIB, None);
@@ -40,7 +40,7 @@ fn usage() {
     assert_eq!(zswap.stat().zswpout, 1024);
 }
 
-/// `test_swapin_nozswap`: with a limit of zero nothing is stored, zeros neither.
+/// `test_swapin_nozswap`: with a limit of zero nothing is stored, not even zeros.
 #[test]
 fn a_limit_of_zero_stores_nothing() {
     let zswap = cache(0, ram(16 * MIB));
@@ -59,7 +59,7 @@ fn a_limit_of_zero_stores_nothing() {
     assert!(matches!(area.store(0, &[0; PAGE], NOBODY), Err(StoreError::OverLimit)));
 }
 
-/// `test_zswapin`: what does not fit goes to the disk, and everything comes back.
+/// `test_zswapin`: pages that do not fit go to the disk, and every page comes back.
 #[test]
 fn what_does_not_fit_goes_to_the_disk() {
     let zswap = cache(2 * MIB, ram(64 * MIB));
@@ -150,7 +150,7 @@ fn a_full_cache_takes_nothing_until_its_accept_threshold() {
     let stat = zswap.stat();
     assert!(stat.object_bytes_resident <= MIB * 9 / 10 + 8192, "{stat:?}");
     assert!(stat.reject_reclaim_fail >= at && stat.pool_limit_hit >= 1, "{stat:?}");
-    // A store that may make room does, and is not held up by the threshold.
+    // A store that may make room does so, and the threshold does not stop it.
     let zswap = cache(MIB, None);
     let area = zswap.add_area(4096).expect("room");
     let full = (0..4096).find(|&at| area.store(at, &data, NOBODY).is_err()).expect("a limit");
@@ -159,7 +159,7 @@ fn a_full_cache_takes_nothing_until_its_accept_threshold() {
     zswap.check().expect("no defect");
 }
 
-/// Stores as a caller does that may wait, or as one that makes room when it is refused.
+/// Stores as a caller that may wait does, or as one that makes room when it is refused.
 #[track_caller]
 fn store_as(waits: bool, zswap: &Zswap, area: &Area, at: u64, data: &[u8]) {
     let if_room = || {
@@ -172,8 +172,8 @@ fn store_as(waits: bool, zswap: &Zswap, area: &Area, at: u64, data: &[u8]) {
     stored.unwrap_or_else(|error| panic!("page {at}: {error}, {:?}", zswap.stat()));
 }
 
-/// A cache as dense as it gets, at its limit or a frame below it, with an accept threshold that
-/// leaves no room for a page.
+/// A cache as dense as it gets, at its limit or a frame below it. Its accept threshold leaves no
+/// room for a page.
 #[test]
 fn a_threshold_near_the_limit_leaves_room_for_a_page() {
     for (frames, percent) in [(256, 100), (256, 99), (8, 90), (3, 100), (2, 100), (1, 100)] {
@@ -234,7 +234,8 @@ fn an_algorithm_is_switched_while_entries_of_others_are_stored() {
     assert_eq!(zswap.algorithms()[0].0.to_string(), "zstd:5");
 }
 
-/// Neither one that did not compress, in memory or on the disk, nor one that was written whole.
+/// This holds for a page that did not compress, in memory or on the disk, and for one that was
+/// written whole.
 #[test]
 fn raw_pages_have_no_algorithm() {
     let lz4 = || "lz4".parse::<Codec>().expect("a codec");

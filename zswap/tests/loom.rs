@@ -2,9 +2,11 @@
 //!
 //! Run with `RUSTFLAGS="--cfg loom" LOOM_MAX_PREEMPTIONS=2`.
 //!
-//! Claims: whatever is done to a page while it is being written back is what counts afterwards, and
-//! no sector, object or token is lost by it; a page on the disk is loaded once, and never as what
-//! came to lie there later; an entry is decoded by the algorithm that made it.
+//! Claims
+//! - The last operation on a page decides, even if the page was being written back meanwhile. No
+//!   sector, object or token is lost.
+//! - A page on the disk is loaded once, and never as the bytes that its sectors got later.
+//! - An entry is decoded by the algorithm that made it.
 #![cfg(loom)]
 
 use std::sync::Arc;
@@ -30,7 +32,7 @@ fn cache() -> (Arc<Zswap>, Area) {
         MemoryConfig { arena_frames: 512, entries_max: 6, expected_bytes: 1 << 30, worker: false };
     let memory = Memory::new(memory).expect("small tables");
     let config = ZswapConfig {
-        // Few objects to a zspage: descriptors of many are too long for a model's tables.
+        // A zspage has few objects, because a model's tables have no room for descriptors of many.
         chain_order: 0,
         limit: Limit::None,
         backing: Some(Arc::new(RamDisk::new(1 << 16).expect("memory"))),
@@ -42,11 +44,11 @@ fn cache() -> (Arc<Zswap>, Area) {
     (Arc::new(zswap), area)
 }
 
-/// From here on pages do not compress.
+/// Pages of this version or a later one do not compress.
 const RAW: u8 = 100;
 
-/// A page that compresses to a half, or not at all, and says whose it is. On the heap, as a model's
-/// threads have little stack.
+/// A page that compresses to a half, or not at all, and whose bytes tell its version. It is on the
+/// heap, because a model's threads have little stack.
 fn page(byte: u8) -> Vec<u8> {
     let noise = if byte < RAW { 1900 } else { PAGE - 1 };
     let mut state = u32::from(byte) + 1;
@@ -61,7 +63,7 @@ fn store(area: &Area, at: u64, byte: u8) {
     area.store(at, &page(byte), GroupId::ROOT).expect("room");
 }
 
-/// Which page was there; `None` for none.
+/// The version of the page; `None` if there is none.
 fn load(area: &Area, at: u64) -> Option<u8> {
     let mut data = vec![0; PAGE];
     match area.load(at, &mut data).expect("no fault") {
@@ -111,7 +113,7 @@ fn load_against_write_back() {
     });
 }
 
-/// The leaf is another part's when the write is over.
+/// Another part of the area owns the leaf when the write is over.
 #[test]
 fn invalidation_of_a_leaf_and_its_next_use_against_write_back() {
     model(|| {
@@ -166,7 +168,7 @@ fn two_loads_of_a_page_on_the_disk() {
 fn load_from_the_disk_against_the_next_use_of_its_sectors() {
     model(|| {
         let (zswap, area) = cache();
-        // Eight raw pages fill the window: the first one's sectors are the next to be taken.
+        // Eight raw pages fill the window, so the first page's sectors are the next to be taken.
         for at in [0, 1, 1, 1, 1, 1, 1, 1] {
             store(&area, at, RAW);
             assert_eq!(zswap.write_back(1).pages, 1);
@@ -182,15 +184,15 @@ fn load_from_the_disk_against_the_next_use_of_its_sectors() {
         writer.join().expect("the writer");
         match first {
             Some(byte) if byte == RAW + 1 => assert_eq!(load(&area, 0), None),
-            // Loaded before the invalidation, or between it and the store.
+            // It was loaded before the invalidation, or between it and the store.
             _ => assert_eq!(load(&area, 0), Some(RAW + 1)),
         }
         expect_empty(&zswap);
     });
 }
 
-/// The index of the algorithm that a store began with is another's after two switches, unless the
-/// second one waits for the store.
+/// The index of the algorithm that a store began with belongs to another after two switches, unless
+/// the second one waits for the store.
 #[test]
 fn store_against_two_switches_of_the_algorithm() {
     model(|| {

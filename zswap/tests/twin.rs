@@ -1,17 +1,18 @@
 //! A cache against plain memory: whatever is done to pages, a load gives what was stored last.
 //!
-//! Four threads have an area and a twin each, a version for every page, and do to both at random:
-//! store, load, peek, invalidate a page or a range, remove the area and begin anew; and to the
-//! cache they share: write back, shrink, compact, switch the algorithm, change limits. The disk
-//! behind it fails, stalls and fills by a schedule. A store that is refused leaves the page as it
-//! was, a load that fails leaves it where it was, and every such error is counted.
+//! Four threads have an area and a twin each, with a version for every page. They do the same to
+//! both at random: store, load, peek, invalidate a page or a range, remove the area and begin anew.
+//! To the cache that they share they also do this: write back, shrink, compact, switch the
+//! algorithm, change limits. The disk behind it fails, stalls and fills by a schedule. A store that
+//! is refused leaves the page's content unchanged. A load that fails leaves the page where it was.
+//! Every such error is counted.
 //!
-//! `RAMFOLD_ZSWAP_OPS` is the number of operations, 10^5 by default; `RAMFOLD_SEED` repeats a
-//! thread's choices, not how threads meet. The long form is 3*10^7:
-//! `RAMFOLD_ZSWAP_OPS=30000000 cargo test --release -p ramfold-zswap --test twin`.
+//! `RAMFOLD_ZSWAP_OPS` is the number of operations, 10^5 by default. `RAMFOLD_SEED` repeats a
+//! thread's choices, but not how threads meet. The long form is 3*10^7: `RAMFOLD_ZSWAP_OPS=30000000
+//! cargo test --release -p ramfold-zswap --test twin`.
 //!
-//! Not covered: two threads that store the same page (the loom scenarios do), a process that dies
-//! (see `crash.rs`).
+//! Not covered: two threads that store the same page (the loom scenarios do that), and a process
+//! that dies (see `crash.rs`).
 #![cfg(not(loom))]
 
 #[path = "setting/disk.rs"]
@@ -173,7 +174,7 @@ fn step(bench: &Bench, pair: &mut Pair, rng: &mut Rng) {
     }
 }
 
-/// What is done to the cache that all share.
+/// One operation on the cache that all threads share.
 fn share(bench: &Bench, rng: &mut Rng) {
     let zswap = &bench.zswap;
     match rng.below(15) {
@@ -248,7 +249,7 @@ fn run(order: Order, compressed: bool, incompressible: Incompressible, share: u6
                 (0..ops / THREADS as u64).for_each(|_| step(bench, pair, &mut rng));
             }));
         }
-        // ThreadSanitizer sees that a thread is joined, and not that a scope ends.
+        // ThreadSanitizer sees that a thread is joined, but not that a scope ends.
         threads.into_iter().for_each(|thread| thread.join().expect("no difference"));
     });
     disk.set_well(true);

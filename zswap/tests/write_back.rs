@@ -1,5 +1,4 @@
-//! Write-back: pages leave memory for the disk, come back as they were, and stay when they cannot
-//! leave.
+//! Write-back: pages leave memory for the disk, come back unchanged, and stay if they cannot leave.
 #![cfg(not(loom))]
 
 mod setting;
@@ -96,9 +95,9 @@ fn a_page_stays_in_memory_when_the_disk_fails() {
     assert!((0..600).all(|at| load(&area, at) == Loaded::Disk));
 }
 
-/// A batch that is one run is written by the caller's thread. When the disk panicked there, the
-/// pages of the batch stayed in the hand for good: in memory, in no ring, written back by nobody;
-/// and their sectors stayed claimed.
+/// The caller's thread writes a batch that is one run. When the disk panicked there, the pages of
+/// the batch once stayed in the hand for good. They were in memory and in no ring, so they were
+/// never written back. Their sectors stayed claimed.
 #[test]
 fn a_disk_that_panics_is_one_that_fails() {
     let disk = disk(16 * MIB);
@@ -125,7 +124,7 @@ fn a_full_disk_keeps_what_it_has_and_memory_the_rest() {
     assert!(wrote.failed >= 16 && (500..1000).contains(&wrote.pages), "{wrote:?}");
     assert!(zswap.stat().disk_full > 0);
     zswap.check().expect("no defect");
-    // What is loaded makes room on the disk.
+    // Loading pages makes room on the disk.
     let on_disk = (0..2000).filter(|&at| load(&area, at) == Loaded::Disk).count() as u64;
     assert_eq!(on_disk, wrote.pages);
     area.store(1, &content(1), NOBODY).expect("room");

@@ -1,4 +1,5 @@
-//! An area: pages by number, as the kernel's swap device has slots. A region is one.
+//! An area: an array of pages by number, as the slots of the kernel's swap device are. A region has
+//! one.
 //!
 //! ```text
 //!   page      0        1        2                 pages - 1
@@ -23,7 +24,8 @@ use crate::cells::{Event, Stored, stored};
 use crate::shared::Core;
 use crate::terms::GroupId;
 
-/// A handle to an area of a cache. Clones are of the same area, which goes with the last of them.
+/// A handle to an area of a cache. Clones are handles to the same area, which goes with the last
+/// handle.
 #[derive(Clone)]
 pub struct Area {
     pub(crate) inner: Arc<AreaInner>,
@@ -36,7 +38,7 @@ pub(crate) struct AreaInner {
     pages: u64,
     pub(crate) slots: Slots,
     removed: AtomicBool,
-    /// Only the program that made it has handles to it.
+    /// True if only the program that made it has handles to it.
     private: bool,
 }
 
@@ -72,13 +74,14 @@ impl Area {
         }
     }
 
-    /// Forgets a page. Nothing happens if the page is not stored or not the area's.
+    /// Forgets a page. Nothing happens if the page is not stored or lies outside the area.
     pub fn invalidate(&self, page: u64) {
         self.invalidate_pages(page..page.saturating_add(1), Free::Soon);
     }
 
-    /// Forgets those of the pages that the area has. Whole leaves of 512 pages are taken out of the
-    /// table in one exchange each, whatever they hold.
+    /// Forgets the pages of a range, as far as it lies in the area. A whole leaf of 512 pages is
+    /// taken out of the table by one exchange, whatever it holds. `free` says when its memory is
+    /// freed.
     pub fn invalidate_pages(&self, pages: Range<u64>, free: Free) {
         let end = pages.end.min(self.inner.pages);
         let mut detached = Detached::nothing(&self.inner.core);
@@ -98,15 +101,16 @@ impl Area {
         mapped + heap
     }
 
-    /// Forgets everything, and takes nothing any more.
+    /// Forgets everything, and refuses later stores.
     pub(crate) fn remove(&self) {
-        // relaxed: a store that races this comes before it, and goes with the last handle.
+        // relaxed: a store that races with this counts as earlier. Its page goes with the last
+        // handle.
         self.inner.removed.store(true, Ordering::Relaxed);
         self.inner.empty(Free::Soon);
     }
 
-    /// Forgets everything, and ends the area's use of memory before it returns. Pages that other
-    /// threads store meanwhile are an exception.
+    /// Forgets everything. When this returns, the area uses no memory, except for pages that other
+    /// threads store meanwhile.
     pub fn clear(&self) {
         self.inner.empty(Free::Now);
     }

@@ -1,13 +1,13 @@
-//! Pages in a row, in and out.
+//! Several consecutive pages, stored or loaded in one call.
 //!
 //! ```text
 //!   store_pages(7, | a | b | c |)   -> 7: a, 8: b, 9: c      ends at the first that is refused
 //!   load_pages(7, | . | . | . |)    -> 7, 8, 9               each by itself: what failed is told
 //! ```
 //!
-//! Invariant: each page is stored, or loaded, as if alone: a batch is not atomic.
+//! Invariant: each page is stored, or loaded, as if it were the only one. A batch is not atomic.
 //!
-//! Locks: those of `store` and `load`, one page after the other.
+//! Locks: those of `store` and `load`, for one page after the other.
 
 use host::PAGE_SIZE;
 
@@ -16,14 +16,14 @@ use super::load::Loaded;
 use crate::terms::{GroupId, LoadError, StoreError};
 
 impl Area {
-    /// Stores the pages of `data`, 4096 bytes each, from page `first` on; gives how many were
-    /// stored. The kernel gives a whole folio up when one page of it is refused; here those before
-    /// it stay.
+    /// Stores the pages of `data`, 4096 bytes each, from page `first` on. Returns how many were
+    /// stored. It stops at the first page that is refused, and the pages before it stay stored. The
+    /// kernel instead gives up a whole folio when one page of it is refused.
     ///
     /// # Errors
     ///
-    /// With them, that of the page that ended it; [`StoreError::BadLength`] for a last page that is
-    /// too short.
+    /// The error of the page that ended the call, together with the number of pages stored before
+    /// it. It is [`StoreError::BadLength`] if the last page is too short.
     pub fn store_pages(
         &self,
         first: u64,
@@ -40,8 +40,8 @@ impl Area {
         (stored, Ok(()))
     }
 
-    /// Takes pages out into `data`, 4096 bytes each, from page `first` on; tells `each` what
-    /// became of every one, also of those after one that failed.
+    /// Takes pages out into `data`, 4096 bytes each, from page `first` on. It calls `each` with the
+    /// outcome of every page, and goes on after a page that failed.
     pub fn load_pages(
         &self,
         first: u64,

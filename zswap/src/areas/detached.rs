@@ -1,4 +1,4 @@
-//! Leaves that were taken out of an area's table, and are to be drained.
+//! Leaves that were taken out of an area's table and wait to be drained.
 //!
 //! ```text
 //!   area    ...|########|########|...       one exchange per leaf; counters down by its sums;
@@ -7,13 +7,13 @@
 //! ```
 //!
 //! Invariants
-//! - I1 a leaf is in one job, and in no table.
-//! - I2 pending is the sum over the detached leaves of what their cells hold.
-//! - I3 from the moment that a leaf's tokens are stale, none of its pages is written back any more.
-//!   A page that is being written finds its mark gone.
+//! - I1 a detached leaf is in one job, and in no table.
+//! - I2 pending is the sum of what the cells of all detached leaves hold.
+//! - I3 once a leaf's tokens are stale, none of its pages is written back any more. A write-back
+//!   that was under way for such a page finds that its mark is gone.
 //!
-//! Locks: the order's alone while a leaf is detached. The job takes those of a drain, and holds
-//! nothing else.
+//! Locks: only the order's while a leaf is detached. The job takes the locks of a drain, and holds
+//! no other.
 
 use std::sync::Arc;
 
@@ -22,17 +22,17 @@ use zsmalloc::{DrainedCell, LeafId, LeafSums, LeafTally, Slots};
 use crate::cells::{Pending, Stored};
 use crate::shared::Core;
 
-/// How the entries of whole leaves are freed, 2 MiB of an area each.
+/// When the entries of whole leaves are freed. A leaf covers 2 MiB of an area.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Free {
-    /// By the memory's worker, soon. To a reader they are gone at once.
+    /// The memory's worker frees them soon. Loads find nothing there from now on.
     #[default]
     Soon,
-    /// Before the call returns.
+    /// They are freed before the call returns.
     Now,
 }
 
-/// Leaves that are to be drained.
+/// Leaves that wait to be drained.
 pub(crate) struct Detached {
     core: Arc<Core>,
     leaves: Vec<LeafId>,
@@ -59,8 +59,8 @@ impl Detached {
         });
     }
 
-    /// If there is no memory for the list, the leaves in it are drained at once, so that a leaf
-    /// that is out is never lost.
+    /// Makes room in the list for one more leaf. If there is no memory for that, the leaves in the
+    /// list are drained at once. So a leaf that was taken out is never lost.
     fn make_room(&mut self) {
         if self.leaves.try_reserve(1).is_err() {
             self.drain_all();
@@ -98,7 +98,7 @@ impl Detached {
             drain(&self.core, leaf);
         }
         self.pending_bytes = 0;
-        // Their tokens are stale, and nobody may come to store.
+        // The leaves' tokens are stale now. Perhaps no store follows that would drop them.
         self.core.orders.compact();
     }
 }

@@ -1,22 +1,24 @@
-//! For a client, such as a region, that reads pages where it can neither wait nor free: in a
-//! signal handler, with locks of its own.
+//! The calls for a client, such as a region, that reads pages where it can neither wait nor free:
+//! in a signal handler, while it holds locks of its own.
 //!
 //! ```text
-//!   peek_in_memory --> the page, or: it is on the disk       nothing is waited for but its cell
-//!   peek           --> the page                              the disk may be waited for
+//!   peek_in_memory --> the page, or: it is on the disk       waits only for the page's cell
+//!   peek           --> the page                              may wait for the disk
 //!   drop_copies    --> later, elsewhere: as if it had been loaded
 //!   store_if_room  --> refused --> make_room, without locks --> once more
 //! ```
 //!
-//! A page that was peeked at stays. The copy here is of no more use once the client changes its
+//! A page stays stored after a peek. The copy here becomes useless once the client changes its
 //! page. Until it is dropped, it keeps its place in the order and may be written back.
 //!
 //! In a signal handler both peeks allocate nothing, free nothing, do not panic and do not log. This
-//! has two conditions. No context is built meanwhile ([`Zswap::prepare`]). The disk is a file
-//! ([`Disk::file`]), which they read by one `pread`, because the code of any other disk must not
-//! run in the middle of code that may be using what it uses. [`Zswap::reads_a_file`] tells this
-//! beforehand. They lock a cell, a stream, and the list of windows that were read ahead. By the
-//! rule of buffers, no fault of this cache's client interrupts a thread that holds one of them.
+//! has two conditions. First, no context is built meanwhile ([`Zswap::prepare`]). Second, the disk
+//! is a file ([`Disk::file`]), which they read by one `pread`. The code of any other disk must not
+//! run there, because it may use what the interrupted code is using. [`Zswap::reads_a_file`] tells
+//! this beforehand.
+//!
+//! The peeks lock a cell, a stream, and the list of windows that were read ahead. By the rule of
+//! buffers, no fault of this cache's client interrupts a thread that holds one of them.
 //!
 //! [`Disk::file`]: disk::Disk::file
 //! [`Zswap::prepare`]: crate::Zswap::prepare
@@ -34,27 +36,27 @@ use super::load::Loaded;
 use crate::cells::{Stored, kind};
 use crate::terms::LoadError;
 
-/// What an area has.
+/// What an area holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct AreaStat {
     /// Entries in memory.
     pub stored_pages: u64,
-    /// Of these, same-filled pages.
+    /// Entries in memory that are same-filled pages.
     pub same_filled_pages: u64,
     /// Entries on the backing disk.
     pub disk_pages: u64,
-    /// Bytes of the objects of those in memory.
+    /// Bytes of the objects of the entries in memory.
     pub compr_data_size: u64,
 }
 
 impl Area {
-    /// Reads page `page` into `data`, which is 4096 bytes long, if it is in memory. The page stays
-    /// there. For [`Loaded::Disk`] the buffer is as it was. The head of this module says what holds
-    /// in signal handlers.
+    /// Reads page `page` into `data`, which is 4096 bytes long, if the page is in memory. The page
+    /// stays stored. If the result is [`Loaded::Disk`], the buffer is unchanged. The head of this
+    /// module says what holds in signal handlers.
     ///
     /// # Errors
     ///
-    /// As [`Area::load`].
+    /// Those of [`Area::load`].
     pub fn peek_in_memory(&self, page: u64, data: &mut [u8]) -> Result<Loaded, LoadError> {
         if data.len() != PAGE_SIZE {
             return Err(LoadError::BadLength { len: data.len() });
@@ -65,8 +67,8 @@ impl Area {
         self.inner.peek_in_memory(page, data)
     }
 
-    /// Drops entries whose pages the client has read by peeking. The order takes them for loaded,
-    /// and remembers them as used.
+    /// Drops entries whose pages the client has read by peeking. The order treats them as loaded,
+    /// so it remembers that they were used.
     pub fn drop_copies(&self, pages: Range<u64>) {
         for page in pages.start..pages.end.min(self.pages()) {
             let Some(mut slot) = self.inner.slots.lock(page) else { continue };
@@ -77,7 +79,7 @@ impl Area {
         }
     }
 
-    /// What the area has now. It looks at every 2 MiB of it.
+    /// The area's figures now. The call looks at every leaf, 2 MiB of the area each.
     pub fn stat(&self) -> AreaStat {
         let (slots, mut stat) = (&self.inner.slots, AreaStat::default());
         for leaf in (0..slots.root_len()).filter_map(|index| slots.leaf(index)) {

@@ -1,4 +1,4 @@
-//! Loading a page: it comes back, and is gone from here.
+//! Loading a page: the caller gets it, and its entry is removed.
 //!
 //! ```text
 //!   lock cell -> nothing: absent | word: fill | raw: copy | blob: decompress in place
@@ -8,13 +8,14 @@
 //!                                                   else from the beginning
 //! ```
 //!
-//! A load is exclusive, as the kernel's: afterwards the caller has the page and the cache does not.
-//! [`Area::peek`] leaves it.
+//! A load is exclusive, as the kernel's is: afterwards the caller has the page and the cache does
+//! not. [`Area::peek`] leaves the page stored.
 //!
-//! Invariant: an entry is emptied under the lock under which its page was decoded. So of two loads
-//! one has the page and the other finds nothing, and a load that fails leaves the entry.
+//! Invariant: an entry is emptied under the same hold of the lock under which its page was decoded.
+//! So if two threads load a page, one gets it and the other finds nothing. A load that fails leaves
+//! the entry.
 //!
-//! Locks: stream, then cell, then class, as in `store`; none while the disk is called.
+//! Locks: stream, then cell, then class, as in `store`. No lock is held while the disk is called.
 
 use std::time::Instant;
 
@@ -37,7 +38,7 @@ pub enum Loaded {
     Memory,
     /// On the backing disk.
     Disk,
-    /// Nowhere: the buffer is as it was.
+    /// Nowhere: the buffer is unchanged.
     Absent,
 }
 
@@ -46,11 +47,11 @@ pub enum Loaded {
 enum Take {
     Exclusive,
     Peek,
-    /// As the last, and the order does not hear of it.
+    /// The page stays, and the order does not learn that it was read.
     Nothing,
 }
 
-/// How far a look at a cell came.
+/// The outcome of a look at a cell.
 enum Look {
     Done(Loaded),
     /// The page is on the disk: its entry, and the version of its window.
@@ -65,28 +66,29 @@ enum LookError {
 }
 
 impl Area {
-    /// Takes page `page` out into `data`, which is 4096 bytes long. Waits for the disk if the page
-    /// is there.
+    /// Takes page `page` out into `data`, which is 4096 bytes long. It waits for the disk if the
+    /// page is there.
     ///
-    /// A signal handler may call this on two conditions: the algorithms need no stream to
-    /// decompress (lz4), and there is no disk or the disk is a file ([`Zswap::reads_a_file`]). The
+    /// A signal handler may call this on two conditions. The algorithms need no stream to
+    /// decompress (lz4). There is no disk, or the disk is a file ([`Zswap::reads_a_file`]). The
     /// handler may interrupt any code except the cache's own and its memory's. The call allocates
-    /// nothing. By the rule of buffers, no thread that a fault interrupts holds what it locks.
+    /// nothing. By the rule of buffers, a thread that a fault interrupts holds none of the locks
+    /// that this call takes.
     ///
     /// [`Zswap::reads_a_file`]: crate::Zswap::reads_a_file
     ///
     /// # Errors
     ///
-    /// [`LoadError`]: the page is where it was, and the content of `data` is undefined.
+    /// [`LoadError`]: the page stays where it was, and the content of `data` is undefined.
     pub fn load(&self, page: u64, data: &mut [u8]) -> Result<Loaded, LoadError> {
         self.inner.load_as(page, data, Take::Exclusive)
     }
 
-    /// Reads page `page` into `data`; it stays where it is.
+    /// Reads page `page` into `data`. The page stays where it is.
     ///
     /// # Errors
     ///
-    /// As [`Area::load`].
+    /// Those of [`Area::load`].
     pub fn peek(&self, page: u64, data: &mut [u8]) -> Result<Loaded, LoadError> {
         self.inner.load_as(page, data, Take::Peek)
     }
@@ -121,7 +123,7 @@ impl AreaInner {
         }
     }
 
-    /// Tries without a stream first, because then it waits for none.
+    /// Tries without a stream first, because that way it waits for no stream.
     fn with_stream_if_needed<R>(
         &self,
         mut attempt: impl FnMut(Option<&mut Stream>) -> Result<R, LookError>,
@@ -152,7 +154,8 @@ impl AreaInner {
             Stored::Same(same) => same::fill(data, core.words.word(same)),
             Stored::Blob { algorithm, .. } => {
                 if take == Take::Exclusive {
-                    // Wanted as soon as the page is decoded, and most likely in no cache.
+                    // The object is freed as soon as the page is decoded, and what that needs is
+                    // most likely in no CPU cache.
                     slot.prefetch_free();
                     core.orders.prefetch(slot.number());
                 }
@@ -186,7 +189,7 @@ impl AreaInner {
         let Some(backing) = &core.backing else { return Err(LoadError::Corrupt) };
         let source = match backing.read(at, version, blob) {
             Ok(source) => source,
-            // What is on the disk may be another's by now.
+            // The sectors may belong to another page by now.
             Err(error) => return self.disk_failed(page, at, version, error),
         };
         let loaded = self.with_stream_if_needed(|stream| {
@@ -211,7 +214,8 @@ impl AreaInner {
         Ok(loaded)
     }
 
-    /// The cell of a page, if its entry is where it was, and so is what lies there.
+    /// Locks the cell of a page. Gives it if the entry still names the same place, and the content
+    /// of that place has not changed.
     fn lock_as(&self, page: u64, at: OnDisk, version: u32) -> Option<(CellGuard<'_>, Stored)> {
         let slot = self.slots.lock(page)?;
         let stored = Stored::in_cell(&slot);
@@ -220,7 +224,7 @@ impl AreaInner {
         (same && backing.version(at) == version).then_some((slot, stored))
     }
 
-    /// The disk did not give a blob: the page's error, unless its entry changed meanwhile.
+    /// The disk gave no blob. That is the page's error, unless its entry changed meanwhile.
     fn disk_failed(
         &self,
         page: u64,
@@ -248,7 +252,7 @@ impl Core {
         self.settle(slot, stored, GroupId::ROOT, why);
     }
 
-    /// The same, and counts what fails.
+    /// As `Core::decode`, and counts failures.
     fn decode_to(
         &self,
         algorithm: usize,
@@ -274,7 +278,7 @@ mod tests {
     use crate::{Zswap, ZswapConfig};
     use zsmalloc::{Memory, MemoryConfig};
 
-    /// It was absent: the client would have gone on with what it had before.
+    /// It was once reported as absent. The client would have gone on with the page's older content.
     #[test]
     fn a_cell_that_means_nothing_is_an_error_and_no_absence() {
         let memory = Memory::new(MemoryConfig::for_disk(1 << 20)).expect("a memory");

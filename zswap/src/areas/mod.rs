@@ -1,8 +1,8 @@
 //! Areas: pages by number, and what is done to them.
 //!
-//! `store` and `load` are the two ways of a page; `batch` and `keeper` are other ways in, for many
-//! pages and for a client that can neither wait nor free. `detached` takes whole leaves out. The
-//! room stands on what all areas share.
+//! `store` and `load` are the two directions of a page. `batch` and `keeper` are other entrances:
+//! for many pages, and for a client that can neither wait nor free. `detached` takes whole leaves
+//! out. The room stands on what all areas share.
 
 mod area;
 mod batch;

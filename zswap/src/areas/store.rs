@@ -8,13 +8,13 @@
 //!   refused, because there is no room: compact, write back a batch, once more
 //! ```
 //!
-//! A store that fails changes nothing: the page's key still holds what it held before. The kernel
-//! forgets that content, because the page then goes to the swap device. Here the caller keeps the
-//! page. It invalidates the key if an old content must not be found there.
+//! A store that fails changes nothing: the cache still has the page's older content, if it had one.
+//! The kernel forgets that content, because the page then goes to the swap device. Here the caller
+//! keeps the page. If nobody may find the older content, the caller invalidates the page.
 //!
-//! Locks: stream, then cell, then class; the order's with the cell locked. A stream is taken first
-//! where one may be needed. A thread that holds a stream waits for cells, so a thread that holds a
-//! cell must not wait for a stream.
+//! Locks: stream, then cell, then class. The order's lock is taken with the cell locked. A stream
+//! is taken first where one may be needed. A thread that holds a stream waits for cells, so a
+//! thread that holds a cell must not wait for a stream.
 
 use codec::Stream;
 use codec::same::{self, Same};
@@ -34,9 +34,9 @@ enum Encoded<'p> {
     OnDisk(OnDisk),
 }
 
-/// Why an attempt came to nothing.
+/// Why an attempt to store failed.
 enum Refusal {
-    /// There is no room; it fails for good unless room is made.
+    /// There is no room. The store fails for good unless room is made.
     Error(StoreError),
     /// The page does not compress, and is to go to the disk.
     ToDisk,
@@ -45,35 +45,35 @@ enum Refusal {
 /// Whether a store may wait.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Patience {
-    /// It takes what room there is, below the accept threshold.
+    /// It takes only room that there is, below the accept threshold.
     None,
-    /// It may go to the disk itself.
+    /// It may write the page to the disk itself.
     Disk,
-    /// It has made room itself, and takes it.
+    /// It has made room itself, and now takes that room.
     MadeRoom,
 }
 
 impl Area {
     /// Stores the 4096 bytes of `data` as page `page`, for a group. At a limit it compacts and
-    /// writes back, so it may wait for the disk. The caller therefore holds no lock that a deferred
-    /// job might want.
+    /// writes back, so it may wait for the disk. The caller therefore must not hold a lock that a
+    /// deferred job might want.
     ///
     /// # Errors
     ///
-    /// [`StoreError`]: the caller keeps the page, and the key still holds what it held before.
+    /// [`StoreError`]: the caller keeps the page, and the cache holds the older content as before.
     pub fn store(&self, page: u64, data: &[u8], group: GroupId) -> Result<(), StoreError> {
         let area = &self.inner;
         area.check_store(page, data.len(), group)?;
         area.store_or_make_room(page, data, group).inspect_err(|error| area.core.refused(error))
     }
 
-    /// As [`Area::store`], for a caller that holds locks. It neither compacts nor writes back: the
-    /// cache's worker does that. A cache that was full takes nothing until it is down to its accept
-    /// threshold.
+    /// As [`Area::store`], for a caller that holds locks. It neither compacts nor writes back,
+    /// because the cache's worker does that. A cache that was full takes nothing until it is down
+    /// to its accept threshold.
     ///
     /// # Errors
     ///
-    /// As [`Area::store`].
+    /// Those of [`Area::store`].
     pub fn store_if_room(&self, page: u64, data: &[u8], group: GroupId) -> Result<(), StoreError> {
         let area = &self.inner;
         area.check_store(page, data.len(), group)?;
@@ -105,7 +105,7 @@ impl AreaInner {
         if self.is_removed() { Err(StoreError::AreaRemoved) } else { Ok(()) }
     }
 
-    /// Tries. If there is no room, it makes room with no lock held, and tries once more.
+    /// Tries to store. If there is no room, it makes room with no lock held, and tries once more.
     fn store_or_make_room(&self, page: u64, data: &[u8], group: GroupId) -> Result<(), StoreError> {
         let core = &*self.core;
         let refused = match self.try_store(page, data, group, Patience::Disk) {
@@ -150,7 +150,7 @@ impl AreaInner {
         }
         core.admit(group, patience).map_err(Refusal::Error)?;
         core.with_stream(|stream| {
-            // With the stream in hand: see `algorithms`.
+            // The caller has the stream: `algorithms` says why.
             let (algorithm, codec) = core.algorithms.current();
             let object = core.compress(codec, stream, data, (group, patience))?;
             self.put(page, Encoded::Blob { algorithm, object }, group).map_err(Refusal::Error)
@@ -174,7 +174,7 @@ impl AreaInner {
         put.inspect_err(|_| self.core.words.release(same))
     }
 
-    /// Stores a page that does not compress on the disk; false when that cannot be done.
+    /// Stores a page that does not compress on the disk. False if that is not possible.
     fn store_on_disk(&self, page: u64, data: &[u8], group: GroupId) -> Result<bool, StoreError> {
         let core = &*self.core;
         core.counters.begin();
@@ -218,14 +218,14 @@ impl AreaInner {
 }
 
 impl Core {
-    /// Whether one more page may come.
+    /// Whether one more page may be stored.
     #[inline]
     fn admit(&self, group: GroupId, patience: Patience) -> Result<(), StoreError> {
         if self.groups.is_full(group) {
             return Err(StoreError::OverGroupLimit);
         }
         let full = match patience {
-            // The pool itself refuses what goes beyond the limit.
+            // The pool itself refuses an object that would exceed the limit.
             Patience::MadeRoom => self.limit() == 0,
             Patience::None | Patience::Disk => self.is_full(),
         };

@@ -2,21 +2,22 @@
 //!
 //! ```text
 //!   | window 0 | window 1            | window 2 ...      32 KiB each: a blob lies within one
-//!     header     blob blob .. blob                       sectors of 512 bytes; what a blob does
-//!                                                        not fill is nobody's
+//!     header     blob blob .. blob                       sectors of 512 bytes; the rest of a
+//!                                                        blob's last sector is unused
 //! ```
 //!
 //! A page is compressed once. Its blob goes to the disk as it is, in about a third of the page's
 //! bytes, and is decompressed when it comes back. Blobs are packed in the order in which they
-//! leave, so that a batch is one request or a few. Their places are known in memory alone. The
-//! content of a file therefore means nothing to the next process, and its header says so.
+//! leave, so that a batch is one request or a few. Only memory says where they are. The content of
+//! a file therefore means nothing to the next process, and its header says so.
 //!
 //! Invariants
-//! - I1 a sector that is in use belongs to one entry on disk, or to a page that is being written.
-//! - I2 a window's version changes when sectors of it are taken, and again when they were written
-//!   and before an entry names them. A thread reads the entry and the version under the cell's
-//!   lock, then the disk. If it finds both as they were, it has read the bytes of the entry, and no
-//!   bytes of the sectors' next life.
+//! - I1 a sector that is in use belongs to one entry on the disk, or to a page that is being
+//!   written.
+//! - I2 a window's version changes when some of its sectors are taken. It changes again after they
+//!   were written and before an entry names them. A thread reads the entry and the version under
+//!   the cell's lock, and then the disk. If it afterwards finds both unchanged, it has read the
+//!   bytes of the entry, and no bytes of the sectors' next use.
 //! - I3 a blob that comes back is compared with a checksum that is kept in memory. The checksum is
 //!   keyed and bound to the sector, so a process that can write to the disk can only guess it. The
 //!   key is nowhere on the disk, unlike the epoch.
@@ -41,13 +42,13 @@ use crate::terms::ZswapError;
 
 /// Windows of the smallest disk: the header's, and one for blobs.
 const WINDOWS_MIN: u64 = 2;
-/// Windows of the largest part of a disk that is used.
+/// The most windows of a disk that are used. What lies behind them is not.
 const WINDOWS_MAX: u64 = (1 << SECTOR_BITS) / WINDOW_SECTORS as u64; // 256 GiB
 
 /// See the module documentation.
 pub(crate) struct Backing {
     disk: Arc<dyn Disk>,
-    /// The file that it is read from, if it is one: a signal handler may read that.
+    /// The file that the disk is read from, if it is a file. A signal handler may read a file.
     file: Option<FileDisk>,
     epoch: u64,
     seal: Seal,
@@ -58,7 +59,7 @@ pub(crate) struct Backing {
     windows: Windows,
 }
 
-/// Sectors that belong to no blob, between two that are written together.
+/// Sectors that belong to no blob and lie between two blobs that are written together.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bridge {
     sector: u32,
@@ -66,7 +67,7 @@ pub(crate) struct Bridge {
 }
 
 impl Backing {
-    /// Takes a disk in use: whatever it holds is overwritten, if it is a cache's or nothing.
+    /// Takes a disk in use. Its content is overwritten if it is a cache's, or if it is blank.
     pub(crate) fn open(disk: Arc<dyn Disk>, pool: &Pool) -> Result<Backing, ZswapError> {
         if disk.read_only() {
             return Err(ZswapError::BackingReadOnly);
@@ -96,16 +97,17 @@ impl Backing {
         self.found
     }
 
-    /// Sectors for a blob, the next ones that are free. One thread at a time.
+    /// Claims sectors for a blob: the next ones that are free. Only one thread at a time calls
+    /// this.
     pub(crate) fn claim(&self, next: &mut Next, len: usize) -> Option<OnDisk> {
         let sector = self.sectors.claim(next, len.div_ceil(SECTOR) as u32)?;
         self.windows.changed(sector / WINDOW_SECTORS);
         Some(OnDisk { sector, len: len as u16 })
     }
 
-    /// The sectors between a blob that ends at `end` and one at `next`, if they are few, are the
-    /// rest of a window, and can be claimed. When they are written over, two runs become one. Only
-    /// the thread that claims sectors calls this, and it gives them back.
+    /// Claims the sectors between a blob that ends at `end` and one at `next`. It does so only if
+    /// they are few, are the rest of a window, and are free. Writing over them makes one run of
+    /// two. Only the thread that claims sectors calls this, and it gives them back.
     pub(crate) fn bridge(&self, end: u32, next: u32) -> Option<Bridge> {
         let sectors = next.wrapping_sub(end);
         let bridged = sectors == 0
@@ -126,7 +128,7 @@ impl Backing {
     pub(crate) fn note(&self, at: OnDisk, blob: &[u8]) {
         let index = at.sector as usize;
         self.sums.touch(index..index + 1);
-        // relaxed: published by the lock of the cell that comes to name the sectors.
+        // relaxed: published by the lock of the cell that will name the sectors.
         self.sums[index].store(self.checksum(at, blob), Ordering::Relaxed);
     }
 
@@ -137,7 +139,7 @@ impl Backing {
         written
     }
 
-    /// Claimed sectors were written, by a caller that has the disk itself.
+    /// Notes that claimed sectors were written by a caller that used the disk directly.
     pub(crate) fn written(&self, sector: u32, len: usize) {
         let last = sector + (len / SECTOR) as u32 - 1;
         for window in sector / WINDOW_SECTORS..=last / WINDOW_SECTORS {
@@ -155,13 +157,14 @@ impl Backing {
         self.sectors.free(at.sector, at.sectors());
     }
 
-    /// The version of the window that a blob lies in, read with the cell locked that names it.
+    /// The version of the window that a blob lies in. The caller has locked the cell that names the
+    /// blob.
     pub(crate) fn version(&self, at: OnDisk) -> u32 {
         self.windows.version(at.window())
     }
 
-    /// Reads a blob, from a window that was read ahead or from the disk. The bytes are right if
-    /// afterwards the entry and the version are as they were (I2).
+    /// Reads a blob, from a window that was read ahead or from the disk. The bytes are right if the
+    /// entry and the version are unchanged afterwards (I2).
     pub(crate) fn read(
         &self,
         at: OnDisk,
@@ -178,12 +181,12 @@ impl Backing {
         }
     }
 
-    /// Whether reading runs only code of this repository, and a system call.
+    /// Whether reading runs only code of this repository and one system call.
     pub(crate) fn reads_a_file(&self) -> bool {
         self.file.is_some()
     }
 
-    /// Whether a blob is the one that was noted. Its cell is locked.
+    /// Whether a blob has the checksum that was noted. Its cell is locked.
     pub(crate) fn is_noted(&self, at: OnDisk, blob: &[u8]) -> bool {
         // relaxed: as in `note`.
         let noted = self.sums[at.sector as usize].load(Ordering::Relaxed);
@@ -200,12 +203,12 @@ impl Backing {
         self.sectors.is_claimed(at.sector, at.sectors())
     }
 
-    /// Sectors in use, and sectors there are; the header's are neither.
+    /// Sectors in use, and all sectors. Neither counts the header's.
     pub(crate) fn sectors(&self) -> (u64, u64) {
         self.sectors.used()
     }
 
-    /// Sectors in use by the bitmap, for a check.
+    /// Sectors in use, counted from the bitmap for a check.
     pub(crate) fn recount(&self) -> u64 {
         self.sectors.recount()
     }
@@ -224,19 +227,20 @@ impl Backing {
 impl Drop for Backing {
     /// Says in the header that the disk is no longer in use.
     fn drop(&mut self) {
-        // Where that fails the disk is found as after a crash, which loses nothing.
+        // If this fails, the disk is found as after a crash, which loses nothing.
         let _ = header::leave(&*self.disk, self.epoch);
     }
 }
 
-/// A disk that panics has failed. A thread that writes has pages in hand and must tell the order
-/// what became of them. For the page of a thread that reads, other threads may wait.
+/// Treats a disk that panics as one that failed. A thread that writes has pages in hand, and must
+/// tell the order what became of them. If a thread that reads ended here, others might wait for its
+/// page.
 fn survived(request: impl FnOnce() -> Result<(), DiskError>) -> Result<(), DiskError> {
     let panicked = |_| Err(DiskError::Backing(io::Error::other("the disk panicked")));
     catch_unwind(AssertUnwindSafe(request)).unwrap_or_else(panicked)
 }
 
-/// A number that the next process does not have.
+/// A random number, so that the next process has another one.
 fn random() -> u64 {
     std::collections::hash_map::RandomState::new().build_hasher().finish() | 1
 }
@@ -265,9 +269,9 @@ mod tests {
         (0..1237u32).map(|at| (at * 7 / 4) as u8).collect()
     }
 
-    /// The sum was once a hash by a number in the disk's header. A process that could write to the
-    /// disk could then make a blob with the right sum: any first word, and a second one that leads
-    /// to the state that the true ones led to.
+    /// The sum was once a hash by a number that is in the disk's header. A process that could write
+    /// to the disk could then forge a blob with the right sum. It chose any first word, and a
+    /// second one that led to the state that the true words led to.
     #[test]
     fn a_blob_that_is_forged_with_what_the_disk_says_is_not_the_one_that_was_noted() {
         let (backing, disk) = backing();

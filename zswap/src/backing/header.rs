@@ -6,9 +6,9 @@
 //!    8 bytes  u32 = 1   u32     u64     u64                state: 1 in use, 2 left in order
 //! ```
 //!
-//! No process reads another's pages: where they are was in its memory alone. The header keeps a
-//! disk that is something else's from being overwritten, and says whether the last process left it
-//! in order or died.
+//! No process reads the pages of another, because only the other's memory said where they are. The
+//! header serves two purposes. A disk that belongs to something else is not overwritten. A cache
+//! can tell whether the last process left the disk in order or died.
 
 use disk::{Disk, DiskError};
 
@@ -27,15 +27,15 @@ pub enum Found {
     Blank,
     /// A cache's pages, left in order. They mean nothing any more.
     Left,
-    /// A cache's pages, of a process that crashed, or that uses the disk still. They mean nothing
-    /// to anyone else.
+    /// Pages of a cache whose process crashed, or still uses the disk. They mean nothing to any
+    /// other process.
     Stale {
         /// That process's number for its use of the disk.
         epoch: u64,
     },
 }
 
-/// Takes a disk in use, whatever it holds, if that is a cache's or nothing.
+/// Takes a disk in use if it is blank or has a cache's header, in any state.
 pub(super) fn take(disk: &dyn Disk, epoch: u64) -> Result<Found, ZswapError> {
     let mut block = [0; BLOCK];
     disk.read(0, &mut block).map_err(ZswapError::Backing)?;
@@ -59,7 +59,7 @@ fn write(disk: &dyn Disk, state: u32, epoch: u64) -> Result<(), DiskError> {
     disk.write(0, &block)
 }
 
-/// What a block says; `None` for one that is no cache's.
+/// What a block says. `None` if it is neither blank nor a cache's header.
 fn found(block: &[u8; BLOCK]) -> Option<Found> {
     if block.iter().all(|&byte| byte == 0) {
         return Some(Found::Blank);

@@ -1,6 +1,6 @@
 //! The backing disk: pages that leave memory go to it and come back from it.
 //!
-//! `header` says whose the disk is, `sectors` knows which sectors are in use, `windows` reads the
+//! `header` says whose the disk is, and `sectors` which sectors are in use. `windows` reads the
 //! disk, and `place` is where a blob lies. `blobs` puts them together, and is what other rooms see.
 //!
 //! The room stands on the terms of the crate. It knows neither cells nor entries. Callers name a

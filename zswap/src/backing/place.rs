@@ -4,7 +4,7 @@
 //!   40          12 11         0
 //!   | sector 29   | length - 1 |    a place, as a cell keeps it
 //!
-//!   sector    512 bytes         a blob begins at one
+//!   sector    512 bytes         a blob begins at the start of one
 //!   window     64 sectors       32 KiB: a blob lies within one
 //! ```
 //!
@@ -40,7 +40,7 @@ impl OnDisk {
         u64::from(self.sector) << LENGTH_BITS | u64::from(self.len - 1)
     }
 
-    /// The place that a cell's value says.
+    /// The place that a cell's value names.
     pub(crate) fn from_value(value: u64) -> OnDisk {
         let len = (value & ((1 << LENGTH_BITS) - 1)) as u16 + 1;
         OnDisk { sector: (value >> LENGTH_BITS) as u32, len }

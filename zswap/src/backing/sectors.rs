@@ -1,8 +1,8 @@
 //! Which sectors are in use: a bit each, a window to a word.
 //!
 //! ```text
-//!   word 3   1111111100000011110...      a blob of three sectors: the first three zeros in a row
-//!            `-- in use                  from where the last blob ended, of any window
+//!   word 3   1111111100000011110...      a blob of three sectors gets the first three zeros in a
+//!            `-- in use                  row behind the end of the last blob, in any window
 //! ```
 //!
 //! Sectors are taken by next fit. Pages that leave memory together then lie together. While the
@@ -10,17 +10,17 @@
 //!
 //! Invariants
 //! - I1 while no bit changes, `used` is the number of bits set, without the header's.
-//! - I2 a search in vain is noted with a count of `freed`. It had seen the bits that were cleared
-//!   up to that count.
+//! - I2 a search that found nothing is noted with a value of `freed`. It saw all bits that were
+//!   cleared before `freed` had that value.
 //!
-//! Locks: none. One thread claims at a time; many give back.
+//! Locks: none. One thread at a time claims sectors; many threads give them back.
 
 use host::Table;
 use host::sync::atomic::{AtomicU64, Ordering};
 
 use super::place::WINDOW_SECTORS;
 
-/// Where the next blob is looked for. The thread that claims has it.
+/// Where the search for the next blob's sectors begins. The thread that claims owns it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Next {
     word: usize,
@@ -37,8 +37,9 @@ impl Default for Next {
 pub(super) struct Sectors {
     words: Table<AtomicU64>,
     used: AtomicU64,
-    /// Times that sectors were given back; and for each length of a blob, that count when it was
-    /// last looked for in vain. While the count is the same, looking again is in vain too.
+    /// Times that sectors were given back. `vain` has, for each length of a blob, the value of this
+    /// count at the last search that found nothing. While the count is unchanged, a new search
+    /// would find nothing either.
     freed: AtomicU64,
     vain: [AtomicU64; 9],
 }
@@ -49,12 +50,12 @@ impl Sectors {
         Sectors { words, used: AtomicU64::new(0), freed: AtomicU64::new(0), vain }
     }
 
-    /// `count` free sectors in a row, of one window: 1 to 8.
+    /// Claims `count` free sectors in a row, of one window: 1 to 8.
     pub(super) fn claim(&self, next: &mut Next, count: u32) -> Option<u32> {
-        // Acquire pairs with the addition in `free`: whose addition came before is seen to have
-        // cleared its bits, and whose comes after makes `vain` another count than `freed`.
+        // Acquire pairs with the addition in `free`. If an addition is seen here, so are the bits
+        // that its thread cleared. If it comes later, it makes `freed` differ from `vain`.
         let freed = self.freed.load(Ordering::Acquire);
-        // relaxed: changed by who claims alone.
+        // relaxed: only the thread that claims changes it.
         if self.vain[count as usize].load(Ordering::Relaxed) == freed {
             return None;
         }
@@ -68,15 +69,15 @@ impl Sectors {
             let word = if next.word + 1 < words { next.word + 1 } else { 1 };
             *next = Next { word, bit: 0 };
         }
-        // relaxed: as the load.
+        // relaxed: for the same reason as the load.
         self.vain[count as usize].store(freed, Ordering::Relaxed);
         None
     }
 
-    /// The same in one word, from a bit on.
+    /// As `claim`, in one word, from a bit on.
     fn claim_in(&self, index: usize, from: u32, count: u32) -> Option<u32> {
-        // relaxed: who gave a bit back has no more to do with its sectors; readers of what was
-        // there find out by the window's version.
+        // relaxed: a thread that cleared a bit no longer uses its sectors. Threads that read the
+        // old content notice by the window's version.
         let word = self.words[index].load(Ordering::Relaxed);
         let free = !word & u64::MAX.checked_shl(from).unwrap_or(0);
         let starts = (1..count).fold(free, |starts, by| starts & free >> by);
@@ -85,7 +86,7 @@ impl Sectors {
         }
         let bit = starts.trailing_zeros();
         self.words.touch(index..index + 1);
-        // relaxed: as above. Bits that are zero stay so: nobody else sets any.
+        // relaxed: as above. Bits that are zero stay zero, because no other thread sets any.
         self.words[index].fetch_or(mask(bit, count), Ordering::Relaxed);
         // relaxed: a total.
         self.used.fetch_add(u64::from(count), Ordering::Relaxed);
@@ -101,11 +102,12 @@ impl Sectors {
         debug_assert!(before & bits == bits, "sectors {sector}+{count} were in use");
         // relaxed: a total.
         self.used.fetch_sub(u64::from(count), Ordering::Relaxed);
-        // Release pairs with the load in `claim`, so that who finds the count sees the bits.
+        // Release pairs with the load in `claim`, so that a thread that sees the count sees the
+        // bits.
         self.freed.fetch_add(1, Ordering::Release);
     }
 
-    /// Claims just these sectors, of one window; false when one is in use.
+    /// Claims exactly these sectors, of one window. False if one of them is in use.
     pub(super) fn claim_these(&self, sector: u32, count: u32) -> bool {
         let bits = mask(sector % WINDOW_SECTORS, count);
         let word = &self.words[(sector / WINDOW_SECTORS) as usize];
@@ -127,7 +129,7 @@ impl Sectors {
         word.is_some_and(|word| word.load(Ordering::Relaxed) & bits == bits)
     }
 
-    /// Sectors in use, and sectors there are.
+    /// Sectors in use, and all sectors, both without the header's.
     pub(super) fn used(&self) -> (u64, u64) {
         let all = (self.words.len() as u64 - 1) * u64::from(WINDOW_SECTORS);
         // relaxed: a total.
@@ -136,7 +138,7 @@ impl Sectors {
 
     /// Counts the bits.
     pub(super) fn recount(&self) -> u64 {
-        // relaxed: exact when nobody changes any.
+        // relaxed: the count is exact when no thread changes a bit.
         let bits = |(_, word): (usize, &AtomicU64)| word.load(Ordering::Relaxed).count_ones();
         self.words.held().map(bits).map(u64::from).sum()
     }
@@ -189,8 +191,8 @@ mod tests {
     }
 
     proptest! {
-        /// Against a twin with a bool per sector: what is claimed was free, within a window, and
-        /// is refused only when there is no such place.
+        /// Against a twin with a bool per sector: claimed sectors were free and lie within a
+        /// window. A claim is refused only if there is no such place.
         #[test]
         fn claims_are_free_sectors(
             steps in prop::collection::vec((0..12u32, any::<u32>()), 0..300),
@@ -233,7 +235,8 @@ mod model {
     use loom::thread;
     use std::sync::Arc;
 
-    /// Claim (I2): sectors that were given back while a search was under way are found by the next.
+    /// Claim (I2): sectors that were given back during a search that found nothing are found by the
+    /// next.
     #[test]
     fn sectors_are_given_back_while_some_are_looked_for_in_vain() {
         loom::model(|| {

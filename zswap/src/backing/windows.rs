@@ -1,16 +1,17 @@
-//! Reading blobs back: alone, or with all of their window.
+//! Reading blobs back: alone, or together with the rest of their window.
 //!
 //! ```text
 //!   load of window 7, then of 7 or 8  -> the whole window is read: what left together comes
 //!                                        back together
 //!   load of window 7, then of 3       -> the blob alone
-//!   kept: 16 windows, the oldest goes; good while the window's version is what it was
+//!   kept: the 16 windows read last; one is good while the window's version is unchanged
 //! ```
 //!
-//! Invariant: what is kept of a window was read after the version it is kept by was; see I2 of the
-//! backing disk.
+//! Invariant: a window is kept with a version, and its bytes were read after that version was.
+//! Invariant I2 of `blobs` is built on this.
 //!
-//! Lock: one, around copying from and to what is kept, and never while the disk is called.
+//! Lock: one. It is held while bytes are copied from and to the kept windows, and never while the
+//! disk is called.
 
 use std::sync::PoisonError;
 
@@ -23,7 +24,7 @@ use super::place::{OnDisk, SECTOR, Source, WINDOW, WINDOW_SECTORS};
 
 /// Windows kept.
 const KEPT: usize = if cfg!(loom) { 1 } else { 16 }; // 512 KiB
-/// No window's number.
+/// A number that no window has.
 const NONE: u32 = u32::MAX;
 
 /// The windows of a disk.
@@ -50,8 +51,8 @@ impl Windows {
     pub(super) fn changed(&self, window: u32) {
         let index = window as usize;
         self.versions.touch(index..index + 1);
-        // Release pairs with the Acquire in `version`; an entry that names the sectors is
-        // published later, by its cell's lock.
+        // Release pairs with the Acquire in `version`. An entry that names the sectors is published
+        // later, by its cell's lock.
         self.versions[index].fetch_add(1, Ordering::Release);
     }
 
@@ -60,7 +61,7 @@ impl Windows {
         self.versions[window as usize].load(Ordering::Acquire)
     }
 
-    /// Has buffers, as far as there is memory for them.
+    /// Allocates the buffers, as far as there is memory for them.
     pub(super) fn prepare(&self) {
         let mut kept = self.lock();
         while kept.len() < KEPT && kept.try_reserve(1).is_ok() {
@@ -73,7 +74,7 @@ impl Windows {
         }
     }
 
-    /// Reads a blob of a disk that `read` fills buffers from, at an offset.
+    /// Reads a blob. `read` fills a buffer from an offset of the disk.
     pub(super) fn read(
         &self,
         read: impl Fn(u64, &mut [u8]) -> Result<(), DiskError>,
@@ -110,12 +111,12 @@ impl Windows {
             blob.copy_from_slice(part(&buffer, at));
         }
         let window = if read.is_ok() { window } else { NONE };
-        // There is room: the buffer was one of those kept.
+        // There is room, because the buffer was one of those kept.
         self.lock().push(Kept { window, version, bytes: buffer });
         read
     }
 
-    /// Copies a blob out of its window, if that is kept and nothing changed in it.
+    /// Copies a blob out of its window, if that is kept and has not changed since.
     fn copy_kept(&self, window: u32, version: u32, at: OnDisk, blob: &mut [u8]) -> bool {
         let kept = self.lock();
         let found = kept.iter().find(|it| it.window == window && it.version == version);

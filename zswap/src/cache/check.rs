@@ -1,13 +1,13 @@
-//! Recounting a cache: pool, order, disk and every entry, those in memory decoded.
+//! Recounting a cache: pool, order, disk and every entry. Entries in memory are decoded too.
 //!
 //! Invariants that it checks
 //! - The counters are the sums over the cells, and the word of each leaf has the sums over its own.
-//! - Each object of the pool is an entry's or pending.
+//! - Each object of the pool belongs to an entry, or is pending.
 //! - Every entry in memory decodes and has one live token. No other token is live.
 //! - Every entry on the disk has its sectors for itself. No other sector is in use.
 //!
-//! Locks: one cell at a time. On a cache in use, sums may differ because a page moved meanwhile.
-//! That is no defect, and the report says that it happened.
+//! Locks: one cell at a time. If the cache is in use, sums may differ because a page moved
+//! meanwhile. That is no defect, and the report says that it happened.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -31,7 +31,7 @@ pub struct CheckReport {
     pub entries: u64,
     /// Entries in memory that were decoded, all of them without error.
     pub pages_decoded: u64,
-    /// True when requests changed the cache during the recount: sums were not compared.
+    /// True when requests changed the cache during the recount, so that sums were not compared.
     pub moved: bool,
 }
 
@@ -70,7 +70,7 @@ impl Zswap {
     /// The first contradiction found.
     pub fn check(&self) -> Result<CheckReport, CheckError> {
         let core = &*self.core;
-        // What is being written is neither here nor there.
+        // No page is on its way to the disk while this thread has the turn.
         let _turn = core.turn.take();
         let before = self.motion();
         let zone = core.pool.memory().check_zone();
@@ -96,7 +96,7 @@ impl Zswap {
         Ok(CheckReport { pool, entries: entries.iter().sum(), pages_decoded, moved })
     }
 
-    /// Differs after every change; `None` while one is under way.
+    /// A value that is another one after every change. `None` while a change is under way.
     fn motion(&self) -> Option<([u64; 4], u32)> {
         Some((self.core.counters.motion()?, self.core.pool.operations()))
     }

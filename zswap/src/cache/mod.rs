@@ -1,4 +1,4 @@
-//! A cache as its owner sees it: made, set, shrunk, counted and checked.
+//! A cache as its owner sees it. It is made, set, shrunk, counted and checked here.
 //!
 //! This is the top of the crate. It stands on the areas, and on what they share.
 

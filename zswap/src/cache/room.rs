@@ -7,8 +7,8 @@
 //!   compact         an operator                        moves objects together
 //! ```
 //!
-//! Invariant: the caller holds no lock that a deferred job might want. Locks: none here; those of
-//! the write-back, one page after the other.
+//! Invariant: the caller holds no lock that a deferred job might want. Locks: none here. Those of
+//! the write-back are taken for one page after the other.
 
 use host::PAGE_SIZE;
 
@@ -17,11 +17,13 @@ use crate::shared::{Whose, WroteBack};
 use crate::terms::GroupId;
 
 impl Zswap {
-    /// Makes room for pages of a group that [`Area::store_if_room`] refused: frees what is pending,
-    /// writes back, compacts. False means that no room was made, and that trying again is of no
-    /// use. It is true if the cache is not full (any more), whether compacting it freed anything or
-    /// not, because others may have made room. So a caller that was refused because there was no
-    /// memory tries again once. The caller holds no lock that a deferred job might want.
+    /// Makes room for pages of a group that [`Area::store_if_room`] refused. It frees what is
+    /// pending, writes back and compacts. The caller holds no lock that a deferred job might want.
+    ///
+    /// False means that no room was made and that trying again is of no use. True means that the
+    /// cache is not full now, whether this call freed anything or not, because other threads may
+    /// have made room. So a caller that was refused because there was no memory should try again
+    /// only once.
     ///
     /// [`Area::store_if_room`]: crate::Area::store_if_room
     pub fn make_room(&self, group: GroupId) -> bool {
@@ -41,24 +43,24 @@ impl Zswap {
         core.pool.object_bytes_resident() < before || !core.is_full()
     }
 
-    /// Writes back up to `pages` entries, in the order's order, groups that allow it only.
+    /// Writes back up to `pages` entries, in the order's sequence, of groups that allow it.
     pub fn write_back(&self, pages: u64) -> WroteBack {
         self.core.write_back(pages, Whose::Everybodys)
     }
 
-    /// Writes back, and compacts, until objects take at most `bytes` of touched frames; gives up
-    /// when nothing more can be written, or after sixteen pages that could not.
+    /// Writes back, and compacts, until objects take at most `bytes` of touched frames. It gives up
+    /// when nothing more can be written, or after sixteen pages that could not be.
     pub fn shrink_to(&self, bytes: u64) -> WroteBack {
         self.core.shrink_to(bytes, u64::MAX)
     }
 
-    /// Entries that a memory manager gains by having them written back: those in memory, less those
-    /// that came back from the disk lately, times what compression leaves of them. 0 while the
-    /// shrinker is off.
+    /// The number of pages of memory that a memory manager gains by having entries written back.
+    /// These are the entries in memory, less the protected ones, times what compression leaves of a
+    /// page. 0 while the shrinker is off.
     ///
-    /// Every page that came back is protection for one, or for as many as reading it cost more than
-    /// decompressing would have: that is measured. Counting uses half of the protection up. Source:
-    /// `zswap_shrinker_count`.
+    /// Every page that came back from the disk lately protects one entry, or more if reading it
+    /// took longer than decompressing would have. That time is measured. Each count uses up half of
+    /// the protection. Source: `zswap_shrinker_count`.
     pub fn shrinker_count(&self) -> u64 {
         if !self.core.config.shrinker_enabled || self.core.backing.is_none() {
             return 0;
@@ -70,8 +72,8 @@ impl Zswap {
         (gained / PAGE_SIZE as u128) as u64
     }
 
-    /// Writes back up to `pages` entries for a memory manager; stops at the first that cannot be.
-    /// 0 while the shrinker is off. Source: `zswap_shrinker_scan`.
+    /// Writes back up to `pages` entries for a memory manager. It gives up when sixteen pages could
+    /// not be written. 0 while the shrinker is off. Source: `zswap_shrinker_scan`.
     pub fn shrinker_scan(&self, pages: u64) -> u64 {
         if !self.core.config.shrinker_enabled {
             return 0;
@@ -79,7 +81,7 @@ impl Zswap {
         self.core.write_back(pages, Whose::Everybodys).pages
     }
 
-    /// Compacts, and frees what is pending; gives the bytes by which touched frames became fewer.
+    /// Compacts, and frees what is pending. Returns by how many bytes the touched frames shrank.
     pub fn compact(&self) -> u64 {
         let before = self.core.pool.object_bytes_resident();
         self.core.pool.make_room();

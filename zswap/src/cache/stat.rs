@@ -1,5 +1,5 @@
-//! The figures of a cache: the kernel's counters, with its names and meanings, and some that the
-//! kernel does not have.
+//! The figures of a cache. They are the kernel's counters, with its names and meanings, and some
+//! that the kernel does not have.
 //!
 //! ```text
 //!   pool_limit_hit 0            debugfs zswap/           one "name value" per line
@@ -11,22 +11,23 @@
 //!
 //! Two counters differ in meaning. `pool_total_size` is compared with no limit, because untouched
 //! frames of zspages cost nothing. The limit is compared with `object_bytes_resident`.
-//! `stored_pages` also counts same-filled pages, which the kernel of today keeps elsewhere. It
-//! counts no page that is on the disk.
+//! `stored_pages` also counts same-filled pages, which today's kernel keeps elsewhere. It counts no
+//! page that is on the disk.
 //!
-//! Locks: none. Each number is exact. Together they are no snapshot while pages come and go.
+//! Locks: none. Each number is exact. Together they are not a snapshot while pages are stored and
+//! loaded.
 
 use std::fmt;
 
 use super::zswap::Zswap;
 use crate::cells::{Event, kind};
 
-/// The counters of a cache; pages or times unless the name says bytes or size.
+/// The counters of a cache. They count pages or times, unless the name says bytes or size.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Stat {
-    /// Times that the limit was met.
+    /// Times that the limit was reached.
     pub pool_limit_hit: u64,
-    /// Pages refused because a limit was met and nothing could be written back, or not at once.
+    /// Pages refused at a limit because nothing could be written back, or not at once.
     pub reject_reclaim_fail: u64,
     /// Pages refused because there was no memory for their objects.
     pub reject_alloc_fail: u64,
@@ -56,9 +57,9 @@ pub struct Stat {
     pub same_filled_pages: u64,
     /// Pages on the disk.
     pub disk_pages: u64,
-    /// Pages loaded from the disk, those that were read ahead included.
+    /// Pages loaded from the disk, including those that had been read ahead.
     pub disk_loads: u64,
-    /// Of them, pages that had been read with a neighbour.
+    /// Pages loaded from the disk that had been read ahead with a neighbour.
     pub read_ahead_hits: u64,
     /// Loads that failed because the disk did.
     pub disk_load_fail: u64,
@@ -68,7 +69,7 @@ pub struct Stat {
     pub disk_full: u64,
     /// Bytes of compressed and raw objects.
     pub compr_data_size: u64,
-    /// Bytes of objects that were invalidated and are to be freed by the memory's worker.
+    /// Bytes of objects that were invalidated and that the memory's worker has yet to free.
     pub pending_bytes: u64,
     /// Touched frames of zspages, in bytes: what the limit is compared with.
     pub object_bytes_resident: u64,
@@ -110,7 +111,7 @@ impl Stat {
 }
 
 impl Stat {
-    /// The counters as one JSON object, without spaces; `limit_bytes` is null when there is none.
+    /// The counters as one JSON object, without spaces. `limit_bytes` is null if there is no limit.
     pub fn json(&self) -> String {
         let value = |(name, value): (&str, u64)| match (name, value) {
             ("limit_bytes", u64::MAX) => format!("\"{name}\":null"),
@@ -163,13 +164,13 @@ impl Zswap {
     }
 
     /// The algorithms of the stored entries, the current one first, each with the number of its
-    /// entries, on the disk too. Raw pages have no algorithm.
+    /// entries. Entries on the disk count too. Raw pages have no algorithm.
     pub fn algorithms(&self) -> Vec<(codec::Codec, u64)> {
         self.core.algorithms.live(&self.core.counters)
     }
 
-    /// Bytes that the cache's own structures hold beside those of its memory, so that an account
-    /// can be complete.
+    /// Bytes of the cache's own structures. Those of its memory are not among them, so that the two
+    /// can be added.
     pub fn metadata_bytes(&self) -> u64 {
         let core = &*self.core;
         let roots = self.all_areas().iter().map(|area| area.root_bytes()).sum::<u64>();

@@ -1,4 +1,4 @@
-//! A cache: how it is made, its areas, and what can be set while it is in use.
+//! A cache: how it is made, which areas it has, and which settings change while it is in use.
 //!
 //! ```text
 //!   Zswap ----.          Area ---.  Area ---.         handles; an area ends with its last
@@ -6,7 +6,7 @@
 //!           Core  <--------- root of leaves ...       one pool, one order, one disk for all
 //! ```
 //!
-//! Locks: that of the list of areas, alone. `store` and `load` name theirs.
+//! Locks: that of the list of areas, and no other with it. `store` and `load` name theirs.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -20,7 +20,7 @@ use crate::cells::GroupStat;
 use crate::shared::Core;
 use crate::terms::{AlgorithmError, GroupId, Limit, ZswapConfig, ZswapError};
 
-/// Pages of the largest area: its cells' numbers have 32 bits.
+/// Pages of the largest area, because numbers of cells have 32 bits.
 const PAGES_MAX: u64 = 1 << u32::BITS;
 
 const _: () = assert!(
@@ -41,11 +41,11 @@ struct Areas {
 }
 
 impl Zswap {
-    /// An empty cache. Nothing is touched but a few kilobytes.
+    /// An empty cache. Only a few kilobytes of memory are touched.
     ///
     /// # Errors
     ///
-    /// [`ZswapError`]: a limit, chain order, disk or memory that cannot be used.
+    /// [`ZswapError`] if a limit, a chain order, the disk or the memory cannot be used.
     pub fn new(memory: Arc<Memory>, config: ZswapConfig) -> Result<Zswap, ZswapError> {
         let core = Arc::new(Core::new(memory, config)?);
         Ok(Zswap { core, areas: Mutex::default() })
@@ -61,8 +61,8 @@ impl Zswap {
         self.core.pool.memory()
     }
 
-    /// An empty area of `pages` pages. It is gone, with what it holds, when the last handle to it
-    /// is dropped, or by [`Zswap::remove_area`].
+    /// An empty area of `pages` pages. It is gone, with its pages, when the last handle to it is
+    /// dropped or by [`Zswap::remove_area`].
     ///
     /// # Errors
     ///
@@ -72,12 +72,12 @@ impl Zswap {
     }
 
     /// As [`Zswap::add_area`], except that [`Zswap::area`] and [`Zswap::remove_area`] do not know
-    /// the area. This is for a program that lends out the bytes of its pages, which no other may
-    /// change.
+    /// the area. This is for a program that lends out the bytes of its pages, which no other
+    /// program may change.
     ///
     /// # Errors
     ///
-    /// As [`Zswap::add_area`].
+    /// Those of [`Zswap::add_area`].
     pub fn add_private_area(&self, pages: u64) -> Result<Area, ZswapError> {
         self.new_area(pages, true)
     }
@@ -96,7 +96,7 @@ impl Zswap {
         Ok(area)
     }
 
-    /// The area of a number.
+    /// The area with a number.
     ///
     /// # Errors
     ///
@@ -107,7 +107,7 @@ impl Zswap {
         found.map(Area::from_inner).ok_or(ZswapError::UnknownArea { id })
     }
 
-    /// Removes an area: what it holds is freed soon, and stores through handles to it fail.
+    /// Removes an area. Its pages are freed soon, and stores through handles to it fail.
     ///
     /// # Errors
     ///
@@ -130,15 +130,16 @@ impl Zswap {
     ///
     /// # Errors
     ///
-    /// [`AlgorithmError`]: unknown, or its contexts cannot be built, or four others have entries.
+    /// [`AlgorithmError`] if the algorithm is unknown, if its contexts cannot be built, or if four
+    /// others have entries.
     pub fn set_algorithm(&self, name: &str) -> Result<(), AlgorithmError> {
         let codec = name.parse().map_err(AlgorithmError::Unknown)?;
         let Core { algorithms, streams, counters, .. } = &*self.core;
         algorithms.switch(codec, streams, counters)
     }
 
-    /// Builds the contexts of the current algorithm, so that reading builds none: those of others
-    /// are built when [`Zswap::set_algorithm`] makes them current.
+    /// Builds the contexts of the current algorithm, so that reading builds none. The contexts of
+    /// others are built when [`Zswap::set_algorithm`] makes them current.
     ///
     /// # Errors
     ///
@@ -149,8 +150,8 @@ impl Zswap {
         self.core.streams.prepare(codec).map_err(AlgorithmError::Failed)
     }
 
-    /// Sets the most bytes that compressed pages may take. What is stored stays, until it is
-    /// written back.
+    /// Sets the most bytes that compressed pages may take. Pages that are stored stay until they
+    /// are written back.
     ///
     /// # Errors
     ///
@@ -160,39 +161,40 @@ impl Zswap {
         Ok(())
     }
 
-    /// A group with a limit in bytes of objects, whose pages may go to disk or not.
+    /// Adds a group with a limit in bytes of objects. `writeback` says whether its pages may go to
+    /// disk.
     ///
     /// # Errors
     ///
-    /// [`ZswapError::TooManyGroups`]: there are 255.
+    /// [`ZswapError::TooManyGroups`] if there are 255 already.
     pub fn add_group(&self, limit: Option<u64>, writeback: bool) -> Result<GroupId, ZswapError> {
         let limit = limit.unwrap_or(u64::MAX);
         self.core.groups.add(limit, writeback).ok_or(ZswapError::TooManyGroups)
     }
 
-    /// What the backing disk held when it was taken in use; `None` without one.
+    /// What the backing disk held when it was taken in use. `None` if there is no disk.
     pub fn backing_found(&self) -> Option<Found> {
         self.core.backing.as_ref().map(Backing::found)
     }
 
-    /// Whether pages on the backing disk may be read by a signal handler: that disk is a file
-    /// ([`Disk::file`](disk::Disk::file)), which is read past it.
+    /// Whether a signal handler may read pages on the backing disk. It may if the disk is a file
+    /// ([`Disk::file`](disk::Disk::file)), because the cache then reads that file itself.
     pub fn reads_a_file(&self) -> bool {
         self.core.backing.as_ref().is_some_and(Backing::reads_a_file)
     }
 
-    /// Sets the limit of a group other than 0, in bytes of objects; `None` = no limit.
+    /// Sets the limit of a group other than 0, in bytes of objects. `None` means no limit.
     pub fn set_group_limit(&self, group: GroupId, limit: Option<u64>) {
         self.core.groups.set_limit(group, limit.unwrap_or(u64::MAX));
     }
 
-    /// Says whether the pages of a group may go to disk. Those in hand of a write-back that runs,
-    /// 256 at most, still go, as in the kernel, which asks before it takes any.
+    /// Says whether the pages of a group may go to disk. A write-back that runs may have up to 256
+    /// of them in hand, and those still go. The kernel, too, asks only before it takes a page.
     pub fn set_group_writeback(&self, group: GroupId, allowed: bool) {
         self.core.groups.set_writeback(group, allowed);
     }
 
-    /// What a group holds; `None` for a group of another cache.
+    /// What a group holds. `None` for a group of another cache.
     pub fn group(&self, group: GroupId) -> Option<GroupStat> {
         self.core.groups.stat(group)
     }
@@ -209,7 +211,7 @@ impl Zswap {
 }
 
 impl Drop for Zswap {
-    /// Areas whose handles are held go on without the worker.
+    /// Areas that still have handles go on without the worker.
     fn drop(&mut self) {
         self.core.worker.stop();
     }

@@ -1,4 +1,4 @@
-//! The algorithms whose entries are stored: the current one, and older ones until their last entry
+//! The algorithms that stored entries use: the current one, and older ones until their last entry
 //! is gone.
 //!
 //! ```text
@@ -7,8 +7,9 @@
 //!                    ^ current: new entries
 //! ```
 //!
-//! The kernel has a pool per algorithm; here all share one pool, as an object does not care who
-//! made it. A raw page has no algorithm: it is not counted, and may come without a stream.
+//! The kernel has a pool per algorithm. Here all algorithms share one pool, because an object need
+//! not know what made it. A raw page has no algorithm: it is not counted, and may be stored without
+//! a stream.
 //!
 //! Invariants
 //! - I1 the codec of an index changes only while no entry has the index, and it is not current.
@@ -17,9 +18,10 @@
 //!   every stream once. Then no thread is about to store under the old index, and its count only
 //!   falls.
 //! - I3 so under the switch's lock the count of an index that is not current is never read too
-//!   small, although shards are read one by one. All entries that came under it were entered with
-//!   streams that were waited for since, so they are seen. An entry that goes unseen leaves the sum
-//!   too large. 0 means that no entry has the index, and none will before it is current again.
+//!   small, although shards are read one by one. All entries under that index were entered with
+//!   streams that were waited for since, so their arrival is seen. If the departure of an entry is
+//!   not seen, the sum is too large. 0 therefore means that no entry has the index, and none will
+//!   before it is current again.
 //!
 //! Locks: the switch's, then streams, one after the other.
 
@@ -38,7 +40,7 @@ use crate::terms::{AlgorithmError, KNOWN_MAX};
 #[derive(Debug)]
 pub(crate) struct Algorithms {
     known: Box<[OnceLock<Codec>]>,
-    /// By index: which of those known.
+    /// For each index, the number of its codec among those that are known.
     numbers: [AtomicUsize; LIVE_MAX],
     current: AtomicUsize,
     switching: Mutex<()>,
@@ -52,11 +54,12 @@ impl Algorithms {
         Algorithms { known, numbers, current: AtomicUsize::new(0), switching: Mutex::new(()) }
     }
 
-    /// What new entries are made with. To store by it, the caller has a stream (I2).
+    /// What new entries are made with. A caller that stores by it has a stream (I2).
     #[inline]
     pub(crate) fn current(&self) -> (usize, &Codec) {
-        // Acquire pairs with the Release in `switch`, so that the codec of the index is seen. Which
-        // index is, the lock of the stream orders, that loom does not know: there the latest.
+        // Acquire pairs with the Release in `switch`, so that the codec of the index is seen. The
+        // lock of the stream orders which index that is. loom does not know that lock, so a model
+        // reads the latest.
         let index = match cfg!(loom) {
             true => self.current.fetch_add(0, Ordering::AcqRel),
             false => self.current.load(Ordering::Acquire),
@@ -95,8 +98,8 @@ impl Algorithms {
         }
         let index = self.index_for(&codec, current, counters).ok_or(AlgorithmError::TooMany)?;
         let _held = HeldRank::enter(Rank::Stream);
-        // Builds the contexts, or says that they cannot be had, before anything is changed. A model
-        // has no time to: it would wait for a lock that loom does not know.
+        // Builds the contexts, or says that they cannot be built, before anything is changed. A
+        // model must not do this: it would wait for a lock that loom does not know.
         if !cfg!(loom) {
             streams.prepare(&codec).map_err(AlgorithmError::Failed)?;
         }
@@ -109,7 +112,7 @@ impl Algorithms {
         Ok(())
     }
 
-    /// The index that has the codec's entries, or one that has none (I3); the caller has the
+    /// The index that has the codec's entries, or one that has no entries (I3). The caller has the
     /// switch's lock.
     fn index_for(&self, codec: &Codec, current: usize, counters: &Counters) -> Option<usize> {
         let in_use = |index: &usize| counters.of_algorithm(*index) > 0;
@@ -118,7 +121,7 @@ impl Algorithms {
         same.or_else(|| others().find(|index| !in_use(index)))
     }
 
-    /// The number of a codec, which is known from now on; the caller has the switch's lock.
+    /// The number of a codec, which is known from now on. The caller has the switch's lock.
     fn number_for(&self, codec: Codec) -> Option<usize> {
         let known = |slot: &OnceLock<Codec>| slot.get().is_none_or(|known| *known == codec);
         let number = self.known.iter().position(known)?;
@@ -126,7 +129,8 @@ impl Algorithms {
         Some(number)
     }
 
-    /// The algorithms that have entries, with their number; and the current one first.
+    /// The algorithms that have entries, with the number of those. The current one comes first,
+    /// even if it has none.
     pub(crate) fn live(&self, counters: &Counters) -> Vec<(Codec, u64)> {
         let current = self.current().0;
         let row = |index: usize| (self.codec(index).clone(), counters.shown_of_algorithm(index));

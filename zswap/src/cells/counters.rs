@@ -1,4 +1,4 @@
-//! The counters of a cache, by CPU: a store on one CPU changes no cache line that another's does.
+//! The counters of a cache, by CPU. Stores on different CPUs change different cache lines.
 //!
 //! ```text
 //!   shard 0   | blobs | same | huge | on disk | bytes | algorithms 0 .. 3 | events ... |
@@ -6,18 +6,18 @@
 //!   shard n   | ...                                                      a shard alone does not
 //! ```
 //!
-//! What came on one CPU may go on another, so a shard's own count may be less than nothing. So may
-//! a sum for a moment: shards are read one after the other, and may show that something went and
-//! not that it came. A count has a word of its own, so that this is no other count's affair, and
-//! what is shown is no less than 0.
+//! An entry may be counted in on one CPU and out on another, so the count of one shard may be
+//! negative. A sum may be negative too for a moment: shards are read one after the other, and may
+//! show that an entry went and not that it came. Each count has a word of its own, so this disturbs
+//! no other count. A negative sum is shown as 0.
 //!
 //! Invariants
-//! - I1 the sums are those over the cells of all areas, as [`Stored::tally`] counts them; a cell's
-//!   change is entered under its lock. What is in detached leaves is pending instead; the entries
-//!   of an algorithm and of a group count until they are drained.
+//! - I1 the sums are those over the cells of all areas, as [`Stored::tally`] counts them. A cell's
+//!   change is entered under its lock. Detached leaves are counted as pending instead, except that
+//!   the entries of an algorithm and of a group count until they are drained.
 //! - I2 consider a sum that is read while its count only falls, after all entries that came were
-//!   counted. It is no less than the number that is left. It is too large by those that went
-//!   unseen, in whichever shard they were counted.
+//!   counted. It is no less than the number of entries that are left. It is too large by the
+//!   entries whose departure was not seen, in whichever shard they were counted.
 //!
 //! Locks: none.
 //!
@@ -52,19 +52,21 @@ pub(crate) enum Event {
 }
 
 const EVENTS: usize = Event::Out as usize + 1;
-/// Kinds of entries that are counted: [`kind`]'s.
+/// Kinds of entries that are counted: the constants of [`kind`].
 const KINDS: usize = kind::DISK + 1;
 
-/// The part of one CPU. On cache lines of its own, two, as neighbouring lines are fetched in pairs.
+/// The part of one CPU. It begins on a pair of cache lines of its own, because neighbouring lines
+/// are fetched in pairs.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct Shard {
     counts: [AtomicU64; KINDS],
     bytes: AtomicU64,
-    /// Modelled, unlike the others: what they say decides.
+    /// Under loom these are modelled, unlike the others, because decisions depend on them.
     algorithms: [sync::atomic::AtomicU64; LIVE_MAX],
     events: [AtomicU64; EVENTS],
-    /// Changes outside of cells, begun and ended: perhaps on another CPU.
+    /// Changes outside of cells that were begun, and that were ended. Both may be on different
+    /// CPUs.
     begun: AtomicU64,
     ended: AtomicU64,
 }
@@ -83,19 +85,19 @@ impl Shard {
     #[inline]
     pub(crate) fn algorithm(&self, index: usize, came: bool) {
         let by = if came { 1 } else { 1u64.wrapping_neg() };
-        // Release pairs with the Acquire in `latest`, so that whoever sees that the last entry went
-        // gives its index to another codec after the last look at the old one.
+        // Release pairs with the Acquire in `latest`. A thread that sees that the last entry went
+        // gives its index to another codec, and that comes after the last use of the old one.
         self.algorithms[index].fetch_add(by, Ordering::Release);
     }
 
-    /// Something happened so often.
+    /// Counts an event that happened `times` times.
     #[inline]
     pub(crate) fn happened(&self, event: Event, times: u64) {
         bump(&self.events[event as usize], times);
     }
 }
 
-/// What is pending in detached leaves.
+/// Entries and bytes of detached leaves that are yet to be freed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub(crate) struct Pending {
     pub(crate) objects: u64,
@@ -128,7 +130,8 @@ impl Counters {
         }
     }
 
-    /// The shard of the CPU this runs on: asked for once for all that an operation changes.
+    /// The shard of the CPU that this thread runs on. An operation asks once, for all that it
+    /// changes.
     #[inline]
     pub(crate) fn here(&self) -> &Shard {
         &self.shards[cpu::current_hint() % self.shards.len()]
@@ -140,20 +143,20 @@ impl Counters {
         change(&self.pending_bytes, old.bytes, new.bytes);
     }
 
-    /// Cells were emptied together, by detaching their leaf, which is to be drained.
+    /// Cells were emptied together because their leaf was detached. The leaf is yet to be drained.
     pub(crate) fn detach(&self, gone: LeafTally) {
         self.replace_pending(Pending::default(), Pending::of(gone));
         self.here().replace(gone, LeafTally::default());
     }
 
-    /// What is to be freed of detached leaves.
+    /// What is yet to be freed of detached leaves.
     pub(crate) fn pending(&self) -> Pending {
         let (objects, bytes) = (total(&self.pending_objects), total(&self.pending_bytes));
         Pending { objects, bytes }
     }
 
-    /// Something begins that changes the cache outside of its cells: what is in no cell for a
-    /// while, or leaves that are taken out and drained. [`Counters::end`] ends it.
+    /// Begins a change of the cache outside of its cells. A page is in no cell for a while, or
+    /// leaves are taken out and drained. [`Counters::end`] ends the change.
     pub(crate) fn begin(&self) {
         bump(&self.here().begun, 1);
     }
@@ -163,24 +166,24 @@ impl Counters {
         bump(&self.here().ended, 1);
     }
 
-    /// Entries of an algorithm, those in detached leaves included. 0 says that there is none if
-    /// none can come (I2); a sum of those that come and go may for a moment be anything.
+    /// Entries of an algorithm, those in detached leaves included. If no entry can come, 0 says
+    /// that there is none (I2). If entries come and go, the sum may be anything for a moment.
     pub(crate) fn of_algorithm(&self, index: usize) -> u64 {
         let words = self.shards.iter().map(|shard| latest(&shard.algorithms[index]));
         words.fold(0, u64::wrapping_add)
     }
 
-    /// The same, to be shown.
+    /// As [`Counters::of_algorithm`], to be shown.
     pub(crate) fn shown_of_algorithm(&self, index: usize) -> u64 {
         not_negative(self.of_algorithm(index))
     }
 
-    /// Something happened so often.
+    /// Counts an event that happened `times` times.
     pub(crate) fn happened(&self, event: Event, times: u64) {
         self.here().happened(event, times);
     }
 
-    /// How often it happened.
+    /// How often an event happened.
     pub(crate) fn times(&self, event: Event) -> u64 {
         self.sum(|shard| &shard.events[event as usize])
     }
@@ -212,10 +215,10 @@ impl Counters {
         LeafTally { counts: std::array::from_fn(count), bytes: self.sum(|shard| &shard.bytes) }
     }
 
-    /// Numbers that differ after every change; `None` while a change outside of cells is under
+    /// Numbers that are others after every change. `None` while a change outside of cells is under
     /// way. A change of a cell holds the cell's lock, so a thread that looks at all cells between
     /// two calls waits for it. The count of ended changes is read first. If it equals the count of
-    /// begun ones, nothing was under way between, although a sum takes a while.
+    /// begun ones, no change was under way between the two reads, although a sum takes a while.
     pub(crate) fn motion(&self) -> Option<[u64; 4]> {
         let (ended, begun) = (self.sum(|shard| &shard.ended), self.sum(|shard| &shard.begun));
         let events: u64 = (0..EVENTS).map(|event| self.sum(|shard| &shard.events[event])).sum();
@@ -244,22 +247,23 @@ fn read(counter: &AtomicU64) -> u64 {
     counter.load(Ordering::Relaxed)
 }
 
-/// The latest value: what came is seen by the locks of the streams, that loom does not know.
+/// The latest value. The locks of the streams order an entry's arrival before it, but loom does not
+/// know those locks.
 fn latest(counter: &sync::atomic::AtomicU64) -> u64 {
-    // Acquire pairs with the Release in `Shard::algorithm`, so that whoever saw an entry go comes
-    // after all that was done with it.
+    // Acquire pairs with the Release in `Shard::algorithm`. A thread that saw an entry go therefore
+    // comes after all that was done with it.
     match cfg!(loom) {
         true => counter.fetch_add(0, Ordering::Acquire),
         false => counter.load(Ordering::Acquire),
     }
 }
 
-/// A counter that others may bring below 0 for a moment.
+/// The sum of a counter, which may be below 0 for a moment.
 fn total(counter: &AtomicU64) -> u64 {
     not_negative(read(counter))
 }
 
-/// What to show of a sum that may be below 0 for a moment.
+/// A sum as it is shown: 0 if it is below 0 for a moment.
 fn not_negative(sum: u64) -> u64 {
     if sum.cast_signed() < 0 { 0 } else { sum }
 }
@@ -285,7 +289,7 @@ mod tests {
 
     /// A page of the current algorithm is stored on one CPU and loaded on the other. Meanwhile the
     /// thread that switches has read the shard of the first CPU and not yet that of the second.
-    /// Because shards are read one by one, it may see the load and not the store.
+    /// Because shards are read one by one, it may see the load without the store.
     #[test]
     fn an_index_with_an_entry_is_not_anothers_whatever_is_seen_of_others() {
         let (counters, streams) = (Counters::for_cpus(2), Streams::for_cpus(1));
@@ -305,7 +309,7 @@ mod tests {
         }
     }
 
-    /// A leaf is detached between the entering of a store in the leaf's word and in the counters.
+    /// A leaf is detached after a store was entered in the leaf's word and before it was counted.
     #[test]
     fn sums_that_are_shown_are_no_less_than_0() {
         let counters = Counters::for_cpus(2);
@@ -327,8 +331,8 @@ mod model {
     use loom::thread;
     use std::sync::Arc;
 
-    /// Claim: an entry is seen, though others of other algorithms come and go on all CPUs while the
-    /// shards are read.
+    /// Claim: an entry is seen, although entries of other algorithms come and go on all CPUs while
+    /// the shards are read.
     #[test]
     fn entries_come_and_go_beside_one_that_stays() {
         loom::model(|| {
@@ -345,7 +349,7 @@ mod model {
     }
 
     /// Claims: if the entries of an algorithm only go, a count of none is seen only when all are
-    /// gone; and a thread that sees it comes after what was done with them.
+    /// gone. A thread that sees it comes after what was done with them.
     #[test]
     fn entries_go_where_they_did_not_come() {
         loom::model(|| {
@@ -355,7 +359,7 @@ mod model {
             let (others, done) = (Arc::clone(&counters), Arc::clone(&went));
             let user = thread::spawn(move || {
                 for shard in [1, 0] {
-                    // relaxed: the shard's word is to publish it.
+                    // relaxed: the shard's word has to publish it.
                     done.fetch_add(1, Ordering::Relaxed);
                     others.shards[shard].algorithm(1, false);
                 }

@@ -1,15 +1,15 @@
-//! Groups: the kernel's memory cgroups, flat. Each has a limit of its own, and may forbid that its
-//! pages go to disk.
+//! Groups: the kernel's memory cgroups, without a hierarchy. Each has a limit of its own, and may
+//! forbid that its pages go to disk.
 //!
 //! ```text
 //!   cell 4711 -> | 0 | 3 | 3 | 0 | ...     the group of each entry: a byte, 0 = no other
 //!   group 3   -> current 81920, limit 1 MiB, write-back allowed
 //! ```
 //!
-//! Invariant: a group's `current` is the sum of the objects of its entries, those in detached
-//! leaves included until they are drained.
+//! Invariant: a group's `current` is the sum of the objects of its entries. Entries in detached
+//! leaves are included until they are drained.
 //!
-//! Locks: none; the byte of a cell is its owner's who has the cell locked.
+//! Locks: none. Only the thread that has a cell locked uses the cell's byte.
 
 use host::Table;
 use host::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
@@ -18,7 +18,7 @@ use zsmalloc::{CellNumber, MemoryError, Pool};
 
 use crate::terms::GroupId;
 
-/// What a group holds, and may hold.
+/// What a group holds, and what it may hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GroupStat {
     /// The group.
@@ -69,7 +69,7 @@ impl Groups {
         Ok(groups)
     }
 
-    /// A group more; `None` when there are as many as there can be.
+    /// Adds a group. `None` if there are as many as there can be.
     pub(crate) fn add(&self, limit: u64, writeback: bool) -> Option<GroupId> {
         let added = |(index, slot): (usize, &OnceLock<Group>)| {
             let id = GroupId(index as u8);
@@ -82,8 +82,8 @@ impl Groups {
         self.list[id.index()].get()
     }
 
-    /// True for one of the cache's: what is charged to a number that is no group's yet would be
-    /// taken off the group that gets it.
+    /// True for a group of this cache. The number of another cache's group must not be charged,
+    /// because the charge would be taken off the group that gets the number later.
     #[inline]
     pub(crate) fn has(&self, id: GroupId) -> bool {
         id == GroupId::ROOT || self.get(id).is_some()
@@ -130,7 +130,8 @@ impl Groups {
         }
     }
 
-    /// A group that counts what it has: one that every store changes would be in every CPU's way.
+    /// The group, if it counts what it has. Group 0 does not: every store would change it, so every
+    /// CPU would contend for its cache line.
     fn counted(&self, id: GroupId) -> Option<&Group> {
         if id == GroupId::ROOT { None } else { self.get(id) }
     }
@@ -138,7 +139,7 @@ impl Groups {
     /// True when a group has as much as it may.
     pub(crate) fn is_full(&self, id: GroupId) -> bool {
         self.counted(id).is_some_and(|group| {
-            // relaxed: a limit that racing threads overshoot by a page each.
+            // relaxed: racing threads may exceed the limit by a page each.
             group.current.load(Ordering::Relaxed) >= group.limit.load(Ordering::Relaxed)
         })
     }

@@ -1,7 +1,7 @@
-//! What cells say, and what is counted of them: by content, by algorithm and by group.
+//! The content of cells, and how it is counted: by kind, by algorithm and by group.
 //!
-//! `stored` is the one place that knows the bits of a cell. The room stands on the backing disk,
-//! for the place that a cell may name, and on the terms of the crate.
+//! Only `stored` knows the bits of a cell. The room stands on the backing disk, because a cell may
+//! name a place there, and on the terms of the crate.
 
 mod algorithms;
 mod counters;

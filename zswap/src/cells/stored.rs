@@ -1,4 +1,4 @@
-//! What a cell says of a page.
+//! What a cell says about a page.
 //!
 //! ```text
 //!   cell        content                 client's bits   5..3 | 2              | 1..0
@@ -9,11 +9,11 @@
 //! ```
 //!
 //! Invariants
-//! - I1 an object of 4096 bytes, and an entry on disk of that length, is a raw page: what its bits
-//!   say of an algorithm means nothing.
+//! - I1 an object of 4096 bytes, and an entry on disk of that length, is a raw page. The algorithm
+//!   in its bits means nothing.
 //! - I2 the thread that has the turn to write sets the mark "being written back", once in a turn.
-//!   Every change of the content clears it. So if the mark is found again, the content is what was
-//!   written.
+//!   Every change of the content clears it. So if the thread finds its mark again, the content is
+//!   what was written.
 
 use codec::same::Same;
 use host::PAGE_SIZE;
@@ -21,9 +21,9 @@ use zsmalloc::{CellGuard, Content, LeafTally};
 
 use crate::backing::OnDisk;
 
-/// Algorithms that can have entries at once: two bits of a cell name one.
+/// Algorithms that can have entries at once, because two bits of a cell name one.
 pub(crate) const LIVE_MAX: usize = 4;
-/// Bits of the client's that say which algorithm made a blob.
+/// The client's bits that say which algorithm made a blob.
 const ALGORITHM: u8 = 0b011;
 /// The content is being written to the disk.
 const MARK: u8 = 0b100;
@@ -33,7 +33,7 @@ const _: () = assert!(ALGORITHM + MARK < 1 << 6, "a cell has six bits for its cl
 /// Tag of a value that says where on the disk a page is.
 const DISK: u8 = 3;
 
-/// What the counts of a [`LeafTally`] count.
+/// The kinds that the counts of a [`LeafTally`] count.
 pub(crate) mod kind {
     /// Objects, raw ones included: entries in memory.
     pub(crate) const BLOB: usize = 0;
@@ -49,7 +49,7 @@ pub(crate) mod kind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stored {
     Nothing,
-    /// A value that nothing here writes: the page is lost, and loading it is an error.
+    /// A value that nothing here writes. The page is lost, and loading it is an error.
     Unknown,
     Same(Same),
     /// An object, made by an algorithm.
@@ -57,7 +57,7 @@ pub(crate) enum Stored {
         algorithm: usize,
         len: usize,
     },
-    /// The same on the disk.
+    /// A blob on the disk.
     Disk {
         algorithm: usize,
         at: OnDisk,
@@ -101,7 +101,7 @@ impl Stored {
         tally
     }
 
-    /// The algorithm that it takes to decode it; a raw page takes none (I1).
+    /// The algorithm that decodes it. A raw page has none (I1).
     pub(crate) fn algorithm(self) -> Option<usize> {
         match self {
             Stored::Blob { len: PAGE_SIZE, .. } => None,
@@ -122,7 +122,7 @@ pub(crate) fn mark(slot: &mut CellGuard<'_>) {
     slot.set_client(slot.client() | MARK);
 }
 
-/// The content stays; nobody writes it back any more.
+/// The content stays, and its write-back is given up.
 pub(crate) fn unmark(slot: &mut CellGuard<'_>) {
     slot.set_client(slot.client() & !MARK);
 }

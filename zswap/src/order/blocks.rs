@@ -6,15 +6,15 @@
 //!                    popped ^      ^ appended
 //! ```
 //!
-//! A token is the number of a cell, 0 for none. Whether it still means anything, the cell's word
-//! says. Rings are lists through the blocks' heads, so that none of their operations needs memory
-//! of the heap; a block that was emptied goes to a free list, and to the system when asked.
+//! A token is the number of a cell; 0 is none. The cell's word says whether the token still means
+//! anything. Rings are lists through the blocks' heads, so none of their operations allocates. A
+//! block that was emptied goes to a free list. It is returned to the system on request.
 //!
 //! Invariants
 //! - B1 a block is in one ring, or in one of the free lists, or was never used.
-//! - B2 the tokens a ring counts are those between start and len of its blocks.
-//! - B3 only the last block of a ring has room; only the first has been popped from.
-//! - B4 the last [`RESERVED`] blocks are for tokens that move: one that is popped can always be
+//! - B2 the tokens that a ring counts are those between start and len of its blocks.
+//! - B3 only the last block of a ring has room. Only the first has been popped from.
+//! - B4 the last [`RESERVED`] blocks are for tokens that move, so a popped token can always be
 //!   appended.
 //!
 //! Lock: the order's, for everything here.
@@ -32,12 +32,12 @@ pub(super) const BLOCK_TOKENS: usize = match (cfg!(loom), cfg!(test)) {
     (_, true) => 16, // what happens between blocks happens in short tests
     _ => 1024,
 };
-/// Blocks kept for tokens that move: the ends of two rings of each group.
+/// Blocks kept for tokens that move: one for each end of a group's two rings.
 const RESERVED: u32 = if cfg!(loom) { 8 } else { 4 * GroupId::COUNT as u32 };
-/// Blocks there can be: the numbers above are the hands'.
+/// The most blocks that there can be. The numbers above stand for hands.
 pub(super) const BLOCKS_MAX: u32 = (1 << BLOCK_BITS) - GroupId::COUNT as u32;
 const _: () = assert!(BLOCK_BITS <= u32::BITS, "a hand is a number of a block");
-/// Free blocks kept touched.
+/// Free blocks that are kept touched.
 const FREE_BLOCKS_HELD: u32 = 64; // 256 KiB
 const _: () = assert!(
     cfg!(any(loom, test)) || BLOCK_TOKENS * 4 == host::PAGE_SIZE,
@@ -46,13 +46,13 @@ const _: () = assert!(
 const _: () = assert!(BLOCK_TOKENS <= 1 << FILL_BITS, "start and len share a word");
 
 const FILL_BITS: u32 = 15;
-/// Words of a block's head.
+/// Indices of the words of a block's head.
 const OWNER: usize = 0;
 const NEXT: usize = 1;
 const FILL: usize = 2;
 const HEAD_WORDS: usize = 4; // 16 bytes
 
-/// Tokens of a block that are in use.
+/// The part of a block whose tokens are in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub(super) struct Fill {
     pub(super) start: usize,
@@ -63,33 +63,33 @@ pub(super) struct Fill {
 pub(super) struct Blocks {
     tokens: Table<[AtomicU32; BLOCK_TOKENS]>,
     heads: Table<[AtomicU32; HEAD_WORDS]>,
-    /// The lowest block never used; 0 is none.
+    /// The lowest block that was never used. Block 0 stands for none.
     fresh: u32,
-    /// Free and touched, as a list through the heads; and how many.
+    /// Blocks that are free and touched, as a list through the heads, and their count.
     held: u32,
     held_count: u32,
-    /// Free and returned to the system.
+    /// Blocks that are free and returned to the system.
     returned: u32,
     returned_count: u32,
 }
 
-/// A ring of tokens.
+/// A ring of tokens, in blocks.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Ring {
     pub(super) head: u32,
     pub(super) tail: u32,
-    /// Tokens, stale ones included.
+    /// Tokens, including stale ones.
     pub(super) tokens: usize,
-    /// Where compaction goes on; 0 when it rests.
+    /// The block where compaction goes on; 0 while it rests.
     pub(super) sweep: u32,
 }
 
-/// For whom a block is wanted.
+/// The kind of token that needs a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Want {
     /// A new token.
     New,
-    /// One that was popped (B4).
+    /// A token that was popped (B4).
     Moved,
 }
 
@@ -99,7 +99,7 @@ pub(super) fn hand_of(group: GroupId) -> u32 {
 }
 
 impl Blocks {
-    /// Blocks for the tokens of `cells`, and as many stale ones.
+    /// Reserves blocks for the tokens of `cells`, and for as many stale ones.
     pub(super) fn reserve(cells: u64) -> Result<Blocks, MemoryError> {
         let wanted = (cells * 2).div_ceil(BLOCK_TOKENS as u64) + 2 * u64::from(RESERVED) + 1;
         let blocks = wanted.min(u64::from(BLOCKS_MAX)) as usize;
@@ -114,7 +114,7 @@ impl Blocks {
         })
     }
 
-    /// An empty block; `None` when there are none left for whom it is wanted.
+    /// An empty block. `None` if none is left for this kind of token.
     fn take(&mut self, want: Want, owner: u32) -> Option<u32> {
         let unused = self.tokens.len() as u32 - self.fresh;
         let left = unused + self.held_count + self.returned_count;
@@ -157,7 +157,7 @@ impl Blocks {
             return false;
         }
         let block = self.take_free();
-        // Where the system refuses, it stays touched and counted, and is used like the others.
+        // If the system refuses, the block stays touched and counted, and is used like the others.
         let _ = self.tokens.discard(block as usize..block as usize + 1);
         self.set(block, NEXT, self.returned);
         self.returned = block;
@@ -165,7 +165,7 @@ impl Blocks {
         true
     }
 
-    /// Group and queue of a block in a ring.
+    /// The group and queue of a block in a ring.
     pub(super) fn owner(&self, block: u32) -> (GroupId, Which) {
         let owner = self.head_word(block, OWNER);
         (GroupId((owner >> 1) as u8), Which::BOTH[(owner & 1) as usize])
@@ -186,7 +186,7 @@ impl Blocks {
     }
 
     pub(super) fn token(&self, block: u32, index: usize) -> u32 {
-        // relaxed: under the order's lock, as all of these are.
+        // relaxed: under the order's lock, like all accesses of tokens and heads.
         self.tokens[block as usize][index].load(Ordering::Relaxed)
     }
 
@@ -205,12 +205,12 @@ impl Blocks {
         self.heads[block as usize][word].store(value, Ordering::Relaxed);
     }
 
-    /// Blocks that are free: held, returned.
+    /// Free blocks: how many are held, and how many returned.
     pub(super) fn free_blocks(&self) -> (u32, u32) {
         (self.held_count, self.returned_count)
     }
 
-    /// Blocks ever used.
+    /// Blocks that were ever used.
     pub(super) fn used_blocks(&self) -> u32 {
         self.fresh - 1
     }
@@ -249,7 +249,7 @@ impl Ring {
         self.tokens += 1;
     }
 
-    /// The oldest token and its block, which is not free before the next call.
+    /// The oldest token and its block, which is not freed before the next call.
     pub(super) fn pop(&mut self, blocks: &mut Blocks) -> Option<(u32, u32)> {
         self.trim(blocks);
         let Fill { start, len } = (self.head != 0).then(|| blocks.fill(self.head))?;
@@ -261,7 +261,7 @@ impl Ring {
         Some((blocks.token(self.head, start), self.head))
     }
 
-    /// Frees first blocks that were popped empty and have no room.
+    /// Frees first blocks that are empty and have no room.
     fn trim(&mut self, blocks: &mut Blocks) {
         while self.head != 0 {
             let Fill { start, len } = blocks.fill(self.head);
@@ -280,7 +280,7 @@ impl Ring {
         }
     }
 
-    /// Takes the block after `block`, all of whose tokens are gone, out of the ring.
+    /// Takes the block after `block` out of the ring, because all its tokens are gone.
     pub(super) fn unlink_next(&mut self, blocks: &mut Blocks, block: u32) {
         let gone = blocks.next(block);
         debug_assert!(gone != 0 && gone != self.tail, "B3: the last block stays");

@@ -1,13 +1,13 @@
-//! Recounting the order, for when nobody changes it.
+//! Recounting the order while no thread changes it.
 //!
 //! ```text
 //!   tokens --> live words --> pages of leaves --> pages of groups        each compared with what
-//!      `--> blocks of rings          `--> the caller's pages             is said there
+//!      `--> blocks of rings          `--> the caller's pages             the count kept there
 //! ```
 //!
-//! The caller says which pages are in memory, and whose; everything else is counted from the
-//! tokens up. The invariants it cites are those of the order (O), of words (W), leaves (L) and
-//! blocks (B).
+//! The caller says which pages are in memory, and the group of each. Everything else is counted
+//! from the tokens up. The invariants cited here are those of the order (O), of words (W), leaves
+//! (L) and blocks (B).
 //!
 //! Lock: the order's, from the beginning to the end.
 
@@ -20,7 +20,7 @@ use super::orders::{Orders, Rings, cells_of, leaf_of};
 use super::word::Which;
 use crate::terms::GroupId;
 
-/// What a recount found.
+/// The result of a recount.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub(crate) struct Recount {
     /// Pages with one live token.
@@ -43,7 +43,7 @@ impl Orders {
     ///
     /// # Errors
     ///
-    /// The first thing found that is not as it should be.
+    /// The first contradiction found.
     pub(crate) fn check(
         &self,
         in_memory: impl Iterator<Item = (CellNumber, GroupId)>,
@@ -104,7 +104,7 @@ impl Orders {
         in_hand
     }
 
-    /// Leaves against words, groups against leaves; gives the live words.
+    /// Compares leaves with words, and groups with leaves. Returns the number of live words.
     fn check_counts(&self, rings: &Rings) -> Result<u64, String> {
         let mut groups = vec![[0; 2]; rings.of_group.len()];
         for (index, leaf) in self.leaves.held() {
@@ -156,7 +156,8 @@ fn rings_blocks(rings: &Rings) -> impl Iterator<Item = (Place, u32)> {
     })
 }
 
-/// Every block ever used is in a ring or free, and a ring's tokens are those of its blocks.
+/// Checks that every block ever used is in a ring or free, and that a ring's tokens are those of
+/// its blocks.
 fn check_blocks(rings: &Rings) -> Result<(), String> {
     let in_rings = rings_blocks(rings).count() as u32;
     let (held, returned) = rings.blocks.free_blocks();

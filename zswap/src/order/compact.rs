@@ -1,4 +1,4 @@
-//! Dropping stale tokens out of their turn, a block at a time.
+//! Dropping stale tokens before their turn comes, a block at a time.
 //!
 //! ```text
 //!   before   head [..x.] --> [xx.x] --> [x...] --> [..] tail        x: stale
@@ -6,10 +6,10 @@
 //!   after    head [..x.] --> [....] ------------> [..] tail         tokens keep their order
 //! ```
 //!
-//! When 7 in 16 tokens of a ring are stale, a sweep begins at its old end. It advances with each 65
-//! tokens that are appended, so it is done before half of them are stale. A page therefore costs
-//! two tokens at most. Under one hold of the lock, a block loses its stale tokens and is filled up
-//! from the blocks behind it. So no two tokens of a cell come together in it (W1).
+//! When 7 in 16 tokens of a ring are stale, a sweep begins at its old end. It takes a step for each
+//! 65 tokens that are appended, so it is done before half of the tokens are stale. A page therefore
+//! costs two tokens at most. Under one hold of the lock, a block loses its stale tokens and is
+//! filled up from the blocks behind it. So it never has two tokens of one cell (W1).
 
 use zsmalloc::CellNumber;
 
@@ -20,20 +20,20 @@ use crate::terms::GroupId;
 
 /// Tokens appended to a ring between two steps of a sweep.
 const TOKENS_BETWEEN_STEPS: usize = BLOCK_TOKENS / 16 + 1; // 65
-/// Tokens looked at in a step: two blocks.
+/// Tokens looked at in one step: two blocks.
 const TOKENS_OF_STEP: usize = 2 * BLOCK_TOKENS;
-/// A sweep begins when so many of so many tokens are stale.
+/// A sweep begins when this fraction of the tokens is stale.
 const STALE: (u64, u64) = (7, 16);
 
 impl Orders {
-    /// Drops stale tokens where there are many, and returns blocks that are free. A cache that is
-    /// about to rest calls this. It takes and gives up the order's lock for each block.
+    /// Drops stale tokens where there are many, and returns free blocks. A cache that is about to
+    /// rest calls this. It takes and gives up the order's lock for each block.
     pub(crate) fn compact(&self) {
         let groups = self.rings.lock().of_group.len();
         for group in (0..groups).map(|index| GroupId(index as u8)) {
             for which in Which::BOTH {
                 let steps = self.rings.lock().of_group[group.index()][which as usize].tokens;
-                // Others append meanwhile; theirs is a sweep of their own.
+                // Other threads append meanwhile. Their tokens need a sweep of their own.
                 for _ in 0..=steps.div_ceil(BLOCK_TOKENS) {
                     if !self.tend_now(&mut self.rings.lock(), group, which) {
                         break;
@@ -44,7 +44,7 @@ impl Orders {
         while self.rings.lock().blocks.return_one() {}
     }
 
-    /// As [`Orders::tend_now`], every so many tokens.
+    /// As [`Orders::tend_now`], once for every so many tokens.
     pub(super) fn tend(&self, rings: &mut Rings, group: GroupId, which: Which) {
         let (ring, _) = rings.ring((group, which));
         if ring.tokens.is_multiple_of(TOKENS_BETWEEN_STEPS) {
@@ -52,7 +52,7 @@ impl Orders {
         }
     }
 
-    /// Compacts one block if a sweep is under way or should be; says whether it did.
+    /// Compacts one block if a sweep is under way or should begin. Says whether it did.
     pub(super) fn tend_now(&self, rings: &mut Rings, group: GroupId, which: Which) -> bool {
         let pages = self.counts.pages(group)[which as usize];
         let (ring, _) = rings.ring((group, which));
@@ -77,7 +77,7 @@ impl Orders {
         true
     }
 
-    /// Drops the stale tokens of a block; gives how many tokens it had.
+    /// Drops the stale tokens of a block. Returns how many tokens the block had.
     fn clean(&self, rings: &mut Rings, owner: (GroupId, Which), block: u32) -> usize {
         let (ring, blocks) = rings.ring(owner);
         let Fill { start, len } = blocks.fill(block);
@@ -94,8 +94,8 @@ impl Orders {
         len - start
     }
 
-    /// Moves tokens from the blocks behind to a block that was cleaned, and looks at about so many;
-    /// true when no more go into it.
+    /// Moves tokens from the blocks behind to a block that was cleaned, and looks at about so many.
+    /// True when no more fit into it.
     fn fill_up(
         &self,
         rings: &mut Rings,
@@ -131,7 +131,7 @@ impl Orders {
         false
     }
 
-    /// Sees whether a token of block `from` is live, and then has its word name block `to`.
+    /// If a token of block `from` is live, makes its word name block `to`.
     fn move_live(&self, token: u32, group: GroupId, from: u32, to: u32) -> bool {
         let cell = CellNumber::new(token);
         loop {

@@ -1,4 +1,4 @@
-//! Pages of each group by queue, and its evictions: counted where threads do not meet.
+//! The pages of each group by queue, and its evictions. CPUs count in different cache lines.
 //!
 //! ```text
 //!   group 0                                    group 1
@@ -6,8 +6,8 @@
 //!     stripe 0               stripe 1            stripe 0
 //! ```
 //!
-//! A thread counts in the stripe of its CPU; a sum over the stripes is exact when nobody changes
-//! anything, and may for a moment be less than nothing otherwise.
+//! A thread counts in the stripe of its CPU. A sum over the stripes is exact while no thread
+//! changes anything. Otherwise it may be below 0 for a moment.
 
 use host::sync::atomic::{AtomicU64, Ordering};
 use host::{Table, cpu};
@@ -16,9 +16,9 @@ use zsmalloc::MemoryError;
 use super::word::Which;
 use crate::terms::GroupId;
 
-/// Stripes of a group: a CPU's is its number modulo this.
+/// Stripes of a group. A CPU uses the one whose number is its own modulo this.
 const STRIPES: usize = if cfg!(loom) { 1 } else { 8 };
-/// Words of a stripe: two cache lines, as the next one is fetched with the first.
+/// Words of a stripe: two cache lines, because the next line is fetched with the first.
 const STRIPE_WORDS: usize = 16; // 128 bytes
 const EVICTIONS: usize = 2;
 const _: () = assert!(EVICTIONS < STRIPE_WORDS && Which::BOTH.len() <= EVICTIONS, "three counts");
@@ -40,13 +40,13 @@ impl Counts {
         self.stripes.touch(first..first + STRIPES);
     }
 
-    /// Pages entered or left the group's queues.
+    /// Counts pages that entered or left the group's queues.
     pub(super) fn change(&self, group: GroupId, change: [i16; 2]) {
         let stripe = &self.stripes[group.index() * STRIPES + cpu::current_hint() % STRIPES];
         for which in Which::BOTH {
             let pages = i64::from(change[which as usize]);
             if pages != 0 {
-                // relaxed: a sum; what entered or left is said by the cell's word.
+                // relaxed: a sum. The cell's word is what says that a page entered or left.
                 stripe[which as usize].fetch_add(pages as u64, Ordering::Relaxed);
             }
         }
@@ -64,9 +64,9 @@ impl Counts {
         })
     }
 
-    /// Counts an eviction; gives how many there were before.
+    /// Counts an eviction. Returns how many there were before.
     pub(super) fn evict(&self, group: GroupId) -> u32 {
-        // relaxed: a clock of evictions; a tick missed misjudges one page's place.
+        // relaxed: a clock of evictions. A missed tick misjudges the place of one page.
         self.stripes[group.index() * STRIPES][EVICTIONS].fetch_add(1, Ordering::Relaxed) as u32
     }
 

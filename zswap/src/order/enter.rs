@@ -5,10 +5,10 @@
 //!        `-> it names none, or another group's          --> a new token at the end of a ring
 //! ```
 //!
-//! Invariant: the room for a token comes before anything is changed, so that a page for which
-//! there is none leaves the order as it was.
+//! Invariant: the room for a token is found before anything is changed. So if there is none, the
+//! order stays as it was.
 //!
-//! Locks: the caller has the cell locked; the order's lock is taken for a new token, and wherever
+//! Locks: the caller has the cell locked. The order's lock is taken for a new token, and always if
 //! there are several groups.
 
 use host::sync::atomic::Ordering;
@@ -24,12 +24,12 @@ use crate::terms::GroupId;
 pub(crate) struct OrderFull;
 
 impl Orders {
-    /// A page is being stored in a cell, which the caller has locked: it enters the order, or it
-    /// was in it and counts as used once more.
+    /// A page is being stored in a cell, which the caller has locked. If the page is in the order,
+    /// it counts as used once more. Otherwise it enters the order.
     ///
     /// # Errors
     ///
-    /// [`OrderFull`] when there is no room for its token; nothing changed then.
+    /// [`OrderFull`] if there is no room for its token. Nothing was changed then.
     pub(crate) fn push(&self, cell: CellNumber, group: GroupId) -> Result<(), OrderFull> {
         self.words.touch(cell.get() as usize..cell.get() as usize + 1);
         if group != GroupId::default() || self.several_groups() {
@@ -41,7 +41,8 @@ impl Orders {
         self.append(&mut self.rings.lock(), cell, group)
     }
 
-    /// [`Orders::push`] where there are several groups: the page's place may be another one's.
+    /// As [`Orders::push`] if there are several groups: the place may belong to a page of another
+    /// group.
     fn push_as(&self, cell: CellNumber, group: GroupId) -> Result<(), OrderFull> {
         let mut rings = self.rings.lock();
         self.open_groups(&mut rings, group)?;
@@ -50,7 +51,7 @@ impl Orders {
             return Ok(());
         }
         if self.is_live(cell, word) {
-            // Once the page is out of its group there is no way back: the room comes first.
+            // There is no way back once the page has left its group, so room is found first.
             let (which, _) = self.place_of_new(Word::default(), group);
             let (ring, blocks) = rings.ring((group, which));
             ring.room(blocks, Want::New, (group, which)).ok_or(OrderFull)?;
@@ -60,8 +61,8 @@ impl Orders {
         self.append(&mut rings, cell, group)
     }
 
-    /// A page that was loaded takes its old place again, and one that is stored over keeps it;
-    /// false if it has none.
+    /// A page that was loaded takes its old place again, and a page that is stored over keeps its
+    /// place. False if there is no such place.
     fn take_place(&self, cell: CellNumber, group: GroupId) -> bool {
         let generation = self.leaf(cell).generation;
         let known = self.change(cell, |word| match word.state() {
@@ -76,7 +77,7 @@ impl Orders {
         known.is_some()
     }
 
-    /// A new token at the end of a ring.
+    /// Appends a new token to a ring.
     fn append(&self, rings: &mut Rings, cell: CellNumber, group: GroupId) -> Result<(), OrderFull> {
         self.open_groups(rings, group)?;
         let (word, generation) = (self.word(cell), self.leaf(cell).generation);
@@ -95,8 +96,8 @@ impl Orders {
             rings.of_group.try_reserve(1).map_err(|_| OrderFull)?;
             self.counts.open(GroupId(rings.of_group.len() as u8));
             rings.of_group.push([Ring::default(); 2]);
-            // Release pairs with the Acquire in `several_groups`: who takes a place that a page of
-            // group 0 had sees that others may have given it up meanwhile.
+            // Release pairs with the Acquire in `several_groups`. A thread that takes a place that
+            // a page of group 0 had sees that other threads may have given it up meanwhile.
             self.group_count.store(rings.of_group.len() as u32, Ordering::Release);
         }
         Ok(())
@@ -109,7 +110,7 @@ impl Orders {
 }
 
 impl Rings {
-    /// A token of `cell` at the end of a ring; gives its block.
+    /// Puts a token of `cell` at the end of a ring. Returns its block.
     fn place(&mut self, cell: CellNumber, word: Word, owner: (GroupId, Which)) -> Option<u32> {
         let (ring, blocks) = self.ring(owner);
         let block = ring.room(blocks, Want::New, owner)?;
@@ -119,8 +120,9 @@ impl Rings {
         Some(block)
     }
 
-    /// Drops a stale token that is in the last block of a ring: two tokens of a cell in a block
-    /// could not be told apart, and others go into this one.
+    /// Drops the stale token of a cell from the last block of a ring, if it is there. The cell's
+    /// new token goes into this block, and two tokens of a cell in one block could not be told
+    /// apart.
     fn scrub(&mut self, cell: CellNumber, word: Word) {
         if word.block() == 0 || is_hand(word) {
             return;

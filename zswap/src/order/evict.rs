@@ -2,12 +2,12 @@
 //!
 //! ```text
 //!   victims --> in the hand --- cell locked, in_hand? --+--> evicted   its page is on the disk
-//!                                                       +--> keep      it is not: back, as new
+//!                                                       +--> keep      it is not: back in a queue
 //! ```
 //!
-//! `rules` says of each token whether its page leaves. A page in a hand can be loaded, removed and
-//! stored over meanwhile. So the thread that has it in hand locks its cell, and asks whether the
-//! page still is in the hand and whether it is what it was.
+//! `rules` says for each token whether its page leaves. While a page is in a hand, other threads
+//! may load it, remove it or store over it. So the thread that has it in hand locks its cell. It
+//! then asks whether the page is still in the hand, and whether its content is still the same.
 //!
 //! Lock: the order's, for at most 128 tokens at a time.
 
@@ -20,23 +20,23 @@ use crate::terms::{GroupId, Order};
 
 /// Tokens looked at under one hold of the order's lock.
 const VISITS_AT_ONCE: usize = 128;
-/// Tokens looked at for each victim wanted, before the caller is given what was found: enough for
-/// every page of a small cache to be passed as often as it was used.
+/// Tokens looked at for each wanted victim before the caller gets what was found. That is enough to
+/// pass every page of a small cache as often as it was used.
 const VISITS_EACH: usize = 4096;
-/// Pages that one group gives up before it is another's turn.
+/// Pages that one group gives up before the turn passes to another group.
 const GROUP_TURN: usize = 32;
 
 /// A page in the hand of the thread that writes it back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "its page stays in memory until evicted or keep is told of it"]
 pub(crate) struct Victim {
-    /// Where it is.
+    /// The cell that holds it.
     pub(crate) cell: CellNumber,
-    /// Whose it is.
+    /// Its group.
     pub(crate) group: GroupId,
 }
 
-/// What a look at a ring's oldest token led to.
+/// The outcome of a look at a ring's oldest token.
 enum Visit {
     Victim(Victim),
     Passed,
@@ -45,8 +45,8 @@ enum Visit {
 }
 
 impl Orders {
-    /// Takes up to `count` pages in hand, of the groups that `allows` says: one group after the
-    /// other gives up to 32, as in the kernel's `shrink_worker`.
+    /// Takes up to `count` pages in hand, of the groups for which `allows` is true. One group after
+    /// the other gives up to 32 pages, as in the kernel's `shrink_worker`.
     pub(crate) fn next_victims(
         &self,
         count: usize,
@@ -71,8 +71,8 @@ impl Orders {
     }
 
     /// Takes up to `count` pages of a group in hand, in the order in which they are to leave, and
-    /// adds them to `victims`. It takes fewer if there are no more, if there is no memory for the
-    /// list, or after it has looked at 4096 tokens for each page.
+    /// adds them to `victims`. It takes fewer in three cases: there are no more, there is no memory
+    /// for the list, or it has looked at 4096 tokens for each page.
     pub(crate) fn victims(&self, group: GroupId, count: usize, victims: &mut Vec<Victim>) {
         let known = group.index() < self.rings.lock().of_group.len();
         if !known || victims.try_reserve(count).is_err() {
@@ -88,14 +88,14 @@ impl Orders {
         }
     }
 
-    /// Whether a victim still is in the hand it was taken into. With its cell locked the answer
-    /// holds; what is in the cell may have been stored over.
+    /// Whether a victim still is in the hand it was taken into. The answer holds while its cell is
+    /// locked, but another page may have been stored in the cell.
     pub(crate) fn in_hand(&self, victim: &Victim) -> bool {
         self.is_in_hand(victim, self.word(victim.cell))
     }
 
-    /// A victim's page was written, and leaves memory; its cell is locked. False if it had left
-    /// the hand, or its leaf its table.
+    /// A victim's page was written, and leaves memory. Its cell is locked. False if it had already
+    /// left the hand, or if its leaf had left its table.
     pub(crate) fn evicted(&self, victim: &Victim) -> bool {
         let Victim { cell, group } = *victim;
         let from_small = self.word(cell).which() == Which::Small;
@@ -111,8 +111,8 @@ impl Orders {
         self.count(cell, word, group, one(word.which(), -1))
     }
 
-    /// A victim's page could not be written, or is not to be: it goes to the new end of its queue.
-    /// Its cell is locked. False if it had left the hand.
+    /// A victim's page could not be written, or is not to be. It goes to the new end of its queue.
+    /// Its cell is locked. False if it had already left the hand.
     pub(crate) fn keep(&self, victim: &Victim) -> bool {
         let mut rings = self.rings.lock();
         let word = self.word(victim.cell);
@@ -124,7 +124,7 @@ impl Orders {
         word.block() == hand_of(victim.group) && self.is_live(victim.cell, word)
     }
 
-    /// Looks at some tokens; false when there are none left.
+    /// Looks at some tokens. False if none is left.
     fn visit_some(
         &self,
         group: GroupId,
@@ -178,8 +178,8 @@ impl Orders {
         }
     }
 
-    /// Gives a page whose token was popped one at the end of another ring, or of the same; false
-    /// if the word changed.
+    /// A page whose token was popped gets a new one at the end of a ring, which may be the same
+    /// ring. False if the word changed.
     fn move_to(
         &self,
         rings: &mut Rings,

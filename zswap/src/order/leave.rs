@@ -1,13 +1,14 @@
-//! How a page leaves the order without being a victim: loaded, removed, or gone with its leaf.
+//! How a page leaves the order without being a victim: it is loaded, removed, or gone with its
+//! leaf.
 //!
 //! ```text
 //!   load, remove   --> one word changes, without the order's lock unless its leaf is mixed
 //!   detach         --> the leaf's generation changes: 512 words count as gone at once
-//!   forget         --> the words of a detached leaf are made new for its next owner
+//!   forget         --> the words of a detached leaf are cleared for its next owner
 //! ```
 //!
-//! Locks: the caller has the cell locked, or owns the leaf; the order's lock is taken where a leaf
-//! has pages of several groups.
+//! Locks: the caller has the cell locked, or owns the leaf. The order's lock is taken if a leaf has
+//! pages of several groups.
 
 use zsmalloc::{CellNumber, LeafId};
 
@@ -17,12 +18,12 @@ use super::word::{State, Word};
 use crate::terms::{GroupId, Order};
 
 impl Orders {
-    /// The page in a cell, which the caller has locked, was loaded and leaves memory. Gives its
-    /// group; `None` if it was not in the order.
+    /// The page in a cell, which the caller has locked, was loaded and leaves memory. Returns its
+    /// group, or `None` if it was not in the order.
     pub(crate) fn load(&self, cell: CellNumber) -> Option<GroupId> {
         self.leave(cell, |word| match self.kind {
             _ if !self.is_live(cell, word) => word,
-            // The token stays where it is, for when the page is stored again.
+            // The token keeps its place, for when the page is stored again.
             Order::S3Fifo => match self.hand_of(word) {
                 None => word.used().with_state(State::Loaded),
                 Some(group) => Word::evicted(self.counts.evictions(group), 0),
@@ -31,8 +32,8 @@ impl Orders {
         })
     }
 
-    /// The page in a cell, which the caller has locked, is invalid; or whatever was known of the
-    /// cell is. Gives the group of a page that was in the order.
+    /// Forgets all that is known of a cell, which the caller has locked, because its page is
+    /// invalid. Returns the group if the page was in the order.
     pub(crate) fn remove(&self, cell: CellNumber) -> Option<GroupId> {
         self.leave(cell, |word| self.without_page(word))
     }
@@ -42,9 +43,9 @@ impl Orders {
         self.change(cell, |word| (word.state() == State::Live).then(|| word.used()));
     }
 
-    /// A leaf was taken out of its table: none of its pages is in the order any more. Before it is
-    /// given back, [`Orders::forget`] its cells. [`Orders::remove`] those that still held a page,
-    /// because a thread was storing when the leaf was taken out.
+    /// A leaf was taken out of its table, so none of its pages is in the order any more. Two duties
+    /// remain before the leaf is given back. [`Orders::remove`] the cells that still held a page,
+    /// because a thread was storing when the leaf was taken out. [`Orders::forget`] its cells.
     pub(crate) fn detach(&self, leaf: LeafId) {
         let leaf = leaf.get() as usize;
         let one_group = |leaf: Leaf| !leaf.mixed;
@@ -54,7 +55,7 @@ impl Orders {
         self.counts.change(had.group, had.pages.map(|pages| pages.wrapping_neg()));
     }
 
-    /// What is known of the cells of a detached leaf means nothing for its next owner.
+    /// Clears what is known of the cells of a detached leaf, for its next owner.
     pub(crate) fn forget(&self, leaf: LeafId) {
         for cell in cells_of(leaf.get() as usize) {
             self.change(cell, |word| match self.is_live(cell, word) {
@@ -71,11 +72,11 @@ impl Orders {
             let rings = self.rings.lock();
             return self.take_out(cell, next, |cell, word| self.group_in(&rings, cell, word));
         }
-        // While a page of it is counted, a leaf that is not mixed keeps its group.
+        // A leaf that is not mixed keeps its group while one of its pages is counted.
         self.take_out(cell, next, |_, _| leaf.group)
     }
 
-    /// Detaches a leaf with pages of several groups: one page after the other.
+    /// Detaches a leaf with pages of several groups, page by page.
     fn detach_mixed(&self, leaf: usize) {
         let rings = self.rings.lock();
         loop {
@@ -83,7 +84,7 @@ impl Orders {
                 let gone = |word| self.without_page(word);
                 self.take_out(cell, gone, |cell, word| self.group_in(&rings, cell, word));
             }
-            // Not yet empty: somebody changed a word and is about to count that.
+            // The leaf is not empty yet: a thread changed a word and is about to count that.
             if self.leaves.detach(leaf, Leaf::is_empty).is_some() {
                 return;
             }

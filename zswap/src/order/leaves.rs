@@ -1,23 +1,24 @@
-//! What the order knows of a leaf: how many of its pages are in memory, and which generation of
-//! the leaf they are of.
+//! What the order knows of a leaf: how many of its pages are in memory, and the leaf's generation.
 //!
 //! ```text
 //!   63..48         47..32         31..16 | 15..8 | 7     | 6..5 | 4..0
 //!   pages, small   pages, main    -      | group | mixed | -    | generation
 //! ```
 //!
-//! Detaching a leaf is one exchange of its word: the generation changes. Every word of its cells,
-//! and therefore every token, then counts as gone, and its pages leave the counts of its group. A
-//! change that a thread was about to enter finds another generation, and is dropped.
+//! Detaching a leaf is one exchange of its word, which changes the generation. Every word of its
+//! cells, and therefore every token, then counts as gone, and its pages leave the counts of its
+//! group. If a thread was about to enter a change, it finds another generation, and the change is
+//! dropped.
 //!
-//! A leaf's word has a cache line of its own: threads that store and load in different leaves
-//! would otherwise hand one to each other with every page.
+//! A leaf's word has a cache line of its own. Otherwise threads that store and load in different
+//! leaves would pass one line to and fro with every page.
 //!
 //! Invariants
-//! - L1 what was added to a group's counts is the sum of what was added to its leaves' words, each
-//!   change entered in both or in neither.
+//! - L1 what was added to a group's counts is the sum of what was added to its leaves' words. Each
+//!   change is entered in both or in neither.
 //! - L2 a leaf whose pages are all of one group is not mixed, and has that group's number.
 //! - L3 at rest the counts are those of the leaf's live words. While a page changes queues, one
+//!   count may be a page short, and even below 0, and the other one a page ahead.
 //!   count may be a page short, and even below nothing, and the other one ahead.
 
 use host::Table;
@@ -40,7 +41,7 @@ const _: () = assert!(GroupId::COUNT <= 1 << 8, "a group's number has eight bits
 pub(super) struct Leaf {
     pub(super) generation: u32,
     pub(super) group: GroupId,
-    /// Pages of several groups.
+    /// Whether the leaf has pages of several groups.
     pub(super) mixed: bool,
     /// Pages in the small and in the main queue.
     pub(super) pages: [i16; 2],
@@ -87,13 +88,13 @@ impl Leaves {
     }
 
     pub(super) fn get(&self, leaf: usize) -> Leaf {
-        // Acquire pairs with the Release in `change`, so that who sees a new generation sees what
-        // was done before the leaf got it.
+        // Acquire pairs with the Release in `change`, so that a thread that sees a new generation
+        // sees what was done before the leaf got it.
         Leaf::unpack(self.word(leaf).load(Ordering::Acquire))
     }
 
-    /// Adds to the pages of a leaf, if it is still of `generation`; says whether it was. Who adds
-    /// the first page makes the leaf its group's.
+    /// Adds to the pages of a leaf, if it is still of `generation`. Says whether it was. The thread
+    /// that adds the first page assigns the leaf to its group.
     pub(super) fn change(
         &self,
         leaf: usize,
@@ -117,7 +118,7 @@ impl Leaves {
         .is_some()
     }
 
-    /// The next generation: gives what the leaf had, if `allows` that.
+    /// Begins the next generation, if `allows` permits it. Returns what the leaf had.
     pub(super) fn detach(&self, leaf: usize, allows: impl Fn(Leaf) -> bool) -> Option<Leaf> {
         self.lines.touch(leaf..leaf + 1);
         self.update(leaf, |now| {
@@ -126,11 +127,11 @@ impl Leaves {
         })
     }
 
-    /// Changes a leaf's word; gives what it was.
+    /// Changes a leaf's word. Returns what it was.
     fn update(&self, leaf: usize, change: impl Fn(Leaf) -> Option<Leaf>) -> Option<Leaf> {
         let next = |word| Some(change(Leaf::unpack(word))?.pack());
-        // AcqRel pairs with the others' exchanges and the load in `get`: who finds a generation
-        // or a group finds the words of the cells as they were written before.
+        // AcqRel pairs with the others' exchanges and the load in `get`. A thread that finds a
+        // generation or a group also finds the words of the cells as they were written before.
         let updated = self.word(leaf).fetch_update(Ordering::AcqRel, Ordering::Acquire, next);
         updated.ok().map(Leaf::unpack)
     }

@@ -12,8 +12,8 @@
 //!          word                          what is known of one cell
 //! ```
 //!
-//! The room stands on the terms of the crate alone: it knows cells by their numbers, and no entry,
-//! object or disk.
+//! The room stands on the terms of the crate alone. It knows cells by their numbers, and knows no
+//! entry, object or disk.
 //!
 //! Locks: one, and it is a leaf lock: see `orders`.
 

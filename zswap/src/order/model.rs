@@ -1,13 +1,14 @@
 //! The order under every interleaving that two preemptions allow: `--lib` with `--cfg loom`.
 //!
-//! A page's cell is a lock, and whether the page is in memory is the value it guards; the order
-//! must agree with it in the end, whoever was first.
+//! A page's cell is a lock, and the value that it guards is whether the page is in memory. The
+//! order must agree with that value in the end, whichever thread was first.
 //!
 //! Claims
-//! - a page that is loaded while it is taken, or written, is loaded or written, not both;
-//! - a page that is stored again while its old token is dropped has one token;
-//! - a leaf detached while a page of it is stored, loaded or taken leaves no page and no count;
-//! - a page that is loaded, or stored again, while its token moves to another block is not lost.
+//! - A page that is loaded while it is taken, or written, is either loaded or written, not both.
+//! - A page that is stored again while its old token is dropped has one token.
+//! - A leaf that is detached while a page of it is stored, loaded or taken leaves no page and no
+//!   count.
+//! - A page that is loaded, or stored again, while its token moves to another block is not lost.
 
 use std::sync::Arc;
 
@@ -56,7 +57,7 @@ impl Cache {
         let Some(victim) = victims.pop() else { return false };
         let mut in_memory = self.in_memory[victim.cell.get() as usize].lock().expect("unharmed");
         let held = self.orders.in_hand(&victim) && *in_memory;
-        // False too when its leaf was detached between: then it is drained.
+        // It is also false if its leaf was detached meanwhile. Then the leaf is drained.
         let written = held && self.orders.evicted(&victim);
         *in_memory &= !written;
         written
@@ -116,7 +117,7 @@ fn a_leaf_goes_while_its_pages_are_used() {
         |cache| {
             let _ = cache.load(3);
             let in_memory = cache.in_memory[3].lock().expect("unharmed");
-            // Before the cell is drained, as below, which waits for its lock.
+            // This comes before the cell is drained below, because the drain waits for its lock.
             cache.orders.push(CellNumber::new(3), GroupId::default()).expect("room");
             drop(in_memory);
         },

@@ -11,29 +11,33 @@
 //!                        `---> victim, ghost ---'  stored again soon
 //! ```
 //!
-//! Tokens are numbers of cells in rings, not links through entries; a token means something as
-//! long as its cell's word says so. So a page leaves the order by a change of its word, at once and
-//! without the lock, and a leaf with 512 pages by a change of its generation. What that leaves in a
-//! ring is stale: it is skipped, counted by nobody, and dropped when about half of a ring is.
+//! Tokens are numbers of cells in rings, not links through entries. A token is live only while its
+//! cell's word says so. So a page leaves the order at once and without the lock, by a change of its
+//! word. A leaf with 512 pages leaves by a change of its generation. The tokens that this leaves in
+//! a ring are stale. They are skipped and not counted, and are dropped once about half of a ring is
+//! stale.
 //!
-//! [`Order::S3Fifo`] is S3-FIFO (Yang et al., SOSP 2023) for a cache that a load empties: the token
-//! of a page that was loaded keeps its place, and the page takes it again, used once more, when it
-//! is stored again. If the token's turn comes first it is dropped, and the page is a ghost: it goes
-//! to the main queue, as one does that comes back soon after it was written. Ghosts are no queue:
-//! a cell's word says after how many evictions its page went.
+//! [`Order::S3Fifo`] is S3-FIFO (Yang et al., SOSP 2023) for a cache that a load empties. The token
+//! of a page that was loaded keeps its place. When the page is stored again, it takes that place
+//! again and counts as used once more. If the token's turn comes first, the token is dropped and
+//! the page is a ghost. A ghost that is stored goes to the main queue, like a page that comes back
+//! soon after it was written. Ghosts need no queue: a cell's word says after how many evictions its
+//! page went.
 //!
-//! [`Order::Kernel`] is the second chance of the kernel's zswap (`shrink_memcg_cb`): one queue, new
-//! pages referenced; the first visit clears that and rotates, the second writes back.
+//! [`Order::Kernel`] is the second chance of the kernel's zswap (`shrink_memcg_cb`). It has one
+//! queue, and new pages are referenced. The first visit clears that and rotates the page; the
+//! second writes it back.
 //!
 //! Invariants
-//! - O1 a page that is in memory has one token, or is in one hand: `take` took it from its ring,
-//!   and `evicted` or `keep` is to say what became of it. A page that is not has none.
-//! - O2 what a group counts is its pages that are in memory, in hands too.
-//! - O3 a word changes under the lock of its cell, or under the order's lock, or both; a page's
+//! - O1 a page that is in memory has one token, or is in one hand. It is in a hand from when `take`
+//!   took its token from a ring until `evicted` or `keep` says what became of it. A page that is
+//!   not in memory has no live token.
+//! - O2 a group counts its pages that are in memory, including those in hands.
+//! - O3 a word changes under the lock of its cell, or under the order's lock, or both. A page's
 //!   group changes under both.
 //!
-//! Locks: the order's is a leaf lock, taken with a cell locked or without; held for one push, or
-//! a bounded number of tokens. Loads take it only where a leaf's pages are of several groups.
+//! Locks: the order's is a leaf lock, taken with a cell locked or without. It is held for one push,
+//! or for a bounded number of tokens. Loads take it only if a leaf has pages of several groups.
 
 use host::sync::atomic::{AtomicU32, Ordering};
 use host::{Lock, Rank, Table, prefetch};
@@ -59,14 +63,14 @@ pub(crate) struct Orders {
 /// What the lock guards.
 pub(super) struct Rings {
     pub(super) blocks: Blocks,
-    /// Small and main ring of each group; there are as many as the last one that stored.
+    /// The small and main ring of each group, up to the highest number of a group that stored.
     pub(super) of_group: Vec<[Ring; 2]>,
-    /// The group whose turn it is to give pages up.
+    /// The group whose turn it is to give up pages.
     pub(super) turn: usize,
 }
 
 impl Orders {
-    /// The order of pages in the cells of a memory: as many as its `entries_max`.
+    /// The order of the pages in the cells of a memory that has `entries_max` cells.
     pub(crate) fn new(kind: Order, entries_max: u64) -> Result<Orders, MemoryError> {
         // Leaf 0 is never used.
         let leaves = entries_max.div_ceil(LEAF_CELLS as u64) as usize + 1;
@@ -83,12 +87,12 @@ impl Orders {
 
     /// Pages in memory.
     pub(crate) fn len(&self) -> u64 {
-        // relaxed: a total of groups that only become more.
+        // relaxed: a total of groups, and groups are never removed.
         let groups = self.group_count.load(Ordering::Relaxed);
         (0..groups).map(|group| self.pages(GroupId(group as u8)).iter().sum::<u64>()).sum()
     }
 
-    /// Pages of a group in memory: in the small queue, in the main queue.
+    /// Pages of a group in memory: in the small queue, and in the main queue.
     pub(crate) fn pages(&self, group: GroupId) -> [u64; 2] {
         self.counts.pages(group)
     }
@@ -111,11 +115,12 @@ impl Orders {
 impl Orders {
     /// What is known of a cell.
     pub(super) fn word(&self, cell: CellNumber) -> Word {
-        // Acquire pairs with the exchange in `change`: who reads a place sees the block's owner.
+        // Acquire pairs with the exchange in `change`: a thread that reads a place sees the block's
+        // owner.
         Word(self.words[cell.get() as usize].load(Ordering::Acquire))
     }
 
-    /// Changes a cell's word, unless `change` finds nothing to do; gives what it was.
+    /// Changes a cell's word, unless `change` finds nothing to do. Returns what it was.
     pub(super) fn change(
         &self,
         cell: CellNumber,
@@ -128,7 +133,7 @@ impl Orders {
         word.fetch_update(Ordering::AcqRel, Ordering::Acquire, next).ok().map(Word)
     }
 
-    /// Changes a cell's word from one value to another; false if it is no longer the first.
+    /// Changes a cell's word from one value to another. False if it no longer has the first.
     pub(super) fn exchange(&self, cell: CellNumber, word: Word, next: Word) -> bool {
         let entry = &self.words[cell.get() as usize];
         // AcqRel pairs with the exchange in `change` and the load in `word`.
@@ -140,18 +145,18 @@ impl Orders {
         self.leaves.get(leaf_of(cell))
     }
 
-    /// Whether the word says that its page is in memory, and its leaf was not detached since.
+    /// Whether the word says that its page is in memory, and its leaf has not been detached since.
     pub(super) fn is_live(&self, cell: CellNumber, word: Word) -> bool {
         word.state() == State::Live && word.generation() == self.leaf(cell).generation
     }
 
-    /// The word of a cell without a page, whose token nobody has dropped.
+    /// The word of a cell without a page, whose token was not dropped.
     pub(super) fn without_page(&self, word: Word) -> Word {
         Word::gone(if is_hand(word) { 0 } else { word.block() })
     }
 
-    /// Adds to the pages that a cell's leaf and group count, unless the leaf was detached: then it
-    /// was done for all its pages.
+    /// Adds to the page counts of a cell's leaf and group. If the leaf was detached, that was done
+    /// for all its pages already, and nothing is added.
     pub(super) fn count(
         &self,
         cell: CellNumber,
@@ -166,8 +171,8 @@ impl Orders {
         counted
     }
 
-    /// The page in a cell leaves its queue, and its word becomes what `next` says; gives its group,
-    /// which `group` finds out, if it was in the order.
+    /// The page in a cell leaves its queue, and its word becomes what `next` says. Returns its
+    /// group, which `group` finds, if the page was in the order.
     pub(super) fn take_out(
         &self,
         cell: CellNumber,
@@ -180,7 +185,7 @@ impl Orders {
         (live && self.count(cell, word, group, one(word.which(), -1))).then_some(group)
     }
 
-    /// The group of a live page, whose token cannot move as the order's lock is held.
+    /// The group of a live page. Its token cannot move, because the order's lock is held.
     pub(super) fn group_in(&self, rings: &Rings, cell: CellNumber, word: Word) -> GroupId {
         self.ring_of(rings, word).unwrap_or(self.leaf(cell).group)
     }

@@ -6,12 +6,12 @@
 //!             main, used n > 0 times      -> main, used n - 1 times
 //!             main                        -> victim
 //!   kernel    referenced                  -> main, not referenced
-//!             not                         -> victim
+//!             not referenced              -> victim
 //!   both      stale                       -> dropped
 //! ```
 //!
-//! The small queue's turn is when it has a tenth of the group's pages or more. A ghost is known as
-//! long as no more pages left the small queue than nine tenths of the pages that there are: these
+//! The small queue gives up pages while it has a tenth of the group's pages or more. A ghost is
+//! known until the evictions since its own exceed nine tenths of the pages that there are. These
 //! are the sizes of S3-FIFO.
 //!
 //! Nothing here changes a word or a ring. Lock: the order's, held by the caller.
@@ -22,13 +22,13 @@ use super::orders::{Orders, Rings};
 use super::word::{STAMPS, State, Which, Word};
 use crate::terms::{GroupId, Order};
 
-/// S3-FIFO's small queue is one of so many parts of the cache.
+/// S3-FIFO's small queue is one part in this many of the cache.
 const SMALL_PARTS: u64 = 10;
 /// S3-FIFO: a page that was used more often than this leaves the small queue for the main one.
 const USED_ONCE: u32 = 1;
 
 impl Orders {
-    /// Where a page goes that has no place, and how often it counts as used.
+    /// Where a page without a place goes, and how often it counts as used there.
     pub(super) fn place_of_new(&self, word: Word, group: GroupId) -> (Which, u32) {
         if self.kind == Order::Kernel {
             return (Which::Main, 1);
@@ -39,7 +39,7 @@ impl Orders {
         }
     }
 
-    /// Which queue has to give a page up.
+    /// The queue that has to give up a page.
     pub(super) fn turn(&self, rings: &Rings, group: GroupId) -> Which {
         let [small, main] = rings.of_group[group.index()].map(|ring| ring.tokens);
         let pages = self.counts.pages(group);
@@ -62,9 +62,9 @@ impl Orders {
         }
     }
 
-    /// What becomes of a word whose page is not in memory when its token is dropped. A page that
-    /// was loaded meanwhile would have stayed: it is remembered like one that left just now, and
-    /// in the main queue it would have been used once less.
+    /// The new word of a cell whose page is not in memory when its token is dropped. If the page
+    /// had not been loaded, it would have stayed. So it is remembered like a page that left just
+    /// now. In the main queue it would have been used once less, and that is remembered too.
     pub(super) fn dropped(&self, cell: CellNumber, word: Word, group: GroupId) -> Word {
         let known = word.generation() == self.leaf(cell).generation;
         let used = match word.which() {

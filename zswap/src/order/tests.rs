@@ -1,12 +1,13 @@
-//! The order beside a naive one, after every step.
+//! The order against a naive one, compared after every step.
 //!
 //! Claims
-//! - Victims are those of the twin, in its order: vectors from which what is gone is removed.
-//! - After every operation a recount finds one live token for each page in memory, and none for
-//!   any other; counts of groups and leaves are the twin's.
+//! - Victims are those of the twin, in its order. The twin has vectors, from which a page that is
+//!   gone is removed.
+//! - After every operation a recount finds one live token for each page in memory, and none for any
+//!   other. The counts of groups and leaves are the twin's.
 //! - That holds across groups and their turns, detached leaves, leaves given to others, hands and
 //!   compaction.
-//! - A page costs 12 bytes at most, however the tokens went stale.
+//! - A page costs 12 bytes at most, however its tokens went stale.
 //!
 //! Blocks have 16 tokens here, so that short tests cross many of them.
 
@@ -25,7 +26,7 @@ mod bounds;
 mod crowd;
 mod turns;
 
-/// Cells of the memory; leaf 0 is nobody's.
+/// Cells of the memory. Leaf 0 is never used.
 const CELLS: u64 = 4 * LEAF_CELLS as u64;
 const GROUPS: usize = 2;
 
@@ -57,7 +58,8 @@ struct Twin {
     queues: [[Vec<Item>; 2]; GROUPS],
     evictions: [u32; GROUPS],
     outside: BTreeMap<u32, Outside>,
-    /// Groups that stored, and those with lower numbers; whose turn it is to give pages up.
+    /// Groups that stored, and those with lower numbers; and the group whose turn it is to give up
+    /// pages.
     groups: usize,
     turn: usize,
 }
@@ -210,7 +212,7 @@ impl Twin {
         }
     }
 
-    /// Victims of several groups: each in its turn gives up to 32, and the next call begins with
+    /// Victims of several groups. Each in its turn gives up to 32, and the next call begins with
     /// the next group.
     fn next_victims(&mut self, count: usize, allows: impl Fn(usize) -> bool) -> Vec<u32> {
         let (groups, first) = (self.groups, self.turn);
@@ -269,14 +271,14 @@ enum Op {
     LoadAndPush(u32),
     Remove(u32),
     Touch(u32),
-    /// Victims of a group: how many, and which are written, kept, or stay in the hand.
+    /// Takes victims of a group: how many, and which are written, kept, or stay in the hand.
     Evict {
         group: usize,
         count: usize,
         written: u8,
         kept: u8,
     },
-    /// Victims of whatever group's turn it is, of those whose bit is set.
+    /// Takes victims of the groups whose bit is set, each in its turn.
     EvictNext {
         allowed: u8,
         count: usize,
@@ -292,7 +294,7 @@ enum Op {
     Compact,
 }
 
-/// Cells of two leaves, close together so that they are met often.
+/// A cell of two leaves, close together so that each is met often.
 fn cell() -> impl Strategy<Value = u32> {
     (1u32..3, 0u32..60).prop_map(|(leaf, index)| leaf * LEAF_CELLS as u32 + index)
 }
@@ -391,7 +393,8 @@ impl Pair {
     }
 
     fn resolve_some(&mut self, victims: Vec<Victim>, written: u8, kept: u8) {
-        // What looking for victims dropped was dropped before any of them is an eviction.
+        // The search for victims dropped these tokens before any of the victims counts as an
+        // eviction.
         self.twin.follow_compaction(&self.orders);
         for (index, victim) in victims.into_iter().enumerate() {
             let bit = index as u32 % u8::BITS;

@@ -14,19 +14,20 @@
 //!
 //! Invariants
 //! - W1 the word of a cell names block B if and only if B has exactly one token of the cell that
-//!   was not dropped. The block numbers of the hands are an exception: they have no tokens.
-//! - W2 a live word has its leaf's generation, or its leaf was detached and the word counts as
-//!   gone.
-//! - W3 zero is gone, and in no block: what fresh table memory says.
+//!   was not dropped. The block numbers of the hands are an exception, because hands have no
+//!   tokens.
+//! - W2 a live word has its leaf's generation. Otherwise its leaf was detached, and the word counts
+//!   as gone.
+//! - W3 a word of zero is gone and names no block. Table memory is zero when it is fresh.
 
 use crate::terms::GroupId;
 
-/// Which of a group's queues.
+/// A queue of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Which {
-    /// S3-FIFO's small queue: what was stored once.
+    /// S3-FIFO's small queue: pages that were stored once.
     Small,
-    /// Its main queue; the kernel order's only one.
+    /// S3-FIFO's main queue, and the only queue of the kernel's order.
     Main,
 }
 
@@ -41,9 +42,9 @@ pub(super) enum State {
     Gone,
     /// Its page is in memory.
     Live,
-    /// Its page was loaded; the token still marks its place.
+    /// Its page was loaded. The token still marks its place.
     Loaded,
-    /// Its page went to disk, or was loaded and the token dropped: S3-FIFO's ghosts.
+    /// Its page went to disk, or was loaded and its token was dropped. These are S3-FIFO's ghosts.
     Evicted,
 }
 
@@ -71,7 +72,7 @@ pub(super) const STAMPS: u32 = 1 << FREQUENCY_SHIFT; // 2^28
 const _: () = assert!(GroupId::COUNT < 1 << BLOCK_BITS, "hands are numbers of blocks");
 
 impl Word {
-    /// Nothing is known but where an old token is; block 0: nowhere.
+    /// Only the place of an old token is known. Block 0 means that there is none.
     pub(super) fn gone(block: u32) -> Word {
         Word(block)
     }
@@ -91,19 +92,19 @@ impl Word {
         Word(known | (State::Evicted as u32) << STATE_SHIFT)
     }
 
-    /// The same token, of a page that was loaded, or is back.
+    /// The same token, for a page that was loaded or is back.
     pub(super) fn with_state(self, state: State) -> Word {
         debug_assert!(self.state() != State::Evicted, "a stamp is no place");
         Word((self.0 % (1 << STATE_SHIFT)) | (state as u32) << STATE_SHIFT)
     }
 
-    /// The same, with a token in another block.
+    /// The same word, with the token in another block.
     pub(super) fn with_block(self, block: u32) -> Word {
         debug_assert!(self.state() != State::Evicted && block < 1 << BLOCK_BITS, "a place");
         Word(self.0 >> BLOCK_BITS << BLOCK_BITS | block)
     }
 
-    /// Used once more.
+    /// The same word, used once more.
     pub(super) fn used(self) -> Word {
         let more = u32::from(self.frequency() < FREQUENCY_MAX);
         Word(self.0 + (more << FREQUENCY_SHIFT))

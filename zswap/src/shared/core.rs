@@ -1,4 +1,4 @@
-//! What all areas of a cache share, and how a change of a cell enters its books.
+//! What all areas of a cache share, and how a change of a cell is entered in the counts.
 //!
 //! ```text
 //!   Core: pool, streams, words, algorithms, groups, order, backing, turn, worker
@@ -11,7 +11,7 @@
 //! - I2 a limit of zero stores nothing.
 //! - I3 the limit is kept once, by the pool.
 //!
-//! Locks: none of its own; a change is entered with its cell locked.
+//! Locks: none of its own. A change is entered with its cell locked.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -27,7 +27,8 @@ use crate::order::Orders;
 use crate::terms::{GroupId, ZswapConfig, ZswapError};
 use crate::writer::{Refaults, Turn, Worker};
 
-/// Bytes of the frames that one page's object can be the first to touch: it reaches into two.
+/// The most bytes of frames that storing one page can touch first. An object may reach into two
+/// frames.
 const PAGE_BYTES_MAX: u64 = 2 * PAGE_SIZE as u64;
 
 /// What all areas share.
@@ -45,12 +46,12 @@ pub(crate) struct Core {
     pub(crate) turn: Turn,
     pub(crate) worker: Worker,
     pub(crate) refaults: Refaults,
-    /// The limit was met, and the accept threshold not yet.
+    /// The limit was met, and the cache is not down to the accept threshold yet.
     full: AtomicBool,
 }
 
 impl Core {
-    /// An empty cache's: a few kilobytes are touched.
+    /// The core of an empty cache. A few kilobytes are touched.
     pub(crate) fn new(memory: Arc<Memory>, config: ZswapConfig) -> Result<Core, ZswapError> {
         let (chain, limit) = (config.check()?, config.limit.bytes()?);
         let pool_config = PoolConfig { chain, rule: config.rule, ..PoolConfig::default() };
@@ -77,15 +78,15 @@ impl Core {
         Ok(core)
     }
 
-    /// Works with a stream. Its rank is kept here, as `codec` has none.
+    /// Works with a stream. The rank of a stream's lock is kept here, because `codec` has none.
     pub(crate) fn with_stream<R>(&self, work: impl FnOnce(&mut Stream) -> R) -> R {
         let _held = HeldRank::enter(Rank::Stream);
         self.streams.with(cpu::current_hint(), work)
     }
 
-    /// Whole pages, or `u64::MAX`. The pool keeps it, which refuses what would not fit: of two that
-    /// are set at once, one is the limit of both. Its 0 is no limit; ours is a byte there, in which
-    /// nothing fits.
+    /// Sets the limit, in whole pages, or `u64::MAX` for none. The pool keeps the limit and refuses
+    /// an object that would exceed it, so if two threads set one, both see the same afterwards. 0
+    /// means "no limit" to the pool. Our 0 is therefore a limit of one byte, in which nothing fits.
     pub(crate) fn set_limit(&self, bytes: u64) {
         self.pool.set_limit(if bytes == u64::MAX { 0 } else { bytes.max(1) });
     }
@@ -99,15 +100,16 @@ impl Core {
         }
     }
 
-    /// Bytes from which on a cache that was full takes pages again: room for one is left, so that
-    /// who makes room down to here has made some, whatever the percentage.
+    /// A cache that was full takes pages again from this many bytes on. At least room for one page
+    /// is left, whatever the percentage. So a thread that makes room down to here has made some.
     pub(crate) fn accept_bytes(&self) -> u64 {
         let (limit, percent) = (self.limit(), u128::from(self.config.accept_threshold_percent));
         let accept = (u128::from(limit) * percent / 100) as u64;
         accept.min(limit.saturating_sub(PAGE_BYTES_MAX))
     }
 
-    /// True while the cache is full: from when the limit is met until the accept threshold is.
+    /// True while the cache is full: from when the limit is met until the cache is down to the
+    /// accept threshold.
     #[inline]
     pub(crate) fn is_full(&self) -> bool {
         let used = self.pool.object_bytes_resident();
@@ -115,7 +117,7 @@ impl Core {
             self.met_limit();
             return true;
         }
-        // relaxed: a hint; who races is a page late.
+        // relaxed: a hint. A thread that races with this is a page late.
         if self.full.load(Ordering::Relaxed) {
             let full = used > self.accept_bytes();
             // relaxed: a hint.
@@ -125,15 +127,15 @@ impl Core {
         false
     }
 
-    /// The limit was met.
+    /// Notes that the limit was met.
     pub(crate) fn met_limit(&self) {
         self.counters.happened(Event::PoolLimitHit, 1);
         // relaxed: a hint.
         self.full.store(true, Ordering::Relaxed);
     }
 
-    /// Enters in the books that a cell, locked still, was given other content than `before`, and
-    /// why; and lets go of what `before` held outside the cell.
+    /// Enters in the counts that a cell got other content than `before`, and why. Then it frees
+    /// what `before` held outside the cell. The cell is still locked.
     pub(crate) fn settle(&self, slot: &CellGuard<'_>, before: Stored, group: GroupId, why: Event) {
         let (after, shard) = (Stored::in_cell(slot), self.counters.here());
         let (old, new) = (before.tally(), after.tally());
@@ -175,7 +177,7 @@ impl Core {
         }
     }
 
-    /// The content of a cell is gone: what it held outside goes too.
+    /// The content of a cell is gone. This frees what it held outside the cell.
     pub(crate) fn let_go(&self, cell: CellNumber, before: Stored) {
         match before {
             Stored::Nothing | Stored::Unknown => {}
@@ -192,7 +194,7 @@ mod tests {
     use crate::Zswap;
     use zsmalloc::MemoryConfig;
 
-    /// Threads that each have a stream and want another would wait for each other.
+    /// Two threads that each have a stream and want another would wait for each other.
     #[test]
     #[should_panic(expected = "R1: waiting for a lock of rank Stream")]
     fn a_second_stream_is_caught() {

@@ -1,7 +1,7 @@
 //! What all areas of a cache share, and how pages leave memory to make room in it.
 //!
-//! `core` is the whole in one structure; `write_back` takes pages to the disk, and `shrink` has
-//! that done until there is room. The room stands on the parts of which a cache is made: cells,
+//! `core` is one structure with all of it. `write_back` takes pages to the disk, and `shrink`
+//! repeats that until there is room. The room stands on the parts of which a cache is made: cells,
 //! order, writer and backing disk.
 
 mod core;

@@ -7,12 +7,12 @@
 //! ```
 //!
 //! Invariants
-//! - I1 a thread that makes room holds no lock of the cache's, nor one that a deferred job might
-//!   want.
-//! - I2 the worker gives up when the cache ends, even if there is no room yet: others may store all
-//!   the time.
+//! - I1 a thread that makes room holds no lock of the cache's, and no lock that a deferred job
+//!   might want.
+//! - I2 the worker gives up when the cache ends, even if there is no room yet, because other
+//!   threads may store all the time.
 //!
-//! Locks: none here; those of `write_back`, one page after the other.
+//! Locks: none here. Those of `write_back` are taken for one page after the other.
 
 use std::sync::{Arc, Weak};
 
@@ -20,16 +20,16 @@ use super::core::Core;
 use super::write_back::{Whose, WroteBack};
 use crate::terms::GroupId;
 
-/// Pages that a store at the limit writes back at most before it tries again, and the worker before
-/// it looks whether it is to end.
+/// The most pages that a store at the limit writes back before it tries again. The worker writes
+/// back as many before it looks whether it has to end.
 const STORE_PAGES_MAX: u64 = 1024; // 4 MiB of pages
-/// Pages of its own that a store at its group's limit writes back at once: the kernel's 32.
+/// Pages of its group that a store at the group's limit writes back at once, 32 as in the kernel.
 const GROUP_PAGES: u64 = 32;
-/// Pages between two looks at how much is used.
+/// Pages written back between two looks at how much is used.
 const STEP: u64 = 64;
 
 impl Core {
-    /// Makes room at the limit, for one store at least; the caller has no lock.
+    /// Makes room at the limit, for at least one store. The caller holds no lock.
     pub(crate) fn make_room(&self) {
         self.pool.memory().flush_deferred();
         let target = self.accept_bytes();
@@ -38,8 +38,8 @@ impl Core {
         }
     }
 
-    /// Makes room for a group at its limit, of its own pages; false when there is none. The kernel
-    /// writes back 32 and admits the page even if the group still has more than it may.
+    /// Makes room for a group at its limit, by writing back its own pages. False if that made none.
+    /// The kernel writes back 32 and admits the page even if the group is still over its limit.
     pub(crate) fn make_group_room(&self, group: GroupId) -> bool {
         self.pool.memory().flush_deferred();
         let mut left = STORE_PAGES_MAX;
@@ -52,8 +52,8 @@ impl Core {
         !self.groups.is_full(group)
     }
 
-    /// Writes back until touched frames are down to `bytes`, `most` pages at most. What is written
-    /// back leaves holes: they are counted as gone, and compacted in the end.
+    /// Writes back until touched frames are down to `bytes`, `most` pages at most. Pages that are
+    /// written back leave holes. The holes count as gone, and are compacted in the end.
     pub(crate) fn shrink_to(&self, bytes: u64, most: u64) -> WroteBack {
         let mut total = WroteBack::default();
         loop {
@@ -83,7 +83,7 @@ impl Core {
         }
     }
 
-    /// Shrinks until the cache takes pages again, or the worker is to end.
+    /// Shrinks until the cache takes pages again, or until the worker has to end.
     fn shrink_in_background(&self) {
         while !self.worker.is_stopped() {
             let done = self.shrink_to(self.accept_bytes(), STORE_PAGES_MAX);
@@ -93,7 +93,7 @@ impl Core {
         }
     }
 
-    /// The limit was met by a store that cannot wait: the worker is to shrink.
+    /// A store that cannot wait met the limit, so the worker has to shrink the cache.
     pub(crate) fn ask_worker(self: &Arc<Core>) {
         if self.config.worker && self.backing.is_some() {
             let core = Arc::downgrade(self);

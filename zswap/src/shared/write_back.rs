@@ -5,20 +5,21 @@
 //!   write      the runs of sectors, no lock held
 //!   complete   each cell locked: marked still? -> written: names the sectors, object freed
 //!                                                 failed:  token back into the order
-//!                                not?           -> sectors back: load, store or invalidation
-//!                                                 came between, and was right
+//!                                not?           -> sectors given back, because a load, a store or
+//!                                                 an invalidation came between
 //! ```
 //!
 //! Invariants
-//! - I1 a page is in memory until it is on the disk: an entry's object is freed under the lock
-//!   under which the entry comes to name its sectors.
+//! - I1 a page is in memory until it is on the disk. An entry's object is freed under the same hold
+//!   of the lock under which the entry comes to name its sectors.
 //! - I2 sectors that were claimed are named by an entry, or given back, when the turn ends.
-//! - I3 what is chosen has a live token, and its token is gone or back when the turn ends.
-//! - I4 a cell is chosen once in a turn, though it may be taken in hand twice: its page may have
-//!   come back while others were taken. So its mark says of one copy that the cell still holds it.
+//! - I3 a page that is chosen has a live token in hand. When the turn ends, the token is gone or
+//!   back.
+//! - I4 a cell is chosen once in a turn. Its page may be taken in hand twice, because it may come
+//!   back while others are taken. So the cell's mark says of one copy that the cell still holds it.
 //!
-//! Locks: stream (where pages are decompressed for the disk), one cell at a time; none while the
-//! disk is called. Source: `zswap_writeback_entry`, `shrink_worker`.
+//! Locks: stream (if pages are decompressed for the disk), then one cell at a time. None is held
+//! while the disk is called. Source: `zswap_writeback_entry`, `shrink_worker`.
 
 use codec::Stream;
 use host::PAGE_SIZE;
@@ -33,26 +34,26 @@ use crate::writer::{MyTurn, Pick, Writer};
 
 /// Pages of a batch.
 const BATCH: usize = if cfg!(loom) { 2 } else { 256 }; // 1 MiB at most
-/// Pages that may fail before writing is given up until asked for again, as in the kernel.
+/// Writing is given up until the next request after this many pages failed, as in the kernel.
 const FAILURES_MAX: u64 = 16;
 
 /// Whose entries are to be written back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Whose {
-    /// Of every group that allows it, in turn.
+    /// Entries of every group that allows it, in turn.
     Everybodys,
-    /// Of one group, if it allows it.
+    /// Entries of one group, if it allows it.
     Of(GroupId),
 }
 
-/// What came of it.
+/// The result of a write-back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct WroteBack {
     /// Pages that left memory.
     pub pages: u64,
     /// Bytes of their objects.
     pub bytes: u64,
-    /// Pages that stayed: the disk failed, or is full.
+    /// Pages that stayed because the disk failed or is full.
     pub failed: u64,
 }
 
@@ -97,7 +98,7 @@ impl Core {
         round
     }
 
-    /// Fills the writer; gives the entries that must stay, as the disk is full.
+    /// Fills the writer. Returns how many entries must stay because the disk is full.
     fn choose(&self, backing: &Backing, writer: &mut Writer, most: usize, whose: Whose) -> u64 {
         let mut victims = std::mem::take(&mut writer.victims);
         self.orders.next_victims(most, |group| self.may_leave(group, whose), &mut victims);
@@ -125,7 +126,7 @@ impl Core {
         asked && self.groups.may_write_back(group)
     }
 
-    /// False when the entry must stay: the disk has no room, or it does not decode.
+    /// False if the entry must stay, because the disk has no room or the entry does not decode.
     fn choose_one(
         &self,
         backing: &Backing,
@@ -155,8 +156,8 @@ impl Core {
         true
     }
 
-    /// What goes to the disk: the blob, or with a stream the page. `None` if the blob does not
-    /// decode; a load of the page will tell that.
+    /// The bytes that go to the disk: the blob, or the page if there is a stream. `None` if the
+    /// blob does not decode; a load of the page will report that.
     fn blob_for_disk<'b>(
         &self,
         algorithm: usize,
@@ -180,7 +181,7 @@ impl Core {
             return backing.free(pick.at); // with its leaf
         };
         if failed || !stored::is_marked(&slot) {
-            // Where another page was stored in its place, that one is in hand now.
+            // If another page was stored in the cell, that page is in hand now.
             self.orders.keep(&pick.victim);
             round.failed += u64::from(failed);
             self.counters.happened(Event::WriteBackFail, u64::from(failed));
@@ -196,7 +197,7 @@ impl Core {
         round.bytes += before.tally().bytes;
     }
 
-    /// Writes a page to the disk that is in no cell yet; `None` when that cannot be done.
+    /// Writes a page to the disk that is in no cell yet. `None` if that is not possible.
     pub(crate) fn write_through(&self, data: &[u8]) -> Option<OnDisk> {
         let backing = self.backing.as_ref()?;
         backing.prepare();
@@ -215,7 +216,7 @@ impl Core {
     }
 }
 
-/// True when the cell's leaf is out of its table, and is to be drained.
+/// True if the cell's leaf is out of its table and waits to be drained.
 fn is_detached(slot: &CellGuard<'_>) -> bool {
     LeafSums(slot.leaf_word()).is_detached()
 }
@@ -233,15 +234,16 @@ mod tests {
         area.store(0, &page, crate::GroupId::ROOT).expect("room");
     }
 
-    /// The version that page 0 is, and where it was.
+    /// Which version page 0 has, and where it was.
     fn load(area: &Area) -> (u8, Loaded) {
         let mut data = vec![0; PAGE_SIZE];
         let loaded = area.load(0, &mut data).expect("no fault");
         (data[0], loaded)
     }
 
-    /// The page comes back while others are taken in hand, is taken again, and stored over between
-    /// its two turns to be copied: the copy that is completed must be of what is there.
+    /// The page comes back while others are taken in hand, and is taken again. It is stored over
+    /// between its two turns to be copied. The copy that is completed must be of the latest
+    /// content.
     #[test]
     fn a_page_that_is_twice_in_one_batch_is_what_was_stored_last() {
         let memory = Memory::new(MemoryConfig::for_disk(16 << 20)).expect("a memory");

@@ -1,8 +1,8 @@
-//! What a cache is made with, and the bounds of it.
+//! What a cache is made with, and the bounds of each value.
 //!
-//! Names and defaults are those of the kernel's module parameters where it has one: `compressor`
-//! is [`ZswapConfig::algorithm`], `max_pool_percent` [`Limit::Percent`],
-//! `accept_threshold_percent` and `shrinker_enabled` have their names.
+//! Names and defaults are those of the kernel's module parameters. `compressor` is
+//! [`ZswapConfig::algorithm`], and `max_pool_percent` is [`Limit::Percent`].
+//! `accept_threshold_percent` and `shrinker_enabled` have the same names here.
 //!
 //! ```text
 //!   0                                  accept threshold     limit
@@ -22,15 +22,15 @@ use zsmalloc::{ChainSize, Rule};
 
 use super::error::ZswapError;
 
-/// Of a full cache, how much must be free before it takes pages again: the kernel's default.
+/// A full cache takes pages again at this percentage of its limit, the kernel's default.
 const ACCEPT_THRESHOLD_PERCENT: u32 = 90;
-/// Of the machine's memory, the kernel's default.
+/// The limit in percent of the machine's memory, the kernel's default.
 const LIMIT_PERCENT: u32 = 20;
 
 /// The most bytes that compressed pages may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Limit {
-    /// Bytes of touched frames, rounded down to whole pages. With 0 nothing is stored.
+    /// Bytes of touched frames, rounded down to whole pages. If it is 0, no page is stored.
     Bytes(u64),
     /// Percent of the machine's memory, 0 to 100.
     Percent(u32),
@@ -55,13 +55,13 @@ impl Limit {
     }
 }
 
-/// Which page leaves memory next.
+/// The rule that chooses the next page to leave memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Order {
     /// S3-FIFO: pages that are stored once leave before those that come back.
     #[default]
     S3Fifo,
-    /// The kernel's: least recently stored first, with a second chance.
+    /// The kernel's: the page stored longest ago leaves first, but each page has a second chance.
     Kernel,
 }
 
@@ -78,13 +78,13 @@ impl Order {
     }
 }
 
-/// What becomes of a page that does not compress.
+/// What the cache does with a page that does not compress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Incompressible {
-    /// It takes a frame of its own, and its turn in the order, as in the kernel.
+    /// It takes a frame of its own, and has its turn in the order, as in the kernel.
     #[default]
     Raw,
-    /// It goes to the backing disk at once; where that is not possible it is kept raw.
+    /// It goes to the backing disk at once. If that is not possible, it is kept raw.
     Disk,
     /// It is refused.
     Reject,
@@ -134,22 +134,23 @@ pub struct ZswapConfig {
     pub rule: Rule,
     /// The most bytes that compressed pages may take.
     pub limit: Limit,
-    /// A cache that has been full takes pages again at so many percent of its limit, 1 to 100; 100:
-    /// as soon as there is room for one.
+    /// A cache that has been full takes pages again at this percentage of its limit, 1 to 100. At
+    /// 100 it does so as soon as there is room for one page.
     pub accept_threshold_percent: u32,
-    /// Which entry leaves memory next.
+    /// The rule that chooses which entry leaves memory next.
     pub order: Order,
     /// What becomes of a page that does not compress.
     pub incompressible: Incompressible,
-    /// Where pages go that leave memory; it is overwritten.
+    /// The disk for pages that leave memory. Its content is overwritten.
     pub backing: Option<Arc<dyn Disk>>,
-    /// Whether pages stay compressed on the backing disk: two thirds less is written and read,
-    /// and no page is compressed or decompressed for it.
+    /// Whether pages stay compressed on the backing disk. Then two thirds less is written and read,
+    /// and no page is compressed or decompressed for the disk.
     pub compressed_writeback: bool,
     /// Whether [`Zswap::shrinker_count`](crate::Zswap::shrinker_count) offers entries to a memory
     /// manager.
     pub shrinker_enabled: bool,
-    /// Whether a thread may be started that writes back in the background when the limit is met.
+    /// Whether the cache may start a thread that writes back in the background when the limit is
+    /// met.
     pub worker: bool,
 }
 
@@ -172,7 +173,7 @@ impl ZswapConfig {
         }
     }
 
-    /// The chain size, if everything is in its bounds.
+    /// The chain size, if every value is within its bounds.
     pub(crate) fn check(&self) -> Result<ChainSize, ZswapError> {
         let percent = self.accept_threshold_percent;
         if !(1..=100).contains(&percent) {

@@ -1,11 +1,12 @@
-//! What can go wrong, by what was asked for, and the Linux error number of each.
+//! The errors of a cache, by request, and the Linux error number of each.
 //!
 //! ```text
 //!   Zswap::new, add_area ---> ZswapError      set_algorithm ---> AlgorithmError
 //!   store ------------------> StoreError      load, peek ------> LoadError
 //! ```
 //!
-//! Invariant: what fails with one of these changed nothing; a page that was stored still is.
+//! Invariant: a request that fails with one of these changed nothing. A page that was stored still
+//! is.
 
 use std::fmt;
 
@@ -13,8 +14,8 @@ use codec::{CodecError, ParseCodecError};
 use disk::DiskError;
 use zsmalloc::{AllocError, MemoryError};
 
-/// Codecs that a cache can ever be switched to. It keeps those that it knows, so that a thread
-/// that decodes an entry borrows its codec without a lock.
+/// The most codecs that one cache can ever be switched to. It keeps every codec that it knows, so
+/// that a thread that decodes an entry borrows the codec without a lock.
 pub(crate) const KNOWN_MAX: usize = 64;
 
 const ENOENT: i32 = 2;
@@ -25,7 +26,7 @@ const EINVAL: i32 = 22;
 const ENOSPC: i32 = 28;
 const EROFS: i32 = 30;
 
-/// Why a cache, an area or a group could not be made, or be found.
+/// Why a cache, an area or a group could not be made or found.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum ZswapError {
@@ -39,14 +40,14 @@ pub enum ZswapError {
         /// The percentage asked for.
         percent: u32,
     },
-    /// A limit in percent of a machine that does not say how much memory it has.
+    /// The limit is in percent, and the machine does not say how much memory it has.
     UnknownMemory,
     /// An area has 1 to 2^32 pages.
     BadArea {
         /// The pages asked for.
         pages: u64,
     },
-    /// There is no area of this number, or no longer.
+    /// No area has this number, or it was removed.
     UnknownArea {
         /// The number asked for.
         id: u32,
@@ -55,17 +56,17 @@ pub enum ZswapError {
     TooManyGroups,
     /// A backing disk has at least two windows of 32 KiB.
     BackingTooSmall {
-        /// Bytes it has.
+        /// Bytes that the disk has.
         bytes: u64,
     },
-    /// The backing disk may not be changed.
+    /// The backing disk is read-only.
     BackingReadOnly,
-    /// The backing disk holds something that is no cache's: its first block is neither zeros nor
-    /// the header of one.
+    /// The backing disk belongs to something else: its first block is neither zeros nor the header
+    /// of a cache.
     BackingForeign,
     /// The backing disk failed.
     Backing(DiskError),
-    /// The system refused a reservation.
+    /// The system refused to reserve address space.
     Memory(MemoryError),
 }
 
@@ -130,11 +131,12 @@ impl From<MemoryError> for ZswapError {
     }
 }
 
-/// Why a page was not stored. The caller keeps it; what its key held before, it still holds.
+/// Why a page was not stored. The caller keeps the page, and the cache holds its older content as
+/// before.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum StoreError {
-    /// The page is none of the area's.
+    /// The page lies outside the area.
     OutOfRange {
         /// The page asked for.
         page: u64,
@@ -148,17 +150,17 @@ pub enum StoreError {
     },
     /// The area was removed.
     AreaRemoved,
-    /// The group is none of the cache's.
+    /// No group of the cache has this number.
     UnknownGroup,
-    /// The limit is reached, or was and the cache is not down to its accept threshold.
+    /// The limit is reached, or it was and the cache is not down to its accept threshold.
     OverLimit,
     /// The group's limit is reached, and none of its pages could be written back.
     OverGroupLimit,
     /// The page does not compress, and such pages are refused.
     Incompressible,
-    /// No frames for the page.
+    /// There are no frames for the page.
     NoMemory,
-    /// No cells, or no room in the order.
+    /// There are no cells, or there is no room in the order.
     NoMetadata,
 }
 
@@ -202,11 +204,11 @@ impl From<AllocError> for StoreError {
     }
 }
 
-/// Why a page was not loaded. It is where it was.
+/// Why a page was not loaded. The page stays where it was.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum LoadError {
-    /// The page is none of the area's.
+    /// The page lies outside the area.
     OutOfRange {
         /// The page asked for.
         page: u64,
@@ -218,9 +220,9 @@ pub enum LoadError {
         /// Bytes given.
         len: usize,
     },
-    /// What was stored does not decode, or came back from the disk as something else.
+    /// The stored bytes do not decode, or the disk returned other bytes than were written.
     Corrupt,
-    /// No memory for the codec's contexts. It may be there later.
+    /// There is no memory for the codec's contexts. There may be later.
     NoMemory,
     /// The backing disk failed.
     Backing(DiskError),
@@ -275,11 +277,11 @@ pub enum AlgorithmError {
     Unknown(ParseCodecError),
     /// Its contexts could not be built.
     Failed(CodecError),
-    /// Entries of four other algorithms are stored: when the last one of one of them is gone, there
-    /// is room for another.
+    /// Entries of four other algorithms are stored. There is room for another when the last entry
+    /// of one of them is gone.
     TooMany,
-    /// The cache was switched to so many different ones that it knows no more: to those it was
-    /// switched to it still can be.
+    /// The cache was switched to so many different algorithms that it can know no more. It can
+    /// still be switched to those.
     TooManyKnown,
 }
 

@@ -12,9 +12,9 @@
 pub struct GroupId(pub(crate) u8);
 
 impl GroupId {
-    /// The group of every entry that is in no other; it has no limit.
+    /// The group of every entry that is in no other group. It has no limit.
     pub const ROOT: GroupId = GroupId(0);
-    /// Groups there can be, that one included.
+    /// The most groups that there can be, including group 0.
     pub const COUNT: usize = 1 << u8::BITS; // 256
 
     /// Its number, from 0 on.

@@ -1,6 +1,6 @@
-//! The terms of a cache: what it is made with, what it refuses, and the numbers of groups.
+//! The terms of a cache: its configuration, its errors, and the numbers of groups.
 //!
-//! This is the ground of the crate. It stands on no other room.
+//! This is the lowest room of the crate. It stands on no other.
 
 mod config;
 mod error;

@@ -1,4 +1,5 @@
-//! The buffers of write-back: what is on its way to the disk, and the requests that take it there.
+//! The buffers of write-back: the bytes on their way to the disk, and the requests that take them
+//! there.
 //!
 //! ```text
 //!   picks    | a | b | c | d |          entries, with their places on the disk
@@ -7,10 +8,10 @@
 //!   bridges      ^^ sectors between two blobs that are written over, to make one run of two
 //! ```
 //!
-//! Invariant: the thread that has these buffers has the turn to write (`turn`). So what `picks`
-//! lists was claimed by this turn.
+//! Invariant: the thread that has these buffers has the turn to write (`turn`). So the entries in
+//! `picks` were claimed in this turn.
 //!
-//! Locks: none; none is held while the disk is called.
+//! Locks: none. None is held while the disk is called.
 
 use std::sync::Arc;
 
@@ -24,7 +25,7 @@ use crate::order::Victim;
 /// Writes of a batch that are under way at the same time.
 const IN_FLIGHT: usize = 4;
 
-/// An entry on its way.
+/// An entry on its way to the disk.
 #[derive(Clone, Copy)]
 pub(crate) struct Pick {
     pub(crate) victim: Victim,
@@ -33,7 +34,7 @@ pub(crate) struct Pick {
     pub(crate) run: usize,
 }
 
-/// Sectors in a row, and their bytes in the buffer.
+/// Consecutive sectors, and their bytes in the buffer.
 pub(crate) struct Run {
     sector: u32,
     start: usize,
@@ -50,7 +51,7 @@ pub(crate) struct Writer {
     pub(crate) runs: Vec<Run>,
     pub(crate) bridges: Vec<Bridge>,
     buffer: Vec<u8>,
-    /// From when a batch first has several runs.
+    /// Present once a batch has had several runs.
     flights: Option<Flights<usize>>,
 }
 
@@ -63,7 +64,7 @@ impl Writer {
         (lists + self.buffer.capacity()) as u64
     }
 
-    /// Empties the lists, and has room for a batch; false where there is no memory.
+    /// Empties the lists, and makes room for a batch. False if there is no memory for that.
     pub(crate) fn begin(&mut self, most: usize) -> bool {
         self.victims.clear();
         self.picks.clear();
@@ -77,12 +78,12 @@ impl Writer {
             && self.buffer.try_reserve(most * (PAGE_SIZE + SECTOR)).is_ok()
     }
 
-    /// Whether what is in this cell was chosen.
+    /// Whether the content of this cell was chosen.
     pub(crate) fn has(&self, cell: CellNumber) -> bool {
         self.picks.iter().any(|pick| pick.victim.cell == cell)
     }
 
-    /// Adds a blob whose sectors were claimed: to the last run, if it lies behind it.
+    /// Adds a blob whose sectors were claimed. It extends the last run if it lies right behind it.
     pub(crate) fn append(&mut self, backing: &Backing, pick: Pick, blob: &[u8]) {
         let (sector, filled) = (pick.at.sector, self.buffer.len());
         let end = |run: &Run| run.sector + ((filled - run.start) / SECTOR) as u32;
@@ -100,7 +101,7 @@ impl Writer {
         self.picks.push(Pick { run, ..pick });
     }
 
-    /// Writes the runs; true when the disk said of one that it is full.
+    /// Writes the runs. True if the disk said of one that it is full.
     pub(crate) fn write(&mut self, backing: &Backing) -> bool {
         if self.runs.len() > 1 && !cfg!(loom) {
             return self.write_together(backing);
@@ -113,7 +114,8 @@ impl Writer {
         full
     }
 
-    /// The same with several under way: what left memory was not free in a row.
+    /// As `write`, with several writes under way at once, because the free sectors were not
+    /// consecutive.
     fn write_together(&mut self, backing: &Backing) -> bool {
         let mut full = false;
         let new = || Flights::new(Arc::clone(backing.disk()), IN_FLIGHT);
@@ -137,7 +139,7 @@ impl Writer {
 }
 
 impl Run {
-    /// Notes what became of it; true when the disk is full.
+    /// Notes the result of a run's write. True if the disk is full.
     fn failed_with(&mut self, written: Result<(), DiskError>) -> bool {
         self.failed = written.is_err();
         matches!(written, Err(DiskError::NoSpace))

@@ -1,5 +1,5 @@
-//! What writing back takes: its buffers, the turn to use them, a thread that does it in the
-//! background, and what it costs that pages come back.
+//! What writing back needs: its buffers, the turn to use them, a thread that does it in the
+//! background, and the cost of pages that come back.
 //!
 //! The room stands on the backing disk and the order. Nothing here knows a cache: `shared` puts
 //! these parts to work.

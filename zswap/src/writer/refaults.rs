@@ -1,11 +1,11 @@
-//! What it costs that pages were written back: they come back, and each takes a disk's time.
+//! The cost of having written pages back: some are loaded again, and each load takes a disk's time.
 //!
 //! ```text
 //!   load from disk    -> protection + cost of it, in decompressions        at most 64 of them
 //!   shrinker counts   -> protection taken off its count, and halved
 //! ```
 //!
-//! The kernel takes off one entry for each page that came back since it last counted; here a page
+//! The kernel takes off one entry for each page that came back since it last counted. Here a page
 //! that was slow to come back counts for more, by the measured time of the disk.
 //!
 //! Source: `zswap_shrinker_count` for the protection and its decay.
@@ -13,7 +13,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// What a load from memory takes, about: the unit of the cost.
+/// About the time of a load from memory. It is the unit of the cost.
 const MEMORY_LOAD: Duration = Duration::from_micros(2);
 /// The most that one page counts for.
 const COST_MAX: u64 = 64;
@@ -25,7 +25,7 @@ pub(crate) struct Refaults {
 }
 
 impl Refaults {
-    /// A page came back from the disk, in so much time.
+    /// Notes that a page came back from the disk, and how long that took.
     pub(crate) fn came_back(&self, took: Duration) {
         let cost = took.as_nanos() / MEMORY_LOAD.as_nanos();
         let cost = (cost as u64).clamp(1, COST_MAX);
@@ -33,7 +33,7 @@ impl Refaults {
         self.protection.fetch_add(cost, Ordering::Relaxed);
     }
 
-    /// Entries that are protected; half as many are next time.
+    /// The number of protected entries. The call halves it.
     pub(crate) fn take_protection(&self) -> u64 {
         let halve = |protection: u64| Some(protection / 2);
         // relaxed: a statistic.

@@ -4,10 +4,11 @@
 //!   take: waits for the writer -> claims, marks, writes, completes -> dropped: the next one's turn
 //! ```
 //!
-//! A turn is no lock: its holder calls the disk, and who waits for it may wait for the disk.
+//! A turn is no lock: its holder calls the disk, so a thread that waits for the turn may wait for
+//! the disk.
 //!
-//! Invariant: one thread at a time claims sectors, and marks cells, each once. So a mark found
-//! again is its own, and of the copy that it made.
+//! Invariant: one thread at a time claims sectors and marks cells, each once in a turn. So a mark
+//! that it finds again is its own, and belongs to the copy that it made.
 
 use std::sync::PoisonError;
 
@@ -15,13 +16,13 @@ use host::sync::{Condvar, Mutex, MutexGuard};
 
 use super::buffers::Writer;
 
-/// Where the writer is kept while nobody has it.
+/// The place of the writer while no thread has the turn.
 pub(crate) struct Turn {
     writer: Mutex<Option<Writer>>,
     back: Condvar,
 }
 
-/// The writer, for the length of a turn.
+/// The writer, for the length of one turn.
 pub(crate) struct MyTurn<'t> {
     turn: &'t Turn,
     writer: Option<Writer>,
@@ -41,7 +42,7 @@ impl Turn {
         MyTurn { turn: self, writer: kept.take() }
     }
 
-    /// Bytes on the heap, of a writer that nobody has.
+    /// Bytes on the heap of a writer that is not in use. 0 while a thread has the turn.
     pub(crate) fn heap_bytes(&self) -> u64 {
         self.lock().as_ref().map_or(0, Writer::heap_bytes)
     }
@@ -67,7 +68,7 @@ impl std::ops::DerefMut for MyTurn<'_> {
 }
 
 impl Drop for MyTurn<'_> {
-    /// Also when its holder panicked: the writer is emptied before its next use.
+    /// This also happens when the holder panicked. The writer is emptied before its next use.
     fn drop(&mut self) {
         *self.turn.lock() = self.writer.take();
         self.turn.back.notify_one();

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Invariants
-//! - I1 the thread ends with its cache: it is woken and waited for.
+//! - I1 the thread ends with its cache, which wakes it and waits for it.
 //! - I2 a thread that a panic ended is replaced by the next `ask`.
 //!
 //! Lock: one, a leaf.
@@ -31,7 +31,7 @@ struct State {
 }
 
 impl Worker {
-    /// There is something to do: wakes the thread, or has it started with `work`.
+    /// There is something to do. Wakes the thread, or starts it with `work`.
     pub(crate) fn ask(&self, work: impl FnOnce() + Send + 'static) {
         let mut state = self.lock();
         if state.stopped {
@@ -39,13 +39,13 @@ impl Worker {
         }
         state.asked = true;
         if state.thread.as_ref().is_none_or(JoinHandle::is_finished) {
-            // Where the system has no thread, stores that may wait make the room.
+            // If the system has no thread for us, stores that may wait make the room.
             state.thread = host::thread::spawn("zswap-shrink", work).ok();
         }
         self.news.notify_one();
     }
 
-    /// True when there is something to do, false when the worker is to end.
+    /// True when there is something to do, false when the worker has to end.
     pub(crate) fn wait(&self) -> bool {
         let mut state = self.lock();
         while !state.asked && !state.stopped {
@@ -55,7 +55,7 @@ impl Worker {
         !state.stopped
     }
 
-    /// True once the worker is to end.
+    /// True once the worker has to end.
     pub(crate) fn is_stopped(&self) -> bool {
         self.lock().stopped
     }
@@ -67,7 +67,7 @@ impl Worker {
         let thread = state.thread.take();
         drop(state);
         self.news.notify_all();
-        // A panic in it is its own affair: what it was at, it left as a failed write-back does.
+        // A panic in the thread is not passed on. It left its work as a failed write-back does.
         thread.into_iter().for_each(|thread| drop(thread.join()));
     }
 

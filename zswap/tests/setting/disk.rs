@@ -5,7 +5,7 @@
 //!              well        writes fail  reads fail    full           slow           well ...
 //! ```
 //!
-//! Of what fails, every third request does, and every write of a full disk.
+//! In a phase that fails, every third request fails. A full disk fails every write.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -44,7 +44,7 @@ impl MoodyDisk {
         }
     }
 
-    /// Whether it is well for good, or goes by its schedule.
+    /// Says whether the disk works well for good, or follows its schedule.
     pub(crate) fn set_well(&self, well: bool) {
         self.well.store(well, Ordering::SeqCst);
     }

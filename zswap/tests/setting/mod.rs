@@ -30,7 +30,7 @@ pub(crate) fn cache(limit: u64, backing: Option<Arc<dyn Disk>>) -> Zswap {
     Zswap::new(memory(), config(limit, backing)).expect("a cache")
 }
 
-/// A page that compresses to about a quarter, other for each seed.
+/// A page that compresses to about a quarter, and differs for each seed.
 pub(crate) fn page(seed: u64) -> Vec<u8> {
     let mut page = noise(seed);
     page[1000..].fill(seed as u8);

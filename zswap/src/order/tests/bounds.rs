@@ -1,4 +1,4 @@
-//! What the order costs: tokens for each page, time of a lock's hold, and what is done without it.
+//! The costs of the order: tokens for each page, how long a lock is held, and what needs no lock.
 
 use super::*;
 
@@ -18,7 +18,7 @@ fn tokens(orders: &Orders) -> usize {
     orders.rings.lock().of_group.iter().flatten().map(|ring| ring.tokens).sum()
 }
 
-/// Tokens of 4 bytes, so that with a word of 4 a page costs 12 bytes and its share of the heads.
+/// A token has 4 bytes and a word has 4. So a page costs 12 bytes, and its share of the heads.
 #[test]
 fn however_tokens_go_stale_there_are_two_for_each_page_at_most() {
     for kind in Order::ALL {
@@ -27,7 +27,7 @@ fn however_tokens_go_stale_there_are_two_for_each_page_at_most() {
         let mut state = 7;
         for round in 0..100_000 {
             let page = cell(random(&mut state) % PAGES);
-            // The kernel's tokens go stale by loads, S3-FIFO's by removal alone.
+            // The kernel order's tokens go stale by loads, S3-FIFO's only by removal.
             if round % 2 == 0 {
                 orders.load(page)
             } else {

@@ -1,7 +1,9 @@
-//! Threads that store, load, remove, write back and compact at once; recounted when they rest.
+//! Threads that store, load, remove, write back and compact at once. Everything is recounted when
+//! they rest.
 //!
-//! A page's cell is a mutex, and whose page it holds is its value. Leaves are detached in between,
-//! and drained as a store drains them: cell by cell, then given to whoever stores next.
+//! A page's cell is a mutex, and its value is the group of the page that it holds. Leaves are
+//! detached in between, and drained as a store drains them: cell by cell. Then the next thread that
+//! stores gets them.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -79,7 +81,8 @@ impl Crowd {
         }
     }
 
-    /// As a store's: the pages are gone, later each cell is emptied, and the leaf starts again.
+    /// As a store does it: the pages are gone at once. Later each cell is emptied, and the leaf
+    /// starts again.
     fn detach(&self, leaf: u32) {
         self.orders.detach(LeafId::new(leaf).expect("not 0"));
         for cell in cells_of(leaf as usize) {

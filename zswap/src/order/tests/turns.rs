@@ -1,4 +1,4 @@
-//! Whose turn it is: of groups, and of a page that came back.
+//! Turns: of groups, and of a page that came back.
 
 use super::*;
 
@@ -22,7 +22,7 @@ fn push(orders: &Orders, page: usize, group: GroupId) {
     orders.push(cell(page), group).expect("room");
 }
 
-/// The turn stayed with group 0: it gave all pages up, and the others none as long as it had any.
+/// The turn once stayed with group 0. It gave up all its pages before another group gave up any.
 #[test]
 fn each_call_begins_with_the_next_group() {
     let orders = s3_fifo();
@@ -40,9 +40,9 @@ fn a_group_gives_up_32_pages_before_it_is_anothers_turn() {
     assert_eq!((groups[0], runs), (0, vec![32, 32, 6]), "the first group; victims of each in turn");
 }
 
-/// A page of the main queue was loaded and its token's turn came: the page would have stayed, used
-/// once less. Where that is not counted down, it outlives pages that are used as much when it is
-/// stored again.
+/// A page of the main queue was loaded and its token's turn came. Had it not been loaded, it would
+/// have stayed, used once less. If that is not counted down, the page outlives pages that are used
+/// as much when it is stored again.
 #[test]
 fn a_dropped_token_counts_as_used_once_less() {
     let orders = s3_fifo();
