@@ -51,8 +51,8 @@ pub(crate) struct Axes<'a> {
     pub(crate) logarithmic: bool,
 }
 
-const WIDTH: u32 = 760;
-const HEIGHT: u32 = 400;
+pub(crate) const WIDTH: u32 = 760;
+pub(crate) const HEIGHT: u32 = 400;
 const MARK: i32 = 4;
 
 /// Colours that readers of all kinds tell apart (Okabe and Ito, 2008); the page has their forms for

@@ -6,8 +6,10 @@
 //!   curves --> chart --> section with its table --> DIR/report.html
 //! ```
 //!
-//! A chart is drawn for each machine that has rows for it. Nothing is measured here.
+//! A chart is drawn for each machine that has rows for it, on the page and as a file of its own.
+//! Nothing is measured here.
 
+mod alone;
 mod chart;
 pub(crate) mod compare;
 mod kept;
@@ -32,7 +34,7 @@ pub(crate) struct Options {
     /// Records to draw; without any, the newest figures of the lab's own records
     #[arg(value_name = "RECORD")]
     records: Vec<PathBuf>,
-    /// Directory for report.html; it is made if it is not there
+    /// Directory for report.html and a file for each chart; it is made if it is not there
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
 }
@@ -55,6 +57,10 @@ pub(crate) fn run(options: &Options) -> Result<String, LabError> {
     fs::create_dir_all(&options.out).map_err(LabError::io(options.out.display()))?;
     let path = options.out.join("report.html");
     fs::write(&path, &html).map_err(LabError::io(path.display()))?;
+    for section in &sections {
+        let path = options.out.join(&section.id).with_extension("svg");
+        fs::write(&path, alone::file(section)?).map_err(LabError::io(path.display()))?;
+    }
     let (charts, kib) = (sections.len(), html.len() / 1024);
     Ok(format!("{charts} charts, {kib} KiB: {}", path.display()))
 }
@@ -169,6 +175,19 @@ mod tests {
                 assert!(!curve.points.is_empty(), "{}: {} is empty", plot.id, shown.name);
             }
         }
+    }
+
+    /// The chart in the README is drawn from the records that it names, and from nothing else.
+    #[test]
+    fn the_chart_of_the_readme_can_be_drawn_again() {
+        const CHART: &str = include_str!("../../../docs/teardown.svg");
+        let mut records = kept::own().unwrap();
+        records.retain(|record| CHART.contains(&record.name));
+        assert!(!records.is_empty(), "it names its records");
+        let sections = sections(&records, &Published::read().unwrap());
+        let drawn = sections.iter().find(|section| section.id == "teardown-size-1").unwrap();
+        let drawn = alone::file(drawn).unwrap();
+        assert!(drawn == CHART, "lab report draws another; copy teardown-size-1.svg to docs");
     }
 
     #[test]

@@ -27,6 +27,19 @@ pub(crate) struct Section {
     pub(crate) note: &'static str,
 }
 
+impl Section {
+    pub(crate) fn axes(&self) -> Axes<'_> {
+        let (x, y, logarithmic) = (self.x, self.y, self.logarithmic);
+        Axes { places: &self.places, x, y, logarithmic }
+    }
+
+    /// The records that measured points are from.
+    pub(crate) fn records(&self) -> impl Iterator<Item = &str> {
+        let measured = self.curves.iter().filter(|curve| curve.origin != Origin::Published);
+        measured.flat_map(|curve| &curve.points).map(|point| &*point.source)
+    }
+}
+
 const STYLE: &str = include_str!("report.css");
 
 /// The whole page.
@@ -57,13 +70,7 @@ const HEAD: &str = "<h1>ramfold: the studies</h1>\n\
     that is drawn.</p>\n";
 
 fn section_html(section: &Section) -> Result<String, LabError> {
-    let axes = Axes {
-        places: &section.places,
-        x: section.x,
-        y: section.y,
-        logarithmic: section.logarithmic,
-    };
-    let svg = chart::draw(&axes, &section.curves)?;
+    let svg = chart::draw(&section.axes(), &section.curves)?;
     let title = escaped(section.title);
     let named = format!("<svg role=\"img\" aria-label=\"{title}\" ");
     let svg = svg.replacen("<svg ", &named, 1);
@@ -116,7 +123,8 @@ fn spread(point: &Point) -> String {
     })
 }
 
-fn escaped(text: &str) -> String {
+/// Text as HTML and SVG write it.
+pub(crate) fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
