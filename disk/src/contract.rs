@@ -5,10 +5,10 @@
 //! - D1. The size is fixed for the life of the disk and at most `i64::MAX`. The end of a range
 //!   that passed [`check_range`] therefore fits in 64 bits, signed or not. The size need not be a
 //!   multiple of anything.
-//! - D2. A byte reads as the last thing done to it: what was written, or zero if it was zeroed,
+//! - D2. A byte reads as the last change left it: what was written, or zero if it was zeroed,
 //!   discarded or never written. Every request changes exactly the bytes of its range, wherever
-//!   they lie in a page. One exception: where a page is discarded in part, and there is no room
-//!   for what is left of it, it keeps all its bytes.
+//!   they lie in a page. There is one exception. If part of a page is discarded, and there is no
+//!   room for the rest of the page, the page keeps all its bytes.
 //! - D3. A request that does not lie within the disk fails with exactly
 //!   [`DiskError::OutOfRange`], and changes nothing. An empty range up to and including the end
 //!   of the disk succeeds.
@@ -22,17 +22,17 @@
 //! - D7. An extent of kind `Zero` or `Hole` is a promise that its bytes read as zeros. `Data`
 //!   promises nothing, so a disk that keeps no account of its holes says `Data` of everything.
 //!
-//! A disk is *sparse* if it also keeps that account: then a page that was never written, or lay
-//! wholly within a discard, is a hole and occupies nothing. Right bytes do not depend on it. A
+//! A disk is *sparse* if it also keeps that account. Then a page that was never written, or lay
+//! wholly within a discard, is a hole and occupies nothing. The bytes are right on any disk. A
 //! server tells its clients more about a sparse disk, and a sparse disk passes
 //! [`conformance::run_sparse`](crate::conformance::run_sparse) too.
 //!
 //! The implementation checks the range and whether the disk is read-only, because only it knows its
 //! size and mode for certain. Callers pass on unchecked what clients send. Callers split requests
-//! that are too long for one buffer; an implementation takes any length that fits.
+//! that are too long for one buffer. An implementation takes any length that fits.
 //!
-//! Locks: an implementation may take locks and returns with none held. A caller holds none when it
-//! calls.
+//! Locks: an implementation may take locks, and holds none when it returns. A caller holds none
+//! when it calls.
 
 mod error;
 mod extent;
@@ -49,14 +49,15 @@ pub use range::check_range;
 
 use std::sync::Arc;
 
-/// A block device: bytes of fixed number, addressed by offset. Zeros before the first write.
+/// A block device: a fixed number of bytes, addressed by offset. They are zeros before the first
+/// write.
 ///
 /// The head of the module has the contract of every method. In short: the disk checks ranges, and
 /// a range outside fails with [`DiskError::OutOfRange`]. Empty ranges succeed. A request touches
 /// exactly its bytes, and distinct bytes never interfere. Nothing panics.
 ///
 /// Three methods make a disk: its size, reading and writing. The others have defaults that are
-/// right for any disk, and that a disk with something better to do replaces.
+/// right for any disk. A disk that can do better replaces them.
 ///
 /// ```
 /// use ramfold_disk::{Disk, DiskError, check_range};
@@ -108,17 +109,18 @@ pub trait Disk: Send + Sync {
     fn write(&self, offset: u64, data: &[u8]) -> Result<(), DiskError>;
 
     /// Says that a range is no longer needed. Afterwards pages wholly within it read as zeros. The
-    /// parts of pages at its ends do too, unless zeroing them takes room that the disk does not
-    /// have: then they keep their bytes. A sparse disk frees the pages wholly within the range, and
-    /// never refuses a discard because it has no room or memory. A caller that needs zeros calls
-    /// [`write_zeroes`](Self::write_zeroes), which may be refused. The default of this method does
-    /// so, with [`Allocation::MayUnmap`].
+    /// parts of pages at its ends do too, unless the disk has no room for zeroing them. Then they
+    /// keep their bytes. A sparse disk frees the pages wholly within the range, and never refuses a
+    /// discard because it has no room or memory.
+    ///
+    /// A caller that needs zeros calls [`write_zeroes`](Self::write_zeroes), which may be refused.
+    /// The default of this method calls it, with [`Allocation::MayUnmap`].
     fn discard(&self, offset: u64, len: u64) -> Result<(), DiskError> {
         self.write_zeroes(offset, len, Allocation::MayUnmap)
     }
 
-    /// Makes a range read as zeros, to its last byte. The default writes zeros, 4 KiB at a time, so
-    /// the range goes on occupying its space whatever `_keep` allows.
+    /// Makes a range read as zeros, to its last byte. The default writes zeros, 4 KiB at a time.
+    /// The range therefore goes on occupying its space, whatever `_keep` allows.
     fn write_zeroes(&self, offset: u64, len: u64, _keep: Allocation) -> Result<(), DiskError> {
         write_zeros(self, offset, len)
     }
@@ -129,21 +131,21 @@ pub trait Disk: Send + Sync {
         check_range(self.size_bytes(), offset, len)
     }
 
-    /// Whether reading the range now would wait for something slower than memory. A server has such
-    /// a read done by a thread where it holds up no other. This is an estimate; for a range outside
-    /// the disk it is false.
+    /// Whether reading the range now would wait for something slower than memory. A server gives
+    /// such a read to a thread that holds up no other request. This is an estimate. For a range
+    /// outside the disk it is false.
     fn would_wait(&self, _offset: u64, _len: u64) -> bool {
         false
     }
 
-    /// The file that has this disk's bytes at the same offsets, if a read may go past the disk to
-    /// that file. A signal handler reads so, because it may not run code that it does not know.
+    /// A file that has this disk's bytes at the same offsets, if a read may go directly to that
+    /// file. A signal handler reads that way, because it must not run code that it does not know.
     fn file(&self) -> Option<FileDisk> {
         None
     }
 
     /// Returns when everything written before is as durable as the disk can make it. The default
-    /// returns at once, which is right for a disk in memory alone.
+    /// returns at once, which is right for a disk in memory.
     fn flush(&self) -> Result<(), DiskError> {
         Ok(())
     }
@@ -175,7 +177,7 @@ fn write_zeros<D: Disk + ?Sized>(disk: &D, offset: u64, len: u64) -> Result<(), 
     Ok(())
 }
 
-/// What the default [`Disk::write_zeroes`] writes at once, 4 KiB.
+/// The zeros that the default [`Disk::write_zeroes`] writes at once, 4 KiB.
 const ZEROS: [u8; 4096] = [0; 4096];
 
 impl<D: Disk + ?Sized> Disk for Arc<D> {

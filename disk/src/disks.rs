@@ -1,5 +1,6 @@
-//! Disks: a plain one in memory, one that fails on purpose, and a wrapper that refuses changes. And
-//! what stores need beside a disk: writes under way, and checksums of what others can write to.
+//! Disks: one in memory, one that fails on purpose, and a wrapper that refuses changes. There are
+//! also two tools for stores on a disk: writes that are under way at once, and checksums for a disk
+//! that other processes can write to.
 
 mod faulty;
 mod flights;

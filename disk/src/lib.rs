@@ -25,8 +25,8 @@
 //! | [`ReadOnly`] | refuses to change what it wraps |
 //! | [`conformance`] | the contract as a suite, to be run over every implementation |
 //!
-//! Requests are synchronous: a call returns when its effect is visible to every later call.
-//! Concurrency is the caller's, by calling from several threads.
+//! Requests are synchronous: a call returns when its effect is visible to every later call. A
+//! caller that wants several requests at once calls from several threads.
 #![forbid(unsafe_code)]
 
 pub mod conformance;

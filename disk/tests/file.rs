@@ -1,4 +1,4 @@
-//! A file as a disk, against the suite, and against what happens to files.
+//! A file as a disk: it passes the suite, and it notices what happens to the file.
 
 use ramfold_disk::{
     Allocation, Disk, DiskError, ExtentKind, FileDisk, RamDisk, ReadOnly, conformance,
@@ -36,11 +36,11 @@ impl Drop for Scratch {
 
 #[test]
 fn a_file_conforms() {
-    // The path may go: the file stays while it is open.
+    // The path may be removed, because the file stays while it is open.
     conformance::run("FileDisk", &|size| Arc::new(Scratch::new(size).disk()));
     conformance::run_sparse("FileDisk", &|size| Arc::new(Scratch::new(size).disk()));
-    // No odd size: a file system keeps the last block of a file, zeroed, where the suite asks for a
-    // hole.
+    // Odd sizes are left out: a file system keeps the last block of a file, zeroed, where the suite
+    // asks for a hole.
 }
 
 #[test]
@@ -105,7 +105,7 @@ fn a_file_that_was_shortened_is_an_error_and_no_zeros() {
     disk.read(0, &mut [0; 4096]).expect("still there");
 }
 
-/// Who may not run a disk's code reads its file.
+/// Code that must not run a disk's code reads the disk's file instead.
 #[test]
 fn a_file_says_that_it_is_one_and_so_does_what_passes_its_bytes_on() {
     let scratch = Scratch::new(2 * 4096);

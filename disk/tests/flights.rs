@@ -1,11 +1,11 @@
-//! Writes in flight: each lands once, and no more fly than may.
+//! Writes in flight: each lands once, and no more are in flight than allowed.
 
 use ramfold_disk::{Disk, DiskError, Fault, FaultPlan, FaultyDisk, Flights, RamDisk};
 use ramfold_disk::{Span, Verbs};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier};
 
-/// Takes writes only when so many are at it at the same time.
+/// A disk whose writes return only when so many of them run at the same time.
 struct Together {
     meeting: Barrier,
     now: AtomicUsize,

@@ -1,9 +1,9 @@
-//! Loop devices and the files under them: of two who want one, the second is refused.
+//! Loop devices and the files under them: if two processes want one, the second is refused.
 //!
 //! Claims
-//! - whoever has a file keeps others from a loop device over it, and from one over that;
-//! - whoever has such a device keeps others from the file, by whatever name;
-//! - who is refused is told what is in use; when it is given up it can be had.
+//! - The user of a file keeps others from a loop device over it, and from one over that device.
+//! - The user of such a device keeps others from the file, by whatever name.
+//! - An error names what is in use. When that is given up, the device or file can be opened.
 
 use ramfold_disk::FileDisk;
 use std::fs::{self, File, OpenOptions};
@@ -61,12 +61,12 @@ fn losetup() -> Command {
     losetup
 }
 
-/// One test at a time: a `losetup` that another one starts has copies of this one's files until it
-/// is running, and with them their locks.
+/// One test runs at a time. A `losetup` that another test starts has copies of this test's files,
+/// and with them their locks, until it executes.
 static TURN: Mutex<()> = Mutex::new(());
 
-/// The turn to test. Loop devices are made by root, where the machine has them; a container may
-/// have none.
+/// The turn to test. Only root makes loop devices, and only if the machine has them. A container
+/// may have none.
 fn turn() -> Option<MutexGuard<'static, ()>> {
     let control = OpenOptions::new().read(true).write(true).open("/dev/loop-control").is_ok();
     let there = control && losetup().arg("--version").output().is_ok();
@@ -89,7 +89,7 @@ fn taken(path: &Path) -> FileDisk {
     FileDisk::open(path, false).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// A second server took the file of the first through a loop device, and wrote over its pages.
+/// A second server once took the file of the first through a loop device, and overwrote its pages.
 #[test]
 fn a_file_in_use_is_refused_through_a_loop_device() {
     let Some(_turn) = turn() else { return };
@@ -113,12 +113,12 @@ fn a_file_under_a_loop_device_in_use_is_refused() {
     std::os::unix::fs::symlink(scratch.file(), &link).expect("a new link");
     fs::hard_link(scratch.file(), &name).expect("a new name");
     let device = Loop::over(&scratch.file());
-    // Nobody has the device, but it may be mounted.
+    // No process has the device open, but it may be mounted.
     for path in [&scratch.file(), &link, &name] {
         refused(path, false, &device.0);
     }
     let first = taken(&device.0);
-    // A lock says so too: to those who only read, whom a loop device alone does not keep away.
+    // The lock refuses processes that only read as well. A loop device alone would let those in.
     for path in [&scratch.file(), &link, &name] {
         let error = FileDisk::open(path, true).expect_err("its bytes change");
         assert_eq!(error.kind(), ErrorKind::ResourceBusy, "{}: {error}", path.display());
@@ -148,7 +148,7 @@ fn a_loop_device_under_another_is_one_with_it() {
     drop(taken(&sibling.0));
 }
 
-/// Nobody can tell who else has a file that has no name any more.
+/// No process can tell which others have a file open if the file has no name any more.
 #[test]
 fn a_loop_device_whose_file_is_not_to_be_found_is_refused() {
     let Some(_turn) = turn() else { return };

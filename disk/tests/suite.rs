@@ -83,8 +83,8 @@ impl Broken {
         self.mistake as u8 == mistake as u8
     }
 
-    /// The range check, with the mistakes one can make there; where the inner disk would
-    /// refuse, success without doing anything.
+    /// The range check, with the mistakes one can make there. If the inner disk would refuse, it
+    /// reports success without doing anything.
     fn check(&self, offset: u64, len: u64) -> Result<bool, DiskError> {
         let size = self.inner.size_bytes();
         if self.has(Mistake::EmptyAtEndFails) && len == 0 && offset == size {
@@ -219,7 +219,7 @@ fn catches_extent_mistakes() {
 }
 
 /// The suite once failed a disk whose fresh pages are `Data`, which the contract allows. A disk
-/// that keeps no account of its holes conforms; another suite says that it is not sparse.
+/// that keeps no account of its holes conforms. Another suite says that it is not sparse.
 #[test]
 fn a_disk_without_holes_conforms_and_is_not_sparse() {
     for (mistake, complaint) in [
@@ -257,7 +257,7 @@ fn a_disk_of_three_methods_conforms() {
     conformance::run_sized("Minimal", odd, &|size| Arc::new(Minimal(ram(size))));
 }
 
-/// A minimal disk that is read-only refuses what the defaults do, too.
+/// If a minimal disk is read-only, its defaults refuse changes too.
 #[test]
 fn the_defaults_refuse_changes_of_a_read_only_disk() {
     struct Fixed(Minimal);

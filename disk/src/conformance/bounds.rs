@@ -55,8 +55,8 @@ fn neighbourhood(twin: &mut Twin, offset: u64, len: u64) {
     twin.extents(start, end - start);
 }
 
-/// D3: what does not lie within the disk fails, as such, and changes nothing. One offset wraps
-/// past `u64::MAX`, where a sum of offset and length looks small.
+/// D3: a request that does not lie within the disk fails with `OutOfRange`, and changes nothing.
+/// One offset wraps past `u64::MAX`, where a sum of offset and length looks small.
 pub(super) fn beyond_the_end(twin: &mut Twin) {
     twin.fill();
     let size = twin.size();

@@ -1,4 +1,4 @@
-//! What a disk reads as: fresh, and after pages of every sort.
+//! The content of a disk: when it is new, and after pages of every kind were written.
 
 use super::pattern::Pattern;
 use super::twin::{Op, Twin, Verb};
@@ -15,8 +15,8 @@ pub(super) fn fresh(twin: &mut Twin) {
     twin.require(outcome.is_ok(), || format!("flush of a fresh disk failed: {outcome:?}"));
 }
 
-/// D2: pages that a compressing store treats each in its own way, over one another in every
-/// order.
+/// D2: pages of kinds that a compressing store treats differently, one written over another in
+/// every order.
 pub(super) fn patterns(twin: &mut Twin) {
     let sorts = [
         Verb::Write(Pattern::Byte(0)),

@@ -3,8 +3,9 @@
 use super::twin::{Op, Twin, Verb};
 use crate::contract::ExtentKind;
 
-/// D7: extents cover what they are asked about, and never call data zeros. Questions lie over pages
-/// of both sorts in many ways; each extent is compared with the bytes as it is asked for.
+/// D7: extents cover the range that was asked about, and never call data zeros. Questions lie over
+/// pages of both kinds in many ways. Each extent is compared with the bytes as soon as it is
+/// returned.
 pub(super) fn agree(twin: &mut Twin) {
     twin.fill();
     let size = twin.size();
@@ -19,7 +20,7 @@ pub(super) fn agree(twin: &mut Twin) {
     twin.extents(0, size);
 }
 
-/// Sparse: what was never written is a hole.
+/// Sparse: a page that was never written is a hole.
 pub(super) fn fresh_holes(twin: &mut Twin) {
     require_all(twin, ExtentKind::Hole, "what was never written must be a hole");
 }

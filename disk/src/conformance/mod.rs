@@ -7,9 +7,9 @@
 //! ```
 //!
 //! Every check drives the disk and a `Vec<u8>` through the same operations (the module `twin`). The
-//! oracle is exact. A request within the disk must succeed, and do to the disk what it does to
-//! the vector. Any other must fail with [`DiskError::OutOfRange`] and do nothing. Contents are
-//! compared byte by byte, and extents with contents.
+//! oracle is exact. A request within the disk must succeed, and do to the disk what it does to the
+//! vector. Any other must fail with [`DiskError::OutOfRange`] and do nothing. Contents are compared
+//! byte by byte, and extents are compared with contents.
 //!
 //! | claim of the contract | checked in |
 //! |---|---|
@@ -23,7 +23,7 @@
 //! | a disk is sparse, which the contract leaves open | [`run_sparse`] |
 //!
 //! A check that fails panics with the name of the disk, the name of the check, its seed if it has
-//! one, and the request. The suite means what it says only in a build with overflow checks.
+//! one, and the request. The suite is complete only in a build with overflow checks.
 
 mod bounds;
 mod content;
@@ -66,7 +66,7 @@ const SPARSE_CHECKS: [(&str, Check); 2] =
 ///
 /// # Panics
 ///
-/// If the disk breaks the contract. The message calls the disk `name` and says what was wrong.
+/// If the disk breaks the contract. The message names the disk `name` and says what was wrong.
 pub fn run(name: &str, make: &dyn Fn(u64) -> Arc<dyn Disk>) {
     SIZES.into_iter().for_each(|size| run_sized(name, size, make));
 }
@@ -75,19 +75,19 @@ pub fn run(name: &str, make: &dyn Fn(u64) -> Arc<dyn Disk>) {
 ///
 /// # Panics
 ///
-/// As [`run`].
+/// For the same reasons as [`run`].
 pub fn run_sized(name: &str, size: u64, make: &dyn Fn(u64) -> Arc<dyn Disk>) {
     run_checks(&CHECKS, name, size, make);
 }
 
-/// Checks that a disk is sparse: pages that were never written or lay wholly within a discard are
-/// holes, and pages of data are data. `make` is that of [`run`].
+/// Checks that a disk is sparse: a page that was never written, or lay wholly within a discard, is
+/// a hole. A page with data is data. `make` is that of [`run`].
 ///
 /// The contract does not ask for this. It is for a disk that keeps an account of its holes.
 ///
 /// # Panics
 ///
-/// As [`run`].
+/// For the same reasons as [`run`].
 pub fn run_sparse(name: &str, make: &dyn Fn(u64) -> Arc<dyn Disk>) {
     SIZES.into_iter().for_each(|size| run_sparse_sized(name, size, make));
 }
@@ -96,7 +96,7 @@ pub fn run_sparse(name: &str, make: &dyn Fn(u64) -> Arc<dyn Disk>) {
 ///
 /// # Panics
 ///
-/// As [`run`].
+/// For the same reasons as [`run`].
 pub fn run_sparse_sized(name: &str, size: u64, make: &dyn Fn(u64) -> Arc<dyn Disk>) {
     run_checks(&SPARSE_CHECKS, name, size, make);
 }
@@ -108,11 +108,11 @@ fn run_checks(checks: &[(&str, Check)], name: &str, size: u64, make: Make<'_>) {
     }
 }
 
-/// Checks that `disk`, with whatever content, refuses every change and still answers the rest.
+/// Checks that `disk`, with any content, refuses every change and still answers all other requests.
 ///
 /// # Panics
 ///
-/// As [`run`].
+/// For the same reasons as [`run`].
 pub fn run_read_only(name: &str, disk: &dyn Disk) {
     assert!(disk.read_only(), "{name}: does not say that it is read-only");
     let size = disk.size_bytes();

@@ -1,7 +1,7 @@
 //! Seeded numbers, and the bytes that writes write.
 //!
-//! Invariant: everything here is a function of its seed, so a failure's message is enough to have
-//! it again.
+//! Invariant: everything here is a function of its seed, so a failure's message is enough to repeat
+//! it.
 
 /// A generator of 64-bit numbers (Steele, Lea, Flood: SplitMix, 2014).
 pub(super) struct Rng(pub(super) u64);

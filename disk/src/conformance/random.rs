@@ -1,7 +1,7 @@
 //! Seeded operations.
 //!
-//! Invariant: everything here is a function of its seed, so a failure's message is enough to have
-//! it again.
+//! Invariant: everything here is a function of its seed, so a failure's message is enough to repeat
+//! it.
 
 use super::pattern::{Pattern, Rng};
 use super::twin::{Op, Twin, Verb};
@@ -40,7 +40,7 @@ fn any_op(rng: &mut Rng, size: u64) -> Op {
     Op::new(verb, offset, len)
 }
 
-/// Mostly short ranges, now and then a long one, one in fifty not cut off at the end.
+/// A range that is mostly short and now and then long. One in fifty is not cut off at the end.
 fn any_range(rng: &mut Rng, size: u64) -> (u64, u64) {
     let (mut offset, mut len) = match rng.below(20) {
         0 => (rng.below(size), rng.below(size)),

@@ -5,8 +5,8 @@
 //!                  | 0 | 1 | 2 | 3 | 0 | 1 | 2 | 3 |      the thread that owns the bytes
 //! ```
 //!
-//! Each thread changes its own stripes only and must always find them as it left them. With
-//! stripes shorter than a page that fails on a disk whose read-modify-write is not atomic.
+//! Each thread changes only its own stripes and must always find them unchanged. If stripes are
+//! shorter than a page, that fails on a disk whose read-modify-write is not atomic.
 
 use super::pattern::{Pattern, Rng};
 use super::twin::{Op, Twin, Verb};
@@ -16,10 +16,10 @@ use std::thread::{self, ScopedJoinHandle};
 
 const THREADS: u64 = 4;
 const ROUNDS: u64 = 100;
-/// Bytes of the disk the threads meet on: few enough to meet often.
+/// Bytes of the disk that the threads share. They are few, so that threads often meet.
 const ARENA_MAX: u64 = 8 * 4096;
 
-/// Threads beside each other: in pages of their own, and within the same pages.
+/// D5: threads that write side by side, in pages of their own and within the same pages.
 pub(super) fn stripes(twin: &mut Twin) {
     for stripe in [4096, 1024, 16] {
         let disk = &*twin.disk;
@@ -30,7 +30,7 @@ pub(super) fn stripes(twin: &mut Twin) {
     twin.verify();
 }
 
-/// Threads over each other: every byte is as one of them left it.
+/// D5: threads that write the same bytes. Every byte is as one of them left it.
 pub(super) fn collisions(twin: &mut Twin) {
     let len = twin.size().min(4096);
     let disk = &*twin.disk;
@@ -47,7 +47,7 @@ pub(super) fn collisions(twin: &mut Twin) {
     twin.require(stray.is_none(), || format!("a byte {stray:?} that no thread wrote"));
 }
 
-/// Runs `work` on every thread; the first complaint, if any.
+/// Runs `work` on every thread. Returns the first complaint, if there is one.
 fn on_threads(work: impl Fn(u64) -> Option<String> + Sync) -> Option<String> {
     thread::scope(|scope| {
         let work = &work;
@@ -58,7 +58,7 @@ fn on_threads(work: impl Fn(u64) -> Option<String> + Sync) -> Option<String> {
     })
 }
 
-/// What a thread complains of, or what became of it.
+/// The complaint of a thread, or why it did not run to its end.
 fn complaint(started: io::Result<ScopedJoinHandle<'_, Option<String>>>) -> Option<String> {
     match started {
         Ok(thread) => thread.join().unwrap_or_else(|_| Some("a thread panicked".to_owned())),
@@ -101,7 +101,7 @@ impl Owner<'_> {
     fn own_stripes(&self) -> Vec<u64> {
         let arena = self.disk.size_bytes().min(ARENA_MAX);
         let whole = (0..arena / self.stripe).filter(|index| index % THREADS == self.owner);
-        // A handful is enough, from the start: neighbours of one page meet there.
+        // The first sixteen are enough, because neighbours of one page meet there.
         whole.take(16).map(|index| index * self.stripe).collect()
     }
 

@@ -1,7 +1,7 @@
 //! A disk and its naive twin, driven together.
 //!
-//! Invariant: `bytes` is what the disk has to read as; [`Twin::apply`] is the only way to change
-//! either.
+//! Invariant: `bytes` is the content that the disk must have. [`Twin::apply`] is the only way to
+//! change either.
 
 use super::pattern::Pattern;
 use crate::contract::{Allocation, Disk, DiskError, ExtentKind};
@@ -34,7 +34,7 @@ impl Op {
         Self { verb, offset, len }
     }
 
-    /// Whether the request carries a buffer of its length, and so cannot have every length.
+    /// Whether the request carries a buffer of its length. Such a request cannot have every length.
     pub(super) fn has_buffer(&self) -> bool {
         matches!(self.verb, Verb::Read | Verb::Write(_))
     }
@@ -49,7 +49,7 @@ pub(super) struct Twin {
 }
 
 impl Twin {
-    /// A fresh disk and as many zeros.
+    /// A new disk, and as many zeros.
     pub(super) fn new(label: String, size: u64, make: Make<'_>) -> Self {
         let bytes = vec![0; size as usize];
         let twin = Self { label, note: String::new(), disk: make(size), bytes };
@@ -62,12 +62,12 @@ impl Twin {
         self.bytes.len() as u64
     }
 
-    /// Sets what a failure's message says besides the label, such as a seed.
+    /// Sets what a failure's message says after the label, such as a seed.
     pub(super) fn note(&mut self, text: String) {
         self.note = text;
     }
 
-    /// Panics with the label and what `complaint` says, unless `fine`.
+    /// Panics with the label and what `complaint` says, unless `fine` is true.
     #[track_caller]
     pub(super) fn require(&self, fine: bool, complaint: impl FnOnce() -> String) {
         assert!(fine, "{}{}: {}", self.label, self.note, complaint());
@@ -124,7 +124,7 @@ impl Twin {
         self.require(false, || format!("byte {at} {what}: {got:#04x} instead of {want:#04x}"));
     }
 
-    /// One extent, after comparing it with the bytes.
+    /// Asks for one extent, and compares it with the bytes.
     pub(super) fn extent(&self, offset: u64, len: u64) -> Result<(u64, ExtentKind), DiskError> {
         let extent = self.disk.next_extent(offset, len)?;
         let place = || format!("next_extent({offset}, {len}) says {extent:?}");
@@ -147,7 +147,7 @@ impl Twin {
         }
     }
 
-    /// Every extent of a range, checked on the way.
+    /// Asks for every extent of a range, and compares each with the bytes.
     pub(super) fn extents(&self, offset: u64, len: u64) -> Vec<(u64, ExtentKind)> {
         let mut found = Vec::new();
         let mut at = offset;

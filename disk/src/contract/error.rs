@@ -1,4 +1,4 @@
-//! What can go wrong with a request, and the Linux error number it is reported as.
+//! Why a request failed, and the Linux error number that reports it.
 //!
 //! ```text
 //!                 reads, discards, flushes     writes
@@ -32,16 +32,16 @@ pub enum DiskError {
         offset: u64,
         /// Bytes asked for.
         len: u64,
-        /// Bytes the disk has.
+        /// Bytes that the disk has.
         size: u64,
     },
-    /// The disk may not be changed.
+    /// The disk is read-only.
     ReadOnly,
     /// The store has reached its limit: raise the limit, or discard something.
     NoSpace,
-    /// The machine has no memory for this request; it may succeed later.
+    /// The machine has no memory for this request. The request may succeed later.
     NoMemory,
-    /// What was stored does not decode to what was written.
+    /// The stored bytes do not decode to what was written.
     Corrupt {
         /// First byte of the page that is lost.
         offset: u64,
@@ -63,7 +63,8 @@ impl DiskError {
     }
 
     /// The Linux error number for a client that asked to write or to write zeros. It is that of
-    /// [`errno`](Self::errno), except that a write past the end is "no space", as NBD wants it.
+    /// [`errno`](Self::errno), except that a write past the end is "no space", because NBD requires
+    /// that.
     pub fn write_errno(&self) -> i32 {
         match self {
             Self::OutOfRange { .. } => ENOSPC,

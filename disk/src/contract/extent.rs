@@ -5,11 +5,11 @@
 pub struct Extent {
     /// Bytes in the run, counted from the offset that was asked about.
     pub len: u64,
-    /// What all of them are.
+    /// The kind of all bytes in the run.
     pub kind: ExtentKind,
 }
 
-/// What a run of bytes is. In NBD's `base:allocation` terms:
+/// The kind of a run of bytes. In NBD's `base:allocation` terms:
 ///
 /// | kind | `NBD_STATE_HOLE` | `NBD_STATE_ZERO` |
 /// |---|---|---|
@@ -39,6 +39,6 @@ pub enum Allocation {
     /// The range may become a hole.
     MayUnmap,
     /// The client wishes that later writes to the range do not fail because there is no space. A
-    /// disk that compresses cannot keep space for content that it has not seen.
+    /// disk that compresses cannot reserve space for content that it has not seen.
     Keep,
 }

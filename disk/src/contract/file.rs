@@ -1,18 +1,18 @@
 //! A file, or a block device, as a disk.
 //!
 //! ```text
-//!   read, write       pread, pwrite                        page cache and all
-//!   discard           fallocate, a hole punched   \  where the file system has none of it,
+//!   read, write       pread, pwrite                        through the page cache
+//!   discard           fallocate, a hole punched   \  if the file system can do neither,
 //!   write_zeroes      fallocate, or a hole        /  zeros are written
-//!   next_extent       lseek to data, to the hole           a device is data throughout
+//!   next_extent       lseek to data, to the hole           a device is data everywhere
 //! ```
 //!
 //! Invariants
-//! - I1 only clones of this have the file or device open through this type. A file is locked
+//! - I1 through this type, only clones of one disk have the file or device open. A file is locked
 //!   (flock). A device is opened for exclusive use, so one that is mounted or lies under a loop
-//!   device is refused. Under a loop device, its file is locked too (see `loops`).
-//! - I2 its size is what it was when it was opened. If the file is shortened meanwhile, reads past
-//!   its end are errors, and never zeros that were not written.
+//!   device is refused. If a loop device is opened, the file under it is locked too (see `loops`).
+//! - I2 its size is fixed when it is opened. If the file is shortened later, reads past its end are
+//!   errors, and never zeros that were not written.
 //!
 //! No locks of its own.
 
@@ -32,14 +32,14 @@ use super::loops::{claim_under, loops_over_opened};
 use super::open::{invalid, open_alone};
 use super::range::check_range;
 
-/// Bytes of zeros written at a time where the file system knows no other way.
+/// Bytes of zeros written at a time if the file system offers no other way.
 const ZEROS: usize = 64 << 10; // 64 KiB
 
-/// A file or block device that is ours alone while this or a clone of it lives.
+/// A file or block device that no other process can open while this or a clone of it lives.
 #[derive(Clone, Debug)]
 pub struct FileDisk {
     file: Arc<File>,
-    /// What is under it, ours alone as well.
+    /// The files and devices under it, which are locked as well.
     _under: Arc<[File]>,
     size_bytes: u64,
     read_only: bool,
@@ -51,15 +51,16 @@ impl FileDisk {
     ///
     /// # Errors
     ///
-    /// - those of opening it
-    /// - `ResourceBusy` if another process uses it, or uses the file under a loop device; and if
-    ///   it is opened to be written while a loop device is over it
+    /// - the errors of opening it
+    /// - `ResourceBusy` if another process uses it, or uses the file under a loop device; and if it
+    ///   is opened to be written while a loop device is over it
     /// - `InvalidInput` if it is neither a file nor a block device, or is empty
     pub fn open(path: &Path, read_only: bool) -> io::Result<FileDisk> {
         let file = open_alone(path, read_only)?;
         let metadata = file.metadata()?;
         let is_device = metadata.file_type().is_block_device();
-        // First it is claimed, then looked at: of two that come at once, one meets the other.
+        // It is claimed first and examined afterwards. So if two processes come at once, one of
+        // them notices the other.
         let under = if is_device { claim_under(&metadata, read_only)? } else { Vec::new() };
         if !read_only {
             refuse_looped(path, &metadata)?;
@@ -83,7 +84,8 @@ impl FileDisk {
         check_range(self.size_bytes, offset, len)
     }
 
-    /// Makes a range read as zeros: as `ways` say, the first that works; else by writing them.
+    /// Makes a range read as zeros. It uses the first of `ways` that works, and writes zeros if
+    /// none does.
     fn zero(&self, offset: u64, len: u64, ways: &[FallocateFlags]) -> Result<(), DiskError> {
         if len == 0 {
             return Ok(());
@@ -91,7 +93,7 @@ impl FileDisk {
         for &way in ways {
             match rustix::fs::fallocate(&self.file, way, offset, len) {
                 Ok(()) => return Ok(()),
-                // A device takes whole blocks only, some file systems nothing.
+                // A device takes only whole blocks, and some file systems take nothing.
                 Err(Errno::OPNOTSUPP | Errno::INVAL | Errno::NOSYS | Errno::PERM) => {}
                 Err(error) => return Err(failed(error.into())),
             }
@@ -111,7 +113,7 @@ impl FileDisk {
         Ok(())
     }
 
-    /// That nobody shortened the file: what is gone is no hole.
+    /// Fails if the file was shortened, because the missing part is not a hole.
     fn check_length(&self) -> Result<(), DiskError> {
         let length =
             rustix::fs::seek(&self.file, SeekFrom::End(0)).map_err(|e| failed(e.into()))?;
@@ -121,7 +123,7 @@ impl FileDisk {
         Ok(())
     }
 
-    /// Where data begins, or a hole, at `offset` or behind it; the end where there is none.
+    /// The offset of the next data, or hole, at `offset` or behind it. The end if there is none.
     fn find(&self, whence: fn(u64) -> SeekFrom, offset: u64) -> Result<u64, DiskError> {
         match rustix::fs::seek(&self.file, whence(offset)) {
             Ok(found) => Ok(found.min(self.size_bytes)),
@@ -166,7 +168,7 @@ impl Disk for FileDisk {
     fn prefetch(&self, offset: u64, len: u64) -> Result<(), DiskError> {
         check_range(self.size_bytes, offset, len)?;
         if let Some(len) = std::num::NonZeroU64::new(len) {
-            // Advice that is not taken is no failure.
+            // If the system ignores the advice, that is no failure.
             let _ = rustix::fs::fadvise(&self.file, offset, Some(len), Advice::WillNeed);
         }
         Ok(())
@@ -200,7 +202,8 @@ impl Disk for FileDisk {
 
 const HOLE: FallocateFlags = FallocateFlags::PUNCH_HOLE.union(FallocateFlags::KEEP_SIZE);
 
-/// What is under a loop device may be a mounted file system, and nobody has it locked.
+/// Refuses a file that is under a loop device. The device may be mounted, and no lock on the file
+/// says so.
 fn refuse_looped(path: &Path, file: &Metadata) -> io::Result<()> {
     let loops = loops_over_opened(path, file)?;
     let Some(name) = loops.first() else { return Ok(()) };
@@ -208,7 +211,7 @@ fn refuse_looped(path: &Path, file: &Metadata) -> io::Result<()> {
     Err(io::Error::new(io::ErrorKind::ResourceBusy, why))
 }
 
-/// A file system that is full is no space to the client; anything else is the disk's failure.
+/// To the client, a full file system is "no space". Any other error is a failure of the disk.
 fn failed(error: io::Error) -> DiskError {
     match error.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => DiskError::NoSpace,

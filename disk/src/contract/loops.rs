@@ -1,19 +1,19 @@
-//! Files that the kernel has as block devices.
+//! Files that are the content of loop devices, which the kernel offers as block devices.
 //!
 //! ```text
 //!   device --> partition's disk, parts of a mapped device --> ... --> loop device --> its file
 //! ```
 //!
-//! The process that sets up a loop device ends, and the kernel keeps the device's file without a
-//! lock on it. The path of the file is in `/sys/block/loopN/loop/backing_file`. A user of a loop
-//! device therefore takes what is under it as well: a file is locked (flock), a device is opened
-//! for exclusive use. A user of the file itself does the same. So of two users the second is
+//! The process that sets up a loop device ends, and the kernel keeps the device's file open without
+//! a lock on it. The path of the file is in `/sys/block/loopN/loop/backing_file`. A user of a loop
+//! device therefore claims what is under it as well: a file is locked (flock), a device is opened
+//! for exclusive use. A user of the file does the same for the file. So of two users the second is
 //! refused, through the file or through the device. While the device is open, the kernel keeps the
 //! file under it.
 //!
 //! A file is found by the path that the system shows. That path leads nowhere if the file was
-//! deleted or is in another mount namespace. Then no process can tell who uses the file, and the
-//! device is refused.
+//! deleted or is in another mount namespace. Then no process can tell which others use the file,
+//! and the device is refused.
 //!
 //! No locks of its own.
 
@@ -28,27 +28,28 @@ use rustix::fs::{major, minor};
 
 use super::open::open_alone;
 
-/// Devices looked at, one under the other, at most: no system has so many.
+/// The most devices that are looked at, one under the other. No system has so many.
 const DEVICES_MAX: usize = 256;
 
-/// Loop devices over a file, by name: `loop0`. The path is to be the file's own, absolute and
-/// without links; it is compared, not followed, so a file system that hangs makes nobody wait.
+/// Loop devices over a file, by name: `loop0`. The path must be the file's own, absolute and
+/// without links. It is compared and not followed, so this does not wait for a file system that
+/// hangs.
 pub fn loops_over(file: &Path) -> Vec<String> {
     let over = |backing: &Path| backing == file;
     loops().filter(|(_, backing)| over(backing)).map(|(name, _)| name).collect()
 }
 
-/// The same of a file that was opened; one with several names is found by any of them.
+/// As `loops_over`, for a file that was opened. A file with several names is found by any of them.
 pub(crate) fn loops_over_opened(path: &Path, file: &Metadata) -> io::Result<Vec<String>> {
     let own = path.canonicalize()?;
     let same = |it: Metadata| (it.dev(), it.ino()) == (file.dev(), file.ino());
-    // Only a file with several names is asked for by others.
+    // Only if the file has several names are the files of other paths examined.
     let by_other_name = |backing: &Path| file.nlink() > 1 && fs::metadata(backing).is_ok_and(same);
     let over = |backing: &Path| backing == own || by_other_name(backing);
     Ok(loops().filter(|(_, backing)| over(backing)).map(|(name, _)| name).collect())
 }
 
-/// Every loop device in use, and its file's path.
+/// Every loop device in use, with the path of its file.
 fn loops() -> impl Iterator<Item = (String, PathBuf)> {
     let blocks = fs::read_dir("/sys/block").into_iter().flatten().flatten();
     blocks.filter_map(|block| {
@@ -57,19 +58,19 @@ fn loops() -> impl Iterator<Item = (String, PathBuf)> {
     })
 }
 
-/// The file of a loop device, whose directory this is.
+/// The file of the loop device that has this directory.
 fn backing_file(directory: &Path) -> Option<PathBuf> {
     let mut path = fs::read(directory.join("loop/backing_file")).ok()?;
     path.pop_if(|last| *last == b'\n');
     Some(OsString::from_vec(path).into())
 }
 
-/// Takes what is under a block device that the caller has open, so that no other process can. It
-/// is given up when everything that this returns is dropped.
+/// Claims what is under a block device that the caller has open, so that no other process can. The
+/// claim ends when everything that this returns is dropped.
 ///
 /// # Errors
 ///
-/// `ResourceBusy` if another process has it; those of opening it.
+/// `ResourceBusy` if another process has it, and the errors of opening it.
 pub(crate) fn claim_under(device: &Metadata, read_only: bool) -> io::Result<Vec<File>> {
     let mut claimed = Vec::new();
     let mut devices = vec![number(device)];
@@ -93,12 +94,13 @@ pub(crate) fn claim_under(device: &Metadata, read_only: bool) -> io::Result<Vec<
     Ok(claimed)
 }
 
-/// A device's number, as names in `/sys/dev/block` are.
+/// A device's number, in the form of the names in `/sys/dev/block`.
 fn number(device: &Metadata) -> String {
     format!("{}:{}", major(device.rdev()), minor(device.rdev()))
 }
 
-/// The disk of a partition, and the parts of a mapped device. The kernel keeps both to itself.
+/// The disk of a partition, or the parts of a mapped device. The kernel itself keeps other
+/// processes from both.
 fn devices_under(directory: &Path) -> Vec<String> {
     let number = |directory: PathBuf| {
         let number = fs::read_to_string(directory.join("dev")).ok()?;
@@ -112,7 +114,7 @@ fn devices_under(directory: &Path) -> Vec<String> {
     parts.chain(disk).filter_map(number).collect()
 }
 
-/// What is under a device cannot be taken.
+/// The error for something under a device that cannot be claimed.
 fn under(path: &Path, error: &io::Error) -> io::Error {
     let path = path.display();
     let why = match error.kind() {

@@ -1,4 +1,4 @@
-//! Opening a file or a block device for one user alone.
+//! Opening a file or a block device so that no other process can use it.
 
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
@@ -10,8 +10,8 @@ use std::path::Path;
 /// Open flag: for a block device, fail if it is in use, by a mount for example.
 const O_EXCL: i32 = 0o200;
 
-/// Opens a file or a block device for one user alone. A file that is only read may have other
-/// readers.
+/// Opens a file or a block device so that no other process can use it. A file that is opened only
+/// to be read may have other readers.
 pub(crate) fn open_alone(path: &Path, read_only: bool) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.read(true).write(!read_only);

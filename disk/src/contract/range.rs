@@ -1,4 +1,4 @@
-//! The range check every request passes first.
+//! The range check that every request passes first.
 
 use super::error::DiskError;
 

@@ -1,4 +1,4 @@
-//! A disk that fails on purpose, for testing what stands above it.
+//! A disk that fails on purpose, for tests of the code above it.
 //!
 //! Lock: a leaf around the plan and the count. It is not held while the inner disk is called.
 
@@ -45,17 +45,17 @@ pub enum Verbs {
 /// When and how a [`FaultyDisk`] fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FaultPlan {
-    /// Requests that still succeed.
+    /// Requests that succeed before the first failure.
     pub after: u64,
     /// Which requests are counted and may fail.
     pub verbs: Verbs,
     /// For how long.
     pub span: Span,
-    /// What they fail with.
+    /// How they fail.
     pub fault: Fault,
 }
 
-/// `D`, failing as a [`FaultPlan`] says. A request that fails does not reach `D`.
+/// `D`, which fails as a [`FaultPlan`] says. A request that fails does not reach `D`.
 ///
 /// ```
 /// use ramfold_disk::{Disk, DiskError, Fault, FaultPlan, FaultyDisk, RamDisk, Span, Verbs};
@@ -80,12 +80,12 @@ struct State {
 }
 
 impl<D: Disk> FaultyDisk<D> {
-    /// Wraps `inner`; nothing fails before [`arm`](Self::arm).
+    /// Wraps `inner`. Nothing fails before [`arm`](Self::arm).
     pub fn new(inner: D) -> Self {
         Self { inner, state: Mutex::default() }
     }
 
-    /// Replaces the plan; its count starts now.
+    /// Replaces the plan. Its count starts now.
     pub fn arm(&self, plan: FaultPlan) {
         self.state().plan = Some(plan);
     }
@@ -124,7 +124,7 @@ impl<D: Disk> FaultyDisk<D> {
 }
 
 impl State {
-    /// Counts one request; says whether it is to fail.
+    /// Counts one request. Says whether and how it fails.
     fn step(&mut self, verb: Verbs) -> Option<Fault> {
         self.requests += 1;
         let plan = self.plan.as_mut()?;

@@ -5,13 +5,13 @@
 //!          (waits while as many are in flight as may be)
 //! ```
 //!
-//! Requests of a disk are synchronous; who wants several in flight has several threads. These are
-//! started as they are needed, and end with this.
+//! Requests of a disk are synchronous, so several writes at once need several threads. These are
+//! started when they are needed, and end when this is dropped.
 //!
 //! Invariants
-//! - I1 every write that was submitted lands once, with its buffer; also one whose disk panicked.
-//! - I2 `in_flight` writes were submitted and have not been taken from `landed` yet, at most
-//!   `limit` of them.
+//! - I1 every write that was submitted lands once, with its buffer, even if its disk panicked.
+//! - I2 `in_flight` counts the writes that were submitted and not yet taken from `landed`. At most
+//!   `limit` of them are with the disk.
 //!
 //! Lock: one, around the end of the queue that the threads take from.
 
@@ -27,11 +27,11 @@ use crate::contract::{Disk, DiskError};
 /// A write that is over.
 #[derive(Debug)]
 pub struct Landed<T> {
-    /// What came with it.
+    /// The value that was passed with the write.
     pub tag: T,
-    /// What was to be written.
+    /// The bytes that were to be written.
     pub buffer: Vec<u8>,
-    /// What became of it.
+    /// The outcome of the write.
     pub result: Result<(), DiskError>,
 }
 
@@ -53,14 +53,14 @@ pub struct Landed<T> {
 pub struct Flights<T: Send + 'static> {
     disk: Arc<dyn Disk>,
     limit: usize,
-    /// `None` only while it is dropped.
+    /// `None` only while this is dropped.
     queue: Option<Sender<Flight<T>>>,
     shared: Arc<Mutex<Receiver<Flight<T>>>>,
     results: Receiver<Landed<T>>,
     returns: Sender<Landed<T>>,
-    /// Landed, and taken from `results` while waiting for room.
+    /// Writes that landed and were taken from `results` during a wait for room.
     waiting: VecDeque<Landed<T>>,
-    /// Submitted, and not in `waiting` yet.
+    /// Writes that were submitted and are not in `waiting` yet.
     flying: usize,
     threads: Vec<JoinHandle<()>>,
 }
@@ -80,7 +80,7 @@ impl<T: Send + 'static> fmt::Debug for Flights<T> {
 }
 
 impl<T: Send + 'static> Flights<T> {
-    /// None in flight; at most `limit` later, which is at least 1.
+    /// No write is in flight yet. Later at most `limit` are, and at least one may be.
     pub fn new(disk: Arc<dyn Disk>, limit: usize) -> Flights<T> {
         let (queue, jobs) = mpsc::channel();
         let (returns, results) = mpsc::channel();
@@ -102,7 +102,7 @@ impl<T: Send + 'static> Flights<T> {
         self.flying + self.waiting.len()
     }
 
-    /// Submits a write of `buffer` at `offset`; waits while the limit is in flight.
+    /// Submits a write of `buffer` at `offset`. Waits while as many as the limit are in flight.
     pub fn write(&mut self, offset: u64, buffer: Vec<u8>, tag: T) {
         while self.flying >= self.limit {
             self.wait();
@@ -114,15 +114,15 @@ impl<T: Send + 'static> Flights<T> {
         self.add_thread();
         match &self.queue {
             Some(queue) if !self.threads.is_empty() => {
-                // Cannot fail: `shared` is the other end.
+                // It cannot fail, because `shared` is the other end.
                 let _ = queue.send(flight);
             }
-            // The system has no thread for us: the caller's does it.
+            // The system has no thread for us, so the caller's thread does the write.
             _ => flight.fly(&*self.disk),
         }
     }
 
-    /// The next write that is over, waiting for it; `None` when none is in flight.
+    /// The next write that is over. It waits for one, and returns `None` if none is in flight.
     pub fn landed(&mut self) -> Option<Landed<T>> {
         if self.waiting.is_empty() && self.flying > 0 {
             self.wait();
@@ -130,7 +130,7 @@ impl<T: Send + 'static> Flights<T> {
         self.waiting.pop_front()
     }
 
-    /// The same without waiting.
+    /// As [`landed`](Self::landed), without waiting.
     pub fn landed_already(&mut self) -> Option<Landed<T>> {
         if let Ok(landed) = self.results.try_recv() {
             self.flying -= 1;
@@ -140,14 +140,14 @@ impl<T: Send + 'static> Flights<T> {
     }
 
     fn wait(&mut self) {
-        // Cannot fail: `returns` is another sender; by I1 each flight sends.
+        // It cannot fail: `returns` is another sender, and each flight sends (I1).
         if let Ok(landed) = self.results.recv() {
             self.flying -= 1;
             self.waiting.push_back(landed);
         }
     }
 
-    /// One more thread where there are fewer than flights.
+    /// Starts one more thread if there are fewer threads than flights.
     fn add_thread(&mut self) {
         if self.threads.len() >= self.flying.min(self.limit) {
             return;
@@ -183,7 +183,7 @@ impl<T> Flight<T> {
 impl<T> Drop for Flight<T> {
     fn drop(&mut self) {
         if let Some(landed) = self.landed.take() {
-            // Nobody waits for it where the flights are being dropped.
+            // If the flights are being dropped, nothing receives this.
             let _ = self.returns.send(landed);
         }
     }
@@ -193,7 +193,7 @@ impl<T: Send + 'static> Drop for Flights<T> {
     fn drop(&mut self) {
         self.queue = None;
         for thread in self.threads.drain(..) {
-            // It catches what the disk panics with.
+            // The thread catches the disk's panics.
             let _ = thread.join();
         }
     }

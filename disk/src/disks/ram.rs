@@ -1,4 +1,4 @@
-//! A disk in plain memory, the reference for all others.
+//! A disk in plain memory. All other disks are compared with it.
 //!
 //! ```text
 //!   pages:  [ lock|None ] [ lock|Some ] [ lock|None ] ...      one per 4096 bytes of disk
@@ -6,8 +6,8 @@
 //!                         4096 bytes                          Some: written since discarded
 //! ```
 //!
-//! Locks: one per page, held while bytes of that page are copied and never two at once. A lock
-//! that was poisoned is taken all the same: the bytes under it are whole whatever happened.
+//! Locks: one per page, held while bytes of that page are copied, and never two at once. A poisoned
+//! lock is taken all the same, because the bytes under it are valid whatever happened.
 //!
 //! Memory for a page is allocated at its first write and freed when the page is discarded whole.
 
@@ -40,8 +40,11 @@ pub struct RamDisk {
 }
 
 impl RamDisk {
-    /// A disk of `size_bytes`, all holes. Fails with [`DiskError::NoMemory`] if there is no room
-    /// for its page table.
+    /// A disk of `size_bytes`, all holes.
+    ///
+    /// # Errors
+    ///
+    /// [`DiskError::NoMemory`] if there is no room for its page table.
     pub fn new(size_bytes: u64) -> Result<Self, DiskError> {
         let count = usize::try_from(size_bytes.div_ceil(PAGE as u64));
         let count = count.map_err(|_| DiskError::NoMemory)?;
@@ -55,19 +58,20 @@ impl RamDisk {
         self.pages[index].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The pieces of a request, one per page, once its range has been checked.
+    /// Checks the range of a request, and splits it into pieces, one per page.
     fn pieces(&self, offset: u64, len: u64) -> Result<impl Iterator<Item = Piece>, DiskError> {
         check_range(self.size_bytes, offset, len)?;
         let (start, end) = (offset as usize, (offset + len) as usize);
         Ok((start / PAGE..end.div_ceil(PAGE)).map(move |page| Piece::of(page, start, end)))
     }
 
-    /// Bytes of page `index` that exist: the last page of an odd-sized disk is short.
+    /// The number of bytes in page `index`. The last page is short if the size is not a multiple of
+    /// a page.
     fn bytes_of(&self, index: usize) -> usize {
         PAGE.min(self.size_bytes as usize - index * PAGE)
     }
 
-    /// Zeroes `piece`; with `MayUnmap`, a page wholly within it becomes a hole.
+    /// Zeroes `piece`. With `MayUnmap`, a page wholly within it becomes a hole.
     fn zero(&self, piece: &Piece, keep: Allocation) {
         let mut slot = self.page(piece.page);
         let whole = piece.within.len() == self.bytes_of(piece.page);
@@ -90,9 +94,9 @@ impl RamDisk {
 /// The part of a request that lies in one page.
 struct Piece {
     page: usize,
-    /// Where in the page.
+    /// Its bytes in the page.
     within: Range<usize>,
-    /// Where in the request's buffer.
+    /// Its bytes in the request's buffer.
     buffer: Range<usize>,
 }
 
@@ -105,7 +109,7 @@ impl Piece {
     }
 }
 
-/// A page of zeros, or an error instead of an abort when there is no memory.
+/// A page of zeros. If there is no memory, it is an error and not an abort.
 fn blank_page() -> Result<Box<[u8]>, DiskError> {
     let mut bytes = Vec::new();
     bytes.try_reserve_exact(PAGE).map_err(|_| DiskError::NoMemory)?;

@@ -1,16 +1,16 @@
-//! A keyed checksum of what was written to a disk that others can write to as well.
+//! A keyed checksum of what was written to a disk that other processes can write to as well.
 //!
 //! ```text
 //!   key: 16 random bytes, in memory alone
 //!   sum = low 32 bits of SipHash-1-3(key, place | place | bytes)
 //! ```
 //!
-//! A store keeps the sum in memory and compares it with the sum of what comes back. That protects
-//! it from damage, from bytes of another place, and from bytes that were made on purpose. Without
-//! the key an attacker can only guess, and a guess is right once in 2^32.
+//! A store keeps the sum in memory and compares it with the sum of what comes back. So it notices
+//! damage, bytes of another place, and bytes that were forged. Without the key an attacker can only
+//! guess, and a guess is right once in 2^32.
 //!
-//! Source: Aumasson and Bernstein, SipHash: a fast short-input PRF, 2012. It is the variant with
-//! one round for a word and three at the end, which hash tables of Rust and of the kernel use.
+//! Source: Aumasson and Bernstein, SipHash: a fast short-input PRF, 2012. The variant has one round
+//! for a word and three at the end, like the hash tables of Rust and of the kernel.
 //!
 //! Invariant: the key never leaves this file. There are no locks and no allocations.
 
@@ -18,9 +18,9 @@ use std::collections::hash_map::RandomState;
 use std::fmt;
 use std::hash::BuildHasher;
 
-/// Words of a place.
+/// The number of words that name a place.
 const PLACE_WORDS: usize = 2;
-/// What the algorithm mixes in before its last rounds.
+/// The constant that the algorithm mixes in before its last rounds.
 const LAST: u64 = 0xff;
 /// Rounds at the end.
 const LAST_ROUNDS: usize = 3;
@@ -33,12 +33,12 @@ pub struct Seal {
 impl Seal {
     /// Makes a random key.
     pub fn random() -> Seal {
-        // Each is keyed by the system's random numbers, and all that is taken of it is a word that
-        // depends on them.
+        // Each `RandomState` is keyed by the system's random numbers. Only a word that depends on
+        // them is taken from it.
         Seal { key: [(); 2].map(|()| RandomState::new().hash_one(0)) }
     }
 
-    /// The sum of bytes at a place, which is any two numbers that tell it from others.
+    /// The sum of bytes at a place. Any two numbers that identify the place will do.
     pub fn sum(&self, place: [u64; PLACE_WORDS], bytes: &[u8]) -> u32 {
         let mut state = State::new(self.key);
         place.into_iter().for_each(|word| state.add(word));
@@ -71,7 +71,7 @@ impl State {
         self.0[0] ^= word;
     }
 
-    /// Adds bytes after the first `before` of the message, and ends it.
+    /// Adds the last bytes of the message, which follow its first `before` bytes, and ends it.
     fn finish(mut self, before: usize, bytes: &[u8]) -> u64 {
         let (words, rest) = bytes.as_chunks::<8>();
         words.iter().for_each(|word| self.add(u64::from_le_bytes(*word)));
@@ -107,7 +107,8 @@ mod tests {
     use proptest::prelude::*;
     use std::hash::{DefaultHasher, Hasher};
 
-    /// The authors' own vectors: a key of the bytes 0 to 15, messages of none, one, two .. bytes.
+    /// The authors' own vectors: a key of the bytes 0 to 15, and messages of none, one, two ..
+    /// bytes.
     #[test]
     fn sums_are_those_of_siphash() {
         let key = [0x0706_0504_0302_0100, 0x0f0e_0d0c_0b0a_0908];
@@ -126,7 +127,7 @@ mod tests {
     }
 
     proptest! {
-        /// Against the standard library's, whose algorithm it is.
+        /// Compares with the standard library, which has the same algorithm.
         #[test]
         fn long_messages_are_those_of_the_standard_librarys(
             place: [u64; 2],
