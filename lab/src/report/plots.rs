@@ -269,30 +269,15 @@ pub(crate) const PLOTS: &[Plot] = &[
         picks: &[
             ours(
                 "hierarchical (the study's base)",
-                &[
-                    ("design", "hierarchical"),
-                    ("mix", "free-at-once"),
-                    ("release", "outside"),
-                    ("simulated", "false"),
-                ],
+                &[("design", "hierarchical"), ("mix", "free-at-once"), ("release", "outside")],
             ),
             ours(
                 "pool: one lock (S4)",
-                &[
-                    ("design", "pool"),
-                    ("mix", "free-at-once"),
-                    ("release", "outside"),
-                    ("simulated", "false"),
-                ],
+                &[("design", "pool"), ("mix", "free-at-once"), ("release", "outside")],
             ),
             ours(
                 "class: no pool lock (S0), with shards of our own",
-                &[
-                    ("design", "class"),
-                    ("mix", "free-at-once"),
-                    ("release", "outside"),
-                    ("simulated", "false"),
-                ],
+                &[("design", "class"), ("mix", "free-at-once"), ("release", "outside")],
             ),
         ],
         note: "Two CPUs, so more than two threads share them. Our class design also spreads each \

@@ -23,8 +23,7 @@
 //! first few are written. There is no worker thread: nobody compacts or returns memory meanwhile;
 //! all of it is returned before each measurement, so that none finds what another one left.
 //!
-//! Threads beyond the machine's cores are measured as they are, taking turns (`simulated` false),
-//! and simulated on as many cores as threads (`simulated` true) by the model in `model`.
+//! More threads than the machine has cores take turns on them: no row says what more cores do.
 //!
 //! Rows are medians over the runs, with minimum and maximum; a speed-up is the median of those
 //! within each run.
@@ -43,9 +42,7 @@ use zsmalloc::{Geometry, LockDesign, Memory, MemoryConfig, PoolConfig, Release};
 
 mod compare;
 pub(super) mod count;
-mod model;
 mod shares;
-mod simulate;
 pub(super) mod trial;
 
 pub(super) const STUDY: Study = Study {
@@ -135,9 +132,6 @@ fn run(matches: &ArgMatches, lab: &Lab) -> Result<Report, LabError> {
     if options.instructions {
         count_instructions(&mut rows, &lengths, lab, &mut notes)?;
     }
-    let cores = std::thread::available_parallelism().map_or(1, usize::from) as u32;
-    let weights = shares::class_weights(&lengths, &geometry());
-    simulate::beyond(cores, &weights, &mut rows, &mut notes);
     compare::notes(&rows, &mut notes);
     Ok(Report { corpus: Some(corpus), columns: &COLUMNS, rows, runs, notes })
 }
@@ -238,7 +232,6 @@ impl Step {
             .set("mix", mix.name())
             .set("release", release.name())
             .set("threads", threads)
-            .set("simulated", false)
             .set("run", run)
             .set("ops_per_s", all)
             .set("ns_per_op", f64::from(threads) * NS_PER_S / all)
@@ -276,8 +269,7 @@ fn count_instructions(
     Ok(())
 }
 
-const KEY: [&str; 7] =
-    ["design", "mix", "release", "threads", "simulated", "corpus", "corpus_bytes"];
+const KEY: [&str; 6] = ["design", "mix", "release", "threads", "corpus", "corpus_bytes"];
 const MEASURED: [&str; 5] = [
     "ops_per_s",
     "ns_per_op",
@@ -286,12 +278,11 @@ const MEASURED: [&str; 5] = [
     "apart_ops_per_s",
 ];
 
-const COLUMNS: [Column; 11] = [
+const COLUMNS: [Column; 10] = [
     Column::new("mix", "mix", Format::Plain),
     Column::new("release", "release", Format::Plain),
     Column::new("threads", "threads", Format::Plain),
     Column::new("design", "design", Format::Plain),
-    Column::new("simulated", "simulated", Format::Plain),
     Column::new("ops_per_s", "ops/s", Format::Fixed(0)),
     Column::new("ns_per_op", "ns/op", Format::Fixed(1)),
     Column::new("instructions_per_op", "instructions/op", Format::Fixed(1)),

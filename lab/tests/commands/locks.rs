@@ -1,15 +1,14 @@
-//! `lab locks`: every design under every mix, measured, and simulated beyond the machine's cores.
+//! `lab locks`: every design under every mix.
 
 use crate::support::{golden, json, measured, number, rows};
 use serde_json::Value;
 use std::process::{Command, Stdio};
 
-const FIELDS: [&str; 14] = [
+const FIELDS: [&str; 13] = [
     "design",
     "mix",
     "release",
     "threads",
-    "simulated",
     "corpus",
     "corpus_bytes",
     "runs",
@@ -21,15 +20,13 @@ const FIELDS: [&str; 14] = [
     "instructions_per_op",
 ];
 
-fn of<'a>(document: &'a Value, mix: &str, threads: usize, simulated: bool) -> Vec<&'a Value> {
-    let same = |row: &&Value| {
-        row["mix"] == mix && row["threads"] == threads && row["simulated"] == simulated
-    };
+fn of<'a>(document: &'a Value, mix: &str, threads: usize) -> Vec<&'a Value> {
+    let same = |row: &&Value| row["mix"] == mix && row["threads"] == threads;
     rows(document).iter().filter(same).collect()
 }
 
 #[test]
-fn every_design_is_measured_under_every_mix_and_simulated_beyond_the_cores() {
+fn every_design_is_measured_under_every_mix() {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let many = 2 * cores;
     let threads = format!("1,2,{many}");
@@ -41,7 +38,7 @@ fn every_design_is_measured_under_every_mix_and_simulated_beyond_the_cores() {
     }
     for mix in ["free", "free-at-once", "free-batch", "mixed"] {
         for threads in [1, 2, many] {
-            let found = of(&document, mix, threads, false);
+            let found = of(&document, mix, threads);
             assert_eq!(found.len(), 6, "{mix}: three designs, inside and outside");
             for row in found {
                 measured(row, &["ops_per_s", "ns_per_op", "speedup_vs_hierarchical"]);
@@ -50,13 +47,10 @@ fn every_design_is_measured_under_every_mix_and_simulated_beyond_the_cores() {
                 assert_eq!(row["apart_ops_per_s"].is_number(), apart, "{row}");
             }
         }
-        let simulated = of(&document, mix, many, true);
-        assert_eq!(simulated.len(), if cores > 1 { 6 } else { 0 });
-        assert!(of(&document, mix, 1, true).is_empty(), "one core is there to be measured");
     }
     for mix in ["pin", "alloc"] {
-        assert_eq!(of(&document, mix, 1, false).len(), 3, "{mix}: three designs");
-        assert!(of(&document, mix, 2, false).is_empty(), "{mix} is measured at one thread");
+        assert_eq!(of(&document, mix, 1).len(), 3, "{mix}: three designs");
+        assert!(of(&document, mix, 2).is_empty(), "{mix} is measured at one thread");
     }
 }
 
@@ -70,7 +64,7 @@ fn instructions_are_counted_under_valgrind() {
     }
     let arguments = ["locks", "--quick", "--instructions", "--threads", "1", "--design", "class"];
     let document = json("instructions", &[&arguments[..], &["--mix", "pin,alloc"]].concat());
-    let count = |mix| number(of(&document, mix, 1, false)[0], "instructions_per_op");
+    let count = |mix| number(of(&document, mix, 1)[0], "instructions_per_op");
     let (pin, alloc) = (count("pin"), count("alloc"));
     assert!((10.0..alloc).contains(&pin), "{pin} to pin and unpin, {alloc} to allocate");
     assert!(alloc < 1e5, "{alloc} instructions are not one allocation's");

@@ -7,7 +7,7 @@ use crate::row::Row;
 
 /// Sets `speedup_vs_hierarchical` where that design was measured alike.
 pub(super) fn speedups(rows: &mut [Row]) {
-    const ALIKE: [&str; 5] = ["mix", "release", "threads", "simulated", "run"];
+    const ALIKE: [&str; 4] = ["mix", "release", "threads", "run"];
     let rates: Vec<Option<f64>> = rows
         .iter()
         .map(|row| {
@@ -26,9 +26,7 @@ pub(super) fn speedups(rows: &mut [Row]) {
 fn rate(rows: &[Row], design: &str, like: &Row, threads: &serde_json::Value) -> Option<f64> {
     let found = rows.iter().find(|row| {
         let same = ["mix", "release"].iter().all(|field| row.get(field) == like.get(field));
-        same && row.is("design", design)
-            && row.get("threads") == threads
-            && *row.get("simulated") == false
+        same && row.is("design", design) && row.get("threads") == threads
     });
     found?.number("ops_per_s")
 }
@@ -36,8 +34,7 @@ fn rate(rows: &[Row], design: &str, like: &Row, threads: &serde_json::Value) -> 
 /// Compares the class design with the others, and itself with more threads and without sharing,
 /// as far as it releases outside; that is then compared with inside.
 pub(super) fn notes(rows: &[Row], notes: &mut Vec<String>) {
-    let measured = rows.iter().filter(|row| *row.get("simulated") == false);
-    let outside = measured.filter(|row| row.is("release", "outside"));
+    let outside = rows.iter().filter(|row| row.is("release", "outside"));
     for row in outside.filter(|row| row.is("design", "class")) {
         let (mix, threads) = (row.get("mix").as_str().unwrap_or(""), row.get("threads"));
         let what = format!("{mix}, threads {threads}: class");
@@ -66,7 +63,7 @@ mod tests {
     fn row(design: &str, threads: u32, run: u32, rate: f64) -> Row {
         let mut row = Row::default();
         row.set("design", design).set("mix", "free").set("release", "outside");
-        row.set("threads", threads).set("simulated", false).set("run", run).set("ops_per_s", rate);
+        row.set("threads", threads).set("run", run).set("ops_per_s", rate);
         row
     }
 

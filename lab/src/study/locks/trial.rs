@@ -22,7 +22,7 @@ use std::time::Instant;
 use zsmalloc::{AllocError, Handle, LockDesign, Memory, Pool, PoolConfig, Release};
 
 /// Objects freed by one call of `free_batch`.
-pub(super) const BATCH: usize = 512;
+const BATCH: usize = 512;
 const SEED: u64 = 0x6C6F_636B;
 /// Bytes of the mark at the start of an object: length, thread.
 const MARK_BYTES: usize = 4;
@@ -39,9 +39,6 @@ pub(in crate::study) enum Mix {
 }
 
 impl Mix {
-    pub(super) const ALL: [Mix; 6] =
-        [Mix::Free, Mix::FreeAtOnce, Mix::FreeBatch, Mix::Mixed, Mix::Pin, Mix::Alloc];
-
     pub(in crate::study) fn name(self) -> &'static str {
         match self {
             Mix::Free => "free",
@@ -302,6 +299,7 @@ fn foreign() -> LabError {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use clap::ValueEnum;
     use std::time::Duration;
 
     #[test]
@@ -309,7 +307,7 @@ mod tests {
         let memories = [(); 2].map(|()| super::super::memory(2000).unwrap());
         let lengths: Vec<u16> = (0..700).map(|index| 1 + index * 5).collect();
         let shares = [lengths.clone(), lengths];
-        for mix in Mix::ALL {
+        for &mix in Mix::value_variants() {
             for memories in [&memories[..1], &memories[..]] {
                 let config = PoolConfig::default();
                 let trial = Trial { memories, config, mix, shares: &shares, run: 0 };
