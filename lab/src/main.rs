@@ -15,6 +15,7 @@ mod clock;
 mod corpus;
 mod dump;
 mod error;
+mod fields;
 mod kernel;
 mod record;
 mod report;
@@ -134,9 +135,10 @@ fn usage(error: clap::Error) -> LabError {
     LabError::Usage(error.to_string())
 }
 
-/// Prints the table and the notes, then writes what was asked for.
+/// Prints the table and the notes, then writes what was asked for. A row that is not as its study's
+/// table says is an error after that, so that no measurement is lost.
 fn publish(study: &Study, report: &Report, common: &Common) -> Result<(), LabError> {
-    let table = table::render(report.columns, &report.rows);
+    let table = table::render(report.fields, &report.rows);
     let notes: String = report.notes.iter().map(|note| format!("\n{note}")).collect();
     print(&format!("{table}{notes}"))?;
     let machine = record::Machine::here();
@@ -148,7 +150,7 @@ fn publish(study: &Study, report: &Report, common: &Common) -> Result<(), LabErr
         let path = record::add(root, &machine, document, &report.runs)?;
         print(&format!("record: {}", path.display()))?;
     }
-    Ok(())
+    fields::check(report.fields, &report.rows)
 }
 
 /// `println!` would panic when the reader has gone.

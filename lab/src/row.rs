@@ -82,23 +82,6 @@ pub(crate) fn grouped(runs: &[Row], key: &[&str]) -> Vec<Vec<Row>> {
     groups
 }
 
-/// One row per distinct `key`, in the order they first occur: the key, the number of runs, and the
-/// spread of everything in `measured`.
-pub(crate) fn medians(runs: &[Row], key: &[&str], measured: &[&str]) -> Vec<Row> {
-    let median = |group: &Vec<Row>| {
-        let mut row = Row::default();
-        for field in key {
-            row.set(field, group[0].get(field).clone());
-        }
-        row.set("runs", group.len());
-        for field in measured {
-            row.spread(field, &column(group, field));
-        }
-        row
-    };
-    grouped(runs, key).iter().map(median).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -129,24 +112,5 @@ mod tests {
         assert_eq!(Row::parse(&Value::from(row.clone()).to_string()), Some(row));
         assert_eq!(Row::parse("[1]"), None);
         assert_eq!(Row::parse("{"), None);
-    }
-
-    #[test]
-    fn medians_are_by_key_in_order_of_appearance() {
-        let run = |store: &str, ns: f64| {
-            let mut row = Row::default();
-            row.set("store", store).set("ns", ns).set("run", 0);
-            row
-        };
-        let runs = [run("b", 1.5), run("a", 7.0), run("b", 2.5), run("b", 9.0)];
-        let rows = medians(&runs, &["store"], &["ns"]);
-        let text: Vec<String> = rows.into_iter().map(|row| Value::from(row).to_string()).collect();
-        assert_eq!(
-            text,
-            [
-                r#"{"store":"b","runs":3,"ns":2.5,"ns_min":1.5,"ns_max":9.0}"#,
-                r#"{"store":"a","runs":1,"ns":7,"ns_min":7,"ns_max":7}"#
-            ]
-        );
     }
 }

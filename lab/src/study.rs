@@ -1,7 +1,7 @@
 //! What a study is, and the list of them. A new study is one file and one line of `STUDIES`.
 //!
 //! ```text
-//!   Study { name, options, run }  --run(options, Lab)-->  Report { columns, rows, runs, notes }
+//!   Study { name, options, run }  --run(options, Lab)-->  Report { fields, rows, runs, notes }
 //!        ^ main finds it by name                               ^ main prints, writes, records
 //! ```
 //!
@@ -10,10 +10,10 @@
 use crate::cleanup::Cleanup;
 use crate::corpus::Corpus;
 use crate::error::LabError;
+use crate::fields::Field;
 use crate::kernel::KernelZram;
 use crate::kernel::zswap::KernelZswap;
 use crate::row::Row;
-use crate::table::Column;
 use clap::{ArgMatches, Args, Command};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::path::{Path, PathBuf};
@@ -119,7 +119,8 @@ pub(crate) struct Inside {
 pub(crate) struct Report {
     /// The pages that were stored, where any were.
     pub(crate) corpus: Option<Corpus>,
-    pub(crate) columns: &'static [Column],
+    /// The fields of `rows`.
+    pub(crate) fields: &'static [Field],
     /// Medians, one row per thing compared.
     pub(crate) rows: Vec<Row>,
     /// One row per thing and run, as measured.

@@ -2,46 +2,9 @@
 //!
 //! Invariant: a column is as wide as its widest cell.
 
+use crate::fields::{self, Field};
 use crate::row::Row;
 use serde_json::Value;
-
-/// How the cells of a column are written.
-#[derive(Clone, Copy)]
-pub(crate) enum Format {
-    /// As it is.
-    Plain,
-    /// Bytes as MiB.
-    Mib,
-    /// A fraction as a percentage.
-    Percent,
-    /// A number with so many decimals.
-    Fixed(usize),
-}
-
-/// One column: which field, under which heading.
-pub(crate) struct Column {
-    pub(crate) field: &'static str,
-    pub(crate) heading: &'static str,
-    pub(crate) format: Format,
-}
-
-impl Column {
-    pub(crate) const fn new(field: &'static str, heading: &'static str, format: Format) -> Column {
-        Column { field, heading, format }
-    }
-
-    fn cell(&self, row: &Row) -> String {
-        let value = row.get(self.field);
-        match (self.format, value.as_f64()) {
-            (_, None) if value.is_boolean() => value.to_string(),
-            (_, None) => value.as_str().unwrap_or("-").to_owned(),
-            (Format::Plain, _) => value.to_string(),
-            (Format::Mib, Some(x)) => format!("{:.2}", x / f64::from(1 << 20)),
-            (Format::Percent, Some(x)) => format!("{:.2}", x * 100.0),
-            (Format::Fixed(digits), Some(x)) => format!("{x:.digits$}"),
-        }
-    }
-}
 
 /// Cells that are text already, as an aligned table.
 pub(crate) fn lines(headings: &[&str], rows: &[Vec<String>]) -> String {
@@ -57,14 +20,15 @@ pub(crate) fn lines(headings: &[&str], rows: &[Vec<String>]) -> String {
 }
 
 /// The table: text to the left, numbers to the right; a column nobody measured is left out.
-pub(crate) fn render(columns: &[Column], rows: &[Row]) -> String {
-    let measured = |column: &&Column| rows.iter().any(|row| row.get(column.field) != &Value::Null);
+pub(crate) fn render(fields: &[Field], rows: &[Row]) -> String {
+    let measured = |field: &&Field| rows.iter().any(|row| row.get(field.name) != &Value::Null);
     let mut lines = vec![String::new(); rows.len() + 1];
-    for column in columns.iter().filter(measured) {
-        let mut cells = vec![column.heading.to_owned()];
-        cells.extend(rows.iter().map(|row| column.cell(row)));
+    for field in fields.iter().filter(measured) {
+        let Some((heading, format)) = field.column else { continue };
+        let mut cells = vec![heading.to_owned()];
+        cells.extend(rows.iter().map(|row| fields::cell(row.get(field.name), format)));
         let width = cells.iter().map(String::len).max().unwrap_or(0);
-        let text = rows.iter().any(|row| row.get(column.field).is_string());
+        let text = rows.iter().any(|row| row.get(field.name).is_string());
         for (line, cell) in lines.iter_mut().zip(cells) {
             if !line.is_empty() {
                 line.push_str("  ");
@@ -82,14 +46,16 @@ pub(crate) fn render(columns: &[Column], rows: &[Row]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fields::Format;
 
     #[test]
     fn columns_are_aligned_and_unmeasured_ones_left_out() {
-        let columns = [
-            Column::new("store", "store", Format::Plain),
-            Column::new("used", "used MiB", Format::Mib),
-            Column::new("over", "over %", Format::Percent),
-            Column::new("none", "none", Format::Plain),
+        let fields = [
+            Field::key("store").shown("store", Format::Plain),
+            Field::key("used").shown("used MiB", Format::Mib),
+            Field::key("over").shown("over %", Format::Percent),
+            Field::key("unprinted"),
+            Field::key("none").shown("none", Format::Plain),
         ];
         let mut ours = Row::default();
         ours.set("store", "zram").set("used", 3 << 20).set("over", 0.045);
@@ -100,6 +66,6 @@ store        used MiB  over %
 zram             3.00    4.50
 kernel-zram    128.00       -
 ";
-        assert_eq!(render(&columns, &[ours, kernel]), expected);
+        assert_eq!(render(&fields, &[ours, kernel]), expected);
     }
 }

@@ -27,8 +27,8 @@ use super::objects::Objects;
 use super::{Inside, Lab, Report, Study, note};
 use crate::corpus::{Corpus, PAGE_SIZE};
 use crate::error::LabError;
-use crate::row::{self, Row};
-use crate::table::{Column, Format};
+use crate::fields::{self, Field, Format};
+use crate::row::Row;
 use clap::{ArgMatches, Args, FromArgMatches};
 use peers::{Peer, Starter};
 use zsmalloc::Rule;
@@ -122,33 +122,10 @@ fn run(matches: &ArgMatches, lab: &Lab) -> Result<Report, LabError> {
             .set("corpus", corpus.name.as_str())
             .set("corpus_bytes", pages * PAGE_SIZE);
     }
-    let rows = row::medians(&runs, &KEY, &MEASURED);
+    let rows = fields::medians(&FIELDS, &runs);
     ratios(&rows, &mut notes);
-    Ok(Report { corpus: Some(corpus), columns: &COLUMNS, rows, runs, notes })
+    Ok(Report { corpus: Some(corpus), fields: &FIELDS, rows, runs, notes })
 }
-
-const KEY: [&str; 9] = [
-    "allocator",
-    "phase",
-    "threads",
-    "chain_order",
-    "rule",
-    "corpus",
-    "corpus_bytes",
-    "objects",
-    "give_back",
-];
-const MEASURED: [&str; 9] = [
-    "alloc_ns",
-    "free_ns",
-    "replace_ns",
-    "compact_ms",
-    "resident_bytes",
-    "payload_bytes",
-    "overhead_all_in",
-    "accounted_bytes",
-    "page_table_bytes",
-];
 
 /// What is compared between the allocators, and in which phases.
 const COMPARED: [(&str, &str); 5] = [
@@ -188,19 +165,25 @@ fn ratios(rows: &[Row], notes: &mut Vec<String>) {
     }
 }
 
-const COLUMNS: [Column; 12] = [
-    Column::new("allocator", "allocator", Format::Plain),
-    Column::new("phase", "phase", Format::Plain),
-    Column::new("threads", "threads", Format::Plain),
-    Column::new("chain_order", "order", Format::Plain),
-    Column::new("alloc_ns", "alloc ns", Format::Fixed(1)),
-    Column::new("free_ns", "free ns", Format::Fixed(1)),
-    Column::new("replace_ns", "alloc + free ns", Format::Fixed(1)),
-    Column::new("compact_ms", "compact ms", Format::Fixed(1)),
-    Column::new("resident_bytes", "resident MiB", Format::Mib),
-    Column::new("payload_bytes", "payload MiB", Format::Mib),
-    Column::new("overhead_all_in", "all-in over %", Format::Percent),
-    Column::new("page_table_bytes", "page tables MiB", Format::Mib),
+const FIELDS: [Field; 18] = [
+    Field::key("allocator").shown("allocator", Format::Plain),
+    Field::key("phase").shown("phase", Format::Plain),
+    Field::key("threads").shown("threads", Format::Plain),
+    Field::key("chain_order").shown("order", Format::Plain),
+    Field::key("rule"),
+    Field::key("corpus"),
+    Field::key("corpus_bytes"),
+    Field::key("objects"),
+    Field::key("give_back"),
+    Field::measured("alloc_ns").shown("alloc ns", Format::Fixed(1)),
+    Field::measured("free_ns").shown("free ns", Format::Fixed(1)),
+    Field::measured("replace_ns").shown("alloc + free ns", Format::Fixed(1)),
+    Field::measured("compact_ms").shown("compact ms", Format::Fixed(1)),
+    Field::measured("resident_bytes").shown("resident MiB", Format::Mib),
+    Field::measured("payload_bytes").shown("payload MiB", Format::Mib),
+    Field::measured("overhead_all_in").shown("all-in over %", Format::Percent),
+    Field::measured("accounted_bytes"),
+    Field::measured("page_table_bytes").shown("page tables MiB", Format::Mib),
 ];
 
 #[cfg(test)]

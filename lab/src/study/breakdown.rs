@@ -20,8 +20,8 @@ use super::valgrind::Spent;
 use super::{Inside, Lab, Report, Study, note, spoken, valgrind};
 use crate::corpus::{Corpus, PAGE_SIZE};
 use crate::error::LabError;
-use crate::row::{self, Row};
-use crate::table::{Column, Format};
+use crate::fields::{self, Field, Format};
+use crate::row::Row;
 use clap::{ArgMatches, Args, FromArgMatches};
 use std::process::Command;
 use steps::STEPS;
@@ -104,8 +104,8 @@ fn run(matches: &ArgMatches, lab: &Lab) -> Result<Report, LabError> {
             .set("corpus", corpus.name.as_str())
             .set("corpus_bytes", pages * PAGE_SIZE);
     }
-    let rows = row::medians(&runs, &KEY, &["ns_per_page"]);
-    Ok(Report { corpus: Some(corpus), columns: &COLUMNS, rows, runs, notes })
+    let rows = fields::medians(&FIELDS, &runs);
+    Ok(Report { corpus: Some(corpus), fields: &FIELDS, rows, runs, notes })
 }
 
 /// What is stored and given up.
@@ -204,24 +204,16 @@ fn rows_of(
     rows
 }
 
-const KEY: [&str; 8] = [
-    "backend",
-    "path",
-    "step",
-    "share",
-    "instructions_per_page",
-    "published_share",
-    "corpus",
-    "corpus_bytes",
-];
-
-const COLUMNS: [Column; 6] = [
-    Column::new("path", "path", Format::Plain),
-    Column::new("step", "step", Format::Plain),
-    Column::new("share", "share %", Format::Percent),
-    Column::new("published_share", "S3's share %", Format::Percent),
-    Column::new("instructions_per_page", "instructions/page", Format::Fixed(1)),
-    Column::new("ns_per_page", "ns/page", Format::Fixed(1)),
+const FIELDS: [Field; 9] = [
+    Field::key("backend"),
+    Field::key("path").shown("path", Format::Plain),
+    Field::key("step").shown("step", Format::Plain),
+    Field::key("share").shown("share %", Format::Percent),
+    Field::key("published_share").shown("S3's share %", Format::Percent),
+    Field::key("instructions_per_page").shown("instructions/page", Format::Fixed(1)),
+    Field::key("corpus"),
+    Field::key("corpus_bytes"),
+    Field::measured("ns_per_page").shown("ns/page", Format::Fixed(1)),
 ];
 
 #[cfg(test)]

@@ -29,8 +29,8 @@
 use super::{Lab, Report, Study, note};
 use crate::corpus::{Corpus, PAGE_SIZE};
 use crate::error::LabError;
-use crate::row::{self, Row};
-use crate::table::{Column, Format};
+use crate::fields::{self, Field, Format};
+use crate::row::Row;
 use clap::{ArgMatches, Args, FromArgMatches};
 use codec::Codec;
 use pages::{Order, Pages};
@@ -106,10 +106,10 @@ fn run(matches: &ArgMatches, lab: &Lab) -> Result<Report, LabError> {
         set_excess(row);
     }
     set_scaling(&mut runs);
-    let rows = row::medians(&runs, &KEY, &MEASURED);
+    let rows = fields::medians(&FIELDS, &runs);
     let mut notes = Vec::new();
     say(&rows, &mut notes);
-    Ok(Report { corpus: Some(corpus), columns: &COLUMNS, rows, runs, notes })
+    Ok(Report { corpus: Some(corpus), fields: &FIELDS, rows, runs, notes })
 }
 
 /// What a row says of the zswap's time beside the codec's.
@@ -142,35 +142,26 @@ fn say(rows: &[Row], notes: &mut Vec<String>) {
     note(notes, sorts);
 }
 
-const KEY: [&str; 8] =
-    ["op", "pass", "order", "threads", "algorithm", "chain_order", "corpus", "mib"];
-const MEASURED: [&str; 11] = [
-    "pages",
-    "same_pages",
-    "huge_pages",
-    "ns_per_page",
-    "codec_ns_per_page",
-    "bare_ns_per_page",
-    "ratio",
-    "excess_ns_per_page",
-    "speedup",
-    "codec_speedup",
-    "scaling",
-];
-
-const COLUMNS: [Column; 12] = [
-    Column::new("op", "op", Format::Plain),
-    Column::new("pass", "pass", Format::Plain),
-    Column::new("order", "order", Format::Plain),
-    Column::new("threads", "threads", Format::Plain),
-    Column::new("ns_per_page", "ns/page", Format::Fixed(0)),
-    Column::new("codec_ns_per_page", "codec ns/page", Format::Fixed(0)),
-    Column::new("bare_ns_per_page", "bare ns/page", Format::Fixed(0)),
-    Column::new("ratio", "zswap/codec", Format::Fixed(3)),
-    Column::new("excess_ns_per_page", "over 1.15x ns", Format::Fixed(0)),
-    Column::new("speedup", "speedup", Format::Fixed(2)),
-    Column::new("codec_speedup", "codec speedup", Format::Fixed(2)),
-    Column::new("scaling", "scaling", Format::Fixed(3)),
+const FIELDS: [Field; 19] = [
+    Field::key("op").shown("op", Format::Plain),
+    Field::key("pass").shown("pass", Format::Plain),
+    Field::key("order").shown("order", Format::Plain),
+    Field::key("threads").shown("threads", Format::Plain),
+    Field::key("algorithm"),
+    Field::key("chain_order"),
+    Field::key("corpus"),
+    Field::key("mib"),
+    Field::measured("pages"),
+    Field::measured("same_pages"),
+    Field::measured("huge_pages"),
+    Field::measured("ns_per_page").shown("ns/page", Format::Fixed(0)),
+    Field::measured("codec_ns_per_page").shown("codec ns/page", Format::Fixed(0)),
+    Field::measured("bare_ns_per_page").shown("bare ns/page", Format::Fixed(0)),
+    Field::measured("ratio").shown("zswap/codec", Format::Fixed(3)),
+    Field::measured("excess_ns_per_page").shown("over 1.15x ns", Format::Fixed(0)),
+    Field::measured("speedup").shown("speedup", Format::Fixed(2)),
+    Field::measured("codec_speedup").shown("codec speedup", Format::Fixed(2)),
+    Field::measured("scaling").shown("scaling", Format::Fixed(3)),
 ];
 
 #[cfg(test)]

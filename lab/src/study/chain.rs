@@ -16,9 +16,9 @@
 use super::{Lab, Report, Study, ours};
 use crate::corpus::{Corpus, PAGE_SIZE};
 use crate::error::LabError;
+use crate::fields::{Field, Format};
 use crate::kernel::{self, KernelZram};
 use crate::row::Row;
-use crate::table::{Column, Format};
 use clap::{ArgMatches, Args, FromArgMatches};
 use codec::Codec;
 use indicatif::ProgressBar;
@@ -92,7 +92,7 @@ fn run(matches: &ArgMatches, lab: &Lab) -> Result<Report, LabError> {
     bench.bar.finish_and_clear();
     let runs = bench.runs;
     let rows = summary::rows(&runs);
-    Ok(Report { corpus: Some(corpus), columns: &COLUMNS, rows, runs, notes })
+    Ok(Report { corpus: Some(corpus), fields: &FIELDS, rows, runs, notes })
 }
 
 /// Pages for every `--mib`; all of the corpus without one, its first MiBs in quick runs.
@@ -179,26 +179,43 @@ impl Bench<'_> {
     }
 }
 
-const COLUMNS: [Column; 21] = [
-    Column::new("store", "store", Format::Plain),
-    Column::new("algorithm", "algorithm", Format::Plain),
-    Column::new("corpus_bytes", "corpus MiB", Format::Mib),
-    Column::new("fill", "fill", Format::Plain),
-    Column::new("rule", "rule", Format::Plain),
-    Column::new("chain_order", "order", Format::Plain),
-    Column::new("classes", "classes", Format::Plain),
-    Column::new("huge_watermark", "huge above", Format::Plain),
-    Column::new("compr_data_size", "compressed MiB", Format::Mib),
-    Column::new("mem_used_total", "used MiB", Format::Mib),
-    Column::new("object_bytes_resident", "resident objects MiB", Format::Mib),
-    Column::new("metadata_bytes", "metadata MiB", Format::Mib),
-    Column::new("accounted_bytes", "accounted MiB", Format::Mib),
-    Column::new("huge_pages", "huge pages", Format::Plain),
-    Column::new("overhead_mem_used", "used over %", Format::Percent),
-    Column::new("unsettled_overhead_all_in", "at once over %", Format::Percent),
-    Column::new("overhead_all_in", "all-in over %", Format::Percent),
-    Column::new("compacted_overhead_all_in", "compacted over %", Format::Percent),
-    Column::new("saves_bytes", "saves MiB", Format::Mib),
-    Column::new("saves_percent", "saves %", Format::Fixed(3)),
-    Column::new("saves_percent_ci95", "+- %", Format::Fixed(3)),
+const FIELDS: [Field; 38] = [
+    Field::key("store").shown("store", Format::Plain),
+    Field::key("algorithm").shown("algorithm", Format::Plain),
+    Field::key("corpus"),
+    Field::key("corpus_bytes").shown("corpus MiB", Format::Mib),
+    Field::key("fill").shown("fill", Format::Plain),
+    Field::key("rule").shown("rule", Format::Plain),
+    Field::key("chain_order").shown("order", Format::Plain),
+    Field::key("classes").shown("classes", Format::Plain),
+    Field::key("huge_watermark").shown("huge above", Format::Plain),
+    Field::measured("orig_data_size"),
+    Field::measured("compr_data_size").shown("compressed MiB", Format::Mib),
+    Field::measured("mem_used_total").shown("used MiB", Format::Mib),
+    Field::measured("mem_used_max"),
+    Field::measured("object_bytes_resident").shown("resident objects MiB", Format::Mib),
+    Field::measured("same_pages"),
+    Field::measured("metadata_bytes").shown("metadata MiB", Format::Mib),
+    Field::measured("accounted_bytes").shown("accounted MiB", Format::Mib),
+    Field::measured("free_bytes_held"),
+    Field::measured("huge_pages").shown("huge pages", Format::Plain),
+    Field::measured("resident_bytes"),
+    Field::measured("overhead_mem_used").shown("used over %", Format::Percent),
+    Field::measured("unsettled_overhead_all_in").shown("at once over %", Format::Percent),
+    Field::measured("unsettled_object_bytes_resident"),
+    Field::measured("unsettled_accounted_bytes"),
+    Field::measured("overhead_all_in").shown("all-in over %", Format::Percent),
+    Field::measured("compacted_mem_used_total"),
+    Field::measured("compacted_object_bytes_resident"),
+    Field::measured("compacted_accounted_bytes"),
+    Field::measured("compacted_overhead_mem_used"),
+    Field::measured("compacted_overhead_all_in").shown("compacted over %", Format::Percent),
+    Field::added("saves_bytes").shown("saves MiB", Format::Mib),
+    Field::added("saves_bytes_ci95"),
+    Field::added("saves_percent").shown("saves %", Format::Fixed(3)),
+    Field::added("saves_percent_ci95").shown("+- %", Format::Fixed(3)),
+    Field::added("saves_mem_used_bytes"),
+    Field::added("saves_mem_used_bytes_ci95"),
+    Field::added("saves_mem_used_percent"),
+    Field::added("saves_mem_used_percent_ci95"),
 ];

@@ -25,9 +25,9 @@ use super::store::{Kernel, Ours};
 use super::{Lab, Report, Study, note, ours};
 use crate::corpus::{Corpus, PAGE_SIZE};
 use crate::error::LabError;
+use crate::fields::{self, Field, Format};
 use crate::kernel::{self, KernelZram};
-use crate::row::{self, Row};
-use crate::table::{Column, Format};
+use crate::row::Row;
 use clap::{ArgMatches, Args, FromArgMatches};
 use codec::Codec;
 use indicatif::ProgressBar;
@@ -121,9 +121,9 @@ fn run(matches: &ArgMatches, lab: &Lab) -> Result<Report, LabError> {
     }
     bench.bar.finish_and_clear();
     let runs = bench.runs;
-    let rows = row::medians(&runs, &KEY, &MEASURED);
+    let rows = fields::medians(&FIELDS, &runs);
     compare(&rows, &mut notes);
-    Ok(Report { corpus: Some(corpus), columns: &COLUMNS, rows, runs, notes })
+    Ok(Report { corpus: Some(corpus), fields: &FIELDS, rows, runs, notes })
 }
 
 impl Options {
@@ -217,43 +217,6 @@ impl Bench<'_> {
     }
 }
 
-const KEY: [&str; 9] = [
-    "store",
-    "algorithm",
-    "corpus",
-    "corpus_bytes",
-    "chain_order",
-    "discard",
-    "busy",
-    "pace",
-    "evacuation",
-];
-const MEASURED: [&str; 23] = [
-    "compr_data_size",
-    "mem_used_before",
-    "mem_used_after",
-    "freed_bytes",
-    "resident_before",
-    "resident_after",
-    "accounted_after",
-    "pages_compacted",
-    "compact_ms",
-    "compact_ms_per_mib",
-    "returned_ms",
-    "returned_bytes",
-    "returned_gb_per_s",
-    "held_over",
-    "used_over_before",
-    "used_over",
-    "overhead_all_in",
-    "ops",
-    "op_us_p50",
-    "op_us_p99",
-    "compacting_ops",
-    "compacting_op_us_p50",
-    "compacting_op_us_p99",
-];
-
 /// Says how ours compares with the kernel's, and a busy pool with one left alone.
 fn compare(rows: &[Row], notes: &mut Vec<String>) {
     for row in rows.iter().filter(|row| row.is("store", ours::NAME)) {
@@ -284,27 +247,39 @@ fn compare(rows: &[Row], notes: &mut Vec<String>) {
     }
 }
 
-const COLUMNS: [Column; 20] = [
-    Column::new("store", "store", Format::Plain),
-    Column::new("algorithm", "algorithm", Format::Plain),
-    Column::new("chain_order", "order", Format::Plain),
-    Column::new("discard", "discarded %", Format::Plain),
-    Column::new("busy", "busy", Format::Plain),
-    Column::new("evacuation", "evacuation", Format::Plain),
-    Column::new("compr_data_size", "compressed MiB", Format::Mib),
-    Column::new("mem_used_before", "used before MiB", Format::Mib),
-    Column::new("mem_used_after", "after MiB", Format::Mib),
-    Column::new("compact_ms", "ms", Format::Fixed(2)),
-    Column::new("compact_ms_per_mib", "ms/MiB freed", Format::Fixed(3)),
-    Column::new("returned_ms", "returned ms", Format::Fixed(2)),
-    Column::new("returned_gb_per_s", "GB/s", Format::Fixed(2)),
-    Column::new("used_over", "used over %", Format::Percent),
-    Column::new("held_over", "held over %", Format::Percent),
-    Column::new("overhead_all_in", "all-in over %", Format::Percent),
-    Column::new("op_us_p50", "op p50 us", Format::Fixed(2)),
-    Column::new("op_us_p99", "p99 us", Format::Fixed(2)),
-    Column::new("compacting_op_us_p50", "compacting p50 us", Format::Fixed(2)),
-    Column::new("compacting_op_us_p99", "p99 us", Format::Fixed(2)),
+const FIELDS: [Field; 32] = [
+    Field::key("store").shown("store", Format::Plain),
+    Field::key("algorithm").shown("algorithm", Format::Plain),
+    Field::key("corpus"),
+    Field::key("corpus_bytes"),
+    Field::key("chain_order").shown("order", Format::Plain),
+    Field::key("discard").shown("discarded %", Format::Plain),
+    Field::key("busy").shown("busy", Format::Plain),
+    Field::key("pace"),
+    Field::key("evacuation").shown("evacuation", Format::Plain),
+    Field::measured("compr_data_size").shown("compressed MiB", Format::Mib),
+    Field::measured("mem_used_before").shown("used before MiB", Format::Mib),
+    Field::measured("mem_used_after").shown("after MiB", Format::Mib),
+    Field::measured("freed_bytes"),
+    Field::measured("resident_before"),
+    Field::measured("resident_after"),
+    Field::measured("accounted_after"),
+    Field::measured("pages_compacted"),
+    Field::measured("compact_ms").shown("ms", Format::Fixed(2)),
+    Field::measured("compact_ms_per_mib").shown("ms/MiB freed", Format::Fixed(3)),
+    Field::measured("returned_ms").shown("returned ms", Format::Fixed(2)),
+    Field::measured("returned_bytes"),
+    Field::measured("returned_gb_per_s").shown("GB/s", Format::Fixed(2)),
+    Field::measured("used_over").shown("used over %", Format::Percent),
+    Field::measured("used_over_before"),
+    Field::measured("held_over").shown("held over %", Format::Percent),
+    Field::measured("overhead_all_in").shown("all-in over %", Format::Percent),
+    Field::measured("ops"),
+    Field::measured("op_us_p50").shown("op p50 us", Format::Fixed(2)),
+    Field::measured("op_us_p99").shown("p99 us", Format::Fixed(2)),
+    Field::measured("compacting_ops"),
+    Field::measured("compacting_op_us_p50").shown("compacting p50 us", Format::Fixed(2)),
+    Field::measured("compacting_op_us_p99").shown("p99 us", Format::Fixed(2)),
 ];
 
 #[cfg(test)]

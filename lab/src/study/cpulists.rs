@@ -20,8 +20,8 @@ use super::objects::Objects;
 use super::{Lab, Report, Study, note};
 use crate::corpus::{Corpus, PAGE_SIZE};
 use crate::error::LabError;
-use crate::row::{self, Row};
-use crate::table::{Column, Format};
+use crate::fields::{self, Field, Format};
+use crate::row::Row;
 use clap::{ArgMatches, Args, FromArgMatches};
 use serde_json::Value;
 use std::sync::Arc;
@@ -94,7 +94,7 @@ fn run(matches: &ArgMatches, lab: &Lab) -> Result<Report, LabError> {
     for row in &mut runs {
         row.set("corpus", corpus.name.as_str()).set("corpus_bytes", count * PAGE_SIZE);
     }
-    let mut rows = row::medians(&runs, &KEY, &MEASURED);
+    let mut rows = fields::medians(&FIELDS, &runs);
     for row in &mut rows {
         row.set("instructions_per_op", Value::Null);
         if options.instructions && *row.get("threads") == 1 && !row.is("mix", Mix::Mixed.name()) {
@@ -104,7 +104,7 @@ fn run(matches: &ArgMatches, lab: &Lab) -> Result<Report, LabError> {
     }
     bar.finish_and_clear();
     say(&rows, &mut notes);
-    Ok(Report { corpus: Some(corpus), columns: &COLUMNS, rows, runs, notes })
+    Ok(Report { corpus: Some(corpus), fields: &FIELDS, rows, runs, notes })
 }
 
 /// What is compared.
@@ -206,15 +206,14 @@ fn say(rows: &[Row], notes: &mut Vec<String>) {
     }
 }
 
-const KEY: [&str; 5] = ["mix", "threads", "lists", "corpus", "corpus_bytes"];
-const MEASURED: [&str; 3] = ["ops_per_s", "ns_per_op", "ns_per_op_vs_without"];
-
-const COLUMNS: [Column; 7] = [
-    Column::new("mix", "mix", Format::Plain),
-    Column::new("threads", "threads", Format::Plain),
-    Column::new("lists", "lists", Format::Plain),
-    Column::new("ops_per_s", "ops/s", Format::Fixed(0)),
-    Column::new("ns_per_op", "ns/op", Format::Fixed(1)),
-    Column::new("ns_per_op_vs_without", "x without", Format::Fixed(3)),
-    Column::new("instructions_per_op", "instructions/op", Format::Fixed(1)),
+const FIELDS: [Field; 9] = [
+    Field::key("mix").shown("mix", Format::Plain),
+    Field::key("threads").shown("threads", Format::Plain),
+    Field::key("lists").shown("lists", Format::Plain),
+    Field::key("corpus"),
+    Field::key("corpus_bytes"),
+    Field::measured("ops_per_s").shown("ops/s", Format::Fixed(0)),
+    Field::measured("ns_per_op").shown("ns/op", Format::Fixed(1)),
+    Field::measured("ns_per_op_vs_without").shown("x without", Format::Fixed(3)),
+    Field::added("instructions_per_op").shown("instructions/op", Format::Fixed(1)),
 ];

@@ -11,9 +11,9 @@
 use super::{Lab, Report, Study, note};
 use crate::corpus::{Corpus, PAGE_SIZE};
 use crate::error::LabError;
-use crate::row::{self, Row};
+use crate::fields::{self, Field, Format};
+use crate::row::Row;
 use crate::size;
-use crate::table::{Column, Format};
 use clap::{ArgMatches, Args, FromArgMatches};
 use codec::Codec;
 use std::path::PathBuf;
@@ -113,25 +113,10 @@ fn run(matches: &ArgMatches, lab: &Lab) -> Result<Report, LabError> {
     for row in &mut runs {
         row.set("corpus", corpus.name.as_str()).set("corpus_bytes", pages.len());
     }
-    let rows = row::medians(&runs, &KEY, &MEASURED);
+    let rows = fields::medians(&FIELDS, &runs);
     ratios(&rows, &mut notes);
-    Ok(Report { corpus: Some(corpus), columns: &COLUMNS, rows, runs, notes })
+    Ok(Report { corpus: Some(corpus), fields: &FIELDS, rows, runs, notes })
 }
-
-const KEY: [&str; 8] =
-    ["device", "client", "algorithm", "rw", "bs", "qd", "corpus", "corpus_bytes"];
-const MEASURED: [&str; 10] = [
-    "iops",
-    "lat_us_p50",
-    "lat_us_p99",
-    "mib_per_s",
-    "stored_bytes",
-    "ns_per_page",
-    "codec_ns_per_page",
-    "ratio",
-    "stored_pages",
-    "huge_pages",
-];
 
 /// Says how our server compares with every other, pattern by pattern.
 fn ratios(rows: &[Row], notes: &mut Vec<String>) {
@@ -158,20 +143,25 @@ fn ns_per_page(elapsed: std::time::Duration, pages: usize) -> f64 {
     if pages == 0 { f64::NAN } else { elapsed.as_nanos() as f64 / pages as f64 }
 }
 
-const COLUMNS: [Column; 13] = [
-    Column::new("device", "device", Format::Plain),
-    Column::new("client", "client", Format::Plain),
-    Column::new("algorithm", "algorithm", Format::Plain),
-    Column::new("rw", "pattern", Format::Plain),
-    Column::new("qd", "depth", Format::Plain),
-    Column::new("iops", "IOPS", Format::Fixed(0)),
-    Column::new("mib_per_s", "MiB/s", Format::Fixed(1)),
-    Column::new("lat_us_p50", "p50 us", Format::Fixed(1)),
-    Column::new("lat_us_p99", "p99 us", Format::Fixed(1)),
-    Column::new("stored_bytes", "stored MiB", Format::Mib),
-    Column::new("ns_per_page", "ns/page", Format::Fixed(0)),
-    Column::new("codec_ns_per_page", "codec ns/page", Format::Fixed(0)),
-    Column::new("ratio", "store/codec", Format::Fixed(3)),
+const FIELDS: [Field; 18] = [
+    Field::key("device").shown("device", Format::Plain),
+    Field::key("client").shown("client", Format::Plain),
+    Field::key("algorithm").shown("algorithm", Format::Plain),
+    Field::key("rw").shown("pattern", Format::Plain),
+    Field::key("bs"),
+    Field::key("qd").shown("depth", Format::Plain),
+    Field::key("corpus"),
+    Field::key("corpus_bytes"),
+    Field::measured("iops").shown("IOPS", Format::Fixed(0)),
+    Field::measured("mib_per_s").shown("MiB/s", Format::Fixed(1)),
+    Field::measured("lat_us_p50").shown("p50 us", Format::Fixed(1)),
+    Field::measured("lat_us_p99").shown("p99 us", Format::Fixed(1)),
+    Field::measured("stored_bytes").shown("stored MiB", Format::Mib),
+    Field::measured("ns_per_page").shown("ns/page", Format::Fixed(0)),
+    Field::measured("codec_ns_per_page").shown("codec ns/page", Format::Fixed(0)),
+    Field::measured("ratio").shown("store/codec", Format::Fixed(3)),
+    Field::measured("stored_pages"),
+    Field::measured("huge_pages"),
 ];
 
 #[cfg(test)]
@@ -195,7 +185,7 @@ mod tests {
             run("ramfold", "lz4", 90.0),
             run("nbdkit", "zstd", 25.0),
         ];
-        let rows = row::medians(&runs, &KEY, &MEASURED);
+        let rows = fields::medians(&FIELDS, &runs);
         let mut notes = Vec::new();
         ratios(&rows, &mut notes);
         assert_eq!(notes, ["randread: ramfold / nbdkit zstd = 4.17 (IOPS)"]);

@@ -37,10 +37,10 @@ use super::peer::Peer;
 use super::{Lab, Report, Study, present};
 use crate::corpus::{Corpus, PAGE_SIZE};
 use crate::error::LabError;
+use crate::fields::{self, Field, Format};
 use crate::kernel;
 use crate::rng::Rng;
-use crate::row::{self, Row};
-use crate::table::{Column, Format};
+use crate::row::Row;
 use clap::{ArgMatches, Args, FromArgMatches};
 use codec::Codec;
 use region::{FaultCosts, FaultMode, Quads};
@@ -174,8 +174,8 @@ fn run(matches: &ArgMatches, lab: &Lab) -> Result<Report, LabError> {
     for row in &mut runs {
         row.set("corpus", corpus.name.as_str()).set("mib", mib);
     }
-    let rows = row::medians(&runs, &KEY, &MEASURED);
-    Ok(Report { corpus: Some(corpus), columns: &COLUMNS, rows, runs, notes })
+    let rows = fields::medians(&FIELDS, &runs);
+    Ok(Report { corpus: Some(corpus), fields: &FIELDS, rows, runs, notes })
 }
 
 struct Bench {
@@ -313,40 +313,24 @@ const REGION: &str = "region";
 const COPY: &str = "copy";
 const KERNEL: &str = "kernel";
 
-const KEY: [&str; 10] = [
-    "handler",
-    "around",
-    "backend",
-    "mode",
-    "order",
-    "threads",
-    "algorithm",
-    "page_cluster",
-    "corpus",
-    "mib",
-];
-const MEASURED: [&str; 7] = [
-    "faultin_ns_per_page",
-    "pages_per_s",
-    "rate_vs_copy",
-    "time_vs_kernel",
-    "fault_overhead_ns",
-    "fault_page_ns",
-    "fault_page_out_ns",
-];
-
-const COLUMNS: [Column; 11] = [
-    Column::new("mode", "mode", Format::Plain),
-    Column::new("order", "order", Format::Plain),
-    Column::new("threads", "threads", Format::Plain),
-    Column::new("handler", "handler", Format::Plain),
-    Column::new("around", "around", Format::Plain),
-    Column::new("faultin_ns_per_page", "ns/page", Format::Fixed(0)),
-    Column::new("pages_per_s", "pages/s", Format::Fixed(0)),
-    Column::new("rate_vs_copy", "x copy", Format::Fixed(3)),
-    Column::new("time_vs_kernel", "time / kernel", Format::Fixed(3)),
-    Column::new("fault_overhead_ns", "overhead ns", Format::Fixed(0)),
-    Column::new("fault_page_ns", "a page ns", Format::Fixed(0)),
+const FIELDS: [Field; 17] = [
+    Field::key("mode").shown("mode", Format::Plain),
+    Field::key("order").shown("order", Format::Plain),
+    Field::key("backend"),
+    Field::key("threads").shown("threads", Format::Plain),
+    Field::key("handler").shown("handler", Format::Plain),
+    Field::key("around").shown("around", Format::Plain),
+    Field::key("algorithm"),
+    Field::key("page_cluster"),
+    Field::key("corpus"),
+    Field::key("mib"),
+    Field::measured("faultin_ns_per_page").shown("ns/page", Format::Fixed(0)),
+    Field::measured("pages_per_s").shown("pages/s", Format::Fixed(0)),
+    Field::measured("rate_vs_copy").shown("x copy", Format::Fixed(3)),
+    Field::measured("time_vs_kernel").shown("time / kernel", Format::Fixed(3)),
+    Field::measured("fault_overhead_ns").shown("overhead ns", Format::Fixed(0)),
+    Field::measured("fault_page_ns").shown("a page ns", Format::Fixed(0)),
+    Field::measured("fault_page_out_ns"),
 ];
 
 #[cfg(test)]

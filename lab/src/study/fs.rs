@@ -24,11 +24,11 @@
 
 use super::{Inside, Lab, Report, Study, note};
 use crate::error::LabError;
+use crate::fields::{self, Field, Format};
 use crate::kernel::{self, KernelZram};
-use crate::row::{self, Row, column, grouped};
+use crate::row::{Row, column, grouped};
 use crate::size;
 use crate::stats;
-use crate::table::{Column, Format};
 use clap::{ArgMatches, Args, FromArgMatches};
 use codec::Codec;
 use indicatif::ProgressBar;
@@ -135,7 +135,7 @@ fn run(matches: &ArgMatches, lab: &Lab) -> Result<Report, LabError> {
     ProgressBar::finish_and_clear(&bar);
     let rows = rows(&runs);
     compare(&runs, &rows, &mut notes);
-    Ok(Report { corpus: None, columns: &COLUMNS, rows, runs, notes })
+    Ok(Report { corpus: None, fields: &FIELDS, rows, runs, notes })
 }
 
 fn plans(options: &Options, lab: &Lab) -> Result<Vec<Plan>, LabError> {
@@ -215,31 +215,10 @@ impl Case<'_> {
     }
 }
 
-const KEY: [&str; 9] = [
-    "fs",
-    "workload",
-    "store",
-    "design",
-    "chain_order",
-    "algorithm",
-    "size_bytes",
-    "threads",
-    "files",
-];
-const MEASURED: [&str; 7] = [
-    "files_per_s",
-    "wall_s",
-    "fsmark_files_per_s",
-    "orig_data_size",
-    "compr_data_size",
-    "mem_used_total",
-    "mem_used_max",
-];
-
 /// Medians, and what each chain order saves of the smallest one's `mem_used_max`.
 fn rows(runs: &[Row]) -> Vec<Row> {
-    let mut rows = row::medians(runs, &KEY, &MEASURED);
-    let groups = grouped(runs, &KEY);
+    let mut rows = fields::medians(&FIELDS, runs);
+    let groups = grouped(runs, &fields::keys(&FIELDS));
     for (row, group) in rows.iter_mut().zip(&groups) {
         let base = base_of(group, &groups).map_or(Vec::new(), |base| column(base, "mem_used_max"));
         let saved = stats::paired(&column(group, "mem_used_max"), &base);
@@ -253,8 +232,9 @@ fn rows(runs: &[Row]) -> Vec<Row> {
 fn base_of<'a>(group: &[Row], groups: &'a [Vec<Row>]) -> Option<&'a [Row]> {
     group[0].number("chain_order")?;
     let same = |other: &&Vec<Row>| {
-        let keys = KEY.iter().filter(|&&key| key != "chain_order");
-        keys.clone().all(|key| other[0].get(key) == group[0].get(key))
+        let keys = fields::keys(&FIELDS);
+        let mut others = keys.iter().filter(|&&key| key != "chain_order");
+        others.all(|key| other[0].get(key) == group[0].get(key))
     };
     let order = |other: &&Vec<Row>| other[0].number("chain_order").map_or(u64::MAX, |o| o as u64);
     groups.iter().filter(same).min_by_key(order).map(Vec::as_slice)
@@ -293,18 +273,25 @@ fn compare(runs: &[Row], rows: &[Row], notes: &mut Vec<String>) {
     }
 }
 
-const COLUMNS: [Column; 11] = [
-    Column::new("fs", "fs", Format::Plain),
-    Column::new("workload", "workload", Format::Plain),
-    Column::new("store", "store", Format::Plain),
-    Column::new("design", "design", Format::Plain),
-    Column::new("chain_order", "order", Format::Plain),
-    Column::new("files_per_s", "files/s", Format::Fixed(1)),
-    Column::new("wall_s", "wall s", Format::Fixed(2)),
-    Column::new("mem_used_max", "used max MiB", Format::Mib),
-    Column::new("saves_mem_used_max", "saved MiB", Format::Mib),
-    Column::new("saves_mem_used_max_ci95", "+- MiB", Format::Mib),
-    Column::new("compr_data_size", "compressed MiB", Format::Mib),
+const FIELDS: [Field; 18] = [
+    Field::key("fs").shown("fs", Format::Plain),
+    Field::key("workload").shown("workload", Format::Plain),
+    Field::key("store").shown("store", Format::Plain),
+    Field::key("design").shown("design", Format::Plain),
+    Field::key("chain_order").shown("order", Format::Plain),
+    Field::key("algorithm"),
+    Field::key("size_bytes"),
+    Field::key("threads"),
+    Field::key("files"),
+    Field::measured("files_per_s").shown("files/s", Format::Fixed(1)),
+    Field::measured("wall_s").shown("wall s", Format::Fixed(2)),
+    Field::measured("fsmark_files_per_s"),
+    Field::measured("orig_data_size"),
+    Field::measured("mem_used_max").shown("used max MiB", Format::Mib),
+    Field::measured("mem_used_total"),
+    Field::measured("compr_data_size").shown("compressed MiB", Format::Mib),
+    Field::added("saves_mem_used_max").shown("saved MiB", Format::Mib),
+    Field::added("saves_mem_used_max_ci95").shown("+- MiB", Format::Mib),
 ];
 
 #[cfg(test)]

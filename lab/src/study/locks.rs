@@ -32,8 +32,8 @@ use super::objects::Objects;
 use super::{Inside, Lab, Report, Study, note};
 use crate::corpus::{Corpus, PAGE_SIZE};
 use crate::error::LabError;
-use crate::row::{self, Row};
-use crate::table::{Column, Format};
+use crate::fields::{self, Field, Format};
+use crate::row::Row;
 use clap::{ArgMatches, Args, FromArgMatches};
 use serde_json::Value;
 use std::sync::Arc;
@@ -125,7 +125,7 @@ fn run(matches: &ArgMatches, lab: &Lab) -> Result<Report, LabError> {
         row.set("corpus", corpus.name.as_str()).set("corpus_bytes", count * PAGE_SIZE);
     }
     compare::speedups(&mut runs);
-    let mut rows = row::medians(&runs, &KEY, &MEASURED);
+    let mut rows = fields::medians(&FIELDS, &runs);
     for row in &mut rows {
         row.set("instructions_per_op", Value::Null);
     }
@@ -133,7 +133,7 @@ fn run(matches: &ArgMatches, lab: &Lab) -> Result<Report, LabError> {
         count_instructions(&mut rows, &lengths, lab, &mut notes)?;
     }
     compare::notes(&rows, &mut notes);
-    Ok(Report { corpus: Some(corpus), columns: &COLUMNS, rows, runs, notes })
+    Ok(Report { corpus: Some(corpus), fields: &FIELDS, rows, runs, notes })
 }
 
 fn geometry() -> Geometry {
@@ -269,24 +269,17 @@ fn count_instructions(
     Ok(())
 }
 
-const KEY: [&str; 6] = ["design", "mix", "release", "threads", "corpus", "corpus_bytes"];
-const MEASURED: [&str; 5] = [
-    "ops_per_s",
-    "ns_per_op",
-    "speedup_vs_hierarchical",
-    "split_ceiling_ops_per_s",
-    "apart_ops_per_s",
-];
-
-const COLUMNS: [Column; 10] = [
-    Column::new("mix", "mix", Format::Plain),
-    Column::new("release", "release", Format::Plain),
-    Column::new("threads", "threads", Format::Plain),
-    Column::new("design", "design", Format::Plain),
-    Column::new("ops_per_s", "ops/s", Format::Fixed(0)),
-    Column::new("ns_per_op", "ns/op", Format::Fixed(1)),
-    Column::new("instructions_per_op", "instructions/op", Format::Fixed(1)),
-    Column::new("speedup_vs_hierarchical", "x hierarchical", Format::Fixed(2)),
-    Column::new("split_ceiling_ops_per_s", "split ceiling ops/s", Format::Fixed(0)),
-    Column::new("apart_ops_per_s", "apart ops/s", Format::Fixed(0)),
+const FIELDS: [Field; 12] = [
+    Field::key("mix").shown("mix", Format::Plain),
+    Field::key("release").shown("release", Format::Plain),
+    Field::key("threads").shown("threads", Format::Plain),
+    Field::key("design").shown("design", Format::Plain),
+    Field::key("corpus"),
+    Field::key("corpus_bytes"),
+    Field::measured("ops_per_s").shown("ops/s", Format::Fixed(0)),
+    Field::measured("ns_per_op").shown("ns/op", Format::Fixed(1)),
+    Field::measured("speedup_vs_hierarchical").shown("x hierarchical", Format::Fixed(2)),
+    Field::measured("split_ceiling_ops_per_s").shown("split ceiling ops/s", Format::Fixed(0)),
+    Field::measured("apart_ops_per_s").shown("apart ops/s", Format::Fixed(0)),
+    Field::added("instructions_per_op").shown("instructions/op", Format::Fixed(1)),
 ];

@@ -27,8 +27,8 @@
 
 use super::{Inside, Lab, Report, Study, note, reader, scattered};
 use crate::error::LabError;
-use crate::row::{self, Row};
-use crate::table::{Column, Format};
+use crate::fields::{self, Field, Format};
+use crate::row::Row;
 use batches::{Batch, Bench, Samples};
 use buddy::{Order, SharedZone};
 use clap::{ArgMatches, Args, FromArgMatches};
@@ -145,11 +145,11 @@ fn run(matches: &ArgMatches, lab: &Lab) -> Result<Report, LabError> {
     }
     bar.finish_and_clear();
     compare::ratios(&mut runs);
-    let mut rows = row::medians(&runs, &KEY, &MEASURED);
+    let mut rows = fields::medians(&FIELDS, &runs);
     count_instructions(&options, &mut rows, lab, &mut notes)?;
     compare::counting(&mut rows, &mut notes);
     compare::notes(&rows, &mut notes);
-    Ok(Report { corpus: None, columns: &COLUMNS, rows, runs, notes })
+    Ok(Report { corpus: None, fields: &FIELDS, rows, runs, notes })
 }
 
 impl Options {
@@ -243,50 +243,33 @@ fn count_instructions(
     Ok(())
 }
 
-const KEY: [&str; 6] = ["order", "batch", "monitor", "zone", "lists", "free_blocks"];
-const MEASURED: [&str; 19] = [
-    "alloc_ns",
-    "free_ns",
-    "alloc_sd",
-    "free_sd",
-    "alloc_ns_mean",
-    "free_ns_mean",
-    "alloc_ns_p99",
-    "free_ns_p99",
-    "alloc_ns_vs_none",
-    "free_ns_vs_none",
-    "alloc_ns_mean_vs_none",
-    "free_ns_mean_vs_none",
-    "alloc_ns_p99_vs_none",
-    "free_ns_p99_vs_none",
-    "alloc_sd_vs_none",
-    "free_sd_vs_none",
-    "monitor_reads",
-    "monitor_read_us",
-    "list_ops_per_pair",
-];
-
-const COLUMNS: [Column; 22] = [
-    Column::new("order", "order", Format::Plain),
-    Column::new("batch", "batch", Format::Plain),
-    Column::new("monitor", "monitor", Format::Plain),
-    Column::new("zone", "zone", Format::Plain),
-    Column::new("lists", "lists", Format::Plain),
-    Column::new("alloc_ns", "alloc ns", Format::Fixed(1)),
-    Column::new("alloc_ns_vs_none", "x none", Format::Fixed(3)),
-    Column::new("alloc_ns_mean", "mean", Format::Fixed(1)),
-    Column::new("alloc_ns_p99", "p99", Format::Fixed(1)),
-    Column::new("alloc_ns_p99_vs_none", "x none", Format::Fixed(2)),
-    Column::new("alloc_sd", "sd", Format::Fixed(1)),
-    Column::new("free_ns", "free ns", Format::Fixed(1)),
-    Column::new("free_ns_vs_none", "x none", Format::Fixed(3)),
-    Column::new("free_ns_mean", "mean", Format::Fixed(1)),
-    Column::new("free_ns_p99", "p99", Format::Fixed(1)),
-    Column::new("free_ns_p99_vs_none", "x none", Format::Fixed(2)),
-    Column::new("free_sd", "sd", Format::Fixed(1)),
-    Column::new("monitor_read_us", "monitor us", Format::Fixed(1)),
-    Column::new("list_ops_per_pair", "list ops", Format::Fixed(1)),
-    Column::new("instructions_per_pair", "instructions", Format::Fixed(1)),
-    Column::new("instructions_per_list_op", "per list op", Format::Fixed(1)),
-    Column::new("counting_per_list_op", "counting", Format::Fixed(2)),
+const FIELDS: [Field; 28] = [
+    Field::key("order").shown("order", Format::Plain),
+    Field::key("batch").shown("batch", Format::Plain),
+    Field::key("monitor").shown("monitor", Format::Plain),
+    Field::key("zone").shown("zone", Format::Plain),
+    Field::key("lists").shown("lists", Format::Plain),
+    Field::key("free_blocks"),
+    Field::measured("alloc_ns").shown("alloc ns", Format::Fixed(1)),
+    Field::measured("alloc_ns_vs_none").shown("x none", Format::Fixed(3)),
+    Field::measured("alloc_ns_mean").shown("mean", Format::Fixed(1)),
+    Field::measured("alloc_ns_p99").shown("p99", Format::Fixed(1)),
+    Field::measured("alloc_ns_p99_vs_none").shown("x none", Format::Fixed(2)),
+    Field::measured("alloc_sd").shown("sd", Format::Fixed(1)),
+    Field::measured("free_ns").shown("free ns", Format::Fixed(1)),
+    Field::measured("free_ns_vs_none").shown("x none", Format::Fixed(3)),
+    Field::measured("free_ns_mean").shown("mean", Format::Fixed(1)),
+    Field::measured("free_ns_p99").shown("p99", Format::Fixed(1)),
+    Field::measured("alloc_ns_mean_vs_none"),
+    Field::measured("free_ns_mean_vs_none"),
+    Field::measured("free_ns_p99_vs_none").shown("x none", Format::Fixed(2)),
+    Field::measured("free_sd").shown("sd", Format::Fixed(1)),
+    Field::measured("alloc_sd_vs_none"),
+    Field::measured("free_sd_vs_none"),
+    Field::measured("monitor_reads"),
+    Field::measured("monitor_read_us").shown("monitor us", Format::Fixed(1)),
+    Field::measured("list_ops_per_pair").shown("list ops", Format::Fixed(1)),
+    Field::added("instructions_per_pair").shown("instructions", Format::Fixed(1)),
+    Field::added("instructions_per_list_op").shown("per list op", Format::Fixed(1)),
+    Field::added("counting_per_list_op").shown("counting", Format::Fixed(2)),
 ];

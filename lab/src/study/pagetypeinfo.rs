@@ -24,8 +24,8 @@
 use super::reader::Mode;
 use super::{Lab, Report, Study, note, present};
 use crate::error::LabError;
+use crate::fields::{self, Field, Format};
 use crate::row::{self, Row};
-use crate::table::{Column, Format};
 use clap::{ArgMatches, Args, FromArgMatches};
 use std::time::Duration;
 use trial::Ours;
@@ -90,21 +90,21 @@ fn run(matches: &ArgMatches, lab: &Lab) -> Result<Report, LabError> {
     bar.finish_and_clear();
     let rows = summary(&runs);
     compare(&rows, &mut notes);
-    Ok(Report { corpus: None, columns: &COLUMNS, rows, runs, notes })
+    Ok(Report { corpus: None, fields: &FIELDS, rows, runs, notes })
 }
 
 /// Medians, and the kernel's free blocks among them: they are not the same in every run.
 fn summary(runs: &[Row]) -> Vec<Row> {
     let (kernel, ours): (Vec<Row>, Vec<Row>) =
         runs.iter().cloned().partition(|row| row.is("mode", KERNEL_MODE));
-    let mut rows = row::medians(&ours, &KEY, &MEASURED);
+    let mut rows = fields::medians(&FIELDS, &ours);
     if !kernel.is_empty() {
         let mut median = Row::default();
         median.spread("free_blocks", &row::column(&kernel, "free_blocks"));
         let blocks = median.get("free_blocks").clone();
         let alike =
             kernel.into_iter().map(|mut row| row.set("free_blocks", blocks.clone()).clone());
-        rows.extend(row::medians(&alike.collect::<Vec<Row>>(), &KEY, &MEASURED));
+        rows.extend(fields::medians(&FIELDS, &alike.collect::<Vec<Row>>()));
     }
     rows
 }
@@ -139,27 +139,16 @@ const PUBLISHED: [&str; 2] = [
     "published (S2, the same), counts: 268.6 us after boot, 269.8 us after building a kernel",
 ];
 
-const KEY: [&str; 2] = ["mode", "free_blocks"];
-const MEASURED: [&str; 7] = [
-    "reads",
-    "read_us_mean",
-    "read_us_p50",
-    "read_us_p99",
-    "read_us_max",
-    "writer_ops_per_s",
-    "writer_vs_alone",
-];
-
-const COLUMNS: [Column; 9] = [
-    Column::new("mode", "mode", Format::Plain),
-    Column::new("free_blocks", "free blocks", Format::Plain),
-    Column::new("reads", "reads", Format::Fixed(0)),
-    Column::new("read_us_mean", "read us", Format::Fixed(2)),
-    Column::new("read_us_p50", "p50", Format::Fixed(2)),
-    Column::new("read_us_p99", "p99", Format::Fixed(2)),
-    Column::new("read_us_max", "max", Format::Fixed(1)),
-    Column::new("writer_ops_per_s", "writer ops/s", Format::Fixed(0)),
-    Column::new("writer_vs_alone", "x alone", Format::Fixed(2)),
+const FIELDS: [Field; 9] = [
+    Field::key("mode").shown("mode", Format::Plain),
+    Field::key("free_blocks").shown("free blocks", Format::Plain),
+    Field::measured("reads").shown("reads", Format::Fixed(0)),
+    Field::measured("read_us_mean").shown("read us", Format::Fixed(2)),
+    Field::measured("read_us_p50").shown("p50", Format::Fixed(2)),
+    Field::measured("read_us_p99").shown("p99", Format::Fixed(2)),
+    Field::measured("read_us_max").shown("max", Format::Fixed(1)),
+    Field::measured("writer_ops_per_s").shown("writer ops/s", Format::Fixed(0)),
+    Field::measured("writer_vs_alone").shown("x alone", Format::Fixed(2)),
 ];
 
 #[cfg(test)]

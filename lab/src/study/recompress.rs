@@ -12,8 +12,8 @@
 use super::{Lab, Report, Study, ours};
 use crate::corpus::{Corpus, PAGE_SIZE};
 use crate::error::LabError;
-use crate::row::{Row, column};
-use crate::table::{Column, Format};
+use crate::fields::{self, Field, Format};
+use crate::row::Row;
 use clap::{ArgMatches, Args, FromArgMatches};
 use codec::Codec;
 use std::time::Instant;
@@ -68,8 +68,8 @@ fn run(matches: &ArgMatches, lab: &Lab) -> Result<Report, LabError> {
         }
     }
     bar.finish_and_clear();
-    let rows = pairs.iter().map(|&(from, to)| summary(key(from, to, &corpus), &runs)).collect();
-    Ok(Report { corpus: Some(corpus), columns: &COLUMNS, rows, runs, notes: Vec::new() })
+    let rows = fields::medians(&FIELDS, &runs);
+    Ok(Report { corpus: Some(corpus), fields: &FIELDS, rows, runs, notes: Vec::new() })
 }
 
 fn key(from: &Codec, to: &Codec, corpus: &Corpus) -> Row {
@@ -140,40 +140,19 @@ fn saved(before: u64, after: u64) -> f64 {
     1.0 - after as f64 / before as f64
 }
 
-fn summary(mut row: Row, runs: &[Row]) -> Row {
-    let same =
-        |run: &&Row| ["algorithm", "to"].iter().all(|field| run.get(field) == row.get(field));
-    let runs: Vec<Row> = runs.iter().filter(same).cloned().collect();
-    row.set("runs", runs.len());
-    for field in MEASURED {
-        row.spread(field, &column(&runs, field));
-    }
-    row
-}
-
-const MEASURED: [&str; 9] = [
-    "compr_data_size_before",
-    "compr_data_size",
-    "saved_data",
-    "object_bytes_resident_before",
-    "object_bytes_resident",
-    "saved_resident",
-    "recompressed_pages",
-    "no_smaller_pages",
-    "recompress_ns_per_page",
-];
-
-const COLUMNS: [Column; 12] = [
-    Column::new("store", "store", Format::Plain),
-    Column::new("algorithm", "algorithm", Format::Plain),
-    Column::new("to", "to", Format::Plain),
-    Column::new("compr_data_size_before", "compressed MiB", Format::Mib),
-    Column::new("compr_data_size", "then MiB", Format::Mib),
-    Column::new("saved_data", "saved %", Format::Percent),
-    Column::new("object_bytes_resident_before", "resident MiB", Format::Mib),
-    Column::new("object_bytes_resident", "then MiB", Format::Mib),
-    Column::new("saved_resident", "saved %", Format::Percent),
-    Column::new("recompressed_pages", "pages", Format::Plain),
-    Column::new("no_smaller_pages", "no smaller", Format::Plain),
-    Column::new("recompress_ns_per_page", "ns a page", Format::Fixed(0)),
+const FIELDS: [Field; 14] = [
+    Field::key("store").shown("store", Format::Plain),
+    Field::key("algorithm").shown("algorithm", Format::Plain),
+    Field::key("to").shown("to", Format::Plain),
+    Field::key("corpus"),
+    Field::key("corpus_bytes"),
+    Field::measured("compr_data_size_before").shown("compressed MiB", Format::Mib),
+    Field::measured("compr_data_size").shown("then MiB", Format::Mib),
+    Field::measured("saved_data").shown("saved %", Format::Percent),
+    Field::measured("object_bytes_resident_before").shown("resident MiB", Format::Mib),
+    Field::measured("object_bytes_resident").shown("then MiB", Format::Mib),
+    Field::measured("saved_resident").shown("saved %", Format::Percent),
+    Field::measured("recompressed_pages").shown("pages", Format::Plain),
+    Field::measured("no_smaller_pages").shown("no smaller", Format::Plain),
+    Field::measured("recompress_ns_per_page").shown("ns a page", Format::Fixed(0)),
 ];

@@ -35,9 +35,9 @@ use super::peer::Peer;
 use super::{Inside, Lab, Report, Study, present};
 use crate::corpus::{Corpus, PAGE_SIZE};
 use crate::error::LabError;
-use crate::row::{self, Row};
+use crate::fields::{self, Field, Format};
+use crate::row::Row;
 use crate::size;
-use crate::table::{Column, Format};
 use clap::{ArgMatches, Args, FromArgMatches};
 use codec::Codec;
 use indicatif::ProgressBar;
@@ -210,9 +210,9 @@ fn run(matches: &ArgMatches, lab: &Lab) -> Result<Report, LabError> {
         row.set("corpus", corpus.name.as_str()).set("corpus_bytes", corpus.bytes().len());
     }
     compare::speedups(&mut runs);
-    let mut rows = row::medians(&runs, &KEY, &MEASURED);
+    let mut rows = fields::medians(&FIELDS, &runs);
     compare::beside_published(&mut rows, &mut notes);
-    Ok(Report { corpus: Some(corpus), columns: &COLUMNS, rows, runs, notes })
+    Ok(Report { corpus: Some(corpus), fields: &FIELDS, rows, runs, notes })
 }
 
 impl Options {
@@ -307,44 +307,33 @@ impl Bench<'_> {
     }
 }
 
-const KEY: [&str; 8] =
-    ["backend", "free", "mib", "threads", "buffer_bytes", "algorithm", "corpus", "corpus_bytes"];
 /// How paging went in each region.
 const PAGING: [&str; 3] =
     ["pageout_ns_per_page", "faultin_ns_per_page", "faultin_sequential_ns_per_page"];
-const MEASURED: [&str; 15] = [
-    "teardown_ms",
-    "freed_ms",
-    "release_ms",
-    "drain_ms",
-    "pageout_ns_per_page",
-    "faultin_ns_per_page",
-    "faultin_sequential_ns_per_page",
-    "growth_bytes",
-    "fallbacks",
-    compare::RATIOS[0].0,
-    compare::RATIOS[1].0,
-    compare::RATIOS[2].0,
-    compare::RATIOS[3].0,
-    compare::RATIOS[4].0,
-    "speedup_vs_slots",
-];
 
-const COLUMNS: [Column; 16] = [
-    Column::new("backend", "backend", Format::Plain),
-    Column::new("free", "free", Format::Plain),
-    Column::new("mib", "MiB", Format::Plain),
-    Column::new("threads", "threads", Format::Plain),
-    Column::new("teardown_ms", "teardown ms", Format::Fixed(3)),
-    Column::new("freed_ms", "freed ms", Format::Fixed(2)),
-    Column::new("release_ms", "release ms", Format::Fixed(2)),
-    Column::new("drain_ms", "drain ms", Format::Fixed(2)),
-    Column::new("pageout_ns_per_page", "out ns/page", Format::Fixed(0)),
-    Column::new("faultin_ns_per_page", "in ns/page", Format::Fixed(0)),
-    Column::new("faultin_sequential_ns_per_page", "in sequence", Format::Fixed(0)),
-    Column::new("growth_bytes", "stored MiB", Format::Mib),
-    Column::new("speedup_vs_kernel", "x kernel", Format::Fixed(1)),
-    Column::new("speedup_vs_slots", "x slots", Format::Fixed(2)),
-    Column::new("drain_speedup_vs_kernel", "drain x kernel", Format::Fixed(2)),
-    Column::new("published_speedup", "S3's x", Format::Fixed(2)),
+const FIELDS: [Field; 24] = [
+    Field::key("backend").shown("backend", Format::Plain),
+    Field::key("free").shown("free", Format::Plain),
+    Field::key("mib").shown("MiB", Format::Plain),
+    Field::key("threads").shown("threads", Format::Plain),
+    Field::key("buffer_bytes"),
+    Field::key("algorithm"),
+    Field::key("corpus"),
+    Field::key("corpus_bytes"),
+    Field::measured("teardown_ms").shown("teardown ms", Format::Fixed(3)),
+    Field::measured("freed_ms").shown("freed ms", Format::Fixed(2)),
+    Field::measured("release_ms").shown("release ms", Format::Fixed(2)),
+    Field::measured("drain_ms").shown("drain ms", Format::Fixed(2)),
+    Field::measured("pageout_ns_per_page").shown("out ns/page", Format::Fixed(0)),
+    Field::measured("faultin_ns_per_page").shown("in ns/page", Format::Fixed(0)),
+    Field::measured("faultin_sequential_ns_per_page").shown("in sequence", Format::Fixed(0)),
+    Field::measured("growth_bytes").shown("stored MiB", Format::Mib),
+    Field::measured("fallbacks"),
+    Field::measured("speedup_vs_kernel").shown("x kernel", Format::Fixed(1)),
+    Field::measured("speedup_vs_slots").shown("x slots", Format::Fixed(2)),
+    Field::measured("pageout_speedup_vs_kernel"),
+    Field::measured("faultin_speedup_vs_kernel"),
+    Field::measured("faultin_sequential_speedup_vs_kernel"),
+    Field::measured("drain_speedup_vs_kernel").shown("drain x kernel", Format::Fixed(2)),
+    Field::added("published_speedup").shown("S3's x", Format::Fixed(2)),
 ];

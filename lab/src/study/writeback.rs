@@ -23,8 +23,8 @@
 use super::{Lab, Report, Study, note};
 use crate::corpus::Corpus;
 use crate::error::LabError;
-use crate::row::{self, Row};
-use crate::table::{Column, Format};
+use crate::fields::{self, Field, Format};
+use crate::row::Row;
 use clap::{ArgMatches, Args, FromArgMatches, ValueEnum};
 use policies::Policy;
 use real::{Measured, Size};
@@ -106,9 +106,9 @@ fn run(matches: &ArgMatches, lab: &Lab) -> Result<Report, LabError> {
         }
     }
     bar.finish_and_clear();
-    let rows = row::medians(&runs, &KEY, &MEASURED);
+    let rows = fields::medians(&FIELDS, &runs);
     judge(&rows, &mut notes);
-    Ok(Report { corpus: Some(corpus), columns: &COLUMNS, rows, runs, notes })
+    Ok(Report { corpus: Some(corpus), fields: &FIELDS, rows, runs, notes })
 }
 
 impl Size {
@@ -238,32 +238,22 @@ fn judge(rows: &[Row], notes: &mut Vec<String>) {
     }
 }
 
-const KEY: [&str; 6] = ["trace", "in_use_pages", "store", "policy", "cache_pages", "pages"];
-const MEASURED: [&str; 9] = [
-    "accesses",
-    "hit_rate",
-    "vs_reference_points",
-    "scan_loss",
-    "writes_back",
-    "load_ns",
-    "store_ns",
-    "write_back_ns",
-    "access_ns",
-];
-
-const COLUMNS: [Column; 12] = [
-    Column::new("trace", "trace", Format::Plain),
-    Column::new("in_use_pages", "in use", Format::Plain),
-    Column::new("store", "store", Format::Plain),
-    Column::new("policy", "policy", Format::Plain),
-    Column::new("hit_rate", "hits %", Format::Percent),
-    Column::new("vs_reference_points", "points", Format::Fixed(2)),
-    Column::new("scan_loss", "scan loss %", Format::Percent),
-    Column::new("writes_back", "writes back", Format::Fixed(0)),
-    Column::new("load_ns", "load ns", Format::Fixed(0)),
-    Column::new("store_ns", "store ns", Format::Fixed(0)),
-    Column::new("write_back_ns", "write-back ns", Format::Fixed(0)),
-    Column::new("access_ns", "ns per access", Format::Fixed(0)),
+const FIELDS: [Field; 15] = [
+    Field::key("trace").shown("trace", Format::Plain),
+    Field::key("in_use_pages").shown("in use", Format::Plain),
+    Field::key("store").shown("store", Format::Plain),
+    Field::key("policy").shown("policy", Format::Plain),
+    Field::key("cache_pages"),
+    Field::key("pages"),
+    Field::measured("accesses"),
+    Field::measured("hit_rate").shown("hits %", Format::Percent),
+    Field::measured("vs_reference_points").shown("points", Format::Fixed(2)),
+    Field::measured("scan_loss").shown("scan loss %", Format::Percent),
+    Field::measured("writes_back").shown("writes back", Format::Fixed(0)),
+    Field::measured("load_ns").shown("load ns", Format::Fixed(0)),
+    Field::measured("store_ns").shown("store ns", Format::Fixed(0)),
+    Field::measured("write_back_ns").shown("write-back ns", Format::Fixed(0)),
+    Field::measured("access_ns").shown("ns per access", Format::Fixed(0)),
 ];
 
 #[cfg(test)]

@@ -1,20 +1,7 @@
 //! `lab breakdown`: shares of the steps of giving pages up.
 
-use crate::support::{golden, json, measured, number, rows};
+use crate::support::{json, measured, number, rows};
 use serde_json::Value;
-
-const FIELDS: [&str; 10] = [
-    "backend",
-    "path",
-    "step",
-    "share",
-    "instructions_per_page",
-    "published_share",
-    "corpus",
-    "corpus_bytes",
-    "runs",
-    "ns_per_page",
-];
 
 #[test]
 fn shares_are_of_the_whole_path() {
@@ -38,7 +25,6 @@ fn shares(backend: &str) {
             return;
         }
         for row in &steps {
-            golden(row, &FIELDS);
             assert_eq!(row["backend"], backend);
             measured(row, &["ns_per_page"]);
         }

@@ -2,28 +2,17 @@
 //!
 //! Invariant: a difference is taken between runs of the same number, which stored the same pages.
 
-use super::trial::{COMPACTED, MEASURED, UNSETTLED};
+use super::FIELDS;
+use crate::fields;
 use crate::row::{Row, column, grouped};
 use crate::stats;
 
-/// What tells one row of the table from another.
-const KEY: [&str; 9] = [
-    "store",
-    "algorithm",
-    "corpus",
-    "corpus_bytes",
-    "fill",
-    "chain_order",
-    "rule",
-    "classes",
-    "huge_watermark",
-];
 /// The order others are compared with.
 const BASE_ORDER: f64 = 2.0;
 
 /// One row per store, size, rule and order, in the order they were first measured.
 pub(super) fn rows(runs: &[Row]) -> Vec<Row> {
-    let groups = grouped(runs, &KEY);
+    let groups = grouped(runs, &fields::keys(&FIELDS));
     groups.iter().map(|group| summarise(group, base_of(group, &groups))).collect()
 }
 
@@ -39,20 +28,7 @@ fn base_of<'a>(group: &[Row], groups: &'a [Vec<Row>]) -> Option<&'a [Row]> {
 }
 
 fn summarise(group: &[Row], base: Option<&[Row]>) -> Row {
-    let mut row = Row::default();
-    for key in KEY {
-        row.set(key, group[0].get(key).clone());
-    }
-    row.set("runs", group.len());
-    for field in MEASURED {
-        row.spread(field, &column(group, field));
-    }
-    for field in UNSETTLED.map(|field| format!("unsettled_{field}")) {
-        row.spread(&field, &column(group, &field));
-    }
-    for field in COMPACTED.map(|field| format!("compacted_{field}")) {
-        row.spread(&field, &column(group, &field));
-    }
+    let mut row = fields::median(&FIELDS, group);
     for (name, field) in [("saves", "accounted_bytes"), ("saves_mem_used", "mem_used_total")] {
         let base = base.map_or(Vec::new(), |base| column(base, field));
         savings(&mut row, name, &base, &column(group, field));

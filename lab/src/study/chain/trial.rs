@@ -2,44 +2,20 @@
 //!
 //! Invariant: no counter is read before every page was read back equal.
 
+use super::FIELDS;
 use super::plan::Plan;
 use crate::corpus::Corpus;
 use crate::error::LabError;
+use crate::fields;
 use crate::kernel::KernelZram;
 use crate::row::Row;
 use crate::study::ours;
 use crate::study::store::{Kernel, Ours, Store};
 use zsmalloc::{ChainSize, Geometry};
 
-/// Fields measured once the writes are done; those of `COMPACTED` also after compaction.
-pub(super) const MEASURED: [&str; 13] = [
-    "orig_data_size",
-    "compr_data_size",
-    "mem_used_total",
-    "mem_used_max",
-    "object_bytes_resident",
-    "same_pages",
-    "huge_pages",
-    "metadata_bytes",
-    "free_bytes_held",
-    "accounted_bytes",
-    "resident_bytes",
-    "overhead_mem_used",
-    "overhead_all_in",
-];
-
-/// Fields measured before that, right after the last write, with the prefix `unsettled_`.
-pub(super) const UNSETTLED: [&str; 3] =
-    ["object_bytes_resident", "accounted_bytes", "overhead_all_in"];
-
-/// Fields measured again after compaction, there with the prefix `compacted_`.
-pub(super) const COMPACTED: [&str; 5] = [
-    "mem_used_total",
-    "object_bytes_resident",
-    "accounted_bytes",
-    "overhead_mem_used",
-    "overhead_all_in",
-];
+/// What the fields that are measured right after the last write, and after compaction, begin with.
+const UNSETTLED: &str = "unsettled_";
+const COMPACTED: &str = "compacted_";
 
 /// Our zram: adds the measured fields to `row`.
 pub(super) fn ours(
@@ -87,21 +63,25 @@ fn measure(
     for &(slot, page) in &plan.again {
         store.write(slot as usize, corpus.page(page as usize))?;
     }
-    set_all(row, "unsettled_", &UNSETTLED, &with_overheads(store.count()?));
+    set_all(row, UNSETTLED, &with_overheads(store.count()?));
     store.settle()?;
     let last = plan.last();
     verify(store, &last, corpus)?;
     let counted = with_overheads(store.count()?);
-    set_all(row, "", &MEASURED, &counted);
+    set_all(row, "", &counted);
     store.compact()?;
     verify(store, &last, corpus)?;
-    set_all(row, "compacted_", &COMPACTED, &with_overheads(store.count()?));
+    set_all(row, COMPACTED, &with_overheads(store.count()?));
     Ok(())
 }
 
-fn set_all(row: &mut Row, prefix: &str, fields: &[&str], counted: &Row) {
-    for field in fields {
-        row.set(&format!("{prefix}{field}"), counted.get(field).clone());
+/// Sets the fields of the table that begin so.
+fn set_all(row: &mut Row, prefix: &str, counted: &Row) {
+    for field in fields::measured(&FIELDS) {
+        let of = [UNSETTLED, COMPACTED].into_iter().find(|of| field.starts_with(of));
+        if of.unwrap_or_default() == prefix {
+            row.set(field, counted.get(&field[prefix.len()..]).clone());
+        }
     }
 }
 
