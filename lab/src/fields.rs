@@ -30,6 +30,7 @@ enum Role {
     Key,
     Measured,
     Added,
+    OfRun,
 }
 
 /// One field of a study's rows.
@@ -58,6 +59,11 @@ impl Field {
     /// A number that the study adds to the row.
     pub(crate) const fn added(name: &'static str) -> Field {
         Field::new(name, Role::Added)
+    }
+
+    /// What is kept of each run, beside its number, and in no row.
+    pub(crate) const fn of_run(name: &'static str) -> Field {
+        Field::new(name, Role::OfRun)
     }
 
     /// The same, printed under `heading`.
@@ -103,14 +109,22 @@ pub(crate) fn medians(fields: &[Field], runs: &[Row]) -> Vec<Row> {
     grouped(runs, &keys(fields)).iter().map(|group| median(fields, group)).collect()
 }
 
-/// Whether every row has the fields of the table, each with a value of its kind, and no other.
+/// Whether every row has the fields of the table, each with a value of its kind, and no other; and
+/// whether the table has every field of a run, which would be lost otherwise.
 ///
 /// # Errors
 ///
-/// `Wrong` names the first row and field that differ.
-pub(crate) fn check(fields: &[Field], rows: &[Row]) -> Result<(), LabError> {
+/// `Wrong` names the first row or run, and the field.
+pub(crate) fn check(fields: &[Field], rows: &[Row], runs: &[Row]) -> Result<(), LabError> {
+    let known = |name: &str| name == "run" || fields.iter().any(|field| field.name == name);
+    for (at, run) in runs.iter().enumerate() {
+        if let Some((name, _)) = run.fields().find(|(name, _)| !known(name)) {
+            return Err(LabError::Wrong(format!("run {at}: {name} is in no table of fields")));
+        }
+    }
+    let of_rows = fields.iter().filter(|field| field.role != Role::OfRun);
     let (keys, figures): (Vec<&Field>, Vec<&Field>) =
-        fields.iter().partition(|field| field.role == Role::Key);
+        of_rows.partition(|field| field.role == Role::Key);
     let names = |fields: &[&Field]| fields.iter().flat_map(|field| field.names()).collect();
     let (keys, figures): (Vec<String>, Vec<String>) = (names(&keys), names(&figures));
     let runs = ["runs".to_owned()];
@@ -153,8 +167,12 @@ pub(crate) fn cell(value: &Value, format: Format) -> String {
 mod tests {
     use super::*;
 
-    const FIELDS: [Field; 3] =
-        [Field::key("store"), Field::measured("ns"), Field::added("x").shown("x", Format::Plain)];
+    const FIELDS: [Field; 4] = [
+        Field::key("store"),
+        Field::measured("ns"),
+        Field::added("x").shown("x", Format::Plain),
+        Field::of_run("seed"),
+    ];
 
     fn rows() -> Vec<Row> {
         let run = |store: &str, ns: f64| {
@@ -179,19 +197,30 @@ mod tests {
     }
 
     #[test]
+    fn a_run_with_a_field_that_no_table_has_is_refused() {
+        let with = |field: &str| {
+            let mut run = Row::default();
+            run.set("store", "b").set("run", 0).set(field, 1.5);
+            check(&FIELDS, &[], &[run])
+        };
+        assert!(with("ns").is_ok() && with("seed").is_ok());
+        assert!(with("us").is_err(), "it would be in no row");
+    }
+
+    #[test]
     fn a_field_that_is_missing_too_many_or_of_another_kind_is_refused() {
         let with = |field: &str, value: Value| {
             let mut row = rows().remove(0);
             row.set("x", 1).set(field, value);
-            check(&FIELDS, &[row])
+            check(&FIELDS, &[row], &[])
         };
-        assert!(check(&FIELDS, &rows()).is_err(), "x is missing");
+        assert!(check(&FIELDS, &rows(), &[]).is_err(), "x is missing");
         assert!(with("x", 2.5.into()).is_ok() && with("x", Value::Null).is_ok());
         assert!(with("y", 1.into()).is_err(), "y is in no table");
         assert!(with("ns_max", "nine".into()).is_err(), "a figure is a number");
         assert!(with("store", serde_json::json!([1])).is_err(), "a key is one value");
         let mut other = Row::default();
         other.set("runs", 1).set("store", "b");
-        assert!(check(&FIELDS, &[other]).is_err(), "another order");
+        assert!(check(&FIELDS, &[other], &[]).is_err(), "another order");
     }
 }

@@ -150,7 +150,7 @@ fn publish(study: &Study, report: &Report, common: &Common) -> Result<(), LabErr
         let path = record::add(root, &machine, document, &report.runs)?;
         print(&format!("record: {}", path.display()))?;
     }
-    fields::check(report.fields, &report.rows)
+    fields::check(report.fields, &report.rows, &report.runs)
 }
 
 /// `println!` would panic when the reader has gone.

@@ -165,7 +165,7 @@ fn ratios(rows: &[Row], notes: &mut Vec<String>) {
     }
 }
 
-const FIELDS: [Field; 18] = [
+const FIELDS: [Field; 19] = [
     Field::key("allocator").shown("allocator", Format::Plain),
     Field::key("phase").shown("phase", Format::Plain),
     Field::key("threads").shown("threads", Format::Plain),
@@ -184,6 +184,7 @@ const FIELDS: [Field; 18] = [
     Field::measured("overhead_all_in").shown("all-in over %", Format::Percent),
     Field::measured("accounted_bytes"),
     Field::measured("page_table_bytes").shown("page tables MiB", Format::Mib),
+    Field::of_run("library"),
 ];
 
 #[cfg(test)]

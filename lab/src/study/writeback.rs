@@ -238,7 +238,7 @@ fn judge(rows: &[Row], notes: &mut Vec<String>) {
     }
 }
 
-const FIELDS: [Field; 15] = [
+const FIELDS: [Field; 16] = [
     Field::key("trace").shown("trace", Format::Plain),
     Field::key("in_use_pages").shown("in use", Format::Plain),
     Field::key("store").shown("store", Format::Plain),
@@ -254,6 +254,7 @@ const FIELDS: [Field; 15] = [
     Field::measured("store_ns").shown("store ns", Format::Fixed(0)),
     Field::measured("write_back_ns").shown("write-back ns", Format::Fixed(0)),
     Field::measured("access_ns").shown("ns per access", Format::Fixed(0)),
+    Field::of_run("seed"),
 ];
 
 #[cfg(test)]
