@@ -83,11 +83,22 @@ impl<'s> Crate<'s> {
                     }
                 }
             }
-            for (at, path) in paths_in_code(source) {
+            let children = self.children(module);
+            let starts = ["crate", "super"].into_iter().chain(children);
+            for (at, path) in paths_in_code(source, starts) {
                 add(at, &path);
             }
         }
         arrows
+    }
+
+    /// The names of the modules right below a module.
+    fn children<'a>(&'a self, module: &'a Module) -> impl Iterator<Item = &'a str> {
+        let below = self
+            .sources
+            .keys()
+            .filter(move |other| other.len() == module.len() + 1 && other.starts_with(module));
+        below.filter_map(|child| child.last().map(String::as_str))
     }
 
     fn is_part(&self, module: &Module, path: &[String]) -> bool {
@@ -226,12 +237,16 @@ fn branches(group: &str) -> Vec<&str> {
     found
 }
 
-/// Paths that begin with `crate` or `super`, outside of `use` and of visibilities.
-fn paths_in_code(source: &Source) -> Vec<(usize, Module)> {
+/// Paths that begin with one of these words, outside of `use` and of visibilities.
+fn paths_in_code<'a>(
+    source: &Source,
+    words: impl Iterator<Item = &'a str>,
+) -> Vec<(usize, Module)> {
     let code = &source.code;
     let used: Vec<_> = uses(source).iter().map(|(at, tree)| *at..at + tree.len() + 4).collect();
-    let starts = word_offsets(code, "crate").chain(word_offsets(code, "super"));
-    let starts = starts.filter(|at| code[at + 5..].starts_with("::"));
+    let starts = words.flat_map(|word| {
+        word_offsets(code, word).filter(move |at| code[at + word.len()..].starts_with("::"))
+    });
     // The second word of `super::super` is a part of the path that begins with the first.
     let starts = starts.filter(|&at| !code[..at].ends_with("::"));
     let outside = starts.filter(|at| !used.iter().any(|range| range.contains(at)));
@@ -263,6 +278,9 @@ fn arrows_lead_to_where_an_item_is_defined() {
     let sources = [
         file("lib.rs", "mod low; mod high; pub use low::Shape;"),
         file("low.rs", "mod deep; pub use deep::Shape; pub(crate) fn f() {}"),
+        file("low/wide.rs", "pub(crate) fn g() { deep::h(); }"),
+        file("top.rs", "mod part; fn k() { part::k(); other::part::k(); }"),
+        file("top/part.rs", "pub(crate) fn k() {}"),
         file("low/deep.rs", "pub struct Shape; use std::fmt;"),
         file("high.rs", "use crate::low::{Shape, f}; fn g() -> crate::Shape { super::low::f() }"),
     ];
@@ -272,6 +290,7 @@ fn arrows_lead_to_where_an_item_is_defined() {
     };
     assert_eq!(to("high"), ["low::deep", "low", "low::deep", "low"]);
     assert_eq!((to("low"), to("low::deep"), to("")), (vec![], vec![], vec![]));
+    assert_eq!((to("top"), to("low::wide")), (vec!["top::part".to_owned()], vec![]));
 }
 
 #[test]
