@@ -193,6 +193,27 @@ impl Lab {
         if self.common.quick { self.common.runs.min(2) } else { self.common.runs }
     }
 
+    /// The rows of every case in every run. Cases take turns, so that a slow moment of the machine
+    /// meets what is compared alike. `measure` verifies what it measured, or fails.
+    pub(crate) fn interleaved<C>(
+        &self,
+        cases: &[C],
+        name: impl Fn(&C) -> String,
+        mut measure: impl FnMut(&C, u32) -> Result<Vec<Row>, LabError>,
+    ) -> Result<Vec<Row>, LabError> {
+        let mut rows = Vec::new();
+        let bar = self.progress(self.runs() as usize * cases.len());
+        for run in 0..self.runs() {
+            for case in cases {
+                bar.set_message(format!("run {run}, {}", name(case)));
+                rows.extend(measure(case, run)?);
+                bar.inc(1);
+            }
+        }
+        bar.finish_and_clear();
+        Ok(rows)
+    }
+
     /// A bar of `steps` on a terminal, nothing elsewhere.
     pub(crate) fn progress(&self, steps: usize) -> ProgressBar {
         let bar = ProgressBar::new(steps as u64);

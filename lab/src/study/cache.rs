@@ -85,19 +85,13 @@ fn run(matches: &ArgMatches, lab: &Lab) -> Result<Report, LabError> {
     let watermark = Geometry::new(Rule::LeastWaste, chain).huge_watermark();
     let bytes = &corpus.bytes()[..used * PAGE_SIZE];
     let pages = Pages::new(bytes, &options.algorithm, watermark)?;
-    let bar = lab.progress(lab.runs() as usize * options.threads.len() * options.order.len());
-    let mut runs = Vec::new();
-    for run in 0..lab.runs() {
-        for &order in &options.order {
-            for &threads in &options.threads {
-                bar.set_message(format!("run {run}, {threads} threads"));
-                let case = pass::Case { threads, order, run, chain_order: options.chain_order };
-                runs.extend(pass::measure(&pages, case)?);
-                bar.inc(1);
-            }
-        }
-    }
-    bar.finish_and_clear();
+    let of_order = |&order| options.threads.iter().map(move |&threads| (order, threads));
+    let cases: Vec<(Order, u32)> = options.order.iter().flat_map(of_order).collect();
+    let name = |&(_, threads): &(Order, u32)| format!("{threads} threads");
+    let mut runs = lab.interleaved(&cases, name, |&(order, threads), run| {
+        let case = pass::Case { threads, order, run, chain_order: options.chain_order };
+        pass::measure(&pages, case)
+    })?;
     for row in &mut runs {
         row.set("algorithm", options.algorithm.to_string())
             .set("chain_order", options.chain_order)

@@ -154,23 +154,18 @@ fn run(matches: &ArgMatches, lab: &Lab) -> Result<Report, LabError> {
     let memories = options.around.len() as u64 + 1 + u64::from(lab.common.vs_kernel);
     paging::refuse_if_too_large(memories * (mib << 20), &format!("{memories} x --mib {mib}"))?;
     let corpus = Corpus::open(lab.corpus_file(), SYNTHETIC_BYTES.min(mib << 20))?;
-    let (mut runs, mut notes) = (Vec::new(), Vec::new());
-    let bar = lab.progress(lab.runs() as usize * options.mode.len());
+    let mut notes = Vec::new();
     let bench = Bench {
         source: Source::new(&corpus)?,
         peer: Peer::of(options.backend, lab, &mut notes),
         pages: (mib << 20) as usize / PAGE_SIZE,
         options,
     };
-    for run in 0..lab.runs() {
-        for &mode in &bench.options.mode {
-            bar.set_message(format!("run {run}, mode {}", mode.name()));
-            let rows = bench.measure(mode, run, &mut notes);
-            runs.extend(present(rows, &mut notes)?.unwrap_or_default());
-            bar.inc(1);
-        }
-    }
-    bar.finish_and_clear();
+    let name = |mode: &Mode| format!("mode {}", mode.name());
+    let mut runs = lab.interleaved(&bench.options.mode, name, |&mode, run| {
+        let rows = bench.measure(mode, run, &mut notes);
+        Ok(present(rows, &mut notes)?.unwrap_or_default())
+    })?;
     for row in &mut runs {
         row.set("corpus", corpus.name.as_str()).set("mib", mib);
     }

@@ -31,7 +31,6 @@ use crate::size;
 use crate::stats;
 use clap::{ArgMatches, Args, FromArgMatches};
 use codec::Codec;
-use indicatif::ProgressBar;
 use zsmalloc::LockDesign;
 
 mod loops;
@@ -123,16 +122,8 @@ fn run(matches: &ArgMatches, lab: &Lab) -> Result<Report, LabError> {
     let peer = lab.kernel_peer(&mut notes);
     let plans = plans(&options, lab)?;
     let cases = cases(&options, &plans, peer.as_ref());
-    let bar = lab.progress(cases.len() * lab.runs() as usize);
-    let mut runs = Vec::new();
-    for run in 0..lab.runs() {
-        for case in &cases {
-            bar.set_message(case.name());
-            runs.push(case.measure(&options, run, lab)?);
-            bar.inc(1);
-        }
-    }
-    ProgressBar::finish_and_clear(&bar);
+    let measure = |case: &Case<'_>, run| Ok(vec![case.measure(&options, run, lab)?]);
+    let runs = lab.interleaved(&cases, Case::name, measure)?;
     let rows = rows(&runs);
     compare(&runs, &rows, &mut notes);
     Ok(Report { corpus: None, fields: &FIELDS, rows, runs, notes })

@@ -56,18 +56,13 @@ fn run(matches: &ArgMatches, lab: &Lab) -> Result<Report, LabError> {
         .iter()
         .flat_map(|from| options.to.iter().map(move |to| (from, to)))
         .collect();
-    let bar = lab.progress(lab.runs() as usize * pairs.len());
-    let mut runs = Vec::new();
-    for run in 0..lab.runs() {
-        for &(from, to) in &pairs {
-            let mut row = key(from, to, &corpus);
-            row.set("run", run);
-            trial(&options, (from, to), &corpus, &mut row)?;
-            runs.push(row);
-            bar.inc(1);
-        }
-    }
-    bar.finish_and_clear();
+    let name = |(from, to): &(&Codec, &Codec)| format!("{from} to {to}");
+    let runs = lab.interleaved(&pairs, name, |&(from, to), run| {
+        let mut row = key(from, to, &corpus);
+        row.set("run", run);
+        trial(&options, (from, to), &corpus, &mut row)?;
+        Ok(vec![row])
+    })?;
     let rows = fields::medians(&FIELDS, &runs);
     Ok(Report { corpus: Some(corpus), fields: &FIELDS, rows, runs, notes: Vec::new() })
 }
