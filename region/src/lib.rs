@@ -9,8 +9,7 @@
 //!
 //! Words: a *region* is an address range whose cold pages live in a store. To *page out* is to
 //! leave memory for the store; to *fault in* is to come back on touch. A *group* is 64 neighbouring
-//! pages, which leave together. *Staging* is where pages stand on their way out, with their content
-//! as it was.
+//! pages, which leave together. *Staging* holds pages on their way out, with unchanged content.
 //!
 //! The rooms, each of which uses only those under it:
 //!
@@ -42,10 +41,10 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Pages go to a zram device of the region's own, or to a zswap cache, which regions share and
-//! which may have a disk behind it: [`StoreConfig`].
+//! Pages go to a zram device of the region's own, or to a zswap cache. Regions share a cache, and
+//! it may have a disk behind it: [`StoreConfig`].
 //!
-//! It needs Linux 6.8, for `UFFDIO_MOVE`.
+//! The crate needs Linux 6.8, for `UFFDIO_MOVE`.
 
 #![deny(unsafe_code)]
 

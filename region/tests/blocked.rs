@@ -1,6 +1,7 @@
-//! Threads that have SIGBUS blocked, by which signal mode brings pages in.
+//! Threads that have SIGBUS blocked, the signal by which signal mode brings pages in.
 //!
-//! `env --block-signal=BUS` runs the child, whose threads inherit it; those of the library do not.
+//! `env --block-signal=BUS` runs the child, whose threads inherit it. The library's own threads do
+//! not.
 
 mod setting;
 
@@ -13,8 +14,8 @@ use std::time::Duration;
 const PAGE: usize = 4096;
 const CHILD: &str = "RAMFOLD_BLOCKED_CHILD";
 
-/// Runs a test of this file in a child that has SIGBUS blocked: what it says, or nothing where the
-/// system has no such `env`.
+/// Runs a test of this file in a child that has SIGBUS blocked. Returns what the child says, or
+/// nothing if the system has no such `env`.
 fn in_a_child(test: &str) -> Option<String> {
     if !Command::new("env").args(["--block-signal=BUS", "true"]).status().is_ok_and(|s| s.success())
     {
@@ -40,7 +41,7 @@ fn is_child() -> bool {
     std::env::var_os(CHILD).is_some()
 }
 
-/// The first fault ended the process without a word.
+/// The first fault once ended the process without a message.
 #[test]
 fn a_thread_that_blocks_the_signal_is_refused_a_region() {
     if !is_child() {
@@ -55,7 +56,7 @@ fn a_thread_that_blocks_the_signal_is_refused_a_region() {
     Region::map(&pager, PAGE, &RegionConfig::default()).expect("no signal serves it");
 }
 
-/// A thread that blocks every signal is common, and is only found when it touches a page.
+/// Threads that block every signal are common. One is found only when it touches a page.
 #[test]
 fn a_thread_that_blocks_the_signal_is_named_while_something_is_folded() {
     let test = "a_thread_that_blocks_the_signal_is_named_while_something_is_folded";
@@ -69,7 +70,7 @@ fn a_thread_that_blocks_the_signal_is_named_while_something_is_folded() {
     let Some(pager) = setting::pager(&PagerConfig::default()) else { return };
     let sleeper = std::thread::Builder::new().name("sleeper".into());
     let sleeper = sleeper.spawn(|| std::thread::sleep(Duration::from_secs(4))).expect("a thread");
-    // One that takes faults, whoever starts it.
+    // This thread takes faults, whichever thread starts it.
     let folding = host::thread::spawn("folding", move || {
         let mut region = Region::map(&pager, 64 * PAGE, &RegionConfig::default()).expect("one");
         region.as_mut_slice().fill(7);
@@ -81,8 +82,7 @@ fn a_thread_that_blocks_the_signal_is_named_while_something_is_folded() {
     sleeper.join().expect("it sleeps");
 }
 
-/// A pager of its own kind in a program that blocks the signal everywhere says nothing where
-/// nothing is out.
+/// If a program blocks the signal everywhere and no page is out, a pager says nothing.
 #[test]
 fn nobody_is_named_where_nothing_is_folded() {
     if !is_child() {

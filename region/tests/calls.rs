@@ -1,9 +1,9 @@
 //! Every call that may hold what a fault waits for is noted while it runs.
 //!
-//! A signal handler of the program's that touched a region in the middle of such a call waited for
-//! its own thread, for ever. Whether that ends the process with a word is tested where handlers can
-//! be made, in `host/tests/span/calls.rs`; here it is counted which calls are noted. There is one
-//! test, alone in its process, because the count is the process's.
+//! A signal handler of the program that touched a region in the middle of such a call once waited
+//! for its own thread, for ever. Now that ends the process with a message.
+//! `host/tests/span/calls.rs` tests that, because handlers can be made there. Here a test counts
+//! which calls are noted. It is alone in its process, because the count is the process's.
 
 mod setting;
 

@@ -1,4 +1,4 @@
-//! What a core file of a program with a region holds.
+//! The content of a core file of a program with a region.
 //!
 //! The program is this test in a child, which ends by abort in a directory of its own.
 
@@ -16,7 +16,7 @@ const BYTES: usize = 64 << 20;
 const MARKS: [[u8; 16]; 2] = [*b"paged out, left ", *b"resident, stays "];
 const CORE_MAX: u64 = 200 << 20;
 
-/// A directory that goes away.
+/// A directory that is removed at the end.
 struct Scratch(PathBuf);
 
 impl Drop for Scratch {
@@ -25,13 +25,13 @@ impl Drop for Scratch {
     }
 }
 
-/// Each page begins with what tells the halves apart, made up so that the program's own constants
-/// are not it.
+/// The beginning of each page of a half. It is computed, so that the program's own constants do not
+/// contain it.
 fn mark(half: usize) -> [u8; 16] {
     MARKS[half].map(|byte| byte.rotate_left(3))
 }
 
-/// Maps a region, pages half of it out, says how much a core would be told to hold, and aborts.
+/// Maps a region, pages half of it out, says how large a core file would be, and aborts.
 fn child() {
     let memory = Memory::new(MemoryConfig::for_disk(BYTES as u64)).expect("a memory");
     let pager = match Pager::new(memory, &PagerConfig::default()) {
@@ -49,8 +49,8 @@ fn child() {
     std::process::abort();
 }
 
-/// Bytes of the mappings that the system is not told to leave out; where nothing may be done with a
-/// mapping, nothing was written there, and the system leaves it out anyway.
+/// Bytes of the mappings that the system is not told to leave out. Mappings without any permission
+/// are not counted: nothing was written there, and the system leaves them out anyway.
 fn dumped() -> u64 {
     let smaps = fs::read_to_string("/proc/self/smaps").expect("smaps");
     let (mut sum, mut size) = (0, 0);
@@ -79,8 +79,8 @@ fn run(directory: &Path) -> Output {
     command.env(CHILD, "1").current_dir(directory).output().expect("a child")
 }
 
-/// The story: the arena is reserved for more than the machine has, and the core file of a program
-/// with a region of 64 MiB was 31 GiB long.
+/// The arena is reserved for more than the machine has. The core file of a program with a region of
+/// 64 MiB was once 31 GiB long.
 #[test]
 fn a_core_file_holds_what_is_the_programs() {
     if std::env::var_os(CHILD).is_some() {

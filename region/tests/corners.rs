@@ -1,5 +1,5 @@
-//! Where promises meet: pins and chunks, limits and prefetching, full stores and limits, drops and
-//! page-outs; limits and their end.
+//! Cases where promises meet: pins and chunks, limits and prefetching, full stores and limits,
+//! drops and page-outs, and limits and their end.
 
 mod setting;
 
@@ -16,7 +16,7 @@ fn signal() -> Option<Arc<Pager>> {
     setting::pager(&PagerConfig::default())
 }
 
-/// Fills bytes with what does not compress.
+/// Fills bytes with content that does not compress.
 fn noise(bytes: &mut [u8]) {
     let mut noise = 1u64;
     for byte in bytes {
@@ -30,7 +30,7 @@ fn a_pin_holds_when_its_chunk_is_paged_out_after_it() {
     let Some(pager) = signal() else { return };
     let mut region = Region::map(&pager, 512 * PAGE, &RegionConfig::default()).expect("one");
     let control = region.control();
-    // Nobody has touched these pages.
+    // No thread has touched these pages.
     let mut pinned = region.pin_mut(0..16 * PAGE).expect("pinned");
     control.page_out(0..65 * PAGE).expect("out");
     let mut zero = std::fs::File::open("/dev/zero").expect("zeros");
@@ -66,7 +66,8 @@ fn a_full_store_exceeds_the_limit_and_stops_nobody() {
     );
 }
 
-/// Every error of the device was taken for its limit, which has no effect where there is none.
+/// Every error of the device was once taken for its limit, and a region without a limit did
+/// nothing.
 #[test]
 fn a_memory_that_is_used_up_is_told_from_a_store_at_its_limit() {
     let config = MemoryConfig { arena_frames: 1 << 10, ..MemoryConfig::for_disk(4 << 20) };
@@ -134,7 +135,7 @@ fn a_lifted_limit_leaves_nothing_in_staging() {
     for round in 0..40 {
         region.control().prefetch(0..BYTES).expect("all of it is back");
         region.set_resident_limit(Some(BYTES / 2)).expect("a limit");
-        // The pager is at it, near its beginning or further on.
+        // The pager is at work, near its beginning or further on.
         std::thread::sleep(Duration::from_micros(round * 37));
         region.set_resident_limit(None).expect("no limit");
         let started = Instant::now();

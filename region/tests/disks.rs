@@ -1,4 +1,4 @@
-//! Disks behind the cache of a region, and what their code may do.
+//! Disks behind the cache of a region, and what the code of such a disk may do.
 
 #[path = "setting/bench.rs"]
 mod bench;
@@ -25,7 +25,7 @@ fn new_bench() -> Option<Bench> {
 }
 
 impl Bench {
-    /// A region all of whose pages are on the disk, each with its number in it.
+    /// A region whose pages are all on the disk. Each has its number in it.
     fn region(&self) -> Region {
         let config = RegionConfig { store: cache::over(&self.cache), ..RegionConfig::default() };
         let mut region = Region::map(&self.pager, PAGES * PAGE, &config).expect("a region");
@@ -49,7 +49,7 @@ fn assert_numbers(region: &Region) {
     (0..PAGES).for_each(|page| assert_eq!(number_in(bytes, page), page + 1));
 }
 
-/// In a signal handler it would borrow twice, and so panic; with `unsafe`, it would alias.
+/// In a signal handler the disk would borrow twice, and so panic. With `unsafe`, it would alias.
 #[test]
 fn a_disk_may_use_what_the_code_that_touches_a_page_is_changing() {
     thread_local! {
@@ -72,7 +72,7 @@ fn a_disk_may_use_what_the_code_that_touches_a_page_is_changing() {
     assert_eq!(region.control().check().expect("there"), [""; 0]);
 }
 
-/// A walk is brought in ahead of itself, though others read it.
+/// Pages come in ahead of a walk even if other threads read them.
 #[test]
 fn a_walk_has_pages_of_any_disk_brought_in_together() {
     let Some(bench) = new_bench() else { return };
@@ -95,7 +95,8 @@ fn threads_that_fault_at_once_each_get_their_page() {
                 assert_eq!(number_in(region.as_slice(), page), page + 1);
             });
         }
-        // As many as there are fetchers; the others wait for them, or for their requests' room.
+        // There are as many reads as fetchers. The others wait for a fetcher, or for room in the
+        // queue.
         while bench.trouble.reads.load(Ordering::SeqCst) < 4 {
             std::thread::yield_now();
         }

@@ -1,6 +1,6 @@
-//! The fault path allocates nothing: an allocator that aborts is in place while pages are touched.
+//! The fault path allocates nothing. An allocator that aborts is in place while pages are touched.
 //!
-//! It sees what Rust allocates; the C library under lz4 decompresses without allocating.
+//! It sees what Rust allocates. The C library of lz4 decompresses without allocating.
 
 #[path = "setting/cache.rs"]
 mod cache;

@@ -1,19 +1,19 @@
-//! A region in a process that has no room for another mapping. Alone in its process, which has none
-//! meanwhile.
+//! A region in a process that has no room for another mapping. The test is alone in its process,
+//! which has no such room meanwhile.
 
 use host::{PAGE_SIZE, Table};
 use ramfold_region::{Memory, MemoryConfig, Pager, PagerConfig, Region, RegionConfig};
 use std::sync::atomic::AtomicU64;
 
-/// More tables than the usual `vm.max_map_count` allows; where there is room for more, it is not
-/// to be used up.
+/// More tables than the usual `vm.max_map_count` allows. If there is room for more, the test does
+/// not use it up.
 const TABLES_MAX: usize = 100_000;
-/// Bytes of what is registered at a time, and how many of them the region has.
+/// Bytes that are registered at a time.
 const CHUNK: usize = 2 << 20;
 const CHUNKS: usize = 16;
 
-/// To register a chunk by itself takes two mappings, and was refused; a pin failed, and nothing
-/// could be paged out. All that is not registered takes none.
+/// Registering a chunk by itself takes two mappings, and was once refused. Then a pin failed, and
+/// nothing could be paged out. Registering all that is not registered takes no mapping.
 #[test]
 fn pages_leave_and_are_pinned_where_no_mapping_is_left() {
     let memory = Memory::new(MemoryConfig::for_disk(64 << 20)).expect("a memory");

@@ -1,4 +1,4 @@
-//! Regions over a cache before a disk: what they promise there, one promise a test.
+//! The promises of regions over a cache before a disk, one promise a test.
 
 #[path = "setting/bench.rs"]
 mod bench;
@@ -50,7 +50,7 @@ impl Bench {
     }
 }
 
-/// Fills page `n` with something of its own, a quarter of which does not compress.
+/// Fills page `n` with content of its own. A quarter of it does not compress.
 fn write_page(number: usize, page: &mut [u8]) {
     page[..8].copy_from_slice(&(number as u64 + 1).to_le_bytes());
     Rng::new(number as u64 + 1).fill(&mut page[8..1000]);
@@ -86,7 +86,7 @@ fn what_does_not_fit_the_cache_goes_to_its_disk_and_comes_back() {
     assert_eq!((stats.resident_pages, stats.stored_pages), (2048, 0));
     assert!(stats.disk_faults > 100 && stats.stored_faults > stats.disk_faults, "{stats:?}");
     assert!(stats.faults < 600, "a walk brings pages in around each fault: {stats:?}");
-    // The pager's next rounds.
+    // The pager's next rounds do this.
     while region.stats().dead_copies > 0 {
         std::thread::yield_now();
     }
@@ -98,7 +98,8 @@ fn what_does_not_fit_the_cache_goes_to_its_disk_and_comes_back() {
 #[test]
 fn of_a_quad_comes_what_is_in_the_cache() {
     let Some(bench) = new_bench(256 << 10) else { return };
-    // Who is stored first is written back first. A touch: pages that came, by how many disk reads.
+    // Pages that are stored first are written back first. A touch: pages that came, by how many
+    // disk reads.
     for (first, touched, came) in [(0, 2, (3, 0)), (3, 1, (3, 0)), (1, 1, (1, 1)), (2, 0, (3, 0))] {
         let (store, quads) = (cache::over(&bench.cache), Quads::Always);
         let config = RegionConfig { store, quads, ..RegionConfig::default() };
@@ -122,8 +123,8 @@ fn of_a_quad_comes_what_is_in_the_cache() {
 fn neither_limit_is_exceeded_by_more_than_its_slack() {
     const RESIDENT: u64 = 4 << 20;
     const CACHE: u64 = 1 << 20;
-    // Two threads that store together, two frames each; or a zspage that is packed, and exists
-    // twice meanwhile.
+    // Two threads that store at once may exceed it by two frames each. So may a zspage that is
+    // packed, because it exists twice meanwhile.
     const PASSED: u64 = 8 * PAGE as u64;
     let Some(bench) = new_bench(CACHE) else { return };
     let store = cache::over(&bench.cache);
@@ -214,7 +215,7 @@ fn a_touch_of_a_page_whose_disk_fails_ends_the_process() {
 fn while_the_disk_stalls_other_pages_of_the_group_come_back() {
     let Some(bench) = new_bench(16 << 20) else { return };
     let mut region = bench.region_on_disk(64);
-    // Page 9 is stored again, and in memory.
+    // Page 9 is stored again, and is in memory.
     write_page(9, &mut region.as_mut_slice()[9 * PAGE..10 * PAGE]);
     region.control().page_out(0..64 * PAGE).expect("out");
     assert_eq!(region.stats().stored_pages, 64);
@@ -224,7 +225,7 @@ fn while_the_disk_stalls_other_pages_of_the_group_come_back() {
     let (done, waits) = mpsc::channel();
     let region = &region;
     let came = std::thread::scope(|scope| {
-        // Two that want the same page of the disk, which is read once.
+        // Two threads want the same page of the disk, which is read once.
         let waiting = [(); 2].map(|()| scope.spawn(|| assert_page(region, 20)));
         while bench.trouble.reads.load(Ordering::SeqCst) == before {
             std::thread::yield_now();
@@ -334,7 +335,7 @@ fn a_group_that_is_full_says_so() {
     assert_pages(&region);
 }
 
-/// Its pages were refused one by one, each after 256 tries to make room for it.
+/// Its pages were once refused one by one, each after 256 tries to make room for it.
 #[test]
 fn a_group_of_another_cache_is_refused() {
     let Some(bench) = new_bench(1 << 20) else { return };
@@ -356,8 +357,8 @@ fn a_cache_in_another_memory_is_refused() {
     assert!(matches!(refused, Err(RegionError::OtherMemory)));
 }
 
-/// A cache below its limit, in a memory that is used up: each page refused was tried 256 times, and
-/// everything compacted as often, before its group stayed.
+/// The cache is below its limit, and its memory is used up. Each refused page was once tried 256
+/// times, and everything was compacted as often, before its group stayed.
 #[test]
 fn a_memory_that_is_used_up_is_not_compacted_over_and_over() {
     const GROUPS: usize = 128;

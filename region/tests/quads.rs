@@ -1,6 +1,7 @@
 //! Quads and stretches: what a fault brings in beside its page, and when.
 //!
-//! Touches are in an order that no window of a walk follows: the next page is there already.
+//! Pages are touched in an order that no window of a walk follows, because the next page is in
+//! memory already.
 
 #[path = "setting/rng.rs"]
 mod rng;
@@ -12,9 +13,9 @@ use std::hint::black_box;
 use std::time::Duration;
 
 const PAGE: usize = 4096;
-/// 128 groups: one in 16 is watched, about.
+/// 128 groups, of which about one in 16 is watched.
 const PAGES: usize = 8192;
-/// What the window of another CPU, left by a cycle before, may bring in by accident.
+/// Pages that the window of another CPU, left by an earlier cycle, may bring in by accident.
 const STRAY: u64 = 16;
 
 /// All pages: the last of each group, then the last but one.
@@ -22,15 +23,14 @@ fn order() -> impl Iterator<Item = usize> {
     (0..64).rev().flat_map(|page| (0..PAGES / 64).map(move |group| group * 64 + page))
 }
 
-/// What one machine was measured to take: neighbours pay from 27 per cent on, and with a limit from
-/// 56.
+/// The costs measured on one machine. Neighbours pay from 27 per cent on, and with a limit from 56.
 const COSTS: FaultCosts = FaultCosts {
     overhead: Duration::from_nanos(6900),
     page: Duration::from_nanos(2500),
     page_out: Duration::from_nanos(6000),
 };
 
-/// A region of written pages; `None` where the system has no userfaultfd for us.
+/// A region of written pages. `None` if the system has no userfaultfd for us.
 fn region(config: &RegionConfig) -> Option<Region> {
     let config_of_pager = PagerConfig { fault_costs: Some(COSTS), ..PagerConfig::default() };
     let pager = setting::pager(&config_of_pager)?;
@@ -42,7 +42,7 @@ fn region(config: &RegionConfig) -> Option<Region> {
     Some(region)
 }
 
-/// Pages all out, and touches those that are wanted; the difference that made to the counts.
+/// Pages all out, and touches those that are wanted. Returns by how much the counts changed.
 fn cycle(region: &Region, mut wanted: impl FnMut(usize) -> bool) -> RegionStats {
     region.control().page_out(0..PAGES * PAGE).expect("out");
     let before = region.stats();
@@ -64,14 +64,14 @@ fn cycle(region: &Region, mut wanted: impl FnMut(usize) -> bool) -> RegionStats 
 #[test]
 fn dense_touches_have_stretches_brought_in() {
     let Some(region) = region(&RegionConfig::default()) else { return };
-    // The first time they are found to pay on the way; then it is known.
+    // In the first cycle they are found to pay on the way. After that it is known.
     let first = cycle(&region, |_| true);
     assert_eq!((first.pages_in, first.stored_pages), (PAGES as u64, 0));
     assert!(first.faults < PAGES as u64 / 2, "{first:?}");
     let then = cycle(&region, |_| true);
     assert_eq!((then.pages_in, then.stored_faults), (PAGES as u64, then.faults));
     assert_eq!(then.pages_around, then.pages_in - then.faults);
-    // One in 16 elsewhere; all of them in the groups that are watched.
+    // One in 16 elsewhere, and all pages of the groups that are watched.
     let least = PAGES as u64 / 16;
     assert!(then.faults > least - STRAY && then.faults < least + PAGES as u64 / 10, "{then:?}");
     assert_eq!((then.density, then.fault_costs), (100, COSTS), "as the pager was told");
@@ -108,12 +108,12 @@ fn half_of_all_pages_have_stretches_brought_in() {
     let Some(region) = region(&RegionConfig::default()) else { return };
     let mut rng = Rng::new(4);
     let faults: u64 = (0..3).map(|_| cycle(&region, |_| rng.below(2) == 0).faults).sum();
-    // Alone they would be a half each time, and with quads a quarter.
+    // Pages alone would be a half each time, and with quads a quarter.
     assert!(faults < 3 * PAGES as u64 / 6, "{faults}");
     assert!((40..55).contains(&region.stats().density), "{:?}", region.stats());
 }
 
-/// Of four quads one: of the 15 pages beside one in its stretch three are wanted.
+/// One of four quads is touched. Of the 15 pages beside one in its stretch, three are wanted.
 #[test]
 fn quads_far_from_each_other_come_without_what_is_between() {
     let Some(region) = region(&RegionConfig::default()) else { return };
@@ -144,7 +144,7 @@ fn a_stretch_with_holes_comes_whole() {
     }
     let (mut whole, mut alone) = (0, 0);
     for first in (0..PAGES).step_by(64) {
-        // Of the second stretch, with pages in memory between them and around.
+        // Pages of the second stretch, with pages in memory between them and around.
         for out in [17..19, 22..25, 31..32] {
             control.page_out((first + out.start) * PAGE..(first + out.end) * PAGE).expect("out");
         }
@@ -162,7 +162,7 @@ fn a_stretch_with_holes_comes_whole() {
             assert_eq!(region.as_slice()[page * PAGE + 100], (page + 1) as u8);
         }
     }
-    // Those of watched groups are alone.
+    // Pages of watched groups come alone.
     assert!((1..PAGES / 64 / 8).contains(&alone), "{whole} and {alone}");
     assert_eq!(control.check().expect("there"), [""; 0]);
 }
@@ -198,7 +198,7 @@ fn with_a_limit_more_of_them_have_to_be_wanted() {
             cycle(&region, |_| rng.below(100) < 50);
         }
         let stats = cycle(&region, |_| rng.below(100) < 50);
-        // Of a stretch that is touched, 7 of the other 15 are: 47 per cent.
+        // In a stretch that is touched, 7 of the other 15 pages are: 47 per cent.
         assert!((40..55).contains(&stats.density), "{stats:?}");
         assert_eq!(stats.pages_around >= STRAY, pays, "{stats:?}");
     }
@@ -253,12 +253,12 @@ fn what_is_out_of_a_quad_comes_whatever_is_there() {
     };
     let [first, second, third, fourth] = out([4, 5, 6, 7]);
     assert_eq!(came(&region, third), (4, 3));
-    // The third is there, and parts the fourth from the others.
+    // The third page is in memory, and separates the fourth from the others.
     control.page_out(first * PAGE..third * PAGE).expect("out");
     control.page_out(fourth * PAGE..(fourth + 1) * PAGE).expect("out");
     assert_eq!(came(&region, fourth), (3, 2));
     assert!([first, second].iter().all(|&page| came_there(&region, page)));
-    // Forgotten: it is zeros, and no page of the store.
+    // It is forgotten, so it is zeros and no page of the store.
     let [first, second, ..] = out([4, 5, 6, 7]);
     region.discard(first * PAGE..second * PAGE).expect("forgotten");
     assert_eq!(came(&region, second), (3, 2));
@@ -269,7 +269,7 @@ fn what_is_out_of_a_quad_comes_whatever_is_there() {
 #[test]
 fn forgotten_pages_are_on_trial_no_more() {
     let Some(mut region) = region(&RegionConfig::default()) else { return };
-    // One page of each stretch, so that all others are on trial where they are watched.
+    // One page of each stretch is touched, so that all others of watched groups are on trial.
     let stats = cycle(&region, |page| page % 16 == 1);
     assert_eq!(stats.density, 0);
     region.discard(0..PAGES * PAGE).expect("forgotten");

@@ -1,4 +1,4 @@
-//! What a region promises, one promise a test.
+//! The promises of a region, one promise a test.
 
 mod setting;
 
@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 const PAGE: usize = 4096;
 
-/// A pager in signal mode, where the system has one.
+/// A pager in signal mode, if the system allows one.
 fn signal() -> Option<Arc<Pager>> {
     setting::pager(&PagerConfig::default())
 }
@@ -19,7 +19,7 @@ fn region(pager: &Arc<Pager>, pages: usize) -> Region {
     Region::map(pager, pages * PAGE, &RegionConfig::default()).expect("a region")
 }
 
-/// Fills page `n` with something of its own that compresses.
+/// Fills page `n` with content of its own that compresses.
 fn write_pages(region: &mut Region) {
     for (number, page) in region.as_mut_slice().chunks_mut(PAGE).enumerate() {
         page[..8].copy_from_slice(&(number as u64 + 1).to_le_bytes());
@@ -54,7 +54,7 @@ fn pages_go_out_and_come_back() {
     assert_eq!(control.check().expect("there"), [""; 0]);
 }
 
-/// A walk over pages that are new has them in stretches too, and goes on where one ended.
+/// In a walk over new pages, too, stretches come in. The walk goes on where one ended.
 #[test]
 fn a_walk_over_new_pages_goes_on() {
     const PAGES: usize = 4096;
@@ -67,7 +67,7 @@ fn a_walk_over_new_pages_goes_on() {
     assert!(stats.first_touches < 400, "16 at a fault: {stats:?}");
 }
 
-/// Whoever serves a walk brings in nothing more once the thread that walked has its page.
+/// The thread that serves a walk brings in nothing more once the walking thread has its page.
 #[test]
 fn what_is_paged_out_after_a_walk_stays_out() {
     for fault_mode in [FaultMode::Signal, FaultMode::Thread] {
@@ -78,7 +78,7 @@ fn what_is_paged_out_after_a_walk_stays_out() {
         let control = region.control();
         control.page_out(0..64 * PAGE).expect("out");
         for round in 0..200 {
-            // Up to the fault from which on a walk is owed more than one call brings.
+            // Up to the fault from which on a walk should bring more pages than one call does.
             (0..32).for_each(|page| assert_eq!(region.as_slice()[page * PAGE + 100], page as u8));
             control.page_out(0..64 * PAGE).expect("out");
             assert_eq!(region.stats().resident_pages, 0, "{fault_mode:?}, round {round}");
@@ -142,7 +142,7 @@ fn a_range_given_back_is_refused_and_its_neighbours_stay() {
     assert!(matches!(region.pin(20 * PAGE..21 * PAGE), Err(RegionError::Unmapped { .. })));
     assert_eq!(region.bytes(9 * PAGE..10 * PAGE).expect("there")[100], 9);
     assert_eq!(region.bytes(600 * PAGE..601 * PAGE).expect("there")[100], 600u16 as u8);
-    // Paging out and in passes over what is gone.
+    // Paging out and in skips what is gone.
     region.control().page_out(0..640 * PAGE).expect("out");
     region.control().prefetch(0..640 * PAGE).expect("in");
     assert_eq!(region.stats().resident_pages, 50);
@@ -200,7 +200,7 @@ fn the_coldest_leave_first() {
     let mut region = region(&pager, 1024);
     let control = region.control();
     write_pages(&mut region);
-    // The order of arrival is that of addresses, as far as anybody can tell; 512..576 is hastened.
+    // Pages arrived in the order of addresses, except that 512..576 is hastened.
     control.cold(512 * PAGE..576 * PAGE).expect("hastened");
     control.page_out_coldest(128).expect("out");
     let before = region.stats().faults;

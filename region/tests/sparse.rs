@@ -1,5 +1,5 @@
-//! A page in every other chunk of a large region leaves memory: what that takes of the mappings
-//! that the process may have. Alone in its process, whose mappings are counted.
+//! A page in every other chunk of a large region leaves memory. The test counts how many of the
+//! process's mappings that takes. It is alone in its process, because its mappings are counted.
 
 use ramfold_region::{
     Memory, MemoryConfig, Pager, PagerConfig, Region, RegionConfig, RegionError, RegionStats,
@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 const PAGE: usize = 4096;
 const CHUNK: usize = 2 << 20;
-/// Every other one has a page that leaves: 136 GiB of addresses, 133 MiB of pages.
+/// A page of every other chunk leaves: 136 GiB of addresses, 133 MiB of pages.
 const CHUNKS: usize = 68_000;
 
 fn mappings() -> u64 {
@@ -26,7 +26,8 @@ fn region(chunks: usize, mappings_max: Option<u64>) -> Option<(Arc<Pager>, Regio
     Some((pager, region))
 }
 
-/// Pages out page 7 of every other chunk, which begins with its number; the page before it stays.
+/// Pages out page 7 of every other chunk. The page begins with its chunk's number. The page before
+/// it stays.
 fn page_out_sparsely(region: &mut Region) -> RegionStats {
     let control = region.control();
     let bytes = region.as_mut_slice();
@@ -40,7 +41,8 @@ fn page_out_sparsely(region: &mut Region) -> RegionStats {
     region.stats()
 }
 
-/// What was written, and zeros where nothing was: also in chunks that are registered for others.
+/// Checks that pages have what was written, and zeros elsewhere, also in chunks that are registered
+/// for others.
 fn assert_content(region: &Region) {
     let bytes = region.as_slice();
     let number = |at: usize| {
@@ -54,8 +56,9 @@ fn assert_content(region: &Region) {
     }
 }
 
-/// At about 32 700 chunks the system refused to watch another one, and from then on threads to the
-/// program, and to read its mappings: all of `vm.max_map_count` was the region's.
+/// At about 32 700 chunks the system once refused to watch another one. From then on it refused
+/// threads to the program, and would not let it read its mappings. All of `vm.max_map_count` was
+/// the region's.
 #[test]
 fn a_sparse_region_leaves_mappings_to_the_program() {
     let before = mappings();
@@ -63,7 +66,7 @@ fn a_sparse_region_leaves_mappings_to_the_program() {
     let stats = page_out_sparsely(&mut region);
     assert_eq!((stats.stored_pages, stats.refused), (CHUNKS as u64 / 2, 0));
     let made = mappings() - before;
-    // Besides the region's, those of its memory, its store and its threads.
+    // Besides the region's mappings there are those of its memory, its store and its threads.
     assert!(made <= host::limits::max_map_count() / 8 + 200, "{made} mappings");
     let thread = std::thread::Builder::new().stack_size(8 << 20);
     let thread = thread.spawn(|| 7).expect("a thread");
@@ -73,7 +76,8 @@ fn a_sparse_region_leaves_mappings_to_the_program() {
     ranges_given_back();
 }
 
-/// The same with so few that all are used up: the gaps between what is registered are registered.
+/// As above, with so few mappings that all are used up. Then the gaps between registered chunks are
+/// registered.
 fn few_mappings() {
     let before = mappings();
     let Some((_pager, mut region)) = region(600, Some(40)) else { return };

@@ -1,4 +1,4 @@
-//! System calls on folded memory: what they do in each mode, and with a pin.
+//! System calls on folded memory: their result in each mode, and with a pin.
 
 mod setting;
 

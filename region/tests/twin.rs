@@ -1,17 +1,17 @@
-//! Regions against plain memory: whatever is done to pages, bytes are what was written last.
+//! Regions against plain memory: whatever is done to pages, bytes are what was last written.
 //!
-//! Eight threads own a region and a twin each, an ordinary vector, and do to both at random: write,
-//! read and compare, forget, give back, pin; to their own region and to everybody's: page out a
-//! range, page out the coldest, prefetch, hasten. Half of the regions have a resident limit, and
-//! half have quads brought in at each fault. Now and then a region is dropped, compared as a whole
-//! before, and mapped anew.
+//! Eight threads own a region and a twin each. The twin is an ordinary vector. Each thread does the
+//! same to both at random: write, read and compare, forget, give back, pin. It also moves pages of
+//! its own and of the others' regions: page out a range, page out the coldest, prefetch, hasten.
+//! Half of the regions have a resident limit, and half bring in quads at each fault. Now and then a
+//! region is compared as a whole, dropped, and mapped anew.
 //!
-//! The same over both stores: each region a zram device of its own, or all of them one cache of 256
-//! KiB, before a disk that fails every now and then.
+//! This is done over both stores. Either each region has a zram device of its own, or all share one
+//! cache of 256 KiB, before a disk that fails now and then.
 //!
-//! `RAMFOLD_REGION_OPS` is the number of operations, 10^5 by default; `RAMFOLD_SEED` repeats a run.
-//! The long form is 10^8:
-//! `RAMFOLD_REGION_OPS=100000000 cargo test --release -p ramfold-region --test twin`.
+//! `RAMFOLD_REGION_OPS` is the number of operations, 10^5 by default. `RAMFOLD_SEED` repeats a run.
+//! The long form is 10^8: `RAMFOLD_REGION_OPS=100000000 cargo test --release -p ramfold-region
+//! --test twin`.
 //!
 //! Not covered: a store that is full (see `corners.rs`), faults inside system calls (see
 //! `system_calls.rs`), and two threads that write one region.
@@ -39,14 +39,14 @@ use std::sync::{Arc, Mutex};
 const PAGE: usize = 4096;
 const PAGES: usize = 1500; // no multiple of a group's 64
 const THREADS: usize = 8;
-/// A third of what there is to store, about.
+/// About a third of what there is to store.
 const CACHE_BYTES: u64 = 256 << 10;
 
-/// Where the pages of all regions go.
+/// The store for the pages of all regions.
 #[derive(Clone, Copy)]
 enum Stores {
     Zram,
-    /// A cache before a disk of which every so many requests one fails.
+    /// A cache before a disk. One in so many requests to the disk fails.
     Zswap {
         fails_every: u64,
     },
@@ -55,7 +55,7 @@ enum Stores {
 struct Bench {
     pager: Arc<Pager>,
     store: StoreConfig,
-    /// One of each thread's region.
+    /// A control for the region of each thread.
     controls: Vec<Mutex<Control>>,
 }
 
@@ -158,7 +158,7 @@ fn pin(pair: &mut Pair, other: &Control, rng: &mut Rng) {
     match pair.region.pin(range) {
         Ok(pinned) => {
             swallow_gone(other.page_out(out).map(drop));
-            // A system call fails on a page that is out; a comparison would bring it back.
+            // A system call fails on a page that is out. A comparison would bring the page back.
             let mut file = random::nameless_file();
             file.write_all(&pinned).expect("pinned bytes are in memory");
             assert!(&*pinned == twin, "pinned bytes differ");
@@ -182,7 +182,7 @@ fn rarely(bench: &Bench, own: usize, pair: &mut Pair, rng: &mut Rng) {
     *bench.controls[own].lock().expect("no thread panicked") = pair.region.control();
 }
 
-/// Others' regions come and go.
+/// Another thread's region may be gone by now, which is no failure.
 fn swallow_gone(outcome: Result<(), RegionError>) {
     if let Err(error) = outcome {
         assert!(matches!(error, RegionError::Gone), "{error}");

@@ -17,7 +17,7 @@ fn vector(pager: &Arc<Pager>, elements: std::ops::Range<u32>) -> RegionVec<u32> 
     RegionVec::from_iter_in(pager, elements, &RegionConfig::default()).expect("a vector")
 }
 
-/// `std::fs::write` of a vector failed with `EFAULT`, and a vector had no pin to prevent that.
+/// `std::fs::write` of a vector once failed with `EFAULT`, and a vector had no pin to prevent that.
 #[test]
 fn a_pinned_vector_is_written_by_a_system_call() {
     let Some(pager) = signal() else { return };
@@ -86,7 +86,7 @@ fn extending_a_vector_past_its_room_panics() {
     words.extend(0..4u32);
 }
 
-/// Says that it gives fewer elements than it does.
+/// An iterator that says that it gives fewer elements than it does.
 struct Liar(u32);
 
 impl Iterator for Liar {
@@ -117,7 +117,7 @@ fn a_vector_is_made_of_what_an_iterator_gives() {
     assert_eq!((some.len(), some[99], some.room()), (100, 990, 1000));
 }
 
-/// README's example: `?` on a push did not compile.
+/// README's example: `?` on a push once did not compile.
 #[test]
 fn a_refused_push_is_an_error_like_others() {
     let Some(pager) = signal() else { return };

@@ -1,7 +1,7 @@
 //! What may be done to a region's pages while its bytes are lent.
 //!
-//! Invariant: nothing here changes a byte. A call that goes through a region takes its gate for a
-//! group at a time, so that dropping the region does not wait for all groups.
+//! Invariant: nothing here changes a byte. A call that covers many groups takes the region's gate
+//! for one group at a time, so that dropping the region does not wait for all of them.
 
 use crate::places::Chunks;
 use crate::state::Folded;
@@ -12,11 +12,11 @@ use host::fault::begin_call;
 use std::ops::Range;
 use std::sync::{Arc, Weak};
 
-/// The right to have pages of a region go and come, which changes none of its bytes.
+/// The right to move pages of a region out and in, which changes none of its bytes.
 ///
-/// It does not keep the region: once that was dropped, all methods return [`RegionError::Gone`].
-/// Ranges are in bytes, with bounds that are multiples of 4096. An empty one is allowed and does
-/// nothing.
+/// It does not keep the region alive. Once the region was dropped, all methods return
+/// [`RegionError::Gone`]. Ranges are in bytes, with bounds that are multiples of 4096. An empty
+/// range is allowed and does nothing.
 #[derive(Clone)]
 pub struct Control {
     folded: Weak<Folded>,
@@ -27,21 +27,21 @@ impl Control {
         Control { folded: Arc::downgrade(folded) }
     }
 
-    /// Pages a range out: when this returns, it is compressed.
+    /// Pages a range out. When this returns, the range is compressed.
     ///
     /// # Errors
     ///
-    /// [`RegionError`]: a range that cannot be, or the system refuses to watch it.
+    /// [`RegionError`] if the range is not valid, or if the system refuses to watch it.
     pub fn page_out(&self, range: Range<usize>) -> Result<PageOut, RegionError> {
         self.with_pages(range, |folded, pages| folded.page_out(&pages))
     }
 
     /// Pages out the pages that came to memory first, until `pages` are out or none is left. It
-    /// takes whole groups of 64.
+    /// moves whole groups of 64.
     ///
     /// # Errors
     ///
-    /// When the system refuses to watch the region.
+    /// [`RegionError`] if the system refuses to watch the region, or if it was dropped.
     pub fn page_out_coldest(&self, pages: u64) -> Result<PageOut, RegionError> {
         self.with(|folded| {
             folded.learn_all()?;
@@ -53,7 +53,7 @@ impl Control {
     ///
     /// # Errors
     ///
-    /// [`RegionError`]: a range that cannot be.
+    /// [`RegionError`] if the range is not valid.
     pub fn prefetch(&self, range: Range<usize>) -> Result<(), RegionError> {
         self.with_pages(range, |folded, pages| {
             Chunks::groups_of(&pages).try_for_each(|group| {
@@ -63,11 +63,11 @@ impl Control {
         })
     }
 
-    /// Has a range leave memory before the rest of its region.
+    /// Makes a range leave memory before the rest of its region.
     ///
     /// # Errors
     ///
-    /// [`RegionError`]: a range that cannot be, or the system refuses to watch the region.
+    /// [`RegionError`] if the range is not valid, or if the system refuses to watch the region.
     pub fn cold(&self, range: Range<usize>) -> Result<(), RegionError> {
         self.with_pages(range, |folded, pages| {
             folded.learn_all()?;
@@ -80,17 +80,17 @@ impl Control {
     ///
     /// # Errors
     ///
-    /// When the region was dropped.
+    /// [`RegionError::Gone`] if the region was dropped.
     pub fn stats(&self) -> Result<RegionStats, RegionError> {
         self.with(|folded| Ok(folded.stats()))
     }
 
-    /// Recounts the groups and compares their sums with the counters; what is not as it should be.
-    /// The pager and other controls wait meanwhile; no thread may be touching the region.
+    /// Recounts the groups and compares their sums with the counters. Returns each contradiction in
+    /// words. The pager and other controls wait meanwhile. No thread may be touching the region.
     ///
     /// # Errors
     ///
-    /// When the region was dropped.
+    /// [`RegionError::Gone`] if the region was dropped.
     pub fn check(&self) -> Result<Vec<String>, RegionError> {
         let _call = begin_call();
         let folded = self.folded.upgrade().ok_or(RegionError::Gone)?;

@@ -8,21 +8,21 @@ use host::fault::begin_call;
 use std::sync::Arc;
 use zram::Memory;
 
-/// How a region ends.
+/// When the memory of a region is freed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Teardown {
-    /// Everything is handed to the memory's worker; what is stored counts as pending until it is
+    /// Everything is handed to the memory's worker. Stored pages count as pending until they are
     /// freed. Dropping does this.
     #[default]
     Range,
-    /// When it returns, every object is freed, every frame is free in the arena and the range is
-    /// unmapped. The memory's worker returns the frames to the system after that, in bulk.
+    /// When the call returns, every object is freed, every frame is free in the arena, and the
+    /// range is unmapped. The memory's worker returns the frames to the system after that, in bulk.
     Sync,
 }
 
-/// Drops a region that is closed, once it has no other owner. A thread that looked at it before is
-/// about to let go. It is taken apart, so no thread can look at it again: counting the owners and
-/// then dropping it could leave the last of them to the pager.
+/// Drops a region that is closed, once it has no other owner. A thread that looked at it before
+/// will soon let go. The region is taken apart, so no thread can look at it again. To count the
+/// owners and then drop it would be wrong, because the pager could become the last owner.
 fn drop_last<T>(mut last: Arc<T>) {
     while let Err(shared) = Arc::try_unwrap(last) {
         std::thread::yield_now();
@@ -31,10 +31,11 @@ fn drop_last<T>(mut last: Arc<T>) {
 }
 
 /// Drops the folding half after all else of a region, here or in the worker. Then as many bytes of
-/// frames as the region had go back to the system, and no more: what was free before stays held for
-/// its next use.
+/// frames as the region had go back to the system, and no more. Frames that were free before stay
+/// held for their next use.
 ///
-/// It comes last, because it waits for the region's last owner, and the region is one.
+/// It is dropped last, because it waits until the folding half has no other owner, and the region
+/// is one.
 pub(super) struct Ending {
     memory: Arc<Memory>,
     folded: Option<(Arc<Folded>, Teardown)>,
@@ -42,12 +43,13 @@ pub(super) struct Ending {
 }
 
 impl Ending {
-    /// Of a region that is there: dropping this does nothing yet.
+    /// The ending of a region that still exists: dropping this does nothing yet.
     pub(super) fn of(memory: &Arc<Memory>) -> Ending {
         Ending { memory: Arc::clone(memory), folded: None, bytes: 0 }
     }
 
-    /// The region is closed, and frees `bytes` bytes of frames: dropping this ends it.
+    /// The region is closed, and will free `bytes` bytes of frames. From now on, dropping this ends
+    /// it.
     pub(super) fn begin(&mut self, folded: &Arc<Folded>, teardown: Teardown, bytes: u64) {
         self.folded = Some((Arc::clone(folded), teardown));
         self.bytes = bytes;
@@ -74,7 +76,7 @@ impl Drop for Ending {
     }
 }
 
-/// Has so many bytes of free frames go back to the system.
+/// Returns so many bytes of free frames to the system, later.
 fn release_later(memory: Arc<Memory>, bytes: u64) {
     if bytes > 0 {
         let to = Arc::clone(&memory);
@@ -95,12 +97,12 @@ mod tests {
 
     impl Drop for Ends {
         fn drop(&mut self) {
-            // relaxed: as it is read.
+            // relaxed: so is the load.
             self.0.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    /// As the pager looks at a region of its list.
+    /// A second thread looks at the region as the pager looks at a region of its list.
     #[test]
     fn what_is_dropped_last_is_dropped_whoever_looks_at_it() {
         const ROUNDS: usize = 20_000;
@@ -124,7 +126,7 @@ mod tests {
                     std::thread::yield_now();
                 }
                 drop_last(last);
-                // relaxed: where this thread did not drop it, it may see that or not.
+                // relaxed: if another thread dropped it, this one may see that or not.
                 ended.load(Ordering::Relaxed) != round + 1
             });
             // relaxed: ends the other thread.

@@ -1,7 +1,7 @@
 //! The face of the crate: regions, vectors in them, and what is done to their pages.
 //!
 //! ```text
-//!   RegionVec   a vector of plain data       vec_iter: what goes in and comes out one by one
+//!   RegionVec   a vector of plain data       vec_iter: elements go in and come out one by one
 //!      |
 //!   Region      its bytes, lent as slices    ending: how it is dropped
 //!      |-- Control    pages go and come while the bytes are lent

@@ -1,6 +1,6 @@
 //! Bytes that stay in memory while they are lent.
 //!
-//! Invariant: a group's `pins` is the number of values here that have pages of it.
+//! Invariant: a group's `pins` is the number of values of this file that pin a page of it.
 
 use crate::places::Chunks;
 use crate::state::Folded;
@@ -14,15 +14,15 @@ use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut, Range};
 
 impl Folded {
-    /// Counts a pin in each group of `pages`, and has them all in memory.
+    /// Counts a pin in each group of `pages`, and brings all of them to memory.
     fn pin(&self, pages: &Range<usize>) -> Result<(), RegionError> {
         let _call = begin_call();
         let groups = Chunks::groups_of(pages);
         for index in groups.clone() {
-            // Registered first, so that a page no thread has touched yet can be brought in. Counted
-            // before the pages are looked at: a thread that moves them out looks at the count under
-            // the same lock. Either it did so before, and this sees the pages gone, or it finds the
-            // pin.
+            // The chunk is registered first, so that a page no thread has touched yet can be
+            // brought in. The pin is counted before the pages are looked at. A thread that moves
+            // pages out looks at the count under the same lock. If it did so before, this finds the
+            // pages gone; otherwise that thread finds the pin.
             match self.lock(index) {
                 Ok(mut group) => group.pin(),
                 Err(error) => {
@@ -45,7 +45,7 @@ impl Folded {
         }
     }
 
-    /// Takes off what a value here had pinned.
+    /// Removes the pins of a value of this file.
     fn unpin_touched(&self, range: &Range<usize>) {
         let _call = begin_call();
         self.unpin(Chunks::groups_of(&PageRange::touched(range)));
@@ -53,9 +53,10 @@ impl Folded {
 }
 
 /// Bytes of a region, or elements of a [`RegionVec`](crate::RegionVec), that stay in memory while
-/// this lives; forgotten, for as long as the region does.
+/// this lives. If it is forgotten, they stay as long as the region does.
 ///
-/// It is a slice of them. It is also their bytes (`AsRef<[u8]>`), to be passed on to the system.
+/// It is a slice of the elements. It is also their bytes (`AsRef<[u8]>`), for passing on to the
+/// system.
 pub struct Pinned<'r, T: Pod = u8> {
     folded: &'r Folded,
     memory: &'r SpanMemory,
@@ -65,7 +66,7 @@ pub struct Pinned<'r, T: Pod = u8> {
 }
 
 impl<'r, T: Pod> Pinned<'r, T> {
-    /// The range was checked.
+    /// The caller has checked the range.
     pub(super) fn new(
         folded: &'r Folded,
         memory: &'r SpanMemory,
@@ -107,7 +108,7 @@ impl<T: Pod> fmt::Debug for Pinned<'_, T> {
     }
 }
 
-/// As [`Pinned`], to be written too.
+/// As [`Pinned`], and writable.
 pub struct PinnedMut<'r, T: Pod = u8> {
     folded: &'r Folded,
     memory: &'r mut SpanMemory,
@@ -117,7 +118,7 @@ pub struct PinnedMut<'r, T: Pod = u8> {
 }
 
 impl<'r, T: Pod> PinnedMut<'r, T> {
-    /// The range was checked.
+    /// The caller has checked the range.
     pub(super) fn new(
         folded: &'r Folded,
         memory: &'r mut SpanMemory,
@@ -132,7 +133,7 @@ impl<'r, T: Pod> PinnedMut<'r, T> {
         self.memory.bytes(self.range.clone()).unwrap_or_default()
     }
 
-    /// The bytes, to be written too.
+    /// The bytes, writable.
     pub fn as_bytes_mut(&mut self) -> &mut [u8] {
         self.memory.bytes_mut(self.range.clone()).unwrap_or_default()
     }
@@ -183,7 +184,7 @@ mod tests {
 
     const PAGE: usize = 4096;
 
-    /// A pin of pages within a group that the system refused to watch was counted as one.
+    /// If the system refused to watch a group, the pin of its pages was once counted all the same.
     #[test]
     fn a_refused_pin_is_no_pin() {
         let memory = Memory::new(MemoryConfig::for_disk(4 << 20)).expect("a memory");

@@ -1,6 +1,6 @@
 //! A region: an address range that a program uses as memory, and whose cold pages are elsewhere.
 //!
-//! Invariant: the bytes are what was written to them last, whatever was paged out meanwhile.
+//! Invariant: the bytes are what was last written to them, whatever was paged out meanwhile.
 
 use super::control::Control;
 use super::ending::{Ending, Teardown};
@@ -17,22 +17,22 @@ use std::sync::Arc;
 
 /// Memory whose cold pages live compressed.
 ///
-/// Its bytes are lent as slices, whose pages may be out at any time: an access brings them back.
-/// In [`FaultMode::Signal`](crate::FaultMode), three things must not be done with such a slice:
-/// - do not pass it to a system call, which fails with `EFAULT` (`Bad address`) if a page is out.
-///   Pin it first, see below;
+/// Its bytes are lent as slices, whose pages may be out at any time. An access brings them back. In
+/// [`FaultMode::Signal`](crate::FaultMode), three things must not be done with such a slice:
+/// - do not pass it to a system call. The call fails with `EFAULT` (`Bad address`) if a page is
+///   out. Pin the slice first, see below;
 /// - do not block `SIGBUS` in a thread that touches it, because the system then ends the process
-///   without a word. Do not install a handler for it that does not call the previous one;
-/// - do not make it a thread's stack. The handler would need the very stack that must come back,
-///   and the system ends the process without a word.
+///   without a message. Do not install a handler for `SIGBUS` that does not call the previous one;
+/// - do not use it as a thread's stack. The handler would need the very stack that must come back,
+///   and the system ends the process without a message.
 ///
 /// In no mode:
 /// - do not pass it unpinned to this library, for example as the buffer of a disk;
-/// - do not touch it in a signal handler that may interrupt a call on regions, nor in a [disk] that
-///   such a call uses, because the page may wait for that call;
-/// - do not discard its pages by `madvise` ([`Region::discard`] does that), nor move or unmap them
-///   by `mremap` or `munmap` ([`Region::unmap`] does that). Most cases are noticed, but not all at
-///   once. Pages discarded from a group of 256 KiB from which nothing has left read as zeros;
+/// - do not touch it in a signal handler that may interrupt a call on regions. Do not touch it in a
+///   [disk] that such a call uses. The page may wait for that call;
+/// - do not discard its pages by `madvise`, nor move or unmap them by `mremap` or `munmap`.
+///   [`Region::discard`] and [`Region::unmap`] do these things. Most cases are noticed, but not all
+///   at once. Pages discarded from a group of 256 KiB from which nothing has left read as zeros;
 /// - do not keep a pointer and touch it after the [`Region`] was dropped.
 ///
 /// Unless another result is named above, the process ends with a message on standard error.
@@ -41,11 +41,11 @@ use std::sync::Arc;
 /// [disk]: zswap::ZswapConfig
 ///
 /// A forked child does not have the region: touching it there is a segmentation fault. The
-/// [`Pager`] is its parent's, and refuses it new regions. A child that moves pages by a [`Control`]
-/// is ended. It must not drop any of these, so it ends by `exec` or `_exit`. With a pager of its
-/// own it may map regions of its own.
+/// [`Pager`] belongs to the parent, and refuses new regions to the child. A child that moves pages
+/// by a [`Control`] is ended. The child must not drop any of these values, so it ends by `exec` or
+/// `_exit`. With a pager of its own it may map regions of its own.
 ///
-/// Bytes that a system call reads or writes are pinned for as long as the call takes:
+/// Pin bytes that a system call reads or writes, for as long as the call takes:
 ///
 /// ```
 /// # use ramfold_region::{Memory, MemoryConfig, Pager, PagerConfig, Region, RegionConfig};
@@ -72,16 +72,16 @@ pub struct Region {
     pub(crate) folded: Arc<Folded>,
     pager: Arc<Pager>,
     teardown: Teardown,
-    /// Last.
+    /// It is dropped last.
     ending: Ending,
 }
 
 impl Region {
-    /// A region of `bytes` bytes, rounded up to a page, all zeros. Nothing is touched.
+    /// A region of `bytes` bytes, rounded up to a page, all zeros. No page is touched.
     ///
     /// # Errors
     ///
-    /// [`RegionError`]: a size or limit that cannot be, or what the system refuses.
+    /// [`RegionError`] if a size or limit is not valid, or if the system refuses something.
     pub fn map(
         pager: &Arc<Pager>,
         bytes: usize,
@@ -103,7 +103,7 @@ impl Region {
         let folded = Folded::new(&pager.shared, span, store, config.quads);
         match folded.watch() {
             Err(RegionError::Userfault(UserfaultError::TooManyRegions { .. })) => {
-                // Dropped regions keep their places in the table until the worker comes to them.
+                // Dropped regions keep their places in the table until the worker has handled them.
                 pager.memory().flush_deferred();
                 folded.watch()?;
             }
@@ -121,7 +121,7 @@ impl Region {
         Ok(region)
     }
 
-    /// Bytes, a multiple of 4096; those given back included.
+    /// Bytes, a multiple of 4096. Bytes that were given back count too.
     #[expect(clippy::len_without_is_empty, reason = "a region has at least one page")]
     pub fn len(&self) -> usize {
         self.memory.len()
@@ -131,16 +131,16 @@ impl Region {
     ///
     /// # Panics
     ///
-    /// When part of the region was given back; [`Region::bytes`] asks.
+    /// If part of the region was given back. [`Region::bytes`] returns an error instead.
     pub fn as_slice(&self) -> &[u8] {
         self.memory.bytes(0..self.len()).expect("the region is whole")
     }
 
-    /// All bytes, to be written too.
+    /// All bytes, writable.
     ///
     /// # Panics
     ///
-    /// As [`Region::as_slice`].
+    /// If part of the region was given back.
     pub fn as_mut_slice(&mut self) -> &mut [u8] {
         let len = self.len();
         self.memory.bytes_mut(0..len).expect("the region is whole")
@@ -150,58 +150,61 @@ impl Region {
     ///
     /// # Errors
     ///
-    /// [`RegionError::OutOfRange`], [`RegionError::Unmapped`].
+    /// [`RegionError::OutOfRange`] or [`RegionError::Unmapped`].
     pub fn bytes(&self, range: Range<usize>) -> Result<&[u8], RegionError> {
         let error = self.refusal(&range);
         self.memory.bytes(range).ok_or(error)
     }
 
-    /// The bytes of a range, to be written too.
+    /// The bytes of a range, writable.
     ///
     /// # Errors
     ///
-    /// As [`Region::bytes`].
+    /// Those of [`Region::bytes`].
     pub fn bytes_mut(&mut self, range: Range<usize>) -> Result<&mut [u8], RegionError> {
         let error = self.refusal(&range);
         self.memory.bytes_mut(range).ok_or(error)
     }
 
-    /// What may be done to the region while its bytes are lent, from any thread.
+    /// The right to move the region's pages while its bytes are lent, from any thread.
     pub fn control(&self) -> Control {
         Control::of(&self.folded)
     }
 
-    /// Keeps the pages of a range in memory while the result lives: system calls may use them.
+    /// Keeps the pages of a range in memory while the result lives, so that system calls may use
+    /// them.
     ///
     /// # Errors
     ///
-    /// As [`Region::bytes`].
+    /// Those of [`Region::bytes`]. In addition, the system may refuse to watch the pages, or a page
+    /// cannot be brought back.
     pub fn pin(&self, range: Range<usize>) -> Result<Pinned<'_>, RegionError> {
         self.bytes(range.clone())?;
         self.pinned(range)
     }
 
-    /// As [`Region::pin`], to be written too.
+    /// As [`Region::pin`], and writable.
     ///
     /// # Errors
     ///
-    /// As [`Region::bytes`].
+    /// Those of [`Region::pin`].
     pub fn pin_mut(&mut self, range: Range<usize>) -> Result<PinnedMut<'_>, RegionError> {
         self.bytes(range.clone())?;
         self.pinned_mut(range)
     }
 
-    /// Forgets the content of a range (`MADV_DONTNEED`): it reads as zeros. Bounds are multiples of
-    /// 4096.
+    /// Forgets the content of a range (`MADV_DONTNEED`), so that it reads as zeros. Bounds are
+    /// multiples of 4096.
     ///
     /// # Errors
     ///
-    /// [`RegionError`]: a range that cannot be, or the system refuses; nothing has changed then.
+    /// [`RegionError`] if the range is not valid, or if the system refuses. Nothing has changed
+    /// then.
     pub fn discard(&mut self, range: Range<usize>) -> Result<(), RegionError> {
         let _call = begin_call();
         let pages = self.mapped(range)?;
         self.folded.alone(|| {
-            // First, so that a late message does not bring back what is forgotten next.
+            // This comes first, so that a late message does not bring back what is forgotten next.
             self.folded.mark_gone(&pages, true);
             let discarded = self.memory.discard(pages.clone());
             if discarded.is_ok() {
@@ -212,14 +215,15 @@ impl Region {
         })?
     }
 
-    /// Gives a range back (`munmap`): it is memory no more. Bounds are multiples of 4096.
+    /// Gives a range back (`munmap`). It is no longer memory afterwards. Bounds are multiples of
+    /// 4096.
     ///
     /// Each separate range takes two of the mappings that the pager's regions may make. Ranges that
-    /// meet are one.
+    /// touch each other are one range.
     ///
     /// # Errors
     ///
-    /// As [`Region::discard`], and [`RegionError::TooManyMappings`].
+    /// Those of [`Region::discard`], and [`RegionError::TooManyMappings`].
     pub fn unmap(&mut self, range: Range<usize>) -> Result<(), RegionError> {
         let _call = begin_call();
         let pages = self.mapped(range)?;
@@ -230,7 +234,7 @@ impl Region {
                 });
             }
             self.folded.add_chunks(&pages);
-            // First, so that a late fault does not find the pages half gone.
+            // This comes first, so that a late fault does not find only some of the pages gone.
             self.folded.mark_gone(&pages, true);
             if let Err(error) = self.memory.unmap(pages.clone()) {
                 self.folded.mark_gone(&pages, false);
@@ -242,12 +246,12 @@ impl Region {
         })?
     }
 
-    /// Sets the bytes of the region that may be in memory; `None`: all of them. The pager soon
+    /// Sets how many bytes of the region may be in memory; `None` means all of them. The pager soon
     /// pages out what is over the limit.
     ///
     /// # Errors
     ///
-    /// [`RegionError::LimitTooSmall`], or the system refuses to watch the region.
+    /// [`RegionError::LimitTooSmall`], or another error if the system refuses to watch the region.
     pub fn set_resident_limit(&self, bytes: Option<usize>) -> Result<(), RegionError> {
         let _call = begin_call();
         self.folded.limit_to(bytes.map(limit_pages).transpose()?)
@@ -265,17 +269,17 @@ impl Region {
         self.folded.store.zram().map(zram::Zram::stat)
     }
 
-    /// Ends the region. [`Teardown::Range`] returns in microseconds whatever the size.
+    /// Ends the region. With [`Teardown::Range`] this returns in microseconds, whatever the size.
     pub fn teardown(mut self, teardown: Teardown) {
         self.teardown = teardown;
     }
 
-    /// As [`Region::pin`], of a range that was checked, as elements of any type.
+    /// As [`Region::pin`], for a range that was checked, with elements of any type.
     pub(super) fn pinned<T: Pod>(&self, range: Range<usize>) -> Result<Pinned<'_, T>, RegionError> {
         Pinned::new(&self.folded, &self.memory, range)
     }
 
-    /// The same, to be written too.
+    /// As `pinned`, and writable.
     pub(super) fn pinned_mut<T: Pod>(
         &mut self,
         range: Range<usize>,

@@ -2,10 +2,11 @@
 //!
 //! ```text
 //!   region   | 0 | 1 | ... | len - 1 |   room for more   |
-//!            `---- lent as a slice ---'                   room: fixed when it is made
+//!            `---- lent as a slice ---'                   fixed when the vector is made
 //! ```
 //!
-//! Invariant: the first `len` elements were written; `len` is at most `room`, which fits in.
+//! Invariant: the first `len` elements were written. `len` is at most `room`, and `room` elements
+//! fit.
 
 use super::control::Control;
 use super::pinned::{Pinned, PinnedMut};
@@ -17,12 +18,12 @@ use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut, Range, RangeBounds};
 use std::sync::Arc;
 
-/// A vector whose cold pages live compressed. Its room is fixed when it is made: address space
-/// costs nothing until it is touched.
+/// A vector whose cold pages live compressed. Its room is fixed when it is made, because address
+/// space costs nothing until it is touched.
 ///
-/// Elements are plain data, whose bytes may be anything ([`Pod`]); nothing is dropped.
+/// Elements are plain data, whose bytes may be anything ([`Pod`]). Their destructors never run.
 ///
-/// It is used as a slice, but not as the buffer of a system call: in
+/// It is used as a slice, but not as the buffer of a system call. In
 /// [`FaultMode::Signal`](crate::FaultMode) the call fails with `EFAULT` (`Bad address`) if a page
 /// is out. [`RegionVec::pin`] keeps the pages in memory while its result lives:
 ///
@@ -47,7 +48,7 @@ use std::sync::Arc;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// `FromIterator` cannot pass the pager that a vector needs; [`RegionVec::from_iter_in`] takes it.
+/// `FromIterator` cannot pass the pager that a vector needs. [`RegionVec::from_iter_in`] takes it.
 pub struct RegionVec<T: Pod> {
     region: Region,
     len: usize,
@@ -60,7 +61,7 @@ impl<T: Pod> RegionVec<T> {
     ///
     /// # Errors
     ///
-    /// As [`Region::map`].
+    /// Those of [`Region::map`].
     pub fn with_room(
         pager: &Arc<Pager>,
         room: usize,
@@ -74,7 +75,7 @@ impl<T: Pod> RegionVec<T> {
         Ok(RegionVec { region, len: 0, room, elements: PhantomData })
     }
 
-    /// Elements there is room for.
+    /// The number of elements that there is room for.
     pub fn room(&self) -> usize {
         self.room
     }
@@ -83,7 +84,7 @@ impl<T: Pod> RegionVec<T> {
     ///
     /// # Errors
     ///
-    /// [`PushError`], which has the element, if there is no room.
+    /// [`PushError`], which contains the element, if there is no room.
     pub fn push(&mut self, element: T) -> Result<(), PushError<T>> {
         if self.len == self.room {
             return Err(PushError { element, room: self.room });
@@ -95,7 +96,7 @@ impl<T: Pod> RegionVec<T> {
         Ok(())
     }
 
-    /// Takes the last element.
+    /// Removes the last element and returns it.
     pub fn pop(&mut self) -> Option<T> {
         let last = self.last().copied()?;
         self.len -= 1;
@@ -112,27 +113,29 @@ impl<T: Pod> RegionVec<T> {
         self.region.memory().bytes(self.filled()).unwrap_or_default()
     }
 
-    /// The bytes of the elements, to be written too.
+    /// The bytes of the elements, writable.
     pub fn as_bytes_mut(&mut self) -> &mut [u8] {
         let filled = self.filled();
         self.region.memory_mut().bytes_mut(filled).unwrap_or_default()
     }
 
-    /// Keeps the pages of elements in memory while the result lives: system calls may use them. The
-    /// result is a slice of the elements, and their bytes for a call that wants those.
+    /// Keeps the pages of elements in memory while the result lives, so that system calls may use
+    /// them. The result is a slice of the elements, and gives their bytes to a call that wants
+    /// those.
     ///
     /// # Errors
     ///
-    /// [`RegionError::OutOfRange`], with the bytes of the elements, and as [`Region::pin`].
+    /// [`RegionError::OutOfRange`], which counts in bytes of the elements, and those of
+    /// [`Region::pin`].
     pub fn pin(&self, elements: impl RangeBounds<usize>) -> Result<Pinned<'_, T>, RegionError> {
         self.region.pinned(self.bytes_of(elements)?)
     }
 
-    /// As [`RegionVec::pin`], to be written too: the buffer of a `read`, say.
+    /// As [`RegionVec::pin`], and writable: for example the buffer of a `read`.
     ///
     /// # Errors
     ///
-    /// As [`RegionVec::pin`].
+    /// Those of [`RegionVec::pin`].
     pub fn pin_mut(
         &mut self,
         elements: impl RangeBounds<usize>,
@@ -141,8 +144,8 @@ impl<T: Pod> RegionVec<T> {
         self.region.pinned_mut(bytes)
     }
 
-    /// What may be done to the pages while the elements are lent. Bytes are those of the elements,
-    /// from the first on.
+    /// The right to move the pages while the elements are lent. Its ranges count the bytes of the
+    /// elements, from the first element on.
     pub fn control(&self) -> Control {
         self.region.control()
     }
@@ -152,12 +155,12 @@ impl<T: Pod> RegionVec<T> {
         self.region.stats()
     }
 
-    /// The bytes of the elements there are.
+    /// The range of bytes that the elements take.
     fn filled(&self) -> Range<usize> {
         0..self.len * size_of::<T>()
     }
 
-    /// The bytes of some of them.
+    /// The range of bytes that some elements take.
     fn bytes_of(&self, elements: impl RangeBounds<usize>) -> Result<Range<usize>, RegionError> {
         let elements = PageRange::bounds(&elements, self.len);
         let byte = |element: usize| element.saturating_mul(size_of::<T>());
@@ -187,7 +190,7 @@ impl<T: Pod + std::fmt::Debug> std::fmt::Debug for RegionVec<T> {
     }
 }
 
-/// There was no room for an element, which is in here.
+/// There was no room for an element. This contains the element.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct PushError<T> {
     element: T,

@@ -1,7 +1,7 @@
-//! Vectors and iterators: elements that go in one after the other, and come out.
+//! Vectors and iterators: elements go in one after the other, and come out the same way.
 //!
 //! Invariant: the room of a vector is fixed, so an element may be refused.
-//! [`RegionVec::try_extend`] says so by an error; `Extend` cannot return one, and panics.
+//! [`RegionVec::try_extend`] returns an error then. `Extend` cannot return one, and panics.
 
 use super::vec::{PushError, RegionVec};
 use crate::terms::{RegionConfig, RegionError};
@@ -12,14 +12,14 @@ use std::ops::Range;
 use std::sync::Arc;
 
 impl<T: Pod> RegionVec<T> {
-    /// A vector of what an iterator gives, with room for as many elements as the iterator says that
-    /// it has at most. [`FromIterator`] cannot pass the pager that this needs.
+    /// A vector of the elements of an iterator. It has room for as many elements as the iterator
+    /// gives at most, by its own account. [`FromIterator`] cannot pass the pager that this needs.
     ///
     /// # Errors
     ///
-    /// As [`Region::map`](crate::Region::map); [`RegionError::UnknownLength`] if the iterator does
-    /// not say how many elements it has at most; and [`RegionError::OutOfRange`] if it gives more
-    /// than it said.
+    /// Those of [`Region::map`](crate::Region::map). [`RegionError::UnknownLength`] if the iterator
+    /// does not say how many elements it gives at most. [`RegionError::OutOfRange`] if it gives
+    /// more than it said.
     pub fn from_iter_in(
         pager: &Arc<Pager>,
         elements: impl IntoIterator<Item = T>,
@@ -35,12 +35,12 @@ impl<T: Pod> RegionVec<T> {
         Ok(vector)
     }
 
-    /// Adds what an iterator gives, up to the first element that there is no room for.
+    /// Adds the elements of an iterator, up to the first one that there is no room for.
     ///
     /// # Errors
     ///
-    /// [`PushError`], which has that element; those before it were added, and those after it are in
-    /// the iterator still, if that was lent.
+    /// [`PushError`], which contains that element. The elements before it were added. Those after
+    /// it are still in the iterator, if that was lent.
     pub fn try_extend(
         &mut self,
         elements: impl IntoIterator<Item = T>,
@@ -50,22 +50,22 @@ impl<T: Pod> RegionVec<T> {
 }
 
 impl<T: Pod> Extend<T> for RegionVec<T> {
-    /// Adds what an iterator gives.
+    /// Adds the elements of an iterator.
     ///
     /// # Panics
     ///
-    /// When there is no room for an element; [`RegionVec::try_extend`] says so instead.
+    /// If there is no room for an element. [`RegionVec::try_extend`] returns an error instead.
     fn extend<I: IntoIterator<Item = T>>(&mut self, elements: I) {
         self.try_extend(elements).expect("a vector is extended within its room");
     }
 }
 
 impl<'e, T: Pod> Extend<&'e T> for RegionVec<T> {
-    /// As for elements by value.
+    /// Adds the elements of an iterator, by reference.
     ///
     /// # Panics
     ///
-    /// As for elements by value.
+    /// If there is no room for an element.
     fn extend<I: IntoIterator<Item = &'e T>>(&mut self, elements: I) {
         self.extend(elements.into_iter().copied());
     }

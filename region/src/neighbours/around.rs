@@ -8,21 +8,21 @@
 //!            `-> next 8   `-> next 10   `-> next 14     `-> to the group's end    not the next
 //! ```
 //!
-//! A fault on the page after those brought in last says that they were wanted. It doubles the
+//! A fault on the page after those brought in last shows that they were wanted. It doubles the
 //! number, up to a whole group. Any other fault starts again with one page. When a walk ends, up to
-//! 63 pages have come for nothing; as a rule that is no more than were wanted before.
+//! 63 pages have come for nothing. As a rule that is no more than were wanted before.
 //!
-//! Only a thread that serves its own fault brings in more than 16 pages at once. A thread that
-//! another one serves goes on as soon as it has its page, so the others must come by the same call.
+//! Only a thread that serves its own fault brings in more than 16 pages at once. If another thread
+//! serves it, it goes on as soon as it has its page, so the others must come by the same call.
 //!
 //! There are several such windows, because threads may each walk their own part. A window is chosen
-//! by CPU, or by thread if another one serves it. Windows are hints: two threads that mix them up
-//! bring in too few pages or too many, never wrong ones.
+//! by CPU, or by thread if another thread serves it. Windows are hints: two threads that mix them
+//! up bring in too few pages or too many, but never wrong ones.
 //!
-//! For any other fault, the pages around it may come: those of its aligned quad of 4 pages or of
-//! its stretch of 16 that are stored. They come if `density` has measured that they are wanted and
-//! `worth` says that they pay; else one page comes. Neighbours that do not pay cost two loads and a
-//! few comparisons.
+//! For any other fault, stored pages around it may come: those of its aligned quad of 4 pages or of
+//! its stretch of 16. They come if `density` has measured that they are wanted and `worth` says
+//! that they pay. Otherwise one page comes. Neighbours that do not pay cost two loads and a few
+//! comparisons.
 
 use super::density::{Density, is_watched};
 use super::worth::Worth;
@@ -43,7 +43,7 @@ const _: () = assert!(GROUP_PAGES < 1 << COUNT_BITS, "the number of pages fits i
 #[repr(align(128))]
 pub(crate) struct Window(AtomicU64);
 
-/// What a region knows of how it is touched.
+/// What a region knows about how it is touched.
 pub(crate) struct Around {
     windows: [Window; WINDOWS],
     quads: Quads,
@@ -58,8 +58,8 @@ impl Around {
         Around { windows, quads, density, worth }
     }
 
-    /// How many aligned pages around it a fault in a group brings in, as far as they are stored.
-    /// `limited` says whether the region has a limit.
+    /// How many aligned pages a fault in a group brings in around its page, as far as they are
+    /// stored. `limited` says whether the region has a limit.
     pub(crate) fn aligned(&self, group: usize, limited: bool) -> usize {
         match self.quads {
             Quads::Never => 1,
@@ -81,14 +81,14 @@ impl Around {
         &self.windows[number % WINDOWS]
     }
 
-    /// How many of `asked` pages from `page` on its group has.
+    /// How many of the `asked` pages from `page` on lie in its group.
     pub(crate) fn cut(page: usize, asked: usize) -> usize {
         asked.min(GROUP_PAGES - page % GROUP_PAGES)
     }
 }
 
 impl Window {
-    /// How many pages to bring in from `page` on, whatever its group has of them.
+    /// How many pages to bring in from `page` on. The group may have fewer of them.
     pub(crate) fn ask(&self, page: usize) -> usize {
         // relaxed: a hint.
         let word = self.0.load(Ordering::Relaxed);
@@ -97,7 +97,7 @@ impl Window {
         asked.min(GROUP_PAGES)
     }
 
-    /// Of the pages `asked` for from `page` on, `done` were brought in.
+    /// Notes that `done` of the `asked` pages from `page` on were brought in.
     pub(crate) fn tell(&self, page: usize, asked: usize, done: usize) {
         let next = (page + done.max(1)) as u64;
         // relaxed: a hint.

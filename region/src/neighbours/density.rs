@@ -1,53 +1,54 @@
-//! How densely a region is touched: what bringing in neighbours of a page would have been worth.
+//! How densely a region is touched: how much it would have been worth to bring in a page's
+//! neighbours.
 //!
 //! The system does not say which pages were touched, so a page that came beside another teaches
-//! nothing. Hence an experiment. One group in 16, by a hash of its number, is *watched*: each of
-//! its pages waits for a fault of its own. The faults there are counted, by quads and by stretches
-//! (module `trials`).
+//! nothing. Hence there is an experiment. One group in 16, by a hash of its number, is *watched*:
+//! each of its pages waits for a fault of its own. The faults there are counted, by quads and by
+//! stretches (module `trials`).
 //!
-//! A density is wanted pages over pages beside. It is the larger of two: that of the trials that
-//! run, and that of the trials that ended last. Running trials alone would say too little at the
-//! beginning of each cycle of pages out and in. Ended trials alone would say nothing until the
-//! first is complete.
+//! A density is the number of wanted pages over the number of pages beside. It is the larger of
+//! two: that of the trials that run, and that of the trials that ended last. Running trials alone
+//! would say too little at the beginning of each cycle of pages out and in. Ended trials alone
+//! would say nothing until the first is complete.
 //!
-//! Until one has ended, the running trials count `YOUNG` times, because they have seen little yet,
-//! but only up to `EVEN`, because all of what is still out may be touched or nothing. If that guess
-//! is too high or too low, a region's first cycle takes longer than it had to; ended trials decide
-//! afterwards.
+//! Until one has ended, the running trials count `YOUNG` times, because they have seen little yet.
+//! They count only up to `EVEN`, because all pages that are still out may be touched, or none. If
+//! that guess is too high or too low, a region's first cycle takes longer than necessary. Ended
+//! trials decide afterwards.
 //!
 //! If a program begins to touch less densely, ended trials are wrong until the groups that it
 //! touches now have left memory. If it begins to touch more densely, running trials show it.
 //!
-//! Invariant D1: `running` is the sum of the trials there are, which change under their group's
+//! Invariant D1: `running` is the sum of all running trials. A trial changes under its group's
 //! lock.
 //!
-//! Locks: none of its own. A fault in another group reads one word, which changes by whole per
-//! cents. Only faults in watched groups write the sums.
+//! Locks: none of its own. A fault in another group reads one word, which changes in steps of one
+//! per cent. Only faults in watched groups write the sums.
 
 use crate::places::{QUAD_PAGES, STRETCH_PAGES, Tally, Trials, TrialsOf};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// Of so many groups, one is watched: its pages wait for faults of their own.
+/// One in this many groups is watched: its pages wait for faults of their own.
 const WATCHED_ONE_IN: u64 = 16;
 /// How many times the density of running trials counts while none have ended.
 const YOUNG: u32 = 3;
-/// They count up to this: if nothing is known of how much will be touched in the end, half of what
-/// is still out is expected to be.
+/// They count up to this. While nothing is known of how much will be touched in the end, half of
+/// the pages that are still out are expected to be.
 const EVEN: u32 = 50;
 
-/// Whether a group is one of those that tell the density.
+/// Whether a group is one of those that measure the density.
 pub(crate) fn is_watched(group: usize) -> bool {
     // The multiplier is 2^64 over the golden ratio: neighbours and strides are spread alike.
     let hash = (group as u64).wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     hash >> (u64::BITS - WATCHED_ONE_IN.ilog2()) == 0
 }
 
-/// What trials of quads, or of stretches, have told: packed tallies.
+/// The results of trials of quads, or of stretches: packed tallies.
 #[derive(Debug, Default)]
 struct Told<const COUNT: usize> {
     /// The sum of the trials that run (D1).
     running: AtomicU64,
-    /// That of those that ended, of late.
+    /// The sum of the trials that ended lately.
     ended: AtomicU64,
 }
 
@@ -61,8 +62,8 @@ impl<const COUNT: usize> Told<COUNT> {
         let result = change(trials);
         let more = trials.tally().pack().wrapping_sub(before);
         if more != 0 {
-            // relaxed: a sum that nothing else is read by. Both halves of it are sums of what there
-            // is, so a borrow of one from the other is given back.
+            // relaxed: a sum that publishes nothing else. Both halves are sums of running trials,
+            // so a borrow of one half from the other is given back.
             self.running.fetch_add(more, Ordering::Relaxed);
         }
         result
@@ -70,17 +71,17 @@ impl<const COUNT: usize> Told<COUNT> {
 
     fn end(&self, trials: &mut TrialsOf<COUNT>, pages: u64) {
         let told = self.change(trials, |trials| trials.end(pages));
-        // relaxed: a hint, as below. If two groups leave at once, one may be lost.
+        // relaxed: a hint, as below. If two groups leave at once, the result of one may be lost.
         let before = Tally::unpack(self.ended.load(Ordering::Relaxed));
         self.ended.store(told.after(before).pack(), Ordering::Relaxed);
     }
 
     fn running(&self) -> Tally {
-        // relaxed: a sum that nothing else is read by.
+        // relaxed: a sum that publishes nothing else.
         Tally::unpack(self.running.load(Ordering::Relaxed))
     }
 
-    /// Per cent.
+    /// The density in per cent.
     fn density(&self) -> u32 {
         let evidence = TrialsOf::<COUNT>::EVIDENCE;
         // relaxed: a hint.
@@ -94,7 +95,7 @@ impl<const COUNT: usize> Told<COUNT> {
     }
 }
 
-/// What trials have told.
+/// The results of all trials of a region.
 #[derive(Debug, Default)]
 pub(crate) struct Density {
     read: Read,
@@ -102,14 +103,14 @@ pub(crate) struct Density {
     stretches: Told<STRETCH_PAGES>,
 }
 
-/// What every fault reads: the per cent of quads, and above them those of stretches. It has two
-/// cache lines, because processors fetch them in pairs.
+/// The word that every fault reads: the per cent of quads, and above it that of stretches. It has
+/// two cache lines, because processors fetch them in pairs.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Read(AtomicU32);
 
 impl Density {
-    /// A page faulted in a group of which `stored` were in the store, and so was the page.
+    /// Notes that a stored page faulted, in a group of which `stored` were in the store.
     pub(crate) fn touched(&self, group: usize, trials: &mut Trials, page: usize, stored: u64) {
         if is_watched(group) {
             self.quads.change(&mut trials.quads, |trials| trials.touched(page, stored));
@@ -118,7 +119,7 @@ impl Density {
         }
     }
 
-    /// Pages of a group came for other reasons, or are gone.
+    /// Notes that pages of a group came for other reasons, or are gone.
     pub(crate) fn spoil(&self, group: usize, trials: &mut Trials, pages: u64) {
         if is_watched(group) {
             self.quads.change(&mut trials.quads, |trials| trials.spoil(pages));
@@ -127,7 +128,7 @@ impl Density {
         }
     }
 
-    /// Pages of a group leave memory.
+    /// Notes that pages of a group leave memory.
     pub(crate) fn end(&self, group: usize, trials: &mut Trials, pages: u64) {
         if is_watched(group) {
             self.quads.end(&mut trials.quads, pages);
@@ -149,8 +150,8 @@ impl Density {
         [self.quads.running(), self.stretches.running()]
     }
 
-    /// Per cent of the pages beside one that faulted that are wanted too: in its quad, and in its
-    /// stretch.
+    /// The per cent of the pages beside a faulting page that are wanted too: in its quad, and in
+    /// its stretch.
     pub(crate) fn per_cent(&self) -> [u32; 2] {
         // relaxed: a hint.
         let word = self.read.0.load(Ordering::Relaxed);
@@ -183,7 +184,7 @@ mod tests {
     struct Naive {
         count: usize,
         stored: [bool; GROUP_PAGES],
-        /// Beside one that faulted, and whether it was wanted.
+        /// Pages beside one that faulted, and whether each was wanted.
         beside: [Option<bool>; GROUP_PAGES],
     }
 
@@ -234,9 +235,9 @@ mod tests {
         }
     }
 
-    /// What groups tell of one size.
+    /// The results of groups for one size.
     struct NaiveTold {
-        /// Pages beside of 16 trials.
+        /// The number of pages beside in 16 trials.
         evidence: u32,
         groups: [Naive; 3],
         ended: Tally,
@@ -280,7 +281,7 @@ mod tests {
     }
 
     fn op() -> impl Strategy<Value = (usize, Op)> {
-        // Few pages at a time, mostly, or no trial would get far.
+        // Mostly few pages at a time. Otherwise no trial would get far.
         let pages = prop_oneof![
             4 => (0usize..64).prop_map(|at| bits(at, 1)),
             1 => (0usize..16).prop_map(|quad| bits(4 * quad, 4)),
@@ -344,7 +345,7 @@ mod tests {
         }
     }
 
-    /// Has a group of 64 stored pages touched as told, and paged out.
+    /// Touches a group of 64 stored pages as told, and pages it out.
     fn cycle(density: &Density, touched: impl Fn(usize) -> bool) {
         let mut group = Group::default();
         group.keep(u64::MAX);
@@ -360,21 +361,21 @@ mod tests {
     #[test]
     fn what_was_long_ago_is_forgotten() {
         let density = Density::default();
-        // By a signal, and with a limit by a message and by a signal.
+        // The per cent to pay: by a signal, and with a limit by a message and by a signal.
         let costs = [27, 43, 56];
         let pays = |density: &Density| costs.map(|cost| cheapest(cost, density.per_cent()));
         (0..100).for_each(|_| cycle(&density, |_| true));
         assert_eq!((density.per_cent(), density.running()), ([100; 2], [Tally::default(); 2]));
         assert_eq!(pays(&density), [16; 3]);
-        // A page of a quad now and then: what a tenth of all, at random, comes to.
+        // Now and then one page of a quad, as when a tenth of all pages is touched at random.
         (0..100).for_each(|_| cycle(&density, |page| page % 10 == 0));
         assert_eq!(pays(&density), [1; 3], "{:?}", density.per_cent());
         (0..100).for_each(|_| cycle(&density, |page| page % 4 < 2));
-        // One of three, and seven of 15.
+        // One of three pages, and seven of 15.
         assert_eq!(density.per_cent(), [33, 46]);
         assert_eq!(pays(&density), [16, 16, 1]);
         (0..400).for_each(|_| cycle(&density, |page| page % 16 < 4));
-        // All three, and three of 15; what was before is halved again and again.
+        // All three, and three of 15. The older results are halved again and again.
         let [quads, stretches] = density.per_cent();
         assert!(quads > 95 && stretches < 25, "{quads} and {stretches}");
         assert_eq!(pays(&density), [4; 3]);

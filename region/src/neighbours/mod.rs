@@ -7,7 +7,7 @@
 //!               `-- Worth      what a fault and a page cost      overhead: the fault's own part
 //! ```
 //!
-//! It stands on `places` (trials) and `terms`. It only gives numbers; the room `way_in` brings the
+//! It stands on `places` (trials) and `terms`. It only gives numbers. The room `way_in` brings the
 //! pages.
 
 mod around;

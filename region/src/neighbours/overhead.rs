@@ -1,4 +1,4 @@
-//! What a fault costs besides its page: the way to the thread that serves it, and back. A clock in
+//! The cost of a fault besides its page: the way to the thread that serves it, and back. A clock in
 //! that thread does not see it.
 //!
 //! ```text
@@ -7,7 +7,7 @@
 //! ```
 //!
 //! It is measured once, for a pager's first region, on a few pages of its own that are filled with
-//! zeros. The least of each is taken, because a preemption only adds.
+//! zeros. The shortest time of each kind is taken, because a preemption can only add.
 
 use host::fault::Filled;
 use host::{FaultMode, PAGE_SIZE, Userfault};
@@ -15,13 +15,13 @@ use std::hint::black_box;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Faults that are measured: 0.2 ms by signals, a millisecond by messages.
+/// Faults that are measured. They take 0.2 ms by signals, and a millisecond by messages.
 const FAULTS: usize = 32;
-/// If it cannot be measured: those of the machine in docs/region.md.
+/// The values if it cannot be measured: those of the machine in docs/region.md.
 const SIGNAL: Duration = Duration::from_nanos(6900);
 const MESSAGE: Duration = Duration::from_nanos(11500);
 
-/// The overhead of a fault. Faults of `userfault` are served already.
+/// The overhead of a fault. A thread already serves the faults of `userfault`.
 pub(crate) fn of_fault(userfault: &Arc<Userfault>) -> Duration {
     measure(userfault).unwrap_or(match userfault.mode() {
         FaultMode::Signal => SIGNAL,
@@ -29,8 +29,8 @@ pub(crate) fn of_fault(userfault: &Arc<Userfault>) -> Duration {
     })
 }
 
-/// `None` if the system refuses; it will refuse the regions that come, too. This thread can take
-/// faults, or else it would have been refused a region.
+/// `None` if the system refuses. It will then refuse later regions, too. This thread can take
+/// faults, because otherwise it would have been refused a region.
 fn measure(userfault: &Arc<Userfault>) -> Option<Duration> {
     let scratch = Filled::map(userfault, FAULTS, 0).ok()?;
     let bytes = scratch.memory().bytes(0..FAULTS * PAGE_SIZE)?;

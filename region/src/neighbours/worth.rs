@@ -1,4 +1,4 @@
-//! What bringing in neighbours is worth, as dense as touches are.
+//! Whether bringing in neighbours pays, given how densely a region is touched.
 //!
 //! ```text
 //!   a fault with its page = overhead + page
@@ -9,18 +9,18 @@
 //! ```
 //!
 //! The overhead is measured for a pager's first region (module `overhead`). The cost of a page
-//! depends on algorithm and contents, so it is a mean of the latest pages. Decoding and putting in
-//! place is measured on pages that come alone in watched groups. Paging out is measured on the
-//! first page of each group that leaves.
+//! depends on algorithm and contents, so it is a mean over the latest pages. Decoding a page and
+//! putting it in place is measured on pages that come alone in watched groups. Paging out is
+//! measured on the first page of each group that leaves.
 //!
 //! | | overhead | page | pays, signal | with a limit, out 6000 |
 //! |---|---|---|---|---|
 //! | AMD EPYC in a virtual machine | 6900, by a message 11500 | 2500 | 27 % | 56 % |
 //! | Intel Xeon in a virtual machine | 1250, by a message 10000 | 2900 | 70 % | 88 % |
 //!
-//! With t for these per cent and d for the density, N pages at once cost 1 + (N - 1) t faults, and
-//! are 1 + (N - 1) d wanted pages. A fault brings in the page, its quad or its stretch: the one
-//! that costs least for a wanted page.
+//! Let t be these per cent and d the density. N pages at once cost 1 + (N - 1) t faults, and bring
+//! 1 + (N - 1) d wanted pages. A fault brings in the page, its quad or its stretch: the one that
+//! costs least for each wanted page.
 //!
 //! ```text
 //!   t = 27 %                         quad's d    costs    stretch's d    costs
@@ -35,11 +35,11 @@ use crate::terms::FaultCosts;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-/// What a page costs until one was measured, and paging one out.
+/// The cost of a page, and of paging one out, until one was measured.
 const PAGE_NS: u32 = 2500;
 const OUT_NS: u32 = 6000;
 /// The latest page counts 1/this of a mean. A page that took more than `OUTLIER` times the mean
-/// waited for something else, and counts as `OUTLIER` times.
+/// waited for something else, and counts as `OUTLIER` times the mean.
 const LATEST_DIVISOR: i64 = 16;
 const OUTLIER: u32 = 4;
 
@@ -52,7 +52,7 @@ pub(crate) struct Worth {
     is_fixed: bool,
 }
 
-/// What the latest took, in nanoseconds.
+/// A mean of the latest measurements, in nanoseconds.
 #[derive(Debug)]
 struct Mean(AtomicU32);
 
@@ -78,12 +78,12 @@ fn whole_ns(time: Duration) -> u32 {
 }
 
 impl Worth {
-    /// A fault has this overhead; the costs of pages are learnt.
+    /// A fault has this overhead. The costs of pages are measured later.
     pub(crate) fn measured(overhead: Duration) -> Worth {
         Worth { is_fixed: false, ..Worth::new(whole_ns(overhead), PAGE_NS, OUT_NS) }
     }
 
-    /// With costs that stay.
+    /// Costs that stay as they are given.
     pub(crate) fn fixed(FaultCosts { overhead, page, page_out }: FaultCosts) -> Worth {
         Worth::new(whole_ns(overhead), whole_ns(page), whole_ns(page_out))
     }
@@ -99,14 +99,14 @@ impl Worth {
         FaultCosts { overhead, page, page_out }
     }
 
-    /// A page was decoded and put in place by itself.
+    /// Notes how long a page took to be decoded and put in place by itself.
     pub(crate) fn page_took(&self, took: Duration) {
         if !self.is_fixed {
             self.page.hear(took);
         }
     }
 
-    /// A page was compressed and stored.
+    /// Notes how long a page took to be compressed and stored.
     pub(crate) fn out_took(&self, took: Duration) {
         if !self.is_fixed {
             self.out.hear(took);
@@ -114,7 +114,7 @@ impl Worth {
     }
 
     /// How many aligned pages around it a fault brings in. `density` has the per cent of the pages
-    /// beside it that are wanted, in its quad and in its stretch; `limited` says whether the region
+    /// beside it that are wanted, in its quad and in its stretch. `limited` says whether the region
     /// has a limit.
     pub(crate) fn pages_at_once(&self, density: [u32; 2], limited: bool) -> usize {
         cheapest(self.per_cent_to_pay(limited), density)
@@ -129,14 +129,14 @@ impl Worth {
     }
 }
 
-/// The same, if a page that comes beside another costs `cost` per cent of a fault.
+/// As `pages_at_once`, if a page that comes beside another costs `cost` per cent of a fault.
 pub(super) fn cheapest(cost: u32, [quads, stretches]: [u32; 2]) -> usize {
     let of = |pages: usize, density: u32| {
         let beside = pages as u32 - 1;
         (pages, 100 + beside * cost, 100 + beside * density)
     };
     let all = [of(1, 0), of(QUAD_PAGES, quads), of(STRETCH_PAGES, stretches)];
-    // Fractions are compared after both sides were multiplied by the denominators.
+    // Fractions are compared by multiplying both sides by the denominators.
     let cheaper = |best: (usize, u32, u32), next: (usize, u32, u32)| {
         if next.1 * best.2 <= best.1 * next.2 { next } else { best }
     };
@@ -158,7 +158,8 @@ mod tests {
         };
         assert_eq!((pays(6900, 2500), pays(11500, 2500)), ([27, 56], [18, 43]));
         assert_eq!(pays(1250, 2900), [70, 88]);
-        // A page that takes no time always pays, and one beside faults that take none never.
+        // A page that takes no time always pays. If faults take no time, a page beside one never
+        // pays.
         assert_eq!((pays(6900, 0)[0], pays(0, 2500)[0], pays(0, 0)[0]), (0, 100, 0));
     }
 
@@ -171,7 +172,7 @@ mod tests {
         assert!(worth.page.ns() < 12_000, "{worth:?}: preempted once");
         (0..2000).for_each(|_| worth.page_took(Duration::ZERO));
         assert_eq!(worth.per_cent_to_pay(false), 1, "not nothing");
-        // An algorithm that compresses slowly: what is paged out in vain costs more.
+        // With an algorithm that compresses slowly, paging a page out in vain costs more.
         let limited = worth.per_cent_to_pay(true);
         (0..200).for_each(|_| worth.out_took(Duration::from_micros(60)));
         assert_eq!((limited, worth.per_cent_to_pay(true)), (47, 90));
@@ -185,7 +186,8 @@ mod tests {
             assert_eq!(cheapest(signal, density), pages, "{density:?}");
         }
         assert_eq!(cheapest(signal_limited, [38, 47]), 1);
-        // At these a page wanted costs 0.45 with its quad, and 0.46 and 0.44 with its stretch.
+        // At these densities a wanted page costs 0.45 with its quad, and 0.46 and 0.44 with its
+        // stretch.
         assert_eq!([67, 70].map(|stretch| cheapest(signal, [100, stretch])), [4, 16]);
         assert_eq!([26, 27].map(|quad| cheapest(signal, [quad, 0])), [1, 4]);
         assert_eq!([26, 27].map(|stretch| cheapest(signal, [0, stretch])), [1, 16]);

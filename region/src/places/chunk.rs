@@ -1,18 +1,19 @@
-//! Chunks: 2 MiB of a region, the unit in which it is registered; the groups of pages in them.
+//! Chunks: the 2 MiB parts of a region in which it is registered, and the groups of pages in them.
 //!
 //! ```text
 //!   region   | chunk 0 | chunk 1 | ....                        a chunk appears when one of its
 //!                 `--> registered?  | group 0 | ... | group 7 |      pages is to be paged out
 //! ```
 //!
-//! Before that, first touches are ordinary ones. They cost less, and the region does not see them.
-//! If mappings are short, other chunks are registered with it (module `runs`).
+//! Before that, first touches are ordinary page faults of the system. They cost less, and the
+//! region does not see them. If few mappings are left, other chunks are registered together with it
+//! (module `runs`).
 //!
 //! Invariant C1: a chunk is registered only after it can be found, so the fault path finds it. A
 //! group learns what was resident only after that, because a page that arrives later arrives under
 //! the group's lock.
 //!
-//! Locks: registering, then a group's.
+//! Locks: the lock for registering, then a group's.
 
 use super::bits::bits;
 use super::group::Group;
@@ -29,7 +30,7 @@ const CHUNK_PAGES: usize = CHUNK_GROUPS * GROUP_PAGES; // 2 MiB
 struct Chunk {
     registered: AtomicBool,
     groups: [Lock<Group>; CHUNK_GROUPS],
-    /// Threads that fault in a group and do not have its lock yet.
+    /// The number of threads that fault in each group and do not have its lock yet.
     awaited: [AtomicU32; CHUNK_GROUPS],
 }
 
@@ -47,15 +48,15 @@ impl Chunk {
 pub(crate) struct Chunks {
     chunks: Box<[OnceLock<Box<Chunk>>]>,
     pages: usize,
-    /// Held to register.
+    /// Held by a thread that registers chunks.
     runs: Lock<Runs>,
-    /// Set by a test: the system refuses.
+    /// Set by a test: the system is taken to refuse.
     #[cfg(test)]
     pub(crate) refuses: AtomicBool,
 }
 
 impl Chunks {
-    /// For `pages` pages; no chunk is there yet.
+    /// The chunks of a region of `pages` pages. None of them exists yet.
     pub(crate) fn new(pages: usize, mappings: &Arc<Mappings>) -> Chunks {
         let count = pages.div_ceil(CHUNK_PAGES);
         Chunks {
@@ -67,7 +68,7 @@ impl Chunks {
         }
     }
 
-    /// Groups there can be.
+    /// The number of groups that there can be.
     pub(crate) fn groups(&self) -> usize {
         self.pages.div_ceil(GROUP_PAGES)
     }
@@ -82,7 +83,7 @@ impl Chunks {
         pages.start / GROUP_PAGES..pages.end.div_ceil(GROUP_PAGES)
     }
 
-    /// The same, each with the bits of those of `pages` that it has.
+    /// As `groups_of`, each group with the bits of those of `pages` that it has.
     pub(crate) fn parts_of(
         &self,
         pages: &Range<usize>,
@@ -96,18 +97,19 @@ impl Chunks {
         })
     }
 
-    /// A group whose chunk is there.
+    /// A group, if its chunk exists.
     pub(crate) fn get(&self, group: usize) -> Option<&Lock<Group>> {
         let chunk = self.chunks.get(group / CHUNK_GROUPS)?.get()?;
         Some(&chunk.groups[group % CHUNK_GROUPS])
     }
 
-    /// A group; its chunk is made if need be.
+    /// A group. Its chunk is made if necessary.
     pub(crate) fn get_or_add(&self, group: usize) -> &Lock<Group> {
         &self.chunks[group / CHUNK_GROUPS].get_or_init(Chunk::new).groups[group % CHUNK_GROUPS]
     }
 
-    /// Registers the chunk of a group, once, and others with it if mappings are short.
+    /// Registers the chunk of a group, once. Others are registered with it if few mappings are
+    /// left.
     pub(crate) fn register(&self, group: usize, span: &Span) -> Result<(), UserfaultError> {
         let index = group / CHUNK_GROUPS;
         if self.is_registered(group) {
@@ -131,7 +133,7 @@ impl Chunks {
         Ok(())
     }
 
-    /// The same of all chunks of a gap, or of a part of it.
+    /// Registers all chunks of a gap, or of a part of it.
     fn register_all(&self, chunks: &Range<usize>, span: &Span) -> Result<(), UserfaultError> {
         #[cfg(test)]
         // relaxed: one thread.
@@ -148,12 +150,12 @@ impl Chunks {
         Ok(())
     }
 
-    /// The right to register, and what is registered.
+    /// The right to register, and the runs that are registered.
     pub(crate) fn runs(&self) -> LockGuard<'_, Runs> {
         self.runs.lock()
     }
 
-    /// Locks a group for a fault, whose chunk is registered, or `None`.
+    /// Locks a group for a fault. `None` if its chunk is not registered.
     pub(crate) fn lock_for_fault(&self, group: usize) -> Option<LockGuard<'_, Group>> {
         if !self.is_registered(group) {
             return None;
@@ -178,7 +180,7 @@ impl Chunks {
         chunk.is_some_and(|c| c.awaited[group % CHUNK_GROUPS].load(Ordering::Relaxed) > 0)
     }
 
-    /// From now on, a thread seems to wait for the group.
+    /// For tests: from now on, a thread seems to wait for the group.
     #[cfg(test)]
     pub(crate) fn wait_for_ever(&self, group: usize) {
         let chunk = self.chunks[group / CHUNK_GROUPS].get_or_init(Chunk::new);

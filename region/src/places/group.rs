@@ -13,19 +13,20 @@
 //! Invariants
 //! - G1 `resident`, `staged` and `stored` are disjoint. A page in none of them reads as zeros: no
 //!   thread has touched it since its chunk was registered.
-//! - G2 a staged page is in the segment. The segment may also hold pages that are resident again;
-//!   their copies there are dead.
+//! - G2 a staged page is in the segment. The segment may also hold pages that are resident again.
+//!   Their copies there are dead.
 //! - G3 `copies` are the pages that the store holds something for. These are the stored pages, and
-//!   pages that came back and whose copy is dead until it is overwritten or discarded.
+//!   pages that came back. The copy of a page that came back is dead until it is overwritten or
+//!   discarded.
 //! - G4 no page leaves memory while `pins` is not 0.
 //! - G5 a page that is `gone` was given back, and is nowhere else.
 //! - G6 while a thread is `fetching` a page from a disk, without the lock, the page stays stored.
-//!   Only that thread brings it in, and a thread that forgets the page waits until then.
+//!   Only that thread brings it in. A thread that wants to forget the page waits until then.
 //! - G7 only watched groups have trials (T1 of `trials`).
 //!
-//! The words are private. They change by the transitions below alone.
+//! The words are private. They change only by the transitions below.
 //!
-//! Lock: the group's own, of rank `Group`; it is in `chunk`.
+//! Lock: the group's own, of rank `Group`. It is in `chunk`.
 
 use super::bits::bits;
 use super::trials::Trials;
@@ -34,7 +35,7 @@ use host::{Lock, Rank, Segment};
 /// What is known of 64 pages.
 #[derive(Debug, Default)]
 pub(crate) struct Group {
-    /// What was resident when the chunk was registered is in `resident`.
+    /// Pages that were resident when the chunk was registered are in `resident`.
     known: bool,
     resident: u64,
     staged: u64,
@@ -44,7 +45,7 @@ pub(crate) struct Group {
     fetching: u64,
     trials: Trials,
     pins: u32,
-    /// The queue of groups has this one.
+    /// The group is in the queue of groups.
     listed: bool,
     segment: Option<Segment>,
 }
@@ -79,7 +80,7 @@ impl Group {
         }
     }
 
-    /// Pages from `page` on that are in the same place as it, `max` at most.
+    /// The number of pages from `page` on that are in the same place as it, at most `max`.
     pub(crate) fn run(&self, page: usize, max: usize) -> usize {
         let alike = match self.place(page) {
             Place::Untouched => !(self.resident | self.staged | self.stored | self.gone),
@@ -91,7 +92,8 @@ impl Group {
         ((alike >> page).trailing_ones() as usize).min(max)
     }
 
-    /// Of the `count` aligned pages around one, those that are stored and that no thread fetches.
+    /// Of the `count` aligned pages around a page, those that are stored and that no thread
+    /// fetches.
     pub(crate) fn stored_around(&self, page: usize, count: usize) -> u64 {
         self.stored & !self.gone & !self.fetching & bits(page - page % count, count)
     }
@@ -126,12 +128,12 @@ impl Group {
         self.copies & !self.stored
     }
 
-    /// Where staged pages are, at their places in the group.
+    /// The segment that has the staged pages, each at its number in the group.
     pub(crate) fn segment(&self) -> Option<&Segment> {
         self.segment.as_ref()
     }
 
-    /// How many pages from `page` on no thread fetches.
+    /// The number of pages from `page` on that no thread fetches.
     pub(crate) fn unfetched_from(&self, page: usize) -> usize {
         (self.fetching >> page).trailing_zeros() as usize
     }
@@ -154,12 +156,13 @@ impl Group {
         &self.trials
     }
 
-    /// The trials, which change as pages come and go (module `density`).
+    /// The trials. They change when pages come and go (module `density`).
     pub(crate) fn trials_mut(&mut self) -> &mut Trials {
         &mut self.trials
     }
 
-    /// The system has said which pages are there; returns those that were not known to be.
+    /// The system has said which pages are in memory. Returns those that the group did not know to
+    /// be.
     pub(crate) fn learn(&mut self, there: u64) -> u64 {
         let new = there & !(self.staged | self.stored | self.resident | self.gone);
         self.known = true;
@@ -174,7 +177,7 @@ impl Group {
         self.stored &= !pages;
     }
 
-    /// Pages were moved to a segment, which the group keeps if there are any.
+    /// Pages were moved to a segment. The group keeps the segment if there are any.
     pub(crate) fn stage(&mut self, pages: u64, segment: Segment) {
         self.resident &= !pages;
         self.staged |= pages;
@@ -183,7 +186,7 @@ impl Group {
         }
     }
 
-    /// The store has the pages.
+    /// The store took the pages.
     pub(crate) fn keep(&mut self, pages: u64) {
         self.staged &= !pages;
         self.stored |= pages;
@@ -204,7 +207,7 @@ impl Group {
         self.copies &= !pages;
     }
 
-    /// The store discards the dead copies, which this returns.
+    /// The store discards the dead copies. Returns these.
     pub(crate) fn drop_dead_copies(&mut self) -> u64 {
         let dead = self.dead_copies();
         self.copies &= !dead;
@@ -216,20 +219,20 @@ impl Group {
         self.gone |= pages;
     }
 
-    /// Pages were not given back after all. The group asks the system again which pages are there,
-    /// because an answer in the meantime left these out.
+    /// Pages were not given back after all. The group must ask the system again which pages are in
+    /// memory, because an answer in the meantime left these out.
     pub(crate) fn unmark_gone(&mut self, pages: u64) {
         self.gone &= !pages;
         self.known = false;
     }
 
-    /// The caller fetches pages from a disk once it has given up the lock.
+    /// The caller will fetch pages from a disk once it has given up the lock.
     pub(crate) fn begin_fetch(&mut self, pages: u64) {
         debug_assert!(!self.is_fetching(pages), "nobody else fetches them (G6)");
         self.fetching |= pages;
     }
 
-    /// The caller has the lock again, and these pages were its own.
+    /// The caller has the lock again. It alone was fetching these pages.
     pub(crate) fn end_fetch(&mut self, pages: u64) {
         debug_assert_eq!(self.fetching & pages, pages, "ours (G6)");
         self.fetching &= !pages;
@@ -243,8 +246,8 @@ impl Group {
         self.pins -= 1;
     }
 
-    /// Enters the group in a queue by `push`, which says whether there was room. A group that is in
-    /// it already, or has no page in memory, stays as it is.
+    /// Enters the group in a queue by `push`, which says whether there was room. Nothing changes if
+    /// the group is in it already, or has no page in memory.
     pub(crate) fn list(&mut self, push: impl FnOnce() -> bool) {
         if !self.listed && self.resident != 0 {
             self.listed = push();
@@ -256,7 +259,7 @@ impl Group {
         self.listed = false;
     }
 
-    /// The first thing that is not as the invariants say.
+    /// The first contradiction of the invariants, if there is one.
     pub(crate) fn defect(&self) -> Option<&'static str> {
         let places = [self.resident, self.staged, self.stored, self.gone];
         let counted: u32 = places.iter().map(|place| place.count_ones()).sum();

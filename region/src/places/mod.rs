@@ -7,7 +7,7 @@
 //!   Queue     the order in which groups leave
 //! ```
 //!
-//! It stands on `terms`. Nothing here moves a page or knows the store: a group says where its pages
+//! It stands on `terms`. Nothing here moves a page or knows the store. A group says where its pages
 //! are, and the rooms above move them.
 
 mod bits;

@@ -1,4 +1,4 @@
-//! The order in which groups leave memory: first in, first out, with staging as second chance.
+//! The order in which groups leave memory: first in, first out, with a second chance in staging.
 //!
 //! ```text
 //!   arrive --> | resident ... | --> moved out --> | staged ... | --> compressed
@@ -6,12 +6,12 @@
 //!      `------------------ touched again <---------------'
 //! ```
 //!
-//! Source: the segmented FIFO of VMS (Turner and Levy, 1981), whose global list of pages that left
-//! their process is the staging here. It needs no reference bits, and a process cannot read those.
+//! Source: the segmented FIFO of VMS (Turner and Levy, 1981). Its global list of pages that left
+//! their process is the staging here. It needs no reference bits, which a process cannot read.
 //!
 //! Invariants
 //! - Q1 a group is in `resident` exactly once while its `listed` is set.
-//! - Q2 pushing never allocates: there is room for every group of the region.
+//! - Q2 pushing never allocates, because there is room for every group of the region.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -29,17 +29,17 @@ impl Queue {
         Queue { resident: VecDeque::with_capacity(groups), staged: VecDeque::new() }
     }
 
-    /// Has some groups leave before all others.
+    /// Makes some groups leave before all others.
     pub(crate) fn hasten(&mut self, groups: &Range<usize>) {
         let early = |group: &u32| groups.contains(&(*group as usize));
         let (mut first, rest): (Vec<u32>, Vec<u32>) = self.resident.iter().partition(|&g| early(g));
         first.extend(rest);
-        // In place: the room stays.
+        // It is cleared in place, so that its room stays.
         self.resident.clear();
         self.resident.extend(first);
     }
 
-    /// A group has pages in memory; false if there is no room for it, which Q2 rules out.
+    /// A group has pages in memory. False if there is no room for it, which Q2 rules out.
     pub(crate) fn push(&mut self, group: u32) -> bool {
         let room = self.resident.len() < self.resident.capacity();
         debug_assert!(room, "Q2");

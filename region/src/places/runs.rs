@@ -4,16 +4,16 @@
 //!   chunks     | r | r |   |   |   | r |   |   |     r: registered
 //!   mappings   |  run  |    gap    |run|  gap  |     2 runs, 2 gaps, and 2 guards around them
 //!
-//!   many left                            the chunk alone
-//!   less than half left                  a block around it, the larger the fewer are left
+//!   many mappings left                   the chunk alone
+//!   less than half left                  a block around it, larger when fewer are left
 //!   none left, or the system refuses     the whole gap: a run and its neighbours become one
 //! ```
 //!
-//! Each run that is registered alone splits the region's mapping. The system bounds the mappings of
-//! a process (`vm.max_map_count`), and beyond the bound it refuses threads, stacks and files to the
-//! rest of the program. So all regions of a pager keep to a share of it. A chunk that is registered
-//! beside the wanted one has a cost: its groups are described, and first touches there are faults,
-//! which are served with zeros.
+//! Each run that is registered alone splits the region's mapping. The system limits the mappings of
+//! a process (`vm.max_map_count`). Beyond the limit it refuses threads, stacks and files to the
+//! rest of the program. So all regions of a pager together use only a share of it. A chunk that is
+//! registered without need has a cost: its groups are described, and first touches there are
+//! faults, which are served with zeros.
 //!
 //! Invariants
 //! - M1 `made` is the sum of the mappings that the regions of the pager have made. Each region is
@@ -31,7 +31,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 const SHARE_DIVISOR: u64 = 8;
 /// A region plans to use at most 1/this of the mappings that are left.
 const PLAN_DIVISOR: u64 = 2;
-/// Mappings of a run by itself: itself, and the gap behind it.
+/// Mappings of a run that stands alone: the run, and the gap behind it.
 const OF_A_RUN: u64 = 2;
 /// Mappings before and after a region, which no thread may touch.
 const GUARDS: u64 = 2;
@@ -44,7 +44,7 @@ pub(crate) struct Mappings {
 }
 
 impl Mappings {
-    /// So many; `None`: the share of what the system allows the process.
+    /// At most so many. `None` means the share of what the system allows the process.
     pub(crate) fn at_most(max: Option<u64>) -> Arc<Mappings> {
         let max = max.unwrap_or_else(|| host::limits::max_map_count() / SHARE_DIVISOR);
         Arc::new(Mappings { max, made: AtomicU64::new(0) })
@@ -56,8 +56,8 @@ impl Mappings {
     }
 
     fn left(&self) -> u64 {
-        // relaxed: two regions that look at once may both take the last ones, and then there are a
-        // few too many.
+        // relaxed: two regions that look at once may both take the last ones. Then there are a few
+        // too many.
         self.max.saturating_sub(self.made.load(Ordering::Relaxed))
     }
 }
@@ -70,13 +70,13 @@ pub(crate) struct Runs {
     chunks: usize,
     /// Ranges of pages that were given back: each is a mapping, and splits one.
     given_back: u64,
-    /// What `mappings` has of this region.
+    /// This region's part of `mappings`.
     made: u64,
     mappings: Arc<Mappings>,
 }
 
 impl Runs {
-    /// Of a region of `chunks` chunks, none of them registered.
+    /// The runs of a region of `chunks` chunks. None of them is registered.
     pub(crate) fn new(chunks: usize, mappings: &Arc<Mappings>) -> Runs {
         let mappings = Arc::clone(mappings);
         let mut runs = Runs { runs: BTreeMap::new(), chunks, given_back: 0, made: 0, mappings };
@@ -84,7 +84,8 @@ impl Runs {
         runs
     }
 
-    /// The chunks to register for one that is not: that one alone if mappings are plenty.
+    /// The chunks to register together with one that is not registered. It is that chunk alone if
+    /// many mappings are left.
     pub(crate) fn block_of(&self, chunk: usize) -> Range<usize> {
         let (gap, left) = (self.gap_of(chunk), self.mappings.left());
         let planned = left / PLAN_DIVISOR / OF_A_RUN;
@@ -97,14 +98,14 @@ impl Runs {
         start.max(gap.start)..(start + size).min(gap.end)
     }
 
-    /// The chunks around one that is not registered, up to those that are.
+    /// The chunks around one that is not registered, up to the next ones that are.
     pub(crate) fn gap_of(&self, chunk: usize) -> Range<usize> {
         let before = self.runs.range(..=chunk).next_back().map_or(0, |(_, &end)| end);
         let after = self.runs.range(chunk..).next().map_or(self.chunks, |(&start, _)| start);
         before..after
     }
 
-    /// Chunks of one gap are registered.
+    /// Notes that chunks of one gap are registered.
     pub(crate) fn add(&mut self, mut block: Range<usize>) {
         if let Some((&start, &end)) = self.runs.range(..block.start).next_back()
             && end == block.start
@@ -123,13 +124,13 @@ impl Runs {
         self.mappings.left() >= OF_A_RUN
     }
 
-    /// So many ranges are given back now.
+    /// Notes how many ranges are given back now.
     pub(crate) fn gave_back(&mut self, ranges: usize) {
         self.given_back = ranges as u64;
         self.count();
     }
 
-    /// Enters in `mappings` what this region has.
+    /// Enters this region's number in `mappings`.
     fn count(&mut self) {
         let runs = self.runs.len() as u64;
         let from_start = self.runs.contains_key(&0);
@@ -137,7 +138,7 @@ impl Runs {
         let gaps = runs + 1 - u64::from(from_start) - u64::from(to_end);
         let now = GUARDS + runs + gaps + OF_A_RUN * self.given_back;
         let more = now.wrapping_sub(self.made);
-        // relaxed: a sum that nothing else is read by.
+        // relaxed: a sum that publishes nothing else.
         self.mappings.made.fetch_add(more, Ordering::Relaxed);
         self.made = now;
     }
@@ -167,8 +168,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is registered in whatever order: what is asked for comes, nothing comes twice,
-        /// and no more mappings are made than may be.
+        /// Chunks are registered in any order. The wanted chunk is always registered, no chunk is
+        /// registered twice, and the number of mappings stays within its limit.
         #[test]
         fn mappings_are_bounded(
             chunks in 1usize..300,

@@ -1,14 +1,14 @@
-//! Trials: of the pages beside one that faulted, which were wanted too.
+//! Trials: which of the pages beside a faulting page were wanted too.
 //!
 //! ```text
 //!   quad in the store     # # # #
 //!   a fault on the 2nd    o @ o o      a trial: 3 beside
 //!   one on the last       o @ o @      1 of them wanted
-//!   a walk brings the 3rd o @   @      it might have been: 2 beside, 1 wanted
+//!   a walk brings the 3rd o @   @      it might have been wanted: 2 beside, 1 wanted
 //!   any page out          . . . .      the trial has ended: 1 of 2
 //! ```
 //!
-//! The same for quads, 4 aligned pages, and for *stretches*, 16 of them.
+//! There are trials of quads, which are 4 aligned pages, and of *stretches*, which are 16.
 //!
 //! Invariant T1: in a trial, `wanted` are some of the pages `beside`. The others of these are still
 //! stored.
@@ -21,14 +21,15 @@ use crate::terms::{AROUND_PAGES, GROUP_PAGES};
 pub(crate) const QUAD_PAGES: usize = 4;
 pub(crate) const STRETCH_PAGES: usize = 16;
 
-/// Fewer trials are no evidence. This many are the quads of one group.
+/// Fewer trials than this are no evidence. One group has this many quads.
 const EVIDENCE: usize = GROUP_PAGES / QUAD_PAGES;
-/// Pages beside, of ended trials, that are remembered. From here on, the older ones count half.
+/// Pages beside, of ended trials, that are remembered. Beyond this number the older ones count
+/// half.
 pub(crate) const MEMORY: u32 = 1024;
 
 const _: () = assert!(STRETCH_PAGES <= AROUND_PAGES, "a stretch fits a buffer");
 
-/// All pages of the quads, or stretches, of a group that have some of `pages`.
+/// All pages of those quads, or stretches, of a group that contain some of `pages`.
 fn whole<const COUNT: usize>(pages: u64) -> u64 {
     const { assert!(GROUP_PAGES.is_multiple_of(COUNT), "each is in one group") };
     let each = (1 << COUNT) - 1;
@@ -53,7 +54,7 @@ impl Tally {
         Tally { beside: (word >> 32) as u32, wanted: word as u32 }
     }
 
-    /// With as much as counts of what was before.
+    /// This tally, with the part of an older one that still counts.
     pub(crate) fn after(self, before: Tally) -> Tally {
         let half = u32::from(before.beside + self.beside > MEMORY);
         Tally {
@@ -62,7 +63,7 @@ impl Tally {
         }
     }
 
-    /// Per cent; 0 if there are fewer pages beside than `evidence`.
+    /// The density in per cent. 0 if there are fewer pages beside than `evidence`.
     pub(crate) fn density(self, evidence: u32) -> u32 {
         if self.beside < evidence { 0 } else { 100 * self.wanted / self.beside }
     }
@@ -71,17 +72,17 @@ impl Tally {
 /// The trials of a group's quads, or of its stretches.
 #[derive(Debug, Default)]
 pub(crate) struct TrialsOf<const COUNT: usize> {
-    /// Pages that were in the store when another of theirs faulted.
+    /// Pages that were in the store when another page of their quad or stretch faulted.
     beside: u64,
-    /// Of these, those that faulted since.
+    /// Those of the pages beside that have faulted since.
     wanted: u64,
 }
 
 impl<const COUNT: usize> TrialsOf<COUNT> {
-    /// Fewer pages beside are no evidence.
+    /// Fewer pages beside than this are no evidence.
     pub(crate) const EVIDENCE: u32 = (EVIDENCE * (COUNT - 1)) as u32; // 48, 240
 
-    /// A page of the store faulted; `stored` are those of its group.
+    /// A stored page faulted. `stored` are the stored pages of its group.
     pub(crate) fn touched(&mut self, page: usize, stored: u64) {
         let bit = 1 << page;
         if self.beside & whole::<COUNT>(bit) == 0 {
@@ -91,12 +92,12 @@ impl<const COUNT: usize> TrialsOf<COUNT> {
         }
     }
 
-    /// Pages came or went for other reasons, so it will not be known whether they were wanted.
+    /// Pages came or went for other reasons, so nothing will show whether they were wanted.
     pub(crate) fn spoil(&mut self, pages: u64) {
         self.beside &= !pages | self.wanted;
     }
 
-    /// Pages leave memory: the trials that have some of them end, with this.
+    /// Pages leave memory. The trials that contain some of them end. Returns their sum.
     pub(crate) fn end(&mut self, pages: u64) -> Tally {
         let beside = self.beside & whole::<COUNT>(pages);
         let ended = Self { beside, wanted: self.wanted & beside }.tally();
@@ -109,7 +110,7 @@ impl<const COUNT: usize> TrialsOf<COUNT> {
         Tally { beside: self.beside.count_ones(), wanted: self.wanted.count_ones() }
     }
 
-    /// Whether these are as T1 says.
+    /// Whether T1 holds.
     fn is_sound(&self, stored: u64) -> bool {
         self.wanted & !self.beside == 0 && self.beside & !self.wanted & !stored == 0
     }
@@ -123,12 +124,12 @@ pub(crate) struct Trials {
 }
 
 impl Trials {
-    /// Of quads, and of stretches.
+    /// The tallies of quads, and of stretches.
     pub(crate) fn tally(&self) -> [Tally; 2] {
         [self.quads.tally(), self.stretches.tally()]
     }
 
-    /// Whether these are as T1 says of a group with these pages in the store.
+    /// Whether T1 holds for a group that has these pages in the store.
     pub(crate) fn is_sound(&self, stored: u64) -> bool {
         self.quads.is_sound(stored) && self.stretches.is_sound(stored)
     }

@@ -1,4 +1,5 @@
-//! Buffers that pages are brought to before they are put in place: a fixed number, made beforehand.
+//! Buffers that hold pages before these are put in place. Their number is fixed, and all are made
+//! beforehand.
 //!
 //! Lock: one per buffer. It is held while pages of one group are decoded and copied (rank
 //! `FaultBuffer`), or read from a disk and copied (rank `ReadBuffer`).
@@ -6,7 +7,7 @@
 use crate::terms::AROUND_PAGES;
 use host::{Lock, LockGuard, PAGE_SIZE, Rank, cpu};
 
-/// Buffers for each CPU: a thread that is preempted with one leaves others.
+/// Buffers for each CPU. If a thread is preempted with one, others are left.
 const PER_CPU: usize = 4;
 
 pub(crate) struct Buffers {
@@ -24,7 +25,7 @@ impl Buffers {
         }
     }
 
-    /// A buffer that no thread uses, or one as soon as it is free.
+    /// A buffer that no thread uses. If there is none, it waits for one.
     pub(crate) fn get(&self) -> LockGuard<'_, Box<[u8]>> {
         let first = cpu::current_hint() * PER_CPU % self.buffers.len();
         let (before, after) = self.buffers.split_at(first);

@@ -1,19 +1,19 @@
-//! What a region counts: where its pages are, and what faults have cost.
+//! The counts of a region: where its pages are, and what faults have cost.
 //!
 //! ```text
-//!   CPU 0   | resident | staged | ... | stall |      lines of its own: two threads that fault do
-//!   not CPU 1   | resident | staged | ... | stall |      wait for each other's sums
+//!   CPU 0   | resident | staged | ... | stall |      each has cache lines of its own: threads that
+//!   CPU 1   | resident | staged | ... | stall |      fault on different CPUs share none
 //! ```
 //!
-//! Invariant: a count is the sum of its column, which may wrap in one line: a page can arrive on
-//! one CPU and leave on another.
+//! Invariant: a count is the sum of its column. One line's part may wrap, because a page can arrive
+//! on one CPU and leave on another.
 
 use crate::terms::{LastRefusal, RegionStats};
 use host::cpu;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// What is counted; see [`RegionStats`].
+/// The quantities that are counted; see [`RegionStats`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Count {
     Resident,
@@ -35,7 +35,7 @@ pub(crate) enum Count {
 }
 
 const COUNTS: usize = Count::StallNs as usize + 1;
-/// Lines: with more CPUs, some share.
+/// Lines of counts. If there are more CPUs, some share a line.
 const SHARDS: usize = 8;
 
 /// Two cache lines, because processors fetch them in pairs.
@@ -43,11 +43,11 @@ const SHARDS: usize = 8;
 #[repr(align(128))]
 struct Shard([AtomicU64; COUNTS]);
 
-/// The sums of a region. Places move under the lock of the group whose pages move.
+/// The sums of a region. A page's place is counted under the lock of its group.
 #[derive(Default)]
 pub(crate) struct Counters {
     shards: [Shard; SHARDS],
-    /// Why the store did not take the last page that it did not take.
+    /// Why the store last refused a page.
     pub(crate) refusal: LastRefusal,
 }
 
@@ -57,7 +57,7 @@ impl Counters {
             return;
         }
         let shard = &self.shards[cpu::current_hint() % SHARDS];
-        // relaxed: a sum that nothing else is read by.
+        // relaxed: a sum that publishes nothing else.
         shard.0[count as usize].fetch_add(number, Ordering::Relaxed);
     }
 
@@ -65,12 +65,12 @@ impl Counters {
         self.add(count, number.wrapping_neg());
     }
 
-    /// The sum; exact when no thread works on the region.
+    /// The sum. It is exact when no thread works on the region.
     pub(crate) fn read(&self, count: Count) -> u64 {
         // relaxed: as above.
         let part = |shard: &Shard| shard.0[count as usize].load(Ordering::Relaxed);
         let sum = self.shards.iter().map(part).fold(0, u64::wrapping_add);
-        // While a page moves, a line may show that it left and not yet that it arrived.
+        // While a page moves, the sum may show that it left and not yet that it arrived.
         if sum > u64::MAX / 2 { 0 } else { sum }
     }
 

@@ -6,17 +6,17 @@
 //!   fetcher                              waits --> read, COPY, raise `fetched`
 //! ```
 //!
-//! A handler interrupts any code, and so would whatever it calls. A disk that uses a thread-local,
-//! a lock or the heap could meet itself half-way, or meet what the program was changing. So a disk
-//! that is not a file is read here, where nothing is interrupted. A file is read in the handler, by
-//! its descriptor and without its disk's code ([`Disk::file`]).
+//! A handler may interrupt any code, and so may everything that it calls. A disk that uses a
+//! thread-local, a lock or the heap could meet itself half-way, or meet what the program was
+//! changing. So a disk that is not a file is read here, where nothing is interrupted. A file is
+//! read in the handler, by its descriptor and without its disk's code ([`Disk::file`]).
 //!
-//! A disk that touches a page which is on a disk would wait for a fetcher while it has one, maybe
-//! the last. [`is_fetcher`] finds that, and the process ends with a message.
+//! If a disk touches a page that is on a disk, it waits for a fetcher while it occupies one, maybe
+//! the last. [`is_fetcher`] detects that, and the process ends with a message.
 //!
-//! Invariant: a thread waits in a fault for each request in the queue or with a fetcher, and that
-//! thread borrows the region. So a thread that drops a region finds no fetcher with it, or one that
-//! is about to let go.
+//! Invariant: for each request in the queue or with a fetcher, a thread waits in a fault, and that
+//! thread borrows the region. So when a thread drops a region, no fetcher has it, or only one that
+//! will soon let go.
 //!
 //! Lock: the queue's, of rank `Leaf`.
 //!
@@ -31,11 +31,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// Reads at a time.
+/// Fetchers, and so reads that run at the same time.
 const FETCHERS: usize = 4;
-/// Requests that wait for a fetcher, of threads that fault; more wait outside.
+/// Requests of faulting threads that may wait for a fetcher. Further threads wait outside the
+/// queue.
 const REQUESTS: usize = 64;
-/// How long to sleep at a time if there is nothing to do.
+/// How long a fetcher sleeps at a time if there is nothing to do.
 const IDLE: Duration = Duration::from_secs(1);
 
 thread_local! {
@@ -49,7 +50,7 @@ pub(crate) fn is_fetcher() -> bool {
     IS_FETCHER.get()
 }
 
-/// What has pages on a disk: a region.
+/// An owner of pages on a disk: a region.
 pub(crate) trait Fetching: Send + Sync + 'static {
     /// Reads pages that are `fetching` for a fault, and puts them in place.
     fn fetch_for_fault(&self, page: usize, count: usize);
@@ -62,7 +63,7 @@ pub(crate) struct Request<R> {
     pub(crate) count: usize,
 }
 
-/// The threads. Dropping this ends them; no thread may be waiting for a page then.
+/// The threads. Dropping this ends them. No thread may be waiting for a page then.
 pub(crate) struct Fetchers<R> {
     requests: Arc<Requests<R>>,
     threads: Vec<JoinHandle<()>>,
@@ -70,13 +71,13 @@ pub(crate) struct Fetchers<R> {
 
 struct Requests<R> {
     queue: Lock<VecDeque<Request<R>>>,
-    /// Raised when there is one more, or no more will be.
+    /// Raised when there is one more request, or when there will be no more.
     more: Event,
     stop: AtomicBool,
 }
 
 impl<R: Fetching> Fetchers<R> {
-    /// Starts them.
+    /// Starts the threads.
     pub(crate) fn start() -> std::io::Result<Fetchers<R>> {
         let queue = Lock::new(Rank::Leaf, VecDeque::with_capacity(REQUESTS));
         let requests = Requests { queue, more: Event::new(), stop: AtomicBool::new(false) };
@@ -91,7 +92,8 @@ impl<R: Fetching> Fetchers<R> {
 }
 
 impl<R> Fetchers<R> {
-    /// Has pages read; false if too many others wait. Fit for a signal handler.
+    /// Asks for pages to be read. False if too many other requests wait. A signal handler may call
+    /// this.
     pub(crate) fn ask(&self, request: Request<R>) -> bool {
         let mut queue = self.requests.queue.lock();
         let room = queue.len() < REQUESTS;
@@ -110,7 +112,7 @@ impl<R> Drop for Fetchers<R> {
         self.requests.stop.store(true, Ordering::Release);
         self.requests.more.raise();
         for thread in self.threads.drain(..) {
-            // It ends the process if it panics.
+            // A fetcher that panics ends the process.
             drop(thread.join());
         }
     }

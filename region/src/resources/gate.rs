@@ -1,16 +1,16 @@
-//! Which threads may work on a region: many at a time, or one alone, or none any more.
+//! Which threads may work on a region: many at a time, one alone, or none at all.
 //!
 //! ```text
 //!   enter   turnstile passed --> gate, shared        work on pages, a group at a time
-//!   alone   turnstile held   --> gate, exclusive     threads that are in come out, none goes in
+//!   alone   turnstile held   --> gate, exclusive     threads inside come out, no thread goes in
 //!   close   as alone, for good                       teardown
 //! ```
 //!
-//! A thread that waits to be alone holds the turnstile. Threads that enter pass it, so they cannot
-//! keep the waiting one out by entering again and again.
+//! A thread that waits to be alone holds the turnstile. Threads that enter must pass it, so they
+//! cannot keep the waiting thread out by entering again and again.
 //!
-//! Locks: turnstile, then gate, of those ranks. A thread that is in one region only tries those of
-//! another.
+//! Locks: turnstile, then gate, of those ranks. A thread that is inside one region only tries those
+//! of another.
 
 use host::{HeldRank, Rank};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -19,7 +19,7 @@ use std::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 /// Turnstile and gate of a region.
 pub(crate) struct Gates {
     turnstile: Mutex<()>,
-    /// False: the region is being torn down. A flag is valid even after a panic.
+    /// False: the region is being torn down. The flag is valid even after a panic.
     gate: RwLock<bool>,
 }
 
@@ -36,7 +36,7 @@ struct Alone<'f> {
 }
 
 impl Gates {
-    /// Open.
+    /// Gates that are open.
     pub(crate) fn new() -> Gates {
         Gates { turnstile: Mutex::default(), gate: RwLock::new(true) }
     }
@@ -49,8 +49,8 @@ impl Gates {
         Some(Gate { open, _held: held }).filter(|gate| *gate.open)
     }
 
-    /// As [`Gates::enter`], unless a thread is about to be alone, or just enters too. It is for a
-    /// thread that is in another region.
+    /// As [`Gates::enter`], except that it fails if a thread is about to be alone or is just
+    /// entering. It is for a thread that is inside another region.
     pub(crate) fn try_enter(&self) -> Option<Gate<'_>> {
         drop(self.turnstile.try_lock().ok()?);
         let open = self.gate.try_read().ok()?;
@@ -63,7 +63,8 @@ impl Gates {
         self.gate.try_write().is_err()
     }
 
-    /// Does something while no other thread works on the region; `None` if it is being torn down.
+    /// Does something while no other thread works on the region. `None` if the region is being torn
+    /// down.
     pub(crate) fn alone<R>(&self, work: impl FnOnce() -> R) -> Option<R> {
         let alone = self.be_alone();
         alone.open.then(work)
@@ -74,7 +75,7 @@ impl Gates {
         *self.be_alone().open = false;
     }
 
-    /// The gate, as soon as the threads that are in have come out.
+    /// The gate, once the threads that are inside have come out.
     fn be_alone(&self) -> Alone<'_> {
         let _first = self.turnstile();
         let held = HeldRank::enter(Rank::Gate);
@@ -109,7 +110,7 @@ mod tests {
         assert!(other.try_enter().is_some());
     }
 
-    /// Two threads that are each in one region and wait for the other's would wait for ever.
+    /// Two threads that are each inside one region and wait for the other's would wait for ever.
     #[test]
     #[cfg(debug_assertions)]
     #[should_panic(expected = "R1: waiting for a lock of rank Turnstile")]
@@ -119,7 +120,7 @@ mod tests {
         drop(other.enter());
     }
 
-    /// Another thread may wait to be alone while this one is in: it would wait for itself.
+    /// A thread that waits to be alone while it is inside would wait for itself.
     #[test]
     #[cfg(debug_assertions)]
     #[should_panic(expected = "R1: waiting for a lock of rank Turnstile")]

@@ -1,4 +1,4 @@
-//! What regions work with: what each has for itself, and what those of one pager share.
+//! The resources of regions: those that each has for itself, and those that all of a pager share.
 //!
 //! ```text
 //!   each region    Store      compressed pages: a device, or an area of a cache

@@ -1,9 +1,9 @@
 //! What the regions of a pager share.
 //!
-//! `R` is the type of a region. Nothing here looks into it: the list holds regions, and fetchers
-//! hand one back to read for it.
+//! `R` is the type of a region. Nothing here looks into it. The list holds regions, and a fetcher
+//! gets the region that it reads for.
 //!
-//! Lock: that of the list of regions, held to read or change it.
+//! Lock: that of the list of regions, held to read or change the list.
 
 use super::buffers::Buffers;
 use super::fetchers::{Fetchers, Fetching};
@@ -24,16 +24,17 @@ pub(crate) struct Shared<R> {
     pub(crate) staging: Arc<Staging>,
     pub(crate) mappings: Arc<Mappings>,
     fault_costs: Option<FaultCosts>,
-    /// What a fault costs besides its page; measured for the first region.
+    /// The cost of a fault besides its page. It is measured for the first region.
     fault_overhead: OnceLock<Duration>,
     pub(crate) buffers: Buffers,
-    /// For pages from a disk. The first region that may have some makes them.
+    /// Buffers for pages from a disk. The first region that may have such pages makes them.
     pub(crate) read_buffers: OnceLock<Buffers>,
-    /// In signal mode, for disks that are no files. The first such region starts them.
+    /// In signal mode, the fetchers for disks that are not files. The first such region starts
+    /// them.
     pub(crate) fetchers: OnceLock<Fetchers<R>>,
-    /// Raised when pages were read from a disk, or could not be.
+    /// Raised when pages were read from a disk, or when reading failed.
     pub(crate) fetched: Event,
-    /// Raised when the pager's thread is wanted.
+    /// Raised when there is work for the pager's thread.
     pub(crate) work: Event,
     /// Raised when a region was brought below its limit.
     pub(crate) room: Event,
@@ -41,12 +42,13 @@ pub(crate) struct Shared<R> {
     pub(crate) over: Event,
     regions: Mutex<Vec<Weak<R>>>,
     stop: AtomicBool,
-    /// In thread mode. It lives as long as any region, and so as long as one may be touched.
+    /// The thread that serves faults in thread mode. It lives as long as any region, and so as long
+    /// as one may be touched.
     faults: OnceLock<FaultThread>,
 }
 
 impl<R> Shared<R> {
-    /// For a pager whose regions keep their pages in `memory`.
+    /// The resources of a pager whose regions keep their pages in `memory`.
     pub(crate) fn new(
         memory: Arc<Memory>,
         config: &PagerConfig,
@@ -73,7 +75,7 @@ impl<R> Shared<R> {
         });
         if config.fault_mode == FaultMode::Thread {
             let faults = FaultThread::start(Arc::clone(&shared.userfault));
-            // The first and only one.
+            // It is set here, once.
             drop(shared.faults.set(faults.map_err(RegionError::Thread)?));
         }
         Ok(shared)
@@ -84,14 +86,14 @@ impl<R> Shared<R> {
         self.faults.get()
     }
 
-    /// Bytes of staging and of buffers that pages are decoded to, at most.
+    /// The most bytes that staging and the buffers for decoded pages take.
     pub(crate) fn buffer_bytes(&self) -> u64 {
         let staged = self.staging.used() * SEGMENT_PAGES * PAGE_SIZE;
         let read = self.read_buffers.get().map_or(0, Buffers::heap_bytes);
         staged as u64 + read + self.buffers.heap_bytes() + self.staging.heap_bytes()
     }
 
-    /// What a new region takes its costs to be.
+    /// The costs that a new region assumes.
     pub(crate) fn worth(&self) -> Worth {
         let measure = || of_fault(&self.userfault);
         match self.fault_costs {
@@ -118,7 +120,7 @@ impl<R> Shared<R> {
         self.regions().len()
     }
 
-    /// The regions there are, one after the other. A thread that drops one waits until it is let
+    /// All regions, one after the other. A thread that drops a region waits until this has let it
     /// go.
     pub(crate) fn alive(&self) -> impl Iterator<Item = Arc<R>> + use<R> {
         let regions = self.regions().clone();
@@ -126,7 +128,7 @@ impl<R> Shared<R> {
     }
 
     fn regions(&self) -> MutexGuard<'_, Vec<Weak<R>>> {
-        // A list that is valid after each change.
+        // The list is valid after each change.
         self.regions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -145,14 +147,14 @@ impl<R> Shared<R> {
 }
 
 impl<R: Fetching> Shared<R> {
-    /// Makes what a region needs whose pages may be on a disk: buffers, because a fault makes none,
-    /// and threads if the disk must not be read in a signal handler.
+    /// Makes what a region needs if its pages may be on a disk. These are buffers, because a fault
+    /// makes none. If the disk must not be read in a signal handler, they are also threads.
     pub(crate) fn prepare_reads(&self, in_handler: bool) -> Result<(), RegionError> {
         self.read_buffers.get_or_init(|| Buffers::new(Rank::ReadBuffer));
         let elsewhere = !in_handler && self.userfault.mode() == FaultMode::Signal;
         if elsewhere && self.fetchers.get().is_none() {
             let fetchers = Fetchers::start().map_err(RegionError::Thread)?;
-            // If two regions start some at once, the second's end.
+            // If two regions start fetchers at once, those of the second end.
             drop(self.fetchers.set(fetchers));
         }
         Ok(())

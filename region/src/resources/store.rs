@@ -1,17 +1,17 @@
-//! Where pages go: a store whose pages are the region's, by number.
+//! The store of a region: it keeps the region's pages by number.
 //!
 //! ```text
 //!   zram    a device of the region's own        dropped with it, whole zspages at a time
-//!   zswap   an area of a cache that is shared   left by it: leaves are taken out of its table,
-//!             `---- memory --> the cache's disk    and drained by the memory's worker, or at once
+//!   zswap   an area of a cache that is shared   emptied at its end: leaves are taken out of its
+//!             `---- memory --> the cache's disk    table, and drained by the worker, or at once
 //! ```
 //!
-//! A device of its own costs a pool with partly filled zspages, under a megabyte. It makes dropping
-//! the region cheap, because no object is looked at. A cache has one limit for all of its regions,
-//! and may have a disk behind it.
+//! A device of its own costs a pool with partly filled zspages, which is less than a megabyte.
+//! Dropping the region is then cheap, because no object is looked at. A cache has one limit for all
+//! of its regions, and may have a disk behind it.
 //!
 //! Invariant: only a thread that has the lock of a page's group changes what the store has for the
-//! page. The cache may move it to its disk meanwhile, which a reader does not notice.
+//! page. The cache may move the page to its disk meanwhile, which a reader does not notice.
 
 use crate::terms::{Refusal, RegionConfig, RegionError, StoreConfig};
 use host::PAGE_SIZE;
@@ -32,13 +32,13 @@ enum Kind {
     Zswap { area: Area, cache: Arc<Zswap>, group: GroupId },
 }
 
-/// What a read without waiting came to.
+/// The result of a read that does not wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Read {
     Done,
     /// The page is on the cache's disk: see [`Store::fetch`].
     OnDisk,
-    /// It is damaged.
+    /// The page is damaged.
     Failed,
 }
 
@@ -69,7 +69,7 @@ impl Store {
         })
     }
 
-    /// Whether pages may come to be on a disk.
+    /// Whether pages may get to a disk.
     pub(crate) fn has_disk(&self) -> bool {
         match &self.kind {
             Kind::Zram(_) => false,
@@ -77,7 +77,7 @@ impl Store {
         }
     }
 
-    /// Whether reading those runs only code that is fit for a signal handler.
+    /// Whether a signal handler may run all the code that reads such pages.
     pub(crate) fn reads_in_handler(&self) -> bool {
         match &self.kind {
             Kind::Zram(_) => true,
@@ -85,7 +85,7 @@ impl Store {
         }
     }
 
-    /// Stores a page, if there is room as it is.
+    /// Stores a page, if there is room without making any.
     pub(crate) fn write(&self, page: usize, data: &[u8]) -> Result<(), Refusal> {
         let page = page as u64;
         match &self.kind {
@@ -94,8 +94,8 @@ impl Store {
         }
     }
 
-    /// Compacts, runs what is deferred, and writes back if there is a disk; false: it is of no use
-    /// to try again. The caller holds no lock.
+    /// Compacts, runs what is deferred, and writes back if there is a disk. False means that trying
+    /// again is of no use. The caller holds no lock.
     pub(crate) fn make_room(&self) -> bool {
         match &self.kind {
             Kind::Zram(zram) => {
@@ -106,7 +106,7 @@ impl Store {
         }
     }
 
-    /// How often in a row room may be made for one page: others may take what a cache frees.
+    /// How often in a row room may be made for one page. Other threads may take what a cache frees.
     pub(crate) fn room_tries(&self) -> u32 {
         match &self.kind {
             Kind::Zram(_) => 1,
@@ -114,7 +114,7 @@ impl Store {
         }
     }
 
-    /// Fills `data` with a stored page, unless that is on a disk. Fit for the fault path: see
+    /// Fills `data` with a stored page, unless that is on a disk. The fault path may call this: see
     /// [`Zram::read_page`] and [`Area::peek_in_memory`].
     pub(crate) fn read(&self, page: usize, data: &mut [u8]) -> Read {
         #[cfg(test)]
@@ -144,9 +144,9 @@ impl Store {
         }
     }
 
-    /// Fills `data` with a stored page, wherever it is; false: that failed. It may wait for the
-    /// disk, so the caller holds no lock. It is fit for a signal handler if
-    /// [`Store::reads_in_handler`] says so: see [`Area::peek`].
+    /// Fills `data` with a stored page, wherever it is. False if that failed. It may wait for the
+    /// disk, so the caller holds no lock. A signal handler may call it if
+    /// [`Store::reads_in_handler`] is true: see [`Area::peek`].
     pub(crate) fn fetch(&self, page: usize, data: &mut [u8]) -> bool {
         match &self.kind {
             Kind::Zram(_) => self.read(page, data) == Read::Done,
@@ -156,7 +156,7 @@ impl Store {
         }
     }
 
-    /// Has every later read fail.
+    /// For tests: makes every later read fail.
     #[cfg(test)]
     pub(crate) fn break_reads(&self) {
         // relaxed: one thread.
@@ -183,7 +183,7 @@ impl Store {
         }
     }
 
-    /// The region ends. What it has in a cache belongs to no region from here on, and is freed soon
+    /// The region ends. What it has in a cache belongs to no region from now on. It is freed soon,
     /// or before this returns. A device is freed when it is dropped.
     pub(crate) fn leave(&self, soon: bool) {
         if let Kind::Zswap { area, .. } = &self.kind {
@@ -196,7 +196,7 @@ impl Store {
     pub(crate) fn pending_bytes(&self) -> u64 {
         match &self.kind {
             Kind::Zram(zram) => zram.compr_data_size(),
-            // Left, and entered by the cache itself.
+            // The area was left, and the cache itself counts that as pending.
             Kind::Zswap { .. } => 0,
         }
     }
@@ -209,7 +209,7 @@ impl Store {
         }
     }
 
-    /// Bytes of frames that come free with the region's objects, about.
+    /// About the bytes of frames that become free with the region's objects.
     pub(crate) fn frame_bytes(&self) -> u64 {
         match &self.kind {
             Kind::Zram(zram) => zram.object_bytes_resident(),
@@ -234,7 +234,7 @@ impl Store {
     }
 }
 
-/// A device of as many pages, ready to be read in the fault path.
+/// A device of as many pages, which the fault path can read at once.
 fn device(memory: &Arc<Memory>, pages: usize, config: &RegionConfig) -> Result<Zram, RegionError> {
     let mut device = ZramConfig::new(&config.name, (pages * PAGE_SIZE) as u64);
     device.algorithm = config.algorithm.clone();

@@ -1,4 +1,4 @@
-//! What of a region is not as the invariants say.
+//! Checking a region against its invariants.
 //!
 //! Locks: one group's after the other.
 
@@ -8,8 +8,8 @@ use crate::places::Tally;
 use crate::resources::Count;
 
 impl Folded {
-    /// What is not as the invariants say. Counters are compared when no thread works on the region;
-    /// each group is exact by itself.
+    /// The contradictions of the invariants, in words. Counters are compared if no thread works on
+    /// the region. Each group is exact by itself.
     pub(crate) fn check(&self) -> Vec<String> {
         let mut defects = Vec::new();
         let mut sums = [0u64; 4];

@@ -9,19 +9,19 @@ const WORD_GROUPS: usize = u64::BITS as usize;
 pub(crate) struct Dirty(Box<[AtomicU64]>);
 
 impl Dirty {
-    /// For `groups` groups, none of them dirty.
+    /// The bits of `groups` groups. None of them is dirty.
     pub(super) fn new(groups: usize) -> Dirty {
         Dirty((0..groups.div_ceil(WORD_GROUPS)).map(|_| AtomicU64::new(0)).collect())
     }
 
-    /// A group, whose lock the caller holds, has come to have dead copies. If it had some before,
-    /// either its bit is still set, or the sweeper that took it is on the way to the lock.
+    /// A group, whose lock the caller holds, now has dead copies. If it had some before, its bit is
+    /// still set, or the sweeper that took the bit is about to lock the group.
     pub(crate) fn mark(&self, group: usize) {
         // relaxed: a note for the sweeper, which looks at the group under its lock.
         self.0[group / WORD_GROUPS].fetch_or(1 << (group % WORD_GROUPS), Ordering::Relaxed);
     }
 
-    /// Takes the notes, word by word; the groups that they are of.
+    /// Takes the notes, word by word. Returns the groups that they name.
     pub(crate) fn take(&self) -> impl Iterator<Item = usize> {
         self.0.iter().enumerate().flat_map(|(word, bits)| {
             // relaxed: as in `mark`. The load keeps the sweep of a clean region cheap.

@@ -10,14 +10,15 @@
 //! ```
 //!
 //! Invariants
-//! - F1 the sums in `counters` are those of the groups: they change under the lock of the group
+//! - F1 the sums in `counters` are those of the groups. They change under the lock of the group
 //!   whose pages move.
 //! - F2 a control, the pager and the keeping of a limit hold the region's gate while they work on
-//!   it, for a group at a time. Teardown closes the gate and finds no thread inside. Pins borrow
+//!   it, for one group at a time. Teardown closes the gate and finds no thread inside. Pins borrow
 //!   the region itself.
 //!
-//! Locks: turnstile, then gate, then registering, then a group's, then buffer or the store's own;
-//! the queue of groups is a leaf. No byte of a client's is touched with any of them held.
+//! Locks: turnstile, then gate, then the lock for registering, then a group's, then a buffer's or
+//! the store's own. The queue of groups is a leaf. No byte of the client's is touched while any of
+//! them is held.
 
 use super::dirty::Dirty;
 use super::limit::Limit;
@@ -41,15 +42,15 @@ pub(crate) struct Folded {
     pub(crate) around: Around,
     pub(crate) dirty: Dirty,
     pub(crate) limit: Limit,
-    /// Which threads may work on it; closed: the region is being torn down.
+    /// Which threads may work on the region. If the gates are closed, it is being torn down.
     gates: Gates,
     pub(crate) shared: Arc<Shared<Folded>>,
     /// The group that the pager's thread looks at next.
     pub(crate) next_look: AtomicUsize,
     #[cfg(test)]
     pub(crate) probe: Probe,
-    /// Until this is dropped, a touch of a closed region ends the process with a message; after
-    /// that, the signal alone does. It is dropped before `span`, because another region may have
+    /// Until this is dropped, a touch of a closed region ends the process with a message. After
+    /// that, the signal alone ends it. It is dropped before `span`, because another region may get
     /// the addresses once they are given back.
     watch: OnceLock<Watch<'static>>,
     pub(crate) span: Arc<Span>,
@@ -82,9 +83,9 @@ impl Folded {
         })
     }
 
-    /// Keeps what has faults of the region found, for as long as the region.
+    /// Keeps `watch`, by which faults of the region are found, for as long as the region.
     pub(crate) fn keep_watch(&self, watch: Watch<'static>) {
-        // Set once, before another thread knows of the region.
+        // It is set once, before another thread knows the region.
         drop(self.watch.set(watch));
     }
 
@@ -93,8 +94,8 @@ impl Folded {
         self.gates.enter().ok_or(RegionError::Gone)
     }
 
-    /// As [`Folded::enter`], unless a thread is about to be alone, or just enters too: for a thread
-    /// that holds another region's gate.
+    /// As [`Folded::enter`], except that it fails if a thread is about to be alone or is just
+    /// entering. It is for a thread that holds another region's gate.
     pub(crate) fn try_enter(&self) -> Option<Gate<'_>> {
         self.gates.try_enter()
     }
@@ -106,13 +107,13 @@ impl Folded {
     }
 
     /// Does something while no other thread works on the region, unless it is being torn down. If
-    /// the client is kept away too, only late messages move a page until it ends.
+    /// the client does not touch it either, only late messages move a page until this ends.
     pub(crate) fn alone<R>(&self, work: impl FnOnce() -> R) -> Result<R, RegionError> {
         self.gates.alone(work).ok_or(RegionError::Gone)
     }
 
-    /// Waits until no thread works on the region, and lets none begin; from here on, a touch of it
-    /// ends the process.
+    /// Waits until no thread works on the region, and lets none begin. From now on, a touch of the
+    /// region ends the process.
     pub(crate) fn close(&self) {
         self.gates.close();
         if let Some(watch) = self.watch.get() {
@@ -120,8 +121,8 @@ impl Folded {
         }
     }
 
-    /// Ends the process with a message about a page: there is nothing right to give to the thread
-    /// that waits for it.
+    /// Ends the process with a message about a page, because there is no right content for the
+    /// thread that waits for it.
     pub(crate) fn end(&self, why: &str, page: usize) -> ! {
         host::fault::die_at(why, self.span.range().start + page * PAGE_SIZE)
     }

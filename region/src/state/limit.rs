@@ -8,7 +8,7 @@ const UNLIMITED: u64 = u64::MAX;
 /// The limit of a region.
 pub(crate) struct Limit {
     pages: AtomicU64,
-    /// The pager could not bring the region below its limit: no thread is to wait for that.
+    /// The pager could not bring the region below its limit, so no thread should wait for that.
     stuck: AtomicBool,
 }
 
@@ -17,7 +17,7 @@ impl Limit {
         Limit { pages: AtomicU64::new(UNLIMITED), stuck: AtomicBool::new(false) }
     }
 
-    /// Pages that may be in memory or staging at most.
+    /// The most pages that may be in memory or staging.
     pub(crate) fn pages(&self) -> Option<u64> {
         // relaxed: an independent value.
         Some(self.pages.load(Ordering::Relaxed)).filter(|&limit| limit != UNLIMITED)

@@ -1,13 +1,13 @@
-//! The ways to lock a group, which knows its pages then.
+//! The ways to lock a group. A locked group knows its pages.
 //!
 //! ```text
 //!   lock             registers the chunk first            page-outs, pins
 //!   lock_known       None if nothing is registered        discards, queues
-//!   lock_unfetched   the same, once no thread fetches     discards
+//!   lock_unfetched   as lock_known, once no thread fetches  discards
 //!   lock_faulted     of a missing page; never None        faults
 //! ```
 //!
-//! Locks: registering, for [`Folded::lock`]; then a group's; under it the queue's.
+//! Locks: for [`Folded::lock`] the one for registering; then a group's; under it the queue's.
 
 use super::folded::Folded;
 use crate::places::Group;
@@ -38,7 +38,7 @@ impl Folded {
         Some(group)
     }
 
-    /// The same, locked once no thread fetches `pages` of it.
+    /// As `lock_known`. It waits until no thread fetches `pages` of the group.
     pub(crate) fn lock_unfetched(&self, index: usize, pages: u64) -> Option<LockGuard<'_, Group>> {
         loop {
             let seen = self.shared.fetched.seen();
@@ -57,7 +57,7 @@ impl Folded {
             if let Some(group) = self.lock_for_fault(index) {
                 return group;
             }
-            // The system has it registered already, and the thread that registers it is about to
+            // The system has registered it already, and the thread that asked for that is about to
             // say so.
             if self.chunks.get(index).is_none() {
                 self.end("a page is missing that was never taken away", index * GROUP_PAGES);
@@ -73,14 +73,14 @@ impl Folded {
         Some(group)
     }
 
-    /// Waits until some thread has fetched something, but not for long. `seen` was read before the
+    /// Waits for a short time until some thread has fetched something. `seen` was read before the
     /// group was.
     pub(crate) fn wait_for_fetch(&self, seen: u32) {
         self.shared.fetched.wait(seen, WAIT);
     }
 
-    /// Asks the system, once, what it had when the chunk was registered, in its swap as well. If it
-    /// does not say, the next thread asks again.
+    /// Asks the system, once, which pages it had when the chunk was registered, including those in
+    /// its swap. If the system does not say, the next thread asks again.
     fn learn(&self, index: usize, group: &mut Group) {
         if !group.is_known()
             && let Some(there) = self.span.touched(self.chunks.pages_of(index))
@@ -96,7 +96,7 @@ impl Folded {
         group.list(|| self.queue.lock().push(index as u32));
     }
 
-    /// Registers the whole region, and enters what is resident in the queue.
+    /// Registers the whole region, and enters the groups with resident pages in the queue.
     pub(crate) fn learn_all(&self) -> Result<(), RegionError> {
         (0..self.chunks.groups()).try_for_each(|index| {
             let _gate = self.enter()?;

@@ -5,11 +5,11 @@
 //!             store: compressed pages              counters, around: what was counted and learnt
 //!   lock      a group by its number; it knows its pages then
 //!   limit     how many pages may be in memory      dirty: groups with dead copies in the store
-//!   check     what is not as the invariants say
+//!   check     contradictions of the invariants
 //! ```
 //!
-//! It stands on `resources`, `neighbours`, `places` and `terms`. The rooms above move the pages:
-//! one brings them in, one takes them out, and both do it by methods of [`Folded`].
+//! It stands on `resources`, `neighbours`, `places` and `terms`. The rooms above move the pages.
+//! One brings them in and one takes them out, and both do it by methods of [`Folded`].
 
 mod check;
 mod dirty;

@@ -1,4 +1,4 @@
-//! What a pager and a region are made with.
+//! The settings of a pager and of a region.
 //!
 //! ```text
 //!   PagerConfig ----- FaultCosts             measured, unless the caller gives them
@@ -12,22 +12,24 @@ use std::time::Duration;
 use zram::{Algorithm, Codec};
 use zswap::{GroupId, Zswap};
 
-/// What a pager is made with.
+/// The settings of a pager.
 #[derive(Debug, Clone)]
 pub struct PagerConfig {
     /// How faults are served.
     pub fault_mode: FaultMode,
-    /// Bytes of staging, at least 512 KiB: pages on their way out, of all regions together.
+    /// Bytes of staging, at least 512 KiB. It holds pages on their way out, of all regions
+    /// together.
     pub staging_bytes: usize,
-    /// What a fault costs; `None`: the pager measures it.
+    /// The cost of a fault. If it is `None`, the pager measures it.
     pub fault_costs: Option<FaultCosts>,
-    /// Mappings that all regions of the pager may make; `None`: an eighth of those that the system
-    /// allows a process (`vm.max_map_count`). Once they are used up, a page can only leave if the
-    /// whole gap around it is registered. First touches in that gap then cost a fault.
+    /// The most mappings that all regions of the pager may make. `None` means an eighth of those
+    /// that the system allows a process (`vm.max_map_count`). Once they are used up, a page can
+    /// leave only if the whole gap around it is registered. First touches in that gap then cost a
+    /// fault.
     pub mappings_max: Option<u64>,
 }
 
-/// What decides how many pages beside its own a fault brings in, with [`Quads::Measured`].
+/// The costs that decide how many pages beside its own a fault brings in, with [`Quads::Measured`].
 ///
 /// A neighbour pays if more than `page / (overhead + page)` of the pages beside a faulting page are
 /// wanted. If the region has a limit, `page_out` is added to both `page`s.
@@ -39,25 +41,25 @@ pub struct FaultCosts {
     pub overhead: Duration,
     /// A page that comes alone: decoding it and putting it in place.
     pub page: Duration,
-    /// A page that leaves: compressing and storing it. It counts if the region has a limit.
+    /// A page that leaves: compressing and storing it. It counts only if the region has a limit.
     pub page_out: Duration,
 }
 
 impl Default for PagerConfig {
-    /// Signal mode, 16 MiB of staging, measured costs, an eighth of the mappings.
+    /// Signal mode, 16 MiB of staging, measured costs, and an eighth of the mappings.
     fn default() -> PagerConfig {
         let (fault_mode, staging_bytes) = (FaultMode::Signal, 16 << 20);
         PagerConfig { fault_mode, staging_bytes, fault_costs: None, mappings_max: None }
     }
 }
 
-/// Where a region's pages go.
+/// The store for a region's pages.
 #[derive(Debug, Clone, Default)]
 pub enum StoreConfig {
     /// A zram device of its own.
     #[default]
     Zram,
-    /// An area of a cache, which has limits for all of its regions, and may have a disk.
+    /// An area of a cache. The cache has limits for all of its regions, and may have a disk.
     ///
     /// The disk is part of the program's memory: it must give back what was written. A checksum
     /// finds damage, but not content that was changed on purpose. In signal mode the thread that
@@ -76,47 +78,48 @@ pub enum StoreConfig {
 
 /// When a fault on a stored page brings in neighbours.
 ///
-/// These are the pages of its quad (the 4 aligned pages around it) or of its stretch (16) that are
-/// in the store too, and in memory there. None come while the region is at its limit. A fault with
-/// its quad takes about twice as long as one that brings in a single page, and one with its stretch
-/// about five times as long. With any setting, a walk has pages brought in ahead of it.
+/// The neighbours are the pages of its quad (the 4 aligned pages around it) or of its stretch (16)
+/// that are stored as well, and in memory there. None come while the region is at its limit. A
+/// fault with its quad takes about twice as long as one that brings in a single page. One with its
+/// stretch takes about five times as long. With any setting, a walk makes pages come in ahead of
+/// it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Quads {
-    /// Never: for programs to which the longest fault matters, or memory.
+    /// Never. This is for programs that must keep the longest fault short, or need the memory.
     Never,
     /// The quad or the stretch, if that pays: see
     /// [`RegionStats::density`](crate::RegionStats::density).
     #[default]
     Measured,
-    /// The quad, always: for programs whose touches are known to be dense.
+    /// The quad, always. This is for programs whose touches are known to be dense.
     Always,
 }
 
-/// What a region is mapped with.
+/// The settings of a region.
 #[derive(Debug, Clone)]
 pub struct RegionConfig {
-    /// A name, for its store's statistics.
+    /// A name for the statistics of its store.
     pub name: String,
-    /// Where its pages go.
+    /// The store for its pages.
     pub store: StoreConfig,
-    /// Of a device of its own: algorithm and level. Contexts of any algorithm except lz4 are built
+    /// For a device of its own: algorithm and level. Contexts of any algorithm except lz4 are built
     /// when the region is mapped, two for each CPU, because a fault allocates nothing.
     pub algorithm: Codec,
-    /// Of a device of its own: chain order N, at most 2^N frames per zspage, 0 to 4.
+    /// For a device of its own: chain order N, at most 2^N frames per zspage, 0 to 4.
     pub chain_order: u32,
-    /// Of a device of its own: bytes that compressed pages may take at most; 0 = no limit. A page
-    /// that does not fit stays in memory.
+    /// For a device of its own: the most bytes that compressed pages may take; 0 means no limit. A
+    /// page that does not fit stays in memory.
     pub store_limit: u64,
-    /// Bytes of the region that may be in memory, at least [`LIMIT_MIN`](crate::LIMIT_MIN); `None`:
-    /// all of them. With a limit, first touches are faults too, so that it is kept from the first
-    /// page on.
+    /// Bytes of the region that may be in memory, at least [`LIMIT_MIN`](crate::LIMIT_MIN). `None`
+    /// means all of them. With a limit, first touches are faults too, so that the limit is kept
+    /// from the first page on.
     pub resident_limit: Option<usize>,
-    /// When a fault brings in its quad.
+    /// When a fault brings in its quad or stretch.
     pub quads: Quads,
 }
 
 impl Default for RegionConfig {
-    /// A device of its own, lz4, chain order 3, no limits, quads if they pay.
+    /// A device of its own, lz4, chain order 3, no limits, neighbours if they pay.
     fn default() -> RegionConfig {
         RegionConfig {
             name: "region".into(),

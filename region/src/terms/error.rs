@@ -17,13 +17,13 @@ use zram::{DiskError, ZramError};
 use zswap::{AlgorithmError, ZswapError};
 
 /// Why something could not be done to a region. No byte has changed then, although pages may have
-/// gone out or come in before.
+/// gone out or come in already.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum RegionError {
     /// A region has at least one byte.
     Empty,
-    /// Pages are given back and emptied whole: a bound of the range is no multiple of 4096.
+    /// A bound of the range is not a multiple of 4096. Only whole pages are given back and emptied.
     Unaligned {
         /// The bound.
         byte: usize,
@@ -44,48 +44,48 @@ pub enum RegionError {
         /// The byte after the last.
         end: usize,
     },
-    /// A limit below what is moved at a time.
+    /// The limit is below the least that there can be.
     LimitTooSmall {
         /// Bytes asked for.
         bytes: usize,
-        /// The least there can be.
+        /// The least limit there can be, in bytes.
         min: usize,
     },
-    /// In [`FaultMode::Signal`](crate::FaultMode) this thread could not touch the region: it has
-    /// `SIGBUS` blocked.
+    /// This thread has `SIGBUS` blocked, so in [`FaultMode::Signal`](crate::FaultMode) it could not
+    /// touch the region.
     SignalBlocked,
     /// The region was dropped.
     Gone,
     /// A stored page cannot be brought back, because the disk behind the cache fails, or the
-    /// cache's memory. The page is where it was.
+    /// cache's memory does. The page stays where it was.
     Unreadable {
         /// Its first byte.
         byte: usize,
     },
-    /// The cache keeps its pages in another memory than the pager.
+    /// The cache keeps its pages in a memory that is not the pager's.
     OtherMemory,
-    /// The group is none of the cache's: it is another cache's.
+    /// The group belongs to another cache.
     OtherGroup,
-    /// A vector is made from an iterator, which does not say how many elements it has at most.
+    /// The iterator for a vector does not say how many elements it gives at most.
     UnknownLength,
-    /// The regions of the pager have made the mappings that they may make.
+    /// The regions of the pager have made all the mappings that they may make.
     TooManyMappings {
-        /// Mappings there may be.
+        /// Mappings that they may make.
         max: u64,
     },
     /// The cache has no room for an area.
     Cache(ZswapError),
-    /// The cache's algorithm could not be made ready.
+    /// The contexts of the cache's algorithm could not be made.
     Algorithm(AlgorithmError),
     /// The store could not be made.
     Store(ZramError),
-    /// The algorithm could not be made ready.
+    /// The contexts of the algorithm could not be made.
     Codec(DiskError),
     /// The system refused memory or address space.
     Host(HostError),
     /// The system refused to watch pages.
     Userfault(UserfaultError),
-    /// The system refused a thread.
+    /// The system refused to start a thread.
     Thread(std::io::Error),
 }
 

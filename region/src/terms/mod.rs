@@ -1,13 +1,13 @@
-//! What the crate and its users say to each other: settings, results, errors and statistics.
+//! The terms between the crate and its users: settings, results, errors and statistics.
 //!
 //! ```text
 //!   in     config: a pager's and a region's settings     range: bytes become pages
-//!   out    outcome: what paging out came to, and why a page was refused
+//!   out    outcome: the result of paging out, and why a page was refused
 //!          stats: where the pages are        error: why a call failed
 //!   both   sizes: pages of a group, groups of a chunk, the smallest limit
 //! ```
 //!
-//! This room is the ground: it uses no other room of the crate.
+//! This is the lowest room: it uses no other room of the crate.
 
 mod config;
 mod error;

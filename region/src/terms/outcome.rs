@@ -1,29 +1,30 @@
-//! What paging out came to. If the store did not take a page, a refusal says why, and what to do.
+//! The result of paging out. If the store refused a page, it says why, and what to do.
 //!
 //! ```text
 //!   limit reached        StoreLimit, GroupLimit   room is made, and the page is tried again
 //!   memory used up       NoMemory, NoMetadata     room is made once
-//!   no fault of the room Incompressible           this page stays, its neighbours go
+//!   not for lack of room Incompressible           this page stays, its neighbours go
 //!                        Failed                   all pages stay
 //! ```
 //!
-//! Invariant: for any reason, the page goes back to memory and nothing is lost.
+//! Invariant: whatever the reason, the page goes back to memory and nothing is lost.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU8, Ordering};
 use zram::DiskError;
 use zswap::StoreError;
 
-/// What paging out came to, in pages.
+/// The result of paging out, in pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PageOut {
-    /// Out of memory, in the store.
+    /// Pages that left memory for the store.
     pub stored: u64,
-    /// Still in memory: pinned, in use by the system, or shared with a forked child.
+    /// Pages still in memory because they are pinned, used by the system, or shared with a forked
+    /// child.
     pub busy: u64,
-    /// Still in memory: the store did not take them.
+    /// Pages still in memory because the store refused them.
     pub refused: u64,
-    /// Why the store did not take the first of these.
+    /// Why the store refused the first of these.
     pub refusal: Option<Refusal>,
 }
 
@@ -37,14 +38,14 @@ impl std::ops::AddAssign for PageOut {
 }
 
 impl PageOut {
-    /// The store did not take `pages`, which are back in memory.
+    /// The store refused `pages`, which are back in memory.
     pub(crate) fn refuse(&mut self, refusal: Refusal, pages: u64) {
         self.refused += pages;
         self.refusal = self.refusal.or((pages > 0).then_some(refusal));
     }
 }
 
-/// Why the store of a region did not take a page. The page stays in memory.
+/// Why the store of a region refused a page. The page stays in memory.
 ///
 /// Its text says what to do about it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -78,8 +79,8 @@ impl Refusal {
         Refusal::Failed,
     ];
 
-    /// How often a page that was refused may be tried again after room was made for it, at most
-    /// `tries` times. At a limit, other threads may take the room, so all tries are of use. If the
+    /// How often a refused page may be tried again after room was made for it, at most `tries`
+    /// times. At a limit, other threads may take the room, so every further try may succeed. If the
     /// memory is used up, a second compaction will not find what the first did not.
     pub(crate) fn tries(self, tries: u32) -> u32 {
         match self {
@@ -110,7 +111,7 @@ impl From<StoreError> for Refusal {
             StoreError::NoMemory => Refusal::NoMemory,
             StoreError::NoMetadata => Refusal::NoMetadata,
             StoreError::Incompressible => Refusal::Incompressible,
-            // The area has as many pages as the region and belongs to it alone, and the group was
+            // The area has as many pages as the region and belongs to it alone. The group was
             // checked when the region was mapped.
             _ => Refusal::Failed,
         }
@@ -138,7 +139,7 @@ pub(crate) struct LastRefusal(AtomicU8);
 
 impl LastRefusal {
     pub(crate) fn set(&self, refusal: Refusal) {
-        // relaxed: one value that stands for itself.
+        // relaxed: one value that publishes nothing else.
         self.0.store(refusal as u8, Ordering::Relaxed);
     }
 
@@ -153,7 +154,8 @@ impl LastRefusal {
 mod tests {
     use super::*;
 
-    /// Every error of the device was "full", and made a page-out compact and try for nothing.
+    /// Every error of the device once counted as "full", and made a page-out compact and try in
+    /// vain.
     #[test]
     fn each_error_of_a_store_is_its_own_refusal() {
         let of_device = [

@@ -8,7 +8,7 @@ use std::ops::{Bound, Range, RangeBounds};
 pub(crate) struct PageRange;
 
 impl PageRange {
-    /// The pages of a range whose bounds are pages' bounds.
+    /// The pages of a range whose bounds are bounds of pages.
     pub(crate) fn whole(range: Range<usize>, len: usize) -> Result<Range<usize>, RegionError> {
         let Range { start, end } = range;
         if start > end || end > len {
@@ -20,7 +20,7 @@ impl PageRange {
         }
     }
 
-    /// The two ends of a range, which may be backwards or past `len`, the end of one that is open.
+    /// The two ends of a range, which may be backwards or past `len`. An open range ends at `len`.
     pub(crate) fn bounds(range: &impl RangeBounds<usize>, len: usize) -> Range<usize> {
         let start = match range.start_bound() {
             Bound::Included(&start) => start,

@@ -1,4 +1,4 @@
-//! How many pages move at a time, and how small a limit can be.
+//! How many pages move at a time, and the smallest limit.
 
 use host::PAGE_SIZE;
 
@@ -6,8 +6,8 @@ use host::PAGE_SIZE;
 pub(crate) const GROUP_PAGES: usize = host::SEGMENT_PAGES; // 64
 /// Groups of a chunk.
 pub(crate) const CHUNK_GROUPS: usize = 8; // 2 MiB
-/// Pages that one call brings in, at most.
+/// The most pages that one call brings in.
 pub(crate) const AROUND_PAGES: usize = 16; // 64 KiB
 
-/// The least a region can be limited to, in bytes: four times what leaves memory at a time.
+/// The smallest limit of a region, in bytes: four times the pages that leave memory together.
 pub const LIMIT_MIN: usize = 4 * GROUP_PAGES * PAGE_SIZE; // 1 MiB

@@ -1,14 +1,14 @@
-//! What a region can say about itself.
+//! The statistics of a region.
 
 use super::config::FaultCosts;
 use super::outcome::Refusal;
 
-/// A region's pages and faults. Pages are 4096 bytes; counts start when the region is mapped.
+/// A region's pages and faults. Pages are 4096 bytes. Counts start when the region is mapped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RegionStats {
     /// Pages of the region.
     pub pages: u64,
-    /// Pages in memory, of those in registered chunks (see [`RegionStats::unregistered_pages`]).
+    /// Pages in memory that are in registered chunks (see [`RegionStats::unregistered_pages`]).
     pub resident_pages: u64,
     /// Pages in staging: out of the region, not yet compressed.
     pub staged_pages: u64,
@@ -16,7 +16,7 @@ pub struct RegionStats {
     pub stored_pages: u64,
     /// Pages on the disk behind the store, including dead copies that went there.
     pub disk_pages: u64,
-    /// Pages that came back and whose copy in the store is still to be discarded.
+    /// Pages that came back and whose copy in the store is yet to be discarded.
     pub dead_copies: u64,
     /// Pages of chunks from which nothing was ever paged out. Only the system knows how many of
     /// them are in memory.
@@ -25,13 +25,13 @@ pub struct RegionStats {
     pub compr_data_size: u64,
     /// Bytes that describe the region's groups. Its slots are in the store's statistics.
     pub metadata_bytes: u64,
-    /// Pages that may be in memory or staging at most; `None`: any number.
+    /// The most pages that may be in memory or staging; `None` means any number.
     pub limit_pages: Option<u64>,
     /// Faults served.
     pub faults: u64,
     /// Faults on pages that no thread had touched before.
     pub first_touches: u64,
-    /// Faults on pages still in staging: the page-out was too early.
+    /// Faults on pages that were still in staging, because the page-out was too early.
     pub staged_faults: u64,
     /// Faults on pages in the store.
     pub stored_faults: u64,
@@ -39,28 +39,29 @@ pub struct RegionStats {
     pub disk_faults: u64,
     /// Pages brought back from staging or the store, including by prefetching and around faults.
     pub pages_in: u64,
-    /// Those of `pages_in` that a fault on another page brought: ahead of a walk, or in its quad or
+    /// Pages of `pages_in` that a fault on another page brought: ahead of a walk, or in its quad or
     /// stretch.
     pub pages_around: u64,
-    /// Per cent of the stored pages beside a faulting page that were wanted too. It is measured in
-    /// groups whose pages each wait for a fault of their own, for quads (4 aligned pages) and for
-    /// stretches (16); this is the larger. [`FaultCosts`] say from which per cent on a fault brings
-    /// in its quad or its stretch.
+    /// The per cent of the stored pages beside a faulting page that were wanted too. It is measured
+    /// in groups whose pages each wait for a fault of their own. There is one value for quads (4
+    /// aligned pages) and one for stretches (16); this is the larger. [`FaultCosts`] say from which
+    /// per cent on a fault brings in its quad or its stretch.
     pub density: u64,
-    /// What a fault and a page cost, as measured lately, or as the pager's settings say.
+    /// The costs of a fault and a page, as measured lately, or as the pager's settings say.
     pub fault_costs: FaultCosts,
     /// Pages moved out of the region.
     pub pages_out: u64,
-    /// Pages that could not be moved out: in use by the system, or shared with a forked child.
+    /// Pages that could not be moved out because they were used by the system, or shared with a
+    /// forked child.
     pub busy: u64,
-    /// Pages that the store did not take: they came back to memory.
+    /// Pages that the store refused. They came back to memory.
     pub refused: u64,
-    /// Why the store did not take the last of these.
+    /// Why the store refused the last of these.
     pub last_refusal: Option<Refusal>,
     /// Faults that waited for the limit.
     pub waits: u64,
-    /// Nanoseconds that faults took to serve, without the time that the system takes to deliver
-    /// them.
+    /// Nanoseconds that faults took to serve. The time that the system takes to deliver them is not
+    /// included.
     pub stall_ns: u64,
 }
 

@@ -1,22 +1,22 @@
-//! Looks whether the system still has a region's memory as the region left it. Other code of the
+//! Checks whether the system still has a region's memory as the region left it. Other code of the
 //! program may have moved, unmapped or discarded it (`mremap`, `munmap`, `madvise`).
 //!
 //! ```text
-//!   every second, each region     all its addresses mapped?      no: the process ends, with a word
-//!                                 of the next 64 groups:
+//!   every second, each region     all its addresses mapped?      no: the process ends, with a
+//!                                 of the next 64 groups:         message
 //!                                 what is resident, there?       no: the same
 //! ```
 //!
 //! The system could announce such calls (`UFFD_FEATURE_EVENT_REMAP` and its like), but then the
 //! caller waits until the announcement is read, and our own discards would wait as well. So this
-//! finds what can be found, late. A discard in a group that does not know its pages yet cannot be
-//! found, because they may be untouched.
+//! finds late whatever can be found. A discard in a group that does not know its pages yet cannot
+//! be found, because its pages may be untouched.
 //!
-//! Invariant: under a group's lock, with the region's gate held, pages that are `resident` and not
-//! `gone` are in memory or in the system's swap. So a page that is not there was taken by other
-//! code.
+//! Invariant: consider a group's lock held together with the region's gate. Pages that are
+//! `resident` and not `gone` are then in memory or in the system's swap. So a page that is not
+//! there was taken by other code.
 //!
-//! Locks: a gate that is free, then a group's.
+//! Locks: a gate, if it is free; then a group's.
 
 use crate::places::runs;
 use crate::state::Folded;
@@ -26,7 +26,7 @@ use std::time::{Duration, Instant};
 
 /// How often regions are looked at.
 const EVERY: Duration = Duration::from_secs(1);
-/// Groups of a region that one look covers, with a system call each.
+/// Groups of a region that one look covers. Each takes a system call.
 const GROUPS: usize = 64;
 
 /// When the regions of a pager are looked at.
@@ -38,7 +38,7 @@ impl Looks {
         Looks(Instant::now())
     }
 
-    /// Whether it is time for a look. If so, the time begins anew.
+    /// Whether it is time for a look. If so, the time to the next look begins.
     pub(super) fn are_due(&mut self) -> bool {
         let due = self.0.elapsed() >= EVERY;
         if due {
@@ -49,15 +49,15 @@ impl Looks {
 }
 
 impl Folded {
-    /// Ends the process if the system does not have the region's memory any more.
+    /// Ends the process if the system no longer has the region's memory.
     pub(super) fn look(&self) {
-        // A thread that is alone with the region takes pages away. The next look is soon.
+        // A thread that is alone with the region takes pages away. The next look comes soon.
         let Some(_gate) = self.try_enter() else { return };
         if !self.is_mapped() {
             self.end("memory of a region was unmapped or moved by other code (munmap, mremap)", 0);
         }
         let groups = self.chunks.groups();
-        // relaxed: the pager's thread alone looks.
+        // relaxed: only the pager's thread looks.
         let first = self.next_look.load(Ordering::Relaxed) % groups;
         let end = groups.min(first + GROUPS);
         (first..end).for_each(|index| self.look_at(index));
@@ -85,7 +85,7 @@ impl Folded {
 
     fn is_mapped(&self) -> bool {
         #[cfg(test)]
-        // relaxed: a wish.
+        // relaxed: a flag of a test.
         if self.probe.moved.load(Ordering::Relaxed) {
             return false;
         }
@@ -114,7 +114,8 @@ mod tests {
         Some(region)
     }
 
-    /// Has the pager's look end a child, in which `spoil` spoils a region that no thread touches.
+    /// Lets the pager's look end a child. In the child, `spoil` spoils a region that no thread
+    /// touches.
     fn ends_a_child(test: &str, with: &str, spoil: impl FnOnce(&mut Region)) {
         let Some(mut region) = region() else { return };
         if std::env::var_os(CHILD).is_some() {
@@ -136,11 +137,11 @@ mod tests {
     #[test]
     fn memory_that_was_moved_away_ends_the_process() {
         let (test, with) = ("memory_that_was_moved_away_ends_the_process", "mremap");
-        // relaxed: a wish.
+        // relaxed: a flag of a test.
         ends_a_child(test, with, |region| region.folded.probe.moved.store(true, Ordering::Relaxed));
     }
 
-    /// This was found only by a touch, and not at all if the pages had been moved elsewhere.
+    /// This was once found only by a touch, and not at all if the pages had been moved elsewhere.
     #[test]
     fn pages_that_are_gone_end_the_process_before_they_are_touched() {
         let (test, with) =

@@ -17,8 +17,8 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use zram::Memory;
 
-/// The home of regions that share a memory, staging and one thread. It lives as long as any of
-/// them.
+/// What regions share: a memory, staging and two threads. The shared part lives as long as any of
+/// the regions.
 pub struct Pager {
     pub(crate) shared: Arc<Shared<Folded>>,
     thread: Option<JoinHandle<()>>,
@@ -30,18 +30,18 @@ impl Pager {
     ///
     /// # Errors
     ///
-    /// When the system has no userfaultfd for us, or no address space or thread.
+    /// [`RegionError`] if the system refuses userfaultfd, address space or a thread.
     pub fn new(memory: Arc<Memory>, config: &PagerConfig) -> Result<Arc<Pager>, RegionError> {
         let shared = Shared::new(memory, config)?;
         let mut pager = Pager { shared, thread: None, watch: None };
-        // If the second is refused, dropping the pager ends the first.
+        // If the second thread is refused, dropping the pager ends the first.
         let shared = || Arc::clone(&pager.shared);
         pager.thread = Some(thread::start(shared()).map_err(RegionError::Thread)?);
         pager.watch = Some(watch::start(shared()).map_err(RegionError::Thread)?);
         Ok(Arc::new(pager))
     }
 
-    /// The memory whose frames compressed pages are in.
+    /// The memory in whose frames compressed pages are.
     pub fn memory(&self) -> &Arc<Memory> {
         &self.shared.memory
     }
@@ -51,17 +51,17 @@ impl Pager {
         self.shared.userfault.mode()
     }
 
-    /// Bytes of staging and of buffers that pages are decoded to, at most.
+    /// The most bytes that staging and the buffers for decoded pages take.
     pub fn buffer_bytes(&self) -> u64 {
         let _call = begin_call();
         self.shared.buffer_bytes()
     }
 
-    /// Ends the thread, and with it the keeping of limits.
+    /// Ends the thread. Limits are no longer kept then.
     pub(crate) fn end_thread(&mut self) {
         self.shared.end();
         if let Some(thread) = self.thread.take() {
-            // It ends the process if it panics.
+            // The thread ends the process if it panics.
             drop(thread.join());
         }
     }
@@ -72,7 +72,7 @@ impl Drop for Pager {
         self.end_thread();
         self.shared.over.raise();
         if let Some(watch) = self.watch.take() {
-            // It ends the process if it panics.
+            // The thread ends the process if it panics.
             drop(watch.join());
         }
     }

@@ -5,10 +5,11 @@
 //!      for each region:   over its limit?  --> oldest groups to staging, from there to the store
 //!                         dead copies?     --> discarded from the store
 //!      the descriptor gone?               --> the process ends: missing pages would be zeros
-//!   every second: memory not as it should be (module `look`)?  --> the same
+//!   every second: memory not as the region left it (module `look`)?  --> the same
 //! ```
 //!
-//! Locks: the list of regions, held to copy it; a region's gate while it is worked on.
+//! Locks: that of the list of regions, held to copy the list; a region's gate, while it is worked
+//! on.
 
 use super::look::Looks;
 use crate::resources::{Count, Shared};
@@ -37,7 +38,7 @@ pub(super) fn start(shared: Arc<Shared<Folded>>) -> std::io::Result<JoinHandle<(
     })
 }
 
-/// One round; true if there is something to keep.
+/// One round. True if some region has a limit to be kept.
 fn tick(shared: &Shared<Folded>) -> bool {
     if !shared.staging.is_watched() {
         die("the descriptor of folded memory was closed");
@@ -54,7 +55,7 @@ fn tick(shared: &Shared<Folded>) -> bool {
             folded.keep_limit();
             shared.room.raise();
         } else {
-            // Second chances of a limit that was lifted while it was being kept.
+            // The limit was lifted while it was being kept, and left second chances in staging.
             folded.compress_staged();
         }
     }

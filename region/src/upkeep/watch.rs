@@ -1,12 +1,12 @@
-//! The thread that looks whether faults can be served at all.
+//! The thread that checks whether faults can be served at all.
 //!
 //! ```text
 //!   every second    signals           a page is out: which threads block SIGBUS? whose handler?
-//!                   a thread serves   does a page wait for the thread that waits for it?
+//!                   a thread serves   does a page wait for the thread that waits for the page?
 //! ```
 //!
 //! It is a thread of its own, because the pager's thread may be the one that waits. For example, it
-//! waits for the lock of a group while the thread that holds the lock waits for a page.
+//! may wait for the lock of a group while the thread that holds the lock waits for a page.
 //!
 //! Invariant: it takes no lock except that of the list of regions.
 
@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// How often it looks.
+/// How often it checks.
 const EVERY: Duration = Duration::from_secs(1);
 
 pub(super) fn start(shared: Arc<Shared<Folded>>) -> std::io::Result<JoinHandle<()>> {
@@ -38,7 +38,7 @@ pub(super) fn start(shared: Arc<Shared<Folded>>) -> std::io::Result<JoinHandle<(
     })
 }
 
-/// What was seen at the last look.
+/// What it saw at the last check.
 #[derive(Default)]
 struct Watch {
     blocked: BlockedLooks,
@@ -77,8 +77,8 @@ mod tests {
 
     const CHILD: &str = "RAMFOLD_WATCH_CHILD";
 
-    /// Has a thread touch a page of a group whose lock it holds, in a call, as a signal handler of
-    /// the program's would: how the child ends that does so.
+    /// In a child, a thread touches a page of a group whose lock it holds. It does so in a call, as
+    /// a signal handler of the program would. Checks how the child ends.
     fn touch_in_a_call(fault_mode: FaultMode, test: &str) {
         let memory = Memory::new(MemoryConfig::for_disk(1 << 20)).expect("a memory");
         let config = PagerConfig { fault_mode, ..PagerConfig::default() };
@@ -94,7 +94,7 @@ mod tests {
         }
         std::thread::spawn(|| {
             std::thread::sleep(Duration::from_secs(20));
-            // It waits for ever.
+            // The touch waits for ever.
             std::process::exit(1);
         });
         let mut region = Region::map(&pager, 1 << 18, &RegionConfig::default()).expect("one");
@@ -111,7 +111,8 @@ mod tests {
         touch_in_a_call(FaultMode::Signal, test);
     }
 
-    /// Nothing noticed it: the thread that serves waited for the lock of the thread that touched.
+    /// Nothing noticed this once: the thread that serves waited for a lock of the thread that
+    /// touched.
     #[test]
     fn so_does_one_that_another_thread_serves() {
         touch_in_a_call(FaultMode::Thread, "so_does_one_that_another_thread_serves");

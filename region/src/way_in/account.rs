@@ -1,4 +1,4 @@
-//! Account: pages are in place, and the group, the counters, the density and the queue learn it.
+//! Account: pages are in place, and the group, the counters, the density and the queue are told.
 //!
 //! Invariant: a page is accounted for under the lock under which it was put in place (F1 of
 //! `folded`).
@@ -14,7 +14,7 @@ use host::{Stop, Transfer};
 use std::time::Duration;
 
 impl Folded {
-    /// Pages were transferred from a place: they are in memory.
+    /// Pages were transferred from a place to memory.
     pub(super) fn arrive(
         &self,
         page: usize,
@@ -42,11 +42,11 @@ impl Folded {
         if transfer.pages == 0 { Arrived::Present } else { Arrived::Pages(arrived) }
     }
 
-    /// How many pages are in memory after a transfer; fewer if the system had no memory for them.
+    /// How many pages are in memory after a transfer. They are fewer if the system had no memory.
     pub(super) fn settle_arrival(&self, page: usize, transfer: Transfer) -> usize {
         match transfer.stop {
             None | Some(Stop::NoMemory) => transfer.pages,
-            // There already: what is in memory is the truth.
+            // The page is there already, and what is in memory is the valid content.
             Some(Stop::Present) => transfer.pages + 1,
             Some(Stop::Busy | Stop::Hole | Stop::Broken(_)) => {
                 self.end("a page cannot be put in place", page)
@@ -54,8 +54,8 @@ impl Folded {
         }
     }
 
-    /// Pages of a group are in memory. If a fault brought them, `touched` has the page that its
-    /// thread waits for.
+    /// Accounts for pages of a group that are now in memory. If a fault brought them, `touched` has
+    /// the page that its thread waits for.
     pub(super) fn account_arrival(
         &self,
         index: usize,
@@ -94,7 +94,7 @@ impl Folded {
         self.list(index, group);
     }
 
-    /// Stored pages of a group arrive, of which one may have been touched.
+    /// Tells the density that stored pages of a group arrive. One of them may have been touched.
     fn tell_density(&self, index: usize, group: &mut Group, pages: u64, touched: u64) {
         let (density, stored) = (&self.around.density, group.stored());
         if pages & touched != 0 {

@@ -1,9 +1,9 @@
-//! Bring, with a page that a thread waits for, the stored ones around it.
+//! Bring a page that a thread waits for, together with stored pages around it.
 //!
 //! ```text
 //!   asked for             |  .  .  X  .  |        a quad, or a stretch of 16
 //!   stored, in memory     |  o     o  o  |        decoded to their places in one buffer
-//!   in place              |  1     2  2  |        the run of the one that is waited for comes last
+//!   in place              |  1     2  2  |        the run with the page waited for comes last
 //! ```
 //!
 //! The room `neighbours` says how many.
@@ -18,8 +18,8 @@ use crate::terms::GROUP_PAGES;
 use host::{PAGE_SIZE, Stop, Transfer};
 
 impl Folded {
-    /// Brings in the stored ones of `count` aligned pages around one that a thread waits for, as
-    /// far as that takes no disk; `None`: that one is still to be brought in.
+    /// Brings in those of `count` aligned pages around a page that are stored, as far as that takes
+    /// no disk. A thread waits for the page. `None` means that the page is still to be brought in.
     pub(super) fn bring_around(
         &self,
         page: usize,
@@ -35,7 +35,7 @@ impl Folded {
         let decoded = self.decode_around(page, count, wanted, &mut buffer);
         let run = runs(decoded).find(|&(first, count)| (first..first + count).contains(&at))?;
         let mut arrived = self.fill_runs(page, count, decoded & !bits(run.0, run.1), &buffer);
-        // The last, because it wakes the thread that waits, which may take this CPU.
+        // This run comes last, because it wakes the thread that waits, which may take this CPU.
         let (own, transfer) = self.fill_run(page, count, run, &buffer);
         arrived |= own;
         self.account_arrival(index, group, arrived, Place::Stored, Some(bits(at, 1)));
@@ -49,7 +49,8 @@ impl Folded {
     }
 
     /// Decodes those of `wanted` that the store has in memory, each to its place among the `count`
-    /// aligned ones around `page`. Returns which; none if `page` itself cannot be decoded.
+    /// aligned pages around `page`. Returns which were decoded. None were if `page` itself cannot
+    /// be decoded.
     fn decode_around(&self, page: usize, count: usize, wanted: u64, buffer: &mut [u8]) -> u64 {
         let (base, at) = (page - page % GROUP_PAGES, page % GROUP_PAGES);
         let mut decodes = |at: usize| {
@@ -63,7 +64,7 @@ impl Folded {
         others.filter(|&at| decodes(at)).fold(bits(at, 1), |all, at| all | bits(at, 1))
     }
 
-    /// Puts decoded pages in place, as long as the system has memory. Returns which are there.
+    /// Puts decoded pages in place, as long as the system has memory. Returns which are in place.
     fn fill_runs(&self, page: usize, count: usize, decoded: u64, buffer: &[u8]) -> u64 {
         let mut arrived = 0;
         for run in runs(decoded) {
@@ -76,7 +77,7 @@ impl Folded {
         arrived
     }
 
-    /// The same for one run.
+    /// Puts one run of decoded pages in place.
     fn fill_run(
         &self,
         page: usize,

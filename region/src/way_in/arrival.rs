@@ -1,35 +1,35 @@
-//! Why pages are brought in, and what that came to.
+//! Why pages are brought in, and the result.
 
 /// Why pages are brought in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Why {
     /// A thread waits for them.
     Fault,
-    /// They are to be there, including those that no thread has touched.
+    /// They must be in memory, including those that no thread has touched.
     Pin,
     /// They may be wanted soon.
     Ahead,
-    /// The same, but a thread that waits walks towards them: only those that are stored or staged,
-    /// and that need no disk.
+    /// They may be wanted soon, because a waiting thread walks towards them. Only stored and staged
+    /// pages come, and only if they need no disk.
     Along,
 }
 
 impl Why {
-    /// Whether they may as well stay out.
+    /// Whether they may stay out instead.
     pub(super) fn is_optional(self) -> bool {
         matches!(self, Why::Ahead | Why::Along)
     }
 }
 
-/// What bringing pages in came to.
+/// The result of bringing pages in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Arrived {
-    /// So many pages, from the one asked for on.
+    /// This many pages came, from the wanted one on.
     Pages(usize),
-    /// It was there, or is no more the region's.
+    /// The page was in memory, or no longer belongs to the region.
     Present,
-    /// The system had no memory, or another thread fetches it.
+    /// The system had no memory, or another thread fetches the page.
     Later,
-    /// The store cannot give it, in words.
+    /// The store cannot give the page. The words say why.
     Failed(&'static str),
 }

@@ -1,4 +1,4 @@
-//! Bring: the content of pages, and how it is put in place.
+//! Bring: the content of pages is found and put in place.
 //!
 //! ```text
 //!              untouched       staged            stored
@@ -7,7 +7,7 @@
 //!                                    ^-- `disk` <-----' on a disk
 //! ```
 //!
-//! Locks: the group's is held, and given up before a disk is read; a buffer's.
+//! Locks: the group's is held, and given up before a disk is read; then a buffer's.
 
 use super::arrival::{Arrived, Why};
 use crate::neighbours::is_watched;
@@ -69,8 +69,8 @@ impl Folded {
         }
     }
 
-    /// Puts pages in place that the store has in memory, from the first on; an error says why not
-    /// even that one. In watched groups the time of a page that comes alone is learnt.
+    /// Puts pages in place that the store has in memory, from the first on. An error says why not
+    /// even the first one came. In watched groups, the time of a page that comes alone is measured.
     fn fill_from_store(&self, page: usize, count: usize) -> Result<Transfer, Read> {
         if count > 1 || !is_watched(page / GROUP_PAGES) {
             return self.decode_and_fill(page, count);

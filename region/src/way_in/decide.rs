@@ -1,16 +1,16 @@
-//! Decide: where a page is, and what comes in with it. The group's lock is taken here.
+//! Decide: where a page is, and which pages come with it. The group's lock is taken here.
 //!
 //! ```text
 //!   gone        nothing: no client waits for it
 //!   resident    nothing: it came a moment ago
 //!   untouched   zeros, with those that follow it        not ahead of time
-//!   staged      from its segment, with those that follow it
+//!   staged      from its segment, with the staged pages that follow it
 //!   stored      fetched by another thread?  wait for that
 //!               do neighbours pay?          its quad or stretch
-//!               else                        with those that follow it
+//!               otherwise                   with the stored pages that follow it
 //! ```
 //!
-//! Locks: the group's, which goes on to `bring` and `account` with the page.
+//! Locks: the group's. It goes on to `bring` and `account` together with the page.
 
 use super::arrival::{Arrived, Why};
 use crate::places::{Group, Place};
@@ -20,12 +20,12 @@ use host::{LockGuard, PAGE_SIZE};
 use std::ops::Range;
 
 impl Folded {
-    /// Brings in what a group has of `pages`; returns up to which page it came. If nothing is
-    /// registered, nothing was taken away.
+    /// Brings in those of `pages` that a group has. Returns the page up to which it came. If
+    /// nothing is registered, no page has left memory.
     ///
     /// # Errors
     ///
-    /// [`RegionError::Unreadable`], unless the pages may as well stay out.
+    /// [`RegionError::Unreadable`], unless the pages may stay out instead.
     pub(crate) fn bring_all(
         &self,
         index: usize,
@@ -51,7 +51,8 @@ impl Folded {
         Ok(page)
     }
 
-    /// Brings a page in, and up to `max` in all of those that follow it in the same place.
+    /// Brings a page in, and with it the pages that follow it in the same place, up to `max` in
+    /// all.
     pub(super) fn bring(&self, page: usize, max: usize, why: Why) -> Arrived {
         let (index, at) = (page / GROUP_PAGES, page % GROUP_PAGES);
         let mut group = self.lock_faulted(index);
@@ -59,7 +60,8 @@ impl Folded {
         match group.place(at) {
             Place::Gone => Arrived::Present,
             Place::Resident => {
-                // It came with others a moment ago; or else its thread would touch it for ever.
+                // It came with others a moment ago. If that is not so, its thread would touch it
+                // for ever.
                 let lost = if why == Why::Fault { self.span.unreachable(page) } else { None };
                 lost.map_or(Arrived::Present, Arrived::Failed)
             }
@@ -71,7 +73,7 @@ impl Folded {
         }
     }
 
-    /// The same of stored pages, whose group is locked.
+    /// As `bring`, for stored pages whose group is locked.
     fn bring_stored(
         &self,
         page: usize,
@@ -94,12 +96,12 @@ impl Folded {
                 return arrived;
             }
         }
-        // Of those after it, some may have come.
+        // Some of those after it may have come meanwhile.
         let count = group.run(at, count);
         self.bring_run(page, count, group, why)
     }
 
-    /// How many aligned pages around it a fault is to bring in.
+    /// How many aligned pages around its page a fault brings in.
     fn around_pays(&self, index: usize) -> usize {
         let limit = self.limit.pages();
         match self.around.aligned(index, limit.is_some()) {

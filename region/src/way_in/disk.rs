@@ -1,4 +1,4 @@
-//! Bring, from the disk behind a cache: without a lock while the disk is waited for.
+//! Bring from the disk behind a cache: no lock is held while the disk is waited for.
 //!
 //! ```text
 //!   group's lock   stored, on the disk: fetching           fetched? still stored: COPY, resident
@@ -7,11 +7,11 @@
 //!   other threads that fault on the page   wait until it is fetched, and touch it again
 //! ```
 //!
-//! Invariant G6 makes it right: while a page is `fetching` its copy in the store is the page.
+//! Invariant G6 makes this right: while a page is `fetching`, its copy in the store is its content.
 //!
-//! A disk that is not a file is read by a fetcher, because its code may not run in a signal
-//! handler. A disk that fails is asked again, a few times. Then a fault ends the process with a
-//! message, a pin is refused, and a page that was to come ahead of time stays out.
+//! A disk that is not a file is read by a fetcher, because its code must not run in a signal
+//! handler. A disk that fails is asked a few more times. Then a fault ends the process with a
+//! message, a pin is refused, and a page that should come ahead of time stays out.
 //!
 //! Locks: a read buffer's, of rank `ReadBuffer`, and inside it the group's.
 
@@ -23,7 +23,7 @@ use crate::terms::GROUP_PAGES;
 use host::PAGE_SIZE;
 use std::time::Duration;
 
-/// How often a disk is asked that fails, and how long to wait before that.
+/// How often a failing disk is asked. The next constant is the wait before each further try.
 const TRIES: u32 = 5;
 const PAUSE: Duration = Duration::from_millis(20);
 
@@ -36,7 +36,8 @@ impl Fetching for Folded {
 }
 
 impl Folded {
-    /// Brings in `count` pages of a group from `page` on, which are `fetching` for us.
+    /// Brings in `count` pages of a group from `page` on, which this thread has marked as
+    /// `fetching`.
     pub(super) fn bring_fetched(&self, page: usize, count: usize, why: Why) -> Arrived {
         let Some(buffers) = self.shared.read_buffers.get() else {
             self.end("a region over a cache with a disk has no buffers", page)
@@ -52,7 +53,7 @@ impl Folded {
         };
         let arrived = match (fetched, still) {
             (0, _) => Arrived::Failed("a stored page cannot be read from its disk"),
-            // Given back meanwhile.
+            // The pages were given back meanwhile.
             (_, 0) => Arrived::Present,
             _ => {
                 let transfer = self.put(page, &buffer[..still * PAGE_SIZE]);
@@ -65,13 +66,14 @@ impl Folded {
         arrived
     }
 
-    /// The threads that read the disk for this one; `None`: this one reads it.
+    /// The threads that read the disk for this one. `None` means that this thread reads it.
     pub(super) fn fetchers_for(&self, why: Why) -> Option<&Fetchers<Folded>> {
         let elsewhere = why == Why::Fault && !self.store.reads_in_handler();
         self.shared.fetchers.get().filter(|_| elsewhere)
     }
 
-    /// Has `count` pages of a group from `page` on brought in, which are `fetching` for that.
+    /// Lets a fetcher bring in `count` pages of a group from `page` on, which are marked as
+    /// `fetching`.
     pub(super) fn have_fetched(
         &self,
         page: usize,
@@ -103,7 +105,7 @@ impl Folded {
         }
     }
 
-    /// Reads pages into `buffer`; returns how many came, from the first on. Only the first is tried
+    /// Reads pages into `buffer`. Returns how many came, from the first on. Only the first is tried
     /// again.
     fn fetch(&self, page: usize, buffer: &mut [u8], why: Why) -> usize {
         let tries = if why.is_optional() { 1 } else { TRIES };
@@ -121,7 +123,8 @@ impl Folded {
         0
     }
 
-    /// Another thread fetches the page: a thread that must have it waits for that, and looks again.
+    /// Another thread fetches the page. If this thread must have it, it waits for that and looks
+    /// again.
     pub(super) fn after_fetch(&self, seen: u32, why: Why) -> Arrived {
         match why {
             Why::Ahead => return Arrived::Present,

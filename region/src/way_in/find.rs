@@ -5,8 +5,8 @@
 //!                          no: the pager makes some       `--> decide --> tell the window
 //! ```
 //!
-//! A page that cannot be brought back ends the process with a message: there is nothing right to
-//! give to the thread that waits for it.
+//! A page that cannot be brought back ends the process with a message, because there is no right
+//! content for the thread that waits for it.
 //!
 //! Locks: none here.
 
@@ -19,12 +19,12 @@ use host::fault::{Asker, Served, Server};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How long a fault waits for the limit, at most, and how long at a time.
+/// How long a fault waits for the limit in all, and how long at a time.
 const LIMIT_WAIT: Duration = Duration::from_millis(2);
 const LIMIT_WAITS: u32 = 50; // 100 ms
 
 impl Folded {
-    /// Has faults of the region found.
+    /// Enters the region in the table by which its faults are found.
     pub(crate) fn watch(self: &Arc<Folded>) -> Result<(), RegionError> {
         let server: Arc<dyn Server> = Arc::<Folded>::clone(self);
         self.keep_watch(host::fault::watch(self.span.range(), server)?);
@@ -36,26 +36,27 @@ impl Folded {
         let Some(page) = self.span.page_at(address) else { return Served::Foreign };
         if matches!(asker, Asker::Message { .. }) && !self.chunks.is_registered(page / GROUP_PAGES)
         {
-            // Of a region that was here before.
+            // The address belongs to an earlier region.
             return Served::Present;
         }
         let started = Instant::now();
-        // It comes while its group is locked, which waits for memory as well.
+        // The page's content is loaded while its group is being locked, because that waits for
+        // memory too.
         self.store.prefetch(page);
         self.wait_for_limit();
         let asked = self.around.window(asker).ask(page);
         let most = Around::cut(page, asked);
         let served = match self.bring(page, most.min(AROUND_PAGES), Why::Fault) {
             Arrived::Pages(done) => {
-                // A thread that sent a message runs on by now, and what it pages out is to stay
-                // out.
+                // A thread that sent a message is running again by now. If it pages something out,
+                // that must stay out.
                 let goes_on = asker == Asker::Toucher && done == AROUND_PAGES && done < most;
                 let done = if goes_on { self.walk_on(page, done, most) } else { done };
                 // A thread that waited for a disk may be on another CPU.
                 self.around.window(asker).tell(page, asked, done);
                 Served::Filled
             }
-            // The thread touches the page again, for as long as the system lets it.
+            // The thread touches the page again, as long as the system lets it.
             Arrived::Present | Arrived::Later => Served::Present,
             Arrived::Failed(why) => self.end(why, page),
         };
@@ -64,15 +65,15 @@ impl Folded {
         served
     }
 
-    /// A thread walks through a group, and `done` pages came from `page` on: brings in the others
-    /// of `most`, up to the first that stays out. Returns how many are there.
+    /// A thread walks through a group, and `done` pages came from `page` on. Brings in the rest of
+    /// `most`, up to the first page that stays out. Returns how many are in memory.
     fn walk_on(&self, page: usize, done: usize, most: usize) -> usize {
         let rest = page + done..page + most;
         self.bring_all(page / GROUP_PAGES, &rest, Why::Along).map_or(done, |end| end - page)
     }
 
-    /// Lets the pager make room if the region is over its limit. It gives up after a while: a limit
-    /// that cannot be kept, because the store is full or all is pinned, is exceeded.
+    /// Lets the pager make room if the region is over its limit, and gives up after a while. A
+    /// limit that cannot be kept is exceeded: the store is full, or all pages are pinned.
     fn wait_for_limit(&self) {
         let Some(limit) = self.limit.pages() else { return };
         let held = self.held();
@@ -119,7 +120,7 @@ mod tests {
         Some(Region::map(&pager, 1 << 20, config).expect("a region"))
     }
 
-    /// As if the system had put a page in place and not said so.
+    /// As if the system had put a page in place and had not said so.
     #[test]
     fn a_page_comes_whatever_stops_those_around_it() {
         let config = RegionConfig { quads: Quads::Always, ..RegionConfig::default() };
@@ -140,16 +141,16 @@ mod tests {
             let in_memory = after.resident_pages - before.resident_pages;
             (in_memory, after.pages_around - before.pages_around)
         };
-        // Before it, right after it, and far enough after it.
+        // The other page is before it, right after it, or far enough after it.
         assert_eq!(touch(5, 7), (3, 2), "4 and 5, and 7 by itself");
         assert_eq!(touch(7, 6), (4, 3));
         assert_eq!(touch(6, 4), (3, 2));
     }
 
-    /// Has a test of this module end a child; false in the child.
+    /// Lets a test of this module end a child. False in the child.
     fn ends_a_child(test: &str, with: &str) -> bool {
         if std::env::var_os(CHILD).is_some() {
-            // A touch that is tried for ever ends the child too, by no signal.
+            // If a touch is tried for ever, this ends the child without a signal.
             std::thread::spawn(|| {
                 std::thread::sleep(Duration::from_secs(20));
                 std::process::exit(1);
@@ -168,7 +169,8 @@ mod tests {
         true
     }
 
-    /// Touches the byte, and says where it is, past the harness, which keeps what it catches.
+    /// Touches the byte, and says where it is. It bypasses the harness, which keeps what it
+    /// catches.
     fn touch(region: &Region, byte: usize) {
         let page = &region.as_slice()[byte];
         let address = std::ptr::from_ref(page).addr();
@@ -176,7 +178,7 @@ mod tests {
         std::hint::black_box(*page);
     }
 
-    /// As if a program had discarded pages of a region itself: it gets no zeros, and its touch is
+    /// As if a program had discarded pages of a region itself. It gets no zeros, and its touch is
     /// not tried for ever.
     #[test]
     fn a_page_that_somebody_else_took_away_ends_the_process() {

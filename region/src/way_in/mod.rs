@@ -18,8 +18,8 @@
 //! ```
 //!
 //! It stands on `state`, `resources`, `neighbours`, `places` and `terms`. All of it may run in a
-//! signal handler: no allocation, no panic, no log. No thread holds one of its locks while it
-//! touches a region.
+//! signal handler, so nothing here allocates, panics or logs. No thread touches a region while it
+//! holds one of the locks taken here.
 
 mod account;
 mod around;

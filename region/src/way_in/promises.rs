@@ -1,4 +1,4 @@
-//! The one file of this crate with `unsafe` in it: the fence at both ends of the way in.
+//! The only file of this crate with `unsafe` in it: the fence at both ends of the way in.
 //!
 //! ```text
 //!   touch --> handler --> [ serve ] --> group, store --> buffer, segment --> [ put ] --> the page
@@ -6,16 +6,16 @@
 //! ```
 //!
 //! Invariants
-//! - P1 what a fault runs allocates nothing, logs nothing and does not panic. That is all of the
-//!   room `way_in`, the fetchers, and what these call of the store. Of a thread it uses two plain
-//!   cells: whether it is a fetcher, and in debug builds the ranks that it holds. The rest is the
-//!   region's own: locks, atomics, buffers made beforehand. Of a disk it runs no code, except a
-//!   file's `pread` ([`Store::reads_in_handler`]).
-//! - P2 the place of a page says which bytes are its own (G1 to G6 of `group`): zeros, those at its
-//!   place in its group's segment, or those under its number in the store. They are put in place
-//!   under its group's lock. Only pages that leave write to a store: the device is the region's,
-//!   and so is the area of the cache. A store gives what it was given or an error, because what
-//!   comes from a disk carries a checksum.
+//! - P1 a fault runs nothing that allocates, logs or panics. It runs the room `way_in`, the
+//!   fetchers, and what these call of the store. Of a thread it uses two plain cells: whether it is
+//!   a fetcher, and in debug builds the ranks that it holds. The rest is the region's own: locks,
+//!   atomics, buffers made beforehand. Of a disk it runs no code, except a file's `pread`
+//!   ([`Store::reads_in_handler`]).
+//! - P2 the place of a page says which bytes are its own (G1 to G6 of `group`). These are zeros,
+//!   those at its place in its group's segment, or those under its number in the store. They are
+//!   put in place under its group's lock. Only pages that leave write to a store, because the
+//!   device belongs to the region, and so does the area of the cache. A store gives what it was
+//!   given, or an error, because bytes from a disk have a checksum.
 //!
 //! No type says "async-signal-safe", and no function can check where bytes come from. So both are
 //! promises of the whole crate, which its tests attack. Code that allocates in a fault, or puts
@@ -36,13 +36,13 @@ unsafe impl Server for Folded {
 }
 
 impl Folded {
-    /// Puts pages in place, from `page` on: what their place has for them (P2).
+    /// Puts pages in place, from `page` on: the bytes that their place has for them (P2).
     pub(super) fn put(&self, page: usize, bytes: &[u8]) -> Transfer {
         // SAFETY: P2.
         unsafe { self.span.fill(page, bytes) }
     }
 
-    /// The same of staged pages, which are at their places in their group's segment (P2).
+    /// As `put`, for staged pages, which are at their places in their group's segment (P2).
     pub(crate) fn put_staged(&self, page: usize, count: usize, segment: &Segment) -> Transfer {
         // SAFETY: P2: `move_out` puts a page at its number in its group.
         unsafe { self.span.fill_from(page, count, segment, page % GROUP_PAGES) }

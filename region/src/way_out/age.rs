@@ -1,20 +1,20 @@
-//! Age: the oldest group takes one step out, as the segmented queue has it.
+//! Age: the oldest group takes one step out, as in the segmented queue of `queue`.
 //!
 //! ```text
 //!   queue   resident ... oldest --> staging: its second chance ... oldest --> store
 //! ```
 //!
-//! Locks: the queue's, and given up before a group's is taken.
+//! Locks: the queue's. It is given up before a group's is taken.
 
 use crate::state::Folded;
 use crate::terms::{GROUP_PAGES, PageOut, RegionError};
 
-/// Share of what a region holds that is in staging as its second chance: 1/this.
+/// Of the pages that a region holds, 1/this may be in staging for their second chance.
 const STAGED_DIVISOR: u64 = 32;
 
 impl Folded {
-    /// One step of the segmented queue. The oldest group goes to staging; if staging has its share,
-    /// the oldest there goes to the store. False: there is nothing to do, or no room.
+    /// One step of the segmented queue. The oldest group goes to staging. If staging has its share,
+    /// the oldest there goes to the store. False means that there is nothing to do, or no room.
     pub(super) fn age(&self) -> bool {
         let share = (self.held() / STAGED_DIVISOR / GROUP_PAGES as u64) as usize;
         let staging = self.shared.staging.used() + 1 < self.shared.staging.segments();
@@ -28,13 +28,14 @@ impl Folded {
         match (staged, next) {
             (Some(group), _) => self.compress(group as usize).refused == 0,
             (None, Some(group)) if staging => self.stage_oldest(group as usize),
-            // The last segment is for those on their way out.
+            // The last segment is for pages that are on their way to the store.
             (None, Some(group)) => self.page_out_oldest(group).is_ok_and(|out| out.refused == 0),
             (None, None) => false,
         }
     }
 
-    /// Pages out a group that was taken off the queue, which has it again if something stays.
+    /// Pages out a group that was taken off the queue. If some of it stays, the queue gets it
+    /// again.
     fn page_out_oldest(&self, group: u32) -> Result<PageOut, RegionError> {
         let index = group as usize;
         if let Some(mut group) = self.lock_known(index) {
@@ -64,11 +65,11 @@ impl Folded {
         }
     }
 
-    /// Pages out the `pages` pages that came first, or as many as there are, whole groups at a
-    /// time.
+    /// Pages out the `pages` pages that came first, or as many as there are. It moves whole groups
+    /// at a time.
     pub(crate) fn page_out_coldest(&self, pages: u64) -> Result<PageOut, RegionError> {
         let mut out = PageOut::default();
-        // Each group once: what is pinned goes to the end of the queue.
+        // Each group is looked at once. Pinned groups go to the end of the queue.
         let steps = self.queue.lock().steps();
         for _ in 0..steps {
             if out.stored >= pages || out.refused > 0 {

@@ -1,7 +1,7 @@
-//! Compress: what a group has in staging goes to the store, page by page.
+//! Compress: the staged pages of a group go to the store, page by page.
 //!
-//! The group's lock is held for one page's compression at a time. Threads that wait for it in a
-//! fault come before the next page.
+//! The group's lock is held for one page's compression at a time. If threads wait for it in a
+//! fault, they come before the next page.
 //!
 //! Locks: the group's, for one page; the queue's.
 
@@ -11,20 +11,20 @@ use crate::state::Folded;
 use crate::terms::{GROUP_PAGES, PageOut, Refusal};
 use std::time::{Duration, Instant};
 
-/// How long to wait for memory that a page is to be put back to.
+/// How long to wait for memory into which a page can be put back.
 const WAIT: Duration = Duration::from_micros(100);
 
-/// How often to let others run before the next page.
+/// How often to let other threads run before the next page.
 pub(super) const YIELDS: u32 = 100;
 
 impl Folded {
-    /// Compresses the group that has been in staging longest; false if none is.
+    /// Compresses the group that has been in staging longest. False if no group is.
     pub(crate) fn compress_oldest(&self) -> bool {
         let oldest = self.queue.lock().pop_staged();
         oldest.map(|oldest| self.compress(oldest as usize)).is_some()
     }
 
-    /// Compresses what a group has in staging, and gives its segment back.
+    /// Compresses the staged pages of a group, and gives its segment back.
     pub(super) fn compress(&self, index: usize) -> PageOut {
         let (mut out, mut tries) = (PageOut::default(), self.store.room_tries());
         let worth = &self.around.worth;
@@ -32,7 +32,7 @@ impl Folded {
             if group.staged() == 0 {
                 let segment = group.take_segment();
                 drop(group);
-                // The system is asked with no lock held.
+                // The system is called with no lock held.
                 drop(segment);
                 break;
             }
@@ -44,8 +44,8 @@ impl Folded {
                     started.iter().for_each(|started| worth.out_took(started.elapsed()));
                 }
                 Err(refusal) if refusal.tries(tries) > 0 => {
-                    // With no lock held: it may compact, run what others have deferred, and write
-                    // back.
+                    // No lock is held for this: it may compact, run what other threads have
+                    // deferred, and write back.
                     drop(group);
                     self.sweep();
                     let more = refusal.tries(tries) - 1;
@@ -62,8 +62,8 @@ impl Folded {
             let stays = group.staged() >> at & 1 == 1;
             drop(group);
             if stays {
-                // The system has no memory to put it back to. It is in staging, which is memory
-                // too, and is tried again.
+                // The system has no memory into which to put it back. It is in staging, which is
+                // memory too, and is tried again.
                 std::thread::sleep(WAIT);
             }
             self.let_faults_in(index);
@@ -71,8 +71,8 @@ impl Folded {
         out
     }
 
-    /// Between two pages: threads that faulted in this group meanwhile go first. Locks alone do not
-    /// see to that.
+    /// Between two pages, threads that faulted in this group meanwhile go first. Locks alone do not
+    /// ensure that.
     pub(super) fn let_faults_in(&self, index: usize) {
         for _ in 0..YIELDS {
             if !self.chunks.is_awaited(index) {

@@ -1,4 +1,4 @@
-//! Forget: the content of a range is gone, wherever it was.
+//! Forget: the content of a range is dropped, wherever it was.
 //!
 //! Locks: one group's after the other.
 
@@ -9,9 +9,9 @@ use crate::terms::GROUP_PAGES;
 use std::ops::Range;
 
 impl Folded {
-    /// The content of `pages` is gone from memory; it goes from staging and the store too. The
-    /// caller has marked them as gone, because a late message about a page would bring it back
-    /// although no client waits for it any more.
+    /// The content of `pages` is gone from memory. This drops it from staging and the store too.
+    /// The caller has marked the pages as gone. Otherwise a late message about a page would bring
+    /// it back, although no client waits for it any more.
     pub(crate) fn forget(&self, pages: &Range<usize>) {
         for (index, which) in self.chunks.parts_of(pages) {
             if let Some(mut group) = self.lock_unfetched(index, which) {
@@ -32,15 +32,15 @@ impl Folded {
         group.forget(pages);
     }
 
-    /// Makes the chunks of pages that are given back, so that it stays known that they are.
+    /// Makes the chunks of pages that are given back, because the chunks remember that they are.
     pub(crate) fn add_chunks(&self, pages: &Range<usize>) {
         for index in Chunks::groups_of(pages) {
             self.chunks.get_or_add(index);
         }
     }
 
-    /// Says of `pages` whether they are gone: nothing is brought in there then. The caller is
-    /// alone, so no chunk appears meanwhile; without a chunk, no page ever left.
+    /// Marks `pages` as gone, or as no longer gone. No page is brought in while it is marked. The
+    /// caller is alone, so no chunk appears meanwhile. If there is no chunk, no page ever left.
     pub(crate) fn mark_gone(&self, pages: &Range<usize>, gone: bool) {
         for (index, which) in self.chunks.parts_of(pages) {
             let Some(lock) = self.chunks.get(index) else { continue };
@@ -70,8 +70,8 @@ mod tests {
         Some(Region::map(&pager, 4 << 20, &RegionConfig::default()).expect("a region"))
     }
 
-    /// As one that was read before its page came with a neighbour, and is answered after it left
-    /// again.
+    /// The late messages are like one that was read before its page came with a neighbour, and is
+    /// answered after the page left again.
     #[test]
     fn what_is_discarded_stays_so_whatever_messages_come_late() {
         let Some(mut region) = region() else { return };
@@ -80,7 +80,7 @@ mod tests {
         let stop = AtomicBool::new(false);
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                // relaxed: a wish to end.
+                // relaxed: it only asks the other thread to end.
                 while !stop.load(Ordering::Relaxed) {
                     assert_ne!(
                         folded.serve(address, Asker::Message { thread: 1 }),

@@ -1,4 +1,4 @@
-//! Keep: a region is brought below its limit, oldest groups first.
+//! Keep: a region is brought below its limit, the oldest groups first.
 //!
 //! Locks: the region's gate, for one step at a time; the queue's.
 
@@ -7,14 +7,15 @@ use crate::state::Folded;
 use crate::terms::{GROUP_PAGES, RegionError};
 
 impl Folded {
-    /// Sets the limit. The whole region is registered first: from then on no page arrives unseen.
+    /// Sets the limit. The whole region is registered first, so that no page arrives unnoticed from
+    /// then on.
     pub(crate) fn limit_to(&self, pages: Option<u64>) -> Result<(), RegionError> {
         if pages.is_some() {
             self.learn_all()?;
         }
         self.limit.set(pages);
         if pages.is_none() {
-            // Else the pager does, at its next tick.
+            // If this is not done here, the pager does it at its next tick.
             self.compress_staged();
         }
         self.shared.work.raise();
@@ -29,8 +30,8 @@ impl Folded {
             return;
         }
         let target = limit - (limit / 16).max(GROUP_PAGES as u64).min(limit / 2);
-        // Each group is looked at once, on its way to staging and from there: what is pinned, or
-        // refused by the store, stays.
+        // Each group is looked at once on its way to staging, and once on its way from there. Pages
+        // that are pinned, or that the store refuses, stay.
         let steps = 2 * self.queue.lock().steps();
         let before = self.gone_for_good();
         for _ in 0..steps {
@@ -43,14 +44,14 @@ impl Folded {
         self.limit.set_stuck(self.held() >= limit && self.gone_for_good() == before);
     }
 
-    /// Compresses what is in staging as its second chance.
+    /// Compresses the groups that have their second chance in staging.
     pub(crate) fn compress_staged(&self) {
         while self.queue.lock().staged_len() > 0
             && self.enter().is_ok_and(|_gate| self.compress_oldest())
         {}
     }
 
-    /// Pages that left memory so far and were not put back because the store was full.
+    /// Pages that have left memory so far and were not put back because the store was full.
     fn gone_for_good(&self) -> u64 {
         self.counters.read(Count::PagesOut).wrapping_sub(self.counters.read(Count::Refused))
     }
@@ -66,8 +67,8 @@ mod tests {
     const LIMIT: usize = LIMIT_MIN / PAGE; // 256
     const SLACK: usize = 64;
 
-    /// A region whose limit only the test keeps; the first `touched` of its pages were
-    /// touched, the last first, so that each came alone.
+    /// A region whose limit is kept only by the test. The first `touched` of its pages were
+    /// touched, the last one first, so that each came alone.
     fn region(pages: usize, limit: Option<usize>, touched: usize) -> Option<Region> {
         let memory = Memory::new(MemoryConfig::for_disk(64 << 20)).expect("a memory");
         let pager = Pager::new(memory, &PagerConfig::default());
@@ -81,7 +82,7 @@ mod tests {
         Some(region)
     }
 
-    /// A comparison of the limit's keeping that was off by one passed all tests.
+    /// A comparison in the keeping of the limit was once off by one, and all tests passed.
     #[test]
     fn a_region_at_its_limit_is_brought_down_to_the_slack_below_it() {
         let Some(region) = region(2 * LIMIT, Some(LIMIT), LIMIT) else { return };
@@ -114,7 +115,7 @@ mod tests {
         };
         assert_eq!(region.control().page_out(0..32 * PAGE).expect("out").stored, 32);
         assert_eq!(held(0..32), LIMIT as u64, "below it, all come");
-        // One over it: what went out is one more page than there is room for.
+        // One page over it: one more page went out than there is room for.
         let more = std::hint::black_box(region.as_slice())[LIMIT * PAGE];
         assert_eq!(more, 0);
         assert_eq!(region.control().page_out(0..PAGE).expect("out").stored, 1);

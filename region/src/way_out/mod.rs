@@ -16,7 +16,7 @@
 //!   a discard --> forget    the content is gone from memory, staging and store
 //! ```
 //!
-//! It stands on `way_in` (the fence, by which pages are put back), `state`, `resources`, `places`
+//! It stands on `way_in`, by whose fence pages are put back, and on `state`, `resources`, `places`
 //! and `terms`.
 
 mod age;

@@ -14,7 +14,7 @@ use crate::terms::{PageOut, RegionError};
 use std::ops::Range;
 
 impl Folded {
-    /// Pages out what is resident of `pages`. The region's gate is held for a group at a time.
+    /// Pages out the resident ones of `pages`. The region's gate is held for a group at a time.
     pub(crate) fn page_out(&self, pages: &Range<usize>) -> Result<PageOut, RegionError> {
         let mut out = PageOut::default();
         if pages.is_empty() {
@@ -74,7 +74,7 @@ mod tests {
         let stop = AtomicBool::new(false);
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                // relaxed: a wish to end.
+                // relaxed: it only asks the other thread to end.
                 while !stop.load(Ordering::Relaxed) {
                     drop(folded.stage(0, bits(0, 32)));
                     drop(folded.page_out_group(0, u64::MAX));
@@ -97,8 +97,8 @@ mod tests {
     }
 
     /// A page-out of three groups is held up at the first and the second, while another thread
-    /// wants to be alone with the region. Returns what the page-out came to, and whether the other
-    /// thread was done before it ended, which dropping its sender says.
+    /// wants to be alone with the region. Returns the result of the page-out, and whether the other
+    /// thread was done before it ended. That thread drops its sender when it is done.
     fn page_out_meanwhile(
         pager: &Arc<Pager>,
         wants: fn(Region, Sender<()>) -> Option<Region>,
@@ -107,7 +107,7 @@ mod tests {
         let (folded, control) = (Arc::clone(&region.folded), region.control());
         let [first, second] = [0, 1].map(|index| hold(&folded, index));
         let out = std::thread::spawn(move || control.page_out(0..3 * 64 * 4096));
-        // It has passed the turnstile then, and comes there again after the first group.
+        // It has passed the turnstile then, and comes back to it after the first group.
         eventually(|| folded.is_entered());
         let (done, told) = mpsc::channel();
         let wants = std::thread::spawn(move || wants(region, done));
@@ -121,7 +121,7 @@ mod tests {
         (out, before)
     }
 
-    /// Holds a group's lock, in a thread of its own, until what this gives is dropped.
+    /// Holds a group's lock, in a thread of its own, until the returned value is dropped.
     fn hold(folded: &Arc<Folded>, index: usize) -> Sender<()> {
         let (folded, (held, end)) = (Arc::clone(folded), mpsc::channel::<()>());
         let (locked, is_locked) = mpsc::channel();
@@ -161,7 +161,7 @@ mod tests {
     fn a_drop_ends_a_page_out_that_is_under_way() {
         let Some(pager) = pager(16 << 20) else { return };
         let (out, _) = page_out_meanwhile(&pager, |region, done| {
-            // It waits for the threads that hold the groups.
+            // This waits for the threads that hold the groups.
             drop(done);
             drop(region);
             None
@@ -172,7 +172,7 @@ mod tests {
     #[test]
     fn a_page_out_ends_while_all_staging_is_second_chances_of_others() {
         let Some(mut pager) = pager(512 << 10) else { return };
-        // Its thread would see these second chances out by itself.
+        // The pager's thread would compress these second chances by itself.
         Arc::get_mut(&mut pager).expect("not shared yet").end_thread();
         let regions = [(); 3].map(|()| region(&pager, 128, 0));
         for region in &regions[..2] {
@@ -196,7 +196,7 @@ mod tests {
         assert_eq!(control.check().expect("there"), [""; 0]);
     }
 
-    /// Pages that the system uses were not counted, and all tests passed.
+    /// Pages that the system uses were once not counted, and all tests passed.
     #[test]
     fn pages_that_the_system_uses_are_counted() {
         let Some(pager) = pager(16 << 20) else { return };
@@ -209,8 +209,8 @@ mod tests {
         assert_eq!(region.control().check().expect("there"), [""; 0]);
     }
 
-    /// A page-out that lets no thread in between two pages keeps threads waiting that fault in its
-    /// group, because locks alone are not fair.
+    /// If a page-out let no thread in between two pages, threads that fault in its group would wait
+    /// on, because locks alone are not fair.
     #[test]
     fn who_faults_in_a_group_comes_before_the_next_page() {
         let Some(pager) = pager(16 << 20) else { return };
@@ -235,11 +235,11 @@ mod tests {
         assert_eq!(yields(), 4 * u64::from(YIELDS), "after each page");
     }
 
-    /// A group that a full store refused was in no list any more, and never left memory again.
+    /// A group that a full store refused was once in no list any more, and never left memory again.
     #[test]
     fn what_a_full_store_refused_leaves_when_there_is_room() {
         let Some(mut pager) = pager(16 << 20) else { return };
-        // Its thread would see the second chance out by itself.
+        // The pager's thread would compress the second chance by itself.
         Arc::get_mut(&mut pager).expect("not shared yet").end_thread();
         let mut region = region(&pager, 256, 64 << 10);
         let control = region.control();

@@ -1,4 +1,4 @@
-//! Put back: pages that the store does not take are memory of the region again.
+//! Put back: pages that the store refuses are memory of the region again.
 
 use crate::places::{Group, bits, runs};
 use crate::resources::Count;
@@ -7,7 +7,7 @@ use crate::terms::GROUP_PAGES;
 use host::Stop;
 
 impl Folded {
-    /// Copies staged pages back that the store does not take. Returns how many.
+    /// Copies staged pages back that the store refuses. Returns how many.
     pub(super) fn put_back(&self, index: usize, group: &mut Group, pages: u64) -> u64 {
         let mut refused = 0;
         for (at, count) in runs(group.staged() & pages) {

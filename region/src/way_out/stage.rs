@@ -9,15 +9,16 @@ use crate::terms::{GROUP_PAGES, RegionError};
 use host::{GONE, LockGuard, Segment, Stop, Transfer};
 use std::time::Duration;
 
-/// How long to wait for others to give staging up, at a time.
+/// How long to wait at a time for other groups to give staging up.
 const WAIT: Duration = Duration::from_micros(100);
 
 impl Folded {
-    /// Moves what is resident of `wanted` to staging. Returns how many pages it moved, and how many
-    /// could not be moved.
+    /// Moves the resident ones of `wanted` to staging. Returns how many pages it moved, and how
+    /// many could not be moved.
     pub(super) fn stage(&self, index: usize, wanted: u64) -> Result<(u64, u64), RegionError> {
         loop {
-            // Looked at anew each time: pages come and pins are taken while the lock is not held.
+            // The group is looked at anew each time, because pages come and pins are taken while
+            // the lock is not held.
             let mut group = self.lock(index)?;
             let movable = group.resident() & wanted;
             if group.is_pinned() || movable == 0 {
@@ -25,7 +26,8 @@ impl Folded {
                 return Ok((0, u64::from(pinned)));
             }
             if group.segment().is_some() {
-                // It may have dead copies where pages are to go; what it has alive goes first.
+                // The segment may have dead copies where pages must go, so its live pages go to the
+                // store first.
                 drop(group);
                 self.compress(index);
             } else if let Some(segment) = self.shared.staging.take()? {
@@ -81,8 +83,8 @@ impl Folded {
         self.span.move_out(first, count, segment, at)
     }
 
-    /// Has a group give its segment up: the one that has been in staging longest, of this region or
-    /// else of any that no thread is about to change.
+    /// Makes some group give its segment up: the one of this region that has been in staging
+    /// longest. If there is none, one of another region that no thread is about to change.
     fn make_staging_free(&self) {
         if self.compress_oldest() {
             return;
@@ -92,7 +94,7 @@ impl Folded {
             None => false,
         });
         if !gave {
-            // All of it is on its way out, and comes free by itself.
+            // All of staging is on its way out, and becomes free by itself.
             std::thread::sleep(WAIT);
         }
     }

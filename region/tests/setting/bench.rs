@@ -19,8 +19,8 @@ pub(crate) struct Bench {
 }
 
 impl Bench {
-    /// A cache of so many bytes before a disk with room for everything, which `adjust` has before
-    /// the cache does. `None` where there can be no pager.
+    /// A cache of so many bytes before a disk with room for everything. `adjust` sets the disk's
+    /// troubles before the cache gets the disk. `None` if there can be no pager.
     pub(crate) fn with(bytes: u64, adjust: impl FnOnce(&Trouble)) -> Option<Bench> {
         let pager = setting::pager(&PagerConfig::default())?;
         let (disk, trouble) = RoughDisk::new(256 << 20);
@@ -30,7 +30,7 @@ impl Bench {
     }
 }
 
-/// Runs the test of that name again, in a child which is to say these words and abort. True in the
+/// Runs the test of that name again, in a child that must say these words and abort. True in the
 /// child.
 pub(crate) fn is_child_that_aborts(test: &str, words: &str) -> bool {
     if std::env::var_os(CHILD).is_some() {

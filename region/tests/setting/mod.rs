@@ -1,10 +1,10 @@
-//! What tests of regions share.
+//! The setting that tests of regions share.
 
 use ramfold_region::{Memory, MemoryConfig, Pager, PagerConfig, RegionError, UserfaultError};
 use std::sync::Arc;
 
-/// A pager with a memory of its own; `None`, with a word, where the system has no userfaultfd for
-/// us: a test is skipped then.
+/// A pager with a memory of its own. If the system has no userfaultfd for us, it is `None`, and a
+/// message says that the test is skipped.
 pub(crate) fn pager(config: &PagerConfig) -> Option<Arc<Pager>> {
     let memory = Memory::new(MemoryConfig {
         arena_frames: 1 << 18,

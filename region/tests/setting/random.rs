@@ -1,4 +1,4 @@
-//! What random tests share.
+//! Helpers that random tests share.
 
 /// A number from the environment.
 pub(crate) fn number(name: &str, default: u64) -> u64 {
@@ -12,7 +12,7 @@ pub(crate) fn seed() -> u64 {
     seed
 }
 
-/// A file that nobody finds.
+/// A file without a name.
 pub(crate) fn nameless_file() -> std::fs::File {
     let path = std::env::temp_dir().join(format!("ramfold-twin-{:?}", std::thread::current().id()));
     let path = path.with_extension(std::process::id().to_string());

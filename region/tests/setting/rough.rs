@@ -1,26 +1,26 @@
-//! A disk that fails and stalls, as it is told.
+//! A disk that fails and stalls as it is told.
 
 use disk::{Allocation, Disk, DiskError, Extent, FileDisk, RamDisk};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-/// What is wrong with a disk, until it is said otherwise.
+/// The troubles of a disk, until they are changed.
 #[derive(Default)]
 pub(crate) struct Trouble {
-    /// Every so many requests one fails; 0 = none.
+    /// One in this many requests fails; 0 = none.
     pub(crate) fails_every: AtomicU64,
     /// All writes fail.
     pub(crate) refuses: AtomicBool,
     /// All reads fail.
     pub(crate) unreadable: AtomicBool,
-    /// Nothing returns.
+    /// No request returns.
     pub(crate) stalls: AtomicBool,
     pub(crate) reads: AtomicU64,
     pub(crate) writes: AtomicU64,
-    /// What else a read does.
+    /// An action that each read runs as well.
     pub(crate) on_read: OnceLock<Box<dyn Fn() + Send + Sync>>,
-    /// What it says is its file.
+    /// The file that the disk says it is.
     pub(crate) file: OnceLock<FileDisk>,
     requests: AtomicU64,
 }
@@ -47,7 +47,7 @@ impl RoughDisk {
         let every = trouble.fails_every.load(Ordering::SeqCst);
         let turn = every != 0 && number.is_multiple_of(every);
         if turn || always.load(Ordering::SeqCst) {
-            // Without a message, which would be allocated.
+            // The error has no message, because that would be allocated.
             return Err(DiskError::Backing(std::io::ErrorKind::Other.into()));
         }
         Ok(())
