@@ -98,6 +98,22 @@ impl Pool {
     ///
     /// The first call builds the queue, see [`PoolConfig::deferred`].
     ///
+    /// ```
+    /// # use ramfold_zsmalloc::{Memory, MemoryConfig, Pool, PoolConfig};
+    /// # let config = MemoryConfig {
+    /// #     arena_frames: 1 << 16,
+    /// #     entries_max: 1 << 20,
+    /// #     expected_bytes: 64 << 20,
+    /// #     worker: false,
+    /// # };
+    /// # let pool = Pool::new(Memory::new(config)?, PoolConfig::default())?;
+    /// let handle = pool.alloc(b"some bytes")?;
+    /// pool.free_deferred(handle)?;
+    /// pool.flush_deferred();
+    /// assert_eq!(pool.deferred().pending_values, 0);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// [`ForeignHandle`] with the handle when it is another pool's.

@@ -61,6 +61,23 @@ impl PoolBox {
     }
 
     /// The handle. From here on only its owner frees the object.
+    ///
+    /// ```
+    /// # use ramfold_zsmalloc::{Memory, MemoryConfig, Pool, PoolConfig, PoolBox};
+    /// # let config = MemoryConfig {
+    /// #     arena_frames: 1 << 16,
+    /// #     entries_max: 1 << 20,
+    /// #     expected_bytes: 64 << 20,
+    /// #     worker: false,
+    /// # };
+    /// # let pool = Pool::new(Memory::new(config)?, PoolConfig::default())?;
+    /// let handle = pool.alloc(b"some bytes")?;
+    /// let owner = PoolBox::from_handle(&pool, handle)?;
+    /// let handle = owner.into_handle();
+    /// assert_eq!(*pool.read(&handle)?, b"some bytes"[..]);
+    /// pool.free_handle(handle)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn into_handle(mut self) -> Handle {
         self.handle.take().expect("a box has its handle until it gives it away")
     }

@@ -65,6 +65,24 @@ struct RawEntry<'p> {
 impl Pool {
     /// Stores `bytes` under a raw handle.
     ///
+    /// ```
+    /// # use ramfold_zsmalloc::{Memory, MemoryConfig, Pool, PoolConfig};
+    /// # let config = MemoryConfig {
+    /// #     arena_frames: 1 << 16,
+    /// #     entries_max: 1 << 20,
+    /// #     expected_bytes: 64 << 20,
+    /// #     worker: false,
+    /// # };
+    /// # let pool = Pool::new(Memory::new(config)?, PoolConfig::default())?;
+    /// let raw = pool.alloc_raw(b"some bytes")?;
+    /// let mut out = [0; 10];
+    /// assert_eq!(pool.read_raw(raw, &mut out)?, 10);
+    /// assert_eq!(&out, b"some bytes");
+    /// pool.free_raw(raw)?;
+    /// assert!(pool.free_raw(raw).is_err(), "a stale handle is refused");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// [`AllocError`]; nothing is stored then.
