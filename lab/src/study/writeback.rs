@@ -93,19 +93,15 @@ fn run(matches: &ArgMatches, lab: &Lab) -> Result<Report, LabError> {
     let corpus = Corpus::open(lab.corpus_file(), SYNTHETIC_BYTES)?;
     let default = if lab.quick() { QUICK_PAGES } else { PAGES };
     let cached = options.pages.unwrap_or(default) as usize;
-    let (mut runs, mut notes) = (Vec::new(), Vec::new());
-    let bar = lab.progress(lab.runs() as usize * options.trace.len() * options.in_use.len());
-    for run in 0..lab.runs() {
-        for &trace in &options.trace {
-            for in_use in options.in_use.iter().map(|percent| cached * *percent as usize / 100) {
-                bar.set_message(format!("run {run}, {}, {in_use} pages in use", trace.name()));
-                let case = Case::new(trace, Size::new(cached, in_use), &options, run);
-                case.measure(&options, &corpus, &mut runs)?;
-                bar.inc(1);
-            }
-        }
-    }
-    bar.finish_and_clear();
+    let in_use = |percent: &u32| cached * *percent as usize / 100;
+    let of_trace = |&trace| options.in_use.iter().map(move |percent| (trace, in_use(percent)));
+    let cases: Vec<(Trace, usize)> = options.trace.iter().flat_map(of_trace).collect();
+    let name =
+        |(trace, in_use): &(Trace, usize)| format!("{}, {in_use} pages in use", trace.name());
+    let runs = lab.interleaved(&cases, name, |&(trace, in_use), run| {
+        Case::new(trace, Size::new(cached, in_use), &options, run).measure(&options, &corpus)
+    })?;
+    let mut notes = Vec::new();
     let rows = fields::medians(&FIELDS, &runs);
     judge(&rows, &mut notes);
     Ok(Report { corpus: Some(corpus), fields: &FIELDS, rows, runs, notes })
@@ -138,12 +134,8 @@ impl Case {
         Case { trace, size, run, seed, accesses }
     }
 
-    fn measure(
-        &self,
-        options: &Options,
-        corpus: &Corpus,
-        runs: &mut Vec<Row>,
-    ) -> Result<(), LabError> {
+    fn measure(&self, options: &Options, corpus: &Corpus) -> Result<Vec<Row>, LabError> {
+        let mut runs = Vec::new();
         let pages: Vec<u32> = self.accesses.iter().map(|access| access.page).collect();
         let simulated: Vec<(Policy, Vec<bool>)> = Policy::value_variants()
             .iter()
@@ -166,7 +158,7 @@ impl Case {
             row.set("writes_back", missed.saturating_sub(self.size.held()));
             runs.push(row);
         }
-        Ok(())
+        Ok(runs)
     }
 
     fn row(&self, store: &str, policy: &str, hits: &[bool], reference: Option<f64>) -> Row {
