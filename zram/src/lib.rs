@@ -20,7 +20,7 @@
 //! Semantics, names and formats are those of the kernel's driver, with these differences:
 //! - A page is huge when its compressed length exceeds the watermark itself. This is 8 bytes later
 //!   than in the kernel, because objects have no header here.
-//! - Over the limit is "no space", and out of memory is "no memory".
+//! - A write over the limit fails with "no space", and a write without memory with "no memory".
 //! - The limit is compared with touched object bytes.
 //! - A discard that does not cover whole pages zeroes the rest of the range.
 
@@ -52,7 +52,7 @@ pub use terms::{
     Free, Idle, PostError, Recompress, RecompressKind, RecompressReport, Selection, Unreached,
     WriteBack, WriteBackReport, ZramConfig, ZramError,
 };
-// What the public items above are made of.
+// The types that the public items above are made of.
 pub use codec::{Algorithm, Codec};
 pub use disk::{Disk, DiskError};
 pub use zsmalloc::{Memory, MemoryConfig, Rule};

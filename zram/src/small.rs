@@ -1,4 +1,4 @@
-//! The memory that tests of this crate's parts use: small, and without a thread of its own.
+//! The memory for the unit tests of this crate: small, and without a thread of its own.
 
 use std::sync::Arc;
 

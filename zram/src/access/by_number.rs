@@ -1,14 +1,14 @@
-//! Whole pages by number: for a client that deals in nothing else and has its own idea of what a
-//! page is, as a region has.
+//! Whole pages by number, for a client that uses nothing else and has pages of its own, such as a
+//! region.
 //!
 //! ```text
 //!   page number     0        1        2                 disksize / 4096 - 1
 //!                 | 4096 b | 4096 b | 4096 b |   ...   | 4096 b |
 //! ```
 //!
-//! Rule of buffers: what is passed to a device is not memory whose faults that device serves. It is
-//! read and written with a slot's lock held, or a codec's stream: a fault in it would wait for
-//! itself.
+//! Rule of buffers: a buffer that is passed to a device is not memory whose faults that device
+//! serves. It is read and written while a slot's lock or a codec's stream is held, so a fault in it
+//! would wait for itself.
 //!
 //! Invariant: the end of a request is checked before anything is done.
 //!
@@ -24,24 +24,24 @@ use crate::device::Zram;
 const PAGE_BYTES: u64 = PAGE_SIZE as u64;
 
 impl Zram {
-    /// Reads page `page` into `data`, which is 4096 bytes long; zeros where nothing is stored.
+    /// Reads page `page` into `data`, which is 4096 bytes long. It is zeros if nothing is stored.
     ///
     /// A signal handler may call this if the algorithm needs no stream to decompress (lz4). It may
     /// interrupt any code except the device's own and its memory's. The call allocates nothing and
-    /// does not panic. The one lock that it takes is the slot's, which it may wait for. By the rule
-    /// of buffers a fault interrupts no thread that has that lock. None of this holds with a
-    /// backing disk, which is read, or with algorithms for recompression.
+    /// does not panic. The only lock that it takes is the slot's, which it may wait for. By the
+    /// rule of buffers, no thread that a fault interrupts has that lock. None of this holds with a
+    /// backing disk, because that is read, or with algorithms for recompression.
     ///
     /// # Errors
     ///
-    /// [`DiskError::OutOfRange`] for a page that is none of the disk's, or a buffer of another
-    /// length; [`DiskError::Corrupt`]: `data` then holds anything.
+    /// [`DiskError::OutOfRange`] for a page outside the disk, or a buffer of another length. After
+    /// [`DiskError::Corrupt`] the content of `data` is undefined.
     pub fn read_page(&self, page: u64, data: &mut [u8]) -> Result<(), DiskError> {
         self.check_page(page, data.len())?;
         self.counted_read(self.load_page(page, data))
     }
 
-    /// Starts loading what is stored as page `page`, which is about to be read.
+    /// Starts loading the content of page `page`, which is about to be read.
     pub fn prefetch_page(&self, page: u64) {
         if page < self.pages() {
             self.slots.prefetch(page);
@@ -52,8 +52,8 @@ impl Zram {
     ///
     /// # Errors
     ///
-    /// As [`Zram::read_page`]; [`DiskError::ReadOnly`]; [`DiskError::NoSpace`] at the limit,
-    /// [`DiskError::NoMemory`]: the page is then what it was.
+    /// Those of [`Zram::read_page`], [`DiskError::ReadOnly`], [`DiskError::NoSpace`] at the limit,
+    /// and [`DiskError::NoMemory`]. The page is unchanged then.
     pub fn write_page(&self, page: u64, data: &[u8]) -> Result<(), DiskError> {
         self.check_writable()?;
         self.check_page(page, data.len())?;
@@ -61,12 +61,12 @@ impl Zram {
         self.counted_write(self.store_page(page, data))
     }
 
-    /// As [`Zram::write_page`], for a caller that holds locks: it does not compact at the limit,
-    /// nor run what is deferred. [`Zram::make_room`] does, without them.
+    /// As [`Zram::write_page`], for a caller that holds locks. At the limit it neither compacts nor
+    /// runs what is deferred. [`Zram::make_room`] does both, and is called without locks.
     ///
     /// # Errors
     ///
-    /// As [`Zram::write_page`].
+    /// Those of [`Zram::write_page`].
     pub fn write_page_if_room(&self, page: u64, data: &[u8]) -> Result<(), DiskError> {
         self.check_writable()?;
         self.check_page(page, data.len())?;
@@ -79,8 +79,8 @@ impl Zram {
     ///
     /// # Errors
     ///
-    /// [`DiskError::OutOfRange`] when not all of them are the disk's, or the range ends before it
-    /// starts; [`DiskError::ReadOnly`]. Nothing is emptied then.
+    /// [`DiskError::OutOfRange`] if not all of them lie within the disk, or if the range ends
+    /// before it starts. [`DiskError::ReadOnly`]. Nothing is emptied then.
     pub fn discard_pages(&self, pages: Range<u64>) -> Result<(), DiskError> {
         self.check_writable()?;
         if pages.start > pages.end || pages.end > self.pages() {
@@ -103,7 +103,7 @@ impl Zram {
         check_range(self.pages(), page, 1).map_err(|_| self.out_of_range(page, 1))
     }
 
-    /// The error for so many pages, in bytes.
+    /// The error for a range of pages, in bytes.
     fn out_of_range(&self, page: u64, pages: u64) -> DiskError {
         let bytes = |pages: u64| pages.saturating_mul(PAGE_BYTES);
         DiskError::OutOfRange { offset: bytes(page), len: bytes(pages), size: self.config.disksize }

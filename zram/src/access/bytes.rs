@@ -2,10 +2,10 @@
 //!
 //! ```text
 //!   range     .....|xxxxxx|xxxxxxxx|xxxxxxxx|xxx.....
-//!                   change  write    write   change        a part of a page is changed in place
+//!                   change  write    write   change        parts of pages are changed in place
 //! ```
 //!
-//! Lock: none here; pages are independent, and a request over several is not atomic.
+//! Lock: none here. Pages are independent, and a request over several is not atomic.
 
 use std::ops::Range;
 
@@ -29,7 +29,7 @@ impl Part {
         self.len == PAGE_SIZE
     }
 
-    /// Where in its page it lies.
+    /// The bytes of its page that it takes.
     fn range(&self) -> Range<usize> {
         self.start..self.start + self.len
     }
@@ -51,7 +51,7 @@ fn parts(offset: u64, len: u64) -> impl Iterator<Item = Part> {
     })
 }
 
-/// The pages that lie wholly in a byte range; an empty range at its start where none does.
+/// The pages that lie wholly in a byte range. If there is none, an empty range at its start.
 fn whole_pages(offset: u64, len: u64) -> Range<u64> {
     let first = offset.div_ceil(PAGE_SIZE as u64);
     first..((offset + len) / PAGE_SIZE as u64).max(first)
@@ -88,8 +88,8 @@ impl Zram {
         Ok(())
     }
 
-    /// The parts of pages at the ends of a range whose whole pages are `whole`, where something is
-    /// stored.
+    /// The parts of pages at the ends of a range whose whole pages are `whole`. Parts of pages that
+    /// hold nothing are left out.
     fn ends(&self, offset: u64, len: u64, whole: &Range<u64>) -> impl Iterator<Item = Part> {
         let page_bytes = PAGE_SIZE as u64;
         let head = (whole.start * page_bytes).min(offset + len) - offset;
@@ -105,8 +105,9 @@ impl Zram {
         ends.try_for_each(|part| self.change_page(part.page, |page| page[part.range()].fill(0)))
     }
 
-    /// The same for a discard, which is not refused when there is no room. The rest of a page has
-    /// to be stored before the page is gone, so the page stays as it is if there is no room for it.
+    /// As `zero_ends`, for a discard, which is not refused when there is no room. The rest of a
+    /// page must be stored before the page is gone. If there is no room for that, the page stays as
+    /// it is.
     fn discard_ends(&self, offset: u64, len: u64, whole: &Range<u64>) -> Result<(), DiskError> {
         let zeroed =
             |part: Part| self.try_change_page(part.page, |page| page[part.range()].fill(0));
@@ -155,7 +156,7 @@ impl Disk for Zram {
     fn discard(&self, offset: u64, len: u64) -> Result<(), DiskError> {
         self.check_write(offset, len)?;
         let _change = self.counters.change();
-        // Whole pages first: at the limit, they make room for the ends.
+        // Whole pages come first, because at the limit they make room for the ends.
         let whole = whole_pages(offset, len);
         self.discard_whole(&whole);
         self.counted_write(self.discard_ends(offset, len, &whole))
@@ -192,7 +193,7 @@ impl Disk for Zram {
         let mut page = offset / page_bytes;
         let kind = self.kind_of(page.min(self.config.disksize / page_bytes - 1));
         while page * page_bytes < end && self.kind_of(page) == kind {
-            // Parts of the disk without a leaf are passed over 2 MiB at a time.
+            // Parts of the disk without a leaf are skipped, 2 MiB at a time.
             page += self.slots.absent(page).max(1);
         }
         Ok(Extent { len: (page * page_bytes).min(end).saturating_sub(offset), kind })

@@ -8,8 +8,8 @@
 //! ```
 //!
 //! Invariants
-//! - I1 the old content of a slot is there until the new one is stored: a write that fails changes
-//!   nothing.
+//! - I1 the old content of a slot stays until the new content is stored, so a write that fails
+//!   changes nothing.
 //! - I2 room is made with no lock of an attempt held.
 //!
 //! Locks: stream, then cell, then class; see `decode`.
@@ -26,7 +26,7 @@ use crate::device::{Zram, unmark};
 use crate::page::{Decoded, Fetched, Fetches, undecoded};
 use crate::terms::disk_error;
 
-/// Times that a write has memory brought down before the target is lifted: others may be faster.
+/// Times that a write brings memory down before the target is lifted. Other writers may be faster.
 const ATTEMPTS: usize = 8;
 
 /// A page ready to be put in a slot.
@@ -51,18 +51,18 @@ impl Zram {
         })
     }
 
-    /// Marks a page as zeros that are there: not a hole.
+    /// Marks a page as zeros that are stored, not as a hole.
     pub(crate) fn write_zero_page(&self, page: u64) -> Result<(), DiskError> {
         self.put_page(page, Encoded::Same(Same::ZERO))
     }
 
-    /// Changes a part of a page, under the slot's lock: two clients that write neighbouring
-    /// sectors both find their bytes afterwards.
+    /// Changes a part of a page, under the slot's lock. If two clients write neighbouring sectors,
+    /// both find their bytes afterwards.
     pub(crate) fn change_page(&self, page: u64, edit: impl Fn(&mut [u8])) -> Result<(), DiskError> {
         self.with_room(|| self.try_change_page(page, &edit))
     }
 
-    /// The same without making room where there is none.
+    /// As `change_page`, except that it makes no room.
     pub(crate) fn try_change_page(
         &self,
         page: u64,
@@ -75,8 +75,8 @@ impl Zram {
         Ok(())
     }
 
-    /// Changes a part of a page; gives where it is on the backing disk, unless what is there was
-    /// `fetched`.
+    /// Changes a part of a page. If the page is on the backing disk and its block was not
+    /// `fetched`, it returns the place of the block instead.
     fn change_slot(
         &self,
         page: u64,
@@ -108,15 +108,15 @@ impl Zram {
     fn compress(&self, stream: &mut Stream, data: &[u8]) -> Result<Object<'_>, DiskError> {
         let blob = match self.config.algorithm.compress(stream, data) {
             Ok(blob) if blob.len() <= self.watermark => blob,
-            // Too long, or the codec failed: neither is an error.
+            // The result is too long, or the codec failed. Neither is an error.
             _ => data,
         };
         self.slots.pool.store(blob).map_err(disk_error)
     }
 
-    /// Tries; at the limit, again after pages went elsewhere, if there is a target; and once more
-    /// after what is pending was freed and the pool compacted, which is done with no lock of the
-    /// attempt held.
+    /// Tries to store. At the limit it tries again after pages went elsewhere, if there is a
+    /// target. It tries once more after pending objects were freed and the pool was compacted. No
+    /// lock of an attempt is held meanwhile.
     fn with_room<T>(&self, attempt: impl Fn() -> Result<T, DiskError>) -> Result<T, DiskError> {
         match attempt() {
             Err(DiskError::NoSpace) => self.with_more_room(&attempt),
@@ -183,7 +183,7 @@ impl Zram {
         })
     }
 
-    /// Refuses when the disk may not be changed.
+    /// Fails if the disk is read-only.
     pub(crate) fn check_writable(&self) -> Result<(), DiskError> {
         if self.config.read_only { Err(DiskError::ReadOnly) } else { Ok(()) }
     }
@@ -213,8 +213,8 @@ mod tests {
         (0..PAGE_SIZE).map(|_| next()).collect()
     }
 
-    /// A writer that found no room eight times, as others were faster, went on trying, or was
-    /// refused, where the target alone was in its way.
+    /// A writer found no room eight times, because other writers were faster. It once went on
+    /// trying, or was refused, although only the target was in its way.
     #[test]
     fn a_writer_lifts_the_target_after_its_last_attempt() {
         let device = held();
@@ -228,8 +228,8 @@ mod tests {
         assert_eq!(device.hold_stat().rounds, ATTEMPTS as u64, "times memory was brought down");
     }
 
-    /// A region writes with its group locked. Where the write brought memory down itself it waited
-    /// for a write-back, which may wait for that group.
+    /// A region writes with its group locked. If such a write brought memory down itself, it would
+    /// wait for a write-back, and that may wait for the group.
     #[test]
     fn a_write_if_there_is_room_brings_no_memory_down() {
         let device = held();

@@ -6,8 +6,8 @@
 //!   algorithm_params    algo=zstd level=7 dict=/a/file    -> the priority that zstd has
 //! ```
 //!
-//! Invariant: a parameter is judged with its algorithm when the device gets its size, as in the
-//! kernel, and not before: until then the algorithm may still change.
+//! Invariant: a parameter is judged together with its algorithm when the device gets its size, as
+//! in the kernel. It is not judged before, because the algorithm may still change.
 
 use std::fmt::Write;
 use std::fs::File;
@@ -22,12 +22,12 @@ use super::number::signed;
 use super::pairs::{Pair, pairs};
 use crate::terms::PRIORITIES;
 
-/// A name of an algorithm is shorter.
+/// A name of an algorithm is shorter than this.
 const NAME_MAX: usize = 128;
-/// The longest dictionary.
+/// Bytes of the longest dictionary.
 const DICTIONARY_MAX: u64 = 16 << 20; // 16 MiB
 
-/// What was said about an algorithm.
+/// The parameters that were given for an algorithm.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Parameters {
     pub(crate) level: Option<i32>,
@@ -40,7 +40,7 @@ impl Parameters {
     pub(crate) fn codec(&self, algorithm: Algorithm) -> Result<Codec, AttributeError> {
         let parameters = codec::Parameters {
             level: self.level,
-            // The kernel's other algorithms do not look at it.
+            // The kernel's other algorithms ignore it.
             winbits: self.winbits.filter(|_| algorithm.takes_winbits()),
             dictionary: self.dictionary.as_deref(),
         };
@@ -71,7 +71,7 @@ pub(crate) fn list(chosen: Algorithm) -> String {
     text
 }
 
-/// The algorithm of a name, with or without a newline.
+/// The algorithm with a name, which may end in a newline.
 pub(crate) fn algorithm(text: &str) -> Result<Algorithm, AttributeError> {
     if text.len() >= NAME_MAX {
         let message = format!("the name of an algorithm is shorter than {NAME_MAX} characters");
@@ -82,7 +82,7 @@ pub(crate) fn algorithm(text: &str) -> Result<Algorithm, AttributeError> {
         .map_err(|unknown: codec::UnknownAlgorithm| AttributeError::invalid(unknown.to_string()))
 }
 
-/// What `recomp_algorithm` is told: an algorithm, and its priority.
+/// The text of `recomp_algorithm`: an algorithm, and its priority.
 pub(crate) fn recompression(text: &str) -> Result<(usize, Algorithm), AttributeError> {
     let (mut name, mut priority) = (None, 1);
     for pair in pairs(text) {
@@ -100,7 +100,7 @@ pub(crate) fn recompression(text: &str) -> Result<(usize, Algorithm), AttributeE
     Ok((priority.ok_or_else(none)?, algorithm(name)?))
 }
 
-/// What `algorithm_params` is told, before it is looked up.
+/// The text of `algorithm_params`, before its priority is looked up.
 #[derive(Debug, Default)]
 pub(crate) struct Request {
     pub(crate) priority: Option<i32>,
@@ -110,7 +110,7 @@ pub(crate) struct Request {
 }
 
 impl Request {
-    /// Understands the text.
+    /// Parses the text.
     pub(crate) fn parse(text: &str) -> Result<Request, AttributeError> {
         let mut request = Request::default();
         for pair in pairs(text) {
@@ -127,7 +127,7 @@ impl Request {
         Ok(request)
     }
 
-    /// The dictionary's path, if one is named.
+    /// The dictionary's path, if the text names one.
     pub(crate) fn dictionary(&self) -> Option<&Path> {
         self.dictionary.as_deref()
     }
@@ -158,8 +158,8 @@ fn read_dictionary(path: &Path) -> Result<Arc<[u8]>, AttributeError> {
     };
     let empty = || AttributeError::invalid(format!("the dictionary {shown} is empty"));
     match found.len() {
-        // Nor is it read to see: a file that is made as it is read, as /proc/kmsg, has no length
-        // either, and may make who reads it wait for ever.
+        // It is not read to find out. A file whose content is made while it is read, such as
+        // /proc/kmsg, has no length either, and may make its reader wait for ever.
         0 => return Err(empty()),
         1..=DICTIONARY_MAX => {}
         _ => return Err(too_large()),

@@ -1,7 +1,7 @@
-//! The attributes of a device: names, and who may read and write them.
+//! The attributes of a device: their names, and whether they can be read and written.
 //!
-//! Invariant: the names, their modes and what they mean are the kernel's; a mode holds for
-//! everybody, the superuser too.
+//! Invariant: the names, their modes and their meanings are the kernel's. A mode holds for every
+//! user, including the superuser.
 
 use std::fmt;
 
@@ -9,10 +9,10 @@ const READ_WRITE: u16 = 0o644;
 const READ_ONLY: u16 = 0o444;
 const WRITE_ONLY: u16 = 0o200;
 
-/// The enumeration and all that is said of its members, from one table.
+/// Makes the enumeration, and everything that depends on its members, from one table.
 macro_rules! attributes {
     ($($(#[$doc:meta])* $variant:ident = $name:literal, $mode:ident;)*) => {
-        /// An attribute of a device; its text is read by [`Device::show`], written by
+        /// An attribute of a device. Its text is read by [`Device::show`] and written by
         /// [`Device::store`].
         ///
         /// [`Device::show`]: crate::Device::show
@@ -48,7 +48,7 @@ attributes! {
     Disksize = "disksize", READ_WRITE;
     /// Whether the device is initialised.
     Initstate = "initstate", READ_ONLY;
-    /// Makes the device as it was when it was added.
+    /// Resets the device to its state when it was added.
     Reset = "reset", WRITE_ONLY;
     /// The algorithm that pages are compressed with when they are written.
     CompAlgorithm = "comp_algorithm", READ_WRITE;
@@ -56,40 +56,40 @@ attributes! {
     RecompAlgorithm = "recomp_algorithm", READ_WRITE;
     /// Level, dictionary and window of an algorithm.
     AlgorithmParams = "algorithm_params", WRITE_ONLY;
-    /// The most that objects may take.
+    /// The most bytes that objects may take.
     MemLimit = "mem_limit", WRITE_ONLY;
-    /// Starts the highest use anew.
+    /// Makes the present use the highest use.
     MemUsedMax = "mem_used_max", WRITE_ONLY;
     /// Moves objects together, and frees frames.
     Compact = "compact", WRITE_ONLY;
-    /// Marks pages that nobody uses.
+    /// Marks pages that were not used for some time.
     Idle = "idle", WRITE_ONLY;
     /// Moves pages to the backing device.
     Writeback = "writeback", WRITE_ONLY;
     /// The file or block device that pages are moved to.
     BackingDev = "backing_dev", READ_WRITE;
-    /// Blocks of 4 KiB that may be written back still.
+    /// Blocks of 4 KiB that may still be written back.
     WritebackLimit = "writeback_limit", READ_WRITE;
-    /// Whether that limit holds.
+    /// Whether that limit is enabled.
     WritebackLimitEnable = "writeback_limit_enable", READ_WRITE;
     /// Blocks that may be in flight to the backing device.
     WritebackBatchSize = "writeback_batch_size", READ_WRITE;
-    /// Whether pages go to the backing device as they are stored.
+    /// Whether pages go to the backing device in compressed form.
     CompressedWriteback = "compressed_writeback", READ_WRITE;
     /// Compresses pages with another algorithm.
     Recompress = "recompress", WRITE_ONLY;
     /// Requests that failed, and pages discarded.
     IoStat = "io_stat", READ_ONLY;
-    /// What is stored, and what it takes.
+    /// How much is stored, and the memory that it takes.
     MmStat = "mm_stat", READ_ONLY;
-    /// What is on the backing device.
+    /// How much is on the backing device.
     BdStat = "bd_stat", READ_ONLY;
-    /// What only developers of the driver want to know.
+    /// Figures for developers of the driver.
     DebugStat = "debug_stat", READ_ONLY;
 }
 
 impl Attribute {
-    /// The attribute of this name.
+    /// The attribute with this name.
     pub fn from_name(name: &str) -> Option<Attribute> {
         Attribute::ALL.into_iter().find(|attribute| attribute.name() == name)
     }

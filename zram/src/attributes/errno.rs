@@ -1,47 +1,47 @@
-//! Why an attribute could not be read or written: the system's number for it, and a line.
+//! Why an attribute could not be read or written: the system's error number, and a message.
 //!
 //! ```text
 //!   "disksize: the device is initialised; reset it first"        EBUSY
 //!        what is wrong --'              '-- what would be right
 //! ```
 //!
-//! Invariant: the number is the one that the kernel's driver gives in the same place.
+//! Invariant: the number is the one that the kernel's driver returns in the same case.
 
 use std::{fmt, io};
 
-/// The system's numbers that attributes fail with.
+/// The system's error numbers with which attributes fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Errno {
-    /// `EACCES`: it can only be read, or only be written.
+    /// `EACCES`: the attribute can only be read, or only be written.
     Access,
-    /// `EBUSY`: it is too late, or it is in use.
+    /// `EBUSY`: it is too late for this, or the thing is in use.
     Busy,
-    /// `EEXIST`: there is a device of that name.
+    /// `EEXIST`: a device has that name already.
     Exists,
-    /// `EFBIG`: a file that is too large to be what it should be.
+    /// `EFBIG`: the file is too large for its purpose.
     FileTooBig,
-    /// `EINVAL`: the value is not understood, or makes no sense here.
+    /// `EINVAL`: the value is not understood, or has no meaning here.
     Invalid,
     /// `EIO`: the limit of write-back is used up, or the backing device failed.
     Io,
-    /// `EISDIR`: a directory where a file should be.
+    /// `EISDIR`: the path names a directory instead of a file.
     IsDirectory,
-    /// `ENODEV`: no such device, or none to write back to.
+    /// `ENODEV`: the device does not exist, or has no backing device.
     NoDevice,
-    /// `ENOMEM`: no memory, or no room for a table that large.
+    /// `ENOMEM`: there is no memory, or no room for a table of that size.
     NoMemory,
     /// `ENOSPC`: the backing device is full.
     NoSpace,
-    /// `ENOTBLK`: neither a block device nor a file.
+    /// `ENOTBLK`: the path names neither a block device nor a file.
     NotBlock,
     /// `EOPNOTSUPP`: the algorithm has no such parameter.
     NotSupported,
-    /// `ERANGE`: a number that is too large.
+    /// `ERANGE`: the number is too large.
     Range,
-    /// `E2BIG`: a name that is too long.
+    /// `E2BIG`: the name is too long.
     TooLong,
-    /// What the system said about a file.
+    /// The system's own error number for a file.
     Os(i32),
 }
 
@@ -76,7 +76,8 @@ pub struct AttributeError {
 }
 
 impl AttributeError {
-    /// An error of this number and message: one line, whatever was typed.
+    /// An error with this number and message. The message becomes one line, whatever the user
+    /// typed.
     pub(crate) fn new(errno: Errno, message: impl Into<String>) -> AttributeError {
         let mut message = message.into();
         if message.contains(char::is_control) {
@@ -85,17 +86,17 @@ impl AttributeError {
         AttributeError { errno, message }
     }
 
-    /// A value that is not understood.
+    /// The error for a value that is not understood.
     pub(crate) fn invalid(message: impl Into<String>) -> AttributeError {
         AttributeError::new(Errno::Invalid, message)
     }
 
-    /// It is too late, or it is in use.
+    /// The error for a request that comes too late, or for a thing that is in use.
     pub(crate) fn busy(message: impl Into<String>) -> AttributeError {
         AttributeError::new(Errno::Busy, message)
     }
 
-    /// What the system said about `what`.
+    /// The system's error for `what`.
     pub(crate) fn from_io(what: impl fmt::Display, error: &io::Error) -> AttributeError {
         let errno = match (error.raw_os_error(), error.kind()) {
             (Some(number), _) => Errno::Os(number),
@@ -107,7 +108,7 @@ impl AttributeError {
         AttributeError::new(errno, format!("{what}: {error}"))
     }
 
-    /// The same about something.
+    /// The same error, about `what`.
     pub(crate) fn of(self, what: impl fmt::Display) -> AttributeError {
         AttributeError { message: format!("{what}: {}", self.message), ..self }
     }
@@ -117,7 +118,7 @@ impl AttributeError {
         self.errno.get()
     }
 
-    /// Which it is.
+    /// Which of the numbers it is.
     pub fn kind(&self) -> Errno {
         self.errno
     }

@@ -1,7 +1,7 @@
-//! What can be said against a value before there is a device to write it to.
+//! The objections to a value that can be raised before there is a device to write it to.
 //!
-//! Invariant: a value that is refused here is refused by every device; one that passes may still
-//! be too late, or name what the device does not have.
+//! Invariant: every device refuses a value that is refused here. A value that passes may still be
+//! too late, or name something that the device does not have.
 
 use super::algorithms::{Request, algorithm, recompression};
 use super::attribute::Attribute;
@@ -13,7 +13,7 @@ impl Attribute {
     ///
     /// # Errors
     ///
-    /// Those of [`Device::store`] that are the text's alone.
+    /// Those errors of [`Device::store`] that depend only on the text.
     ///
     /// [`Device::store`]: crate::Device::store
     pub fn judge(self, text: &str) -> Result<(), AttributeError> {
@@ -33,7 +33,7 @@ impl Attribute {
             A::WritebackLimitEnable => values::enabled(text).map(drop),
             A::WritebackBatchSize => values::batch(text).map(drop),
             A::CompressedWriteback => values::yes_or_no(text).map(drop),
-            // Anything compacts, as in the kernel; a path is judged by opening it.
+            // Any text compacts, as in the kernel. A path is judged by opening it.
             A::Compact | A::BackingDev => Ok(()),
             A::Initstate | A::IoStat | A::MmStat | A::BdStat | A::DebugStat => values::read_only(),
         };

@@ -1,7 +1,7 @@
 //! The kernel's attributes as text: their names and modes, and what may be written to them.
 //!
 //! Nothing here knows a device. `judge` says whether some device could take a text, before there is
-//! one; the files below it read the texts. The room stands on the terms of the crate alone.
+//! one. The files below it read the texts. The room stands on the terms of the crate alone.
 
 pub(crate) mod algorithms;
 mod attribute;

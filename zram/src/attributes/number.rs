@@ -2,26 +2,26 @@
 //!
 //! ```text
 //!   decimal     [+-]digits[newline]             nothing else before or after; EINVAL, ERANGE
-//!   automatic   the same, or 0x.. or 0..        hexadecimal, octal
-//!   size        0x.., 0.., digits [KMGTPE].*    what follows is not looked at
+//!   automatic   as decimal, or 0x.. or 0..      hexadecimal, octal
+//!   size        0x.., 0.., digits [KMGTPE].*    the rest is ignored
 //! ```
 //!
-//! Source: `kstrtoull`, `kstrtobool` and `memparse` of the kernel. One departure: a size that does
-//! not fit 64 bits is refused, where the kernel takes its low bits.
+//! Source: `kstrtoull`, `kstrtobool` and `memparse` of the kernel. There is one difference: a size
+//! that does not fit 64 bits is refused, and the kernel takes its low bits.
 
 use super::errno::{AttributeError, Errno};
 
 /// Why a number was not understood.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NumberError {
-    /// It is none.
+    /// The text is not a number.
     NotANumber,
-    /// It does not fit.
+    /// The number does not fit.
     TooLarge,
 }
 
 impl NumberError {
-    /// In the words of an attribute: `right` says what would be one.
+    /// The attribute's error. `right` says what would be a valid text.
     pub(crate) fn with(self, text: &str, right: &str) -> AttributeError {
         let errno = match self {
             NumberError::NotANumber => Errno::Invalid,
@@ -30,12 +30,12 @@ impl NumberError {
         AttributeError::new(errno, self.told(text, right))
     }
 
-    /// The same where the kernel answers EINVAL in either case.
+    /// As `with`, where the kernel returns EINVAL in either case.
     pub(crate) fn invalid(self, text: &str, right: &str) -> AttributeError {
         AttributeError::invalid(self.told(text, right))
     }
 
-    /// A number that does not fit is one all the same, and is not called something else.
+    /// The message. A number that does not fit is still called a number.
     fn told(self, text: &str, right: &str) -> String {
         let text = text.trim_end_matches('\n');
         match self {
@@ -54,7 +54,7 @@ pub(crate) fn decimal(text: &str) -> Result<u64, NumberError> {
     digits(line(text), DECIMAL)
 }
 
-/// The same in base 8, 10 or 16 by its prefix.
+/// As `decimal`, in base 8, 10 or 16 by its prefix.
 pub(crate) fn automatic(text: &str) -> Result<u64, NumberError> {
     let (base, rest) = base_of(line(text));
     digits(rest, base)
@@ -64,14 +64,14 @@ pub(crate) fn automatic(text: &str) -> Result<u64, NumberError> {
 pub(crate) fn signed(text: &str) -> Result<i32, NumberError> {
     let too_large = |_| NumberError::TooLarge;
     match text.strip_prefix('-') {
-        // A second sign is none.
+        // A second sign is not allowed.
         Some(digits) if digits.starts_with('+') => Err(NumberError::NotANumber),
         Some(digits) => i32::try_from(-i128::from(decimal(digits)?)).map_err(too_large),
         None => i32::try_from(decimal(text)?).map_err(too_large),
     }
 }
 
-/// A yes or no, by its first character, or two for `on` and `off`.
+/// A yes or no, by its first character, or by the first two for `on` and `off`.
 pub(crate) fn truth(text: &str) -> Option<bool> {
     let mut bytes = text.bytes().map(|byte| byte.to_ascii_lowercase());
     match bytes.next()? {
@@ -86,8 +86,8 @@ pub(crate) fn truth(text: &str) -> Option<bool> {
     }
 }
 
-/// Bytes: digits in base 8, 10 or 16, then one of `KMGTPE` in either case or anything else, which
-/// is passed over with all that follows it.
+/// Bytes: digits in base 8, 10 or 16, then one of `KMGTPE` in either case, or anything else. All
+/// that follows the digits and that letter is ignored.
 pub(crate) fn size(text: &str) -> Result<u64, NumberError> {
     let (base, rest) = base_of(text);
     let len = rest.bytes().take_while(|byte| char::from(*byte).is_digit(base)).count();
@@ -98,7 +98,7 @@ pub(crate) fn size(text: &str) -> Result<u64, NumberError> {
     number.checked_mul(1 << shift).ok_or(NumberError::TooLarge)
 }
 
-/// The base that a prefix names, and what follows it. A zero by itself is a number.
+/// The base that a prefix names, and the text behind it. A zero by itself is a number.
 fn base_of(text: &str) -> (u32, &str) {
     let hexadecimal = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X"));
     match hexadecimal {
@@ -108,7 +108,7 @@ fn base_of(text: &str) -> (u32, &str) {
     }
 }
 
-/// Without the newline that may end it, and the plus that may begin it.
+/// The text without the newline that may end it, and the plus that may begin it.
 fn line(text: &str) -> &str {
     let text = text.strip_suffix('\n').unwrap_or(text);
     text.strip_prefix('+').unwrap_or(text)

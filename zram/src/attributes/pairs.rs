@@ -1,16 +1,16 @@
 //! Words of the form `key=value`, as several attributes take them.
 //!
 //! ```text
-//!   algo=zstd  priority=1   dict="/a b"      blanks between, quotes around what has blanks
-//!      |   |                                  a key that nobody knows is passed over
+//!   algo=zstd  priority=1   dict="/a b"      blanks between, quotes around a value with blanks
+//!      |   |                                 a key that is not known is ignored
 //!     key  value
 //! ```
 //!
-//! Source: the kernel's `next_arg`, and what its driver makes of the words.
+//! Source: the kernel's `next_arg`, and the use that its driver makes of the words.
 
 use super::errno::AttributeError;
 
-/// A word: its key, and what stands behind its `=`, if there is one.
+/// A word: its key, and the text behind its `=`, if there is one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Pair<'a> {
     pub(crate) key: &'a str,

@@ -1,22 +1,22 @@
-//! Values of attributes: what a text that is written to one must be.
+//! Values of attributes: the rules for a text that is written to one.
 //!
-//! Invariant: a function here judges the text alone, so it says the same before there is a device
-//! to write it to.
+//! Invariant: a function here judges only the text, so its answer is the same before there is a
+//! device.
 
 use host::PAGE_SIZE;
 
 use super::errno::{AttributeError, Errno};
 use super::number::{NumberError, decimal, size, truth};
 
-/// Bytes of a value, at most.
+/// The most bytes of a value.
 const VALUE_MAX: usize = PAGE_SIZE;
 
-/// What writing to figures ends in.
+/// The error for writing to an attribute that shows figures.
 pub(crate) fn read_only() -> Result<(), AttributeError> {
     Err(AttributeError::new(Errno::Access, "it can only be read"))
 }
 
-/// What was written, up to a zero byte.
+/// The written text, up to a zero byte.
 pub(crate) fn contents(value: &[u8]) -> Result<&[u8], AttributeError> {
     let end = value.iter().position(|&byte| byte == 0).unwrap_or(value.len());
     if end > VALUE_MAX {
@@ -26,17 +26,17 @@ pub(crate) fn contents(value: &[u8]) -> Result<&[u8], AttributeError> {
     Ok(&value[..end])
 }
 
-/// Bytes of a disk, whole pages.
+/// Bytes of a disk, in whole pages.
 pub(crate) fn size_of(text: &str) -> Result<u64, AttributeError> {
     let right = "a size: a whole number with K, M, G or T, as in 512M";
-    // A number that does not fit wraps to nothing in the kernel, or is refused as nothing.
+    // In the kernel a number that does not fit wraps to 0, or is refused as 0.
     let bytes = size(text).ok().filter(|&bytes| bytes > 0);
     let wrong = || AttributeError::invalid(format!("{:?} is not {right}", text.trim_end()));
     let bytes = bytes.and_then(|bytes| bytes.checked_next_multiple_of(PAGE_SIZE as u64));
     bytes.ok_or_else(wrong)
 }
 
-/// Whether a number is one that resets.
+/// Whether a number is one that resets the device.
 pub(crate) fn reset_number(text: &str) -> Result<(), AttributeError> {
     let right = "a number from 1 to 65535";
     let number = decimal(text).map_err(|error| error.with(text, right))?;
@@ -47,7 +47,7 @@ pub(crate) fn reset_number(text: &str) -> Result<(), AttributeError> {
     }
 }
 
-/// Bytes of a limit, whole pages. The kernel makes no limit of one that is too large.
+/// Bytes of a limit, in whole pages. In the kernel a limit that is too large becomes no limit.
 pub(crate) fn limit_of(text: &str) -> Result<u64, AttributeError> {
     let refused = |what: &str| {
         let text = text.trim_end();
@@ -61,7 +61,7 @@ pub(crate) fn limit_of(text: &str) -> Result<u64, AttributeError> {
     bytes.checked_next_multiple_of(PAGE_SIZE as u64).ok_or_else(too_large)
 }
 
-/// Whether a number is the only one that `mem_used_max` takes.
+/// Whether a number is 0, the only one that `mem_used_max` takes.
 pub(crate) fn zero(text: &str) -> Result<(), AttributeError> {
     if decimal(text) != Ok(0) {
         let message =
@@ -76,7 +76,7 @@ pub(crate) fn blocks(text: &str) -> Result<u64, AttributeError> {
     decimal(text).map_err(|error| error.invalid(text, "a number of 4 KiB blocks"))
 }
 
-/// A number; any but 0 is yes.
+/// A number, where any but 0 means yes.
 pub(crate) fn enabled(text: &str) -> Result<bool, AttributeError> {
     decimal(text).map(|number| number != 0).map_err(|_| refused(text, "a number, 0 for no"))
 }
@@ -88,7 +88,7 @@ pub(crate) fn batch(text: &str) -> Result<u32, AttributeError> {
     blocks.ok_or_else(|| refused(text, "a number of blocks from 1 to 4294967295"))
 }
 
-/// A value that is not what is right here.
+/// The error for a value. `right` says what would be valid.
 fn refused(text: &str, right: &str) -> AttributeError {
     AttributeError::invalid(format!("{:?} is not {right}", text.trim_end()))
 }

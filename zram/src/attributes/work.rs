@@ -1,4 +1,4 @@
-//! What is to be done to pages that are stored, as text: `idle`, `writeback`, `recompress`.
+//! Work on stored pages that is asked for by a text: `idle`, `writeback`, `recompress`.
 //!
 //! ```text
 //!   idle         all | SECONDS
@@ -7,8 +7,8 @@
 //!   recompress   type=idle|huge|huge_idle priority=1..3 | algo=NAME threshold=BYTES max_pages=N
 //! ```
 //!
-//! One departure: a type of recompression that nobody knows is refused, where the kernel then
-//! takes every page.
+//! There is one difference: an unknown type of recompression is refused, and the kernel then takes
+//! every page.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -19,10 +19,10 @@ use super::pairs::{Pair, pairs};
 use crate::terms::{Idle, Recompress, RecompressKind, Selection};
 
 const MODES: &str = "idle, huge, huge_idle or incompressible";
-/// The longest age, in seconds: the kernel reads 32 bits.
+/// The highest age, in seconds, because the kernel reads 32 bits.
 const AGE_MAX: u64 = u32::MAX as u64; // 136 years
 
-/// Which pages are meant; by age only where ages are noted.
+/// The pages that the text names. An age is allowed only if the device notes ages.
 pub(crate) fn idleness(text: &str, track_ages: bool) -> Result<Idle, AttributeError> {
     let word = text.strip_suffix('\n').unwrap_or(text);
     match automatic(text) {
@@ -42,8 +42,8 @@ pub(crate) fn idleness(text: &str, track_ages: bool) -> Result<Idle, AttributeEr
 /// Pages, by number.
 pub(crate) type Ranges = Vec<RangeInclusive<u64>>;
 
-/// The pages and the kind of pages that a text names, of a device of so many pages. Where no
-/// device is known yet, any number is a page's.
+/// The pages and the kind of pages that a text names, for a device of so many pages. If no device
+/// is known yet, any number is allowed.
 pub(crate) fn written_back(
     text: &str,
     pages: Option<u64>,
@@ -51,7 +51,7 @@ pub(crate) fn written_back(
     let mut ranges = Vec::new();
     for pair in pairs(text) {
         match (pair.key, pair.value) {
-            // The old form: a kind by itself.
+            // The old form is a kind by itself.
             (kind, None) | ("type", Some(kind)) => return Ok((ranges, Some(selection(kind)?))),
             ("page_index", Some(index)) => {
                 let index = page(index, pages)?;
@@ -94,7 +94,7 @@ fn page_range(text: &str, pages: Option<u64>) -> Result<RangeInclusive<u64>, Att
     Ok(low..=high)
 }
 
-/// What a text asks for, then the priority and the algorithm that it names.
+/// The recompression that a text asks for, then the priority and the algorithm that it names.
 pub(crate) fn recompression_asked(
     text: &str,
 ) -> Result<(Recompress, Option<u64>, Option<&str>), AttributeError> {

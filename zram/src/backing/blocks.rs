@@ -1,4 +1,4 @@
-//! Blocks of the backing disk: which are in use, and what each must hold.
+//! Blocks of the backing disk: which of them are in use, and the checksum of each.
 //!
 //! ```text
 //!   block        0   1   2   3   4 ...                 4096 bytes each
@@ -6,18 +6,18 @@
 //!   checksum   | a | b | c |   | d | ...   of the whole block, keyed: `Backing::sum`
 //! ```
 //!
-//! The lowest free block is taken, so that those taken together lie together.
+//! The lowest free block is taken, so that blocks taken together lie together.
 //!
-//! One thread takes at a time; any number give back. `start` is a word below which no bit is free.
-//! The thread that takes exchanges it for "nowhere", and brings it back by a minimum. So a block
-//! that is given back meanwhile, below the place of the search, is not lost.
+//! One thread at a time takes blocks; any number of threads give them back. `start` is a word below
+//! which no bit is free. The thread that takes exchanges it for "nowhere", and brings it back by a
+//! minimum. So a block that is given back meanwhile, below the place of the search, is not lost.
 //!
 //! Invariants
 //! - I1 a block is given back once, by the thread that ends its use.
-//! - I2 no bit below word `start` is free when nobody is at it.
+//! - I2 no bit below word `start` is free while no thread takes or gives.
 //! - I3 a block's checksum changes only while no cell names it.
 //!
-//! Locks: none; taking is for the one post-processing that runs.
+//! Locks: none. Only the one post-processing that runs takes blocks.
 
 use std::ops::Range;
 
@@ -27,7 +27,7 @@ use zsmalloc::{MemoryError, Pool};
 
 use super::place::BLOCKS_MAX;
 
-/// Blocks of one word of bits.
+/// Blocks whose bits share a word.
 const PER_WORD: u64 = u64::BITS as u64;
 const NOWHERE: u64 = u64::MAX;
 
@@ -35,7 +35,7 @@ const NOWHERE: u64 = u64::MAX;
 pub(crate) struct Blocks {
     bits: Table<AtomicU64>,
     sums: Table<AtomicU32>,
-    /// Blocks of the disk.
+    /// The number of blocks of the disk.
     len: u64,
     start: AtomicU64,
     in_use: AtomicU64,
@@ -54,10 +54,10 @@ impl Blocks {
         })
     }
 
-    /// The lowest free block, in use from now on; `None` where there is none.
+    /// Takes the lowest free block. `None` if there is none.
     pub(crate) fn take(&self) -> Option<u32> {
-        // AcqRel pairs with the minimum in `give`: whose minimum came before is seen to have
-        // cleared its bit, and whose comes after is kept.
+        // AcqRel pairs with the minimum in `give`. If a minimum came before, the bit that its
+        // thread cleared is seen. If it comes after, it is kept.
         let from = self.start.swap(NOWHERE, Ordering::AcqRel);
         let found =
             (from..self.len.div_ceil(PER_WORD)).find_map(|word| Some((word, self.take_in(word)?)));
@@ -70,41 +70,42 @@ impl Blocks {
         Some(block)
     }
 
-    /// The lowest free block of a word's.
+    /// Takes the lowest free block of a word.
     fn take_in(&self, word: u64) -> Option<u32> {
         let bits = &self.bits[word as usize];
-        // Acquire pairs with the clearing in `give`: the block's last user is done with it.
+        // Acquire pairs with the clearing in `give`: the block's last user no longer uses it.
         let free = !bits.load(Ordering::Acquire) & self.usable(word);
         if free == 0 {
             return None;
         }
         let bit = free.trailing_zeros();
         self.bits.touch(word as usize..word as usize + 1);
-        // relaxed: nobody else sets bits, and the load above ordered.
+        // relaxed: no other thread sets bits, and the load above ordered this.
         bits.fetch_or(1 << bit, Ordering::Relaxed);
         Some((word * PER_WORD) as u32 + bit)
     }
 
-    /// The bits of a word that are blocks of the disk.
+    /// The bits of a word that stand for blocks of the disk.
     fn usable(&self, word: u64) -> u64 {
         let blocks = (self.len - word * PER_WORD).min(PER_WORD);
         if blocks == PER_WORD { u64::MAX } else { (1 << blocks) - 1 }
     }
 
-    /// A block's use is over.
+    /// Gives a block back.
     pub(crate) fn give(&self, block: u32) {
         let word = u64::from(block) / PER_WORD;
         let bit = 1 << (u64::from(block) % PER_WORD);
         // Release pairs with the load in `take_in`.
         let before = self.bits[word as usize].fetch_and(!bit, Ordering::Release);
         debug_assert!(before & bit != 0, "I1: block {block} was in use");
-        // Release pairs with the exchange in `take`, so that who finds the word sees the bit.
+        // Release pairs with the exchange in `take`, so that a thread that finds the word sees the
+        // bit.
         self.start.fetch_min(word, Ordering::Release);
         // relaxed: a total.
         self.in_use.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Notes what a block that was taken, and that no cell names yet, must hold.
+    /// Notes the checksum of a block that was taken and that no cell names yet.
     pub(crate) fn set_sum(&self, block: u32, sum: u32) {
         let index = block as usize;
         self.sums.touch(index..index + 1);
@@ -112,11 +113,11 @@ impl Blocks {
         self.sums[index].store(sum, Ordering::Relaxed);
     }
 
-    /// What a block must hold that a locked cell names (I3); where none is locked, what it was to
-    /// hold a moment ago.
+    /// The checksum of a block that a locked cell names (I3). If no cell is locked, the block may
+    /// have another one by now.
     pub(crate) fn sum(&self, block: u32) -> u32 {
-        // relaxed: seen as it was when the block went into the cell, by the lock of the cell, or as
-        // it was given later.
+        // relaxed: if the cell is locked, its lock shows the sum from when the block went into the
+        // cell. Otherwise the sum may also be a later one.
         self.sums.get(block as usize).map_or(0, |sum| sum.load(Ordering::Relaxed))
     }
 
@@ -126,9 +127,9 @@ impl Blocks {
         self.in_use.load(Ordering::Relaxed)
     }
 
-    /// Blocks in use by their bits, for a check.
+    /// Blocks in use, counted from their bits for a check.
     pub(crate) fn recount(&self) -> u64 {
-        // relaxed: a count, exact when nobody takes or gives.
+        // relaxed: the count is exact when no thread takes or gives.
         let ones = |bits: &AtomicU64| u64::from(bits.load(Ordering::Relaxed).count_ones());
         self.bits.held().map(|(_, bits)| ones(bits)).sum()
     }
@@ -159,7 +160,7 @@ mod tests {
     }
 
     proptest! {
-        /// Against a set of the free ones.
+        /// Compares with a set of the free blocks.
         #[test]
         fn the_lowest_free_block_is_taken(
             count in 0u64..200,

@@ -1,8 +1,8 @@
-//! The backing disk: where pages go that leave memory, and come back from.
+//! The backing disk: pages that leave memory go to it and come back from it.
 //!
-//! `blocks` says which of it is in use and what each block must hold, `place` where a page is;
+//! `blocks` says which blocks are in use, with their checksums, and `place` where a page is.
 //! `sealed` reads the disk, and is what other rooms see. The room stands on the terms of the crate
-//! alone: it knows no cell.
+//! alone and knows no cell.
 
 mod blocks;
 mod place;

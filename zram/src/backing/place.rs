@@ -1,12 +1,13 @@
-//! Where a page is on the backing disk, as its cell keeps it.
+//! Where a page is on the backing disk, in the form that its cell keeps.
 //!
 //! ```text
 //!   40            12 11          0
 //!   | block 29      | length - 1  |   a value of a cell
 //! ```
 //!
-//! Such a page needs no memory beside its cell. The length is that of the object it was: of what
-//! the block holds if pages are written back compressed, and 4096 says that it was huge.
+//! Such a page needs no memory besides its cell. The length is that of the object it was in memory.
+//! If pages are written back compressed, the block holds that many bytes. A length of 4096 says
+//! that the page was huge.
 //!
 //! Invariant: the fields fill the 41 bits of a value.
 
@@ -24,7 +25,7 @@ const _: () = assert!(BLOCK_BITS + LEN_BITS == 41, "a cell's value has 41 bits")
 pub(crate) struct Place {
     /// The block of 4096 bytes.
     pub(crate) block: u32,
-    /// Bytes of the object it was, 1 to 4096.
+    /// Bytes of the object that it was in memory, 1 to 4096.
     pub(crate) len: usize,
 }
 
@@ -35,13 +36,13 @@ impl Place {
         u64::from(self.block) << LEN_BITS | (self.len as u64 - 1)
     }
 
-    /// The place that a cell's value says.
+    /// The place that a cell's value names.
     pub(crate) fn from_value(value: u64) -> Place {
         let len = (value & ((1 << LEN_BITS) - 1)) as usize + 1;
         Place { block: (value >> LEN_BITS) as u32, len }
     }
 
-    /// It was stored uncompressed.
+    /// Whether the page was stored uncompressed.
     pub(crate) fn is_huge(self) -> bool {
         self.len == PAGE_SIZE
     }

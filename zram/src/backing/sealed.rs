@@ -2,16 +2,16 @@
 //!
 //! ```text
 //!   post-processing:  take a block -> checksum -> write ... -> the cell names it
-//!   a read:           the cell names it -> read -> checksum -> the cell names it still
-//!   slot's content goes, wherever that happens: the block is given back
+//!   a read:           the cell names it -> read -> checksum -> the cell still names it
+//!   the slot's content goes, anywhere: the block is given back
 //! ```
 //!
 //! Invariants
-//! - I1 a block in use is named by one cell, or is the post-processing's on its way there.
+//! - I1 a block in use is named by one cell, or a post-processing is about to have a cell name it.
 //! - I2 a read gives what was written, or an error. Each block's checksum stays in memory. It is
 //!   keyed, and bound to block and page, so a process that can write to the disk can only guess it.
 //!
-//! Locks: none are held when the disk is called.
+//! Locks: none is held while the disk is called.
 
 use std::io;
 use std::sync::Arc;
@@ -29,23 +29,23 @@ pub(crate) struct Backing {
     pub(crate) disk: Arc<dyn Disk>,
     pub(crate) blocks: Blocks,
     seal: Seal,
-    /// Blocks read and written, ever.
+    /// Blocks that were ever read and written.
     reads: AtomicU64,
     writes: AtomicU64,
 }
 
-/// The three columns of `bd_stat`, in units of 4096 bytes; `Display` is the kernel's line.
+/// The three columns of `bd_stat`, in units of 4096 bytes. `Display` writes the kernel's line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct BdStat {
     /// Blocks that hold pages of the disk.
     pub count: u64,
-    /// Blocks read, ever.
+    /// Blocks that were ever read.
     pub reads: u64,
-    /// Blocks written, ever.
+    /// Blocks that were ever written.
     pub writes: u64,
-    /// Blocks that are in use for no page: those of discarded pages that the memory's worker gives
-    /// back, and those on their way to the disk. No column; a write-back that finds no other block
-    /// waits for the first kind.
+    /// Blocks in use that hold no page. Some belong to discarded pages, and the memory's worker
+    /// gives them back. Others are on their way to the disk. This is no column of the line. A
+    /// write-back that finds no other block waits for the first kind.
     pub pending: u64,
 }
 
@@ -56,7 +56,7 @@ impl std::fmt::Display for BdStat {
 }
 
 impl Backing {
-    /// A disk of which nothing is used.
+    /// Takes a disk of which no block is used yet.
     pub(crate) fn new(disk: Arc<dyn Disk>, pool: &Pool) -> Result<Backing, MemoryError> {
         let blocks = Blocks::new(pool, disk.size_bytes())?;
         let (reads, writes) = (AtomicU64::new(0), AtomicU64::new(0));
@@ -70,18 +70,18 @@ impl Backing {
         self.disk.read(offset_of(block), data).map_err(backing_error)
     }
 
-    /// A block was written, by the thread that has the disk itself.
+    /// Notes that a block was written by the thread that uses the disk directly.
     pub(crate) fn wrote(&self) {
         // relaxed: a total.
         self.writes.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The checksum of what a block holds for a page.
+    /// The checksum of the bytes that a block holds for a page.
     pub(crate) fn sum(&self, block: u32, page: u64, data: &[u8]) -> u32 {
         self.seal.sum([block.into(), page], data)
     }
 
-    /// What it counts, where so many pages are in its blocks.
+    /// The figures of the disk if so many pages are in its blocks.
     pub(crate) fn stat(&self, pages: u64) -> BdStat {
         // relaxed: independent totals.
         let read = |total: &AtomicU64| total.load(Ordering::Relaxed);
@@ -110,8 +110,8 @@ mod tests {
         Backing::new(disk, &pool).expect("address space")
     }
 
-    /// A sum of the bytes alone would be right for them in any place. It would also tell an owner
-    /// of two devices which of their pages are the same.
+    /// If a sum were one of the bytes alone, it would be right for them in any place. It would also
+    /// tell an owner of two devices which of their pages are the same.
     #[test]
     fn a_sum_is_of_its_block_its_page_and_its_device() {
         let (ours, theirs, data) = (backing(), backing(), [7; PAGE_SIZE]);

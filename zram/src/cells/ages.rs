@@ -1,12 +1,12 @@
-//! When each page was accessed last.
+//! When each page was last accessed.
 //!
 //! ```text
 //!   page        0     1     2     3
-//!   seconds  | 712 | 712 |  0  | 815 | ...     since the system started; 0: never
+//!   seconds  | 712 | 712 |  0  | 815 | ...     since the system started; 0 means never
 //! ```
 //!
-//! Beside the slot table, and touched only where something is accessed: a device that is not asked
-//! to note ages has none of it.
+//! The table lies beside the slot table, and is touched only where a page is accessed. A device
+//! that does not note ages has no such table.
 //!
 //! Invariant: a page that is stored was stamped when it was written.
 
@@ -23,24 +23,24 @@ pub(crate) struct Ages {
 }
 
 impl Ages {
-    /// None stamped.
+    /// Stamps of which none is set.
     pub(crate) fn new(pool: &Pool, pages: u64) -> Result<Ages, MemoryError> {
         Ok(Ages { seconds: pool.table(pages as usize)? })
     }
 
-    /// The page is accessed now.
+    /// Notes that the page is accessed now.
     pub(crate) fn stamp(&self, page: u64) {
         self.put(page, clock::boot_seconds());
     }
 
-    /// When it was; 0 where it never was.
+    /// When the page was last accessed; 0 if it never was.
     pub(crate) fn of(&self, page: u64) -> u32 {
         // relaxed: an independent number.
         self.seconds.get(page as usize).map_or(0, |seconds| seconds.load(Ordering::Relaxed))
     }
 
-    /// The last second at which a page must have been accessed to be so old; `None` where the
-    /// system has not been up for so long.
+    /// The last second at which a page of this age can have been accessed. `None` if the system has
+    /// not been up that long.
     pub(crate) fn cutoff(&self, age: Duration) -> Option<u32> {
         u64::from(clock::boot_seconds()).checked_sub(age.as_secs()).map(|seconds| seconds as u32)
     }
@@ -48,7 +48,7 @@ impl Ages {
     pub(crate) fn put(&self, page: u64, seconds: u32) {
         let index = page as usize;
         self.seconds.touch(index..index + 1);
-        // relaxed: an independent number; of two that race, either.
+        // relaxed: an independent number. If two threads race, either value will do.
         self.seconds[index].store(seconds, Ordering::Relaxed);
     }
 

@@ -1,9 +1,9 @@
-//! The counters of a device, and how a slot's content enters them.
+//! The counters of a device, and how a slot's content is counted.
 //!
-//! Invariant: each counter is the sum over the slots of what [`Stored::tally`] says of them. A
-//! slot's change is entered under its lock, or with others before the request ends. So `check` can
-//! recount them while no request is under way. Pages in detached leaves are pending instead. A
-//! counter may lack what threads are about to enter, so for a moment it may be less than nothing.
+//! Invariant: each counter is the sum over the slots of what [`Stored::tally`] says about them. A
+//! slot's change is entered under its lock, or together with others before the request ends. So
+//! `check` can recount them while no request is under way. Pages in detached leaves are pending
+//! instead. A counter may lack what threads are about to enter, so for a moment it may be negative.
 //!
 //! [`Stored::tally`]: super::stored::Stored::tally
 
@@ -15,10 +15,10 @@ use super::stored::kind;
 use super::totals::{bump, change, total};
 use super::troubles::Troubles;
 
-/// Kinds of slots that are counted: those of [`kind`].
+/// Kinds of slots that are counted: the constants of [`kind`].
 const KINDS: usize = kind::DISK + 1;
 
-/// What is to be freed of detached leaves.
+/// Objects of detached leaves that are yet to be freed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub(crate) struct Pending {
     pub(crate) objects: u64,
@@ -38,15 +38,15 @@ pub(crate) struct Counters {
     counts: [AtomicU64; KINDS],
     /// Bytes of objects; a huge page counts 4096.
     bytes: AtomicU64,
-    /// Requests that change slots, ever, and those under way: they tell a check that something
-    /// moved while it looked elsewhere.
+    /// Requests that change slots: how many there ever were, and how many are under way. A check
+    /// sees by them that something moved while it looked elsewhere.
     changes: AtomicU64,
     changing: AtomicU64,
     pending_objects: AtomicU64,
     pending_bytes: AtomicU64,
-    /// Bytes of objects in marked slots, which are counted above.
+    /// Bytes of objects in marked slots. `bytes` counts them too.
     marked_bytes: AtomicU64,
-    /// Huge pages ever stored.
+    /// Huge pages that were ever stored.
     pub(crate) huge_since: AtomicU64,
     pub(crate) failed_reads: AtomicU64,
     pub(crate) failed_writes: AtomicU64,
@@ -73,7 +73,7 @@ impl Counters {
         change(&self.pending_bytes, old.bytes, new.bytes);
     }
 
-    /// Slots were emptied together, by detaching their leaf, which is to be drained.
+    /// Slots were emptied together because their leaf was detached. The leaf is yet to be drained.
     pub(crate) fn detach(&self, gone: LeafTally) {
         self.replace_pending(LeafTally::default(), gone);
         self.replace(gone, LeafTally::default());
@@ -85,13 +85,13 @@ impl Counters {
         change(&self.pending_bytes, freed.bytes, 0);
     }
 
-    /// What is to be freed of detached leaves.
+    /// What is yet to be freed of detached leaves.
     pub(crate) fn pending(&self) -> Pending {
         Pending { objects: total(&self.pending_objects), bytes: total(&self.pending_bytes) }
     }
 
-    /// Slots whose objects have `old` bytes lost their marks, and others with `new` bytes were
-    /// marked, to be emptied later.
+    /// Slots whose objects have `old` bytes lost their marks. Others, whose objects have `new`
+    /// bytes, were marked and will be emptied later.
     pub(crate) fn replace_marked(&self, old: u64, new: u64) {
         change(&self.marked_bytes, old, new);
     }
@@ -101,7 +101,7 @@ impl Counters {
         total(&self.marked_bytes)
     }
 
-    /// Enters a request that changes slots, until the guard is dropped.
+    /// Enters a request that changes slots. It ends when the guard is dropped.
     pub(crate) fn change(&self) -> Change<'_> {
         bump(&self.changing, 1);
         bump(&self.changes, 1);
@@ -110,12 +110,13 @@ impl Counters {
 
     /// Requests that change slots, so far; `None` while one is under way.
     pub(crate) fn changes(&self) -> Option<u64> {
-        // Pairs with the Release in `bump`: who has read what a request added to any counter sees
-        // below that it was entered.
+        // Pairs with the Release in `bump`: a thread that has read what a request added to any
+        // counter sees below that the request was entered.
         fence(Ordering::Acquire);
-        // Pairs with the same: who sees that a request was entered sees it under way until it ends.
+        // Pairs with the same: a thread that sees that a request was entered sees it under way
+        // until it ends.
         let changes = self.changes.load(Ordering::Acquire);
-        // Pairs with the same: who sees that it ended reads all that it added.
+        // Pairs with the same: a thread that sees that a request ended reads all that it added.
         let changing = self.changing.load(Ordering::Acquire);
         (changing == 0).then_some(changes)
     }

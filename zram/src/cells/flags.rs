@@ -5,20 +5,20 @@
 //!   priority | no codec |  PP  | idle | set aside
 //! ```
 //!
-//! They are in the word that is written back anyway when the slot is unlocked. So an access that
-//! clears `idle` and `PP` costs no store of its own.
+//! They are in the word that is written anyway when the slot is unlocked. So an access that clears
+//! `idle` and `PP` costs no store of its own.
 //!
 //! Invariants
-//! - I1 a slot whose content is new has none of them: content and bits change in one word.
-//! - I2 PP is set by the one post-processing that runs, and taken away by every access: who finds
-//!   it under the lock knows that the page is as it was when it was set.
+//! - I1 a slot whose content is new has none of them, because content and bits change in one word.
+//! - I2 PP is set by the one post-processing that runs, and cleared by every access. A thread that
+//!   finds it under the lock knows that the page has not changed since it was set.
 //! - I3 a same-filled or written-back page is neither idle nor PP.
 
 use zsmalloc::CellGuard;
 
 use crate::terms::PRIORITIES;
 
-/// The content is to be freed: see `set_aside`.
+/// The content will be freed: see `set_aside`.
 pub(crate) const MARK: u8 = 1;
 /// Marked idle, and not accessed since.
 pub(crate) const IDLE: u8 = 1 << 1;
@@ -43,12 +43,12 @@ pub(crate) fn of_priority(priority: u8) -> u8 {
     (priority << PRIORITY_SHIFT) & PRIORITY_MASK
 }
 
-/// The page is accessed: it is not idle, and a thread that post-processes it is too late.
+/// The page is accessed: it is no longer idle, and a thread that post-processes it is too late.
 pub(crate) fn accessed(slot: &mut CellGuard<'_>) {
     clear(slot, IDLE | PP);
 }
 
-/// Whether a slot's content is to be freed: it reads as zeros.
+/// Whether a slot's content will be freed. The slot reads as zeros.
 pub(crate) fn is_marked(slot: &CellGuard<'_>) -> bool {
     slot.client() & MARK != 0
 }

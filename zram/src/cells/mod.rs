@@ -1,9 +1,9 @@
-//! What cells say, and what is noted beside them: sums, words, blocks, and times of access.
+//! The content of cells, and what is noted beside it: sums, words, blocks, and times of access.
 //!
 //! `stored` and `flags` are the two places that know the bits of a cell: its content, and what a
-//! device notes about a page. `counters`, `sums` and `troubles` count; `values` and `ages` are what
-//! a cell stands for, and when its page was used. The room stands on the backing disk, for the
-//! place that a cell may name, and on the terms of the crate.
+//! device notes about a page. `counters`, `sums` and `troubles` count. `values` has what a cell
+//! stands for, and `ages` when its page was used. The room stands on the backing disk, because a
+//! cell may name a place there, and on the terms of the crate.
 
 mod ages;
 mod counters;

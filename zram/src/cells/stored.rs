@@ -1,16 +1,16 @@
-//! What a cell says of a page.
+//! What a cell says about a page.
 //!
 //! ```text
 //!   cell         content                                         client's bits: see `flags`
 //!   nothing      empty
-//!   in memory    object: the blob, 4096 bytes where it is huge   priority of its algorithm
+//!   in memory    object: the blob, 4096 bytes if it is huge      priority of its algorithm
 //!   same-filled  value, tags 1 and 2 (`codec::same`)
 //!   on disk      value, tag 3: a place                           the same
 //! ```
 //!
-//! This is the one shape of a cell's contents: code that looks at a cell matches it.
+//! This is the only form of a cell's content. Code that looks at a cell matches it.
 //!
-//! Invariant: content and client's bits change in one word, so that what is read here was put there
+//! Invariant: content and client's bits change in one word, so that what is read here was written
 //! by one change.
 
 use codec::same::Same;
@@ -23,7 +23,7 @@ use crate::backing::Place;
 /// Tag of a value that says where on the backing disk a page is.
 const DISK: u8 = 3;
 
-/// What the counts of a [`LeafTally`] count.
+/// The kinds that the counts of a [`LeafTally`] count.
 pub(crate) mod kind {
     /// Objects, huge ones included: pages in memory.
     pub(crate) const BLOB: usize = 0;
@@ -39,7 +39,7 @@ pub(crate) mod kind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stored {
     Nothing,
-    /// A value that nothing here writes: the page is lost, and reads as an error.
+    /// A value that nothing here writes. The page is lost, and reading it is an error.
     Unknown,
     Same(Same),
     /// An object, made by the algorithm of a priority.
@@ -47,7 +47,7 @@ pub(crate) enum Stored {
         priority: u8,
         len: usize,
     },
-    /// The same on the backing disk.
+    /// A blob on the backing disk.
     Disk {
         priority: u8,
         at: Place,

@@ -1,12 +1,12 @@
-//! How a change of a slot enters the books: the word of its leaf, and the counters.
+//! How a change of a slot is entered in the counts: the word of its leaf, and the counters.
 //!
 //! ```text
 //!   the leaf is in the root      its word and the counters change
 //!   it was detached before       its word and what is pending change
 //! ```
 //!
-//! The word of a leaf holds the sums of its slots, so that a discard of 2 MiB changes the counters
-//! at once and looks at no cell.
+//! The word of a leaf holds the sums of its slots. So a discard of 2 MiB changes the counters at
+//! once and looks at no cell.
 //!
 //! Invariant: the sums are those of the cells, as `check` recounts them; see [`LeafSums`].
 
@@ -15,7 +15,8 @@ use zsmalloc::{CellGuard, LeafSums, LeafTally};
 use super::counters::Counters;
 use super::stored::Stored;
 
-/// Enters in the books that a slot, which is locked still, was given other content than `before`.
+/// Enters in the counts that a slot was given other content than `before`. The slot is still
+/// locked.
 pub(crate) fn enter(counters: &Counters, slot: &CellGuard<'_>, before: Stored) {
     let (before, after) = (before.tally(), Stored::in_cell(slot).tally());
     if LeafSums(slot.leaf_word()).replace(before, after) {
@@ -25,13 +26,15 @@ pub(crate) fn enter(counters: &Counters, slot: &CellGuard<'_>, before: Stored) {
     }
 }
 
-/// Slots emptied, or marked, one after the other: entered in the counters together, when dropped.
+/// Slots that were emptied, or marked, one after the other. They are entered in the counters
+/// together when this is dropped.
 ///
-/// Entered one by one, they would cost a discard and a drain more than the rest of the work,
-/// because the counters' cache lines would go to and fro between the two threads.
+/// Entered one by one, they would cost a discard and a drain more than the rest of the work. The
+/// counters' cache lines would go to and fro between the two threads.
 pub(crate) struct Emptied<'c> {
     counters: &'c Counters,
-    /// What slots held in leaves of the root, and in detached ones.
+    /// The content that was emptied of slots in leaves of the root, and of slots in detached
+    /// leaves.
     gone: LeafTally,
     late: LeafTally,
     /// Bytes of objects whose slots were marked, and lost their marks.
@@ -40,13 +43,13 @@ pub(crate) struct Emptied<'c> {
 }
 
 impl<'c> Emptied<'c> {
-    /// None yet.
+    /// No slot yet.
     pub(crate) fn new(counters: &'c Counters) -> Emptied<'c> {
         let (gone, late) = (LeafTally::default(), LeafTally::default());
         Emptied { counters, gone, late, marked: 0, unmarked: 0 }
     }
 
-    /// A slot, which is locked still, was emptied that held `before`.
+    /// Adds a slot that held `before` and was emptied. It is still locked.
     pub(crate) fn add(&mut self, slot: &CellGuard<'_>, before: Stored) {
         let before = before.tally();
         let in_root = LeafSums(slot.leaf_word()).replace(before, LeafTally::default());
@@ -95,7 +98,7 @@ mod tests {
     }
 
     proptest! {
-        /// Against a twin that keeps the contents, at the extremes of every field too.
+        /// Compares with a twin that keeps the contents, also at the extremes of every field.
         #[test]
         fn sums_are_those_of_the_contents(
             changes in prop::collection::vec((0..LEAF_CELLS, stored()), 0..2000),

@@ -1,7 +1,7 @@
-//! Totals that many threads add to, and anybody may read.
+//! Totals that many threads add to and any thread may read.
 //!
-//! Each thread enters its own changes in order, but they may come between those of others. So a
-//! total may for a moment be less than nothing; it is shown as no less than 0.
+//! Each thread enters its own changes in order, but they may come between those of other threads.
+//! So a total may be negative for a moment. It is shown as 0 then.
 //!
 //! Locks: none.
 
@@ -20,7 +20,7 @@ pub(crate) fn read(counter: &AtomicU64) -> u64 {
     counter.load(Ordering::Relaxed)
 }
 
-/// Reads a counter that others may bring below 0 for a moment.
+/// Reads a counter that may be below 0 for a moment.
 pub(super) fn total(counter: &AtomicU64) -> u64 {
     let value = read(counter);
     if value.cast_signed() < 0 { 0 } else { value }

@@ -1,10 +1,10 @@
-//! What has gone wrong on a device since it was made, by cause.
+//! The failures of a device since it was made, by cause.
 //!
 //! `io_stat` has the kernel's two numbers, which do not say why a request failed. A write-back that
-//! fails is told to its caller, and the policy calls by itself.
+//! fails reports that to its caller, but the policy's thread has no caller.
 //!
-//! Invariant: a failed request or a write-back that ended early is in at most one of the counters;
-//! a client's own fault (a bad offset, a write to a read-only disk) is in none. Locks: none.
+//! Invariant: a failed request or a write-back that ended early is in at most one of the counters.
+//! A client's own error (a bad offset, a write to a read-only disk) is in none. Locks: none.
 
 use std::io;
 use std::sync::atomic::AtomicU64;
@@ -28,7 +28,7 @@ pub(crate) struct Troubles {
     backing_failed: AtomicU64,
 }
 
-/// How often something went wrong, by its cause.
+/// The number of failures by cause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct TroubleStat {
     /// Writes refused because the memory limit was reached.
@@ -72,7 +72,7 @@ impl Troubles {
             DiskError::NoMemory => &self.no_memory,
             DiskError::Corrupt { .. } => &self.damaged,
             DiskError::Backing(error) => self.backing(error),
-            // `OutOfRange` and `ReadOnly`: the client's own fault.
+            // `OutOfRange` and `ReadOnly` are the client's own errors.
             _ => return,
         };
         bump(counter, 1);
@@ -85,7 +85,7 @@ impl Troubles {
             PostError::NoMemory => &self.no_memory,
             PostError::Corrupt { .. } => &self.damaged,
             PostError::Backing(error) => self.backing(error),
-            // The caller's choice, or the caller's limit.
+            // These are the caller's choice, or the caller's limit.
             PostError::NoBacking
             | PostError::OutOfRange { .. }
             | PostError::LimitReached

@@ -1,14 +1,15 @@
-//! What cells without an object stand for: words that pages repeat, and blocks of the backing disk.
+//! What cells without an object stand for: words of same-filled pages, and blocks of the backing
+//! disk.
 //!
 //! ```text
 //!   cell   same-filled  -> words        used by so many cells
 //!          on disk      -> a block      used by this cell
 //! ```
 //!
-//! Invariant: code that replaces or empties a cell retires what the cell held, once. So a use count
-//! is the count of cells, and a block in use is named by one cell.
+//! Invariant: code that replaces or empties a cell retires what the cell held, once. So the use
+//! count of a word is the number of its cells, and a block in use is named by one cell.
 //!
-//! Locks: the words' table's, as a leaf; a cell is locked, or its leaf is being drained.
+//! Locks: that of the table of words, a leaf. A cell is locked, or its leaf is being drained.
 
 use codec::same::Words;
 
@@ -23,7 +24,7 @@ pub(crate) struct Values {
 }
 
 impl Values {
-    /// A slot's content is gone: what it used beside the slot goes too.
+    /// A slot's content is gone. This gives up what it used besides the slot.
     pub(crate) fn retire(&self, stored: Stored) {
         match (stored, &self.backing) {
             (Stored::Same(same), _) => self.words.release(same),

@@ -1,8 +1,8 @@
-//! Who uses a device, and who is about to take it away.
+//! The users of a device, and the claim of a thread that is about to take it away.
 //!
 //! ```text
 //!   open: holders 0 -> n        refused while claimed              EBUSY
-//!   claim: reset, hot_remove    refused while anybody holds it     EBUSY, and who
+//!   claim: reset, hot_remove    refused while it is held           EBUSY, naming the holders
 //!     '-- given back after a reset; kept after a removal           ENODEV from then on
 //! ```
 //!
@@ -13,13 +13,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::attributes::{AttributeError, Errno};
 
-/// The turn to do what only one may do at a time.
+/// The turn for work that only one thread may do at a time.
 pub(crate) type Turn<'a> = MutexGuard<'a, ()>;
 
-/// Says who a holder is, now: it may have ended, and left what it opened to others.
+/// Names a holder as it is now. It may have ended and passed on what it opened.
 pub(crate) type Who = Arc<dyn Fn() -> String + Send + Sync>;
 
-/// Who uses a device.
+/// The users of a device.
 #[derive(Default)]
 pub(crate) struct Claims(Mutex<Holders>);
 
@@ -40,7 +40,7 @@ enum Claim {
 }
 
 impl Claim {
-    /// Nothing, when a device of this name may be opened or claimed.
+    /// Succeeds if a device of this name may be opened or claimed.
     fn permits(self, device: &str) -> Result<(), AttributeError> {
         match self {
             Claim::Free => Ok(()),
@@ -54,28 +54,28 @@ impl Claim {
 
 impl Claims {
     fn lock(&self) -> MutexGuard<'_, Holders> {
-        // The list is whole after every statement.
+        // The list is valid after every statement.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The names of the holders, without those that gave none.
     pub(crate) fn names(&self) -> Vec<String> {
-        // Asked without the lock: they look at the system.
+        // They are called without the lock, because they ask the system.
         let open: Vec<Option<Who>> = self.lock().open.values().cloned().collect();
         names(&open)
     }
 
-    /// How many there are.
+    /// The number of holders.
     pub(crate) fn count(&self) -> usize {
         self.lock().open.len()
     }
 
-    /// Whether the device is gone.
+    /// Whether the device was removed.
     pub(crate) fn is_removed(&self) -> bool {
         self.lock().claim == Claim::Removed
     }
 
-    /// A device of this name is opened; gives the number of its holder.
+    /// A device of this name is opened. Returns the number of its holder.
     pub(crate) fn enter(&self, device: &str) -> Result<u64, AttributeError> {
         let mut holders = self.lock();
         holders.claim.permits(device)?;
@@ -85,7 +85,7 @@ impl Claims {
         Ok(number)
     }
 
-    /// Says who a holder is.
+    /// Gives a holder its name.
     pub(crate) fn name(&self, number: u64, who: Who) {
         self.lock().open.insert(number, Some(who));
     }
@@ -95,7 +95,7 @@ impl Claims {
         self.lock().open.remove(&number);
     }
 
-    /// Keeps others from opening the device, which nobody has open.
+    /// Claims a device that is not open, so that it cannot be opened.
     pub(crate) fn claim(&self, device: &str) -> Result<Claimed<'_>, AttributeError> {
         match self.try_claim(device)? {
             None => Ok(Claimed { claims: self, then: Claim::Free }),
@@ -103,7 +103,7 @@ impl Claims {
         }
     }
 
-    /// Takes it, or gives the holders that have it open.
+    /// Claims it, or returns the holders that have it open.
     fn try_claim(&self, device: &str) -> Result<Option<Vec<Option<Who>>>, AttributeError> {
         let mut holders = self.lock();
         holders.claim.permits(device)?;
@@ -115,7 +115,7 @@ impl Claims {
     }
 }
 
-/// The error of everything that is asked of a device that is gone.
+/// The error of every request to a device that was removed.
 pub(crate) fn removed(device: &str) -> AttributeError {
     AttributeError::new(Errno::NoDevice, format!("{device} was removed"))
 }
@@ -124,7 +124,7 @@ fn names(open: &[Option<Who>]) -> Vec<String> {
     open.iter().flatten().map(|who| who()).collect()
 }
 
-/// Who uses it, and what would help.
+/// Names the users of the device, and says what would help.
 fn in_use(open: &[Option<Who>]) -> String {
     let named = names(open);
     let others = open.len() - named.len();
@@ -137,15 +137,16 @@ fn in_use(open: &[Option<Who>]) -> String {
     format!("is in use by {who}; it has to be closed first")
 }
 
-/// A device that nobody can open. Dropping it gives it back, unless it is to be gone for good.
+/// A device that cannot be opened. Dropping this ends the claim, unless the device is removed for
+/// good.
 pub(crate) struct Claimed<'a> {
     claims: &'a Claims,
     then: Claim,
 }
 
 impl Claimed<'_> {
-    /// From here on the device is gone. This is said in the turn in which its disk was taken away.
-    /// A thread that waits for the next turn, to give the device a size, is told so.
+    /// Removes the device for good. The caller still has the turn in which it took the disk away.
+    /// So a thread that waits for the next turn, to give the device a size, learns that it is gone.
     pub(crate) fn for_good(mut self, _turn: &Turn<'_>) {
         self.then = Claim::Removed;
     }

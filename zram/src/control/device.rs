@@ -2,17 +2,17 @@
 //!
 //! ```text
 //!   added --disksize--> initialised --reset--> as added
-//!     '-- settings        '-- a Zram, and settings that may change still
-//! ```
+//!   added --disksize--> initialised --reset--> as when added
+//!     '-- settings        '-- a Zram, and settings that may still change
 //!
 //! Invariants
-//! - I1 while it is opened its disk stays: a reset needs a claim, and a claim that nobody has it
-//!   open.
-//! - I2 a thread that asks for a number waits for no request, no write-back and no reset.
+//! - I1 while a device is open its disk stays. A reset needs a claim, and a claim needs that the
+//!   device is not open.
+//! - I2 a thread that asks for a figure waits for no request, no write-back and no reset.
 //!
-//! Locks, in this order: the turn (one of disksize, reset, write-back, recompression and idle
-//! marking at a time, and every setting that is fixed with the size), the state (held to look or
-//! to set a word). The list of holders is a leaf.
+//! Locks, in this order: the turn, then the state. The turn is for one thing at a time: disksize,
+//! reset, write-back, recompression, idle marking, and every setting that is fixed with the size.
+//! The state is held to look, or to set a word. The list of holders is a leaf.
 
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
@@ -35,17 +35,17 @@ pub struct Device {
     state: RwLock<State>,
 }
 
-/// What a device is at the moment.
+/// The present state of a device.
 pub(crate) struct State {
     pub(crate) settings: Settings,
-    /// Once it has a size.
+    /// Its disk, once it has a size.
     pub(crate) disk: Option<Arc<Zram>>,
-    /// While it has one, if its memory is to be held at a target.
+    /// Its policy, while it has a disk whose memory is held at a target.
     pub(crate) policy: Option<Policy>,
 }
 
 impl State {
-    /// Blocks that may be written back still: those that were set, less what was written since.
+    /// Blocks that may still be written back: those that were set, less those written since.
     pub(crate) fn writeback_limit(&self) -> u64 {
         let kept = self.settings.writeback_limit;
         self.disk.as_ref().map_or(kept, |disk| disk.writeback_limit())
@@ -53,7 +53,7 @@ impl State {
 }
 
 impl Device {
-    /// One that was just added.
+    /// A device that was just added.
     pub(crate) fn new(id: u32, name: String, shared: Arc<Shared>) -> Device {
         let state = State { settings: Settings::new(shared.defaults()), disk: None, policy: None };
         let (claims, turn) = (Claims::default(), Mutex::default());
@@ -65,17 +65,17 @@ impl Device {
         self.id
     }
 
-    /// Its name, `zram` and the number unless it was given another.
+    /// Its name: `zram` and the number, unless it was given another.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The most bytes that its stored pages may take; 0 for no limit.
+    /// The most bytes that its stored pages may take; 0 means no limit.
     pub fn mem_limit(&self) -> u64 {
         self.state().settings.mem_limit
     }
 
-    /// Whether anybody has it open.
+    /// Whether the device is open.
     pub fn is_open(&self) -> bool {
         self.claims.count() > 0
     }
@@ -85,7 +85,7 @@ impl Device {
         self.claims.names()
     }
 
-    /// Its disk, once it has a size. A caller that keeps it should have the device
+    /// Its disk, once it has a size. A caller that keeps the disk should have the device
     /// [opened](Self::open), because after a reset that disk is no longer the device's.
     pub fn disk(&self) -> Option<Arc<Zram>> {
         self.state().disk.clone()
@@ -96,7 +96,7 @@ impl Device {
         self.state().disk.as_ref().map_or(0, |disk| disk.config().disksize)
     }
 
-    /// What is shared with the other devices.
+    /// The part that all devices share.
     pub(crate) fn shared(&self) -> &Shared {
         &self.shared
     }
@@ -116,7 +116,7 @@ impl Device {
         self.disk().ok_or_else(missing)
     }
 
-    /// What is fixed with the size can be set no more.
+    /// Fails if the device has a size, because some settings are fixed with it.
     pub(crate) fn check_uninitialised(&self) -> Result<(), AttributeError> {
         match self.state().disk {
             Some(_) => {
@@ -127,18 +127,18 @@ impl Device {
         }
     }
 
-    /// The state, to look at.
+    /// The state, for reading.
     pub(crate) fn state(&self) -> RwLockReadGuard<'_, State> {
-        // It is whole after every statement that changes it.
+        // It is valid after every statement that changes it.
         self.state.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The state, to set a word of it.
+    /// The state, for setting a word of it.
     pub(crate) fn state_mut(&self) -> RwLockWriteGuard<'_, State> {
         self.state.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The turn to do what only one may do at a time. It guards no data.
+    /// The turn for work that only one thread may do at a time. It guards no data.
     pub(crate) fn turn(&self) -> Result<Turn<'_>, AttributeError> {
         let turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         self.check_there().map(|()| turn)

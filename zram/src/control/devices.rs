@@ -1,12 +1,12 @@
-//! The devices there are: `hot_add`, `hot_remove`.
+//! The list of devices: `hot_add`, `hot_remove`.
 //!
 //! ```text
 //!   Memory, defaults -- Devices --+-- 0: zram0      hot_add: the lowest number that is free
 //!                                 +-- 2: zram2
 //! ```
 //!
-//! Invariant: a number and a name belong to one device. Lock: one, around the list; no device is
-//! called under it.
+//! Invariant: a number and a name belong to one device. Lock: one, around the list. No device is
+//! called while it is held.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,45 +18,45 @@ use super::initialise;
 use super::shared::{DeviceDefaults, PathGuard, Shared};
 use crate::attributes::{AttributeError, Errno, signed};
 
-/// Devices at a time.
+/// The most devices at a time.
 const DEVICES_MAX: usize = 4096;
 
-/// The devices there are.
+/// All devices of a memory.
 pub struct Devices {
     shared: Arc<Shared>,
     list: Mutex<BTreeMap<u32, Arc<Device>>>,
 }
 
 impl Devices {
-    /// None yet. All of them will keep their pages in `memory`.
+    /// A list without devices. All of them will keep their pages in `memory`.
     pub fn new(memory: Arc<Memory>, defaults: DeviceDefaults) -> Devices {
         Devices { shared: Arc::new(Shared::new(memory, defaults)), list: Mutex::default() }
     }
 
-    /// Has paths judged before they are opened; the first guard stays.
+    /// Sets a guard that judges paths before they are opened. Only the first guard is kept.
     pub fn guard_paths(&self, guard: PathGuard) {
         self.shared.guard_paths(guard);
     }
 
-    /// The memory of all of them.
+    /// The memory that all devices share.
     pub fn memory(&self) -> &Arc<Memory> {
         self.shared.memory()
     }
 
-    /// Adds a device and gives its number, the lowest that is free.
+    /// Adds a device and returns its number, the lowest that is free.
     ///
     /// # Errors
     ///
-    /// `ENOSPC` when there are 4096.
+    /// `ENOSPC` if there are 4096 already.
     pub fn hot_add(&self) -> Result<u32, AttributeError> {
         self.add(None)
     }
 
-    /// The same under a name of its own.
+    /// Adds a device with a name of its own.
     ///
     /// # Errors
     ///
-    /// As [`Devices::hot_add`]; `EEXIST` when a device has that name.
+    /// Those of [`Devices::hot_add`], and `EEXIST` if a device has that name.
     pub fn add_named(&self, name: &str) -> Result<u32, AttributeError> {
         self.add(Some(name))
     }
@@ -81,11 +81,11 @@ impl Devices {
         Ok(id)
     }
 
-    /// Adds a device, as reading `hot_add` does; gives the text.
+    /// Adds a device, as reading `hot_add` does. Returns the text.
     ///
     /// # Errors
     ///
-    /// As [`Devices::hot_add`].
+    /// Those of [`Devices::hot_add`].
     pub fn show_hot_add(&self) -> Result<String, AttributeError> {
         self.hot_add().map(|id| format!("{id}\n"))
     }
@@ -94,7 +94,7 @@ impl Devices {
     ///
     /// # Errors
     ///
-    /// `ENODEV` when there is none of this number; `EBUSY` when it is open.
+    /// `ENODEV` if no device has this number; `EBUSY` if it is open.
     pub fn hot_remove(&self, id: u32) -> Result<(), AttributeError> {
         let unknown =
             || AttributeError::new(Errno::NoDevice, format!("there is no device of number {id}"));
@@ -108,7 +108,7 @@ impl Devices {
     ///
     /// # Errors
     ///
-    /// `EINVAL` or `ERANGE` for what is no number, `EINVAL` for a negative one; else as
+    /// `EINVAL` or `ERANGE` if the text is not a number, `EINVAL` if it is negative, and those of
     /// [`Devices::hot_remove`].
     pub fn store_hot_remove(&self, value: &[u8]) -> Result<(), AttributeError> {
         let id = Self::judge_hot_remove(&String::from_utf8_lossy(value))?;
@@ -119,7 +119,7 @@ impl Devices {
     ///
     /// # Errors
     ///
-    /// Those of [`Devices::store_hot_remove`] that are the text's alone.
+    /// Those errors of [`Devices::store_hot_remove`] that depend only on the text.
     pub fn judge_hot_remove(text: &str) -> Result<u32, AttributeError> {
         let right = "a device's number";
         let number = signed(text).map_err(|error| error.with(text, right));
@@ -130,23 +130,23 @@ impl Devices {
         id.map_err(|error| error.of("hot_remove"))
     }
 
-    /// The device of a number.
+    /// The device with a number.
     pub fn get(&self, id: u32) -> Option<Arc<Device>> {
         self.locked().get(&id).cloned()
     }
 
-    /// The device of a name.
+    /// The device with a name.
     pub fn find(&self, name: &str) -> Option<Arc<Device>> {
         self.locked().values().find(|device| device.name() == name).cloned()
     }
 
-    /// All of them, by number.
+    /// All devices, by number.
     pub fn list(&self) -> Vec<Arc<Device>> {
         self.locked().values().cloned().collect()
     }
 
     fn locked(&self) -> MutexGuard<'_, BTreeMap<u32, Arc<Device>>> {
-        // It is whole after every statement.
+        // The list is valid after every statement.
         self.list.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

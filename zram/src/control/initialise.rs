@@ -2,12 +2,12 @@
 //!
 //! ```text
 //!   disksize   codecs by priority -> Zram -> the limit as it is by then -> published
-//!   reset      claimed -> the disk taken out, settings as after being added -> dropped, unclaimed
-//!   removal    the same, and it stays claimed: said before the turn is given up
+//!   reset      claimed -> the disk taken out, settings as when added -> dropped, unclaimed
+//!   removal    as reset, and it stays claimed: this is noted before the turn is given up
 //! ```
 //!
 //! Invariant: a size that is refused leaves the device uninitialised. If an algorithm was the
-//! reason, all of them are forgotten, as in the kernel.
+//! reason, all algorithms are forgotten, as in the kernel.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,9 +21,10 @@ use crate::device::Zram;
 use crate::post::{Policy, PolicyConfig};
 use crate::terms::{ZramConfig, ZramError};
 
-/// How long a thread looks at a disk that is not opened, or at its pool.
+/// How long a thread usually looks at a disk that it has not opened, or at its pool.
 const LOOK: Duration = Duration::from_millis(1);
-/// So many looks are waited for: one that is kept for good, which it should not be, ends later.
+/// The number of such times that are waited for. A disk that is kept longer, which should not
+/// happen, ends later.
 const LOOKS_MAX: u32 = 1000;
 
 /// Gives the device a size.
@@ -35,19 +36,19 @@ pub(crate) fn disksize(device: &Device, text: &str) -> Result<(), AttributeError
     let policy = policy(device, &disk)?;
     let mut state = device.state_mut();
     state.settings.forget_dictionaries();
-    // Those that may have changed since the disk was begun.
+    // These settings may have changed since the disk was begun.
     let settings = &state.settings;
     disk.set_mem_limit(settings.mem_limit);
     disk.set_writeback_limit(settings.writeback_limit);
     disk.enable_writeback_limit(settings.writeback_limit_enable);
-    // Refused for 0 only, which is no setting.
+    // It refuses only 0, which no setting has.
     let _ = disk.set_writeback_batch_size(settings.writeback_batch_size);
     state.disk = Some(disk);
     state.policy = policy;
     Ok(())
 }
 
-/// What holds the memory of a disk at the target that all devices have, if there is one.
+/// The policy that holds a disk's memory at the target of all devices, if there is a target.
 fn policy(device: &Device, disk: &Arc<Zram>) -> Result<Option<Policy>, AttributeError> {
     let target = device.shared().defaults().memory_target.map(PolicyConfig::new);
     let started = target.map(|target| Policy::start(disk, target)).transpose();
@@ -96,7 +97,7 @@ fn refusal(error: &ZramError) -> AttributeError {
     AttributeError::new(errno, error.to_string())
 }
 
-/// Makes the device as it was when it was added.
+/// Resets the device to its state when it was added.
 pub(crate) fn reset(device: &Device) -> Result<(), AttributeError> {
     let claimed = device.claims().claim(device.name())?;
     let turn = device.turn()?;
@@ -104,7 +105,7 @@ pub(crate) fn reset(device: &Device) -> Result<(), AttributeError> {
     Ok(())
 }
 
-/// The same for good.
+/// Resets the device and removes it for good.
 pub(crate) fn remove(device: &Device) -> Result<(), AttributeError> {
     let claimed = device.claims().claim(device.name())?;
     let turn = device.turn()?;
@@ -113,33 +114,33 @@ pub(crate) fn remove(device: &Device) -> Result<(), AttributeError> {
     Ok(())
 }
 
-/// Makes a device new that nobody can open, in the caller's turn.
+/// Resets a claimed device, in the caller's turn.
 fn clear(device: &Device, _claimed: &Claimed<'_>, _turn: &Turn<'_>) {
     let mut state = device.state_mut();
     state.settings.writeback_limit = state.writeback_limit();
     let (disk, policy) = (state.disk.take(), state.policy.take());
     state.settings.reset(device.shared().defaults());
     drop(state);
-    // Its thread has the disk while it works, and ends first.
+    // The policy's thread has the disk while it works, so it ends first.
     drop(policy);
-    // Outside of the lock: giving back what a disk stored takes a moment.
+    // This is done outside of the lock, because freeing what a disk stored takes a moment.
     disk.into_iter().for_each(end);
 }
 
 /// Ends a disk. Threads that look at it have it for a moment more, and no other finds it. The jobs
-/// that drain discarded pages have its blocks and its pool. When the last thread has let go and
-/// these jobs are done, and not before, its memory is free and its backing file is given up.
+/// that drain discarded pages have its blocks and its pool. Its memory is free and its backing file
+/// is given up only when the last thread has let go and these jobs are done.
 fn end(disk: Arc<Zram>) {
     let (memory, pool) = (Arc::clone(disk.memory()), Arc::clone(&disk.slots.pool));
     let Some(ended) = last(disk) else { return };
     drop(ended);
-    // No job waits for the device's turn, which is held here.
+    // This cannot wait for itself, because no job waits for the device's turn, which is held here.
     memory.flush_deferred();
     // The memory's worker looks at every pool.
     drop(last(pool));
 }
 
-/// What is shared, once nobody else has it.
+/// A shared value, once it has no other owner.
 fn last<T>(mut shared: Arc<T>) -> Option<T> {
     for _ in 0..LOOKS_MAX {
         match Arc::try_unwrap(shared) {
@@ -158,12 +159,12 @@ mod tests {
     use super::*;
     use crate::small;
 
-    /// Another thread has the pool until it sees that its end is waited for.
+    /// Another thread has the pool until it sees that this one waits for the pool's end.
     #[test]
     fn a_disk_has_ended_when_its_pool_has() {
         let disk = Zram::new(small::memory(), ZramConfig::new("zram0", 1 << 20)).expect("a disk");
         let (pool, over) = (Arc::clone(&disk.slots.pool), AtomicBool::new(false));
-        // Dropped after what has the pool.
+        // It is dropped after the value that has the pool.
         let (counters, gone) = (Arc::downgrade(&disk.counters), Arc::downgrade(&pool));
         std::thread::scope(|scope| {
             let over = &over;

@@ -1,7 +1,7 @@
 //! A device as its client sees it: attributes that are read and written, and its figures.
 //!
-//! Invariant: whatever is asked of a device that was removed ends in `ENODEV`. Locks: those of what
-//! is asked for.
+//! Invariant: every request to a device that was removed ends in `ENODEV`. Locks: those of the
+//! request.
 
 use host::PAGE_SIZE;
 
@@ -19,24 +19,24 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// `EACCES` for one that can only be written; `ENODEV` when the device was removed.
+    /// `EACCES` if it can only be written; `ENODEV` if the device was removed.
     pub fn show(&self, attribute: Attribute) -> Result<String, AttributeError> {
         self.check_there()?;
         show(self, attribute)
     }
 
-    /// Does what writing this text to an attribute does. Some take long: write-back,
-    /// recompression, compaction.
+    /// Does what writing this text to an attribute does. Write-back, recompression and compaction
+    /// may take long.
     ///
     /// # Errors
     ///
-    /// The kernel's, each with a line that says what would be right.
+    /// The kernel's error numbers, each with a line that says what would be right.
     pub fn store(&self, attribute: Attribute, value: &[u8]) -> Result<(), AttributeError> {
         self.check_there()?;
         store(self, attribute, value).map_err(|error| error.of(attribute))
     }
 
-    /// Everything that `stat --json` prints; zeros before it has a size.
+    /// Everything that `stat --json` prints. It is zeros before the device has a size.
     pub fn stat(&self) -> Stat {
         let state = self.state();
         match &state.disk {
@@ -57,20 +57,20 @@ impl Device {
         }
     }
 
-    /// Why the device would not get a size with the algorithms and parameters that it was told. The
-    /// kernel judges them only then, which is late for the user who wrote them.
+    /// Why the device would be refused a size with its present algorithms and parameters. The
+    /// kernel judges them only when it gets the size, which is late for the user who wrote them.
     pub fn objection(&self) -> Option<String> {
         let settings = self.state().settings.clone();
         config(self, &settings, PAGE_SIZE as u64).err().map(|error| error.to_string())
     }
 
-    /// The kernel's table of size classes; empty before the device has a size.
+    /// The kernel's table of size classes. It is empty before the device has a size.
     pub fn classes_text(&self) -> String {
         self.disk().map_or_else(String::new, |disk| disk.classes().to_string())
     }
 
-    /// The text of `block_state` from a page on: a line for each page that is stored, at most
-    /// `bytes_max` bytes of them, and where to go on.
+    /// The text of `block_state` from a page on, at most `bytes_max` bytes of it. It has a line for
+    /// each page that is stored. The result also says where to go on.
     ///
     /// # Errors
     ///

@@ -9,26 +9,26 @@
 //! ```
 //!
 //! ```text
-//!                    store disksize                    store reset, nobody has it open
+//!                    store disksize                    store reset, it is not open
 //!   uninitialised -------------------> initialised ------------------------------------.
 //!        ^                                                                              |
 //!        '------------------------------------------------------------------------------'
 //! ```
 //!
-//! Nothing here knows files: a mount, a socket or a program asks [`Device::show`] and
-//! [`Device::store`], and gets the kernel's bytes or the kernel's error number, with a line that
+//! Nothing here knows files. A mount, a socket or a program calls [`Device::show`] and
+//! [`Device::store`]. It gets the kernel's bytes, or the kernel's error number with a line that
 //! says what would be right.
 //!
-//! The room stands on the texts of attributes, and on the device with all that is done to it. In it
-//! `device` is below what is done to one: `initialise`, `work`, `show`, `store`; `life` hands that
-//! on to clients, and `devices` is the list.
+//! The room stands on the texts of attributes, and on the device with all that is done to it. In
+//! this room `device` is below the things that are done to one: `initialise`, `work`, `show`,
+//! `store`. `life` offers these to clients, and `devices` is the list.
 //!
 //! | item | what it is |
 //! |---|---|
-//! | [`Devices`] | the devices there are; `hot_add`, `hot_remove` |
-//! | [`Device`] | one of them, with its life |
-//! | [`Attribute`] | the names, and who may read and write them |
-//! | [`AttributeError`] | why not, with its `errno` |
+//! | [`Devices`] | the list of devices; `hot_add`, `hot_remove` |
+//! | [`Device`] | one of them, from being added to being removed |
+//! | [`Attribute`] | the names, and whether they can be read and written |
+//! | [`AttributeError`] | why a request failed, with its `errno` |
 //! | [`Opened`] | a device in use: it cannot be reset meanwhile |
 //!
 //! [`Attribute`]: crate::Attribute

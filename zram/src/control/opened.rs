@@ -1,4 +1,4 @@
-//! A device in use: while it is opened, its disk stays.
+//! A device in use: while it is open, its disk stays.
 //!
 //! Invariant: an opened device is among the holders in its claims until it is dropped. Lock: that
 //! of the claims, a leaf.
@@ -11,7 +11,7 @@ use crate::device::Zram;
 
 /// A device in use: it is neither reset nor removed until this is dropped.
 ///
-/// It may have no size yet, and get one meanwhile.
+/// It may have no size yet, and may get one meanwhile.
 pub struct Opened {
     device: Arc<Device>,
     number: u64,
@@ -24,14 +24,15 @@ impl Opened {
         Ok(Opened { device, number })
     }
 
-    /// Says who holds it, for a user who finds the device busy: `mkfs.ext4 (pid 17)`.
+    /// Names the holder, for a user who finds the device busy: `mkfs.ext4 (pid 17)`.
     #[must_use]
     pub fn held_by(self, who: impl Into<String>) -> Opened {
         let who = who.into();
         self.held_by_whom(move || who.clone())
     }
 
-    /// The same of a name that may change: it is asked for each time the device is found busy.
+    /// As [`held_by`](Self::held_by), for a name that may change. It is asked for each time the
+    /// device is found busy.
     #[must_use]
     pub fn held_by_whom(self, who: impl Fn() -> String + Send + Sync + 'static) -> Opened {
         self.device.claims().name(self.number, Arc::new(who));
@@ -43,7 +44,7 @@ impl Opened {
         &self.device
     }
 
-    /// Its disk, once it has a size; the same one until this is dropped.
+    /// Its disk, once it has a size. It is the same disk until this is dropped.
     pub fn disk(&self) -> Option<Arc<Zram>> {
         self.device.disk()
     }
@@ -62,7 +63,7 @@ impl std::fmt::Debug for Opened {
 }
 
 impl Device {
-    /// Opens it.
+    /// Opens the device.
     ///
     /// # Errors
     ///

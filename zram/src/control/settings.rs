@@ -1,4 +1,4 @@
-//! What a device is told before it has a size, and what outlives a reset.
+//! The settings that a device gets before it has a size, and those that outlive a reset.
 //!
 //! ```text
 //!                          a reset clears      fixed once it has a size
@@ -9,7 +9,7 @@
 //!   writeback_limit, its enable, batch size
 //! ```
 //!
-//! The right column and the reset are the kernel's, as its code has them.
+//! The right column and the effect of a reset are those of the kernel's code.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -22,32 +22,32 @@ use crate::attributes::AttributeError;
 use crate::attributes::algorithms::{Parameters, Request};
 use crate::terms::PRIORITIES;
 
-/// That of pages as they are written.
+/// The priority of the algorithm that pages are written with.
 pub(crate) const PRIMARY: usize = 0;
 /// Blocks in flight to the backing device.
 const BATCH_DEFAULT: u32 = 32;
 
-/// Where pages are written back to.
+/// The disk that pages are written back to.
 #[derive(Clone)]
 pub(crate) struct Backing {
-    /// As it was written.
+    /// The path as it was written.
     pub(crate) path: PathBuf,
     pub(crate) disk: Arc<dyn Disk>,
 }
 
-/// What a device was told.
+/// The settings of a device.
 #[derive(Clone)]
 pub(crate) struct Settings {
     /// By priority.
     pub(crate) algorithms: [Option<Algorithm>; PRIORITIES],
-    /// Also of priorities that have no algorithm yet.
+    /// By priority, including priorities that have no algorithm yet.
     pub(crate) parameters: [Parameters; PRIORITIES],
-    /// The primary algorithm as the defaults have it, until anything is said about it.
+    /// The primary algorithm of the defaults, until another or its parameters are set.
     ready: Option<Codec>,
-    /// Bytes; 0 is none.
+    /// Bytes; 0 means no limit.
     pub(crate) mem_limit: u64,
     pub(crate) backing: Option<Backing>,
-    /// Blocks of 4 KiB that are left.
+    /// Blocks of 4 KiB that may still be written.
     pub(crate) writeback_limit: u64,
     pub(crate) writeback_limit_enable: bool,
     pub(crate) writeback_batch_size: u32,
@@ -55,7 +55,7 @@ pub(crate) struct Settings {
 }
 
 impl Settings {
-    /// Those of a device that was just added.
+    /// The settings of a device that was just added.
     pub(crate) fn new(defaults: &DeviceDefaults) -> Settings {
         let mut settings = Settings {
             algorithms: [None; PRIORITIES],
@@ -72,14 +72,14 @@ impl Settings {
         settings
     }
 
-    /// Clears what a reset clears.
+    /// Clears the settings that a reset clears.
     pub(crate) fn reset(&mut self, defaults: &DeviceDefaults) {
         self.reset_algorithms(defaults);
         self.mem_limit = defaults.mem_limit;
         self.backing = None;
     }
 
-    /// Goes back to the default algorithm, and to none behind it.
+    /// Goes back to the default algorithm, and to no secondary ones.
     pub(crate) fn reset_algorithms(&mut self, defaults: &DeviceDefaults) {
         self.algorithms = [None; PRIORITIES];
         self.parameters = std::array::from_fn(|_| Parameters::default());
@@ -87,13 +87,13 @@ impl Settings {
         self.ready = Some(defaults.algorithm.clone());
     }
 
-    /// Chooses an algorithm; what was said about the one before is forgotten.
+    /// Chooses an algorithm. The parameters of the one before are forgotten.
     pub(crate) fn choose(&mut self, priority: usize, algorithm: Algorithm) {
         self.algorithms[priority] = Some(algorithm);
         self.set_parameters(priority, Parameters::default());
     }
 
-    /// Replaces all that was said about a priority's algorithm.
+    /// Replaces all parameters of a priority's algorithm.
     pub(crate) fn set_parameters(&mut self, priority: usize, parameters: Parameters) {
         self.parameters[priority] = parameters;
         if priority == PRIMARY {
@@ -101,7 +101,8 @@ impl Settings {
         }
     }
 
-    /// The disk has them, digested and counted; a reset forgets them anyway.
+    /// Forgets the dictionaries. The disk has them, digested and counted, and a reset forgets them
+    /// anyway.
     pub(crate) fn forget_dictionaries(&mut self) {
         self.parameters.iter_mut().for_each(|parameters| parameters.dictionary = None);
     }
@@ -121,7 +122,7 @@ impl Settings {
     }
 
     /// The priority that a request is about: the one that it names, or that of the algorithm that
-    /// it names. If it names both, they agree.
+    /// it names. If it names both, they must agree.
     pub(crate) fn priority_asked(&self, request: &Request) -> Result<usize, AttributeError> {
         let named = request.priority.map(|priority| {
             let found = usize::try_from(priority).ok().filter(|&p| p < PRIORITIES);

@@ -1,6 +1,6 @@
 //! What all devices share: their memory, the defaults they are made with, and the guard of paths.
 //!
-//! Invariant: nothing of it changes once there are devices, except that a guard may be set, once.
+//! Invariant: nothing here changes once there are devices, except that a guard may be set, once.
 //!
 //! Locks: none.
 
@@ -14,7 +14,7 @@ use zsmalloc::{LockDesign, Memory, Rule};
 use crate::attributes::AttributeError;
 use crate::terms::{Free, ZramConfig};
 
-/// What a device is made with unless its attributes say otherwise, and what a reset goes back to.
+/// The settings of a device unless its attributes say otherwise. A reset goes back to them.
 #[derive(Clone, Debug)]
 pub struct DeviceDefaults {
     /// The primary algorithm.
@@ -25,12 +25,12 @@ pub struct DeviceDefaults {
     pub rule: Rule,
     /// How the allocator's locks are laid out.
     pub design: LockDesign,
-    /// Bytes that the objects of one device may take at most; 0 = no limit, as in the kernel.
+    /// The most bytes that the objects of one device may take; 0 means no limit, as in the kernel.
     pub mem_limit: u64,
-    /// Bytes that the objects of one device are held at: what is coldest is recompressed, and
-    /// written back. It notes ages then. `None`: only when asked to.
+    /// Bytes that the objects of one device are held at. The coldest pages are recompressed, and
+    /// written back. The device notes ages then. `None` means that this is done only on request.
     pub memory_target: Option<u64>,
-    /// Note when each page is used, so that ages may be written to `idle`.
+    /// Whether to note when each page is used, so that ages may be written to `idle`.
     pub track_ages: bool,
     /// Refuse writes.
     pub read_only: bool,
@@ -41,7 +41,7 @@ pub struct DeviceDefaults {
 }
 
 impl DeviceDefaults {
-    /// Whether it is noted when each page is used.
+    /// Whether a device notes when each page is used.
     pub(crate) fn notes_ages(&self) -> bool {
         self.track_ages || self.memory_target.is_some()
     }
@@ -65,10 +65,11 @@ impl Default for DeviceDefaults {
     }
 }
 
-/// Judges the path of a backing device or of a dictionary before it is opened: `Err` says why not.
+/// Judges the path of a backing device or of a dictionary before it is opened. `Err` says why it
+/// must not be opened.
 pub type PathGuard = Box<dyn Fn(&Path) -> Result<(), String> + Send + Sync>;
 
-/// What devices share.
+/// The part that devices share.
 pub(crate) struct Shared {
     memory: Arc<Memory>,
     defaults: DeviceDefaults,
@@ -88,9 +89,9 @@ impl Shared {
         &self.defaults
     }
 
-    /// Has paths judged before they are opened; the first guard stays.
+    /// Sets a guard that judges paths before they are opened. Only the first guard is kept.
     pub(crate) fn guard_paths(&self, guard: PathGuard) {
-        // A second one is dropped: the door through which the devices are served sets it, once.
+        // A second guard is dropped. The server that serves the devices sets the guard, once.
         let _ = self.guard.set(guard);
     }
 

@@ -1,4 +1,4 @@
-//! What attributes print, to the byte.
+//! The text that attributes print, to the byte.
 //!
 //! Invariant: a device without a size prints what the kernel's does: zeros, its settings, and its
 //! limit. Lock: the state, to clone what is needed.
@@ -10,7 +10,7 @@ use crate::attributes::{Attribute, AttributeError, Errno};
 use crate::backing::BdStat;
 use crate::report::{IoStat, MmStat};
 
-/// Which form of `debug_stat` it is.
+/// The version of the form of `debug_stat`.
 const DEBUG_VERSION: u32 = 1;
 
 /// The text of an attribute.
@@ -66,7 +66,7 @@ fn backing(settings: &Settings) -> String {
     }
 }
 
-/// What `recomp_algorithm` prints: a line for each priority that has an algorithm.
+/// The text of `recomp_algorithm`: a line for each priority that has an algorithm.
 fn recompression_list(settings: &Settings) -> String {
     let rows = settings.algorithms.iter().enumerate().skip(1);
     let chosen = rows.filter_map(|(priority, algorithm)| Some((priority, (*algorithm)?)));

@@ -1,7 +1,7 @@
-//! What writing to attributes does.
+//! The effect of writing to attributes.
 //!
-//! Invariant: a value that is not understood changes nothing. Locks: the device's turn for what is
-//! fixed with the size and for what takes long; else the state for a moment.
+//! Invariant: a value that is not understood changes nothing. Locks: the device's turn for settings
+//! that are fixed with the size and for work that takes long; otherwise the state, for a moment.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -82,7 +82,7 @@ fn algorithm_params(device: &Device, text: &str) -> Result<(), AttributeError> {
     let _turn = device.turn()?;
     device.check_uninitialised()?;
     let priority = device.state().settings.priority_asked(&request)?;
-    // The set is replaced as a whole: also where the dictionary cannot be read, as in the kernel.
+    // The set is replaced as a whole, even if the dictionary cannot be read, as in the kernel.
     device.state_mut().settings.set_parameters(priority, Default::default());
     request.dictionary().map_or(Ok(()), |path| device.shared().check_path(path))?;
     let parameters = request.into_parameters()?;
@@ -138,7 +138,7 @@ fn writeback_batch_size(device: &Device, text: &str) -> Result<(), AttributeErro
     let mut state = device.state_mut();
     state.settings.writeback_batch_size = blocks;
     let set = |disk: &Arc<Zram>| disk.set_writeback_batch_size(blocks);
-    // Refused for 0 only.
+    // It refuses only 0.
     state
         .disk
         .as_ref()
@@ -161,12 +161,12 @@ fn backing_dev(device: &Device, value: &[u8]) -> Result<(), AttributeError> {
     device.shared().check_path(path)?;
     check_other(device, path)?;
     let disk = Arc::new(open_backing(path)?);
-    // Out of the lock: closing a device may wait for it.
+    // This is dropped outside of the lock, because closing a device may wait for it.
     let _before = device.state_mut().settings.backing.replace(Backing { path: path.into(), disk });
     Ok(())
 }
 
-/// The same path once more is refused, as in the kernel: it can be opened by one only.
+/// Refuses the present path, as in the kernel, because a device can be opened by one user only.
 fn check_other(device: &Device, path: &Path) -> Result<(), AttributeError> {
     match &device.state().settings.backing {
         Some(backing) if backing.path == path => {

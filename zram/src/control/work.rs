@@ -1,8 +1,8 @@
-//! Work on pages that are stored, as attributes ask for it: `idle`, `writeback`, `recompress`; and
-//! the text of `block_state`.
+//! Work on stored pages, as attributes ask for it: `idle`, `writeback`, `recompress`. The text of
+//! `block_state` is here too.
 //!
-//! Invariant: all of a text is understood before anything is done. Lock: the device's turn, so
-//! that one of them runs at a time, and no reset meanwhile.
+//! Invariant: all of a text is understood before anything is done. Lock: the device's turn, so that
+//! one of them runs at a time, and no reset meanwhile.
 
 use super::device::Device;
 use super::settings::Settings;
@@ -33,7 +33,7 @@ pub(crate) fn writeback(device: &Device, text: &str) -> Result<(), AttributeErro
     let pages = (!ranges.is_empty()).then_some(Selection::Pages(ranges));
     let mut failed = None;
     for selection in pages.into_iter().chain(kind) {
-        // The last failure is the one that is told; it keeps no other pages from being tried.
+        // The last failure is reported. A failure does not keep other pages from being tried.
         failed = disk.write_back(&selection.into()).err().or(failed);
     }
     failed.map_or(Ok(()), |error| Err(refusal(error)))
@@ -53,7 +53,8 @@ fn recompression(text: &str, settings: &Settings) -> Result<Recompress, Attribut
     Ok(Recompress { priority: recompress_priority(priority, name, settings)?, ..what })
 }
 
-/// The priority named, or that of the algorithm named; the first of the secondary ones by default.
+/// The priority named, or that of the algorithm named. By default it is the first of the secondary
+/// ones.
 fn recompress_priority(
     named: Option<u64>,
     algorithm: Option<&str>,
@@ -100,7 +101,7 @@ fn refusal(error: PostError) -> AttributeError {
 pub struct BlockStates {
     /// Whole lines.
     pub text: String,
-    /// The page from which to go on; `None` at the end.
+    /// The page from which to go on. `None` at the end.
     pub next: Option<u64>,
 }
 

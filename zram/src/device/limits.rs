@@ -1,4 +1,4 @@
-//! What of a device may be set while it is in use, as its owner sets it.
+//! The settings of a device that its owner may change while it is in use.
 //!
 //! Invariant: a value that is refused changes nothing. Locks: those of `settings` and `target`.
 
@@ -6,17 +6,17 @@ use super::zram::Zram;
 use crate::terms::PostError;
 
 impl Zram {
-    /// Sets the bytes that objects may take at most; 0 = no limit. What is stored stays.
+    /// Sets the most bytes that objects may take; 0 means no limit. Stored pages stay.
     pub fn set_mem_limit(&self, bytes: u64) {
         self.settings.hold.set_limit(&self.slots.pool, bytes);
     }
 
-    /// Makes the present use the most that ever was.
+    /// Makes the present use the highest use.
     pub fn reset_mem_used_max(&self) {
         self.slots.pool.reset_mem_used_max();
     }
 
-    /// Units of 4096 bytes that may still be written back, where that is limited.
+    /// Units of 4096 bytes that may still be written back, if that is limited.
     pub fn writeback_limit(&self) -> u64 {
         self.settings.units()
     }
@@ -26,17 +26,17 @@ impl Zram {
         self.settings.set_units(units);
     }
 
-    /// Limits write-back, or not.
+    /// Enables or disables the limit on write-back.
     pub fn enable_writeback_limit(&self, enable: bool) {
         self.settings.enable_limit(enable);
     }
 
-    /// Pages that a write-back has in flight at most.
+    /// The most pages that a write-back has in flight.
     pub fn writeback_batch_size(&self) -> u32 {
         self.settings.batch_pages()
     }
 
-    /// Sets how many pages a write-back has in flight at most; 32 at first.
+    /// Sets the most pages that a write-back has in flight. It is 32 at first.
     ///
     /// # Errors
     ///

@@ -1,7 +1,9 @@
-//! A device: what it is made of, what may be set while it is in use, and the memory it may take.
+//! A device: its parts, the settings that may change while it is in use, and the memory that it may
+//! take.
 //!
-//! `zram` is the whole in one structure, on which the rooms above work. The other files are parts
-//! of it, and `limits` is what its owner sets. The room stands on cells, backing disk and terms.
+//! `zram` is one structure with all of it, on which the rooms above work. The other files are parts
+//! of it, and `limits` has the settings for its owner. The room stands on cells, backing disk and
+//! terms.
 
 mod limits;
 mod set_aside;

@@ -1,13 +1,15 @@
-//! What of a write-back may be set while a device is in use.
+//! The settings of write-back that may change while a device is in use.
 //!
 //! ```text
 //!   limit: 3 units   submit: 2   failed: 3   submit: 2 ...   0: writes back nothing more
 //! ```
 //!
-//! Invariant: a unit is taken for each block that is submitted while the limit is enabled, and put
-//! back if the block was not written, unless the limit was set meanwhile: it stays as it was set.
+//! Invariant: a unit is taken for each block that is submitted while the limit is enabled. It is
+//! put back if the block was not written. If the limit was set meanwhile, the unit is not put back,
+//! because the limit stays as it was set.
 //!
-//! Locks: one write-back or recompression at a time holds `running`; that of the limit is a leaf.
+//! Locks: one write-back or recompression at a time holds `running`. The lock of the limit is a
+//! leaf.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{self, PoisonError};
@@ -18,7 +20,7 @@ use host::{HeldRank, Rank};
 use super::target::Hold;
 use crate::terms::PostError;
 
-/// Pages that a write-back has in flight, unless told otherwise: the kernel's number.
+/// Pages that a write-back has in flight by default, as in the kernel.
 const BATCH_PAGES: u32 = 32; // 128 KiB
 
 /// The settings of one device.
@@ -34,11 +36,11 @@ struct Limit {
     /// Units of 4096 bytes that may still be written.
     units: u64,
     enabled: bool,
-    /// Times that `units` was set.
+    /// The number of times that `units` was set.
     set: u64,
 }
 
-/// A unit that was taken from the limit, and which setting of the limit that was.
+/// A unit that was taken from the limit, and the setting of the limit that it came from.
 #[derive(Clone, Copy)]
 pub(crate) struct Unit {
     set: u64,
@@ -56,10 +58,10 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// Waits for the post-processing that runs, and keeps others waiting.
+    /// Waits for the post-processing that runs. Others wait until this is dropped.
     pub(crate) fn run(&self) -> (MutexGuard<'_, ()>, HeldRank) {
         let held = HeldRank::enter(Rank::PostProcessing);
-        // It guards no data that could be half done.
+        // It guards no data that could be left half done.
         (self.running.lock().unwrap_or_else(|poisoned| poisoned.into_inner()), held)
     }
 
@@ -68,7 +70,7 @@ impl Settings {
         self.limit.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a unit of the limit; none while there is no limit.
+    /// Takes a unit of the limit. `None` if there is no limit.
     pub(crate) fn take_unit(&self) -> Result<Option<Unit>, PostError> {
         let mut limit = self.limit();
         if !limit.enabled {
@@ -78,7 +80,7 @@ impl Settings {
         Ok(Some(Unit { set: limit.set }))
     }
 
-    /// Puts a unit back that was taken, where the limit is still the one it was taken from.
+    /// Puts back a unit, if the limit is still the one it was taken from.
     pub(crate) fn put_back_unit(&self, unit: Unit) {
         let mut limit = self.limit();
         if limit.set == unit.set {
@@ -86,7 +88,7 @@ impl Settings {
         }
     }
 
-    /// Units that may still be written, where that is limited.
+    /// Units that may still be written, if that is limited.
     pub(super) fn units(&self) -> u64 {
         self.limit().units
     }
@@ -98,18 +100,18 @@ impl Settings {
         limit.set += 1;
     }
 
-    /// Limits write-back, or not.
+    /// Enables or disables the limit.
     pub(super) fn enable_limit(&self, enable: bool) {
         self.limit().enabled = enable;
     }
 
-    /// Pages that a write-back has in flight at most.
+    /// The most pages that a write-back has in flight.
     pub(super) fn batch_pages(&self) -> u32 {
         // relaxed: an independent value.
         self.batch_pages.load(Ordering::Relaxed)
     }
 
-    /// Sets that number.
+    /// Sets the most pages that a write-back has in flight.
     pub(super) fn set_batch_pages(&self, pages: u32) {
         // relaxed: an independent value, read by the next write-back.
         self.batch_pages.store(pages, Ordering::Relaxed);

@@ -2,14 +2,14 @@
 //!
 //! ```text
 //!   bytes of touched frames
-//!   target + 1/32  ---------------- a write that would go past it has memory brought down first
+//!   target + 1/32  ---------------- a write that would exceed it brings memory down first
 //!   target         ================ the policy's thread brings memory down, at its next look
 //!   target - 1/32  ---------------- to here
 //! ```
 //!
-//! The upper line is the pool's limit, which every allocation is compared with anyway. So without
-//! a target nothing here costs anything. Where memory cannot be brought down, the target is lifted:
-//! then only the device's own limit refuses a write.
+//! The upper line is the pool's limit, which every allocation is compared with anyway. So without a
+//! target nothing here costs anything. If memory cannot be brought down, the target is lifted. Then
+//! only the device's own limit refuses a write.
 //!
 //! Invariant: the pool's limit is the lower of the device's own and, unless it is lifted, the
 //! target's. Lock: that of the limits, a leaf.
@@ -26,7 +26,7 @@ use crate::terms::Unreached;
 /// The part of the target by which memory may be above or below: 3.1 %.
 pub(crate) const BAND: u64 = 32;
 
-/// Target and limit of one device, and what was done for them.
+/// The target and limit of one device, and the work that was done for them.
 #[derive(Default)]
 pub(crate) struct Hold {
     limits: Mutex<Limits>,
@@ -37,24 +37,24 @@ pub(crate) struct Hold {
 
 #[derive(Clone, Copy, Default)]
 struct Limits {
-    /// The device's own; 0 = none.
+    /// The device's own limit; 0 means none.
     limit: u64,
-    /// 0 = none.
+    /// The target; 0 means none.
     target: u64,
-    /// Why the target is lifted, while it is.
+    /// Why the target is lifted. `None` while it is in force.
     lifted: Option<Unreached>,
 }
 
-/// What was done to hold a device's memory at its target.
+/// The work that was done to hold a device's memory at its target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct HoldStat {
-    /// Bytes; 0 = no policy.
+    /// The target in bytes; 0 means that there is no policy.
     pub target_bytes: u64,
     /// True while memory could not be brought down to the target.
     pub lifted: bool,
     /// Why it is lifted, while it is.
     pub unreached: Option<Unreached>,
-    /// Times that memory was to be brought down.
+    /// Times that the work of bringing memory down began.
     pub rounds: u64,
     /// Pages that were recompressed for it.
     pub recompressed_pages: u64,
@@ -63,7 +63,7 @@ pub struct HoldStat {
 }
 
 impl Limits {
-    /// What the pool's limit is.
+    /// The limit of the pool.
     fn effective(self) -> u64 {
         let soft =
             if self.lifted.is_some() { 0 } else { self.target.saturating_add(self.target / BAND) };
@@ -87,7 +87,8 @@ impl Hold {
         changed
     }
 
-    /// What was done to hold a device at its target; all zero where there is none.
+    /// The work that was done to hold a device at its target. All figures are zero if there is
+    /// none.
     pub(crate) fn stat(&self) -> HoldStat {
         let Limits { target, lifted, .. } = *self.limits();
         HoldStat {
@@ -100,12 +101,12 @@ impl Hold {
         }
     }
 
-    /// The target that memory is to be brought down to; `None` where there is none.
+    /// The target to which memory is brought down. `None` if there is none.
     pub(crate) fn target(&self) -> Option<u64> {
         Some(self.limits().target).filter(|&target| target > 0)
     }
 
-    /// The target that is in the way of a write; `None` while it is lifted.
+    /// The target that limits writes now. `None` if there is none or while it is lifted.
     pub(crate) fn target_in_force(&self) -> Option<u64> {
         let Limits { target, lifted, .. } = *self.limits();
         (target > 0 && lifted.is_none()).then_some(target)
@@ -121,7 +122,7 @@ impl Hold {
         self.change(pool, |limits| limits.limit = bytes);
     }
 
-    /// Sets a target if there is none; false if there is one, which has an owner.
+    /// Sets a target and returns true. False if there is one already, which has an owner.
     pub(crate) fn take_target(&self, pool: &Pool, bytes: u64) -> bool {
         self.change(pool, |limits| {
             let is_free = limits.target == 0;
@@ -132,12 +133,12 @@ impl Hold {
         })
     }
 
-    /// There is no target any more: its owner says so.
+    /// Removes the target. Its owner calls this.
     pub(crate) fn drop_target(&self, pool: &Pool) {
         self.change(pool, |limits| (limits.target, limits.lifted) = (0, None));
     }
 
-    /// Lifts the target, with the reason, or puts it in force again.
+    /// Lifts the target for a reason, or puts it in force again.
     pub(crate) fn lift(&self, pool: &Pool, why: Option<Unreached>) {
         self.change(pool, |limits| limits.lifted = why);
     }
@@ -147,7 +148,8 @@ impl Hold {
 mod tests {
     use super::*;
 
-    /// Without its band the line is the target itself, and every write past it brings memory down.
+    /// If the line had no band, it would be the target itself, and every write past it would bring
+    /// memory down.
     #[test]
     fn the_line_is_the_lower_of_the_limit_and_the_target_with_its_band() {
         let line = |limit, target, lifted: bool| {

@@ -1,10 +1,10 @@
-//! A device: what it is made of, and what all work on it uses.
+//! A device: its parts, and what all work on it uses.
 //!
 //! Invariants
 //! - I1 `disksize` is a multiple of a page and never changes.
-//! - I2 the watermark is that of the pool's geometry: a longer blob is stored as the raw page.
+//! - I2 the watermark is that of the pool's geometry. A longer blob is stored as the raw page.
 //!
-//! Locks: none of its own; see `decode` and `store` for the order of those it uses.
+//! Locks: none of its own. `decode` and `store` say in which order it uses others.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use crate::backing::Backing;
 use crate::cells::{Ages, Counters, Stored, Values};
 use crate::terms::{Free, ZramConfig, ZramError};
 
-/// Bytes of the largest disk: its cells fill the 32 bits of an entry number half.
+/// Bytes of the largest disk. Its cells take half of the numbers that 32 bits can name.
 const DISKSIZE_MAX: u64 = 1 << 43; // 8 TiB
 const _: () =
     assert!(DISKSIZE_MAX / PAGE_SIZE as u64 <= 1 << u32::BITS, "a page's number is a u32");
@@ -40,11 +40,11 @@ pub struct Zram {
 }
 
 impl Zram {
-    /// An empty device. Nothing is touched but a few kilobytes, whatever its size.
+    /// An empty device. Whatever its size, only a few kilobytes are touched.
     ///
     /// # Errors
     ///
-    /// [`ZramError`]: a size, chain order or memory that cannot be.
+    /// [`ZramError`] if a size or a chain order is not valid, or if memory cannot be reserved.
     pub fn new(memory: Arc<Memory>, mut config: ZramConfig) -> Result<Zram, ZramError> {
         let order = config.chain_order;
         let chain = ChainSize::from_order(order).ok_or(ZramError::BadChainOrder { order })?;
@@ -83,17 +83,17 @@ impl Zram {
         })
     }
 
-    /// What the device was made with; sizes rounded.
+    /// The configuration that the device was made with. Its sizes are rounded.
     pub fn config(&self) -> &ZramConfig {
         &self.config
     }
 
-    /// The algorithms there are.
+    /// The algorithms of the device.
     pub(crate) fn codecs(&self) -> impl Iterator<Item = &Codec> {
         std::iter::once(&self.config.algorithm).chain(self.config.recompression.iter().flatten())
     }
 
-    /// The algorithm of a priority; `None` where there is none.
+    /// The algorithm of a priority. `None` if the priority has none.
     pub(crate) fn codec(&self, priority: u8) -> Option<&Codec> {
         match priority {
             0 => Some(&self.config.algorithm),
@@ -106,19 +106,19 @@ impl Zram {
         self.config.disksize / PAGE_SIZE as u64
     }
 
-    /// What a page's slot holds at a glance, without its lock; the priority means nothing.
+    /// The content of a page's slot at a glance, without its lock. The priority means nothing.
     pub(crate) fn peek(&self, page: u64) -> Stored {
         Stored::of(self.slots.peek(page), 0)
     }
 
-    /// Works with a stream. Its rank is kept here, as `codec` has none.
+    /// Works with a stream. The rank of a stream's lock is kept here, because `codec` has none.
     pub(crate) fn with_stream<R>(&self, work: impl FnOnce(&mut Stream) -> R) -> R {
         let _held = HeldRank::enter(Rank::Stream);
         self.streams.with(cpu::current_hint(), work)
     }
 
     /// Builds beforehand what the algorithm needs to read and write pages, so that reading builds
-    /// nothing: for an algorithm with streams, in a signal handler.
+    /// nothing. An algorithm with streams needs this before a signal handler reads.
     ///
     /// # Errors
     ///
@@ -131,31 +131,31 @@ impl Zram {
         Ok(())
     }
 
-    /// Empties the slots that were set aside; the caller has none locked.
+    /// Empties the slots that were set aside. The caller has no slot locked.
     pub(crate) fn flush_set_aside(&self) {
         self.set_aside.iter().for_each(|slots| slots.flush());
     }
 
-    /// Compacts, and runs what is deferred: for a caller that was refused because there was no
-    /// room. It holds no lock that a deferred job might want.
+    /// Compacts, and runs what is deferred. It is for a caller that was refused because there was
+    /// no room, and that holds no lock that a deferred job might want.
     pub fn make_room(&self) {
         self.flush_set_aside();
         self.slots.pool.make_room();
     }
 
-    /// Compacts the pool and returns free frames to the system; gives the frames freed.
+    /// Compacts the pool and returns free frames to the system. Returns the number of frames freed.
     pub fn compact(&self) -> u64 {
         self.flush_set_aside();
         self.slots.pool.compact()
     }
 
-    /// True when nothing was freed since the pool compacted itself, and nothing is pending: a
-    /// device that is left alone for a second is settled.
+    /// True when nothing was freed since the pool compacted itself, and nothing is pending. A
+    /// device that is left alone for a second becomes settled.
     pub fn is_settled(&self) -> bool {
         self.counters.pending().objects == 0 && self.slots.pool.is_settled()
     }
 
-    /// The memory whose frames the pages are in.
+    /// The memory in whose frames the pages are.
     pub fn memory(&self) -> &Arc<Memory> {
         self.slots.pool.memory()
     }
@@ -167,7 +167,7 @@ impl Zram {
 }
 
 impl Drop for Zram {
-    /// What is pending ends with the pool, and need not be looked at.
+    /// Pending objects end with the pool, and need not be looked at.
     fn drop(&mut self) {
         self.slots.pool.retire(std::iter::empty());
     }

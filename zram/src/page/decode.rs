@@ -1,4 +1,4 @@
-//! Decoding what a locked slot holds.
+//! Decoding the content of a locked slot.
 //!
 //! ```text
 //!   lock slot -> nothing: zeros | word: fill | raw: copy | blob: decompress in place
@@ -6,10 +6,10 @@
 //! ```
 //!
 //! Invariants
-//! - I1 an object of 4096 bytes is a raw page: the watermark lies below.
-//! - I2 every access clears what `flags` says it clears, under the lock it takes anyway.
+//! - I1 an object of 4096 bytes is a raw page, because the watermark is lower.
+//! - I2 every access clears the bits that `flags` names, under the lock that it takes anyway.
 //!
-//! Locks: the caller has the slot locked. A stream is taken before a cell: a thread that holds a
+//! Locks: the caller has the slot locked. A stream is taken before a cell. A thread that holds a
 //! stream waits for cells, so a thread that holds a cell must not wait for a stream.
 
 use codec::{CodecError, Stream, same};
@@ -22,13 +22,13 @@ use crate::cells::flags::{accessed, is_marked};
 use crate::cells::{Stored, enter};
 use crate::device::Zram;
 
-/// What came of decoding a locked slot.
+/// The result of decoding a locked slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum Decoded {
-    /// The page.
+    /// The page was decoded.
     Page,
-    /// Nothing yet: it is on the backing disk.
+    /// Nothing was decoded, because the page is on the backing disk.
     Back(Place),
 }
 
@@ -37,7 +37,7 @@ pub(crate) fn corrupt(page: u64) -> DiskError {
     DiskError::Corrupt { offset: page * PAGE_SIZE as u64 }
 }
 
-/// The error for a page that was not decoded. Want of memory leaves the page as it is.
+/// The error for a page that was not decoded. If there was no memory, the page is unharmed.
 pub(crate) fn undecoded(page: u64, error: CodecError) -> DiskError {
     match error {
         CodecError::NoMemory => DiskError::NoMemory,
@@ -46,7 +46,7 @@ pub(crate) fn undecoded(page: u64, error: CodecError) -> DiskError {
 }
 
 impl Zram {
-    /// Decodes what a locked slot holds; [`CodecError::NeedsStream`] where that takes a stream and
+    /// Decodes the content of a locked slot. [`CodecError::NeedsStream`] if that takes a stream and
     /// none was passed.
     pub(crate) fn decode(
         &self,
@@ -121,7 +121,8 @@ impl Zram {
 mod tests {
     use super::*;
 
-    /// Want of memory for a context was told as damage: the page is whole, and can be read later.
+    /// No memory for a context was once reported as damage. The page is whole, and can be read
+    /// later.
     #[test]
     fn want_of_memory_is_not_told_as_damage() {
         let told = |error| undecoded(3, error);

@@ -1,18 +1,19 @@
 //! Reading a page that was written back.
 //!
 //! ```text
-//!   lock slot: block 7 -> unlock -> read block 7 -> lock slot: block 7 still? and the checksum's?
+//!   lock slot: block 7 -> unlock -> read block 7 -> lock slot: still block 7? its checksum?
 //!                  ^                                   |                          yes: decode
 //!                  `------------ no: look again -------'
 //! ```
 //!
-//! The slot is not locked while the disk works, so the page may be overwritten meanwhile, and its
-//! block be another page's; the second look finds that. A block that came back to the same page
-//! with other content is found by its checksum, and read again: only a block that is wrong several
-//! times, for what it was to hold all that time, is damaged.
+//! The slot is not locked while the disk works. So the page may be overwritten meanwhile, and its
+//! block may become another page's. The second look detects that. The block may also come back to
+//! the same page with other content. Then its checksum differs, and it is read again. A block
+//! counts as damaged only if it is wrong several times, and the checksum that was expected of it
+//! did not change meanwhile.
 //!
-//! Invariant: what is decoded was read from the block that the locked slot names, and has the
-//! checksum that the block had when it was written.
+//! Invariant: the bytes that are decoded were read from the block that the locked slot names. They
+//! have the checksum that the block had when it was written.
 //!
 //! Locks: none while the disk works; then stream, and cell.
 
@@ -26,13 +27,13 @@ use crate::backing::{Backing, Place};
 use crate::cells::Stored;
 use crate::device::Zram;
 
-/// Times that a block is read before it is damaged.
+/// Times that a block is read before it counts as damaged.
 const READS_MAX: u32 = 3;
 
-/// A block as it was read without a lock.
+/// A block that was read without a lock.
 pub(crate) struct Fetched {
     place: Place,
-    /// What the block was to hold when it was read, a moment ago.
+    /// The checksum that was expected of the block just before it was read.
     noted: u32,
     sum: u32,
     block: [u8; PAGE_SIZE],
@@ -47,7 +48,7 @@ pub(crate) struct Fetches {
 }
 
 impl Fetches {
-    /// None yet.
+    /// No block was read yet.
     pub(crate) fn new(page: u64) -> Fetches {
         Fetches { page, last: None, reads: 0 }
     }
@@ -57,11 +58,12 @@ impl Fetches {
         self.last.as_ref()
     }
 
-    /// Reads a block, given no slot is locked: because the slot named it, and the last one read
-    /// was another or did not have its checksum.
+    /// Reads a block, because the slot named it, and the last block read was another one or did not
+    /// have its checksum. No slot is locked.
     pub(crate) fn fetch(&mut self, zram: &Zram, place: Place) -> Result<(), DiskError> {
         let backing = zram.values.backing.as_ref().ok_or_else(|| corrupt(self.page))?;
-        // A block that is to hold something else by now was written meanwhile, and is not wrong.
+        // If another checksum is expected by now, the block was written meanwhile, and is not
+        // wrong.
         let noted = backing.blocks.sum(place.block);
         let is_same = |last: &Fetched| (last.place, last.noted) == (place, noted);
         let again = self.last.as_ref().is_some_and(is_same);
@@ -94,8 +96,7 @@ impl Zram {
         Ok(())
     }
 
-    /// Reads a page that was found on the backing disk as [`Zram::load_back`] does, without using
-    /// it: for a recount.
+    /// As [`Zram::load_back`], without counting as a use of the page. A recount calls it.
     pub(crate) fn try_back(&self, page: u64, place: Place) -> Result<(), DiskError> {
         let (mut fetches, mut data) = (Fetches::new(page), [0; PAGE_SIZE]);
         fetches.fetch(self, place)?;
@@ -128,7 +129,8 @@ impl Zram {
         })
     }
 
-    /// Decodes what a locked slot holds, from a block that was read if it names that one.
+    /// Decodes the content of a locked slot. It uses a block that was read, if the slot names that
+    /// block.
     pub(crate) fn decode_with(
         &self,
         slot: &CellGuard<'_>,
@@ -152,7 +154,7 @@ impl Zram {
 }
 
 impl Fetched {
-    /// Whether this is what is in the block that a locked slot names.
+    /// Whether this is the content of the block that a locked slot names.
     fn is_of(&self, place: Place, backing: &Backing) -> bool {
         self.place == place && self.sum == backing.blocks.sum(place.block)
     }

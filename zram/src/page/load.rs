@@ -1,14 +1,14 @@
 //! Reading a whole page, wherever it is.
 //!
 //! ```text
-//!   no stream in hand: lock the slot, decode --> the page
-//!                                           `--> it needs a stream: take one, once more
+//!   without a stream: lock the slot, decode --> the page
+//!                                           `--> it needs a stream: take one, try once more
 //!                                           `--> it is on the backing disk: see `fetch`
 //! ```
 //!
-//! Invariant: a page that fails to decode is an error, and stays what it was.
+//! Invariant: a page that fails to decode is an error, and stays unchanged.
 //!
-//! Locks: a stream where one is needed, then the cell.
+//! Locks: a stream if one is needed, then the cell.
 
 use codec::{CodecError, Stream};
 use disk::DiskError;
@@ -26,8 +26,8 @@ impl Zram {
         }
     }
 
-    /// The same where the page is in memory. A stream is taken only for an algorithm that needs
-    /// one, which may be found out by looking.
+    /// As `load_page`, if the page is in memory. A stream is taken only for an algorithm that needs
+    /// one. The first look may find that out.
     fn load_here(&self, page: u64, data: &mut [u8]) -> Result<Decoded, DiskError> {
         if !self.config.algorithm.needs_stream_to_decompress() {
             match self.read_slot(page, None, data) {
@@ -92,7 +92,7 @@ mod tests {
         assert!(data[..] == text[..], "the page comes back");
     }
 
-    /// It read as zeros, though nobody had discarded it.
+    /// It once read as zeros, although no client had discarded it.
     #[test]
     fn a_cell_that_means_nothing_is_an_error_and_no_hole() {
         let config = ZramConfig::new("zram0", 1 << 20);

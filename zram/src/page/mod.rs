@@ -1,7 +1,7 @@
 //! Reading a page: decoded from its slot, or fetched from the backing disk.
 //!
-//! `decode` is what a locked slot holds, `fetch` reads what was written back, and `load` is a whole
-//! page, wherever it is. Nothing here changes what a page is. The room stands on the device.
+//! `decode` decodes a locked slot, `fetch` reads a page that was written back, and `load` reads a
+//! whole page, wherever it is. Nothing here changes a page. The room stands on the device.
 
 mod decode;
 mod fetch;

@@ -3,14 +3,15 @@
 //! ```text
 //!   bytes of the object   ..64   ..128   ...   4032..4095   4096
 //!   bucket                  0      1     ...       63         64      64 bytes wide
-//!                                               <------------ taken from here
+//!                                               <------------ the next page comes from this end
 //! ```
 //!
-//! A chosen page carries the PP mark; an access takes it away, and who comes to process the page
-//! finds that under the slot's lock. So pages are chosen without holding anything.
+//! A chosen page has the PP mark, and any access clears it. The thread that comes to process the
+//! page looks for the mark under the slot's lock. So pages are chosen without holding anything.
 //!
-//! Invariant: a page in a bucket was marked by this post-processing; what is left in them when it
-//! ends loses its mark. From the first mark to the last a recount sees that something changes.
+//! Invariant: a page in a bucket was marked by this post-processing. Pages that are left in the
+//! buckets when it ends lose the mark. From the first mark to the last, a recount sees that
+//! something changes.
 //!
 //! Lock: one cell at a time. Source: the kernel's buckets of post-processing.
 
@@ -27,12 +28,12 @@ use crate::terms::PostError;
 
 const BUCKET_BYTES: usize = 64;
 const BUCKETS: usize = PAGE_SIZE / BUCKET_BYTES + 1; // 65
-/// Ages of one second each.
+/// The ages that are told apart by the second.
 const SECONDS: usize = 64;
-/// Ages that are told apart.
+/// The number of ages that are told apart.
 const AGES: usize = SECONDS + 4 * (u32::BITS - SECONDS.ilog2()) as usize; // 168
 
-/// What a choice is made by.
+/// The facts by which a page is chosen.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Candidate {
     pub(crate) page: u64,
@@ -56,9 +57,10 @@ impl Candidate {
 pub(crate) struct Candidates<'z> {
     zram: &'z Zram,
     buckets: [Vec<u32>; BUCKETS],
-    /// The highest bucket that may have any.
+    /// The highest bucket that may contain a page.
     highest: usize,
-    /// From before the first mark until after the last: a recount is to see that something moves.
+    /// Held from before the first mark until after the last, so that a recount sees that something
+    /// moves.
     _change: Change<'z>,
 }
 
@@ -72,7 +74,7 @@ impl<'z> Candidates<'z> {
         let (buckets, _change) = ([const { Vec::new() }; BUCKETS], zram.counters.change());
         let mut chosen = Candidates { zram, buckets, highest: BUCKETS - 1, _change };
         let each = |candidate: &Candidate, slot: &mut CellGuard<'_>| {
-            // Ranges may overlap: a page is chosen once.
+            // Ranges may overlap, and a page is chosen once.
             if candidate.bits & PP != 0 || !wanted(candidate) {
                 return Ok(());
             }
@@ -86,7 +88,7 @@ impl<'z> Candidates<'z> {
         Ok(chosen)
     }
 
-    /// Chooses the pages whose last access is longest ago, until their objects have `bytes`.
+    /// Chooses the pages that were last accessed longest ago, until their objects have `bytes`.
     pub(crate) fn coldest(
         zram: &'z Zram,
         bytes: u64,
@@ -118,7 +120,7 @@ impl<'z> Candidates<'z> {
         self.buckets.iter().all(Vec::is_empty)
     }
 
-    /// Takes the next page out; its mark is the caller's business.
+    /// Takes the next page out. The caller handles its mark.
     pub(crate) fn pop(&mut self) -> Option<u64> {
         loop {
             if let Some(page) = self.buckets[self.highest].pop() {
@@ -129,7 +131,8 @@ impl<'z> Candidates<'z> {
     }
 }
 
-/// Ages that are told apart: each second of the first minute, then four steps each time it doubles.
+/// The bucket of an age. Each second of the first minute is told apart, then four steps each time
+/// the age doubles.
 fn bucket_of_age(now: u32, accessed: u32) -> usize {
     let age = now.saturating_sub(accessed) as usize;
     if age < SECONDS {
@@ -140,7 +143,8 @@ fn bucket_of_age(now: u32, accessed: u32) -> usize {
     SECONDS + doublings as usize * 4 + quarter
 }
 
-/// The youngest age that is needed for so many bytes, oldest first, and the bytes needed of it.
+/// The youngest age that is needed for so many bytes if the oldest pages come first, and how many
+/// bytes of that age are needed.
 fn youngest_needed(of_age: &[u64; AGES], bytes: u64) -> (usize, u64) {
     let mut left = bytes;
     for (age, &here) in of_age.iter().enumerate().rev() {
@@ -161,8 +165,8 @@ impl Drop for Candidates<'_> {
 }
 
 impl Zram {
-    /// Calls `each` with every page of `ranges` that is an object and not about to be freed, its
-    /// slot locked.
+    /// Calls `each` with every page of `ranges` that is an object and will not be freed. The page's
+    /// slot is locked.
     pub(crate) fn each_object(
         &self,
         ranges: &[RangeInclusive<u64>],
@@ -186,7 +190,7 @@ impl Zram {
         page: u64,
         each: &mut impl FnMut(&Candidate, &mut CellGuard<'_>) -> Result<(), PostError>,
     ) -> Result<(), PostError> {
-        // A glance first: most pages of a disk are none.
+        // A glance comes first, because most pages of a disk are not objects.
         if !matches!(self.peek(page), Stored::Blob { .. }) {
             return Ok(());
         }
@@ -200,7 +204,7 @@ impl Zram {
         }
     }
 
-    /// Locks the slot of a page that was chosen, and is as it was.
+    /// Locks the slot of a page that was chosen, if the page has not changed since.
     pub(crate) fn lock_chosen(&self, page: u64) -> Option<(CellGuard<'_>, usize)> {
         let slot = self.slots.lock(page)?;
         match Stored::in_cell(&slot) {
@@ -242,7 +246,7 @@ mod tests {
         Zram::new(small::memory(), config).expect("a device")
     }
 
-    /// Stores pages of about `len` bytes, last accessed at a second.
+    /// Stores a page of about `len` bytes that was last accessed at a second.
     fn store(zram: &Zram, page: u64, len: usize, second: u32) {
         let mut state = page << 8 | 1;
         let mut next = || {
@@ -258,7 +262,7 @@ mod tests {
     fn what_is_coldest_is_chosen_whatever_its_size() {
         let zram = device();
         for page in 0..PAGES {
-            // Of ten pages one is from long ago, in no order of place or size.
+            // One page in ten was accessed long ago. They are in no order of place or size.
             let second = if page % 10 == 7 { 1 } else { clock::boot_seconds() };
             store(&zram, page, 100 + (page * 37 % 3000) as usize, second);
         }

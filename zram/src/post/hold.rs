@@ -1,18 +1,18 @@
-//! Bringing a device's memory down to its target: what is cold goes elsewhere.
+//! Bringing a device's memory down to its target: cold pages go elsewhere.
 //!
 //! ```text
-//!   make room --> recompress what is coldest, a slice at a time --> write back what is coldest
-//!                                                                   up to three times
+//!   make room --> recompress the coldest, a slice at a time --> write back the coldest,
+//!                                                               up to three times
 //! ```
 //!
-//! `target` has the lines that memory is held between. Where memory cannot be brought down (there
-//! is no backing disk, or it is full, or failing) the target is lifted, so that only the device's
-//! own limit refuses a write; the policy's thread tries again.
+//! `target` has the lines that memory is held between. Memory cannot be brought down if there is no
+//! backing disk, or if the disk is full or failing. Then the target is lifted, so that only the
+//! device's own limit refuses a write. The policy's thread tries again.
 //!
-//! Invariant: memory is brought down by one thread at a time; a thread that waited for it looks
+//! Invariant: memory is brought down by one thread at a time. A thread that waited for that looks
 //! again.
 //!
-//! Locks: `Settings::run` while memory is brought down; none is held when it is called.
+//! Locks: `Settings::run` while memory is brought down. None is held when it is called.
 
 use host::PAGE_SIZE;
 
@@ -22,14 +22,16 @@ use crate::cells::{bump, kind};
 use crate::device::{BAND, HoldStat, Zram};
 use crate::terms::{PRIORITIES, PostError, Recompress, Unreached};
 
-/// Times that pages are chosen to bring memory down once.
+/// Times that pages are chosen each time memory is brought down.
 const ROUNDS: usize = 3;
-/// Parts of the target that are recompressed between two compactions.
+/// Between two compactions, 1/this of the target is recompressed.
 const SLICES: u64 = 64;
-/// Bytes of objects that are compressed again for each byte that must go: a fifth or more is saved.
+/// Bytes of objects that are compressed again for each byte that must go, because a fifth or more
+/// is saved.
 const RECOMPRESS_FOR_EACH: u64 = 5;
 
-/// Pages that went elsewhere or became smaller, and the last thing that kept others from it.
+/// The number of pages that went elsewhere or became smaller, and the last reason why others did
+/// not.
 #[derive(Clone, Copy, Default)]
 struct Moved {
     pages: u64,
@@ -48,24 +50,24 @@ impl Moved {
 }
 
 impl Zram {
-    /// What the policy did; all zero where there is none.
+    /// The work that the policy did. All figures are zero if there is none.
     pub fn hold_stat(&self) -> HoldStat {
         self.settings.hold.stat()
     }
 
-    /// Brings memory down for a write that found no room; false where no target is in its way. If
-    /// it is the write's `last` attempt, the target is lifted. The caller holds no lock.
+    /// Brings memory down for a write that found no room. False if no target is in its way. If it
+    /// is the write's `last` attempt, the target is lifted. The caller holds no lock.
     pub(crate) fn relieve(&self, last: bool) -> bool {
         let Some(target) = self.settings.hold.target_in_force() else { return false };
         let done = self.bring_down(target, self.values.backing.is_none());
         if done && last {
-            // Others were faster each time.
+            // Other writers were faster each time.
             self.settings.hold.lift(&self.slots.pool, Some(Unreached::Outrun));
         }
         true
     }
 
-    /// Brings memory down if it is above the target; false if that could not be done.
+    /// Brings memory down if it is above the target. False if that is not possible.
     pub(crate) fn hold(&self) -> bool {
         let above = |target: &u64| self.slots.pool.object_bytes_resident() > *target;
         let Some(target) = self.settings.hold.target().filter(above) else {
@@ -79,7 +81,7 @@ impl Zram {
         let _one = self.settings.run();
         bump(&self.settings.hold.rounds, 1);
         let low = target - target / BAND;
-        // Others store meanwhile, so what is held now does not tell whether anything was done.
+        // Others store meanwhile, so the bytes held now do not tell whether anything was done.
         let moved = self.bring_down_to(low, recompress);
         let stuck = moved.pages == 0 && self.slots.pool.object_bytes_resident() > target;
         let why = stuck.then(|| moved.failed.unwrap_or(Unreached::InUse));
@@ -91,7 +93,7 @@ impl Zram {
         self.counters.tally().counts[kind::DISK]
     }
 
-    /// Gives how many pages went elsewhere, or became smaller, and what kept others from it.
+    /// Returns how many pages went elsewhere or became smaller, and why others did not.
     fn bring_down_to(&self, low: u64, recompress: bool) -> Moved {
         let mut moved = Moved::default();
         self.make_room();
@@ -111,16 +113,17 @@ impl Zram {
         moved
     }
 
-    /// Bytes of objects that must go for memory to be no more than `low`, as densely stored as now.
+    /// Bytes of objects that must go so that memory is at most `low`, if pages stay as densely
+    /// stored as now.
     fn excess(&self, low: u64) -> u64 {
         let resident = self.slots.pool.object_bytes_resident();
         let excess = u128::from(resident.saturating_sub(low));
         (excess * u128::from(self.counters.tally().bytes) / u128::from(resident.max(1))) as u64
     }
 
-    /// Recompresses pages with the last algorithm there is, until memory is down to `low`; gives
-    /// how many pages are smaller. New objects go past the line, and frames of old ones are free
-    /// after a compaction only: so a few at a time.
+    /// Recompresses pages with the algorithm of the highest priority, until memory is down to
+    /// `low`. Returns how many pages are smaller. New objects exceed the line, and frames of old
+    /// ones become free only by a compaction. So only a few pages are recompressed at a time.
     fn recompress_coldest(&self, low: u64) -> Moved {
         let mut pages = 0;
         let failed = self.recompress_coldest_into(low, &mut pages).err();
@@ -144,7 +147,8 @@ impl Zram {
         Ok(())
     }
 
-    /// Writes pages back that take so many bytes; gives how many are on the backing disk for it.
+    /// Writes back the coldest pages that take so many bytes. Returns how many went to the backing
+    /// disk.
     fn write_back_coldest(&self, bytes: u64) -> Moved {
         let Some(backing) = &self.values.backing else { return Moved::none(&PostError::NoBacking) };
         let coldest = match Candidates::coldest(self, bytes, |_| true) {
@@ -152,7 +156,7 @@ impl Zram {
             Err(error) => return Moved::none(&error),
         };
         let before = self.written_back_pages();
-        // Where some fail, others may have been written.
+        // If some fail, others may have been written.
         let report = self.write_chosen(backing, coldest, u64::MAX);
         let now = self.written_back_pages();
         let failed = report.as_ref().err().map(Unreached::from);

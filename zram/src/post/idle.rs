@@ -1,9 +1,9 @@
-//! Marking pages idle: those that nobody used for a while, or all.
+//! Marking pages idle: those that were not used for a while, or all.
 //!
 //! ```text
 //!   mark_idle(All)             every page in memory that is not same-filled
-//!   mark_idle(OlderThan(age))  those of them whose last access is so long ago; the others, also
-//!                              those that were marked before, are not idle
+//!   mark_idle(OlderThan(age))  those of them that were last accessed so long ago; the others lose
+//!                              the mark if they have it
 //! ```
 //!
 //! Lock: one cell at a time.
@@ -14,14 +14,14 @@ use crate::device::Zram;
 use crate::terms::{Idle, PostError};
 
 impl Zram {
-    /// Marks pages idle until their next access; gives how many were marked that were not.
-    /// Younger pages lose the mark, so that what is idle is what the last call said.
+    /// Marks pages idle until their next access. Returns how many were marked that were not before.
+    /// Younger pages lose the mark, so that the idle pages are always those of the last call.
     ///
     /// Source: `mark_idle` of the kernel's driver.
     ///
     /// # Errors
     ///
-    /// [`PostError::Invalid`] for an age when the device does not note accesses
+    /// [`PostError::Invalid`] for an age if the device does not note accesses
     /// (`ZramConfig::track_ages`).
     pub fn mark_idle(&self, which: Idle) -> Result<u64, PostError> {
         match which {

@@ -4,13 +4,13 @@
 //!   sleep --> above the target? --no--> sleep
 //!     ^            | yes
 //!     |            v
-//!     '----- recompress what is coldest, then write it back (see `hold`)
-//!            not enough: sleep twice as long as the last time, up to 64 times
+//!     '----- recompress the coldest pages, then write them back (see `hold`)
+//!            not enough: sleep twice as long as the last time, up to 64 times as long
 //! ```
 //!
 //! It exists only while a [`Policy`] does, and looks at one number when there is nothing to do.
 //!
-//! Lock: one for telling it to stop, a leaf.
+//! Lock: one, by which it is told to stop. It is a leaf.
 
 use std::io;
 use std::sync::{Arc, PoisonError, Weak};
@@ -23,30 +23,30 @@ use crate::device::Zram;
 
 /// The shortest time between two looks.
 const INTERVAL_MIN: Duration = Duration::from_millis(10);
-/// How many times longer it sleeps at most where it can do nothing.
+/// If it can do nothing, it sleeps at most this many times as long.
 const BACK_OFF_MAX: u32 = 64;
 
-/// What a policy holds to.
+/// The settings of a policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PolicyConfig {
-    /// Bytes of touched frames of zspages.
+    /// The target: bytes of touched frames of zspages.
     pub target_bytes: u64,
-    /// Time between two looks; at least 10 ms.
+    /// The time between two looks, at least 10 ms.
     pub interval: Duration,
 }
 
 impl PolicyConfig {
-    /// A look each second.
+    /// One look each second.
     pub fn new(target_bytes: u64) -> PolicyConfig {
         PolicyConfig { target_bytes, interval: Duration::from_secs(1) }
     }
 }
 
-/// A device's memory is held at a target while this lives.
+/// While this lives, a device's memory is held at a target.
 ///
-/// Memory stays within a 32nd of the target while there is something to recompress or write back
-/// above it: a write that would go further waits until the coldest pages are elsewhere. Where that
-/// cannot be, the device's own limit alone holds, and [`Zram::hold_stat`] says so.
+/// Memory stays within a 32nd of the target while something can be recompressed or written back. A
+/// write that would exceed that waits until the coldest pages are elsewhere. If that is not
+/// possible, only the device's own limit holds, and [`Zram::hold_stat`] says so.
 #[derive(Debug)]
 pub struct Policy {
     device: Weak<Zram>,
@@ -65,8 +65,9 @@ impl Policy {
     ///
     /// # Errors
     ///
-    /// `InvalidInput` without a target, for a device that does not note ages
-    /// (`ZramConfig::track_ages`), and for one that has a policy; else no thread could be started.
+    /// `InvalidInput` in three cases: there is no target, the device does not note ages
+    /// (`ZramConfig::track_ages`), or it has a policy already. Otherwise, no thread could be
+    /// started.
     pub fn start(device: &Arc<Zram>, config: PolicyConfig) -> io::Result<Policy> {
         let invalid = |what| Err(io::Error::new(io::ErrorKind::InvalidInput, what));
         if config.target_bytes == 0 {
@@ -76,7 +77,8 @@ impl Policy {
             return invalid("a policy needs a device that notes when its pages are used");
         }
         let (hold, pool) = (&device.settings.hold, &device.slots.pool);
-        // One step, so that of two that start one is refused; and the thread finds a target.
+        // This is one step, so that if two threads start a policy, one of them is refused. The
+        // thread finds a target.
         if !hold.take_target(pool, config.target_bytes) {
             return invalid("the device has a policy already");
         }
@@ -96,7 +98,7 @@ impl Drop for Policy {
         *self.stop.told() = true;
         self.stop.changed.notify_all();
         if let Some(thread) = self.thread.take() {
-            // What it panicked with was reported by the panic.
+            // If it panicked, the panic has reported that.
             let _ = thread.join();
         }
         if let Some(device) = self.device.upgrade() {
@@ -107,11 +109,11 @@ impl Drop for Policy {
 
 impl Stop {
     fn told(&self) -> MutexGuard<'_, bool> {
-        // A bool is never half done.
+        // A bool is never half written.
         self.told.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sleeps; true when it is time to stop.
+    /// Sleeps. True when it is time to stop.
     fn sleep(&self, time: Duration) -> bool {
         let told = self.told();
         let slept = self.changed.wait_timeout_while(told, time, |told| !*told);

@@ -3,16 +3,16 @@
 //! ```text
 //!   chosen, largest first --> decoded under its slot's lock --> compressed, nothing locked
 //!                                                                     |
-//!      PP gone: as it was <-- slot locked again <-- a smaller class? stored
-//!      PP there: replaced                           no: as it was, and after the last algorithm
-//!                                                   incompressible
+//!      PP gone: unchanged <-- slot locked again <-- a smaller class? stored
+//!      PP there: replaced                           no: unchanged; after the last algorithm
+//!                                                   it is marked incompressible
 //! ```
 //!
-//! Smaller means a smaller size class: less would save nothing.
+//! Smaller means a smaller size class, because less would save nothing.
 //!
 //! Invariant: a page is replaced by its own content, in another form.
 //!
-//! Locks: `Settings::run`; a stream, and with it one cell at a time, which is not held while the
+//! Locks: `Settings::run`; a stream, and with it one cell at a time. The cell is not held while the
 //! page is compressed. Source: the kernel's driver.
 
 use codec::{Codec, Stream};
@@ -27,7 +27,7 @@ use crate::terms::{
     PRIORITIES, PostError, Recompress, RecompressKind, RecompressReport, disk_error, post_error,
 };
 
-/// What became of a page.
+/// The outcome for one page.
 enum Outcome {
     Saved { bytes: usize },
     NoSmaller,
@@ -40,8 +40,8 @@ impl Zram {
     /// # Errors
     ///
     /// [`PostError::Invalid`] for a priority without an algorithm, or a threshold that no
-    /// compressed object reaches; [`PostError::NoMemory`], [`PostError::Corrupt`]: the run ends
-    /// there, and what was recompressed until then is.
+    /// compressed object reaches. The run ends early with [`PostError::NoMemory`] or
+    /// [`PostError::Corrupt`]. Pages that were recompressed before stay so.
     pub fn recompress(&self, what: &Recompress) -> Result<RecompressReport, PostError> {
         let codec = self.codec_for(what)?;
         let _one = self.settings.run();
@@ -50,7 +50,7 @@ impl Zram {
         self.recompress_chosen(&mut candidates, what, codec)
     }
 
-    /// Recompresses some of what was chosen, as many as are asked for, while nothing else is
+    /// Recompresses some of the chosen pages, as many as are asked for, while nothing else is
     /// post-processed.
     pub(crate) fn recompress_chosen(
         &self,
@@ -102,13 +102,13 @@ impl Zram {
                 Ok(blob) if self.is_smaller(blob.len(), len, what.threshold) => {
                     self.put_smaller(page, blob, what.priority)
                 }
-                // Too long, or the codec failed: neither is an error.
+                // The result is too long, or the codec failed. Neither is an error.
                 _ => Ok(self.keep(page, what.priority)),
             }
         })
     }
 
-    /// Decodes a chosen page, which is not idle any more; gives the length of its object.
+    /// Decodes a chosen page, which is no longer idle. Returns the length of its object.
     fn take_out(
         &self,
         page: u64,
@@ -127,7 +127,7 @@ impl Zram {
     }
 
     fn put_smaller(&self, page: u64, blob: &[u8], priority: u8) -> Result<Outcome, DiskError> {
-        // A longer object goes in return, so the limit is none for this.
+        // A longer object is freed in return, so the limit does not apply to this one.
         let object = self.slots.pool.store_past_limit(blob).map_err(disk_error)?;
         let Some((mut slot, old_len)) = self.lock_chosen(page) else { return Ok(Outcome::Used) };
         let old = Stored::in_cell(&slot);
@@ -136,7 +136,7 @@ impl Zram {
         Ok(Outcome::Saved { bytes: old_len - blob.len() })
     }
 
-    /// The page stays as it is; after the last algorithm for good.
+    /// The page stays unchanged, and after the last algorithm for good.
     fn keep(&self, page: u64, priority: u8) -> Outcome {
         let Some((mut slot, _)) = self.lock_chosen(page) else { return Outcome::Used };
         flags::clear(&mut slot, PP);

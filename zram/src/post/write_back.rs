@@ -8,15 +8,16 @@
 //! ```
 //!
 //! Neighbouring blocks go in one request. A page that fails stays in memory, and the others are
-//! tried; the limit and a full disk end the run.
+//! tried. The limit and a full disk end the run.
 //!
 //! Invariants
 //! - I1 a block that was taken is in the request, in flight, in a cell, or `spare`.
 //! - I2 no lock is held while a request is submitted or waited for.
-//! - I3 at most `writeback_batch_size` pages, and `COPIED_MAX`, are copied and not yet landed.
+//! - I3 at most `writeback_batch_size` pages, and at most `COPIED_MAX`, are copied and not yet
+//!   landed.
 //!
-//! Locks: `Settings::run`; then a stream and a cell to copy, a cell to complete. Source: the
-//! kernel's driver, for order, limit and the PP mark.
+//! Locks: `Settings::run`; then a stream and a cell to copy, and a cell to complete. Source: the
+//! kernel's driver, for the order, the limit and the PP mark.
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -31,10 +32,10 @@ use crate::cells::{Stored, stored};
 use crate::device::{Unit, Zram};
 use crate::terms::{PostError, Selection, WriteBack, WriteBackReport, backing_error, post_error};
 
-/// Requests that a batch is divided into, at most.
+/// The most requests that a batch is divided into.
 const REQUESTS: usize = 4;
 
-/// Pages copied at once, at most, whatever `writeback_batch_size` is: 16 MiB.
+/// The most pages that are copied at once, whatever `writeback_batch_size` is: 16 MiB.
 const COPIED_MAX: usize = 4096;
 
 impl Zram {
@@ -43,8 +44,9 @@ impl Zram {
     ///
     /// # Errors
     ///
-    /// [`PostError`]; what was written back until then is. After [`PostError::Backing`],
-    /// [`PostError::Corrupt`] and [`PostError::NoMemory`] for a copy all other pages were tried.
+    /// [`PostError`]. Pages that were written back before stay so. If the error is
+    /// [`PostError::Backing`], [`PostError::Corrupt`] or [`PostError::NoMemory`] for a copy, all
+    /// other pages were tried.
     pub fn write_back(&self, what: &WriteBack) -> Result<WriteBackReport, PostError> {
         let backing = self.values.backing.as_ref().ok_or(PostError::NoBacking)?;
         let ranges = self.ranges_of(&what.pages)?;
@@ -54,7 +56,7 @@ impl Zram {
         self.write_chosen(backing, candidates, what.max_pages.unwrap_or(u64::MAX))
     }
 
-    /// Writes back what was chosen, while nothing else is post-processed.
+    /// Writes back the chosen pages, while nothing else is post-processed.
     pub(crate) fn write_chosen(
         &self,
         backing: &Backing,
@@ -82,8 +84,8 @@ impl Zram {
         Ok(ranges.clone())
     }
 
-    /// Copies a chosen page as it is to be written; its length as an object. `None` where it was
-    /// used meanwhile.
+    /// Copies a chosen page in the form in which it will be written. Returns its length as an
+    /// object, or `None` if it was used meanwhile.
     fn copy_out(&self, page: u64, block: &mut [u8]) -> Result<Option<usize>, DiskError> {
         self.with_stream(|stream| {
             let Some((slot, len)) = self.lock_chosen(page) else { return Ok(None) };
@@ -130,10 +132,10 @@ struct Run<'z> {
     /// The request being filled: neighbouring blocks.
     pieces: Vec<Piece>,
     buffer: Vec<u8>,
-    /// Pages in `pieces` and in flight; how many may be.
+    /// The number of pages in `pieces` and in flight, and the most that there may be.
     copied: usize,
     copied_max: usize,
-    /// Taken for a page that turned out to be in use.
+    /// A ticket that was taken for a page that turned out to be in use.
     spare: Option<Ticket>,
     /// The last failure of a page.
     failed: Option<PostError>,
@@ -157,7 +159,7 @@ impl<'z> Run<'z> {
         }
     }
 
-    /// Submits what was chosen, until something ends the run.
+    /// Submits the chosen pages, until something ends the run.
     fn submit_all(&mut self, max: u64) -> Result<(), PostError> {
         for _ in 0..max {
             let Some(page) = self.candidates.pop() else { break };
@@ -167,7 +169,7 @@ impl<'z> Run<'z> {
         Ok(())
     }
 
-    /// What a page needs; what flies may still give back what it took.
+    /// The ticket that a page needs. Requests in flight may still give back what they took.
     fn ticket(&mut self) -> Result<Ticket, PostError> {
         if let Some(spare) = self.spare.take() {
             return Ok(spare);
@@ -190,7 +192,8 @@ impl<'z> Run<'z> {
         }
     }
 
-    /// Blocks of discarded pages may be waiting for their leaves to be drained.
+    /// Takes a block. If none is free, blocks of discarded pages may be waiting for their leaves to
+    /// be drained.
     fn take_block(&self) -> Option<u32> {
         self.backing.blocks.take().or_else(|| {
             self.zram.memory().flush_deferred();
@@ -244,13 +247,13 @@ impl<'z> Run<'z> {
         }
     }
 
-    /// Waits for everything that flies.
+    /// Waits for all requests in flight.
     fn land_all(&mut self) {
         self.send();
         while self.land_next() {}
     }
 
-    /// Waits for the next request that lands; false when none flies.
+    /// Waits for the next request that lands. False if none is in flight.
     fn land_next(&mut self) -> bool {
         let landed = self.flights.landed();
         landed.map(|landed| self.land(landed)).is_some()
@@ -271,7 +274,7 @@ impl<'z> Run<'z> {
         }
     }
 
-    /// A page is on the disk: if nobody used it meanwhile, that is where it is now.
+    /// A page was written. If it was not used meanwhile, its cell now names the block.
     fn complete(&mut self, piece: &Piece) {
         self.backing.wrote();
         let Some((mut slot, len)) = self.zram.lock_chosen(piece.page) else {

@@ -1,11 +1,11 @@
-//! What is known of each page: the kernel's `block_state`.
+//! The state of each page: the kernel's `block_state`.
 //!
 //! ```text
 //!   page   last access    s same-filled  w written back  h huge
 //!    300   75.033841      . w . i . .    i idle  r recompressed  n incompressible
 //! ```
 //!
-//! Lock: one cell at a time, and none of it between two pages.
+//! Lock: one cell at a time. None is held between two pages.
 
 use std::fmt;
 use std::ops::Range;
@@ -22,7 +22,7 @@ use crate::device::Zram;
 pub struct BlockState {
     /// Its number.
     pub page: u64,
-    /// When it was accessed last, in seconds since the system started; 0 where that is not noted.
+    /// When it was last accessed, in seconds since the system started. 0 if that is not noted.
     pub accessed_seconds: u32,
     /// It repeats one word.
     pub same: bool,
@@ -59,7 +59,7 @@ impl fmt::Display for BlockState {
 }
 
 impl Zram {
-    /// What is known of each page of `pages` that is stored.
+    /// The state of each page of `pages` that is stored.
     pub fn block_states(&self, pages: Range<u64>) -> impl Iterator<Item = BlockState> + '_ {
         let mut page = pages.start;
         let end = pages.end.min(self.pages());

@@ -1,4 +1,4 @@
-//! Recounting a device: pool, zone, and every slot, whose content must still decode.
+//! Recounting a device: pool, zone, and every slot. The content of each slot must still decode.
 //!
 //! Invariants that it checks
 //! - The counters are the sums over the slots, and the word of each leaf has those over its own.
@@ -6,8 +6,8 @@
 //! - The blocks of the backing disk in use are those that slots name.
 //! - Each object of the pool is named by one slot or pending, and every page in memory decodes.
 //!
-//! Locks: one cell at a time. On a device in use a difference between sums is motion, not defect,
-//! when the pool or the counters moved meanwhile; the report says so.
+//! Locks: one cell at a time. If the device is in use, sums may differ because the pool or the
+//! counters moved meanwhile. That is no defect, and the report says that it happened.
 
 use std::fmt;
 
@@ -30,7 +30,7 @@ pub struct CheckReport {
     pub pages_stored: u64,
     /// Pages decoded, all of them without error.
     pub pages_decoded: u64,
-    /// True when requests changed the device during the recount: sums were not compared.
+    /// True when requests changed the device during the recount, so that sums were not compared.
     pub moved: bool,
 }
 
@@ -65,7 +65,7 @@ impl Zram {
             self.check_leaf(index, &mut counted)?;
         }
         let compared = self.compare(&pool, &counted);
-        // After the last counter was read: what began before that is seen here.
+        // This is read after the last counter, so changes that began before that are seen here.
         let rest = before.is_some() && self.motion() == before;
         let moved = pool.moved > 0 || pool.in_flight > 0 || !rest;
         if !moved {
@@ -75,12 +75,12 @@ impl Zram {
         Ok(CheckReport { pool, pages_stored: pages(counted.tally), pages_decoded, moved })
     }
 
-    /// Reads every page that is on the backing disk, compares its checksum and decodes it; gives
-    /// how many there were. No page counts as used for that.
+    /// Reads every page that is on the backing disk, compares its checksum and decodes it. Returns
+    /// how many pages there were. This does not count as a use of a page.
     ///
     /// # Errors
     ///
-    /// [`CheckError`] for the first that is damaged, or cannot be read.
+    /// [`CheckError`] for the first page that is damaged or cannot be read.
     pub fn check_backing(&self) -> Result<u64, CheckError> {
         let mut pages = 0;
         for index in (0..self.slots.root_len()).filter(|&index| self.slots.leaf(index).is_some()) {
@@ -95,7 +95,8 @@ impl Zram {
         Ok(pages)
     }
 
-    /// Differs after every change of a slot or of the pool; `None` while one is under way.
+    /// A value that is another one after every change of a slot or of the pool. `None` while a
+    /// change is under way.
     fn motion(&self) -> Option<(u64, u32)> {
         Some((self.counters.changes()?, self.slots.pool.operations()))
     }
@@ -132,7 +133,7 @@ impl Zram {
             if let Stored::Same(same) = stored {
                 counted.interned += u64::from(same.is_interned());
             }
-            // What is on the backing disk stays there: `check_backing` reads it.
+            // A page on the backing disk is not read here. `check_backing` reads it.
             match self.decode(&slot, Some(stream), &mut data) {
                 Ok(Decoded::Page | Decoded::Back(_)) => Ok(()),
                 Err(error) => Err(undecoded(page, error)),
@@ -177,7 +178,8 @@ impl Zram {
         self.check_uses("blocks of the backing disk", counted.tally.counts[kind::DISK], bits)
     }
 
-    /// What slots use of what is beside them; what is pending may use some too.
+    /// Compares the uses of words or blocks by slots with their own counts. Pending objects may use
+    /// some too.
     fn check_uses(&self, what: &str, slots: u64, uses: u64) -> Result<(), CheckError> {
         let all_drained = self.memory().deferred().jobs == 0;
         if slots > uses || slots < uses && all_drained {
@@ -187,7 +189,7 @@ impl Zram {
     }
 }
 
-/// The client's bits that no slot with this content has when nothing is under way.
+/// The client's bits that no slot with this content may have while nothing is under way.
 fn allowed_not(stored: Stored) -> u8 {
     match stored {
         Stored::Blob { .. } => PP,
@@ -202,7 +204,7 @@ struct Count {
     tally: LeafTally,
     marked_bytes: u64,
     interned: u64,
-    /// Client's bits found where they cannot be.
+    /// Client's bits that were found where they must not be.
     stray_bits: u8,
     /// The first leaf whose word differs from its cells.
     wrong_sums: Option<WrongSums>,
@@ -221,7 +223,7 @@ mod tests {
     use crate::{Zram, ZramConfig, small};
 
     thread_local! {
-        /// What happens on this thread between a recount and the look at the counters.
+        /// Runs on this thread between a recount and the look at the counters.
         static MEANWHILE: Cell<Option<fn(&Zram)>> = const { Cell::new(None) };
     }
 

@@ -1,7 +1,7 @@
-//! What a device says about itself: its figures, its pages, and whether it is in order.
+//! Reports of a device: its figures, the state of its pages, and whether it is in order.
 //!
-//! Nothing here changes a device. The room stands on the device, and on `page` to decode what a
-//! recount looks at.
+//! Nothing here changes a device. The room stands on the device, and on `page`, because a recount
+//! decodes pages.
 
 mod block_state;
 mod check;

@@ -1,14 +1,15 @@
-//! What a device can say about itself.
+//! The figures of a device.
 //!
 //! ```text
 //!   object_bytes_resident + free_bytes_held + metadata + pending + staging = accounted
 //!   accounted / compr_data_size - 1                                        = overhead_all_in
 //! ```
 //!
-//! Invariant: every byte the stack holds is in exactly one term of the first line. Where several
-//! devices share a memory, each reports the memory's free frames and tables as if it were alone.
+//! Invariant: every byte that the device and its memory hold is in exactly one term of the first
+//! line. If several devices share a memory, each reports the memory's free frames and tables as if
+//! it were alone.
 //!
-//! Lock: none; each number is exact, together they are no snapshot while requests run.
+//! Lock: none. Each number is exact. Together they are no snapshot while requests run.
 
 use std::fmt;
 use std::ops::Range;
@@ -25,13 +26,13 @@ use crate::device::Zram;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Metadata {
     /// Cells, the root that names their leaves, words of same-filled pages, times of the last
-    /// access, and which blocks of the backing disk are in use.
+    /// access, and the bits and checksums of blocks of the backing disk.
     pub slot_table: u64,
-    /// Cells behind single handles.
+    /// Cells of single handles.
     pub handle_table: u64,
     /// Zspage descriptors and size classes.
     pub descriptors: u64,
-    /// What describes frames: zone lists, frame to descriptor, claimed and resident bits.
+    /// The tables of frames: zone lists, frame to descriptor, claimed and resident bits.
     pub frame_table: u64,
     /// Buffers of connections.
     pub buffers: u64,
@@ -51,18 +52,18 @@ impl Metadata {
     }
 }
 
-/// Everything `stat --json` prints; bytes unless the name says otherwise.
+/// Everything that `stat --json` prints, in bytes unless the name says otherwise.
 #[derive(Clone, Debug, PartialEq, Default)]
 pub struct Stat {
     /// The device's name.
     pub name: String,
-    /// Algorithm, with its level where it is not the default.
+    /// The algorithm, with its level if that is not the default.
     pub algorithm: String,
     /// Chain order.
     pub chain_order: u32,
     /// Size of the disk.
     pub disksize: u64,
-    /// 1: the device can be used.
+    /// 1 if the device can be used.
     pub initstate: u32,
     /// Pages stored, times 4096.
     pub orig_data_size: u64,
@@ -70,7 +71,7 @@ pub struct Stat {
     pub compr_data_size: u64,
     /// All frames of zspages.
     pub mem_used_total: u64,
-    /// The limit on object bytes; 0 = none.
+    /// The limit on object bytes; 0 means none.
     pub mem_limit: u64,
     /// The most `mem_used_total` ever was.
     pub mem_used_max: u64,
@@ -88,13 +89,13 @@ pub struct Stat {
     pub free_bytes_held: u64,
     /// The parts of the metadata.
     pub metadata: Metadata,
-    /// Objects of pages that were discarded, and are to be freed by the memory's worker.
+    /// Objects of discarded pages that the memory's worker has yet to free.
     pub pending_bytes: u64,
-    /// On the way out of a region.
+    /// Pages on their way out of a region.
     pub staging_bytes: u64,
-    /// What the system says: Rss of the mappings plus counted heap; `None` where it cannot be read.
+    /// The system's figure: Rss of the mappings plus counted heap. `None` if it cannot be read.
     pub resident_bytes: Option<u64>,
-    /// Page tables of the whole process; `None` where they cannot be read.
+    /// Page tables of the whole process. `None` if they cannot be read.
     pub page_table_bytes: Option<u64>,
 }
 
@@ -113,14 +114,14 @@ impl Stat {
             + self.staging_bytes
     }
 
-    /// `accounted_bytes / compr_data_size - 1`; `None` when nothing is stored.
+    /// `accounted_bytes / compr_data_size - 1`. `None` if nothing is stored.
     pub fn overhead_all_in(&self) -> Option<f64> {
         let stored = self.compr_data_size;
         (stored > 0).then(|| self.accounted_bytes() as f64 / stored as f64 - 1.0)
     }
 
-    /// Enters what a server of this device holds on the heap: the buffers of its connections, and
-    /// the codec state of their threads. Both are resident.
+    /// Adds what a server of this device holds on the heap: the buffers of its connections, and the
+    /// codec state of their threads. Both are resident.
     #[must_use]
     pub fn with_server(mut self, buffers: u64, codec_contexts: u64) -> Stat {
         self.metadata.buffers += buffers;
@@ -131,7 +132,7 @@ impl Stat {
     }
 }
 
-/// The nine columns of `mm_stat`; `Display` is the kernel's line.
+/// The nine columns of `mm_stat`. `Display` writes the kernel's line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MmStat(
     /// `orig_data_size compr_data_size mem_used_total mem_limit mem_used_max same_pages
@@ -146,7 +147,7 @@ impl fmt::Display for MmStat {
     }
 }
 
-/// The four columns of `io_stat`; `Display` is the kernel's line.
+/// The four columns of `io_stat`. `Display` writes the kernel's line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IoStat {
     /// Reads that failed.
@@ -189,7 +190,7 @@ impl Zram {
             pages_compacted: stats.pages_compacted,
             huge_pages: tally.counts[kind::HUGE],
             huge_pages_since: read(&self.counters.huge_since),
-            // The frames of what is pending are touched still.
+            // Frames of pending objects are still touched.
             object_bytes_resident: stats.object_bytes_resident.saturating_sub(pending_bytes),
             free_bytes_held: memory.free_bytes_held(),
             metadata,
@@ -201,7 +202,8 @@ impl Zram {
         let heap = stat.accounted_bytes().saturating_sub(mapped);
         let rss = memory.resident_bytes(&self.table_ranges()).ok();
         if memory.was_locked() {
-            // What the system filled of what nobody uses: it is held, and free.
+            // The system may have filled pages of the mappings that are not used. They are held,
+            // and free.
             stat.free_bytes_held += rss.unwrap_or(0).saturating_sub(mapped);
         }
         stat.resident_bytes = rss.map(|rss| rss + heap);
@@ -225,27 +227,28 @@ impl Zram {
         }
     }
 
-    /// Bytes of the dictionaries of all algorithms; one that two share counts twice.
+    /// Bytes of the dictionaries of all algorithms. A dictionary that two algorithms share counts
+    /// twice.
     fn dictionary_bytes(&self) -> usize {
         self.codecs().map(|codec| codec.dictionary_bytes()).sum()
     }
 
-    /// Bytes of the tables beside the cells: ages, and blocks of the backing disk; mapped, and on
-    /// the heap.
+    /// Bytes of the tables besides the cells: ages, and blocks of the backing disk. The result has
+    /// the bytes that are mapped, and those on the heap.
     fn beside_bytes(&self) -> (u64, u64) {
         let ages = self.ages.as_ref().map_or((0, 0), Ages::bytes);
         let blocks = self.values.backing.as_ref().map_or((0, 0), |it| it.blocks.bytes());
         (ages.0 + blocks.0, ages.1 + blocks.1)
     }
 
-    /// The addresses of all tables of the device's own.
+    /// The addresses of all tables that belong to the device alone.
     fn table_ranges(&self) -> Vec<Range<usize>> {
         let blocks = self.values.backing.iter().flat_map(|backing| backing.blocks.ranges());
         let ages = self.ages.iter().map(Ages::range);
         std::iter::once(self.slots.root_range()).chain(ages).chain(blocks).collect()
     }
 
-    /// Bytes of the queue of slots that are to be emptied.
+    /// Bytes of the queue of slots that will be emptied.
     fn set_aside_bytes(&self) -> u64 {
         self.set_aside.as_ref().map_or(0, |slots| slots.meters().heap_bytes)
     }
@@ -278,13 +281,13 @@ impl Zram {
         ])
     }
 
-    /// Bytes of compressed and raw objects, which [`Stat`] and [`MmStat`] have among much else; at
-    /// the cost of a load.
+    /// Bytes of compressed and raw objects. [`Stat`] and [`MmStat`] have them too, but this costs
+    /// only a load.
     pub fn compr_data_size(&self) -> u64 {
         self.counters.tally().bytes
     }
 
-    /// Touched frames of zspages, in bytes; without asking the system, as [`Zram::stat`] does.
+    /// Touched frames of zspages, in bytes. Unlike [`Zram::stat`], this does not ask the system.
     pub fn object_bytes_resident(&self) -> u64 {
         self.slots.pool.object_bytes_resident()
     }
@@ -298,13 +301,13 @@ impl Zram {
         }
     }
 
-    /// The line of the kernel's `bd_stat`; zeros without a backing disk.
+    /// The line of the kernel's `bd_stat`. It is zeros if there is no backing disk.
     pub fn bd_stat(&self) -> BdStat {
         let pages = self.counters.tally().counts[kind::DISK];
         self.values.backing.as_ref().map(|backing| backing.stat(pages)).unwrap_or_default()
     }
 
-    /// How often something went wrong, by its cause.
+    /// The number of failures by cause.
     pub fn trouble_stat(&self) -> TroubleStat {
         self.counters.troubles.stat()
     }

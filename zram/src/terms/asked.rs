@@ -1,15 +1,14 @@
-//! Work on pages that are stored already: marked idle, written back, recompressed.
+//! Work on stored pages: they are marked idle, written back, recompressed.
 //!
 //! ```text
 //!   written ---> idle ---> recompressed ---> written back
-//!                 ^  any read or write      |  read: from the backing disk, it stays there
+//!                 ^  any read or write      |  read: from the backing disk, where it stays
 //!                 `------------------------'   written or discarded: its block is free again
 //! ```
 //!
-//! Here is what may be asked for, and what comes of it; `idle`, `write_back` and `recompress` do
-//! it.
+//! This file has the requests and their results. `idle`, `write_back` and `recompress` do the work.
 //!
-//! Invariant: one write-back or recompression of a device at a time; a second one waits.
+//! Invariant: one write-back or recompression of a device runs at a time. A second one waits.
 //!
 //! Source: `Documentation/admin-guide/blockdev/zram.rst` for names, units and errors.
 
@@ -33,36 +32,36 @@ const ENOSPC: i32 = 28;
 /// Numerical result out of range.
 const ERANGE: i32 = 34;
 
-/// Which pages are marked idle.
+/// The pages that are marked idle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Idle {
     /// Every page that is stored in memory and is not same-filled.
     All,
-    /// Those of them that nobody read or wrote for so long.
+    /// Those of them that were not read or written for so long.
     OlderThan(Duration),
 }
 
-/// Which pages are written back.
+/// The pages that are written back.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Selection {
-    /// Those marked idle.
+    /// Pages marked idle.
     Idle,
-    /// Those stored uncompressed.
+    /// Pages stored uncompressed.
     Huge,
-    /// Those that are both.
+    /// Pages that are both.
     HugeIdle,
-    /// Those that no algorithm could make smaller.
+    /// Pages that no algorithm could make smaller.
     Incompressible,
-    /// Those with these numbers.
+    /// Pages with these numbers.
     Pages(Vec<RangeInclusive<u64>>),
 }
 
 /// A write-back: pages go to the backing disk, the largest first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WriteBack {
-    /// Which.
+    /// The pages to write back.
     pub pages: Selection,
-    /// So many at most.
+    /// The most pages to write back.
     pub max_pages: Option<u64>,
 }
 
@@ -72,41 +71,42 @@ impl From<Selection> for WriteBack {
     }
 }
 
-/// What a write-back did.
+/// The result of a write-back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct WriteBackReport {
     /// Pages that are on the backing disk now.
     pub pages: u64,
-    /// Bytes of memory their objects took.
+    /// Bytes of memory that their objects took.
     pub bytes: u64,
-    /// Pages that were chosen, and used before they were written: they stay in memory.
+    /// Pages that were chosen, and were used before they were written. They stay in memory.
     pub used: u64,
 }
 
-/// Which pages are recompressed.
+/// The pages that are recompressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum RecompressKind {
-    /// All that are compressed with an algorithm of a lower priority.
+    /// All pages that are compressed with an algorithm of a lower priority.
     #[default]
     All,
     /// Those of them marked idle.
     Idle,
-    /// Those stored uncompressed.
+    /// Those of them stored uncompressed.
     Huge,
-    /// Those that are both.
+    /// Those of them that are both.
     HugeIdle,
 }
 
 /// A recompression: pages are compressed with another algorithm, the largest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Recompress {
-    /// Which pages.
+    /// The pages to recompress.
     pub kind: RecompressKind,
-    /// With the algorithm of this priority: 1 to 3.
+    /// The priority of the algorithm to use: 1 to 3.
     pub priority: u8,
-    /// Only objects of so many bytes or more, and only to fewer than that; 0 = any.
+    /// Only objects of at least this many bytes are tried, and are kept only if they become shorter
+    /// than that. 0 means any.
     pub threshold: usize,
-    /// So many attempts at most.
+    /// The most attempts.
     pub max_pages: Option<u64>,
 }
 
@@ -117,20 +117,21 @@ impl Recompress {
     }
 }
 
-/// What a recompression did.
+/// The result of a recompression.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct RecompressReport {
     /// Pages that are stored in the new form.
     pub pages: u64,
     /// Bytes by which their objects are shorter.
     pub bytes_saved: u64,
-    /// Pages that did not get into a smaller size class, and stay what they were.
+    /// Pages that did not get into a smaller size class, and stay unchanged.
     pub no_smaller: u64,
-    /// Pages that were chosen, and used before they were compressed.
+    /// Pages that were chosen, and were used before they were compressed.
     pub used: u64,
 }
 
-/// Why pages could not be marked, written back or recompressed. What was done before stays done.
+/// Why pages could not be marked, written back or recompressed. Pages that were done before stay
+/// done.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum PostError {
@@ -149,19 +150,19 @@ pub enum PostError {
     NoSpace,
     /// The limit on write-back is used up.
     LimitReached,
-    /// The backing disk failed; every other page was tried.
+    /// The backing disk failed. Every other page was tried.
     Backing(io::Error),
     /// A page does not decode to what was written.
     Corrupt {
         /// Its number.
         page: u64,
     },
-    /// What was asked for makes no sense; says why.
+    /// The request makes no sense. The text says why.
     Invalid(&'static str),
 }
 
 impl PostError {
-    /// The Linux error number the kernel's attributes give.
+    /// The Linux error number that the kernel's attributes return.
     pub fn errno(&self) -> i32 {
         match self {
             PostError::NoBacking => ENODEV,
@@ -201,8 +202,8 @@ impl std::error::Error for PostError {
     }
 }
 
-/// A failure of the backing disk, whatever it says about itself: its offsets and limits are none
-/// of the device's.
+/// A failure of the backing disk, whatever error it returned. Its offsets and limits are not those
+/// of the device.
 pub(crate) fn backing_error(error: DiskError) -> io::Error {
     match error {
         DiskError::Backing(error) => error,
@@ -223,7 +224,7 @@ pub(crate) fn post_error(page: u64, error: &DiskError) -> PostError {
 mod tests {
     use super::*;
 
-    /// Want of memory for a context was told as a damaged page by a write-back.
+    /// A write-back once reported missing memory for a context as a damaged page.
     #[test]
     fn a_page_that_is_not_taken_out_is_damaged_or_there_is_no_memory() {
         let lost = post_error(3, &DiskError::Corrupt { offset: 12288 });

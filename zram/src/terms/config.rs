@@ -1,8 +1,8 @@
-//! What a device is made with.
+//! The configuration of a device.
 //!
 //! Names and defaults are those of the kernel's driver where it has one.
 //!
-//! Invariant: a configuration says what is wanted, and judges nothing: `Zram::new` does.
+//! Invariant: a configuration only says what is wanted. `Zram::new` judges it.
 
 use std::sync::Arc;
 
@@ -15,26 +15,29 @@ use super::free::Free;
 
 /// Priorities of algorithms: 0 is the device's own, 1 to 3 are for recompression.
 pub(crate) const PRIORITIES: usize = 4;
-/// Algorithms beside the device's own.
+/// Algorithms in addition to the device's own.
 const SECONDARY: usize = PRIORITIES - 1; // 3
 
-/// What a device is made with.
+/// The configuration of a device.
 #[derive(Clone)]
 pub struct ZramConfig {
     /// The device's name, as `stat` shows it.
     pub name: String,
-    /// Bytes of the disk, rounded up to a page: what a client may store, not what it may take.
+    /// Bytes of the disk, rounded up to a page. This is how much a client may store, not how much
+    /// memory the disk may take.
     pub disksize: u64,
-    /// Algorithm and level of what is written: priority 0.
+    /// Algorithm and level of pages that are written: priority 0.
     pub algorithm: Codec,
     /// The algorithms that pages may be recompressed with: priorities 1 to 3.
     pub recompression: [Option<Codec>; SECONDARY],
-    /// Where pages are written back to; the device's alone. The first 2 TiB are used.
+    /// The disk that pages are written back to. It belongs to the device alone. The first 2 TiB are
+    /// used.
     pub backing: Option<Arc<dyn Disk>>,
-    /// Pages are written back as they are stored, and decompressed when they are read; else they
-    /// are written back as the client wrote them.
+    /// Whether pages are written back in compressed form, and decompressed when they are read.
+    /// Otherwise they are written back as the client wrote them.
     pub compressed_writeback: bool,
-    /// Note when each page was accessed last: 4 bytes a page, where something is stored.
+    /// Whether to note when each page was last accessed. That takes 4 bytes for each page, where
+    /// pages are stored.
     pub track_ages: bool,
     /// Chain order N: at most 2^N frames per zspage, 0 to 4.
     pub chain_order: u32,
@@ -42,9 +45,9 @@ pub struct ZramConfig {
     pub rule: Rule,
     /// How the allocator's locks are laid out.
     pub design: LockDesign,
-    /// Bytes that objects may take at most; 0 = no limit.
+    /// The most bytes that objects may take; 0 means no limit.
     pub mem_limit: u64,
-    /// Refuse writes.
+    /// Whether to refuse writes.
     pub read_only: bool,
     /// How discarded pages are freed.
     pub free: Free,
@@ -53,7 +56,7 @@ pub struct ZramConfig {
 }
 
 impl ZramConfig {
-    /// The defaults of the kernel's driver where it has one, for a disk of `disksize` bytes.
+    /// The kernel driver's defaults where it has one, for a disk of `disksize` bytes.
     pub fn new(name: &str, disksize: u64) -> ZramConfig {
         ZramConfig {
             name: name.into(),

@@ -11,8 +11,8 @@ use zsmalloc::{AllocError, MemoryError};
 pub enum ZramError {
     /// A disk has at least one byte.
     NoSize,
-    /// More than 8 TiB. A size beyond the memory's `entries_max` is not refused here: writes fail
-    /// with "no memory" once the table of cells is full.
+    /// The disk has more than 8 TiB. A size beyond the memory's `entries_max` is not refused here.
+    /// Instead, writes fail with "no memory" once the table of cells is full.
     TooLarge {
         /// The size asked for, in bytes.
         disksize: u64,
@@ -22,7 +22,7 @@ pub enum ZramError {
         /// The order asked for.
         order: u32,
     },
-    /// The system refused a reservation.
+    /// The system refused to reserve address space.
     Memory(MemoryError),
 }
 

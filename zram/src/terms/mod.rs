@@ -1,6 +1,6 @@
-//! The terms of a device: what it is made with, what may be asked of it, and what it refuses.
+//! The terms of a device: its configuration, the requests that it takes, and its errors.
 //!
-//! This is the ground of the crate. It stands on no other room.
+//! This is the lowest room of the crate. It stands on no other.
 
 mod asked;
 mod config;

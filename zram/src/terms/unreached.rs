@@ -22,9 +22,9 @@ pub enum Unreached {
     Damaged,
     /// The machine has no memory for the work.
     NoMemory,
-    /// Every page that is left was used while it was to go.
+    /// Every page that is left was used before it could go.
     InUse,
-    /// Pages are stored faster than others go.
+    /// Pages are stored faster than others are moved away.
     Outrun,
 }
 
@@ -37,7 +37,7 @@ impl From<&PostError> for Unreached {
             PostError::LimitReached => Unreached::LimitReached,
             PostError::Backing(_) => Unreached::BackingFailed,
             PostError::Corrupt { .. } => Unreached::Damaged,
-            // Of what nobody chose by its number there is nothing to say against the choice.
+            // These errors blame the numbers of a request, and here no request gave any.
             PostError::OutOfRange { .. } | PostError::Invalid(_) => Unreached::InUse,
         }
     }
