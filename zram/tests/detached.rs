@@ -1,12 +1,13 @@
-//! Ranges that are discarded, and drained later.
+//! Ranges that are discarded at once, and drained later.
 //!
 //! Claims
-//! - a discarded range reads as zeros at once and is gone from the counters at once; its bytes are
-//!   pending until they are freed, and every byte is in one counter meanwhile;
-//! - what is written next is not touched by the drain; `check()` finds nothing at any time;
-//! - a write that meets the limit, or a full table, waits for what is pending and finds its room;
-//! - a device may be dropped, or die with its memory, while something of it is pending;
-//! - any sequence of writes, discards and flushes reads back as a twin does, with the worker at it.
+//! - A discarded range reads as zeros at once and is gone from the counters at once. Its bytes are
+//!   pending until they are freed, and every byte is in one counter meanwhile.
+//! - The drain does not touch pages that are written next. `check()` finds nothing at any time.
+//! - A write that meets the limit, or a full table, waits for what is pending and finds its room.
+//! - A device may be dropped, or end with its memory, while some of it is pending.
+//! - Any sequence of writes, discards and flushes reads back as a twin does, while the worker
+//!   works.
 
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
@@ -100,12 +101,12 @@ fn a_range_is_gone_at_once_and_pending_until_it_is_drained() {
     assert!(!zram.check().expect("no defect").moved);
 }
 
-/// Has the worker freed from what blocks it as soon as somebody waits for it.
+/// Unblocks the worker as soon as a thread waits for it.
 fn unblock_when_flushed(memory: &Arc<Memory>, unblock: mpsc::Sender<()>) {
     let memory = Arc::clone(memory);
     std::thread::spawn(move || {
         while memory.deferred().jobs > 1 {
-            std::thread::yield_now(); // who flushes runs all but the one that is running
+            std::thread::yield_now(); // a flush runs all jobs except the running one
         }
         drop(unblock);
     });

@@ -1,13 +1,13 @@
 //! A device against the block-device suite, a plain-RAM twin, and the system's own numbers.
 //!
 //! Claims
-//! - every algorithm, rule and chain order behaves as a disk does (the conformance suite);
-//! - any sequence of writes, partial writes, discards, zeroes and compactions reads back as the
-//!   twin does, and `check()` finds nothing;
-//! - the kernel's counters have the kernel's meanings;
-//! - at the limit a write fails with "no space", loses nothing, and discarding makes room;
-//! - what is accounted is what is resident, within 1 %;
-//! - a disk of any size costs nothing until it is written.
+//! - Every algorithm, rule and chain order behaves as a disk does (the conformance suite).
+//! - Any sequence of writes, partial writes, discards, zeroes and compactions reads back as the
+//!   twin does, and `check()` finds nothing.
+//! - The kernel's counters have the kernel's meanings.
+//! - At the limit a write fails with "no space" and loses nothing, and discarding makes room.
+//! - The accounted bytes are the resident bytes, within 1 %.
+//! - A disk of any size costs nothing until it is written.
 
 use std::sync::Arc;
 
@@ -234,7 +234,7 @@ fn at_the_limit_writes_fail_nothing_is_lost_and_discarding_makes_room() {
         assert!(data == page(n, 3), "page {n} is as it was written");
     }
     zram.check().expect("no defect");
-    // Every second page goes: no zspage becomes empty by itself, compaction has to help.
+    // Every second page goes, so no zspage becomes empty by itself, and compaction has to help.
     for n in (0..stored).step_by(2) {
         zram.discard(n * PAGE as u64, PAGE as u64).expect("in range");
     }
@@ -245,8 +245,9 @@ fn at_the_limit_writes_fail_nothing_is_lost_and_discarding_makes_room() {
     zram.check().expect("no defect");
 }
 
-/// A TRIM of bytes 100 to 5100 ended in ENOSPC at the limit: what is left of a page is stored
-/// before the page is gone. A discard leaves such a page as it is; what asks for zeros still fails.
+/// A TRIM of bytes 100 to 5100 once ended in ENOSPC at the limit, because the rest of a page is
+/// stored before the page is gone. A discard leaves such a page unchanged. A request for zeros
+/// still fails.
 #[test]
 fn a_discard_at_the_limit_skips_what_needs_room() {
     let zram = device(ZramConfig::new("zram0", 64 * MIB));
@@ -279,7 +280,7 @@ fn a_discard_at_the_limit_skips_what_needs_room() {
     zram.check().expect("no defect");
 }
 
-/// The limit is accepted, as the kernel does, and keeps more from being stored.
+/// The limit is accepted, as in the kernel, and keeps more from being stored.
 #[test]
 fn a_limit_below_what_is_in_use_takes_nothing_away() {
     let zram = device(ZramConfig::new("zram0", 64 * MIB));
@@ -309,7 +310,7 @@ fn a_limit_below_what_is_in_use_takes_nothing_away() {
     expect_all(51);
 }
 
-/// Zeroing the ends first would need room that only the discard of the middle makes.
+/// If the ends were zeroed first, they would need room that only the discard of the middle makes.
 #[test]
 fn an_unaligned_discard_at_the_limit_makes_its_own_room() {
     let zram = device(ZramConfig { mem_limit: MIB, ..ZramConfig::new("zram0", 64 * MIB) });
@@ -322,7 +323,7 @@ fn an_unaligned_discard_at_the_limit_makes_its_own_room() {
     zram.check().expect("no defect");
 }
 
-/// The last leaf of a disk may be a part of one.
+/// The last leaf of a disk may be only partly used.
 #[test]
 fn a_whole_discard_gives_every_leaf_back() {
     let zram = device(ZramConfig::new("zram0", 600 * PAGE as u64));

@@ -1,11 +1,12 @@
 //! The ways in which discarded pages are freed.
 //!
 //! Claims
-//! - a discarded page reads as zeros at once and a written one as written, in every way, whoever
-//!   frees meanwhile, and `check()` finds nothing;
-//! - what is pending is counted, bounded, makes room for a write at the limit, and goes by itself;
-//! - without room in the queue the discard frees at once;
-//! - a device that is dropped takes what is pending along.
+//! - In every way, a discarded page reads as zeros at once and a written page as written, whichever
+//!   thread frees meanwhile. `check()` finds nothing.
+//! - What is pending is counted and bounded, makes room for a write at the limit, and goes by
+//!   itself.
+//! - If the queue has no room, the discard frees at once.
+//! - A device that is dropped takes its pending objects along.
 #![cfg(not(loom))]
 
 use std::collections::BTreeMap;
@@ -41,12 +42,12 @@ fn plenty() -> QueueConfig {
     QueueConfig::default()
 }
 
-/// Soon exhausted.
+/// A queue that is soon exhausted.
 fn little() -> QueueConfig {
     QueueConfig { shards: Some(1), buffer_bytes: 0, pending_bytes_max: 200_000 }
 }
 
-/// Says which page it is of, and which version.
+/// Content that says which page it is of, and which version.
 fn data(page: u64, version: u64) -> Vec<u8> {
     if version.is_multiple_of(4) {
         return vec![version as u8 | 1; PAGE];
@@ -278,8 +279,8 @@ fn a_device_that_is_dropped_takes_what_is_pending_along() {
     }
 }
 
-/// Threads that own pages write, discard and read them while the worker drains, another compacts,
-/// and the queue is exhausted again and again: each finds its own bytes.
+/// Threads that own pages write, discard and read them while the worker drains and another thread
+/// compacts. The queue is exhausted again and again. Each thread finds its own bytes.
 #[test]
 fn a_later_write_wins_against_any_drain() {
     const THREADS: u64 = 3;
@@ -316,7 +317,7 @@ fn own_pages(zram: &Zram, thread: u64, steps: u64) {
     for step in 1..=steps {
         state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(99);
         let which = (state >> 33) % 64;
-        // Spread over all leaves.
+        // They are spread over all leaves.
         let page = (which * 17 * 3 + thread) % (PAGES / 3 * 3);
         let known = &mut versions[which as usize];
         let expected = if *known == 0 { vec![0; PAGE] } else { data(page, *known) };

@@ -3,9 +3,10 @@
 //! A whole device with two cells to a leaf. Run with
 //! `RUSTFLAGS="--cfg loom" LOOM_MAX_PREEMPTIONS=2`.
 //!
-//! Claims: a write that races the discard of its leaf lands in its own page or is discarded, never
-//! in a leaf that is somebody else's by then; whoever takes the first leaf of a part of the disk
-//! together with another loses nothing.
+//! Claims
+//! - A write that races with the discard of its leaf lands in its own page or is discarded. It
+//!   never lands in a leaf that has another place by then.
+//! - Two threads that take the first leaf of a part of the disk at the same time lose nothing.
 #![cfg(loom)]
 
 use std::sync::Arc;
@@ -34,7 +35,7 @@ fn device() -> Arc<Zram> {
     device_with(false)
 }
 
-/// With a worker, what is discarded is pending until somebody flushes.
+/// With a worker, discarded pages are pending until a thread flushes.
 fn device_with(worker: bool) -> Arc<Zram> {
     let config =
         MemoryConfig { arena_frames: 512, entries_max: 6, expected_bytes: 1 << 30, worker };
@@ -53,7 +54,7 @@ fn blob(byte: u8) -> [u8; PAGE as usize] {
     data
 }
 
-/// A byte of a page: of a blob, its own.
+/// A byte of a page. If the page is a blob, it is the blob's own byte.
 fn byte_at(zram: &Zram, page: u64) -> u8 {
     let mut data = [0; PAGE as usize];
     zram.read(page * PAGE, &mut data).expect("in range");
@@ -72,14 +73,14 @@ fn late_write_against_discard_and_the_leafs_next_place() {
     late_write(false);
 }
 
-/// The drain is a step of its own.
+/// Here the drain is a step of its own.
 #[test]
 fn late_write_against_discard_drain_and_the_leafs_next_place() {
     late_write(true);
 }
 
-/// Without the second look at the root, the late write of page 0 goes into the leaf that is page
-/// 2's by then.
+/// Without the second look at the root, the late write of page 0 goes into the leaf that by then is
+/// page 2's.
 fn late_write(worker: bool) {
     model(move || {
         let zram = device_with(worker);
@@ -98,8 +99,8 @@ fn late_write(worker: bool) {
     });
 }
 
-/// The counters follow whether the write was ahead of the discard; what is pending is drained by
-/// whoever flushes.
+/// The counters show whether the write came before the discard. The thread that flushes drains what
+/// is pending.
 #[test]
 fn overwrite_against_discard_and_drain() {
     model(|| {

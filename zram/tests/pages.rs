@@ -1,9 +1,9 @@
 //! Whole pages by number.
 //!
 //! Claims
-//! - they are the same pages as those of the disk, and are counted as those are;
-//! - a page that is none of the disk's, a buffer of another length, a range that ends before it
-//!   starts and a change of a disk that is read-only are refused, and change nothing.
+//! - They are the same pages as those of the disk, and are counted in the same way.
+//! - These are refused and change nothing: a page outside the disk, a buffer of another length, a
+//!   range that ends before it starts, and a change of a read-only disk.
 
 use disk::{Disk, DiskError};
 use ramfold_zram::{Zram, ZramConfig};

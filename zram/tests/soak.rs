@@ -1,4 +1,4 @@
-//! Filling and discarding, over and over: memory does not creep.
+//! Filling and discarding, over and over: memory does not grow.
 //!
 //! ```text
 //!   cycle    fill: every page, other content each time     -> resident, the cycle's peak
@@ -7,11 +7,11 @@
 //! ```
 //!
 //! The distribution: pages of 200 to 4000 bytes of noise, the rest zeros, uniform; discards of
-//! single pages, in random order. The worker compacts and returns memory when it likes, and the
-//! writer moves to a random CPU about once in a cycle, as a system moves a thread, so that a cycle
-//! meets any state of either, and free frames of any shard.
+//! single pages, in random order. The worker compacts and returns memory at any time. The writer
+//! moves to a random CPU about once in a cycle, as a system moves a thread. So a cycle meets any
+//! state of either, and free frames of any shard.
 //!
-//! As long as `RAMFOLD_SOAK_SECONDS` says: 5 by default, 60 in CI, 600 for the long form.
+//! The test takes `RAMFOLD_SOAK_SECONDS`: 5 by default, 60 in CI, 600 for the long form.
 #![cfg(not(loom))]
 
 use std::time::{Duration, Instant};
@@ -23,7 +23,7 @@ use zsmalloc::{Memory, MemoryConfig};
 
 const PAGE: u64 = 4096;
 const PAGES: u64 = 1024 << 8; // 1 GiB
-/// Of the first cycle's peak.
+/// The allowed growth over the first cycle's peak.
 const GROWTH_MAX_PERCENT: u64 = 3;
 
 struct Random(u64);
@@ -52,7 +52,7 @@ fn device() -> Zram {
     Zram::new(memory, ZramConfig::new("zram0", PAGES * PAGE)).expect("a device")
 }
 
-/// Page `page` as version `version` has it.
+/// The content of page `page` in version `version`.
 fn content(page: u64, version: u64) -> Vec<u8> {
     let mut random = Random((page << 20 | version) | 1 << 60);
     let noise = 200 + random.below(3800) as usize;
@@ -63,7 +63,7 @@ fn content(page: u64, version: u64) -> Vec<u8> {
     bytes
 }
 
-/// What is resident, and what of it is what; ordered by the former.
+/// The resident bytes, and their parts. Values are compared by the resident bytes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Seen {
     resident: u64,
@@ -77,7 +77,7 @@ struct Cycle<'a> {
     zram: &'a Zram,
     versions: Vec<u64>,
     random: Random,
-    /// Those that this process may use.
+    /// The CPUs that this process may use.
     cpus: Vec<usize>,
 }
 
@@ -91,14 +91,14 @@ impl Cycle<'_> {
         self.versions[page as usize] = version;
     }
 
-    /// Where the system refuses, or there is one CPU, the writer stays where it is.
+    /// If the system refuses, or there is only one CPU, the writer stays where it is.
     fn move_to(&self, which: usize) {
         let mut only = CpuSet::new();
         self.cpus.get(which).into_iter().for_each(|&cpu| only.set(cpu));
         let _ = sched_setaffinity(None, &only);
     }
 
-    /// One cycle; gives the most that was resident.
+    /// Runs one cycle. Returns the highest number of resident bytes.
     fn run(&mut self, version: u64) -> Seen {
         (0..PAGES).for_each(|page| self.write(page, version));
         let full = self.resident();
@@ -143,7 +143,8 @@ fn filling_and_discarding_does_not_grow() {
     let seconds = seconds.map_or(5, |seconds| seconds.parse().expect("a number of seconds"));
     let end = Instant::now() + Duration::from_secs(seconds);
     let zram = device();
-    // Now, as a thread stays on the CPU that its parent was on: the worker is to have them all.
+    // This comes first, because a thread stays on the CPUs of its parent, and the worker needs them
+    // all.
     zram.write(0, &content(0, 1)).expect("room");
     zram.discard(0, PAGE).expect("within the disk");
     let allowed = sched_getaffinity(None).unwrap_or_default();

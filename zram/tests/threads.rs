@@ -1,10 +1,10 @@
 //! A device under several threads.
 //!
 //! Claims
-//! - threads that write, read and discard pages of their own, while others compact, check and
-//!   discard whole leaves, find their own bytes every time;
-//! - neighbouring sectors of one page, written by two threads, both survive;
-//! - racing writes and discards of the same pages leave each page as some write or the discard left
+//! - Threads write, read and discard pages of their own, while others compact, check and discard
+//!   whole leaves. They find their own bytes every time.
+//! - If two threads write neighbouring sectors of one page, both writes survive.
+//! - Racing writes and discards of the same pages leave each page as some write or the discard left
 //!   it, and nothing leaks.
 //!
 //! The distribution: 4 threads, 60 % writes (a third of them same-filled), 25 % reads, 15 %
@@ -50,7 +50,7 @@ impl Random {
     }
 }
 
-/// A page whose every 64 bytes say who wrote it and when.
+/// A page in which every 64 bytes say which thread wrote it, and in which version.
 fn stamped(thread: u64, page: u64, version: u64) -> Vec<u8> {
     if version.is_multiple_of(3) {
         return vec![(version % 251) as u8; PAGE];
@@ -97,7 +97,7 @@ fn work(zram: &Zram, thread: u64, pages: u64) {
     let mut data = vec![0; PAGE];
     for version in 1..12_000u64 {
         let page = random.below(pages);
-        // Pages of the threads are interleaved: neighbours share leaves and zspages.
+        // Pages of the threads are interleaved, so that neighbours share leaves and zspages.
         let offset = (page * THREADS + thread) * PAGE as u64;
         match random.below(100) {
             0..60 => {
@@ -174,13 +174,13 @@ fn racing_writes_and_leaf_discards_lose_nothing_else() {
     assert_eq!(zram.stat().mem_used_total, 0);
 }
 
-/// A million writes and discards that race for the leaves of one table: a write that looked at the
-/// root before a discard must not go into a leaf that has another place by then.
+/// A million writes and discards race for the leaves of one table. A write that looked at the root
+/// before a discard must not go into a leaf that has another place by then.
 ///
-/// That takes a thread that is preempted between two looks, so there are many of them, and what
-/// they do between is short: pages are same-filled, and say in each word which they are. Who
+/// That takes a thread that is preempted between two looks. So there are many threads, and they do
+/// little in between: pages are same-filled, and say in each word which they are. The thread that
 /// discards drains, so that a leaf has its next place at once. Without the second look, every other
-/// run fails in release form; the models of tests/loom.rs fail always.
+/// run fails in release form. The models of tests/loom.rs always fail.
 #[test]
 fn a_million_racing_writes_and_discards_read_no_page_of_anothers() {
     const PLACES: u64 = 8;
@@ -220,7 +220,7 @@ fn named_page(page: u64) -> Vec<u8> {
     (1 + page as u32).to_le_bytes().repeat(PAGE / 4)
 }
 
-/// Expects what was written there, or zeros.
+/// Expects the content that was written there, or zeros.
 #[track_caller]
 fn expect_named(zram: &Zram, page: u64) {
     let mut data = [0; PAGE];
@@ -228,8 +228,8 @@ fn expect_named(zram: &Zram, page: u64) {
     assert!(data == [0; PAGE] || data[..] == named_page(page), "page {page}: {:?}", &data[..4]);
 }
 
-/// Whoever meets another's compaction at the limit waits for it: there is room, and everybody gets
-/// some.
+/// A writer that meets another's compaction at the limit waits for it. There is room, and every
+/// writer gets some.
 #[test]
 fn writers_that_meet_at_the_limit_all_find_the_room_there_is() {
     const PAGES: u64 = 64;

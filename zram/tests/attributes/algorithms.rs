@@ -4,7 +4,7 @@ use ramfold_zram::{Algorithm, DeviceDefaults, Errno};
 
 use crate::rig::{Scratch, Use, added, devices_with, fresh, initialised, page};
 
-/// All names with one in brackets, built from nothing but the names.
+/// All names with one in brackets, made only from the names.
 fn bracketed(chosen: &str) -> String {
     let names = Algorithm::ALL.iter().map(|algorithm| algorithm.name());
     let words =
@@ -210,7 +210,7 @@ fn dictionaries_are_read_when_they_are_named() {
     device.refuses("algorithm_params", "dict=/nonexistent/dict", Errno::Os(2));
     assert_eq!(device.objection(), None, "the set was replaced by none");
     device.refuses("algorithm_params", "dict=/tmp", Errno::Invalid);
-    // It was read as any file, and whoever reads the kernel's messages waits for the next.
+    // It was once read like any file, and a reader of the kernel's messages waits for the next one.
     let endless = device.refuses("algorithm_params", "dict=/proc/kmsg", Errno::Invalid);
     assert!(endless.contains("is empty"), "{endless}");
     let large = Scratch::sized("large.dict", (16 << 20) + 1);

@@ -1,4 +1,4 @@
-//! `backing_dev`, `writeback`, `writeback_limit` at work, `bd_stat`.
+//! `backing_dev`, `writeback`, the effect of `writeback_limit`, `bd_stat`.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
@@ -13,7 +13,7 @@ use crate::rig::{
 
 const PAGES: u64 = 256;
 
-/// A device with a backing file, all of whose pages are stored; every fourth is huge.
+/// A device with a backing file whose pages are all stored. Every fourth is huge.
 fn backed(name: &str) -> (Arc<Device>, Scratch) {
     let file = Scratch::sized(name, 2 * MIB);
     let device = fresh();
@@ -55,7 +55,7 @@ fn backing_dev_is_none_or_a_path() {
     device.write("backing_dev", file.text());
 }
 
-/// The same path once more was opened anew; the kernel's driver says that it is in use.
+/// The same path was once opened anew. The kernel's driver says that it is in use.
 #[test]
 fn backing_dev_refuses_what_it_has_already() {
     let device = fresh();
@@ -70,7 +70,7 @@ fn backing_dev_refuses_what_it_has_already() {
     device.write("backing_dev", file.text());
 }
 
-/// One block of the backing device was never used, which the kernel's driver uses too.
+/// One block of the backing device was once never used, and the kernel's driver uses it.
 #[test]
 fn every_block_of_the_backing_device_is_used() {
     let file = Scratch::sized("every-block", 16 * PAGE as u64);
@@ -112,8 +112,8 @@ fn backing_dev_is_one_devices_alone_and_fixed_with_the_size() {
     second.write("backing_dev", file.text());
 }
 
-/// A monitor that looks at the disk keeps nobody from setting the device up anew: what a reset lets
-/// go of is let go of when it returns.
+/// A monitor that looks at the disk does not keep the device from being set up anew. When a reset
+/// returns, it has let go of everything.
 #[test]
 fn a_look_at_the_disk_does_not_keep_its_backing_file_busy() {
     let (device, stop) = (fresh(), AtomicBool::new(false));
@@ -137,8 +137,8 @@ fn a_look_at_the_disk_does_not_keep_its_backing_file_busy() {
     });
 }
 
-/// The job that drains what was discarded has the backing file, too. Here it has not begun when the
-/// device is reset: the worker is busy until a reset waits for it.
+/// The job that drains discarded pages has the backing file, too. Here it has not begun when the
+/// device is reset, because the worker is busy until a reset waits for it.
 #[test]
 fn a_discard_under_way_does_not_keep_the_backing_file_busy() {
     let (devices, over) = (devices_at_work(), AtomicBool::new(false));
@@ -161,7 +161,7 @@ fn a_discard_under_way_does_not_keep_the_backing_file_busy() {
         scope.spawn(|| {
             // relaxed: a flag of its own.
             while memory.deferred().jobs > 1 && !over.load(Ordering::Relaxed) {
-                std::thread::yield_now(); // who waits runs all but the one that is running
+                std::thread::yield_now(); // a reset runs all jobs except the running one
             }
             drop(unblock);
         });

@@ -72,7 +72,7 @@ fn initialised(devices: &Devices) -> Arc<Device> {
     device
 }
 
-/// Everything that the memory holds, after giving back what is free.
+/// All bytes that the memory holds, after its free frames were given back.
 fn held(devices: &Devices) -> u64 {
     devices.memory().release(0);
     devices.memory().mapped_bytes()
@@ -88,7 +88,8 @@ fn devices_that_come_and_go_under_traffic_leave_nothing() {
     let (first, peak, last) = std::thread::scope(|scope| {
         let stopped = Stop(&stop);
         let traffic = busy.each_ref().map(|device| scope.spawn(|| keep_busy(device, &stop)));
-        // The busy devices have all their pages once, before anything is compared.
+        // Here the busy devices get all their pages for the first time, before figures are
+        // compared.
         round(&devices);
         let mut figures = Vec::new();
         for _ in 0..ROUNDS {
@@ -110,7 +111,7 @@ fn devices_that_come_and_go_under_traffic_leave_nothing() {
     }
 }
 
-/// 64 devices; gives what the memory held while they were there.
+/// 64 devices come, store and go. Returns what the memory held while they existed.
 fn round(devices: &Devices) -> u64 {
     let added: Vec<Arc<Device>> = (0..64).map(|_| initialised(devices)).collect();
     let last = page(9, 1);
@@ -136,8 +137,8 @@ fn keep_busy(device: &Arc<Device>, stop: &AtomicBool) {
     }
 }
 
-/// A size is refused that waits while its device is removed, or the device had it before: there is
-/// no disk behind a device that is gone.
+/// If a size waits while its device is removed, it is refused, or the device had it before. There
+/// is no disk behind a device that is gone.
 #[test]
 fn a_size_that_waits_for_a_removal_is_refused() {
     let devices = devices();
@@ -148,7 +149,7 @@ fn a_size_that_waits_for_a_removal_is_refused() {
             for _ in 0..2 {
                 scope.spawn(|| {
                     let size = || device.store(attribute("disksize"), b"1M");
-                    // It has one still, or again.
+                    // It still has a size, or has one again.
                     while size().err().is_none_or(|error| error.kind() == Errno::Busy) {}
                 });
             }
@@ -158,8 +159,8 @@ fn a_size_that_waits_for_a_removal_is_refused() {
     }
 }
 
-/// Opening, resetting, removing, sizing and asking, all at once: nobody panics, and a disk that is
-/// open stays.
+/// Threads open, reset, remove, size and ask, all at once. None panics, and a disk that is open
+/// stays.
 #[test]
 fn everything_at_once_keeps_its_promises() {
     let (devices, stop) = (devices(), AtomicBool::new(false));
@@ -175,7 +176,7 @@ fn everything_at_once_keeps_its_promises() {
         for _ in 0..2 {
             scope.spawn(|| {
                 while running() {
-                    // Refused when the other was first, or while it is open.
+                    // It is refused if the other thread was first, or while the device is open.
                     let _ = device.store(attribute("disksize"), b"1M");
                     let _ = device.store(attribute("reset"), b"1");
                     device.show(attribute("mm_stat")).unwrap();

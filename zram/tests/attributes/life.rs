@@ -1,4 +1,4 @@
-//! `disksize`, `initstate`, `reset`, and who may read and write what.
+//! `disksize`, `initstate`, `reset`, and which attributes can be read and written.
 
 use std::sync::Mutex;
 

@@ -141,7 +141,7 @@ fn compressed_writeback_is_fixed_with_the_size() {
     device.refuses("compressed_writeback", "1", Errno::Busy);
 }
 
-/// Whatever is wrong with a text alone, no device takes it; and what one takes is not wrong.
+/// If only the text is wrong, every device refuses it. A text that a device takes is not wrong.
 #[test]
 fn a_text_is_judged_as_devices_do() {
     let texts = ["", "0", "1", "1M", "-1", "all", "much", "huge", "type=idle", "type=all", "lz4"];

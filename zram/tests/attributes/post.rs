@@ -70,8 +70,8 @@ fn idle_refuses_other_words_ages_without_notes_and_devices_without_a_size() {
     device.refuses("idle", "1s", Errno::Invalid);
 }
 
-/// Pages that were marked stayed so when a later call named an age that they had not reached; a
-/// write-back of idle pages then evicted what was hot.
+/// Marked pages once stayed marked when a later call named an age that they had not reached. Then a
+/// write-back of idle pages evicted hot ones.
 #[test]
 fn idle_of_an_age_clears_the_mark_of_younger_pages() {
     let device = tracking();
@@ -94,7 +94,7 @@ fn idle_of_an_age_beyond_the_systems_is_no_pages() {
     assert_eq!(idle_pages(&device), 0, "idle pages of an age that nothing has");
 }
 
-/// They were taken for ages that no page has; the kernel reads 32 bits.
+/// They were once taken for ages that no page has. The kernel reads 32 bits.
 #[test]
 fn idle_refuses_ages_of_more_than_32_bits() {
     let device = tracking();

@@ -1,4 +1,4 @@
-//! Devices to try attributes on.
+//! Devices for tests of attributes.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use ramfold_zram::{Attribute, Device, DeviceDefaults, Devices, Errno, Memory, Me
 pub(crate) const PAGE: usize = 4096;
 pub(crate) const MIB: u64 = 1 << 20;
 
-/// The devices of a server that just started: none.
+/// The devices of a server that has just started: none.
 pub(crate) fn devices() -> Devices {
     devices_with(DeviceDefaults::default())
 }
@@ -38,25 +38,25 @@ pub(crate) fn added(devices: &Devices) -> Arc<Device> {
     devices.get(id).expect("it was just added")
 }
 
-/// One that was just added, alone.
+/// A device that was just added, alone.
 pub(crate) fn fresh() -> Arc<Device> {
     added(&devices())
 }
 
-/// One of 16 MiB.
+/// A device of 16 MiB.
 pub(crate) fn initialised() -> Arc<Device> {
     let device = fresh();
     device.write("disksize", "16M");
     device
 }
 
-/// What every test does to devices.
+/// The operations on devices that every test uses.
 pub(crate) trait Use {
     /// Reads an attribute.
     fn read(&self, name: &str) -> String;
     /// Writes an attribute that takes it.
     fn write(&self, name: &str, value: &str);
-    /// Writes an attribute that refuses, with this number, and a line; gives the line.
+    /// Writes an attribute that refuses, with this error number and a line. Returns the line.
     fn refuses(&self, name: &str, value: &str, errno: Errno) -> String;
     /// Stores a page.
     fn put(&self, page: u64, content: &[u8]);
@@ -118,7 +118,7 @@ pub(crate) fn page(seed: u64, ratio: usize) -> Vec<u8> {
     (0..PAGE).map(|at| if at % ratio == 0 { next() } else { (at / 64) as u8 }).collect()
 }
 
-/// Says "stop" when it is dropped, also by a panic: nobody works on for a test that has failed.
+/// Says "stop" when it is dropped, also by a panic, so that no thread works on for a failed test.
 pub(crate) struct Stop<'a>(pub(crate) &'a AtomicBool);
 
 impl Drop for Stop<'_> {
@@ -127,7 +127,7 @@ impl Drop for Stop<'_> {
     }
 }
 
-/// A file of a test's own, removed with it.
+/// A file that belongs to one test and is removed at its end.
 pub(crate) struct Scratch(pub(crate) PathBuf);
 
 impl Scratch {
@@ -157,7 +157,7 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // It is in the temporary directory: left over, it is a nuisance, not a failure.
+        // It is in the temporary directory. If it is left over, that is a nuisance and no failure.
         let _ = std::fs::remove_file(&self.0);
     }
 }

@@ -4,7 +4,7 @@ use disk::Disk;
 
 use crate::rig::{PAGE, Use, fresh, initialised, page};
 
-/// Columns eight wide, right-aligned, one blank between.
+/// Columns of eight characters, right-aligned, with one blank between.
 fn columns(values: &[u64]) -> String {
     let padded: Vec<String> = values.iter().map(|value| format!("{value:>8}")).collect();
     padded.join(" ") + "\n"

@@ -1,8 +1,8 @@
-//! What existing test suites do with a zram device, as far as it needs no mount.
+//! The steps of existing test suites with a zram device, as far as they need no mount.
 //!
 //! Claims: the steps of the kernel's selftests (zram01, zram02) and of LTP's zram01, zram02 and
-//! zram03 pass, in their order and with their sizes; a file system is stood in for by pages of a
-//! file, swap by its header. The same with real file systems is tested through the mount.
+//! zram03 pass, in their order and with their sizes. Pages of a file stand for a file system, and a
+//! header stands for swap. Other tests do the same with real file systems through the mount.
 
 use disk::Disk;
 use ramfold_zram::Algorithm;
@@ -41,7 +41,7 @@ fn ltp_zram01_sets_algorithms_sizes_and_limits_and_fills() {
     }
 }
 
-/// LTP zram02: 100 GiB and a limit of 1 MiB; mkswap writes the first page and reads it.
+/// LTP zram02: 100 GiB and a limit of 1 MiB. mkswap writes the first page and reads it.
 #[test]
 fn ltp_zram02_has_100_gib_under_a_limit_of_1m() {
     let devices = devices();
@@ -67,7 +67,8 @@ fn ltp_zram02_has_100_gib_under_a_limit_of_1m() {
     devices.store_hot_remove(b"0\n").unwrap();
 }
 
-/// LTP zram03: 512 MiB filled with one letter, the last byte another; statistics; reset; removed.
+/// LTP zram03: 512 MiB are filled with one letter, and the last byte with another. Then come
+/// statistics, a reset and the removal.
 #[test]
 fn ltp_zram03_reads_back_what_it_filled() {
     let devices = devices();
@@ -96,7 +97,7 @@ fn ltp_zram03_reads_back_what_it_filled() {
     devices.store_hot_remove(b"0\n").unwrap();
 }
 
-/// Selftest zram01: 2 MiB, lzo, a limit of 2M, filled with zeros; the ratio is at least 1.
+/// Selftest zram01: 2 MiB, lzo, a limit of 2M, filled with zeros. The ratio is at least 1.
 #[test]
 fn selftest_zram01_fills_a_small_device() {
     let devices = devices();
@@ -112,7 +113,7 @@ fn selftest_zram01_fills_a_small_device() {
     device.write("reset", "1");
 }
 
-/// Selftest zram02: 1 MiB for swap; mkswap writes a header, swapon reads it.
+/// Selftest zram02: 1 MiB for swap. mkswap writes a header, and swapon reads it.
 #[test]
 fn selftest_zram02_is_swap_of_1_mib() {
     let devices = devices();

@@ -1,4 +1,4 @@
-//! Any order of things against a twin, and any text against every attribute.
+//! Operations in any order against a twin, and any text against every attribute.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use ramfold_zram::{Attribute, Device, Devices, Opened};
 
 use crate::rig::{Scratch, Use, added, attribute, devices, fresh};
 
-/// What may be done to devices.
+/// An operation on devices.
 #[derive(Clone, Debug)]
 enum Step {
     Add,
@@ -40,7 +40,7 @@ struct Twin {
 const EBUSY: i32 = 16;
 const ENODEV: i32 = 19;
 
-/// The devices, their twins, and who has them open.
+/// The devices, their twins, and the handles that have them open.
 struct Pair {
     devices: Devices,
     twins: BTreeMap<u32, Twin>,
@@ -48,7 +48,7 @@ struct Pair {
 }
 
 impl Pair {
-    /// Does a step; gives what came of it and what should have.
+    /// Does a step. Returns its result, and the result that the twin expects.
     fn do_step(&mut self, step: &Step) -> (Result<u64, i32>, Result<u64, i32>) {
         match *step {
             Step::Add => {
@@ -118,7 +118,7 @@ fn reset_twin(twin: &mut Twin) -> Result<u64, i32> {
     Ok(0)
 }
 
-/// What texts are made of.
+/// The pieces of which texts are made.
 const PIECES: [&str; 44] = [
     "algo=",
     "zstd",
@@ -180,8 +180,8 @@ fn readable(device: &Device) -> Vec<String> {
     readable.map(|attribute| device.read(attribute.name())).collect()
 }
 
-/// What may change although it is refused: a size forgets the algorithms it was refused for; what
-/// was done to some pages stays done.
+/// Attributes whose refusal may change something: a size forgets the algorithms it was refused for,
+/// and pages that were done stay done.
 const HALF_DONE: [Attribute; 3] =
     [Attribute::Disksize, Attribute::Writeback, Attribute::Recompress];
 
@@ -232,7 +232,7 @@ proptest! {
     fn no_bytes_confuse_an_attribute(bytes in prop::collection::vec(any::<u8>(), 0..24)) {
         let device = fresh();
         for attribute in Attribute::ALL {
-            // Whatever comes of it, it is no panic.
+            // Whatever its result is, it must not panic.
             let _ = device.store(attribute, &bytes);
             let _ = device.show(attribute);
         }

@@ -1,7 +1,9 @@
-//! Slots that are emptied later, against what comes meanwhile.
+//! Slots that are emptied later, and operations that come before that.
 //!
-//! Claims: a write after a discard wins against the drain of what was discarded; what is discarded
-//! again is freed once; a read sees zeros or a whole later write.
+//! Claims
+//! - A write after a discard wins against the drain of the discarded content.
+//! - Content that is discarded again is freed once.
+//! - A read sees zeros or the whole of a later write.
 
 use super::{PAGE, byte_at, model};
 use disk::Disk;
@@ -11,7 +13,7 @@ use std::sync::Arc;
 use zsmalloc::deferred::QueueConfig;
 use zsmalloc::{LEAF_CELLS, Memory, MemoryConfig};
 
-/// A device whose discards are pending until somebody flushes.
+/// A device whose discards are pending until a thread flushes.
 fn device(free: Free) -> Arc<Zram> {
     let config =
         MemoryConfig { arena_frames: 512, entries_max: 6, expected_bytes: 1 << 30, worker: true };
@@ -27,8 +29,8 @@ fn device(free: Free) -> Arc<Zram> {
     Arc::new(zram)
 }
 
-/// A page that does not compress: a frame of its own, as descriptors of zspages with many objects
-/// are too long for a model's tables.
+/// A page that does not compress and takes a frame of its own. A model's tables are too small for
+/// descriptors of zspages with many objects.
 pub(super) fn noise(byte: u8) -> [u8; PAGE as usize] {
     let mut state = u32::from(byte) + 1;
     let mut data = [0; PAGE as usize].map(|_: u8| {
@@ -43,7 +45,7 @@ fn write(zram: &Zram, page: u64, byte: u8) {
     zram.write(page * PAGE, &noise(byte)).expect("room");
 }
 
-/// Page 0.
+/// Discards page 0.
 fn discard(zram: &Zram) {
     zram.discard_pages(0..1).expect("in range");
 }
@@ -80,7 +82,7 @@ fn write_against_the_drain_of_its_slot() {
     }
 }
 
-/// The number is in the queue already, for what a write has replaced since.
+/// The number is already in the queue, for content that a write has replaced since.
 #[test]
 fn another_discard_against_the_drain_of_its_slot() {
     model(|| {
@@ -103,7 +105,7 @@ fn read_against_the_drain_of_its_slot() {
     }
 }
 
-/// Who asks for a drain, and who is asked already: nothing is left without a job.
+/// One thread asks for a drain while another was asked already. Nothing is left without a job.
 #[test]
 fn discard_against_the_job_that_drains() {
     model(|| {

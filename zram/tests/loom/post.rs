@@ -1,7 +1,9 @@
 //! Pages that are used while they are written back.
 //!
-//! Claims: the mark of who writes back is taken away by whoever comes between the copy and the
-//! completion, and by nobody who comes after; a block is in use exactly if a page is there.
+//! Claims
+//! - A thread that uses the page between the copy and the completion clears the mark of the
+//!   write-back. A thread that comes later does not.
+//! - A block is in use exactly if a page is there.
 
 use std::sync::Arc;
 
@@ -13,7 +15,8 @@ use zsmalloc::{LEAF_CELLS, Memory, MemoryConfig};
 use crate::free::noise;
 use crate::{LEAF, PAGE, byte_at, model};
 
-/// Without a worker: who discards a leaf drains it, at the same time as the write-back.
+/// It has no worker, so the thread that discards a leaf drains it, at the same time as the
+/// write-back.
 fn device() -> Arc<Zram> {
     let config =
         MemoryConfig { arena_frames: 512, entries_max: 6, expected_bytes: 1 << 30, worker: false };

@@ -8,11 +8,11 @@ use crate::devices::{PAGE, device};
 use disk::{Allocation, Disk, DiskError, Extent, RamDisk};
 use ramfold_zram::{Selection, Zram, ZramConfig};
 
-/// A device that has nothing but same-filled pages in memory.
+/// A device that has only same-filled pages in memory.
 struct Cold(Zram);
 
 impl Cold {
-    /// Writes back what a request that was done has touched.
+    /// Writes back the pages that a finished request has touched.
     fn chill(&self, offset: u64, len: u64) -> Result<(), DiskError> {
         if len > 0 {
             let pages = offset / PAGE as u64..=(offset + len - 1) / PAGE as u64;
@@ -69,7 +69,8 @@ fn a_device_that_writes_everything_back_is_a_disk() {
             };
             Arc::new(Cold(device(config)))
         };
-        // A leaf and a page: the suite at its other sizes is a device's without a backing disk.
+        // One leaf and a page. At its other sizes, the suite runs on a device without a backing
+        // disk.
         let (name, size) = ("zram, all written back", 513 * PAGE as u64);
         disk::conformance::run_sized(name, size, &make);
         disk::conformance::run_sparse_sized(name, size, &make);

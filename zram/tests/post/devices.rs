@@ -7,7 +7,7 @@ use ramfold_zram::{Selection, WriteBack, Zram, ZramConfig};
 use zsmalloc::{Memory, MemoryConfig};
 
 pub(crate) const PAGE: usize = 4096;
-/// A whole disk's worth of pages for tests that do not care.
+/// The number of pages, for tests to which it does not matter.
 pub(crate) const PAGES: u64 = 1100;
 
 pub(crate) fn memory(worker: bool) -> Arc<Memory> {
@@ -40,8 +40,8 @@ pub(crate) fn backed(compressed_writeback: bool) -> (Zram, Arc<FaultyDisk<RamDis
     (device(ZramConfig { compressed_writeback, ..config(Some(disk)) }), backing)
 }
 
-/// A page that takes lz4 about `1 / ratio` of it, and zstd a quarter less but for `ratio` 1, which
-/// nothing compresses. Different for each page and version.
+/// A page that lz4 compresses to about `1 / ratio`, and zstd to a quarter less. Nothing compresses
+/// it if `ratio` is 1. It differs for each page and version.
 pub(crate) fn data_of(page: u64, version: u64, ratio: usize) -> Vec<u8> {
     let mut state = (page << 32 | version) | 1;
     let mut next = move || {
@@ -52,7 +52,7 @@ pub(crate) fn data_of(page: u64, version: u64, ratio: usize) -> Vec<u8> {
     (0..PAGE).map(|at| if at < PAGE / ratio { next() & mask } else { version as u8 }).collect()
 }
 
-/// Of every five versions one is same-filled, one huge, three compress.
+/// Of every five versions one is same-filled, one is huge, and three compress.
 pub(crate) fn data(page: u64, version: u64) -> Vec<u8> {
     match version % 5 {
         0 => vec![version as u8 | 1; PAGE],
@@ -71,7 +71,7 @@ pub(crate) fn write(zram: &Zram, page: u64, data: &[u8]) {
     zram.write_page(page, data).expect("room");
 }
 
-/// All pages in memory, whatever they are.
+/// All pages in memory, of any kind.
 pub(crate) fn everything(zram: &Zram) -> WriteBack {
     Selection::Pages(vec![0..=zram.pages() - 1]).into()
 }

@@ -1,4 +1,4 @@
-//! What a device does with pages that are stored already: idle marks, write-back, recompression.
+//! Work on stored pages: idle marks, write-back, recompression.
 //!
 //! Each file says at its head what it claims.
 #![cfg(not(loom))]

@@ -1,9 +1,10 @@
-//! A disk that has things happen while it works.
+//! A disk that lets things happen while it works.
 //!
 //! Claims
-//! - a page that is used while it is written stays in memory, and one that moves does not;
-//! - a limit that is set while a write fails does not get the unit back that it never gave;
-//! - a block that comes back with other content while it is read is not taken for a damaged one.
+//! - A page that is used while it is written stays in memory, and one that is only moved does not.
+//! - A unit of the limit is taken, the limit is set anew, and then the write fails. The new limit
+//!   does not get the unit.
+//! - A block that comes back with other content while it is read is not taken for a damaged one.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
@@ -70,7 +71,7 @@ impl Disk for Meddling {
     }
 }
 
-/// Writes page 3 back while `meddle` uses it; then it is as `expected`, in memory.
+/// Writes page 3 back while `meddle` uses it. Afterwards it is as `expected`, in memory.
 #[track_caller]
 fn meddled(
     free: Free,
@@ -150,7 +151,7 @@ fn a_limit_that_is_set_while_a_write_fails_stays_as_it_was_set() {
     }
 }
 
-/// What the pages took: they are gone.
+/// The expected report, with the bytes that the pages took. Their memory is free by now.
 fn back_bytes(zram: &Zram) -> WriteBackReport {
     let sizes = (0..200).step_by(10).map(|page| {
         let zram = device(config(None));
@@ -161,7 +162,7 @@ fn back_bytes(zram: &Zram) -> WriteBackReport {
     WriteBackReport { bytes: sizes.sum(), ..WriteBackReport::default() }
 }
 
-/// The lowest free block is the next one taken: so the page gets the same one each time.
+/// The lowest free block is the next one taken, so the page gets the same block each time.
 #[test]
 fn a_block_that_comes_back_with_other_content_again_and_again_is_not_damaged() {
     for times in 1..=5 {

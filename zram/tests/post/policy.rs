@@ -1,12 +1,13 @@
 //! Holding memory at a target.
 //!
 //! Claims
-//! - under a workload that shifts, memory stays within a 20th of the target from the moment there
-//!   is enough to fill it, and every page reads as it was written;
-//! - the thread brings down what is above, recompressing before it writes back, and rests;
-//! - where memory cannot be brought down writes go on, up to the device's own limit, and it is
-//!   held again when the backing disk is back;
-//! - without a policy there is no target; what cannot be is refused.
+//! - Under a workload that shifts, memory stays within a 20th of the target once enough is stored
+//!   to fill it. Every page reads as it was written.
+//! - The thread brings memory down to the target. It recompresses before it writes back, and then
+//!   rests.
+//! - If memory cannot be brought down, writes go on, up to the device's own limit. Memory is held
+//!   again when the backing disk is back.
+//! - Without a policy there is no target. A policy that is not valid is refused.
 
 use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
@@ -50,7 +51,7 @@ fn wait_until(what: &str, is_so: impl Fn() -> bool) {
     }
 }
 
-/// Several sizes, none of them same-filled.
+/// Content of several sizes, none of it same-filled.
 fn content(page: u64, version: u64) -> Vec<u8> {
     data_of(page, version | 1, 1 + ((page * 7 + version) % 5) as usize)
 }
@@ -94,7 +95,7 @@ fn memory_is_held_under_a_workload_that_shifts() {
     }
 }
 
-/// Stores about so many times the target.
+/// Stores about so many times the bytes of the target.
 fn fill(zram: &Zram, targets: u64) -> u64 {
     let mut page = 0;
     while zram.compr_data_size() < targets * TARGET {
@@ -163,7 +164,7 @@ fn a_target_that_was_lifted_holds_again_when_the_disk_is_back() {
     assert_eq!(zram.hold_stat().unreached, Some(Unreached::BackingFailed));
     assert_eq!(zram.bd_stat().writes, 0);
     disk.disarm();
-    // A round that began before may have recompressed, which ends the lifting, and written nothing.
+    // A round that began before may have recompressed and written nothing. That ends the lifting.
     let is_held = || zram.object_bytes_resident() <= TARGET + TARGET / 20;
     wait_until("held", || !zram.hold_stat().lifted && is_held());
     assert_eq!(zram.hold_stat().unreached, None, "there is no reason any more");
@@ -171,7 +172,7 @@ fn a_target_that_was_lifted_holds_again_when_the_disk_is_back() {
     (0..pages).for_each(|page| assert!(read(&zram, page) == content(page, 1)));
 }
 
-/// `stat` said "it cannot be reached", and an operator had nothing to go by.
+/// `stat` once said only "it cannot be reached", which did not help an operator.
 #[test]
 fn a_target_that_is_not_reached_has_its_reason_and_a_remedy() {
     let small = || device(config(Some(blocks(16))));
@@ -226,7 +227,7 @@ fn of_two_policies_that_start_at_once_one_is_refused() {
             [start(), other.join().expect("no panic")]
         });
         assert!(one.is_ok() != two.is_ok());
-        // Whichever it was that was refused, and is dropped: the target is the other's.
+        // Either of them may have been refused, and is dropped. The target belongs to the other.
         let kept = one.or(two).expect("one of them");
         assert_eq!(zram.hold_stat().target_bytes, TARGET);
         drop(kept);
@@ -234,7 +235,7 @@ fn of_two_policies_that_start_at_once_one_is_refused() {
     }
 }
 
-/// Threads that write at once, each pages of its own, while the policy's thread looks on.
+/// Several threads write at once, each to pages of its own, while the policy's thread looks.
 #[test]
 fn memory_is_held_under_several_writers() {
     const THREADS: u64 = 3;
@@ -244,7 +245,7 @@ fn memory_is_held_under_several_writers() {
         for step in 0..PAGES {
             let page = step * 7 % (PAGES / THREADS) * THREADS + thread;
             write(&zram, page, &content(page, step / 4000));
-            // Each allocation under way may be two frames past the line.
+            // Each allocation under way may exceed the line by two frames.
             let line = TARGET + TARGET / 20 + THREADS * 2 * PAGE as u64;
             assert!(zram.object_bytes_resident() <= line, "{:?}", zram.hold_stat());
         }

@@ -1,11 +1,11 @@
 //! Compressing pages again, and idle marks.
 //!
 //! Claims
-//! - a recompressed page reads as it was, takes less, and is left alone by lower priorities;
-//! - every kind takes the pages it names, the largest first; thresholds and maxima are kept;
-//! - what gets no smaller stays as it is, and is incompressible after the last algorithm;
-//! - an access makes a page used, and a written one its first algorithm's again;
-//! - what cannot be read ends the run, and a full memory loses nothing.
+//! - A recompressed page reads as before and takes less, and lower priorities leave it alone.
+//! - Every kind takes the pages it names, the largest first. Thresholds and maxima are kept.
+//! - A page that gets no smaller stays unchanged, and is incompressible after the last algorithm.
+//! - An access makes a page used, and a written page has the first algorithm again.
+//! - A page that cannot be read ends the run, and a full memory loses nothing.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ fn several() -> ZramConfig {
     ZramConfig { recompression: [codec("zstd:1"), codec("zstd:19"), None], ..config(None) }
 }
 
-/// Pages 10..14: 13 is the smallest, 11 huge and random, 12 and 10 between.
+/// Pages 10..14: 13 is the smallest, 11 is huge and random, and 12 and 10 are between.
 fn with_sizes() -> Zram {
     let zram = device(several());
     for (page, ratio) in [(10, 9), (11, 1), (12, 2), (13, 40)] {

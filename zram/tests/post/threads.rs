@@ -1,13 +1,14 @@
 //! Threads that use pages while others write them back and recompress them.
 //!
 //! Claims
-//! - nobody ever reads a page as it was not, whoever post-processes it meanwhile, on a disk that
-//!   fails now and then too;
-//! - afterwards nothing has leaked: blocks in use are the pages on the disk, and `check()` agrees.
+//! - A page never reads as something it was not, whichever thread post-processes it meanwhile, also
+//!   on a disk that fails now and then.
+//! - Afterwards nothing has leaked: the blocks in use are the pages on the disk, and `check()`
+//!   agrees.
 //!
-//! The distribution: 3 threads with pages of their own, interleaved; 45 % writes, 10 % parts of
-//! pages, 35 % reads, 10 % discards, uniform; beside them one that marks everything idle, writes
-//! back and recompresses without pause. Not a benchmark.
+//! The distribution: 3 threads with pages of their own, interleaved. They do 45 % writes, 10 %
+//! writes of parts of pages, 35 % reads and 10 % discards, uniform. Beside them, one thread marks
+//! everything idle, writes back and recompresses without pause. Not a benchmark.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -41,7 +42,7 @@ fn device(free: Free, compressed_writeback: bool, backing: Arc<dyn Disk>) -> Zra
     Zram::new(memory(true), config).expect("a device")
 }
 
-/// What a thread knows of its pages.
+/// The knowledge that a thread has of its pages.
 struct Owner<'z> {
     zram: &'z Zram,
     thread: u64,
@@ -89,7 +90,7 @@ impl Owner<'_> {
     }
 }
 
-/// Runs owners of pages beside `disturb`; gives how often the disk failed them.
+/// Runs owners of pages beside `disturb`. Returns how often the disk failed them.
 fn race(zram: &Zram, disturb: impl Fn(u64) + Sync) -> u64 {
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -192,7 +193,8 @@ fn a_discard_of_everything_meets_a_write_back_of_everything() {
 fn a_recount_while_pages_are_chosen_finds_no_defect() {
     let (zram, _) = backed(false);
     (0..PAGES).for_each(|page| write(&zram, page, &data(page, 1)));
-    // Chosen again and again, which takes longer than a recount, and marked all the while.
+    // They are chosen again and again, which takes longer than a recount. They are marked all the
+    // while.
     let pages = Selection::Pages(vec![0..=PAGES - 1; 3000]);
     let chosen = WriteBack { max_pages: Some(0), pages };
     let done = AtomicBool::new(false);

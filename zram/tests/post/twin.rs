@@ -1,14 +1,15 @@
-//! Everything a device does to pages, in any order, on a backing disk that fails, against a twin
-//! that does not.
+//! All operations of a device on pages, in any order, on a backing disk that fails, against a twin
+//! that does not fail.
 //!
 //! Claims
-//! - every page reads as it was written last, or fails while the backing disk does, and never as
-//!   anything else;
-//! - a page is idle, and on the backing disk, just as long as nobody used it;
-//! - blocks in use are the pages that are there, and `check()` finds nothing;
-//! - a device that was reset has nothing, and its backing disk is all free.
+//! - Every page reads as it was last written, or fails while the backing disk does. It never reads
+//!   as anything else.
+//! - A page is idle, and on the backing disk, exactly as long as no client uses it.
+//! - The blocks in use are the pages that are there, and `check()` finds nothing.
+//! - A device that was reset has nothing, and its backing disk is all free.
 //!
-//! Covered elsewhere: which pages a mode takes (`write_back`, `recompress`), threads (`threads`).
+//! Covered elsewhere: which pages a mode takes (`write_back`, `recompress`), and threads
+//! (`threads`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -82,7 +83,7 @@ fn action() -> impl Strategy<Value = Action> {
     ]
 }
 
-/// What a page is.
+/// The expected state of a page.
 #[derive(Clone, Debug, Default)]
 struct Page {
     data: Vec<u8>,
@@ -204,7 +205,7 @@ impl Twin {
         }
     }
 
-    /// What was written back is left to the device, within what it may.
+    /// The device decides which pages it writes back, within the request.
     fn write_back(&mut self, pages: Selection, max_pages: Option<u64>) {
         let before = self.back();
         let outcome = self.zram.write_back(&WriteBack { pages, max_pages });
@@ -232,7 +233,7 @@ impl Twin {
         if self.free != Free::Entries {
             assert_eq!(self.zram.compr_data_size(), before - report.bytes_saved);
         }
-        // What was tried is not idle.
+        // A page that was tried is not idle.
         let idle = self.states(|state| state.idle);
         for (page, was) in &mut self.pages {
             assert!(was.idle || !idle.contains(page), "page {page}");

@@ -1,11 +1,11 @@
 //! Writing pages back.
 //!
 //! Claims
-//! - what was written back reads as it was, whole and in parts, and its block is free again when
-//!   the page is overwritten or discarded, in every way that pages are discarded;
-//! - every mode takes the pages it names, the largest first, and no other; the limit, a full disk
-//!   and bad requests are told apart;
-//! - a failing disk costs nothing but the request, and a block that changed on the disk is found.
+//! - A page that was written back reads unchanged, whole and in parts. Its block is free again when
+//!   the page is overwritten or discarded, in every way that pages are discarded.
+//! - Every mode takes the pages it names, the largest first, and no other. The limit, a full disk
+//!   and bad requests give different errors.
+//! - A failing disk costs only the request, and a block that changed on the disk is detected.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ pub(crate) fn back(zram: &Zram) -> WriteBackReport {
     zram.write_back(&everything(zram)).expect("room on the backing disk")
 }
 
-/// Orig, compressed, same, huge of `mm_stat`.
+/// The columns original, compressed, same and huge of `mm_stat`.
 fn counts(zram: &Zram) -> [u64; 4] {
     let stat = zram.mm_stat().0;
     [stat[0], stat[1], stat[5], stat[7]]
@@ -112,7 +112,7 @@ fn blocks_are_free_again_when_pages_are_discarded_in_every_way() {
     }
 }
 
-/// Sizes that lz4 makes of ratios, longest first: huge, then less and less.
+/// Writes pages of the sizes that lz4 makes of ratios, the longest first: huge, then less and less.
 fn write_sizes(zram: &Zram) {
     for (page, ratio) in [(10, 9), (11, 1), (12, 3), (13, 40)] {
         write(zram, page, &data_of(page, 1, ratio));
@@ -273,7 +273,8 @@ fn a_disk_that_refuses_reads_loses_nothing() {
     expect_blocks(&zram, 0);
 }
 
-/// What happens to files: cut short by somebody, filled file systems, and put right again.
+/// Things that happen to files: another process cuts one short, a file system is full, and both are
+/// put right again.
 #[test]
 fn a_file_that_is_cut_short_loses_nothing_that_is_in_memory() {
     let path = std::env::temp_dir().join(format!("ramfold-zram-{}", std::process::id()));
@@ -324,8 +325,8 @@ fn a_block_that_changed_on_the_disk_is_found() {
 /// The generator of CRC-32, x^32 first: added to a message anywhere, it changes no CRC-32.
 const CRC_GENERATOR: u64 = 0x1_04c1_1db7;
 
-/// Whoever could write to the backing file could make pages with the checksum of those whose place
-/// they took, because it was a CRC-32, and a read gave their bytes.
+/// The checksum was once a CRC-32. A process that could write to the backing file could then make
+/// pages with the checksum of those whose place they took. A read gave their bytes.
 #[test]
 fn a_block_that_is_forged_is_no_page() {
     let (zram, disk) = backed(false);
@@ -382,7 +383,7 @@ fn what_a_page_was_is_known_of_it() {
     assert_eq!(zram.block_states(8..9).count(), 1);
 }
 
-/// `bd_stat` showed the blocks of discarded pages for as long as the worker had other work.
+/// `bd_stat` once showed the blocks of discarded pages for as long as the worker had other work.
 #[test]
 fn blocks_of_discarded_pages_are_nobodys_at_once_and_pending_until_they_are_given_back() {
     const PAGES: u64 = 512;
@@ -396,7 +397,7 @@ fn blocks_of_discarded_pages_are_nobodys_at_once_and_pending_until_they_are_give
     assert_eq!((zram.bd_stat().count, zram.bd_stat().pending), (PAGES, 0));
     let (unblock, blocked) = std::sync::mpsc::channel::<()>();
     memory.defer(0, move || {
-        // Nothing is sent: it ends when the sender is gone.
+        // Nothing is sent. This ends when the sender is gone.
         let _ = blocked.recv();
     });
     zram.discard(0, PAGES * 4096).expect("in range");

@@ -10,7 +10,7 @@
 //!
 //! A store that fails changes nothing: the cache still has the page's older content, if it had one.
 //! The kernel forgets that content, because the page then goes to the swap device. Here the caller
-//! keeps the page. If nobody may find the older content, the caller invalidates the page.
+//! keeps the page. It invalidates the page in the cache if no load may find the older content.
 //!
 //! Locks: stream, then cell, then class. The order's lock is taken with the cell locked. A stream
 //! is taken first where one may be needed. A thread that holds a stream waits for cells, so a
