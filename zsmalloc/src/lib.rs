@@ -31,8 +31,8 @@
 //! ```
 //!
 //! Locks are taken in this order: cell, class, stock of entries, zone. The descriptor heap and the
-//! list of free leaves are taken last and alone. The code that moves objects holds a class lock and
-//! only tries cells. Every `unsafe` block is in `zspage`.
+//! list of free leaves are taken last; only the open part of a table is locked under them. The code
+//! that moves objects holds a class lock and only tries cells. Every `unsafe` block is in `zspage`.
 
 #![deny(unsafe_code)]
 

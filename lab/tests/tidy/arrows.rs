@@ -11,7 +11,8 @@
 //!                    /   \
 //!                 host   buddy
 //!
-//!   host: also for zram, zswap, disk and serve, which start threads there
+//!   host: also for zram, zswap, region, disk and serve, which start threads there
+//!   zswap stands beside zram and has the same arrows; region stands on zram and zswap
 //! ```
 //!
 //! A crate is named by its folder: its package is called `ramfold-FOLDER`, because the short names

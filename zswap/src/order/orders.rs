@@ -29,9 +29,9 @@
 //! second writes it back.
 //!
 //! Invariants
-//! - O1 a page that is in memory has one token, or is in one hand. It is in a hand from when `take`
-//!   took its token from a ring until `evicted` or `keep` says what became of it. A page that is
-//!   not in memory has no live token.
+//! - O1 a page that is in memory has one token, or is in one hand. It is in a hand from when
+//!   `victims` took its token from a ring until `evicted` or `keep` says what became of it. A page
+//!   that is not in memory has no live token.
 //! - O2 a group counts its pages that are in memory, including those in hands.
 //! - O3 a word changes under the lock of its cell, or under the order's lock, or both. A page's
 //!   group changes under both.

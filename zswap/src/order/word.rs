@@ -7,7 +7,7 @@
 //!
 //!               Orders::push                  Orders::load
 //!     gone  ----------------->  live  --------------------------->  loaded
-//!       ^  <------- remove ------' ^ `-- take, then evicted -. ^ `-- its token is dropped --.
+//!       ^  <------- remove ------' ^ `-victims, then evicted-. ^ `-- its token is dropped --.
 //!       |                          `------- push -------------+-'                            |
 //!       `---- remove ----------------------------------  evicted  <-------------------------'
 //! ```
