@@ -10,9 +10,9 @@
 //!   both      stale                       -> dropped
 //! ```
 //!
-//! The small queue gives up pages while it has a tenth of the group's pages or more. A ghost is
-//! known until the evictions since its own exceed nine tenths of the pages that there are. These
-//! are the sizes of S3-FIFO.
+//! The small queue gives up pages while it has a tenth of the group's pages or more. The evictions
+//! from the small queue are counted. A ghost is known while those since its own are at most nine
+//! tenths of the pages that there are. These are the sizes of S3-FIFO.
 //!
 //! Nothing here changes a word or a ring. Lock: the order's, held by the caller.
 
