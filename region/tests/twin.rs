@@ -10,8 +10,8 @@
 //! cache of 256 KiB, before a disk that fails now and then.
 //!
 //! `RAMFOLD_REGION_OPS` is the number of operations, 10^5 by default. `RAMFOLD_SEED` repeats a run.
-//! The long form is 10^8: `RAMFOLD_REGION_OPS=100000000 cargo test --release -p ramfold-region
-//! --test twin`.
+//! The long form is 10^8:
+//! `RAMFOLD_REGION_OPS=100000000 cargo test --release -p ramfold-region --test twin`.
 //!
 //! Not covered: a store that is full (see `corners.rs`), faults inside system calls (see
 //! `system_calls.rs`), and two threads that write one region.

@@ -8,8 +8,8 @@
 //! Every such error is counted.
 //!
 //! `RAMFOLD_ZSWAP_OPS` is the number of operations, 10^5 by default. `RAMFOLD_SEED` repeats a
-//! thread's choices, but not how threads meet. The long form is 3*10^7: `RAMFOLD_ZSWAP_OPS=30000000
-//! cargo test --release -p ramfold-zswap --test twin`.
+//! thread's choices, but not how threads meet. The long form is 3*10^7:
+//! `RAMFOLD_ZSWAP_OPS=30000000 cargo test --release -p ramfold-zswap --test twin`.
 //!
 //! Not covered: two threads that store the same page (the loom scenarios do that), and a process
 //! that dies (see `crash.rs`).
