@@ -121,6 +121,10 @@ pub(crate) fn help(source: &Source) -> Vec<Finding> {
 pub(crate) fn comments(source: &Source) -> Vec<Finding> {
     let document = passages::doc_comments(source);
     let mut findings = Vec::new();
+    let fences = document.text.lines().filter(|line| line.starts_with("```")).count();
+    if fences % 2 == 1 {
+        findings.push(document.finding(1, "a fence of a doc comment that is not closed"));
+    }
     for passage in passages::passages(&document) {
         for sentence in sentences(&passage) {
             if passage.counted && sentence.words > WORDS_MAX {
@@ -343,6 +347,10 @@ fn doc_comments_are_held_to_nearly_the_same() {
     };
     assert_eq!((count("All but for one."), count(&"w ".repeat(WORDS_MAX + 1))), (1, 1));
     assert_eq!((count("All except one."), count("What a pool is made of.")), (0, 0));
+    let fenced = |end: &str| {
+        comments(&Source::new("a/src/b.rs", &format!("//! ```text\n//! a\n{end}struct A;\n"))).len()
+    };
+    assert_eq!((fenced("//! ```\n"), fenced("")), (0, 1));
 }
 
 #[test]

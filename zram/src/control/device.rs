@@ -1,9 +1,9 @@
 //! A device, from being added to being removed.
 //!
 //! ```text
-//!   added --disksize--> initialised --reset--> as added
 //!   added --disksize--> initialised --reset--> as when added
 //!     '-- settings        '-- a Zram, and settings that may still change
+//! ```
 //!
 //! Invariants
 //! - I1 while a device is open its disk stays. A reset needs a claim, and a claim needs that the
