@@ -385,7 +385,7 @@ impl Memory {
     pub(crate) fn claim(&self, pfn: Pfn, frames: u32) -> Result<Run, AllocError> {
         let refused = match self.arena.claim(pfn.get(), frames) {
             Ok(run) => return Ok(run),
-            Err(ClaimError::InUse { .. }) => return Err(AllocError::OutOfFrames),
+            Err(ClaimError::InUse { pfn }) => return Err(AllocError::FrameInUse { pfn }),
             Err(ClaimError::NotOpened { .. }) => AllocError::NotOpened,
             Err(_) => AllocError::OutOfFrames,
         };

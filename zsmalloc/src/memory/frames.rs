@@ -100,3 +100,37 @@ impl Drop for Frames {
         self.memory.give_runs(self.run.take().into_iter());
     }
 }
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+    use crate::memory::MemoryConfig;
+
+    /// The zone takes a frame for free that has an owner, as if it had handed it out twice. A client
+    /// must be told that, and not that there are no frames, and the frame must stay its owner's.
+    #[test]
+    fn a_frame_with_an_owner_is_refused_by_its_number() {
+        let config = MemoryConfig {
+            arena_frames: 1 << 10,
+            entries_max: 512,
+            expected_bytes: 1 << 20,
+            worker: false,
+        };
+        let memory = Memory::new(config).expect("a memory");
+        let pfn = memory.frames(1).expect("an empty arena").pfn().expect("a frame");
+        let owner = memory.arena.claim(pfn, 1).expect("it went back");
+        let mut held = Vec::new();
+        let error = loop {
+            match memory.frames(1) {
+                Ok(frames) => held.push(frames),
+                Err(error) => break error,
+            }
+        };
+        assert_eq!(error, AllocError::FrameInUse { pfn });
+        assert!(error.to_string().contains(&format!("frame {pfn}, which is in use")));
+        assert!(held.iter().all(|frames| frames.pfn() != Some(pfn)));
+        let next = memory.frames(1).expect("the others are still there");
+        assert_ne!(next.pfn(), Some(pfn));
+        memory.arena.unclaim(owner).expect("it had it all the time");
+    }
+}

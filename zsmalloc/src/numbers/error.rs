@@ -27,6 +27,12 @@ pub enum AllocError {
     },
     /// No run of free frames is left in the arena.
     OutOfFrames,
+    /// The page allocator handed out a frame that has an owner. This is a defect of this library: no
+    /// byte is touched, and the run is used no more.
+    FrameInUse {
+        /// The number of the frame.
+        pfn: u32,
+    },
     /// The descriptor table is full.
     OutOfDescriptors,
     /// The table of cells is full.
@@ -48,6 +54,11 @@ impl fmt::Display for AllocError {
                 write!(f, "a run has 1 to {} frames, not {frames}", buddy::RUN_FRAMES_MAX)
             }
             AllocError::OutOfFrames => f.write_str("no frames are left in the arena"),
+            AllocError::FrameInUse { pfn } => write!(
+                f,
+                "the page allocator handed out frame {pfn}, which is in use: a defect of this \
+                 library, please report it; the run is used no more, and no byte was touched"
+            ),
             AllocError::OutOfDescriptors => f.write_str("the table of zspage descriptors is full"),
             AllocError::OutOfCells => f.write_str("the table of cells is full"),
             AllocError::NotOpened => f.write_str(

@@ -437,7 +437,7 @@ fn allocation_without_frames_takes_a_slot_of_another_shard() {
         let config = ramfold_zsmalloc::PoolConfig {
             chain,
             shards: Some(2),
-            ..zsmalloc::PoolConfig::default()
+            ..ramfold_zsmalloc::PoolConfig::default()
         };
         let pool = Pool::new(memory, config).expect("a pool");
         let there = pool.alloc(&[1; SIZE - 1]).expect("room");
