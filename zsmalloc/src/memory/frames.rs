@@ -106,8 +106,9 @@ mod tests {
     use super::*;
     use crate::memory::MemoryConfig;
 
-    /// The zone takes a frame for free that has an owner, as if it had handed it out twice. A client
-    /// must be told that, and not that there are no frames, and the frame must stay its owner's.
+    /// The zone takes a frame for free that has an owner, as if it had handed it out twice. A
+    /// client must be told that, and not that there are no frames, and the frame must stay its
+    /// owner's.
     #[test]
     fn a_frame_with_an_owner_is_refused_by_its_number() {
         let config = MemoryConfig {

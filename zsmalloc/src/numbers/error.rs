@@ -27,8 +27,8 @@ pub enum AllocError {
     },
     /// No run of free frames is left in the arena.
     OutOfFrames,
-    /// The page allocator handed out a frame that has an owner. This is a defect of this library: no
-    /// byte is touched, and the run is used no more.
+    /// The page allocator handed out a frame that has an owner. This is a defect of this library:
+    /// no byte is touched, and the run is used no more.
     FrameInUse {
         /// The number of the frame.
         pfn: u32,
