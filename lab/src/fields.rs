@@ -73,7 +73,7 @@ impl Field {
     }
 
     /// Its name in a row, with those of its spread.
-    fn names(&self) -> Vec<String> {
+    pub(crate) fn names(&self) -> Vec<String> {
         let ends = if self.role == Role::Measured { &["", "_min", "_max"][..] } else { &[""] };
         ends.iter().map(|end| format!("{}{end}", self.name)).collect()
     }

@@ -138,7 +138,7 @@ fn usage(error: clap::Error) -> LabError {
 /// Prints the table and the notes, then writes what was asked for. A row that is not as its study's
 /// table says is an error after that, so that no measurement is lost.
 fn publish(study: &Study, report: &Report, common: &Common) -> Result<(), LabError> {
-    let table = table::render(report.fields, &report.rows);
+    let table = table::render(study.fields, &report.rows);
     let notes: String = report.notes.iter().map(|note| format!("\n{note}")).collect();
     print(&format!("{table}{notes}"))?;
     let machine = record::Machine::here();
@@ -150,7 +150,7 @@ fn publish(study: &Study, report: &Report, common: &Common) -> Result<(), LabErr
         let path = record::add(root, &machine, document, &report.runs)?;
         print(&format!("record: {}", path.display()))?;
     }
-    fields::check(report.fields, &report.rows, &report.runs)
+    fields::check(study.fields, &report.rows, &report.runs)
 }
 
 /// `println!` would panic when the reader has gone.

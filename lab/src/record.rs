@@ -22,10 +22,13 @@ pub(crate) struct Machine {
     memory_bytes: u64,
     commit: String,
     date: String,
+    /// When it ran, in seconds since 1970: of two records of a day, which is the newer one.
+    seconds: u64,
 }
 
 impl Machine {
     pub(crate) fn here() -> Machine {
+        let seconds = seconds_since_1970();
         let kernel = read("/proc/sys/kernel/osrelease").trim().to_owned();
         let kib = field(&read("/proc/meminfo"), "MemTotal")
             .and_then(|value| value.split(' ').next()?.parse::<u64>().ok());
@@ -35,7 +38,8 @@ impl Machine {
             kernel,
             memory_bytes: kib.unwrap_or(0) * 1024,
             commit: commit(),
-            date: date(seconds_since_1970()),
+            date: date(seconds),
+            seconds,
         }
     }
 
@@ -49,7 +53,7 @@ impl Machine {
         json!({
             "cpu": self.cpu, "cores": self.cores, "kernel": self.kernel,
             "memory_bytes": self.memory_bytes, "rustc": env!("LAB_RUSTC"),
-            "commit": self.commit, "date": self.date,
+            "commit": self.commit, "date": self.date, "seconds": self.seconds,
             "corpus": corpus,
         })
     }

@@ -80,6 +80,8 @@ pub(crate) struct Study {
     pub(crate) about: &'static str,
     /// Adds the study's own options to its subcommand.
     pub(crate) options: fn(Command) -> Command,
+    /// What its rows are made of.
+    pub(crate) fields: &'static [Field],
     /// Whether it can also measure the kernel's own store; a study that cannot refuses to.
     pub(crate) vs_kernel: bool,
     pub(crate) run: fn(&ArgMatches, &Lab) -> Result<Report, LabError>,
@@ -119,8 +121,6 @@ pub(crate) struct Inside {
 pub(crate) struct Report {
     /// The pages that were stored, where any were.
     pub(crate) corpus: Option<Corpus>,
-    /// The fields of `rows`.
-    pub(crate) fields: &'static [Field],
     /// Medians, one row per thing compared.
     pub(crate) rows: Vec<Row>,
     /// One row per thing and run, as measured.
@@ -240,5 +240,23 @@ fn present<T>(found: Result<T, LabError>, notes: &mut Vec<String>) -> Result<Opt
 fn note(notes: &mut Vec<String>, sentence: String) {
     if !notes.contains(&sentence) {
         notes.push(sentence);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::STUDIES;
+    use crate::report::newest_fields;
+
+    /// Documents, charts and `lab compare` read records by these names.
+    #[test]
+    fn no_study_has_lost_a_field_of_its_newest_record() {
+        for study in STUDIES {
+            let known: Vec<String> = study.fields.iter().flat_map(|field| field.names()).collect();
+            for field in newest_fields(study.name) {
+                let there = field == "runs" || known.contains(&field);
+                assert!(there, "{}: the newest record has {field}", study.name);
+            }
+        }
     }
 }

@@ -4,9 +4,12 @@
 //!   A, B --rows that measured the same--> pairs --each measured field--> ratio, interval, verdict
 //! ```
 //!
-//! The interval is Welch's for the difference of two means, at 95 %, over the single runs that the
-//! records keep, as parts of A's mean. It says nothing of two machines: those differ in more than
-//! what is compared, so their records are refused unless that is asked for.
+//! `before` and `after` are the medians of the rows, and `ratio` is theirs. The verdict rests on
+//! means: the interval is Welch's for the difference of two means, at 95 %, over the single runs
+//! that the records keep, as parts of A's mean.
+//!
+//! Records of two corpora are refused, and so are those of two machines unless that is asked for:
+//! these differ in more than what is compared.
 
 use super::kept::{self, Record};
 use crate::error::LabError;
@@ -49,6 +52,11 @@ pub(crate) fn run(options: &Options) -> Result<String, LabError> {
         let (before, after) = (&before.machine, &after.machine);
         return refuse(format!("two machines: {before}; {after} (--any-machine compares them)"));
     }
+    if before.corpus != after.corpus {
+        let told = |record: &Record| record.corpus.clone().unwrap_or("none".into());
+        let (before, after) = (told(&before), told(&after));
+        return refuse(format!("two corpora: {before} and {after}; figures of two do not compare"));
+    }
     let rows = rows(&before, &after, &options.field);
     if rows.is_empty() {
         return refuse(
@@ -63,14 +71,15 @@ fn rows(before: &Record, after: &Record, fields: &[String]) -> Vec<Vec<String>> 
     for row in &after.rows {
         let key = kept::key(row);
         let Some(old) = before.rows.iter().find(|old| kept::key(old) == key) else { continue };
+        let runs = [before.runs_of(old), after.runs_of(row)];
         let wanted = |name: &str| fields.is_empty() || fields.iter().any(|field| field == name);
         for (name, _) in row.fields().filter(|(name, _)| kept::is_measured(row, name)) {
             if !wanted(name) {
                 continue;
             }
             let (Some(was), Some(is)) = (old.number(name), row.number(name)) else { continue };
-            let samples = |record: &Record| samples(record, row, name);
-            let change = change(&samples(before), &samples(after));
+            let samples = |runs: &[Row]| row::column(runs, name);
+            let change = change(&samples(&runs[0]), &samples(&runs[1]));
             let number = super::chart::short;
             let ratio = if was == 0.0 { "-".into() } else { format!("{:.3}", is / was) };
             rows.push(vec![
@@ -84,16 +93,6 @@ fn rows(before: &Record, after: &Record, fields: &[String]) -> Vec<Vec<String>> 
         }
     }
     rows
-}
-
-/// The figures of a field in the single runs of a row.
-fn samples(record: &Record, row: &Row, field: &str) -> Vec<f64> {
-    let names: Vec<&str> = kept::fixed(row).map(|(name, _)| name).collect();
-    // A run lacks what only the summary of a row has; it is the row's where the rest agrees.
-    let same =
-        |run: &&Row| names.iter().all(|name| !run.has(name) || run.get(name) == row.get(name));
-    let runs: Vec<Row> = record.runs.iter().filter(same).cloned().collect();
-    row::column(&runs, field)
 }
 
 /// Welch's interval; `None` where two runs each are not there, or nothing was measured.

@@ -1,7 +1,10 @@
 //! Records as they were kept, read back.
 //!
-//! Invariant: of two rows that measured the same thing on one machine, the one of the newer record
-//! is taken. What was measured is told by the fields that have no spread beside them.
+//! Invariants
+//! - Of two rows that measured the same thing on one machine, the one of the newer record is taken:
+//!   by day, then by the second if both records have it. Among others of one day, a record of a
+//!   clean tree counts as the newer one, and then the name decides.
+//! - The fields that have no spread beside them say what was measured.
 
 use crate::error::LabError;
 use crate::row::Row;
@@ -21,6 +24,10 @@ pub(crate) struct Record {
     /// Processor, CPUs and kernel.
     pub(crate) machine: String,
     pub(crate) date: String,
+    /// When it was made, since 1970; 0 in records that do not say it.
+    seconds: u64,
+    /// The sum of the file whose pages were stored, if there was one.
+    pub(crate) corpus: Option<String>,
     pub(crate) rows: Vec<Row>,
     /// The rows of every single run.
     pub(crate) runs: Vec<Row>,
@@ -47,6 +54,8 @@ impl Record {
                 told("kernel")?
             ),
             date: told("date")?.to_owned(),
+            seconds: machine["seconds"].as_u64().unwrap_or(0),
+            corpus: machine["corpus"]["checksum"].as_str().map(str::to_owned),
             rows: rows(&json["rows"])?,
             runs: rows(&json["runs"]).unwrap_or_default(),
         })
@@ -55,6 +64,18 @@ impl Record {
     /// The processor alone: kernels change between two records of one machine.
     pub(crate) fn processor(&self) -> &str {
         self.machine.split(", Linux ").next().unwrap_or_default()
+    }
+
+    /// The single runs behind a row of this record: those that agree with it in every field that
+    /// both have and that was not measured.
+    pub(crate) fn runs_of(&self, row: &Row) -> Vec<Row> {
+        let told = |(name, value): &(&str, &Value)| {
+            *name != "runs" && !is_spread(name) && !is_measured(row, name) && !value.is_f64()
+        };
+        let told: Vec<(&str, &Value)> = row.fields().filter(told).collect();
+        let same =
+            |run: &&Row| told.iter().all(|(name, value)| !run.has(name) || run.get(name) == *value);
+        self.runs.iter().filter(same).cloned().collect()
     }
 }
 
@@ -89,8 +110,10 @@ fn list(directory: &Path) -> Result<Vec<PathBuf>, LabError> {
 /// The rows of one study on one machine, each from the newest record that has it.
 pub(crate) fn newest<'a>(records: &[&'a Record]) -> Vec<(&'a Row, &'a Record)> {
     let mut sorted = records.to_vec();
-    // Records of trees that differed from their commit come before clean ones of the day.
-    sorted.sort_by_key(|record| (&record.date, !record.name.contains("-dirty"), &record.name));
+    sorted.sort_by_key(|record| {
+        let clean = !record.name.contains("-dirty");
+        (&record.date, record.seconds, clean, &record.name)
+    });
     let mut found: BTreeMap<String, (&Row, &Record)> = BTreeMap::new();
     for record in sorted {
         found.extend(record.rows.iter().map(|row| (key(row), (row, record))));
@@ -157,6 +180,49 @@ mod tests {
         assert_eq!(found.len(), 2);
         assert_eq!((of("sync").0.number("ms"), &*of("sync").1.name), (Some(8.0), "b.json"));
         assert_eq!(&*of("range").1.name, "a.json", "what only the older one has stays");
+    }
+
+    #[test]
+    fn a_row_without_a_bound_has_no_run_with_one() {
+        let rows = ["{\"free\":\"a\",\"bound\":null,\"runs\":1,\"ms\":1,\"ms_min\":1}"];
+        let mut record = record("2026-11-20", "a.json", &rows);
+        let run = |text: &str| Row::parse(text).expect("a run");
+        let without = run("{\"free\":\"a\",\"bound\":null,\"ms\":1}");
+        record.runs = vec![without.clone(), run("{\"free\":\"a\",\"bound\":5,\"ms\":2}")];
+        assert_eq!(record.runs_of(&record.rows[0]), [without]);
+    }
+
+    #[test]
+    fn the_runs_of_a_row_are_as_many_as_it_says() {
+        let mut rows = 0;
+        for record in own().expect("they are part of the repository") {
+            for row in record.rows.iter().filter(|_| !record.runs.is_empty()) {
+                let (found, said) = (record.runs_of(row).len(), row.number("runs"));
+                // The free blocks of the system are other ones in each run, and are no case.
+                let is_the_systems = row.is("mode", "kernel");
+                assert!(
+                    Some(found as f64) == said || is_the_systems,
+                    "{}: {}",
+                    record.name,
+                    key(row)
+                );
+                rows += 1;
+            }
+        }
+        assert!(rows > 1000, "{rows} rows");
+    }
+
+    #[test]
+    fn of_one_day_the_later_record_is_the_newer_one() {
+        let at = |name: &str, seconds: u64| {
+            let mut record = record("2026-11-20", name, &["{\"free\":\"sync\",\"ms\":1}"]);
+            record.seconds = seconds;
+            record
+        };
+        let (later, sooner) = (at("a.json", 9), at("b.json", 8));
+        assert_eq!(newest(&[&later, &sooner])[0].1.name, "a.json");
+        let (clean, dirty) = (at("a.json", 0), at("b-dirty.json", 0));
+        assert_eq!(newest(&[&dirty, &clean])[0].1.name, "a.json");
     }
 
     #[test]

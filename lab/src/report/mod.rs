@@ -152,6 +152,15 @@ fn from_table(plot: &Plot, shown: &Shown, published: &Published) -> Curve {
     Curve { name: shown.name.to_owned(), origin: Origin::Published, points }
 }
 
+/// The fields of the rows of a study's newest record; none if it has no record.
+#[cfg(test)]
+pub(crate) fn newest_fields(study: &str) -> Vec<String> {
+    let records = kept::own().expect("they are part of the repository");
+    let of_study: Vec<&Record> = records.iter().filter(|record| record.study == study).collect();
+    let newest = kept::newest(&of_study).into_iter().max_by_key(|(_, record)| &record.date);
+    newest.map_or_else(Vec::new, |(row, _)| row.fields().map(|(name, _)| name.to_owned()).collect())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -69,6 +69,28 @@ const fn kernel(name: &'static str, wants: &'static [(&'static str, &'static str
     Pick { name, origin: Origin::Kernel, wants }
 }
 
+const fn as_printed(
+    name: &'static str,
+    table: &'static str,
+    column: &'static str,
+    rows: &'static [(&'static str, &'static str)],
+) -> Shown {
+    Shown { name, table, column, rows, turn: same }
+}
+
+const KERNELS_ZRAM: Pick =
+    kernel("the kernel's zram", &[("backend", "kernel-zram"), ("algorithm", "lz4")]);
+const SLOT_AFTER_SLOT: Pick =
+    ours("slot after slot", &[("backend", "zram"), ("free", "slots"), ("algorithm", "lz4")]);
+const IN_THE_CALL: Pick =
+    ours("all in the call", &[("backend", "zram"), ("free", "sync"), ("algorithm", "lz4")]);
+const AS_A_WHOLE: Pick =
+    ours("handed over as a whole", &[("backend", "zram"), ("free", "range"), ("algorithm", "lz4")]);
+const SLOTS_QUEUED: Pick = ours(
+    "slots queued (256 KiB of buffers)",
+    &[("backend", "zram"), ("free", "entries"), ("algorithm", "lz4"), ("buffer_bytes", "262144")],
+);
+
 const SIZES: &[&str] = &["64", "128", "192", "256", "512", "1024"];
 const SIZE_ROWS: &[(&str, &str)] = &[
     ("64MB", "64"),
@@ -114,56 +136,17 @@ pub(crate) const PLOTS: &[Plot] = &[
         title: "S3: teardown of memory that is compressed, by size",
         study: "teardown",
         places: SIZES,
-        place: |row| field(row, ["mib"]),
+        place: |row| (said(row, "threads")? == "1").then(|| said(row, "mib"))?,
         x: "MiB of one region",
         y: "ms until the call returns",
         field: "teardown_ms",
         turn: same,
         logarithmic: true,
         published: &[
-            Shown {
-                name: "published: base",
-                table: "S3-test2",
-                column: "base",
-                rows: SIZE_ROWS,
-                turn: same,
-            },
-            Shown {
-                name: "published: deferred",
-                table: "S3-test2",
-                column: "patched",
-                rows: SIZE_ROWS,
-                turn: same,
-            },
+            as_printed("published: base", "S3-test2", "base", SIZE_ROWS),
+            as_printed("published: deferred", "S3-test2", "patched", SIZE_ROWS),
         ],
-        picks: &[
-            kernel(
-                "the kernel's zram",
-                &[("backend", "kernel-zram"), ("threads", "1"), ("algorithm", "lz4")],
-            ),
-            ours(
-                "slot after slot",
-                &[("backend", "zram"), ("free", "slots"), ("threads", "1"), ("algorithm", "lz4")],
-            ),
-            ours(
-                "all in the call",
-                &[("backend", "zram"), ("free", "sync"), ("threads", "1"), ("algorithm", "lz4")],
-            ),
-            ours(
-                "slots queued (256 KiB of buffers)",
-                &[
-                    ("backend", "zram"),
-                    ("free", "entries"),
-                    ("threads", "1"),
-                    ("algorithm", "lz4"),
-                    ("buffer_bytes", "262144"),
-                ],
-            ),
-            ours(
-                "handed over as a whole",
-                &[("backend", "zram"), ("free", "range"), ("threads", "1"), ("algorithm", "lz4")],
-            ),
-        ],
+        picks: &[KERNELS_ZRAM, SLOT_AFTER_SLOT, IN_THE_CALL, SLOTS_QUEUED, AS_A_WHOLE],
         note: TEARDOWN_NOTE,
     },
     Plot {
@@ -171,31 +154,14 @@ pub(crate) const PLOTS: &[Plot] = &[
         title: "S3: until the system has the memory back, by size",
         study: "teardown",
         places: SIZES,
-        place: |row| field(row, ["mib"]),
+        place: |row| (said(row, "threads")? == "1").then(|| said(row, "mib"))?,
         x: "MiB of one region",
         y: "ms from the start of the drop",
         field: "release_ms",
         turn: same,
         logarithmic: true,
         published: &[],
-        picks: &[
-            kernel(
-                "the kernel's zram",
-                &[("backend", "kernel-zram"), ("threads", "1"), ("algorithm", "lz4")],
-            ),
-            ours(
-                "slot after slot",
-                &[("backend", "zram"), ("free", "slots"), ("threads", "1"), ("algorithm", "lz4")],
-            ),
-            ours(
-                "all in the call",
-                &[("backend", "zram"), ("free", "sync"), ("threads", "1"), ("algorithm", "lz4")],
-            ),
-            ours(
-                "handed over as a whole",
-                &[("backend", "zram"), ("free", "range"), ("threads", "1"), ("algorithm", "lz4")],
-            ),
-        ],
+        picks: &[KERNELS_ZRAM, SLOT_AFTER_SLOT, IN_THE_CALL, AS_A_WHOLE],
         note: "The studies do not print this figure. It is what a deferred free does not shorten.",
     },
     Plot {
@@ -210,33 +176,10 @@ pub(crate) const PLOTS: &[Plot] = &[
         turn: same,
         logarithmic: true,
         published: &[
-            Shown {
-                name: "published: base",
-                table: "S3-test1",
-                column: "base",
-                rows: NUMBER_ROWS,
-                turn: same,
-            },
-            Shown {
-                name: "published: deferred",
-                table: "S3-test1",
-                column: "patched",
-                rows: NUMBER_ROWS,
-                turn: same,
-            },
+            as_printed("published: base", "S3-test1", "base", NUMBER_ROWS),
+            as_printed("published: deferred", "S3-test1", "patched", NUMBER_ROWS),
         ],
-        picks: &[
-            kernel("the kernel's zram", &[("backend", "kernel-zram"), ("algorithm", "lz4")]),
-            ours(
-                "slot after slot",
-                &[("backend", "zram"), ("free", "slots"), ("algorithm", "lz4")],
-            ),
-            ours("all in the call", &[("backend", "zram"), ("free", "sync"), ("algorithm", "lz4")]),
-            ours(
-                "handed over as a whole",
-                &[("backend", "zram"), ("free", "range"), ("algorithm", "lz4")],
-            ),
-        ],
+        picks: &[KERNELS_ZRAM, SLOT_AFTER_SLOT, IN_THE_CALL, AS_A_WHOLE],
         note: TEARDOWN_NOTE,
     },
     Plot {
@@ -251,20 +194,8 @@ pub(crate) const PLOTS: &[Plot] = &[
         turn: same,
         logarithmic: false,
         published: &[
-            Shown {
-                name: "published: S0 on an i7-12700",
-                table: "S0-i7",
-                column: "speedup",
-                rows: NUMBER_ROWS,
-                turn: same,
-            },
-            Shown {
-                name: "published: S0 on a Raspberry Pi 4B",
-                table: "S0-pi",
-                column: "speedup",
-                rows: NUMBER_ROWS,
-                turn: same,
-            },
+            as_printed("published: S0 on an i7-12700", "S0-i7", "speedup", NUMBER_ROWS),
+            as_printed("published: S0 on a Raspberry Pi 4B", "S0-pi", "speedup", NUMBER_ROWS),
         ],
         picks: &[
             ours(

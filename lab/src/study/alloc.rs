@@ -42,6 +42,7 @@ pub(super) const STUDY: Study = Study {
     name: "alloc",
     about: "Memory and time of a pool beside malloc, mimalloc and jemalloc, same objects",
     options: Options::augment_args,
+    fields: &FIELDS,
     vs_kernel: false,
     run,
 };
@@ -124,7 +125,7 @@ fn run(matches: &ArgMatches, lab: &Lab) -> Result<Report, LabError> {
     }
     let rows = fields::medians(&FIELDS, &runs);
     ratios(&rows, &mut notes);
-    Ok(Report { corpus: Some(corpus), fields: &FIELDS, rows, runs, notes })
+    Ok(Report { corpus: Some(corpus), rows, runs, notes })
 }
 
 /// What is compared between the allocators, and in which phases.

@@ -34,6 +34,7 @@ pub(super) const STUDY: Study = Study {
     name: "breakdown",
     about: "Where the work of giving up stored pages goes, by instructions",
     options: Options::augment_args,
+    fields: &FIELDS,
     vs_kernel: false,
     run,
 };
@@ -105,7 +106,7 @@ fn run(matches: &ArgMatches, lab: &Lab) -> Result<Report, LabError> {
             .set("corpus_bytes", pages * PAGE_SIZE);
     }
     let rows = fields::medians(&FIELDS, &runs);
-    Ok(Report { corpus: Some(corpus), fields: &FIELDS, rows, runs, notes })
+    Ok(Report { corpus: Some(corpus), rows, runs, notes })
 }
 
 /// What is stored and given up.

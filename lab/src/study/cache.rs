@@ -44,6 +44,7 @@ pub(super) const STUDY: Study = Study {
     name: "cache",
     about: "What a zswap adds to its codec: stores and loads beside compressing alone",
     options: Options::augment_args,
+    fields: &FIELDS,
     vs_kernel: false,
     run,
 };
@@ -103,7 +104,7 @@ fn run(matches: &ArgMatches, lab: &Lab) -> Result<Report, LabError> {
     let rows = fields::medians(&FIELDS, &runs);
     let mut notes = Vec::new();
     say(&rows, &mut notes);
-    Ok(Report { corpus: Some(corpus), fields: &FIELDS, rows, runs, notes })
+    Ok(Report { corpus: Some(corpus), rows, runs, notes })
 }
 
 /// What a row says of the zswap's time beside the codec's.

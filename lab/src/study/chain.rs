@@ -33,6 +33,7 @@ pub(super) const STUDY: Study = Study {
     name: "chain",
     about: "Density by chain size and class rule, on random halves of a corpus",
     options: Options::augment_args,
+    fields: &FIELDS,
     vs_kernel: true,
     run,
 };
@@ -92,7 +93,7 @@ fn run(matches: &ArgMatches, lab: &Lab) -> Result<Report, LabError> {
     bench.bar.finish_and_clear();
     let runs = bench.runs;
     let rows = summary::rows(&runs);
-    Ok(Report { corpus: Some(corpus), fields: &FIELDS, rows, runs, notes })
+    Ok(Report { corpus: Some(corpus), rows, runs, notes })
 }
 
 /// Pages for every `--mib`; all of the corpus without one, its first MiBs in quick runs.

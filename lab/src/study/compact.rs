@@ -43,6 +43,7 @@ pub(super) const STUDY: Study = Study {
     name: "compact",
     about: "What compaction gives back, how soon, and how it disturbs readers and writers",
     options: Options::augment_args,
+    fields: &FIELDS,
     vs_kernel: true,
     run,
 };
@@ -123,7 +124,7 @@ fn run(matches: &ArgMatches, lab: &Lab) -> Result<Report, LabError> {
     let runs = bench.runs;
     let rows = fields::medians(&FIELDS, &runs);
     compare(&rows, &mut notes);
-    Ok(Report { corpus: Some(corpus), fields: &FIELDS, rows, runs, notes })
+    Ok(Report { corpus: Some(corpus), rows, runs, notes })
 }
 
 impl Options {

@@ -31,6 +31,7 @@ pub(super) const STUDY: Study = Study {
     name: "cpulists",
     about: "Pools with per-CPU lists of free frames, and without",
     options: Options::augment_args,
+    fields: &FIELDS,
     vs_kernel: false,
     run,
 };
@@ -104,7 +105,7 @@ fn run(matches: &ArgMatches, lab: &Lab) -> Result<Report, LabError> {
     }
     bar.finish_and_clear();
     say(&rows, &mut notes);
-    Ok(Report { corpus: Some(corpus), fields: &FIELDS, rows, runs, notes })
+    Ok(Report { corpus: Some(corpus), rows, runs, notes })
 }
 
 /// What is compared.

@@ -27,6 +27,7 @@ pub(super) const STUDY: Study = Study {
     name: "device",
     about: "Speed of compressed disks: over NBD beside nbdkit, in process beside the codec alone",
     options: Options::augment_args,
+    fields: &FIELDS,
     vs_kernel: true,
     run,
 };
@@ -115,7 +116,7 @@ fn run(matches: &ArgMatches, lab: &Lab) -> Result<Report, LabError> {
     }
     let rows = fields::medians(&FIELDS, &runs);
     ratios(&rows, &mut notes);
-    Ok(Report { corpus: Some(corpus), fields: &FIELDS, rows, runs, notes })
+    Ok(Report { corpus: Some(corpus), rows, runs, notes })
 }
 
 /// Says how our server compares with every other, pattern by pattern.

@@ -56,6 +56,7 @@ pub(super) const STUDY: Study = Study {
     name: "faultin",
     about: "Touching pages that are out: signal and thread mode, 1 to N threads",
     options: Options::augment_args,
+    fields: &FIELDS,
     vs_kernel: true,
     run,
 };
@@ -170,7 +171,7 @@ fn run(matches: &ArgMatches, lab: &Lab) -> Result<Report, LabError> {
         row.set("corpus", corpus.name.as_str()).set("mib", mib);
     }
     let rows = fields::medians(&FIELDS, &runs);
-    Ok(Report { corpus: Some(corpus), fields: &FIELDS, rows, runs, notes })
+    Ok(Report { corpus: Some(corpus), rows, runs, notes })
 }
 
 struct Bench {

@@ -47,6 +47,7 @@ pub(super) const STUDY: Study = Study {
     name: "fs",
     about: "File systems at work on a compressed disk, through FUSE and a loop device",
     options: Options::augment_args,
+    fields: &FIELDS,
     vs_kernel: true,
     run,
 };
@@ -126,7 +127,7 @@ fn run(matches: &ArgMatches, lab: &Lab) -> Result<Report, LabError> {
     let runs = lab.interleaved(&cases, Case::name, measure)?;
     let rows = rows(&runs);
     compare(&runs, &rows, &mut notes);
-    Ok(Report { corpus: None, fields: &FIELDS, rows, runs, notes })
+    Ok(Report { corpus: None, rows, runs, notes })
 }
 
 fn plans(options: &Options, lab: &Lab) -> Result<Vec<Plan>, LabError> {

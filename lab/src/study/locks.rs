@@ -49,6 +49,7 @@ pub(super) const STUDY: Study = Study {
     name: "locks",
     about: "Lock designs of a pool under 1 to N threads",
     options: Options::augment_args,
+    fields: &FIELDS,
     vs_kernel: false,
     run,
 };
@@ -133,7 +134,7 @@ fn run(matches: &ArgMatches, lab: &Lab) -> Result<Report, LabError> {
         count_instructions(&mut rows, &lengths, lab, &mut notes)?;
     }
     compare::notes(&rows, &mut notes);
-    Ok(Report { corpus: Some(corpus), fields: &FIELDS, rows, runs, notes })
+    Ok(Report { corpus: Some(corpus), rows, runs, notes })
 }
 
 fn geometry() -> Geometry {

@@ -47,6 +47,7 @@ pub(super) const STUDY: Study = Study {
     name: "pagealloc",
     about: "Allocating and freeing runs of frames while another thread reads the counts",
     options: Options::augment_args,
+    fields: &FIELDS,
     vs_kernel: false,
     run,
 };
@@ -149,7 +150,7 @@ fn run(matches: &ArgMatches, lab: &Lab) -> Result<Report, LabError> {
     count_instructions(&options, &mut rows, lab, &mut notes)?;
     compare::counting(&mut rows, &mut notes);
     compare::notes(&rows, &mut notes);
-    Ok(Report { corpus: None, fields: &FIELDS, rows, runs, notes })
+    Ok(Report { corpus: None, rows, runs, notes })
 }
 
 impl Options {

@@ -37,6 +37,7 @@ pub(super) const STUDY: Study = Study {
     name: "pagetypeinfo",
     about: "Reading the free counts: published, by walking the lists, and the kernel's",
     options: Options::augment_args,
+    fields: &FIELDS,
     vs_kernel: false,
     run,
 };
@@ -90,7 +91,7 @@ fn run(matches: &ArgMatches, lab: &Lab) -> Result<Report, LabError> {
     bar.finish_and_clear();
     let rows = summary(&runs);
     compare(&rows, &mut notes);
-    Ok(Report { corpus: None, fields: &FIELDS, rows, runs, notes })
+    Ok(Report { corpus: None, rows, runs, notes })
 }
 
 /// Medians, and the kernel's free blocks among them: they are not the same in every run.

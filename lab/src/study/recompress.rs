@@ -24,6 +24,7 @@ pub(super) const STUDY: Study = Study {
     name: "recompress",
     about: "What recompressing idle pages saves",
     options: Options::augment_args,
+    fields: &FIELDS,
     vs_kernel: false,
     run,
 };
@@ -64,7 +65,7 @@ fn run(matches: &ArgMatches, lab: &Lab) -> Result<Report, LabError> {
         Ok(vec![row])
     })?;
     let rows = fields::medians(&FIELDS, &runs);
-    Ok(Report { corpus: Some(corpus), fields: &FIELDS, rows, runs, notes: Vec::new() })
+    Ok(Report { corpus: Some(corpus), rows, runs, notes: Vec::new() })
 }
 
 fn key(from: &Codec, to: &Codec, corpus: &Corpus) -> Row {

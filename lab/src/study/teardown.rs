@@ -55,6 +55,7 @@ pub(super) const STUDY: Study = Study {
     name: "teardown",
     about: "Dropping memory that is paged out: how long it takes, and until it is back",
     options: Options::augment_args,
+    fields: &FIELDS,
     vs_kernel: true,
     run,
 };
@@ -212,7 +213,7 @@ fn run(matches: &ArgMatches, lab: &Lab) -> Result<Report, LabError> {
     compare::speedups(&mut runs);
     let mut rows = fields::medians(&FIELDS, &runs);
     compare::beside_published(&mut rows, &mut notes);
-    Ok(Report { corpus: Some(corpus), fields: &FIELDS, rows, runs, notes })
+    Ok(Report { corpus: Some(corpus), rows, runs, notes })
 }
 
 impl Options {

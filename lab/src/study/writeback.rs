@@ -39,6 +39,7 @@ pub(super) const STUDY: Study = Study {
     name: "writeback",
     about: "Hit rates of eviction orders, ours through the real store, and the optimum",
     options: Options::augment_args,
+    fields: &FIELDS,
     vs_kernel: false,
     run,
 };
@@ -104,7 +105,7 @@ fn run(matches: &ArgMatches, lab: &Lab) -> Result<Report, LabError> {
     let mut notes = Vec::new();
     let rows = fields::medians(&FIELDS, &runs);
     judge(&rows, &mut notes);
-    Ok(Report { corpus: Some(corpus), fields: &FIELDS, rows, runs, notes })
+    Ok(Report { corpus: Some(corpus), rows, runs, notes })
 }
 
 impl Size {

@@ -120,6 +120,11 @@ fn two_records_of_one_study_are_compared() {
     }
     let (code, said) = refused(&["compare", &teardown, &record("locks")]);
     assert!(code == Some(2) && said.contains("two studies"), "{said}");
+    let text = std::fs::read_to_string(&teardown).expect("a record");
+    let other = Scratch::new("other-corpus");
+    std::fs::write(&other.0, text.replace("\"cksum:", "\"cksum:1")).expect("a copy");
+    let (code, said) = refused(&["compare", &teardown, other.0.to_str().unwrap()]);
+    assert!(code == Some(2) && said.contains("two corpora"), "{said}");
     let (code, said) = refused(&["compare", &teardown, &teardown, "--field", "colour"]);
     assert!(code == Some(2) && said.contains("no row"), "{said}");
 }

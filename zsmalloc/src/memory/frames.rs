@@ -50,7 +50,8 @@ impl Memory {
     /// # Errors
     ///
     /// [`AllocError::BadRun`] for 0 and for more than 1024 frames, [`AllocError::OutOfFrames`] when
-    /// the arena has no such run.
+    /// the arena has no such run, [`AllocError::FrameInUse`] for a defect of this library, and
+    /// [`AllocError::NotOpened`] when the system refuses.
     pub fn frames(self: &Arc<Memory>, frames: u32) -> Result<Frames, AllocError> {
         if !(1..=buddy::RUN_FRAMES_MAX).contains(&frames) {
             return Err(AllocError::BadRun { frames });
