@@ -39,15 +39,19 @@
 
 #[cfg(not(shuttle))]
 pub mod fault;
+#[cfg(not(any(loom, shuttle, miri)))]
+mod folding;
 mod locks;
 mod machine;
 mod memory;
 #[cfg(not(any(loom, shuttle, miri)))]
 mod staging;
 pub mod sync;
-#[cfg(not(any(loom, shuttle, miri)))]
-mod userfault;
 
+#[cfg(not(any(loom, shuttle, miri)))]
+pub use folding::{
+    FaultError, FaultMode, FaultPath, GONE, SEGMENT_PAGES, Span, SpanMemory, Stop, Transfer,
+};
 pub use locks::{BitLockWaiters, Event, HeldRank, Lock, LockGuard, LockWord, Rank};
 #[cfg(not(miri))]
 pub use machine::give_back_heap;
@@ -63,7 +67,3 @@ pub use memory::{
 };
 #[cfg(not(any(loom, shuttle, miri)))]
 pub use staging::{Segment, Staging};
-#[cfg(not(any(loom, shuttle, miri)))]
-pub use userfault::{
-    FaultMode, GONE, SEGMENT_PAGES, Span, SpanMemory, Stop, Transfer, Userfault, UserfaultError,
-};

@@ -2,7 +2,7 @@
 //! runs there.
 
 use ramfold_host::fault::{Asker, FaultThread, Served, Server, Watch, watch};
-use ramfold_host::{FaultMode, PAGE_SIZE, Span, SpanMemory, Userfault, UserfaultError};
+use ramfold_host::{FaultError, FaultMode, FaultPath, PAGE_SIZE, Span, SpanMemory};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -38,18 +38,18 @@ struct Setting {
 impl Setting {
     /// None, with a word, where the system has no userfaultfd for us.
     fn new() -> Option<Setting> {
-        let userfault = match Userfault::open(FaultMode::Thread) {
-            Ok(userfault) => userfault,
-            Err(error @ (UserfaultError::Denied { .. } | UserfaultError::Unsupported { .. })) => {
+        let path = match FaultPath::open(FaultMode::Thread) {
+            Ok(path) => path,
+            Err(error @ (FaultError::Denied { .. } | FaultError::Unsupported { .. })) => {
                 eprintln!("skipped: needs {error}");
                 return None;
             }
             Err(error) => panic!("{error}"),
         };
-        let (span, memory) = Span::reserve(&userfault, PAGES).expect("a span");
+        let (span, memory) = Span::reserve(&path, PAGES).expect("a span");
         span.register(0..PAGES).expect("registered");
         let watch = watch(span.range(), Arc::new(Filler(span))).expect("watched");
-        let thread = FaultThread::start(userfault).expect("a thread");
+        let thread = FaultThread::start(path).expect("a thread");
         Some(Setting { thread, _watch: watch, memory })
     }
 

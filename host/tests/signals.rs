@@ -8,8 +8,8 @@
 use disk::RamDisk;
 use ramfold_host::{FaultMode, thread};
 use region::zswap::{GroupId, Limit, Zswap, ZswapConfig};
+use region::{FaultError, StoreConfig};
 use region::{Memory, MemoryConfig, Pager, PagerConfig, Region, RegionConfig, RegionError};
-use region::{StoreConfig, UserfaultError};
 use std::io::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
@@ -105,8 +105,8 @@ fn pager(fault_mode: FaultMode) -> Option<Arc<Pager>> {
     let config = PagerConfig { fault_mode, ..PagerConfig::default() };
     match Pager::new(memory.expect("a memory"), &config) {
         Ok(pager) => Some(pager),
-        Err(RegionError::Userfault(
-            error @ (UserfaultError::Denied { .. } | UserfaultError::Unsupported { .. }),
+        Err(RegionError::Fault(
+            error @ (FaultError::Denied { .. } | FaultError::Unsupported { .. }),
         )) => {
             eprintln!("skipped: needs {error}");
             None

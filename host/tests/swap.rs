@@ -1,7 +1,7 @@
 //! Claim: pages that the system has swapped out are seen, and move to staging like others. The test
 //! needs swap space.
 
-use ramfold_host::{FaultMode, PAGE_SIZE, Span, Staging, Userfault, smaps};
+use ramfold_host::{FaultMode, FaultPath, PAGE_SIZE, Span, Staging, smaps};
 
 const PAGES: usize = 64;
 
@@ -11,12 +11,12 @@ fn pages_in_the_systems_swap_are_moved() {
     if swaps.lines().count() < 2 {
         return eprintln!("skipped: needs swap space");
     }
-    let userfault = match Userfault::open(FaultMode::Signal) {
-        Ok(userfault) => userfault,
+    let path = match FaultPath::open(FaultMode::Signal) {
+        Ok(path) => path,
         Err(error) => return eprintln!("skipped: needs {error}"),
     };
-    let staging = Staging::reserve(&userfault, 1).expect("staging");
-    let (span, mut memory) = Span::reserve(&userfault, PAGES).expect("a span");
+    let staging = Staging::reserve(&path, 1).expect("staging");
+    let (span, mut memory) = Span::reserve(&path, PAGES).expect("a span");
     let bytes = memory.bytes_mut(0..PAGES * PAGE_SIZE).expect("all of it");
     bytes.chunks_mut(PAGE_SIZE).enumerate().for_each(|(at, page)| page.fill(at as u8 + 1));
     let start = std::ptr::without_provenance_mut(span.range().start);

@@ -59,7 +59,7 @@ mod way_in;
 mod way_out;
 
 pub use face::{Control, IntoIter, Pinned, PinnedMut, PushError, Region, RegionVec, Teardown};
-pub use host::{FaultMode, UserfaultError};
+pub use host::{FaultError, FaultMode};
 pub use terms::{
     FaultCosts, LIMIT_MIN, PageOut, PagerConfig, Quads, Refusal, RegionConfig, RegionError,
     RegionStats, StoreConfig,

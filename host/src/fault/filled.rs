@@ -11,8 +11,8 @@
 
 use super::regions::{Asker, Served, Server, Watch};
 use super::signal::watch;
+use crate::folding::{FaultError, FaultPath, Span, SpanMemory, Stop};
 use crate::machine::{PAGE_SIZE, die_at};
-use crate::userfault::{Span, SpanMemory, Stop, Userfault, UserfaultError};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -39,12 +39,8 @@ impl Filled {
     /// # Errors
     ///
     /// If the system refuses, or the process has as many regions as it may have.
-    pub fn map(
-        userfault: &Arc<Userfault>,
-        pages: usize,
-        byte: u8,
-    ) -> Result<Filled, UserfaultError> {
-        let (span, memory) = Span::reserve(userfault, pages)?;
+    pub fn map(path: &Arc<FaultPath>, pages: usize, byte: u8) -> Result<Filled, FaultError> {
+        let (span, memory) = Span::reserve(path, pages)?;
         span.register(0..pages)?;
         let page = vec![byte; PAGE_SIZE].into_boxed_slice();
         let filler = Arc::new(Filler { span, page, spent_ns: AtomicU64::new(u64::MAX) });

@@ -21,8 +21,8 @@
 
 use super::filled::Filled;
 use super::signal::{current, handler};
+use crate::folding::FaultPath;
 use crate::machine::die;
-use crate::userfault::Userfault;
 use std::hint::black_box;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
@@ -46,11 +46,11 @@ pub struct HandlerLooks {
 }
 
 impl HandlerLooks {
-    /// Looks once more, with a page of `userfault`, which must be in signal mode. Call it once a
+    /// Looks once more, with a page of `path`, which must be in signal mode. Call it once a
     /// second while pages are out, in a thread that no other waits for.
     ///
     /// It ends the process if a touch of such a page would not be served.
-    pub fn look(&mut self, userfault: &Arc<Userfault>) {
+    pub fn look(&mut self, path: &Arc<FaultPath>) {
         let Ok(now) = current() else { return };
         let function = now.sa_sigaction;
         let gone = matches!(function, libc::SIG_DFL | libc::SIG_IGN);
@@ -60,7 +60,7 @@ impl HandlerLooks {
         }
         if function == handler() {
             self.accepted = None;
-        } else if !gone && self.accepted != Some(function) && calls_ours(userfault) == Some(true) {
+        } else if !gone && self.accepted != Some(function) && calls_ours(path) == Some(true) {
             self.accepted = Some(function);
         }
     }
@@ -75,8 +75,8 @@ const NOT_CALLED: &str = "the program has installed a SIGBUS handler that does n
 
 /// Whether a missing page comes in when it is touched. `None` if that could not be tried. If the
 /// page does not come, the process ends.
-fn calls_ours(userfault: &Arc<Userfault>) -> Option<bool> {
-    let probe = Filled::map(userfault, 1, 0).ok()?;
+fn calls_ours(path: &Arc<FaultPath>) -> Option<bool> {
+    let probe = Filled::map(path, 1, 0).ok()?;
     let (tell, told) = sync_channel(1);
     let thread = crate::machine::thread::spawn("ramfold-probe", move || {
         probe.memory().bytes(0..1).map(|byte| black_box(byte[0]));

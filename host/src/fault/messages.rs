@@ -12,8 +12,8 @@
 use super::regions::{Served, Touched};
 use super::signal::{DROPPED, serve};
 use super::stuck::Serving;
+use crate::folding::{FaultPath, Waiting};
 use crate::machine::{PAGE_SIZE, die, die_at};
-use crate::userfault::{Userfault, Waiting};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -22,15 +22,15 @@ use std::time::Duration;
 /// The messages of one userfaultfd, until their readers are told to end.
 #[derive(Debug)]
 pub(super) struct Messages {
-    userfault: Arc<Userfault>,
+    path: Arc<FaultPath>,
     stop: OwnedFd,
     serving: Serving,
 }
 
 impl Messages {
-    pub(super) fn of(userfault: Arc<Userfault>) -> std::io::Result<Messages> {
+    pub(super) fn of(path: Arc<FaultPath>) -> std::io::Result<Messages> {
         let stop = eventfd(0, EventfdFlags::CLOEXEC)?;
-        Ok(Messages { userfault, stop, serving: Serving::default() })
+        Ok(Messages { path, stop, serving: Serving::default() })
     }
 
     /// The messages that are being served.
@@ -46,7 +46,7 @@ impl Messages {
 
     /// Sleeps until there are messages. False if the reader has to end.
     pub(super) fn wait(&self) -> bool {
-        let uffd = PollFd::new(&self.userfault.uffd, PollFlags::IN);
+        let uffd = PollFd::new(&self.path.uffd, PollFlags::IN);
         let mut fds = [uffd, PollFd::new(&self.stop, PollFlags::IN)];
         // Both are looked at even if the call was interrupted, or refused for a moment.
         let _ = poll(&mut fds, None);
@@ -98,7 +98,7 @@ impl Reader<'_> {
     /// none.
     pub(super) fn serve(&mut self) -> usize {
         let mut waiting = [Waiting { address: 0, thread: 0 }; 8];
-        let Ok(count) = self.messages.userfault.uffd.read(&mut waiting) else {
+        let Ok(count) = self.messages.path.uffd.read(&mut waiting) else {
             die("the descriptor of folded memory was closed")
         };
         waiting[..count].iter().for_each(|fault| self.serve_one(*fault));
@@ -129,7 +129,7 @@ impl Reader<'_> {
 
     fn wake(&self, address: usize) {
         let page = address & !(PAGE_SIZE - 1);
-        if self.messages.userfault.uffd.wake(&(page..page + PAGE_SIZE)).is_err() {
+        if self.messages.path.uffd.wake(&(page..page + PAGE_SIZE)).is_err() {
             die_at("a thread that waits for a page cannot be woken", address);
         }
     }

@@ -22,9 +22,9 @@
 
 use super::calls::{Call, Calls};
 use super::regions::{Asker, REGIONS_MAX, Regions, Server, Touched, Watch};
+use crate::folding::{FaultError, Home};
 use crate::locks::{Lock, Rank};
 use crate::machine::die_at;
-use crate::userfault::{Home, UserfaultError};
 use std::ops::Range;
 use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -62,12 +62,9 @@ static FAULTS: Faults = Faults {
 /// # Errors
 ///
 /// If there are [`REGIONS_MAX`] regions already, or the system refuses the signal handler.
-pub fn watch(
-    range: Range<usize>,
-    server: Arc<dyn Server>,
-) -> Result<Watch<'static>, UserfaultError> {
+pub fn watch(range: Range<usize>, server: Arc<dyn Server>) -> Result<Watch<'static>, FaultError> {
     install()?;
-    let full = UserfaultError::TooManyRegions { max: REGIONS_MAX };
+    let full = FaultError::TooManyRegions { max: REGIONS_MAX };
     FAULTS.regions.enter(range, server).ok_or(full)
 }
 
@@ -108,7 +105,7 @@ pub(super) fn serve(address: usize, thread: u32) -> Touched {
     FAULTS.regions.serve(address, Asker::Message { thread })
 }
 
-fn install() -> Result<(), UserfaultError> {
+fn install() -> Result<(), FaultError> {
     let _installing = FAULTS.installing.lock();
     if let Some(home) = FAULTS.home.get() {
         if !home.is_here() {
@@ -165,8 +162,8 @@ impl Previous {
     }
 }
 
-fn refused(request: &'static str) -> impl FnOnce(std::io::Error) -> UserfaultError {
-    move |source| UserfaultError::Refused { request, source }
+fn refused(request: &'static str) -> impl FnOnce(std::io::Error) -> FaultError {
+    move |source| FaultError::Refused { request, source }
 }
 
 /// The address of our handler.

@@ -23,8 +23,8 @@
 use super::follower::{self, Follower};
 use super::messages::{Messages, Reader, Streak};
 use super::stuck::StuckLooks;
+use crate::folding::FaultPath;
 use crate::machine::{Vital, cpu};
-use crate::userfault::Userfault;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -55,9 +55,9 @@ impl FaultThread {
     ///
     /// If the system refuses a thread or a descriptor, or the userfaultfd is the parent process's,
     /// whose messages the thread would take.
-    pub fn start(userfault: Arc<Userfault>) -> std::io::Result<FaultThread> {
-        userfault.uffd.expect_own().map_err(std::io::Error::other)?;
-        let messages = Arc::new(Messages::of(userfault)?);
+    pub fn start(path: Arc<FaultPath>) -> std::io::Result<FaultThread> {
+        path.uffd.expect_own().map_err(std::io::Error::other)?;
+        let messages = Arc::new(Messages::of(path)?);
         let follower = Follower::start(&messages)?;
         let following = follower.as_ref().map(|follower| Arc::clone(follower.shared()));
         let told = Arc::clone(&messages);

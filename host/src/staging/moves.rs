@@ -4,8 +4,8 @@
 //! segment, and sees to it that one thread at a time moves a page of the span.
 
 use super::segments::Segment;
+use crate::folding::{Span, Stop, Transfer, transfer};
 use crate::machine::PAGE_SIZE;
-use crate::userfault::{Span, Stop, Transfer, transfer};
 
 impl Span {
     /// Moves `count` pages from page `first` of the span on to the same number of places of a
@@ -46,7 +46,7 @@ impl Span {
             // registered. The client's half faults until the pages are back (S1). In staging,
             // `present` says which pages are there.
             unsafe {
-                self.userfault.uffd.move_pages(place.start + skip, from.start + skip, count - done)
+                self.path.uffd.move_pages(place.start + skip, from.start + skip, count - done)
             }
         };
         let moved = transfer(count, ask);
@@ -89,26 +89,26 @@ impl Span {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::folding::{FaultMode, FaultPath};
     use crate::staging::Staging;
-    use crate::userfault::{FaultMode, Userfault};
 
     /// The state is the one that the system leaves if it moves a page and does not count it.
     #[test]
     fn a_page_that_was_moved_without_a_word_is_moved() {
-        let userfault = match Userfault::open(FaultMode::Signal) {
-            Ok(userfault) => userfault,
+        let path = match FaultPath::open(FaultMode::Signal) {
+            Ok(path) => path,
             Err(error) => return eprintln!("skipped: needs {error}"),
         };
-        let (span, mut memory) = Span::reserve(&userfault, 4).expect("a span");
+        let (span, mut memory) = Span::reserve(&path, 4).expect("a span");
         let bytes = memory.bytes_mut(0..4 * PAGE_SIZE).expect("all of it");
         bytes.chunks_mut(PAGE_SIZE).enumerate().for_each(|(at, page)| page.fill(at as u8 + 1));
         span.register(0..4).expect("registered");
-        let staging = Staging::reserve(&userfault, 1).expect("staging");
+        let staging = Staging::reserve(&path, 1).expect("staging");
         let mut segment = staging.take().expect("taken back").expect("free");
         let (to, from) = (segment.addresses(1, 1).start, span.addresses(&(1..2)).start);
         // SAFETY: both are registered; nothing refers to the page any more.
-        let moved = unsafe { userfault.uffd.move_pages(to, from, 1) };
-        assert_eq!(moved, crate::userfault::Progress { pages: 1, stopped: None });
+        let moved = unsafe { path.uffd.move_pages(to, from, 1) };
+        assert_eq!(moved, crate::folding::Progress { pages: 1, stopped: None });
         let moved = span.move_out(0, 4, &mut segment, 0);
         assert_eq!(moved, Transfer { pages: 4, stop: None });
         assert!((0..4).all(|at| segment.page(at).is_some_and(|page| page[9] == at as u8 + 1)));

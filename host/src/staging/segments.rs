@@ -22,10 +22,10 @@
 //! Lock: the list of free segments, a leaf.
 
 use crate::fault::{Asker, Served, Server, Watch, watch};
+use crate::folding::{FaultError, FaultMode, FaultPath, SEGMENT_PAGES, transfer};
 use crate::locks::{Lock, Rank};
 use crate::machine::PAGE_SIZE;
 use crate::memory::{Access, Core, HostError, Mapping};
-use crate::userfault::{FaultMode, SEGMENT_PAGES, Userfault, UserfaultError, transfer};
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -44,7 +44,7 @@ pub struct Staging {
 #[derive(Debug)]
 struct StagingMemory {
     mapping: Mapping,
-    userfault: Arc<Userfault>,
+    path: Arc<FaultPath>,
     /// Segments that are strewn (G2).
     strewn: Box<[AtomicBool]>,
     zeros: Box<[u8]>,
@@ -64,7 +64,7 @@ unsafe impl Server for StagingMemory {
         let place = range.start + page * PAGE_SIZE;
         let put = transfer(1, |_| {
             // SAFETY: there is no reference to a page of staging that is not there (G1).
-            unsafe { self.userfault.uffd.copy(place, self.zeros.as_ptr().addr(), 1) }
+            unsafe { self.path.uffd.copy(place, self.zeros.as_ptr().addr(), 1) }
         });
         if put.pages == 1 { Served::Filled } else { Served::Present }
     }
@@ -84,21 +84,18 @@ impl Staging {
     /// # Errors
     ///
     /// If there is no address space, or the system refuses to register it.
-    pub fn reserve(
-        userfault: &Arc<Userfault>,
-        segments: u32,
-    ) -> Result<Arc<Staging>, UserfaultError> {
+    pub fn reserve(path: &Arc<FaultPath>, segments: u32) -> Result<Arc<Staging>, FaultError> {
         let pages = segments as usize * SEGMENT_PAGES;
         let mapping = Mapping::reserve(pages, Access::Open, Core::LeftOut)?;
-        userfault.uffd.register(&mapping.range())?;
+        path.uffd.register(&mapping.range())?;
         let memory = Arc::new(StagingMemory {
             mapping,
-            userfault: Arc::clone(userfault),
+            path: Arc::clone(path),
             strewn: (0..segments).map(|_| AtomicBool::new(false)).collect(),
             zeros: vec![0; PAGE_SIZE].into_boxed_slice(),
         });
         // In signal mode the system goes on with the error that it gets instead of a page.
-        let served = userfault.mode() == FaultMode::Thread;
+        let served = path.mode() == FaultMode::Thread;
         let server = || watch(memory.mapping.range(), Arc::<StagingMemory>::clone(&memory));
         Ok(Arc::new(Staging {
             _watch: served.then(server).transpose()?,
@@ -166,7 +163,7 @@ impl Staging {
     /// Whether the userfaultfd still answers. If the program closed it, missing pages would read as
     /// zeros.
     pub fn is_watched(&self) -> bool {
-        self.memory.userfault.uffd.wake(&self.range()).is_ok()
+        self.memory.path.uffd.wake(&self.range()).is_ok()
     }
 }
 

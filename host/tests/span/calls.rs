@@ -3,7 +3,7 @@
 //! In each test a signal handler of the program interrupts the call. It touches a page whose fault
 //! waits for the lock of the call.
 
-use crate::setting::{in_a_child, is_child, userfault};
+use crate::setting::{in_a_child, is_child, path};
 use ramfold_host::fault::{Asker, FaultThread, Served, Server, StuckLooks, begin_call, watch};
 use ramfold_host::{FaultMode, Lock, PAGE_SIZE, Rank, Span};
 use std::sync::Arc;
@@ -39,18 +39,18 @@ extern "C" fn touch(_: libc::c_int) {
 
 /// Has a handler touch a page in the middle of a call that holds the lock which the page needs.
 fn re_enter(mode: FaultMode, test: &str) {
-    let Some(userfault) = userfault(mode) else { return };
+    let Some(path) = path(mode) else { return };
     if !is_child() {
         let (signal, words) = in_a_child(test);
         assert!(words.contains("in the middle of its own call"), "{words}");
         return assert_eq!(signal, Some(libc::SIGABRT), "{words}");
     }
-    let (span, memory) = Span::reserve(&userfault, 2).expect("a span");
+    let (span, memory) = Span::reserve(&path, 2).expect("a span");
     span.register(0..2).expect("registered");
     let server = Arc::new(Locking { span: Arc::clone(&span), lock: Lock::new(Rank::Leaf, ()) });
     let watch = watch(span.range(), Arc::<Locking>::clone(&server)).expect("watched");
-    let thread = (mode == FaultMode::Thread)
-        .then(|| Arc::new(FaultThread::start(userfault).expect("a thread")));
+    let thread =
+        (mode == FaultMode::Thread).then(|| Arc::new(FaultThread::start(path).expect("a thread")));
     let looks = thread.clone();
     std::thread::spawn(move || {
         let mut seen = StuckLooks::default();

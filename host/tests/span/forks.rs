@@ -1,8 +1,8 @@
 //! What a forked child may do with the regions of its parent, and which requests end it.
 
-use crate::setting::{Filler, served, setting, userfault, whole};
+use crate::setting::{Filler, path, served, setting, whole};
 use ramfold_host::fault::{FaultThread, watch};
-use ramfold_host::{FaultMode, PAGE_SIZE, Span, Staging, UserfaultError};
+use ramfold_host::{FaultError, FaultMode, PAGE_SIZE, Span, Staging};
 use std::sync::Arc;
 
 /// How a forked child ends: with 0 where the answer is true.
@@ -64,7 +64,7 @@ fn a_forked_childs_region_may_be_where_its_parents_was() {
     let range = parents.span.range();
     let _served = served(&mut parents);
     let status = forked(|| {
-        let own = userfault(FaultMode::Signal).expect("as the parent's");
+        let own = path(FaultMode::Signal).expect("as the parent's");
         // The system gives the highest addresses that are free, and small spans fill gaps.
         let mut others = Vec::new();
         let same = (0..1000).find_map(|_| {
@@ -100,11 +100,11 @@ fn a_forked_child_does_not_have_the_pages() {
 
 #[test]
 fn a_forked_child_is_refused_more_of_its_parents_userfaultfd() {
-    let Some(userfault) = userfault(FaultMode::Signal) else { return };
-    let refused = |error| matches!(error, UserfaultError::Inherited);
-    assert_eq!(forked(|| Span::reserve(&userfault, 1).is_err_and(refused)), 0);
-    assert_eq!(forked(|| Staging::reserve(&userfault, 1).is_err_and(refused)), 0);
-    assert_eq!(forked(|| FaultThread::start(Arc::clone(&userfault)).is_err()), 0);
+    let Some(path) = path(FaultMode::Signal) else { return };
+    let refused = |error| matches!(error, FaultError::Inherited);
+    assert_eq!(forked(|| Span::reserve(&path, 1).is_err_and(refused)), 0);
+    assert_eq!(forked(|| Staging::reserve(&path, 1).is_err_and(refused)), 0);
+    assert_eq!(forked(|| FaultThread::start(Arc::clone(&path)).is_err()), 0);
 }
 
 /// Its parent's userfaultfd would move its parent's pages.

@@ -1,7 +1,7 @@
 //! Handlers of the program that are installed after ours, or in its place.
 
 use crate::setting::{Filler, Setting, in_a_child, is_child, served, served_by, setting};
-use crate::setting::{userfault, whole};
+use crate::setting::{path, whole};
 use ramfold_host::fault::{Asker, BlockedLooks, HandlerLooks, Served, Server};
 use ramfold_host::{FaultMode, PAGE_SIZE};
 use std::sync::Arc;
@@ -55,7 +55,7 @@ fn look_after(
         unsafe { libc::_exit(1) };
     });
     let _served = served(&mut at);
-    let probed_by = userfault(FaultMode::Signal).expect("as before");
+    let probed_by = path(FaultMode::Signal).expect("as before");
     let mut looks = HandlerLooks::default();
     looks.look(&probed_by);
     install(function);

@@ -1,6 +1,6 @@
 //! Claims: pages move to staging and come back, and pages that were given back stay so.
 
-use crate::setting::{in_a_child, is_child, served, setting, userfault, whole};
+use crate::setting::{in_a_child, is_child, path, served, setting, whole};
 use ramfold_host::fault::FaultThread;
 use ramfold_host::{FaultMode, HostError, PAGE_SIZE, Segment, Span, Staging, Stop};
 use std::sync::Arc;
@@ -119,8 +119,8 @@ fn what_is_mapped_under_mlockall_is_not_locked() {
         return eprintln!("skipped: needs the right to lock memory");
     }
     let Some(mut at) = setting() else { return };
-    let (fresh, _memory) = Span::reserve(&userfault(FaultMode::Signal).expect("as before"), 64)
-        .expect("address space");
+    let (fresh, _memory) =
+        Span::reserve(&path(FaultMode::Signal).expect("as before"), 64).expect("address space");
     assert_eq!(fresh.resident(0..64), 0, "nobody has touched it");
     let (_watch, segment) = served(&mut at);
     assert_eq!(segment.page(10).expect("there")[7], 11);
@@ -208,8 +208,8 @@ fn a_span_that_was_moved_away_is_noticed() {
 /// good: registering what lies between them gave nothing back.
 #[test]
 fn parts_that_are_registered_become_one_mapping() {
-    let Some(userfault) = userfault(FaultMode::Signal) else { return };
-    let (span, mut memory) = Span::reserve(&userfault, 8).expect("a span");
+    let Some(path) = path(FaultMode::Signal) else { return };
+    let (span, mut memory) = Span::reserve(&path, 8).expect("a span");
     let range = span.range();
     let mappings = || {
         let maps = std::fs::read_to_string("/proc/self/maps").expect("the mappings");
@@ -233,7 +233,7 @@ fn parts_that_are_registered_become_one_mapping() {
 #[test]
 fn a_program_that_locks_its_memory_goes_on_where_a_thread_serves() {
     let test = "moves::a_program_that_locks_its_memory_goes_on_where_a_thread_serves";
-    let Some(userfault) = userfault(FaultMode::Thread) else { return };
+    let Some(path) = path(FaultMode::Thread) else { return };
     if !is_child() {
         let (signal, words) = in_a_child(test);
         if words.contains("skipped: ") {
@@ -241,8 +241,8 @@ fn a_program_that_locks_its_memory_goes_on_where_a_thread_serves() {
         }
         return assert!(signal.is_none() && words.contains("moved"), "{signal:?}: {words}");
     }
-    let staging = Staging::reserve(&userfault, 2).expect("staging");
-    let _thread = FaultThread::start(Arc::clone(&userfault)).expect("a thread");
+    let staging = Staging::reserve(&path, 2).expect("staging");
+    let _thread = FaultThread::start(Arc::clone(&path)).expect("a thread");
     let early = staging.take().expect("taken back").expect("free");
     // SAFETY: concerns this child, which has nothing to lose.
     if unsafe { libc::mlockall(libc::MCL_CURRENT) } != 0 {
@@ -250,7 +250,7 @@ fn a_program_that_locks_its_memory_goes_on_where_a_thread_serves() {
     }
     // SAFETY: as above.
     unsafe { libc::munlockall() };
-    let (span, mut memory) = Span::reserve(&userfault, 64).expect("a span");
+    let (span, mut memory) = Span::reserve(&path, 64).expect("a span");
     whole(&mut memory).chunks_mut(PAGE_SIZE).for_each(|page| page.fill(7));
     span.register(0..64).expect("registered");
     // One that was taken before has places that are taken; one that is taken now has none.
@@ -268,7 +268,7 @@ fn a_program_that_locks_its_memory_goes_on_where_a_thread_serves() {
 #[test]
 fn without_a_descriptor_left_the_limit_is_named() {
     let test = "moves::without_a_descriptor_left_the_limit_is_named";
-    if userfault(FaultMode::Signal).is_none() {
+    if path(FaultMode::Signal).is_none() {
         return;
     }
     if !is_child() {
@@ -282,7 +282,7 @@ fn without_a_descriptor_left_the_limit_is_named() {
         let limit = libc::rlimit { rlim_cur: most, rlim_max: 4096.max(most) };
         // SAFETY: concerns this child.
         assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) }, 0);
-        let refused = ramfold_host::Userfault::open(mode).expect_err("there is no descriptor left");
+        let refused = ramfold_host::FaultPath::open(mode).expect_err("there is no descriptor left");
         let words = refused.to_string();
         assert!(words.contains("RLIMIT_NOFILE") && !words.contains("seccomp"), "{words}");
     }

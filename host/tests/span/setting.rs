@@ -2,8 +2,8 @@
 //! them, and a child that is to be ended.
 
 use ramfold_host::fault::{Asker, Served, Server, Watch, watch};
+use ramfold_host::{FaultError, FaultPath, Staging, Transfer};
 use ramfold_host::{FaultMode, PAGE_SIZE, Segment, Span, SpanMemory};
-use ramfold_host::{Staging, Transfer, Userfault, UserfaultError};
 use std::os::unix::process::ExitStatusExt;
 use std::process::Command;
 use std::sync::Arc;
@@ -12,10 +12,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 const CHILD: &str = "RAMFOLD_SPAN_CHILD";
 
 /// A userfaultfd; `None`, with a word, where the system has none for us: a test is skipped then.
-pub(crate) fn userfault(mode: FaultMode) -> Option<Arc<Userfault>> {
-    match Userfault::open(mode) {
-        Ok(userfault) => Some(userfault),
-        Err(error @ (UserfaultError::Denied { .. } | UserfaultError::Unsupported { .. })) => {
+pub(crate) fn path(mode: FaultMode) -> Option<Arc<FaultPath>> {
+    match FaultPath::open(mode) {
+        Ok(path) => Some(path),
+        Err(error @ (FaultError::Denied { .. } | FaultError::Unsupported { .. })) => {
             eprintln!("skipped: needs {error}");
             None
         }
@@ -31,9 +31,9 @@ pub(crate) struct Setting {
 
 /// 64 registered pages, each filled with its number plus one.
 pub(crate) fn setting() -> Option<Setting> {
-    let userfault = userfault(FaultMode::Signal)?;
-    let (span, mut memory) = Span::reserve(&userfault, 64).expect("a span");
-    let staging = Staging::reserve(&userfault, 2).expect("staging");
+    let path = path(FaultMode::Signal)?;
+    let (span, mut memory) = Span::reserve(&path, 64).expect("a span");
+    let staging = Staging::reserve(&path, 2).expect("staging");
     for (number, page) in whole(&mut memory).chunks_mut(PAGE_SIZE).enumerate() {
         page.fill(number as u8 + 1);
     }

@@ -1,6 +1,6 @@
 //! Which thread serves a fault, and what happens to a fault that none can serve.
 
-use crate::setting::{Filler, in_a_child, is_child, served, setting, userfault, whole};
+use crate::setting::{Filler, in_a_child, is_child, path, served, setting, whole};
 use ramfold_host::fault::{Asker, FaultThread, Served, Server, watch};
 use ramfold_host::{FaultMode, PAGE_SIZE, Span};
 use std::sync::Arc;
@@ -34,16 +34,16 @@ unsafe impl Server for Panicking {
 
 /// What becomes of a process whose server panics, read from a child that runs `test`.
 fn panic_in_a_server(mode: FaultMode, test: &str) {
-    let Some(userfault) = userfault(mode) else { return };
+    let Some(path) = path(mode) else { return };
     if !is_child() {
         let (signal, words) = in_a_child(test);
         assert_eq!(signal, Some(libc::SIGABRT), "{words}");
         return assert!(words.contains("as this server does"), "{words}");
     }
-    let (span, memory) = Span::reserve(&userfault, 1).expect("a span");
+    let (span, memory) = Span::reserve(&path, 1).expect("a span");
     span.register(0..1).expect("registered");
     let _watch = watch(span.range(), Arc::new(Panicking)).expect("watched");
-    let serves = (mode == FaultMode::Thread).then(|| FaultThread::start(userfault));
+    let serves = (mode == FaultMode::Thread).then(|| FaultThread::start(path));
     let _thread = serves.transpose().expect("a thread");
     let bytes = memory.bytes(0..1).expect("there");
     std::hint::black_box(bytes[0]);
@@ -80,7 +80,7 @@ fn touching_a_region_that_is_gone_ends_the_process() {
 
 #[test]
 fn touching_it_ends_the_process_with_a_thread_that_serves_too() {
-    let Some(userfault) = userfault(FaultMode::Thread) else { return };
+    let Some(path) = path(FaultMode::Thread) else { return };
     if !is_child() {
         let test = "signals::touching_it_ends_the_process_with_a_thread_that_serves_too";
         let (signal, words) = in_a_child(test);
@@ -88,10 +88,10 @@ fn touching_it_ends_the_process_with_a_thread_that_serves_too() {
         assert!(words.contains("touched after it was dropped at 0x"), "{words}");
         return;
     }
-    let (span, mut memory) = Span::reserve(&userfault, 4).expect("a span");
+    let (span, mut memory) = Span::reserve(&path, 4).expect("a span");
     let filler = Filler::of(&span);
     let watch = watch(span.range(), filler).expect("watched");
-    let _thread = FaultThread::start(userfault).expect("a thread");
+    let _thread = FaultThread::start(path).expect("a thread");
     span.register(0..4).expect("registered");
     assert_eq!(whole(&mut memory)[5], 42, "served while it is there");
     watch.retire();

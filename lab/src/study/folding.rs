@@ -18,7 +18,7 @@ pub(super) fn page_out(region: &Region) -> Result<Duration, LabError> {
 /// A system without what folded memory needs is a missing peer, and no failure.
 pub(super) fn refused(error: RegionError) -> LabError {
     match error {
-        RegionError::Userfault(why) => LabError::missing("region", why),
+        RegionError::Fault(why) => LabError::missing("region", why),
         error => LabError::store("region")(error),
     }
 }

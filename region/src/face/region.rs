@@ -11,7 +11,7 @@ use crate::terms::{LIMIT_MIN, PageRange, RegionConfig, RegionError, RegionStats}
 use crate::upkeep::Pager;
 use bytemuck::Pod;
 use host::fault::{begin_call, is_blocked};
-use host::{FaultMode, PAGE_SIZE, Span, SpanMemory, UserfaultError};
+use host::{FaultError, FaultMode, PAGE_SIZE, Span, SpanMemory};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -95,14 +95,14 @@ impl Region {
         }
         let limit = config.resident_limit.map(limit_pages).transpose()?;
         let pages = bytes.div_ceil(PAGE_SIZE);
-        let (span, memory) = Span::reserve(&pager.shared.userfault, pages)?;
+        let (span, memory) = Span::reserve(&pager.shared.path, pages)?;
         let store = Store::new(pager.memory(), pages, config)?;
         if store.has_disk() {
             pager.shared.prepare_reads(store.reads_in_handler())?;
         }
         let folded = Folded::new(&pager.shared, span, store, config.quads);
         match folded.watch() {
-            Err(RegionError::Userfault(UserfaultError::TooManyRegions { .. })) => {
+            Err(RegionError::Fault(FaultError::TooManyRegions { .. })) => {
                 // Dropped regions keep their places in the table until the worker has handled them.
                 pager.memory().flush_deferred();
                 folded.watch()?;

@@ -10,7 +10,7 @@
 //! zeros. The shortest time of each kind is taken, because a preemption can only add.
 
 use host::fault::Filled;
-use host::{FaultMode, PAGE_SIZE, Userfault};
+use host::{FaultMode, FaultPath, PAGE_SIZE};
 use std::hint::black_box;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -21,9 +21,9 @@ const FAULTS: usize = 32;
 const SIGNAL: Duration = Duration::from_nanos(6900);
 const MESSAGE: Duration = Duration::from_nanos(11500);
 
-/// The overhead of a fault. A thread already serves the faults of `userfault`.
-pub(crate) fn of_fault(userfault: &Arc<Userfault>) -> Duration {
-    measure(userfault).unwrap_or(match userfault.mode() {
+/// The overhead of a fault. A thread already serves the faults of `path`.
+pub(crate) fn of_fault(path: &Arc<FaultPath>) -> Duration {
+    measure(path).unwrap_or(match path.mode() {
         FaultMode::Signal => SIGNAL,
         FaultMode::Thread => MESSAGE,
     })
@@ -31,8 +31,8 @@ pub(crate) fn of_fault(userfault: &Arc<Userfault>) -> Duration {
 
 /// `None` if the system refuses. It will then refuse later regions, too. This thread can take
 /// faults, because otherwise it would have been refused a region.
-fn measure(userfault: &Arc<Userfault>) -> Option<Duration> {
-    let scratch = Filled::map(userfault, FAULTS, 0).ok()?;
+fn measure(path: &Arc<FaultPath>) -> Option<Duration> {
+    let scratch = Filled::map(path, FAULTS, 0).ok()?;
     let bytes = scratch.memory().bytes(0..FAULTS * PAGE_SIZE)?;
     let touch = |page: &[u8]| {
         let started = Instant::now();
@@ -51,16 +51,16 @@ mod tests {
     #[test]
     fn the_way_to_who_serves_takes_time_but_not_forever() {
         for mode in [FaultMode::Signal, FaultMode::Thread] {
-            let userfault = match Userfault::open(mode) {
-                Ok(userfault) => userfault,
+            let path = match FaultPath::open(mode) {
+                Ok(path) => path,
                 Err(error) => {
                     eprintln!("skipped: needs {error}");
                     continue;
                 }
             };
             let thread = (mode == FaultMode::Thread)
-                .then(|| FaultThread::start(Arc::clone(&userfault)).expect("a thread"));
-            let overhead = measure(&userfault).expect("a span and a watch");
+                .then(|| FaultThread::start(Arc::clone(&path)).expect("a thread"));
+            let overhead = measure(&path).expect("a span and a watch");
             assert!(overhead > Duration::ZERO && overhead < Duration::from_secs(1), "{overhead:?}");
             drop(thread);
         }

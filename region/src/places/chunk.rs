@@ -19,7 +19,7 @@ use super::bits::bits;
 use super::group::Group;
 use super::runs::{Mappings, Runs};
 use crate::terms::{CHUNK_GROUPS, GROUP_PAGES};
-use host::{Lock, LockGuard, Rank, Span, UserfaultError};
+use host::{FaultError, Lock, LockGuard, Rank, Span};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -110,7 +110,7 @@ impl Chunks {
 
     /// Registers the chunk of a group, once. Others are registered with it if few mappings are
     /// left.
-    pub(crate) fn register(&self, group: usize, span: &Span) -> Result<(), UserfaultError> {
+    pub(crate) fn register(&self, group: usize, span: &Span) -> Result<(), FaultError> {
         let index = group / CHUNK_GROUPS;
         if self.is_registered(group) {
             return Ok(());
@@ -123,7 +123,7 @@ impl Chunks {
         }
         let mut block = runs.block_of(index);
         match self.register_all(&block, span) {
-            Err(UserfaultError::Mappings { .. }) if block != runs.gap_of(index) => {
+            Err(FaultError::Mappings { .. }) if block != runs.gap_of(index) => {
                 block = runs.gap_of(index);
                 self.register_all(&block, span)?;
             }
@@ -134,11 +134,11 @@ impl Chunks {
     }
 
     /// Registers all chunks of a gap, or of a part of it.
-    fn register_all(&self, chunks: &Range<usize>, span: &Span) -> Result<(), UserfaultError> {
+    fn register_all(&self, chunks: &Range<usize>, span: &Span) -> Result<(), FaultError> {
         #[cfg(test)]
         // relaxed: one thread.
         if self.refuses.load(Ordering::Relaxed) {
-            return Err(UserfaultError::Mappings { max: 0 });
+            return Err(FaultError::Mappings { max: 0 });
         }
         // C1.
         let all = self.chunks[chunks.clone()].iter().map(|chunk| chunk.get_or_init(Chunk::new));

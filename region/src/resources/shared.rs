@@ -11,7 +11,7 @@ use crate::neighbours::{Worth, of_fault};
 use crate::places::Mappings;
 use crate::terms::{FaultCosts, PagerConfig, RegionError};
 use host::fault::FaultThread;
-use host::{Event, FaultMode, PAGE_SIZE, Rank, SEGMENT_PAGES, Staging, Userfault};
+use host::{Event, FaultMode, FaultPath, PAGE_SIZE, Rank, SEGMENT_PAGES, Staging};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
@@ -20,7 +20,7 @@ use zram::Memory;
 /// What the regions of a pager share.
 pub(crate) struct Shared<R> {
     pub(crate) memory: Arc<Memory>,
-    pub(crate) userfault: Arc<Userfault>,
+    pub(crate) path: Arc<FaultPath>,
     pub(crate) staging: Arc<Staging>,
     pub(crate) mappings: Arc<Mappings>,
     fault_costs: Option<FaultCosts>,
@@ -53,10 +53,10 @@ impl<R> Shared<R> {
         memory: Arc<Memory>,
         config: &PagerConfig,
     ) -> Result<Arc<Shared<R>>, RegionError> {
-        let userfault = Userfault::open(config.fault_mode)?;
+        let path = FaultPath::open(config.fault_mode)?;
         let segments = (config.staging_bytes / (SEGMENT_PAGES * PAGE_SIZE)).clamp(2, 1 << 20);
         let shared = Arc::new(Shared {
-            staging: Staging::reserve(&userfault, segments as u32)?,
+            staging: Staging::reserve(&path, segments as u32)?,
             memory,
             buffers: Buffers::new(Rank::FaultBuffer),
             read_buffers: OnceLock::new(),
@@ -71,10 +71,10 @@ impl<R> Shared<R> {
             fault_costs: config.fault_costs,
             mappings: Mappings::at_most(config.mappings_max),
             fault_overhead: OnceLock::new(),
-            userfault,
+            path,
         });
         if config.fault_mode == FaultMode::Thread {
-            let faults = FaultThread::start(Arc::clone(&shared.userfault));
+            let faults = FaultThread::start(Arc::clone(&shared.path));
             // It is set here, once.
             drop(shared.faults.set(faults.map_err(RegionError::Thread)?));
         }
@@ -95,7 +95,7 @@ impl<R> Shared<R> {
 
     /// The costs that a new region assumes.
     pub(crate) fn worth(&self) -> Worth {
-        let measure = || of_fault(&self.userfault);
+        let measure = || of_fault(&self.path);
         match self.fault_costs {
             Some(costs) => Worth::fixed(costs),
             None => Worth::measured(*self.fault_overhead.get_or_init(measure)),
@@ -151,7 +151,7 @@ impl<R: Fetching> Shared<R> {
     /// makes none. If the disk must not be read in a signal handler, they are also threads.
     pub(crate) fn prepare_reads(&self, in_handler: bool) -> Result<(), RegionError> {
         self.read_buffers.get_or_init(|| Buffers::new(Rank::ReadBuffer));
-        let elsewhere = !in_handler && self.userfault.mode() == FaultMode::Signal;
+        let elsewhere = !in_handler && self.path.mode() == FaultMode::Signal;
         if elsewhere && self.fetchers.get().is_none() {
             let fetchers = Fetchers::start().map_err(RegionError::Thread)?;
             // If two regions start fetchers at once, those of the second end.

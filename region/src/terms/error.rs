@@ -7,11 +7,11 @@
 //!    SignalBlocked                            the thread could not touch the region
 //!    Gone                                     the region was dropped
 //!    Unreadable                               its store fails
-//!    Store, Cache, Algorithm, Codec, Host, Userfault, Thread
+//!    Store, Cache, Algorithm, Codec, Host, FaultPath, Thread
 //!                                             refused by what is below: see `source`
 //! ```
 
-use host::{HostError, UserfaultError};
+use host::{FaultError, HostError};
 use std::fmt;
 use zram::{DiskError, ZramError};
 use zswap::{AlgorithmError, ZswapError};
@@ -84,7 +84,7 @@ pub enum RegionError {
     /// The system refused memory or address space.
     Host(HostError),
     /// The system refused to watch pages.
-    Userfault(UserfaultError),
+    Fault(FaultError),
     /// The system refused to start a thread.
     Thread(std::io::Error),
 }
@@ -133,7 +133,7 @@ impl fmt::Display for RegionError {
             RegionError::Store(error) => error.fmt(f),
             RegionError::Codec(error) => error.fmt(f),
             RegionError::Host(error) => error.fmt(f),
-            RegionError::Userfault(error) => error.fmt(f),
+            RegionError::Fault(error) => error.fmt(f),
             RegionError::Thread(error) => write!(f, "cannot start a thread: {error}"),
         }
     }
@@ -147,7 +147,7 @@ impl std::error::Error for RegionError {
             RegionError::Store(error) => Some(error),
             RegionError::Codec(error) => Some(error),
             RegionError::Host(error) => Some(error),
-            RegionError::Userfault(error) => Some(error),
+            RegionError::Fault(error) => Some(error),
             RegionError::Thread(error) => Some(error),
             _ => None,
         }
@@ -160,8 +160,8 @@ impl From<HostError> for RegionError {
     }
 }
 
-impl From<UserfaultError> for RegionError {
-    fn from(error: UserfaultError) -> RegionError {
-        RegionError::Userfault(error)
+impl From<FaultError> for RegionError {
+    fn from(error: FaultError) -> RegionError {
+        RegionError::Fault(error)
     }
 }

@@ -48,7 +48,7 @@ impl Pager {
 
     /// How faults are served.
     pub fn fault_mode(&self) -> FaultMode {
-        self.shared.userfault.mode()
+        self.shared.path.mode()
     }
 
     /// The most bytes that staging and the buffers for decoded pages take.

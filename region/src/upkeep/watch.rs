@@ -51,12 +51,12 @@ impl Watch {
         if let Some(faults) = shared.fault_thread() {
             faults.look(&mut self.stuck);
         }
-        if shared.userfault.mode() == FaultMode::Signal && is_folded(shared) {
+        if shared.path.mode() == FaultMode::Signal && is_folded(shared) {
             for line in self.blocked.look() {
                 // Standard error may be closed.
                 let _ = writeln!(stderr(), "ramfold: {line}");
             }
-            self.handler.look(&shared.userfault);
+            self.handler.look(&shared.path);
         }
     }
 }

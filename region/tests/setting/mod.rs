@@ -1,6 +1,6 @@
 //! The setting that tests of regions share.
 
-use ramfold_region::{Memory, MemoryConfig, Pager, PagerConfig, RegionError, UserfaultError};
+use ramfold_region::{FaultError, Memory, MemoryConfig, Pager, PagerConfig, RegionError};
 use std::sync::Arc;
 
 /// A pager with a memory of its own. If the system has no userfaultfd for us, it is `None`, and a
@@ -14,8 +14,8 @@ pub(crate) fn pager(config: &PagerConfig) -> Option<Arc<Pager>> {
     });
     match Pager::new(memory.expect("a memory"), config) {
         Ok(pager) => Some(pager),
-        Err(RegionError::Userfault(
-            error @ (UserfaultError::Denied { .. } | UserfaultError::Unsupported { .. }),
+        Err(RegionError::Fault(
+            error @ (FaultError::Denied { .. } | FaultError::Unsupported { .. }),
         )) => {
             eprintln!("skipped: needs {error}");
             None

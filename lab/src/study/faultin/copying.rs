@@ -3,7 +3,7 @@
 use super::touching::Memory;
 use crate::error::LabError;
 use host::fault::{FaultThread, Filled};
-use host::{Userfault, UserfaultError};
+use host::{FaultError, FaultPath};
 use region::FaultMode;
 
 /// What every page holds.
@@ -17,11 +17,11 @@ pub(super) struct Copying {
 
 impl Copying {
     pub(super) fn new(mode: FaultMode, pages: usize) -> Result<Copying, LabError> {
-        let userfault = Userfault::open(mode).map_err(missing)?;
-        let filled = Filled::map(&userfault, pages, BYTE).map_err(missing)?;
+        let path = FaultPath::open(mode).map_err(missing)?;
+        let filled = Filled::map(&path, pages, BYTE).map_err(missing)?;
         let thread = match mode {
             FaultMode::Signal => None,
-            FaultMode::Thread => Some(FaultThread::start(userfault)),
+            FaultMode::Thread => Some(FaultThread::start(path)),
         };
         let thread = thread.transpose().map_err(LabError::io("thread"))?;
         Ok(Copying { filled, pages, _thread: thread })
@@ -46,6 +46,6 @@ impl Memory for Copying {
     }
 }
 
-fn missing(why: UserfaultError) -> LabError {
+fn missing(why: FaultError) -> LabError {
     LabError::missing("userfaultfd", why)
 }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   Span, SpanMemory     a range of pages: the half that folds it, the half that lends its bytes
-//!     `-- Userfault      one descriptor for many spans --> Uffd: its requests
+//!     `-- FaultPath      one descriptor for many spans --> Uffd: its requests
 //!   transfer             repeats a request that the system stopped in the middle
 //!   Home                 tells a forked child from the process that opened the descriptor
 //! ```
@@ -16,9 +16,9 @@ mod span;
 mod transfer;
 mod uffd;
 
-pub use error::{FaultMode, UserfaultError};
+pub use error::{FaultError, FaultMode};
 pub(crate) use home::Home;
-pub use span::{GONE, SEGMENT_PAGES, Span, SpanMemory, Userfault};
+pub use span::{FaultPath, GONE, SEGMENT_PAGES, Span, SpanMemory};
 pub(crate) use transfer::transfer;
 pub use transfer::{Stop, Transfer};
 #[cfg(test)]

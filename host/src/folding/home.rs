@@ -9,7 +9,7 @@
 //!
 //! Invariant: the byte is 1 exactly in the process that made it or settled in it. Lock: none.
 
-use super::error::UserfaultError;
+use super::error::FaultError;
 use crate::memory::{Access, Core, Mapping};
 use std::sync::atomic::{AtomicU8, Ordering};
 
@@ -20,9 +20,9 @@ pub(crate) struct Home(Mapping);
 
 impl Home {
     /// A home of this process.
-    pub(crate) fn new() -> Result<Home, UserfaultError> {
+    pub(crate) fn new() -> Result<Home, FaultError> {
         let home = Home(Mapping::reserve(1, Access::Open, Core::LeftOut)?);
-        let refused = |source| UserfaultError::Refused { request: "MADV_WIPEONFORK", source };
+        let refused = |source| FaultError::Refused { request: "MADV_WIPEONFORK", source };
         home.0.wipe_on_fork().map_err(refused)?;
         home.settle();
         Ok(home)

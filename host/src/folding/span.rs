@@ -26,7 +26,7 @@
 //!
 //! Lock: none. The caller sees to it that one thread at a time moves a page.
 
-use super::error::{FaultMode, UserfaultError, exhausted};
+use super::error::{FaultError, FaultMode, exhausted};
 use super::transfer::{Transfer, transfer};
 use super::uffd::Uffd;
 use crate::machine::PAGE_SIZE;
@@ -51,20 +51,20 @@ const PAGEMAP_BYTES: usize = 8;
 
 /// A userfaultfd that spans share with the staging that their pages go through.
 #[derive(Debug)]
-pub struct Userfault {
+pub struct FaultPath {
     pub(crate) uffd: Uffd,
     mode: FaultMode,
     /// The page map of this process (`/proc/self/pagemap`), if it may be read.
     pagemap: Option<File>,
 }
 
-impl Userfault {
+impl FaultPath {
     /// Opens a userfaultfd for faults that are served in `mode`.
     ///
     /// # Errors
     ///
-    /// [`UserfaultError`] says what is missing, or what to change.
-    pub fn open(mode: FaultMode) -> Result<Arc<Userfault>, UserfaultError> {
+    /// [`FaultError`] says what is missing, or what to change.
+    pub fn open(mode: FaultMode) -> Result<Arc<FaultPath>, FaultError> {
         let uffd = Uffd::open(mode)?;
         let pagemap = match File::open("/proc/self/pagemap") {
             Ok(pagemap) => Some(pagemap),
@@ -74,7 +74,7 @@ impl Userfault {
                 None => None,
             },
         };
-        Ok(Arc::new(Userfault { uffd, mode, pagemap }))
+        Ok(Arc::new(FaultPath { uffd, mode, pagemap }))
     }
 
     /// How faults are served.
@@ -88,7 +88,7 @@ impl Userfault {
 #[derive(Debug)]
 pub struct Span {
     mapping: Mapping,
-    pub(crate) userfault: Arc<Userfault>,
+    pub(crate) path: Arc<FaultPath>,
 }
 
 impl Span {
@@ -98,12 +98,12 @@ impl Span {
     ///
     /// If there is no address space, or the userfaultfd is the parent process's.
     pub fn reserve(
-        userfault: &Arc<Userfault>,
+        path: &Arc<FaultPath>,
         pages: usize,
-    ) -> Result<(Arc<Span>, SpanMemory), UserfaultError> {
-        userfault.uffd.expect_own()?;
+    ) -> Result<(Arc<Span>, SpanMemory), FaultError> {
+        path.uffd.expect_own()?;
         let mapping = Mapping::reserve_for_parts(pages)?;
-        let span = Arc::new(Span { mapping, userfault: Arc::clone(userfault) });
+        let span = Arc::new(Span { mapping, path: Arc::clone(path) });
         Ok((Arc::clone(&span), SpanMemory { span, gone: Vec::new() }))
     }
 
@@ -129,8 +129,8 @@ impl Span {
     /// # Errors
     ///
     /// If the system refuses. None of them is registered then.
-    pub fn register(&self, pages: Range<usize>) -> Result<(), UserfaultError> {
-        self.userfault.uffd.register(&self.addresses(&pages))
+    pub fn register(&self, pages: Range<usize>) -> Result<(), FaultError> {
+        self.path.uffd.register(&self.addresses(&pages))
     }
 
     /// Puts `bytes`, which are whole pages, in the place of missing pages from `first` on. Threads
@@ -172,7 +172,7 @@ impl Span {
         transfer(count, |done| {
             let skip = done * PAGE_SIZE;
             // SAFETY: the caller's contract, for the pages that are not done yet.
-            unsafe { self.userfault.uffd.copy(to.start + skip, source + skip, count - done) }
+            unsafe { self.path.uffd.copy(to.start + skip, source + skip, count - done) }
         })
     }
 
@@ -181,8 +181,8 @@ impl Span {
     /// # Errors
     ///
     /// If the system refuses, because the descriptor was closed.
-    pub fn wake(&self, pages: Range<usize>) -> Result<(), UserfaultError> {
-        self.userfault.uffd.wake(&self.addresses(&pages))
+    pub fn wake(&self, pages: Range<usize>) -> Result<(), FaultError> {
+        self.path.uffd.wake(&self.addresses(&pages))
     }
 
     /// Which of `pages`, 64 at most, have contents in memory or in the system's swap: a bit for
@@ -194,7 +194,7 @@ impl Span {
     /// If these are more than 64 pages, or the span has no such pages: a broken caller.
     pub fn touched(&self, pages: Range<usize>) -> Option<u64> {
         assert!(pages.len() <= SEGMENT_PAGES, "a bit for each page");
-        let known = self.userfault.pagemap.as_ref().and_then(|map| self.touched_by(map, &pages));
+        let known = self.path.pagemap.as_ref().and_then(|map| self.touched_by(map, &pages));
         // Without the page map, only pages in memory are known.
         known.or_else(|| self.in_memory(&pages))
     }
@@ -215,7 +215,7 @@ impl Span {
     /// handler.
     pub fn unreachable(&self, page: usize) -> Option<&'static str> {
         // Without the page map, a page in the swap looks like one that is gone.
-        let pagemap = self.userfault.pagemap.as_ref()?;
+        let pagemap = self.path.pagemap.as_ref()?;
         let pages = page..page + 1;
         if self.touched_by(pagemap, &pages)? == 0 {
             return Some(GONE);

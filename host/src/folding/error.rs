@@ -26,7 +26,7 @@ pub enum FaultMode {
     #[default]
     Signal,
     /// A thread of ours brings the page in. System calls may touch missing pages too. This needs a
-    /// privilege: [`UserfaultError::Denied`] says which.
+    /// privilege: [`FaultError::Denied`] says which.
     Thread,
 }
 
@@ -34,7 +34,7 @@ pub enum FaultMode {
 /// change that.
 #[derive(Debug)]
 #[non_exhaustive]
-pub enum UserfaultError {
+pub enum FaultError {
     /// The system lacks the call, or the part of it that `missing` names.
     Unsupported {
         /// What is missing.
@@ -78,35 +78,35 @@ pub enum UserfaultError {
     },
 }
 
-impl fmt::Display for UserfaultError {
+impl fmt::Display for FaultError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            UserfaultError::Unsupported { missing } => {
+            FaultError::Unsupported { missing } => {
                 write!(f, "this system has no {missing}: folded memory needs Linux 6.8 or newer")
             }
-            UserfaultError::Denied { mode: FaultMode::Signal, source } => write!(
+            FaultError::Denied { mode: FaultMode::Signal, source } => write!(
                 f,
                 "userfaultfd is refused even for user mode: {source} (a seccomp filter, as \
                  container runtimes set, has to allow the call)"
             ),
-            UserfaultError::Denied { mode: FaultMode::Thread, source } => write!(
+            FaultError::Denied { mode: FaultMode::Thread, source } => write!(
                 f,
                 "userfaultfd for faults in system calls is refused: {source} (give the user read \
                  and write access to /dev/userfaultfd, set vm.unprivileged_userfaultfd=1, or grant \
                  CAP_SYS_PTRACE; signal mode needs none of these)"
             ),
-            UserfaultError::Exhausted { remedy, source } => {
+            FaultError::Exhausted { remedy, source } => {
                 write!(f, "userfaultfd is not available: {source} ({remedy})")
             }
-            UserfaultError::Refused { request, source } => write!(f, "{request} failed: {source}"),
-            UserfaultError::Inherited => f.write_str(
+            FaultError::Refused { request, source } => write!(f, "{request} failed: {source}"),
+            FaultError::Inherited => f.write_str(
                 "this userfaultfd is the parent process's: after a fork, open another one",
             ),
-            UserfaultError::Host(error) => error.fmt(f),
-            UserfaultError::TooManyRegions { max } => {
+            FaultError::Host(error) => error.fmt(f),
+            FaultError::TooManyRegions { max } => {
                 write!(f, "there are {max} regions already, the most a process can have")
             }
-            UserfaultError::Mappings { max } => write!(
+            FaultError::Mappings { max } => write!(
                 f,
                 "UFFDIO_REGISTER failed: the process has all the {max} mappings that \
                  vm.max_map_count allows it, or the system has no memory; raise it, by \
@@ -117,31 +117,31 @@ impl fmt::Display for UserfaultError {
     }
 }
 
-impl std::error::Error for UserfaultError {
+impl std::error::Error for FaultError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            UserfaultError::Denied { source, .. }
-            | UserfaultError::Exhausted { source, .. }
-            | UserfaultError::Refused { source, .. } => Some(source),
-            UserfaultError::Host(error) => Some(error),
+            FaultError::Denied { source, .. }
+            | FaultError::Exhausted { source, .. }
+            | FaultError::Refused { source, .. } => Some(source),
+            FaultError::Host(error) => Some(error),
             _ => None,
         }
     }
 }
 
-impl From<HostError> for UserfaultError {
-    fn from(error: HostError) -> UserfaultError {
-        UserfaultError::Host(error)
+impl From<HostError> for FaultError {
+    fn from(error: HostError) -> FaultError {
+        FaultError::Host(error)
     }
 }
 
 /// The error of a request that the system should not have refused.
-pub(super) fn refused(request: &'static str) -> impl FnOnce(Errno) -> UserfaultError {
-    move |error| UserfaultError::Refused { request, source: error.into() }
+pub(super) fn refused(request: &'static str) -> impl FnOnce(Errno) -> FaultError {
+    move |error| FaultError::Refused { request, source: error.into() }
 }
 
 /// The error for an answer that means that a resource has run out; `None` for other answers.
-pub(super) fn exhausted(error: Errno) -> Option<UserfaultError> {
+pub(super) fn exhausted(error: Errno) -> Option<FaultError> {
     let remedy = match error {
         Errno::MFILE => {
             "the process has as many descriptors as RLIMIT_NOFILE allows: close some, \
@@ -151,5 +151,5 @@ pub(super) fn exhausted(error: Errno) -> Option<UserfaultError> {
         Errno::NOMEM => "the system has no memory for it, or the memory cgroup has none",
         _ => return None,
     };
-    Some(UserfaultError::Exhausted { remedy, source: error.into() })
+    Some(FaultError::Exhausted { remedy, source: error.into() })
 }

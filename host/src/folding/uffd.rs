@@ -26,7 +26,7 @@ use std::io;
 use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
-use super::error::{FaultMode, UserfaultError, exhausted, refused};
+use super::error::{FaultError, FaultMode, exhausted, refused};
 use super::home::Home;
 use crate::machine::{PAGE_SIZE, die_at, max_map_count};
 use rustix::io::Errno;
@@ -123,7 +123,7 @@ pub(crate) struct Uffd {
 
 impl Uffd {
     /// Opens a userfaultfd with the features that `mode` needs.
-    pub(crate) fn open(mode: FaultMode) -> Result<Uffd, UserfaultError> {
+    pub(crate) fn open(mode: FaultMode) -> Result<Uffd, FaultError> {
         let features = match mode {
             FaultMode::Signal => FEATURE_SIGBUS | FEATURE_MOVE,
             FaultMode::Thread => FEATURE_THREAD_ID | FEATURE_MOVE,
@@ -132,20 +132,20 @@ impl Uffd {
         let mut api = Api { api: API, features, ioctls: 0 };
         match uffd.ask(IOC_API, 0, &mut api) {
             Ok(()) => Ok(uffd),
-            Err(Errno::INVAL) => Err(UserfaultError::Unsupported { missing: "UFFDIO_MOVE" }),
+            Err(Errno::INVAL) => Err(FaultError::Unsupported { missing: "UFFDIO_MOVE" }),
             Err(error) => Err(exhausted(error).unwrap_or_else(|| refused("UFFDIO_API")(error))),
         }
     }
 
     /// An error in a child that was forked since the descriptor was opened.
-    pub(crate) fn expect_own(&self) -> Result<(), UserfaultError> {
-        if self.home.is_here() { Ok(()) } else { Err(UserfaultError::Inherited) }
+    pub(crate) fn expect_own(&self) -> Result<(), FaultError> {
+        if self.home.is_here() { Ok(()) } else { Err(FaultError::Inherited) }
     }
 
     /// Registers a range. From now on a touch of a missing page there is a fault. The range is
     /// whole pages of one of our mappings, and none of it is registered. If this fails, none of it
     /// is registered then either.
-    pub(crate) fn register(&self, range: &Range<usize>) -> Result<(), UserfaultError> {
+    pub(crate) fn register(&self, range: &Range<usize>) -> Result<(), FaultError> {
         self.expect_own()?;
         let mut register = Register { range: bytes(range), mode: REGISTER_MISSING, ioctls: 0 };
         self.ask(IOC_REGISTER, range.start, &mut register).map_err(|error| {
@@ -154,14 +154,14 @@ impl Uffd {
                 die_at("a range that is registered in part cannot be left alone", range.start);
             }
             match error {
-                Errno::NOMEM => UserfaultError::Mappings { max: max_map_count() },
+                Errno::NOMEM => FaultError::Mappings { max: max_map_count() },
                 error => refused("UFFDIO_REGISTER")(error),
             }
         })
     }
 
     /// Wakes the threads that wait for pages of the range, so that they look again.
-    pub(crate) fn wake(&self, range: &Range<usize>) -> Result<(), UserfaultError> {
+    pub(crate) fn wake(&self, range: &Range<usize>) -> Result<(), FaultError> {
         self.ask(IOC_WAKE, range.start, &mut bytes(range)).map_err(refused("UFFDIO_WAKE"))
     }
 
@@ -251,16 +251,16 @@ fn last_error() -> Errno {
 }
 
 /// The error for an answer of the system to opening a descriptor.
-fn not_opened(mode: FaultMode, error: Errno) -> UserfaultError {
+fn not_opened(mode: FaultMode, error: Errno) -> FaultError {
     exhausted(error).unwrap_or_else(|| match error {
-        Errno::NOSYS => UserfaultError::Unsupported { missing: "userfaultfd" },
-        Errno::INVAL => UserfaultError::Unsupported { missing: "UFFD_USER_MODE_ONLY" },
-        Errno::PERM | Errno::ACCESS => UserfaultError::Denied { mode, source: error.into() },
+        Errno::NOSYS => FaultError::Unsupported { missing: "userfaultfd" },
+        Errno::INVAL => FaultError::Unsupported { missing: "UFFD_USER_MODE_ONLY" },
+        Errno::PERM | Errno::ACCESS => FaultError::Denied { mode, source: error.into() },
         error => refused("userfaultfd")(error),
     })
 }
 
-fn open(mode: FaultMode) -> Result<OwnedFd, UserfaultError> {
+fn open(mode: FaultMode) -> Result<OwnedFd, FaultError> {
     let flags = UserfaultfdFlags::CLOEXEC | UserfaultfdFlags::NONBLOCK;
     let opened = match mode {
         // SAFETY: a new descriptor has nothing registered and does nothing to memory.
