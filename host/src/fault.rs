@@ -1,7 +1,7 @@
 //! The fault path: how a missing page comes in when the program touches it.
 //!
 //! ```text
-//!   touch --> SIGBUS ------------> on_sigbus --.                        .--> Server::serve
+//!   touch --> SIGBUS, SIGSEGV ---> on_fault ---.                        .--> Server::serve
 //!        `--> message to a thread -> FaultThread --> Regions::serve(address)
 //!                                                                       `--> not ours: the handler
 //!                                                                            that was there before
@@ -39,11 +39,15 @@ mod follower;
 mod handler;
 #[cfg(not(any(loom, miri)))]
 mod messages;
+#[cfg(not(any(loom, miri)))]
+mod previous;
 mod regions;
 #[cfg(not(any(loom, miri)))]
 mod scheduling;
 #[cfg(not(any(loom, miri)))]
 mod signal;
+#[cfg(not(any(loom, miri)))]
+mod stacks;
 #[cfg(not(any(loom, miri)))]
 mod stuck;
 #[cfg(not(any(loom, miri)))]

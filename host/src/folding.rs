@@ -1,26 +1,32 @@
-//! Ranges whose missing pages are faults, and the userfaultfd that they are registered with.
+//! Ranges whose missing pages are faults, and the ways in which their pages leave and come back.
 //!
 //! ```text
 //!   Span, SpanMemory     a range of pages: the half that folds it, the half that lends its bytes
-//!     `-- FaultPath      one descriptor for many spans --> Uffd: its requests
+//!     `-- FaultPath      one way for many spans --> Uffd: requests of a userfaultfd
+//!                                               `-> Protection: mprotect and /proc/self/mem
 //!   transfer             repeats a request that the system stopped in the middle
-//!   Home                 tells a forked child from the process that opened the descriptor
+//!   Home                 tells a forked child from the process that opened the way
 //! ```
 //!
 //! Invariants: S1 and S2 of [`Span`]. The room above, [`fault`](crate::fault), serves the faults.
 //! Lock: none.
 
 mod error;
+mod fault_path;
 mod home;
+mod protection;
 mod span;
 mod transfer;
 mod uffd;
 
+pub(crate) use error::Signal;
 pub use error::{FaultError, FaultMode};
+pub use fault_path::FaultPath;
+pub(crate) use fault_path::Way;
 pub(crate) use home::Home;
-pub use span::{FaultPath, GONE, SEGMENT_PAGES, Span, SpanMemory};
+pub use span::{GONE, SEGMENT_PAGES, Span, SpanMemory};
 pub(crate) use transfer::transfer;
 pub use transfer::{Stop, Transfer};
 #[cfg(test)]
 pub(crate) use uffd::Progress;
-pub(crate) use uffd::Waiting;
+pub(crate) use uffd::{Uffd, Waiting};

@@ -48,7 +48,7 @@ impl Setting {
         };
         let (span, memory) = Span::reserve(&path, PAGES).expect("a span");
         span.register(0..PAGES).expect("registered");
-        let watch = watch(span.range(), Arc::new(Filler(span))).expect("watched");
+        let watch = watch(span.range(), span.mode(), Arc::new(Filler(span))).expect("watched");
         let thread = FaultThread::start(path).expect("a thread");
         Some(Setting { thread, _watch: watch, memory })
     }

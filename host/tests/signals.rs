@@ -102,7 +102,7 @@ fn pager(fault_mode: FaultMode) -> Option<Arc<Pager>> {
         expected_bytes: 64 << 20,
         worker: true,
     });
-    let config = PagerConfig { fault_mode, ..PagerConfig::default() };
+    let config = PagerConfig { fault_mode: Some(fault_mode), ..PagerConfig::default() };
     match Pager::new(memory.expect("a memory"), &config) {
         Ok(pager) => Some(pager),
         Err(RegionError::Fault(

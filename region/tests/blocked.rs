@@ -50,8 +50,8 @@ fn a_thread_that_blocks_the_signal_is_refused_a_region() {
     }
     let Some(pager) = setting::pager(&PagerConfig::default()) else { return };
     let refused = Region::map(&pager, PAGE, &RegionConfig::default());
-    assert!(matches!(refused, Err(RegionError::SignalBlocked)), "{refused:?}");
-    let served = PagerConfig { fault_mode: FaultMode::Thread, ..PagerConfig::default() };
+    assert!(matches!(refused, Err(RegionError::SignalBlocked { .. })), "{refused:?}");
+    let served = PagerConfig { fault_mode: Some(FaultMode::Thread), ..PagerConfig::default() };
     let Some(pager) = setting::pager(&served) else { return };
     Region::map(&pager, PAGE, &RegionConfig::default()).expect("no signal serves it");
 }

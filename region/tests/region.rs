@@ -70,8 +70,8 @@ fn a_walk_over_new_pages_goes_on() {
 /// The thread that serves a walk brings in nothing more once the walking thread has its page.
 #[test]
 fn what_is_paged_out_after_a_walk_stays_out() {
-    for fault_mode in [FaultMode::Signal, FaultMode::Thread] {
-        let config = PagerConfig { fault_mode, ..PagerConfig::default() };
+    for fault_mode in [FaultMode::Signal, FaultMode::Thread, FaultMode::Protection] {
+        let config = PagerConfig { fault_mode: Some(fault_mode), ..PagerConfig::default() };
         let Some(pager) = setting::pager(&config) else { continue };
         let mut region = region(&pager, 64);
         write_pages(&mut region);
@@ -288,8 +288,10 @@ fn everything_is_free_after_a_synchronous_teardown() {
 
 #[test]
 fn threads_that_fault_on_the_same_pages_see_the_same() {
-    for fault_mode in [FaultMode::Signal, FaultMode::Thread] {
-        let Some(pager) = setting::pager(&PagerConfig { fault_mode, ..Default::default() }) else {
+    for fault_mode in [FaultMode::Signal, FaultMode::Thread, FaultMode::Protection] {
+        let Some(pager) =
+            setting::pager(&PagerConfig { fault_mode: Some(fault_mode), ..Default::default() })
+        else {
             continue;
         };
         let mut region = region(&pager, 512);

@@ -9,8 +9,8 @@ const EFAULT: i32 = 14;
 
 /// Each mode that this system has.
 fn modes() -> impl Iterator<Item = PagerConfig> {
-    let modes = [FaultMode::Signal, FaultMode::Thread].into_iter();
-    modes.map(|fault_mode| PagerConfig { fault_mode, ..PagerConfig::default() })
+    let modes = [FaultMode::Signal, FaultMode::Thread, FaultMode::Protection].into_iter();
+    modes.map(|fault_mode| PagerConfig { fault_mode: Some(fault_mode), ..PagerConfig::default() })
 }
 
 #[test]
@@ -22,8 +22,8 @@ fn a_system_call_needs_a_pin_in_signal_mode_and_nothing_in_thread_mode() {
         region.control().page_out(0..64 * PAGE).expect("out");
         let (_reader, mut pipe) = std::io::pipe().expect("a pipe");
         let refused = std::io::Write::write(&mut pipe, &region.as_slice()[..PAGE]);
-        match config.fault_mode {
-            FaultMode::Signal => {
+        match pager.fault_mode() {
+            FaultMode::Signal | FaultMode::Protection => {
                 assert_eq!(refused.expect_err("the page is out").raw_os_error(), Some(EFAULT));
             }
             FaultMode::Thread => assert_eq!(refused.ok(), Some(PAGE)),

@@ -244,7 +244,10 @@ fn bytes_are_what_was_written_last_with_little_staging() {
 
 #[test]
 fn bytes_are_what_was_written_last_with_a_thread_that_serves() {
-    run(PagerConfig { fault_mode: FaultMode::Thread, ..PagerConfig::default() }, Stores::Zram);
+    run(
+        PagerConfig { fault_mode: Some(FaultMode::Thread), ..PagerConfig::default() },
+        Stores::Zram,
+    );
 }
 
 #[test]
@@ -259,6 +262,6 @@ fn bytes_are_what_was_written_last_over_a_disk_that_fails() {
 
 #[test]
 fn bytes_are_what_was_written_last_over_a_cache_with_a_thread_that_serves() {
-    let config = PagerConfig { fault_mode: FaultMode::Thread, ..PagerConfig::default() };
+    let config = PagerConfig { fault_mode: Some(FaultMode::Thread), ..PagerConfig::default() };
     run(config, Stores::Zswap { fails_every: 0 });
 }

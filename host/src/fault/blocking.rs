@@ -1,5 +1,5 @@
-//! Finds threads of the process that have SIGBUS blocked. If such a thread touches a page that is
-//! out, the system ends the process without a word.
+//! Finds threads of the process that have SIGBUS or SIGSEGV blocked, whichever brings pages in. If
+//! such a thread touches a page that is out, the system ends the process without a word.
 //!
 //! ```text
 //!   /proc/self/task/N/status    Name:   worker
@@ -14,6 +14,7 @@
 //! Invariants: one look reads `AT_ONCE` threads, and the next look goes on behind them. A thread is
 //! named once, and at most `NAMED_MAX` are named. Lock: none.
 
+use crate::folding::{FaultMode, Signal};
 use std::fs;
 use std::time::Duration;
 
@@ -31,15 +32,21 @@ const FIRST_KEPT: u32 = 32;
 const _: () = assert!(KEPT_BY_LIBC.count_ones() == 2, "a mask has both bits");
 
 /// What earlier looks have seen of the threads of the process.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct BlockedLooks {
+    signal: Signal,
     /// The last thread that was read.
     last: u32,
     named: Vec<u32>,
 }
 
 impl BlockedLooks {
-    /// Looks once more. Gives a line for each thread that has SIGBUS blocked and was not named
+    /// Looks for the signal by which pages come in `mode`. None was made yet.
+    pub fn of(mode: FaultMode) -> BlockedLooks {
+        BlockedLooks { signal: mode.signal(), last: 0, named: Vec::new() }
+    }
+
+    /// Looks once more. Gives a line for each thread that has the signal blocked and was not named
     /// before. It sleeps up to 32 ms for each thread that has the signal blocked.
     pub fn look(&mut self) -> Vec<String> {
         let mut threads = threads();
@@ -57,18 +64,19 @@ impl BlockedLooks {
         }
         let name = (0..READS).try_fold(String::new(), |_, _| {
             let status = fs::read_to_string(format!("/proc/self/task/{thread}/status")).ok()?;
-            let name = blocker(&status)?.to_owned();
+            let name = blocker(&status, self.signal)?.to_owned();
             std::thread::sleep(BETWEEN);
             Some(name)
         })?;
         self.named.push(thread);
         if self.named.len() > NAMED_MAX {
-            return Some("more threads have SIGBUS blocked".to_owned());
+            return Some(format!("more threads have {} blocked", self.signal.name()));
         }
         Some(format!(
-            "thread {thread} ({name}) has SIGBUS blocked: if it touches a page of a region that is \
+            "thread {thread} ({name}) has {} blocked: if it touches a page of a region that is \
              out, the system ends the process. Unblock the signal there, or have a thread serve \
-             faults (FaultMode::Thread)"
+             faults (FaultMode::Thread)",
+            self.signal.name()
         ))
     }
 }
@@ -78,11 +86,11 @@ fn threads() -> Vec<u32> {
     tasks.filter_map(|task| task.file_name().to_str()?.parse().ok()).collect()
 }
 
-/// The name of the thread whose status this is, if the program has SIGBUS blocked in it.
-fn blocker(status: &str) -> Option<&str> {
+/// The name of the thread whose status this is, if the program has the signal blocked in it.
+fn blocker(status: &str, signal: Signal) -> Option<&str> {
     let field = |name| status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
     let blocked = u64::from_str_radix(field("SigBlk:")?, 16).ok()?;
-    let is_blocked = blocked >> (libc::SIGBUS - 1) & 1 == 1;
+    let is_blocked = blocked >> (signal.number() - 1) & 1 == 1;
     (is_blocked && blocked & KEPT_BY_LIBC == 0).then(|| field("Name:").unwrap_or("without a name"))
 }
 
@@ -94,11 +102,14 @@ mod tests {
     #[test]
     fn the_bit_of_the_signal_tells() {
         let status = |mask: u64| format!("Name:\tworker\nSigQ:\t0/9\nSigBlk:\t{mask:016x}\n");
-        assert_eq!(blocker(&status(1 << 6)), Some("worker"));
-        assert_eq!(blocker(&status(!(1 << 6))), None);
-        assert_eq!(blocker(&status(!KEPT_BY_LIBC)), Some("worker"), "what a program can block");
-        assert_eq!(blocker(&status(!0)), None, "what the handler blocks");
-        assert_eq!(blocker("Name:\tworker\n"), None);
+        for (signal, bit) in [(Signal::Bus, 6), (Signal::Segv, 10)] {
+            let blocker = |mask| blocker(&status(mask), signal).map(str::to_owned);
+            assert_eq!(blocker(1 << bit).as_deref(), Some("worker"));
+            assert_eq!(blocker(!(1 << bit)), None);
+            assert_eq!(blocker(!KEPT_BY_LIBC).as_deref(), Some("worker"), "a program can block it");
+            assert_eq!(blocker(!0), None, "what the handler blocks");
+        }
+        assert_eq!(blocker("Name:\tworker\n", Signal::Bus), None);
     }
 
     /// `sigfillset` in a worker is common, and such a thread died of its first fault.
@@ -117,7 +128,7 @@ mod tests {
             assert!(ended.recv().is_err(), "until the test ends it");
         });
         told.recv().expect("it runs");
-        let mut looks = BlockedLooks::default();
+        let mut looks = BlockedLooks::of(FaultMode::Signal);
         // Threads of other tests come and go, and may block it as well.
         let named = |looks: &mut BlockedLooks| {
             looks.look().iter().filter(|line| line.contains("(all-blocked) has SIGBUS")).count()

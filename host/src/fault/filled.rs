@@ -45,7 +45,7 @@ impl Filled {
         let page = vec![byte; PAGE_SIZE].into_boxed_slice();
         let filler = Arc::new(Filler { span, page, spent_ns: AtomicU64::new(u64::MAX) });
         let server = Arc::<Filler>::clone(&filler);
-        let watch = watch(filler.span.range(), server)?;
+        let watch = watch(filler.span.range(), path.mode(), server)?;
         Ok(Filled { filler, _watch: watch, memory })
     }
 
@@ -79,12 +79,15 @@ impl std::fmt::Debug for Filled {
 // changes an atomic of its own. `fill` would panic for a page that is not the span's, and that is
 // asked first.
 unsafe impl Server for Filler {
-    fn serve(&self, address: usize, _: Asker) -> Served {
+    fn serve(&self, address: usize, asker: Asker) -> Served {
         let Some(page) = self.span.page_at(address) else { return Served::Foreign };
+        if asker.is_denied() != self.span.closes() {
+            return Served::Foreign;
+        }
         let started = Instant::now();
         // SAFETY: by the invariant the client has not looked at the page since it left.
         let transfer = unsafe { self.span.fill(page, &self.page) };
-        if let Some(Stop::Busy | Stop::Hole | Stop::Broken(_)) = transfer.stop {
+        if let Some(Stop::Busy | Stop::Hole | Stop::Broken(_) | Stop::NoMapping) = transfer.stop {
             die_at("a page that is like all others cannot be put in place", address);
         }
         if transfer.pages == 0 {

@@ -20,8 +20,9 @@
 //! Invariant: a handler that was accepted is not tried again while it stays. Lock: none.
 
 use super::filled::Filled;
-use super::signal::{current, handler};
-use crate::folding::FaultPath;
+use super::previous::current;
+use super::signal::handler;
+use crate::folding::{FaultPath, Signal};
 use crate::machine::die;
 use std::hint::black_box;
 use std::sync::Arc;
@@ -36,7 +37,7 @@ const WAIT: Duration = Duration::from_millis(100);
 /// After this many looks without a handler the process ends.
 const GONE_LOOKS: u32 = 2;
 
-/// What earlier looks have seen of the handlers of SIGBUS.
+/// What earlier looks have seen of the handlers of SIGBUS or SIGSEGV.
 #[derive(Debug, Default)]
 pub struct HandlerLooks {
     /// The handler that was seen to call ours.
@@ -46,17 +47,18 @@ pub struct HandlerLooks {
 }
 
 impl HandlerLooks {
-    /// Looks once more, with a page of `path`, which must be in signal mode. Call it once a
+    /// Looks once more, with a page of `path`, whose faults must be signals. Call it once a
     /// second while pages are out, in a thread that no other waits for.
     ///
     /// It ends the process if a touch of such a page would not be served.
     pub fn look(&mut self, path: &Arc<FaultPath>) {
-        let Ok(now) = current() else { return };
+        let signal = path.mode().signal();
+        let Ok(now) = current(signal) else { return };
         let function = now.sa_sigaction;
         let gone = matches!(function, libc::SIG_DFL | libc::SIG_IGN);
         self.gone = if gone { self.gone + 1 } else { 0 };
         if self.gone >= GONE_LOOKS {
-            die(REMOVED);
+            die(words(signal, REMOVED));
         }
         if function == handler() {
             self.accepted = None;
@@ -66,12 +68,40 @@ impl HandlerLooks {
     }
 }
 
-const REMOVED: &str = "the program has removed the SIGBUS handler that brings pages of regions in: \
-                       those that are out could not come back";
-const NOT_CALLED: &str = "the program has installed a SIGBUS handler that does not call the one \
-                          before it, which brings pages of regions in: those that are out could \
-                          not come back. A handler has to call what sigaction gave as the old one, \
-                          or to be installed before the first region";
+/// The last words, for SIGBUS and SIGSEGV: the handler may be anywhere, so nothing is put together.
+type Words = [&'static str; 2];
+
+fn words(signal: Signal, [bus, segv]: Words) -> &'static str {
+    match signal {
+        Signal::Bus => bus,
+        Signal::Segv => segv,
+    }
+}
+
+macro_rules! removed {
+    ($signal:literal) => {
+        concat!(
+            "the program has removed the ",
+            $signal,
+            " handler that brings pages of regions in: those that are out could not come back"
+        )
+    };
+}
+
+macro_rules! not_called {
+    ($signal:literal) => {
+        concat!(
+            "the program has installed a ",
+            $signal,
+            " handler that does not call the one before it, which brings pages of regions in: \
+             those that are out could not come back. A handler has to call what sigaction gave as \
+             the old one, or to be installed before the first region"
+        )
+    };
+}
+
+const REMOVED: Words = [removed!("SIGBUS"), removed!("SIGSEGV")];
+const NOT_CALLED: Words = [not_called!("SIGBUS"), not_called!("SIGSEGV")];
 
 /// Whether a missing page comes in when it is touched. `None` if that could not be tried. If the
 /// page does not come, the process ends.
@@ -86,7 +116,7 @@ fn calls_ours(path: &Arc<FaultPath>) -> Option<bool> {
     });
     let thread = thread.ok()?;
     if !comes(&told) {
-        die(NOT_CALLED);
+        die(words(path.mode().signal(), NOT_CALLED));
     }
     Some(thread.join().is_ok())
 }

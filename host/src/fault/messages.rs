@@ -12,7 +12,7 @@
 use super::regions::{Served, Touched};
 use super::signal::{DROPPED, serve};
 use super::stuck::Serving;
-use crate::folding::{FaultPath, Waiting};
+use crate::folding::{FaultPath, Uffd, Waiting};
 use crate::machine::{PAGE_SIZE, die, die_at};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use std::os::fd::OwnedFd;
@@ -29,8 +29,18 @@ pub(super) struct Messages {
 
 impl Messages {
     pub(super) fn of(path: Arc<FaultPath>) -> std::io::Result<Messages> {
+        if path.uffd().is_none() {
+            return Err(std::io::Error::new(
+                std::io::ErrorKind::Unsupported,
+                "without a userfaultfd there are no messages about missing pages",
+            ));
+        }
         let stop = eventfd(0, EventfdFlags::CLOEXEC)?;
         Ok(Messages { path, stop, serving: Serving::default() })
+    }
+
+    fn uffd(&self) -> &Uffd {
+        self.path.uffd().expect("`of` has seen it")
     }
 
     /// The messages that are being served.
@@ -46,7 +56,7 @@ impl Messages {
 
     /// Sleeps until there are messages. False if the reader has to end.
     pub(super) fn wait(&self) -> bool {
-        let uffd = PollFd::new(&self.path.uffd, PollFlags::IN);
+        let uffd = PollFd::new(self.uffd(), PollFlags::IN);
         let mut fds = [uffd, PollFd::new(&self.stop, PollFlags::IN)];
         // Both are looked at even if the call was interrupted, or refused for a moment.
         let _ = poll(&mut fds, None);
@@ -98,7 +108,7 @@ impl Reader<'_> {
     /// none.
     pub(super) fn serve(&mut self) -> usize {
         let mut waiting = [Waiting { address: 0, thread: 0 }; 8];
-        let Ok(count) = self.messages.path.uffd.read(&mut waiting) else {
+        let Ok(count) = self.messages.uffd().read(&mut waiting) else {
             die("the descriptor of folded memory was closed")
         };
         waiting[..count].iter().for_each(|fault| self.serve_one(*fault));
@@ -129,7 +139,7 @@ impl Reader<'_> {
 
     fn wake(&self, address: usize) {
         let page = address & !(PAGE_SIZE - 1);
-        if self.messages.path.uffd.wake(&(page..page + PAGE_SIZE)).is_err() {
+        if self.messages.uffd().wake(&(page..page + PAGE_SIZE)).is_err() {
             die_at("a thread that waits for a page cannot be woken", address);
         }
     }

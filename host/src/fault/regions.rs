@@ -37,7 +37,7 @@ pub const REGIONS_MAX: usize = 1024;
 ///
 /// # Safety
 ///
-/// Asked by [`Asker::Toucher`], `serve` runs in a signal handler, in the middle of the code that
+/// Asked by the thread that touches it, `serve` runs in a signal handler, in the middle of the code that
 /// touches a page of the range. That code may have taken something apart, and may rely on its
 /// thread to do nothing else until it is whole again. For example, a generator of random numbers
 /// that fills a slice of the range would be entered a second time. So `serve`, and all that it
@@ -78,8 +78,10 @@ pub unsafe trait Server: Send + Sync {
 /// The asker for a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Asker {
-    /// The thread that touches it.
+    /// The thread that touches it, by a SIGBUS.
     Toucher,
+    /// The thread that touches it, by a SIGSEGV: the page is closed.
+    Denied,
     /// A message. It may be late: another thread brought the page in, the toucher went on, and the
     /// address may now be in another region or in none. A thread that does wait touches the page
     /// again when it is woken.
@@ -87,6 +89,13 @@ pub enum Asker {
         /// The system's number of the thread that touched it.
         thread: u32,
     },
+}
+
+impl Asker {
+    /// Whether a closed page was touched.
+    pub fn is_denied(self) -> bool {
+        self == Asker::Denied
+    }
 }
 
 /// The answer of a server.

@@ -1,7 +1,7 @@
-//! SIGBUS: the thread that touched a missing page brings it in itself.
+//! SIGBUS and SIGSEGV: the thread that touched a missing page brings it in itself.
 //!
 //! ```text
-//!   on_sigbus   errno saved, every signal blocked, on the thread's own stack
+//!   on_fault    errno saved, every signal blocked, on a stack that is large enough (`stacks`)
 //!      sent, or a forked child's --------------------------.
 //!      a fault: its thread is in a call of ours -> a word to stderr, abort: never a hang
 //!               Served   -> return: the access is tried again
@@ -21,12 +21,13 @@
 //! here.
 
 use super::calls::{Call, Calls};
+use super::previous::{Previous, answer, default_action};
 use super::regions::{Asker, REGIONS_MAX, Regions, Server, Touched, Watch};
-use crate::folding::{FaultError, Home};
+use super::stacks::Stacks;
+use crate::folding::{FaultError, FaultMode, Home, Signal};
 use crate::locks::{Lock, Rank};
 use crate::machine::die_at;
 use std::ops::Range;
-use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 /// The last words of a process that touches a region that was dropped.
@@ -35,16 +36,21 @@ pub(super) const DROPPED: &str = "memory of a region was touched after it was dr
 struct Faults {
     regions: Regions<REGIONS_MAX>,
     calls: Calls,
-    /// It is there once the handler is installed.
+    /// It is there once a handler is installed.
     home: OnceLock<Home>,
-    previous: Previous,
-    installing: Lock<()>,
+    /// They are there once the handler of SIGSEGV is installed.
+    stacks: OnceLock<Stacks>,
+    /// SIGBUS and SIGSEGV.
+    previous: [Previous; 2],
+    /// The signals whose handler is installed, as in `previous`.
+    installing: Lock<[bool; 2]>,
 }
 
-/// The action of SIGBUS before our handler.
-struct Previous {
-    function: AtomicUsize,
-    flags: AtomicI32,
+impl Faults {
+    /// The action of a signal before our handler.
+    fn previous(&self, signal: libc::c_int) -> &Previous {
+        &self.previous[usize::from(signal != libc::SIGBUS)]
+    }
 }
 
 /// The one static of this room.
@@ -52,18 +58,23 @@ static FAULTS: Faults = Faults {
     regions: Regions::new(),
     calls: Calls::new(),
     home: OnceLock::new(),
-    previous: Previous { function: AtomicUsize::new(libc::SIG_DFL), flags: AtomicI32::new(0) },
-    installing: Lock::new(Rank::Leaf, ()),
+    stacks: OnceLock::new(),
+    previous: [Previous::none(Signal::Bus), Previous::none(Signal::Segv)],
+    installing: Lock::new(Rank::Leaf, [false; 2]),
 };
 
-/// Makes `server` serve the faults in `range`, in the thread that touches it or in a
-/// [`FaultThread`](super::FaultThread), until the result is dropped.
+/// Makes `server` serve the faults in `range`, which are served in `mode`: in the thread that
+/// touches it or in a [`FaultThread`](super::FaultThread), until the result is dropped.
 ///
 /// # Errors
 ///
 /// If there are [`REGIONS_MAX`] regions already, or the system refuses the signal handler.
-pub fn watch(range: Range<usize>, server: Arc<dyn Server>) -> Result<Watch<'static>, FaultError> {
-    install()?;
+pub fn watch(
+    range: Range<usize>,
+    mode: FaultMode,
+    server: Arc<dyn Server>,
+) -> Result<Watch<'static>, FaultError> {
+    install(mode.signal())?;
     let full = FaultError::TooManyRegions { max: REGIONS_MAX };
     FAULTS.regions.enter(range, server).ok_or(full)
 }
@@ -88,16 +99,16 @@ pub(super) fn call_of(thread: u32) -> Option<u64> {
     FAULTS.calls.call_of(thread)
 }
 
-/// Whether this thread has SIGBUS blocked, or the system does not tell. A touch that only a signal
-/// can serve would end the process then.
-pub fn is_blocked() -> bool {
+/// Whether this thread has the signal of a mode blocked, or the system does not tell. A touch that
+/// only the signal can serve would end the process then.
+pub fn is_blocked(mode: FaultMode) -> bool {
     let mut blocked = std::mem::MaybeUninit::uninit();
     // SAFETY: this only asks, and the answer is written to a set of our own.
     let asked = unsafe {
         libc::pthread_sigmask(libc::SIG_BLOCK, std::ptr::null(), blocked.as_mut_ptr()) == 0
     };
     // SAFETY: the system has written the set if it did not refuse.
-    !asked || unsafe { libc::sigismember(blocked.as_ptr(), libc::SIGBUS) != 0 }
+    !asked || unsafe { libc::sigismember(blocked.as_ptr(), mode.signal().number()) != 0 }
 }
 
 /// Serves a message about `address`, which `thread` touched.
@@ -105,34 +116,44 @@ pub(super) fn serve(address: usize, thread: u32) -> Touched {
     FAULTS.regions.serve(address, Asker::Message { thread })
 }
 
-fn install() -> Result<(), FaultError> {
-    let _installing = FAULTS.installing.lock();
-    if let Some(home) = FAULTS.home.get() {
-        if !home.is_here() {
-            // This is the first region of a forked child. The tables have its parent's regions.
-            FAULTS.regions.abandon();
-            FAULTS.calls.abandon();
+fn install(signal: Signal) -> Result<(), FaultError> {
+    let mut installed = FAULTS.installing.lock();
+    match FAULTS.home.get() {
+        Some(home) => {
+            if !home.is_here() {
+                // This is the first region of a forked child. The tables have its parent's regions.
+                FAULTS.regions.abandon();
+                FAULTS.calls.abandon();
+            }
+            home.settle();
         }
-        home.settle();
+        // It is there before a handler, because the handler reads it.
+        None => drop(FAULTS.home.set(Home::new()?)),
+    }
+    let index = usize::from(signal != Signal::Bus);
+    if installed[index] {
         return Ok(());
     }
-    let home = Home::new()?;
+    if signal == Signal::Segv && FAULTS.stacks.get().is_none() {
+        drop(FAULTS.stacks.set(Stacks::reserve()?));
+    }
     // It is set before the handler is installed, because the handler reads it.
-    FAULTS.previous.set(&current().map_err(refused("sigaction"))?);
-    put_handler().map_err(refused("sigaction"))?;
-    // It may be set after the handler, because there is no region yet whose faults could miss it.
-    drop(FAULTS.home.set(home));
+    FAULTS.previous[index].remember().map_err(refused("sigaction"))?;
+    put_handler(signal).map_err(refused("sigaction"))?;
+    installed[index] = true;
     Ok(())
 }
 
-/// Makes `on_sigbus` the handler.
-fn put_handler() -> std::io::Result<()> {
+/// Makes `on_fault` the handler of a signal.
+pub(super) fn put_handler(signal: Signal) -> std::io::Result<()> {
     let mut action = default_action();
     action.sa_sigaction = handler();
-    action.sa_flags = libc::SA_SIGINFO | libc::SA_RESTART;
+    // An overflow of a stack is a SIGSEGV, and only the alternate stack has room for its handler.
+    let stack = if signal == Signal::Segv { libc::SA_ONSTACK } else { 0 };
+    action.sa_flags = libc::SA_SIGINFO | libc::SA_RESTART | stack;
     action.sa_mask = every_signal();
     // SAFETY: the action names a handler of the type that SA_SIGINFO asks for.
-    answer(unsafe { libc::sigaction(libc::SIGBUS, &action, std::ptr::null_mut()) })
+    answer(unsafe { libc::sigaction(signal.number(), &action, std::ptr::null_mut()) })
 }
 
 /// All signals, including the two that the C library keeps for itself, which `sigfillset` leaves
@@ -147,48 +168,16 @@ fn every_signal() -> libc::sigset_t {
     set
 }
 
-impl Previous {
-    fn set(&self, action: &libc::sigaction) {
-        // relaxed: it is first set before the handler is installed. Later it changes once, from a
-        // function to none, and the flags of none are not used.
-        self.flags.store(action.sa_flags, Ordering::Relaxed);
-        // relaxed: as above.
-        self.function.store(action.sa_sigaction, Ordering::Relaxed);
-    }
-
-    fn get(&self) -> (usize, libc::c_int) {
-        // relaxed: as in `set`.
-        (self.function.load(Ordering::Relaxed), self.flags.load(Ordering::Relaxed))
-    }
-}
-
 fn refused(request: &'static str) -> impl FnOnce(std::io::Error) -> FaultError {
     move |source| FaultError::Refused { request, source }
 }
 
 /// The address of our handler.
 pub(super) fn handler() -> usize {
-    on_sigbus as extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void) as usize
+    on_fault as extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void) as usize
 }
 
-/// The present action of SIGBUS.
-pub(super) fn current() -> std::io::Result<libc::sigaction> {
-    let mut action = default_action();
-    // SAFETY: this only asks, and the answer is written to a structure of our own.
-    answer(unsafe { libc::sigaction(libc::SIGBUS, std::ptr::null(), &mut action) })?;
-    Ok(action)
-}
-
-fn default_action() -> libc::sigaction {
-    // SAFETY: all-zero is SIG_DFL with no flags and an empty set.
-    unsafe { std::mem::zeroed() }
-}
-
-fn answer(returned: libc::c_int) -> std::io::Result<()> {
-    if returned == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
-}
-
-extern "C" fn on_sigbus(
+extern "C" fn on_fault(
     signal: libc::c_int,
     info: *mut libc::siginfo_t,
     context: *mut libc::c_void,
@@ -196,25 +185,40 @@ extern "C" fn on_sigbus(
     // SAFETY: the system passes a valid structure, and errno is this thread's.
     let (code, address, errno) =
         unsafe { ((*info).si_code, (*info).si_addr() as usize, *libc::__errno_location()) };
-    // Any other code means that a process sent the signal, or that the hardware lost a page.
-    let missing = code == libc::BUS_ADRERR && FAULTS.home.get().is_some_and(Home::is_here);
-    let touched = if missing { serve_toucher(address) } else { FOREIGN };
-    match touched {
+    let asker = if signal == libc::SIGBUS { Asker::Toucher } else { Asker::Denied };
+    let mut touch = Touch { address, asker, touched: Touched::Foreign };
+    if is_missing(signal, code) && FAULTS.home.get().is_some_and(Home::is_here) {
+        match FAULTS.stacks.get().filter(|_| asker == Asker::Denied) {
+            Some(stacks) => stacks.run(context, serve_toucher, &mut touch),
+            None => serve_toucher(&raw mut touch),
+        }
+    }
+    let previous = FAULTS.previous(signal);
+    match touch.touched {
         Touched::Served(_) => {}
         Touched::Gone => die_at(DROPPED, address),
-        Touched::Foreign if is_sent(code) => forward_sent(signal, info, context),
-        Touched::Foreign => forward(signal, info, context),
+        Touched::Foreign if is_sent(code) => previous.forward_sent((signal, info, context)),
+        Touched::Foreign => previous.forward((signal, info, context)),
     }
     // SAFETY: errno is this thread's. The interrupted code finds it as it was.
     unsafe { *libc::__errno_location() = errno };
 }
 
-/// Serves the thread that touched `address`, which is this one.
-fn serve_toucher(address: usize) -> Touched {
-    if FAULTS.calls.has_this_thread() && FAULTS.regions.covers(address) {
-        die_at(RE_ENTERED, address);
+/// A touch of a page, and its outcome.
+struct Touch {
+    address: usize,
+    asker: Asker,
+    touched: Touched,
+}
+
+/// Serves the thread that touched a page, which is this one.
+extern "C" fn serve_toucher(touch: *mut Touch) {
+    // SAFETY: the handler's own, which it does not use meanwhile.
+    let touch = unsafe { &mut *touch };
+    if FAULTS.calls.has_this_thread() && FAULTS.regions.covers(touch.address) {
+        die_at(RE_ENTERED, touch.address);
     }
-    FAULTS.regions.serve(address, Asker::Toucher)
+    touch.touched = FAULTS.regions.serve(touch.address, touch.asker);
 }
 
 /// The last words of a process whose fault would wait for its own thread.
@@ -222,69 +226,22 @@ const RE_ENTERED: &str = "a thread touched a region in the middle of its own cal
                           signal handler or a disk of the program's: the page may wait for that \
                           call. Touched";
 
-const FOREIGN: Touched = Touched::Foreign;
+/// Whether the signal may be about a page that is out. Any other code means that a process sent it,
+/// that the hardware lost a page, or that nothing is mapped there.
+fn is_missing(signal: libc::c_int, code: libc::c_int) -> bool {
+    match signal {
+        libc::SIGBUS => code == libc::BUS_ADRERR,
+        _ => code == SEGV_ACCERR,
+    }
+}
+
+/// "Invalid permissions for mapped object", of `sigaction(2)`.
+const SEGV_ACCERR: libc::c_int = 2;
 
 /// Whether no access waits for the signal, because a process sent it, or because the system reports
 /// a page that no thread touched.
 fn is_sent(code: libc::c_int) -> bool {
     code <= 0 || code == libc::BUS_MCEERR_AO
-}
-
-/// Passes a fault that is not ours to the handler that had SIGBUS before.
-fn forward(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
-    match FAULTS.previous.get() {
-        // The access is tried again, and the default action ends the program. Without this crate it
-        // would end in the same way.
-        (libc::SIG_DFL | libc::SIG_IGN, _) => let_it_end(signal),
-        (function, flags) => call(function, flags, (signal, info, context)),
-    }
-}
-
-/// Does the same for a signal that was sent. The program may go on after it, and then needs our
-/// handler, because it touches pages that are out.
-fn forward_sent(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
-    match FAULTS.previous.get() {
-        (libc::SIG_IGN, _) => {}
-        (libc::SIG_DFL, _) => {
-            let_it_end(signal);
-            // SAFETY: raises a signal in this thread, which takes it when the handler has returned.
-            unsafe { libc::raise(signal) };
-        }
-        (function, flags) => {
-            call(function, flags, (signal, info, context));
-            // Rust's own handler does this, so that the next signal meets the default.
-            if let Ok(action) = current()
-                && action.sa_sigaction == libc::SIG_DFL
-            {
-                FAULTS.previous.set(&action);
-                // If the system refuses what it allowed before, the next fault ends the program.
-                drop(put_handler());
-            }
-        }
-    }
-}
-
-fn let_it_end(signal: libc::c_int) {
-    // SAFETY: SIG_DFL is always a valid disposition.
-    unsafe { libc::signal(signal, libc::SIG_DFL) };
-}
-
-/// Calls a handler that was installed with `flags`.
-fn call(
-    function: usize,
-    flags: libc::c_int,
-    (signal, info, context): (libc::c_int, *mut libc::siginfo_t, *mut libc::c_void),
-) {
-    if flags & libc::SA_SIGINFO != 0 {
-        // SAFETY: the flag says with which type the function was installed.
-        let function: extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void) =
-            unsafe { std::mem::transmute(function) };
-        function(signal, info, context);
-    } else {
-        // SAFETY: a function without the flag takes only the number of the signal.
-        let function: extern "C" fn(libc::c_int) = unsafe { std::mem::transmute(function) };
-        function(signal);
-    }
 }
 
 #[cfg(test)]
@@ -293,7 +250,7 @@ mod tests {
 
     #[test]
     fn a_thread_that_blocks_the_signal_says_so() {
-        assert!(!is_blocked());
+        assert!(!is_blocked(FaultMode::Signal) && !is_blocked(FaultMode::Protection));
         let blocked = std::thread::spawn(|| {
             let mut all = std::mem::MaybeUninit::uninit();
             // SAFETY: the set is ours to fill, and the mask that of a thread of this test.
@@ -301,7 +258,7 @@ mod tests {
                 libc::sigfillset(all.as_mut_ptr());
                 libc::pthread_sigmask(libc::SIG_BLOCK, all.as_ptr(), std::ptr::null_mut());
             }
-            is_blocked()
+            is_blocked(FaultMode::Signal) && is_blocked(FaultMode::Protection)
         });
         assert!(blocked.join().expect("it asks only"));
     }

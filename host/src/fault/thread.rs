@@ -56,7 +56,7 @@ impl FaultThread {
     /// If the system refuses a thread or a descriptor, or the userfaultfd is the parent process's,
     /// whose messages the thread would take.
     pub fn start(path: Arc<FaultPath>) -> std::io::Result<FaultThread> {
-        path.uffd.expect_own().map_err(std::io::Error::other)?;
+        path.expect_own().map_err(std::io::Error::other)?;
         let messages = Arc::new(Messages::of(path)?);
         let follower = Follower::start(&messages)?;
         let following = follower.as_ref().map(|follower| Arc::clone(follower.shared()));

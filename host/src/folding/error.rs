@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   the system lacks it        Unsupported              use a newer kernel
-//!   the system denies it       Denied                   give a right, or use signal mode
+//!   the system denies it       Denied, Unforced, NoWay  give a right, or use another mode
 //!   a resource has run out     Exhausted, Mappings      raise the limit
 //!   this crate has run out     TooManyRegions           make fewer regions
 //!   the process was forked     Inherited                open another descriptor
@@ -28,6 +28,52 @@ pub enum FaultMode {
     /// A thread of ours brings the page in. System calls may touch missing pages too. This needs a
     /// privilege: [`FaultError::Denied`] says which.
     Thread,
+    /// The thread that touched the page brings it in itself, in a signal handler. No userfaultfd is
+    /// needed: pages that are out are closed by `mprotect`, so each range of them takes one of the
+    /// mappings that a process may have. A system call that touches such a page fails with
+    /// `EFAULT`.
+    Protection,
+}
+
+impl FaultMode {
+    /// The name of the signal that a touch of a missing page is. In [`FaultMode::Thread`] it is one
+    /// only if the thread that serves cannot be told.
+    pub fn signal_name(self) -> &'static str {
+        self.signal().name()
+    }
+
+    /// The signal that a touch of a missing page is, where it is one.
+    pub(crate) fn signal(self) -> Signal {
+        match self {
+            FaultMode::Signal | FaultMode::Thread => Signal::Bus,
+            FaultMode::Protection => Signal::Segv,
+        }
+    }
+}
+
+/// The signals that a touch of a missing page may be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Signal {
+    Bus,
+    Segv,
+}
+
+impl Signal {
+    /// Its number.
+    pub(crate) const fn number(self) -> libc::c_int {
+        match self {
+            Signal::Bus => libc::SIGBUS,
+            Signal::Segv => libc::SIGSEGV,
+        }
+    }
+
+    /// Its name.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Signal::Bus => "SIGBUS",
+            Signal::Segv => "SIGSEGV",
+        }
+    }
 }
 
 /// Why the system or this crate refused a userfaultfd or a region, in words for the person who can
@@ -61,6 +107,19 @@ pub enum FaultError {
         /// The answer of the system.
         source: io::Error,
     },
+    /// The system does not let a process write to its own closed pages through `/proc/self/mem`.
+    Unforced {
+        /// The answer of the system.
+        source: io::Error,
+    },
+    /// The system refuses a userfaultfd, and does not let a process write to its own closed pages
+    /// either.
+    NoWay {
+        /// Why there is no userfaultfd.
+        refusal: Box<FaultError>,
+        /// The answer of the system to the second try.
+        source: io::Error,
+    },
     /// The descriptor belongs to the process that forked this one, and would change the memory of
     /// that process.
     Inherited,
@@ -82,13 +141,15 @@ impl fmt::Display for FaultError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             FaultError::Unsupported { missing } => {
-                write!(f, "this system has no {missing}: folded memory needs Linux 6.8 or newer")
+                write!(f, "this system has no {missing}, which is in Linux 6.8 and newer")
             }
-            FaultError::Denied { mode: FaultMode::Signal, source } => write!(
-                f,
-                "userfaultfd is refused even for user mode: {source} (a seccomp filter, as \
+            FaultError::Denied { mode: FaultMode::Signal | FaultMode::Protection, source } => {
+                write!(
+                    f,
+                    "userfaultfd is refused even for user mode: {source} (a seccomp filter, as \
                  container runtimes set, has to allow the call)"
-            ),
+                )
+            }
             FaultError::Denied { mode: FaultMode::Thread, source } => write!(
                 f,
                 "userfaultfd for faults in system calls is refused: {source} (give the user read \
@@ -99,6 +160,15 @@ impl fmt::Display for FaultError {
                 write!(f, "userfaultfd is not available: {source} ({remedy})")
             }
             FaultError::Refused { request, source } => write!(f, "{request} failed: {source}"),
+            FaultError::Unforced { source } => write!(
+                f,
+                "folded memory without userfaultfd needs /proc/self/mem, by which a process \
+                 writes to its own closed pages, and the system refuses that: {source} (mount \
+                 /proc, and leave the kernel's option proc_mem.force_override at `always`)"
+            ),
+            FaultError::NoWay { refusal, source } => {
+                write!(f, "{refusal}; nor can pages be closed and filled: {source}")
+            }
             FaultError::Inherited => f.write_str(
                 "this userfaultfd is the parent process's: after a fork, open another one",
             ),
@@ -122,7 +192,9 @@ impl std::error::Error for FaultError {
         match self {
             FaultError::Denied { source, .. }
             | FaultError::Exhausted { source, .. }
-            | FaultError::Refused { source, .. } => Some(source),
+            | FaultError::Refused { source, .. }
+            | FaultError::Unforced { source }
+            | FaultError::NoWay { source, .. } => Some(source),
             FaultError::Host(error) => Some(error),
             _ => None,
         }

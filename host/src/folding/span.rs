@@ -26,10 +26,11 @@
 //!
 //! Lock: none. The caller sees to it that one thread at a time moves a page.
 
-use super::error::{FaultError, FaultMode, exhausted};
+use super::error::{FaultError, FaultMode, refused};
+use super::fault_path::{FaultPath, Way};
+use super::protection::Protection;
 use super::transfer::{Transfer, transfer};
-use super::uffd::Uffd;
-use crate::machine::PAGE_SIZE;
+use crate::machine::{PAGE_SIZE, die_at, max_map_count};
 use crate::memory::{HostError, Mapping};
 use rustix::io::Errno;
 use std::fs::File;
@@ -49,40 +50,6 @@ const _: () = assert!(SEGMENT_PAGES <= u64::BITS as usize, "a bit of a word for 
 /// Bytes of a page's entry in `/proc/self/pagemap`.
 const PAGEMAP_BYTES: usize = 8;
 
-/// A userfaultfd that spans share with the staging that their pages go through.
-#[derive(Debug)]
-pub struct FaultPath {
-    pub(crate) uffd: Uffd,
-    mode: FaultMode,
-    /// The page map of this process (`/proc/self/pagemap`), if it may be read.
-    pagemap: Option<File>,
-}
-
-impl FaultPath {
-    /// Opens a userfaultfd for faults that are served in `mode`.
-    ///
-    /// # Errors
-    ///
-    /// [`FaultError`] says what is missing, or what to change.
-    pub fn open(mode: FaultMode) -> Result<Arc<FaultPath>, FaultError> {
-        let uffd = Uffd::open(mode)?;
-        let pagemap = match File::open("/proc/self/pagemap") {
-            Ok(pagemap) => Some(pagemap),
-            // It may be there later, and without it pages in the system's swap would be overlooked.
-            Err(error) => match Errno::from_io_error(&error).and_then(exhausted) {
-                Some(exhausted) => return Err(exhausted),
-                None => None,
-            },
-        };
-        Ok(Arc::new(FaultPath { uffd, mode, pagemap }))
-    }
-
-    /// How faults are served.
-    pub fn mode(&self) -> FaultMode {
-        self.mode
-    }
-}
-
 /// The half of a span for the code that folds it. All methods count in pages of the span, and panic
 /// if the span has no such pages: a broken caller.
 #[derive(Debug)]
@@ -101,7 +68,7 @@ impl Span {
         path: &Arc<FaultPath>,
         pages: usize,
     ) -> Result<(Arc<Span>, SpanMemory), FaultError> {
-        path.uffd.expect_own()?;
+        path.expect_own()?;
         let mapping = Mapping::reserve_for_parts(pages)?;
         let span = Arc::new(Span { mapping, path: Arc::clone(path) });
         Ok((Arc::clone(&span), SpanMemory { span, gone: Vec::new() }))
@@ -117,6 +84,16 @@ impl Span {
         self.mapping.range()
     }
 
+    /// How its faults are served.
+    pub fn mode(&self) -> FaultMode {
+        self.path.mode()
+    }
+
+    /// Whether a page that is out is closed, so that its touch is a SIGSEGV.
+    pub fn closes(&self) -> bool {
+        self.mode() == FaultMode::Protection
+    }
+
     /// The page at an address; `None` if the address is not one of this span.
     pub fn page_at(&self, address: usize) -> Option<usize> {
         let range = self.mapping.range();
@@ -130,7 +107,42 @@ impl Span {
     ///
     /// If the system refuses. None of them is registered then.
     pub fn register(&self, pages: Range<usize>) -> Result<(), FaultError> {
-        self.path.uffd.register(&self.addresses(&pages))
+        let range = self.addresses(&pages);
+        match self.path.way() {
+            Way::Userfault(uffd) => uffd.register(&range),
+            Way::Protection(protection) => {
+                protection.expect_own()?;
+                let refused = |error| match error {
+                    Errno::NOMEM => FaultError::Mappings { max: max_map_count() },
+                    error => refused("mprotect")(error),
+                };
+                // All are closed before this looks, so that no page is touched after the look.
+                // SAFETY: the pages are ours, and keep their bytes.
+                unsafe { protection.close(&range) }.map_err(refused)?;
+                self.open_touched(protection, pages).map_err(refused)
+            }
+        }
+    }
+
+    /// Opens those of closed pages that have contents. If this fails, all of them are open.
+    fn open_touched(&self, protection: &Protection, pages: Range<usize>) -> Result<(), Errno> {
+        let starts = pages.clone().step_by(SEGMENT_PAGES);
+        let opened =
+            starts.map(|first| first..pages.end.min(first + SEGMENT_PAGES)).try_for_each(|pages| {
+                let there = self.touched(pages.clone()).unwrap_or(0);
+                runs(there).try_for_each(|(at, count)| {
+                    let range = self.addresses(&(pages.start + at..pages.start + at + count));
+                    // SAFETY: the pages are ours, and have their bytes.
+                    unsafe { protection.open(&range) }
+                })
+            });
+        opened.inspect_err(|_| {
+            let range = self.addresses(&pages);
+            // SAFETY: as above; pages without contents read as zeros.
+            if unsafe { protection.open(&range) }.is_err() {
+                die_at("a range that is closed in part cannot be opened:", range.start);
+            }
+        })
     }
 
     /// Puts `bytes`, which are whole pages, in the place of missing pages from `first` on. Threads
@@ -168,12 +180,50 @@ impl Span {
     /// - `source` is readable for `count` pages.
     /// - Its pages may be put in place, by the conditions of [`Span::fill`].
     pub(crate) unsafe fn copy_in(&self, first: usize, count: usize, source: usize) -> Transfer {
-        let to = self.addresses(&(first..first + count));
-        transfer(count, |done| {
-            let skip = done * PAGE_SIZE;
-            // SAFETY: the caller's contract, for the pages that are not done yet.
-            unsafe { self.path.uffd.copy(to.start + skip, source + skip, count - done) }
-        })
+        let to = self.addresses(&(first..first + count)).start;
+        match self.path.way() {
+            Way::Userfault(uffd) => transfer(count, |done| {
+                let skip = done * PAGE_SIZE;
+                // SAFETY: the caller's contract, for the pages that are not done yet.
+                unsafe { uffd.copy(to + skip, source + skip, count - done) }
+            }),
+            // SAFETY: the caller's contract.
+            Way::Protection(protection) => unsafe { protection.copy_in(to, source, count) },
+        }
+    }
+
+    /// Puts zeros in the place of missing pages from `first` on that no thread has touched since
+    /// they were registered or discarded. `zeros` is as many zero bytes as they have. The transfer
+    /// stops at a page that is there.
+    ///
+    /// Without a userfaultfd nobody knows what the system's swap has. So there the pages are opened
+    /// as they are.
+    ///
+    /// # Panics
+    ///
+    /// If `zeros` are not whole pages, or the span has no such pages: a broken caller.
+    ///
+    /// # Safety
+    ///
+    /// The conditions are those of [`Span::fill`].
+    pub unsafe fn fill_untouched(&self, first: usize, zeros: &[u8]) -> Transfer {
+        let Way::Protection(protection) = self.path.way() else {
+            // SAFETY: the caller's contract.
+            return unsafe { self.fill(first, zeros) };
+        };
+        assert!(zeros.len().is_multiple_of(PAGE_SIZE), "whole pages");
+        let count = zeros.len() / PAGE_SIZE;
+        let to = self.addresses(&(first..first + count)).start;
+        // SAFETY: the caller's contract.
+        unsafe { protection.open_as_they_are(to, count) }
+    }
+
+    /// Makes the next touch of `pages` a fault, if it would not be one without this. False if the
+    /// system refuses. They stay as they are then.
+    pub fn close(&self, pages: Range<usize>) -> bool {
+        let Way::Protection(protection) = self.path.way() else { return true };
+        // SAFETY: the pages are ours, and keep their bytes.
+        unsafe { protection.close(&self.addresses(&pages)) }.is_ok()
     }
 
     /// Wakes the threads that wait for `pages`, which are there.
@@ -182,7 +232,11 @@ impl Span {
     ///
     /// If the system refuses, because the descriptor was closed.
     pub fn wake(&self, pages: Range<usize>) -> Result<(), FaultError> {
-        self.path.uffd.wake(&self.addresses(&pages))
+        match self.path.way() {
+            Way::Userfault(uffd) => uffd.wake(&self.addresses(&pages)),
+            // Whoever touched a page of them brings it in itself.
+            Way::Protection(_) => Ok(()),
+        }
     }
 
     /// Which of `pages`, 64 at most, have contents in memory or in the system's swap: a bit for
@@ -194,7 +248,7 @@ impl Span {
     /// If these are more than 64 pages, or the span has no such pages: a broken caller.
     pub fn touched(&self, pages: Range<usize>) -> Option<u64> {
         assert!(pages.len() <= SEGMENT_PAGES, "a bit for each page");
-        let known = self.path.pagemap.as_ref().and_then(|map| self.touched_by(map, &pages));
+        let known = self.path.pagemap().and_then(|map| self.touched_by(map, &pages));
         // Without the page map, only pages in memory are known.
         known.or_else(|| self.in_memory(&pages))
     }
@@ -214,8 +268,15 @@ impl Span {
     /// The caller sees to it that the page is not moved meanwhile. May be called in a signal
     /// handler.
     pub fn unreachable(&self, page: usize) -> Option<&'static str> {
+        if let Way::Protection(protection) = self.path.way() {
+            let address = self.addresses(&(page..page + 1)).start;
+            // Mostly another thread has opened it a moment ago.
+            // SAFETY: the page is in memory, with the client's contents.
+            let opened = unsafe { protection.open_as_they_are(address, 1) };
+            return (opened.pages == 0).then_some("the system does not open a page that is there:");
+        }
         // Without the page map, a page in the swap looks like one that is gone.
-        let pagemap = self.path.pagemap.as_ref()?;
+        let pagemap = self.path.pagemap()?;
         let pages = page..page + 1;
         if self.touched_by(pagemap, &pages)? == 0 {
             return Some(GONE);
@@ -267,6 +328,16 @@ impl Span {
         );
         range.start + pages.start * PAGE_SIZE..range.start + pages.end * PAGE_SIZE
     }
+}
+
+/// Runs of set bits: first and length, from the lowest on.
+fn runs(mut bits: u64) -> impl Iterator<Item = (usize, usize)> {
+    std::iter::from_fn(move || {
+        let first = bits.trailing_zeros();
+        let count = bits.checked_shr(first)?.trailing_ones();
+        bits &= u64::MAX.checked_shl(first + count).unwrap_or(0);
+        Some((first as usize, count as usize))
+    })
 }
 
 /// A bit for each, the first lowest.

@@ -20,6 +20,8 @@ pub enum Stop {
     Present,
     /// The system had no memory.
     NoMemory,
+    /// The process has no mapping left that closing or opening the page would take.
+    NoMapping,
     /// The system gave another error, by its number, which nothing here can mend.
     Broken(i32),
 }

@@ -124,12 +124,9 @@ pub(crate) struct Uffd {
 impl Uffd {
     /// Opens a userfaultfd with the features that `mode` needs.
     pub(crate) fn open(mode: FaultMode) -> Result<Uffd, FaultError> {
-        let features = match mode {
-            FaultMode::Signal => FEATURE_SIGBUS | FEATURE_MOVE,
-            FaultMode::Thread => FEATURE_THREAD_ID | FEATURE_MOVE,
-        };
+        let asked = if mode == FaultMode::Thread { FEATURE_THREAD_ID } else { FEATURE_SIGBUS };
         let uffd = Uffd { fd: open(mode)?, home: Home::new()? };
-        let mut api = Api { api: API, features, ioctls: 0 };
+        let mut api = Api { api: API, features: asked | FEATURE_MOVE, ioctls: 0 };
         match uffd.ask(IOC_API, 0, &mut api) {
             Ok(()) => Ok(uffd),
             Err(Errno::INVAL) => Err(FaultError::Unsupported { missing: "UFFDIO_MOVE" }),
@@ -262,14 +259,15 @@ fn not_opened(mode: FaultMode, error: Errno) -> FaultError {
 
 fn open(mode: FaultMode) -> Result<OwnedFd, FaultError> {
     let flags = UserfaultfdFlags::CLOEXEC | UserfaultfdFlags::NONBLOCK;
-    let opened = match mode {
-        // SAFETY: a new descriptor has nothing registered and does nothing to memory.
-        FaultMode::Signal => unsafe { rustix::mm::userfaultfd(flags | user_mode_only()) },
-        FaultMode::Thread => open_device(flags).or_else(|error| match exhausted(error) {
+    let opened = if mode == FaultMode::Thread {
+        open_device(flags).or_else(|error| match exhausted(error) {
             Some(_) => Err(error),
-            // SAFETY: as above.
+            // SAFETY: a new descriptor has nothing registered and does nothing to memory.
             None => unsafe { rustix::mm::userfaultfd(flags) },
-        }),
+        })
+    } else {
+        // SAFETY: as above.
+        unsafe { rustix::mm::userfaultfd(flags | user_mode_only()) }
     };
     opened.map_err(|error| not_opened(mode, error))
 }

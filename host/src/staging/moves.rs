@@ -4,7 +4,7 @@
 //! segment, and sees to it that one thread at a time moves a page of the span.
 
 use super::segments::Segment;
-use crate::folding::{Span, Stop, Transfer, transfer};
+use crate::folding::{Span, Stop, Transfer, Way, transfer};
 use crate::machine::PAGE_SIZE;
 
 impl Span {
@@ -40,16 +40,19 @@ impl Span {
     fn move_some(&self, first: usize, count: usize, to: &mut Segment, at: usize) -> Transfer {
         let from = self.addresses(&(first..first + count));
         let place = to.addresses(at, count);
-        let ask = |done: usize| {
-            let skip = done * PAGE_SIZE;
-            // SAFETY: both are parts of mappings of ours, which `register` and `Staging` have
-            // registered. The client's half faults until the pages are back (S1). In staging,
-            // `present` says which pages are there.
-            unsafe {
-                self.path.uffd.move_pages(place.start + skip, from.start + skip, count - done)
+        // SAFETY, of both ways: both are parts of mappings of ours. The client's half faults until
+        // the pages are back (S1). In staging, `present` says which pages are there.
+        let moved = match self.path.way() {
+            Way::Userfault(uffd) => transfer(count, |done| {
+                let skip = done * PAGE_SIZE;
+                // SAFETY: as above; `register` and `Staging` have registered both.
+                unsafe { uffd.move_pages(place.start + skip, from.start + skip, count - done) }
+            }),
+            Way::Protection(protection) => {
+                // SAFETY: as above; nothing refers to places of a segment where no page is.
+                unsafe { protection.move_out(place.start, from.start, count) }
             }
         };
-        let moved = transfer(count, ask);
         to.arrived(at, moved.pages);
         moved
     }
@@ -107,7 +110,7 @@ mod tests {
         let mut segment = staging.take().expect("taken back").expect("free");
         let (to, from) = (segment.addresses(1, 1).start, span.addresses(&(1..2)).start);
         // SAFETY: both are registered; nothing refers to the page any more.
-        let moved = unsafe { path.uffd.move_pages(to, from, 1) };
+        let moved = unsafe { path.uffd().expect("signal mode").move_pages(to, from, 1) };
         assert_eq!(moved, crate::folding::Progress { pages: 1, stopped: None });
         let moved = span.move_out(0, 4, &mut segment, 0);
         assert_eq!(moved, Transfer { pages: 4, stop: None });

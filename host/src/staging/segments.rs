@@ -62,9 +62,11 @@ unsafe impl Server for StagingMemory {
         // SeqCst pairs with the load in `is_strewn`: a thread that finds this page finds the flag.
         self.strewn[page / SEGMENT_PAGES].store(true, Ordering::SeqCst);
         let place = range.start + page * PAGE_SIZE;
+        // Only messages of a userfaultfd ask for a page of staging.
+        let Some(uffd) = self.path.uffd() else { return Served::Foreign };
         let put = transfer(1, |_| {
             // SAFETY: there is no reference to a page of staging that is not there (G1).
-            unsafe { self.path.uffd.copy(place, self.zeros.as_ptr().addr(), 1) }
+            unsafe { uffd.copy(place, self.zeros.as_ptr().addr(), 1) }
         });
         if put.pages == 1 { Served::Filled } else { Served::Present }
     }
@@ -87,7 +89,10 @@ impl Staging {
     pub fn reserve(path: &Arc<FaultPath>, segments: u32) -> Result<Arc<Staging>, FaultError> {
         let pages = segments as usize * SEGMENT_PAGES;
         let mapping = Mapping::reserve(pages, Access::Open, Core::LeftOut)?;
-        path.uffd.register(&mapping.range())?;
+        path.expect_own()?;
+        if let Some(uffd) = path.uffd() {
+            uffd.register(&mapping.range())?;
+        }
         let memory = Arc::new(StagingMemory {
             mapping,
             path: Arc::clone(path),
@@ -96,7 +101,8 @@ impl Staging {
         });
         // In signal mode the system goes on with the error that it gets instead of a page.
         let served = path.mode() == FaultMode::Thread;
-        let server = || watch(memory.mapping.range(), Arc::<StagingMemory>::clone(&memory));
+        let range = memory.mapping.range();
+        let server = || watch(range, path.mode(), Arc::<StagingMemory>::clone(&memory));
         Ok(Arc::new(Staging {
             _watch: served.then(server).transpose()?,
             memory,
@@ -160,10 +166,10 @@ impl Staging {
         (self.segments * (2 * size_of::<u32>() + size_of::<AtomicBool>()) + PAGE_SIZE) as u64
     }
 
-    /// Whether the userfaultfd still answers. If the program closed it, missing pages would read as
-    /// zeros.
+    /// Whether the descriptor by which pages move is still there. If the program closed a
+    /// userfaultfd, missing pages would read as zeros.
     pub fn is_watched(&self) -> bool {
-        self.memory.path.uffd.wake(&self.range()).is_ok()
+        self.memory.path.answers(&self.range())
     }
 }
 

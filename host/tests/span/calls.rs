@@ -48,7 +48,7 @@ fn re_enter(mode: FaultMode, test: &str) {
     let (span, memory) = Span::reserve(&path, 2).expect("a span");
     span.register(0..2).expect("registered");
     let server = Arc::new(Locking { span: Arc::clone(&span), lock: Lock::new(Rank::Leaf, ()) });
-    let watch = watch(span.range(), Arc::<Locking>::clone(&server)).expect("watched");
+    let watch = watch(span.range(), span.mode(), Arc::<Locking>::clone(&server)).expect("watched");
     let thread =
         (mode == FaultMode::Thread).then(|| Arc::new(FaultThread::start(path).expect("a thread")));
     let looks = thread.clone();

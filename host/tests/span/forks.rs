@@ -28,7 +28,7 @@ fn forked(answer: impl FnOnce() -> bool) -> i32 {
 fn a_fault_of_a_forked_child_is_not_served() {
     let Some(mut at) = setting() else { return };
     let filler = Filler::of(&at.span);
-    let _watch = watch(at.span.range(), filler).expect("watched");
+    let _watch = watch(at.span.range(), at.span.mode(), filler).expect("watched");
     let file = std::fs::File::open("/proc/self/exe").expect("a file");
     let fd = std::os::fd::AsRawFd::as_raw_fd(&file);
     let start = std::ptr::without_provenance_mut(at.span.range().start);
@@ -79,7 +79,7 @@ fn a_forked_childs_region_may_be_where_its_parents_was() {
             eprintln!("skipped: needs the addresses once more");
             return true;
         };
-        let _watch = watch(span.range(), Filler::of(&span)).expect("watched");
+        let _watch = watch(span.range(), span.mode(), Filler::of(&span)).expect("watched");
         span.register(0..2).expect("registered");
         whole(&mut memory)[0] == 42
     });

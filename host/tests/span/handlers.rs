@@ -129,7 +129,7 @@ fn a_thread_that_is_being_served_is_not_named() {
         while waiting.state.load(Ordering::Relaxed) != 1 {
             std::thread::yield_now();
         }
-        let lines = BlockedLooks::default().look();
+        let lines = BlockedLooks::of(FaultMode::Signal).look();
         waiting.state.store(2, Ordering::Relaxed);
         assert_eq!(touching.expect("a thread").join().expect("it touches only"), 42);
         assert!(!lines.iter().any(|line| line.contains("(touches)")), "{lines:?}");

@@ -93,7 +93,7 @@ pub(crate) fn served(at: &mut Setting) -> (Watch<'static>, Segment) {
 
 /// The same with a server of the test's.
 pub(crate) fn served_by(at: &mut Setting, server: Arc<dyn Server>) -> (Watch<'static>, Segment) {
-    let watch = watch(at.span.range(), server).expect("watched");
+    let watch = watch(at.span.range(), at.span.mode(), server).expect("watched");
     let mut segment = at.staging.take().expect("taken back").expect("free");
     assert_eq!(at.span.move_out(0, 64, &mut segment, 0).pages, 64);
     (watch, segment)

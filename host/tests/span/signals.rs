@@ -10,7 +10,8 @@ use std::sync::atomic::Ordering;
 fn a_touch_is_served_in_the_thread_that_touches() {
     let Some(mut at) = setting() else { return };
     let filler = Filler::of(&at.span);
-    let _watch = watch(at.span.range(), Arc::<Filler>::clone(&filler)).expect("watched");
+    let _watch =
+        watch(at.span.range(), at.span.mode(), Arc::<Filler>::clone(&filler)).expect("watched");
     let mut segment = at.staging.take().expect("taken back").expect("free");
     at.span.move_out(0, 64, &mut segment, 0);
     assert_eq!(whole(&mut at.memory)[33 * PAGE_SIZE + 100], 42);
@@ -42,7 +43,7 @@ fn panic_in_a_server(mode: FaultMode, test: &str) {
     }
     let (span, memory) = Span::reserve(&path, 1).expect("a span");
     span.register(0..1).expect("registered");
-    let _watch = watch(span.range(), Arc::new(Panicking)).expect("watched");
+    let _watch = watch(span.range(), span.mode(), Arc::new(Panicking)).expect("watched");
     let serves = (mode == FaultMode::Thread).then(|| FaultThread::start(path));
     let _thread = serves.transpose().expect("a thread");
     let bytes = memory.bytes(0..1).expect("there");
@@ -72,7 +73,7 @@ fn touching_a_region_that_is_gone_ends_the_process() {
         return;
     }
     let filler = Filler::of(&at.span);
-    let watch = watch(at.span.range(), filler).expect("watched");
+    let watch = watch(at.span.range(), at.span.mode(), filler).expect("watched");
     at.memory.discard(0..1).expect("discarded");
     watch.retire();
     std::hint::black_box(whole(&mut at.memory)[0]);
@@ -90,7 +91,7 @@ fn touching_it_ends_the_process_with_a_thread_that_serves_too() {
     }
     let (span, mut memory) = Span::reserve(&path, 4).expect("a span");
     let filler = Filler::of(&span);
-    let watch = watch(span.range(), filler).expect("watched");
+    let watch = watch(span.range(), span.mode(), filler).expect("watched");
     let _thread = FaultThread::start(path).expect("a thread");
     span.register(0..4).expect("registered");
     assert_eq!(whole(&mut memory)[5], 42, "served while it is there");
@@ -108,7 +109,7 @@ fn a_bus_error_that_is_not_ours_ends_the_process_as_without_us() {
         return;
     }
     let filler = Filler::of(&at.span);
-    let _watch = watch(at.span.range(), filler).expect("watched");
+    let _watch = watch(at.span.range(), at.span.mode(), filler).expect("watched");
     // A page of a file that has none.
     let file = std::fs::File::open("/proc/self/exe").expect("a file");
     let past = 1 << 40;

@@ -90,8 +90,9 @@ impl Region {
         if bytes == 0 {
             return Err(RegionError::Empty);
         }
-        if pager.fault_mode() == FaultMode::Signal && is_blocked() {
-            return Err(RegionError::SignalBlocked);
+        let mode = pager.fault_mode();
+        if mode != FaultMode::Thread && is_blocked(mode) {
+            return Err(RegionError::SignalBlocked { mode });
         }
         let limit = config.resident_limit.map(limit_pages).transpose()?;
         let pages = bytes.div_ceil(PAGE_SIZE);

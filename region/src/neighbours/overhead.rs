@@ -26,6 +26,7 @@ pub(crate) fn of_fault(path: &Arc<FaultPath>) -> Duration {
     measure(path).unwrap_or(match path.mode() {
         FaultMode::Signal => SIGNAL,
         FaultMode::Thread => MESSAGE,
+        FaultMode::Protection => SIGNAL,
     })
 }
 

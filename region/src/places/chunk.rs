@@ -18,6 +18,7 @@
 use super::bits::bits;
 use super::group::Group;
 use super::runs::{Mappings, Runs};
+use super::splits::Splits;
 use crate::terms::{CHUNK_GROUPS, GROUP_PAGES};
 use host::{FaultError, Lock, LockGuard, Rank, Span};
 use std::ops::Range;
@@ -50,19 +51,23 @@ pub(crate) struct Chunks {
     pages: usize,
     /// Held by a thread that registers chunks.
     runs: Lock<Runs>,
+    /// Where pages that are out are closed.
+    splits: Option<Splits>,
     /// Set by a test: the system is taken to refuse.
     #[cfg(test)]
     pub(crate) refuses: AtomicBool,
 }
 
 impl Chunks {
-    /// The chunks of a region of `pages` pages. None of them exists yet.
-    pub(crate) fn new(pages: usize, mappings: &Arc<Mappings>) -> Chunks {
+    /// The chunks of a region of `pages` pages. None of them exists yet. `closes` says whether
+    /// pages that are out are closed.
+    pub(crate) fn new(pages: usize, mappings: &Arc<Mappings>, closes: bool) -> Chunks {
         let count = pages.div_ceil(CHUNK_PAGES);
         Chunks {
             chunks: (0..count).map(|_| OnceLock::new()).collect(),
             pages,
-            runs: Lock::new(Rank::Registering, Runs::new(count, mappings)),
+            runs: Lock::new(Rank::Registering, Runs::new(count, mappings, closes)),
+            splits: closes.then(|| Splits::new(pages, mappings)),
             #[cfg(test)]
             refuses: AtomicBool::new(false),
         }
@@ -143,11 +148,26 @@ impl Chunks {
         // C1.
         let all = self.chunks[chunks.clone()].iter().map(|chunk| chunk.get_or_init(Chunk::new));
         let all: Vec<&Box<Chunk>> = all.collect();
-        span.register(chunks.start * CHUNK_PAGES..(chunks.end * CHUNK_PAGES).min(self.pages))?;
+        let pages = chunks.start * CHUNK_PAGES..(chunks.end * CHUNK_PAGES).min(self.pages);
+        span.register(pages.clone())?;
+        self.parts_of(&pages).for_each(|(group, open)| self.changed(group, open, 0));
         // Release pairs with the Acquire in `is_registered`: a thread that sees a chunk registered
         // may look at what is resident.
         all.iter().for_each(|chunk| chunk.registered.store(true, Ordering::Release));
         Ok(())
+    }
+
+    /// Notes that other pages of a group are in memory than before, one bit each. The caller has
+    /// the group's lock. Where pages that are out are closed, this changes the mappings.
+    pub(crate) fn changed(&self, group: usize, before: u64, after: u64) {
+        if let Some(splits) = self.splits.as_ref().filter(|_| before != after) {
+            splits.changed(group, before, after);
+        }
+    }
+
+    /// The mappings that the region has made, by registering or by closing pages.
+    pub(crate) fn mappings_made(&self) -> u64 {
+        self.runs().made() + self.splits.as_ref().map_or(0, Splits::made)
     }
 
     /// The right to register, and the runs that are registered.
@@ -203,7 +223,8 @@ impl Chunks {
     /// Bytes of heap.
     pub(crate) fn heap_bytes(&self) -> u64 {
         let there = self.chunks.iter().filter(|chunk| chunk.get().is_some()).count();
-        (size_of_val(&*self.chunks) + there * size_of::<Chunk>()) as u64
+        let splits = self.splits.as_ref().map_or(0, Splits::heap_bytes);
+        (size_of_val(&*self.chunks) + there * size_of::<Chunk>()) as u64 + splits
     }
 }
 
@@ -218,7 +239,7 @@ mod tests {
             len in 1usize..400, one in 0usize..400, other in 0usize..400,
         ) {
             let (start, end) = (one.min(other).min(len), one.max(other).min(len));
-            let chunks = Chunks::new(len, &Mappings::at_most(None));
+            let chunks = Chunks::new(len, &Mappings::at_most(None, 8), false);
             let pages = |(group, part): (usize, u64)| {
                 let first = group * GROUP_PAGES;
                 (first..first + GROUP_PAGES).filter(move |page| part >> (page - first) & 1 == 1)
@@ -232,7 +253,7 @@ mod tests {
     #[cfg(debug_assertions)]
     #[should_panic(expected = "R1: waiting for a lock of rank Registering")]
     fn registering_with_a_group_locked_is_caught() {
-        let chunks = Chunks::new(CHUNK_PAGES, &Mappings::at_most(None));
+        let chunks = Chunks::new(CHUNK_PAGES, &Mappings::at_most(None, 8), false);
         let _group = chunks.get_or_add(0).lock();
         drop(chunks.runs());
     }

@@ -4,6 +4,7 @@
 //!   Chunks    2 MiB each: is it registered with the system?      runs: what that costs in mappings
 //!     `-- Group    64 pages: a bit of a word for each place      bits: a word's runs
 //!           `-- Trials    which neighbours of a fault were wanted
+//!   Splits    the mappings that closed pages make, where there is no userfaultfd
 //!   Queue     the order in which groups leave
 //! ```
 //!
@@ -15,6 +16,7 @@ mod chunk;
 mod group;
 mod queue;
 mod runs;
+mod splits;
 mod trials;
 
 pub(crate) use bits::{bits, runs};

@@ -22,13 +22,16 @@
 //!
 //! Lock: the runs of a region are in `chunk`, under the lock for registering.
 
+use crate::terms::{AROUND_PAGES, GROUP_PAGES};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// A pager's regions make at most 1/this of the mappings that a process may have.
 const SHARE_DIVISOR: u64 = 8;
+/// The same where each page that is out is closed by a mapping.
+const CLOSED_SHARE_DIVISOR: u64 = 2;
 /// A region plans to use at most 1/this of the mappings that are left.
 const PLAN_DIVISOR: u64 = 2;
 /// Mappings of a run that stands alone: the run, and the gap behind it.
@@ -41,13 +44,68 @@ const GUARDS: u64 = 2;
 pub(crate) struct Mappings {
     max: u64,
     made: AtomicU64,
+    /// How often the system has refused one since it gave one.
+    refused: AtomicU32,
 }
 
 impl Mappings {
-    /// At most so many. `None` means the share of what the system allows the process.
-    pub(crate) fn at_most(max: Option<u64>) -> Arc<Mappings> {
-        let max = max.unwrap_or_else(|| host::limits::max_map_count() / SHARE_DIVISOR);
-        Arc::new(Mappings { max, made: AtomicU64::new(0) })
+    /// As many as a pager may make whose pages that are out are closed, or are not. `max` is the
+    /// number that its user gave.
+    pub(crate) fn of_pager(max: Option<u64>, closes: bool) -> Arc<Mappings> {
+        Mappings::at_most(max, if closes { CLOSED_SHARE_DIVISOR } else { SHARE_DIVISOR })
+    }
+
+    /// At most so many. `None` means 1/`divisor` of what the system allows the process.
+    pub(crate) fn at_most(max: Option<u64>, divisor: u64) -> Arc<Mappings> {
+        let max = max.unwrap_or_else(|| host::limits::max_map_count() / divisor);
+        Arc::new(Mappings { max, made: AtomicU64::new(0), refused: AtomicU32::new(0) })
+    }
+
+    /// How many pages should be opened together, so that fewer mappings are split: 1, a part of a
+    /// group, or a group.
+    pub(crate) fn block(&self) -> usize {
+        // relaxed: hints.
+        let (made, refused) =
+            (self.made.load(Ordering::Relaxed), self.refused.load(Ordering::Relaxed));
+        if refused > 0 || made >= self.max / 2 {
+            GROUP_PAGES
+        } else if made >= self.max / 8 * 3 {
+            AROUND_PAGES
+        } else {
+            1
+        }
+    }
+
+    /// Whether groups should leave only because closed neighbours share a mapping.
+    pub(crate) fn are_scarce(&self) -> bool {
+        // relaxed: hints.
+        self.refused.load(Ordering::Relaxed) > 0
+            || self.made.load(Ordering::Relaxed) > self.max / 8 * 7
+    }
+
+    /// The system has refused a mapping. Returns how often it did since it gave one.
+    pub(crate) fn note_refusal(&self) -> u32 {
+        // relaxed: a count.
+        self.refused.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Neighbours were closed, so the system has mappings again.
+    pub(crate) fn note_relief(&self) {
+        // relaxed: a count.
+        self.refused.store(0, Ordering::Relaxed);
+    }
+
+    /// Adds to the mappings that were made.
+    pub(crate) fn add(&self, more: i64) {
+        // relaxed: a sum that publishes nothing else.
+        self.made.fetch_add(more.cast_unsigned(), Ordering::Relaxed);
+    }
+
+    /// How many were made.
+    #[cfg(test)]
+    pub(crate) fn made(&self) -> u64 {
+        // relaxed: read by the thread that adds.
+        self.made.load(Ordering::Relaxed)
     }
 
     /// How many there may be.
@@ -70,16 +128,19 @@ pub(crate) struct Runs {
     chunks: usize,
     /// Ranges of pages that were given back: each is a mapping, and splits one.
     given_back: u64,
+    /// Registering a chunk splits no mapping, because only closed pages do.
+    closes: bool,
     /// This region's part of `mappings`.
     made: u64,
     mappings: Arc<Mappings>,
 }
 
 impl Runs {
-    /// The runs of a region of `chunks` chunks. None of them is registered.
-    pub(crate) fn new(chunks: usize, mappings: &Arc<Mappings>) -> Runs {
-        let mappings = Arc::clone(mappings);
-        let mut runs = Runs { runs: BTreeMap::new(), chunks, given_back: 0, made: 0, mappings };
+    /// The runs of a region of `chunks` chunks. None of them is registered. `closes` says whether
+    /// pages that are out are closed.
+    pub(crate) fn new(chunks: usize, mappings: &Arc<Mappings>, closes: bool) -> Runs {
+        let (runs, mappings) = (BTreeMap::new(), Arc::clone(mappings));
+        let mut runs = Runs { runs, chunks, given_back: 0, closes, made: 0, mappings };
         runs.count();
         runs
     }
@@ -90,6 +151,7 @@ impl Runs {
         let (gap, left) = (self.gap_of(chunk), self.mappings.left());
         let planned = left / PLAN_DIVISOR / OF_A_RUN;
         let size = match planned {
+            _ if self.closes => 1,
             0 => return gap,
             _ if left > self.mappings.max / 2 => 1,
             _ => (gap.len() as u64).div_ceil(planned) as usize,
@@ -130,13 +192,19 @@ impl Runs {
         self.count();
     }
 
+    /// The mappings that the region has made by registering chunks and giving back ranges.
+    pub(crate) fn made(&self) -> u64 {
+        self.made
+    }
+
     /// Enters this region's number in `mappings`.
     fn count(&mut self) {
         let runs = self.runs.len() as u64;
         let from_start = self.runs.contains_key(&0);
         let to_end = self.runs.last_key_value().is_some_and(|(_, &end)| end == self.chunks);
         let gaps = runs + 1 - u64::from(from_start) - u64::from(to_end);
-        let now = GUARDS + runs + gaps + OF_A_RUN * self.given_back;
+        let registered = if self.closes { 1 } else { runs + gaps };
+        let now = GUARDS + registered + OF_A_RUN * self.given_back;
         let more = now.wrapping_sub(self.made);
         // relaxed: a sum that publishes nothing else.
         self.mappings.made.fetch_add(more, Ordering::Relaxed);
@@ -156,11 +224,6 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn made(mappings: &Mappings) -> u64 {
-        // relaxed: one thread.
-        mappings.made.load(Ordering::Relaxed)
-    }
-
     /// The mappings of a region, chunk by chunk.
     fn counted(registered: &[bool]) -> u64 {
         let changes = registered.windows(2).filter(|two| two[0] != two[1]).count();
@@ -176,8 +239,8 @@ mod tests {
             max in 5u64..40,
             wanted in proptest::collection::vec(0usize..300, 1..200),
         ) {
-            let mappings = Mappings::at_most(Some(max));
-            let mut runs = Runs::new(chunks, &mappings);
+            let mappings = Mappings::at_most(Some(max), 1);
+            let mut runs = Runs::new(chunks, &mappings, false);
             let mut registered = vec![false; chunks];
             for chunk in wanted.into_iter().map(|chunk| chunk % chunks) {
                 if registered[chunk] {
@@ -190,18 +253,18 @@ mod tests {
                 prop_assert!(gap.end == chunks || registered[gap.end]);
                 registered[block.clone()].fill(true);
                 runs.add(block);
-                prop_assert_eq!(made(&mappings), counted(&registered));
-                prop_assert!(made(&mappings) <= max, "{} of {}", made(&mappings), max);
+                prop_assert_eq!(mappings.made(), counted(&registered));
+                prop_assert!(mappings.made() <= max, "{} of {}", mappings.made(), max);
             }
             drop(runs);
-            prop_assert_eq!(made(&mappings), 0);
+            prop_assert_eq!(mappings.made(), 0);
         }
     }
 
     #[test]
     fn few_chunks_are_registered_alone_and_many_in_blocks() {
-        let mappings = Mappings::at_most(Some(1000));
-        let mut runs = Runs::new(10_000, &mappings);
+        let mappings = Mappings::at_most(Some(1000), 1);
+        let mut runs = Runs::new(10_000, &mappings, false);
         assert_eq!(runs.block_of(5000), 5000..5001);
         (0..260).for_each(|n| runs.add(20 * n..20 * n + 1));
         let block = runs.block_of(9000);

@@ -70,6 +70,11 @@ impl Gates {
         alone.open.then(work)
     }
 
+    /// Whether a thread is alone with the region, or waits to be. It only tries the gate.
+    pub(crate) fn is_alone(&self) -> bool {
+        self.gate.try_read().is_err()
+    }
+
     /// Waits until no thread works on the region, and lets none begin.
     pub(crate) fn close(&self) {
         *self.be_alone().open = false;

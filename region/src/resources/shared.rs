@@ -53,7 +53,11 @@ impl<R> Shared<R> {
         memory: Arc<Memory>,
         config: &PagerConfig,
     ) -> Result<Arc<Shared<R>>, RegionError> {
-        let path = FaultPath::open(config.fault_mode)?;
+        let path = match config.fault_mode {
+            Some(mode) => FaultPath::open(mode)?,
+            None => FaultPath::open_any()?,
+        };
+        let closes = path.mode() == FaultMode::Protection;
         let segments = (config.staging_bytes / (SEGMENT_PAGES * PAGE_SIZE)).clamp(2, 1 << 20);
         let shared = Arc::new(Shared {
             staging: Staging::reserve(&path, segments as u32)?,
@@ -69,11 +73,11 @@ impl<R> Shared<R> {
             stop: AtomicBool::new(false),
             faults: OnceLock::new(),
             fault_costs: config.fault_costs,
-            mappings: Mappings::at_most(config.mappings_max),
+            mappings: Mappings::of_pager(config.mappings_max, closes),
             fault_overhead: OnceLock::new(),
             path,
         });
-        if config.fault_mode == FaultMode::Thread {
+        if shared.path.mode() == FaultMode::Thread {
             let faults = FaultThread::start(Arc::clone(&shared.path));
             // It is set here, once.
             drop(shared.faults.set(faults.map_err(RegionError::Thread)?));

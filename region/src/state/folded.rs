@@ -63,7 +63,7 @@ impl Folded {
         store: Store,
         quads: Quads,
     ) -> Arc<Folded> {
-        let chunks = Chunks::new(span.pages(), &shared.mappings);
+        let chunks = Chunks::new(span.pages(), &shared.mappings, span.closes());
         Arc::new_cyclic(|this| Folded {
             this: Weak::clone(this),
             store,
@@ -112,6 +112,11 @@ impl Folded {
         self.gates.alone(work).ok_or(RegionError::Gone)
     }
 
+    /// Whether a thread does something alone at the moment. May be called in a signal handler.
+    pub(crate) fn is_alone(&self) -> bool {
+        self.gates.is_alone()
+    }
+
     /// Waits until no thread works on the region, and lets none begin. From now on, a touch of the
     /// region ends the process.
     pub(crate) fn close(&self) {
@@ -138,6 +143,7 @@ impl Folded {
         let known: u64 = (0..self.chunks.groups()).filter(registered).map(pages_of).sum();
         let pages = self.span.pages() as u64;
         let [quads, stretches] = self.around.density.per_cent();
+        let mappings = self.chunks.mappings_made();
         RegionStats {
             pages,
             unregistered_pages: pages - known,
@@ -148,6 +154,7 @@ impl Folded {
                 + self.queue.lock().heap_bytes()
                 + size_of::<Folded>() as u64,
             limit_pages: self.limit.pages(),
+            mappings,
             density: u64::from(quads.max(stretches)),
             fault_costs: self.around.worth.costs(),
             ..self.counters.stats()

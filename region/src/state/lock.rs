@@ -85,7 +85,9 @@ impl Folded {
         if !group.is_known()
             && let Some(there) = self.span.touched(self.chunks.pages_of(index))
         {
+            let before = group.resident();
             let new = group.learn(there);
+            self.chunks.changed(index, before, group.resident());
             self.counters.add(Count::Resident, u64::from(new.count_ones()));
             self.list(index, group);
         }

@@ -15,17 +15,23 @@ use zswap::{GroupId, Zswap};
 /// The settings of a pager.
 #[derive(Debug, Clone)]
 pub struct PagerConfig {
-    /// How faults are served.
-    pub fault_mode: FaultMode,
+    /// How faults are served. `None` means by signals. They come from a userfaultfd if the system
+    /// has one that supports folding and lets this process have it. Otherwise pages that are out
+    /// are closed ([`FaultMode::Protection`]).
+    pub fault_mode: Option<FaultMode>,
     /// Bytes of staging, at least 512 KiB. It holds pages on their way out, of all regions
     /// together.
     pub staging_bytes: usize,
     /// The cost of a fault. If it is `None`, the pager measures it.
     pub fault_costs: Option<FaultCosts>,
     /// The most mappings that all regions of the pager may make. `None` means an eighth of those
-    /// that the system allows a process (`vm.max_map_count`). Once they are used up, a page can
-    /// leave only if the whole gap around it is registered. First touches in that gap then cost a
-    /// fault.
+    /// that the system allows a process (`vm.max_map_count`), or half of them if pages that are out
+    /// are closed.
+    ///
+    /// With a userfaultfd, once they are used up, a page can leave only if the whole gap around it
+    /// is registered. First touches in that gap then cost a fault. If pages that are out are
+    /// closed, each range of them takes a mapping. The fewer are left, the more neighbours a fault
+    /// brings in, up to 64 pages, and near the end the pager pages out whole groups.
     pub mappings_max: Option<u64>,
 }
 
@@ -46,10 +52,14 @@ pub struct FaultCosts {
 }
 
 impl Default for PagerConfig {
-    /// Signal mode, 16 MiB of staging, measured costs, and an eighth of the mappings.
+    /// Signals, 16 MiB of staging, measured costs, and a share of the mappings.
     fn default() -> PagerConfig {
-        let (fault_mode, staging_bytes) = (FaultMode::Signal, 16 << 20);
-        PagerConfig { fault_mode, staging_bytes, fault_costs: None, mappings_max: None }
+        PagerConfig {
+            fault_mode: None,
+            staging_bytes: 16 << 20,
+            fault_costs: None,
+            mappings_max: None,
+        }
     }
 }
 

@@ -11,7 +11,7 @@
 //!                                             refused by what is below: see `source`
 //! ```
 
-use host::{FaultError, HostError};
+use host::{FaultError, FaultMode, HostError};
 use std::fmt;
 use zram::{DiskError, ZramError};
 use zswap::{AlgorithmError, ZswapError};
@@ -51,9 +51,12 @@ pub enum RegionError {
         /// The least limit there can be, in bytes.
         min: usize,
     },
-    /// This thread has `SIGBUS` blocked, so in [`FaultMode::Signal`](crate::FaultMode) it could not
-    /// touch the region.
-    SignalBlocked,
+    /// This thread has the signal blocked by which it would bring pages in, so it could not touch
+    /// the region.
+    SignalBlocked {
+        /// How faults are served: `SIGBUS` or `SIGSEGV`.
+        mode: FaultMode,
+    },
     /// The region was dropped.
     Gone,
     /// A stored page cannot be brought back, because the disk behind the cache fails, or the
@@ -105,10 +108,12 @@ impl fmt::Display for RegionError {
             RegionError::LimitTooSmall { bytes, min } => {
                 write!(f, "a limit of {bytes} bytes is too small: at least {min}")
             }
-            RegionError::SignalBlocked => f.write_str(
-                "this thread has SIGBUS blocked, by which it would bring pages in: unblock it \
+            RegionError::SignalBlocked { mode } => write!(
+                f,
+                "this thread has {} blocked, by which it would bring pages in: unblock it \
                  (pthread_sigmask) in each thread that touches the region, or have a thread serve \
                  faults (FaultMode::Thread)",
+                mode.signal_name()
             ),
             RegionError::Gone => f.write_str("the region was dropped"),
             RegionError::Unreadable { byte } => {

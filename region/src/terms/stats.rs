@@ -58,6 +58,9 @@ pub struct RegionStats {
     pub refused: u64,
     /// Why the store refused the last of these.
     pub last_refusal: Option<Refusal>,
+    /// Mappings that the region has made: see
+    /// [`PagerConfig::mappings_max`](crate::PagerConfig::mappings_max).
+    pub mappings: u64,
     /// Faults that waited for the limit.
     pub waits: u64,
     /// Nanoseconds that faults took to serve. The time that the system takes to deliver them is not

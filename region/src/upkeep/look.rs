@@ -4,7 +4,7 @@
 //! ```text
 //!   every second, each region     all its addresses mapped?      no: the process ends, with a
 //!                                 of the next 64 groups:         message
-//!                                 what is resident, there?       no: the same
+//!                                 what is resident, there?       no: the same, with a userfaultfd
 //! ```
 //!
 //! The system could announce such calls (`UFFD_FEATURE_EVENT_REMAP` and its like), but then the
@@ -66,7 +66,8 @@ impl Folded {
     }
 
     fn look_at(&self, index: usize) {
-        if !self.chunks.is_registered(index) {
+        // Where pages are closed, one that is open may be untouched.
+        if !self.chunks.is_registered(index) || self.span.closes() {
             return;
         }
         let Some(group) = self.chunks.get(index).map(|group| group.lock()) else { return };
@@ -95,7 +96,7 @@ impl Folded {
 
 #[cfg(test)]
 mod tests {
-    use crate::{Memory, MemoryConfig, Pager, PagerConfig, Region, RegionConfig};
+    use crate::{FaultMode, Memory, MemoryConfig, Pager, PagerConfig, Region, RegionConfig};
     use std::os::unix::process::ExitStatusExt;
     use std::process::Command;
     use std::sync::atomic::Ordering;
@@ -106,7 +107,8 @@ mod tests {
 
     fn region() -> Option<Region> {
         let memory = Memory::new(MemoryConfig::for_disk(4 << 20)).expect("a memory");
-        let pager = Pager::new(memory, &PagerConfig::default());
+        let config = PagerConfig { fault_mode: Some(FaultMode::Signal), ..Default::default() };
+        let pager = Pager::new(memory, &config);
         let pager = pager.inspect_err(|error| eprintln!("skipped: needs {error}")).ok()?;
         let mut region = Region::map(&pager, 4 << 20, &RegionConfig::default()).expect("a region");
         region.as_mut_slice().fill(7);

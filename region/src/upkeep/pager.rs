@@ -11,8 +11,8 @@ use super::{thread, watch};
 use crate::resources::Shared;
 use crate::state::Folded;
 use crate::terms::{PagerConfig, RegionError};
-use host::FaultMode;
 use host::fault::begin_call;
+use host::{FaultError, FaultMode};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use zram::Memory;
@@ -49,6 +49,11 @@ impl Pager {
     /// How faults are served.
     pub fn fault_mode(&self) -> FaultMode {
         self.shared.path.mode()
+    }
+
+    /// Why the system refused a userfaultfd, if pages that are out are closed instead.
+    pub fn userfaultfd_refusal(&self) -> Option<&FaultError> {
+        self.shared.path.instead_of()
     }
 
     /// The most bytes that staging and the buffers for decoded pages take.

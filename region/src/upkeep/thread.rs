@@ -14,6 +14,7 @@
 use super::look::Looks;
 use crate::resources::{Count, Shared};
 use crate::state::Folded;
+use crate::terms::GROUP_PAGES;
 use host::fault::{Vital, die};
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -21,6 +22,8 @@ use std::time::Duration;
 
 const BUSY_TICK: Duration = Duration::from_millis(10);
 const IDLE_TICK: Duration = Duration::from_millis(100);
+/// Pages of a region that leave in one round while mappings are scarce.
+const RELIEF_PAGES: u64 = 16 * GROUP_PAGES as u64;
 
 pub(super) fn start(shared: Arc<Shared<Folded>>) -> std::io::Result<JoinHandle<()>> {
     host::thread::spawn("ramfold-pager", move || {
@@ -49,6 +52,14 @@ fn tick(shared: &Shared<Folded>) -> bool {
             && let Ok(_gate) = folded.enter()
         {
             folded.sweep();
+        }
+        if shared.mappings.are_scarce() {
+            // Closed neighbours share a mapping. Any group that leaves as a whole may free two.
+            let out = folded.page_out_coldest(RELIEF_PAGES);
+            if out.is_ok_and(|out| out.stored > 0) {
+                shared.mappings.note_relief();
+            }
+            busy = true;
         }
         if folded.limit.pages().is_some() {
             busy = true;

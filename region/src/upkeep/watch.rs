@@ -25,7 +25,7 @@ const EVERY: Duration = Duration::from_secs(1);
 pub(super) fn start(shared: Arc<Shared<Folded>>) -> std::io::Result<JoinHandle<()>> {
     host::thread::spawn("ramfold-watch", move || {
         let vital = Vital::new("the thread that looks after faults has failed");
-        let mut watch = Watch::default();
+        let mut watch = Watch::of(&shared);
         let mut seen = shared.over.seen();
         while !shared.is_over() {
             shared.over.wait(seen, EVERY);
@@ -39,7 +39,6 @@ pub(super) fn start(shared: Arc<Shared<Folded>>) -> std::io::Result<JoinHandle<(
 }
 
 /// What it saw at the last check.
-#[derive(Default)]
 struct Watch {
     blocked: BlockedLooks,
     handler: HandlerLooks,
@@ -47,11 +46,19 @@ struct Watch {
 }
 
 impl Watch {
+    fn of(shared: &Shared<Folded>) -> Watch {
+        Watch {
+            blocked: BlockedLooks::of(shared.path.mode()),
+            handler: HandlerLooks::default(),
+            stuck: StuckLooks::default(),
+        }
+    }
+
     fn look(&mut self, shared: &Shared<Folded>) {
         if let Some(faults) = shared.fault_thread() {
             faults.look(&mut self.stuck);
         }
-        if shared.path.mode() == FaultMode::Signal && is_folded(shared) {
+        if shared.path.mode() != FaultMode::Thread && is_folded(shared) {
             for line in self.blocked.look() {
                 // Standard error may be closed.
                 let _ = writeln!(stderr(), "ramfold: {line}");
@@ -81,7 +88,7 @@ mod tests {
     /// a signal handler of the program would. Checks how the child ends.
     fn touch_in_a_call(fault_mode: FaultMode, test: &str) {
         let memory = Memory::new(MemoryConfig::for_disk(1 << 20)).expect("a memory");
-        let config = PagerConfig { fault_mode, ..PagerConfig::default() };
+        let config = PagerConfig { fault_mode: Some(fault_mode), ..PagerConfig::default() };
         let Ok(pager) = Pager::new(memory, &config) else {
             return eprintln!("skipped: needs userfaultfd in this mode");
         };

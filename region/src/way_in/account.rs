@@ -13,6 +13,12 @@ use crate::terms::GROUP_PAGES;
 use host::{Stop, Transfer};
 use std::time::Duration;
 
+/// How often the system refuses a mapping before the process ends: at a millisecond a try, some
+/// seconds.
+const MAPPING_TRIES: u32 = 10_000;
+const NO_MAPPING: &str = "the process has no mapping left, so a page cannot come back; raise \
+                          vm.max_map_count. The page is";
+
 impl Folded {
     /// Pages were transferred from a place to memory.
     pub(super) fn arrive(
@@ -35,7 +41,7 @@ impl Folded {
         let touched = match why {
             Why::Fault => Some(bits(at, 1)),
             Why::Along => Some(0),
-            Why::Pin | Why::Ahead => None,
+            Why::Pin | Why::Ahead | Why::Beside => None,
         };
         self.account_arrival(index, group, bits(at, arrived), place, touched);
         self.account_fault(place, why);
@@ -46,12 +52,27 @@ impl Folded {
     pub(super) fn settle_arrival(&self, page: usize, transfer: Transfer) -> usize {
         match transfer.stop {
             None | Some(Stop::NoMemory) => transfer.pages,
+            Some(Stop::NoMapping) => {
+                self.wait_for_mapping(page);
+                transfer.pages
+            }
             // The page is there already, and what is in memory is the valid content.
             Some(Stop::Present) => transfer.pages + 1,
             Some(Stop::Busy | Stop::Hole | Stop::Broken(_)) => {
                 self.end("a page cannot be put in place", page)
             }
         }
+    }
+
+    /// The process has no mapping left for a page. The pager's thread soon closes neighbours of
+    /// what is closed, and later faults open whole groups. If that does not help for long, the
+    /// process ends.
+    fn wait_for_mapping(&self, page: usize) {
+        let mappings = &self.shared.mappings;
+        if mappings.note_refusal() > MAPPING_TRIES {
+            self.end(NO_MAPPING, page);
+        }
+        self.shared.work.raise();
     }
 
     /// Accounts for pages of a group that are now in memory. If a fault brought them, `touched` has
@@ -68,8 +89,9 @@ impl Folded {
         if place == Place::Stored {
             self.tell_density(index, group, pages, touched.unwrap_or(0));
         }
-        let copies_before = group.dead_copies();
+        let (copies_before, before) = (group.dead_copies(), group.resident());
         group.arrive(pages);
+        self.chunks.changed(index, before, group.resident());
         let dead = group.dead_copies() & !copies_before;
         self.counters.add(Count::Resident, count);
         let from = match place {

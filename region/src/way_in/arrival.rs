@@ -12,12 +12,15 @@ pub(crate) enum Why {
     /// They may be wanted soon, because a waiting thread walks towards them. Only stored and staged
     /// pages come, and only if they need no disk.
     Along,
+    /// They are beside a page that came, and a mapping would be split between them. They come if
+    /// they need no disk.
+    Beside,
 }
 
 impl Why {
     /// Whether they may stay out instead.
     pub(super) fn is_optional(self) -> bool {
-        matches!(self, Why::Ahead | Why::Along)
+        matches!(self, Why::Ahead | Why::Along | Why::Beside)
     }
 }
 
@@ -26,8 +29,10 @@ impl Why {
 pub(super) enum Arrived {
     /// This many pages came, from the wanted one on.
     Pages(usize),
-    /// The page was in memory, or no longer belongs to the region.
+    /// The page was in memory.
     Present,
+    /// The page no longer belongs to the region, or is just being discarded.
+    Gone,
     /// The system had no memory, or another thread fetches the page.
     Later,
     /// The store cannot give the page. The words say why.

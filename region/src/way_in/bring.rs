@@ -27,7 +27,7 @@ impl Folded {
         group: &mut Group,
         why: Why,
     ) -> Arrived {
-        let transfer = self.put(page, self.shared.buffers.zeros(count));
+        let transfer = self.put_untouched(page, self.shared.buffers.zeros(count));
         self.arrive(page, group, Place::Untouched, transfer, why)
     }
 
@@ -56,7 +56,7 @@ impl Folded {
     ) -> Arrived {
         match self.fill_from_store(page, count) {
             Ok(transfer) => self.arrive(page, &mut group, Place::Stored, transfer, why),
-            Err(Read::OnDisk) if why == Why::Along => Arrived::Later,
+            Err(Read::OnDisk) if matches!(why, Why::Along | Why::Beside) => Arrived::Later,
             Err(Read::OnDisk) => {
                 group.begin_fetch(bits(page % GROUP_PAGES, count));
                 drop(group);

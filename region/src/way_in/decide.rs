@@ -40,7 +40,7 @@ impl Folded {
             }
             page += match self.bring(page, AROUND_PAGES.min(pages.end - page), why) {
                 Arrived::Pages(done) => done.max(1),
-                Arrived::Present => 1,
+                Arrived::Present | Arrived::Gone => 1,
                 Arrived::Later | Arrived::Failed(_) if why.is_optional() => break,
                 Arrived::Later => 0,
                 Arrived::Failed(_) => {
@@ -58,7 +58,7 @@ impl Folded {
         let mut group = self.lock_faulted(index);
         let count = group.run(at, max.min(self.chunks.pages_of(index).end - page));
         match group.place(at) {
-            Place::Gone => Arrived::Present,
+            Place::Gone => Arrived::Gone,
             Place::Resident => {
                 // It came with others a moment ago. If that is not so, its thread would touch it
                 // for ever.
@@ -89,7 +89,7 @@ impl Folded {
             return self.after_fetch(seen, why);
         }
         if why == Why::Fault {
-            let around = self.around_pays(index);
+            let around = self.around_pays(index).max(self.block().min(AROUND_PAGES));
             if count < around
                 && let Some(arrived) = self.bring_around(page, around, &mut group)
             {
@@ -108,6 +108,26 @@ impl Folded {
             around if around > 1 && limit.is_some_and(|limit| self.held() >= limit) => 1,
             around => around,
         }
+    }
+
+    /// Brings in the rest of the aligned block of a page that has come, if mappings are not to be
+    /// split within it.
+    pub(super) fn bring_block(&self, page: usize) {
+        let block = self.block();
+        let first = page - page % block;
+        let end = (first + block).min(self.chunks.pages_of(page / GROUP_PAGES).end);
+        let mut next = first;
+        while block > 1 && next < end {
+            next += match self.bring(next, AROUND_PAGES.min(end - next), Why::Beside) {
+                Arrived::Pages(done) => done.max(1),
+                Arrived::Present | Arrived::Gone | Arrived::Later | Arrived::Failed(_) => 1,
+            };
+        }
+    }
+
+    /// How many aligned pages come together so that fewer mappings are split.
+    fn block(&self) -> usize {
+        if self.span.closes() { self.shared.mappings.block() } else { 1 }
     }
 
     fn is_at_limit(&self) -> bool {

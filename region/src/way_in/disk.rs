@@ -128,7 +128,7 @@ impl Folded {
     pub(super) fn after_fetch(&self, seen: u32, why: Why) -> Arrived {
         match why {
             Why::Ahead => return Arrived::Present,
-            Why::Along => return Arrived::Later,
+            Why::Along | Why::Beside => return Arrived::Later,
             Why::Fault | Why::Pin => {}
         }
         self.wait_for_fetch(seen);

@@ -27,13 +27,17 @@ impl Folded {
     /// Enters the region in the table by which its faults are found.
     pub(crate) fn watch(self: &Arc<Folded>) -> Result<(), RegionError> {
         let server: Arc<dyn Server> = Arc::<Folded>::clone(self);
-        self.keep_watch(host::fault::watch(self.span.range(), server)?);
+        let watch = host::fault::watch(self.span.range(), self.span.mode(), server)?;
+        self.keep_watch(watch);
         Ok(())
     }
 
     /// Serves a fault.
     pub(super) fn answer(&self, address: usize, asker: Asker) -> Served {
         let Some(page) = self.span.page_at(address) else { return Served::Foreign };
+        if asker.is_denied() != self.span.closes() {
+            return Served::Foreign;
+        }
         if matches!(asker, Asker::Message { .. }) && !self.chunks.is_registered(page / GROUP_PAGES)
         {
             // The address belongs to an earlier region.
@@ -50,14 +54,19 @@ impl Folded {
             Arrived::Pages(done) => {
                 // A thread that sent a message is running again by now. If it pages something out,
                 // that must stay out.
-                let goes_on = asker == Asker::Toucher && done == AROUND_PAGES && done < most;
+                let serves_itself = !matches!(asker, Asker::Message { .. });
+                let goes_on = serves_itself && done == AROUND_PAGES && done < most;
                 let done = if goes_on { self.walk_on(page, done, most) } else { done };
+                self.bring_block(page);
                 // A thread that waited for a disk may be on another CPU.
                 self.around.window(asker).tell(page, asked, done);
                 Served::Filled
             }
             // The thread touches the page again, as long as the system lets it.
             Arrived::Present | Arrived::Later => Served::Present,
+            // A page that was given back is closed for good, so this is a fault of the program's.
+            Arrived::Gone if asker.is_denied() && !self.is_alone() => return Served::Foreign,
+            Arrived::Gone => Served::Present,
             Arrived::Failed(why) => self.end(why, page),
         };
         self.counters.add(Count::Faults, 1);
@@ -100,7 +109,7 @@ impl Folded {
 #[cfg(test)]
 mod tests {
     use crate::places::bits;
-    use crate::{Memory, MemoryConfig, Pager, PagerConfig, Quads, Region, RegionConfig};
+    use crate::{FaultMode, Memory, MemoryConfig, Pager, PagerConfig, Quads, Region, RegionConfig};
     use std::io::Write;
     use std::os::unix::process::ExitStatusExt;
     use std::process::Command;
@@ -110,12 +119,12 @@ mod tests {
     const SIGABRT: i32 = 6;
 
     fn region() -> Option<Region> {
-        region_with(&RegionConfig::default())
+        region_in(None, &RegionConfig::default())
     }
 
-    fn region_with(config: &RegionConfig) -> Option<Region> {
+    fn region_in(fault_mode: Option<FaultMode>, config: &RegionConfig) -> Option<Region> {
         let memory = Memory::new(MemoryConfig::for_disk(1 << 20)).expect("a memory");
-        let pager = Pager::new(memory, &PagerConfig::default());
+        let pager = Pager::new(memory, &PagerConfig { fault_mode, ..PagerConfig::default() });
         let pager = pager.inspect_err(|error| eprintln!("skipped: needs {error}")).ok()?;
         Some(Region::map(&pager, 1 << 20, config).expect("a region"))
     }
@@ -124,7 +133,8 @@ mod tests {
     #[test]
     fn a_page_comes_whatever_stops_those_around_it() {
         let config = RegionConfig { quads: Quads::Always, ..RegionConfig::default() };
-        let Some(mut region) = region_with(&config) else { return };
+        // Only a userfaultfd says that a page is there already.
+        let Some(mut region) = region_in(Some(FaultMode::Signal), &config) else { return };
         let pages = region.as_mut_slice().chunks_mut(4096).enumerate();
         pages.for_each(|(number, page)| page.fill(number as u8));
         let touch = |there: usize, page: usize| {
@@ -182,7 +192,9 @@ mod tests {
     /// not tried for ever.
     #[test]
     fn a_page_that_somebody_else_took_away_ends_the_process() {
-        let Some(mut region) = region() else { return };
+        // Without a userfaultfd such a page reads as zeros, as any memory does.
+        let in_mode = Some(FaultMode::Signal);
+        let Some(mut region) = region_in(in_mode, &RegionConfig::default()) else { return };
         let test = "a_page_that_somebody_else_took_away_ends_the_process";
         if ends_a_child(test, "a page is gone that nobody took away") {
             return;

@@ -42,6 +42,13 @@ impl Folded {
         unsafe { self.span.fill(page, bytes) }
     }
 
+    /// As `put`, for pages that no thread has touched since they were registered or discarded.
+    /// Their bytes are `zeros` (P2).
+    pub(super) fn put_untouched(&self, page: usize, zeros: &[u8]) -> Transfer {
+        // SAFETY: P2.
+        unsafe { self.span.fill_untouched(page, zeros) }
+    }
+
     /// As `put`, for staged pages, which are at their places in their group's segment (P2).
     pub(crate) fn put_staged(&self, page: usize, count: usize, segment: &Segment) -> Transfer {
         // SAFETY: P2: `move_out` puts a page at its number in its group.

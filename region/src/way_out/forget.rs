@@ -2,7 +2,7 @@
 //!
 //! Locks: one group's after the other.
 
-use crate::places::{Chunks, Group, runs};
+use crate::places::{Chunks, Group, bits, runs};
 use crate::resources::Count;
 use crate::state::Folded;
 use crate::terms::GROUP_PAGES;
@@ -21,6 +21,7 @@ impl Folded {
     }
 
     fn forget_in(&self, index: usize, group: &mut Group, pages: u64) {
+        let (before, pages) = (group.resident(), self.close_discarded(index, group, pages));
         let count = |place: u64| u64::from((place & pages).count_ones());
         self.counters.sub(Count::Resident, count(group.resident()));
         self.counters.sub(Count::Staged, count(group.staged()));
@@ -30,6 +31,17 @@ impl Folded {
         runs(group.copies() & pages).for_each(|(at, n)| self.store.discard(first + at, n));
         self.around.density.spoil(index, group.trials_mut(), pages);
         group.forget(pages);
+        self.chunks.changed(index, before, group.resident());
+    }
+
+    /// Makes the next touches of discarded pages faults again. Returns the pages of which nothing
+    /// is in memory then: without those that the system does not close.
+    fn close_discarded(&self, index: usize, group: &Group, pages: u64) -> u64 {
+        let first = index * GROUP_PAGES;
+        runs(group.resident() & pages).fold(pages, |forgotten, (at, n)| {
+            let closed = self.span.close(first + at..first + at + n);
+            if closed { forgotten } else { forgotten & !bits(at, n) }
+        })
     }
 
     /// Makes the chunks of pages that are given back, because the chunks remember that they are.
@@ -56,7 +68,9 @@ impl Folded {
 
 #[cfg(test)]
 mod tests {
-    use crate::{Memory, MemoryConfig, Pager, PagerConfig, Region, RegionConfig, RegionError};
+    use crate::{
+        FaultMode, Memory, MemoryConfig, Pager, PagerConfig, Region, RegionConfig, RegionError,
+    };
     use host::fault::{Asker, Served, Server};
     use std::sync::Arc;
     use std::sync::atomic::{AtomicBool, Ordering};
@@ -65,7 +79,9 @@ mod tests {
 
     fn region() -> Option<Region> {
         let memory = Memory::new(MemoryConfig::for_disk(4 << 20)).expect("a memory");
-        let pager = Pager::new(memory, &PagerConfig::default());
+        // Other ways have no messages, and refuse them.
+        let config = PagerConfig { fault_mode: Some(FaultMode::Signal), ..Default::default() };
+        let pager = Pager::new(memory, &config);
         let pager = pager.inspect_err(|error| eprintln!("skipped: needs {error}")).ok()?;
         Some(Region::map(&pager, 4 << 20, &RegionConfig::default()).expect("a region"))
     }

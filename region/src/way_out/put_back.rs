@@ -28,11 +28,13 @@ impl Folded {
             match transfer.stop {
                 None => {}
                 Some(Stop::Present) => done += 1,
-                Some(Stop::NoMemory) => break,
+                Some(Stop::NoMemory | Stop::NoMapping) => break,
                 Some(_) => self.end("a page cannot be put back", page),
             }
         }
+        let before = group.resident();
         group.arrive(bits(at, done));
+        self.chunks.changed(index, before, group.resident());
         self.counters.sub(Count::Staged, done as u64);
         self.counters.add(Count::Resident, done as u64);
         done as u64

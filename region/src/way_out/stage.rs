@@ -65,7 +65,9 @@ impl Folded {
             }
         }
         self.around.density.end(index, group.trials_mut(), moved);
+        let before = group.resident();
         group.stage(moved, segment);
+        self.chunks.changed(index, before, group.resident());
         let count = u64::from(moved.count_ones());
         self.counters.sub(Count::Resident, count);
         self.counters.add(Count::Staged, count);

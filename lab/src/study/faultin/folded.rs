@@ -44,7 +44,7 @@ impl<'a> Folded<'a> {
                 StoreConfig::Zswap { cache, group: GroupId::ROOT }
             }
         };
-        let config = PagerConfig { fault_mode: setup.mode, ..PagerConfig::default() };
+        let config = PagerConfig { fault_mode: Some(setup.mode), ..PagerConfig::default() };
         let pager = Pager::new(Arc::clone(&memory), &config).map_err(folding::refused)?;
         let config = RegionConfig {
             store,

@@ -1,0 +1,286 @@
+//! Pages that leave and come back without a userfaultfd: their range is closed by `mprotect`, and
+//! their bytes go through `/proc/self/mem`.
+//!
+//! ```text
+//!   out   mprotect(NONE) ---> pread ---> MADV_DONTNEED      from the first step on, a touch is a
+//!   in    pwrite -----------> mprotect(READ | WRITE)        SIGSEGV, until the last step is done
+//! ```
+//!
+//! The system reads and writes closed pages for this file, because a process may force its own
+//! memory as a debugger may. So no thread ever sees a page that is filled in part. The memory is
+//! private, so a forked child has a copy of its own.
+//!
+//! A request of a forked child would change the memory of its parent, because the open file stays
+//! bound to it. The child is therefore refused new spans, and a request about existing ones ends
+//! it.
+//!
+//! Each closed range between open ones takes a mapping, of which a process may have a limited
+//! number (`vm.max_map_count`). Whoever closes and opens ranges counts them.
+//!
+//! Callers own the mappings, and check the addresses and lengths that reach this file.
+//!
+//! Invariant: a request of another process than the one that opened the file never reaches the
+//! system. Lock: none.
+//!
+//! The manual pages are `mprotect(2)` and `proc_pid_mem(5)`.
+
+use super::error::FaultError;
+use super::home::Home;
+use super::transfer::{Stop, Transfer};
+use crate::machine::{PAGE_SIZE, die_at};
+use crate::memory::{Access, Core, Mapping};
+use rustix::io::Errno;
+use rustix::mm::{Advice, MprotectFlags, madvise, mprotect};
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::ops::Range;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileExt, MetadataExt};
+
+/// The memory of this process as a file, and the calls that close and open parts of it.
+#[derive(Debug)]
+pub(crate) struct Protection {
+    memory: File,
+    /// Device and number of the file, by which it is told from one that another piece of code
+    /// opened in its place.
+    identity: (u64, u64),
+    home: Home,
+}
+
+impl Protection {
+    /// Opens the memory of this process, and tries whether closed pages can be written.
+    pub(crate) fn new() -> Result<Protection, FaultError> {
+        let refused = |source| FaultError::Unforced { source };
+        let memory = OpenOptions::new().read(true).write(true).open("/proc/self/mem");
+        let memory = memory.map_err(refused)?;
+        let status = memory.metadata().map_err(refused)?;
+        let identity = (status.dev(), status.ino());
+        let protection = Protection { memory, identity, home: Home::new()? };
+        protection.try_closed_page().map_err(refused)?;
+        Ok(protection)
+    }
+
+    /// Writes to a closed page and reads it again.
+    fn try_closed_page(&self) -> io::Result<()> {
+        let mapping =
+            Mapping::reserve(1, Access::Closed, Core::LeftOut).map_err(io::Error::other)?;
+        let (address, written, mut read) = (mapping.range().start, [0x5a; 64], [0; 64]);
+        self.memory.write_all_at(&written, address as u64)?;
+        self.memory.read_exact_at(&mut read, address as u64)?;
+        if read == written { Ok(()) } else { Err(io::ErrorKind::InvalidData.into()) }
+    }
+
+    /// An error in a child that was forked since the file was opened.
+    pub(crate) fn expect_own(&self) -> Result<(), FaultError> {
+        if self.home.is_here() { Ok(()) } else { Err(FaultError::Inherited) }
+    }
+
+    /// Whether the descriptor still is the memory of this process. A program that closes all its
+    /// descriptors closes this one too, and may get its number for a file of its own.
+    pub(crate) fn is_open(&self) -> bool {
+        self.memory.metadata().is_ok_and(|status| (status.dev(), status.ino()) == self.identity)
+    }
+
+    /// Closes a range that is open as a whole: from now on a touch of it is a SIGSEGV. If this
+    /// fails, all of it is open again.
+    ///
+    /// # Safety
+    ///
+    /// - The range is whole pages of a mapping of ours.
+    /// - A reader of it through a reference waits in the handler until the range is open again, and
+    ///   finds the bytes there that the reference promises.
+    pub(crate) unsafe fn close(&self, range: &Range<usize>) -> Result<(), Errno> {
+        // SAFETY: the caller's contract.
+        unsafe { self.protect(range, MprotectFlags::empty()) }.inspect_err(|_| {
+            // A range of several mappings may be closed in part. SAFETY: as above.
+            if unsafe { self.open(range) }.is_err() {
+                die_at("a range that is closed in part cannot be opened:", range.start);
+            }
+        })
+    }
+
+    /// Opens a range: its pages may be read and written from now on.
+    ///
+    /// # Safety
+    ///
+    /// - The range is whole pages of a mapping of ours.
+    /// - A reader of it through a reference finds the bytes there that the reference promises.
+    pub(crate) unsafe fn open(&self, range: &Range<usize>) -> Result<(), Errno> {
+        // SAFETY: the caller's contract.
+        unsafe { self.protect(range, MprotectFlags::READ | MprotectFlags::WRITE) }
+    }
+
+    /// # Safety
+    ///
+    /// Those of `close` and `open_range`.
+    unsafe fn protect(&self, range: &Range<usize>, rights: MprotectFlags) -> Result<(), Errno> {
+        self.expect_here(range.start);
+        let start = std::ptr::without_provenance_mut(range.start);
+        // SAFETY: the caller's contract.
+        unsafe { mprotect(start, range.len(), rights) }
+    }
+
+    /// Puts copies of the pages at `src` in the place of closed pages at `dst`, and opens these.
+    ///
+    /// # Safety
+    ///
+    /// - `src` is readable for `pages` pages.
+    /// - `dst` is as many closed pages of a mapping of ours. A reader of them through a reference
+    ///   finds the bytes there that the reference promises.
+    pub(crate) unsafe fn copy_in(&self, dst: usize, src: usize, pages: usize) -> Transfer {
+        let written = copied(pages, |done| {
+            let (to, from) = (dst + done * PAGE_SIZE, src + done * PAGE_SIZE);
+            // SAFETY: the caller's contract, for the pages that are not done yet.
+            unsafe { self.write(to, from, pages - done) }
+        });
+        let range = dst..dst + written.pages * PAGE_SIZE;
+        // SAFETY: the caller's contract: the bytes are there.
+        let opened = unsafe { self.open(&range) };
+        let Err(error) = opened else { return written };
+        // The pages stay closed. The memory that they got goes back, because nobody counts it.
+        // SAFETY: they get their bytes once more before they are opened.
+        let _ = unsafe { self.discard(&range) };
+        Transfer { pages: 0, stop: Some(not_protected(error)) }
+    }
+
+    /// Opens closed pages at `dst` that no thread has written since they were discarded, so that
+    /// they read as zeros, or as what the system's swap has for them.
+    ///
+    /// # Safety
+    ///
+    /// - `dst` is `pages` closed pages of a mapping of ours.
+    /// - A reader of them through a reference finds the bytes there that the reference promises.
+    pub(crate) unsafe fn open_as_they_are(&self, dst: usize, pages: usize) -> Transfer {
+        // SAFETY: the caller's contract.
+        match unsafe { self.open(&(dst..dst + pages * PAGE_SIZE)) } {
+            Ok(()) => Transfer { pages, stop: None },
+            Err(error) => Transfer { pages: 0, stop: Some(not_protected(error)) },
+        }
+    }
+
+    /// Closes the open pages at `src`, copies them to `dst`, and discards them.
+    ///
+    /// # Safety
+    ///
+    /// - `dst` is writable for `pages` pages, and nothing refers to it.
+    /// - `src` is as many pages of a mapping of ours. Before they are opened again, they get the
+    ///   bytes that a reference to them promises.
+    pub(crate) unsafe fn move_out(&self, dst: usize, src: usize, pages: usize) -> Transfer {
+        // SAFETY: the caller's contract: a reader waits until they are open.
+        if let Err(error) = unsafe { self.close(&(src..src + pages * PAGE_SIZE)) } {
+            return Transfer { pages: 0, stop: Some(not_protected(error)) };
+        }
+        let read = copied(pages, |done| {
+            let (to, from) = (dst + done * PAGE_SIZE, src + done * PAGE_SIZE);
+            // SAFETY: the caller's contract, for the pages that are not done yet.
+            unsafe { self.read(to, from, pages - done) }
+        });
+        let (left, end) = (src + read.pages * PAGE_SIZE, src + pages * PAGE_SIZE);
+        // SAFETY: the pages that were not copied still have their bytes.
+        if left < end && unsafe { self.open(&(left..end)) }.is_err() {
+            die_at("a page that cannot leave cannot be opened either:", left);
+        }
+        // SAFETY: the copy has their bytes.
+        if unsafe { self.discard(&(src..left)) }.is_ok() {
+            return read;
+        }
+        // They are locked, so they stay. SAFETY: they still have their bytes.
+        if unsafe { self.open(&(src..left)) }.is_err() {
+            die_at("a page that cannot leave cannot be opened either:", src);
+        }
+        Transfer { pages: 0, stop: Some(Stop::Busy) }
+    }
+
+    /// Writes to closed pages, as many as the system does at once.
+    ///
+    /// # Safety
+    ///
+    /// - `src` is readable for `pages` pages.
+    /// - `dst` is as many closed pages of a mapping of ours.
+    unsafe fn write(&self, dst: usize, src: usize, pages: usize) -> Result<usize, Errno> {
+        self.expect_memory(dst);
+        let (to, len) = (dst as libc::off_t, pages * PAGE_SIZE);
+        let from = std::ptr::without_provenance(src);
+        // SAFETY: the caller's contract. The file was just seen to be this process's memory.
+        pages_of(unsafe { libc::pwrite(self.memory.as_raw_fd(), from, len, to) })
+    }
+
+    /// Reads closed pages, as many as the system does at once. A page without contents reads as
+    /// zeros.
+    ///
+    /// # Safety
+    ///
+    /// - `dst` is writable for `pages` pages, and nothing refers to it.
+    unsafe fn read(&self, dst: usize, src: usize, pages: usize) -> Result<usize, Errno> {
+        self.expect_memory(src);
+        let (from, len) = (src as libc::off_t, pages * PAGE_SIZE);
+        let to = std::ptr::without_provenance_mut(dst);
+        // SAFETY: the caller's contract.
+        pages_of(unsafe { libc::pread(self.memory.as_raw_fd(), to, len, from) })
+    }
+
+    /// Discards the contents of a closed range.
+    ///
+    /// # Safety
+    ///
+    /// - The range is closed pages of a mapping of ours.
+    /// - Before it is opened, it gets the bytes that a reference to it promises.
+    unsafe fn discard(&self, range: &Range<usize>) -> Result<(), Errno> {
+        self.expect_here(range.start);
+        let start = std::ptr::without_provenance_mut(range.start);
+        // SAFETY: the caller's contract.
+        unsafe { madvise(start, range.len(), Advice::LinuxDontNeed) }
+    }
+
+    fn expect_here(&self, address: usize) {
+        if !self.home.is_here() {
+            die_at("a forked child uses memory of its parent's regions", address);
+        }
+    }
+
+    /// Ends the process if the file is another one by now: bytes must not go there.
+    fn expect_memory(&self, address: usize) {
+        self.expect_here(address);
+        if !self.is_open() {
+            die_at("the descriptor of folded memory was closed, by which a page moves:", address);
+        }
+    }
+}
+
+/// Repeats a copy until `pages` pages are done, or until one cannot be copied.
+fn copied(pages: usize, some: impl Fn(usize) -> Result<usize, Errno>) -> Transfer {
+    let mut done = 0;
+    while done < pages {
+        match some(done) {
+            Ok(more) => done += more,
+            Err(error) => return Transfer { pages: done, stop: Some(not_copied(error)) },
+        }
+    }
+    Transfer { pages, stop: None }
+}
+
+/// Whole pages of a count of bytes that a system call returned.
+fn pages_of(bytes: isize) -> Result<usize, Errno> {
+    match usize::try_from(bytes).map(|bytes| bytes / PAGE_SIZE) {
+        Ok(pages) if pages > 0 => Ok(pages),
+        Ok(_) => Err(Errno::IO),
+        Err(_) => Err(Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::IO)),
+    }
+}
+
+/// The system gives one error for all that can go wrong at a page of a process: there is no memory
+/// for it, it is not mapped, or the system's swap cannot be read.
+fn not_copied(error: Errno) -> Stop {
+    match error {
+        Errno::IO | Errno::NOMEM | Errno::INTR => Stop::NoMemory,
+        error => Stop::Broken(error.raw_os_error()),
+    }
+}
+
+/// The system says "no memory" if the process has no mapping left, or if a page is not mapped.
+fn not_protected(error: Errno) -> Stop {
+    match error {
+        Errno::NOMEM => Stop::NoMapping,
+        error => Stop::Broken(error.raw_os_error()),
+    }
+}
