@@ -2,7 +2,7 @@
 //! which has no such room meanwhile.
 
 use host::{PAGE_SIZE, Table};
-use ramfold_region::{Memory, MemoryConfig, Pager, PagerConfig, Region, RegionConfig};
+use ramfold_region::{FaultMode, Memory, MemoryConfig, Pager, PagerConfig, Region, RegionConfig};
 use std::sync::atomic::AtomicU64;
 
 /// More tables than the usual `vm.max_map_count` allows. If there is room for more, the test does
@@ -40,7 +40,12 @@ fn pages_leave_and_are_pinned_where_no_mapping_is_left() {
     drop(tables);
     assert!(refused.is_none(), "{refused:?}");
     let stats = region.stats();
-    assert_eq!(stats.stored_pages, CHUNKS as u64 / 2, "{stats:?}");
+    if full && pager.fault_mode() == FaultMode::Protection {
+        // A page that is closed by itself splits a mapping. It stays, and the program goes on.
+        assert_eq!((stats.stored_pages, stats.busy), (0, CHUNKS as u64 / 2), "{stats:?}");
+    } else {
+        assert_eq!(stats.stored_pages, CHUNKS as u64 / 2, "{stats:?}");
+    }
     for (number, page) in region.as_slice().chunks(PAGE_SIZE).enumerate() {
         assert!(page.iter().all(|&byte| byte == number as u8), "page {number}");
     }

@@ -2,7 +2,8 @@
 //! process's mappings that takes. It is alone in its process, because its mappings are counted.
 
 use ramfold_region::{
-    Memory, MemoryConfig, Pager, PagerConfig, Region, RegionConfig, RegionError, RegionStats,
+    FaultMode, Memory, MemoryConfig, Pager, PagerConfig, Region, RegionConfig, RegionError,
+    RegionStats, Teardown,
 };
 use std::fs;
 use std::sync::Arc;
@@ -11,24 +12,40 @@ const PAGE: usize = 4096;
 const CHUNK: usize = 2 << 20;
 /// A page of every other chunk leaves: 136 GiB of addresses, 133 MiB of pages.
 const CHUNKS: usize = 68_000;
+/// The same where each closed page may split a mapping: more mappings than there are all the same.
+const CLOSED_CHUNKS: usize = 24_000;
 
 fn mappings() -> u64 {
     fs::read_to_string("/proc/self/maps").expect("the mappings can be read").lines().count() as u64
 }
 
-/// A region of so many chunks, that may make so many mappings.
-fn region(chunks: usize, mappings_max: Option<u64>) -> Option<(Arc<Pager>, Region)> {
+/// A pager for a region of so many chunks, that may make so many mappings.
+fn pager(chunks: usize, mappings_max: Option<u64>) -> Option<Arc<Pager>> {
     let memory = Memory::new(MemoryConfig::for_disk((chunks * CHUNK) as u64)).expect("a memory");
     let config = PagerConfig { mappings_max, ..PagerConfig::default() };
     let pager = Pager::new(memory, &config);
-    let pager = pager.inspect_err(|error| eprintln!("skipped: needs {error}")).ok()?;
-    let region = Region::map(&pager, chunks * CHUNK, &RegionConfig::default()).expect("a region");
-    Some((pager, region))
+    pager.inspect_err(|error| eprintln!("skipped: needs {error}")).ok()
+}
+
+fn region(pager: &Arc<Pager>, chunks: usize) -> Region {
+    Region::map(pager, chunks * CHUNK, &RegionConfig::default()).expect("a region")
+}
+
+/// Whether pages that are out are closed, so that each range of them takes a mapping.
+fn closes(pager: &Pager) -> bool {
+    pager.fault_mode() == FaultMode::Protection
+}
+
+/// Checks that `pages` pages have left, or more of them where neighbours leave together.
+fn assert_left(pager: &Pager, stats: &RegionStats, pages: u64) {
+    let most = if closes(pager) { 64 * pages } else { pages };
+    assert!((pages..=most).contains(&stats.stored_pages) && stats.refused == 0, "{stats:?}");
 }
 
 /// Pages out page 7 of every other chunk. The page begins with its chunk's number. The page before
 /// it stays.
-fn page_out_sparsely(region: &mut Region) -> RegionStats {
+fn page_out_sparsely(pager: &Pager, region: &mut Region) -> RegionStats {
+    let closes = closes(pager);
     let control = region.control();
     let bytes = region.as_mut_slice();
     for chunk in (0..bytes.len() / CHUNK).step_by(2) {
@@ -36,7 +53,10 @@ fn page_out_sparsely(region: &mut Region) -> RegionStats {
         bytes[at..at + 8].copy_from_slice(&chunk.to_ne_bytes());
         bytes[at - 8..at].copy_from_slice(&(chunk + 1).to_ne_bytes());
         let out = control.page_out(at..at + PAGE);
-        assert_eq!(out.expect("watched").stored, 1, "of chunk {chunk}");
+        // Where each closed page may split a mapping, its group comes and leaves with it in the end.
+        let most = if closes { 64 } else { 1 };
+        let stored = out.expect("watched").stored;
+        assert!((1..=most).contains(&stored), "{stored} of chunk {chunk}");
     }
     region.stats()
 }
@@ -62,16 +82,21 @@ fn assert_content(region: &Region) {
 #[test]
 fn a_sparse_region_leaves_mappings_to_the_program() {
     let before = mappings();
-    let Some((_pager, mut region)) = region(CHUNKS, None) else { return };
-    let stats = page_out_sparsely(&mut region);
-    assert_eq!((stats.stored_pages, stats.refused), (CHUNKS as u64 / 2, 0));
+    let Some(pager) = pager(CHUNKS, None) else { return };
+    let chunks = if closes(&pager) { CLOSED_CHUNKS } else { CHUNKS };
+    let mut region = region(&pager, chunks);
+    let stats = page_out_sparsely(&pager, &mut region);
+    assert_left(&pager, &stats, chunks as u64 / 2);
+    let share = if closes(&pager) { 2 } else { 8 };
     let made = mappings() - before;
     // Besides the region's mappings there are those of its memory, its store and its threads.
-    assert!(made <= host::limits::max_map_count() / 8 + 200, "{made} mappings");
+    assert!(made <= host::limits::max_map_count() / share + 200, "{made} mappings");
     let thread = std::thread::Builder::new().stack_size(8 << 20);
     let thread = thread.spawn(|| 7).expect("a thread");
     assert_eq!(thread.join().expect("it ends"), 7);
     assert_content(&region);
+    // Otherwise its mappings would go while those of the next one are counted.
+    region.teardown(Teardown::Sync);
     few_mappings();
     ranges_given_back();
 }
@@ -80,9 +105,10 @@ fn a_sparse_region_leaves_mappings_to_the_program() {
 /// registered.
 fn few_mappings() {
     let before = mappings();
-    let Some((_pager, mut region)) = region(600, Some(40)) else { return };
-    let stats = page_out_sparsely(&mut region);
-    assert_eq!(stats.stored_pages, 300);
+    let Some(pager) = pager(600, Some(40)) else { return };
+    let mut region = region(&pager, 600);
+    let stats = page_out_sparsely(&pager, &mut region);
+    assert_left(&pager, &stats, 300);
     let made = mappings() - before;
     assert!(made <= 40 + 200, "{made} mappings");
     assert_content(&region);
@@ -92,7 +118,8 @@ fn few_mappings() {
 
 /// Each range given back is a mapping, and splits one.
 fn ranges_given_back() {
-    let Some((_pager, mut region)) = region(1, Some(40)) else { return };
+    let Some(pager) = pager(1, Some(40)) else { return };
+    let mut region = region(&pager, 1);
     let mut give_back = |page: usize| region.unmap(page * PAGE..(page + 1) * PAGE);
     let refused = (0..500).step_by(2).find_map(|page| give_back(page).err().map(|e| (page, e)));
     let (page, error) = refused.expect("each takes two mappings");

@@ -126,15 +126,17 @@ impl Span {
 
     /// Opens those of closed pages that have contents. If this fails, all of them are open.
     fn open_touched(&self, protection: &Protection, pages: Range<usize>) -> Result<(), Errno> {
-        let starts = pages.clone().step_by(SEGMENT_PAGES);
+        // One call opens a run, however long, because each piece of it would split a mapping.
+        let mut run = pages.start..pages.start;
         let opened =
-            starts.map(|first| first..pages.end.min(first + SEGMENT_PAGES)).try_for_each(|pages| {
-                let there = self.touched(pages.clone()).unwrap_or(0);
-                runs(there).try_for_each(|(at, count)| {
-                    let range = self.addresses(&(pages.start + at..pages.start + at + count));
-                    // SAFETY: the pages are ours, and have their bytes.
-                    unsafe { protection.open(&range) }
-                })
+            touched_runs(self, pages.clone()).chain([pages.end..pages.end]).try_for_each(|next| {
+                if run.end == next.start && !next.is_empty() {
+                    run.end = next.end;
+                    return Ok(());
+                }
+                let whole = std::mem::replace(&mut run, next);
+                // SAFETY: the pages are ours, and have their bytes.
+                unsafe { protection.open(&self.addresses(&whole)) }
             });
         opened.inspect_err(|_| {
             let range = self.addresses(&pages);
@@ -328,6 +330,15 @@ impl Span {
         );
         range.start + pages.start * PAGE_SIZE..range.start + pages.end * PAGE_SIZE
     }
+}
+
+/// Runs of pages of a span that have contents, as far as the system tells. None is longer than a
+/// segment.
+fn touched_runs(span: &Span, pages: Range<usize>) -> impl Iterator<Item = Range<usize>> {
+    pages.clone().step_by(SEGMENT_PAGES).flat_map(move |first| {
+        let there = span.touched(first..pages.end.min(first + SEGMENT_PAGES)).unwrap_or(0);
+        runs(there).map(move |(at, count)| first + at..first + at + count)
+    })
 }
 
 /// Runs of set bits: first and length, from the lowest on.

@@ -13,6 +13,13 @@ pub(crate) fn bits(first: usize, count: usize) -> u64 {
     }
 }
 
+/// All pages of the aligned blocks of `size` pages that `pages` lie in. A size divides the pages of
+/// a group.
+pub(crate) fn blocks_of(pages: u64, size: usize) -> u64 {
+    let blocks = (0..GROUP_PAGES).step_by(size).map(|first| bits(first, size));
+    blocks.filter(|block| block & pages != 0).fold(0, |all, block| all | block)
+}
+
 /// Runs of set bits: first page and length, from the lowest on.
 pub(crate) fn runs(mut pages: u64) -> impl Iterator<Item = (usize, usize)> {
     std::iter::from_fn(move || {
@@ -32,6 +39,16 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
+        #[test]
+        fn blocks_have_each_page_and_the_pages_beside_it(pages: u64, size in 0u32..=6) {
+            let size = 1usize << size;
+            let naive = (0..GROUP_PAGES).filter(|page| {
+                let block = page - page % size..page - page % size + size;
+                block.into_iter().any(|page| pages >> page & 1 == 1)
+            });
+            prop_assert_eq!(blocks_of(pages, size), naive.fold(0, |all, page| all | 1 << page));
+        }
+
         #[test]
         fn runs_are_the_bits(pages: u64) {
             let back = runs(pages).fold(0, |all, (first, count)| {

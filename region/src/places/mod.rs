@@ -19,7 +19,7 @@ mod runs;
 mod splits;
 mod trials;
 
-pub(crate) use bits::{bits, runs};
+pub(crate) use bits::{bits, blocks_of, runs};
 pub(crate) use chunk::Chunks;
 pub(crate) use group::{Group, Place};
 pub(crate) use queue::Queue;

@@ -151,7 +151,6 @@ impl Runs {
         let (gap, left) = (self.gap_of(chunk), self.mappings.left());
         let planned = left / PLAN_DIVISOR / OF_A_RUN;
         let size = match planned {
-            _ if self.closes => 1,
             0 => return gap,
             _ if left > self.mappings.max / 2 => 1,
             _ => (gap.len() as u64).div_ceil(planned) as usize,

@@ -155,7 +155,7 @@ impl<R: Fetching> Shared<R> {
     /// makes none. If the disk must not be read in a signal handler, they are also threads.
     pub(crate) fn prepare_reads(&self, in_handler: bool) -> Result<(), RegionError> {
         self.read_buffers.get_or_init(|| Buffers::new(Rank::ReadBuffer));
-        let elsewhere = !in_handler && self.path.mode() == FaultMode::Signal;
+        let elsewhere = !in_handler && self.path.mode() != FaultMode::Thread;
         if elsewhere && self.fetchers.get().is_none() {
             let fetchers = Fetchers::start().map_err(RegionError::Thread)?;
             // If two regions start fetchers at once, those of the second end.

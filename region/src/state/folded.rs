@@ -132,6 +132,11 @@ impl Folded {
         host::fault::die_at(why, self.span.range().start + page * PAGE_SIZE)
     }
 
+    /// How many aligned pages come and go together, so that fewer mappings are split.
+    pub(crate) fn block(&self) -> usize {
+        if self.span.closes() { self.shared.mappings.block() } else { 1 }
+    }
+
     /// Pages in memory and in staging.
     pub(crate) fn held(&self) -> u64 {
         self.counters.read(Count::Resident) + self.counters.read(Count::Staged)

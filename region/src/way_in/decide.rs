@@ -125,11 +125,6 @@ impl Folded {
         }
     }
 
-    /// How many aligned pages come together so that fewer mappings are split.
-    fn block(&self) -> usize {
-        if self.span.closes() { self.shared.mappings.block() } else { 1 }
-    }
-
     fn is_at_limit(&self) -> bool {
         self.limit.pages().is_some_and(|limit| self.held() >= limit)
     }

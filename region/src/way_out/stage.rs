@@ -2,7 +2,7 @@
 //!
 //! Locks: the group's, for one move.
 
-use crate::places::{Group, bits, runs};
+use crate::places::{Group, bits, blocks_of, runs};
 use crate::resources::Count;
 use crate::state::Folded;
 use crate::terms::{GROUP_PAGES, RegionError};
@@ -20,6 +20,8 @@ impl Folded {
             // The group is looked at anew each time, because pages come and pins are taken while
             // the lock is not held.
             let mut group = self.lock(index)?;
+            // If mappings are scarce, whole blocks leave, because closed neighbours share one.
+            let wanted = blocks_of(wanted, self.block());
             let movable = group.resident() & wanted;
             if group.is_pinned() || movable == 0 {
                 let pinned = if group.is_pinned() { movable.count_ones() } else { 0 };
