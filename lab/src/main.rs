@@ -10,31 +10,24 @@
 //! reports medians with minimum and maximum. Nothing here is a library; nothing depends on it.
 #![forbid(unsafe_code)]
 
-mod cleanup;
-mod clock;
-mod corpus;
-mod dump;
-mod error;
-mod fields;
+mod apparatus;
+mod frame;
+mod ground;
 mod kernel;
-mod record;
+mod pages;
 mod report;
-mod rng;
-mod row;
-mod scratch;
-mod size;
-mod stats;
+mod rows;
 mod study;
-mod synthetic;
-mod table;
 
 use clap::error::{ContextKind, ErrorKind};
 use clap::{Args, Command, FromArgMatches};
-use cleanup::Cleanup;
-use error::LabError;
+use frame::{Common, Lab, Report, Study};
+use ground::{Cleanup, LabError};
+use pages::dump;
+use rows::{fields, record, table};
 use std::io::Write;
 use std::process::ExitCode;
-use study::{Common, INSIDES, Lab, Report, STUDIES, Study};
+use study::{INSIDES, STUDIES};
 
 fn main() -> ExitCode {
     let cleanup = Cleanup::default();
@@ -62,20 +55,21 @@ fn run(cleanup: &Cleanup) -> Result<(), LabError> {
     let Some((name, matches)) = matches.subcommand() else { return Ok(()) };
     cleanup.watch_signals()?;
     if name == CORPUS {
-        let options = dump::Options::from_arg_matches(matches).map_err(usage)?;
+        let options = dump::Options::from_arg_matches(matches).map_err(LabError::usage)?;
         return print(&dump::run(&options)?);
     }
     if name == COMPARE {
-        let options = report::compare::Options::from_arg_matches(matches).map_err(usage)?;
+        let options =
+            report::compare::Options::from_arg_matches(matches).map_err(LabError::usage)?;
         return print(&report::compare::run(&options)?);
     }
     if name == REPORT {
-        let options = report::Options::from_arg_matches(matches).map_err(usage)?;
+        let options = report::Options::from_arg_matches(matches).map_err(LabError::usage)?;
         return print(&report::run(&options)?);
     }
     let Some(study) = STUDIES.iter().find(|study| study.name == name) else { return Ok(()) };
-    let common = Common::from_arg_matches(matches).map_err(usage)?;
-    study.accepts(&common)?;
+    let common = Common::from_arg_matches(matches).map_err(LabError::usage)?;
+    study.accepts(&common, &STUDIES)?;
     let lab = Lab { common, cleanup: cleanup.clone() };
     let report = (study.run)(matches, &lab)?;
     publish(study, &report, &lab.common)
@@ -88,7 +82,7 @@ fn run_inside() -> Option<Result<(), LabError>> {
     let name = arguments.peek()?;
     let inside = INSIDES.iter().find(|inside| name == inside.name)?;
     let matches = (inside.options)(Command::new(inside.name)).try_get_matches_from(arguments);
-    Some(matches.map_err(usage).and_then(|matches| (inside.run)(&matches)))
+    Some(matches.map_err(LabError::usage).and_then(|matches| (inside.run)(&matches)))
 }
 
 const CORPUS: &str = "corpus";
@@ -129,10 +123,6 @@ fn unknown(error: &clap::Error) -> LabError {
         given.unwrap_or_default(),
         names.join(", ")
     ))
-}
-
-fn usage(error: clap::Error) -> LabError {
-    LabError::Usage(error.to_string())
 }
 
 /// Prints the table and the notes, then writes what was asked for. A row that is not as its study's

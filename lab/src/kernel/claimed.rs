@@ -7,8 +7,7 @@
 //! Lock: one mutex around the claim, held for one request at a time, so that a signal can take the
 //! claim away between two requests; later ones fail.
 
-use crate::cleanup::{Cleanup, Deferred};
-use crate::error::LabError;
+use crate::ground::{Cleanup, Deferred, LabError};
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 

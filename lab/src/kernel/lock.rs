@@ -72,8 +72,7 @@ fn boot() -> io::Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cleanup::Cleanup;
-    use crate::scratch::PrivateDirectory;
+    use crate::ground::{Cleanup, PrivateDirectory};
 
     #[test]
     fn what_is_noted_is_left_until_it_is_cleared() {

@@ -3,7 +3,7 @@
 //! Invariant: what is put back is what was found, and nothing is written that is so already.
 
 use super::text::selected;
-use crate::error::LabError;
+use crate::ground::LabError;
 use serde_json::{Value, json};
 use std::fs;
 use std::io;

@@ -1,13 +1,6 @@
-//! The kernel's zram as the system's only swap.
-//!
-//! ```text
-//!   set up --swap_on--> swapped on; no read-ahead, no zswap before it --swap_off--> set up
-//!               the claim gives all of it back as found, however the program ends
-//! ```
+//! What the system swaps to, and how much it has swapped out.
 
-use super::KernelZram;
-use super::settings::{CLUSTER, ZSWAP};
-use crate::error::LabError;
+use crate::ground::LabError;
 use std::fs;
 use std::io;
 use std::path::Path;
@@ -20,27 +13,6 @@ const VMSTAT: &str = "/proc/vmstat";
 /// What a swap area is to have besides room for every page: its header, and clusters of slots that
 /// a CPU keeps to itself. The last few pages find no slot without.
 pub(crate) const SPARE_BYTES: u64 = 32 << 20;
-
-impl KernelZram {
-    /// Makes the device, set up before, the swap of this machine: each page for itself, straight
-    /// to the device.
-    pub(crate) fn swap_on(&self) -> Result<(), LabError> {
-        self.with("swap on", |claim| {
-            // The tools open the device themselves.
-            claim.file = None;
-            fs::write(CLUSTER, "0")?;
-            // A kernel without zswap has nothing to switch off.
-            let _ = fs::write(Path::new(ZSWAP).join("enabled"), "N");
-            tool("mkswap", &claim.device)?;
-            tool("swapon", &claim.device)
-        })
-    }
-
-    /// Ends that; whatever is still swapped out comes back into memory.
-    pub(crate) fn swap_off(&self) -> Result<(), LabError> {
-        self.with("swap off", |claim| tool("swapoff", &claim.device))
-    }
-}
 
 /// Pages that the system has swapped out since it started, to devices and to zswap.
 pub(crate) fn pages_swapped_out() -> Result<u64, LabError> {

@@ -7,7 +7,7 @@
 //!   /sys/kernel/slab/CACHE/objects                 objects in use, then per node
 //! ```
 
-use crate::corpus::PAGE_SIZE;
+use crate::pages::PAGE_SIZE;
 
 /// Columns 1..9 of `mm_stat`.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -17,11 +17,10 @@
 
 use super::claimed::{Claimed, GiveBack};
 use super::lock::Lock;
-use super::settings::{CLUSTER, Settings, ZSWAP, needs_root};
+use super::settings::{CLUSTER, Settings, ZSWAP};
 use super::swap::{self, SWAPS};
 use super::text::{field_of, kib_of};
-use crate::cleanup::Cleanup;
-use crate::error::LabError;
+use crate::ground::{Cleanup, LabError};
 use rustix::fs::{FallocateFlags, fallocate, statvfs};
 use serde_json::{Value, json};
 use std::fs::{self, OpenOptions};
@@ -63,9 +62,8 @@ pub(crate) struct Counts {
 
 impl KernelZswap {
     /// Claims it; nothing is changed yet.
-    pub(crate) fn claim(cleanup: &Cleanup) -> Result<KernelZswap, LabError> {
-        let claim = Claim::new().map_err(|why| LabError::missing(NAME, why))?;
-        Ok(KernelZswap(Claimed::new(cleanup, NAME.to_owned(), claim)))
+    pub(super) fn claim(cleanup: &Cleanup, lock: Lock) -> Result<KernelZswap, String> {
+        Ok(KernelZswap(Claimed::new(cleanup, NAME.to_owned(), Claim::new(lock)?)))
     }
 
     /// Swaps on a file of `bytes` bytes with zswap before it; the algorithm it has: `algorithm`
@@ -98,9 +96,7 @@ impl Counts {
 }
 
 impl Claim {
-    fn new() -> Result<Claim, String> {
-        needs_root()?;
-        let lock = super::lock()?;
+    fn new(lock: Lock) -> Result<Claim, String> {
         if !Path::new(ZSWAP).exists() {
             return Err("this kernel has no zswap".into());
         }
@@ -182,12 +178,13 @@ fn choose(parameter: &Path, wanted: &str) -> io::Result<String> {
 mod tests {
     use super::super::claimed::patiently;
     use super::*;
+    use crate::kernel::claim_zswap;
 
     /// Needs root, zswap and no swap. CI insists where the kernel has zswap.
     #[test]
     fn everything_is_given_back_as_found() {
         let cleanup = Cleanup::default();
-        let peer = match patiently(|| KernelZswap::claim(&cleanup)) {
+        let peer = match patiently(|| claim_zswap(&cleanup)) {
             Ok(peer) => peer,
             Err(error) => {
                 let absent = !Path::new(ZSWAP).exists();
@@ -202,11 +199,11 @@ mod tests {
         peer.set_up("lzo-rle", 64 << 20).unwrap();
         let file = format!("{DIRECTORY}/ramfold-lab-{}.swap", std::process::id());
         assert!(swap::is_on(&fs::read_to_string(SWAPS).unwrap(), &file));
-        assert!(KernelZswap::claim(&cleanup).is_err(), "it is in use");
+        assert!(claim_zswap(&cleanup).is_err(), "it is in use");
         drop(peer);
         assert!(!swap::is_on(&fs::read_to_string(SWAPS).unwrap(), &file));
         assert!(!Path::new(&file).exists());
         assert_eq!(read(), found);
-        patiently(|| KernelZswap::claim(&cleanup)).expect("free again");
+        patiently(|| claim_zswap(&cleanup)).expect("free again");
     }
 }

@@ -11,7 +11,7 @@
 
 use super::chart;
 use super::page::{Section, escaped};
-use crate::error::LabError;
+use crate::ground::LabError;
 
 const STYLE: &str = "svg { background: #fff } text { fill: #1a1a1a; font-family: sans-serif } \
     @media (prefers-color-scheme: dark) { svg { background: #16181d } text { fill: #e6e6e6 } \

@@ -8,7 +8,7 @@
 //!
 //! Invariant: marks are the only circles of the drawing, one for each point.
 
-use crate::error::LabError;
+use crate::ground::LabError;
 use plotters::coord::ranged1d::{AsRangedCoord, ValueFormatter};
 use plotters::prelude::{
     ChartBuilder, Circle, Color, IntoDrawingArea, IntoLogRange, LineSeries, PathElement, RGBColor,

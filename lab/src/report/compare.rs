@@ -12,10 +12,8 @@
 //! these differ in more than what is compared.
 
 use super::kept::{self, Record};
-use crate::error::LabError;
-use crate::row::{self, Row};
-use crate::stats;
-use crate::table;
+use crate::ground::{LabError, stats};
+use crate::rows::{Row, column, table};
 use std::path::PathBuf;
 
 /// Options of `lab compare`.
@@ -78,7 +76,7 @@ fn rows(before: &Record, after: &Record, fields: &[String]) -> Vec<Vec<String>> 
                 continue;
             }
             let (Some(was), Some(is)) = (old.number(name), row.number(name)) else { continue };
-            let samples = |runs: &[Row]| row::column(runs, name);
+            let samples = |runs: &[Row]| column(runs, name);
             let change = change(&samples(&runs[0]), &samples(&runs[1]));
             let number = super::chart::short;
             let ratio = if was == 0.0 { "-".into() } else { format!("{:.3}", is / was) };

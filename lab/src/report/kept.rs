@@ -6,8 +6,8 @@
 //!   clean tree counts as the newer one, and then the name decides.
 //! - The fields that have no spread beside them say what was measured.
 
-use crate::error::LabError;
-use crate::row::Row;
+use crate::ground::LabError;
+use crate::rows::Row;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fs;

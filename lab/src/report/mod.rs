@@ -17,8 +17,8 @@ mod page;
 mod plots;
 mod published;
 
-use crate::error::LabError;
-use crate::row::Row;
+use crate::ground::LabError;
+use crate::rows::Row;
 use chart::{Curve, Origin, Point};
 use kept::Record;
 use page::Section;

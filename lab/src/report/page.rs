@@ -9,7 +9,7 @@
 //! Invariant: the table of a chart has a row for each mark.
 
 use super::chart::{self, Axes, Curve, Origin, Point};
-use crate::error::LabError;
+use crate::ground::LabError;
 use std::fmt::Write;
 
 /// One chart with what stands around it.

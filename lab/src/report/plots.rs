@@ -7,7 +7,7 @@
 //! ```
 
 use super::chart::Origin;
-use crate::row::Row;
+use crate::rows::Row;
 
 /// A chart of one study.
 pub(crate) struct Plot {

@@ -6,7 +6,7 @@
 //!
 //! Values are as printed. Invariant: a table, row and column name one value.
 
-use crate::error::LabError;
+use crate::ground::LabError;
 use std::collections::BTreeMap;
 
 const TEXT: &str = include_str!("../../published.csv");

@@ -23,20 +23,23 @@
 //!
 //! Rows are medians over the runs, with minimum and maximum.
 
-use super::objects::Objects;
-use super::{Inside, Lab, Report, Study, note};
-use crate::corpus::{Corpus, PAGE_SIZE};
-use crate::error::LabError;
-use crate::fields::{self, Field, Format};
-use crate::row::Row;
+use crate::apparatus::objects::Objects;
+use crate::frame::{Lab, Report, Study, note};
+use crate::ground::LabError;
+use crate::pages::{Corpus, PAGE_SIZE};
+use crate::rows::{Field, Format, Row, fields};
 use clap::{ArgMatches, Args, FromArgMatches};
 use peers::{Peer, Starter};
+use plan::{Plan, ZSMALLOC};
 use zsmalloc::Rule;
 
 mod child;
 mod holder;
 mod peers;
 mod phase;
+mod plan;
+
+pub(super) use child::INSIDE;
 
 pub(super) const STUDY: Study = Study {
     name: "alloc",
@@ -46,13 +49,6 @@ pub(super) const STUDY: Study = Study {
     vs_kernel: false,
     run,
 };
-
-/// What runs in the child.
-pub(super) const INSIDE: Inside =
-    Inside { name: "alloc-inside", options: child::Options::augment_args, run: child::run };
-
-/// The name of our store in rows.
-const ZSMALLOC: &str = "zsmalloc";
 
 /// Options of `lab alloc`.
 #[derive(Args, Debug)]
@@ -85,7 +81,7 @@ const DEFAULT_BYTES: u64 = 256 << 20;
 const QUICK_BYTES: u64 = 4 << 20;
 
 fn run(matches: &ArgMatches, lab: &Lab) -> Result<Report, LabError> {
-    let options = Options::from_arg_matches(matches).map_err(crate::usage)?;
+    let options = Options::from_arg_matches(matches).map_err(LabError::usage)?;
     let default = if lab.quick() { QUICK_BYTES } else { DEFAULT_BYTES };
     let synthetic = options.mib.map_or(default, |mib| mib << 20);
     let corpus = Corpus::open(lab.corpus_file(), synthetic)?;
@@ -100,7 +96,7 @@ fn run(matches: &ArgMatches, lab: &Lab) -> Result<Report, LabError> {
         for &threads in &options.threads {
             let Options { chain_order, rule, .. } = options;
             let rest = peers::rest(lab.quick());
-            let plan = child::Plan { threads, run, chain_order, rule, rest };
+            let plan = Plan { threads, run, chain_order, rule, rest };
             let starter = Starter { plan, objects: &objects, cleanup: &lab.cleanup };
             bar.set_message(format!("run {run}, {threads} threads"));
             runs.extend(starter.pool()?);

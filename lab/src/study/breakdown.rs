@@ -15,20 +15,24 @@
 //! than this says. What the system does on its side (page faults, `madvise`) is no instruction
 //! here; it is part of the time, which is that of all steps together and dealt out by share.
 
-use super::ours::Backend;
-use super::valgrind::Spent;
-use super::{Inside, Lab, Report, Study, note, spoken, valgrind};
-use crate::corpus::{Corpus, PAGE_SIZE};
-use crate::error::LabError;
-use crate::fields::{self, Field, Format};
-use crate::row::Row;
+use crate::apparatus::ours::Backend;
+use crate::apparatus::spoken;
+use crate::apparatus::valgrind::{self, Spent};
+use crate::frame::{Lab, Report, Study, note};
+use crate::ground::LabError;
+use crate::pages::{Corpus, PAGE_SIZE};
+use crate::rows::{Field, Format, Row, fields};
 use clap::{ArgMatches, Args, FromArgMatches};
+use path::Path;
 use std::process::Command;
 use steps::STEPS;
 
 mod child;
 mod held;
+mod path;
 mod steps;
+
+pub(super) use child::INSIDE;
 
 pub(super) const STUDY: Study = Study {
     name: "breakdown",
@@ -38,10 +42,6 @@ pub(super) const STUDY: Study = Study {
     vs_kernel: false,
     run,
 };
-
-/// What runs under valgrind, and without it.
-pub(super) const INSIDE: Inside =
-    Inside { name: "breakdown-inside", options: child::Options::augment_args, run: child::run };
 
 /// Options of `lab breakdown`.
 #[derive(Args, Debug)]
@@ -62,26 +62,8 @@ struct Options {
 const DEFAULT_BYTES: u64 = 16 << 20;
 const QUICK_BYTES: u64 = 2 << 20;
 
-/// A way of giving pages up.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum Path {
-    Slots,
-    Range,
-    Drop,
-}
-
-impl Path {
-    fn name(self) -> &'static str {
-        match self {
-            Path::Slots => "slots",
-            Path::Range => "range",
-            Path::Drop => "drop",
-        }
-    }
-}
-
 fn run(matches: &ArgMatches, lab: &Lab) -> Result<Report, LabError> {
-    let options = Options::from_arg_matches(matches).map_err(crate::usage)?;
+    let options = Options::from_arg_matches(matches).map_err(LabError::usage)?;
     let bytes = if lab.quick() { QUICK_BYTES } else { DEFAULT_BYTES };
     let corpus = Corpus::open(lab.corpus_file(), bytes)?;
     let pages = corpus.pages().min(bytes as usize / PAGE_SIZE);

@@ -26,11 +26,10 @@
 //! of those within each run. `excess` is what is over 1.15 times the codec's time; `scaling` the
 //! zswap's rate over its rate with one thread, over the same of the codec.
 
-use super::{Lab, Report, Study, note};
-use crate::corpus::{Corpus, PAGE_SIZE};
-use crate::error::LabError;
-use crate::fields::{self, Field, Format};
-use crate::row::Row;
+use crate::frame::{Lab, Report, Study, note};
+use crate::ground::LabError;
+use crate::pages::{Corpus, PAGE_SIZE};
+use crate::rows::{Field, Format, Row, fields};
 use clap::{ArgMatches, Args, FromArgMatches};
 use codec::Codec;
 use pages::{Order, Pages};
@@ -77,7 +76,7 @@ const QUICK_MIB: u64 = 4;
 const ALLOWED: f64 = 1.15;
 
 fn run(matches: &ArgMatches, lab: &Lab) -> Result<Report, LabError> {
-    let options = Options::from_arg_matches(matches).map_err(crate::usage)?;
+    let options = Options::from_arg_matches(matches).map_err(LabError::usage)?;
     let mib = options.mib.unwrap_or(if lab.quick() { QUICK_MIB } else { DEFAULT_MIB });
     let corpus = Corpus::open(lab.corpus_file(), mib << 20)?;
     let used = corpus.pages_in(mib)?;

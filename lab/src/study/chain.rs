@@ -13,18 +13,20 @@
 //! Rows are medians over the runs. What an order saves against order 2 is the mean of the paired
 //! differences with Student's 95 % interval: the halves differ, the orders see the same ones.
 
-use super::{Lab, Report, Study, ours};
-use crate::corpus::{Corpus, PAGE_SIZE};
-use crate::error::LabError;
-use crate::fields::{Field, Format};
+use crate::apparatus::ours;
+use crate::frame::{Lab, Report, Study, note};
+use crate::ground::LabError;
 use crate::kernel::{self, KernelZram};
-use crate::row::Row;
+use crate::pages::{Corpus, PAGE_SIZE};
+use crate::rows::Row;
 use clap::{ArgMatches, Args, FromArgMatches};
 use codec::Codec;
+use fields::FIELDS;
 use indicatif::ProgressBar;
 use plan::Plan;
 use zsmalloc::Rule;
 
+mod fields;
 mod plan;
 mod summary;
 mod trial;
@@ -70,7 +72,7 @@ const SYNTHETIC_BYTES: u64 = 64 << 20;
 const QUICK_BYTES: u64 = 4 << 20;
 
 fn run(matches: &ArgMatches, lab: &Lab) -> Result<Report, LabError> {
-    let options = Options::from_arg_matches(matches).map_err(crate::usage)?;
+    let options = Options::from_arg_matches(matches).map_err(LabError::usage)?;
     let default = if lab.quick() { QUICK_BYTES } else { SYNTHETIC_BYTES };
     let synthetic = options.mib.iter().max().map_or(default, |mib| mib << 20);
     let corpus = Corpus::open(lab.corpus_file(), synthetic)?;
@@ -159,7 +161,7 @@ impl Bench<'_> {
         self.bar.inc(1);
         let name = algorithm.algorithm().name();
         if let Err(error) = peer.set_up(name, (plan.slots() * PAGE_SIZE) as u64) {
-            super::note(notes, LabError::missing(kernel::NAME, error).to_string());
+            note(notes, LabError::missing(kernel::NAME, error).to_string());
             return Ok(());
         }
         let mut row = self.key(kernel::NAME, algorithm, plan, run);
@@ -179,44 +181,3 @@ impl Bench<'_> {
         row
     }
 }
-
-const FIELDS: [Field; 38] = [
-    Field::key("store").shown("store", Format::Plain),
-    Field::key("algorithm").shown("algorithm", Format::Plain),
-    Field::key("corpus"),
-    Field::key("corpus_bytes").shown("corpus MiB", Format::Mib),
-    Field::key("fill").shown("fill", Format::Plain),
-    Field::key("rule").shown("rule", Format::Plain),
-    Field::key("chain_order").shown("order", Format::Plain),
-    Field::key("classes").shown("classes", Format::Plain),
-    Field::key("huge_watermark").shown("huge above", Format::Plain),
-    Field::measured("orig_data_size"),
-    Field::measured("compr_data_size").shown("compressed MiB", Format::Mib),
-    Field::measured("mem_used_total").shown("used MiB", Format::Mib),
-    Field::measured("mem_used_max"),
-    Field::measured("object_bytes_resident").shown("resident objects MiB", Format::Mib),
-    Field::measured("same_pages"),
-    Field::measured("metadata_bytes").shown("metadata MiB", Format::Mib),
-    Field::measured("accounted_bytes").shown("accounted MiB", Format::Mib),
-    Field::measured("free_bytes_held"),
-    Field::measured("huge_pages").shown("huge pages", Format::Plain),
-    Field::measured("resident_bytes"),
-    Field::measured("overhead_mem_used").shown("used over %", Format::Percent),
-    Field::measured("unsettled_overhead_all_in").shown("at once over %", Format::Percent),
-    Field::measured("unsettled_object_bytes_resident"),
-    Field::measured("unsettled_accounted_bytes"),
-    Field::measured("overhead_all_in").shown("all-in over %", Format::Percent),
-    Field::measured("compacted_mem_used_total"),
-    Field::measured("compacted_object_bytes_resident"),
-    Field::measured("compacted_accounted_bytes"),
-    Field::measured("compacted_overhead_mem_used"),
-    Field::measured("compacted_overhead_all_in").shown("compacted over %", Format::Percent),
-    Field::added("saves_bytes").shown("saves MiB", Format::Mib),
-    Field::added("saves_bytes_ci95"),
-    Field::added("saves_percent").shown("saves %", Format::Fixed(3)),
-    Field::added("saves_percent_ci95").shown("+- %", Format::Fixed(3)),
-    Field::added("saves_mem_used_bytes"),
-    Field::added("saves_mem_used_bytes_ci95"),
-    Field::added("saves_mem_used_percent"),
-    Field::added("saves_mem_used_percent_ci95"),
-];

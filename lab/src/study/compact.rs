@@ -21,13 +21,13 @@
 //!
 //! Rows are medians over the runs, with minimum and maximum.
 
-use super::store::{Kernel, Ours};
-use super::{Lab, Report, Study, note, ours};
-use crate::corpus::{Corpus, PAGE_SIZE};
-use crate::error::LabError;
-use crate::fields::{self, Field, Format};
+use crate::apparatus::ours;
+use crate::apparatus::store::{Kernel, Ours};
+use crate::frame::{Lab, Report, Study, note};
+use crate::ground::LabError;
 use crate::kernel::{self, KernelZram};
-use crate::row::Row;
+use crate::pages::{Corpus, PAGE_SIZE};
+use crate::rows::{Field, Format, Row, fields};
 use clap::{ArgMatches, Args, FromArgMatches};
 use codec::Codec;
 use indicatif::ProgressBar;
@@ -100,7 +100,7 @@ const WITHOUT: Duration = Duration::from_millis(300);
 const QUICK_WITHOUT: Duration = Duration::from_millis(20);
 
 fn run(matches: &ArgMatches, lab: &Lab) -> Result<Report, LabError> {
-    let options = Options::from_arg_matches(matches).map_err(crate::usage)?;
+    let options = Options::from_arg_matches(matches).map_err(LabError::usage)?;
     let default = if lab.quick() { QUICK_BYTES } else { SYNTHETIC_BYTES };
     let synthetic = options.mib.map_or(default, |mib| mib << 20);
     let corpus = Corpus::open(lab.corpus_file(), synthetic)?;

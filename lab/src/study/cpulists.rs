@@ -14,14 +14,12 @@
 //! Rows are medians over the turns of all runs, with minimum and maximum; `ns_per_op_vs_without` is
 //! the median of the ratios of a turn with lists to the one without beside it.
 
-use super::locks::trial::{Mix, Trial};
-use super::locks::{self, count, memory_config};
-use super::objects::Objects;
-use super::{Lab, Report, Study, note};
-use crate::corpus::{Corpus, PAGE_SIZE};
-use crate::error::LabError;
-use crate::fields::{self, Field, Format};
-use crate::row::Row;
+use crate::apparatus::mix::{Mix, Trial, count, memory_config};
+use crate::apparatus::objects::Objects;
+use crate::frame::{Lab, Report, Study, note};
+use crate::ground::LabError;
+use crate::pages::{Corpus, PAGE_SIZE};
+use crate::rows::{Field, Format, Row, fields};
 use clap::{ArgMatches, Args, FromArgMatches};
 use serde_json::Value;
 use std::sync::Arc;
@@ -71,13 +69,13 @@ const WITHOUT: &str = "without";
 const WITH: &str = "with";
 
 fn run(matches: &ArgMatches, lab: &Lab) -> Result<Report, LabError> {
-    let options = Options::from_arg_matches(matches).map_err(crate::usage)?;
+    let options = Options::from_arg_matches(matches).map_err(LabError::usage)?;
     let mib = options.mib.unwrap_or(if lab.quick() { QUICK_MIB } else { DEFAULT_MIB });
     let turns = if lab.quick() { QUICK_TURNS } else { TURNS };
     let corpus = Corpus::open(lab.corpus_file(), SYNTHETIC_BYTES.min(mib << 20))?;
     let objects = Objects::of(&corpus, corpus.pages())?;
     let count = (mib << 20) as usize / PAGE_SIZE;
-    let lengths = locks::lengths(&objects, count);
+    let lengths = objects.lengths_of(count);
     let steps = options.steps();
     let (mut runs, mut notes) = (Vec::new(), Vec::new());
     let bar = lab.progress(lab.runs() as usize * steps.len());

@@ -8,16 +8,14 @@
 //!
 //! Rows are medians over the rounds, with minimum and maximum.
 
-use super::{Lab, Report, Study, note};
-use crate::corpus::{Corpus, PAGE_SIZE};
-use crate::error::LabError;
-use crate::fields::{self, Field, Format};
-use crate::row::Row;
-use crate::size;
+use crate::frame::{Lab, Report, Study, note};
+use crate::ground::LabError;
+use crate::pages::{Corpus, PAGE_SIZE};
+use crate::rows::{Field, Format, Row, fields};
+use bench::{Bench, Client, Options, Peer};
 use clap::{ArgMatches, Args, FromArgMatches};
-use codec::Codec;
-use std::path::PathBuf;
 
+mod bench;
 mod fio;
 mod inside;
 mod passes;
@@ -32,72 +30,17 @@ pub(super) const STUDY: Study = Study {
     run,
 };
 
-/// Options of `lab device`.
-#[derive(Args, Debug)]
-struct Options {
-    /// Which clients measure
-    #[arg(
-        long,
-        value_name = "NAME[,NAME]",
-        value_delimiter = ',',
-        default_value = "fio,in-process"
-    )]
-    client: Vec<Client>,
-    /// Other servers for fio
-    #[arg(long, value_name = "NAME[,NAME]", value_delimiter = ',', default_value = "nbdkit")]
-    peers: Vec<Peer>,
-    /// Algorithm of our disks, optionally with a level: zstd:7
-    #[arg(long, value_name = "NAME", default_value = "lz4")]
-    algorithm: Codec,
-    /// Chain order of the in-process disk
-    #[arg(long, value_name = "N", default_value = "3",
-          value_parser = clap::value_parser!(u32).range(0..=4))]
-    chain_order: u32,
-    /// The server to measure [default: ramfold beside this program]
-    #[arg(long, value_name = "PATH")]
-    ramfold: Option<PathBuf>,
-    /// Memory limit of the served disk, as in 512M [default: the server's own]
-    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
-    memory_limit: Option<u64>,
-    /// Use the first N MiB of the corpus [default: all of it]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=65536))]
-    mib: Option<u64>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum Client {
-    Fio,
-    InProcess,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum Peer {
-    /// nbdkit's memory plugin, plain and with its zstd allocator
-    Nbdkit,
-    /// The same as --vs-kernel
-    Kernel,
-}
-
 const SYNTHETIC_BYTES: u64 = 64 << 20;
 const QUICK_BYTES: u64 = 2 << 20;
 
-/// What both clients work with.
-struct Bench<'a> {
-    options: &'a Options,
-    lab: &'a Lab,
-    /// The pages stored: whole pages, all of the disk.
-    pages: &'a [u8],
-    kernel: bool,
-}
-
 fn run(matches: &ArgMatches, lab: &Lab) -> Result<Report, LabError> {
-    let options = Options::from_arg_matches(matches).map_err(crate::usage)?;
+    let options = Options::from_arg_matches(matches).map_err(LabError::usage)?;
     let default = if lab.quick() { QUICK_BYTES } else { SYNTHETIC_BYTES };
     let synthetic = options.mib.map_or(default, |mib| mib << 20);
     let corpus = Corpus::open(lab.corpus_file(), synthetic)?;
     let most = if lab.quick() { QUICK_BYTES as usize / PAGE_SIZE } else { usize::MAX };
     let used = options.mib.map_or(Ok(corpus.pages().min(most)), |mib| corpus.pages_in(mib))?;
-    let kernel = lab.common.vs_kernel || options.peers.contains(&Peer::Kernel);
+    let kernel = lab.vs_kernel() || options.peers.contains(&Peer::Kernel);
     if kernel && !options.client.contains(&Client::Fio) {
         let why = "the kernel's zram is measured by fio alone: add --client fio";
         return Err(LabError::Usage(format!("--vs-kernel or --peers kernel: {why}")));
@@ -134,16 +77,6 @@ fn ratios(rows: &[Row], notes: &mut Vec<String>) {
     }
 }
 
-/// The throughput fields that follow from a rate of 4 KiB requests.
-fn set_rate(row: &mut Row, iops: f64) {
-    row.set("iops", iops).set("mib_per_s", iops * PAGE_SIZE as f64 / f64::from(1 << 20));
-}
-
-/// Median ns per page of one kind of pass, for messages and ratios.
-fn ns_per_page(elapsed: std::time::Duration, pages: usize) -> f64 {
-    if pages == 0 { f64::NAN } else { elapsed.as_nanos() as f64 / pages as f64 }
-}
-
 const FIELDS: [Field; 18] = [
     Field::key("device").shown("device", Format::Plain),
     Field::key("client").shown("client", Format::Plain),
@@ -167,6 +100,7 @@ const FIELDS: [Field; 18] = [
 
 #[cfg(test)]
 mod tests {
+    use super::bench::set_rate;
     use super::*;
 
     fn run(device: &str, algorithm: &str, iops: f64) -> Row {

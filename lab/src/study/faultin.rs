@@ -31,16 +31,14 @@
 //! faster. `fault_overhead_ns`, `fault_page_ns` and `fault_page_out_ns` are what a region has
 //! measured, and brings in neighbours by (`region::FaultCosts`), when the case ends.
 
-use super::ours::Backend;
-use super::paging::{self, Source};
-use super::peer::Peer;
-use super::{Lab, Report, Study, present};
-use crate::corpus::{Corpus, PAGE_SIZE};
-use crate::error::LabError;
-use crate::fields::{self, Field, Format};
+use crate::apparatus::ours::Backend;
+use crate::apparatus::paging::{self, Source};
+use crate::apparatus::peer::Peer;
+use crate::frame::{Lab, Report, Study, present};
+use crate::ground::{LabError, Rng};
 use crate::kernel;
-use crate::rng::Rng;
-use crate::row::Row;
+use crate::pages::{Corpus, PAGE_SIZE};
+use crate::rows::{Field, Format, Row, fields};
 use clap::{ArgMatches, Args, FromArgMatches};
 use codec::Codec;
 use region::{FaultCosts, FaultMode, Quads};
@@ -150,9 +148,9 @@ const DEFAULT_MIB: u64 = 64;
 const QUICK_MIB: u64 = 4;
 
 fn run(matches: &ArgMatches, lab: &Lab) -> Result<Report, LabError> {
-    let options = Options::from_arg_matches(matches).map_err(crate::usage)?;
+    let options = Options::from_arg_matches(matches).map_err(LabError::usage)?;
     let mib = options.mib.unwrap_or(if lab.quick() { QUICK_MIB } else { DEFAULT_MIB });
-    let memories = options.around.len() as u64 + 1 + u64::from(lab.common.vs_kernel);
+    let memories = options.around.len() as u64 + 1 + u64::from(lab.vs_kernel());
     paging::refuse_if_too_large(memories * (mib << 20), &format!("{memories} x --mib {mib}"))?;
     let corpus = Corpus::open(lab.corpus_file(), SYNTHETIC_BYTES.min(mib << 20))?;
     let mut notes = Vec::new();

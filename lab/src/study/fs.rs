@@ -22,13 +22,10 @@
 //! ours, `saves_mem_used_max` is the mean of the differences within each run, with its 95 %
 //! interval by Student's t.
 
-use super::{Inside, Lab, Report, Study, note};
-use crate::error::LabError;
-use crate::fields::{self, Field, Format};
+use crate::frame::{Lab, Report, Study, note};
+use crate::ground::{LabError, size, stats};
 use crate::kernel::{self, KernelZram};
-use crate::row::{Row, column, grouped};
-use crate::size;
-use crate::stats;
+use crate::rows::{Field, Format, Row, column, fields, grouped};
 use clap::{ArgMatches, Args, FromArgMatches};
 use codec::Codec;
 use zsmalloc::LockDesign;
@@ -40,8 +37,10 @@ mod tool;
 mod volume;
 mod workload;
 
+pub(super) use server::INSIDE;
+
 use volume::{FileSystem, Volume};
-use workload::{Plan, Workload};
+use workload::{Amount, Plan, Workload};
 
 pub(super) const STUDY: Study = Study {
     name: "fs",
@@ -51,10 +50,6 @@ pub(super) const STUDY: Study = Study {
     vs_kernel: true,
     run,
 };
-
-/// The server, in a process of its own.
-pub(super) const INSIDE: Inside =
-    Inside { name: "fs-inside", options: server::Options::augment_args, run: server::run };
 
 /// Options of `lab fs`.
 #[derive(Args, Debug)]
@@ -78,23 +73,8 @@ struct Options {
     /// Size of the disk
     #[arg(long, value_name = "SIZE", default_value = "4G", value_parser = size::parse)]
     size: u64,
-    /// Files of fsmark, over all threads
-    #[arg(long, value_name = "N", default_value = "16000")]
-    files: u64,
-    /// Bytes of each
-    #[arg(long, value_name = "N", default_value = "100000")]
-    file_bytes: u64,
-    /// Threads of fsmark
-    #[arg(long, value_name = "N", default_value = "8",
-          value_parser = clap::value_parser!(u32).range(1..=256))]
-    threads: u32,
-    /// How often untar unpacks its tree, each time elsewhere
-    #[arg(long, value_name = "N", default_value = "1",
-          value_parser = clap::value_parser!(u32).range(1..=64))]
-    copies: u32,
-    /// The package that build compiles
-    #[arg(long, value_name = "NAME", default_value = "zsmalloc")]
-    package: String,
+    #[command(flatten)]
+    amount: Amount,
 }
 
 const QUICK_SIZE: u64 = 192 << 20;
@@ -114,10 +94,10 @@ enum Store<'a> {
 }
 
 fn run(matches: &ArgMatches, lab: &Lab) -> Result<Report, LabError> {
-    let mut options = Options::from_arg_matches(matches).map_err(crate::usage)?;
+    let mut options = Options::from_arg_matches(matches).map_err(LabError::usage)?;
     if lab.quick() {
         options.size = options.size.min(QUICK_SIZE);
-        options.files = options.files.min(QUICK_FILES);
+        options.amount.files = options.amount.files.min(QUICK_FILES);
     }
     let mut notes = Vec::new();
     let peer = lab.kernel_peer(&mut notes);
@@ -131,7 +111,7 @@ fn run(matches: &ArgMatches, lab: &Lab) -> Result<Report, LabError> {
 }
 
 fn plans(options: &Options, lab: &Lab) -> Result<Vec<Plan>, LabError> {
-    options.workload.iter().map(|&workload| Plan::new(workload, options, lab)).collect()
+    options.workload.iter().map(|&workload| Plan::new(workload, &options.amount, lab)).collect()
 }
 
 fn cases<'a>(
@@ -162,7 +142,8 @@ impl Case<'_> {
     fn measure(&self, options: &Options, run: u32, lab: &Lab) -> Result<Row, LabError> {
         let volume = match self.store {
             Store::Ours { design, chain_order } => {
-                let config = served::Config::new(options, design, chain_order);
+                let (algorithm, size) = (options.algorithm.clone(), options.size);
+                let config = served::Config { design, chain_order, algorithm, size };
                 Volume::ours(self.fs, &config, lab)?
             }
             Store::Kernel(peer) => {

@@ -28,22 +28,19 @@
 //! Rows are medians over the runs, with minimum and maximum; a speed-up is the median of those
 //! within each run.
 
-use super::objects::Objects;
-use super::{Inside, Lab, Report, Study, note};
-use crate::corpus::{Corpus, PAGE_SIZE};
-use crate::error::LabError;
-use crate::fields::{self, Field, Format};
-use crate::row::Row;
+use crate::apparatus::mix::{Mix, Trial, count, memory};
+use crate::apparatus::objects::Objects;
+use crate::frame::{Lab, Report, Study, note};
+use crate::ground::LabError;
+use crate::pages::{Corpus, PAGE_SIZE};
+use crate::rows::{Field, Format, Row, fields};
 use clap::{ArgMatches, Args, FromArgMatches};
 use serde_json::Value;
 use std::sync::Arc;
-use trial::{Mix, Trial};
-use zsmalloc::{Geometry, LockDesign, Memory, MemoryConfig, PoolConfig, Release};
+use zsmalloc::{Geometry, LockDesign, Memory, PoolConfig, Release};
 
 mod compare;
-pub(super) mod count;
 mod shares;
-pub(super) mod trial;
 
 pub(super) const STUDY: Study = Study {
     name: "locks",
@@ -53,10 +50,6 @@ pub(super) const STUDY: Study = Study {
     vs_kernel: false,
     run,
 };
-
-/// What runs under valgrind.
-pub(super) const INSIDE: Inside =
-    Inside { name: "locks-inside", options: count::Options::augment_args, run: count::run };
 
 /// Options of `lab locks`.
 #[derive(Args, Debug)]
@@ -103,12 +96,12 @@ const DEFAULT_MIB: u64 = 1024;
 const QUICK_MIB: u64 = 8;
 
 fn run(matches: &ArgMatches, lab: &Lab) -> Result<Report, LabError> {
-    let options = Options::from_arg_matches(matches).map_err(crate::usage)?;
+    let options = Options::from_arg_matches(matches).map_err(LabError::usage)?;
     let mib = options.mib.unwrap_or(if lab.quick() { QUICK_MIB } else { DEFAULT_MIB });
     let corpus = Corpus::open(lab.corpus_file(), SYNTHETIC_BYTES.min(mib << 20))?;
     let objects = Objects::of(&corpus, corpus.pages())?;
     let count = (mib << 20) as usize / PAGE_SIZE;
-    let lengths = lengths(&objects, count);
+    let lengths = objects.lengths_of(count);
     let (mut runs, mut notes) = (Vec::new(), Vec::new());
     let steps = options.steps();
     let bar = lab.progress(lab.runs() as usize * steps.len());
@@ -140,27 +133,6 @@ fn run(matches: &ArgMatches, lab: &Lab) -> Result<Report, LabError> {
 fn geometry() -> Geometry {
     let config = PoolConfig::default();
     Geometry::new(config.rule, config.chain)
-}
-
-/// So many lengths: those of `objects`, repeated.
-pub(super) fn lengths(objects: &Objects, count: usize) -> Vec<u16> {
-    let lengths: Vec<u16> = objects.lengths().map(|length| length as u16).collect();
-    lengths.into_iter().cycle().take(count).collect()
-}
-
-/// Room for so many objects of a page each, twice.
-pub(super) fn memory_config(objects: usize) -> MemoryConfig {
-    const SPARE: usize = 1 << 16;
-    MemoryConfig {
-        arena_frames: (2 * objects + SPARE) as u32,
-        entries_max: (2 * objects + SPARE) as u64,
-        expected_bytes: ((2 * objects + SPARE) * PAGE_SIZE) as u64,
-        worker: false,
-    }
-}
-
-fn memory(objects: usize) -> Result<Arc<Memory>, LabError> {
-    Memory::new(memory_config(objects)).map_err(LabError::store("memory"))
 }
 
 /// The memories of a run. Every pool finds them untouched: frames that one before it left touched

@@ -25,15 +25,16 @@
 //! those within each run. `zone` is `shared` (the lock is taken for each operation), `per-cpu`
 //! (with lists before it) or `plain`; `lists` says what tells that a list is empty.
 
-use super::{Inside, Lab, Report, Study, note, reader, scattered};
-use crate::error::LabError;
-use crate::fields::{self, Field, Format};
-use crate::row::Row;
+use crate::apparatus::{reader, scattered};
+use crate::frame::{Lab, Report, Study, note};
+use crate::ground::LabError;
+use crate::rows::{Field, Format, Row, fields};
 use batches::{Batch, Bench, Samples};
 use buddy::{Order, SharedZone};
 use clap::{ArgMatches, Args, FromArgMatches};
-use monitor::Monitor;
-use per_cpu::PerCpu;
+use lists::PLAIN;
+use monitor::{Monitor, SHARED};
+use per_cpu::{PER_CPU, PerCpu};
 use serde_json::Value;
 use std::time::Duration;
 
@@ -43,6 +44,8 @@ mod lists;
 mod monitor;
 mod per_cpu;
 
+pub(super) use lists::INSIDE;
+
 pub(super) const STUDY: Study = Study {
     name: "pagealloc",
     about: "Allocating and freeing runs of frames while another thread reads the counts",
@@ -51,10 +54,6 @@ pub(super) const STUDY: Study = Study {
     vs_kernel: false,
     run,
 };
-
-/// What runs under valgrind.
-pub(super) const INSIDE: Inside =
-    Inside { name: "pagealloc-inside", options: lists::Options::augment_args, run: lists::run };
 
 /// Options of `lab pagealloc`.
 #[derive(Args, Debug)]
@@ -104,12 +103,8 @@ const PACE: Pace = Pace { rounds: 6, time: Duration::from_millis(25) };
 const LISTS_PACE: Pace = Pace { rounds: 6, time: Duration::from_millis(10) };
 const QUICK_PACE: Pace = Pace { rounds: 1, time: Duration::from_millis(20) };
 
-const SHARED: &str = "shared";
-const PER_CPU: &str = "per-cpu";
-const PLAIN: &str = "plain";
-
 fn run(matches: &ArgMatches, lab: &Lab) -> Result<Report, LabError> {
-    let options = Options::from_arg_matches(matches).map_err(crate::usage)?;
+    let options = Options::from_arg_matches(matches).map_err(LabError::usage)?;
     let batches = options.batches(lab.quick())?;
     let default = if lab.quick() { QUICK_FREE_BLOCKS } else { FREE_BLOCKS };
     let free_blocks = options.free_blocks.unwrap_or(default);

@@ -21,14 +21,13 @@
 //! slowest read of each run. `free_blocks` of the kernel is the sum of what its text says, in
 //! which a cell is 100000 at most.
 
-use super::reader::Mode;
-use super::{Lab, Report, Study, note, present};
-use crate::error::LabError;
-use crate::fields::{self, Field, Format};
-use crate::row::{self, Row};
+use crate::apparatus::reader::Mode;
+use crate::frame::{Lab, Report, Study, note, present};
+use crate::ground::LabError;
+use crate::rows::{Field, Format, Row, column, fields};
 use clap::{ArgMatches, Args, FromArgMatches};
 use std::time::Duration;
-use trial::Ours;
+use trial::{KERNEL_MODE, Ours};
 
 mod trial;
 mod writer;
@@ -65,11 +64,9 @@ const FREE_BLOCKS: [u32; 4] = [1000, 10_000, 100_000, 1_000_000];
 const QUICK_FREE_BLOCKS: [u32; 2] = [1000, 10_000];
 const TIME: Duration = Duration::from_millis(300);
 const QUICK_TIME: Duration = Duration::from_millis(20);
-/// The kernel's name in rows.
-const KERNEL_MODE: &str = "kernel";
 
 fn run(matches: &ArgMatches, lab: &Lab) -> Result<Report, LabError> {
-    let options = Options::from_arg_matches(matches).map_err(crate::usage)?;
+    let options = Options::from_arg_matches(matches).map_err(LabError::usage)?;
     let time = if lab.quick() { QUICK_TIME } else { TIME };
     let default = if lab.quick() { &QUICK_FREE_BLOCKS[..] } else { &FREE_BLOCKS };
     let sizes = if options.free_blocks.is_empty() { default } else { &options.free_blocks };
@@ -101,7 +98,7 @@ fn summary(runs: &[Row]) -> Vec<Row> {
     let mut rows = fields::medians(&FIELDS, &ours);
     if !kernel.is_empty() {
         let mut median = Row::default();
-        median.spread("free_blocks", &row::column(&kernel, "free_blocks"));
+        median.spread("free_blocks", &column(&kernel, "free_blocks"));
         let blocks = median.get("free_blocks").clone();
         let alike =
             kernel.into_iter().map(|mut row| row.set("free_blocks", blocks.clone()).clone());

@@ -9,11 +9,11 @@
 //! Times include choosing the pages, decompressing and compressing them, and replacing the objects.
 //! All pages are idle here: what a device saves depends on how many of its pages are.
 
-use super::{Lab, Report, Study, ours};
-use crate::corpus::{Corpus, PAGE_SIZE};
-use crate::error::LabError;
-use crate::fields::{self, Field, Format};
-use crate::row::Row;
+use crate::apparatus::ours;
+use crate::frame::{Lab, Report, Study};
+use crate::ground::LabError;
+use crate::pages::{Corpus, PAGE_SIZE};
+use crate::rows::{Field, Format, Row, fields};
 use clap::{ArgMatches, Args, FromArgMatches};
 use codec::Codec;
 use std::time::Instant;
@@ -49,7 +49,7 @@ const SYNTHETIC_BYTES: u64 = 64 << 20;
 const QUICK_BYTES: u64 = 4 << 20;
 
 fn run(matches: &ArgMatches, lab: &Lab) -> Result<Report, LabError> {
-    let options = Options::from_arg_matches(matches).map_err(crate::usage)?;
+    let options = Options::from_arg_matches(matches).map_err(LabError::usage)?;
     let synthetic = if lab.quick() { QUICK_BYTES } else { SYNTHETIC_BYTES };
     let corpus = Corpus::open(lab.corpus_file(), synthetic)?;
     let pairs: Vec<(&Codec, &Codec)> = options

@@ -29,27 +29,27 @@
 //! Rows are medians over the runs, with minimum and maximum; a speed-up is the median of those
 //! within each run.
 
-use super::ours::Backend;
-use super::paging::{self, Source};
-use super::peer::Peer;
-use super::{Inside, Lab, Report, Study, present};
-use crate::corpus::{Corpus, PAGE_SIZE};
-use crate::error::LabError;
-use crate::fields::{self, Field, Format};
-use crate::row::Row;
-use crate::size;
+use crate::apparatus::ours::Backend;
+use crate::apparatus::paging::Source;
+use crate::apparatus::peer::Peer;
+use crate::frame::{Lab, Report, Study, present};
+use crate::ground::{LabError, size};
+use crate::pages::Corpus;
+use crate::rows::{Field, Format, Row, fields};
+use case::{Case, Free, Shape};
 use clap::{ArgMatches, Args, FromArgMatches};
 use codec::Codec;
 use indicatif::ProgressBar;
-use std::time::Duration;
-use zsmalloc::deferred::QueueConfig;
 
+mod case;
 mod child;
 mod compare;
 mod crew;
 mod held;
 mod kernels;
 mod published;
+
+pub(super) use child::INSIDE;
 
 pub(super) const STUDY: Study = Study {
     name: "teardown",
@@ -59,10 +59,6 @@ pub(super) const STUDY: Study = Study {
     vs_kernel: true,
     run,
 };
-
-/// What runs in a process of its own, its memory in the kernel's swap.
-pub(super) const INSIDE: Inside =
-    Inside { name: "teardown-inside", options: child::Options::augment_args, run: child::run };
 
 /// Options of `lab teardown`.
 #[derive(Args, Debug)]
@@ -94,99 +90,11 @@ struct Options {
     backend: Backend,
 }
 
-/// How our memory is freed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum Free {
-    /// Drop a region, and free all of it in the call
-    Sync,
-    /// Drop a region, handed over as a whole
-    Range,
-    /// Free slot after slot of a device or area, in the call
-    Slots,
-    /// Free a device's slots, and queue their objects
-    Handles,
-    /// Queue a device's slots
-    Entries,
-}
-
-impl Free {
-    /// The forms that a store has.
-    fn of(backend: Backend) -> &'static [Free] {
-        match backend {
-            Backend::Zram => &[Free::Sync, Free::Range, Free::Slots, Free::Handles, Free::Entries],
-            Backend::Zswap => &[Free::Sync, Free::Range, Free::Slots],
-        }
-    }
-
-    fn name(self) -> &'static str {
-        match self {
-            Free::Sync => "sync",
-            Free::Range => "range",
-            Free::Slots => "slots",
-            Free::Handles => "handles",
-            Free::Entries => "entries",
-        }
-    }
-}
-
-/// How ours is made.
-#[derive(Clone)]
-struct Shape {
-    backend: Backend,
-    algorithm: Codec,
-    chain_order: u32,
-    free: Free,
-    buffer_bytes: Option<u64>,
-}
-
-impl Shape {
-    /// The queue of a device of so many pages.
-    fn queue(&self, pages: u64) -> QueueConfig {
-        let bounded = |bytes: u64| QueueConfig {
-            buffer_bytes: bytes as usize,
-            pending_bytes_max: u64::MAX,
-            ..QueueConfig::default()
-        };
-        self.buffer_bytes.map_or(QueueConfig::for_pages(pages), bounded)
-    }
-}
-
 const SYNTHETIC_BYTES: u64 = 64 << 20;
 const DEFAULT_MIB: u64 = 256;
 const QUICK_MIB: u64 = 4;
-/// Until the growth must be gone, and until a child has ended.
-const PATIENCE: Duration = Duration::from_secs(10);
-const NS_PER_MS: f64 = 1e6;
-/// The part of the growth that must be gone in the end.
-const GONE: f64 = 0.98;
-
-/// Regions of a size, dropped together.
-#[derive(Clone, Copy)]
-struct Case {
-    mib: u64,
-    threads: u32,
-    run: u32,
-}
-
-impl Case {
-    /// Of one region.
-    fn pages(self) -> usize {
-        (self.mib << 20) as usize / PAGE_SIZE
-    }
-
-    /// Of all regions.
-    fn bytes(self) -> u64 {
-        u64::from(self.threads) * (self.mib << 20)
-    }
-
-    fn refuse_if_too_large(self) -> Result<(), LabError> {
-        let what = format!("--mib {} --threads {}", self.mib, self.threads);
-        paging::refuse_if_too_large(self.bytes(), &what)
-    }
-}
-
 fn run(matches: &ArgMatches, lab: &Lab) -> Result<Report, LabError> {
-    let options = Options::from_arg_matches(matches).map_err(crate::usage)?.checked()?;
+    let options = Options::from_arg_matches(matches).map_err(LabError::usage)?.checked()?;
     let cases = options.cases(lab.quick());
     cases.iter().try_for_each(|case| case.refuse_if_too_large())?;
     let largest = cases.iter().map(|case| case.mib << 20).max().unwrap_or(SYNTHETIC_BYTES);
@@ -307,10 +215,6 @@ impl Bench<'_> {
         row
     }
 }
-
-/// How paging went in each region.
-const PAGING: [&str; 3] =
-    ["pageout_ns_per_page", "faultin_ns_per_page", "faultin_sequential_ns_per_page"];
 
 const FIELDS: [Field; 24] = [
     Field::key("backend").shown("backend", Format::Plain),

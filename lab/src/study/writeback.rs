@@ -20,11 +20,10 @@
 //! Rows are medians over the runs, with minimum and maximum. Hit rates do not depend on the
 //! machine: the same seed gives the same ones.
 
-use super::{Lab, Report, Study, note};
-use crate::corpus::Corpus;
-use crate::error::LabError;
-use crate::fields::{self, Field, Format};
-use crate::row::Row;
+use crate::frame::{Lab, Report, Study, note};
+use crate::ground::LabError;
+use crate::pages::Corpus;
+use crate::rows::{Field, Format, Row, fields};
 use clap::{ArgMatches, Args, FromArgMatches, ValueEnum};
 use policies::Policy;
 use real::{Measured, Size};
@@ -90,7 +89,7 @@ fn order(name: &str) -> Result<Order, String> {
 }
 
 fn run(matches: &ArgMatches, lab: &Lab) -> Result<Report, LabError> {
-    let options = Options::from_arg_matches(matches).map_err(crate::usage)?;
+    let options = Options::from_arg_matches(matches).map_err(LabError::usage)?;
     let corpus = Corpus::open(lab.corpus_file(), SYNTHETIC_BYTES)?;
     let default = if lab.quick() { QUICK_PAGES } else { PAGES };
     let cached = options.pages.unwrap_or(default) as usize;

@@ -3,9 +3,12 @@
 //! ```text
 //!   ARCHITECTURE.md, "Rooms"      | `zsmalloc` | `names` | ... |      the highest first
 //!                                 | `zsmalloc` | `pool`  | ... |
+//!                                 | `lab`      | `study/*` | ... |   each module below `study`
 //!   a module                      belongs to the longest of its crate's rooms that it is in
 //!   an arrow                      from a room to itself or to one further down
 //! ```
+//!
+//! Rooms of one row, as `study/*` has them, do not use each other.
 //!
 //! Invariant: every module but a crate's root is in a room; a room has at most `FILES_MAX` files;
 //! a crate of more than `FLAT_MAX` files has at least `ROOMS_MIN` rooms.
@@ -13,7 +16,8 @@
 //! Arrows of a crate's root do not count: it hands names on. Circles between files of one room are
 //! listed here, at most `CIRCLES_MAX` of them.
 
-use std::collections::BTreeSet;
+use std::cmp::Ordering;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::paths::{Arrow, Crate, Module, circles};
 use crate::tree::{Document, Finding, Source};
@@ -25,8 +29,8 @@ const FLAT_MAX: usize = 12;
 const ROOMS_MIN: usize = 3;
 const CIRCLES_MAX: usize = 10;
 
-/// Crates whose rooms are not drawn yet.
-const NOT_YET: [&str; 1] = ["lab"];
+/// In a row of the table, any module.
+const ANY: &str = "*";
 
 /// Circles that are there: crate, and the modules.
 const CIRCLES: [(&str, &[&str]); 0] = [];
@@ -45,10 +49,18 @@ fn rooms(architecture: &Document, krate: &str) -> Vec<Module> {
     own.map(|(_, room)| room.split('/').map(str::to_owned).collect()).collect()
 }
 
-/// The place of a module's room in the order.
-fn room_of(rooms: &[Module], module: &Module) -> Option<usize> {
-    let around = rooms.iter().enumerate().filter(|(_, room)| module.starts_with(room));
-    around.max_by_key(|(_, room)| room.len()).map(|(place, _)| place)
+/// A room: its place in the order, and the module that it is.
+type Room = (usize, Module);
+
+/// The room of a module.
+fn room_of(rooms: &[Module], module: &Module) -> Option<Room> {
+    let is_in = |room: &Module| {
+        let mut parts = room.iter().zip(module);
+        module.len() >= room.len() && parts.all(|(part, name)| part == ANY || part == name)
+    };
+    let around = rooms.iter().enumerate().filter(|(_, room)| is_in(room));
+    let (place, room) = around.max_by_key(|(_, room)| room.len())?;
+    Some((place, module[..room.len()].to_vec()))
 }
 
 pub(crate) fn findings(
@@ -59,10 +71,10 @@ pub(crate) fn findings(
 ) -> Vec<Finding> {
     let (krate, rooms) = (Crate::new(folder, sources), rooms(architecture, folder));
     let (arrows, mut findings) = (krate.arrows(), Vec::new());
-    let mut files = vec![0; rooms.len()];
+    let mut files: BTreeMap<Room, usize> = BTreeMap::new();
     for (module, source) in krate.modules().filter(|(module, _)| !module.is_empty()) {
         match room_of(&rooms, module) {
-            Some(room) => files[room] += 1,
+            Some(room) => *files.entry(room).or_default() += 1,
             None if krate.modules().count() > FLAT_MAX || !rooms.is_empty() => {
                 findings.push(source.finding(1, "is in no room of ARCHITECTURE.md's table"));
             }
@@ -72,11 +84,12 @@ pub(crate) fn findings(
         findings.extend(own.filter_map(|arrow| upward(&rooms, arrow, source)));
     }
     let of_crate = |what: String| architecture.finding(1, format!("{folder}: {what}"));
-    for (room, &count) in rooms.iter().zip(&files) {
-        if count == 0 || count > FILES_MAX {
-            let room = room.join("/");
-            findings.push(of_crate(format!("room {room} has {count} files, not 1 to {FILES_MAX}")));
-        }
+    let empty = (0..rooms.len()).filter(|place| !files.keys().any(|(at, _)| at == place));
+    let empty = empty.map(|place| (&rooms[place], 0));
+    let full = files.iter().map(|((_, room), &count)| (room, count));
+    for (room, count) in empty.chain(full.filter(|&(_, count)| count > FILES_MAX)) {
+        let room = room.join("/");
+        findings.push(of_crate(format!("room {room} has {count} files, not 1 to {FILES_MAX}")));
     }
     if krate.modules().count() > FLAT_MAX && rooms.len() < ROOMS_MIN {
         findings.push(of_crate(format!("{} rooms, not {ROOMS_MIN} at least", rooms.len())));
@@ -97,9 +110,14 @@ fn upward(rooms: &[Module], arrow: &Arrow, source: &Source) -> Option<Finding> {
         return Some(source.finding_at(arrow.at, what));
     }
     let (from, to) = (room_of(rooms, &arrow.from)?, room_of(rooms, &arrow.to)?);
-    (to < from).then(|| {
-        let (from, to) = (rooms[from].join("/"), rooms[to].join("/"));
-        source.finding_at(arrow.at, format!("room {from} uses {to}, which is above it"))
+    let refused = match from.0.cmp(&to.0) {
+        Ordering::Less => None,
+        Ordering::Equal => (from.1 != to.1).then_some("beside"),
+        Ordering::Greater => Some("above"),
+    };
+    let (from, to) = (from.1.join("/"), to.1.join("/"));
+    refused.map(|side| {
+        source.finding_at(arrow.at, format!("room {from} uses {to}, which is {side} it"))
     })
 }
 
@@ -115,8 +133,7 @@ pub(crate) fn of_workspace(
     members: &[String],
     sources: &[Source],
 ) -> Vec<Finding> {
-    let drawn = members.iter().filter(|member| !NOT_YET.contains(&member.as_str()));
-    let findings = drawn.flat_map(|folder| {
+    let findings = members.iter().flat_map(|folder| {
         findings(architecture, folder, sources, |circle| is_listed(folder, circle))
     });
     findings.collect()
@@ -148,6 +165,26 @@ fn an_arrow_up_is_refused() {
     }
     let test = "pub struct Base; #[cfg(test)] mod tests { use crate::high::Top; }";
     assert_eq!(low(test, &table), 0, "tests may look up");
+}
+
+#[test]
+fn rooms_of_one_row_do_not_use_each_other() {
+    let root = ("main.rs", "mod study; mod low;");
+    let list = ("study.rs", "mod a; mod b; use a::A;");
+    let with = |b: &str| {
+        let part = ("study/b/part.rs", "pub struct B; use crate::low::Base;");
+        let files = [root, list, ("study/a.rs", "pub struct A;"), ("study/b.rs", b), part];
+        let low = ("low.rs", "pub struct Base;");
+        found(&["study", "study/*", "low"], &[&files[..], &[low]].concat())
+    };
+    assert_eq!(with("mod part; use part::B;"), 0);
+    for beside in ["use super::a::A;", "fn f(_: crate::study::a::A) {}", "use super::A;"] {
+        assert_eq!(with(&format!("mod part; {beside}")), 1, "{beside}");
+    }
+    assert_eq!(found(&["study", "study/*"], &[root, ("study.rs", "")]), 1, "none in the row");
+    let names: Vec<String> = (0..FILES_MAX + 1).map(|n| format!("study/a/{n}.rs")).collect();
+    let full = names.iter().map(|name| (name.as_str(), "")).chain([root, list]);
+    assert_eq!(found(&["study", "study/*", "low"], &full.collect::<Vec<_>>()), 2, "a, and low");
 }
 
 #[test]

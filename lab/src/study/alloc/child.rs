@@ -17,9 +17,11 @@
 
 use super::holder::{Heap, Holder, Pooled};
 use super::phase::{Live, Phase, Share, Times};
-use crate::error::LabError;
-use crate::row::Row;
-use crate::study::objects::Objects;
+use super::plan::Plan;
+use crate::apparatus::objects::Objects;
+use crate::frame::Inside;
+use crate::ground::LabError;
+use crate::rows::Row;
 use clap::{ArgMatches, Args, FromArgMatches};
 use serde_json::Value;
 use std::fs;
@@ -30,40 +32,32 @@ use zsmalloc::Rule;
 
 /// Options of the child.
 #[derive(Args, Debug)]
-pub(super) struct Options {
+struct Options {
     /// Store in a pool instead of on the heap
     #[arg(long)]
-    pub(super) pool: bool,
+    pool: bool,
     /// The library that malloc is to be in
     #[arg(long)]
-    pub(super) library: Option<String>,
+    library: Option<String>,
     #[arg(long)]
-    pub(super) threads: u32,
+    threads: u32,
     #[arg(long)]
-    pub(super) run: u32,
+    run: u32,
     #[arg(long)]
-    pub(super) chain_order: u32,
+    chain_order: u32,
     #[arg(long)]
-    pub(super) rule: Rule,
+    rule: Rule,
     #[arg(long)]
-    pub(super) rest_ms: u64,
+    rest_ms: u64,
 }
 
-/// What a measurement is of, besides the holder.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Plan {
-    pub(super) threads: u32,
-    pub(super) run: u32,
-    /// Of a pool.
-    pub(super) chain_order: u32,
-    pub(super) rule: Rule,
-    /// How long a heap is left alone to give memory back.
-    pub(super) rest: Duration,
-}
+/// What runs in the child.
+pub(crate) const INSIDE: Inside =
+    Inside { name: "alloc-inside", options: Options::augment_args, run };
 
 /// The child's `main`. What goes wrong is part of the answer.
-pub(super) fn run(matches: &ArgMatches) -> Result<(), LabError> {
-    let options = Options::from_arg_matches(matches).map_err(crate::usage)?;
+fn run(matches: &ArgMatches) -> Result<(), LabError> {
+    let options = Options::from_arg_matches(matches).map_err(LabError::usage)?;
     let rows = measure(&options).unwrap_or_else(|error| {
         let mut answer = Row::default();
         match error {

@@ -2,10 +2,10 @@
 //!
 //! Invariant: a holder adds nothing of its own: one call of it is one call of what is measured.
 
-use super::child::Plan;
-use crate::corpus::PAGE_SIZE;
-use crate::error::LabError;
-use crate::study::objects::Objects;
+use super::plan::{Plan, ZSMALLOC};
+use crate::apparatus::objects::Objects;
+use crate::ground::LabError;
+use crate::pages::PAGE_SIZE;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use zsmalloc::{ChainSize, Handle, Memory, MemoryConfig, Pool, PoolConfig};
@@ -131,7 +131,7 @@ fn wait_until(rest: Duration, mut done: impl FnMut() -> bool) {
 }
 
 fn failed<E: std::fmt::Display>(what: &str) -> impl FnOnce(E) -> LabError {
-    LabError::store(format!("{}: {what}", super::ZSMALLOC))
+    LabError::store(format!("{}: {what}", ZSMALLOC))
 }
 
 fn foreign() -> LabError {

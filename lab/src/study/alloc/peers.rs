@@ -3,13 +3,12 @@
 //! Invariant: a child sees no setting of an allocator but those written here, whatever the
 //! environment of this process holds.
 
-use super::ZSMALLOC;
-use super::child::Plan;
-use crate::cleanup::{Cleanup, GuardedChild};
-use crate::error::LabError;
-use crate::row::Row;
-use crate::study::note;
-use crate::study::objects::Objects;
+use super::child::INSIDE;
+use super::plan::{Plan, ZSMALLOC};
+use crate::apparatus::objects::Objects;
+use crate::frame::note;
+use crate::ground::{Cleanup, GuardedChild, LabError};
+use crate::rows::Row;
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::process::{Command, Stdio};
@@ -100,7 +99,7 @@ impl Starter<'_> {
             }
         }
         let Plan { threads, run, chain_order, rule, rest } = self.plan;
-        command.args([super::INSIDE.name, "--rest-ms", &rest.as_millis().to_string()]);
+        command.args([INSIDE.name, "--rest-ms", &rest.as_millis().to_string()]);
         command.args(["--threads", &threads.to_string(), "--run", &run.to_string()]);
         command.args(["--chain-order", &chain_order.to_string(), "--rule", rule.name()]);
         Ok(command)

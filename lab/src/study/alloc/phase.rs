@@ -8,11 +8,10 @@
 //! Invariant: what a thread does depends on the run, its number and the objects alone, never on
 //! the holder; so every holder gets the same objects in the same order.
 
-use super::child::Plan;
 use super::holder::Holder;
-use crate::error::LabError;
-use crate::rng::Rng;
-use crate::study::objects::Objects;
+use super::plan::Plan;
+use crate::apparatus::objects::Objects;
+use crate::ground::{LabError, Rng};
 use std::hint::black_box;
 use std::ops::Range;
 use std::time::{Duration, Instant};
@@ -245,7 +244,7 @@ impl<H> Share<H> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::corpus::Corpus;
+    use crate::pages::Corpus;
     use std::sync::Mutex;
 
     /// Keeps copies, and damages the one object that it is told to, whenever it is allocated after

@@ -7,18 +7,19 @@
 //! Invariant: the ways differ in nothing else, except in what `--verify` adds. Nothing is dropped
 //! at the end, and no thread works beside this one.
 
-use super::Path;
 use super::held::Held;
-use crate::corpus::PAGE_SIZE;
-use crate::error::LabError;
-use crate::study::ours::Backend;
+use super::path::Path;
+use crate::apparatus::ours::Backend;
+use crate::frame::Inside;
+use crate::ground::LabError;
+use crate::pages::PAGE_SIZE;
 use clap::{ArgMatches, Args, FromArgMatches};
 use std::io::{self, Read, Write};
 use std::time::Instant;
 
 /// Options of the child.
 #[derive(Args, Debug)]
-pub(super) struct Options {
+struct Options {
     /// Pages on standard input
     #[arg(long)]
     pages: usize,
@@ -33,9 +34,13 @@ pub(super) struct Options {
     verify: bool,
 }
 
+/// What runs under valgrind, and without it.
+pub(crate) const INSIDE: Inside =
+    Inside { name: "breakdown-inside", options: Options::augment_args, run };
+
 /// The child's `main`.
-pub(super) fn run(matches: &ArgMatches) -> Result<(), LabError> {
-    let options = Options::from_arg_matches(matches).map_err(crate::usage)?;
+fn run(matches: &ArgMatches) -> Result<(), LabError> {
+    let options = Options::from_arg_matches(matches).map_err(LabError::usage)?;
     let slots = options.pages;
     let mut pages = vec![0; slots * PAGE_SIZE];
     io::stdin().read_exact(&mut pages).map_err(LabError::io("pages"))?;

@@ -2,10 +2,10 @@
 //!
 //! There is no worker in either's memory: what would be deferred to it is done by the caller.
 
-use super::Path;
-use crate::corpus::PAGE_SIZE;
-use crate::error::LabError;
-use crate::study::ours::{self, Backend};
+use super::path::Path;
+use crate::apparatus::ours::{self, Backend};
+use crate::ground::LabError;
+use crate::pages::PAGE_SIZE;
 use codec::{Algorithm, Codec};
 use disk::Disk;
 use std::sync::Arc;

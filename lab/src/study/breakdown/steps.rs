@@ -10,7 +10,7 @@
 //! that it was written in; what was written in the standard library belongs to the module of the
 //! function that it is compiled into.
 
-use crate::study::valgrind::Spent;
+use crate::apparatus::valgrind::Spent;
 
 /// One step.
 pub(super) struct Step {

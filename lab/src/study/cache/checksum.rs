@@ -28,7 +28,7 @@ const _: () = assert!(ODD % 2 == 1, "multiplying loses nothing");
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::corpus::PAGE_SIZE;
+    use crate::pages::PAGE_SIZE;
     use proptest::prelude::*;
 
     proptest! {
@@ -39,7 +39,7 @@ mod tests {
             flip in 1_u8..,
             other in 0..PAGE_SIZE / 8,
         ) {
-            let mut rng = crate::rng::Rng::new(seed, 0);
+            let mut rng = crate::ground::Rng::new(seed, 0);
             let page: Vec<u8> = (0..PAGE_SIZE).map(|_| rng.next() as u8).collect();
             let mut changed = page.clone();
             changed[at] ^= flip;

@@ -10,9 +10,8 @@
 //! a same-filled page as its word.
 
 use super::checksum;
-use crate::corpus::{PAGE_SIZE, is_same_filled};
-use crate::error::LabError;
-use crate::rng::Rng;
+use crate::ground::{LabError, Rng};
+use crate::pages::{PAGE_SIZE, is_same_filled};
 use codec::same;
 use codec::{Codec, Stream};
 use std::hint::black_box;

@@ -13,11 +13,11 @@
 //! study did: same-filled, compressible, huge.
 
 use super::pages::{Order, Pages, Part};
-use crate::corpus::PAGE_SIZE;
-use crate::error::LabError;
-use crate::row::Row;
-use crate::study::gate::Gate;
-use crate::study::ours;
+use crate::apparatus::gate::Gate;
+use crate::apparatus::ours;
+use crate::ground::LabError;
+use crate::pages::PAGE_SIZE;
+use crate::rows::Row;
 use std::ops::Range;
 use std::sync::Arc;
 use std::thread;

@@ -1,6 +1,6 @@
 //! Which page goes into which slot: the same for every store of a run.
 
-use crate::rng::Rng;
+use crate::ground::Rng;
 
 /// Below this a half or a tenth is not one.
 pub(super) const PAGES_MIN: usize = 20;

@@ -2,10 +2,9 @@
 //!
 //! Invariant: a difference is taken between runs of the same number, which stored the same pages.
 
-use super::FIELDS;
-use crate::fields;
-use crate::row::{Row, column, grouped};
-use crate::stats;
+use super::fields::FIELDS;
+use crate::ground::stats;
+use crate::rows::{Row, column, fields, grouped};
 
 /// The order others are compared with.
 const BASE_ORDER: f64 = 2.0;

@@ -2,15 +2,14 @@
 //!
 //! Invariant: no counter is read before every page was read back equal.
 
-use super::FIELDS;
+use super::fields::FIELDS;
 use super::plan::Plan;
-use crate::corpus::Corpus;
-use crate::error::LabError;
-use crate::fields;
+use crate::apparatus::ours;
+use crate::apparatus::store::{Kernel, Ours, Store};
+use crate::ground::LabError;
 use crate::kernel::KernelZram;
-use crate::row::Row;
-use crate::study::ours;
-use crate::study::store::{Kernel, Ours, Store};
+use crate::pages::Corpus;
+use crate::rows::{Row, fields};
 use zsmalloc::{ChainSize, Geometry};
 
 /// What the fields that are measured right after the last write, and after compaction, begin with.
@@ -107,7 +106,7 @@ fn with_overheads(mut counted: Row) -> Row {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::corpus::PAGE_SIZE;
+    use crate::pages::PAGE_SIZE;
 
     #[derive(PartialEq)]
     enum Loses {

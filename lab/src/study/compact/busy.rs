@@ -14,10 +14,9 @@
 //! Locks: none; the state is one atomic number.
 
 use super::plan::Plan;
-use crate::corpus::{Corpus, PAGE_SIZE};
-use crate::error::LabError;
-use crate::rng::Rng;
-use crate::study::ours;
+use crate::apparatus::ours;
+use crate::ground::{LabError, Rng};
+use crate::pages::{Corpus, PAGE_SIZE};
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::thread::{self, ScopedJoinHandle};

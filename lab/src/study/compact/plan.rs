@@ -1,7 +1,6 @@
 //! Which pages are discarded: the same for every store of a run.
 
-use crate::error::LabError;
-use crate::rng::Rng;
+use crate::ground::{LabError, Rng};
 
 const SEED: u64 = 0x636F_6D70;
 

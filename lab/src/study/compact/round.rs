@@ -5,11 +5,10 @@
 
 use super::busy::{self, Latencies, Load};
 use super::plan::Plan;
-use crate::corpus::{Corpus, PAGE_SIZE};
-use crate::error::LabError;
-use crate::row::Row;
-use crate::stats;
-use crate::study::store::{Ours, Store};
+use crate::apparatus::store::{Ours, Store};
+use crate::ground::{LabError, stats};
+use crate::pages::{Corpus, PAGE_SIZE};
+use crate::rows::Row;
 use std::time::{Duration, Instant};
 
 /// Compaction with nobody else there.

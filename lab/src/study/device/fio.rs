@@ -3,15 +3,13 @@
 //! Invariant: every measurement of a round begins with the disk filled with the corpus. fio's
 //! writes leave its own pages behind, and reads of those would say nothing about the corpus.
 
+use super::bench::{Bench, Peer, set_rate};
 use super::served::Served;
-use super::{Bench, Peer, set_rate};
-use crate::cleanup::Cleanup;
-use crate::corpus::PAGE_SIZE;
-use crate::error::LabError;
+use crate::frame::note;
+use crate::ground::{Cleanup, LabError, PrivateDirectory};
 use crate::kernel::{self, Aligned, KernelZram};
-use crate::row::Row;
-use crate::scratch::PrivateDirectory;
-use crate::study::note;
+use crate::pages::PAGE_SIZE;
+use crate::rows::Row;
 use serde_json::Value;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -115,7 +113,7 @@ fn nbdkit(bench: &Bench, directory: &Path, allocator: &str) -> Result<Target, La
 }
 
 fn kernel_zram(bench: &Bench) -> Result<Target, LabError> {
-    let peer = KernelZram::claim(&bench.lab.cleanup)?;
+    let peer = kernel::claim_zram(&bench.lab.cleanup)?;
     let algorithm = bench.options.algorithm.algorithm().name();
     let set_up = peer.set_up(algorithm, bench.pages.len() as u64);
     set_up.map_err(|error| LabError::missing(kernel::NAME, error))?;

@@ -9,12 +9,12 @@
 //! Codec and zram take turns within a round and go over the same pages in the same order; every
 //! page is verified after the clock has stopped.
 
+use super::bench::{Bench, ns_per_page, set_rate};
 use super::passes::Pages;
-use super::{Bench, ns_per_page, set_rate};
-use crate::corpus::PAGE_SIZE;
-use crate::error::LabError;
-use crate::row::Row;
-use crate::study::ours;
+use crate::apparatus::ours;
+use crate::ground::LabError;
+use crate::pages::PAGE_SIZE;
+use crate::rows::Row;
 use codec::Stream;
 use std::hint::black_box;
 use std::time::Instant;

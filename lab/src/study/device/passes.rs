@@ -4,10 +4,9 @@
 //! Invariant: only stored pages are timed. Same-filled pages cost no codec and huge ones only a
 //! copy; they are on the disk, and counted apart.
 
-use super::ns_per_page;
-use crate::corpus::{PAGE_SIZE, is_same_filled};
-use crate::error::LabError;
-use crate::rng::Rng;
+use super::bench::ns_per_page;
+use crate::ground::{LabError, Rng};
+use crate::pages::{PAGE_SIZE, is_same_filled};
 use codec::{Codec, Stream};
 use std::hint::black_box;
 use std::time::Instant;
@@ -126,7 +125,7 @@ mod tests {
     use codec::Algorithm;
 
     fn bytes() -> Vec<u8> {
-        let mut bytes = crate::synthetic::bytes(64 * PAGE_SIZE);
+        let mut bytes = crate::pages::synthetic::bytes(64 * PAGE_SIZE);
         bytes[..PAGE_SIZE].fill(0);
         let mut rng = Rng::new(1, 1);
         bytes[PAGE_SIZE..2 * PAGE_SIZE].fill_with(|| rng.next() as u8);

@@ -8,9 +8,8 @@
 //!
 //! Invariant: server and directory go when the value is dropped, or on a signal.
 
-use crate::cleanup::{Cleanup, GuardedChild};
-use crate::corpus::PAGE_SIZE;
-use crate::error::LabError;
+use crate::ground::{Cleanup, GuardedChild, LabError};
+use crate::pages::PAGE_SIZE;
 use std::fs;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;

@@ -1,7 +1,7 @@
 //! A handler that puts the same page wherever one is missing: no store, no lock, no look-up.
 
 use super::touching::Memory;
-use crate::error::LabError;
+use crate::ground::LabError;
 use host::fault::{FaultThread, Filled};
 use host::{FaultError, FaultPath};
 use region::FaultMode;

@@ -2,10 +2,10 @@
 
 use super::Source;
 use super::touching::Memory;
-use crate::corpus::PAGE_SIZE;
-use crate::error::LabError;
-use crate::study::folding;
-use crate::study::ours::{self, Backend};
+use crate::apparatus::folding;
+use crate::apparatus::ours::{self, Backend};
+use crate::ground::LabError;
+use crate::pages::PAGE_SIZE;
 use codec::Codec;
 use region::{FaultCosts, FaultMode, Pager, PagerConfig, Quads, Region, RegionConfig, StoreConfig};
 use std::sync::Arc;

@@ -8,9 +8,9 @@
 
 use super::Source;
 use super::touching::Memory;
-use crate::error::LabError;
-use crate::study::peer::{Peer, Used};
-use crate::study::swapping;
+use crate::apparatus::peer::{Peer, Used};
+use crate::apparatus::swapping;
+use crate::ground::LabError;
 use host::Swappable;
 
 pub(super) struct Swapped<'a> {
@@ -51,9 +51,9 @@ impl Memory for Swapped<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cleanup::Cleanup;
-    use crate::corpus::{Corpus, PAGE_SIZE};
-    use crate::kernel::{self, KernelZram};
+    use crate::ground::Cleanup;
+    use crate::kernel;
+    use crate::pages::{Corpus, PAGE_SIZE};
     use host::smaps;
 
     /// Needs root and a zram nobody uses.
@@ -61,7 +61,7 @@ mod tests {
     fn it_is_out_again_whenever_it_is_put_out() {
         const PAGES: usize = 256;
         let cleanup = Cleanup::default();
-        let peer = match kernel::patiently(|| KernelZram::claim(&cleanup)) {
+        let peer = match kernel::patiently(|| kernel::claim_zram(&cleanup)) {
             Ok(peer) => Peer::Zram(peer),
             Err(error) => return println!("skipped: needs {error}"),
         };

@@ -8,10 +8,9 @@
 //! Invariant: every page is touched once, by one thread, and was out before; a time counts only if
 //! the memory held what it should afterwards.
 
-use crate::corpus::PAGE_SIZE;
-use crate::error::LabError;
-use crate::rng::Rng;
-use crate::study::gate::Gate;
+use crate::apparatus::gate::Gate;
+use crate::ground::{LabError, Rng};
+use crate::pages::PAGE_SIZE;
 use region::FaultCosts;
 use std::hint;
 use std::thread;

@@ -1,9 +1,8 @@
 //! A file as a block device.
 
-use super::super::Lab;
 use super::tool;
-use crate::cleanup::Deferred;
-use crate::error::LabError;
+use crate::frame::Lab;
+use crate::ground::{Deferred, LabError};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 

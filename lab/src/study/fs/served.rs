@@ -4,12 +4,10 @@
 //! - The process is told to end by the end of its standard input, and killed if it does not; what
 //!   it had mounted then is unmounted here.
 
-use super::super::Lab;
-use super::Options;
-use crate::cleanup::{Deferred, GuardedChild};
-use crate::error::LabError;
+use super::server::{INSIDE, READY};
+use crate::frame::Lab;
+use crate::ground::{Deferred, GuardedChild, LabError, PrivateDirectory};
 use crate::kernel::MmStat;
-use crate::scratch::PrivateDirectory;
 use codec::Codec;
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -23,17 +21,10 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 /// What is served.
 pub(super) struct Config {
-    design: LockDesign,
-    chain_order: u32,
-    algorithm: Codec,
-    size: u64,
-}
-
-impl Config {
-    /// As the options of the study say.
-    pub(super) fn new(options: &Options, design: LockDesign, chain_order: u32) -> Config {
-        Config { design, chain_order, algorithm: options.algorithm.clone(), size: options.size }
-    }
+    pub(super) design: LockDesign,
+    pub(super) chain_order: u32,
+    pub(super) algorithm: Codec,
+    pub(super) size: u64,
 }
 
 /// A tree that is served.
@@ -54,7 +45,7 @@ impl Served {
         });
         let program = std::env::current_exe().map_err(LabError::io("this program"))?;
         let mut command = Command::new(program);
-        command.arg(super::INSIDE.name).arg("--dir").arg(directory.path());
+        command.arg(INSIDE.name).arg("--dir").arg(directory.path());
         command.args(["--size", &config.size.to_string()]);
         command.args(["--algorithm", &config.algorithm.to_string()]);
         command.args(["--chain-order", &config.chain_order.to_string()]);
@@ -84,7 +75,7 @@ impl Served {
             BufReader::new(output).read_line(&mut line).map_err(LabError::io("the server"))?;
         }
         let why = || LabError::missing("a FUSE mount", line.trim());
-        (line.trim() == super::server::READY).then_some(()).ok_or_else(why)
+        (line.trim() == READY).then_some(()).ok_or_else(why)
     }
 }
 

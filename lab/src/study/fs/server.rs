@@ -4,7 +4,8 @@
 //!   mounts -> "ready" -> waits -> standard input ends -> unmounts -> ends
 //! ```
 
-use crate::error::LabError;
+use crate::frame::Inside;
+use crate::ground::LabError;
 use clap::{ArgMatches, Args, FromArgMatches};
 use codec::Codec;
 use serve::fuse::{Fuse, FuseConfig};
@@ -23,7 +24,7 @@ const THREADS: usize = 4;
 
 /// Options of the server.
 #[derive(Args, Debug)]
-pub(super) struct Options {
+struct Options {
     /// Where to mount
     #[arg(long)]
     dir: PathBuf,
@@ -38,9 +39,12 @@ pub(super) struct Options {
     design: LockDesign,
 }
 
+/// The server, in a process of its own.
+pub(crate) const INSIDE: Inside = Inside { name: "fs-inside", options: Options::augment_args, run };
+
 /// The server's `main`. What goes wrong is said in place of `READY`.
-pub(super) fn run(matches: &ArgMatches) -> Result<(), LabError> {
-    let options = Options::from_arg_matches(matches).map_err(crate::usage)?;
+fn run(matches: &ArgMatches) -> Result<(), LabError> {
+    let options = Options::from_arg_matches(matches).map_err(LabError::usage)?;
     match mount(&options) {
         Ok(fuse) => {
             println!("{READY}");

@@ -1,7 +1,7 @@
 //! Programs of the system: run, waited for, and quoted when they fail.
 
-use super::super::Lab;
-use crate::error::LabError;
+use crate::frame::Lab;
+use crate::ground::LabError;
 use std::io::{self, Read};
 use std::process::{Command, Stdio};
 use std::time::Duration;

@@ -10,15 +10,13 @@
 //! - V2 a volume whose `end` succeeds was mounted anew and read back the same, and its file system
 //!   has no defect.
 
-use super::super::Lab;
 use super::loops::Loop;
 use super::served::{self, Served};
 use super::tool;
 use super::workload::digest;
-use crate::cleanup::Deferred;
-use crate::error::LabError;
+use crate::frame::Lab;
+use crate::ground::{Deferred, LabError, PrivateDirectory};
 use crate::kernel::{KernelZram, MmStat};
-use crate::scratch::PrivateDirectory;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 

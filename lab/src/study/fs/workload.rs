@@ -6,10 +6,10 @@
 //!     .verify(path)    as many files as there should be, and what is in them
 //! ```
 
-use super::super::Lab;
-use super::{Options, tool};
-use crate::error::LabError;
-use crate::scratch::PrivateDirectory;
+use super::tool;
+use crate::frame::Lab;
+use crate::ground::{LabError, PrivateDirectory};
+use clap::Args;
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{self, Read};
@@ -33,6 +33,28 @@ impl Workload {
             Workload::Build => "build",
         }
     }
+}
+
+/// Options that say how much is done.
+#[derive(Args, Debug)]
+pub(super) struct Amount {
+    /// Files of fsmark, over all threads
+    #[arg(long, value_name = "N", default_value = "16000")]
+    pub(super) files: u64,
+    /// Bytes of each
+    #[arg(long, value_name = "N", default_value = "100000")]
+    file_bytes: u64,
+    /// Threads of fsmark
+    #[arg(long, value_name = "N", default_value = "8",
+          value_parser = clap::value_parser!(u32).range(1..=256))]
+    threads: u32,
+    /// How often untar unpacks its tree, each time elsewhere
+    #[arg(long, value_name = "N", default_value = "1",
+          value_parser = clap::value_parser!(u32).range(1..=64))]
+    copies: u32,
+    /// The package that build compiles
+    #[arg(long, value_name = "NAME", default_value = "zsmalloc")]
+    package: String,
 }
 
 /// A workload, ready to be done any number of times.
@@ -59,26 +81,26 @@ pub(super) struct Done {
 }
 
 impl Plan {
-    pub(super) fn new(workload: Workload, options: &Options, lab: &Lab) -> Result<Plan, LabError> {
+    pub(super) fn new(workload: Workload, amount: &Amount, lab: &Lab) -> Result<Plan, LabError> {
         let archive = match workload {
             Workload::Fsmark => None,
             Workload::Untar => Some(Archive::new(&crate_sources()?, &[], lab)?),
             Workload::Build => Some(Archive::new(workspace(), &["./target", "./.git"], lab)?),
         };
-        let threads = (workload == Workload::Fsmark).then_some(options.threads);
-        let each = options.files.div_ceil(u64::from(options.threads));
+        let threads = (workload == Workload::Fsmark).then_some(amount.threads);
+        let each = amount.files.div_ceil(u64::from(amount.threads));
         let files = match (workload, &archive) {
-            (Workload::Fsmark, _) => Some(each * u64::from(options.threads)),
-            (Workload::Untar, Some(archive)) => Some(archive.files * u64::from(options.copies)),
+            (Workload::Fsmark, _) => Some(each * u64::from(amount.threads)),
+            (Workload::Untar, Some(archive)) => Some(archive.files * u64::from(amount.copies)),
             _ => None,
         };
         Ok(Plan {
             workload,
             files,
             threads,
-            file_bytes: options.file_bytes,
-            copies: options.copies,
-            package: options.package.clone(),
+            file_bytes: amount.file_bytes,
+            copies: amount.copies,
+            package: amount.package.clone(),
             archive,
         })
     }
@@ -290,7 +312,7 @@ mod tests {
 
     #[test]
     fn a_digest_tells_names_and_contents_apart() {
-        let cleanup = crate::cleanup::Cleanup::default();
+        let cleanup = crate::ground::Cleanup::default();
         let directory = PrivateDirectory::new(&cleanup).expect("a directory");
         let path = directory.path();
         let put = |name: &str, text: &str| fs::write(path.join(name), text).expect("ours");

@@ -3,7 +3,7 @@
 //! Invariant: a speed-up is taken within one run; sentences are about medians.
 
 use super::note;
-use crate::row::Row;
+use crate::rows::Row;
 
 /// Sets `speedup_vs_hierarchical` where that design was measured alike.
 pub(super) fn speedups(rows: &mut [Row]) {

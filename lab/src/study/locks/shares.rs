@@ -46,7 +46,7 @@ fn counts(lengths: &[u16], geometry: &Geometry) -> BTreeMap<ClassIndex, usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rng::Rng;
+    use crate::ground::Rng;
 
     fn lengths(count: usize) -> Vec<u16> {
         let mut rng = Rng::new(3, 0);

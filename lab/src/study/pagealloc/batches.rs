@@ -12,10 +12,9 @@
 //! * B2: blocks are freed in the order in which they were allocated.
 //! * B3: the first batch is not timed: its blocks are compared, and no two may overlap.
 
-use crate::error::LabError;
-use crate::row::Row;
-use crate::stats;
-use crate::study::scattered::Blocks;
+use crate::apparatus::scattered::Blocks;
+use crate::ground::{LabError, stats};
+use crate::rows::Row;
 use buddy::{Migratetype, Order, Pfn};
 use std::time::{Duration, Instant};
 
@@ -140,7 +139,7 @@ impl Samples {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::study::scattered;
+    use crate::apparatus::scattered;
 
     fn batch(order: u8, blocks: usize) -> Batch {
         Batch { order: Order::new(order).unwrap(), blocks }

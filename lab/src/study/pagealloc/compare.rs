@@ -2,10 +2,12 @@
 //!
 //! Invariant: a ratio is taken within one run; sentences are about medians.
 
-use super::lists;
-use crate::row::Row;
-use crate::stats;
-use crate::study::note;
+use super::lists::{self, PLAIN};
+use super::monitor::SHARED;
+use super::per_cpu::PER_CPU;
+use crate::frame::note;
+use crate::ground::stats;
+use crate::rows::{Row, column};
 
 /// What is compared with the same batches and no monitor.
 const COMPARED: [&str; 8] = [
@@ -26,10 +28,9 @@ pub(super) fn ratios(runs: &mut [Row]) {
         .iter()
         .map(|row| {
             let alike = |other: &&Row| ALIKE.iter().all(|field| other.get(field) == row.get(field));
-            let compared = !row.is("zone", super::PLAIN);
+            let compared = !row.is("zone", PLAIN);
             let mut others = runs.iter().filter(|_| compared).filter(alike);
-            let base =
-                |other: &&Row| other.is("zone", super::SHARED) && other.is("monitor", "none");
+            let base = |other: &&Row| other.is("zone", SHARED) && other.is("monitor", "none");
             others.find(base).cloned()
         })
         .collect();
@@ -46,8 +47,8 @@ pub(super) fn ratios(runs: &mut [Row]) {
 pub(super) fn notes(rows: &[Row], notes: &mut Vec<String>) {
     for row in rows {
         let order = row.get("order");
-        let of = |row: &Row| match row.is("zone", super::PER_CPU) {
-            true => super::PER_CPU.to_owned(),
+        let of = |row: &Row| match row.is("zone", PER_CPU) {
+            true => PER_CPU.to_owned(),
             false => row.get("monitor").as_str().unwrap_or("").to_owned(),
         };
         let monitor = of(row);
@@ -57,7 +58,7 @@ pub(super) fn notes(rows: &[Row], notes: &mut Vec<String>) {
         let alike = |other: &&Row| of(other) == monitor && other.get("order") == order;
         let alike: Vec<Row> = rows.iter().filter(alike).cloned().collect();
         let range = |what: &str| {
-            let found = stats::spread(&crate::row::column(&alike, &format!("{what}_vs_none")));
+            let found = stats::spread(&column(&alike, &format!("{what}_vs_none")));
             found.map_or("-".into(), |found| format!("{:.3}..{:.3}", found.min, found.max))
         };
         for (kind, end) in [("median", "_ns"), ("mean", "_ns_mean"), ("p99", "_ns_p99")] {
@@ -120,7 +121,7 @@ mod tests {
     fn row(monitor: &str, run: u32, ns: f64) -> Row {
         let mut row = Row::default();
         row.set("order", 4).set("batch", 16).set("monitor", monitor);
-        row.set("zone", super::super::SHARED).set("run", run);
+        row.set("zone", super::SHARED).set("run", run);
         for field in COMPARED {
             row.set(field, ns);
         }
@@ -160,7 +161,7 @@ mod tests {
         for (row, (lists, instructions)) in
             rows.iter_mut().zip([(lists::COUNTS, 130.0), (lists::HEADS, 100.0)])
         {
-            row.set("zone", super::super::PLAIN).set("lists", lists);
+            row.set("zone", super::PLAIN).set("lists", lists);
             row.set("list_ops_per_pair", 10).set("instructions_per_pair", instructions);
         }
         let mut said = Vec::new();

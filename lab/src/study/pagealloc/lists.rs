@@ -15,15 +15,18 @@
 //! Invariant: both zones give the same blocks.
 
 use super::batches::{Batch, Bench, Samples};
-use crate::error::LabError;
-use crate::row::Row;
-use crate::study::{Lab, scattered, valgrind};
+use crate::apparatus::{scattered, valgrind};
+use crate::frame::{Inside, Lab};
+use crate::ground::LabError;
+use crate::rows::Row;
 use buddy::{Order, Zone};
 use clap::{ArgMatches, Args, FromArgMatches};
 use std::time::Duration;
 
 /// Batches that are compared, of those asked for: the deepest splits, and a usual mixture.
 pub(super) const BLOCKS: [usize; 2] = [1, 64];
+/// The name of a zone without a lock in rows.
+pub(super) const PLAIN: &str = "plain";
 /// Zones by what says that a list is empty, in rows.
 pub(super) const COUNTS: &str = "counts";
 pub(super) const HEADS: &str = "heads";
@@ -33,7 +36,7 @@ const _: () = assert!(ROOM >= BLOCKS[1] as u32 * buddy::RUN_FRAMES_MAX / 4, "ord
 
 /// Options of the child.
 #[derive(Args, Debug)]
-pub(super) struct Options {
+struct Options {
     #[arg(long)]
     lists: String,
     #[arg(long)]
@@ -44,9 +47,13 @@ pub(super) struct Options {
     batches: usize,
 }
 
+/// What runs under valgrind.
+pub(crate) const INSIDE: Inside =
+    Inside { name: "pagealloc-inside", options: Options::augment_args, run };
+
 /// The child's `main`.
-pub(super) fn run(matches: &ArgMatches) -> Result<(), LabError> {
-    let options = Options::from_arg_matches(matches).map_err(crate::usage)?;
+fn run(matches: &ArgMatches) -> Result<(), LabError> {
+    let options = Options::from_arg_matches(matches).map_err(LabError::usage)?;
     let order = Order::new(options.order);
     let order = order.ok_or_else(|| LabError::Usage("no such order".into()))?;
     let batch = Batch { order, blocks: options.blocks };
@@ -157,7 +164,7 @@ pub(super) fn instructions(row: &Row, lab: &Lab) -> Result<f64, LabError> {
         ];
         let arguments: Vec<String> =
             pairs.into_iter().flat_map(|(name, value)| [name.to_owned(), value]).collect();
-        valgrind::instructions(super::INSIDE.name, &arguments, &[], lab)
+        valgrind::instructions(INSIDE.name, &arguments, &[], lab)
     };
     let (before, after) = (total(0)?, total(batches)?);
     Ok((after as f64 - before as f64) / (batches * blocks) as f64)

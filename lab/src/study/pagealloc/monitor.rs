@@ -6,14 +6,16 @@
 //!
 //! Lock: none but the gate, which is passed once.
 
-use crate::error::LabError;
-use crate::study::reader::{Mode, Reader};
+use crate::apparatus::reader::{Mode, Reader};
+use crate::ground::LabError;
 use buddy::SharedZone;
 use std::sync::Barrier;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+/// The name of a watched zone in rows: its lock is taken for each operation.
+pub(super) const SHARED: &str = "shared";
 /// From the start of one reading to that of the next, if it does not take longer itself.
 pub(super) const PERIOD: Duration = Duration::from_millis(10);
 

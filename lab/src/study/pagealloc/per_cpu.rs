@@ -2,10 +2,12 @@
 //!
 //! Invariant: it is scattered as the zone without lists is, except for the blocks on the lists.
 
-use crate::error::LabError;
-use crate::study::scattered::{self, Blocks};
+use crate::apparatus::scattered::{self, Blocks};
+use crate::ground::LabError;
 use buddy::{AllocError, FreeError, FreedRun, Migratetype, Order, Pfn, SharedZone, Warm};
 
+/// The name of such a zone in rows.
+pub(super) const PER_CPU: &str = "per-cpu";
 /// The largest order that is listed.
 pub(super) const ORDER_MAX: u8 = 3;
 /// Frames on the lists of a CPU at most: 1 MiB, as those of a zone that has its memory for itself.

@@ -7,11 +7,10 @@
 //! * T2: a read is timed alone, from before the counts are taken to the end of the text.
 
 use super::writer;
-use crate::error::LabError;
-use crate::row::Row;
-use crate::stats;
-use crate::study::reader::{self, Mode, Reader};
-use crate::study::scattered;
+use crate::apparatus::reader::{self, Mode, Reader};
+use crate::apparatus::scattered;
+use crate::ground::{LabError, stats};
+use crate::rows::Row;
 use buddy::{PageTypeInfo, SharedZone, TextForm};
 use std::fs::File;
 use std::hint::black_box;
@@ -19,7 +18,9 @@ use std::io::{self, Read, Seek};
 use std::time::{Duration, Instant};
 
 /// The kernel's own.
-pub(super) const KERNEL: &str = "/proc/pagetypeinfo";
+const KERNEL: &str = "/proc/pagetypeinfo";
+/// Its name in rows.
+pub(super) const KERNEL_MODE: &str = "kernel";
 
 /// A zone of ours and who is busy there.
 pub(super) struct Ours {
@@ -85,7 +86,7 @@ pub(super) fn kernel(run: u32, time: Duration) -> Result<Row, LabError> {
     let zones = parsed.nodes.iter().flat_map(|node| &node.zones);
     let blocks: u64 = zones.flat_map(|zone| zone.counts.blocks_by_order()).sum();
     let mut row = Row::default();
-    row.set("mode", super::KERNEL_MODE).set("free_blocks", blocks).set("run", run);
+    row.set("mode", KERNEL_MODE).set("free_blocks", blocks).set("run", run);
     summary(&mut row, samples);
     Ok(row)
 }

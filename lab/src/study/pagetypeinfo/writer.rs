@@ -6,8 +6,7 @@
 //!
 //! Lock: none but the gate, which is passed once.
 
-use crate::error::LabError;
-use crate::rng::Rng;
+use crate::ground::{LabError, Rng};
 use buddy::{Migratetype, PAGEBLOCK_FRAMES, Pfn, SharedZone, Warm};
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -92,7 +91,7 @@ impl Writer<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::study::scattered;
+    use crate::apparatus::scattered;
 
     #[test]
     fn it_works_while_work_goes_on_and_leaves_nothing() {

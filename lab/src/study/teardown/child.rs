@@ -10,11 +10,11 @@
 //!   swap then.
 //! - Between start and end there is one system call, `munmap`.
 
-use crate::clock;
-use crate::error::LabError;
-use crate::row::Row;
-use crate::study::paging::{self, Source};
-use crate::study::swapping;
+use crate::apparatus::paging::{self, Source};
+use crate::apparatus::swapping;
+use crate::frame::Inside;
+use crate::ground::{LabError, clock};
+use crate::rows::Row;
 use clap::{ArgMatches, Args, FromArgMatches};
 use host::Swappable;
 use serde_json::Value;
@@ -23,7 +23,7 @@ use std::path::PathBuf;
 
 /// Options of the child.
 #[derive(Args, Debug)]
-pub(super) struct Options {
+struct Options {
     /// Pages of its memory
     #[arg(long)]
     pages: usize,
@@ -34,9 +34,13 @@ pub(super) struct Options {
     run: u32,
 }
 
+/// What runs in a process of its own, its memory in the kernel's swap.
+pub(crate) const INSIDE: Inside =
+    Inside { name: "teardown-inside", options: Options::augment_args, run };
+
 /// The child's `main`. What goes wrong is part of the answer.
-pub(super) fn run(matches: &ArgMatches) -> Result<(), LabError> {
-    let options = Options::from_arg_matches(matches).map_err(crate::usage)?;
+fn run(matches: &ArgMatches) -> Result<(), LabError> {
+    let options = Options::from_arg_matches(matches).map_err(LabError::usage)?;
     converse(&options).or_else(|error| {
         let mut answer = Row::default();
         answer.set("error", error.to_string());

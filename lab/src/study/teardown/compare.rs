@@ -8,9 +8,9 @@
 //! Invariant: a ratio is of two rows of one run; above 1 is better for ours, whatever is compared.
 
 use super::published;
+use crate::frame::note;
 use crate::kernel::{self, zswap};
-use crate::row::Row;
-use crate::study::note;
+use crate::rows::Row;
 
 /// The ratios: how they are called, and of what.
 pub(super) const RATIOS: [(&str, &str); 5] = [

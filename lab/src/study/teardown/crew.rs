@@ -12,15 +12,13 @@
 //!
 //! All of them share one memory, as several clients of one machine do.
 
+use super::case::{Case, GONE, NS_PER_MS, PAGING, PATIENCE, Shape};
 use super::held::{Held, Left, Span, Store};
-use super::{Case, GONE, NS_PER_MS, PAGING, PATIENCE, Shape};
-use crate::clock;
-use crate::error::LabError;
-use crate::row::{self, Row};
-use crate::stats;
-use crate::study::folding;
-use crate::study::gate::Gate;
-use crate::study::paging::Source;
+use crate::apparatus::folding;
+use crate::apparatus::gate::Gate;
+use crate::apparatus::paging::Source;
+use crate::ground::{LabError, clock, stats};
+use crate::rows::{Row, column};
 use region::{Pager, PagerConfig};
 use std::sync::{Arc, Barrier};
 use std::thread;
@@ -70,7 +68,7 @@ pub(super) fn measure(
     let fallbacks: Option<u64> = ended.iter().map(|ended| ended.left.fallbacks()).sum();
     let paging: Vec<Row> = ended.into_iter().map(|ended| ended.paging).collect();
     for field in PAGING {
-        let spread = stats::spread(&row::column(&paging, field));
+        let spread = stats::spread(&column(&paging, field));
         row.set(field, spread.map(|spread| spread.median));
     }
     row.set("teardown_ms", ms(returned))

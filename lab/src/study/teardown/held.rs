@@ -15,14 +15,13 @@
 //!
 //! Invariant: what is given up was read back equal before, every page of it, and is in the store.
 
-use super::{Case, Free, Shape};
-use crate::clock;
-use crate::corpus::PAGE_SIZE;
-use crate::error::LabError;
-use crate::row::Row;
-use crate::study::ours::Backend;
-use crate::study::paging::{self, Source};
-use crate::study::{folding, ours};
+use super::case::{Case, Free, Shape};
+use crate::apparatus::folding;
+use crate::apparatus::ours::{self, Backend};
+use crate::apparatus::paging::{self, Source};
+use crate::ground::{LabError, clock};
+use crate::pages::PAGE_SIZE;
+use crate::rows::Row;
 use region::{Pager, Region, RegionConfig, StoreConfig, Teardown};
 use std::fs;
 use std::ops::Range;

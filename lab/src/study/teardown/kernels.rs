@@ -16,16 +16,14 @@
 //! - From then on nobody else's memory goes there. A kernel may page out what is cold by itself
 //!   (DAMON), as soon as there is a swap: then the case is measured again.
 
-use super::{Case, GONE, NS_PER_MS, PAGING, PATIENCE};
-use crate::cleanup::GuardedChild;
-use crate::clock;
-use crate::error::LabError;
+use super::case::{Case, GONE, NS_PER_MS, PAGING, PATIENCE};
+use super::child::INSIDE;
+use crate::apparatus::paging::Source;
+use crate::apparatus::peer::Peer;
+use crate::frame::Lab;
+use crate::ground::{GuardedChild, LabError, clock, stats};
 use crate::kernel::pages_swapped_out;
-use crate::row::{self, Row};
-use crate::stats;
-use crate::study::Lab;
-use crate::study::paging::Source;
-use crate::study::peer::Peer;
+use crate::rows::{Row, column};
 use std::io::{BufRead, BufReader, Write};
 use std::process::{ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -79,7 +77,7 @@ fn try_measure(
     // Where the growth stays, others' memory may have been counted as part of it.
     let Some(drained) = drained.filter(|_| !disturbed) else { return Ok(false) };
     for field in PAGING {
-        let spread = stats::spread(&row::column(&paging, field));
+        let spread = stats::spread(&column(&paging, field));
         row.set(field, spread.map(|spread| spread.median));
     }
     // What is freed is in the page allocator at once: nothing is released later.
@@ -141,7 +139,7 @@ impl Child {
     fn start(case: Case, source: &Source, lab: &Lab) -> Result<Child, LabError> {
         let program = std::env::current_exe().map_err(LabError::io("this program"))?;
         let mut command = Command::new(program);
-        command.arg(super::INSIDE.name).arg("--corpus").arg(source.path());
+        command.arg(INSIDE.name).arg("--corpus").arg(source.path());
         command.args(["--pages", &case.pages().to_string(), "--run", &case.run.to_string()]);
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let process = lab.cleanup.spawn(&mut command)?;

@@ -12,8 +12,8 @@
 //! back to a disk in RAM; making and comparing pages is outside.
 
 use super::trace::Access;
-use crate::corpus::{Corpus, PAGE_SIZE};
-use crate::error::LabError;
+use crate::ground::LabError;
+use crate::pages::{Corpus, PAGE_SIZE};
 use disk::RamDisk;
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -16,7 +16,7 @@
 //!
 //! Invariant: the same seed, pages and length give the same accesses.
 
-use crate::rng::Rng;
+use crate::ground::Rng;
 use std::collections::{HashSet, VecDeque};
 
 /// The shape of a trace.

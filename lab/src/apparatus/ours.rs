@@ -1,0 +1,125 @@
+//! Stores of this project, as the studies use them: a zram in a memory of its own, a zswap in one
+//! that others use too.
+//!
+//! ```text
+//!   disk, disk_alone   Memory <- Zram                 one run's own, gone before the next
+//!   cache              Memory <- Zswap -> RamDisk     the memory is the caller's, and its pager's
+//! ```
+
+use crate::ground::LabError;
+use crate::pages::PAGE_SIZE;
+use codec::Codec;
+use disk::{Disk, RamDisk};
+use std::sync::Arc;
+use zram::{Zram, ZramConfig};
+use zsmalloc::{Memory, MemoryConfig, Rule};
+use zswap::{Limit, Zswap, ZswapConfig};
+
+/// The name in rows.
+pub(crate) const NAME: &str = "zram";
+/// The same of the cache in front of a disk.
+const ZSWAP: &str = "zswap";
+
+/// The stores of ours that memory can be paged out to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Backend {
+    Zram,
+    Zswap,
+}
+
+impl Backend {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Backend::Zram => NAME,
+            Backend::Zswap => ZSWAP,
+        }
+    }
+}
+
+/// A zswap that may hold whatever its memory has room for, before a disk for `bytes` of pages.
+/// Nothing goes there by itself.
+pub(crate) fn cache(
+    memory: &Arc<Memory>,
+    algorithm: &Codec,
+    chain_order: u32,
+    bytes: u64,
+) -> Result<Arc<Zswap>, LabError> {
+    let disk = RamDisk::new(bytes + SPARE_BYTES).map_err(|error| LabError::store(ZSWAP)(error))?;
+    let config = ZswapConfig {
+        algorithm: algorithm.clone(),
+        chain_order,
+        limit: Limit::None,
+        backing: Some(Arc::new(disk)),
+        ..ZswapConfig::new("lab")
+    };
+    let cache = Zswap::new(Arc::clone(memory), config).map_err(LabError::store(ZSWAP))?;
+    Ok(Arc::new(cache))
+}
+
+/// What a disk behind a cache has besides room for every page.
+const SPARE_BYTES: u64 = 1 << 20;
+
+/// How a disk under study is made.
+pub(crate) struct Shape {
+    pub(crate) algorithm: Codec,
+    pub(crate) chain_order: u32,
+    pub(crate) rule: Rule,
+    /// Pages of the disk.
+    pub(crate) slots: usize,
+    /// Whether compaction evacuates sparse pageblocks.
+    pub(crate) evacuation: bool,
+}
+
+impl Shape {
+    fn bytes(&self) -> u64 {
+        (self.slots * PAGE_SIZE) as u64
+    }
+}
+
+/// A fresh disk over a memory of its own: what one run held is gone before the next.
+pub(crate) fn disk(shape: &Shape) -> Result<Zram, LabError> {
+    disk_in(MemoryConfig::for_disk(shape.bytes()), shape, None)
+}
+
+/// The same with an algorithm that pages may be recompressed with.
+pub(crate) fn recompressing(shape: &Shape, to: &Codec) -> Result<Zram, LabError> {
+    disk_in(MemoryConfig::for_disk(shape.bytes()), shape, Some(to))
+}
+
+/// The same in a memory without a worker: nothing happens but what the caller does.
+pub(crate) fn disk_alone(shape: &Shape) -> Result<Zram, LabError> {
+    disk_in(MemoryConfig { worker: false, ..MemoryConfig::for_disk(shape.bytes()) }, shape, None)
+}
+
+fn disk_in(
+    memory: MemoryConfig,
+    shape: &Shape,
+    recompress: Option<&Codec>,
+) -> Result<Zram, LabError> {
+    let memory = Memory::new(memory).map_err(LabError::store(NAME))?;
+    memory.set_evacuation(shape.evacuation);
+    let config = ZramConfig {
+        algorithm: shape.algorithm.clone(),
+        chain_order: shape.chain_order,
+        rule: shape.rule,
+        recompression: [recompress.cloned(), None, None],
+        ..ZramConfig::new("lab", shape.bytes())
+    };
+    Zram::new(memory, config).map_err(LabError::store(NAME))
+}
+
+/// Writes one page.
+pub(crate) fn write(disk: &Zram, slot: usize, page: &[u8]) -> Result<(), LabError> {
+    let offset = (slot * PAGE_SIZE) as u64;
+    disk.write(offset, page).map_err(|error| failed("write", slot, &error))
+}
+
+/// Reads one page.
+pub(crate) fn read(disk: &Zram, slot: usize, page: &mut [u8]) -> Result<(), LabError> {
+    let offset = (slot * PAGE_SIZE) as u64;
+    disk.read(offset, page).map_err(|error| failed("read", slot, &error))
+}
+
+fn failed(what: &str, slot: usize, error: &disk::DiskError) -> LabError {
+    LabError::Store { what: format!("{NAME}: {what} of page {slot}"), why: error.to_string() }
+}

@@ -1,0 +1,113 @@
+//! What the frame gives a study: options that all have, the kernel's stores where they are asked
+//! for, and the loop over runs and cases.
+//!
+//! Invariant: cases take turns in every run, in the order they are given.
+
+use super::notes::note;
+use crate::ground::{Cleanup, LabError};
+use crate::kernel::{self, KernelZram, KernelZswap};
+use crate::rows::Row;
+use clap::Args;
+use indicatif::{ProgressBar, ProgressStyle};
+use std::path::{Path, PathBuf};
+
+/// Options every study has; not all accept `vs_kernel`.
+#[derive(Args, Debug)]
+pub(crate) struct Common {
+    /// File whose 4 KiB pages are stored [default: a seeded synthetic mix]
+    #[arg(long, value_name = "FILE")]
+    corpus: Option<PathBuf>,
+    /// Runs of everything compared, interleaved; rows are medians
+    #[arg(long, value_name = "N", default_value = "5",
+          value_parser = clap::value_parser!(u32).range(1..))]
+    runs: u32,
+    /// Only check that it works: little data, few runs, under 20 s
+    #[arg(long)]
+    quick: bool,
+    /// Also measure the kernel's own store (needs root; no swap may be on)
+    #[arg(long)]
+    pub(super) vs_kernel: bool,
+    /// Write machine and rows as JSON
+    #[arg(long, value_name = "FILE")]
+    pub(crate) json: Option<PathBuf>,
+    /// Add a record with the rows of every run [default directory: the lab's own records]
+    #[arg(long, value_name = "DIR", num_args = 0..=1, require_equals = true,
+          default_missing_value = concat!(env!("CARGO_MANIFEST_DIR"), "/records"))]
+    pub(crate) record: Option<PathBuf>,
+}
+
+/// What the frame gives a study: the common options and the means to clean up and to show progress.
+pub(crate) struct Lab {
+    pub(crate) common: Common,
+    pub(crate) cleanup: Cleanup,
+}
+
+impl Lab {
+    pub(crate) fn corpus_file(&self) -> Option<&Path> {
+        self.common.corpus.as_deref()
+    }
+
+    pub(crate) fn quick(&self) -> bool {
+        self.common.quick
+    }
+
+    /// Whether the kernel's own store is measured too.
+    pub(crate) fn vs_kernel(&self) -> bool {
+        self.common.vs_kernel
+    }
+
+    /// The kernel's zram where `--vs-kernel` asks for it; a note if it is not available.
+    pub(crate) fn kernel_peer(&self, notes: &mut Vec<String>) -> Option<KernelZram> {
+        let claimed = self.common.vs_kernel.then(|| kernel::claim_zram(&self.cleanup))?;
+        claimed.map_err(|error| note(notes, error.to_string())).ok()
+    }
+
+    /// The same for the kernel's zswap.
+    pub(crate) fn kernel_zswap(&self, notes: &mut Vec<String>) -> Option<KernelZswap> {
+        let claimed = self.common.vs_kernel.then(|| kernel::claim_zswap(&self.cleanup))?;
+        claimed.map_err(|error| note(notes, error.to_string())).ok()
+    }
+
+    /// For a study that stores nothing: says so where pages are named.
+    pub(crate) fn no_pages(&self, notes: &mut Vec<String>) {
+        if self.common.corpus.is_some() {
+            note(notes, "no page is stored here: --corpus changes nothing".into());
+        }
+    }
+
+    /// Runs of everything compared; two are enough to see that it works.
+    pub(crate) fn runs(&self) -> u32 {
+        if self.common.quick { self.common.runs.min(2) } else { self.common.runs }
+    }
+
+    /// The rows of every case in every run. Cases take turns, so that a slow moment of the machine
+    /// meets what is compared alike. `measure` verifies what it measured, or fails.
+    pub(crate) fn interleaved<C>(
+        &self,
+        cases: &[C],
+        name: impl Fn(&C) -> String,
+        mut measure: impl FnMut(&C, u32) -> Result<Vec<Row>, LabError>,
+    ) -> Result<Vec<Row>, LabError> {
+        let mut rows = Vec::new();
+        let bar = self.progress(self.runs() as usize * cases.len());
+        for run in 0..self.runs() {
+            for case in cases {
+                bar.set_message(format!("run {run}, {}", name(case)));
+                rows.extend(measure(case, run)?);
+                bar.inc(1);
+            }
+        }
+        bar.finish_and_clear();
+        Ok(rows)
+    }
+
+    /// A bar of `steps` on a terminal, nothing elsewhere.
+    pub(crate) fn progress(&self, steps: usize) -> ProgressBar {
+        let bar = ProgressBar::new(steps as u64);
+        let style = ProgressStyle::with_template("{pos}/{len} [{bar:30}] {eta} left: {msg}");
+        if let Ok(style) = style {
+            bar.set_style(style);
+        }
+        bar
+    }
+}
