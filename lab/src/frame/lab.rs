@@ -88,14 +88,27 @@ impl Lab {
         name: impl Fn(&C) -> String,
         mut measure: impl FnMut(&C, u32) -> Result<Vec<Row>, LabError>,
     ) -> Result<Vec<Row>, LabError> {
+        self.interleaved_in(|| Ok(()), cases, name, |(), case, run| measure(case, run))
+    }
+
+    /// The same where the cases of a run share a setting, made before the first of them.
+    pub(crate) fn interleaved_in<S: Setting, C>(
+        &self,
+        setting: impl Fn() -> Result<S, LabError>,
+        cases: &[C],
+        name: impl Fn(&C) -> String,
+        mut measure: impl FnMut(&mut S, &C, u32) -> Result<Vec<Row>, LabError>,
+    ) -> Result<Vec<Row>, LabError> {
         let mut rows = Vec::new();
         let bar = self.progress(self.runs() as usize * cases.len());
         for run in 0..self.runs() {
+            let mut setting = setting()?;
             for case in cases {
                 bar.set_message(format!("run {run}, {}", name(case)));
-                rows.extend(measure(case, run)?);
+                rows.extend(measure(&mut setting, case, run)?);
                 bar.inc(1);
             }
+            setting.check()?;
         }
         bar.finish_and_clear();
         Ok(rows)
@@ -109,5 +122,17 @@ impl Lab {
             bar.set_style(style);
         }
         bar
+    }
+}
+
+/// What the cases of a run share.
+pub(crate) trait Setting {
+    /// Whether it is as it should be when all of them are done.
+    fn check(&self) -> Result<(), LabError>;
+}
+
+impl Setting for () {
+    fn check(&self) -> Result<(), LabError> {
+        Ok(())
     }
 }

@@ -24,7 +24,7 @@
 //! Rows are medians over the runs, with minimum and maximum.
 
 use crate::apparatus::objects::Objects;
-use crate::frame::{Lab, Report, Study, note};
+use crate::frame::{Lab, Report, Study, note, present};
 use crate::ground::LabError;
 use crate::pages::{Corpus, PAGE_SIZE};
 use crate::rows::{Field, Format, Row, fields};
@@ -89,29 +89,29 @@ fn run(matches: &ArgMatches, lab: &Lab) -> Result<Report, LabError> {
     let pages = options.mib.map_or(Ok(corpus.pages().min(most)), |mib| corpus.pages_in(mib))?;
     let objects = Objects::of(&corpus, pages)?;
     let mut notes = vec![peers::CONDITIONS.to_owned()];
-    let mut peers = options.peers.clone();
-    let bar = lab.progress(lab.runs() as usize * options.threads.len() * (1 + peers.len()));
-    let mut runs = Vec::new();
-    for run in 0..lab.runs() {
-        for &threads in &options.threads {
-            let Options { chain_order, rule, .. } = options;
-            let rest = peers::rest(lab.quick());
-            let plan = Plan { threads, run, chain_order, rule, rest };
-            let starter = Starter { plan, objects: &objects, cleanup: &lab.cleanup };
-            bar.set_message(format!("run {run}, {threads} threads"));
-            runs.extend(starter.pool()?);
-            bar.inc(1);
-            for peer in std::mem::take(&mut peers) {
-                // One that is missing is not asked for again.
-                if let Some(rows) = starter.peer(peer, &mut notes)? {
-                    runs.extend(rows);
-                    peers.push(peer);
-                }
-                bar.inc(1);
-            }
+    let all = || std::iter::once(None).chain(options.peers.iter().copied().map(Some));
+    let cases: Vec<(u32, Option<Peer>)> = options
+        .threads
+        .iter()
+        .flat_map(|&threads| all().map(move |peer| (threads, peer)))
+        .collect();
+    let name = |&(threads, peer): &(u32, Option<Peer>)| {
+        format!("{threads} threads, {}", peer.map_or(ZSMALLOC, Peer::name))
+    };
+    let mut missing = Vec::new();
+    let mut runs = lab.interleaved(&cases, name, |&(threads, peer), run| {
+        let Options { chain_order, rule, .. } = options;
+        let plan = Plan { threads, run, chain_order, rule, rest: peers::rest(lab.quick()) };
+        let starter = Starter { plan, objects: &objects, cleanup: &lab.cleanup };
+        let Some(peer) = peer else { return starter.pool() };
+        // One that is missing is not asked for again.
+        if missing.contains(&peer) {
+            return Ok(Vec::new());
         }
-    }
-    bar.finish_and_clear();
+        let rows = present(starter.peer(peer), &mut notes)?;
+        missing.extend(rows.is_none().then_some(peer));
+        Ok(rows.unwrap_or_default())
+    })?;
     for row in &mut runs {
         let ours = row.is("allocator", ZSMALLOC);
         row.set("chain_order", ours.then_some(options.chain_order))

@@ -71,6 +71,8 @@ fn run(matches: &ArgMatches, lab: &Lab) -> Result<Report, LabError> {
     let subject = Subject { backend: options.backend, input, pages, lab };
     let mut notes = Vec::new();
     let mut runs = Vec::new();
+    // The paths do not take turns, because the instructions of one are counted once for all its
+    // runs, and nothing compares the time of two.
     let bar = lab.progress(options.path.len());
     for &path in &options.path {
         bar.set_message(path.name());

@@ -22,8 +22,7 @@ use crate::rows::Row;
 use clap::{ArgMatches, Args, FromArgMatches};
 use codec::Codec;
 use fields::FIELDS;
-use indicatif::ProgressBar;
-use plan::Plan;
+use plan::{Fill, Plan};
 use zsmalloc::Rule;
 
 mod fields;
@@ -64,7 +63,7 @@ struct Options {
     mib: Vec<u64>,
     /// Store a random half and overwrite a tenth, or the whole corpus once, freshly filled
     #[arg(long, value_name = "FILL[,FILL]", value_delimiter = ',', default_value = "half,whole")]
-    fill: Vec<plan::Fill>,
+    fill: Vec<Fill>,
 }
 
 /// Bytes of the synthetic mix when `--mib` does not say.
@@ -79,21 +78,15 @@ fn run(matches: &ArgMatches, lab: &Lab) -> Result<Report, LabError> {
     let sizes = sizes(&options, &corpus, lab.quick())?;
     let mut notes = Vec::new();
     let peer = lab.kernel_peer(&mut notes);
-    let ours = options.rule.len() * options.chain_order.len();
-    let stores = options.algorithm.len() * (ours + usize::from(peer.is_some()));
-    let bar = lab.progress(lab.runs() as usize * sizes.len() * options.fill.len() * stores);
-    let mut bench = Bench { options: &options, corpus: &corpus, peer, bar, runs: Vec::new() };
-    for run in 0..lab.runs() {
-        for &pages in &sizes {
-            let mib = (pages * PAGE_SIZE) >> 20;
-            bench.bar.set_message(format!("run {run}, {mib} MiB"));
-            for &fill in &options.fill {
-                bench.all_stores(&Plan::new(fill, pages, run), run, &mut notes)?;
-            }
-        }
-    }
-    bench.bar.finish_and_clear();
-    let runs = bench.runs;
+    let bench = Bench { options: &options, corpus: &corpus, peer };
+    let of_size = |&pages: &usize| options.fill.iter().map(move |&fill| (pages, fill));
+    let cases: Vec<(usize, Fill)> = sizes.iter().flat_map(of_size).collect();
+    let name = |&(pages, fill): &(usize, Fill)| {
+        format!("{} MiB, {}", (pages * PAGE_SIZE) >> 20, fill.name())
+    };
+    let runs = lab.interleaved(&cases, name, |&(pages, fill), run| {
+        bench.all_stores(&Plan::new(fill, pages, run), run, &mut notes)
+    })?;
     let rows = summary::rows(&runs);
     Ok(Report { corpus: Some(corpus), rows, runs, notes })
 }
@@ -103,7 +96,7 @@ fn sizes(options: &Options, corpus: &Corpus, quick: bool) -> Result<Vec<usize>, 
     if options.mib.is_empty() {
         let most = if quick { QUICK_BYTES as usize / PAGE_SIZE } else { usize::MAX };
         let pages = corpus.pages().min(most);
-        let halves = options.fill.contains(&plan::Fill::Half);
+        let halves = options.fill.contains(&Fill::Half);
         let enough = !halves || pages >= plan::PAGES_MIN;
         return enough.then(|| vec![pages]).ok_or_else(|| {
             LabError::Usage(format!("a corpus of {pages} pages has no half worth storing"))
@@ -116,18 +109,17 @@ struct Bench<'a> {
     options: &'a Options,
     corpus: &'a Corpus,
     peer: Option<KernelZram>,
-    bar: ProgressBar,
-    runs: Vec<Row>,
 }
 
 impl Bench<'_> {
     /// One run: every store on the same pages.
     fn all_stores(
-        &mut self,
+        &self,
         plan: &Plan,
         run: u32,
         notes: &mut Vec<String>,
-    ) -> Result<(), LabError> {
+    ) -> Result<Vec<Row>, LabError> {
+        let mut rows = Vec::new();
         for algorithm in &self.options.algorithm {
             for &rule in &self.options.rule {
                 for &chain_order in &self.options.chain_order {
@@ -140,34 +132,31 @@ impl Bench<'_> {
                     };
                     let mut row = self.key(ours::NAME, algorithm, plan, run);
                     trial::ours(&shape, plan, self.corpus, &mut row)?;
-                    self.runs.push(row);
-                    self.bar.inc(1);
+                    rows.push(row);
                 }
             }
-            self.kernel(algorithm, plan, run, notes)?;
+            rows.extend(self.kernel(algorithm, plan, run, notes)?);
         }
-        Ok(())
+        Ok(rows)
     }
 
     /// The kernel with the same pages, as long as it is there and has the algorithm.
     fn kernel(
-        &mut self,
+        &self,
         algorithm: &Codec,
         plan: &Plan,
         run: u32,
         notes: &mut Vec<String>,
-    ) -> Result<(), LabError> {
-        let Some(peer) = &self.peer else { return Ok(()) };
-        self.bar.inc(1);
+    ) -> Result<Option<Row>, LabError> {
+        let Some(peer) = &self.peer else { return Ok(None) };
         let name = algorithm.algorithm().name();
         if let Err(error) = peer.set_up(name, (plan.slots() * PAGE_SIZE) as u64) {
             note(notes, LabError::missing(kernel::NAME, error).to_string());
-            return Ok(());
+            return Ok(None);
         }
         let mut row = self.key(kernel::NAME, algorithm, plan, run);
         trial::kernel(peer, plan, self.corpus, &mut row)?;
-        self.runs.push(row);
-        Ok(())
+        Ok(Some(row))
     }
 
     fn key(&self, store: &str, algorithm: &Codec, plan: &Plan, run: u32) -> Row {

@@ -30,7 +30,6 @@ use crate::pages::{Corpus, PAGE_SIZE};
 use crate::rows::{Field, Format, Row, fields};
 use clap::{ArgMatches, Args, FromArgMatches};
 use codec::Codec;
-use indicatif::ProgressBar;
 use plan::Plan;
 use std::time::Duration;
 use zsmalloc::Rule;
@@ -108,20 +107,11 @@ fn run(matches: &ArgMatches, lab: &Lab) -> Result<Report, LabError> {
     let pages = options.mib.map_or(Ok(corpus.pages().min(most)), |mib| corpus.pages_in(mib))?;
     let mut notes = Vec::new();
     let peer = lab.kernel_peer(&mut notes);
-    let stores = options.busy.len() * options.evacuation.len() + usize::from(peer.is_some());
-    let bar = lab.progress(lab.runs() as usize * options.discard.len() * stores);
-    let quick = lab.quick();
-    let mut bench =
-        Bench { options: &options, corpus: &corpus, peer, quick, bar, runs: Vec::new() };
-    for run in 0..lab.runs() {
-        for &percent in &options.discard {
-            let plan = Plan::new(pages, percent, run)?;
-            bench.bar.set_message(format!("run {run}, {percent} % discarded"));
-            bench.all_stores(&plan, run, &mut notes)?;
-        }
-    }
-    bench.bar.finish_and_clear();
-    let runs = bench.runs;
+    let bench = Bench { options: &options, corpus: &corpus, peer, quick: lab.quick() };
+    let name = |percent: &u32| format!("{percent} % discarded");
+    let runs = lab.interleaved(&options.discard, name, |&percent, run| {
+        bench.all_stores(&Plan::new(pages, percent, run)?, run, &mut notes)
+    })?;
     let rows = fields::medians(&FIELDS, &runs);
     compare(&rows, &mut notes);
     Ok(Report { corpus: Some(corpus), rows, runs, notes })
@@ -140,26 +130,25 @@ struct Bench<'a> {
     corpus: &'a Corpus,
     peer: Option<KernelZram>,
     quick: bool,
-    bar: ProgressBar,
-    runs: Vec<Row>,
 }
 
 impl Bench<'_> {
     /// One run: every store left with the same pages.
     fn all_stores(
-        &mut self,
+        &self,
         plan: &Plan,
         run: u32,
         notes: &mut Vec<String>,
-    ) -> Result<(), LabError> {
+    ) -> Result<Vec<Row>, LabError> {
+        let mut rows = Vec::new();
         for (&threads, &evacuation) in self.options.ours() {
             let mut row = self.key(ours::NAME, plan, threads, run);
             row.set("chain_order", self.options.chain_order).set("evacuation", evacuation.name());
             self.ours(plan, threads, evacuation == Switch::On, &mut row)?;
-            self.runs.push(row);
-            self.bar.inc(1);
+            rows.push(row);
         }
-        self.kernel(plan, run, notes)
+        rows.extend(self.kernel(plan, run, notes)?);
+        Ok(rows)
     }
 
     fn ours(
@@ -190,18 +179,21 @@ impl Bench<'_> {
 
     /// The kernel, as long as it is there and has the algorithm. Its chain is what it was built
     /// with; nothing tells which.
-    fn kernel(&mut self, plan: &Plan, run: u32, notes: &mut Vec<String>) -> Result<(), LabError> {
-        let Some(peer) = &self.peer else { return Ok(()) };
-        self.bar.inc(1);
+    fn kernel(
+        &self,
+        plan: &Plan,
+        run: u32,
+        notes: &mut Vec<String>,
+    ) -> Result<Option<Row>, LabError> {
+        let Some(peer) = &self.peer else { return Ok(None) };
         let algorithm = self.options.algorithm.algorithm().name();
         if let Err(error) = peer.set_up(algorithm, (plan.pages * PAGE_SIZE) as u64) {
             note(notes, LabError::missing(kernel::NAME, error).to_string());
-            return Ok(());
+            return Ok(None);
         }
         let mut row = self.key(kernel::NAME, plan, 0, run);
         round::alone(&mut Kernel::new(peer, plan.pages), plan, self.corpus, &mut row)?;
-        self.runs.push(row);
-        Ok(())
+        Ok(Some(row))
     }
 
     fn key(&self, store: &str, plan: &Plan, threads: u32, run: u32) -> Row {

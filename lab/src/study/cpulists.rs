@@ -16,7 +16,7 @@
 
 use crate::apparatus::mix::{Mix, Trial, count, memory_config};
 use crate::apparatus::objects::Objects;
-use crate::frame::{Lab, Report, Study, note};
+use crate::frame::{Lab, Report, Setting, Study, note};
 use crate::ground::LabError;
 use crate::pages::{Corpus, PAGE_SIZE};
 use crate::rows::{Field, Format, Row, fields};
@@ -77,29 +77,27 @@ fn run(matches: &ArgMatches, lab: &Lab) -> Result<Report, LabError> {
     let count = (mib << 20) as usize / PAGE_SIZE;
     let lengths = objects.lengths_of(count);
     let steps = options.steps();
-    let (mut runs, mut notes) = (Vec::new(), Vec::new());
-    let bar = lab.progress(lab.runs() as usize * steps.len());
-    for run in 0..lab.runs() {
-        let memories = Memories::new(count)?;
-        for step in &steps {
-            bar.set_message(format!("run {run}, {}, threads {}", step.mix.name(), step.threads));
-            for turn in 0..turns {
-                runs.extend(step.measure(&memories, &lengths, run * turns + turn)?);
-            }
-            bar.inc(1);
-        }
-        memories.check()?;
-    }
+    let name = |step: &Step| format!("{}, threads {}", step.mix.name(), step.threads);
+    let measure = |memories: &mut Memories, step: &Step, run| {
+        let turns = run * turns..(run + 1) * turns;
+        let pairs: Result<Vec<[Row; 2]>, LabError> =
+            turns.map(|turn| step.measure(memories, &lengths, turn)).collect();
+        Ok(pairs?.into_flattened())
+    };
+    let mut runs = lab.interleaved_in(|| Memories::new(count), &steps, name, measure)?;
     for row in &mut runs {
         row.set("corpus", corpus.name.as_str()).set("corpus_bytes", count * PAGE_SIZE);
     }
     let mut rows = fields::medians(&FIELDS, &runs);
+    let mut notes = Vec::new();
+    let bar = lab.progress(rows.len());
     for row in &mut rows {
         row.set("instructions_per_op", Value::Null);
         if options.instructions && *row.get("threads") == 1 && !row.is("mix", Mix::Mixed.name()) {
             bar.set_message("instructions");
             count_instructions(row, &lengths, lab, &mut notes)?;
         }
+        bar.inc(1);
     }
     bar.finish_and_clear();
     say(&rows, &mut notes);
@@ -121,7 +119,9 @@ impl Memories {
             .map_err(failed);
         both.map(|(with, without)| Memories { with, without })
     }
+}
 
+impl Setting for Memories {
     fn check(&self) -> Result<(), LabError> {
         for memory in [&self.with, &self.without] {
             memory.check_zone().map_err(LabError::store("check"))?;

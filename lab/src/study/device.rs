@@ -49,7 +49,7 @@ fn run(matches: &ArgMatches, lab: &Lab) -> Result<Report, LabError> {
     let bench = Bench { options: &options, lab, pages, kernel };
     let (mut runs, mut notes) = (Vec::new(), Vec::new());
     if options.client.contains(&Client::InProcess) {
-        inside::run(&bench, &mut runs)?;
+        runs.extend(inside::run(&bench)?);
     }
     if options.client.contains(&Client::Fio) {
         fio::run(&bench, &mut runs, &mut notes)?;

@@ -30,7 +30,7 @@
 
 use crate::apparatus::mix::{Mix, Trial, count, memory};
 use crate::apparatus::objects::Objects;
-use crate::frame::{Lab, Report, Study, note};
+use crate::frame::{Lab, Report, Setting, Study, note};
 use crate::ground::LabError;
 use crate::pages::{Corpus, PAGE_SIZE};
 use crate::rows::{Field, Format, Row, fields};
@@ -102,19 +102,14 @@ fn run(matches: &ArgMatches, lab: &Lab) -> Result<Report, LabError> {
     let objects = Objects::of(&corpus, corpus.pages())?;
     let count = (mib << 20) as usize / PAGE_SIZE;
     let lengths = objects.lengths_of(count);
-    let (mut runs, mut notes) = (Vec::new(), Vec::new());
+    let mut notes = Vec::new();
     let steps = options.steps();
-    let bar = lab.progress(lab.runs() as usize * steps.len());
-    for run in 0..lab.runs() {
-        let memories = Memories::new(&options, count)?;
-        for step in &steps {
-            bar.set_message(format!("run {run}, {} threads, {}", step.threads, step.mix.name()));
-            runs.push(step.measure(&memories, &lengths, run)?);
-            bar.inc(1);
-        }
-        memories.check()?;
-    }
-    bar.finish_and_clear();
+    let name = |step: &Step| format!("{} threads, {}", step.threads, step.mix.name());
+    let measure = |memories: &mut Memories, step: &Step, run| {
+        Ok(vec![step.measure(memories, &lengths, run)?])
+    };
+    let memories = || Memories::new(&options, count);
+    let mut runs = lab.interleaved_in(memories, &steps, name, measure)?;
     for row in &mut runs {
         row.set("corpus", corpus.name.as_str()).set("corpus_bytes", count * PAGE_SIZE);
     }
@@ -149,7 +144,9 @@ impl Memories {
         let apart = (0..most).map(|_| memory(objects)).collect::<Result<_, _>>()?;
         Ok(Memories { shared: memory(objects)?, apart })
     }
+}
 
+impl Setting for Memories {
     fn check(&self) -> Result<(), LabError> {
         let all = self.apart.iter().chain([&self.shared]);
         all.map(|memory| memory.check_zone())

@@ -26,7 +26,7 @@
 //! (with lists before it) or `plain`; `lists` says what tells that a list is empty.
 
 use crate::apparatus::{reader, scattered};
-use crate::frame::{Lab, Report, Study, note};
+use crate::frame::{Lab, Report, Setting, Study, note};
 use crate::ground::LabError;
 use crate::rows::{Field, Format, Row, fields};
 use batches::{Batch, Bench, Samples};
@@ -110,42 +110,62 @@ fn run(matches: &ArgMatches, lab: &Lab) -> Result<Report, LabError> {
     let free_blocks = options.free_blocks.unwrap_or(default);
     let (pace, lists_pace) =
         if lab.quick() { (QUICK_PACE, QUICK_PACE) } else { (PACE, LISTS_PACE) };
-    let (mut runs, mut notes) = (Vec::new(), Vec::new());
+    let mut notes = Vec::new();
     lab.no_pages(&mut notes);
-    let bar = lab.progress(lab.runs() as usize * batches.len());
-    for run in 0..lab.runs() {
-        let zone = scattered::shared(free_blocks, 2 * BATCH_FRAMES_MAX as u32)?;
-        let per_cpu = PerCpu::new(free_blocks, 2 * BATCH_FRAMES_MAX as u32)?;
-        let mut lists = lists::Pair::new(free_blocks)?;
-        for &batch in &batches {
-            let (order, blocks) = (batch.order.get(), batch.blocks);
-            bar.set_message(format!("run {run}, order {order}, batch {blocks}"));
-            let mut found = monitored(&zone, &per_cpu, batch, &options.monitor, run, &pace)?;
-            if lists::BLOCKS.contains(&blocks) {
-                found.extend(lists.measure(batch, lists_pace.rounds, lists_pace.time)?.map(
-                    |mut row| row.set("zone", PLAIN).set("monitor", Monitor::None.name()).clone(),
-                ));
-            }
-            for row in &mut found {
-                row.set("order", order).set("batch", blocks).set("free_blocks", free_blocks);
-                row.set("run", run);
-            }
-            runs.extend(found);
-            bar.inc(1);
+    let name = |batch: &Batch| format!("order {}, batch {}", batch.order.get(), batch.blocks);
+    let measure = |zones: &mut Zones, &batch: &Batch, run| {
+        let (order, blocks) = (batch.order.get(), batch.blocks);
+        let mut found =
+            monitored(&zones.shared, &zones.per_cpu, batch, &options.monitor, run, &pace)?;
+        if lists::BLOCKS.contains(&blocks) {
+            found.extend(zones.plain.measure(batch, lists_pace.rounds, lists_pace.time)?.map(
+                |mut row| row.set("zone", PLAIN).set("monitor", Monitor::None.name()).clone(),
+            ));
         }
-        scattered::is_scattered(&zone, free_blocks)?;
-        reader::agree(&zone)?;
-        per_cpu.agrees(free_blocks)?;
-        zone.check().map_err(LabError::store("check"))?;
-        lists.agree()?;
-    }
-    bar.finish_and_clear();
+        for row in &mut found {
+            row.set("order", order).set("batch", blocks).set("free_blocks", free_blocks);
+            row.set("run", run);
+        }
+        Ok(found)
+    };
+    let zones = || Zones::new(free_blocks);
+    let mut runs = lab.interleaved_in(zones, &batches, name, measure)?;
     compare::ratios(&mut runs);
     let mut rows = fields::medians(&FIELDS, &runs);
     count_instructions(&options, &mut rows, lab, &mut notes)?;
     compare::counting(&mut rows, &mut notes);
     compare::notes(&rows, &mut notes);
     Ok(Report { corpus: None, rows, runs, notes })
+}
+
+/// The zones of a run.
+struct Zones {
+    shared: SharedZone,
+    per_cpu: PerCpu,
+    plain: lists::Pair,
+    free_blocks: u32,
+}
+
+impl Zones {
+    fn new(free_blocks: u32) -> Result<Zones, LabError> {
+        const ROOM: u32 = 2 * BATCH_FRAMES_MAX as u32;
+        Ok(Zones {
+            shared: scattered::shared(free_blocks, ROOM)?,
+            per_cpu: PerCpu::new(free_blocks, ROOM)?,
+            plain: lists::Pair::new(free_blocks)?,
+            free_blocks,
+        })
+    }
+}
+
+impl Setting for Zones {
+    fn check(&self) -> Result<(), LabError> {
+        scattered::is_scattered(&self.shared, self.free_blocks)?;
+        reader::agree(&self.shared)?;
+        self.per_cpu.agrees(self.free_blocks)?;
+        self.shared.check().map_err(LabError::store("check"))?;
+        self.plain.agree()
+    }
 }
 
 impl Options {

@@ -70,25 +70,40 @@ fn run(matches: &ArgMatches, lab: &Lab) -> Result<Report, LabError> {
     let time = if lab.quick() { QUICK_TIME } else { TIME };
     let default = if lab.quick() { &QUICK_FREE_BLOCKS[..] } else { &FREE_BLOCKS };
     let sizes = if options.free_blocks.is_empty() { default } else { &options.free_blocks };
-    let (mut runs, mut notes) = (Vec::new(), Vec::new());
+    let mut notes = Vec::new();
     lab.no_pages(&mut notes);
-    let bar = lab.progress(lab.runs() as usize * sizes.len());
-    for run in 0..lab.runs() {
-        for &free_blocks in sizes {
-            bar.set_message(format!("run {run}, {free_blocks} free blocks"));
-            let ours = Ours::new(free_blocks, run, time)?;
-            for turn in 0..options.mode.len() {
-                let mode = options.mode[(turn + run as usize) % options.mode.len()];
-                runs.push(ours.measure(mode, time)?);
-            }
-            bar.inc(1);
-        }
-        runs.extend(present(trial::kernel(run, time), &mut notes)?);
-    }
-    bar.finish_and_clear();
+    let cases: Vec<Text> =
+        sizes.iter().map(|&size| Text::Ours(size)).chain([Text::Kernel]).collect();
+    let runs = lab.interleaved(&cases, Text::name, |case, run| match *case {
+        Text::Ours(free_blocks) => ours(free_blocks, &options.mode, run, time),
+        Text::Kernel => Ok(present(trial::kernel(run, time), &mut notes)?.into_iter().collect()),
+    })?;
     let rows = summary(&runs);
     compare(&rows, &mut notes);
     Ok(Report { corpus: None, rows, runs, notes })
+}
+
+/// What is read in every run.
+enum Text {
+    /// That of a zone with so many free blocks.
+    Ours(u32),
+    Kernel,
+}
+
+impl Text {
+    fn name(&self) -> String {
+        match self {
+            Text::Ours(free_blocks) => format!("{free_blocks} free blocks"),
+            Text::Kernel => KERNEL_MODE.to_owned(),
+        }
+    }
+}
+
+/// A row for each mode. Which is first changes from run to run.
+fn ours(free_blocks: u32, modes: &[Mode], run: u32, time: Duration) -> Result<Vec<Row>, LabError> {
+    let ours = Ours::new(free_blocks, run, time)?;
+    let turns = (0..modes.len()).map(|turn| modes[(turn + run as usize) % modes.len()]);
+    turns.map(|mode| ours.measure(mode, time)).collect()
 }
 
 /// Medians, and the kernel's free blocks among them: they are not the same in every run.

@@ -39,7 +39,6 @@ use crate::rows::{Field, Format, Row, fields};
 use case::{Case, Free, Shape};
 use clap::{ArgMatches, Args, FromArgMatches};
 use codec::Codec;
-use indicatif::ProgressBar;
 
 mod case;
 mod child;
@@ -100,21 +99,12 @@ fn run(matches: &ArgMatches, lab: &Lab) -> Result<Report, LabError> {
     let largest = cases.iter().map(|case| case.mib << 20).max().unwrap_or(SYNTHETIC_BYTES);
     let corpus = Corpus::open(lab.corpus_file(), SYNTHETIC_BYTES.min(largest))?;
     let mut notes = Vec::new();
-    let mut bench = Bench {
-        source: Source::new(&corpus)?,
-        peer: Peer::of(options.backend, lab, &mut notes),
-        bar: lab.progress(lab.runs() as usize * cases.len()),
-        runs: Vec::new(),
-        options,
-        lab,
-    };
-    for run in 0..lab.runs() {
-        for &case in &cases {
-            bench.all(Case { run, ..case }, &mut notes)?;
-        }
-    }
-    bench.bar.finish_and_clear();
-    let mut runs = bench.runs;
+    let source = Source::new(&corpus)?;
+    let peer = Peer::of(options.backend, lab, &mut notes);
+    let bench = Bench { source, peer, options, lab };
+    let name = |case: &Case| format!("{} x {} MiB", case.threads, case.mib);
+    let mut runs =
+        lab.interleaved(&cases, name, |&case, run| bench.all(Case { run, ..case }, &mut notes))?;
     for row in &mut runs {
         row.set("corpus", corpus.name.as_str()).set("corpus_bytes", corpus.bytes().len());
     }
@@ -152,24 +142,26 @@ struct Bench<'a> {
     source: Source,
     peer: Option<Peer>,
     lab: &'a Lab,
-    bar: ProgressBar,
-    runs: Vec<Row>,
 }
 
 impl Bench<'_> {
     /// Everything compared, one after the other.
-    fn all(&mut self, case: Case, notes: &mut Vec<String>) -> Result<(), LabError> {
-        self.bar.set_message(format!("run {}, {} x {} MiB", case.run, case.threads, case.mib));
-        for free in self.options.free.clone() {
-            self.ours(case, free, notes)?;
+    fn all(&self, case: Case, notes: &mut Vec<String>) -> Result<Vec<Row>, LabError> {
+        let mut rows = Vec::new();
+        for &free in &self.options.free {
+            rows.extend(self.ours(case, free, notes)?);
         }
-        self.kernel(case, notes)?;
-        self.bar.inc(1);
-        Ok(())
+        rows.extend(self.kernel(case, notes)?);
+        Ok(rows)
     }
 
-    /// Ours, where the system has what folded memory needs.
-    fn ours(&mut self, case: Case, free: Free, notes: &mut Vec<String>) -> Result<(), LabError> {
+    /// Ours, where the system has what folded memory needs; a note of what is missing.
+    fn ours(
+        &self,
+        case: Case,
+        free: Free,
+        notes: &mut Vec<String>,
+    ) -> Result<Option<Row>, LabError> {
         let Options { ref algorithm, chain_order, buffer_bytes, backend, .. } = self.options;
         let mut row = self.key(backend.name(), free.name(), case);
         let queued = matches!(free, Free::Handles | Free::Entries);
@@ -177,12 +169,12 @@ impl Bench<'_> {
         let algorithm = algorithm.clone();
         let shape = Shape { backend, algorithm, chain_order, free, buffer_bytes };
         let measured = crew::measure(&shape, case, &self.source, &mut row);
-        self.keep(row, measured, notes)
+        Ok(present(measured, notes)?.map(|()| row))
     }
 
     /// The kernel, as long as it is there and has the algorithm.
-    fn kernel(&mut self, case: Case, notes: &mut Vec<String>) -> Result<(), LabError> {
-        let Some(peer) = &self.peer else { return Ok(()) };
+    fn kernel(&self, case: Case, notes: &mut Vec<String>) -> Result<Option<Row>, LabError> {
+        let Some(peer) = &self.peer else { return Ok(None) };
         let mut row = self.key(peer.name(), "sync", case);
         let algorithm = self.options.algorithm.algorithm().name();
         let measured = peer.set_up(algorithm, case.bytes(), notes).and_then(|has| {
@@ -190,18 +182,7 @@ impl Bench<'_> {
             kernels::measure(peer, case, &self.source, self.lab, &mut row)?;
             peer.swap_off()
         });
-        self.keep(row, measured, notes)
-    }
-
-    /// A row that was measured, or a note of what is missing.
-    fn keep(
-        &mut self,
-        row: Row,
-        measured: Result<(), LabError>,
-        notes: &mut Vec<String>,
-    ) -> Result<(), LabError> {
-        self.runs.extend(present(measured, notes)?.map(|()| row));
-        Ok(())
+        Ok(present(measured, notes)?.map(|()| row))
     }
 
     fn key(&self, backend: &str, free: &str, case: Case) -> Row {

@@ -6,7 +6,6 @@
 use super::child::INSIDE;
 use super::plan::{Plan, ZSMALLOC};
 use crate::apparatus::objects::Objects;
-use crate::frame::note;
 use crate::ground::{Cleanup, GuardedChild, LabError};
 use crate::rows::Row;
 use std::io::Read;
@@ -37,7 +36,7 @@ pub(super) enum Peer {
 }
 
 impl Peer {
-    fn name(self) -> &'static str {
+    pub(super) fn name(self) -> &'static str {
         match self {
             Peer::Malloc => "malloc",
             Peer::Mimalloc => "mimalloc",
@@ -68,12 +67,12 @@ impl Starter<'_> {
         self.answer(ZSMALLOC, self.child()?.arg("--pool"))
     }
 
-    /// A row per phase; nothing but a note when the library is not there.
-    pub(super) fn peer(
-        &self,
-        peer: Peer,
-        notes: &mut Vec<String>,
-    ) -> Result<Option<Vec<Row>>, LabError> {
+    /// A row per phase of the peer.
+    ///
+    /// # Errors
+    ///
+    /// `Missing` if its library is not there.
+    pub(super) fn peer(&self, peer: Peer) -> Result<Vec<Row>, LabError> {
         let mut command = self.child()?;
         if let Some(library) = peer.library() {
             command.env("LD_PRELOAD", library).args(["--library", library]);
@@ -81,13 +80,7 @@ impl Starter<'_> {
         if peer == Peer::Jemalloc {
             command.env("MALLOC_CONF", JEMALLOC_SETTINGS);
         }
-        match self.answer(peer.name(), &mut command) {
-            Err(error @ LabError::Missing { .. }) => {
-                note(notes, error.to_string());
-                Ok(None)
-            }
-            rows => rows.map(Some),
-        }
+        self.answer(peer.name(), &mut command)
     }
 
     fn child(&self) -> Result<Command, LabError> {

@@ -33,6 +33,8 @@ pub(super) fn run(
     }
     let directory = PrivateDirectory::new(cleanup)?;
     let targets = targets(bench, directory.path(), notes)?;
+    // Not the lab's loop over its runs: with `--quick` one round is enough, since it takes a second
+    // for each pattern of each target.
     let rounds = if bench.lab.quick() { 1 } else { bench.lab.runs() };
     let bar = bench.lab.progress(rounds as usize * targets.len() * PATTERNS.len());
     for round in 0..rounds {

@@ -24,7 +24,7 @@ use zsmalloc::{ChainSize, Geometry, Rule};
 /// The name in rows.
 pub(super) const CLIENT: &str = "in-process";
 
-pub(super) fn run(bench: &Bench, runs: &mut Vec<Row>) -> Result<(), LabError> {
+pub(super) fn run(bench: &Bench) -> Result<Vec<Row>, LabError> {
     let options = bench.options;
     let shape = ours::Shape {
         algorithm: options.algorithm.clone(),
@@ -38,18 +38,14 @@ pub(super) fn run(bench: &Bench, runs: &mut Vec<Row>) -> Result<(), LabError> {
     let watermark = Geometry::new(shape.rule, chain).huge_watermark();
     let mut stream = Stream::new();
     let pages = Pages::new(bench.pages, options.algorithm.clone(), watermark, &mut stream);
-    let bar = bench.lab.progress(bench.lab.runs() as usize);
-    for round in 0..bench.lab.runs() {
-        bar.set_message(format!("in-process, round {round}"));
+    bench.lab.interleaved(&[CLIENT], ToString::to_string, |_, round| {
         let mut client = Client { disk: ours::disk(&shape)?, pages: &pages, stream: &mut stream };
-        for mut row in client.round(round)? {
+        let mut rows = client.round(round)?;
+        for row in &mut rows {
             row.set("algorithm", options.algorithm.to_string());
-            runs.push(row);
         }
-        bar.inc(1);
-    }
-    bar.finish_and_clear();
-    Ok(())
+        Ok(rows.into())
+    })
 }
 
 struct Client<'a> {
