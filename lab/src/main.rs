@@ -1,9 +1,9 @@
 //! `lab`: workloads, measurement, peers, reports.
 //!
 //! ```text
-//!   main -> study::STUDIES -> one file per study -> Report -> table, --json, --record
-//!                |
-//!            Lab: common options, cleanup on any exit, progress
+//!   main -> study::STUDIES -> a room for each study -> Report -> table, --json, --record
+//!                                |
+//!                             Lab: common options, cleanup on any exit, the loop over runs
 //! ```
 //!
 //! A study verifies every answer before its figures count, interleaves what it compares, and

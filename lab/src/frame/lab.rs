@@ -136,3 +136,61 @@ impl Setting for () {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::{Command, FromArgMatches};
+    use std::cell::RefCell;
+
+    fn lab(line: &[&str]) -> Lab {
+        let matches = Common::augment_args(Command::new("lab")).get_matches_from(line);
+        let common = Common::from_arg_matches(&matches).unwrap();
+        Lab { common, cleanup: Cleanup::default() }
+    }
+
+    struct Logged<'a>(&'a RefCell<String>);
+
+    impl Setting for Logged<'_> {
+        fn check(&self) -> Result<(), LabError> {
+            self.0.borrow_mut().push_str("checked ");
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn cases_take_turns_in_a_setting_of_each_run() {
+        let log = RefCell::new(String::new());
+        let setting = || {
+            log.borrow_mut().push_str("made ");
+            Ok(Logged(&log))
+        };
+        let measure = |setting: &mut Logged, case: &&str, run: u32| {
+            setting.0.borrow_mut().push_str(&format!("{case}{run} "));
+            let mut row = Row::default();
+            row.set("case", *case).set("run", run);
+            Ok(vec![row; 2])
+        };
+        let lab = lab(&["lab", "--runs", "3", "--quick"]);
+        let cases = ["a", "b"];
+        let rows = lab.interleaved_in(setting, &cases, ToString::to_string, measure).unwrap();
+        assert_eq!(*log.borrow(), "made a0 b0 checked made a1 b1 checked ");
+        let of_rows: Vec<String> =
+            rows.iter().map(|row| format!("{}{}", row.get("case"), row.get("run"))).collect();
+        let expected = ["a", "a", "b", "b"].map(|case| format!("\"{case}\""));
+        let expected = [0, 1].map(|run| expected.clone().map(|case| format!("{case}{run}")));
+        assert_eq!(of_rows, expected.concat());
+    }
+
+    #[test]
+    fn what_fails_ends_the_loop() {
+        let lab = lab(&["lab"]);
+        let measure = |case: &u32, run: u32| match (case, run) {
+            (2, 1) => Err(LabError::Wrong("case 2".into())),
+            (2, _) | (1, 0 | 1) => Ok(Vec::new()),
+            _ => panic!("case {case} of run {run} is after the failure"),
+        };
+        let failed = lab.interleaved(&[1, 2], ToString::to_string, measure);
+        assert_eq!(failed.unwrap_err().to_string(), "wrong answer: case 2");
+    }
+}

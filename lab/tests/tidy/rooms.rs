@@ -81,7 +81,7 @@ pub(crate) fn findings(
             None => {}
         }
         let own = arrows.iter().filter(|arrow| arrow.from == *module);
-        findings.extend(own.filter_map(|arrow| upward(&rooms, arrow, source)));
+        findings.extend(own.filter_map(|arrow| refusal(&rooms, arrow, source)));
     }
     let of_crate = |what: String| architecture.finding(1, format!("{folder}: {what}"));
     let empty = (0..rooms.len()).filter(|place| !files.keys().any(|(at, _)| at == place));
@@ -104,7 +104,7 @@ pub(crate) fn findings(
     findings
 }
 
-fn upward(rooms: &[Module], arrow: &Arrow, source: &Source) -> Option<Finding> {
+fn refusal(rooms: &[Module], arrow: &Arrow, source: &Source) -> Option<Finding> {
     if arrow.to.is_empty() {
         let what = "uses an item that the crate's root defines, which is above every room";
         return Some(source.finding_at(arrow.at, what));
