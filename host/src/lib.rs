@@ -52,7 +52,8 @@ pub mod sync;
 pub use folding::{
     FaultError, FaultMode, FaultPath, GONE, SEGMENT_PAGES, Span, SpanMemory, Stop, Transfer,
 };
-pub use locks::{BitLockWaiters, Event, HeldRank, Lock, LockGuard, LockWord, Rank};
+pub use locks::{BitLockWaiters, Event, HeldRank, Lock, LockGuard, LockWord, Rank, unmodelled};
+pub use locks::{RankedMutex, RankedMutexGuard, RankedReadGuard, RankedRwLock, RankedWriteGuard};
 #[cfg(not(miri))]
 pub use machine::give_back_heap;
 pub use machine::{

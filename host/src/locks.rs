@@ -8,8 +8,11 @@ mod event;
 mod futex;
 mod lock;
 mod rank;
+mod ranked;
 
 pub use bitlock::BitLockWaiters;
 pub use event::Event;
 pub use lock::{Lock, LockGuard, LockWord};
 pub use rank::{HeldRank, Rank};
+pub use ranked::unmodelled;
+pub use ranked::{RankedMutex, RankedMutexGuard, RankedReadGuard, RankedRwLock, RankedWriteGuard};

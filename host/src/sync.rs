@@ -37,8 +37,12 @@ pub use shuttle::{hint, thread};
 pub mod unmodelled {
     #[cfg(tsan)]
     pub use crate::sync::seen::{Condvar, Mutex, MutexGuard, OnceLock};
+    #[cfg(tsan)]
+    pub use crate::sync::seen::{RwLock, RwLockReadGuard, RwLockWriteGuard};
     #[cfg(not(tsan))]
     pub use std::sync::{Condvar, Mutex, MutexGuard, OnceLock};
+    #[cfg(not(tsan))]
+    pub use std::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 }
 
 /// A full barrier that only loom needs, between a SeqCst read-modify-write and a SeqCst load.

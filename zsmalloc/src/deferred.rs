@@ -35,12 +35,10 @@ mod lag;
 
 use std::collections::TryReserveError;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::PoisonError;
 use std::time::Duration;
 
 use host::sync::atomic::{AtomicU64, Ordering};
-use host::sync::{Mutex, MutexGuard};
-use host::{Lock, PAGE_SIZE, Rank, cpu};
+use host::{Lock, PAGE_SIZE, Rank, RankedMutex, RankedMutexGuard, cpu};
 
 pub use buffer::Values;
 use buffer::{Buffer, Load};
@@ -99,7 +97,7 @@ pub struct Queue<T> {
     shards: Box<[Shard<T>]>,
     depot: Lock<Depot<T>>,
     /// Held by the thread that drains.
-    turn: Mutex<()>,
+    turn: RankedMutex<()>,
     drain: Box<Drain<T>>,
     full: Box<dyn Fn() + Send + Sync>,
     fallbacks: AtomicU64,
@@ -153,7 +151,7 @@ impl<T> Queue<T> {
         Ok(Queue {
             shards: (0..shards).map(shard).collect(),
             depot: Lock::new(Rank::Leaf, depot),
-            turn: Mutex::new(()),
+            turn: RankedMutex::new(Rank::Draining, ()),
             drain: Box::new(drain),
             full: Box::new(full),
             fallbacks: AtomicU64::new(0),
@@ -261,7 +259,7 @@ impl<T> Queue<T> {
     ) -> u64 {
         let mut drained = 0;
         for _ in 0..buffers_max {
-            let turn = self.turn();
+            let turn = self.turn.lock();
             // Under the turn nobody drains: what was queued is drained, or still there (I2).
             if self.depot.lock().head() >= last {
                 break;
@@ -273,7 +271,7 @@ impl<T> Queue<T> {
 
     /// Queues the shards' buffers; gives how many buffers have been queued by then.
     fn queue_all(&self) -> u64 {
-        let _turn = self.turn();
+        let _turn = self.turn.lock();
         for shard in &self.shards {
             let buffer = std::mem::replace(&mut *shard.0.lock(), Buffer::NONE);
             if buffer.exists() {
@@ -283,16 +281,10 @@ impl<T> Queue<T> {
         self.depot.lock().tail()
     }
 
-    /// The turn to drain. It guards no data, so a panic of its last holder's leaves nothing
-    /// half-done.
-    fn turn(&self) -> MutexGuard<'_, ()> {
-        self.turn.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Drains the oldest buffer, in the caller's turn; gives its values.
     fn drain_one(
         &self,
-        _turn: &MutexGuard<'_, ()>,
+        _turn: &RankedMutexGuard<'_, ()>,
         drain: &(dyn Fn(&mut Values<'_, T>) + Send + Sync),
     ) -> Option<u64> {
         let buffer = self.depot.lock().take()?;

@@ -37,13 +37,15 @@ mod worker;
 mod zones;
 
 use std::ops::Range;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 use buddy::{FreedRun, Pfn, Warm};
 use host::faults::{self, Operation};
-use host::sync::MutexGuard;
 use host::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use host::{Arena, ClaimError, FailureInjector, NUMBERED_FRAMES_MIN, Run, Table, limits};
+use host::{
+    Arena, ClaimError, FailureInjector, NUMBERED_FRAMES_MIN, Rank, RankedMutex, RankedMutexGuard,
+    Run, Table, limits, unmodelled,
+};
 
 use crate::leaves::{LEAF_CELLS, Leaves, POOL_ID_MAX};
 use crate::numbers::{AllocError, MemoryError, PFN_BITS};
@@ -119,11 +121,11 @@ pub struct Memory {
     pub(crate) free_held: Apart<AtomicU64>,
     pool_ids: AtomicU32,
     /// The pools there are.
-    tenants: Mutex<Vec<Weak<dyn Tenant>>>,
+    tenants: unmodelled::RankedMutex<Vec<Weak<dyn Tenant>>>,
     pub(crate) worker: Worker,
     pub(crate) jobs: Jobs,
     /// Held while pageblocks are isolated: a release would not see what is free in them.
-    isolating: host::sync::Mutex<()>,
+    isolating: RankedMutex<()>,
     /// Sparse pageblocks are not to be evacuated.
     stays: AtomicBool,
     /// The program was seen to have locked its memory.
@@ -178,8 +180,8 @@ impl Memory {
             leaves: Leaves::reserve(leaves as usize, faults.clone())?,
             free_held: Apart(AtomicU64::new(0)),
             pool_ids: AtomicU32::new(0),
-            tenants: Mutex::default(),
-            isolating: host::sync::Mutex::new(()),
+            tenants: unmodelled::RankedMutex::new(Rank::Leaf, Vec::new()),
+            isolating: RankedMutex::new(Rank::Isolating, ()),
             stays: AtomicBool::new(false),
             locked: AtomicBool::new(false),
             worker: Worker::new(config.expected_bytes, config.worker, faults.clone()),
@@ -291,10 +293,9 @@ impl Memory {
         self.zones.check()
     }
 
-    /// The turn to isolate pageblocks; or to see all that is free. It guards no data, so a panic of
-    /// its last holder's leaves nothing half-done.
-    pub(crate) fn turn_to_isolate(&self) -> MutexGuard<'_, ()> {
-        self.isolating.lock().unwrap_or_else(PoisonError::into_inner)
+    /// The turn to isolate pageblocks; or to see all that is free.
+    pub(crate) fn turn_to_isolate(&self) -> RankedMutexGuard<'_, ()> {
+        self.isolating.lock()
     }
 
     /// Whether compaction has sparse pageblocks evacuated, which is the default. Comparisons turn
@@ -326,14 +327,14 @@ impl Memory {
 
     /// Enters a pool, which is asked from now on when the memory wants something back.
     pub(crate) fn enter(&self, tenant: Weak<dyn Tenant>) {
-        let mut tenants = self.tenants.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut tenants = self.tenants.lock();
         tenants.retain(|tenant| tenant.strong_count() > 0);
         tenants.push(tenant);
     }
 
     /// The pools there are.
     pub(crate) fn tenants(&self) -> Vec<Arc<dyn Tenant>> {
-        let tenants = self.tenants.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let tenants = self.tenants.lock().clone();
         tenants.iter().filter_map(Weak::upgrade).collect()
     }
 

@@ -30,9 +30,8 @@ mod tables;
 
 use std::sync::{Arc, Weak};
 
-use host::Table;
-use host::sync::Mutex;
 use host::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use host::{Rank, RankedMutex, Table};
 
 use crate::class::{Class, Descriptors, LockDesign, Locks, Release, Stocks, shards_of};
 use crate::deferred::{LAG_MAX, Lag, QueueConfig};
@@ -116,7 +115,7 @@ pub struct Pool {
     /// Free entries that no class has.
     pub(crate) stocks: Stocks,
     /// Held by the thread that compacts.
-    pub(crate) compacting: Mutex<()>,
+    pub(crate) compacting: RankedMutex<()>,
     pub(crate) rest: Rest,
     pub(crate) retired: Retired,
     pub(crate) pending: Pending,
@@ -162,7 +161,7 @@ impl Pool {
             lag,
             release: config.release,
             stocks: Stocks::new(id, shards),
-            compacting: Mutex::new(()),
+            compacting: RankedMutex::new(Rank::Compacting, ()),
             rest: Rest::default(),
             retired: Retired::default(),
             pending: Pending::new(config.deferred),

@@ -3,9 +3,9 @@
 //! Lock: a leaf around the plan and the count. It is not held while the inner disk is called.
 
 use crate::contract::{Allocation, Disk, DiskError, Extent};
-use host::sync::unmodelled::{Mutex, MutexGuard};
+use host::Rank;
+use host::unmodelled::RankedMutex;
 use std::io;
-use std::sync::PoisonError;
 
 /// How a [`FaultyDisk`] fails: with an error, except for [`Panic`](Self::Panic).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,7 +70,7 @@ pub struct FaultPlan {
 #[derive(Debug)]
 pub struct FaultyDisk<D> {
     inner: D,
-    state: Mutex<State>,
+    state: RankedMutex<State>,
 }
 
 #[derive(Debug, Default)]
@@ -82,23 +82,23 @@ struct State {
 impl<D: Disk> FaultyDisk<D> {
     /// Wraps `inner`. Nothing fails before [`arm`](Self::arm).
     pub fn new(inner: D) -> Self {
-        Self { inner, state: Mutex::default() }
+        Self { inner, state: RankedMutex::new(Rank::Leaf, State::default()) }
     }
 
     /// Replaces the plan. Its count starts now.
     pub fn arm(&self, plan: FaultPlan) {
-        self.state().plan = Some(plan);
+        self.state.lock().plan = Some(plan);
     }
 
     /// Nothing fails any more.
     pub fn disarm(&self) {
-        self.state().plan = None;
+        self.state.lock().plan = None;
     }
 
     /// Requests seen so far, failed ones included: the range of a countdown that should hit
     /// every request of a scenario.
     pub fn requests(&self) -> u64 {
-        self.state().requests
+        self.state.lock().requests
     }
 
     /// The disk underneath.
@@ -106,12 +106,8 @@ impl<D: Disk> FaultyDisk<D> {
         &self.inner
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn pass(&self, verb: Verbs, offset: u64) -> Result<(), DiskError> {
-        let fault = self.state().step(verb);
+        let fault = self.state.lock().step(verb);
         match fault {
             None => Ok(()),
             Some(Fault::Backing) => Err(DiskError::Backing(io::Error::other("injected fault"))),

@@ -13,14 +13,18 @@
 //! - I2 `in_flight` counts the writes that were submitted and not yet taken from `landed`. At most
 //!   `limit` of them are with the disk.
 //!
-//! Lock: one, around the end of the queue that the threads take from.
+//! Lock: one, a leaf, around the end of the queue that the threads take from. A thread waits for
+//! the next write under it, and the thread that submits one never takes it.
 
 use std::collections::VecDeque;
 use std::fmt;
 use std::io;
+use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
+
+use host::Rank;
+use host::unmodelled::RankedMutex;
 
 use crate::contract::{Disk, DiskError};
 
@@ -55,7 +59,7 @@ pub struct Flights<T: Send + 'static> {
     limit: usize,
     /// `None` only while this is dropped.
     queue: Option<Sender<Flight<T>>>,
-    shared: Arc<Mutex<Receiver<Flight<T>>>>,
+    shared: Arc<RankedMutex<Receiver<Flight<T>>>>,
     results: Receiver<Landed<T>>,
     returns: Sender<Landed<T>>,
     /// Writes that landed and were taken from `results` during a wait for room.
@@ -88,7 +92,7 @@ impl<T: Send + 'static> Flights<T> {
             disk,
             limit: limit.max(1),
             queue: Some(queue),
-            shared: Arc::new(Mutex::new(jobs)),
+            shared: Arc::new(RankedMutex::new(Rank::Leaf, jobs)),
             results,
             returns,
             waiting: VecDeque::new(),
@@ -164,9 +168,8 @@ impl<T: Send + 'static> Flights<T> {
     }
 }
 
-fn next<T>(jobs: &Mutex<Receiver<Flight<T>>>) -> Option<Flight<T>> {
-    // Nothing under the lock panics.
-    jobs.lock().unwrap_or_else(PoisonError::into_inner).recv().ok()
+fn next<T>(jobs: &RankedMutex<Receiver<Flight<T>>>) -> Option<Flight<T>> {
+    jobs.lock().recv().ok()
 }
 
 impl<T> Flight<T> {

@@ -6,15 +6,14 @@
 //!                         4096 bytes                          Some: written since discarded
 //! ```
 //!
-//! Locks: one per page, held while bytes of that page are copied, and never two at once. A poisoned
-//! lock is taken all the same, because the bytes under it are valid whatever happened.
+//! Locks: one per page, held while bytes of that page are copied, and never two at once.
 //!
 //! Memory for a page is allocated at its first write and freed when the page is discarded whole.
 
 use crate::contract::{Allocation, Disk, DiskError, Extent, ExtentKind, check_range};
-use host::sync::unmodelled::{Mutex, MutexGuard};
+use host::Rank;
+use host::unmodelled::{RankedMutex, RankedMutexGuard};
 use std::ops::Range;
-use std::sync::PoisonError;
 
 /// Bytes per page, the unit in which a [`RamDisk`] allocates.
 const PAGE: usize = 4096;
@@ -36,7 +35,7 @@ type Slot = Option<Box<[u8]>>;
 #[derive(Debug)]
 pub struct RamDisk {
     size_bytes: u64,
-    pages: Vec<Mutex<Slot>>,
+    pages: Vec<RankedMutex<Slot>>,
 }
 
 impl RamDisk {
@@ -50,12 +49,12 @@ impl RamDisk {
         let count = count.map_err(|_| DiskError::NoMemory)?;
         let mut pages = Vec::new();
         pages.try_reserve_exact(count).map_err(|_| DiskError::NoMemory)?;
-        pages.resize_with(count, Mutex::default);
+        pages.resize_with(count, || RankedMutex::new(Rank::Leaf, None));
         Ok(Self { size_bytes, pages })
     }
 
-    fn page(&self, index: usize) -> MutexGuard<'_, Slot> {
-        self.pages[index].lock().unwrap_or_else(PoisonError::into_inner)
+    fn page(&self, index: usize) -> RankedMutexGuard<'_, Slot> {
+        self.pages[index].lock()
     }
 
     /// Checks the range of a request, and splits it into pieces, one per page.

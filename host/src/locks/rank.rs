@@ -1,10 +1,13 @@
 //! The order in which locks are taken, and the assertion that they are.
 //!
 //! ```text
-//!    Turnstile -> Gate -> Registering -> ReadBuffer -> Group -> FaultBuffer      a region
-//!       -> PostProcessing -> Stream                                            a store
-//!       -> Cell -> Pool -> Class -> Stock -> Zone -> Leaf                       its memory
-//!       -> Frames -> Entries                                                   its mappings
+//!    Ending -> Text                                                            a server
+//!       -> DeviceTurn -> DeviceState                                           a device
+//!       -> Turnstile -> Gate -> Registering -> ReadBuffer -> Group -> FaultBuffer      a region
+//!       -> PostProcessing -> Switching                                         a store
+//!       -> Compacting -> Isolating                                             its memory's turns
+//!       -> Stream -> Draining -> Cell -> Pool -> Class -> Stock -> Zone -> Leaf     its memory
+//!       -> Frames -> Entries -> Injection                                      its mappings
 //! ```
 //!
 //! Invariant R1: a thread that waits for a lock holds only locks of lower rank, so waiting threads
@@ -12,8 +15,8 @@
 //! exempt. What it takes is recorded like the rest.
 //!
 //! Debug builds keep the locks that a thread holds in one thread-local word. The word is
-//! initialised by a constant and has no destructor, so a signal handler may take locks. Release
-//! builds keep nothing.
+//! initialised by a constant and has no destructor, so a signal handler may take locks. What the
+//! handler adds to the word it has taken back when it ends. Release builds keep nothing.
 
 #[cfg(debug_assertions)]
 use std::cell::Cell;
@@ -27,6 +30,14 @@ use shuttle::thread_local;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Rank {
+    /// The end of a server: its last work, and the threads that are joined.
+    Ending,
+    /// The text that an open file of the tree shows.
+    Text,
+    /// The turn for work that one thread at a time does on a device.
+    DeviceTurn,
+    /// The settings of a device, and which disk it has.
+    DeviceState,
     /// The turnstile of a region, which keeps threads from overtaking one that waits to be alone
     /// there.
     Turnstile,
@@ -42,8 +53,16 @@ pub enum Rank {
     FaultBuffer,
     /// The write-back or recompression of a device, of which there is one at a time.
     PostProcessing,
+    /// The switch of a cache to another algorithm.
+    Switching,
+    /// The turn to compact a pool.
+    Compacting,
+    /// The turn to isolate pageblocks, or to see all that is free.
+    Isolating,
     /// A codec's stream.
     Stream,
+    /// The turn to drain a queue, or what lags in a pool.
+    Draining,
     /// One cell of a client's table (a bit lock).
     Cell,
     /// The lock of a pool before its classes, which only the hierarchical design has.
@@ -60,6 +79,8 @@ pub enum Rank {
     Frames,
     /// The open part of a table.
     Entries,
+    /// The name of the last failure that was injected.
+    Injection,
 }
 
 /// Bits of the word that count the locks held of one rank.
@@ -67,16 +88,16 @@ pub enum Rank {
 const COUNT_BITS: u32 = 4; // up to 15 of one rank
 /// The largest such count.
 #[cfg(debug_assertions)]
-const COUNT_MAX: u64 = (1 << COUNT_BITS) - 1; // 15
+const COUNT_MAX: u128 = (1 << COUNT_BITS) - 1; // 15
 
 #[cfg(debug_assertions)]
 const _: () =
-    assert!((Rank::Entries as u32 + 1) * COUNT_BITS <= u64::BITS, "a count for every rank");
+    assert!((Rank::Injection as u32 + 1) * COUNT_BITS <= u128::BITS, "a count for every rank");
 
 #[cfg(debug_assertions)]
 thread_local! {
     /// Locks held by this thread: four bits a rank, lowest rank lowest.
-    static HELD: Cell<u64> = const { Cell::new(0) };
+    static HELD: Cell<u128> = const { Cell::new(0) };
 }
 
 /// The record that this thread holds a lock. Dropping it records that the lock is given up.
@@ -128,6 +149,24 @@ impl HeldRank {
     }
 }
 
+impl HeldRank {
+    /// Checks that this is the highest rank that the thread holds. The thread is about to give the
+    /// lock up and to wait for it again.
+    ///
+    /// # Panics
+    ///
+    /// In debug builds, if it is not (R1).
+    #[inline]
+    pub(super) fn assert_highest(&self) {
+        #[cfg(debug_assertions)]
+        assert!(
+            HELD.with(Cell::get) >> ((self.rank as u32 + 1) * COUNT_BITS) == 0,
+            "R1: sleeping with a lock of rank {:?} while holding a higher one",
+            self.rank
+        );
+    }
+}
+
 #[cfg(debug_assertions)]
 impl Drop for HeldRank {
     fn drop(&mut self) {
@@ -137,17 +176,17 @@ impl Drop for HeldRank {
 
 /// One lock of `rank`, as the thread's word counts it.
 #[cfg(debug_assertions)]
-const fn one(rank: Rank) -> u64 {
+const fn one(rank: Rank) -> u128 {
     1 << (rank as u32 * COUNT_BITS)
 }
 
 #[cfg(debug_assertions)]
-const fn count(held: u64, rank: Rank) -> u64 {
+const fn count(held: u128, rank: Rank) -> u128 {
     (held >> (rank as u32 * COUNT_BITS)) & COUNT_MAX
 }
 
 #[cfg(debug_assertions)]
-fn assert_in_order(rank: Rank, held: u64) {
+fn assert_in_order(rank: Rank, held: u128) {
     let highest = held.checked_ilog2().map(|bit| bit / COUNT_BITS);
     assert!(
         highest.is_none_or(|highest| highest < rank as u32),

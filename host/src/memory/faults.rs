@@ -12,12 +12,14 @@
 //! Invariant: armed by `arm`, an injector fires exactly once, however many threads race to it. The
 //! operation whose decrement reaches zero fails, and no other.
 //!
-//! Lock: one around the name of the last failure; it is taken last.
+//! Lock: one around the name of the last failure, of rank Injection, which is the last.
 
 use super::error::HostError;
 pub use super::error::Operation;
+use crate::locks::Rank;
+use crate::locks::unmodelled::RankedMutex;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 /// This bit is set in the countdown if the failure lasts.
 const LASTING: u64 = 1 << 63;
@@ -25,23 +27,24 @@ const LASTING: u64 = 1 << 63;
 const _: () = assert!(LASTING.is_power_of_two(), "one bit, above any count");
 
 /// Counts guarded operations down and fails the one that reaches zero.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct FailureInjector {
     /// 0 is disarmed. With n the nth operation from now fails, and with LASTING those after it too.
     countdown: AtomicU64,
     /// The operation that failed last.
-    fired: Mutex<Option<Operation>>,
+    fired: RankedMutex<Option<Operation>>,
 }
 
 impl FailureInjector {
     /// A disarmed injector, to be shared with the arenas and tables whose operations it makes fail.
     pub fn new() -> Arc<FailureInjector> {
-        Arc::new(FailureInjector::default())
+        let fired = RankedMutex::new(Rank::Injection, None);
+        Arc::new(FailureInjector { countdown: AtomicU64::new(0), fired })
     }
 
     /// Makes the `nth` guarded operation from now fail; 1 is the next one, and 0 disarms.
     pub fn arm(&self, nth: u64) {
-        *self.last() = None;
+        *self.fired.lock() = None;
         // relaxed: one independent value; a test arms before it starts what is to fail.
         self.countdown.store(nth, Ordering::Relaxed);
     }
@@ -61,12 +64,7 @@ impl FailureInjector {
 
     /// The operation that failed last since the injector was armed.
     pub fn fired(&self) -> Option<Operation> {
-        *self.last()
-    }
-
-    fn last(&self) -> std::sync::MutexGuard<'_, Option<Operation>> {
-        // One value, which no panic leaves half-written.
-        self.fired.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.fired.lock()
     }
 
     fn fires(&self) -> bool {
@@ -91,7 +89,7 @@ impl FailureInjector {
 pub fn guard(faults: Option<&FailureInjector>, operation: Operation) -> Result<(), HostError> {
     match faults {
         Some(injector) if injector.fires() => {
-            *injector.last() = Some(operation);
+            *injector.fired.lock() = Some(operation);
             Err(HostError::Injected(operation))
         }
         _ => Ok(()),

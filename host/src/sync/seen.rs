@@ -253,6 +253,16 @@ impl<T: ?Sized> RwLock<T> {
     pub fn write(&self) -> LockResult<RwLockWriteGuard<'_, T>> {
         until_free(|| self.0.try_write())
     }
+
+    /// The same as the standard library's.
+    pub fn try_read(&self) -> TryLockResult<RwLockReadGuard<'_, T>> {
+        self.0.try_read()
+    }
+
+    /// The same as the standard library's.
+    pub fn try_write(&self) -> TryLockResult<RwLockWriteGuard<'_, T>> {
+        self.0.try_write()
+    }
 }
 
 fn until_free<G>(mut attempt: impl FnMut() -> TryLockResult<G>) -> LockResult<G> {

@@ -26,6 +26,7 @@ mod orderings;
 mod passages;
 mod paths;
 mod prose;
+mod ranks;
 mod rooms;
 mod scan;
 mod snippets;
@@ -136,6 +137,12 @@ fn unsafe_stays_behind_the_fence() {
 #[test]
 fn threads_start_in_one_place() {
     every_source(threads::starts);
+}
+
+#[test]
+fn every_lock_has_a_rank() {
+    every_source(ranks::unranked);
+    report(ranks::idle_exceptions(&tree::sources(&tree::root())));
 }
 
 #[test]

@@ -12,91 +12,75 @@
 //! Locks: turnstile, then gate, of those ranks. A thread that is inside one region only tries those
 //! of another.
 
-use host::{HeldRank, Rank};
-use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+use host::Rank;
+use host::unmodelled::{RankedMutex, RankedReadGuard, RankedRwLock, RankedWriteGuard};
 
 /// Turnstile and gate of a region.
 pub(crate) struct Gates {
-    turnstile: Mutex<()>,
+    turnstile: RankedMutex<()>,
     /// False: the region is being torn down. The flag is valid even after a panic.
-    gate: RwLock<bool>,
+    gate: RankedRwLock<bool>,
 }
 
 /// The right to work on a region.
 pub(crate) struct Gate<'f> {
-    open: RwLockReadGuard<'f, bool>,
-    _held: HeldRank,
-}
-
-/// The right to be alone with a region.
-struct Alone<'f> {
-    open: RwLockWriteGuard<'f, bool>,
-    _held: HeldRank,
+    open: RankedReadGuard<'f, bool>,
 }
 
 impl Gates {
     /// Gates that are open.
     pub(crate) fn new() -> Gates {
-        Gates { turnstile: Mutex::default(), gate: RwLock::new(true) }
+        let turnstile = RankedMutex::new(Rank::Turnstile, ());
+        Gates { turnstile, gate: RankedRwLock::new(Rank::Gate, true) }
     }
 
     /// The right to work on the region, unless it is being torn down.
     pub(crate) fn enter(&self) -> Option<Gate<'_>> {
-        drop(self.turnstile());
-        let held = HeldRank::enter(Rank::Gate);
-        let open = self.gate.read().unwrap_or_else(PoisonError::into_inner);
-        Some(Gate { open, _held: held }).filter(|gate| *gate.open)
+        drop(self.turnstile.lock());
+        Some(Gate { open: self.gate.read() }).filter(|gate| *gate.open)
     }
 
     /// As [`Gates::enter`], except that it fails if a thread is about to be alone or is just
     /// entering. It is for a thread that is inside another region.
     pub(crate) fn try_enter(&self) -> Option<Gate<'_>> {
-        drop(self.turnstile.try_lock().ok()?);
-        let open = self.gate.try_read().ok()?;
-        Some(Gate { open, _held: HeldRank::enter_try(Rank::Gate) }).filter(|gate| *gate.open)
+        drop(self.turnstile.try_lock()?);
+        Some(Gate { open: self.gate.try_read()? }).filter(|gate| *gate.open)
     }
 
     /// Whether a thread has entered.
     #[cfg(test)]
     pub(crate) fn is_entered(&self) -> bool {
-        self.gate.try_write().is_err()
+        self.gate.try_write().is_none()
     }
 
     /// Does something while no other thread works on the region. `None` if the region is being torn
     /// down.
     pub(crate) fn alone<R>(&self, work: impl FnOnce() -> R) -> Option<R> {
         let alone = self.be_alone();
-        alone.open.then(work)
+        alone.then(work)
     }
 
     /// Whether a thread is alone with the region, or waits to be. It only tries the gate.
     pub(crate) fn is_alone(&self) -> bool {
-        self.gate.try_read().is_err()
+        self.gate.try_read().is_none()
     }
 
     /// Waits until no thread works on the region, and lets none begin.
     pub(crate) fn close(&self) {
-        *self.be_alone().open = false;
+        *self.be_alone() = false;
     }
 
     /// The gate, once the threads that are inside have come out.
-    fn be_alone(&self) -> Alone<'_> {
-        let _first = self.turnstile();
-        let held = HeldRank::enter(Rank::Gate);
-        let open = self.gate.write().unwrap_or_else(PoisonError::into_inner);
-        Alone { open, _held: held }
-    }
-
-    fn turnstile(&self) -> (MutexGuard<'_, ()>, HeldRank) {
-        let held = HeldRank::enter(Rank::Turnstile);
-        (self.turnstile.lock().unwrap_or_else(PoisonError::into_inner), held)
+    fn be_alone(&self) -> RankedWriteGuard<'_, bool> {
+        let _first = self.turnstile.lock();
+        self.gate.write()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use host::HeldRank;
 
     #[test]
     fn a_closed_gate_lets_nobody_in() {

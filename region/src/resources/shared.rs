@@ -11,9 +11,10 @@ use crate::neighbours::{Worth, of_fault};
 use crate::places::Mappings;
 use crate::terms::{FaultCosts, PagerConfig, RegionError};
 use host::fault::FaultThread;
+use host::unmodelled::RankedMutex;
 use host::{Event, FaultMode, FaultPath, PAGE_SIZE, Rank, SEGMENT_PAGES, Staging};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 use zram::Memory;
 
@@ -40,7 +41,7 @@ pub(crate) struct Shared<R> {
     pub(crate) room: Event,
     /// Raised when the pager ends.
     pub(crate) over: Event,
-    regions: Mutex<Vec<Weak<R>>>,
+    regions: RankedMutex<Vec<Weak<R>>>,
     stop: AtomicBool,
     /// The thread that serves faults in thread mode. It lives as long as any region, and so as long
     /// as one may be touched.
@@ -69,7 +70,7 @@ impl<R> Shared<R> {
             work: Event::new(),
             room: Event::new(),
             over: Event::new(),
-            regions: Mutex::default(),
+            regions: RankedMutex::new(Rank::Leaf, Vec::new()),
             stop: AtomicBool::new(false),
             faults: OnceLock::new(),
             fault_costs: config.fault_costs,
@@ -108,7 +109,7 @@ impl<R> Shared<R> {
 
     /// Adds a region to the list.
     pub(crate) fn add(&self, region: &Arc<R>) {
-        let mut regions = self.regions();
+        let mut regions = self.regions.lock();
         regions.retain(|region| region.strong_count() > 0);
         regions.push(Arc::downgrade(region));
     }
@@ -116,24 +117,19 @@ impl<R> Shared<R> {
     /// Takes a region off the list.
     pub(crate) fn remove(&self, region: &Arc<R>) {
         let gone = Arc::downgrade(region);
-        self.regions().retain(|region| !Weak::ptr_eq(region, &gone));
+        self.regions.lock().retain(|region| !Weak::ptr_eq(region, &gone));
     }
 
     /// How many regions are in the list.
     pub(crate) fn count(&self) -> usize {
-        self.regions().len()
+        self.regions.lock().len()
     }
 
     /// All regions, one after the other. A thread that drops a region waits until this has let it
     /// go.
     pub(crate) fn alive(&self) -> impl Iterator<Item = Arc<R>> + use<R> {
-        let regions = self.regions().clone();
+        let regions = self.regions.lock().clone();
         regions.into_iter().filter_map(|region| region.upgrade())
-    }
-
-    fn regions(&self) -> MutexGuard<'_, Vec<Weak<R>>> {
-        // The list is valid after each change.
-        self.regions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Says that the pager ends.

@@ -11,20 +11,21 @@
 //!
 //! Invariant: it keeps at most `most` descriptors. Lock: one around the list, a leaf.
 
+use host::Rank;
+use host::unmodelled::RankedMutex;
 use rustix::fs::{Mode, OFlags};
 use std::os::fd::OwnedFd;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// A few open descriptors.
 pub(crate) struct Reserve {
-    kept: Mutex<Vec<OwnedFd>>,
+    kept: RankedMutex<Vec<OwnedFd>>,
     most: usize,
 }
 
 impl Reserve {
     /// A reserve of up to `most` descriptors, as many as the process can have.
     pub(crate) fn new(most: usize) -> Self {
-        let reserve = Self { kept: Mutex::default(), most };
+        let reserve = Self { kept: RankedMutex::new(Rank::Leaf, Vec::new()), most };
         reserve.refill();
         reserve
     }
@@ -32,7 +33,7 @@ impl Reserve {
     /// Opens as many descriptors as are missing, until the process has none. True if none is
     /// missing.
     pub(crate) fn refill(&self) -> bool {
-        let mut kept = self.kept();
+        let mut kept = self.kept.lock();
         while kept.len() < self.most {
             let flags = OFlags::PATH | OFlags::CLOEXEC;
             let Ok(fd) = rustix::fs::open("/", flags, Mode::empty()) else { return false };
@@ -43,12 +44,7 @@ impl Reserve {
 
     /// Gives one descriptor back to the process. False if none is left.
     pub(crate) fn release(&self) -> bool {
-        self.kept().pop().is_some()
-    }
-
-    fn kept(&self) -> MutexGuard<'_, Vec<OwnedFd>> {
-        // The list is whole after every statement, so poison is ignored.
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+        self.kept.lock().pop().is_some()
     }
 }
 
@@ -62,6 +58,6 @@ mod tests {
         assert!(reserve.release() && reserve.release());
         assert!(!reserve.release(), "there were two");
         assert!(reserve.refill());
-        assert_eq!(reserve.kept().len(), 2);
+        assert_eq!(reserve.kept.lock().len(), 2);
     }
 }

@@ -13,7 +13,8 @@
 //!   served or told why not. So no client waits in the socket's queue for ever.
 //!
 //! Locks: one around the list of connections, a leaf. Under it a thread waits only for the list to
-//! change. One around the list of accept threads, held by `stop` while it joins them.
+//! change. One around the list of accept threads, of rank Ending: `stop` holds it while it joins
+//! them, so that a second `stop` does not return before them (S2).
 
 use super::door::Door;
 use super::event::{Event, Observer, Purpose, Refused};
@@ -22,9 +23,12 @@ use super::peer::Peer;
 use super::reserve::Reserve;
 use super::socket::Socket;
 use crate::terms::ServeError;
+use host::Rank;
+use host::sync::unmodelled::Condvar;
+use host::unmodelled::{RankedMutex, RankedMutexGuard};
 use rustix::io::Errno;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -48,7 +52,7 @@ pub(crate) struct Rules {
 /// Listening sockets and the threads behind them.
 pub(crate) struct Service {
     shared: Arc<Shared>,
-    threads: Mutex<Vec<JoinHandle<()>>>,
+    threads: RankedMutex<Vec<JoinHandle<()>>>,
 }
 
 struct Shared {
@@ -56,7 +60,7 @@ struct Shared {
     rules: Rules,
     reserve: Reserve,
     stopping: AtomicBool,
-    guests: Mutex<Guests>,
+    guests: RankedMutex<Guests>,
     changed: Condvar,
 }
 
@@ -81,15 +85,15 @@ impl Service {
             reserve: Reserve::new(rules.reserve),
             rules,
             stopping: AtomicBool::new(false),
-            guests: Mutex::default(),
+            guests: RankedMutex::new(Rank::Leaf, Guests::default()),
             changed: Condvar::new(),
         });
-        let service = Self { shared, threads: Mutex::default() };
+        let service = Self { shared, threads: RankedMutex::new(Rank::Ending, Vec::new()) };
         for index in 0..service.shared.doors.len() {
             let (shared, serve) = (Arc::clone(&service.shared), Arc::clone(serve));
             let accept = move || accept_all(&shared, index, &*serve);
             let handle = host::thread::spawn("accept", accept).map_err(ServeError::Thread)?;
-            service.lock_threads().push(handle);
+            service.threads.lock().push(handle);
         }
         Ok(service)
     }
@@ -116,7 +120,7 @@ impl Service {
         self.shared.end_all(Socket::end_input);
         self.shared.wait_until_empty(self.shared.rules.grace);
         self.shared.end_all(Socket::end);
-        for handle in self.lock_threads().drain(..) {
+        for handle in self.threads.lock().drain(..) {
             // If a disk panics, the accept thread of its connection panics at the end. The
             // connection is gone either way.
             let _ = handle.join();
@@ -128,10 +132,6 @@ impl Service {
         // Pairs with the Acquire in `is_stopping`: a thread that sees the flag sees what led to it.
         self.shared.stopping.store(true, Ordering::Release);
         self.shared.doors.iter().for_each(Door::close);
-    }
-
-    fn lock_threads(&self) -> MutexGuard<'_, Vec<JoinHandle<()>>> {
-        self.threads.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -219,17 +219,19 @@ impl Shared {
 
     fn wait_until_empty(&self, limit: Duration) {
         let some_left = |guests: &mut Guests| guests.count() > 0;
-        // Only the list matters, and it is valid even if a thread panicked while it held the lock.
-        drop(self.changed.wait_timeout_while(self.guests(), limit, some_left));
+        drop(self.guests().sleep_while_for(&self.changed, limit, some_left));
     }
 
     /// Waits until a connection ends, which frees a descriptor, but at most `ACCEPT_PAUSE`.
     fn pause(&self) {
-        drop(self.changed.wait_timeout(self.guests(), ACCEPT_PAUSE));
+        let guests = self.guests();
+        let count = guests.count();
+        let same = |guests: &mut Guests| guests.count() >= count;
+        drop(guests.sleep_while_for(&self.changed, ACCEPT_PAUSE, same));
     }
 
-    fn guests(&self) -> MutexGuard<'_, Guests> {
-        self.guests.lock().unwrap_or_else(PoisonError::into_inner)
+    fn guests(&self) -> RankedMutexGuard<'_, Guests> {
+        self.guests.lock()
     }
 }
 

@@ -10,22 +10,25 @@
 //! Invariants: a handle's number is never used again. A device is open as long as a handle of its
 //! disk exists.
 //!
-//! Locks: the table's, which is a leaf, and one for each handle's text. Devices are asked under the
-//! latter.
+//! Locks: the table's, which is a leaf, and one for each handle's text, of rank Text. Devices are
+//! asked under the latter.
 
 use super::holders::Holder;
+use host::Rank;
+use host::sync::unmodelled::Condvar;
+use host::unmodelled::RankedMutex;
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 use zram::{Opened, Zram};
 
 /// An open file.
 pub(crate) enum Handle {
     /// The text that was shown last.
-    Text(Mutex<Option<String>>),
+    Text(RankedMutex<Option<String>>),
     /// A long text, a part at a time.
-    Lines(Mutex<Lines>),
+    Lines(RankedMutex<Lines>),
     /// A disk.
     Disk(OpenDisk),
 }
@@ -49,9 +52,8 @@ pub(crate) struct Lines {
 }
 
 /// The table of open files.
-#[derive(Default)]
 pub(crate) struct Handles {
-    open: Mutex<Open>,
+    open: RankedMutex<Open>,
     released: Condvar,
 }
 
@@ -63,9 +65,15 @@ struct Open {
 }
 
 impl Handles {
+    /// No open files.
+    pub(crate) fn new() -> Self {
+        let open = RankedMutex::new(Rank::Leaf, Open::default());
+        Self { open, released: Condvar::new() }
+    }
+
     /// Adds an open file, and gives its number.
     pub(crate) fn insert(&self, handle: Handle) -> u64 {
-        let mut open = self.lock();
+        let mut open = self.open.lock();
         open.last += 1;
         let number = open.last;
         open.handles.insert(number, Arc::new(handle));
@@ -74,12 +82,12 @@ impl Handles {
 
     /// The handle of a number.
     pub(crate) fn get(&self, number: u64) -> Option<Arc<Handle>> {
-        self.lock().handles.get(&number).cloned()
+        self.open.lock().handles.get(&number).cloned()
     }
 
     /// The processes that opened the disks, each with the name of the disk's device.
     pub(super) fn holders(&self) -> Vec<(String, Holder)> {
-        let open = self.lock();
+        let open = self.open.lock();
         let disk = |handle: &Arc<Handle>| match &**handle {
             Handle::Disk(OpenDisk { opened, holder, .. }) => {
                 Some((opened.device().name().to_owned(), holder.clone()))
@@ -91,42 +99,36 @@ impl Handles {
 
     /// Closes a file.
     pub(crate) fn remove(&self, number: u64) {
-        let handle = self.lock().handles.remove(&number);
+        let handle = self.open.lock().handles.remove(&number);
         // Dropped before waiting threads are woken, and without the lock, because a device is
         // asked.
         drop(handle);
-        self.lock().closed += 1;
+        self.open.lock().closed += 1;
         self.released.notify_all();
     }
 
     /// How many files have been closed so far.
     pub(crate) fn closed(&self) -> u64 {
-        self.lock().closed
+        self.open.lock().closed
     }
 
     /// Waits until more files have been closed than `seen`. False if `deadline` comes first.
     pub(crate) fn wait_for_close(&self, seen: u64, deadline: Instant) -> bool {
         let left = deadline.saturating_duration_since(Instant::now());
         let same = |open: &mut Open| open.closed == seen;
-        let waited = self.released.wait_timeout_while(self.lock(), left, same);
-        !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
-    }
-
-    /// Poison is ignored, because the table is whole after every statement.
-    fn lock(&self) -> MutexGuard<'_, Open> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+        !self.open.lock().sleep_while_for(&self.released, left, same).1
     }
 }
 
 impl Handle {
     /// A text that was not read yet.
     pub(crate) fn text() -> Self {
-        Self::Text(Mutex::default())
+        Self::Text(RankedMutex::new(Rank::Text, None))
     }
 
     /// A long text that was not read yet.
     pub(crate) fn lines() -> Self {
-        Self::Lines(Mutex::new(Lines::at_start()))
+        Self::Lines(RankedMutex::new(Rank::Text, Lines::at_start()))
     }
 
     /// A disk of a tree that is mounted at `point`. The thread of this number opened it.

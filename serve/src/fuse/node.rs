@@ -17,7 +17,9 @@
 //! Lock: the list of lives, a leaf.
 
 use super::channel::wire::ROOT;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use host::Rank;
+use host::unmodelled::RankedMutex;
+use std::sync::{Arc, Weak};
 use zram::{Attribute, Device};
 
 /// Bits of a number that say which part of a device it is.
@@ -134,8 +136,8 @@ fn place(of: Attribute) -> u64 {
 }
 
 /// The lives of devices.
-#[derive(Debug, Default)]
-pub(crate) struct Lives(Mutex<Known>);
+#[derive(Debug)]
+pub(crate) struct Lives(RankedMutex<Known>);
 
 #[derive(Debug, Default)]
 struct Known {
@@ -144,9 +146,14 @@ struct Known {
 }
 
 impl Lives {
+    /// No lives yet.
+    pub(crate) fn new() -> Self {
+        Self(RankedMutex::new(Rank::Leaf, Known::default()))
+    }
+
     /// The life of a device. A device that was not seen before gets a new one.
     pub(crate) fn of(&self, device: &Arc<Device>) -> u64 {
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.0.lock();
         // Lives of devices that are gone are removed here, and not before.
         known.lives.retain(|(_, seen)| seen.strong_count() > 0);
         let is_it = |seen: &Weak<Device>| std::ptr::eq(seen.as_ptr(), Arc::as_ptr(device));
@@ -161,7 +168,7 @@ impl Lives {
 
     /// The device of this life. It may have been removed from the list of devices.
     pub(crate) fn device(&self, life: u64) -> Option<Arc<Device>> {
-        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = self.0.lock();
         known.lives.iter().find(|(number, _)| *number == life).and_then(|(_, seen)| seen.upgrade())
     }
 }

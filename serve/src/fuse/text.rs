@@ -10,14 +10,15 @@
 //! Invariant: the text of a handle stays the same until the next read at offset 0. Only
 //! block_state, which may be long, is made a part at a time.
 //!
-//! Lock: the handle's, while its text is made. Only requests of that handle wait for it.
+//! Lock: the handle's, of rank Text, while it adds a device or makes a part of a long text. Only
+//! requests of that handle wait for it.
 
 use super::channel::wire::Range;
 use super::handles::{Handle, Lines};
 use super::node::{Node, Part};
 use super::tree::{Tree, errno};
+use host::unmodelled::RankedMutex;
 use rustix::io::Errno;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use zram::{Attribute, AttributeError};
 
@@ -37,8 +38,8 @@ pub(super) fn read(
 ) -> Result<usize, Errno> {
     let handle = tree.handles.get(range.handle).ok_or(Errno::BADF)?;
     match &*handle {
-        Handle::Text(kept) => read_text(tree, node, &mut lock(kept), range.offset, buffer),
-        Handle::Lines(lines) => read_lines(tree, node, &mut lock(lines), range.offset, buffer),
+        Handle::Text(kept) => read_text(tree, node, kept, range.offset, buffer),
+        Handle::Lines(lines) => read_lines(tree, node, &mut lines.lock(), range.offset, buffer),
         Handle::Disk(_) => Err(Errno::BADF),
     }
 }
@@ -46,13 +47,32 @@ pub(super) fn read(
 fn read_text(
     tree: &Tree,
     node: Node,
+    kept: &RankedMutex<Option<String>>,
+    offset: u64,
+    buffer: &mut [u8],
+) -> Result<usize, Errno> {
+    if node == Node::HotAdd {
+        return add_once(tree, &mut kept.lock(), offset, buffer);
+    }
+    // It is made without the lock, because texts about the memory come from the program.
+    let stale = offset == 0 || kept.lock().is_none();
+    let made = stale.then(|| show(tree, node)).transpose()?;
+    let mut kept = kept.lock();
+    if let Some(text) = made {
+        *kept = Some(text);
+    }
+    Ok(copy(kept.as_deref().unwrap_or_default(), offset, buffer))
+}
+
+/// Adds a device at the first read. Another read of the handle waits for it.
+fn add_once(
+    tree: &Tree,
     kept: &mut Option<String>,
     offset: u64,
     buffer: &mut [u8],
 ) -> Result<usize, Errno> {
-    let stale = offset == 0 && node != Node::HotAdd;
-    if stale || kept.is_none() {
-        *kept = Some(show(tree, node)?);
+    if kept.is_none() {
+        *kept = Some(show(tree, Node::HotAdd)?);
     }
     Ok(copy(kept.as_deref().unwrap_or_default(), offset, buffer))
 }
@@ -137,11 +157,6 @@ fn patiently(
             other => return other,
         }
     }
-}
-
-/// Poison is ignored, because a text is replaced as a whole.
-fn lock<T>(kept: &Mutex<T>) -> MutexGuard<'_, T> {
-    kept.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

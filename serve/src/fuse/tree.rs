@@ -68,7 +68,7 @@ impl Tree {
     ) -> Self {
         let owner = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
         let made = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-        let (handles, lives) = (Handles::default(), Lives::default());
+        let (handles, lives) = (Handles::new(), Lives::new());
         Self { devices, texts, handles, complain, point, lives, owner, made }
     }
 

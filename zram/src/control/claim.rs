@@ -9,19 +9,21 @@
 //! Invariant: a claimed device has no holders. Lock: a leaf, around the list of holders.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+
+use host::Rank;
+use host::unmodelled::{RankedMutex, RankedMutexGuard};
 
 use crate::attributes::{AttributeError, Errno};
 
 /// The turn for work that only one thread may do at a time.
-pub(crate) type Turn<'a> = MutexGuard<'a, ()>;
+pub(crate) type Turn<'a> = RankedMutexGuard<'a, ()>;
 
 /// Names a holder as it is now. It may have ended and passed on what it opened.
 pub(crate) type Who = Arc<dyn Fn() -> String + Send + Sync>;
 
 /// The users of a device.
-#[derive(Default)]
-pub(crate) struct Claims(Mutex<Holders>);
+pub(crate) struct Claims(RankedMutex<Holders>);
 
 #[derive(Default)]
 struct Holders {
@@ -53,31 +55,31 @@ impl Claim {
 }
 
 impl Claims {
-    fn lock(&self) -> MutexGuard<'_, Holders> {
-        // The list is valid after every statement.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    /// No holders, and no claim.
+    pub(crate) fn new() -> Claims {
+        Claims(RankedMutex::new(Rank::Leaf, Holders::default()))
     }
 
     /// The names of the holders, without those that gave none.
     pub(crate) fn names(&self) -> Vec<String> {
         // They are called without the lock, because they ask the system.
-        let open: Vec<Option<Who>> = self.lock().open.values().cloned().collect();
+        let open: Vec<Option<Who>> = self.0.lock().open.values().cloned().collect();
         names(&open)
     }
 
     /// The number of holders.
     pub(crate) fn count(&self) -> usize {
-        self.lock().open.len()
+        self.0.lock().open.len()
     }
 
     /// Whether the device was removed.
     pub(crate) fn is_removed(&self) -> bool {
-        self.lock().claim == Claim::Removed
+        self.0.lock().claim == Claim::Removed
     }
 
     /// A device of this name is opened. Returns the number of its holder.
     pub(crate) fn enter(&self, device: &str) -> Result<u64, AttributeError> {
-        let mut holders = self.lock();
+        let mut holders = self.0.lock();
         holders.claim.permits(device)?;
         let number = holders.next;
         holders.next += 1;
@@ -87,12 +89,16 @@ impl Claims {
 
     /// Gives a holder its name.
     pub(crate) fn name(&self, number: u64, who: Who) {
-        self.lock().open.insert(number, Some(who));
+        let before = self.0.lock().open.insert(number, Some(who));
+        // What it has is foreign, and is dropped without the lock.
+        drop(before);
     }
 
     /// A holder has closed the device.
     pub(crate) fn leave(&self, number: u64) {
-        self.lock().open.remove(&number);
+        let who = self.0.lock().open.remove(&number);
+        // What it has is foreign, and is dropped without the lock.
+        drop(who);
     }
 
     /// Claims a device that is not open, so that it cannot be opened.
@@ -105,7 +111,7 @@ impl Claims {
 
     /// Claims it, or returns the holders that have it open.
     fn try_claim(&self, device: &str) -> Result<Option<Vec<Option<Who>>>, AttributeError> {
-        let mut holders = self.lock();
+        let mut holders = self.0.lock();
         holders.claim.permits(device)?;
         if !holders.open.is_empty() {
             return Ok(Some(holders.open.values().cloned().collect()));
@@ -154,6 +160,6 @@ impl Claimed<'_> {
 
 impl Drop for Claimed<'_> {
     fn drop(&mut self) {
-        self.claims.lock().claim = self.then;
+        self.claims.0.lock().claim = self.then;
     }
 }

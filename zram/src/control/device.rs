@@ -10,12 +10,15 @@
 //!   device is not open.
 //! - I2 a thread that asks for a figure waits for no request, no write-back and no reset.
 //!
-//! Locks, in this order: the turn, then the state. The turn is for one thing at a time: disksize,
-//! reset, write-back, recompression, idle marking, and every setting that is fixed with the size.
-//! The state is held to look, or to set a word. The list of holders is a leaf.
+//! Locks: the turn and the state, of the ranks DeviceTurn and DeviceState. The turn is for one
+//! thing at a time: disksize, reset, write-back, recompression, idle marking, and each setting that
+//! is fixed with the size. The state is held to look, or to set a word. The list of holders is a
+//! leaf.
 
-use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::Arc;
 
+use host::Rank;
+use host::unmodelled::{RankedMutex, RankedReadGuard, RankedRwLock, RankedWriteGuard};
 use zsmalloc::Memory;
 
 use super::claim::{Claims, Turn, removed};
@@ -31,8 +34,8 @@ pub struct Device {
     name: String,
     shared: Arc<Shared>,
     claims: Claims,
-    turn: Mutex<()>,
-    state: RwLock<State>,
+    turn: RankedMutex<()>,
+    state: RankedRwLock<State>,
 }
 
 /// The present state of a device.
@@ -56,8 +59,9 @@ impl Device {
     /// A device that was just added.
     pub(crate) fn new(id: u32, name: String, shared: Arc<Shared>) -> Device {
         let state = State { settings: Settings::new(shared.defaults()), disk: None, policy: None };
-        let (claims, turn) = (Claims::default(), Mutex::default());
-        Device { id, name, shared, claims, turn, state: RwLock::new(state) }
+        let turn = RankedMutex::new(Rank::DeviceTurn, ());
+        let state = RankedRwLock::new(Rank::DeviceState, state);
+        Device { id, name, shared, claims: Claims::new(), turn, state }
     }
 
     /// Its number.
@@ -128,19 +132,18 @@ impl Device {
     }
 
     /// The state, for reading.
-    pub(crate) fn state(&self) -> RwLockReadGuard<'_, State> {
-        // It is valid after every statement that changes it.
-        self.state.read().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn state(&self) -> RankedReadGuard<'_, State> {
+        self.state.read()
     }
 
     /// The state, for setting a word of it.
-    pub(crate) fn state_mut(&self) -> RwLockWriteGuard<'_, State> {
-        self.state.write().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn state_mut(&self) -> RankedWriteGuard<'_, State> {
+        self.state.write()
     }
 
     /// The turn for work that only one thread may do at a time. It guards no data.
     pub(crate) fn turn(&self) -> Result<Turn<'_>, AttributeError> {
-        let turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let turn = self.turn.lock();
         self.check_there().map(|()| turn)
     }
 

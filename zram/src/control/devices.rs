@@ -5,12 +5,14 @@
 //!                                 +-- 2: zram2
 //! ```
 //!
-//! Invariant: a number and a name belong to one device. Lock: one, around the list. No device is
-//! called while it is held.
+//! Invariant: a number and a name belong to one device. Lock: one, around the list, a leaf. No
+//! device is called while it is held.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use host::Rank;
+use host::unmodelled::RankedMutex;
 use zsmalloc::Memory;
 
 use super::device::Device;
@@ -24,13 +26,14 @@ const DEVICES_MAX: usize = 4096;
 /// All devices of a memory.
 pub struct Devices {
     shared: Arc<Shared>,
-    list: Mutex<BTreeMap<u32, Arc<Device>>>,
+    list: RankedMutex<BTreeMap<u32, Arc<Device>>>,
 }
 
 impl Devices {
     /// A list without devices. All of them will keep their pages in `memory`.
     pub fn new(memory: Arc<Memory>, defaults: DeviceDefaults) -> Devices {
-        Devices { shared: Arc::new(Shared::new(memory, defaults)), list: Mutex::default() }
+        let list = RankedMutex::new(Rank::Leaf, BTreeMap::new());
+        Devices { shared: Arc::new(Shared::new(memory, defaults)), list }
     }
 
     /// Sets a guard that judges paths before they are opened. Only the first guard is kept.
@@ -62,7 +65,7 @@ impl Devices {
     }
 
     fn add(&self, name: Option<&str>) -> Result<u32, AttributeError> {
-        let mut list = self.locked();
+        let mut list = self.list.lock();
         if list.len() >= DEVICES_MAX {
             let message = format!("there are {DEVICES_MAX} devices, and no more can be added");
             return Err(AttributeError::new(Errno::NoSpace, message));
@@ -100,7 +103,9 @@ impl Devices {
             || AttributeError::new(Errno::NoDevice, format!("there is no device of number {id}"));
         let device = self.get(id).ok_or_else(unknown)?;
         initialise::remove(&device)?;
-        self.locked().remove(&id);
+        let gone = self.list.lock().remove(&id);
+        // A device is not dropped under the lock.
+        drop(gone);
         Ok(())
     }
 
@@ -132,27 +137,22 @@ impl Devices {
 
     /// The device with a number.
     pub fn get(&self, id: u32) -> Option<Arc<Device>> {
-        self.locked().get(&id).cloned()
+        self.list.lock().get(&id).cloned()
     }
 
     /// The device with a name.
     pub fn find(&self, name: &str) -> Option<Arc<Device>> {
-        self.locked().values().find(|device| device.name() == name).cloned()
+        self.list.lock().values().find(|device| device.name() == name).cloned()
     }
 
     /// All devices, by number.
     pub fn list(&self) -> Vec<Arc<Device>> {
-        self.locked().values().cloned().collect()
-    }
-
-    fn locked(&self) -> MutexGuard<'_, BTreeMap<u32, Arc<Device>>> {
-        // The list is valid after every statement.
-        self.list.lock().unwrap_or_else(PoisonError::into_inner)
+        self.list.lock().values().cloned().collect()
     }
 }
 
 impl std::fmt::Debug for Devices {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Devices").field("count", &self.locked().len()).finish_non_exhaustive()
+        f.debug_struct("Devices").field("count", &self.list.lock().len()).finish_non_exhaustive()
     }
 }

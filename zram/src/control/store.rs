@@ -79,12 +79,14 @@ fn recomp_algorithm(device: &Device, text: &str) -> Result<(), AttributeError> {
 
 fn algorithm_params(device: &Device, text: &str) -> Result<(), AttributeError> {
     let request = Request::parse(text)?;
+    // The guard is foreign, so it is called before the turn.
+    let judged = request.dictionary().map_or(Ok(()), |path| device.shared().check_path(path));
     let _turn = device.turn()?;
     device.check_uninitialised()?;
     let priority = device.state().settings.priority_asked(&request)?;
     // The set is replaced as a whole, even if the dictionary cannot be read, as in the kernel.
     device.state_mut().settings.set_parameters(priority, Default::default());
-    request.dictionary().map_or(Ok(()), |path| device.shared().check_path(path))?;
+    judged?;
     let parameters = request.into_parameters()?;
     device.state_mut().settings.set_parameters(priority, parameters);
     Ok(())
@@ -156,9 +158,11 @@ fn compressed_writeback(device: &Device, text: &str) -> Result<(), AttributeErro
 
 fn backing_dev(device: &Device, value: &[u8]) -> Result<(), AttributeError> {
     let path = Path::new(OsStr::from_bytes(value.strip_suffix(b"\n").unwrap_or(value)));
+    // The guard is foreign, so it is called before the turn.
+    let judged = device.shared().check_path(path);
     let _turn = device.turn()?;
     device.check_uninitialised()?;
-    device.shared().check_path(path)?;
+    judged?;
     check_other(device, path)?;
     let disk = Arc::new(open_backing(path)?);
     // This is dropped outside of the lock, because closing a device may wait for it.

@@ -12,10 +12,8 @@
 //! leaf.
 
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{self, PoisonError};
 
-use host::sync::{Mutex, MutexGuard};
-use host::{HeldRank, Rank};
+use host::{Rank, RankedMutex, RankedMutexGuard, unmodelled};
 
 use super::target::Hold;
 use crate::terms::PostError;
@@ -25,8 +23,8 @@ const BATCH_PAGES: u32 = 32; // 128 KiB
 
 /// The settings of one device.
 pub(crate) struct Settings {
-    running: Mutex<()>,
-    limit: sync::Mutex<Limit>,
+    running: RankedMutex<()>,
+    limit: unmodelled::RankedMutex<Limit>,
     batch_pages: AtomicU32,
     pub(crate) hold: Hold,
 }
@@ -49,30 +47,23 @@ pub(crate) struct Unit {
 impl Default for Settings {
     fn default() -> Settings {
         Settings {
-            running: Mutex::new(()),
-            limit: sync::Mutex::default(),
+            running: RankedMutex::new(Rank::PostProcessing, ()),
+            limit: unmodelled::RankedMutex::new(Rank::Leaf, Limit::default()),
             batch_pages: AtomicU32::new(BATCH_PAGES),
-            hold: Hold::default(),
+            hold: Hold::new(),
         }
     }
 }
 
 impl Settings {
     /// Waits for the post-processing that runs. Others wait until this is dropped.
-    pub(crate) fn run(&self) -> (MutexGuard<'_, ()>, HeldRank) {
-        let held = HeldRank::enter(Rank::PostProcessing);
-        // It guards no data that could be left half done.
-        (self.running.lock().unwrap_or_else(|poisoned| poisoned.into_inner()), held)
-    }
-
-    fn limit(&self) -> sync::MutexGuard<'_, Limit> {
-        // Nothing that runs under the lock can panic half-way.
-        self.limit.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn run(&self) -> RankedMutexGuard<'_, ()> {
+        self.running.lock()
     }
 
     /// Takes a unit of the limit. `None` if there is no limit.
     pub(crate) fn take_unit(&self) -> Result<Option<Unit>, PostError> {
-        let mut limit = self.limit();
+        let mut limit = self.limit.lock();
         if !limit.enabled {
             return Ok(None);
         }
@@ -82,7 +73,7 @@ impl Settings {
 
     /// Puts back a unit, if the limit is still the one it was taken from.
     pub(crate) fn put_back_unit(&self, unit: Unit) {
-        let mut limit = self.limit();
+        let mut limit = self.limit.lock();
         if limit.set == unit.set {
             limit.units += 1;
         }
@@ -90,19 +81,19 @@ impl Settings {
 
     /// Units that may still be written, if that is limited.
     pub(super) fn units(&self) -> u64 {
-        self.limit().units
+        self.limit.lock().units
     }
 
     /// Sets the units that may still be written.
     pub(super) fn set_units(&self, units: u64) {
-        let mut limit = self.limit();
+        let mut limit = self.limit.lock();
         limit.units = units;
         limit.set += 1;
     }
 
     /// Enables or disables the limit.
     pub(super) fn enable_limit(&self, enable: bool) {
-        self.limit().enabled = enable;
+        self.limit.lock().enabled = enable;
     }
 
     /// The most pages that a write-back has in flight.

@@ -14,10 +14,10 @@
 //! Invariant: the pool's limit is the lower of the device's own and, unless it is lifted, the
 //! target's. Lock: that of the limits, a leaf.
 
-use std::sync::PoisonError;
 use std::sync::atomic::AtomicU64;
 
-use host::sync::unmodelled::{Mutex, MutexGuard};
+use host::Rank;
+use host::unmodelled::RankedMutex;
 use zsmalloc::Pool;
 
 use crate::cells::read;
@@ -27,9 +27,8 @@ use crate::terms::Unreached;
 pub(crate) const BAND: u64 = 32;
 
 /// The target and limit of one device, and the work that was done for them.
-#[derive(Default)]
 pub(crate) struct Hold {
-    limits: Mutex<Limits>,
+    limits: RankedMutex<Limits>,
     pub(crate) rounds: AtomicU64,
     pub(crate) recompressed: AtomicU64,
     pub(crate) written_back: AtomicU64,
@@ -75,13 +74,19 @@ impl Limits {
 }
 
 impl Hold {
-    fn limits(&self) -> MutexGuard<'_, Limits> {
-        // Nothing that runs under the lock can panic half-way.
-        self.limits.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Neither limit nor target.
+    pub(crate) fn new() -> Hold {
+        Hold {
+            limits: RankedMutex::new(Rank::Leaf, Limits::default()),
+            rounds: AtomicU64::new(0),
+            recompressed: AtomicU64::new(0),
+            written_back: AtomicU64::new(0),
+        }
     }
 
+    /// Nothing foreign is called under the lock: `change` is one of those below.
     fn change<T>(&self, pool: &Pool, change: impl FnOnce(&mut Limits) -> T) -> T {
-        let mut limits = self.limits();
+        let mut limits = self.limits.lock();
         let changed = change(&mut limits);
         pool.set_limit(limits.effective());
         changed
@@ -90,7 +95,7 @@ impl Hold {
     /// The work that was done to hold a device at its target. All figures are zero if there is
     /// none.
     pub(crate) fn stat(&self) -> HoldStat {
-        let Limits { target, lifted, .. } = *self.limits();
+        let Limits { target, lifted, .. } = *self.limits.lock();
         HoldStat {
             target_bytes: target,
             lifted: lifted.is_some(),
@@ -103,18 +108,18 @@ impl Hold {
 
     /// The target to which memory is brought down. `None` if there is none.
     pub(crate) fn target(&self) -> Option<u64> {
-        Some(self.limits().target).filter(|&target| target > 0)
+        Some(self.limits.lock().target).filter(|&target| target > 0)
     }
 
     /// The target that limits writes now. `None` if there is none or while it is lifted.
     pub(crate) fn target_in_force(&self) -> Option<u64> {
-        let Limits { target, lifted, .. } = *self.limits();
+        let Limits { target, lifted, .. } = *self.limits.lock();
         (target > 0 && lifted.is_none()).then_some(target)
     }
 
     /// The device's own limit.
     pub(crate) fn limit(&self) -> u64 {
-        self.limits().limit
+        self.limits.lock().limit
     }
 
     /// Sets the device's own limit.

@@ -13,11 +13,13 @@
 //! Lock: one, by which it is told to stop. It is a leaf.
 
 use std::io;
-use std::sync::{Arc, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use host::sync::unmodelled::{Condvar, Mutex, MutexGuard};
+use host::Rank;
+use host::sync::unmodelled::Condvar;
+use host::unmodelled::RankedMutex;
 
 use crate::device::Zram;
 
@@ -54,9 +56,9 @@ pub struct Policy {
     thread: Option<JoinHandle<()>>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Stop {
-    told: Mutex<bool>,
+    told: RankedMutex<bool>,
     changed: Condvar,
 }
 
@@ -82,7 +84,7 @@ impl Policy {
         if !hold.take_target(pool, config.target_bytes) {
             return invalid("the device has a policy already");
         }
-        let (weak, stop) = (Arc::downgrade(device), Arc::<Stop>::default());
+        let (weak, stop) = (Arc::downgrade(device), Arc::new(Stop::new()));
         let (of, told) = (Weak::clone(&weak), Arc::clone(&stop));
         let interval = config.interval.max(INTERVAL_MIN);
         let thread = host::thread::spawn("zram policy", move || {
@@ -95,7 +97,7 @@ impl Policy {
 
 impl Drop for Policy {
     fn drop(&mut self) {
-        *self.stop.told() = true;
+        *self.stop.told.lock() = true;
         self.stop.changed.notify_all();
         if let Some(thread) = self.thread.take() {
             // If it panicked, the panic has reported that.
@@ -108,16 +110,13 @@ impl Drop for Policy {
 }
 
 impl Stop {
-    fn told(&self) -> MutexGuard<'_, bool> {
-        // A bool is never half written.
-        self.told.lock().unwrap_or_else(PoisonError::into_inner)
+    fn new() -> Stop {
+        Stop { told: RankedMutex::new(Rank::Leaf, false), changed: Condvar::new() }
     }
 
     /// Sleeps. True when it is time to stop.
     fn sleep(&self, time: Duration) -> bool {
-        let told = self.told();
-        let slept = self.changed.wait_timeout_while(told, time, |told| !*told);
-        *slept.unwrap_or_else(PoisonError::into_inner).0
+        *self.told.lock().sleep_while_for(&self.changed, time, |told| !*told).0
     }
 }
 

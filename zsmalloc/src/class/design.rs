@@ -24,10 +24,9 @@
 
 use std::fmt;
 use std::str::FromStr;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
-use host::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
-use host::{HeldRank, LockGuard, LockWord, Rank};
+use host::{LockGuard, LockWord, Rank, RankedReadGuard, RankedRwLock, RankedWriteGuard};
 
 use super::{Class, State};
 use crate::numbers::{MemoryError, SHARDS_MAX};
@@ -136,7 +135,7 @@ pub(crate) struct Locks {
     /// Objects are looked up without a lock: the class design.
     free_lookup: bool,
     /// In the hierarchical design: held for reading to look an object up, for writing to move one.
-    lookup: Option<RwLock<()>>,
+    lookup: Option<RankedRwLock<()>>,
     /// In the pool design: the word that every class uses.
     shared: Option<Arc<LockWord>>,
 }
@@ -145,7 +144,7 @@ impl Locks {
     pub(crate) fn new(design: LockDesign) -> Locks {
         Locks {
             free_lookup: design == LockDesign::Class,
-            lookup: (design == LockDesign::Hierarchical).then(RwLock::default),
+            lookup: (design == LockDesign::Hierarchical).then(|| RankedRwLock::new(Rank::Pool, ())),
             shared: (design == LockDesign::Pool).then(Arc::default),
         }
     }
@@ -204,30 +203,26 @@ impl Locks {
     }
 
     #[inline]
-    fn look_up(&self) -> Option<(RwLockReadGuard<'_, ()>, HeldRank)> {
-        let (lookup, held) = (self.lookup.as_ref()?, HeldRank::enter(Rank::Pool));
-        // The lock guards no data that a panic could have left half-changed.
-        Some((lookup.read().unwrap_or_else(PoisonError::into_inner), held))
+    fn look_up(&self) -> Option<RankedReadGuard<'_, ()>> {
+        self.lookup.as_ref().map(RankedRwLock::read)
     }
 
-    fn stop(&self) -> Option<Stopped<'_>> {
-        let (lookup, held) = (self.lookup.as_ref()?, HeldRank::enter(Rank::Pool));
-        Some((lookup.write().unwrap_or_else(PoisonError::into_inner), held))
+    fn stop(&self) -> Option<RankedWriteGuard<'_, ()>> {
+        self.lookup.as_ref().map(RankedRwLock::write)
     }
 }
-
-/// The pool's lock, held so that nobody looks an object up.
-type Stopped<'p> = (RwLockWriteGuard<'p, ()>, HeldRank);
 
 /// A class, locked, while objects of it move.
 pub(crate) struct Moving<'p> {
     pub(crate) state: LockGuard<'p, State>,
-    _stopped: Option<Stopped<'p>>,
+    /// The pool's lock, held so that nobody looks an object up.
+    _stopped: Option<RankedWriteGuard<'p, ()>>,
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use host::HeldRank;
 
     /// Who moves objects holds the pool's lock and waits for the class.
     #[test]

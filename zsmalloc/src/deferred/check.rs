@@ -57,7 +57,7 @@ impl<T> Queue<T> {
     /// The first contradiction found.
     pub fn check(&self, weigh: impl Fn(&T) -> u64) -> Result<(u64, u64), QueueDefect> {
         // Nobody drains, or carries a buffer from a shard to the depot.
-        let _turn = self.turn();
+        let _turn = self.turn.lock();
         let mut count = Count::default();
         for _ in 0..LOOKS {
             let changes = self.depot.lock().changes();
@@ -94,7 +94,7 @@ impl<T> Queue<T> {
 
     /// How many pending values are such ones. Waits for a drain under way.
     pub(crate) fn count_if(&self, is_such: impl Fn(&T) -> bool) -> u64 {
-        let _turn = self.turn();
+        let _turn = self.turn.lock();
         let such = |buffer: &Buffer<T>| buffer.iter().filter(|&value| is_such(value)).count();
         let shards = self.shards.iter().map(|shard| such(&shard.0.lock())).sum::<usize>();
         let queued = self.depot.lock().queued().map(|(buffer, _)| such(buffer)).sum::<usize>();

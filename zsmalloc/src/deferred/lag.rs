@@ -28,11 +28,9 @@
 //!
 //! Locks: the turn to flush, and classes below it.
 
-use std::sync::PoisonError;
-
 use host::sync::atomic::{AtomicU32, Ordering};
 use host::sync::unmodelled::OnceLock;
-use host::sync::{Mutex, MutexGuard};
+use host::{Rank, RankedMutex, RankedMutexGuard};
 
 use crate::numbers::MemoryError;
 
@@ -57,7 +55,7 @@ pub(crate) struct Lag {
     frees: usize,
     /// Built by the first free; `None` inside where there was no memory for them.
     lines: OnceLock<Option<Box<[Line]>>>,
-    turn: Mutex<()>,
+    turn: RankedMutex<()>,
 }
 
 impl Lag {
@@ -66,7 +64,7 @@ impl Lag {
         if frees > LAG_MAX || frees != 0 && !frees.is_power_of_two() {
             return Err(MemoryError::BadConfig { what: "a lag is 0, 1, 2, 4 or 8 frees" });
         }
-        Ok(Lag { frees, lines: OnceLock::new(), turn: Mutex::new(()) })
+        Ok(Lag { frees, lines: OnceLock::new(), turn: RankedMutex::new(Rank::Draining, ()) })
     }
 
     /// Bytes on the heap.
@@ -110,9 +108,7 @@ impl Lag {
     /// where there were never any.
     pub(crate) fn flush(&self) -> Option<Flush<'_>> {
         let lines = self.built()?;
-        // It guards no data, so a panic of its last holder's leaves nothing half-done.
-        let turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
-        Some(Flush { lines, at: 0, _turn: turn })
+        Some(Flush { lines, at: 0, _turn: self.turn.lock() })
     }
 }
 
@@ -120,7 +116,7 @@ impl Lag {
 pub(crate) struct Flush<'l> {
     lines: &'l [Line],
     at: usize,
-    _turn: MutexGuard<'l, ()>,
+    _turn: RankedMutexGuard<'l, ()>,
 }
 
 impl Iterator for Flush<'_> {

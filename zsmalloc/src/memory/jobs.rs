@@ -21,11 +21,11 @@
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::PoisonError;
 
+use host::sync::Condvar;
 use host::sync::atomic::{AtomicU64, Ordering};
 use host::sync::thread::{self, ThreadId};
-use host::sync::{Condvar, Mutex, MutexGuard};
+use host::{Rank, RankedMutex};
 
 /// Jobs queued at most; who defers one more runs the oldest.
 const JOBS_MAX: usize = 1024;
@@ -48,7 +48,7 @@ pub struct DeferredStatus {
 
 /// The jobs of one memory.
 pub(crate) struct Jobs {
-    state: Mutex<State>,
+    state: RankedMutex<State>,
     /// A job is done.
     done: Condvar,
     /// Bytes of the jobs that are not done.
@@ -91,19 +91,19 @@ impl State {
 
 impl Jobs {
     pub(crate) fn new() -> Jobs {
-        let (state, done) = (Mutex::new(State::default()), Condvar::new());
-        Jobs { state, done, pending: AtomicU64::new(0) }
+        let state = RankedMutex::new(Rank::Leaf, State::default());
+        Jobs { state, done: Condvar::new(), pending: AtomicU64::new(0) }
     }
 
     /// Queues a job; the oldest are run first where there is no room.
     pub(crate) fn push(&self, bytes: u64, work: Work) {
         // relaxed: a meter. Before the job can be done, so that it never falls below 0.
         self.pending.fetch_add(bytes, Ordering::Relaxed);
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         while state.queue.len() >= JOBS_MAX {
             drop(state);
             self.run_oldest(u64::MAX);
-            state = self.lock();
+            state = self.state.lock();
         }
         state.last += 1;
         let ticket = state.last;
@@ -112,18 +112,18 @@ impl Jobs {
 
     /// Runs the jobs that are queued now: for the worker, which others may keep busy without end.
     pub(crate) fn run_all(&self) {
-        let newest = self.lock().last;
+        let newest = self.state.lock().last;
         while self.run_oldest(newest) {}
     }
 
     /// Returns when every job that was deferred before is done, except those that this thread is
     /// running, and newer ones.
     pub(crate) fn flush(&self) {
-        let newest = self.lock().newest_for(thread::current().id());
+        let newest = self.state.lock().newest_for(thread::current().id());
         while self.run_oldest(newest) {}
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         while state.runs_up_to(newest) {
-            state = self.done.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state = state.sleep(&self.done);
         }
     }
 
@@ -134,7 +134,7 @@ impl Jobs {
     }
 
     pub(crate) fn status(&self) -> DeferredStatus {
-        let state = self.lock();
+        let state = self.state.lock();
         DeferredStatus {
             jobs: state.queue.len() + state.running.len(),
             pending_bytes: self.pending_bytes(),
@@ -144,7 +144,7 @@ impl Jobs {
 
     /// Runs the oldest job if its ticket is up to `newest`; false where there is none.
     fn run_oldest(&self, newest: u64) -> bool {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if state.queue.front().is_none_or(|job| job.ticket > newest) {
             return false;
         }
@@ -155,16 +155,11 @@ impl Jobs {
         let panicked = catch_unwind(AssertUnwindSafe(job.work)).is_err();
         // relaxed: a meter.
         self.pending.fetch_sub(job.bytes, Ordering::Relaxed);
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.panicked += u64::from(panicked);
         state.running.retain(|running| running.ticket != job.ticket);
         drop(state);
         self.done.notify_all();
         true
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        // Nothing that runs under the lock can panic half-way.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -25,12 +25,13 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use host::FailureInjector;
 use host::faults::{Operation, guard};
-use host::sync::unmodelled::{Condvar, Mutex, MutexGuard};
+use host::sync::unmodelled::Condvar;
+use host::unmodelled::RankedMutex;
+use host::{FailureInjector, Rank};
 
 use super::owed::Owed;
 
@@ -89,9 +90,8 @@ pub struct WorkerStatus {
     pub panicked: u64,
 }
 
-#[derive(Default)]
 struct Shared {
-    state: Mutex<State>,
+    state: RankedMutex<State>,
     changed: Condvar,
     /// A release is wanted already: a free need not say so again.
     releasing: AtomicBool,
@@ -144,16 +144,21 @@ impl State {
 }
 
 impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        // The flags are valid in any combination, also after a panic elsewhere.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn new() -> Shared {
+        Shared {
+            state: RankedMutex::new(Rank::Leaf, State::default()),
+            changed: Condvar::new(),
+            releasing: AtomicBool::new(false),
+            unstarted: AtomicBool::new(false),
+            owed: Owed::default(),
+        }
     }
 
     /// Does some work. Where that panics, it is not known what is left to do: pools are looked at
     /// again.
     fn survive(&self, work: impl FnOnce()) {
         if catch_unwind(AssertUnwindSafe(work)).is_err() {
-            let mut state = self.lock();
+            let mut state = self.state.lock();
             state.status.panicked += 1;
             state.stirred = true;
         }
@@ -171,13 +176,13 @@ impl Worker {
             allowed: allowed && !cfg!(loom),
             modelled: allowed && cfg!(loom),
             expected_bytes,
-            shared: Arc::default(),
+            shared: Arc::new(Shared::new()),
             faults,
         }
     }
 
     pub(crate) fn status(&self) -> WorkerStatus {
-        self.shared.lock().status
+        self.shared.state.lock().status
     }
 
     /// Called with the free bytes held after a run went back.
@@ -238,7 +243,7 @@ impl Worker {
     /// the worker is being told something else, it hears of the next full buffer, or of this one at
     /// its next tick.
     pub(crate) fn notice_full(&self) {
-        if let Ok(mut state) = self.shared.state.try_lock()
+        if let Some(mut state) = self.shared.state.try_lock()
             && state.status.running
             && !std::mem::replace(&mut state.drain, true)
         {
@@ -251,7 +256,7 @@ impl Worker {
         if !self.allowed {
             return false;
         }
-        let mut state = self.shared.lock();
+        let mut state = self.shared.state.lock();
         wish(&mut state);
         if state.status.running {
             self.shared.changed.notify_one();
@@ -277,7 +282,7 @@ impl Worker {
 
 impl Drop for Worker {
     fn drop(&mut self) {
-        self.shared.lock().stop = true;
+        self.shared.state.lock().stop = true;
         self.shared.changed.notify_all();
     }
 }
@@ -331,7 +336,7 @@ fn work(shared: &Shared, memory: &Arc<impl Chores>, due: Due, expected_bytes: u6
         memory.repay(shared.owed.take(), bound(expected_bytes, &**memory));
     }
     if due.compact && !memory.compact_at_rest() {
-        shared.lock().stirred = true;
+        shared.state.lock().stirred = true;
     }
     match due.release {
         Some(Kept::Nothing) => memory.give_back_whole(),
@@ -343,19 +348,12 @@ fn work(shared: &Shared, memory: &Arc<impl Chores>, due: Due, expected_bytes: u6
 /// Sleeps until there is work, and a tick more where that does not hurry; `None` when the memory is
 /// gone.
 fn wait(shared: &Shared) -> Option<Due> {
-    let state = shared.changed.wait_while(shared.lock(), |state| state.is_idle());
-    let mut state = state.unwrap_or_else(PoisonError::into_inner);
+    let mut state = shared.state.lock().sleep_while(&shared.changed, |state| state.is_idle());
     let rest = state.rest_of_tick();
-    let (mut state, _) = shared
-        .changed
-        .wait_timeout_while(state, rest, |state| !state.is_urgent())
-        .unwrap_or_else(PoisonError::into_inner);
+    let (mut state, _) = state.sleep_while_for(&shared.changed, rest, |state| !state.is_urgent());
     if state.jobs {
         let hurries = |state: &State| state.stop || state.drain || state.repay;
-        (state, _) = shared
-            .changed
-            .wait_timeout_while(state, LINGER, |state| !hurries(state))
-            .unwrap_or_else(PoisonError::into_inner);
+        (state, _) = state.sleep_while_for(&shared.changed, LINGER, |state| !hurries(state));
     }
     (!state.stop).then(|| due(&mut state))
 }
@@ -415,9 +413,9 @@ mod tests {
 
     #[test]
     fn work_that_panics_is_counted_and_asked_for_again() {
-        let shared = Shared::default();
+        let shared = Shared::new();
         let state = || {
-            let state = shared.lock();
+            let state = shared.state.lock();
             (state.status.panicked, state.stirred)
         };
         shared.survive(|| {});

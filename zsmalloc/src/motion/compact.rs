@@ -22,11 +22,8 @@
 //! Locks: one compaction at a time, then class, then cells by trying. Frames go back outside the
 //! class lock; payload is copied under it. Source: `zs_compact`.
 
-use std::sync::{PoisonError, TryLockError};
-
-use host::PAGE_SIZE;
-use host::sync::MutexGuard;
 use host::sync::atomic::Ordering;
+use host::{PAGE_SIZE, RankedMutexGuard};
 
 use super::join::{frames_packed, joined_slack_max};
 use crate::class::Age;
@@ -66,14 +63,9 @@ impl Pool {
         }
     }
 
-    /// The turn to compact, if nobody has it. It guards no data, so a panic of its last holder's
-    /// leaves nothing half-done.
-    pub(crate) fn turn_to_compact(&self) -> Option<MutexGuard<'_, ()>> {
-        match self.compacting.try_lock() {
-            Ok(turn) => Some(turn),
-            Err(TryLockError::Poisoned(turn)) => Some(turn.into_inner()),
-            Err(TryLockError::WouldBlock) => None,
-        }
+    /// The turn to compact, if nobody has it.
+    pub(crate) fn turn_to_compact(&self) -> Option<RankedMutexGuard<'_, ()>> {
+        self.compacting.try_lock()
     }
 
     /// Compacts until `frames` frames are freed and returned to the system, and stops there; gives
@@ -105,7 +97,7 @@ impl Pool {
             self.compact_all();
             return;
         }
-        drop(self.compacting.lock().unwrap_or_else(PoisonError::into_inner));
+        drop(self.compacting.lock());
     }
 
     pub(crate) fn compact_all(&self) -> u64 {

@@ -13,7 +13,9 @@
 //! - I2 who drains waits for cells while it has locked others of the same leaf. Nobody waits the
 //!   other way round: a thread holds one cell at a time, and a leaf is drained by one.
 //!
-//! Locks: cells, then one class after the other.
+//! Locks: cells, then one class after the other. The client's closure is called with the cells
+//! locked, because it may read their bytes. It takes only locks after `Cell`, which debug builds
+//! assert, and so it cannot wait for a cell.
 
 use host::sync::atomic::Ordering;
 use host::{HeldRank, Rank};

@@ -10,15 +10,12 @@
 //! Invariant: a window is kept with a version, and its bytes were read after that version was.
 //! Invariant I2 of `blobs` is built on this.
 //!
-//! Lock: one. It is held while bytes are copied from and to the kept windows, and never while the
-//! disk is called.
-
-use std::sync::PoisonError;
+//! Lock: one, a leaf. It is held while bytes are copied from and to the kept windows, and never
+//! while the disk is called.
 
 use disk::DiskError;
-use host::Table;
 use host::sync::atomic::{AtomicU32, Ordering};
-use host::sync::{Mutex, MutexGuard};
+use host::{Rank, RankedMutex, Table};
 
 use super::place::{OnDisk, SECTOR, Source, WINDOW, WINDOW_SECTORS};
 
@@ -30,7 +27,7 @@ const NONE: u32 = u32::MAX;
 /// The windows of a disk.
 pub(super) struct Windows {
     versions: Table<AtomicU32>,
-    kept: Mutex<Vec<Kept>>,
+    kept: RankedMutex<Vec<Kept>>,
     /// The window of the last load.
     last: AtomicU32,
 }
@@ -44,7 +41,8 @@ struct Kept {
 
 impl Windows {
     pub(super) fn new(versions: Table<AtomicU32>) -> Windows {
-        Windows { versions, kept: Mutex::new(Vec::new()), last: AtomicU32::new(NONE) }
+        let kept = RankedMutex::new(Rank::Leaf, Vec::new());
+        Windows { versions, kept, last: AtomicU32::new(NONE) }
     }
 
     /// Sectors of the window were taken, or written.
@@ -63,7 +61,7 @@ impl Windows {
 
     /// Allocates the buffers, as far as there is memory for them.
     pub(super) fn prepare(&self) {
-        let mut kept = self.lock();
+        let mut kept = self.kept.lock();
         while kept.len() < KEPT && kept.try_reserve(1).is_ok() {
             let mut bytes = Vec::new();
             if bytes.try_reserve_exact(WINDOW).is_err() {
@@ -112,31 +110,26 @@ impl Windows {
         }
         let window = if read.is_ok() { window } else { NONE };
         // There is room, because the buffer was one of those kept.
-        self.lock().push(Kept { window, version, bytes: buffer });
+        self.kept.lock().push(Kept { window, version, bytes: buffer });
         read
     }
 
     /// Copies a blob out of its window, if that is kept and has not changed since.
     fn copy_kept(&self, window: u32, version: u32, at: OnDisk, blob: &mut [u8]) -> bool {
-        let kept = self.lock();
+        let kept = self.kept.lock();
         let found = kept.iter().find(|it| it.window == window && it.version == version);
         found.inspect(|it| blob.copy_from_slice(part(&it.bytes, at))).is_some()
     }
 
     /// The buffer whose window is the oldest.
     fn take_oldest(&self) -> Option<Box<[u8]>> {
-        let mut kept = self.lock();
+        let mut kept = self.kept.lock();
         if kept.is_empty() { None } else { Some(kept.remove(0).bytes) }
     }
 
     pub(super) fn held_bytes(&self) -> u64 {
-        let kept = self.lock().len() * (WINDOW + size_of::<Kept>());
+        let kept = self.kept.lock().len() * (WINDOW + size_of::<Kept>());
         self.versions.held_bytes() + self.versions.heap_bytes() + kept as u64
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Vec<Kept>> {
-        // Nothing that runs under the lock can panic half-way.
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

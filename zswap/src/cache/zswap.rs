@@ -9,8 +9,9 @@
 //! Locks: that of the list of areas, and no other with it. `store` and `load` name theirs.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
+use host::unmodelled::RankedMutex;
 use host::{HeldRank, Rank};
 use zsmalloc::{LEAF_CELLS, Memory, Slots};
 
@@ -31,7 +32,7 @@ const _: () = assert!(
 /// A compressed cache of pages in front of a disk.
 pub struct Zswap {
     pub(crate) core: Arc<Core>,
-    areas: Mutex<Areas>,
+    areas: RankedMutex<Areas>,
 }
 
 #[derive(Default)]
@@ -48,7 +49,7 @@ impl Zswap {
     /// [`ZswapError`] if a limit, a chain order, the disk or the memory cannot be used.
     pub fn new(memory: Arc<Memory>, config: ZswapConfig) -> Result<Zswap, ZswapError> {
         let core = Arc::new(Core::new(memory, config)?);
-        Ok(Zswap { core, areas: Mutex::default() })
+        Ok(Zswap { core, areas: RankedMutex::new(Rank::Leaf, Areas::default()) })
     }
 
     /// What the cache was made with.
@@ -87,7 +88,7 @@ impl Zswap {
             return Err(ZswapError::BadArea { pages });
         }
         let slots = Slots::shared(Arc::clone(&self.core.pool), pages)?;
-        let mut areas = self.areas();
+        let mut areas = self.areas.lock();
         areas.by_id.retain(|_, area| area.strong_count() > 0);
         areas.last += 1;
         let id = areas.last;
@@ -102,7 +103,7 @@ impl Zswap {
     ///
     /// [`ZswapError::UnknownArea`].
     pub fn area(&self, id: u32) -> Result<Area, ZswapError> {
-        let found = self.areas().by_id.get(&id).and_then(Weak::upgrade);
+        let found = self.areas.lock().by_id.get(&id).and_then(Weak::upgrade);
         let found = found.filter(|area| !area.is_private());
         found.map(Area::from_inner).ok_or(ZswapError::UnknownArea { id })
     }
@@ -114,14 +115,14 @@ impl Zswap {
     /// [`ZswapError::UnknownArea`].
     pub fn remove_area(&self, id: u32) -> Result<(), ZswapError> {
         let area = self.area(id)?;
-        self.areas().by_id.remove(&id);
+        self.areas.lock().by_id.remove(&id);
         area.remove();
         Ok(())
     }
 
     /// The areas there are.
     pub(crate) fn all_areas(&self) -> Vec<Area> {
-        let areas: Vec<_> = self.areas().by_id.values().filter_map(Weak::upgrade).collect();
+        let areas: Vec<_> = self.areas.lock().by_id.values().filter_map(Weak::upgrade).collect();
         areas.into_iter().map(Area::from_inner).collect()
     }
 
@@ -202,11 +203,6 @@ impl Zswap {
     /// What every group holds.
     pub fn groups(&self) -> Vec<GroupStat> {
         self.core.groups.stats()
-    }
-
-    fn areas(&self) -> MutexGuard<'_, Areas> {
-        // Nothing that runs under the lock can panic half-way.
-        self.areas.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -25,11 +25,10 @@
 //!
 //! Locks: the switch's, then streams, one after the other.
 
-use std::sync::PoisonError;
-
 use codec::{Codec, Streams};
 use host::sync::atomic::{AtomicUsize, Ordering};
-use host::sync::unmodelled::{Mutex, OnceLock};
+use host::sync::unmodelled::OnceLock;
+use host::unmodelled::RankedMutex;
 use host::{HeldRank, Rank};
 
 use super::counters::Counters;
@@ -43,7 +42,7 @@ pub(crate) struct Algorithms {
     /// For each index, the number of its codec among those that are known.
     numbers: [AtomicUsize; LIVE_MAX],
     current: AtomicUsize,
-    switching: Mutex<()>,
+    switching: RankedMutex<()>,
 }
 
 impl Algorithms {
@@ -51,7 +50,8 @@ impl Algorithms {
         let known: Box<[_]> = (0..KNOWN_MAX).map(|_| OnceLock::new()).collect();
         known[0].get_or_init(|| codec);
         let numbers = std::array::from_fn(|_| AtomicUsize::new(0));
-        Algorithms { known, numbers, current: AtomicUsize::new(0), switching: Mutex::new(()) }
+        let switching = RankedMutex::new(Rank::Switching, ());
+        Algorithms { known, numbers, current: AtomicUsize::new(0), switching }
     }
 
     /// What new entries are made with. A caller that stores by it has a stream (I2).
@@ -91,7 +91,7 @@ impl Algorithms {
         streams: &Streams,
         counters: &Counters,
     ) -> Result<(), AlgorithmError> {
-        let _turn = self.switching.lock().unwrap_or_else(PoisonError::into_inner);
+        let _turn = self.switching.lock();
         let (current, now) = self.current();
         if *now == codec {
             return Ok(());

@@ -68,7 +68,7 @@ impl Core {
             orders: Orders::new(config.order, pool.memory().cells_max() as u64)?,
             backing,
             turn: Turn::new(),
-            worker: Worker::default(),
+            worker: Worker::new(),
             refaults: Refaults::default(),
             full: AtomicBool::new(false),
             pool,

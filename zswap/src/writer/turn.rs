@@ -10,15 +10,14 @@
 //! Invariant: one thread at a time claims sectors and marks cells, each once in a turn. So a mark
 //! that it finds again is its own, and belongs to the copy that it made.
 
-use std::sync::PoisonError;
-
-use host::sync::{Condvar, Mutex, MutexGuard};
+use host::sync::Condvar;
+use host::{Rank, RankedMutex};
 
 use super::buffers::Writer;
 
 /// The place of the writer while no thread has the turn.
 pub(crate) struct Turn {
-    writer: Mutex<Option<Writer>>,
+    writer: RankedMutex<Option<Writer>>,
     back: Condvar,
 }
 
@@ -30,26 +29,19 @@ pub(crate) struct MyTurn<'t> {
 
 impl Turn {
     pub(crate) fn new() -> Turn {
-        Turn { writer: Mutex::new(Some(Writer::default())), back: Condvar::new() }
+        let writer = RankedMutex::new(Rank::Leaf, Some(Writer::default()));
+        Turn { writer, back: Condvar::new() }
     }
 
     /// Waits for the turn.
     pub(crate) fn take(&self) -> MyTurn<'_> {
-        let mut kept = self.lock();
-        while kept.is_none() {
-            kept = self.back.wait(kept).unwrap_or_else(PoisonError::into_inner);
-        }
+        let mut kept = self.writer.lock().sleep_while(&self.back, |kept| kept.is_none());
         MyTurn { turn: self, writer: kept.take() }
     }
 
     /// Bytes on the heap of a writer that is not in use. 0 while a thread has the turn.
     pub(crate) fn heap_bytes(&self) -> u64 {
-        self.lock().as_ref().map_or(0, Writer::heap_bytes)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Option<Writer>> {
-        // Nothing that runs under the lock can panic half-way.
-        self.writer.lock().unwrap_or_else(PoisonError::into_inner)
+        self.writer.lock().as_ref().map_or(0, Writer::heap_bytes)
     }
 }
 
@@ -70,7 +62,7 @@ impl std::ops::DerefMut for MyTurn<'_> {
 impl Drop for MyTurn<'_> {
     /// This also happens when the holder panicked. The writer is emptied before its next use.
     fn drop(&mut self) {
-        *self.turn.lock() = self.writer.take();
+        *self.turn.writer.lock() = self.writer.take();
         self.turn.back.notify_one();
     }
 }

@@ -11,15 +11,15 @@
 //!
 //! Lock: one, a leaf.
 
-use std::sync::PoisonError;
 use std::thread::JoinHandle;
 
-use host::sync::unmodelled::{Condvar, Mutex, MutexGuard};
+use host::Rank;
+use host::sync::unmodelled::Condvar;
+use host::unmodelled::RankedMutex;
 
 /// A thread that shrinks in the background, started when it is first wanted.
-#[derive(Default)]
 pub(crate) struct Worker {
-    state: Mutex<State>,
+    state: RankedMutex<State>,
     news: Condvar,
 }
 
@@ -31,9 +31,15 @@ struct State {
 }
 
 impl Worker {
+    /// A worker whose thread is not started.
+    pub(crate) fn new() -> Worker {
+        let state = RankedMutex::new(Rank::Leaf, State::default());
+        Worker { state, news: Condvar::new() }
+    }
+
     /// There is something to do. Wakes the thread, or starts it with `work`.
     pub(crate) fn ask(&self, work: impl FnOnce() + Send + 'static) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if state.stopped {
             return;
         }
@@ -47,33 +53,26 @@ impl Worker {
 
     /// True when there is something to do, false when the worker has to end.
     pub(crate) fn wait(&self) -> bool {
-        let mut state = self.lock();
-        while !state.asked && !state.stopped {
-            state = self.news.wait(state).unwrap_or_else(PoisonError::into_inner);
-        }
+        let idle = |state: &mut State| !state.asked && !state.stopped;
+        let mut state = self.state.lock().sleep_while(&self.news, idle);
         state.asked = false;
         !state.stopped
     }
 
     /// True once the worker has to end.
     pub(crate) fn is_stopped(&self) -> bool {
-        self.lock().stopped
+        self.state.lock().stopped
     }
 
     /// Ends the thread.
     pub(crate) fn stop(&self) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.stopped = true;
         let thread = state.thread.take();
         drop(state);
         self.news.notify_all();
         // A panic in the thread is not passed on. It left its work as a failed write-back does.
         thread.into_iter().for_each(|thread| drop(thread.join()));
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        // Nothing that runs under the lock can panic half-way.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -83,15 +82,15 @@ mod tests {
 
     #[test]
     fn a_worker_that_died_is_replaced() {
-        let worker = Worker::default();
+        let worker = Worker::new();
         let dead = std::thread::spawn(|| {});
         let id = dead.thread().id();
         while !dead.is_finished() {
             std::thread::yield_now();
         }
-        worker.lock().thread = Some(dead);
+        worker.state.lock().thread = Some(dead);
         worker.ask(|| {});
-        let replaced = worker.lock().thread.as_ref().map(|thread| thread.thread().id());
+        let replaced = worker.state.lock().thread.as_ref().map(|thread| thread.thread().id());
         assert_ne!(replaced, Some(id));
         worker.stop();
     }

@@ -159,7 +159,7 @@ mod tests {
         let mut config = ServerConfig::new("test");
         config.tcp.push("127.0.0.1:0".into());
         let server = Arc::new(Server::start_devices(Arc::clone(&devices), config).unwrap());
-        Answers::new(devices, Some(server), None, Board::default())
+        Answers::new(devices, Some(server), None, Board::new())
     }
 
     impl Answers {

@@ -17,15 +17,17 @@
 //! - However the process ends, its sockets are removed. If that takes long, one more signal ends
 //!   the process without it.
 //!
-//! Locks: `state`, held briefly, and `last`, held while the last work is done. Neither is taken
-//! under the other.
+//! Locks: `state`, a leaf, and `last`, of rank Ending. `last` is held while the last work is done,
+//! which is our own. A second thread that ends the process waits for that work.
 
 use std::fs;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use host::Rank;
+use host::unmodelled::RankedMutex;
 use serve::fuse::{Fuse, UnmountError};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
@@ -55,11 +57,10 @@ pub(super) struct Ending {
 }
 
 /// What the next signal does.
-#[derive(Default)]
 struct Arming {
-    state: Mutex<State>,
+    state: RankedMutex<State>,
     /// What is done before a signal ends the process.
-    last: Mutex<Vec<Box<dyn Fn() + Send>>>,
+    last: RankedMutex<Vec<Box<dyn Fn() + Send>>>,
     /// Set when the last work begins. Then one more signal ends the process at once. The signal
     /// handlers have it too, so it is shared.
     hurried: Arc<AtomicBool>,
@@ -74,19 +75,27 @@ struct State {
 }
 
 impl Arming {
+    fn new() -> Arming {
+        Arming {
+            state: RankedMutex::new(Rank::Leaf, State::default()),
+            last: RankedMutex::new(Rank::Ending, Vec::new()),
+            hurried: Arc::default(),
+        }
+    }
+
     /// Makes the next signal end the process.
     fn arm(&self) {
-        self.state().armed = Some(Instant::now());
+        self.state.lock().armed = Some(Instant::now());
     }
 
     /// Makes every signal end the process, except one that comes within `REPEAT`.
     fn arm_later(&self) {
-        self.state().armed.get_or_insert_with(|| Instant::now() + REPEAT);
+        self.state.lock().armed.get_or_insert_with(|| Instant::now() + REPEAT);
     }
 
     /// Notes a signal, and says whether it ends the process.
     fn signalled(&self) -> bool {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         if !state.patient && state.armed.is_none() {
             state.armed = Some(Instant::now() + REPEAT);
             return false;
@@ -97,7 +106,7 @@ impl Arming {
     /// Sets whether signals arm the next one. If they no longer do, what one armed before is
     /// undone.
     fn be_patient(&self, patient: bool) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.patient = patient;
         state.armed = state.armed.filter(|_| !patient);
     }
@@ -107,14 +116,9 @@ impl Arming {
         // Release pairs with the load in the signal handler. The handler ends the process, because
         // removing a socket may wait for a file system that does not answer.
         self.hurried.store(true, Ordering::Release);
-        let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let last = self.last.lock();
         last.iter().for_each(|what| what());
         signal_hook::low_level::exit(INTERRUPTED)
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        // The state is valid even if a thread panicked.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -122,7 +126,7 @@ impl Ending {
     /// Watches for signals.
     pub(super) fn watch(log: &Log) -> Result<Ending, Failure> {
         let failed = |error| Failure::about("cannot watch for signals", error);
-        let arming = Arc::<Arming>::default();
+        let arming = Arc::new(Arming::new());
         let mut watched = vec![SIGINT, SIGTERM];
         watched.extend((!is_hangup_ignored()).then_some(SIGHUP));
         for &signal in &watched {
@@ -148,8 +152,7 @@ impl Ending {
 
     /// Adds work for a last signal to do before it ends the process. It must not wait.
     pub(super) fn at_last(&self, what: impl Fn() + Send + 'static) {
-        let mut last = self.arming.last.lock().unwrap_or_else(PoisonError::into_inner);
-        last.push(Box::new(what));
+        self.arming.last.lock().push(Box::new(what));
     }
 
     /// Watches for the end of a mount too.
@@ -263,11 +266,11 @@ mod tests {
 
     #[test]
     fn a_signal_arms_one_that_comes_later() {
-        let arming = Arming::default();
+        let arming = Arming::new();
         assert!(!arming.signalled(), "the first");
-        arming.state().armed = Some(Instant::now() + Duration::from_secs(3600));
+        arming.state.lock().armed = Some(Instant::now() + Duration::from_secs(3600));
         assert!(!arming.signalled(), "some send two at once");
-        arming.state().armed = Some(Instant::now());
+        arming.state.lock().armed = Some(Instant::now());
         assert!(arming.signalled());
         arming.be_patient(true);
         assert!(!arming.signalled() && !arming.signalled(), "the mount may be in use");

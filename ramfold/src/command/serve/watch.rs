@@ -14,10 +14,12 @@
 //! Lock: that of the board, a leaf.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use host::Rank;
+use host::unmodelled::RankedMutex;
 use serve::{Event, Observer, Peer};
 use zram::{Attribute, Device, Devices, TroubleStat, Zram};
 
@@ -32,17 +34,22 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 const EVENTS_MAX: usize = 256;
 
 /// What is the matter now, for answers to `ramfold stat`.
-#[derive(Clone, Default)]
-pub(crate) struct Board(Arc<Mutex<Vec<String>>>);
+#[derive(Clone)]
+pub(crate) struct Board(Arc<RankedMutex<Vec<String>>>);
 
 impl Board {
+    /// Nothing is the matter.
+    pub(crate) fn new() -> Board {
+        Board(Arc::new(RankedMutex::new(Rank::Leaf, Vec::new())))
+    }
+
     /// One line for each thing.
     pub(crate) fn lines(&self) -> Vec<String> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.0.lock().clone()
     }
 
     fn replace(&self, lines: Vec<String>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = lines;
+        *self.0.lock() = lines;
     }
 }
 
@@ -61,7 +68,7 @@ impl Watch {
     /// Starts to watch events. Devices are watched after `devices` was called.
     pub(super) fn start(log: &Log) -> Result<Watch, Failure> {
         let (inputs, received) = sync_channel(EVENTS_MAX);
-        let board = Board::default();
+        let board = Board::new();
         let mut watcher = Watcher {
             log: log.clone(),
             board: board.clone(),

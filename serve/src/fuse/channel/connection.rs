@@ -12,7 +12,7 @@
 //! Invariants: every request except a note is answered once. A thread ends only if the file system
 //! is gone, or if the connection to it breaks.
 //!
-//! Locks: one around the list of threads. No lock is held while a file is asked.
+//! Lock: one around the list of threads, a leaf. No lock is held while a file is asked.
 
 use super::greeting::greet;
 use super::request::{Buffers, DATA_MAX, Request, Waiting};
@@ -20,11 +20,13 @@ use super::roles::{Part, Roles};
 use super::waiters::Waiters;
 use super::wire::{self, Body, Call, Caller, Range};
 use crate::doors::NoMemory;
+use host::Rank;
+use host::unmodelled::RankedMutex;
 use rustix::io::{self, Errno};
 use std::io::IoSlice;
 use std::os::fd::OwnedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 
 /// What an answer waits for.
@@ -53,7 +55,7 @@ pub(crate) trait Files: Send + Sync {
 
 /// A connection to the kernel, with threads that serve it.
 pub(crate) struct Connection {
-    threads: Mutex<Vec<JoinHandle<()>>>,
+    threads: RankedMutex<Vec<JoinHandle<()>>>,
     shared: Arc<Shared>,
 }
 
@@ -72,13 +74,13 @@ impl Connection {
         files: Arc<dyn Files>,
         threads: usize,
     ) -> std::io::Result<Self> {
-        let buffers = Buffers::default();
+        let buffers = Buffers::new();
         greet(&device, &buffers)?;
         // Reading must not block, because a thread waits before it reads, with a limit.
         io::ioctl_fionbio(&device, true)?;
         let (roles, waiters) = (Roles::new(threads), Waiters::new());
         let shared = Arc::new(Shared { device, files, roles, waiters, buffers });
-        let connection = Self { threads: Mutex::default(), shared };
+        let connection = Self { threads: RankedMutex::new(Rank::Leaf, Vec::new()), shared };
         for _ in 0..threads {
             let shared = Arc::clone(&connection.shared);
             let no_memory = |_| std::io::Error::from(std::io::ErrorKind::OutOfMemory);
@@ -86,7 +88,7 @@ impl Connection {
             let waiting = Waiting::new(&shared.device)?;
             let serve = move || shared.serve(request, &waiting);
             let handle = host::thread::spawn("fuse", serve)?;
-            connection.lock().push(handle);
+            connection.threads.lock().push(handle);
         }
         Ok(connection)
     }
@@ -98,16 +100,12 @@ impl Connection {
 
     /// Waits until the file system is gone and every request is answered.
     pub(crate) fn join(&self) {
-        let threads = std::mem::take(&mut *self.lock());
+        let threads = std::mem::take(&mut *self.threads.lock());
         for handle in threads {
             // A thread that panicked left its request unanswered, and the others went on.
             let _ = handle.join();
         }
         self.shared.waiters.join();
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Vec<JoinHandle<()>>> {
-        self.threads.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -136,11 +134,20 @@ impl Shared {
     }
 
     fn share(&self, request: &mut Request, body: &mut Body) {
-        let put = |spare| std::mem::replace(request, spare);
-        match self.roles.begin(|| self.buffers.take().ok().map(put)) {
-            Part::Answer => self.answer_slow(request, body),
+        if self.roles.begin() {
+            return self.answer_slow(request, body);
+        }
+        let Ok(spare) = self.buffers.take() else { return self.refuse(request, Errno::NOMEM) };
+        match self.roles.put_aside(std::mem::replace(request, spare)) {
             Part::Listen => {}
-            Part::Refuse => self.refuse(request, Errno::NOMEM),
+            Part::Answer(back) => {
+                self.buffers.keep(std::mem::replace(request, back));
+                self.answer_slow(request, body);
+            }
+            Part::Refuse(back) => {
+                self.buffers.keep(std::mem::replace(request, back));
+                self.refuse(request, Errno::NOMEM);
+            }
         }
     }
 
@@ -218,6 +225,7 @@ mod tests {
     use super::super::request::REQUEST_MAX;
     use super::*;
     use rustix::net::{AddressFamily, SocketFlags, SocketType};
+    use std::sync::Mutex;
     use std::sync::mpsc::{Receiver, Sender, channel};
     use std::time::Duration;
 

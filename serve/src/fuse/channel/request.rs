@@ -17,11 +17,13 @@
 use super::wire;
 use crate::doors::{Buffer, Meter, NoMemory};
 use crate::terms::limits::{IDLE_AFTER, PAGE};
+use host::Rank;
+use host::unmodelled::RankedMutex;
 use rustix::event::{Timespec, epoll};
 use rustix::io::{self, Errno};
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 /// The most bytes of data in one request.
 pub(crate) const DATA_MAX: usize = 1 << 20; // 1 MiB
@@ -67,13 +69,18 @@ impl Request {
 }
 
 /// All buffers of a connection.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Buffers {
     meter: Arc<Meter>,
-    spare: Mutex<Vec<Request>>,
+    spare: RankedMutex<Vec<Request>>,
 }
 
 impl Buffers {
+    /// No buffer yet.
+    pub(super) fn new() -> Self {
+        Self { meter: Arc::default(), spare: RankedMutex::new(Rank::Leaf, Vec::new()) }
+    }
+
     /// Bytes held in all of them.
     pub(super) fn bytes(&self) -> usize {
         self.meter.bytes()
@@ -81,14 +88,14 @@ impl Buffers {
 
     /// A buffer without a request.
     pub(super) fn take(&self) -> Result<Request, NoMemory> {
-        let spare = self.spare().pop();
+        let spare = self.spare.lock().pop();
         spare.map_or_else(|| Request::new(&self.meter), Ok)
     }
 
     /// Keeps the buffer of an answered request, or drops it. The caller waits for a request or
     /// answers one afterwards, so `rest` is called in the end.
     pub(super) fn keep(&self, request: Request) {
-        let mut spare = self.spare();
+        let mut spare = self.spare.lock();
         if spare.len() < SPARE_MAX {
             spare.push(request);
         }
@@ -97,15 +104,11 @@ impl Buffers {
     /// Gives back the memory that is held for the next requests, because none came.
     fn rest(&self, own: &mut Request) {
         own.buffer.give_back(PAGE);
-        drop(std::mem::take(&mut *self.spare()));
+        drop(std::mem::take(&mut *self.spare.lock()));
     }
 
     fn has_spare(&self) -> bool {
-        !self.spare().is_empty()
-    }
-
-    fn spare(&self) -> MutexGuard<'_, Vec<Request>> {
-        self.spare.lock().unwrap_or_else(PoisonError::into_inner)
+        !self.spare.lock().is_empty()
     }
 }
 

@@ -20,8 +20,9 @@
 //!
 //! Lock: one, a leaf, around a number and the queue.
 
+use host::Rank;
+use host::unmodelled::RankedMutex;
 use std::collections::VecDeque;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// The most requests that are put aside. The kernel sends as many as the mount's `max_background`
 /// for itself, and one for each thread that waits.
@@ -31,7 +32,7 @@ pub(crate) const ASIDE_MAX: usize = 4096;
 #[derive(Debug)]
 pub(crate) struct Roles<T> {
     slow_max: usize,
-    state: Mutex<State<T>>,
+    state: RankedMutex<State<T>>,
 }
 
 #[derive(Debug)]
@@ -41,15 +42,15 @@ struct State<T> {
     aside: VecDeque<T>,
 }
 
-/// What to do with a slow request.
+/// What to do with a slow request that was to be put aside.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Part {
-    /// Answer it, then call [`Roles::next`].
-    Answer,
+pub(crate) enum Part<T> {
+    /// Another thread has become free. Answer the request, then call [`Roles::next`].
+    Answer(T),
     /// It is put aside. Listen.
     Listen,
     /// Refuse it, and listen.
-    Refuse,
+    Refuse(T),
 }
 
 impl<T> Roles<T> {
@@ -60,39 +61,47 @@ impl<T> Roles<T> {
     /// If there are fewer than two.
     pub(crate) fn new(threads: usize) -> Self {
         assert!(threads >= 2, "one listens while another answers");
-        let state = Mutex::new(State { slow: 0, aside: VecDeque::new() });
-        Self { slow_max: threads - 1, state }
+        let state = State { slow: 0, aside: VecDeque::new() };
+        Self { slow_max: threads - 1, state: RankedMutex::new(Rank::Leaf, state) }
     }
 
-    /// Decides what a thread does with a slow request. `put` gives what can be put aside. `None`
-    /// refuses the request.
-    pub(crate) fn begin(&self, put: impl FnOnce() -> Option<T>) -> Part {
-        let mut state = self.state();
-        if state.slow < self.slow_max {
-            state.slow += 1;
-            return Part::Answer;
+    /// Whether a thread answers a slow request at once, and then calls [`Roles::next`]. If not, the
+    /// request is put aside.
+    pub(crate) fn begin(&self) -> bool {
+        self.state.lock().begin(self.slow_max)
+    }
+
+    /// Puts a slow request aside. The caller did not hold the lock since [`Roles::begin`], so a
+    /// thread may have become free.
+    pub(crate) fn put_aside(&self, request: T) -> Part<T> {
+        let mut state = self.state.lock();
+        if state.begin(self.slow_max) {
+            return Part::Answer(request);
         }
         if state.aside.len() >= ASIDE_MAX {
-            return Part::Refuse;
+            return Part::Refuse(request);
         }
-        let Some(request) = put() else { return Part::Refuse };
         state.aside.push_back(request);
         Part::Listen
     }
 
     /// Called after a slow request: the next one that the thread answers. With `None` it listens.
     pub(crate) fn next(&self) -> Option<T> {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let next = state.aside.pop_front();
         if next.is_none() {
             state.slow -= 1;
         }
         next
     }
+}
 
-    /// Poison is ignored, because whole values are moved under the lock.
-    fn state(&self) -> MutexGuard<'_, State<T>> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+impl<T> State<T> {
+    /// Counts one more slow request, if another thread is left to listen (R1).
+    fn begin(&mut self, slow_max: usize) -> bool {
+        let begins = self.slow < slow_max;
+        self.slow += usize::from(begins);
+        begins
     }
 }
 
@@ -113,14 +122,14 @@ mod tests {
             for arrives in steps {
                 if arrives {
                     prop_assert!(answering < threads, "a thread listens");
-                    let (number, part) = (sent, roles.begin(|| Some(sent)));
+                    let (number, at_once) = (sent, roles.begin());
                     sent += 1;
-                    if answering + 1 < threads {
-                        prop_assert_eq!(part, Part::Answer);
+                    prop_assert_eq!(at_once, answering + 1 < threads);
+                    if at_once {
                         answering += 1;
                         taken.push(number);
                     } else {
-                        prop_assert_eq!(part, Part::Listen);
+                        prop_assert_eq!(roles.put_aside(number), Part::Listen);
                         aside += 1;
                     }
                 } else if answering > 0 {
@@ -147,13 +156,22 @@ mod tests {
     #[test]
     fn one_more_than_can_be_put_aside_is_refused() {
         let roles = Roles::new(2);
-        assert_eq!(roles.begin(|| Some(0)), Part::Answer);
-        assert_eq!(roles.begin(|| None), Part::Refuse, "there is no memory to put it in");
+        assert!(roles.begin() && !roles.begin());
         for number in 0..ASIDE_MAX {
-            assert_eq!(roles.begin(|| Some(number)), Part::Listen);
+            assert_eq!(roles.put_aside(number), Part::Listen);
         }
-        assert_eq!(roles.begin(|| Some(0)), Part::Refuse);
+        assert_eq!(roles.put_aside(7), Part::Refuse(7));
         assert_eq!(roles.next(), Some(0));
-        assert_eq!(roles.begin(|| Some(0)), Part::Listen, "there is room again");
+        assert_eq!(roles.put_aside(0), Part::Listen, "there is room again");
+    }
+
+    /// No thread would look for the request if it was put aside after all.
+    #[test]
+    fn a_thread_that_became_free_meanwhile_answers() {
+        let roles = Roles::new(2);
+        assert!(roles.begin() && !roles.begin());
+        assert_eq!(roles.next(), None, "the thread is done, and listens");
+        assert_eq!(roles.put_aside(7), Part::Answer(7));
+        assert!(!roles.begin(), "it counts as slow");
     }
 }

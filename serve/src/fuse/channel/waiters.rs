@@ -13,10 +13,13 @@
 //! - W2. There are at most `THREADS_MAX` threads, and at most `QUEUE_MAX` requests in the queue.
 //!   One more is given back.
 //!
-//! Lock: one, a leaf, around the queue and the counts.
+//! Lock: one, a leaf, around the queue and the counts. A thread is started under it, and takes it
+//! only later.
 
+use host::Rank;
+use host::sync::unmodelled::Condvar;
+use host::unmodelled::RankedMutex;
 use std::collections::VecDeque;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
 /// The most threads. A disk's queue commonly holds so many requests at a time.
@@ -26,7 +29,7 @@ const QUEUE_MAX: usize = super::roles::ASIDE_MAX;
 
 /// The threads. `T` is a request with everything that it needs.
 pub(crate) struct Waiters<T> {
-    state: Mutex<State<T>>,
+    state: RankedMutex<State<T>>,
     came: Condvar,
 }
 
@@ -42,13 +45,13 @@ struct State<T> {
 impl<T> Waiters<T> {
     pub(crate) fn new() -> Self {
         let state = State { queue: VecDeque::new(), idle: 0, threads: Vec::new(), closed: false };
-        Self { state: Mutex::new(state), came: Condvar::new() }
+        Self { state: RankedMutex::new(Rank::Leaf, state), came: Condvar::new() }
     }
 
     /// Has a request answered by a thread that runs `thread`, which calls [`Waiters::take`] until
     /// it gives `None`. The request is given back if there is no thread and no room for it.
     pub(crate) fn give(&self, request: T, thread: impl FnOnce() + Send + 'static) -> Result<(), T> {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         if state.queue.len() >= QUEUE_MAX {
             return Err(request);
         }
@@ -68,7 +71,7 @@ impl<T> Waiters<T> {
 
     /// The next request. `None` if there will be none.
     pub(crate) fn take(&self) -> Option<T> {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         loop {
             if let Some(request) = state.queue.pop_front() {
                 return Some(request);
@@ -77,7 +80,7 @@ impl<T> Waiters<T> {
                 return None;
             }
             state.idle += 1;
-            state = self.came.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state = state.sleep(&self.came);
             state.idle -= 1;
         }
     }
@@ -85,7 +88,7 @@ impl<T> Waiters<T> {
     /// Waits until every given request is answered and the threads have ended.
     pub(crate) fn join(&self) {
         let threads = {
-            let mut state = self.state();
+            let mut state = self.state.lock();
             state.closed = true;
             std::mem::take(&mut state.threads)
         };
@@ -95,18 +98,13 @@ impl<T> Waiters<T> {
             let _ = handle.join();
         }
     }
-
-    /// Poison is ignored, because whole values are moved under the lock.
-    fn state(&self) -> MutexGuard<'_, State<T>> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::sync::mpsc::{Sender, channel};
-    use std::sync::{Arc, Barrier};
+    use std::sync::{Arc, Barrier, Mutex, PoisonError};
 
     type Job = Box<dyn FnOnce() + Send>;
 
@@ -164,7 +162,7 @@ mod tests {
             assert!(give(&waiters, job));
         }
         // The threads may not have taken their first ones yet.
-        while !waiters.state().queue.is_empty() {
+        while !waiters.state.lock().queue.is_empty() {
             std::thread::yield_now();
         }
         for number in 0..QUEUE_MAX {
