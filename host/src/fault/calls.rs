@@ -18,6 +18,7 @@
 //! therefore a table of atomics. In a shared library the first access to a thread-local may
 //! allocate, and a handler may be the first. Lock: none.
 
+use crate::machine::fork::{self, Inside};
 use rustix::thread::gettid;
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, compiler_fence};
@@ -48,17 +49,21 @@ impl Calls {
     /// Notes a call of this thread, until the result is dropped.
     pub(super) fn begin(&'static self) -> Call {
         let thread = this_thread();
+        let within = self.has_this_thread();
+        // A fork waits until the outermost call has ended.
+        let inside = (!within).then(fork::go_inside);
         // relaxed: a count, and a number that is only compared.
-        let (before, number) = (
-            self.under_way.fetch_add(1, Ordering::Relaxed),
-            self.begun.fetch_add(1, Ordering::Relaxed),
-        );
-        let within = before > 0 && self.call_of(thread).is_some();
+        self.under_way.fetch_add(1, Ordering::Relaxed);
+        // relaxed: as above.
+        let number = self.begun.fetch_add(1, Ordering::Relaxed);
         let slot = if within { None } else { self.take(entry(number, thread), thread) };
+        // Without a note, a nested call would go inside once more, and might wait for a fork that
+        // waits for this one.
+        let inside = inside.filter(|_| slot.is_some());
         // SeqCst pairs with the compiler only: a handler that interrupts this thread from here on
         // finds the note.
         compiler_fence(Ordering::SeqCst);
-        Call { calls: self, slot, thread_bound: PhantomData }
+        Call { calls: self, slot, inside, thread_bound: PhantomData }
     }
 
     /// A slot for `entry`, if one is free.
@@ -114,6 +119,8 @@ pub struct Call {
     calls: &'static Calls,
     /// `None` within another call, or if the table is full.
     slot: Option<&'static AtomicU64>,
+    /// `None` within another call.
+    inside: Option<Inside>,
     /// A call ends in the thread that began it.
     thread_bound: PhantomData<*const ()>,
 }
@@ -128,6 +135,8 @@ impl Drop for Call {
         }
         // relaxed: a count.
         self.calls.under_way.fetch_sub(1, Ordering::Relaxed);
+        // Last, because a fork may come from here on.
+        drop(self.inside.take());
     }
 }
 

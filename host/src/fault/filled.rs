@@ -6,13 +6,14 @@
 //!                        served |-- spent --| woken
 //! ```
 //!
-//! Invariant: pages leave by [`SpanMemory::discard`] alone, and the client gives up all that it has
+//! Invariant: pages leave by [`Filled::put_out`] alone, and the client gives up all that it has
 //! borrowed for that. A reader of the new contents has therefore not seen the old ones. Lock: none.
 
 use super::regions::{Asker, Served, Server, Watch};
 use super::signal::watch;
 use crate::folding::{FaultError, FaultPath, Span, SpanMemory, Stop};
-use crate::machine::{PAGE_SIZE, die_at};
+use crate::machine::{PAGE_SIZE, die_at, max_map_count};
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -54,9 +55,17 @@ impl Filled {
         &self.memory
     }
 
-    /// The memory, to be written or discarded.
-    pub fn memory_mut(&mut self) -> &mut SpanMemory {
-        &mut self.memory
+    /// Takes `pages` away, so that their next touch is a fault.
+    ///
+    /// # Errors
+    ///
+    /// If the system refuses to discard or to close them.
+    pub fn put_out(&mut self, pages: Range<usize>) -> Result<(), FaultError> {
+        self.memory.discard(pages.clone())?;
+        if self.filler.span.close(pages) {
+            return Ok(());
+        }
+        Err(FaultError::Mappings { max: max_map_count() })
     }
 
     /// The shortest time that serving a fault has taken so far, from the moment at which the page

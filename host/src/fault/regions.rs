@@ -23,7 +23,7 @@
 
 use crate::locks::{Lock, Rank};
 use crate::machine::cpu;
-use crate::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+use crate::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 use crate::sync::{fence_for_loom, thread};
 use std::fmt;
 use std::ops::Range;
@@ -73,6 +73,11 @@ pub const REGIONS_MAX: usize = 1024;
 pub unsafe trait Server: Send + Sync {
     /// Brings the page at `address` in. [`fault`](crate::fault) has the other rules for it.
     fn serve(&self, address: usize, asker: Asker) -> Served;
+
+    /// Whether a forked child has the region too, and the server, and may serve its own touches.
+    fn outlives_fork(&self) -> bool {
+        false
+    }
 }
 
 /// The asker for a page.
@@ -128,6 +133,8 @@ struct Slot {
     end: AtomicUsize,
     /// A boxed `Arc`, or null.
     server: AtomicPtr<Arc<dyn Server>>,
+    /// A forked child keeps the region.
+    outlives_fork: AtomicBool,
     visitors: [Visitors; VISITORS],
 }
 
@@ -164,6 +171,7 @@ impl Slot {
             start: AtomicUsize::new(0),
             end: AtomicUsize::new(0),
             server: AtomicPtr::new(ptr::null_mut()),
+            outlives_fork: AtomicBool::new(false),
             visitors: [const { Visitors(AtomicUsize::new(0)) }; VISITORS],
         }
     }
@@ -174,6 +182,7 @@ impl Slot {
             start: AtomicUsize::new(0),
             end: AtomicUsize::new(0),
             server: AtomicPtr::new(ptr::null_mut()),
+            outlives_fork: AtomicBool::new(false),
             visitors: std::array::from_fn(|_| Visitors(AtomicUsize::new(0))),
         }
     }
@@ -267,6 +276,8 @@ impl<const N: usize> Regions<N> {
         let free = |slot: &&Slot| slot.start.load(Ordering::Acquire) == 0;
         let index = self.slots.iter().position(|slot| free(&slot))?;
         let slot = &self.slots[index];
+        // relaxed: read in a child by the thread that forked, or by one that it started.
+        slot.outlives_fork.store(server.outlives_fork(), Ordering::Relaxed);
         slot.server.store(Box::into_raw(Box::new(server)), Ordering::SeqCst);
         // Release pairs with the Acquire in `covers`: after what emptied the slot.
         slot.end.store(range.end, Ordering::Release);
@@ -296,14 +307,18 @@ impl<const N: usize> Regions<N> {
 }
 
 impl<const N: usize> Regions<N> {
-    /// Empties the table in a forked child that has entered no region yet. The regions are its
-    /// parent's, and their addresses may be the child's own by now. Their servers are not dropped,
-    /// and neither are their entries. No other thread may enter or serve meanwhile.
+    /// Empties the table in a forked child that has entered no region yet, except for regions that
+    /// the child has too. The others are its parent's, and their addresses may be the child's own
+    /// by now. Their servers are not dropped, and neither are their entries. No other thread may
+    /// enter or serve meanwhile.
     pub fn abandon(&self) {
         for slot in &self.slots {
-            // Release pairs with the Acquire in `enter`: its next owner sees the slot empty.
-            slot.start.store(0, Ordering::Release);
-            slot.server.store(ptr::null_mut(), Ordering::SeqCst);
+            // relaxed: see `enter`.
+            if !slot.outlives_fork.load(Ordering::Relaxed) {
+                // Release pairs with the Acquire in `enter`: its next owner sees the slot empty.
+                slot.start.store(0, Ordering::Release);
+                slot.server.store(ptr::null_mut(), Ordering::SeqCst);
+            }
             for visitors in &slot.visitors {
                 // relaxed: the threads that visited are the parent's.
                 visitors.0.store(0, Ordering::Relaxed);

@@ -13,9 +13,10 @@
 //! The first [`watch`] installs the handler, and it stays. A handler that was installed later and
 //! calls ours must not find it gone.
 //!
-//! Invariant: a forked child serves no fault until it has a region of its own. It has the handler
-//! and the table, but no region. Its descriptor is its parent's, and a fault that was served by it
-//! would put pages into the parent's memory.
+//! Invariant: a forked child serves no fault by a userfaultfd until it has a region of its own. It
+//! has the handler and the table, but no such region. Its descriptor is its parent's, and a fault
+//! that was served by it would put pages into the parent's memory. Regions whose pages are closed
+//! it has, and serves.
 //!
 //! Locks: entering a region and installing the handler, both leaves. The handler itself takes none
 //! here.
@@ -26,7 +27,7 @@ use super::regions::{Asker, REGIONS_MAX, Regions, Server, Touched, Watch};
 use super::stacks::Stacks;
 use crate::folding::{FaultError, FaultMode, Home, Signal};
 use crate::locks::{Lock, Rank};
-use crate::machine::die_at;
+use crate::machine::{die_at, fork};
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
@@ -47,6 +48,14 @@ struct Faults {
 }
 
 impl Faults {
+    /// Makes the tables those of a forked child: without calls of its parent's threads, and without
+    /// regions whose memory it does not have.
+    fn settle_in_child(&self) {
+        self.regions.abandon();
+        self.calls.abandon();
+        self.home.get().into_iter().for_each(Home::settle);
+    }
+
     /// The action of a signal before our handler.
     fn previous(&self, signal: libc::c_int) -> &Previous {
         &self.previous[usize::from(signal != libc::SIGBUS)]
@@ -117,15 +126,14 @@ pub(super) fn serve(address: usize, thread: u32) -> Touched {
 }
 
 fn install(signal: Signal) -> Result<(), FaultError> {
+    let _call = begin_call();
     let mut installed = FAULTS.installing.lock();
     match FAULTS.home.get() {
         Some(home) => {
+            // This may be the first region of a child that was made without the hooks.
             if !home.is_here() {
-                // This is the first region of a forked child. The tables have its parent's regions.
-                FAULTS.regions.abandon();
-                FAULTS.calls.abandon();
+                FAULTS.settle_in_child();
             }
-            home.settle();
         }
         // It is there before a handler, because the handler reads it.
         None => drop(FAULTS.home.set(Home::new()?)),
@@ -135,6 +143,7 @@ fn install(signal: Signal) -> Result<(), FaultError> {
         return Ok(());
     }
     if signal == Signal::Segv && FAULTS.stacks.get().is_none() {
+        hook_forks().map_err(refused("pthread_atfork"))?;
         drop(FAULTS.stacks.set(Stacks::reserve()?));
     }
     // It is set before the handler is installed, because the handler reads it.
@@ -142,6 +151,39 @@ fn install(signal: Signal) -> Result<(), FaultError> {
     put_handler(signal).map_err(refused("sigaction"))?;
     installed[index] = true;
     Ok(())
+}
+
+/// Makes the C library call this room before and after it forks. It is called once.
+fn hook_forks() -> std::io::Result<()> {
+    // SAFETY: the functions take nothing, and stay as long as the program.
+    let error = unsafe {
+        libc::pthread_atfork(Some(before_fork), Some(after_fork_in_parent), Some(after_fork))
+    };
+    if error == 0 { Ok(()) } else { Err(std::io::Error::from_raw_os_error(error)) }
+}
+
+extern "C" fn before_fork() {
+    if !is_in_the_middle() {
+        fork::prepare();
+    }
+}
+
+extern "C" fn after_fork_in_parent() {
+    if !is_in_the_middle() {
+        fork::resume(false);
+    }
+}
+
+/// Whether this thread is inside itself, and forks all the same: a disk's code may do so. Its child
+/// must not touch a region.
+fn is_in_the_middle() -> bool {
+    FAULTS.calls.has_this_thread() || fork::is_in_a_round()
+}
+
+/// In the child, whose only thread this is.
+extern "C" fn after_fork() {
+    FAULTS.settle_in_child();
+    fork::resume(true);
 }
 
 /// Makes `on_fault` the handler of a signal.
@@ -187,10 +229,11 @@ extern "C" fn on_fault(
         unsafe { ((*info).si_code, (*info).si_addr() as usize, *libc::__errno_location()) };
     let asker = if signal == libc::SIGBUS { Asker::Toucher } else { Asker::Denied };
     let mut touch = Touch { address, asker, touched: Touched::Foreign };
-    if is_missing(signal, code) && FAULTS.home.get().is_some_and(Home::is_here) {
+    if is_missing(signal, code) {
         match FAULTS.stacks.get().filter(|_| asker == Asker::Denied) {
-            Some(stacks) => stacks.run(context, serve_toucher, &mut touch),
-            None => serve_toucher(&raw mut touch),
+            Some(stacks) => stacks.run(context, serve_denied, &mut touch),
+            None if FAULTS.home.get().is_some_and(Home::is_here) => serve_toucher(&mut touch),
+            None => {}
         }
     }
     let previous = FAULTS.previous(signal);
@@ -211,10 +254,22 @@ struct Touch {
     touched: Touched,
 }
 
-/// Serves the thread that touched a page, which is this one.
-extern "C" fn serve_toucher(touch: *mut Touch) {
+/// Serves the thread that touched a closed page, which is this one. A forked child may have the
+/// region too, so the thread must not be in the middle of this when it is made.
+extern "C" fn serve_denied(touch: *mut Touch) {
     // SAFETY: the handler's own, which it does not use meanwhile.
     let touch = unsafe { &mut *touch };
+    // Other faults are not kept waiting, and a fork is not either.
+    if FAULTS.regions.covers(touch.address) {
+        let in_a_call = FAULTS.calls.has_this_thread();
+        // A thread in a call is inside, and is about to end the process.
+        let _inside = (!in_a_call).then(fork::go_inside);
+        serve_toucher(touch);
+    }
+}
+
+/// Serves the thread that touched a page, which is this one.
+fn serve_toucher(touch: &mut Touch) {
     if FAULTS.calls.has_this_thread() && FAULTS.regions.covers(touch.address) {
         die_at(RE_ENTERED, touch.address);
     }

@@ -13,6 +13,7 @@
 use super::error::{FaultError, FaultMode, exhausted};
 use super::protection::Protection;
 use super::uffd::Uffd;
+use crate::memory::Mapping;
 use rustix::io::Errno;
 use std::fs::File;
 use std::ops::Range;
@@ -105,6 +106,16 @@ impl FaultPath {
         }
     }
 
+    /// Keeps memory of a userfaultfd from forked children, because pages that are shared with one
+    /// cannot leave. Closed pages can, and a child needs them.
+    pub(crate) fn keep_from_children(&self, mapping: &Mapping) -> Result<(), FaultError> {
+        if self.uffd().is_none() {
+            return Ok(());
+        }
+        let refused = |source| FaultError::Refused { request: "MADV_DONTFORK", source };
+        mapping.keep_from_children().map_err(refused)
+    }
+
     /// Whether the descriptor still is what it was. `registered` is a range of which the
     /// userfaultfd knows.
     pub(crate) fn answers(&self, registered: &Range<usize>) -> bool {
@@ -122,8 +133,12 @@ impl FaultPath {
         self.pagemap.as_ref()
     }
 
-    /// An error in a child that was forked since the path was opened.
-    pub(crate) fn expect_own(&self) -> Result<(), FaultError> {
+    /// Checks that this is the process that opened the path.
+    ///
+    /// # Errors
+    ///
+    /// [`FaultError::Inherited`] in a child that was forked since.
+    pub fn expect_own(&self) -> Result<(), FaultError> {
         match &self.way {
             Way::Userfault(uffd) => uffd.expect_own(),
             Way::Protection(protection) => protection.expect_own(),

@@ -10,17 +10,16 @@
 //! memory as a debugger may. So no thread ever sees a page that is filled in part. The memory is
 //! private, so a forked child has a copy of its own.
 //!
-//! A request of a forked child would change the memory of its parent, because the open file stays
-//! bound to it. The child is therefore refused new spans, and a request about existing ones ends
-//! it.
+//! A forked child has copies of the pages and of all that leads to them, and brings its own in. The
+//! open file stays bound to its parent, so the child opens it anew, once it sees that it is one. It
+//! is refused new spans, because the threads that look after them are its parent's.
 //!
 //! Each closed range between open ones takes a mapping, of which a process may have a limited
 //! number (`vm.max_map_count`). Whoever closes and opens ranges counts them.
 //!
 //! Callers own the mappings, and check the addresses and lengths that reach this file.
 //!
-//! Invariant: a request of another process than the one that opened the file never reaches the
-//! system. Lock: none.
+//! Invariant: bytes move by a file that is the memory of this very process. Lock: none.
 //!
 //! The manual pages are `mprotect(2)` and `proc_pid_mem(5)`.
 
@@ -28,35 +27,39 @@ use super::error::FaultError;
 use super::home::Home;
 use super::transfer::{Stop, Transfer};
 use crate::machine::{PAGE_SIZE, die_at};
-use crate::memory::{Access, Core, Mapping};
-use rustix::io::Errno;
+use crate::memory::{Access, Core, Mapping, inherit_all};
+use rustix::fs::{Mode, OFlags, fstat};
+use rustix::io::{Errno, pread, pwrite};
 use rustix::mm::{Advice, MprotectFlags, madvise, mprotect};
-use std::fs::{File, OpenOptions};
 use std::io;
 use std::ops::Range;
-use std::os::fd::AsRawFd;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The memory of this process as a file, and the calls that close and open parts of it.
 #[derive(Debug)]
 pub(crate) struct Protection {
-    memory: File,
-    /// Device and number of the file, by which it is told from one that another piece of code
-    /// opened in its place.
-    identity: (u64, u64),
-    home: Home,
+    /// The file. A child opens it anew under the same number.
+    memory: OwnedFd,
+    /// Number of the file in its file system, by which it is told from one that other code opened
+    /// under the number of the descriptor.
+    inode: AtomicU64,
+    /// The process for which the file is open.
+    opened: Home,
+    /// The process that made this.
+    maker: Home,
 }
 
 impl Protection {
-    /// Opens the memory of this process, and tries whether closed pages can be written.
+    /// Opens the memory of this process, and tries whether closed pages can be written. From now on
+    /// a forked child has the mappings that lead to a page.
     pub(crate) fn new() -> Result<Protection, FaultError> {
         let refused = |source| FaultError::Unforced { source };
-        let memory = OpenOptions::new().read(true).write(true).open("/proc/self/mem");
-        let memory = memory.map_err(refused)?;
-        let status = memory.metadata().map_err(refused)?;
-        let identity = (status.dev(), status.ino());
-        let protection = Protection { memory, identity, home: Home::new()? };
+        let (memory, inode) = open_memory().map_err(|error| refused(error.into()))?;
+        let (opened, maker) = (Home::new()?, Home::new()?);
+        let protection = Protection { memory, inode: AtomicU64::new(inode), opened, maker };
         protection.try_closed_page().map_err(refused)?;
+        inherit_all();
         Ok(protection)
     }
 
@@ -65,20 +68,22 @@ impl Protection {
         let mapping =
             Mapping::reserve(1, Access::Closed, Core::LeftOut).map_err(io::Error::other)?;
         let (address, written, mut read) = (mapping.range().start, [0x5a; 64], [0; 64]);
-        self.memory.write_all_at(&written, address as u64)?;
-        self.memory.read_exact_at(&mut read, address as u64)?;
+        pwrite(&self.memory, &written, address as u64)?;
+        pread(&self.memory, &mut read, address as u64)?;
         if read == written { Ok(()) } else { Err(io::ErrorKind::InvalidData.into()) }
     }
 
-    /// An error in a child that was forked since the file was opened.
+    /// An error in a child that was forked since this was made.
     pub(crate) fn expect_own(&self) -> Result<(), FaultError> {
-        if self.home.is_here() { Ok(()) } else { Err(FaultError::Inherited) }
+        if self.maker.is_here() { Ok(()) } else { Err(FaultError::Inherited) }
     }
 
     /// Whether the descriptor still is the memory of this process. A program that closes all its
     /// descriptors closes this one too, and may get its number for a file of its own.
     pub(crate) fn is_open(&self) -> bool {
-        self.memory.metadata().is_ok_and(|status| (status.dev(), status.ino()) == self.identity)
+        // relaxed: a child writes it before it uses the file, and any thread of it the same number.
+        let inode = self.inode.load(Ordering::Relaxed);
+        fstat(&self.memory).is_ok_and(|status| status.st_ino == inode)
     }
 
     /// Closes a range that is open as a whole: from now on a touch of it is a SIGSEGV. If this
@@ -114,7 +119,6 @@ impl Protection {
     ///
     /// Those of `close` and `open_range`.
     unsafe fn protect(&self, range: &Range<usize>, rights: MprotectFlags) -> Result<(), Errno> {
-        self.expect_here(range.start);
         let start = std::ptr::without_provenance_mut(range.start);
         // SAFETY: the caller's contract.
         unsafe { mprotect(start, range.len(), rights) }
@@ -226,25 +230,45 @@ impl Protection {
     /// - The range is closed pages of a mapping of ours.
     /// - Before it is opened, it gets the bytes that a reference to it promises.
     unsafe fn discard(&self, range: &Range<usize>) -> Result<(), Errno> {
-        self.expect_here(range.start);
         let start = std::ptr::without_provenance_mut(range.start);
         // SAFETY: the caller's contract.
         unsafe { madvise(start, range.len(), Advice::LinuxDontNeed) }
     }
 
-    fn expect_here(&self, address: usize) {
-        if !self.home.is_here() {
-            die_at("a forked child uses memory of its parent's regions", address);
-        }
-    }
-
-    /// Ends the process if the file is another one by now: bytes must not go there.
+    /// Ends the process if the file is not its memory: bytes must not go elsewhere.
     fn expect_memory(&self, address: usize) {
-        self.expect_here(address);
+        if !self.opened.is_here() {
+            self.open_in_child(address);
+        }
         if !self.is_open() {
             die_at("the descriptor of folded memory was closed, by which a page moves:", address);
         }
     }
+
+    /// Opens the memory of this process, which was forked since the file was opened. Two threads
+    /// may do so at once. May be called in a signal handler.
+    fn open_in_child(&self, address: usize) {
+        let Ok((memory, inode)) = open_memory() else {
+            die_at("a forked child cannot open /proc/self/mem, by which a page moves:", address);
+        };
+        // SAFETY: the number is this value's, and stays open.
+        let moved =
+            unsafe { libc::dup3(memory.as_raw_fd(), self.memory.as_raw_fd(), libc::O_CLOEXEC) };
+        if moved < 0 {
+            die_at("a forked child cannot keep /proc/self/mem, by which a page moves:", address);
+        }
+        // relaxed: see `is_open`.
+        self.inode.store(inode, Ordering::Relaxed);
+        self.opened.settle();
+    }
+}
+
+/// The memory of this process as a file, and its number. May be called in a signal handler.
+fn open_memory() -> Result<(OwnedFd, u64), Errno> {
+    let flags = OFlags::RDWR | OFlags::CLOEXEC;
+    let memory = rustix::fs::open(c"/proc/self/mem", flags, Mode::empty())?;
+    let status = fstat(&memory)?;
+    Ok((memory, status.st_ino))
 }
 
 /// Repeats a copy until `pages` pages are done, or until one cannot be copied.

@@ -70,6 +70,7 @@ impl Span {
     ) -> Result<(Arc<Span>, SpanMemory), FaultError> {
         path.expect_own()?;
         let mapping = Mapping::reserve_for_parts(pages)?;
+        path.keep_from_children(&mapping)?;
         let span = Arc::new(Span { mapping, path: Arc::clone(path) });
         Ok((Arc::clone(&span), SpanMemory { span, gone: Vec::new() }))
     }

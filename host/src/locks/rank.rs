@@ -79,6 +79,8 @@ pub enum Rank {
     Frames,
     /// The open part of a table.
     Entries,
+    /// The list of mappings that a forked child may get.
+    Mappings,
     /// The name of the last failure that was injected.
     Injection,
 }

@@ -3,14 +3,14 @@
 //! ```text
 //!    | guard | base ................................. base + len | guard |
 //!    PROT_NONE        as `Access` says, NORESERVE                  PROT_NONE
-//!                     MADV_NOHUGEPAGE, MADV_DONTFORK, not locked
+//!                     MADV_NOHUGEPAGE, not locked; MADV_DONTFORK unless `forked` says otherwise
 //! ```
 //!
 //! Invariants
 //! - M1: `base` is page-aligned, and `len` bytes from it stay mapped for the life of the value.
-//! - M2: the guards differ from the middle in what a forked child gets, so the kernel never merges
-//!   the middle with a neighbour. The middle is one VMA, or several if a caller splits it, and all
-//!   of it is ours.
+//! - M2: the guards differ from the middle in what a forked child gets, or at least in rights or
+//!   huge pages, so the kernel never merges the middle with a neighbour. The middle is one VMA, or
+//!   several if a caller splits it, and all of it is ours.
 //! - M3: an advice for the whole holds for each part that is opened later.
 //!
 //! The system fills memory that a program locks (`mlockall`) if it may be written. Memory that may
@@ -28,10 +28,14 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 mod access;
+#[cfg(not(any(loom, shuttle, miri)))]
+mod forked;
 #[cfg(not(miri))]
 mod system;
 
 pub(crate) use access::{Access, Core};
+#[cfg(not(any(loom, shuttle, miri)))]
+pub(crate) use forked::inherit_all;
 
 /// Owned address space. Which thread may touch which byte is up to its owner.
 #[derive(Debug)]
@@ -58,7 +62,19 @@ impl Mapping {
         }
         system::check_page_size()?;
         let base = system::reserve(len, access, core).map_err(refused)?;
+        #[cfg(not(any(loom, shuttle, miri)))]
+        forked::enter(base, len);
         Ok(Mapping { base, len, kept: AtomicBool::new(false) })
+    }
+
+    /// Makes no forked child have the mapping, whatever it has of others.
+    #[cfg(not(any(loom, shuttle, miri)))]
+    pub(crate) fn keep_from_children(&self) -> io::Result<()> {
+        if forked::leave(self.base) {
+            // SAFETY: these pages are ours (M1), and stay as they are in this process.
+            unsafe { system::keep_from_children(self.base, self.len)? };
+        }
+        Ok(())
     }
 
     /// Reserves open pages, which a core file keeps, to be registered part by part. When all parts
@@ -207,6 +223,8 @@ fn refused(bytes: usize) -> impl FnOnce(io::Error) -> HostError {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
+        #[cfg(not(any(loom, shuttle, miri)))]
+        forked::leave(self.base);
         if *self.kept.get_mut() {
             // SAFETY: every borrow of the mapping has ended with `self`.
             let unmapped = unsafe { self.unmap(0..self.len / PAGE_SIZE) };

@@ -90,6 +90,7 @@ impl Staging {
         let pages = segments as usize * SEGMENT_PAGES;
         let mapping = Mapping::reserve(pages, Access::Open, Core::LeftOut)?;
         path.expect_own()?;
+        path.keep_from_children(&mapping)?;
         if let Some(uffd) = path.uffd() {
             uffd.register(&mapping.range())?;
         }

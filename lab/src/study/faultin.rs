@@ -101,6 +101,7 @@ struct Options {
 enum Mode {
     Signal,
     Thread,
+    Protection,
 }
 
 impl Mode {
@@ -108,6 +109,7 @@ impl Mode {
         match self {
             Mode::Signal => "signal",
             Mode::Thread => "thread",
+            Mode::Protection => "protection",
         }
     }
 
@@ -115,6 +117,7 @@ impl Mode {
         match self {
             Mode::Signal => FaultMode::Signal,
             Mode::Thread => FaultMode::Thread,
+            Mode::Protection => FaultMode::Protection,
         }
     }
 }

@@ -316,6 +316,12 @@ impl Region {
 
 impl Drop for Region {
     fn drop(&mut self) {
+        if self.pager.shared.path.expect_own().is_err() {
+            // What ends a region are threads that a forked child does not have. Its copy stays
+            // until the child ends.
+            std::mem::forget((Arc::clone(&self.folded), Arc::clone(&self.pager)));
+            return;
+        }
         let _call = begin_call();
         self.pager.shared.remove(&self.folded);
         self.folded.close();

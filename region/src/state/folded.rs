@@ -89,8 +89,10 @@ impl Folded {
         drop(self.watch.set(watch));
     }
 
-    /// The right to work on the region, unless it is being torn down.
+    /// The right to work on the region, unless it is being torn down, or belongs to the process
+    /// that forked this one.
     pub(crate) fn enter(&self) -> Result<Gate<'_>, RegionError> {
+        self.shared.path.expect_own()?;
         self.gates.enter().ok_or(RegionError::Gone)
     }
 
@@ -109,6 +111,7 @@ impl Folded {
     /// Does something while no other thread works on the region, unless it is being torn down. If
     /// the client does not touch it either, only late messages move a page until this ends.
     pub(crate) fn alone<R>(&self, work: impl FnOnce() -> R) -> Result<R, RegionError> {
+        self.shared.path.expect_own()?;
         self.gates.alone(work).ok_or(RegionError::Gone)
     }
 

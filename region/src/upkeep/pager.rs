@@ -74,6 +74,12 @@ impl Pager {
 
 impl Drop for Pager {
     fn drop(&mut self) {
+        if self.shared.path.expect_own().is_err() {
+            // In a forked child there are no such threads, and waiting for them would never end.
+            std::mem::forget((self.thread.take(), self.watch.take()));
+            std::mem::forget(Arc::clone(&self.shared));
+            return;
+        }
         self.end_thread();
         self.shared.over.raise();
         if let Some(watch) = self.watch.take() {

@@ -16,6 +16,7 @@ use crate::resources::{Count, Shared};
 use crate::state::Folded;
 use crate::terms::GROUP_PAGES;
 use host::fault::{Vital, die};
+use host::fork::begin_round;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -31,10 +32,13 @@ pub(super) fn start(shared: Arc<Shared<Folded>>) -> std::io::Result<JoinHandle<(
         let mut looks = Looks::begin();
         while !shared.is_over() {
             let seen = shared.work.seen();
+            // A fork waits for the round, so that no lock stays locked in the child.
+            let inside = begin_round();
             let busy = tick(&shared);
             if looks.are_due() {
                 shared.alive().for_each(|folded| folded.look());
             }
+            drop(inside);
             shared.work.wait(seen, if busy { BUSY_TICK } else { IDLE_TICK });
         }
         vital.end();

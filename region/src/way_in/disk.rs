@@ -80,6 +80,9 @@ impl Folded {
         count: usize,
         fetchers: &Fetchers<Folded>,
     ) -> Arrived {
+        if self.shared.path.expect_own().is_err() {
+            self.end("a page is on a disk that only the parent of this process reads:", page);
+        }
         if is_fetcher() {
             self.end("a disk touched a page that is on a disk", page);
         }

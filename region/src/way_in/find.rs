@@ -85,6 +85,10 @@ impl Folded {
     /// limit that cannot be kept is exceeded: the store is full, or all pages are pinned.
     fn wait_for_limit(&self) {
         let Some(limit) = self.limit.pages() else { return };
+        if self.shared.path.expect_own().is_err() {
+            // The thread that would make room is the parent's.
+            return;
+        }
         let held = self.held();
         if held < limit || self.limit.is_stuck() {
             return;

@@ -33,6 +33,10 @@ unsafe impl Server for Folded {
     fn serve(&self, address: usize, asker: Asker) -> Served {
         self.answer(address, asker)
     }
+
+    fn outlives_fork(&self) -> bool {
+        self.span.closes()
+    }
 }
 
 impl Folded {

@@ -316,6 +316,8 @@ fn run(shared: &Shared, memory: &Weak<impl Chores>, expected_bytes: u64) {
     host::cpu::let_wakers_finish();
     while let Some(due) = wait(shared) {
         let Some(memory) = memory.upgrade() else { return };
+        // A fork waits for the work, so that no lock stays locked in the child.
+        let _inside = host::fork::begin_round();
         shared.survive(|| work(shared, &memory, due, expected_bytes));
     }
 }

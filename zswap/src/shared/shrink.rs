@@ -108,6 +108,8 @@ fn work(core: &Weak<Core>) {
         if !core.worker.wait() {
             return;
         }
+        // A fork waits for the work, so that no lock stays locked in the child.
+        let _inside = host::fork::begin_round();
         core.shrink_in_background();
     }
 }

@@ -120,6 +120,29 @@ pub(super) unsafe fn wipe_on_fork(start: NonNull<u8>, bytes: usize) -> io::Resul
     Ok(())
 }
 
+/// Makes a forked child get the pages. The system refuses only what is not mapped, which a child
+/// does not get either.
+///
+/// # Safety
+///
+/// - The pages belong to a live `Mapping`.
+#[cfg(not(any(loom, shuttle)))]
+pub(super) unsafe fn inherit(start: NonNull<u8>, bytes: usize) {
+    // SAFETY: this only changes what a forked child gets.
+    let _ = unsafe { madvise(start.as_ptr().cast(), bytes, Advice::LinuxDoFork) };
+}
+
+/// Makes a forked child not get the pages.
+///
+/// # Safety
+///
+/// - The pages belong to a live `Mapping`.
+#[cfg(not(any(loom, shuttle)))]
+pub(super) unsafe fn keep_from_children(start: NonNull<u8>, bytes: usize) -> io::Result<()> {
+    // SAFETY: this only changes what a forked child gets.
+    unsafe { Ok(madvise(start.as_ptr().cast(), bytes, Advice::LinuxDontFork)?) }
+}
+
 /// Whether a guard page is locked. The only way to ask is a call that the system refuses for
 /// locked pages.
 pub(super) fn is_locked(base: NonNull<u8>) -> bool {

@@ -20,7 +20,7 @@ impl Copying {
         let path = FaultPath::open(mode).map_err(missing)?;
         let filled = Filled::map(&path, pages, BYTE).map_err(missing)?;
         let thread = match mode {
-            FaultMode::Signal => None,
+            FaultMode::Signal | FaultMode::Protection => None,
             FaultMode::Thread => Some(FaultThread::start(path)),
         };
         let thread = thread.transpose().map_err(LabError::io("thread"))?;
@@ -30,8 +30,7 @@ impl Copying {
 
 impl Memory for Copying {
     fn put_out(&mut self) -> Result<(), LabError> {
-        let all = 0..self.pages;
-        self.filled.memory_mut().discard(all).map_err(|error| LabError::store("discard")(error))
+        self.filled.put_out(0..self.pages).map_err(LabError::store("discard"))
     }
 
     fn bytes(&self) -> &[u8] {

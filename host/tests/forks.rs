@@ -1,0 +1,194 @@
+//! Forked children of a program whose regions need no userfaultfd: they have the regions, copy on
+//! write, and bring their own pages in.
+
+use region::{
+    FaultError, FaultMode, Memory, MemoryConfig, Pager, PagerConfig, Region, RegionConfig,
+    RegionError,
+};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+const PAGE: usize = 4096;
+const PAGES: usize = 512;
+/// Seconds until a child that hangs is ended.
+const PATIENCE: u32 = 30;
+
+fn pager() -> Arc<Pager> {
+    let memory = Memory::new(MemoryConfig::for_disk(64 << 20)).expect("a memory");
+    let fault_mode = Some(FaultMode::Protection);
+    Pager::new(memory, &PagerConfig { fault_mode, ..PagerConfig::default() }).expect("a pager")
+}
+
+/// A region whose pages each begin with their number and a mark.
+fn region(pager: &Arc<Pager>, mark: u32, resident_limit: Option<usize>) -> Region {
+    let config = RegionConfig { resident_limit, ..RegionConfig::default() };
+    let mut region = Region::map(pager, PAGES * PAGE, &config).expect("a region");
+    for page in 0..PAGES {
+        write(&mut region, page, mark);
+    }
+    region
+}
+
+fn write(region: &mut Region, page: usize, mark: u32) {
+    let bytes = region.bytes_mut(page * PAGE..page * PAGE + 8).expect("there");
+    bytes[..4].copy_from_slice(&(page as u32).to_ne_bytes());
+    bytes[4..].copy_from_slice(&mark.to_ne_bytes());
+}
+
+/// The pages whose mark is another one.
+fn others(region: &Region, mark: u32) -> Vec<usize> {
+    let is_other = |&page: &usize| {
+        let bytes = region.bytes(page * PAGE..page * PAGE + 8).expect("there");
+        bytes[..4] != (page as u32).to_ne_bytes() || bytes[4..] != mark.to_ne_bytes()
+    };
+    (0..PAGES).filter(is_other).collect()
+}
+
+/// Forks a child that answers. Its number.
+fn fork(answer: impl FnOnce() -> bool) -> i32 {
+    // SAFETY: the child does what a forked child of a program with threads may do here: it touches
+    // regions, and ends by `_exit`.
+    let child = unsafe { libc::fork() };
+    assert!(child >= 0, "a fork: {}", std::io::Error::last_os_error());
+    if child == 0 {
+        // SAFETY: ends a child that hangs.
+        unsafe { libc::alarm(PATIENCE) };
+        let right = std::panic::catch_unwind(std::panic::AssertUnwindSafe(answer)).unwrap_or(false);
+        // SAFETY: without what a test's end would do.
+        unsafe { libc::_exit(i32::from(!right)) };
+    }
+    child
+}
+
+/// How a child ended: 0 if its answer was true.
+fn end_of(child: i32) -> i32 {
+    let mut status = 0;
+    // SAFETY: waits for a child of this process.
+    unsafe { libc::waitpid(child, &raw mut status, 0) };
+    status
+}
+
+#[test]
+fn parent_and_child_each_have_their_own_pages() {
+    let pager = pager();
+    let mut region = region(&pager, 7, None);
+    region.control().page_out(0..PAGES * PAGE / 2).expect("out");
+    let child = fork(|| {
+        let seen = others(&region, 7);
+        (0..PAGES).step_by(3).for_each(|page| write(&mut region, page, 9));
+        let own = others(&region, 7);
+        // While the parent pages out and writes below.
+        std::thread::sleep(std::time::Duration::from_millis(300));
+        let still = others(&region, 7) == own;
+        seen.is_empty() && own == (0..PAGES).step_by(3).collect::<Vec<_>>() && still
+    });
+    assert_eq!(others(&region, 7), [0; 0], "the parent has what it wrote");
+    let out = region.control().page_out(0..PAGES * PAGE).expect("out");
+    assert!(out.stored > 0 && out.busy == 0, "shared pages leave: {out:?}");
+    (0..PAGES).step_by(2).for_each(|page| write(&mut region, page, 11));
+    region.control().page_out(0..PAGES * PAGE).expect("out");
+    assert_eq!(end_of(child), 0);
+    assert_eq!(others(&region, 7), (0..PAGES).step_by(2).collect::<Vec<_>>());
+    assert_eq!(region.control().check().expect("alive"), [""; 0]);
+}
+
+/// A lock that another thread holds when the child is made would stay locked in the child.
+#[test]
+fn children_that_are_made_in_the_middle_of_everything_have_every_page() {
+    const CHILDREN: u32 = 60;
+    let pager = pager();
+    let still = region(&pager, 3, Some(1 << 20));
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for mark in [100, 200] {
+            let (pager, stop) = (&pager, &stop);
+            scope.spawn(move || {
+                let mut busy = region(pager, mark, Some(1 << 20));
+                // relaxed: it only asks the threads to end.
+                while !stop.load(Ordering::Relaxed) {
+                    (0..PAGES).step_by(7).for_each(|page| write(&mut busy, page, mark));
+                    busy.control().page_out(0..PAGES * PAGE).expect("out");
+                    assert_eq!(others(&busy, mark), [0; 0]);
+                }
+            });
+        }
+        let (control, stop) = (still.control(), &stop);
+        scope.spawn(move || {
+            // relaxed: as above.
+            while !stop.load(Ordering::Relaxed) {
+                control.page_out(0..PAGES * PAGE).expect("out");
+            }
+        });
+        let wrong = (0..CHILDREN).find(|_| {
+            let child = fork(|| others(&still, 3).is_empty());
+            let own = others(&still, 3).is_empty();
+            end_of(child) != 0 || !own
+        });
+        // relaxed: as above.
+        stop.store(true, Ordering::Relaxed);
+        assert_eq!(wrong, None, "the child that ended otherwise");
+    });
+}
+
+#[test]
+fn what_needs_the_parents_threads_is_refused_and_nothing_hangs() {
+    let pager = pager();
+    let region = region(&pager, 5, Some(1 << 20));
+    let (control, inherited) =
+        (region.control(), |error| matches!(error, RegionError::Fault(FaultError::Inherited)));
+    let mut parts = Some((pager, region));
+    let child = fork(|| {
+        let (pager, mut region) = parts.take().expect("the child's copy");
+        let refused = [
+            control.page_out(0..PAGE).map(drop),
+            region.discard(0..PAGE),
+            Region::map(&pager, PAGE, &RegionConfig::default()).map(drop),
+        ];
+        let right = refused.into_iter().all(|outcome| outcome.is_err_and(inherited));
+        let pinned = region.pin(0..PAGES * PAGE).is_ok_and(|pinned| pinned[4 * PAGE] == 4);
+        drop(region);
+        drop(pager);
+        right && pinned
+    });
+    assert_eq!(end_of(child), 0);
+    let (_pager, region) = parts.expect("the parent's own");
+    assert_eq!(others(&region, 5), [0; 0]);
+}
+
+#[test]
+fn a_child_may_have_regions_of_its_own_and_children() {
+    let parents = pager();
+    let region_of_parent = region(&parents, 5, None);
+    region_of_parent.control().page_out(0..PAGES * PAGE).expect("out");
+    let child = fork(|| {
+        let pager = pager();
+        let own = region(&pager, 6, Some(1 << 20));
+        own.control().page_out(0..PAGES * PAGE).expect("out");
+        let grandchild =
+            fork(|| others(&region_of_parent, 5).is_empty() && others(&own, 6).is_empty());
+        let right = others(&own, 6).is_empty() && others(&region_of_parent, 5).is_empty();
+        end_of(grandchild) == 0 && right
+    });
+    assert_eq!(end_of(child), 0);
+    assert_eq!(others(&region_of_parent, 5), [0; 0]);
+}
+
+/// It runs no hook of the C library, and finds out by itself that it is a child.
+#[test]
+fn a_child_that_the_c_library_does_not_know_of_has_its_own_pages() {
+    let pager = pager();
+    let mut region = region(&pager, 7, None);
+    region.control().page_out(0..PAGES * PAGE).expect("out");
+    // SAFETY: without flags this is a fork, whose child has this thread and no other.
+    let child = unsafe { libc::syscall(libc::SYS_clone, libc::SIGCHLD, 0, 0, 0, 0) };
+    if child == 0 {
+        // SAFETY: ends a child that hangs.
+        unsafe { libc::alarm(PATIENCE) };
+        let right = others(&region, 7).is_empty();
+        write(&mut region, 9, 8);
+        // SAFETY: without what a test's end would do.
+        unsafe { libc::_exit(i32::from(!(right && others(&region, 7) == [9]))) };
+    }
+    assert_eq!(end_of(child as i32), 0);
+    assert_eq!(others(&region, 7), [0; 0]);
+}
