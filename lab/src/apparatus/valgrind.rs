@@ -4,8 +4,9 @@
 //! and nothing else.
 
 use super::spoken;
-use crate::frame::Lab;
+use crate::frame::{Lab, present};
 use crate::ground::LabError;
+use crate::rows::Row;
 use std::process::{Command, Stdio};
 
 const VALGRIND: &str = "valgrind";
@@ -34,6 +35,27 @@ pub(crate) fn instructions_by_place(
     lab: &Lab,
 ) -> Result<Vec<Spent>, LabError> {
     report(LINES, inside, arguments, input, lab).map(|said| by_place(&said))
+}
+
+/// Sets `field` of every row to what `count` says of it, or to nothing where it is not asked. A
+/// valgrind that is not there is a note.
+pub(crate) fn add_counts(
+    rows: &mut [Row],
+    field: &str,
+    is_asked: impl Fn(&Row) -> bool,
+    count: impl Fn(&Row) -> Result<f64, LabError>,
+    lab: &Lab,
+    notes: &mut Vec<String>,
+) -> Result<(), LabError> {
+    let bar = lab.progress(rows.len());
+    bar.set_message("instructions");
+    for row in rows {
+        let counted = if is_asked(row) { present(count(row), notes)? } else { None };
+        row.set(field, counted);
+        bar.inc(1);
+    }
+    bar.finish_and_clear();
+    Ok(())
 }
 
 /// Instructions of a place.

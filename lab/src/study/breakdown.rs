@@ -18,7 +18,7 @@
 use crate::apparatus::ours::Backend;
 use crate::apparatus::spoken;
 use crate::apparatus::valgrind::{self, Spent};
-use crate::frame::{Lab, Report, Study, note};
+use crate::frame::{Lab, Report, Study, present};
 use crate::ground::LabError;
 use crate::pages::{Corpus, PAGE_SIZE};
 use crate::rows::{Field, Format, Row, fields};
@@ -112,14 +112,8 @@ impl Subject<'_> {
             let arguments = self.arguments(path);
             valgrind::instructions_by_place(INSIDE.name, &arguments, self.input, self.lab)
         };
-        match counted(Some(path)).and_then(|with| Ok((with, counted(None)?))) {
-            Ok((with, without)) => Ok(Some(difference(&with, &without))),
-            Err(error @ LabError::Missing { .. }) => {
-                note(notes, error.to_string());
-                Ok(None)
-            }
-            Err(error) => Err(error),
-        }
+        let both = counted(Some(path)).and_then(|with| Ok(difference(&with, &counted(None)?)));
+        present(both, notes)
     }
 
     /// The time of the path alone, in a child of its own.

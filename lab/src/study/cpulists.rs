@@ -16,12 +16,12 @@
 
 use crate::apparatus::mix::{Mix, Trial, count, memory_config};
 use crate::apparatus::objects::Objects;
+use crate::apparatus::valgrind;
 use crate::frame::{Lab, Report, Setting, Study, note};
 use crate::ground::LabError;
 use crate::pages::{Corpus, PAGE_SIZE};
 use crate::rows::{Field, Format, Row, fields};
 use clap::{ArgMatches, Args, FromArgMatches};
-use serde_json::Value;
 use std::sync::Arc;
 use zsmalloc::{Memory, PoolConfig};
 
@@ -90,16 +90,12 @@ fn run(matches: &ArgMatches, lab: &Lab) -> Result<Report, LabError> {
     }
     let mut rows = fields::medians(&FIELDS, &runs);
     let mut notes = Vec::new();
-    let bar = lab.progress(rows.len());
-    for row in &mut rows {
-        row.set("instructions_per_op", Value::Null);
-        if options.instructions && *row.get("threads") == 1 && !row.is("mix", Mix::Mixed.name()) {
-            bar.set_message("instructions");
-            count_instructions(row, &lengths, lab, &mut notes)?;
-        }
-        bar.inc(1);
-    }
-    bar.finish_and_clear();
+    // A mixture has no operation that could be counted.
+    let is_asked = |row: &Row| {
+        options.instructions && *row.get("threads") == 1 && !row.is("mix", Mix::Mixed.name())
+    };
+    let count = |row: &Row| instructions(row, &lengths, lab);
+    valgrind::add_counts(&mut rows, "instructions_per_op", is_asked, count, lab, &mut notes)?;
     say(&rows, &mut notes);
     Ok(Report { corpus: Some(corpus), rows, runs, notes })
 }
@@ -178,23 +174,12 @@ impl Step {
     }
 }
 
-/// Adds what valgrind counts, of a pool of default settings; a mixture has no operation that could
-/// be counted.
-fn count_instructions(
-    row: &mut Row,
-    lengths: &[u16],
-    lab: &Lab,
-    notes: &mut Vec<String>,
-) -> Result<(), LabError> {
+/// What valgrind counts of a pool of default settings.
+fn instructions(row: &Row, lengths: &[u16], lab: &Lab) -> Result<f64, LabError> {
     let PoolConfig { design, release, .. } = PoolConfig::default();
     let mut pool = row.clone();
     pool.set("design", design.name()).set("release", release.name());
-    match count::per_operation(&pool, lengths, lab) {
-        Ok(count) => drop(row.set("instructions_per_op", count)),
-        Err(error @ LabError::Missing { .. }) => note(notes, error.to_string()),
-        Err(error) => return Err(error),
-    }
-    Ok(())
+    count::per_operation(&pool, lengths, lab)
 }
 
 fn say(rows: &[Row], notes: &mut Vec<String>) {

@@ -30,12 +30,12 @@
 
 use crate::apparatus::mix::{Mix, Trial, count, memory};
 use crate::apparatus::objects::Objects;
-use crate::frame::{Lab, Report, Setting, Study, note};
+use crate::apparatus::valgrind;
+use crate::frame::{Lab, Report, Setting, Study};
 use crate::ground::LabError;
 use crate::pages::{Corpus, PAGE_SIZE};
 use crate::rows::{Field, Format, Row, fields};
 use clap::{ArgMatches, Args, FromArgMatches};
-use serde_json::Value;
 use std::sync::Arc;
 use zsmalloc::{Geometry, LockDesign, Memory, PoolConfig, Release};
 
@@ -115,12 +115,14 @@ fn run(matches: &ArgMatches, lab: &Lab) -> Result<Report, LabError> {
     }
     compare::speedups(&mut runs);
     let mut rows = fields::medians(&FIELDS, &runs);
-    for row in &mut rows {
-        row.set("instructions_per_op", Value::Null);
-    }
-    if options.instructions {
-        count_instructions(&mut rows, &lengths, lab, &mut notes)?;
-    }
+    // A mixture has no operation that could be counted.
+    let is_asked = |row: &Row| {
+        let outside = row.is("release", Release::Outside.name());
+        let alone = *row.get("threads") == 1 && !row.is("mix", Mix::Mixed.name());
+        options.instructions && outside && alone
+    };
+    let count = |row: &Row| count::per_operation(row, &lengths, lab);
+    valgrind::add_counts(&mut rows, "instructions_per_op", is_asked, count, lab, &mut notes)?;
     compare::notes(&rows, &mut notes);
     Ok(Report { corpus: Some(corpus), rows, runs, notes })
 }
@@ -209,34 +211,6 @@ impl Step {
             .set("apart_ops_per_s", (several && class).then(apart).transpose()?);
         Ok(row)
     }
-}
-
-/// Adds what valgrind counts to the rows of one thread, release outside; a mixture has no operation
-/// that could be counted.
-fn count_instructions(
-    rows: &mut [Row],
-    lengths: &[u16],
-    lab: &Lab,
-    notes: &mut Vec<String>,
-) -> Result<(), LabError> {
-    let bar = lab.progress(rows.len());
-    for row in rows {
-        bar.inc(1);
-        let outside = row.is("release", Release::Outside.name());
-        if *row.get("threads") != 1 || !outside || row.is("mix", Mix::Mixed.name()) {
-            continue;
-        }
-        bar.set_message("instructions");
-        match count::per_operation(row, lengths, lab) {
-            Ok(count) => {
-                row.set("instructions_per_op", count);
-            }
-            Err(error @ LabError::Missing { .. }) => note(notes, error.to_string()),
-            Err(error) => return Err(error),
-        }
-    }
-    bar.finish_and_clear();
-    Ok(())
 }
 
 const FIELDS: [Field; 12] = [

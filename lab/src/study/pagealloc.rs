@@ -25,8 +25,8 @@
 //! those within each run. `zone` is `shared` (the lock is taken for each operation), `per-cpu`
 //! (with lists before it) or `plain`; `lists` says what tells that a list is empty.
 
-use crate::apparatus::{reader, scattered};
-use crate::frame::{Lab, Report, Setting, Study, note};
+use crate::apparatus::{reader, scattered, valgrind};
+use crate::frame::{Lab, Report, Setting, Study};
 use crate::ground::LabError;
 use crate::rows::{Field, Format, Row, fields};
 use batches::{Batch, Bench, Samples};
@@ -35,7 +35,6 @@ use clap::{ArgMatches, Args, FromArgMatches};
 use lists::PLAIN;
 use monitor::{Monitor, SHARED};
 use per_cpu::{PER_CPU, PerCpu};
-use serde_json::Value;
 use std::time::Duration;
 
 mod batches;
@@ -132,7 +131,9 @@ fn run(matches: &ArgMatches, lab: &Lab) -> Result<Report, LabError> {
     let mut runs = lab.interleaved_in(zones, &batches, name, measure)?;
     compare::ratios(&mut runs);
     let mut rows = fields::medians(&FIELDS, &runs);
-    count_instructions(&options, &mut rows, lab, &mut notes)?;
+    let is_asked = |row: &Row| options.instructions && row.is("zone", PLAIN);
+    let count = |row: &Row| lists::instructions(row, lab);
+    valgrind::add_counts(&mut rows, "instructions_per_pair", is_asked, count, lab, &mut notes)?;
     compare::counting(&mut rows, &mut notes);
     compare::notes(&rows, &mut notes);
     Ok(Report { corpus: None, rows, runs, notes })
@@ -230,33 +231,6 @@ fn row_of(
     row.set("monitor_reads", reads);
     row.set("monitor_read_us", reads.map(|reads| us / reads as f64));
     row
-}
-
-/// Adds what valgrind counts to the rows of zones without a lock, if asked for.
-fn count_instructions(
-    options: &Options,
-    rows: &mut [Row],
-    lab: &Lab,
-    notes: &mut Vec<String>,
-) -> Result<(), LabError> {
-    let bar = lab.progress(rows.len());
-    for row in rows {
-        bar.inc(1);
-        row.set("instructions_per_pair", Value::Null);
-        if !options.instructions || !row.is("zone", PLAIN) {
-            continue;
-        }
-        bar.set_message("instructions");
-        match lists::instructions(row, lab) {
-            Ok(count) => {
-                row.set("instructions_per_pair", count);
-            }
-            Err(error @ LabError::Missing { .. }) => note(notes, error.to_string()),
-            Err(error) => return Err(error),
-        }
-    }
-    bar.finish_and_clear();
-    Ok(())
 }
 
 const FIELDS: [Field; 28] = [

@@ -5,7 +5,7 @@
 
 use super::bench::{Bench, Peer, set_rate};
 use super::served::Served;
-use crate::frame::note;
+use crate::frame::{note, present};
 use crate::ground::{Cleanup, LabError, PrivateDirectory};
 use crate::kernel::{self, Aligned, KernelZram};
 use crate::pages::PAGE_SIZE;
@@ -76,10 +76,8 @@ fn targets(
     }
     let mut filled = Vec::new();
     for target in found {
-        match target {
-            Ok(target) => filled.push(Filled::new(target, bench)?),
-            Err(error @ LabError::Missing { .. }) => note(notes, error.to_string()),
-            Err(error) => return Err(error),
+        if let Some(target) = present(target, notes)? {
+            filled.push(Filled::new(target, bench)?);
         }
     }
     Ok(filled)

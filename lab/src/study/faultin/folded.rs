@@ -1,9 +1,9 @@
 //! A region without changes.
 
-use super::Source;
 use super::touching::Memory;
 use crate::apparatus::folding;
 use crate::apparatus::ours::{self, Backend};
+use crate::apparatus::paging::Source;
 use crate::ground::LabError;
 use crate::pages::PAGE_SIZE;
 use codec::Codec;

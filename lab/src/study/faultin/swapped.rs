@@ -6,8 +6,8 @@
 //!
 //! Invariant: out means that no page is resident, all are in the swap, and none in the file.
 
-use super::Source;
 use super::touching::Memory;
+use crate::apparatus::paging::Source;
 use crate::apparatus::peer::{Peer, Used};
 use crate::apparatus::swapping;
 use crate::ground::LabError;

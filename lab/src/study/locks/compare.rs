@@ -2,7 +2,7 @@
 //!
 //! Invariant: a speed-up is taken within one run; sentences are about medians.
 
-use super::note;
+use crate::frame::note;
 use crate::rows::Row;
 
 /// Sets `speedup_vs_hierarchical` where that design was measured alike.
