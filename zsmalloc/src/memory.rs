@@ -32,6 +32,7 @@ mod give_back;
 mod jobs;
 mod owed;
 mod room;
+mod runs;
 mod tenant;
 mod worker;
 mod zones;
@@ -40,15 +41,14 @@ use std::ops::Range;
 use std::sync::{Arc, Weak};
 
 use buddy::{FreedRun, Pfn, Warm};
-use host::faults::{self, Operation};
 use host::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use host::{
-    Arena, ClaimError, FailureInjector, NUMBERED_FRAMES_MIN, Rank, RankedMutex, RankedMutexGuard,
-    Run, Table, limits, unmodelled,
+    Arena, FailureInjector, NUMBERED_FRAMES_MIN, Rank, RankedMutex, RankedMutexGuard, Run, Table,
+    limits, unmodelled,
 };
 
 use crate::leaves::{LEAF_CELLS, Leaves, POOL_ID_MAX};
-use crate::numbers::{AllocError, MemoryError, PFN_BITS};
+use crate::numbers::{MemoryError, PFN_BITS};
 use crate::zspages::{DescriptorHeap, DescriptorId, Header};
 pub use evacuate::Evacuation;
 pub use frames::{Frames, MigrateError};
@@ -130,6 +130,8 @@ pub struct Memory {
     stays: AtomicBool,
     /// The program was seen to have locked its memory.
     locked: AtomicBool,
+    /// 1 more than the first frame that a zone handed out although it was in use; 0: none.
+    in_use: AtomicU32,
     faults: Option<Arc<FailureInjector>>,
     /// Where there is less room than was asked for: see `room`.
     pub(crate) limit_max: Option<u64>,
@@ -184,6 +186,7 @@ impl Memory {
             isolating: RankedMutex::new(Rank::Isolating, ()),
             stays: AtomicBool::new(false),
             locked: AtomicBool::new(false),
+            in_use: AtomicU32::new(0),
             worker: Worker::new(config.expected_bytes, config.worker, faults.clone()),
             jobs: Jobs::new(),
             faults,
@@ -336,69 +339,6 @@ impl Memory {
     pub(crate) fn tenants(&self) -> Vec<Arc<dyn Tenant>> {
         let tenants = self.tenants.lock().clone();
         tenants.iter().filter_map(Weak::upgrade).collect()
-    }
-
-    /// A run of contiguous frames for a shard, and how many of them are resident already.
-    pub(crate) fn take_run(
-        self: &Arc<Memory>,
-        shard: usize,
-        frames: u32,
-    ) -> Result<(Run, u32), AllocError> {
-        let refused = |_| AllocError::OutOfFrames;
-        faults::guard(self.faults.as_deref(), Operation::Frames).map_err(refused)?;
-        let held = self.free_bytes_held();
-        let pfn = self.zones.alloc_run(shard, frames, held >= WARM_MIN)?;
-        let (run, resident) = self.own_run(pfn, frames)?;
-        if resident < frames && held >= WARM_MIN {
-            self.worker.notice_untouched(self, frames - resident, held);
-        }
-        Ok((run, resident))
-    }
-
-    /// A run of frames whose first `alloc` finds.
-    pub(crate) fn take_found_run(
-        &self,
-        frames: u32,
-        alloc: impl FnOnce(u32) -> Option<Pfn>,
-    ) -> Option<(Run, u32)> {
-        faults::guard(self.faults.as_deref(), Operation::Frames).ok()?;
-        self.own_run(alloc(frames)?, frames).ok()
-    }
-
-    /// Claims what the zone handed out; and how many of the frames are resident.
-    fn own_run(&self, pfn: Pfn, frames: u32) -> Result<(Run, u32), AllocError> {
-        let run = self.claim(pfn, frames)?;
-        let first = pfn.get() as usize;
-        if self.owners.open(first..first + 1).is_err() {
-            let (run, _) = self.free_run(run);
-            self.zones.put_back(&[run]);
-            return Err(AllocError::NotOpened);
-        }
-        self.owners.touch(first..first + 1);
-        let resident = self.arena.resident_in(run.pfn(), frames);
-        // relaxed: the frames counted are this thread's.
-        self.free_held.0.fetch_sub(u64::from(resident), Ordering::Relaxed);
-        Ok((run, resident))
-    }
-
-    /// Claims what the zone handed out. A frame in use means that the zone was wrong: the run is
-    /// left where it is, neither used nor given back.
-    pub(crate) fn claim(&self, pfn: Pfn, frames: u32) -> Result<Run, AllocError> {
-        let refused = match self.arena.claim(pfn.get(), frames) {
-            Ok(run) => return Ok(run),
-            Err(ClaimError::InUse { pfn }) => return Err(AllocError::FrameInUse { pfn }),
-            Err(ClaimError::NotOpened { .. }) => AllocError::NotOpened,
-            Err(_) => AllocError::OutOfFrames,
-        };
-        let warm = warmth(self.arena.resident_in(pfn.get(), frames));
-        self.zones.put_back(&[FreedRun { pfn, frames, warm }]);
-        Err(refused)
-    }
-
-    /// Returns a run's frames to the system, from its frame `first` on; gives how many of them were
-    /// resident.
-    pub(crate) fn purge_from(&self, run: &mut Run, first: u32) -> u32 {
-        self.arena.purge_from(run, first).unwrap_or(0)
     }
 
     /// Gives runs back to the zone, 32 at a time; gives how many of their frames stay resident.

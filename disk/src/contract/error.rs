@@ -6,7 +6,8 @@
 //!   ReadOnly              EPERM                EPERM
 //!   NoSpace               ENOSPC               ENOSPC
 //!   NoMemory              ENOMEM               ENOMEM
-//!   Corrupt, Backing      EIO                  EIO
+//!   Corrupt, Backing,     EIO                  EIO
+//!   Defect
 //! ```
 
 use std::{error, fmt, io};
@@ -48,6 +49,8 @@ pub enum DiskError {
     },
     /// The file or device underneath failed.
     Backing(io::Error),
+    /// The disk is broken in itself: report it to its makers. The text says what was found.
+    Defect(String),
 }
 
 impl DiskError {
@@ -58,7 +61,7 @@ impl DiskError {
             Self::ReadOnly => EPERM,
             Self::NoSpace => ENOSPC,
             Self::NoMemory => ENOMEM,
-            Self::Corrupt { .. } | Self::Backing(_) => EIO,
+            Self::Corrupt { .. } | Self::Backing(_) | Self::Defect(_) => EIO,
         }
     }
 
@@ -86,6 +89,7 @@ impl fmt::Display for DiskError {
                 write!(f, "the page at offset {offset} is damaged and cannot be read")
             }
             Self::Backing(_) => f.write_str("the backing file or device failed"),
+            Self::Defect(found) => f.write_str(found),
         }
     }
 }
@@ -121,6 +125,7 @@ mod tests {
             (DiskError::NoMemory, 12, 12),
             (DiskError::Corrupt { offset: 0 }, 5, 5),
             (backing, 5, 5),
+            (DiskError::Defect("two owners".into()), 5, 5),
         ];
         for (error, errno, write_errno) in rows {
             assert_eq!(error.errno(), errno, "{error}");

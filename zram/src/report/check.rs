@@ -59,6 +59,7 @@ impl Zram {
         let before = self.motion();
         let memory = self.slots.pool.memory();
         memory.check_zone().map_err(|defect| CheckError(format!("zone: {defect}")))?;
+        memory.defect().map_or(Ok(()), |defect| Err(CheckError(defect.to_string())))?;
         let pool = self.slots.pool.check().map_err(|defect| CheckError(defect.to_string()))?;
         let mut counted = Count::default();
         for index in 0..self.slots.root_len() {

@@ -114,7 +114,8 @@ impl Stat {
             + self.staging_bytes
     }
 
-    /// `accounted_bytes / compr_data_size - 1`. `None` if nothing is stored.
+    /// `accounted_bytes / compr_data_size - 1`. `None` if no page takes memory: nothing is stored,
+    /// or all of it is same-filled or written back.
     pub fn overhead_all_in(&self) -> Option<f64> {
         let stored = self.compr_data_size;
         (stored > 0).then(|| self.accounted_bytes() as f64 / stored as f64 - 1.0)

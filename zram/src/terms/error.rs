@@ -60,6 +60,21 @@ impl From<MemoryError> for ZramError {
 pub(crate) fn disk_error(error: AllocError) -> DiskError {
     match error {
         AllocError::OverLimit { .. } => DiskError::NoSpace,
+        // A broken allocator is not a lack of memory.
+        AllocError::FrameInUse { .. } => DiskError::Defect(error.to_string()),
         _ => DiskError::NoMemory,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_broken_allocator_is_told_as_such() {
+        let told = disk_error(AllocError::FrameInUse { pfn: 7 });
+        assert_eq!(told.write_errno(), 5, "{told}");
+        assert!(told.to_string().contains("frame 7, which is in use"), "{told}");
+        assert!(matches!(disk_error(AllocError::OutOfFrames), DiskError::NoMemory));
     }
 }

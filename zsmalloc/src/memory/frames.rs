@@ -131,8 +131,22 @@ mod tests {
         assert_eq!(error, AllocError::FrameInUse { pfn });
         assert!(error.to_string().contains(&format!("frame {pfn}, which is in use")));
         assert!(held.iter().all(|frames| frames.pfn() != Some(pfn)));
+        assert_eq!(memory.defect(), Some(error));
         let next = memory.frames(1).expect("the others are still there");
         assert_ne!(next.pfn(), Some(pfn));
         memory.arena.unclaim(owner).expect("it had it all the time");
+    }
+
+    /// An evacuation only tries to take a run, and goes on without it.
+    #[test]
+    fn a_frame_with_an_owner_is_told_where_a_run_is_only_tried() {
+        let memory = Memory::new(MemoryConfig::for_disk(1 << 20)).expect("a memory");
+        let owned = memory.frames(1).expect("an empty arena");
+        let pfn = owned.pfn().expect("a frame");
+        assert_eq!(memory.defect(), None);
+        assert!(Frames::of(&memory, 1, |_| None).is_none());
+        assert_eq!(memory.defect(), None, "there is no such run, which is no defect");
+        assert!(Frames::of(&memory, 1, |_| Some(Pfn::new(pfn))).is_none());
+        assert_eq!(memory.defect(), Some(AllocError::FrameInUse { pfn }));
     }
 }

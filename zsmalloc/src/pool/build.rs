@@ -1,7 +1,7 @@
 //! Building a zspage for a class, and room in the class for its number.
 //!
-//! A zspage that is being built is in no class. It is counted as being in transit until it arrives
-//! in its class, or is given back.
+//! Invariant: a zspage that is being built is in no class. It is counted as being in transit until
+//! it arrives in its class, or is given back.
 
 use host::sync::atomic::Ordering;
 
@@ -83,5 +83,53 @@ impl Pool {
     /// Takes note of how many frames the pool has, when it has taken some.
     fn hint_outgrown(&self, frames: u64) {
         set_hint(&self.outgrown, frames > CACHED_FRAMES);
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+    use crate::memory::{Memory, MemoryConfig};
+    use crate::numbers::{ChainSize, Rule};
+    use crate::pool::PoolConfig;
+
+    /// Frames of a zspage of the class below, and an object of it.
+    const FRAMES: u32 = 7;
+    const OBJECT: [u8; 1584] = [7; 1584];
+    /// The frame of the zspage that the program has locked.
+    const LOCKED: u32 = 4;
+
+    /// The story: the system took back the frames before a locked one and refused the rest. The
+    /// pool counted all of them as resident from then on.
+    #[test]
+    fn frames_that_a_partly_refused_purge_took_are_not_counted() {
+        let config = MemoryConfig { worker: false, ..MemoryConfig::for_disk(64 << 20) };
+        let memory = Memory::new(config).expect("address space");
+        let chain = ChainSize::from_order(3).expect("order 3 is a chain size");
+        let config = PoolConfig { chain, rule: Rule::LeastWaste, lag: 0, ..PoolConfig::default() };
+        let pool = Pool::new(memory, config).expect("a pool");
+        let objects = [0; 18].map(|_| pool.alloc(&OBJECT).expect("room"));
+        let resident = || pool.stats().object_bytes_resident / host::PAGE_SIZE as u64;
+        assert_eq!(resident(), u64::from(FRAMES));
+        let first = pool.memory().frames(1).expect("room").pfn().expect("a frame");
+        let arena = &pool.memory().arena;
+        let resident_in = |from| arena.resident_in(from, FRAMES);
+        let run = (0..first + FRAMES).find(|&pfn| resident_in(pfn) == FRAMES).expect("the zspage");
+        objects.into_iter().for_each(|object| pool.free_handle(object).expect("the pool's"));
+        if let Err(error) = zspage::lock_in_memory(arena, run + LOCKED, true) {
+            assert!(std::env::var_os("CI").is_none(), "CI may lock memory");
+            eprintln!("skipped: needs the right to lock a page: {error}");
+            return;
+        }
+        // One frame less than the run brings along, so that all of them are to go first.
+        pool.set_limit(u64::from(FRAMES - 1) * host::PAGE_SIZE as u64);
+        let one = pool.alloc(&OBJECT).expect("the frames of before");
+        let there = resident_in(run);
+        zspage::lock_in_memory(arena, run + LOCKED, false).expect("it was locked");
+        assert_eq!(there, FRAMES - LOCKED + 1, "the first, the locked one and those after it");
+        assert_eq!(resident(), there.into());
+        pool.check().expect("no defect");
+        pool.free_handle(one).expect("the pool's");
+        pool.check().expect("no defect");
     }
 }

@@ -119,3 +119,18 @@ fn slot(arena: &Arena, shape: Shape, at: At, len: usize) -> *mut u8 {
     // the arena is borrowed.
     unsafe { arena.base().as_ptr().add(offset) }
 }
+
+/// Has the program lock a frame, which the system then does not take back, or unlock it.
+#[cfg(all(test, not(any(loom, shuttle))))]
+pub(crate) fn lock_in_memory(arena: &Arena, pfn: u32, lock: bool) -> Result<(), rustix::io::Errno> {
+    assert!(pfn < arena.frames(), "a frame of the arena");
+    let frame = arena.base().as_ptr().wrapping_add(pfn as usize * PAGE_SIZE).cast();
+    // SAFETY: by the assertion the range is the arena's mapping, which is borrowed. Locking changes
+    // no byte.
+    unsafe {
+        match lock {
+            true => rustix::mm::mlock(frame, PAGE_SIZE),
+            false => rustix::mm::munlock(frame, PAGE_SIZE),
+        }
+    }
+}

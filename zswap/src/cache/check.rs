@@ -73,8 +73,9 @@ impl Zswap {
         // No page is on its way to the disk while this thread has the turn.
         let _turn = core.turn.take();
         let before = self.motion();
-        let zone = core.pool.memory().check_zone();
-        zone.map_err(|defect| CheckError(format!("zone: {defect}")))?;
+        let memory = core.pool.memory();
+        memory.check_zone().map_err(|defect| CheckError(format!("zone: {defect}")))?;
+        memory.defect().map_or(Ok(()), |defect| Err(CheckError(defect.to_string())))?;
         let pool = core.pool.check().map_err(|defect| CheckError(defect.to_string()))?;
         let mut counted = Count { group_bytes: vec![0; GroupId::COUNT], ..Count::default() };
         let areas = self.all_areas();

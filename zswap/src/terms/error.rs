@@ -162,6 +162,8 @@ pub enum StoreError {
     NoMemory,
     /// There are no cells, or there is no room in the order.
     NoMetadata,
+    /// The page allocator handed out a frame that is in use, which is a defect of this library.
+    Defect(AllocError),
 }
 
 impl StoreError {
@@ -173,6 +175,7 @@ impl StoreError {
             StoreError::OverLimit | StoreError::OverGroupLimit => ENOSPC,
             StoreError::Incompressible => ENOSPC,
             StoreError::NoMemory | StoreError::NoMetadata => ENOMEM,
+            StoreError::Defect(_) => EIO,
         }
     }
 }
@@ -189,6 +192,7 @@ impl fmt::Display for StoreError {
             StoreError::Incompressible => f.write_str("the page does not compress"),
             StoreError::NoMemory => f.write_str("not enough memory for this page"),
             StoreError::NoMetadata => f.write_str("the tables that describe pages are full"),
+            StoreError::Defect(error) => error.fmt(f),
         }
     }
 }
@@ -199,6 +203,8 @@ impl From<AllocError> for StoreError {
     fn from(error: AllocError) -> StoreError {
         match error {
             AllocError::OverLimit { .. } => StoreError::OverLimit,
+            // A broken allocator is not a lack of memory.
+            AllocError::FrameInUse { .. } => StoreError::Defect(error),
             _ => StoreError::NoMemory,
         }
     }

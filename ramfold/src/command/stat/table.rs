@@ -64,6 +64,16 @@ impl Figures<'_> {
         self.stored_pages().saturating_sub(others)
     }
 
+    /// Why there is no data in memory.
+    fn without_data(&self) -> &'static str {
+        match (self.stored_pages(), self.written_back(), self.get("same_pages")) {
+            (0, ..) => "nothing is stored",
+            (_, 0, _) => "all stored pages are same-filled",
+            (_, _, 0) => "all stored pages are written back",
+            _ => "all stored pages are written back or same-filled",
+        }
+    }
+
     fn moving_bytes(&self) -> u64 {
         self.get("pending_bytes") + self.get("staging_bytes")
     }
@@ -133,7 +143,7 @@ fn memory(text: &mut String, figures: &Figures<'_>) {
         Some(fraction) if fraction <= 1.0 => format!("{:.1} % over the data", fraction * 100.0),
         // If there is almost no data, a percentage says nothing.
         Some(_) => format!("{} over the data", human(held.saturating_sub(data))),
-        None => "nothing is stored".to_owned(),
+        None => figures.without_data().to_owned(),
     };
     text.push('\n');
     bytes(text, "data", data, "compressed and huge pages, to the byte");
@@ -313,6 +323,27 @@ mod tests {
             assert!(text.contains(words), "{words}: {text}");
         }
         assert!(text.lines().all(|line| line.trim_end() == line), "no line ends in blanks: {text}");
+    }
+
+    /// A disk whose pages were all written back used to say that nothing is stored.
+    #[test]
+    fn where_the_pages_are_is_told_when_none_is_in_memory() {
+        let mut stat = example();
+        stat["compr_data_size"] = 0.into();
+        stat["overhead_all_in"] = Value::Null;
+        let rows = [
+            (0, 0, 0, "nothing is stored"),
+            (60, 0, 60, "all stored pages are same-filled"),
+            (60, 60, 0, "all stored pages are written back"),
+            (60, 50, 10, "all stored pages are written back or same-filled"),
+        ];
+        for (pages, written_back, same, words) in rows {
+            stat["orig_data_size"] = (pages * 4096).into();
+            stat["bd_stat"] = json!({"bd_count": written_back});
+            (stat["same_pages"], stat["huge_pages"]) = (same.into(), 0.into());
+            let text = render(&stat);
+            assert!(text.contains(&format!(", {words}\n")), "{words}: {text}");
+        }
     }
 
     /// A disk with almost nothing on it used to be "115674.3 % over the data".
