@@ -16,6 +16,8 @@
 //! | warm | a free block of which some frame is, as far as is known, still resident |
 //!
 //! ```text
+//!   study       what a study compares with the published counts; with the feature `study`
+//!     |
 //!   shared      SharedZone: one lock around one Zone
 //!     |  \
 //!     |   percpu, cpu_lists  short runs by CPU, before that lock
@@ -43,12 +45,23 @@
 //!     |
 //!   state, pieces, order, pfn, migratetype, error, defect        values and arithmetic
 //! ```
+#![cfg_attr(
+    not(feature = "study"),
+    doc = "
+Every zone is counted. Others are behind the feature `study`:
+
+```compile_fail
+let zone = ramfold_buddy::Zone::uncounted(4096);
+```"
+)]
 #![forbid(unsafe_code)]
 
 mod lists;
 mod numbers;
 mod rules;
 mod sharing;
+#[cfg(feature = "study")]
+pub mod study;
 mod texts;
 mod zone;
 

@@ -17,19 +17,21 @@
 //! * L2: a list's count is its length; empty means count 0, and then its ends are none.
 //! * L3: `frames` is the number of frames in all blocks on all lists.
 
+pub(crate) mod counts;
 mod directory;
 mod pageblock;
 mod published;
 
+pub(crate) use counts::Counts;
 pub(crate) use directory::Directory;
 pub(crate) use published::frames_in;
 pub use published::{Published, ZoneCounts};
 
-use crate::numbers::{Arc, Migratetype, Order, Pfn, Role, SLOTS, State, Warm, Which, slot};
+use crate::numbers::{Arc, Migratetype, Order, Pfn, Role, SLOTS, State, Warm, Which};
 use pageblock::Links;
 
 /// No frame, in a link: the one number that no frame of a whole pageblock has.
-const NONE: u32 = u32::MAX;
+pub(crate) const NONE: u32 = u32::MAX;
 
 /// A free block off its list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,30 +49,32 @@ pub(crate) enum End {
 }
 
 /// The ends of one list: none while its count is 0.
-#[derive(Clone, Copy)]
-struct List {
-    head: u32,
+#[derive(Clone, Copy, Debug)]
+pub struct List {
+    pub(crate) head: u32,
     tail: u32,
 }
 
-/// Bits of a slot that hold an order.
+/// All lists of one order and type.
+pub(crate) type OfSlot = [List; Warm::ALL.len()];
+
 /// All the lists of a zone.
-pub(crate) struct Lists<const COUNTED: bool> {
-    lists: [[List; Warm::ALL.len()]; SLOTS],
+pub(crate) struct Lists<C: Counts> {
+    lists: [OfSlot; SLOTS],
     frames: u64,
-    counts: Arc<Published>,
+    counts: C,
 }
 
-impl<const COUNTED: bool> Lists<COUNTED> {
+impl<C: Counts> Lists<C> {
     /// Empty lists, whose counts are published there.
-    pub(crate) fn new(counts: Arc<Published>) -> Lists<COUNTED> {
+    pub(crate) fn new(counts: C) -> Lists<C> {
         let empty = List { head: NONE, tail: NONE };
         Lists { lists: [[empty; Warm::ALL.len()]; SLOTS], frames: 0, counts }
     }
 
     /// The counts, for readers without the lock.
     pub(crate) fn published(&self) -> &Arc<Published> {
-        &self.counts
+        self.counts.published()
     }
 
     /// Frames in all free blocks.
@@ -80,22 +84,19 @@ impl<const COUNTED: bool> Lists<COUNTED> {
 
     /// Blocks on one list.
     pub(crate) fn count(&self, which: Which) -> u32 {
-        self.counts.count(which)
+        self.published().count(which)
     }
 
     /// The block a request would take from one list.
     pub(crate) fn first(&self, which: Which) -> Option<FreeBlock> {
         let block = |pfn| FreeBlock { pfn: Pfn::new(pfn), order: which.order, warm: which.warm };
-        (!self.is_empty(which)).then(|| block(self.list(which).head))
+        let list = self.list(which);
+        (!self.counts.is_empty(which, list)).then(|| block(list.head))
     }
 
     /// The first block of the smallest order from `order` on, of one type and warmth.
     pub(crate) fn smallest(&self, order: Order, mt: Migratetype, warm: Warm) -> Option<FreeBlock> {
-        let order = if COUNTED {
-            self.counts.smallest(order, mt, warm)?
-        } else {
-            self.smallest_with_head(order, mt, warm)?
-        };
+        let order = self.counts.smallest(order, mt, warm, &self.lists)?;
         let head = self.list(Which { order, migratetype: mt, warm }).head;
         Some(FreeBlock { pfn: Pfn::new(head), order, warm })
     }
@@ -156,9 +157,7 @@ impl<const COUNTED: bool> Lists<COUNTED> {
         *directory.links_mut(pfn) = Links { prev, next };
         list.set_next(directory, prev, pfn.get());
         list.set_prev(directory, next, pfn.get());
-        if COUNTED {
-            self.counts.count_added(which);
-        }
+        self.counts.count_added(which);
     }
 
     #[inline(always)]
@@ -167,20 +166,7 @@ impl<const COUNTED: bool> Lists<COUNTED> {
         let list = self.list_mut(which);
         list.set_next(directory, prev, next);
         list.set_prev(directory, next, prev);
-        if COUNTED {
-            self.counts.count_taken(which);
-        }
-    }
-
-    fn is_empty(&self, which: Which) -> bool {
-        if COUNTED { self.counts.count(which) == 0 } else { self.list(which).head == NONE }
-    }
-
-    /// What `Published::smallest` finds, where there are no counts.
-    fn smallest_with_head(&self, order: Order, mt: Migratetype, warm: Warm) -> Option<Order> {
-        let lists = &self.lists[slot(order, mt)..=slot(Order::MAX, mt)];
-        let has = |list: &[List; 2]| list[warm.index()].head != NONE;
-        Order::new(order.get() + lists.iter().position(has)? as u8)
+        self.counts.count_taken(which);
     }
 
     fn list(&self, which: Which) -> &List {
@@ -193,7 +179,7 @@ impl<const COUNTED: bool> Lists<COUNTED> {
 }
 
 #[cfg(test)]
-impl Lists<true> {
+impl Lists<Arc<Published>> {
     /// Damages a list.
     pub(crate) fn set_ends(&mut self, which: Which, head: u32, tail: u32) {
         *self.list_mut(which) = List { head, tail };

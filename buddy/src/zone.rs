@@ -67,7 +67,7 @@
 
 mod pieces;
 
-use crate::lists::{Directory, End, FreeBlock, Lists, Published};
+use crate::lists::{Counts, Directory, End, FreeBlock, Lists, Published};
 use crate::numbers::{
     AllocError, Arc, FreeError, FreedRun, Migratetype, Order, PAGEBLOCK_FRAMES, Pfn, Role, Warm,
 };
@@ -87,11 +87,10 @@ use std::fmt;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// With `COUNTED` false, which is there to measure what counting costs, free blocks are not counted
-/// and a list is empty when it has no head.
-pub struct Zone<const COUNTED: bool = true> {
+/// A zone is a `Zone` without parameters, except in the study of what counting costs.
+pub struct Zone<C: Counts = Arc<Published>> {
     pub(crate) directory: Directory,
-    pub(crate) lists: Lists<COUNTED>,
+    pub(crate) lists: Lists<C>,
     /// Pageblocks of reserve at most.
     pub(crate) reserve_max: u32,
     /// Whether any pageblock was ever set aside as CMA.
@@ -102,31 +101,24 @@ impl Zone {
     /// A zone with nothing online. It never brings a frame online whose number is `frames_max` or
     /// more, nor any frame of a last pageblock that is not whole.
     pub fn new(frames_max: u32) -> Zone {
-        Zone::empty(frames_max)
+        Zone::empty(frames_max, Arc::new(Published::new()))
     }
 }
 
-impl<const COUNTED: bool> fmt::Debug for Zone<COUNTED> {
+impl<C: Counts> fmt::Debug for Zone<C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Zone").field("pageblocks", &self.directory.online()).finish_non_exhaustive()
     }
 }
 
-impl Zone<false> {
-    /// The same for comparison: its published counts of free blocks stay 0.
-    pub fn uncounted(frames_max: u32) -> Zone<false> {
-        Zone::empty(frames_max)
-    }
-}
-
 /// Runs that follow each other and are nobody's, given back as one: when the next does not follow,
 /// and at the latest when dropped.
-struct Joined<'z, const COUNTED: bool> {
-    zone: &'z mut Zone<COUNTED>,
+struct Joined<'z, C: Counts> {
+    zone: &'z mut Zone<C>,
     run: Option<FreedRun>,
 }
 
-impl<const COUNTED: bool> Joined<'_, COUNTED> {
+impl<C: Counts> Joined<'_, C> {
     fn give_back(&mut self) {
         if let Some(run) = self.run.take() {
             self.zone.give_back_all(run);
@@ -134,16 +126,15 @@ impl<const COUNTED: bool> Joined<'_, COUNTED> {
     }
 }
 
-impl<const COUNTED: bool> Drop for Joined<'_, COUNTED> {
+impl<C: Counts> Drop for Joined<'_, C> {
     fn drop(&mut self) {
         self.give_back();
     }
 }
 
-impl<const COUNTED: bool> Zone<COUNTED> {
-    fn empty(frames_max: u32) -> Zone<COUNTED> {
-        let counts = Arc::new(Published::new());
-        let directory = Directory::new(frames_max, Arc::clone(&counts));
+impl<C: Counts> Zone<C> {
+    pub(crate) fn empty(frames_max: u32, counts: C) -> Zone<C> {
+        let directory = Directory::new(frames_max, Arc::clone(counts.published()));
         let reserve_max = reserve_max(frames_max);
         Zone { directory, lists: Lists::new(counts), reserve_max, cma: false }
     }

@@ -8,6 +8,7 @@
 //!    the same lists in the same order.
 
 use proptest::prelude::*;
+use ramfold_buddy::study::Counts;
 use ramfold_buddy::{AllocError, Migratetype, Order, Pfn, SharedZone, Warm, Zone};
 
 const FRAMES: u32 = 6 * 512;
@@ -35,12 +36,12 @@ fn operation() -> impl Strategy<Value = Operation> {
 }
 
 /// A zone and the runs in it.
-struct Owned<const COUNTED: bool> {
-    zone: Zone<COUNTED>,
+struct Owned<C: Counts> {
+    zone: Zone<C>,
     runs: Vec<(Pfn, u32)>,
 }
 
-impl<const COUNTED: bool> Owned<COUNTED> {
+impl<C: Counts> Owned<C> {
     fn apply(&mut self, operation: &Operation) -> Option<Result<Pfn, AllocError>> {
         match *operation {
             Operation::Alloc(frames, mt) => {

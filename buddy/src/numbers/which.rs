@@ -21,8 +21,8 @@ pub(crate) const fn slot(order: Order, migratetype: Migratetype) -> usize {
 }
 
 /// Which list: an order, a migratetype and a warmth.
-#[derive(Clone, Copy)]
-pub(crate) struct Which {
+#[derive(Clone, Copy, Debug)]
+pub struct Which {
     pub(crate) order: Order,
     pub(crate) migratetype: Migratetype,
     pub(crate) warm: Warm,

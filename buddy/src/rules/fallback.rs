@@ -11,7 +11,7 @@
 //!
 //! Cost: claiming walks one pageblock at most, from head to head, when its blocks change lists.
 
-use crate::lists::FreeBlock;
+use crate::lists::{Counts, FreeBlock};
 use crate::numbers::{
     Kind, Migratetype, Order, PAGEBLOCK_FRAMES, PAGEBLOCK_ORDER, PageblockIndex, Warm, Which,
 };
@@ -23,7 +23,7 @@ const CLAIM_ORDER: u8 = PAGEBLOCK_ORDER / 2; // 4
 /// So many frames of a pageblock make it the claimant's.
 const CLAIM_FRAMES: u32 = PAGEBLOCK_FRAMES / 2; // 256
 
-impl<const COUNTED: bool> Zone<COUNTED> {
+impl<C: Counts> Zone<C> {
     /// A free block of another type, for an ordinary request: claimed, else stolen.
     pub(crate) fn fallback(&mut self, order: Order, mt: Migratetype) -> Option<FreeBlock> {
         let block = self.claim(order, mt).or_else(|| self.steal(order, mt))?;

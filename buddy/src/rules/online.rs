@@ -7,11 +7,11 @@
 //!                offline: wholly free; metadata dropped
 //! ```
 
-use crate::lists::FreeBlock;
+use crate::lists::{Counts, FreeBlock};
 use crate::numbers::{AllocError, Migratetype, OfflineError, Order, PageblockIndex, Pfn, Warm};
 use crate::zone::Zone;
 
-impl<const COUNTED: bool> Zone<COUNTED> {
+impl<C: Counts> Zone<C> {
     /// Brings online what a request of `order` needs, as pageblocks of its type: the lowest
     /// offline pageblock, or the lowest pair that yields a block of the largest order.
     pub(crate) fn bring_online(&mut self, order: Order, mt: Migratetype) -> Result<(), AllocError> {

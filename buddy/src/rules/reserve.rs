@@ -10,7 +10,7 @@
 //! ran low. Here the owner of the zone sets the reserve up beforehand, so that it is there for the
 //! first such request too.
 
-use crate::lists::{FreeBlock, frames_in};
+use crate::lists::{Counts, FreeBlock, frames_in};
 use crate::numbers::{
     AllocError, Migratetype, ORDERS, Order, PageblockIndex, ReserveError, Warm, Which,
 };
@@ -100,7 +100,7 @@ impl Zone {
     }
 }
 
-impl<const COUNTED: bool> Zone<COUNTED> {
+impl<C: Counts> Zone<C> {
     /// Whether a movable request is to take from CMA first: when more than half of the frames that
     /// are free lie there (the kernel's `__rmqueue`). Isolated ones are not free in that sense.
     pub(crate) fn cma_is_next(&self, mt: Migratetype) -> bool {

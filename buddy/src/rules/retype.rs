@@ -9,11 +9,11 @@
 //! Invariant: I3 and I4 hold before and after. Runs stay what they are; when they are freed, their
 //! frames go where their pageblock's type then says.
 
-use crate::lists::{End, FreeBlock};
+use crate::lists::{Counts, End, FreeBlock};
 use crate::numbers::{Migratetype, Order, PAGEBLOCK_FRAMES, PageblockIndex, Pfn, Role, Warm};
 use crate::zone::Zone;
 
-impl<const COUNTED: bool> Zone<COUNTED> {
+impl<C: Counts> Zone<C> {
     /// Gives an online pageblock the type `to` and moves its free blocks there: the kernel's
     /// `move_freepages_block` and `set_pageblock_migratetype`, and for isolation
     /// `move_freepages_block_isolate`. One look at each block and run in it.

@@ -2,13 +2,13 @@
 //!
 //! Invariant: nothing here changes the zone.
 
-use crate::lists::{Published, ZoneCounts};
+use crate::lists::{Counts, Published};
 use crate::numbers::{
     Migratetype, ORDERS, Occupancy, Order, PAGEBLOCK_FRAMES, PageblockIndex, Pfn, Warm, Which,
 };
 use crate::zone::Zone;
 
-impl<const COUNTED: bool> Zone<COUNTED> {
+impl<C: Counts> Zone<C> {
     /// Frames in free blocks.
     pub fn free_frames(&self) -> u64 {
         self.lists.frames()
@@ -44,23 +44,6 @@ impl<const COUNTED: bool> Zone<COUNTED> {
                 at = self.lists.next(&self.directory, pfn);
             }
         }
-    }
-
-    /// The counts as a walk over every list finds them, for comparison with what is published: what
-    /// reading pagetypeinfo was before study S2. Of an order and type it counts `blocks_max` at
-    /// most, as the kernel did up to 100000. Pageblocks are as published.
-    pub fn counts_by_walk(&self, blocks_max: u64) -> ZoneCounts {
-        let pageblocks = Migratetype::ALL.map(|mt| self.published().pageblocks(mt));
-        let mut counts = ZoneCounts { pageblocks, ..ZoneCounts::default() };
-        for which in Which::all() {
-            let found = &mut counts.free_blocks[which.migratetype.index()][which.order.index()];
-            let mut at = self.lists.first(which).map(|block| block.pfn);
-            while let Some(pfn) = at.filter(|_| *found < blocks_max) {
-                *found += 1;
-                at = self.lists.next(&self.directory, pfn);
-            }
-        }
-        counts
     }
 
     /// How much of a pageblock is in use: none if it is offline.

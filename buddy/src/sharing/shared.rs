@@ -5,7 +5,7 @@
 //! lists are taken before it.
 
 use super::cpu_lists::CpuLists;
-use crate::lists::{Published, ZoneCounts};
+use crate::lists::Published;
 use crate::numbers::{
     AllocError, AllocatedRun, Arc, FreeError, FreedRun, IsolateError, Migratetype, Mutex,
     MutexGuard, ORDERS, Occupancy, OfflineError, Order, PAGEBLOCK_FRAMES, PageblockIndex, Pfn,
@@ -200,11 +200,6 @@ impl SharedZone {
     /// See [`Zone::counts`].
     pub fn counts(&self) -> [[u64; Migratetype::COUNT]; ORDERS] {
         self.lock().counts()
-    }
-
-    /// See [`Zone::counts_by_walk`]: the lock is held for the whole walk.
-    pub fn counts_by_walk(&self, blocks_max: u64) -> ZoneCounts {
-        self.lock().counts_by_walk(blocks_max)
     }
 
     /// See [`Zone::largest_free_order`].

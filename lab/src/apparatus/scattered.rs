@@ -9,6 +9,7 @@
 //! freed in random order, so that who walks their list jumps about, as in a zone long in use.
 
 use crate::ground::{LabError, Rng};
+use buddy::study::Counts;
 use buddy::{AllocError, FreeError, Migratetype, Order, PAGEBLOCK_FRAMES, Pfn, SharedZone};
 use buddy::{Warm, Zone};
 
@@ -32,7 +33,7 @@ impl Blocks for &SharedZone {
     }
 }
 
-impl<const COUNTED: bool> Blocks for Zone<COUNTED> {
+impl<C: Counts> Blocks for Zone<C> {
     #[inline]
     fn alloc(&mut self, order: Order, migratetype: Migratetype) -> Result<Pfn, AllocError> {
         Zone::alloc(self, order, migratetype)

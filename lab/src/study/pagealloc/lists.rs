@@ -19,6 +19,7 @@ use crate::apparatus::{scattered, valgrind};
 use crate::frame::{Inside, Lab};
 use crate::ground::LabError;
 use crate::rows::Row;
+use buddy::study::{Counts, Uncounted};
 use buddy::{Order, Zone};
 use clap::{ArgMatches, Args, FromArgMatches};
 use std::time::Duration;
@@ -67,11 +68,7 @@ fn run(matches: &ArgMatches) -> Result<(), LabError> {
 /// Free blocks of the child's zone.
 const CHILD_FREE_BLOCKS: u32 = 1000;
 
-fn repeat<const COUNTED: bool>(
-    mut zone: Zone<COUNTED>,
-    batch: Batch,
-    batches: usize,
-) -> Result<(), LabError> {
+fn repeat<C: Counts>(mut zone: Zone<C>, batch: Batch, batches: usize) -> Result<(), LabError> {
     scattered::scatter(&mut zone, CHILD_FREE_BLOCKS)?;
     let mut bench = Bench::new(zone, batch.blocks);
     for _ in 0..=batches {
@@ -84,7 +81,7 @@ fn repeat<const COUNTED: bool>(
 /// Two zones that differ in what says that a list is empty.
 pub(super) struct Pair {
     counts: Bench<Zone>,
-    heads: Bench<Zone<false>>,
+    heads: Bench<Zone<Uncounted>>,
 }
 
 impl Pair {
