@@ -71,6 +71,7 @@
 //! | feature | brings |
 //! |---|---|
 //! | `serve` | the module `serve`: an NBD server, a mounted tree (FUSE) and a control socket |
+//! | `study` | modules `study` in `buddy`, `zsmalloc` and `zram`: designs for studies |
 
 #![forbid(unsafe_code)]
 

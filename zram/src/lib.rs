@@ -24,10 +24,19 @@
 //! - The limit is compared with touched object bytes.
 //! - A discard that does not cover whole pages zeroes the rest of the range.
 
+#![cfg_attr(
+    not(feature = "study"),
+    doc = "
+Discarded pages are freed in one way. Others are behind the feature `study`:
+
+```compile_fail
+use ramfold_zram::study::Free;
+```"
+)]
 #![forbid(unsafe_code)]
 
 // Rooms, from the top down. Each of them stands only on rooms that are named after it:
-// control, attributes, access, report, post, page, device, cells, backing, terms.
+// control, attributes, access, report, post, page, device, cells, backing, study, terms.
 mod access;
 mod attributes;
 mod backing;
@@ -39,6 +48,8 @@ mod post;
 mod report;
 #[cfg(all(test, not(loom)))]
 mod small;
+#[cfg(feature = "study")]
+pub mod study;
 mod terms;
 
 pub use attributes::{Attribute, AttributeError, Errno};
@@ -49,8 +60,8 @@ pub use device::{HoldStat, Zram};
 pub use post::{Policy, PolicyConfig};
 pub use report::{BlockState, CheckError, CheckReport, IoStat, Metadata, MmStat, Stat};
 pub use terms::{
-    Free, Idle, PostError, Recompress, RecompressKind, RecompressReport, Selection, Unreached,
-    WriteBack, WriteBackReport, ZramConfig, ZramError,
+    Idle, PostError, Recompress, RecompressKind, RecompressReport, Selection, Unreached, WriteBack,
+    WriteBackReport, ZramConfig, ZramError,
 };
 // The types that the public items above are made of.
 pub use codec::{Algorithm, Codec};

@@ -16,8 +16,8 @@ use std::time::{Duration, Instant};
 
 use disk::Disk;
 use proptest::prelude::*;
-use ramfold_zram::{Free, Zram, ZramConfig};
-use zsmalloc::deferred::QueueConfig;
+use ramfold_zram::study::{Free, QueueConfig, Study};
+use ramfold_zram::{Zram, ZramConfig};
 use zsmalloc::{Memory, MemoryConfig};
 
 const PAGE: usize = 4096;
@@ -34,7 +34,8 @@ fn memory(worker: bool) -> Arc<Memory> {
 }
 
 fn device(memory: &Arc<Memory>, free: Free, deferred: QueueConfig) -> Zram {
-    let config = ZramConfig { free, deferred, ..ZramConfig::new("zram0", PAGES * PAGE as u64) };
+    let study = Study { free, deferred, ..Study::default() };
+    let config = ZramConfig { study, ..ZramConfig::new("zram0", PAGES * PAGE as u64) };
     Zram::new(Arc::clone(memory), config).expect("a device")
 }
 

@@ -20,31 +20,42 @@
 //! Lock: `Class::state`, rank Class; two shards of a class by trying the second. Frames are taken
 //! and given back outside it.
 
-mod design;
 mod entries;
 mod fullness;
 mod handles;
 mod stock;
 
-use std::sync::Arc;
-
 use host::sync::atomic::{AtomicBool, Ordering};
-use host::{Lock, LockGuard, LockWord, Rank};
+use host::{Lock, LockGuard};
 
-use crate::numbers::{At, ClassIndex, Shape};
+use crate::numbers::{At, ClassIndex, MemoryError, SHARDS_MAX, Shape};
 use crate::zspages::{Descriptor, DescriptorHeap, DescriptorId, Header, Zspage};
 use entries::Entries;
 pub use fullness::GROUPS;
 pub(crate) use fullness::{Descriptors, group_of};
 use fullness::{Fullness, Layout};
 
-pub use design::{LockDesign, Release};
-pub(crate) use design::{Locks, Moving, shards_of};
 pub(crate) use stock::Stocks;
 
 /// Zspages of a shard of a class to which one more adds little, though it be touched before it is
 /// used.
 const LARGE: usize = 32;
+
+/// The most shards a class gets unasked: each may hold one partly filled zspage more.
+const SHARDS_UNASKED: usize = 4;
+
+/// Shards of each class, where so many were asked for.
+///
+/// # Errors
+///
+/// [`MemoryError`] when there are to be none, or too many.
+pub(crate) fn shards_asked(asked: Option<usize>) -> Result<usize, MemoryError> {
+    match asked {
+        None => Ok(host::cpu::count().min(SHARDS_UNASKED)),
+        Some(shards @ 1..=SHARDS_MAX) => Ok(shards),
+        Some(_) => Err(MemoryError::BadConfig { what: "a class has 1 to 8 shards" }),
+    }
+}
 
 /// A class of one pool, or one shard of it: the zspages that one group of CPUs allocates from.
 /// Alone on its cache lines, since other threads lock the neighbours.
@@ -131,20 +142,16 @@ impl Slot {
 }
 
 impl Class {
-    /// A class with a lock of its own, or one that uses `word`.
+    /// A class that `lock` protects, without objects.
     pub(crate) fn new(
         index: ClassIndex,
         shape: Shape,
         (shard, number): (usize, usize),
-        word: Option<&Arc<LockWord>>,
+        lock: Lock<State>,
     ) -> Class {
-        let state = match word {
-            None => Lock::new(Rank::Class, State::default()),
-            Some(word) => Lock::sharing(Arc::clone(word), Rank::Class, State::default()),
-        };
         let layout = Layout::new(shape);
         let (partial, large) = (AtomicBool::new(false), AtomicBool::new(false));
-        Class { index, shape, shard, number, layout, partial, large, state: Apart(state) }
+        Class { index, shape, shard, number, layout, partial, large, state: Apart(lock) }
     }
 
     /// Whether a new zspage is one among many.

@@ -34,6 +34,15 @@
 //! list of free leaves are taken last; only the open part of a table is locked under them. The code
 //! that moves objects holds a class lock and only tries cells. Every `unsafe` block is in `zspage`.
 
+#![cfg_attr(
+    not(feature = "study"),
+    doc = "
+Class locks are the only lock design. Others are behind the feature `study`:
+
+```compile_fail
+use ramfold_zsmalloc::study::LockDesign;
+```"
+)]
 #![deny(unsafe_code)]
 
 mod class;
@@ -48,7 +57,7 @@ mod pool;
 mod report;
 mod zspages;
 
-pub use class::{GROUPS, LockDesign, Release};
+pub use class::GROUPS;
 // A cause within `MemoryError`.
 pub use host::HostError;
 pub use leaves::{LEAF_CELLS, LeafId, LeafSums, LeafTally};
@@ -65,5 +74,7 @@ pub use numbers::{
     PoolDefect, Rule, SHARDS_MAX, SIZE_MAX, SIZE_MIN, Shape, StaleHandle, StaleLeaf,
 };
 pub use objects::Object;
+#[cfg(feature = "study")]
+pub use pool::study;
 pub use pool::{Pool, PoolConfig};
 pub use report::{ClassRow, ClassTable, PoolCheck, PoolStats};

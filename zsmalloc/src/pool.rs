@@ -13,9 +13,8 @@
 //! - I1 `resident` counts the touched frames of this pool's zspages, `frames` all of them.
 //! - I2 an object belongs to the pool whose leaf holds its cell.
 //!
-//! Locks: cell, class, then a zone's. A class lock is not held while frames are taken or while an
-//! object is stored. It is held while frames are given back only with [`Release::Inside`].
-//! Compaction copies payload under it.
+//! Locks: cell, class, then a zone's. A class lock is not held while frames are taken or given
+//! back, or while an object is stored. Compaction copies payload under it.
 
 mod build;
 mod charge;
@@ -23,9 +22,13 @@ mod counters;
 mod leaving;
 mod life;
 mod locking;
+#[cfg(not(feature = "study"))]
+mod locks;
 mod marks;
 mod pending;
 mod shards;
+#[cfg(feature = "study")]
+pub mod study;
 mod tables;
 
 use std::sync::{Arc, Weak};
@@ -33,7 +36,7 @@ use std::sync::{Arc, Weak};
 use host::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use host::{Rank, RankedMutex, Table};
 
-use crate::class::{Class, Descriptors, LockDesign, Locks, Release, Stocks, shards_of};
+use crate::class::{Class, Descriptors, Stocks, shards_asked};
 use crate::deferred::{LAG_MAX, Lag, QueueConfig};
 use crate::memory::Memory;
 use crate::numbers::{ChainSize, ClassIndex, Geometry, MemoryError, Rule};
@@ -41,9 +44,12 @@ use crate::numbers::{ChainSize, ClassIndex, Geometry, MemoryError, Rule};
 pub(crate) use build::CACHED_FRAMES;
 use counters::Counters;
 pub(crate) use leaving::{AT_ONCE, Leaving};
+use locks::{Locks, Moving};
 use marks::{Rest, Retired};
 pub(crate) use pending::Freed;
 use pending::Pending;
+#[cfg(feature = "study")]
+use study as locks;
 pub(crate) use tables::{Found, Tables, place_in};
 
 /// What a pool is built with; fixed for its life.
@@ -53,13 +59,8 @@ pub struct PoolConfig {
     pub chain: ChainSize,
     /// How the classes are chosen.
     pub rule: Rule,
-    /// Which locks there are.
-    pub design: LockDesign,
-    /// When the frames of emptied zspages go back.
-    pub release: Release,
-    /// Shards of each class in the class design, 1 to [`SHARDS_MAX`](crate::SHARDS_MAX). `None` is
-    /// one per CPU and at most four, used once two threads have met at a class. The other designs
-    /// have one shard.
+    /// Shards of each class, 1 to [`SHARDS_MAX`](crate::SHARDS_MAX). `None` is one per CPU and at
+    /// most four, used once two threads have met at a class.
     pub shards: Option<usize>,
     /// How much [`Pool::free_deferred`] may leave pending; nothing of it exists before its first
     /// use.
@@ -67,25 +68,28 @@ pub struct PoolConfig {
     /// Frees by which [`Pool::free_handle`] lags behind, so that it does not wait for memory: 0, 1,
     /// 2, 4 or 8. With 0 each is done at once.
     pub lag: usize,
+    /// What a study compares.
+    #[cfg(feature = "study")]
+    pub study: study::Study,
 }
 
 /// Numbers that a class index has room for, so that none needs to be looked at before it is one.
 const POSITIONS: usize = u8::MAX as usize + 1;
 
 impl Default for PoolConfig {
-    /// Chain order 4, sizes that fill their zspages, class locks, frames released outside them,
-    /// frees that lag by 8. A pool of less than 8 MiB is denser with chain order 3.
+    /// Chain order 4, sizes that fill their zspages, frees that lag by 8. A pool of less than 8 MiB
+    /// is denser with chain order 3.
     fn default() -> PoolConfig {
         let chain = ChainSize::from_order(4).expect("order 4 is a chain size");
         PoolConfig {
             chain,
             rule: Rule::Fitted,
-            design: LockDesign::default(),
-            release: Release::default(),
             shards: None,
             deferred: QueueConfig::default(),
             // A model's scenarios are of frees that are done when they return.
             lag: if cfg!(loom) { 0 } else { LAG_MAX },
+            #[cfg(feature = "study")]
+            study: study::Study::default(),
         }
     }
 }
@@ -109,9 +113,8 @@ pub struct Pool {
     pub(crate) counters: Counters,
     /// Moves of objects so far, a few counted as one, and of zspages to other shards; see free I2.
     pub(crate) moves: AtomicU64,
-    pub(crate) locks: Locks,
+    locks: Locks,
     pub(crate) lag: Lag,
-    pub(crate) release: Release,
     /// Free entries that no class has.
     pub(crate) stocks: Stocks,
     /// Held by the thread that compacts.
@@ -131,12 +134,15 @@ impl Pool {
     /// [`MemoryError`] when the memory has had too many pools.
     pub fn new(memory: Arc<Memory>, config: PoolConfig) -> Result<Arc<Pool>, MemoryError> {
         let geometry = Geometry::new(config.rule, config.chain);
-        let locks = Locks::new(config.design);
-        let shards = shards_of(config.design, config.shards)?;
+        #[cfg(feature = "study")]
+        let locks = Locks::new(config.study);
+        #[cfg(not(feature = "study"))]
+        let locks = Locks;
+        let shards = locks.shards(shards_asked(config.shards)?);
         let lag = Lag::new(config.lag)?;
         let sharded = |index| (0..shards).map(move |shard| (index, shard));
         let class = |(number, (index, shard))| {
-            Class::new(index, geometry.shape(index), (shard, number), locks.shared())
+            Class::new(index, geometry.shape(index), (shard, number), locks.of_class())
         };
         let classes: Vec<Class> =
             geometry.classes().flat_map(sharded).enumerate().map(class).collect();
@@ -159,7 +165,6 @@ impl Pool {
             moves: AtomicU64::new(0),
             locks,
             lag,
-            release: config.release,
             stocks: Stocks::new(id, shards),
             compacting: RankedMutex::new(Rank::Compacting, ()),
             rest: Rest::default(),

@@ -17,18 +17,33 @@
 //! - nothing is leaked, whatever failed.
 #![cfg(not(loom))]
 
+#[path = "support/designs.rs"]
+mod designs;
+
 use std::sync::Arc;
 
 use host::faults::Operation;
 use host::{FailureInjector, HostError};
 use ramfold_zsmalloc::{
-    AllocError, Content, Handle, LEAF_CELLS, LeafId, LockDesign, Memory, MemoryConfig, MemoryError,
-    Pool, PoolConfig, RawHandle, Release, SIZE_MAX, WorkerStatus,
+    AllocError, Content, Handle, LEAF_CELLS, LeafId, Memory, MemoryConfig, MemoryError, Pool,
+    PoolConfig, RawHandle, SIZE_MAX, WorkerStatus,
 };
 
 /// One shard: with more, the CPU that the thread is on would say what is refused next.
-fn config(design: LockDesign, release: Release) -> PoolConfig {
-    PoolConfig { design, release, shards: Some(1), ..PoolConfig::default() }
+fn one_shard(config: PoolConfig) -> PoolConfig {
+    PoolConfig { shards: Some(1), ..config }
+}
+
+/// The times at which frames may go back.
+#[cfg(feature = "study")]
+fn releases() -> Vec<PoolConfig> {
+    let studies = ramfold_zsmalloc::study::Release::ALL.map(Into::into);
+    studies.map(|study| PoolConfig { study, ..PoolConfig::default() }).to_vec()
+}
+
+#[cfg(not(feature = "study"))]
+fn releases() -> Vec<PoolConfig> {
+    vec![PoolConfig::default()]
 }
 
 /// The smallest arena.
@@ -203,8 +218,7 @@ impl Twin {
 
     /// Another pool on the same memory comes and goes, with objects in it.
     fn visit_of_a_second_pool(&mut self) {
-        let second =
-            Pool::new(Arc::clone(self.pool.memory()), config(LockDesign::Class, Release::Outside));
+        let second = Pool::new(Arc::clone(self.pool.memory()), one_shard(PoolConfig::default()));
         let second = second.expect("a pool takes nothing that can fail");
         for _ in 0..4 {
             let bytes = self.bytes();
@@ -328,7 +342,7 @@ impl Capacity {
         refusal: AllocError,
         take: impl Fn(&Pool) -> Result<(), AllocError>,
     ) -> usize {
-        let pool = Pool::new(Arc::clone(memory), config(LockDesign::Class, Release::Outside));
+        let pool = Pool::new(Arc::clone(memory), one_shard(PoolConfig::default()));
         let pool = pool.expect("a pool");
         let mut taken = 0;
         loop {
@@ -369,21 +383,21 @@ fn sweep(config: PoolConfig, arm: fn(&FailureInjector, u64)) -> Vec<Operation> {
 
 #[test]
 fn any_single_refusal_is_survived() {
-    for design in LockDesign::ALL {
-        let met = sweep(config(design, Release::default()), FailureInjector::arm);
+    for config in designs::all() {
+        let met = sweep(one_shard(config), FailureInjector::arm);
         // Neither is met once a memory is there that has no worker.
         let other = |kind: &Operation| ![Operation::Reserve, Operation::Thread].contains(kind);
         for operation in Operation::ALL.into_iter().filter(other) {
             assert!(met.contains(&operation), "the scenario has no {operation}: {met:?}");
         }
-        println!("{design}: {} points of failure", met.len());
+        println!("{config:?}: {} points of failure", met.len());
     }
 }
 
 #[test]
 fn refusals_that_last_are_survived() {
-    for release in Release::ALL {
-        let met = sweep(config(LockDesign::default(), release), FailureInjector::arm_from);
+    for config in releases() {
+        let met = sweep(one_shard(config), FailureInjector::arm_from);
         assert!(met.len() > 10, "{met:?}");
     }
 }
@@ -409,7 +423,7 @@ fn a_memory_is_built_or_refused_as_a_whole() {
 fn frames_that_a_release_could_not_return_are_returned_by_the_next() {
     let mut purges = 0;
     for nth in 1.. {
-        let mut twin = Twin::new(config(LockDesign::default(), Release::default()));
+        let mut twin = Twin::new(one_shard(PoolConfig::default()));
         twin.alloc(24);
         twin.free_batch(usize::MAX);
         let memory = Arc::clone(twin.pool.memory());

@@ -7,12 +7,15 @@
 //!   none.
 #![cfg(not(any(loom, shuttle)))]
 
+#[path = "support/designs.rs"]
+mod designs;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use ramfold_zsmalloc::{
-    AllocError, Handle, LockDesign, Memory, MemoryConfig, MemoryError, Pool, PoolConfig, SIZE_MAX,
+    AllocError, Handle, Memory, MemoryConfig, MemoryError, Pool, PoolConfig, SIZE_MAX,
 };
 
 const FRAME: u64 = SIZE_MAX as u64;
@@ -135,8 +138,8 @@ fn the_end_of_a_pool_leaves_nothing() {
 /// More threads than lines, so that some share one; and one that flushes all the time.
 #[test]
 fn each_object_is_freed_once_whoever_frees_and_flushes() {
-    for design in [LockDesign::Hierarchical, LockDesign::Pool, LockDesign::Class] {
-        let config = PoolConfig { design, lag: 4, ..PoolConfig::default() };
+    for config in designs::all() {
+        let config = PoolConfig { lag: 4, ..config };
         let pool = Pool::new(memory(), config).expect("a pool");
         let over = AtomicBool::new(false);
         thread::scope(|scope| {
@@ -170,6 +173,6 @@ fn each_object_is_freed_once_whoever_frees_and_flushes() {
             over.store(true, Ordering::Relaxed);
         });
         let found = pool.check().expect("no defect");
-        assert_eq!((found.objects, found.zspages), (0, 0), "{design:?}");
+        assert_eq!((found.objects, found.zspages), (0, 0), "{config:?}");
     }
 }

@@ -10,9 +10,8 @@
 use std::sync::Arc;
 
 use loom::thread;
-use ramfold_zsmalloc::{
-    ChainSize, Content, LeafId, LockDesign, Memory, MemoryConfig, Pool, PoolConfig,
-};
+use ramfold_zsmalloc::study::LockDesign;
+use ramfold_zsmalloc::{ChainSize, Content, LeafId, Memory, MemoryConfig, Pool, PoolConfig};
 
 #[path = "loom/handles.rs"]
 mod handles;
@@ -59,7 +58,7 @@ fn pool() -> Arc<Pool> {
 }
 
 fn pool_with(design: LockDesign) -> Arc<Pool> {
-    pool_on(&memory(), PoolConfig { design, ..config(1, 2) })
+    pool_on(&memory(), PoolConfig { study: design.into(), ..config(1, 2) })
 }
 
 fn memory() -> Arc<Memory> {

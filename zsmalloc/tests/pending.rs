@@ -6,12 +6,15 @@
 //! - a cell that was cleared takes the next object, whatever is pending of the last.
 #![cfg(not(any(loom, shuttle)))]
 
+#[path = "support/designs.rs"]
+mod designs;
+
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ramfold_zsmalloc::deferred::QueueConfig;
 use ramfold_zsmalloc::{
-    AllocError, Content, Handle, LockDesign, Memory, MemoryConfig, Pool, PoolConfig, SIZE_MAX,
+    AllocError, Content, Handle, Memory, MemoryConfig, Pool, PoolConfig, SIZE_MAX,
 };
 
 fn memory(worker: bool) -> Arc<Memory> {
@@ -164,8 +167,8 @@ fn a_foreign_handle_comes_back() {
 /// In every design.
 #[test]
 fn cells_are_cleared_and_filled_again_while_their_objects_are_pending() {
-    for design in LockDesign::ALL {
-        let pool = pool_with(&memory(false), PoolConfig { design, ..PoolConfig::default() });
+    for config in designs::all() {
+        let pool = pool_with(&memory(false), config);
         let leaf = pool.alloc_leaf().expect("room");
         let put = |index: usize, byte| {
             let object = pool.store(&[byte; 1500]).expect("room");
@@ -197,7 +200,7 @@ fn cells_are_cleared_and_filled_again_while_their_objects_are_pending() {
         for index in (0..180).step_by(10).chain(180..200) {
             let byte = if index < 180 { 201 } else { index as u8 };
             let cell = pool.cell(leaf, index).expect("ours");
-            assert_eq!(cell.bytes(), Some(&[byte; 1500][..]), "cell {index}, {design}");
+            assert_eq!(cell.bytes(), Some(&[byte; 1500][..]), "cell {index}, {config:?}");
         }
     }
 }

@@ -8,13 +8,16 @@
 //! - compaction loses nothing and leaves at most one zspage with free slots per class, and no
 //!   object in a class much larger than it needs.
 
+#[path = "support/designs.rs"]
+mod designs;
+
 use std::sync::Arc;
 
 use proptest::prelude::*;
 use ramfold_zsmalloc::deferred::QueueConfig;
 use ramfold_zsmalloc::{
-    AllocError, ChainSize, Handle, LockDesign, Memory, MemoryConfig, Pool, PoolConfig, RawHandle,
-    Rule, StaleHandle,
+    AllocError, ChainSize, Handle, Memory, MemoryConfig, Pool, PoolConfig, RawHandle, Rule,
+    StaleHandle,
 };
 
 /// So little that it is soon exhausted.
@@ -232,14 +235,13 @@ proptest! {
         actions in prop::collection::vec(action(), 1..400),
         rule in prop::sample::select(Rule::ALL.to_vec()),
         chain in 1usize..=16,
-        design in prop::sample::select(LockDesign::ALL.to_vec()),
+        config in prop::sample::select(designs::all()),
         shards in 1usize..=3,
         lag in prop::sample::select(vec![0, 1, 8]),
     ) {
         let memory = memory(1 << 14);
         let chain = ChainSize::new(chain).expect("1 to 16");
-        let config =
-            PoolConfig { rule, chain, design, deferred: DEFERRED, ..PoolConfig::default() };
+        let config = PoolConfig { rule, chain, deferred: DEFERRED, ..config };
         let config = PoolConfig { shards: Some(shards), lag, ..config };
         let pool = Pool::new(Arc::clone(&memory), config).expect("a pool");
         let (objects, raw, stale) = Default::default();

@@ -12,9 +12,11 @@
 
 use std::sync::Arc;
 
+#[cfg(feature = "study")]
+use ramfold_zsmalloc::study::LockDesign;
 use ramfold_zsmalloc::{
-    AllocError, Content, LEAF_CELLS, LockDesign, Memory, MemoryConfig, Pool, PoolConfig, RawHandle,
-    SIZE_MAX, StaleHandle,
+    AllocError, Content, LEAF_CELLS, Memory, MemoryConfig, Pool, PoolConfig, RawHandle, SIZE_MAX,
+    StaleHandle,
 };
 
 /// The smallest arena.
@@ -287,9 +289,10 @@ fn a_pinned_object_does_not_stop_the_compaction_of_its_class() {
 /// Each class's old zspage goes back before the next class needs frames to move to. With one lock
 /// no zspages join, which would give frames back before.
 #[test]
+#[cfg(feature = "study")]
 fn frames_for_one_zspage_are_enough_to_pack_every_class() {
     let memory = memory(MemoryConfig { arena_frames: 1 << 12, entries_max: 1 << 15, ..CONFIG });
-    let config = PoolConfig { design: LockDesign::Pool, ..PoolConfig::default() };
+    let config = PoolConfig { study: LockDesign::Pool.into(), ..PoolConfig::default() };
     let pool = Pool::new(Arc::clone(&memory), config).expect("a pool");
     let shape = |class| pool.geometry().shape(class);
     let classes = || pool.geometry().classes().filter(|&class| shape(class).frames == 8);

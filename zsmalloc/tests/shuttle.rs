@@ -15,7 +15,8 @@
 //! operations come from one seed, which is printed:
 //!
 //! ```text
-//! RUSTFLAGS="--cfg shuttle" cargo test -p ramfold-zsmalloc --profile model --test shuttle
+//! RUSTFLAGS="--cfg shuttle" cargo test -p ramfold-zsmalloc --features study \
+//!     --profile model --test shuttle
 //!     RAMFOLD_SHUTTLE_SCHEDULES=20000    instead of 8000 for each kind
 //!     RAMFOLD_SHUTTLE_SEED=...           what was printed by a run that failed
 //! ```
@@ -32,9 +33,10 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use ramfold_zsmalloc::deferred::QueueConfig;
+use ramfold_zsmalloc::study::{LockDesign, Release, Study};
 use ramfold_zsmalloc::{
-    ChainSize, Content, Handle, LEAF_CELLS, LeafId, LockDesign, Memory, MemoryConfig, Pool,
-    PoolConfig, RawHandle, Release, Rule, SIZE_MAX,
+    ChainSize, Content, Handle, LEAF_CELLS, LeafId, Memory, MemoryConfig, Pool, PoolConfig,
+    RawHandle, Rule, SIZE_MAX,
 };
 use shuttle::rand::{Rng, thread_rng};
 use shuttle::scheduler::{PctScheduler, RandomScheduler, Scheduler};
@@ -117,8 +119,7 @@ impl Named {
 /// Of pool.
 #[derive(Clone, Copy, Debug)]
 struct Kind {
-    design: LockDesign,
-    release: Release,
+    study: Study,
     shards: usize,
 }
 
@@ -138,14 +139,14 @@ impl World {
             worker: false,
         });
         let chain = ChainSize::new(2).expect("2");
-        let Kind { design, release, shards } = kind;
+        let Kind { study, shards } = kind;
         let shards = Some(shards);
         // Two values to a buffer in a model: soon full, and soon none is left.
         let deferred =
             QueueConfig { shards: Some(2), buffer_bytes: 4096, ..QueueConfig::default() };
         let rule = Rule::LeastWaste;
         // So that most frees are of objects given up before, by another thread too.
-        let config = PoolConfig { chain, rule, design, release, shards, deferred, lag: 2 };
+        let config = PoolConfig { chain, rule, shards, deferred, lag: 2, study };
         let pool = Pool::new(memory.expect("address space"), config).expect("a pool");
         let leaf = pool.alloc_leaf().expect("room");
         let commons = World::commons(&pool);
@@ -410,8 +411,7 @@ macro_rules! any_history {
                 use super::*;
 
                 const KIND: Kind = Kind {
-                    design: LockDesign::$design,
-                    release: Release::$release,
+                    study: Study { design: LockDesign::$design, release: Release::$release },
                     shards: $shards,
                 };
 

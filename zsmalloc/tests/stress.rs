@@ -26,7 +26,7 @@
 //! what the threads draw from; it is printed. The long form, before a release:
 //!
 //! ```text
-//! RAMFOLD_STRESS_SECONDS=600 cargo test --release -p ramfold-zsmalloc --test stress -- --nocapture
+//! RAMFOLD_STRESS_SECONDS=600 cargo test --release -p ramfold-zsmalloc -F study --test stress
 //! ```
 //!
 //! Invariant: an object has one owner: a worker, a mailbox, or a cell.
@@ -39,9 +39,11 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use host::Lock;
+#[cfg(feature = "study")]
+use ramfold_zsmalloc::study;
 use ramfold_zsmalloc::{
-    AllocError, Content, Handle, LEAF_CELLS, LeafId, LockDesign, Memory, MemoryConfig,
-    MigrateError, Pool, PoolConfig, RawHandle, Release, SIZE_MAX,
+    AllocError, Content, Handle, LEAF_CELLS, LeafId, Memory, MemoryConfig, MigrateError, Pool,
+    PoolConfig, RawHandle, SIZE_MAX,
 };
 
 /// Frames of the arena: 16 MiB, so that a flood is short.
@@ -424,14 +426,13 @@ fn from_environment(name: &str, otherwise: u64) -> u64 {
     env::var(name).map_or(otherwise, |value| value.parse().expect("a number"))
 }
 
-fn stress(design: LockDesign, release: Release) {
+fn stress(config: PoolConfig) {
     let clock = SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |now| now.as_nanos() as u64);
     let seed = from_environment("RAMFOLD_STRESS_SEED", clock);
     let time = Duration::from_secs(from_environment("RAMFOLD_STRESS_SECONDS", 2));
-    println!("{design}, {release}: RAMFOLD_STRESS_SEED={seed}");
+    println!("{config:?}: RAMFOLD_STRESS_SEED={seed}");
     let mut random = Random(seed | 1);
     let count = (4 * host::cpu::count()).max(8);
-    let config = PoolConfig { design, release, ..PoolConfig::default() };
     let world = World::new(config, count, &mut random);
     let mut workers: Vec<Worker> =
         (0..count).map(|id| Worker::new(&world, id, random.next())).collect();
@@ -443,17 +444,15 @@ fn stress(design: LockDesign, release: Release) {
         phases.into_iter().for_each(|phase| run(&world, &mut workers, phase));
         rounds += 1;
     }
-    println!("{rounds} rounds of {count} workers, {} frames compacted", compacted(&world));
+    let compacted = world.pool.stats().pages_compacted;
+    println!("{rounds} rounds of {count} workers, {compacted} frames compacted");
     finish(world, workers);
-}
-
-fn compacted(world: &World) -> u64 {
-    world.pool.stats().pages_compacted
 }
 
 /// Everything is freed by its owner: nothing is left anywhere.
 fn finish(world: World, workers: Vec<Worker>) {
-    assert!(compacted(&world) > 0, "compaction found nothing to do: the test shows too little");
+    let compacted = world.pool.stats().pages_compacted;
+    assert!(compacted > 0, "compaction found nothing to do: the test shows too little");
     thread::scope(|scope| {
         let world = &world;
         let leaving = workers.into_iter().map(|worker| scope.spawn(|| worker.leave(world)));
@@ -483,15 +482,19 @@ fn finish(world: World, workers: Vec<Worker>) {
 
 #[test]
 fn the_class_design_under_stress() {
-    stress(LockDesign::Class, Release::Outside);
+    stress(PoolConfig::default());
 }
 
 #[test]
+#[cfg(feature = "study")]
 fn the_pool_design_under_stress() {
-    stress(LockDesign::Pool, Release::Outside);
+    stress(PoolConfig { study: study::LockDesign::Pool.into(), ..PoolConfig::default() });
 }
 
 #[test]
+#[cfg(feature = "study")]
 fn the_hierarchical_design_under_stress() {
-    stress(LockDesign::Hierarchical, Release::Inside);
+    let study =
+        study::Study { release: study::Release::Inside, ..study::LockDesign::Hierarchical.into() };
+    stress(PoolConfig { study, ..PoolConfig::default() });
 }

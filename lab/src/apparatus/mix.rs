@@ -19,7 +19,8 @@ use std::hint::black_box;
 use std::sync::Arc;
 use std::thread::{self, ScopedJoinHandle};
 use std::time::Instant;
-use zsmalloc::{AllocError, Handle, LockDesign, Memory, MemoryConfig, Pool, PoolConfig, Release};
+use zsmalloc::study::{LockDesign, Release, Study};
+use zsmalloc::{AllocError, Handle, Memory, MemoryConfig, Pool, PoolConfig};
 
 pub(crate) mod count;
 
@@ -75,7 +76,7 @@ impl Mix {
 
     /// The pool it is done with.
     pub(crate) fn config(self, design: LockDesign, release: Release) -> PoolConfig {
-        let config = PoolConfig { design, release, ..PoolConfig::default() };
+        let config = PoolConfig { study: Study { design, release }, ..PoolConfig::default() };
         match self {
             Mix::FreeAtOnce => PoolConfig { lag: 0, ..config },
             _ => config,

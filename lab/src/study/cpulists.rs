@@ -176,7 +176,7 @@ impl Step {
 
 /// What valgrind counts of a pool of default settings.
 fn instructions(row: &Row, lengths: &[u16], lab: &Lab) -> Result<f64, LabError> {
-    let PoolConfig { design, release, .. } = PoolConfig::default();
+    let zsmalloc::study::Study { design, release } = PoolConfig::default().study;
     let mut pool = row.clone();
     pool.set("design", design.name()).set("release", release.name());
     count::per_operation(&pool, lengths, lab)

@@ -28,7 +28,7 @@ use crate::kernel::{self, KernelZram};
 use crate::rows::{Field, Format, Row, column, fields, grouped};
 use clap::{ArgMatches, Args, FromArgMatches};
 use codec::Codec;
-use zsmalloc::LockDesign;
+use zsmalloc::study::LockDesign;
 
 mod loops;
 mod served;

@@ -37,7 +37,8 @@ use crate::pages::{Corpus, PAGE_SIZE};
 use crate::rows::{Field, Format, Row, fields};
 use clap::{ArgMatches, Args, FromArgMatches};
 use std::sync::Arc;
-use zsmalloc::{Geometry, LockDesign, Memory, PoolConfig, Release};
+use zsmalloc::study::{LockDesign, Release};
+use zsmalloc::{Geometry, Memory, PoolConfig};
 
 mod compare;
 mod shares;

@@ -7,5 +7,9 @@
 
 mod by_number;
 mod bytes;
+mod detached;
+#[cfg(not(feature = "study"))]
 mod discard;
 mod store;
+#[cfg(feature = "study")]
+mod study;

@@ -21,8 +21,8 @@ use host::PAGE_SIZE;
 use zsmalloc::{CellGuard, Object};
 
 use crate::backing::Place;
-use crate::cells::{Stored, bump, stored};
-use crate::device::{Zram, unmark};
+use crate::cells::{bump, stored};
+use crate::device::Zram;
 use crate::page::{Decoded, Fetched, Fetches, undecoded};
 use crate::terms::disk_error;
 
@@ -120,10 +120,7 @@ impl Zram {
     fn with_room<T>(&self, attempt: impl Fn() -> Result<T, DiskError>) -> Result<T, DiskError> {
         match attempt() {
             Err(DiskError::NoSpace) => self.with_more_room(&attempt),
-            Err(DiskError::NoMemory)
-                if self.set_aside.is_some() || self.memory().deferred().jobs > 0 =>
-            {
-                self.flush_set_aside();
+            Err(DiskError::NoMemory) if self.aside.flush() || self.memory().deferred().jobs > 0 => {
                 self.memory().flush_deferred();
                 attempt()
             }
@@ -165,8 +162,7 @@ impl Zram {
     }
 
     fn put<'p>(&'p self, page: u64, slot: &mut CellGuard<'p>, encoded: Encoded<'p>) {
-        let old = Stored::in_cell(slot);
-        unmark(slot, &self.counters);
+        let old = self.aside.take(slot);
         match encoded {
             Encoded::Same(same) => stored::put_same(slot, same),
             Encoded::Object(object) => stored::put_blob(slot, 0, object),

@@ -44,8 +44,6 @@ pub(crate) struct Counters {
     changing: AtomicU64,
     pending_objects: AtomicU64,
     pending_bytes: AtomicU64,
-    /// Bytes of objects in marked slots. `bytes` counts them too.
-    marked_bytes: AtomicU64,
     /// Huge pages that were ever stored.
     pub(crate) huge_since: AtomicU64,
     pub(crate) failed_reads: AtomicU64,
@@ -88,17 +86,6 @@ impl Counters {
     /// What is yet to be freed of detached leaves.
     pub(crate) fn pending(&self) -> Pending {
         Pending { objects: total(&self.pending_objects), bytes: total(&self.pending_bytes) }
-    }
-
-    /// Slots whose objects have `old` bytes lost their marks. Others, whose objects have `new`
-    /// bytes, were marked and will be emptied later.
-    pub(crate) fn replace_marked(&self, old: u64, new: u64) {
-        change(&self.marked_bytes, old, new);
-    }
-
-    /// Bytes of objects in marked slots.
-    pub(crate) fn marked_bytes(&self) -> u64 {
-        total(&self.marked_bytes)
     }
 
     /// Enters a request that changes slots. It ends when the guard is dropped.

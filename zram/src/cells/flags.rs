@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!     5    4      3        2      1      0
-//!   priority | no codec |  PP  | idle | set aside
+//!   priority | no codec |  PP  | idle | set aside: with the feature `study`
 //! ```
 //!
 //! They are in the word that is written anyway when the slot is unlocked. So an access that clears
@@ -18,7 +18,7 @@ use zsmalloc::CellGuard;
 
 use crate::terms::PRIORITIES;
 
-/// The content will be freed: see `set_aside`.
+/// The content will be freed. Only a way to free that a study compares sets it.
 pub(crate) const MARK: u8 = 1;
 /// Marked idle, and not accessed since.
 pub(crate) const IDLE: u8 = 1 << 1;
@@ -49,6 +49,7 @@ pub(crate) fn accessed(slot: &mut CellGuard<'_>) {
 }
 
 /// Whether a slot's content will be freed. The slot reads as zeros.
+#[cfg(feature = "study")]
 pub(crate) fn is_marked(slot: &CellGuard<'_>) -> bool {
     slot.client() & MARK != 0
 }

@@ -10,7 +10,7 @@ mod counters;
 pub(crate) mod flags;
 pub(crate) mod stored;
 mod sums;
-mod totals;
+pub(crate) mod totals;
 mod troubles;
 mod values;
 

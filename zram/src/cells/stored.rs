@@ -72,6 +72,10 @@ impl Stored {
 
     /// What a locked cell holds.
     pub(crate) fn in_cell(slot: &CellGuard<'_>) -> Stored {
+        #[cfg(feature = "study")]
+        if super::flags::is_marked(slot) {
+            return Stored::Nothing;
+        }
         Stored::of(slot.content(), slot.client())
     }
 
@@ -89,11 +93,6 @@ impl Stored {
             }
         }
         tally
-    }
-
-    /// Bytes of its object.
-    pub(crate) fn object_bytes(self) -> u64 {
-        self.tally().bytes
     }
 }
 

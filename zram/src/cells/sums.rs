@@ -26,7 +26,7 @@ pub(crate) fn enter(counters: &Counters, slot: &CellGuard<'_>, before: Stored) {
     }
 }
 
-/// Slots that were emptied, or marked, one after the other. They are entered in the counters
+/// Slots that were emptied one after the other. They are entered in the counters
 /// together when this is dropped.
 ///
 /// Entered one by one, they would cost a discard and a drain more than the rest of the work. The
@@ -37,16 +37,13 @@ pub(crate) struct Emptied<'c> {
     /// leaves.
     gone: LeafTally,
     late: LeafTally,
-    /// Bytes of objects whose slots were marked, and lost their marks.
-    marked: u64,
-    unmarked: u64,
 }
 
 impl<'c> Emptied<'c> {
     /// No slot yet.
     pub(crate) fn new(counters: &'c Counters) -> Emptied<'c> {
         let (gone, late) = (LeafTally::default(), LeafTally::default());
-        Emptied { counters, gone, late, marked: 0, unmarked: 0 }
+        Emptied { counters, gone, late }
     }
 
     /// Adds a slot that held `before` and was emptied. It is still locked.
@@ -55,21 +52,10 @@ impl<'c> Emptied<'c> {
         let in_root = LeafSums(slot.leaf_word()).replace(before, LeafTally::default());
         if in_root { &mut self.gone } else { &mut self.late }.add(before);
     }
-
-    /// A slot whose object has so many bytes was marked.
-    pub(crate) fn marked(&mut self, bytes: u64) {
-        self.marked += bytes;
-    }
-
-    /// A slot whose object has so many bytes lost its mark.
-    pub(crate) fn unmarked(&mut self, bytes: u64) {
-        self.unmarked += bytes;
-    }
 }
 
 impl Drop for Emptied<'_> {
     fn drop(&mut self) {
-        self.counters.replace_marked(self.unmarked, self.marked);
         self.counters.replace(self.gone, LeafTally::default());
         self.counters.replace_pending(self.late, LeafTally::default());
     }

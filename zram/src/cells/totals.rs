@@ -21,13 +21,13 @@ pub(crate) fn read(counter: &AtomicU64) -> u64 {
 }
 
 /// Reads a counter that may be below 0 for a moment.
-pub(super) fn total(counter: &AtomicU64) -> u64 {
+pub(crate) fn total(counter: &AtomicU64) -> u64 {
     let value = read(counter);
     if value.cast_signed() < 0 { 0 } else { value }
 }
 
 /// Adds the difference between two values to a counter.
-pub(super) fn change(counter: &AtomicU64, old: u64, new: u64) {
+pub(crate) fn change(counter: &AtomicU64, old: u64, new: u64) {
     if old != new {
         bump(counter, new.wrapping_sub(old));
     }

@@ -81,10 +81,9 @@ pub(super) fn config(
         read_only: defaults.read_only,
         chain_order: defaults.chain_order,
         rule: defaults.rule,
-        design: defaults.design,
         mem_limit: settings.mem_limit,
-        free: defaults.free,
-        deferred: defaults.deferred,
+        #[cfg(feature = "study")]
+        study: defaults.study,
         ..ZramConfig::new(device.name(), disksize)
     })
 }

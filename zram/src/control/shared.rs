@@ -8,11 +8,10 @@ use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
 use codec::Codec;
-use zsmalloc::deferred::QueueConfig;
-use zsmalloc::{LockDesign, Memory, Rule};
+use zsmalloc::{Memory, Rule};
 
 use crate::attributes::AttributeError;
-use crate::terms::{Free, ZramConfig};
+use crate::terms::ZramConfig;
 
 /// The settings of a device unless its attributes say otherwise. A reset goes back to them.
 #[derive(Clone, Debug)]
@@ -23,8 +22,6 @@ pub struct DeviceDefaults {
     pub chain_order: u32,
     /// How each size class picks its chain length.
     pub rule: Rule,
-    /// How the allocator's locks are laid out.
-    pub design: LockDesign,
     /// The most bytes that the objects of one device may take; 0 means no limit, as in the kernel.
     pub mem_limit: u64,
     /// Bytes that the objects of one device are held at. The coldest pages are recompressed, and
@@ -34,10 +31,9 @@ pub struct DeviceDefaults {
     pub track_ages: bool,
     /// Refuse writes.
     pub read_only: bool,
-    /// How discarded pages are freed.
-    pub free: Free,
-    /// How much may be pending with some of those ways.
-    pub deferred: QueueConfig,
+    /// What a study compares.
+    #[cfg(feature = "study")]
+    pub study: crate::study::Study,
 }
 
 impl DeviceDefaults {
@@ -54,13 +50,12 @@ impl Default for DeviceDefaults {
             algorithm: config.algorithm,
             chain_order: config.chain_order,
             rule: config.rule,
-            design: config.design,
             mem_limit: config.mem_limit,
             memory_target: None,
             track_ages: config.track_ages,
             read_only: config.read_only,
-            free: config.free,
-            deferred: config.deferred,
+            #[cfg(feature = "study")]
+            study: config.study,
         }
     }
 }

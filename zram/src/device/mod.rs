@@ -5,14 +5,20 @@
 //! of it, and `limits` has the settings for its owner. The room stands on cells, backing disk and
 //! terms.
 
+#[cfg(not(feature = "study"))]
+mod aside;
 mod limits;
-mod set_aside;
 mod settings;
+#[cfg(feature = "study")]
+mod study;
 mod target;
 mod zram;
 
-pub(crate) use set_aside::unmark;
 pub(crate) use settings::Unit;
+#[cfg(feature = "study")]
+use study as aside;
+#[cfg(feature = "study")]
+pub(crate) use study::Marks;
 pub(crate) use target::BAND;
 pub use target::HoldStat;
 pub use zram::Zram;

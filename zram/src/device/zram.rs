@@ -13,11 +13,11 @@ use disk::DiskError;
 use host::{HeldRank, PAGE_SIZE, Rank, cpu};
 use zsmalloc::{ChainSize, Memory, Pool, PoolConfig, Slots};
 
-use super::set_aside::SetAside;
+use super::aside::Aside;
 use super::settings::Settings;
 use crate::backing::Backing;
 use crate::cells::{Ages, Counters, Stored, Values};
-use crate::terms::{Free, ZramConfig, ZramError};
+use crate::terms::{ZramConfig, ZramError};
 
 /// Bytes of the largest disk. Its cells take half of the numbers that 32 bits can name.
 const DISKSIZE_MAX: u64 = 1 << 43; // 8 TiB
@@ -32,8 +32,8 @@ pub struct Zram {
     pub(crate) streams: Streams,
     pub(crate) values: Arc<Values>,
     pub(crate) counters: Arc<Counters>,
-    /// With [`Free::Entries`].
-    pub(crate) set_aside: Option<Arc<SetAside>>,
+    /// Slots that are emptied later.
+    pub(crate) aside: Aside,
     /// With `track_ages`.
     pub(crate) ages: Option<Ages>,
     pub(crate) settings: Settings,
@@ -55,9 +55,8 @@ impl Zram {
             return Err(ZramError::TooLarge { disksize: config.disksize });
         }
         config.disksize = config.disksize.next_multiple_of(PAGE_SIZE as u64);
-        let ZramConfig { rule, design, deferred, .. } = config;
-        let pool = PoolConfig { chain, rule, design, deferred, ..PoolConfig::default() };
-        let pool = Pool::new(memory, pool)?;
+        let pool = PoolConfig { chain, rule: config.rule, ..PoolConfig::default() };
+        let pool = Pool::new(memory, Aside::pool(&config, pool))?;
         let settings = Settings::default();
         settings.hold.set_limit(&pool, config.mem_limit);
         let watermark = pool.geometry().huge_watermark();
@@ -66,17 +65,14 @@ impl Zram {
         let backing = config.backing.clone().map(|disk| Backing::new(disk, &pool)).transpose()?;
         let slots = Arc::new(Slots::new(pool, pages)?);
         let counters = Arc::default();
-        let set_aside = match config.free {
-            Free::Entries => Some(SetAside::new(deferred, &slots, &counters)?),
-            _ => None,
-        };
+        let aside = Aside::new(&config, &slots, &counters)?;
         Ok(Zram {
             watermark,
             slots,
             streams: Streams::for_cpus(cpu::count()),
             values: Arc::new(Values { backing, ..Values::default() }),
             counters,
-            set_aside,
+            aside,
             ages,
             settings,
             config,
@@ -131,21 +127,16 @@ impl Zram {
         Ok(())
     }
 
-    /// Empties the slots that were set aside. The caller has no slot locked.
-    pub(crate) fn flush_set_aside(&self) {
-        self.set_aside.iter().for_each(|slots| slots.flush());
-    }
-
     /// Compacts, and runs what is deferred. It is for a caller that was refused because there was
     /// no room, and that holds no lock that a deferred job might want.
     pub fn make_room(&self) {
-        self.flush_set_aside();
+        self.aside.flush();
         self.slots.pool.make_room();
     }
 
     /// Compacts the pool and returns free frames to the system. Returns the number of frames freed.
     pub fn compact(&self) -> u64 {
-        self.flush_set_aside();
+        self.aside.flush();
         self.slots.pool.compact()
     }
 

@@ -18,7 +18,7 @@ use host::PAGE_SIZE;
 use zsmalloc::CellGuard;
 
 use crate::backing::Place;
-use crate::cells::flags::{accessed, is_marked};
+use crate::cells::flags::accessed;
 use crate::cells::{Stored, enter};
 use crate::device::Zram;
 
@@ -57,7 +57,6 @@ impl Zram {
         match Stored::in_cell(slot) {
             Stored::Nothing => data.fill(0),
             Stored::Unknown => return Err(CodecError::Corrupt),
-            Stored::Blob { .. } if is_marked(slot) => data.fill(0),
             Stored::Blob { priority, .. } => {
                 let blob = slot.bytes().unwrap_or(&[]);
                 self.decode_blob(priority, blob, stream, data)?;

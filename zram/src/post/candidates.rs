@@ -21,7 +21,7 @@ use std::ops::RangeInclusive;
 use host::{PAGE_SIZE, clock};
 use zsmalloc::CellGuard;
 
-use crate::cells::flags::{self, PP, is_marked};
+use crate::cells::flags::{self, PP};
 use crate::cells::{Change, Stored};
 use crate::device::Zram;
 use crate::terms::PostError;
@@ -196,7 +196,7 @@ impl Zram {
         }
         let Some(mut slot) = self.slots.lock(page) else { return Ok(()) };
         match Stored::in_cell(&slot) {
-            Stored::Blob { len, .. } if !is_marked(&slot) => {
+            Stored::Blob { len, .. } => {
                 let candidate = Candidate { page, len, bits: slot.client() };
                 each(&candidate, &mut slot)
             }
@@ -268,7 +268,7 @@ mod tests {
         }
         let cold = |page: &u64| page % 10 == 7;
         let bytes_of = |pages: &[u64]| -> u64 {
-            let object = |page: &u64| zram.peek(*page).object_bytes();
+            let object = |page: &u64| zram.peek(*page).tally().bytes;
             pages.iter().map(object).sum()
         };
         let all: Vec<u64> = (0..PAGES).filter(cold).collect();

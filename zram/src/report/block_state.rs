@@ -14,7 +14,7 @@ use host::PAGE_SIZE;
 
 use crate::backing::Place;
 use crate::cells::Stored;
-use crate::cells::flags::{IDLE, INCOMPRESSIBLE, is_marked, priority};
+use crate::cells::flags::{IDLE, INCOMPRESSIBLE, priority};
 use crate::device::Zram;
 
 /// A page that is stored.
@@ -81,7 +81,7 @@ impl Zram {
     fn block_state(&self, page: u64) -> Option<BlockState> {
         let slot = self.slots.lock(page)?;
         let (stored, bits) = (Stored::in_cell(&slot), slot.client());
-        if stored == Stored::Nothing || is_marked(&slot) {
+        if stored == Stored::Nothing {
             return None;
         }
         let back = match stored {

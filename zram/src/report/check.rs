@@ -15,7 +15,7 @@ use disk::DiskError;
 use host::PAGE_SIZE;
 use zsmalloc::{Content, LEAF_CELLS, LeafSums, LeafTally, PoolCheck};
 
-use crate::cells::flags::{IDLE, MARK, PP, is_marked};
+use crate::cells::flags::{IDLE, MARK, PP};
 use crate::cells::stored::pages;
 use crate::cells::{Stored, kind};
 use crate::device::Zram;
@@ -125,12 +125,9 @@ impl Zram {
         let mut data = [0; PAGE_SIZE];
         self.with_stream(|stream| {
             let Some(slot) = self.slots.lock(page) else { return Ok(()) };
-            let stored = Stored::in_cell(&slot);
+            let stored = self.aside.kept(&slot);
             counted.tally.add(stored.tally());
             counted.stray_bits |= slot.client() & allowed_not(stored);
-            if is_marked(&slot) {
-                counted.marked_bytes += stored.object_bytes();
-            }
             if let Stored::Same(same) = stored {
                 counted.interned += u64::from(same.is_interned());
             }
@@ -157,11 +154,7 @@ impl Zram {
         if counted.stray_bits != 0 {
             return Err(CheckError(format!("slots have bits {:#x}", counted.stray_bits)));
         }
-        let marked = self.counters.marked_bytes();
-        if counted.marked_bytes != marked {
-            let slots = counted.marked_bytes;
-            return Err(CheckError(format!("marked slots hold {slots} bytes, counted {marked}")));
-        }
+        self.aside.check(&self.slots).map_err(CheckError)?;
         let mut pending = self.counters.pending();
         pending.objects += pool.pending;
         let slots = counted.tally.counts[kind::BLOB];
@@ -203,7 +196,6 @@ fn allowed_not(stored: Stored) -> u8 {
 #[derive(Default)]
 struct Count {
     tally: LeafTally,
-    marked_bytes: u64,
     interned: u64,
     /// Client's bits that were found where they must not be.
     stray_bits: u8,

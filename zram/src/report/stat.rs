@@ -172,7 +172,7 @@ impl Zram {
         let (pool, memory) = (&self.slots.pool, self.slots.pool.memory());
         let (tally, stats) = (self.counters.tally(), pool.stats());
         let pending_bytes =
-            self.counters.pending().bytes + self.counters.marked_bytes() + stats.pending_bytes;
+            self.counters.pending().bytes + self.aside.bytes() + stats.pending_bytes;
         let metadata = self.metadata(&stats);
         let (root_mapped, _) = self.slots.root_bytes();
         let mapped = memory.mapped_bytes() + root_mapped + self.beside_bytes().0;
@@ -217,7 +217,7 @@ impl Zram {
         let (root_mapped, root_heap) = self.slots.root_bytes();
         let slots = memory.cell_table_bytes() - handle_table + root_mapped + root_heap;
         let (mapped, heap) = self.beside_bytes();
-        let beside = mapped + heap + self.values.words.heap_bytes() + self.set_aside_bytes();
+        let beside = mapped + heap + self.values.words.heap_bytes() + self.aside.heap_bytes();
         Metadata {
             slot_table: slots + beside,
             handle_table,
@@ -247,23 +247,6 @@ impl Zram {
         let blocks = self.values.backing.iter().flat_map(|backing| backing.blocks.ranges());
         let ages = self.ages.iter().map(Ages::range);
         std::iter::once(self.slots.root_range()).chain(ages).chain(blocks).collect()
-    }
-
-    /// Bytes of the queue of slots that will be emptied.
-    fn set_aside_bytes(&self) -> u64 {
-        self.set_aside.as_ref().map_or(0, |slots| slots.meters().heap_bytes)
-    }
-
-    /// The queue of [`Free::Entries`] and [`Free::Handles`]: what is pending in it, and what was
-    /// freed at once because the queue had no room. All zero in the other forms.
-    ///
-    /// [`Free::Entries`]: crate::Free::Entries
-    /// [`Free::Handles`]: crate::Free::Handles
-    pub fn deferred(&self) -> zsmalloc::deferred::Meters {
-        match &self.set_aside {
-            Some(slots) => slots.meters(),
-            None => self.slots.pool.deferred(),
-        }
     }
 
     /// The line of the kernel's `mm_stat`.

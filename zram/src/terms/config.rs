@@ -8,10 +8,7 @@ use std::sync::Arc;
 
 use codec::Codec;
 use disk::Disk;
-use zsmalloc::deferred::QueueConfig;
-use zsmalloc::{LockDesign, Rule};
-
-use super::free::Free;
+use zsmalloc::Rule;
 
 /// Priorities of algorithms: 0 is the device's own, 1 to 3 are for recompression.
 pub(crate) const PRIORITIES: usize = 4;
@@ -43,16 +40,13 @@ pub struct ZramConfig {
     pub chain_order: u32,
     /// How size classes are chosen.
     pub rule: Rule,
-    /// How the allocator's locks are laid out.
-    pub design: LockDesign,
     /// The most bytes that objects may take; 0 means no limit.
     pub mem_limit: u64,
     /// Whether to refuse writes.
     pub read_only: bool,
-    /// How discarded pages are freed.
-    pub free: Free,
-    /// How much may be pending with [`Free::Entries`] and [`Free::Handles`].
-    pub deferred: QueueConfig,
+    /// What a study compares.
+    #[cfg(feature = "study")]
+    pub study: super::study::Study,
 }
 
 impl ZramConfig {
@@ -68,18 +62,18 @@ impl ZramConfig {
             track_ages: false,
             chain_order: 3,
             rule: Rule::LeastWaste,
-            design: LockDesign::default(),
             mem_limit: 0,
             read_only: false,
-            free: Free::default(),
-            deferred: QueueConfig::default(),
+            #[cfg(feature = "study")]
+            study: super::study::Study::default(),
         }
     }
 }
 
 impl std::fmt::Debug for ZramConfig {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ZramConfig")
+        let mut config = f.debug_struct("ZramConfig");
+        config
             .field("name", &self.name)
             .field("disksize", &self.disksize)
             .field("algorithm", &self.algorithm)
@@ -89,11 +83,10 @@ impl std::fmt::Debug for ZramConfig {
             .field("track_ages", &self.track_ages)
             .field("chain_order", &self.chain_order)
             .field("rule", &self.rule)
-            .field("design", &self.design)
             .field("mem_limit", &self.mem_limit)
-            .field("read_only", &self.read_only)
-            .field("free", &self.free)
-            .field("deferred", &self.deferred)
-            .finish()
+            .field("read_only", &self.read_only);
+        #[cfg(feature = "study")]
+        config.field("study", &self.study);
+        config.finish()
     }
 }

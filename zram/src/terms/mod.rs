@@ -5,7 +5,8 @@
 mod asked;
 mod config;
 mod error;
-mod free;
+#[cfg(feature = "study")]
+pub(crate) mod study;
 mod unreached;
 
 pub use asked::{
@@ -17,5 +18,4 @@ pub(crate) use config::PRIORITIES;
 pub use config::ZramConfig;
 pub use error::ZramError;
 pub(crate) use error::disk_error;
-pub use free::Free;
 pub use unreached::Unreached;

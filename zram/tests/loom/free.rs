@@ -8,9 +8,9 @@
 use super::{PAGE, byte_at, model};
 use disk::Disk;
 use loom::thread;
-use ramfold_zram::{Free, Zram, ZramConfig};
+use ramfold_zram::study::{Free, QueueConfig, Study};
+use ramfold_zram::{Zram, ZramConfig};
 use std::sync::Arc;
-use zsmalloc::deferred::QueueConfig;
 use zsmalloc::{LEAF_CELLS, Memory, MemoryConfig};
 
 /// A device whose discards are pending until a thread flushes.
@@ -19,8 +19,8 @@ fn device(free: Free) -> Arc<Zram> {
         MemoryConfig { arena_frames: 512, entries_max: 6, expected_bytes: 1 << 30, worker: true };
     let memory = Memory::new(config).expect("small tables");
     let deferred = QueueConfig { shards: Some(1), buffer_bytes: 4096, ..QueueConfig::default() };
-    let config =
-        ZramConfig { free, deferred, ..ZramConfig::new("zram0", LEAF_CELLS as u64 * PAGE) };
+    let study = Study { free, deferred, ..Study::default() };
+    let config = ZramConfig { study, ..ZramConfig::new("zram0", LEAF_CELLS as u64 * PAGE) };
     let zram = Zram::new(memory, config).expect("a device");
     // The first use of a pool's queue builds it, under the standard library's synchronisation.
     write(&zram, 0, 99);

@@ -10,4 +10,6 @@ mod policy;
 mod recompress;
 mod threads;
 mod twin;
+#[path = "../support/ways.rs"]
+mod ways;
 mod write_back;

@@ -10,11 +10,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use crate::devices::{PAGE, PAGES, config, data_of, device, everything, read, write};
+use crate::ways::{self, Way};
 use crate::write_back::{back, expect_blocks};
 use disk::{
     Allocation, Disk, DiskError, Extent, Fault, FaultPlan, FaultyDisk, RamDisk, Span, Verbs,
 };
-use ramfold_zram::{Free, WriteBackReport, Zram, ZramConfig};
+use ramfold_zram::{WriteBackReport, Zram};
 
 type Meddle = Box<dyn Fn() + Send + Sync>;
 
@@ -74,13 +75,13 @@ impl Disk for Meddling {
 /// Writes page 3 back while `meddle` uses it. Afterwards it is as `expected`, in memory.
 #[track_caller]
 fn meddled(
-    free: Free,
+    way: Way,
     meddle: impl Fn(&Zram) + Send + Sync + 'static,
     expected: &[u8],
 ) -> WriteBackReport {
     let disk = Meddling::new();
     let backing = Some(Arc::clone(&disk) as Arc<dyn Disk>);
-    let zram = Arc::new(device(ZramConfig { free, ..config(backing) }));
+    let zram = Arc::new(device(way.of(config(backing))));
     write(&zram, 3, &data_of(3, 1, 2));
     let weak: Weak<Zram> = Arc::downgrade(&zram);
     let meddle = move || weak.upgrade().iter().for_each(|zram| meddle(zram));
@@ -98,15 +99,15 @@ fn meddled(
 #[test]
 fn a_page_that_is_used_while_it_is_written_stays_in_memory() {
     let (old, new) = (data_of(3, 1, 2), data_of(3, 2, 2));
-    for free in Free::ALL {
+    for way in ways::all() {
         let used = WriteBackReport { used: 1, ..WriteBackReport::default() };
-        assert_eq!(meddled(free, |zram| drop(read(zram, 3)), &old), used, "read");
+        assert_eq!(meddled(way, |zram| drop(read(zram, 3)), &old), used, "read");
         let overwrite = |zram: &Zram| write(zram, 3, &data_of(3, 2, 2));
-        assert_eq!(meddled(free, overwrite, &new), used, "overwritten");
+        assert_eq!(meddled(way, overwrite, &new), used, "overwritten");
         let discard = |zram: &Zram| zram.discard_pages(3..4).expect("in range");
-        assert_eq!(meddled(free, discard, &[0; PAGE]), used, "discarded");
+        assert_eq!(meddled(way, discard, &[0; PAGE]), used, "discarded");
         let discard = |zram: &Zram| zram.discard_pages(0..512).expect("in range");
-        assert_eq!(meddled(free, discard, &[0; PAGE]), used, "its leaf discarded");
+        assert_eq!(meddled(way, discard, &[0; PAGE]), used, "its leaf discarded");
     }
 }
 

@@ -14,8 +14,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::devices::{PAGE, PAGES, backed, blocks, data, data_of, memory, write};
+use crate::ways::{self, Way};
 use disk::{Disk, DiskError, Fault, FaultPlan, Span, Verbs};
-use ramfold_zram::{Free, Idle, Recompress, Selection, WriteBack, Zram, ZramConfig};
+use ramfold_zram::{Idle, Recompress, Selection, WriteBack, Zram, ZramConfig};
 
 const THREADS: u64 = 3;
 const PAGES_EACH: u64 = 250;
@@ -30,16 +31,15 @@ impl Random {
     }
 }
 
-fn device(free: Free, compressed_writeback: bool, backing: Arc<dyn Disk>) -> Zram {
+fn device(way: Way, compressed_writeback: bool, backing: Arc<dyn Disk>) -> Zram {
     let codec = |name: &str| Some(name.parse().expect("a codec"));
     let config = ZramConfig {
-        free,
         compressed_writeback,
         backing: Some(backing),
         recompression: [codec("zstd:1"), codec("zstd:3"), None],
         ..ZramConfig::new("zram0", THREADS * PAGES_EACH * PAGE as u64)
     };
-    Zram::new(memory(true), config).expect("a device")
+    Zram::new(memory(true), way.of(config)).expect("a device")
 }
 
 /// The knowledge that a thread has of its pages.
@@ -144,9 +144,11 @@ fn post_process(zram: &Zram, round: u64) {
 
 #[test]
 fn nobody_reads_what_was_not_written() {
-    for (free, compressed) in [(Free::Range, false), (Free::Range, true), (Free::Entries, true)] {
+    let entries = ways::all().into_iter().filter(|way| way.counts_pending());
+    let range = [(Way::default(), false), (Way::default(), true)];
+    for (way, compressed) in range.into_iter().chain(entries.map(|way| (way, true))) {
         let disk = blocks(THREADS * PAGES_EACH + 40);
-        let zram = device(free, compressed, disk);
+        let zram = device(way, compressed, disk);
         assert_eq!(race(&zram, |round| post_process(&zram, round)), 0);
         let stat = zram.bd_stat();
         assert!(stat.reads > 100 && stat.writes > 100, "{stat}");
@@ -157,7 +159,7 @@ fn nobody_reads_what_was_not_written() {
 #[test]
 fn a_disk_that_fails_now_and_then_loses_nothing() {
     let disk = blocks(THREADS * PAGES_EACH + 40);
-    let zram = device(Free::Range, false, Arc::clone(&disk) as Arc<dyn Disk>);
+    let zram = device(Way::default(), false, Arc::clone(&disk) as Arc<dyn Disk>);
     let failed = race(&zram, |round| {
         let (verbs, fault) = (Verbs::All, Fault::Backing);
         disk.arm(FaultPlan { after: round % 40, verbs, span: Span::Once, fault });

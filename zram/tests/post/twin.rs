@@ -15,10 +15,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::devices::{PAGE, PAGES, blocks, config, data, memory};
+use crate::ways::{self, Way};
 use disk::{Disk, Fault, FaultPlan, FaultyDisk, RamDisk, Span, Verbs};
 use proptest::prelude::*;
 use ramfold_zram::{
-    Free, Idle, PostError, Recompress, RecompressKind, Selection, WriteBack, Zram, ZramConfig,
+    Idle, PostError, Recompress, RecompressKind, Selection, WriteBack, Zram, ZramConfig,
 };
 use zsmalloc::{LEAF_CELLS, Memory};
 
@@ -94,31 +95,30 @@ struct Page {
 struct Twin {
     memory: Arc<Memory>,
     disk: Arc<FaultyDisk<RamDisk>>,
-    free: Free,
+    way: Way,
     compressed_writeback: bool,
     zram: Zram,
     pages: BTreeMap<u64, Page>,
     version: u64,
 }
 
-fn make(twin: (&Arc<Memory>, &Arc<FaultyDisk<RamDisk>>), free: Free, compressed: bool) -> Zram {
+fn make(twin: (&Arc<Memory>, &Arc<FaultyDisk<RamDisk>>), way: Way, compressed: bool) -> Zram {
     let (memory, disk) = twin;
     let codec = |name: &str| Some(name.parse().expect("a codec"));
     let config = ZramConfig {
-        free,
         compressed_writeback: compressed,
         recompression: [codec("zstd:1"), codec("zstd:9"), None],
         ..config(Some(Arc::clone(disk) as Arc<dyn Disk>))
     };
-    Zram::new(Arc::clone(memory), config).expect("a device")
+    Zram::new(Arc::clone(memory), way.of(config)).expect("a device")
 }
 
 impl Twin {
-    fn new(free: Free, worker: bool, compressed_writeback: bool) -> Twin {
+    fn new(way: Way, worker: bool, compressed_writeback: bool) -> Twin {
         let (memory, disk) = (memory(worker), blocks(BLOCKS));
-        let zram = make((&memory, &disk), free, compressed_writeback);
+        let zram = make((&memory, &disk), way, compressed_writeback);
         let (pages, version) = (BTreeMap::new(), 0);
-        Twin { memory, disk, free, compressed_writeback, zram, pages, version }
+        Twin { memory, disk, way, compressed_writeback, zram, pages, version }
     }
 
     fn apply(&mut self, action: &Action) {
@@ -149,7 +149,7 @@ impl Twin {
             }
             Action::Reset => {
                 self.pages.clear();
-                self.zram = make((&self.memory, &self.disk), self.free, self.compressed_writeback);
+                self.zram = make((&self.memory, &self.disk), self.way, self.compressed_writeback);
                 assert_eq!(self.zram.bd_stat().count, 0);
             }
         }
@@ -230,7 +230,7 @@ impl Twin {
         let before = self.zram.compr_data_size();
         let report = self.zram.recompress(&what).expect("room");
         assert_eq!(report.used, 0);
-        if self.free != Free::Entries {
+        if !self.way.counts_pending() {
             assert_eq!(self.zram.compr_data_size(), before - report.bytes_saved);
         }
         // A page that was tried is not idle.
@@ -268,11 +268,11 @@ proptest! {
     #[test]
     fn pages_are_as_they_were_written(
         actions in prop::collection::vec(action(), 1..150),
-        free in prop::sample::select(Free::ALL.to_vec()),
+        way in prop::sample::select(ways::all()),
         worker: bool,
         compressed: bool,
     ) {
-        let mut twin = Twin::new(free, worker, compressed);
+        let mut twin = Twin::new(way, worker, compressed);
         for action in &actions {
             twin.apply(action);
             twin.expect();

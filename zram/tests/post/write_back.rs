@@ -12,10 +12,9 @@ use std::sync::Arc;
 use crate::devices::{
     PAGE, PAGES, backed, blocks, config, data_of, device, everything, memory, read, write,
 };
+use crate::ways;
 use disk::{Disk, DiskError, Fault, FaultPlan, FileDisk, Span, Verbs};
-use ramfold_zram::{
-    Free, Idle, PostError, Selection, WriteBack, WriteBackReport, Zram, ZramConfig,
-};
+use ramfold_zram::{Idle, PostError, Selection, WriteBack, WriteBackReport, Zram, ZramConfig};
 
 pub(crate) fn back(zram: &Zram) -> WriteBackReport {
     zram.write_back(&everything(zram)).expect("room on the backing disk")
@@ -91,10 +90,10 @@ fn a_part_of_a_written_back_page_is_written() {
 
 #[test]
 fn blocks_are_free_again_when_pages_are_discarded_in_every_way() {
-    for free in Free::ALL {
+    for way in ways::all() {
         for worker in [false, true] {
             let disk = blocks(PAGES);
-            let config = ZramConfig { free, ..config(Some(disk)) };
+            let config = way.of(config(Some(disk)));
             let zram = Zram::new(memory(worker), config).expect("a device");
             (0..PAGES).for_each(|page| write(&zram, page, &data_of(page, 1, 2)));
             assert_eq!(back(&zram).pages, PAGES);

@@ -164,7 +164,7 @@ impl Pool {
 
     fn merge_step(&self, class: &Class, stuck: &[DescriptorId], leaving: &mut Leaving) -> Step {
         let mut moving = self.lock_moving(class);
-        let state = &mut *moving.state;
+        let state = &mut *moving;
         let Some((&target, others)) = state.fullness.partial(class.layout()).split_first() else {
             return Step::default();
         };
@@ -187,7 +187,7 @@ impl Pool {
         let Some((_, needed)) = sparse(&class.lock()) else { return };
         let Ok(target) = self.new_zspage(class, needed) else { return };
         let mut moving = self.lock_moving(class);
-        let state = &mut *moving.state;
+        let state = &mut *moving;
         let mut leaving = Leaving::NONE;
         let source = sparse(state);
         if !self.reserve_position(state) {

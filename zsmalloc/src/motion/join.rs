@@ -72,7 +72,7 @@ impl Pool {
     fn join_to(&self, class: &Class, above: &Class) -> u64 {
         let mut moving = self.lock_moving(class);
         let Some(mut theirs) = above.try_lock() else { return 0 };
-        let Some(&source) = moving.state.fullness.partial(class.layout()).last() else { return 0 };
+        let Some(&source) = moving.fullness.partial(class.layout()).last() else { return 0 };
         let Some(&target) = theirs.fullness.partial(above.layout()).first() else { return 0 };
         let of = self.descriptors(class);
         let zspage = of.get(source);
@@ -90,7 +90,7 @@ impl Pool {
         }
         self.count_move();
         let emptied =
-            moved > 0 && moving.state.settle(&of, Zspage { id: source, header: *zspage }, moved);
+            moved > 0 && moving.settle(&of, Zspage { id: source, header: *zspage }, moved);
         let mut leaving = Leaving::NONE;
         if emptied {
             leaving.push(&self.memory, source);

@@ -86,7 +86,7 @@ impl Pool {
             drop(moving);
             return Err(MigrateError::Busy(to));
         }
-        moving.state.operated(1);
+        moving.operated(1);
         // A recount from here on knows that the totals are behind.
         self.departs();
         drop(moving);

@@ -6,7 +6,7 @@
 //!   for each lock                                    those first that nobody holds
 //!     class lock; moves counted: as before?      --> else each is looked for again
 //!     slots and entries back
-//!   strays, one by one; then all emptied zspages     unless Release::Inside
+//!   strays, one by one; then all emptied zspages
 //! ```
 //!
 //! A *stray* is an object that moved, or whose zspage changed its shard, while the batch was
@@ -20,7 +20,6 @@
 
 use host::LockGuard;
 
-use crate::class::Release;
 use crate::class::{Class, State};
 use crate::pool::Leaving;
 use crate::pool::Pool;
@@ -161,9 +160,7 @@ impl Pool {
         }
         state.count_freed_handles(freed);
         class.hint_partial(state.fullness.fullest_with_room().is_some());
-        if self.release == Release::Inside {
-            self.release_any(std::mem::replace(&mut rest.leaving, Leaving::NONE));
-        }
+        self.unlock(state, &mut rest.leaving);
     }
 
     /// Looks for the objects of a list again, with its lock held: where they are found now they

@@ -7,7 +7,7 @@
 //!                    no: all of it again, with the lock held: this lock, and counted as before it?
 //!                        no: from the beginning
 //!     slot and entry back
-//!   unlock                                            then frames back, unless Release::Inside
+//!   unlock                                            then frames back
 //! ```
 //!
 //! Source: `zs_free` as study S0 changed it.
@@ -29,7 +29,6 @@ use host::LockGuard;
 use host::sync::atomic::{AtomicU64, Ordering};
 
 use crate::class::Descriptors;
-use crate::class::Release;
 use crate::class::{Class, State};
 use crate::numbers::Place;
 use crate::pool::Leaving;
@@ -154,16 +153,8 @@ impl Pool {
     }
 
     #[inline(always)]
-    fn unlock_and_release(&self, state: LockGuard<'_, State>, leaving: Leaving) {
-        match self.release {
-            Release::Outside => {
-                drop(state);
-                self.release_any(leaving);
-            }
-            Release::Inside => {
-                self.release_any(leaving);
-                drop(state);
-            }
-        }
+    fn unlock_and_release(&self, state: LockGuard<'_, State>, mut leaving: Leaving) {
+        self.unlock(state, &mut leaving);
+        self.release_any(leaving);
     }
 }

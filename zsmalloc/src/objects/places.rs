@@ -3,7 +3,7 @@
 //!
 //! Locks: one class after the other; the caller may hold cells.
 
-use crate::class::{Class, Release};
+use crate::class::Class;
 use crate::leaves::LEAF_CELLS;
 use crate::numbers::{CLASSES, Place, SHARDS_MAX};
 use crate::pool::{Found, Leaving, Pool};
@@ -79,8 +79,6 @@ impl Pool {
         }
         state.count_freed(freed);
         class.hint_partial(state.fullness.fullest_with_room().is_some());
-        if self.release == Release::Inside {
-            self.release_any(std::mem::replace(leaving, Leaving::NONE));
-        }
+        self.unlock(state, leaving);
     }
 }

@@ -7,8 +7,6 @@
 //!                        through next)
 //! ```
 //!
-//! With [`Release::Inside`] all of it happens under the class lock.
-//!
 //! Source: step 3 of study S0.
 //!
 //! What is on its way is in no class, and a recount has to know of it. Who leaves a class is
@@ -20,8 +18,6 @@
 //! - I2 nobody reads or pins an object of such a zspage: it has none (handle I2).
 //!
 //! Locks: a zone's, then the descriptor heap's, one after the other, each once for many zspages.
-//!
-//! [`Release::Inside`]: crate::Release::Inside
 
 use host::Run;
 use host::sync::atomic::{AtomicU64, Ordering, fence};

@@ -1,11 +1,11 @@
-//! Locking a class of a pool, as the pool's lock design demands.
+//! Locking a class of a pool.
 //!
 //! Invariant: a class that is locked for a zspage is the one that the zspage's header names.
 
 use host::LockGuard;
 
-use super::Pool;
-use crate::class::{Class, Moving, State};
+use super::{Leaving, Moving, Pool};
+use crate::class::{Class, State};
 use crate::zspages::DescriptorId;
 
 impl Pool {
@@ -26,10 +26,18 @@ impl Pool {
         self.locks.lock_moving(class)
     }
 
-    /// Runs `pin`, which reads a word and marks it as in use, as the design demands.
+    /// Runs `pin`, which reads a word and marks it as in use.
     #[inline(always)]
     pub(crate) fn pinning<R>(&self, pin: impl FnOnce() -> R) -> R {
         self.locks.pinning(&self.classes, pin)
+    }
+
+    /// Unlocks a class that the zspages of `leaving` left. The caller gives back those that are in
+    /// it afterwards.
+    #[inline(always)]
+    pub(crate) fn unlock(&self, state: LockGuard<'_, State>, leaving: &mut Leaving) {
+        let left = || self.release_any(std::mem::replace(leaving, Leaving::NONE));
+        self.locks.unlock(state, left);
     }
 
     /// Locks the shard that a zspage belongs to. The caller keeps an object of it from moving.

@@ -2,7 +2,8 @@
 
 use super::{SIZE, config, memory, model, pool, pool_on, pool_with};
 use loom::thread;
-use ramfold_zsmalloc::{AllocError, Handle, LockDesign, MigrateError, Pool, StaleHandle};
+use ramfold_zsmalloc::study::LockDesign;
+use ramfold_zsmalloc::{AllocError, Handle, MigrateError, Pool, StaleHandle};
 use std::sync::Arc;
 
 /// Handles to one object in each of two zspages: what compaction would merge. Whichever moves comes

@@ -17,7 +17,8 @@ use crate::rows::Row;
 use clap::{ArgMatches, Args, FromArgMatches};
 use std::io::{self, Read};
 use std::sync::Arc;
-use zsmalloc::{LockDesign, Memory, Pool, Release};
+use zsmalloc::study::{LockDesign, Release};
+use zsmalloc::{Memory, Pool};
 
 const OBJECTS: usize = 20_000;
 const QUICK_OBJECTS: usize = 1000;

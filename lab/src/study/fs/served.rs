@@ -14,7 +14,7 @@ use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Duration;
-use zsmalloc::LockDesign;
+use zsmalloc::study::LockDesign;
 
 /// For the server to unmount and end.
 const PATIENCE: Duration = Duration::from_secs(20);

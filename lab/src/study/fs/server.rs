@@ -13,7 +13,8 @@ use std::io::{self, Read};
 use std::path::PathBuf;
 use std::sync::Arc;
 use zram::{Attribute, DeviceDefaults, Devices};
-use zsmalloc::{LockDesign, Memory, MemoryConfig};
+use zsmalloc::study::LockDesign;
+use zsmalloc::{Memory, MemoryConfig};
 
 /// Said once the tree is mounted; anything else is why it is not.
 pub(super) const READY: &str = "ready";
@@ -68,7 +69,7 @@ fn mount(options: &Options) -> Result<Fuse, LabError> {
     let defaults = DeviceDefaults {
         algorithm: options.algorithm.clone(),
         chain_order: options.chain_order,
-        design: options.design,
+        study: options.design.into(),
         ..DeviceDefaults::default()
     };
     let devices = Arc::new(Devices::new(memory, defaults));

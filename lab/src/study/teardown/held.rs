@@ -26,6 +26,7 @@ use region::{Pager, Region, RegionConfig, StoreConfig, Teardown};
 use std::fs;
 use std::ops::Range;
 use std::sync::Arc;
+use zram::study::Study;
 use zram::{Zram, ZramConfig};
 use zswap::{Area, GroupId, Loaded, Zswap};
 
@@ -96,9 +97,9 @@ impl Held {
             (Free::Sync, _) => region(shape, Teardown::Sync, case, store, source),
             (Free::Range, _) => region(shape, Teardown::Range, case, store, source),
             (_, Some(cache)) => area(case, cache, source),
-            (Free::Slots, None) => device(zram::Free::Sync),
-            (Free::Handles, None) => device(zram::Free::Handles),
-            (Free::Entries, None) => device(zram::Free::Entries),
+            (Free::Slots, None) => device(zram::study::Free::Sync),
+            (Free::Handles, None) => device(zram::study::Free::Handles),
+            (Free::Entries, None) => device(zram::study::Free::Entries),
         }
     }
 
@@ -195,16 +196,16 @@ fn region(
 /// A device that holds as many pages.
 fn device(
     shape: &Shape,
-    free: zram::Free,
+    free: zram::study::Free,
     case: Case,
     pager: &Arc<Pager>,
     source: &Source,
 ) -> Result<(Held, Row), LabError> {
+    let deferred = shape.queue(case.pages() as u64);
     let config = ZramConfig {
         algorithm: shape.algorithm.clone(),
         chain_order: shape.chain_order,
-        free,
-        deferred: shape.queue(case.pages() as u64),
+        study: Study { free, deferred, ..Study::default() },
         ..ZramConfig::new("lab", (case.pages() * PAGE_SIZE) as u64)
     };
     let disk = Zram::new(Arc::clone(pager.memory()), config).map_err(LabError::store("zram"))?;

@@ -1,4 +1,6 @@
-//! The three lock designs, and all that differs between them.
+//! The three lock designs of the studies, the two times to give frames back, and all that differs
+//! between them. Without the feature `study` the file `locks` is in the place of this one: it has
+//! the class design alone.
 //!
 //! ```text
 //!                   hierarchical                  pool              class
@@ -21,22 +23,59 @@
 //! moves. Nothing else in this crate asks which design a pool has.
 //!
 //! Locks: the pool rwlock, of rank Pool, before the class locks.
+//!
+//! ```
+//! # use ramfold_zsmalloc::{Memory, MemoryConfig, MemoryError, Pool, PoolConfig};
+//! use ramfold_zsmalloc::study::LockDesign;
+//!
+//! # let memory = MemoryConfig {
+//! #     arena_frames: 1 << 12,
+//! #     entries_max: 1 << 12,
+//! #     expected_bytes: 1 << 20,
+//! #     worker: false,
+//! # };
+//! let config = PoolConfig { study: LockDesign::Pool.into(), ..PoolConfig::default() };
+//! let pool = Pool::new(Memory::new(memory)?, config)?;
+//! assert_eq!(pool.shards(), 1);
+//! # Ok::<(), MemoryError>(())
+//! ```
 
 use std::fmt;
+use std::ops::{Deref, DerefMut};
 use std::str::FromStr;
 use std::sync::Arc;
 
-use host::{LockGuard, LockWord, Rank, RankedReadGuard, RankedRwLock, RankedWriteGuard};
+use host::{Lock, LockGuard, LockWord, Rank, RankedReadGuard, RankedRwLock, RankedWriteGuard};
 
-use super::{Class, State};
-use crate::numbers::{MemoryError, SHARDS_MAX};
+use crate::class::{Class, State};
+
+/// How a pool differs from what it is without the feature `study`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Study {
+    /// Which locks there are.
+    pub design: LockDesign,
+    /// When the frames of emptied zspages go back.
+    pub release: Release,
+}
+
+impl From<LockDesign> for Study {
+    fn from(design: LockDesign) -> Study {
+        Study { design, ..Study::default() }
+    }
+}
+
+impl From<Release> for Study {
+    fn from(release: Release) -> Study {
+        Study { release, ..Study::default() }
+    }
+}
 
 /// Which locks a pool has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum LockDesign {
-    /// A pool-wide readers-writer lock before the class locks.
+    /// A pool-wide readers-writer lock before the class locks. A class has one shard.
     Hierarchical,
-    /// One lock for the pool.
+    /// One lock for the pool. A class has one shard.
     Pool,
     /// Class locks alone; the class is found without a lock.
     #[default]
@@ -111,25 +150,6 @@ impl FromStr for Release {
     }
 }
 
-/// The most shards a class gets unasked: each may hold one partly filled zspage more.
-const SHARDS_UNASKED: usize = 4;
-
-/// Shards of each class, where so many were asked for.
-///
-/// # Errors
-///
-/// [`MemoryError`] when there are to be none, or too many.
-pub(crate) fn shards_of(design: LockDesign, asked: Option<usize>) -> Result<usize, MemoryError> {
-    match (design, asked) {
-        (_, Some(shards)) if !(1..=SHARDS_MAX).contains(&shards) => {
-            Err(MemoryError::BadConfig { what: "a class has 1 to 8 shards" })
-        }
-        (LockDesign::Class, Some(shards)) => Ok(shards),
-        (LockDesign::Class, None) => Ok(host::cpu::count().min(SHARDS_UNASKED)),
-        (LockDesign::Hierarchical | LockDesign::Pool, _) => Ok(1),
-    }
-}
-
 /// The locks of a pool above its classes' own.
 pub(crate) struct Locks {
     /// Objects are looked up without a lock: the class design.
@@ -138,25 +158,36 @@ pub(crate) struct Locks {
     lookup: Option<RankedRwLock<()>>,
     /// In the pool design: the word that every class uses.
     shared: Option<Arc<LockWord>>,
+    /// Frames go back while the class lock is held.
+    inside: bool,
 }
 
 impl Locks {
-    pub(crate) fn new(design: LockDesign) -> Locks {
+    pub(super) fn new(Study { design, release }: Study) -> Locks {
         Locks {
             free_lookup: design == LockDesign::Class,
             lookup: (design == LockDesign::Hierarchical).then(|| RankedRwLock::new(Rank::Pool, ())),
             shared: (design == LockDesign::Pool).then(Arc::default),
+            inside: release == Release::Inside,
         }
     }
 
-    /// The lock word for the classes, where they have none of their own.
-    pub(crate) fn shared(&self) -> Option<&Arc<LockWord>> {
-        self.shared.as_ref()
+    /// Shards of each class, where there might be so many.
+    pub(super) fn shards(&self, most: usize) -> usize {
+        if self.free_lookup { most } else { 1 }
+    }
+
+    /// The lock of one shard of a class.
+    pub(super) fn of_class(&self) -> Lock<State> {
+        match &self.shared {
+            Some(word) => Lock::sharing(Arc::clone(word), Rank::Class, State::default()),
+            None => Lock::new(Rank::Class, State::default()),
+        }
     }
 
     /// Locks a class to take slots of it or to give them back.
     #[inline]
-    pub(crate) fn lock<'c>(&self, class: &'c Class) -> LockGuard<'c, State> {
+    pub(super) fn lock<'c>(&self, class: &'c Class) -> LockGuard<'c, State> {
         if self.free_lookup { class.lock() } else { self.lock_looked_up(class) }
     }
 
@@ -170,7 +201,7 @@ impl Locks {
 
     /// As [`Locks::lock`], where nobody else holds it.
     #[inline]
-    pub(crate) fn try_lock<'c>(&self, class: &'c Class) -> Option<LockGuard<'c, State>> {
+    pub(super) fn try_lock<'c>(&self, class: &'c Class) -> Option<LockGuard<'c, State>> {
         if self.free_lookup { class.try_lock() } else { self.try_lock_looked_up(class) }
     }
 
@@ -183,7 +214,7 @@ impl Locks {
     }
 
     /// Locks a class to move its objects.
-    pub(crate) fn lock_moving<'c>(&'c self, class: &'c Class) -> Moving<'c> {
+    pub(super) fn lock_moving<'c>(&'c self, class: &'c Class) -> Moving<'c> {
         let stopped = self.stop();
         Moving { state: class.lock(), _stopped: stopped }
     }
@@ -191,7 +222,7 @@ impl Locks {
     /// Runs `pin`, which reads a word and marks it as in use, as the design demands. `classes` are
     /// those of the pool.
     #[inline(always)]
-    pub(crate) fn pinning<R>(&self, classes: &[Class], pin: impl FnOnce() -> R) -> R {
+    pub(super) fn pinning<R>(&self, classes: &[Class], pin: impl FnOnce() -> R) -> R {
         if self.free_lookup { pin() } else { self.pinning_locked(classes, pin) }
     }
 
@@ -200,6 +231,15 @@ impl Locks {
         let _looked_up = self.look_up();
         let _alone = self.shared.is_some().then(|| classes[0].lock());
         pin()
+    }
+
+    /// Unlocks a class. `release` gives back what left it.
+    #[inline(always)]
+    pub(super) fn unlock(&self, state: LockGuard<'_, State>, release: impl FnOnce()) {
+        if self.inside {
+            release();
+        }
+        drop(state);
     }
 
     #[inline]
@@ -214,9 +254,23 @@ impl Locks {
 
 /// A class, locked, while objects of it move.
 pub(crate) struct Moving<'p> {
-    pub(crate) state: LockGuard<'p, State>,
+    state: LockGuard<'p, State>,
     /// The pool's lock, held so that nobody looks an object up.
     _stopped: Option<RankedWriteGuard<'p, ()>>,
+}
+
+impl Deref for Moving<'_> {
+    type Target = State;
+
+    fn deref(&self) -> &State {
+        &self.state
+    }
+}
+
+impl DerefMut for Moving<'_> {
+    fn deref_mut(&mut self) -> &mut State {
+        &mut self.state
+    }
 }
 
 #[cfg(test)]
@@ -224,12 +278,17 @@ mod tests {
     use super::*;
     use host::HeldRank;
 
+    #[cfg(debug_assertions)]
+    fn hierarchical() -> Locks {
+        Locks::new(LockDesign::Hierarchical.into())
+    }
+
     /// Who moves objects holds the pool's lock and waits for the class.
     #[test]
     #[cfg(debug_assertions)]
     #[should_panic(expected = "R1: waiting for a lock of rank Pool")]
     fn the_pools_lock_under_a_class_is_caught() {
-        let locks = Locks::new(LockDesign::Hierarchical);
+        let locks = hierarchical();
         let _class = HeldRank::enter(Rank::Class);
         drop(locks.look_up());
     }
@@ -238,7 +297,7 @@ mod tests {
     #[cfg(debug_assertions)]
     #[should_panic(expected = "R1: waiting for a lock of rank Pool")]
     fn moving_while_looking_up_is_caught() {
-        let locks = Locks::new(LockDesign::Hierarchical);
+        let locks = hierarchical();
         let _looked_up = locks.look_up();
         drop(locks.stop());
     }

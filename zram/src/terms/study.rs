@@ -1,4 +1,5 @@
-//! How a discarded page's object is freed: by ranges, or by one of the ways of study S3.
+//! The ways to free a discarded page's object that study S3 compares, and what a device is made
+//! with for a study.
 //!
 //! ```text
 //!             the discard does                    and later
@@ -12,6 +13,32 @@
 
 use std::fmt;
 use std::str::FromStr;
+
+use zsmalloc::deferred::QueueConfig;
+use zsmalloc::study::LockDesign;
+
+/// How a device differs from what it is without the feature `study`; fixed for its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Study {
+    /// How the allocator's locks are laid out.
+    pub design: LockDesign,
+    /// How discarded pages are freed.
+    pub free: Free,
+    /// How much may be pending with [`Free::Entries`] and [`Free::Handles`].
+    pub deferred: QueueConfig,
+}
+
+impl From<LockDesign> for Study {
+    fn from(design: LockDesign) -> Study {
+        Study { design, ..Study::default() }
+    }
+}
+
+impl From<Free> for Study {
+    fn from(free: Free) -> Study {
+        Study { free, ..Study::default() }
+    }
+}
 
 /// How discarded pages are freed; fixed for a device's life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -55,8 +82,9 @@ impl FromStr for Free {
 
     fn from_str(name: &str) -> Result<Free, String> {
         let found = Free::ALL.into_iter().find(|free| free.name() == name);
-        found
-            .ok_or_else(|| format!("unknown way to free \"{name}\": range, sync, entries, handles"))
+        found.ok_or_else(|| {
+            format!("unknown way to free \"{name}\": range, sync, entries or handles")
+        })
     }
 }
 

@@ -1,4 +1,5 @@
-//! Slots that are emptied later: the callback form of study S3, for comparison.
+//! Slots that are emptied later: the callback form of study S3, for comparison. Without the feature
+//! `study` the file `aside` is in the place of this one.
 //!
 //! ```text
 //!   discard   slot locked: marked, its number queued   -> reads as zeros
@@ -20,60 +21,170 @@
 //! waits. Source: study S3, v3.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use zsmalloc::deferred::{Meters, Queue, QueueConfig, Values};
-use zsmalloc::{CellGuard, MemoryError, Slots};
+use zsmalloc::{CellGuard, LEAF_CELLS, MemoryError, PoolConfig, Slots};
 
+use super::Zram;
 use crate::cells::flags::{MARK, clear, is_marked};
+use crate::cells::totals::{change, total};
 use crate::cells::{Counters, Emptied, Stored};
+use crate::terms::ZramConfig;
+use crate::terms::study::{Free, Study};
+
+/// The slots of a device that are emptied later; none but with [`Free::Entries`].
+pub(crate) struct Aside(Option<Arc<SetAside>>);
 
 /// The slots of a device that are to be emptied.
 pub(crate) struct SetAside {
     queue: Queue<u32>,
+    /// Bytes of objects in marked slots.
+    marked_bytes: Arc<AtomicU64>,
     /// A buffer became full, or none was free.
     full: Arc<AtomicBool>,
     /// A job that drains is on its way.
     asked: AtomicBool,
 }
 
-/// The mark of a slot whose content is about to be replaced goes.
-pub(crate) fn unmark(slot: &mut CellGuard<'_>, counters: &Counters) {
-    if is_marked(slot) {
-        counters.replace_marked(Stored::in_cell(slot).object_bytes(), 0);
-        clear(slot, MARK);
+/// Marks that were set, and marks that went: entered in the counter together when this is dropped.
+pub(crate) struct Marks<'c> {
+    counter: &'c AtomicU64,
+    /// Bytes of the objects of slots that lost their mark, and of those that got one.
+    lost: u64,
+    set: u64,
+}
+
+impl<'c> Marks<'c> {
+    fn new(counter: &'c AtomicU64) -> Marks<'c> {
+        Marks { counter, lost: 0, set: 0 }
+    }
+}
+
+impl Drop for Marks<'_> {
+    fn drop(&mut self) {
+        change(self.counter, self.lost, self.set);
+    }
+}
+
+/// What a locked slot holds, though it may be marked.
+fn kept(slot: &CellGuard<'_>) -> Stored {
+    Stored::of(slot.content(), slot.client())
+}
+
+impl Aside {
+    /// The pool of a device.
+    pub(super) fn pool(config: &ZramConfig, pool: PoolConfig) -> PoolConfig {
+        let Study { design, deferred, .. } = config.study;
+        PoolConfig { deferred, study: design.into(), ..pool }
+    }
+
+    /// None yet.
+    pub(super) fn new(
+        config: &ZramConfig,
+        slots: &Arc<Slots>,
+        counters: &Arc<Counters>,
+    ) -> Result<Aside, MemoryError> {
+        let Study { free, deferred, .. } = config.study;
+        let set_aside = || SetAside::new(deferred, slots, counters);
+        Ok(Aside((free == Free::Entries).then(set_aside).transpose()?))
+    }
+
+    /// The slots, if this is how pages are freed.
+    pub(crate) fn slots(&self) -> Option<&Arc<SetAside>> {
+        self.0.as_ref()
+    }
+
+    /// Empties the slots; false if there never are any. The caller has no slot locked.
+    pub(crate) fn flush(&self) -> bool {
+        self.0.as_ref().map(|slots| slots.queue.flush()).is_some()
+    }
+
+    /// The content of a locked slot, which is about to be replaced. The mark goes.
+    pub(crate) fn take(&self, slot: &mut CellGuard<'_>) -> Stored {
+        let old = kept(slot);
+        if is_marked(slot) {
+            let bytes = old.tally().bytes;
+            self.0.iter().for_each(|slots| change(&slots.marked_bytes, bytes, 0));
+            clear(slot, MARK);
+        }
+        old
+    }
+
+    /// The content that a locked slot has until it is emptied.
+    pub(crate) fn kept(&self, slot: &CellGuard<'_>) -> Stored {
+        kept(slot)
+    }
+
+    /// Bytes of the objects in the slots. The counters of the device have them too.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.0.as_ref().map_or(0, |slots| total(&slots.marked_bytes))
+    }
+
+    /// Bytes of heap.
+    pub(crate) fn heap_bytes(&self) -> u64 {
+        self.0.as_ref().map_or(0, |slots| slots.queue.meters().heap_bytes)
+    }
+
+    /// Recounts the slots.
+    pub(crate) fn check(&self, slots: &Slots) -> Result<(), String> {
+        if self.0.is_none() {
+            return Ok(());
+        }
+        let leaves = (0..slots.root_len()).filter(|&index| slots.leaf(index).is_some());
+        let pages = leaves.flat_map(|index| index * LEAF_CELLS..(index + 1) * LEAF_CELLS);
+        let marked = pages.filter_map(|page| slots.lock(page as u64).filter(is_marked));
+        let (bytes, counted) = (marked.map(|slot| kept(&slot).tally().bytes).sum(), self.bytes());
+        if counted == bytes {
+            return Ok(());
+        }
+        Err(format!("marked slots hold {bytes} bytes, counted {counted}"))
+    }
+}
+
+impl Zram {
+    /// The queue of [`Free::Entries`] and [`Free::Handles`]: what is pending in it, and what was
+    /// freed at once because the queue had no room. All zero in the other ways.
+    pub fn deferred(&self) -> Meters {
+        match self.aside.slots() {
+            Some(slots) => slots.queue.meters(),
+            None => self.slots.pool.deferred(),
+        }
     }
 }
 
 impl SetAside {
     /// None yet.
-    pub(crate) fn new(
+    fn new(
         config: QueueConfig,
         slots: &Arc<Slots>,
         counters: &Arc<Counters>,
     ) -> Result<Arc<SetAside>, MemoryError> {
         let full = Arc::new(AtomicBool::new(false));
         let (slots, of, told) = (Arc::clone(slots), Arc::clone(counters), Arc::clone(&full));
+        let marked_bytes = Arc::new(AtomicU64::new(0));
+        let marked = Arc::clone(&marked_bytes);
         let drain = move |pages: &mut Values<'_, u32>| {
             let (_change, mut emptied) = (of.change(), Emptied::new(&of));
-            pages.for_each(|page| empty(&slots, page, &mut emptied));
+            let mut marks = Marks::new(&marked);
+            pages.for_each(|page| empty(&slots, page, &mut emptied, &mut marks));
         };
         // relaxed: a hint to the thread that pushed.
         let tell = move || told.store(true, Ordering::Relaxed);
         let queue = Queue::new(config, drain, tell).map_err(|_| MemoryError::BadConfig {
             what: "no memory for the buffers of slots that are to be emptied",
         })?;
-        Ok(Arc::new(SetAside { queue, full, asked: AtomicBool::new(false) }))
+        Ok(Arc::new(SetAside { queue, marked_bytes, full, asked: AtomicBool::new(false) }))
+    }
+
+    /// Marks that are yet to be entered.
+    pub(crate) fn marks(&self) -> Marks<'_> {
+        Marks::new(&self.marked_bytes)
     }
 
     /// Sets a locked slot aside; false when it holds no object, or the queue has no room.
-    pub(crate) fn put(
-        &self,
-        page: u64,
-        slot: &mut CellGuard<'_>,
-        emptied: &mut Emptied<'_>,
-    ) -> bool {
-        let Stored::Blob { len, .. } = Stored::in_cell(slot) else { return false };
+    pub(crate) fn put(&self, page: u64, slot: &mut CellGuard<'_>, marks: &mut Marks<'_>) -> bool {
+        let Stored::Blob { len, .. } = kept(slot) else { return false };
         if is_marked(slot) {
             return true; // it is in the queue
         }
@@ -82,7 +193,7 @@ impl SetAside {
             return false;
         }
         slot.set_client(MARK);
-        emptied.marked(len as u64);
+        marks.set += len as u64;
         true
     }
 
@@ -114,42 +225,34 @@ impl SetAside {
             self.ask(slots);
         }
     }
-
-    /// Empties every slot that was set aside before.
-    pub(crate) fn flush(&self) {
-        self.queue.flush();
-    }
-
-    /// What the queue counts.
-    pub(crate) fn meters(&self) -> Meters {
-        self.queue.meters()
-    }
 }
 
 /// Empties the slot of a page, if it is still to be emptied.
-fn empty(slots: &Slots, page: u32, emptied: &mut Emptied<'_>) {
+fn empty(slots: &Slots, page: u32, emptied: &mut Emptied<'_>, marks: &mut Marks<'_>) {
     // The objects of a device that is about to go end with its pool.
     if slots.pool.is_retired() {
         return;
     }
     let Some(mut slot) = slots.lock(page.into()) else { return };
     if is_marked(&slot) {
-        let before = Stored::in_cell(&slot);
+        let before = kept(&slot);
         clear(&mut slot, MARK);
         slot.clear();
-        emptied.unmarked(before.object_bytes());
+        marks.lost += before.tally().bytes;
         emptied.add(&slot, before);
     }
 }
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    use crate::{Free, Zram, ZramConfig, small};
+    use crate::study::Free;
+    use crate::{Zram, ZramConfig, small};
 
     const PAGE: usize = 4096;
 
     fn device() -> Zram {
-        let config = ZramConfig { free: Free::Entries, ..ZramConfig::new("zram0", 1 << 22) };
+        let config =
+            ZramConfig { study: Free::Entries.into(), ..ZramConfig::new("zram0", 1 << 22) };
         Zram::new(small::memory(), config).expect("a device")
     }
 
@@ -186,7 +289,7 @@ mod tests {
         set_aside(&zram, 3);
         assert_eq!(pending(&zram), (1, 1), "it is queued once");
         assert_eq!(zram.mm_stat().0[0], PAGE as u64, "stored, until it is drained");
-        zram.flush_set_aside();
+        zram.aside.flush();
         assert_eq!((pending(&zram), zram.mm_stat().0[0]), ((0, 0), 0));
         expect(&zram, 3, &[0; PAGE]);
         assert_eq!(zram.stat().mem_used_total, 0);
@@ -199,11 +302,11 @@ mod tests {
         set_aside(&zram, 3);
         zram.write_page(3, &data(3, 2)).expect("room");
         assert_eq!(pending(&zram), (1, 0), "the number is queued, and means nothing");
-        zram.flush_set_aside();
+        zram.aside.flush();
         expect(&zram, 3, &data(3, 2));
         set_aside(&zram, 3);
         zram.write_page(3, &[7; PAGE]).expect("room");
-        zram.flush_set_aside();
+        zram.aside.flush();
         expect(&zram, 3, &[7; PAGE]);
     }
 
@@ -216,9 +319,9 @@ mod tests {
         }
         assert_eq!(zram.deferred().pending_values, 3);
         expect(&zram, 3, &[0; PAGE]);
-        zram.flush_set_aside();
+        zram.aside.flush();
         zram.write_page(3, &data(3, 9)).expect("room");
-        zram.flush_set_aside();
+        zram.aside.flush();
         expect(&zram, 3, &data(3, 9));
     }
 
@@ -230,7 +333,7 @@ mod tests {
         disk::Disk::write(&zram, 3 * PAGE as u64 + 100, &[5; 50]).expect("room");
         let mut expected = vec![0; PAGE];
         expected[100..150].fill(5);
-        zram.flush_set_aside();
+        zram.aside.flush();
         expect(&zram, 3, &expected);
     }
 
