@@ -35,6 +35,7 @@ use host::{PAGE_SIZE, limits};
 use serve::control::Handler;
 use serve::fuse::Fuse;
 use serve::{Server, ServerConfig, notify, shell};
+use zram::study::Study;
 use zram::{Attribute, AttributeError, Device, DeviceDefaults, Devices, Opened};
 use zsmalloc::{Memory, MemoryConfig};
 
@@ -214,11 +215,11 @@ fn devices(args: &args::Serve, mem_limit: u64, log: &Log) -> Result<Devices, Fai
         algorithm: algorithm(args)?,
         chain_order: args.chain_order,
         rule: args.rule,
+        study: Study { design: args.design, free: args.free, ..Study::default() },
         mem_limit,
         memory_target: args.memory_target,
         track_ages: args.track_ages,
         read_only: args.read_only,
-        ..DeviceDefaults::default()
     };
     Ok(Devices::new(memory, defaults))
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use clap::{ArgGroup, Args, Parser, Subcommand};
 use codec::{Algorithm, Codec};
+use zram::study::{Free, LockDesign};
 
 use super::attribute::Change;
 use super::failure::Failure;
@@ -69,6 +70,12 @@ pub(crate) struct Serve {
     /// How size classes are chosen: least-waste, used-percent or fitted
     #[arg(long, default_value = "least-waste")]
     pub(crate) rule: zsmalloc::Rule,
+    /// Lock design of the allocator: class, or for studies hierarchical or pool
+    #[arg(long, default_value = "class")]
+    pub(crate) design: LockDesign,
+    /// How discarded pages are freed: range, or for studies sync, entries or handles
+    #[arg(long, default_value = "range", value_name = "WAY")]
+    pub(crate) free: Free,
     /// Mount devices here as the kernel shows them: DIR/zram0/disk, disksize, mm_stat and so on,
     /// DIR/zram-control/hot_add. DIR is made if it is missing, but its parents are not. Without
     /// --unix or --tcp there is no NBD then
@@ -273,6 +280,7 @@ mod tests {
         assert_eq!((&*serve.name, serve.size), ("zram0", Some(1 << 30)));
         assert_eq!(serve.algorithm.to_string(), "lz4");
         assert_eq!((serve.chain_order, serve.rule), (3, zsmalloc::Rule::LeastWaste));
+        assert_eq!((serve.design, serve.free), (LockDesign::Class, Free::Range));
         assert_eq!((serve.memory_limit, serve.unix, serve.tcp), (None, None, None));
         assert!(!serve.tcp_anywhere && !serve.read_only);
     }
@@ -368,15 +376,28 @@ mod tests {
 
     #[test]
     fn help_and_manual_name_every_rule_of_size_classes() {
+        help_and_manual_name("rule", &zsmalloc::Rule::ALL.map(zsmalloc::Rule::name));
+    }
+
+    #[test]
+    fn help_and_manual_name_every_design_and_way_to_free() {
+        help_and_manual_name("design", &LockDesign::ALL.map(LockDesign::name));
+        help_and_manual_name("free", &Free::ALL.map(Free::name));
+    }
+
+    /// The help and the manual of an option of `serve` have these names.
+    #[track_caller]
+    fn help_and_manual_name(option: &str, expected: &[&str]) {
         let line = Line::command();
         let serve = line.find_subcommand("serve").unwrap();
-        let option = serve.get_arguments().find(|option| option.get_id() == "rule").unwrap();
-        let help = option.get_help().unwrap().to_string();
-        let manual = include_str!("../../man/ramfold.1").split(".It Fl -rule Ar ").nth(1).unwrap();
+        let argument = serve.get_arguments().find(|argument| argument.get_id() == option).unwrap();
+        let help = argument.get_help().unwrap().to_string();
+        let manual = include_str!("../../man/ramfold.1");
+        let manual = manual.split(&format!(".It Fl -{option} Ar ")).nth(1).unwrap();
         let manual = manual.split(".It Fl ").next().unwrap();
-        for rule in zsmalloc::Rule::ALL {
-            assert!(names(&help).contains(rule.name()), "--help of serve: {}", rule.name());
-            assert!(names(manual).contains(rule.name()), "manual of serve: {}", rule.name());
+        for name in expected {
+            assert!(names(&help).contains(name), "--help of serve --{option}: {name}");
+            assert!(names(manual).contains(name), "manual of serve --{option}: {name}");
         }
     }
 

@@ -154,6 +154,8 @@ mod tests {
             ("--algorithm=zstd:99", "not 99"),
             ("--chain-order=9", "there is no chain order \"9\"; it is 0 to 4"),
             ("--rule=best", "least-waste, used-percent or fitted"),
+            ("--design=rcu", "unknown design \"rcu\": hierarchical, pool or class"),
+            ("--free=later", "unknown way to free \"later\": range, sync, entries or handles"),
             ("--name=a/b", "\"a/b\" is not a name"),
             ("--tcp=:10999", "127.0.0.1:10999"),
             ("--set=idle=some", "--set <ATTRIBUTE=VALUE>: idle: \"some\" is not all"),

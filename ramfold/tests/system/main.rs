@@ -10,6 +10,7 @@
 //!   mounting    how the mount begins and ends, and which requests wait
 //!   backing     a backing file that turns bad
 //!   stack       file systems, and tests of other projects, on the tree
+//!   designs     lock designs and ways to free that studies compare
 //!   figures     what stat, set, check and estimate print
 //!   frames      what stat --pagetypeinfo prints
 //!   usage       what is refused, and in which words
@@ -25,6 +26,7 @@ mod anonymous;
 mod attributes;
 mod backing;
 mod clients;
+mod designs;
 mod figures;
 mod filesystem;
 mod frames;

@@ -58,6 +58,8 @@ fn settings_that_do_not_exist_are_refused() {
     refuses(&["serve", "--size", "1G", "--algorithm", "zstd:99"], &["99"]);
     refuses(&["serve", "--size", "1G", "--chain-order", "9"], &["9", "4"]);
     refuses(&["serve", "--size", "1G", "--rule", "best"], &["best", "least-waste"]);
+    refuses(&["serve", "--size", "1G", "--design", "rcu"], &["rcu", "hierarchical, pool or class"]);
+    refuses(&["serve", "--size", "1G", "--free", "later"], &["later", "range, sync, entries"]);
     refuses(&["serve", "--size", "1G", "--name", "a/b"], &["a/b"]);
 }
 

@@ -54,6 +54,9 @@ pub(crate) fn device(device: &Device, stat: &Stat) -> Value {
     );
     if let Some(disk) = device.disk() {
         answer["trouble_stat"] = troubles(&disk.trouble_stat());
+        let study = disk.config().study;
+        answer["design"] = study.design.name().into();
+        answer["free"] = study.free.name().into();
     }
     answer["bd_stat"] = columns(&text(Attribute::BdStat), &["bd_count", "bd_reads", "bd_writes"]);
     let pending = device.disk().map_or(0, |disk| disk.bd_stat().pending);

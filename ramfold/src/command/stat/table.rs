@@ -11,6 +11,7 @@ use std::fmt::Write;
 
 use host::PAGE_SIZE;
 use serde_json::Value;
+use zram::study::Study;
 
 use crate::line::output::one_line;
 use crate::line::size::{count, human, plural};
@@ -84,13 +85,27 @@ fn title(text: &mut String, stat: &Value) {
     let (name, algorithm, order) = (word("name"), word("algorithm"), &stat["chain_order"]);
     let server = &stat["server"];
     let (pid, clients) = (&server["pid"], &server["connections"]);
+    let studied = studied(stat);
     put(
         text,
-        format_args!("{name}: {algorithm}, chain order {order}; pid {pid}, {clients} connected"),
+        format_args!(
+            "{name}: {algorithm}, chain order {order}{studied}; pid {pid}, {clients} connected"
+        ),
     );
     for uri in server["uris"].as_array().into_iter().flatten().filter_map(Value::as_str) {
         put(text, format_args!("  {uri}"));
     }
+}
+
+/// The designs that the device has for a study.
+fn studied(stat: &Value) -> String {
+    let default = Study::default();
+    let of = |name: &str, default: &str, words: &str| {
+        let chosen = stat[name].as_str().filter(|chosen| *chosen != default);
+        chosen.map(|chosen| format!(", {words} {chosen}")).unwrap_or_default()
+    };
+    of("design", default.design.name(), "lock design")
+        + &of("free", default.free.name(), "frees by")
 }
 
 fn disk(text: &mut String, figures: &Figures<'_>) {
@@ -285,6 +300,16 @@ mod tests {
         stat["bd_stat"]["bd_pending"] = 512.into();
         let text = render(&stat);
         assert!(text.contains("512 blocks in use for no page: being freed or written"), "{text}");
+    }
+
+    #[test]
+    fn designs_of_a_study_are_told_and_defaults_are_not() {
+        let mut stat = example();
+        (stat["design"], stat["free"]) = ("class".into(), "range".into());
+        assert!(render(&stat).starts_with("zram0: lz4, chain order 3; pid 1"));
+        (stat["design"], stat["free"]) = ("pool".into(), "sync".into());
+        let told = "zram0: lz4, chain order 3, lock design pool, frees by sync; pid 1";
+        assert!(render(&stat).starts_with(told));
     }
 
     #[test]
