@@ -55,6 +55,20 @@ fn suitable(free_blocks: &[u64; ORDERS], order: Order) -> u128 {
 
 impl ZoneTotals {
     /// Appends the zone's line of `unusable_index`.
+    ///
+    /// ```
+    /// use ramfold_buddy::{Migratetype, Zone, ZoneTotals};
+    ///
+    /// let mut zone = Zone::new(1024);
+    /// zone.alloc_run(1, Migratetype::Movable)?;
+    /// let (mut unusable, mut extfrag) = (String::new(), String::new());
+    /// let totals = ZoneTotals::new(0, "Normal", &zone.published().read());
+    /// totals.render_unusable_index(&mut unusable);
+    /// assert!(unusable.starts_with("Node 0, zone   Normal 0.000 "), "one frame can be had");
+    /// totals.render_extfrag_index(&mut extfrag);
+    /// assert!(extfrag.starts_with("Node 0, zone   Normal -1.000 "), "and nothing is fragmented");
+    /// # Ok::<(), ramfold_buddy::AllocError>(())
+    /// ```
     pub fn render_unusable_index(&self, out: &mut String) {
         let index = |order| unusable_free_index(&self.free_blocks, order) as i64;
         self.render_indices(index, 1, out);

@@ -24,6 +24,21 @@ impl Area {
     ///
     /// The error of the page that ended the call, together with the number of pages stored before
     /// it. It is [`StoreError::BadLength`] if the last page is too short.
+    ///
+    /// ```
+    /// # use ramfold_zswap::{GroupId, Loaded, Memory, MemoryConfig, Zswap, ZswapConfig};
+    /// # let memory = Memory::new(MemoryConfig::for_disk(16 << 20))?;
+    /// # let cache = Zswap::new(memory, ZswapConfig::new("cache"))?;
+    /// let area = cache.add_area(512)?;
+    /// let mut data = [5; 2 * 4096];
+    /// let (stored, ended) = area.store_pages(7, &data, GroupId::ROOT);
+    /// assert!(stored == 2 && ended.is_ok());
+    /// let mut found = Vec::new();
+    /// area.load_pages(8, &mut data, |page, loaded| found.push((page, loaded)));
+    /// let found: Result<Vec<_>, _> = found.into_iter().map(|(_, loaded)| loaded).collect();
+    /// assert_eq!(found?, [Loaded::Memory, Loaded::Absent], "pages 8 and 9");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn store_pages(
         &self,
         first: u64,

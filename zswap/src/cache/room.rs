@@ -61,6 +61,28 @@ impl Zswap {
     /// Every page that came back from the disk lately protects one entry, or more if reading it
     /// took longer than decompressing would have. That time is measured. Each count uses up half of
     /// the protection. Source: `zswap_shrinker_count`.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use ramfold_zswap::{GroupId, Limit, Memory, MemoryConfig, Zswap, ZswapConfig};
+    /// # let memory = Memory::new(MemoryConfig::for_disk(16 << 20))?;
+    /// let backing: Arc<dyn ramfold_zswap::Disk> = Arc::new(disk::RamDisk::new(1 << 20)?);
+    /// let config = ZswapConfig {
+    ///     backing: Some(backing),
+    ///     shrinker_enabled: true,
+    ///     limit: Limit::None,
+    ///     ..ZswapConfig::new("cache")
+    /// };
+    /// let cache = Zswap::new(memory, config)?;
+    /// let area = cache.add_area(512)?;
+    /// for page in 0..64 {
+    ///     let data: [u8; 4096] = std::array::from_fn(|at| (at * at / 9 + page) as u8);
+    ///     area.store(page as u64, &data, GroupId::ROOT)?;
+    /// }
+    /// assert!(cache.shrinker_count() > 0);
+    /// assert_eq!(cache.shrinker_scan(8), 8, "pages that are on the disk now");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn shrinker_count(&self) -> u64 {
         if !self.core.config.shrinker_enabled || self.core.backing.is_none() {
             return 0;

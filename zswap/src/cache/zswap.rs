@@ -113,6 +113,17 @@ impl Zswap {
     /// # Errors
     ///
     /// [`ZswapError::UnknownArea`].
+    ///
+    /// ```
+    /// # use ramfold_zswap::{GroupId, Memory, MemoryConfig, Zswap, ZswapConfig};
+    /// # let memory = Memory::new(MemoryConfig::for_disk(16 << 20))?;
+    /// # let cache = Zswap::new(memory, ZswapConfig::new("cache"))?;
+    /// let area = cache.add_area(512)?;
+    /// cache.remove_area(area.id())?;
+    /// assert!(cache.area(area.id()).is_err());
+    /// assert!(area.store(7, &[1; 4096], GroupId::ROOT).is_err());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn remove_area(&self, id: u32) -> Result<(), ZswapError> {
         let area = self.area(id)?;
         self.areas.lock().by_id.remove(&id);
@@ -133,6 +144,15 @@ impl Zswap {
     ///
     /// [`AlgorithmError`] if the algorithm is unknown, if its contexts cannot be built, or if four
     /// others have entries.
+    ///
+    /// ```
+    /// # use ramfold_zswap::{Memory, MemoryConfig, Zswap, ZswapConfig};
+    /// # let memory = Memory::new(MemoryConfig::for_disk(16 << 20))?;
+    /// # let cache = Zswap::new(memory, ZswapConfig::new("cache"))?;
+    /// cache.set_algorithm("zstd:7")?;
+    /// assert!(cache.set_algorithm("best").is_err());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn set_algorithm(&self, name: &str) -> Result<(), AlgorithmError> {
         let codec = name.parse().map_err(AlgorithmError::Unknown)?;
         let Core { algorithms, streams, counters, .. } = &*self.core;
@@ -168,6 +188,19 @@ impl Zswap {
     /// # Errors
     ///
     /// [`ZswapError::TooManyGroups`] if there are 255 already.
+    ///
+    /// ```
+    /// # use ramfold_zswap::{Memory, MemoryConfig, Zswap, ZswapConfig};
+    /// # let memory = Memory::new(MemoryConfig::for_disk(16 << 20))?;
+    /// # let cache = Zswap::new(memory, ZswapConfig::new("cache"))?;
+    /// let area = cache.add_area(512)?;
+    /// let nothing = cache.add_group(Some(0), false)?;
+    /// let page: [u8; 4096] = std::array::from_fn(|at| (at / 9) as u8);
+    /// assert!(area.store(7, &page, nothing).is_err(), "the group has no room");
+    /// let group = cache.add_group(Some(1 << 20), false)?;
+    /// area.store(7, &page, group)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn add_group(&self, limit: Option<u64>, writeback: bool) -> Result<GroupId, ZswapError> {
         let limit = limit.unwrap_or(u64::MAX);
         self.core.groups.add(limit, writeback).ok_or(ZswapError::TooManyGroups)
