@@ -60,8 +60,6 @@ mod lists;
 mod numbers;
 mod rules;
 mod sharing;
-#[cfg(feature = "study")]
-pub mod study;
 mod texts;
 mod zone;
 
@@ -73,6 +71,8 @@ pub use numbers::{
 };
 pub use rules::ZoneCheck;
 pub use sharing::SharedZone;
+#[cfg(feature = "study")]
+pub use sharing::study;
 pub use texts::{
     BuddyInfo, NodePageTypes, PageTypeInfo, ParseError, ParseProblem, TextForm, ZonePageTypes,
     ZoneTotals, fragmentation_index, unusable_free_index,

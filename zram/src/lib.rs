@@ -36,7 +36,7 @@ use ramfold_zram::study::Free;
 #![forbid(unsafe_code)]
 
 // Rooms, from the top down. Each of them stands only on rooms that are named after it:
-// control, attributes, access, report, post, page, device, cells, backing, study, terms.
+// control, attributes, access, report, post, page, device, cells, backing, terms.
 mod access;
 mod attributes;
 mod backing;
@@ -48,8 +48,6 @@ mod post;
 mod report;
 #[cfg(all(test, not(loom)))]
 mod small;
-#[cfg(feature = "study")]
-pub mod study;
 mod terms;
 
 pub use attributes::{Attribute, AttributeError, Errno};
@@ -59,6 +57,8 @@ pub use control::{BlockStates, Device, DeviceDefaults, Devices, Opened, PathGuar
 pub use device::{HoldStat, Zram};
 pub use post::{Policy, PolicyConfig};
 pub use report::{BlockState, CheckError, CheckReport, IoStat, Metadata, MmStat, Stat};
+#[cfg(feature = "study")]
+pub use terms::study;
 pub use terms::{
     Idle, PostError, Recompress, RecompressKind, RecompressReport, Selection, Unreached, WriteBack,
     WriteBackReport, ZramConfig, ZramError,

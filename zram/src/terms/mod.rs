@@ -6,7 +6,7 @@ mod asked;
 mod config;
 mod error;
 #[cfg(feature = "study")]
-pub(crate) mod study;
+pub mod study;
 mod unreached;
 
 pub use asked::{

@@ -1,5 +1,9 @@
-//! The ways to free a discarded page's object that study S3 compares, and what a device is made
-//! with for a study.
+//! What the studies compare with the default: lock designs of the allocator, and the ways of study
+//! S3 to free a discarded page's object.
+//!
+//! The code is in two more files of this name: `device/study` has the slots that are set aside,
+//! `access/study` the discards. With the feature they are in the place of `device/aside` and
+//! `access/discard`.
 //!
 //! ```text
 //!             the discard does                    and later
@@ -10,12 +14,30 @@
 //! ```
 //!
 //! Invariant: how it is freed changes neither what a page reads as, nor whether a write succeeds.
+//!
+//! ```
+//! # use ramfold_zram::{Memory, MemoryConfig, Zram, ZramConfig};
+//! use ramfold_zram::study::Free;
+//!
+//! # let memory = MemoryConfig {
+//! #     arena_frames: 1 << 12,
+//! #     entries_max: 1 << 12,
+//! #     expected_bytes: 1 << 20,
+//! #     worker: false,
+//! # };
+//! let config = ZramConfig { study: Free::Handles.into(), ..ZramConfig::new("zram0", 1 << 20) };
+//! let zram = Zram::new(Memory::new(memory)?, config)?;
+//! # zram.write_page(7, &std::array::from_fn::<u8, 4096, _>(|at| (at * at / 7) as u8))?;
+//! zram.discard_pages(7..8)?;
+//! assert_eq!(zram.deferred().pending_values, 1);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 use std::fmt;
 use std::str::FromStr;
 
-use zsmalloc::deferred::QueueConfig;
-use zsmalloc::study::LockDesign;
+pub use zsmalloc::deferred::QueueConfig;
+pub use zsmalloc::study::LockDesign;
 
 /// How a device differs from what it is without the feature `study`; fixed for its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]

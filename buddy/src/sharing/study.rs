@@ -11,10 +11,10 @@
 //! # Ok::<(), ramfold_buddy::AllocError>(())
 //! ```
 
+use super::SharedZone;
 pub use crate::lists::counts::Counts;
 use crate::lists::{List, NONE, OfSlot, Published, ZoneCounts};
 use crate::numbers::{Arc, Migratetype, Order, SLOTS, Warm, Which, slot};
-use crate::sharing::SharedZone;
 use crate::zone::Zone;
 
 /// Counts that stay 0: a list is empty if it has no head.
