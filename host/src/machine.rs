@@ -8,7 +8,6 @@ mod copy;
 pub mod cpu;
 #[cfg(not(any(loom, shuttle, miri)))]
 mod end;
-pub mod fork;
 #[cfg(not(miri))]
 mod heap;
 mod heap_bounds;

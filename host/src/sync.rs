@@ -11,6 +11,7 @@
 //! Invariant: each name is the same type in meaning under every configuration. Lock: none of its
 //! own.
 
+pub mod fork;
 #[cfg(tsan)]
 mod seen;
 #[cfg(tsan)]

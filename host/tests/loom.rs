@@ -17,6 +17,7 @@
 use loom::model;
 use loom::sync::Arc;
 use ramfold_host::fault::{Asker, Regions, Served, Server, Touched};
+use ramfold_host::fork::Forks;
 use ramfold_host::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use ramfold_host::sync::thread;
 use ramfold_host::{
@@ -414,5 +415,27 @@ fn a_range_is_never_the_start_of_one_region_and_the_end_of_the_next() {
         drop(entry);
         let _next = regions.enter(30..40, std::sync::Arc::new(Never)).expect("there is room again");
         assert_eq!(fault.join().unwrap(), Touched::Foreign);
+    });
+}
+
+#[test]
+fn a_fork_sees_all_that_was_done_inside_and_nothing_half_done() {
+    model(|| {
+        let forks = Arc::new(Forks::new());
+        let done = Arc::new(loom::cell::UnsafeCell::new(0u64));
+        let (gate, work) = (Arc::clone(&forks), Arc::clone(&done));
+        let inside = thread::spawn(move || {
+            let _inside = gate.go_inside();
+            // SAFETY: no other thread looks at the cell while this one is inside.
+            work.with_mut(|work| unsafe { *work += 1 });
+        });
+        forks.prepare();
+        // SAFETY: no thread is inside.
+        done.with(|done| assert!(unsafe { *done } <= 1));
+        forks.resume(false);
+        inside.join().unwrap();
+        forks.prepare();
+        // SAFETY: as above.
+        done.with(|done| assert_eq!(unsafe { *done }, 1));
     });
 }

@@ -53,7 +53,7 @@ fn page_out_sparsely(pager: &Pager, region: &mut Region) -> RegionStats {
         bytes[at..at + 8].copy_from_slice(&chunk.to_ne_bytes());
         bytes[at - 8..at].copy_from_slice(&(chunk + 1).to_ne_bytes());
         let out = control.page_out(at..at + PAGE);
-        // Where each closed page may split a mapping, its group comes and leaves with it in the end.
+        // Where each closed page may split a mapping, its group comes and leaves with it.
         let most = if closes { 64 } else { 1 };
         let stored = out.expect("watched").stored;
         assert!((1..=most).contains(&stored), "{stored} of chunk {chunk}");

@@ -18,7 +18,7 @@
 //! therefore a table of atomics. In a shared library the first access to a thread-local may
 //! allocate, and a handler may be the first. Lock: none.
 
-use crate::machine::fork::{self, Inside};
+use crate::sync::fork::{self, InProcess};
 use rustix::thread::gettid;
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, compiler_fence};
@@ -120,7 +120,7 @@ pub struct Call {
     /// `None` within another call, or if the table is full.
     slot: Option<&'static AtomicU64>,
     /// `None` within another call.
-    inside: Option<Inside>,
+    inside: Option<InProcess>,
     /// A call ends in the thread that began it.
     thread_bound: PhantomData<*const ()>,
 }

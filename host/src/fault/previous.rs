@@ -34,6 +34,11 @@ impl Previous {
         Previous { signal, function, flags, mask: AtomicU64::new(0) }
     }
 
+    /// The signal.
+    pub(super) fn signal(&self) -> Signal {
+        self.signal
+    }
+
     /// Remembers the present action of the signal.
     pub(super) fn remember(&self) -> std::io::Result<()> {
         self.set(&current(self.signal)?);
@@ -63,7 +68,9 @@ impl Previous {
 
     /// Does the same for a signal that was sent. The program may go on after it, and then needs our
     /// handler, because it touches pages that are out.
-    pub(super) fn forward_sent(&self, passed: Passed) {
+    ///
+    /// `put_back` installs our handler again.
+    pub(super) fn forward_sent(&self, passed: Passed, put_back: impl FnOnce()) {
         // relaxed: as in `set`.
         match self.function.load(Ordering::Relaxed) {
             libc::SIG_IGN => {}
@@ -80,9 +87,7 @@ impl Previous {
                     && action.sa_sigaction == libc::SIG_DFL
                 {
                     self.set(&action);
-                    // If the system refuses what it allowed before, the next fault ends the
-                    // program.
-                    drop(super::signal::put_handler(self.signal));
+                    put_back();
                 }
             }
         }

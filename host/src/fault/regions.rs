@@ -37,8 +37,8 @@ pub const REGIONS_MAX: usize = 1024;
 ///
 /// # Safety
 ///
-/// Asked by the thread that touches it, `serve` runs in a signal handler, in the middle of the code that
-/// touches a page of the range. That code may have taken something apart, and may rely on its
+/// Asked by the thread that touches it, `serve` runs in a signal handler, in the middle of the code
+/// that touches a page of the range. That code may have taken something apart, and may rely on its
 /// thread to do nothing else until it is whole again. For example, a generator of random numbers
 /// that fills a slice of the range would be entered a second time. So `serve`, and all that it
 /// calls:

@@ -27,7 +27,8 @@ use super::regions::{Asker, REGIONS_MAX, Regions, Server, Touched, Watch};
 use super::stacks::Stacks;
 use crate::folding::{FaultError, FaultMode, Home, Signal};
 use crate::locks::{Lock, Rank};
-use crate::machine::{die_at, fork};
+use crate::machine::die_at;
+use crate::sync::fork;
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
@@ -187,7 +188,7 @@ extern "C" fn after_fork() {
 }
 
 /// Makes `on_fault` the handler of a signal.
-pub(super) fn put_handler(signal: Signal) -> std::io::Result<()> {
+fn put_handler(signal: Signal) -> std::io::Result<()> {
     let mut action = default_action();
     action.sa_sigaction = handler();
     // An overflow of a stack is a SIGSEGV, and only the alternate stack has room for its handler.
@@ -240,7 +241,10 @@ extern "C" fn on_fault(
     match touch.touched {
         Touched::Served(_) => {}
         Touched::Gone => die_at(DROPPED, address),
-        Touched::Foreign if is_sent(code) => previous.forward_sent((signal, info, context)),
+        Touched::Foreign if is_sent(code) => {
+            // If the system refuses what it allowed before, the next fault ends the program.
+            previous.forward_sent((signal, info, context), || drop(put_handler(previous.signal())));
+        }
         Touched::Foreign => previous.forward((signal, info, context)),
     }
     // SAFETY: errno is this thread's. The interrupted code finds it as it was.

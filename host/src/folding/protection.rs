@@ -15,7 +15,7 @@
 //! is refused new spans, because the threads that look after them are its parent's.
 //!
 //! Each closed range between open ones takes a mapping, of which a process may have a limited
-//! number (`vm.max_map_count`). Whoever closes and opens ranges counts them.
+//! number (`vm.max_map_count`). The caller counts them.
 //!
 //! Callers own the mappings, and check the addresses and lengths that reach this file.
 //!
@@ -99,7 +99,7 @@ impl Protection {
         unsafe { self.protect(range, MprotectFlags::empty()) }.inspect_err(|_| {
             // A range of several mappings may be closed in part. SAFETY: as above.
             if unsafe { self.open(range) }.is_err() {
-                die_at("a range that is closed in part cannot be opened:", range.start);
+                die_at(UNMAPPED, range.start);
             }
         })
     }
@@ -262,6 +262,10 @@ impl Protection {
         self.opened.settle();
     }
 }
+
+/// The message about a range that can be neither closed nor opened. An address follows it.
+pub(super) const UNMAPPED: &str = "a part of a region can be neither closed nor opened, because \
+                                   other code has unmapped it or changed its rights; it begins";
 
 /// The memory of this process as a file, and its number. May be called in a signal handler.
 fn open_memory() -> Result<(OwnedFd, u64), Errno> {

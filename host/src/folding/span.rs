@@ -28,7 +28,7 @@
 
 use super::error::{FaultError, FaultMode, refused};
 use super::fault_path::{FaultPath, Way};
-use super::protection::Protection;
+use super::protection::{Protection, UNMAPPED};
 use super::transfer::{Transfer, transfer};
 use crate::machine::{PAGE_SIZE, die_at, max_map_count};
 use crate::memory::{HostError, Mapping};
@@ -129,8 +129,9 @@ impl Span {
     fn open_touched(&self, protection: &Protection, pages: Range<usize>) -> Result<(), Errno> {
         // One call opens a run, however long, because each piece of it would split a mapping.
         let mut run = pages.start..pages.start;
-        let opened =
-            touched_runs(self, pages.clone()).chain([pages.end..pages.end]).try_for_each(|next| {
+        let opened = touched_runs(self, pages.clone())
+            .chain(std::iter::once(pages.end..pages.end))
+            .try_for_each(|next| {
                 if run.end == next.start && !next.is_empty() {
                     run.end = next.end;
                     return Ok(());
@@ -143,7 +144,7 @@ impl Span {
             let range = self.addresses(&pages);
             // SAFETY: as above; pages without contents read as zeros.
             if unsafe { protection.open(&range) }.is_err() {
-                die_at("a range that is closed in part cannot be opened:", range.start);
+                die_at(UNMAPPED, range.start);
             }
         })
     }

@@ -27,15 +27,34 @@ use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-mod access;
 #[cfg(not(any(loom, shuttle, miri)))]
 mod forked;
 #[cfg(not(miri))]
 mod system;
 
-pub(crate) use access::{Access, Core};
 #[cfg(not(any(loom, shuttle, miri)))]
 pub(crate) use forked::inherit_all;
+
+/// The access rights of a fresh reservation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Access {
+    /// All of it is open.
+    Open,
+    /// It reads as zeros, and only opened parts may be written.
+    Zeros,
+    /// Only opened parts may be read or written.
+    Closed,
+}
+
+/// Whether a core file has the contents of the reservation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Core {
+    /// It has them, because they are the program's.
+    #[cfg_attr(any(loom, miri), expect(dead_code, reason = "there are no regions in a model"))]
+    Kept,
+    /// It has not: they are ours, compressed pages or data about those.
+    LeftOut,
+}
 
 /// Owned address space. Which thread may touch which byte is up to its owner.
 #[derive(Debug)]
@@ -240,7 +259,7 @@ impl Drop for Mapping {
 
 #[cfg(miri)]
 mod system {
-    use super::access::{Access, Core};
+    use super::{Access, Core};
     use crate::machine::PAGE_SIZE;
     use crate::memory::HostError;
     use std::alloc::{Layout, alloc_zeroed, dealloc};

@@ -1,7 +1,7 @@
 //! Handlers of the program that are installed after ours, or in its place.
 
-use crate::setting::{Filler, Setting, in_a_child, is_child, served, served_by, setting};
-use crate::setting::{path, whole};
+use crate::setting::{Filler, Setting, in_a_child_in, is_child_in, path, served, served_by};
+use crate::setting::{setting, setting_in, whole};
 use ramfold_host::fault::{Asker, BlockedLooks, HandlerLooks, Served, Server};
 use ramfold_host::{FaultMode, PAGE_SIZE};
 use std::sync::Arc;
@@ -26,14 +26,14 @@ extern "C" fn chains(signal: libc::c_int, info: *mut libc::siginfo_t, context: *
     before(signal, info, context);
 }
 
-/// What a program does after its first region.
-fn install(function: usize) {
+/// What a program does after its first region, with the signal by which its pages come.
+fn install(signal: libc::c_int, function: usize) {
     // SAFETY: all-zero is SIG_DFL with no flags and an empty set.
     let [mut action, mut before]: [libc::sigaction; 2] = unsafe { std::mem::zeroed() };
     action.sa_sigaction = function;
     action.sa_flags = libc::SA_SIGINFO;
     // SAFETY: the function is of the type that the flag asks for, or none.
-    assert_eq!(unsafe { libc::sigaction(libc::SIGBUS, &raw const action, &raw mut before) }, 0);
+    assert_eq!(unsafe { libc::sigaction(signal, &raw const action, &raw mut before) }, 0);
     BEFORE.store(before.sa_sigaction, Ordering::Relaxed);
 }
 
@@ -41,13 +41,14 @@ type Handler = extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_voi
 
 /// Has a child look three times after `function` is installed; its last words.
 fn look_after(
+    mode: FaultMode,
     function: usize,
     test: &str,
     then: fn(&mut Setting),
 ) -> Option<(Option<i32>, String)> {
-    let mut at = setting()?;
-    if !is_child() {
-        return Some(in_a_child(test));
+    let mut at = setting_in(mode)?;
+    if !is_child_in(mode)? {
+        return Some(in_a_child_in(mode, test));
     }
     std::thread::spawn(|| {
         std::thread::sleep(Duration::from_secs(20));
@@ -55,46 +56,56 @@ fn look_after(
         unsafe { libc::_exit(1) };
     });
     let _served = served(&mut at);
-    let probed_by = path(FaultMode::Signal).expect("as before");
+    let probed_by = path(mode).expect("as before");
     let mut looks = HandlerLooks::default();
     looks.look(&probed_by);
-    install(function);
+    let signal = if mode == FaultMode::Protection { libc::SIGSEGV } else { libc::SIGBUS };
+    install(signal, function);
     (0..3).for_each(|_| looks.look(&probed_by));
     then(&mut at);
     eprintln!("went on");
     std::process::exit(0)
 }
 
+/// The modes in which a signal brings a page in.
+const BY_SIGNAL: [FaultMode; 2] = [FaultMode::Signal, FaultMode::Protection];
+
 /// It was an endless loop in the first thread that touched a page.
 #[test]
 fn a_handler_that_does_not_call_ours_ends_the_process_with_a_word() {
     let test = "handlers::a_handler_that_does_not_call_ours_ends_the_process_with_a_word";
-    let Some((signal, words)) = look_after(returns as Handler as usize, test, |_| ()) else {
-        return;
-    };
-    assert!(words.contains("does not call the one before it"), "{words}");
-    assert_eq!(signal, Some(libc::SIGABRT), "{words}");
+    for mode in BY_SIGNAL {
+        let ended = look_after(mode, returns as Handler as usize, test, |_| ());
+        let Some((signal, words)) = ended else { continue };
+        assert!(words.contains("does not call the one before it"), "{words}");
+        assert!(words.contains(mode.signal_name()), "{words}");
+        assert_eq!(signal, Some(libc::SIGABRT), "{words}");
+    }
 }
 
 #[test]
 fn a_handler_that_calls_ours_is_probed_once_and_accepted() {
     let test = "handlers::a_handler_that_calls_ours_is_probed_once_and_accepted";
-    let went_on = look_after(chains as Handler as usize, test, |at| {
-        assert_eq!(CALLED.load(Ordering::Relaxed), 1, "probed once");
-        assert_eq!(whole(&mut at.memory)[9 * PAGE_SIZE], 42);
-        assert_eq!(CALLED.load(Ordering::Relaxed), 2, "and asked about the page");
-    });
-    let Some((signal, words)) = went_on else { return };
-    assert!(signal.is_none() && words.contains("went on"), "{signal:?}: {words}");
+    for mode in BY_SIGNAL {
+        let went_on = look_after(mode, chains as Handler as usize, test, |at| {
+            assert_eq!(CALLED.load(Ordering::Relaxed), 1, "probed once");
+            assert_eq!(whole(&mut at.memory)[9 * PAGE_SIZE], 42);
+            assert_eq!(CALLED.load(Ordering::Relaxed), 2, "and asked about the page");
+        });
+        let Some((signal, words)) = went_on else { continue };
+        assert!(signal.is_none() && words.contains("went on"), "{signal:?}: {words}");
+    }
 }
 
 /// Death without a word at the next touch.
 #[test]
 fn a_handler_that_was_removed_ends_the_process_with_a_word() {
     let test = "handlers::a_handler_that_was_removed_ends_the_process_with_a_word";
-    let Some((signal, words)) = look_after(libc::SIG_DFL, test, |_| ()) else { return };
-    assert!(words.contains("has removed the SIGBUS handler"), "{words}");
-    assert_eq!(signal, Some(libc::SIGABRT), "{words}");
+    for mode in BY_SIGNAL {
+        let Some((signal, words)) = look_after(mode, libc::SIG_DFL, test, |_| ()) else { continue };
+        assert!(words.contains("has removed the SIG") && words.contains(mode.signal_name()));
+        assert_eq!(signal, Some(libc::SIGABRT), "{words}");
+    }
 }
 
 /// Serves as `Filler` does, once it is told to.

@@ -4,6 +4,7 @@
 //! Tests that end a process run themselves in a child and read its last words.
 
 mod calls;
+mod closed;
 mod forks;
 mod handlers;
 mod moves;

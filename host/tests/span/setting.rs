@@ -31,7 +31,12 @@ pub(crate) struct Setting {
 
 /// 64 registered pages, each filled with its number plus one.
 pub(crate) fn setting() -> Option<Setting> {
-    let path = path(FaultMode::Signal)?;
+    setting_in(FaultMode::Signal)
+}
+
+/// The same in another mode.
+pub(crate) fn setting_in(mode: FaultMode) -> Option<Setting> {
+    let path = path(mode)?;
     let (span, mut memory) = Span::reserve(&path, 64).expect("a span");
     let staging = Staging::reserve(&path, 2).expect("staging");
     for (number, page) in whole(&mut memory).chunks_mut(PAGE_SIZE).enumerate() {
@@ -101,12 +106,29 @@ pub(crate) fn served_by(at: &mut Setting, server: Arc<dyn Server>) -> (Watch<'st
 
 /// Runs one test in a child, where [`is_child`] is true: how it ended, and its last words.
 pub(crate) fn in_a_child(test: &str) -> (Option<i32>, String) {
+    run_in_a_child(test, "1")
+}
+
+fn run_in_a_child(test: &str, of: &str) -> (Option<i32>, String) {
     let this = std::env::current_exe().expect("this test's path");
-    let child = Command::new(this).args([test, "--exact", "--nocapture"]).env(CHILD, "1").output();
+    let child = Command::new(this).args([test, "--exact", "--nocapture"]).env(CHILD, of).output();
     let child = child.expect("a child");
     (child.status.signal(), String::from_utf8_lossy(&child.stderr).into_owned())
 }
 
 pub(crate) fn is_child() -> bool {
     std::env::var_os(CHILD).is_some()
+}
+
+/// The same for a test that has a child for each mode.
+pub(crate) fn in_a_child_in(mode: FaultMode, test: &str) -> (Option<i32>, String) {
+    run_in_a_child(test, &format!("{mode:?}"))
+}
+
+/// Whether this is the child for `mode`; `None` in the child for another one.
+pub(crate) fn is_child_in(mode: FaultMode) -> Option<bool> {
+    match std::env::var(CHILD) {
+        Ok(of) => (of == format!("{mode:?}")).then_some(true),
+        Err(_) => Some(false),
+    }
 }

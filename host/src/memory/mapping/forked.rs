@@ -9,11 +9,12 @@
 //! made before anybody knew of the region, and by rooms that know no region. A fork copies all of
 //! the process, so one answer holds for all of it, and this is a static.
 //!
-//! Invariant: the list has the mappings that are left to this answer. Lock: the list's, of rank `Mappings`.
+//! Invariant: the list has the mappings that are left to this answer. Lock: the list's, of rank
+//! `Mappings`.
 
 use super::system;
 use crate::locks::{Lock, Rank};
-use crate::machine::fork::go_inside;
+use crate::sync::fork::go_inside;
 use std::collections::BTreeMap;
 use std::ptr::NonNull;
 

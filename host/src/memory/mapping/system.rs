@@ -11,7 +11,7 @@
 //! Invariant: M1 to M3 of [`Mapping`](super::Mapping). A range that the system refuses keeps no
 //! other range from being given back. Lock: none.
 
-use super::access::{Access, Core};
+use super::{Access, Core};
 use crate::machine::PAGE_SIZE;
 use crate::memory::HostError;
 #[cfg(not(any(loom, shuttle)))]

@@ -7,8 +7,8 @@
 //! ```
 //!
 //! A child has the memory of its parent, and one thread. A lock that another thread held stays
-//! locked in the child for ever. So whoever takes locks that a fault of a child may need is
-//! *inside* meanwhile, and the C library calls `prepare` before it forks.
+//! locked in the child for ever. So a thread is *inside* while it may hold locks that a fault of a
+//! child needs, and the C library calls `prepare` before it forks.
 //!
 //! This is a static, because a hook of the C library has no argument, and a fork copies all of the
 //! process. A child that was made without the C library's `fork` runs no hook. It is told from its
@@ -17,71 +17,120 @@
 //! Invariant: between `prepare` and `resume` no thread is inside, except those that were when the
 //! forking thread itself was. Lock: none; a thread that waits gives up its CPU.
 //!
-//! Each side writes before it reads: who goes in counts itself and then looks for a fork, and who
-//! forks raises the flag and then looks at the counts. At least one of them sees the other.
+//! Each side writes before it reads. A thread that goes in counts itself and then looks for a fork.
+//! A thread that forks raises the flag and then looks at the counts. At least one sees the other.
 
-use super::cpu;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
-use std::thread::yield_now;
+use super::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use super::fence_for_loom;
+use super::thread::yield_now;
+use crate::machine::cpu;
+use std::fmt;
 
 /// Counts of threads that are inside, by the CPU on which they went in.
-const COUNTS: usize = 8;
+const COUNTS: usize = if cfg!(loom) { 1 } else { 8 };
+/// Threads that are noted at a time: three for each pager, memory and cache with a disk.
+const NOTED: usize = if cfg!(loom) { 1 } else { 64 };
 
 /// Two cache lines, because processors fetch them in pairs.
 #[repr(align(128))]
 struct Count(AtomicUsize);
 
-struct Fork {
+/// Who is inside, and whether a fork is under way.
+pub struct Forks {
     inside: [Count; COUNTS],
     under_way: AtomicBool,
     /// The numbers of threads that are inside and may run code of the program's, such as a disk's.
     noted: [AtomicU32; NOTED],
 }
 
-/// Threads that are noted at a time: three for each pager, memory and cache with a disk.
-const NOTED: usize = 64;
-
-impl Fork {
-    const fn new() -> Fork {
-        Fork {
-            inside: [const { Count(AtomicUsize::new(0)) }; COUNTS],
-            under_way: AtomicBool::new(false),
-            noted: [const { AtomicU32::new(0) }; NOTED],
-        }
-    }
-}
-
-static FORK: Fork = Fork::new();
+#[cfg(not(any(loom, shuttle)))]
+static FORKS: Forks = Forks::new();
 
 /// The right to take locks that a fault of a forked child may need. No thread forks meanwhile.
+#[must_use = "a fork goes on when this is dropped"]
+pub struct Inside<'f> {
+    count: &'f AtomicUsize,
+    note: Option<&'f AtomicU32>,
+}
+
+/// The same in this process. In a model no thread forks.
 #[derive(Debug)]
 #[must_use = "a fork goes on when this is dropped"]
-pub struct Inside {
-    count: &'static AtomicUsize,
-    note: Option<&'static AtomicU32>,
-}
+pub struct InProcess(
+    #[cfg(not(any(loom, shuttle)))]
+    #[expect(dead_code, reason = "it is held, and dropped")]
+    Inside<'static>,
+);
 
 /// Waits for a fork that is under way, and keeps others waiting until the result is dropped.
 ///
 /// A thread that is inside must not go in once more, because a fork may wait for it in between.
 /// May be called in a signal handler.
-pub fn go_inside() -> Inside {
-    FORK.go_inside()
+pub fn go_inside() -> InProcess {
+    InProcess(
+        #[cfg(not(any(loom, shuttle)))]
+        FORKS.go_inside(),
+    )
 }
 
 /// The same for a round of a thread of ours in which code of the program's may run. If that code
 /// forks, the fork does not wait for this thread. Its child must not touch a region.
-pub fn begin_round() -> Inside {
-    FORK.begin_round()
+pub fn begin_round() -> InProcess {
+    InProcess(
+        #[cfg(not(any(loom, shuttle)))]
+        FORKS.begin_round(),
+    )
 }
 
-impl Fork {
-    fn go_inside(&'static self) -> Inside {
+/// Whether this thread is in a round of its own, so that waiting for all would never end.
+#[cfg(not(any(loom, shuttle, miri)))]
+pub(crate) fn is_in_a_round() -> bool {
+    FORKS.is_noted()
+}
+
+/// Waits until no thread is inside, and lets none go in. The caller forks then, and is not inside.
+#[cfg(not(any(loom, shuttle, miri)))]
+pub(crate) fn prepare() {
+    FORKS.prepare();
+}
+
+/// Lets threads go in again, in the parent or in the child.
+#[cfg(not(any(loom, shuttle, miri)))]
+pub(crate) fn resume(in_child: bool) {
+    FORKS.resume(in_child);
+}
+
+impl Forks {
+    /// Nobody is inside.
+    #[cfg(not(any(loom, shuttle)))]
+    #[expect(clippy::new_without_default, reason = "a constant, for the one static")]
+    pub const fn new() -> Forks {
+        Forks {
+            inside: [const { Count(AtomicUsize::new(0)) }; COUNTS],
+            under_way: AtomicBool::new(false),
+            noted: [const { AtomicU32::new(0) }; NOTED],
+        }
+    }
+
+    /// Nobody is inside. It is not `const`, because the atomics of a model are not.
+    #[cfg(any(loom, shuttle))]
+    #[expect(clippy::new_without_default, reason = "as the constant it stands for")]
+    pub fn new() -> Forks {
+        Forks {
+            inside: std::array::from_fn(|_| Count(AtomicUsize::new(0))),
+            under_way: AtomicBool::new(false),
+            noted: std::array::from_fn(|_| AtomicU32::new(0)),
+        }
+    }
+
+    /// See [`go_inside`].
+    pub fn go_inside(&self) -> Inside<'_> {
         let count = &self.inside[cpu::current_hint() % COUNTS].0;
         loop {
-            // SeqCst pairs with the store and the loads in `prepare`: see the head of this file.
+            // SeqCst pairs with the swap and the loads in `prepare`: see the head of this file.
             count.fetch_add(1, Ordering::SeqCst);
-            // SeqCst: as above.
+            fence_for_loom();
+            // SeqCst: as above; and as an Acquire with the Release in `resume`.
             if !self.under_way.load(Ordering::SeqCst) {
                 return Inside { count, note: None };
             }
@@ -94,10 +143,12 @@ impl Fork {
         }
     }
 
-    fn begin_round(&'static self) -> Inside {
+    /// See [`begin_round`].
+    pub fn begin_round(&self) -> Inside<'_> {
         let thread = this_thread();
         let mut inside = self.go_inside();
-        // relaxed: only this thread has to find it.
+        // relaxed: only this thread has to find its number, and a place belongs to the thread whose
+        // number it has.
         let free = |note: &&AtomicU32| {
             note.compare_exchange(0, thread, Ordering::Relaxed, Ordering::Relaxed).is_ok()
         };
@@ -105,17 +156,23 @@ impl Fork {
         inside
     }
 
-    fn is_noted(&self) -> bool {
+    /// Whether this thread is in a round.
+    pub fn is_noted(&self) -> bool {
         let thread = this_thread();
         // relaxed: as above.
         self.noted.iter().any(|note| note.load(Ordering::Relaxed) == thread)
     }
 
-    fn prepare(&self) {
+    /// Waits until no thread is inside, and lets none go in.
+    pub fn prepare(&self) {
         // Another thread's fork comes first. SeqCst pairs with the load in `go_inside`.
         while self.under_way.swap(true, Ordering::SeqCst) {
-            yield_now();
+            // relaxed: it is looked at again above.
+            while self.under_way.load(Ordering::Relaxed) {
+                yield_now();
+            }
         }
+        fence_for_loom();
         // SeqCst pairs with the increment in `go_inside`; and as an Acquire with the end of what
         // was done inside, so that the child has all of it.
         while self.inside.iter().any(|count| count.0.load(Ordering::SeqCst) != 0) {
@@ -123,7 +180,8 @@ impl Fork {
         }
     }
 
-    fn resume(&self, in_child: bool) {
+    /// Lets threads go in again, in the parent or in the child.
+    pub fn resume(&self, in_child: bool) {
         if in_child {
             // A thread of the parent may have counted itself for a moment.
             // relaxed: the child has one thread.
@@ -136,22 +194,7 @@ impl Fork {
     }
 }
 
-/// Whether this thread is in a round of its own, so that waiting for all would never end.
-pub(crate) fn is_in_a_round() -> bool {
-    FORK.is_noted()
-}
-
-/// Waits until no thread is inside, and lets none go in. The caller forks then, and is not inside.
-pub(crate) fn prepare() {
-    FORK.prepare();
-}
-
-/// Lets threads go in again, in the parent or in the child.
-pub(crate) fn resume(in_child: bool) {
-    FORK.resume(in_child);
-}
-
-impl Drop for Inside {
+impl Drop for Inside<'_> {
     fn drop(&mut self) {
         // relaxed: only this thread has looked for it.
         self.note.into_iter().for_each(|note| note.store(0, Ordering::Relaxed));
@@ -160,22 +203,31 @@ impl Drop for Inside {
     }
 }
 
+impl fmt::Debug for Inside<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Inside").field("noted", &self.note.is_some()).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Forks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // relaxed: for a reader's eyes.
+        write!(f, "Forks(under way: {})", self.under_way.load(Ordering::Relaxed))
+    }
+}
+
 fn this_thread() -> u32 {
     rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned()
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
     use std::time::{Duration, Instant};
 
-    fn fork() -> &'static Fork {
-        Box::leak(Box::new(Fork::new()))
-    }
-
     #[test]
     fn a_fork_finds_nobody_inside_and_keeps_everybody_out() {
-        let (fork, working) = (fork(), AtomicUsize::new(0));
+        let (fork, working) = (Forks::new(), AtomicUsize::new(0));
         let stop = AtomicBool::new(false);
         std::thread::scope(|scope| {
             for _ in 0..3 {
@@ -206,14 +258,26 @@ mod tests {
 
     #[test]
     fn a_child_has_nobody_inside() {
-        let fork = fork();
-        let _of_another_thread = fork.go_inside();
+        let fork = Forks::new();
+        std::mem::forget(fork.go_inside());
         // relaxed: as if the fork had come in the middle of the count.
         fork.under_way.store(true, Ordering::Relaxed);
         fork.resume(true);
         let begun = Instant::now();
         fork.prepare();
-        fork.resume(true);
+        fork.resume(false);
         assert!(begun.elapsed() < Duration::from_secs(5));
+    }
+
+    #[test]
+    fn a_thread_in_a_round_knows_it_and_no_other_does() {
+        let forks = Forks::new();
+        assert!(!forks.is_noted());
+        let round = forks.begin_round();
+        assert!(forks.is_noted());
+        let other = std::thread::scope(|scope| scope.spawn(|| forks.is_noted()).join());
+        assert!(!other.expect("it asks only"));
+        drop(round);
+        assert!(!forks.is_noted());
     }
 }

@@ -1,0 +1,264 @@
+//! Pages that leave and come back without a userfaultfd, and faults that are not theirs.
+
+use crate::setting::{Filler, in_a_child, is_child, served, setting_in, whole};
+use ramfold_host::fault::{Asker, Served, Server, watch};
+use ramfold_host::{FaultError, FaultMode, FaultPath, PAGE_SIZE, Span, Transfer};
+use std::hint::black_box;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+const MODE: FaultMode = FaultMode::Protection;
+
+#[test]
+fn pages_go_and_come_back_with_their_bytes() {
+    let Some(mut at) = setting_in(MODE) else { return };
+    let mut segment = at.staging.take().expect("taken back").expect("free");
+    assert_eq!(at.span.move_out(8, 16, &mut segment, 8), Transfer { pages: 16, stop: None });
+    let staged = |page: usize| segment.page(page).is_some_and(|bytes| bytes[7] == page as u8 + 1);
+    assert!((8..24).all(staged) && segment.page(24).is_none());
+    assert_eq!(at.span.resident(0..64), !(0xffff << 8), "their memory went back");
+    // SAFETY: the pages were moved there from these places.
+    let back = unsafe { at.span.fill_from(8, 16, &segment, 8) };
+    assert_eq!(back, Transfer { pages: 16, stop: None });
+    let pages = whole(&mut at.memory).chunks(PAGE_SIZE).enumerate();
+    pages.for_each(|(page, bytes)| assert!(bytes.iter().all(|&byte| byte == page as u8 + 1)));
+}
+
+/// A page that nobody wrote has no memory, and none when it has come back either.
+#[test]
+fn what_registering_closes_is_what_nobody_touched() {
+    let path = FaultPath::open(MODE).expect("protection");
+    let (span, mut memory) = Span::reserve(&path, 64).expect("a span");
+    let filler = Filler::of(&span);
+    let _watch = watch(span.range(), span.mode(), Arc::<Filler>::clone(&filler)).expect("watched");
+    for page in [0, 1, 2, 30, 63] {
+        whole(&mut memory)[page * PAGE_SIZE] = 5;
+    }
+    span.register(0..64).expect("registered");
+    let bytes = whole(&mut memory);
+    assert_eq!([0, 1, 2, 30, 63].map(|page| bytes[page * PAGE_SIZE]), [5; 5]);
+    // relaxed: counted by this thread.
+    assert_eq!(filler.served.load(Ordering::Relaxed), 0, "these are open");
+    assert_eq!([3, 29, 62].map(|page| bytes[page * PAGE_SIZE]), [42; 3]);
+    // relaxed: as above.
+    let which = filler.which.load(Ordering::Relaxed);
+    assert_eq!(which, 1 << 3 | 1 << 29 | 1 << 62, "these are not");
+}
+
+/// Threads write pages that leave and come back under them. None sees a page that is half filled,
+/// and no write is lost.
+#[test]
+fn a_page_is_never_seen_before_it_is_whole() {
+    const ROUNDS: u64 = 3000;
+    let Some(mut at) = setting_in(MODE) else { return };
+    let server = Arc::new(Returning::of(&at));
+    let _watch = watch(at.span.range(), MODE, Arc::<Returning>::clone(&server)).expect("watched");
+    let bytes = whole(&mut at.memory);
+    std::thread::scope(|scope| {
+        let mover = scope.spawn(|| (0..ROUNDS).for_each(|_| server.put_out()));
+        let (words, _) = bytes.as_chunks_mut::<8>();
+        let mine = &mut words[..PAGE_SIZE / 8];
+        mine.fill([0; 8]);
+        let mut round = 0u64;
+        while !mover.is_finished() {
+            assert!(mine.iter().all(|&word| word == round.to_ne_bytes()), "round {round}");
+            round += 1;
+            mine.fill(round.to_ne_bytes());
+        }
+    });
+    // relaxed: counted by threads that have ended.
+    assert!(server.came.load(Ordering::Relaxed) > 0, "it was touched while it was out");
+}
+
+/// Has page 0 in its segment, or in the span.
+struct Returning {
+    span: Arc<Span>,
+    staging: Arc<ramfold_host::Staging>,
+    /// A lock of its own: 1 while a thread moves the page.
+    busy: AtomicUsize,
+    segment: std::sync::Mutex<Option<ramfold_host::Segment>>,
+    came: AtomicU64,
+}
+
+impl Returning {
+    fn of(at: &crate::setting::Setting) -> Returning {
+        let (span, staging) = (Arc::clone(&at.span), Arc::clone(&at.staging));
+        let (busy, came) = (AtomicUsize::new(0), AtomicU64::new(0));
+        Returning { span, staging, busy, segment: std::sync::Mutex::default(), came }
+    }
+
+    fn alone<R>(&self, work: impl FnOnce(&mut Option<ramfold_host::Segment>) -> R) -> R {
+        // Acquire pairs with the Release below.
+        while self.busy.swap(1, Ordering::Acquire) == 1 {
+            std::thread::yield_now();
+        }
+        let done = work(&mut self.segment.try_lock().expect("this thread alone"));
+        // Release pairs with the Acquire above.
+        self.busy.store(0, Ordering::Release);
+        done
+    }
+
+    fn put_out(&self) {
+        self.alone(|out| {
+            if out.is_none() {
+                let mut segment = self.staging.take().expect("taken back").expect("free");
+                assert_eq!(self.span.move_out(0, 1, &mut segment, 0).pages, 1);
+                *out = Some(segment);
+            }
+        });
+    }
+}
+
+// SAFETY: it waits for a lock under which no thread touches the span, and makes system calls.
+unsafe impl Server for Returning {
+    fn serve(&self, address: usize, asker: Asker) -> Served {
+        if self.span.page_at(address) != Some(0) || !asker.is_denied() {
+            return Served::Foreign;
+        }
+        self.alone(|out| {
+            let Some(segment) = out.take() else { return Served::Present };
+            // SAFETY: the page was moved there from this place.
+            assert_eq!(unsafe { self.span.fill_from(0, 1, &segment, 0) }.pages, 1);
+            // relaxed: a count.
+            self.came.fetch_add(1, Ordering::Relaxed);
+            Served::Filled
+        })
+    }
+}
+
+/// The page that is gone would read as zeros, or be another mapping's.
+#[test]
+fn memory_that_other_code_has_unmapped_ends_the_process() {
+    let test = "closed::memory_that_other_code_has_unmapped_ends_the_process";
+    if !is_child() {
+        let (signal, words) = in_a_child(test);
+        assert!(words.contains("other code has unmapped"), "{words}");
+        return assert_eq!(signal, Some(libc::SIGABRT), "{words}");
+    }
+    let at = setting_in(MODE).expect("protection");
+    let range = at.span.range();
+    let start = std::ptr::without_provenance_mut(range.start + 20 * PAGE_SIZE);
+    // SAFETY: as other code might do with a page; this test reads no byte of it any more.
+    assert_eq!(unsafe { libc::munmap(start, PAGE_SIZE) }, 0);
+    let mut segment = at.staging.take().expect("taken back").expect("free");
+    black_box(at.span.move_out(20, 1, &mut segment, 20));
+}
+
+#[test]
+fn messages_are_not_to_be_had() {
+    let path = FaultPath::open(MODE).expect("protection");
+    let thread = ramfold_host::fault::FaultThread::start(path);
+    let error = thread.expect_err("there are none");
+    assert_eq!(error.kind(), std::io::ErrorKind::Unsupported, "{error}");
+}
+
+#[test]
+fn the_way_that_is_chosen_says_why() {
+    match FaultPath::open_any() {
+        Ok(path) if path.mode() == FaultMode::Signal => assert!(path.instead_of().is_none()),
+        Ok(path) => {
+            assert_eq!(path.mode(), MODE);
+            let why = path.instead_of().expect("a reason");
+            let known = matches!(why, FaultError::Denied { .. } | FaultError::Unsupported { .. });
+            assert!(known, "{why}");
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
+
+static SEEN: AtomicUsize = AtomicUsize::new(0);
+static BLOCKED: AtomicU64 = AtomicU64::new(0);
+
+/// Opens the page that was touched, and notes what it was called with.
+extern "C" fn opens(signal: libc::c_int, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
+    // SAFETY: the system passes a valid structure.
+    let address = unsafe { (*info).si_addr() }.addr();
+    SEEN.store(address, Ordering::Relaxed);
+    let mut mask = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
+    // SAFETY: this only asks, and the answer is written to a set of its own.
+    unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, std::ptr::null(), mask.as_mut_ptr()) };
+    // SAFETY: the system has written the set, whose first word is the signals 1 to 64.
+    let word = unsafe { mask.as_ptr().cast::<u64>().read_unaligned() };
+    BLOCKED.store(word | u64::from(signal == libc::SIGSEGV) << 63, Ordering::Relaxed);
+    let page = std::ptr::without_provenance_mut(address & !(PAGE_SIZE - 1));
+    // SAFETY: a page of this test's, which only the touch waits for.
+    unsafe { libc::mprotect(page, PAGE_SIZE, libc::PROT_READ | libc::PROT_WRITE) };
+}
+
+/// A page of the program's own that it has closed.
+fn closed_page() -> *mut u8 {
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+    // SAFETY: a new mapping changes no other memory.
+    let page =
+        unsafe { libc::mmap(std::ptr::null_mut(), PAGE_SIZE, libc::PROT_NONE, flags, -1, 0) };
+    assert_ne!(page, libc::MAP_FAILED);
+    page.cast()
+}
+
+/// The program's handler gets its own faults, with the signal, the address and the mask that it
+/// would have had without us. The faults of the region stay ours.
+#[test]
+fn a_fault_of_the_programs_reaches_its_handler() {
+    let test = "closed::a_fault_of_the_programs_reaches_its_handler";
+    if !is_child() {
+        let (signal, words) = in_a_child(test);
+        return assert!(signal.is_none() && words.contains("both came"), "{signal:?}: {words}");
+    }
+    // SAFETY: all-zero is an empty set and no flags.
+    let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+    action.sa_sigaction = opens as extern "C" fn(_, _, _) as usize;
+    action.sa_flags = libc::SA_SIGINFO | libc::SA_NODEFER;
+    // SAFETY: the set is the action's own; the function is of the type that the flag asks for.
+    unsafe {
+        libc::sigaddset(&raw mut action.sa_mask, libc::SIGUSR1);
+        libc::sigaction(libc::SIGSEGV, &raw const action, std::ptr::null_mut());
+    }
+    let mut at = setting_in(MODE).expect("protection");
+    let _served = served(&mut at);
+    let page = closed_page();
+    // SAFETY: the handler opens it.
+    assert_eq!(unsafe { page.add(9).read_volatile() }, 0);
+    assert_eq!(SEEN.load(Ordering::Relaxed), page.addr() + 9);
+    let bit = |signal: libc::c_int| 1u64 << (signal - 1);
+    let blocked = BLOCKED.load(Ordering::Relaxed);
+    assert_eq!(blocked, bit(libc::SIGUSR1) | 1 << 63, "its mask, and not the signal itself");
+    SEEN.store(0, Ordering::Relaxed);
+    assert_eq!(whole(&mut at.memory)[9 * PAGE_SIZE], 42);
+    assert_eq!(SEEN.load(Ordering::Relaxed), 0, "it hears nothing of ours");
+    eprintln!("both came");
+}
+
+#[test]
+fn without_a_handler_a_fault_of_the_programs_ends_it_as_ever() {
+    let test = "closed::without_a_handler_a_fault_of_the_programs_ends_it_as_ever";
+    if !is_child() {
+        let (signal, words) = in_a_child(test);
+        return assert_eq!(signal, Some(libc::SIGSEGV), "{words}");
+    }
+    // SAFETY: the default, in place of that of the standard library.
+    unsafe { libc::signal(libc::SIGSEGV, libc::SIG_DFL) };
+    let mut at = setting_in(MODE).expect("protection");
+    let _served = served(&mut at);
+    // SAFETY: it ends this child.
+    black_box(unsafe { closed_page().read_volatile() });
+}
+
+#[expect(unconditional_recursion, reason = "it is to overflow its stack")]
+fn deeper(numbers: &[u64; 64]) -> u64 {
+    let more = black_box([numbers[0] + 1; 64]);
+    deeper(&more) + more[7]
+}
+
+/// Our handler takes the alternate stack, or this message would be missing.
+#[test]
+fn a_stack_that_overflows_is_named_as_ever() {
+    let test = "closed::a_stack_that_overflows_is_named_as_ever";
+    if !is_child() {
+        let (signal, words) = in_a_child(test);
+        assert!(words.contains("has overflowed its stack"), "{words}");
+        return assert_eq!(signal, Some(libc::SIGABRT), "{words}");
+    }
+    let mut at = setting_in(MODE).expect("protection");
+    let _served = served(&mut at);
+    black_box(deeper(&[0; 64]));
+}
