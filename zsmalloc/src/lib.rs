@@ -71,7 +71,7 @@ pub use names::{
 };
 pub use numbers::{
     AllocError, CLASSES, ChainSize, ClassIndex, ForeignHandle, Geometry, MemoryError, OBJECTS_MAX,
-    PoolDefect, Rule, SHARDS_MAX, SIZE_MAX, SIZE_MIN, Shape, StaleHandle, StaleLeaf,
+    PoolDefect, Rule, SHARDS_MAX, SIZE_MAX, SIZE_MIN, Shape, StaleHandle, StaleLeaf, VALUE_BITS,
 };
 pub use objects::Object;
 #[cfg(feature = "study")]

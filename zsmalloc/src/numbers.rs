@@ -11,4 +11,5 @@ pub use geometry::{
     CLASSES, ChainSize, ClassIndex, Geometry, OBJECTS_MAX, Rule, SHARDS_MAX, SIZE_MAX, SIZE_MIN,
     Shape,
 };
-pub(crate) use word::{At, LOCKED, PFN_BITS, PIN, PINS_MAX, Place, SLACK_BITS, VALUE_BITS, Word};
+pub use word::VALUE_BITS;
+pub(crate) use word::{At, LOCKED, PFN_BITS, PIN, PINS_MAX, Place, SLACK_BITS, Word};

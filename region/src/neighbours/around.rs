@@ -15,6 +15,13 @@
 //! Only a thread that serves its own fault brings in more than 16 pages at once. If another thread
 //! serves it, it goes on as soon as it has its page, so the others must come by the same call.
 //!
+//! ```text
+//!   63                        8 7        0
+//!  +---------------------------+----------+
+//!  |  page after the last 56   | asked 8  |   a window; asked 0 = nothing was brought in yet
+//!  +---------------------------+----------+
+//! ```
+//!
 //! There are several such windows, because threads may each walk their own part. A window is chosen
 //! by CPU, or by thread if another thread serves it. Windows are hints: two threads that mix them
 //! up bring in too few pages or too many, but never wrong ones.
@@ -92,23 +99,39 @@ impl Window {
     pub(crate) fn ask(&self, page: usize) -> usize {
         // relaxed: a hint.
         let word = self.0.load(Ordering::Relaxed);
-        let (next, count) = (word >> COUNT_BITS, (word & COUNT_MASK) as usize);
-        let asked = if next == page as u64 && count > 0 { 2 * count } else { 1 };
+        let (next, count) = unpack(word);
+        let asked = if next == page && count > 0 { 2 * count } else { 1 };
         asked.min(GROUP_PAGES)
     }
 
     /// Notes that `done` of the `asked` pages from `page` on were brought in.
     pub(crate) fn tell(&self, page: usize, asked: usize, done: usize) {
-        let next = (page + done.max(1)) as u64;
         // relaxed: a hint.
-        self.0.store(next << COUNT_BITS | asked as u64, Ordering::Relaxed);
+        self.0.store(pack(page + done.max(1), asked), Ordering::Relaxed);
     }
+}
+
+/// The word of a window: the page after those brought in, and how many were asked for.
+fn pack(next: usize, asked: usize) -> u64 {
+    (next as u64) << COUNT_BITS | asked as u64
+}
+
+fn unpack(word: u64) -> (usize, usize) {
+    ((word >> COUNT_BITS) as usize, (word & COUNT_MASK) as usize)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
     use std::time::Duration;
+
+    proptest! {
+        #[test]
+        fn a_window_has_its_fields_back(next in 0usize..1 << 56, asked in 0..=GROUP_PAGES) {
+            prop_assert_eq!(unpack(pack(next, asked)), (next, asked));
+        }
+    }
 
     /// The numbers of pages brought in along a walk of faults.
     fn walk(faults: &[usize]) -> Vec<usize> {

@@ -10,6 +10,13 @@
 //!
 //! There are trials of quads, which are 4 aligned pages, and of *stretches*, which are 16.
 //!
+//! ```text
+//!   63         32 31          0
+//!  +-------------+-------------+
+//!  |  beside 32  |  wanted 32  |   a packed tally; each half is a sum of its own
+//!  +-------------+-------------+
+//! ```
+//!
 //! Invariant T1: in a trial, `wanted` are some of the pages `beside`. The others of these are still
 //! stored.
 //!
@@ -26,6 +33,9 @@ const EVIDENCE: usize = GROUP_PAGES / QUAD_PAGES;
 /// Pages beside, of ended trials, that are remembered. Beyond this number the older ones count
 /// half.
 pub(crate) const MEMORY: u32 = 1024;
+
+/// Bits of the lower half of a packed tally.
+const WANTED_BITS: u32 = u32::BITS; // 32
 
 const _: () = assert!(STRETCH_PAGES <= AROUND_PAGES, "a stretch fits a buffer");
 
@@ -47,11 +57,11 @@ pub(crate) struct Tally {
 
 impl Tally {
     pub(crate) fn pack(self) -> u64 {
-        u64::from(self.beside) << 32 | u64::from(self.wanted)
+        u64::from(self.beside) << WANTED_BITS | u64::from(self.wanted)
     }
 
     pub(crate) fn unpack(word: u64) -> Tally {
-        Tally { beside: (word >> 32) as u32, wanted: word as u32 }
+        Tally { beside: (word >> WANTED_BITS) as u32, wanted: word as u32 }
     }
 
     /// This tally, with the part of an older one that still counts.
@@ -138,6 +148,15 @@ impl Trials {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn a_tally_has_its_fields_back(beside: u32, wanted: u32) {
+            let tally = Tally { beside, wanted };
+            prop_assert_eq!(Tally::unpack(tally.pack()), tally);
+        }
+    }
 
     #[test]
     fn quads_and_stretches_are_whole() {

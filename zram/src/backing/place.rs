@@ -12,13 +12,14 @@
 //! Invariant: the fields fill the 41 bits of a value.
 
 use host::PAGE_SIZE;
+use zsmalloc::VALUE_BITS;
 
 const LEN_BITS: u32 = PAGE_SIZE.ilog2(); // 12
-/// Bits of a block's number.
-const BLOCK_BITS: u32 = 29;
+/// Bits of a block's number: the rest of a value.
+const BLOCK_BITS: u32 = VALUE_BITS - LEN_BITS; // 29
 /// Blocks that can be named: 2 TiB.
 pub(crate) const BLOCKS_MAX: u64 = 1 << BLOCK_BITS;
-const _: () = assert!(BLOCK_BITS + LEN_BITS == 41, "a cell's value has 41 bits");
+const _: () = assert!(BLOCK_BITS < u32::BITS, "a block's number is a u32");
 
 /// Where a page is on the backing disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,7 +61,7 @@ mod tests {
             len in 1..=PAGE_SIZE,
         ) {
             let place = Place { block, len };
-            prop_assert!(place.value() >> 41 == 0);
+            prop_assert!(place.value() >> VALUE_BITS == 0);
             prop_assert_eq!(Place::from_value(place.value()), place);
         }
     }

@@ -6,6 +6,14 @@
 //!   words    | -              | the client's      | -      | ...     one for the whole leaf, on a
 //! ```                                                                  cache line of its own
 //!
+//! ```text
+//!   31         30 29    28                0
+//!  +----------+--------+-------------------+
+//!  | draining |  use   |     pool id 29    |   an owner word; 0 = nobody's
+//!  |    1     |   2    |                   |
+//!  +----------+--------+-------------------+
+//! ```
+//!
 //! A leaf is named by its number, which anyone may write down and nobody can misuse: every access
 //! goes through the owner word, so a number that is stale or made up is refused.
 //!
@@ -38,16 +46,20 @@ const FREE_LEAVES_HELD: usize = 64; // 256 KiB
 /// Words of a cache line, of which the first is a leaf's: threads that work in different leaves
 /// would hand the line to each other with every page.
 const LINE_WORDS: usize = if cfg!(loom) { 1 } else { 8 }; // 64 bytes
-/// Set in the owner word while the pool drains the leaf.
-const DRAINING: u32 = 1 << 31;
-/// Where the owner word has the leaf's use.
-const USE_SHIFT: u32 = 29;
-const USE_MASK: u32 = 3 << USE_SHIFT;
-/// Pool ids stay below the flags.
-pub(crate) const POOL_ID_MAX: u32 = (1 << USE_SHIFT) - 1;
+/// Bits of an owner word for the pool's id, the leaf's use, and whether the pool drains the leaf.
+const POOL_BITS: u32 = 29;
+const USE_BITS: u32 = 2;
+const DRAINING_BITS: u32 = 1;
+const USE_SHIFT: u32 = POOL_BITS; // 29
+const USE_MASK: u32 = ((1 << USE_BITS) - 1) << USE_SHIFT;
+const DRAINING_SHIFT: u32 = USE_SHIFT + USE_BITS; // 31
+const DRAINING: u32 = 1 << DRAINING_SHIFT;
+/// The largest id of a pool.
+pub(crate) const POOL_ID_MAX: u32 = (1 << POOL_BITS) - 1;
 
 const _: () = assert!(cfg!(loom) || LEAF_CELLS * 8 == host::PAGE_SIZE, "a leaf is a page");
-const _: () = assert!(DRAINING > USE_MASK && USE_MASK & POOL_ID_MAX == 0, "flags above the ids");
+const _: () = assert!(DRAINING_SHIFT + DRAINING_BITS == u32::BITS, "the fields fill the word");
+const _: () = assert!(USES <= 1 << USE_BITS, "every use fits its field");
 
 /// Number of a leaf; 0 is never one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -268,11 +280,7 @@ impl Leaves {
         let owner = self.owners.get(entry as usize / LEAF_CELLS);
         // relaxed: constant while the entry is in use.
         let word = owner.map_or(0, |owner| owner.load(Ordering::Relaxed));
-        match (word & USE_MASK) >> USE_SHIFT {
-            0 => LeafUse::Cells,
-            1 => LeafUse::Handles,
-            _ => LeafUse::Raw,
-        }
+        use_in(word)
     }
 
     /// Returns the free leaves to the system.
@@ -422,4 +430,33 @@ fn replace_unlocked(cell: &AtomicU64, word: u64) -> bool {
 
 fn owner_word(pool: u32, purpose: LeafUse) -> u32 {
     pool | (purpose as u32) << USE_SHIFT
+}
+
+/// The use in an owner word.
+#[inline]
+fn use_in(word: u32) -> LeafUse {
+    match (word & USE_MASK) >> USE_SHIFT {
+        0 => LeafUse::Cells,
+        1 => LeafUse::Handles,
+        _ => LeafUse::Raw,
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn an_owner_word_has_its_fields_back(pool in 1..=POOL_ID_MAX, drained: bool) {
+            for purpose in [LeafUse::Cells, LeafUse::Handles, LeafUse::Raw] {
+                let draining = if drained { DRAINING } else { 0 };
+                let word = owner_word(pool, purpose) | draining;
+                prop_assert_eq!((word & POOL_ID_MAX, use_in(word)), (pool, purpose));
+                prop_assert_eq!(word & DRAINING != 0, drained);
+                prop_assert_eq!(word == owner_word(pool, purpose), !drained, "not the owner's");
+            }
+        }
+    }
 }

@@ -31,7 +31,7 @@ pub(crate) const SLACK_BITS: u32 = (SIZE_MAX / 2).ilog2(); // 11
 /// Bits that belong to the client of a cell.
 pub(crate) const CLIENT_BITS: u32 = 6;
 /// Bits of a value kept in place of an object.
-pub(crate) const VALUE_BITS: u32 = PFN_BITS + SLACK_BITS; // 41
+pub const VALUE_BITS: u32 = PFN_BITS + SLACK_BITS; // 41
 
 const OBJECT_SHIFT: u32 = LOCK_BITS; // 1
 const CLASS_SHIFT: u32 = OBJECT_SHIFT + OBJECT_BITS; // 9

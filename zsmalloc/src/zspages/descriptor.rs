@@ -61,6 +61,7 @@ const LOCK_MASK: u32 = ((1 << LOCK_BITS) - 1) << LOCK_SHIFT;
 const TOUCHED_SHIFT: u32 = LOCK_SHIFT + LOCK_BITS; // 20
 const TOUCHED: u32 = 1 << TOUCHED_SHIFT;
 const _: () = assert!(TOUCHED_SHIFT < u32::BITS, "the fields of the state fit");
+const _: () = assert!(OBJECTS_MAX as u32 <= IN_USE_MASK, "as many objects as there can be");
 
 /// Number of a descriptor, which is its header's; 0 is none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -347,5 +348,31 @@ impl<'a> Descriptor<'a> {
     fn back_reference(&self, slot: usize) -> &'a AtomicU32 {
         debug_assert!(slot < self.objects, "slot {slot} of {}", self.objects);
         self.in_body(FIXED_WORDS + more_bits(self.objects) + slot)
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn a_state_has_its_fields_back(
+            in_use in 0..=OBJECTS_MAX,
+            locks in [0..LOCKS_NAMED, 0..LOCKS_NAMED],
+            touched: [bool; 2],
+        ) {
+            let words = [0; HEADER_WORDS].map(AtomicU32::new);
+            let header = Header { words: &words, bodies: &[] };
+            header.set_state(in_use as u32);
+            for (lock, touched) in locks.into_iter().zip(touched) {
+                header.set_lock(lock);
+                header.set_touched(touched);
+                prop_assert_eq!((header.lock(), header.in_use()), (lock, in_use));
+                prop_assert_eq!(header.is_touched(), touched);
+                prop_assert_eq!(header.use_and_touched(), (in_use as u16, touched));
+            }
+        }
     }
 }

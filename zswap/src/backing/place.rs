@@ -11,6 +11,7 @@
 //! Invariant: the fields of a place fill the 41 bits of a cell's value.
 
 use host::PAGE_SIZE;
+use zsmalloc::VALUE_BITS;
 
 /// Bytes of a sector.
 pub(crate) const SECTOR: usize = 512;
@@ -21,9 +22,9 @@ pub(super) const SECTORS_MAX: u32 = 8;
 /// Bytes of a window.
 pub(super) const WINDOW: usize = WINDOW_SECTORS as usize * SECTOR;
 const LENGTH_BITS: u32 = PAGE_SIZE.ilog2(); // 12
-/// Bits of a sector's number.
-pub(super) const SECTOR_BITS: u32 = 29;
-const _: () = assert!(SECTOR_BITS + LENGTH_BITS == 41, "a cell's value has 41 bits");
+/// Bits of a sector's number: the rest of a value.
+pub(super) const SECTOR_BITS: u32 = VALUE_BITS - LENGTH_BITS; // 29
+const _: () = assert!(SECTOR_BITS < u32::BITS, "a sector's number is a u32");
 
 /// Where a blob lies on the backing disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,7 +74,7 @@ mod tests {
         #[test]
         fn a_place_on_disk_is_found_again(sector in 0u32..1 << SECTOR_BITS, len in 1u16..=4096) {
             let at = OnDisk { sector, len };
-            prop_assert!(at.value() < 1 << 41);
+            prop_assert!(at.value() >> VALUE_BITS == 0);
             prop_assert_eq!(OnDisk::from_value(at.value()), at);
         }
     }
