@@ -88,6 +88,13 @@ pub fn run_sized(name: &str, size: u64, make: &dyn Fn(u64) -> Arc<dyn Disk>) {
 /// # Panics
 ///
 /// For the same reasons as [`run`].
+///
+/// ```
+/// use ramfold_disk::{RamDisk, conformance};
+/// conformance::run_sparse("a disk in memory", &|size| {
+///     std::sync::Arc::new(RamDisk::new(size).expect("a few pages"))
+/// });
+/// ```
 pub fn run_sparse(name: &str, make: &dyn Fn(u64) -> Arc<dyn Disk>) {
     SIZES.into_iter().for_each(|size| run_sparse_sized(name, size, make));
 }
@@ -113,6 +120,13 @@ fn run_checks(checks: &[(&str, Check)], name: &str, size: u64, make: Make<'_>) {
 /// # Panics
 ///
 /// For the same reasons as [`run`].
+///
+/// ```
+/// use ramfold_disk::{RamDisk, ReadOnly, conformance};
+/// let disk = ReadOnly::new(RamDisk::new(1 << 20)?);
+/// conformance::run_read_only("a disk that refuses writes", &disk);
+/// # Ok::<(), ramfold_disk::DiskError>(())
+/// ```
 pub fn run_read_only(name: &str, disk: &dyn Disk) {
     assert!(disk.read_only(), "{name}: does not say that it is read-only");
     let size = disk.size_bytes();

@@ -65,6 +65,10 @@ pub struct FaultPlan {
 /// assert!(disk.write(0, b"one").is_ok());
 /// assert!(matches!(disk.write(0, b"two"), Err(DiskError::NoSpace)));
 /// assert!(disk.write(0, b"three").is_ok());
+/// disk.arm(FaultPlan { after: 0, verbs, span: Span::Forever, fault: Fault::Backing });
+/// assert!(disk.write(0, b"four").is_err() && disk.write(0, b"five").is_err());
+/// disk.disarm();
+/// assert!(disk.write(0, b"six").is_ok());
 /// # Ok::<(), DiskError>(())
 /// ```
 #[derive(Debug)]

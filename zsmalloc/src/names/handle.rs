@@ -109,6 +109,15 @@ impl Pool {
     /// # Errors
     ///
     /// [`AllocError`]; nothing is stored then, and `fill` was not called.
+    ///
+    /// ```
+    /// # use ramfold_zsmalloc::{Memory, MemoryConfig, Pool, PoolConfig};
+    /// # let memory = Memory::new(MemoryConfig::for_disk(16 << 20))?;
+    /// # let pool = Pool::new(memory, PoolConfig::default())?;
+    /// let handle = pool.alloc_with(100, |slot| slot[..5].copy_from_slice(b"front"))?;
+    /// assert_eq!(pool.read(&handle)?[..7], *b"front\0\0");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn alloc_with(
         &self,
         len: usize,

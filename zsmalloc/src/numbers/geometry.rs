@@ -159,6 +159,12 @@ impl Shape {
     }
 
     /// Bytes at the end of a zspage that no slot uses.
+    ///
+    /// ```
+    /// use ramfold_zsmalloc::Shape;
+    /// let shape = Shape { size: 1400, frames: 1, objects: 2 };
+    /// assert_eq!(shape.tail_waste(), 4096 - 2 * 1400);
+    /// ```
     pub fn tail_waste(&self) -> usize {
         self.frames as usize * PAGE_SIZE - self.objects as usize * self.size as usize
     }

@@ -106,6 +106,15 @@ impl Memory {
     /// # Errors
     ///
     /// When they are not as many as [`Memory::free_bytes_held`] says.
+    ///
+    /// ```
+    /// # use ramfold_zsmalloc::{Memory, MemoryConfig, Pool, PoolConfig};
+    /// # let memory = Memory::new(MemoryConfig::for_disk(16 << 20))?;
+    /// # let pool = Pool::new(memory, PoolConfig::default())?;
+    /// pool.free_handle(pool.alloc(b"some bytes")?)?;
+    /// pool.memory().check_free_held()?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn check_free_held(&self) -> Result<(), PoolDefect> {
         let kept = self.free_bytes_held() / PAGE_SIZE as u64;
         expect_equal("resident free frames", self.arena.resident_unclaimed(), kept)

@@ -194,6 +194,21 @@ impl Pool {
 
     /// Frames that [`Pool::shrink`] could free, by the counts of each class: whole zspages' worth
     /// of free slots. Source: `zs_shrinker_count`.
+    ///
+    /// ```
+    /// # use ramfold_zsmalloc::{Memory, MemoryConfig, Pool, PoolConfig};
+    /// # let memory = Memory::new(MemoryConfig::for_disk(16 << 20))?;
+    /// # let pool = Pool::new(memory, PoolConfig::default())?;
+    /// let handles: Vec<_> = (0..64).map(|_| pool.alloc(&[7; 1500])).collect::<Result<_, _>>()?;
+    /// for (at, handle) in handles.into_iter().enumerate() {
+    ///     if at % 4 > 0 {
+    ///         pool.free_handle(handle)?;
+    ///     }
+    /// }
+    /// let freeable = pool.freeable_frames();
+    /// assert!(freeable > 0 && pool.shrink(freeable) >= freeable);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn freeable_frames(&self) -> u64 {
         self.flush_lagging();
         self.sharded().map(|shards| class_row(shards).freeable).sum()
