@@ -226,6 +226,20 @@ mod tests {
         assert_eq!(words.word(first), 1, "still used once");
     }
 
+    /// Otherwise two words would share a number, and pages of one would read as the other.
+    #[test]
+    fn a_number_that_is_given_up_belongs_to_its_next_word_alone() {
+        let words = Words::default();
+        let first = words.intern(1).expect("room");
+        words.intern(1).into_iter().for_each(|again| words.release(again));
+        assert_eq!(words.uses(), 1, "still used once");
+        assert_ne!(words.intern(2), Some(first), "still the first word's");
+        words.release(first);
+        assert_eq!(words.intern(3), Some(first), "given up, so it is used again");
+        let one = words.intern(1).expect("room");
+        assert_eq!((words.word(one), words.word(first)), (1, 3));
+    }
+
     /// A fault handler needs this, because it may interrupt the thread that has the lock.
     #[test]
     fn a_word_is_read_while_the_table_is_locked() {

@@ -41,6 +41,14 @@ mod tests {
     }
 
     #[test]
+    fn a_range_may_end_where_the_disk_does() {
+        for (offset, len) in [(0, 8192), (4096, 4096), (8191, 1), (8192, 0)] {
+            assert!(check_range(8192, offset, len).is_ok(), "{len} bytes at {offset}");
+            assert!(check_range(8192, offset, len + 1).is_err(), "one more at {offset}");
+        }
+    }
+
+    #[test]
     fn the_error_repeats_the_request() {
         let error = check_range(4096, 4000, 97).expect_err("one byte past the end");
         assert!(matches!(error, DiskError::OutOfRange { offset: 4000, len: 97, size: 4096 }));

@@ -21,6 +21,7 @@ mod heads;
 mod items;
 mod length;
 mod lists;
+mod mutations;
 mod numbers;
 mod orderings;
 mod passages;
@@ -194,6 +195,14 @@ fn examples_of_documents_are_compiled() {
     let documents = tree::documents(&root);
     let markdown = documents.iter().filter(|document| document.path.ends_with(".md"));
     report(markdown.flat_map(|document| snippets::findings(document, &sources)).collect());
+}
+
+#[test]
+fn mutations_are_of_the_code_that_there_is() {
+    let path = "scripts/mutations";
+    let text = std::fs::read_to_string(tree::root().join(path)).expect("it is there");
+    let table = tree::Document { path: path.into(), text };
+    report(mutations::stale(&table, &tree::sources(&tree::root())));
 }
 
 #[test]
