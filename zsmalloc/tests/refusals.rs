@@ -15,8 +15,8 @@ use std::sync::Arc;
 #[cfg(feature = "study")]
 use ramfold_zsmalloc::study::LockDesign;
 use ramfold_zsmalloc::{
-    AllocError, Content, LEAF_CELLS, Memory, MemoryConfig, Pool, PoolConfig, RawHandle, SIZE_MAX,
-    StaleHandle,
+    AllocError, Content, LEAF_CELLS, LeafId, Memory, MemoryConfig, Pool, PoolConfig, RawHandle,
+    SIZE_MAX, StaleHandle, StaleLeaf,
 };
 
 /// The smallest arena.
@@ -344,4 +344,21 @@ fn parts_of_a_table_at_the_end_of_all_numbers() {
     let parts: Vec<_> = ramfold_zsmalloc::leaf_parts(u64::MAX - 1..u64::MAX, u64::MAX).collect();
     assert_eq!(parts.len(), 1, "{parts:?}");
     assert_eq!(parts[0].pages, u64::MAX - 1..u64::MAX);
+}
+
+/// The story: the tables are not open where no leaf was ever used, and an exchange there, even one
+/// that fails, ended the process.
+#[test]
+fn a_leaf_number_that_was_made_up_is_refused_wherever_it_is() {
+    let entries_max = 1 << 24;
+    let memory = memory(MemoryConfig { entries_max, ..CONFIG });
+    let pool = pool(&memory);
+    for number in [1, 20_000, (entries_max / LEAF_CELLS as u64) as u32, u32::MAX] {
+        let leaf = LeafId::new(number).expect("not 0");
+        assert_eq!(pool.free_leaf(leaf, |_| {}), Err(StaleLeaf), "leaf {number}");
+        assert_eq!(pool.cell(leaf, 5).err(), Some(StaleLeaf), "leaf {number}");
+        assert!(pool.peek(leaf, 5).is_none() && pool.leaf_word(leaf).is_none(), "leaf {number}");
+        pool.prefetch(leaf, 5);
+    }
+    pool.check().expect("no defect");
 }

@@ -201,3 +201,23 @@ impl<T: Send + 'static> Drop for Flights<T> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::RamDisk;
+
+    /// A writer that went on would hold a buffer more than it was allowed.
+    #[test]
+    fn a_write_waits_while_as_many_as_the_limit_are_in_flight() {
+        let disk = Arc::new(RamDisk::new(1 << 16).expect("memory"));
+        for limit in 1..4 {
+            let mut flights = Flights::new(Arc::clone(&disk) as Arc<dyn Disk>, limit);
+            for page in 0..8 {
+                flights.write(page * 4096, vec![7; 4096], page);
+                assert!(flights.flying <= limit, "{} of {limit}", flights.flying);
+            }
+            assert_eq!(flights.in_flight(), 8, "none was taken");
+        }
+    }
+}
