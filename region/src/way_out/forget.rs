@@ -55,8 +55,12 @@ impl Folded {
     /// caller is alone, so no chunk appears meanwhile. If there is no chunk, no page ever left.
     pub(crate) fn mark_gone(&self, pages: &Range<usize>, gone: bool) {
         for (index, which) in self.chunks.parts_of(pages) {
-            let Some(lock) = self.chunks.get(index) else { continue };
-            let mut group = lock.lock();
+            // A registered group learns what is in memory before that is discarded. Otherwise
+            // nobody would know which of the pages are open.
+            let known = self.lock_known(index);
+            let Some(mut group) = known.or_else(|| Some(self.chunks.get(index)?.lock())) else {
+                continue;
+            };
             if gone {
                 group.mark_gone(which);
             } else {
