@@ -227,6 +227,16 @@ mod tests {
     }
 
     #[test]
+    fn of_two_that_wait_the_one_that_came_first_makes_way() {
+        let mut guests = Guests::default();
+        for pid in [1, 2] {
+            assert!(guests.come(pid).refused.is_none());
+            guests.age();
+        }
+        assert_eq!(guests.come(3).displaced, Some(Peer::Process(1)));
+    }
+
+    #[test]
     fn a_refusal_names_who_has_most_and_only_a_few_are_told() {
         let mut guests = Guests::default();
         for pid in [7, 7] {
