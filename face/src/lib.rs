@@ -16,8 +16,8 @@
 //! # Memory that folds
 //!
 //! A [`RegionVec`](region::RegionVec) is used as a slice. At most `resident_limit` bytes of it stay
-//! in memory as they are; the rest is compressed until it is touched. This needs Linux 6.8 and
-//! permission to use userfaultfd.
+//! in memory as they are; the rest is compressed until it is touched. This needs no privilege. It
+//! is fastest with userfaultfd of Linux 6.8, and works without it.
 //!
 //! ```no_run
 //! use ramfold::prelude::*;

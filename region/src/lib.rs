@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   touch --> there?  go on                                      out: MOVE, compress, one DONTNEED
-//!               | no: SIGBUS, or a message to a thread
+//!               | no: SIGBUS, SIGSEGV, or a message to a thread
 //!               `--> fault path: group, store --> decode --> COPY --> go on
 //! ```
 //!
@@ -44,7 +44,8 @@
 //! Pages go to a zram device of the region's own, or to a zswap cache. Regions share a cache, and
 //! it may have a disk behind it: [`StoreConfig`].
 //!
-//! The crate needs Linux 6.8, for `UFFDIO_MOVE`.
+//! The crate is fastest with Linux 6.8, for `UFFDIO_MOVE`. On older kernels, and where userfaultfd
+//! is refused, it closes pages that are out: [`FaultMode::Protection`].
 
 #![deny(unsafe_code)]
 

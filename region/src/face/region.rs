@@ -18,11 +18,13 @@ use std::sync::Arc;
 /// Memory whose cold pages live compressed.
 ///
 /// Its bytes are lent as slices, whose pages may be out at any time. An access brings them back. In
-/// [`FaultMode::Signal`](crate::FaultMode), three things must not be done with such a slice:
+/// [`FaultMode::Signal`](crate::FaultMode) and [`FaultMode::Protection`](crate::FaultMode), three
+/// things must not be done with such a slice:
 /// - do not pass it to a system call. The call fails with `EFAULT` (`Bad address`) if a page is
 ///   out. Pin the slice first, see below;
-/// - do not block `SIGBUS` in a thread that touches it, because the system then ends the process
-///   without a message. Do not install a handler for `SIGBUS` that does not call the previous one;
+/// - do not block the signal (`SIGBUS`, or `SIGSEGV` with protection) in a thread that touches it,
+///   because the system then ends the process without a message. Do not install a handler for it
+///   that does not call the previous one;
 /// - do not use it as a thread's stack. The handler would need the very stack that must come back,
 ///   and the system ends the process without a message.
 ///
@@ -40,10 +42,11 @@ use std::sync::Arc;
 ///
 /// [disk]: zswap::ZswapConfig
 ///
-/// A forked child does not have the region: touching it there is a segmentation fault. The
-/// [`Pager`] belongs to the parent, and refuses new regions to the child. A child that moves pages
-/// by a [`Control`] is ended. The child must not drop any of these values, so it ends by `exec` or
-/// `_exit`. With a pager of its own it may map regions of its own.
+/// A forked child has the region with protection only, copy on write, and may read, write and pin
+/// it. With a userfaultfd it does not have it, and touching it there is a segmentation fault. In
+/// both cases the [`Pager`] belongs to the parent. It refuses the child new regions, page-outs and
+/// discards ([`FaultError::Inherited`]). What the child drops is freed when the child ends. With a
+/// pager of its own it may map regions of its own.
 ///
 /// Pin bytes that a system call reads or writes, for as long as the call takes:
 ///
