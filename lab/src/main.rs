@@ -67,6 +67,11 @@ fn run(cleanup: &Cleanup) -> Result<(), LabError> {
         let options = report::Options::from_arg_matches(matches).map_err(LabError::usage)?;
         return print(&report::run(&options)?);
     }
+    if name == TABLES {
+        let options =
+            report::studies::Options::from_arg_matches(matches).map_err(LabError::usage)?;
+        return print(&report::studies::run(&options)?);
+    }
     let Some(study) = STUDIES.iter().find(|study| study.name == name) else { return Ok(()) };
     let common = Common::from_arg_matches(matches).map_err(LabError::usage)?;
     study.accepts(&common, &STUDIES)?;
@@ -88,6 +93,7 @@ fn run_inside() -> Option<Result<(), LabError>> {
 const CORPUS: &str = "corpus";
 const COMPARE: &str = "compare";
 const REPORT: &str = "report";
+const TABLES: &str = "studies";
 
 fn command() -> Command {
     let mut command = Command::new("lab")
@@ -108,6 +114,10 @@ fn command() -> Command {
         .subcommand(
             report::Options::augment_args(Command::new(REPORT))
                 .about("Draw the studies from their records, as one HTML page"),
+        )
+        .subcommand(
+            report::studies::Options::augment_args(Command::new(TABLES))
+                .about("Write the published tables, with ours beside them, into a document"),
         );
     for study in STUDIES {
         command = command.subcommand(study.command());
@@ -119,7 +129,7 @@ fn unknown(error: &clap::Error) -> LabError {
     let given = error.get(ContextKind::InvalidSubcommand).map(ToString::to_string);
     let names: Vec<&str> = STUDIES.iter().map(|study| study.name).collect();
     LabError::Usage(format!(
-        "no study {}; there are {}, and the tools {CORPUS}, {COMPARE} and {REPORT}",
+        "no study {}; there are {}, and the tools {CORPUS}, {COMPARE}, {REPORT} and {TABLES}",
         given.unwrap_or_default(),
         names.join(", ")
     ))

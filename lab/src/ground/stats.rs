@@ -91,7 +91,7 @@ pub(crate) fn welch(before: &[f64], after: &[f64]) -> Option<(f64, f64)> {
 }
 
 /// The t value that leaves 2.5 % above it, for the given degrees of freedom.
-fn t_975(freedom: f64) -> Option<f64> {
+pub(crate) fn t_975(freedom: f64) -> Option<f64> {
     (freedom >= 1.0).then(|| StudentsT::new(0.0, 1.0, freedom).ok())?.map(|t| t.inverse_cdf(0.975))
 }
 

@@ -16,6 +16,9 @@ use std::path::{Path, PathBuf};
 /// Where records are kept, a directory for each machine.
 const RECORDS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/records");
 
+/// The mix of frees that do not lag.
+const AT_ONCE: &str = "free-at-once";
+
 /// One record.
 pub(crate) struct Record {
     /// The name of its file.
@@ -26,6 +29,8 @@ pub(crate) struct Record {
     pub(crate) date: String,
     /// When it was made, since 1970; 0 in records that do not say it.
     seconds: u64,
+    /// What made it; empty in the oldest records.
+    pub(crate) command: String,
     /// The sum of the file whose pages were stored, if there was one.
     pub(crate) corpus: Option<String>,
     pub(crate) rows: Vec<Row>,
@@ -55,6 +60,7 @@ impl Record {
             ),
             date: told("date")?.to_owned(),
             seconds: machine["seconds"].as_u64().unwrap_or(0),
+            command: json["command"].as_str().unwrap_or_default().to_owned(),
             corpus: machine["corpus"]["checksum"].as_str().map(str::to_owned),
             rows: rows(&json["rows"])?,
             runs: rows(&json["runs"]).unwrap_or_default(),
@@ -80,12 +86,18 @@ impl Record {
 }
 
 /// Earlier records of study `locks` say of each row whether a model gave it. Such rows are left
-/// out, and the others lose the field, so that they are the same cases as in later records.
+/// out, and the others lose the field, so that they are the same cases as in later records. Frees
+/// were all done at once then, and their mix was `free`; now `free` lags.
 fn rows(json: &Value) -> Option<Vec<Row>> {
-    let measured = json.as_array()?.iter().filter(|row| row["simulated"] != true);
+    let all = json.as_array()?;
+    let lags = all.iter().any(|row| row["mix"] == AT_ONCE);
+    let measured = all.iter().filter(|row| row["simulated"] != true);
     let row = |row: &Value| {
         let mut row = row.clone();
         row.as_object_mut()?.shift_remove("simulated");
+        if !lags && row["mix"] == "free" {
+            row["mix"] = AT_ONCE.into();
+        }
         Row::parse(&row.to_string())
     };
     measured.map(row).collect()
@@ -168,6 +180,19 @@ mod tests {
             [&[row(",\"simulated\":false"), row(",\"simulated\":true")][..], &[row("")]]
                 .map(|rows| record("d", "a", &rows.iter().map(String::as_str).collect::<Vec<_>>()));
         assert_eq!(old.rows, new.rows);
+    }
+
+    #[test]
+    fn frees_were_at_once_before_they_lagged() {
+        let mix = |mixes: &[&str]| {
+            let rows: Vec<String> =
+                mixes.iter().map(|mix| format!("{{\"mix\":\"{mix}\"}}")).collect();
+            let rows: Vec<&str> = rows.iter().map(String::as_str).collect();
+            let first = record("d", "a", &rows).rows.remove(0);
+            first.get("mix").clone()
+        };
+        assert_eq!(mix(&["free", "free-batch"]), AT_ONCE);
+        assert_eq!(mix(&["free", AT_ONCE]), "free");
     }
 
     #[test]

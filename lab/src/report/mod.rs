@@ -10,12 +10,17 @@
 //! Nothing is measured here.
 
 mod alone;
+mod beside;
 mod chart;
 pub(crate) mod compare;
+mod exact;
 mod kept;
 mod page;
 mod plots;
 mod published;
+mod student;
+pub(crate) mod studies;
+mod tables;
 
 use crate::ground::LabError;
 use crate::rows::Row;

@@ -128,3 +128,25 @@ fn two_records_of_one_study_are_compared() {
     let (code, said) = refused(&["compare", &teardown, &teardown, "--field", "colour"]);
     assert!(code == Some(2) && said.contains("no row"), "{said}");
 }
+
+#[test]
+fn the_tables_of_the_studies_are_written_again() {
+    const DOCUMENT: &str = include_str!("../../../docs/studies.md");
+    let directory = Directory::new("studies");
+    let path = directory.0.join("studies.md");
+    let row = DOCUMENT.lines().find(|line| line.starts_with("| multi 2p |")).expect("a row");
+    std::fs::write(&path, DOCUMENT.replace(row, "| multi 2p | 1 |")).expect("room for a document");
+    let path = path.display().to_string();
+    let said = |arguments: &[&str]| String::from_utf8(succeed(arguments).stdout).expect("UTF-8");
+    assert!(said(&["studies", "--out", &path]).starts_with("27 tables, written: "));
+    assert_eq!(std::fs::read_to_string(&path).expect("it was written"), DOCUMENT);
+    assert!(said(&["studies", "--out", &path]).starts_with("27 tables, as before: "));
+
+    std::fs::write(&path, "no tables\n").expect("room for a document");
+    for path in [&path, "/nowhere/studies.md"] {
+        let output = lab().args(["studies", "--out", path]).output().expect("it starts");
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && errors.contains(path), "{errors}");
+    }
+    assert_eq!(std::fs::read_to_string(&path).expect("it is left alone"), "no tables\n");
+}

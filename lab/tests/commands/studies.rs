@@ -121,7 +121,7 @@ fn mistakes_are_explained_and_exit_with_2() {
             &["chian"],
             "no study chian; there are alloc, breakdown, cache, chain, compact, cpulists, device, \
              faultin, fs, locks, pagealloc, pagetypeinfo, recompress, teardown, writeback, and the \
-             tools corpus, compare and report",
+             tools corpus, compare, report and studies",
         ),
         (&["chain", "--corpus", "/dev/null"], "/dev/null is empty"),
         (&["chain", "--chain-order", "5"], "5 is not in 0..=4"),

@@ -27,7 +27,7 @@ const UNITS: [&str; 28] = [
 const MEMORY: [&str; 10] = ["B", "KiB", "MiB", "GiB", "TiB", "kB", "KB", "MB", "GB", "bytes"];
 
 /// Documents of results.
-const RESULTS: [&str; 2] = ["README.md", "docs/numbers.md"];
+const RESULTS: [&str; 3] = ["README.md", "docs/numbers.md", "docs/studies.md"];
 
 /// Geometry, not measurement: these are true by definition.
 const CONSTANTS: [&str; 4] = ["4 KiB", "4096 bytes", "2 MiB", "8-byte"];

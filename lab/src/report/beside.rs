@@ -1,0 +1,471 @@
+//! A published table with ours beside it, as Markdown.
+//!
+//! ```text
+//!   Printed --rows, columns--> | row | as printed .. | ours .. |    one table for each part
+//!   Record --split--> Part --columns that have a value--------'     of each record
+//!                             '-- columns that have none anywhere --> a list, with the reason
+//! ```
+//!
+//! Invariant: a column stands in a table if one of its cells has a value there, so each column is
+//! either in a table or in the list. A row that two runs answer to is an error.
+
+use super::kept::Record;
+use super::plots::said;
+use super::published::Printed;
+use crate::ground::LabError;
+use crate::rows::Row;
+use std::collections::BTreeSet;
+
+/// What stands beside one published table.
+pub(crate) struct Table {
+    pub(crate) id: &'static str,
+    pub(crate) ours: Ours,
+    /// Makes a record with what is missing; empty where no command does.
+    pub(crate) command: &'static str,
+    /// What no record can have, each with the reason.
+    pub(crate) missing: &'static [(&'static str, &'static str)],
+}
+
+/// Where our figures come from.
+pub(crate) enum Ours {
+    /// Rows of a record, each beside the printed row that it repeats.
+    Beside(fn(&str) -> Option<Place>, &'static [Column]),
+    /// Rows of a record in a table of their own, one for each value of a field.
+    Alone(&'static str, &'static [Column]),
+    /// A value for each printed one, worked out from the single runs, in one or several ways.
+    Worked(&'static [Way]),
+    /// A value for each printed one, from a pool of this program; no record is needed.
+    Exact(fn(&str, &str) -> Option<String>),
+    /// None.
+    Nothing,
+}
+
+/// The rows of a record that repeat a printed row.
+pub(crate) struct Place {
+    /// Fields with what they must say.
+    pub(crate) wants: Vec<(&'static str, String)>,
+    /// Stands for `*` in the fields of a column.
+    pub(crate) field: &'static str,
+}
+
+/// A column of ours or of the kernel's.
+pub(crate) struct Column {
+    pub(crate) name: &'static str,
+    pub(crate) wants: &'static [(&'static str, &'static str)],
+    /// One cell has all of them.
+    pub(crate) fields: &'static [&'static str],
+    pub(crate) turn: fn(f64) -> f64,
+    /// Why it is in no record, if that can be said.
+    pub(crate) reason: &'static str,
+}
+
+/// One way to work values out.
+pub(crate) struct Way {
+    pub(crate) name: &'static str,
+    /// What stands where it has no value.
+    pub(crate) absent: &'static str,
+    pub(crate) value: fn(&Part, &str, &str) -> Option<String>,
+}
+
+/// A record that a document cites.
+pub(crate) struct Cited {
+    /// From the root of the repository.
+    pub(crate) path: String,
+    pub(crate) record: Record,
+}
+
+/// The rows of a record that one table is made of.
+pub(crate) struct Part {
+    pub(crate) rows: Vec<Row>,
+    pub(crate) runs: Vec<Row>,
+    name: String,
+}
+
+/// Rows that differ in one of these are in tables of their own.
+const SPLIT: [&str; 2] = ["workload", "algorithm"];
+
+/// What stands where a record has no value.
+pub(crate) const NOT_RECORDED: &str = "not in this record";
+const NOT_PRINTED: &str = "not printed";
+
+/// More columns than this and fewer rows than [`FEW_ROWS`]: one value a line.
+const MANY_COLUMNS: usize = 8;
+const FEW_ROWS: usize = 4;
+
+impl Column {
+    /// Its cell for one place; `None` where no row of the part has it.
+    fn cell(&self, part: &Part, place: &Place) -> Result<Option<String>, LabError> {
+        let mut rows = part.rows.iter().filter(|row| self.takes(row, place));
+        let Some(row) = rows.next() else { return Ok(None) };
+        if rows.next().is_some() {
+            let (what, name) = (&place.wants, self.name);
+            return Err(LabError::Wrong(format!("two rows are \"{name}\" at {what:?}")));
+        }
+        let names = self.fields.iter().map(|field| field.replace('*', place.field));
+        let values: Option<Vec<String>> =
+            names.map(|name| row.number(&name).map(|value| figure((self.turn)(value)))).collect();
+        Ok(values.map(|values| values.join(" / ")))
+    }
+
+    fn takes(&self, row: &Row, place: &Place) -> bool {
+        let says = |field: &str, want: &str| said(row, field).as_deref() == Some(want);
+        self.wants.iter().all(|(field, want)| says(field, want))
+            && place.wants.iter().all(|(field, want)| says(field, want))
+    }
+}
+
+/// A column of a table that is being made, with a cell for each of its rows.
+struct Made {
+    head: String,
+    /// What stands where there is no value.
+    absent: &'static str,
+    cells: Vec<Option<String>>,
+}
+
+/// What was found in any record.
+#[derive(Default)]
+struct Found {
+    columns: BTreeSet<&'static str>,
+    /// Numbers of printed rows.
+    rows: BTreeSet<usize>,
+}
+
+/// All that is generated for one published table.
+pub(crate) fn section(
+    table: &Table,
+    printed: &Printed,
+    records: &[Cited],
+) -> Result<String, LabError> {
+    let mut text = wrapped(&format!("Published: {}. Machine: {}.", printed.title, printed.machine));
+    let mut first = as_printed(printed);
+    let with_records = matches!(table.ours, Ours::Beside(..) | Ours::Worked(_));
+    if !with_records || records.is_empty() {
+        let exact = match table.ours {
+            Ours::Exact(value) => vec![("ours", worked(printed, "ours", NOT_RECORDED, value))],
+            _ => Vec::new(),
+        };
+        text += &joined(printed, &first, &exact);
+        first.clear();
+    }
+    let mut found = Found::default();
+    for cited in records {
+        for part in parts(&cited.record) {
+            let made = table.of(&part, printed, &first, &mut found)?;
+            text += &format!("\n{}{made}", source(cited, &part));
+            first.clear();
+        }
+    }
+    text += &table.missing(printed, !records.is_empty(), &found);
+    Ok(text)
+}
+
+impl Table {
+    /// The table of one part of a record.
+    fn of(
+        &self,
+        part: &Part,
+        printed: &Printed,
+        first: &[Made],
+        found: &mut Found,
+    ) -> Result<String, LabError> {
+        match &self.ours {
+            Ours::Beside(place, columns) => {
+                let places: Vec<_> = printed.rows.iter().map(|row| place(row)).collect();
+                let made = columns_of(columns, part, &places, found)?;
+                Ok(lines("", &printed.rows, &[first, &made]))
+            }
+            Ours::Alone(field, columns) => {
+                let (names, places) = places_of(part, field);
+                let made = columns_of(columns, part, &places, found)?;
+                Ok(lines(field, &names, &[&made]))
+            }
+            Ours::Worked(ways) => {
+                let mut all = Vec::new();
+                for way in *ways {
+                    let value = |row: &str, column: &str| (way.value)(part, row, column);
+                    let made = worked(printed, way.name, way.absent, value);
+                    found.note(&made);
+                    all.push((way.name, made));
+                }
+                Ok(joined(printed, first, &all))
+            }
+            Ours::Exact(_) | Ours::Nothing => {
+                Err(LabError::Wrong(format!("{} is made without a record", self.id)))
+            }
+        }
+    }
+
+    /// What is in no record, with the reason or the command.
+    fn missing(&self, printed: &Printed, recorded: bool, found: &Found) -> String {
+        let unmade = match self.command {
+            "" => "No command of the lab measures this yet.".to_owned(),
+            command => format!("In no record yet; `{command}` measures this."),
+        };
+        let mut reasons: Vec<(String, &str)> = Vec::new();
+        if let Ours::Beside(_, columns) | Ours::Alone(_, columns) = self.ours {
+            for column in columns.iter().filter(|column| !found.columns.contains(column.name)) {
+                let reason = if column.reason.is_empty() { &*unmade } else { column.reason };
+                match reasons.iter_mut().find(|(_, there)| *there == reason) {
+                    Some((names, _)) => *names += &format!("; {}", column.name),
+                    None => reasons.push((column.name.to_owned(), reason)),
+                }
+            }
+        }
+        match self.ours {
+            Ours::Beside(..) | Ours::Worked(_) if recorded => {
+                let rows = printed.rows.iter().enumerate();
+                let rows = rows.filter(|(at, _)| !found.rows.contains(at));
+                let rows: Vec<&str> = rows.map(|(_, row)| &**row).collect();
+                if !rows.is_empty() {
+                    reasons.push((format!("the rows {}", rows.join(", ")), &unmade));
+                }
+            }
+            Ours::Worked(_) | Ours::Nothing => reasons.push(("ours".to_owned(), &unmade)),
+            _ => {}
+        }
+        reasons.extend(self.missing.iter().map(|&(what, why)| (what.to_owned(), why)));
+        let items = reasons.iter().map(|(what, why)| wrapped(&format!("- {what}: {why}")));
+        match items.collect::<String>() {
+            none if none.is_empty() => none,
+            items => format!("\nNot in these tables:\n\n{items}"),
+        }
+    }
+}
+
+impl Found {
+    fn note(&mut self, made: &[Made]) {
+        for made in made {
+            let cells = made.cells.iter().enumerate();
+            self.rows.extend(cells.filter(|(_, cell)| cell.is_some()).map(|(at, _)| at));
+        }
+    }
+}
+
+/// Lines of at most 100 columns; those after the first of an item are indented.
+fn wrapped(text: &str) -> String {
+    const COLUMNS: usize = 100;
+    let indent = if text.starts_with("- ") { "  " } else { "" };
+    let mut lines = String::new();
+    let mut line = String::new();
+    for word in text.split(' ') {
+        if !line.trim().is_empty() && line.chars().count() + word.chars().count() > COLUMNS {
+            lines += &format!("{}\n", line.trim_end());
+            line = indent.to_owned();
+        }
+        line += &format!("{word} ");
+    }
+    format!("{lines}{}\n", line.trim_end())
+}
+
+/// The record of a table, and how it was made.
+fn source(cited: &Cited, part: &Part) -> String {
+    let mut runs: Vec<u64> = part.rows.iter().filter_map(|row| row.get("runs").as_u64()).collect();
+    runs.sort_unstable();
+    let runs = match (runs.first(), runs.last()) {
+        (Some(least), Some(most)) if least != most => format!(", {least} to {most} runs"),
+        (Some(runs), _) => format!(", {runs} runs"),
+        _ => String::new(),
+    };
+    let Cited { path, record } = cited;
+    let command = match &*record.command {
+        "" => "The record does not say its command".to_owned(),
+        command => format!("`{command}`"),
+    };
+    let (machine, date, name) = (&record.machine, &record.date, &part.name);
+    wrapped(&format!("[{machine}, {date}](../{path}){name}{runs}: {command}"))
+}
+
+/// A record's rows, by what tables are split by.
+fn parts(record: &Record) -> impl Iterator<Item = Part> {
+    let key = |row: &Row| SPLIT.map(|field| said(row, field));
+    let mut keys: Vec<[Option<String>; 2]> = Vec::new();
+    for row in &record.rows {
+        if !keys.contains(&key(row)) {
+            keys.push(key(row));
+        }
+    }
+    keys.into_iter().map(move |wanted| {
+        let of = |rows: &[Row]| rows.iter().filter(|row| key(row) == wanted).cloned().collect();
+        let name = wanted.iter().flatten().map(|word| format!(", {word}")).collect();
+        Part { rows: of(&record.rows), runs: of(&record.runs), name }
+    })
+}
+
+/// A place for each value of a field, in the order of the rows.
+fn places_of(part: &Part, field: &'static str) -> (Vec<String>, Vec<Option<Place>>) {
+    let mut names: Vec<String> = Vec::new();
+    for name in part.rows.iter().filter_map(|row| said(row, field)) {
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    let place = |name: &String| Some(Place { wants: vec![(field, name.clone())], field: "" });
+    let places = names.iter().map(place).collect();
+    (names, places)
+}
+
+/// The columns that have a value in a part.
+fn columns_of(
+    columns: &'static [Column],
+    part: &Part,
+    places: &[Option<Place>],
+    found: &mut Found,
+) -> Result<Vec<Made>, LabError> {
+    let mut all = Vec::new();
+    for column in columns {
+        let cell = |place: &Option<Place>| match place {
+            Some(place) => column.cell(part, place),
+            None => Ok(None),
+        };
+        let cells = places.iter().map(cell).collect::<Result<Vec<_>, LabError>>()?;
+        if cells.iter().any(Option::is_some) {
+            found.columns.insert(column.name);
+            all.push(Made { head: column.name.to_owned(), absent: NOT_RECORDED, cells });
+        }
+    }
+    found.note(&all);
+    Ok(all)
+}
+
+/// A column for each printed one in which at least one value can be worked out.
+fn worked(
+    printed: &Printed,
+    way: &str,
+    absent: &'static str,
+    value: impl Fn(&str, &str) -> Option<String>,
+) -> Vec<Made> {
+    let column = |column: &String| {
+        let cells = printed.rows.iter().map(|row| value(row, column)).collect();
+        Made { head: format!("{way}: {column}"), absent, cells }
+    };
+    let all = printed.columns.iter().map(column);
+    all.filter(|made| made.cells.iter().any(Option::is_some)).collect()
+}
+
+/// The published columns. A unit that all values of a column share is in its heading.
+fn as_printed(printed: &Printed) -> Vec<Made> {
+    let column = |column: &String| {
+        let values: Vec<_> = printed.rows.iter().map(|row| printed.get(row, column)).collect();
+        let mut units: Vec<&str> = values.iter().flatten().map(|value| &*value.unit).collect();
+        units.dedup();
+        let shared = if let [unit] = units[..] { named(unit) } else { "" };
+        let one = units.len() == 1;
+        let cell = |value: &Option<&super::published::PrintedValue>| {
+            let value = (*value)?;
+            let unit = if one { "" } else { named(&value.unit) };
+            Some(format!("{} {unit}", value.text).trim_end().to_owned())
+        };
+        let head = match column.ends_with(shared) {
+            true => column.clone(),
+            false => format!("{column}, {shared}"),
+        };
+        Made { head, absent: NOT_PRINTED, cells: values.iter().map(cell).collect() }
+    };
+    printed.columns.iter().map(column).collect()
+}
+
+fn named(unit: &str) -> &str {
+    match unit {
+        "ratio" | "count" | "unstated" => "",
+        "percent" => "%",
+        "files_per_s" => "files/s",
+        unit => unit,
+    }
+}
+
+/// Printed values and what was worked out for each: columns side by side, or a value a line.
+fn joined(printed: &Printed, first: &[Made], ways: &[(&str, Vec<Made>)]) -> String {
+    let wide = printed.rows.len() < FEW_ROWS && printed.columns.len() > MANY_COLUMNS;
+    if !wide {
+        let mut all = vec![first];
+        all.extend(ways.iter().map(|(_, made)| &made[..]));
+        return lines("", &printed.rows, &all);
+    }
+    let mut names = Vec::new();
+    let mut published = Vec::new();
+    let mut ours: Vec<Vec<Option<String>>> = vec![Vec::new(); ways.len()];
+    for (at, row) in printed.rows.iter().enumerate() {
+        for column in &printed.columns {
+            let Some(value) = printed.get(row, column) else { continue };
+            names.push(format!("{row}: {column}"));
+            published
+                .push(Some(format!("{} {}", value.text, named(&value.unit)).trim().to_owned()));
+            for (cells, (name, made)) in ours.iter_mut().zip(ways) {
+                let head = format!("{name}: {column}");
+                let made = made.iter().find(|made| made.head == head);
+                cells.push(made.and_then(|made| made.cells[at].clone()));
+            }
+        }
+    }
+    let ours = ways.iter().zip(ours).map(|((name, made), cells)| Made {
+        head: name.to_string(),
+        absent: made.first().map_or(NOT_RECORDED, |made| made.absent),
+        cells,
+    });
+    let ours: Vec<Made> = ours.collect();
+    let published = [Made { head: "published".into(), absent: NOT_PRINTED, cells: published }];
+    lines("", &names, &[if first.is_empty() { &[] } else { &published }, &ours])
+}
+
+/// A Markdown table; `head` stands above the names of its rows.
+fn lines(head: &str, names: &[String], groups: &[&[Made]]) -> String {
+    let columns: Vec<&Made> = groups.iter().copied().flatten().collect();
+    let heads: String = columns.iter().map(|column| format!(" {} |", column.head)).collect();
+    let rules = "---|".repeat(columns.len());
+    let mut text = format!("\n| {head} |{heads}\n|---|{rules}\n");
+    for (at, name) in names.iter().enumerate() {
+        let cells = columns.iter().map(|column| match &column.cells[at] {
+            Some(cell) => format!(" {cell} |"),
+            None => format!(" {} |", column.absent),
+        });
+        text += &format!("| {name} |{}\n", cells.collect::<String>());
+    }
+    text
+}
+
+/// A measured number with three significant digits, or whole from a thousand on.
+pub(crate) fn figure(value: f64) -> String {
+    let decimals = match value.abs() {
+        size if size >= 100.0 || size == 0.0 => 0,
+        size if size >= 10.0 => 1,
+        size if size >= 1.0 => 2,
+        size if size >= 0.1 => 3,
+        _ => 4,
+    };
+    format!("{value:.decimals$}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn part(rows: &[&str]) -> Part {
+        let rows = rows.iter().map(|row| Row::parse(row).unwrap()).collect();
+        Part { rows, runs: Vec::new(), name: String::new() }
+    }
+
+    const COLUMN: Column = Column {
+        name: "deferred",
+        wants: &[("free", "entries")],
+        fields: &["*_ms", "back_ms"],
+        turn: |value| value,
+        reason: "",
+    };
+
+    #[test]
+    fn a_cell_is_of_the_one_row_that_answers() {
+        let place = Place { wants: vec![("mib", "64".into())], field: "drop" };
+        let row = r#"{"free":"entries","mib":64,"drop_ms":0.4277,"back_ms":506.3}"#;
+        let other = r#"{"free":"slots","mib":64,"drop_ms":1,"back_ms":1}"#;
+        let cell = |rows: &[&str]| COLUMN.cell(&part(rows), &place);
+        assert_eq!(cell(&[row, other]).unwrap().as_deref(), Some("0.428 / 506"));
+        assert_eq!(cell(&[other]).unwrap(), None);
+        assert!(cell(&[row, row]).is_err(), "two rows");
+    }
+
+    #[test]
+    fn numbers_have_three_digits() {
+        let figures = [0.0123, 0.123, 1.234, 12.34, 123.4, 1234.5, 0.0].map(figure);
+        assert_eq!(figures, ["0.0123", "0.123", "1.23", "12.3", "123", "1234", "0"]);
+    }
+}
