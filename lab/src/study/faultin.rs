@@ -52,7 +52,7 @@ mod touching;
 
 pub(super) const STUDY: Study = Study {
     name: "faultin",
-    about: "Touching pages that are out: signal and thread mode, 1 to N threads",
+    about: "Touching pages that are out: all ways to serve a fault, 1 to N threads",
     options: Options::augment_args,
     fields: &FIELDS,
     vs_kernel: true,
@@ -69,12 +69,12 @@ struct Options {
     #[arg(long, value_name = "N[,N]", value_delimiter = ',', default_value = "1,2",
           value_parser = clap::value_parser!(u32).range(1..=64))]
     threads: Vec<u32>,
-    /// Who serves a fault: signal, thread
+    /// Who serves a fault: signal, thread, protection
     #[arg(
         long,
         value_name = "MODE[,MODE]",
         value_delimiter = ',',
-        default_value = "signal,thread"
+        default_value = "signal,thread,protection"
     )]
     mode: Vec<Mode>,
     /// The order in which pages are touched: random, sequential

@@ -10,6 +10,7 @@ use crate::apparatus::paging;
 use crate::ground::LabError;
 use crate::pages::PAGE_SIZE;
 use codec::Codec;
+use region::FaultMode;
 use std::time::Duration;
 use zsmalloc::deferred::QueueConfig;
 
@@ -30,6 +31,10 @@ pub(super) enum Free {
     Sync,
     /// Drop a region, handed over as a whole
     Range,
+    /// As sync, without userfaultfd: pages that are out are closed
+    SyncClosed,
+    /// As range, without userfaultfd
+    RangeClosed,
     /// Free slot after slot of a device or area, in the call
     Slots,
     /// Free a device's slots, and queue their objects
@@ -42,8 +47,26 @@ impl Free {
     /// The forms that a store has.
     pub(super) fn of(backend: Backend) -> &'static [Free] {
         match backend {
-            Backend::Zram => &[Free::Sync, Free::Range, Free::Slots, Free::Handles, Free::Entries],
-            Backend::Zswap => &[Free::Sync, Free::Range, Free::Slots],
+            Backend::Zram => &[
+                Free::Sync,
+                Free::Range,
+                Free::SyncClosed,
+                Free::RangeClosed,
+                Free::Slots,
+                Free::Handles,
+                Free::Entries,
+            ],
+            Backend::Zswap => {
+                &[Free::Sync, Free::Range, Free::SyncClosed, Free::RangeClosed, Free::Slots]
+            }
+        }
+    }
+
+    /// How faults of its regions are served.
+    pub(super) fn fault_mode(self) -> FaultMode {
+        match self {
+            Free::SyncClosed | Free::RangeClosed => FaultMode::Protection,
+            _ => FaultMode::Signal,
         }
     }
 
@@ -51,6 +74,8 @@ impl Free {
         match self {
             Free::Sync => "sync",
             Free::Range => "range",
+            Free::SyncClosed => "sync-closed",
+            Free::RangeClosed => "range-closed",
             Free::Slots => "slots",
             Free::Handles => "handles",
             Free::Entries => "entries",

@@ -37,7 +37,9 @@ pub(super) fn measure(
 ) -> Result<(), LabError> {
     let memory = Memory::new(MemoryConfig::for_disk(case.bytes()));
     let memory = memory.map_err(LabError::store("memory"))?;
-    let pager = Pager::new(Arc::clone(&memory), &PagerConfig::default());
+    let fault_mode = Some(shape.free.fault_mode());
+    let config = PagerConfig { fault_mode, ..PagerConfig::default() };
+    let pager = Pager::new(Arc::clone(&memory), &config);
     let pager = pager.map_err(folding::refused)?;
     let store = Store::new(shape, case, &pager)?;
     let empty = resident(&memory)?;

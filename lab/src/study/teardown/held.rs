@@ -94,8 +94,12 @@ impl Held {
     ) -> Result<(Held, Row), LabError> {
         let device = |free| device(shape, free, case, &store.pager, source);
         match (shape.free, &store.cache) {
-            (Free::Sync, _) => region(shape, Teardown::Sync, case, store, source),
-            (Free::Range, _) => region(shape, Teardown::Range, case, store, source),
+            (Free::Sync | Free::SyncClosed, _) => {
+                region(shape, Teardown::Sync, case, store, source)
+            }
+            (Free::Range | Free::RangeClosed, _) => {
+                region(shape, Teardown::Range, case, store, source)
+            }
             (_, Some(cache)) => area(case, cache, source),
             (Free::Slots, None) => device(zram::study::Free::Sync),
             (Free::Handles, None) => device(zram::study::Free::Handles),
