@@ -138,3 +138,29 @@ fn part(window: &[u8], at: OnDisk) -> &[u8] {
     let start = (at.sector % WINDOW_SECTORS) as usize * SECTOR;
     &window[start..start + usize::from(at.len)]
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    /// Otherwise a blob that was written over would read as before.
+    #[test]
+    fn a_kept_window_is_good_for_its_version_alone() {
+        let windows = Windows::new(Table::reserve(4).expect("address space"));
+        windows.prepare();
+        let at = OnDisk { sector: WINDOW_SECTORS, len: 512 };
+        let read = |version, byte| {
+            let mut blob = [0; 512];
+            let fill = |_, buffer: &mut [u8]| {
+                buffer.fill(byte);
+                Ok(())
+            };
+            let source = windows.read(fill, at, version, &mut blob).expect("it is filled");
+            (source, blob[0])
+        };
+        assert_eq!(read(0, 1), (Source::Disk, 1), "the blob alone");
+        assert_eq!(read(0, 2), (Source::Disk, 2), "the whole window");
+        assert_eq!(read(0, 3), (Source::ReadAhead, 2), "as it was kept");
+        assert_eq!(read(1, 4), (Source::Disk, 4), "it has changed");
+    }
+}
