@@ -143,9 +143,9 @@ const fn frees(name: &'static str, wants: &'static [(&'static str, &'static str)
 
 const LOCKS: &[Column] = &[
     frees("hierarchical (base), million frees/s", HIERARCHICAL),
-    frees("class, with shards: the same", CLASS),
+    frees("class, with shards, million frees/s", CLASS),
     column("its speed-up", CLASS, &["speedup_vs_hierarchical"]),
-    frees("class, release inside: the same", CLASS_INSIDE),
+    frees("class, release inside, million frees/s", CLASS_INSIDE),
     column("one lock (S4): speed-up", ONE_LOCK, &["speedup_vs_hierarchical"]),
 ];
 
@@ -189,7 +189,7 @@ const MONITOR_MISSING: &[(&str, &str)] = &[
     ),
     (
         "the kernel's page allocator",
-        "its batches are timed by a module for this benchmark, and the lab loads no modules.",
+        "a program cannot time it without what else a system call does.",
     ),
 ];
 
@@ -227,7 +227,7 @@ const ZSWAP_NUMBERS_COMMAND: &str = "lab teardown --backend zswap --vs-kernel --
 const ZSWAP_SIZES_COMMAND: &str = "lab teardown --backend zswap --vs-kernel \
     --mib 64,128,256,512,1024 --threads 1 --free sync,range --algorithm lzo \
     --corpus /tmp/corpus.bin --record";
-const ORDERS_COMMAND: &str = "lab fs --workload untar,build --chain-order 2,3,4 \
+const ORDERS_COMMAND: &str = "lab fs --workload untar,build --copies 4 --chain-order 2,3,4 \
     --algorithm lzo-rle --runs 5 --record";
 const MONITOR_COMMAND: &str =
     "lab pagealloc --order 4 --batch 1,2,4,8,16,32,64,128,256,512,1024 --record";
@@ -386,8 +386,8 @@ pub(crate) const TABLES: &[Table] = &[
     Table {
         id: "S4-fsmark",
         ours: Ours::Worked(FSMARK),
-        command: "lab fs --fs btrfs,ext4 --design hierarchical,pool,class --threads 32 --vs-kernel \
-            --record",
+        command: "lab fs --fs btrfs,ext4 --design hierarchical,pool,class --threads 32 \
+            --files 80000 --size 10G --vs-kernel --record",
         missing: &[(
             "the kernel's with lock consolidation",
             "Linux 6.18 has a pool lock before class locks, so it stands in the rows without.",
