@@ -20,7 +20,7 @@ use std::collections::BTreeSet;
 pub(crate) struct Table {
     pub(crate) id: &'static str,
     pub(crate) ours: Ours,
-    /// Makes a record with what is missing; empty where no command does.
+    /// Makes a record of as much of the table as the lab can measure; empty if that is nothing.
     pub(crate) command: &'static str,
     /// What no record can have, each with the reason.
     pub(crate) missing: &'static [(&'static str, &'static str)],
@@ -195,16 +195,16 @@ impl Table {
         }
     }
 
-    /// What is in no record, with the reason or the command.
+    /// What is in no record, with the reason, and the command for a whole record.
     fn missing(&self, printed: &Printed, recorded: bool, found: &Found) -> String {
         let unmade = match self.command {
-            "" => "No command of the lab measures this yet.".to_owned(),
-            command => format!("In no record yet; `{command}` measures this."),
+            "" => "No command of the lab measures this yet.",
+            _ => "In no record yet; the command below measures this.",
         };
         let mut reasons: Vec<(String, &str)> = Vec::new();
         if let Ours::Beside(_, columns) | Ours::Alone(_, columns) = self.ours {
             for column in columns.iter().filter(|column| !found.columns.contains(column.name)) {
-                let reason = if column.reason.is_empty() { &*unmade } else { column.reason };
+                let reason = if column.reason.is_empty() { unmade } else { column.reason };
                 match reasons.iter_mut().find(|(_, there)| *there == reason) {
                     Some((names, _)) => *names += &format!("; {}", column.name),
                     None => reasons.push((column.name.to_owned(), reason)),
@@ -217,18 +217,23 @@ impl Table {
                 let rows = rows.filter(|(at, _)| !found.rows.contains(at));
                 let rows: Vec<&str> = rows.map(|(_, row)| &**row).collect();
                 if !rows.is_empty() {
-                    reasons.push((format!("the rows {}", rows.join(", ")), &unmade));
+                    reasons.push((format!("the rows {}", rows.join(", ")), unmade));
                 }
             }
-            Ours::Worked(_) | Ours::Nothing => reasons.push(("ours".to_owned(), &unmade)),
+            Ours::Worked(_) | Ours::Nothing => reasons.push(("ours".to_owned(), unmade)),
             _ => {}
         }
         reasons.extend(self.missing.iter().map(|&(what, why)| (what.to_owned(), why)));
         let items = reasons.iter().map(|(what, why)| wrapped(&format!("- {what}: {why}")));
-        match items.collect::<String>() {
+        let mut text = match items.collect::<String>() {
             none if none.is_empty() => none,
             items => format!("\nNot in these tables:\n\n{items}"),
+        };
+        if !self.command.is_empty() {
+            let told = format!("As much of this table as the lab can measure: `{}`", self.command);
+            text += &format!("\n{}", wrapped(&told));
         }
+        text
     }
 }
 
