@@ -215,7 +215,7 @@ impl Table {
             Ours::Beside(..) | Ours::Worked(_) if recorded => {
                 let rows = printed.rows.iter().enumerate();
                 let rows = rows.filter(|(at, _)| !found.rows.contains(at));
-                let rows: Vec<&str> = rows.map(|(_, row)| &**row).collect();
+                let rows: Vec<String> = rows.map(|(_, row)| format!("`{row}`")).collect();
                 if !rows.is_empty() {
                     reasons.push((format!("the rows {}", rows.join(", ")), unmade));
                 }
