@@ -50,16 +50,15 @@ impl Calls {
     pub(super) fn begin(&'static self) -> Call {
         let thread = this_thread();
         let within = self.has_this_thread();
-        // A fork waits until the outermost call has ended.
-        let inside = (!within).then(fork::go_inside);
-        // relaxed: a count, and a number that is only compared.
+        // relaxed: a count.
         self.under_way.fetch_add(1, Ordering::Relaxed);
         // relaxed: as above.
         let number = self.begun.fetch_add(1, Ordering::Relaxed);
         let slot = if within { None } else { self.take(entry(number, thread), thread) };
-        // Without a note, a nested call would go inside once more, and might wait for a fork that
-        // waits for this one.
-        let inside = inside.filter(|_| slot.is_some());
+        // A fork waits until the outermost call has ended. The note comes first, so that a handler
+        // that forks in between does not wait for its own thread. Without a note a nested call
+        // would go inside once more, and might wait for a fork that waits for this one.
+        let inside = slot.is_some().then(fork::go_inside);
         // SeqCst pairs with the compiler only: a handler that interrupts this thread from here on
         // finds the note.
         compiler_fence(Ordering::SeqCst);
@@ -129,14 +128,14 @@ impl Drop for Call {
     fn drop(&mut self) {
         // SeqCst pairs with the compiler only: the locks of the call are given up by now.
         compiler_fence(Ordering::SeqCst);
+        // Before the note goes, for the reason in `Calls::begin`.
+        drop(self.inside.take());
         if let Some(slot) = self.slot {
             // relaxed: for the reason in `Calls::take`.
             slot.store(EMPTY, Ordering::Relaxed);
         }
         // relaxed: a count.
         self.calls.under_way.fetch_sub(1, Ordering::Relaxed);
-        // Last, because a fork may come from here on.
-        drop(self.inside.take());
     }
 }
 

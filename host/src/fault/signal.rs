@@ -54,6 +54,7 @@ impl Faults {
     fn settle_in_child(&self) {
         self.regions.abandon();
         self.calls.abandon();
+        self.stacks.get().into_iter().for_each(Stacks::abandon);
         self.home.get().into_iter().for_each(Home::settle);
     }
 
@@ -84,6 +85,8 @@ pub fn watch(
     mode: FaultMode,
     server: Arc<dyn Server>,
 ) -> Result<Watch<'static>, FaultError> {
+    // A fork waits until the region is entered.
+    let _call = begin_call();
     install(mode.signal())?;
     let full = FaultError::TooManyRegions { max: REGIONS_MAX };
     FAULTS.regions.enter(range, server).ok_or(full)
@@ -127,7 +130,6 @@ pub(super) fn serve(address: usize, thread: u32) -> Touched {
 }
 
 fn install(signal: Signal) -> Result<(), FaultError> {
-    let _call = begin_call();
     let mut installed = FAULTS.installing.lock();
     match FAULTS.home.get() {
         Some(home) => {
@@ -144,8 +146,10 @@ fn install(signal: Signal) -> Result<(), FaultError> {
         return Ok(());
     }
     if signal == Signal::Segv && FAULTS.stacks.get().is_none() {
+        let stacks = Stacks::reserve()?;
+        // Nothing is refused after this, so it is called once.
         hook_forks().map_err(refused("pthread_atfork"))?;
-        drop(FAULTS.stacks.set(Stacks::reserve()?));
+        drop(FAULTS.stacks.set(stacks));
     }
     // It is set before the handler is installed, because the handler reads it.
     FAULTS.previous[index].remember().map_err(refused("sigaction"))?;
@@ -230,11 +234,11 @@ extern "C" fn on_fault(
         unsafe { ((*info).si_code, (*info).si_addr() as usize, *libc::__errno_location()) };
     let asker = if signal == libc::SIGBUS { Asker::Toucher } else { Asker::Denied };
     let mut touch = Touch { address, asker, touched: Touched::Foreign };
-    if is_missing(signal, code) {
-        match FAULTS.stacks.get().filter(|_| asker == Asker::Denied) {
-            Some(stacks) => stacks.run(context, serve_denied, &mut touch),
-            None if FAULTS.home.get().is_some_and(Home::is_here) => serve_toucher(&mut touch),
-            None => {}
+    if is_missing(signal, code) && !is_fetch(context) {
+        match asker {
+            Asker::Denied => serve_denied(context, &mut touch),
+            _ if FAULTS.home.get().is_some_and(Home::is_here) => serve_toucher(&mut touch),
+            _ => {}
         }
     }
     let previous = FAULTS.previous(signal);
@@ -260,16 +264,25 @@ struct Touch {
 
 /// Serves the thread that touched a closed page, which is this one. A forked child may have the
 /// region too, so the thread must not be in the middle of this when it is made.
-extern "C" fn serve_denied(touch: *mut Touch) {
-    // SAFETY: the handler's own, which it does not use meanwhile.
-    let touch = unsafe { &mut *touch };
+fn serve_denied(context: *mut libc::c_void, touch: &mut Touch) {
+    let Some(stacks) = FAULTS.stacks.get() else { return };
     // Other faults are not kept waiting, and a fork is not either.
-    if FAULTS.regions.covers(touch.address) {
-        let in_a_call = FAULTS.calls.has_this_thread();
-        // A thread in a call is inside, and is about to end the process.
-        let _inside = (!in_a_call).then(fork::go_inside);
-        serve_toucher(touch);
+    if !FAULTS.regions.covers(touch.address) {
+        return;
     }
+    if !FAULTS.home.get().is_some_and(Home::is_here) {
+        // This is a child that was made without the hooks.
+        FAULTS.settle_in_child();
+    }
+    // A thread that is inside must not go in once more. If it is in a call, it is about to end the
+    // process.
+    let _inside = (!is_in_the_middle()).then(fork::go_inside);
+    stacks.run(context, serve_on_stack, touch);
+}
+
+extern "C" fn serve_on_stack(touch: *mut Touch) {
+    // SAFETY: the handler's own, which it does not use meanwhile.
+    serve_toucher(unsafe { &mut *touch });
 }
 
 /// Serves the thread that touched a page, which is this one.
@@ -278,6 +291,24 @@ fn serve_toucher(touch: &mut Touch) {
         die_at(RE_ENTERED, touch.address);
     }
     touch.touched = FAULTS.regions.serve(touch.address, touch.asker);
+}
+
+/// Whether the thread wanted to run what is there. Pages of regions cannot be run, so that is a
+/// fault of the program's.
+fn is_fetch(context: *mut libc::c_void) -> bool {
+    // SAFETY: the system passes a valid context.
+    let machine = unsafe { &(*context.cast::<libc::ucontext_t>()).uc_mcontext };
+    #[cfg(target_arch = "x86_64")]
+    // The bit of the processor's error code that says "instruction fetch".
+    let fetch = machine.gregs[libc::REG_ERR as usize] & 0x10 != 0;
+    #[cfg(target_arch = "aarch64")]
+    let fetch = machine.fault_address == machine.pc;
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+    let fetch = {
+        let _ = machine;
+        false
+    };
+    fetch
 }
 
 /// The last words of a process whose fault would wait for its own thread.

@@ -60,6 +60,12 @@ impl Stacks {
         self.used.fetch_and(!(1 << stack), Ordering::Release);
     }
 
+    /// Makes all stacks free in a forked child, whose only thread is on none of them.
+    pub(super) fn abandon(&self) {
+        // relaxed: the child has one thread.
+        self.used.store(0, Ordering::Relaxed);
+    }
+
     /// A stack that no thread uses. If there is none, it waits for one.
     fn take(&self) -> usize {
         loop {

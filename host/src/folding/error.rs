@@ -169,16 +169,16 @@ impl fmt::Display for FaultError {
             FaultError::NoWay { refusal, source } => {
                 write!(f, "{refusal}; nor can pages be closed and filled: {source}")
             }
-            FaultError::Inherited => f.write_str(
-                "this userfaultfd is the parent process's: after a fork, open another one",
-            ),
+            FaultError::Inherited => {
+                f.write_str("the pager is the parent process's: after a fork, make another one")
+            }
             FaultError::Host(error) => error.fmt(f),
             FaultError::TooManyRegions { max } => {
                 write!(f, "there are {max} regions already, the most a process can have")
             }
             FaultError::Mappings { max } => write!(
                 f,
-                "UFFDIO_REGISTER failed: the process has all the {max} mappings that \
+                "memory cannot be watched: the process has all the {max} mappings that \
                  vm.max_map_count allows it, or the system has no memory; raise it, by \
                  `sysctl vm.max_map_count={}`",
                 max.saturating_mul(4)

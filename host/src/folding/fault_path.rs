@@ -129,8 +129,9 @@ impl FaultPath {
         &self.way
     }
 
+    /// The page map. That of a forked child's parent says nothing about the child.
     pub(super) fn pagemap(&self) -> Option<&File> {
-        self.pagemap.as_ref()
+        self.pagemap.as_ref().filter(|_| self.expect_own().is_ok())
     }
 
     /// Checks that this is the process that opened the path.

@@ -44,6 +44,8 @@ pub(crate) struct Protection {
     /// Number of the file in its file system, by which it is told from one that other code opened
     /// under the number of the descriptor.
     inode: AtomicU64,
+    /// The file system.
+    device: u64,
     /// The process for which the file is open.
     opened: Home,
     /// The process that made this.
@@ -55,9 +57,10 @@ impl Protection {
     /// a forked child has the mappings that lead to a page.
     pub(crate) fn new() -> Result<Protection, FaultError> {
         let refused = |source| FaultError::Unforced { source };
-        let (memory, inode) = open_memory().map_err(|error| refused(error.into()))?;
+        let (memory, device, inode) = open_memory().map_err(|error| refused(error.into()))?;
         let (opened, maker) = (Home::new()?, Home::new()?);
-        let protection = Protection { memory, inode: AtomicU64::new(inode), opened, maker };
+        let inode = AtomicU64::new(inode);
+        let protection = Protection { memory, inode, device, opened, maker };
         protection.try_closed_page().map_err(refused)?;
         inherit_all();
         Ok(protection)
@@ -83,7 +86,8 @@ impl Protection {
     pub(crate) fn is_open(&self) -> bool {
         // relaxed: a child writes it before it uses the file, and any thread of it the same number.
         let inode = self.inode.load(Ordering::Relaxed);
-        fstat(&self.memory).is_ok_and(|status| status.st_ino == inode)
+        fstat(&self.memory)
+            .is_ok_and(|status| (status.st_dev, status.st_ino) == (self.device, inode))
     }
 
     /// Closes a range that is open as a whole: from now on a touch of it is a SIGSEGV. If this
@@ -185,14 +189,42 @@ impl Protection {
             die_at("a page that cannot leave cannot be opened either:", left);
         }
         // SAFETY: the copy has their bytes.
-        if unsafe { self.discard(&(src..left)) }.is_ok() {
+        let gone = unsafe { self.discard_first(src, read.pages) };
+        if gone == read.pages {
             return read;
         }
-        // They are locked, so they stay. SAFETY: they still have their bytes.
-        if unsafe { self.open(&(src..left)) }.is_err() {
-            die_at("a page that cannot leave cannot be opened either:", src);
+        let (copy, stays) = (dst + gone * PAGE_SIZE, src + gone * PAGE_SIZE);
+        // SAFETY: from the first locked page on, none was discarded.
+        if unsafe { self.open(&(stays..left)) }.is_err() {
+            die_at("a page that cannot leave cannot be opened either:", stays);
         }
-        Transfer { pages: 0, stop: Some(Stop::Busy) }
+        // The copies of what stays are nobody's. If they are kept, the next user writes over them.
+        // SAFETY: nothing refers to them.
+        let _ = unsafe { self.discard(&(copy..dst + read.pages * PAGE_SIZE)) };
+        Transfer { pages: gone, stop: Some(Stop::Busy) }
+    }
+
+    /// Discards closed pages from `src` on, up to the first one that is locked. Returns how many.
+    ///
+    /// # Safety
+    ///
+    /// Those of `discard`, for `pages` pages.
+    unsafe fn discard_first(&self, src: usize, pages: usize) -> usize {
+        // SAFETY: the caller's contract.
+        match unsafe { self.discard(&(src..src + pages * PAGE_SIZE)) } {
+            Ok(()) => return pages,
+            // The system goes on behind what is not mapped, so nobody knows what is left.
+            Err(Errno::NOMEM) => die_at(UNMAPPED, src),
+            Err(_) => {}
+        }
+        // It has discarded all up to a mapping that is locked. Discarding these once more changes
+        // nothing, because their bytes are in the copy.
+        let goes = |page: &usize| {
+            let at = src + page * PAGE_SIZE;
+            // SAFETY: the caller's contract.
+            unsafe { self.discard(&(at..at + PAGE_SIZE)) }.is_ok()
+        };
+        (0..pages).take_while(goes).count()
     }
 
     /// Writes to closed pages, as many as the system does at once.
@@ -237,18 +269,18 @@ impl Protection {
 
     /// Ends the process if the file is not its memory: bytes must not go elsewhere.
     fn expect_memory(&self, address: usize) {
-        if !self.opened.is_here() {
+        if !self.opened.is_here() && self.is_open() {
             self.open_in_child(address);
         }
-        if !self.is_open() {
+        if !(self.opened.is_here() && self.is_open()) {
             die_at("the descriptor of folded memory was closed, by which a page moves:", address);
         }
     }
 
-    /// Opens the memory of this process, which was forked since the file was opened. Two threads
-    /// may do so at once. May be called in a signal handler.
+    /// Opens the memory of this process, which was forked since the file was opened. The descriptor
+    /// still is the parent's file. Two threads may do so at once. May be called in a signal handler.
     fn open_in_child(&self, address: usize) {
-        let Ok((memory, inode)) = open_memory() else {
+        let Ok((memory, _, inode)) = open_memory() else {
             die_at("a forked child cannot open /proc/self/mem, by which a page moves:", address);
         };
         // SAFETY: the number is this value's, and stays open.
@@ -267,12 +299,13 @@ impl Protection {
 pub(super) const UNMAPPED: &str = "a part of a region can be neither closed nor opened, because \
                                    other code has unmapped it or changed its rights; it begins";
 
-/// The memory of this process as a file, and its number. May be called in a signal handler.
-fn open_memory() -> Result<(OwnedFd, u64), Errno> {
+/// The memory of this process as a file, its file system, and its number there. May be called in a
+/// signal handler.
+fn open_memory() -> Result<(OwnedFd, u64, u64), Errno> {
     let flags = OFlags::RDWR | OFlags::CLOEXEC;
     let memory = rustix::fs::open(c"/proc/self/mem", flags, Mode::empty())?;
     let status = fstat(&memory)?;
-    Ok((memory, status.st_ino))
+    Ok((memory, status.st_dev, status.st_ino))
 }
 
 /// Repeats a copy until `pages` pages are done, or until one cannot be copied.

@@ -198,8 +198,11 @@ impl Drop for Inside<'_> {
     fn drop(&mut self) {
         // relaxed: only this thread has looked for it.
         self.note.into_iter().for_each(|note| note.store(0, Ordering::Relaxed));
-        // Release pairs with the loads in `prepare`.
-        self.count.fetch_sub(1, Ordering::Release);
+        // relaxed: it is 0 only in a child that was made in the middle, which has one thread.
+        if self.count.load(Ordering::Relaxed) > 0 {
+            // Release pairs with the loads in `prepare`.
+            self.count.fetch_sub(1, Ordering::Release);
+        }
     }
 }
 

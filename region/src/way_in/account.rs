@@ -13,11 +13,11 @@ use crate::terms::GROUP_PAGES;
 use host::{Stop, Transfer};
 use std::time::Duration;
 
-/// How often the system refuses a mapping before the process ends: at a millisecond a try, some
-/// seconds.
-const MAPPING_TRIES: u32 = 10_000;
-const NO_MAPPING: &str = "the process has no mapping left, so a page cannot come back; raise \
-                          vm.max_map_count. The page is";
+/// How often the system refuses a mapping before the process ends: at a millisecond a try, a minute
+/// divided by the threads that wait.
+const MAPPING_TRIES: u32 = 60_000;
+const NO_MAPPING: &str = "the process has no mapping left, or its RLIMIT_DATA is used up, so a page \
+                          cannot come back; raise vm.max_map_count or the limit. The page is";
 
 impl Folded {
     /// Pages were transferred from a place to memory.
@@ -32,9 +32,9 @@ impl Folded {
         let arrived = self.settle_arrival(page, transfer);
         let (index, at) = (page / GROUP_PAGES, page % GROUP_PAGES);
         if arrived == 0 {
-            // There was no memory.
+            // There was no memory, or no mapping.
             if !why.is_optional() {
-                std::thread::sleep(Duration::from_millis(1));
+                self.wait_for_system(page, transfer.stop == Some(Stop::NoMapping));
             }
             return Arrived::Later;
         }
@@ -51,11 +51,7 @@ impl Folded {
     /// How many pages are in memory after a transfer. They are fewer if the system had no memory.
     pub(super) fn settle_arrival(&self, page: usize, transfer: Transfer) -> usize {
         match transfer.stop {
-            None | Some(Stop::NoMemory) => transfer.pages,
-            Some(Stop::NoMapping) => {
-                self.wait_for_mapping(page);
-                transfer.pages
-            }
+            None | Some(Stop::NoMemory | Stop::NoMapping) => transfer.pages,
             // The page is there already, and what is in memory is the valid content.
             Some(Stop::Present) => transfer.pages + 1,
             Some(Stop::Busy | Stop::Hole | Stop::Broken(_)) => {
@@ -64,15 +60,18 @@ impl Folded {
         }
     }
 
-    /// The process has no mapping left for a page. The pager's thread soon closes neighbours of
-    /// what is closed, and later faults open whole groups. If that does not help for long, the
-    /// process ends.
-    fn wait_for_mapping(&self, page: usize) {
-        let mappings = &self.shared.mappings;
-        if mappings.note_refusal() > MAPPING_TRIES {
+    /// Waits for a moment, because the system has no memory or no mapping for a page that must
+    /// come. The pager's thread soon closes neighbours of what is closed, and later faults open
+    /// whole groups. If that does not help for long, the process ends.
+    fn wait_for_system(&self, page: usize, no_mapping: bool) {
+        if no_mapping && self.shared.mappings.note_refusal() > MAPPING_TRIES {
             self.end(NO_MAPPING, page);
         }
+        if self.span.closes() && !self.span.is_mapped() {
+            self.end("memory of a region was unmapped or moved by other code; the page is", page);
+        }
         self.shared.work.raise();
+        std::thread::sleep(Duration::from_millis(1));
     }
 
     /// Accounts for pages of a group that are now in memory. If a fault brought them, `touched` has

@@ -38,10 +38,17 @@ impl Folded {
         if asker.is_denied() != self.span.closes() {
             return Served::Foreign;
         }
-        if matches!(asker, Asker::Message { .. }) && !self.chunks.is_registered(page / GROUP_PAGES)
-        {
-            // The address belongs to an earlier region.
-            return Served::Present;
+        if !self.chunks.is_registered(page / GROUP_PAGES) {
+            match asker {
+                // The address belongs to an earlier region.
+                Asker::Message { .. } => return Served::Present,
+                // It is just being registered, or that was refused and the page is open again.
+                Asker::Denied => {
+                    std::thread::yield_now();
+                    return Served::Present;
+                }
+                Asker::Toucher => {}
+            }
         }
         let started = Instant::now();
         // The page's content is loaded while its group is being locked, because that waits for
