@@ -45,15 +45,24 @@ fn forked(answer: impl FnOnce() -> bool) -> i32 {
     let child = unsafe { libc::fork() };
     assert!(child >= 0, "a fork: {}", std::io::Error::last_os_error());
     if child == 0 {
-        // SAFETY: ends a child that hangs.
-        unsafe { libc::alarm(PATIENCE) };
         let right = std::panic::catch_unwind(std::panic::AssertUnwindSafe(answer)).unwrap_or(false);
         // SAFETY: without what a test's end would do.
         unsafe { libc::_exit(i32::from(!right)) };
     }
+    // A child that hangs in a handler has its alarm blocked.
     let mut status = 0;
-    // SAFETY: waits for a child of this process.
-    unsafe { libc::waitpid(child, &raw mut status, 0) };
+    for _ in 0..PATIENCE * 100 {
+        // SAFETY: waits for a child of this process.
+        if unsafe { libc::waitpid(child, &raw mut status, libc::WNOHANG) } == child {
+            return status;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    // SAFETY: ends that child, and waits for it.
+    unsafe {
+        libc::kill(child, libc::SIGKILL);
+        libc::waitpid(child, &raw mut status, 0);
+    }
     status
 }
 

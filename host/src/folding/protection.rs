@@ -278,7 +278,8 @@ impl Protection {
     }
 
     /// Opens the memory of this process, which was forked since the file was opened. The descriptor
-    /// still is the parent's file. Two threads may do so at once. May be called in a signal handler.
+    /// still is the parent's file. Two threads may do so at once. May be called in a signal
+    /// handler.
     fn open_in_child(&self, address: usize) {
         let Ok((memory, _, inode)) = open_memory() else {
             die_at("a forked child cannot open /proc/self/mem, by which a page moves:", address);

@@ -16,8 +16,8 @@ use std::time::Duration;
 /// How often the system refuses a mapping before the process ends: at a millisecond a try, a minute
 /// divided by the threads that wait.
 const MAPPING_TRIES: u32 = 60_000;
-const NO_MAPPING: &str = "the process has no mapping left, or its RLIMIT_DATA is used up, so a page \
-                          cannot come back; raise vm.max_map_count or the limit. The page is";
+const NO_MAPPING: &str = "the process has no mapping left, or its RLIMIT_DATA is used up, so a \
+                          page cannot come back; raise vm.max_map_count or the limit. The page is";
 
 impl Folded {
     /// Pages were transferred from a place to memory.
