@@ -127,10 +127,10 @@ fn a_jump_into_a_region_ends_the_program_as_ever() {
     assert_eq!(libc::WTERMSIG(status), libc::SIGSEGV);
 }
 
-/// The number by which a process reads its memory.
-fn memory_descriptor() -> Option<RawFd> {
+/// The numbers by which a process reads its memory: one for each pager.
+fn memory_descriptors() -> Vec<RawFd> {
     let link = |fd: &RawFd| std::fs::read_link(format!("/proc/self/fd/{fd}"));
-    (3..1024).find(|fd| link(fd).is_ok_and(|path| path.ends_with("mem")))
+    (3..1024).filter(|fd| link(fd).is_ok_and(|path| path.ends_with("mem"))).collect()
 }
 
 /// A child that closed all descriptors, as a daemon does, had its own file replaced by its memory.
@@ -141,9 +141,12 @@ fn a_child_that_closed_our_descriptor_keeps_its_own_file_and_is_ended() {
     region.control().page_out(0..64 * PAGE).expect("out");
     let (reader, writer) = std::io::pipe().expect("a pipe");
     let status = forked(|| {
-        let number = memory_descriptor().expect("it is inherited");
-        // SAFETY: the child's own numbers; the pipe takes the place of the memory.
-        unsafe { libc::dup2(writer.as_raw_fd(), number) };
+        let numbers = memory_descriptors();
+        assert!(!numbers.is_empty(), "they are inherited");
+        for number in numbers {
+            // SAFETY: the child's own numbers; the pipe takes the place of the memory.
+            unsafe { libc::dup2(writer.as_raw_fd(), number) };
+        }
         black_box(region.as_slice()[5 * PAGE]);
         true
     });
