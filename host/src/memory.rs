@@ -28,7 +28,7 @@ pub use arena::{Arena, FRAMES_MAX, NUMBERED_FRAMES_MIN, Purged};
 pub use error::{ClaimError, ForeignRun, HostDefect, HostError};
 pub use faults::FailureInjector;
 #[cfg(not(any(loom, shuttle, miri)))]
-pub(crate) use mapping::{Access, Core, Mapping, inherit_all};
+pub(crate) use mapping::{Access, Core, Mapping, inherit_all, settle_in_child};
 pub use pages::Pages;
 pub use run::{RawRun, Run};
 #[cfg(not(any(loom, miri)))]

@@ -154,3 +154,46 @@ fn a_child_that_closed_our_descriptor_keeps_its_own_file_and_is_ended() {
     drop((reader, writer));
     assert_eq!(wrong(&region), [0; 0], "the parent has its own");
 }
+
+/// A child opens its memory anew at its first page. Of two threads that did so at once, one took the
+/// other's descriptor for a foreign one.
+#[test]
+fn threads_of_a_child_bring_its_first_pages_in_at_once() {
+    const THREADS: usize = 8;
+    let pager = pager();
+    let region = region(&pager, 64 * THREADS);
+    region.control().page_out(0..64 * THREADS * PAGE).expect("out");
+    for _ in 0..30 {
+        let status = forked(|| {
+            let barrier = std::sync::Barrier::new(THREADS);
+            std::thread::scope(|scope| {
+                let touch = |thread: usize| {
+                    let (region, barrier) = (&region, &barrier);
+                    scope.spawn(move || {
+                        barrier.wait();
+                        region.as_slice()[64 * thread * PAGE..][..8]
+                            == (64 * thread + 1).to_ne_bytes()
+                    })
+                };
+                let touching: Vec<_> = (0..THREADS).map(touch).collect();
+                touching.into_iter().all(|thread| thread.join().is_ok_and(|right| right))
+            })
+        });
+        assert_eq!(status, 0);
+    }
+}
+
+/// It was touched for ever, because it might have been closed for a moment only.
+#[test]
+fn a_page_that_other_code_has_closed_is_a_fault_of_the_programs() {
+    let pager = pager();
+    let region = region(&pager, 64);
+    let page = region.as_slice()[9 * PAGE..].as_ptr().cast_mut().cast();
+    let status = forked(|| {
+        // SAFETY: closes a page of this child's own.
+        unsafe { libc::mprotect(page, PAGE, libc::PROT_NONE) };
+        black_box(region.as_slice()[9 * PAGE]);
+        true
+    });
+    assert_eq!(libc::WTERMSIG(status), libc::SIGSEGV);
+}

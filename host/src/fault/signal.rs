@@ -28,6 +28,7 @@ use super::stacks::Stacks;
 use crate::folding::{FaultError, FaultMode, Home, Signal};
 use crate::locks::{Lock, Rank};
 use crate::machine::die_at;
+use crate::memory;
 use crate::sync::fork;
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
@@ -187,6 +188,7 @@ fn is_in_the_middle() -> bool {
 
 /// In the child, whose only thread this is.
 extern "C" fn after_fork() {
+    memory::settle_in_child();
     FAULTS.settle_in_child();
     fork::resume(true);
 }

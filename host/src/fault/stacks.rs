@@ -55,7 +55,7 @@ impl Stacks {
         let top = self.mapping.range().start + (stack + 1) * APART * PAGE_SIZE;
         // SAFETY: the stack is this thread's until its bit is cleared. It is in use by nothing
         // else, and the function takes what it is given.
-        unsafe { switch::call_on(top, run as usize, std::ptr::from_mut(work).addr()) };
+        unsafe { call_on(top, run as usize, std::ptr::from_mut(work).addr()) };
         // Release pairs with the Acquire in `take`: the next owner writes after this one.
         self.used.fetch_and(!(1 << stack), Ordering::Release);
     }
@@ -90,80 +90,52 @@ fn is_alternate(context: *const libc::c_void) -> bool {
     // SAFETY: the system passes a valid context to a handler.
     let stack = unsafe { (*context.cast::<libc::ucontext_t>()).uc_stack };
     let start = stack.ss_sp.addr();
-    switch::IS_KNOWN && (start..start.saturating_add(stack.ss_size)).contains(&here)
+    CAN_SWITCH && (start..start.saturating_add(stack.ss_size)).contains(&here)
 }
 
-#[cfg(target_arch = "x86_64")]
-mod switch {
-    /// Whether this file knows how to change the stack on this processor.
-    pub(super) const IS_KNOWN: bool = true;
+/// Whether this file knows how to change the stack on this processor.
+const CAN_SWITCH: bool = cfg!(any(target_arch = "x86_64", target_arch = "aarch64"));
 
-    /// Calls a C function of one argument on another stack.
-    ///
-    /// # Safety
-    ///
-    /// - `top` is the end of a stack that nothing uses, and a multiple of 16.
-    /// - `run` is an `extern "C"` function, and takes `work`. It does not unwind.
-    pub(super) unsafe fn call_on(top: usize, run: usize, work: usize) {
-        // SAFETY: the caller's contract. The stack pointer is kept in a register that the function
-        // preserves, and is back where it was in the end.
-        unsafe {
-            std::arch::asm!(
-                "mov r12, rsp",
-                "mov rsp, {top}",
-                "call {run}",
-                "mov rsp, r12",
-                top = in(reg) top,
-                run = in(reg) run,
-                in("rdi") work,
-                out("r12") _,
-                clobber_abi("C"),
-            );
-        }
+/// Calls a C function of one argument on another stack, where [`CAN_SWITCH`] says so.
+///
+/// # Safety
+///
+/// - `top` is the end of a stack that nothing uses, and a multiple of 16.
+/// - `run` is an `extern "C"` function, and takes `work`. It does not unwind.
+unsafe fn call_on(top: usize, run: usize, work: usize) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: the caller's contract. The stack pointer is kept in a register that the function
+    // preserves, and is back where it was in the end.
+    unsafe {
+        std::arch::asm!(
+            "mov r12, rsp",
+            "mov rsp, {top}",
+            "call {run}",
+            "mov rsp, r12",
+            top = in(reg) top,
+            run = in(reg) run,
+            in("rdi") work,
+            out("r12") _,
+            clobber_abi("C"),
+        );
     }
-}
-
-#[cfg(target_arch = "aarch64")]
-mod switch {
-    /// Whether this file knows how to change the stack on this processor.
-    pub(super) const IS_KNOWN: bool = true;
-
-    /// Calls a C function of one argument on another stack.
-    ///
-    /// # Safety
-    ///
-    /// - `top` is the end of a stack that nothing uses, and a multiple of 16.
-    /// - `run` is an `extern "C"` function, and takes `work`. It does not unwind.
-    pub(super) unsafe fn call_on(top: usize, run: usize, work: usize) {
-        // SAFETY: the caller's contract. The stack pointer is kept in a register that the function
-        // preserves, and is back where it was in the end.
-        unsafe {
-            std::arch::asm!(
-                "mov x20, sp",
-                "mov sp, {top}",
-                "blr {run}",
-                "mov sp, x20",
-                top = in(reg) top,
-                run = in(reg) run,
-                in("x0") work,
-                out("x20") _,
-                clobber_abi("C"),
-            );
-        }
+    #[cfg(target_arch = "aarch64")]
+    // SAFETY: as above.
+    unsafe {
+        std::arch::asm!(
+            "mov x20, sp",
+            "mov sp, {top}",
+            "blr {run}",
+            "mov sp, x20",
+            top = in(reg) top,
+            run = in(reg) run,
+            in("x0") work,
+            out("x20") _,
+            clobber_abi("C"),
+        );
     }
-}
-
-#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-mod switch {
-    /// Whether this file knows how to change the stack on this processor.
-    pub(super) const IS_KNOWN: bool = false;
-
-    /// Never called.
-    ///
-    /// # Safety
-    ///
-    /// None.
-    pub(super) unsafe fn call_on(_: usize, _: usize, _: usize) {}
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+    let _ = (top, run, work);
 }
 
 #[cfg(all(test, any(target_arch = "x86_64", target_arch = "aarch64")))]

@@ -30,14 +30,15 @@ impl Home {
 
     /// Makes it a home of this process too.
     pub(crate) fn settle(&self) {
-        // relaxed: a thread that reads it got it from this thread, or from one that did the same.
-        self.byte().store(1, Ordering::Relaxed);
+        // Release pairs with the Acquire in `is_here`: a thread that finds itself at home finds what
+        // was done for that.
+        self.byte().store(1, Ordering::Release);
     }
 
     /// Whether this process made it or has settled in it. May be called in a signal handler.
     pub(crate) fn is_here(&self) -> bool {
-        // relaxed: as above.
-        self.byte().load(Ordering::Relaxed) == 1
+        // Pairs with the Release in `settle`.
+        self.byte().load(Ordering::Acquire) == 1
     }
 
     fn byte(&self) -> &AtomicU8 {

@@ -19,13 +19,16 @@
 //!
 //! Callers own the mappings, and check the addresses and lengths that reach this file.
 //!
-//! Invariant: bytes move by a file that is the memory of this very process. Lock: none.
+//! Invariant: bytes move by a file that is the memory of this very process.
+//!
+//! Lock: opening the file in a child, a leaf.
 //!
 //! The manual pages are `mprotect(2)` and `proc_pid_mem(5)`.
 
 use super::error::FaultError;
 use super::home::Home;
 use super::transfer::{Stop, Transfer};
+use crate::locks::{Lock, Rank};
 use crate::machine::{PAGE_SIZE, die_at};
 use crate::memory::{Access, Core, Mapping, inherit_all};
 use rustix::fs::{Mode, OFlags, fstat};
@@ -50,6 +53,8 @@ pub(crate) struct Protection {
     opened: Home,
     /// The process that made this.
     maker: Home,
+    /// Held by a thread of a child that opens the file. No thread holds it when a child is made.
+    opening: Lock<()>,
 }
 
 impl Protection {
@@ -60,7 +65,8 @@ impl Protection {
         let (memory, device, inode) = open_memory().map_err(|error| refused(error.into()))?;
         let (opened, maker) = (Home::new()?, Home::new()?);
         let inode = AtomicU64::new(inode);
-        let protection = Protection { memory, inode, device, opened, maker };
+        let opening = Lock::new(Rank::Leaf, ());
+        let protection = Protection { memory, inode, device, opened, maker, opening };
         protection.try_closed_page().map_err(refused)?;
         inherit_all();
         Ok(protection)
@@ -84,7 +90,7 @@ impl Protection {
     /// Whether the descriptor still is the memory of this process. A program that closes all its
     /// descriptors closes this one too, and may get its number for a file of its own.
     pub(crate) fn is_open(&self) -> bool {
-        // relaxed: a child writes it before it uses the file, and any thread of it the same number.
+        // relaxed: a thread that needs a child's number has seen `opened`, or holds the lock.
         let inode = self.inode.load(Ordering::Relaxed);
         fstat(&self.memory)
             .is_ok_and(|status| (status.st_dev, status.st_ino) == (self.device, inode))
@@ -121,7 +127,7 @@ impl Protection {
 
     /// # Safety
     ///
-    /// Those of `close` and `open_range`.
+    /// Those of `close` and `open`.
     unsafe fn protect(&self, range: &Range<usize>, rights: MprotectFlags) -> Result<(), Errno> {
         let start = std::ptr::without_provenance_mut(range.start);
         // SAFETY: the caller's contract.
@@ -269,18 +275,22 @@ impl Protection {
 
     /// Ends the process if the file is not its memory: bytes must not go elsewhere.
     fn expect_memory(&self, address: usize) {
-        if !self.opened.is_here() && self.is_open() {
+        if !self.opened.is_here() {
             self.open_in_child(address);
         }
-        if !(self.opened.is_here() && self.is_open()) {
+        if !self.is_open() {
             die_at("the descriptor of folded memory was closed, by which a page moves:", address);
         }
     }
 
-    /// Opens the memory of this process, which was forked since the file was opened. The descriptor
-    /// still is the parent's file. Two threads may do so at once. May be called in a signal
-    /// handler.
+    /// Opens the memory of this process, which was forked since the file was opened, unless another
+    /// thread has done so, or the descriptor is no longer the parent's file. May be called in a
+    /// signal handler.
     fn open_in_child(&self, address: usize) {
+        let _opening = self.opening.lock();
+        if self.opened.is_here() || !self.is_open() {
+            return;
+        }
         let Ok((memory, _, inode)) = open_memory() else {
             die_at("a forked child cannot open /proc/self/mem, by which a page moves:", address);
         };
@@ -290,7 +300,7 @@ impl Protection {
         if moved < 0 {
             die_at("a forked child cannot keep /proc/self/mem, by which a page moves:", address);
         }
-        // relaxed: see `is_open`.
+        // relaxed: it is published by `opened`, which is settled after it.
         self.inode.store(inode, Ordering::Relaxed);
         self.opened.settle();
     }

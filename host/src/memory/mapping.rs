@@ -33,7 +33,7 @@ mod forked;
 mod system;
 
 #[cfg(not(any(loom, shuttle, miri)))]
-pub(crate) use forked::inherit_all;
+pub(crate) use forked::{inherit_all, settle_in_child};
 
 /// The access rights of a fresh reservation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

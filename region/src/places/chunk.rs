@@ -170,6 +170,11 @@ impl Chunks {
         self.runs().made() + self.splits.as_ref().map_or(0, Splits::made)
     }
 
+    /// Whether a thread registers chunks. It only tries the lock.
+    pub(crate) fn is_registering(&self) -> bool {
+        self.runs.try_lock().is_none()
+    }
+
     /// The right to register, and the runs that are registered.
     pub(crate) fn runs(&self) -> LockGuard<'_, Runs> {
         self.runs.lock()

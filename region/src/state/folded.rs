@@ -30,7 +30,7 @@ use crate::resources::{Count, Counters, Gate, Gates, Shared, Store};
 use crate::terms::{Quads, RegionError, RegionStats};
 use host::fault::Watch;
 use host::{Lock, PAGE_SIZE, Rank, Span};
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicU32, AtomicUsize};
 use std::sync::{Arc, OnceLock, Weak};
 
 pub(crate) struct Folded {
@@ -47,6 +47,8 @@ pub(crate) struct Folded {
     pub(crate) shared: Arc<Shared<Folded>>,
     /// The group that the pager's thread looks at next.
     pub(crate) next_look: AtomicUsize,
+    /// Touches of closed pages that nothing here explains.
+    pub(crate) strays: AtomicU32,
     #[cfg(test)]
     pub(crate) probe: Probe,
     /// Until this is dropped, a touch of a closed region ends the process with a message. After
@@ -76,6 +78,7 @@ impl Folded {
             gates: Gates::new(),
             shared: Arc::clone(shared),
             next_look: AtomicUsize::new(0),
+            strays: AtomicU32::new(0),
             #[cfg(test)]
             probe: Probe::default(),
             chunks,

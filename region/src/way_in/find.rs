@@ -17,11 +17,14 @@ use crate::state::Folded;
 use crate::terms::{AROUND_PAGES, GROUP_PAGES, RegionError};
 use host::fault::{Asker, Served, Server};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 /// How long a fault waits for the limit in all, and how long at a time.
 const LIMIT_WAIT: Duration = Duration::from_millis(2);
 const LIMIT_WAITS: u32 = 50; // 100 ms
+/// Touches of closed pages that no registering explains, until they are the program's.
+const STRAYS_MAX: u32 = 100_000;
 
 impl Folded {
     /// Enters the region in the table by which its faults are found.
@@ -38,17 +41,8 @@ impl Folded {
         if asker.is_denied() != self.span.closes() {
             return Served::Foreign;
         }
-        if !self.chunks.is_registered(page / GROUP_PAGES) {
-            match asker {
-                // The address belongs to an earlier region.
-                Asker::Message { .. } => return Served::Present,
-                // It is just being registered, or that was refused and the page is open again.
-                Asker::Denied => {
-                    std::thread::yield_now();
-                    return Served::Present;
-                }
-                Asker::Toucher => {}
-            }
+        if asker != Asker::Toucher && !self.chunks.is_registered(page / GROUP_PAGES) {
+            return self.answer_unregistered(asker);
         }
         let started = Instant::now();
         // The page's content is loaded while its group is being locked, because that waits for
@@ -79,6 +73,19 @@ impl Folded {
         self.counters.add(Count::Faults, 1);
         self.counters.stalled(started.elapsed());
         served
+    }
+
+    /// Answers about a page of a chunk that is not registered.
+    fn answer_unregistered(&self, asker: Asker) -> Served {
+        // A message is about an earlier region. A closed page is just being registered, or that was
+        // refused and it is open again. If other code has closed it, it stays closed.
+        let strays = asker.is_denied() && !self.chunks.is_registering();
+        // relaxed: a count.
+        if strays && self.strays.fetch_add(1, Ordering::Relaxed) > STRAYS_MAX {
+            return Served::Foreign;
+        }
+        std::thread::yield_now();
+        Served::Present
     }
 
     /// A thread walks through a group, and `done` pages came from `page` on. Brings in the rest of
