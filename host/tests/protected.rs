@@ -155,8 +155,8 @@ fn a_child_that_closed_our_descriptor_keeps_its_own_file_and_is_ended() {
     assert_eq!(wrong(&region), [0; 0], "the parent has its own");
 }
 
-/// A child opens its memory anew at its first page. Of two threads that did so at once, one took the
-/// other's descriptor for a foreign one.
+/// A child opens its memory anew at its first page. Of two threads that did so at once, one took
+/// the other's descriptor for a foreign one.
 #[test]
 fn threads_of_a_child_bring_its_first_pages_in_at_once() {
     const THREADS: usize = 8;

@@ -23,7 +23,10 @@ fn what_is_discarded_in_a_group_that_nobody_has_looked_at_is_counted_when_it_ret
     region.as_mut_slice()[..5 * GROUP].fill(7);
     // It registers all eight groups, and looks at the first.
     assert_eq!(region.control().page_out(0..PAGE).expect("out").stored, 1);
-    region.discard(3 * GROUP..4 * GROUP).expect("discarded");
+    region.discard(3 * GROUP..3 * GROUP + 32 * PAGE).expect("discarded");
+    // Now it is looked at.
+    let one = 3 * GROUP + 40 * PAGE..3 * GROUP + 41 * PAGE;
+    assert_eq!(region.control().page_out(one).expect("out").stored, 1);
     region.as_mut_slice()[3 * GROUP..4 * GROUP].fill(9);
     assert_eq!(region.control().check().expect("there"), [""; 0]);
     let out = region.control().page_out(3 * GROUP..4 * GROUP).expect("out");

@@ -180,6 +180,16 @@ mod tests {
         assert_eq!(stacks.used.load(Ordering::Relaxed), 0, "given back");
     }
 
+    /// A stack that a thread of the parent had stayed taken.
+    #[test]
+    fn a_child_has_all_stacks() {
+        let stacks = Stacks::reserve().expect("address space");
+        let taken: Vec<_> = (0..STACKS).map(|_| stacks.take()).collect();
+        assert_eq!(taken, (0..STACKS).collect::<Vec<_>>());
+        stacks.abandon();
+        assert_eq!(stacks.take(), 0);
+    }
+
     #[test]
     fn more_threads_than_there_are_stacks_wait_for_one() {
         let stacks = Stacks::reserve().expect("address space");

@@ -30,8 +30,8 @@ impl Home {
 
     /// Makes it a home of this process too.
     pub(crate) fn settle(&self) {
-        // Release pairs with the Acquire in `is_here`: a thread that finds itself at home finds what
-        // was done for that.
+        // Release pairs with the Acquire in `is_here`: a thread that finds itself at home finds
+        // what was done for that.
         self.byte().store(1, Ordering::Release);
     }
 

@@ -2,7 +2,7 @@
 
 use crate::setting::{Filler, path, served, setting, whole};
 use ramfold_host::fault::{FaultThread, watch};
-use ramfold_host::{FaultError, FaultMode, PAGE_SIZE, Span, Staging};
+use ramfold_host::{FaultError, FaultMode, FaultPath, PAGE_SIZE, Span, Staging};
 use std::sync::Arc;
 
 /// How a forked child ends: with 0 where the answer is true.
@@ -88,6 +88,8 @@ fn a_forked_childs_region_may_be_where_its_parents_was() {
 
 #[test]
 fn a_forked_child_does_not_have_the_pages() {
+    // From here on children have most mappings, because closed pages need them.
+    let _closed = FaultPath::open(FaultMode::Protection).expect("protection");
     let Some(at) = setting() else { return };
     let start = std::ptr::without_provenance_mut(at.span.range().start);
     // SAFETY: asks whether the page is mapped.

@@ -81,11 +81,19 @@ pub(super) fn leave(start: NonNull<u8>) -> bool {
 mod tests {
     use super::super::{Access, Core, Mapping};
     use super::*;
+    use std::sync::mpsc;
 
     /// It waited for a thread that only its parent has.
     #[test]
     fn a_child_that_is_made_while_the_list_changes_goes_on_without_it() {
-        let held = FORKED.lock();
+        let (end, ended) = mpsc::channel::<()>();
+        let (tell, told) = mpsc::channel();
+        let holder = std::thread::spawn(move || {
+            let _held = FORKED.lock();
+            tell.send(()).expect("heard");
+            ended.recv().expect_err("until the test ends it");
+        });
+        told.recv().expect("it holds the list");
         // SAFETY: the child makes system calls, and ends by `_exit`.
         let child = unsafe { libc::fork() };
         if child == 0 {
@@ -94,7 +102,8 @@ mod tests {
             // SAFETY: without what a test's end would do.
             unsafe { libc::_exit(i32::from(!mapped)) };
         }
-        drop(held);
+        drop(end);
+        holder.join().expect("it holds only");
         let mut status = 1;
         for _ in 0..500 {
             // SAFETY: waits for a child of this process.
