@@ -11,7 +11,6 @@
 use crate::ground::{Cleanup, LabError};
 use claimed::GiveBack;
 use lock::Lock;
-use settings::needs_root;
 
 mod aligned;
 mod claimed;
@@ -25,7 +24,7 @@ pub(crate) mod zswap;
 pub(crate) use aligned::Aligned;
 #[cfg(test)]
 pub(crate) use claimed::patiently;
-pub(crate) use settings::page_cluster;
+pub(crate) use settings::{needs_root, page_cluster};
 pub(crate) use swap::{SPARE_BYTES, pages_swapped_out};
 pub(crate) use text::MmStat;
 pub(crate) use zram::{KernelZram, NAME};

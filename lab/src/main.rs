@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   main -> study::STUDIES -> a room for each study -> Report -> table, --json, --record
+//!   all  -> every one of them                       -> Report -> a line each
 //!                                |
 //!                             Lab: common options, cleanup on any exit, the loop over runs
 //! ```
@@ -10,6 +11,7 @@
 //! reports medians with minimum and maximum. Nothing here is a library; nothing depends on it.
 #![forbid(unsafe_code)]
 
+mod all;
 mod apparatus;
 mod frame;
 mod ground;
@@ -72,6 +74,10 @@ fn run(cleanup: &Cleanup) -> Result<(), LabError> {
             report::studies::Options::from_arg_matches(matches).map_err(LabError::usage)?;
         return print(&report::studies::run(&options)?);
     }
+    if name == ALL {
+        let options = all::Options::from_arg_matches(matches).map_err(LabError::usage)?;
+        return all::run(&options, cleanup, print);
+    }
     let Some(study) = STUDIES.iter().find(|study| study.name == name) else { return Ok(()) };
     let common = Common::from_arg_matches(matches).map_err(LabError::usage)?;
     study.accepts(&common, &STUDIES)?;
@@ -90,6 +96,7 @@ fn run_inside() -> Option<Result<(), LabError>> {
     Some(matches.map_err(LabError::usage).and_then(|matches| (inside.run)(&matches)))
 }
 
+const ALL: &str = "all";
 const CORPUS: &str = "corpus";
 const COMPARE: &str = "compare";
 const REPORT: &str = "report";
@@ -103,6 +110,10 @@ fn command() -> Command {
         .subcommand_value_name("STUDY")
         .subcommand_help_heading("Studies and tools")
         .disable_help_subcommand(true)
+        .subcommand(
+            all::Options::augment_args(Command::new(ALL))
+                .about("Every study, one after the other; fails if one of them does"),
+        )
         .subcommand(
             dump::Options::augment_args(Command::new(CORPUS))
                 .about("Dump the resident anonymous pages of a process"),
@@ -129,7 +140,8 @@ fn unknown(error: &clap::Error) -> LabError {
     let given = error.get(ContextKind::InvalidSubcommand).map(ToString::to_string);
     let names: Vec<&str> = STUDIES.iter().map(|study| study.name).collect();
     LabError::Usage(format!(
-        "no study {}; there are {}, and the tools {CORPUS}, {COMPARE}, {REPORT} and {TABLES}",
+        "no study {}; there are {}, and the tools {ALL}, {CORPUS}, {COMPARE}, {REPORT} and \
+         {TABLES}",
         given.unwrap_or_default(),
         names.join(", ")
     ))

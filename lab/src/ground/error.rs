@@ -18,6 +18,9 @@ pub(crate) enum LabError {
     Store { what: String, why: String },
 }
 
+/// In the sentence of a `Missing`, between what and why.
+const IS_MISSING: &str = ": missing (";
+
 impl LabError {
     /// What clap says of a command line; for `map_err`.
     pub(crate) fn usage(error: clap::Error) -> LabError {
@@ -41,6 +44,11 @@ impl LabError {
         LabError::Missing { what, why: why.to_string() }
     }
 
+    /// What is missing, if this is the sentence of a `Missing`.
+    pub(crate) fn lacks(sentence: &str) -> Option<&str> {
+        sentence.strip_suffix(')')?.split_once(IS_MISSING).map(|(what, _)| what)
+    }
+
     /// 2 where the command line is at fault, else 1.
     pub(crate) fn exit_code(&self) -> u8 {
         if matches!(self, LabError::Usage(_)) { 2 } else { 1 }
@@ -52,7 +60,7 @@ impl fmt::Display for LabError {
         match self {
             LabError::Usage(what) => f.write_str(what),
             LabError::Io { what, source } => write!(f, "{what}: {source}"),
-            LabError::Missing { what, why } => write!(f, "{what}: missing ({why})"),
+            LabError::Missing { what, why } => write!(f, "{what}{IS_MISSING}{why})"),
             LabError::Wrong(what) => write!(f, "wrong answer: {what}"),
             LabError::Store { what, why } => write!(f, "{what}: {why}"),
         }

@@ -81,7 +81,7 @@ pub(crate) fn page_cluster() -> Result<u64, LabError> {
 }
 
 /// Whether swap and block devices may be changed by us.
-pub(super) fn needs_root() -> Result<(), String> {
+pub(crate) fn needs_root() -> Result<(), String> {
     let root = fs::metadata("/proc/self").is_ok_and(|meta| meta.uid() == 0);
     root.then_some(()).ok_or_else(|| "needs root".into())
 }

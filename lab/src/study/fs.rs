@@ -99,6 +99,7 @@ fn run(matches: &ArgMatches, lab: &Lab) -> Result<Report, LabError> {
         options.size = options.size.min(QUICK_SIZE);
         options.amount.files = options.amount.files.min(QUICK_FILES);
     }
+    needs()?;
     let mut notes = Vec::new();
     let peer = lab.kernel_peer(&mut notes);
     let plans = plans(&options, lab)?;
@@ -108,6 +109,16 @@ fn run(matches: &ArgMatches, lab: &Lab) -> Result<Report, LabError> {
     let rows = rows(&runs);
     compare(&runs, &rows, &mut notes);
     Ok(Report { corpus: None, rows, runs, notes })
+}
+
+/// Whatever is mounted, root mounts it, and ours is served by FUSE and has a loop device.
+fn needs() -> Result<(), LabError> {
+    kernel::needs_root().map_err(|why| LabError::missing("root", why))?;
+    let devices = ["/dev/fuse", "/dev/loop-control"];
+    match devices.into_iter().find(|device| !std::path::Path::new(device).exists()) {
+        Some(device) => Err(LabError::missing(device, "this system has none")),
+        None => Ok(()),
+    }
 }
 
 fn plans(options: &Options, lab: &Lab) -> Result<Vec<Plan>, LabError> {

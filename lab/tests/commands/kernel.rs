@@ -88,6 +88,21 @@ fn has_peer() -> bool {
     has
 }
 
+/// Every study, and with it every answer that a study verifies. In CI no program is missing.
+#[test]
+fn every_study_is_right_in_its_short_form() {
+    let _device = DEVICE.lock().unwrap_or_else(PoisonError::into_inner);
+    let found = Found::now();
+    let output = lab().args(["all", "--quick"]).output().unwrap();
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success(), "{said}");
+    let skipped = said.lines().filter(|line| line.contains("skipped: ")).count();
+    let verified = said.lines().filter(|line| line.contains(" rows, verified")).count();
+    assert!(verified + skipped >= said.lines().count(), "a line says neither: {said}");
+    assert!(verified >= 15, "these need neither root nor what a system may lack: {said}");
+    found.is_so_again();
+}
+
 #[test]
 fn the_kernel_stores_the_same_pages() {
     let _device = DEVICE.lock().unwrap_or_else(PoisonError::into_inner);

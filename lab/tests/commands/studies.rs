@@ -121,7 +121,7 @@ fn mistakes_are_explained_and_exit_with_2() {
             &["chian"],
             "no study chian; there are alloc, breakdown, cache, chain, compact, cpulists, device, \
              faultin, fs, locks, pagealloc, pagetypeinfo, recompress, teardown, writeback, and the \
-             tools corpus, compare, report and studies",
+             tools all, corpus, compare, report and studies",
         ),
         (&["chain", "--corpus", "/dev/null"], "/dev/null is empty"),
         (&["chain", "--chain-order", "5"], "5 is not in 0..=4"),
@@ -142,7 +142,7 @@ fn mistakes_are_explained_and_exit_with_2() {
 #[test]
 fn a_study_measures_the_kernels_store_or_refuses_to() {
     const WITH: [&str; 6] = ["chain", "compact", "device", "faultin", "fs", "teardown"];
-    let unknown = lab().arg("all").output().unwrap();
+    let unknown = lab().arg("every").output().unwrap();
     let errors = String::from_utf8(unknown.stderr).unwrap();
     let list = errors.split_once("there are ").unwrap().1.split_once(", and").unwrap().0;
     let studies: Vec<&str> = list.split(", ").collect();
@@ -157,6 +157,18 @@ fn a_study_measures_the_kernels_store_or_refuses_to() {
             assert!(errors.contains(&format!("these do: {}", WITH.join(", "))), "{errors}");
         }
     }
+}
+
+/// One study cannot have its pages, and the next needs none.
+#[test]
+fn of_all_studies_one_that_fails_does_not_end_the_others() {
+    let arguments = ["all", "--quick", "--corpus", "/dev/null", "recompress", "pagetypeinfo"];
+    let output = lab().args(arguments).output().unwrap();
+    let said = String::from_utf8(output.stdout).unwrap();
+    let [other, failed] = &said.lines().collect::<Vec<_>>()[..] else { panic!("{said}") };
+    assert!(failed.starts_with("recompress ") && failed.contains("FAILED: /dev/null"), "{failed}");
+    assert!(other.starts_with("pagetypeinfo ") && other.ends_with("rows, verified"), "{other}");
+    assert_eq!(output.status.code(), Some(1));
 }
 
 #[test]
