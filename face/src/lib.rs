@@ -13,6 +13,9 @@
 //!   many small objects               zsmalloc    Pool, PoolBox
 //! ```
 //!
+//! Invariant: this crate defines no type and no function. Every item is one of the crate that its
+//! module is named after, and that crate keeps the item's invariants.
+//!
 //! # Memory that folds
 //!
 //! A [`RegionVec`](region::RegionVec) is used as a slice. At most `resident_limit` bytes of it stay

@@ -9,6 +9,9 @@
 //!    CMA          CMA and Movable requests                           no              stay or move
 //!    Isolate      nobody                                             undo_isolation  leave
 //! ```
+//!
+//! Invariant: a type's number is its place in `ALL`. The state bytes of frames and every table by
+//! type rely on that. Nothing changes it while the program runs.
 
 use std::fmt;
 

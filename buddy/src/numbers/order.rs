@@ -5,6 +5,9 @@
 //!    frames    1   2   4   8  16  32   64  128  256  512        1024
 //!                                                    pageblock  longest run
 //! ```
+//!
+//! Invariant: an `Order` is at most 10. Its number is private, and every function that makes one
+//! keeps it there. So `frames` never overflows, and an order fits its four bits of a state byte.
 
 use std::fmt;
 

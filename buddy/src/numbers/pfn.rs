@@ -5,6 +5,10 @@
 //!    [      pageblock          |  frame within it    ]     flipping bit k gives the buddy of an
 //!                                                          aligned block of order k
 //! ```
+//!
+//! Invariant: every 32-bit number is a `Pfn`, and the number says nothing about the frame. Only the
+//! directory knows whether the frame is online. A `PageblockIndex` may lie beyond the last frame,
+//! and then it has no first frame.
 
 use std::fmt;
 

@@ -11,6 +11,10 @@
 //!                       first frames; `warm` is 0
 //!    role 3  single     the same, of a run of one frame
 //! ```
+//!
+//! Invariant: every byte comes from `INNER`, `free` or `allocated`, and `role` reads each of them
+//! back. Any other byte has no role, and a recount reports it. The directory keeps the bytes. They
+//! change only through a `&mut Zone`.
 
 use super::migratetype::Migratetype;
 use super::order::{MAX_ORDER, Order};

@@ -10,6 +10,9 @@
 //!
 //! The census makes the two walks one proof: a list holds only heads of its kind, none twice, and
 //! as many as the frames show, so every free block is on its list.
+//!
+//! Invariant: a recount only reads. A zone that passes obeys I1 to I6, L1 to L3 and D2 to D4,
+//! because each of these rules is compared here or in `directory.rs`.
 
 use crate::lists::FreeBlock;
 use crate::numbers::{

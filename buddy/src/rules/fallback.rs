@@ -10,6 +10,10 @@
 //! run is put beside runs of the other mobility, it is counted.
 //!
 //! Cost: claiming walks one pageblock at most, from head to head, when its blocks change lists.
+//!
+//! Invariant: a fallback takes only blocks of the three ordinary types. So what is in the reserve,
+//! in CMA or isolated stays there (`fallback_types`). A pageblock's free blocks change lists
+//! together with its type (I3).
 
 use crate::lists::{Counts, FreeBlock};
 use crate::numbers::{

@@ -9,6 +9,12 @@
 //! The kernel makes a pageblock a reserve when an urgent request was served from it while memory
 //! ran low. Here the owner of the zone sets the reserve up beforehand, so that it is there for the
 //! first such request too.
+//!
+//! Invariants
+//! - Only `reserve` adds to the reserve, and only while the reserve is below its limit. A lower
+//!   limit takes nothing away.
+//! - `cma` is set before any frame of a CMA pageblock is handed out, and stays set. Only
+//!   `set_aside_cma` writes it.
 
 use crate::lists::{Counts, FreeBlock, frames_in};
 use crate::numbers::{

@@ -7,6 +7,9 @@
 //!               frames              published, changed under the lock (C7)
 //! ```
 //!
+//! Invariants C1, C2, C4 and C7 of `percpu.rs` hold whenever a CPU's lock is free. Lists and count
+//! change only through `Held`, which is that lock. A run leaves a list before it goes to the zone.
+//!
 //! Locks: a CPU's. The zone's is the caller's, who says so by a `&mut Zone`.
 
 use crate::numbers::{

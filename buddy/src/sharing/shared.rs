@@ -1,5 +1,8 @@
 //! One zone for all threads.
 //!
+//! Invariant: whenever the lock is free, the zone obeys I1 to I6. A request that could fail because
+//! runs are on lists is tried again with all lists locked and empty (C5).
+//!
 //! Lock: one mutex around the whole zone, held for one operation and never across a call out of
 //! this crate: no public method takes a closure, and none returns a guard. Those of the per-CPU
 //! lists are taken before it.

@@ -11,6 +11,9 @@
 //! vector. Any other must fail with [`DiskError::OutOfRange`] and do nothing. Contents are compared
 //! byte by byte, and extents are compared with contents.
 //!
+//! Invariant: between two requests the disk and the vector hold the same bytes. Each check has a
+//! disk of its own, so no check depends on what another one left.
+//!
 //! | claim of the contract | checked in |
 //! |---|---|
 //! | D1 | `fresh` |

@@ -7,6 +7,9 @@
 //!
 //! Each thread changes only its own stripes and must always find them unchanged. If stripes are
 //! shorter than a page, that fails on a disk whose read-modify-write is not atomic.
+//!
+//! Invariant: a byte of a stripe is changed only by the thread that owns it, so that thread always
+//! knows what must be there. In `collisions` no byte has an owner: any thread's value is right.
 
 use super::pattern::{Pattern, Rng};
 use super::twin::{Op, Twin, Verb};

@@ -9,6 +9,9 @@
 //!   Corrupt, Backing,     EIO                  EIO
 //!   Defect
 //! ```
+//!
+//! Invariant: each variant has one number, except `OutOfRange`, which has one for writes and one
+//! for all other requests. A test states the table row by row.
 
 use std::{error, fmt, io};
 

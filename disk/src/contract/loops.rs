@@ -15,6 +15,10 @@
 //! deleted or is in another mount namespace. Then no process can tell which others use the file,
 //! and the device is refused.
 //!
+//! Invariant: a claim is whole or nothing. `claim_under` returns every file under the device, each
+//! opened alone, or an error, and then nothing stays claimed. A claim ends when its files are
+//! dropped.
+//!
 //! No locks of its own.
 
 use std::ffi::OsString;

@@ -1,5 +1,8 @@
 //! A disk that fails on purpose, for tests of the code above it.
 //!
+//! Invariant: a request that fails does not reach the inner disk, and is counted all the same. The
+//! plan changes only under the lock: by `arm`, by `disarm`, and by a request that it counts.
+//!
 //! Lock: a leaf around the plan and the count. It is not held while the inner disk is called.
 
 use crate::contract::{Allocation, Disk, DiskError, Extent};

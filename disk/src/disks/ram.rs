@@ -6,6 +6,10 @@
 //!                         4096 bytes                          Some: written since discarded
 //! ```
 //!
+//! Invariant: a page is `None` if all its bytes are zeros and it occupies nothing. A `Some` holds a
+//! whole page, also where the disk's last page is shorter. Only the thread with the page's lock
+//! changes it.
+//!
 //! Locks: one per page, held while bytes of that page are copied, and never two at once.
 //!
 //! Memory for a page is allocated at its first write and freed when the page is discarded whole.

@@ -30,6 +30,9 @@
 //! its stretch of 16. They come if `density` has measured that they are wanted and `worth` says
 //! that they pay. Otherwise one page comes. Neighbours that do not pay cost two loads and a few
 //! comparisons.
+//!
+//! Invariant: a window asks for 1 to 64 pages and `aligned` for 1, 4 or 16, whatever the words say.
+//! So any thread may change a window at any time, and no content depends on it.
 
 use super::density::{Density, is_watched};
 use super::worth::Worth;

@@ -9,6 +9,9 @@
 //! A thread that waits to be alone holds the turnstile. Threads that enter must pass it, so they
 //! cannot keep the waiting thread out by entering again and again.
 //!
+//! Invariant: a thread works on a region only while it holds a `Gate` or is alone. Once `close` has
+//! set the flag to false, it stays false, so no thread begins work on a region that is torn down.
+//!
 //! Locks: turnstile, then gate, of those ranks. A thread that is inside one region only tries those
 //! of another.
 

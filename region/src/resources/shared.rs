@@ -3,6 +3,9 @@
 //! `R` is the type of a region. Nothing here looks into it. The list holds regions, and a fetcher
 //! gets the region that it reads for.
 //!
+//! Invariant: the list has each region from `add` to `remove`, and keeps none of them alive. The
+//! parts that are made on first need are set once and never replaced.
+//!
 //! Lock: that of the list of regions, held to read or change the list.
 
 use super::buffers::Buffers;

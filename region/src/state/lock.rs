@@ -7,6 +7,10 @@
 //!   lock_faulted     of a missing page; never None        faults
 //! ```
 //!
+//! Invariant: a group that is locked here has asked the system which of its pages are resident,
+//! unless the system gave no answer. Its words, the chunk's counts and the region's counters change
+//! in the same hold of its lock.
+//!
 //! Locks: for [`Folded::lock`] the one for registering; then a group's; under it the queue's.
 
 use super::folded::Folded;

@@ -5,6 +5,10 @@
 //!   RegionConfig ---- StoreConfig::Zram      algorithm, chain order and limit are the device's
 //!                `--- StoreConfig::Zswap     they are the cache's, and the group's in it
 //! ```
+//!
+//! Invariant: a configuration holds only values, and nothing here checks them. The bounds are
+//! checked once, when the pager or the region is made. Later changes go through functions of the
+//! region.
 
 use host::FaultMode;
 use std::sync::Arc;

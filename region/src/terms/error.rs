@@ -10,6 +10,9 @@
 //!    Store, Cache, Algorithm, Codec, Host, FaultPath, Thread
 //!                                             refused by what is below: see `source`
 //! ```
+//!
+//! Invariant: an error means that no byte of the region has changed. Pages may have gone out or
+//! come in.
 
 use host::{FaultError, FaultMode, HostError};
 use std::fmt;

@@ -10,6 +10,10 @@
 //!               otherwise                   with the stored pages that follow it
 //! ```
 //!
+//! Invariant: a page is brought in only under its group's lock, from the place that was read under
+//! the same hold. So two threads never bring the same page (G1), and a page that is gone stays gone
+//! (G5). A fetch from a disk gives the lock up, and G6 keeps the page in its place meanwhile.
+//!
 //! Locks: the group's. It goes on to `bring` and `account` together with the page.
 
 use super::arrival::{Arrived, Why};

@@ -8,6 +8,10 @@
 //! A page that cannot be brought back ends the process with a message, because there is no right
 //! content for the thread that waits for it.
 //!
+//! Invariant: a fault on a page of the region ends with the right content in place, with another
+//! touch of the page, or with the end of the process. If the fault is not the region's, no page
+//! changes. A fault waits at most 100 ms for room, and then exceeds the limit.
+//!
 //! Locks: none here.
 
 use super::arrival::{Arrived, Why};

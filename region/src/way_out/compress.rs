@@ -3,6 +3,10 @@
 //! The group's lock is held for one page's compression at a time. If threads wait for it in a
 //! fault, they come before the next page.
 //!
+//! Invariant: a page stays in its segment until the store has it or it is back in the region (G2).
+//! The segment is given back only when no page of the group is staged. Only the thread with the
+//! group's lock changes either.
+//!
 //! Locks: the group's, for one page; the queue's.
 
 use crate::places::{Group, bits};

@@ -1,5 +1,9 @@
 //! Forget: the content of a range is dropped, wherever it was.
 //!
+//! Invariant: a forgotten page is in no place, the store has no copy of it, and no counter counts
+//! it. All three change in one hold of the group's lock. A page that the system did not close is
+//! still in memory, and stays counted as resident.
+//!
 //! Locks: one group's after the other.
 
 use crate::places::{Chunks, Group, bits, runs};

@@ -1,5 +1,9 @@
 //! Keep: a region is brought below its limit, the oldest groups first.
 //!
+//! Invariant: a limit is set only after the whole region is registered, so every page that arrives
+//! is counted. `stuck` says that a whole pass ended at the limit and no page left for good. Only
+//! this file writes the two.
+//!
 //! Locks: the region's gate, for one step at a time; the queue's.
 
 use crate::resources::Count;

@@ -7,6 +7,10 @@
 //!
 //! A page that is touched between the two steps is copied back, and not compressed.
 //!
+//! Invariant: a page is in one place at any time (G1), and both steps change its place under its
+//! group's lock. The gate is entered anew for each group. So a thread that waits to be alone waits
+//! for one group at most.
+//!
 //! Locks: the region's gate, for a group at a time; then those of `stage` and `compress`.
 
 use crate::state::Folded;

@@ -1,5 +1,9 @@
 //! Stage: the pages of a group are moved out of the region, all by one call.
 //!
+//! Invariant: a page leaves the region only while its group is locked and has no pins (G4). It goes
+//! to a fresh segment, so nothing there is overwritten. Words and counters follow the move in the
+//! same hold of the lock.
+//!
 //! Locks: the group's, for one move.
 
 use crate::places::{Group, bits, blocks_of, runs};

@@ -5,6 +5,10 @@
 //!                   change  write    write   change        parts of pages are changed in place
 //! ```
 //!
+//! Invariant: a request changes only the bytes of its range (D2). A part of a page is changed under
+//! the lock of the page's cell, so two requests within one page keep each other's bytes (D5). Each
+//! change is announced to the counters before it begins.
+//!
 //! Lock: none here. Pages are independent, and a request over several is not atomic.
 
 use std::ops::Range;

@@ -8,6 +8,9 @@
 //!
 //! Source: `kstrtoull`, `kstrtobool` and `memparse` of the kernel. There is one difference: a size
 //! that does not fit 64 bits is refused, and the kernel takes its low bits.
+//!
+//! Invariant: a function returns the number that the text says, or an error. No sum wraps, and no
+//! part of a wrong text is used.
 
 use super::errno::{AttributeError, Errno};
 

@@ -9,6 +9,9 @@
 //!
 //! There is one difference: an unknown type of recompression is refused, and the kernel then takes
 //! every page.
+//!
+//! Invariant: these functions only read the text, and change no device. A page number that they
+//! return exists on the device if its size was given, and a range has at least one page.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;

@@ -10,6 +10,9 @@
 //! ```
 //!
 //! The right column and the effect of a reset are those of the kernel's code.
+//!
+//! Invariant: the primary priority always has an algorithm. `ready` is its codec, and goes as soon
+//! as the algorithm or its parameters are set. Settings change only under the lock of their device.
 
 use std::path::PathBuf;
 use std::sync::Arc;

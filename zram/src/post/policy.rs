@@ -10,6 +10,10 @@
 //!
 //! It exists only while a [`Policy`] does, and looks at one number when there is nothing to do.
 //!
+//! Invariant: a device has a target while it has a policy, and at no other time. `start` takes the
+//! target in one step. `drop` gives it back after the thread has ended. The thread keeps the device
+//! alive only while it works.
+//!
 //! Lock: one, by which it is told to stop. It is a leaf.
 
 use std::io;

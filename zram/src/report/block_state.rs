@@ -5,6 +5,9 @@
 //!    300   75.033841      . w . i . .    i idle  r recompressed  n incompressible
 //! ```
 //!
+//! Invariant: a line is read under the lock of its cell, so what it says was true at one moment.
+//! Lines of two pages are of two moments. Nothing is changed.
+//!
 //! Lock: one cell at a time. None is held between two pages.
 
 use std::fmt;

@@ -21,6 +21,10 @@
 //! Where the system has no thread to give, wishes stay, and the next zspage that goes back tries
 //! again. Work that panics is counted and tried again at the next tick, by the same thread.
 //!
+//! Invariant: a memory has at most one such thread. A wish is set in `State` under its lock, and
+//! stays there until the thread takes it in `due`. Hints outside of `State` may be lost: the next
+//! free sets them again.
+//!
 //! Lock: `State`, a leaf; held to read and set what is wanted.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};

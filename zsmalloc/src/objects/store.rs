@@ -6,6 +6,10 @@
 //!   frames charged, bytes written                           no lock
 //! ```
 //!
+//! Invariant: a slot in use always has an owner: an `Object`, the entry of a handle, or the call
+//! that fills it. If charging is refused or `fill` panics, that call frees the slot again.
+//! Untouched frames are charged before a byte is written.
+//!
 //! Locks: one class; another shard's is tried meanwhile.
 
 use host::LockGuard;

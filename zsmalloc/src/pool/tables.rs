@@ -9,6 +9,9 @@
 //! again where these tables are and how long they are. None of them ever moves, so here both are
 //! values.
 //!
+//! Invariant: the tables neither move nor shrink while the pool exists. A lock's number is cut to
+//! those that the pool has, because a frame may have become another pool's.
+//!
 //! Locks: none. What is found may have moved since, unless the caller keeps it from moving.
 
 use host::sync::atomic::{AtomicU32, AtomicU64, Ordering};

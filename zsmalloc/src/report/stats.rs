@@ -9,6 +9,9 @@
 //! the frames of the class's zspages, `freeable` the frames that compaction could free. Source:
 //! `/sys/kernel/debug/zsmalloc/POOL/classes`.
 //!
+//! Invariant: when nothing is in flight, each total is what a recount finds. `check` compares four
+//! of them. Reading changes nothing, except that objects whose free lags are flushed first.
+//!
 //! Locks: one class lock after the other; rows are exact, their sum is not a snapshot.
 
 use std::fmt;

@@ -11,6 +11,9 @@
 //! It is read and written while the lock of a cell or a codec's stream is held, so a fault in it
 //! would wait for itself.
 //!
+//! Invariant: an area's number and its size never change, and no later area gets the number.
+//! `removed` only becomes true. When the last handle goes, the area has neither pages nor leaves.
+//!
 //! Locks: those of `store`, `load` and `detached`.
 
 use std::ops::Range;

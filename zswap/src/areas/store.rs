@@ -12,6 +12,10 @@
 //! The kernel forgets that content, because the page then goes to the swap device. Here the caller
 //! keeps the page. It invalidates the page in the cache if no load may find the older content.
 //!
+//! Invariant: when a cell is unlocked, its contents, its token and the counters agree. A blob has
+//! one token (O1), a same-filled page and a page on the disk have none, and `settle` has counted
+//! the change.
+//!
 //! Locks: stream, then cell, then class. The order's lock is taken with the cell locked. A stream
 //! is taken first where one may be needed. A thread that holds a stream waits for cells, so a
 //! thread that holds a cell must not wait for a stream.

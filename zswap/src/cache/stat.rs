@@ -14,6 +14,9 @@
 //! `stored_pages` also counts same-filled pages, which today's kernel keeps elsewhere. It counts no
 //! page that is on the disk.
 //!
+//! Invariant: `named` has each field once, in the order of the structure, so text and JSON show the
+//! same figures. Nothing here writes a counter.
+//!
 //! Locks: none. Each number is exact. Together they are not a snapshot while pages are stored and
 //! loaded.
 

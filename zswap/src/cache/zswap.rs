@@ -6,6 +6,10 @@
 //!           Core  <--------- root of leaves ...       one pool, one order, one disk for all
 //! ```
 //!
+//! Invariant: the list has every area that has handles and was not removed, and keeps none of them
+//! alive. Numbers of areas only go up. Limits, groups and the algorithm are the only settings that
+//! change after `new`.
+//!
 //! Locks: that of the list of areas, and no other with it. `store` and `load` name theirs.
 
 use std::collections::BTreeMap;

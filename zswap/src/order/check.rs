@@ -9,6 +9,9 @@
 //! from the tokens up. The invariants cited here are those of the order (O), of words (W), leaves
 //! (L) and blocks (B).
 //!
+//! Invariant: a recount only reads. Words also change under the locks of cells (O3), so its caller
+//! makes sure that no thread stores or loads.
+//!
 //! Lock: the order's, from the beginning to the end.
 
 use std::collections::HashMap;

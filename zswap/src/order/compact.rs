@@ -10,6 +10,12 @@
 //! 65 tokens that are appended, so it is done before half of the tokens are stale. A page therefore
 //! costs two tokens at most. Under one hold of the lock, a block loses its stale tokens and is
 //! filled up from the blocks behind it. So it never has two tokens of one cell (W1).
+//!
+//! Invariant: live tokens keep their order, and only stale ones are dropped. A token and the word
+//! of its cell change in the same hold of the order's lock, so a live page keeps its one token
+//! (O1).
+//!
+//! Lock: the order's, for one block at a time.
 
 use zsmalloc::CellNumber;
 

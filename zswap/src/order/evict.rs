@@ -9,6 +9,9 @@
 //! may load it, remove it or store over it. So the thread that has it in hand locks its cell. It
 //! then asks whether the page is still in the hand, and whether its content is still the same.
 //!
+//! Invariant: a victim stays in the hand until `evicted` or `keep` is called for it (O1). Each step
+//! exchanges the word and fails if a load was faster. So a page is either loaded or in the hand.
+//!
 //! Lock: the order's, for at most 128 tokens at a time.
 
 use zsmalloc::CellNumber;

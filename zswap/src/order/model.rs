@@ -9,6 +9,9 @@
 //! - A leaf that is detached while a page of it is stored, loaded or taken leaves no page and no
 //!   count.
 //! - A page that is loaded, or stored again, while its token moves to another block is not lost.
+//!
+//! Invariant under test: O1. At the end of each scenario `check` recounts the order and compares it
+//! with the pages that are in memory.
 
 use std::sync::Arc;
 

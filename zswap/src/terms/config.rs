@@ -10,6 +10,9 @@
 //!     pages are taken                        until the limit    stores write back, or are refused
 //!                                            was met
 //! ```
+//!
+//! Invariant: a cache exists only with values that passed `check` and `Limit::bytes`, where each
+//! bound is stated. A configuration itself is only values, and any program may fill it.
 
 use std::fmt;
 use std::str::FromStr;
