@@ -8,8 +8,8 @@
 //!     ENOSYS    clone3
 //! ```
 //!
-//! Invariant: the command starts only after every right is given up and userfaultfd is refused. What
-//! the filter denies stays denied in each process that the command starts.
+//! Invariant: the command starts only after every right is given up and userfaultfd is refused.
+//! What the filter denies stays denied in each process that the command starts.
 //!
 //! The tests of regions run under it once more. If userfaultfd is not refused, it says so and does
 //! not start the command.
