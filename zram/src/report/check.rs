@@ -210,6 +210,9 @@ struct WrongSums {
 }
 
 #[cfg(all(test, not(loom)))]
+mod damage;
+
+#[cfg(all(test, not(loom)))]
 mod tests {
     use std::cell::Cell;
 

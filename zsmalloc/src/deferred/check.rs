@@ -101,3 +101,6 @@ impl<T> Queue<T> {
         (shards + queued) as u64
     }
 }
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod damage;

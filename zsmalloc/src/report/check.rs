@@ -284,3 +284,6 @@ impl Pool {
         }
     }
 }
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod damage;

@@ -202,6 +202,12 @@ impl<'a> Header<'a> {
         (state & IN_USE_MASK) as usize
     }
 
+    /// Counts a slot too many, for a test of a recount.
+    #[cfg(all(test, not(any(loom, shuttle))))]
+    pub(crate) fn miscount(self) {
+        self.set_state(self.get(STATE) + 1);
+    }
+
     /// The bits of 32 slots.
     #[inline]
     fn bits(self, index: usize) -> &'a AtomicU32 {

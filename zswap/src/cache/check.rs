@@ -205,3 +205,6 @@ impl Core {
         Ok(())
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod damage;

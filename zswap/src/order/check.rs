@@ -179,3 +179,6 @@ fn check_blocks(rings: &Rings) -> Result<(), String> {
     }
     Ok(())
 }
+
+#[cfg(all(test, not(loom)))]
+mod damage;
