@@ -38,10 +38,11 @@ pub(crate) struct Options {
 }
 
 /// Further forms: what a study does only if it is asked.
-const FORMS: [(&str, &str); 4] = [
+const FORMS: [(&str, &str); 5] = [
     ("breakdown", "--backend zswap"),
     ("faultin", "--backend zswap --mode signal"),
     ("fs", "--fs btrfs --workload build --package ramfold-buddy"),
+    ("teardown", "--free slots --design hierarchical,pool,class --shards one,spread --threads 2"),
     ("teardown", "--backend zswap --threads 2"),
 ];
 

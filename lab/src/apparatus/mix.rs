@@ -13,13 +13,14 @@
 //! Lock: none but the gate, which is passed once, whatever happened before it.
 
 use super::gate::Gate;
+use super::ours::Layout;
 use crate::ground::{LabError, Rng};
 use crate::pages::PAGE_SIZE;
 use std::hint::black_box;
 use std::sync::Arc;
 use std::thread::{self, ScopedJoinHandle};
 use std::time::Instant;
-use zsmalloc::study::{LockDesign, Release, Study};
+use zsmalloc::study::{Release, Study};
 use zsmalloc::{AllocError, Handle, Memory, MemoryConfig, Pool, PoolConfig};
 
 pub(crate) mod count;
@@ -75,8 +76,10 @@ impl Mix {
     }
 
     /// The pool it is done with.
-    pub(crate) fn config(self, design: LockDesign, release: Release) -> PoolConfig {
-        let config = PoolConfig { study: Study { design, release }, ..PoolConfig::default() };
+    pub(crate) fn config(self, layout: Layout, release: Release) -> PoolConfig {
+        let study = Study { design: layout.design, release };
+        let shards = layout.shards.asked();
+        let config = PoolConfig { study, shards, ..PoolConfig::default() };
         match self {
             Mix::FreeAtOnce => PoolConfig { lag: 0, ..config },
             _ => config,

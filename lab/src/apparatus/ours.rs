@@ -4,14 +4,22 @@
 //! ```text
 //!   disk, disk_alone   Memory <- Zram                 one run's own, gone before the next
 //!   cache              Memory <- Zswap -> RamDisk     the memory is the caller's, and its pager's
+//!
+//!   Layout   design         shards
+//!            hierarchical   one        study S0's base
+//!            pool           one        study S4
+//!            class          one        S0, and nothing else
+//!            class          spread     S0, and a shard of each class for each CPU: our own step
 //! ```
 
 use crate::ground::LabError;
 use crate::pages::PAGE_SIZE;
+use crate::rows::Row;
 use codec::Codec;
 use disk::{Disk, RamDisk};
 use std::sync::Arc;
 use zram::{Zram, ZramConfig};
+use zsmalloc::study::LockDesign;
 use zsmalloc::{Memory, MemoryConfig, Rule};
 use zswap::{Limit, Zswap, ZswapConfig};
 
@@ -33,6 +41,59 @@ impl Backend {
             Backend::Zram => NAME,
             Backend::Zswap => ZSWAP,
         }
+    }
+}
+
+/// Shards of a class.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Shards {
+    /// One
+    One,
+    /// One for each CPU, and at most four, once two threads have met at a class
+    Spread,
+}
+
+impl Shards {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Shards::One => "one",
+            Shards::Spread => "spread",
+        }
+    }
+
+    /// What a pool is asked for.
+    pub(crate) fn asked(self) -> Option<usize> {
+        match self {
+            Shards::One => Some(1),
+            Shards::Spread => None,
+        }
+    }
+}
+
+/// How the locks of a pool are laid out. A design has as many shards here as in its pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Layout {
+    pub(crate) design: LockDesign,
+    pub(crate) shards: Shards,
+}
+
+impl Layout {
+    /// What a pool has if nobody asks.
+    pub(crate) const DEFAULT: Layout = Layout { design: LockDesign::Class, shards: Shards::Spread };
+
+    /// Those that there are of some designs with some shards. Only the class design can be spread.
+    pub(crate) fn of(designs: &[LockDesign], shards: &[Shards]) -> Vec<Layout> {
+        let of_design = |&design: &LockDesign| {
+            let known: &[Shards] =
+                if design == LockDesign::Class { shards } else { &[Shards::One] };
+            known.iter().map(move |&shards| Layout { design, shards })
+        };
+        designs.iter().flat_map(of_design).collect()
+    }
+
+    /// Names it in a row.
+    pub(crate) fn name_in(self, row: &mut Row) {
+        row.set("design", self.design.name()).set("shards", self.shards.name());
     }
 }
 
@@ -122,4 +183,33 @@ pub(crate) fn read(disk: &Zram, slot: usize, page: &mut [u8]) -> Result<(), LabE
 
 fn failed(what: &str, slot: usize, error: &disk::DiskError) -> LabError {
     LabError::Store { what: format!("{NAME}: {what} of page {slot}"), why: error.to_string() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use zsmalloc::{Pool, PoolConfig};
+
+    #[test]
+    fn only_the_class_design_is_spread() {
+        let all = Layout::of(&LockDesign::ALL, &[Shards::One, Shards::Spread]);
+        let names: Vec<String> = all
+            .iter()
+            .map(|layout| format!("{} {}", layout.design.name(), layout.shards.name()))
+            .collect();
+        assert_eq!(names, ["hierarchical one", "pool one", "class one", "class spread"]);
+        assert_eq!(Layout::of(&[LockDesign::Class], &[Shards::Spread]), [Layout::DEFAULT]);
+    }
+
+    #[test]
+    fn a_pool_has_the_shards_that_a_row_names() {
+        let memory =
+            Memory::new(MemoryConfig { worker: false, ..MemoryConfig::for_disk(1 << 20) }).unwrap();
+        for layout in Layout::of(&LockDesign::ALL, &[Shards::One]) {
+            let study = layout.design.into();
+            let config =
+                PoolConfig { study, shards: layout.shards.asked(), ..PoolConfig::default() };
+            assert_eq!(Pool::new(memory.clone(), config).unwrap().shards(), 1, "{layout:?}");
+        }
+    }
 }

@@ -10,6 +10,7 @@
 //! either in a table or in the list. A row that two runs answer to is an error.
 
 use super::kept::Record;
+use super::markdown::{Made, NOT_RECORDED, as_printed, figure, joined, lines, wrapped};
 use super::plots::said;
 use super::published::Printed;
 use crate::ground::LabError;
@@ -20,8 +21,10 @@ use std::collections::BTreeSet;
 pub(crate) struct Table {
     pub(crate) id: &'static str,
     pub(crate) ours: Ours,
-    /// Makes a record of as much of the table as the lab can measure; empty if that is nothing.
-    pub(crate) command: &'static str,
+    /// Tables of our own below it: one row for each value of a field.
+    pub(crate) more: &'static [(&'static str, &'static [Column])],
+    /// These make records of as much of the table as the lab can measure; none if that is nothing.
+    pub(crate) commands: &'static [&'static str],
     /// What no record can have, each with the reason.
     pub(crate) missing: &'static [(&'static str, &'static str)],
 }
@@ -84,14 +87,6 @@ pub(crate) struct Part {
 /// Rows that differ in one of these are in tables of their own.
 const SPLIT: [&str; 2] = ["workload", "algorithm"];
 
-/// What stands where a record has no value.
-pub(crate) const NOT_RECORDED: &str = "not in this record";
-const NOT_PRINTED: &str = "not printed";
-
-/// More columns than this and fewer rows than [`FEW_ROWS`]: one value a line.
-const MANY_COLUMNS: usize = 8;
-const FEW_ROWS: usize = 4;
-
 impl Column {
     /// Its cell for one place; `None` where no row of the part has it.
     fn cell(&self, part: &Part, place: &Place) -> Result<Option<String>, LabError> {
@@ -112,14 +107,6 @@ impl Column {
         self.wants.iter().all(|(field, want)| says(field, want))
             && place.wants.iter().all(|(field, want)| says(field, want))
     }
-}
-
-/// A column of a table that is being made, with a cell for each of its rows.
-struct Made {
-    head: String,
-    /// What stands where there is no value.
-    absent: &'static str,
-    cells: Vec<Option<String>>,
 }
 
 /// What was found in any record.
@@ -151,8 +138,14 @@ pub(crate) fn section(
     for cited in records {
         for part in parts(&cited.record) {
             let made = table.of(&part, printed, &first, &mut found)?;
-            text += &format!("\n{}{made}", source(cited, &part));
-            first.clear();
+            let more = table.more_of(&part, &mut found)?;
+            if made.is_empty() && more.is_empty() {
+                continue;
+            }
+            text += &format!("\n{}{made}{more}", source(cited, &part));
+            if !made.is_empty() {
+                first.clear();
+            }
         }
     }
     text += &table.missing(printed, !records.is_empty(), &found);
@@ -172,7 +165,8 @@ impl Table {
             Ours::Beside(place, columns) => {
                 let places: Vec<_> = printed.rows.iter().map(|row| place(row)).collect();
                 let made = columns_of(columns, part, &places, found)?;
-                Ok(lines("", &printed.rows, &[first, &made]))
+                let groups = [first, &made];
+                Ok(if made.is_empty() { String::new() } else { lines("", &printed.rows, &groups) })
             }
             Ours::Alone(field, columns) => {
                 let (names, places) = places_of(part, field);
@@ -195,20 +189,40 @@ impl Table {
         }
     }
 
-    /// What is in no record, with the reason, and the command for a whole record.
+    /// The further tables of one part of a record.
+    fn more_of(&self, part: &Part, found: &mut Found) -> Result<String, LabError> {
+        let mut text = String::new();
+        for (field, columns) in self.more {
+            let (names, places) = places_of(part, field);
+            // What is noted of rows is about the printed ones.
+            let mut seen = Found::default();
+            let made = columns_of(columns, part, &places, &mut seen)?;
+            found.columns.extend(seen.columns);
+            if !made.is_empty() {
+                text += &lines(field, &names, &[&made]);
+            }
+        }
+        Ok(text)
+    }
+
+    /// What is in no record, with the reason, and the commands for a whole record.
     fn missing(&self, printed: &Printed, recorded: bool, found: &Found) -> String {
-        let unmade = match self.command {
-            "" => "No command of the lab measures this yet.",
-            _ => "In no record yet; the command below measures this.",
+        let unmade = match self.commands.len() {
+            0 => "No command of the lab measures this yet.",
+            1 => "In no record yet; the command below measures this.",
+            _ => "In no record yet; the commands below measure this.",
         };
-        let mut reasons: Vec<(String, &str)> = Vec::new();
-        if let Ours::Beside(_, columns) | Ours::Alone(_, columns) = self.ours {
-            for column in columns.iter().filter(|column| !found.columns.contains(column.name)) {
-                let reason = if column.reason.is_empty() { unmade } else { column.reason };
-                match reasons.iter_mut().find(|(_, there)| *there == reason) {
-                    Some((names, _)) => *names += &format!("; {}", column.name),
-                    None => reasons.push((column.name.to_owned(), reason)),
-                }
+        let mut reasons: Vec<(Vec<String>, &str)> = Vec::new();
+        let own = match self.ours {
+            Ours::Beside(_, columns) | Ours::Alone(_, columns) => columns,
+            _ => &[],
+        };
+        let all = own.iter().chain(self.more.iter().flat_map(|(_, columns)| *columns));
+        for column in all.filter(|column| !found.columns.contains(column.name)) {
+            let reason = if column.reason.is_empty() { unmade } else { column.reason };
+            match reasons.iter_mut().find(|(_, there)| *there == reason) {
+                Some((names, _)) => names.push(column.name.to_owned()),
+                None => reasons.push((vec![column.name.to_owned()], reason)),
             }
         }
         match self.ours {
@@ -217,21 +231,23 @@ impl Table {
                 let rows = rows.filter(|(at, _)| !found.rows.contains(at));
                 let rows: Vec<String> = rows.map(|(_, row)| format!("`{row}`")).collect();
                 if !rows.is_empty() {
-                    reasons.push((format!("the rows {}", rows.join(", ")), unmade));
+                    reasons.push((vec![format!("the rows {}", rows.join(", "))], unmade));
                 }
             }
-            Ours::Worked(_) | Ours::Nothing => reasons.push(("ours".to_owned(), unmade)),
+            Ours::Worked(_) | Ours::Nothing => reasons.push((vec!["ours".to_owned()], unmade)),
             _ => {}
         }
-        reasons.extend(self.missing.iter().map(|&(what, why)| (what.to_owned(), why)));
-        let items = reasons.iter().map(|(what, why)| wrapped(&format!("- {what}: {why}")));
+        reasons.extend(self.missing.iter().map(|&(what, why)| (vec![what.to_owned()], why)));
+        let items = reasons.iter().map(|(what, why)| item(what, why));
         let mut text = match items.collect::<String>() {
             none if none.is_empty() => none,
             items => format!("\nNot in these tables:\n\n{items}"),
         };
-        if !self.command.is_empty() {
-            let told = format!("As much of this table as the lab can measure: `{}`", self.command);
-            text += &format!("\n{}", wrapped(&told));
+        if !self.commands.is_empty() {
+            let commands: Vec<String> =
+                self.commands.iter().map(|command| format!("`{command}`")).collect();
+            let told = "As much of this table as the lab can measure:";
+            text += &format!("\n{}", wrapped(&format!("{told} {}", commands.join(" and "))));
         }
         text
     }
@@ -246,20 +262,14 @@ impl Found {
     }
 }
 
-/// Lines of at most 100 columns; those after the first of an item are indented.
-fn wrapped(text: &str) -> String {
-    const COLUMNS: usize = 100;
-    let indent = if text.starts_with("- ") { "  " } else { "" };
-    let mut lines = String::new();
-    let mut line = String::new();
-    for word in text.split(' ') {
-        if !line.trim().is_empty() && line.chars().count() + word.chars().count() > COLUMNS {
-            lines += &format!("{}\n", line.trim_end());
-            line = indent.to_owned();
-        }
-        line += &format!("{word} ");
+/// What has one reason, as an item of a list; if it is much, as a list in it.
+fn item(what: &[String], why: &str) -> String {
+    const FEW: usize = 3;
+    if what.len() <= FEW {
+        return wrapped(&format!("- {}: {why}", what.join("; ")));
     }
-    format!("{lines}{}\n", line.trim_end())
+    let each: String = what.iter().map(|one| wrapped(&format!("  - {one}"))).collect();
+    format!("{}{each}", wrapped(&format!("- {why}")))
 }
 
 /// The record of a table, and how it was made.
@@ -347,99 +357,6 @@ fn worked(
     all.filter(|made| made.cells.iter().any(Option::is_some)).collect()
 }
 
-/// The published columns. A unit that all values of a column share is in its heading.
-fn as_printed(printed: &Printed) -> Vec<Made> {
-    let column = |column: &String| {
-        let values: Vec<_> = printed.rows.iter().map(|row| printed.get(row, column)).collect();
-        let mut units: Vec<&str> = values.iter().flatten().map(|value| &*value.unit).collect();
-        units.dedup();
-        let shared = if let [unit] = units[..] { named(unit) } else { "" };
-        let one = units.len() == 1;
-        let cell = |value: &Option<&super::published::PrintedValue>| {
-            let value = (*value)?;
-            let unit = if one { "" } else { named(&value.unit) };
-            Some(format!("{} {unit}", value.text).trim_end().to_owned())
-        };
-        let head = match column.ends_with(shared) {
-            true => column.clone(),
-            false => format!("{column}, {shared}"),
-        };
-        Made { head, absent: NOT_PRINTED, cells: values.iter().map(cell).collect() }
-    };
-    printed.columns.iter().map(column).collect()
-}
-
-fn named(unit: &str) -> &str {
-    match unit {
-        "ratio" | "count" | "unstated" => "",
-        "percent" => "%",
-        "files_per_s" => "files/s",
-        unit => unit,
-    }
-}
-
-/// Printed values and what was worked out for each: columns side by side, or a value a line.
-fn joined(printed: &Printed, first: &[Made], ways: &[(&str, Vec<Made>)]) -> String {
-    let wide = printed.rows.len() < FEW_ROWS && printed.columns.len() > MANY_COLUMNS;
-    if !wide {
-        let mut all = vec![first];
-        all.extend(ways.iter().map(|(_, made)| &made[..]));
-        return lines("", &printed.rows, &all);
-    }
-    let mut names = Vec::new();
-    let mut published = Vec::new();
-    let mut ours: Vec<Vec<Option<String>>> = vec![Vec::new(); ways.len()];
-    for (at, row) in printed.rows.iter().enumerate() {
-        for column in &printed.columns {
-            let Some(value) = printed.get(row, column) else { continue };
-            names.push(format!("{row}: {column}"));
-            published
-                .push(Some(format!("{} {}", value.text, named(&value.unit)).trim().to_owned()));
-            for (cells, (name, made)) in ours.iter_mut().zip(ways) {
-                let head = format!("{name}: {column}");
-                let made = made.iter().find(|made| made.head == head);
-                cells.push(made.and_then(|made| made.cells[at].clone()));
-            }
-        }
-    }
-    let ours = ways.iter().zip(ours).map(|((name, made), cells)| Made {
-        head: name.to_string(),
-        absent: made.first().map_or(NOT_RECORDED, |made| made.absent),
-        cells,
-    });
-    let ours: Vec<Made> = ours.collect();
-    let published = [Made { head: "published".into(), absent: NOT_PRINTED, cells: published }];
-    lines("", &names, &[if first.is_empty() { &[] } else { &published }, &ours])
-}
-
-/// A Markdown table; `head` stands above the names of its rows.
-fn lines(head: &str, names: &[String], groups: &[&[Made]]) -> String {
-    let columns: Vec<&Made> = groups.iter().copied().flatten().collect();
-    let heads: String = columns.iter().map(|column| format!(" {} |", column.head)).collect();
-    let rules = "---|".repeat(columns.len());
-    let mut text = format!("\n| {head} |{heads}\n|---|{rules}\n");
-    for (at, name) in names.iter().enumerate() {
-        let cells = columns.iter().map(|column| match &column.cells[at] {
-            Some(cell) => format!(" {cell} |"),
-            None => format!(" {} |", column.absent),
-        });
-        text += &format!("| {name} |{}\n", cells.collect::<String>());
-    }
-    text
-}
-
-/// A measured number with three significant digits, or whole from a thousand on.
-pub(crate) fn figure(value: f64) -> String {
-    let decimals = match value.abs() {
-        size if size >= 100.0 || size == 0.0 => 0,
-        size if size >= 10.0 => 1,
-        size if size >= 1.0 => 2,
-        size if size >= 0.1 => 3,
-        _ => 4,
-    };
-    format!("{value:.decimals$}")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -466,11 +383,5 @@ mod tests {
         assert_eq!(cell(&[row, other]).unwrap().as_deref(), Some("0.428 / 506"));
         assert_eq!(cell(&[other]).unwrap(), None);
         assert!(cell(&[row, row]).is_err(), "two rows");
-    }
-
-    #[test]
-    fn numbers_have_three_digits() {
-        let figures = [0.0123, 0.123, 1.234, 12.34, 123.4, 1234.5, 0.0].map(figure);
-        assert_eq!(figures, ["0.0123", "0.123", "1.23", "12.3", "123", "1234", "0"]);
     }
 }

@@ -87,7 +87,8 @@ impl Record {
 
 /// Earlier records of study `locks` say of each row whether a model gave it. Such rows are left
 /// out, and the others lose the field, so that they are the same cases as in later records. Frees
-/// were all done at once then, and their mix was `free`; now `free` lags.
+/// were all done at once then, and their mix was `free`; now `free` lags. Records that do not say
+/// how many shards there were, or those of `teardown` which lock design, are of the default.
 fn rows(json: &Value) -> Option<Vec<Row>> {
     let all = json.as_array()?;
     let lags = all.iter().any(|row| row["mix"] == AT_ONCE);
@@ -97,6 +98,15 @@ fn rows(json: &Value) -> Option<Vec<Row>> {
         row.as_object_mut()?.shift_remove("simulated");
         if !lags && row["mix"] == "free" {
             row["mix"] = AT_ONCE.into();
+        }
+        let is_ours = row["backend"] == "zram" || row["backend"] == "zswap";
+        if row["teardown_ms"].is_number() && is_ours && row["design"].is_null() {
+            row["design"] = "class".into();
+        }
+        let with_shards = row["mix"].is_string() || row["teardown_ms"].is_number();
+        if with_shards && row["design"].is_string() && row["shards"].is_null() {
+            let spread = row["design"] == "class";
+            row["shards"] = if spread { "spread" } else { "one" }.into();
         }
         Row::parse(&row.to_string())
     };
@@ -193,6 +203,21 @@ mod tests {
         };
         assert_eq!(mix(&["free", "free-batch"]), AT_ONCE);
         assert_eq!(mix(&["free", AT_ONCE]), "free");
+    }
+
+    #[test]
+    fn shards_were_those_of_the_design_before_they_were_said() {
+        let rows = ["class", "pool"].map(|design| {
+            format!("{{\"mix\":\"mixed\",\"design\":\"{design}\",\"ops\":1,\"ops_min\":1}}")
+        });
+        let locks = record("d", "a", &rows.each_ref().map(String::as_str));
+        assert!(locks.rows[0].is("shards", "spread") && locks.rows[1].is("shards", "one"));
+        let rows = ["zram", "kernel-zram"].map(|backend| {
+            format!("{{\"backend\":\"{backend}\",\"teardown_ms\":1,\"teardown_ms_min\":1}}")
+        });
+        let teardown = record("d", "a", &rows.each_ref().map(String::as_str));
+        assert!(teardown.rows[0].is("design", "class") && teardown.rows[0].is("shards", "spread"));
+        assert!(teardown.rows[1].get("design").is_null(), "the kernel's is no design of ours");
     }
 
     #[test]

@@ -15,6 +15,7 @@ mod chart;
 pub(crate) mod compare;
 mod exact;
 mod kept;
+mod markdown;
 mod page;
 mod plots;
 mod published;

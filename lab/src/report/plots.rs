@@ -207,12 +207,17 @@ pub(crate) const PLOTS: &[Plot] = &[
                 &[("design", "pool"), ("mix", "free-at-once"), ("release", "outside")],
             ),
             ours(
-                "class: no pool lock (S0), with shards of our own",
-                &[("design", "class"), ("mix", "free-at-once"), ("release", "outside")],
+                "class, with shards of our own",
+                &[
+                    ("design", "class"),
+                    ("shards", "spread"),
+                    ("mix", "free-at-once"),
+                    ("release", "outside"),
+                ],
             ),
         ],
-        note: "Two CPUs, so more than two threads share them. Our class design also spreads each \
-               class over shards, which the study does not.",
+        note: "Two CPUs, so more than two threads share them. By default our class design also \
+               spreads each class over shards, which the study does not.",
     },
     Plot {
         id: "density",

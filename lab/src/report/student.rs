@@ -9,7 +9,8 @@
 //! standard deviation. S4 prints average, median and standard deviation. A pooled test takes no
 //! notice of which runs belong together; a paired one does.
 
-use super::beside::{Part, figure};
+use super::beside::Part;
+use super::markdown::figure;
 use super::plots::said;
 use crate::ground::stats;
 

@@ -161,10 +161,11 @@ mod tests {
 
     #[test]
     fn commands_that_are_named_are_commands() {
-        for table in TABLES.iter().filter(|table| !table.command.is_empty()) {
-            let words = table.command.split(' ');
-            let refused = crate::command().try_get_matches_from(words).err();
-            assert!(refused.is_none(), "{}: {refused:?}", table.id);
+        for table in TABLES {
+            for command in table.commands {
+                let refused = crate::command().try_get_matches_from(command.split(' ')).err();
+                assert!(refused.is_none(), "{}: {refused:?}", table.id);
+            }
         }
     }
 

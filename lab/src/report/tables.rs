@@ -2,14 +2,11 @@
 //!
 //! Invariant: every table of `published.csv` has one entry, in the order of the file.
 
-use super::beside::{Column, NOT_RECORDED, Ours, Place, Table, Way};
+use super::beside::{Column, Ours, Place, Table, Way};
+use super::markdown::NOT_RECORDED;
 use super::{exact, student};
 
-const fn column(
-    name: &'static str,
-    wants: &'static [(&'static str, &'static str)],
-    fields: &'static [&'static str],
-) -> Column {
+const fn column(name: &'static str, wants: Wants, fields: &'static [&'static str]) -> Column {
     Column { name, wants, fields, turn: same, reason: "" }
 }
 
@@ -81,7 +78,7 @@ fn batch(row: &str) -> Option<Place> {
 /// Until the call returns, and until the system has the memory.
 const TIMES: &[&str] = &["teardown_ms", "release_ms"];
 
-const fn times(name: &'static str, wants: &'static [(&'static str, &'static str)]) -> Column {
+const fn times(name: &'static str, wants: Wants) -> Column {
     column(name, wants, TIMES)
 }
 
@@ -137,41 +134,84 @@ const ZSWAP: &[Column] = &[
 
 /// Frees that do not lag, one after the other in random order, by threads that have nothing else
 /// in common.
-const fn frees(name: &'static str, wants: &'static [(&'static str, &'static str)]) -> Column {
+const fn frees(name: &'static str, wants: Wants) -> Column {
     turned(column(name, wants, &["ops_per_s"]), millions)
 }
 
+/// A device that several threads empty slot after slot, by lock design.
+const fn emptied(name: &'static str, wants: Wants) -> Column {
+    column(name, wants, TIMES)
+}
+
+const fn gained(name: &'static str, wants: Wants) -> Column {
+    column(name, wants, &["speedup_vs_hierarchical"])
+}
+
 const LOCKS: &[Column] = &[
-    frees("hierarchical (base), million frees/s", HIERARCHICAL),
-    frees("class, with shards, million frees/s", CLASS),
-    column("its speed-up", CLASS, &["speedup_vs_hierarchical"]),
-    frees("class, release inside, million frees/s", CLASS_INSIDE),
-    column("one lock (S4): speed-up", ONE_LOCK, &["speedup_vs_hierarchical"]),
+    emptied("hierarchical (base), ms: returns / back", BASE_256),
+    emptied("class with one shard (S0), ms", ALONE_256),
+    gained("its speed-up", ALONE_256),
+    gained("class, spread: speed-up", SPREAD_256),
+    gained("one lock (S4): speed-up", ONE_LOCK_256),
+    times("the kernel's zram, ms", &[("backend", "kernel-zram"), ("mib", "256")]),
+    frees("hierarchical, million frees/s", HIERARCHICAL),
+    frees("class with one shard, million frees/s", ALONE),
+    gained("its speed-up in frees/s", ALONE),
+    frees("class, spread, million frees/s", SPREAD),
+    gained("speed-up of spread", SPREAD),
+    frees("class, spread, release inside, million frees/s", SPREAD_INSIDE),
+    gained("one lock (S4): speed-up in frees/s", ONE_LOCK),
+    turned(
+        column(
+            "release outside saves % of the time, one shard (published: 20, 12 CPUs)",
+            ALONE,
+            &["release_saves_time"],
+        ),
+        percent,
+    ),
+    turned(column("release outside saves %, spread", SPREAD, &["release_saves_time"]), percent),
 ];
 
-const HIERARCHICAL: &[(&str, &str)] =
+/// 1 to 16 at once: the heading of the second table speaks of 16, and its rows end at 4.
+const MANY_AT_ONCE: &[(&str, &[Column])] = &[(
+    "threads",
+    &[
+        emptied("64 MiB each: hierarchical (base), ms: returns / back", BASE_64),
+        emptied("64 MiB each: class with one shard (S0), ms", ALONE_64),
+        gained("64 MiB each: its speed-up", ALONE_64),
+        gained("64 MiB each: class, spread: speed-up", SPREAD_64),
+        gained("64 MiB each: one lock (S4): speed-up", ONE_LOCK_64),
+        times("64 MiB each: the kernel's zram, ms", &[("backend", "kernel-zram"), ("mib", "64")]),
+    ],
+)];
+
+type Wants = &'static [(&'static str, &'static str)];
+
+const HIERARCHICAL: Wants =
     &[("mix", "free-at-once"), ("release", "outside"), ("design", "hierarchical")];
-const CLASS: &[(&str, &str)] =
-    &[("mix", "free-at-once"), ("release", "outside"), ("design", "class")];
-const CLASS_INSIDE: &[(&str, &str)] =
-    &[("mix", "free-at-once"), ("release", "inside"), ("design", "class")];
-const ONE_LOCK: &[(&str, &str)] =
-    &[("mix", "free-at-once"), ("release", "outside"), ("design", "pool")];
+const ALONE: Wants =
+    &[("mix", "free-at-once"), ("release", "outside"), ("design", "class"), ("shards", "one")];
+const SPREAD: Wants =
+    &[("mix", "free-at-once"), ("release", "outside"), ("design", "class"), ("shards", "spread")];
+const SPREAD_INSIDE: Wants =
+    &[("mix", "free-at-once"), ("release", "inside"), ("design", "class"), ("shards", "spread")];
+const ONE_LOCK: Wants = &[("mix", "free-at-once"), ("release", "outside"), ("design", "pool")];
+const BASE_256: Wants = &[("free", "slots"), ("mib", "256"), ("design", "hierarchical")];
+const ALONE_256: Wants =
+    &[("free", "slots"), ("mib", "256"), ("design", "class"), ("shards", "one")];
+const SPREAD_256: Wants =
+    &[("free", "slots"), ("mib", "256"), ("design", "class"), ("shards", "spread")];
+const ONE_LOCK_256: Wants = &[("free", "slots"), ("mib", "256"), ("design", "pool")];
+const BASE_64: Wants = &[("free", "slots"), ("mib", "64"), ("design", "hierarchical")];
+const ALONE_64: Wants = &[("free", "slots"), ("mib", "64"), ("design", "class"), ("shards", "one")];
+const SPREAD_64: Wants =
+    &[("free", "slots"), ("mib", "64"), ("design", "class"), ("shards", "spread")];
+const ONE_LOCK_64: Wants = &[("free", "slots"), ("mib", "64"), ("design", "pool")];
 
-const LOCKS_MISSING: &[(&str, &str)] = &[
-    (
-        "class with one shard, which is S0 alone",
-        "`lab locks` has no such row, so no command measures it yet.",
-    ),
-    (
-        "teardown of 256 MiB in each process by lock design, with lzo-rle",
-        "`lab teardown` has no option for the lock design, so no command measures it yet.",
-    ),
-    (
-        "the kernel's, base and patched",
-        "Linux 6.18 has the base alone, and a free cannot be timed there by itself.",
-    ),
-];
+const LOCKS_MISSING: &[(&str, &str)] = &[(
+    "the kernel's, patched",
+    "Linux 6.18 has the base alone, and a free cannot be timed there by itself.",
+)];
 
 const MONITOR: &[Column] = &[
     column("no monitor, ns", &[("monitor", "none"), ("lists", "counts")], &["*"]),
@@ -217,7 +257,15 @@ const FSMARK: &[Way] = &[
 ];
 
 const BREAKDOWN: &str = "lab breakdown --corpus /tmp/corpus.bin --record";
-const LOCKS_COMMAND: &str = "lab locks --threads 1,2,4,8 --corpus /tmp/corpus.bin --record";
+const LOCKS_COMMANDS: &[&str] = &[
+    "lab teardown --vs-kernel --mib 256 --threads 1,2,4 --free slots \
+        --design hierarchical,pool,class --shards one,spread --algorithm lzo-rle \
+        --corpus /tmp/corpus.bin --record",
+    "lab teardown --vs-kernel --mib 64 --threads 1,2,4,8,16 --free slots \
+        --design hierarchical,pool,class --shards one,spread --algorithm lzo-rle \
+        --corpus /tmp/corpus.bin --record",
+    "lab locks --threads 1,2,4,8 --corpus /tmp/corpus.bin --record",
+];
 const NUMBERS_COMMAND: &str = "lab teardown --vs-kernel --mib 256 --threads 1,2,3 \
     --free slots,entries,handles,sync,range --buffer-bytes 256K --corpus /tmp/corpus.bin --record";
 const SIZES_COMMAND: &str = "lab teardown --vs-kernel --mib 64,128,192,256,512,1024 --threads 1 \
@@ -244,20 +292,23 @@ const GEOMETRY_MISSING: &[(&str, &str)] = &[(
      our tables with the kernel's.",
 )];
 
-const EXACT: Table = Table { id: "", ours: Ours::Nothing, command: "", missing: GEOMETRY_MISSING };
+const EXACT: Table =
+    Table { id: "", ours: Ours::Nothing, more: &[], commands: &[], missing: GEOMETRY_MISSING };
 
 /// Every published table.
 pub(crate) const TABLES: &[Table] = &[
     Table {
         id: "S0-pi",
         ours: Ours::Beside(threads, LOCKS),
-        command: LOCKS_COMMAND,
+        more: MANY_AT_ONCE,
+        commands: LOCKS_COMMANDS,
         missing: LOCKS_MISSING,
     },
     Table {
         id: "S0-i7",
         ours: Ours::Beside(threads, LOCKS),
-        command: LOCKS_COMMAND,
+        more: MANY_AT_ONCE,
+        commands: LOCKS_COMMANDS,
         missing: LOCKS_MISSING,
     },
     Table { id: "S1-waste-96", ours: Ours::Exact(exact::waste), ..EXACT },
@@ -269,19 +320,21 @@ pub(crate) const TABLES: &[Table] = &[
     Table {
         id: "S1-objects-order2",
         ours: Ours::Exact(exact::shape2),
-        command: "",
+        commands: &[],
         missing: OBJECTS_MISSING,
+        ..EXACT
     },
     Table {
         id: "S1-objects-order3",
         ours: Ours::Exact(exact::shape3),
-        command: "",
+        commands: &[],
         missing: OBJECTS_MISSING,
+        ..EXACT
     },
     Table {
         id: "S1-mm-stat",
         ours: Ours::Worked(&[Way { name: "ours", absent: NOT_RECORDED, value: student::mm_stat }]),
-        command: ORDERS_COMMAND,
+        commands: &[ORDERS_COMMAND],
         missing: &[
             (
                 "mem_limit, same_pages, pages_compacted and huge_pages of ours",
@@ -289,119 +342,138 @@ pub(crate) const TABLES: &[Table] = &[
             ),
             ("the kernel's", KERNELS_CHAIN),
         ],
+        ..EXACT
     },
     Table {
         id: "S1-ttest-order3",
         ours: Ours::Worked(ORDERS),
-        command: ORDERS_COMMAND,
+        commands: &[ORDERS_COMMAND],
         missing: &[("the kernel's", KERNELS_CHAIN)],
+        ..EXACT
     },
     Table {
         id: "S1-ttest-order4",
         ours: Ours::Worked(ORDERS),
-        command: ORDERS_COMMAND,
+        commands: &[ORDERS_COMMAND],
         missing: &[("the kernel's", KERNELS_CHAIN)],
+        ..EXACT
     },
     Table {
         id: "S2-reads",
         ours: Ours::Alone("free_blocks", READS),
-        command: "lab pagetypeinfo --record",
+        commands: &["lab pagetypeinfo --record"],
         missing: &[(
             "the same states as in the study",
             "it prints no number of free blocks. Ours are by that number.",
         )],
+        ..EXACT
     },
     Table {
         id: "S2-alloc-monitor",
         ours: Ours::Beside(batch, MONITOR),
-        command: MONITOR_COMMAND,
+        commands: &[MONITOR_COMMAND],
         missing: MONITOR_MISSING,
+        ..EXACT
     },
     Table {
         id: "S2-free-monitor",
         ours: Ours::Beside(batch, MONITOR),
-        command: MONITOR_COMMAND,
+        commands: &[MONITOR_COMMAND],
         missing: MONITOR_MISSING,
+        ..EXACT
     },
     Table {
         id: "S3-test1",
         ours: Ours::Beside(at_once, ZRAM),
-        command: NUMBERS_COMMAND,
+        commands: &[NUMBERS_COMMAND],
         missing: &[],
+        ..EXACT
     },
     Table {
         id: "S3-test2",
         ours: Ours::Beside(of_size, ZRAM),
-        command: SIZES_COMMAND,
+        commands: &[SIZES_COMMAND],
         missing: &[],
+        ..EXACT
     },
     Table {
         id: "S3-test3",
         ours: Ours::Beside(at_once, ZSWAP),
-        command: ZSWAP_NUMBERS_COMMAND,
+        commands: &[ZSWAP_NUMBERS_COMMAND],
         missing: &[],
+        ..EXACT
     },
     Table {
         id: "S3-test4",
         ours: Ours::Beside(of_size, ZSWAP),
-        command: ZSWAP_SIZES_COMMAND,
+        commands: &[ZSWAP_SIZES_COMMAND],
         missing: &[],
+        ..EXACT
     },
     Table {
         id: "S3-profile-base",
         ours: Ours::Alone("step", STEPS),
-        command: BREAKDOWN,
+        commands: &[BREAKDOWN],
         missing: PROFILE_MISSING,
+        ..EXACT
     },
     Table {
         id: "S3-profile-allocator-only",
         ours: Ours::Nothing,
-        command: "",
+        commands: &[],
         missing: &[(
             "a path that queues handles",
             "`lab breakdown` has the paths slots, range and drop, and none that queues.",
         )],
+        ..EXACT
     },
     Table {
         id: "S3-profile-v3",
         ours: Ours::Nothing,
-        command: "",
+        commands: &[],
         missing: &[(
             "a path that queues slots",
             "`lab breakdown` has the paths slots, range and drop, and none that queues.",
         )],
+        ..EXACT
     },
     Table {
         id: "S3-moved",
         ours: Ours::Alone("step", STEPS),
-        command: BREAKDOWN,
+        commands: &[BREAKDOWN],
         missing: PROFILE_MISSING,
+        ..EXACT
     },
     Table {
         id: "S3-v3-against-allocator-only",
         ours: Ours::Beside(of_size, QUEUES),
-        command: SIZES_COMMAND,
+        commands: &[SIZES_COMMAND],
         missing: &[],
+        ..EXACT
     },
     Table {
         id: "S4-fsmark",
         ours: Ours::Worked(FSMARK),
-        command: "lab fs --fs btrfs,ext4 --design hierarchical,pool,class --threads 32 \
-            --files 80000 --size 10G --vs-kernel --record",
+        commands: &["lab fs --fs btrfs,ext4 --design hierarchical,pool,class --threads 32 \
+            --files 80000 --size 10G --vs-kernel --record"],
         missing: &[(
             "the kernel's with lock consolidation",
             "Linux 6.18 has a pool lock before class locks, so it stands in the rows without.",
         )],
+        ..EXACT
     },
     Table {
         id: "S4-build",
         ours: Ours::Worked(&[Way { name: "ours", absent: NOT_RECORDED, value: student::build }]),
-        command: "lab fs --fs btrfs,ext4 --workload build --design hierarchical,pool --vs-kernel \
+        commands: &[
+            "lab fs --fs btrfs,ext4 --workload build --design hierarchical,pool --vs-kernel \
             --runs 5 --record",
+        ],
         missing: &[(
             "user and sys",
             "`lab fs` times the wall clock alone, so no command measures them yet.",
         )],
+        ..EXACT
     },
 ];
 

@@ -16,6 +16,7 @@
 
 use crate::apparatus::mix::{Mix, Trial, count, memory_config};
 use crate::apparatus::objects::Objects;
+use crate::apparatus::ours::Layout;
 use crate::apparatus::valgrind;
 use crate::frame::{Lab, Report, Setting, Study, note};
 use crate::ground::LabError;
@@ -176,9 +177,9 @@ impl Step {
 
 /// What valgrind counts of a pool of default settings.
 fn instructions(row: &Row, lengths: &[u16], lab: &Lab) -> Result<f64, LabError> {
-    let zsmalloc::study::Study { design, release } = PoolConfig::default().study;
     let mut pool = row.clone();
-    pool.set("design", design.name()).set("release", release.name());
+    Layout::DEFAULT.name_in(&mut pool);
+    pool.set("release", PoolConfig::default().study.release.name());
     count::per_operation(&pool, lengths, lab)
 }
 

@@ -6,9 +6,14 @@
 //!     all together   the mix, on the objects each thread stored     <- timed
 //!     at the end     everything is freed, and a recount finds nothing
 //!   and once more with the objects dealt out by class, so that no two threads share a class:
-//!   the split ceiling; and, for the class design, with a memory for each thread, so that they
-//!   share nothing but the machine: apart
+//!   the split ceiling; and, for the spread class design, with a memory for each thread, so that
+//!   they share nothing but the machine: apart
 //! ```
+//!
+//! The class design stands here twice. With one shard it is S0 and nothing else, beside designs
+//! that have one shard too. Spread, each class has a shard for each CPU, which is our own step.
+//! `release_saves_time` is S0's third step: the part of the time with release inside the lock that
+//! release outside it does not take.
 //!
 //! Mixes
 //! - `free`: each object alone, in random order, by a pool whose frees lag, which is the default;
@@ -30,6 +35,7 @@
 
 use crate::apparatus::mix::{Mix, Trial, count, memory};
 use crate::apparatus::objects::Objects;
+use crate::apparatus::ours::{Layout, Shards};
 use crate::apparatus::valgrind;
 use crate::frame::{Lab, Report, Setting, Study};
 use crate::ground::LabError;
@@ -63,6 +69,9 @@ struct Options {
         default_value = "hierarchical,pool,class"
     )]
     design: Vec<LockDesign>,
+    /// Shards of a class, in the class design
+    #[arg(long, value_name = "HOW[,HOW]", value_delimiter = ',', default_value = "one,spread")]
+    shards: Vec<Shards>,
     /// Threads
     #[arg(long, value_name = "N[,N]", value_delimiter = ',', default_value = "1,2,4,8",
           value_parser = clap::value_parser!(u32).range(1..=64))]
@@ -115,6 +124,7 @@ fn run(matches: &ArgMatches, lab: &Lab) -> Result<Report, LabError> {
         row.set("corpus", corpus.name.as_str()).set("corpus_bytes", count * PAGE_SIZE);
     }
     compare::speedups(&mut runs);
+    compare::saved_by_release(&mut runs);
     let mut rows = fields::medians(&FIELDS, &runs);
     // A mixture has no operation that could be counted.
     let is_asked = |row: &Row| {
@@ -160,22 +170,23 @@ impl Setting for Memories {
 
 /// One thing measured in every run.
 struct Step {
-    design: LockDesign,
+    layout: Layout,
     release: Release,
     mix: Mix,
     threads: u32,
 }
 
 impl Options {
-    /// Designs change fastest: what is compared is measured one after another.
+    /// Layouts change fastest: what is compared is measured one after another.
     fn steps(&self) -> Vec<Step> {
+        let layouts = Layout::of(&self.design, &self.shards);
         let mut steps = Vec::new();
         for &mix in &self.mix {
             let releases = if mix.scales() { &self.release[..] } else { &[Release::Outside] };
             for &threads in self.threads.iter().filter(|&&threads| threads == 1 || mix.scales()) {
                 for &release in releases {
-                    let step = |&design| Step { design, release, mix, threads };
-                    steps.extend(self.design.iter().map(step));
+                    let step = |&layout| Step { layout, release, mix, threads };
+                    steps.extend(layouts.iter().map(step));
                 }
             }
         }
@@ -186,8 +197,8 @@ impl Options {
 impl Step {
     fn measure(&self, memories: &Memories, lengths: &[u16], run: u32) -> Result<Row, LabError> {
         const NS_PER_S: f64 = 1e9;
-        let &Step { design, release, mix, threads } = self;
-        let config = mix.config(design, release);
+        let &Step { layout, release, mix, threads } = self;
+        let config = mix.config(layout, release);
         let rate = |memories: &[Arc<Memory>], shares: &[Vec<u16>]| {
             for memory in memories {
                 memory.release(0);
@@ -199,31 +210,34 @@ impl Step {
         let all = rate(shared, &contiguous)?;
         let split = || rate(shared, &shares::by_class(lengths, threads, &geometry()));
         let apart = || rate(&memories.apart[..threads as usize], &contiguous);
-        let (several, class) = (mix.scales() && threads > 1, design == LockDesign::Class);
+        let several = mix.scales() && threads > 1;
+        let default = layout == Layout::DEFAULT;
         let mut row = Row::default();
-        row.set("design", design.name())
-            .set("mix", mix.name())
+        layout.name_in(&mut row);
+        row.set("mix", mix.name())
             .set("release", release.name())
             .set("threads", threads)
             .set("run", run)
             .set("ops_per_s", all)
             .set("ns_per_op", f64::from(threads) * NS_PER_S / all)
             .set("split_ceiling_ops_per_s", several.then(split).transpose()?)
-            .set("apart_ops_per_s", (several && class).then(apart).transpose()?);
+            .set("apart_ops_per_s", (several && default).then(apart).transpose()?);
         Ok(row)
     }
 }
 
-const FIELDS: [Field; 12] = [
+const FIELDS: [Field; 14] = [
     Field::key("mix").shown("mix", Format::Plain),
     Field::key("release").shown("release", Format::Plain),
     Field::key("threads").shown("threads", Format::Plain),
     Field::key("design").shown("design", Format::Plain),
+    Field::key("shards").shown("shards", Format::Plain),
     Field::key("corpus"),
     Field::key("corpus_bytes"),
     Field::measured("ops_per_s").shown("ops/s", Format::Fixed(0)),
     Field::measured("ns_per_op").shown("ns/op", Format::Fixed(1)),
     Field::measured("speedup_vs_hierarchical").shown("x hierarchical", Format::Fixed(2)),
+    Field::measured("release_saves_time").shown("outside saves %", Format::Percent),
     Field::measured("split_ceiling_ops_per_s").shown("split ceiling ops/s", Format::Fixed(0)),
     Field::measured("apart_ops_per_s").shown("apart ops/s", Format::Fixed(0)),
     Field::added("instructions_per_op").shown("instructions/op", Format::Fixed(1)),

@@ -17,11 +17,12 @@
 //! when both are so. Ours keeps free frames for a while before it gives them back, which is most of
 //! `drain_ms`.
 //!
-//! `slots`, `handles` and `entries` are study S3's: a device of ours that holds the same pages is
-//! emptied slot after slot, as the kernel's `munmap` does with swapped pages. `fallbacks` are
-//! values that found no room in the queue, and were freed in the call. A zswap of ours has no such
-//! queue: what it defers is ranges, and S3's `entries` stand beside its `range`. All regions share
-//! one, as all processes do the kernel's.
+//! `slots`, `handles` and `entries` are S0's and S3's: one device of ours holds the pages of all
+//! threads, as the kernel's does. Each thread empties its part slot after slot, with a call for
+//! each, as the kernel's `munmap` does with swapped pages. Such a device may have any lock design.
+//! `fallbacks` are values that found no room in the queue, and were freed in the call. A zswap of
+//! ours has no such queue: what it defers is ranges, and S3's `entries` stand beside its `range`.
+//! All regions share one, as all processes do the kernel's.
 //!
 //! Paging is timed in each region by itself while the others do the same; the figure is the median
 //! of the regions.
@@ -29,7 +30,7 @@
 //! Rows are medians over the runs, with minimum and maximum; a speed-up is the median of those
 //! within each run.
 
-use crate::apparatus::ours::Backend;
+use crate::apparatus::ours::{Backend, Layout, Shards};
 use crate::apparatus::paging::Source;
 use crate::apparatus::peer::Peer;
 use crate::frame::{Lab, Report, Study, present};
@@ -39,6 +40,7 @@ use crate::rows::{Field, Format, Row, fields};
 use case::{Case, Free, Shape};
 use clap::{ArgMatches, Args, FromArgMatches};
 use codec::Codec;
+use zsmalloc::study::LockDesign;
 
 mod case;
 mod child;
@@ -87,6 +89,13 @@ struct Options {
     /// The store
     #[arg(long, default_value = "zram")]
     backend: Backend,
+    /// Lock designs of a device's pool, with --free slots, handles and entries: hierarchical, pool,
+    /// class
+    #[arg(long, value_name = "DESIGN[,DESIGN]", value_delimiter = ',', default_value = "class")]
+    design: Vec<LockDesign>,
+    /// Shards of a class of a device's pool, in the class design
+    #[arg(long, value_name = "HOW[,HOW]", value_delimiter = ',', default_value = "spread")]
+    shards: Vec<Shards>,
 }
 
 const SYNTHETIC_BYTES: u64 = 64 << 20;
@@ -122,10 +131,24 @@ impl Options {
             self.free = all.to_vec();
         }
         let name = self.backend.name();
-        match self.free.iter().find(|free| !all.contains(free)) {
-            Some(free) => Err(LabError::Usage(format!("--free {}: not with {name}", free.name()))),
-            None => Ok(self),
+        if let Some(free) = self.free.iter().find(|free| !all.contains(free)) {
+            return Err(LabError::Usage(format!("--free {}: not with {name}", free.name())));
         }
+        let default = self.layouts() == [Layout::DEFAULT];
+        if !default && !self.free.iter().any(|free| free.is_of_a_device(self.backend)) {
+            let why = "--design and --shards: of devices; add --backend zram --free slots";
+            return Err(LabError::Usage(why.into()));
+        }
+        Ok(self)
+    }
+
+    fn layouts(&self) -> Vec<Layout> {
+        Layout::of(&self.design, &self.shards)
+    }
+
+    /// Regions have pools of their own, and zswap has no other design: both have the default.
+    fn layouts_of(&self, free: Free) -> Vec<Layout> {
+        if free.is_of_a_device(self.backend) { self.layouts() } else { vec![Layout::DEFAULT] }
     }
 
     /// Sizes change slowest.
@@ -149,7 +172,9 @@ impl Bench<'_> {
     fn all(&self, case: Case, notes: &mut Vec<String>) -> Result<Vec<Row>, LabError> {
         let mut rows = Vec::new();
         for &free in &self.options.free {
-            rows.extend(self.ours(case, free, notes)?);
+            for layout in self.options.layouts_of(free) {
+                rows.extend(self.ours(case, free, layout, notes)?);
+            }
         }
         rows.extend(self.kernel(case, notes)?);
         Ok(rows)
@@ -160,14 +185,16 @@ impl Bench<'_> {
         &self,
         case: Case,
         free: Free,
+        layout: Layout,
         notes: &mut Vec<String>,
     ) -> Result<Option<Row>, LabError> {
         let Options { ref algorithm, chain_order, buffer_bytes, backend, .. } = self.options;
         let mut row = self.key(backend.name(), free.name(), case);
         let queued = matches!(free, Free::Handles | Free::Entries);
         row.set("buffer_bytes", buffer_bytes.filter(|_| queued));
+        layout.name_in(&mut row);
         let algorithm = algorithm.clone();
-        let shape = Shape { backend, algorithm, chain_order, free, buffer_bytes };
+        let shape = Shape { backend, algorithm, chain_order, free, layout, buffer_bytes };
         let measured = crew::measure(&shape, case, &self.source, &mut row);
         Ok(present(measured, notes)?.map(|()| row))
     }
@@ -197,12 +224,14 @@ impl Bench<'_> {
     }
 }
 
-const FIELDS: [Field; 24] = [
+const FIELDS: [Field; 27] = [
     Field::key("backend").shown("backend", Format::Plain),
     Field::key("free").shown("free", Format::Plain),
     Field::key("mib").shown("MiB", Format::Plain),
     Field::key("threads").shown("threads", Format::Plain),
     Field::key("buffer_bytes"),
+    Field::key("design").shown("design", Format::Plain),
+    Field::key("shards").shown("shards", Format::Plain),
     Field::key("algorithm"),
     Field::key("corpus"),
     Field::key("corpus_bytes"),
@@ -217,6 +246,7 @@ const FIELDS: [Field; 24] = [
     Field::measured("fallbacks"),
     Field::measured("speedup_vs_kernel").shown("x kernel", Format::Fixed(1)),
     Field::measured("speedup_vs_slots").shown("x slots", Format::Fixed(2)),
+    Field::measured("speedup_vs_hierarchical").shown("x hierarchical", Format::Fixed(2)),
     Field::measured("pageout_speedup_vs_kernel"),
     Field::measured("faultin_speedup_vs_kernel"),
     Field::measured("faultin_sequential_speedup_vs_kernel"),

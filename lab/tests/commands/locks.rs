@@ -22,17 +22,21 @@ fn every_design_is_measured_under_every_mix() {
     for mix in ["free", "free-at-once", "free-batch", "mixed"] {
         for threads in [1, 2, many] {
             let found = of(&document, mix, threads);
-            assert_eq!(found.len(), 6, "{mix}: three designs, inside and outside");
+            assert_eq!(found.len(), 8, "{mix}: four layouts, inside and outside");
             for row in found {
                 measured(row, &["ops_per_s", "ns_per_op", "speedup_vs_hierarchical"]);
                 assert_eq!(row["split_ceiling_ops_per_s"].is_null(), threads == 1, "{row}");
-                let apart = threads > 1 && row["design"] == "class";
+                let apart = threads > 1 && row["shards"] == "spread";
                 assert_eq!(row["apart_ops_per_s"].is_number(), apart, "{row}");
+                let outside = row["release"] == "outside";
+                assert_eq!(row["release_saves_time"].is_number(), outside, "{row}");
+                let class = row["design"] == "class";
+                assert!(class || row["shards"] == "one", "no other design is spread: {row}");
             }
         }
     }
     for mix in ["pin", "alloc"] {
-        assert_eq!(of(&document, mix, 1).len(), 3, "{mix}: three designs");
+        assert_eq!(of(&document, mix, 1).len(), 4, "{mix}: four layouts");
         assert!(of(&document, mix, 2).is_empty(), "{mix} is measured at one thread");
     }
 }
@@ -46,6 +50,7 @@ fn instructions_are_counted_under_valgrind() {
         return;
     }
     let arguments = ["locks", "--quick", "--instructions", "--threads", "1", "--design", "class"];
+    let arguments = [&arguments[..], &["--shards", "spread"]].concat();
     let document = json("instructions", &[&arguments[..], &["--mix", "pin,alloc"]].concat());
     let count = |mix| number(of(&document, mix, 1)[0], "instructions_per_op");
     let (pin, alloc) = (count("pin"), count("alloc"));

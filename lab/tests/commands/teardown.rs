@@ -84,6 +84,31 @@ fn devices_are_emptied_slot_by_slot_in_three_ways() {
     }
 }
 
+/// One device for both threads; every design and its shards, and the base beside each of them.
+#[test]
+fn a_shared_device_is_emptied_under_every_lock_design() {
+    let arguments = ["teardown", "--quick", "--mib", "2", "--threads", "2", "--free", "slots,sync"];
+    let more = ["--design", "hierarchical,pool,class", "--shards", "one,spread"];
+    let more = [&more[..], &["--algorithm", "lzo-rle"]].concat();
+    let document = json("teardown-designs", &[&arguments[..], &more].concat());
+    if !has_userfault(&document) {
+        return;
+    }
+    let (slots, regions): (Vec<&Value>, Vec<&Value>) =
+        rows(&document).iter().partition(|row| row["free"] == "slots");
+    let layout = |row: &&Value| format!("{} {}", row["design"], row["shards"]).replace('"', "");
+    let layouts: Vec<String> = slots.iter().map(layout).collect();
+    assert_eq!(layouts, ["hierarchical one", "pool one", "class one", "class spread"]);
+    for row in slots {
+        measured(row, &["teardown_ms", "speedup_vs_hierarchical"]);
+        assert_eq!(number(row, "speedup_vs_slots"), 1.0, "it is compared with its own pool");
+    }
+    let [region] = regions[..] else { panic!("a region has one design: {document}") };
+    assert_eq!(layout(&region), "class spread");
+    let refused = lab().args(["teardown", "--free", "sync", "--design", "pool"]).output().unwrap();
+    assert_eq!(refused.status.code(), Some(2), "no region has another design");
+}
+
 fn cases(document: &Value) -> Vec<String> {
     let case = |row: &Value| format!("{} {}", row["free"].as_str().unwrap(), row["threads"]);
     rows(document).iter().map(case).collect()

@@ -75,8 +75,8 @@ fn kept(slot: &CellGuard<'_>) -> Stored {
 impl Aside {
     /// The pool of a device.
     pub(super) fn pool(config: &ZramConfig, pool: PoolConfig) -> PoolConfig {
-        let Study { design, deferred, .. } = config.study;
-        PoolConfig { deferred, study: design.into(), ..pool }
+        let Study { design, shards, deferred, .. } = config.study;
+        PoolConfig { deferred, shards, study: design.into(), ..pool }
     }
 
     /// None yet.

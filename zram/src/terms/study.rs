@@ -44,6 +44,8 @@ pub use zsmalloc::study::LockDesign;
 pub struct Study {
     /// How the allocator's locks are laid out.
     pub design: LockDesign,
+    /// Shards of each class of the allocator; `None` is as many as a pool has by default.
+    pub shards: Option<usize>,
     /// How discarded pages are freed.
     pub free: Free,
     /// How much may be pending with [`Free::Entries`] and [`Free::Handles`].

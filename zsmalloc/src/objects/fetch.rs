@@ -37,16 +37,16 @@ impl Pool {
     ) -> Option<LockGuard<'p, State>> {
         let take = |mut state: LockGuard<'_, State>| state.take_chain(kind);
         let mut busy = Vec::new();
-        let idle = self.classes().iter().find_map(|other| match self.try_lock(other) {
+        let idle = self.classes().iter().find_map(|other| match other.try_lock() {
             Some(state) => take(state),
             None => {
                 busy.push(other);
                 None
             }
         });
-        let found = idle.or_else(|| busy.into_iter().find_map(|other| take(self.lock(other))));
+        let found = idle.or_else(|| busy.into_iter().find_map(|other| take(other.lock())));
         let chain = found?;
-        let mut state = self.lock(class);
+        let mut state = class.lock();
         state.adopt_entries(chain, kind, &self.memory.leaves, &self.stocks);
         // Not here, where they did not depart: a recount could see this class before that one.
         self.arrived(1);

@@ -12,9 +12,9 @@ impl Pool {
     pub(crate) fn take_next_door(&self, class: &Class, entry: u32) -> Option<Slot> {
         let (of, first) = (self.descriptors(class), self.position(class.index, 0));
         let shards = self.classes[first..first + self.shards].iter();
-        let slot = shards.into_iter().find_map(|shard| self.lock(shard).take_slot(&of, entry));
+        let slot = shards.into_iter().find_map(|shard| shard.lock().take_slot(&of, entry));
         if slot.is_none() && entry != 0 {
-            let mut state = self.lock(class);
+            let mut state = class.lock();
             state.give_entry(entry, &self.memory.leaves, &self.stocks);
             state.operated(1);
         }
@@ -35,7 +35,7 @@ impl Pool {
         let (of, first) = (self.descriptors(class), self.position(class.index, 0));
         let shards = self.classes[first..first + self.shards].iter();
         for other in shards.filter(|other| other.shard != class.shard) {
-            let taken = self.lock(other).take_slot(&of, object.entry);
+            let taken = other.lock().take_slot(&of, object.entry);
             let Some(slot) = taken else { continue };
             let mut found = Reserved { class: other, slot, entry: 0 };
             if self.charge(other, slot.at, len).is_ok() {

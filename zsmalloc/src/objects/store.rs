@@ -10,7 +10,8 @@
 //! that fills it. If charging is refused or `fill` panics, that call frees the slot again.
 //! Untouched frames are charged before a byte is written.
 //!
-//! Locks: one class; another shard's is tried meanwhile.
+//! Locks: one class, and in no lock design more than that, because nothing is looked up; another
+//! shard's is tried meanwhile.
 
 use host::LockGuard;
 use host::sync::atomic::Ordering;
@@ -123,7 +124,7 @@ impl Pool {
     /// A slot of a class, and an entry where one is wanted (0 otherwise).
     #[inline(always)]
     fn take(&self, class: &Class, handle: Option<LeafUse>) -> Result<(Slot, u32), AllocError> {
-        let mut state = match self.try_lock(class) {
+        let mut state = match class.try_lock() {
             Some(state) => state,
             None => self.lock_met(class),
         };
@@ -168,7 +169,7 @@ impl Pool {
             // relaxed: a hint.
             self.spread.store(true, Ordering::Relaxed);
         }
-        self.lock(class)
+        class.lock()
     }
 
     /// A slot of a new zspage; where there is none, the entry goes back.
@@ -178,7 +179,7 @@ impl Pool {
             Ok(descriptor) => descriptor,
             Err(error) => return self.take_next_door(class, entry).ok_or(error),
         };
-        let mut state = self.lock(class);
+        let mut state = class.lock();
         if !self.reserve_position(&mut state) {
             drop(state);
             // The entry is on the way still when the zspage is not.

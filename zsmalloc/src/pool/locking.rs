@@ -9,7 +9,7 @@ use crate::class::{Class, State};
 use crate::zspages::DescriptorId;
 
 impl Pool {
-    /// Locks a class to take slots of it or to give them back.
+    /// Locks a class to give slots of it back. To take some, its own lock is enough.
     #[inline]
     pub(crate) fn lock<'p>(&'p self, class: &'p Class) -> LockGuard<'p, State> {
         self.locks.lock(class)

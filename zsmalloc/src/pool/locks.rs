@@ -33,7 +33,7 @@ impl Locks {
         Lock::new(Rank::Class, State::default())
     }
 
-    /// Locks a class to take slots of it or to give them back.
+    /// Locks a class to give slots of it back.
     #[inline]
     pub(super) fn lock<'c>(&self, class: &'c Class) -> LockGuard<'c, State> {
         class.lock()

@@ -4,7 +4,8 @@
 //!
 //! ```text
 //!                   hierarchical                  pool              class
-//!   take, give      pool rwlock (read), class     the pool's lock   class
+//!   take            class                         the pool's lock   class
+//!   give            pool rwlock (read), class     the pool's lock   class
 //!   pin             pool rwlock (read)            the pool's lock   nothing
 //!   move, migrate   pool rwlock (write), class    the pool's lock   class
 //! ```
@@ -14,8 +15,9 @@
 //! zspage named. If the count is as before, the lookup stands; if not, all of it is repeated.
 //!
 //! The hierarchical design is the base of that study. A thread that looks an object up holds the
-//! pool's lock for reading, so that nothing moves, until it holds the class lock. It is the way for
-//! words that are too small to hold a class.
+//! pool's lock for reading, so that nothing moves, until it holds the class lock. A thread that
+//! takes a slot looks nothing up, and knows its class. It is the way for words that are too small
+//! to hold a class.
 //!
 //! The pool design (study S4) has one lock instead of all; its classes share a lock word.
 //!
@@ -185,7 +187,7 @@ impl Locks {
         }
     }
 
-    /// Locks a class to take slots of it or to give them back.
+    /// Locks a class to give slots of it back.
     #[inline]
     pub(super) fn lock<'c>(&self, class: &'c Class) -> LockGuard<'c, State> {
         if self.free_lookup { class.lock() } else { self.lock_looked_up(class) }
@@ -300,6 +302,27 @@ mod tests {
         let locks = hierarchical();
         let _looked_up = locks.look_up();
         drop(locks.stop());
+    }
+
+    /// As in the study's base. In debug builds a wait for the pool's lock would panic here.
+    #[test]
+    #[cfg(not(any(loom, shuttle)))]
+    fn an_allocation_does_not_wait_for_the_pools_lock() {
+        let memory = crate::MemoryConfig {
+            arena_frames: 1 << 12,
+            entries_max: 1 << 12,
+            expected_bytes: 1 << 20,
+            worker: false,
+        };
+        let config =
+            crate::PoolConfig { study: LockDesign::Hierarchical.into(), ..Default::default() };
+        let pool = crate::Pool::new(crate::Memory::new(memory).unwrap(), config).unwrap();
+        let moving = pool.locks.stop();
+        assert!(moving.is_some(), "objects may be moved");
+        let handles: Vec<_> = (0..100).map(|_| pool.alloc(&[7; 1000]).unwrap()).collect();
+        drop(moving);
+        pool.free_batch(handles).unwrap();
+        assert_eq!(pool.check().unwrap().objects, 0);
     }
 
     #[test]

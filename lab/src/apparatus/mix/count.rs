@@ -10,6 +10,7 @@
 //! counted with it.
 
 use super::{Mix, Worker, memory_config};
+use crate::apparatus::ours::{Layout, Shards};
 use crate::apparatus::valgrind;
 use crate::frame::{Inside, Lab};
 use crate::ground::LabError;
@@ -29,6 +30,8 @@ const LENGTH_BYTES: usize = 2;
 struct Options {
     #[arg(long)]
     design: LockDesign,
+    #[arg(long)]
+    shards: Shards,
     #[arg(long)]
     release: Release,
     #[arg(long)]
@@ -56,7 +59,8 @@ fn run(matches: &ArgMatches) -> Result<(), LabError> {
         _ => Memory::new(memory_config(lengths.len())),
     };
     let memory = memory.map_err(LabError::store("memory"))?;
-    let config = options.mix.config(options.design, options.release);
+    let layout = Layout { design: options.design, shards: options.shards };
+    let config = options.mix.config(layout, options.release);
     let pool = Pool::new(Arc::clone(&memory), config).map_err(LabError::store("pool"))?;
     let mut worker = Worker::new(&pool, 0, &lengths, 0);
     worker.prepare(options.mix)?;
@@ -75,7 +79,7 @@ pub(crate) fn per_operation(row: &Row, lengths: &[u16], lab: &Lab) -> Result<f64
 
 fn total(row: &Row, lengths: &[u16], operations: usize, lab: &Lab) -> Result<u64, LabError> {
     let mut arguments = vec!["--operations".to_owned(), operations.to_string()];
-    for field in ["design", "release", "mix", "lists"] {
+    for field in ["design", "shards", "release", "mix", "lists"] {
         if let Some(value) = row.get(field).as_str() {
             arguments.extend([format!("--{field}"), value.to_owned()]);
         }

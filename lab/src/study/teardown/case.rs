@@ -5,7 +5,7 @@
 //!   Shape   the store of ours behind them, and the Free by which they go
 //! ```
 
-use crate::apparatus::ours::Backend;
+use crate::apparatus::ours::{Backend, Layout};
 use crate::apparatus::paging;
 use crate::ground::LabError;
 use crate::pages::PAGE_SIZE;
@@ -62,6 +62,11 @@ impl Free {
         }
     }
 
+    /// Whether a device is emptied slot after slot, whose pool may have any lock design.
+    pub(super) fn is_of_a_device(self, backend: Backend) -> bool {
+        backend == Backend::Zram && matches!(self, Free::Slots | Free::Handles | Free::Entries)
+    }
+
     /// How faults of its regions are served.
     pub(super) fn fault_mode(self) -> FaultMode {
         match self {
@@ -90,6 +95,7 @@ pub(super) struct Shape {
     pub(super) algorithm: Codec,
     pub(super) chain_order: u32,
     pub(super) free: Free,
+    pub(super) layout: Layout,
     pub(super) buffer_bytes: Option<u64>,
 }
 

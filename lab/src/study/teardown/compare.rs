@@ -34,11 +34,19 @@ pub(super) fn speedups(runs: &mut [Row]) {
         };
         let kernels = find(&is_kernels);
         let ratios = RATIOS.map(|(name, of)| (name, ratio(kernels, of)));
-        let slots = ratio(find(&|other| other.is("free", "slots")), "teardown_ms");
+        let pool = |other: &Row| {
+            ["design", "shards"].iter().all(|&field| other.get(field) == row.get(field))
+        };
+        let slots = find(&|other| other.is("free", "slots") && pool(other));
+        let slots = ratio(slots, "teardown_ms");
+        let base = find(&|other| {
+            other.is("design", "hierarchical") && other.get("free") == row.get("free")
+        });
+        let base = ratio(base, "teardown_ms");
         for (name, ratio) in ratios {
             row.set(name, ratio);
         }
-        row.set("speedup_vs_slots", slots);
+        row.set("speedup_vs_slots", slots).set("speedup_vs_hierarchical", base);
     }
 }
 
@@ -107,6 +115,25 @@ mod tests {
         speedups(&mut runs);
         let ratios = runs.each_ref().map(|row| row.number("speedup_vs_slots"));
         assert_eq!(ratios, [Some(1.0), Some(3.0), None]);
+    }
+
+    #[test]
+    fn a_lock_design_is_compared_with_the_base_freed_alike() {
+        let with = |design: &str, free: &str, ms| {
+            let mut row = row("zram", free, 0, ms);
+            row.set("design", design);
+            row
+        };
+        let mut runs = [
+            with("hierarchical", "entries", 1.0),
+            with("hierarchical", "slots", 9.0),
+            with("class", "slots", 6.0),
+            with("class", "entries", 2.0),
+        ];
+        speedups(&mut runs);
+        let of = |field| runs.each_ref().map(|row| row.number(field).unwrap());
+        assert_eq!(of("speedup_vs_hierarchical"), [1.0, 1.0, 1.5, 0.5]);
+        assert_eq!(of("speedup_vs_slots"), [9.0, 1.0, 1.0, 3.0], "of the same pool");
     }
 
     #[test]

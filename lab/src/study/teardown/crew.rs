@@ -43,31 +43,31 @@ pub(super) fn measure(
     let pager = pager.map_err(folding::refused)?;
     let store = Store::new(shape, case, &pager)?;
     let empty = resident(&memory)?;
-    let (full, ended) = Crew {
+    let crew = Crew {
         shape,
         case,
         source,
         store,
         barrier: Barrier::new(case.threads as usize + 1),
         gate: Gate::new(case.threads),
-    }
-    .work(|| resident(&memory))?;
+    };
+    let (full, ended) = crew.work(|| resident(&memory))?;
     let growth = full.saturating_sub(empty);
     let start_ns = ended.iter().map(|ended| ended.span.start_ns).min().unwrap_or(0);
     let ms = |ns: u64| ns.saturating_sub(start_ns) as f64 / NS_PER_MS;
     let returned = ended.iter().map(|ended| ended.span.end_ns).max().unwrap_or(0);
     let freed = wait_until(|| {
         let mut lefts = ended.iter().map(|ended| ended.left.is_nothing());
-        Ok(memory.pending_bytes() == 0 && lefts.try_fold(true, |all, one| Ok(all && one?))?)
+        let none = memory.pending_bytes() == 0 && crew.store.has_nothing_pending();
+        Ok(none && lefts.try_fold(true, |all, one| Ok(all && one?))?)
     })?;
-    ended.iter().try_for_each(|ended| ended.left.verify())?;
+    ended.iter().try_for_each(|ended| ended.left.verify()).and(crew.store.is_empty())?;
     let kept = ((growth as f64 * (1.0 - GONE)) as u64).max(KEPT_BYTES);
     // By the memory's own count, which falls when the system has taken the frames. Asking the
     // system takes longer than that does, as all of this process's pages are counted; so it is
     // asked afterwards, whether it is true.
     let released = wait_until(|| Ok(memory.free_bytes_held() <= kept))?;
     wait_until(|| Ok(resident(&memory)? <= kept + empty))?;
-    let fallbacks: Option<u64> = ended.iter().map(|ended| ended.left.fallbacks()).sum();
     let paging: Vec<Row> = ended.into_iter().map(|ended| ended.paging).collect();
     for field in PAGING {
         let spread = stats::spread(&column(&paging, field));
@@ -78,7 +78,7 @@ pub(super) fn measure(
         .set("release_ms", ms(released))
         .set("drain_ms", ms(released))
         .set("growth_bytes", growth)
-        .set("fallbacks", fallbacks);
+        .set("fallbacks", crew.store.fallbacks());
     Ok(())
 }
 
@@ -106,8 +106,9 @@ impl Crew<'_> {
         look: impl FnOnce() -> Result<R, LabError>,
     ) -> Result<(R, Vec<Ended>), LabError> {
         thread::scope(|scope| {
-            let threads: Vec<_> =
-                (0..self.case.threads).map(|_| scope.spawn(|| self.one())).collect();
+            let threads: Vec<_> = (0..self.case.threads)
+                .map(|thread| scope.spawn(move || self.one(thread)))
+                .collect();
             self.barrier.wait();
             let found = look();
             self.barrier.wait();
@@ -118,8 +119,8 @@ impl Crew<'_> {
     }
 
     /// One thread's part. It goes through barriers and gate whatever happens: others wait there.
-    fn one(&self) -> Result<Ended, LabError> {
-        let prepared = Held::prepare(self.shape, self.case, &self.store, self.source);
+    fn one(&self, thread: u32) -> Result<Ended, LabError> {
+        let prepared = Held::prepare(self.shape, self.case, thread, &self.store, self.source);
         self.barrier.wait();
         self.barrier.wait();
         self.gate.pass();

@@ -10,14 +10,14 @@
 //! ```
 //!
 //! The last three are study S3's own: memory has been swapped to a device, and the client of the
-//! device frees slot after slot. A device, or an area of a cache, stands for the region then; it
-//! has no pages to page.
+//! device frees slot after slot. A part of a device that all threads share, or an area of a cache
+//! that they share, stands for the region then; it has no pages to page.
 //!
 //! Invariant: what is given up was read back equal before, every page of it, and is in the store.
 
 use super::case::{Case, Free, Shape};
 use crate::apparatus::folding;
-use crate::apparatus::ours::{self, Backend};
+use crate::apparatus::ours::{self, Backend, Layout};
 use crate::apparatus::paging::{self, Source};
 use crate::ground::{LabError, clock};
 use crate::pages::PAGE_SIZE;
@@ -34,18 +34,20 @@ use zswap::{Area, GroupId, Loaded, Zswap};
 pub(super) struct Store {
     pager: Arc<Pager>,
     cache: Option<Arc<Zswap>>,
+    /// Where slots are freed: as many pages for each thread.
+    device: Option<Arc<Zram>>,
 }
 
 pub(super) enum Held {
     Region(Region, Teardown),
-    Device(Box<Zram>),
+    Slots(Arc<Zram>, Range<u64>),
     Area(Area),
 }
 
 /// What may be left of it.
 pub(super) enum Left {
     Mapped(Range<usize>),
-    Queued(Box<Zram>),
+    Slots,
     Emptied(Area),
 }
 
@@ -64,7 +66,26 @@ impl Store {
                 Some(ours::cache(pager.memory(), algorithm, *chain_order, case.bytes())?)
             }
         };
-        Ok(Store { pager: Arc::clone(pager), cache })
+        let on_device = shape.free.is_of_a_device(*backend);
+        let device = on_device.then(|| device(shape, case, pager)).transpose()?;
+        Ok(Store { pager: Arc::clone(pager), cache, device })
+    }
+
+    /// Whether no value is in a queue.
+    pub(super) fn has_nothing_pending(&self) -> bool {
+        self.device.as_ref().is_none_or(|disk| disk.deferred().pending_values == 0)
+    }
+
+    /// Values for which a queue had no room.
+    pub(super) fn fallbacks(&self) -> Option<u64> {
+        self.device.as_ref().map(|disk| disk.deferred().fallbacks)
+    }
+
+    /// Sees that a device that was emptied counts no page.
+    pub(super) fn is_empty(&self) -> Result<(), LabError> {
+        let left = self.device.as_ref().map_or(0, |disk| disk.mm_stat().0[0]);
+        let wrong = || LabError::Wrong(format!("{left} bytes are still stored"));
+        (left == 0).then_some(()).ok_or_else(wrong)
     }
 
     /// Of a region.
@@ -85,14 +106,14 @@ impl Store {
 }
 
 impl Held {
-    /// Something that is stored as a whole, and how paging went.
+    /// What thread `thread` has, all of it stored, and how paging went.
     pub(super) fn prepare(
         shape: &Shape,
         case: Case,
+        thread: u32,
         store: &Store,
         source: &Source,
     ) -> Result<(Held, Row), LabError> {
-        let device = |free| device(shape, free, case, &store.pager, source);
         match (shape.free, &store.cache) {
             (Free::Sync | Free::SyncClosed, _) => {
                 region(shape, Teardown::Sync, case, store, source)
@@ -101,9 +122,11 @@ impl Held {
                 region(shape, Teardown::Range, case, store, source)
             }
             (_, Some(cache)) => area(case, cache, source),
-            (Free::Slots, None) => device(zram::study::Free::Sync),
-            (Free::Handles, None) => device(zram::study::Free::Handles),
-            (Free::Entries, None) => device(zram::study::Free::Entries),
+            (Free::Slots | Free::Handles | Free::Entries, None) => {
+                let pages = case.pages() as u64;
+                let first = u64::from(thread) * pages;
+                slots(store, first..first + pages, source)
+            }
         }
     }
 
@@ -114,11 +137,12 @@ impl Held {
                 let left = Left::Mapped(bytes.start.addr()..bytes.end.addr());
                 Ok((left, span(|| region.teardown(how))))
             }
-            Held::Device(disk) => {
+            Held::Slots(disk, mut pages) => {
                 let mut done = Ok(());
-                let span = span(|| done = disk.discard_pages(0..disk.pages()));
+                let mut discard = || pages.try_for_each(|page| disk.discard_pages(page..page + 1));
+                let span = span(|| done = discard());
                 done.map_err(LabError::store("discard"))?;
-                Ok((Left::Queued(disk), span))
+                Ok((Left::Slots, span))
             }
             Held::Area(area) => {
                 let span = span(|| (0..area.pages()).for_each(|page| area.invalidate(page)));
@@ -133,27 +157,17 @@ impl Left {
     pub(super) fn is_nothing(&self) -> Result<bool, LabError> {
         match self {
             Left::Mapped(range) => is_mapped(range).map(|mapped| !mapped),
-            Left::Queued(disk) => Ok(disk.deferred().pending_values == 0),
-            Left::Emptied(_) => Ok(true),
-        }
-    }
-
-    /// Values for which a queue had no room.
-    pub(super) fn fallbacks(&self) -> Option<u64> {
-        match self {
-            Left::Mapped(_) | Left::Emptied(_) => None,
-            Left::Queued(disk) => Some(disk.deferred().fallbacks),
+            Left::Slots | Left::Emptied(_) => Ok(true),
         }
     }
 
     /// Sees that what counts pages counts none.
     pub(super) fn verify(&self) -> Result<(), LabError> {
         let left = match self {
-            Left::Mapped(_) => 0,
-            Left::Queued(disk) => disk.mm_stat().0[0],
+            Left::Mapped(_) | Left::Slots => 0,
             Left::Emptied(area) => area.stat().stored_pages,
         };
-        let wrong = || LabError::Wrong(format!("{left} bytes or pages are still stored"));
+        let wrong = || LabError::Wrong(format!("{left} pages are still stored"));
         (left == 0).then_some(()).ok_or_else(wrong)
     }
 }
@@ -197,34 +211,41 @@ fn region(
     Ok((Held::Region(region, how), row))
 }
 
-/// A device that holds as many pages.
-fn device(
-    shape: &Shape,
-    free: zram::study::Free,
-    case: Case,
-    pager: &Arc<Pager>,
-    source: &Source,
-) -> Result<(Held, Row), LabError> {
-    let deferred = shape.queue(case.pages() as u64);
+/// An empty device with room for all threads' pages.
+fn device(shape: &Shape, case: Case, pager: &Arc<Pager>) -> Result<Arc<Zram>, LabError> {
+    let free = match shape.free {
+        Free::Handles => zram::study::Free::Handles,
+        Free::Entries => zram::study::Free::Entries,
+        _ => zram::study::Free::Sync,
+    };
+    let pages = case.bytes() / PAGE_SIZE as u64;
+    let Layout { design, shards } = shape.layout;
     let config = ZramConfig {
         algorithm: shape.algorithm.clone(),
         chain_order: shape.chain_order,
-        study: Study { free, deferred, ..Study::default() },
-        ..ZramConfig::new("lab", (case.pages() * PAGE_SIZE) as u64)
+        study: Study { design, shards: shards.asked(), free, deferred: shape.queue(pages) },
+        ..ZramConfig::new("lab", case.bytes())
     };
     let disk = Zram::new(Arc::clone(pager.memory()), config).map_err(LabError::store("zram"))?;
+    Ok(Arc::new(disk))
+}
+
+/// A thread's slots of the device that all threads share.
+fn slots(store: &Store, pages: Range<u64>, source: &Source) -> Result<(Held, Row), LabError> {
+    let no_device = || LabError::Wrong("slots without a device".into());
+    let disk = store.device.as_ref().ok_or_else(no_device)?;
     let mut page = vec![0; PAGE_SIZE];
-    for number in 0..case.pages() {
-        source.fill_from(number, &mut page)?;
-        let written = disk.write_page(number as u64, &page);
+    for number in pages.clone() {
+        source.fill_from(number as usize, &mut page)?;
+        let written = disk.write_page(number, &page);
         written.map_err(|error| LabError::store("write")(error))?;
     }
-    for number in 0..case.pages() {
-        let read = disk.read_page(number as u64, &mut page);
+    for number in pages.clone() {
+        let read = disk.read_page(number, &mut page);
         read.map_err(|error| LabError::store("read")(error))?;
-        source.verify_from(number, &page)?;
+        source.verify_from(number as usize, &page)?;
     }
-    Ok((Held::Device(Box::new(disk)), Row::default()))
+    Ok((Held::Slots(Arc::clone(disk), pages), Row::default()))
 }
 
 /// An area of a cache that holds as many pages.
