@@ -8,7 +8,7 @@ mod ram;
 mod read_only;
 mod seal;
 
-pub use faulty::{Fault, FaultPlan, FaultyDisk, Span, Verbs};
+pub use faulty::{Fault, FaultPlan, FaultSpan, FaultyDisk, Verbs};
 pub use flights::{Flights, Landed};
 pub use ram::RamDisk;
 pub use read_only::ReadOnly;

@@ -37,5 +37,5 @@ pub use contract::{
     Allocation, Disk, DiskError, Extent, ExtentKind, FileDisk, check_range, loops_over,
 };
 pub use disks::{
-    Fault, FaultPlan, FaultyDisk, Flights, Landed, RamDisk, ReadOnly, Seal, Span, Verbs,
+    Fault, FaultPlan, FaultSpan, FaultyDisk, Flights, Landed, RamDisk, ReadOnly, Seal, Verbs,
 };

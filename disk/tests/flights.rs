@@ -1,7 +1,7 @@
 //! Writes in flight: each lands once, and no more are in flight than allowed.
 
 use ramfold_disk::{Disk, DiskError, Fault, FaultPlan, FaultyDisk, Flights, RamDisk};
-use ramfold_disk::{Span, Verbs};
+use ramfold_disk::{FaultSpan, Verbs};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier};
 
@@ -56,7 +56,7 @@ fn a_failure_lands_with_its_buffer() {
     let ram = RamDisk::new(1 << 20).expect("memory");
     let disk = Arc::new(FaultyDisk::new(ram));
     let fault = Fault::NoSpace;
-    disk.arm(FaultPlan { after: 2, verbs: Verbs::Writes, span: Span::Once, fault });
+    disk.arm(FaultPlan { after: 2, verbs: Verbs::Writes, span: FaultSpan::Once, fault });
     let mut flights = Flights::new(Arc::clone(&disk) as _, 1);
     (0..5).for_each(|page: u64| flights.write(page * 4096, vec![page as u8 + 1; 4096], page));
     for landed in std::iter::from_fn(|| flights.landed()) {

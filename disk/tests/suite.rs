@@ -9,8 +9,8 @@
 //! ```
 
 use ramfold_disk::{
-    Allocation, Disk, DiskError, Extent, ExtentKind, Fault, FaultPlan, FaultyDisk, RamDisk,
-    ReadOnly, Span, Verbs, check_range, conformance,
+    Allocation, Disk, DiskError, Extent, ExtentKind, Fault, FaultPlan, FaultSpan, FaultyDisk,
+    RamDisk, ReadOnly, Verbs, check_range, conformance,
 };
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -285,7 +285,7 @@ fn catches_lost_updates_within_a_page() {
 
 #[test]
 fn a_failing_disk_fails_the_suite() {
-    let (verbs, span, fault) = (Verbs::All, Span::Once, Fault::Corrupt);
+    let (verbs, span, fault) = (Verbs::All, FaultSpan::Once, Fault::Corrupt);
     let complaint = complaint_of(|| {
         conformance::run("FaultyDisk", &|size| {
             let disk = FaultyDisk::new(ram(size));

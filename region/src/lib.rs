@@ -59,7 +59,9 @@ mod upkeep;
 mod way_in;
 mod way_out;
 
-pub use face::{Control, IntoIter, Pinned, PinnedMut, PushError, Region, RegionVec, Teardown};
+pub use face::{
+    IntoIter, Pinned, PinnedMut, PushError, Region, RegionControl, RegionVec, Teardown,
+};
 pub use host::{FaultError, FaultMode};
 pub use terms::{
     FaultCosts, LIMIT_MIN, PageOut, PagerConfig, Quads, Refusal, RegionConfig, RegionError,

@@ -27,7 +27,8 @@ mod rough;
 mod setting;
 
 use ramfold_region::{
-    Control, FaultMode, Pager, PagerConfig, Quads, Region, RegionConfig, RegionError, StoreConfig,
+    FaultMode, Pager, PagerConfig, Quads, Region, RegionConfig, RegionControl, RegionError,
+    StoreConfig,
 };
 use rng::Rng;
 use rough::RoughDisk;
@@ -56,7 +57,7 @@ struct Bench {
     pager: Arc<Pager>,
     store: StoreConfig,
     /// A control for the region of each thread.
-    controls: Vec<Mutex<Control>>,
+    controls: Vec<Mutex<RegionControl>>,
 }
 
 struct Pair {
@@ -151,7 +152,7 @@ fn step(bench: &Bench, own: usize, pair: &mut Pair, rng: &mut Rng) {
     }
 }
 
-fn pin(pair: &mut Pair, other: &Control, rng: &mut Rng) {
+fn pin(pair: &mut Pair, other: &RegionControl, rng: &mut Rng) {
     let (range, out) = (bytes(rng), pages(rng, 100));
     let whole = pair.is_whole(&range);
     let twin = &pair.twin[range.clone()];

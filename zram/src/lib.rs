@@ -30,7 +30,7 @@
 Discarded pages are freed in one way. Others are behind the feature `study`:
 
 ```compile_fail
-use ramfold_zram::study::Free;
+use ramfold_zram::study::FreeDesign;
 ```"
 )]
 #![forbid(unsafe_code)]
@@ -56,7 +56,7 @@ pub use cells::TroubleStat;
 pub use control::{BlockStates, Device, DeviceDefaults, Devices, Opened, PathGuard};
 pub use device::{HoldStat, Zram};
 pub use post::{Policy, PolicyConfig};
-pub use report::{BlockState, CheckError, CheckReport, IoStat, Metadata, MmStat, Stat};
+pub use report::{BlockState, IoStat, Metadata, MmStat, ZramCheck, ZramDefect, ZramStat};
 #[cfg(feature = "study")]
 pub use terms::study;
 pub use terms::{

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use disk::Disk;
 use proptest::prelude::*;
-use ramfold_zram::study::{Free, QueueConfig, Study};
+use ramfold_zram::study::{FreeDesign, QueueConfig, Study};
 use ramfold_zram::{Zram, ZramConfig};
 use zsmalloc::{Memory, MemoryConfig};
 
@@ -33,7 +33,7 @@ fn memory(worker: bool) -> Arc<Memory> {
     Memory::new(config).expect("address space")
 }
 
-fn device(memory: &Arc<Memory>, free: Free, deferred: QueueConfig) -> Zram {
+fn device(memory: &Arc<Memory>, free: FreeDesign, deferred: QueueConfig) -> Zram {
     let study = Study { free, deferred, ..Study::default() };
     let config = ZramConfig { study, ..ZramConfig::new("zram0", PAGES * PAGE as u64) };
     Zram::new(Arc::clone(memory), config).expect("a device")
@@ -158,7 +158,7 @@ proptest! {
     #[test]
     fn a_device_is_its_twin_however_it_frees(
         actions in prop::collection::vec(action(), 1..40),
-        free in prop::sample::select(Free::ALL.to_vec()),
+        free in prop::sample::select(FreeDesign::ALL.to_vec()),
         worker in any::<bool>(),
         scarce in any::<bool>(),
     ) {
@@ -188,7 +188,7 @@ fn fill(zram: &Zram, pages: u64) {
 #[test]
 fn an_object_is_pending_until_somebody_frees_it() {
     let memory = memory(false);
-    let zram = device(&memory, Free::Handles, plenty());
+    let zram = device(&memory, FreeDesign::Handles, plenty());
     fill(&zram, 100);
     let before = zram.stat();
     zram.discard_pages(0..40).expect("in range");
@@ -205,7 +205,7 @@ fn an_object_is_pending_until_somebody_frees_it() {
 
 #[test]
 fn without_room_in_the_queue_a_discard_frees_at_once() {
-    for free in [Free::Entries, Free::Handles] {
+    for free in [FreeDesign::Entries, FreeDesign::Handles] {
         let memory = memory(false);
         let deferred = QueueConfig { pending_bytes_max: 0, ..plenty() };
         let zram = device(&memory, free, deferred);
@@ -221,7 +221,7 @@ fn without_room_in_the_queue_a_discard_frees_at_once() {
 #[test]
 fn sync_leaves_nothing_to_be_done() {
     let memory = memory(true);
-    let zram = device(&memory, Free::Sync, plenty());
+    let zram = device(&memory, FreeDesign::Sync, plenty());
     fill(&zram, PAGES);
     zram.discard_pages(0..PAGES).expect("in range");
     let stat = zram.stat();
@@ -230,7 +230,7 @@ fn sync_leaves_nothing_to_be_done() {
 
 #[test]
 fn what_is_pending_goes_by_itself_where_there_is_a_worker() {
-    for free in Free::ALL {
+    for free in FreeDesign::ALL {
         let memory = memory(true);
         let zram = device(&memory, free, plenty());
         fill(&zram, PAGES);
@@ -243,7 +243,7 @@ fn what_is_pending_goes_by_itself_where_there_is_a_worker() {
 
 #[test]
 fn a_write_at_the_limit_has_the_room_that_is_pending() {
-    for free in Free::ALL {
+    for free in FreeDesign::ALL {
         for worker in [false, true] {
             let zram = device(&memory(worker), free, plenty());
             zram.set_mem_limit(1 << 20);
@@ -264,7 +264,7 @@ fn a_write_at_the_limit_has_the_room_that_is_pending() {
 
 #[test]
 fn a_device_that_is_dropped_takes_what_is_pending_along() {
-    for free in Free::ALL {
+    for free in FreeDesign::ALL {
         for worker in [false, true] {
             let memory = memory(worker);
             let zram = device(&memory, free, plenty());
@@ -286,7 +286,7 @@ fn a_device_that_is_dropped_takes_what_is_pending_along() {
 fn a_later_write_wins_against_any_drain() {
     const THREADS: u64 = 3;
     const STEPS: u64 = 12_000;
-    for free in Free::ALL {
+    for free in FreeDesign::ALL {
         for deferred in [plenty(), little()] {
             let zram = device(&memory(true), free, deferred);
             let done = AtomicBool::new(false);

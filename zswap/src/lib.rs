@@ -24,14 +24,14 @@ mod shared;
 mod terms;
 mod writer;
 
-pub use areas::{Area, AreaStat, Free, Loaded};
+pub use areas::{Area, AreaStat, FreeWhen, Loaded};
 pub use backing::Found;
-pub use cache::{CheckError, CheckReport, Stat, Zswap};
+pub use cache::{Zswap, ZswapCheck, ZswapDefect, ZswapStat};
 pub use cells::GroupStat;
 pub use shared::WroteBack;
 pub use terms::{
-    AlgorithmError, GroupId, Incompressible, Limit, LoadError, Order, StoreError, ZswapConfig,
-    ZswapError,
+    AlgorithmError, EvictionOrder, GroupId, Incompressible, Limit, LoadError, StoreError,
+    ZswapConfig, ZswapError,
 };
 // The types that the public items above are made of.
 pub use codec::{Algorithm, Codec};

@@ -3,7 +3,7 @@
 
 mod setting;
 
-use ramfold_zswap::{Free, GroupId, LoadError, Loaded, StoreError, ZswapError};
+use ramfold_zswap::{FreeWhen, GroupId, LoadError, Loaded, StoreError, ZswapError};
 use setting::{PAGE, cache, noise, page};
 
 const NOBODY: GroupId = GroupId::ROOT;
@@ -98,7 +98,7 @@ fn a_later_store_replaces_an_earlier_one() {
 
 #[test]
 fn ranges_are_forgotten_by_leaf_and_by_page() {
-    for free in [Free::Soon, Free::Now] {
+    for free in [FreeWhen::Soon, FreeWhen::Now] {
         let zswap = cache(64 * MIB, None);
         let area = zswap.add_area(2000).expect("room");
         (0..2000).for_each(|at| area.store(at, &page(at), NOBODY).expect("room"));

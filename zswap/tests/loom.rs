@@ -13,7 +13,9 @@ use std::sync::Arc;
 
 use disk::RamDisk;
 use loom::thread;
-use ramfold_zswap::{Area, Free, GroupId, Limit, Loaded, Memory, MemoryConfig, Zswap, ZswapConfig};
+use ramfold_zswap::{
+    Area, FreeWhen, GroupId, Limit, Loaded, Memory, MemoryConfig, Zswap, ZswapConfig,
+};
 
 const PAGE: usize = 4096;
 /// Pages of a leaf in a model.
@@ -121,7 +123,7 @@ fn invalidation_of_a_leaf_and_its_next_use_against_write_back() {
         store(&area, 0, 1);
         let other = Arc::clone(&zswap);
         let writer = thread::spawn(move || other.write_back(1));
-        area.invalidate_pages(0..LEAF, Free::Now);
+        area.invalidate_pages(0..LEAF, FreeWhen::Now);
         store(&area, LEAF, 9);
         writer.join().expect("the writer");
         zswap.check().expect("no defect");
@@ -137,7 +139,7 @@ fn store_against_invalidation_of_its_leaf() {
         store(&area, 0, 1);
         let other = area.clone();
         let invalidator = thread::spawn(move || {
-            other.invalidate_pages(0..LEAF, Free::Now);
+            other.invalidate_pages(0..LEAF, FreeWhen::Now);
             store(&other, LEAF, 9);
         });
         store(&area, 0, 2);

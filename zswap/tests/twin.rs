@@ -20,9 +20,9 @@ mod moody;
 
 use moody::MoodyDisk;
 use ramfold_zswap::{
-    Area, Free, GroupId, Incompressible, Limit, LoadError, Loaded, Memory, MemoryConfig,
+    Area, FreeWhen, GroupId, Incompressible, Limit, LoadError, Loaded, Memory, MemoryConfig,
 };
-use ramfold_zswap::{Order, StoreError, Zswap, ZswapConfig};
+use ramfold_zswap::{EvictionOrder, StoreError, Zswap, ZswapConfig};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -143,7 +143,7 @@ impl Pair {
     fn invalidate(&mut self, rng: &mut Rng) {
         let first = rng.below(PAGES);
         let last = (first + rng.below(1200)).min(PAGES);
-        let free = [Free::Soon, Free::Now][rng.below(2)];
+        let free = [FreeWhen::Soon, FreeWhen::Now][rng.below(2)];
         self.area.invalidate_pages(first as u64..last as u64, free);
         self.twin[first..last].fill(0);
     }
@@ -212,7 +212,7 @@ fn memory() -> Arc<Memory> {
 }
 
 fn bench(
-    order: Order,
+    order: EvictionOrder,
     compressed: bool,
     incompressible: Incompressible,
 ) -> (Bench, Arc<MoodyDisk>) {
@@ -233,7 +233,7 @@ fn bench(
     (Bench { zswap, groups, errors, versions }, disk)
 }
 
-fn run(order: Order, compressed: bool, incompressible: Incompressible, share: u64) {
+fn run(order: EvictionOrder, compressed: bool, incompressible: Incompressible, share: u64) {
     let ops = number("RAMFOLD_ZSWAP_OPS", 100_000) / share;
     let seed = number("RAMFOLD_SEED", u64::from(std::process::id()) << 20);
     eprintln!("RAMFOLD_SEED={seed}");
@@ -280,15 +280,15 @@ fn assert_counted(bench: &Bench, disk: &MoodyDisk) {
 
 #[test]
 fn nothing_is_lost_and_every_error_is_counted() {
-    run(Order::S3Fifo, true, Incompressible::Raw, 2);
+    run(EvictionOrder::S3Fifo, true, Incompressible::Raw, 2);
 }
 
 #[test]
 fn nothing_is_lost_with_pages_written_as_they_are() {
-    run(Order::Kernel, false, Incompressible::Disk, 4);
+    run(EvictionOrder::Kernel, false, Incompressible::Disk, 4);
 }
 
 #[test]
 fn nothing_is_lost_where_pages_that_do_not_compress_are_refused() {
-    run(Order::S3Fifo, true, Incompressible::Reject, 4);
+    run(EvictionOrder::S3Fifo, true, Incompressible::Reject, 4);
 }

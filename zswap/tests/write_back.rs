@@ -3,7 +3,7 @@
 
 mod setting;
 
-use disk::{Disk, Fault, FaultPlan, FaultyDisk, RamDisk, Span, Verbs};
+use disk::{Disk, Fault, FaultPlan, FaultSpan, FaultyDisk, RamDisk, Verbs};
 use ramfold_zswap::{
     Area, Found, GroupId, Incompressible, LoadError, Loaded, Zswap, ZswapConfig, ZswapError,
 };
@@ -83,7 +83,7 @@ fn a_page_stays_in_memory_when_the_disk_fails() {
     disk.arm(FaultPlan {
         after: 0,
         verbs: Verbs::Writes,
-        span: Span::Forever,
+        span: FaultSpan::Forever,
         fault: Fault::Backing,
     });
     let wrote = zswap.write_back(600);
@@ -104,7 +104,7 @@ fn a_disk_that_panics_is_one_that_fails() {
     let policy = Incompressible::Disk;
     let whole = config(64 * MIB, Some(disk.clone()));
     let (zswap, area) = filled_as(ZswapConfig { incompressible: policy, ..whole }, 300);
-    let (verbs, span) = (Verbs::Writes, Span::Forever);
+    let (verbs, span) = (Verbs::Writes, FaultSpan::Forever);
     disk.arm(FaultPlan { after: 0, verbs, span, fault: Fault::Panic });
     let wrote = zswap.write_back(200);
     assert_eq!((wrote.pages, wrote.failed), (0, 200), "one batch, of one run");
@@ -140,7 +140,7 @@ fn a_load_that_fails_leaves_the_page_and_says_why() {
     disk.arm(FaultPlan {
         after: 0,
         verbs: Verbs::Reads,
-        span: Span::Forever,
+        span: FaultSpan::Forever,
         fault: Fault::Backing,
     });
     for at in [0, 17, 17, 299] {
@@ -212,7 +212,12 @@ fn a_disk_that_cannot_be_one_is_refused() {
     foreign.write(1080, &[0x53, 0xEF]).expect("in range");
     assert!(matches!(made(foreign), Err(ZswapError::BackingForeign)));
     let gone = disk(MIB);
-    gone.arm(FaultPlan { after: 0, verbs: Verbs::All, span: Span::Forever, fault: Fault::Backing });
+    gone.arm(FaultPlan {
+        after: 0,
+        verbs: Verbs::All,
+        span: FaultSpan::Forever,
+        fault: Fault::Backing,
+    });
     assert_eq!(made(gone).expect_err("gone").errno(), 5);
 }
 

@@ -27,7 +27,7 @@ pub enum Fault {
 
 /// For how long a [`FaultyDisk`] fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Span {
+pub enum FaultSpan {
     /// One request.
     Once,
     /// Every request from the first failing one on.
@@ -53,7 +53,7 @@ pub struct FaultPlan {
     /// Which requests are counted and may fail.
     pub verbs: Verbs,
     /// For how long.
-    pub span: Span,
+    pub span: FaultSpan,
     /// How they fail.
     pub fault: Fault,
 }
@@ -61,14 +61,14 @@ pub struct FaultPlan {
 /// `D`, which fails as a [`FaultPlan`] says. A request that fails does not reach `D`.
 ///
 /// ```
-/// use ramfold_disk::{Disk, DiskError, Fault, FaultPlan, FaultyDisk, RamDisk, Span, Verbs};
+/// use ramfold_disk::{Disk, DiskError, Fault, FaultPlan, FaultyDisk, RamDisk, FaultSpan, Verbs};
 /// let disk = FaultyDisk::new(RamDisk::new(1 << 20)?);
 /// let (after, verbs) = (1, Verbs::Writes);
-/// disk.arm(FaultPlan { after, verbs, span: Span::Once, fault: Fault::NoSpace });
+/// disk.arm(FaultPlan { after, verbs, span: FaultSpan::Once, fault: Fault::NoSpace });
 /// assert!(disk.write(0, b"one").is_ok());
 /// assert!(matches!(disk.write(0, b"two"), Err(DiskError::NoSpace)));
 /// assert!(disk.write(0, b"three").is_ok());
-/// disk.arm(FaultPlan { after: 0, verbs, span: Span::Forever, fault: Fault::Backing });
+/// disk.arm(FaultPlan { after: 0, verbs, span: FaultSpan::Forever, fault: Fault::Backing });
 /// assert!(disk.write(0, b"four").is_err() && disk.write(0, b"five").is_err());
 /// disk.disarm();
 /// assert!(disk.write(0, b"six").is_ok());
@@ -139,7 +139,7 @@ impl State {
             return None;
         }
         let fault = plan.fault;
-        if plan.span == Span::Once {
+        if plan.span == FaultSpan::Once {
             self.plan = None;
         }
         Some(fault)

@@ -28,7 +28,7 @@ use clap::{ArgMatches, Args, FromArgMatches, ValueEnum};
 use policies::Policy;
 use real::{Measured, Size};
 use trace::{Access, PAGES_PER_CACHED, Trace, Window};
-use zswap::Order;
+use zswap::EvictionOrder;
 
 mod policies;
 mod real;
@@ -57,7 +57,7 @@ struct Options {
     /// Eviction orders of ours to run
     #[arg(long, value_name = "ORDER[,ORDER]", value_delimiter = ',',
           default_value = "s3-fifo,kernel-order", value_parser = order)]
-    order: Vec<Order>,
+    order: Vec<EvictionOrder>,
     /// Pages of the cache; a trace has four times as many [default: 8192]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(64..=1 << 22))]
     pages: Option<u32>,
@@ -83,8 +83,8 @@ const SYNTHETIC_BYTES: u64 = 16 << 20;
 const STORE: &str = "zswap";
 const SIMULATED: &str = "simulated";
 
-fn order(name: &str) -> Result<Order, String> {
-    let found = Order::ALL.into_iter().find(|order| order.name() == name);
+fn order(name: &str) -> Result<EvictionOrder, String> {
+    let found = EvictionOrder::ALL.into_iter().find(|order| order.name() == name);
     found.ok_or_else(|| format!("no order {name}; there are s3-fifo and kernel-order"))
 }
 
@@ -202,7 +202,8 @@ const SCAN_LOSS_MAX: f64 = 0.10;
 
 /// Says of ours what was promised: near the reference, and little lost by scans.
 fn judge(rows: &[Row], notes: &mut Vec<String>) {
-    let ours = |row: &&Row| row.is("store", STORE) && row.is("policy", Order::S3Fifo.name());
+    let ours =
+        |row: &&Row| row.is("store", STORE) && row.is("policy", EvictionOrder::S3Fifo.name());
     for row in rows.iter().filter(ours) {
         let in_use = row.get("in_use_pages");
         let trace = row.get("trace").as_str().unwrap_or_default();

@@ -22,6 +22,7 @@ mod items;
 mod length;
 mod lists;
 mod mutations;
+mod names;
 mod numbers;
 mod orderings;
 mod passages;
@@ -117,6 +118,11 @@ fn geometry_is_asserted() {
 #[test]
 fn lists_of_all_are_complete() {
     every_source(lists::complete);
+}
+
+#[test]
+fn public_types_have_names_of_their_own() {
+    report(names::shared(&tree::sources(&tree::root())));
 }
 
 #[test]

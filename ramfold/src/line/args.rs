@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use clap::{ArgGroup, Args, Parser, Subcommand};
 use codec::{Algorithm, Codec};
-use zram::study::{Free, LockDesign};
+use zram::study::{FreeDesign, LockDesign};
 
 use super::attribute::Change;
 use super::failure::Failure;
@@ -75,7 +75,7 @@ pub(crate) struct Serve {
     pub(crate) design: LockDesign,
     /// How discarded pages are freed: range, or for studies sync, entries or handles
     #[arg(long, default_value = "range", value_name = "WAY")]
-    pub(crate) free: Free,
+    pub(crate) free: FreeDesign,
     /// Mount devices here as the kernel shows them: DIR/zram0/disk, disksize, mm_stat and so on,
     /// DIR/zram-control/hot_add. DIR is made if it is missing, but its parents are not. Without
     /// --unix or --tcp there is no NBD then
@@ -280,7 +280,7 @@ mod tests {
         assert_eq!((&*serve.name, serve.size), ("zram0", Some(1 << 30)));
         assert_eq!(serve.algorithm.to_string(), "lz4");
         assert_eq!((serve.chain_order, serve.rule), (3, zsmalloc::Rule::LeastWaste));
-        assert_eq!((serve.design, serve.free), (LockDesign::Class, Free::Range));
+        assert_eq!((serve.design, serve.free), (LockDesign::Class, FreeDesign::Range));
         assert_eq!((serve.memory_limit, serve.unix, serve.tcp), (None, None, None));
         assert!(!serve.tcp_anywhere && !serve.read_only);
     }
@@ -382,7 +382,7 @@ mod tests {
     #[test]
     fn help_and_manual_name_every_design_and_way_to_free() {
         help_and_manual_name("design", &LockDesign::ALL.map(LockDesign::name));
-        help_and_manual_name("free", &Free::ALL.map(Free::name));
+        help_and_manual_name("free", &FreeDesign::ALL.map(FreeDesign::name));
     }
 
     /// The help and the manual of an option of `serve` have these names.

@@ -18,13 +18,13 @@ use std::sync::{Arc, Weak};
 /// [`RegionError::Gone`]. Ranges are in bytes, with bounds that are multiples of 4096. An empty
 /// range is allowed and does nothing.
 #[derive(Clone)]
-pub struct Control {
+pub struct RegionControl {
     folded: Weak<Folded>,
 }
 
-impl Control {
-    pub(super) fn of(folded: &Arc<Folded>) -> Control {
-        Control { folded: Arc::downgrade(folded) }
+impl RegionControl {
+    pub(super) fn of(folded: &Arc<Folded>) -> RegionControl {
+        RegionControl { folded: Arc::downgrade(folded) }
     }
 
     /// Pages a range out. When this returns, the range is compressed.
@@ -119,8 +119,8 @@ impl Control {
     }
 }
 
-impl std::fmt::Debug for Control {
+impl std::fmt::Debug for RegionControl {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Control").finish_non_exhaustive()
+        f.debug_struct("RegionControl").finish_non_exhaustive()
     }
 }

@@ -4,7 +4,7 @@
 //!   RegionVec   a vector of plain data       vec_iter: elements go in and come out one by one
 //!      |
 //!   Region      its bytes, lent as slices    ending: how it is dropped
-//!      |-- Control    pages go and come while the bytes are lent
+//!      |-- RegionControl    pages go and come while the bytes are lent
 //!      `-- Pinned     bytes that stay in memory while they are lent
 //! ```
 //!
@@ -17,7 +17,7 @@ mod region;
 mod vec;
 mod vec_iter;
 
-pub use control::Control;
+pub use control::RegionControl;
 pub use ending::Teardown;
 pub use pinned::{Pinned, PinnedMut};
 pub use region::Region;

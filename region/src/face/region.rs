@@ -2,7 +2,7 @@
 //!
 //! Invariant: the bytes are what was last written to them, whatever was paged out meanwhile.
 
-use super::control::Control;
+use super::control::RegionControl;
 use super::ending::{Ending, Teardown};
 use super::pinned::{Pinned, PinnedMut};
 use crate::resources::Store;
@@ -171,8 +171,8 @@ impl Region {
     }
 
     /// The right to move the region's pages while its bytes are lent, from any thread.
-    pub fn control(&self) -> Control {
-        Control::of(&self.folded)
+    pub fn control(&self) -> RegionControl {
+        RegionControl::of(&self.folded)
     }
 
     /// Keeps the pages of a range in memory while the result lives, so that system calls may use
@@ -268,7 +268,7 @@ impl Region {
     }
 
     /// The store's statistics, if it is a zram device of the region's own.
-    pub fn store_stat(&self) -> Option<zram::Stat> {
+    pub fn store_stat(&self) -> Option<zram::ZramStat> {
         let _call = begin_call();
         self.folded.store.zram().map(zram::Zram::stat)
     }

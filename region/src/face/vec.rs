@@ -8,7 +8,7 @@
 //! Invariant: the first `len` elements were written. `len` is at most `room`, and `room` elements
 //! fit.
 
-use super::control::Control;
+use super::control::RegionControl;
 use super::pinned::{Pinned, PinnedMut};
 use super::region::Region;
 use crate::terms::{PageRange, RegionConfig, RegionError, RegionStats};
@@ -146,7 +146,7 @@ impl<T: Pod> RegionVec<T> {
 
     /// The right to move the pages while the elements are lent. Its ranges count the bytes of the
     /// elements, from the first element on.
-    pub fn control(&self) -> Control {
+    pub fn control(&self) -> RegionControl {
         self.region.control()
     }
 

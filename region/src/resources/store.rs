@@ -17,7 +17,7 @@ use crate::terms::{Refusal, RegionConfig, RegionError, StoreConfig};
 use host::PAGE_SIZE;
 use std::sync::Arc;
 use zram::{Memory, Zram, ZramConfig};
-use zswap::{Area, Free, GroupId, Loaded, Zswap};
+use zswap::{Area, FreeWhen, GroupId, Loaded, Zswap};
 
 /// The store of one region.
 pub(crate) struct Store {
@@ -171,7 +171,7 @@ impl Store {
                 let discarded = zram.discard_pages(pages);
                 debug_assert!(discarded.is_ok(), "the pages are the device's");
             }
-            Kind::Zswap { area, .. } => area.invalidate_pages(pages, Free::Soon),
+            Kind::Zswap { area, .. } => area.invalidate_pages(pages, FreeWhen::Soon),
         }
     }
 
@@ -187,7 +187,7 @@ impl Store {
     /// or before this returns. A device is freed when it is dropped.
     pub(crate) fn leave(&self, soon: bool) {
         if let Kind::Zswap { area, .. } = &self.kind {
-            let free = if soon { Free::Soon } else { Free::Now };
+            let free = if soon { FreeWhen::Soon } else { FreeWhen::Now };
             area.invalidate_pages(0..area.pages(), free);
         }
     }

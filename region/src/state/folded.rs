@@ -3,7 +3,7 @@
 //! ```text
 //!   Region ---- SpanMemory          the bytes: slices
 //!      |
-//!      `------- Arc<Folded> <------ pager's list, Control (weak), the table of faults
+//!      `------- Arc<Folded> <------ pager's list, RegionControl (weak), the table of faults
 //!                  | span, staging      what moves pages
 //!                  | chunks             where each page is
 //!                  ` store              compressed pages

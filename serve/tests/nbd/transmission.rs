@@ -4,7 +4,7 @@
 
 use crate::client::*;
 use crate::fixture::{Fixture, SIZE, pattern};
-use disk::{Disk, Fault, FaultPlan, FaultyDisk, RamDisk, ReadOnly, Span, Verbs};
+use disk::{Disk, Fault, FaultPlan, FaultSpan, FaultyDisk, RamDisk, ReadOnly, Verbs};
 use std::sync::Arc;
 
 const EPERM: Answer = Answer::Error(1);
@@ -189,7 +189,7 @@ fn a_read_only_disk_refuses_changes_only() {
     assert!(matches!(client.simple_call(STATUS, 0, 4096).unwrap(), Answer::Extents(_)));
 }
 
-fn faulty(verbs: Verbs, after: u64, fault: Fault, span: Span) -> Fixture {
+fn faulty(verbs: Verbs, after: u64, fault: Fault, span: FaultSpan) -> Fixture {
     let disk = FaultyDisk::new(RamDisk::new(SIZE).unwrap());
     disk.write(0, &pattern(1 << 20, 0)).unwrap();
     disk.arm(FaultPlan { after, verbs, span, fault });
@@ -205,7 +205,7 @@ fn a_failing_disk_is_reported_in_the_clients_terms() {
         (Fault::NoMemory, Answer::Error(12)),
     ];
     for (fault, expected) in rows {
-        let fixture = faulty(Verbs::All, 0, fault, Span::Forever);
+        let fixture = faulty(Verbs::All, 0, fault, FaultSpan::Forever);
         for structured in [true, false] {
             let mut client = fixture.open(structured);
             for kind in [READ, WRITE, TRIM, ZEROES, CACHE] {
@@ -247,12 +247,12 @@ fn a_trim_at_the_memory_limit_is_done_and_zeroing_is_refused() {
 #[test]
 fn a_read_that_fails_late_is_told_or_cut_but_never_made_up() {
     // Pieces of a plain read: the fourth fails after the header went out.
-    let fixture = faulty(Verbs::Reads, 3, Fault::Corrupt, Span::Once);
+    let fixture = faulty(Verbs::Reads, 3, Fault::Corrupt, FaultSpan::Once);
     let mut client = fixture.open(false);
     client.send(&ask(READ, 0, 0, 1 << 20)).unwrap();
     assert!(client.answer(&ask(READ, 0, 0, 1 << 20)).is_err(), "the reply must not be completed");
     // In chunks there is always room for an error; the connection goes on.
-    let fixture = faulty(Verbs::Reads, 5, Fault::Corrupt, Span::Once);
+    let fixture = faulty(Verbs::Reads, 5, Fault::Corrupt, FaultSpan::Once);
     let mut client = fixture.open(true);
     assert_eq!(client.read(0, 1 << 20).unwrap(), EIO);
     let again = client.read(0, 1 << 20).unwrap();
@@ -261,7 +261,7 @@ fn a_read_that_fails_late_is_told_or_cut_but_never_made_up() {
 
 #[test]
 fn a_write_that_fails_midway_takes_its_whole_payload() {
-    let fixture = faulty(Verbs::Writes, 1, Fault::NoSpace, Span::Once);
+    let fixture = faulty(Verbs::Writes, 1, Fault::NoSpace, FaultSpan::Once);
     let mut client = fixture.open(true);
     let answer = client.write(0, &vec![5; 4 << 20]).unwrap();
     assert_eq!(answer, ENOSPC);
@@ -272,10 +272,10 @@ fn a_write_that_fails_midway_takes_its_whole_payload() {
 #[test]
 fn a_change_that_must_be_durable_fails_with_its_flush() {
     for (kind, flags) in [(WRITE, FUA), (TRIM, FUA), (ZEROES, FUA)] {
-        let fixture = faulty(Verbs::Writes, 1, Fault::Backing, Span::Once);
+        let fixture = faulty(Verbs::Writes, 1, Fault::Backing, FaultSpan::Once);
         let answer = fixture.open(true).call(&ask(kind, flags, 0, 4096)).unwrap();
         assert_eq!(answer, EIO, "{kind}: the flush after it failed");
-        let fixture = faulty(Verbs::Writes, 1, Fault::Backing, Span::Once);
+        let fixture = faulty(Verbs::Writes, 1, Fault::Backing, FaultSpan::Once);
         let answer = fixture.open(true).call(&ask(kind, 0, 0, 4096)).unwrap();
         assert_eq!(answer, done(), "{kind}: nobody asked for a flush");
     }

@@ -1,5 +1,6 @@
-//! Discarding many pages, in one of the ways that study S3 compares; see [`Free`]. Without the
-//! feature `study` the file `discard` is in the place of this one: it has the way [`Free::Range`].
+//! Discarding many pages, in one of the ways that study S3 compares; see [`FreeDesign`]. Without
+//! the feature `study` the file `discard` is in the place of this one: it has the way
+//! [`FreeDesign::Range`].
 //!
 //! Locks: none while leaves are detached; one cell at a time otherwise.
 
@@ -10,14 +11,14 @@ use zsmalloc::leaf_parts;
 use super::detached::Detached;
 use crate::cells::{Emptied, bump};
 use crate::device::{Marks, Zram};
-use crate::terms::study::Free;
+use crate::terms::study::FreeDesign;
 
 impl Zram {
     /// Empties whole pages: whole leaves in one exchange each, if the way takes leaves, and the
     /// rest slot by slot.
     pub(crate) fn discard_whole(&self, pages: &Range<u64>) {
         let free = self.config.study.free;
-        let whole_leaves = matches!(free, Free::Range | Free::Sync);
+        let whole_leaves = matches!(free, FreeDesign::Range | FreeDesign::Sync);
         let mut detached = Detached::none(self);
         for part in leaf_parts(pages.clone(), self.pages()) {
             if part.whole && whole_leaves {
@@ -28,7 +29,7 @@ impl Zram {
         }
         bump(&self.counters.notify_free, pages.end - pages.start);
         match free {
-            Free::Sync => detached.drain_all(),
+            FreeDesign::Sync => detached.drain_all(),
             _ => detached.defer(),
         }
         if let Some(set_aside) = self.aside.slots() {
@@ -56,7 +57,7 @@ impl Zram {
         }
         let old = self.aside.kept(&slot);
         match self.config.study.free {
-            Free::Handles => slot.clear_deferred(),
+            FreeDesign::Handles => slot.clear_deferred(),
             _ => slot.clear(),
         }
         slot.set_client(0);

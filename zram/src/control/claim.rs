@@ -36,7 +36,7 @@ struct Holders {
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
 enum Claim {
     #[default]
-    Free,
+    FreeDesign,
     Taken,
     Removed,
 }
@@ -45,7 +45,7 @@ impl Claim {
     /// Succeeds if a device of this name may be opened or claimed.
     fn permits(self, device: &str) -> Result<(), AttributeError> {
         match self {
-            Claim::Free => Ok(()),
+            Claim::FreeDesign => Ok(()),
             Claim::Taken => {
                 Err(AttributeError::busy(format!("{device} is being reset or removed")))
             }
@@ -104,7 +104,7 @@ impl Claims {
     /// Claims a device that is not open, so that it cannot be opened.
     pub(crate) fn claim(&self, device: &str) -> Result<Claimed<'_>, AttributeError> {
         match self.try_claim(device)? {
-            None => Ok(Claimed { claims: self, then: Claim::Free }),
+            None => Ok(Claimed { claims: self, then: Claim::FreeDesign }),
             Some(open) => Err(AttributeError::busy(format!("{device} {}", in_use(&open)))),
         }
     }

@@ -12,7 +12,7 @@ use super::show::show;
 use super::store::store;
 use super::work::{BlockStates, block_states};
 use crate::attributes::{Attribute, AttributeError};
-use crate::report::Stat;
+use crate::report::ZramStat;
 
 impl Device {
     /// The text of an attribute, with its newline.
@@ -37,7 +37,7 @@ impl Device {
     }
 
     /// Everything that `stat --json` prints. It is zeros before the device has a size.
-    pub fn stat(&self) -> Stat {
+    pub fn stat(&self) -> ZramStat {
         let state = self.state();
         match &state.disk {
             Some(disk) => disk.stat(),
@@ -46,14 +46,14 @@ impl Device {
     }
 
     /// The figures of a device that has no size.
-    fn stat_without_size(&self, settings: &Settings) -> Stat {
+    fn stat_without_size(&self, settings: &Settings) -> ZramStat {
         let algorithm = settings.codec(PRIMARY).ok().flatten();
-        Stat {
+        ZramStat {
             name: self.name().into(),
             algorithm: algorithm.map_or_else(String::new, |codec| codec.to_string()),
             chain_order: self.shared().defaults().chain_order,
             mem_limit: settings.mem_limit,
-            ..Stat::default()
+            ..ZramStat::default()
         }
     }
 

@@ -31,9 +31,9 @@ use crate::cells::flags::{MARK, clear, is_marked};
 use crate::cells::totals::{change, total};
 use crate::cells::{Counters, Emptied, Stored};
 use crate::terms::ZramConfig;
-use crate::terms::study::{Free, Study};
+use crate::terms::study::{FreeDesign, Study};
 
-/// The slots of a device that are emptied later; none but with [`Free::Entries`].
+/// The slots of a device that are emptied later; none but with [`FreeDesign::Entries`].
 pub(crate) struct Aside(Option<Arc<SetAside>>);
 
 /// The slots of a device that are to be emptied.
@@ -87,7 +87,7 @@ impl Aside {
     ) -> Result<Aside, MemoryError> {
         let Study { free, deferred, .. } = config.study;
         let set_aside = || SetAside::new(deferred, slots, counters);
-        Ok(Aside((free == Free::Entries).then(set_aside).transpose()?))
+        Ok(Aside((free == FreeDesign::Entries).then(set_aside).transpose()?))
     }
 
     /// The slots, if this is how pages are freed.
@@ -143,8 +143,8 @@ impl Aside {
 }
 
 impl Zram {
-    /// The queue of [`Free::Entries`] and [`Free::Handles`]: what is pending in it, and what was
-    /// freed at once because the queue had no room. All zero in the other ways.
+    /// The queue of [`FreeDesign::Entries`] and [`FreeDesign::Handles`]: what is pending in it, and
+    /// what was freed at once because the queue had no room. All zero in the other ways.
     pub fn deferred(&self) -> Meters {
         match self.aside.slots() {
             Some(slots) => slots.queue.meters(),
@@ -245,14 +245,14 @@ fn empty(slots: &Slots, page: u32, emptied: &mut Emptied<'_>, marks: &mut Marks<
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    use crate::study::Free;
+    use crate::study::FreeDesign;
     use crate::{Zram, ZramConfig, small};
 
     const PAGE: usize = 4096;
 
     fn device() -> Zram {
         let config =
-            ZramConfig { study: Free::Entries.into(), ..ZramConfig::new("zram0", 1 << 22) };
+            ZramConfig { study: FreeDesign::Entries.into(), ..ZramConfig::new("zram0", 1 << 22) };
         Zram::new(small::memory(), config).expect("a device")
     }
 

@@ -23,7 +23,7 @@ use crate::page::{Decoded, undecoded};
 
 /// What a recount found, when it found no defect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CheckReport {
+pub struct ZramCheck {
     /// The pool's recount.
     pub pool: PoolCheck,
     /// Slots that hold something.
@@ -36,18 +36,18 @@ pub struct CheckReport {
 
 /// A device that contradicts itself, or a page that does not decode.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CheckError(
+pub struct ZramDefect(
     /// What was found where.
     pub String,
 );
 
-impl fmt::Display for CheckError {
+impl fmt::Display for ZramDefect {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
 }
 
-impl std::error::Error for CheckError {}
+impl std::error::Error for ZramDefect {}
 
 impl Zram {
     /// Recounts everything and compares it with the counters.
@@ -55,12 +55,12 @@ impl Zram {
     /// # Errors
     ///
     /// The first contradiction found.
-    pub fn check(&self) -> Result<CheckReport, CheckError> {
+    pub fn check(&self) -> Result<ZramCheck, ZramDefect> {
         let before = self.motion();
         let memory = self.slots.pool.memory();
-        memory.check_zone().map_err(|defect| CheckError(format!("zone: {defect}")))?;
-        memory.defect().map_or(Ok(()), |defect| Err(CheckError(defect.to_string())))?;
-        let pool = self.slots.pool.check().map_err(|defect| CheckError(defect.to_string()))?;
+        memory.check_zone().map_err(|defect| ZramDefect(format!("zone: {defect}")))?;
+        memory.defect().map_or(Ok(()), |defect| Err(ZramDefect(defect.to_string())))?;
+        let pool = self.slots.pool.check().map_err(|defect| ZramDefect(defect.to_string()))?;
         let mut counted = Count::default();
         for index in 0..self.slots.root_len() {
             self.check_leaf(index, &mut counted)?;
@@ -73,7 +73,7 @@ impl Zram {
             compared?;
         }
         let pages_decoded = counted.tally.counts[kind::BLOB];
-        Ok(CheckReport { pool, pages_stored: pages(counted.tally), pages_decoded, moved })
+        Ok(ZramCheck { pool, pages_stored: pages(counted.tally), pages_decoded, moved })
     }
 
     /// Reads every page that is on the backing disk, compares its checksum and decodes it. Returns
@@ -81,14 +81,14 @@ impl Zram {
     ///
     /// # Errors
     ///
-    /// [`CheckError`] for the first page that is damaged or cannot be read.
-    pub fn check_backing(&self) -> Result<u64, CheckError> {
+    /// [`ZramDefect`] for the first page that is damaged or cannot be read.
+    pub fn check_backing(&self) -> Result<u64, ZramDefect> {
         let mut pages = 0;
         for index in (0..self.slots.root_len()).filter(|&index| self.slots.leaf(index).is_some()) {
             let first = (index * LEAF_CELLS) as u64;
             for page in first..(first + LEAF_CELLS as u64).min(self.pages()) {
                 let Stored::Disk { at, .. } = self.peek(page) else { continue };
-                let failed = |error| CheckError(format!("page {page}: {error}"));
+                let failed = |error| ZramDefect(format!("page {page}: {error}"));
                 self.try_back(page, at).map_err(failed)?;
                 pages += 1;
             }
@@ -102,7 +102,7 @@ impl Zram {
         Some((self.counters.changes()?, self.slots.pool.operations()))
     }
 
-    fn check_leaf(&self, index: usize, counted: &mut Count) -> Result<(), CheckError> {
+    fn check_leaf(&self, index: usize, counted: &mut Count) -> Result<(), ZramDefect> {
         let Some(leaf) = self.slots.leaf(index) else { return Ok(()) };
         let before = counted.tally;
         for cell in 0..LEAF_CELLS {
@@ -111,7 +111,7 @@ impl Zram {
             }
             let page = (index * LEAF_CELLS + cell) as u64;
             self.check_slot(page, counted)
-                .map_err(|error| CheckError(format!("page {page}: {error}")))?;
+                .map_err(|error| ZramDefect(format!("page {page}: {error}")))?;
         }
         let sums = self.slots.pool.leaf_word(leaf).map(|word| LeafSums(word).tally());
         let found = counted.tally.since(before);
@@ -139,45 +139,45 @@ impl Zram {
         })
     }
 
-    fn compare(&self, pool: &PoolCheck, counted: &Count) -> Result<(), CheckError> {
+    fn compare(&self, pool: &PoolCheck, counted: &Count) -> Result<(), ZramDefect> {
         #[cfg(all(test, not(loom)))]
         tests::meanwhile(self);
         let kept = self.counters.tally();
         if counted.tally != kept {
-            return Err(CheckError(format!("slots hold {:?}, counters {kept:?}", counted.tally)));
+            return Err(ZramDefect(format!("slots hold {:?}, counters {kept:?}", counted.tally)));
         }
         if let Some(WrongSums { index, found, sums }) = counted.wrong_sums {
-            return Err(CheckError(format!(
+            return Err(ZramDefect(format!(
                 "leaf {index} holds {found:?}, its word says {sums:?}"
             )));
         }
         if counted.stray_bits != 0 {
-            return Err(CheckError(format!("slots have bits {:#x}", counted.stray_bits)));
+            return Err(ZramDefect(format!("slots have bits {:#x}", counted.stray_bits)));
         }
-        self.aside.check(&self.slots).map_err(CheckError)?;
+        self.aside.check(&self.slots).map_err(ZramDefect)?;
         let mut pending = self.counters.pending();
         pending.objects += pool.pending;
         let slots = counted.tally.counts[kind::BLOB];
         if slots + pending.objects != pool.objects {
             let pool = pool.objects;
             let what = format!("slots name {slots} objects, {pending:?}, the pool has {pool}");
-            return Err(CheckError(what));
+            return Err(ZramDefect(what));
         }
         self.check_uses("interned words", counted.interned, self.values.words.uses())?;
         let Some(backing) = &self.values.backing else { return Ok(()) };
         let (bits, counted_blocks) = (backing.blocks.recount(), backing.blocks.in_use());
         if bits != counted_blocks {
-            return Err(CheckError(format!("{bits} blocks are in use, counted {counted_blocks}")));
+            return Err(ZramDefect(format!("{bits} blocks are in use, counted {counted_blocks}")));
         }
         self.check_uses("blocks of the backing disk", counted.tally.counts[kind::DISK], bits)
     }
 
     /// Compares the uses of words or blocks by slots with their own counts. Pending objects may use
     /// some too.
-    fn check_uses(&self, what: &str, slots: u64, uses: u64) -> Result<(), CheckError> {
+    fn check_uses(&self, what: &str, slots: u64, uses: u64) -> Result<(), ZramDefect> {
         let all_drained = self.memory().deferred().jobs == 0;
         if slots > uses || slots < uses && all_drained {
-            return Err(CheckError(format!("{slots} slots use {what}, counted {uses}")));
+            return Err(ZramDefect(format!("{slots} slots use {what}, counted {uses}")));
         }
         Ok(())
     }

@@ -8,5 +8,5 @@ mod check;
 mod stat;
 
 pub use block_state::BlockState;
-pub use check::{CheckError, CheckReport};
-pub use stat::{IoStat, Metadata, MmStat, Stat};
+pub use check::{ZramCheck, ZramDefect};
+pub use stat::{IoStat, Metadata, MmStat, ZramStat};

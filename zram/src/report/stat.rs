@@ -54,7 +54,7 @@ impl Metadata {
 
 /// Everything that `stat --json` prints, in bytes unless the name says otherwise.
 #[derive(Clone, Debug, PartialEq, Default)]
-pub struct Stat {
+pub struct ZramStat {
     /// The device's name.
     pub name: String,
     /// The algorithm, with its level if that is not the default.
@@ -99,7 +99,7 @@ pub struct Stat {
     pub page_table_bytes: Option<u64>,
 }
 
-impl Stat {
+impl ZramStat {
     /// Bytes of metadata.
     pub fn metadata_bytes(&self) -> u64 {
         self.metadata.total()
@@ -124,7 +124,7 @@ impl Stat {
     /// Adds what a server of this device holds on the heap: the buffers of its connections, and the
     /// codec state of their threads. Both are resident.
     #[must_use]
-    pub fn with_server(mut self, buffers: u64, codec_contexts: u64) -> Stat {
+    pub fn with_server(mut self, buffers: u64, codec_contexts: u64) -> ZramStat {
         self.metadata.buffers += buffers;
         self.metadata.codec_contexts += codec_contexts;
         let heap = buffers + codec_contexts;
@@ -168,7 +168,7 @@ impl fmt::Display for IoStat {
 
 impl Zram {
     /// Everything that `stat --json` prints, except the buffers of a server.
-    pub fn stat(&self) -> Stat {
+    pub fn stat(&self) -> ZramStat {
         let (pool, memory) = (&self.slots.pool, self.slots.pool.memory());
         let (tally, stats) = (self.counters.tally(), pool.stats());
         let pending_bytes =
@@ -176,7 +176,7 @@ impl Zram {
         let metadata = self.metadata(&stats);
         let (root_mapped, _) = self.slots.root_bytes();
         let mapped = memory.mapped_bytes() + root_mapped + self.beside_bytes().0;
-        let mut stat = Stat {
+        let mut stat = ZramStat {
             name: self.config.name.clone(),
             algorithm: self.config.algorithm.to_string(),
             chain_order: self.config.chain_order,
@@ -265,8 +265,8 @@ impl Zram {
         ])
     }
 
-    /// Bytes of compressed and raw objects. [`Stat`] and [`MmStat`] have them too, but this costs
-    /// only a load.
+    /// Bytes of compressed and raw objects. [`ZramStat`] and [`MmStat`] have them too, but this
+    /// costs only a load.
     pub fn compr_data_size(&self) -> u64 {
         self.counters.tally().bytes
     }

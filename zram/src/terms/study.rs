@@ -17,7 +17,7 @@
 //!
 //! ```
 //! # use ramfold_zram::{Memory, MemoryConfig, Zram, ZramConfig};
-//! use ramfold_zram::study::Free;
+//! use ramfold_zram::study::FreeDesign;
 //!
 //! # let memory = MemoryConfig {
 //! #     arena_frames: 1 << 12,
@@ -25,8 +25,8 @@
 //! #     expected_bytes: 1 << 20,
 //! #     worker: false,
 //! # };
-//! let config = ZramConfig { study: Free::Handles.into(), ..ZramConfig::new("zram0", 1 << 20) };
-//! let zram = Zram::new(Memory::new(memory)?, config)?;
+//! let config = ZramConfig { study: FreeDesign::Handles.into(), ..ZramConfig::new("zram0", 1 << 20)
+//! }; let zram = Zram::new(Memory::new(memory)?, config)?;
 //! # zram.write_page(7, &std::array::from_fn::<u8, 4096, _>(|at| (at * at / 7) as u8))?;
 //! zram.discard_pages(7..8)?;
 //! assert_eq!(zram.deferred().pending_values, 1);
@@ -47,8 +47,8 @@ pub struct Study {
     /// Shards of each class of the allocator; `None` is as many as a pool has by default.
     pub shards: Option<usize>,
     /// How discarded pages are freed.
-    pub free: Free,
-    /// How much may be pending with [`Free::Entries`] and [`Free::Handles`].
+    pub free: FreeDesign,
+    /// How much may be pending with [`FreeDesign::Entries`] and [`FreeDesign::Handles`].
     pub deferred: QueueConfig,
 }
 
@@ -58,15 +58,15 @@ impl From<LockDesign> for Study {
     }
 }
 
-impl From<Free> for Study {
-    fn from(free: Free) -> Study {
+impl From<FreeDesign> for Study {
+    fn from(free: FreeDesign) -> Study {
         Study { free, ..Study::default() }
     }
 }
 
 /// How discarded pages are freed; fixed for a device's life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum Free {
+pub enum FreeDesign {
     /// Whole leaves, 2 MiB each, are handed to the memory's worker; slots at the ends of a range
     /// are freed at once.
     #[default]
@@ -80,32 +80,33 @@ pub enum Free {
     Handles,
 }
 
-impl Free {
+impl FreeDesign {
     /// Every way.
-    pub const ALL: [Free; 4] = [Free::Range, Free::Sync, Free::Entries, Free::Handles];
+    pub const ALL: [FreeDesign; 4] =
+        [FreeDesign::Range, FreeDesign::Sync, FreeDesign::Entries, FreeDesign::Handles];
 
     /// Its name in options and reports.
     pub fn name(self) -> &'static str {
         match self {
-            Free::Range => "range",
-            Free::Sync => "sync",
-            Free::Entries => "entries",
-            Free::Handles => "handles",
+            FreeDesign::Range => "range",
+            FreeDesign::Sync => "sync",
+            FreeDesign::Entries => "entries",
+            FreeDesign::Handles => "handles",
         }
     }
 }
 
-impl fmt::Display for Free {
+impl fmt::Display for FreeDesign {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
     }
 }
 
-impl FromStr for Free {
+impl FromStr for FreeDesign {
     type Err = String;
 
-    fn from_str(name: &str) -> Result<Free, String> {
-        let found = Free::ALL.into_iter().find(|free| free.name() == name);
+    fn from_str(name: &str) -> Result<FreeDesign, String> {
+        let found = FreeDesign::ALL.into_iter().find(|free| free.name() == name);
         found.ok_or_else(|| {
             format!("unknown way to free \"{name}\": range, sync, entries or handles")
         })
@@ -118,9 +119,9 @@ mod tests {
 
     #[test]
     fn names_are_read_back() {
-        for free in Free::ALL {
+        for free in FreeDesign::ALL {
             assert_eq!(free.to_string().parse(), Ok(free));
         }
-        assert!("later".parse::<Free>().is_err());
+        assert!("later".parse::<FreeDesign>().is_err());
     }
 }

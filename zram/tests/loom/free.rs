@@ -8,13 +8,13 @@
 use super::{PAGE, byte_at, model};
 use disk::Disk;
 use loom::thread;
-use ramfold_zram::study::{Free, QueueConfig, Study};
+use ramfold_zram::study::{FreeDesign, QueueConfig, Study};
 use ramfold_zram::{Zram, ZramConfig};
 use std::sync::Arc;
 use zsmalloc::{LEAF_CELLS, Memory, MemoryConfig};
 
 /// A device whose discards are pending until a thread flushes.
-fn device(free: Free) -> Arc<Zram> {
+fn device(free: FreeDesign) -> Arc<Zram> {
     let config =
         MemoryConfig { arena_frames: 512, entries_max: 6, expected_bytes: 1 << 30, worker: true };
     let memory = Memory::new(config).expect("small tables");
@@ -62,7 +62,7 @@ fn expect(zram: &Zram, byte: u8) {
     assert_eq!(zram.check().expect("no defect").pool.objects, stored);
 }
 
-fn against_a_drain(free: Free, requests: impl Fn(&Zram) + Send + Sync + 'static, byte: u8) {
+fn against_a_drain(free: FreeDesign, requests: impl Fn(&Zram) + Send + Sync + 'static, byte: u8) {
     model(move || {
         let zram = device(free);
         write(&zram, 0, 1);
@@ -77,7 +77,7 @@ fn against_a_drain(free: Free, requests: impl Fn(&Zram) + Send + Sync + 'static,
 
 #[test]
 fn write_against_the_drain_of_its_slot() {
-    for free in [Free::Entries, Free::Handles] {
+    for free in [FreeDesign::Entries, FreeDesign::Handles] {
         against_a_drain(free, |zram| write(zram, 0, 7), 7);
     }
 }
@@ -86,7 +86,7 @@ fn write_against_the_drain_of_its_slot() {
 #[test]
 fn another_discard_against_the_drain_of_its_slot() {
     model(|| {
-        let zram = device(Free::Entries);
+        let zram = device(FreeDesign::Entries);
         write(&zram, 0, 1);
         discard(&zram);
         write(&zram, 0, 7);
@@ -100,7 +100,7 @@ fn another_discard_against_the_drain_of_its_slot() {
 
 #[test]
 fn read_against_the_drain_of_its_slot() {
-    for free in [Free::Entries, Free::Handles] {
+    for free in [FreeDesign::Entries, FreeDesign::Handles] {
         against_a_drain(free, |zram| assert_eq!(byte_at(zram, 0), 0), 0);
     }
 }
@@ -109,7 +109,7 @@ fn read_against_the_drain_of_its_slot() {
 #[test]
 fn discard_against_the_job_that_drains() {
     model(|| {
-        let zram = device(Free::Entries);
+        let zram = device(FreeDesign::Entries);
         write(&zram, 0, 1);
         write(&zram, 1, 2);
         discard(&zram);

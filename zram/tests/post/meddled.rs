@@ -13,7 +13,7 @@ use crate::devices::{PAGE, PAGES, config, data_of, device, everything, read, wri
 use crate::ways::{self, Way};
 use crate::write_back::{back, expect_blocks};
 use disk::{
-    Allocation, Disk, DiskError, Extent, Fault, FaultPlan, FaultyDisk, RamDisk, Span, Verbs,
+    Allocation, Disk, DiskError, Extent, Fault, FaultPlan, FaultSpan, FaultyDisk, RamDisk, Verbs,
 };
 use ramfold_zram::{WriteBackReport, Zram};
 
@@ -137,7 +137,7 @@ fn a_page_that_moves_while_it_is_written_is_written() {
 fn a_limit_that_is_set_while_a_write_fails_stays_as_it_was_set() {
     for units in [0, 5] {
         let disk = Meddling::new();
-        let (verbs, span, fault) = (Verbs::Writes, Span::Forever, Fault::NoSpace);
+        let (verbs, span, fault) = (Verbs::Writes, FaultSpan::Forever, Fault::NoSpace);
         disk.disk.arm(FaultPlan { after: 0, verbs, span, fault });
         let zram = Arc::new(device(config(Some(Arc::clone(&disk) as Arc<dyn Disk>))));
         write(&zram, 3, &data_of(3, 1, 2));

@@ -13,7 +13,7 @@ use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
 use crate::devices::{PAGE, blocks, data_of, memory, read, write};
-use disk::{Disk, DiskError, Fault, FaultPlan, FaultyDisk, RamDisk, Span, Verbs};
+use disk::{Disk, DiskError, Fault, FaultPlan, FaultSpan, FaultyDisk, RamDisk, Verbs};
 use ramfold_zram::{HoldStat, Policy, PolicyConfig, Unreached, Zram, ZramConfig};
 
 const PAGES: u64 = 16384;
@@ -156,7 +156,7 @@ fn a_target_above_everything_limits_nothing() {
 #[test]
 fn a_target_that_was_lifted_holds_again_when_the_disk_is_back() {
     let (zram, disk) = backed();
-    let (verbs, span, fault) = (Verbs::Writes, Span::Forever, Fault::Backing);
+    let (verbs, span, fault) = (Verbs::Writes, FaultSpan::Forever, Fault::Backing);
     disk.arm(FaultPlan { after: 0, verbs, span, fault });
     let _policy = policy(&zram, Duration::from_millis(10));
     let pages = fill(&zram, 2);

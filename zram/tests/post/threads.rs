@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::devices::{PAGE, PAGES, backed, blocks, data, data_of, memory, write};
 use crate::ways::{self, Way};
-use disk::{Disk, DiskError, Fault, FaultPlan, Span, Verbs};
+use disk::{Disk, DiskError, Fault, FaultPlan, FaultSpan, Verbs};
 use ramfold_zram::{Idle, Recompress, Selection, WriteBack, Zram, ZramConfig};
 
 const THREADS: u64 = 3;
@@ -162,7 +162,7 @@ fn a_disk_that_fails_now_and_then_loses_nothing() {
     let zram = device(Way::default(), false, Arc::clone(&disk) as Arc<dyn Disk>);
     let failed = race(&zram, |round| {
         let (verbs, fault) = (Verbs::All, Fault::Backing);
-        disk.arm(FaultPlan { after: round % 40, verbs, span: Span::Once, fault });
+        disk.arm(FaultPlan { after: round % 40, verbs, span: FaultSpan::Once, fault });
         post_process(&zram, round);
         disk.disarm();
     });

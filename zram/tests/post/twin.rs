@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use crate::devices::{PAGE, PAGES, blocks, config, data, memory};
 use crate::ways::{self, Way};
-use disk::{Disk, Fault, FaultPlan, FaultyDisk, RamDisk, Span, Verbs};
+use disk::{Disk, Fault, FaultPlan, FaultSpan, FaultyDisk, RamDisk, Verbs};
 use proptest::prelude::*;
 use ramfold_zram::{
     Idle, PostError, Recompress, RecompressKind, Selection, WriteBack, Zram, ZramConfig,
@@ -37,7 +37,7 @@ enum Action {
     WriteBack(Selection, Option<u64>),
     Recompress(RecompressKind, u8),
     Compact,
-    Fail(u64, Verbs, Span),
+    Fail(u64, Verbs, FaultSpan),
     Recover,
     Limit(u64),
     Reset,
@@ -64,7 +64,7 @@ fn kind() -> impl Strategy<Value = RecompressKind> {
 
 fn action() -> impl Strategy<Value = Action> {
     let verbs = prop_oneof![Just(Verbs::All), Just(Verbs::Reads), Just(Verbs::Writes)];
-    let span = prop_oneof![Just(Span::Once), Just(Span::Forever)];
+    let span = prop_oneof![Just(FaultSpan::Once), Just(FaultSpan::Forever)];
     prop_oneof![
         20 => (0..PAGES).prop_map(Action::Write),
         6 => (0..PAGES, 0..PAGE).prop_map(|(page, at)| Action::WritePart(page, at)),

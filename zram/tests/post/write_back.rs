@@ -13,7 +13,7 @@ use crate::devices::{
     PAGE, PAGES, backed, blocks, config, data_of, device, everything, memory, read, write,
 };
 use crate::ways;
-use disk::{Disk, DiskError, Fault, FaultPlan, FileDisk, Span, Verbs};
+use disk::{Disk, DiskError, Fault, FaultPlan, FaultSpan, FileDisk, Verbs};
 use ramfold_zram::{Idle, PostError, Selection, WriteBack, WriteBackReport, Zram, ZramConfig};
 
 pub(crate) fn back(zram: &Zram) -> WriteBackReport {
@@ -226,7 +226,7 @@ fn a_batch_without_a_bound_is_written_4_mib_at_a_time() {
     assert_eq!(zram.check_backing().expect("all of it is right"), pages);
 }
 
-fn plan(after: u64, verbs: Verbs, span: Span, fault: Fault) -> FaultPlan {
+fn plan(after: u64, verbs: Verbs, span: FaultSpan, fault: Fault) -> FaultPlan {
     FaultPlan { after, verbs, span, fault }
 }
 
@@ -237,14 +237,14 @@ fn a_disk_that_refuses_writes_costs_nothing_but_the_request() {
         (0..100).for_each(|page| write(&zram, page, &data_of(page, 1, 2)));
         zram.set_writeback_limit(200);
         zram.enable_writeback_limit(true);
-        disk.arm(plan(1, Verbs::Writes, Span::Once, fault));
+        disk.arm(plan(1, Verbs::Writes, FaultSpan::Once, fault));
         let ended = zram.write_back(&everything(&zram));
         assert!(matches!(ended, Err(PostError::Backing(_))), "{ended:?}");
         let written = zram.bd_stat().writes;
         assert_eq!(written, 92, "a request of eight pages failed, the rest went on");
         assert_eq!(zram.writeback_limit(), 200 - written, "what failed is not counted");
         expect_blocks(&zram, written);
-        disk.arm(plan(0, Verbs::Writes, Span::Forever, fault));
+        disk.arm(plan(0, Verbs::Writes, FaultSpan::Forever, fault));
         assert!(zram.write_back(&everything(&zram)).is_err());
         assert_eq!(zram.writeback_limit(), 200 - written);
         expect_blocks(&zram, written);
@@ -259,7 +259,7 @@ fn a_disk_that_refuses_reads_loses_nothing() {
     let (zram, disk) = backed(true);
     write(&zram, 3, &data_of(3, 1, 2));
     back(&zram);
-    disk.arm(plan(0, Verbs::Reads, Span::Forever, Fault::NoSpace));
+    disk.arm(plan(0, Verbs::Reads, FaultSpan::Forever, Fault::NoSpace));
     let mut data = vec![0; PAGE];
     let failed = zram.read_page(3, &mut data).expect_err("the disk is gone");
     assert!(matches!(failed, DiskError::Backing(_)), "{failed}");

@@ -5,12 +5,12 @@ use ramfold_zram::ZramConfig;
 
 /// A way to free discarded pages.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Way(#[cfg(feature = "study")] ramfold_zram::study::Free);
+pub(crate) struct Way(#[cfg(feature = "study")] ramfold_zram::study::FreeDesign);
 
 /// Every way.
 #[cfg(feature = "study")]
 pub(crate) fn all() -> Vec<Way> {
-    ramfold_zram::study::Free::ALL.map(Way).to_vec()
+    ramfold_zram::study::FreeDesign::ALL.map(Way).to_vec()
 }
 
 /// Every way.
@@ -35,7 +35,7 @@ impl Way {
     /// Whether pages that were discarded are in the counters until they are freed.
     #[cfg(feature = "study")]
     pub(crate) fn counts_pending(self) -> bool {
-        self.0 == ramfold_zram::study::Free::Entries
+        self.0 == ramfold_zram::study::FreeDesign::Entries
     }
 
     /// Whether pages that were discarded are in the counters until they are freed.

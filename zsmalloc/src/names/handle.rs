@@ -8,8 +8,7 @@
 //!   63      58                                           1   0
 //!  +----------+------------+-------+-------+--------+------+
 //!  | readers  |   slack    |  PFN  | class | object | lock |   reader: + 1 to pin, - 1 to unpin
-//!  +----------+------------+-------+-------+--------+------+   mover: lock, where there is no
-//!  reader
+//!  +----------+------------+-------+-------+--------+------+   mover: lock, if nobody reads
 //! ```
 //!
 //! Reading pins: one compare-exchange adds a reader to the very word that says where the object is,

@@ -22,7 +22,7 @@ use std::sync::{Arc, Weak};
 
 use zsmalloc::{Slots, leaf_parts};
 
-use super::detached::{Detached, Free};
+use super::detached::{Detached, FreeWhen};
 use crate::cells::{Event, Stored, stored};
 use crate::shared::Core;
 use crate::terms::GroupId;
@@ -79,13 +79,13 @@ impl Area {
 
     /// Forgets a page. Nothing happens if the page is not stored or lies outside the area.
     pub fn invalidate(&self, page: u64) {
-        self.invalidate_pages(page..page.saturating_add(1), Free::Soon);
+        self.invalidate_pages(page..page.saturating_add(1), FreeWhen::Soon);
     }
 
     /// Forgets the pages of a range, as far as it lies in the area. A whole leaf of 512 pages is
     /// taken out of the table by one exchange, whatever it holds. `free` says when its memory is
     /// freed.
-    pub fn invalidate_pages(&self, pages: Range<u64>, free: Free) {
+    pub fn invalidate_pages(&self, pages: Range<u64>, free: FreeWhen) {
         let end = pages.end.min(self.inner.pages);
         let mut detached = Detached::nothing(&self.inner.core);
         for part in leaf_parts(pages.start..end, self.inner.pages) {
@@ -109,13 +109,13 @@ impl Area {
         // relaxed: a store that races with this counts as earlier. Its page goes with the last
         // handle.
         self.inner.removed.store(true, Ordering::Relaxed);
-        self.inner.empty(Free::Soon);
+        self.inner.empty(FreeWhen::Soon);
     }
 
     /// Forgets everything. When this returns, the area uses no memory, except for pages that other
     /// threads store meanwhile.
     pub fn clear(&self) {
-        self.inner.empty(Free::Now);
+        self.inner.empty(FreeWhen::Now);
     }
 }
 
@@ -150,7 +150,7 @@ impl AreaInner {
         }
     }
 
-    fn empty(&self, free: Free) {
+    fn empty(&self, free: FreeWhen) {
         let mut detached = Detached::nothing(&self.core);
         detached.take_all(&self.slots);
         detached.free(free);
@@ -159,7 +159,7 @@ impl AreaInner {
 
 impl Drop for AreaInner {
     fn drop(&mut self) {
-        self.empty(Free::Soon);
+        self.empty(FreeWhen::Soon);
         self.core.counters.area_went();
     }
 }

@@ -24,7 +24,7 @@ use crate::shared::Core;
 
 /// When the entries of whole leaves are freed. A leaf covers 2 MiB of an area.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum Free {
+pub enum FreeWhen {
     /// The memory's worker frees them soon. Loads find nothing there from now on.
     #[default]
     Soon,
@@ -77,13 +77,13 @@ impl Detached {
     }
 
     /// Frees what the leaves hold.
-    pub(crate) fn free(mut self, free: Free) {
+    pub(crate) fn free(mut self, free: FreeWhen) {
         if self.leaves.is_empty() {
             return;
         }
         match free {
-            Free::Now => self.drain_all(),
-            Free::Soon => {
+            FreeWhen::Now => self.drain_all(),
+            FreeWhen::Soon => {
                 let memory = Arc::clone(self.core.pool.memory());
                 memory.defer(self.pending_bytes, move || self.drain_all());
             }

@@ -13,6 +13,6 @@ mod store;
 
 pub use area::Area;
 pub(crate) use area::AreaInner;
-pub use detached::Free;
+pub use detached::FreeWhen;
 pub use keeper::AreaStat;
 pub use load::Loaded;

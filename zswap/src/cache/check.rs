@@ -24,7 +24,7 @@ use crate::terms::GroupId;
 
 /// What a recount found, when it found no defect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CheckReport {
+pub struct ZswapCheck {
     /// The pool's recount.
     pub pool: PoolCheck,
     /// Entries, in memory and on the disk, same-filled ones included.
@@ -37,18 +37,18 @@ pub struct CheckReport {
 
 /// A cache that contradicts itself, or a page that does not decode.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CheckError(
+pub struct ZswapDefect(
     /// What was found where.
     pub String,
 );
 
-impl fmt::Display for CheckError {
+impl fmt::Display for ZswapDefect {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
 }
 
-impl std::error::Error for CheckError {}
+impl std::error::Error for ZswapDefect {}
 
 /// What the cells of all areas add up to.
 #[derive(Default)]
@@ -68,15 +68,15 @@ impl Zswap {
     /// # Errors
     ///
     /// The first contradiction found.
-    pub fn check(&self) -> Result<CheckReport, CheckError> {
+    pub fn check(&self) -> Result<ZswapCheck, ZswapDefect> {
         let core = &*self.core;
         // No page is on its way to the disk while this thread has the turn.
         let _turn = core.turn.take();
         let before = self.motion();
         let memory = core.pool.memory();
-        memory.check_zone().map_err(|defect| CheckError(format!("zone: {defect}")))?;
-        memory.defect().map_or(Ok(()), |defect| Err(CheckError(defect.to_string())))?;
-        let pool = core.pool.check().map_err(|defect| CheckError(defect.to_string()))?;
+        memory.check_zone().map_err(|defect| ZswapDefect(format!("zone: {defect}")))?;
+        memory.defect().map_or(Ok(()), |defect| Err(ZswapDefect(defect.to_string())))?;
+        let pool = core.pool.check().map_err(|defect| ZswapDefect(defect.to_string()))?;
         let mut counted = Count { group_bytes: vec![0; GroupId::COUNT], ..Count::default() };
         let areas = self.all_areas();
         for area in &areas {
@@ -86,7 +86,7 @@ impl Zswap {
         }
         let pages_decoded = counted.in_memory.len() as u64;
         let entries = [kind::BLOB, kind::SAME, kind::DISK].map(|kind| counted.tally.counts[kind]);
-        let compared = core.compare(&pool, counted).map_err(CheckError);
+        let compared = core.compare(&pool, counted).map_err(ZswapDefect);
         // An area whose last handle was dropped is counted until it is empty.
         let all = core.counters.areas() == areas.len() as u64;
         let at_rest = all && before.is_some() && self.motion() == before;
@@ -94,7 +94,7 @@ impl Zswap {
         if !moved {
             compared?;
         }
-        Ok(CheckReport { pool, entries: entries.iter().sum(), pages_decoded, moved })
+        Ok(ZswapCheck { pool, entries: entries.iter().sum(), pages_decoded, moved })
     }
 
     /// A value that is another one after every change. `None` while a change is under way.
@@ -104,7 +104,7 @@ impl Zswap {
 }
 
 impl Core {
-    fn check_leaf(&self, area: &Area, index: usize, sum: &mut Count) -> Result<(), CheckError> {
+    fn check_leaf(&self, area: &Area, index: usize, sum: &mut Count) -> Result<(), ZswapDefect> {
         let Some(leaf) = area.inner.slots.leaf(index) else { return Ok(()) };
         let before = sum.tally;
         for cell in 0..LEAF_CELLS {
@@ -112,7 +112,7 @@ impl Core {
                 let page = (index * LEAF_CELLS + cell) as u64;
                 let id = area.id();
                 self.check_cell(area, page, sum)
-                    .map_err(|defect| CheckError(format!("area {id}, page {page}: {defect}")))?;
+                    .map_err(|defect| ZswapDefect(format!("area {id}, page {page}: {defect}")))?;
             }
         }
         self.check_sums(leaf, before, sum);

@@ -7,6 +7,6 @@ mod room;
 mod stat;
 mod zswap;
 
-pub use check::{CheckError, CheckReport};
-pub use stat::Stat;
+pub use check::{ZswapCheck, ZswapDefect};
+pub use stat::ZswapStat;
 pub use zswap::Zswap;

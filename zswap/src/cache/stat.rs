@@ -27,7 +27,7 @@ use crate::cells::{Event, kind};
 
 /// The counters of a cache. They count pages or times, unless the name says bytes or size.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
-pub struct Stat {
+pub struct ZswapStat {
     /// Times that the limit was reached.
     pub pool_limit_hit: u64,
     /// Pages refused at a limit because nothing could be written back, or not at once.
@@ -80,7 +80,7 @@ pub struct Stat {
     pub limit_bytes: u64,
 }
 
-impl Stat {
+impl ZswapStat {
     /// Every counter by its name, in the order of the structure: for a table or for JSON.
     pub fn named(&self) -> [(&'static str, u64); 25] {
         [
@@ -113,7 +113,7 @@ impl Stat {
     }
 }
 
-impl Stat {
+impl ZswapStat {
     /// The counters as one JSON object, without spaces. `limit_bytes` is null if there is no limit.
     pub fn json(&self) -> String {
         let value = |(name, value): (&str, u64)| match (name, value) {
@@ -125,7 +125,7 @@ impl Stat {
 }
 
 /// One `name value` per line, as the files of the kernel's debugfs directory would read together.
-impl fmt::Display for Stat {
+impl fmt::Display for ZswapStat {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.named().iter().try_for_each(|(name, value)| writeln!(f, "{name} {value}"))
     }
@@ -133,11 +133,11 @@ impl fmt::Display for Stat {
 
 impl Zswap {
     /// The counters now.
-    pub fn stat(&self) -> Stat {
+    pub fn stat(&self) -> ZswapStat {
         let (core, pool) = (&*self.core, self.core.pool.stats());
         let (tally, times) = (core.counters.tally(), |event| core.counters.times(event));
         let written_back = times(Event::WrittenBackPages);
-        Stat {
+        ZswapStat {
             pool_limit_hit: times(Event::PoolLimitHit),
             reject_reclaim_fail: times(Event::RejectReclaimFail),
             reject_alloc_fail: times(Event::RejectAllocFail),
@@ -192,7 +192,8 @@ mod tests {
     #[test]
     fn json_has_every_counter_by_its_name() {
         let most = (1 << 53) - 1; // what a reader that knows doubles alone still has exactly
-        let stat = Stat { zswpin: 7, zswpout: most, limit_bytes: 4096, ..Stat::default() };
+        let stat =
+            ZswapStat { zswpin: 7, zswpout: most, limit_bytes: 4096, ..ZswapStat::default() };
         let json: Value = serde_json::from_str(&stat.json()).expect("JSON");
         let named = stat.named();
         assert_eq!(json.as_object().map(|fields| fields.len()), Some(named.len()));
@@ -202,7 +203,7 @@ mod tests {
 
     #[test]
     fn no_limit_is_null_in_json() {
-        let stat = Stat { limit_bytes: u64::MAX, ..Stat::default() };
+        let stat = ZswapStat { limit_bytes: u64::MAX, ..ZswapStat::default() };
         let json: Value = serde_json::from_str(&stat.json()).expect("JSON");
         assert_eq!(json["limit_bytes"], Value::Null);
     }

@@ -19,7 +19,7 @@ use zsmalloc::CellNumber;
 use super::blocks::{Want, hand_of};
 use super::orders::{Orders, Rings, is_hand, one};
 use super::word::{Which, Word};
-use crate::terms::{GroupId, Order};
+use crate::terms::{EvictionOrder, GroupId};
 
 /// Tokens looked at under one hold of the order's lock.
 const VISITS_AT_ONCE: usize = 128;
@@ -103,7 +103,7 @@ impl Orders {
         let Victim { cell, group } = *victim;
         let from_small = self.word(cell).which() == Which::Small;
         let next = match self.kind {
-            Order::S3Fifo if from_small => Word::evicted(self.counts.evictions(group), 0),
+            EvictionOrder::S3Fifo if from_small => Word::evicted(self.counts.evictions(group), 0),
             _ => Word::default(),
         };
         let changed = self.change(cell, |word| self.is_in_hand(victim, word).then_some(next));

@@ -15,7 +15,7 @@ use zsmalloc::{CellNumber, LeafId};
 use super::leaves::Leaf;
 use super::orders::{Orders, cells_of};
 use super::word::{State, Word};
-use crate::terms::{GroupId, Order};
+use crate::terms::{EvictionOrder, GroupId};
 
 impl Orders {
     /// The page in a cell, which the caller has locked, was loaded and leaves memory. Returns its
@@ -24,11 +24,11 @@ impl Orders {
         self.leave(cell, |word| match self.kind {
             _ if !self.is_live(cell, word) => word,
             // The token keeps its place, for when the page is stored again.
-            Order::S3Fifo => match self.hand_of(word) {
+            EvictionOrder::S3Fifo => match self.hand_of(word) {
                 None => word.used().with_state(State::Loaded),
                 Some(group) => Word::evicted(self.counts.evictions(group), 0),
             },
-            Order::Kernel => self.without_page(word),
+            EvictionOrder::Kernel => self.without_page(word),
         })
     }
 

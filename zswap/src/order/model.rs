@@ -20,7 +20,7 @@ use loom::thread;
 use zsmalloc::{CellNumber, LeafId};
 
 use super::orders::Orders;
-use crate::terms::{GroupId, Order};
+use crate::terms::{EvictionOrder, GroupId};
 
 /// Leaves 1 and 2 have cells 2 to 5.
 const CELLS: u64 = 6;
@@ -31,7 +31,7 @@ struct Cache {
 }
 
 impl Cache {
-    fn new(kind: Order, stored: &[u32]) -> Arc<Cache> {
+    fn new(kind: EvictionOrder, stored: &[u32]) -> Arc<Cache> {
         let orders = Orders::new(kind, CELLS).expect("small tables");
         let in_memory = (0..CELLS + 2).map(|_| Mutex::new(false)).collect();
         let cache = Arc::new(Cache { orders, in_memory });
@@ -84,7 +84,7 @@ fn model(scenario: impl Fn() + Sync + Send + 'static) {
 
 #[test]
 fn a_page_is_loaded_or_written() {
-    for kind in Order::ALL {
+    for kind in EvictionOrder::ALL {
         model(move || {
             let cache = Cache::new(kind, &[2]);
             let other = Arc::clone(&cache);
@@ -98,7 +98,7 @@ fn a_page_is_loaded_or_written() {
 
 #[test]
 fn a_page_comes_back_while_its_token_is_dropped() {
-    for kind in Order::ALL {
+    for kind in EvictionOrder::ALL {
         model(move || {
             let cache = Cache::new(kind, &[2]);
             assert!(cache.load(2));
@@ -127,7 +127,7 @@ fn a_leaf_goes_while_its_pages_are_used() {
     ];
     for used in uses {
         model(move || {
-            let cache = Cache::new(Order::S3Fifo, &[2, 3]);
+            let cache = Cache::new(EvictionOrder::S3Fifo, &[2, 3]);
             let other = Arc::clone(&cache);
             let user = thread::spawn(move || used(&other));
             let leaf = LeafId::new(1).expect("not 0");
@@ -148,7 +148,7 @@ fn a_leaf_goes_while_its_pages_are_used() {
 fn a_page_is_loaded_while_its_token_moves() {
     model(|| {
         // Two blocks of four tokens and one more; most of the first block's are stale.
-        let cache = Cache::new(Order::Kernel, &[2, 3, 4, 5]);
+        let cache = Cache::new(EvictionOrder::Kernel, &[2, 3, 4, 5]);
         for cell in [2, 3, 4, 5, 2] {
             assert!(cache.load(cell));
             cache.store(cell);

@@ -17,15 +17,15 @@
 //! a ring are stale. They are skipped and not counted, and are dropped once about half of a ring is
 //! stale.
 //!
-//! [`Order::S3Fifo`] is S3-FIFO (Yang et al., SOSP 2023) for a cache that a load empties. The token
-//! of a page that was loaded keeps its place. When the page is stored again, it takes that place
-//! again and counts as used once more. If the token's turn comes first, the token is dropped and
-//! the page is a ghost. A ghost that is stored goes to the main queue, like a page that comes back
-//! soon after it was written. Ghosts need no queue: a cell's word says after how many evictions its
-//! page went.
+//! [`EvictionOrder::S3Fifo`] is S3-FIFO (Yang et al., SOSP 2023) for a cache that a load empties.
+//! The token of a page that was loaded keeps its place. When the page is stored again, it takes
+//! that place again and counts as used once more. If the token's turn comes first, the token is
+//! dropped and the page is a ghost. A ghost that is stored goes to the main queue, like a page that
+//! comes back soon after it was written. Ghosts need no queue: a cell's word says after how many
+//! evictions its page went.
 //!
-//! [`Order::Kernel`] is the second chance of the kernel's zswap (`shrink_memcg_cb`). It has one
-//! queue, and new pages are referenced. The first visit clears that and rotates the page; the
+//! [`EvictionOrder::Kernel`] is the second chance of the kernel's zswap (`shrink_memcg_cb`). It has
+//! one queue, and new pages are referenced. The first visit clears that and rotates the page; the
 //! second writes it back.
 //!
 //! Invariants
@@ -47,11 +47,11 @@ use super::blocks::{BLOCKS_MAX, Blocks, Ring};
 use super::counts::Counts;
 use super::leaves::{Leaf, Leaves};
 use super::word::{State, Which, Word};
-use crate::terms::{GroupId, Order};
+use crate::terms::{EvictionOrder, GroupId};
 
 /// The order of one cache.
 pub(crate) struct Orders {
-    pub(super) kind: Order,
+    pub(super) kind: EvictionOrder,
     pub(super) words: Table<AtomicU32>,
     pub(super) leaves: Leaves,
     pub(super) counts: Counts,
@@ -71,7 +71,7 @@ pub(super) struct Rings {
 
 impl Orders {
     /// The order of the pages in the cells of a memory that has `entries_max` cells.
-    pub(crate) fn new(kind: Order, entries_max: u64) -> Result<Orders, MemoryError> {
+    pub(crate) fn new(kind: EvictionOrder, entries_max: u64) -> Result<Orders, MemoryError> {
         // Leaf 0 is never used.
         let leaves = entries_max.div_ceil(LEAF_CELLS as u64) as usize + 1;
         let rings = Rings { blocks: Blocks::reserve(entries_max)?, of_group: Vec::new(), turn: 0 };

@@ -20,7 +20,7 @@ use zsmalloc::CellNumber;
 
 use super::orders::{Orders, Rings};
 use super::word::{STAMPS, State, Which, Word};
-use crate::terms::{GroupId, Order};
+use crate::terms::{EvictionOrder, GroupId};
 
 /// S3-FIFO's small queue is one part in this many of the cache.
 const SMALL_PARTS: u64 = 10;
@@ -30,7 +30,7 @@ const USED_ONCE: u32 = 1;
 impl Orders {
     /// Where a page without a place goes, and how often it counts as used there.
     pub(super) fn place_of_new(&self, word: Word, group: GroupId) -> (Which, u32) {
-        if self.kind == Order::Kernel {
+        if self.kind == EvictionOrder::Kernel {
             return (Which::Main, 1);
         }
         match word.stamp() {
@@ -56,9 +56,9 @@ impl Orders {
     pub(super) fn second_chance(&self, word: Word) -> Option<(Which, u32)> {
         let used = word.frequency();
         match (self.kind, word.which()) {
-            (Order::S3Fifo, Which::Small) => (used > USED_ONCE).then_some((Which::Main, 0)),
-            (Order::S3Fifo, Which::Main) => Some((Which::Main, used.checked_sub(1)?)),
-            (Order::Kernel, _) => (used > 0).then_some((Which::Main, 0)),
+            (EvictionOrder::S3Fifo, Which::Small) => (used > USED_ONCE).then_some((Which::Main, 0)),
+            (EvictionOrder::S3Fifo, Which::Main) => Some((Which::Main, used.checked_sub(1)?)),
+            (EvictionOrder::Kernel, _) => (used > 0).then_some((Which::Main, 0)),
         }
     }
 

@@ -19,7 +19,7 @@ use super::blocks::{self, Blocks, Ring, Want};
 use super::evict::Victim;
 use super::orders::{Orders, cells_of};
 use super::word::{self, State, Which};
-use crate::terms::{GroupId, Order};
+use crate::terms::{EvictionOrder, GroupId};
 use zsmalloc::{CellNumber, LEAF_CELLS, LeafId};
 
 mod bounds;
@@ -54,7 +54,7 @@ enum Outside {
 
 #[derive(Default)]
 struct Twin {
-    kind: Order,
+    kind: EvictionOrder,
     queues: [[Vec<Item>; 2]; GROUPS],
     evictions: [u32; GROUPS],
     outside: BTreeMap<u32, Outside>,
@@ -120,7 +120,7 @@ impl Twin {
             self.queues[of][which as usize].remove(index);
         }
         let (which, used) = match (self.kind, self.outside.remove(&cell)) {
-            (Order::Kernel, _) => (Which::Main, 1),
+            (EvictionOrder::Kernel, _) => (Which::Main, 1),
             (_, Some(Outside::Ghost { stamp, used })) if self.is_recent(stamp, group) => {
                 (Which::Main, used)
             }
@@ -139,7 +139,7 @@ impl Twin {
     fn load(&mut self, cell: u32) -> Option<usize> {
         if let Some(Outside::Hand { group, .. }) = self.outside.get(&cell).copied() {
             self.outside.remove(&cell);
-            if self.kind == Order::S3Fifo {
+            if self.kind == EvictionOrder::S3Fifo {
                 let stamp = self.evictions[group];
                 self.outside.insert(cell, Outside::Ghost { stamp, used: 0 });
             }
@@ -150,7 +150,7 @@ impl Twin {
         if queue[index].loaded {
             return None;
         }
-        if self.kind == Order::Kernel {
+        if self.kind == EvictionOrder::Kernel {
             queue.remove(index);
         } else {
             let used = (queue[index].used + 1).min(3);
@@ -197,9 +197,9 @@ impl Twin {
                 continue;
             }
             let kept = match (self.kind, which) {
-                (Order::S3Fifo, Which::Small) => (item.used > 1).then_some(0),
-                (Order::S3Fifo, Which::Main) => item.used.checked_sub(1),
-                (Order::Kernel, _) => (item.used > 0).then_some(0),
+                (EvictionOrder::S3Fifo, Which::Small) => (item.used > 1).then_some(0),
+                (EvictionOrder::S3Fifo, Which::Main) => item.used.checked_sub(1),
+                (EvictionOrder::Kernel, _) => (item.used > 0).then_some(0),
             };
             match kept {
                 Some(used) => queues[1].push(Item { used, ..item }),
@@ -236,7 +236,7 @@ impl Twin {
         let Some(Outside::Hand { group, which, used }) = self.outside.remove(&cell) else { return };
         if !written {
             self.queues[group][which as usize].push(Item { cell, used, loaded: false });
-        } else if self.kind == Order::S3Fifo && which == Which::Small {
+        } else if self.kind == EvictionOrder::S3Fifo && which == Which::Small {
             self.outside.insert(cell, Outside::Ghost { stamp: self.evictions[group], used: 0 });
             self.evictions[group] += 1;
         }
@@ -327,7 +327,7 @@ struct Pair {
 }
 
 impl Pair {
-    fn new(kind: Order, groups: usize) -> Pair {
+    fn new(kind: EvictionOrder, groups: usize) -> Pair {
         let orders = Orders::new(kind, CELLS).expect("small");
         Pair { orders, twin: Twin { kind, ..Twin::default() }, hands: Vec::new(), groups }
     }
@@ -451,7 +451,7 @@ fn cells(victims: &[Victim]) -> Vec<u32> {
     victims.iter().map(|victim| victim.cell.get()).collect()
 }
 
-fn run(kind: Order, groups: usize, ops: &[Op]) {
+fn run(kind: EvictionOrder, groups: usize, ops: &[Op]) {
     let mut pair = Pair::new(kind, groups);
     for op in ops {
         pair.apply(op);
@@ -464,16 +464,16 @@ proptest! {
 
     #[test]
     fn s3_fifo_is_its_twin(ops in prop::collection::vec(op(), 1..400)) {
-        run(Order::S3Fifo, 1, &ops);
+        run(EvictionOrder::S3Fifo, 1, &ops);
     }
 
     #[test]
     fn the_kernels_order_is_its_twin(ops in prop::collection::vec(op(), 1..400)) {
-        run(Order::Kernel, 1, &ops);
+        run(EvictionOrder::Kernel, 1, &ops);
     }
 
     #[test]
     fn groups_are_kept_apart(ops in prop::collection::vec(op(), 1..400), kernel in any::<bool>()) {
-        run(if kernel { Order::Kernel } else { Order::S3Fifo }, GROUPS, &ops);
+        run(if kernel { EvictionOrder::Kernel } else { EvictionOrder::S3Fifo }, GROUPS, &ops);
     }
 }

@@ -60,7 +60,7 @@ impl Limit {
 
 /// The rule that chooses the next page to leave memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum Order {
+pub enum EvictionOrder {
     /// S3-FIFO: pages that are stored once leave before those that come back.
     #[default]
     S3Fifo,
@@ -68,15 +68,15 @@ pub enum Order {
     Kernel,
 }
 
-impl Order {
+impl EvictionOrder {
     /// Every order there is.
-    pub const ALL: [Order; 2] = [Order::S3Fifo, Order::Kernel];
+    pub const ALL: [EvictionOrder; 2] = [EvictionOrder::S3Fifo, EvictionOrder::Kernel];
 
     /// Its name in options and rows.
     pub fn name(self) -> &'static str {
         match self {
-            Order::S3Fifo => "s3-fifo",
-            Order::Kernel => "kernel-order",
+            EvictionOrder::S3Fifo => "s3-fifo",
+            EvictionOrder::Kernel => "kernel-order",
         }
     }
 }
@@ -141,7 +141,7 @@ pub struct ZswapConfig {
     /// 100 it does so as soon as there is room for one page.
     pub accept_threshold_percent: u32,
     /// The rule that chooses which entry leaves memory next.
-    pub order: Order,
+    pub order: EvictionOrder,
     /// What becomes of a page that does not compress.
     pub incompressible: Incompressible,
     /// The disk for pages that leave memory. Its content is overwritten.
@@ -167,7 +167,7 @@ impl ZswapConfig {
             rule: Rule::LeastWaste,
             limit: Limit::Percent(LIMIT_PERCENT),
             accept_threshold_percent: ACCEPT_THRESHOLD_PERCENT,
-            order: Order::default(),
+            order: EvictionOrder::default(),
             incompressible: Incompressible::default(),
             backing: None,
             compressed_writeback: true,

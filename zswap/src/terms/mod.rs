@@ -8,6 +8,6 @@ mod group;
 
 pub(crate) use error::KNOWN_MAX;
 
-pub use config::{Incompressible, Limit, Order, ZswapConfig};
+pub use config::{EvictionOrder, Incompressible, Limit, ZswapConfig};
 pub use error::{AlgorithmError, LoadError, StoreError, ZswapError};
 pub use group::GroupId;

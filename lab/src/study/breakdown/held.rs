@@ -11,7 +11,7 @@ use disk::Disk;
 use std::sync::Arc;
 use zram::Zram;
 use zsmalloc::{Memory, MemoryConfig, Rule};
-use zswap::{Area, Free, GroupId};
+use zswap::{Area, FreeWhen, GroupId};
 
 const CHAIN_ORDER: u32 = 3;
 
@@ -91,7 +91,7 @@ impl Held {
                 done.map_err(|error| LabError::store("discard")(error))
             }
             Held::Zswap(area) => {
-                area.invalidate_pages(first as u64..(first + count) as u64, Free::Soon);
+                area.invalidate_pages(first as u64..(first + count) as u64, FreeWhen::Soon);
                 Ok(())
             }
         }

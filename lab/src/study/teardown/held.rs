@@ -214,9 +214,9 @@ fn region(
 /// An empty device with room for all threads' pages.
 fn device(shape: &Shape, case: Case, pager: &Arc<Pager>) -> Result<Arc<Zram>, LabError> {
     let free = match shape.free {
-        Free::Handles => zram::study::Free::Handles,
-        Free::Entries => zram::study::Free::Entries,
-        _ => zram::study::Free::Sync,
+        Free::Handles => zram::study::FreeDesign::Handles,
+        Free::Entries => zram::study::FreeDesign::Entries,
+        _ => zram::study::FreeDesign::Sync,
     };
     let pages = case.bytes() / PAGE_SIZE as u64;
     let Layout { design, shards } = shape.layout;

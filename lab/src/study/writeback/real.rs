@@ -19,7 +19,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
 use zsmalloc::{Memory, MemoryConfig};
-use zswap::{Area, GroupId, Limit, Loaded, Order, Zswap, ZswapConfig};
+use zswap::{Area, EvictionOrder, GroupId, Limit, Loaded, Zswap, ZswapConfig};
 
 /// The store's name in messages.
 const NAME: &str = "zswap";
@@ -63,7 +63,7 @@ struct Cache<'a> {
 
 /// Runs `accesses`, to pages that are not in use.
 pub(super) fn run(
-    order: Order,
+    order: EvictionOrder,
     size: Size,
     corpus: &Corpus,
     accesses: &[Access],
@@ -79,7 +79,7 @@ pub(super) fn run(
 }
 
 impl Cache<'_> {
-    fn new(order: Order, size: Size, corpus: &Corpus) -> Result<Cache<'_>, LabError> {
+    fn new(order: EvictionOrder, size: Size, corpus: &Corpus) -> Result<Cache<'_>, LabError> {
         let bytes = (size.pages * PAGE_SIZE) as u64;
         let config = MemoryConfig { worker: false, ..MemoryConfig::for_disk(bytes) };
         let memory = Memory::new(config).map_err(LabError::store(NAME))?;

@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 use serve::Server;
 use serve::control::{Request, Response};
 use serve::fuse::Fuse;
-use zram::{Device, Devices, Stat};
+use zram::{Device, Devices, ZramStat};
 use zsmalloc::ClassTable;
 
 use super::document;
@@ -93,7 +93,7 @@ impl Answers {
         answer
     }
 
-    fn with_server(&self, device: &Device) -> Stat {
+    fn with_server(&self, device: &Device) -> ZramStat {
         let (stat, Some(disk)) = (device.stat(), device.disk()) else { return device.stat() };
         let nbd = self.server.as_ref().map_or((0, 0), |s| (s.connections(), s.buffer_bytes()));
         let tree = self.tree.as_ref().map_or((0, 0), |tree| (tree.threads(), tree.buffer_bytes()));

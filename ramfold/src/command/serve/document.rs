@@ -4,11 +4,11 @@
 //! Locks: none.
 
 use serde_json::{Value, json};
-use zram::{Attribute, CheckReport, Device, Stat, TroubleStat};
+use zram::{Attribute, Device, TroubleStat, ZramCheck, ZramStat};
 use zsmalloc::{ClassRow, ClassTable};
 
 /// One device in the form that `stat --json` prints.
-pub(crate) fn stat(stat: &Stat) -> Value {
+pub(crate) fn stat(stat: &ZramStat) -> Value {
     json!({
         "name": stat.name,
         "algorithm": stat.algorithm,
@@ -45,7 +45,7 @@ pub(crate) fn stat(stat: &Stat) -> Value {
 }
 
 /// The same, with the figures that the kernel shows in other attributes.
-pub(crate) fn device(device: &Device, stat: &Stat) -> Value {
+pub(crate) fn device(device: &Device, stat: &ZramStat) -> Value {
     let mut answer = self::stat(stat);
     let text = |attribute| device.show(attribute).unwrap_or_default().trim_end().to_owned();
     answer["io_stat"] = columns(
@@ -147,7 +147,7 @@ fn class(row: &ClassRow) -> Value {
 }
 
 /// What a recount found.
-pub(crate) fn check(report: &CheckReport) -> Value {
+pub(crate) fn check(report: &ZramCheck) -> Value {
     json!({
         "zspages": report.pool.zspages,
         "objects": report.pool.objects,

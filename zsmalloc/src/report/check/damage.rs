@@ -105,7 +105,7 @@ fn a_wrong_header_of_a_zspage_is_found() {
     shows(given, "class ");
     // The bits of the slots say one thing, and the count that the header keeps another.
     let counted = |it: &Damaged| it.zspage(LEN).miscount();
-    shows(counted, "objects");
+    shows(counted, "objects: counted 2, kept 3");
 }
 
 #[test]

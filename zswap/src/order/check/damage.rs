@@ -7,7 +7,7 @@ use zsmalloc::{CellNumber, LEAF_CELLS};
 use super::super::blocks::{Ring, Want, hand_of};
 use super::super::orders::{Orders, leaf_of, one};
 use super::super::word::{Which, Word};
-use crate::terms::{GroupId, Order};
+use crate::terms::{EvictionOrder, GroupId};
 
 /// Cells of the memory. Leaf 0 is never used.
 const CELLS: u64 = 4 * LEAF_CELLS as u64;
@@ -23,7 +23,7 @@ fn pages() -> [(CellNumber, GroupId); 4] {
 
 #[track_caller]
 fn shows(damage: impl FnOnce(&Orders, CellNumber), finding: &str) {
-    let orders = Orders::new(Order::S3Fifo, CELLS).expect("small tables");
+    let orders = Orders::new(EvictionOrder::S3Fifo, CELLS).expect("small tables");
     pages().into_iter().for_each(|(cell, group)| assert!(orders.push(cell, group).is_ok()));
     orders.check(pages().into_iter()).expect("sound before the damage");
     damage(&orders, pages()[0].0);

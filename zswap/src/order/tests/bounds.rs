@@ -21,7 +21,7 @@ fn tokens(orders: &Orders) -> usize {
 /// A token has 4 bytes and a word has 4. So a page costs 12 bytes, and its share of the heads.
 #[test]
 fn however_tokens_go_stale_there_are_two_for_each_page_at_most() {
-    for kind in Order::ALL {
+    for kind in EvictionOrder::ALL {
         let orders = Orders::new(kind, CELLS).expect("small");
         (0..PAGES).for_each(|page| orders.push(cell(page), GroupId(0)).expect("room"));
         let mut state = 7;
@@ -42,7 +42,7 @@ fn however_tokens_go_stale_there_are_two_for_each_page_at_most() {
 
 #[test]
 fn a_detached_leafs_tokens_go_when_the_order_is_compacted() {
-    let orders = Orders::new(Order::S3Fifo, CELLS).expect("small");
+    let orders = Orders::new(EvictionOrder::S3Fifo, CELLS).expect("small");
     (0..PAGES).for_each(|page| orders.push(cell(page), GroupId(0)).expect("room"));
     for leaf in 2..4 {
         let leaf = LeafId::new(leaf).expect("not 0");
@@ -58,7 +58,7 @@ fn a_detached_leafs_tokens_go_when_the_order_is_compacted() {
 
 #[test]
 fn hot_pages_come_and_go_without_the_lock() {
-    let orders = Orders::new(Order::S3Fifo, CELLS).expect("small");
+    let orders = Orders::new(EvictionOrder::S3Fifo, CELLS).expect("small");
     (0..64).for_each(|page| orders.push(cell(page), GroupId(0)).expect("room"));
     let _held = orders.rings.lock();
     for page in 0..64 {

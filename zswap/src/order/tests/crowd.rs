@@ -28,7 +28,7 @@ fn next(state: &mut u64) -> u64 {
 }
 
 impl Crowd {
-    fn new(kind: Order) -> Crowd {
+    fn new(kind: EvictionOrder) -> Crowd {
         let cells = (0..CELLS).map(|_| Mutex::new(None)).collect();
         let orders = Orders::new(kind, CELLS).expect("small");
         Crowd { orders, cells, evicted: AtomicU64::new(0) }
@@ -103,7 +103,7 @@ impl Crowd {
     }
 }
 
-fn crowd(kind: Order, groups: u64) {
+fn crowd(kind: EvictionOrder, groups: u64) {
     let crowd = Crowd::new(kind);
     std::thread::scope(|scope| {
         for thread in 0..THREADS {
@@ -125,10 +125,10 @@ fn crowd(kind: Order, groups: u64) {
 
 #[test]
 fn threads_in_one_group_leave_every_page_its_token() {
-    Order::ALL.into_iter().for_each(|kind| crowd(kind, 1));
+    EvictionOrder::ALL.into_iter().for_each(|kind| crowd(kind, 1));
 }
 
 #[test]
 fn threads_in_three_groups_leave_every_page_its_token() {
-    Order::ALL.into_iter().for_each(|kind| crowd(kind, 3));
+    EvictionOrder::ALL.into_iter().for_each(|kind| crowd(kind, 3));
 }

@@ -9,7 +9,7 @@ fn cell(page: usize) -> CellNumber {
 }
 
 fn s3_fifo() -> Orders {
-    Orders::new(Order::S3Fifo, CELLS).expect("small")
+    Orders::new(EvictionOrder::S3Fifo, CELLS).expect("small")
 }
 
 fn next(orders: &Orders, count: usize) -> Vec<Victim> {
