@@ -37,6 +37,18 @@ fn blobs_are_smaller_with_a_dictionary() {
     }
 }
 
+/// A block of LZ4 refers to the last 64 KiB before it, so a longer dictionary is cut at its front.
+#[test]
+fn the_end_of_a_long_dictionary_counts() {
+    let long: Vec<u8> = (200..240).flat_map(page).chain(content()).collect();
+    assert!(long.len() > 1 << 16, "longer than what a block can refer to");
+    for codec in [Algorithm::Lz4, Algorithm::Lz4hc].map(Codec::new) {
+        let [cut, whole] = [&long[long.len() - (1 << 16)..], &long]
+            .map(|content| compress(&codec.with_dictionary(content).expect("bytes"), &page(1)));
+        assert_eq!(whole, cut, "{codec}");
+    }
+}
+
 /// The wrong dictionary is damage or another page, never the right one.
 #[test]
 fn a_blob_is_read_with_its_dictionary_only() {

@@ -295,3 +295,81 @@ fn a_failing_disk_fails_the_suite() {
     });
     assert!(complaint.contains("Corrupt"), "{complaint}");
 }
+
+/// A disk that does its requests page by page, and may fail after some of the pages.
+struct Halting {
+    inner: Arc<FaultyDisk<RamDisk>>,
+    /// Whether a request that fails changes the byte after its range too.
+    spills: bool,
+}
+
+impl Halting {
+    fn by_page(
+        &self,
+        offset: u64,
+        len: u64,
+        act: impl Fn(u64, u64) -> Result<(), DiskError>,
+    ) -> Result<(), DiskError> {
+        let end = offset + len;
+        let mut at = offset;
+        while at < end {
+            let next = (at / 4096 + 1) * 4096;
+            act(at, next.min(end) - at).inspect_err(|_| self.spill(end))?;
+            at = next;
+        }
+        Ok(())
+    }
+
+    fn spill(&self, end: u64) {
+        if self.spills && end < self.size_bytes() {
+            self.inner.inner().write(end, b"!").expect("the byte is there");
+        }
+    }
+}
+
+impl Disk for Halting {
+    fn size_bytes(&self) -> u64 {
+        self.inner.size_bytes()
+    }
+
+    fn read(&self, offset: u64, buf: &mut [u8]) -> Result<(), DiskError> {
+        self.inner.read(offset, buf)
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> Result<(), DiskError> {
+        let piece = |at: u64, len: u64| {
+            let first = (at - offset) as usize;
+            self.inner.write(at, &data[first..first + len as usize])
+        };
+        self.by_page(offset, data.len() as u64, piece)
+    }
+}
+
+/// Every second write of a page fails.
+fn run_halting(spills: bool) {
+    let size = 24 * 4096;
+    let inner = Arc::new(FaultyDisk::new(ram(size)));
+    let plan = FaultPlan {
+        after: 1,
+        verbs: Verbs::Writes,
+        span: FaultSpan::Forever,
+        fault: Fault::NoSpace,
+    };
+    let fail = |on| if on { inner.arm(plan) } else { inner.disarm() };
+    let make = |_| Arc::new(Halting { inner: Arc::clone(&inner), spills }) as Arc<dyn Disk>;
+    conformance::run_failing("Halting", size, &make, &fail);
+}
+
+#[test]
+fn a_disk_that_fails_halfway_conforms_unless_it_changes_other_bytes() {
+    run_halting(false);
+    let complaint = complaint_of(|| run_halting(true));
+    assert!(complaint.contains("failed and changed byte"), "{complaint}");
+}
+
+#[test]
+fn a_disk_that_never_fails_is_not_checked_for_it() {
+    let make = |size| Arc::new(ram(size)) as Arc<dyn Disk>;
+    let complaint = complaint_of(|| conformance::run_failing("RamDisk", 4096, &make, &|_| ()));
+    assert!(complaint.contains("nothing was checked"), "{complaint}");
+}

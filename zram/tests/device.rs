@@ -70,6 +70,17 @@ fn it_is_a_disk() {
     }
 }
 
+/// It refuses what exceeds its limit, and may have done a part of the request by then.
+#[test]
+fn a_full_one_is_a_disk_that_fails() {
+    let size = 24 * PAGE as u64;
+    let make = |size: u64| -> Arc<dyn Disk> {
+        let config = ZramConfig { mem_limit: 8 * PAGE as u64, ..ZramConfig::new("zram0", size) };
+        Arc::new(device(config))
+    };
+    disk::conformance::run_failing("zram at its limit", size, &make, &|_| ());
+}
+
 #[derive(Clone, Debug)]
 enum Action {
     Write { offset: usize, len: usize, seed: u64, ratio: usize },

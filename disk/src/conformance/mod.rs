@@ -21,7 +21,7 @@
 //! | D3 | `bounds`, and every other check |
 //! | D4 | [`run_read_only`] |
 //! | D5 | `stripes`, `collisions` |
-//! | D6 | the implementation's own tests, because it needs a disk that fails |
+//! | D6 | [`run_failing`], because it needs a disk that fails |
 //! | D7 | wherever an extent is asked for |
 //! | a disk is sparse, which the contract leaves open | [`run_sparse`] |
 //!
@@ -31,6 +31,7 @@
 mod bounds;
 mod content;
 mod extents;
+mod failing;
 mod pattern;
 mod random;
 mod threads;
@@ -116,6 +117,39 @@ fn run_checks(checks: &[(&str, Check)], name: &str, size: u64, make: Make<'_>) {
         let label = format!("{name}, {size} bytes: {check}");
         body(&mut Twin::new(label, size, make));
     }
+}
+
+/// Checks that a request that fails changes only bytes of its range, and each of those only to what
+/// it was to be. `make` is that of [`run_sized`].
+///
+/// `fail(true)` is called before each request, and `fail(false)` after it. A disk that fails
+/// without being told, because it is full, needs neither.
+///
+/// # Panics
+///
+/// For the same reasons as [`run`], and if no request failed.
+///
+/// ```
+/// use ramfold_disk::{Fault, FaultPlan, FaultSpan, FaultyDisk, RamDisk, Verbs, conformance};
+/// use std::sync::Arc;
+///
+/// let disk = Arc::new(FaultyDisk::new(RamDisk::new(24 * 4096)?));
+/// let (verbs, span, fault) = (Verbs::Writes, FaultSpan::Once, Fault::NoSpace);
+/// let fail = |on| match on {
+///     true => disk.arm(FaultPlan { after: 0, verbs, span, fault }),
+///     false => disk.disarm(),
+/// };
+/// conformance::run_failing("FaultyDisk", 24 * 4096, &|_| disk.clone(), &fail);
+/// # Ok::<(), ramfold_disk::DiskError>(())
+/// ```
+pub fn run_failing(
+    name: &str,
+    size: u64,
+    make: &dyn Fn(u64) -> Arc<dyn Disk>,
+    fail: &dyn Fn(bool),
+) {
+    let label = format!("{name}, {size} bytes: failing");
+    failing::operations(&mut Twin::new(label, size, make), fail);
 }
 
 /// Checks that `disk`, with any content, refuses every change and still answers all other requests.

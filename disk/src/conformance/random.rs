@@ -26,7 +26,8 @@ pub(super) fn operations(twin: &mut Twin) {
     }
 }
 
-fn any_op(rng: &mut Rng, size: u64) -> Op {
+/// Any operation on a disk of `size` bytes.
+pub(super) fn any_op(rng: &mut Rng, size: u64) -> Op {
     let verb = match rng.below(16) {
         0..=6 => Verb::Write(Pattern::any(rng)),
         7..=9 => Verb::Read,

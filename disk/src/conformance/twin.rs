@@ -89,6 +89,36 @@ impl Twin {
         }
     }
 
+    /// Does `op`, which lies within the disk and may fail, to the disk. Returns whether it failed.
+    /// Then no byte outside of its range has changed, and each byte of the range is the old or the
+    /// new one. The same holds for a discard, because the contract lets it keep parts of pages.
+    pub(super) fn attempt(&mut self, op: Op, fail: &dyn Fn(bool)) -> bool {
+        fail(true);
+        let outcome = self.perform(op, true);
+        fail(false);
+        let strange = matches!(outcome, Err(DiskError::OutOfRange { .. }));
+        self.require(!strange, || format!("{op:?} lies within the disk: {outcome:?}"));
+        let before = self.bytes.clone();
+        self.update(op);
+        if outcome.is_err() || matches!(op.verb, Verb::Discard) {
+            self.follow(op, &before);
+        }
+        self.verify();
+        outcome.is_err()
+    }
+
+    /// Takes the bytes of the disk, if each is one of `before` or one that `op` makes.
+    fn follow(&mut self, op: Op, before: &[u8]) {
+        let mut found = vec![0xA5; before.len()];
+        let outcome = self.disk.read(0, &mut found);
+        self.require(outcome.is_ok(), || format!("reading back failed: {outcome:?}"));
+        let made = |at: usize| found[at] == before[at] || found[at] == self.bytes[at];
+        let wrong = (0..found.len()).find(|&at| !made(at));
+        let wrong = wrong.unwrap_or_default();
+        self.require(made(wrong), || format!("{op:?} failed and changed byte {wrong}"));
+        self.bytes = found;
+    }
+
     fn perform(&self, op: Op, inside: bool) -> Result<(), DiskError> {
         let Op { verb, offset, len } = op;
         match verb {
