@@ -29,6 +29,8 @@ pub use backing::Found;
 pub use cache::{Zswap, ZswapCheck, ZswapDefect, ZswapStat};
 pub use cells::GroupStat;
 pub use shared::WroteBack;
+#[cfg(feature = "study")]
+pub use terms::study;
 pub use terms::{
     AlgorithmError, EvictionOrder, GroupId, Incompressible, Limit, LoadError, StoreError,
     ZswapConfig, ZswapError,

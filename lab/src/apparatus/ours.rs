@@ -105,12 +105,24 @@ pub(crate) fn cache(
     chain_order: u32,
     bytes: u64,
 ) -> Result<Arc<Zswap>, LabError> {
+    cache_for(zswap::study::Study::default(), memory, algorithm, chain_order, bytes)
+}
+
+/// The same with what a study compares.
+pub(crate) fn cache_for(
+    study: zswap::study::Study,
+    memory: &Arc<Memory>,
+    algorithm: &Codec,
+    chain_order: u32,
+    bytes: u64,
+) -> Result<Arc<Zswap>, LabError> {
     let disk = RamDisk::new(bytes + SPARE_BYTES).map_err(|error| LabError::store(ZSWAP)(error))?;
     let config = ZswapConfig {
         algorithm: algorithm.clone(),
         chain_order,
         limit: Limit::None,
         backing: Some(Arc::new(disk)),
+        study,
         ..ZswapConfig::new("lab")
     };
     let cache = Zswap::new(Arc::clone(memory), config).map_err(LabError::store(ZSWAP))?;

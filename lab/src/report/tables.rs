@@ -115,14 +115,11 @@ const ZSWAP: &[Column] = &[
     times("all in the call, ms: returns / back", &[("backend", "zswap"), ("free", "sync")]),
     times("handed over as a whole, ms", &[("backend", "zswap"), ("free", "range")]),
     times("the kernel's zswap, ms", &[("backend", "kernel-zswap")]),
-    because(
-        times("entries queued (v3)", &[("backend", "zswap"), ("free", "entries")]),
-        "our zswap has no queue of entries, so no command measures it. It defers ranges.",
-    ),
-    because(
-        times("handles queued (allocator only)", &[("backend", "zswap"), ("free", "handles")]),
-        "`lab teardown --backend zswap` does not offer it, so no command measures it yet.",
-    ),
+    times("page after page, ms", &[("backend", "zswap"), ("free", "slots")]),
+    times("entries queued (v3), ms", &[("backend", "zswap"), ("free", "entries")]),
+    column("its speed-up over page after page", ZSWAP_ENTRIES, &["speedup_vs_slots"]),
+    times("handles queued (allocator only), ms", &[("backend", "zswap"), ("free", "handles")]),
+    column("its speed-up", ZSWAP_HANDLES, &["speedup_vs_slots"]),
     because(
         times(
             "the kernel's zswap with a queue",
@@ -131,6 +128,9 @@ const ZSWAP: &[Column] = &[
         "Linux 6.18 has none.",
     ),
 ];
+
+const ZSWAP_ENTRIES: Wants = &[("backend", "zswap"), ("free", "entries")];
+const ZSWAP_HANDLES: Wants = &[("backend", "zswap"), ("free", "handles")];
 
 /// Frees that do not lag, one after the other in random order, by threads that have nothing else
 /// in common.
@@ -271,10 +271,11 @@ const NUMBERS_COMMAND: &str = "lab teardown --vs-kernel --mib 256 --threads 1,2,
 const SIZES_COMMAND: &str = "lab teardown --vs-kernel --mib 64,128,192,256,512,1024 --threads 1 \
     --free slots,entries,handles,sync,range --buffer-bytes 256K --corpus /tmp/corpus.bin --record";
 const ZSWAP_NUMBERS_COMMAND: &str = "lab teardown --backend zswap --vs-kernel --mib 256 \
-    --threads 1,2,3 --free sync,range --algorithm lzo --corpus /tmp/corpus.bin --record";
-const ZSWAP_SIZES_COMMAND: &str = "lab teardown --backend zswap --vs-kernel \
-    --mib 64,128,256,512,1024 --threads 1 --free sync,range --algorithm lzo \
+    --threads 1,2,3 --free slots,entries,handles,sync,range --buffer-bytes 256K --algorithm lzo \
     --corpus /tmp/corpus.bin --record";
+const ZSWAP_SIZES_COMMAND: &str = "lab teardown --backend zswap --vs-kernel \
+    --mib 64,128,256,512,1024 --threads 1 --free slots,entries,handles,sync,range \
+    --buffer-bytes 256K --algorithm lzo --corpus /tmp/corpus.bin --record";
 const ORDERS_COMMAND: &str = "lab fs --workload untar,build --copies 4 --chain-order 2,3,4 \
     --algorithm lzo-rle --runs 5 --record";
 const MONITOR_COMMAND: &str =

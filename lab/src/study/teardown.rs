@@ -17,12 +17,12 @@
 //! when both are so. Ours keeps free frames for a while before it gives them back, which is most of
 //! `drain_ms`.
 //!
-//! `slots`, `handles` and `entries` are S0's and S3's: one device of ours holds the pages of all
-//! threads, as the kernel's does. Each thread empties its part slot after slot, with a call for
-//! each, as the kernel's `munmap` does with swapped pages. Such a device may have any lock design.
-//! `fallbacks` are values that found no room in the queue, and were freed in the call. A zswap of
-//! ours has no such queue: what it defers is ranges, and S3's `entries` stand beside its `range`.
-//! All regions share one, as all processes do the kernel's.
+//! `slots`, `handles` and `entries` are S0's and S3's. One device of ours holds the pages of all
+//! threads, as the kernel's does, or one cache has an area for each. Each thread empties its part
+//! slot after slot, with a call for each, as the kernel's `munmap` does with swapped pages. A
+//! device may have any lock design. `fallbacks` are values that found no room in the queue, and
+//! were freed in the call. Before a cache, a client of it queues entries: see `late`. Regions
+//! share one cache, as all processes do the kernel's.
 //!
 //! Paging is timed in each region by itself while the others do the same; the figure is the median
 //! of the regions.
@@ -48,6 +48,7 @@ mod compare;
 mod crew;
 mod held;
 mod kernels;
+mod late;
 mod published;
 
 pub(super) use child::INSIDE;
@@ -72,7 +73,7 @@ struct Options {
     #[arg(long, value_name = "N[,N]", value_delimiter = ',', default_value = "1,2,4",
           value_parser = clap::value_parser!(u32).range(1..=64))]
     threads: Vec<u32>,
-    /// How our memory is freed [default: all ways that the store has]
+    /// How our memory is freed [default: all ways]
     #[arg(long, value_name = "HOW[,HOW]", value_delimiter = ',')]
     free: Vec<Free>,
     /// Bytes of buffers for handles and entries; they are then the only bound of pending pages
@@ -124,15 +125,10 @@ fn run(matches: &ArgMatches, lab: &Lab) -> Result<Report, LabError> {
 }
 
 impl Options {
-    /// With the ways of giving up that there are.
+    /// With all ways of giving up, if none is named.
     fn checked(mut self) -> Result<Options, LabError> {
-        let all = Free::of(self.backend);
         if self.free.is_empty() {
-            self.free = all.to_vec();
-        }
-        let name = self.backend.name();
-        if let Some(free) = self.free.iter().find(|free| !all.contains(free)) {
-            return Err(LabError::Usage(format!("--free {}: not with {name}", free.name())));
+            self.free = Free::ALL.to_vec();
         }
         let default = self.layouts() == [Layout::DEFAULT];
         if !default && !self.free.iter().any(|free| free.is_of_a_device(self.backend)) {

@@ -23,7 +23,7 @@ use std::sync::{Arc, Weak};
 use zsmalloc::{Slots, leaf_parts};
 
 use super::detached::{Detached, FreeWhen};
-use crate::cells::{Event, Stored, stored};
+use crate::cells::{Event, Stored};
 use crate::shared::Core;
 use crate::terms::GroupId;
 
@@ -145,7 +145,7 @@ impl AreaInner {
             if let Stored::Blob { .. } = before {
                 self.core.orders.remove(slot.number());
             }
-            stored::clear(&mut slot);
+            self.forget(&mut slot);
             self.core.settle(&slot, before, GroupId::ROOT, Event::Invalidated);
         }
     }

@@ -55,6 +55,8 @@ impl Core {
     pub(crate) fn new(memory: Arc<Memory>, config: ZswapConfig) -> Result<Core, ZswapError> {
         let (chain, limit) = (config.check()?, config.limit.bytes()?);
         let pool_config = PoolConfig { chain, rule: config.rule, ..PoolConfig::default() };
+        #[cfg(feature = "study")]
+        let pool_config = PoolConfig { deferred: config.study.deferred, ..pool_config };
         let pool = Pool::new(memory, pool_config)?;
         let disk = config.backing.as_ref().map(|disk| Backing::open(Arc::clone(disk), &pool));
         let backing = disk.transpose()?;

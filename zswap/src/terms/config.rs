@@ -155,6 +155,9 @@ pub struct ZswapConfig {
     /// Whether the cache may start a thread that writes back in the background when the limit is
     /// met.
     pub worker: bool,
+    /// What a study compares.
+    #[cfg(feature = "study")]
+    pub study: super::study::Study,
 }
 
 impl ZswapConfig {
@@ -173,6 +176,8 @@ impl ZswapConfig {
             compressed_writeback: true,
             shrinker_enabled: false,
             worker: true,
+            #[cfg(feature = "study")]
+            study: super::study::Study::default(),
         }
     }
 

@@ -5,6 +5,8 @@
 mod config;
 mod error;
 mod group;
+#[cfg(feature = "study")]
+pub mod study;
 
 pub(crate) use error::KNOWN_MAX;
 

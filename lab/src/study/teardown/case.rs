@@ -37,30 +37,23 @@ pub(super) enum Free {
     RangeClosed,
     /// Free slot after slot of a device or area, in the call
     Slots,
-    /// Free a device's slots, and queue their objects
+    /// Free the slots of a device or area, and queue their objects
     Handles,
-    /// Queue a device's slots
+    /// Queue the slots of a device or area
     Entries,
 }
 
 impl Free {
-    /// The forms that a store has.
-    pub(super) fn of(backend: Backend) -> &'static [Free] {
-        match backend {
-            Backend::Zram => &[
-                Free::Sync,
-                Free::Range,
-                Free::SyncClosed,
-                Free::RangeClosed,
-                Free::Slots,
-                Free::Handles,
-                Free::Entries,
-            ],
-            Backend::Zswap => {
-                &[Free::Sync, Free::Range, Free::SyncClosed, Free::RangeClosed, Free::Slots]
-            }
-        }
-    }
+    /// Every form.
+    pub(super) const ALL: [Free; 7] = [
+        Free::Sync,
+        Free::Range,
+        Free::SyncClosed,
+        Free::RangeClosed,
+        Free::Slots,
+        Free::Handles,
+        Free::Entries,
+    ];
 
     /// Whether a device is emptied slot after slot, whose pool may have any lock design.
     pub(super) fn is_of_a_device(self, backend: Backend) -> bool {

@@ -5,8 +5,8 @@
 //!   sync      region               Teardown::Sync                     nothing
 //!   range     region               Teardown::Range                    its range, pending bytes
 //!   slots     device, area         slot after slot, at once           nothing
-//!   handles   device               slot after slot, objects later     values in its queue
-//!   entries   device               slot after slot, all of it later   values in its queue
+//!   handles   device, area         slot after slot, objects later     values in a queue
+//!   entries   device, area         slot after slot, all of it later   values in a queue
 //! ```
 //!
 //! The last three are study S3's own: memory has been swapped to a device, and the client of the
@@ -16,6 +16,7 @@
 //! Invariant: what is given up was read back equal before, every page of it, and is in the store.
 
 use super::case::{Case, Free, Shape};
+use super::late::{Areas, Late};
 use crate::apparatus::folding;
 use crate::apparatus::ours::{self, Backend, Layout};
 use crate::apparatus::paging::{self, Source};
@@ -25,9 +26,10 @@ use crate::rows::Row;
 use region::{Pager, Region, RegionConfig, StoreConfig, Teardown};
 use std::fs;
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use zram::study::Study;
 use zram::{Zram, ZramConfig};
+use zsmalloc::deferred::Meters;
 use zswap::{Area, GroupId, Loaded, Zswap};
 
 /// What all threads share: where folded pages go.
@@ -36,12 +38,18 @@ pub(super) struct Store {
     cache: Option<Arc<Zswap>>,
     /// Where slots are freed: as many pages for each thread.
     device: Option<Arc<Zram>>,
+    /// The areas of the cache, where they are emptied page by page, one for each thread.
+    areas: Areas,
+    /// Where pages of areas are queued.
+    late: Option<Arc<Late>>,
 }
 
 pub(super) enum Held {
     Region(Region, Teardown),
     Slots(Arc<Zram>, Range<u64>),
     Area(Area),
+    /// Emptied later; of this thread.
+    Late(Arc<Late>, Area, u32),
 }
 
 /// What may be left of it.
@@ -63,22 +71,44 @@ impl Store {
         let cache = match *backend {
             Backend::Zram => None,
             Backend::Zswap => {
-                Some(ours::cache(pager.memory(), algorithm, *chain_order, case.bytes())?)
+                let free = match shape.free {
+                    Free::Handles => zswap::study::Free::Handles,
+                    _ => zswap::study::Free::AtOnce,
+                };
+                let deferred = shape.queue(case.bytes() / PAGE_SIZE as u64);
+                let study = zswap::study::Study { free, deferred };
+                let (memory, bytes) = (pager.memory(), case.bytes());
+                Some(ours::cache_for(study, memory, algorithm, *chain_order, bytes)?)
             }
         };
+        let areas: Areas = (0..case.threads).map(|_| OnceLock::new()).collect();
+        let queued = cache.is_some() && shape.free == Free::Entries;
+        let queue = || {
+            let config = shape.queue(case.bytes() / PAGE_SIZE as u64);
+            Late::new(config, &areas, pager.memory())
+        };
+        let late = queued.then(queue).transpose()?;
         let on_device = shape.free.is_of_a_device(*backend);
         let device = on_device.then(|| device(shape, case, pager)).transpose()?;
-        Ok(Store { pager: Arc::clone(pager), cache, device })
+        Ok(Store { pager: Arc::clone(pager), cache, device, areas, late })
+    }
+
+    /// The queue of what is freed slot after slot.
+    fn queue(&self) -> Option<Meters> {
+        let of_device = self.device.as_ref().map(|disk| disk.deferred());
+        let of_late = self.late.as_ref().map(|late| late.meters());
+        let of_areas = || self.areas.iter().find_map(|area| Some(area.get()?.deferred()));
+        of_device.or(of_late).or_else(of_areas)
     }
 
     /// Whether no value is in a queue.
     pub(super) fn has_nothing_pending(&self) -> bool {
-        self.device.as_ref().is_none_or(|disk| disk.deferred().pending_values == 0)
+        self.queue().is_none_or(|queue| queue.pending_values == 0)
     }
 
     /// Values for which a queue had no room.
     pub(super) fn fallbacks(&self) -> Option<u64> {
-        self.device.as_ref().map(|disk| disk.deferred().fallbacks)
+        self.queue().map(|queue| queue.fallbacks)
     }
 
     /// Sees that a device that was emptied counts no page.
@@ -121,7 +151,7 @@ impl Held {
             (Free::Range | Free::RangeClosed, _) => {
                 region(shape, Teardown::Range, case, store, source)
             }
-            (_, Some(cache)) => area(case, cache, source),
+            (_, Some(cache)) => area(case, cache, thread, store, source),
             (Free::Slots | Free::Handles | Free::Entries, None) => {
                 let pages = case.pages() as u64;
                 let first = u64::from(thread) * pages;
@@ -146,6 +176,10 @@ impl Held {
             }
             Held::Area(area) => {
                 let span = span(|| (0..area.pages()).for_each(|page| area.invalidate(page)));
+                Ok((Left::Emptied(area), span))
+            }
+            Held::Late(late, area, thread) => {
+                let span = span(|| late.forget(&area, thread));
                 Ok((Left::Emptied(area), span))
             }
         }
@@ -249,8 +283,15 @@ fn slots(store: &Store, pages: Range<u64>, source: &Source) -> Result<(Held, Row
 }
 
 /// An area of a cache that holds as many pages.
-fn area(case: Case, cache: &Arc<Zswap>, source: &Source) -> Result<(Held, Row), LabError> {
+fn area(
+    case: Case,
+    cache: &Arc<Zswap>,
+    thread: u32,
+    store: &Store,
+    source: &Source,
+) -> Result<(Held, Row), LabError> {
     let area = cache.add_area(case.pages() as u64).map_err(LabError::store("zswap"))?;
+    let area = store.areas[thread as usize].get_or_init(|| area).clone();
     let mut page = vec![0; PAGE_SIZE];
     for number in 0..case.pages() {
         source.fill_from(number, &mut page)?;
@@ -264,7 +305,11 @@ fn area(case: Case, cache: &Arc<Zswap>, source: &Source) -> Result<(Held, Row), 
             return Err(LabError::Wrong(format!("page {number} is not in memory")));
         }
     }
-    Ok((Held::Area(area), Row::default()))
+    let held = match &store.late {
+        Some(late) => Held::Late(Arc::clone(late), area, thread),
+        None => Held::Area(area),
+    };
+    Ok((held, Row::default()))
 }
 
 /// Whether all of `range` is still mapped. When it is unmapped, another mapping may take part of it
