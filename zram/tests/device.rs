@@ -81,6 +81,17 @@ fn a_full_one_is_a_disk_that_fails() {
     disk::conformance::run_failing("zram at its limit", size, &make, &|_| ());
 }
 
+/// To change a part of a page that holds nothing would store a page of zeros.
+#[test]
+fn zeroing_a_part_of_a_hole_stores_nothing() {
+    let zram = device(ZramConfig::new("zram0", 16 * PAGE as u64));
+    zram.discard(100, 50).expect("in range");
+    zram.write_zeroes(PAGE as u64 - 10, 20, Allocation::MayUnmap).expect("in range");
+    assert_eq!(zram.stat().same_pages, 0);
+    let extent = zram.next_extent(0, zram.size_bytes()).expect("in range");
+    assert_eq!((extent.kind, extent.len), (ExtentKind::Hole, zram.size_bytes()));
+}
+
 #[derive(Clone, Debug)]
 enum Action {
     Write { offset: usize, len: usize, seed: u64, ratio: usize },

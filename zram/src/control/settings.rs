@@ -141,3 +141,17 @@ impl Settings {
         of_name.ok_or_else(wrong)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_that_of_the_first_priority_that_has_it() {
+        let mut settings = Settings::new(&DeviceDefaults::default());
+        assert_eq!(settings.priority_of("zstd"), None);
+        settings.choose(1, Algorithm::Zstd);
+        settings.choose(3, Algorithm::Zstd);
+        assert_eq!(settings.priority_of("zstd"), Some(1));
+    }
+}

@@ -43,7 +43,7 @@ const _: () = assert!(
     cfg!(any(loom, test)) || BLOCK_TOKENS * 4 == host::PAGE_SIZE,
     "a block is a page, and goes back to the system alone"
 );
-const _: () = assert!(BLOCK_TOKENS <= 1 << FILL_BITS, "start and len share a word");
+const _: () = assert!(BLOCK_TOKENS < 1 << FILL_BITS, "start and len share a word");
 
 const FILL_BITS: u32 = 15;
 /// Indices of the words of a block's head.
@@ -165,7 +165,7 @@ impl Blocks {
         true
     }
 
-    /// The group and queue of a block in a ring.
+    /// The group and queue of a block in a ring, packed by [`owner_word`].
     pub(super) fn owner(&self, block: u32) -> (GroupId, Which) {
         let owner = self.head_word(block, OWNER);
         (GroupId((owner >> 1) as u8), Which::BOTH[(owner & 1) as usize])
@@ -221,6 +221,11 @@ impl Blocks {
     }
 }
 
+/// The owner of a block as a word of its head: the queue in the lowest bit, the group above.
+fn owner_word((group, which): (GroupId, Which)) -> u32 {
+    u32::from(group.0) << 1 | which as u32
+}
+
 impl Ring {
     /// The block that the next token goes to.
     pub(super) fn room(
@@ -232,7 +237,7 @@ impl Ring {
         if self.tail != 0 && blocks.fill(self.tail).len < BLOCK_TOKENS {
             return Some(self.tail);
         }
-        let block = blocks.take(want, u32::from(owner.0.0) << 1 | owner.1 as u32)?;
+        let block = blocks.take(want, owner_word(owner))?;
         match self.tail {
             0 => self.head = block,
             tail => blocks.set(tail, NEXT, block),
@@ -292,5 +297,28 @@ impl Ring {
     pub(super) fn blocks(self, blocks: &Blocks) -> impl Iterator<Item = u32> {
         let next = |block: &u32| Some(blocks.next(*block)).filter(|&next| next != 0);
         std::iter::successors(Some(self.head).filter(|&head| head != 0), next)
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_head_has_its_fields_back() {
+        let mut blocks = Blocks::reserve(64).expect("a small table");
+        for group in [0, 1, 254, 255].map(GroupId) {
+            for which in Which::BOTH {
+                let owner = (group, which);
+                let block = blocks.take(Want::Moved, owner_word(owner)).expect("a few");
+                for len in 0..=BLOCK_TOKENS {
+                    for start in 0..=len {
+                        blocks.set_fill(block, Fill { start, len });
+                        assert_eq!(blocks.fill(block), Fill { start, len });
+                    }
+                }
+                assert_eq!((blocks.owner(block), blocks.next(block)), (owner, 0));
+            }
+        }
     }
 }
