@@ -27,9 +27,9 @@ const HALF: u8 = 1;
 /// Tag of a cell whose value is a number in the table.
 const INTERNED: u8 = 2;
 /// The most words that the table holds.
-const WORDS_MAX: usize = 1 << 16;
+const WORDS_MAX: usize = 1 << 16; // 65536
 /// Words that are allocated together: 8 KiB. They are never freed.
-const CHUNK: usize = 1 << 10;
+const CHUNK: usize = 1 << 10; // 1024 words, 8 KiB
 /// Chunks of words.
 const CHUNKS: usize = WORDS_MAX / CHUNK; // 64
 const _: () = assert!(WORDS_MAX <= u32::MAX as usize, "numbers fit the table's u32");

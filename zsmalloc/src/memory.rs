@@ -66,9 +66,9 @@ const ARENA_FRAMES_MIN: u32 = 512; // 2 MiB
 /// Frames of an arena on the smallest machine.
 pub(crate) const ARENA_FRAMES_SMALL: u32 = 1 << 16; // 256 MiB
 /// Memory assumed where the system does not say how much there is.
-const FALLBACK_BYTES: u64 = 1 << 30;
+const FALLBACK_BYTES: u64 = 1 << 30; // 1 GiB
 /// Free bytes held from which on other shards' are looked for: as little as a release bothers for.
-const WARM_MIN: u64 = 1 << 20;
+const WARM_MIN: u64 = 1 << 20; // 1 MiB
 /// Runs given back under one hold of the zone's lock.
 const RUNS_AT_ONCE: usize = 32;
 const _: () = assert!(ARENA_FRAMES_MAX.is_power_of_two(), "a PFN fits its field exactly");

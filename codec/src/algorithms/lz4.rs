@@ -18,13 +18,13 @@ use lzzzz::lz4;
 use std::sync::{Mutex, PoisonError};
 
 /// How many bytes of a dictionary LZ4 can refer to, because its distances have 16 bits.
-pub(crate) const CONTENT_MAX: usize = 1 << 16;
+pub(crate) const CONTENT_MAX: usize = 1 << 16; // 64 KiB
 
 /// `LZ4_STREAMSIZE` of LZ4 1.10, and one byte in which `lzzzz` notes that it is initialised.
 pub(crate) const THREAD_BYTES: usize = (1 << 14) + 32 + 1; // 16417
 
 /// Bytes in which the library keeps the last page, in case the next one continues it.
-const ASIDE_BYTES: usize = 1 << 16;
+const ASIDE_BYTES: usize = 1 << 16; // 64 KiB
 
 /// The longest blob that `len` bytes can become.
 pub(crate) const fn bound(len: usize) -> usize {

@@ -21,7 +21,7 @@ use std::sync::{Mutex, PoisonError};
 /// `LZ4_STREAMHCSIZE` of LZ4 1.10: 32768 hashes of 4 bytes, 65536 links of 2, and 56 bytes.
 const STATE_BYTES: usize = (4 << 15) + (2 << 16) + 56; // 262200
 /// Bytes in which the library keeps the last page, in case the next one continues it.
-const ASIDE_BYTES: usize = 1 << 16;
+const ASIDE_BYTES: usize = 1 << 16; // 64 KiB
 
 /// What LZ4 HC keeps between pages, for any level and dictionary.
 #[derive(Default)]

@@ -13,7 +13,7 @@ use crate::terms::PAGE_LEN_MAX;
 use std::{error, fmt};
 
 /// The smallest dictionary that can be asked for, in bytes.
-pub const DICTIONARY_LEN_MIN: usize = 1 << 10;
+pub const DICTIONARY_LEN_MIN: usize = 1 << 10; // 1 KiB
 
 /// Why pages gave no dictionary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

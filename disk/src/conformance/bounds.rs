@@ -15,7 +15,7 @@ const VERBS: [Verb; 7] = [
 ];
 
 /// Bytes a buffer may have in these tests.
-const BUFFER_MAX: u64 = 1 << 24;
+const BUFFER_MAX: u64 = 1 << 24; // 16 MiB
 
 /// Ranges within a disk of `size` bytes that begin or end beside a boundary: of a page, of 512
 /// pages, of the disk.

@@ -20,7 +20,7 @@ use std::thread::{self, ScopedJoinHandle};
 const THREADS: u64 = 4;
 const ROUNDS: u64 = 100;
 /// Bytes of the disk that the threads share. They are few, so that threads often meet.
-const ARENA_MAX: u64 = 8 * 4096;
+const ARENA_MAX: u64 = 8 * 4096; // 32 KiB
 
 /// D5: threads that write side by side, in pages of their own and within the same pages.
 pub(super) fn stripes(twin: &mut Twin) {

@@ -35,10 +35,10 @@ const AWAKE: Duration = Duration::from_micros(50);
 /// Faults of one thread, without one of another between them, from which on the thread is followed.
 /// The number doubles up to the maximum if following did not last.
 const STREAK_MIN: u32 = 64;
-const STREAK_MAX: u32 = 1 << 16;
+const STREAK_MAX: u32 = 1 << 16; // 65536
 
 /// Faults from which on following has lasted.
-const FOLLOWED_MIN: u64 = 16 * STREAK_MIN as u64;
+const FOLLOWED_MIN: u64 = 16 * STREAK_MIN as u64; // 1024
 
 /// The thread that serves faults. Dropping this ends it. No thread may be waiting for a page then.
 #[derive(Debug)]

@@ -37,7 +37,7 @@ use std::sync::atomic::AtomicUsize;
 /// The extent below, divided by this, is opened ahead,
 const AHEAD_DIVISOR: usize = 8;
 /// but no more pages than this.
-const AHEAD_MAX: usize = (64 << 20) / PAGE_SIZE;
+const AHEAD_MAX: usize = (64 << 20) / PAGE_SIZE; // 16384 pages, 64 MiB
 /// The budget in parts. Each time another part is used, steps double in size.
 const PARTS: usize = 16;
 /// The mappings that a process may have, divided by this, are for all reservations together.

@@ -9,6 +9,13 @@ const OPERATORS: [&str; 7] = ["<< ", ">> ", " & ", " & !", "<<= ", ">>= ", "&= "
 
 const ASSERTION: &str = "const _: () =";
 
+/// How the names of constants end that are sizes or bounds.
+const SIZES: [&str; 8] =
+    ["_MAX", "_MIN", "_BYTES", "_PAGES", "_FRAMES", "_WORDS", "_ENTRIES", "_BLOCKS"];
+
+/// Operators by which a constant is derived from other numbers.
+const DERIVING: [&str; 3] = [" * ", " / ", " << "];
+
 pub(crate) fn shifts_and_masks(source: &Source) -> Vec<Finding> {
     if source.is_test_file() || asserts(source).next().is_some() {
         return Vec::new();
@@ -22,6 +29,25 @@ pub(crate) fn shifts_and_masks(source: &Source) -> Vec<Finding> {
 pub(crate) fn asserts_have_reasons(source: &Source) -> Vec<Finding> {
     let bare = asserts(source).filter(|&at| !has_reason(source, at));
     bare.map(|at| source.finding_at(at, "an assertion without a reason beside it")).collect()
+}
+
+/// A reader should not have to compute a derived size.
+pub(crate) fn derived_sizes_are_told(source: &Source) -> Vec<Finding> {
+    let exempt = source.is_test_file() || source.path.starts_with("lab/");
+    let lines = source.text.lines().enumerate().filter(|_| !exempt);
+    let untold = lines.filter_map(|(number, line)| Some((number, untold(line)?)));
+    let what = |name: &str| format!("{name} is derived, and no comment behind it has its value");
+    untold.map(|(number, name)| source.finding(number + 1, what(name))).collect()
+}
+
+/// The name of the size that a line derives and does not tell.
+fn untold(line: &str) -> Option<&str> {
+    let (name, value) = line.split_once("const ")?.1.split_once(": ")?;
+    let (value, rest) = value.split_once(';')?;
+    let is_size = SIZES.iter().any(|end| name.ends_with(end));
+    let derived = DERIVING.iter().any(|operator| value.contains(operator));
+    let top = line.starts_with("const ") || line.starts_with("pub");
+    (top && is_size && derived && !rest.contains("//")).then_some(name)
 }
 
 fn asserts(source: &Source) -> impl Iterator<Item = usize> {
@@ -91,4 +117,14 @@ fn an_assertion_without_a_reason_is_refused() {
         findings("// Why.\nconst _: () = assert!(A < 4);\nconst _: () = assert!(B < 4);\n"),
         0
     );
+}
+
+#[test]
+fn a_derived_size_without_its_value_is_refused() {
+    let findings = |text| derived_sizes_are_told(&Source::new("a/src/x.rs", text)).len();
+    assert_eq!(findings("pub const PAGES_MAX: u64 = 1 << 20;"), 1);
+    assert_eq!(findings("const RING_BYTES: usize = 4 * PAGE;"), 1);
+    assert_eq!(findings("const RING_BYTES: usize = 4 * PAGE; // 16 KiB"), 0);
+    assert_eq!(findings("const RING_BYTES: usize = PAGE;"), 0, "not derived");
+    assert_eq!(findings("const DIRTY: u8 = 1 << 2;"), 0, "a flag");
 }

@@ -113,6 +113,7 @@ fn every_file_opens_with_a_contract() {
 fn geometry_is_asserted() {
     every_source(geometry::shifts_and_masks);
     every_source(geometry::asserts_have_reasons);
+    every_source(geometry::derived_sizes_are_told);
 }
 
 #[test]

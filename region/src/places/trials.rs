@@ -29,7 +29,7 @@ pub(crate) const QUAD_PAGES: usize = 4;
 pub(crate) const STRETCH_PAGES: usize = 16;
 
 /// Fewer trials than this are no evidence. One group has this many quads.
-const EVIDENCE: usize = GROUP_PAGES / QUAD_PAGES;
+const EVIDENCE: usize = GROUP_PAGES / QUAD_PAGES; // 16
 /// Pages beside, of ended trials, that are remembered. Beyond this number the older ones count
 /// half.
 pub(crate) const MEMORY: u32 = 1024;

@@ -24,7 +24,7 @@ use std::time::Duration;
 const BUSY_TICK: Duration = Duration::from_millis(10);
 const IDLE_TICK: Duration = Duration::from_millis(100);
 /// Pages of a region that leave in one round while mappings are scarce.
-const RELIEF_PAGES: u64 = 16 * GROUP_PAGES as u64;
+const RELIEF_PAGES: u64 = 16 * GROUP_PAGES as u64; // 1024 pages, 4 MiB
 
 pub(super) fn start(shared: Arc<Shared<Folded>>) -> std::io::Result<JoinHandle<()>> {
     host::thread::spawn("ramfold-pager", move || {

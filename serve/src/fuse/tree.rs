@@ -32,7 +32,7 @@ const DIRECTORY: u32 = 0o040_000;
 const REGULAR: u32 = 0o100_000;
 
 /// The cookie of the first device in a listing of the root. Those of other names are smaller.
-const FIRST_DEVICE: u64 = 1 << 16;
+const FIRST_DEVICE: u64 = 1 << 16; // 65536
 
 /// Names in the directory of a device, besides its attributes.
 const DEVICE_NAMES: [(&str, Part); 3] =

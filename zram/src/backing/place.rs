@@ -18,7 +18,7 @@ const LEN_BITS: u32 = PAGE_SIZE.ilog2(); // 12
 /// Bits of a block's number: the rest of a value.
 const BLOCK_BITS: u32 = VALUE_BITS - LEN_BITS; // 29
 /// Blocks that can be named: 2 TiB.
-pub(crate) const BLOCKS_MAX: u64 = 1 << BLOCK_BITS;
+pub(crate) const BLOCKS_MAX: u64 = 1 << BLOCK_BITS; // 2^29 blocks, 2 TiB
 const _: () = assert!(BLOCK_BITS < u32::BITS, "a block's number is a u32");
 
 /// Where a page is on the backing disk.

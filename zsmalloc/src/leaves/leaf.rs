@@ -55,7 +55,7 @@ const USE_MASK: u32 = ((1 << USE_BITS) - 1) << USE_SHIFT;
 const DRAINING_SHIFT: u32 = USE_SHIFT + USE_BITS; // 31
 const DRAINING: u32 = 1 << DRAINING_SHIFT;
 /// The largest id of a pool.
-pub(crate) const POOL_ID_MAX: u32 = (1 << POOL_BITS) - 1;
+pub(crate) const POOL_ID_MAX: u32 = (1 << POOL_BITS) - 1; // 536870911
 
 const _: () = assert!(cfg!(loom) || LEAF_CELLS * 8 == host::PAGE_SIZE, "a leaf is a page");
 const _: () = assert!(DRAINING_SHIFT + DRAINING_BITS == u32::BITS, "the fields fill the word");

@@ -34,7 +34,7 @@ use super::zones::Zones;
 use super::{Frames, Memory, MigrateError, Tenant};
 
 /// Frames in use in a sparse pageblock, at most.
-const SPARSE_FRAMES: u32 = PAGEBLOCK_FRAMES / 2;
+const SPARSE_FRAMES: u32 = PAGEBLOCK_FRAMES / 2; // 256
 /// Pageblocks isolated together: nobody can allocate from their holes meanwhile.
 const ISOLATED_AT_ONCE: usize = 2; // 4 MiB
 /// Pageblocks looked at in one hold of the zone's lock.

@@ -44,7 +44,7 @@ const EXPECTED_DIVISOR: u64 = 32;
 /// or above resident bytes / this.
 const RESIDENT_DIVISOR: u64 = 128;
 /// Never bothers for less than this, in bytes.
-const RELEASE_MIN: u64 = 1 << 20;
+const RELEASE_MIN: u64 = 1 << 20; // 1 MiB
 /// How often the worker looks while there is work; a pool without a change between two looks is at
 /// rest.
 const TICK: Duration = Duration::from_millis(250);

@@ -10,7 +10,7 @@ use crate::pool::{Found, Leaving, Pool};
 use crate::zspages::Zspage;
 
 /// Locks a pool has at most.
-const LOCKS_MAX: usize = CLASSES * SHARDS_MAX;
+const LOCKS_MAX: usize = CLASSES * SHARDS_MAX; // 2040
 
 impl Pool {
     /// Frees objects whose cells the caller has locked, or that no cell names; as many as a leaf

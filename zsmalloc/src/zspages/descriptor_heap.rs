@@ -32,7 +32,7 @@ use crate::numbers::{CLASSES, Shape};
 /// bytes. An arena is larger than memory, and shorter objects need fewer frames.
 const FRAMES_PER_SLAB: usize = 32;
 /// Headers in a slab.
-const HEADERS: usize = SLAB_WORDS / HEADER_WORDS;
+const HEADERS: usize = SLAB_WORDS / HEADER_WORDS; // 128
 const _: () = assert!(BODY_WORDS_MAX <= SLAB_WORDS, "the longest body fits a slab");
 
 /// Parts at most.

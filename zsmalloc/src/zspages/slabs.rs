@@ -28,7 +28,7 @@ use crate::numbers::AllocError;
 
 /// Bytes of a slab: half a page, as half of one is empty on average, for each of some 40
 /// capacities. Room for the longest item, under loom too.
-const SLAB_BYTES: usize = PAGE_SIZE / 2;
+const SLAB_BYTES: usize = PAGE_SIZE / 2; // 2 KiB
 /// Words of a slab.
 pub(crate) const SLAB_WORDS: usize = SLAB_BYTES / size_of::<u32>(); // 512
 /// Empty slabs kept touched between releases. A pool that ends leaves some hundred, scattered among

@@ -20,7 +20,7 @@ pub(super) const WINDOW_SECTORS: u32 = u64::BITS; // 32 KiB
 /// Sectors of a page.
 pub(super) const SECTORS_MAX: u32 = 8;
 /// Bytes of a window.
-pub(super) const WINDOW: usize = WINDOW_SECTORS as usize * SECTOR;
+pub(super) const WINDOW: usize = WINDOW_SECTORS as usize * SECTOR; // 32 KiB
 const LENGTH_BITS: u32 = PAGE_SIZE.ilog2(); // 12
 /// Bits of a sector's number: the rest of a value.
 pub(super) const SECTOR_BITS: u32 = VALUE_BITS - LENGTH_BITS; // 29

@@ -26,7 +26,7 @@ use crate::shared::Core;
 use crate::terms::{AlgorithmError, GroupId, Limit, ZswapConfig, ZswapError};
 
 /// Pages of the largest area, because numbers of cells have 32 bits.
-const PAGES_MAX: u64 = 1 << u32::BITS;
+const PAGES_MAX: u64 = 1 << u32::BITS; // 2^32 pages, 16 TiB
 
 const _: () = assert!(
     cfg!(loom) || PAGES_MAX.is_multiple_of(LEAF_CELLS as u64),

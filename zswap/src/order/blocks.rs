@@ -33,9 +33,9 @@ pub(super) const BLOCK_TOKENS: usize = match (cfg!(loom), cfg!(test)) {
     _ => 1024,
 };
 /// Blocks kept for tokens that move: one for each end of a group's two rings.
-const RESERVED: u32 = if cfg!(loom) { 8 } else { 4 * GroupId::COUNT as u32 };
+const RESERVED: u32 = if cfg!(loom) { 8 } else { 4 * GroupId::COUNT as u32 }; // 1024
 /// The most blocks that there can be. The numbers above stand for hands.
-pub(super) const BLOCKS_MAX: u32 = (1 << BLOCK_BITS) - GroupId::COUNT as u32;
+pub(super) const BLOCKS_MAX: u32 = (1 << BLOCK_BITS) - GroupId::COUNT as u32; // 4194048
 const _: () = assert!(BLOCK_BITS <= u32::BITS, "a hand is a number of a block");
 /// Free blocks that are kept touched.
 const FREE_BLOCKS_HELD: u32 = 64; // 256 KiB

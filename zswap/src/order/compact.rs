@@ -27,7 +27,7 @@ use crate::terms::GroupId;
 /// Tokens appended to a ring between two steps of a sweep.
 const TOKENS_BETWEEN_STEPS: usize = BLOCK_TOKENS / 16 + 1; // 65
 /// Tokens looked at in one step: two blocks.
-const TOKENS_OF_STEP: usize = 2 * BLOCK_TOKENS;
+const TOKENS_OF_STEP: usize = 2 * BLOCK_TOKENS; // 2048
 /// A sweep begins when this fraction of the tokens is stale.
 const STALE: (u64, u64) = (7, 16);
 

@@ -29,7 +29,7 @@ use crate::writer::{Refaults, Turn, Worker};
 
 /// The most bytes of frames that storing one page can touch first. An object may reach into two
 /// frames.
-const PAGE_BYTES_MAX: u64 = 2 * PAGE_SIZE as u64;
+const PAGE_BYTES_MAX: u64 = 2 * PAGE_SIZE as u64; // 8 KiB
 
 /// What all areas share.
 pub(crate) struct Core {

@@ -23,7 +23,7 @@ use crate::terms::{CodecError, PAGE_LEN_MAX};
 /// Bits of a hash.
 const HASH_BITS: u32 = 13;
 /// Entries of the table: 16 KiB.
-const ENTRIES: usize = 1 << HASH_BITS;
+const ENTRIES: usize = 1 << HASH_BITS; // 8192
 /// Bytes that are hashed, and so the length of the shortest copy.
 const COPY_MIN: usize = 4;
 /// No copy starts in the last bytes of a page, so that eight bytes can always be read.

@@ -11,7 +11,7 @@ use crate::line::Failure;
 
 /// The most pages that are stored: 1 GiB, so that all ways together take minutes. So large a sample
 /// says as much as all pages would.
-const PAGES_MAX: u64 = 1 << 18;
+const PAGES_MAX: u64 = 1 << 18; // 262144 pages, 1 GiB
 
 /// Every `stride`-th page of `of`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

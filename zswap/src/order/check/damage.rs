@@ -10,7 +10,7 @@ use super::super::word::{Which, Word};
 use crate::terms::{EvictionOrder, GroupId};
 
 /// Cells of the memory. Leaf 0 is never used.
-const CELLS: u64 = 4 * LEAF_CELLS as u64;
+const CELLS: u64 = 4 * LEAF_CELLS as u64; // 2048
 const GROUP: GroupId = GroupId(0);
 const OTHER: GroupId = GroupId(1);
 
