@@ -2,8 +2,8 @@
 //! that others use too.
 //!
 //! ```text
-//!   disk, disk_alone   Memory <- Zram                 one run's own, gone before the next
-//!   cache              Memory <- Zswap -> RamDisk     the memory is the caller's, and its pager's
+//!   disk    Memory <- Zram                 one run's own, gone before the next
+//!   cache   Memory <- Zswap -> RamDisk     the memory is the caller's, and its pager's
 //!
 //!   Layout   design         shards
 //!            hierarchical   one        study S0's base
@@ -157,11 +157,6 @@ pub(crate) fn disk(shape: &Shape) -> Result<Zram, LabError> {
 /// The same with an algorithm that pages may be recompressed with.
 pub(crate) fn recompressing(shape: &Shape, to: &Codec) -> Result<Zram, LabError> {
     disk_in(MemoryConfig::for_disk(shape.bytes()), shape, Some(to))
-}
-
-/// The same in a memory without a worker: nothing happens but what the caller does.
-pub(crate) fn disk_alone(shape: &Shape) -> Result<Zram, LabError> {
-    disk_in(MemoryConfig { worker: false, ..MemoryConfig::for_disk(shape.bytes()) }, shape, None)
 }
 
 fn disk_in(

@@ -12,6 +12,7 @@
 mod alone;
 mod beside;
 mod chart;
+mod columns;
 pub(crate) mod compare;
 mod exact;
 mod kept;

@@ -152,13 +152,27 @@ pub(crate) fn fsmark_kernel(part: &Part, row: &str, column: &str) -> Option<Stri
     Some(figure(Samples::of(part, "fsmark_files_per_s", &wants)?.number(column)?))
 }
 
-/// S4's build: `ext4 real with lock consolidation`. The lab times the wall clock alone.
+/// S4's build: `ext4 real with lock consolidation`.
 pub(crate) fn build(part: &Part, row: &str, column: &str) -> Option<String> {
     let (work, design) =
         CONSOLIDATED.iter().find_map(|(end, design)| Some((row.strip_suffix(end)?, design)))?;
-    let fs = work.strip_suffix(" real")?;
+    let (fs, field) = timed(work)?;
     let wants = [("workload", "build"), ("store", "zram"), ("fs", fs), ("design", design)];
-    Some(figure(Samples::of(part, "wall_s", &wants)?.number(column)?))
+    Some(figure(Samples::of(part, field, &wants)?.number(column)?))
+}
+
+/// The kernel's zram at the same work.
+pub(crate) fn build_kernel(part: &Part, row: &str, column: &str) -> Option<String> {
+    let (fs, field) = timed(row.strip_suffix(CONSOLIDATED[1].0)?)?;
+    let wants = [("workload", "build"), ("store", "kernel-zram"), ("fs", fs)];
+    Some(figure(Samples::of(part, field, &wants)?.number(column)?))
+}
+
+/// The file system and the field of `ext4 real`.
+fn timed(work: &str) -> Option<(&str, &'static str)> {
+    let (fs, time) = work.split_once(' ')?;
+    let fields = [("real", "wall_s"), ("user", "user_s"), ("sys", "sys_s")];
+    Some((fs, fields.into_iter().find(|(name, _)| *name == time)?.1))
 }
 
 #[cfg(test)]

@@ -7,8 +7,14 @@
 //! ```
 //!
 //! Paths: `slots` discards one page after the other, as unmapping swapped memory does in the
-//! kernel; `range` discards all of them at once; `drop` drops the disk. There is no worker: what
-//! would be deferred to it is done by the caller, and counted.
+//! kernel, and is study S3's base. `entries` is its callback form and `handles` its allocator-only
+//! form: there the caller's part alone is counted and timed, with room in the queue for all pages
+//! and a worker that is kept away meanwhile. `range` discards all pages at once, and `drop` drops
+//! the disk. In those there is no worker: the caller does what would be deferred to it, and all of
+//! that is counted.
+//!
+//! `leaves_out` is what a path does not do of the step in the path `slots`, as a share of all
+//! instructions of that path.
 //!
 //! A step is a set of modules, see `steps`; code that is inlined counts where it was written. A
 //! share is one of instructions, not of time: a step that waits for memory takes more of the time
@@ -49,21 +55,31 @@ struct Options {
     /// The store
     #[arg(long, default_value = "zram")]
     backend: Backend,
-    /// Ways to free pages: slots, range, drop
-    #[arg(
-        long,
-        value_name = "PATH[,PATH]",
-        value_delimiter = ',',
-        default_value = "slots,range,drop"
-    )]
+    /// Ways to free pages [default: all ways that the store has]
+    #[arg(long, value_name = "PATH[,PATH]", value_delimiter = ',')]
     path: Vec<Path>,
+}
+
+impl Options {
+    /// With the paths that there are.
+    fn checked(mut self) -> Result<Options, LabError> {
+        let all = Path::of(self.backend);
+        if self.path.is_empty() {
+            self.path = all.to_vec();
+        }
+        let name = self.backend.name();
+        match self.path.iter().find(|path| !all.contains(path)) {
+            Some(path) => Err(LabError::Usage(format!("--path {}: not with {name}", path.name()))),
+            None => Ok(self),
+        }
+    }
 }
 
 const DEFAULT_BYTES: u64 = 16 << 20;
 const QUICK_BYTES: u64 = 2 << 20;
 
 fn run(matches: &ArgMatches, lab: &Lab) -> Result<Report, LabError> {
-    let options = Options::from_arg_matches(matches).map_err(LabError::usage)?;
+    let options = Options::from_arg_matches(matches).map_err(LabError::usage)?.checked()?;
     let bytes = if lab.quick() { QUICK_BYTES } else { DEFAULT_BYTES };
     let corpus = Corpus::open(lab.corpus_file(), bytes)?;
     let pages = corpus.pages().min(bytes as usize / PAGE_SIZE);
@@ -89,7 +105,8 @@ fn run(matches: &ArgMatches, lab: &Lab) -> Result<Report, LabError> {
             .set("corpus", corpus.name.as_str())
             .set("corpus_bytes", pages * PAGE_SIZE);
     }
-    let rows = fields::medians(&FIELDS, &runs);
+    let mut rows = fields::medians(&FIELDS, &runs);
+    leave_out(&mut rows);
     Ok(Report { corpus: Some(corpus), rows, runs, notes })
 }
 
@@ -105,14 +122,14 @@ impl Subject<'_> {
     /// Instructions of each step; nothing but a note where there is no valgrind.
     fn counts(
         &self,
-        path: Path,
+        form: Path,
         notes: &mut Vec<String>,
     ) -> Result<Option<[f64; STEPS.len()]>, LabError> {
         let counted = |path| {
-            let arguments = self.arguments(path);
+            let arguments = self.arguments(form, path);
             valgrind::instructions_by_place(INSIDE.name, &arguments, self.input, self.lab)
         };
-        let both = counted(Some(path)).and_then(|with| Ok(difference(&with, &counted(None)?)));
+        let both = counted(Some(form)).and_then(|with| Ok(difference(&with, &counted(None)?)));
         present(both, notes)
     }
 
@@ -120,15 +137,17 @@ impl Subject<'_> {
     fn ns_per_page(&self, path: Path) -> Result<f64, LabError> {
         let program = std::env::current_exe().map_err(LabError::io("this program"))?;
         let mut command = Command::new(program);
-        command.arg(INSIDE.name).arg("--verify").args(self.arguments(Some(path)));
+        command.arg(INSIDE.name).arg("--verify").args(self.arguments(path, Some(path)));
         let said = spoken::said(&mut command, self.input, self.lab)?;
         let ns: f64 = said.trim().parse().map_err(LabError::store("child"))?;
         Ok(ns / self.pages as f64)
     }
 
-    fn arguments(&self, path: Option<Path>) -> Vec<String> {
+    /// Of a child whose store is made for a path, and that goes it or does not.
+    fn arguments(&self, form: Path, path: Option<Path>) -> Vec<String> {
         let mut arguments = vec!["--pages".to_owned(), self.pages.to_string()];
         arguments.extend(["--backend".to_owned(), self.backend.name().to_owned()]);
+        arguments.extend(["--form".to_owned(), form.name().to_owned()]);
         if let Some(path) = path {
             arguments.extend(["--path".to_owned(), path.name().to_owned()]);
         }
@@ -183,7 +202,20 @@ fn rows_of(
     rows
 }
 
-const FIELDS: [Field; 9] = [
+/// Sets `leaves_out` of every row whose step is in the path `slots` too.
+fn leave_out(rows: &mut [Row]) {
+    const COUNT: &str = "instructions_per_page";
+    let slots: Vec<Row> = rows.iter().filter(|row| row.is("path", "slots")).cloned().collect();
+    let of =
+        |step: &serde_json::Value| slots.iter().find(|row| row.get("step") == step)?.number(COUNT);
+    for row in rows {
+        let less = of(row.get("step")).zip(row.number(COUNT)).map(|(all, some)| all - some);
+        let share = less.zip(of(&"all".into())).map(|(less, all)| less / all);
+        row.set("leaves_out", share.filter(|_| !row.is("path", "slots")));
+    }
+}
+
+const FIELDS: [Field; 10] = [
     Field::key("backend"),
     Field::key("path").shown("path", Format::Plain),
     Field::key("step").shown("step", Format::Plain),
@@ -193,6 +225,7 @@ const FIELDS: [Field; 9] = [
     Field::key("corpus"),
     Field::key("corpus_bytes"),
     Field::measured("ns_per_page").shown("ns/page", Format::Fixed(1)),
+    Field::added("leaves_out").shown("leaves out %", Format::Percent),
 ];
 
 #[cfg(test)]
@@ -215,6 +248,19 @@ mod tests {
         assert_eq!(shares.map(|share| (share * 1000.0).round()), [286.0, 714.0, 0.0, 1000.0]);
         assert_eq!(of("all").number("instructions_per_page"), Some(7.0));
         assert_eq!(of("all").number("ns_per_page"), Some(40.0));
+    }
+
+    #[test]
+    fn what_a_path_leaves_out_is_a_share_of_the_whole_base() {
+        let mut rows = rows_of(Path::Slots, 0, 40.0, Some(&[10.0; STEPS.len()]), 1);
+        let mut less = [10.0; STEPS.len()];
+        (less[0], less[1]) = (4.0, 16.0);
+        rows.extend(rows_of(Path::Handles, 0, 9.0, Some(&less), 1));
+        leave_out(&mut rows);
+        let of = |at: usize| rows[STEPS.len() + 1 + at].number("leaves_out").unwrap();
+        let share = 6.0 / (10.0 * STEPS.len() as f64);
+        assert_eq!((of(0), of(1), of(2), of(STEPS.len())), (share, -share, 0.0, 0.0));
+        assert!(rows[0].get("leaves_out").is_null(), "the base itself");
     }
 
     #[test]

@@ -18,6 +18,8 @@
 //! | `untar` | unpacks the source trees of this build's dependencies, `--copies` times |
 //! | `build` | compiles one package of this workspace, sources and results on the disk |
 //!
+//! `user_s` and `sys_s` are of the tools and their children, and do not have the server's time.
+//!
 //! Rows are medians over the runs, with minimum and maximum. Against the smallest chain order of
 //! ours, `saves_mem_used_max` is the mean of the differences within each run, with its 95 %
 //! interval by Student's t.
@@ -170,6 +172,8 @@ impl Case<'_> {
         row.set("run", run)
             .set("files_per_s", done.files as f64 / done.wall.as_secs_f64())
             .set("wall_s", done.wall.as_secs_f64())
+            .set("user_s", done.cpu.user_s)
+            .set("sys_s", done.cpu.sys_s)
             .set("fsmark_files_per_s", done.reported_files_per_s)
             .set("orig_data_size", stat.orig_data_size)
             .set("compr_data_size", stat.compr_data_size)
@@ -257,7 +261,7 @@ fn compare(runs: &[Row], rows: &[Row], notes: &mut Vec<String>) {
     }
 }
 
-const FIELDS: [Field; 18] = [
+const FIELDS: [Field; 20] = [
     Field::key("fs").shown("fs", Format::Plain),
     Field::key("workload").shown("workload", Format::Plain),
     Field::key("store").shown("store", Format::Plain),
@@ -269,6 +273,8 @@ const FIELDS: [Field; 18] = [
     Field::key("files"),
     Field::measured("files_per_s").shown("files/s", Format::Fixed(1)),
     Field::measured("wall_s").shown("wall s", Format::Fixed(2)),
+    Field::measured("user_s"),
+    Field::measured("sys_s"),
     Field::measured("fsmark_files_per_s"),
     Field::measured("orig_data_size"),
     Field::measured("mem_used_max").shown("used max MiB", Format::Mib),

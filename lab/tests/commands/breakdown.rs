@@ -11,7 +11,7 @@ fn shares_are_of_the_whole_path() {
 }
 
 fn shares(backend: &str) {
-    let arguments = ["breakdown", "--quick", "--path", "slots,drop", "--backend", backend];
+    let arguments = ["breakdown", "--quick", "--path", "slots,handles,drop", "--backend", backend];
     let document = json(&format!("breakdown-{backend}"), &arguments);
     for path in ["slots", "drop"] {
         let of_path = rows(&document).iter().filter(|row| row["path"] == path);
@@ -39,6 +39,11 @@ fn shares(backend: &str) {
         let row = rows(&document).iter().find(|row| row["path"] == path && row["step"] == step);
         number(row.expect("a step of its own"), "instructions_per_page")
     };
+    for row in rows(&document).iter().filter(|row| row["path"] == "handles") {
+        let left = ["fullness", "page allocator"].contains(&row["step"].as_str().unwrap());
+        assert!(!left || number(row, "instructions_per_page") < 1.0, "it is done later: {row}");
+        assert!(!left || number(row, "leaves_out") > 0.0, "{row}");
+    }
     assert!(of("slots", "slot") > of("drop", "slot"), "a drop does not go from slot to slot");
     assert_eq!(of("slots", "order") > 0.0, backend == "zswap", "a zram has no order");
 }

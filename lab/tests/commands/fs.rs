@@ -31,7 +31,7 @@ fn files_are_there_after_a_remount_and_nothing_is_left_behind() {
     for (row, order) in rows(&document).iter().zip([2, 3]) {
         assert_eq!((&row["store"], &row["fs"]), (&"zram".into(), &"ext4".into()));
         assert_eq!((&row["design"], &row["chain_order"]), (&"class".into(), &order.into()));
-        measured(row, &["files_per_s", "wall_s", "mem_used_max"]);
+        measured(row, &["files_per_s", "wall_s", "user_s", "sys_s", "mem_used_max"]);
         assert!(number(row, "fsmark_files_per_s") > 0.0);
         assert!(number(row, "compr_data_size") < number(row, "orig_data_size"), "{row}");
     }

@@ -1,6 +1,10 @@
 //! What the child fills and gives up: a disk, or an area of a cache that has no other.
 //!
-//! There is no worker in either's memory: what would be deferred to it is done by the caller.
+//! Invariant: a store is made for one path, and differs from those for others only in what its
+//! study says.
+//!
+//! There is no worker in either's memory, except for the paths that queue: what would be deferred
+//! to it is done by the caller.
 
 use super::path::Path;
 use crate::apparatus::ours::{self, Backend};
@@ -9,8 +13,9 @@ use crate::pages::PAGE_SIZE;
 use codec::{Algorithm, Codec};
 use disk::Disk;
 use std::sync::Arc;
-use zram::Zram;
-use zsmalloc::{Memory, MemoryConfig, Rule};
+use zram::study::{FreeDesign, QueueConfig, Study};
+use zram::{Zram, ZramConfig};
+use zsmalloc::{Memory, MemoryConfig};
 use zswap::{Area, FreeWhen, GroupId};
 
 const CHAIN_ORDER: u32 = 3;
@@ -21,27 +26,44 @@ pub(super) enum Held {
 }
 
 impl Held {
-    /// Empty, with room for `slots` pages; and its memory.
-    pub(super) fn new(backend: Backend, slots: usize) -> Result<(Held, Arc<Memory>), LabError> {
+    /// Empty, with room for `slots` pages, made for a path; and its memory.
+    pub(super) fn new(
+        backend: Backend,
+        form: Path,
+        slots: usize,
+    ) -> Result<(Held, Arc<Memory>), LabError> {
         let algorithm = Codec::new(Algorithm::Lz4);
-        match backend {
+        let bytes = (slots * PAGE_SIZE) as u64;
+        let config = MemoryConfig { worker: form.is_queued(), ..MemoryConfig::for_disk(bytes) };
+        let memory = Memory::new(config).map_err(LabError::store("memory"))?;
+        let deferred = QueueConfig::for_pages(slots as u64);
+        let held = match backend {
             Backend::Zram => {
-                let (chain_order, rule) = (CHAIN_ORDER, Rule::LeastWaste);
-                let evacuation = true;
-                let shape = ours::Shape { algorithm, chain_order, rule, slots, evacuation };
-                let disk = ours::disk_alone(&shape)?;
-                let memory = Arc::clone(disk.memory());
-                Ok((Held::Zram(Box::new(disk)), memory))
+                let free = match form {
+                    Path::Entries => FreeDesign::Entries,
+                    Path::Handles => FreeDesign::Handles,
+                    _ => FreeDesign::Range,
+                };
+                let config = ZramConfig {
+                    algorithm,
+                    chain_order: CHAIN_ORDER,
+                    study: Study { free, deferred, ..Study::default() },
+                    ..ZramConfig::new("lab", bytes)
+                };
+                let disk = Zram::new(Arc::clone(&memory), config);
+                Held::Zram(Box::new(disk.map_err(LabError::store("zram"))?))
             }
             Backend::Zswap => {
-                let bytes = (slots * PAGE_SIZE) as u64;
-                let config = MemoryConfig { worker: false, ..MemoryConfig::for_disk(bytes) };
-                let memory = Memory::new(config).map_err(LabError::store("memory"))?;
-                let cache = ours::cache(&memory, &algorithm, CHAIN_ORDER, bytes)?;
-                let area = cache.add_area(slots as u64).map_err(LabError::store("zswap"))?;
-                Ok((Held::Zswap(area), memory))
+                let free = match form {
+                    Path::Handles => zswap::study::Free::Handles,
+                    _ => zswap::study::Free::AtOnce,
+                };
+                let study = zswap::study::Study { free, deferred };
+                let cache = ours::cache_for(study, &memory, &algorithm, CHAIN_ORDER, bytes)?;
+                Held::Zswap(cache.add_area(slots as u64).map_err(LabError::store("zswap"))?)
             }
-        }
+        };
+        Ok((held, memory))
     }
 
     pub(super) fn write(&self, slot: usize, page: &[u8]) -> Result<(), LabError> {
@@ -76,7 +98,9 @@ impl Held {
     /// Gives all pages up; what is left of it.
     pub(super) fn give_up(self, slots: usize, path: Path) -> Result<Option<Held>, LabError> {
         match path {
-            Path::Slots => (0..slots).try_for_each(|slot| self.discard(slot, 1))?,
+            Path::Slots | Path::Entries | Path::Handles => {
+                (0..slots).try_for_each(|slot| self.discard(slot, 1))?
+            }
             Path::Range => self.discard(0, slots)?,
             Path::Drop => return Ok(None),
         }
