@@ -192,6 +192,7 @@ impl Table {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
     use std::sync::{Arc, mpsc};
     use std::time::Duration;
 
@@ -224,6 +225,32 @@ mod tests {
         assert_eq!(words.intern(1), Some(first), "one number per word");
         words.release(first);
         assert_eq!(words.word(first), 1, "still used once");
+    }
+
+    proptest! {
+        /// Compares with a list of the pages that have a word, after every step.
+        #[test]
+        fn words_are_those_of_the_pages_that_have_them(
+            steps in prop::collection::vec((0..6_u64, prop::option::of(0..40_usize)), 0..200),
+        ) {
+            let (words, mut pages) = (Words::default(), Vec::new());
+            for (word, gone) in steps {
+                match gone.filter(|_| !pages.is_empty()) {
+                    None => pages.push((word, words.intern(word).expect("room"))),
+                    Some(which) => {
+                        let (_, same) = pages.swap_remove(which % pages.len());
+                        words.release(same);
+                    }
+                }
+                let counted = pages.iter().filter(|(_, same)| same.is_interned()).count();
+                prop_assert_eq!(words.uses(), counted as u64);
+                for (word, same) in &pages {
+                    prop_assert_eq!(words.word(*same), *word);
+                }
+                let table = words.lock();
+                prop_assert_eq!(table.numbers.len() + table.free.len(), table.uses.len());
+            }
+        }
     }
 
     /// Otherwise two words would share a number, and pages of one would read as the other.

@@ -39,6 +39,8 @@ use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod damage;
 mod purge;
 
 pub use purge::Purged;

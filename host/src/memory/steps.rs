@@ -282,6 +282,17 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_recount_finds_a_wrong_count_of_extents() {
+        let steps = steps(budget(|| 40));
+        steps.open(&(0..1), |_| Ok(())).expect("not refused");
+        assert_eq!(steps.check(), Ok(()));
+        *steps.extents.lock() += 1;
+        let defect = steps.check().expect_err("damaged").to_string();
+        assert!(defect.contains("O2: 2 extents, the bits say 1"), "{defect}");
+        *steps.extents.lock() -= 1;
+    }
+
     fn range() -> impl Strategy<Value = Range<usize>> {
         (0..PAGES, 1_usize..20).prop_map(|(start, len)| start..(start + len).min(PAGES))
     }

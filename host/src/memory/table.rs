@@ -302,6 +302,9 @@ fn lies_past(index: usize, len: usize) -> ! {
     panic!("entry {index} lies past the table's {len}")
 }
 
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod damage;
+
 /// Entries in a mapping.
 #[cfg(not(loom))]
 mod store {
