@@ -66,6 +66,14 @@ impl ZoneCounts {
         self.free_blocks.iter().map(frames).fold(0, u64::saturating_add)
     }
 
+    /// Frames in free blocks of a pageblock or more, of whatever type: what could become a huge
+    /// page at once. The kernel's `nr_free_pages_blocks`.
+    pub fn free_pageblock_frames(&self) -> u64 {
+        let mut blocks = self.blocks_by_order();
+        blocks[..Order::PAGEBLOCK.index()].fill(0);
+        frames_in(&blocks)
+    }
+
     /// Frames of online pageblocks, free and in use.
     pub fn online_frames(&self) -> u64 {
         let pageblocks = self.pageblocks.iter().copied().fold(0, u64::saturating_add);
@@ -196,6 +204,19 @@ mod tests {
 
     fn which(warm: Warm) -> Which {
         Which { order: Order::PAGEBLOCK, migratetype: MOVABLE, warm }
+    }
+
+    /// A machine with Linux 6.18: the last two columns of its `/proc/pagetypeinfo`, and
+    /// `nr_free_pages_blocks` of its `/proc/vmstat` at that moment.
+    #[test]
+    fn frames_of_free_pageblocks_are_those_that_the_kernel_counts() {
+        let mut counts = ZoneCounts::default();
+        let types = [Migratetype::Unmovable, Migratetype::Movable, Migratetype::Reclaimable];
+        for (mt, orders) in types.into_iter().zip([[1, 3], [2, 752], [104, 233]]) {
+            let blocks = &mut counts.free_blocks[mt.index()];
+            (blocks[8], blocks[9], blocks[10]) = (32, orders[0], orders[1]);
+        }
+        assert_eq!(counts.free_pageblock_frames(), 1_066_496);
     }
 
     #[test]

@@ -239,11 +239,14 @@ pub(crate) const MONITOR_MISSING: &[(&str, &str)] = &[
     ),
 ];
 
+const KERNELS_FILE: Wants = &[("mode", "kernel")];
 pub(crate) const READS: &[Column] = &[
     column("walks the lists, us", &[("mode", "list-walk")], &["read_us_mean"]),
     column("walks at most 100,000 blocks, us", &[("mode", "list-walk-capped")], &["read_us_mean"]),
     column("reads the counts, us", &[("mode", "counts")], &["read_us_mean"]),
     column("the kernel's own file, us", &[("mode", "kernel")], &["read_us_mean"]),
+    column("frames in free pageblocks", &[("mode", "counts")], &["free_pageblock_frames"]),
+    column("the kernel's frames in free pageblocks", KERNELS_FILE, &["free_pageblock_frames"]),
 ];
 
 pub(crate) const STEPS: &[Column] = &[

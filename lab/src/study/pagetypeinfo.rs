@@ -17,6 +17,9 @@
 //! them unmovable, and frees and allocates at random; `writer_vs_alone` is its rate over that with
 //! nobody reading.
 //!
+//! `free_pageblock_frames` is what a reader makes of a text: frames in free blocks of a pageblock
+//! or more, as the kernel's `nr_free_pages_blocks` has them.
+//!
 //! Rows are medians over the runs, with minimum and maximum: `read_us_max` is the median of the
 //! slowest read of each run. `free_blocks` of the kernel is the sum of what its text says, in
 //! which a cell is 100000 at most.
@@ -152,7 +155,7 @@ const PUBLISHED: [&str; 2] = [
     "published (S2, the same), counts: 268.6 us after boot, 269.8 us after building a kernel",
 ];
 
-const FIELDS: [Field; 9] = [
+const FIELDS: [Field; 10] = [
     Field::key("mode").shown("mode", Format::Plain),
     Field::key("free_blocks").shown("free blocks", Format::Plain),
     Field::measured("reads").shown("reads", Format::Fixed(0)),
@@ -160,6 +163,7 @@ const FIELDS: [Field; 9] = [
     Field::measured("read_us_p50").shown("p50", Format::Fixed(2)),
     Field::measured("read_us_p99").shown("p99", Format::Fixed(2)),
     Field::measured("read_us_max").shown("max", Format::Fixed(1)),
+    Field::measured("free_pageblock_frames").shown("frames in free pageblocks", Format::Fixed(0)),
     Field::measured("writer_ops_per_s").shown("writer ops/s", Format::Fixed(0)),
     Field::measured("writer_vs_alone").shown("x alone", Format::Fixed(2)),
 ];

@@ -36,11 +36,14 @@ fn every_mode_is_measured_at_every_size_beside_the_kernel() {
             ],
         );
         assert!(number(row, "writer_ops_per_s_min") > 0.0, "nobody wrote: {row}");
+        let whole = number(row, "free_pageblock_frames_min");
+        assert!(whole >= 0.0 && whole % 512.0 == 0.0, "pageblocks are whole: {row}");
     }
     assert_eq!(kernel.len(), usize::from(kernel_is_readable()));
     for row in kernel {
         measured(row, &["reads", "read_us_mean", "read_us_p50", "read_us_p99", "read_us_max"]);
         assert!(number(row, "free_blocks") > 0.0, "{row}");
+        measured(row, &["free_pageblock_frames"]);
         assert!(row["writer_ops_per_s"].is_null(), "the writer is at our zone: {row}");
     }
 }

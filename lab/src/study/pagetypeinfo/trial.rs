@@ -54,7 +54,9 @@ impl Ours {
         let mut row = Row::default();
         row.set("mode", mode.name()).set("free_blocks", self.free_blocks).set("run", self.run);
         summary(&mut row, samples?);
-        row.set("writer_ops_per_s", writer_per_s)
+        let counts = self.zone.published().read();
+        row.set("free_pageblock_frames", counts.free_pageblock_frames())
+            .set("writer_ops_per_s", writer_per_s)
             .set("writer_vs_alone", writer_per_s / self.alone_per_s);
         Ok(row)
     }
@@ -83,10 +85,12 @@ pub(super) fn kernel(run: u32, time: Duration) -> Result<Row, LabError> {
     if again != text {
         return Err(LabError::Wrong(format!("{KERNEL} is not what it says when written again")));
     }
-    let zones = parsed.nodes.iter().flat_map(|node| &node.zones);
-    let blocks: u64 = zones.flat_map(|zone| zone.counts.blocks_by_order()).sum();
+    let zones = || parsed.nodes.iter().flat_map(|node| &node.zones);
+    let blocks: u64 = zones().flat_map(|zone| zone.counts.blocks_by_order()).sum();
+    let whole: u64 = zones().map(|zone| zone.counts.free_pageblock_frames()).sum();
     let mut row = Row::default();
     row.set("mode", KERNEL_MODE).set("free_blocks", blocks).set("run", run);
+    row.set("free_pageblock_frames", whole);
     summary(&mut row, samples);
     Ok(row)
 }

@@ -80,6 +80,7 @@ fn numbers(frames: &Frames) -> Value {
         // The counts are of several moments, so more frames may seem to be free than online.
         "allocated_frames": online.saturating_sub(free + frames.listed),
         "free_frames": free,
+        "free_pageblock_frames": counts.free_pageblock_frames(),
         "listed_frames": frames.listed,
         "free_frames_held": frames.free_held,
         "mixed_allocations": frames.mixings,
@@ -144,7 +145,7 @@ mod tests {
         let field = |name: &str| zone[name].as_u64().expect(name);
         assert_eq!((field("online_frames"), field("free_frames")), (1536, 542));
         assert_eq!((field("allocated_frames"), field("free_frames_held")), (989, 530));
-        assert_eq!(field("listed_frames"), 5);
+        assert_eq!((field("listed_frames"), field("free_pageblock_frames")), (5, 512));
         assert_eq!(field("mixed_allocations"), 4);
     }
 
