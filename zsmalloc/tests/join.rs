@@ -73,6 +73,26 @@ fn a_few_objects_of_many_classes_share_frames() {
     }
 }
 
+/// The sizes of the classes that have objects, and how many.
+fn classes(pool: &Pool) -> Vec<(usize, u64)> {
+    let rows = pool.class_table().rows.into_iter();
+    rows.filter(|row| row.obj_used > 0).map(|row| (row.size, row.obj_used)).collect()
+}
+
+/// A fourth object beside the three of the larger class would reach into a second frame. An object
+/// of 32 bytes would leave a third of a slot of 48.
+#[test]
+fn objects_stay_that_would_save_no_frame_or_leave_too_much_of_a_slot() {
+    for lengths in [vec![1200, 1248, 1248, 1248], vec![32, 48]] {
+        let pool = pool(PoolConfig::default());
+        let objects = store(&pool, lengths.into_iter());
+        let before = classes(&pool);
+        assert_eq!((before.len(), pool.compact()), (2, 0));
+        assert_eq!(classes(&pool), before);
+        expect_all(&pool, objects);
+    }
+}
+
 /// Three of 1568 bytes reach into a second frame, and one of them fits beside 17 of 1584 bytes.
 #[test]
 fn as_many_objects_join_a_larger_class_as_save_a_frame() {

@@ -335,6 +335,22 @@ mod tests {
     }
 
     #[test]
+    fn a_broken_invariant_is_named() {
+        let named = |damage: fn(&mut Group)| {
+            let mut group = Group::default();
+            group.keep(bits(0, 8));
+            assert_eq!(group.defect(), None);
+            damage(&mut group);
+            group.defect().expect("damaged")
+        };
+        assert!(named(|group| group.staged = bits(9, 1)).contains("(G2)"));
+        assert!(named(|group| group.fetching = bits(9, 1)).contains("(G6)"));
+        assert!(named(|group| group.trials.quads.touched(9, u64::MAX)).contains("(T1)"));
+        assert!(named(|group| group.copies = 0).contains("(G3)"));
+        assert!(named(|group| group.gone = bits(3, 1)).contains("(G1, G5)"));
+    }
+
+    #[test]
     fn what_is_learnt_leaves_out_what_is_known() {
         let mut group = Group::default();
         group.keep(bits(0, 4));

@@ -47,3 +47,6 @@ impl Folded {
         defects
     }
 }
+
+#[cfg(test)]
+mod damage;

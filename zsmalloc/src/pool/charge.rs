@@ -157,6 +157,17 @@ mod tests {
     }
 
     #[test]
+    fn a_pool_fills_its_limit_and_no_more() {
+        let pool = pool();
+        pool.set_limit(PAGE_SIZE as u64);
+        let halves = [1, 2].map(|byte| pool.alloc(&[byte; 2048]).expect("both fill one frame"));
+        assert_eq!(pool.stats().object_bytes_resident, PAGE_SIZE as u64);
+        assert!(matches!(pool.alloc(&[3; 2048]), Err(AllocError::OverLimit { .. })));
+        assert!(pool.check().is_ok());
+        halves.into_iter().for_each(|half| pool.free_handle(half).expect("ours"));
+    }
+
+    #[test]
     fn a_few_untouched_frames_are_touched_as_objects_come() {
         expect(1, FRAMES); // its own
         expect(3, FRAMES - 2);
