@@ -64,7 +64,7 @@ pub use machine::{
 pub use memory::Swappable;
 pub use memory::{
     Arena, ClaimError, FRAMES_MAX, FailureInjector, ForeignRun, HostDefect, HostError,
-    NUMBERED_FRAMES_MIN, Pages, Purged, RawRun, Run, Table, Zeroed, faults,
+    NUMBERED_FRAMES_MIN, Pages, Pfn, Purged, RawRun, Run, Table, Zeroed, faults,
 };
 #[cfg(not(any(loom, shuttle, miri)))]
 pub use staging::{Segment, Staging};

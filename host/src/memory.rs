@@ -30,7 +30,7 @@ pub use faults::FailureInjector;
 #[cfg(not(any(loom, shuttle, miri)))]
 pub(crate) use mapping::{Access, Core, Mapping, inherit_all, settle_in_child};
 pub use pages::Pages;
-pub use run::{RawRun, Run};
+pub use run::{Pfn, RawRun, Run};
 #[cfg(not(any(loom, miri)))]
 pub use swappable::Swappable;
 pub use table::Table;

@@ -9,7 +9,7 @@
 #![expect(clippy::unwrap_used, reason = "the helpers of tests may")]
 
 use proptest::prelude::*;
-use ramfold_host::{Arena, ClaimError, FRAMES_MAX, HostError, PAGE_SIZE, Run};
+use ramfold_host::{Arena, ClaimError, FRAMES_MAX, HostError, PAGE_SIZE, Pfn, Run};
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -18,7 +18,7 @@ const FRAMES: u32 = 200;
 
 #[derive(Debug, Clone)]
 enum Step {
-    Claim { pfn: u32, frames: u32 },
+    Claim { pfn: Pfn, frames: u32 },
     Unclaim { pick: usize },
     Touch { pick: usize, at: u32 },
     Write { pick: usize, offset: usize, len: usize },
@@ -27,11 +27,15 @@ enum Step {
     Purge { pick: usize, first: u32 },
 }
 
+fn claim((number, frames): (u32, u32)) -> Step {
+    Step::Claim { pfn: Pfn::new(number), frames }
+}
+
 fn step() -> impl Strategy<Value = Step> {
     let pick = 0_usize..64;
     prop_oneof![
-        4 => (0..FRAMES + 8, 0_u32..140).prop_map(|(pfn, frames)| Step::Claim { pfn, frames }),
-        4 => (0..FRAMES, 1_u32..6).prop_map(|(pfn, frames)| Step::Claim { pfn, frames }),
+        4 => (0..FRAMES + 8, 0_u32..140).prop_map(claim),
+        4 => (0..FRAMES, 1_u32..6).prop_map(claim),
         2 => pick.clone().prop_map(|pick| Step::Unclaim { pick }),
         4 => (pick.clone(), 0_u32..140).prop_map(|(pick, at)| Step::Touch { pick, at }),
         2 => (pick.clone(), 0_usize..20_000, 0_usize..9000)
@@ -52,7 +56,7 @@ struct Twins {
 }
 
 fn frames_of(run: &Run) -> std::ops::Range<usize> {
-    run.pfn() as usize..(run.pfn() + run.frames()) as usize
+    run.pfn().index()..run.pfn().plus(run.frames()).index()
 }
 
 fn count(bits: &[bool]) -> u32 {
@@ -95,13 +99,13 @@ impl Twins {
         }
     }
 
-    fn claim(&mut self, pfn: u32, frames: u32) {
+    fn claim(&mut self, pfn: Pfn, frames: u32) {
         let outcome = self.arena.claim(pfn, frames);
-        if frames == 0 || pfn + frames > FRAMES {
+        if frames == 0 || pfn.get() + frames > FRAMES {
             assert_eq!(outcome, Err(ClaimError::OutOfRange { pfn, frames }));
             return;
         }
-        let taken = (pfn..pfn + frames).find(|frame| self.claimed[*frame as usize]);
+        let taken = pfn.run(frames).find(|frame| self.claimed[frame.index()]);
         match (outcome, taken) {
             (Ok(run), None) => {
                 self.claimed[frames_of(&run)].fill(true);
@@ -109,7 +113,7 @@ impl Twins {
             }
             (outcome, taken) => {
                 let expected = taken.map(|pfn| ClaimError::InUse { pfn });
-                assert_eq!(outcome.err(), expected, "claim of {frames} at {pfn}");
+                assert_eq!(outcome.err(), expected, "claim of {frames} from {pfn} on");
             }
         }
     }
@@ -122,10 +126,10 @@ impl Twins {
     }
 
     fn touch(&mut self, run: Run, at: u32) {
-        let pfn = run.pfn() + at % run.frames();
+        let pfn = run.pfn().plus(at % run.frames());
         let news = self.arena.mark_resident(pfn);
-        assert_eq!(news, !self.resident[pfn as usize], "news of frame {pfn}");
-        self.resident[pfn as usize] = true;
+        assert_eq!(news, !self.resident[pfn.index()], "news of {pfn}");
+        self.resident[pfn.index()] = true;
         self.runs.push(run);
     }
 
@@ -134,7 +138,7 @@ impl Twins {
         let fits = offset + len <= run.frames() as usize * PAGE_SIZE;
         assert_eq!(self.arena.write(&mut run, offset, &data), fits, "{len} bytes at {offset}");
         if fits && len > 0 {
-            let start = run.pfn() as usize * PAGE_SIZE + offset;
+            let start = run.pfn().index() * PAGE_SIZE + offset;
             self.bytes[start..start + len].copy_from_slice(&data);
             self.resident[start / PAGE_SIZE..(start + len).div_ceil(PAGE_SIZE)].fill(true);
         }
@@ -166,10 +170,10 @@ impl Twins {
     }
 
     fn compare(&self) {
-        for pfn in 0..FRAMES {
-            let frame = pfn as usize;
+        for pfn in Pfn::new(0).run(FRAMES) {
+            let frame = pfn.index();
             let claimed = self.arena.claimed_in(pfn, 1) == 1;
-            assert_eq!(claimed, self.claimed[frame], "claim of frame {pfn}");
+            assert_eq!(claimed, self.claimed[frame], "claim of {pfn}");
             assert_eq!(self.arena.is_resident(pfn), self.resident[frame], "touch of {pfn}");
         }
         assert_eq!(self.arena.resident_frames(), u64::from(count(&self.resident)));
@@ -202,21 +206,21 @@ proptest! {
 #[test]
 fn a_buggy_allocator_gets_an_error_and_never_aliasing() {
     let arena = Arena::reserve(256).unwrap();
-    let run = arena.claim(60, 10).unwrap();
-    assert_eq!(arena.claim(60, 10), Err(ClaimError::InUse { pfn: 60 }));
-    assert_eq!(arena.claim(66, 1), Err(ClaimError::InUse { pfn: 66 }));
-    assert_eq!(arena.claim(50, 11), Err(ClaimError::InUse { pfn: 60 }));
-    assert_eq!(arena.claim(0, 256), Err(ClaimError::InUse { pfn: 60 }));
-    assert_eq!(arena.claimed_in(0, 256), 10, "refused claims leave nothing claimed");
+    let run = arena.claim(Pfn::new(60), 10).unwrap();
+    assert_eq!(arena.claim(Pfn::new(60), 10), Err(ClaimError::InUse { pfn: Pfn::new(60) }));
+    assert_eq!(arena.claim(Pfn::new(66), 1), Err(ClaimError::InUse { pfn: Pfn::new(66) }));
+    assert_eq!(arena.claim(Pfn::new(50), 11), Err(ClaimError::InUse { pfn: Pfn::new(60) }));
+    assert_eq!(arena.claim(Pfn::new(0), 256), Err(ClaimError::InUse { pfn: Pfn::new(60) }));
+    assert_eq!(arena.claimed_in(Pfn::new(0), 256), 10, "refused claims leave nothing claimed");
     assert_eq!(arena.unclaim(run).unwrap(), 0, "nobody touched these frames");
-    let all = arena.claim(0, 256).expect("every frame is free again");
+    let all = arena.claim(Pfn::new(0), 256).expect("every frame is free again");
     assert_eq!(all.frames(), 256);
 }
 
 #[test]
 fn a_run_of_another_arena_is_refused_and_comes_back() {
     let (arena, other) = (Arena::reserve(8).unwrap(), Arena::reserve(8).unwrap());
-    let run = arena.claim(0, 4).unwrap();
+    let run = arena.claim(Pfn::new(0), 4).unwrap();
     let mut run = other.unclaim(run).expect_err("a foreign run").run;
     assert!(matches!(other.purge(&mut run), Err(HostError::ForeignRun)));
     assert_eq!(other.bytes(&run), None, "no look into another arena");
@@ -229,7 +233,7 @@ fn a_run_of_another_arena_is_refused_and_comes_back() {
 #[test]
 fn a_run_of_a_dropped_arena_is_not_its_successors() {
     let arena = Arena::reserve(8).unwrap();
-    let stale = arena.claim(0, 8).unwrap();
+    let stale = arena.claim(Pfn::new(0), 8).unwrap();
     drop(arena);
     let successor = Arena::reserve(8).unwrap();
     assert!(successor.unclaim(stale).is_err(), "the token is of the arena that is gone");
@@ -238,7 +242,7 @@ fn a_run_of_a_dropped_arena_is_not_its_successors() {
 #[test]
 fn writing_nothing_touches_nothing() {
     let arena = Arena::reserve(8).unwrap();
-    let mut run = arena.claim(0, 2).unwrap();
+    let mut run = arena.claim(Pfn::new(0), 2).unwrap();
     for offset in [0, 1, PAGE_SIZE, 2 * PAGE_SIZE] {
         assert!(arena.write(&mut run, offset, &[]), "nothing fits at {offset}");
     }
@@ -254,16 +258,17 @@ fn sizes_that_cannot_be_are_refused() {
     }
     let arena = Arena::reserve(8).unwrap();
     for (pfn, frames) in [(0, 0), (8, 1), (7, 2), (u32::MAX, 1), (1, u32::MAX)] {
+        let pfn = Pfn::new(pfn);
         assert_eq!(arena.claim(pfn, frames), Err(ClaimError::OutOfRange { pfn, frames }));
     }
-    assert_eq!(arena.resident_in(7, u32::MAX), 0, "frames past the arena count as clear");
+    assert_eq!(arena.resident_in(Pfn::new(7), u32::MAX), 0, "frames past the arena count as clear");
 }
 
 #[test]
 #[should_panic(expected = "leaves none behind")]
 fn a_split_that_leaves_nothing_is_a_broken_caller() {
     let arena = Arena::reserve(8).unwrap();
-    let _halves = arena.claim(0, 4).unwrap().split(4);
+    let _halves = arena.claim(Pfn::new(0), 4).unwrap().split(4);
 }
 
 /// Every thread claims random overlapping runs; a counter per frame, which only a winner moves,
@@ -285,7 +290,7 @@ fn racing_claims_never_both_win() {
                     random ^= random << 13;
                     random ^= random >> 17;
                     random ^= random << 5;
-                    let pfn = random % (ARENA - 100);
+                    let pfn = Pfn::new(random % (ARENA - 100));
                     let Ok(mut run) = arena.claim(pfn, 1 + (random >> 8) % 100) else { continue };
                     own(arena, owners, &mut run);
                     arena.unclaim(run).unwrap();
@@ -293,8 +298,8 @@ fn racing_claims_never_both_win() {
             });
         }
     });
-    assert_eq!(arena.claimed_in(0, ARENA), 0, "every claim was given up");
-    let resident = u64::from(arena.resident_in(0, ARENA));
+    assert_eq!(arena.claimed_in(Pfn::new(0), ARENA), 0, "every claim was given up");
+    let resident = u64::from(arena.resident_in(Pfn::new(0), ARENA));
     assert_eq!(arena.resident_frames(), resident, "the sum agrees with the bits after the race");
 }
 
@@ -334,7 +339,7 @@ mod memory {
     fn touching_one_frame_makes_one_frame_resident() {
         let arena = Arena::reserve(4096).unwrap();
         assert_eq!(rss(&arena), 0, "reserving touches nothing");
-        let mut run = arena.claim(0, 4096).unwrap();
+        let mut run = arena.claim(Pfn::new(0), 4096).unwrap();
         assert!(arena.write(&mut run, 1024 * PAGE_SIZE + 5, b"one byte is enough"));
         assert_eq!(rss(&arena), PAGE_SIZE as u64, "one frame touched");
         let smaps = std::fs::read_to_string("/proc/self/smaps").unwrap();
@@ -350,7 +355,7 @@ mod memory {
     #[test]
     fn resident_frames_are_what_the_kernel_counts() {
         let arena = Arena::reserve(2048).unwrap();
-        let mut run = arena.claim(100, 1500).unwrap();
+        let mut run = arena.claim(Pfn::new(100), 1500).unwrap();
         for frame in (0..1500).step_by(7) {
             assert!(arena.write(&mut run, frame * PAGE_SIZE, &[1]));
         }
@@ -370,11 +375,11 @@ mod memory {
         if done != 0 {
             return eprintln!("skipped: needs MADV_POPULATE_WRITE, Linux 5.14");
         }
-        let mut run = arena.claim(0, 64).unwrap();
+        let mut run = arena.claim(Pfn::new(0), 64).unwrap();
         assert!(arena.write(&mut run, 20 * PAGE_SIZE, b"kept"));
-        let news = (16..24).filter(|&pfn| arena.mark_resident(pfn)).count();
+        let news = Pfn::new(16).run(8).filter(|&pfn| arena.mark_resident(pfn)).count();
         assert_eq!((news, rss(&arena)), (7, PAGE_SIZE as u64), "one of 8 is there");
-        arena.populate(16, 8);
+        arena.populate(Pfn::new(16), 8);
         assert_eq!(rss(&arena), 8 * PAGE_SIZE as u64);
         assert_eq!(arena.resident_frames(), 8);
         let bytes = arena.bytes(&run).unwrap();
@@ -385,14 +390,14 @@ mod memory {
     #[should_panic(expected = "not all marked")]
     fn frames_that_are_not_marked_are_a_broken_caller() {
         let arena = Arena::reserve(64).unwrap();
-        arena.mark_resident(3);
-        arena.populate(3, 2);
+        arena.mark_resident(Pfn::new(3));
+        arena.populate(Pfn::new(3), 2);
     }
 
     #[test]
     fn the_bits_cost_what_they_say() {
         let arena = Arena::reserve(1 << 20).unwrap();
-        for pfn in [0, 1 << 19, (1 << 20) - 1] {
+        for pfn in [0, 1 << 19, (1 << 20) - 1].map(Pfn::new) {
             let run = arena.claim(pfn, 1).unwrap();
             arena.mark_resident(pfn);
             arena.unclaim(run).unwrap();
@@ -412,7 +417,7 @@ mod memory {
                 return;
             }
         };
-        let mut run = arena.claim(FRAMES_MAX - 1, 1).unwrap();
+        let mut run = arena.claim(Pfn::new(FRAMES_MAX - 1), 1).unwrap();
         assert!(arena.write(&mut run, PAGE_SIZE - 1, b"!"), "the last byte");
         assert_eq!(rss(&arena), PAGE_SIZE as u64);
         assert_eq!(arena.purge(&mut run).unwrap(), 1);

@@ -5,7 +5,7 @@
 #![cfg(not(loom))]
 
 use ramfold_host::faults::Operation;
-use ramfold_host::{Arena, ClaimError, FailureInjector, HostError, PAGE_SIZE, Table};
+use ramfold_host::{Arena, ClaimError, FailureInjector, HostError, PAGE_SIZE, Pfn, Table};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
@@ -27,11 +27,11 @@ fn scenario(faults: &Arc<FailureInjector>) -> Result<(), Operation> {
 }
 
 fn purge(arena: &Arena, injected: impl Fn(HostError) -> Operation) -> Result<(), Operation> {
-    let mut run = match arena.claim(0, 16) {
+    let mut run = match arena.claim(Pfn::new(0), 16) {
         Ok(run) => run,
         Err(error) => {
             assert_eq!(error, ClaimError::Injected);
-            assert_eq!(arena.claimed_in(0, 16), 0, "a failed claim claims nothing");
+            assert_eq!(arena.claimed_in(Pfn::new(0), 16), 0, "a failed claim claims nothing");
             return Err(Operation::Claim);
         }
     };
@@ -84,7 +84,7 @@ fn a_refused_reservation_says_what_to_look_at() {
 #[test]
 fn what_the_system_does_not_take_back_stays_resident_until_it_does() {
     let arena = Arena::reserve(16).expect("address space");
-    let mut runs = [0, 8].map(|pfn| arena.claim(pfn, 2).expect("nobody has it"));
+    let mut runs = [0, 8].map(|number| arena.claim(Pfn::new(number), 2).expect("nobody has it"));
     runs.iter_mut().for_each(|run| assert!(arena.write(run, 0, b"content")));
     let locked = arena.base().as_ptr().wrapping_add(8 * PAGE_SIZE).cast();
     // SAFETY: the frame is the arena's, mapped until the end of this function.

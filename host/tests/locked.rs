@@ -4,7 +4,7 @@
 //! Each test locks the memory of a process, so each runs itself in a child.
 #![cfg(not(any(loom, shuttle, miri)))]
 
-use ramfold_host::{Arena, PAGE_SIZE, Table, smaps};
+use ramfold_host::{Arena, PAGE_SIZE, Pfn, Table, smaps};
 use rustix::mm::{MlockAllFlags, mlockall, munlockall};
 use std::ops::Range;
 use std::process::Command;
@@ -62,7 +62,7 @@ fn what_of_an_arena_is_not_open_costs_nothing_when_locked() {
         return;
     }
     let arena = Arena::reserve(FRAMES).expect("address space");
-    let mut run = arena.claim(0, 3000).expect("nobody has it");
+    let mut run = arena.claim(Pfn::new(0), 3000).expect("nobody has it");
     assert!(arena.write(&mut run, 0, b"content"));
     let opened = rss(arena.range());
     assert_eq!(opened, PAGE_SIZE, "opened is not touched");
@@ -71,7 +71,7 @@ fn what_of_an_arena_is_not_open_costs_nothing_when_locked() {
     }
     let locked = rss(arena.range());
     assert_eq!(locked, 3072 * PAGE_SIZE, "all steps of the run, and no more");
-    let far = arena.claim(FRAMES - 700, 700).expect("nobody has it");
+    let far = arena.claim(Pfn::new(FRAMES - 700), 700).expect("nobody has it");
     assert_eq!(rss(arena.range()), locked, "what is opened now is not locked");
     assert!(mappings(&arena.range()) <= 6, "{} mappings", mappings(&arena.range()));
     assert_eq!(arena.bytes(&run).expect("ours")[..7], *b"content");
@@ -109,8 +109,8 @@ fn frames_that_were_locked_go_back_when_they_are_no_more() {
         return;
     }
     let arena = Arena::reserve(FRAMES).expect("address space");
-    let touch = |pfn: u32| {
-        let mut run = arena.claim(pfn, 1).expect("nobody has it");
+    let touch = |number: u32| {
+        let mut run = arena.claim(Pfn::new(number), 1).expect("nobody has it");
         assert!(arena.write(&mut run, 0, b"content"));
         run
     };

@@ -21,7 +21,7 @@ use ramfold_host::fork::Forks;
 use ramfold_host::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use ramfold_host::sync::thread;
 use ramfold_host::{
-    Arena, BitLockWaiters, ClaimError, Lock, LockWord, PAGE_SIZE, Rank, Run, Table, Zeroed,
+    Arena, BitLockWaiters, ClaimError, Lock, LockWord, PAGE_SIZE, Pfn, Rank, Run, Table, Zeroed,
 };
 
 /// Two words of bits, the border between frames 63 and 64.
@@ -41,16 +41,16 @@ fn spawn<T: 'static>(
 fn of_two_overlapping_claims_across_a_word_border_one_wins() {
     model(|| {
         let arena = arena();
-        let other = spawn(&arena, |arena| arena.claim(63, 4));
-        let mine = arena.claim(60, 5);
+        let other = spawn(&arena, |arena| arena.claim(Pfn::new(63), 4));
+        let mine = arena.claim(Pfn::new(60), 5);
         let other = other.join().unwrap();
         match (&mine, &other) {
-            (Ok(_), Err(refused)) => assert_eq!(*refused, ClaimError::InUse { pfn: 63 }),
-            (Err(refused), Ok(_)) => assert!(matches!(refused, ClaimError::InUse { pfn: 63..67 })),
+            (Ok(_), Err(refused)) => assert_eq!(*refused, ClaimError::InUse { pfn: Pfn::new(63) }),
+            (Err(ClaimError::InUse { pfn }), Ok(_)) => assert!((63..67).contains(&pfn.get())),
             both => panic!("one winner, not {both:?}"),
         }
         let expected = if mine.is_ok() { 5 } else { 4 };
-        assert_eq!(arena.claimed_in(0, 128), expected, "the loser left nothing behind");
+        assert_eq!(arena.claimed_in(Pfn::new(0), 128), expected, "the loser left nothing behind");
     });
 }
 
@@ -58,14 +58,14 @@ fn of_two_overlapping_claims_across_a_word_border_one_wins() {
 fn a_claim_refused_in_its_second_word_gives_back_its_first() {
     model(|| {
         let arena = arena();
-        let other = spawn(&arena, |arena| arena.claim(64, 3));
-        let mine = arena.claim(60, 5);
+        let other = spawn(&arena, |arena| arena.claim(Pfn::new(64), 3));
+        let mine = arena.claim(Pfn::new(60), 5);
         let other = other.join().unwrap();
         assert!(mine.is_ok() != other.is_ok(), "one winner of frame 64");
         let refused = mine.as_ref().err().or(other.as_ref().err());
-        assert_eq!(refused, Some(&ClaimError::InUse { pfn: 64 }));
+        assert_eq!(refused, Some(&ClaimError::InUse { pfn: Pfn::new(64) }));
         let expected = if mine.is_ok() { 5 } else { 3 };
-        assert_eq!(arena.claimed_in(0, 128), expected, "the loser left nothing behind");
+        assert_eq!(arena.claimed_in(Pfn::new(0), 128), expected, "the loser left nothing behind");
     });
 }
 
@@ -73,8 +73,8 @@ fn a_claim_refused_in_its_second_word_gives_back_its_first() {
 fn claims_that_only_touch_never_refuse_each_other() {
     model(|| {
         let arena = arena();
-        let other = spawn(&arena, |arena| arena.claim(66, 2).is_ok());
-        assert!(arena.claim(62, 4).is_ok(), "frames 62 to 65 are nobody else's");
+        let other = spawn(&arena, |arena| arena.claim(Pfn::new(66), 2).is_ok());
+        assert!(arena.claim(Pfn::new(62), 4).is_ok(), "frames 62 to 65 are nobody else's");
         assert!(other.join().unwrap(), "frames 66 and 67 are nobody else's");
     });
 }
@@ -87,7 +87,7 @@ fn a_frame_passes_from_owner_to_owner_with_its_content() {
         let frame = Arc::new(loom::cell::UnsafeCell::new(0_u32));
         let theirs = Arc::clone(&frame);
         let owns = move |arena: &Arena, frame: &loom::cell::UnsafeCell<u32>| {
-            let Ok(run) = arena.claim(63, 2) else { return 0 };
+            let Ok(run) = arena.claim(Pfn::new(63), 2) else { return 0 };
             // SAFETY: the frame is this owner's; loom checks just that.
             frame.with_mut(|content| unsafe { *content += 1 });
             arena.unclaim(run).unwrap();
@@ -108,8 +108,8 @@ fn a_frame_passes_from_owner_to_owner_with_its_content() {
 fn frames_of_a_step_that_two_open_at_once_may_be_written() {
     model(|| {
         let arena = Arc::new(Arena::reserve(1024).expect("address space"));
-        let write = |arena: &Arena, pfn: u32| {
-            let mut run = arena.claim(pfn, 1).expect("nobody has it");
+        let write = |arena: &Arena, number: u32| {
+            let mut run = arena.claim(Pfn::new(number), 1).expect("nobody has it");
             assert!(arena.write(&mut run, 0, b"content"));
         };
         let other = spawn(&arena, move |arena| write(arena, 601));
@@ -123,14 +123,14 @@ fn frames_of_a_step_that_two_open_at_once_may_be_written() {
 fn residency_of_frames_in_one_word_is_counted_exactly() {
     model(|| {
         let arena = arena();
-        let mut mine = arena.claim(0, 2).unwrap();
-        let theirs = arena.claim(2, 2).unwrap();
-        arena.mark_resident(0);
+        let mut mine = arena.claim(Pfn::new(0), 2).unwrap();
+        let theirs = arena.claim(Pfn::new(2), 2).unwrap();
+        arena.mark_resident(Pfn::new(0));
         let other = spawn(&arena, move |arena| touch_all(arena, theirs));
         assert_eq!(arena.purge(&mut mine).unwrap(), 1, "the one frame that was touched");
         other.join().unwrap();
         assert_eq!(arena.resident_frames(), 2);
-        assert_eq!(arena.resident_in(0, 128), 2, "the bits agree with the sum");
+        assert_eq!(arena.resident_in(Pfn::new(0), 128), 2, "the bits agree with the sum");
     });
 }
 
@@ -138,16 +138,16 @@ fn residency_of_frames_in_one_word_is_counted_exactly() {
 fn two_objects_copied_into_one_frame_make_it_resident_once() {
     model(|| {
         let arena = arena();
-        let other = spawn(&arena, |arena| arena.mark_resident(7));
-        let mine = arena.mark_resident(7);
+        let other = spawn(&arena, |arena| arena.mark_resident(Pfn::new(7)));
+        let mine = arena.mark_resident(Pfn::new(7));
         assert!(mine != other.join().unwrap(), "news to exactly one of the two");
         assert_eq!(arena.resident_frames(), 1);
     });
 }
 
 fn touch_all(arena: &Arena, run: Run) {
-    for pfn in run.pfn()..run.pfn() + run.frames() {
-        assert!(arena.mark_resident(pfn), "frame {pfn} was not touched before");
+    for pfn in run.pfn().run(run.frames()) {
+        assert!(arena.mark_resident(pfn), "{pfn} was not touched before");
     }
 }
 

@@ -58,8 +58,8 @@ mod report;
 mod zspages;
 
 pub use class::GROUPS;
-// A cause within `MemoryError`.
-pub use host::HostError;
+// A cause within `MemoryError`, and the number of a frame.
+pub use host::{HostError, Pfn};
 pub use leaves::{LEAF_CELLS, LeafId, LeafSums, LeafTally};
 pub use memory::{
     DeferredStatus, Evacuation, Frames, Memory, MemoryConfig, MigrateError, WorkerStatus,

@@ -40,11 +40,11 @@ mod zones;
 use std::ops::Range;
 use std::sync::{Arc, Weak};
 
-use buddy::{FreedRun, Pfn, Warm};
+use buddy::Warm;
 use host::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use host::{
-    Arena, FailureInjector, NUMBERED_FRAMES_MIN, Rank, RankedMutex, RankedMutexGuard, Run, Table,
-    limits, unmodelled,
+    Arena, FailureInjector, NUMBERED_FRAMES_MIN, Pfn, Rank, RankedMutex, RankedMutexGuard, Run,
+    Table, limits, unmodelled,
 };
 
 use crate::leaves::{LEAF_CELLS, Leaves, POOL_ID_MAX};
@@ -57,7 +57,7 @@ use jobs::Jobs;
 pub(crate) use tenant::Tenant;
 use worker::Worker;
 pub use worker::WorkerStatus;
-use zones::Zones;
+use zones::{Unclaimed, Zones};
 
 /// Frames of the largest arena.
 const ARENA_FRAMES_MAX: u32 = 1 << PFN_BITS; // 4 TiB
@@ -346,15 +346,15 @@ impl Memory {
         let mut runs = runs.fuse().peekable();
         let mut total = 0;
         while runs.peek().is_some() {
-            let nothing = FreedRun { pfn: Pfn::new(0), frames: 0, warm: Warm::Untouched };
-            let (mut freed, mut len, mut resident) = ([nothing; RUNS_AT_ONCE], 0, 0);
-            for (slot, run) in freed.iter_mut().zip(&mut runs) {
+            let nothing = Unclaimed { pfn: Pfn::new(0), frames: 0, warm: Warm::Untouched };
+            let (mut unclaimed, mut len, mut resident) = ([nothing; RUNS_AT_ONCE], 0, 0);
+            for (slot, run) in unclaimed.iter_mut().zip(&mut runs) {
                 let (run, touched) = self.free_run(run);
                 *slot = run;
                 resident += u64::from(touched);
                 len += 1;
             }
-            self.give(&freed[..len], resident);
+            self.give(&unclaimed[..len], resident);
             total += resident;
         }
         total
@@ -367,7 +367,7 @@ impl Memory {
         resident.into()
     }
 
-    fn give(self: &Arc<Memory>, runs: &[FreedRun], resident: u64) {
+    fn give(self: &Arc<Memory>, runs: &[Unclaimed], resident: u64) {
         // relaxed: the frames counted are this thread's until the zone has them.
         let held = self.free_held.0.fetch_add(resident, Ordering::Relaxed) + resident;
         self.zones.free_runs(runs);
@@ -377,15 +377,15 @@ impl Memory {
     /// The descriptor of the zspage that starts at `pfn`. For good, where the caller keeps an
     /// object of it from moving or holds its class lock; or as it was a moment ago.
     #[inline]
-    pub(crate) fn owner(&self, pfn: u32) -> DescriptorId {
+    pub(crate) fn owner(&self, pfn: Pfn) -> DescriptorId {
         // Pairs with the Release in `set_owner`: a frame's next life shows what ended the last.
-        DescriptorId(self.owners[pfn as usize].load(Ordering::Acquire))
+        DescriptorId(self.owners[pfn.index()].load(Ordering::Acquire))
     }
 
     /// The descriptor of the zspage that starts at any number, if one does.
-    pub(crate) fn owner_at(&self, pfn: u32) -> Option<DescriptorId> {
+    pub(crate) fn owner_at(&self, pfn: Pfn) -> Option<DescriptorId> {
         // Pairs with the Release in `set_owner`, so that the descriptor is seen that is named.
-        DescriptorId(self.owners.get(pfn as usize)?.load(Ordering::Acquire)).some()
+        DescriptorId(self.owners.get(pfn.index())?.load(Ordering::Acquire)).some()
     }
 
     /// What `look` sees of the zspage that starts at a frame, if one does. Its descriptor is not
@@ -393,7 +393,7 @@ impl Memory {
     /// has the frame name nothing before.
     pub(crate) fn with_zspage_at<R>(
         &self,
-        pfn: u32,
+        pfn: Pfn,
         look: impl FnOnce(DescriptorId, Header<'_>) -> R,
     ) -> Option<R> {
         loop {
@@ -406,16 +406,16 @@ impl Memory {
     }
 
     /// Names the descriptor of the zspage that starts at `pfn`.
-    pub(crate) fn set_owner(&self, pfn: u32, id: DescriptorId) {
+    pub(crate) fn set_owner(&self, pfn: Pfn, id: DescriptorId) {
         // Pairs with the Acquire in `owner_at`.
-        self.owners[pfn as usize].store(id.0, Ordering::Release);
+        self.owners[pfn.index()].store(id.0, Ordering::Release);
     }
 
     /// Ends the claim of a run, for the zone; gives how many of its frames are resident.
-    pub(crate) fn free_run(&self, run: Run) -> (FreedRun, u32) {
-        let (pfn, frames) = (Pfn::new(run.pfn()), run.frames());
+    pub(crate) fn free_run(&self, run: Run) -> (Unclaimed, u32) {
+        let (pfn, frames) = (run.pfn(), run.frames());
         let resident = self.unclaim(run);
-        (FreedRun { pfn, frames, warm: warmth(resident) }, resident)
+        (Unclaimed { pfn, frames, warm: warmth(resident) }, resident)
     }
 
     /// Ends the claim of a run; gives how many of its frames are resident.

@@ -20,7 +20,7 @@ pub const PAGEBLOCK_FRAMES: u32 = 1 << PAGEBLOCK_ORDER; // 512 frames, 2 MiB
 // The last frame number is no whole pageblock's, so it can stand for "no frame" in a link.
 const _: () = assert!(u32::MAX / PAGEBLOCK_FRAMES * PAGEBLOCK_FRAMES < u32::MAX);
 
-/// The number of a frame, from 0 at the start of the arena.
+/// The number of a frame, from 0 at the start of its zone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Pfn(u32);
 

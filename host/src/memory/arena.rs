@@ -28,7 +28,7 @@ use super::bits::{mask_of, spans, word_of, words_for};
 use super::error::{ClaimError, ForeignRun, HostDefect, HostError};
 use super::faults::{FailureInjector, Operation, guard};
 use super::mapping::{Access, Core, Mapping};
-use super::run::{ArenaId, RawRun, Run};
+use super::run::{ArenaId, Pfn, RawRun, Run};
 use super::steps::{PROCESS, Steps};
 use super::table::Table;
 use crate::locks::Rank;
@@ -191,7 +191,7 @@ impl Arena {
     ///
     /// [`ClaimError`]: a frame is claimed already, the frames are not in the arena, or the system
     /// does not open them.
-    pub fn claim(&self, pfn: u32, frames: u32) -> Result<Run, ClaimError> {
+    pub fn claim(&self, pfn: Pfn, frames: u32) -> Result<Run, ClaimError> {
         let raw = RawRun { pfn, frames };
         self.check_range(raw)?;
         guard(self.faults.as_deref(), Operation::Claim).map_err(|_| ClaimError::Injected)?;
@@ -228,7 +228,7 @@ impl Arena {
     }
 
     fn check_range(&self, raw: RawRun) -> Result<(), ClaimError> {
-        match raw.pfn.checked_add(raw.frames) {
+        match raw.pfn.get().checked_add(raw.frames) {
             Some(end) if raw.frames > 0 && end <= self.frames => Ok(()),
             _ => Err(ClaimError::OutOfRange { pfn: raw.pfn, frames: raw.frames }),
         }
@@ -236,14 +236,14 @@ impl Arena {
 
     /// Sets `mask` in one word if none of its bits is set. Otherwise it gives the lowest frame that
     /// is taken.
-    fn claim_word(&self, word: usize, mask: u64) -> Result<(), u32> {
+    fn claim_word(&self, word: usize, mask: u64) -> Result<(), Pfn> {
         // Acquire pairs with the Release in `unclaim`, so that what the last owner did to the
         // frame is seen by the next one.
         let claim = |bits: u64| if bits & mask == 0 { Some(bits | mask) } else { None };
         self.claimed[word]
             .fetch_update(Ordering::Acquire, Ordering::Acquire, claim)
             .map(drop)
-            .map_err(|bits| (word as u32) * u64::BITS + (bits & mask).trailing_zeros())
+            .map_err(|bits| Pfn::new((word as u32) * u64::BITS + (bits & mask).trailing_zeros()))
     }
 
     /// Clears the bits that a refused claim has set: from `start` up to, excluding, `word`.
@@ -292,20 +292,20 @@ impl Arena {
     }
 
     /// How many of the frames `pfn..pfn + frames` are claimed.
-    pub fn claimed_in(&self, pfn: u32, frames: u32) -> u32 {
+    pub fn claimed_in(&self, pfn: Pfn, frames: u32) -> u32 {
         self.count(&self.claimed, RawRun { pfn, frames })
     }
 
     /// Whether frame `pfn` has been touched since it was last purged.
     #[inline]
-    pub fn is_resident(&self, pfn: u32) -> bool {
-        let word = self.resident.get(word_of(pfn as usize));
+    pub fn is_resident(&self, pfn: Pfn) -> bool {
+        let word = self.resident.get(word_of(pfn.index()));
         // relaxed: a single bit; a caller that needs it to stay as it is has the token.
-        word.is_some_and(|word| word.load(Ordering::Relaxed) & mask_of(pfn as usize) != 0)
+        word.is_some_and(|word| word.load(Ordering::Relaxed) & mask_of(pfn.index()) != 0)
     }
 
     /// How many of the frames `pfn..pfn + frames` are resident.
-    pub fn resident_in(&self, pfn: u32, frames: u32) -> u32 {
+    pub fn resident_in(&self, pfn: Pfn, frames: u32) -> u32 {
         self.count(&self.resident, RawRun { pfn, frames })
     }
 
@@ -363,9 +363,9 @@ impl Arena {
     /// # Panics
     ///
     /// If the arena has no such frame, or the frame was never claimed: a broken caller.
-    pub fn mark_resident(&self, pfn: u32) -> bool {
-        assert!(pfn < self.frames, "frame {pfn} lies past the arena's {}", self.frames);
-        let (word, mask) = (word_of(pfn as usize), mask_of(pfn as usize));
+    pub fn mark_resident(&self, pfn: Pfn) -> bool {
+        assert!(pfn.get() < self.frames, "{pfn} lies past the arena's {}", self.frames);
+        let (word, mask) = (word_of(pfn.index()), mask_of(pfn.index()));
         // relaxed: a bit that is set may be set by any thread. It is cleared only after the owner
         // of the run has brought all threads that work on it to rest, and that order is the
         // owner's.
@@ -387,9 +387,9 @@ impl Arena {
     /// # Panics
     ///
     /// If one of them is not marked (A2): a broken caller.
-    pub fn populate(&self, pfn: u32, frames: u32) {
+    pub fn populate(&self, pfn: Pfn, frames: u32) {
         let marked = self.resident_in(pfn, frames);
-        assert_eq!(marked, frames, "frames {frames} from {pfn} on are not all marked");
+        assert_eq!(marked, frames, "{frames} frames from {pfn} on are not all marked");
         self.mapping.populate(bits_of(RawRun { pfn, frames }));
     }
 
@@ -413,7 +413,7 @@ impl Arena {
             return true; // no frame is touched, not even one that `offset` lies in
         }
         for frame in offset / PAGE_SIZE..end.div_ceil(PAGE_SIZE) {
-            self.mark_resident(run.pfn() + frame as u32);
+            self.mark_resident(run.pfn().plus(frame as u32));
         }
         // SAFETY: `offset..end` lies in the run. The token is borrowed exclusively, so by A1 there
         // is no other reference to its frames, and `data` is none either.
@@ -424,7 +424,7 @@ impl Arena {
     }
 
     fn start_of(&self, run: &Run) -> Option<NonNull<u8>> {
-        let offset = run.pfn() as usize * PAGE_SIZE;
+        let offset = run.pfn().index() * PAGE_SIZE;
         // SAFETY: a run of this arena was checked against its size when it was claimed.
         run.is_of(self.id()).then(|| unsafe { self.base().add(offset) })
     }
@@ -442,7 +442,7 @@ impl Drop for Arena {
 
 /// The bits of a run.
 fn bits_of(raw: RawRun) -> Range<usize> {
-    let start = raw.pfn as usize;
+    let start = raw.pfn.index();
     start..start + raw.frames as usize
 }
 

@@ -10,7 +10,7 @@
 //!
 //! Invariant: an error of the system carries the system's answer. Lock: none.
 
-use super::run::Run;
+use super::run::{Pfn, Run};
 use std::fmt;
 use std::io;
 
@@ -155,12 +155,12 @@ pub enum ClaimError {
     /// Part of the run is claimed already, so the allocator above is broken.
     InUse {
         /// The lowest frame that was found taken.
-        pfn: u32,
+        pfn: Pfn,
     },
     /// The run is empty or reaches past the arena.
     OutOfRange {
         /// First frame asked for.
-        pfn: u32,
+        pfn: Pfn,
         /// Frames asked for.
         frames: u32,
     },
@@ -168,7 +168,7 @@ pub enum ClaimError {
     /// may succeed.
     NotOpened {
         /// First frame asked for.
-        pfn: u32,
+        pfn: Pfn,
     },
     /// A [`FailureInjector`](crate::FailureInjector) made this claim fail.
     Injected,
@@ -177,12 +177,12 @@ pub enum ClaimError {
 impl fmt::Display for ClaimError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            ClaimError::InUse { pfn } => write!(f, "frame {pfn} is claimed already"),
+            ClaimError::InUse { pfn } => write!(f, "{pfn} is claimed already"),
             ClaimError::OutOfRange { pfn, frames } => {
-                write!(f, "{frames} frames at {pfn} are not a run of this arena")
+                write!(f, "{frames} frames from {pfn} on are not a run of this arena")
             }
             ClaimError::NotOpened { pfn } => {
-                write!(f, "the system does not open frame {pfn} ({LOOK_AT})")
+                write!(f, "the system does not open {pfn} ({LOOK_AT})")
             }
             ClaimError::Injected => write!(f, "injected failure of a claim"),
         }

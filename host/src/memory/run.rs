@@ -1,14 +1,63 @@
-//! The token that is the right to a run of frames.
+//! The number of a frame, and the token that is the right to a run of them.
 //!
 //! Invariant H1: only [`Arena::claim`](crate::Arena::claim) makes a token, and a token is neither
 //! `Copy` nor `Clone`. No other token covers its frames. A token that is dropped leaves its frames
 //! claimed for the life of the arena. Lock: none.
 
+use std::fmt;
+
+/// The number of a frame: which 4096 bytes it is, counted from the start of its arena.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Pfn(u32);
+
+impl Pfn {
+    /// The frame with this number.
+    #[inline]
+    pub const fn new(number: u32) -> Pfn {
+        Pfn(number)
+    }
+
+    /// The number.
+    #[inline]
+    pub const fn get(self) -> u32 {
+        self.0
+    }
+
+    /// The number, for a table with an item for each frame.
+    #[inline]
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+
+    /// The frame `frames` further up, which the caller knows to be in the arena.
+    #[inline]
+    #[must_use]
+    pub const fn plus(self, frames: u32) -> Pfn {
+        Pfn(self.0 + frames)
+    }
+
+    /// So many frames in a row, from this one on; the caller knows them to be in the arena.
+    pub fn run(self, frames: u32) -> impl DoubleEndedIterator<Item = Pfn> + Clone {
+        (self.0..self.0 + frames).map(Pfn)
+    }
+
+    /// The frames from this one to `last`, both included.
+    pub fn through(self, last: Pfn) -> impl DoubleEndedIterator<Item = Pfn> + Clone {
+        (self.0..=last.0).map(Pfn)
+    }
+}
+
+impl fmt::Display for Pfn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "frame {}", self.0)
+    }
+}
+
 /// The exclusive right to frames `pfn..pfn + frames` of one arena.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use = "a dropped token leaves its frames claimed for ever"]
 pub struct Run {
-    pfn: u32,
+    pfn: Pfn,
     frames: u32,
     arena: ArenaId,
 }
@@ -17,7 +66,7 @@ pub struct Run {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RawRun {
     /// The first frame.
-    pub pfn: u32,
+    pub pfn: Pfn,
     /// How many there are, at least one.
     pub frames: u32,
 }
@@ -35,7 +84,7 @@ impl Run {
     }
 
     /// The first frame.
-    pub fn pfn(&self) -> u32 {
+    pub fn pfn(&self) -> Pfn {
         self.pfn
     }
 
@@ -69,7 +118,7 @@ impl Run {
         assert!(at > 0, "a split at 0 leaves the first run empty");
         assert!(at < self.frames, "a split at {at} of {} frames leaves none behind", self.frames);
         let first = RawRun { pfn: self.pfn, frames: at };
-        let second = RawRun { pfn: self.pfn + at, frames: self.frames - at };
+        let second = RawRun { pfn: self.pfn.plus(at), frames: self.frames - at };
         (Run::new(first, self.arena), Run::new(second, self.arena))
     }
 }

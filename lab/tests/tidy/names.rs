@@ -8,10 +8,14 @@ use std::collections::BTreeMap;
 use crate::tree::{Finding, Source};
 
 /// Names that two crates share, and why that misleads nobody.
-const SHARED: [(&str, &str); 3] = [
+const SHARED: [(&str, &str); 4] = [
     (
         "AllocError",
         "a zone's refusal of a run, and a pool's of an object, are one thing at two levels",
+    ),
+    (
+        "Pfn",
+        "the number of a frame, in the arena and in a zone; one is never accepted for the other",
     ),
     ("Study", "each crate's has the settings that only its studies compare, behind a feature"),
     (

@@ -72,7 +72,7 @@ mod tests {
 
     #[test]
     fn a_broken_allocator_is_told_as_such() {
-        let told = disk_error(AllocError::FrameInUse { pfn: 7 });
+        let told = disk_error(AllocError::FrameInUse { pfn: zsmalloc::Pfn::new(7) });
         assert_eq!(told.write_errno(), 5, "{told}");
         assert!(told.to_string().contains("frame 7, which is in use"), "{told}");
         assert!(matches!(disk_error(AllocError::OutOfFrames), DiskError::NoMemory));

@@ -394,7 +394,7 @@ mod tests {
             for (what, which, by) in steps {
                 if what == 0 || twin.is_empty() {
                     let id = pool.memory.descriptors.alloc(class.shape, 0).expect("room");
-                    of.get(id).reset(0, class.number, 1);
+                    of.get(id).reset(host::Pfn::new(0), class.number, 1);
                     let by = by.min(usize::from(class.shape.objects));
                     (0..by).for_each(|_| assert!(of.get(id).take_lowest(0).is_some()));
                     fullness.reserve().expect("memory");

@@ -29,6 +29,7 @@ use std::ops::AddAssign;
 use std::sync::Arc;
 
 use buddy::{AllocatedRun, Occupancy, PAGEBLOCK_FRAMES, PageblockIndex};
+use host::Pfn;
 
 use super::zones::Zones;
 use super::{Frames, Memory, MigrateError, Tenant};
@@ -144,7 +145,7 @@ impl Memory {
         open_max: u64,
         done: &mut Evacuation,
     ) -> bool {
-        let pfn = self.zones.base(zone) + run.pfn.get();
+        let pfn = self.zones.in_arena(zone, run.pfn);
         // Without a pool, it is on its way in or out.
         let Some(tenant) = self.tenant_of(pfn) else { return true };
         let Some(to) = self.room_for(zone, run.frames, open_max, done) else { return false };
@@ -177,7 +178,7 @@ impl Memory {
     }
 
     /// Who has the zspage that starts at a frame.
-    fn tenant_of(&self, pfn: u32) -> Option<Arc<dyn Tenant>> {
+    fn tenant_of(&self, pfn: Pfn) -> Option<Arc<dyn Tenant>> {
         let id = self.with_zspage_at(pfn, |_, header| header.pool())?;
         self.tenants().into_iter().find(|tenant| tenant.id() == id)
     }

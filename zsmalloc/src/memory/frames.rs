@@ -6,8 +6,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use buddy::Pfn;
-use host::Run;
+use host::{Pfn, Run};
 
 use super::Memory;
 use crate::numbers::AllocError;
@@ -73,7 +72,7 @@ impl Frames {
     }
 
     /// The number of the first; `None` for frames that a zspage has taken.
-    pub fn pfn(&self) -> Option<u32> {
+    pub fn pfn(&self) -> Option<Pfn> {
         self.run.as_ref().map(Run::pfn)
     }
 
@@ -83,9 +82,9 @@ impl Frames {
 
     /// Returns to the system what is touched beyond where the last touched one of as many frames
     /// from `pfn` on is.
-    pub(crate) fn reach_as_far_as(&mut self, pfn: u32) {
+    pub(crate) fn reach_as_far_as(&mut self, pfn: Pfn) {
         let Some(run) = &mut self.run else { return };
-        let last = (0..run.frames()).rfind(|at| self.memory.arena.is_resident(pfn + at));
+        let last = (0..run.frames()).rfind(|at| self.memory.arena.is_resident(pfn.plus(*at)));
         self.resident -= self.memory.purge_from(run, last.map_or(0, |last| last + 1));
     }
 }
@@ -129,7 +128,7 @@ mod tests {
             }
         };
         assert_eq!(error, AllocError::FrameInUse { pfn });
-        assert!(error.to_string().contains(&format!("frame {pfn}, which is in use")));
+        assert!(error.to_string().contains(&format!("{pfn}, which is in use")));
         assert!(held.iter().all(|frames| frames.pfn() != Some(pfn)));
         assert_eq!(memory.defect(), Some(error));
         let next = memory.frames(1).expect("the others are still there");
@@ -146,7 +145,7 @@ mod tests {
         assert_eq!(memory.defect(), None);
         assert!(Frames::of(&memory, 1, |_| None).is_none());
         assert_eq!(memory.defect(), None, "there is no such run, which is no defect");
-        assert!(Frames::of(&memory, 1, |_| Some(Pfn::new(pfn))).is_none());
+        assert!(Frames::of(&memory, 1, |_| Some(pfn)).is_none());
         assert_eq!(memory.defect(), Some(AllocError::FrameInUse { pfn }));
     }
 }

@@ -11,11 +11,12 @@
 //!
 //! Lock: none. What is taken out of a zone is this thread's while the system clears it.
 
-use buddy::{FreedRun, Order, Pfn};
-use host::Run;
+use buddy::Order;
 use host::sync::atomic::Ordering;
+use host::{Pfn, Run};
 
 use super::Memory;
+use super::zones::Unclaimed;
 
 /// Free blocks that a release takes out of the zone at once.
 const BLOCKS_AT_ONCE: usize = 512;
@@ -79,7 +80,7 @@ impl Memory {
 
     /// Puts blocks back that the zone gave up.
     fn put_back(&self, runs: Vec<Run>) {
-        let freed: Vec<FreedRun> = runs.into_iter().map(|run| self.free_run(run).0).collect();
-        self.zones.put_back(&freed);
+        let unclaimed: Vec<Unclaimed> = runs.into_iter().map(|run| self.free_run(run).0).collect();
+        self.zones.put_back(&unclaimed);
     }
 }

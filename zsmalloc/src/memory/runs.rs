@@ -7,11 +7,11 @@
 
 use std::sync::Arc;
 
-use buddy::{FreedRun, Pfn};
 use host::faults::{self, Operation};
 use host::sync::atomic::Ordering;
-use host::{ClaimError, Run};
+use host::{ClaimError, Pfn, Run};
 
+use super::zones::Unclaimed;
 use super::{Memory, WARM_MIN, warmth};
 use crate::numbers::AllocError;
 
@@ -47,7 +47,7 @@ impl Memory {
     /// Claims what the zone handed out; and how many of the frames are resident.
     fn own_run(&self, pfn: Pfn, frames: u32) -> Result<(Run, u32), AllocError> {
         let run = self.claim(pfn, frames)?;
-        let first = pfn.get() as usize;
+        let first = pfn.index();
         if self.owners.open(first..first + 1).is_err() {
             let (run, _) = self.free_run(run);
             self.zones.put_back(&[run]);
@@ -63,21 +63,21 @@ impl Memory {
     /// Claims what the zone handed out. A frame in use means that the zone was wrong: the run is
     /// left where it is, neither used nor given back.
     pub(crate) fn claim(&self, pfn: Pfn, frames: u32) -> Result<Run, AllocError> {
-        let refused = match self.arena.claim(pfn.get(), frames) {
+        let refused = match self.arena.claim(pfn, frames) {
             Ok(run) => return Ok(run),
             Err(ClaimError::InUse { pfn }) => return Err(self.note_in_use(pfn)),
             Err(ClaimError::NotOpened { .. }) => AllocError::NotOpened,
             Err(_) => AllocError::OutOfFrames,
         };
-        let warm = warmth(self.arena.resident_in(pfn.get(), frames));
-        self.zones.put_back(&[FreedRun { pfn, frames, warm }]);
+        let warm = warmth(self.arena.resident_in(pfn, frames));
+        self.zones.put_back(&[Unclaimed { pfn, frames, warm }]);
         Err(refused)
     }
 
-    fn note_in_use(&self, pfn: u32) -> AllocError {
+    fn note_in_use(&self, pfn: Pfn) -> AllocError {
         // relaxed: an independent value; the first one stays.
         let (set, fetch) = (Ordering::Relaxed, Ordering::Relaxed);
-        let _ = self.in_use.compare_exchange(0, pfn + 1, set, fetch);
+        let _ = self.in_use.compare_exchange(0, pfn.get() + 1, set, fetch);
         AllocError::FrameInUse { pfn }
     }
 
@@ -85,8 +85,8 @@ impl Memory {
     /// use. Callers that only try to take a run do not return it, so a check asks for it here.
     pub fn defect(&self) -> Option<AllocError> {
         // relaxed: an independent value, never cleared.
-        let pfn = self.in_use.load(Ordering::Relaxed).checked_sub(1)?;
-        Some(AllocError::FrameInUse { pfn })
+        let number = self.in_use.load(Ordering::Relaxed).checked_sub(1)?;
+        Some(AllocError::FrameInUse { pfn: Pfn::new(number) })
     }
 
     /// Returns a run's frames to the system, from its frame `first` on, as far as the system takes

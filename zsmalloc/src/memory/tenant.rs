@@ -8,6 +8,8 @@
 //!
 //! Invariant: a memory calls a tenant with no lock held, not even that of the list.
 
+use host::Pfn;
+
 use super::{Frames, MigrateError};
 
 /// A user of a memory's frames, which the memory can ask for some of them.
@@ -25,5 +27,5 @@ pub(crate) trait Tenant: Send + Sync {
     /// Bytes of what is pending.
     fn pending_bytes(&self) -> u64;
     /// Moves the zspage that starts at frame `pfn` to other frames.
-    fn migrate(&self, pfn: u32, to: Frames) -> Result<(), MigrateError>;
+    fn migrate(&self, pfn: Pfn, to: Frames) -> Result<(), MigrateError>;
 }

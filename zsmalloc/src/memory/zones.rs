@@ -19,14 +19,16 @@
 //! - I2 the lists of a CPU keep at most 1/256 of the memory's expected bytes, and at most 1 MiB;
 //!   those of all CPUs together at most 1/32 of them.
 //! - I3 `OutOfFrames` means that no zone has a run, with its lists looked at too.
+//! - I4 a `Pfn` counts from the start of the arena, and a `buddy::Pfn` from the start of a zone.
+//!   Only `in_arena` and `in_zone` turn one into the other.
 //!
 //! Locks: one zone's at a time, of rank Zone, inside `SharedZone`, and before it a CPU's.
 
 use std::ops::Deref;
 
-use buddy::{FreedRun, Migratetype, Order, PAGEBLOCK_FRAMES, Pfn, SharedZone};
+use buddy::{FreedRun, Migratetype, Order, PAGEBLOCK_FRAMES, SharedZone, Warm};
 use buddy::{ZoneCheck, ZoneCounts, ZoneDefect};
-use host::{HeldRank, Rank};
+use host::{HeldRank, Pfn, Rank};
 
 use crate::numbers::AllocError;
 
@@ -67,6 +69,16 @@ impl Apart {
     fn ranked(&self) -> Ranked<'_> {
         Ranked { zone: &self.0, _held: HeldRank::enter(Rank::Zone) }
     }
+}
+
+/// A run that nobody claims, on its way to its zone.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Unclaimed {
+    /// Its first frame.
+    pub(crate) pfn: Pfn,
+    pub(crate) frames: u32,
+    /// Whether some of them may be resident.
+    pub(crate) warm: Warm,
 }
 
 /// All frames of an arena.
@@ -114,11 +126,15 @@ impl Zones {
     }
 
     /// What the first zone gives that gives anything, beginning with a shard's.
-    fn first_of(&self, shard: usize, alloc: impl Fn(&SharedZone) -> Option<Pfn>) -> Option<Pfn> {
+    fn first_of(
+        &self,
+        shard: usize,
+        alloc: impl Fn(&SharedZone) -> Option<buddy::Pfn>,
+    ) -> Option<Pfn> {
         let count = self.zones.len();
         let from = |zone: usize| {
             let pfn = alloc(&self.get(zone))?;
-            Some(Pfn::new(self.base(zone) + pfn.get()))
+            Some(self.in_arena(zone, pfn))
         };
         (0..count).map(|turn| (shard + turn) % count).find_map(from)
     }
@@ -133,35 +149,45 @@ impl Zones {
         self.zones[zone].ranked()
     }
 
-    /// The number of a zone's first frame in the arena.
-    pub(crate) fn base(&self, zone: usize) -> u32 {
+    /// The number in the arena of a frame of a zone.
+    pub(crate) fn in_arena(&self, zone: usize, pfn: buddy::Pfn) -> Pfn {
+        Pfn::new(self.base(zone) + pfn.get())
+    }
+
+    /// The number in its zone of a frame of the arena.
+    fn in_zone(&self, zone: usize, pfn: Pfn) -> buddy::Pfn {
+        buddy::Pfn::new(pfn.get() - self.base(zone))
+    }
+
+    /// Frames of the arena before a zone.
+    fn base(&self, zone: usize) -> u32 {
         zone as u32 * self.each
     }
 
     /// A run of frames of one zone, without those on per-CPU lists.
     pub(crate) fn alloc_in(&self, zone: usize, frames: u32) -> Option<Pfn> {
         let pfn = self.get(zone).alloc_run(frames, Migratetype::Movable).ok()?;
-        Some(Pfn::new(self.base(zone) + pfn.get()))
+        Some(self.in_arena(zone, pfn))
     }
 
     /// A run of frames between others of one zone.
     pub(crate) fn alloc_hole(&self, zone: usize, frames: u32) -> Option<Pfn> {
         let pfn = self.get(zone).alloc_hole(frames, Migratetype::Movable).ok()?;
-        Some(Pfn::new(self.base(zone) + pfn.get()))
+        Some(self.in_arena(zone, pfn))
     }
 
     /// Frees runs that [`Zones::alloc_run`] gave: to this CPU's lists, or all of a zone's in one
     /// hold of its lock.
-    pub(crate) fn free_runs(&self, runs: &[FreedRun]) {
+    pub(crate) fn free_runs(&self, runs: &[Unclaimed]) {
         self.free_by_zone(runs, Some(host::cpu::current_hint()));
     }
 
     /// Gives runs, and blocks that [`Zones::take_warm`] gave, to their zones.
-    pub(crate) fn put_back(&self, runs: &[FreedRun]) {
+    pub(crate) fn put_back(&self, runs: &[Unclaimed]) {
         self.free_by_zone(runs, None);
     }
 
-    fn free_by_zone(&self, runs: &[FreedRun], cpu: Option<usize>) {
+    fn free_by_zone(&self, runs: &[Unclaimed], cpu: Option<usize>) {
         let mut left = runs;
         while let Some(first) = left.first() {
             let zone = self.zone_of(first.pfn);
@@ -172,9 +198,13 @@ impl Zones {
         }
     }
 
-    fn free_in(&self, index: usize, runs: &[FreedRun], cpu: Option<usize>) {
-        let (zone, base) = (self.get(index), self.base(index));
-        let inside = |run: &FreedRun| FreedRun { pfn: Pfn::new(run.pfn.get() - base), ..*run };
+    fn free_in(&self, index: usize, runs: &[Unclaimed], cpu: Option<usize>) {
+        let zone = self.get(index);
+        let inside = |&Unclaimed { pfn, frames, warm }: &Unclaimed| FreedRun {
+            pfn: self.in_zone(index, pfn),
+            frames,
+            warm,
+        };
         let runs = runs.iter().map(inside);
         let freed = match cpu {
             Some(cpu) => zone.free_movable(cpu, runs),
@@ -201,11 +231,11 @@ impl Zones {
     /// `blocks_max` blocks.
     pub(crate) fn take_warm(&self, frames: u64, blocks_max: usize) -> Vec<(Pfn, Order)> {
         let mut taken = Vec::new();
-        for (zone, base) in self.zones.iter().zip((0..).step_by(self.each as usize)) {
+        for (index, zone) in self.zones.iter().enumerate() {
             let have: u64 = taken.iter().map(|(_, order): &(_, Order)| order.frames() as u64).sum();
             let more =
                 zone.ranked().take_warm(frames.saturating_sub(have), blocks_max - taken.len());
-            taken.extend(more.into_iter().map(|(pfn, order)| (Pfn::new(pfn.get() + base), order)));
+            taken.extend(more.into_iter().map(|(pfn, order)| (self.in_arena(index, pfn), order)));
         }
         taken
     }
@@ -259,15 +289,14 @@ fn listed_frames_max(expected_bytes: u64, cpus: u64) -> u32 {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use buddy::Warm;
     use std::sync::{Arc, mpsc};
     use std::time::Duration;
 
     /// Only a deadlock takes so long.
     const HANG: Duration = Duration::from_secs(60);
 
-    fn freed(pfn: Pfn, frames: u32) -> FreedRun {
-        FreedRun { pfn, frames, warm: Warm::Untouched }
+    fn unclaimed(pfn: Pfn, frames: u32) -> Unclaimed {
+        Unclaimed { pfn, frames, warm: Warm::Untouched }
     }
 
     /// Online and free frames.
@@ -319,15 +348,15 @@ mod tests {
             let mut runs = Vec::new();
             for shard in (0..5).cycle() {
                 match zones.alloc_run(shard, 512, shard % 2 == 0) {
-                    Ok(pfn) => runs.push(freed(pfn, 512)),
+                    Ok(pfn) => runs.push(unclaimed(pfn, 512)),
                     Err(error) => {
                         assert_eq!(error, AllocError::OutOfFrames);
                         break;
                     }
                 }
             }
-            runs.sort_by_key(|run| run.pfn.get());
-            let distinct = runs.windows(2).all(|two| two[0].pfn.get() + 512 <= two[1].pfn.get());
+            runs.sort_by_key(|run| run.pfn);
+            let distinct = runs.windows(2).all(|two| two[0].pfn.plus(512) <= two[1].pfn);
             assert!(distinct, "{frames} frames: no run overlaps the next");
             let lost = frames as usize / 512 - runs.len();
             assert!(lost < zones.zones.len(), "{frames} frames: every whole pageblock was found");
@@ -346,7 +375,8 @@ mod tests {
         let runs: Vec<_> = std::iter::from_fn(|| zones.alloc_run(0, 1, false).ok()).collect();
         assert_eq!(runs.len(), 512, "every frame");
         for (cpu, pfn) in runs.iter().enumerate() {
-            let run = FreedRun { warm: Warm::Resident, ..freed(*pfn, 1) };
+            let (pfn, warm) = (zones.in_zone(0, *pfn), Warm::Resident);
+            let run = FreedRun { pfn, frames: 1, warm };
             assert_eq!(zones.zones[0].0.free_movable(cpu, [run].into_iter()), Ok(()));
         }
         assert!(zones.listed_frames() > 0, "some went on lists");

@@ -18,6 +18,7 @@
 
 use std::sync::Arc;
 
+use host::Pfn;
 use host::sync::atomic::Ordering;
 
 use super::compact::named;
@@ -34,7 +35,7 @@ use crate::zspages::{Descriptor, DescriptorId, Header};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ZspageInfo {
     /// Its first frame.
-    pub pfn: u32,
+    pub pfn: Pfn,
     /// Its frames.
     pub frames: u32,
     /// Objects in it.
@@ -63,7 +64,7 @@ impl Pool {
     /// # Errors
     ///
     /// [`MigrateError`]; nothing has moved then.
-    pub fn migrate(&self, pfn: u32, mut to: Frames) -> Result<(), MigrateError> {
+    pub fn migrate(&self, pfn: Pfn, mut to: Frames) -> Result<(), MigrateError> {
         let (id, class, mut moving) = loop {
             let found = self.zspage_at(pfn).ok_or(MigrateError::NoZspage)?;
             let (id, number) = found;
@@ -101,7 +102,7 @@ impl Pool {
 
     /// Descriptor and class's shard, by number, of the zspage that starts at a frame, if it is this
     /// pool's and has objects.
-    fn zspage_at(&self, pfn: u32) -> Option<(DescriptorId, usize)> {
+    fn zspage_at(&self, pfn: Pfn) -> Option<(DescriptorId, usize)> {
         let look = |id, header: Header<'_>| {
             let live = header.pool() == self.id && header.in_use() > 0;
             live.then(|| (id, header.lock()))
@@ -142,7 +143,7 @@ impl Pool {
     }
 
     /// Makes a zspage one of other frames; gives the first.
-    fn adopt_frames(&self, id: DescriptorId, mut to: Frames) -> u32 {
+    fn adopt_frames(&self, id: DescriptorId, mut to: Frames) -> Pfn {
         let pfn = zspage::adopt(to.run.take().expect("frames that were not taken are there"));
         self.memory.set_owner(pfn, id);
         let header = self.memory.descriptors.header(id);

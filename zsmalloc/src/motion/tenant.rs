@@ -1,5 +1,7 @@
 //! What the memory asks of a pool.
 
+use host::Pfn;
+
 use crate::memory::{Frames, MigrateError, Tenant};
 use crate::pool::Pool;
 
@@ -28,7 +30,7 @@ impl Tenant for Pool {
         self.deferred().pending_bytes
     }
 
-    fn migrate(&self, pfn: u32, to: Frames) -> Result<(), MigrateError> {
+    fn migrate(&self, pfn: Pfn, to: Frames) -> Result<(), MigrateError> {
         Pool::migrate(self, pfn, to)
     }
 }

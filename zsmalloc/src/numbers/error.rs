@@ -4,7 +4,7 @@
 
 use std::fmt;
 
-use host::HostError;
+use host::{HostError, Pfn};
 
 /// Why an object could not be stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,7 +31,7 @@ pub enum AllocError {
     /// no byte is touched, and the run is used no more.
     FrameInUse {
         /// The number of the frame.
-        pfn: u32,
+        pfn: Pfn,
     },
     /// The descriptor table is full.
     OutOfDescriptors,
@@ -56,7 +56,7 @@ impl fmt::Display for AllocError {
             AllocError::OutOfFrames => f.write_str("no frames are left in the arena"),
             AllocError::FrameInUse { pfn } => write!(
                 f,
-                "the page allocator handed out frame {pfn}, which is in use: a defect of this \
+                "the page allocator handed out {pfn}, which is in use: a defect of this \
                  library, please report it; the run is used no more, and no byte was touched"
             ),
             AllocError::OutOfDescriptors => f.write_str("the table of zspage descriptors is full"),

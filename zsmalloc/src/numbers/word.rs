@@ -20,6 +20,8 @@
 //! - I1 the fields do not overlap and fill the word: each shift is the sum of the widths below.
 //! - I2 every class, object index, PFN and slack of every geometry fits its field.
 
+use host::Pfn;
+
 use super::geometry::{CLASSES, ClassIndex, OBJECTS_MAX, SIZE_MAX};
 
 const LOCK_BITS: u32 = 1;
@@ -65,7 +67,7 @@ const fn mask(shift: u32, bits: u32) -> u64 {
 /// Which slot: of the zspage that begins with frame `pfn`, number `object`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct At {
-    pub(crate) pfn: u32,
+    pub(crate) pfn: Pfn,
     pub(crate) object: u8,
 }
 
@@ -77,20 +79,20 @@ pub(crate) struct Place(u64);
 impl Place {
     #[inline]
     pub(crate) fn new(at: At, class: ClassIndex, slack: u16) -> Place {
-        debug_assert!(u64::from(at.pfn) < 1 << PFN_BITS);
+        debug_assert!(u64::from(at.pfn.get()) < 1 << PFN_BITS);
         debug_assert!(u64::from(slack) < 1 << SLACK_BITS);
         Place(
             u64::from(at.object) << OBJECT_SHIFT
                 | (u64::from(class.0) + 1) << CLASS_SHIFT
-                | u64::from(at.pfn) << PFN_SHIFT
+                | u64::from(at.pfn.get()) << PFN_SHIFT
                 | u64::from(slack) << SLACK_SHIFT,
         )
     }
 
     /// First frame of the zspage.
     #[inline]
-    pub(crate) fn pfn(self) -> u32 {
-        field(self.0, PFN_SHIFT, PFN_BITS) as u32
+    pub(crate) fn pfn(self) -> Pfn {
+        Pfn::new(field(self.0, PFN_SHIFT, PFN_BITS) as u32)
     }
 
     /// The size class of the zspage, which the object may be too short for.
@@ -121,12 +123,7 @@ impl Place {
 impl std::fmt::Debug for Place {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let (class, slack) = (self.class().0, self.slack());
-        write!(
-            f,
-            "Place(PFN {}, class {class}, object {}, slack {slack})",
-            self.pfn(),
-            self.object()
-        )
+        write!(f, "Place({}, class {class}, object {}, slack {slack})", self.pfn(), self.object())
     }
 }
 
@@ -196,6 +193,7 @@ mod tests {
             pfn in 0u32..1 << PFN_BITS, class in 0u8..255, object: u8,
             slack in 0u16..1 << SLACK_BITS, client in 0u8..1 << CLIENT_BITS, locked: bool,
         ) {
+            let pfn = Pfn::new(pfn);
             let place = Place::new(At { pfn, object }, ClassIndex(class), slack);
             let word = Word(u64::from(locked)).with_client(client).with_place(place);
             prop_assert_eq!(word.place(), Some(place));

@@ -92,6 +92,7 @@ mod tests {
     use crate::memory::{Memory, MemoryConfig};
     use crate::numbers::{ChainSize, Rule};
     use crate::pool::PoolConfig;
+    use host::Pfn;
 
     /// Frames of a zspage of the class below, and an object of it.
     const FRAMES: u32 = 7;
@@ -114,9 +115,10 @@ mod tests {
         let first = pool.memory().frames(1).expect("room").pfn().expect("a frame");
         let arena = &pool.memory().arena;
         let resident_in = |from| arena.resident_in(from, FRAMES);
-        let run = (0..first + FRAMES).find(|&pfn| resident_in(pfn) == FRAMES).expect("the zspage");
+        let mut before = Pfn::new(0).through(first.plus(FRAMES));
+        let run = before.find(|&pfn| resident_in(pfn) == FRAMES).expect("the zspage");
         objects.into_iter().for_each(|object| pool.free_handle(object).expect("the pool's"));
-        if let Err(error) = zspage::lock_in_memory(arena, run + LOCKED, true) {
+        if let Err(error) = zspage::lock_in_memory(arena, run.plus(LOCKED), true) {
             assert!(std::env::var_os("CI").is_none(), "CI may lock memory");
             eprintln!("skipped: needs the right to lock a page: {error}");
             return;
@@ -125,7 +127,7 @@ mod tests {
         pool.set_limit(u64::from(FRAMES - 1) * host::PAGE_SIZE as u64);
         let one = pool.alloc(&OBJECT).expect("the frames of before");
         let there = resident_in(run);
-        zspage::lock_in_memory(arena, run + LOCKED, false).expect("it was locked");
+        zspage::lock_in_memory(arena, run.plus(LOCKED), false).expect("it was locked");
         assert_eq!(there, FRAMES - LOCKED + 1, "the first, the locked one and those after it");
         assert_eq!(resident(), there.into());
         pool.check().expect("no defect");

@@ -19,8 +19,8 @@
 //!
 //! Lock: none.
 
-use host::PAGE_SIZE;
 use host::sync::atomic::Ordering;
+use host::{PAGE_SIZE, Pfn};
 
 use super::Pool;
 use crate::class::Class;
@@ -74,8 +74,8 @@ impl Pool {
     #[cold]
     fn charge_untouched(&self, class: &Class, at: At, len: usize) -> Result<(), AllocError> {
         let (first, last) = zspage::frames_of(class.shape, at, len);
-        let untouched = |pfn: &u32| !self.memory.arena.is_resident(*pfn);
-        if self.is_over_limit((first..=last).filter(untouched).count() as u64) {
+        let untouched = |pfn: &Pfn| !self.memory.arena.is_resident(*pfn);
+        if self.is_over_limit(first.through(last).filter(untouched).count() as u64) {
             return Err(AllocError::OverLimit { limit: self.limit() });
         }
         if at.object == 0 && class.is_large() {
@@ -86,14 +86,14 @@ impl Pool {
     }
 
     /// Touches a zspage as a whole, whose first object is about to come, well below the limit.
-    fn touch_zspage(&self, class: &Class, pfn: u32) {
+    fn touch_zspage(&self, class: &Class, pfn: Pfn) {
         let (arena, frames) = (&self.memory.arena, u32::from(class.shape.frames));
         let untouched = frames - arena.resident_in(pfn, frames);
         if untouched < FEW || self.is_over_limit(u64::from(frames) * THREADS) {
             return;
         }
         // Counted before it is done, which takes a while.
-        self.count_resident((pfn..pfn + frames).filter(|&pfn| arena.mark_resident(pfn)).count());
+        self.count_resident(pfn.run(frames).filter(|&pfn| arena.mark_resident(pfn)).count());
         arena.populate(pfn, frames);
     }
 
@@ -101,7 +101,7 @@ impl Pool {
     pub(crate) fn touch(&self, class: &Class, at: At, len: usize) {
         let (first, last) = zspage::frames_of(class.shape, at, len);
         let arena = &self.memory.arena;
-        self.count_resident((first..=last).filter(|&pfn| arena.mark_resident(pfn)).count());
+        self.count_resident(first.through(last).filter(|&pfn| arena.mark_resident(pfn)).count());
     }
 
     fn count_resident(&self, touched: usize) {
@@ -145,8 +145,8 @@ mod tests {
         let full = store(&pool, LARGE * OBJECTS);
         let (run, resident) = pool.memory.take_run(0, FRAMES).expect("frames");
         assert_eq!(resident, 0);
-        let rest = run.pfn() + untouched..run.pfn() + FRAMES;
-        assert!(rest.into_iter().all(|pfn| pool.memory.arena.mark_resident(pfn)));
+        let mut rest = run.pfn().run(FRAMES).skip(untouched as usize);
+        assert!(rest.all(|pfn| pool.memory.arena.mark_resident(pfn)));
         pool.memory.give_runs(std::iter::once(run));
         let before = pool.stats().object_bytes_resident;
         let one = store(&pool, 1);

@@ -75,7 +75,7 @@ impl<'p> Tables<'p> {
     pub(crate) fn find_at(self, place: Place) -> Found<'p> {
         // Acquire pairs with the Release in `set_owner`: a frame's next life shows what ended the
         // last.
-        let descriptor = DescriptorId(self.owners[place.pfn() as usize].load(Ordering::Acquire));
+        let descriptor = DescriptorId(self.owners[place.pfn().index()].load(Ordering::Acquire));
         let header = self.headers.get(descriptor);
         // The frame may be another zspage's by now, of a pool with more locks.
         let lock = header.lock().min(self.last_lock);

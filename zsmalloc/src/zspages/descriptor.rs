@@ -26,6 +26,7 @@
 //!
 //! Lock: the class lock of the descriptor's class, taken by the caller.
 
+use host::Pfn;
 use host::sync::atomic::{AtomicU32, Ordering};
 
 use crate::numbers::{CLASSES, OBJECTS_MAX, SHARDS_MAX, Shape};
@@ -135,14 +136,14 @@ impl<'a> Header<'a> {
         self.set(BODY, body);
     }
 
-    pub(crate) fn pfn(self) -> u32 {
+    pub(crate) fn pfn(self) -> Pfn {
         // relaxed: the class lock orders every access.
-        self.in_body(PFN).load(Ordering::Relaxed)
+        Pfn::new(self.in_body(PFN).load(Ordering::Relaxed))
     }
 
-    pub(crate) fn set_pfn(self, pfn: u32) {
+    pub(crate) fn set_pfn(self, pfn: Pfn) {
         // relaxed: the class lock orders every access.
-        self.in_body(PFN).store(pfn, Ordering::Relaxed);
+        self.in_body(PFN).store(pfn.get(), Ordering::Relaxed);
     }
 
     /// Which lock the zspage is under: the number of its class's shard among all of the pool's. It
@@ -292,7 +293,7 @@ impl<'a> Descriptor<'a> {
     }
 
     /// Describes a zspage without objects, of frames of which nothing is known.
-    pub(crate) fn reset(&self, pfn: u32, lock: usize, pool: u32) {
+    pub(crate) fn reset(&self, pfn: Pfn, lock: usize, pool: u32) {
         for index in 0..=more_bits(self.objects) {
             self.bits(index).store(0, Ordering::Relaxed); // relaxed: nobody else knows of it yet.
         }

@@ -183,6 +183,7 @@ mod tests {
     use super::*;
     use crate::numbers::OBJECTS_MAX;
     use crate::numbers::SHARDS_MAX;
+    use host::Pfn;
 
     #[test]
     fn a_descriptor_costs_its_words_and_nothing_is_lost() {
@@ -192,12 +193,12 @@ mod tests {
             let mut ids = Vec::new();
             while let Ok(id) = heap.alloc(shape, ids.len() % SHARDS_MAX) {
                 let zspage = Descriptor::new(heap.header(id), shape);
-                zspage.reset(ids.len() as u32, 0, 7);
+                zspage.reset(Pfn::new(ids.len() as u32), 0, 7);
                 ids.push(id);
             }
             assert!(ids.len() >= 512, "a zspage for every frame: {}", ids.len());
             for (number, &id) in ids.iter().enumerate() {
-                assert_eq!(heap.header(id).pfn(), number as u32);
+                assert_eq!(heap.header(id).pfn(), Pfn::new(number as u32));
             }
             heap.free(&ids);
         }

@@ -20,17 +20,17 @@
 //! So no two threads ever access the bytes of one slot unless both only read, and the ranges below
 //! are checked against the arena before a pointer is made.
 
-use host::{Arena, PAGE_SIZE, RawRun, Run};
+use host::{Arena, PAGE_SIZE, Pfn, RawRun, Run};
 
 use crate::numbers::{At, Place, Shape};
 
-/// Keeps a run as a plain frame number, in a descriptor.
-pub(crate) fn adopt(run: Run) -> u32 {
+/// Keeps a run as the number of its first frame, in a descriptor.
+pub(crate) fn adopt(run: Run) -> Pfn {
     run.into_raw().pfn
 }
 
 /// Gets the run of an unlinked zspage back as a token.
-pub(crate) fn surrender(arena: &Arena, pfn: u32, frames: u32) -> Run {
+pub(crate) fn surrender(arena: &Arena, pfn: Pfn, frames: u32) -> Run {
     // SAFETY: by I1 `pfn` came from `adopt` of a run of as many frames (its class says how many),
     // and unlinking a zspage happens once, so the token is made once.
     unsafe { arena.run_from_raw(RawRun { pfn, frames }) }
@@ -38,11 +38,11 @@ pub(crate) fn surrender(arena: &Arena, pfn: u32, frames: u32) -> Run {
 
 /// Frames that the first `len` bytes of a slot lie in: first and last.
 #[inline]
-pub(crate) fn frames_of(shape: Shape, at: At, len: usize) -> (u32, u32) {
+pub(crate) fn frames_of(shape: Shape, at: At, len: usize) -> (Pfn, Pfn) {
     let start = usize::from(at.object) * usize::from(shape.size);
     let first = start / PAGE_SIZE;
     let last = (start + len - 1) / PAGE_SIZE;
-    (at.pfn + first as u32, at.pfn + last as u32)
+    (at.pfn.plus(first as u32), at.pfn.plus(last as u32))
 }
 
 /// The bytes of an object; the caller holds the lock of its cell, or has pinned its handle, for as
@@ -63,8 +63,8 @@ pub(crate) fn fill(arena: &Arena, shape: Shape, at: At, len: usize, fill: impl F
 }
 
 /// Starts loading the slot of an object that is about to be copied.
-pub(crate) fn prefetch(arena: &Arena, shape: Shape, pfn: u32, object: usize) {
-    let offset = pfn as usize * PAGE_SIZE + object * usize::from(shape.size);
+pub(crate) fn prefetch(arena: &Arena, shape: Shape, pfn: Pfn, object: usize) {
+    let offset = pfn.index() * PAGE_SIZE + object * usize::from(shape.size);
     host::prefetch_bytes(arena.base().as_ptr().wrapping_add(offset), shape.size.into());
 }
 
@@ -112,9 +112,9 @@ pub(crate) fn copy(
 fn slot(arena: &Arena, shape: Shape, at: At, len: usize) -> *mut u8 {
     assert!(u16::from(at.object) < shape.objects, "object index within the zspage");
     assert!(len <= usize::from(shape.size), "an object is no longer than its slot");
-    let end = u64::from(at.pfn) + u64::from(shape.frames);
+    let end = u64::from(at.pfn.get()) + u64::from(shape.frames);
     assert!(end <= u64::from(arena.frames()), "zspage within the arena");
-    let offset = at.pfn as usize * PAGE_SIZE + usize::from(at.object) * usize::from(shape.size);
+    let offset = at.pfn.index() * PAGE_SIZE + usize::from(at.object) * usize::from(shape.size);
     // SAFETY: the asserts keep offset + size within the arena's mapping, which lives as long as
     // the arena is borrowed.
     unsafe { arena.base().as_ptr().add(offset) }
@@ -122,9 +122,9 @@ fn slot(arena: &Arena, shape: Shape, at: At, len: usize) -> *mut u8 {
 
 /// Has the program lock a frame, which the system then does not take back, or unlock it.
 #[cfg(all(test, not(any(loom, shuttle))))]
-pub(crate) fn lock_in_memory(arena: &Arena, pfn: u32, lock: bool) -> Result<(), rustix::io::Errno> {
-    assert!(pfn < arena.frames(), "a frame of the arena");
-    let frame = arena.base().as_ptr().wrapping_add(pfn as usize * PAGE_SIZE).cast();
+pub(crate) fn lock_in_memory(arena: &Arena, pfn: Pfn, lock: bool) -> Result<(), rustix::io::Errno> {
+    assert!(pfn.get() < arena.frames(), "a frame of the arena");
+    let frame = arena.base().as_ptr().wrapping_add(pfn.index() * PAGE_SIZE).cast();
     // SAFETY: by the assertion the range is the arena's mapping, which is borrowed. Locking changes
     // no byte.
     unsafe {

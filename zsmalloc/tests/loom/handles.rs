@@ -3,7 +3,7 @@
 use super::{SIZE, config, memory, model, pool, pool_on, pool_with};
 use loom::thread;
 use ramfold_zsmalloc::study::LockDesign;
-use ramfold_zsmalloc::{AllocError, Handle, MigrateError, Pool, StaleHandle};
+use ramfold_zsmalloc::{AllocError, Handle, MigrateError, Pfn, Pool, StaleHandle};
 use std::sync::Arc;
 
 /// Handles to one object in each of two zspages: what compaction would merge. Whichever moves comes
@@ -27,7 +27,7 @@ pub(super) fn check(pool: &Pool, objects: u64) {
 }
 
 /// The first frame of the zspage, of two, that holds object `byte`.
-pub(super) fn pfns(pool: &Pool) -> Vec<u32> {
+pub(super) fn pfns(pool: &Pool) -> Vec<Pfn> {
     pool.zspages().iter().map(|zspage| zspage.pfn).collect()
 }
 
@@ -195,7 +195,7 @@ fn free_against_migration() {
 
 /// A thread that moves the zspage that begins at `from`, if there is one, to another frame; whether
 /// that was as much as it has.
-pub(super) fn move_meanwhile(pool: &Arc<Pool>, from: u32) -> thread::JoinHandle<bool> {
+pub(super) fn move_meanwhile(pool: &Arc<Pool>, from: Pfn) -> thread::JoinHandle<bool> {
     let pool = Arc::clone(pool);
     thread::spawn(move || {
         let frames = pool.memory().frames(1).expect("room");

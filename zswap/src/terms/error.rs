@@ -335,7 +335,7 @@ mod tests {
 
     #[test]
     fn a_broken_allocator_is_told_as_such() {
-        let told = StoreError::from(AllocError::FrameInUse { pfn: 7 });
+        let told = StoreError::from(AllocError::FrameInUse { pfn: zsmalloc::Pfn::new(7) });
         assert_eq!(told.errno(), EIO, "{told}");
         assert!(told.to_string().contains("frame 7, which is in use"), "{told}");
         assert_eq!(StoreError::from(AllocError::OutOfFrames).errno(), ENOMEM);

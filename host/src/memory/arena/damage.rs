@@ -4,12 +4,12 @@
 
 use std::sync::atomic::Ordering;
 
-use super::Arena;
+use super::{Arena, Pfn};
 
 #[track_caller]
 fn shows(damage: impl FnOnce(&Arena), finding: &str) {
     let arena = Arena::reserve(1024).expect("address space");
-    let _run = arena.claim(3, 2).expect("free");
+    let _run = arena.claim(Pfn::new(3), 2).expect("free");
     arena.check().expect("sound before the damage");
     damage(&arena);
     let defect = arena.check().expect_err("damaged").to_string();

@@ -48,7 +48,7 @@ impl Arena {
         }
         guard(self.faults.as_deref(), Operation::Purge)?;
         let first = first.min(run.frames());
-        let bits = bits_of(RawRun { pfn: run.pfn() + first, frames: run.frames() - first });
+        let bits = bits_of(RawRun { pfn: run.pfn().plus(first), frames: run.frames() - first });
         let Some(touched) = self.resident_span(bits.clone()) else { return Ok(0) };
         // SAFETY: the token is borrowed exclusively, so by A1 there is no reference into its
         // frames. These pages are some of them.
