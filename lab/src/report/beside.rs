@@ -183,6 +183,7 @@ impl Table {
                 }
                 Ok(joined(printed, first, &all))
             }
+            Ours::Exact(_) if !self.more.is_empty() => Ok(String::new()),
             Ours::Exact(_) | Ours::Nothing => {
                 Err(LabError::Wrong(format!("{} is made without a record", self.id)))
             }

@@ -282,6 +282,29 @@ pub(crate) const MOVED: &[Column] = &[
     ),
 ];
 
+pub(crate) const MM_STAT: &[Way] = &[
+    Way { name: "ours", absent: NOT_RECORDED, value: student::mm_stat },
+    Way { name: "the kernel's", absent: "it has order 3", value: student::mm_stat_kernel },
+];
+
+/// Objects of each class after the work, by class.
+pub(crate) const OBJECTS_2: &[(&str, &[Column])] = &[("class", &objects(ORDER_2))];
+pub(crate) const OBJECTS_3: &[(&str, &[Column])] = &[("class", &objects(ORDER_3))];
+
+const ORDER_2: Wants = &[("store", "zram"), ("chain_order", "2")];
+const ORDER_3: Wants = &[("store", "zram"), ("chain_order", "3")];
+
+const fn objects(wants: Wants) -> [Column; 6] {
+    [
+        column("ours: size", wants, &["class_size"]),
+        column("ours: obj_allocated", wants, &["obj_allocated"]),
+        column("ours: obj_used", wants, &["obj_used"]),
+        column("ours: pages_used", wants, &["pages_used"]),
+        column("ours: pages_per_zspage", wants, &["pages_per_zspage"]),
+        column("ours: freeable", wants, &["freeable"]),
+    ]
+}
+
 pub(crate) const ORDERS: &[Way] = &[
     Way { name: "ours", absent: NOT_RECORDED, value: student::pooled },
     Way { name: "ours, paired", absent: "differences alone are paired", value: student::paired },

@@ -132,6 +132,14 @@ pub(crate) fn mm_stat(part: &Part, row: &str, column: &str) -> Option<String> {
     Some(whole(Samples::of(part, column, &wants)?.0[0]))
 }
 
+/// The kernel's at the same work, whose chains are those of order 3.
+pub(crate) fn mm_stat_kernel(part: &Part, row: &str, column: &str) -> Option<String> {
+    let run = row.strip_prefix("order 3 run ")?;
+    let run = (run.parse::<u64>().ok()? - 1).to_string();
+    let wants = [("store", "kernel-zram"), ("run", &*run)];
+    Some(whole(Samples::of(part, column, &wants)?.0[0]))
+}
+
 /// S4: one lock for the pool is `with lock consolidation`; without, the pool lock stands before
 /// those of the classes.
 const CONSOLIDATED: [(&str, &str); 2] =

@@ -2,14 +2,13 @@
 //!
 //! Invariant: every table of `published.csv` has one entry, in the order of the file.
 
-use super::beside::{Ours, Table, Way};
+use super::beside::{Ours, Table};
 use super::columns::{
-    BUILD, ENTRIES_STEPS, FSMARK, HANDLES_STEPS, LOCKS, LOCKS_MISSING, MANY_AT_ONCE, MONITOR,
-    MONITOR_MISSING, MOVED, ORDERS, QUEUES, READS, STEPS, ZRAM, ZSWAP, at_once, batch, of_size,
-    threads,
+    BUILD, ENTRIES_STEPS, FSMARK, HANDLES_STEPS, LOCKS, LOCKS_MISSING, MANY_AT_ONCE, MM_STAT,
+    MONITOR, MONITOR_MISSING, MOVED, OBJECTS_2, OBJECTS_3, ORDERS, QUEUES, READS, STEPS, ZRAM,
+    ZSWAP, at_once, batch, of_size, threads,
 };
-use super::markdown::NOT_RECORDED;
-use super::{exact, student};
+use super::exact;
 
 const BREAKDOWN: &str = "lab breakdown --corpus /tmp/corpus.bin --record";
 const LOCKS_COMMANDS: &[&str] = &[
@@ -32,15 +31,17 @@ const ZSWAP_SIZES_COMMAND: &str = "lab teardown --backend zswap --vs-kernel \
     --mib 64,128,256,512,1024 --threads 1 --free slots,entries,handles,sync,range \
     --buffer-bytes 256K --algorithm lzo --corpus /tmp/corpus.bin --record";
 const ORDERS_COMMAND: &str = "lab fs --workload untar,build --copies 4 --chain-order 2,3,4 \
-    --algorithm lzo-rle --runs 5 --record";
+    --rule used-percent --classes --algorithm lzo-rle --vs-kernel --runs 5 --record";
 const MONITOR_COMMAND: &str =
     "lab pagealloc --order 4 --batch 1,2,4,8,16,32,64,128,256,512,1024 --record";
 
-const OBJECTS_MISSING: &[(&str, &str)] = &[(
-    "objects and pages of each class after a build",
-    "`lab fs` does not keep the table of classes, so no command measures it yet. Sizes and chain \
-     lengths do not depend on what is stored, and those are ours.",
-)];
+const OBJECTS_MISSING: &[(&str, &str)] = &[
+    (
+        "almost_full and almost_empty of ours",
+        "our table has ten groups of fullness, as the kernel's has since Linux 6.3.",
+    ),
+    ("the kernel's", "this kernel is built without the table, and has one order."),
+];
 
 const GEOMETRY_MISSING: &[(&str, &str)] = &[(
     "the kernel's",
@@ -76,28 +77,22 @@ pub(crate) const TABLES: &[Table] = &[
     Table {
         id: "S1-objects-order2",
         ours: Ours::Exact(exact::shape2),
-        commands: &[],
+        more: OBJECTS_2,
+        commands: &[ORDERS_COMMAND],
         missing: OBJECTS_MISSING,
-        ..EXACT
     },
     Table {
         id: "S1-objects-order3",
         ours: Ours::Exact(exact::shape3),
-        commands: &[],
+        more: OBJECTS_3,
+        commands: &[ORDERS_COMMAND],
         missing: OBJECTS_MISSING,
-        ..EXACT
     },
     Table {
         id: "S1-mm-stat",
-        ours: Ours::Worked(&[Way { name: "ours", absent: NOT_RECORDED, value: student::mm_stat }]),
+        ours: Ours::Worked(MM_STAT),
         commands: &[ORDERS_COMMAND],
-        missing: &[
-            (
-                "mem_limit, same_pages, pages_compacted and huge_pages of ours",
-                "`lab fs` does not keep them.",
-            ),
-            ("the kernel's", KERNELS_CHAIN),
-        ],
+        missing: &[("the kernel's", KERNELS_CHAIN)],
         ..EXACT
     },
     Table {

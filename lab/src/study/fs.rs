@@ -20,6 +20,9 @@
 //!
 //! `user_s` and `sys_s` are of the tools and their children, and do not have the server's time.
 //!
+//! With `--classes` there is a row besides for each size class in use after the work, with what it
+//! holds. The kernel shows no such table unless it is built for that.
+//!
 //! Rows are medians over the runs, with minimum and maximum. Against the smallest chain order of
 //! ours, `saves_mem_used_max` is the mean of the differences within each run, with its 95 %
 //! interval by Student's t.
@@ -30,8 +33,10 @@ use crate::kernel::{self, KernelZram};
 use crate::rows::{Field, Format, Row, column, fields, grouped};
 use clap::{ArgMatches, Args, FromArgMatches};
 use codec::Codec;
+use zsmalloc::Rule;
 use zsmalloc::study::LockDesign;
 
+mod classes;
 mod loops;
 mod served;
 mod server;
@@ -69,6 +74,13 @@ struct Options {
     #[arg(long, value_name = "N[,N]", value_delimiter = ',', default_value = "3",
           value_parser = clap::value_parser!(u32).range(0..=4))]
     chain_order: Vec<u32>,
+    /// How a size class of ours chooses its chain: least-waste, as the kernel since Linux 6.3, or
+    /// used-percent, as study S1
+    #[arg(long, value_name = "RULE", default_value = "least-waste")]
+    rule: Rule,
+    /// Also a row for each size class of ours that is in use after the work
+    #[arg(long)]
+    classes: bool,
     /// Algorithm, on both sides
     #[arg(long, value_name = "NAME", default_value = "lz4")]
     algorithm: Codec,
@@ -106,7 +118,7 @@ fn run(matches: &ArgMatches, lab: &Lab) -> Result<Report, LabError> {
     let peer = lab.kernel_peer(&mut notes);
     let plans = plans(&options, lab)?;
     let cases = cases(&options, &plans, peer.as_ref());
-    let measure = |case: &Case<'_>, run| Ok(vec![case.measure(&options, run, lab)?]);
+    let measure = |case: &Case<'_>, run| case.measure(&options, run, lab);
     let runs = lab.interleaved(&cases, Case::name, measure)?;
     let rows = rows(&runs);
     compare(&runs, &rows, &mut notes);
@@ -152,11 +164,12 @@ impl Case<'_> {
         }
     }
 
-    fn measure(&self, options: &Options, run: u32, lab: &Lab) -> Result<Row, LabError> {
+    fn measure(&self, options: &Options, run: u32, lab: &Lab) -> Result<Vec<Row>, LabError> {
         let volume = match self.store {
             Store::Ours { design, chain_order } => {
                 let (algorithm, size) = (options.algorithm.clone(), options.size);
-                let config = served::Config { design, chain_order, algorithm, size };
+                let rule = options.rule;
+                let config = served::Config { design, chain_order, rule, algorithm, size };
                 Volume::ours(self.fs, &config, lab)?
             }
             Store::Kernel(peer) => {
@@ -166,11 +179,13 @@ impl Case<'_> {
         };
         let done = self.plan.work(volume.path(), lab)?;
         let stat = volume.mm_stat()?;
+        let classes = if options.classes { volume.classes()? } else { Vec::new() };
         self.plan.verify(volume.path(), lab)?;
         volume.end(lab)?;
-        let mut row = self.key(options);
-        row.set("run", run)
-            .set("files_per_s", done.files as f64 / done.wall.as_secs_f64())
+        let mut key = self.key(options);
+        key.set("run", run);
+        let mut row = key.clone();
+        row.set("files_per_s", done.files as f64 / done.wall.as_secs_f64())
             .set("wall_s", done.wall.as_secs_f64())
             .set("user_s", done.cpu.user_s)
             .set("sys_s", done.cpu.sys_s)
@@ -178,8 +193,11 @@ impl Case<'_> {
             .set("orig_data_size", stat.orig_data_size)
             .set("compr_data_size", stat.compr_data_size)
             .set("mem_used_total", stat.mem_used_total)
-            .set("mem_used_max", stat.mem_used_max);
-        Ok(row)
+            .set("mem_used_max", stat.mem_used_max)
+            .set("same_pages", stat.same_pages)
+            .set("pages_compacted", stat.pages_compacted)
+            .set("huge_pages", stat.huge_pages);
+        Ok([row].into_iter().chain(classes.into_iter().map(|class| class.row(&key))).collect())
     }
 
     fn key(&self, options: &Options) -> Row {
@@ -189,7 +207,8 @@ impl Case<'_> {
             Store::Ours { design, chain_order } => {
                 row.set("store", "zram")
                     .set("design", design.name())
-                    .set("chain_order", chain_order);
+                    .set("chain_order", chain_order)
+                    .set("rule", options.rule.name());
             }
             Store::Kernel(_) => {
                 row.set("store", kernel::NAME);
@@ -199,6 +218,10 @@ impl Case<'_> {
             .set("size_bytes", options.size)
             .set("threads", self.plan.threads)
             .set("files", self.plan.files);
+        // Of no class, which is said: a run without the field would be of every one.
+        for field in ["class", "class_size", "pages_per_zspage"] {
+            row.set(field, None::<u64>);
+        }
         row
     }
 }
@@ -261,12 +284,16 @@ fn compare(runs: &[Row], rows: &[Row], notes: &mut Vec<String>) {
     }
 }
 
-const FIELDS: [Field; 20] = [
+const FIELDS: [Field; 31] = [
     Field::key("fs").shown("fs", Format::Plain),
     Field::key("workload").shown("workload", Format::Plain),
     Field::key("store").shown("store", Format::Plain),
     Field::key("design").shown("design", Format::Plain),
     Field::key("chain_order").shown("order", Format::Plain),
+    Field::key("rule"),
+    Field::key("class").shown("class", Format::Plain),
+    Field::key("class_size"),
+    Field::key("pages_per_zspage"),
     Field::key("algorithm"),
     Field::key("size_bytes"),
     Field::key("threads"),
@@ -280,6 +307,13 @@ const FIELDS: [Field; 20] = [
     Field::measured("mem_used_max").shown("used max MiB", Format::Mib),
     Field::measured("mem_used_total"),
     Field::measured("compr_data_size").shown("compressed MiB", Format::Mib),
+    Field::measured("same_pages"),
+    Field::measured("pages_compacted"),
+    Field::measured("huge_pages"),
+    Field::measured("obj_allocated"),
+    Field::measured("obj_used").shown("objects", Format::Fixed(0)),
+    Field::measured("pages_used").shown("frames", Format::Fixed(0)),
+    Field::measured("freeable"),
     Field::added("saves_mem_used_max").shown("saved MiB", Format::Mib),
     Field::added("saves_mem_used_max_ci95").shown("+- MiB", Format::Mib),
 ];

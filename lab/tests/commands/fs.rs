@@ -1,6 +1,7 @@
 //! `lab fs`: a file system on a served disk, made, used, checked and taken apart.
 
 use crate::support::{json, measured, number, rows};
+use serde_json::Value;
 use std::path::Path;
 use std::process::Command;
 
@@ -26,9 +27,23 @@ fn files_are_there_after_a_remount_and_nothing_is_left_behind() {
         return println!("skipped: needs {missing}");
     }
     let arguments = ["fs", "--quick", "--runs", "1", "--threads", "4", "--chain-order", "2,3"];
+    let arguments = [&arguments[..], &["--classes", "--rule", "used-percent"]].concat();
     let document = json("fs", &arguments);
-    assert_eq!(rows(&document).len(), 2, "two chain orders");
-    for (row, order) in rows(&document).iter().zip([2, 3]) {
+    let (totals, classes): (Vec<&Value>, Vec<&Value>) =
+        rows(&document).iter().partition(|row| row["class"].is_null());
+    assert_eq!(totals.len(), 2, "two chain orders");
+    for order in [2, 3] {
+        let of = classes.iter().filter(|row| row["chain_order"] == order);
+        let objects: f64 = of.map(|row| number(row, "obj_used")).sum();
+        assert!(objects > 0.0, "the files are in classes of order {order}: {document}");
+    }
+    for row in classes {
+        measured(row, &["obj_allocated", "obj_used", "pages_used", "freeable"]);
+        assert!(number(row, "obj_used") <= number(row, "obj_allocated"), "{row}");
+        assert!(row["wall_s"].is_null(), "that is of all of them: {row}");
+    }
+    for (row, order) in totals.iter().zip([2, 3]) {
+        assert_eq!(row["rule"], "used-percent");
         assert_eq!((&row["store"], &row["fs"]), (&"zram".into(), &"ext4".into()));
         assert_eq!((&row["design"], &row["chain_order"]), (&"class".into(), &order.into()));
         measured(row, &["files_per_s", "wall_s", "user_s", "sys_s", "mem_used_max"]);

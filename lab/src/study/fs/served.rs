@@ -14,6 +14,7 @@ use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Duration;
+use zsmalloc::Rule;
 use zsmalloc::study::LockDesign;
 
 /// For the server to unmount and end.
@@ -23,6 +24,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 pub(super) struct Config {
     pub(super) design: LockDesign,
     pub(super) chain_order: u32,
+    pub(super) rule: Rule,
     pub(super) algorithm: Codec,
     pub(super) size: u64,
 }
@@ -49,6 +51,7 @@ impl Served {
         command.args(["--size", &config.size.to_string()]);
         command.args(["--algorithm", &config.algorithm.to_string()]);
         command.args(["--chain-order", &config.chain_order.to_string()]);
+        command.args(["--rule", config.rule.name()]);
         command.args(["--design", config.design.name()]);
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let child = lab.cleanup.spawn(&mut command)?;
@@ -67,6 +70,12 @@ impl Served {
         let text = fs::read_to_string(&path).map_err(LabError::io(path.display()))?;
         MmStat::parse(&text)
             .ok_or_else(|| LabError::Wrong(format!("mm_stat is not understood: {text}")))
+    }
+
+    /// The `classes` table of its pool.
+    pub(super) fn classes(&self) -> Result<String, LabError> {
+        let path = self.directory.path().join("zram0/zsmalloc/classes");
+        fs::read_to_string(&path).map_err(LabError::io(path.display()))
     }
 
     fn await_ready(&self) -> Result<(), LabError> {

@@ -14,7 +14,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use zram::{Attribute, DeviceDefaults, Devices};
 use zsmalloc::study::LockDesign;
-use zsmalloc::{Memory, MemoryConfig};
+use zsmalloc::{Memory, MemoryConfig, Rule};
 
 /// Said once the tree is mounted; anything else is why it is not.
 pub(super) const READY: &str = "ready";
@@ -36,6 +36,8 @@ struct Options {
     algorithm: Codec,
     #[arg(long)]
     chain_order: u32,
+    #[arg(long)]
+    rule: Rule,
     #[arg(long)]
     design: LockDesign,
 }
@@ -69,6 +71,7 @@ fn mount(options: &Options) -> Result<Fuse, LabError> {
     let defaults = DeviceDefaults {
         algorithm: options.algorithm.clone(),
         chain_order: options.chain_order,
+        rule: options.rule,
         study: options.design.into(),
         ..DeviceDefaults::default()
     };

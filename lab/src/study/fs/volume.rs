@@ -10,6 +10,7 @@
 //! - V2 a volume whose `end` succeeds was mounted anew and read back the same, and its file system
 //!   has no defect.
 
+use super::classes::{self, Class};
 use super::loops::Loop;
 use super::served::{self, Served};
 use super::tool;
@@ -112,6 +113,14 @@ impl<'a> Volume<'a> {
         match &self.below {
             Below::Ours { server, .. } => server.mm_stat(),
             Below::Kernel(peer) => peer.mm_stat(),
+        }
+    }
+
+    /// The classes that a disk of ours has in use; none of the kernel's, which shows no table.
+    pub(super) fn classes(&self) -> Result<Vec<Class>, LabError> {
+        match &self.below {
+            Below::Ours { server, .. } => Ok(classes::in_use(&server.classes()?)),
+            Below::Kernel(_) => Ok(Vec::new()),
         }
     }
 
