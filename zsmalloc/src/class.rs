@@ -28,7 +28,7 @@ mod stock;
 use host::sync::atomic::{AtomicBool, Ordering};
 use host::{Lock, LockGuard};
 
-use crate::numbers::{At, ClassIndex, MemoryError, SHARDS_MAX, Shape};
+use crate::numbers::{At, CellNumber, ClassIndex, MemoryError, SHARDS_MAX, Shape};
 use crate::zspages::{Descriptor, DescriptorHeap, DescriptorId, Header, Zspage};
 use entries::Entries;
 pub use fullness::GROUPS;
@@ -215,9 +215,9 @@ pub(crate) fn set_hint(hint: &AtomicBool, to: bool) {
 }
 
 impl State {
-    /// Takes a slot of a zspage that has room, for `owner` (0 = not known yet).
+    /// Takes a slot of a zspage that has room, for `owner` (`NONE`: not known yet).
     #[inline(always)]
-    pub(crate) fn take_slot(&mut self, of: &Descriptors<'_>, owner: u32) -> Option<Slot> {
+    pub(crate) fn take_slot(&mut self, of: &Descriptors<'_>, owner: CellNumber) -> Option<Slot> {
         let descriptor = self.fullness.fullest_with_room()?;
         let zspage = of.get(descriptor);
         self.fullness.fill_fullest(of, zspage.in_use());
@@ -230,7 +230,7 @@ impl State {
         &mut self,
         of: &Descriptors<'_>,
         descriptor: DescriptorId,
-        owner: u32,
+        owner: CellNumber,
     ) -> Slot {
         let zspage = of.get(descriptor);
         let in_use = zspage.in_use();
@@ -243,7 +243,7 @@ impl State {
         &mut self,
         zspage: Descriptor<'_>,
         descriptor: DescriptorId,
-        owner: u32,
+        owner: CellNumber,
     ) -> Slot {
         let object = zspage.take_lowest(owner).expect("a zspage with room has a free slot");
         self.objects += 1;

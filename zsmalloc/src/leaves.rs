@@ -10,6 +10,5 @@ mod lock;
 mod sums;
 
 pub(crate) use chain::chain;
-pub use leaf::{LEAF_CELLS, LeafId};
 pub(crate) use leaf::{LeafUse, Leaves, OwnedLeaves, POOL_ID_MAX};
 pub use sums::{LeafSums, LeafTally};

@@ -60,18 +60,19 @@ mod zspages;
 pub use class::GROUPS;
 // A cause within `MemoryError`, and the number of a frame.
 pub use host::{HostError, Pfn};
-pub use leaves::{LEAF_CELLS, LeafId, LeafSums, LeafTally};
+pub use leaves::{LeafSums, LeafTally};
 pub use memory::{
     DeferredStatus, Evacuation, Frames, Memory, MemoryConfig, MigrateError, WorkerStatus,
 };
 pub use motion::ZspageInfo;
 pub use names::{
-    CellGuard, CellNumber, Content, DrainedCell, Handle, LeafPart, PoolBox, RawHandle, ReadGuard,
-    Slots, leaf_parts, split,
+    CellGuard, Content, DrainedCell, Handle, LeafPart, PoolBox, RawHandle, ReadGuard, Slots,
+    leaf_parts, split,
 };
 pub use numbers::{
-    AllocError, CLASSES, ChainSize, ClassIndex, ForeignHandle, Geometry, MemoryError, OBJECTS_MAX,
-    PoolDefect, Rule, SHARDS_MAX, SIZE_MAX, SIZE_MIN, Shape, StaleHandle, StaleLeaf, VALUE_BITS,
+    AllocError, CLASSES, CellNumber, ChainSize, ClassIndex, ForeignHandle, Geometry, LEAF_CELLS,
+    LeafId, MemoryError, OBJECTS_MAX, PoolDefect, Rule, SHARDS_MAX, SIZE_MAX, SIZE_MIN, Shape,
+    StaleHandle, StaleLeaf, VALUE_BITS,
 };
 pub use objects::Object;
 #[cfg(feature = "study")]

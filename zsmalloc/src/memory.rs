@@ -47,8 +47,8 @@ use host::{
     Table, limits, unmodelled,
 };
 
-use crate::leaves::{LEAF_CELLS, Leaves, POOL_ID_MAX};
-use crate::numbers::{MemoryError, PFN_BITS};
+use crate::leaves::{Leaves, POOL_ID_MAX};
+use crate::numbers::{LEAF_CELLS, MemoryError, PFN_BITS};
 use crate::zspages::{DescriptorHeap, DescriptorId, Header};
 pub use evacuate::Evacuation;
 pub use frames::{Frames, MigrateError};

@@ -9,7 +9,7 @@ mod pool_box;
 mod raw;
 mod slots;
 
-pub use cell::{CellGuard, CellNumber, Content};
+pub use cell::{CellGuard, Content};
 pub use drain::DrainedCell;
 pub use handle::{Handle, ReadGuard};
 pub use pool_box::PoolBox;

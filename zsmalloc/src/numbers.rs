@@ -1,10 +1,12 @@
-//! The ground of the allocator: sizes and shapes of classes, the words that say where an object is,
-//! and what can go wrong. It stands on nothing else of this crate.
+//! The ground of the allocator: sizes and shapes of classes, numbers of cells, the words that say
+//! where objects are, and what can go wrong. It stands on nothing else of this crate.
 
+mod cell;
 mod error;
 mod geometry;
 mod word;
 
+pub use cell::{CellNumber, LEAF_CELLS, LeafId};
 pub(crate) use error::expect_equal;
 pub use error::{AllocError, ForeignHandle, MemoryError, PoolDefect, StaleHandle, StaleLeaf};
 pub use geometry::{

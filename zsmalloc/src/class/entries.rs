@@ -19,31 +19,41 @@ use host::sync::atomic::AtomicU64;
 
 use super::stock::{BLOCK, Stock};
 use crate::leaves::{Leaves, chain};
-use crate::numbers::{AllocError, PoolDefect};
+use crate::numbers::{AllocError, CellNumber, PoolDefect};
 
 /// The free entries of one class and one use.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Entries {
-    first: u32,
+    first: CellNumber,
     count: u32,
-    spare: u32,
+    spare: CellNumber,
+}
+
+impl Default for Entries {
+    fn default() -> Entries {
+        Entries { first: CellNumber::NONE, count: 0, spare: CellNumber::NONE }
+    }
 }
 
 impl Entries {
     /// Walks both chains: adds their entries to `found`.
-    pub(crate) fn check(&self, leaves: &Leaves, found: &mut Vec<u32>) -> Result<(), PoolDefect> {
+    pub(crate) fn check(
+        &self,
+        leaves: &Leaves,
+        found: &mut Vec<CellNumber>,
+    ) -> Result<(), PoolDefect> {
         leaves.walk(self.first, self.count, found)?;
-        leaves.walk(self.spare, if self.spare == 0 { 0 } else { BLOCK }, found)
+        leaves.walk(self.spare, if self.spare == CellNumber::NONE { 0 } else { BLOCK }, found)
     }
 
-    /// Takes an entry; 0 where the class has none.
+    /// Takes an entry; `NONE` where the class has none.
     #[inline]
-    pub(super) fn take(&mut self, leaves: &Leaves) -> u32 {
-        if self.first == 0 {
-            if self.spare == 0 {
-                return 0;
+    pub(super) fn take(&mut self, leaves: &Leaves) -> CellNumber {
+        if self.first == CellNumber::NONE {
+            if self.spare == CellNumber::NONE {
+                return CellNumber::NONE;
             }
-            (self.first, self.count) = (std::mem::take(&mut self.spare), BLOCK);
+            (self.first, self.count) = (self.spare.take(), BLOCK);
         }
         let entry = self.first;
         self.first = leaves.chained(entry);
@@ -62,12 +72,12 @@ impl Entries {
 
     /// Takes a chain as a whole; nothing where there is none.
     pub(super) fn take_chain(&mut self) -> Option<Chain> {
-        if self.first == 0 {
-            (self.first, self.count) = (std::mem::take(&mut self.spare), BLOCK);
+        if self.first == CellNumber::NONE {
+            (self.first, self.count) = (self.spare.take(), BLOCK);
         }
-        let chain = Chain { first: std::mem::take(&mut self.first), len: self.count };
+        let chain = Chain { first: self.first.take(), len: self.count };
         self.count = 0;
-        (chain.first != 0).then_some(chain)
+        chain.first.some().map(|_| chain)
     }
 
     /// Enters the entries of another class.
@@ -84,16 +94,15 @@ impl Entries {
     /// Gives an entry and its cell back; to the stock, a block at a time, what the class need not
     /// keep.
     #[inline(always)]
-    pub(crate) fn give(&mut self, entry: u32, cell: &AtomicU64, stock: &Stock) {
+    pub(crate) fn give(&mut self, entry: CellNumber, cell: &AtomicU64, stock: &Stock) {
         chain(cell, self.first);
         self.first = entry;
         self.count += 1;
         if self.count == BLOCK {
             self.count = 0;
-            let full = std::mem::take(&mut self.first);
-            match std::mem::replace(&mut self.spare, full) {
-                0 => {}
-                surplus => stock.give(surplus),
+            let full = self.first.take();
+            if let Some(surplus) = std::mem::replace(&mut self.spare, full).some() {
+                stock.give(surplus);
             }
         }
     }
@@ -102,7 +111,7 @@ impl Entries {
 /// Entries on their way from one class to another.
 #[must_use = "these entries belong in a class"]
 pub(crate) struct Chain {
-    first: u32,
+    first: CellNumber,
     len: u32,
 }
 
@@ -140,7 +149,7 @@ mod tests {
 
     /// Expects that a recount finds what `break_it` did to the first class's chain.
     #[track_caller]
-    fn expect(finding: &str, break_it: impl FnOnce(&mut Entries, &Leaves, (&Stock, u32))) {
+    fn expect(finding: &str, break_it: impl FnOnce(&mut Entries, &Leaves, (&Stock, CellNumber))) {
         let pool = pool();
         let other = state(&pool, 200).entries.first;
         break_it(
@@ -155,7 +164,9 @@ mod tests {
     #[test]
     fn a_recount_finds_broken_chains() {
         expect("goes on with", |entries, leaves, _| leaves.chain(entries.first, entries.first));
-        expect(": 0, number 1,", |entries, leaves, _| leaves.chain(entries.first, 0));
+        expect(": 0, number 1,", |entries, leaves, _| {
+            leaves.chain(entries.first, CellNumber::NONE)
+        });
         expect("goes on with", |entries, _, _| entries.count -= 1);
         expect(": 0, number 3,", |entries, _, _| entries.count += 1);
         expect("is not chained", |entries, leaves, _| {
@@ -163,7 +174,7 @@ mod tests {
             cell.store(0, Ordering::Relaxed); // relaxed: one thread
         });
         expect("of 16 entries: 0, number 3,", |entries, _, _| {
-            (entries.spare, entries.first, entries.count) = (entries.first, 0, 0);
+            (entries.spare, entries.first, entries.count) = (entries.first, CellNumber::NONE, 0);
         });
         expect("twice", |entries, _, (_, other)| entries.first = other);
         expect("entries of handles", |entries, _, _| *entries = Entries::default());

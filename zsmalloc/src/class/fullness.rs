@@ -307,6 +307,8 @@ impl<'a> Descriptors<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    #[cfg(not(loom))]
+    use crate::numbers::CellNumber;
 
     #[track_caller]
     fn expect(in_use: usize, objects: usize, group: usize) {
@@ -396,7 +398,8 @@ mod tests {
                     let id = pool.memory.descriptors.alloc(class.shape, 0).expect("room");
                     of.get(id).reset(host::Pfn::new(0), class.number, 1);
                     let by = by.min(usize::from(class.shape.objects));
-                    (0..by).for_each(|_| assert!(of.get(id).take_lowest(0).is_some()));
+                    let take = || of.get(id).take_lowest(CellNumber::NONE);
+                    (0..by).for_each(|_| assert!(take().is_some()));
                     fullness.reserve().expect("memory");
                     fullness.enter(&of, id);
                     twin.push((id, by));
@@ -409,7 +412,7 @@ mod tests {
                     let Some(id) = fullest else { continue };
                     proptest::prop_assert_eq!(fullness.fullest_with_room(), Some(id));
                     fullness.fill_fullest(&of, of.header(id).in_use());
-                    assert!(of.get(id).take_lowest(0).is_some());
+                    assert!(of.get(id).take_lowest(CellNumber::NONE).is_some());
                     twin.iter_mut().filter(|other| other.0 == id).for_each(|it| it.1 += 1);
                 } else if what == 5 {
                     let at = which % twin.len();
@@ -426,7 +429,7 @@ mod tests {
                     let objects = usize::from(class.shape.objects);
                     if what == 2 {
                         *in_use = (before + by).min(objects);
-                        let take = || of.get(*id).take_lowest(0);
+                        let take = || of.get(*id).take_lowest(CellNumber::NONE);
                         (before..*in_use).for_each(|_| assert!(take().is_some()));
                     } else {
                         *in_use = before.saturating_sub(by);

@@ -7,20 +7,20 @@ use super::State;
 use super::entries::{Chain, Entries};
 use super::stock::Stocks;
 use crate::leaves::{LeafUse, Leaves};
-use crate::numbers::AllocError;
+use crate::numbers::{AllocError, CellNumber};
 
 impl State {
-    /// Takes an entry for a handle of the given kind; 0 where the class has none.
+    /// Takes an entry for a handle of the given kind; `NONE` where the class has none.
     #[inline]
-    pub(crate) fn take_entry(&mut self, kind: LeafUse, leaves: &Leaves) -> u32 {
+    pub(crate) fn take_entry(&mut self, kind: LeafUse, leaves: &Leaves) -> CellNumber {
         let entry = self.entries_of(kind).take(leaves);
-        let handles = u32::from(entry != 0 && kind == LeafUse::Handles);
+        let handles = u32::from(entry != CellNumber::NONE && kind == LeafUse::Handles);
         self.handles = self.handles.wrapping_add(handles);
         entry
     }
 
     /// Gives an entry back.
-    pub(crate) fn give_entry(&mut self, entry: u32, leaves: &Leaves, stocks: &Stocks) {
+    pub(crate) fn give_entry(&mut self, entry: CellNumber, leaves: &Leaves, stocks: &Stocks) {
         let cell = leaves.handle_cell(entry);
         if leaves.use_of(entry) == LeafUse::Raw {
             return self.raw_entries.give(entry, cell, &stocks.raw);
@@ -68,7 +68,7 @@ impl State {
 
     /// Gives the entry of an owned handle back.
     #[inline(always)]
-    pub(crate) fn give_handle(&mut self, entry: u32, cell: &AtomicU64, stocks: &Stocks) {
+    pub(crate) fn give_handle(&mut self, entry: CellNumber, cell: &AtomicU64, stocks: &Stocks) {
         self.entries.give(entry, cell, &stocks.handles);
         self.handles = self.handles.wrapping_sub(1);
     }

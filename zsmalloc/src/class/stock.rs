@@ -12,8 +12,8 @@
 
 use host::{Lock, LockGuard, Rank};
 
-use crate::leaves::{LEAF_CELLS, LeafId, LeafUse, Leaves};
-use crate::numbers::{AllocError, PoolDefect};
+use crate::leaves::{LeafUse, Leaves};
+use crate::numbers::{AllocError, CellNumber, LEAF_CELLS, LeafId, PoolDefect};
 
 /// Entries in a block: few, because each class in use has one and a half blocks to spare.
 pub(super) const BLOCK: u32 = if cfg!(loom) { 1 } else { 16 };
@@ -62,7 +62,7 @@ struct Part(Lock<Blocks>);
 #[derive(Default)]
 struct Blocks {
     /// First entries of whole blocks.
-    blocks: Vec<u32>,
+    blocks: Vec<CellNumber>,
     leaves: Vec<LeafId>,
 }
 
@@ -73,7 +73,7 @@ impl Stock {
     }
 
     /// A block of this CPU's part, or of another one; cut from a new leaf where none is left.
-    pub(super) fn take(&self, leaves: &Leaves) -> Result<u32, AllocError> {
+    pub(super) fn take(&self, leaves: &Leaves) -> Result<CellNumber, AllocError> {
         let here = self.here();
         let (before, after) = self.parts.split_at(here);
         let pop = |part: &Part| {
@@ -100,7 +100,7 @@ impl Stock {
     }
 
     #[inline(never)]
-    pub(super) fn give(&self, block: u32) {
+    pub(super) fn give(&self, block: CellNumber) {
         self.parts[self.here()].0.lock().blocks.push(block);
     }
 
@@ -121,7 +121,11 @@ impl Stock {
 
     /// Walks every block: adds their entries to `found`; gives how many entries there are in all,
     /// behind objects and in classes too.
-    pub(crate) fn check(&self, leaves: &Leaves, found: &mut Vec<u32>) -> Result<u64, PoolDefect> {
+    pub(crate) fn check(
+        &self,
+        leaves: &Leaves,
+        found: &mut Vec<CellNumber>,
+    ) -> Result<u64, PoolDefect> {
         let mut all = 0;
         for state in self.states() {
             state.blocks.iter().try_for_each(|&block| leaves.walk(block, BLOCK, found))?;
@@ -133,7 +137,7 @@ impl Stock {
     /// Bytes of the stock's own lists.
     pub(crate) fn heap_bytes(&self) -> usize {
         let lists = |state: LockGuard<'_, Blocks>| {
-            state.blocks.capacity() * size_of::<u32>()
+            state.blocks.capacity() * size_of::<CellNumber>()
                 + state.leaves.capacity() * size_of::<LeafId>()
         };
         self.parts.len() * size_of::<Part>() + self.states().map(lists).sum::<usize>()
@@ -154,12 +158,12 @@ impl Stock {
     /// Chains the entries of a new leaf, block by block, lowest first.
     fn cut(&self, state: &mut Blocks, leaves: &Leaves, leaf: LeafId) {
         let stride = self.purpose.stride();
-        let first = leaf.entry(0).expect("a leaf that was handed out has its entries");
+        let first = leaf.cell(0).expect("a leaf that was handed out has its entries");
         let entries = LEAF_CELLS as u32 / stride;
         for block in (0..entries / BLOCK).rev() {
-            let mut next = 0;
+            let mut next = CellNumber::NONE;
             for index in (block * BLOCK..(block + 1) * BLOCK).rev() {
-                let entry = first + index * stride;
+                let entry = first.plus(index * stride);
                 leaves.chain(entry, next);
                 next = entry;
             }

@@ -32,7 +32,7 @@ use host::sync::atomic::{AtomicU32, Ordering};
 use host::sync::unmodelled::OnceLock;
 use host::{Rank, RankedMutex, RankedMutexGuard};
 
-use crate::numbers::MemoryError;
+use crate::numbers::{CellNumber, MemoryError};
 
 /// Frees that a line lags at most.
 pub(crate) const LAG_MAX: usize = 8;
@@ -86,9 +86,13 @@ impl Lag {
     }
 
     /// Puts an entry in the line of this thread; gives the entry that is to be freed now, if there
-    /// is one. `halfway` is told which entry is half through the line (0: none).
+    /// is one. `halfway` is told which entry is half through the line (or `NONE`).
     #[inline(always)]
-    pub(crate) fn pass(&self, entry: u32, halfway: impl FnOnce(u32)) -> Option<u32> {
+    pub(crate) fn pass(
+        &self,
+        entry: CellNumber,
+        halfway: impl FnOnce(CellNumber),
+    ) -> Option<CellNumber> {
         let Some(lines) = self.lines() else { return Some(entry) };
         let line = &lines[host::cpu::thread_hint() % LINES];
         let (frees, mask) = (self.frees, (self.frees - 1) % LAG_MAX);
@@ -97,11 +101,12 @@ impl Lag {
         // relaxed: as above.
         line.next.store(next.wrapping_add(1) as u32, Ordering::Relaxed);
         // relaxed: a hint.
-        halfway(line.entries[(next + frees / 2) & mask].load(Ordering::Relaxed));
+        let between = line.entries[(next + frees / 2) & mask].load(Ordering::Relaxed);
+        halfway(CellNumber::new(between));
         // AcqRel pairs with itself, here and in `Flush`: a thread that takes an entry out sees what
         // the one that put it in saw of the object.
-        let out = line.entries[next & mask].swap(entry, Ordering::AcqRel);
-        (out != 0).then_some(out)
+        let out = line.entries[next & mask].swap(entry.get(), Ordering::AcqRel);
+        CellNumber::new(out).some()
     }
 
     /// What is in the lines, to be freed by the caller, who has the turn meanwhile (I3); nothing
@@ -120,9 +125,9 @@ pub(crate) struct Flush<'l> {
 }
 
 impl Iterator for Flush<'_> {
-    type Item = u32;
+    type Item = CellNumber;
 
-    fn next(&mut self) -> Option<u32> {
+    fn next(&mut self) -> Option<CellNumber> {
         loop {
             let place = self.lines.get(self.at / LAG_MAX)?.entries.get(self.at % LAG_MAX)?;
             self.at += 1;
@@ -132,9 +137,9 @@ impl Iterator for Flush<'_> {
                 continue;
             }
             // AcqRel: as in `pass`.
-            match place.swap(0, Ordering::AcqRel) {
-                0 => {}
-                entry => return Some(entry),
+            let entry = CellNumber::new(place.swap(0, Ordering::AcqRel)).some();
+            if entry.is_some() {
+                return entry;
             }
         }
     }

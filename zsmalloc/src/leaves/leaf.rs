@@ -36,11 +36,8 @@ use std::sync::Arc;
 use host::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use host::{BitLockWaiters, FailureInjector, HostError, Lock, Rank, Table};
 
-use crate::numbers::LOCKED;
-use crate::numbers::{AllocError, StaleLeaf};
+use crate::numbers::{AllocError, CellNumber, LEAF_CELLS, LOCKED, LeafId, StaleLeaf};
 
-/// Cells in a leaf: 4096 bytes, 2 MiB of a disk.
-pub const LEAF_CELLS: usize = if cfg!(loom) { 2 } else { 512 };
 /// Free leaves kept touched before they are returned to the system together.
 const FREE_LEAVES_HELD: usize = 64; // 256 KiB
 /// Words of a cache line, of which the first is a leaf's: threads that work in different leaves
@@ -60,27 +57,6 @@ pub(crate) const POOL_ID_MAX: u32 = (1 << POOL_BITS) - 1; // 536870911
 const _: () = assert!(cfg!(loom) || LEAF_CELLS * 8 == host::PAGE_SIZE, "a leaf is a page");
 const _: () = assert!(DRAINING_SHIFT + DRAINING_BITS == u32::BITS, "the fields fill the word");
 const _: () = assert!(USES <= 1 << USE_BITS, "every use fits its field");
-
-/// Number of a leaf; 0 is never one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct LeafId(u32);
-
-impl LeafId {
-    /// The entry of the leaf's cell `index`; `None` past the last entry there can be.
-    pub(crate) fn entry(self, index: usize) -> Option<u32> {
-        self.0.checked_mul(LEAF_CELLS as u32)?.checked_add(index as u32)
-    }
-
-    /// The number, for keeping it in a word of one's own.
-    pub fn get(self) -> u32 {
-        self.0
-    }
-
-    /// A leaf by number; `None` for 0. Whether it is the caller's is found out at each access.
-    pub fn new(number: u32) -> Option<LeafId> {
-        (number != 0).then_some(LeafId(number))
-    }
-}
 
 /// Which cells a leaf is used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -119,10 +95,10 @@ pub(crate) struct Leaves {
 #[derive(Default)]
 struct FreeLeaves {
     /// By use: free and touched; free and returned to the system.
-    held: [Vec<u32>; USES],
-    returned: [Vec<u32>; USES],
+    held: [Vec<LeafId>; USES],
+    returned: [Vec<LeafId>; USES],
     /// Abandoned: free and touched, with words in their cells. For clients' cells.
-    unwiped: Vec<u32>,
+    unwiped: Vec<LeafId>,
     /// The lowest leaf never used.
     fresh: u32,
 }
@@ -137,10 +113,21 @@ pub(crate) struct OwnedLeaves<'a> {
 impl OwnedLeaves<'_> {
     /// Whether it is one of them: a moment ago, or for good while one of its cells is locked (I2).
     #[inline(always)]
-    pub(crate) fn has(&self, leaf: u32) -> bool {
+    pub(crate) fn has(&self, leaf: LeafId) -> bool {
+        self.has_at(leaf.table_index())
+    }
+
+    /// Whether a cell is of one of them; the same holds for it.
+    #[inline(always)]
+    pub(crate) fn has_cell(&self, cell: CellNumber) -> bool {
+        self.has_at(cell.leaf_table_index())
+    }
+
+    #[inline(always)]
+    fn has_at(&self, index: usize) -> bool {
         // Acquire pairs with the Release in `alloc` and, through the cell's lock, with
         // `begin_drain`.
-        let owner = self.owners.get(leaf as usize).map(|owner| owner.load(Ordering::Acquire));
+        let owner = self.owners.get(index).map(|owner| owner.load(Ordering::Acquire));
         owner == Some(self.word)
     }
 }
@@ -165,7 +152,7 @@ impl Leaves {
     pub(crate) fn alloc(&self, pool: u32, purpose: LeafUse) -> Result<LeafId, AllocError> {
         self.cells.extend().map_err(|_| AllocError::OutOfCells)?;
         let leaf = self.take_free(purpose)?;
-        let index = leaf as usize;
+        let index = leaf.table_index();
         if self.open(index).is_err() {
             self.free.lock().returned[purpose as usize].push(leaf);
             return Err(AllocError::NotOpened);
@@ -177,7 +164,7 @@ impl Leaves {
         self.words[index][0].store(0, Ordering::Relaxed);
         // Pairs with the Acquire in `owned`: who sees the owner sees the leaf empty.
         self.owners[index].store(owner_word(pool, purpose), Ordering::Release);
-        Ok(LeafId(leaf))
+        Ok(leaf)
     }
 
     fn open(&self, leaf: usize) -> Result<(), HostError> {
@@ -187,7 +174,7 @@ impl Leaves {
     }
 
     /// A leaf that is nobody's and whose cells are empty.
-    fn take_free(&self, purpose: LeafUse) -> Result<u32, AllocError> {
+    fn take_free(&self, purpose: LeafUse) -> Result<LeafId, AllocError> {
         let (mut free, kind) = (self.free.lock(), purpose as usize);
         if let Some(leaf) = free.held[kind].pop() {
             return Ok(leaf);
@@ -205,15 +192,16 @@ impl Leaves {
         if free.fresh as usize >= self.cells.len() {
             return Err(AllocError::OutOfCells);
         }
+        let fresh = LeafId::new(free.fresh).ok_or(AllocError::OutOfCells);
         free.fresh += 1;
-        Ok(free.fresh - 1)
+        fresh
     }
 
     /// Takes the leaf away from its owner so that it can be drained. Refused if it is not `pool`'s,
     /// or is being drained already.
     pub(crate) fn begin_drain(&self, leaf: LeafId, pool: u32, purpose: LeafUse) -> bool {
         let word = owner_word(pool, purpose);
-        self.owners.get(leaf.0 as usize).is_some_and(|owner| {
+        self.owners.get(leaf.table_index()).is_some_and(|owner| {
             // Pairs with the load in `owned`, through the lock of each cell that the drain takes
             // next: a thread that locks a cell after the drain unlocked it finds the pool's id
             // gone.
@@ -231,9 +219,9 @@ impl Leaves {
     /// Puts a drained leaf back; every cell is empty.
     pub(crate) fn end_drain(&self, leaf: LeafId, purpose: LeafUse) {
         // Pairs with the Acquire in `owned`: nobody who still sees an owner sees the next life.
-        self.owners[leaf.0 as usize].store(0, Ordering::Release);
+        self.owners[leaf.table_index()].store(0, Ordering::Release);
         let mut free = self.free.lock();
-        free.held[purpose as usize].push(leaf.0);
+        free.held[purpose as usize].push(leaf);
         if free.held[purpose as usize].len() > FREE_LEAVES_HELD {
             self.return_held(&mut free);
         }
@@ -247,17 +235,17 @@ impl Leaves {
         for &leaf in leaves {
             if self.begin_drain(leaf, pool, LeafUse::Cells) {
                 // Pairs with the Acquire in `owned`, as in `end_drain`.
-                self.owners[leaf.0 as usize].store(0, Ordering::Release);
-                free.unwiped.push(leaf.0);
+                self.owners[leaf.table_index()].store(0, Ordering::Release);
+                free.unwiped.push(leaf);
             }
         }
         free.unwiped.len() > FREE_LEAVES_HELD
     }
 
     /// Empties the cells of an abandoned leaf.
-    fn wipe(&self, leaf: u32) {
-        for (index, cell) in self.cells[leaf as usize].iter().enumerate() {
-            let key = leaf as usize * LEAF_CELLS + index;
+    fn wipe(&self, leaf: LeafId) {
+        for (index, cell) in self.cells[leaf.table_index()].iter().enumerate() {
+            let key = leaf.table_index() * LEAF_CELLS + index;
             while !replace_unlocked(cell, 0) {
                 // relaxed: only decides whether to go on waiting.
                 let locked = || cell.load(Ordering::Relaxed) & LOCKED != 0;
@@ -268,7 +256,7 @@ impl Leaves {
 
     /// Empties the cells of a leaf that nobody uses any more.
     pub(crate) fn clear(&self, leaf: LeafId) {
-        for cell in &self.cells[leaf.0 as usize] {
+        for cell in &self.cells[leaf.table_index()] {
             // relaxed: published with the leaf's next owner, by the lock of the free leaves.
             cell.store(0, Ordering::Relaxed);
         }
@@ -276,8 +264,8 @@ impl Leaves {
 
     /// The use of the leaf that an entry lies in; only the owner of the entry may rely on it.
     #[inline]
-    pub(crate) fn use_of(&self, entry: u32) -> LeafUse {
-        let owner = self.owners.get(entry as usize / LEAF_CELLS);
+    pub(crate) fn use_of(&self, entry: CellNumber) -> LeafUse {
+        let owner = self.owners.get(entry.leaf_table_index());
         // relaxed: constant while the entry is in use.
         let word = owner.map_or(0, |owner| owner.load(Ordering::Relaxed));
         use_in(word)
@@ -294,7 +282,7 @@ impl Leaves {
     fn return_unwiped(&self) -> bool {
         let mut free = self.free.lock();
         let from = free.unwiped.len().saturating_sub(FREE_LEAVES_HELD);
-        let (locked, busy): (Vec<u32>, Vec<u32>) =
+        let (locked, busy): (Vec<LeafId>, Vec<LeafId>) =
             free.unwiped.split_off(from).into_iter().partition(|&leaf| self.lock_all(leaf));
         let some = !locked.is_empty();
         self.discard(locked, &mut free.returned[LeafUse::Cells as usize]);
@@ -304,8 +292,8 @@ impl Leaves {
     }
 
     /// The client's word of the leaf that an entry lies in.
-    pub(crate) fn word_of(&self, entry: u32) -> &AtomicU64 {
-        &self.words[entry as usize / LEAF_CELLS][0]
+    pub(crate) fn word_of(&self, entry: CellNumber) -> &AtomicU64 {
+        &self.words[entry.leaf_table_index()][0]
     }
 
     /// The cell of an entry that a handle names, or a chain.
@@ -314,14 +302,14 @@ impl Leaves {
     ///
     /// When the memory has no such entry.
     #[inline]
-    pub(crate) fn handle_cell(&self, entry: u32) -> &AtomicU64 {
+    pub(crate) fn handle_cell(&self, entry: CellNumber) -> &AtomicU64 {
         self.cell(entry).expect("a handle's entry is in a leaf")
     }
 
     /// The cell, by number; `None` outside the table.
     #[inline]
-    pub(crate) fn cell(&self, entry: u32) -> Option<&AtomicU64> {
-        self.cells().get(entry as usize)
+    pub(crate) fn cell(&self, entry: CellNumber) -> Option<&AtomicU64> {
+        self.cells().get(entry.table_index())
     }
 
     /// Every cell, by number.
@@ -333,7 +321,7 @@ impl Leaves {
     /// Checks that `leaf` is `pool`'s. Meaningful while one of its cells is locked (I2).
     #[inline]
     pub(crate) fn owned(&self, leaf: LeafId, pool: u32, purpose: LeafUse) -> Result<(), StaleLeaf> {
-        if self.owned_by(pool, purpose).has(leaf.0) { Ok(()) } else { Err(StaleLeaf) }
+        if self.owned_by(pool, purpose).has(leaf) { Ok(()) } else { Err(StaleLeaf) }
     }
 
     /// What tells leaves of a pool that it uses so.
@@ -355,7 +343,7 @@ impl Leaves {
         let lists = lists.map(Vec::capacity).sum::<usize>();
         let tables = self.cells.heap_bytes() + self.owners.heap_bytes() + self.words.heap_bytes();
         let heap = tables + self.waiters.heap_bytes();
-        self.mapped_bytes() + heap + (lists * size_of::<u32>()) as u64
+        self.mapped_bytes() + heap + (lists * size_of::<LeafId>()) as u64
     }
 
     /// The part of [`Leaves::held_bytes`] that lies in the tables.
@@ -370,7 +358,7 @@ impl Leaves {
 
     fn return_held(&self, free: &mut FreeLeaves) {
         for (held, returned) in free.held.iter_mut().zip(&mut free.returned) {
-            let (locked, busy): (Vec<u32>, Vec<u32>) =
+            let (locked, busy): (Vec<LeafId>, Vec<LeafId>) =
                 std::mem::take(held).into_iter().partition(|&leaf| self.lock_all(leaf));
             *held = busy;
             self.discard(locked, returned);
@@ -378,13 +366,13 @@ impl Leaves {
     }
 
     /// Discards the pages of leaves whose every cell is locked.
-    fn discard(&self, mut locked: Vec<u32>, returned: &mut Vec<u32>) {
+    fn discard(&self, mut locked: Vec<LeafId>, returned: &mut Vec<LeafId>) {
         if locked.is_empty() {
             return;
         }
         locked.sort_unstable();
-        for run in locked.chunk_by(|a, b| a + 1 == *b) {
-            let first = run[0] as usize;
+        for run in locked.chunk_by(|a, b| a.get() + 1 == b.get()) {
+            let first = run[0].table_index();
             let refused = self.cells.discard(first..first + run.len()).is_err();
             // Refused by the system, the pages stay held, and are zero once they are unlocked; the
             // same stands for the discard under loom, where a leaf is no page.
@@ -399,8 +387,8 @@ impl Leaves {
 
     /// Locks every cell of a free leaf, and empties it if it was abandoned; false, with none
     /// locked, when one is in use.
-    fn lock_all(&self, leaf: u32) -> bool {
-        for (index, cell) in self.cells[leaf as usize].iter().enumerate() {
+    fn lock_all(&self, leaf: LeafId) -> bool {
+        for (index, cell) in self.cells[leaf.table_index()].iter().enumerate() {
             if !replace_unlocked(cell, LOCKED) {
                 self.unlock_first(leaf, index);
                 return false;
@@ -410,8 +398,8 @@ impl Leaves {
     }
 
     /// Unlocks the first `count` cells of a free leaf.
-    fn unlock_first(&self, leaf: u32, count: usize) {
-        for cell in &self.cells[leaf as usize][..count] {
+    fn unlock_first(&self, leaf: LeafId, count: usize) {
+        for cell in &self.cells[leaf.table_index()][..count] {
             // SeqCst: pairs with the re-check in `BitLockWaiters::wait_while`. A free cell is zero
             // but for the lock bit.
             cell.swap(0, Ordering::SeqCst);

@@ -12,13 +12,13 @@ use host::sync::atomic::{AtomicU64, Ordering};
 use host::{HeldRank, Rank};
 
 use super::leaf::{LeafUse, Leaves};
-use crate::numbers::{LOCKED, Word};
+use crate::numbers::{CellNumber, LOCKED, Word};
 
 /// A cell that is locked for as long as this lives; then it has `word`, also where a panic ends it.
 pub(crate) struct LockedCell<'l> {
     leaves: &'l Leaves,
     cell: &'l AtomicU64,
-    entry: u32,
+    entry: CellNumber,
     pub(crate) word: Word,
     /// Dropped after the unlocking, which is in `Drop`.
     _held: HeldRank,
@@ -32,7 +32,7 @@ impl Drop for LockedCell<'_> {
 
 impl Leaves {
     /// Locks the cell of `entry` if nobody uses its object: for the mover, under a class lock.
-    pub(crate) fn try_lock(&self, entry: u32) -> Option<LockedCell<'_>> {
+    pub(crate) fn try_lock(&self, entry: CellNumber) -> Option<LockedCell<'_>> {
         let (word, cell) = (self.try_lock_word(entry)?, self.cell(entry)?);
         let held = HeldRank::enter_try(Rank::Cell);
         Some(LockedCell { leaves: self, cell, entry, word, _held: held })
@@ -40,19 +40,19 @@ impl Leaves {
 
     /// Sets the lock bit of an entry's cell, and waits for it where another thread has it; gives
     /// the word.
-    pub(crate) fn lock_word(&self, entry: u32, cell: &AtomicU64) -> Word {
+    pub(crate) fn lock_word(&self, entry: CellNumber, cell: &AtomicU64) -> Word {
         loop {
             if let Some(word) = try_lock(cell, |_| true) {
                 return word;
             }
             // relaxed: only decides whether to go on waiting; `try_lock` orders.
             let locked = || cell.load(Ordering::Relaxed) & LOCKED != 0;
-            self.waiters.wait_while(entry as usize, locked);
+            self.waiters.wait_while(entry.table_index(), locked);
         }
     }
 
     /// Sets the lock bit of `entry` if nobody uses its object; gives the word.
-    pub(crate) fn try_lock_word(&self, entry: u32) -> Option<Word> {
+    pub(crate) fn try_lock_word(&self, entry: CellNumber) -> Option<Word> {
         let cell = self.cell(entry)?;
         match self.use_of(entry) {
             LeafUse::Cells => try_lock(cell, |_| true),
@@ -64,12 +64,12 @@ impl Leaves {
     }
 
     /// Gives the lock bit of `entry` up, and its cell a new word.
-    pub(crate) fn unlock_word(&self, entry: u32, cell: &AtomicU64, word: Word) {
+    pub(crate) fn unlock_word(&self, entry: CellNumber, cell: &AtomicU64, word: Word) {
         // Either the waiter sees the bit gone in its re-check, or `wake` sees the waiter.
         // SeqCst: pairs with the re-check in `BitLockWaiters::wait_while`, and as a Release with
         // the Acquire in `try_lock`.
         cell.swap(word.0 & !LOCKED, Ordering::SeqCst);
-        self.waiters.wake(entry as usize);
+        self.waiters.wake(entry.table_index());
     }
 }
 

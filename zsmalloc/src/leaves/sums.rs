@@ -18,7 +18,7 @@
 use host::PAGE_SIZE;
 use host::sync::atomic::{AtomicU64, Ordering};
 
-use super::leaf::LEAF_CELLS;
+use crate::numbers::LEAF_CELLS;
 
 /// Kinds of cells that are counted.
 const KINDS: usize = 4;

@@ -28,8 +28,7 @@ use host::{PAGE_SIZE, RankedMutexGuard};
 use super::join::{frames_packed, joined_slack_max};
 use crate::class::Age;
 use crate::class::{Class, Slot, State};
-use crate::numbers::OBJECTS_MAX;
-use crate::numbers::{Place, Word};
+use crate::numbers::{CellNumber, OBJECTS_MAX, Place, Word};
 use crate::pool::Leaving;
 use crate::pool::Pool;
 use crate::zspages::zspage::{self, Located};
@@ -258,7 +257,7 @@ impl Pool {
     ) -> bool {
         let of = self.descriptors(class);
         let owner = source.owner(usize::from(from.at.object));
-        if owner == 0 {
+        if owner == CellNumber::NONE {
             return false;
         }
         let to = state.take_slot_in(&of, target, owner);
@@ -271,7 +270,7 @@ impl Pool {
         moved
     }
 
-    fn move_to(&self, class: &Class, owner: u32, from: Slot, to: Slot) -> bool {
+    fn move_to(&self, class: &Class, owner: CellNumber, from: Slot, to: Slot) -> bool {
         let Some(mut cell) = self.memory.leaves.try_lock(owner) else { return false };
         let Some(from) = named(cell.word, from) else { return false };
         let Some(to) = self.destination(class, from, to) else { return false };

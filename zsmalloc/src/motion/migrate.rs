@@ -24,9 +24,7 @@ use host::sync::atomic::Ordering;
 use super::compact::named;
 use crate::class::{Class, Slot};
 use crate::memory::{Frames, MigrateError};
-use crate::numbers::At;
-use crate::numbers::OBJECTS_MAX;
-use crate::numbers::{Place, Word};
+use crate::numbers::{At, OBJECTS_MAX, Place, Word};
 use crate::pool::Pool;
 use crate::zspages::zspage;
 use crate::zspages::{Descriptor, DescriptorId, Header};
@@ -163,7 +161,7 @@ impl Pool {
         for slot in zspage.used_slots() {
             let entry = zspage.owner(slot);
             let here = Slot::of(id, *zspage, slot);
-            let word = if entry == 0 { None } else { self.memory.leaves.try_lock_word(entry) };
+            let word = entry.some().and_then(|entry| self.memory.leaves.try_lock_word(entry));
             let Some(word) = word else { break };
             if named(word, here).is_none() {
                 self.memory.leaves.unlock_word(entry, self.handle_cell(entry), word);

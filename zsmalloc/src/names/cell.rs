@@ -24,9 +24,8 @@
 use host::sync::atomic::{AtomicU64, Ordering};
 use host::{HeldRank, Rank};
 
-use crate::leaves::{LEAF_CELLS, LeafId, LeafUse};
-use crate::numbers::Word;
-use crate::numbers::{AllocError, StaleLeaf};
+use crate::leaves::LeafUse;
+use crate::numbers::{AllocError, CellNumber, LEAF_CELLS, LeafId, StaleLeaf, Word};
 use crate::objects::Object;
 use crate::pool::Pool;
 use crate::zspages::zspage;
@@ -50,39 +49,12 @@ pub enum Content {
     },
 }
 
-/// Number of a cell in its memory: 512 to a leaf. Like a leaf's, it may be written down by anyone
-/// and misused by nobody.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct CellNumber(pub(crate) u32);
-
-impl CellNumber {
-    /// A cell by number.
-    pub fn new(number: u32) -> CellNumber {
-        CellNumber(number)
-    }
-
-    /// The number.
-    pub fn get(self) -> u32 {
-        self.0
-    }
-
-    /// The leaf it is in; `None` for the numbers below the first leaf's.
-    pub fn leaf(self) -> Option<LeafId> {
-        LeafId::new(self.0 / LEAF_CELLS as u32)
-    }
-
-    /// Which cell of its leaf it is.
-    pub fn index(self) -> usize {
-        self.0 as usize % LEAF_CELLS
-    }
-}
-
 /// A locked cell; unlocked when dropped.
 #[must_use = "the cell is unlocked when the guard is dropped"]
 pub struct CellGuard<'p> {
     pool: &'p Pool,
     cell: &'p AtomicU64,
-    entry: u32,
+    entry: CellNumber,
     word: Word,
     /// Dropped after the unlocking, which is in `Drop`.
     _held: HeldRank,
@@ -133,7 +105,7 @@ impl Pool {
     /// this pool's. Who frees the leaf meanwhile makes it another's.
     pub fn leaf_word(&self, leaf: LeafId) -> Option<&AtomicU64> {
         self.memory.leaves.owned(leaf, self.id, LeafUse::Cells).ok()?;
-        Some(self.memory.leaves.word_of(leaf.entry(0)?))
+        Some(self.memory.leaves.word_of(leaf.cell(0)?))
     }
 
     /// What a cell held a moment ago, without locking it; `None` for a leaf of another pool.
@@ -144,7 +116,7 @@ impl Pool {
     pub fn peek(&self, leaf: LeafId, index: usize) -> Option<Content> {
         assert!(index < LEAF_CELLS, "a leaf has {LEAF_CELLS} cells");
         self.memory.leaves.owned(leaf, self.id, LeafUse::Cells).ok()?;
-        let cell = self.memory.leaves.cell(leaf.entry(index)?)?;
+        let cell = self.memory.leaves.cell(leaf.cell(index)?)?;
         // relaxed: a glance at one word; nothing it names is followed.
         Some(self.content_of(Word(cell.load(Ordering::Relaxed))))
     }
@@ -157,7 +129,7 @@ impl Pool {
     pub fn prefetch(&self, leaf: LeafId, index: usize) {
         assert!(index < LEAF_CELLS, "a leaf has {LEAF_CELLS} cells");
         let leaves = &self.memory.leaves;
-        let Some(cell) = leaf.entry(index).and_then(|entry| leaves.cell(entry)) else { return };
+        let Some(cell) = leaf.cell(index).and_then(|entry| leaves.cell(entry)) else { return };
         // relaxed: a hint; whatever the word names, nothing of it is read.
         if let Some(place) = Word(cell.load(Ordering::Relaxed)).place() {
             let shape = self.geometry().shape(place.class());
@@ -178,7 +150,7 @@ impl Pool {
     }
 
     fn lock_entry(&self, leaf: LeafId, index: usize) -> Result<CellGuard<'_>, StaleLeaf> {
-        let entry = leaf.entry(index).ok_or(StaleLeaf)?;
+        let entry = leaf.cell(index).ok_or(StaleLeaf)?;
         let cell = self.memory.leaves.cell(entry).ok_or(StaleLeaf)?;
         let held = HeldRank::enter(Rank::Cell);
         let word = self.memory.leaves.lock_word(entry, cell);
@@ -209,7 +181,7 @@ impl<'p> CellGuard<'p> {
 
     /// The cell's number: no other cell of the memory has it while the leaf is the pool's.
     pub fn number(&self) -> CellNumber {
-        CellNumber(self.entry)
+        self.entry
     }
 
     /// A word of the client's for the whole leaf: 0 when the leaf was taken. It stays the leaf's

@@ -20,10 +20,9 @@
 use host::sync::atomic::Ordering;
 use host::{HeldRank, Rank};
 
-use crate::leaves::{LEAF_CELLS, LeafId, LeafUse};
-use crate::names::{CellNumber, Content};
-use crate::numbers::StaleLeaf;
-use crate::numbers::{LOCKED, Place, Word};
+use crate::leaves::LeafUse;
+use crate::names::Content;
+use crate::numbers::{CellNumber, LEAF_CELLS, LOCKED, LeafId, Place, StaleLeaf, Word};
 use crate::pool::Pool;
 use crate::zspages::zspage;
 
@@ -31,14 +30,14 @@ use crate::zspages::zspage;
 #[derive(Clone, Copy)]
 pub struct DrainedCell<'p> {
     pool: &'p Pool,
-    entry: u32,
+    entry: CellNumber,
     word: Word,
 }
 
 impl DrainedCell<'_> {
     /// The cell's number.
     pub fn number(&self) -> CellNumber {
-        CellNumber(self.entry)
+        self.entry
     }
 
     /// The client's bits.
@@ -69,7 +68,7 @@ impl std::fmt::Debug for DrainedCell<'_> {
 /// when the client's closure panics.
 struct Locked<'p> {
     pool: &'p Pool,
-    entries: [u32; LEAF_CELLS],
+    entries: [CellNumber; LEAF_CELLS],
     places: [Place; LEAF_CELLS],
     len: usize,
     /// Stands for all of them.
@@ -126,9 +125,9 @@ impl Pool {
     fn drain(&self, leaf: LeafId, mut visit: impl FnMut(&DrainedCell<'_>)) {
         let nothing = Place::default();
         let held = HeldRank::enter(Rank::Cell);
-        let (entries, places) = ([0; LEAF_CELLS], [nothing; LEAF_CELLS]);
+        let (entries, places) = ([CellNumber::NONE; LEAF_CELLS], [nothing; LEAF_CELLS]);
         let mut locked = Locked { pool: self, entries, places, len: 0, _held: held };
-        for entry in (0..LEAF_CELLS).filter_map(|index| leaf.entry(index)) {
+        for entry in (0..LEAF_CELLS).filter_map(|index| leaf.cell(index)) {
             let cell = self.handle_cell(entry);
             let word = self.memory.leaves.lock_word(entry, cell);
             let place = word.place().unwrap_or(nothing);
@@ -144,7 +143,7 @@ impl Pool {
     }
 
     /// Empties a locked cell and unlocks it.
-    fn empty(&self, entry: u32) {
+    fn empty(&self, entry: CellNumber) {
         if let Some(cell) = self.memory.leaves.cell(entry) {
             self.memory.leaves.unlock_word(entry, cell, Word::default());
         }

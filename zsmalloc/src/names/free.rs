@@ -9,7 +9,7 @@
 //! Invariant: a handle is consumed. It is checked to be the pool's, and from then on its entry
 //! stands for the object. An iterator that panics loses no handle that it gave before.
 
-use crate::numbers::ForeignHandle;
+use crate::numbers::{CellNumber, ForeignHandle};
 use crate::objects::BATCH;
 use crate::pool::{Freed, Pool, Tables};
 
@@ -20,13 +20,13 @@ use super::handle::Handle;
 struct Batch<'p> {
     pool: &'p Pool,
     tables: Tables<'p>,
-    entries: [u32; BATCH],
+    entries: [CellNumber; BATCH],
     len: usize,
 }
 
 impl Batch<'_> {
     #[inline(always)]
-    fn add(&mut self, entry: u32) {
+    fn add(&mut self, entry: CellNumber) {
         host::prefetch(self.tables.handle_cell(entry));
         self.entries[self.len] = entry;
         self.len += 1;
@@ -80,7 +80,8 @@ impl Pool {
         handles: impl IntoIterator<Item = Handle>,
     ) -> Result<(), ForeignHandle<Vec<Handle>>> {
         let (mut foreign, owned) = (Vec::new(), self.owned_handles());
-        let mut batch = Batch { pool: self, tables: self.tables(), entries: [0; BATCH], len: 0 };
+        let mut batch =
+            Batch { pool: self, tables: self.tables(), entries: [CellNumber::NONE; BATCH], len: 0 };
         handles.into_iter().for_each(|handle| {
             if owned.has(&handle) {
                 batch.add(handle.entry());

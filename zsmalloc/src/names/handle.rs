@@ -36,8 +36,8 @@ use std::num::NonZeroU64;
 use host::sync::atomic::{AtomicU64, Ordering};
 
 use crate::class::Age;
-use crate::leaves::{LEAF_CELLS, LeafUse, OwnedLeaves};
-use crate::numbers::{AllocError, ForeignHandle, LOCKED, PIN, PINS_MAX, Word};
+use crate::leaves::{LeafUse, OwnedLeaves};
+use crate::numbers::{AllocError, CellNumber, ForeignHandle, LOCKED, PIN, PINS_MAX, Word};
 use crate::pool::Pool;
 use crate::zspages::zspage;
 
@@ -54,14 +54,14 @@ const _: () = assert!(size_of::<Option<Handle>>() == 8, "a handle is as small as
 
 impl Handle {
     #[inline]
-    fn new(entry: u32, memory: u32) -> Handle {
-        let word = u64::from(memory) << u32::BITS | u64::from(entry);
+    fn new(entry: CellNumber, memory: u32) -> Handle {
+        let word = u64::from(memory) << u32::BITS | u64::from(entry.get());
         Handle(NonZeroU64::new(word).expect("no leaf has number 0"))
     }
 
     #[inline]
-    pub(crate) fn entry(&self) -> u32 {
-        self.0.get() as u32
+    pub(crate) fn entry(&self) -> CellNumber {
+        CellNumber::new(self.0.get() as u32)
     }
 
     #[inline]
@@ -82,7 +82,7 @@ impl OwnedHandles<'_> {
     #[inline(always)]
     pub(crate) fn has(&self, handle: &Handle) -> bool {
         // No leaf has number 0, nor an owner there.
-        handle.memory() == self.memory && self.leaves.has(handle.entry() / LEAF_CELLS as u32)
+        handle.memory() == self.memory && self.leaves.has_cell(handle.entry())
     }
 }
 
@@ -196,18 +196,18 @@ impl Pool {
 
     // Always inlined: a guard that is returned through memory costs a quarter of what pinning does.
     #[inline(always)]
-    fn pin(&self, cell: &AtomicU64, entry: u32) -> Word {
+    fn pin(&self, cell: &AtomicU64, entry: CellNumber) -> Word {
         self.pinning(|| try_pin(cell)).unwrap_or_else(|| self.pin_in_turn(cell, entry))
     }
 
     #[cold]
     #[inline(never)]
-    fn pin_in_turn(&self, cell: &AtomicU64, entry: u32) -> Word {
+    fn pin_in_turn(&self, cell: &AtomicU64, entry: CellNumber) -> Word {
         loop {
             // Outside the locks of the design: whoever is to make room may need them.
             // relaxed: only decides whether to go on waiting.
             let busy = || is_busy(cell.load(Ordering::Relaxed));
-            self.memory.leaves.waiters.wait_while(entry as usize, busy);
+            self.memory.leaves.waiters.wait_while(entry.table_index(), busy);
             if let Some(word) = self.pinning(|| try_pin(cell)) {
                 return word;
             }
@@ -243,7 +243,7 @@ fn is_busy(word: u64) -> bool {
 pub struct ReadGuard<'p> {
     pool: &'p Pool,
     cell: &'p AtomicU64,
-    entry: u32,
+    entry: CellNumber,
     /// The cell as it was when this reader was counted: all but the count holds still.
     word: Word,
 }
@@ -265,7 +265,7 @@ impl Drop for ReadGuard<'_> {
         // the Acquire of the mover's lock, who lets the slot be written again.
         let word = self.cell.fetch_sub(PIN, Ordering::SeqCst);
         if Word(word).pins() == PINS_MAX {
-            self.pool.memory.leaves.waiters.wake(self.entry as usize);
+            self.pool.memory.leaves.waiters.wake(self.entry.table_index());
         }
     }
 }

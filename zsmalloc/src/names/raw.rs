@@ -21,9 +21,8 @@
 
 use host::sync::atomic::{AtomicU64, Ordering};
 
-use crate::leaves::{LEAF_CELLS, LeafId, LeafUse};
-use crate::numbers::{AllocError, StaleHandle};
-use crate::numbers::{LOCKED, Word};
+use crate::leaves::LeafUse;
+use crate::numbers::{AllocError, CellNumber, LOCKED, StaleHandle, Word};
 use crate::pool::Pool;
 use crate::zspages::zspage;
 
@@ -46,8 +45,8 @@ impl RawHandle {
         RawHandle(number)
     }
 
-    fn entry(self) -> u32 {
-        self.0 as u32
+    fn entry(self) -> CellNumber {
+        CellNumber::new(self.0 as u32)
     }
 
     fn generation(self) -> u32 {
@@ -96,7 +95,7 @@ impl Pool {
         let word = Word::default().with_place(stored.place(bytes.len()));
         // Release pairs with the Acquire in `try_lock`: who sees the place sees the object.
         entry.cell.store(word.0, Ordering::Release);
-        Ok(RawHandle(generation << ENTRY_BITS | u64::from(number)))
+        Ok(RawHandle(generation << ENTRY_BITS | u64::from(number.get())))
     }
 
     /// Copies the object to the start of `out`, as far as it fits; gives its length.
@@ -145,7 +144,7 @@ impl Pool {
                 return Err(StaleHandle);
             }
             let locked = || word().0 & LOCKED != 0;
-            self.memory.leaves.waiters.wait_while(raw.entry() as usize, locked);
+            self.memory.leaves.waiters.wait_while(raw.entry().table_index(), locked);
         };
         // relaxed: the lock bit orders it.
         if entry.generation.load(Ordering::Relaxed) == raw.generation().into() {
@@ -155,15 +154,15 @@ impl Pool {
         Err(StaleHandle)
     }
 
-    fn raw_entry(&self, number: u32) -> Result<RawEntry<'_>, StaleHandle> {
-        let leaf = LeafId::new(number / LEAF_CELLS as u32).ok_or(StaleHandle)?;
+    fn raw_entry(&self, number: CellNumber) -> Result<RawEntry<'_>, StaleHandle> {
+        let leaf = number.leaf().ok_or(StaleHandle)?;
         let leaves = &self.memory.leaves;
         leaves.owned(leaf, self.id, LeafUse::Raw).map_err(|_| StaleHandle)?;
-        if !number.is_multiple_of(LeafUse::Raw.stride()) {
+        if !number.get().is_multiple_of(LeafUse::Raw.stride()) {
             return Err(StaleHandle);
         }
         let cell = leaves.cell(number).ok_or(StaleHandle)?;
-        let generation = leaves.cell(number + 1).ok_or(StaleHandle)?;
+        let generation = leaves.cell(number.plus(1)).ok_or(StaleHandle)?;
         Ok(RawEntry { cell, generation })
     }
 }

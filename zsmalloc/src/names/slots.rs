@@ -27,9 +27,8 @@ use host::sync::atomic::{AtomicU32, Ordering};
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::leaves::{LEAF_CELLS, LeafId};
 use crate::names::{CellGuard, Content};
-use crate::numbers::{AllocError, MemoryError};
+use crate::numbers::{AllocError, LEAF_CELLS, LeafId, MemoryError};
 use crate::pool::Pool;
 
 /// Root and pool of a store: a sparse table of cells.

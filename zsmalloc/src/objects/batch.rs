@@ -21,6 +21,7 @@
 use host::LockGuard;
 
 use crate::class::{Class, State};
+use crate::numbers::CellNumber;
 use crate::pool::Leaving;
 use crate::pool::Pool;
 use crate::pool::Tables;
@@ -36,7 +37,7 @@ const _: () = assert!(BATCH < END as usize, "a position in a batch is no end");
 #[derive(Clone, Copy)]
 struct Seen {
     descriptor: DescriptorId,
-    entry: u32,
+    entry: CellNumber,
     /// The position in the batch of the next one in its list.
     next: u16,
     object: u16,
@@ -59,7 +60,8 @@ impl Sorted {
     #[inline(always)]
     fn new(moves: u64) -> Sorted {
         // All zeros, which is soon written.
-        let nothing = Seen { descriptor: DescriptorId::NONE, entry: 0, next: 0, object: 0 };
+        let nothing =
+            Seen { descriptor: DescriptorId::NONE, entry: CellNumber::NONE, next: 0, object: 0 };
         Sorted {
             seen: [nothing; BATCH],
             heads: [END; LOCKS_NAMED],
@@ -71,7 +73,7 @@ impl Sorted {
 
     /// Finds the objects of entries that the caller owns.
     #[inline(always)]
-    fn find(&mut self, tables: Tables<'_>, entries: &[u32]) {
+    fn find(&mut self, tables: Tables<'_>, entries: &[CellNumber]) {
         let mut len = 0;
         for (position, (&entry, seen)) in entries.iter().zip(&mut self.seen).enumerate() {
             let found = tables.find(tables.handle_cell(entry));
@@ -96,12 +98,12 @@ struct Rest {
     /// Zspages that were emptied.
     leaving: Leaving,
     /// Entries whose object is no longer under the lock.
-    strays: Vec<u32>,
+    strays: Vec<CellNumber>,
 }
 
 impl Pool {
     /// Frees the objects of at most [`BATCH`] entries that the caller owns.
-    pub(crate) fn free_entries(&self, entries: &[u32]) {
+    pub(crate) fn free_entries(&self, entries: &[CellNumber]) {
         // Not as one of a pair, which would be put together elsewhere and copied here.
         let mut sorted = Sorted::new(self.moves());
         let tables = self.tables();

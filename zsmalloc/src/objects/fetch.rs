@@ -6,7 +6,7 @@ use host::LockGuard;
 
 use crate::class::{Class, State};
 use crate::leaves::LeafUse;
-use crate::numbers::AllocError;
+use crate::numbers::{AllocError, CellNumber};
 use crate::pool::Pool;
 
 impl Pool {
@@ -17,7 +17,7 @@ impl Pool {
         class: &'p Class,
         mut state: LockGuard<'p, State>,
         kind: LeafUse,
-    ) -> Result<(LockGuard<'p, State>, u32), AllocError> {
+    ) -> Result<(LockGuard<'p, State>, CellNumber), AllocError> {
         let leaves = &self.memory.leaves;
         if let Err(error) = state.restock(kind, leaves, &self.stocks) {
             drop(state);

@@ -30,7 +30,7 @@ use host::sync::atomic::{AtomicU64, Ordering};
 
 use crate::class::Descriptors;
 use crate::class::{Class, State};
-use crate::numbers::Place;
+use crate::numbers::{CellNumber, Place};
 use crate::pool::Leaving;
 use crate::pool::Pool;
 use crate::pool::{Found, Tables, place_in};
@@ -39,7 +39,7 @@ use crate::zspages::Zspage;
 impl Pool {
     /// Frees the object of an entry that the caller owns, now; the caller tells the worker.
     #[inline(always)]
-    pub(crate) fn free_entry(&self, entry: u32) {
+    pub(crate) fn free_entry(&self, entry: CellNumber) {
         let (tables, moves) = (self.tables(), self.moves());
         let cell = tables.handle_cell(entry);
         let place = place_in(cell);
@@ -58,7 +58,7 @@ impl Pool {
     #[inline(never)]
     fn free_moved<'p>(
         &'p self,
-        (entry, cell): (u32, &AtomicU64),
+        (entry, cell): (CellNumber, &AtomicU64),
         mut class: &'p Class,
         mut state: LockGuard<'p, State>,
     ) {
@@ -78,7 +78,7 @@ impl Pool {
     #[inline(always)]
     fn free_found<'p>(
         &'p self,
-        (entry, cell): (u32, &AtomicU64),
+        (entry, cell): (CellNumber, &AtomicU64),
         class: &'p Class,
         mut state: LockGuard<'p, State>,
         tables: Tables<'p>,
@@ -114,16 +114,16 @@ impl Pool {
 
     /// Frees the object at `place`. The caller holds the lock of the cell that names it.
     pub(crate) fn free(&self, place: Place) {
-        self.free_with_entry(place, 0);
+        self.free_with_entry(place, CellNumber::NONE);
     }
 
-    /// Frees an object that the caller keeps from moving, and an entry of the caller's (0 = none).
-    pub(crate) fn free_with_entry(&self, place: Place, entry: u32) {
+    /// Frees an object that the caller keeps from moving, and an entry of the caller's (or `NONE`).
+    pub(crate) fn free_with_entry(&self, place: Place, entry: CellNumber) {
         let descriptor = self.memory.owner(place.pfn());
         let (class, mut state) = self.lock_zspage(descriptor);
         let header = self.memory.descriptors.header(descriptor);
         let in_use = header.give(usize::from(place.object()));
-        if entry != 0 {
+        if entry != CellNumber::NONE {
             state.give_entry(entry, &self.memory.leaves, &self.stocks);
         }
         let of = self.descriptors(class);

@@ -30,8 +30,8 @@ use host::sync::atomic::Ordering;
 use super::batch::BATCH;
 use super::object::Reserved;
 use crate::deferred::{Meters, Queue, QueueConfig, Values};
-use crate::leaves::{LEAF_CELLS, LeafUse};
-use crate::numbers::{AllocError, Place, Word};
+use crate::leaves::LeafUse;
+use crate::numbers::{AllocError, CellNumber, LEAF_CELLS, Place, Word};
 use crate::pool::{Freed, Pool, place_in};
 
 /// Objects freed together.
@@ -41,7 +41,7 @@ const _: () = assert!(AT_ONCE <= BATCH, "as many as either way of freeing takes"
 impl Pool {
     /// Frees the object of an entry that the caller owns, soon.
     #[inline(always)]
-    pub(crate) fn free_lagging(&self, entry: u32) {
+    pub(crate) fn free_lagging(&self, entry: CellNumber) {
         host::prefetch(self.handle_cell(entry));
         if let Some(out) = self.lag.pass(entry, |halfway| self.prefetch_zspage(halfway)) {
             self.free_entry(out);
@@ -52,7 +52,7 @@ impl Pool {
     /// Starts loading the header of an object's zspage, whose cell has come. The entry may be freed
     /// meanwhile and be anybody's: whatever its cell says, nothing but a load comes of it.
     #[inline(always)]
-    fn prefetch_zspage(&self, entry: u32) {
+    fn prefetch_zspage(&self, entry: CellNumber) {
         let Some(cell) = self.memory.leaves.cell(entry) else { return };
         // relaxed: a hint.
         let place = Word(cell.load(Ordering::Relaxed)).place();
@@ -121,7 +121,7 @@ impl Pool {
 
     /// Frees the objects of one buffer.
     fn free_pending(&self, values: &mut Values<'_, Freed>) {
-        let (mut entries, mut places) = ([0; AT_ONCE], [Place::default(); AT_ONCE]);
+        let (mut entries, mut places) = ([CellNumber::NONE; AT_ONCE], [Place::default(); AT_ONCE]);
         while values.len() > 0 {
             let (mut handles, mut objects) = (0, 0);
             for freed in values.by_ref().take(AT_ONCE) {

@@ -4,16 +4,17 @@
 
 use super::object::Reserved;
 use crate::class::{Class, Slot};
+use crate::numbers::CellNumber;
 use crate::pool::Pool;
 
 impl Pool {
     /// A slot of any shard of a class, for when there can be no new zspage; where there is none,
     /// the entry goes back. Waits for each lock in turn, as [`Pool::take_over`] does not.
-    pub(crate) fn take_next_door(&self, class: &Class, entry: u32) -> Option<Slot> {
+    pub(crate) fn take_next_door(&self, class: &Class, entry: CellNumber) -> Option<Slot> {
         let (of, first) = (self.descriptors(class), self.position(class.index, 0));
         let shards = self.classes[first..first + self.shards].iter();
         let slot = shards.into_iter().find_map(|shard| shard.lock().take_slot(&of, entry));
-        if slot.is_none() && entry != 0 {
+        if slot.is_none() && entry != CellNumber::NONE {
             let mut state = class.lock();
             state.give_entry(entry, &self.memory.leaves, &self.stocks);
             state.operated(1);
@@ -37,7 +38,7 @@ impl Pool {
         for other in shards.filter(|other| other.shard != class.shard) {
             let taken = other.lock().take_slot(&of, object.entry);
             let Some(slot) = taken else { continue };
-            let mut found = Reserved { class: other, slot, entry: 0 };
+            let mut found = Reserved { class: other, slot, entry: CellNumber::NONE };
             if self.charge(other, slot.at, len).is_ok() {
                 std::mem::swap(&mut found.entry, &mut object.entry);
                 return Some(found);

@@ -4,7 +4,7 @@
 //! owner. Putting it in a cell publishes it, dropping it frees it.
 
 use crate::class::{Class, Slot};
-use crate::numbers::Place;
+use crate::numbers::{CellNumber, Place};
 use crate::pool::Pool;
 
 /// A stored object without a cell; freed when dropped.
@@ -12,8 +12,8 @@ use crate::pool::Pool;
 pub struct Object<'p> {
     pub(crate) pool: &'p Pool,
     pub(crate) place: Place,
-    /// The entry taken for its handle, and named as its owner; 0 = none.
-    pub(crate) entry: u32,
+    /// The entry taken for its handle, and named as its owner; or `NONE`.
+    pub(crate) entry: CellNumber,
 }
 
 /// A slot that was taken. Plain values, which stay in registers where an object, that is freed on
@@ -23,8 +23,8 @@ pub struct Object<'p> {
 pub(crate) struct Reserved<'p> {
     pub(crate) class: &'p Class,
     pub(crate) slot: Slot,
-    /// The entry taken with it; 0 = none.
-    pub(crate) entry: u32,
+    /// The entry taken with it, or `NONE`.
+    pub(crate) entry: CellNumber,
 }
 
 impl<'p> Reserved<'p> {
@@ -44,7 +44,7 @@ impl<'p> Reserved<'p> {
 
 impl Object<'_> {
     /// Names `entry`, whose lock the caller holds, as the owner; gives the place for its word.
-    pub(crate) fn publish(self, entry: u32) -> Place {
+    pub(crate) fn publish(self, entry: CellNumber) -> Place {
         let class = self.pool.class(self.place.class());
         let zspage = self.pool.descriptors(class).get(self.pool.memory.owner(self.place.pfn()));
         zspage.publish(usize::from(self.place.object()), entry);

@@ -4,8 +4,7 @@
 //! Locks: one class after the other; the caller may hold cells.
 
 use crate::class::Class;
-use crate::leaves::LEAF_CELLS;
-use crate::numbers::{CLASSES, Place, SHARDS_MAX};
+use crate::numbers::{CLASSES, LEAF_CELLS, Place, SHARDS_MAX};
 use crate::pool::{Found, Leaving, Pool};
 use crate::zspages::Zspage;
 

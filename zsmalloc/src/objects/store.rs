@@ -19,7 +19,7 @@ use host::sync::atomic::Ordering;
 use super::object::{Object, Reserved};
 use crate::class::{Age, Class, Slot, State};
 use crate::leaves::LeafUse;
-use crate::numbers::AllocError;
+use crate::numbers::{AllocError, CellNumber};
 use crate::pool::{Leaving, Pool};
 use crate::zspages::zspage;
 
@@ -121,17 +121,21 @@ impl Pool {
         if cfg!(loom) { len % self.shards } else { host::cpu::current_hint() % self.shards }
     }
 
-    /// A slot of a class, and an entry where one is wanted (0 otherwise).
+    /// A slot of a class, and an entry where one is wanted (`NONE` otherwise).
     #[inline(always)]
-    fn take(&self, class: &Class, handle: Option<LeafUse>) -> Result<(Slot, u32), AllocError> {
+    fn take(
+        &self,
+        class: &Class,
+        handle: Option<LeafUse>,
+    ) -> Result<(Slot, CellNumber), AllocError> {
         let mut state = match class.try_lock() {
             Some(state) => state,
             None => self.lock_met(class),
         };
-        let mut entry = 0;
+        let mut entry = CellNumber::NONE;
         if let Some(kind) = handle {
             entry = state.take_entry(kind, &self.memory.leaves);
-            if entry == 0 {
+            if entry == CellNumber::NONE {
                 (state, entry) = self.fetch_entry(class, state, kind)?;
             }
         }
@@ -147,7 +151,7 @@ impl Pool {
         &self,
         class: &Class,
         mut state: LockGuard<'_, State>,
-        entry: u32,
+        entry: CellNumber,
     ) -> Result<Slot, AllocError> {
         class.hint_partial(false);
         if self.take_over(class, &mut state)
@@ -173,7 +177,7 @@ impl Pool {
     }
 
     /// A slot of a new zspage; where there is none, the entry goes back.
-    fn take_of_new(&self, class: &Class, entry: u32) -> Result<Slot, AllocError> {
+    fn take_of_new(&self, class: &Class, entry: CellNumber) -> Result<Slot, AllocError> {
         let of = self.descriptors(class);
         let descriptor = match self.build_zspage(class, class.shape.frames.into()) {
             Ok(descriptor) => descriptor,

@@ -8,11 +8,11 @@
 //!
 //! Invariant: a pool with a free that no compaction followed is stirred, and the worker was told.
 
+use crate::numbers::LeafId;
 use host::sync::atomic::Ordering;
 
 use super::Pool;
 use super::marks::Rest;
-use crate::leaves::LeafId;
 
 impl Pool {
     /// Tells the worker, once, that there may be something to compact.

@@ -1,10 +1,9 @@
 //! Marks that a pool carries: whether something was freed since its last compaction, and whether it
 //! is only waiting to be dropped.
 
+use crate::numbers::LeafId;
 use host::sync::atomic::{AtomicBool, AtomicU32};
 use host::{Lock, Rank};
-
-use crate::leaves::LeafId;
 
 /// What is known about a pool's rest.
 #[derive(Default)]

@@ -5,7 +5,7 @@
 use host::sync::unmodelled::OnceLock;
 
 use crate::deferred::{Queue, QueueConfig};
-use crate::numbers::{Place, Word};
+use crate::numbers::{CellNumber, Place, Word};
 
 /// An object that was given up: the place of one, or the entry of a handle.
 #[derive(Clone, Copy)]
@@ -14,8 +14,8 @@ pub(crate) struct Freed(Word);
 const _: () = assert!(size_of::<Freed>() == 8, "512 to a buffer, as in study S3");
 
 impl Freed {
-    pub(crate) fn entry(entry: u32) -> Freed {
-        Freed(Word::default().with_value(0, entry.into()))
+    pub(crate) fn entry(entry: CellNumber) -> Freed {
+        Freed(Word::default().with_value(0, entry.get().into()))
     }
 
     pub(crate) fn object(place: Place) -> Freed {
@@ -23,8 +23,8 @@ impl Freed {
     }
 
     /// The place, or else the entry.
-    pub(crate) fn place(self) -> Result<Place, u32> {
-        self.0.place().ok_or(self.0.value().1 as u32)
+    pub(crate) fn place(self) -> Result<Place, CellNumber> {
+        self.0.place().ok_or(CellNumber::new(self.0.value().1 as u32))
     }
 }
 

@@ -18,7 +18,7 @@ use host::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use super::Pool;
 use crate::class::{Class, Descriptors};
-use crate::numbers::{Place, Word};
+use crate::numbers::{CellNumber, Place, Word};
 use crate::zspages::{DescriptorId, Header, Headers};
 
 /// See the module documentation.
@@ -44,7 +44,7 @@ pub(crate) struct Found<'p> {
 impl Pool {
     /// The cell of a handle that is this pool's.
     #[inline]
-    pub(crate) fn handle_cell(&self, entry: u32) -> &AtomicU64 {
+    pub(crate) fn handle_cell(&self, entry: CellNumber) -> &AtomicU64 {
         self.memory.leaves.handle_cell(entry)
     }
 
@@ -60,8 +60,8 @@ impl Pool {
 impl<'p> Tables<'p> {
     /// The cell of a handle that is the pool's.
     #[inline(always)]
-    pub(crate) fn handle_cell(self, entry: u32) -> &'p AtomicU64 {
-        self.cells.get(entry as usize).expect("a handle's entry is in a leaf")
+    pub(crate) fn handle_cell(self, entry: CellNumber) -> &'p AtomicU64 {
+        self.cells.get(entry.table_index()).expect("a handle's entry is in a leaf")
     }
 
     /// Where the object of a handle's cell is, or was a moment ago; the caller owns it.

@@ -17,7 +17,7 @@ use crate::class::{Class, State};
 use crate::class::{GROUPS, group_of};
 use crate::leaves::LeafUse;
 use crate::memory::Memory;
-use crate::numbers::{LOCKED, PoolDefect, Word, expect_equal};
+use crate::numbers::{CellNumber, LOCKED, PoolDefect, Word, expect_equal};
 use crate::pool::Pool;
 use crate::zspages::{Descriptor, DescriptorId};
 
@@ -54,8 +54,8 @@ struct EntryCount {
     handles: u64,
     raw: u64,
     /// In the chains of classes and stocks, each by its number.
-    free: Vec<u32>,
-    raw_free: Vec<u32>,
+    free: Vec<CellNumber>,
+    raw_free: Vec<CellNumber>,
     /// Handles, as the classes count them.
     handles_kept: u32,
     /// Objects that their cell does not name, and the first of them.
@@ -206,8 +206,8 @@ impl Pool {
     }
 
     fn count_entries(&self, zspage: Descriptor<'_>, entries: &mut EntryCount) {
-        let owners = zspage.used_slots().map(|slot| zspage.owner(slot));
-        for owner in owners.filter(|&owner| owner != 0) {
+        let owners = zspage.used_slots().filter_map(|slot| zspage.owner(slot).some());
+        for owner in owners {
             match self.memory.leaves.use_of(owner) {
                 LeafUse::Cells => {}
                 LeafUse::Handles => entries.handles += 1,
@@ -260,7 +260,7 @@ impl Pool {
         here: &str,
     ) -> Result<Seen, PoolDefect> {
         let owner = zspage.owner(slot);
-        if owner == 0 {
+        if owner == CellNumber::NONE {
             return Ok(Seen::InFlight);
         }
         let cell = self.memory.leaves.cell(owner);

@@ -161,7 +161,7 @@ impl Pool {
     /// Bytes of the objects of a zspage, whose lock the caller holds, that their cells name.
     pub(crate) fn stored_bytes_in(&self, class: &Class, zspage: Descriptor<'_>) -> u64 {
         let length = |slot| {
-            let owner = Some(zspage.owner(slot)).filter(|&owner| owner != 0)?;
+            let owner = zspage.owner(slot).some()?;
             // Acquire pairs with the unlocking swap in `CellGuard`, which publishes a whole word.
             let word = self.memory.leaves.cell(owner)?.load(Ordering::Acquire);
             let place = Word(word).place()?;

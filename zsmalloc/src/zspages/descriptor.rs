@@ -29,7 +29,7 @@
 use host::Pfn;
 use host::sync::atomic::{AtomicU32, Ordering};
 
-use crate::numbers::{CLASSES, OBJECTS_MAX, SHARDS_MAX, Shape};
+use crate::numbers::{CLASSES, CellNumber, OBJECTS_MAX, SHARDS_MAX, Shape};
 
 // The header.
 const STATE: usize = 0;
@@ -302,10 +302,10 @@ impl<'a> Descriptor<'a> {
         self.set_pool(pool);
     }
 
-    /// Takes the lowest free slot for an entry, or for one not known yet (0); `None` when the
+    /// Takes the lowest free slot for an entry, or for one not known yet (`NONE`); `None` when the
     /// zspage is full.
     #[inline(always)]
-    pub(crate) fn take_lowest(&self, owner: u32) -> Option<usize> {
+    pub(crate) fn take_lowest(&self, owner: CellNumber) -> Option<usize> {
         let mut index = 0;
         // relaxed: the class lock orders every access.
         let mut bits = self.get(BITS);
@@ -323,7 +323,7 @@ impl<'a> Descriptor<'a> {
         self.bits(index).store(bits | (bits + 1), Ordering::Relaxed);
         self.set_state(self.get(STATE) + 1);
         // relaxed: the class lock orders it; the slot's publisher stores after that.
-        back_reference.store(owner, Ordering::Relaxed);
+        back_reference.store(owner.get(), Ordering::Relaxed);
         Some(slot)
     }
 
@@ -338,17 +338,17 @@ impl<'a> Descriptor<'a> {
         (0..self.objects).filter(|&slot| self.is_in_use(slot))
     }
 
-    /// The entry that owns the object in `slot`; 0 while the object is not published.
-    pub(crate) fn owner(&self, slot: usize) -> u32 {
+    /// The entry that owns the object in `slot`; `NONE` while the object is not published.
+    pub(crate) fn owner(&self, slot: usize) -> CellNumber {
         // Pairs with the Release in `publish`, so that whoever finds an owner finds its cell
         // locked or naming this slot.
-        self.back_reference(slot).load(Ordering::Acquire)
+        CellNumber::new(self.back_reference(slot).load(Ordering::Acquire))
     }
 
     /// Names the entry that owns the object in `slot`; the caller holds that entry's lock.
-    pub(crate) fn publish(&self, slot: usize, entry: u32) {
+    pub(crate) fn publish(&self, slot: usize, entry: CellNumber) {
         // Pairs with the Acquire in `owner`: the mover may see the entry from here on.
-        self.back_reference(slot).store(entry, Ordering::Release);
+        self.back_reference(slot).store(entry.get(), Ordering::Release);
     }
 
     #[inline]
@@ -362,6 +362,23 @@ impl<'a> Descriptor<'a> {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    /// So many slots that their bits are in three words.
+    #[test]
+    fn the_lowest_free_slot_is_taken_in_whichever_word_it_is() {
+        const OBJECTS: u16 = 70;
+        let shape = Shape { size: 48, frames: 1, objects: OBJECTS };
+        let words = [0; HEADER_WORDS].map(AtomicU32::new);
+        let bodies: Vec<_> = (0..body_words(shape)).map(|_| AtomicU32::new(0)).collect();
+        let zspage = Descriptor::new(Header { words: &words, bodies: &bodies }, shape);
+        let take = || zspage.take_lowest(CellNumber::new(1));
+        let all = 0..usize::from(OBJECTS);
+        assert!(all.clone().all(|slot| take() == Some(slot)), "one after the other");
+        assert_eq!((take(), zspage.in_use()), (None, all.len()), "full");
+        [69, 32, 40, 31].into_iter().for_each(|slot| _ = zspage.give(slot));
+        assert_eq!([take(), take(), take(), take()], [31, 32, 40, 69].map(Some));
+        assert_eq!((take(), zspage.used_slots().count()), (None, all.len()));
+    }
 
     proptest! {
         #[test]

@@ -16,7 +16,7 @@ use crate::class::{Class, State};
 use crate::leaves::LeafUse;
 use crate::names::Handle;
 use crate::zspages::Descriptor;
-use crate::{LeafId, Memory, MemoryConfig, Pool, PoolConfig};
+use crate::{CellNumber, LeafId, Memory, MemoryConfig, Pool, PoolConfig};
 
 /// Bytes of the objects of handles, and of the object that is in a cell.
 const LEN: usize = 100;
@@ -115,7 +115,7 @@ fn an_object_that_its_entry_does_not_name_is_found() {
         zspage.publish(0, zspage.owner(2));
     };
     shows(other, "slot 0, as entry");
-    let none = |it: &Damaged| it.zspage(LEN).publish(0, u32::MAX);
+    let none = |it: &Damaged| it.zspage(LEN).publish(0, CellNumber::new(u32::MAX));
     shows(none, "no entry 4294967295");
     // Without a queue of freed objects, no cell may name anything else than its object.
     let of_cell = |it: &Damaged| {
@@ -150,7 +150,7 @@ fn an_entry_that_is_lost_is_found() {
     let lost = |it: &Damaged| {
         let leaves = &it.pool.memory.leaves;
         let mut state = it.state(LEN);
-        assert_ne!(state.take_entry(LeafUse::Handles, leaves), 0);
+        assert_ne!(state.take_entry(LeafUse::Handles, leaves), CellNumber::NONE);
         state.handles -= 1;
     };
     shows(lost, "entries of handles");
