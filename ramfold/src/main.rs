@@ -23,6 +23,7 @@ use line::{Failure, output, usage};
 fn main() -> ExitCode {
     match run() {
         Ok(()) | Err(Failure::ReaderGone) => ExitCode::SUCCESS,
+        Err(ended @ Failure::Ended(_)) => ended.exit_code(),
         Err(failure) => {
             output::complain(&failure.to_string());
             failure.exit_code()

@@ -4,6 +4,7 @@
 
 mod check;
 mod estimate;
+mod run;
 mod serve;
 mod set;
 mod stat;
@@ -18,6 +19,7 @@ pub(crate) fn run(command: Command) -> Result<(), Failure> {
         Command::Serve(args) => self::serve::run(args),
         Command::Stat(args) => stat::run(&args),
         Command::Set(args) => set::run(&args),
+        Command::Run(args) => self::run::run(&args),
         Command::Estimate(args) => estimate::run(&args),
         Command::Train(args) => train::run(&args),
         Command::Check(args) => check::run(&args),

@@ -31,6 +31,8 @@ const AFTER_HELP: &str = "Sizes take K, M, G and T, which are binary. Exit statu
 pub(crate) enum Command {
     /// Serve a compressed RAM disk until interrupted
     Serve(Serve),
+    /// Run a program in less memory: its cold pages are compressed, and come back when it needs them
+    Run(Run),
     /// Show the memory and state of a server, or list the servers that run
     Stat(Stat),
     /// Change an attribute of a running server
@@ -112,6 +114,45 @@ pub(crate) struct Serve {
     /// Also print which clients connect and how each connection ends
     #[arg(long)]
     pub(crate) verbose: bool,
+}
+
+/// `ramfold run`
+#[derive(Args, Debug)]
+pub(crate) struct Run {
+    /// The most memory that the program and all processes it starts may take, compressed pages
+    /// included: a size, or a part of what is available, as in 50% [default: 80%]
+    #[arg(long, value_name = "SIZE|PERCENT", value_parser = limit, allow_negative_numbers = true)]
+    pub(crate) limit: Option<Limit>,
+    /// How densely cold pages are compressed: fast takes lz4, dense takes zstd [default: fast]
+    #[arg(long, value_enum, value_name = "HOW", conflicts_with = "algorithm")]
+    pub(crate) density: Option<Density>,
+    /// Compression: lzo-rle, lzo, lz4, lz4hc, zstd or deflate, optionally with a level: zstd:7
+    #[arg(long, value_name = "NAME[:LEVEL]")]
+    pub(crate) algorithm: Option<codec::Codec>,
+    /// Say which means are used, before the program starts
+    #[arg(long, conflicts_with = "quiet")]
+    pub(crate) explain: bool,
+    /// Print nothing at the end, and do not name programs that cannot fold
+    #[arg(long)]
+    pub(crate) quiet: bool,
+    /// The program and its arguments, after --
+    #[arg(required = true, last = true, value_name = "PROGRAM ARGUMENT")]
+    pub(crate) program: Vec<std::ffi::OsString>,
+}
+
+/// What a limit is given as.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Limit {
+    Bytes(u64),
+    /// Of what is available, 1 to 100.
+    Percent(u64),
+}
+
+/// How densely pages are compressed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Density {
+    Fast,
+    Dense,
 }
 
 /// `ramfold stat`
@@ -237,6 +278,14 @@ fn address(text: &str) -> Result<String, String> {
         ));
     }
     Ok(text.to_owned())
+}
+
+/// Reads a size, or a part in percent.
+fn limit(text: &str) -> Result<Limit, String> {
+    let Some(part) = text.strip_suffix('%') else { return size::parse(text).map(Limit::Bytes) };
+    let percent = digits(part).and_then(|part| part.parse().ok());
+    let percent = percent.filter(|percent| (1..=100).contains(percent));
+    percent.map(Limit::Percent).ok_or_else(|| format!("{text:?} is no part; it is 1% to 100%"))
 }
 
 /// The text if it has only digits. `parse` alone would accept a sign.

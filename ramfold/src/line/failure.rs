@@ -4,6 +4,8 @@
 //!   Usage         the command line       exit code 2: it would be wrong on every machine
 //!   Failed        everything else        exit code 1: the system or a server refused
 //!   ReaderGone    `ramfold .. | head`    exit code 0, and no message
+//!   NotStarted    `ramfold run`          exit code 126 or 127, as a shell's
+//!   Ended         `ramfold run`          the program's exit code, and no message
 //! ```
 //!
 //! Invariant: a message is one line that names what it is about. Locks: none.
@@ -25,6 +27,10 @@ pub(crate) enum Failure {
     Failed(String),
     /// The reader of the output has closed it.
     ReaderGone,
+    /// A program could not be started. The code is a shell's.
+    NotStarted { text: String, code: i32 },
+    /// A program ended like this, and has said why.
+    Ended(i32),
 }
 
 impl Failure {
@@ -39,6 +45,9 @@ impl Failure {
             Failure::Usage(_) => ExitCode::from(2),
             Failure::Failed(_) => ExitCode::FAILURE,
             Failure::ReaderGone => ExitCode::SUCCESS,
+            Failure::NotStarted { code, .. } | Failure::Ended(code) => {
+                ExitCode::from(u8::try_from(*code).unwrap_or(u8::MAX))
+            }
         }
     }
 }
@@ -48,6 +57,8 @@ impl fmt::Display for Failure {
         match self {
             Failure::Usage(text) | Failure::Failed(text) => f.write_str(text),
             Failure::ReaderGone => f.write_str("the reader of the output is gone"),
+            Failure::NotStarted { text, .. } => f.write_str(text),
+            Failure::Ended(code) => write!(f, "the program ended with {code}"),
         }
     }
 }

@@ -46,7 +46,7 @@ pub fn prepare() -> Result<PathBuf, ServeError> {
 }
 
 /// Whether a path is a directory of this user and closed to others. A symbolic link is not.
-pub(crate) fn is_private(path: &Path) -> bool {
+pub fn is_private(path: &Path) -> bool {
     fs::symlink_metadata(path)
         .is_ok_and(|found| found.is_dir() && found.uid() == uid() && found.mode() & 0o077 == 0)
 }

@@ -1,0 +1,310 @@
+//! The board: a small file in shared memory where each process of a run says what it holds, and
+//! where it finds the limit.
+//!
+//! ```text
+//!   ramfold run                       board                     library in each process
+//!     writes: limit, outside    | head | slot | slot | ... |     claims a slot, and writes it
+//!     reads all slots                                            reads head and other slots
+//! ```
+//!
+//! Invariant: a slot is written by the process whose number it has; after its death by `ramfold
+//! run`. All are words that stand alone: no reader concludes from one of them to another.
+//!
+//! Lock: none.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Processes of a run that can have a slot at the same time.
+pub const SLOTS: usize = 1000;
+/// The environment variable by which the library finds the board.
+pub const VARIABLE: &str = "RAMFOLD_BOARD";
+
+const MAGIC: u64 = u64::from_le_bytes(*b"ramfold1");
+/// Bytes of the text that names the algorithm.
+const ALGORITHM_LEN: usize = 32;
+
+/// Of the whole run.
+#[repr(C)]
+pub struct Head {
+    magic: AtomicU64,
+    /// Bytes that the tree may have in memory.
+    pub limit: AtomicU64,
+    /// Bytes of processes of the tree that do not fold.
+    pub outside: AtomicU64,
+    algorithm: [AtomicU64; ALGORITHM_LEN / 8],
+}
+
+/// Of one process. Bytes, unless the name says otherwise.
+#[repr(C)]
+#[derive(Debug)]
+pub struct Slot {
+    /// The process; 0 if the slot is free.
+    pub pid: AtomicU64,
+    /// [`State`] as a number, and an error of the system above it.
+    state: AtomicU64,
+    /// Anonymous memory, the store included.
+    pub resident: AtomicU64,
+    /// The most that `resident` was.
+    pub peak: AtomicU64,
+    /// Pages in the store, times 4096.
+    pub orig_data_size: AtomicU64,
+    /// The most that anonymous memory and the store's pages would have been together.
+    pub unfolded_peak: AtomicU64,
+    /// Bytes that the store's pages take compressed.
+    pub compr_data_size: AtomicU64,
+    /// Pages that went to the store.
+    pub pages_out: AtomicU64,
+    /// Pages that came from the store.
+    pub pages_in: AtomicU64,
+    /// Faults on pages of the store.
+    pub stored_faults: AtomicU64,
+    /// Faults on pages that were on their way out.
+    pub staged_faults: AtomicU64,
+    /// First touches that were faults.
+    pub first_touches: AtomicU64,
+    /// Nanoseconds for which faults waited until there was room.
+    pub stall_ns: AtomicU64,
+    /// Pages that could not be moved.
+    pub busy: AtomicU64,
+}
+
+/// What a process does about its memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum State {
+    /// It is under its limit, and nothing is folded.
+    Watching,
+    /// Its cold pages leave.
+    Folding,
+    /// It cannot fold. The number is the system's error.
+    Unfolded(i32),
+    /// It has ended, because a page could not be brought back.
+    Lost,
+}
+
+/// The board of a run, in memory.
+#[derive(Debug)]
+pub struct Board {
+    base: *const Head,
+}
+
+// SAFETY: all of it is atomic words in memory that stays mapped.
+unsafe impl Send for Board {}
+// SAFETY: as above.
+unsafe impl Sync for Board {}
+
+const LEN: usize = size_of::<Head>() + SLOTS * size_of::<Slot>();
+
+impl Board {
+    /// Makes a board at `path`, which is not there yet.
+    ///
+    /// # Errors
+    ///
+    /// What the system answers.
+    pub fn create(path: &Path, limit: u64, algorithm: &str) -> io::Result<Board> {
+        let mut options = OpenOptions::new();
+        let file = options.read(true).write(true).create_new(true).mode(0o600).open(path)?;
+        file.set_len(LEN as u64)?;
+        let board = Board::map(&file)?;
+        let head = board.head();
+        // relaxed: no process of the run has been started.
+        head.limit.store(limit, Ordering::Relaxed);
+        let mut text = [0; ALGORITHM_LEN];
+        let len = algorithm.len().min(ALGORITHM_LEN);
+        text[..len].copy_from_slice(&algorithm.as_bytes()[..len]);
+        for (word, bytes) in head.algorithm.iter().zip(text.chunks_exact(8)) {
+            // relaxed: as above.
+            word.store(u64::from_le_bytes(bytes.try_into().unwrap_or_default()), Ordering::Relaxed);
+        }
+        // relaxed: as above.
+        head.magic.store(MAGIC, Ordering::Relaxed);
+        Ok(board)
+    }
+
+    /// Opens the board at `path`.
+    ///
+    /// # Errors
+    ///
+    /// What the system answers, and `InvalidData` if it is no board of this version.
+    pub fn open(path: &Path) -> io::Result<Board> {
+        let file = OpenOptions::new().read(true).write(true).open(path)?;
+        if file.metadata()?.len() != LEN as u64 {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        let board = Board::map(&file)?;
+        // relaxed: it was written before this process was started.
+        let known = board.head().magic.load(Ordering::Relaxed) == MAGIC;
+        if known { Ok(board) } else { Err(io::ErrorKind::InvalidData.into()) }
+    }
+
+    fn map(file: &File) -> io::Result<Board> {
+        let access = libc::PROT_READ | libc::PROT_WRITE;
+        let fd = file.as_raw_fd();
+        let flags = libc::MAP_SHARED;
+        // SAFETY: a new mapping of a file that is as long.
+        let base = unsafe { libc::mmap(std::ptr::null_mut(), LEN, access, flags, fd, 0) };
+        if base == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(Board { base: base.cast_const().cast() })
+    }
+
+    /// What is said of the whole run.
+    pub fn head(&self) -> &Head {
+        // SAFETY: the mapping is as long as a board and stays; zeroed words are valid.
+        unsafe { &*self.base }
+    }
+
+    /// The slots of all processes.
+    pub fn slots(&self) -> &[Slot] {
+        // SAFETY: as above; the slots begin after the head.
+        unsafe { std::slice::from_raw_parts(self.base.add(1).cast(), SLOTS) }
+    }
+
+    /// Claims a free slot for process `pid`, whose words are all 0; `None` if there is none.
+    pub fn claim(&self, pid: u64) -> Option<&Slot> {
+        self.slots().iter().find(|slot| {
+            // Acquire pairs with the Release in `Slot::release`, so that the words are zeros.
+            slot.pid.compare_exchange(0, pid, Ordering::Acquire, Ordering::Relaxed).is_ok()
+        })
+    }
+
+    /// The name of the algorithm.
+    pub fn algorithm(&self) -> String {
+        // relaxed: written before this process was started.
+        let words = self.head().algorithm.iter().map(|word| word.load(Ordering::Relaxed));
+        let bytes: Vec<u8> =
+            words.flat_map(u64::to_le_bytes).take_while(|&byte| byte != 0).collect();
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+
+    /// How many processes have a slot.
+    pub fn processes(&self) -> usize {
+        // relaxed: a figure of a moment ago.
+        self.slots().iter().filter(|slot| slot.pid.load(Ordering::Relaxed) != 0).count()
+    }
+
+    /// Bytes that the process of `slot` may have in memory: what the others leave of the limit.
+    pub fn quota(&self, slot: &Slot) -> u64 {
+        let others = self.slots().iter().filter(|other| !std::ptr::eq(*other, slot));
+        // relaxed: figures of a moment ago.
+        let load = |word: &AtomicU64| word.load(Ordering::Relaxed);
+        let used: u64 = others.filter(|it| load(&it.pid) != 0).map(|it| load(&it.resident)).sum();
+        let head = self.head();
+        load(&head.limit).saturating_sub(used + load(&head.outside))
+    }
+}
+
+impl std::fmt::Debug for Head {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Head").field("limit", &self.limit).finish_non_exhaustive()
+    }
+}
+
+impl Slot {
+    /// Says what the process does.
+    pub fn set_state(&self, state: State) {
+        let word = match state {
+            State::Watching => 0,
+            State::Folding => 1,
+            State::Unfolded(errno) => 2 | (errno as u64) << 8,
+            State::Lost => 3,
+        };
+        // relaxed: it stands alone.
+        self.state.store(word, Ordering::Relaxed);
+    }
+
+    /// What the process does.
+    pub fn state(&self) -> State {
+        // relaxed: it stands alone.
+        let word = self.state.load(Ordering::Relaxed);
+        match word & 0xff {
+            0 => State::Watching,
+            1 => State::Folding,
+            2 => State::Unfolded((word >> 8) as i32),
+            _ => State::Lost,
+        }
+    }
+
+    /// Makes the slot free, once its process has ended.
+    pub fn release(&self) {
+        let words = [
+            &self.state,
+            &self.resident,
+            &self.peak,
+            &self.orig_data_size,
+            &self.unfolded_peak,
+            &self.compr_data_size,
+            &self.pages_out,
+            &self.pages_in,
+            &self.stored_faults,
+            &self.staged_faults,
+            &self.first_touches,
+            &self.stall_ns,
+            &self.busy,
+        ];
+        // relaxed: nobody writes them any more.
+        words.iter().for_each(|word| word.store(0, Ordering::Relaxed));
+        // Release pairs with the Acquire in `Board::claim`.
+        self.pid.store(0, Ordering::Release);
+    }
+}
+
+impl Drop for Board {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is ours; slots are borrowed of the board, so none is in use.
+        unsafe { libc::munmap(self.base.cast_mut().cast(), LEN) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn path(name: &str) -> std::path::PathBuf {
+        let path = std::env::temp_dir().join(format!("board-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_file(&path);
+        path
+    }
+
+    #[test]
+    fn processes_share_the_limit() {
+        let path = path("share");
+        let board = Board::create(&path, 1000, "zstd:7").expect("a board");
+        let other = Board::open(&path).expect("the same");
+        std::fs::remove_file(&path).expect("it is there");
+        assert_eq!(other.algorithm(), "zstd:7");
+        let (first, second) = (board.claim(10).expect("free"), other.claim(11).expect("free"));
+        first.resident.store(300, Ordering::Relaxed);
+        second.resident.store(200, Ordering::Relaxed);
+        board.head().outside.store(50, Ordering::Relaxed);
+        assert_eq!((other.quota(second), board.quota(first)), (650, 750));
+        first.set_state(State::Unfolded(libc::EPERM));
+        assert_eq!(other.slots()[0].state(), State::Unfolded(libc::EPERM));
+        first.release();
+        assert_eq!((other.quota(second), other.slots()[0].state()), (950, State::Watching));
+    }
+
+    #[test]
+    fn a_file_that_is_no_board_is_refused() {
+        let path = path("refused");
+        std::fs::write(&path, vec![0; LEN]).expect("written");
+        assert_eq!(Board::open(&path).expect_err("zeros").kind(), io::ErrorKind::InvalidData);
+        std::fs::write(&path, b"ramfold1").expect("written");
+        assert_eq!(Board::open(&path).expect_err("short").kind(), io::ErrorKind::InvalidData);
+        std::fs::remove_file(&path).expect("it is there");
+    }
+
+    #[test]
+    fn slots_run_out() {
+        let path = path("full");
+        let board = Board::create(&path, 1000, "lz4").expect("a board");
+        std::fs::remove_file(&path).expect("it is there");
+        let claimed = (1..2 * SLOTS as u64).map_while(|pid| board.claim(pid)).count();
+        assert_eq!(claimed, SLOTS);
+    }
+}

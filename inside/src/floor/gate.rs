@@ -1,0 +1,140 @@
+//! The gate that a fork passes: parent and child go on when the child has all of its memory.
+//!
+//! ```text
+//!   before the fork   the gate page is taken away                    so a touch of it is a fault
+//!   the fork          the kernel tells our server, which brings in what the child misses
+//!   after it          both touch the gate; the server puts the open page there when it is done
+//!                     a child that finds another page there has lost its parent, and ends
+//! ```
+//!
+//! The handlers run on threads of the program and on their stacks, between functions of its C
+//! library. They use nothing but system calls and words of their own.
+//!
+//! A program that forks without its C library's `fork` passes no gate. Its child is served all the
+//! same, as long as the parent lives.
+//!
+//! Invariant: `ARMED` changes only under `LOCK`. A fork is under `LOCK` from its first handler to
+//! its last.
+//!
+//! Lock: `LOCK`, a futex word. In a child it is free, because all our variables are put back there.
+
+use super::call::{call, wait, wake};
+use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+
+const PAGE: usize = 4096;
+/// The first byte of the open page.
+const OPEN: u8 = 0xa5;
+
+static LOCK: AtomicU32 = AtomicU32::new(0);
+/// Memory of this process is registered.
+static ARMED: AtomicU32 = AtomicU32::new(0);
+/// The process that folds with these words. A child that was made without `fork` is another.
+static HOME: AtomicU32 = AtomicU32::new(0);
+/// The fork that is under way is of a process whose memory is registered.
+static PASSING: AtomicU32 = AtomicU32::new(0);
+/// The gate, and the page after it.
+static ADDRESS: AtomicUsize = AtomicUsize::new(0);
+
+static OPEN_PAGE: [u8; PAGE] = [OPEN; PAGE];
+
+/// The content of the gate when it is open.
+pub(crate) fn open_page() -> &'static [u8] {
+    &OPEN_PAGE
+}
+
+/// The address of the gate page, if there is one.
+pub(crate) fn address() -> Option<usize> {
+    // relaxed: it is written before there are threads of ours.
+    Some(ADDRESS.load(Ordering::Relaxed)).filter(|&address| address != 0)
+}
+
+/// Whether the page at an address is the gate.
+pub(crate) fn is(address: usize) -> bool {
+    self::address() == Some(address)
+}
+
+/// Makes the gate of this process. False if the system has no memory. A forked child keeps the page
+/// of its parent.
+pub(crate) fn make(inherited: Option<usize>) -> bool {
+    // relaxed, all: there is one thread.
+    HOME.store(pid(), Ordering::Relaxed);
+    if let Some(address) = inherited {
+        ADDRESS.store(address, Ordering::Relaxed);
+        return true;
+    }
+    let access = (libc::PROT_READ | libc::PROT_WRITE) as usize;
+    let flags = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS) as usize;
+    // It is not in the yard, because a child has it.
+    // SAFETY: a new mapping at an address that the kernel chooses.
+    let gate = unsafe { call(libc::SYS_mmap, [0, 2 * PAGE, access, flags, usize::MAX, 0]) };
+    ADDRESS.store(gate.max(0) as usize, Ordering::Relaxed);
+    gate > 0
+}
+
+/// A page beside the gate, for a note that children find. It has zeros at first.
+pub(crate) fn note() -> Option<&'static mut [u8]> {
+    let address = address()? + PAGE;
+    // SAFETY: the page is mapped as long as the process lives; the pager alone asks for it, once.
+    Some(unsafe { core::slice::from_raw_parts_mut(address as *mut u8, PAGE) })
+}
+
+/// Does `arm`, after which forks pass the gate, unless a fork is under way or `arm` fails.
+pub(crate) fn arm(arm: impl FnOnce() -> bool) -> bool {
+    // Acquire pairs with the Release in `unlock`.
+    if LOCK.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_err() {
+        return false;
+    }
+    let armed = arm();
+    // relaxed: under the lock.
+    ARMED.fetch_or(u32::from(armed), Ordering::Relaxed);
+    unlock();
+    armed
+}
+
+/// Called before a fork, by the thread that forks.
+pub(crate) extern "C" fn before() {
+    // Acquire pairs with the Release in `unlock`.
+    while LOCK.swap(2, Ordering::Acquire) != 0 {
+        wait(&LOCK, 2, 1000);
+    }
+    // relaxed: under the lock.
+    let passing = ARMED.load(Ordering::Relaxed) == 1 && HOME.load(Ordering::Relaxed) == pid();
+    PASSING.store(u32::from(passing), Ordering::Relaxed);
+    if let (true, Some(address)) = (passing, address()) {
+        let arguments = [address, PAGE, libc::MADV_DONTNEED as usize, 0, 0, 0];
+        // SAFETY: the page is the gate, whose content nobody needs.
+        unsafe { call(libc::SYS_madvise, arguments) };
+    }
+}
+
+/// Called after a fork, in the parent.
+pub(crate) extern "C" fn after() {
+    pass();
+    unlock();
+}
+
+/// Called after a fork, in the child, whose only thread it is. False if the child's memory is lost.
+pub(crate) fn is_whole() -> bool {
+    pass()
+}
+
+/// Waits until the server opens the gate. False if there is no server any more.
+fn pass() -> bool {
+    // relaxed: under the lock, or in the child's only thread.
+    let passing = PASSING.load(Ordering::Relaxed) == 1;
+    let Some(address) = address().filter(|_| passing) else { return true };
+    // SAFETY: the page is mapped; the kernel puts what the server gives there, or zeros.
+    unsafe { (address as *const u8).read_volatile() == OPEN }
+}
+
+fn unlock() {
+    // Release pairs with the Acquire of the next owner.
+    if LOCK.swap(0, Ordering::Release) == 2 {
+        wake(&LOCK);
+    }
+}
+
+fn pid() -> u32 {
+    // SAFETY: the call has no arguments.
+    unsafe { call(libc::SYS_getpid, [0; 6]) as u32 }
+}

@@ -1,0 +1,88 @@
+//! Where our code begins in a program: before `main`, and in each forked child.
+//!
+//! ```text
+//!   loader --> first: yard, gate, fork handlers, a strand for the pager --> main
+//!   fork ----> child: waits at the gate, and begins anew
+//! ```
+//!
+//! Invariant: nothing here changes what the program sees: not its signals, not its descriptors, not
+//! its `errno`.
+//!
+//! Lock: none.
+
+use super::call::call;
+use super::{gate, pristine, strand, yard};
+use core::arch::global_asm;
+
+#[used]
+#[unsafe(link_section = ".init_array")]
+static FIRST: extern "C" fn() = first;
+
+// Functions of the program's C library that take fork handlers; 0 where it has none.
+global_asm!(
+    ".weak __register_atfork",
+    ".weak pthread_atfork",
+    ".pushsection .data.rel.ro, \"aw\"",
+    ".balign 8",
+    ".globl ramfold_atfork",
+    ".hidden ramfold_atfork",
+    "ramfold_atfork:",
+    ".quad __register_atfork",
+    ".quad pthread_atfork",
+    ".popsection",
+);
+
+type Handler = extern "C" fn();
+
+unsafe extern "C" {
+    #[link_name = "ramfold_atfork"]
+    static ATFORK: [Option<unsafe extern "C" fn(Handler, Handler, Handler, usize) -> i32>; 2];
+}
+
+extern "C" fn first() {
+    if !pristine::keep() {
+        return;
+    }
+    begin(None);
+    // SAFETY: the linker fills the table; the loader has bound it.
+    let [glibc, musl] = unsafe { ATFORK };
+    if let Some(register) = glibc.or(musl) {
+        // SAFETY: the handlers live as long as the process; the last argument is for libraries that
+        // are unloaded, which this one is not.
+        unsafe { register(gate::before, gate::after, child, 0) };
+    }
+}
+
+/// After a fork, in the child.
+extern "C" fn child() {
+    if !gate::is_whole() {
+        const TEXT: &[u8] = b"ramfold: the parent of this process died while it forked, so memory \
+                              of this process is lost\n";
+        // SAFETY: calls about this process; the text lives as long.
+        unsafe {
+            call(libc::SYS_write, [2, TEXT.as_ptr() as usize, TEXT.len(), 0, 0, 0]);
+            call(libc::SYS_exit_group, [127, 0, 0, 0, 0, 0]);
+        }
+    }
+    let gate = gate::address();
+    // SAFETY: the child has one thread, and `gate` was the last that it looked at.
+    unsafe { pristine::restore() };
+    begin(gate);
+}
+
+/// Starts the pager, if the system has memory for it. `gate` is the page of a parent.
+fn begin(gate: Option<usize>) {
+    let all = u64::MAX;
+    let mut mask = 0u64;
+    let block =
+        [libc::SIG_SETMASK as usize, &raw const all as usize, &raw mut mask as usize, 8, 0, 0];
+    let restore = [libc::SIG_SETMASK as usize, &raw const mask as usize, 0, 8, 0, 0];
+    // A strand has the mask of the thread that starts it, and takes no signal of the program.
+    // SAFETY: calls about this thread, whose arguments live as long as they run.
+    unsafe { call(libc::SYS_rt_sigprocmask, block) };
+    if yard::reserve() && gate::make(gate) {
+        strand::spawn(crate::fold::pager::run);
+    }
+    // SAFETY: as above.
+    unsafe { call(libc::SYS_rt_sigprocmask, restore) };
+}

@@ -1,0 +1,94 @@
+//! The address range in which everything of ours lies: store, tables, stacks, heap.
+//!
+//! ```text
+//!   | mapped | mapped | .... reserved, no access ...................... |
+//!   start             next                                            end
+//! ```
+//!
+//! A program's memory folds, and ours does not. One comparison tells which is which.
+//!
+//! Invariant: every mapping that our code makes lies here. Addresses are never used twice.
+//!
+//! Lock: none. `next` is moved by one atomic operation.
+
+use super::call::call;
+use core::ops::Range;
+use core::sync::atomic::{AtomicUsize, Ordering};
+
+const PAGE: usize = 4096;
+/// The sizes to try: a program may limit its address space.
+const SIZES: [usize; 3] = [1 << 40, 1 << 36, 1 << 33];
+const FLAGS: i32 = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+
+static START: AtomicUsize = AtomicUsize::new(0);
+static NEXT: AtomicUsize = AtomicUsize::new(0);
+static END: AtomicUsize = AtomicUsize::new(0);
+
+/// Reserves the yard anew. False if the system has no such range. A forked child does this too,
+/// because it does not get its parent's.
+pub(crate) fn reserve() -> bool {
+    for size in SIZES {
+        // SAFETY: a new mapping at an address that the kernel chooses.
+        let start = unsafe { mmap(0, size, libc::PROT_NONE, FLAGS, -1, 0) };
+        if start > 0 {
+            // relaxed: threads that use these are made after this.
+            START.store(start as usize, Ordering::Relaxed);
+            NEXT.store(start as usize, Ordering::Relaxed);
+            END.store(start as usize + size, Ordering::Relaxed);
+            return true;
+        }
+    }
+    false
+}
+
+/// The whole range.
+pub(crate) fn range() -> Range<usize> {
+    // relaxed: they change only before there is a thread that asks.
+    START.load(Ordering::Relaxed)..END.load(Ordering::Relaxed)
+}
+
+/// A mapping in the yard, or a negative number for an error.
+///
+/// # Safety
+///
+/// The conditions are those of `mmap(2)`. With `MAP_FIXED` the address is in a mapping of ours.
+pub(crate) unsafe fn map(at: usize, len: usize, prot: i32, flags: i32, fd: i32, off: i64) -> isize {
+    let whole = len.next_multiple_of(PAGE);
+    let fixed = flags & libc::MAP_FIXED != 0;
+    let place = if fixed { at } else { place(whole) };
+    if place == 0 {
+        return -(libc::ENOMEM as isize);
+    }
+    // SAFETY: the place is ours: nobody else has it, or the caller says so.
+    let mapped = unsafe { mmap(place, len, prot, flags | libc::MAP_FIXED, fd, off) };
+    if mapped > 0 {
+        // A child folds for itself, with a yard of its own.
+        // SAFETY: it changes what a child gets, and no byte.
+        unsafe { call(libc::SYS_madvise, [place, whole, libc::MADV_DONTFORK as usize, 0, 0, 0]) };
+    }
+    mapped
+}
+
+/// Takes `len` bytes of the range that nothing has used; 0 if there are none left.
+fn place(len: usize) -> usize {
+    // relaxed: only uniqueness matters.
+    let place = NEXT.fetch_add(len, Ordering::Relaxed);
+    if place + len <= END.load(Ordering::Relaxed) { place } else { 0 }
+}
+
+/// Gives memory back and keeps the addresses.
+///
+/// # Safety
+///
+/// The conditions are those of `munmap(2)`, for a mapping of ours.
+pub(crate) unsafe fn unmap(at: usize, len: usize) -> isize {
+    // SAFETY: the caller gives the mapping up.
+    let answer = unsafe { mmap(at, len, libc::PROT_NONE, FLAGS | libc::MAP_FIXED, -1, 0) };
+    answer.min(0)
+}
+
+unsafe fn mmap(at: usize, len: usize, prot: i32, flags: i32, fd: i32, off: i64) -> isize {
+    let arguments = [at, len, prot as usize, flags as usize, fd as usize, off as usize];
+    // SAFETY: the caller's contract.
+    unsafe { call(libc::SYS_mmap, arguments) }
+}

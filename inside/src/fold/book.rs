@@ -1,0 +1,324 @@
+//! The book of a process's memory: where each page is that is out, and which ranges are registered.
+//!
+//! ```text
+//!   address >> 21 -> chunk: 512 words, a bit for each group that is in the queue
+//!   registered: ranges that do not touch each other
+//! ```
+//!
+//! Invariants
+//! - B1: a page whose word says that it is out is missing in the program's memory.
+//! - B2: a range that is `registered` here is registered with the kernel too, unless an event is
+//!   unread that says otherwise. While one is unread, the kernel moves no page.
+//! - B3: a chunk without a word and without a queued group is not kept.
+//!
+//! Lock: the caller's, for the whole book.
+
+use super::terms::{GROUP, GROUP_PAGES, PAGE, Place, Word};
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+const CHUNK: usize = 2 << 20;
+const CHUNK_PAGES: usize = CHUNK / PAGE;
+
+#[derive(Clone)]
+struct Chunk {
+    words: [Word; CHUNK_PAGES],
+    /// Words that say that a page is out.
+    out: u32,
+    queued: u8,
+}
+
+/// Where the pages of one process are.
+#[derive(Clone, Default)]
+pub(crate) struct Book {
+    chunks: BTreeMap<usize, Box<Chunk>>,
+    registered: BTreeMap<usize, usize>,
+}
+
+impl Book {
+    /// The word of the page at an address.
+    pub(crate) fn word(&self, address: usize) -> Word {
+        let chunk = self.chunks.get(&(address / CHUNK));
+        chunk.map_or(Word::PROGRAM, |chunk| chunk.words[page_in_chunk(address)])
+    }
+
+    /// Writes the word of the page at an address.
+    pub(crate) fn set(&mut self, address: usize, word: Word) {
+        let number = address / CHUNK;
+        if word == Word::PROGRAM && !self.chunks.contains_key(&number) {
+            return;
+        }
+        let chunk = self.chunks.entry(number).or_insert_with(Chunk::empty);
+        let old = std::mem::replace(&mut chunk.words[page_in_chunk(address)], word);
+        chunk.out += u32::from(word != Word::PROGRAM);
+        chunk.out -= u32::from(old != Word::PROGRAM);
+        if chunk.is_empty() {
+            self.chunks.remove(&number);
+        }
+    }
+
+    /// The pages of a range that are out, in order.
+    pub(crate) fn out(&self, range: &Range<usize>) -> impl Iterator<Item = (usize, Word)> {
+        let (start, end) = (range.start, range.end);
+        let chunks = start / CHUNK..end.div_ceil(CHUNK);
+        let chunks = self.chunks.range(chunks.start..chunks.end.max(chunks.start));
+        chunks.filter(|(_, chunk)| chunk.out > 0).flat_map(move |(number, chunk)| {
+            let pages = chunk.words.iter().enumerate();
+            let placed = pages.map(move |(page, word)| (number * CHUNK + page * PAGE, *word));
+            placed.filter(move |&(address, word)| {
+                word != Word::PROGRAM && (start..end).contains(&address)
+            })
+        })
+    }
+
+    /// Forgets the pages of a range. Returns where their content was.
+    pub(crate) fn forget(&mut self, range: &Range<usize>) -> Vec<Word> {
+        let gone: Vec<(usize, Word)> = self.out(range).collect();
+        gone.iter().for_each(|&(address, _)| self.set(address, Word::PROGRAM));
+        gone.into_iter().map(|(_, word)| word).collect()
+    }
+
+    /// Memory moved: the words of `len` bytes go along. Nothing is out at the new place.
+    pub(crate) fn moved(&mut self, from: usize, to: usize, len: usize) {
+        let along: Vec<(usize, Word)> = self.out(&(from..from + len)).collect();
+        along.iter().for_each(|&(address, _)| self.set(address, Word::PROGRAM));
+        along.iter().for_each(|&(address, word)| self.set(address - from + to, word));
+        self.unregistered(&(from..from + len));
+        self.registered(&(to..to + len));
+    }
+
+    /// Notes that a range is registered.
+    pub(crate) fn registered(&mut self, range: &Range<usize>) {
+        self.unregistered(range);
+        let (mut start, mut end) = (range.start, range.end);
+        if let Some((&before, &until)) = self.registered.range(..start).next_back()
+            && until == start
+        {
+            start = before;
+        }
+        if let Some(until) = self.registered.remove(&end) {
+            end = until;
+        }
+        self.registered.insert(start, end);
+    }
+
+    /// Notes that a range is not registered any more.
+    pub(crate) fn unregistered(&mut self, range: &Range<usize>) {
+        let (start, end) = (range.start, range.end);
+        let touching: Vec<(usize, usize)> = self
+            .registered
+            .range(..end)
+            .rev()
+            .take_while(|&(_, &until)| until > start)
+            .map(|(&from, &until)| (from, until))
+            .collect();
+        for (from, until) in touching {
+            self.registered.remove(&from);
+            if from < start {
+                self.registered.insert(from, start);
+            }
+            if until > end {
+                self.registered.insert(end, until);
+            }
+        }
+    }
+
+    /// The parts of a group that are registered; mostly all of it is one.
+    pub(crate) fn registered_parts(&self, group: usize) -> Vec<Range<usize>> {
+        let end = group + GROUP;
+        let before = self.registered.range(..end).rev();
+        let overlapping = before.take_while(|&(_, &until)| until > group);
+        overlapping.map(|(&from, &until)| from.max(group)..until.min(end)).collect()
+    }
+
+    /// All registered ranges.
+    pub(crate) fn all_registered(&self) -> impl Iterator<Item = Range<usize>> {
+        self.registered.iter().map(|(&start, &end)| start..end)
+    }
+
+    /// Whether all of a range is registered.
+    pub(crate) fn is_registered(&self, range: &Range<usize>) -> bool {
+        let found = self.registered.range(..=range.start).next_back();
+        found.is_some_and(|(_, &until)| until >= range.end)
+    }
+
+    /// Notes that a group is in the queue. False if it was.
+    pub(crate) fn queue(&mut self, group: usize) -> bool {
+        let chunk = self.chunks.entry(group / CHUNK).or_insert_with(Chunk::empty);
+        let bit = 1 << (group % CHUNK / GROUP);
+        let new = chunk.queued & bit == 0;
+        chunk.queued |= bit;
+        new
+    }
+
+    /// Notes that a group was taken off the queue.
+    pub(crate) fn unqueue(&mut self, group: usize) {
+        let number = group / CHUNK;
+        let Some(chunk) = self.chunks.get_mut(&number) else { return };
+        chunk.queued &= !(1 << (group % CHUNK / GROUP));
+        if chunk.is_empty() {
+            self.chunks.remove(&number);
+        }
+    }
+
+    /// The pages from `address` on, within its group, whose content is in the store one after the
+    /// other: at most `max`.
+    pub(crate) fn stored_run(&self, address: usize, max: usize) -> usize {
+        let room = GROUP_PAGES - address % GROUP / PAGE;
+        let stored =
+            |&page: &usize| matches!(self.word(address + page * PAGE).place(), Place::Slot(_));
+        (0..room.min(max)).take_while(stored).count()
+    }
+}
+
+impl Chunk {
+    fn empty() -> Box<Chunk> {
+        Box::new(Chunk { words: [Word::PROGRAM; CHUNK_PAGES], out: 0, queued: 0 })
+    }
+
+    fn is_empty(&self) -> bool {
+        self.out == 0 && self.queued == 0
+    }
+}
+
+fn page_in_chunk(address: usize) -> usize {
+    address % CHUNK / PAGE
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::{BTreeSet, HashMap};
+
+    #[derive(Debug, Clone)]
+    enum Step {
+        Set(usize, u32),
+        Forget(usize, usize),
+        Move(usize, usize, usize),
+        Register(usize, usize),
+        Unregister(usize, usize),
+        Queue(usize),
+        Unqueue(usize),
+    }
+
+    const PAGES: usize = 3000;
+
+    fn step() -> impl Strategy<Value = Step> {
+        let page = 0..PAGES;
+        prop_oneof![
+            4 => (page.clone(), 0u32..5).prop_map(|(page, slot)| Step::Set(page, slot)),
+            1 => (page.clone(), 0..400usize).prop_map(|(at, len)| Step::Forget(at, len)),
+            1 => (page.clone(), page.clone(), 1..300usize)
+                .prop_map(|(from, to, len)| Step::Move(from, to + 2 * PAGES, len)),
+            2 => (page.clone(), 1..200usize).prop_map(|(at, len)| Step::Register(at, len)),
+            1 => (page.clone(), 1..200usize).prop_map(|(at, len)| Step::Unregister(at, len)),
+            1 => (0..PAGES / GROUP_PAGES).prop_map(Step::Queue),
+            1 => (0..PAGES / GROUP_PAGES).prop_map(Step::Unqueue),
+        ]
+    }
+
+    /// The twin: a map of pages, a set of registered pages, a set of queued groups.
+    #[derive(Default)]
+    struct Twin {
+        words: HashMap<usize, Word>,
+        registered: BTreeSet<usize>,
+        queued: BTreeSet<usize>,
+    }
+
+    impl Twin {
+        fn step(&mut self, step: &Step) {
+            match *step {
+                Step::Set(page, 0) => drop(self.words.remove(&page)),
+                Step::Set(page, slot) => drop(self.words.insert(page, Word::slot(slot))),
+                Step::Forget(at, len) => {
+                    self.words.retain(|page, _| !(at..at + len).contains(page))
+                }
+                Step::Move(from, to, len) => {
+                    for page in from..from + len {
+                        self.registered.remove(&page);
+                        if let Some(word) = self.words.remove(&page) {
+                            self.words.insert(page - from + to, word);
+                        }
+                    }
+                    self.registered.extend(to..to + len);
+                }
+                Step::Register(at, len) => self.registered.extend(at..at + len),
+                Step::Unregister(at, len) => {
+                    self.registered.retain(|page| !(at..at + len).contains(page));
+                }
+                Step::Queue(group) => drop(self.queued.insert(group)),
+                Step::Unqueue(group) => drop(self.queued.remove(&group)),
+            }
+        }
+    }
+
+    fn act(book: &mut Book, step: &Step) {
+        let bytes = |at: usize, len: usize| at * PAGE..(at + len) * PAGE;
+        match *step {
+            Step::Set(page, 0) => book.set(page * PAGE, Word::PROGRAM),
+            Step::Set(page, slot) => book.set(page * PAGE, Word::slot(slot)),
+            Step::Forget(at, len) => drop(book.forget(&bytes(at, len))),
+            Step::Move(from, to, len) => {
+                drop(book.forget(&bytes(to, len)));
+                book.moved(from * PAGE, to * PAGE, len * PAGE);
+            }
+            Step::Register(at, len) => book.registered(&bytes(at, len)),
+            Step::Unregister(at, len) => book.unregistered(&bytes(at, len)),
+            Step::Queue(group) => drop(book.queue(group * GROUP)),
+            Step::Unqueue(group) => book.unqueue(group * GROUP),
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn the_book_is_a_map_of_pages(steps in prop::collection::vec(step(), 1..120)) {
+            let (mut book, mut twin) = (Book::default(), Twin::default());
+            for step in &steps {
+                if let Step::Move(_, to, len) = *step {
+                    twin.step(&Step::Forget(to, len));
+                }
+                act(&mut book, step);
+                twin.step(step);
+            }
+            let all = 0..5 * PAGES * PAGE;
+            let mut known: Vec<(usize, Word)> =
+                twin.words.iter().map(|(&page, &word)| (page * PAGE, word)).collect();
+            known.sort_unstable_by_key(|&(address, _)| address);
+            prop_assert_eq!(book.out(&all).collect::<Vec<_>>(), known);
+            let pages = book.all_registered().flat_map(|it| it.start / PAGE..it.end / PAGE);
+            prop_assert_eq!(pages.collect::<Vec<_>>(), twin.registered.iter().copied().collect::<Vec<_>>());
+            let starts: Vec<usize> = book.all_registered().map(|it| it.start).collect();
+            let ends: Vec<usize> = book.all_registered().map(|it| it.end).collect();
+            prop_assert!(ends.iter().all(|end| !starts.contains(end)), "ranges that touch are one");
+            for group in 0..PAGES / GROUP_PAGES {
+                let new = book.clone().queue(group * GROUP);
+                prop_assert_eq!(new, !twin.queued.contains(&group));
+            }
+            prop_assert!(book.chunks.values().all(|chunk| !chunk.is_empty()), "B3");
+            let out = book.chunks.values().map(|chunk| chunk.out as usize).sum::<usize>();
+            prop_assert_eq!(out, twin.words.len());
+        }
+    }
+
+    #[test]
+    fn a_run_ends_with_the_group() {
+        let mut book = Book::default();
+        (60..70).for_each(|page| book.set(page * PAGE, Word::slot(page as u32)));
+        assert_eq!(book.stored_run(61 * PAGE, 16), 3);
+        assert_eq!(book.stored_run(64 * PAGE, 4), 4);
+        book.set(66 * PAGE, Word::tray(1, 2));
+        assert_eq!(book.stored_run(64 * PAGE, 16), 2);
+    }
+
+    #[test]
+    fn a_group_may_have_several_registered_parts() {
+        let mut book = Book::default();
+        assert_eq!(book.registered_parts(GROUP), []);
+        book.registered(&(GROUP / 2..GROUP + 8 * PAGE));
+        assert_eq!(book.registered_parts(GROUP), [GROUP..GROUP + 8 * PAGE]);
+        book.registered(&(GROUP + 16 * PAGE..GROUP + 20 * PAGE));
+        let parts = [GROUP + 16 * PAGE..GROUP + 20 * PAGE, GROUP..GROUP + 8 * PAGE];
+        assert_eq!(book.registered_parts(GROUP), parts);
+    }
+}

@@ -1,0 +1,82 @@
+//! Which of a process's mappings fold, by the text of `/proc/self/maps`.
+//!
+//! A mapping folds if it is private, anonymous, readable and writable, not executable, and not
+//! small. The main thread's stack grows by itself and is left alone. The memory of the library
+//! itself is left out by its caller, by address.
+//!
+//! Invariant: a line that is not understood folds nothing. Lock: none.
+
+use super::terms::MAPPING_MIN;
+use std::ops::Range;
+
+/// The mappings of the text that fold, without what is in `ours`.
+pub(crate) fn folding<'a>(
+    text: &'a str,
+    ours: &'a [Range<usize>],
+) -> impl Iterator<Item = Range<usize>> + 'a {
+    let outside = |range: &Range<usize>| {
+        ours.iter().all(|ours| range.end <= ours.start || ours.end <= range.start)
+    };
+    text.lines().filter_map(line).filter(move |range| outside(range))
+}
+
+/// The range of one line, if it folds: addresses, access, offset, device, inode, name.
+fn line(line: &str) -> Option<Range<usize>> {
+    let mut fields = line.split_ascii_whitespace();
+    let (start, end) = fields.next()?.split_once('-')?;
+    let range = address(start)?..address(end)?;
+    let access = fields.next()?;
+    let inode = fields.nth(2)?;
+    let name = fields.next().unwrap_or("");
+    let anonymous = inode == "0" && (!name.starts_with('[') || name == "[heap]" || is_named(name));
+    (access == "rw-p" && anonymous && range.len() >= MAPPING_MIN).then_some(range)
+}
+
+/// Names that programs give to their anonymous memory (`PR_SET_VMA`).
+fn is_named(name: &str) -> bool {
+    name.starts_with("[anon:")
+}
+
+fn address(text: &str) -> Option<usize> {
+    usize::from_str_radix(text, 16).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_folds_is_told_by_the_line() {
+        let folds = [
+            "00600000-00700000 rw-p 00000000 00:00 0                          [heap]",
+            "7f0000000000-7f0000100000 rw-p 00000000 00:00 0 ",
+            "7f0000000000-7f0000100000 rw-p 00000000 00:00 0                  [anon:v8]",
+        ];
+        for text in folds {
+            assert!(line(text).is_some_and(|range| range.len() == 1 << 20), "{text}");
+        }
+        let stays = [
+            "7f0000000000-7f0000100000 rw-s 00000000 00:01 1024               /dev/zero (deleted)",
+            "7f0000000000-7f0000100000 rw-p 00000000 08:01 77                 /usr/lib/x.so",
+            "7f0000000000-7f0000100000 ---p 00000000 00:00 0 ",
+            "7f0000000000-7f0000100000 r--p 00000000 00:00 0 ",
+            "7f0000000000-7f0000100000 rwxp 00000000 00:00 0 ",
+            "7f0000000000-7f000001f000 rw-p 00000000 00:00 0 ",
+            "7ffc00000000-7ffc00100000 rw-p 00000000 00:00 0                  [stack]",
+            "7ffc00000000-7ffc00100000 rw-p 00000000 00:00 0                  [vvar]",
+            "",
+            "x-y rw-p 00000000 00:00 0",
+            "7f0000000000",
+        ];
+        for text in stays {
+            assert_eq!(line(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_ours_is_left_out() {
+        let text = "100000-200000 rw-p 0 00:00 0\n300000-400000 rw-p 0 00:00 0\n";
+        let ours = [0x180000..0x280000];
+        assert_eq!(folding(text, &ours).collect::<Vec<_>>(), [0x300000..0x400000]);
+    }
+}

@@ -1,0 +1,328 @@
+//! The pager: it looks how much memory there is, and makes cold pages leave.
+//!
+//! ```text
+//!   under 7/8 of what the process may have    nothing is registered; it looks now and then
+//!   above it                                  all memory that folds is registered, once and for
+//!                                             all, and new mappings soon after they appear
+//!   little room left                          groups go to trays, trays to the store
+//! ```
+//!
+//! Invariant: the pager holds no lock while it waits. Lock: the engine's state, for one step.
+
+use super::engine::{Engine, Staged};
+use super::maps;
+use super::resident::Resident;
+use super::server::Server;
+use super::store::Store;
+use super::terms::{GROUP, PAGE};
+use super::trays::Trays;
+use super::uffd::Uffd;
+use crate::board::{self, Board, Slot, State};
+use crate::floor::{call, gate, strand, yard};
+use std::ffi::OsStr;
+use std::io::Read;
+use std::ops::Range;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+use zram::Codec;
+
+/// How fast a program can touch memory, in bytes for each millisecond: how long the pager may sleep.
+const TOUCH_SPEED: u64 = 8 << 20;
+const SLEEP_MAX: u64 = 50;
+/// New mappings are looked for this often, and when memory has grown by `GROWTH` without a fault.
+const SCAN_EVERY: Duration = Duration::from_millis(200);
+const GROWTH: u64 = 1 << 20;
+/// Trays take this part of the limit, in bounds.
+const TRAYS_PART: u64 = 16;
+const TRAYS_MIN: u64 = 8;
+const TRAYS_MAX: u64 = 256;
+/// Groups that the system held are tried again after this time.
+const SHELF_TIME: Duration = Duration::from_millis(500);
+/// How often to ask what forks share.
+const SHARED_EVERY: Duration = Duration::from_millis(250);
+/// Compaction looks after so many pages have left or come.
+const COMPACT_AFTER: u64 = 1 << 14;
+
+/// What the process folds with; null before it begins to fold. It is in the yard, so a forked child
+/// does not have it.
+static ENGINE: AtomicPtr<Engine> = AtomicPtr::new(std::ptr::null_mut());
+
+/// What the process folds with, if it does.
+fn engine() -> Option<&'static Engine> {
+    // Acquire pairs with the Release in `Pager::build`.
+    // SAFETY: what is there was leaked by this process.
+    unsafe { ENGINE.load(Ordering::Acquire).as_ref() }
+}
+
+/// The pager's thread.
+pub(crate) extern "C" fn run() {
+    leave_descriptors();
+    name("ramfold-pager");
+    let Some(board) = open_board() else { return };
+    let board: &'static Board = Box::leak(Box::new(board));
+    let Some(slot) = board.claim(u64::from(std::process::id())) else { return };
+    slot.set_state(State::Watching);
+    if let Err(errno) = Pager::new(board, slot).and_then(|mut pager| pager.look_after()) {
+        slot.set_state(State::Unfolded(errno));
+        watch_only(slot);
+    }
+}
+
+/// A table of descriptors of our own. The program's are closed in it, so that a pipe ends when the
+/// program closes its end, and the program cannot close ours.
+fn leave_descriptors() {
+    const UNSHARE: usize = 1 << 1;
+    let all = [0, u32::MAX as usize, UNSHARE, 0, 0, 0];
+    // SAFETY: the table that is changed is this thread's own from now on, and it has none open.
+    unsafe { call::call(libc::SYS_close_range, all) };
+}
+
+fn name(name: &str) {
+    let mut text = [0u8; 16];
+    text[..name.len()].copy_from_slice(name.as_bytes());
+    let arguments = [libc::PR_SET_NAME as usize, text.as_ptr() as usize, 0, 0, 0, 0];
+    // SAFETY: the name lives as long as the call runs.
+    unsafe { call::call(libc::SYS_prctl, arguments) };
+}
+
+/// The board that the environment named when the first process was started. A child finds the path
+/// with the gate, because programs write over their environment.
+fn open_board() -> Option<Board> {
+    let kept = gate::note()?;
+    if kept.first() == Some(&0) {
+        let path = variable(board::VARIABLE)?;
+        kept.get_mut(..path.len())?.copy_from_slice(&path);
+    }
+    let len = kept.iter().position(|&byte| byte == 0)?;
+    Board::open(Path::new(OsStr::from_bytes(&kept[..len]))).ok()
+}
+
+/// A variable of the environment that the process was started with.
+fn variable(name: &str) -> Option<Vec<u8>> {
+    let mut text = Vec::new();
+    std::fs::File::open("/proc/self/environ").ok()?.read_to_end(&mut text).ok()?;
+    let value =
+        |entry: &[u8]| entry.strip_prefix(name.as_bytes())?.strip_prefix(b"=").map(<[u8]>::to_vec);
+    text.split(|&byte| byte == 0).find_map(value)
+}
+
+/// Says what the process holds, and no more.
+fn watch_only(slot: &Slot) {
+    let Ok(resident) = Resident::open() else { return };
+    loop {
+        publish(slot, resident.anonymous().unwrap_or(0) * PAGE as u64, None);
+        std::thread::sleep(Duration::from_millis(SLEEP_MAX));
+    }
+}
+
+fn publish(slot: &Slot, bytes: u64, engine: Option<&Engine>) {
+    let held = engine.map(|engine| engine.store.held()).unwrap_or_default();
+    // relaxed, all: figures.
+    slot.resident.store(bytes, Ordering::Relaxed);
+    slot.peak.fetch_max(bytes, Ordering::Relaxed);
+    slot.orig_data_size.store(held.orig_data_size, Ordering::Relaxed);
+    slot.compr_data_size.store(held.compr_data_size, Ordering::Relaxed);
+    let unfolded = (bytes + held.orig_data_size).saturating_sub(held.compr_data_size);
+    slot.unfolded_peak.fetch_max(unfolded, Ordering::Relaxed);
+}
+
+struct Pager {
+    board: &'static Board,
+    slot: &'static Slot,
+    /// Taken by the engine when the process begins to fold.
+    uffd: Option<Uffd>,
+    resident: Option<Resident>,
+    scanned: Option<Instant>,
+    /// Bytes in memory and pages put in place when mappings were last looked for.
+    known: (u64, u64),
+    compacted_at: u64,
+    shelved: Instant,
+    /// What was shared with other processes, and when that was asked.
+    shared: u64,
+    shared_at: Option<Instant>,
+}
+
+impl Pager {
+    /// The error is the system's number.
+    fn new(board: &'static Board, slot: &'static Slot) -> Result<Pager, i32> {
+        let number = |error: std::io::Error| error.raw_os_error().unwrap_or(libc::EIO);
+        Ok(Pager {
+            board,
+            slot,
+            uffd: Some(Uffd::open().map_err(number)?),
+            resident: Some(Resident::open().map_err(number)?),
+            scanned: None,
+            known: (0, 0),
+            compacted_at: 0,
+            shelved: Instant::now(),
+            shared: 0,
+            shared_at: None,
+        })
+    }
+
+    /// Looks after the process as long as it lives.
+    fn look_after(&mut self) -> Result<(), i32> {
+        loop {
+            let used = self.used();
+            publish(self.slot, used, engine());
+            let quota = self.board.quota(self.slot);
+            match engine() {
+                Some(engine) => self.hold(engine, used, quota),
+                None if used > quota / 8 * 7 => self.begin(quota)?,
+                None => {
+                    let left = (quota / 8 * 7).saturating_sub(used);
+                    let millis = (left / TOUCH_SPEED).clamp(1, SLEEP_MAX);
+                    std::thread::sleep(Duration::from_millis(millis));
+                }
+            }
+        }
+    }
+
+    /// Bytes in memory. What forks share is counted by parts, if there is more than one process.
+    fn used(&mut self) -> u64 {
+        let alone = self.board.processes() < 2;
+        if alone {
+            self.shared = 0;
+        } else if self.shared_at.is_none_or(|at| at.elapsed() > SHARED_EVERY) {
+            self.shared = self.resident().shared().unwrap_or(0);
+            self.shared_at = Some(Instant::now());
+        }
+        let counted = self.resident().anonymous().unwrap_or(0) * PAGE as u64;
+        counted.saturating_sub(self.shared)
+    }
+
+    fn resident(&self) -> &Resident {
+        match engine() {
+            Some(engine) => &engine.resident,
+            None => self.resident.as_ref().unwrap_or_else(|| super::end::lost("no files")),
+        }
+    }
+
+    /// Begins to fold: builds the engine, and starts the server.
+    fn begin(&mut self, quota: u64) -> Result<(), i32> {
+        let begun = gate::arm(|| self.build(quota).is_ok());
+        if begun || engine().is_some() {
+            return Ok(());
+        }
+        if self.uffd.is_none() {
+            return Err(libc::ENOMEM);
+        }
+        // A fork is under way.
+        std::thread::sleep(Duration::from_millis(1));
+        Ok(())
+    }
+
+    fn build(&mut self, quota: u64) -> Result<(), i32> {
+        let (Some(uffd), Some(resident)) = (self.uffd.take(), self.resident.take()) else {
+            return Err(libc::EIO);
+        };
+        // relaxed: written before this process was started.
+        let limit = self.board.head().limit.load(Ordering::Relaxed);
+        let codec: Codec = self.board.algorithm().parse().map_err(|_| libc::EINVAL)?;
+        let store = Store::new(codec, 2 * limit).map_err(|_| libc::ENOMEM)?;
+        let trays = (quota / TRAYS_PART / GROUP as u64).clamp(TRAYS_MIN, TRAYS_MAX) as u32;
+        let trays = Trays::new(trays, &uffd).map_err(|_| libc::ENOMEM)?;
+        let gate = gate::address().ok_or(libc::ENOMEM)?;
+        uffd.register(&(gate..gate + PAGE)).map_err(|_| libc::ENOMEM)?;
+        let engine = Box::new(Engine::new(uffd, store, resident, trays));
+        // Release pairs with the Acquire in `engine`.
+        ENGINE.store(Box::leak(engine), Ordering::Release);
+        SLOT.store(std::ptr::from_ref(self.slot) as u64, Ordering::Relaxed);
+        if !strand::spawn(serve) {
+            return Err(libc::EAGAIN);
+        }
+        self.slot.set_state(State::Folding);
+        Ok(())
+    }
+
+    /// Keeps the process within `quota`.
+    fn hold(&mut self, engine: &Engine, used: u64, quota: u64) {
+        let margin = (quota / 64).max(1 << 20);
+        let room = quota as i64 - used as i64;
+        // relaxed: the server reads it as a figure of a moment ago.
+        engine.room.store(room / PAGE as i64, Ordering::Relaxed);
+        let put = engine.put.load(Ordering::Relaxed);
+        let grown = used.saturating_sub(self.known.0) > GROWTH + (put - self.known.1) * PAGE as u64;
+        if grown || self.scanned.is_none_or(|at| at.elapsed() > SCAN_EVERY) {
+            self.scan(engine);
+            self.known = (used, put);
+        }
+        if self.shelved.elapsed() > SHELF_TIME {
+            self.shelved = Instant::now();
+            engine.clear_shelf();
+        }
+        if room < margin as i64 {
+            let want = (margin as i64 + margin as i64 / 2 - room) as usize / PAGE;
+            let left = self.page_out(engine, want);
+            engine.stuck.store(left == 0, Ordering::Relaxed);
+            if left > 0 {
+                return;
+            }
+        } else {
+            engine.stuck.store(false, Ordering::Relaxed);
+        }
+        // relaxed: the server changes it to wake us.
+        let bell = engine.bell.load(Ordering::Relaxed);
+        let millis = (room.max(0) as u64 / TOUCH_SPEED).clamp(2, SLEEP_MAX);
+        call::wait(&engine.bell, bell, millis);
+    }
+
+    /// Registers what folds and is not registered.
+    fn scan(&mut self, engine: &Engine) {
+        self.scanned = Some(Instant::now());
+        let Ok(text) = engine.resident.maps() else { return };
+        let gate = gate::address().unwrap_or(0);
+        let ours = [yard::range(), gate..gate + PAGE, image()];
+        maps::folding(&text, &ours).for_each(|range| engine.adopt(&range));
+    }
+
+    /// Makes about `want` pages leave. Returns how many did.
+    fn page_out(&mut self, engine: &Engine, want: usize) -> usize {
+        let (mut left, mut tries) = (0, 0);
+        while left < want {
+            match engine.stage(self.slot) {
+                Staged::Pages(_) => tries = 0,
+                Staged::Nothing if tries < 4096 => tries += 1,
+                Staged::NoTray | Staged::NoGroup | Staged::Nothing => {
+                    let Some(pages) = engine.compress_oldest(self.slot) else { break };
+                    left += pages;
+                    tries = 0;
+                    // The server and the other figures see what is won as it comes.
+                    engine.room.fetch_add(pages as i64 / 2, Ordering::Relaxed);
+                }
+            }
+        }
+        // relaxed: a figure.
+        let moved = self.slot.pages_out.load(Ordering::Relaxed);
+        if moved - self.compacted_at > COMPACT_AFTER {
+            self.compacted_at = moved;
+            engine.store.compact();
+        }
+        left
+    }
+}
+
+/// The slot of this process, for its server.
+static SLOT: AtomicU64 = AtomicU64::new(0);
+
+extern "C" fn serve() {
+    name("ramfold-fault");
+    // SAFETY: the pager has written the address of a slot that stays mapped.
+    let slot = unsafe { &*(SLOT.load(Ordering::Relaxed) as *const Slot) };
+    if let Some(engine) = engine() {
+        Server::new(engine, slot).run();
+    }
+}
+
+/// The addresses of our own file in memory.
+fn image() -> Range<usize> {
+    unsafe extern "C" {
+        #[link_name = "__ehdr_start"]
+        static START: u8;
+        #[link_name = "_end"]
+        static END: u8;
+    }
+    &raw const START as usize..(&raw const END as usize).next_multiple_of(PAGE)
+}

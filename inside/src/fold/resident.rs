@@ -1,0 +1,211 @@
+//! What of a process's memory is there: how much in all, which mappings, which pages.
+//!
+//! Invariant: the files are this process's, also after it has changed its root or its user. Lock:
+//! none.
+
+use super::terms::{GROUP_PAGES, PAGE};
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom};
+use std::ops::Range;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
+
+/// The files of `/proc/self` that are asked again and again.
+pub(crate) struct Resident {
+    statm: File,
+    maps: File,
+    pagemap: File,
+    rollup: File,
+}
+
+/// The page is mapped by this process alone, and once: a bit of `pagemap`.
+const EXCLUSIVE: u64 = 1 << 56;
+
+/// `PAGE_IS_PRESENT` and `PAGE_IS_SWAPPED` of `linux/fs.h`.
+const PRESENT: u64 = 1 << 3;
+/// `PAGEMAP_SCAN`: `_IOWR('f', 16, struct pm_scan_arg)`.
+const PAGEMAP_SCAN: libc::c_ulong = 3 << 30 | 96 << 16 | (b'f' as libc::c_ulong) << 8 | 16;
+/// Ranges of one look.
+const RANGES: usize = 64;
+/// Bytes of a page's entry in `pagemap`.
+const ENTRY: usize = 8;
+/// Soft-dirty and the kernel's note that a page is written through one mapping only: neither says
+/// that there is content.
+const NO_CONTENT: u64 = 1 << 55 | 1 << 56;
+
+impl Resident {
+    /// Opens the files.
+    ///
+    /// # Errors
+    ///
+    /// If there is no `/proc`.
+    pub(crate) fn open() -> io::Result<Resident> {
+        let open = |name: &str| File::open(format!("/proc/self/{name}"));
+        Ok(Resident {
+            statm: open("statm")?,
+            maps: open("maps")?,
+            pagemap: open("pagemap")?,
+            rollup: open("smaps_rollup")?,
+        })
+    }
+
+    /// Pages of anonymous memory, ours among them.
+    pub(crate) fn anonymous(&self) -> Option<u64> {
+        let mut text = [0; 128];
+        let len = self.statm.read_at(&mut text, 0).ok()?;
+        anonymous(std::str::from_utf8(&text[..len]).ok()?)
+    }
+
+    /// Bytes of anonymous memory that forks share with other processes, less this process's part of
+    /// them. This takes 10 ms for each GiB.
+    pub(crate) fn shared(&self) -> Option<u64> {
+        let mut text = [0; 2048];
+        let len = self.rollup.read_at(&mut text, 0).ok()?;
+        shared(std::str::from_utf8(&text[..len]).ok()?)
+    }
+
+    /// Whether a page is mapped by this process alone.
+    pub(crate) fn is_exclusive(&self, address: usize) -> bool {
+        let mut entry = [0; ENTRY];
+        let read = self.pagemap.read_exact_at(&mut entry, (address / PAGE * ENTRY) as u64);
+        read.is_ok() && u64::from_ne_bytes(entry) & EXCLUSIVE != 0
+    }
+
+    /// The text of `maps`.
+    pub(crate) fn maps(&self) -> io::Result<String> {
+        let mut maps = &self.maps;
+        maps.seek(SeekFrom::Start(0))?;
+        let mut text = String::new();
+        maps.read_to_string(&mut text)?;
+        Ok(text)
+    }
+
+    /// Tells which pages of a range are in memory, in runs. Stops early if `tell` says false.
+    pub(crate) fn present(&self, range: &Range<usize>, mut tell: impl FnMut(Range<usize>) -> bool) {
+        let mut start = range.start;
+        while start < range.end {
+            let mut runs = [[0u64; 3]; RANGES];
+            let Ok((count, end)) = self.scan(start..range.end, &mut runs) else { return };
+            for run in &runs[..count] {
+                if !tell(run[0] as usize..run[1] as usize) {
+                    return;
+                }
+            }
+            if end <= start {
+                return;
+            }
+            start = end;
+        }
+    }
+
+    /// Fills `runs` with start, end and kind of what is present, and gives their number and where
+    /// the look ended.
+    fn scan(
+        &self,
+        range: Range<usize>,
+        runs: &mut [[u64; 3]; RANGES],
+    ) -> io::Result<(usize, usize)> {
+        // struct pm_scan_arg: size, flags, start, end, walk_end, vec, vec_len, max_pages, and masks:
+        // inverted, all of, any of, returned.
+        let mut asked = [
+            96,
+            0,
+            range.start as u64,
+            range.end as u64,
+            0,
+            runs.as_mut_ptr().addr() as u64,
+            RANGES as u64,
+            0,
+            0,
+            PRESENT,
+            0,
+            PRESENT,
+        ];
+        // SAFETY: the structure and the vector are as long as they say.
+        let count = unsafe { libc::ioctl(self.pagemap.as_raw_fd(), PAGEMAP_SCAN, &raw mut asked) };
+        let count = usize::try_from(count).map_err(|_| io::Error::last_os_error())?;
+        Ok((count, asked[4] as usize))
+    }
+
+    /// The number of pages from `address` on, at most `max`, that hold nothing at all: no content,
+    /// and no mark of a guard page either, which a copy would remove.
+    pub(crate) fn empty_run(&self, address: usize, max: usize) -> usize {
+        let mut entries = [0; GROUP_PAGES * ENTRY];
+        let entries = &mut entries[..max.min(GROUP_PAGES) * ENTRY];
+        let at = (address / PAGE * ENTRY) as u64;
+        if self.pagemap.read_exact_at(entries, at).is_err() {
+            return 0;
+        }
+        let entry = |bytes: &[u8]| u64::from_ne_bytes(bytes.try_into().unwrap_or([u8::MAX; ENTRY]));
+        entries.chunks_exact(ENTRY).take_while(|bytes| entry(bytes) & !NO_CONTENT == 0).count()
+    }
+}
+
+/// Resident pages less those of files and shared memory, by the text of `statm`.
+fn anonymous(text: &str) -> Option<u64> {
+    let mut numbers = text.split_ascii_whitespace().map(str::parse::<u64>);
+    let (_, resident, shared) =
+        (numbers.next()?.ok()?, numbers.next()?.ok()?, numbers.next()?.ok()?);
+    Some(resident.saturating_sub(shared))
+}
+
+/// What `smaps_rollup` counts in full and by parts differs by so many bytes.
+fn shared(text: &str) -> Option<u64> {
+    let field = |name: &str| {
+        let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
+        value.split_ascii_whitespace().next()?.parse::<u64>().ok()
+    };
+    Some(field("Anonymous")?.saturating_sub(field("Pss_Anon")?) << 10)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shared_memory_is_what_is_counted_twice() {
+        let text = "0-1 ---p 0 00:00 0 [rollup]\nPss_Anon:  60 kB\nAnonymous:  100 kB\n";
+        assert_eq!(shared(text), Some(40 << 10));
+        assert_eq!(shared("Anonymous: 1 kB\n"), None);
+    }
+
+    #[test]
+    fn statm_is_read() {
+        assert_eq!(anonymous("100 40 15 1 0 20 0\n"), Some(25));
+        assert_eq!(anonymous("100 x"), None);
+    }
+
+    #[test]
+    fn pages_are_known_when_they_are_touched() {
+        let resident = Resident::open().expect("a process has these files");
+        let len = 8 << 20;
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        let access = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: a new mapping.
+        let start = unsafe { libc::mmap(std::ptr::null_mut(), len, access, flags, -1, 0) };
+        assert_ne!(start, libc::MAP_FAILED);
+        // SAFETY: the mapping is ours.
+        unsafe { libc::madvise(start, len, libc::MADV_NOHUGEPAGE) };
+        let base = start as usize;
+        assert_eq!(resident.empty_run(base, 8), 8);
+        let mut runs = Vec::new();
+        resident.present(&(base..base + len), |run| {
+            runs.push(run);
+            true
+        });
+        assert_eq!(runs, []);
+        for page in [3, 4, 1000] {
+            // SAFETY: the page is part of the mapping.
+            unsafe { ((base + page * PAGE) as *mut u8).write(1) };
+        }
+        resident.present(&(base..base + len), |run| {
+            runs.push(run);
+            true
+        });
+        let bytes = |pages: Range<usize>| base + pages.start * PAGE..base + pages.end * PAGE;
+        assert_eq!(runs, [bytes(3..5), bytes(1000..1001)]);
+        assert_eq!(resident.empty_run(base, 8), 3);
+        // SAFETY: the mapping is ours.
+        unsafe { libc::munmap(start, len) };
+    }
+}

@@ -1,0 +1,318 @@
+//! The thread that serves faults, and that reads what the program does with its memory.
+//!
+//! ```text
+//!   descriptor of the process -----> events, at once, in their order
+//!   descriptors of its children -'   faults, as soon as there is room
+//! ```
+//!
+//! A forked child has a copy of its parent's memory, in which pages are missing. This thread brings
+//! all of them in. Then the child goes on as a process of its own. Until then, whoever touches the
+//! gate page waits: the fork handlers of parent and child do.
+//!
+//! Invariants
+//! - V1: an event is acted on before any fault that was read after it.
+//! - V2: this thread waits for nobody who may wait for an event to be read.
+//!
+//! Lock: the engine's state, for one event or one fault.
+
+use super::book::Book;
+use super::engine::{Engine, WINDOW_MAX};
+use super::terms::{GROUP, PAGE, Place};
+use super::uffd::{Event, Uffd};
+use crate::board::Slot;
+use crate::floor::gate;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+/// Pages that a child gets at a time, before others have their turn.
+const TURN_PAGES: usize = 256;
+
+/// A child whose memory is not whole yet.
+struct Child {
+    uffd: Uffd,
+    book: Book,
+    /// Faults that wait.
+    waiting: Vec<usize>,
+    /// The child has gone.
+    ended: bool,
+}
+
+/// The server of one process.
+pub(crate) struct Server<'a> {
+    engine: &'a Engine,
+    slot: &'a Slot,
+    streaks: super::streaks::Streaks,
+    waiting: Vec<usize>,
+    children: Vec<Child>,
+    events: Vec<Event>,
+    buffer: Vec<u8>,
+    /// Since when faults have waited for room.
+    stalled: Option<Instant>,
+}
+
+impl<'a> Server<'a> {
+    pub(crate) fn new(engine: &'a Engine, slot: &'a Slot) -> Server<'a> {
+        Server {
+            engine,
+            slot,
+            streaks: Default::default(),
+            waiting: Vec::new(),
+            children: Vec::new(),
+            events: Vec::new(),
+            buffer: vec![0; WINDOW_MAX * PAGE],
+            stalled: None,
+        }
+    }
+
+    /// Serves for ever.
+    pub(crate) fn run(&mut self) -> ! {
+        loop {
+            self.wait();
+            self.read_own();
+            for child in 0..self.children.len() {
+                self.read_child(child);
+            }
+            self.serve_own();
+            for child in 0..self.children.len() {
+                self.serve_child(child);
+            }
+            self.children.retain(|child| !child.ended);
+        }
+    }
+
+    /// Waits until there is something to do.
+    fn wait(&self) {
+        let busy = !self.waiting.is_empty() || !self.children.is_empty();
+        let fds = std::iter::once(self.engine.uffd.fd())
+            .chain(self.children.iter().map(|child| child.uffd.fd()));
+        let mut fds: Vec<libc::pollfd> =
+            fds.map(|fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 }).collect();
+        let millis = match busy {
+            true if self.children.is_empty() => 1,
+            true => 0,
+            false => -1,
+        };
+        // SAFETY: the list is as long as the call is told.
+        unsafe { libc::poll(fds.as_mut_ptr(), fds.len() as libc::nfds_t, millis) };
+    }
+
+    fn read_own(&mut self) {
+        let mut events = std::mem::take(&mut self.events);
+        while self.engine.uffd.read(&mut events) {
+            for event in events.drain(..) {
+                self.own_event(event);
+            }
+        }
+        self.events = events;
+    }
+
+    fn own_event(&mut self, event: Event) {
+        match event {
+            Event::Fault(address) => self.waiting.push(address & !(PAGE - 1)),
+            Event::Gone { range, unmapped } => {
+                let mut state = self.engine.urgent();
+                self.engine.forget(&mut state.book, &range, unmapped);
+            }
+            Event::Moved { from, to, len } => self.engine.urgent().moved(from, to, len),
+            Event::Forked(uffd) => {
+                let mut state = self.engine.urgent();
+                self.engine.settle(&mut state);
+                let book = state.book.clone();
+                drop(state);
+                self.children.push(self.child(uffd, book));
+            }
+        }
+    }
+
+    /// A child with a copy of a book, whose slots are shared by it from now on.
+    fn child(&self, uffd: Uffd, book: Book) -> Child {
+        for (_, word) in book.out(&(0..usize::MAX)) {
+            if let Place::Slot(slot) = word.place() {
+                self.engine.store.share(slot);
+            }
+        }
+        Child { uffd, book, waiting: Vec::new(), ended: false }
+    }
+
+    fn read_child(&mut self, number: usize) {
+        let mut events = std::mem::take(&mut self.events);
+        while self.children[number].uffd.read(&mut events) {
+            for event in events.drain(..) {
+                let child = &mut self.children[number];
+                match event {
+                    Event::Fault(address) => child.waiting.push(address & !(PAGE - 1)),
+                    Event::Gone { range, unmapped } => {
+                        self.engine.forget(&mut child.book, &range, unmapped);
+                    }
+                    Event::Moved { from, to, len } => child.book.moved(from, to, len),
+                    Event::Forked(uffd) => {
+                        let book = child.book.clone();
+                        let grandchild = self.child(uffd, book);
+                        self.children.push(grandchild);
+                    }
+                }
+            }
+        }
+        self.events = events;
+    }
+
+    /// Serves the faults of this process for which there is room.
+    fn serve_own(&mut self) {
+        let waiting = std::mem::take(&mut self.waiting);
+        for address in waiting {
+            if !self.may_come(address) || !self.serve(address) {
+                self.waiting.push(address);
+            }
+        }
+        self.time_stalls();
+    }
+
+    /// Whether a page may come now. The gate opens when no child waits for its memory.
+    fn may_come(&self, address: usize) -> bool {
+        if gate::is(address) {
+            return self.children.is_empty();
+        }
+        // relaxed: figures of a moment ago; the pager keeps some room in reserve.
+        let room = self.engine.room.load(Ordering::Relaxed);
+        room > 0 || self.engine.stuck.load(Ordering::Relaxed)
+    }
+
+    fn time_stalls(&mut self) {
+        match (self.waiting.is_empty(), self.stalled) {
+            (false, None) => {
+                self.stalled = Some(Instant::now());
+                self.engine.ring();
+            }
+            (true, Some(since)) => {
+                self.stalled = None;
+                let nanos = since.elapsed().as_nanos() as u64;
+                // relaxed: a figure.
+                self.slot.stall_ns.fetch_add(nanos, Ordering::Relaxed);
+            }
+            _ => {}
+        }
+    }
+
+    /// Serves one fault of this process. False if it has to be tried again.
+    fn serve(&mut self, address: usize) -> bool {
+        if gate::is(address) {
+            // SAFETY: nobody but the fork handlers looks at the gate.
+            return unsafe { self.engine.uffd.copy(address, gate::open_page()) }.errno
+                != libc::EAGAIN;
+        }
+        let engine = self.engine;
+        let mut state = engine.urgent();
+        let state = &mut *state;
+        let place = state.book.word(address).place();
+        let (window, walk) = self.streaks.window(address);
+        let came = engine.bring(
+            &engine.uffd,
+            &mut state.book,
+            &state.trays,
+            address,
+            window,
+            &mut self.buffer,
+        );
+        if came.pages > 0 {
+            state.list(address & !(GROUP - 1));
+            self.streaks.came(walk, address, came.pages);
+            self.count(place, came.pages);
+            return true;
+        }
+        match came.errno {
+            libc::EAGAIN | libc::ENOMEM => false,
+            _ => {
+                // The page is there already, or its memory is gone.
+                engine.uffd.wake(address);
+                true
+            }
+        }
+    }
+
+    fn count(&self, place: Place, pages: usize) {
+        let slot = self.slot;
+        let (faults, pages_in) = match place {
+            Place::Program => (&slot.first_touches, 0),
+            Place::Tray(..) => (&slot.staged_faults, 0),
+            Place::Slot(_) => (&slot.stored_faults, pages as u64),
+        };
+        // relaxed: figures. The pager corrects `room` by what the system says.
+        faults.fetch_add(1, Ordering::Relaxed);
+        slot.pages_in.fetch_add(pages_in, Ordering::Relaxed);
+        self.engine.put.fetch_add(pages as u64, Ordering::Relaxed);
+        if matches!(place, Place::Tray(..)) {
+            // Its copy in the tray goes with the tray.
+            self.engine.room.fetch_sub(1, Ordering::Relaxed);
+            return;
+        }
+        let before = self.engine.room.fetch_sub(pages as i64, Ordering::Relaxed);
+        const LOW: i64 = 128;
+        if before > LOW && before - pages as i64 <= LOW {
+            self.engine.ring();
+        }
+    }
+
+    /// Serves the faults of a child, and brings in some of what it misses.
+    fn serve_child(&mut self, number: usize) {
+        let child = &mut self.children[number];
+        let (engine, buffer) = (self.engine, &mut self.buffer);
+        let waiting = std::mem::take(&mut child.waiting);
+        for address in waiting {
+            if gate::is(address) || !child.bring(engine, address, 1, buffer) {
+                child.waiting.push(address);
+            }
+        }
+        let mut left = TURN_PAGES;
+        while left > 0 && !child.ended {
+            let Some((address, _)) = child.book.out(&(0..usize::MAX)).next() else {
+                child.release();
+                return;
+            };
+            if !child.bring(engine, address, WINDOW_MAX, buffer) {
+                return;
+            }
+            left = left.saturating_sub(WINDOW_MAX);
+        }
+        if child.ended {
+            let all = 0..usize::MAX;
+            engine.forget(&mut child.book, &all, true);
+        }
+    }
+}
+
+impl Child {
+    /// Brings a page in, and some after it. False if it has to be tried again.
+    fn bring(&mut self, engine: &Engine, address: usize, window: usize, buffer: &mut [u8]) -> bool {
+        let place = self.book.word(address).place();
+        let (uffd, book) = (&self.uffd, &mut self.book);
+        let came = match place {
+            Place::Slot(_) => engine.bring_stored(uffd, book, address, window, buffer),
+            // Trays were emptied of what the child needs.
+            Place::Program | Place::Tray(..) => engine.bring_zero(uffd, address),
+        };
+        if came.pages > 0 {
+            return true;
+        }
+        match came.errno {
+            libc::EAGAIN | libc::ENOMEM => false,
+            libc::ESRCH => {
+                self.ended = true;
+                true
+            }
+            _ => {
+                self.uffd.wake(address);
+                engine.forget(&mut self.book, &(address..address + PAGE), false);
+                true
+            }
+        }
+    }
+
+    /// The child has all of its memory. Once its descriptor is closed, nothing of it is registered.
+    fn release(&mut self) {
+        if let Some(address) = gate::address() {
+            // SAFETY: nobody but the fork handlers looks at the gate.
+            unsafe { self.uffd.copy(address, gate::open_page()) };
+        }
+        self.ended = true;
+    }
+}

@@ -1,0 +1,181 @@
+//! The store of a process's pages: slots of a zram device.
+//!
+//! ```text
+//!   slot   free <--> one page's content, which one book names, or the books of forked children too
+//! ```
+//!
+//! Invariant: a slot that is in use has content until the last book has given it back.
+//!
+//! Lock: that of the free slots, a short one. The device has its own.
+
+use super::terms::{PAGE, Word};
+use std::collections::HashMap;
+use std::sync::Mutex;
+use zram::{Codec, Memory, MemoryConfig, Zram, ZramConfig};
+
+/// Frames of the store's arena for each page that the limit has. A store is never larger than what
+/// it may hold.
+const FRAMES_MIN: u64 = 1 << 14;
+
+/// Where pages are kept that are out.
+pub(crate) struct Store {
+    zram: Zram,
+    slots: Mutex<Slots>,
+}
+
+#[derive(Default)]
+struct Slots {
+    free: Vec<u32>,
+    /// Slots from here on were never used.
+    next: u32,
+    /// Books beyond the first that name a slot.
+    shared: HashMap<u32, u32>,
+}
+
+/// What a store holds.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Held {
+    /// Pages, times 4096.
+    pub(crate) orig_data_size: u64,
+    /// Bytes that they take compressed.
+    pub(crate) compr_data_size: u64,
+}
+
+impl Store {
+    /// An empty store for at most `bytes` of compressed pages.
+    ///
+    /// # Errors
+    ///
+    /// In words, if the system has no address space.
+    pub(crate) fn new(codec: Codec, bytes: u64) -> Result<Store, String> {
+        let frames = (bytes / PAGE as u64).max(FRAMES_MIN);
+        let entries = frames.saturating_mul(16).min(u64::from(Word::SLOTS_MAX));
+        let memory = Memory::new(MemoryConfig {
+            arena_frames: u32::try_from(frames).unwrap_or(u32::MAX),
+            entries_max: entries,
+            expected_bytes: bytes,
+            // The pager does what a worker would do.
+            worker: false,
+        });
+        let memory = memory.map_err(|error| error.to_string())?;
+        let mut config = ZramConfig::new("run", entries * PAGE as u64);
+        config.algorithm = codec;
+        config.chain_order = 4;
+        let zram = Zram::new(memory, config).map_err(|error| error.to_string())?;
+        zram.prepare().map_err(|error| error.to_string())?;
+        Ok(Store { zram, slots: Mutex::default() })
+    }
+
+    /// Keeps a page, and gives its slot; `None` if there is no room.
+    pub(crate) fn keep(&self, page: &[u8]) -> Option<u32> {
+        let slot = self.lock().take(self.zram.pages())?;
+        match self.zram.write_page(u64::from(slot), page) {
+            Ok(()) => Some(slot),
+            Err(_) => {
+                self.lock().free.push(slot);
+                None
+            }
+        }
+    }
+
+    /// Reads a page. False if it is damaged.
+    pub(crate) fn read(&self, slot: u32, to: &mut [u8]) -> bool {
+        self.zram.read_page(u64::from(slot), to).is_ok()
+    }
+
+    /// Starts loading a page.
+    pub(crate) fn prefetch(&self, slot: u32) {
+        self.zram.prefetch_page(u64::from(slot));
+    }
+
+    /// One more book names a slot.
+    pub(crate) fn share(&self, slot: u32) {
+        *self.lock().shared.entry(slot).or_insert(0) += 1;
+    }
+
+    /// A book does not name a slot any more.
+    pub(crate) fn give_back(&self, slot: u32) {
+        let mut slots = self.lock();
+        if let Some(others) = slots.shared.get_mut(&slot) {
+            *others -= 1;
+            if *others == 0 {
+                slots.shared.remove(&slot);
+            }
+            return;
+        }
+        let page = u64::from(slot);
+        if self.zram.discard_pages(page..page + 1).is_ok() {
+            slots.free.push(slot);
+        }
+    }
+
+    /// Compacts, if that frees memory.
+    pub(crate) fn compact(&self) {
+        self.zram.compact();
+    }
+
+    /// What is held.
+    pub(crate) fn held(&self) -> Held {
+        let stat = self.zram.stat();
+        Held { orig_data_size: stat.orig_data_size, compr_data_size: stat.compr_data_size }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Slots> {
+        self.slots.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+}
+
+impl Slots {
+    fn take(&mut self, slots: u64) -> Option<u32> {
+        if let Some(slot) = self.free.pop() {
+            return Some(slot);
+        }
+        let slot = self.next;
+        (u64::from(slot) < slots).then(|| {
+            self.next += 1;
+            slot
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use zram::Algorithm;
+
+    #[test]
+    fn a_slot_lives_as_long_as_a_book_names_it() {
+        let store = Store::new(Codec::new(Algorithm::Lz4), 1 << 20).expect("a store");
+        let page: Vec<u8> = (0..PAGE).map(|at| (at / 9) as u8).collect();
+        let slot = store.keep(&page).expect("room");
+        store.share(slot);
+        store.give_back(slot);
+        let mut read = vec![0; PAGE];
+        assert!(store.read(slot, &mut read) && read == page);
+        assert_eq!(store.held().orig_data_size, PAGE as u64);
+        store.give_back(slot);
+        assert_eq!(store.held().orig_data_size, 0);
+        assert_eq!(store.keep(&page), Some(slot), "it is free");
+    }
+
+    #[test]
+    fn a_full_store_refuses() {
+        let store = Store::new(Codec::new(Algorithm::Lz4), 0).expect("a store");
+        let mut chance = 88_172_645_463_325_252u64;
+        let mut page = vec![0; PAGE];
+        let mut kept = Vec::new();
+        while let Some(slot) = store.keep(&page) {
+            page.iter_mut().for_each(|byte| {
+                chance ^= chance << 13;
+                chance ^= chance >> 7;
+                chance ^= chance << 17;
+                *byte = chance as u8;
+            });
+            kept.push(slot);
+        }
+        assert!(kept.len() as u64 > FRAMES_MIN / 2, "{}", kept.len());
+        let freed = kept[kept.len() / 2];
+        store.give_back(freed);
+        assert_eq!(store.keep(&page), Some(freed), "there is room for one");
+    }
+}

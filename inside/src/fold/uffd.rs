@@ -1,0 +1,207 @@
+//! A userfaultfd that also takes the kernel's own faults, and tells what the program does with its
+//! memory.
+//!
+//! ```text
+//!   a touch, in the program or in a system call   Event::Fault       sleeps until COPY or WAKE
+//!   munmap, MAP_FIXED, brk down                   Event::Gone        sleeps until the event is read
+//!   MADV_DONTNEED, MADV_FREE                      Event::Gone        the same
+//!   mremap                                        Event::Moved       the same
+//!   fork                                          Event::Forked      the same
+//! ```
+//!
+//! While an event is unread, COPY and MOVE answer EAGAIN. So what is known about an address is true
+//! whenever a page of it moves.
+//!
+//! Invariant: `Fault` and `Moved` speak of registered memory. Lock: none.
+//!
+//! Numbers and layouts are those of `linux/userfaultfd.h`. Their meaning is in the manual pages
+//! `userfaultfd(2)`, `UFFDIO_COPY(2const)` and `UFFDIO_MOVE(2const)`.
+
+use std::io;
+use std::ops::Range;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+
+use super::terms::PAGE;
+
+const API: u64 = 0xAA;
+const EVENT_FORK: u64 = 1 << 1;
+const EVENT_REMAP: u64 = 1 << 2;
+const EVENT_REMOVE: u64 = 1 << 3;
+const EVENT_UNMAP: u64 = 1 << 6;
+const FEATURE_MOVE: u64 = 1 << 16;
+const FEATURES: u64 = EVENT_FORK | EVENT_REMAP | EVENT_REMOVE | EVENT_UNMAP | FEATURE_MOVE;
+const REGISTER_MISSING: u64 = 1;
+
+/// `_IOC(dir, 0xAA, number, bytes)`.
+const fn request(direction: u64, number: u64, bytes: usize) -> u64 {
+    direction << 30 | (bytes as u64) << 16 | API << 8 | number
+}
+
+const READ_WRITE: u64 = 3;
+const READ: u64 = 2;
+const IOC_NEW: u64 = request(0, 0x00, 0);
+const IOC_API: u64 = request(READ_WRITE, 0x3F, 24);
+const IOC_REGISTER: u64 = request(READ_WRITE, 0x00, 32);
+const IOC_UNREGISTER: u64 = request(READ, 0x01, 16);
+const IOC_WAKE: u64 = request(READ, 0x02, 16);
+const IOC_COPY: u64 = request(READ_WRITE, 0x03, 40);
+const IOC_MOVE: u64 = request(READ_WRITE, 0x05, 40);
+
+/// Messages of one read.
+pub(crate) const MESSAGES: usize = 32;
+
+/// What the kernel tells.
+#[derive(Debug)]
+pub(crate) enum Event {
+    /// A thread waits for the page at this address.
+    Fault(usize),
+    /// The content of a range is gone.
+    Gone { range: Range<usize>, unmapped: bool },
+    /// Memory moved to another place.
+    Moved { from: usize, to: usize, len: usize },
+    /// A child has a copy of the memory. Its faults and events come by this descriptor.
+    Forked(Uffd),
+}
+
+/// How far a transfer came: the pages done from the first on, and the error at which it stopped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Progress {
+    pub(crate) pages: usize,
+    /// 0 if it did not stop.
+    pub(crate) errno: i32,
+}
+
+/// An open userfaultfd.
+#[derive(Debug)]
+pub(crate) struct Uffd(OwnedFd);
+
+impl Uffd {
+    /// Opens one for this process.
+    ///
+    /// # Errors
+    ///
+    /// What the system answers. EPERM and EACCES mean that a privilege is missing, and EINVAL that
+    /// the kernel has no MOVE (Linux 6.8).
+    pub(crate) fn open() -> io::Result<Uffd> {
+        let uffd = Uffd(open_device().or_else(|_| open_call())?);
+        // struct uffdio_api: api, features, ioctls.
+        uffd.ask(IOC_API, &mut [API, FEATURES, 0])?;
+        Ok(uffd)
+    }
+
+    pub(crate) fn fd(&self) -> RawFd {
+        self.0.as_raw_fd()
+    }
+
+    /// Registers a range. From now on a touch of a missing page there is a fault.
+    pub(crate) fn register(&self, range: &Range<usize>) -> io::Result<()> {
+        // struct uffdio_register: start, len, mode, ioctls.
+        let [start, len] = words(range);
+        self.ask(IOC_REGISTER, &mut [start, len, REGISTER_MISSING, 0])
+    }
+
+    /// Gives a range up: a missing page reads as zeros from now on.
+    pub(crate) fn unregister(&self, range: &Range<usize>) -> io::Result<()> {
+        self.ask(IOC_UNREGISTER, &mut words(range))
+    }
+
+    /// Wakes the threads that wait for the page at `address`, so that they look again.
+    pub(crate) fn wake(&self, address: usize) {
+        let page = address & !(PAGE - 1);
+        // An error means that nobody waits there any more.
+        let _ = self.ask(IOC_WAKE, &mut words(&(page..page + PAGE)));
+    }
+
+    /// Puts copies of `from`, which are whole pages, where pages are missing from `to` on.
+    ///
+    /// # Safety
+    ///
+    /// The bytes are those that the program has there, by the book of its memory.
+    pub(crate) unsafe fn copy(&self, to: usize, from: &[u8]) -> Progress {
+        self.transfer(IOC_COPY, to, from.as_ptr().addr(), from.len())
+    }
+
+    /// Moves `pages` pages from `from` on to where they are missing at `to`.
+    ///
+    /// # Safety
+    ///
+    /// - `from` is registered with this descriptor, so that a touch of what has left is a fault.
+    /// - `to` is registered memory of ours that nothing refers to.
+    pub(crate) unsafe fn move_pages(&self, to: usize, from: usize, pages: usize) -> Progress {
+        self.transfer(IOC_MOVE, to, from, pages * PAGE)
+    }
+
+    fn transfer(&self, what: u64, to: usize, from: usize, len: usize) -> Progress {
+        // struct uffdio_copy and uffdio_move: dst, src, len, mode, done.
+        let mut words = [to as u64, from as u64, len as u64, 0, 0];
+        match self.ask(what, &mut words) {
+            Ok(()) => Progress { pages: len / PAGE, errno: 0 },
+            Err(error) => Progress {
+                // A negative number is the error once more, and nothing is done.
+                pages: usize::try_from(words[4] as i64).unwrap_or(0) / PAGE,
+                errno: error.raw_os_error().unwrap_or(libc::EIO),
+            },
+        }
+    }
+
+    /// Adds what the kernel has to tell to `events`. False if it had nothing.
+    pub(crate) fn read(&self, events: &mut Vec<Event>) -> bool {
+        // struct uffd_msg: a byte for the kind, and three words from the second on.
+        let mut messages = [[0u64; 4]; MESSAGES];
+        let len = size_of_val(&messages);
+        // SAFETY: the buffer is as long as the call is told.
+        let read = unsafe { libc::read(self.fd(), messages.as_mut_ptr().cast(), len) };
+        let count = usize::try_from(read).unwrap_or(0) / size_of::<[u64; 4]>();
+        events.extend(messages[..count].iter().filter_map(event));
+        count > 0
+    }
+
+    fn ask<const N: usize>(&self, what: u64, argument: &mut [u64; N]) -> io::Result<()> {
+        // SAFETY: each request of this file reads and writes as many words as it is given. Its
+        // effect on memory is its caller's contract.
+        let answer = unsafe { libc::ioctl(self.fd(), what, argument.as_mut_ptr()) };
+        if answer == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    }
+}
+
+fn words(range: &Range<usize>) -> [u64; 2] {
+    [range.start as u64, range.len() as u64]
+}
+
+/// What a message says; `None` for a kind that was not asked for.
+fn event(&[kind, first, second, third]: &[u64; 4]) -> Option<Event> {
+    let range = || first as usize..second as usize;
+    match kind as u8 {
+        // The words are flags and address.
+        0x12 => Some(Event::Fault(second as usize)),
+        0x13 => {
+            // SAFETY: the kernel has just made the descriptor for the reader of the message.
+            Some(Event::Forked(Uffd(unsafe { OwnedFd::from_raw_fd(first as u32 as RawFd) })))
+        }
+        0x14 => {
+            Some(Event::Moved { from: first as usize, to: second as usize, len: third as usize })
+        }
+        0x15 => Some(Event::Gone { range: range(), unmapped: false }),
+        0x16 => Some(Event::Gone { range: range(), unmapped: true }),
+        _ => None,
+    }
+}
+
+const FLAGS: i32 = libc::O_CLOEXEC | libc::O_NONBLOCK;
+
+/// Opens a descriptor by the device, whose permissions an administrator can set (Linux 6.1).
+fn open_device() -> io::Result<OwnedFd> {
+    let device = std::fs::OpenOptions::new().read(true).write(true).open("/dev/userfaultfd")?;
+    // SAFETY: the request takes flags and gives a new descriptor.
+    owned(unsafe { libc::ioctl(device.as_raw_fd(), IOC_NEW, FLAGS) })
+}
+
+fn open_call() -> io::Result<OwnedFd> {
+    // SAFETY: a new descriptor has nothing registered and does nothing to memory.
+    owned(unsafe { libc::syscall(libc::SYS_userfaultfd, FLAGS) } as RawFd)
+}
+
+fn owned(fd: RawFd) -> io::Result<OwnedFd> {
+    // SAFETY: a descriptor that the system gives is new, and nothing else owns it.
+    if fd >= 0 { Ok(unsafe { OwnedFd::from_raw_fd(fd) }) } else { Err(io::Error::last_os_error()) }
+}

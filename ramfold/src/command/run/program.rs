@@ -1,0 +1,128 @@
+//! The program: started with the library, sent the signals that come here, awaited.
+//!
+//! ```text
+//!   a terminal's Ctrl-C     the program gets it itself, as all of its process group do
+//!   kill PID                passed on
+//!   the program ends        so does this command: with its status, or by its signal
+//! ```
+//!
+//! Invariant: the program has this command's streams, terminal, process group, limits and
+//! environment, except for the two variables of the library.
+//!
+//! Locks: none.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, Command, ExitStatus};
+
+use inside::board;
+use rustix::process::{Pid, Signal, kill_process};
+use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH};
+use signal_hook::iterator::SignalsInfo;
+use signal_hook::iterator::exfiltrator::WithOrigin;
+use signal_hook::iterator::exfiltrator::origin::Origin;
+use signal_hook::low_level::emulate_default_handler;
+use signal_hook::low_level::siginfo::Cause;
+
+use super::place::Place;
+use crate::line::Failure;
+
+const PRELOAD: &str = "LD_PRELOAD";
+/// Signals that are passed on.
+const PASSED: [i32; 7] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH];
+/// What a shell answers for a program that it cannot start, and for one that is not there.
+const NOT_STARTED: i32 = 126;
+const NOT_FOUND: i32 = 127;
+
+/// A program that runs.
+pub(super) struct Program {
+    child: Child,
+    signals: SignalsInfo<WithOrigin>,
+}
+
+/// How the program ended.
+pub(super) struct End(ExitStatus);
+
+impl Program {
+    /// Starts it.
+    pub(super) fn start(words: &[OsString], place: &Place) -> Result<Program, Failure> {
+        let watched = PASSED.into_iter().chain([SIGCHLD]);
+        let signals = SignalsInfo::<WithOrigin>::new(watched)
+            .map_err(|error| Failure::about("signals", error))?;
+        let Some((program, arguments)) = words.split_first() else {
+            return Err(Failure::Usage("a program is missing".to_owned()));
+        };
+        let started = Command::new(program)
+            .args(arguments)
+            .env(PRELOAD, preload(place))
+            .env(board::VARIABLE, place.board())
+            .spawn();
+        match started {
+            Ok(child) => Ok(Program { child, signals }),
+            Err(error) => Err(Failure::NotStarted {
+                text: format!("{}: {error}", program.display()),
+                code: match error.kind() {
+                    std::io::ErrorKind::NotFound => NOT_FOUND,
+                    _ => NOT_STARTED,
+                },
+            }),
+        }
+    }
+
+    pub(super) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Waits until it ends, and passes signals on meanwhile.
+    pub(super) fn wait(mut self) -> Result<End, Failure> {
+        let failed = |error| Failure::about("waiting for the program", error);
+        loop {
+            if let Some(status) = self.child.try_wait().map_err(failed)? {
+                return Ok(End(status));
+            }
+            let came: Vec<Origin> = self.signals.wait().collect();
+            came.iter().filter(|origin| is_passed(origin)).for_each(|it| self.pass(it.signal));
+        }
+    }
+
+    fn pass(&self, signal: i32) {
+        let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
+        if let (Some(pid), Some(signal)) = (pid, Signal::from_named_raw(signal)) {
+            // It may have ended a moment ago.
+            let _ = kill_process(pid, signal);
+        }
+    }
+}
+
+/// Whether the program did not get the signal itself. The kernel sends those of a terminal to the
+/// whole process group.
+fn is_passed(origin: &Origin) -> bool {
+    origin.signal != SIGCHLD && !matches!(origin.cause, Cause::Kernel)
+}
+
+/// The library before whatever else is preloaded.
+fn preload(place: &Place) -> OsString {
+    let mut value = place.library().as_os_str().to_owned();
+    if let Some(others) = std::env::var_os(PRELOAD).filter(|others| !others.is_empty()) {
+        value.push(OsStr::new(":"));
+        value.push(others);
+    }
+    value
+}
+
+impl End {
+    /// Ends this command in the same way.
+    pub(super) fn leave(self) -> Result<(), Failure> {
+        if let Some(signal) = self.0.signal() {
+            // The program has written a core file if it was to.
+            let none = rustix::process::Rlimit { current: Some(0), maximum: Some(0) };
+            let _ = rustix::process::setrlimit(rustix::process::Resource::Core, none);
+            let _ = emulate_default_handler(signal);
+            return Err(Failure::Ended(128 + signal));
+        }
+        match self.0.code() {
+            Some(0) => Ok(()),
+            code => Err(Failure::Ended(code.unwrap_or(1))),
+        }
+    }
+}
