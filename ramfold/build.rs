@@ -8,6 +8,9 @@
 //! library asks of one is in `inside/src/floor`. Cargo cannot build a dependency in this way, so
 //! this script calls cargo once more, with the same lock file and a target directory of its own.
 //!
+//! Invariant: the library is linked from what the same sources and lock file give, and holds no
+//! name that it hands out.
+//!
 //! On other machines than 64-bit Intel and AMD the library is an empty file, and `ramfold run` says
 //! so.
 

@@ -19,6 +19,8 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use host::sync::atomic as modelled;
+
 /// Processes of a run that can have a slot at the same time.
 pub const SLOTS: usize = 1000;
 /// The environment variable by which the library finds the board.
@@ -43,8 +45,8 @@ pub struct Head {
 #[repr(C)]
 #[derive(Debug)]
 pub struct Slot {
-    /// The process; 0 if the slot is free.
-    pub pid: AtomicU64,
+    /// The process, if the slot is not free.
+    pub owner: Owner,
     /// [`State`] as a number, and an error of the system above it.
     state: AtomicU64,
     /// Anonymous memory, the store included.
@@ -71,6 +73,34 @@ pub struct Slot {
     pub stall_ns: AtomicU64,
     /// Pages that could not be moved.
     pub busy: AtomicU64,
+}
+
+/// Whose slot it is.
+#[repr(C)]
+#[derive(Debug, Default)]
+pub struct Owner(modelled::AtomicU64);
+
+impl Owner {
+    /// Makes process `pid` the owner, if there is none.
+    pub fn claim(&self, pid: u64) -> bool {
+        // Acquire pairs with the Release in `release`, so that the words are zeros. relaxed: a
+        // failure reads nothing.
+        self.0
+            .compare_exchange(0, pid, modelled::Ordering::Acquire, modelled::Ordering::Relaxed)
+            .is_ok()
+    }
+
+    /// The process; 0 if there is none.
+    pub fn pid(&self) -> u64 {
+        // relaxed: a figure of a moment ago.
+        self.0.load(modelled::Ordering::Relaxed)
+    }
+
+    /// Makes the slot free.
+    pub fn release(&self) {
+        // Release pairs with the Acquire in `claim`.
+        self.0.store(0, modelled::Ordering::Release);
+    }
 }
 
 /// What a process does about its memory.
@@ -167,10 +197,7 @@ impl Board {
 
     /// Claims a free slot for process `pid`, whose words are all 0; `None` if there is none.
     pub fn claim(&self, pid: u64) -> Option<&Slot> {
-        self.slots().iter().find(|slot| {
-            // Acquire pairs with the Release in `Slot::release`, so that the words are zeros.
-            slot.pid.compare_exchange(0, pid, Ordering::Acquire, Ordering::Relaxed).is_ok()
-        })
+        self.slots().iter().find(|slot| slot.owner.claim(pid))
     }
 
     /// The name of the algorithm.
@@ -184,8 +211,7 @@ impl Board {
 
     /// How many processes have a slot.
     pub fn processes(&self) -> usize {
-        // relaxed: a figure of a moment ago.
-        self.slots().iter().filter(|slot| slot.pid.load(Ordering::Relaxed) != 0).count()
+        self.slots().iter().filter(|slot| slot.owner.pid() != 0).count()
     }
 
     /// Bytes that the process of `slot` may have in memory: what the others leave of the limit.
@@ -193,7 +219,7 @@ impl Board {
         let others = self.slots().iter().filter(|other| !std::ptr::eq(*other, slot));
         // relaxed: figures of a moment ago.
         let load = |word: &AtomicU64| word.load(Ordering::Relaxed);
-        let used: u64 = others.filter(|it| load(&it.pid) != 0).map(|it| load(&it.resident)).sum();
+        let used: u64 = others.filter(|it| it.owner.pid() != 0).map(|it| load(&it.resident)).sum();
         let head = self.head();
         load(&head.limit).saturating_sub(used + load(&head.outside))
     }
@@ -206,6 +232,23 @@ impl std::fmt::Debug for Head {
 }
 
 impl Slot {
+    /// Says what the process holds, in bytes: what is in memory, the pages in the store, what they
+    /// take there, and what would be in memory without the store.
+    pub fn publish(&self, resident: u64, orig_data_size: u64, compr_data_size: u64, unfolded: u64) {
+        let stored = [
+            (&self.resident, resident),
+            (&self.orig_data_size, orig_data_size),
+            (&self.compr_data_size, compr_data_size),
+        ];
+        // relaxed, here and below: figures that stand alone.
+        stored.iter().for_each(|(word, value)| word.store(*value, Ordering::Relaxed));
+        let most = [(&self.peak, resident), (&self.unfolded_peak, unfolded)];
+        most.iter().for_each(|(word, value)| {
+            // relaxed: as above.
+            word.fetch_max(*value, Ordering::Relaxed);
+        });
+    }
+
     /// Says what the process does.
     pub fn set_state(&self, state: State) {
         let word = match state {
@@ -249,8 +292,7 @@ impl Slot {
         ];
         // relaxed: nobody writes them any more.
         words.iter().for_each(|word| word.store(0, Ordering::Relaxed));
-        // Release pairs with the Acquire in `Board::claim`.
-        self.pid.store(0, Ordering::Release);
+        self.owner.release();
     }
 }
 

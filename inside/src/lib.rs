@@ -10,14 +10,17 @@
 //! ```
 //!
 //! The same code is built in two ways. As a library of the command it has [`board`] and
-//! [`can_fold`]. With the flag `inside_program`, and linked without a C library, it is the file that
-//! the loader puts into a program. Its rooms, each of which uses only those under it:
+//! [`can_fold`]. With the flag `inside_program`, and linked without a C library, it is the file
+//! that the loader puts into a program. Its rooms, each of which uses only those under it:
 //!
 //! ```text
-//!   floor/start   where it begins
-//!   fold          folding the memory of the process
-//!   board         what processes of a run tell each other
-//!   floor         threads, memory and system calls without a C library
+//!   start     where it begins: before `main`, and in forked children
+//!   threads   the pager and the server
+//!   ways      pages leave and come; what is on the way, and the store
+//!   kernel    userfaultfd, and the files of `/proc/self`
+//!   places    where each page is
+//!   board     what processes of a run tell each other
+//!   floor     threads, memory and system calls without a C library
 //! ```
 //!
 //! Words: a *strand* is a thread of ours that no C library knows. The *yard* is the address range
@@ -25,12 +28,61 @@
 //! says where each page is.
 
 #![cfg_attr(
-    not(inside_program),
+    not(any(inside_program, loom)),
     expect(dead_code, reason = "what threads of the library do is used inside programs alone")
 )]
 
 pub mod board;
 mod floor;
-mod fold;
+#[cfg(not(loom))]
+mod kernel;
+#[cfg(not(loom))]
+mod places;
+#[cfg(inside_program)]
+mod start;
+#[cfg(not(loom))]
+mod threads;
+#[cfg(not(loom))]
+mod ways;
 
-pub use fold::{Refusal, can_fold};
+/// What models run.
+#[cfg(loom)]
+pub mod model {
+    pub use crate::floor::turn::Turn;
+}
+
+use std::fmt;
+use std::io;
+
+/// Why a process cannot fold.
+#[derive(Debug)]
+pub struct Refusal {
+    what: &'static str,
+    source: io::Error,
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.what, self.source)
+    }
+}
+
+impl std::error::Error for Refusal {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.source)
+    }
+}
+
+/// Whether this process could fold, and so its children.
+///
+/// # Errors
+///
+/// [`Refusal`], if the system refuses a userfaultfd that serves system calls and tells of forks, or
+/// has no `UFFDIO_MOVE`, or no `/proc`.
+#[cfg(not(loom))]
+pub fn can_fold() -> Result<(), Refusal> {
+    let refused = |what| move |source| Refusal { what, source };
+    kernel::Uffd::open().map_err(refused("the system refuses a userfaultfd for system calls"))?;
+    kernel::Resident::open().map_err(refused("a file of /proc/self cannot be read"))?;
+    Ok(())
+}

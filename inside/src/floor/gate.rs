@@ -13,19 +13,20 @@
 //! A program that forks without its C library's `fork` passes no gate. Its child is served all the
 //! same, as long as the parent lives.
 //!
-//! Invariant: `ARMED` changes only under `LOCK`. A fork is under `LOCK` from its first handler to
-//! its last.
+//! Invariant: `ARMED` changes only under `TURN`. A fork has `TURN` from its first handler to its
+//! last.
 //!
-//! Lock: `LOCK`, a futex word. In a child it is free, because all our variables are put back there.
+//! Lock: `TURN`. In a child it is free, because all our variables are put back there.
 
-use super::call::{call, wait, wake};
+use super::call::call;
+use super::turn::Turn;
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 const PAGE: usize = 4096;
 /// The first byte of the open page.
 const OPEN: u8 = 0xa5;
 
-static LOCK: AtomicU32 = AtomicU32::new(0);
+static TURN: Turn = Turn::new();
 /// Memory of this process is registered.
 static ARMED: AtomicU32 = AtomicU32::new(0);
 /// The process that folds with these words. A child that was made without `fork` is another.
@@ -56,9 +57,10 @@ pub(crate) fn is(address: usize) -> bool {
 /// Makes the gate of this process. False if the system has no memory. A forked child keeps the page
 /// of its parent.
 pub(crate) fn make(inherited: Option<usize>) -> bool {
-    // relaxed, all: there is one thread.
+    // relaxed: there is one thread.
     HOME.store(pid(), Ordering::Relaxed);
     if let Some(address) = inherited {
+        // relaxed: as above.
         ADDRESS.store(address, Ordering::Relaxed);
         return true;
     }
@@ -67,6 +69,7 @@ pub(crate) fn make(inherited: Option<usize>) -> bool {
     // It is not in the yard, because a child has it.
     // SAFETY: a new mapping at an address that the kernel chooses.
     let gate = unsafe { call(libc::SYS_mmap, [0, 2 * PAGE, access, flags, usize::MAX, 0]) };
+    // relaxed: as above.
     ADDRESS.store(gate.max(0) as usize, Ordering::Relaxed);
     gate > 0
 }
@@ -80,23 +83,19 @@ pub(crate) fn note() -> Option<&'static mut [u8]> {
 
 /// Does `arm`, after which forks pass the gate, unless a fork is under way or `arm` fails.
 pub(crate) fn arm(arm: impl FnOnce() -> bool) -> bool {
-    // Acquire pairs with the Release in `unlock`.
-    if LOCK.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_err() {
+    if !TURN.try_take() {
         return false;
     }
     let armed = arm();
     // relaxed: under the lock.
     ARMED.fetch_or(u32::from(armed), Ordering::Relaxed);
-    unlock();
+    TURN.give();
     armed
 }
 
 /// Called before a fork, by the thread that forks.
 pub(crate) extern "C" fn before() {
-    // Acquire pairs with the Release in `unlock`.
-    while LOCK.swap(2, Ordering::Acquire) != 0 {
-        wait(&LOCK, 2, 1000);
-    }
+    TURN.take();
     // relaxed: under the lock.
     let passing = ARMED.load(Ordering::Relaxed) == 1 && HOME.load(Ordering::Relaxed) == pid();
     PASSING.store(u32::from(passing), Ordering::Relaxed);
@@ -110,7 +109,7 @@ pub(crate) extern "C" fn before() {
 /// Called after a fork, in the parent.
 pub(crate) extern "C" fn after() {
     pass();
-    unlock();
+    TURN.give();
 }
 
 /// Called after a fork, in the child, whose only thread it is. False if the child's memory is lost.
@@ -125,13 +124,6 @@ fn pass() -> bool {
     let Some(address) = address().filter(|_| passing) else { return true };
     // SAFETY: the page is mapped; the kernel puts what the server gives there, or zeros.
     unsafe { (address as *const u8).read_volatile() == OPEN }
-}
-
-fn unlock() {
-    // Release pairs with the Acquire of the next owner.
-    if LOCK.swap(0, Ordering::Release) == 2 {
-        wake(&LOCK);
-    }
 }
 
 fn pid() -> u32 {

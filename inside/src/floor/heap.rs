@@ -23,6 +23,9 @@ const PAGE: usize = 4096;
 const HEAD: usize = 16;
 const CLASS_MIN: u32 = 5;
 const CLASSES: usize = 40;
+
+const _: () = assert!(1 << CLASS_MIN >= 2 * HEAD, "the smallest block has room behind its head");
+
 /// Classes from here on give their memory back when they are freed.
 const CLASS_LARGE: u32 = 17;
 /// Small blocks are cut from pieces of this size.

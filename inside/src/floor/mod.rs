@@ -1,22 +1,26 @@
 //! The ground that our code stands on inside a program, in place of a C library.
 //!
 //! ```text
-//!   start --------> gate              the beginning; forks
-//!     `--> names -> heap ----> yard   what the standard library asks for
-//!     `-----------> strand ----'      threads with stacks of their own
-//!     `-----------> pristine          our variables, for a forked child
-//!                      `-----> call   the kernel
+//!   gate ----> turn            forks
+//!   names ---> heap ----> yard what the standard library asks for
+//!              strand ----'    threads with stacks of their own
+//!                `--> pristine our variables, for a forked child
+//!   call                       the kernel
 //! ```
 
+#[cfg(not(loom))]
 pub(crate) mod call;
+#[cfg(not(loom))]
 pub(crate) mod gate;
-mod pristine;
+#[cfg(not(loom))]
+pub(crate) mod pristine;
+#[cfg(not(loom))]
 pub(crate) mod strand;
+pub(crate) mod turn;
+#[cfg(not(loom))]
 pub(crate) mod yard;
 
 #[cfg(inside_program)]
 mod heap;
 #[cfg(inside_program)]
 mod names;
-#[cfg(inside_program)]
-mod start;

@@ -50,7 +50,7 @@ fn variables() -> Range<usize> {
 }
 
 /// Keeps a copy. False if the system has no memory.
-pub(super) fn keep() -> bool {
+pub(crate) fn keep() -> bool {
     let range = variables();
     let access = (libc::PROT_READ | libc::PROT_WRITE) as usize;
     let flags = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS) as usize;
@@ -72,7 +72,7 @@ pub(super) fn keep() -> bool {
 ///
 /// There is one thread, and it is in none of our code that looks at a variable afterwards which it
 /// has looked at before.
-pub(super) unsafe fn restore() {
+pub(crate) unsafe fn restore() {
     // relaxed: as above. The copy has this variable too.
     let (range, copy) = (variables(), COPY.load(Ordering::Relaxed));
     // SAFETY: the caller's contract.

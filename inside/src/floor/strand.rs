@@ -7,8 +7,8 @@
 //! A strand finds its block by its stack pointer. So nothing of ours asks for the thread-local
 //! storage of the C library that the program has, and a strand works in any program.
 //!
-//! Invariant: our code runs on blocks of this kind, except what threads of the program run: `start`,
-//! `gate`, and what these use.
+//! Invariant: our code runs on blocks of this kind, except what threads of the program run:
+//! `start`, `gate`, and what these use.
 //!
 //! Lock: none.
 
@@ -22,6 +22,8 @@ const BLOCK: usize = 512 << 10;
 const LOWER: usize = 64 << 10;
 const PAGE: usize = 4096;
 const LOCAL_ALIGN: usize = 64;
+
+const _: () = assert!(BLOCK.is_power_of_two() && LOWER + PAGE < BLOCK, "a stack above the guard");
 
 /// What a strand has to itself.
 #[repr(C)]

@@ -12,7 +12,8 @@
 //!                 host   buddy
 //!
 //!   host: also for zram, zswap, region, disk and serve, which start threads there
-//!   zswap stands beside zram and has the same arrows; region stands on zram and zswap
+//!   zswap stands beside zram and has the same arrows; region stands on zram and zswap, and inside
+//!   on zram
 //! ```
 //!
 //! A crate is named by its folder: its package is called `ramfold-FOLDER`, because the short names
@@ -34,7 +35,7 @@ enum Arrows {
     AnyLibrary,
 }
 
-const TABLE: [(&str, Arrows); 12] = [
+const TABLE: [(&str, Arrows); 13] = [
     ("host", Arrows::To(&[])),
     ("buddy", Arrows::To(&[])),
     ("codec", Arrows::To(&[])),
@@ -43,6 +44,7 @@ const TABLE: [(&str, Arrows); 12] = [
     ("zram", Arrows::To(&["host", "zsmalloc", "codec", "disk"])),
     ("zswap", Arrows::To(&["host", "zsmalloc", "codec", "disk"])),
     ("region", Arrows::To(&["host", "zram", "zswap"])),
+    ("inside", Arrows::To(&["host", "zram"])),
     ("serve", Arrows::To(&["host", "disk", "zram"])),
     (
         "face",

@@ -1,5 +1,5 @@
-//! Unsafe code lives in `host`, in the zspage module of `zsmalloc` and in the promises of `region`,
-//! and the compiler knows it.
+//! Unsafe code lives in `host`, in the library inside programs, in the zspage module of `zsmalloc`
+//! and in the promises of `region`, and the compiler knows it.
 
 use crate::items::word_offsets;
 use crate::tree::{Document, Finding, Source};
@@ -7,10 +7,10 @@ use crate::tree::{Document, Finding, Source};
 /// What opens a hole in the fence.
 const WORD: &str = "unsafe";
 
-/// What a crate root says about unsafe code; `host` is the fence itself.
+/// What a crate root says about unsafe code; `host` and `inside` are the fence itself.
 pub(crate) fn roots(source: &Source) -> Vec<Finding> {
     let attribute = match source.crate_name() {
-        "host" => return Vec::new(),
+        "host" | "inside" => return Vec::new(),
         "zsmalloc" | "region" => "#![deny(unsafe_code)]",
         _ => "#![forbid(unsafe_code)]",
     };
@@ -28,9 +28,10 @@ fn is_root(path: &str) -> bool {
 const FILES: [&str; 2] = ["zsmalloc/src/zspages/zspage.rs", "region/src/way_in/promises.rs"];
 
 pub(crate) fn uses(source: &Source) -> Vec<Finding> {
-    let fenced = source.path.starts_with("host/") || FILES.contains(&source.path.as_str());
+    let fenced = ["host/", "inside/"].iter().any(|fenced| source.path.starts_with(fenced))
+        || FILES.contains(&source.path.as_str());
     let uses = word_offsets(&source.code, WORD).filter(|_| !fenced);
-    let what = "unsafe outside host, zsmalloc's zspage and region's promises";
+    let what = "unsafe outside host, inside, zsmalloc's zspage and region's promises";
     uses.map(|at| source.finding_at(at, what)).collect()
 }
 

@@ -10,6 +10,8 @@ use crate::tree::{Finding, Source};
 const HOME: &str = "host/src/machine/thread.rs";
 /// A program of its own, whose threads are the load.
 const PROGRAM: &str = "lab/";
+/// Threads that no C library knows, inside programs.
+const STRANDS: &str = "inside/src/";
 
 const STARTS: [&str; 3] = ["spawn", "spawn_scoped", "spawn_unchecked"];
 /// Paths of the one place, as the crates call it.
@@ -18,6 +20,7 @@ const HOMES: [&str; 2] = ["host::thread::", "crate::machine::thread::"];
 pub(crate) fn starts(source: &Source) -> Vec<Finding> {
     let exempt = source.path == HOME
         || source.path.starts_with(PROGRAM)
+        || source.path.starts_with(STRANDS)
         || source.path.contains("/examples/");
     if exempt {
         return Vec::new();

@@ -31,7 +31,7 @@ const AFTER_HELP: &str = "Sizes take K, M, G and T, which are binary. Exit statu
 pub(crate) enum Command {
     /// Serve a compressed RAM disk until interrupted
     Serve(Serve),
-    /// Run a program in less memory: its cold pages are compressed, and come back when it needs them
+    /// Run a program in less memory: cold pages are compressed, and come back when they are touched
     Run(Run),
     /// Show the memory and state of a server, or list the servers that run
     Stat(Stat),

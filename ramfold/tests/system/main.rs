@@ -13,6 +13,7 @@
 //!   designs     lock designs and ways to free that studies compare
 //!   figures     what stat, set, check and estimate print
 //!   frames      what stat --pagetypeinfo prints
+//!   programs    ramfold run: programs in less memory
 //!   usage       what is refused, and in which words
 //!   rig         servers, scratch directories, tools, a bare NBD client
 //! ```
@@ -34,6 +35,7 @@ mod lifecycle;
 mod listing;
 mod mounting;
 mod notices;
+mod programs;
 mod rig;
 mod stack;
 mod tree;

@@ -21,7 +21,7 @@ use rustix::fs::{StatVfsMountFlags, statvfs};
 
 use crate::line::Failure;
 
-/// The library, as it was built with this command.
+/// The library that was built with this command.
 const LIBRARY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libramfold_inside.so"));
 const NAME: &str = "libramfold_inside.so";
 const PREFIX: &str = "run-";

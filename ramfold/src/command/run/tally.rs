@@ -54,7 +54,7 @@ impl Tally {
         self.running = Sums::default();
         let (mut now, mut unfolded) = (outside, outside);
         for slot in board.slots() {
-            let pid = load(&slot.pid);
+            let pid = slot.owner.pid();
             if pid == 0 {
                 continue;
             }

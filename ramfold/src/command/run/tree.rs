@@ -53,8 +53,7 @@ impl Tree {
         let slots: HashMap<u32, State> = board
             .slots()
             .iter()
-            // relaxed: a figure of a moment ago.
-            .map(|slot| (slot.pid.load(Ordering::Relaxed) as u32, slot.state()))
+            .map(|slot| (slot.owner.pid() as u32, slot.state()))
             .filter(|&(pid, _)| pid != 0)
             .collect();
         let ours = descendants(self.root, &slots, &all);

@@ -8,9 +8,9 @@
 //!
 //! Lock: that of the free slots, a short one. The device has its own.
 
-use super::terms::{PAGE, Word};
+use crate::places::{PAGE, Word};
+use host::{Rank, RankedMutex, RankedMutexGuard};
 use std::collections::HashMap;
-use std::sync::Mutex;
 use zram::{Codec, Memory, MemoryConfig, Zram, ZramConfig};
 
 /// Frames of the store's arena for each page that the limit has. A store is never larger than what
@@ -20,7 +20,7 @@ const FRAMES_MIN: u64 = 1 << 14;
 /// Where pages are kept that are out.
 pub(crate) struct Store {
     zram: Zram,
-    slots: Mutex<Slots>,
+    slots: RankedMutex<Slots>,
 }
 
 #[derive(Default)]
@@ -63,7 +63,7 @@ impl Store {
         config.chain_order = 4;
         let zram = Zram::new(memory, config).map_err(|error| error.to_string())?;
         zram.prepare().map_err(|error| error.to_string())?;
-        Ok(Store { zram, slots: Mutex::default() })
+        Ok(Store { zram, slots: RankedMutex::new(Rank::Leaf, Slots::default()) })
     }
 
     /// Keeps a page, and gives its slot; `None` if there is no room.
@@ -103,9 +103,10 @@ impl Store {
             }
             return;
         }
+        drop(slots);
         let page = u64::from(slot);
         if self.zram.discard_pages(page..page + 1).is_ok() {
-            slots.free.push(slot);
+            self.lock().free.push(slot);
         }
     }
 
@@ -120,8 +121,8 @@ impl Store {
         Held { orig_data_size: stat.orig_data_size, compr_data_size: stat.compr_data_size }
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Slots> {
-        self.slots.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    fn lock(&self) -> RankedMutexGuard<'_, Slots> {
+        self.slots.lock()
     }
 }
 

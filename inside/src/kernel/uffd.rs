@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   a touch, in the program or in a system call   Event::Fault       sleeps until COPY or WAKE
-//!   munmap, MAP_FIXED, brk down                   Event::Gone        sleeps until the event is read
+//!   munmap, MAP_FIXED, brk down                   Event::Gone        sleeps until it is read
 //!   MADV_DONTNEED, MADV_FREE                      Event::Gone        the same
 //!   mremap                                        Event::Moved       the same
 //!   fork                                          Event::Forked      the same
@@ -21,7 +21,7 @@ use std::io;
 use std::ops::Range;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
-use super::terms::PAGE;
+use crate::places::PAGE;
 
 const API: u64 = 0xAA;
 const EVENT_FORK: u64 = 1 << 1;

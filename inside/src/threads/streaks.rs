@@ -8,8 +8,8 @@
 //!
 //! Invariant: a window is 1 to `WINDOW_MAX` pages. Lock: none; one thread has it.
 
-use super::engine::WINDOW_MAX;
-use super::terms::PAGE;
+use crate::places::PAGE;
+use crate::ways::WINDOW_MAX;
 
 /// Walks that are known at the same time.
 const WALKS: usize = 8;

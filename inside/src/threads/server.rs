@@ -6,8 +6,8 @@
 //! ```
 //!
 //! A forked child has a copy of its parent's memory, in which pages are missing. This thread brings
-//! all of them in. Then the child goes on as a process of its own. Until then, whoever touches the
-//! gate page waits: the fork handlers of parent and child do.
+//! all of them in. Then the child goes on as a process of its own. Until then, a thread that
+//! touches the gate page waits. The fork handlers of parent and child do that.
 //!
 //! Invariants
 //! - V1: an event is acted on before any fault that was read after it.
@@ -15,12 +15,12 @@
 //!
 //! Lock: the engine's state, for one event or one fault.
 
-use super::book::Book;
-use super::engine::{Engine, WINDOW_MAX};
-use super::terms::{GROUP, PAGE, Place};
-use super::uffd::{Event, Uffd};
+use super::streaks::Streaks;
 use crate::board::Slot;
 use crate::floor::gate;
+use crate::kernel::{Event, Uffd};
+use crate::places::{Book, GROUP, PAGE, Place};
+use crate::ways::{Engine, WINDOW_MAX};
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
@@ -41,7 +41,7 @@ struct Child {
 pub(crate) struct Server<'a> {
     engine: &'a Engine,
     slot: &'a Slot,
-    streaks: super::streaks::Streaks,
+    streaks: Streaks,
     waiting: Vec<usize>,
     children: Vec<Child>,
     events: Vec<Event>,
@@ -242,9 +242,11 @@ impl<'a> Server<'a> {
         self.engine.put.fetch_add(pages as u64, Ordering::Relaxed);
         if matches!(place, Place::Tray(..)) {
             // Its copy in the tray goes with the tray.
+            // relaxed: as above.
             self.engine.room.fetch_sub(1, Ordering::Relaxed);
             return;
         }
+        // relaxed: as above.
         let before = self.engine.room.fetch_sub(pages as i64, Ordering::Relaxed);
         const LOW: i64 = 128;
         if before > LOW && before - pages as i64 <= LOW {

@@ -9,16 +9,12 @@
 //!
 //! Invariant: the pager holds no lock while it waits. Lock: the engine's state, for one step.
 
-use super::engine::{Engine, Staged};
-use super::maps;
-use super::resident::Resident;
 use super::server::Server;
-use super::store::Store;
-use super::terms::{GROUP, PAGE};
-use super::trays::Trays;
-use super::uffd::Uffd;
 use crate::board::{self, Board, Slot, State};
 use crate::floor::{call, gate, strand, yard};
+use crate::kernel::{Resident, Uffd, folding, lost};
+use crate::places::{GROUP, PAGE};
+use crate::ways::{Engine, Staged, Store, Trays};
 use std::ffi::OsStr;
 use std::io::Read;
 use std::ops::Range;
@@ -28,7 +24,7 @@ use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use zram::Codec;
 
-/// How fast a program can touch memory, in bytes for each millisecond: how long the pager may sleep.
+/// How fast a program can touch memory, in bytes for each millisecond. The pager sleeps by that.
 const TOUCH_SPEED: u64 = 8 << 20;
 const SLEEP_MAX: u64 = 50;
 /// New mappings are looked for this often, and when memory has grown by `GROWTH` without a fault.
@@ -119,13 +115,8 @@ fn watch_only(slot: &Slot) {
 
 fn publish(slot: &Slot, bytes: u64, engine: Option<&Engine>) {
     let held = engine.map(|engine| engine.store.held()).unwrap_or_default();
-    // relaxed, all: figures.
-    slot.resident.store(bytes, Ordering::Relaxed);
-    slot.peak.fetch_max(bytes, Ordering::Relaxed);
-    slot.orig_data_size.store(held.orig_data_size, Ordering::Relaxed);
-    slot.compr_data_size.store(held.compr_data_size, Ordering::Relaxed);
     let unfolded = (bytes + held.orig_data_size).saturating_sub(held.compr_data_size);
-    slot.unfolded_peak.fetch_max(unfolded, Ordering::Relaxed);
+    slot.publish(bytes, held.orig_data_size, held.compr_data_size, unfolded);
 }
 
 struct Pager {
@@ -196,7 +187,7 @@ impl Pager {
     fn resident(&self) -> &Resident {
         match engine() {
             Some(engine) => &engine.resident,
-            None => self.resident.as_ref().unwrap_or_else(|| super::end::lost("no files")),
+            None => self.resident.as_ref().unwrap_or_else(|| lost("no files")),
         }
     }
 
@@ -229,6 +220,7 @@ impl Pager {
         let engine = Box::new(Engine::new(uffd, store, resident, trays));
         // Release pairs with the Acquire in `engine`.
         ENGINE.store(Box::leak(engine), Ordering::Release);
+        // relaxed: the thread that reads it is made after this.
         SLOT.store(std::ptr::from_ref(self.slot) as u64, Ordering::Relaxed);
         if !strand::spawn(serve) {
             return Err(libc::EAGAIN);
@@ -243,6 +235,7 @@ impl Pager {
         let room = quota as i64 - used as i64;
         // relaxed: the server reads it as a figure of a moment ago.
         engine.room.store(room / PAGE as i64, Ordering::Relaxed);
+        // relaxed: a figure.
         let put = engine.put.load(Ordering::Relaxed);
         let grown = used.saturating_sub(self.known.0) > GROWTH + (put - self.known.1) * PAGE as u64;
         if grown || self.scanned.is_none_or(|at| at.elapsed() > SCAN_EVERY) {
@@ -256,11 +249,13 @@ impl Pager {
         if room < margin as i64 {
             let want = (margin as i64 + margin as i64 / 2 - room) as usize / PAGE;
             let left = self.page_out(engine, want);
+            // relaxed: the server looks again soon.
             engine.stuck.store(left == 0, Ordering::Relaxed);
             if left > 0 {
                 return;
             }
         } else {
+            // relaxed: as above.
             engine.stuck.store(false, Ordering::Relaxed);
         }
         // relaxed: the server changes it to wake us.
@@ -275,7 +270,7 @@ impl Pager {
         let Ok(text) = engine.resident.maps() else { return };
         let gate = gate::address().unwrap_or(0);
         let ours = [yard::range(), gate..gate + PAGE, image()];
-        maps::folding(&text, &ours).for_each(|range| engine.adopt(&range));
+        folding(&text, &ours).for_each(|range| engine.adopt(&range));
     }
 
     /// Makes about `want` pages leave. Returns how many did.
@@ -289,7 +284,7 @@ impl Pager {
                     let Some(pages) = engine.compress_oldest(self.slot) else { break };
                     left += pages;
                     tries = 0;
-                    // The server and the other figures see what is won as it comes.
+                    // relaxed: the server sees what is won when it comes.
                     engine.room.fetch_add(pages as i64 / 2, Ordering::Relaxed);
                 }
             }
@@ -310,6 +305,7 @@ static SLOT: AtomicU64 = AtomicU64::new(0);
 extern "C" fn serve() {
     name("ramfold-fault");
     // SAFETY: the pager has written the address of a slot that stays mapped.
+    // relaxed: this thread was made after it.
     let slot = unsafe { &*(SLOT.load(Ordering::Relaxed) as *const Slot) };
     if let Some(engine) = engine() {
         Server::new(engine, slot).run();

@@ -22,6 +22,8 @@ pub(crate) const MAPPING_MIN: usize = 128 << 10;
 
 const STAGED: u32 = 1 << 31;
 
+const _: () = assert!(GROUP_PAGES == 1 << 6, "a place takes six bits");
+
 /// A page that is not in memory, or no page: the content of the book's word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Word(u32);
@@ -71,7 +73,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn words_come_back(tray in 0u32..1 << 25, place in 0..GROUP_PAGES, slot in 0..Word::SLOTS_MAX) {
+        fn words_come_back(
+            tray in 0u32..1 << 25, place in 0..GROUP_PAGES, slot in 0..Word::SLOTS_MAX,
+        ) {
             prop_assert_eq!(Word::tray(tray, place).place(), Place::Tray(tray, place));
             prop_assert_eq!(Word::slot(slot).place(), Place::Slot(slot));
         }

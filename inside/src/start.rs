@@ -10,8 +10,8 @@
 //!
 //! Lock: none.
 
-use super::call::call;
-use super::{gate, pristine, strand, yard};
+use crate::floor::call::call;
+use crate::floor::{gate, pristine, strand, yard};
 use core::arch::global_asm;
 
 #[used]
@@ -81,7 +81,7 @@ fn begin(gate: Option<usize>) {
     // SAFETY: calls about this thread, whose arguments live as long as they run.
     unsafe { call(libc::SYS_rt_sigprocmask, block) };
     if yard::reserve() && gate::make(gate) {
-        strand::spawn(crate::fold::pager::run);
+        strand::spawn(crate::threads::pager::run);
     }
     // SAFETY: as above.
     unsafe { call(libc::SYS_rt_sigprocmask, restore) };

@@ -3,7 +3,7 @@
 //! Invariant: the files are this process's, also after it has changed its root or its user. Lock:
 //! none.
 
-use super::terms::{GROUP_PAGES, PAGE};
+use crate::places::{GROUP_PAGES, PAGE};
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::ops::Range;
@@ -21,12 +21,16 @@ pub(crate) struct Resident {
 /// The page is mapped by this process alone, and once: a bit of `pagemap`.
 const EXCLUSIVE: u64 = 1 << 56;
 
+const _: () = assert!(EXCLUSIVE & PRESENT == 0, "bits of two interfaces");
+
 /// `PAGE_IS_PRESENT` and `PAGE_IS_SWAPPED` of `linux/fs.h`.
 const PRESENT: u64 = 1 << 3;
 /// `PAGEMAP_SCAN`: `_IOWR('f', 16, struct pm_scan_arg)`.
 const PAGEMAP_SCAN: libc::c_ulong = 3 << 30 | 96 << 16 | (b'f' as libc::c_ulong) << 8 | 16;
 /// Ranges of one look.
 const RANGES: usize = 64;
+/// `struct page_region`: start, end, and what is known of it.
+type Runs = [[u64; 3]; RANGES];
 /// Bytes of a page's entry in `pagemap`.
 const ENTRY: usize = 8;
 /// Soft-dirty and the kernel's note that a page is written through one mapping only: neither says
@@ -84,7 +88,7 @@ impl Resident {
     pub(crate) fn present(&self, range: &Range<usize>, mut tell: impl FnMut(Range<usize>) -> bool) {
         let mut start = range.start;
         while start < range.end {
-            let mut runs = [[0u64; 3]; RANGES];
+            let mut runs: Runs = [[0; 3]; RANGES];
             let Ok((count, end)) = self.scan(start..range.end, &mut runs) else { return };
             for run in &runs[..count] {
                 if !tell(run[0] as usize..run[1] as usize) {
@@ -100,11 +104,7 @@ impl Resident {
 
     /// Fills `runs` with start, end and kind of what is present, and gives their number and where
     /// the look ended.
-    fn scan(
-        &self,
-        range: Range<usize>,
-        runs: &mut [[u64; 3]; RANGES],
-    ) -> io::Result<(usize, usize)> {
+    fn scan(&self, range: Range<usize>, runs: &mut Runs) -> io::Result<(usize, usize)> {
         // struct pm_scan_arg: size, flags, start, end, walk_end, vec, vec_len, max_pages, and masks:
         // inverted, all of, any of, returned.
         let mut asked = [

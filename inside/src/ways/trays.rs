@@ -13,8 +13,8 @@
 //!
 //! Invariant: a tray that is free has no page in memory. Lock: the caller's.
 
-use super::terms::{GROUP, GROUP_PAGES, PAGE, Word};
-use super::uffd::Uffd;
+use crate::kernel::Uffd;
+use crate::places::{GROUP, GROUP_PAGES, PAGE, Place, Word};
 use std::io;
 use std::ops::Range;
 
@@ -94,7 +94,7 @@ impl Trays {
     /// their new addresses.
     pub(crate) fn moved(&mut self, words: impl Iterator<Item = (usize, Word)>) {
         for (address, word) in words {
-            if let super::terms::Place::Tray(tray, place) = word.place()
+            if let Place::Tray(tray, place) = word.place()
                 && let Some(tray) = self.tray(tray)
             {
                 tray.homes[place] = address;

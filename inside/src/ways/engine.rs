@@ -1,0 +1,165 @@
+//! The engine of one process: its book, its trays, its store, and the two ways of a page.
+//!
+//! ```text
+//!   program     | page |  <----------- COPY ---------+--------- COPY
+//!                  |                                 |           |
+//!                 MOVE, a group at a time            |         decode
+//!                  v                                 |           |
+//!   tray        | page | --- compress ---> slot of the store ----'
+//! ```
+//!
+//! Invariants
+//! - E1: a page's word changes under the lock under which the page moved.
+//! - E2: a page leaves only from memory that the book says is registered (B2), so that its next
+//!   touch is a fault.
+//! - E3: a tray is emptied only when no word names a place of it.
+//!
+//! Lock: that of the state. The store's locks are taken under it. No request is made under it that
+//! raises an event of our own, because the thread that reads events takes it.
+
+use super::store::Store;
+use super::trays::Trays;
+use crate::floor::call;
+use crate::kernel::{Resident, Uffd};
+use crate::places::{Book, GROUP, Place, Word};
+use host::{Rank, RankedMutex, RankedMutexGuard};
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
+
+/// What is shared by the thread that serves faults and the one that pages out.
+pub(crate) struct Engine {
+    pub(crate) uffd: Uffd,
+    pub(crate) store: Store,
+    pub(crate) resident: Resident,
+    state: RankedMutex<State>,
+    /// Pages that may still come before the limit is reached; negative above it.
+    pub(crate) room: AtomicI64,
+    /// Nothing more can leave, so faults are served above the limit too.
+    pub(crate) stuck: AtomicBool,
+    /// The server waits for the state: the pager lets it go first.
+    awaited: AtomicU32,
+    /// Changed to wake the pager.
+    pub(crate) bell: AtomicU32,
+    /// Pages put in place by the server, so that the pager knows what else has grown.
+    pub(crate) put: AtomicU64,
+}
+
+/// What the lock guards.
+pub(crate) struct State {
+    pub(crate) book: Book,
+    pub(crate) trays: Trays,
+    /// Groups that have pages in memory, the coldest first.
+    pub(super) queue: VecDeque<usize>,
+    /// Trays that are full, the oldest first.
+    pub(super) staged: VecDeque<u32>,
+    /// Groups with pages that the system holds. They are tried again after a while.
+    pub(super) shelf: Vec<usize>,
+}
+
+impl Engine {
+    pub(crate) fn new(uffd: Uffd, store: Store, resident: Resident, trays: Trays) -> Engine {
+        let (queue, staged) = (VecDeque::new(), VecDeque::new());
+        Engine {
+            uffd,
+            store,
+            resident,
+            state: RankedMutex::new(
+                Rank::Group,
+                State { book: Book::default(), trays, queue, staged, shelf: Vec::new() },
+            ),
+            room: AtomicI64::new(0),
+            stuck: AtomicBool::new(false),
+            awaited: AtomicU32::new(0),
+            bell: AtomicU32::new(0),
+            put: AtomicU64::new(0),
+        }
+    }
+
+    /// The state, for the thread that serves faults. The pager lets it go first.
+    pub(crate) fn urgent(&self) -> RankedMutexGuard<'_, State> {
+        // relaxed: it is advice.
+        self.awaited.fetch_add(1, Ordering::Relaxed);
+        let state = self.state.lock();
+        self.awaited.fetch_sub(1, Ordering::Relaxed);
+        state
+    }
+
+    /// The state, for the pager.
+    pub(crate) fn patient(&self) -> RankedMutexGuard<'_, State> {
+        // relaxed: it is advice.
+        while self.awaited.load(Ordering::Relaxed) > 0 {
+            std::thread::yield_now();
+        }
+        self.state.lock()
+    }
+
+    /// Registers a mapping, and queues those of its groups that have pages in memory.
+    pub(crate) fn adopt(&self, range: &Range<usize>) {
+        {
+            // Under the lock, so that an event about the range is read before or after both.
+            let mut state = self.patient();
+            if state.book.is_registered(range) || self.uffd.register(range).is_err() {
+                // The program has a userfaultfd of its own there, or the mapping is gone.
+                return;
+            }
+            state.book.registered(range);
+        }
+        self.resident.present(range, |run| {
+            let mut state = self.patient();
+            let first = run.start & !(GROUP - 1);
+            (first..run.end).step_by(GROUP).for_each(|group| state.list(group));
+            true
+        });
+    }
+
+    /// Groups that could not leave are tried again.
+    pub(crate) fn clear_shelf(&self) {
+        let mut state = self.patient();
+        let groups = std::mem::take(&mut state.shelf);
+        groups.into_iter().for_each(|group| state.list(group));
+    }
+
+    /// The content of a range is gone.
+    pub(crate) fn forget(&self, book: &mut Book, range: &Range<usize>, unmapped: bool) {
+        for word in book.forget(range) {
+            if let Place::Slot(slot) = word.place() {
+                self.store.give_back(slot);
+            }
+        }
+        if unmapped {
+            book.unregistered(range);
+        }
+    }
+
+    /// Wakes the pager.
+    pub(crate) fn ring(&self) {
+        // relaxed: the value only has to change.
+        self.bell.fetch_add(1, Ordering::Relaxed);
+        call::wake(&self.bell);
+    }
+}
+
+impl State {
+    /// Queues a group that has pages in memory.
+    pub(crate) fn list(&mut self, group: usize) {
+        if self.book.queue(group) {
+            self.queue.push_back(group);
+        }
+    }
+
+    /// Where the page at a place of a tray belongs, if it is still wanted.
+    pub(super) fn home(&mut self, tray: u32, place: usize, word: Word) -> Option<usize> {
+        let home = self.trays.tray(tray)?.homes[place];
+        (home != 0 && self.book.word(home) == word).then_some(home)
+    }
+
+    /// Memory moved within the process.
+    pub(crate) fn moved(&mut self, from: usize, to: usize, len: usize) {
+        self.book.moved(from, to, len);
+        let State { book, trays, .. } = self;
+        trays.moved(book.out(&(to..to + len)));
+        let groups: Vec<usize> = (to & !(GROUP - 1)..to + len).step_by(GROUP).collect();
+        groups.into_iter().for_each(|group| self.list(group));
+    }
+}

@@ -1,0 +1,213 @@
+//! The way out: groups go to trays, trays to the store.
+//!
+//! ```text
+//!   queue of groups --> pages in memory? --MOVE--> tray --> queue of trays
+//!                         `-- held by the system: the group goes to the shelf
+//!   oldest tray --> page by page: still wanted? --> store --> the word changes
+//!                                   `-- no room: back to the program
+//! ```
+//!
+//! Invariants: E1 to E3 of `engine`. Only the pager's thread is here.
+//!
+//! Lock: the engine's state, for one group's move, and for each page's word.
+
+use super::engine::{Engine, State};
+use super::trays::empty;
+use crate::board::Slot;
+use crate::floor::call;
+use crate::kernel::lost;
+use crate::places::{GROUP, GROUP_PAGES, PAGE, Place, Word};
+use std::ops::Range;
+use std::sync::atomic::Ordering;
+
+/// What became of a try to stage a group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Staged {
+    /// So many pages are in a tray.
+    Pages(usize),
+    /// The group had nothing that could move.
+    Nothing,
+    /// All trays are full.
+    NoTray,
+    /// No group is left.
+    NoGroup,
+}
+
+/// What became of a page in a tray.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kept {
+    Yes,
+    /// It was touched or given up meanwhile.
+    Gone,
+    NoRoom,
+}
+
+impl Engine {
+    /// Moves the coldest group to a tray.
+    pub(crate) fn stage(&self, slot: &Slot) -> Staged {
+        let mut state = self.patient();
+        let Some(&group) = state.queue.front() else { return Staged::NoGroup };
+        let Some(tray) = state.trays.take() else { return Staged::NoTray };
+        state.queue.pop_front();
+        state.book.unqueue(group);
+        let mut moved = 0;
+        let mut busy = 0;
+        for part in state.book.registered_parts(group) {
+            self.resident.present(&part, |run| {
+                let (pages, held) = self.stage_run(&mut state, &run, tray);
+                moved += pages;
+                busy += held;
+                true
+            });
+        }
+        // relaxed: a figure.
+        slot.busy.fetch_add(busy as u64, Ordering::Relaxed);
+        if busy > 0 {
+            state.shelf.push(group);
+        }
+        if moved == 0 {
+            state.trays.give_back(tray);
+            return Staged::Nothing;
+        }
+        state.staged.push_back(tray);
+        Staged::Pages(moved)
+    }
+
+    /// Moves a run of pages that are in memory to their places in a tray. Returns how many moved,
+    /// and how many the system holds.
+    fn stage_run(&self, state: &mut State, run: &Range<usize>, tray: u32) -> (usize, usize) {
+        let (mut address, mut moved, mut busy) = (run.start, 0, 0);
+        let mut touched = 0;
+        while address < run.end {
+            let place = address % GROUP / PAGE;
+            let to = state.trays.range(tray).start + place * PAGE;
+            let pages = (run.end - address) / PAGE;
+            // SAFETY: by E2 the range is registered: it is a part of what the book says, and the
+            // kernel answers EAGAIN while an event is unread. The tray is ours, and its place
+            // empty.
+            let progress = unsafe { self.uffd.move_pages(to, address, pages) };
+            for page in 0..progress.pages {
+                let home = address + page * PAGE;
+                state.book.set(home, Word::tray(tray, place + page));
+                if let Some(tray) = state.trays.tray(tray) {
+                    tray.homes[place + page] = home;
+                }
+            }
+            moved += progress.pages;
+            address += progress.pages * PAGE;
+            match progress.errno {
+                0 => {}
+                // An event waits, or the system stopped after some pages.
+                libc::EAGAIN if progress.pages > 0 => {}
+                libc::EAGAIN => return (moved, busy + 1),
+                libc::EBUSY if touched != address && self.unshare(address) => touched = address,
+                // The page is shared with a child, locked, or in use by the system.
+                _ => {
+                    busy += usize::from(progress.errno == libc::EBUSY);
+                    address += PAGE;
+                }
+            }
+        }
+        (moved, busy)
+    }
+
+    /// Makes a page movable that was shared with a child which has ended: the system moves only
+    /// what was written since. False if others share it still.
+    fn unshare(&self, address: usize) -> bool {
+        // futex(2): the word at the second address is changed by an OR with 0, and nobody is woken.
+        // The kernel does this for a page of the program as one step, and refuses if it is gone.
+        const OR_NOTHING: usize = 2 << 28;
+        let operation = (libc::FUTEX_WAKE_OP | libc::FUTEX_PRIVATE_FLAG) as usize;
+        self.resident.is_exclusive(address) && {
+            let arguments = [address, operation, 0, 0, address, OR_NOTHING];
+            // SAFETY: no bit of the program's memory changes.
+            unsafe { call::call(libc::SYS_futex, arguments) >= 0 }
+        }
+    }
+
+    /// Sends the oldest tray to the store. Returns how many pages left memory by that; `None` if
+    /// there is no tray.
+    pub(crate) fn compress_oldest(&self, slot: &Slot) -> Option<usize> {
+        let tray = self.patient().staged.pop_front()?;
+        let mut kept = 0;
+        let mut full = false;
+        for place in 0..GROUP_PAGES {
+            match self.compress(tray, place) {
+                Kept::Yes => kept += 1,
+                Kept::Gone => {}
+                Kept::NoRoom => full = true,
+            }
+        }
+        // relaxed: a figure.
+        slot.pages_out.fetch_add(kept as u64, Ordering::Relaxed);
+        let range = self.patient().trays.range(tray);
+        // SAFETY: by E3 no word names a place of the tray, and it is in no queue.
+        if let Err(error) = unsafe { empty(&range, &self.uffd) } {
+            lost(&format!("a tray cannot be emptied: {error}"));
+        }
+        self.patient().trays.give_back(tray);
+        if full { None } else { Some(kept) }
+    }
+
+    fn compress(&self, tray: u32, place: usize) -> Kept {
+        let word = Word::tray(tray, place);
+        let page = {
+            let mut state = self.patient();
+            if state.home(tray, place, word).is_none() {
+                return Kept::Gone;
+            }
+            // SAFETY: the page is there, and only this thread empties trays.
+            unsafe { state.trays.pages(tray, place, 1) }
+        };
+        let kept = self.store.keep(page);
+        if let Some(slot) = kept {
+            let mut state = self.patient();
+            if let Some(home) = state.home(tray, place, word) {
+                state.book.set(home, Word::slot(slot));
+                return Kept::Yes;
+            }
+            drop(state);
+            self.store.give_back(slot);
+            return Kept::Gone;
+        }
+        self.put_back(tray, place, page);
+        Kept::NoRoom
+    }
+
+    /// A page that the store has no room for is memory of the program again.
+    fn put_back(&self, tray: u32, place: usize, page: &[u8]) {
+        loop {
+            let mut state = self.patient();
+            let Some(home) = state.home(tray, place, Word::tray(tray, place)) else { return };
+            // SAFETY: the bytes are the page's own, by its word.
+            let progress = unsafe { self.uffd.copy(home, page) };
+            if progress.pages == 0 && [libc::EAGAIN, libc::ENOMEM].contains(&progress.errno) {
+                // An event waits; its reader wants the state.
+                drop(state);
+                std::thread::yield_now();
+                continue;
+            }
+            state.book.set(home, Word::PROGRAM);
+            state.list(home & !(GROUP - 1));
+            return;
+        }
+    }
+
+    /// Sends everything in trays that is still wanted to the store, so that books can be copied.
+    pub(crate) fn settle(&self, state: &mut State) {
+        let staged: Vec<(usize, Word)> = state
+            .book
+            .out(&(0..usize::MAX))
+            .filter(|(_, word)| matches!(word.place(), Place::Tray(..)))
+            .collect();
+        for (home, word) in staged {
+            let Place::Tray(tray, place) = word.place() else { continue };
+            // SAFETY: the word says that the page is there; trays are emptied under no word (E3).
+            let page = unsafe { state.trays.pages(tray, place, 1) };
+            match self.store.keep(page) {
+                Some(slot) => state.book.set(home, Word::slot(slot)),
+                None => lost("a forked child's memory has no room"),
+            }
+        }
+    }
+}

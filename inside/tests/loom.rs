@@ -1,0 +1,82 @@
+//! The lock of forks, and the owner of a slot, under every interleaving of two preemptions.
+//!
+//! Run with `RUSTFLAGS="--cfg loom" LOOM_MAX_PREEMPTIONS=2`.
+//!
+//! Claims
+//! - One thread at a time has the turn, whether it waited for it or tried.
+//! - A slot has one owner, and the next one finds what the last one left.
+#![cfg(loom)]
+
+use std::sync::Arc;
+
+use loom::cell::UnsafeCell;
+use loom::sync::atomic::{AtomicU64, Ordering};
+use loom::thread;
+use ramfold_inside::board::Owner;
+use ramfold_inside::model::Turn;
+
+/// What the turn guards.
+struct Guarded {
+    turn: Turn,
+    value: UnsafeCell<u32>,
+}
+
+// SAFETY: the turn guards the value, which is what the model checks.
+unsafe impl Sync for Guarded {}
+// SAFETY: as above.
+unsafe impl Send for Guarded {}
+
+impl Guarded {
+    fn add(&self) {
+        // SAFETY: this thread has the turn; loom finds it if another has it too.
+        self.value.with_mut(|value| unsafe { *value += 1 });
+        self.turn.give();
+    }
+}
+
+#[test]
+fn one_thread_has_the_turn() {
+    loom::model(|| {
+        let guarded = Arc::new(Guarded { turn: Turn::new(), value: UnsafeCell::new(0) });
+        let waits = Arc::clone(&guarded);
+        let waiter = thread::spawn(move || {
+            waits.turn.take();
+            waits.add();
+        });
+        let tried = guarded.turn.try_take();
+        if tried {
+            guarded.add();
+        }
+        waiter.join().expect("it adds");
+        guarded.turn.take();
+        // SAFETY: this thread has the turn.
+        let sum = guarded.value.with(|value| unsafe { *value });
+        assert_eq!(sum, 1 + u32::from(tried));
+        guarded.turn.give();
+    });
+}
+
+#[test]
+fn a_slot_has_one_owner() {
+    loom::model(|| {
+        let slot = Arc::new((Owner::default(), AtomicU64::new(0)));
+        assert!(slot.0.claim(1));
+        let other = Arc::clone(&slot);
+        let next = thread::spawn(move || {
+            let claimed = other.0.claim(2);
+            if claimed {
+                // relaxed: the claim orders it.
+                assert_eq!(other.1.load(Ordering::Relaxed), 0, "the last owner's word");
+            }
+            claimed
+        });
+        // relaxed, both: the release orders them.
+        slot.1.store(7, Ordering::Relaxed);
+        slot.1.store(0, Ordering::Relaxed);
+        slot.0.release();
+        let third = slot.0.claim(3);
+        let second = next.join().expect("it tries");
+        assert!(second != third, "one of them has it");
+        assert_eq!(slot.0.pid(), if second { 2 } else { 3 });
+    });
+}

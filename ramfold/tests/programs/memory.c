@@ -1,0 +1,269 @@
+// A program for ramfold run, which knows what its memory must hold. It prints "right" at the end.
+//
+//   memory walk      touches, in order and at random
+//   memory moves     mremap, munmap and mmap, madvise, mprotect, brk
+//   memory forks     children, their children, a parent that ends at once
+//   memory calls     system calls on memory that has left
+//   memory threads   threads that come and go while others touch
+//   memory closes    a program that closes all descriptors
+//   memory waits     waits for SIGTERM and ends with 5
+
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { PAGE = 4096 };
+static const size_t PAGES = 12288;  // 48 MiB
+
+static void wrong(const char *what, size_t page) {
+    printf("wrong: %s, page %zu\n", what, page);
+    fflush(stdout);
+    _exit(1);
+}
+
+static void *map(size_t pages) {
+    void *at = mmap(NULL, pages * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (at == MAP_FAILED) wrong("mmap", 0);
+    return at;
+}
+
+static uint64_t chance = 88172645463325252u;
+static uint64_t roll(void) {
+    chance ^= chance << 13;
+    chance ^= chance >> 7;
+    chance ^= chance << 17;
+    return chance;
+}
+
+// The words of a page say which page it is and how often it was written.
+static void fill(char *at, size_t page, uint64_t turn) {
+    uint64_t *words = (uint64_t *)at;
+    for (int i = 0; i < PAGE / 8; i++) words[i] = page * 1000003 + turn * 7 + i / 16;
+}
+
+static void check(const char *what, char *at, size_t page, uint64_t turn) {
+    uint64_t *words = (uint64_t *)at;
+    for (int i = 0; i < PAGE / 8; i += 37)
+        if (words[i] != page * 1000003 + turn * 7 + i / 16) wrong(what, page);
+}
+
+static void fill_all(char *at, size_t pages, uint64_t turn) {
+    for (size_t p = 0; p < pages; p++) fill(at + p * PAGE, p, turn);
+}
+
+static void check_all(const char *what, char *at, size_t pages, uint64_t turn) {
+    for (size_t p = 0; p < pages; p++) check(what, at + p * PAGE, p, turn);
+}
+
+static void walk(void) {
+    char *at = map(PAGES);
+    static uint64_t turns[12288];
+    fill_all(at, PAGES, 0);
+    check_all("a walk", at, PAGES, 0);
+    for (int i = 0; i < 60000; i++) {
+        size_t p = roll() % PAGES;
+        check("a jump", at + p * PAGE, p, turns[p]);
+        if (roll() % 2) fill(at + p * PAGE, p, ++turns[p]);
+    }
+    for (size_t p = 0; p < PAGES; p++) check("the end", at + p * PAGE, p, turns[p]);
+}
+
+static void moves(void) {
+    size_t half = PAGES / 2;
+    char *cold = map(PAGES);
+    fill_all(cold, PAGES, 1);
+    for (int turn = 0; turn < 6; turn++) {
+        // Memory that grows has to move.
+        char *at = map(half);
+        fill_all(at, half, 2);
+        check_all("cold", cold, PAGES, 1);
+        char *blocker = mmap(at + half * PAGE, PAGE, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        at = mremap(at, half * PAGE, (half + 64) * PAGE, MREMAP_MAYMOVE);
+        if (at == MAP_FAILED) wrong("mremap", 0);
+        check_all("moved", at, half, 2);
+        for (size_t p = half; p < half + 64; p++)
+            if (at[p * PAGE + 9]) wrong("grown", p);
+        // A part is given back, and other memory comes to its place.
+        munmap(at + 64 * PAGE, 512 * PAGE);
+        char *again = mmap(at + 64 * PAGE, 512 * PAGE, PROT_READ | PROT_WRITE,
+                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+        for (size_t p = 0; p < 512; p++)
+            if (again[p * PAGE]) wrong("new memory", p);
+        // What is discarded reads as zeros; its neighbours stay.
+        madvise(at + 1000 * PAGE, 300 * PAGE, MADV_DONTNEED);
+        for (size_t p = 1000; p < 1300; p++)
+            if (at[p * PAGE + 4000]) wrong("discarded", p);
+        check("before", at + 999 * PAGE, 999, 2);
+        check("after", at + 1300 * PAGE, 1300, 2);
+        // Memory that may not be written keeps its bytes.
+        mprotect(at + 2000 * PAGE, 200 * PAGE, PROT_NONE);
+        mprotect(at + 2000 * PAGE, 200 * PAGE, PROT_READ);
+        for (size_t p = 2000; p < 2200; p++) check("closed", at + p * PAGE, p, 2);
+        mprotect(at + 2000 * PAGE, 200 * PAGE, PROT_READ | PROT_WRITE);
+        fill(at + 2100 * PAGE, 2100, 3);
+        check("opened", at + 2100 * PAGE, 2100, 3);
+        // To a fixed place, over other memory.
+        char *place = map(256);
+        fill_all(place, 256, 4);
+        char *from = at + 2560 * PAGE;
+        if (mremap(from, 256 * PAGE, 256 * PAGE, MREMAP_MAYMOVE | MREMAP_FIXED, place) != place)
+            wrong("mremap to a place", 0);
+        for (size_t p = 0; p < 256; p++) check("put over", place + p * PAGE, p + 2560, 2);
+        munmap(blocker, PAGE);
+        munmap(place, 256 * PAGE);
+        munmap(at, (half + 64) * PAGE);
+    }
+    check_all("cold", cold, PAGES, 1);
+    char *top = sbrk(4096 * PAGE);
+    if (top == (void *)-1) return;  // musl has no heap of this kind
+    fill_all(top, 4096, 5);
+    check_all("cold", cold, PAGES, 1);
+    check_all("heap", top, 4096, 5);
+    sbrk(-(2048 * PAGE));
+    sbrk(2048 * PAGE);
+    check_all("the heap's lower half", top, 2048, 5);
+    for (size_t p = 2048; p < 4096; p++)
+        if (top[p * PAGE]) wrong("the heap's new half", p);
+}
+
+static void expect_child(pid_t child) {
+    int status;
+    if (waitpid(child, &status, 0) != child || status != 0) wrong("a child's end", status);
+}
+
+static void forks(void) {
+    char *at = map(PAGES);
+    fill_all(at, PAGES, 0);
+    for (int turn = 1; turn < 5; turn++) {
+        pid_t child = fork();
+        if (child < 0) wrong("fork", 0);
+        if (child == 0) {
+            check_all("a child", at, PAGES, 0);
+            pid_t grandchild = fork();
+            if (grandchild == 0) {
+                check_all("a grandchild", at, PAGES, 0);
+                _exit(0);
+            }
+            fill_all(at, PAGES / 4, 9);
+            expect_child(grandchild);
+            check_all("a child's own", at, PAGES / 4, 9);
+            _exit(0);
+        }
+        check_all("the parent", at, PAGES, 0);
+        expect_child(child);
+    }
+    // A child whose parent ends at once.
+    int ends[2];
+    if (pipe(ends)) wrong("pipe", 0);
+    pid_t middle = fork();
+    if (middle == 0) {
+        pid_t child = fork();
+        if (child != 0) _exit(0);
+        check_all("an orphan", at, PAGES, 0);
+        char said = 'y';
+        if (write(ends[1], &said, 1) != 1) _exit(1);
+        _exit(0);
+    }
+    close(ends[1]);
+    expect_child(middle);
+    char said = 0;
+    if (read(ends[0], &said, 1) != 1 || said != 'y') wrong("an orphan's word", 0);
+    check_all("the parent", at, PAGES, 0);
+}
+
+static void calls(void) {
+    char *at = map(PAGES);
+    fill_all(at, PAGES, 0);
+    int file = memfd_create("file", 0);
+    for (size_t p = 0; p < PAGES; p += 3)
+        if (pwrite(file, at + p * PAGE, PAGE, p * PAGE) != PAGE) wrong("pwrite", p);
+    char *back = map(PAGES);
+    for (size_t p = 0; p < PAGES; p += 3)
+        if (pread(file, back + p * PAGE, PAGE, p * PAGE) != PAGE) wrong("pread", p);
+    for (size_t p = 0; p < PAGES; p += 3) check("read back", back + p * PAGE, p, 0);
+    int pair[2];
+    if (socketpair(AF_UNIX, SOCK_DGRAM, 0, pair)) wrong("socketpair", 0);
+    for (size_t p = 1; p + 1 < PAGES; p += 97) {
+        struct iovec parts[2] = {{at + p * PAGE, 1000}, {at + (p + 1) * PAGE, 1000}};
+        if (writev(pair[0], parts, 2) != 2000) wrong("writev", p);
+        struct iovec to[2] = {{back + p * PAGE, 1000}, {back + (PAGES - p) * PAGE, 1000}};
+        if (readv(pair[1], to, 2) != 2000) wrong("readv", p);
+        if (memcmp(back + p * PAGE, at + p * PAGE, 1000)) wrong("a datagram", p);
+    }
+    check_all("what was sent", at, PAGES, 0);
+}
+
+static char *shared_memory;
+static void *touch(void *number) {
+    uint64_t own = (uintptr_t)number * 2654435761u + 1;
+    char stack[65536];
+    memset(stack, (int)own, sizeof stack);
+    for (int i = 0; i < 4000; i++) {
+        own ^= own << 13, own ^= own >> 7, own ^= own << 17;
+        size_t p = own % PAGES;
+        check("a thread", shared_memory + p * PAGE, p, 0);
+    }
+    for (size_t i = 0; i < sizeof stack; i += 511)
+        if (stack[i] != stack[0]) wrong("a stack", i);
+    return NULL;
+}
+
+static void threads(void) {
+    shared_memory = map(PAGES);
+    fill_all(shared_memory, PAGES, 0);
+    for (int turn = 0; turn < 6; turn++) {
+        pthread_t all[8];
+        for (uintptr_t i = 0; i < 8; i++)
+            if (pthread_create(&all[i], NULL, touch, (void *)(i + 8 * turn))) wrong("a thread", i);
+        for (int i = 0; i < 8; i++) pthread_join(all[i], NULL);
+    }
+}
+
+static void closes(void) {
+    char *at = map(PAGES);
+    fill_all(at, PAGES, 0);
+    int out = dup(1);
+    for (int fd = 0; fd < 1024; fd++)
+        if (fd != out) close(fd);
+    check_all("without descriptors", at, PAGES, 0);
+    if (dup2(out, 1) != 1) _exit(3);
+}
+
+static void at_term(int signal) {
+    (void)signal;
+    _exit(5);
+}
+
+static void waits(void) {
+    signal(SIGTERM, at_term);
+    puts("waits");
+    fflush(stdout);
+    for (;;) pause();
+}
+
+int main(int count, char **words) {
+    const char *what = count > 1 ? words[1] : "";
+    static const struct {
+        const char *name;
+        void (*work)(void);
+    } all[] = {{"walk", walk},   {"moves", moves},     {"forks", forks}, {"calls", calls},
+               {"waits", waits}, {"threads", threads}, {"closes", closes}};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        if (!strcmp(what, all[i].name)) {
+            all[i].work();
+            puts("right");
+            return 0;
+        }
+    return 2;
+}

@@ -1,0 +1,290 @@
+//! `ramfold run`: programs that know what their memory must hold, in less of it.
+//!
+//! ```text
+//!   tests/programs/memory.c  --cc-->  a program for each claim; it prints "right"
+//! ```
+//!
+//! The limit is far below what the programs touch, so nearly all of it leaves and comes back.
+
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use crate::rig::{BINARY, Scratch, eventually, needs, needs_root, signal, succeed, tool};
+
+const SOURCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/programs/memory.c");
+const LIMIT: &str = "32M";
+
+/// A runtime directory, and the program in it.
+struct Rig {
+    scratch: Scratch,
+    program: PathBuf,
+}
+
+/// `None` if this machine cannot fold programs, or has no compiler.
+fn rig(compiler: &[&str]) -> Option<Rig> {
+    let scratch = Scratch::new();
+    if !needs(&compiler[..1]) || !folds(&scratch) {
+        return None;
+    }
+    let program = scratch.path("memory");
+    let mut built = tool(compiler[0]);
+    built.args(&compiler[1..]).args(["-O1", "-pthread", "-o"]).arg(&program).arg(SOURCE);
+    succeed(&mut built);
+    Some(Rig { scratch, program })
+}
+
+fn folds(scratch: &Scratch) -> bool {
+    let output = run(scratch, &[]).args(["--", "true"]).output().expect("it starts");
+    let text = String::from_utf8_lossy(&output.stderr);
+    if output.status.success() {
+        return true;
+    }
+    assert!(text.contains("programs cannot fold here"), "{text}");
+    println!("skipped: needs a userfaultfd for system calls");
+    false
+}
+
+fn run(scratch: &Scratch, options: &[&str]) -> Command {
+    let mut command = tool(BINARY);
+    command.arg("run").args(options).env("XDG_RUNTIME_DIR", scratch.path("run"));
+    command
+}
+
+impl Rig {
+    fn run(&self, options: &[&str]) -> Command {
+        run(&self.scratch, options)
+    }
+
+    /// Runs one claim of the program, and gives what `ramfold` said.
+    #[track_caller]
+    fn right(&self, claim: &str, options: &[&str]) -> String {
+        let output = self.run(options).arg("--").arg(&self.program).arg(claim).output();
+        let output = output.expect("it starts");
+        let (out, err) = texts(&output);
+        assert!(output.status.success(), "{:?}\n{out}{err}", output.status);
+        assert_eq!(out, "right\n", "{err}");
+        err
+    }
+
+    /// Does the claim while most of the memory is out.
+    #[track_caller]
+    fn folds_and_is_right(&self, claim: &str) {
+        let said = self.right(claim, &["--limit", LIMIT]);
+        assert!(said.contains("pages left"), "{said}");
+    }
+}
+
+fn texts(output: &Output) -> (String, String) {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (text(&output.stdout), text(&output.stderr))
+}
+
+macro_rules! claims {
+    ($($name:ident: $claim:literal;)*) => {$(
+        #[test]
+        fn $name() {
+            let Some(rig) = rig(&["cc"]) else { return };
+            rig.folds_and_is_right($claim);
+        }
+    )*};
+}
+
+claims! {
+    what_is_touched_again_is_what_it_was: "walk";
+    memory_that_moves_and_goes_is_right: "moves";
+    forked_children_have_their_parents_memory: "forks";
+    system_calls_see_memory_that_has_left: "calls";
+    threads_come_and_go_over_folded_memory: "threads";
+    a_program_cannot_close_what_folds_its_memory: "closes";
+}
+
+#[test]
+fn every_algorithm_gives_back_what_it_was_given() {
+    let Some(rig) = rig(&["cc"]) else { return };
+    for algorithm in ["lzo-rle", "lzo", "lz4", "lz4hc", "zstd", "deflate", "zstd:7"] {
+        let said = rig.right("walk", &["--limit", LIMIT, "--algorithm", algorithm]);
+        assert!(said.contains("pages left"), "{algorithm}: {said}");
+    }
+    rig.right("walk", &["--limit", LIMIT, "--density", "dense"]);
+}
+
+#[test]
+fn under_its_limit_a_program_is_left_alone() {
+    let Some(rig) = rig(&["cc"]) else { return };
+    let said = rig.right("walk", &["--limit", "1G"]);
+    assert!(said.contains("nothing was folded"), "{said}");
+    assert_eq!(rig.right("walk", &["--limit", LIMIT, "--quiet"]), "");
+}
+
+#[test]
+fn a_program_with_another_c_library_folds_too() {
+    let Some(rig) = rig(&["musl-gcc"]) else { return };
+    ["walk", "moves", "forks", "calls", "threads"].map(|claim| rig.folds_and_is_right(claim));
+}
+
+#[test]
+fn a_program_that_cannot_fold_is_named_and_runs() {
+    let Some(rig) = rig(&["cc", "-static"]) else { return };
+    let script = "\"$0\" waits & one=$!; \"$0\" waits & sleep 1; kill $one $!; wait";
+    let mut command = rig.run(&["--limit", LIMIT]);
+    let output = command.args(["--", "sh", "-c", script]).arg(&rig.program).output();
+    let (out, err) = texts(&output.expect("it starts"));
+    assert_eq!(out, "waits\nwaits\n", "{err}");
+    let named = err.lines().filter(|line| line.contains("does not fold")).count();
+    assert_eq!(named, 1, "{err}");
+    assert!(err.contains("memory (process"), "{err}");
+}
+
+#[test]
+fn the_end_of_a_program_is_its_own() {
+    let Some(rig) = rig(&["cc"]) else { return };
+    let code = |words: &[&str]| {
+        let output = rig.run(&["--quiet"]).arg("--").args(words).output().expect("it starts");
+        (output.status.code(), texts(&output).1)
+    };
+    assert_eq!(code(&["sh", "-c", "exit 37"]), (Some(37), String::new()));
+    assert_eq!(code(&["/nonexistent"]).0, Some(127));
+    let (status, said) = code(&["/etc/passwd"]);
+    assert_eq!(status, Some(126));
+    assert!(said.starts_with("ramfold: /etc/passwd: "), "{said}");
+}
+
+#[test]
+fn a_signal_that_ends_the_program_ends_the_command() {
+    let Some(rig) = rig(&["cc"]) else { return };
+    let mut command = Command::new(BINARY);
+    command.args(["run", "--quiet", "--", "sh", "-c", "kill -USR1 $$"]);
+    command.env("XDG_RUNTIME_DIR", rig.scratch.path("run"));
+    assert_eq!(command.status().expect("it starts").signal(), Some(libc_usr1()));
+    assert_eq!(leftovers(&rig.scratch), 0);
+}
+
+fn libc_usr1() -> i32 {
+    10
+}
+
+#[test]
+fn a_signal_that_is_sent_to_the_command_is_the_programs() {
+    let Some(rig) = rig(&["cc"]) else { return };
+    let mut command = Command::new(BINARY);
+    command.args(["run", "--quiet", "--"]).arg(&rig.program).arg("waits");
+    command.env("XDG_RUNTIME_DIR", rig.scratch.path("run")).stdout(Stdio::piped());
+    let mut child = command.spawn().expect("it starts");
+    let mut out = child.stdout.take().expect("piped");
+    let mut first = [0; 6];
+    std::io::Read::read_exact(&mut out, &mut first).expect("it says so");
+    assert_eq!(&first, b"waits\n");
+    signal(child.id(), "TERM");
+    assert_eq!(child.wait().expect("it ends").code(), Some(5), "its handler says so");
+}
+
+/// Directories of runs.
+fn leftovers(scratch: &Scratch) -> usize {
+    let path = scratch.path("run").join("ramfold");
+    std::fs::read_dir(path).map_or(0, |entries| {
+        entries.flatten().filter(|it| it.file_name().to_string_lossy().starts_with("run-")).count()
+    })
+}
+
+#[test]
+fn a_run_that_was_killed_leaves_nothing_for_long() {
+    let Some(rig) = rig(&["cc"]) else { return };
+    let mut command = Command::new(BINARY);
+    command.args(["run", "--quiet", "--", "sleep", "300"]);
+    command.env("XDG_RUNTIME_DIR", rig.scratch.path("run"));
+    let mut child = command.spawn().expect("it starts");
+    eventually("the directory", || leftovers(&rig.scratch) == 1);
+    let program = || children(child.id());
+    eventually("the program", || !program().is_empty());
+    let program = program();
+    signal(child.id(), "KILL");
+    child.wait().expect("it ends");
+    program.iter().for_each(|&pid| signal(pid, "KILL"));
+    assert_eq!(leftovers(&rig.scratch), 1, "it could not remove it");
+    succeed(rig.run(&["--quiet", "--", "true"]).stdout(Stdio::null()));
+    assert_eq!(leftovers(&rig.scratch), 0, "the next run has");
+}
+
+fn children(pid: u32) -> Vec<u32> {
+    let path = format!("/proc/{pid}/task/{pid}/children");
+    let text = std::fs::read_to_string(Path::new(&path)).unwrap_or_default();
+    text.split_ascii_whitespace().filter_map(|pid| pid.parse().ok()).collect()
+}
+
+/// A pipe ends when the program closes it, although our threads are in the process.
+#[test]
+fn a_pipe_ends_when_the_program_closes_it() {
+    let Some(rig) = rig(&["cc"]) else { return };
+    let script = "exec 3>&1; (sleep 0.3; echo late) & exec >&-; exec 3>&-; wait; sleep 0.2";
+    let mut command = rig.run(&["--quiet", "--", "sh", "-c", script]);
+    let mut child = command.stdout(Stdio::piped()).spawn().expect("it starts");
+    let mut text = String::new();
+    let mut out = child.stdout.take().expect("piped");
+    std::io::Read::read_to_string(&mut out, &mut text).expect("it ends");
+    assert_eq!(text, "late\n");
+    assert!(child.wait().expect("it ends").success());
+}
+
+/// The library takes nothing of a C library but a few functions without state.
+#[test]
+fn the_library_stands_on_no_c_library() {
+    let Some(rig) = rig(&["cc"]) else { return };
+    if !needs(&["nm", "readelf"]) {
+        return;
+    }
+    let script = "nm -D --undefined-only $LD_PRELOAD; readelf -d $LD_PRELOAD; \
+                  readelf --dyn-syms -W $LD_PRELOAD | awk '$7 ~ /^[0-9]/ { print \"gives\", $8 }'";
+    let text = succeed(&mut rig.run(&["--quiet", "--", "sh", "-c", script]));
+    let undefined = text.lines().filter_map(|line| {
+        let mut words = line.split_ascii_whitespace();
+        matches!(words.next(), Some("U" | "w")).then(|| words.next().unwrap_or_default())
+    });
+    let mut undefined: Vec<&str> = undefined.collect();
+    undefined.sort_unstable();
+    // Each is called with addresses of our own, and knows nothing of threads.
+    let strings = ["bcmp", "memcmp", "memcpy", "memmove", "memset", "strlen"];
+    // The program's threads call one of these, once.
+    let forks = ["__register_atfork", "pthread_atfork"];
+    let known = |name: &&str| strings.contains(name) || forks.contains(name);
+    let others: Vec<&&str> = undefined.iter().filter(|name| !known(name)).collect();
+    assert!(others.is_empty(), "{others:?}");
+    assert!(undefined.contains(&"memcpy"), "the list was read: {text}");
+    assert!(!text.contains("(NEEDED)"), "{text}");
+    assert!(!text.contains("gives"), "{text}");
+}
+
+#[test]
+fn without_the_right_to_fold_the_reason_is_given() {
+    let Some(rig) = rig(&["cc"]) else { return };
+    if !needs_root() || !needs(&["setpriv"]) {
+        return;
+    }
+    let mut command = tool("setpriv");
+    command.args(["--reuid", "65534", "--clear-groups", "--inh-caps=-all", BINARY, "run", "--"]);
+    command.arg("true").env("XDG_RUNTIME_DIR", rig.scratch.path("none"));
+    let output = command.output().expect("it starts");
+    let (_, err) = texts(&output);
+    if err.contains("Permission denied") && err.contains("setpriv") {
+        return println!("skipped: needs a build that others may read");
+    }
+    assert_eq!(output.status.code(), Some(1), "{err}");
+    assert_eq!(err.lines().count(), 1, "{err}");
+    assert!(err.contains("CAP_SYS_PTRACE"), "{err}");
+}
+
+#[test]
+fn what_cannot_be_a_limit_is_refused() {
+    let scratch = Scratch::new();
+    for (limit, why) in [
+        ("0", "too small"),
+        ("1M", "at least 16.0 MiB"),
+        ("0%", "1% to 100%"),
+        ("200%", "1% to 100%"),
+        ("x", "not a size"),
+    ] {
+        let said =
+            crate::rig::refusal(run(&scratch, &["--limit", limit, "--", "true"]).env("A", "b"));
+        assert!(said.contains(why), "{limit}: {said}");
+    }
+}
