@@ -240,8 +240,10 @@ impl Slot {
             (&self.orig_data_size, orig_data_size),
             (&self.compr_data_size, compr_data_size),
         ];
-        // relaxed, here and below: figures that stand alone.
-        stored.iter().for_each(|(word, value)| word.store(*value, Ordering::Relaxed));
+        stored.iter().for_each(|(word, value)| {
+            // relaxed: figures that stand alone.
+            word.store(*value, Ordering::Relaxed);
+        });
         let most = [(&self.peak, resident), (&self.unfolded_peak, unfolded)];
         most.iter().for_each(|(word, value)| {
             // relaxed: as above.

@@ -56,18 +56,18 @@ use std::io;
 
 /// Why a process cannot fold.
 #[derive(Debug)]
-pub struct Refusal {
+pub struct CannotFold {
     what: &'static str,
     source: io::Error,
 }
 
-impl fmt::Display for Refusal {
+impl fmt::Display for CannotFold {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.what, self.source)
     }
 }
 
-impl std::error::Error for Refusal {
+impl std::error::Error for CannotFold {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         Some(&self.source)
     }
@@ -77,11 +77,11 @@ impl std::error::Error for Refusal {
 ///
 /// # Errors
 ///
-/// [`Refusal`], if the system refuses a userfaultfd that serves system calls and tells of forks, or
-/// has no `UFFDIO_MOVE`, or no `/proc`.
+/// [`CannotFold`], if the system refuses a userfaultfd that serves system calls and tells of forks,
+/// or has no `UFFDIO_MOVE`, or no `/proc`.
 #[cfg(not(loom))]
-pub fn can_fold() -> Result<(), Refusal> {
-    let refused = |what| move |source| Refusal { what, source };
+pub fn can_fold() -> Result<(), CannotFold> {
+    let refused = |what| move |source| CannotFold { what, source };
     kernel::Uffd::open().map_err(refused("the system refuses a userfaultfd for system calls"))?;
     kernel::Resident::open().map_err(refused("a file of /proc/self cannot be read"))?;
     Ok(())

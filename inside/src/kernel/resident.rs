@@ -105,8 +105,8 @@ impl Resident {
     /// Fills `runs` with start, end and kind of what is present, and gives their number and where
     /// the look ended.
     fn scan(&self, range: Range<usize>, runs: &mut Runs) -> io::Result<(usize, usize)> {
-        // struct pm_scan_arg: size, flags, start, end, walk_end, vec, vec_len, max_pages, and masks:
-        // inverted, all of, any of, returned.
+        // struct pm_scan_arg: size, flags, start, end, walk_end, vec, vec_len, max_pages, and the
+        // masks: inverted, all of, any of, returned.
         let mut asked = [
             96,
             0,

@@ -98,7 +98,7 @@ impl args::Density {
 }
 
 /// Why programs cannot fold here, and what would let them.
-fn refusal(error: &inside::Refusal) -> String {
+fn refusal(error: &inside::CannotFold) -> String {
     format!(
         "programs cannot fold here, because {error}; run as root, give the command the capability \
          CAP_SYS_PTRACE, or, if the kernel is older than 6.8, use a newer one"
