@@ -14,6 +14,7 @@ use crate::rig::{BINARY, Scratch, eventually, needs, needs_root, signal, succeed
 
 const SOURCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/programs/memory.c");
 const LIMIT: &str = "32M";
+const SIGUSR1: i32 = 10;
 
 /// A runtime directory, and the program in it.
 struct Rig {
@@ -120,7 +121,9 @@ fn under_its_limit_a_program_is_left_alone() {
 #[test]
 fn a_program_with_another_c_library_folds_too() {
     let Some(rig) = rig(&["musl-gcc"]) else { return };
-    ["walk", "moves", "forks", "calls", "threads"].map(|claim| rig.folds_and_is_right(claim));
+    for claim in ["walk", "moves", "forks", "calls", "threads"] {
+        rig.folds_and_is_right(claim);
+    }
 }
 
 #[test]
@@ -156,12 +159,8 @@ fn a_signal_that_ends_the_program_ends_the_command() {
     let mut command = Command::new(BINARY);
     command.args(["run", "--quiet", "--", "sh", "-c", "kill -USR1 $$"]);
     command.env("XDG_RUNTIME_DIR", rig.scratch.path("run"));
-    assert_eq!(command.status().expect("it starts").signal(), Some(libc_usr1()));
+    assert_eq!(command.status().expect("it starts").signal(), Some(SIGUSR1));
     assert_eq!(leftovers(&rig.scratch), 0);
-}
-
-fn libc_usr1() -> i32 {
-    10
 }
 
 #[test]
