@@ -146,6 +146,29 @@ unsafe extern "C" fn munmap(at: *mut c_void, len: usize) -> c_int {
 
 /// # Safety
 ///
+/// That of `ppoll(2)`.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ppoll(
+    fds: *mut libc::pollfd,
+    count: usize,
+    time: *const libc::timespec,
+    mask: *const u64,
+) -> c_int {
+    // The kernel writes the rest of the time.
+    let mut left = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    let mut limit = ptr::null_mut();
+    if !time.is_null() {
+        // SAFETY: the caller's contract.
+        left = unsafe { *time };
+        limit = &raw mut left;
+    }
+    let arguments = [fds as usize, count, limit as usize, mask as usize, size_of::<u64>(), 0];
+    // SAFETY: the caller's contract.
+    answer(unsafe { call(libc::SYS_ppoll, arguments) }) as c_int
+}
+
+/// # Safety
+///
 /// That of `posix_madvise(3)`, which returns the error and does not touch `errno`.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn posix_madvise(at: *mut c_void, len: usize, advice: c_int) -> c_int {

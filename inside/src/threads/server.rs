@@ -26,6 +26,8 @@ use std::time::Instant;
 
 /// Pages that a child gets at a time, before others have their turn.
 const TURN_PAGES: usize = 256;
+/// How long to wait before a fault is tried again that had no room, or that met an event.
+const RETRY_NANOS: libc::c_long = 50_000;
 
 /// A child whose memory is not whole yet.
 struct Child {
@@ -80,20 +82,19 @@ impl<'a> Server<'a> {
         }
     }
 
-    /// Waits until there is something to do.
+    /// Waits until there is something to do. Faults that wait are tried again soon.
     fn wait(&self) {
-        let busy = !self.waiting.is_empty() || !self.children.is_empty();
         let fds = std::iter::once(self.engine.uffd.fd())
             .chain(self.children.iter().map(|child| child.uffd.fd()));
         let mut fds: Vec<libc::pollfd> =
             fds.map(|fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 }).collect();
-        let millis = match busy {
-            true if self.children.is_empty() => 1,
-            true => 0,
-            false => -1,
-        };
-        // SAFETY: the list is as long as the call is told.
-        unsafe { libc::poll(fds.as_mut_ptr(), fds.len() as libc::nfds_t, millis) };
+        let nanos = if self.children.is_empty() { RETRY_NANOS } else { 0 };
+        let time = libc::timespec { tv_sec: 0, tv_nsec: nanos };
+        let busy = !self.waiting.is_empty() || !self.children.is_empty();
+        let limit = if busy { &raw const time } else { std::ptr::null() };
+        let count = fds.len() as libc::nfds_t;
+        // SAFETY: the list is as long as the call is told, and the time lives as long as it runs.
+        unsafe { libc::ppoll(fds.as_mut_ptr(), count, limit, std::ptr::null()) };
     }
 
     fn read_own(&mut self) {
