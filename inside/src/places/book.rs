@@ -17,8 +17,8 @@ use super::terms::{GROUP, GROUP_PAGES, PAGE, Place, Word};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-const CHUNK: usize = 2 << 20;
-const CHUNK_PAGES: usize = CHUNK / PAGE;
+const CHUNK: usize = 2 << 20; // 2 MiB
+const CHUNK_PAGES: usize = CHUNK / PAGE; // 512
 
 #[derive(Clone)]
 struct Chunk {

@@ -15,10 +15,10 @@ pub(crate) const PAGE: usize = 4096;
 pub(crate) const GROUP_PAGES: usize = 64;
 
 /// Bytes of a group.
-pub(crate) const GROUP: usize = GROUP_PAGES * PAGE;
+pub(crate) const GROUP: usize = GROUP_PAGES * PAGE; // 256 KiB
 
 /// Smaller mappings do not fold.
-pub(crate) const MAPPING_MIN: usize = 128 << 10;
+pub(crate) const MAPPING_MIN: usize = 128 << 10; // 128 KiB
 
 const STAGED: u32 = 1 << 31;
 

@@ -15,7 +15,7 @@ use zram::{Codec, Memory, MemoryConfig, Zram, ZramConfig};
 
 /// Frames of the store's arena for each page that the limit has. A store is never larger than what
 /// it may hold.
-const FRAMES_MIN: u64 = 1 << 14;
+const FRAMES_MIN: u64 = 1 << 14; // 64 MiB
 
 /// Where pages are kept that are out.
 pub(crate) struct Store {

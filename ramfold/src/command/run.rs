@@ -36,7 +36,7 @@ use tree::Tree;
 /// The limit without `--limit`, in percent of what is available.
 const LIMIT_PERCENT: u64 = 80;
 /// The smallest limit. A program with less would only page.
-const LIMIT_MIN: u64 = 16 << 20;
+const LIMIT_MIN: u64 = 16 << 20; // 16 MiB
 /// How often the tree is looked at.
 const LOOK: Duration = Duration::from_millis(50);
 
